@@ -1,6 +1,6 @@
 /*
  * Runs of the program and loops over a model of the public API resume from each other's checkpoints. In every
- * order, all losses and the files of weights, moments and FP8 state equal those of one uninterrupted run.
+ * order, all losses and the files of weights, moments and FP8 state equal an uninterrupted run's.
  */
 #include "api/handle.h"
 #include "api/module_case.h"

@@ -18,7 +18,7 @@
 
 typedef enum value_kind {
     VALUES_NORMAL,
-    VALUES_ZEROS,     /* normal, a third of them 0 or -0 */
+    VALUES_ZEROS,     /* normal values; a third is 0 or -0 */
     VALUES_EXTREME,   /* a range of magnitudes from subnormal to nearly infinite */
     VALUES_NONFINITE, /* some NaN and infinities */
     VALUE_KINDS

@@ -491,7 +491,7 @@ static const int64_t grouped_shapes[][4] = {{1, 1, 1, 1},    {9, 4, 17, 33},  {4
                                             {130, 5, 33, 7}, {65, 8, 70, 64}, {64, 2, 48, 130},
                                             {300, 2, 9, 150}};
 
-/* note[0]: the groups are those of expert weights. */
+/* note[0]: the groups are expert weights. */
 static void grouped_quantize_bind(op_case *c) {
     const int64_t *s = grouped_shapes[c->shape];
     c->note[0] = case_draw(c, 2);
@@ -538,8 +538,8 @@ static void grouped_quantize_prepare(op_case *c) {
     if (case_present(c, "end")) draw_ends(c, SIZE('M'));
 }
 
-/* An operand with groups along its rows or (deep) along its depth: a quantized use of a tensor of these rows
-   and columns. */
+/* An operand with groups along its rows, or along its depth if `deep`: a quantized use of a tensor with the
+   given rows and columns. */
 static void grouped_operand(op_case *c, const char *field, const char *label, ott_dtype d, granularity grain,
                             bool deep, int64_t rows, int64_t columns) {
     qtensor q = {.rows = rows, .columns = columns, .groups = SIZE('E')};

@@ -30,7 +30,7 @@ static void succeed(ott_status status) {
 static void expect_failure(ott_status status, const char *part, const char *other) {
     assert_int_equal(status, OTT_ERR_DEVICE);
     if (!strstr(status_text(), part) || !strstr(status_text(), other))
-        fail_msg("\"%s\" does not say \"%s\" and \"%s\"", status_text(), part, other);
+        fail_msg("\"%s\" does not contain \"%s\" and \"%s\"", status_text(), part, other);
 }
 
 static float *allocate(device *d, int64_t floats) {

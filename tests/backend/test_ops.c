@@ -277,7 +277,7 @@ static void make_swiglu(op_case *c) {
 
 static void expect_difference(op_case *c, const char *message) {
     assert_false(case_compare(c));
-    if (!strstr(c->message, message)) fail_msg("\"%s\" does not say \"%s\"", c->message, message);
+    if (!strstr(c->message, message)) fail_msg("\"%s\" does not contain \"%s\"", c->message, message);
 }
 
 static void test_comparison_sees_damage(void **state) {

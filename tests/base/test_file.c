@@ -518,7 +518,7 @@ static void test_crc32c_of_pieces(void **state) {
         file_crc32c_before(file_crc32c_before(file_crc32c(0, data, 1), INT64_C(1) << 39), INT64_C(1) << 39));
 }
 
-/* Two writers of one file; each skips what the other writes. */
+/* Two writers of one file; each skips the ranges that the other writes. */
 static void test_two_write_one_file(void **state) {
     (void)state;
     file_writer *w[2];

@@ -170,7 +170,7 @@ static void test_impossible_sizes(void **state) {
 #endif
 #endif
 
-/* Resident bytes of this process; -1 if /proc does not tell, or includes ThreadSanitizer's shadow. */
+/* Resident bytes of this process; -1 if /proc does not have them, or includes ThreadSanitizer's shadow. */
 static int64_t resident(void) {
 #ifdef __SANITIZE_THREAD__
     return -1;

@@ -200,6 +200,6 @@ void assert_error(ott_status status, ott_status expected, ...) {
     va_list parts;
     va_start(parts, expected);
     while ((part = va_arg(parts, const char *)))
-        if (!strstr(text, part)) fail_msg("the error \"%s\" does not say \"%s\"", text, part);
+        if (!strstr(text, part)) fail_msg("the error \"%s\" does not contain \"%s\"", text, part);
     va_end(parts);
 }

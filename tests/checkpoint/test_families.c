@@ -2,7 +2,7 @@
  * Model families against Hugging Face transformers (tests/golden/README.md). The test reads a folder that
  * transformers saved, trains a micro-batch, generates, and writes the folder again.
  *
- * Both sides compute in fp32 in different orders. The bounds are those of tests/model/test_model_golden.c, a
+ * Both sides compute in fp32 in different orders. The bounds match tests/model/test_model_golden.c, a
  * few times wider if a family scales its logits or its residual stream.
  */
 #include <setjmp.h>

@@ -50,8 +50,8 @@ static ott_status save(run_folder *r, held *f, gguf_type type) {
 
 /* ---- where llama.cpp's tensors are in the folder ---- */
 
-/* A tensor's possible names in a block, one of which exists. The second is for fused projections, the last
-   for GPT-2. */
+/* A tensor's possible names in a block; one name exists. The second is for fused projections, the last for
+   GPT-2. */
 typedef struct source {
     const char *gguf, *name[3];
 } source;

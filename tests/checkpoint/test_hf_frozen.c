@@ -140,7 +140,7 @@ static const struct {
                {"current", "llama", HF_METHOD_COMPRESSED}};
 
 /* A run that cast its masters exports its codes. They are read and written without change, and the
-   unquantized values give the same codes. The recipe of the GEMMs uses none of them directly. */
+   unquantized values give the same codes. The GEMMs' recipe cannot use these codes directly. */
 static void codes_stay(void **state) {
     run_folder *f = *state;
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
@@ -173,8 +173,8 @@ static model_options mixture_options(void) {
     return o;
 }
 
-/* Experts of a folder become one tensor of expert weights here. Their codes and scales are written as they
-   were read, also if several share a scale. */
+/* The experts of a folder become one tensor of expert weights. The export has the codes and scales that were
+   read, also if several experts share a scale. */
 static void experts_stay(void **state) {
     static const hf_scales grains[] = {HF_SCALE_TENSOR, HF_SCALE_CHANNEL, HF_SCALE_BLOCK};
     run_folder *f = *state;

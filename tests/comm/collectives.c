@@ -57,7 +57,7 @@ static void expect_success(int size) {
             fail_msg("rank %d of %d: %s", i, size, collectives_ranks[i].text);
 }
 
-/* A value for each rank and index. Sums of these values depend on the order. */
+/* A value for each rank and index. A sum of such values depends on the order. */
 static float value(int rank, int64_t i) {
     return (rank % 2 ? -1.0f : 1.0f) * (1e7f / (float)(rank + 1) + (float)i / 3.0f);
 }

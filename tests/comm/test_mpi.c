@@ -1,7 +1,7 @@
 /*
  * Ranks as processes: runs the tests of collectives.c with four processes from mpirun (tests/CMakeLists.txt).
  * An extra group shares each rank's results, and all ranks check them. Then tests that only processes need:
- * two groups used at once, in crossing order. Argument "give-up": ranks give up while data move, which ends
+ * two groups used together, in crossing order. Argument "give-up": ranks give up while data move, which ends
  * the processes.
  */
 #include <setjmp.h>

@@ -22,7 +22,7 @@ typedef struct config_case {
 int case_open(void **state);  /* cmocka set-up */
 int case_close(void **state); /* cmocka tear-down; fails if memory is still allocated */
 
-/* Writes `bytes` of text (-1: all of it) to a file with `extension` and parses it with the following
+/* Writes `bytes` of text (-1: the full text) to a file with `extension`. Parses the file with the following
    arguments, up to NULL. */
 ott_status case_parse_bytes(config_case *c, const char *extension, const char *text, int64_t bytes,
                             config **out, ...);

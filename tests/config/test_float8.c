@@ -270,7 +270,7 @@ static void fail_difference(void *user, const char *key, const char *a, const ch
     fail_msg("%s: %s | %s", key, a, b);
 }
 
-/* The resolved configuration has every key; the recipe may refuse none of them. */
+/* The resolved configuration has every key, and the recipe must accept all keys. */
 static void round_trip(config_case *c, config *cfg) {
     str text = {.account = c->account};
     assert_int_equal(config_write_toml(cfg, &text), OTT_OK);

@@ -1,6 +1,6 @@
 #define _GNU_SOURCE /* nftw */
-/* Files of other tools: every key that they ever had is known, all errors are reported at once by their kind,
-   and keys that are switched off or replaced are not errors. */
+/* Files of other tools. All their keys, also of old versions, are known. All errors are reported together, by
+   kind. Keys that are disabled or replaced are not errors. */
 #include "config/case.h"
 #include <ftw.h>
 #include <stdio.h>
@@ -410,7 +410,7 @@ static void test_kempner_files(void **state) {
         print_message("SKIPPED: no files in %s\n", name);
         skip();
     }
-    print_message("KempnerForge's: %d run, %d want a vision-language model\n", trained, seeing);
+    print_message("KempnerForge: %d files train, %d need a vision-language model\n", trained, seeing);
     assert_true(trained >= 5);
 }
 

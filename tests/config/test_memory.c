@@ -28,7 +28,7 @@ enum { BLOCK = 112, BLOCKS = 1 << 19, ROOMS = 450, UNLIMITED = -1 };
 /* Takes all memory available to this process, then frees `blocks` of BLOCK bytes. */
 static int leave_room(int64_t blocks) {
     static void *block[BLOCKS];
-    const struct rlimit limit = {0, 0}; /* no more address space */
+    const struct rlimit limit = {0, 0}; /* the address space may not grow */
     int64_t count = 0;
     mallopt(M_TRIM_THRESHOLD, INT_MAX); /* freed memory stays in the process */
     if (setrlimit(RLIMIT_AS, &limit) != 0) return 3;
@@ -63,7 +63,7 @@ static int outcome(const char *path, int64_t blocks) {
 static void out_of_memory_is_told(void **state) {
     (void)state;
 #ifdef SANITIZED
-    print_message("SKIPPED: a sanitizer needs the address space that this test takes away\n");
+    print_message("SKIPPED: this test limits the address space, which a sanitizer needs\n");
     skip();
 #endif
     char path[] = "/tmp/ottava-memory-XXXXXX.toml";

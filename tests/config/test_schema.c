@@ -128,7 +128,7 @@ static void built_keys_are_read(void **state) {
         built++;
         if (has_field(key->path) || is_asked_by_name(key->path)) continue;
         if (has_one_word(key) || settles_another(*state, key) || lets_pass(*state, key)) continue;
-        fail_msg("%s is taken and nothing reads it: build it, or say in schema.def what happens instead",
+        fail_msg("%s is accepted, but no code reads it: implement it, or change its state in schema.def",
                  key->path);
     }
     assert_true(built > 100);
@@ -136,7 +136,7 @@ static void built_keys_are_read(void **state) {
     assert_false(is_asked_by_name("model.famil"));
 }
 
-/* ---- inert keys say so ---- */
+/* ---- inert keys report that they have no effect ---- */
 
 /* "--section.key=VALUE" with a value other than the default. */
 static void argument_of(const config_key *key, char out[200]) {
@@ -195,7 +195,8 @@ static void synonyms_name_keys(void **state) {
 #include "config/compat/synonyms.def"
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (!table_find(rows[i][1])) fail_msg("%s stands for %s, which is no key", rows[i][0], rows[i][1]);
+        if (!table_find(rows[i][1]))
+            fail_msg("%s is a synonym of %s, which is not a key", rows[i][0], rows[i][1]);
         assert_null(table_find(rows[i][0]));
         for (size_t j = 0; j < i; j++) assert_string_not_equal(rows[i][0], rows[j][0]);
     }

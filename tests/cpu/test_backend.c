@@ -121,7 +121,7 @@ static void scratch_is_accounted_for(void **state) {
     assert_int_equal(cpu_open(account, 1, "scalar", &one), OTT_OK);
     int64_t alone = mem_read(account).now_of[MEM_SCRATCH];
     assert_true(alone > 0);
-    assert_int_equal(cpu_open(account, 4, "scalar", &four), OTT_OK); /* two devices at once */
+    assert_int_equal(cpu_open(account, 4, "scalar", &four), OTT_OK); /* two open devices */
     assert_int_equal(mem_read(account).now_of[MEM_SCRATCH], 5 * alone);
     device_close(one);
     device_close(four);

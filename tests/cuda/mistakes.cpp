@@ -1,5 +1,5 @@
 /*
- * Mistakes that the emulated GPU must detect. `mistakes NAME` makes one of them and fails when it is
+ * Mistakes that the emulated GPU must detect. `mistakes NAME` makes one mistake and fails when it is
  * detected; faults.def lists the build that detects it. Without a name, runs the correct versions.
  */
 #include <emulate.h>

@@ -1,6 +1,6 @@
 /*
  * Products on the emulated GPU. cuBLASLt computes the products that it supports, with the reference's bits,
- * like Ottava's kernel. If the library refuses a product, the log says so once and the kernel replaces it.
+ * like Ottava's kernel. If the library refuses a product, the log reports it once and the kernel replaces it.
  * (cuda.ops tests all shapes and formats.)
  */
 #include <stdarg.h>

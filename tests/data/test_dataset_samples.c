@@ -291,7 +291,7 @@ static void label_may_be_a_text(void **state) {
 
 /* ---- context, question and answer ---- */
 
-/* Expects the full row with AutoModel's labels: the tokens, and which of them are targets. */
+/* Expects the full row with AutoModel's labels: the tokens, and which tokens are targets. */
 static void expect_sample(dataset *d, int64_t row, const char *text, int64_t unlearned) {
     int64_t count = (int64_t)strlen(text) - 1; /* the last token is a target only */
     held_row h = rows_read(d, row);
@@ -578,8 +578,8 @@ static void long_conversations_take_linear_work(void **state) {
     }
 }
 
-/* A conversation that must be rendered again for each turn is refused after a limited number of steps; the
-   message says what to do. */
+/* A conversation that must be rendered again for each turn is refused after a limited number of steps. The
+   message has a remedy. */
 static void long_conversations_are_limited(void **state) {
     static const char *const templates[] = {
         "{% set n = messages | length %}{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}<end>{% "

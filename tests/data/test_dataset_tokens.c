@@ -194,7 +194,7 @@ static void shards_are_one_sequence(void **state) {
     dataset_close(d);
 }
 
-/* More files than may be open at once. */
+/* More files than a process may have open. */
 static void many_shards(void **state) {
     folder *f = *state;
     enum { FILES = 150 };
@@ -253,7 +253,7 @@ static void ids_out_of_range_are_found(void **state) {
     bytes b = {.count = 0};
     put_tokens(&b, 0, TOKENS, 4);
     write_bytes(f, name, &b);
-    assert_int_equal(open_files(f, &name, 1, 40000, &d), OTT_ERR_FORMAT); /* before any of it is read */
+    assert_int_equal(open_files(f, &name, 1, 40000, &d), OTT_ERR_FORMAT); /* fails before reading data */
     assert_error_names(" or more");
     assert_error_names("set model.vocab_size to the vocabulary of the tokenizer that made the file, ");
     assert_error_names("/t.bin: token 33 is 40821, and model.vocab_size is 40000");

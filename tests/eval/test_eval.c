@@ -185,7 +185,7 @@ static void write_file(const fixture *f, const char *name, const char *text) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* `data` has a static place per call, so several requests can exist at once. */
+/* Each call uses its own static buffer for `data`, so several requests can exist together. */
 static ott_eval_options options(const fixture *f, ott_eval_task task, const char *name) {
     static char data[4][160];
     static int next;

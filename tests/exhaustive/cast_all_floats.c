@@ -36,7 +36,7 @@ static void compare(job *j, uint32_t bits, uint8_t expected) {
 
 static void run_job(job *j) {
     int top = j->d == OTT_E4M3 ? 0x7e : 0x7b, overflow = top + 1, code = 0;
-    double midpoint[CODES]; /* between code and code + 1; beyond the largest lies one more as if finite */
+    double midpoint[CODES]; /* between code and code + 1; the code after the largest counts as finite */
     for (int i = 0; i <= top; i++) midpoint[i] = (code_value(i, j->d) + code_value(i + 1, j->d)) / 2;
 
     for (uint32_t bits = 0; bits <= 0x7f800000u; bits++) {

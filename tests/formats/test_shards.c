@@ -142,7 +142,7 @@ static void two_write_one_folder(void **state) {
     shards_close(s);
 }
 
-/* A tensor above the limit gets its own shard at once, and the current shard continues to be filled. */
+/* A tensor above the limit gets its own shard. The next tensors go to the current shard. */
 static void large_tensor_gets_a_shard(void **state) {
     folder *f = *state;
     const safetensors_tensor tensors[] = {

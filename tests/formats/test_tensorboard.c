@@ -137,7 +137,7 @@ static void scalars(void **state) {
     snprintf(logs, sizeof logs, "%s", folder_file(f, "runs/tb_logs"));
     assert_int_equal(tensorboard_open(f->account, logs, 0, &w), OTT_OK);
     find_events(f, logs, 1, path);
-    assert_int_equal(read_events(f, path, e, 8), 1); /* the version record is written at once */
+    assert_int_equal(read_events(f, path, e, 8), 1); /* the version record is written on open */
     assert_string_equal(e[0].version, "brain.Event:2");
     assert_int_equal(tensorboard_scalar(w, 0, "train/loss", 10.5f), OTT_OK);
     assert_int_equal(tensorboard_scalar(w, 300, "train/loss", 2.25f), OTT_OK);

@@ -173,7 +173,7 @@ static void stochastic_probability_is_the_distance(void **state) {
 }
 
 /* The mean of n two-point variables with probability p has the standard deviation gap*sqrt(p(1-p)/n) <=
-   gap/(2 sqrt n). Six of them is the bound for random words. */
+   gap/(2 sqrt n). The bound for random words is six standard deviations. */
 static void stochastic_mean_is_unbiased(void **state) {
     (void)state;
     enum { N = 20000 };

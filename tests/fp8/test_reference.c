@@ -1,4 +1,4 @@
-/* fp8/reference: small cases by hand, layouts against each other, quality against theory. */
+/* fp8/reference: small cases with known results, layouts against each other, quality against theory. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -194,7 +194,7 @@ static void exact_sums_stay_exact(void **state) {
 
 /* ---- full dot products ---- */
 
-/* 2^-14 is lost when added to an accumulator of 1; 128 of them summed separately give 2^-7. */
+/* 2^-14 is lost when added to an accumulator of 1. A separate sum of 128 such products is 2^-7. */
 static void split_keeps_what_fast_loses(void **state) {
     (void)state;
     uint8_t a[256];

@@ -45,8 +45,8 @@ static uint64_t header_length(const uint8_t *data) {
     return length;
 }
 
-/* Mostly changes the header and keeps its length field and the data valid. A wrong length is refused at once
-   and would hide all other errors. */
+/* Mostly changes the header and keeps its length field and the data valid. The parser
+   refuses a wrong length first, which would hide all other errors. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t limit, unsigned seed) {
     uint8_t tail[4096];
     if (bytes < 8 || seed % 8 == 0) return LLVMFuzzerMutate(data, bytes, limit);

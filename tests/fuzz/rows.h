@@ -1,4 +1,4 @@
-/* fuzz/rows: splits a dataset into rows and reads some of them. */
+/* fuzz/rows: splits a dataset into rows and reads some rows. */
 #ifndef TESTS_FUZZ_ROWS_H
 #define TESTS_FUZZ_ROWS_H
 

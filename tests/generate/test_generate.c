@@ -373,7 +373,7 @@ static void a_conversation_is_the_text_of_its_template(void **state) {
     assert_non_null(strstr(status_text(), "a conversation needs a tokenizer with a chat template"));
 }
 
-/* A run folder stands for its newest checkpoint. */
+/* A run folder selects its newest checkpoint. */
 static void a_checkpoint_can_be_named(void **state) {
     ott_generate_options o = options("The man", 1, 1);
     collected run = generate(*state, "tensorwise", &o);

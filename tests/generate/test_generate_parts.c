@@ -163,7 +163,7 @@ static void show(void *user, const char *text) {
     collect(user, text);
 }
 
-/* Feeds pieces of `step` bytes, and collects the output until the filter has all of it or has stopped. */
+/* Feeds pieces of `step` bytes, and collects the output until the text ends or the filter has stopped. */
 static bool filtered(const char *const *stop, int count, const char *text, size_t step, collected *shown) {
     mem *account;
     bool stopped = false;
@@ -203,7 +203,7 @@ static void text_ends_before_the_first_stop(void **state) {
     assert_string_equal(shown.text, "abc");
 }
 
-/* Text that cannot begin a stop text is written at once. */
+/* Text that cannot begin a stop text is written immediately. */
 static void only_what_is_uncertain_is_held_back(void **state) {
     (void)state;
     mem *account;

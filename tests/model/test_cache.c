@@ -73,7 +73,8 @@ static model_options options_of(int kind) {
 }
 enum { KINDS = 5 };
 
-/* Runs the sequence in parts of these lengths (the last one repeats) and reads the logits after each part. */
+/* Runs the sequence in parts with the given lengths (the last length repeats). Reads the logits after each
+   part. */
 static void run_parts(model_cache *c, const int64_t *parts, int64_t length, float logits[VOCAB]) {
     int32_t tokens[LENGTH];
     for (int64_t i = 0; i < length; i++) tokens[i] = token_at(i);
@@ -165,7 +166,7 @@ static void one_scale_a_chunk_is_near_the_whole(void **state) {
     }
 }
 
-/* With one scale per 128 tokens, the last token's row, the head's input, lies within a block. */
+/* With one scale per 128 tokens, the last token's row (the head's input) shares its block with other rows. */
 static void square_blocks_of_activations(void **state) {
     static const int64_t once[2] = {CACHE_CHUNK};
     (void)state;

@@ -48,7 +48,7 @@ static const kind kinds[] = {
     {.name = "tensorwise", .recipe = "tensorwise"},
     {.name = "rowwise", .recipe = "rowwise"},
     {.name = "rowwise_with_gw_hp", .recipe = "rowwise_with_gw_hp"},
-    /* FP8 and high-precision layers share an activation and keep different copies of it. */
+    /* FP8 and high-precision layers share an activation, and keep different copies. */
     {.name = "tensorwise, partly", .recipe = "tensorwise", .filter = {"k_proj", "up_proj"}},
     {.name = "rowwise, partly", .recipe = "rowwise", .filter = {"q_proj", "down_proj"}},
     {.name = "rowwise, fused", .recipe = "rowwise", .fused = true},

@@ -34,7 +34,8 @@ static tiny t;
 
 static void refuse(const convert_options *o, const char *part) {
     assert_int_equal(model_convert(t.m, o, NULL), OTT_ERR_CONFIG);
-    if (!strstr(status_text(), part)) fail_msg("it says: %s; it lacks: %s", status_text(), part);
+    if (!strstr(status_text(), part))
+        fail_msg("the error \"%s\" does not contain \"%s\"", status_text(), part);
 }
 
 static int setup(void **state) {
@@ -137,7 +138,7 @@ static void fallback_layers_stay(void **state) {
     up->low_sqnr_count = 0;
 }
 
-/* The decision of the automatic filter for a separate layer of these dimensions. */
+/* The decision of the automatic filter for a separate layer with these dimensions. */
 static ott_status judge(const char *recipe_name, int64_t in, int64_t out, bool *taken) {
     parameter weight = parameter_of_shape(2, (int64_t[]){out, in});
     linear l = {.in = in, .out = out, .weight = &weight};

@@ -375,7 +375,7 @@ static double hidden_share(const outcome *o) {
     return 1 - o->slow.waited / o->slow.gathering;
 }
 
-/* GEMMs of these models take about three quarters of their gathers' time. */
+/* GEMMs take about three quarters of the time of gathers in these models. */
 static void the_next_gather_runs_under_this_block(void **state) {
     (void)state;
     static const char *const recipes[] = {"bf16", "tensorwise", "rowwise"};

@@ -5,7 +5,7 @@
  * gradient of the output. A layer is a row of a table: its constructor, its forward and its backward. All
  * other code is shared.
  *
- * Each input and parameter is moved along directions of length 1: along single elements (all of them in small
+ * Each input and parameter is moved along directions of length 1: along single elements (all, in small
  * tensors) and along random directions that move all elements at once. The derivative along a direction d
  * comes from four points, (8 (L(h) - L(-h)) - (L(2h) - L(-2h))) / 12h, with h = 2^-5:
  *
@@ -127,7 +127,7 @@ static activation activation_of(tensor t) {
     return (activation){.t = t};
 }
 
-/* Sets up documents of these lengths (ended by 0); positions restart at 0 in each document. */
+/* Sets up documents with the given lengths (ended by 0). Positions restart at 0 in each document. */
 static void place(layer *l, const int32_t *lengths) {
     int32_t start[TOKENS_MAX + 1] = {0}, position[TOKENS_MAX];
     int32_t documents = 0, tokens = 0;

@@ -105,7 +105,7 @@ static bool parts_are_equal(const quant_spec *spec, int size, bool by_rows, bool
     return equal;
 }
 
-/* A tensor's spec with both uses or one of them. Delayed scaling gets its scale from here. */
+/* A tensor's spec with both uses or one use. Sets the scale of delayed scaling. */
 static bool spec_of(const recipe *r, int tensor_index, int uses, quant_spec *out) {
     const quant_spec *specs[TENSOR_COUNT] = {&r->input, &r->weight, &r->grad_output};
     *out = quant_spec_from(*specs[tensor_index], OTT_F32);

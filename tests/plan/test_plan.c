@@ -356,7 +356,7 @@ static void what_fp8_saves_on_the_way(void **state) {
         assert_true(of_block <= rows[i].most * block);
         missing += !strstr(page, row);
     }
-    if (missing) fail_msg("docs/parallelism.md does not have %d of these rows", missing);
+    if (missing) fail_msg("docs/parallelism.md lacks %d of the rows above", missing);
 }
 
 /* ---- other dimensions ---- */
@@ -491,7 +491,7 @@ static void what_is_proposed_fits(void **state) {
 static void refused(const plan_options *o, const char *const *arguments, ott_status status,
                     const char *text) {
     assert_int_equal(plan_of(o, arguments, &told), status);
-    if (!strstr(ott_error_text(), text)) fail_msg("\"%s\" does not say \"%s\"", ott_error_text(), text);
+    if (!strstr(ott_error_text(), text)) fail_msg("\"%s\" does not contain \"%s\"", ott_error_text(), text);
 }
 
 static void refusals(void **state) {

@@ -164,7 +164,7 @@ ott_status reference_op_layernorm_backward(exec *cx, const layernorm_backward_ar
 
 /* ---- rotary positions ---- */
 
-/* The head whose first column is `first`, of row t. */
+/* Rotates the head that begins at column `first`, in row t. */
 static void rope_head(const rope_args *a, int64_t t, int64_t first) {
     int64_t pairs = a->cosine->columns, p = integer_at(a->position, t);
     for (int64_t j = 0; j < pairs; j++) {

@@ -49,7 +49,7 @@ static char *draw(folder *f, const str *text, const char *width) {
     int status = pclose(node);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return drawn;
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 127) fail_msg("%s: %s", command, drawn);
-    print_message("(no node here: what the page draws is not looked at)\n");
+    print_message("SKIPPED: node is missing, so the drawings of the page are not tested\n");
     free(drawn);
     return NULL;
 }

@@ -247,7 +247,7 @@ typedef struct seeded {
 
 enum { MOST_SEEDED = 16 };
 
-/* Makes the runs and opens the report of all of them. */
+/* Makes the runs and opens a report of all runs. */
 static report *open_seeded(folder *f, const seeded *runs, int count) {
     static char path[MOST_SEEDED][128];
     const char *folders[MOST_SEEDED];

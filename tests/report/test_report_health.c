@@ -350,7 +350,7 @@ static void absurd_numbers(void **state) {
     str_free(&t);
 }
 
-/* Runs share one color scale, whichever of them were measured. */
+/* All runs share one color scale, also if only some runs were measured. */
 static void two_runs(void **state) {
     folder *f = *state;
     report *r;

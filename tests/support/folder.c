@@ -52,5 +52,6 @@ char *folder_read(folder *f, const char *name, int64_t *bytes) {
 }
 
 void assert_error_names(const char *part) {
-    if (!strstr(status_text(), part)) fail_msg("the error \"%s\" does not say \"%s\"", status_text(), part);
+    if (!strstr(status_text(), part))
+        fail_msg("the error \"%s\" does not contain \"%s\"", status_text(), part);
 }

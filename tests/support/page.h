@@ -17,7 +17,7 @@ void page_table_open(page_table *t, const char *path, const char *title);
 /* Writes the page with `text` in place of the table. */
 void page_table_write(const page_table *t, const char *text);
 void page_table_close(page_table *t);
-/* Expects the page's table to be `text`, or replaces it if `writes`. The failure message says to run
+/* Expects the page's table to be `text`, or replaces it if `writes`. The failure message has the command
    `program` --write. */
 void page_table_expect(const char *path, const char *title, const char *text, bool writes,
                        const char *program);

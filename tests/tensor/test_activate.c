@@ -21,7 +21,7 @@ static void distances(activate_kind kind, double *value, double *slope) {
     }
 }
 
-/* The tanh approximation is a different function; the bound tells them apart. */
+/* The tanh approximation is a different function; the bound distinguishes the two functions. */
 static void test_gelu_is_near_erf(void **state) {
     (void)state;
     double value, slope;

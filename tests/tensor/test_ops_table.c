@@ -19,7 +19,7 @@ static void refused(ott_status got, ott_status want, const char *a, const char *
     if (got != want) fail_msg("%s (%s), wanted %s", status_name(got), status_text(), status_name(want));
     for (int i = 0; i < 3; i++)
         if (words[i] && !strstr(status_text(), words[i]))
-            fail_msg("\"%s\" does not say \"%s\"", status_text(), words[i]);
+            fail_msg("\"%s\" does not contain \"%s\"", status_text(), words[i]);
 }
 
 static ott_status check(const char *op, const void *args) {

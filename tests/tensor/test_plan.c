@@ -11,7 +11,7 @@
 #include "reference/reference_ops.h"
 #include "tensor/plan.h"
 
-#define UNIT    64 /* test sizes are multiples of it, so that alignment does not change the sums */
+#define UNIT    64 /* test sizes are multiples of UNIT, so that alignment does not change the sums */
 #define BUFFERS 200
 
 static mem *account;
@@ -47,12 +47,12 @@ static plan_buffer open_buffer(const char *what, int64_t bytes) {
 
 static void refused(ott_status status, const char *word) {
     assert_int_equal(status, OTT_ERR_INTERNAL);
-    if (!strstr(status_text(), word)) fail_msg("\"%s\" does not say \"%s\"", status_text(), word);
+    if (!strstr(status_text(), word)) fail_msg("\"%s\" does not contain \"%s\"", status_text(), word);
 }
 
-/* ---- a small step, by hand ---- */
+/* ---- a small step ---- */
 
-/* x lives throughout; a and b one after the other. */
+/* x lives during the step. a and b live one after the other. */
 static void small_step(char **x, char **a, char **b) {
     plan_buffer bx = open_buffer("x", 10 * UNIT);
     *x = bx.data;

@@ -159,8 +159,8 @@ static void test_operands_of_both_layouts(void **state) {
     }
 }
 
-/* Groups of rows (one of them empty) and zero rows: each group is a tensor with its codes inside the full
-   tensor's codes, and its own scales. */
+/* Groups of rows, an empty group, and no rows. Each group is a tensor with its own scales; its codes are a
+   part of the full tensor's codes. */
 static void expect_own_scales(const qtensor *q, bool columnwise, const int64_t *end, int groups) {
     const qdata *whole = columnwise ? &q->columnwise : &q->rowwise;
     scale_block block = granularity_block(columnwise ? q->spec.columnwise.grain : q->spec.rowwise.grain);

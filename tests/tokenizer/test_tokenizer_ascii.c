@@ -57,7 +57,7 @@ static void compare(pair *p, const char *text, int64_t bytes) {
     } while (plain.begin >= 0);
 }
 
-/* Compares all texts of `length` of these characters. */
+/* Compares all texts of `length` characters from the set. */
 static void compare_all(pair *p, const char *const *set, int count, int length) {
     int digit[8] = {0};
     for (int at = 0; at < length;) {

@@ -27,7 +27,8 @@ void case_refuse(folder *f, json_t *root, ott_status expected, const char *messa
 char *case_ids(folder *f, const tokenizer *t, const char *text, int64_t bytes, unsigned flags);
 /* Expects that the text encodes to these tokens, separated by '|'. */
 void assert_tokens(folder *f, const tokenizer *t, const char *text, unsigned flags, const char *expected);
-/* Expects that the ids, given as "1 2 3", decode to this text, all at once; and one by one if `streamed`. */
+/* Expects that the ids, given as "1 2 3", decode to this text in one call, and also in one call per id if
+   `streamed`. */
 void assert_decodes(folder *f, const tokenizer *t, const char *ids, bool skip_special, const char *expected,
                     int64_t bytes, bool streamed);
 

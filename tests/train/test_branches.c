@@ -49,7 +49,7 @@ static ott_status train(const fixture *f, const char *name, int steps, const cha
 
 static void assert_says(ott_status status, ott_status expected, const char *part) {
     assert_int_equal(status, expected);
-    if (!strstr(status_text(), part)) fail_msg("\"%s\" does not say \"%s\"", status_text(), part);
+    if (!strstr(status_text(), part)) fail_msg("\"%s\" does not contain \"%s\"", status_text(), part);
 }
 
 /* Returns the names in a folder except run.json, each followed by a space. */

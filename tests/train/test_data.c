@@ -96,7 +96,7 @@ static opened *open_good(const fixture *f, const char *const *more) {
 static void refuse(const fixture *f, ott_status expected, const char *message, const char *const *more) {
     opened *o = open_data(f, more);
     if (o->status != expected || !strstr(status_text(), message))
-        fail_msg("status %d, \"%s\" does not say \"%s\"", o->status, status_text(), message);
+        fail_msg("status %d, \"%s\" does not contain \"%s\"", o->status, status_text(), message);
     assert_true(!o->train && !o->validation);
     close_data(o);
 }
@@ -437,7 +437,7 @@ static void check_batch(const rig *r, const batch *b) {
     free(start);
 }
 
-/* A backend whose attention workspace depends on the number of documents, as in GPU libraries. */
+/* A backend with an attention workspace that depends on the number of documents, as in GPU libraries. */
 static const op_table *plain_ops;
 static int64_t workspace_by_documents(const device *d, enum op_index op, const void *args) {
     int64_t bytes = plain_ops->workspace ? plain_ops->workspace(d, op, args) : 0;

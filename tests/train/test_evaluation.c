@@ -1,4 +1,4 @@
-/* Evaluation with its own batch size. The loss equals that of a run that trains with this batch size,
+/* Evaluation with its own batch size. The loss equals the loss of a run that trains with this batch size,
    evaluation does not change training, and the memory plan covers the larger batch. */
 #include <setjmp.h>
 #include <stdarg.h>

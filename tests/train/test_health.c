@@ -1,5 +1,5 @@
 /*
- * Health metrics. They report what the casts did, and measuring changes no bit. A layer that stays below the
+ * Health metrics. They describe the casts, and measuring changes no bit. A layer that stays below the
  * bound falls back to bf16 once and is logged. A checkpoint in between changes nothing.
  */
 #include <setjmp.h>
@@ -234,7 +234,7 @@ static ott_status run_measured(void *argument) {
 
 typedef enum layout { COPIES, SHARDS, LAYERS_CUT, STAGES, LAYOUTS } layout;
 
-/* More key and value rows, so that half of them is still a multiple of 16, as FP8 requires. */
+/* More key and value rows. Half the number of rows is still a multiple of 16, as FP8 requires. */
 static const char *const wide_keys[] = {"--model.n_kv_heads=4", NULL};
 
 static void open_ranks(rank_measured *ranks, ranks_worlds *worlds, const fixture *f, layout how,

@@ -349,7 +349,7 @@ static void of_any_documents(void **state) {
                                   "--train.z_loss_weight=0.1", NULL};
     const char *const *const models[] = {long_one, packed, window, fused, tied, chunks};
     for (int i = 0; i < 6; i++) expect_near(f, FP32, (layout){.size = 2, .context = true}, models[i]);
-    /* ranks whose query heads read a part of one key head, or parts of two */
+    /* the query heads of a rank read a part of one key head, or parts of two */
     const char *const one[] = {"--model.n_kv_heads=1",
                                "--data.pack_sequences=true",
                                "--train.batch_size=1",

@@ -55,7 +55,7 @@ static void early_divergence_too(void **state) {
     loss_monitor_open(&w, 256);
     assert_int_equal(add(&w, &first, 1, NULL) + add(&w, &up, 2, &at), 1);
     assert_int_equal(at, LOSS_MONITOR_STEPS);
-    loss_monitor_open(&w, 256); /* a trained model whose loss rises above a random guess */
+    loss_monitor_open(&w, 256); /* the loss of a trained model rises above a random guess */
     assert_int_equal(add(&w, &guess, 1, NULL) + add(&w, &up, 2, &at), 1);
 }
 

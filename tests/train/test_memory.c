@@ -148,7 +148,7 @@ static void moments_in_fp8_take_less(void **state) {
 
 /* ---- the plan and the account ---- */
 
-/* Dimensions of a model whose plan has about 60 MiB. */
+/* Dimensions of a model that needs about 60 MiB. */
 #define LARGER                                                                                               \
     "--model.dim=256", "--model.n_heads=4", "--model.n_kv_heads=4", "--model.ffn_hidden_dim=768",            \
         "--model.max_seq_len=128", "--train.seq_len=128", "--train.batch_size=4"
@@ -300,7 +300,7 @@ static void fail_everywhere(const fixture *f, attempt try, const char *what, int
         if (status == OTT_OK && made < n) break;
         survived += status == OTT_OK;
     }
-    print_message("  %s: %lld allocations, %lld of them not needed\n", what, (long long)made,
+    print_message("  %s: %lld allocations; the run succeeds without %lld\n", what, (long long)made,
                   (long long)survived);
     assert_true(made > 50);
     assert_in_range(survived, 0, harmless);

@@ -83,7 +83,7 @@ static void memory_that_fp8_adds_is_logged(void **state) {
 
 /* ---- limits ---- */
 
-/* Runs in a child process whose address space may grow by `room` bytes. Returns the status and its text. */
+/* Runs in a child process that may add `room` bytes of address space. Returns the status and its text. */
 static ott_status run_limited(const char *name, int64_t room, const char *const *more, char text[4096]) {
     int ends[2], result = 0;
     assert_int_equal(pipe(ends), 0);
@@ -115,7 +115,7 @@ static ott_status run_limited(const char *name, int64_t room, const char *const 
 }
 
 static void expect(const char *text, const char *part) {
-    if (!strstr(text, part)) fail_msg("\"%s\" does not say \"%s\"", text, part);
+    if (!strstr(text, part)) fail_msg("\"%s\" does not contain \"%s\"", text, part);
 }
 
 static void refusal_helps(void **state) {
@@ -249,7 +249,7 @@ static mem_stats take_nothing(const device *d) {
     return (mem_stats){0};
 }
 
-/* A model whose state is most of its memory: the error suggests offloading. */
+/* Most of this model's memory is optimizer state, so the error suggests offloading. */
 static void offloading_is_offered(void **state) {
     static const char *const more[] = {"--model.dim=256",      "--model.n_heads=4",
                                        "--model.n_kv_heads=4", "--model.ffn_hidden_dim=768",

@@ -39,7 +39,7 @@ static void check_changes(const part *p, const spoken *said) {
     for (; count < 4 && p->changes[count]; count++) {
         snprintf(line, sizeof line, CHANGED "%s\n", p->changes[count]);
         if (!spoken_has(said, line))
-            fail_msg("the log does not say \"%s\" but:\n%s", p->changes[count], said->text);
+            fail_msg("the log does not contain \"%s\":\n%s", p->changes[count], said->text);
     }
     /* expected for every phase except the first */
     int longer = spoken_has(said, CHANGED "train.max_steps = ");

@@ -6,7 +6,7 @@
  *
  *     train_test_rank_cells                            the cells of the test
  *     train_test_rank_cells --cells 500 --seed 9       500 cells of another seed
- *     train_test_rank_cells --seed 9 --cell 17         one of these cells; a failure prints this command
+ *     train_test_rank_cells --seed 9 --cell 17         one cell; a failure prints this command
  *     train_test_rank_cells --seed 9 --cell 17 --with --peft.use_dora=false     with a setting changed
  */
 #include <setjmp.h>

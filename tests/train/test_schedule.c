@@ -72,7 +72,7 @@ static const curve curves[] = {
       {65, 0.87942286340599478},
       {80, 0.73639610306789277},
       {109, 0.21618950038622252}}},
-    {"wsd, stable is what the decay leaves",
+    {"wsd, the stable phase ends where the decay begins",
      {"--scheduler.name=wsd", "--scheduler.decay_steps=20", "--scheduler.wsd_decay_type=linear"},
      {{9, 1.0}, {89, 1.0}, {90, 1.0}, {100, 0.55}, {109, 0.145}}},
     {"wsd, both given, the rest at the end's rate",

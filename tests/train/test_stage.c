@@ -319,8 +319,8 @@ static void stages_may_be_sharded(void **state) {
                 compare_sharded(&(kind){recipes[r], modes[r], tied, schedules[s], 2, 4}, kept[r]);
 }
 
-/* A stage holds only the activations of in-flight micro-batches: stage r has stages - r of them with 1f1b,
-   all with gpipe. */
+/* A stage holds only the activations of in-flight micro-batches: stage r has (stages - r) micro-batches with
+   1f1b, and all micro-batches with gpipe. */
 static void memory_is_of_what_is_in_flight(void **state) {
     (void)state;
     enum { STAGES = 4, MICRO_BATCHES = 8 };
