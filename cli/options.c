@@ -79,7 +79,7 @@ static int fail_value(const command *c, const option *o, const char *value, cons
 }
 
 /* True for decimal digits with an optional minus. Unlike strtoll, refuses spaces and empty texts. */
-static bool is_whole_number(const char *text) {
+static bool is_integer(const char *text) {
     const char *digits = text + (*text == '-');
     return *digits && digits[strspn(digits, "0123456789")] == '\0';
 }
@@ -87,14 +87,14 @@ static bool is_whole_number(const char *text) {
 static int take_signed(const command *c, const option *o, const char *value, int64_t low, int64_t high,
                        int64_t *out) {
     errno = 0;
-    *out = is_whole_number(value) ? strtoll(value, NULL, 10) : 0;
-    if (is_whole_number(value) && errno == 0 && *out >= low && *out <= high) return OPTIONS_CONTINUE;
+    *out = is_integer(value) ? strtoll(value, NULL, 10) : 0;
+    if (is_integer(value) && errno == 0 && *out >= low && *out <= high) return OPTIONS_CONTINUE;
     return fail_value(c, o, value, "a whole number");
 }
 
 static int take_unsigned(const command *c, const option *o, const char *value) {
     errno = 0;
-    bool good = is_whole_number(value) && *value != '-';
+    bool good = is_integer(value) && *value != '-';
     if (good) *(uint64_t *)o->to = strtoull(value, NULL, 10);
     return good && errno == 0 ? OPTIONS_CONTINUE : fail_value(c, o, value, "a whole number, 0 or more");
 }

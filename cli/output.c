@@ -250,6 +250,6 @@ void output_duration(double seconds, char out[32]) {
         snprintf(out, 32, "-");
         return;
     }
-    int whole = (int)(seconds + 0.5);
-    snprintf(out, 32, "%d:%02d:%02d", whole / 3600, whole / 60 % 60, whole % 60);
+    int rounded = (int)(seconds + 0.5);
+    snprintf(out, 32, "%d:%02d:%02d", rounded / 3600, rounded / 60 % 60, rounded % 60);
 }

@@ -121,7 +121,7 @@ static ott_status train(training *t, int argc, char **argv) {
 }
 
 /* True if the arguments contain --help. *about receives the section or key; NULL for all keys. */
-static bool wants_help(int argc, char **argv, const char **about) {
+static bool asks_for_help(int argc, char **argv, const char **about) {
     *about = NULL;
     for (int i = 0; i < argc; i++) {
         if (strncmp(argv[i], "--help=", 7) == 0) return *about = argv[i] + 7, true;
@@ -149,7 +149,7 @@ static int run_training(training *t, int argc, char **argv) {
 
 static int dispatch(training *t, int argc, char **argv) {
     const char *about;
-    if (wants_help(argc, argv, &about))
+    if (asks_for_help(argc, argv, &about))
         return about ? print_help_about(t->context, about) : print_help(t->context);
     int code = cli_launch(&t->out, argc, argv);
     return code == CLI_NOT_LAUNCHED ? run_training(t, argc, argv) : code;

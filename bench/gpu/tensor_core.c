@@ -34,9 +34,9 @@ typedef struct bench {
     FILE *vectors; /* NULL without --out */
     /* single instructions: with a finite result; of these not equal to the model */
     int64_t finite, missed;
-    int64_t unlike;               /* results for which the first rule differs from fp8/tensorcore: 0 */
-    int64_t explained[RULES_MAX]; /* finite results that each rule explains */
-    int64_t mended[RULES_MAX];    /* of those missed by the model */
+    int64_t unlike;                      /* results for which the first rule differs from fp8/tensorcore: 0 */
+    int64_t explained[RULES_MAX];        /* finite results that each rule explains */
+    int64_t explained_missed[RULES_MAX]; /* of those missed by the model */
     bool failed;
 } bench;
 
@@ -240,7 +240,7 @@ static void score_rules(bench *b, const products *p, int64_t i, float expected, 
         bool explained = same(p->d[i], by_rule);
         if (r == 0) b->unlike += !same(by_rule, expected);
         b->explained[r] += explained;
-        b->mended[r] += explained && missed;
+        b->explained_missed[r] += explained && missed;
         if (!explained) explains[r] = false;
     }
 }
@@ -332,9 +332,10 @@ static void report_rules(bench *b) {
         result_int(&b->g, "vectors", b->finite);
         result_int(&b->g, "explained", b->explained[r]);
         result_int(&b->g, "mismatches", b->missed);
-        result_int(&b->g, "mismatches_explained", b->mended[r]);
+        result_int(&b->g, "mismatches_explained", b->explained_missed[r]);
         result_end(&b->g);
-        printf("  %-40s %lld, %lld\n", rules[r].name, (long long)b->explained[r], (long long)b->mended[r]);
+        printf("  %-40s %lld, %lld\n", rules[r].name, (long long)b->explained[r],
+               (long long)b->explained_missed[r]);
     }
     if (b->unlike == 0) return;
     fprintf(stderr, "tensor_core: the first rule is not src/fp8/tensorcore.c's in %lld results\n",

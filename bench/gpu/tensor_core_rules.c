@@ -21,9 +21,11 @@ const rule rules[] = {
     {.name = "result down", .result = ROUND_DOWN},
     {.name = "accumulator of 23 bits", .accumulator_fraction = 10},
     {.name = "accumulator of 23 bits, R=23", .accumulator_fraction = 10, .mantissa = 10},
-    {.name = "accumulator cut first, then of 23 bits", .accumulator_fraction = 10, .cut_accumulator = true},
+    {.name = "accumulator cut first, then of 23 bits",
+     .accumulator_fraction = 10,
+     .truncate_accumulator = true},
     {.name = "E of the products", .products_lead = true},
-    {.name = "E of the products, accumulator cut first", .products_lead = true, .cut_accumulator = true},
+    {.name = "E of the products, accumulator cut first", .products_lead = true, .truncate_accumulator = true},
     {.name = "products first", .products_first = true},
     {.name = "products first, sum of 23 bits", .products_first = true, .accumulator_fraction = 10},
     {.name = "products first, sum of 23 bits, R=23",
@@ -92,7 +94,7 @@ static term term_of_accumulator(const rule *r, float x) {
     uint32_t u = fmath_bits(x), biased = u >> 23 & 0xffu;
     if (r->flush_accumulator && biased == 0) u = 0;
     term t = term_of_fields(u >> 31, biased, u & 0x7fffffu, 23, 127, r->normal_accumulator);
-    if (!r->cut_accumulator) return t;
+    if (!r->truncate_accumulator) return t;
     int drop = 23 - MANTISSA;
     return (term){shifted(t.value, drop, ROUND_TO_ZERO), t.unit + drop, t.exponent};
 }

@@ -14,20 +14,20 @@ typedef enum rule_rounding { ROUND_TO_ZERO, ROUND_DOWN, ROUND_TO_EVEN } rule_rou
    bits kept of the result. */
 typedef struct rule {
     const char *name;
-    int fraction;             /* F - 13 */
-    int mantissa;             /* R - 13 */
-    int accumulator_fraction; /* extra bits that the accumulator keeps beyond F */
-    rule_rounding terms;      /* rounding of a term to F bits */
-    rule_rounding result;     /* rounding of the result to R bits */
-    bool cut_accumulator;     /* first truncate the accumulator to 13 fraction bits */
-    bool products_lead;       /* E ignores the accumulator */
-    bool products_first;      /* sum the products on their own grid; the sum is then one term */
-    bool zero_products;       /* zero products count for E, with their format's smallest exponents */
-    bool smallest_product;    /* E is at least the sum of the formats' smallest exponents */
-    bool normal_operands;     /* a subnormal operand has the exponent of its leading bit */
-    bool normal_accumulator;  /* the same for the accumulator */
-    bool flush_accumulator;   /* a subnormal accumulator counts as zero */
-    bool minus_zero;          /* the sum of negative zeros is -0 */
+    int fraction;              /* F - 13 */
+    int mantissa;              /* R - 13 */
+    int accumulator_fraction;  /* extra bits that the accumulator keeps beyond F */
+    rule_rounding terms;       /* rounding of a term to F bits */
+    rule_rounding result;      /* rounding of the result to R bits */
+    bool truncate_accumulator; /* first truncate the accumulator to 13 fraction bits */
+    bool products_lead;        /* E ignores the accumulator */
+    bool products_first;       /* sum the products on their own grid; the sum is then one term */
+    bool zero_products;        /* zero products count for E, with their format's smallest exponents */
+    bool smallest_product;     /* E is at least the sum of the formats' smallest exponents */
+    bool normal_operands;      /* a subnormal operand has the exponent of its leading bit */
+    bool normal_accumulator;   /* the same for the accumulator */
+    bool flush_accumulator;    /* a subnormal accumulator counts as zero */
+    bool minus_zero;           /* the sum of negative zeros is -0 */
 } rule;
 
 /* The model is the first rule. */

@@ -16,7 +16,7 @@ static ott_status autocast_of(ott_context *context, autocast **out) {
 
 /* The innermost region if it is enabled; NULL otherwise. */
 static const autocast_region *active_region(const autocast *a) {
-    const autocast_region *region = a->depth > 0 ? &a->stack[a->depth - 1] : NULL;
+    const autocast_region *region = a->depth > 0 ? &a->regions[a->depth - 1] : NULL;
     return region && region->enabled ? region : NULL;
 }
 
@@ -301,7 +301,7 @@ static ott_status begin_region(ott_context *context, const ott_autocast_options 
         a->was_enabled = false;
         a->first_pending = true;
     }
-    a->stack[a->depth++] = region;
+    a->regions[a->depth++] = region;
     a->was_enabled |= region.enabled;
     return OTT_OK;
 }

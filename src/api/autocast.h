@@ -20,8 +20,8 @@ typedef struct autocast_region {
 
 /* State that all modules of a context share. */
 typedef struct autocast {
-    autocast_region stack[AUTOCAST_DEPTH_MAX];
-    int depth;          /* open regions in `stack` */
+    autocast_region regions[AUTOCAST_DEPTH_MAX];
+    int depth;          /* open regions in `regions` */
     bool was_enabled;   /* a region was enabled since the outermost begin */
     bool first_pending; /* no module has run FP8 layers in training since the outermost begin */
     /* Linear layers that ran FP8 in a region, by first run; linked by next_registered. */

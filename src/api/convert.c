@@ -168,7 +168,7 @@ static ott_status check_filters(const ott_convert_options *o, const char *functi
     return OTT_OK;
 }
 
-static ott_status check_whole(const ott_module *m, const char *function) {
+static ott_status check_root(const ott_module *m, const char *function) {
     char shown[96];
     if (!m->parent || !m->parent->table->is_model) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT,
@@ -186,7 +186,7 @@ ott_status ott_convert_to_float8_training(ott_module *module, const ott_convert_
     if (o.recipe) TRY(handle_check_in(o.recipe, HANDLE_RECIPE, context, __func__, "recipe"));
     if (o.amax_group) TRY(handle_check_in(o.amax_group, HANDLE_GROUP, context, __func__, "amax_group"));
     TRY(check_filters(&o, __func__));
-    TRY(check_whole(module, __func__));
+    TRY(check_root(module, __func__));
     TRY(api_check_struct(out, "ott_convert_summary"));
     api_conversion c = {.options = &o, .root = module};
     ott_status status = MODULE_INSIDE(context, convert_and_close(&c, __func__));

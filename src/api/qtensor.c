@@ -18,9 +18,9 @@ static ott_status allocate_qtensor(ott_qtensor *q, device *d) {
     blocks.rowwise.data = q->block;
     blocks.columnwise.data = (char *)q->block + blocks.rowwise.bytes;
     TRY(qtensor_lay_out(&q->q, d->can, &blocks));
-    const delayed_request want = {.state = &q->delayed, .spec = delayed_cast(&q->q.spec)};
-    if (!want.spec) return OTT_OK;
-    TRY(delayed_store_set(&q->store, d, &want, 1));
+    const delayed_request request = {.state = &q->delayed, .spec = delayed_cast(&q->q.spec)};
+    if (!request.spec) return OTT_OK;
+    TRY(delayed_store_set(&q->store, d, &request, 1));
     q->q.rowwise.next = q->q.columnwise.next = q->delayed.scale.data;
     return OTT_OK;
 }

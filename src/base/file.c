@@ -417,7 +417,7 @@ out:
 
 typedef ott_status (*opener)(staged *a, const char *path);
 
-static ott_status write_whole(opener open_file, const char *path, const void *data, int64_t bytes) {
+static ott_status write_all(opener open_file, const char *path, const void *data, int64_t bytes) {
     staged a;
     TRY(open_file(&a, path));
     ott_status status = staged_write(&a, data, bytes);
@@ -427,11 +427,11 @@ static ott_status write_whole(opener open_file, const char *path, const void *da
 }
 
 ott_status file_write_atomic(const char *path, const void *data, int64_t bytes) {
-    return write_whole(staged_open, path, data, bytes);
+    return write_all(staged_open, path, data, bytes);
 }
 
 ott_status file_write_output(const char *path, const void *data, int64_t bytes) {
-    return write_whole(output_open, path, data, bytes);
+    return write_all(output_open, path, data, bytes);
 }
 
 enum { WRITER_BUFFER = 256 * 1024 };

@@ -4,7 +4,7 @@
 #include <string.h>
 
 enum { PIECE_BYTES = 1 << 16, PIECES = 64 };
-#define WHOLE_BYTES (INT64_C(16) << 20)
+#define FULL_BYTES (INT64_C(16) << 20)
 
 /* Hashes eight bytes at a time: xor, multiply by 2^64 / golden ratio, fold. The last bytes are padded with 0;
    the size, hashed first, makes the padding unambiguous. */
@@ -29,7 +29,7 @@ static ott_status hash_piece(const file_reader *r, int64_t at, int64_t bytes, fi
 static ott_status hash_file(const file_reader *r, file_mark *out) {
     *out = (file_mark){.bytes = r->bytes};
     out->hash = hash_bytes(0, &r->bytes, sizeof r->bytes);
-    if (r->bytes > WHOLE_BYTES) {
+    if (r->bytes > FULL_BYTES) {
         int64_t stride = (r->bytes - PIECE_BYTES) / (PIECES - 1);
         for (int64_t i = 0; i < PIECES - 1; i++) TRY(hash_piece(r, i * stride, PIECE_BYTES, out));
         return hash_piece(r, r->bytes - PIECE_BYTES, PIECE_BYTES, out);

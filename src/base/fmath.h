@@ -55,9 +55,9 @@ ANYWHERE float fmath_exp(float x) {
     p = fmaf(p, r, FMATH_EXP_P4);
     p = fmaf(p, r, FMATH_EXP_P5);
     p = fmaf(p, r * r, r) + 1.0f;
-    int whole = (int)n;
-    int first = whole >> 1; /* floor */
-    return (p * fmath_power_of_two(first)) * fmath_power_of_two(whole - first);
+    int n_int = (int)n;
+    int first = n_int >> 1; /* floor */
+    return (p * fmath_power_of_two(first)) * fmath_power_of_two(n_int - first);
 }
 
 /* tanh from exp; the absolute error is about 1e-7. */

@@ -71,9 +71,9 @@ ott_status json_member_bool(const json_t *object, const char *key, bool fallback
 static void list_fields(const json_t *row, char out[200]) {
     size_t length = 0;
     const char *name;
-    json_t *value, *whole = (json_t *)row; /* json_object_foreach takes no const object */
+    json_t *value, *members = (json_t *)row; /* json_object_foreach takes no const object */
     out[0] = 0;
-    json_object_foreach(whole, name, value) {
+    json_object_foreach(members, name, value) {
         if (length + strlen(name) + 3 >= 200) return;
         if (length) memcpy(out + length, ", ", 2), length += 2;
         memcpy(out + length, name, strlen(name) + 1);

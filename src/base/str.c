@@ -171,7 +171,7 @@ int str_distance(const char *a, const char *b) {
 
 /* True if the longer text begins with the shorter one, and this one is long enough ("seq_length",
    "seq_len"). */
-static bool is_longer_form(const char *a, const char *b) {
+static bool shares_prefix(const char *a, const char *b) {
     enum { ENOUGH = 5 };
     size_t x = strlen(a), y = strlen(b), common = x < y ? x : y;
     if (common < ENOUGH || 2 * common < (x > y ? x : y)) return false;
@@ -186,7 +186,7 @@ const char *str_nearest(const char *word, const char *const *candidates, int cou
     const char *nearest = NULL;
     for (int i = 0; i < count; i++) {
         int distance = str_distance(word, candidates[i]);
-        if (distance > limit && is_longer_form(word, candidates[i])) distance = limit;
+        if (distance > limit && shares_prefix(word, candidates[i])) distance = limit;
         if (distance >= best) continue;
         best = distance;
         nearest = candidates[i];
@@ -252,7 +252,7 @@ const char *str_duration(double seconds, char out[32]) {
         snprintf(out, 32, "-:--:--");
         return out;
     }
-    int64_t whole = (int64_t)seconds;
-    snprintf(out, 32, "%" PRId64 ":%02d:%02d", whole / 3600, (int)(whole / 60 % 60), (int)(whole % 60));
+    int64_t total = (int64_t)seconds;
+    snprintf(out, 32, "%" PRId64 ":%02d:%02d", total / 3600, (int)(total / 60 % 60), (int)(total % 60));
     return out;
 }

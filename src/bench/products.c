@@ -86,7 +86,7 @@ static bench_attention_shape shape_of_attention(const tensor *q, const tensor *k
                                    .window = window};
 }
 
-static void hear_op(void *user, const exec *cx, enum op_index op, const void *args) {
+static void record_op(void *user, const exec *cx, enum op_index op, const void *args) {
     products_bench *p = user;
     product_key k = {.op = op, .calls = p->micro_batches};
     if (cx->phase == PHASE_EVALUATE) return; /* not part of a step */
@@ -133,7 +133,7 @@ static ott_status read_config(bench *b, products_bench *p, model_options *shape)
 }
 
 static ott_status record_step(bench *b, products_bench *p) {
-    const dry_run_listener listener = {.op = hear_op, .user = p};
+    const dry_run_listener listener = {.op = record_op, .user = p};
     model_options shape;
     memory_need need;
     TRY(read_config(b, p, &shape));

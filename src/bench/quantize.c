@@ -39,7 +39,7 @@ typedef struct quantize_state {
     quantize_op op;
 } quantize_state;
 
-static ott_status run_form(bench *b, void *state) {
+static ott_status run_quantize_case(bench *b, void *state) {
     quantize_state *s = state;
     return s->op(b, &s->e);
 }
@@ -68,8 +68,11 @@ static ott_status add_case(bench *b, const quantized_copy *f, bench_matrix size,
     s->op = f->op;
     TRY(open_activation(b, f, size, x, &s->e));
     TRY(run_quantize(b, &s->e)); /* makes the scale that the cast takes */
-    bench_case c = {
-        .what = f->what, .variant = dtype_name(x->dtype), .bytes = bytes_of(s), .run = run_form, .state = s};
+    bench_case c = {.what = f->what,
+                    .variant = dtype_name(x->dtype),
+                    .bytes = bytes_of(s),
+                    .run = run_quantize_case,
+                    .state = s};
     snprintf(c.shape, sizeof c.shape, "%lld x %lld", (long long)size.rows, (long long)size.columns);
     return bench_add(b, &c);
 }

@@ -116,8 +116,8 @@ static void declare_part(saving *s, const model_module *e, const parameter *p, c
     if (joins_earlier_tensor(s, t->name, &part)) return;
     t->rank = p->rank;
     t->shape[0] = part.rows;
-    if (p->rank == 3) t->shape[0] = p->stack;
-    if (p->rank == 3) t->shape[1] = p->rows / p->stack;
+    if (p->rank == 3) t->shape[0] = p->experts;
+    if (p->rank == 3) t->shape[1] = p->rows / p->experts;
     if (p->rank > 1) t->shape[p->rank - 1] = p->columns;
     if (modules_norms_apart(&s->m->options, from->role)) {
         t->rank = 2;

@@ -75,7 +75,7 @@ static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
     const parameter *trained = p->of[i].parameter;
     bool is_one_tensor = at->count == at->tensor_rows,
          blocks_fit = at->tensor_row % STRIP == 0 && at->first % STRIP == 0;
-    bool is_one_matrix = at->count == trained->rows / trained->stack;
+    bool is_one_matrix = at->count == trained->rows / trained->experts;
     if (grain == HF_SCALE_CHANNEL || (is_one_matrix && is_one_tensor)) return OTT_OK;
     if (grain == HF_SCALE_BLOCK && blocks_fit) return OTT_OK;
     if (grain == HF_SCALE_TENSOR && (is_one_tensor || at->tensor_rows == trained->rows)) return OTT_OK;

@@ -24,7 +24,7 @@ static ott_status name_place(const hf_places *places, const member *of, module_r
 
 /* Turns the tensor of one expert into the tensor of all experts. */
 static void pack_place(hf_place *at, const member *of) {
-    at->experts = of->parameter->stack;
+    at->experts = of->parameter->experts;
     at->tensor_row += of->matrix * at->tensor_rows;
     at->tensor_rows *= at->experts;
 }
@@ -43,14 +43,14 @@ static parameter_part owned_part(const parameter *p) {
 /* Adds the place of the rows `part` of a parameter, or of one expert's matrix. */
 static ott_status add_place(hf_places *places, const member *of, const module_part *part) {
     const parameter *p = of->parameter;
-    module_part whole;
+    module_part fused;
     int64_t rows;
     hf_place *at = &places->of[places->count++];
     *at =
         (hf_place){.module = of->module,
                    .parameter = p,
                    .owned = owned_part(p),
-                   .first = of->matrix * (p->rows / p->stack) + part->first,
+                   .first = of->matrix * (p->rows / p->experts) + part->first,
                    .count = part->count,
                    .columns = p->rank > 1 ? p->columns : 1,
                    .tensor_rows = part->count,
@@ -60,11 +60,11 @@ static ott_status add_place(hf_places *places, const member *of, const module_pa
                                  of->module->layer != MODULES_OUTSIDE && p->rank == 2};
     TRY(name_place(places, of, part->role, &at->name));
     at->fused = at->name;
-    if (modules_find_fused(&places->m->options, part->role, &whole, &rows)) {
-        TRY(name_place(places, of, whole.role, &at->fused));
-        if (whole.role == ROLE_QKV ? places->family->fused_qkv : places->family->fused_gate_up) {
+    if (modules_find_fused(&places->m->options, part->role, &fused, &rows)) {
+        TRY(name_place(places, of, fused.role, &at->fused));
+        if (fused.role == ROLE_QKV ? places->family->fused_qkv : places->family->fused_gate_up) {
             at->name = at->fused;
-            at->tensor_row = whole.first;
+            at->tensor_row = fused.first;
             at->tensor_rows = rows;
         }
     }
@@ -75,7 +75,7 @@ static ott_status add_place(hf_places *places, const member *of, const module_pa
 static ott_status add_parameter(hf_places *places, member of) {
     module_part part[MODULES_PARTS];
     int count = modules_parts(&places->m->options, of.module, part);
-    for (of.matrix = 0; of.matrix < of.parameter->stack; of.matrix++)
+    for (of.matrix = 0; of.matrix < of.parameter->experts; of.matrix++)
         for (int i = 0; i < count; i++) TRY(add_place(places, &of, &part[i]));
     return OTT_OK;
 }
@@ -89,7 +89,7 @@ ott_status hf_places_open(const model *m, const family *f, bool packed, hf_place
     int64_t most = 0;
     void *memory;
     *out = (hf_places){.m = m, .family = f, .are_packed = packed};
-    for (int i = 0; i < m->all_parameter_count; i++) most += MODULES_PARTS * m->all_parameters[i]->stack;
+    for (int i = 0; i < m->all_parameter_count; i++) most += MODULES_PARTS * m->all_parameters[i]->experts;
     TRY(arena_open(m->device->account, MEM_OTHER, &out->memory));
     TRY(arena_alloc(out->memory, most * (int64_t)sizeof *out->of, &memory));
     out->of = memory;

@@ -12,7 +12,7 @@
 
 enum { BLOCK = 128 }; /* rows and columns of an FP8 scale block */
 
-typedef enum tensor_part { PART_WHOLE, PART_CODES, PART_SCALES } tensor_part;
+typedef enum tensor_part { PART_VALUES, PART_CODES, PART_SCALES } tensor_part;
 
 /* A tensor of the folder. */
 typedef struct tensor_output {
@@ -296,7 +296,7 @@ static ott_status declare_place(saving *s, int i) {
     const hf_place *at = &s->places.of[i];
     const hf_fp8_matrix *x = s->o->fp8 ? hf_fp8_find(&s->fp8, i) : NULL;
     if (at->tensor_row > 0) return OTT_OK;
-    safetensors_tensor *t = add_tensor(s, (tensor_output){x ? PART_CODES : PART_WHOLE, i, x}, at->name,
+    safetensors_tensor *t = add_tensor(s, (tensor_output){x ? PART_CODES : PART_VALUES, i, x}, at->name,
                                        x ? OTT_E4M3 : s->o->dtype);
     t->rank = hf_place_shape(at, t->shape);
     if (!x) return OTT_OK;
@@ -351,7 +351,7 @@ static ott_status append_elements(void *user, int64_t first, int64_t count, cons
     writing *t = user;
     TRY(skip_to(t, first));
     t->end += count;
-    if (t->d->part == PART_WHOLE) return shards_writer_append_floats(t->w, values, count);
+    if (t->d->part == PART_VALUES) return shards_writer_append_floats(t->w, values, count);
     hf_fp8_encode(t->d->matrix, first, count, values, t->s->codes);
     return shards_writer_append(t->w, t->s->codes, count);
 }

@@ -17,12 +17,12 @@ static ott_status gather_on_device(const checkpoint_ranks *r, void *memory, cons
                                    void *all) {
     exec cx = {.device = r->device};
     int64_t own = ranks_own_rank(r) * bytes;
-    tensor whole = tensor_matrix(memory, OTT_U8, ranks_size(r), bytes);
+    tensor gathered = tensor_matrix(memory, OTT_U8, ranks_size(r), bytes);
     TRY(device_copy_in(r->device, (char *)memory + own, mine, bytes));
     TRY(group_run(r->group, &cx,
                   &(collective){.kind = COLLECTIVE_ALL_GATHER,
                                 .input = tensor_matrix((char *)memory + own, OTT_U8, 1, bytes),
-                                .output = whole}));
+                                .output = gathered}));
     return device_copy_out(r->device, all, memory, ranks_size(r) * bytes);
 }
 

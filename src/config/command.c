@@ -29,7 +29,7 @@ static bool is_process_count(const char *key) {
     return strcmp(key, "nproc_per_node") == 0 || strcmp(key, "nproc") == 0;
 }
 
-static ott_status fail_form(const char *argument) {
+static ott_status fail_syntax(const char *argument) {
     return status_fail(OTT_ERR_CONFIG, "%.80s: an option is written --section.key=value", argument);
 }
 
@@ -37,11 +37,11 @@ static ott_status fail_form(const char *argument) {
 static ott_status read_key(const char *argument, option *o) {
     const char *key = argument + 2;
     size_t length = strcspn(key, "=");
-    if (length == 0 || length >= KEY_LIMIT) return fail_form(argument);
+    if (length == 0 || length >= KEY_LIMIT) return fail_syntax(argument);
     for (size_t i = 0; i < length; i++) o->key[i] = key[i] == '-' ? '_' : key[i];
     o->key[length] = '\0';
     o->value = key[length] ? key + length + 1 : NULL;
-    return tree_has_control(o->key) || str_utf8_error(o->key, (int64_t)length) >= 0 ? fail_form("--")
+    return tree_has_control(o->key) || str_utf8_error(o->key, (int64_t)length) >= 0 ? fail_syntax("--")
                                                                                     : OTT_OK;
 }
 
@@ -79,7 +79,7 @@ static ott_status read_option(int argc, const char *const *argv, int at, option 
         o->value = argument;
         return OTT_OK;
     }
-    if (argument[1] != '-') return fail_form(argument);
+    if (argument[1] != '-') return fail_syntax(argument);
     TRY(read_key(argument, o));
     if (!o->value && takes_next(o, next)) {
         o->value = next;
@@ -216,7 +216,7 @@ ott_status config_override(config *cfg, const char *argument, const char *const 
                            const char **key) {
     option o;
     const char *shown;
-    if (!str_starts_with(argument, "--")) return fail_form(argument);
+    if (!str_starts_with(argument, "--")) return fail_syntax(argument);
     TRY(read_option(1, &argument, 0, &o));
     TRY(describe_option(cfg, argument, NULL, &shown));
     *key = o.is_file ? NULL : name_of(&o);

@@ -78,8 +78,9 @@ static ott_status read_integer(const config_key *key, const node *n, const char 
 }
 
 static bool node_real(const node *n, double *out) {
-    int64_t whole;
-    if ((n->kind == NODE_INTEGER || n->yaml) && node_integer(n, &whole)) return *out = (double)whole, true;
+    int64_t as_integer;
+    if ((n->kind == NODE_INTEGER || n->yaml) && node_integer(n, &as_integer))
+        return *out = (double)as_integer, true;
     if (n->kind == NODE_REAL) return *out = n->real, isfinite(n->real);
     return n->kind == NODE_PLAIN && number_parse_real(n->text, out);
 }

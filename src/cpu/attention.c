@@ -97,7 +97,7 @@ typedef struct unit {
 } unit;
 
 static void start_block(const forward_job *j, const unit *u, forward_buffers *w) {
-    int64_t width = j->s.width, score_width = j->s.score_width, capacity = whole_lanes(u->count);
+    int64_t width = j->s.width, score_width = j->s.score_width, capacity = padded_lanes(u->count);
     w->least_query = pack_operand(j->a->q, query_row(&j->s, &u->d, u->query), u->count,
                                   u->head * j->s.head_dim, &j->s, capacity, w->output);
     for (int64_t i = 0; i < capacity; i += QUERY_LANES)
@@ -107,7 +107,7 @@ static void start_block(const forward_job *j, const unit *u, forward_buffers *w)
 }
 
 /* Sets scores of keys that a query does not see to -inf. i, tile: first query, first key. */
-static void hide(const attention *s, int64_t i, int64_t tile, const key_range *k, float *scores) {
+static void mask_tile(const attention *s, int64_t i, int64_t tile, const key_range *k, float *scores) {
     for (int64_t j = k->begin; j < k->end; j++) {
         int64_t see = clamp(tile + j - i, 0, QUERY_LANES);
         int64_t stop = clamp(end_query(s->window, tile + j, INT64_MAX) - i, see, QUERY_LANES);
@@ -171,7 +171,7 @@ static void meet_tile(const attention *s, const forward_buffers *w, int64_t i, i
     score_keys(w->keys, w->queries + row * s->score_width, k.begin, k.end, s, s->scale, w->scores,
                QUERY_LANES, operand_arithmetic(s, w->least_query, w->least_key));
     cap_scores(k.begin, k.end, s, w->scores, QUERY_LANES);
-    if (!k.all) hide(s, i, tile, &k, w->scores);
+    if (!k.all) mask_tile(s, i, tile, &k, w->scores);
     int64_t seeing = end_query(s->window, tile + TILE - 1, INT64_MAX) - i;
     for (int v = 0; v < QUERY_LANES; v += 16)
         softmax_step(w->scores + v, &k, clamp(seeing - v, 0, 16), w->most + row + v, w->sum + row + v,

@@ -87,7 +87,7 @@ SIMD int64_t first_key(int64_t window, int64_t i) {
     return window > 0 && i >= window ? i - window + 1 : 0;
 }
 /* Rounds a number of queries up to full lane groups. The padding has q = 0. */
-SIMD int64_t whole_lanes(int64_t count) {
+SIMD int64_t padded_lanes(int64_t count) {
     return (count + QUERY_LANES - 1) / QUERY_LANES * QUERY_LANES;
 }
 /* Returns the first query after key j that does not see it, or `limit`. */

@@ -84,7 +84,7 @@ SIMD float delta_of_row(ott_dtype d, const float *dout, const void *o, int64_t c
    scratch [capacity][score_width]. Returns the smallest exponent of its pairs. */
 static int pack_query_lanes(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
                             const float *rows, float *pairs, float *lanes) {
-    int64_t capacity = whole_lanes(count), width = s->score_width;
+    int64_t capacity = padded_lanes(count), width = s->score_width;
     int least = s->in_pairs ? pack_operand(t, first, count, column, s, capacity, pairs) : 0;
     const float *from = s->in_pairs ? pairs : rows;
     for (int64_t i = 0; i < capacity; i += QUERY_LANES)
@@ -94,7 +94,7 @@ static int pack_query_lanes(const tensor *t, int64_t first, int64_t count, int64
 
 static void start_block(const backward_job *j, const query_block *q, backward_buffers *w) {
     const attention *s = &j->s;
-    int64_t first = q->d.first + q->query, column = q->head * s->head_dim, capacity = whole_lanes(q->count);
+    int64_t first = q->d.first + q->query, column = q->head * s->head_dim, capacity = padded_lanes(q->count);
     const float *lse = (const float *)row_of(j->a->lse, q->head) + first;
     float *delta = (float *)row_of(&j->sums.delta, q->head) + first;
     pack_rows(j->a->q, first, q->count, column, s, capacity, w->q);
@@ -166,7 +166,7 @@ static void meet_tile(const attention *s, const backward_buffers *w, int64_t i, 
                  .end = i + 1 - tile,
                  .end_step = 1,
                  .depth = TILE};
-    product_banded(dq, whole_lanes(count), width, &keys);
+    product_banded(dq, padded_lanes(count), width, &keys);
     product dk = {.a = w->ds,
                   .a_row = QUERIES,
                   .a_depth = 1,

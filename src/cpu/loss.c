@@ -141,7 +141,7 @@ static void join_parts(const tensor *parts, int64_t t, float *m, float *sum, flo
     }
 }
 
-SIMD void whole_row(ott_dtype d, const cross_entropy_whole_args *a, int64_t t) {
+SIMD void finish_full_row(ott_dtype d, const cross_entropy_finish_args *a, int64_t t) {
     int64_t target = ((const int32_t *)a->target->data)[t], columns = a->logits->columns;
     const loss_places p = places_of(a->loss, a->z, a->grad_scale, a->z_weight, t);
     float m, sum, at_target;
@@ -154,17 +154,17 @@ SIMD void whole_row(ott_dtype d, const cross_entropy_whole_args *a, int64_t t) {
     finish_row(d, x, m, sum, at_target, target - a->before, &p, columns);
 }
 
-static void whole_task(void *argument, int thread, int threads) {
-    const cross_entropy_whole_args *a = argument;
+static void finish_task(void *argument, int thread, int threads) {
+    const cross_entropy_finish_args *a = argument;
     int64_t t, end;
     pool_share(a->logits->rows, 1, thread, threads, &t, &end);
-    for (; t < end; t++) WITH_DTYPE(a->logits->dtype, D, whole_row(D, a, t));
+    for (; t < end; t++) WITH_DTYPE(a->logits->dtype, D, finish_full_row(D, a, t));
 }
 
-ott_status ISA(cross_entropy_whole)(exec *cx, const cross_entropy_whole_args *a) {
-    TRY(row_check_indices("cross_entropy_whole", "target", a->target,
+ott_status ISA(cross_entropy_finish)(exec *cx, const cross_entropy_finish_args *a) {
+    TRY(row_check_indices("cross_entropy_finish", "target", a->target,
                           a->before + a->logits->columns + a->after, true));
     STATUS_REQUIRE(a->parts->rows > 0 && a->parts->rows % PART_ROWS == 0);
-    cpu_run_sized(cx, tensor_count(*a->logits), whole_task, (void *)a);
+    cpu_run_sized(cx, tensor_count(*a->logits), finish_task, (void *)a);
     return ISA(quantize_list)(cx, a->logits, a->q);
 }

@@ -30,7 +30,7 @@ typedef struct quantize_job {
     int64_t most_floats[2]; /* floats of quantize_work.most[i] */
     int64_t spread_floats;  /* floats of .spread */
     int64_t codes_floats;   /* floats of .codes */
-    bool each_whole;        /* quantize_work.each has all columns, not only the unit's */
+    bool each_full;         /* quantize_work.each has all columns, not only the unit's */
 } quantize_job;
 
 /* A part of the tensor. */
@@ -63,7 +63,7 @@ static int64_t at_most(int64_t x, int64_t limit) {
     return x < limit ? x : limit;
 }
 
-static bool whole_columns(const quantize_use *s) {
+static bool spans_columns(const quantize_use *s) {
     return s->rows == QUANTIZE_ALL && s->columns == 1;
 }
 
@@ -83,24 +83,24 @@ static void share_units(const quantize_job *job, int thread, int threads, int64_
    stays in the second-level cache. If a scale block is a full row, units have full rows. */
 static void choose_units(quantize_job *job, int64_t columns) {
     enum { UNIT_ELEMENTS = 1 << 17, WIDEST_BLOCK = 128 };
-    bool whole_rows = false;
+    bool spans_row = false;
     int64_t run = QUANTIZE_ALL;
     job->band = 1;
     for (int i = 0; i < job->uses; i++) {
         const quantize_use *s = &job->use[i];
         if (s->rows != QUANTIZE_ALL && height(s) > job->band) job->band = height(s);
         if (s->columns != 1 && s->columns < run) run = s->columns;
-        whole_rows |= s->rows != QUANTIZE_ALL && s->columns == QUANTIZE_ALL;
+        spans_row |= s->rows != QUANTIZE_ALL && s->columns == QUANTIZE_ALL;
     }
     job->width =
-        whole_rows ? columns : at_most(columns, UNIT_ELEMENTS / job->band / WIDEST_BLOCK * WIDEST_BLOCK);
+        spans_row ? columns : at_most(columns, UNIT_ELEMENTS / job->band / WIDEST_BLOCK * WIDEST_BLOCK);
     job->strips = columns > 0 ? quantize_blocks(columns, job->width) : 1;
     job->run = run == QUANTIZE_ALL ? job->width : run;
     for (int i = 0; i < job->uses; i++) {
         const quantize_use *s = &job->use[i];
-        job->most_floats[i] = quantize_blocks(whole_columns(s) ? columns : job->width, s->columns) *
+        job->most_floats[i] = quantize_blocks(spans_columns(s) ? columns : job->width, s->columns) *
                               (is_tiled(s) ? TILE_ROWS : 1);
-        job->each_whole |= whole_columns(s);
+        job->each_full |= spans_columns(s);
         job->tiled |= is_tiled(s);
         if (quantize_spreads(s)) job->spread_floats = job->width;
         if (s->at->transposed) job->codes_floats = (job->width + 3) / 4;
@@ -224,7 +224,7 @@ static void cast_task(void *argument, int thread, int threads) {
 /* ---- amax ---- */
 
 /* Replaces every NaN by the same NaN, whatever its bits in the source and the conversion from fp16. */
-SIMD v16 amax_told(v16 amax) {
+SIMD v16 canonical_nan(v16 amax) {
     return v16_select(v16_isnan(amax), v16_set1(NAN), amax);
 }
 
@@ -236,7 +236,7 @@ static void raise_blocks(float *most, int64_t step, const float *runs, int64_t c
 
 /* Includes a row in the amaxes of each use's scale blocks. */
 static void raise_row(const quantize_job *job, quantize_unit u, int64_t row, const quantize_work *w) {
-    void *each = column_amax_at(w->each, job->x->dtype, job->each_whole ? u.column : 0);
+    void *each = column_amax_at(w->each, job->x->dtype, job->each_full ? u.column : 0);
     amax_row(job->x, row, u.column, u.columns, job->run, job->ahead[0], each, w->runs);
     if (u.columns == 0) return;
     int64_t runs = job->run == u.columns ? 1 : quantize_blocks(u.columns, job->run);
@@ -249,7 +249,7 @@ static void raise_row(const quantize_job *job, quantize_unit u, int64_t row, con
 /* The same for at most TILE_ROWS rows [row, end). */
 static void raise_tile(const quantize_job *job, quantize_unit u, int64_t row, int64_t end,
                        const quantize_work *w) {
-    void *each = column_amax_at(w->each, job->x->dtype, job->each_whole ? u.column : 0);
+    void *each = column_amax_at(w->each, job->x->dtype, job->each_full ? u.column : 0);
     amax_tiles(job->x, row, end - row, u.column, u.columns, job->run, each, w->runs);
     for (int i = 0; i < job->uses; i++) {
         const quantize_use *s = &job->use[i];
@@ -271,7 +271,7 @@ static void finish_tile(const quantize_job *job, const quantize_use *s, float *t
                         int64_t row, int64_t end, const quantize_work *w) {
     int64_t count = quantize_blocks(u.columns, s->columns), g = quantize_group(s, row, u.column);
     for (int64_t n = 0; n < count; n++, g += s->column_step) {
-        v16_store_n(s->at->amax + g, amax_told(v16_load(tile + n * TILE_ROWS)), end - row);
+        v16_store_n(s->at->amax + g, canonical_nan(v16_load(tile + n * TILE_ROWS)), end - row);
         if (!job->casts) continue;
         set_scales(s, g, end - row, 1);
         v16_store(tile + n * TILE_ROWS, v16_load_n(s->at->scale + g, end - row));
@@ -304,7 +304,8 @@ static void finish_rows(const quantize_job *job, int i, quantize_unit u, int64_t
         for (int64_t n = 0; n < count && s->columns != 1; n++)
             s->at->amax[first + n * s->column_step] = isnan(w->most[i][n]) ? NAN : w->most[i][n];
         for (int64_t n = 0; n < count && s->columns == 1; n += 16)
-            v16_store_n(s->at->amax + first + n, amax_told(amax_so_far(job, i, w, n, count - n)), count - n);
+            v16_store_n(s->at->amax + first + n, canonical_nan(amax_so_far(job, i, w, n, count - n)),
+                        count - n);
         memset(w->most[i], 0, (size_t)count * sizeof(float));
         if (job->casts) set_scales(s, first, count, s->column_step);
     }
@@ -347,7 +348,7 @@ static void merge_task(void *argument, int thread, int threads) {
                 quantize_work w = work_of(job, t);
                 most = v16_amax(most, amax_so_far(job, i, &w, g, end - g));
             }
-            v16_store_n(s->at->amax + g, amax_told(most), end - g);
+            v16_store_n(s->at->amax + g, canonical_nan(most), end - g);
         }
         if (job->casts) set_scales(s, begin, end - begin, 1);
     }
@@ -387,7 +388,7 @@ static void run_job(const quantize_job *job, pool_task task, bool split) {
 static void first_pass(quantize_job *job) {
     choose_ahead(job);
     run_job(job, amax_task, true);
-    run_job(job, merge_task, job->each_whole);
+    run_job(job, merge_task, job->each_full);
 }
 
 static ott_status quantize(exec *cx, const tensor *x, const qtensor *q) {

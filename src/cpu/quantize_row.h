@@ -105,7 +105,7 @@ SIMD v16i larger(ott_dtype d, v16i a, v16i b) {
 
 /* Returns the amaxes of TILE_ROWS rows (lane r: row r) of n elements from index `from` on, ld apart. n must
    be a multiple of a vector's elements. */
-ROW_LOOP v16 amax_whole_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, int64_t n, void *columns) {
+ROW_LOOP v16 amax_full_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, int64_t n, void *columns) {
     v16i most[TILE_ROWS];
     ROW_UNROLL for (int r = 0; r < TILE_ROWS; r++) most[r] = v16i_set1(0);
     for (int64_t i = 0; i < n; i += d == OTT_BF16 ? 32 : 16) {
@@ -137,7 +137,7 @@ SIMD void amax_tiles_of(ott_dtype d, const tensor *x, int64_t row, int64_t rows,
         int64_t from = row * x->ld + column + i, count = n - i < run ? n - i : run;
         void *at = column_amax_at(columns, d, i);
         v16 most = rows == TILE_ROWS && count % 32 == 0
-                       ? amax_whole_tile(x->data, d, from, x->ld, count, at)
+                       ? amax_full_tile(x->data, d, from, x->ld, count, at)
                        : amax_part_tile(x->data, d, from, x->ld, rows, count, at);
         v16_store(runs, most);
     }

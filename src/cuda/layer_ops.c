@@ -135,12 +135,12 @@ ott_status cuda_cross_entropy_part(exec *cx, const cross_entropy_part_args *a) {
         "cross_entropy_part");
 }
 
-ott_status cuda_cross_entropy_whole(exec *cx, const cross_entropy_whole_args *a) {
+ott_status cuda_cross_entropy_finish(exec *cx, const cross_entropy_finish_args *a) {
     const qlist *q = a->grad_scale ? a->q : NULL;
     quantize_uses made;
-    TRY(cuda_quantize_begin(cx, "cross_entropy_whole", q, QUANTIZE_ROW_AMAX, &made));
+    TRY(cuda_quantize_begin(cx, "cross_entropy_finish", q, QUANTIZE_ROW_AMAX, &made));
     TRY(cuda_check(cross_entropy_launch(a->logits, a->target, a->parts, a->grad_scale, a->loss, a->z,
                                         a->z_weight, a->before, a->after, &made, cuda_stream(cx)),
-                   "cross_entropy_whole"));
-    return cuda_quantize_finish(cx, "cross_entropy_whole", a->logits, q, &made);
+                   "cross_entropy_finish"));
+    return cuda_quantize_finish(cx, "cross_entropy_finish", a->logits, q, &made);
 }

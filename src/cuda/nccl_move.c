@@ -137,7 +137,7 @@ static ott_status reduce_slots(const nccl_group *g, const nccl_channel *at, cons
 }
 
 /* Small all-reduce: each rank sends its full input to all ranks. */
-static ott_status reduce_whole(nccl_group *g, nccl_channel *at, const collective *call) {
+static ott_status reduce_full(nccl_group *g, nccl_channel *at, const collective *call) {
     int64_t count = tensor_count(call->input), bytes = count * dtype_bytes(call->input.dtype);
     batch b = batch_begin(g, at);
     int64_t slot = group_staging_slot(bytes);
@@ -230,7 +230,7 @@ static ott_status receive(nccl_group *g, nccl_channel *at, const collective *cal
 ott_status nccl_move(nccl_group *g, nccl_channel *at, const collective *call) {
     switch (call->kind) {
     case COLLECTIVE_ALL_REDUCE:
-        return group_staging_sends_full(g->group.size, call) ? reduce_whole(g, at, call)
+        return group_staging_sends_full(g->group.size, call) ? reduce_full(g, at, call)
                                                              : all_reduce(g, at, call);
     case COLLECTIVE_ALL_GATHER: return all_gather(g, at, call);
     case COLLECTIVE_REDUCE_SCATTER: return reduce_scatter(g, at, call);

@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 1)
 
 /* Returns 0 blocks for calls in other formats; another launch handles them. */
 template <ott_dtype P, bool Mixed>
-static int64_t fill_adamw_form(const adamw_args &a, adamw_quantize_job &j) {
+static int64_t fill_adamw_quantize(const adamw_args &a, adamw_quantize_job &j) {
     if (!a.q || a.param->dtype != P) return 0;
     j = {job_of(a), quantize_by_tiles(a.q)};
     return (j.update.narrow != 0) == Mixed ? tile_blocks(a.param->rows, a.param->columns) : 0;
@@ -158,9 +158,9 @@ extern "C" cudaError_t adamw_launch(const adamw_args *items, int64_t count, cuda
         launch_those<clear_kernel, ROW_THREADS, fill_clear>,
         launch_those<rule_kernel<adamw_rule, false>, ROW_THREADS, fill_adamw<false>>,
         launch_those<rule_kernel<adamw_rule, true>, ROW_THREADS, fill_adamw<true>>,
-        launch_those<adamw_tile_kernel<OTT_F32, false>, TILE_THREADS, fill_adamw_form<OTT_F32, false>>,
-        launch_those<adamw_tile_kernel<OTT_F32, true>, TILE_THREADS, fill_adamw_form<OTT_F32, true>>,
-        launch_those<adamw_tile_kernel<OTT_BF16, true>, TILE_THREADS, fill_adamw_form<OTT_BF16, true>>,
+        launch_those<adamw_tile_kernel<OTT_F32, false>, TILE_THREADS, fill_adamw_quantize<OTT_F32, false>>,
+        launch_those<adamw_tile_kernel<OTT_F32, true>, TILE_THREADS, fill_adamw_quantize<OTT_F32, true>>,
+        launch_those<adamw_tile_kernel<OTT_BF16, true>, TILE_THREADS, fill_adamw_quantize<OTT_BF16, true>>,
         launch_those<pass_kernel<OTT_F32>, TILE_THREADS, fill_rest<OTT_F32>>,
         launch_those<pass_kernel<OTT_BF16>, TILE_THREADS, fill_rest<OTT_BF16>>};
     cudaError_t status = cudaSuccess;

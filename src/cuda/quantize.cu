@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(GROUP_THREADS) group_kernel(GRID_CONSTANT(grou
     const quantize_use &u = j.use;
     int64_t block = blockIdx.x / j.across, strip = blockIdx.x % j.across, group = group_with(j, block);
     int64_t row = group_first(j, group), end = group_end(j, group);
-    if (u.row_shift != QUANTIZE_WHOLE) {
+    if (u.row_shift != QUANTIZE_SPAN_ALL) {
         row += (block - group_block(j, group)) << u.row_shift;
         end = row + (1 << u.row_shift) < end ? row + (1 << u.row_shift) : end;
     }
@@ -130,14 +130,14 @@ __global__ void __launch_bounds__(GROUP_THREADS) group_kernel(GRID_CONSTANT(grou
 
 extern "C" cudaError_t quantize_groups_launch(const tensor *x, const tensor *end, int64_t groups,
                                               const quantize_use *use, cudaStream_t stream) {
-    const int64_t whole = use->row_shift == QUANTIZE_WHOLE ? 0 : x->rows >> use->row_shift,
-                  width = use->column_shift == QUANTIZE_WHOLE ? x->columns : (int64_t)GROUP_THREADS,
+    const int64_t blocks = use->row_shift == QUANTIZE_SPAN_ALL ? 0 : x->rows >> use->row_shift,
+                  width = use->column_shift == QUANTIZE_SPAN_ALL ? x->columns : (int64_t)GROUP_THREADS,
                   across = width > 0 ? (x->columns + width - 1) / width : 0;
     const int32_t *ends = end ? (const int32_t *)end->data : nullptr;
     group_job j = {view_of(x), *use, ends, x->rows / groups, groups, width, across};
     j.use.work = QUANTIZE_AMAX | QUANTIZE_SCALE | QUANTIZE_CAST;
     WITH_DTYPE(x->dtype, D,
-               LAUNCH_BLOCKS(group_kernel<D>, (whole + groups + 1) * across, GROUP_THREADS, stream, j));
+               LAUNCH_BLOCKS(group_kernel<D>, (blocks + groups + 1) * across, GROUP_THREADS, stream, j));
     return cudaGetLastError();
 }
 
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(TILE_THREADS) transpose_kernel(transpose_job j
     SHARED(tile, transposed_tile);
     tile_place p = tile_place_of(j.columns);
     int64_t column = p.first_column + p.column, count = j.columns - column;
-    bool whole = count >= 8 && ((uintptr_t)j.x | (uintptr_t)j.ld) % 8 == 0;
+    bool vectorized = count >= 8 && ((uintptr_t)j.x | (uintptr_t)j.ld) % 8 == 0;
     own_codes codes;
 #pragma unroll
     for (int k = 0; k < OWN_ROWS; k++) {
@@ -184,9 +184,9 @@ __global__ void __launch_bounds__(TILE_THREADS) transpose_kernel(transpose_job j
         uint32_t word[2] = {};
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            if (i < count && row < j.rows && !whole) word[i / 4] |= (uint32_t)from[i] << i % 4 * 8;
+            if (i < count && row < j.rows && !vectorized) word[i / 4] |= (uint32_t)from[i] << i % 4 * 8;
         codes.row[k] = make_uint2(word[0], word[1]);
-        if (row < j.rows && whole) codes.row[k] = *(const uint2 *)from;
+        if (row < j.rows && vectorized) codes.row[k] = *(const uint2 *)from;
     }
     keep_transposed(tile, codes, p);
     __syncthreads();

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-enum { QUANTIZE_WHOLE = 63 }; /* shift of a group that spans all rows or all columns */
+enum { QUANTIZE_SPAN_ALL = 63 }; /* shift of a group that spans all rows or all columns */
 
 /* Code (i, j) is at i * ld + j, or, transposed, at j * ld + i. */
 typedef struct quantize_codes {
@@ -45,7 +45,7 @@ typedef struct quantize_uses {
 
 /* True if every group is inside one tile, so that one pass computes the amax and casts. */
 static inline bool quantize_is_local(const quantize_use *u) {
-    return u->row_shift != QUANTIZE_WHOLE && u->column_shift != QUANTIZE_WHOLE;
+    return u->row_shift != QUANTIZE_SPAN_ALL && u->column_shift != QUANTIZE_SPAN_ALL;
 }
 
 /* ---- quantize_uses.c: which pass does which work ---- */

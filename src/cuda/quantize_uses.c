@@ -4,7 +4,7 @@
 /* ---- descriptions for kernels ---- */
 
 static int shift_of(int64_t block) {
-    return block == INT64_MAX ? QUANTIZE_WHOLE : __builtin_ctzll((unsigned long long)block);
+    return block == INT64_MAX ? QUANTIZE_SPAN_ALL : __builtin_ctzll((unsigned long long)block);
 }
 
 static quantize_codes codes_of(const qdata *d) {
@@ -84,8 +84,8 @@ cudaError_t quantize_work(const tensor *x, const qtensor *q, int work, cudaStrea
 static int producer_work(const quantize_use *u, quantize_producer producer) {
     const int all = QUANTIZE_AMAX | QUANTIZE_SCALE | QUANTIZE_CAST;
     if (producer == QUANTIZE_BY_TILES) return waits(u) ? QUANTIZE_AMAX : all;
-    bool of_rows = u->column_shift == QUANTIZE_WHOLE && !u->delayed;
-    if (!of_rows || (u->row_shift != QUANTIZE_WHOLE && u->row_shift != 0)) return 0;
+    bool of_rows = u->column_shift == QUANTIZE_SPAN_ALL && !u->delayed;
+    if (!of_rows || (u->row_shift != QUANTIZE_SPAN_ALL && u->row_shift != 0)) return 0;
     bool casts =
         producer == QUANTIZE_BY_ROWS && u->row_shift == 0 && u->copies == 1 && !u->codes[0].transposed;
     return casts ? all : QUANTIZE_AMAX;

@@ -53,8 +53,8 @@ template <bool ADDS>
 __global__ void __launch_bounds__(ORDERED_THREADS)
     ordered_sum_kernel(GRID_CONSTANT(job_list<ordered_sum_job>) list) {
     const ordered_sum_job &j = list.job[list_place_of(list).job];
-    float whole = (float)ordered_sum(j.sums, 1, j.count);
-    if (threadIdx.x == 0) j.sum[0] = ADDS ? j.sum[0] + whole : whole;
+    float total = (float)ordered_sum(j.sums, 1, j.count);
+    if (threadIdx.x == 0) j.sum[0] = ADDS ? j.sum[0] + total : total;
 }
 
 static int64_t fill_ordered_sum(const sum_blocks_args &a, ordered_sum_job &j) {
@@ -69,11 +69,11 @@ extern "C" int64_t sum_workspace(int64_t elements) {
 extern "C" cudaError_t sum_launch(const tensor *x, const tensor *sum, float *workspace, cudaStream_t stream) {
     tensor blocks = tensor_vector(workspace, OTT_F32, op_reduce_blocks(x->rows * x->columns));
     const block_squares_args parts = {x, &blocks};
-    const sum_blocks_args whole = {&blocks, sum};
+    const sum_blocks_args total = {&blocks, sum};
     cudaError_t status = list_launch<block_sums_kernel<OTT_F32, false>>(
         REDUCE_THREADS, fill_block_sums<OTT_F32>, &parts, 1, stream);
     if (status != cudaSuccess) return status;
-    return list_launch<ordered_sum_kernel<true>>(ORDERED_THREADS, fill_ordered_sum, &whole, 1, stream);
+    return list_launch<ordered_sum_kernel<true>>(ORDERED_THREADS, fill_ordered_sum, &total, 1, stream);
 }
 
 extern "C" cudaError_t block_squares_launch(const block_squares_args *items, int64_t count,

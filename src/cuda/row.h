@@ -43,7 +43,7 @@ __device__ __forceinline__ void settle_row(const quantize_uses &uses, int64_t ro
     for (int i = 0; i < uses.count && threadIdx.x == 0; i++) {
         const quantize_use &u = uses.use[i];
         if (!(u.work & QUANTIZE_AMAX)) continue;
-        if (u.row_shift == QUANTIZE_WHOLE)
+        if (u.row_shift == QUANTIZE_SPAN_ALL)
             raise_amax(u.amax, amax);
         else
             u.amax[row * u.row_step] = amax;

@@ -103,7 +103,7 @@ struct tile_scales {
 __device__ __forceinline__ float settle_group(const quantize_use &u, const tile_largest &largest,
                                               const tile_place &p, int row, int column) {
     int64_t group = quantize_group(u, p.first_row + row, p.first_column + column);
-    bool local = u.row_shift != QUANTIZE_WHOLE && u.column_shift != QUANTIZE_WHOLE;
+    bool local = u.row_shift != QUANTIZE_SPAN_ALL && u.column_shift != QUANTIZE_SPAN_ALL;
     float amax = 0;
     if (u.work & QUANTIZE_AMAX) {
         amax = largest_of_group(largest, row, column, tile_shift(u.row_shift), tile_shift(u.column_shift));
@@ -115,8 +115,8 @@ __device__ __forceinline__ float settle_group(const quantize_use &u, const tile_
     if (!(u.work & (QUANTIZE_SCALE | QUANTIZE_CAST))) return 0;
     if (!local && !u.delayed) amax = u.amax[group];
     float scale = scale_of(u, group, amax);
-    bool first = (u.row_shift != QUANTIZE_WHOLE || p.first_row == 0) &&
-                 (u.column_shift != QUANTIZE_WHOLE || p.first_column == 0);
+    bool first = (u.row_shift != QUANTIZE_SPAN_ALL || p.first_row == 0) &&
+                 (u.column_shift != QUANTIZE_SPAN_ALL || p.first_column == 0);
     if (first && u.work & QUANTIZE_SCALE) store_scale(u, group, scale);
     return scale;
 }
@@ -170,10 +170,11 @@ __device__ __forceinline__ own_codes cast_tile(const held<D> (&own)[OWN_ROWS], c
 __device__ __forceinline__ void store_rows(const quantize_codes &to, const own_codes &codes,
                                            const tile_place &p, int64_t rows, int64_t columns) {
     int64_t row = p.first_row + p.row, column = p.first_column + p.column, count = columns - column;
-    bool whole = count >= 8 && ((uintptr_t)to.data | (uintptr_t)to.ld) % 8 == 0;
+    bool vectorized = count >= 8 && ((uintptr_t)to.data | (uintptr_t)to.ld) % 8 == 0;
 #pragma unroll
     for (int k = 0; k < OWN_ROWS; k++)
-        if (row + k < rows) store_codes8(to.data + (row + k) * to.ld + column, codes.row[k], count, whole);
+        if (row + k < rows)
+            store_codes8(to.data + (row + k) * to.ld + column, codes.row[k], count, vectorized);
 }
 
 /* Transposed tile: TILE columns of 16 units; a unit is 8 rows. Unit u of column c is stored at u ^ (c / 8),
@@ -201,11 +202,11 @@ __device__ __forceinline__ void store_transposed(const quantize_codes &to, const
                                                  const tile_place &p, int64_t rows, int64_t columns) {
     int unit = threadIdx.x % 16;
     int64_t row = p.first_row + unit * 8, count = rows - row;
-    bool whole = count >= 8 && ((uintptr_t)to.data | (uintptr_t)to.ld) % 8 == 0;
+    bool vectorized = count >= 8 && ((uintptr_t)to.data | (uintptr_t)to.ld) % 8 == 0;
     for (int c = threadIdx.x / 16; c < TILE && p.first_column + c < columns; c += TILE_THREADS / 16)
         if (count > 0)
             store_codes8(to.data + (p.first_column + c) * to.ld + row, tile.unit[c][unit ^ c / 8], count,
-                         whole);
+                         vectorized);
 }
 
 /* Two barriers per transposed copy: the first ends the reads of the previous copy, the second ends the writes

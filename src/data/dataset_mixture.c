@@ -52,13 +52,13 @@ static int64_t largest(const int64_t *share, int64_t count) {
 
 /* Rounds each part's share of the slots. The largest share absorbs the rounding error. */
 static void share_slots(shares *s, int64_t count, const double *weights, double temperature) {
-    double powers[MAX_PARTS], most = 0, total = 0;
+    double unnormalized[MAX_PARTS], most = 0, total = 0;
     int64_t taken = 0;
     for (int64_t i = 0; i < count; i++)
         if (weights[i] > most) most = weights[i];
-    for (int64_t i = 0; i < count; i++) total += powers[i] = pow(weights[i] / most, 1 / temperature);
+    for (int64_t i = 0; i < count; i++) total += unnormalized[i] = pow(weights[i] / most, 1 / temperature);
     for (int64_t i = 0; i < count; i++) {
-        s->share[i] = llround(powers[i] / total * SLOTS);
+        s->share[i] = llround(unnormalized[i] / total * SLOTS);
         if (s->share[i] < 1 && weights[i] > 0) s->share[i] = 1;
         taken += s->share[i];
     }

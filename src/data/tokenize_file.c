@@ -141,7 +141,7 @@ static ott_status note_document(corpus_job *j, int64_t begin, int64_t end) {
 }
 
 /* Splits complete elements of the array. An incomplete one is read again with more text. */
-static ott_status cut_array(corpus_job *j, bool all, int64_t *used) {
+static ott_status split_array(corpus_job *j, bool all, int64_t *used) {
     text_view row;
     j->count = 0;
     j->array.at = j->text;
@@ -162,7 +162,7 @@ static ott_status cut_array(corpus_job *j, bool all, int64_t *used) {
 }
 
 /* Splits complete documents. *used: start of the incomplete one. At the end of the file all are complete. */
-static ott_status cut_documents(corpus_job *j, bool all, int64_t *used) {
+static ott_status split_documents(corpus_job *j, bool all, int64_t *used) {
     const char *text = j->text, *stop;
     int64_t at = 0;
     j->count = 0;
@@ -242,11 +242,11 @@ static ott_status read_more(corpus_job *j) {
     return OTT_OK;
 }
 
-static ott_status cut_round(corpus_job *j, int64_t *used) {
+static ott_status split_text(corpus_job *j, int64_t *used) {
     bool all = j->read_bytes == j->reader.bytes;
     if (!j->opened && j->rows) j->array = data_rows_begin(j->text, j->held);
     j->opened = true;
-    return j->array.array ? cut_array(j, all, used) : cut_documents(j, all, used);
+    return j->array.array ? split_array(j, all, used) : split_documents(j, all, used);
 }
 
 static ott_status run_rounds(corpus_job *j) {
@@ -254,7 +254,7 @@ static ott_status run_rounds(corpus_job *j) {
         int64_t used = 0;
         TRY(cancellation_check(j->cancellation));
         TRY(read_more(j));
-        TRY(cut_round(j, &used));
+        TRY(split_text(j, &used));
         TRY(run_round(j));
         if (used > 0) memmove(j->text, j->text + used, (size_t)(j->held - used));
         j->held -= used;

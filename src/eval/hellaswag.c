@@ -108,7 +108,7 @@ static score sum_document(const eval_batch *b, int i) {
     return s;
 }
 
-static ott_status score_form(hellaswag *h, const encoding *f, score out[EVAL_ENDINGS]) {
+static ott_status score_encoding(hellaswag *h, const encoding *f, score out[EVAL_ENDINGS]) {
     eval_batch_clear(&h->batch);
     for (int i = 0; i < EVAL_ENDINGS; i++) TRY(add_ending(h, f, i));
     TRY(eval_forward(h->job->model, &h->batch, NULL));
@@ -150,14 +150,14 @@ static ott_status score_row(hellaswag *h, const eval_row *row) {
         if (llmc) TRY(encode_apart(h, row, i));
     }
     if (lm_eval) {
-        TRY(score_form(h, &h->lm_eval, s));
+        TRY(score_encoding(h, &h->lm_eval, s));
         count_lm_eval(h, row, s);
     }
     bool same = lm_eval && llmc && same_encoding(&h->lm_eval, &h->llmc);
     const score *right = &s[row->label];
     if (lm_eval) h->loss += right->loss, h->job->result->tokens += right->tokens;
     if (!llmc) return OTT_OK;
-    if (!same) TRY(score_form(h, &h->llmc, s));
+    if (!same) TRY(score_encoding(h, &h->llmc, s));
     count_llmc(h, row, s);
     if (!lm_eval) h->loss += right->loss, h->job->result->tokens += right->tokens;
     return OTT_OK;
@@ -233,7 +233,7 @@ static void finish_scores(const hellaswag *h) {
     if (forms & OTT_HELLASWAG_LLMC) r->acc_llmc = share_right(h->right_llmc, r->items, &r->acc_llmc_stderr);
 }
 
-static void close_forms(hellaswag *h) {
+static void free_encodings(hellaswag *h) {
     for (int i = 0; i < EVAL_ENDINGS; i++) {
         tokenizer_ids_free(&h->lm_eval.ids[i]);
         tokenizer_ids_free(&h->llmc.ids[i]);
@@ -252,7 +252,7 @@ ott_status eval_hellaswag(eval_job *j) {
     TRY(file_read(account, j->options->data, DATA_LIMIT, &text, &bytes));
     ott_status status = run_lines(&h, text, bytes);
     if (status == OTT_OK) finish_scores(&h);
-    close_forms(&h);
+    free_encodings(&h);
     mem_free(account, text);
     return status;
 }

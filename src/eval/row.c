@@ -178,7 +178,7 @@ static bool is_raw(const json_t *object) {
 }
 
 /* Writes context and endings to row->memory, then sets pointers, because the memory moves while it grows. */
-static ott_status make_forms(eval_row *row) {
+static ott_status make_texts(eval_row *row) {
     int64_t end[EVAL_ENDINGS + 1];
     if (is_raw(row->object))
         TRY(make_query(row->object, &row->memory));
@@ -228,7 +228,7 @@ ott_status eval_row_read(mem *account, const char *line, int64_t bytes, eval_row
     TRY(read_context(out));
     TRY(read_endings(out->object, out));
     TRY(read_label(out->object, &out->label));
-    return make_forms(out);
+    return make_texts(out);
 }
 
 void eval_row_free(eval_row *row) {

@@ -98,9 +98,9 @@ static ott_status write_line(metrics_writer *w) {
         if (written < 0) {
             int reason = errno;
             w->failed = true;
-            int cut = ftruncate(w->descriptor, w->bytes);
+            int truncated = ftruncate(w->descriptor, w->bytes);
             return status_fail(OTT_ERR_IO, "%s: cannot write: %s%s", w->path, strerror(reason),
-                               cut == 0 || done == 0 ? "" : "; its last line is incomplete");
+                               truncated == 0 || done == 0 ? "" : "; its last line is incomplete");
         }
         done += written;
     }

@@ -345,11 +345,11 @@ ott_status recipe_cast_parse(const char *text, ott_dtype activation, cast_spec *
 
 /* ---- writing ---- */
 
-static bool is_said(const cast_spec *s, const cast_spec *unsaid, field f) {
+static bool is_written(const cast_spec *s, const cast_spec *default_spec, field f) {
     if (f == FIELD_FORMAT || f == FIELD_POLICY) return f == FIELD_FORMAT || s->policy == AMAX_DELAYED;
     if (!field_counts(s, f)) return false;
-    return f == FIELD_EPSILON ? s->scale.epsilon != unsaid->scale.epsilon
-                              : field_get(s, f) != field_get(unsaid, f);
+    return f == FIELD_EPSILON ? s->scale.epsilon != default_spec->scale.epsilon
+                              : field_get(s, f) != field_get(default_spec, f);
 }
 
 static void write_word(const cast_spec *s, const word *w, char out[RECIPE_CAST_TEXT]) {
@@ -363,13 +363,13 @@ static void write_word(const cast_spec *s, const word *w, char out[RECIPE_CAST_T
 }
 
 void recipe_cast_write(const cast_spec *s, char out[RECIPE_CAST_TEXT]) {
-    cast_spec unsaid = defaults(s->format, GRANULARITY_TENSOR, s->policy);
+    cast_spec default_spec = defaults(s->format, GRANULARITY_TENSOR, s->policy);
     out[0] = '\0';
     for (int i = 0; i < WORD_COUNT; i++) {
         const word *w = &words[i];
-        if (w->field == FIELD_POLICY) unsaid = defaults(s->format, s->grain, s->policy);
+        if (w->field == FIELD_POLICY) default_spec = defaults(s->format, s->grain, s->policy);
         bool holds = takes_number(w) || w->value == field_get(s, w->field);
-        if (holds && is_said(s, &unsaid, w->field)) write_word(s, w, out);
+        if (holds && is_written(s, &default_spec, w->field)) write_word(s, w, out);
         if (!cast_spec_is_fp8(s) && *out) return;
     }
 }

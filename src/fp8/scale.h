@@ -31,15 +31,15 @@ typedef struct scale_options {
    1)]. Equals torch.log2 and torch.exp2 of PyTorch 2.15 on a CPU, bit for bit, for every scale. */
 ANYWHERE uint32_t scale_log2_floor_bits(uint32_t bits) {
     int k = (int)(bits >> 23) - 126; /* exponent of the next power of two */
-    int whole = k > 0 ? k - 1 : -k;
+    int log2_magnitude = k > 0 ? k - 1 : -k;
     uint32_t steps = 0x800000u - (bits & 0x7fffffu);
-    uint32_t rounds_up = whole >= 64   ? 44
-                         : whole >= 32 ? 22
-                         : whole >= 16 ? 11
-                         : whole >= 8  ? 5
-                         : whole >= 4  ? 2
-                         : whole >= 2  ? 1
-                                       : 0;
+    uint32_t rounds_up = log2_magnitude >= 64   ? 44
+                         : log2_magnitude >= 32 ? 22
+                         : log2_magnitude >= 16 ? 11
+                         : log2_magnitude >= 8  ? 5
+                         : log2_magnitude >= 4  ? 2
+                         : log2_magnitude >= 2  ? 1
+                                                : 0;
     return (bits & 0xff800000u) + (steps <= rounds_up ? 0x800000u : 0u);
 }
 /* Rounds down to a power of two by clearing the mantissa. Keeps NaN and infinity; subnormals stay

@@ -42,7 +42,7 @@ static ott_status check_part(const convert_options *o, const linear *l, const li
 }
 
 /* Expert weights: only the grouped GEMMs are in FP8; the layer's own spec is high precision. */
-static ott_status convert_stack(conversion *c, linear *l, linear_spec *spec) {
+static ott_status convert_expert_weights(conversion *c, linear *l, linear_spec *spec) {
     const char *why;
     l->grouped = (linear_spec){0};
     if (!spec->fp8) return OTT_OK;
@@ -74,7 +74,7 @@ static ott_status convert_linear(conversion *c, const model_module *e) {
         TRY(note_verdict(c, l, &v));
         recipe_compile(v.recipe, c->m->activation, &spec);
         if (e->role == ROLE_ROUTER) recipe_compile(recipe_high_precision(OTT_F32), OTT_F32, &spec);
-        TRY(e->rank == 3 ? convert_stack(c, l, &spec) : check_part(o, l, &spec));
+        TRY(e->rank == 3 ? convert_expert_weights(c, l, &spec) : check_part(o, l, &spec));
         l->requantizes = c->m->store.options.regather_for_backward;
         TRY(linear_set_spec(l, c->m->device, &spec));
     }

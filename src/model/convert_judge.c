@@ -115,7 +115,7 @@ static ott_status apply_size(const candidate *c, convert_verdict *v) {
     const convert_options *o = c->options;
     const linear *l = c->module->linear;
     const parameter *w = l ? l->weight : c->module->weight; /* has the full shape */
-    int64_t in = w->columns, out = w->rows / w->stack;
+    int64_t in = w->columns, out = w->rows / w->experts;
     bool worth = true;
     if (!convert_takes_dimensions(o, in, out)) {
         keep(c, v, CONVERT_KEPT_DIMENSIONS, "its dimensions %lld x %lld are not multiples of %d%s",

@@ -48,14 +48,14 @@ static ott_status fill_part(initializing *w, const model_module *e, int64_t matr
         modules_name(w->m->options.family, part->role, NAMING_HUGGING_FACE, e->layer, name);
     snprintf(weight, sizeof weight, "%s.weight", name);
     return draw_named(w, start_of_weight(w->m, part->role, e->layer), weight, p,
-                      matrix * (p->rows / p->stack) + part->first, part->count);
+                      matrix * (p->rows / p->experts) + part->first, part->count);
 }
 
 /* Fills a weight part by part, so that fused and expert weights start like separate ones. */
 static ott_status fill_parts(initializing *w, const model_module *e) {
     module_part part[MODULES_PARTS];
     int parts = modules_parts(&w->m->options, e, part);
-    for (int64_t matrix = 0; matrix < e->weight->stack; matrix++)
+    for (int64_t matrix = 0; matrix < e->weight->experts; matrix++)
         for (int i = 0; i < parts; i++) TRY(fill_part(w, e, matrix, &part[i]));
     return OTT_OK;
 }

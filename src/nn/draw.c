@@ -97,11 +97,11 @@ ott_status draw_rows(draw *w, draw_distribution s, uint64_t seed, uint64_t strea
 }
 
 /* Number of low bits of a float that a format lacks. Subnormals of fp16 are multiples of 2^-24. */
-static int spare_bits(uint32_t bits, ott_dtype loaded) {
-    enum { F16_LEAST_EXPONENT = 127 - 14, F16_SPARE = 13, BF16_SPARE = 16 };
-    if (loaded == OTT_BF16) return BF16_SPARE;
+static int dropped_bits(uint32_t bits, ott_dtype loaded) {
+    enum { F16_LEAST_EXPONENT = 127 - 14, F16_DROPPED = 13, BF16_DROPPED = 16 };
+    if (loaded == OTT_BF16) return BF16_DROPPED;
     int exponent = (int)(bits >> 23 & 0xff);
-    return exponent < F16_LEAST_EXPONENT ? F16_SPARE + F16_LEAST_EXPONENT - exponent : F16_SPARE;
+    return exponent < F16_LEAST_EXPONENT ? F16_DROPPED + F16_LEAST_EXPONENT - exponent : F16_DROPPED;
 }
 
 /* Adds the offset to the bits as an integer. Below a power of two, floats and the format are both twice as
@@ -109,7 +109,7 @@ static int spare_bits(uint32_t bits, ott_dtype loaded) {
 static float dither(float x, ott_dtype loaded, uint32_t word) {
     uint32_t bits = fmath_bits(x), magnitude = bits & 0x7fffffffu;
     if (magnitude == 0 || magnitude >= 0x7f800000u) return x;
-    uint32_t half = 1u << (spare_bits(bits, loaded) - 1), choices = 2 * half - 1;
+    uint32_t half = 1u << (dropped_bits(bits, loaded) - 1), choices = 2 * half - 1;
     return fmath_from_bits(bits + (uint32_t)((uint64_t)word * choices >> 32) - (half - 1));
 }
 

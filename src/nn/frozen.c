@@ -24,10 +24,10 @@ static int64_t blocks_of(int64_t size, int64_t block) {
 
 static void lay_out(frozen_codes *c, const parameter *p) {
     scale_block block = granularity_block(c->cast.grain);
-    c->rows = p->rows / p->stack;
+    c->rows = p->rows / p->experts;
     c->block_rows = block.mn < c->rows ? block.mn : c->rows;
     c->block_columns = block.k < p->columns ? block.k : p->columns;
-    c->scale_rows = p->stack * blocks_of(c->rows, c->block_rows);
+    c->scale_rows = p->experts * blocks_of(c->rows, c->block_rows);
     c->scale_columns = blocks_of(p->columns, c->block_columns);
 }
 

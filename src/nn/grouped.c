@@ -39,13 +39,13 @@ static ott_status quantize(exec *cx, qtensor *q, bool columnwise, const tensor *
 }
 
 static ott_status open_copy(exec *cx, const quant_spec *spec, bool columnwise, const tensor *x,
-                            const grouped_rows *r, bool stacked, grouped_operand *f) {
+                            const grouped_rows *r, bool per_expert, grouped_operand *f) {
     qtensor q = {.columns = x->columns, .groups = r->end.columns, .spec = *spec};
     (columnwise ? &q.spec.rowwise : &q.spec.columnwise)->format = OTT_F32; /* the use that is not needed */
     bool fp8 = quant_spec_is_fp8(&q.spec);
     f->buffer = PLAN_NONE;
     if (fp8)
-        TRY(quantize(cx, &q, columnwise, x, stacked ? NULL : &r->end, stacked ? x->rows : r->max_rows,
+        TRY(quantize(cx, &q, columnwise, x, per_expert ? NULL : &r->end, per_expert ? x->rows : r->max_rows,
                      &f->buffer));
     f->of = columnwise ? operand_columnwise(*x, fp8 ? &q : NULL) : operand_rowwise(*x, fp8 ? &q : NULL);
     return OTT_OK;

@@ -55,16 +55,16 @@ static ott_status cross_entropy_of_parts(exec *cx, const loss_head *h, const cro
         cx, &(cross_entropy_part_args){
                 .logits = a->logits, .target = a->target, .part = &own, .before = before, .after = after}));
     TRY(group_run(ranks, cx, &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = own, .output = parts}));
-    TRY(op_cross_entropy_whole(cx, &(cross_entropy_whole_args){.logits = a->logits,
-                                                               .target = a->target,
-                                                               .parts = &parts,
-                                                               .grad_scale = a->grad_scale,
-                                                               .loss = a->loss,
-                                                               .z = a->z,
-                                                               .q = a->q,
-                                                               .z_weight = a->z_weight,
-                                                               .before = before,
-                                                               .after = after}));
+    TRY(op_cross_entropy_finish(cx, &(cross_entropy_finish_args){.logits = a->logits,
+                                                                 .target = a->target,
+                                                                 .parts = &parts,
+                                                                 .grad_scale = a->grad_scale,
+                                                                 .loss = a->loss,
+                                                                 .z = a->z,
+                                                                 .q = a->q,
+                                                                 .z_weight = a->z_weight,
+                                                                 .before = before,
+                                                                 .after = after}));
     return plan_close(cx->plan, &buffer);
 }
 

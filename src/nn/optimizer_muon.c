@@ -9,7 +9,7 @@
 enum { MOMENTUM };
 
 static int64_t matrix_rows(const parameter *p) {
-    return p->rows / p->stack;
+    return p->rows / p->experts;
 }
 
 /* By the parameter's role, not its shape. */
@@ -178,7 +178,7 @@ static ott_status step_matrix(exec *cx, const optimizer_options *o, const parame
     TRY(open_direction(cx, o, p, state, &direction));
     TRY(gather(cx, p, ranks, &direction.t, &full));
     TRY(exec_open(cx, "update of a matrix", o->muon_format, p->rows, p->columns, &update, &buffer));
-    for (int64_t i = 0; i < p->stack; i++) {
+    for (int64_t i = 0; i < p->experts; i++) {
         tensor from = tensor_rows(full.t, i * rows, rows), to = tensor_rows(update, i * rows, rows);
         TRY(orthogonalize(cx, o->muon_steps, &from, &to));
     }

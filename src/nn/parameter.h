@@ -50,7 +50,7 @@ typedef struct parameter_shard {
 typedef struct parameter {
     const char *name; /* "model.layers.0.self_attn.q_proj.weight"; borrowed from the model's arena */
     int rank;         /* 1: a vector of `columns`, 2: a matrix, 3: expert weights [experts][rows, columns] */
-    int64_t stack;    /* number of experts, stored one after the other; 1 if not expert weights */
+    int64_t experts;  /* number of experts, stored one after the other; 1 if not expert weights */
     int64_t rows, columns; /* of the full parameter; rows counts the rows of all experts */
     parameter_part local;  /* the part that layers of this rank compute with */
     bool decay;            /* weight decay applies */
@@ -68,7 +68,7 @@ typedef struct parameter {
 
 /* Returns a parameter of shape [columns], [rows, columns] or [experts, rows, columns], which is all local. */
 static inline parameter parameter_of_shape(int rank, const int64_t *shape) {
-    parameter p = {.rank = rank, .stack = rank == 3 ? shape[0] : 1, .rows = 1, .columns = shape[rank - 1]};
+    parameter p = {.rank = rank, .experts = rank == 3 ? shape[0] : 1, .rows = 1, .columns = shape[rank - 1]};
     for (int i = 0; i < rank - 1; i++) p.rows *= shape[i];
     p.local = (parameter_part){.rows = p.rows, .columns = p.columns};
     p.decay = p.is_hidden = rank > 1;
@@ -82,8 +82,8 @@ static inline ott_dtype parameter_format(const parameter *p, ott_dtype format) {
 
 /* Writes the shape as in files; the first p->rank entries are valid. */
 static inline void parameter_shape(const parameter *p, int64_t shape[PARAMETER_RANKS]) {
-    if (p->rank == 3) shape[0] = p->stack;
-    if (p->rank > 1) shape[p->rank - 2] = p->rows / p->stack;
+    if (p->rank == 3) shape[0] = p->experts;
+    if (p->rank > 1) shape[p->rank - 2] = p->rows / p->experts;
     shape[p->rank - 1] = p->columns;
 }
 

@@ -125,7 +125,7 @@ static void place_all_scales(parameter_store *s, float *all) {
 
 /* ---- full gradients, for reduce_once ---- */
 
-static ott_status open_whole_gradients(parameter_store *s, device *d) {
+static ott_status open_full_gradients(parameter_store *s, device *d) {
     s->full_count = 0;
     for (int i = 0; i < s->unit_count; i++) {
         store_unit *u = &s->units[i];
@@ -151,7 +151,7 @@ static void release_one(parameter_store *s, device *d) {
 static ott_status set_one(parameter_store *s, device *d, ott_dtype table) {
     if (store_ranks(s) == 1) return OTT_OK;
     release_one(s, d);
-    TRY(open_whole_gradients(s, d));
+    TRY(open_full_gradients(s, d));
     for (int i = 0; i < s->unit_count; i++) list_parts(s, &s->units[i], table);
     place_all_scales(s, NULL);
     if (s->scale_count == 0) return OTT_OK;

@@ -37,7 +37,7 @@ typedef enum producer { BY_TILES, BY_ROWS, BY_ROWS_AND_CASTS } producer;
 
 static producer producer_of(enum op_index op) {
     if (op == OP_INDEX_rmsnorm_forward || op == OP_INDEX_rmsnorm_backward) return BY_ROWS_AND_CASTS;
-    return op == OP_INDEX_cross_entropy || op == OP_INDEX_cross_entropy_whole ? BY_ROWS : BY_TILES;
+    return op == OP_INDEX_cross_entropy || op == OP_INDEX_cross_entropy_finish ? BY_ROWS : BY_TILES;
 }
 
 /* Extra passes after a row-wise kernel: the first computes amaxes that are not known per row and casts what

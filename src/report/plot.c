@@ -164,7 +164,7 @@ static void append_x_axis(const plot *p, str *out) {
 }
 
 /* Bytes of the first `characters` characters of `text`. */
-static int cut_text(const char *text, int characters) {
+static int truncated_bytes(const char *text, int characters) {
     int bytes = 0;
     while (text[bytes]) {
         if ((text[bytes] & 0xc0) != 0x80 && characters-- == 0) break;
@@ -176,7 +176,8 @@ static int cut_text(const char *text, int characters) {
 static void append_legend(const plot *p, str *out) {
     for (int i = 0; i < p->runs; i++) {
         const char *label = p->r->rows[i].mean.label;
-        str_printf(out, "%*s%c %.*s\n", GUTTER, "", 'A' + i, cut_text(label, p->width - GUTTER - 2), label);
+        str_printf(out, "%*s%c %.*s\n", GUTTER, "", 'A' + i, truncated_bytes(label, p->width - GUTTER - 2),
+                   label);
     }
     if (p->r->row_count > p->runs)
         str_printf(out, "%*s(%d more runs are not drawn)\n", GUTTER, "", p->r->row_count - p->runs);

@@ -2,9 +2,9 @@
 #include "tensor/group_staging.h"
 
 enum {
-    MOST = 64 << 20,      /* staging bytes of a group, at most */
-    WHOLE_MOST = 1 << 18, /* bytes of all ranks' tensors, at most, to send them in full */
-    ALIGNED = 16          /* alignment of slots and pieces in bytes: the width of one load */
+    MOST = 64 << 20,     /* staging bytes of a group, at most */
+    FULL_MOST = 1 << 18, /* bytes of all ranks' tensors, at most, to send them in full */
+    ALIGNED = 16         /* alignment of slots and pieces in bytes: the width of one load */
 };
 
 int64_t group_staging_slot(int64_t bytes) {
@@ -26,7 +26,7 @@ int64_t group_staging_largest_part(int size, const collective *call) {
 }
 
 bool group_staging_sends_full(int size, const collective *call) {
-    return group_staging_slot(tensor_bytes(call->input)) * size <= WHOLE_MOST;
+    return group_staging_slot(tensor_bytes(call->input)) * size <= FULL_MOST;
 }
 
 int64_t group_staging_bytes(int size, const collective *call) {

@@ -20,8 +20,8 @@ struct plan {
     enum plan_state state;
     plan_entry *entries;
     int32_t count, open;
-    int32_t time;   /* number of opens and closes so far in the recording */
-    int32_t cursor; /* next entry of a replay */
+    int32_t time;       /* number of opens and closes so far in the recording */
+    int32_t next_entry; /* next entry of a replay */
     int64_t bytes, live_peak, saved;
     int64_t opened;   /* bytes of all buffers of the recording together */
     int64_t messages; /* bytes of all messages of the recording */
@@ -49,7 +49,7 @@ ott_status plan_create(device *d, plan **out) {
 static void clear_plan(plan *p) {
     for (int32_t i = 0; p->state == PLAN_IMMEDIATE && i < p->count; i++)
         device_release(p->device, p->entries[i].data);
-    p->count = p->open = p->time = p->cursor = 0;
+    p->count = p->open = p->time = p->next_entry = 0;
     p->bytes = p->live_peak = p->saved = p->opened = p->messages = 0;
     p->arena = NULL;
 }
@@ -103,7 +103,7 @@ void plan_bind(plan *p, void *arena) {
     p->arena = arena;
 }
 void plan_replay(plan *p) {
-    p->cursor = 0;
+    p->next_entry = 0;
 }
 
 /* Makes room for one more entry. */
@@ -129,16 +129,16 @@ static ott_status record_open(plan *p, const char *what, int64_t bytes, plan_buf
 }
 
 static ott_status replay_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {
-    if (p->cursor >= p->count)
+    if (p->next_entry >= p->count)
         return status_fail(OTT_ERR_INTERNAL,
                            "memory plan: the step opens \"%s\" after its last planned buffer", what);
-    const plan_entry *e = &p->entries[p->cursor];
+    const plan_entry *e = &p->entries[p->next_entry];
     if (e->bytes != bytes || strcmp(e->what, what) != 0)
         return status_fail(
             OTT_ERR_INTERNAL,
             "memory plan: buffer %d was recorded as \"%s\" of %lld bytes, but the step opens \"%s\" of %lld",
-            (int)p->cursor, e->what, (long long)e->bytes, what, (long long)bytes);
-    *out = (plan_buffer){.id = ++p->cursor, .data = p->arena + e->offset};
+            (int)p->next_entry, e->what, (long long)e->bytes, what, (long long)bytes);
+    *out = (plan_buffer){.id = ++p->next_entry, .data = p->arena + e->offset};
     return OTT_OK;
 }
 

@@ -44,25 +44,25 @@ qtensor qtensor_group(const qtensor *q, int64_t group, int64_t first, int64_t co
 /* ---- layout ---- */
 
 /* Places arrays in a block, one after the other. */
-typedef struct cursor {
+typedef struct block_writer {
     const backend_capabilities *can;
     qblock *block;
-} cursor;
+} block_writer;
 
-static void *place_part(cursor *c, int64_t bytes) {
+static void *place_part(block_writer *c, int64_t bytes) {
     void *place = c->block->data ? (char *)c->block->data + c->block->bytes : NULL;
     c->block->bytes += backend_align(c->can, bytes);
     return place;
 }
 
-static void place_scales(qdata *d, cursor *c, const qtensor *q, bool columnwise) {
+static void place_scales(qdata *d, block_writer *c, const qtensor *q, bool columnwise) {
     int64_t bytes = qtensor_order_use(d, q, columnwise) * (int64_t)sizeof(float);
     d->amax = place_part(c, bytes);
     d->scale = place_part(c, bytes);
     d->scale_inv = place_part(c, bytes);
 }
 
-static void place_codes(qdata *d, cursor *c, const qtensor *q, bool transposed) {
+static void place_codes(qdata *d, block_writer *c, const qtensor *q, bool transposed) {
     d->data = place_part(c, q->rows * q->columns);
     d->transposed = transposed;
     d->ld = transposed ? q->rows : q->columns;
@@ -80,7 +80,7 @@ static ott_status check_size(int64_t rows, int64_t columns) {
 ott_status qtensor_lay_out(qtensor *q, const backend_capabilities *can, qblocks *blocks) {
     TRY(check_size(q->rows, q->columns));
     blocks->rowwise.bytes = blocks->columnwise.bytes = 0;
-    cursor row = {can, &blocks->rowwise}, column = {can, &blocks->columnwise};
+    block_writer row = {can, &blocks->rowwise}, column = {can, &blocks->columnwise};
     bool fp8 = cast_spec_is_fp8(&q->spec.rowwise), shares_scales = fp8 && quant_spec_shares_scales(&q->spec);
     bool shares_codes = shares_scales && !can->contiguous_contraction;
     q->rowwise = q->columnwise = (qdata){0};

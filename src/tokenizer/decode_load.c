@@ -4,7 +4,7 @@
 #include "tokenizer/internal.h"
 
 /* Steps in their required order. */
-typedef enum decode_stage { STAGE_TOKEN, STAGE_BYTE_FALLBACK, STAGE_FUSE, STAGE_WHOLE } decode_stage;
+typedef enum decode_stage { STAGE_TOKEN, STAGE_BYTE_FALLBACK, STAGE_FUSE, STAGE_TEXT } decode_stage;
 
 typedef enum token_change { CHANGE_TO_BYTES, CHANGE_REPLACE, CHANGE_STRIP } token_change;
 
@@ -53,7 +53,7 @@ static ott_status load_strip(decode_draft *d, const json_t *object) {
     TRY(json_member_integer(object, "stop", JSON_NEEDED, 0, INT32_MAX, &stop));
     if (d->stage == STAGE_FUSE) {
         if (stop > 0) return status_fail(OTT_ERR_UNSUPPORTED, "stop > 0 after Fuse is not supported");
-        d->stage = STAGE_WHOLE;
+        d->stage = STAGE_TEXT;
         d->t->decode.strip = content;
         d->t->decode.strip_count = (int)start;
         return OTT_OK;

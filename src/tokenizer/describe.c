@@ -6,7 +6,7 @@
 
 /* ---- tokens ---- */
 
-static bool stands_for_byte(const tokenizer *t, int64_t id) {
+static bool is_byte_token(const tokenizer *t, int64_t id) {
     for (int byte = 0; byte < 256; byte++)
         if (t->model.byte_ids[byte] == id) return true;
     return false;
@@ -17,7 +17,7 @@ token_kind tokenizer_kind(const tokenizer *t, int64_t id) {
     if (tokenizer_is_special(t, id)) return TOKEN_SPECIAL;
     if (t->added_by_id[id]) return TOKEN_ADDED;
     if (id == t->model.unk) return TOKEN_UNKNOWN;
-    return !t->model.byte_level && stands_for_byte(t, id) ? TOKEN_BYTE : TOKEN_PIECE;
+    return !t->model.byte_level && is_byte_token(t, id) ? TOKEN_BYTE : TOKEN_PIECE;
 }
 
 int32_t tokenizer_find_flagged(const tokenizer *t) {

@@ -18,7 +18,7 @@ static const struct {
     {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, 0x80},
 };
 
-static bool set_form(normalize_step *step, const char *type) {
+static bool set_normal_form(normalize_step *step, const char *type) {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         if (strcmp(forms[i].name, type) != 0) continue;
         *step = (normalize_step){
@@ -35,7 +35,7 @@ static ott_status load_step(tokenizer *t, const json_t *object, const char *type
     normalize_step *step = &t->normalize[t->normalize_count];
     *step = (normalize_step){0};
     t->normalize_count++; /* counted first, so that an incomplete step is freed on failure */
-    if (set_form(step, type)) return OTT_OK;
+    if (set_normal_form(step, type)) return OTT_OK;
     if (strcmp(type, "Lowercase") == 0) {
         step->kind = NORMALIZE_LOWERCASE;
         return OTT_OK;

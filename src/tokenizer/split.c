@@ -135,7 +135,7 @@ ott_status split_load(tokenizer *t, const json_t *root) {
 /* ---- cutting ---- */
 
 /* State of splitting a text. Its parts (matches and the text between them) arrive from left to right. */
-typedef struct cutter {
+typedef struct splitter {
     encode_run *run;
     int step;
     const split_step *how;
@@ -143,16 +143,16 @@ typedef struct cutter {
     bool at_start;
     bool held, previous; /* a part is held; the previous part was a match */
     int64_t begin, end;  /* the held part */
-} cutter;
+} splitter;
 
-static ott_status hand_on(cutter *c, int64_t begin, int64_t end) {
+static ott_status hand_on(splitter *c, int64_t begin, int64_t end) {
     if (begin == end) return OTT_OK;
     return split_run(c->run, c->step + 1, (text_view){c->text.at + begin, end - begin},
                      c->at_start && begin == 0);
 }
 
 /* Passes the held part to the next step, and holds this one. */
-static ott_status hold_piece(cutter *c, int64_t begin, int64_t end) {
+static ott_status hold_piece(splitter *c, int64_t begin, int64_t end) {
     if (c->held) TRY(hand_on(c, c->begin, c->end));
     c->held = true;
     c->begin = begin;
@@ -160,14 +160,14 @@ static ott_status hold_piece(cutter *c, int64_t begin, int64_t end) {
     return OTT_OK;
 }
 
-static ott_status merge_with_next(cutter *c, int64_t begin, int64_t end, bool match) {
+static ott_status merge_with_next(splitter *c, int64_t begin, int64_t end, bool match) {
     if (match) return hold_piece(c, begin, end);
     if (c->held) begin = c->begin;
     c->held = false;
     return hand_on(c, begin, end);
 }
 
-static ott_status cut_part(cutter *c, int64_t begin, int64_t end, bool match) {
+static ott_status add_split_part(splitter *c, int64_t begin, int64_t end, bool match) {
     bool previous = c->previous;
     match ^= c->how->invert;
     c->previous = match;
@@ -188,17 +188,17 @@ static ott_status cut_part(cutter *c, int64_t begin, int64_t end, bool match) {
 
 static ott_status run_pattern(encode_run *run, int step, text_view text, bool at_start) {
     const split_step *how = &run->t->split[step];
-    cutter c = {.run = run, .step = step, .how = how, .text = text, .at_start = at_start};
+    splitter c = {.run = run, .step = step, .how = how, .text = text, .at_start = at_start};
     regex_walk w = regex_walk_start(&how->pattern, &run->s->matcher, text);
     int64_t done = 0;
     for (;;) {
         TRY(regex_walk_next(&w));
         if (w.begin < 0) break;
-        if (done < w.begin) TRY(cut_part(&c, done, w.begin, false));
-        TRY(cut_part(&c, w.begin, w.end, true));
+        if (done < w.begin) TRY(add_split_part(&c, done, w.begin, false));
+        TRY(add_split_part(&c, w.begin, w.end, true));
         done = w.end;
     }
-    if (done < text.bytes) TRY(cut_part(&c, done, text.bytes, false));
+    if (done < text.bytes) TRY(add_split_part(&c, done, text.bytes, false));
     return c.held ? hand_on(&c, c.begin, c.end) : OTT_OK;
 }
 

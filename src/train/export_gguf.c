@@ -40,13 +40,13 @@ static void add_text(gguf_metadata *m, const char *text) {
 #define SPACES       "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define LLAMA3       CONTRACTIONS WORD_START "\\p{L}+|\\p{N}{1,3}|" SIGNS "[\\r\\n]*" SPACES
 
-enum { MOST_CUTS = 4 };
+enum { MOST_SPLITS = 4 };
 
 /* llama.cpp's names of pre-tokenizers (its src/llama-vocab.cpp), with the regular expressions that split the
    text. If a name implies more, such as a BOS, the file's explicit keys override it. */
 static const struct {
     const char *name;
-    const char *regex[MOST_CUTS]; /* ends with NULL */
+    const char *regex[MOST_SPLITS]; /* ends with NULL */
     bool ignores_merges;
 } pre_tokenizers[] = {
     {"llama-bpe", {LLAMA3}, true},

@@ -226,7 +226,7 @@ ott_status inference_choose(mem *account, config *cfg, const char *checkpoint, c
 static int64_t count_codes(const model *m) {
     int64_t count = 0;
     for (int i = 0; i < m->all_parameter_count; i++)
-        if (m->all_parameters[i]->codes) count += m->all_parameters[i]->stack;
+        if (m->all_parameters[i]->codes) count += m->all_parameters[i]->experts;
     return count;
 }
 

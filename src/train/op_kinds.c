@@ -30,7 +30,7 @@ op_kind op_kind_of(enum op_index op) {
     case OP_INDEX_activate_backward: return OP_KIND_SWIGLU;
     case OP_INDEX_cross_entropy:
     case OP_INDEX_cross_entropy_part:
-    case OP_INDEX_cross_entropy_whole:
+    case OP_INDEX_cross_entropy_finish:
     case OP_INDEX_softcap_forward:
     case OP_INDEX_softcap_backward: return OP_KIND_LOSS;
     case OP_INDEX_block_squares:

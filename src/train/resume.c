@@ -11,7 +11,7 @@
 
 /* ---- finding ---- */
 
-static ott_status start_anew(const logger *log, const run_folder *folder) {
+static ott_status start_new_run(const logger *log, const run_folder *folder) {
     log_info(log, "checkpoint.load_path = auto: %s has no checkpoint, so the run starts from scratch%s",
              folder->checkpoints,
              folder->attempted ? "; the metrics of the earlier attempt are replaced" : "");
@@ -26,7 +26,7 @@ static ott_status find_latest(const logger *log, const run_folder *folder, bool 
     *is_own = any;
     if (!any && *folder->record.origin)
         return checkpoint_find(folder->account, folder->record.origin, folder->checkpoints, out);
-    if (!any && automatic) return start_anew(log, folder);
+    if (!any && automatic) return start_new_run(log, folder);
     return checkpoint_find(folder->account, "latest", folder->checkpoints, out);
 }
 

@@ -62,7 +62,7 @@ static ott_status run_training_pass(trainer *t) {
 }
 
 /* A training pass and the update of delayed scaling; a pipeline stage updates scales itself. */
-static ott_status run_whole_pass(void *user) {
+static ott_status run_full_pass(void *user) {
     trainer *t = user;
     TRY(run_training_pass(t));
     return t->stage ? OTT_OK : model_update_scales(&t->cx, t->m, t->cx.data_group);
@@ -77,7 +77,7 @@ static ott_status replay_pass(trainer *t) {
         model_weights_made(t->m, -1);
         TRY(model_quantize_weights(&t->cx, t->m));
     }
-    TRY(replay_run(&t->replay, &t->cx, first ? REPLAY_FIRST : REPLAY_LATER, run_whole_pass, t, &replayed));
+    TRY(replay_run(&t->replay, &t->cx, first ? REPLAY_FIRST : REPLAY_LATER, run_full_pass, t, &replayed));
     if (replayed) model_weights_made(t->m, t->cx.step);
     return OTT_OK;
 }

@@ -400,10 +400,10 @@ static void cross_entropy_part_prepare(op_case *c) {
     draw_indices(c, "target", SIZE('V') + draw_more(c));
 }
 
-static void cross_entropy_whole_bind(op_case *c) {
+static void cross_entropy_finish_bind(op_case *c) {
     SIZE('P') = 3 * (1 + case_draw(c, 4));
 }
-static void cross_entropy_whole_prepare(op_case *c) {
+static void cross_entropy_finish_prepare(op_case *c) {
     cross_entropy_part_prepare(c);
     loss_prepare(c);
 }
@@ -790,10 +790,10 @@ static const op_fixture fixtures[] = {
      .prepare = cross_entropy_prepare,
      .present = cross_entropy_present},
     {.op = "cross_entropy_part", .sets = "target before after", .prepare = cross_entropy_part_prepare},
-    {.op = "cross_entropy_whole",
+    {.op = "cross_entropy_finish",
      .sets = "target z_weight before after",
-     .bind = cross_entropy_whole_bind,
-     .prepare = cross_entropy_whole_prepare,
+     .bind = cross_entropy_finish_bind,
+     .prepare = cross_entropy_finish_prepare,
      .present = cross_entropy_present},
     {.op = "route", .sets = "rule", .shapes = COUNT(moe_shapes), .bind = moe_bind, .prepare = moe_rule},
     {.op = "route_balance",

@@ -131,13 +131,13 @@ static bool is_turned(const gguf_reader *r, const gguf_entry *e) {
 static int64_t compare_tensor(held *f, const gguf_reader *r, const gguf_entry *e) {
     static float values[1 << 14];
     const model_options *o = &f->t.m->options;
-    int64_t columns = e->rank > 1 ? e->size[0] : 1, stack = e->rank == 3 ? e->size[2] : 1;
-    int64_t rows = e->count / columns / stack;
+    int64_t columns = e->rank > 1 ? e->size[0] : 1, experts = e->rank == 3 ? e->size[2] : 1;
+    int64_t rows = e->count / columns / experts;
     bool is_gemma = gguf_reader_says(r, "general.architecture", "gemma2") ||
                     gguf_reader_says(r, "general.architecture", "gemma3");
     float more = is_gemma && strstr(e->name, "norm.weight") ? 1 : 0; /* its norms multiply by 1 + weight */
     bool turns_over = is_gpt2(f) && e->rank == 2 && strncmp(e->name, "blk.", 4) == 0;
-    for (int64_t i = 0; i < stack; i++) {
+    for (int64_t i = 0; i < experts; i++) {
         const shard_tensor *from = find_source(f, e, i);
         HARNESS_OK(shards_read_floats(f->weights, from, 0, rows * columns, values));
         for (int64_t k = 0; k < rows * columns; k++) {

@@ -1092,8 +1092,8 @@ static void check_trained_experts(shards *s, const recipe *r, model *m, const ch
         snprintf(name, sizeof name, "model.layers.1.mlp.experts.%s.weight", parts[i]);
         const parameter *p = find_parameter(m, name);
         float *w = parameter_values(m, p);
-        int64_t rows = p->rows / p->stack;
-        for (int64_t e = 0; e < p->stack; e++) {
+        int64_t rows = p->rows / p->experts;
+        for (int64_t e = 0; e < p->experts; e++) {
             snprintf(name, sizeof name, "model.layers.1.mlp.experts.%d.%s.weight", (int)e, parts[i]);
             check_trained_matrix(s, r, name, w + e * rows * p->columns, rows, p->columns, scale_name);
         }

@@ -211,14 +211,14 @@ static void check_form(harness *h, parameter *p, const quant_spec *spec, bool co
     qtensor expected;
     open_copy(h, spec, &expected);
     open_copy(h, spec, &p->shard.quantized);
-    float *group_scales = malloc(sizeof(float[LINES * LENGTH]));
-    for (int i = 0; i < LINES * LENGTH; i++) group_scales[i] = 7;
-    harness_put(h, value, group_scales);
+    float *values = malloc(sizeof(float[LINES * LENGTH]));
+    for (int i = 0; i < LINES * LENGTH; i++) values[i] = 7;
+    harness_put(h, value, values);
     HARNESS_OK(op_quantize(&h->cx, &(quantize_args){.x = value, .q = &p->shard.quantized}));
-    for (int i = 0; i < LINES * LENGTH; i++) group_scales[i] = (float)((i * 37) % 101 - 50) * 0.01f;
-    harness_put(h, value, group_scales);
-    harness_put(h, &p->shard.grad, group_scales);
-    free(group_scales);
+    for (int i = 0; i < LINES * LENGTH; i++) values[i] = (float)((i * 37) % 101 - 50) * 0.01f;
+    harness_put(h, value, values);
+    harness_put(h, &p->shard.grad, values);
+    free(values);
     optimizer_schedule(adamw, &o, 1e-2, 1, host);
     tensor state = harness_tensor_of(h, OTT_F32, 1, STEP_STATE_COUNT, host);
     if (!codes) p->shard.quantized.rowwise.data = p->shard.quantized.columnwise.data = NULL;
@@ -345,9 +345,9 @@ typedef struct trial {
 } trial;
 
 static void exact_step(const trial *t, const parameter *p, exact *e, const float *g, int step, double lr) {
-    int rows = (int)(p->rows / p->stack), columns = (int)p->columns, count = (int)(p->rows * p->columns);
+    int rows = (int)(p->rows / p->experts), columns = (int)p->columns, count = (int)(p->rows * p->columns);
     bool whole = strcmp(t->rule, "muon") == 0 && p->is_hidden;
-    for (int s = 0; whole && s < p->stack; s++)
+    for (int s = 0; whole && s < p->experts; s++)
         exact_muon(&t->o, e, s * rows * columns, rows, columns, g, lr);
     if (strcmp(t->rule, "muon") == 0) lr *= t->o.adam_rate;
     for (int i = 0; !whole && i < count; i++)

@@ -370,7 +370,7 @@ ott_status reference_op_cross_entropy_part(exec *cx, const cross_entropy_part_ar
     return OTT_OK;
 }
 
-static void whole_row(const cross_entropy_whole_args *a, const cross_entropy_args *row, int64_t t,
+static void whole_row(const cross_entropy_finish_args *a, const cross_entropy_args *row, int64_t t,
                       int64_t target) {
     float m = -INFINITY, sum = 0.0f, at_target = 0.0f;
     for (int64_t r = 0; r < a->parts->rows; r += 3)
@@ -382,7 +382,7 @@ static void whole_row(const cross_entropy_whole_args *a, const cross_entropy_arg
     finish_row(row, t, m, sum, at_target, target - a->before);
 }
 
-ott_status reference_op_cross_entropy_whole(exec *cx, const cross_entropy_whole_args *a) {
+ott_status reference_op_cross_entropy_finish(exec *cx, const cross_entropy_finish_args *a) {
     (void)cx;
     const cross_entropy_args row = {.logits = a->logits,
                                     .grad_scale = a->grad_scale,

@@ -180,8 +180,8 @@ static void finalize_titan_schedule(config *cfg) {
     if (after < 0) after = 0;
     int64_t decay = f->decay_ratio < 0 ? after : llround((double)total * f->decay_ratio);
     if (decay > after) decay = after;
-    bool whole = decay == after && f->decay_type != WSD_DECAY_SQRT;
-    cfg->scheduler.name = !whole                              ? SCHEDULER_WSD
+    bool is_wsd_full = decay == after && f->decay_type != WSD_DECAY_SQRT;
+    cfg->scheduler.name = !is_wsd_full                        ? SCHEDULER_WSD
                           : f->decay_type == WSD_DECAY_COSINE ? SCHEDULER_COSINE
                                                               : SCHEDULER_LINEAR;
     cfg->scheduler.wsd_decay_type = f->decay_type;

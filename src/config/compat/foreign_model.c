@@ -25,7 +25,7 @@ ott_status foreign_flavor(config *cfg, const node *value, const char *where) {
 }
 
 /* Removes the ending of "8B_flex", 8B with attention inside each document. True if there was one. */
-static bool cut_mask(char *flavor) {
+static bool strip_mask(char *flavor) {
     static const char *const endings[] = {"_flex_attn_hf", "_flex_attn", "_varlen_attn",
                                           "_flex_flash",   "_flex",      "_varlen"};
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
@@ -56,7 +56,7 @@ static ott_status finalize_flavor(config *cfg) {
     char flavor[64], word[80];
     if (!f->flavor || *cfg->model.hf_path || diagnostic_has_error(cfg, "model.name")) return OTT_OK;
     snprintf(flavor, sizeof flavor, "%s", f->flavor);
-    bool masked = cut_mask(flavor);
+    bool masked = strip_mask(flavor);
     bool debug = strcmp(flavor, "debugmodel") == 0;
     snprintf(word, sizeof word, "%s%s", prefix, debug ? "debug" : flavor);
     if (table_choice(key, word) < 0) return fail_flavor(key, f->flavor_where, prefix);

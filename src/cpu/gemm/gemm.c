@@ -52,9 +52,9 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
             if (!stage.first || !stage.last)
                 tile.sums = w->partial + (at.column_tile * GEMM_A_TILES + at.row_tile) * GEMM_TILE;
             tile.start = stage.first ? NULL : tile.sums;
-            tile.soon = stage.last ? (const char *)g->c->data + (part.i * g->c->ld + part.j) * size
-                                   : (const char *)(tile.sums + GEMM_TILE); /* sums of the next tile */
-            tile.soon_step = stage.last ? g->c->ld * size : GEMM_NR * (int64_t)sizeof(float);
+            tile.prefetch = stage.last ? (const char *)g->c->data + (part.i * g->c->ld + part.j) * size
+                                       : (const char *)(tile.sums + GEMM_TILE); /* sums of the next tile */
+            tile.prefetch_step = stage.last ? g->c->ld * size : GEMM_NR * (int64_t)sizeof(float);
             if (job->block) {
                 tile.scale_inv_a = w->scale_inv_a + i * blocks;
                 tile.scale_inv_b = w->scale_inv_b + j * blocks;

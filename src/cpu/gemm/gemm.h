@@ -94,8 +94,8 @@ typedef struct gemm_job {
 /* Returns the packed elements of kc terms. Padding completes the last pair, or the last tile of
    ACCUMULATE_TILE32. It is -0 in A and 0 in B, so products are -0, which changes no sum, not even -0. */
 SIMD int64_t gemm_length(int64_t kc, int64_t terms, bool tile32) {
-    int64_t whole = tile32 ? GEMM_TERMS_OF_TILE32 : terms;
-    return (kc + whole - 1) / whole * whole / terms;
+    int64_t step = tile32 ? GEMM_TERMS_OF_TILE32 : terms;
+    return (kc + step - 1) / step * step / terms;
 }
 
 /* A part of C: rows [i, i + m), columns [j, j + n). */

@@ -14,7 +14,7 @@
 
 SIMD void gemm_extend(const gemm_tile *t, int rows, int vectors, gemm_a_layout layout, gemm_arithmetic how) {
     const float *restrict a = t->a, *restrict b = t->b;
-    const char *soon = t->soon, *soon_last = soon + (rows - 1) * t->soon_step;
+    const char *prefetch = t->prefetch, *prefetch_last = prefetch + (rows - 1) * t->prefetch_step;
     v16 sum[GEMM_MR][GEMM_NV];
     SIMD_UNROLL for (int i = 0; i < rows; i++) {
         SIMD_UNROLL for (int v = 0; v < vectors; v++) {
@@ -22,9 +22,9 @@ SIMD void gemm_extend(const gemm_tile *t, int rows, int vectors, gemm_a_layout l
         }
     }
     for (int64_t k = 0; k < t->kc; k++) {
-        __builtin_prefetch(soon, 1);
-        __builtin_prefetch(soon + 64 * (vectors - 1), 1);
-        soon = soon < soon_last ? soon + t->soon_step : soon;
+        __builtin_prefetch(prefetch, 1);
+        __builtin_prefetch(prefetch + 64 * (vectors - 1), 1);
+        prefetch = prefetch < prefetch_last ? prefetch + t->prefetch_step : prefetch;
         v16 right[GEMM_NV];
         SIMD_UNROLL for (int v = 0; v < vectors; v++) right[v] = v16_load(b + k * GEMM_NR + 16 * v);
         SIMD_UNROLL for (int i = 0; i < rows; i++) {

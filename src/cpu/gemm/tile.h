@@ -24,8 +24,8 @@ typedef struct gemm_tile {
        NULL, and the scaled sums of the block are added to `sums`. */
     const float *scale_inv_a, *scale_inv_b;
     scale_order order;
-    const char *soon;             /* memory to prefetch, which is written next: */
-    int64_t soon_step;            /* one address per row of A, soon_step bytes apart */
+    const char *prefetch;         /* memory to prefetch, which is written next: */
+    int64_t prefetch_step;        /* one address per row of A, prefetch_step bytes apart */
     float smallest_a, smallest_b; /* smallest normal numbers of the operands' formats (gemm_tensorcore.c) */
 } gemm_tile;
 
@@ -96,7 +96,7 @@ typedef void (*gemm_multiply)(const gemm_tile *t, float *sums);
 static inline void gemm_multiply_scaled(const gemm_tile *t, int vectors, gemm_multiply multiply) {
     _Alignas(64) float sums[GEMM_TILE];
     for (int64_t i = 0; i < t->rows; i++)
-        for (int v = 0; v < vectors; v++) __builtin_prefetch(t->soon + i * t->soon_step + 64 * v, 1);
+        for (int v = 0; v < vectors; v++) __builtin_prefetch(t->prefetch + i * t->prefetch_step + 64 * v, 1);
     if (!t->scale_inv_a) {
         multiply(t, t->sums);
         return;

@@ -215,8 +215,8 @@ SIMD_PRIMITIVE __m256 v16_half_scale(__m256 x, __m256i n) {
 }
 /* x * 2^n for integers n in [-252, 254]. Multiplies by two powers: only the second product can round. */
 SIMD_PRIMITIVE v16 v16_scale_by_power(v16 x, v16 n) {
-    v16i whole = v16_to_int(n);
-    return (v16){v16_half_scale(x.a, whole.a), v16_half_scale(x.b, whole.b)};
+    v16i integer = v16_to_int(n);
+    return (v16){v16_half_scale(x.a, integer.a), v16_half_scale(x.b, integer.b)};
 }
 
 /* ---- 16-bit and 8-bit elements ---- */

@@ -237,10 +237,10 @@ SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
 
 /* x * 2^n for integers n in [-252, 254]. Multiplies by two powers: only the second product can round. */
 SIMD_PRIMITIVE float32x4_t neon_scale_by_power(float32x4_t x, float32x4_t n) {
-    uint32x4_t whole = vreinterpretq_u32_s32(vcvtq_s32_f32(n)), half = neon_sar(whole, 1);
+    uint32x4_t integer = vreinterpretq_u32_s32(vcvtq_s32_f32(n)), half = neon_sar(integer, 1);
     const uint32x4_t bias = vdupq_n_u32(127);
     float32x4_t low = vreinterpretq_f32_u32(neon_shl(vaddq_u32(half, bias), 23));
-    float32x4_t high = vreinterpretq_f32_u32(neon_shl(vaddq_u32(vsubq_u32(whole, half), bias), 23));
+    float32x4_t high = vreinterpretq_f32_u32(neon_shl(vaddq_u32(vsubq_u32(integer, half), bias), 23));
     return vmulq_f32(vmulq_f32(x, low), high);
 }
 V16_BINARY(v16, v16_scale_by_power, v16, neon_scale_by_power)

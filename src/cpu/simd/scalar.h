@@ -179,9 +179,9 @@ SIMD void v16_transpose(v16 t[16]) {
 
 /* x * 2^n for integers n in [-252, 254]. Multiplies by two powers: only the second product can round. */
 SIMD v16 v16_scale_by_power(v16 x, v16 n) {
-    v16i whole = v16_to_int(n), half = v16i_sar(whole, 1), bias = v16i_set1(127);
+    v16i integer = v16_to_int(n), half = v16i_sar(integer, 1), bias = v16i_set1(127);
     v16 low = v16_from_bits(v16i_shl(v16i_add(half, bias), 23));
-    v16 high = v16_from_bits(v16i_shl(v16i_add(v16i_sub(whole, half), bias), 23));
+    v16 high = v16_from_bits(v16i_shl(v16i_add(v16i_sub(integer, half), bias), 23));
     return v16_mul(v16_mul(x, low), high);
 }
 
