@@ -29,6 +29,8 @@
 #define NO_LAUNCHER     "Ottava is no job launcher: start it with the cluster's own (sbatch, sky, kubectl)"
 #define NO_GPU                                                                                               \
     "each process takes one GPU: mpirun -np N ottava train ... --train.device=cuda starts N processes"
+#define EVEN_STAGES                                                                                          \
+    "layers are divided evenly among the stages, and train.grad_accum_steps sets the micro-batches"
 #define NO_PYTHON     "Python modules cannot be loaded"
 #define NO_REPLICAS   "fault tolerance over replica groups is not built yet"
 #define NO_TOOL_CALLS "data and evaluation of tool calls are not built yet"
