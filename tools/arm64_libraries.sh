@@ -14,7 +14,8 @@ trap 'rm -rf "$state"' EXIT
 mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
 : >"$state/status"
 apt() {
-    apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=root -o Debug::NoLocking=1 \
+    apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=root -o \
+        Debug::NoLocking=1 \
         -o Dir::State="$state" -o Dir::State::lists="$state/lists" -o Dir::State::status="$state/status" \
         -o Dir::Cache="$state/cache" -o APT::Install-Recommends=0 "$@" </dev/null
 }

@@ -23,7 +23,8 @@ check_hardened() {
     readelf -W --dyn-syms "$1" | grep -q '__[a-z]*printf_chk' || fail "$1: was not built with FORTIFY"
 }
 
-files=$(find "$folder" -path "$folder/tests" -prune -o -type f \( -name ottava -o -name 'libottava*.so*' \) -print)
+files=$(find "$folder" -path "$folder/tests" -prune -o -type f \( -name ottava -o -name 'libottava*.so*' \) \
+    -print)
 [ -n "$files" ] || fail "$folder has neither the program nor the library"
 for file in $files; do
     path=$(readelf -dW "$file" | sed -n 's/.*(R[UN]*PATH).*\[\(.*\)\]$/\1:/p') # a colon after each element

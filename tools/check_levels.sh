@@ -56,7 +56,8 @@ FNR == 1 {
         if (index(public, " " level " ") == 0 && name != "ottava/types.h")
             bad("\"" name "\": of ottava/ this level knows only ottava/types.h")
     } else if (head != level && index(uses[level], " " head " ") == 0)
-        bad("\"" name "\": " level " may include only:" (level == "cli" ? " ottava" uses[level] : uses[level]) "and itself")
+        bad("\"" name "\": " level " may include only:" (level == "cli" ? " ottava" : "") \
+            uses[level] "and itself")
 }
 
 END {

@@ -30,7 +30,8 @@ function check(name,    begin) {
 }
 # Definitions begin in the first column, are not static (inline in a header), and are functions or have an
 # initializer.
-/^[a-z]/ && !/^(typedef|extern|else|out:|struct [a-z_0-9]+ {|enum|union)/ && (header ? /^static inline/ : !/^static/) {
+/^[a-z]/ && !/^(typedef|extern|else|out:|struct [a-z_0-9]+ {|enum|union)/ &&
+    (header ? /^static inline/ : !/^static/) {
     head = $0
     if (!sub(/\(.*/, "", head) && !(!header && sub(/ *(\[[^=]*)?= .*/, "", head))) next
     if (match(head, /[A-Za-z_0-9]+$/) && RSTART > 1) check(substr(head, RSTART))

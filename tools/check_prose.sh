@@ -1,14 +1,14 @@
 #!/bin/sh
-# Counts phrases that make a reader look back for what they refer to ("those of", "what it has"), and literary words that have a plain
-# one ("beside", "anew"). Reads the comments of C, CUDA, shell, Python and CMake files, the messages of C and CUDA files
-# (string literals of more than five words), and Markdown text without code blocks, tables and headings.
-# Prints, for each kind of text, the phrases per 1,000 words, the words per sentence, and the share of sentences over 25 words.
-# Exits 1 if the phrases are more than the kind's limit.
+# Counts phrases that make a reader look back for what they refer to ("those of", "what it has"), and literary
+# words that have a plain one ("beside", "anew"). Reads the comments of C, CUDA, shell, Python and CMake
+# files, the messages of C and CUDA files (string literals of more than five words), and Markdown text without
+# code blocks, tables and headings. Prints, for each kind of text, the phrases per 1,000 words, the words per
+# sentence, and the share of sentences over 25 words. Exits 1 if the phrases are more than the kind's limit.
 #
 #   tools/check_prose.sh [--list] [PATH...]
 #
-# --list prints each passage that has such a phrase instead, the worst first. Paths are tracked files or folders; default: all.
-# Text in `backquotes` is not read.
+# --list prints each passage that has such a phrase instead, the worst first. Paths are tracked files or
+# folders; default: all. Text in `backquotes` is not read.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -84,10 +84,14 @@ END { finish() }' "$@"
 passages $files | awk -F '\t' -v list="$list" '
 BEGIN {
     limit["comments"] = 2; limit["messages"] = 0.5; limit["docs"] = 1
-    n = split("those of|those that|those which|those who|that of|what it|what they|what is|what has|what of|what that|what each|what a|" \
-        "what the|of it|of which|of them|of these|of those|of whom|whose|whoever|nobody|somebody|beside|beneath|anew|is told|are told|" \
-        "was told|be told|tell|tells|hear|hears|heard|look on|looks on|stand|stands|lie|lies|lay|beget|begets|behind|thereof|" \
-        "meanwhile|go on|goes on|went on|bring|brings|by itself|as it is|as it was|as they are|as they were|the other one|" \
+    n = split("those of|those that|those which|those who|that of|what it|what they|what is|what has|" \
+        "what of|what that|what each|what a|" \
+        "what the|of it|of which|of them|of these|of those|of whom|whose|whoever|nobody|somebody|beside|" \
+        "beneath|anew|is told|are told|" \
+        "was told|be told|tell|tells|hear|hears|heard|look on|looks on|stand|stands|lie|lies|lay|beget|" \
+        "begets|behind|thereof|" \
+        "meanwhile|go on|goes on|went on|bring|brings|by itself|as it is|as it was|as they are|" \
+        "as they were|the other one|" \
         "the other ones|so many|say|says|said|no more|want|wants|at once|by hand", phrase, "|")
     for (i = 1; i <= n; i++) gsub(/ /, "  ", phrase[i])
 }
@@ -111,10 +115,13 @@ END {
     for (kind in words) {
         per = 1000 * phrases[kind] / words[kind]
         if (!list)
-            printf "%-8s %6d words, %4.1f a sentence, %4.1f%% of sentences over 25 words, %4.1f phrases per 1,000 words (limit %s)\n",
-                kind, words[kind], words[kind] / sentences[kind], 100 * long[kind] / sentences[kind], per, limit[kind]
+            printf "%-8s %6d words, %4.1f a sentence, %4.1f%% of sentences over 25 words, " \
+                "%4.1f phrases per 1,000 words (limit %s)\n",
+                kind, words[kind], words[kind] / sentences[kind], 100 * long[kind] / sentences[kind], per,
+                limit[kind]
         if (per > limit[kind]) failed = 1
     }
-    if (failed && !list) print "Read the passages that `tools/check_prose.sh --list` prints aloud, and say them in plain sentences."
+    if (failed && !list) print "Read the passages that `tools/check_prose.sh --list` prints aloud, " \
+        "and say them in plain sentences."
     exit list ? 0 : failed
 }'

@@ -1,22 +1,25 @@
 #!/usr/bin/env python3
-"""Compares Ottava's speed on this machine's CPU with PyTorch's, and with an older Ottava. Prints one Markdown table.
+"""Compares Ottava's speed on this machine's CPU with PyTorch's, and with an older Ottava. Prints one Markdown
+table.
 
     tools/compare_pytorch.py [--products 1024,2048] [--steps 42M,124M] [--generate 124M,1B] ...
 
     --products SIZES     square products: the sum of a linear layer's output and two gradients
     --steps PRESETS      training steps from the same weights: 4 sequences of 256 tokens, or 512 from 124M on
-    --generate PRESETS   one token at a time, without PyTorch: also the share of memcpy's bandwidth and processor time
-    --pytorch LIST       its contestants, default fp32,bf16,bf16-compile. Products: fp32, bf16. Steps: fp32, bf16 (autocast,
-                         fp32 weights), bf16-pure (bf16 weights and moments), float8 (torchao, emulated); -compile after a name
-                         adds torch.compile
+    --generate PRESETS   one token at a time, without PyTorch: also the share of memcpy's bandwidth and
+    processor time
+    --pytorch LIST       its contestants, default fp32,bf16,bf16-compile. Products: fp32, bf16. Steps: fp32,
+    bf16 (autocast,
+                         fp32 weights), bf16-pure (bf16 weights and moments), float8 (torchao, emulated);
+                         -compile after a name adds torch.compile
     --before PROGRAM     an older ottava, which takes part in every round
     --neighbour          a process copies 256 MiB in a loop at the same time
     --threads N  --repeats N  --ottava PROGRAM
 
-Without --products, --steps and --generate all three are measured, with the values above. The contestants alternate, so that
-disturbances of the machine affect all of them, and their medians are compared. Each of PyTorch's contestants is a process that
-waits for its turn; `ottava bench` runs in between. With one thread, time is CPU time. Needs torch; steps need transformers,
-float8 needs torchao.
+Without --products, --steps and --generate all three are measured, with the values above. The contestants
+alternate, so that disturbances of the machine affect all of them, and their medians are compared. Each of
+PyTorch's contestants is a process that waits for its turn; `ottava bench` runs in between. With one thread,
+time is CPU time. Needs torch; steps need transformers, float8 needs torchao.
 """
 import argparse
 import json
@@ -66,7 +69,8 @@ def open_products(arguments, name):
         return (clock() - began) / runs
 
     layers = {size: linear_layer(int(size)) for size in listed(arguments.products)}
-    return lambda: {size: statistics.median(seconds_of(layer) for _ in range(3)) for size, layer in layers.items()}
+    return lambda: {size: statistics.median(seconds_of(layer) for _ in range(3)) for size,
+                    layer in layers.items()}
 
 
 def open_steps(arguments, name):
@@ -82,7 +86,8 @@ def open_steps(arguments, name):
         from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
         convert_to_float8_training(model, config=Float8LinearConfig(emulate=True))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1,
+                                  fused=True)
     step_model = torch.compile(model) if "compile" in how else model
     torch.manual_seed(1)
     tokens = torch.randint(model.config.vocab_size, (4, length_of(preset) + 1))
@@ -127,7 +132,8 @@ def start_worker(arguments, name, **options):
     command = [sys.executable, os.path.abspath(__file__), "--worker", name, f"--threads={arguments.threads}"]
     command += [f"--{key}={value}" for key, value in options.items()]
     environment = dict(os.environ, OMP_NUM_THREADS=str(arguments.threads))
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                            env=environment)
 
 
 def start_workers(arguments, names, **options):
@@ -170,7 +176,8 @@ def make_weights(arguments, preset, folder):
     """Ottava's initial weights as a Hugging Face folder."""
     run, hf = os.path.join(folder, "run"), os.path.join(folder, "hf")
     quiet = {"check": True, "stdout": subprocess.DEVNULL}
-    subprocess.run([arguments.ottava, "train", f"--model.preset={preset}", "--train.max_steps=1", "--data.format=synthetic",
+    subprocess.run([arguments.ottava, "train", f"--model.preset={preset}", "--train.max_steps=1",
+                    "--data.format=synthetic",
                     "--train.batch_size=1", "--train.seq_len=16", "--optimizer.lr=1e-12", f"--run.dir={run}",
                     "--train.mixed_precision=fp32"], **quiet)
     subprocess.run([arguments.ottava, "export", run, "--out", hf, "--dtype=fp32"], **quiet)
@@ -198,7 +205,8 @@ def measure_products(arguments):
     sizes, turns = listed(arguments.products), {}
     shapes = " ".join(f"{size},{size},{size}" for size in sizes)
     names = {"e4m3 x e4m3": "fp8", "e5m2 x e4m3": "fp8 (e5m2 x e4m3)", "bf16": "bf16", "fp32": "fp32"}
-    workers = start_workers(arguments, [name for name in ("bf16", "fp32") if name in listed(arguments.pytorch)],
+    workers = start_workers(arguments, [name for name in ("bf16", "fp32")
+                                        if name in listed(arguments.pytorch)],
                             products=arguments.products)
     for _ in range(arguments.repeats):
         for who, program in programs(arguments).items():
@@ -212,12 +220,14 @@ def measure_products(arguments):
             for size, seconds in ask(process).items():
                 note(turns, f"PyTorch {name}", size, seconds)
     stop(workers)
-    return {f"products, {size} each way: GFLOP/s": speeds(turns[size], 3 * 2e-9 * float(size) ** 3) for size in sizes}
+    return {f"products, {size} each way: GFLOP/s": speeds(turns[size], 3 * 2e-9 * float(size) ** 3)
+            for size in sizes}
 
 
 def measure_step(arguments, preset):
     turns, tokens = {}, 4 * length_of(preset)
-    options = [f"--preset={preset}", f"--precision={PRECISIONS}", "--batch=4", f"--seq-len={length_of(preset)}"]
+    options = [f"--preset={preset}", f"--precision={PRECISIONS}", "--batch=4",
+               f"--seq-len={length_of(preset)}"]
     with tempfile.TemporaryDirectory() as folder:
         workers = start_workers(arguments, listed(arguments.pytorch), steps=preset,
                                 folder=make_weights(arguments, preset, folder))
@@ -234,17 +244,21 @@ def measure_step(arguments, preset):
 def measure_generation(arguments, preset):
     # One program's precisions take turns inside it, and opening a large model takes long.
     turns, rounds = {}, arguments.repeats if arguments.before else 1
-    options = [f"--preset={preset}", f"--precision={PRECISIONS}", f"--repeats={15 * arguments.repeats // rounds}"]
+    options = [f"--preset={preset}", f"--precision={PRECISIONS}",
+               f"--repeats={15 * arguments.repeats // rounds}"]
     for _ in range(rounds):
         for who, program in programs(arguments).items():
             for r in run_bench(program, arguments, "generate", *options)["results"]:
                 name, own = f"{who} {r['variant']}", r["seconds"] if arguments.threads == 1 else math.nan
                 note(turns, name, "speed", r["seconds"])
                 note(turns, name, "memcpy", r["of_peak"])
-                note(turns, name, "processor", r.get("processor_seconds", own))  # an older program may not know it
+                note(turns, name, "processor", r.get("processor_seconds",
+                                                     own))  # an older program may not know it
     return {f"generation, {preset}: tokens/s": speeds(turns["speed"], 1),
-            f"generation, {preset}: of memcpy's bandwidth": cells(turns["memcpy"], lambda share: f"{100 * share:.0f}%"),
-            f"generation, {preset}: processor time, ms a token": cells(turns["processor"], lambda seconds: f"{1e3 * seconds:.2f}")}
+            f"generation, {preset}: of memcpy's bandwidth": cells(turns["memcpy"],
+                                                                  lambda share: f"{100 * share:.0f}%"),
+            f"generation, {preset}: processor time, ms a token": cells(turns["processor"],
+                    lambda seconds: f"{1e3 * seconds:.2f}")}
 
 
 def measure_all(arguments):
@@ -267,7 +281,8 @@ def print_table(rows):
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in "products", "steps", "generate", "before":
         parser.add_argument(f"--{name}")
     parser.add_argument("--pytorch", default="fp32,bf16,bf16-compile")

@@ -36,7 +36,8 @@ command -v "$ottava" >/dev/null || fail "no program $ottava: run 'make build' fi
 if [ -n "$text" ]; then
     [ -r "$text" ] || fail "cannot read TEXT=$text"
 else
-    command -v bible >/dev/null || fail "the package bible-kjv is missing: run tools/setup.sh demo, or give a text with TEXT=file"
+    command -v bible >/dev/null || fail \
+        "the package bible-kjv is missing: run tools/setup.sh demo, or give a text with TEXT=file"
     text=build/demo/bible.txt
     mkdir -p build/demo
     bible -f gen1:1-rev22:21 </dev/null | sed 's/^[^ ]* //' >"$text" # a verse a line, without its number

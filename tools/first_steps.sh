@@ -8,7 +8,7 @@
 # Environment: TEXT       a text, the demo's unless given (`make demo` writes it)
 #              RATES      learning rates, "2e-5"
 #              SEEDS      seeds of data order and dither, "1"
-#              AT         steps after which the second table has the validation loss, "4 8 16 24"; "": no second table
+#              AT         steps of the second table's validation losses, "4 8 16 24"; "": no second table
 #              WARMUP     warmup steps of the second table, 6
 #              SEQ_LEN    tokens of a row, 256
 #              ROWS       rows of a step of the second table, 2
@@ -29,7 +29,8 @@ seeds=${SEEDS:-1}
 at=${AT-4 8 16 24}
 seq_len=${SEQ_LEN:-256}
 out=runs/first_steps
-[ -r "$text" ] || { echo "tools/first_steps.sh: no text $text: run 'make demo' first, or give one with TEXT=file" >&2; exit 1; }
+[ -r "$text" ] || { echo \
+    "tools/first_steps.sh: no text $text: run 'make demo' first, or give one with TEXT=file" >&2; exit 1; }
 mkdir -p "$out"
 
 # train NAME PRECISION DITHER OVERRIDE...: trains; prints the run's folder
@@ -47,8 +48,9 @@ train() {
     fi
     rm -rf "$folder"
     # shellcheck disable=SC2086 # precision is several options
-    "$ottava" train --model.hf_path="$model" --train.seq_len="$seq_len" --scheduler.name=constant --checkpoint.interval=0 \
-        --run.dir="$folder" --train.master_dither="$dither" $precision "$@" >"$folder.log" 2>&1 ||
+    "$ottava" train --model.hf_path="$model" --train.seq_len="$seq_len" --scheduler.name=constant \
+        --checkpoint.interval=0 --run.dir="$folder" --train.master_dither="$dither" $precision "$@" \
+        >"$folder.log" 2>&1 ||
         { cat "$folder.log" >&2; exit 1; }
     echo "$folder"
 }
@@ -87,7 +89,8 @@ while [ "$tokens" -le "$seq_len" ]; do
     tokens=$("$ottava" tokenize --tokenizer "$model" <"$out/row.txt" | wc -w)
 done
 
-# table NAME STEPS KEY OVERRIDE...: trains in each precision with and without dither; prints the values of KEY at some steps
+# table NAME STEPS KEY OVERRIDE...: trains in each precision with and without dither; prints the values of KEY
+# at some steps
 table() {
     name=$1 steps=$2 key=$3
     shift 3
@@ -105,15 +108,17 @@ for step in $at; do last=$step; done
 for rate in $rates; do
     echo "One row of $seq_len tokens repeated, learning rate $rate, loss at step:"
     echo
-    table "row-$rate" "1 2 3 4 5 6" loss --data.dataset_path="$out/row.txt" --train.max_steps=6 --train.batch_size=1 \
-        --scheduler.warmup_steps=0 --optimizer.lr="$rate"
+    table "row-$rate" "1 2 3 4 5 6" loss --data.dataset_path="$out/row.txt" --train.max_steps=6 \
+        --train.batch_size=1 --scheduler.warmup_steps=0 --optimizer.lr="$rate"
     [ -n "$at" ] || continue
     for seed in $seeds; do
-        echo "Validation loss, learning rate $rate, $((${ROWS:-2} * seq_len)) tokens a step, seed $seed, after step:"
+        echo "Validation loss, learning rate $rate, $((${ROWS:-2} * seq_len)) tokens a step, seed $seed, \
+after step:"
         echo
         table "run-$rate-$seed" "$at" val_loss --data.dataset_path="$out/training.txt" \
             --eval.dataset_path="$out/validation.txt" --eval.enabled=true --eval.interval="${at%% *}" \
-            --eval.steps="${EVAL_STEPS:-8}" --eval.batch_size=2 --train.max_steps="$last" --train.batch_size="${ROWS:-2}" \
-            --scheduler.warmup_steps="${WARMUP:-6}" --optimizer.lr="$rate" --train.seed="$seed"
+            --eval.steps="${EVAL_STEPS:-8}" --eval.batch_size=2 --train.max_steps="$last" \
+            --train.batch_size="${ROWS:-2}" --scheduler.warmup_steps="${WARMUP:-6}" --optimizer.lr="$rate" \
+            --train.seed="$seed"
     done
 done

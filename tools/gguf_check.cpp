@@ -1,4 +1,5 @@
-// gguf_check: runs a GGUF file in llama.cpp, for tools/check_gguf.sh: prints the tokens of a text, or the text that follows it greedily.
+// gguf_check: runs a GGUF file in llama.cpp, for tools/check_gguf.sh: prints the tokens of a text, or its
+// greedy continuation.
 //   gguf_check FILE tokens < TEXT        ids of the text, with what begins and ends one
 //   gguf_check FILE text COUNT < TEXT    what follows, COUNT tokens at most
 //   gguf_check FILE loss < TEXT          mean loss of its tokens but the first
@@ -66,7 +67,8 @@ static std::vector<llama_token> follow(llama_model *model, std::vector<llama_tok
     llama_context *context = open_context(model, ids.size() + count);
     std::vector<llama_token> out;
     while ((int)out.size() < count) {
-        if (llama_decode(context, llama_batch_get_one(ids.data(), (int)ids.size())) != 0) fail("cannot decode");
+        if (llama_decode(context, llama_batch_get_one(ids.data(), (int)ids.size())) != 0)
+            fail("cannot decode");
         llama_token next = best(llama_get_logits_ith(context, -1), llama_vocab_n_tokens(vocab));
         out.push_back(next);
         ids = {next};
@@ -95,7 +97,8 @@ int main(int argc, char **argv) {
         if (strcmp(argv[2], "text"))
             printf("%d ", id);
         else
-            fwrite(piece, 1, std::max(0, llama_token_to_piece(vocab, id, piece, sizeof piece, 0, true)), stdout);
+            fwrite(piece, 1, std::max(0, llama_token_to_piece(vocab, id, piece, sizeof piece, 0, true)),
+                   stdout);
     }
     printf("\n");
     llama_model_free(model);

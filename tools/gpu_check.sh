@@ -19,7 +19,8 @@ cd "$(dirname "$0")/.." || exit 2
 recipes='tensorwise rowwise delayed'
 # Sizes of measurements and of a rehearsal.
 parity_recipes="bf16 $recipes block" parity_steps=20 ceiling=8192,8192,8192 copy=16384,16384,16384 op=
-shapes='8192,4096,4096 8192,14336,4096' kernels='quantize norm optimizer attention' product_recipes="bf16 $recipes block"
+shapes='8192,4096,4096 8192,14336,4096' kernels='quantize norm optimizer attention' \
+    product_recipes="bf16 $recipes block"
 rehearse() {
     recipes=tensorwise parity_recipes="bf16 tensorwise" parity_steps=3 ceiling=32,32,32 copy=32,32,32 op=add
     shapes=16,64,16 kernels='quantize norm' product_recipes=tensorwise
@@ -29,7 +30,8 @@ tiny=
 
 # A model that the emulated GPU trains in seconds.
 write_tiny() {
-    printf '[model]\ndim = 64\nn_layers = 1\nn_heads = 2\nffn_hidden_dim = 96\nvocab_size = 256\nmax_seq_len = 64\n'
+    printf '[model]\ndim = 64\nn_layers = 1\nn_heads = 2\nffn_hidden_dim = 96\nvocab_size = '\
+'256\nmax_seq_len = 64\n'
     printf '[train]\nseq_len = 32\nbatch_size = 1\n'
 }
 
@@ -40,7 +42,7 @@ environment      1  30 the machine, its driver and libraries
 build            1 400 the plugin, the program and the tests build
 doctor           1  20 nothing that a GPU needs is missing
 ceilings         1  40 copies, and products of 8192 x 8192 x 8192
-ops              2 260 every operation on the GPU against the reference: bits, products and attention within 1%
+ops              2 260 every operation on the GPU against the reference: bits, or within 1%
 parity           2 200 a small model's losses on the GPU and on the CPU
 graphs           2 100 losses of steps that are recorded as CUDA graphs and replayed
 products         3 300 products and attention of every configuration: what cuBLASLt refuses, times
@@ -104,9 +106,11 @@ for folder in "$CUDA_HOME" ${python_folders//;/ }; do
     done
 done
 
-program=$build/ottava ops=$build/tests/backend_test_ops probes=$build/probes tensor_core=$probes/tensor_core fp8_bits=$probes/fp8_bits
+program=$build/ottava ops=$build/tests/backend_test_ops probes=$build/probes tensor_core=$probes/tensor_core \
+    fp8_bits=$probes/fp8_bits
 if [ -n "$bundled" ]; then
-    program=$bundled/ottava ops=$bundled/backend_test_ops tensor_core=$bundled/tensor_core fp8_bits=$bundled/fp8_bits
+    program=$bundled/ottava ops=$bundled/backend_test_ops tensor_core=$bundled/tensor_core \
+        fp8_bits=$bundled/fp8_bits
 fi
 [ -z "$emulated" ] || export OTTAVA_CUDA_PATH=$build/tests/emulated
 
@@ -148,19 +152,22 @@ member() {
 # ---- stages ----
 
 fact() {
-    printf '{"key":"%s","value":"%s"}\n' "$1" "$(printf %s "$2" | tr -d '\\"' | tr '\n' ' ')" | record environment
+    printf '{"key":"%s","value":"%s"}\n' "$1" "$(printf %s "$2" | tr -d '\\"' | tr '\n' ' ')" | record \
+        environment
 }
 
 stage_environment() {
     local gpu=none
-    ! command -v nvidia-smi >/dev/null || gpu=$(timeout 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader 2>&1)
+    ! command -v nvidia-smi >/dev/null || gpu=$(timeout 20 nvidia-smi \
+        --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader 2>&1)
     fact date "$(date -u +%Y-%m-%dT%H:%MZ)"
     fact commit "$(git rev-parse HEAD 2>/dev/null || echo unknown)"
     fact kernel "$(uname -sr)"
     fact processor "$(awk -F': ' '/model name/ { print $2; exit }' /proc/cpuinfo), $(nproc) cores"
     fact gpu "$gpu"
     fact nvcc "$("$CUDA_HOME/bin/nvcc" --version 2>&1 | sed -n 's/.*\(release.*\)/\1/p')"
-    fact torch "$(python3 -c 'from importlib.metadata import version; print(version("torch"))' 2>/dev/null || echo none)"
+    fact torch "$(python3 -c 'from importlib.metadata import version; print(version("torch"))' 2>/dev/null \
+        || echo none)"
     note "${emulated:+a rehearsal; }GPU: $(echo "$gpu" | head -n 1)"
 }
 
@@ -203,9 +210,10 @@ losses() {
     local device=$1 folder=$2
     shift 2
     rm -rf "$folder"
-    ours "$program" train --data.format=synthetic --model.dim=64 --model.n_layers=2 --model.n_heads=2 --model.vocab_size=256 \
-        --model.ffn_hidden_dim=192 --train.seq_len=64 --train.batch_size=2 --train.max_steps=$parity_steps \
-        --scheduler.warmup_steps=1 --run.dir="$folder" --train.device="$device" "$@" >&2 &&
+    ours "$program" train --data.format=synthetic --model.dim=64 --model.n_layers=2 --model.n_heads=2 \
+        --model.vocab_size=256 --model.ffn_hidden_dim=192 --train.seq_len=64 --train.batch_size=2 \
+        --train.max_steps=$parity_steps --scheduler.warmup_steps=1 --run.dir="$folder" \
+        --train.device="$device" "$@" >&2 &&
         grep -o '"loss":[-+.0-9e]*' "$folder/metrics.jsonl" | cut -d : -f 2
 }
 
@@ -214,9 +222,11 @@ stage_parity() {
     for recipe in $parity_recipes; do
         arguments="--train.mixed_precision=fp8 --float8.recipe_name=$recipe"
         [ $recipe != bf16 ] || arguments=--train.mixed_precision=bf16
-        losses cpu "$out/run_cpu" $arguments >"$out/losses_cpu.txt" && losses cuda "$out/run_cuda" $arguments >"$out/losses_cuda.txt" || return 1
+        losses cpu "$out/run_cpu" $arguments >"$out/losses_cpu.txt" && losses cuda "$out/run_cuda" \
+            $arguments >"$out/losses_cuda.txt" || return 1
         far=$(paste "$out/losses_cpu.txt" "$out/losses_cuda.txt" |
-            awk 'NF != 2 || $1 <= 0 { bad = 1 } { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > far) far = d } END { print bad || !NR ? 1 : far + 0 }')
+            awk 'NF != 2 || $1 <= 0 { bad = 1 } { d = ($1 - $2) / $1; if (d < 0) d = -d;
+                if (d > far) far = d } END { print bad || !NR ? 1 : far + 0 }')
         echo "{\"recipe\":\"$recipe\",\"largest_difference\":$far}" | record parity
         worst=$(echo "$far $worst" | awk '{ print ($1 > $2 ? $1 : $2) }')
     done
@@ -245,21 +255,25 @@ MODELS
 write_models() {
     local name dim layers heads kv hidden vocabulary
     while read -r name dim layers heads kv hidden vocabulary; do
-        printf '[model]\ndim = %d\nn_layers = %d\nn_heads = %d\nn_kv_heads = %d\nhead_dim = 128\nffn_hidden_dim = %d\nvocab_size = %d\n' \
+        printf '[model]\ndim = %d\nn_layers = %d\nn_heads = %d\nn_kv_heads = %d\nhead_dim = '\
+'128\nffn_hidden_dim = %d\nvocab_size = %d\n' \
             "$dim" "$layers" "$heads" "$kv" "$hidden" "$vocabulary" >"$out/$name.toml"
-        printf 'max_seq_len = 4096\n[train]\nbatch_size = 2\nseq_len = 2048\nactivation_checkpointing = "full"\n' >>"$out/$name.toml"
+        printf 'max_seq_len = 4096\n[train]\nbatch_size = 2\nseq_len = 2048\nactivation_checkpointing = '\
+'"full"\n' >>"$out/$name.toml"
     done < <(models)
 }
 
 stage_products() {
-    local file recipe arguments failed=0 files="configs/*.toml $out/mistral*.toml $out/phi*.toml $out/qwen*.toml"
+    local file recipe arguments failed=0 \
+        files="configs/*.toml $out/mistral*.toml $out/phi*.toml $out/qwen*.toml"
     write_models
     [ -z "$emulated" ] || files=$out/tiny.toml
     for file in $files; do
         for recipe in $product_recipes; do
             arguments="--precision=fp8 --recipe=$recipe"
             [ $recipe != bf16 ] || arguments=--precision=bf16
-            bench products "\"file\":\"$(basename "$file")\",\"recipe\":\"$recipe\"" products "$file" $arguments --repeats=3 || failed=1
+            bench products "\"file\":\"$(basename "$file")\",\"recipe\":\"$recipe\"" products "$file" \
+                $arguments --repeats=3 || failed=1
         done
     done 2>"$out/products.txt"
     cat "$out/products.txt"
@@ -282,7 +296,8 @@ sanitize() {
     local tool=$CUDA_HOME/bin/compute-sanitizer
     [ -x "$tool" ] || tool=$(command -v compute-sanitizer) || skip "compute-sanitizer is not installed"
     [ -z "$emulated" ] || skip "a GPU's tool"
-    for op in quantize gemm attention_forward attention_backward rmsnorm_backward cross_entropy embedding_backward adamw; do
+    for op in quantize gemm attention_forward attention_backward rmsnorm_backward cross_entropy \
+        embedding_backward adamw; do
         on_gpu "$tool" --tool "$1" --error-exitcode 1 "$ops" $op || return 1
     done
 }
@@ -299,7 +314,8 @@ step_note() {
 
 stage_step_1b() {
     local recipe told='' file=$out/1b.toml
-    printf '[model]\npreset = "1B"\n[train]\nbatch_size = 4\nseq_len = 2048\nloss_fn = "chunked_cross_entropy"\nce_chunk_size = 2048\n[float8]\nfilter_fqns = ["output"]\n' >"$file"
+    printf '[model]\npreset = "1B"\n[train]\nbatch_size = 4\nseq_len = 2048\nloss_fn = '\
+'"chunked_cross_entropy"\nce_chunk_size = 2048\n[float8]\nfilter_fqns = ["output"]\n' >"$file"
     [ -z "$emulated" ] || file=$out/tiny.toml
     for recipe in $recipes; do
         bench step_1b "\"recipe\":\"$recipe\"" step "$file" --recipe="$recipe" $tiny || return 1
@@ -314,7 +330,8 @@ step_8b() {
     local file=$out/8b.toml memory
     memory=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | head -n 1)
     {
-        printf '[model]\npreset = "8B"\n[train]\nbatch_size = 1\nseq_len = 8192\nloss_fn = "chunked_cross_entropy"\nce_chunk_size = 2048\n'
+        printf '[model]\npreset = "8B"\n[train]\nbatch_size = 1\nseq_len = 8192\nloss_fn = '\
+'"chunked_cross_entropy"\nce_chunk_size = 2048\n'
         printf 'master_dtype = "bf16"\ngrad_dtype = "bf16"\n'
         [ "${memory:-0}" -gt 110000 ] 2>/dev/null || printf 'activation_checkpointing = "full"\n'
         printf '[optimizer]\nstate_dtype = "bf16"\n'
@@ -350,7 +367,8 @@ stage_torch_1b() { torch torch_step.py --preset 1b --state fp32 --batch 4 --seq-
 stage_torch_8b() {
     local checkpoint=
     # 64 GB of parameters, gradients and moments; below 110 the activations are recomputed
-    [ "$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null || echo 0)" -gt 110000 ] 2>/dev/null || checkpoint=--checkpoint
+    [ "$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null || echo 0)" -gt \
+        110000 ] 2>/dev/null || checkpoint=--checkpoint
     torch torch_step.py --preset 8b --state bf16 --batch 1 --seq-len 8192 --seconds 540 $checkpoint
 }
 
@@ -363,7 +381,8 @@ if [ -n "$bundle" ]; then
     # All libraries except the C library and NVIDIA's, which the machine must have.
     ldd "$program" "$ops" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
         grep -vE '/(ld-|libc\.|libm\.|libdl|libpthread|librt|libcu|libnv)' | xargs -r cp -Lt "$bundle/lib"
-    echo "$bundle: take the source tree and this folder along, and run there: tools/gpu_check.sh OUT --bundled=$(basename "$bundle")"
+    echo "$bundle: take the source tree and this folder along, and run there: tools/gpu_check.sh OUT \
+--bundled=$(basename "$bundle")"
     exit
 fi
 
@@ -380,7 +399,8 @@ if [ -n "${GPU_CHECK_STAGE:-}" ]; then
 fi
 
 for stage in ${wanted//,/ }; do
-    stages | awk -v s="$stage" '$1 == s { found = 1 } END { exit !found }' || { echo "unknown stage '$stage'" >&2; usage; }
+    stages | awk -v s="$stage" '$1 == s { found = 1 } END { exit !found }' || { echo \
+        "unknown stage '$stage'" >&2; usage; }
 done
 
 table='' failed=0 running='' stopped=''
@@ -397,7 +417,8 @@ run_stage() {
     local name=$1 limit=$2 since=$SECONDS rc verdict told
     echo "=== $name" | tee -a "$out/log.txt"
     rm -f "$out/note.txt"
-    GPU_CHECK_STAGE=$name timeout --kill-after=5 "$limit" "$BASH" "$self" "${arguments[@]}" >"$out/stage.txt" 2>&1 </dev/null &
+    GPU_CHECK_STAGE=$name timeout --kill-after=5 "$limit" "$BASH" "$self" "${arguments[@]}" \
+        >"$out/stage.txt" 2>&1 </dev/null &
     running=$!
     wait "$running"
     rc=$?
@@ -414,17 +435,20 @@ run_stage() {
     esac
     [ $rc = 0 ] || [ $rc = 77 ] || tail -n 30 "$out/stage.txt"
     # A stopped stage may have left half a line, which is invalid JSON.
-    [ ! -s "$out/results.jsonl" ] || [ -z "$(tail -c 1 "$out/results.jsonl")" ] || sed -i '$d' "$out/results.jsonl"
+    [ ! -s "$out/results.jsonl" ] || [ -z "$(tail -c 1 "$out/results.jsonl")" ] || sed -i '$d' \
+        "$out/results.jsonl"
     told=$(cat "$out/note.txt" 2>/dev/null)
     table+=$(printf '%-20s %-9s %4d s  %s' "$name" "$verdict" $((SECONDS - since)) "$told")$'\n'
-    printf '{"stage":"run","name":"%s","verdict":"%s","seconds":%d}\n' "$name" "$verdict" $((SECONDS - since)) >>"$out/results.jsonl"
+    printf '{"stage":"run","name":"%s","verdict":"%s","seconds":%d}\n' "$name" "$verdict" \
+        $((SECONDS - since)) >>"$out/results.jsonl"
 }
 
 # Checks once, before the first stage that needs one, whether the program can use a GPU.
 require_gpu() {
     [ -z "$emulated" ] && [ -x "$program" ] || return 0
     local why
-    why=$(ours timeout --kill-after=5 60 "$program" bench gemm --shapes=16,16,16 --repeats=1 --device=cuda 2>&1 >/dev/null) && return 0
+    why=$(ours timeout --kill-after=5 60 "$program" \
+        bench gemm --shapes=16,16,16 --repeats=1 --device=cuda 2>&1 >/dev/null) && return 0
     why=${why:-the program does not return from the GPU within 60 s (nvidia-smi shows its state)}
     echo "$why" | tee -a "$out/log.txt"
     table+="${why##*ottava: }; no further stage is run"$'\n' failed=1
@@ -450,7 +474,8 @@ done < <(stages)
 ratios=$(grep '"stage":"step_8b"' "$out/results.jsonl" 2>/dev/null | awk '
     match($0, /"recipe":"[a-z0-9_]*"/) { recipe = substr($0, RSTART + 10, RLENGTH - 11) }
     match($0, /"tokens_per_second":[0-9.]+/) { speed[recipe] = substr($0, RSTART + 20, RLENGTH - 20) }
-    END { for (r in speed) if (r != "bf16" && speed["bf16"] > 0) printf "  %s %.2fx", r, speed[r] / speed["bf16"] }')
+    END { for (r in speed) if (r != "bf16" && speed["bf16"] > 0) printf "  %s %.2fx", r,
+        speed[r] / speed["bf16"] }')
 rm -f "$out"/{note,stage}.txt "$out/bench.json"
 printf '\n%s' "$table"
 [ -z "$ratios" ] || echo "8B relative to bf16:$ratios"

@@ -25,8 +25,8 @@ train() {
     cd "$1"
     exec mpirun -np "$ranks" "$program" train configs/debug.toml --train.max_steps="$2" \
         --train.mixed_precision=fp8 --train.batch_size=1 --train.seq_len=32 --model.dim=64 --model.n_heads=4 \
-        --model.n_kv_heads=4 --model.ffn_hidden_dim=128 --train.threads=1 --checkpoint.interval=3 --checkpoint.keep_last_n=2 \
-        --checkpoint.load_path=auto --eval.enabled=false --metrics.peak_tflops=1 \
+        --model.n_kv_heads=4 --model.ffn_hidden_dim=128 --train.threads=1 --checkpoint.interval=3 \
+        --checkpoint.keep_last_n=2 --checkpoint.load_path=auto --eval.enabled=false --metrics.peak_tflops=1 \
         --distributed.nccl_timeout_sec="$timeout"
 }
 
@@ -45,7 +45,8 @@ disturbed=0
 for round in $(seq "$rounds"); do
     (train broken "$steps") >"log-$round" 2>&1 &
     launcher=$!
-    sleep "$(awk -v r="$RANDOM" -v most="$lasts" 'BEGIN { most = most / 3000; print 0.5 + r / 32768 * (most < 2.5 ? most : 2.5) }')"
+    sleep "$(awk -v r="$RANDOM" -v most="$lasts" \
+        'BEGIN { most = most / 3000; print 0.5 + r / 32768 * (most < 2.5 ? most : 2.5) }')"
     mapfile -t all < <(ranks_of "$launcher")
     if [ ${#all[@]} -gt 0 ]; then
         victim=${all[RANDOM % ${#all[@]}]}
@@ -64,15 +65,20 @@ for round in $(seq "$rounds"); do
     wait "$launcher" || code=$?
     for process in "${all[@]}"; do
         for _ in $(seq 100); do kill -0 "$process" 2>/dev/null && sleep 0.05 || break; done
-        ! kill -0 "$process" 2>/dev/null || { echo "round $round: rank's process $process is still there"; exit 1; }
+        ! kill -0 "$process" 2>/dev/null || { echo "round $round: rank's process $process is still there"; \
+            exit 1; }
     done
     steps_kept=$(ls broken/runs/debug/checkpoints 2>/dev/null | grep -c '^step-' || true)
-    printf 'round %d: SIG%s, %d s, exit %d, %s checkpoints: %s\n' "$round" "$signal" $((SECONDS - since)) "$code" "$steps_kept" \
-        "$(grep -aE 'rank [0-9]+|signal' "log-$round" | grep -av 'Training complete' | tail -n 1 | cut -c1-140)"
+    printf 'round %d: SIG%s, %d s, exit %d, %s checkpoints: %s\n' "$round" "$signal" $((SECONDS - since)) \
+        "$code" "$steps_kept" \
+        "$(grep -aE 'rank [0-9]+|signal' "log-$round" | grep -av 'Training complete' | tail -n 1 | cut \
+        -c1-140)"
     grep -aqE 'Training complete' "log-$round" && break
 done
 (train broken "$steps") >last.log 2>&1 || { echo "the last run failed"; tail -n 5 last.log; exit 1; }
 for file in model optimizer; do
-    cmp "whole/runs/debug/checkpoints/step-$steps/$file.safetensors" "broken/runs/debug/checkpoints/step-$steps/$file.safetensors"
+    cmp "whole/runs/debug/checkpoints/step-$steps/$file.safetensors" \
+        "broken/runs/debug/checkpoints/step-$steps/$file.safetensors"
 done
-echo "disturbed $disturbed times: weights and optimizer state after $steps steps are the undisturbed run's, bit for bit"
+echo "disturbed $disturbed times: weights and optimizer state after $steps steps are the undisturbed \
+run's, bit for bit"

@@ -22,9 +22,11 @@ for ranks in 8 64 512; do
 done
 
 # 8 bytes a parameter and a bf16 head fit on one GPU.
-state="--float8.filter_fqns=output --train.master_dtype=bf16 --train.grad_dtype=bf16 --optimizer.state_dtype=bf16"
+state="--float8.filter_fqns=output --train.master_dtype=bf16 --train.grad_dtype=bf16 \
+--optimizer.state_dtype=bf16"
 # shellcheck disable=SC2086
-"$program" plan configs/llama3_1_8b.toml --train.mixed_precision=fp8 --train.batch_size=1 --train.seq_len=8192 \
+"$program" \
+    plan configs/llama3_1_8b.toml --train.mixed_precision=fp8 --train.batch_size=1 --train.seq_len=8192 \
     --train.activation_checkpointing=full $state --device h100 >"$out/llama_8B_h100_1.txt"
 
 # Milliseconds of a step: computing, waiting for ranks of the same stage, waiting for other stages, moving
@@ -39,27 +41,32 @@ p, (model, ranks, mesh, path) = json.load(sys.stdin), sys.argv[1:]
 traffic = ("gathered", "reduced", "tensor", "context", "stages", "between_copies", "exchanged")
 speed, waits, bubble = p["tokens_per_second"] / int(ranks), p["waiting_seconds"], p["bubble_seconds"]
 if not os.path.getsize(path): open(path, "w").write(str(speed))
-seconds = [p["step_seconds"], p["step_seconds"] - waits - bubble, sum(p[name]["seconds"] for name in traffic), waits, bubble]
+seconds = [p["step_seconds"], p["step_seconds"] - waits - bubble, sum(p[name]["seconds"] for name in traffic),
+    waits, bubble]
 gib = p["memory_bytes"]["all"] / 2**30
-cells = [model, ranks, mesh, f"{gib:.1f}" + ("" if p["fits"] else ", does not fit"), *(f"{1e3 * s:.0f}" for s in seconds)]
+cells = [model, ranks, mesh, f"{gib:.1f}" + ("" if p["fits"] else ", does not fit"),
+    *(f"{1e3 * s:.0f}" for s in seconds)]
 cells += [f"{speed:.0f}", format(p["mfu"], ".1%"), format(speed / float(open(path).read()), ".0%")]
 print("|", " | ".join(cells), "|")
 ' "$model" "$ranks" "$mesh" "$first"
 }
 
 {
-    echo "| model | ranks | mesh | GiB of a rank | step ms | at work | moving bytes | waiting | pipeline | tokens/s a device | MFU | of 8 |"
+    echo "| model | ranks | mesh | GiB of a rank | step ms | at work | moving bytes | waiting | pipeline | \
+tokens/s a device | MFU | of 8 |"
     echo "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     for model in 8B 70B; do
         first=$(mktemp)
         for ranks in 8 16 64 256 512 1024; do
             row $model $ranks "dp_shard"
             [ $ranks -eq 8 ] && continue
-            row $model $ranks "dp_shard 8, copies" --distributed.dp_shard=8 --distributed.dp_replicate=$((ranks / 8))
+            row $model $ranks "dp_shard 8, copies" --distributed.dp_shard=8 \
+                --distributed.dp_replicate=$((ranks / 8))
             [ $ranks -eq 16 ] && continue
-            row $model $ranks "tp 8, dp_shard" --distributed.tp=8 --float8.tensor_parallel=true --train.batch_size=8
-            row $model $ranks "pp 4, dp_shard, interleaved" --distributed.pp=4 --train.grad_accum_steps=16 --train.batch_size=1 \
-                --distributed.pp_schedule=interleaved_1f1b
+            row $model $ranks "tp 8, dp_shard" --distributed.tp=8 --float8.tensor_parallel=true \
+                --train.batch_size=8
+            row $model $ranks "pp 4, dp_shard, interleaved" --distributed.pp=4 --train.grad_accum_steps=16 \
+                --train.batch_size=1 --distributed.pp_schedule=interleaved_1f1b
         done
         rm "$first"
     done

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Makes a Hugging Face folder with a Llama's real shapes and random FP8 weights, to test models of that size.
 
-    tools/make_random_folder.py FOLDER [--dim 4096 --layers 32 --heads 32 --kv-heads 8 --hidden 14336 --vocab 128256]
+    tools/make_random_folder.py FOLDER [--dim 4096 --layers 32 --heads 32 --kv-heads 8 --hidden 14336 --vocab
+    128256]
 
-Matrices inside blocks are E4M3 codes with one scale per row (compressed-tensors, strategy channel); other tensors are bf16.
-The defaults are Llama 3.1 8B's shapes: 9 GB, written in pieces. Needs only Python. Values are approximately normal: a random
-byte selects one of 256 quantiles.
+Matrices inside blocks are E4M3 codes with one scale per row (compressed-tensors, strategy channel); other
+tensors are bf16. The defaults are Llama 3.1 8B's shapes: 9 GB, written in pieces. Needs only Python. Values
+are approximately normal: a random byte selects one of 256 quantiles.
 """
 import argparse
 import json
@@ -32,7 +33,8 @@ def nearest_codes(deviation):
 
 CODES = nearest_codes(110)  # the largest is near 448 / 1.5
 # The high bytes of bf16 numbers of a normal distribution; the low ones are any.
-HIGH = bytes(struct.pack(">f", statistics.NormalDist(0, 0.02).inv_cdf((i + 0.5) / 256))[0] for i in range(256))
+HIGH = bytes(struct.pack(">f", statistics.NormalDist(0, 0.02).inv_cdf((i + 0.5) / 256))[0]
+             for i in range(256))
 
 
 def random_codes(count):
@@ -65,7 +67,8 @@ def tensors(o):
             yield f"{at}{norm}.weight", "BF16", [o.dim], ONE
         for name, rows, columns in (
             ("self_attn.q_proj", q, o.dim), ("self_attn.k_proj", kv, o.dim), ("self_attn.v_proj", kv, o.dim),
-            ("self_attn.o_proj", o.dim, q), ("mlp.gate_proj", o.hidden, o.dim), ("mlp.up_proj", o.hidden, o.dim),
+            ("self_attn.o_proj", o.dim, q), ("mlp.gate_proj", o.hidden, o.dim), ("mlp.up_proj", o.hidden,
+                                                                                 o.dim),
             ("mlp.down_proj", o.dim, o.hidden)):
             yield f"{at}{name}.weight", "F8_E4M3", [rows, columns], random_codes
             yield f"{at}{name}.weight_scale", "F32", [rows, 1], constant("<f", 2.0**-13)
@@ -109,7 +112,8 @@ def write_config(folder, o):
     group = {"targets": ["Linear"], "weights": {**number, "dynamic": False, "strategy": "channel"},
              "input_activations": {**number, "dynamic": True, "strategy": "token"}}
     config = {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": o.dim,
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+        "hidden_size": o.dim,
         "intermediate_size": o.hidden, "num_hidden_layers": o.layers, "num_attention_heads": o.heads,
         "num_key_value_heads": o.kv_heads, "vocab_size": o.vocab, "max_position_embeddings": 8192,
         "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": False, "torch_dtype": "bfloat16",

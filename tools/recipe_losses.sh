@@ -4,9 +4,10 @@
 #
 #   tools/recipe_losses.sh FOLDER TEXT
 #
-# FOLDER is a Hugging Face folder, a run or a checkpoint; TEXT is any file that `ottava eval --task perplexity` reads. The first
-# WINDOWS (8) windows of LENGTH (512) tokens are evaluated, one in a forward pass. KINDS names the kinds of layers, as
-# filter_fqns writes them; the first is the head, which stays in bf16 in the first table. The default fits Llama, Mistral and Qwen.
+# FOLDER is a Hugging Face folder, a run or a checkpoint; TEXT is any file that `ottava eval --task
+# perplexity` reads. The first WINDOWS (8) windows of LENGTH (512) tokens are evaluated, one in a forward
+# pass. KINDS names the kinds of layers, as filter_fqns writes them; the first is the head, which stays in
+# bf16 in the first table. The default fits Llama, Mistral and Qwen.
 set -eu
 
 [ $# -eq 2 ] || { sed -n 's/^# \{0,1\}//p' "$0" | sed 1d >&2; exit 2; }
@@ -19,7 +20,8 @@ scales=--float8.round_scales_to_power_of_2
 
 # loss OPTION...: prints the mean loss of a token
 loss() {
-    "$ottava" eval "$folder" --task perplexity --data "$text" --limit "${WINDOWS:-8}" --seq-len "${LENGTH:-512}" \
+    "$ottava" \
+        eval "$folder" --task perplexity --data "$text" --limit "${WINDOWS:-8}" --seq-len "${LENGTH:-512}" \
         --train.batch_size=1 --json "$@" | sed -n 's/.*"loss": \([0-9.]*\),.*/\1/p' | grep . || exit 1
 }
 # row LABEL SCALES LOSS
@@ -61,8 +63,10 @@ recipe block 'powers of two'
 recipe block fp32 $scales=false
 recipe mxfp8 'powers of two'
 echo
-echo "| only this kind in FP8 | added by \`tensorwise\`, 1e-3 | added by \`rowwise\`, 1e-3 | by \`rowwise\` with fp32 scales, 1e-3 |"
+echo "| only this kind in FP8 | added by \`tensorwise\`, 1e-3 | added by \`rowwise\`, 1e-3 | by \
+\`rowwise\` with fp32 scales, 1e-3 |"
 echo "|---|---|---|---|"
 for kind in $kinds; do
-    echo "| \`$kind\` | $(added "$kind" tensorwise) | $(added "$kind" rowwise) | $(added "$kind" rowwise $scales=false) |"
+    echo "| \`$kind\` | $(added "$kind" tensorwise) | $(added "$kind" rowwise) | $(added "$kind" rowwise \
+        $scales=false) |"
 done

@@ -14,19 +14,22 @@ ottava=${OTTAVA:-build/release/ottava}
 text=${TEXT:-build/demo/bible.txt}
 out=runs/recipes
 unscaled='e4m3 tensor unit'
-[ -r "$text" ] || { echo "tools/recipes.sh: no text $text: run 'make demo' first, or give one with TEXT=file" >&2; exit 1; }
+[ -r "$text" ] || { echo \
+    "tools/recipes.sh: no text $text: run 'make demo' first, or give one with TEXT=file" >&2; exit 1; }
 
 # train FOLDER STEPS OVERRIDE...
 train() {
     folder=$out/$1
     count=$2
     shift 2
-    "$ottava" train configs/demo.toml --train.max_steps="$count" --data.dataset_path="$text" --checkpoint.interval=0 \
-        --run.dir="$folder" "$@" >"$out/log.txt" 2>&1 || { cat "$out/log.txt" >&2; exit 1; }
+    "$ottava" train configs/demo.toml --train.max_steps="$count" --data.dataset_path="$text" \
+        --checkpoint.interval=0 --run.dir="$folder" "$@" >"$out/log.txt" 2>&1 || { cat "$out/log.txt" >&2; \
+        exit 1; }
 }
 # precision NAME: prints the options for a recipe
 precision() {
-    if [ "$1" = bf16 ]; then echo --train.mixed_precision=bf16; else echo --train.mixed_precision=fp8 --float8.recipe_name="$1"; fi
+    if [ "$1" = bf16 ]; then echo --train.mixed_precision=bf16; else echo --train.mixed_precision=fp8 \
+        --float8.recipe_name="$1"; fi
 }
 
 recipes='tensorwise rowwise rowwise_with_gw_hp delayed current block mxfp8'
@@ -74,7 +77,8 @@ row() {
         -v speed="$(speed "$1")" -v base_speed="$base_speed" \
         -v memory="$(number $out/"$1"/summary.json peak_memory_bytes)" -v base_memory="$base_memory" \
         -v x="$(sqnr "$1" input)" -v w="$(sqnr "$1" weight)" -v g="$(sqnr "$1" grad_output)" 'BEGIN {
-            printf "| %s | %.4f | %+.2f%% | %s | %s | %s | %s | %.2f |\n", label, loss, 100 * (loss / base - 1), x, w, g,
+            printf "| %s | %.4f | %+.2f%% | %s | %s | %s | %s | %.2f |\n", label, loss,
+                100 * (loss / base - 1), x, w, g,
                 speed == "-" ? "-" : sprintf("%.2f", speed / base_speed), memory / base_memory
         }'
 }
@@ -82,7 +86,8 @@ row() {
 base_loss=$(number $out/bf16/summary.json val_loss)
 base_speed=$(speed bf16)
 base_memory=$(number $out/bf16/summary.json peak_memory_bytes)
-echo '| recipe | validation loss | to bf16 | SQNR X, dB | SQNR W, dB | SQNR G, dB | speed / bf16 | memory / bf16 |'
+echo '| recipe | validation loss | to bf16 | SQNR X, dB | SQNR W, dB | SQNR G, dB | speed / bf16 '\
+'| memory / bf16 |'
 echo '|---|---|---|---|---|---|---|---|'
 row bf16 '`bf16`'
 for recipe in $recipes; do row "$recipe" "\`$recipe\`"; done

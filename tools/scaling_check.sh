@@ -19,10 +19,12 @@ ln -s "$configs" configs
 train() {
     rm -rf run
     TIMEFORMAT='%U %S'
-    { time mpirun -np "$1" --bind-to none "$program" train configs/debug.toml --train.max_steps="$2" --train.threads=1 \
+    { time mpirun -np "$1" --bind-to none "$program" \
+        train configs/debug.toml --train.max_steps="$2" --train.threads=1 \
         --train.mixed_precision=fp8 --train.batch_size=1 --train.global_batch_size=8 --train.seq_len=256 \
-        --model.dim=256 --model.n_layers=4 --model.ffn_hidden_dim=768 --checkpoint.interval=0 --eval.enabled=false \
-        --metrics.peak_tflops=1 --metrics.log_interval=1 --run.dir=run >log 2>&1; } 2>cpu ||
+        --model.dim=256 --model.n_layers=4 --model.ffn_hidden_dim=768 --checkpoint.interval=0 \
+        --eval.enabled=false --metrics.peak_tflops=1 --metrics.log_interval=1 --run.dir=run >log 2>&1; } \
+        2>cpu ||
         { tail -n 5 log >&2; exit 1; }
 }
 
@@ -35,21 +37,26 @@ for round in $(seq "$rounds"); do
         train "$ranks" "$few"
         before=$(awk '{ print $1 + $2 }' cpu)
         train "$ranks" "$many"
-        awk -v before="$before" -v steps=$((many - few)) '{ print ($1 + $2 - before) / steps }' cpu >>"cpu-$ranks"
+        awk -v before="$before" -v steps=$((many - few)) '{ print ($1 + $2 - before) / steps }' cpu \
+            >>"cpu-$ranks"
         sed -n 's/.*"tps":\([0-9.e+]*\),.*/\1/p' run/metrics.jsonl | tail -n +3 |
             awk '{ print 2048 / $1 }' | median >>"step-$ranks"
         awk -v steps="$many" '/Gathered from ranks:/ {
-            sub(/.*ranks: /, ""); gsub(/[^0-9. ]/, ""); print ($1 + $2 + $3 + $4 + $5 + $6) / steps }' log >"moved-$ranks"
+            sub(/.*ranks: /, ""); gsub(/[^0-9. ]/, ""); print ($1 + $2 + $3 + $4 + $5 + $6) / steps }' log \
+                >"moved-$ranks"
     done
 done
 
 echo "$(nproc) processors, load $(cut -d' ' -f1 /proc/loadavg), medians of $rounds rounds"
 echo
-echo "| ranks | a step, ms | of one rank's speed | computed by all ranks, ms | gathered and reduced by a rank, MiB a step |"
+echo "| ranks | a step, ms | of one rank's speed | computed by all ranks, ms | gathered and reduced by a \
+rank, MiB a step |"
 echo "|---|---|---|---|---|"
 one=$(median <step-1)
 for ranks in 1 2 4 8; do
     moved=$(cat "moved-$ranks")
-    awk -v n="$ranks" -v one="$one" -v step="$(median <"step-$ranks")" -v cpu="$(median <"cpu-$ranks")" -v moved="${moved:-0}" \
-        'BEGIN { printf "| %d | %.0f | %.2f | %.0f | %.1f |\n", n, 1000 * step, one / step, 1000 * cpu, moved }'
+    awk -v n="$ranks" -v one="$one" -v step="$(median <"step-$ranks")" -v cpu="$(median <"cpu-$ranks")" -v \
+        moved="${moved:-0}" \
+        'BEGIN { printf "| %d | %.0f | %.2f | %.0f | %.1f |\n", n, 1000 * step, one / step, 1000 * cpu,
+            moved }'
 done

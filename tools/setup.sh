@@ -85,7 +85,8 @@ install_formulas() {
         esac
     done
     [ -n "$formulas" ] || exit 0
-    printf 'Missing packages:\n%s\nTo install them this runs:\n  brew install%s\n' "$(explain 3 $formulas)" "$formulas"
+    printf 'Missing packages:\n%s\nTo install them this runs:\n  brew install%s\n' "$(explain 3 $formulas)" \
+        "$formulas"
     exec brew install $formulas
 }
 
@@ -93,7 +94,8 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     if command -v brew >/dev/null; then
         install_formulas $wanted
     fi
-    echo "tools/setup.sh: this is not Debian, Ubuntu or a system with Homebrew. Install what these packages hold, then add SETUP=: to the make command:" >&2
+    echo "tools/setup.sh: this is not Debian, Ubuntu or a system with Homebrew. Install what these \
+packages hold, then add SETUP=: to the make command:" >&2
     explain 2 $wanted >&2
     exit 1
 fi
@@ -126,12 +128,14 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # apt's output is shown only on failure.
 apt() {
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 "$@" </dev/null >"$log" 2>&1
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 "$@" </dev/null >"$log" \
+        2>&1
 }
 # Ignores a failed update (perhaps one dead source of several): if it matters, the installation fails.
 apt update || { echo "tools/setup.sh: apt-get update complains:" >&2; grep -E '^[EW]:' "$log" >&2 || true; }
 if ! apt install --yes --no-install-recommends $missing; then
     tail -n 15 "$log" >&2
-    fail "apt-get could not install:$missing (above: what it said; on Ubuntu, 'universe' must be among the sources)"
+    fail "apt-get could not install:$missing (above: what it said; on Ubuntu, 'universe' must be among the \
+sources)"
 fi
 echo "Installed."

@@ -11,7 +11,8 @@ set -euo pipefail
 [ $# -gt 0 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 for program in munged slurmctld slurmd srun; do
     PATH=$PATH:/usr/sbin command -v $program >/dev/null || {
-        echo "slurm_check.sh: no $program: apt-get install --no-install-recommends slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmix2" >&2
+        echo "slurm_check.sh: no $program: apt-get install --no-install-recommends slurmctld slurmd \
+slurm-client slurm-wlm-basic-plugins munge libpmix2" >&2
         exit 2
     }
 done
@@ -61,7 +62,8 @@ END
 export SLURM_CONF=$folder/slurm.conf
 
 munged --foreground --force --key-file="$folder/munge/key" --socket="$folder/munge/socket" \
-    --pid-file="$folder/munge/pid" --log-file="$folder/munge/log" --seed-file="$folder/munge/seed" >/dev/null 2>&1 &
+    --pid-file="$folder/munge/pid" --log-file="$folder/munge/log" --seed-file="$folder/munge/seed" \
+    >/dev/null 2>&1 &
 started+=($!)
 for _ in $(seq 50); do [ -S "$folder/munge/socket" ] && break; sleep 0.1; done
 slurmctld -D -i >/dev/null 2>&1 &
@@ -79,5 +81,6 @@ if [ "$(sinfo -h -o %T 2>/dev/null)" != idle ]; then
 fi
 status=0
 "$@" || status=$?
-for _ in $(seq 50); do [ -z "$(squeue -h 2>/dev/null)" ] && break; sleep 0.2; done # else its step would outlive slurmd
+for _ in $(seq 50); do [ -z "$(squeue -h 2>/dev/null)" ] && break; sleep 0.2; done \
+    # else its step would outlive slurmd
 exit $status

@@ -18,7 +18,8 @@ text=${TEXT:-build/demo/bible.txt}
 seeds=${SEEDS:-1 2 3}
 out=runs/states/$(basename "$config" .toml)
 narrow='--train.master_dtype=bf16 --train.grad_dtype=bf16'
-[ -r "$text" ] || { echo "tools/state_losses.sh: no text $text: run 'make demo' first, or give one with TEXT=file" >&2; exit 1; }
+[ -r "$text" ] || { echo \
+    "tools/state_losses.sh: no text $text: run 'make demo' first, or give one with TEXT=file" >&2; exit 1; }
 rm -rf "$out"
 mkdir -p "$out"
 
@@ -36,15 +37,18 @@ cell() {
     awk -v x="$1" -v wide="$2" 'BEGIN { printf " %.4f, %+.2f%% |", x, 100 * (x / wide - 1) }'
 }
 
-echo "| seed | 16 bytes | 8 bytes (bf16) | 6.125 bytes (moments in FP8) |${CONTROL:+ 8 bytes, masters rounded to nearest |}"
+echo "| seed | 16 bytes | 8 bytes (bf16) | 6.125 bytes (moments in FP8) |${CONTROL:+ 8 bytes, masters \
+rounded to nearest |}"
 echo "|---|---|---|---|${CONTROL:+---|}"
 # shellcheck disable=SC2086 # options are words
 for seed in $seeds; do
     wide=$(loss "$ottava" "wide-$seed" --train.seed="$seed" "$@")
     printf '| %s | %.4f |' "$seed" "$wide"
-    cell "$(loss "$ottava" "bf16-$seed" --train.seed="$seed" $narrow --optimizer.state_dtype=bf16 "$@")" "$wide"
+    cell "$(loss "$ottava" "bf16-$seed" --train.seed="$seed" $narrow --optimizer.state_dtype=bf16 "$@")" \
+        "$wide"
     cell "$(loss "$ottava" "fp8-$seed" --train.seed="$seed" $narrow --optimizer.state_dtype=fp8 "$@")" "$wide"
     [ -z "${CONTROL:-}" ] ||
-        cell "$(loss "$CONTROL" "nearest-$seed" --train.seed="$seed" $narrow --optimizer.state_dtype=bf16 "$@")" "$wide"
+        cell "$(loss "$CONTROL" "nearest-$seed" --train.seed="$seed" $narrow --optimizer.state_dtype=bf16 \
+            "$@")" "$wide"
     echo
 done

@@ -10,7 +10,8 @@ fail() {
     echo "tools/uninstall.sh: $*" >&2
     exit 1
 }
-[ -r "$list" ] || fail "there is no list $list of what was installed into $prefix: run 'make install PREFIX=$prefix' first," \
+[ -r "$list" ] || fail \
+    "there is no list $list of what was installed into $prefix: run 'make install PREFIX=$prefix' first," \
     "or give the PREFIX that it had"
 while IFS= read -r file || [ -n "$file" ]; do
     rm -f "${DESTDIR:-}$file" || fail "cannot remove ${DESTDIR:-}$file"

@@ -3,7 +3,7 @@
 #include "fp8/cast.h"
 
 enum { PRODUCTS = 32, FRACTION = 13, MANTISSA = 13 };
-/* With products_lead, E is at most these bits below the accumulator's exponent. Smaller products change no result. */
+/* With products_lead, E is at most these bits below the accumulator's exponent: less changes no result. */
 enum { ACCUMULATOR_REACH = 30 };
 
 const rule rules[] = {

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Times the matrix products of a linear layer's training in PyTorch (bf16 matmul; _scaled_mm and scaled_mm in FP8), on
-Llama's shapes, for comparison with this folder's cuBLASLt probe.
+"""Times the matrix products of a linear layer's training in PyTorch (bf16 matmul; _scaled_mm and scaled_mm in
+FP8), on Llama's shapes, for comparison with this folder's cuBLASLt probe.
 
     bench/gpu/torch_gemm.py --out FILE [--seconds 150] [--device cuda|cpu] [--tiny]
 
-Y[T,N] = X[T,K] W[N,K]^T (output), dX[T,K] = dY[T,N] W[N,K] (grad_input), dW[N,K] = dY[T,N]^T X[T,K] (grad_weight).
-The tensor cores need FP8 operands with a contiguous contraction, so transposed copies and quantization are made before
-timing. bf16 products use X, W and dY in their original layout. Inputs are random. They alternate between several sets,
-together larger than twice the L2 cache.
+Y[T,N] = X[T,K] W[N,K]^T (output), dX[T,K] = dY[T,N] W[N,K] (grad_input), dW[N,K] = dY[T,N]^T X[T,K]
+(grad_weight). The tensor cores need FP8 operands with a contiguous contraction, so transposed copies and
+quantization are made before timing. bf16 products use X, W and dY in their original layout. Inputs are
+random. They alternate between several sets, together larger than twice the L2 cache.
 
-A result is one JSON line, appended to FILE. If PyTorch refuses a product, the result's status gives the reason.
-rel_error compares the product of the quantized operands with float64 dot products at 64 places.
+A result is one JSON line, appended to FILE. If PyTorch refuses a product, the result's status gives the
+reason. rel_error compares the product of the quantized operands with float64 dot products at 64 places.
 
---tiny tests the program and measures nothing. On a CPU, which has no rowwise or block scaling, these cases fail.
+--tiny tests the program and measures nothing. On a CPU, which has no rowwise or block scaling, these cases
+fail.
 """
 import argparse
 import itertools
@@ -46,19 +47,21 @@ SAMPLES, LEAST_SAMPLES, SAMPLED_SECONDS, SAMPLE_SECONDS = 15, 5, 0.3, 200e-6
 MOST_SETS = 16
 CHECKED = 64
 MESSAGE_WIDTH = 200
-QUEUE_CYCLES = 10_000_000  # about 5 ms: the GPU waits so long that all calls are queued before the first starts
+QUEUE_CYCLES = 10_000_000  # about 5 ms, in which all calls are queued before the first starts
 
 
 # ---- operands ----
 
 class Operand:
-    """An FP8 matrix [lines, depth], its depth the contraction, with the scales of its blocks (value = data * scale)."""
+    """An FP8 matrix [lines, depth], its depth the contraction, with the scales of its blocks (value = data *
+    scale)."""
 
     def __init__(self, values, dtype, block):
         """`block` is (lines, depth) of a block; None takes all of them."""
         lines, depth = values.shape
         self.block = (block[0] or lines, block[1] or depth)
-        blocks = values.float().view(lines // self.block[0], self.block[0], depth // self.block[1], self.block[1])
+        blocks = values.float().view(lines // self.block[0], self.block[0], depth // self.block[1],
+                                     self.block[1])
         amax = blocks.abs().amax(dim=(1, 3), keepdim=True)
         largest = torch.finfo(dtype).max
         scale = largest / amax
@@ -77,8 +80,8 @@ class Operand:
 
 
 def block_scales(operand):
-    """The scales as scaled_mm takes them: of 1x128 blocks [lines, depth/128], lines contiguous; of 128x128 blocks
-    [depth/128 rounded up to 4, lines/128], depth contiguous."""
+    """The scales as scaled_mm takes them: of 1x128 blocks [lines, depth/128], lines contiguous; of 128x128
+    blocks [depth/128 rounded up to 4, lines/128], depth contiguous."""
     if operand.block[0] == 1:
         return ScalingType.BlockWise1x128, operand.scale.t().contiguous().t()
     padding = -operand.scale.shape[1] % 4
@@ -135,9 +138,11 @@ class Product:
             return a @ b.t()
         if self.recipe == "block":
             (type_a, scale_a), (type_b, scale_b) = scales
-            return scaled_mm(a.data, b.data.t(), scale_a, type_a, scale_b, type_b, output_dtype=torch.bfloat16,
+            return scaled_mm(a.data, b.data.t(), scale_a, type_a, scale_b, type_b,
+                             output_dtype=torch.bfloat16,
                              use_fast_accum=False)
-        return torch._scaled_mm(a.data, b.data.t(), scale_a=scales[0], scale_b=scales[1], out_dtype=torch.bfloat16,
+        return torch._scaled_mm(a.data, b.data.t(), scale_a=scales[0], scale_b=scales[1],
+                                out_dtype=torch.bfloat16,
                                 use_fast_accum=self.fast_accum)
 
     def exact(self, rows, columns):
@@ -211,7 +216,8 @@ def list_cases(tiny):
                 if (recipe == "block") != block:
                     continue
                 for fast_accum in fast_accum_settings(recipe, gemm):
-                    cases.append({"model": model, "shape": shape, "weight": weight, "gemm": gemm, "recipe": recipe,
+                    cases.append({"model": model, "shape": shape, "weight": weight, "gemm": gemm,
+                                  "recipe": recipe,
                                   "fast_accum": fast_accum, "tokens": TINY_TOKENS if tiny else TOKENS})
     return cases
 
@@ -267,7 +273,8 @@ def line_of(result):
 
 
 def read_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, help="file to which the results are appended")
     parser.add_argument("--seconds", type=float, default=150, help="no product starts after so long")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")

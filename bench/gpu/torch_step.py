@@ -5,14 +5,15 @@
                             [--batch 1] [--seq-len 8192] [--steps 5] [--warmup 3] [--checkpoint]
                             [--seconds 540] [--peak-tflops N] [--device cuda|cpu]
 
-Each case runs in its own process and appends one JSON line to FILE. If a case fails, its status gives the reason.
-The weights are random, and every step trains on the same random tokens, so the loss must fall.
+Each case runs in its own process and appends one JSON line to FILE. If a case fails, its status gives the
+reason. The weights are random, and every step trains on the same random tokens, so the loss must fall.
 
 --state fp32   fp32 parameters, gradients and AdamW moments, activations in bf16 (autocast)
 --state bf16   all in bf16
 
-Blocks and the loss are compiled separately. The compiled loss reads bf16 logits [B,T,vocab], computes in fp32 and
-writes a bf16 gradient, so no fp32 copy of the logits exists. Without a compiler (bf16_eager) PyTorch makes several. The head is never converted to float8, as in torchtitan. On a CPU float8 is emulated.
+Blocks and the loss are compiled separately. The compiled loss reads bf16 logits [B,T,vocab], computes in fp32
+and writes a bf16 gradient, so no fp32 copy of the logits exists. Without a compiler (bf16_eager) PyTorch
+makes several. The head is never converted to float8, as in torchtitan. On a CPU float8 is emulated.
 """
 import argparse
 import contextlib
@@ -67,7 +68,8 @@ PRESETS = {
 
 
 class RMSNorm(nn.RMSNorm):
-    """The weight takes the input's dtype, as under FSDP's mixed precision: PyTorch's fused kernel needs one dtype."""
+    """The weight takes the input's dtype, as under FSDP's mixed precision: PyTorch's fused kernel needs one
+    dtype."""
 
     def forward(self, x):
         return F.rms_norm(x, self.normalized_shape, self.weight.type_as(x), self.eps)
@@ -137,7 +139,8 @@ class Llama(nn.Module):
         if shape.tied:
             self.lm_head.weight = self.embed_tokens.weight
         pair = torch.arange(0, shape.head_dim, 2, dtype=torch.float32)
-        angle = torch.outer(torch.arange(seq_len, dtype=torch.float32), shape.rope_theta ** (-pair / shape.head_dim))
+        angle = torch.outer(torch.arange(seq_len, dtype=torch.float32),
+                            shape.rope_theta ** (-pair / shape.head_dim))
         self.register_buffer("cos", angle.cos(), persistent=False)
         self.register_buffer("sin", angle.sin(), persistent=False)
 
@@ -177,7 +180,8 @@ def make_model(arguments, shape):
     if arguments.checkpoint:
         from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
-        model.layers = nn.ModuleList(checkpoint_wrapper(layer, preserve_rng_state=False) for layer in model.layers)
+        model.layers = nn.ModuleList(checkpoint_wrapper(layer, preserve_rng_state=False)
+                                     for layer in model.layers)
     if arguments.worker != "bf16_eager":
         for layer in model.layers:
             layer.compile(fullgraph=True)
@@ -187,7 +191,8 @@ def make_model(arguments, shape):
 def make_step(arguments, shape, model):
     """A function that does one training step and returns its loss; the device has finished it by then."""
     loss_of = next_token_loss if arguments.worker == "bf16_eager" else torch.compile(next_token_loss)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1,
+                                  fused=True)
     tokens = torch.randint(shape.vocab, (arguments.batch, arguments.seq_len + 1), device=arguments.device)
     inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
@@ -247,7 +252,8 @@ def speed(arguments, shape, model, steps):
 def attention_backends(arguments, shape):
     """The attention kernel PyTorch chooses here, and those it could run."""
     q, kv = (torch.empty(arguments.batch, heads, arguments.seq_len, shape.head_dim, dtype=torch.bfloat16,
-                         device=arguments.device, requires_grad=True) for heads in (shape.heads, shape.kv_heads))
+                         device=arguments.device, requires_grad=True) for heads in (shape.heads,
+                                                                                    shape.kv_heads))
     chosen = torch._fused_sdp_choice(q, kv, kv, None, 0.0, True, scale=None, enable_gqa=True)
     result = {"sdpa": torch.nn.attention.SDPBackend(chosen).name}
     if arguments.device == "cuda":
@@ -293,7 +299,8 @@ def run_case(case, seconds):
     """The case's result, from a process of its own that gets `seconds`."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "result.json")
-        command = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--worker", case, "--result", path,
+        command = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--worker", case, "--result",
+                   path,
                    "--seconds", str(0.9 * seconds)]
         try:
             status = f"process ended with code {subprocess.run(command, timeout=seconds).returncode}"
@@ -317,14 +324,15 @@ def result_of(arguments, case, remaining, left):
 
 def line_of(result):
     """A result for a person."""
-    name = (f"{result['preset']:5} {result['case']:18} state {result['state']} {result['batch']} x {result['seq_len']}"
+    name = (f"{result['preset']:5} {result['case']:18} state {result['state']} "
+            f"{result['batch']} x {result['seq_len']}"
             f"{' checkpoint' if result['checkpoint'] else ''}")
     if result["status"] != "ok":
         return f"{name}  {result['status']}"
     memory = f"{result['peak_memory_gib']:.1f} GiB, " if "peak_memory_gib" in result else ""
     return (f"{name}  {result['step_ms']:.1f} ms, {result['tokens_per_s']:.0f} tokens/s, {memory}"
-            f"first step {result['compile_s']:.0f} s, loss {result['loss_first']:.3f} to {result['loss_last']:.3f}, "
-            f"{result['sdpa']}")
+            f"first step {result['compile_s']:.0f} s, "
+            f"loss {result['loss_first']:.3f} to {result['loss_last']:.3f}, {result['sdpa']}")
 
 
 def positive(text):
@@ -342,7 +350,8 @@ def case_list(text):
 
 
 def read_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, help="file to which the results are appended")
     parser.add_argument("--preset", choices=PRESETS, default="1b")
     parser.add_argument("--state", choices=("fp32", "bf16"), default="fp32")
@@ -350,7 +359,8 @@ def read_arguments():
     parser.add_argument("--batch", type=positive, default=1)
     parser.add_argument("--seq-len", type=positive, default=8192)
     parser.add_argument("--steps", type=positive, default=5)
-    parser.add_argument("--warmup", type=positive, default=3, help="steps before them; the first one compiles")
+    parser.add_argument("--warmup", type=positive, default=3,
+                        help="steps before them; the first one compiles")
     parser.add_argument("--checkpoint", action="store_true", help="recompute each block in the backward pass")
     parser.add_argument("--seconds", type=float, default=540, help="for all cases")
     parser.add_argument("--peak-tflops", type=float, help="report mfu against this peak")
@@ -359,7 +369,7 @@ def read_arguments():
     parser.add_argument("--result", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: PyTorch sees no CUDA device; --device cpu --preset tiny runs without one")
+        parser.error("--device cuda: PyTorch finds no CUDA device; --device cpu --preset tiny needs none")
     return arguments
 
 

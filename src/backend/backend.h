@@ -14,8 +14,8 @@ typedef struct backend_choice {
     const recipe *second_recipe; /* recipe of a second model; NULL: none */
     /* on a GPU: compute formats and scales that its tensor cores lack, slowly */
     bool emulates;
-    /* This process's local rank and the number of processes on this machine; 0 and 0: a single process. "cuda"
-       is the GPU with the number local_rank, or the only visible one. */
+    /* This process's local rank and the number of processes on this machine; 0 and 0: a single process.
+       "cuda" is the GPU with the number local_rank, or the only visible one. */
     int local_rank, local_ranks;
     const logger *log; /* NULL: silent */
 } backend_choice;

@@ -1,4 +1,4 @@
-/* base/json_text: parses JSON with jansson. Distinguishes invalid text from a lack of memory, unlike jansson. */
+/* base/json_text: parses JSON with jansson. Unlike jansson, tells invalid text from a lack of memory. */
 #ifndef BASE_JSON_TEXT_H
 #define BASE_JSON_TEXT_H
 

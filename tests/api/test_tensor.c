@@ -189,7 +189,7 @@ static void test_another_context(void **state) {
     ott_context_close(two);
 }
 
-/* A loop of opening and closing needs no additional memory. The newest closed tensors are still recognized. */
+/* A loop of opening and closing needs no more memory. The newest closed tensors are still recognized. */
 static void test_closed_tensors_are_recycled(void **state) {
     (void)state;
     enum { MANY = 5000 };

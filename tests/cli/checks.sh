@@ -24,11 +24,14 @@ small="--data.dataset_path=$folder/small.txt
 # tokenizer FOLDER: writes a tokenizer with a token for every byte
 tokenizer() {
     {
-        printf '{"version":"1.0","added_tokens":[{"id":256,"content":"<s>","single_word":false,"lstrip":false,'
+        printf \
+            '{"version":"1.0","added_tokens":[{"id":256,"content":"<s>","single_word":false,"lstrip":false,'
         printf '"rstrip":false,"normalized":false,"special":true}],"normalizer":null,"pre_tokenizer":null,'
-        printf '"post_processor":null,"decoder":{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"}]},'
+        printf '"post_processor":null,"decoder":{"type":"Sequence","decoders":[{"type":"ByteFallback"},'\
+'{"type":"Fuse"}]},'
         printf '"model":{"type":"BPE","dropout":null,"unk_token":"<unk>","continuing_subword_prefix":null,'
-        printf '"end_of_word_suffix":null,"fuse_unk":true,"byte_fallback":true,"ignore_merges":false,"merges":[],"vocab":{'
+        printf '"end_of_word_suffix":null,"fuse_unk":true,"byte_fallback":true,"ignore_merges":false,'\
+'"merges":[],"vocab":{'
         byte=0
         while [ $byte -lt 256 ]; do
             printf '"<0x%02X>":%d,' $byte $byte
@@ -42,8 +45,10 @@ tokenizer() {
 # width 128, all divisible by 2
 folder() {
     mkdir -p "$1"
-    printf '{"architectures":["%s"],"model_type":"%s","hidden_size":128,"intermediate_size":256,' "$3" "$2" >"$1/config.json"
-    printf '"num_hidden_layers":4,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":272,' >>"$1/config.json"
+    printf '{"architectures":["%s"],"model_type":"%s","hidden_size":128,"intermediate_size":256,' "$3" "$2" \
+        >"$1/config.json"
+    printf '"num_hidden_layers":4,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":272,' \
+        >>"$1/config.json"
     printf '"rms_norm_eps":1e-5,"rope_theta":10000.0,"max_position_embeddings":256,%s' "$4" >>"$1/config.json"
     printf '"torch_dtype":"bfloat16"}\n' >>"$1/config.json"
     tokenizer "$1"
@@ -54,7 +59,8 @@ hellaswag() {
     i=0
     while [ $i -lt 40 ]; do
         printf '{"ind":%d,"activity_label":"Cooking","ctx_a":"A man stands in a kitchen.","ctx_b":"he",' $i
-        printf '"ctx":"A man stands in a kitchen. he","endings":["cuts bread.","flies away.","sings to a goat.",'
+        printf \
+            '"ctx":"A man stands in a kitchen. he","endings":["cuts bread.","flies away.","sings to a goat.",'
         printf '"is a river."],"label":"%d","split":"train"}\n' $((i % 4))
         i=$((i + 1))
     done >"$1"
@@ -155,7 +161,8 @@ strike() {
         sleep 0.1
     done
     for process in $(pgrep -P "$(pgrep -P $job -x mpirun)"); do
-        tr '\0' '\n' <"/proc/$process/environ" | grep -q '^OMPI_COMM_WORLD_RANK=1$' && kill -"$signal" "$process"
+        tr '\0' '\n' <"/proc/$process/environ" | grep -q '^OMPI_COMM_WORLD_RANK=1$' && kill -"$signal" \
+            "$process"
     done
     wait $job
     code=$?

@@ -22,7 +22,8 @@ mkdir bin
 printf '#!/bin/sh\n' >bin/nvcc
 chmod +x bin/nvcc
 says "a toolkit in CUDA_HOME" "ok        CUDA toolkit  $folder/bin/nvcc" CUDA_HOME="$folder"
-says "a toolkit in PATH" "ok        CUDA toolkit  $folder/bin/nvcc" CUDA_HOME=/nowhere PATH="/nowhere:$folder/bin"
+says "a toolkit in PATH" "ok        CUDA toolkit  $folder/bin/nvcc" CUDA_HOME=/nowhere \
+    PATH="/nowhere:$folder/bin"
 echo 'no library' >libottava_cuda.so
 says "the CUDA backend's file is not a library" "missing   CUDA backend|libottava_cuda.so" OTTAVA_CUDA_PATH="$folder"
 finish

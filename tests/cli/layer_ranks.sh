@@ -4,7 +4,8 @@
 ranks_can_run
 
 yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
-run="$small --data.dataset_path=text.txt --metrics.log_interval=1 --model.n_heads=4 --train.mixed_precision=fp32"
+run="$small --data.dataset_path=text.txt --metrics.log_interval=1 --model.n_heads=4 \
+--train.mixed_precision=fp32"
 fp8="--train.mixed_precision=fp8 --float8.recipe_name=tensorwise --float8.tensor_parallel=true"
 
 # on RANKS ARGUMENT...: trains on RANKS ranks.

@@ -1,6 +1,7 @@
-# The CUDA backend's own sources on the CPU (emulate.h, cudart.c, cublaslt.c, nccl.c), and the tests that run on it
-# (OTTAVA_TEST_DEVICE=cuda). In this folder, .cu files are compiled as C++.
-file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.c ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
+# The CUDA backend's own sources on the CPU (emulate.h, cudart.c, cublaslt.c, nccl.c), and the tests that run
+# on it (OTTAVA_TEST_DEVICE=cuda). In this folder, .cu files are compiled as C++.
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.c
+    ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
 set(cuda_boundary ${cuda_sources}) # what only a plugin has: here the library itself is linked
 list(FILTER cuda_boundary INCLUDE REGEX "/(plugin|status|mem|nccl_library)\\.c$")
 list(REMOVE_ITEM cuda_sources ${cuda_boundary})
@@ -12,7 +13,8 @@ list(FILTER cuda_kernels INCLUDE REGEX "\\.cu$")
 set_source_files_properties(${cuda_kernels} PROPERTIES LANGUAGE CXX
                             COMPILE_OPTIONS "-xc++;-Wno-unused-function;-Wno-unknown-pragmas")
 set_source_files_properties(cuda/cublaslt.c PROPERTIES COMPILE_OPTIONS -O3) # vectors
-set(cuda_stand_ins cuda/cudart.c cuda/cublaslt.c cuda/nccl.c cuda/nccl_processes.c cuda/attention_shim.c cuda/attention_interpreter.c)
+set(cuda_stand_ins cuda/cudart.c cuda/cublaslt.c cuda/nccl.c cuda/nccl_processes.c cuda/attention_shim.c
+    cuda/attention_interpreter.c)
 add_library(cuda_emulated OBJECT ${cuda_sources} ${cuda_stand_ins})
 target_include_directories(cuda_emulated PUBLIC cuda)
 target_link_libraries(cuda_emulated PUBLIC tests_backend)
@@ -54,7 +56,8 @@ add_test(NAME cuda.gpu_check COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/cuda/gpu_c
 set_tests_properties(cuda.gpu_check PROPERTIES TIMEOUT ${test_timeout})
 
 # One process per GPU.
-add_test(NAME cuda.processes COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/cuda/processes.sh $<TARGET_FILE:ottava_cli>
+add_test(NAME cuda.processes COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/cuda/processes.sh
+    $<TARGET_FILE:ottava_cli>
                                      $<TARGET_FILE_DIR:emulated_plugin>)
 set_tests_properties(cuda.processes PROPERTIES TIMEOUT ${test_timeout})
 
@@ -67,17 +70,22 @@ set_tests_properties(cuda.open PROPERTIES TIMEOUT ${test_timeout}
                      ENVIRONMENT OTTAVA_CUDA_PATH=$<TARGET_FILE_DIR:emulated_plugin>)
 add_dependencies(cuda_test_open emulated_plugin)
 add_dependencies(cuda cuda_test_open)
-# cuDNN's attention plans, on a stand-in for the driver: libcuda.c, and weak functions for the stub library's other names.
+# cuDNN's attention plans, on a stand-in for the driver: libcuda.c, and weak functions for the stub library's
+# other names.
 find_library(OTTAVA_LIBCUDA_STUB cuda PATHS ${CUDAToolkit_LIBRARY_DIR}/stubs NO_DEFAULT_PATH)
 if(OTTAVA_LIBCUDA_STUB)
   set(calls ${CMAKE_CURRENT_BINARY_DIR}/libcuda_calls.c)
   add_custom_command(OUTPUT ${calls} DEPENDS cuda/libcuda.awk VERBATIM
-                     COMMAND sh -c "'${CMAKE_NM}' -D --defined-only '${OTTAVA_LIBCUDA_STUB}' | awk -f cuda/libcuda.awk > '${calls}'"
+                     COMMAND sh -c
+                     "'${CMAKE_NM}' -D --defined-only '${OTTAVA_LIBCUDA_STUB}' |
+                      awk -f cuda/libcuda.awk > '${calls}'"
                      WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
   add_library(stand_in_cuda SHARED cuda/libcuda.c ${calls})
-  set_target_properties(stand_in_cuda PROPERTIES OUTPUT_NAME cuda SOVERSION 1 VERSION 1 C_VISIBILITY_PRESET default
+  set_target_properties(stand_in_cuda PROPERTIES OUTPUT_NAME cuda SOVERSION 1 VERSION 1 C_VISIBILITY_PRESET
+      default
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/stand_in)
-  add_executable(cuda_test_attention_plans cuda/test_attention_plans.c ${PROJECT_SOURCE_DIR}/src/cuda/attention_cudnn.c
+  add_executable(cuda_test_attention_plans cuda/test_attention_plans.c
+      ${PROJECT_SOURCE_DIR}/src/cuda/attention_cudnn.c
                  ${PROJECT_SOURCE_DIR}/src/cuda/attention_graph.c)
   target_link_libraries(cuda_test_attention_plans PRIVATE ottava_base PkgConfig::CMOCKA ${CMAKE_DL_LIBS})
   add_dependencies(cuda_test_attention_plans stand_in_cuda)

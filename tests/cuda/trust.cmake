@@ -1,6 +1,7 @@
-# Builds of the CUDA backend with sanitizers, for mistakes that do not change results. `order`: thread sanitizer, with a thread
-# per thread of a block and per stream. `memory`: address and undefined-behaviour sanitizers (cuda/sanitize.h). Both contain the
-# faults of cuda/faults.def, which are off unless a run selects one.
+# Builds of the CUDA backend with sanitizers, for mistakes that do not change results. `order`: thread
+# sanitizer, with a thread per thread of a block and per stream. `memory`: address and undefined-behaviour
+# sanitizers (cuda/sanitize.h). Both contain the faults of cuda/faults.def, which are off unless a run selects
+# one.
 set(planted ${CMAKE_CURRENT_BINARY_DIR}/planted)
 set(here ${CMAKE_CURRENT_SOURCE_DIR}/cuda)
 file(GLOB planted_from CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.h)
@@ -20,7 +21,8 @@ set(planted_kernels ${planted_sources})
 list(FILTER planted_kernels INCLUDE REGEX "\\.cu$")
 set_source_files_properties(${planted_kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++")
 
-# trust_build(NAME DEFINITION FLAGS RUNTIME_FLAGS): the backend and the programs that test it; RUNTIME_FLAGS are for the stand-ins.
+# trust_build(NAME DEFINITION FLAGS RUNTIME_FLAGS): the backend and the programs that test it; RUNTIME_FLAGS
+# are for the stand-ins.
 function(trust_build name definition flags runtime_flags)
   add_library(cuda_${name} STATIC ${planted_sources} ${planted_files})
   target_compile_options(cuda_${name} PRIVATE -O1 -g1 -w ${flags} -include ${here}/planted.h)
@@ -59,7 +61,8 @@ trust_build(memory SANITIZE_MEMORY "${memory_flags}" "${memory_flags}")
 # trust_test(NAME COMMAND...)
 function(trust_test name)
   add_test(NAME cuda.${name} COMMAND ${ARGN} WORKING_DIRECTORY ${planted})
-  set_tests_properties(cuda.${name} PROPERTIES TIMEOUT ${test_timeout} SKIP_RETURN_CODE 77 ENVIRONMENT OTTAVA_TEST_DEVICE=cuda)
+  set_tests_properties(cuda.${name} PROPERTIES TIMEOUT ${test_timeout} SKIP_RETURN_CODE 77 ENVIRONMENT
+      OTTAVA_TEST_DEVICE=cuda)
 endfunction()
 
 trust_test(races ${here}/trust.sh order)

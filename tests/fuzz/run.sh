@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Runs the fuzzing programs: tests/fuzz/run.sh [BUILD] [TARGET...], all of BUILD (build/fuzz) by default, two at a time,
-# FUZZ_SECONDS (60) each. Findings are stored in BUILD/findings; repeat one with BUILD/tests/fuzz/fuzz_TARGET FILE.
-# Inputs that reach new code are kept in BUILD/corpus, and the next run starts with them.
+# Runs the fuzzing programs: tests/fuzz/run.sh [BUILD] [TARGET...], all of BUILD (build/fuzz) by default, two
+# at a time, FUZZ_SECONDS (60) each. Findings are stored in BUILD/findings; repeat one with
+# BUILD/tests/fuzz/fuzz_TARGET FILE. Inputs that reach new code are kept in BUILD/corpus, and the next run
+# starts with them.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build/fuzz}
 shift $(($# > 0))
 seconds=${FUZZ_SECONDS:-60}
-all='tokenizer jinja yaml toml safetensors shards hf_config tokens jsonl state metrics summary float8 words command
+all='tokenizer jinja yaml toml safetensors shards hf_config tokens jsonl state metrics summary float8 '\
+'words command
     eval_row adapter'
 
 # Inputs are written to memory, not to a disk.
@@ -20,14 +22,19 @@ export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 # words TARGET: prints a dictionary of the words that the parser's source compares with, for the fuzzer.
 words() {
     case $1 in
-    yaml | toml) grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/schema.def "$root"/src/config/compat/*.def "$root/src/config/choices.def" ;;
+    yaml | toml) grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/schema.def \
+        "$root"/src/config/compat/*.def "$root/src/config/choices.def" ;;
     words | command)
-        grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/schema.def "$root"/src/config/compat/*.def "$root/src/config/choices.def"
+        grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/schema.def "$root"/src/config/compat/*.def \
+            "$root/src/config/choices.def"
         grep -ohE '"[a-z0-9_=]{3,30}"' "$root"/src/fp8/recipe*.c "$root"/src/train/precision.c | tr -d '"'
         ;;
-    state) grep -ohE '"[A-Za-z_0-9]{3,30}"|[X]\([a-z_]+' "$root"/src/checkpoint/{state,run_history,run_sources}.c | tr -d '"X(' ;;
-    metrics | summary) grep -ohE '"[A-Za-z_0-9]{3,30}"' "$root"/src/formats/metrics*.c "$root/src/report/report.c" | tr -d '"' ;;
-    float8) grep -ohE '"[A-Za-z_0-9.]{3,30}"' "$root"/src/checkpoint/float8.c "$root"/src/formats/safetensors.c | tr -d '"' ;;
+    state) grep -ohE '"[A-Za-z_0-9]{3,30}"|[X]\([a-z_]+' \
+        "$root"/src/checkpoint/{state,run_history,run_sources}.c | tr -d '"X(' ;;
+    metrics | summary) grep -ohE '"[A-Za-z_0-9]{3,30}"' "$root"/src/formats/metrics*.c \
+        "$root/src/report/report.c" | tr -d '"' ;;
+    float8) grep -ohE '"[A-Za-z_0-9.]{3,30}"' "$root"/src/checkpoint/float8.c \
+        "$root"/src/formats/safetensors.c | tr -d '"' ;;
     adapter) grep -ohE '"[A-Za-z_]{1,30}"' "$root"/src/checkpoint/peft.c | tr -d '"' ;;
     eval_row) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/eval/row.c | tr -d '"' ;;
     tokens | jsonl) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/data/dataset*.c | tr -d '"' ;;
@@ -57,7 +64,8 @@ fuzz() {
     local status=$?
     awk -v target="$target" '/ cov: / { for (i = 1; i < NF; i++) if ($i == "cov:") coverage = $(i + 1) }
         /number_of_executed_units/ { runs = $2 } /average_exec_per_sec/ { speed = $2 }
-        END { printf "%-12s %9d executions, %6d a second, coverage %5d\n", target, runs, speed, coverage }' "$log"
+        END { printf "%-12s %9d executions, %6d a second, coverage %5d\n", target, runs, speed, coverage }' \
+            "$log"
     [ $status = 0 ] && return
     grep -m1 -E 'ERROR: |runtime error|broken promise|leaked' "$log"
     sed -n 's/.*Test unit written to /    input: /p' "$log"

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/adapters.safetensors and the folder tests/golden/adapter: what the PEFT library makes of adapters on
-tiny models, in fp32.
+"""Writes tests/golden/adapters.safetensors and the folder tests/golden/adapter: what the PEFT library makes
+of adapters on tiny models, in fp32.
 
-The base weights, tokens and targets are those of model_fp32.safetensors ("untied"). "llama" has an adapter beside every
-projection, "rslora" beside q and v with the scale of rsLoRA, "phi3" beside every projection of the same weights as Phi-3 joins
-them, "dora" is "llama" decomposed, its magnitudes a little off the norms, "patterns" has ranks and alphas of single layers, adapters in one block, and modules that
-train whole. Each stores the loss of every token and the gradient of their mean with respect to A, B, magnitudes and
-those modules. The folders "adapter", "adapter_dora" and "adapter_patterns" are "llama", "dora" and "patterns" as PEFT saves them.
+The base weights, tokens and targets are those of model_fp32.safetensors ("untied"). "llama" has an adapter
+beside every projection, "rslora" beside q and v with the scale of rsLoRA, "phi3" beside every projection of
+the same weights as Phi-3 joins them, "dora" is "llama" decomposed, its magnitudes a little off the norms,
+"patterns" has ranks and alphas of single layers, adapters in one block, and modules that train whole. Each
+stores the loss of every token and the gradient of their mean with respect to A, B, magnitudes and those
+modules. The folders "adapter", "adapter_dora" and "adapter_patterns" are "llama", "dora" and "patterns" as
+PEFT saves them.
 
     python tools/goldens/make_adapter_goldens.py tests/golden
 
-With a second folder, one that `ottava export --format=peft` wrote of these adapters (a third argument: of "dora" or "patterns"), it checks that
-PEFT reads the same from it.
+With a second folder, one that `ottava export --format=peft` wrote of these adapters (a third argument: of
+"dora" or "patterns"), it checks that PEFT reads the same from it.
 """
 
 import pathlib
@@ -50,18 +52,21 @@ FOLDERS = {"llama": "adapter", "dora": "adapter_dora", "patterns": "adapter_patt
 
 def join(weights):
     """The same weights as Phi-3 has them."""
-    out = {k: v for k, v in weights.items() if not any(f"{n}_proj" in k for n in "qkv") and "gate_proj" not in k and "up_proj" not in k}
+    out = {k: v for k, v in weights.items() if not any(f"{n}_proj" in k for n in "qkv")
+           and "gate_proj" not in k and "up_proj" not in k}
     for layer in range(SHAPE["num_hidden_layers"]):
         at, mlp = f"model.layers.{layer}.self_attn.", f"model.layers.{layer}.mlp."
         out[at + "qkv_proj.weight"] = torch.cat([weights[f"{at}{n}_proj.weight"] for n in "qkv"])
-        out[mlp + "gate_up_proj.weight"] = torch.cat([weights[f"{mlp}{n}_proj.weight"] for n in ("gate", "up")])
+        out[mlp + "gate_up_proj.weight"] = torch.cat([weights[f"{mlp}{n}_proj.weight"] for n in ("gate",
+                                                                                                 "up")])
     return out
 
 
 def make_base(family, weights):
     more = {"pad_token_id": None, "sliding_window": None} if family == "Phi3" else {}
     config = getattr(transformers, f"{family}Config")(
-        **SHAPE, **more, tie_word_embeddings=False, rope_parameters=PLAIN, attn_implementation="eager", dtype="float32"
+        **SHAPE, **more, tie_word_embeddings=False, rope_parameters=PLAIN, attn_implementation="eager",
+        dtype="float32"
     )
     model = getattr(transformers, f"{family}ForCausalLM")(config).float()
     wanted = join(weights) if family == "Phi3" else weights
@@ -74,16 +79,19 @@ def make_base(family, weights):
 def losses_of(model, golden):
     tokens, targets = golden["tokens"].long().reshape(2, -1), golden["targets"].long()
     logits = model(input_ids=tokens, use_cache=False).logits.reshape(-1, SHAPE["vocab_size"])
-    return torch.nn.functional.cross_entropy(logits, targets, ignore_index=-1, reduction="none"), (targets >= 0).sum()
+    return torch.nn.functional.cross_entropy(logits, targets, ignore_index=-1,
+                                             reduction="none"), (targets >= 0).sum()
 
 
 def plain(name):
-    return name.removeprefix("base_model.model.").replace(".default", "").replace("magnitude_vector.weight", "magnitude_vector").replace(".modules_to_save", "")
+    return name.removeprefix("base_model.model.").replace(".default", "").replace("magnitude_vector.weight",
+            "magnitude_vector").replace(".modules_to_save", "")
 
 
 def run(variant, weights, golden, generator):
     family, targets, more = variant
-    config = LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=targets, lora_dropout=0.0, bias="none", task_type="CAUSAL_LM", **more)
+    config = LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=targets, lora_dropout=0.0, bias="none",
+                        task_type="CAUSAL_LM", **more)
     model = get_peft_model(make_base(family, weights), config).train()
     out = {}
     with torch.no_grad():
@@ -104,7 +112,8 @@ def main(folder, ours=None, name="llama"):
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     golden = load_file(folder / "model_fp32.safetensors")
-    weights = {k.removeprefix("weight/"): v for k, v in golden.items() if k.startswith("weight/") and ".bias" not in k}
+    weights = {k.removeprefix("weight/"): v for k, v in golden.items() if k.startswith("weight/")
+               and ".bias" not in k}
     generator = torch.Generator().manual_seed(11)
     tensors = {}
     for name, variant in VARIANTS.items():

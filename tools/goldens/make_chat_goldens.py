@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/chat/cases.json: what Jinja2, set up as transformers sets it up for chat templates, makes of the templates
-in tests/golden/chat, for several conversations: the text, and the bytes that {% generation %} wrote; or that it refuses.
+"""Writes tests/golden/chat/cases.json: what Jinja2, set up as transformers sets it up for chat templates,
+makes of the templates in tests/golden/chat, for several conversations: the text, and the bytes that {%
+generation %} wrote; or that it refuses.
 
     pip install jinja2==3.1.6
     tools/goldens/make_chat_goldens.py
@@ -28,17 +29,21 @@ USER = {"role": "user", "content": "Hi there, ünïcode ß!  "}
 ASSISTANT = {"role": "assistant", "content": "Hello! <think>\nhm\n</think>\n\n It's fine. "}
 MORE = {"role": "user", "content": "What's 2+2?\n\nplease"}
 ANSWER = {"role": "assistant", "content": "4"}
-CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "abcdefghi", "type": "function", "function": {
+CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "abcdefghi", "type": "function",
+                                                            "function": {
     "name": "weather", "arguments": {"city": "Paris", "x": 1.5, "l": [1, True, None]}}}]}
 RESULT = {"role": "tool", "tool_call_id": "abcdefghi", "name": "weather", "content": "{\"t\": 20}"}
 PARTS = {"role": "user", "content": [{"type": "text", "text": "part"}, {"type": "image"}]}
-TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "required": ["city"]}}}]
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object",
+                                                                             "required": ["city"]}}}]
 
 CONVERSATIONS = [[USER], [SYSTEM, USER, ASSISTANT, MORE], [USER, ASSISTANT, MORE, ANSWER], [ASSISTANT, USER],
                  [USER, CALL, RESULT, ANSWER], [USER, MORE], [], [PARTS, ANSWER],
-                 [dict(USER, tool_calls=None), dict(CALL, content=None), RESULT, dict(ANSWER, tool_calls=None)]]
+                 [dict(USER, tool_calls=None), dict(CALL, content=None), RESULT, dict(ANSWER,
+                                                                                      tool_calls=None)]]
 DATE = datetime.date(2026, 11, 24)
-WORDS = ["", " ", "a", "B b", "\n", "é", "日本", "<think>\nx\n</think>\n\n", "</s>", "{{ x }}", "'\"", "\\n", "1,2", "\t", "🙂"]
+WORDS = ["", " ", "a", "B b", "\n", "é", "日本", "<think>\nx\n</think>\n\n", "</s>", "{{ x }}",
+         "'\"", "\\n", "1,2", "\t", "🙂"]
 
 
 def random_text(draw):
@@ -51,7 +56,8 @@ def random_value(draw, depth=0):
         return [random_value(draw, depth + 1) for _ in range(draw.randint(0, 3))]
     if kind == 7:
         return {random_text(draw): random_value(draw, depth + 1) for _ in range(draw.randint(0, 3))}
-    return [None, True, draw.randint(-9, 9), draw.uniform(-9, 9), random_text(draw), draw.choice([1e16, 1e-7, 2.0])][kind]
+    return [None, True, draw.randint(-9, 9), draw.uniform(-9, 9), random_text(draw), draw.choice([1e16, 1e-7,
+                                                                                                  2.0])][kind]
 
 
 def random_message(draw):
@@ -60,7 +66,8 @@ def random_message(draw):
     if role == "assistant" and draw.random() < 0.4:
         message["content"] = draw.choice(["", None])
         message["tool_calls"] = [{"id": "abcdefghi", "type": "function", "function": {
-            "name": draw.choice("fgH"), "arguments": {random_text(draw): random_value(draw) for _ in range(2)}}}
+            "name": draw.choice("fgH"), "arguments": {random_text(draw): random_value(draw)
+                                                      for _ in range(2)}}}
             for _ in range(draw.randint(1, 2))]
     if role == "user" and draw.random() < 0.2:
         message["content"] = [{"type": "text", "text": random_text(draw)}, {"type": "image"}]
@@ -102,7 +109,8 @@ def to_json(value, indent=None):
 
 
 def environment():
-    e = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    e = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation,
+                                                                                        loopcontrols])
     e.filters["tojson"] = to_json
     e.globals["raise_exception"] = refuse
     e.globals["strftime_now"] = DATE.strftime
@@ -134,7 +142,8 @@ def make_cases(conversations):
         template = environment().from_string(path.read_text())
         for messages in map(without_null_members, conversations):
             for asks, tools in ((False, None), (True, TOOLS)):
-                context = {"messages": messages, "add_generation_prompt": asks, "tools": tools, "bos_token": "<s>",
+                context = {"messages": messages, "add_generation_prompt": asks, "tools": tools,
+                           "bos_token": "<s>",
                            "eos_token": "</s>"}
                 case = {"template": path.name, "context": context}
                 try:
@@ -148,7 +157,8 @@ def make_cases(conversations):
 def main():
     file, conversations = FOLDER / "cases.json", CONVERSATIONS
     if len(sys.argv) == 4:
-        file, conversations = pathlib.Path(sys.argv[1]), random_conversations(int(sys.argv[2]), int(sys.argv[3]))
+        file, conversations = pathlib.Path(sys.argv[1]), random_conversations(int(sys.argv[2]),
+                                                                              int(sys.argv[3]))
     cases = make_cases(conversations)
     file.write_text(json.dumps(cases, ensure_ascii=False, indent=0) + "\n")
     print(len(cases), "cases")

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/families/NAME: a tiny random model of each family as Hugging Face transformers saves it (config.json,
-model.safetensors in bf16), and in golden.safetensors what transformers computes with it in fp32: the loss of each token, and
-the gradient of their mean with respect to every parameter. Targets below zero do not count.
+"""Writes tests/golden/families/NAME: a tiny random model of each family as Hugging Face transformers saves it
+(config.json, model.safetensors in bf16), and in golden.safetensors what transformers computes with it in
+fp32: the loss of each token, and the gradient of their mean with respect to every parameter. Targets below
+zero do not count.
 
     python tools/goldens/make_family_goldens.py tests/golden/families [NAME...]
 """
@@ -41,11 +42,12 @@ YARN = {
 }
 LEFT_OUT = object()
 NOT_OF_GPT2 = (
-    "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim rms_norm_eps "
-    "max_position_embeddings"
+    "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
+    "rms_norm_eps max_position_embeddings"
 ).split()
 GPT2 = dict(
-    n_embd=16, n_layer=2, n_head=4, n_positions=24, tie_word_embeddings=True, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
+    n_embd=16, n_layer=2, n_head=4, n_positions=24, tie_word_embeddings=True, resid_pdrop=0.0, embd_pdrop=0.0,
+    attn_pdrop=0.0
 )
 LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.5}
 # 24 positions are more than the original 16: the long factors count. 6 of the 8 columns of a head turn.
@@ -138,9 +140,11 @@ FAMILIES = {
     ),
     "deepseek_v3_direct": (
         "DeepseekV3",
-        DEEPSEEK | {"q_lora_rank": None, "v_head_dim": 10, "n_group": 1, "topk_group": 1, "norm_topk_prob": False},
+        DEEPSEEK | {"q_lora_rank": None, "v_head_dim": 10, "n_group": 1, "topk_group": 1,
+                    "norm_topk_prob": False},
     ),
-    # More choices than groups: a group that is as good as its best expert differs from no groups, and from its two best.
+    # More choices than groups: a group that is as good as its best expert differs from no groups, and from
+    # its two best.
     "deepseek_v2": (
         "DeepseekV2",
         DEEPSEEK
@@ -219,7 +223,8 @@ FAMILIES = {
         },
     ),
     "cohere_norms": ("Cohere", {"use_qk_norm": True, "logit_scale": 0.6, "rms_norm_eps": LEFT_OUT}),
-    # Values are wider than keys, the rotary embedding turns halves, and all that attention_bias is for has biases.
+    # Values are wider than keys, the rotary embedding turns halves, and all that attention_bias is for has
+    # biases.
     "deepseek_v3_wide": (
         "DeepseekV3",
         DEEPSEEK
@@ -233,7 +238,8 @@ FAMILIES = {
             "attention_bias": True,
         },
     ),
-    "gpt2_layers": ("GPT2", GPT2 | {"scale_attn_by_inverse_layer_idx": True} | dict.fromkeys(NOT_OF_GPT2, LEFT_OUT)),
+    "gpt2_layers": ("GPT2", GPT2 | {"scale_attn_by_inverse_layer_idx": True} | dict.fromkeys(NOT_OF_GPT2,
+                                                                                             LEFT_OUT)),
     # n_inner is left at four times n_embd; dropout is none so that training is the same each time.
     "gpt2": ("GPT2", GPT2 | dict.fromkeys(NOT_OF_GPT2, LEFT_OUT)),
 }
@@ -241,7 +247,8 @@ FAMILIES = {
 
 def make_model(family, more):
     config = getattr(transformers, f"{family}TextConfig" if family == "Gemma3" else f"{family}Config")(
-        **{k: v for k, v in (SHAPE | more).items() if v is not LEFT_OUT}, attn_implementation="eager", dtype="bfloat16"
+        **{k: v for k, v in (SHAPE | more).items() if v is not LEFT_OUT}, attn_implementation="eager",
+        dtype="bfloat16"
     )
     return kind_of(family)(config)
 
@@ -270,11 +277,13 @@ def set_weights(model, generator):
 
 
 def in_files(name, grad, family):
-    """A gradient by the names that files have: transformers keeps gate and up of all experts in one tensor."""
+    """A gradient by the names that files have: transformers keeps gate and up of all experts in one
+    tensor."""
     parts = {name: grad}
     if name.endswith("experts.gate_up_proj"):
         gate, up = grad.chunk(2, dim=1)
-        parts = {name.replace("gate_up", "gate") + ".weight": gate, name.replace("gate_up", "up") + ".weight": up}
+        parts = {name.replace("gate_up", "gate") + ".weight": gate, name.replace("gate_up",
+                                                                                 "up") + ".weight": up}
     elif name.endswith("experts.down_proj"):
         parts = {name + ".weight": grad}
     if family == "GPT2" and ".h." in name and grad.dim() == 2:
@@ -297,7 +306,8 @@ def pack(tensors):
 def as_baichuan(folder):
     """Its own code is not transformers'; what it computes is Llama's."""
     config = json.loads((folder / "config.json").read_text())
-    for key in ("num_key_value_heads", "head_dim", "attention_bias", "mlp_bias", "rope_parameters", "pretraining_tp"):
+    for key in ("num_key_value_heads", "head_dim", "attention_bias", "mlp_bias", "rope_parameters",
+                "pretraining_tp"):
         config.pop(key, None)
     config |= {"architectures": ["BaichuanForCausalLM"], "model_type": "baichuan"}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
@@ -327,7 +337,8 @@ def write_golden(folder, name, family, more):
     for parameter, p in model.named_parameters():
         out |= {f"grad/{k}": v for k, v in in_files(parameter, p.grad, family).items()}
     made_with = f"torch {torch.__version__}, transformers {transformers.__version__}"
-    save_file({k: v.contiguous() for k, v in out.items()}, folder / "golden.safetensors", {"made_with": made_with})
+    save_file({k: v.contiguous() for k, v in out.items()}, folder / "golden.safetensors",
+              {"made_with": made_with})
     weights = load_file(folder / "model.safetensors")
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     if name == "baichuan":

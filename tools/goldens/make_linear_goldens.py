@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Writes tests/golden/linear_<recipe>.safetensors: what torchao's Float8Linear makes of given tensors.
 
-Each file has a few cases (shape and high-precision dtype). A case holds input X[M,K], the fp32 weight W[N,K] and
-grad_output G[M,N]; amax, scale and FP8 codes of every cast that Float8Linear really makes in one forward and backward
-(seen by wrapping its own cast function, so a cast that a recipe leaves out is absent); and output, grad_input,
-grad_weight. The GEMMs are torchao's emulated ones, so no GPU is needed.
+Each file has a few cases (shape and high-precision dtype). A case holds input X[M,K], the fp32 weight W[N,K]
+and grad_output G[M,N]; amax, scale and FP8 codes of every cast that Float8Linear really makes in one forward
+and backward (seen by wrapping its own cast function, so a cast that a recipe leaves out is absent); and
+output, grad_input, grad_weight. The GEMMs are torchao's emulated ones, so no GPU is needed.
 
-Codes are stored in the layout of X, W and G themselves, whichever way torchao transposes them on the way; "row" is the
-cast that is contracted along rows, "column" the one contracted along columns.
+Codes are stored in the layout of X, W and G themselves, whichever way torchao transposes them on the way;
+"row" is the cast that is contracted along rows, "column" the one contracted along columns.
 
     python tools/goldens/make_linear_goldens.py tests/golden
 """
@@ -23,7 +23,8 @@ from torchao.float8 import Float8LinearConfig, convert_to_float8_training, float
 from torchao.float8.float8_utils import tensor_to_amax
 
 RECIPES = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
-# name, dtype of activations, M, K, N. M and K of the second are no multiples of anything; the third is one token.
+# name, dtype of activations, M, K, N. M and K of the second are no multiples of anything; the third is one
+# token.
 CASES = (
     ("bf16", torch.bfloat16, 48, 64, 80),
     ("fp32", torch.float32, 37, 40, 48),
@@ -33,7 +34,8 @@ ROLES = {"INPUT": "input", "WEIGHT": "weight", "GRAD_OUTPUT": "grad_output"}
 
 
 def hostile(rows, columns, std, generator):
-    """Normal numbers with what a scale rule can go wrong on: zero, tiny and huge lines and single outliers."""
+    """Normal numbers with what a scale rule can go wrong on: zero, tiny and huge lines and single
+    outliers."""
     x = torch.randn(rows, columns, generator=generator) * std
     if rows < 4:
         x[0, 0], x[0, 1] = 0.0, 200.0 * std
@@ -86,8 +88,9 @@ def is_power_of_two_by_mask(amax, scale, top):
 
 
 def check_powers_of_two(name, seen):
-    """torchao floors scales by exp2(floor(log2)), which for a few fp32 amax in a million rounds up. Ottava clears the
-    mantissa. A golden on which they differ would be a golden of that defect: refuse to write it."""
+    """torchao floors scales by exp2(floor(log2)), which for a few fp32 amax in a million rounds up. Ottava
+    clears the mantissa. A golden on which they differ would be a golden of that defect: refuse to write
+    it."""
     for key in [k for k in seen if k.endswith(".scale")]:
         codes, amax = seen[key.replace("scale", "codes")], seen[key.replace("scale", "amax")]
         if not is_power_of_two_by_mask(amax, seen[key], torch.finfo(codes.dtype).max):

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/model_fp32.safetensors: losses and gradients of tiny models as Hugging Face transformers computes
-them in fp32.
+"""Writes tests/golden/model_fp32.safetensors: losses and gradients of tiny models as Hugging Face
+transformers computes them in fp32.
 
-One set of weights serves all variants: "untied" (an output head of its own), "tied" (the embedding is the head), "llama3"
-(untied, with Llama 3's scaling of the rotary frequencies), "mistral" (a sliding window of 7), "qwen2" (biases of q, k and v)
-and "qwen3" (norms of the heads of q and k). "padding" and "tied_padding" are untied and tied with a pad_token_id, and go
-into a file of their own, model_padding.safetensors, with the embedding's gradient alone. "z_loss" is untied, trained on
-the loss plus Z_WEIGHT times the mean square of the logits' log-partition; model_z_loss.safetensors has that mean and the
-gradients of the head and the embedding. Each other variant stores the loss of every token, the mean
-over the tokens that count, and the gradient of that mean with respect to every parameter. Targets below zero do not count.
+One set of weights serves all variants: "untied" (an output head of its own), "tied" (the embedding is the
+head), "llama3" (untied, with Llama 3's scaling of the rotary frequencies), "mistral" (a sliding window of 7),
+"qwen2" (biases of q, k and v) and "qwen3" (norms of the heads of q and k). "padding" and "tied_padding" are
+untied and tied with a pad_token_id, and go into a file of their own, model_padding.safetensors, with the
+embedding's gradient alone. "z_loss" is untied, trained on the loss plus Z_WEIGHT times the mean square of the
+logits' log-partition; model_z_loss.safetensors has that mean and the gradients of the head and the embedding.
+Each other variant stores the loss of every token, the mean over the tokens that count, and the gradient of
+that mean with respect to every parameter. Targets below zero do not count.
 
     python tools/goldens/make_model_goldens.py tests/golden
 """
@@ -64,7 +65,8 @@ PADDED = {
 
 def make_model(family, tied, rope, more):
     config = getattr(transformers, f"{family}Config")(
-        **SHAPE, **more, tie_word_embeddings=tied, rope_parameters=rope, attn_implementation="eager", dtype="float32"
+        **SHAPE, **more, tie_word_embeddings=tied, rope_parameters=rope, attn_implementation="eager",
+        dtype="float32"
     )
     return getattr(transformers, f"{family}ForCausalLM")(config).float().train()
 
@@ -74,7 +76,8 @@ def make_weights(generator):
     weights = {}
     everything = dict(make_model(*VARIANTS["untied"]).named_parameters())
     for family in ("qwen2", "qwen3"):
-        everything |= {k: p for k, p in make_model(*VARIANTS[family]).named_parameters() if k not in everything}
+        everything |= {k: p for k, p in make_model(*VARIANTS[family]).named_parameters()
+                       if k not in everything}
     for name, p in everything.items():
         noise = torch.randn(p.shape, generator=generator)
         if "norm" in name:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/optimizers.safetensors: steps of optimizers in their authors' code, computed in float64.
+"""Writes tests/golden/optimizers.safetensors: steps of optimizers in their authors' code, computed in
+float64.
 
-schedule_free.<weight_lr_power>: AdamWScheduleFree of the package `schedulefree`, STEPS steps with WARMUP of warmup.
-muon.<rows>x<columns>.<nesterov or plain>.<adjust_lr_fn>: torch.optim.Muon, MUON_STEPS steps. Its Newton-Schulz products
-are bf16; here they are float64, so that a test can compare the definition to rounding.
-Each has `start` [rows, columns], `grad` [steps, rows * columns], `value` after the last step (of schedule_free the point
-that trains) and of schedule_free `average`.
+schedule_free.<weight_lr_power>: AdamWScheduleFree of the package `schedulefree`, STEPS steps with WARMUP of
+warmup. muon.<rows>x<columns>.<nesterov or plain>.<adjust_lr_fn>: torch.optim.Muon, MUON_STEPS steps. Its
+Newton-Schulz products are bf16; here they are float64, so that a test can compare the definition to rounding.
+Each has `start` [rows, columns], `grad` [steps, rows * columns], `value` after the last step (of
+schedule_free the point that trains) and of schedule_free `average`.
 
     python tools/goldens/make_optimizer_goldens.py tests/golden
 """
@@ -27,7 +28,8 @@ generator = torch.Generator().manual_seed(2026)
 def case(rows, columns, steps):
     """Start and gradients, which are exact in fp32."""
     start = (torch.randn(rows, columns, generator=generator) * 0.5).double()
-    return torch.nn.Parameter(start.clone()), start, torch.randn(steps, rows * columns, generator=generator).double()
+    return torch.nn.Parameter(start.clone()), start, torch.randn(steps, rows * columns,
+                                                                 generator=generator).double()
 
 
 def run(optimizer, parameter, grads):
@@ -66,10 +68,12 @@ def make_muon(out):
         for nesterov in (True, False):
             for adjust in ("original", "match_rms_adamw", "spectral_unclamped"):
                 parameter, start, grads = case(rows, columns, MUON_STEPS)
-                optimizer = torch.optim.Muon([parameter], lr=LR, weight_decay=DECAY, momentum=0.95, nesterov=nesterov,
+                optimizer = torch.optim.Muon([parameter], lr=LR, weight_decay=DECAY, momentum=0.95,
+                                             nesterov=nesterov,
                                              adjust_lr_fn=adjust)
                 value = run(optimizer, parameter, grads)
-                put(out, f"muon.{rows}x{columns}.{'nesterov' if nesterov else 'plain'}.{adjust}", start, grads,
+                put(out, f"muon.{rows}x{columns}.{'nesterov' if nesterov else 'plain'}.{adjust}", start,
+                    grads,
                     value=value)
 
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/te_rules.safetensors: TransformerEngine's published rules, transcribed for numpy from their text.
+"""Writes tests/golden/te_rules.safetensors: TransformerEngine's published rules, transcribed for numpy from
+their text.
 
-history.<length>.<algorithm>.<margin>.<format>: `seen`, the largest magnitude of each step (0: the tensor was not used),
-and `scale`, the one in force after that step's update (the fused update of DelayedScaling).
+history.<length>.<algorithm>.<margin>.<format>: `seen`, the largest magnitude of each step (0: the tensor was
+not used), and `scale`, the one in force after that step's update (the fused update of DelayedScaling).
 current.<format>.<eps>.<pow2>: `amax` and `scale` (compute_scale_from_amax).
-block.<granularity>.<side>, mx.<rule>.<side>: of the bf16 tensor `x`: `codes` [rows, columns] as x lies and `inverse`,
-the inverse scales [block of the contraction, group of lines]. The side "row" is contracted along a row, "column" down
-a column.
+block.<granularity>.<side>, mx.<rule>.<side>: of the bf16 tensor `x`: `codes` [rows, columns] as x lies and
+`inverse`, the inverse scales [block of the contraction, group of lines]. The side "row" is contracted along a
+row, "column" down a column.
 gemm.<recipe>.<gemm>: every seventh row of the three products of x, w, g, summed in float64, each block of the
 contraction scaled by itself; and `bound`, the sum of the magnitudes of the products.
 
@@ -28,7 +29,8 @@ rng = np.random.default_rng(2026)
 
 
 def fused_update(history, scale, fp8_max, margin, algorithm):
-    """One step of the fused delayed-scaling update; history[0] is the staging row. Returns (history, scale)."""
+    """One step of the fused delayed-scaling update; history[0] is the staging row. Returns (history,
+    scale)."""
     last = history[0]
     if last == 0:
         return history, scale
@@ -78,7 +80,8 @@ def current_scale(amax, fp8_max, pow2, eps, infinite):
 
 
 def make_currents(out):
-    amax = np.concatenate([np.exp2(rng.uniform(-149, 128, 200)), [0, 1e-45, 1e-12, 1, 448, np.inf, np.nan, 3.4e38]])
+    amax = np.concatenate([np.exp2(rng.uniform(-149, 128, 200)), [0, 1e-45, 1e-12, 1, 448, np.inf, np.nan,
+                                                                  3.4e38]])
     amax = amax.astype(F)
     for name, (_, fp8_max) in FORMATS.items():
         for eps in (0.0, 1e-4):
@@ -89,7 +92,8 @@ def make_currents(out):
 
 
 def e8m0_roundup(amax):
-    """TransformerEngine: the biased exponent of amax * fl(1 / 448), one more when the mantissa is not zero."""
+    """TransformerEngine: the biased exponent of amax * fl(1 / 448), one more when the mantissa is not
+    zero."""
     if np.isnan(amax):
         return 255
     if np.isinf(amax):
@@ -107,7 +111,8 @@ def e8m0_floor(amax):
 
 
 def quantize(x, lines, depth, side, scale_of):
-    """x [rows, columns] float32; `scale_of(amax)` -> (scale, inverse). Codes as x lies, inverse [depth blocks, line groups]."""
+    """x [rows, columns] float32; `scale_of(amax)` -> (scale, inverse). Codes as x lies, inverse [depth
+    blocks, line groups]."""
     t = x if side == "row" else x.T
     n, k = t.shape
     codes = np.zeros((n, k), np.uint8)

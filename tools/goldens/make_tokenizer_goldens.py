@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Writes tests/golden/tokenizers.json: what Hugging Face's tokenizers library makes of a few texts.
 
-Two small BPE models, of bytes and of characters, are trained on the text below. Each case is a tokenizer.json put
-together from one of them, with options of the model changed, and from a normalizer, a pre-tokenizer, a decoder, a
-post-processor and added tokens.
+Two small BPE models, of bytes and of characters, are trained on the text below. Each case is a tokenizer.json
+put together from one of them, with options of the model changed, and from a normalizer, a pre-tokenizer, a
+decoder, a post-processor and added tokens.
 
     {"models": {name: model}, "strings": [text],
      "cases": [{"name", "model", "options": {key: value of the model}, "file": {the other parts},
-                "ids": [a text's ids, special tokens added and recognised], "plain": [neither; null: the same],
+                "ids": [a text's ids, special tokens added and recognised], "plain": [neither; null: the
+                same],
                 "texts": [ids decoded], "skipped": [without special tokens]}]}
 
     python tools/goldens/make_tokenizer_goldens.py tests/golden
@@ -24,10 +25,11 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
 TEXT = """In the beginning God created the heaven and the earth. And the earth was without form, and void; and
-darkness was upon the face of the deep. And the Spirit of God moved upon the face of the waters. And God said, Let there
-be light: and there was light. And God saw the light, that it was good: and God divided the light from the darkness.
-And God called the light Day, and the darkness he called Night. And the evening and the morning were the first day.
-In 1234 and in 5678, don't we'll 12 345: "naïve café", Привет мир, 中文字符 中文, ... 2 + 2 = 4; x_y_z
+darkness was upon the face of the deep. And the Spirit of God moved upon the face of the waters. And God said,
+Let there be light: and there was light. And God saw the light, that it was good: and God divided the light
+from the darkness. And God called the light Day, and the darkness he called Night. And the evening and the
+morning were the first day. In 1234 and in 5678, don't we'll 12 345: "naïve café", Привет мир, 中文字符 中文, ... 2
++ 2 = 4; x_y_z
 """ * 3
 
 STRINGS = [
@@ -51,7 +53,8 @@ def train(of_bytes):
     tokenizer.pre_tokenizer = byte_level() if of_bytes else pre_tokenizers.Metaspace()
     special = ["<s>", "</s>"] if of_bytes else ["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)]
     alphabet = pre_tokenizers.ByteLevel.alphabet() if of_bytes else []
-    trainer = BpeTrainer(vocab_size=480, show_progress=False, special_tokens=special, initial_alphabet=alphabet)
+    trainer = BpeTrainer(vocab_size=480, show_progress=False, special_tokens=special,
+                         initial_alphabet=alphabet)
     tokenizer.train_from_iterator(TEXT.split("\n"), trainer)
     return json.loads(tokenizer.to_str())["model"]
 
@@ -61,7 +64,8 @@ def byte_level(**options):
 
 
 def split(pattern, behavior, invert=False, then=None):
-    return pre_tokenizers.Sequence([pre_tokenizers.Split(pattern, behavior, invert), then or byte_level(use_regex=False)])
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(pattern, behavior, invert), then
+                                    or byte_level(use_regex=False)])
 
 
 END = [AddedToken(text, special=True, normalized=False) for text in ("<s>", "</s>")]
@@ -74,17 +78,20 @@ ADDED = END + [
     AddedToken("<S>", special=True, single_word=True, normalized=False, lstrip=True, rstrip=True),
 ]
 LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 TEKKEN = (
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}"
-    r"\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n/]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 DEEPSEEK = (
     r"\p{N}{1,3}",
     r"[一-龥぀-ゟ゠-ヿ]+",
-    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"
+    r" ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 )
 PREFIX = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
 BOTH = processors.TemplateProcessing(single="<s> $A </s> <s>", special_tokens=[("<s>", 1), ("</s>", 2)])
@@ -97,13 +104,15 @@ def byte_cases():
     yield "no regex", dict(pre=byte_level(use_regex=False), added=ADDED)
     yield "llama 3", dict(
         pre=split(Regex(LLAMA3), "isolated"), added=END, options={"ignore_merges": True},
-        post=processors.Sequence([processors.ByteLevel(), processors.TemplateProcessing("<s> $A", None, [("<s>", 0)])]),
+        post=processors.Sequence([processors.ByteLevel(), processors.TemplateProcessing("<s> $A", None,
+                                                                                        [("<s>", 0)])]),
     )
     yield "phi 4", dict(pre=split(Regex(LLAMA3), "removed", True), added=ADDED)
     yield "qwen", dict(pre=split(Regex(LLAMA3.replace("{1,3}", "")), "isolated"), norm=n.NFC(), added=ADDED)
     yield "tekken", dict(pre=split(Regex(TEKKEN), "isolated"), added=END, options={"ignore_merges": True})
     parts = [p.Split(Regex(regex), "isolated") for regex in DEEPSEEK]
-    yield "deepseek", dict(pre=p.Sequence(parts + [byte_level(use_regex=False)]), norm=n.Sequence([]), added=ADDED)
+    yield "deepseek", dict(pre=p.Sequence(parts + [byte_level(use_regex=False)]), norm=n.Sequence([]),
+                           added=ADDED)
     for behavior in ("isolated", "removed", "merged_with_previous", "merged_with_next", "contiguous"):
         for invert in (False, True):
             name = f"{behavior} {invert}"
@@ -113,10 +122,12 @@ def byte_cases():
     yield "not spaces or words", dict(pre=split(Regex(r"\S+|\W"), "contiguous"))
     yield "lines", dict(pre=split(Regex(r"^.|[\w\s]$"), "isolated"))
     yield "digits one by one", dict(pre=p.Sequence([p.Digits(True), byte_level()]))
-    yield "digits together", dict(pre=p.Sequence([p.Digits(False), p.Punctuation(), byte_level(use_regex=False)]))
+    yield "digits together", dict(pre=p.Sequence([p.Digits(False), p.Punctuation(),
+                                                  byte_level(use_regex=False)]))
     yield "words", dict(pre=p.Sequence([p.Whitespace(), byte_level()]))
     yield "between spaces", dict(pre=p.Sequence([p.WhitespaceSplit(), byte_level(add_prefix_space=True)]))
-    for normalizer in (n.NFD(), n.NFKC(), n.NFKD(), n.Lowercase(), n.Strip(), n.Strip(left=False), n.Prepend("x "),
+    for normalizer in (n.NFD(), n.NFKC(), n.NFKD(), n.Lowercase(), n.Strip(), n.Strip(left=False),
+                       n.Prepend("x "),
                        n.Replace("a", "bb"), n.Replace(Regex(r"\s+"), " ")):
         name = json.dumps(normalizer.__class__.__name__)
         yield f"normalizer {name}", dict(pre=byte_level(), norm=normalizer, added=ADDED)
@@ -131,15 +142,18 @@ def character_cases():
     for scheme in ("always", "first", "never"):
         for cut in (True, False):
             yield f"metaspace {scheme} {cut}", dict(
-                pre=p.Metaspace(prepend_scheme=scheme, split=cut), dec=d.Metaspace(prepend_scheme=scheme), added=ADDED,
+                pre=p.Metaspace(prepend_scheme=scheme, split=cut), dec=d.Metaspace(prepend_scheme=scheme),
+                added=ADDED,
                 options={"fuse_unk": cut})
-    yield "mistral", dict(pre=p.Metaspace(prepend_scheme="first", split=False), dec=llama, added=END, post=PREFIX,
+    yield "mistral", dict(pre=p.Metaspace(prepend_scheme="first", split=False), dec=llama, added=END,
+                          post=PREFIX,
                           options=fallback)
     legacy = n.Sequence([n.Prepend("▁"), n.Replace(" ", "▁")])
     yield "llama 2", dict(norm=legacy, dec=llama, added=ADDED, post=BOTH, options=fallback)
     yield "whole entries", dict(pre=p.Metaspace(), dec=llama, options={**fallback, "ignore_merges": True})
     yield "unknown one by one", dict(norm=legacy, dec=llama, options={"fuse_unk": False})
-    yield "stripped tokens", dict(pre=p.Metaspace(), dec=d.Sequence([d.Replace("▁", " "), d.Strip(" ", 2, 0), d.Strip("t", 1, 0)]))
+    yield "stripped tokens", dict(pre=p.Metaspace(), dec=d.Sequence([d.Replace("▁", " "), d.Strip(" ", 2, 0),
+                                                                     d.Strip("t", 1, 0)]))
     yield "fallback alone", dict(pre=p.Metaspace(), dec=d.ByteFallback(), options=fallback)
     yield "no decoder", dict(pre=p.Metaspace(), added=END, options=fallback)
     lower = n.Lowercase()
@@ -150,10 +164,12 @@ def case(name, kind, models, pre=None, norm=None, dec=None, post=None, added=(),
     if dec is None and kind == "bytes":
         dec = decoders.ByteLevel()
     model = {**models[kind], **dict(options)}
-    empty = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "post_processor": None,
+    empty = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None,
+             "post_processor": None,
              "decoder": None, "model": model}
     tokenizer = Tokenizer.from_str(json.dumps(empty))
-    for part, value in (("normalizer", norm), ("pre_tokenizer", pre), ("decoder", dec), ("post_processor", post)):
+    for part, value in (("normalizer", norm), ("pre_tokenizer", pre), ("decoder", dec), ("post_processor",
+                                                                                         post)):
         if value is not None:
             setattr(tokenizer, part, value)
     tokenizer.add_tokens(list(added))
@@ -161,7 +177,8 @@ def case(name, kind, models, pre=None, norm=None, dec=None, post=None, added=(),
     ids = [tokenizer.encode(text).ids for text in STRINGS]
     tokenizer.encode_special_tokens = True
     plain = [tokenizer.encode(text, add_special_tokens=False).ids for text in STRINGS]
-    parts = {key: file[key] for key in ("added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder")}
+    parts = {key: file[key] for key in ("added_tokens", "normalizer", "pre_tokenizer", "post_processor",
+                                        "decoder")}
     return {"name": name, "model": kind, "options": dict(options), "file": parts,
             "ids": [" ".join(map(str, i)) for i in ids],
             "plain": [None if a == b else " ".join(map(str, b)) for a, b in zip(ids, plain)],
