@@ -42,7 +42,8 @@ foreach(isa IN LISTS CPU_ISAS CPU_TILE_ISAS)
   target_include_directories(ottava_cpu_${isa} PRIVATE src include)
   # -fno-math-errno: vector square roots. -falign-functions: inner loops have the same alignment in every
   # link, which is a sixth of a product's time.
-  target_compile_options(ottava_cpu_${isa} PRIVATE ${CPU_ISA_FLAGS_${isa}} -fno-math-errno -falign-functions=64)
+  target_compile_options(ottava_cpu_${isa} PRIVATE ${CPU_ISA_FLAGS_${isa}} -fno-math-errno
+      -falign-functions=64)
   target_compile_definitions(ottava_cpu_${isa} PRIVATE CPU_ISA=${isa} CPU_ISA_${isa}=1)
   target_sources(ottava_cpu PRIVATE $<TARGET_OBJECTS:ottava_cpu_${isa}>)
   target_compile_definitions(ottava_cpu PRIVATE CPU_HAS_${isa}=1)

@@ -1,7 +1,8 @@
 # Finds CUDA: the headers (required), nvcc (without it only the CPU shim is built) and the libraries, in the
 # toolkit or in a Python environment (site-packages/nvidia/*). Sets OTTAVA_NVCC, OTTAVA_cublasLt and
 # OTTAVA_cudnn.
-set(OTTAVA_CUDA_HINTS "" CACHE STRING "Further folders with CUDA libraries and headers (their lib and include folders are tried)")
+set(OTTAVA_CUDA_HINTS "" CACHE STRING
+    "Further folders with CUDA libraries and headers (their lib and include folders are tried)")
 
 find_program(CMAKE_CUDA_COMPILER nvcc HINTS $ENV{CUDA_HOME}/bin PATHS /usr/local/cuda/bin)
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
@@ -11,8 +12,9 @@ endif()
 # Stops the configuration, and turns CUDA off for the next one in this build folder.
 function(cuda_missing what)
   unset(OTTAVA_CUDA CACHE)
-  message(FATAL_ERROR "The CUDA backend needs ${what}. Install CUDA 13 and cuDNN 9 (pip install nvidia-cudnn-cu13); CUDA_HOME=FOLDER "
-    "is the toolkit's folder, -DOTTAVA_CUDA_HINTS=\"FOLDER;FOLDER\" adds folders of libraries and headers. Without CUDA: make build")
+  message(FATAL_ERROR "The CUDA backend needs ${what}. Install CUDA 13 and cuDNN 9 (pip install "
+    "nvidia-cudnn-cu13); CUDA_HOME=FOLDER is the toolkit's folder, -DOTTAVA_CUDA_HINTS=\"FOLDER;FOLDER\" "
+    "adds folders of libraries and headers. Without CUDA: make build")
 endfunction()
 
 include(CheckLanguage)

@@ -11,7 +11,8 @@ if(OTTAVA_NVCC)
   harden(ottava_plugin)
   # ptxas's report for each kernel is stored next to its object, for cuda.machine (tests/cuda/machine.sh).
   target_compile_options(ottava_plugin PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v>)
-  set_target_properties(ottava_plugin PROPERTIES CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/tools/keep_ptxas.sh)
+  set_target_properties(ottava_plugin PROPERTIES CUDA_COMPILER_LAUNCHER
+      ${PROJECT_SOURCE_DIR}/tools/keep_ptxas.sh)
   # The plugin needs no C++ library at run time, and exports no symbol of a static library. src/cuda/library.h
   # defines what the static libraries must not define a second time: the linker would refuse that.
   target_compile_options(ottava_plugin PRIVATE

@@ -1,5 +1,6 @@
 # The levels of the source tree, lowest first. Level L is the static library ottava_L, made of src/L/*.c.
-set(OTTAVA_LEVELS base fp8 tensor config cpu comm backend tokenizer formats data nn parallel model report checkpoint train eval generate api bench plan)
+set(OTTAVA_LEVELS base fp8 tensor config cpu comm backend tokenizer formats data nn parallel model report
+    checkpoint train eval generate api bench plan)
 
 # The levels that each level may include and link. tools/check_levels.sh checks the includes.
 set(base_uses)

@@ -18,7 +18,8 @@ add_executable(ottava_cli ${cli_sources})
 set_target_properties(ottava_cli PROPERTIES OUTPUT_NAME ottava)
 harden(ottava_cli)
 target_include_directories(ottava_cli PRIVATE cli)
-target_link_libraries(ottava_cli PRIVATE ottava_bench ottava_plan m) # and all below: the program needs no shared library of ours
+# The program contains these levels and all lower levels, and needs no shared library of ours.
+target_link_libraries(ottava_cli PRIVATE ottava_bench ottava_plan m)
 
 # The build and the installation have the same RUNPATH: the folders of libraries that the linker does not
 # know. By default CMake pads the build's RUNPATH with an empty element, which the dynamic linker reads as the
@@ -38,5 +39,7 @@ install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/ottava)
 install(CODE "set(configs \"${CMAKE_INSTALL_DATADIR}/ottava/configs\")")
 install(SCRIPT cmake/install_configs.cmake)
 install(FILES ${PROJECT_BINARY_DIR}/ottava.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-install(FILES ${PROJECT_BINARY_DIR}/ottava-config-version.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ottava)
-install(EXPORT ottava NAMESPACE ottava:: FILE ottava-config.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ottava)
+install(FILES ${PROJECT_BINARY_DIR}/ottava-config-version.cmake DESTINATION
+    ${CMAKE_INSTALL_LIBDIR}/cmake/ottava)
+install(EXPORT ottava NAMESPACE ottava:: FILE ottava-config.cmake DESTINATION
+    ${CMAKE_INSTALL_LIBDIR}/cmake/ottava)

@@ -39,7 +39,7 @@ __device__ __forceinline__ uint2 codes8(const eight &e, ott_dtype format, cast_m
     return make_uint2(codes4(e.x, format, mode), codes4(e.x + 4, format, mode));
 }
 
-/* Stores the first `count` of eight codes. vectorized: store all eight at once; `to` must be 8-byte aligned. */
+/* Stores the first `count` of eight codes. vectorized: all eight at once; `to` must be 8-byte aligned. */
 __device__ __forceinline__ void store_codes8(uint8_t *to, uint2 codes, int64_t count, bool vectorized) {
     if (vectorized) {
         *(uint2 *)to = codes;

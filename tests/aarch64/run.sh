@@ -1,6 +1,7 @@
 #!/bin/sh
-# tests/aarch64/run.sh [NATIVE_PROGRAM]: tests build/aarch64 under qemu-user. Runs its tests, then tiny training runs. Every
-# weight, moment and loss must be bit-identical to the native program's (default: build/release/ottava).
+# tests/aarch64/run.sh [NATIVE_PROGRAM]: tests build/aarch64 under qemu-user. Runs its tests, then tiny
+# training runs. Every weight, moment and loss must be bit-identical to the native program's (default:
+# build/release/ottava).
 set -eu
 cd "$(dirname "$0")/../.."
 native=${1:-build/release/ottava}
@@ -11,13 +12,15 @@ trap 'rm -rf "$folder"' EXIT
 export OTTAVA_CUDA_PATH=/nowhere
 head -c 20000 docs/tour.md >"$folder/text.txt"
 
-# train NAME COMMAND...: trains with this program, and prints the checksums of its weights and moments, and its losses.
+# train NAME COMMAND...: trains with this program, and prints the checksums of its weights and moments, and
+# its losses.
 train() {
     home=$folder/$1
     shift
-    "$@" train --data.dataset_path="$folder/text.txt" --run.dir="$home" --model.dim=96 --model.n_layers=2 --model.n_heads=3 \
-        --model.vocab_size=272 --model.ffn_hidden_dim=160 --model.max_seq_len=128 --train.seq_len=40 --train.batch_size=2 \
-        --train.max_steps=3 --train.threads=1 --scheduler.warmup_steps=1 --checkpoint.interval=3 --metrics.log_interval=1 \
+    "$@" train --data.dataset_path="$folder/text.txt" --run.dir="$home" --model.dim=96 --model.n_layers=2 \
+        --model.n_heads=3 --model.vocab_size=272 --model.ffn_hidden_dim=160 --model.max_seq_len=128 \
+        --train.seq_len=40 --train.batch_size=2 --train.max_steps=3 --train.threads=1 \
+        --scheduler.warmup_steps=1 --checkpoint.interval=3 --metrics.log_interval=1 \
         $options >"$home.log" 2>&1 || { cat "$home.log" >&2; return 1; }
     (cd "$home/checkpoints/step-3" && cksum model.safetensors optimizer.safetensors)
     sed -n 's/.*step: *\([0-9]*\) *loss: *\([0-9.]*\).*/step \1 loss \2/p' "$home.log"

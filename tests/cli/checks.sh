@@ -1,6 +1,6 @@
 # checks.sh: functions that the scripts of this folder share. Each script receives the path of the program,
-# works in its own temporary folder and prints one line per check. `finish` ends the script, with exit code 1 if
-# a check failed.
+# works in its own temporary folder and prints one line per check. `finish` ends the script, with exit code 1
+# if a check failed.
 
 case $1 in
 /*) program=$1 ;;
@@ -77,7 +77,8 @@ report() {
     fi
 }
 
-# call ARGUMENT...: runs the program. Writes its output to the files out and err, and sets $code to the exit code.
+# call ARGUMENT...: runs the program. Writes its output to the files out and err, and sets $code to the exit
+# code.
 call() {
     timeout 120 "$program" "$@" >out 2>err </dev/null
     code=$?
@@ -139,7 +140,8 @@ ranks_can_run() {
     export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI leaks memory
 }
 
-# ranks N ARGUMENT...: trains on N ranks. Writes their output to the file out, and sets $code to the exit code.
+# ranks N ARGUMENT...: trains on N ranks. Writes their output to the file out, and sets $code to the exit
+# code.
 ranks() {
     count=$1
     shift

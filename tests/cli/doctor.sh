@@ -1,5 +1,6 @@
 #!/bin/sh
-# The output of `ottava doctor` on a machine without the CUDA backend, and for files that are not a CUDA backend.
+# The output of `ottava doctor` on a machine without the CUDA backend, and for files that are not a CUDA
+# backend.
 # tools/gpu_check.sh --emulated tests it with the backend.
 . "$(dirname "$0")/checks.sh"
 
@@ -15,7 +16,8 @@ says() {
     report "$name" "$trouble"
 }
 
-says "the CPU is found and the CUDA backend is missing" "ok        cpu|missing   CUDA backend|/nowhere is not there|-> make cuda"
+says "the CPU is found and the CUDA backend is missing" \
+    "ok        cpu|missing   CUDA backend|/nowhere is not there|-> make cuda"
 says "the CUDA toolkit is missing" "missing   CUDA toolkit|no nvcc in CUDA_HOME|-> install CUDA 13" \
     CUDA_HOME=/nowhere PATH=/nowhere
 mkdir bin
@@ -25,5 +27,6 @@ says "a toolkit in CUDA_HOME" "ok        CUDA toolkit  $folder/bin/nvcc" CUDA_HO
 says "a toolkit in PATH" "ok        CUDA toolkit  $folder/bin/nvcc" CUDA_HOME=/nowhere \
     PATH="/nowhere:$folder/bin"
 echo 'no library' >libottava_cuda.so
-says "the CUDA backend's file is not a library" "missing   CUDA backend|libottava_cuda.so" OTTAVA_CUDA_PATH="$folder"
+says "the CUDA backend's file is not a library" "missing   CUDA backend|libottava_cuda.so" \
+    OTTAVA_CUDA_PATH="$folder"
 finish

@@ -43,7 +43,8 @@ commands() {
         }
         { inside = 0; before = $0 }' "$1" |
         sed 's/^ *\$ //; s/^ *//; s/  *# .*//; s/  */ /g' |
-        grep -E '^([A-Z_]+=[^ ]* )*(ottava|mpirun|make|llama-cli|cc|\(ulimit|tools/[a-z_.]+|\./[a-z_]+\.sh)( |$)'
+        grep -E \
+            '^([A-Z_]+=[^ ]* )*(ottava|mpirun|make|llama-cli|cc|\(ulimit|tools/[a-z_.]+|\./[a-z_]+\.sh)( |$)'
 }
 
 # ---- files that the commands name ----
@@ -56,8 +57,10 @@ cp small.txt FILE
 hellaswag train.jsonl
 cp train.jsonl hellaswag_val.jsonl
 folder FOLDER llama LlamaForCausalLM
-printf '{%% for m in messages %%}[{{ m.role }}]{%% generation %%}{{ m.content }}{%% endgeneration %%}{%% endfor %%}' >FOLDER/chat_template.jinja
-tiny="--train.threads=1 --train.max_steps=1 --train.batch_size=1 --train.seq_len=16 --scheduler.warmup_steps=0"
+printf '{%% for m in messages %%}[{{ m.role }}]{%% generation %%}{{ m.content }}{%% endgeneration %%}{%% '\
+'endfor %%}' >FOLDER/chat_template.jinja
+tiny="--train.threads=1 --train.max_steps=1 --train.batch_size=1 --train.seq_len=16 \
+--scheduler.warmup_steps=0"
 call train --model.hf_path=FOLDER --model.reduce=2 --data.format=synthetic $tiny --run.dir=made
 call export made --out=MODEL
 report "prepare a model for the commands" "$([ $code -eq 0 ] || echo "exit code $code")"
@@ -69,7 +72,8 @@ report "prepare a run for the commands" "$([ $code -eq 0 ] || echo "exit code $c
 printf '{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n' >row
 cat row row row row row row row row >chat.jsonl
 cp chat.jsonl chat_val.jsonl
-printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<u2', 'fortran_order': False, 'shape': (2000,), }" >tokens.npy
+printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<u2', 'fortran_order': False, 'shape': (2000,), }" \
+    >tokens.npy
 head -c 4000 /dev/zero >>tokens.npy
 printf '[model]\nhf_path = "FOLDER"\n[data]\ndataset_path = "book.txt"\n[peft]\ndim = 2\n' >run.toml
 printf '[model]\npreset = "debug"\n[data]\ndataset_path = "book.txt"\n' >cfg.toml
@@ -102,16 +106,19 @@ export PATH="$PWD/bin:$PATH" OTTAVA="$PWD/bin/ottava" STEPS=2 seed=1 small_train
 # shrink COMMAND: sets options that make the command small. Large models get smaller dimensions. Some commands
 # need enough steps for the commands after them.
 shrink() {
-    small_train="--train.threads=1 --train.batch_size=1 --train.global_batch_size=1 --train.seq_len=128 --eval.steps=1
+    small_train="--train.threads=1 --train.batch_size=1 --train.global_batch_size=1 --train.seq_len=128 \
+--eval.steps=1
         --scheduler.warmup_steps=0 --train.max_steps=1"
     small_plan= small_bench=--repeats=1
     case $1 in
     *hellaswag_fp8.yaml*packed*) small_train="$small_train --train.seq_len=512 --eval.num_samples_limit=2" ;;
     *hf_path=FOLDER* | *hf_path=MODEL* | *RUN* | *run.toml* | *lora*) ;;
     *runs/a*)
-        small_train="$small_train --train.seq_len=16 --model.n_layers=1 --train.max_steps=21 --checkpoint.interval=20"
+        small_train="$small_train --train.seq_len=16 --model.n_layers=1 --train.max_steps=21 \
+--checkpoint.interval=20"
         ;;
-    *llama3_1_8b.toml*) small_train="$small_train --model.reduce=64 --model.vocab_size=256 --data.dataset_path=book.txt" ;;
+    *llama3_1_8b.toml*) \
+        small_train="$small_train --model.reduce=64 --model.vocab_size=256 --data.dataset_path=book.txt" ;;
     *demo.toml*) small_train="$small_train --train.seq_len=16 --data.dataset_path=book.txt" ;;
     *debug* | *cfg.toml* | *run_train.sh*) small_train="$small_train --train.seq_len=16 --model.n_layers=2" ;;
     *preset*42M*) small_plan=--model.reduce=8 ;;
@@ -128,13 +135,15 @@ shrink() {
 left >reasons
 while IFS='|' read -r part reason; do
     case $part in tools/*) continue ;; esac # not every tool is in a document
-    grep -hF -e "$part" "$root/README.md" "$root"/docs/*.md >found || report "$part, which is not run" "no document has this command"
+    grep -hF -e "$part" "$root/README.md" "$root"/docs/*.md >found || report "$part, which is not run" \
+        "no document has this command"
 done <reasons
 
 for file in "$root/README.md" "$root"/docs/*.md; do
     commands "$file" >all
     while read -r line <&3; do
-        part=$(while IFS='|' read -r part reason; do case $line in *"$part"*) echo "$part" && break ;; esac; done <reasons)
+        part=$(while IFS='|' read -r part reason; do case $line in *"$part"*) echo "$part" && break ;; esac; \
+            done <reasons)
         [ -z "$part" ] || continue
         shrink "$line"
         line=$(printf '%s\n' "$line" | sed 's/--out=FOLDER/--out=merged/; s/--format gguf.*/& --from=/')
@@ -153,10 +162,12 @@ spec = importlib.util.spec_from_file_location('compare', sys.argv[1])
 compare = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(compare)
 compare.length_of = lambda preset: 16
-arguments = argparse.Namespace(ottava=sys.argv[2], before=None, products='16', steps='demo', generate='demo', threads=1,
+arguments = argparse.Namespace(ottava=sys.argv[2], before=None, products='16', steps='demo',
+                               generate='demo', threads=1,
                                repeats=1, pytorch='')
 compare.print_table(compare.measure_all(arguments))" "$root/tools/compare_pytorch.py" "$program" >out 2>err
-    report "compare_pytorch.py" "$(missing out "products, 16 each way|demo, 4 x 16: tokens/s|generation, demo|Ottava fp32")"
+    report "compare_pytorch.py" "$(missing out \
+        "products, 16 each way|demo, 4 x 16: tokens/s|generation, demo|Ottava fp32")"
 else
     echo "SKIPPED compare_pytorch.py: python3 is missing"
 fi

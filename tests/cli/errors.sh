@@ -18,7 +18,8 @@ echo x >file
 # ---- configuration ----
 fails "an unknown precision" 2 'FP8|"bf16", "fp16", "fp32", "fp8"|did you mean "fp8"?' \
     train --train.mixed_precision=FP8
-fails "all errors are reported together" 2 "2 things keep this configuration from running:|--train.seq_len=many must be an integer" \
+fails "all errors are reported together" 2 \
+    "2 things keep this configuration from running:|--train.seq_len=many must be an integer" \
     train --train.seq_len=many --optimizer.lr=0
 report "each error is on its own line" "$(grep -q '^  --optimizer.lr=0 is out of range' err || cat err)"
 fails "an unknown key" 2 "train.seq_lenn|did you mean train.seq_len?" train --train.seq_lenn=3
@@ -38,7 +39,8 @@ printf '[train]\nmax_steps = 3\n' >unsaid.toml
 printf '[model]\npreset = "debug"\n' >undated.toml
 fails "no file" 2 "no model is given|configuration file|debug.toml" train
 fails "options only" 2 "no model is given" train --train.max_steps=3
-fails "no model and no data" 2 "unsaid.toml: no model is described|model.preset|; no training data|data.format = \"synthetic\"" \
+fails "no model and no data" 2 \
+    "unsaid.toml: no model is described|model.preset|; no training data|data.format = \"synthetic\"" \
     train unsaid.toml
 fails "no model" 2 "unsaid.toml: no model is described" train unsaid.toml --data.dataset_path=text.txt
 fails "no data" 2 "undated.toml: no training data is named|data.dataset_path" train undated.toml
@@ -46,53 +48,70 @@ fails "data twice" 2 'data.format = "synthetic" reads no file|data.dataset_path'
     train undated.toml --data.format=synthetic --data.dataset_path=text.txt
 CONFIG_FILE=unsaid.toml fails "CONFIG_FILE names the file" 2 "unsaid.toml: no model" train
 CONFIG_FILE=absent.toml fails "an argument overrides CONFIG_FILE" 2 "unsaid.toml: no model" train unsaid.toml
-CONFIG_FILE=absent.toml fails "--job.config_file overrides CONFIG_FILE" 2 "unsaid.toml: no model" train --job.config_file=unsaid.toml
+CONFIG_FILE=absent.toml fails "--job.config_file overrides CONFIG_FILE" 2 "unsaid.toml: no model" \
+    train --job.config_file=unsaid.toml
 
 # ---- several errors together ----
 fails "too many ranks, a hub model and no data" 2 \
-    "3 things keep this configuration from running:|(1): distributed.dp_shard|--distributed.fit=true|no training data is named|--model.hf_path=meta-llama/Llama-3.1-8B: there is no such folder|hf download meta-llama/Llama-3.1-8B --local-dir FOLDER" \
+    "3 things keep this configuration from running:|(1): distributed.dp_shard|--distributed.fit=true|\
+no training data is named|--model.hf_path=meta-llama/Llama-3.1-8B: there is no such folder|\
+hf download meta-llama/Llama-3.1-8B --local-dir FOLDER" \
     train --model.hf_path=meta-llama/Llama-3.1-8B --distributed.tp=2 --train.max_steps=3
 fails "generate with a hub name" 2 "meta-llama/Llama-3.1-8B: there is no such folder|hf download" \
     generate meta-llama/Llama-3.1-8B --prompt=x
-fails "plan with a hub name" 2 "--model.hf_path=org/model|hf download org/model" plan --model.hf_path=org/model
+fails "plan with a hub name" 2 "--model.hf_path=org/model|hf download org/model" \
+    plan --model.hf_path=org/model
 printf 'rng: {seed: 3}\nmodel: {pretrained_model_name_or_path: meta-llama/Llama-3.1-8B}\n' >hub.yaml
-fails "a hub model with model.reduce" 2 "model.reduce divides the sizes of its config.json|--model.hf_path=FOLDER|--model.hf_path=none with a model.preset" \
+fails "a hub model with model.reduce" 2 "model.reduce divides the sizes of its config.json|\
+--model.hf_path=FOLDER|--model.hf_path=none with a model.preset" \
     train hub.yaml --model.reduce=16 --data.dataset_path=text.txt
 fails "a hub tokenizer" 2 "--data.tokenizer_path=org/model: there is no such folder" \
     train $small --data.tokenizer_path=org/model --run.dir=refused
-fails "an option without dashes" 2 "train.max_steps=3: an option begins with two dashes: --train.max_steps=3" \
-    train $small train.max_steps=3
-works "distributed.fit reduces the parallel sizes" "distributed.tp = 1 (was 4), on 1 rank|distributed.pp = 1 (was 2)|Training complete" \
-    train $small --train.mixed_precision=fp8 --distributed.tp=4 --distributed.pp=2 --distributed.fit=true --run.dir=fitted
+fails "an option without dashes" 2 \
+    "train.max_steps=3: an option begins with two dashes: --train.max_steps=3" train $small train.max_steps=3
+works "distributed.fit reduces the parallel sizes" \
+    "distributed.tp = 1 (was 4), on 1 rank|distributed.pp = 1 (was 2)|Training complete" \
+    train $small --train.mixed_precision=fp8 --distributed.tp=4 --distributed.pp=2 --distributed.fit=true \
+    --run.dir=fitted
 works "plan with distributed.fit" "Mesh: tp 2" plan $small --distributed.tp=4 --ranks=2 --distributed.fit=true
 
 # ---- values outside of any machine's or fp32's range ----
 huge=36028797018963968 # 2^55
-for key in model.dim model.n_layers model.n_heads model.n_kv_heads model.head_dim model.ffn_hidden_dim model.max_seq_len \
+for key in model.dim model.n_layers model.n_heads model.n_kv_heads model.head_dim model.ffn_hidden_dim \
+    model.max_seq_len \
     model.sliding_window train.batch_size train.seq_len train.grad_accum_steps train.ce_chunk_size; do
     fails "$key of 2^55" 2 "$key=$huge is out of range|2147483647" train $small --$key=$huge --run.dir=r
 done
-fails "a window of 2^63-1" 2 "model.sliding_window|out of range" train $small --model.sliding_window=9223372036854775807
-fails "more tokens than an index can number" 2 "train.batch_size x train.seq_len = 2147483647 x 32|2147483647" \
+fails "a window of 2^63-1" 2 "model.sliding_window|out of range" \
+    train $small --model.sliding_window=9223372036854775807
+fails "more tokens than an index can number" 2 \
+    "train.batch_size x train.seq_len = 2147483647 x 32|2147483647" \
     train $small --data.dataset_path=text.txt --train.batch_size=2147483647 --run.dir=refused
 fails "a head too wide" 2 "model.n_heads * model.head_dim = 4294967292 is more than" \
     train $small --model.head_dim=2147483646 --run.dir=r
 fails "a feed-forward width from 1e30" 2 "model.ffn_hidden_dim" \
-    train --data.dataset_path=text.txt --model.dim=32 --model.n_heads=2 --model.ffn_dim_multiplier=1e30 --run.dir=r
+    train --data.dataset_path=text.txt --model.dim=32 --model.n_heads=2 --model.ffn_dim_multiplier=1e30 \
+    --run.dir=r
 fails "more key heads than heads, reduced" 2 "n_heads (2)|n_kv_heads (4)" \
     train $small --model.n_kv_heads=4 --model.reduce=2 --run.dir=r
 fails "micro-batches beyond memory" 1 "the run needs|GiB" \
     train $small --data.dataset_path=text.txt --train.grad_accum_steps=2147483647 --run.dir=refused
-fails "an eps that is 0 in fp32" 2 "optimizer.eps=1e-320 becomes 0.0 in fp32" train $small --optimizer.eps=1e-320
-fails "a learning rate that is infinite in fp32" 2 "optimizer.lr=1e39 is infinite in fp32" train $small --optimizer.lr=1e39
-fails "a beta that is 1 in fp32" 2 "optimizer.betas|becomes 1.0 in fp32" train $small --optimizer.betas=0.9,0.99999999
-fails "a theta that is infinite in fp32" 2 "model.rope_theta=1e300 is infinite" train $small --model.rope_theta=1e300
-fails "a deviation that is 0 in fp32" 2 "model.init_std=1e-60 becomes 0.0 in fp32" train $small --model.init_std=1e-60
+fails "an eps that is 0 in fp32" 2 "optimizer.eps=1e-320 becomes 0.0 in fp32" \
+    train $small --optimizer.eps=1e-320
+fails "a learning rate that is infinite in fp32" 2 "optimizer.lr=1e39 is infinite in fp32" \
+    train $small --optimizer.lr=1e39
+fails "a beta that is 1 in fp32" 2 "optimizer.betas|becomes 1.0 in fp32" \
+    train $small --optimizer.betas=0.9,0.99999999
+fails "a theta that is infinite in fp32" 2 "model.rope_theta=1e300 is infinite" \
+    train $small --model.rope_theta=1e300
+fails "a deviation that is 0 in fp32" 2 "model.init_std=1e-60 becomes 0.0 in fp32" \
+    train $small --model.init_std=1e-60
 
 # ---- one of several processes ----
-WORLD_SIZE=2 fails "a rank of torchrun" 2 "WORLD_SIZE = 2|one of 2 processes|would train alone" train $small --run.dir=r
-ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" OMPI_COMM_WORLD_SIZE=4 fails "a rank of mpirun" 2 "OMPI_COMM_WORLD_SIZE = 4|env -u OMPI_COMM_WORLD_SIZE" \
+WORLD_SIZE=2 fails "a rank of torchrun" 2 "WORLD_SIZE = 2|one of 2 processes|would train alone" \
     train $small --run.dir=r
+ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" OMPI_COMM_WORLD_SIZE=4 fails "a rank of mpirun" \
+    2 "OMPI_COMM_WORLD_SIZE = 4|env -u OMPI_COMM_WORLD_SIZE" train $small --run.dir=r
 SLURM_NTASKS=2 fails "a task of Slurm" 2 "SLURM_NTASKS = 2|env -u SLURM_NTASKS" train $small --run.dir=r
 
 # ---- data ----
@@ -100,9 +119,10 @@ fails "a text shorter than a sequence" 2 "train.seq_len = 32|short.txt" \
     train $small --data.dataset_path=short.txt --run.dir=r
 fails "a missing text" 2 "absent.txt|No such file" train $small --data.dataset_path=absent.txt --run.dir=r
 fails "an empty text" 2 "empty.txt|empty" train $small --data.dataset_path=empty.txt --run.dir=r
-fails "a text that is not UTF-8" 2 "latin.txt|UTF-8|byte 3" train $small --data.dataset_path=latin.txt --run.dir=r
-fails "a folder without files of the pattern" 2 "none of its|*.xyz|file_pattern" train $small --data.dataset_path=. \
-    --data.file_pattern='*.xyz' --run.dir=r
+fails "a text that is not UTF-8" 2 "latin.txt|UTF-8|byte 3" \
+    train $small --data.dataset_path=latin.txt --run.dir=r
+fails "a folder without files of the pattern" 2 "none of its|*.xyz|file_pattern" \
+    train $small --data.dataset_path=. --data.file_pattern='*.xyz' --run.dir=r
 report "no refused run makes its run folder" "$([ -e r ] && echo 'r exists')"
 
 # ---- FP8 that reaches no layer ----
@@ -113,10 +133,12 @@ fails "all layers are too small" 2 "auto_filter_small_kn finds too small 8" \
     train $fp8 --float8.filter_fqns=auto_filter_small_kn
 fails "all layers are too small, in a later part of the schedule" 2 "auto_filter_small_kn finds too small 8" \
     train $fp8 --float8.filter_fqns=auto_filter_small_kn --float8.schedule=bf16:2,fp8
-fails "a filter that matches no layer" 2 'float8.filter_fqns has "lm_haed"|nearest is lm_head' train $fp8 --float8.filter_fqns=lm_haed
+fails "a filter that matches no layer" 2 'float8.filter_fqns has "lm_haed"|nearest is lm_head' \
+    train $fp8 --float8.filter_fqns=lm_haed
 fails "a rule that matches no layer" 2 'float8.module has "*.up_prj"|nearest is model.layers.0.mlp.up_proj' \
     train $fp8 --float8.module=*.up_prj=bf16
-fails "a frozen name that matches no parameter" 2 'train.freeze has "norms"|nearest is norm' train $small --run.dir=f --train.freeze=norms
+fails "a frozen name that matches no parameter" 2 'train.freeze has "norms"|nearest is norm' \
+    train $small --run.dir=f --train.freeze=norms
 
 # ---- the run folder ----
 fails "a file where the run folder should be" 2 "file|a file has its name" train $small --run.dir=file
@@ -167,7 +189,8 @@ damage && printf '{"version": 1' >r/checkpoints/step-4/state.json
 fails "a checkpoint with a state.json that is not JSON" 2 "step-4/state.json|not JSON|$beside" \
     train $on --checkpoint.load_path=latest
 fails "text from a damaged checkpoint" 2 "step-4/state.json|not JSON|step-2" generate r --prompt=In
-works "the proposed checkpoint can be loaded" "Resumed from r/checkpoints/step-2|Saved r/checkpoints/step-4" train $on $beside
+works "the proposed checkpoint can be loaded" "Resumed from r/checkpoints/step-2|Saved r/checkpoints/step-4" \
+    train $on $beside
 
 # ---- names with terminal control characters ----
 escape=$(printf '\033[2J')

@@ -6,7 +6,8 @@ call --version
 holds "the version is a name and three numbers" grep -Eqx 'ottava [0-9]+\.[0-9]+\.[0-9]+' out
 works "help lists the verbs" "train|generate|report|plan|bench|recipes|--version" --help
 works "help of train has every section" \
-    "Usage: ottava train|--train.seq_len|--float8.recipe_name|--checkpoint.load_path|--metrics.log_style" train --help
+    "Usage: ottava train|--train.seq_len|--float8.recipe_name|--checkpoint.load_path|--metrics.log_style" \
+    train --help
 works "--help after other options" "Usage: ottava train" train x.toml --train.seq_len=1 --help
 works "help of a verb" "Usage: ottava train|--train.seq_len" help train
 works "help of another verb" "--prompt TEXT" help generate
@@ -15,7 +16,8 @@ fails "help of an unknown verb" 2 'no verb "trian"|did you mean train?' help tri
 works "help of one section" "[float8]|--float8.recipe_name" train --help float8
 holds "help of one section has no other section" sh -c '! grep -q -e "^  --train.seq_len" out'
 works "help VERB SECTION" "--float8.recipe_name" help train float8
-works "help of a section of another tool" "--train.seq_len|--train.max_steps|training.steps" train --help=training
+works "help of a section of another tool" "--train.seq_len|--train.max_steps|training.steps" \
+    train --help=training
 works "help of one key" "--optimizer.lr  number" train --help optimizer.lr
 holds "help of one key has no other key" test "$(grep -c -e '^  --' out)" -eq 1
 fails "help of an unknown section" 2 "--help: unknown section [flot8]|[float8]" train --help flot8
@@ -35,7 +37,8 @@ fails "unknown option of the program" 2 "did you mean --version?" --verison
 fails "unknown option of a verb" 2 "generate|no option --promt|did you mean --prompt?" generate r --promt=x
 fails "an option without its value" 2 "--prompt needs a value" generate r --prompt --seed=1
 fails "a flag with a value" 2 "--no-plot|no value" report r --no-plot=1
-fails "a number that is not a whole number" 2 '--max-tokens is "1e3"|whole number' generate r --prompt=x --max-tokens=1e3
+fails "a number that is not a whole number" 2 '--max-tokens is "1e3"|whole number' \
+    generate r --prompt=x --max-tokens=1e3
 fails "a number that is too large" 2 "--threads" generate r --prompt=x --threads=99999999999
 fails "a negative seed" 2 "--seed" generate r --prompt=x --seed=-1
 fails "no prompt" 2 "--prompt is missing" generate r

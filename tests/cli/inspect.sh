@@ -24,9 +24,11 @@ else
     echo "SKIPPED the output is valid JSON: python3 is missing"
 fi
 
-works "prepare a run with adapters" "Training complete" train $small --data.dataset_path=text.txt --peft.dim=2 --peft.alpha=6 --run.dir=lora
+works "prepare a run with adapters" "Training complete" \
+    train $small --data.dataset_path=text.txt --peft.dim=2 --peft.alpha=6 --run.dir=lora
 call export lora --format=peft --out=adapter
-works "a folder of adapters" "Adapters: LORA, rank 2, alpha 6|base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight|total    14 tensors" inspect adapter
+works "a folder of adapters" "Adapters: LORA, rank 2, alpha 6|\
+base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight|total    14 tensors" inspect adapter
 works "a folder of adapters as JSON" '{|lora_B.weight|"total":' inspect adapter --json
 printf '{"peft_type":"LOHA\\u001b","r":3}' >adapter/adapter_config.json
 works "adapters of an unknown type" "Adapters: LOHA?, rank 3" inspect adapter
@@ -42,7 +44,8 @@ fails "a file of another kind" 1 "text.safetensors" inspect text.safetensors
 fails "an empty file" 1 "empty.safetensors" inspect empty.safetensors
 cp -R $step damaged
 printf X | dd of=damaged/optimizer.safetensors bs=1 seek=5000 conv=notrunc 2>/dev/null
-fails "a checkpoint with a changed byte" 1 "damaged/optimizer.safetensors: is damaged: its checksum is" inspect damaged
+fails "a checkpoint with a changed byte" 1 "damaged/optimizer.safetensors: is damaged: its checksum is" \
+    inspect damaged
 cp -R $step noise
 echo '{}' >noise/history.json
 fails "a checkpoint with a damaged history" 1 "noise/history.json: 'crc32c' is missing" inspect noise

@@ -12,7 +12,8 @@ if ! command -v cmake >/dev/null 2>&1 || [ ! -f "$build/cmake_install.cmake" ]; 
 fi
 cp "$build/install_manifest.txt" manifest.kept 2>/dev/null
 mkdir -p there/share && echo mine >there/share/mine
-cmake --install "$build" --prefix "$here/there" >log 2>&1 || { cat log; report "cmake --install" "exit code $?"; }
+cmake --install "$build" --prefix "$here/there" >log 2>&1 || { cat log; report "cmake --install" \
+    "exit code $?"; }
 cp "$build/install_manifest.txt" list
 [ -e manifest.kept ] && cp manifest.kept "$build/install_manifest.txt"
 
@@ -22,10 +23,12 @@ for file in "$configs"/*.toml; do
     text=$(sed -n 's/^dataset_path = "\(.*\)".*/\1/p' "$file")
     [ -z "$text" ] || holds "$(basename "$file") names an existing data file" test -r "$text"
 done
-holds "no configuration names the source tree" sh -c "! grep -E '(^|[^/])configs/|build/demo' '$configs'/*.toml '$configs'/*.yaml"
-works "the installed program trains by an installed configuration" "Training complete" train "$configs/debug.toml" \
-    --model.n_layers=1 --model.dim=64 --model.ffn_hidden_dim=64 --model.n_heads=2 --model.n_kv_heads=2 --model.head_dim=32 \
-    --train.max_steps=2 --train.batch_size=1 --train.seq_len=16 --eval.steps=1 --run.dir=r
+holds "no configuration names the source tree" \
+    sh -c "! grep -E '(^|[^/])configs/|build/demo' '$configs'/*.toml '$configs'/*.yaml"
+works "the installed program trains by an installed configuration" "Training complete" \
+    train "$configs/debug.toml" \
+    --model.n_layers=1 --model.dim=64 --model.ffn_hidden_dim=64 --model.n_heads=2 --model.n_kv_heads=2 \
+    --model.head_dim=32 --train.max_steps=2 --train.batch_size=1 --train.seq_len=16 --eval.steps=1 --run.dir=r
 
 if [ -e "$build/libottava_cuda.so" ]; then
     env OTTAVA_CUDA_PATH="$build" "$build/ottava" doctor | grep 'CUDA backend' >built
@@ -35,7 +38,8 @@ fi
 
 holds "uninstalling succeeds" "$root/tools/uninstall.sh" list "$here/there"
 holds "uninstalling removes all files of Ottava and no other file" \
-    sh -c 'test -r there/share/mine && [ -z "$(find there -name "*ottava*")" ] && [ "$(find there -type f | wc -l)" -eq 1 ]'
+    sh -c 'test -r there/share/mine && [ -z "$(find there -name "*ottava*")" ] &&
+        [ "$(find there -type f | wc -l)" -eq 1 ]'
 "$root/tools/uninstall.sh" list "$here/there" >out 2>err
 code=$?
 trouble=$(missing err "no list|make install PREFIX=")

@@ -4,8 +4,10 @@
 
 model="--model.preset=debug --train.seq_len=64 --train.batch_size=2"
 
-works "a plan for another device" "Plan for 1 x h100|by the dry run|Expected:|Is FP8 faster|Assumed" plan $model --device h100
-works "a plan for several ranks" "Mesh: dp_shard 8|gathered parameters|reduced gradients" plan $model --device=h200 --ranks 8
+works "a plan for another device" "Plan for 1 x h100|by the dry run|Expected:|Is FP8 faster|Assumed" \
+    plan $model --device h100
+works "a plan for several ranks" "Mesh: dp_shard 8|gathered parameters|reduced gradients" \
+    plan $model --device=h200 --ranks 8
 works "dp_replicate" "dp_replicate 2 x dp_shard 4|between copies" \
     plan $model --device=h200 --ranks 8 --distributed.dp_replicate=2
 works "tp" "Mesh: dp_shard 4 x tp 2|inside of layers" plan $model --device=h200 --ranks 8 --distributed.tp=2
@@ -25,18 +27,22 @@ holds "the plan prints the missing memory" grep -q 'does not fit: .* are left' o
 holds "the plan says that no batch size fits" grep -q '^Not even train.batch_size = 1 fits' out
 holds "the plan suggests settings" grep -q '^What would help most: ' out
 works "more memory in FP8 than in bf16" "more than bf16|MiB with float8.filter_fqns = \"output_head\"" \
-    plan $model --model.vocab_size=128000 --device h100 --train.batch_size=8 --train.mixed_precision=fp8 --train.activation_checkpointing=full
+    plan $model --model.vocab_size=128000 --device h100 --train.batch_size=8 --train.mixed_precision=fp8 \
+    --train.activation_checkpointing=full
 works "help" "--ranks N|--sweep|--device NAME" plan --help
 
 fails "an unknown device" 2 "--device \"h10\" is unknown|did you mean \"h100\"" plan $model --device h10
 fails "an unknown rate" 2 "bf16_tflops" plan $model --device h100 --rates speed=1
 fails "a negative rate" 2 "give a number from" plan $model --device h100 --rates memory_gbs=-1
-fails "an impossible memory size" 2 "gib=1e308|give a number from 0.001 to 1000000" plan $model --device h100 --rates gib=1e308
+fails "an impossible memory size" 2 "gib=1e308|give a number from 0.001 to 1000000" \
+    plan $model --device h100 --rates gib=1e308
 fails "0 ranks" 2 "ranks 0: give 1 to" plan $model --device h100 --ranks 0
-fails "ep without experts" 2 "ep > 1 requires an MoE model" plan $model --device h100 --ranks 2 --distributed.ep=2
+fails "ep without experts" 2 "ep > 1 requires an MoE model" \
+    plan $model --device h100 --ranks 2 --distributed.ep=2
 fails "FP8 with tp requires float8.tensor_parallel" 2 "float8.tensor_parallel = true" \
     plan $model --device h100 --ranks 2 --distributed.tp=2 --train.mixed_precision=fp8
-fails "the mesh does not match the ranks" 2 "do not match" plan $model --device h100 --ranks 8 --distributed.dp_shard=3
+fails "the mesh does not match the ranks" 2 "do not match" \
+    plan $model --device h100 --ranks 8 --distributed.dp_shard=3
 fails "an unknown key" 2 "train.batch_sise" plan --train.batch_sise=2 --device h100
 fails "no model" 2 "no model is given" plan --device h100
 finish

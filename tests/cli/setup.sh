@@ -17,11 +17,14 @@ chmod +x bin/*
 
 RAN=$PWD/ran PATH=$PWD/bin:$PATH "$root/tools/setup.sh" build >out 2>err
 code=$?
-trouble=$(missing out "cmake|the build system|sudo apt-get update|sudo apt-get install --yes --no-install-recommends cmake|SETUP=:|Installed.")
+trouble=$(missing out "cmake|the build system|sudo apt-get update|sudo apt-get install --yes \
+--no-install-recommends cmake|SETUP=:|Installed.")
 [ $code -eq 0 ] || trouble="exit code $code: $(cat err)"
 report "setup.sh prints the missing packages and the commands" "$trouble"
-report "setup.sh prints the commands before it runs sudo" "$(missing said-before "sudo apt-get update|sudo apt-get install --yes --no-install-recommends cmake")"
-report "setup.sh runs only the printed commands" "$([ "$(wc -l <ran)" -eq 2 ] && grep -q 'install --yes --no-install-recommends cmake$' ran || cat ran)"
+report "setup.sh prints the commands before it runs sudo" "$(missing said-before \
+    "sudo apt-get update|sudo apt-get install --yes --no-install-recommends cmake")"
+report "setup.sh runs only the printed commands" "$([ "$(wc -l <ran)" -eq 2 ] && grep -q \
+    'install --yes --no-install-recommends cmake$' ran || cat ran)"
 
 # Without apt-get it uses Homebrew. A formula for two packages is installed once. make, gcc and g++ are not
 # formulas.
@@ -35,7 +38,8 @@ END
 chmod +x brew/brew
 PATH=$PWD/brew "$root/tools/setup.sh" build test >out 2>err
 code=$?
-trouble=$(missing out "joins ranks|brew ran: install pkgconf libyaml tomlplusplus jansson pcre2 utf8proc open-mpi cmocka")
+trouble=$(missing out \
+    "joins ranks|brew ran: install pkgconf libyaml tomlplusplus jansson pcre2 utf8proc open-mpi cmocka")
 [ $code -eq 0 ] || trouble="exit code $code: $(cat err)"
 report "setup.sh installs the formulas with Homebrew" "$trouble"
 finish

@@ -9,9 +9,12 @@ shared=${OTTAVA_SHARED:-$here/../../../shared}/data
 mkdir t
 cat >t/tokenizer.json <<'END'
 {"added_tokens": [
-  {"id": 0, "content": "<unk>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false},
-  {"id": 1, "content": "<s>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false},
-  {"id": 2, "content": "</s>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false}],
+  {"id": 0, "content": "<unk>", "special": true, "single_word": false, "lstrip": false, "rstrip": false,
+      "normalized": false},
+  {"id": 1, "content": "<s>", "special": true, "single_word": false, "lstrip": false, "rstrip": false,
+      "normalized": false},
+  {"id": 2, "content": "</s>", "special": true, "single_word": false, "lstrip": false, "rstrip": false,
+      "normalized": false}],
  "normalizer": null,
  "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
  "post_processor": {"type": "TemplateProcessing",
@@ -21,7 +24,8 @@ cat >t/tokenizer.json <<'END'
  "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
  "model": {"type": "BPE", "dropout": null, "unk_token": null, "fuse_unk": false, "byte_fallback": false,
   "continuing_subword_prefix": null, "end_of_word_suffix": null,
-  "vocab": {"<unk>": 0, "<s>": 1, "</s>": 2, "a": 3, "b": 4, "c": 5, "Ġ": 6, "ab": 7, "Ċ": 8}, "merges": ["a b"]}}
+  "vocab": {"<unk>": 0, "<s>": 1, "</s>": 2, "a": 3, "b": 4, "c": 5, "Ġ": 6, "ab": 7, "Ċ": 8},
+      "merges": ["a b"]}}
 END
 printf '{"bos_token": "<s>", "eos_token": "</s>"}' >t/tokenizer_config.json
 
@@ -78,19 +82,23 @@ mkdir n
 sed '/"post_processor"/,/"special_tokens"/d' t/tokenizer.json >n/tokenizer.json
 cp t/tokenizer_config.json n
 printf 'abc\n' >given
-holds "a line without BOS" sh -c '[ "$("$0" tokenize --tokenizer n <given 2>err)" = "7 5" ] && ! [ -s err ]' "$program"
+holds "a line without BOS" \
+    sh -c '[ "$("$0" tokenize --tokenizer n <given 2>err)" = "7 5" ] && ! [ -s err ]' "$program"
 "$program" tokenize given --tokenizer n --out n.bin >out 2>err
 holds "a file without BOS" sh -c '[ "$(od -An -v -tu4 -j1024 n.bin | tr -s " ")" = " 7 5 8 2" ]'
-holds "the log names the added tokens" grep -q "each document ends with </s> (--no-special leaves them out)" out
+holds "the log names the added tokens" grep -q "each document ends with </s> (--no-special leaves them out)" \
+    out
 printf '{"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": true}' >n/tokenizer_config.json
 holds "add_bos_token adds BOS" sh -c '[ "$("$0" tokenize --tokenizer n <given 2>err)" = "1 7 5" ]' "$program"
 holds "the log names BOS" grep -q "Each text begins with <s> (no_special leaves it out)" err
 
 # Conversations: the template's text, and the tokens that training learns.
 cat >t/chat_template.jinja <<'END'
-{% for m in messages %}{{ m.role[0] if m.role != 'user' else 'b' }}{{ m.content }}</s>{% endfor %}{{ strftime_now('') }}
+{% for m in messages %}{{ m.role[0] if m.role != 'user' else
+    'b' }}{{ m.content }}</s>{% endfor %}{{ strftime_now('') }}
 END
-printf '{"messages": [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"}]}\n' >chat.jsonl
+printf '{"messages": [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"}]}\n' \
+    >chat.jsonl
 shown() {
     wanted=$1
     shift
@@ -99,7 +107,8 @@ shown() {
 holds "the text of a conversation" shown "bab</s>ac</s>" --chat chat.jsonl
 holds "--mask marks the learned text" shown "bab</s>[[ac</s>]]" --chat --mask chat.jsonl
 holds "a conversation as JSON" shown \
-    '{"text": "bab</s>ac</s>", "ids": [4, 7, 2, 3, 5, 2], "learned": [0, 0, 0, 1, 1, 1]}' --chat --jsonl chat.jsonl
+    '{"text": "bab</s>ac</s>", "ids": [4, 7, 2, 3, 5, 2], "learned": [0, 0, 0, 1, 1, 1]}' --chat --jsonl \
+    chat.jsonl
 refuses "a row that is not a conversation" 'line 2|has neither "messages"' \
     '{"instruction": "b", "output": "c"}\n{"text": "a"}\n' --chat
 refuses "--mask without --chat" 'add --chat' 'a\n' --mask
@@ -114,7 +123,8 @@ refuses "a wrong date" '2026-02-30|data.chat_date' '{}\n' --chat --chat-date 202
     printf '5\n'
 } | "$program" tokenize --tokenizer t --decode >early 2>err
 holds "text is printed as its ids arrive" sh -c '[ "$(cat seen)" = ab ] && [ "$(cat early)" = abc ]'
-holds "tokenize ends if the reader of its output ends" timeout 60 sh -c "yes a | '$program' tokenize --tokenizer t | head -c 5"
+holds "tokenize ends if the reader of its output ends" \
+    timeout 60 sh -c "yes a | '$program' tokenize --tokenizer t | head -c 5"
 
 # ---- files ----
 # ids FILE: prints the ids of a token file on one line.
@@ -122,23 +132,26 @@ ids() { od -An -v -tu4 -j1024 "$1" | tr -s ' \n' ' ' | sed 's/^ //; s/ $//'; }
 is() { [ "$1" = "$2" ]; }
 
 printf 'abc\n\nab\n\na b' >corpus.txt
-works "a text file" "tokens.bin: 12 tokens, 3 documents, 12 bytes of text" tokenize corpus.txt --tokenizer t --out tokens.bin --separator "
+works "a text file" "tokens.bin: 12 tokens, 3 documents, 12 bytes of text" \
+    tokenize corpus.txt --tokenizer t --out tokens.bin --separator "
 
 "
 holds "the token file has llm.c's header" is "$(od -An -tu4 -N12 tokens.bin | tr -s ' ')" " 20240801 7 12"
 holds "each document between BOS and EOS" is "$(ids tokens.bin)" "1 7 5 2 1 7 2 1 3 6 4 2"
-works "the log names BOS and EOS" "each document begins with <s> and ends with </s> (--no-special leaves them out)" \
+works "the log names BOS and EOS" \
+    "each document begins with <s> and ends with </s> (--no-special leaves them out)" \
     tokenize corpus.txt --tokenizer t --out u.bin
 works "without a separator the file is one document" "one.bin: 12 tokens, 1 documents" \
     tokenize corpus.txt --tokenizer t --out one.bin
-works "without special tokens" "plain.bin: 6 tokens" tokenize corpus.txt --tokenizer t --no-special --out plain.bin \
-    --separator "
+works "without special tokens" "plain.bin: 6 tokens" \
+    tokenize corpus.txt --tokenizer t --no-special --out plain.bin --separator "
 
 "
 holds "the token file has no special tokens" is "$(ids plain.bin)" "7 5 7 3 6 4"
 printf '{"text": "abc"}\n\n{"text": ""}\n{"n": 1, "text": "a</s>"}\n' >rows.jsonl
 sed 's/</c/; s/>/c/; s,/,b,; s/s/a/' rows.jsonl >plain.jsonl
-works "rows of JSON Lines" "rows.bin: 11 tokens, 2 documents" tokenize plain.jsonl --tokenizer t --out rows.bin
+works "rows of JSON Lines" "rows.bin: 11 tokens, 2 documents" \
+    tokenize plain.jsonl --tokenizer t --out rows.bin
 holds "the token file has the ids of the rows" is "$(ids rows.bin)" "1 7 5 2 1 3 5 4 3 5 2"
 printf '{"body": "a", "text": 1}\n' >body.jsonl
 works "another field" "body.bin: 3 tokens" tokenize body.jsonl --tokenizer t --text-field body --out body.bin
@@ -151,13 +164,16 @@ fails "no input" 2 "--out needs a file" tokenize --tokenizer t --out x.bin
 fails "a file and --decode" 2 "standard input" tokenize corpus.txt --tokenizer t --out x.bin --decode
 fails "a missing tokenizer" 2 "absent" tokenize corpus.txt --tokenizer absent --out x.bin
 fails "a missing file" 2 "absent.txt" tokenize absent.txt --tokenizer t --out x.bin
-fails "a missing field" 2 'plain.jsonl:1|no field "body"' tokenize plain.jsonl --tokenizer t --out x.bin --text-field body
+fails "a missing field" 2 'plain.jsonl:1|no field "body"' \
+    tokenize plain.jsonl --tokenizer t --out x.bin --text-field body
 printf '{"text": "a"}\n{"text": 3}\n' >number.jsonl
-fails "a field that is not a text" 2 "number.jsonl:2|text is a whole number, not a text" tokenize number.jsonl --tokenizer t --out x.bin
+fails "a field that is not a text" 2 "number.jsonl:2|text is a whole number, not a text" \
+    tokenize number.jsonl --tokenizer t --out x.bin
 printf '{"text": "a"}\n\n{"text": \n' >broken.jsonl
 fails "a broken row" 2 "broken.jsonl:3|not JSON" tokenize broken.jsonl --tokenizer t --out x.bin
 printf 'ab\n\na\377' >latin.txt
-fails "a document that is not UTF-8" 2 "latin.txt: document 2|UTF-8" tokenize latin.txt --tokenizer t --out x.bin --separator "
+fails "a document that is not UTF-8" 2 "latin.txt: document 2|UTF-8" \
+    tokenize latin.txt --tokenizer t --out x.bin --separator "
 
 "
 fails "an output in a missing folder" 2 "nowhere/x.bin" tokenize corpus.txt --tokenizer t --out nowhere/x.bin
@@ -172,7 +188,8 @@ yes 'abc abc' | head -c 100000000 >long.txt
 " >out 2>err &
 process=$!
 tries=0
-until ls long.bin.ottava-tmp-* >/dev/null 2>&1 || [ $tries -ge 200 ]; do sleep 0.02; tries=$((tries + 1)); done
+until ls long.bin.ottava-tmp-* >/dev/null 2>&1 || [ $tries -ge 200 ]; do sleep 0.02; tries=$((tries + 1)); \
+    done
 kill -s KILL $process
 wait $process
 holds "a killed process leaves a temporary file" sh -c 'ls long.bin.ottava-tmp-* && [ ! -e long.bin ]'
@@ -186,8 +203,10 @@ tokenizer c
 cat >c/chat_template.jinja <<'END'
 {% if strftime_now('%d') == '03' %}the third{% endif %}{% for m in messages %}<s>{{ m.content }}{% endfor %}
 END
-printf '{"messages": [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"}]}\n' >chat.jsonl
-chat="$small --data.dataset_path=chat.jsonl --data.tokenizer_path=c --model.vocab_size=258 --train.batch_size=1"
+printf '{"messages": [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"}]}\n' \
+    >chat.jsonl
+chat="$small --data.dataset_path=chat.jsonl --data.tokenizer_path=c --model.vocab_size=258 \
+--train.batch_size=1"
 # tokens NAME COUNT ARGUMENT...: a run must log this number of tokens for the conversation
 tokens() {
     name=$1 count=$2
@@ -195,16 +214,20 @@ tokens() {
     "$program" train $chat "$@" >out 2>err
     holds "$name" grep -q "Training data: chat.jsonl, $count tokens" out
 }
-tokens "data.chat_date sets the date of a run" 14 --run.dir=third --train.max_steps=2 --data.chat_date=2026-11-03
+tokens "data.chat_date sets the date of a run" 14 --run.dir=third --train.max_steps=2 \
+    --data.chat_date=2026-11-03
 tokens "a resumed run has the date of its start" 14 --run.dir=third --checkpoint.load_path=latest
 holds "the date causes no warning about changed data" sh -c '! grep -q "Changed on resume: data" out'
-fails "an undefined date is refused" 2 '"strftime_now" is not built' train $chat --run.dir=dateless --data.chat_date=undefined
+fails "an undefined date is refused" 2 '"strftime_now" is not built' \
+    train $chat --run.dir=dateless --data.chat_date=undefined
 "$program" train $chat --run.dir=today --train.max_steps=2 >out 2>err
-holds "the default date is the day of the start" grep -q "^chat_date = \"20[0-9][0-9]-[01][0-9]-[0-3][0-9]\"" today/config.toml
+holds "the default date is the day of the start" grep -q \
+    "^chat_date = \"20[0-9][0-9]-[01][0-9]-[0-3][0-9]\"" today/config.toml
 fails "a wrong date" 2 "2026-13-01|data.chat_date" train $chat --run.dir=wrong --data.chat_date=2026-13-01
 
 # Rendering these rows takes 10 minutes. SIGTERM ends the run before step 1.
-echo '{% for i in range(400) %}{% for k in range(400) %}{% endfor %}{% endfor %}{% for m in messages %}<s>{{ m.content }}{% endfor %}' >c/chat_template.jinja
+echo '{% for i in range(400) %}{% for k in range(400) %}{% endfor %}{% endfor %}{% for m in messages '\
+'%}<s>{{ m.content }}{% endfor %}' >c/chat_template.jinja
 yes "$(cat chat.jsonl)" | head -20000 >slow.jsonl
 "$program" train $chat --data.dataset_path=slow.jsonl --run.dir=slow >out 2>err &
 process=$!

@@ -7,18 +7,22 @@ run="$small --data.dataset_path=text.txt --metrics.log_interval=1"
 
 works "a run" "step:  1|Training complete: 4 steps" train $run --run.dir=r
 cp out lines
-holds "every line has the prefix" sh -c '! grep -Evq "^\[ottava\] [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2},[0-9]{3} - root - (INFO|WARNING) - " lines'
+holds "every line has the prefix" sh -c '! grep -Evq "^\[ottava\] [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:'\
+'[0-9]{2}:[0-9]{2},[0-9]{3} - root - (INFO|WARNING) - " lines'
 holds "the log in a pipe has no control characters" sh -c '! grep -q "$(printf "[\r\033]")" lines'
 holds "the run folder" ls r/config.toml r/metrics.jsonl r/summary.json r/checkpoints/step-4/state.json
 
 works "the log names the FP8 recipe" "Applied Float8 training: recipe=ROWWISE" \
     train $run --run.dir=f --train.mixed_precision=fp8 --float8.recipe_name=rowwise
-holds "the log warns that the output head is in FP8" grep -q 'output head runs in FP8.*"lm_head" in float8.filter_fqns' out
-holds "MFU uses the peak of the instructions of the GEMMs" sh -c 'case $(grep -o "Device: cpu [a-z0-9]*" out) in
+holds "the log warns that the output head is in FP8" grep -q \
+    'output head runs in FP8.*"lm_head" in float8.filter_fqns' out
+holds "MFU uses the peak of the instructions of the GEMMs" \
+    sh -c 'case $(grep -o "Device: cpu [a-z0-9]*" out) in
     *avx512bf16) grep -q "(bf16 dot products, measured" out ;;
     *) grep -q "(fp32 multiply-adds, measured" out ;;
     esac'
-works "fp32 scales and an output head in bf16" "recipe=ROWWISE, fsdp_float8_all_gather=False, round_scales_to_power_of_2=False" \
+works "fp32 scales and an output head in bf16" \
+    "recipe=ROWWISE, fsdp_float8_all_gather=False, round_scales_to_power_of_2=False" \
     train $run --run.dir=scales --train.mixed_precision=fp8 --float8.recipe_name=rowwise \
     --float8.round_scales_to_power_of_2=false --float8.filter_fqns=lm_head
 holds "an output head in bf16 gives no warning" sh -c '! grep -q "output head runs" out'
@@ -26,15 +30,20 @@ holds "an output head in bf16 gives no warning" sh -c '! grep -q "output head ru
 # A resumed run keeps the order of sums, also with another instruction set.
 works "a run that sums in tiles of 32" "Training complete: 4 steps" \
     train $run --run.dir=tiles --train.mixed_precision=fp8 --float8.accumulate=tile32
-works "a run that sums in chains" "Training complete: 4 steps" train $run --run.dir=chains --train.mixed_precision=fp8
-holds "the two orders of sums give different weights" sh -c '! cmp -s tiles/checkpoints/step-4/model.safetensors chains/checkpoints/step-4/model.safetensors'
-holds "the order is stored" grep -q '^accumulate = "tile32"' tiles/config.toml tiles/checkpoints/step-2/config.toml
+works "a run that sums in chains" "Training complete: 4 steps" \
+    train $run --run.dir=chains --train.mixed_precision=fp8
+holds "the two orders of sums give different weights" \
+    sh -c '! cmp -s tiles/checkpoints/step-4/model.safetensors chains/checkpoints/step-4/model.safetensors'
+holds "the order is stored" grep -q '^accumulate = "tile32"' tiles/config.toml \
+    tiles/checkpoints/step-2/config.toml
 mv tiles/checkpoints/step-4 whole
 level=${OTTAVA_ISA-}
 export OTTAVA_ISA=scalar
-works "a run resumes with another ISA" "Resumed from tiles/checkpoints/step-2" train tiles/config.toml --checkpoint.load_path=latest
+works "a run resumes with another ISA" "Resumed from tiles/checkpoints/step-2" \
+    train tiles/config.toml --checkpoint.load_path=latest
 OTTAVA_ISA=$level
-holds "the resumed run has the same weights" cmp whole/model.safetensors tiles/checkpoints/step-4/model.safetensors
+holds "the resumed run has the same weights" cmp whole/model.safetensors \
+    tiles/checkpoints/step-4/model.safetensors
 
 # ---- stopping ----
 # stop SIGNAL...: starts a long run, sends it the signals, and waits for its end.
@@ -63,7 +72,8 @@ done
 step=$(ls ./$home/checkpoints | sed 's/step-//' | sort -n | tail -1)
 # The command that the run printed resumes it.
 command=$(sed -n 's/.*Resume with: [^ ]*ottava //p' out)
-works "the printed command resumes the stopped run" "Resumed from $home/checkpoints/step-$step" $command --train.max_steps=$((step + 2))
+works "the printed command resumes the stopped run" "Resumed from $home/checkpoints/step-$step" $command \
+    --train.max_steps=$((step + 2))
 holds "no temporary checkpoint is left" sh -c '! ls ./-s/checkpoints | grep -q tmp'
 
 # ---- closed output ----
@@ -73,7 +83,8 @@ if command -v mkfifo >/dev/null 2>&1 && mkfifo pipe; then
     "$program" train $run --train.max_steps=1000000 --run.dir=b >pipe 2>&1 &
     process=$!
     tries=0
-    until [ $tries -ge 100 ] || { [ "$size" = "$(cat b/metrics.jsonl 2>/dev/null | wc -c)" ] && [ "${size:-0}" -gt 0 ]; }; do
+    until [ $tries -ge 100 ] || { [ "$size" = "$(cat b/metrics.jsonl 2>/dev/null | wc -c)" ] && [ \
+        "${size:-0}" -gt 0 ]; }; do
         size=$(cat b/metrics.jsonl 2>/dev/null | wc -c)
         sleep 0.3
         tries=$((tries + 1))
@@ -104,11 +115,14 @@ if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
     [ "$(tail -c 3 out)" = "$(printf '\033[K')" ] || trouble="the progress line is not cleared at the end"
     [ $code -eq 0 ] || trouble="exit code $code"
     report "a progress line on a terminal" "$trouble"
-    TERM=xterm script -qec "'$program' train $(echo $run) --train.grad_accum_steps=3 --run.dir=micro" /dev/null >out 2>err </dev/null
-    report "the progress line has micro-batches" "$(missing out "first step: micro-batch 1/3 done|Training complete")"
+    TERM=xterm script -qec "'$program' train $(echo $run) --train.grad_accum_steps=3 --run.dir=micro" \
+        /dev/null >out 2>err </dev/null
+    report "the progress line has micro-batches" "$(missing out \
+        "first step: micro-batch 1/3 done|Training complete")"
     yellow=$(printf '\033[33m')
     shown() { # shown ARGUMENTS: prints "yellow" if warnings of a run on a terminal are yellow
-        TERM=xterm script -qec "'$program' train $(echo $run) --optimizer.lr=1e30 --run.dir=c $*" /dev/null >out 2>err </dev/null
+        TERM=xterm script -qec "'$program' train $(echo $run) --optimizer.lr=1e30 --run.dir=c $*" /dev/null \
+            >out 2>err </dev/null
         rm -rf c
         grep -qF "WARNING" out || echo "no warning"
         grep -qF "$yellow" out && echo yellow
@@ -123,13 +137,16 @@ fi
 # ---- the other commands ----
 works "generate continues the prompt" "In the" generate r --prompt="In the" --max-tokens=20 --seed=1
 cp out first
-works "generate with the same seed" "In the" generate r/checkpoints/step-4 --prompt="In the" --max-tokens 20 --seed 1
+works "generate with the same seed" "In the" \
+    generate r/checkpoints/step-4 --prompt="In the" --max-tokens 20 --seed 1
 holds "the same seed gives the same text" cmp out first
 echo "In the" | "$program" generate r --prompt - --max-tokens=20 --seed=1 >second 2>err
 holds "a prompt from standard input gives the same text" cmp first second
-holds "generate ends if the reader of its output ends" timeout 60 sh -c "'$program' generate r --prompt=a --max-tokens=1000000000 | head -c 5"
+holds "generate ends if the reader of its output ends" \
+    timeout 60 sh -c "'$program' generate r --prompt=a --max-tokens=1000000000 | head -c 5"
 
-works "report compares two runs" "gap to first|BF16|training loss by step" report r f --out=page.html --title="Two runs"
+works "report compares two runs" "gap to first|BF16|training loss by step" \
+    report r f --out=page.html --title="Two runs"
 holds "report writes a page" grep -q "Two runs" page.html
 works "report without a plot" "tokens/s" report r --no-plot
 finish

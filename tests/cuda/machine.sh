@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# machine.sh FOLDER: prints each kernel's registers, shared memory, stack and occupancy (resident warps, of 64 per SM; sm_90:
-# 65,536 registers, 227 KiB of shared memory), from the ptxas logs that tools/keep_ptxas.sh left in the folder. Exits with 1 if
-# a kernel spills registers or uses a stack.
+# machine.sh FOLDER: prints each kernel's registers, shared memory, stack and occupancy (resident warps, of 64
+# per SM; sm_90: 65,536 registers, 227 KiB of shared memory), from the ptxas logs that tools/keep_ptxas.sh
+# left in the folder. Exits with 1 if a kernel spills registers or uses a stack.
 set -euo pipefail
 logs=$(find "$1" -name '*.ptxas')
 [ -n "$logs" ] || { echo "SKIPPED: no kernel was built for a GPU in $1 (nvcc)"; exit 77; }
@@ -24,7 +24,8 @@ function warps_at_once(threads, registers, shared,   warps, of_warp, blocks) {
 }
 /Compiling entry function/ {
     kernel = $0
-    sub(/.*entry function ./, "", kernel); sub(/. for .sm_.*/, "", kernel); sub(/^void /, "", kernel); sub(/\(.*/, "", kernel)
+    sub(/.*entry function ./, "", kernel); sub(/. for .sm_.*/, "", kernel); sub(/^void /, "", kernel);
+        sub(/\(.*/, "", kernel)
 }
 /bytes stack frame/ { stack = $1; spilled = $5 + $9 }
 /Used [0-9]+ registers/ {
@@ -34,7 +35,8 @@ function warps_at_once(threads, registers, shared,   warps, of_warp, blocks) {
     warps = warps_at_once(threads_of(kernel), registers, shared)
     wrong = spilled > 0 || stack > 0
     bad += wrong
-    printf "%-76.76s %4d registers %6d shared %4d stack %2d warps of 64%s\n", kernel, registers, shared, stack, warps, \
+    printf "%-76.76s %4d registers %6d shared %4d stack %2d warps of 64%s\n", kernel, registers, shared,
+        stack, warps, \
            wrong ? "  SPILLS OR USES A STACK" : ""
 }
 END {

@@ -8,7 +8,8 @@ set -uo pipefail
 export TSAN_OPTIONS="halt_on_error=1 history_size=2 ${TSAN_OPTIONS:-}"
 export ASAN_OPTIONS="detect_leaks=0 ${ASAN_OPTIONS:-}"
 
-# in_build BUILD PROGRAM ARGUMENT...: runs the program. The thread sanitizer does not support address randomization.
+# in_build BUILD PROGRAM ARGUMENT...: runs the program. The thread sanitizer does not support address
+# randomization.
 in_build() {
     local build=$1 program=$2
     shift 2
@@ -18,22 +19,26 @@ in_build() {
 require_order() {
     in_build order copies >copies.log 2>&1 && return
     grep -q 'FATAL: ThreadSanitizer\|setarch:' copies.log || return 0
-    echo "SKIPPED: the thread sanitizer does not start on this machine: $(grep -m1 'FATAL\|setarch:' copies.log)"
+    echo "SKIPPED: the thread sanitizer does not start on this machine: $(grep -m1 'FATAL\|setarch:' \
+        copies.log)"
     exit 77
 }
 
-# run_all BUILD STEPS...: runs all programs. Races do not depend on the formats of a product, so `order` runs one products test.
+# run_all BUILD STEPS...: runs all programs. Races do not depend on the formats of a product, so `order` runs
+# one products test.
 run_all() {
     local build=$1 product=
     shift
     [ "$build" != order ] || product=mx_goes_to_the_library_on_blackwell
-    in_build "$build" mistakes && in_build "$build" small && in_build "$build" copies && in_build "$build" products $product &&
+    in_build "$build" mistakes && in_build "$build" small && in_build "$build" copies && in_build "$build" \
+        products $product &&
         in_build "$build" steps "$@"
 }
 
 # found FILE: prints the line with the reason why the program ended.
 found() {
-    grep -m1 -oE 'ThreadSanitizer: .*|AddressSanitizer: [a-z-]+|[a-z_./]+:[0-9:]+ runtime error: .*|small: .*|copies: .*|steps: .*|(emulated kernel|CUDA stand-in).*' "$1" ||
+    grep -m1 -oE 'ThreadSanitizer: .*|AddressSanitizer: [a-z-]+|[a-z_./]+:[0-9:]+ runtime error: .*|small: '\
+'.*|copies: .*|steps: .*|(emulated kernel|CUDA stand-in).*' "$1" ||
         grep -m1 -E ' --- .*(x|!=|error)|\[  ERROR' "$1" || echo "the program crashed"
 }
 
@@ -42,9 +47,11 @@ run_faults() {
     while read -r number name build program; do
         count=$((count + 1))
         if [ "$build" = missing ]; then
-            told="SURVIVES: the source no longer contains the line that the fault changes (tests/cuda/faults.def)"
+            told="SURVIVES: the source no longer contains the line that the fault changes \
+(tests/cuda/faults.def)"
             survivors=$((survivors + 1))
-        elif OTTAVA_FAULT=$number timeout 120 bash -c "$(declare -f in_build); in_build $build $program" >fault.log 2>&1; then
+        elif OTTAVA_FAULT=$number timeout 120 bash -c "$(declare -f in_build); in_build $build $program" \
+            >fault.log 2>&1; then
             told="SURVIVES: $program finds nothing"
             survivors=$((survivors + 1))
         else

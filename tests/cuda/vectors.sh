@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
-# vectors.sh FOLDER: counts the wide loads and stores of each memory-bound kernel in the machine code of the folder's objects.
-# Aligned matrices are accessed 16 bytes (src/cuda/view.h), or eight codes, at a time; the compiler may silently split such
-# accesses. Exits with 1 if a kernel has fewer wide accesses than matrices.
+# vectors.sh FOLDER: counts the wide loads and stores of each memory-bound kernel in the machine code of the
+# folder's objects. Aligned matrices are accessed 16 bytes (src/cuda/view.h), or eight codes, at a time; the
+# compiler may silently split such accesses. Exits with 1 if a kernel has fewer wide accesses than matrices.
 set -euo pipefail
 folder=$1
 packages=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null || true)
 for bin in "${CUDA_HOME:-/usr/local/cuda}/bin" "$packages"/nvidia/*/bin; do PATH=$PATH:$bin; done
 if ! command -v cuobjdump >/dev/null || ! command -v nvdisasm >/dev/null; then
     echo "SKIPPED: cuobjdump or nvdisasm is missing: THE WIDTH OF THE KERNELS' LOADS AND STORES IS NOT TESTED"
-    echo "(install the CUDA toolkit, or pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm and add their bin folder to PATH)"
+    echo "(install the CUDA toolkit, or pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm and add \
+their bin folder to PATH)"
     exit 77
 fi
-ls "$folder"/elementwise.cu.o >/dev/null || { echo "SKIPPED: no kernel was built for a GPU in $folder (nvcc)"; exit 77; }
+ls "$folder"/elementwise.cu.o >/dev/null ||
+    { echo "SKIPPED: no kernel was built for a GPU in $folder (nvcc)"; exit 77; }
 
-# Kernel : loads : stores : stores of eight codes. A letter is a matrix in the format of that template argument (0: fp32, two
-# loads for eight values), f is a matrix in fp32, r is in fp32 or bf16, selected at run time. N: the second argument is the
-# number of pieces, and the count is multiplied by it.
+# Kernel : loads : stores : stores of eight codes. A letter is a matrix in the format of that template
+# argument (0: fp32, two loads for eight values), f is a matrix in fp32, r is in fp32 or bf16, selected at run
+# time. N: the second argument is the number of pieces, and the count is multiplied by it.
 table='
 convert_kernel<                 : a       : b     : 0
 add_kernel<                     : a b     : a     : 0
@@ -45,13 +47,15 @@ adamw_tile_kernel<0, true       : f r r r : f r r : 9
 adamw_tile_kernel<1, true       : a r r r : a r r : 9
 ranks_kernel<                   : a       : a     : 0
 '
-for source in elementwise embedding loss norm optimizer optimizer_fp8 optimizer_rules quantize ranks swiglu; do
+for source in elementwise embedding loss norm optimizer optimizer_fp8 optimizer_rules quantize ranks swiglu
+do
     [ ! -e "$folder/$source.cu.o" ] || cuobjdump -sass "$folder/$source.cu.o"
 done | awk '
 /Function :/ { kernel = $3; print kernel, "-" }
 / LDG\.[A-Z0-9.]*128/ { print kernel, "loads" }
 / STG\.[A-Z0-9.]*128/ { print kernel, "stores" }
-/ STG\.[A-Z0-9.]*64/ { print kernel, "codes" }' | c++filt -p | sed 's/(ott_dtype)//g' | awk -v table="$table" '
+/ STG\.[A-Z0-9.]*64/ { print kernel, "codes" }' | c++filt -p | sed 's/(ott_dtype)//g' |
+    awk -v table="$table" '
 function wanted(matrices, name,   part, n, i, sum, times, number, rest) {
     n = split(matrices, part, " ")
     rest = substr(name, index(name, "<"))
@@ -68,7 +72,10 @@ BEGIN {
     rows = split(table, line, "\n")
     for (r = 1; r <= rows; r++) {
         n = split(line[r], column, / *: */)
-        if (n == 4) { pattern[++patterns] = column[1]; of[patterns, "loads"] = column[2]; of[patterns, "stores"] = column[3]; codes[patterns] = column[4] }
+        if (n == 4) {
+            pattern[++patterns] = column[1]; of[patterns, "loads"] = column[2]
+            of[patterns, "stores"] = column[3]; codes[patterns] = column[4]
+        }
     }
 }
 { what = $NF; sub(/ [a-z-]+$/, ""); seen[$0] = 1; count[$0, what]++ }
@@ -77,12 +84,15 @@ END {
         if (index(name, pattern[p]) != 1) continue
         met[p] = 1
         loads = wanted(of[p, "loads"], name); stores = wanted(of[p, "stores"], name)
-        wrong = count[name, "loads"] < loads || count[name, "stores"] < stores || count[name, "codes"] < codes[p]
+        wrong = count[name, "loads"] < loads || count[name, "stores"] < stores ||
+            count[name, "codes"] < codes[p]
         bad += wrong; kernels++
-        printf "%-60.60s loads of 16 bytes %2d of %2d, stores %2d of %2d, of 8 codes %2d of %2d%s\n", name, count[name, "loads"], loads, \
+        printf "%-60.60s loads of 16 bytes %2d of %2d, stores %2d of %2d, of 8 codes %2d of %2d%s\n", name,
+            count[name, "loads"], loads, \
                count[name, "stores"], stores, count[name, "codes"], codes[p], wrong ? "  SPLIT" : ""
     }
-    for (p = 1; p <= patterns; p++) if (!met[p]) { print "no kernel " pattern[p] " was found: correct the table"; bad++ }
+    for (p = 1; p <= patterns; p++)
+        if (!met[p]) { print "no kernel " pattern[p] " was found: correct the table"; bad++ }
     print kernels + 0 " kernels, " bad + 0 " with split loads or stores"
     exit bad > 0
 }' | sort
