@@ -164,7 +164,8 @@ static void check_row(const struct matrix_row *row) {
     if (ott_module_is_float8(m) != row->fp8) fail_msg("%s: FP8 %d", row->name, ott_module_is_float8(m));
     if (row->inner != NONE) {
         end(c);
-        if (row->fp8 && scale_of(m, "", "input") != 1.0f) fail_msg("%s: updated by an inner end", row->name);
+        if (row->fp8 && scale_of(m, "", "input") != 1.0f)
+            fail_msg("%s: the end of an inner region updates the scale", row->name);
     }
     assert_int_equal(ott_autocast_depth(c), row->outer != NONE);
     if (row->outer != NONE) end(c);

@@ -75,7 +75,8 @@ static void test_every_allocation_fails_once(void **state) {
         ott_context_close(context); /* debug builds abort on a leak */
     }
     if (failures < allocations / 2)
-        fail_msg("%lld errors of %lld allocations", (long long)failures, (long long)allocations);
+        fail_msg("only %lld of %lld failed allocations give an error", (long long)failures,
+                 (long long)allocations);
 }
 
 /* A loop of opening and closing needs no additional memory, except for the closed handles. */

@@ -317,7 +317,7 @@ static void test_files_of_a_program_with_a_comma(void **state) {
     static const char *const files[] = {"metrics.jsonl", "summary.json",
                                         "profiler_traces/iteration_2/rank0_trace.json"};
     if (!comma_locale_enter()) {
-        print_message("SKIPPED: no locale with a decimal comma, and localedef makes none\n");
+        print_message("SKIPPED: no locale has a decimal comma, and localedef cannot make one\n");
         skip();
     }
     file_remove_tree(run_argument + strlen("--run.dir="));

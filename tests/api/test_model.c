@@ -115,7 +115,8 @@ static void check_logits(const char *const *more, int count) {
         double by_logits = step_of(m[0], o[0], x, target, false),
                fused = step_of(m[1], o[1], x, target, true);
         if (by_logits != fused)
-            fail_msg("%s, step %d: %.9g by logits, %.9g fused", more[0], step, by_logits, fused);
+            fail_msg("%s, step %d: the loss is %.9g from logits and %.9g fused", more[0], step, by_logits,
+                     fused);
         assert_same_parameters(m[0], m[1]);
     }
     for (int i = 0; i < 2; i++) {

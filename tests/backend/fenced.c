@@ -74,7 +74,7 @@ static ott_status find_memory(const fenced_device *f, void **address, int64_t by
     const fenced_block *b = block_around(f, *address);
     if (!b)
         return status_fail(OTT_ERR_DEVICE,
-                           "%p is no address of this device; copy to the device first (device_copy_in)",
+                           "%p is not an address of this device; copy to the device first (device_copy_in)",
                            *address);
     int64_t offset = (char *)*address - b->fence;
     if (bytes > b->bytes - offset)

@@ -426,8 +426,8 @@ static bool differ(op_case *c, const region *r, int64_t i, int64_t j) {
     const void *got = c->live + r->offset, *want = c->expected + r->offset;
     int64_t index = i * r->ld + j;
     bool integer = r->dtype == OTT_I32;
-    snprintf(c->message, sizeof c->message, "%s[%lld,%lld] (%s) is %.9g (0x%x), wanted %.9g (0x%x)", r->label,
-             (long long)i, (long long)j, dtype_name(r->dtype),
+    snprintf(c->message, sizeof c->message, "%s[%lld,%lld] (%s) is %.9g (0x%x), expected %.9g (0x%x)",
+             r->label, (long long)i, (long long)j, dtype_name(r->dtype),
              integer ? (double)((const int32_t *)got)[index] : (double)cast_load(got, r->dtype, index),
              element_bits(r->dtype, got, index),
              integer ? (double)((const int32_t *)want)[index] : (double)cast_load(want, r->dtype, index),
@@ -466,7 +466,7 @@ bool case_compare(op_case *c) {
     snprintf(
         c->message, sizeof c->message,
         "byte %lld after the start of %s changed (%s of %lld x %lld, leading dimension %lld, an %s): inputs, "
-        "paddings and neighbours must stay",
+        "padding and neighbors must not change",
         (long long)(byte - r->offset), r->label, dtype_name(r->dtype), (long long)r->rows,
         (long long)r->columns, (long long)r->ld, r->role == REGION_IN ? "input" : "output");
     return false;
@@ -502,7 +502,8 @@ bool case_compare_within(op_case *c, double most) {
         double error = output_error(c, r);
         if (error > most) {
             snprintf(c->message, sizeof c->message,
-                     "%s is off by %.3g of its root mean square, more than %.3g", r->label, error, most);
+                     "%s has an error of %.3g of its root mean square, more than %.3g", r->label, error,
+                     most);
             return false;
         }
         take_expected(c, r);

@@ -44,7 +44,7 @@ static void bytes_go_in_within_and_out(void **state) {
     void *staging, *a, *b, *out;
     device_event *sent;
     succeed(device_allocate_host(d, MEM_DATA, BYTES, "staging", &staging));
-    succeed(device_allocate_host(d, MEM_DATA, BYTES, "what came out", &out));
+    succeed(device_allocate_host(d, MEM_DATA, BYTES, "copied bytes", &out));
     succeed(device_allocate(d, MEM_DATA, BYTES, "a", &a));
     succeed(device_allocate(d, MEM_DATA, BYTES, "b", &b));
     succeed(device_event_open(d, &sent));

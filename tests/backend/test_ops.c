@@ -132,13 +132,13 @@ static void test_op(void **state) {
     const op_info *op = *state;
     if (fixture_find(op)->opaque) return;
     if (all.count == 1 && !has_op(all.devices[0].device, op)) {
-        print_message("%s has no %s yet\n", all.devices[0].device->name, op->name);
+        print_message("SKIPPED: %s has no op %s\n", all.devices[0].device->name, op->name);
         skip();
     }
     const op_field *missing = fixture_missing(op);
     if (missing)
-        fail_msg("op %s: its field %s cannot be made from \"%s\" alone: add a fixture to "
-                 "tests/backend/op_fixture.c that sets it",
+        fail_msg("op %s: field %s needs more than the text \"%s\": set the field in a fixture in "
+                 "tests/backend/op_fixture.c",
                  op->name, missing->name, missing->text);
     uint64_t number = 0;
     for (int d = 0; d < case_dtypes(op); d++)

@@ -22,7 +22,7 @@ static void numbers_have_a_point(void **state) {
     mem *account;
     char out[64], line[64];
     if (!comma_locale_enter()) {
-        print_message("SKIPPED: no locale with a decimal comma, and localedef makes none\n");
+        print_message("SKIPPED: no locale has a decimal comma, and localedef cannot make one\n");
         skip();
     }
     snprintf(out, sizeof out, "%.1f", 1.5);

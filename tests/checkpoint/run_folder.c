@@ -196,7 +196,7 @@ void assert_error(ott_status status, ott_status expected, ...) {
     const char *part, *text = status_text();
     if (status != expected)
         fail_msg("%s instead of %s: %s", status_name(status), status_name(expected), text);
-    if (strchr(text, '\n')) fail_msg("not one line: %s", text);
+    if (strchr(text, '\n')) fail_msg("the error is not one line: %s", text);
     va_list parts;
     va_start(parts, expected);
     while ((part = va_arg(parts, const char *)))

@@ -166,7 +166,7 @@ static void generates_with_a_cache(void **state) {
         }
         for (int k = 0; k < VOCAB; k++) sum += exp((double)logits[k]);
         float loss = (float)(log(sum) - (double)logits[wanted[2 * LENGTH - 1]]);
-        compare(names[i], "the loss behind the cache", &loss, losses.values + 2 * LENGTH - 1, 1);
+        compare(names[i], "the loss with a KV cache", &loss, losses.values + 2 * LENGTH - 1, 1);
         model_cache_close(cache);
         golden_free(&f.g, &token);
         golden_free(&f.g, &target);

@@ -110,7 +110,7 @@ static const shard_tensor *find_source(const held *f, const gguf_entry *e, int64
             snprintf(name + strlen(name), sizeof name - strlen(name), ".%s", own);
             if (shards_find(f->weights, name)) return shards_find(f->weights, name);
         }
-    fail_msg("%s is of nothing in the folder", e->name);
+    fail_msg("no tensor of the folder matches %s", e->name);
     return NULL;
 }
 

@@ -204,7 +204,7 @@ static void fill_part(const model *m, const parameter *p, const tensor *part, co
 
 static void expect_part(const model *m, const parameter *p, const tensor *part, const float *whole) {
     float *expected = select_part(p, part, whole), *found = fetch(m, part);
-    if (memcmp(expected, found, (size_t)tensor_bytes(*part)) != 0) fail_msg("other bits of %s", p->name);
+    if (memcmp(expected, found, (size_t)tensor_bytes(*part)) != 0) fail_msg("the bits of %s differ", p->name);
     free(expected);
     free(found);
 }
@@ -328,8 +328,7 @@ static void save_whole(run_folder *f, const model *whole, const char *folder, in
 static void expect_same_path(run_folder *f, const char *a, const char *b) {
     int64_t bytes[2];
     char *x = read_text(f, a, &bytes[0]), *y = read_text(f, b, &bytes[1]);
-    if (bytes[0] != bytes[1] || memcmp(x, y, (size_t)bytes[0]) != 0)
-        fail_msg("%s has other bytes than %s", b, a);
+    if (bytes[0] != bytes[1] || memcmp(x, y, (size_t)bytes[0]) != 0) fail_msg("%s differs from %s", b, a);
     mem_free(f->account, x);
     mem_free(f->account, y);
 }
@@ -485,7 +484,7 @@ static ott_status start_or_leave(group *g, exec *cx, group_request *request) {
     if (r->calls-- <= 0) {
         group_close(r->inner);
         r->inner = NULL;
-        return status_fail(OTT_ERR_RANK, "it was killed");
+        return status_fail(OTT_ERR_RANK, "the rank was killed");
     }
     TRY(r->inner->table->start(r->inner, cx, request));
     return OTT_OK;

@@ -182,7 +182,7 @@ static void waiting_keys_name_what_they_wait_for(void **state) {
     for (int i = 0; i < count; i++) {
         if (keys[i].state != STATE_WITH) continue;
         const config_key *other = table_find(keys[i].reason);
-        if (!other) fail_msg("%s waits for %s, which is no key", keys[i].path, keys[i].reason);
+        if (!other) fail_msg("%s depends on %s, which is not a key", keys[i].path, keys[i].reason);
         assert_true(other->state == STATE_LATER || other->state == STATE_INSTEAD);
     }
 }

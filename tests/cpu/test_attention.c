@@ -193,7 +193,7 @@ static void compare_gradient(exact *x, double *data, const tensor *dout, const t
         double wanted = difference(x, data, dout, token, column, of_query),
                got = element(gradient, token, column);
         if (!(fabs(got - wanted) < 4.0 * coarse(x->s->act) * (1.0 + fabs(wanted))))
-            fail_msg("setting %d, %s, token %d, column %d: %g, wanted %g", n, of_query ? "dq" : "dk or dv",
+            fail_msg("setting %d, %s, token %d, column %d: %g, expected %g", n, of_query ? "dq" : "dk or dv",
                      token, column, got, wanted);
     }
 }

@@ -24,7 +24,7 @@ static const char *shared(const char *name) {
     char *out = path[next++ % 16];
     snprintf(out, sizeof path[0], "%s/%s", base ? base : TEST_SOURCE_DIR "/../shared", name);
     if (file_exists(out)) return out;
-    fprintf(stderr, "SKIPPED: %s is not there; OTTAVA_SHARED names the folder of reference data\n", out);
+    fprintf(stderr, "SKIPPED: %s is missing; set OTTAVA_SHARED to the folder of reference data\n", out);
     skip();
     return NULL;
 }
@@ -675,7 +675,7 @@ static void stops_when_asked(void **state) {
         s.tokenizer = t;
         s.cancellation = &w;
         if (cases[i].open(f->account, &s, &d) != OTT_ERR_STOPPED)
-            fail_msg("case %d: is not stopped: %s", (int)i, status_text());
+            fail_msg("case %d: cancellation does not stop it: %s", (int)i, status_text());
         assert_null(d);
         assert_int_equal(c.asked, cases[i].most + 1); /* and the callback is not called again */
     }

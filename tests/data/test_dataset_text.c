@@ -201,7 +201,7 @@ static void check_shares(folder *f, const double *weights, double temperature, c
         counts[part_of_row(d, 1, i)]++;
         for (int k = 0; k < PARTS && i % 997 == 0; k++)
             if (fabs((double)counts[k] - shares[k] * (double)(i + 1)) > 2.5) /* 1/65536 is from rounding */
-                fail_msg("after %d rows part %d has %d, not %g", (int)i + 1, k, (int)counts[k],
+                fail_msg("after %d rows, part %d has %d rows, not %g", (int)i + 1, k, (int)counts[k],
                          shares[k] * (double)(i + 1));
     }
     dataset_close(d);

@@ -26,7 +26,7 @@ static void there_and_back(const cast_spec *s, ott_dtype activation, const char 
     cast_spec back;
     recipe_cast_write(s, text);
     if (recipe_cast_parse(text, activation, &back) != OTT_OK) fail_msg("%s: %s: %s", of, text, status_text());
-    if (!same(s, &back)) fail_msg("%s: \"%s\" reads back as something else", of, text);
+    if (!same(s, &back)) fail_msg("%s: parsing \"%s\" gives different settings", of, text);
     recipe_cast_write(&back, again);
     assert_string_equal(text, again);
 }

@@ -52,7 +52,7 @@ static uint32_t read_binary(FILE *stream) {
 static void compare_with_measured(const char *format, ott_dtype d) {
     char path[1024];
     if (access(measured_path(path, sizeof path, format, "d"), R_OK) != 0) {
-        print_message("SKIPPED: the measured dot products are not at %s (set OTTAVA_SHARED)\n", path);
+        print_message("SKIPPED: the measured dot products are missing: %s (set OTTAVA_SHARED)\n", path);
         skip();
     }
     FILE *left = open_measured(format, "a"), *right = open_measured(format, "b"),
@@ -114,11 +114,11 @@ static const step_case step_cases[] = {
     {"zero of a cut remainder", OTT_E4M3, {1.0f, -1.0f, 0x1p-7f}, {1.0f, 1.0f, 0x1p-7f}, 0.0f, 0.0f},
     /* Each term is truncated towards zero, including negative terms and the accumulator. */
     {"terms below the grid vanish", OTT_E4M3, {1.0f, 0x1p-7f, 0x1p-7f}, {1.0f, 0x1p-7f, 0x1p-7f}, 0.0f, 1.0f},
-    {"negative terms too", OTT_E4M3, {1.0f, -0x1p-7f}, {1.0f, 0x1p-7f}, 0.0f, 1.0f},
+    {"negative terms below the grid vanish", OTT_E4M3, {1.0f, -0x1p-7f}, {1.0f, 0x1p-7f}, 0.0f, 1.0f},
     {"a term on the grid stays", OTT_E4M3, {1.0f, 0x1p-6f}, {1.0f, 0x1p-7f}, 0.0f, 0x1.0008p0f},
     {"the accumulator is cut", OTT_E4M3, {0}, {0}, 0x1.00fffep0f, 0x1.00f8p0f},
     {"a small accumulator is aligned", OTT_E4M3, {1.0f}, {1.0f}, 0x1.8p-12f, 0x1.0018p0f},
-    {"and cut towards zero", OTT_E4M3, {0}, {0}, -0x1.00fffep0f, -0x1.00f8p0f},
+    {"a small accumulator is cut towards zero", OTT_E4M3, {0}, {0}, -0x1.00fffep0f, -0x1.00f8p0f},
     /* Products are aligned without normalization: 1.75*1.75 = 3.0625 has exponent 0 and a grid of 2^-13. */
     {"an unnormalised product",
      OTT_E4M3,

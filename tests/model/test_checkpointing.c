@@ -145,7 +145,7 @@ static void same_bits_in_every_mode(void **state) {
     for (int i = 0; i < MODES; i++) {
         outcome o = run(k, &modes[i]);
         if (!same_numbers(&kept, &o))
-            fail_msg("%s: other bits with checkpointing %s", k->name, modes[i].name);
+            fail_msg("%s: activation checkpointing %s changes the bits", k->name, modes[i].name);
         check_products(k, &o, &modes[i]);
         bytes[i] = o.arena_bytes;
         print_message("  %-18s %8lld bytes\n", modes[i].name, (long long)o.arena_bytes);

@@ -312,7 +312,7 @@ static void test_published_mixtures(void **state) {
                  shared ? shared : TEST_SOURCE_DIR "/../shared", files[i].file);
         FILE *f = fopen(strchr(path, '=') + 1, "r");
         if (!f) {
-            print_message("SKIPPED: no file %s\n", strchr(path, '=') + 1);
+            print_message("SKIPPED: the file %s is missing\n", strchr(path, '=') + 1);
             skip();
         }
         fclose(f);

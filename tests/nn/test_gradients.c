@@ -707,15 +707,16 @@ static void a_wrong_gradient_is_found(void **state) {
     (void)state;
     for (size_t i = 0; i < LAYERS; i++) {
         if (!(check_layer(&layers[i], spoil_element) > 1))
-            fail_msg("%s: one wrong element passes", layers[i].name);
-        if (!(check_layer(&layers[i], spoil_scale) > 1)) fail_msg("%s: a wrong scale passes", layers[i].name);
+            fail_msg("%s: one wrong element is not detected", layers[i].name);
+        if (!(check_layer(&layers[i], spoil_scale) > 1))
+            fail_msg("%s: a wrong scale is not detected", layers[i].name);
     }
 }
 
 static void a_wrong_backward_is_found(void **state) {
     (void)state;
     const layer_row wrong[] = {
-        {"rope not turned back", build_rope, forward_rope, backward_rope_forwards},
+        {"rope rotated forward twice", build_rope, forward_rope, backward_rope_forwards},
         {"norm without its residual", build_norm_residual, forward_norm_residual, backward_norm},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)

@@ -127,7 +127,7 @@ static void parts_have_the_codes_of_the_whole(void **state) {
             for (int uses = 0; uses < 3; uses++)
                 for (int by_rows = 0; by_rows < 2 && spec_of(&table[i], t, uses, &spec); by_rows++)
                     if (!parts_are_equal(&spec, t == 1 ? 4 : 2, by_rows, true))
-                        fail_msg("%s, tensor %d, uses %d, cut by %s", table[i].name, t, uses,
+                        fail_msg("%s, tensor %d, uses %d, split by %s", table[i].name, t, uses,
                                  by_rows ? "rows" : "columns");
 }
 
@@ -260,7 +260,7 @@ static void expect_layer(const char *name, layer_part *p, const float *all) {
                              ? expected == found
                              : fabs((double)expected - (double)found) <= bound[i * WIDTH + j];
             if (!right)
-                fail_msg("%s, cut by %s: output %d, %d is %.9g, not %.9g", name,
+                fail_msg("%s, split by %s: output %d, %d is %.9g, not %.9g", name,
                          p->linear.split == PARAMETER_ROWS ? "rows" : "columns", (int)i, (int)j,
                          (double)found, (double)expected);
         }

@@ -102,7 +102,7 @@ static void ask_up_to(world *w, int to, const pipeline_message *wanted) {
                 return;
         }
     }
-    fail_msg("stage %d waits for what stage %d never sends", to, wanted->peer);
+    fail_msg("stage %d waits for a message that stage %d never sends", to, wanted->peer);
 }
 
 /* True if all inputs of the next task have arrived. Posts their receives. */
@@ -162,7 +162,7 @@ static void check_messages(const pipeline_stage *shape, int64_t n) {
         for (int r = 0; r < shape->stages; r++) {
             pipeline_stage s = stage_of(&w, r);
             if (w.at[r].task != pipeline_task_count(&s, n))
-                fail_msg("%d stages, %d parts, %d micro-batches: stage %d waits for ever at task %d",
+                fail_msg("%d stages, %d parts, %d micro-batches: stage %d waits forever at task %d",
                          shape->stages, shape->chunks, (int)n, r, (int)w.at[r].task);
         }
         assert_memory_equal(w.asked, w.left, sizeof w.left); /* nothing is sent without a receive */

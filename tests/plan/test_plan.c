@@ -247,7 +247,8 @@ static void more_ranks_need_less(void **state) {
         for (int64_t ranks = 2; ranks <= 128; ranks *= 8) {
             double bytes = of_ranks(ranks, each[i], "memory_bytes/all");
             if (bytes > before)
-                fail_msg("%lld ranks need %.0f bytes each, fewer %.0f", (long long)ranks, bytes, before);
+                fail_msg("%lld ranks need %.0f bytes each, fewer ranks need %.0f", (long long)ranks, bytes,
+                         before);
             before = bytes;
         }
         assert_true(of_ranks(4, each[i], "memory_bytes/optimizer state") <
@@ -425,7 +426,7 @@ static void schedules_of_alike_stages(void **state) {
         assert_int_equal(stages_run(account, &shape, MICRO_BATCHES, of, &seconds), OTT_OK);
         double expected = 3.0 * MICRO_BATCHES + 3.0 * (STAGES - 1) / chunks;
         if (fabs(seconds - expected) > 1e-9)
-            fail_msg("schedule %d: %g s in place of %g", i, seconds, expected);
+            fail_msg("schedule %d takes %g s, expected %g s", i, seconds, expected);
     }
     mem_close(account);
 }

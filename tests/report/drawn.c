@@ -22,7 +22,7 @@ static char *data_of(const char *text) {
     size_t length = strcspn(begin, "<");
     assert_int_equal(strncmp(begin + length, "</script>\n<script>\n", 19), 0);
     json_t *root = json_loadb(begin, length, JSON_REJECT_DUPLICATES, &error);
-    if (!root) fail_msg("the page's data are no JSON: line %d: %s", error.line, error.text);
+    if (!root) fail_msg("the page's data is not JSON: line %d: %s", error.line, error.text);
     json_decref(root);
     return strndup(begin, length);
 }

@@ -296,11 +296,11 @@ static const struct {
      "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<end>' }}{% endfor %}"
      "{% if add_generation_prompt %}<|assistant|>{% endif %}",
      true},
-    {"the last message is another",
+    {"the last message is rendered differently",
      "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% if loop.last and add_generation_prompt %}!"
      "{% elif not loop.last %}\n{% endif %}{% endfor %}",
      true},
-    {"the next message decides",
+    {"the text depends on the next message",
      "{% for m in messages %}{% if loop.index0 == 0 or messages[loop.index0 - 1].role != m.role %}"
      "<{{ m.role }}>{% endif %}{{ m.content }}{% if loop.nextitem is not defined or loop.nextitem.role != "
      "m.role %}</>{% endif %}{% endfor %}",
@@ -316,9 +316,10 @@ static const struct {
      "{% set ns.n = ns.n + 1 %}{{ ns.n }}{{ m.content }}{% endfor %}{% set ns.g = 7 %}{% set ns.h = 8 %}"
      "{% set ns.i = 9 %}{% set ns.n = ns.n + 100 %}{{ ns.n }}{{ ns.g }}",
      true},
-    {"how many there are", "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}",
+    {"the number of messages", "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}",
      false},
-    {"the last user", "{% for m in messages %}{{ m.content }}{{ messages[-1].role }}{% endfor %}", false},
+    {"the role of the last message",
+     "{% for m in messages %}{{ m.content }}{{ messages[-1].role }}{% endfor %}", false},
     {"two loops",
      "{% for m in messages %}{{ m.role[0] }}{% endfor %}{% for m in messages %}{{ m.content }}"
      "{% endfor %}{% macro f(l) %}{{ l | length }}{% endmacro %}{{ f(messages) }}",

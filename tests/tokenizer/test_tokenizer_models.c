@@ -80,7 +80,7 @@ static void check_model(void **state, const model *m) {
     char path[512];
     tokenizer *t;
     if (!file_exists(shared_path("tokenizers/%s/tokenizer.json", m->name, path))) {
-        print_message("SKIPPED: the tokenizer of %s is not at %s (set OTTAVA_SHARED)\n", m->name, path);
+        print_message("SKIPPED: the tokenizer of %s is missing: %s (set OTTAVA_SHARED)\n", m->name, path);
         skip();
     }
     shared_path("tokenizers/%s", m->name, path);

@@ -163,7 +163,7 @@ static void check_back(const trip *r, const char *way) {
         memcmp(r->back.text ? r->back.text : "", r->wanted.text ? r->wanted.text : "",
                (size_t)r->wanted.length) == 0)
         return;
-    fail_msg("%s, %s: \"%s\" comes back as \"%s\"", r->name, way, r->text.text, r->back.text);
+    fail_msg("%s, %s: \"%s\" is decoded to \"%s\"", r->name, way, r->text.text, r->back.text);
 }
 
 static void there_and_back(trip *r, void (*becomes)(const str *, str *)) {

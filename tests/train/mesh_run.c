@@ -185,7 +185,7 @@ static void add_tensor(outcome *o, const char *name, outcome_kind kind, int64_t 
 static outcome_tensor *find_tensor(const outcome *o, const char *name, outcome_kind kind) {
     for (int i = 0; i < o->count; i++)
         if (o->tensors[i].kind == kind && strcmp(o->tensors[i].name, name) == 0) return &o->tensors[i];
-    fail_msg("no rank knows of %s", name);
+    fail_msg("no rank has a tensor %s", name);
     return NULL;
 }
 
@@ -262,7 +262,7 @@ static void take_states(outcome *o, const rank_run *k, const linear *l, const ch
 
 /* Stores the expert loads of all stages. Every rank has them. */
 static void take_loads(outcome *o, const rank_run *k, bool adds) {
-    take_state(o, k, "loads of experts", OUTCOME_LOAD, &k->r.t->m->balance.loads, adds);
+    take_state(o, k, "expert loads", OUTCOME_LOAD, &k->r.t->m->balance.loads, adds);
 }
 
 static bool has_layer(const rank_run *k, const char *name) {
@@ -312,7 +312,7 @@ static void put_together(outcome *o, const rank_run *ranks, int count) {
     for (int i = 0; i < o->count; i++)
         for (int64_t j = 0; j < o->tensors[i].count; j++)
             if (memcmp(&o->tensors[i].data[j], &unknown, sizeof unknown) == 0)
-                fail_msg("element %lld of %s is on no rank", (long long)j, o->tensors[i].name);
+                fail_msg("no rank has element %lld of %s", (long long)j, o->tensors[i].name);
 }
 
 void mesh_run(const fixture *f, const mesh_run_options *o, outcome *out) {

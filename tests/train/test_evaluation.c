@@ -87,7 +87,7 @@ static void so_on_ranks(void **state) {
         assert_true(all.evaluated.tokens == one.evaluated.tokens &&
                     all.evaluated.labels == one.evaluated.labels);
         double distance = all.evaluated.loss / one.evaluated.loss - 1;
-        if (!(distance < 1e-5 && distance > -1e-5)) fail_msg("layout %zu: %g apart", i, distance);
+        if (!(distance < 1e-5 && distance > -1e-5)) fail_msg("layout %zu: losses differ by %g", i, distance);
         outcome_free(&all);
         outcome_free(&one);
     }

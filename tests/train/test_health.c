@@ -202,7 +202,7 @@ static void resumed_equals_uninterrupted(void **state) {
     snapshot whole = run_with_break(*state, STEPS);
     for (int stop = 1; stop < STEPS; stop++) {
         snapshot parts = run_with_break(*state, stop);
-        if (!snapshot_equal(&whole, &parts)) fail_msg("stopped after step %d it trains to other bits", stop);
+        if (!snapshot_equal(&whole, &parts)) fail_msg("resuming after step %d changes the result", stop);
         snapshot_free(&parts);
     }
     snapshot_free(&whole);

@@ -212,7 +212,7 @@ static void expect_agreement(const layer_ranks *w, const char *what) {
             float *x = rig_copy(&a->r, p->shard.value.data, parameter_count(p));
             float *y = rig_copy(&b->r, q->shard.value.data, parameter_count(q));
             if (memcmp(x, y, (size_t)parameter_count(p) * sizeof *x) != 0)
-                fail_msg("%s: ranks 0 and %d have other values of %s", what, k, p->name);
+                fail_msg("%s: ranks 0 and %d have different values of %s", what, k, p->name);
             free(x);
             free(y);
         }
@@ -530,8 +530,8 @@ static void expect_same(const layer_ranks *a, const layer_ranks *b, const char *
     for (int k = 0; k < a->size; k++) {
         snapshot x = snapshot_take(&a->rank[k].r), y = snapshot_take(&b->rank[k].r);
         for (int i = 0; i < STEPS; i++)
-            if (a->rank[k].step[i].loss != b->rank[k].step[i].loss) fail_msg("%s: other losses", what);
-        if (!snapshot_equal(&x, &y)) fail_msg("%s: rank %d has other weights or moments", what, k);
+            if (a->rank[k].step[i].loss != b->rank[k].step[i].loss) fail_msg("%s: the losses differ", what);
+        if (!snapshot_equal(&x, &y)) fail_msg("%s: rank %d has different weights or moments", what, k);
         snapshot_free(&x);
         snapshot_free(&y);
     }

@@ -279,7 +279,7 @@ static ott_status fail_one(const fixture *f, attempt try, int64_t n, int64_t *ma
     mem_fail_after(account, n);
     ott_status status = try(f, account);
     mem_stats s = mem_read(account);
-    if (s.now != 0) fail_msg("allocation %lld failed: %lld bytes are lost", (long long)n, (long long)s.now);
+    if (s.now != 0) fail_msg("allocation %lld failed: %lld bytes are leaked", (long long)n, (long long)s.now);
     if (status != OTT_OK &&
         (status != OTT_ERR_MEMORY || !strstr(status_text(), "out of memory") || strchr(status_text(), '\n')))
         fail_msg("allocation %lld failed: %s: %s", (long long)n, status_name(status), status_text());

@@ -62,7 +62,7 @@ static void expect_same_tensor(rank_run *one, const tensor *a, rank_run *k, cons
 /* Compares expert loads. Layers with experts may be on any stage. */
 static void expect_same_loads(rank_run *one, rank_run *k) {
     const tensor *a = &one->r.t->m->balance.loads, *b = &k->r.t->m->balance.loads;
-    if (a->data) expect_same_tensor(one, a, k, b, "loads of experts");
+    if (a->data) expect_same_tensor(one, a, k, b, "expert loads");
     assert_true(one->step[STEPS - 1].balance.unevenness == k->step[STEPS - 1].balance.unevenness);
 }
 

@@ -70,7 +70,7 @@ static void bad(const char *wanted, ...) {
     va_start(list, wanted);
     ott_status status = read_list(list);
     va_end(list);
-    if (status == OTT_OK) fail_msg("it was read; wanted: %s", wanted);
+    if (status == OTT_OK) fail_msg("the options are accepted, but the expected error is: %s", wanted);
     assert_int_equal(status, OTT_ERR_CONFIG);
     if (!strstr(status_text(), wanted) || strchr(status_text(), '\n'))
         fail_msg("\"%s\" is not in: %s", wanted, status_text());

@@ -226,7 +226,8 @@ static ott_status cast_anew(void *user, exec *cx, const char *module, recipe_ten
     FIXTURE_OK(op_quantize(cx, &(quantize_args){.x = t, .q = &anew}));
     if (!same_use(cx->device, &q->spec.rowwise, q->rows, q->columns, &anew.rowwise, &q->rowwise) ||
         !same_use(cx->device, &q->spec.columnwise, q->columns, q->rows, &anew.columnwise, &q->columnwise))
-        fail_msg("step %lld multiplies codes of %s that are not its master's", (long long)cx->step, module);
+        fail_msg("step %lld multiplies codes of %s that differ from a cast of the master",
+                 (long long)cx->step, module);
     for (int i = 0; i < 2; i++) device_release(cx->device, both[i]->data);
     ++*weights;
     return OTT_OK;

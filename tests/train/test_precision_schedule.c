@@ -78,7 +78,7 @@ static void check(const fixture *f, const char *schedule, const part *parts, int
     outcome whole = scheduled(f, schedule), pieces = in_parts(f, parts, count);
     for (int i = 0; i < STEPS; i++)
         if (whole.loss[i] != pieces.loss[i])
-            fail_msg("%s: step %d has loss %.9g, in parts %.9g", schedule, i + 1, whole.loss[i],
+            fail_msg("%s: step %d has loss %.9g, and %.9g in a resumed run", schedule, i + 1, whole.loss[i],
                      pieces.loss[i]);
     assert_true(whole.validation == pieces.validation);
     assert_true(whole.scale == pieces.scale);

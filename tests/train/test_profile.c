@@ -98,10 +98,10 @@ static bool is_operation(const slice *s) {
 static void check_nesting(const trace *t) {
     for (int i = 0; i < t->count; i++) {
         const slice *s = &t->slices[i];
-        if (!is_step(s) && count_around(t, s, is_step) != 1) fail_msg("%s is in no step", s->name);
+        if (!is_step(s) && count_around(t, s, is_step) != 1) fail_msg("%s is outside of any step", s->name);
         if (!is_operation(s)) continue;
-        if (count_around(t, s, is_part) != 1) fail_msg("%s is in no phase", s->name);
-        if (count_around(t, s, is_operation) != 1) fail_msg("%s is in another operation", s->name);
+        if (count_around(t, s, is_part) != 1) fail_msg("%s is outside of any phase", s->name);
+        if (count_around(t, s, is_operation) != 1) fail_msg("%s is inside another operation", s->name);
     }
 }
 

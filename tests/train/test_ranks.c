@@ -55,11 +55,11 @@ static void expect_same_steps(const outcome *one, const outcome *rank, const cha
 static void expect_same(const outcome *one, const outcome *rank, const char *what) {
     expect_same_steps(one, rank, what);
     if (memcmp(one->grads, rank->grads, (size_t)one->grad_count * sizeof(float)) != 0)
-        fail_msg("%s: other gradients", what);
-    if (!snapshot_equal(&one->state, &rank->state)) fail_msg("%s: other weights or moments", what);
+        fail_msg("%s: gradients differ", what);
+    if (!snapshot_equal(&one->state, &rank->state)) fail_msg("%s: weights or moments differ", what);
     assert_int_equal(one->scale_count, rank->scale_count);
     if (one->scale_count && memcmp(one->scales, rank->scales, (size_t)one->scale_count * sizeof(float)) != 0)
-        fail_msg("%s: other amax histories", what);
+        fail_msg("%s: amax histories differ", what);
 }
 
 /* ---- one rank ---- */

@@ -38,21 +38,18 @@ static const variant variants[] = {
     {"rowwise", ROWWISE, {NULL}, 0},
     {"rowwise_with_gw_hp", ROWWISE_WITH_GW_HP, {NULL}, 0},
     {"rowwise, two micro-batches", ROWWISE, {"--train.grad_accum_steps=2"}, 0},
-    {"tensorwise, recomputing all", TENSORWISE, {"--train.activation_checkpointing=full"}, 0},
-    {"delayed, window of 3", DELAYED, {"--float8.amax_history_len=3"}, 0},
+    {"tensorwise, full activation checkpointing", TENSORWISE, {"--train.activation_checkpointing=full"}, 0},
+    {"delayed, amax history of 3", DELAYED, {"--float8.amax_history_len=3"}, 0},
     {"delayed, two micro-batches", DELAYED, {"--train.grad_accum_steps=2"}, 0},
-    {"delayed, recomputing all", DELAYED, {"--train.activation_checkpointing=full"}, 0},
+    {"delayed, full activation checkpointing", DELAYED, {"--train.activation_checkpointing=full"}, 0},
     {"block", BLOCK, {NULL}, 0},
-    {"mxfp8, recomputing norms", MXFP8, {"--train.activation_checkpointing=op"}, 0},
-    {"bf16, the loss in chunks",
-     BF16,
-     {"--train.loss_fn=chunked_cross_entropy", "--train.ce_chunk_size=20"},
-     0},
-    {"bf16, a mixture of experts",
+    {"mxfp8, activation checkpointing of ops", MXFP8, {"--train.activation_checkpointing=op"}, 0},
+    {"bf16, chunked loss", BF16, {"--train.loss_fn=chunked_cross_entropy", "--train.ce_chunk_size=20"}, 0},
+    {"bf16, mixture of experts",
      BF16,
      {"--model.num_experts=4", "--model.moe_frequency=2", "--model.moe_router=sigmoid_topk"},
      0},
-    {"bf16, its state too", BF16, {STATE_IN_BF16}, 0},
+    {"bf16, state in bf16", BF16, {STATE_IN_BF16}, 0},
     {"delayed, state in bf16", DELAYED, {STATE_IN_BF16}, 0},
     {"tensorwise, moments in fp8", TENSORWISE, {MOMENTS_IN_FP8}, 0},
     {"tensorwise, Muon, state in bf16",
@@ -153,7 +150,7 @@ static void check_same(const char *what, const outcome *a, const outcome *b) {
         if (!same_step(&a->step[i], &b->step[i]))
             fail_msg("%s: step %d has loss %.9g and gradient norm %.9g, not %.9g and %.9g", what, i + 1,
                      b->step[i].loss, b->step[i].grad_norm, a->step[i].loss, a->step[i].grad_norm);
-    if (memcmp(&a->state, &b->state, sizeof a->state)) fail_msg("%s: other counters", what);
+    if (memcmp(&a->state, &b->state, sizeof a->state)) fail_msg("%s: counters differ", what);
     if (memcmp(&a->validation, &b->validation, sizeof a->validation))
         fail_msg("%s: validation loss %.9g, not %.9g", what, b->validation, a->validation);
     if (!snapshot_equal(&a->end, &b->end)) fail_msg("%s: other parameters or moments", what);
@@ -191,7 +188,7 @@ static void check_at(const fixture *f, const variant *v, const place *here, cons
     o = second_part(f, v, here, &first, path);
     check_and_free(v, here, "resumed", expected, &o);
     o = second_part(f, v, there, &first, path);
-    check_and_free(v, there, "resumed from elsewhere", expected, &o);
+    check_and_free(v, there, "resumed from another place's checkpoint", expected, &o);
 }
 
 static void check_everywhere(const fixture *f, const variant *v, const outcome *expected) {
@@ -278,9 +275,9 @@ static void abandoned_step_leaves_no_trace(void **state) {
     first = o;
     take_steps(&r, BREAK, STEPS, &o);
     finish(&r, &o);
-    check_and_free(v, &(place){"auto", "2"}, "with abandoned steps", &expected, &o);
+    check_and_free(v, &(place){"auto", "2"}, "a run with steps after the checkpoint", &expected, &o);
     o = second_part(the_fixture, v, &here, &first, path);
-    check_and_free(v, &(place){"auto", "2"}, "resumed after an abandoned step", &expected, &o);
+    check_and_free(v, &(place){"auto", "2"}, "resumed before the abandoned steps", &expected, &o);
     snapshot_free(&expected.end);
 }
 
@@ -353,7 +350,7 @@ static void precisions_differ(void **state) {
         end[i] = uninterrupted(the_fixture, &v, &(place){NULL, "1"}).end;
         for (int j = 0; j < i; j++)
             if (!same_rule(i, j) && snapshot_equal(&end[i], &end[j]))
-                fail_msg("%s and %s train to the same bits", fixture_precisions[i].name,
+                fail_msg("%s and %s give the same bits", fixture_precisions[i].name,
                          fixture_precisions[j].name);
     }
     for (int i = 0; i < PRECISIONS; i++) snapshot_free(&end[i]);

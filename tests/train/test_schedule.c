@@ -75,21 +75,21 @@ static const curve curves[] = {
     {"wsd, the stable phase ends where the decay begins",
      {"--scheduler.name=wsd", "--scheduler.decay_steps=20", "--scheduler.wsd_decay_type=linear"},
      {{9, 1.0}, {89, 1.0}, {90, 1.0}, {100, 0.55}, {109, 0.145}}},
-    {"wsd, both given, the rest at the end's rate",
+    {"wsd, stable and decay steps given, then the final rate",
      {"--scheduler.name=wsd", "--scheduler.stable_steps=40", "--scheduler.decay_steps=20",
       "--scheduler.wsd_decay_type=linear"},
      {{49, 1.0}, {50, 1.0}, {60, 0.55}, {70, 0.1}, {109, 0.1}}},
     {"rex", {"--scheduler.name=rex"}, {{0, 0.1}, {9, 1.0}, {10, 1.0}, {35, 0.75}, {60, 0.5}, {109, 0.1}}},
-    {"rex, its power",
+    {"rex with rex_alpha",
      {"--scheduler.name=rex", "--scheduler.rex_alpha=0.5"},
      {{9, 1.0}, {35, 0.86602540378443865}, {60, 0.70710678118654752}, {109, 0.1}}},
     {"inverse square root",
      {"--scheduler.name=inverse-square-root"},
      {{0, 0.1}, {9, 1.0}, {39, 0.5}, {89, 0.33333333333333333}, {109, 0.30151134457776362}}},
-    {"constant, in phases",
+    {"constant, scaled by phases",
      {"--scheduler.name=constant", "--data.phases=20 lr_scale=0.5,50 lr_scale=0.2"},
      {{9, 1.0}, {19, 1.0}, {20, 0.5}, {49, 0.5}, {50, 0.2}, {109, 0.2}}},
-    {"wsd, neither given: all decay",
+    {"wsd, neither given: decay after warmup",
      {"--scheduler.name=wsd", "--scheduler.wsd_decay_type=linear"},
      {{9, 1.0}, {10, 1.0}, {60, 0.55}, {109, 0.109}}},
 };
@@ -107,8 +107,8 @@ static config *open_curve(mem *account, const curve *c, const char *peak) {
 static void check_rate(const curve *c, const config *cfg, const point *p) {
     double expected = cfg->optimizer.lr * p->share, rate = schedule_learning_rate(cfg, p->step, STEPS);
     if (!(fabs(rate - expected) <= 1e-13 * cfg->optimizer.lr))
-        fail_msg("%s: step %lld has %.17g, the formula gives %.17g", c->name, (long long)p->step, rate,
-                 expected);
+        fail_msg("%s: step %lld has factor %.17g, and the formula gives %.17g", c->name, (long long)p->step,
+                 rate, expected);
 }
 
 static void rates_follow_the_formulas(void **state) {

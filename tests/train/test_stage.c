@@ -162,7 +162,7 @@ static void close_rank(rank_run *r) {
 
 static void fail_different(const kind *k, const char *name, const char *what) {
     static const char *const schedules[] = {"1f1b", "gpipe", "interleaved_1f1b"};
-    fail_msg("%s, %s on %d stages%s: other %s of %s", k->recipe, schedules[k->schedule], k->stages,
+    fail_msg("%s, %s on %d stages%s: %s of %s differ", k->recipe, schedules[k->schedule], k->stages,
              k->tied ? ", tied" : "", what, name);
 }
 
