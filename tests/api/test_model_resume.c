@@ -211,36 +211,36 @@ static void expect_same_files(const history *h, const char *a, const char *b) {
 }
 
 /* A run adds the losses of a step's micro-batches in fp32. */
-static void expect_same_losses(const history *whole, const history *h) {
+static void expect_same_losses(const history *full, const history *h) {
     for (int i = 0; i < STEPS; i++) {
         double bound = h->style->micro_batches > 1 ? 1e-6 : 0;
-        if (!(fabs(whole->loss[i] - h->loss[i]) <= bound))
+        if (!(fabs(full->loss[i] - h->loss[i]) <= bound))
             fail_msg("%s, step %d: the loss is %.17g, not %.17g", h->style->name, i + 1, h->loss[i],
-                     whole->loss[i]);
+                     full->loss[i]);
     }
 }
 
 static void check(const style *s) {
-    history whole = {.style = s}, first, second;
-    make_folder(whole.folder);
-    first = second = whole;
-    run_program(&whole, "whole", NULL);
+    history full = {.style = s}, first, second;
+    make_folder(full.folder);
+    first = second = full;
+    run_program(&full, "whole", NULL);
     /* program, API, program */
-    memcpy(first.loss, whole.loss, 2 * sizeof *whole.loss);
+    memcpy(first.loss, full.loss, 2 * sizeof *full.loss);
     run_api(&first, "whole/checkpoints/step-2", "ours");
-    expect_same_files(&whole, "whole/checkpoints/step-4", "ours");
+    expect_same_files(&full, "whole/checkpoints/step-4", "ours");
     run_program(&first, "after", "ours");
-    expect_same_files(&whole, "whole/checkpoints/step-6", "after/checkpoints/step-6");
-    expect_same_losses(&whole, &first);
+    expect_same_files(&full, "whole/checkpoints/step-6", "after/checkpoints/step-6");
+    expect_same_losses(&full, &first);
     /* API, program, API */
     run_api(&second, NULL, "fresh");
-    expect_same_files(&whole, "whole/checkpoints/step-2", "fresh");
+    expect_same_files(&full, "whole/checkpoints/step-2", "fresh");
     run_program(&second, "middle", "fresh");
     second.loss[4] = second.loss[5] = 0;
     run_api(&second, "middle/checkpoints/step-4", "last");
-    expect_same_files(&whole, "whole/checkpoints/step-6", "last");
-    expect_same_losses(&whole, &second);
-    remove_folder(whole.folder);
+    expect_same_files(&full, "whole/checkpoints/step-6", "last");
+    expect_same_losses(&full, &second);
+    remove_folder(full.folder);
 }
 
 static void test_resume_from_each_other(void **state) {

@@ -278,7 +278,7 @@ typedef struct result {
     float *y, *dx, *gradient;
 } result;
 
-static result run_with(ott_context *c, ott_recipe *r, bool spoil_x, bool want_dx) {
+static result run_with(ott_context *c, ott_recipe *r, bool spoil_x, bool expected_dx) {
     ott_module *m = open_layer(c, OTT_BF16, 3);
     ott_convert_options o;
     flow f = open_flow(c, m, 16, 60);
@@ -287,7 +287,7 @@ static result run_with(ott_context *c, ott_recipe *r, bool spoil_x, bool want_dx
     if (r) succeed(ott_convert_to_float8_training(m, &o, NULL));
     forward(m, &f);
     if (spoil_x) fill(f.x, 9.0f);
-    succeed(ott_module_backward(m, f.dy, want_dx ? f.dx : NULL));
+    succeed(ott_module_backward(m, f.dy, expected_dx ? f.dx : NULL));
     result out = {values_of(f.y), values_of(f.dx), values_of(gradient_of(m, "self_attn.q_proj.weight"))};
     close_flow(&f);
     ott_module_close(m);

@@ -92,11 +92,11 @@ static void assert_file(const char *folder, const char *name, bool there) {
 
 static void check_resume(style s) {
     char parent[64], folder[128];
-    run whole, first, second;
+    run full, first, second;
     make_folder(parent);
     path_in(folder, parent, "checkpoint");
-    open_run(&whole, s, 1);
-    train(&whole, 0, 6);
+    open_run(&full, s, 1);
+    train(&full, 0, 6);
     open_run(&first, s, 1);
     train(&first, 0, 3);
     succeed(ott_checkpoint_save(folder, first.m, first.o));
@@ -109,14 +109,14 @@ static void check_resume(style s) {
     succeed(ott_checkpoint_load(folder, second.m, second.o));
     assert_same_parameters(first.m, second.m);
     train(&second, 3, 6);
-    assert_same_parameters(whole.m, second.m);
-    assert_same_values(whole.f.y, second.f.y);
-    assert_same_values(whole.f.dx, second.f.dx);
+    assert_same_parameters(full.m, second.m);
+    assert_same_values(full.f.y, second.f.y);
+    assert_same_values(full.f.dx, second.f.dx);
     if (delayed)
-        assert_true(scale_of(whole.m, "0.mlp.up_proj", "grad_output") ==
+        assert_true(scale_of(full.m, "0.mlp.up_proj", "grad_output") ==
                     scale_of(second.m, "0.mlp.up_proj", "grad_output"));
     assert_int_equal(count_logged(&second.h, "Float8 state"), 0);
-    close_run(&whole);
+    close_run(&full);
     close_run(&first);
     close_run(&second);
     remove_folder(parent);
@@ -134,12 +134,12 @@ static void test_fresh_module_in_a_region(void **state) {
     (void)state;
     const style s = {"delayed", true};
     char parent[64], folder[128], again[128];
-    run whole, first, second;
+    run full, first, second;
     make_folder(parent);
     path_in(folder, parent, "a");
     path_in(again, parent, "b");
-    open_run(&whole, s, 1);
-    train(&whole, 0, 6);
+    open_run(&full, s, 1);
+    train(&full, 0, 6);
     open_run(&first, s, 1);
     train(&first, 0, 3);
     succeed(ott_checkpoint_save(folder, first.m, first.o));
@@ -150,8 +150,8 @@ static void test_fresh_module_in_a_region(void **state) {
     open_run(&second, s, 3);
     succeed(ott_checkpoint_load(again, second.m, second.o));
     train(&second, 3, 6);
-    assert_same_parameters(whole.m, second.m);
-    close_run(&whole);
+    assert_same_parameters(full.m, second.m);
+    close_run(&full);
     close_run(&first);
     close_run(&second);
     remove_folder(parent);

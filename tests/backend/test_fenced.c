@@ -125,7 +125,7 @@ static void an_op_stays_within_its_memory(void **state) {
 }
 
 /* Every array of a quantized copy is checked. */
-static void a_quantized_form_is_checked(void **state) {
+static void a_quantized_copy_is_checked(void **state) {
     (void)state;
     exec cx = {.device = fence.d};
     float host[COUNT] = {0}, *room = allocate(fence.d, COUNT);
@@ -202,7 +202,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(the_host_cannot_touch_it),        TEST(an_op_runs_behind_it),
         TEST(an_op_refuses_host_memory),       TEST(an_op_refuses_what_is_given_back),
-        TEST(an_op_stays_within_its_memory),   TEST(a_quantized_form_is_checked),
+        TEST(an_op_stays_within_its_memory),   TEST(a_quantized_copy_is_checked),
         TEST(copies_know_which_side_is_which), TEST(a_backend_does_not_call_ops),
         TEST(its_capabilities_are_chosen),
     };

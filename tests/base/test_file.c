@@ -507,11 +507,12 @@ static uint32_t slow_crc32c(const unsigned char *p, int64_t bytes) {
 static void test_crc32c_of_pieces(void **state) {
     (void)state;
     static unsigned char data[5000];
-    static const int64_t cut[] = {0, 1, 7, 7, 1024, 1031, 4095, 5000};
+    static const int64_t offsets[] = {0, 1, 7, 7, 1024, 1031, 4095, 5000};
     uint32_t sum = 0;
     for (int i = 0; i < 5000; i++) data[i] = (unsigned char)(i * i / 7);
     for (int i = 6; i >= 0; i--)
-        sum ^= file_crc32c_before(file_crc32c(0, data + cut[i], cut[i + 1] - cut[i]), 5000 - cut[i + 1]);
+        sum ^= file_crc32c_before(file_crc32c(0, data + offsets[i], offsets[i + 1] - offsets[i]),
+                                  5000 - offsets[i + 1]);
     assert_int_equal(sum, file_crc32c(0, data, 5000));
     assert_int_equal(
         file_crc32c_before(file_crc32c(0, data, 1), INT64_C(1) << 40),

@@ -34,7 +34,7 @@ static ott_status parse(const char *text, size_t flags, json_t **out) {
     return json_text_parse(text, (int64_t)strlen(text), flags, out, &error);
 }
 
-static void memory_is_told_wherever_it_ends(void **state) {
+static void out_of_memory_is_reported_everywhere(void **state) {
     (void)state;
     static const char text[] =
         "{\"name\": [\"a text\", 1.5e3, -2, true, null, {\"k\\u00e9\\ud83d\\ude00\": [[]]}],"
@@ -131,7 +131,7 @@ static void white_space_is_blank(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_is_told_wherever_it_ends),
+        cmocka_unit_test(out_of_memory_is_reported_everywhere),
         cmocka_unit_test(wrong_texts_are_not_memory),
         cmocka_unit_test(grammar),
         cmocka_unit_test(white_space_is_blank),

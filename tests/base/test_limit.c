@@ -65,9 +65,9 @@ static void put_machine(void) {
     put("/proc/meminfo", "MemTotal:       4194304 kB\nMemFree:  1000 kB\nMemAvailable:   2097152 kB\n");
 }
 
-static void check(const memory_limit *l, int64_t left_mib, int64_t whole_mib, const char *of) {
+static void check(const memory_limit *l, int64_t left_mib, int64_t total_mib, const char *of) {
     assert_int_equal(l->left, left_mib * MIB);
-    assert_int_equal(l->total, whole_mib * MIB);
+    assert_int_equal(l->total, total_mib * MIB);
     assert_string_equal(l->of, of);
 }
 

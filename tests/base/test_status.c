@@ -28,7 +28,7 @@ static void test_context_prepends(void **state) {
     assert_string_equal(status_text(), "run/step-20: model.safetensors: truncated at byte 812");
 }
 
-static void test_long_texts_are_cut_and_marked(void **state) {
+static void test_long_texts_are_truncated_and_marked(void **state) {
     (void)state;
     char large[20000];
     memset(large, 'x', sizeof large - 1);
@@ -104,14 +104,14 @@ static void test_macros(void **state) {
     assert_non_null(strstr(status_text(), "broken invariant: value > 0"));
 }
 
-typedef struct heard {
+typedef struct captured_message {
     int lines;
     ott_log_level level;
     char last[8192];
-} heard;
+} captured_message;
 
-static void hear(void *user, ott_log_level level, const char *text) {
-    heard *h = user;
+static void capture_message(void *user, ott_log_level level, const char *text) {
+    captured_message *h = user;
     h->lines++;
     h->level = level;
     strcpy(h->last, text);
@@ -119,8 +119,8 @@ static void hear(void *user, ott_log_level level, const char *text) {
 
 static void test_log_filters_and_keeps_to_one_line(void **state) {
     (void)state;
-    heard h = {0};
-    logger lg = {hear, &h, OTT_LOG_INFO};
+    captured_message h = {0};
+    logger lg = {capture_message, &h, OTT_LOG_INFO};
     log_debug(&lg, "dropped");
     assert_int_equal(h.lines, 0);
     log_warning(&lg, "loss %.1f\n2026 forged\r\033[2J", 2.5);
@@ -138,7 +138,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fail_sets_text_and_returns_code),
         cmocka_unit_test(test_context_prepends),
-        cmocka_unit_test(test_long_texts_are_cut_and_marked),
+        cmocka_unit_test(test_long_texts_are_truncated_and_marked),
         cmocka_unit_test(test_text_belongs_to_its_thread),
         cmocka_unit_test(test_codes_have_texts),
         cmocka_unit_test(test_system_errors),

@@ -137,13 +137,13 @@ static void assert_rows(device *d, const parameter *part, const tensor *all, con
     free(found);
 }
 
-void assert_shard_of(const model *whole, const model *part) {
-    bool both = whole->options.optimizer && part->options.optimizer;
-    for (int i = 0; i < whole->parameter_count; i++) {
-        const parameter *p = &whole->parameters[i], *q = &part->parameters[i];
-        assert_rows(whole->device, q, &p->shard.value, &q->shard.value);
+void assert_shard_of(const model *full, const model *part) {
+    bool both = full->options.optimizer && part->options.optimizer;
+    for (int i = 0; i < full->parameter_count; i++) {
+        const parameter *p = &full->parameters[i], *q = &part->parameters[i];
+        assert_rows(full->device, q, &p->shard.value, &q->shard.value);
         for (int j = 0; both && !p->frozen && j < 2; j++)
-            assert_rows(whole->device, q, &p->shard.slot[j], &q->shard.slot[j]);
+            assert_rows(full->device, q, &p->shard.slot[j], &q->shard.slot[j]);
     }
 }
 

@@ -30,8 +30,8 @@ model_options small_options(void);
 model *small_model(run_folder *f, const model_options *o, model_use use, uint64_t seed);
 /* Fails unless parameters (and moments, if both models have them) have the same bits. */
 void assert_same_model(const model *a, const model *b);
-/* Fails unless `part`, a rank's model, has this rank's rows of `whole`: values, and state if both have it. */
-void assert_shard_of(const model *whole, const model *part);
+/* Fails unless `part`, a rank's model, has this rank's rows of `full`: values, and state if both have it. */
+void assert_shard_of(const model *full, const model *part);
 /* A parameter's elements on the host. The caller frees them. */
 float *parameter_values(const model *m, const parameter *p);
 void set_parameter(const model *m, const parameter *p, const float *values);

@@ -24,7 +24,7 @@ static void assert_same_state(const run_state *a, const run_state *b) {
 }
 
 /* Each of several ranks loads its rows. */
-static void check_shards(run_folder *f, const model_options *o, const model *whole, const char *path) {
+static void check_shards(run_folder *f, const model_options *o, const model *full, const char *path) {
     for (int size = 2; size <= 3; size++)
         for (int rank = 0; rank < size; rank++) {
             group ranks = {.rank = rank, .size = size};
@@ -34,7 +34,7 @@ static void check_shards(run_folder *f, const model_options *o, const model *who
             own.shard_ranks = &ranks;
             model *m = small_model(f, &own, MODEL_TRAINING, 0);
             assert_int_equal(checkpoint_load(m, NULL, NULL, path, &run, &fell_back), OTT_OK);
-            assert_shard_of(whole, m);
+            assert_shard_of(full, m);
             model_close(m);
         }
 }

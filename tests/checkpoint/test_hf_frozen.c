@@ -252,15 +252,15 @@ static void ranks_have_their_rows(void **state) {
     run_folder *f = *state;
     group second = {.rank = 1, .size = 2};
     model_options o = options_of("llama");
-    model *m = filled_model(f, &o), *whole, *part;
+    model *m = filled_model(f, &o), *full, *part;
     save_plain(m, at(f, "plain"));
     model_close(m);
     opening w = {.recipe = "tensorwise", .folder = at(f, "plain")};
-    whole = must_open(f, &w);
+    full = must_open(f, &w);
     w.shard_ranks = &second;
     part = must_open(f, &w);
-    for (int i = 0; i < whole->parameter_count; i++) {
-        const parameter *p = &whole->parameters[i], *q = &part->parameters[i];
+    for (int i = 0; i < full->parameter_count; i++) {
+        const parameter *p = &full->parameters[i], *q = &part->parameters[i];
         int64_t bytes = tensor_bytes(q->shard.value);
         if (!p->codes || bytes == 0) continue;
         assert_true(p->codes->scale_inv[0] == q->codes->scale_inv[0]);
@@ -271,7 +271,7 @@ static void ranks_have_their_rows(void **state) {
         free(a);
         free(b);
     }
-    model_close(whole);
+    model_close(full);
     model_close(part);
 }
 

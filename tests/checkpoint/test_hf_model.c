@@ -107,14 +107,14 @@ static void assert_same_options(const model_options *a, const model_options *b) 
 /* ---- save and load ---- */
 
 /* Each of several ranks reads its rows. */
-static void check_shards(run_folder *f, const model_options *o, const model *whole, const char *folder) {
+static void check_shards(run_folder *f, const model_options *o, const model *full, const char *folder) {
     for (int rank = 0; rank < 3; rank++) {
         group ranks = {.rank = rank, .size = 3};
         model_options own = *o;
         own.shard_ranks = &ranks;
         model *m = small_model(f, &own, MODEL_INFERENCE, 0);
         succeed(hf_model_load(m, folder));
-        assert_shard_of(whole, m);
+        assert_shard_of(full, m);
         model_close(m);
     }
 }
@@ -212,7 +212,7 @@ static void assert_dithered(const model *plain, const model *dithered, ott_dtype
 }
 
 /* A shard gets the same offsets as in the full tensor. */
-static void check_dithered_shards(run_folder *f, const model_options *o, const model *whole,
+static void check_dithered_shards(run_folder *f, const model_options *o, const model *full,
                                   const char *folder) {
     for (int rank = 0; rank < 3; rank++) {
         group ranks = {.rank = rank, .size = 3};
@@ -220,7 +220,7 @@ static void check_dithered_shards(run_folder *f, const model_options *o, const m
         own.shard_ranks = &ranks;
         model *m = small_model(f, &own, MODEL_TRAINING, 0);
         succeed(hf_model_load_dithered(m, folder, 7));
-        assert_shard_of(whole, m);
+        assert_shard_of(full, m);
         model_close(m);
     }
 }
@@ -315,7 +315,7 @@ static void test_fused_tensors_hold_the_parts_in_order(void **state) {
     assert_null(shards_find(s, "model.layers.1.self_attn.q_proj.weight"));
     for (int w = 0; w < 2; w++) {
         snprintf(name, sizeof name, "model.layers.1.%s.weight", wholes[w]);
-        float *whole = read_tensor(s, name), *at_part = whole;
+        float *full = read_tensor(s, name), *at_part = full;
         for (int i = 0; i < 3 && parts[w][i]; i++) {
             snprintf(name, sizeof name, "model.layers.1.%s.weight", parts[w][i]);
             const parameter *p = find_parameter(m, name);
@@ -324,7 +324,7 @@ static void test_fused_tensors_hold_the_parts_in_order(void **state) {
             at_part += parameter_count(p);
             free(values);
         }
-        free(whole);
+        free(full);
     }
     shards_close(s);
     model_close(m);
@@ -828,7 +828,7 @@ static int64_t find_fused(const model *m, const char *part, char out[128]) {
     const model_options *o = &m->options;
     int64_t q = o->heads * o->head_dim, kv = o->kv_heads * o->head_dim;
     const struct {
-        const char *part, *whole;
+        const char *part, *full;
         int64_t row;
     } table[] = {{"q_proj", "qkv_proj", 0},
                  {"k_proj", "qkv_proj", q},
@@ -839,7 +839,7 @@ static int64_t find_fused(const model *m, const char *part, char out[128]) {
     for (size_t i = 0; i < sizeof table / sizeof *table && o->family->fused_qkv; i++) {
         const char *found = strstr(part, table[i].part);
         if (!found) continue;
-        snprintf(out, 128, "%.*s%s.weight", (int)(found - part), part, table[i].whole);
+        snprintf(out, 128, "%.*s%s.weight", (int)(found - part), part, table[i].full);
         return table[i].row;
     }
     return 0;

@@ -32,7 +32,7 @@ typedef parameter_part (*layout)(const model_module *e, int rank, int size);
 typedef struct team {
     run_folder *f;
     const model_options *options;
-    layout cut;
+    layout layout_of;
     int size, tensor;
 } team;
 
@@ -69,7 +69,7 @@ static model_options odd_options(void) {
 }
 
 /* Splits `rows` into `parts` and returns the length of part `at`. *first: its first row. */
-static int64_t cut_rows(int64_t rows, int at, int parts, int64_t *first) {
+static int64_t shard_rows(int64_t rows, int at, int parts, int64_t *first) {
     int64_t each = rows / parts, more = rows % parts;
     *first = at * each + (at < more ? at : more);
     return each + (at < more);
@@ -80,13 +80,13 @@ static parameter_part all_of(const model_module *e) {
 }
 
 /* Splits a part by the rows of a matrix or the elements of a vector. */
-static parameter_part cut_part(const model_module *e, parameter_part p, int at, int parts) {
+static parameter_part shard_part(const model_module *e, parameter_part p, int at, int parts) {
     int64_t first;
     if (e->rank == 2) {
-        p.rows = cut_rows(p.rows, at, parts, &first);
+        p.rows = shard_rows(p.rows, at, parts, &first);
         p.row += first;
     } else {
-        p.columns = cut_rows(p.columns, at, parts, &first);
+        p.columns = shard_rows(p.columns, at, parts, &first);
         p.column += first;
     }
     return p;
@@ -99,35 +99,35 @@ static parameter_part mesh(const model_module *e, int rank, int size) {
     parameter_part p = all_of(e);
     int64_t first;
     if (e->role == ROLE_O || e->role == ROLE_DOWN) {
-        p.columns = cut_rows(p.columns, at, tp, &first);
+        p.columns = shard_rows(p.columns, at, tp, &first);
         p.column = first;
     } else if (e->rank == 2) {
-        p = cut_part(e, p, at, tp);
+        p = shard_part(e, p, at, tp);
     }
-    return cut_part(e, p, shard, 2);
+    return shard_part(e, p, shard, 2);
 }
 
 /* Two pipeline stages, each sharded over its ranks. */
 static parameter_part stages(const model_module *e, int rank, int size) {
     int parts = size / 2;
-    return cut_part(e, all_of(e), rank % parts, parts);
+    return shard_part(e, all_of(e), rank % parts, parts);
 }
 
-static void cut_tensor(tensor *t, const parameter_part *part) {
+static void shard_tensor(tensor *t, const parameter_part *part) {
     t->rows = part->rows;
     t->columns = t->ld = part->columns;
 }
 
 /* Reduces a full model to the shards of a layout. */
-static void cut_model(model *m, layout cut, int rank, int size) {
+static void shard_model(model *m, layout layout_of, int rank, int size) {
     for (int i = 0; i < m->modules.count; i++) {
         model_module *e = &m->modules.of[i];
         parameter *p = e->weight;
         if (e->tied) continue;
-        parameter_part part = cut(e, rank, size);
+        parameter_part part = layout_of(e, rank, size);
         p->local = part;
-        cut_tensor(&p->shard.value, &part);
-        for (int j = 0; j < PARAMETER_SLOTS; j++) cut_tensor(&p->shard.slot[j], &part);
+        shard_tensor(&p->shard.value, &part);
+        for (int j = 0; j < PARAMETER_SLOTS; j++) shard_tensor(&p->shard.slot[j], &part);
     }
 }
 
@@ -167,7 +167,7 @@ static float *fetch(const model *m, const tensor *t) {
 }
 
 /* Called for each tensor of a parameter's shard that both models have, with the full tensor. */
-typedef void (*tensor_visit)(const model *m, const parameter *p, const tensor *part, const float *whole);
+typedef void (*tensor_visit)(const model *m, const parameter *p, const tensor *part, const float *full);
 
 static const parameter *find_parameter(const model *m, const char *name) {
     int i = 0;
@@ -175,12 +175,12 @@ static const parameter *find_parameter(const model *m, const char *name) {
     return &m->parameters[i];
 }
 
-static void visit_tensors(const model *whole, const model *m, int slots, tensor_visit visit) {
+static void visit_tensors(const model *full, const model *m, int slots, tensor_visit visit) {
     for (int i = 0; i < m->parameter_count; i++) {
-        const parameter *p = &m->parameters[i], *all = find_parameter(whole, p->name);
+        const parameter *p = &m->parameters[i], *all = find_parameter(full, p->name);
         for (int j = -1; j < (p->frozen ? 0 : slots); j++) {
             const tensor *part = j < 0 ? &p->shard.value : &p->shard.slot[j];
-            float *values = fetch(whole, j < 0 ? &all->shard.value : &all->shard.slot[j]);
+            float *values = fetch(full, j < 0 ? &all->shard.value : &all->shard.slot[j]);
             if (tensor_count(*part) > 0) visit(m, p, part, values);
             free(values);
         }
@@ -188,34 +188,34 @@ static void visit_tensors(const model *whole, const model *m, int slots, tensor_
 }
 
 /* Copies this shard's elements from the full tensor. */
-static float *select_part(const parameter *p, const tensor *part, const float *whole) {
+static float *select_part(const parameter *p, const tensor *part, const float *full) {
     float *out = malloc((size_t)tensor_bytes(*part));
     const parameter_part at = parameter_shard_part(p);
     for (int64_t i = 0; i < tensor_count(*part); i++)
-        out[i] = whole[parameter_run_at(&at, p->columns, i, 1).first];
+        out[i] = full[parameter_run_at(&at, p->columns, i, 1).first];
     return out;
 }
 
-static void fill_part(const model *m, const parameter *p, const tensor *part, const float *whole) {
-    float *values = select_part(p, part, whole);
+static void fill_part(const model *m, const parameter *p, const tensor *part, const float *full) {
+    float *values = select_part(p, part, full);
     put(m->device, part, values);
     free(values);
 }
 
-static void expect_part(const model *m, const parameter *p, const tensor *part, const float *whole) {
-    float *expected = select_part(p, part, whole), *found = fetch(m, part);
+static void expect_part(const model *m, const parameter *p, const tensor *part, const float *full) {
+    float *expected = select_part(p, part, full), *found = fetch(m, part);
     if (memcmp(expected, found, (size_t)tensor_bytes(*part)) != 0) fail_msg("the bits of %s differ", p->name);
     free(expected);
     free(found);
 }
 
-static void expect_delayed(const model *whole, const model *m) {
+static void expect_delayed(const model *full, const model *m) {
     for (int i = 0; i < m->all_modules.count; i++) {
-        const model_module *e = &m->all_modules.of[i], *all = &whole->all_modules.of[i];
+        const model_module *e = &m->all_modules.of[i], *all = &full->all_modules.of[i];
         if (e->role != ROLE_DOWN || !e->linear) continue; /* of another stage */
         assert_true(e->linear->low_sqnr_count == all->linear->low_sqnr_count);
         for (int t = 0; t < 2; t++) {
-            float *a = fetch(whole, &all->linear->delayed[t].amax_history),
+            float *a = fetch(full, &all->linear->delayed[t].amax_history),
                   *b = fetch(m, &e->linear->delayed[t].amax_history);
             assert_memory_equal(a, b, HISTORY * sizeof *a);
             free(a);
@@ -230,12 +230,12 @@ static void open_rank(rank_run *r, const team *t, group *own, int rank) {
     *r = (rank_run){.team = t, .rank = rank};
     model_options o = *t->options;
     r->group = r->inner = t->size > 1 ? own : NULL;
-    if (t->cut == stages) {
+    if (t->layout_of == stages) {
         r->stage =
             (pipeline_stage){.schedule = PP_1F1B, .stages = 2, .rank = rank / (t->size / 2), .chunks = 1};
         o.stage = &r->stage;
     }
-    o.shard_ranks = t->cut ? NULL : r->group;
+    o.shard_ranks = t->layout_of ? NULL : r->group;
     if (t->tensor) {
         r->tensor = (group){.rank = rank % t->tensor, .size = t->tensor};
         r->shard = (group){.rank = rank / t->tensor, .size = t->size / t->tensor};
@@ -245,7 +245,7 @@ static void open_rank(rank_run *r, const team *t, group *own, int rank) {
     assert_int_equal(mem_open(&r->account), OTT_OK);
     assert_int_equal(test_device_open(r->account, 1, NULL, &r->device), OTT_OK);
     assert_int_equal(model_open(r->device, &o, MODEL_TRAINING, 8, &r->m), OTT_OK);
-    if (t->cut && t->size > 1) cut_model(r->m, t->cut, rank, t->size);
+    if (t->layout_of && t->size > 1) shard_model(r->m, t->layout_of, rank, t->size);
 }
 
 static void close_rank(rank_run *r) {
@@ -262,23 +262,23 @@ static ott_status run_rank(void *argument) {
     return status;
 }
 
-/* Opens the team's ranks with the state of `whole` (or none) and runs the job on all ranks in parallel. */
-static void run_team(const team *t, const model *whole, ott_status (*job)(rank_run *r), const char *folder,
+/* Opens the team's ranks with the state of `full` (or none) and runs the job on all ranks in parallel. */
+static void run_team(const team *t, const model *full, ott_status (*job)(rank_run *r), const char *folder,
                      void (*prepare)(rank_run *r)) {
     group *groups[RANKS_MAX];
-    ranks_worlds worlds = {0};
-    ranks_groups(&worlds, t->size, 1, t->size, groups);
+    thread_groups opened = {0};
+    ranks_groups(&opened, t->size, 1, t->size, groups);
     for (int i = 0; i < t->size; i++) {
         rank_run *r = &ranks[i];
         open_rank(r, t, groups[i], i);
         r->job = job;
         r->folder = folder;
-        if (whole) visit_tensors(whole, r->m, 2, fill_part);
-        set_delayed(r->m, r->device, whole != NULL);
+        if (full) visit_tensors(full, r->m, 2, fill_part);
+        set_delayed(r->m, r->device, full != NULL);
         if (prepare) prepare(r);
     }
     ranks_try(t->size, ranks, sizeof *ranks, run_rank, ends);
-    ranks_close(&worlds);
+    ranks_close(&opened);
 }
 
 static void expect_success(const team *t) {
@@ -313,15 +313,15 @@ static ott_status writer_job(rank_run *r) {
 
 /* ---- comparisons ---- */
 
-static model *open_whole(run_folder *f, const model_options *o) {
-    model *whole = small_model(f, o, MODEL_TRAINING, 7);
-    set_delayed(whole, f->device, true);
-    return whole;
+static model *open_full(run_folder *f, const model_options *o) {
+    model *full = small_model(f, o, MODEL_TRAINING, 7);
+    set_delayed(full, f->device, true);
+    return full;
 }
 
-static void save_whole(run_folder *f, const model *whole, const char *folder, int64_t step) {
+static void save_full(run_folder *f, const model *full, const char *folder, int64_t step) {
     run_state run = state_at(step);
-    if (checkpoint_save(whole, f->cfg, "delayed", &run, NULL, folder, 0, NULL) != OTT_OK)
+    if (checkpoint_save(full, f->cfg, "delayed", &run, NULL, folder, 0, NULL) != OTT_OK)
         fail_msg("%s", status_text());
 }
 
@@ -352,30 +352,30 @@ static void expect_same_files(run_folder *f, const char *a, const char *b) {
     for (int i = 0; i < 5; i++) expect_same_file(f, a, b, names[i]);
 }
 
-static void check_saving(const team *t, const model *whole, ott_status (*job)(rank_run *r)) {
+static void check_saving(const team *t, const model *full, ott_status (*job)(rank_run *r)) {
     char many[128];
     snprintf(many, sizeof many, "%s/many", t->f->root);
-    run_team(t, whole, job, many, NULL);
+    run_team(t, full, job, many, NULL);
     expect_success(t);
     close_team(t);
     expect_same_files(t->f, at(t->f, "one"), many);
     assert_int_equal(file_remove_tree(many), OTT_OK);
 }
 
-static void check_loading(const team *t, const model *whole) {
+static void check_loading(const team *t, const model *full) {
     run_team(t, NULL, load_job, at(t->f, "one/step-20"), NULL);
     expect_success(t);
     const run_state run = state_at(STEP);
     for (int i = 0; i < t->size; i++) {
-        visit_tensors(whole, ranks[i].m, 2, expect_part);
-        expect_delayed(whole, ranks[i].m);
+        visit_tensors(full, ranks[i].m, 2, expect_part);
+        expect_delayed(full, ranks[i].m);
         assert_true(ranks[i].run.samples == run.samples && ranks[i].run.tokens == run.tokens);
     }
     close_team(t);
 }
 
 typedef struct arrangement {
-    layout cut;
+    layout layout_of;
     int size, tensor;
 } arrangement;
 
@@ -386,18 +386,18 @@ static const arrangement any_sizes[] = {{NULL, 1, 0},   {NULL, 2, 0},   {NULL, 3
 static const arrangement even_sizes[] = {{NULL, 2, 2}, {NULL, 6, 2}, {0}};
 
 static team team_of(run_folder *f, const model_options *o, const arrangement *how) {
-    return (team){f, o, how->cut, how->size, how->tensor};
+    return (team){f, o, how->layout_of, how->size, how->tensor};
 }
 
 static void check_model(run_folder *f, const model_options *o, const arrangement *how) {
-    model *whole = open_whole(f, o);
-    save_whole(f, whole, at(f, "one"), STEP);
+    model *full = open_full(f, o);
+    save_full(f, full, at(f, "one"), STEP);
     for (; how->size; how++) {
         const team t = team_of(f, o, how);
-        check_saving(&t, whole, save_job);
-        check_loading(&t, whole);
+        check_saving(&t, full, save_job);
+        check_loading(&t, full);
     }
-    model_close(whole);
+    model_close(full);
     assert_int_equal(file_remove_tree(at(f, "one")), OTT_OK);
 }
 
@@ -417,20 +417,20 @@ static void tied_and_frozen_too(void **state) {
     check_model(*state, &o, any_sizes);
 }
 
-static void write_beside(run_folder *f) {
+static void write_in_background(run_folder *f) {
     assert_int_equal(config_set(f->cfg, "checkpoint.async_mode", "async"), OTT_OK);
     assert_int_equal(config_set(f->cfg, "checkpoint.interval", "1"), OTT_OK);
 }
 
-static void beside_training_too(void **state) {
+static void during_training_too(void **state) {
     run_folder *f = *state;
     model_options o = odd_options();
     const team t = {f, &o, mesh, 8, 0};
-    write_beside(f);
-    model *whole = open_whole(f, &o);
-    save_whole(f, whole, at(f, "one"), STEP);
-    check_saving(&t, whole, writer_job);
-    model_close(whole);
+    write_in_background(f);
+    model *full = open_full(f, &o);
+    save_full(f, full, at(f, "one"), STEP);
+    check_saving(&t, full, writer_job);
+    model_close(full);
 }
 
 /* Checks that all ranks report the same error of rank `rank`. */
@@ -445,13 +445,13 @@ static void expect_failure(const team *t, int rank, const char *what) {
 }
 
 /* A file-size limit simulates a full disk. Only the last rank's part of the largest file exceeds it. */
-static void fill_disk(const team *t, const model *whole, int64_t bytes, ott_status (*job)(rank_run *r)) {
+static void fill_disk(const team *t, const model *full, int64_t bytes, ott_status (*job)(rank_run *r)) {
     struct rlimit before, limit;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     void (*old)(int) = signal(SIGXFSZ, SIG_IGN);
     limit = (struct rlimit){.rlim_cur = (rlim_t)bytes - 4, .rlim_max = before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    run_team(t, whole, job, at(t->f, "one"), NULL);
+    run_team(t, full, job, at(t->f, "one"), NULL);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, old);
     expect_failure(t, 7, "optimizer.safetensors: cannot write");
@@ -464,17 +464,17 @@ static void a_full_disk_of_one_rank(void **state) {
     const team t = {f, &o, NULL, 8, 0};
     int64_t bytes;
     file_list list;
-    model *whole = open_whole(f, &o);
-    save_whole(f, whole, at(f, "one"), 4);
+    model *full = open_full(f, &o);
+    save_full(f, full, at(f, "one"), 4);
     assert_int_equal(file_size(at(f, "one/step-4/optimizer.safetensors"), &bytes), OTT_OK);
-    fill_disk(&t, whole, bytes, save_job);
-    write_beside(f);
-    fill_disk(&t, whole, bytes, writer_job);
+    fill_disk(&t, full, bytes, save_job);
+    write_in_background(f);
+    fill_disk(&t, full, bytes, writer_job);
     assert_int_equal(file_list_folder(f->account, at(f, "one"), &list), OTT_OK);
     assert_int_equal(list.count, 1); /* the older one, and no incomplete one */
     file_list_free(&list);
     assert_int_equal(checkpoint_check(f->account, at(f, "one/step-4")), OTT_OK);
-    model_close(whole);
+    model_close(full);
 }
 
 /* ---- a rank that exits ---- */
@@ -522,12 +522,12 @@ static void a_rank_that_leaves(void **state) {
     run_folder *f = *state;
     model_options o = odd_options();
     const team t = {f, &o, NULL, 3, 0};
-    model *whole = open_whole(f, &o);
+    model *full = open_full(f, &o);
     bool saved = false;
     int absent = 0;
-    save_whole(f, whole, at(f, "one"), 4);
+    save_full(f, full, at(f, "one"), 4);
     for (calls_before_leaving = 0; !saved; calls_before_leaving++) {
-        run_team(&t, whole, save_job, at(f, "one"), let_last_leave);
+        run_team(&t, full, save_job, at(f, "one"), let_last_leave);
         saved = ends[2].status == OTT_OK;
         for (int i = 0; i < 2; i++) assert_int_equal(ends[i].status, saved ? OTT_OK : OTT_ERR_RANK);
         bool is_there = file_exists(at(f, "one/step-20"));
@@ -539,29 +539,29 @@ static void a_rank_that_leaves(void **state) {
         assert_int_equal(file_remove_tree(at(f, "one/step-20")), OTT_OK);
     }
     assert_true(absent > 5);
-    model_close(whole);
+    model_close(full);
 }
 
 /* A layout that leaves out a row. */
 static parameter_part with_a_gap(const model_module *e, int rank, int size) {
-    parameter_part p = cut_part(e, all_of(e), rank, size);
+    parameter_part p = shard_part(e, all_of(e), rank, size);
     if (e->role == ROLE_HEAD && rank == 1) p.rows--;
     return p;
 }
 
-static void shards_that_are_no_whole(void **state) {
+static void incomplete_shards_are_refused(void **state) {
     run_folder *f = *state;
     model_options o = odd_options();
     const team t = {f, &o, with_a_gap, 2, 0};
-    model *whole = open_whole(f, &o);
-    run_team(&t, whole, save_job, at(f, "many"), NULL);
+    model *full = open_full(f, &o);
+    run_team(&t, full, save_job, at(f, "many"), NULL);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(ends[i].status, OTT_ERR_RANK);
         assert_non_null(strstr(ends[i].text, "not parts of one model"));
     }
     assert_false(file_exists(at(f, "many/step-20")));
     close_team(&t);
-    model_close(whole);
+    model_close(full);
 }
 
 /* ---- Hugging Face folders ---- */
@@ -614,10 +614,10 @@ static void expect_same_folder(run_folder *f, const char *a, const char *b) {
     }
 }
 
-static void check_folder(const team *t, const model *whole, const char *one) {
+static void check_folder(const team *t, const model *full, const char *one) {
     char many[128];
     snprintf(many, sizeof many, "%s/many", t->f->root);
-    run_team(t, whole, save_folder_job, many, NULL);
+    run_team(t, full, save_folder_job, many, NULL);
     expect_success(t);
     close_team(t);
     expect_same_folder(t->f, one, many);
@@ -625,20 +625,20 @@ static void check_folder(const team *t, const model *whole, const char *one) {
     if (folder_options.dtype != OTT_F32 || folder_options.fp8) return;
     run_team(t, NULL, load_folder_job, one, NULL);
     expect_success(t);
-    for (int i = 0; i < t->size; i++) visit_tensors(whole, ranks[i].m, 0, expect_part);
+    for (int i = 0; i < t->size; i++) visit_tensors(full, ranks[i].m, 0, expect_part);
     close_team(t);
 }
 
-static void check_folder_kind(run_folder *f, const model_options *o, model *whole,
-                              const hf_save_options *kind, const arrangement *how) {
+static void check_folder_kind(run_folder *f, const model_options *o, model *full, const hf_save_options *kind,
+                              const arrangement *how) {
     char one[128];
     hf_save_summary sum;
     snprintf(one, sizeof one, "%s/folder", f->root);
     folder_options = *kind;
-    if (hf_model_save(whole, kind, one, &sum) != OTT_OK) fail_msg("%s", status_text());
+    if (hf_model_save(full, kind, one, &sum) != OTT_OK) fail_msg("%s", status_text());
     for (int i = 0; how[i].size; i++) {
         const team t = team_of(f, o, &how[i]);
-        check_folder(&t, whole, one);
+        check_folder(&t, full, one);
     }
     assert_int_equal(file_remove_tree(one), OTT_OK);
 }
@@ -651,11 +651,11 @@ static void check_folders(run_folder *f, const model_options *o, const arrangeme
         {.dtype = OTT_BF16, .fp8 = true, .method = HF_METHOD_COMPRESSED, .granularity = HF_SCALE_CHANNEL},
         {.dtype = OTT_BF16, .fp8 = true, .method = HF_METHOD_FP8, .granularity = HF_SCALE_BLOCK},
     };
-    model *whole = open_whole(f, o);
-    set_numbers(whole);
+    model *full = open_full(f, o);
+    set_numbers(full);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-        if (!kinds[k].fp8 || !o->family->transposed) check_folder_kind(f, o, whole, &kinds[k], how);
-    model_close(whole);
+        if (!kinds[k].fp8 || !o->family->transposed) check_folder_kind(f, o, full, &kinds[k], how);
+    model_close(full);
 }
 
 static void folders_of_ranks(void **state) {
@@ -688,7 +688,7 @@ static void transposed_folders_of_ranks(void **state) {
 }
 
 /* Tensor-parallel ranks with fused or separate projections, in the same form as the folder or not. */
-static void ranks_that_cut_layers(void **state) {
+static void ranks_that_shard_layers(void **state) {
     model_options o = odd_options();
     o.heads = 4;
     o.kv_heads = 2;
@@ -708,7 +708,7 @@ static void ranks_that_cut_layers(void **state) {
 
 /* Heads computed from latents are split. Projections to latents are not. Experts, which such folders have,
    are split too. */
-static void ranks_that_cut_latents(void **state) {
+static void ranks_that_shard_latents(void **state) {
     model_options o = odd_options();
     o.family = family_find("deepseek_v3");
     o.heads = o.kv_heads = 4;
@@ -741,13 +741,13 @@ static void folders_as_trained(void **state) {
     o.hidden = 224;
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         folder_recipe = recipes[i];
-        model *whole = open_whole(*state, &o);
-        set_numbers(whole);
-        assert_int_equal(convert_folder(whole), OTT_OK);
-        check_folder_kind(*state, &o, whole, &kind, any_sizes);
+        model *full = open_full(*state, &o);
+        set_numbers(full);
+        assert_int_equal(convert_folder(full), OTT_OK);
+        check_folder_kind(*state, &o, full, &kind, any_sizes);
         if (strcmp(recipes[i], "block") != 0) /* no two ranks share its blocks */
-            check_folder_kind(*state, &o, whole, &kind, even_sizes);
-        model_close(whole);
+            check_folder_kind(*state, &o, full, &kind, even_sizes);
+        model_close(full);
     }
     folder_recipe = NULL;
 }
@@ -756,10 +756,10 @@ static void folders_as_trained(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(ranks_write_what_one_does), TEST(tied_and_frozen_too),    TEST(beside_training_too),
-        TEST(a_full_disk_of_one_rank),   TEST(a_rank_that_leaves),     TEST(shards_that_are_no_whole),
-        TEST(folders_of_ranks),          TEST(fused_folders_of_ranks), TEST(transposed_folders_of_ranks),
-        TEST(ranks_that_cut_layers),     TEST(ranks_that_cut_latents), TEST(folders_as_trained),
+        TEST(ranks_write_what_one_does), TEST(tied_and_frozen_too),      TEST(during_training_too),
+        TEST(a_full_disk_of_one_rank),   TEST(a_rank_that_leaves),       TEST(incomplete_shards_are_refused),
+        TEST(folders_of_ranks),          TEST(fused_folders_of_ranks),   TEST(transposed_folders_of_ranks),
+        TEST(ranks_that_shard_layers),   TEST(ranks_that_shard_latents), TEST(folders_as_trained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

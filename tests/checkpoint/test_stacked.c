@@ -21,10 +21,10 @@
 #include "nn/draw.h"
 #include "support/folder.h"
 
-enum { STACK = 3, ROWS = 32, COLUMNS = 48, EACH = ROWS * COLUMNS, ALL = STACK * EACH, RANKS_MAX = 3 };
+enum { EXPERTS = 3, ROWS = 32, COLUMNS = 48, EACH = ROWS * COLUMNS, ALL = EXPERTS * EACH, RANKS_MAX = 3 };
 
 /* A model with this weight in place of one layer's down projection. */
-typedef struct stacked {
+typedef struct expert_test {
     harness h;
     arena *memory;
     linear layer;
@@ -34,18 +34,18 @@ typedef struct stacked {
     store_unit unit;
     model m;
     group ranks;
-} stacked;
+} expert_test;
 
-static void open_stacked(stacked *s, group *ranks) {
+static void open_expert_test(expert_test *s, group *ranks) {
     const char *name = "model.layers.0.mlp.down_proj";
-    *s = (stacked){0};
+    *s = (expert_test){0};
     harness_open(&s->h, 1, NULL);
     HARNESS_OK(arena_open(s->h.account, MEM_OTHER, &s->memory));
     s->module = (model_module){.role = ROLE_DOWN,
                                .kind = MODULE_LINEAR,
                                .name = name,
                                .rank = 3,
-                               .shape = {STACK, ROWS, COLUMNS},
+                               .shape = {EXPERTS, ROWS, COLUMNS},
                                .linear = &s->layer,
                                .weight = &s->weight};
     s->layer = (linear){.name = name, .in = COLUMNS, .out = ROWS, .weight = &s->weight};
@@ -76,33 +76,33 @@ static void open_stacked(stacked *s, group *ranks) {
     HARNESS_OK(store_set(&s->m.store, s->h.device, OTT_F32));
 }
 
-static void close_stacked(stacked *s) {
+static void close_expert_test(expert_test *s) {
     store_close(&s->m.store, s->h.device);
     arena_close(s->memory);
     harness_close(&s->h);
 }
 
-static void open_whole(stacked *s) {
-    open_stacked(s, NULL);
+static void open_full(expert_test *s) {
+    open_expert_test(s, NULL);
     HARNESS_OK(model_initialize(&s->m, 5, 1));
 }
 
 /* Compares a rank's shard with its part of the full tensor. */
-static void expect_part(stacked *s, const tensor *part, const float *whole) {
+static void expect_part(expert_test *s, const tensor *part, const float *full) {
     static float values[ALL];
     harness_get(&s->h, part, values);
-    assert_memory_equal(values, whole + s->weight.shard.first * COLUMNS, (size_t)tensor_bytes(*part));
+    assert_memory_equal(values, full + s->weight.shard.first * COLUMNS, (size_t)tensor_bytes(*part));
 }
 
-static void expect_whole(stacked *s, const float *whole) {
-    expect_part(s, &s->weight.shard.value, whole);
+static void expect_full(expert_test *s, const float *full) {
+    expect_part(s, &s->weight.shard.value, full);
 }
 
 static void whole_values(float *out) {
-    stacked s;
-    open_whole(&s);
+    expert_test s;
+    open_full(&s);
     harness_get(&s.h, &s.weight.value, out);
-    close_stacked(&s);
+    close_expert_test(&s);
 }
 
 /* ---- initial values ---- */
@@ -125,26 +125,26 @@ static void draw_alone(int matrix, float *out) {
 
 static void matrices_start_as_if_alone(void **state) {
     (void)state;
-    static float whole[ALL], alone[EACH];
-    whole_values(whole);
-    for (int i = 0; i < STACK; i++) {
+    static float full[ALL], alone[EACH];
+    whole_values(full);
+    for (int i = 0; i < EXPERTS; i++) {
         draw_alone(i, alone);
-        assert_memory_equal(whole + i * EACH, alone, sizeof alone);
+        assert_memory_equal(full + i * EACH, alone, sizeof alone);
     }
     for (int size = 2; size <= RANKS_MAX; size++)
         for (int rank = 0; rank < size; rank++) {
-            stacked s;
-            open_stacked(&s, &(group){.rank = rank, .size = size});
+            expert_test s;
+            open_expert_test(&s, &(group){.rank = rank, .size = size});
             HARNESS_OK(model_initialize(&s.m, 5, 1));
-            expect_whole(&s, whole);
-            close_stacked(&s);
+            expect_full(&s, full);
+            close_expert_test(&s);
         }
 }
 
 /* ---- ranks ---- */
 
 typedef struct rank_run {
-    stacked s;
+    expert_test s;
     group *group;
     tensor gathered, added;
 } rank_run;
@@ -172,39 +172,39 @@ static ott_status run_rank(void *argument) {
 
 static void open_rank(rank_run *r, group *ranks) {
     r->group = ranks;
-    open_stacked(&r->s, ranks);
+    open_expert_test(&r->s, ranks);
     HARNESS_OK(model_initialize(&r->s.m, 5, 1));
-    r->gathered = harness_tensor(&r->s.h, OTT_F32, STACK * ROWS, COLUMNS);
-    r->added = harness_tensor(&r->s.h, OTT_F32, STACK * ROWS, COLUMNS); /* zero */
+    r->gathered = harness_tensor(&r->s.h, OTT_F32, EXPERTS * ROWS, COLUMNS);
+    r->added = harness_tensor(&r->s.h, OTT_F32, EXPERTS * ROWS, COLUMNS); /* zero */
     harness_record(&r->s.h, gather_and_reduce, r);
 }
 
-static void run_ranks(int size, const float *whole) {
+static void run_ranks(int size, const float *full) {
     static rank_run ranks[RANKS_MAX];
     static float values[ALL], sums[ALL];
     group *groups[RANKS_MAX];
-    ranks_worlds worlds = {0};
-    ranks_groups(&worlds, size, 1, size, groups);
+    thread_groups opened = {0};
+    ranks_groups(&opened, size, 1, size, groups);
     for (int r = 0; r < size; r++) open_rank(&ranks[r], groups[r]);
     ranks_run("a stacked weight", size, ranks, sizeof *ranks, run_rank);
     for (int i = 0; i < ALL; i++) {
-        sums[i] = whole[i];
-        for (int r = 1; r < size; r++) sums[i] += whole[i];
+        sums[i] = full[i];
+        for (int r = 1; r < size; r++) sums[i] += full[i];
     }
     for (int r = 0; r < size; r++) {
         harness_get(&ranks[r].s.h, &ranks[r].gathered, values);
-        assert_memory_equal(values, whole, sizeof values);
+        assert_memory_equal(values, full, sizeof values);
         expect_part(&ranks[r].s, &ranks[r].s.weight.shard.grad, sums);
-        close_stacked(&ranks[r].s);
+        close_expert_test(&ranks[r].s);
     }
-    ranks_close(&worlds);
+    ranks_close(&opened);
 }
 
-static void ranks_gather_the_whole(void **state) {
+static void ranks_gather_the_full_tensor(void **state) {
     (void)state;
-    static float whole[ALL];
-    whole_values(whole);
-    for (int size = 2; size <= RANKS_MAX; size++) run_ranks(size, whole);
+    static float full[ALL];
+    whole_values(full);
+    for (int size = 2; size <= RANKS_MAX; size++) run_ranks(size, full);
 }
 
 /* ---- a checkpoint's tensor ---- */
@@ -221,101 +221,101 @@ static void write_tensor(mem *account, const char *path, const safetensors_tenso
     HARNESS_OK(safetensors_writer_commit(w));
 }
 
-static void read_on_rank(const safetensors *file, group *ranks, const float *whole) {
-    stacked s;
+static void read_on_rank(const safetensors *file, group *ranks, const float *full) {
+    expert_test s;
     tensor_set set;
     cancellation_progress progress = cancellation_progress_begin(NULL, "", 1);
     int64_t done = 0;
-    open_stacked(&s, ranks);
+    open_expert_test(&s, ranks);
     HARNESS_OK(tensor_set_of_model(&set, &s.m, false));
     assert_int_equal(set.declared[0].rank, 3);
     assert_memory_equal(set.declared[0].shape, s.module.shape, sizeof s.module.shape);
     HARNESS_OK(tensor_set_check(&set, file));
     HARNESS_OK(tensor_set_read(&set, file, s.h.device, &progress, &done));
     tensor_set_close(&set);
-    expect_whole(&s, whole);
-    close_stacked(&s);
+    expect_full(&s, full);
+    close_expert_test(&s);
 }
 
 static void checkpoints_have_one_tensor(void **state) {
     folder *f = *state;
-    static float whole[ALL];
-    const float *values[] = {whole};
-    stacked s;
+    static float full[ALL];
+    const float *values[] = {full};
+    expert_test s;
     tensor_set set;
     safetensors *file;
-    open_whole(&s);
-    harness_get(&s.h, &s.weight.value, whole);
+    open_full(&s);
+    harness_get(&s.h, &s.weight.value, full);
     HARNESS_OK(tensor_set_of_model(&set, &s.m, false));
     write_tensor(f->account, folder_file(f, "state.safetensors"), set.declared, 1, values);
     tensor_set_close(&set);
-    close_stacked(&s);
+    close_expert_test(&s);
     HARNESS_OK(safetensors_open(f->account, folder_file(f, "state.safetensors"), &file));
-    read_on_rank(file, NULL, whole);
+    read_on_rank(file, NULL, full);
     for (int size = 2; size <= RANKS_MAX; size++)
         for (int rank = 0; rank < size; rank++)
-            read_on_rank(file, &(group){.rank = rank, .size = size}, whole);
+            read_on_rank(file, &(group){.rank = rank, .size = size}, full);
     safetensors_close(file);
 }
 
 /* ---- Hugging Face folders ---- */
 
-static void load_on_ranks(const char *path, const float *whole) {
+static void load_on_ranks(const char *path, const float *full) {
     for (int size = 1; size <= RANKS_MAX; size++)
         for (int rank = 0; rank < size; rank++) {
-            stacked s;
+            expert_test s;
             group ranks = {.rank = rank, .size = size};
-            open_stacked(&s, size > 1 ? &ranks : NULL);
+            open_expert_test(&s, size > 1 ? &ranks : NULL);
             HARNESS_OK(hf_model_load(&s.m, path));
-            expect_whole(&s, whole);
-            close_stacked(&s);
+            expect_full(&s, full);
+            close_expert_test(&s);
         }
 }
 
 static void folders_have_it_packed_or_apart(void **state) {
     folder *f = *state;
-    static float whole[ALL];
-    const float *packed[] = {whole}, *apart[] = {whole, whole + EACH, whole + 2 * EACH};
+    static float full[ALL];
+    const float *packed[] = {full}, *apart[] = {full, full + EACH, full + 2 * EACH};
     char path[160];
-    whole_values(whole);
+    whole_values(full);
     const safetensors_tensor one = {
-        "model.layers.0.mlp.down_proj.weight", OTT_F32, 3, {STACK, ROWS, COLUMNS}};
+        "model.layers.0.mlp.down_proj.weight", OTT_F32, 3, {EXPERTS, ROWS, COLUMNS}};
     const safetensors_tensor each[] = {
         {"model.layers.0.mlp.0.down_proj.weight", OTT_F32, 2, {ROWS, COLUMNS}},
         {"model.layers.0.mlp.1.down_proj.weight", OTT_F32, 2, {ROWS, COLUMNS}},
         {"model.layers.0.mlp.2.down_proj.weight", OTT_F32, 2, {ROWS, COLUMNS}}};
     snprintf(path, sizeof path, "%s/model.safetensors", f->path);
     write_tensor(f->account, path, &one, 1, packed);
-    load_on_ranks(f->path, whole);
-    write_tensor(f->account, path, each, STACK, apart);
-    load_on_ranks(f->path, whole);
+    load_on_ranks(f->path, full);
+    write_tensor(f->account, path, each, EXPERTS, apart);
+    load_on_ranks(f->path, full);
 }
 
 static void saved_folders_are_read_again(void **state) {
     folder *f = *state;
-    static float whole[ALL];
+    static float full[ALL];
     char path[160];
-    stacked s;
+    expert_test s;
     hf_save_summary summary;
     const hf_save_options o = {.dtype = OTT_F32};
-    open_whole(&s);
-    harness_get(&s.h, &s.weight.value, whole);
+    open_full(&s);
+    harness_get(&s.h, &s.weight.value, full);
     snprintf(path, sizeof path, "%s/saved", f->path);
     HARNESS_OK(hf_model_save(&s.m, &o, path, &summary));
-    assert_int_equal(summary.tensors, STACK);
-    close_stacked(&s);
-    load_on_ranks(path, whole);
+    assert_int_equal(summary.tensors, EXPERTS);
+    close_expert_test(&s);
+    load_on_ranks(path, full);
 }
 
 /* Expert weights with gate and up fused, in a folder that stores them separately, and in one that stores them
    fused. */
-static void fused_stacks_have_places(void **state) {
+static void fused_experts_have_places(void **state) {
     (void)state;
     enum { HIDDEN = 48 };
-    stacked s;
+    expert_test s;
     hf_places places;
     int64_t shape[PARAMETER_RANKS];
-    open_stacked(&s, NULL);
+    open_expert_test(&s, NULL);
     s.module = (model_module){.role = ROLE_GATE_UP,
                               .kind = MODULE_LINEAR,
                               .rank = 3,
@@ -336,16 +336,16 @@ static void fused_stacks_have_places(void **state) {
     assert_int_equal(hf_place_shape(&places.of[3], shape), 3);
     assert_memory_equal(shape, s.module.shape, sizeof shape);
     hf_places_close(&places);
-    close_stacked(&s);
+    close_expert_test(&s);
 }
 
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_setup, folder_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matrices_start_as_if_alone), cmocka_unit_test(ranks_gather_the_whole),
+        cmocka_unit_test(matrices_start_as_if_alone), cmocka_unit_test(ranks_gather_the_full_tensor),
         WITH_FOLDER(checkpoints_have_one_tensor),     WITH_FOLDER(folders_have_it_packed_or_apart),
-        WITH_FOLDER(saved_folders_are_read_again),    cmocka_unit_test(fused_stacks_have_places),
+        WITH_FOLDER(saved_folders_are_read_again),    cmocka_unit_test(fused_experts_have_places),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -152,12 +152,12 @@ static int64_t rows_until(int rank) {
 
 static ott_status reduce_scatter(rank_run *r) {
     int rank = r->group->rank, size = r->group->size;
-    tensor whole = fill(r, r->in, rows_until(size));
+    tensor gathered = fill(r, r->in, rows_until(size));
     tensor part = tensor_matrix(r->out, OTT_F32, uneven[rank], COLUMNS);
     return group_run(
         r->group, &r->cx,
         &(collective){
-            .kind = COLLECTIVE_REDUCE_SCATTER, .input = whole, .output = part, .input_rows = uneven});
+            .kind = COLLECTIVE_REDUCE_SCATTER, .input = gathered, .output = part, .input_rows = uneven});
 }
 
 static void each_rank_gets_its_part_of_the_sum(void **state) {
@@ -180,12 +180,13 @@ static void each_rank_gets_its_part_of_the_sum(void **state) {
 static ott_status all_gather(rank_run *r) {
     int rank = r->group->rank, size = r->group->size;
     uint8_t *all = (uint8_t *)r->out;
-    tensor whole = tensor_matrix(all, OTT_E4M3, rows_until(size), COLUMNS);
-    tensor part = tensor_rows(whole, rows_until(rank), uneven[rank]);
+    tensor gathered = tensor_matrix(all, OTT_E4M3, rows_until(size), COLUMNS);
+    tensor part = tensor_rows(gathered, rows_until(rank), uneven[rank]);
     memset(part.data, 16 * (rank + 1), (size_t)tensor_bytes(part));
     return group_run(
         r->group, &r->cx,
-        &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = part, .output = whole, .output_rows = uneven});
+        &(collective){
+            .kind = COLLECTIVE_ALL_GATHER, .input = part, .output = gathered, .output_rows = uneven});
 }
 
 static void all_parts_reach_all_ranks(void **state) {
@@ -394,7 +395,7 @@ static ott_status move_large(rank_run *r) {
     return status;
 }
 
-static void large_tensors_arrive_whole(void **state) {
+static void large_tensors_arrive_complete(void **state) {
     (void)state;
     for (int size = 2; size <= RANKS_MAX; size++) {
         collectives_run(size, 30, move_large);
@@ -541,13 +542,13 @@ static void calls_are_checked(void **state) {
     float x[8] = {0};
     tensor t = tensor_matrix(x, OTT_F32, 4, 2), codes = tensor_matrix(x, OTT_E4M3, 4, 2);
     assert_int_equal(group_all_reduce(&alone, &cx, &codes, REDUCE_SUM), OTT_ERR_DTYPE);
-    collective cut = {.kind = COLLECTIVE_ALL_GATHER,
-                      .input = tensor_rows(t, 0, 3),
-                      .output = t,
-                      .output_rows = (const int64_t[]){2, 2}};
-    assert_int_equal(group_run(&alone, &cx, &cut), OTT_ERR_SHAPE);
-    cut.output_rows = (const int64_t[]){3, 2};
-    assert_int_equal(group_run(&alone, &cx, &cut), OTT_ERR_SHAPE);
+    collective gather = {.kind = COLLECTIVE_ALL_GATHER,
+                         .input = tensor_rows(t, 0, 3),
+                         .output = t,
+                         .output_rows = (const int64_t[]){2, 2}};
+    assert_int_equal(group_run(&alone, &cx, &gather), OTT_ERR_SHAPE);
+    gather.output_rows = (const int64_t[]){3, 2};
+    assert_int_equal(group_run(&alone, &cx, &gather), OTT_ERR_SHAPE);
     assert_int_equal(group_broadcast(&alone, &cx, &t, 2), OTT_ERR_INTERNAL);
 }
 
@@ -557,7 +558,7 @@ static void calls_are_checked(void **state) {
         cmocka_unit_test(each_rank_gets_its_part_of_the_sum), cmocka_unit_test(all_parts_reach_all_ranks),   \
         cmocka_unit_test(each_pair_exchanges_its_rows), cmocka_unit_test(all_have_what_the_root_had),        \
         cmocka_unit_test(host_memory_moves_in_pieces), cmocka_unit_test(counts_are_exact),                   \
-        cmocka_unit_test(messages_keep_their_order), cmocka_unit_test(large_tensors_arrive_whole),           \
+        cmocka_unit_test(messages_keep_their_order), cmocka_unit_test(large_tensors_arrive_complete),        \
         cmocka_unit_test(a_collective_goes_on_before_it_is_waited_for),                                      \
         cmocka_unit_test(requests_are_waited_for_in_any_order),                                              \
         cmocka_unit_test(nothing_moves_while_a_plan_is_recorded)

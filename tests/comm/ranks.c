@@ -9,16 +9,16 @@
 
 #include <pthread.h>
 
-void ranks_group(ranks_worlds *w, const int *ranks, int size, group **out) {
-    threads_group *world;
-    assert_in_range(w->count, 0, RANKS_WORLDS_MAX - 1);
+void ranks_group(thread_groups *w, const int *ranks, int size, group **out) {
+    threads_group *opened;
+    assert_in_range(w->count, 0, THREAD_GROUPS_MAX - 1);
     if (!w->account) assert_int_equal(mem_open(&w->account), OTT_OK);
-    assert_int_equal(threads_group_open(w->account, size, 60, &world), OTT_OK);
-    w->world[w->count++] = world;
-    for (int i = 0; i < size; i++) out[ranks[i]] = threads_group_of_rank(world, i);
+    assert_int_equal(threads_group_open(w->account, size, 60, &opened), OTT_OK);
+    w->opened[w->count++] = opened;
+    for (int i = 0; i < size; i++) out[ranks[i]] = threads_group_of_rank(opened, i);
 }
 
-void ranks_groups(ranks_worlds *w, int count, int stride, int size, group **out) {
+void ranks_groups(thread_groups *w, int count, int stride, int size, group **out) {
     int *ranks = calloc((size_t)size, sizeof *ranks);
     assert_non_null(ranks);
     for (int r = 0; r < count; r++) {
@@ -29,8 +29,8 @@ void ranks_groups(ranks_worlds *w, int count, int stride, int size, group **out)
     free(ranks);
 }
 
-void ranks_close(ranks_worlds *w) {
-    for (int i = 0; i < w->count; i++) threads_group_close(w->world[i]);
+void ranks_close(thread_groups *w) {
+    for (int i = 0; i < w->count; i++) threads_group_close(w->opened[i]);
     mem_close(w->account);
 }
 

@@ -4,22 +4,22 @@
 
 #include "comm/threads.h"
 
-enum { RANKS_WORLDS_MAX = 128 };
+enum { THREAD_GROUPS_MAX = 128 };
 
 /* Initialize with zeros. */
-typedef struct ranks_worlds {
+typedef struct thread_groups {
     mem *account;
-    threads_group *world[RANKS_WORLDS_MAX];
+    threads_group *opened[THREAD_GROUPS_MAX];
     int count;
-} ranks_worlds;
+} thread_groups;
 
 /* Makes groups of `size` ranks with distance `stride`, for `count` ranks: out[r] is rank r's group. `w` owns
    them. Stride 1: neighboring ranks. A wait for a rank ends after a minute. */
-void ranks_groups(ranks_worlds *w, int count, int stride, int size, group **out);
+void ranks_groups(thread_groups *w, int count, int stride, int size, group **out);
 /* Makes one group of the listed ranks: out[ranks[i]] is its i-th member. */
-void ranks_group(ranks_worlds *w, const int *ranks, int size, group **out);
+void ranks_group(thread_groups *w, const int *ranks, int size, group **out);
 /* Frees the groups. Call when no rank runs. */
-void ranks_close(ranks_worlds *w);
+void ranks_close(thread_groups *w);
 
 /* The result of a rank. */
 typedef struct ranks_end {

@@ -31,18 +31,18 @@ static void open_group(int first, int step, int size, double timeout, group **ou
 
 /* Ranks outside the test are each in a group of one. */
 static void share_results(void) {
-    group *whole;
+    group *all_ranks;
     rank_run own = collectives_ranks[own_rank], *every = collectives_ranks;
     exec cx = {0};
     mem *account;
-    open_group(0, 1, rank_count, 30, &whole);
+    open_group(0, 1, rank_count, 30, &all_ranks);
     assert_int_equal(mem_open(&account), OTT_OK);
     assert_int_equal(cpu_open(account, 1, "scalar", &cx.device), OTT_OK);
     collective gather = {.kind = COLLECTIVE_ALL_GATHER,
                          .input = tensor_matrix(&own, OTT_E4M3, 1, sizeof own),
                          .output = tensor_matrix(every, OTT_E4M3, RANKS_MAX, sizeof own)};
-    if (group_run(whole, &cx, &gather) != OTT_OK) fail_msg("%s", status_text());
-    group_close(whole);
+    if (group_run(all_ranks, &cx, &gather) != OTT_OK) fail_msg("%s", status_text());
+    group_close(all_ranks);
     device_close(cx.device);
     mem_close(account);
 }
@@ -91,10 +91,11 @@ static collective draw_sum(crossing *c) {
 
 static collective draw_gather(crossing *c, int64_t rows[2]) {
     for (int k = 0; k < 2; k++) rows[k] = draw_count(c);
-    tensor whole = tensor_matrix(c->parts, OTT_F32, rows[0] + rows[1], 1);
-    tensor own = tensor_rows(whole, c->across->rank * rows[0], rows[c->across->rank]);
+    tensor all_ranks = tensor_matrix(c->parts, OTT_F32, rows[0] + rows[1], 1);
+    tensor own = tensor_rows(all_ranks, c->across->rank * rows[0], rows[c->across->rank]);
     for (int64_t i = 0; i < own.rows; i++) ((float *)own.data)[i] = cell(own_rank, i);
-    return (collective){.kind = COLLECTIVE_ALL_GATHER, .input = own, .output = whole, .output_rows = rows};
+    return (collective){
+        .kind = COLLECTIVE_ALL_GATHER, .input = own, .output = all_ranks, .output_rows = rows};
 }
 
 static void check_sum(const crossing *c, const collective *call) {
@@ -180,9 +181,9 @@ static int give_up_while_data_move(void) {
     collective sum = {.kind = COLLECTIVE_ALL_REDUCE, .input = t, .output = t};
     if (group_start(all, &cx, &sum, &request) != OTT_OK) return 1;
     while (!moving) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    bool speaks = mpi_give_up(OTT_ERR_RANK, "enough");
+    bool reports = mpi_give_up(OTT_ERR_RANK, "enough");
     (void)group_wait(&cx, &request); /* done, or failed */
-    if (speaks && group_run(all, &cx, &sum) == OTT_ERR_RANK) printf("gave up: %s\n", status_text());
+    if (reports && group_run(all, &cx, &sum) == OTT_ERR_RANK) printf("gave up: %s\n", status_text());
     fflush(stdout);
     return 0;
 }

@@ -18,18 +18,18 @@ static void *run_thread(void *r) {
 
 void collectives_run(int size, double timeout, rank_body body) {
     mem *account;
-    threads_group *world;
+    threads_group *group_of_threads;
     pthread_t threads[RANKS_MAX];
     assert_int_equal(mem_open(&account), OTT_OK);
-    assert_int_equal(threads_group_open(account, size, timeout, &world), OTT_OK);
+    assert_int_equal(threads_group_open(account, size, timeout, &group_of_threads), OTT_OK);
     memset(collectives_ranks, 0, sizeof collectives_ranks);
     for (int i = 0; i < size; i++) {
         collectives_ranks[i].body = body;
-        collectives_ranks[i].group = threads_group_of_rank(world, i);
+        collectives_ranks[i].group = threads_group_of_rank(group_of_threads, i);
         pthread_create(&threads[i], NULL, run_thread, &collectives_ranks[i]);
     }
     for (int i = 0; i < size; i++) pthread_join(threads[i], NULL);
-    threads_group_close(world);
+    threads_group_close(group_of_threads);
     mem_close(account);
 }
 

@@ -60,7 +60,7 @@ static int outcome(const char *path, int64_t blocks) {
     return WEXITSTATUS(status);
 }
 
-static void out_of_memory_is_told(void **state) {
+static void out_of_memory_is_reported(void **state) {
     (void)state;
 #ifdef SANITIZED
     print_message("SKIPPED: this test limits the address space, which a sanitizer needs\n");
@@ -77,6 +77,6 @@ static void out_of_memory_is_told(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(out_of_memory_is_told)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(out_of_memory_is_reported)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

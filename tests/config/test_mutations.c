@@ -34,7 +34,7 @@ static void try_bytes(config_case *c, const char *extension, const char *text, i
     c->log[0] = '\0';
 }
 
-static void cut(config_case *c, const char *extension, const char *text) {
+static void try_prefixes(config_case *c, const char *extension, const char *text) {
     for (int64_t bytes = 0; bytes < (int64_t)strlen(text); bytes++) try_bytes(c, extension, text, bytes);
 }
 
@@ -53,9 +53,9 @@ static void mutate(config_case *c, const char *extension, const char *text, uint
     }
 }
 
-static void test_cut(void **state) {
-    cut(*state, ".toml", toml);
-    cut(*state, ".yaml", yaml);
+static void test_prefixes(void **state) {
+    try_prefixes(*state, ".toml", toml);
+    try_prefixes(*state, ".yaml", yaml);
 }
 
 static void test_mutated(void **state) {
@@ -81,6 +81,6 @@ static void test_arguments(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {CASE(test_cut), CASE(test_mutated), CASE(test_arguments)};
+    const struct CMUnitTest tests[] = {CASE(test_prefixes), CASE(test_mutated), CASE(test_arguments)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -262,25 +262,25 @@ static void run_part(problem *p, device *d, int from, int count) {
 }
 
 /* A document run token by token or in parts of any length has the same bits as in one run. */
-static void test_parts_give_the_bits_of_the_whole(void **state) {
+static void test_parts_give_the_bits_of_the_full_pass(void **state) {
     (void)state;
     static const int parts[] = {1, 3, 70};
     for (int n = 0; n < SETTINGS; n++) {
         setting s = settings[n];
         s.documents = 1;
-        problem whole = make_problem(&s, 1.0f);
-        run(&whole, all.list[0]);
+        problem full = make_problem(&s, 1.0f);
+        run(&full, all.list[0]);
         for (int i = 0; i < all.count; i++)
             for (size_t part = 0; part < sizeof parts / sizeof *parts; part++) {
                 problem p = make_problem(&s, 1.0f);
                 for (int from = 0; from < s.tokens; from += parts[part])
                     run_part(&p, all.list[i], from,
                              s.tokens - from < parts[part] ? s.tokens - from : parts[part]);
-                expect_equal(&p.o, &whole.o, "o of parts", all.list[i]->name, n);
-                expect_equal(&p.lse, &whole.lse, "lse of parts", all.list[i]->name, n);
+                expect_equal(&p.o, &full.o, "o of parts", all.list[i]->name, n);
+                expect_equal(&p.lse, &full.lse, "lse of parts", all.list[i]->name, n);
                 free_problem(&p);
             }
-        free_problem(&whole);
+        free_problem(&full);
     }
 }
 
@@ -370,7 +370,7 @@ int main(void) {
         cmocka_unit_test(test_forward_is_near_exact),
         cmocka_unit_test(test_backward_is_near_finite_differences),
         cmocka_unit_test(test_same_bits_everywhere),
-        cmocka_unit_test(test_parts_give_the_bits_of_the_whole),
+        cmocka_unit_test(test_parts_give_the_bits_of_the_full_pass),
         cmocka_unit_test(test_nan_stays_with_those_who_see_it),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_refusals_of_past),

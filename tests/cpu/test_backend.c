@@ -79,7 +79,7 @@ static void the_environment_names_a_isa(void **state) {
     device_close(d);
 }
 
-static void a_wrong_isa_is_told_what_there_is(void **state) {
+static void a_wrong_isa_lists_the_levels(void **state) {
     (void)state;
     device *d;
     assert_int_equal(cpu_open(account, 1, "avx51", &d), OTT_ERR_ARGUMENT);
@@ -240,7 +240,7 @@ int main(void) {
         TEST(scalar_is_always_there),
         TEST(opens_every_isa_and_the_best_without_a_name),
         TEST(the_environment_names_a_isa),
-        TEST(a_wrong_isa_is_told_what_there_is),
+        TEST(a_wrong_isa_lists_the_levels),
         TEST(a_wrong_number_of_threads_is_refused),
         TEST(every_failed_allocation_is_undone),
         TEST(scratch_is_accounted_for),

@@ -534,7 +534,7 @@ static void tensor_core_accumulation_is_for_fp8_only(void **state) {
 }
 
 /* Contractions that end at each position in a tile of 32 terms. */
-static void tiles_of_32_that_are_not_whole(void **state) {
+static void incomplete_tiles_of_32(void **state) {
     (void)state;
     for (int64_t k = 0; k <= 66; k++)
         for (int repeat = 0; repeat < 8; repeat++) {
@@ -578,7 +578,7 @@ int main(void) {
         cmocka_unit_test(refuses_to_pack_what_it_cannot_read),
         cmocka_unit_test(refuses_blocks_that_differ),
         cmocka_unit_test(zeros_keep_their_sign_as_the_reference_says),
-        cmocka_unit_test(tiles_of_32_that_are_not_whole),
+        cmocka_unit_test(incomplete_tiles_of_32),
         cmocka_unit_test(tensor_core_accumulation),
         cmocka_unit_test(tensor_core_sums_of_all_magnitudes),
         cmocka_unit_test(tensor_core_accumulation_is_for_fp8_only),

@@ -161,12 +161,12 @@ static void integers_nan_count_and_transpose(void **state) {
     EACH_PROBE(p) {
         const float x[16] = {0.9f, -0.9f, 1.5f,  -2.5f, 1e6f, -1e6f, 2147483520.0f, -2147483648.0f,
                              NAN,  3e9f,  -3e9f, 7.0f,  NAN,  -0.0f, 100.99f,       INFINITY};
-        const int32_t whole[16] = {0,          0,         1,         -2,        1000000,   -1000000,
-                                   2147483520, INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN, 7,
-                                   INT32_MIN,  0,         100,       INT32_MIN};
+        const int32_t integers[16] = {0,          0,         1,         -2,        1000000,   -1000000,
+                                      2147483520, INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN, 7,
+                                      INT32_MIN,  0,         100,       INT32_MIN};
         int32_t y[16];
         p->to_int(x, y);
-        assert_memory_equal(y, whole, sizeof y);
+        assert_memory_equal(y, integers, sizeof y);
         assert_int_equal(p->count_nan(x), 2);
         float square[256];
         for (int i = 0; i < 256; i++) square[i] = (float)i;

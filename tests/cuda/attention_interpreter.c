@@ -189,8 +189,8 @@ static bool reshape(interpreter *in, const graph_op *op) {
     return true;
 }
 
-static int64_t length(const interpreter *in, int uid, int64_t document, int64_t whole) {
-    return uid ? ((const int32_t *)in->images[uid])[document] : whole;
+static int64_t length(const interpreter *in, int uid, int64_t document, int64_t all) {
+    return uid ? ((const int32_t *)in->images[uid])[document] : all;
 }
 
 /* out[m,n] of one document and head. */

@@ -159,7 +159,7 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 /* ---- supported products of sm_90 ---- */
 
 int cublaslt_products;
-bool cublaslt_refuses, cublaslt_lies;
+bool cublaslt_refuses, cublaslt_wrong_results;
 
 static bool is_fp8(cudaDataType_t type) {
     return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
@@ -393,7 +393,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (!w) return CUBLAS_STATUS_ALLOC_FAILED;
     *w = (product){.a = {a, *la, a_contiguous, o->a_scale, o->a_mode, ld->rows},
                    .b = {b, *lb, b_contiguous, o->b_scale, o->b_mode, ld->columns},
-                   .alpha = *(const float *)alpha * (cublaslt_lies ? 2 : 1),
+                   .alpha = *(const float *)alpha * (cublaslt_wrong_results ? 2 : 1),
                    .beta = *(const float *)beta,
                    .split = promised->schemes != CUBLASLT_REDUCTION_SCHEME_NONE,
                    .c = c,

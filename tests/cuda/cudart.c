@@ -68,7 +68,7 @@ void cudart_return(int before) {
     depth = before;
 }
 
-void cudart_tell(void) {
+void cudart_notify(void) {
     cnd_broadcast(&changed);
 }
 
@@ -137,13 +137,13 @@ void cudart_require_memory(const char *kernel, const void *address) {
 }
 
 static cudaError_t allocate(void **data, size_t bytes, bool pinned, bool mapped) {
-    size_t whole = (bytes + 2 * GUARD + GUARD - 1) / GUARD * GUARD;
-    unsigned char *start = bytes < SIZE_MAX / 2 ? aligned_alloc(GUARD, whole) : NULL;
+    size_t rounded = (bytes + 2 * GUARD + GUARD - 1) / GUARD * GUARD;
+    unsigned char *start = bytes < SIZE_MAX / 2 ? aligned_alloc(GUARD, rounded) : NULL;
     if (!start) return cudaErrorMemoryAllocation;
-    memset(start, GUARD_BYTE, whole);
+    memset(start, GUARD_BYTE, rounded);
     memset(start + GUARD, pinned ? 0 : 0xFF, bytes);
     memory_forbid(start, GUARD);
-    memory_forbid(start + GUARD + bytes, whole - GUARD - bytes);
+    memory_forbid(start + GUARD + bytes, rounded - GUARD - bytes);
     block *b = need_memory(malloc(sizeof *b));
     cudart_lock();
     *b = (block){start + GUARD, bytes, pinned, mapped, device, false, blocks};
@@ -342,7 +342,7 @@ uint64_t cudart_queue(cudaStream_t stream, void (*run)(void *), void *argument, 
     *last = &j->next;
     if (!s->capture) s->queued++, cudart_queued++;
     uint64_t number = s->queued;
-    cudart_tell();
+    cudart_notify();
     cudart_unlock();
     return number;
 }
@@ -376,7 +376,7 @@ static void run_job(struct CUstream_st *s) {
     drop_job(j);
     order_release(s);
     actor_become(waiting);
-    cudart_tell();
+    cudart_notify();
 }
 
 void cudart_run(cudaStream_t stream, uint64_t done) {
@@ -390,7 +390,7 @@ void cudart_run(cudaStream_t stream, uint64_t done) {
         else
             cudart_wait();
     }
-    if (--stream->waited == 0) cudart_tell();
+    if (--stream->waited == 0) cudart_notify();
     cudart_unlock();
 }
 

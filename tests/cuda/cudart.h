@@ -24,12 +24,12 @@ uint64_t cudart_queue(cudaStream_t stream, void (*run)(void *argument), void *ar
 extern int64_t cudart_queued;
 /* Waits until the stream has done `done` jobs. */
 void cudart_run(cudaStream_t stream, uint64_t done);
-/* The emulator's recursive lock; jobs run with it held. `cudart_wait` releases the lock until `cudart_tell`
+/* The emulator's recursive lock; jobs run with it held. `cudart_wait` releases the lock until `cudart_notify`
    is called, or a job is queued or done. */
 void cudart_lock(void);
 void cudart_unlock(void);
 void cudart_wait(void);
-void cudart_tell(void);
+void cudart_notify(void);
 /* A job releases the lock for slow work and takes it again; pass cudart_leave's result to cudart_return. */
 int cudart_leave(void);
 void cudart_return(int held);
@@ -51,7 +51,7 @@ extern int cublaslt_products;
 /* If true, it has no algorithm for any product. */
 extern bool cublaslt_refuses;
 /* If true, its products are twice the correct result. */
-extern bool cublaslt_lies;
+extern bool cublaslt_wrong_results;
 
 #ifdef __cplusplus
 }

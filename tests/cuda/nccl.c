@@ -39,27 +39,27 @@ typedef struct launch {
     int moves;
 } launch;
 
-typedef struct world {
-    struct world *next;
+typedef struct shared_comm {
+    struct shared_comm *next;
     nccl_id id;
     int ranks, joined, pending; /* pending: unfinished launches */
     nccl_comm *comms[RANKS_MAX];
     int left;
-} world;
+} shared_comm;
 
 struct ncclComm {
-    world *world;
+    shared_comm *shared_comm;
     int rank, device;
     bool gone;
     uint64_t collectives, sent[RANKS_MAX], received[RANKS_MAX];
     move *first, *last;
 };
 
-static world *worlds;
+static shared_comm *shared_comms;
 int64_t nccl_bytes_gathered, nccl_bytes_sent;
 
 static void die(const char *what, const nccl_comm *c) {
-    fprintf(stderr, "NCCL stand-in: %s (rank %d of %d)\n", what, c->rank, c->world->ranks);
+    fprintf(stderr, "NCCL stand-in: %s (rank %d of %d)\n", what, c->rank, c->shared_comm->ranks);
     abort();
 }
 
@@ -92,38 +92,38 @@ static int make_id(nccl_id *id) {
     return NCCL_SUCCESS;
 }
 
-static world *world_of(const nccl_id *id, int ranks) {
-    world *w = worlds;
+static shared_comm *find_shared_comm(const nccl_id *id, int ranks) {
+    shared_comm *w = shared_comms;
     while (w && memcmp(&w->id, id, sizeof *id) != 0) w = w->next;
     if (w) return w;
     w = need_memory(calloc(1, sizeof *w));
-    *w = (world){.next = worlds, .id = *id, .ranks = ranks};
-    return worlds = w;
+    *w = (shared_comm){.next = shared_comms, .id = *id, .ranks = ranks};
+    return shared_comms = w;
 }
 
 static int open_comm(nccl_comm **out, int ranks, nccl_id id, int rank, nccl_config *config) {
     if (config->magic != 0xcafebeef || config->blocking != 0) return NCCL_REMOTE_ERROR;
     cudart_lock();
-    order_acquire(&worlds);
-    world *w = world_of(&id, ranks);
+    order_acquire(&shared_comms);
+    shared_comm *w = find_shared_comm(&id, ranks);
     nccl_comm *c = *out = need_memory(calloc(1, sizeof *c));
-    *c = (nccl_comm){.world = w, .rank = rank};
+    *c = (nccl_comm){.shared_comm = w, .rank = rank};
     cudaGetDevice(&c->device);
     if (w->ranks != ranks || rank < 0 || rank >= ranks || w->comms[rank])
         die("another number of ranks, a rank out of range, or a rank used twice", c);
     w->comms[rank] = c;
     w->joined++;
-    order_release(&worlds);
-    cudart_tell();
+    order_release(&shared_comms);
+    cudart_notify();
     cudart_unlock();
     return NCCL_IN_PROGRESS;
 }
 
 /* Frees the group unless a rank or a launch still uses it. */
-static void close_world(world *w) {
+static void close_shared_comm(shared_comm *w) {
     if (w->left < w->joined || w->pending > 0) return;
-    order_acquire(&worlds);
-    world **at = &worlds;
+    order_acquire(&shared_comms);
+    shared_comm **at = &shared_comms;
     while (*at != w) at = &(*at)->next;
     *at = w->next;
     for (int r = 0; r < w->ranks; r++) {
@@ -143,11 +143,11 @@ static int finalize_comm(nccl_comm *c) {
 }
 
 /* Requires the lock. */
-static void leave_world(nccl_comm *c) {
+static void leave_shared_comm(nccl_comm *c) {
     c->gone = true;
-    c->world->left++;
-    order_release(&worlds);
-    cudart_tell();
+    c->shared_comm->left++;
+    order_release(&shared_comms);
+    cudart_notify();
 }
 
 enum { CLOSING_MILLISECONDS = 10000 };
@@ -155,8 +155,8 @@ enum { CLOSING_MILLISECONDS = 10000 };
 /* Returns when all ranks have closed the communicator. */
 static int close_comm(nccl_comm *c) {
     cudart_lock();
-    world *w = c->world;
-    leave_world(c);
+    shared_comm *w = c->shared_comm;
+    leave_shared_comm(c);
     w->pending++;
     for (int i = 0; w->left < w->joined; i++) {
         if (i == CLOSING_MILLISECONDS) die("this rank closes the communicator and another rank does not", c);
@@ -165,14 +165,14 @@ static int close_comm(nccl_comm *c) {
         cudart_return(held);
     }
     w->pending--;
-    close_world(w);
+    close_shared_comm(w);
     cudart_unlock();
     return NCCL_SUCCESS;
 }
 
 /* Freeing GPU memory waits for all work on the GPU, including other communicators' that are not aborted. */
 static void require_idle(int gpu) {
-    for (world *w = worlds; w; w = w->next)
+    for (shared_comm *w = shared_comms; w; w = w->next)
         for (int r = 0; r < w->ranks; r++) {
             const nccl_comm *c = w->comms[r];
             if (!c || c->gone || c->device != gpu) continue;
@@ -187,8 +187,8 @@ static void require_idle(int gpu) {
 static int abort_comm(nccl_comm *c) {
     cudart_lock();
     int gpu = c->device;
-    leave_world(c);
-    close_world(c->world);
+    leave_shared_comm(c);
+    close_shared_comm(c->shared_comm);
     if (together.depth == 0)
         require_idle(gpu);
     else
@@ -209,10 +209,10 @@ static move *find(const nccl_comm *c, bool collective, int kind, int peer, uint6
 /* The move of rank r that m matches; NULL: not called yet. */
 static move *partner(const nccl_comm *c, const move *m, int r) {
     bool collective = m->kind <= BROADCAST;
-    return find(c->world->comms[r], collective, m->kind == SEND ? RECEIVE : SEND, c->rank, m->number);
+    return find(c->shared_comm->comms[r], collective, m->kind == SEND ? RECEIVE : SEND, c->rank, m->number);
 }
 
-static bool has_gone(const world *w, int r) {
+static bool has_gone(const shared_comm *w, int r) {
     return w->comms[r] && w->comms[r]->gone;
 }
 
@@ -223,14 +223,14 @@ static bool takes_part(const nccl_comm *c, const move *m, int r) {
 /* True if the rank waits for a rank that has left. */
 static bool is_deserted(const nccl_comm *c) {
     for (const move *m = c->first; m; m = m->next)
-        for (int r = 0; r < c->world->ranks && !m->done; r++)
-            if (takes_part(c, m, r) && has_gone(c->world, r)) return true;
+        for (int r = 0; r < c->shared_comm->ranks && !m->done; r++)
+            if (takes_part(c, m, r) && has_gone(c->shared_comm, r)) return true;
     return false;
 }
 
 static int get_state(nccl_comm *c, int *state) {
     cudart_lock();
-    bool joined = c->world->joined == c->world->ranks;
+    bool joined = c->shared_comm->joined == c->shared_comm->ranks;
     *state = is_deserted(c) ? NCCL_REMOTE_ERROR : joined ? NCCL_SUCCESS : NCCL_IN_PROGRESS;
     cudart_unlock();
     return NCCL_SUCCESS;
@@ -238,10 +238,10 @@ static int get_state(nccl_comm *c, int *state) {
 
 /* True if all participants have arrived; otherwise runs one of their streams, or waits. */
 static bool all_arrived(const nccl_comm *c, const move *m) {
-    for (int r = 0; r < c->world->ranks; r++) {
+    for (int r = 0; r < c->shared_comm->ranks; r++) {
         if (!takes_part(c, m, r)) continue;
         move *other = partner(c, m, r);
-        if (other && other->arrived && !has_gone(c->world, r)) continue;
+        if (other && other->arrived && !has_gone(c->shared_comm, r)) continue;
         if (other && other->launch && other->launch->job > 0) /* queued */
             cudart_run(other->launch->stream, other->launch->job);
         else
@@ -274,19 +274,19 @@ static void part(move *const *of, int count) {
 
 static void gather(const nccl_comm *c, move *m) {
     move *of[RANKS_MAX];
-    for (int r = 0; r < c->world->ranks; r++) {
+    for (int r = 0; r < c->shared_comm->ranks; r++) {
         of[r] = r == c->rank ? m : partner(c, m, r);
         require_fit(c, m, of[r]);
     }
-    meet(of, c->world->ranks);
-    for (int to = 0; to < c->world->ranks; to++)
-        for (int from = 0; from < c->world->ranks; from++) {
+    meet(of, c->shared_comm->ranks);
+    for (int to = 0; to < c->shared_comm->ranks; to++)
+        for (int from = 0; from < c->shared_comm->ranks; from++) {
             if (m->kind == BROADCAST && from != m->peer) continue;
             size_t place = m->kind == BROADCAST ? 0 : (size_t)from * m->bytes;
             if (of[to]->to + place != of[from]->from) memcpy(of[to]->to + place, of[from]->from, m->bytes);
             if (to != from) nccl_bytes_gathered += (int64_t)m->bytes;
         }
-    part(of, c->world->ranks);
+    part(of, c->shared_comm->ranks);
 }
 
 static void move_now(const nccl_comm *c, move *m) {
@@ -323,7 +323,7 @@ static void run_launch(void *argument) {
             order_release(m);
             m->arrived = true;
         }
-    cudart_tell();
+    cudart_notify();
     for (move *m = c->first; m; m = m->next) {
         if (m->launch != l) continue;
         while (!m->done && !c->gone)
@@ -332,10 +332,10 @@ static void run_launch(void *argument) {
     }
     for (move *m = c->first; m; m = m->next)
         if (m->launch == l) m->launch = NULL;
-    world *w = c->world;
+    shared_comm *w = c->shared_comm;
     forget_done(c);
     w->pending--;
-    close_world(w);
+    close_shared_comm(w);
     free(l);
 }
 
@@ -374,16 +374,16 @@ static launch *launch_for(nccl_comm *c, cudaStream_t stream) {
     if (l) return l;
     l = need_memory(calloc(1, sizeof *l));
     *l = (launch){.comm = c, .stream = stream};
-    c->world->pending++;
+    c->shared_comm->pending++;
     return together.launch = l;
 }
 
 static int call(nccl_comm *c, cudaStream_t stream, int type, move of) {
     int alone = together.depth == 0;
     if (type != NCCL_BYTES) die("the data type must be bytes", c);
-    if (of.peer < 0 || of.peer >= c->world->ranks) die("the peer rank does not exist", c);
+    if (of.peer < 0 || of.peer >= c->shared_comm->ranks) die("the peer rank does not exist", c);
     if (of.from) cudart_require_device("NCCL reads memory that is not on this GPU", of.from, of.bytes);
-    size_t written = of.bytes * (of.kind == ALL_GATHER ? (size_t)c->world->ranks : 1);
+    size_t written = of.bytes * (of.kind == ALL_GATHER ? (size_t)c->shared_comm->ranks : 1);
     if (of.to) cudart_require_device("NCCL writes memory that is not on this GPU", of.to, written);
     begin();
     cudart_lock();

@@ -250,7 +250,7 @@ static void *attend(void *argument) {
     join(c);
     cudart_lock();
     c->joined = true;
-    cudart_tell();
+    cudart_notify();
     for (uint64_t done = 0; !c->gone;) {
         if (done == c->job)
             cudart_wait();
@@ -303,7 +303,7 @@ static int leave_comm(nccl_comm *c) {
     __atomic_store_n(&c->gone, true, __ATOMIC_RELEASE);
     for (int r = 0; r < c->ranks && c->joined; r++)
         if (c->sockets[r] >= 0) shutdown(c->sockets[r], SHUT_RDWR);
-    cudart_tell();
+    cudart_notify();
     let_go(c);
     cudart_unlock();
     return NCCL_SUCCESS;

@@ -13,11 +13,11 @@
 #include <string.h>
 
 #ifdef SANITIZE_ORDER /* ten times as slow; values do not matter */
-enum { CASES = 14, CASES_OF_FORMS = 42, CASES_OF_PRODUCTS = 42 };
+enum { CASES = 14, CASES_OF_QUANTIZATION = 42, CASES_OF_PRODUCTS = 42 };
 #else
 enum {
     CASES = 28,
-    CASES_OF_FORMS = 63,
+    CASES_OF_QUANTIZATION = 63,
     CASES_OF_PRODUCTS = 250
 }; /* covers every spec and every pair of operands */
 #endif
@@ -79,7 +79,7 @@ static ott_status run_case(void) {
 
 static int cases_of(const op_info *op) {
     for (int i = 0; i < op->field_count; i++) {
-        if (op->fields[i].kind == OP_QTENSOR) return CASES_OF_FORMS;
+        if (op->fields[i].kind == OP_QTENSOR) return CASES_OF_QUANTIZATION;
         if (op->fields[i].kind == OP_OPERAND) return CASES_OF_PRODUCTS;
     }
     return CASES;

@@ -152,17 +152,17 @@ static void run(bench *b, const problem *p) {
 static double relative_rms(bench *a, bench *b, const tensor *x, const tensor *y) {
     int64_t size = x->dtype == OTT_F32 ? 4 : 2, bytes = ((x->rows - 1) * x->ld + x->columns) * size;
     void *from = test_device_fetch(a->gpu, x->data, bytes), *to = test_device_fetch(b->gpu, y->data, bytes);
-    double error = 0, whole = 0;
+    double error = 0, energy = 0;
     for (int64_t i = 0; i < x->rows; i++)
         for (int64_t j = 0; j < x->columns; j++) {
             double u = (double)cast_load(from, x->dtype, i * x->ld + j);
             double v = (double)cast_load(to, y->dtype, i * y->ld + j);
             error += (u - v) * (u - v);
-            whole += v * v;
+            energy += v * v;
         }
     free(from);
     free(to);
-    return sqrt(error / whole);
+    return sqrt(error / energy);
 }
 
 /* The largest error of all outputs; NaN if one output has NaN. */
@@ -271,11 +271,11 @@ static void test_a_wrong_library_is_found(void **state) {
     }
 }
 
-/* `runs` and `said`: expected numbers of the stand-in's runs, and of warnings. */
-static void expect_own(const problem *p, size_t version, int runs, int said) {
+/* `runs` and `warned`: expected numbers of the stand-in's runs, and of warnings. */
+static void expect_own(const problem *p, size_t version, int runs, int warned) {
     assert_true(largest_error(p, version) < bound);
     assert_int_equal(attention_shim_runs, runs);
-    assert_int_equal(warnings, said);
+    assert_int_equal(warnings, warned);
 }
 
 static void test_the_rest_goes_to_our_kernels(void **state) {

@@ -42,7 +42,7 @@ static int open_all(void **state) {
     (void)state;
     device *d;
     cublaslt_products = 0;
-    cublaslt_refuses = cublaslt_lies = false;
+    cublaslt_refuses = cublaslt_wrong_results = false;
     warnings = 0;
     succeed(mem_open(&account));
     succeed(reference_device_open(account, &d));
@@ -224,7 +224,7 @@ static void mx_goes_to_the_library_on_blackwell(void **state) {
     check_products(GRANULARITY_1X32, GRANULARITY_1X32);
 }
 
-static void a_refusal_is_said_once_and_replaced(void **state) {
+static void a_refusal_is_logged_once_and_replaced(void **state) {
     (void)state;
     cublaslt_refuses = true;
     for (uint64_t number = 0; number < CASES;) {
@@ -264,11 +264,11 @@ static void a_wrong_product_is_found(void **state) {
         gemm_args g = {.a = &o, .b = &o, .c = &y, .bias = added ? &one : NULL, .accumulate = accumulate};
         void *workspace = to_device(codes, sizeof codes);
         cx.workspace = workspace;
-        cublaslt_lies = true;
+        cublaslt_wrong_results = true;
         assert_int_equal(op_gemm(&cx, &g), OTT_ERR_DEVICE);
         assert_non_null(strstr(status_text(), "product 2 x 2 x "));
         assert_non_null(strstr(status_text(), "OTTAVA_CUDA_GEMM=own"));
-        cublaslt_lies = false;
+        cublaslt_wrong_results = false;
         succeed(op_gemm(&cx, &g));
         succeed(op_gemm(&cx, &g));
         device_release(gpu.device, x.data);
@@ -295,7 +295,7 @@ int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
         TEST(what_recipes_multiply_goes_to_the_library),
         cmocka_unit_test_setup_teardown(mx_goes_to_the_library_on_blackwell, open_blackwell, close_blackwell),
-        TEST(a_refusal_is_said_once_and_replaced),
+        TEST(a_refusal_is_logged_once_and_replaced),
         TEST(a_wrong_product_is_found),
         TEST(an_accumulator_of_the_host_is_refused),
     };

@@ -39,8 +39,8 @@ static ott_status open_rank(rank_run *r, gpu_rank *k) {
     device_table refusing;
     TRY(mem_open(&r->account));
     TRY(cuda_open(r->account, k->index, false, &r->cx.device));
-    const device_table *whole = r->cx.device->table;
-    refusing = *whole;
+    const device_table *original = r->cx.device->table;
+    refusing = *original;
     refusing.make_link = refuse_link;
     if (k->refuses) r->cx.device->table = &refusing;
     for (int i = 0; i < k->control->size; i++) ranks[i] = i;
@@ -53,7 +53,7 @@ static ott_status open_rank(rank_run *r, gpu_rank *k) {
                                                     .timeout = k->timeout,
                                                     .messages = true},
                                    &r->group);
-    r->cx.device->table = whole;
+    r->cx.device->table = original;
     return status;
 }
 
@@ -76,15 +76,15 @@ static ott_status run_alone(void *argument) {
 void collectives_run(int size, double timeout, rank_body body) {
     gpu_rank ranks[RANKS_MAX];
     group *control[RANKS_MAX];
-    ranks_worlds worlds = {0};
+    thread_groups opened = {0};
     memset(collectives_ranks, 0, sizeof collectives_ranks);
-    ranks_groups(&worlds, size, 1, size, control);
+    ranks_groups(&opened, size, 1, size, control);
     for (int i = 0; i < size; i++) {
         collectives_ranks[i].body = body;
         ranks[i] = (gpu_rank){.index = i, .control = control[i], .timeout = timeout};
     }
     ranks_run("collectives", size, ranks, sizeof *ranks, size == 1 ? run_alone : run_rank);
-    ranks_close(&worlds);
+    ranks_close(&opened);
 }
 
 /* ---- failures ---- */
@@ -197,13 +197,13 @@ static ott_status try_open(void *argument) {
     return status;
 }
 
-static void all_hear_that_a_gpu_speaks_with_nobody(void **state) {
+static void all_ranks_fail_if_a_gpu_has_no_peer(void **state) {
     (void)state;
     group *control[2];
-    ranks_worlds worlds = {0};
+    thread_groups opened = {0};
     ranks_end ends[2];
     memset(collectives_ranks, 0, sizeof collectives_ranks);
-    ranks_groups(&worlds, 2, 1, 2, control);
+    ranks_groups(&opened, 2, 1, 2, control);
     gpu_rank ranks[] = {{.index = 0, .control = control[0]},
                         {.index = 1, .control = control[1], .refuses = true}};
     ranks_try(2, ranks, sizeof *ranks, try_open, ends);
@@ -211,7 +211,7 @@ static void all_hear_that_a_gpu_speaks_with_nobody(void **state) {
     assert_non_null(strstr(ends[0].text, "rank 1 cannot join the group of devices test"));
     assert_int_equal(ends[1].status, OTT_ERR_UNSUPPORTED);
     assert_string_equal(ends[1].text, "no library");
-    ranks_close(&worlds);
+    ranks_close(&opened);
 }
 
 /* Messages use the group's memory. Closing the group frees its memory. */
@@ -240,7 +240,7 @@ int main(void) {
         cmocka_unit_test(all_channels_are_ended_together),
         cmocka_unit_test(a_rank_that_gives_up_leaves_alone),
         cmocka_unit_test(messages_are_between_neighbours),
-        cmocka_unit_test(all_hear_that_a_gpu_speaks_with_nobody),
+        cmocka_unit_test(all_ranks_fail_if_a_gpu_has_no_peer),
         cmocka_unit_test(memory_between_ranks_is_counted_and_used_again),
     };
     setenv(CUDART_DEVICES, "4", 1);

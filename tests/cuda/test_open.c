@@ -64,7 +64,7 @@ static void refuses(backend_choice choice, ott_status code, const char *why) {
     expect_part(status_text(), why);
 }
 
-static void it_tells_its_libraries_and_leaves_them_room(void **state) {
+static void lists_its_libraries_and_reserves_memory(void **state) {
     (void)state;
     device *d;
     device_memory memory;
@@ -115,7 +115,7 @@ static void each_rank_takes_its_own(void **state) {
             "cuda:4: there are 4 GPUs here, counted from 0");
 }
 
-static void what_is_missing_is_said(void **state) {
+static void missing_parts_are_reported(void **state) {
     (void)state;
     setenv(CUDART_CAPABILITY, "75", 1);
     refuses((backend_choice){.name = "cuda"}, OTT_ERR_UNSUPPORTED, "has no code for compute capability 7.5");
@@ -125,37 +125,38 @@ static void what_is_missing_is_said(void **state) {
 }
 
 /* The doctor's findings: ok or missing, what was found, the remedy. */
-static char told[1024];
+static char finding[1024];
 
 static void keep_finding(void *user, bool good, const char *what, const char *found, const char *way_out) {
     if (strcmp(what, user) == 0)
-        snprintf(told, sizeof told, "%s: %s -> %s", good ? "ok" : "missing", found, good ? "" : way_out);
+        snprintf(finding, sizeof finding, "%s: %s -> %s", good ? "ok" : "missing", found,
+                 good ? "" : way_out);
 }
 
 static void inspect(const char *what) {
     const plugin *p;
     assert_int_equal(loader_find(&p), OTT_OK);
-    strcpy(told, "nothing");
+    strcpy(finding, "nothing");
     p->inspect(keep_finding, (void *)what);
 }
 
 static void the_doctor_sees_what_a_gpu_can(void **state) {
     (void)state;
     inspect("cuda:0");
-    expect_part(told, "ok: CPU shim, compute capability 9.0, ");
+    expect_part(finding, "ok: CPU shim, compute capability 9.0, ");
     inspect("NCCL");
-    expect_part(told, "nothing"); /* one GPU needs no NCCL */
+    expect_part(finding, "nothing"); /* one GPU needs no NCCL */
     setenv(CUDART_DEVICES, "2", 1);
     setenv(CUDART_CAPABILITY, "80", 1);
     inspect("cuda:1");
-    expect_part(told, "ok: CPU shim, compute capability 8.0 (no FP8), ");
+    expect_part(finding, "ok: CPU shim, compute capability 8.0 (no FP8), ");
     inspect("NCCL");
-    expect_part(told, ": ");
+    expect_part(finding, ": ");
     setenv(CUDART_CAPABILITY, "75", 1);
     inspect("cuda:0");
-    expect_part(told, "missing: CPU shim, compute capability 7.5 (no FP8), ");
-    expect_part(told, "this backend's kernels: no kernel image is available");
-    expect_part(told, "-DCMAKE_CUDA_ARCHITECTURES=75");
+    expect_part(finding, "missing: CPU shim, compute capability 7.5 (no FP8), ");
+    expect_part(finding, "this backend's kernels: no kernel image is available");
+    expect_part(finding, "-DCMAKE_CUDA_ARCHITECTURES=75");
 }
 
 static void auto_takes_a_gpu_that_can(void **state) {
@@ -197,10 +198,10 @@ static void fp8_is_emulated_where_it_is_asked_for(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(it_tells_its_libraries_and_leaves_them_room),
+        TEST(lists_its_libraries_and_reserves_memory),
         TEST(memory_given_back_can_be_taken_again),
         TEST(each_rank_takes_its_own),
-        TEST(what_is_missing_is_said),
+        TEST(missing_parts_are_reported),
         TEST(the_doctor_sees_what_a_gpu_can),
         TEST(auto_takes_a_gpu_that_can),
         TEST(fp8_is_emulated_where_it_is_asked_for),

@@ -177,7 +177,7 @@ static fixture *the_fixture;
 
 /* On the CPU, or on the emulated GPU: a Hopper, or a Blackwell if the recipe needs one. */
 static void run_on(const char *where, const cell *c, char name[64]) {
-    static spoken said;
+    static captured_log logged;
     enum { OWN = 6 };
     char steps[48], interval[48], evaluations[48];
     const precision *p = &fixture_precisions[columns[c->column]];
@@ -192,9 +192,9 @@ static void run_on(const char *where, const cell *c, char name[64]) {
     snprintf(name, 64, "%s-%s-%d", p->name, *where ? where : "cpu", (int)(c->row - rows));
     setenv(TEST_DEVICE_VARIABLE, where, 1);
     setenv(CUDART_CAPABILITY, columns[c->column] == MXFP8 ? "100" : "90", 1);
-    FIXTURE_OK(
-        fixture_run(the_fixture, &(run_options){.name = name, .precision = p, .more = more, .said = &said}));
-    assert_true(spoken_has(&said, *where ? "Device: cuda:0 " : "Device: cpu "));
+    FIXTURE_OK(fixture_run(the_fixture,
+                           &(run_options){.name = name, .precision = p, .more = more, .logged = &logged}));
+    assert_true(captured_log_has(&logged, *where ? "Device: cuda:0 " : "Device: cpu "));
 }
 
 static void run_equals_the_cpus(void **state) {

@@ -136,9 +136,9 @@ static void export_on(const fixture *f, const char *run, const char *where, cons
     snprintf(to, sizeof to, "%s/%s", f->folder, goal);
     compute_on(where);
     FIXTURE_OK(mem_open(&account));
-    str said = {.account = account};
-    FIXTURE_OK(export_run(account, NULL, from, to, &o, &said));
-    str_free(&said);
+    str summary = {.account = account};
+    FIXTURE_OK(export_run(account, NULL, from, to, &o, &summary));
+    str_free(&summary);
     mem_close(account);
 }
 

@@ -17,7 +17,7 @@ dataset_source rows_source(const char *const *path) {
                             .completion_field = ""};
 }
 
-void rows_cut(dataset *d, int64_t length, bool pack) {
+void rows_split(dataset *d, int64_t length, bool pack) {
     ott_status status = dataset_make_rows(d, &(dataset_row_options){.length = length, .pack = pack});
     if (status != OTT_OK) fail_msg("%s", status_text());
 }

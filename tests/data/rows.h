@@ -11,7 +11,7 @@ typedef struct held_row {
 
 /* A source with the whole file, as bytes, and no field except "text". The path is borrowed. */
 dataset_source rows_source(const char *const *path);
-void rows_cut(dataset *d, int64_t length, bool pack);
+void rows_split(dataset *d, int64_t length, bool pack);
 held_row rows_read(const dataset *d, int64_t index);
 /* Number of tokens of document `index` of the row. */
 int64_t rows_document(const dataset *d, const dataset_row *r, int64_t index);

@@ -21,12 +21,12 @@ static dataset *open_text(folder *f, const char *text, double from, double to) {
     return d;
 }
 
-static ott_status cut(dataset *d, int64_t length) {
+static ott_status split(dataset *d, int64_t length) {
     return dataset_make_rows(d, &(dataset_row_options){.length = length, .shuffle = true});
 }
 
 static int64_t windows(dataset *d, int64_t length) {
-    return cut(d, length) == OTT_OK ? dataset_rows(d) : 0;
+    return split(d, length) == OTT_OK ? dataset_rows(d) : 0;
 }
 
 #define LONGEST 1000
@@ -39,7 +39,7 @@ static dataset_row row_of(int32_t *tokens, int32_t *targets) {
 /* Splits the dataset into rows of that length and reads one. */
 static ott_status read_window(dataset *d, int64_t length, int64_t index, int32_t *tokens, int32_t *targets) {
     dataset_row row = row_of(tokens, targets);
-    TRY(cut(d, length));
+    TRY(split(d, length));
     TRY(dataset_read_row(d, index, &row));
     assert_true(row.documents == 1 && row.start[0] == 0 && row.labels == length);
     for (int64_t i = 0; i < length; i++) assert_int_equal(row.position[i], i);
@@ -49,7 +49,7 @@ static ott_status read_window(dataset *d, int64_t length, int64_t index, int32_t
 /* Reads row `number` of a run with one-token rows. */
 static ott_status read_sample(dataset *d, uint64_t seed, int64_t number, int32_t *tokens, int32_t *targets) {
     dataset_row row = row_of(tokens, targets);
-    TRY(cut(d, 1));
+    TRY(split(d, 1));
     return dataset_load_row(d, seed, number, &row);
 }
 
@@ -96,9 +96,9 @@ static void shares_tile_the_file(void **state) {
     const char *text = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z\xf0\x9f\x98\x80\xe2\x82\xac\xc3\xa9";
     const int64_t size = (int64_t)strlen(text);
     for (int percent = 5; percent < 100; percent++) {
-        double cut = percent / 100.0;
-        dataset *head = open_text(f, text, 0, cut), *tail = open_text(f, text, cut, 1);
-        assert_int_equal(dataset_tokens(head), (int64_t)floor(cut * (double)size));
+        double split = percent / 100.0;
+        dataset *head = open_text(f, text, 0, split), *tail = open_text(f, text, split, 1);
+        assert_int_equal(dataset_tokens(head), (int64_t)floor(split * (double)size));
         assert_int_equal(dataset_tokens(head) + dataset_tokens(tail), size);
         int32_t token, target;
         for (int64_t i = 0; i < windows(tail, 1); i++) {
@@ -164,12 +164,12 @@ static void too_short(void **state) {
     folder *f = *state;
     int32_t tokens[8], targets[8];
     dataset *d = open_text(f, "01234567", 0, 1);
-    assert_int_equal(cut(d, 7), OTT_OK);
-    assert_int_equal(cut(d, 8), OTT_ERR_CONFIG);
+    assert_int_equal(split(d, 7), OTT_OK);
+    assert_int_equal(split(d, 8), OTT_ERR_CONFIG);
     assert_error_names("train.seq_len = 8 exceeds the 8 tokens of ");
     assert_error_names("t.txt; ");
     assert_error_names("set train.seq_len to 7 or less");
-    assert_int_equal(cut(d, 0), OTT_ERR_CONFIG);
+    assert_int_equal(split(d, 0), OTT_ERR_CONFIG);
     assert_int_equal(read_window(d, 8, 0, tokens, targets), OTT_ERR_CONFIG);
     assert_int_equal(dataset_load_row(d, 1, 0, &(dataset_row){.token = tokens, .target = targets}),
                      OTT_ERR_ARGUMENT);
@@ -177,7 +177,7 @@ static void too_short(void **state) {
     dataset_close(d);
     d = open_text(f, "01234567", 0, 0.1);
     assert_int_equal(dataset_tokens(d), 0);
-    assert_int_equal(cut(d, 4), OTT_ERR_CONFIG);
+    assert_int_equal(split(d, 4), OTT_ERR_CONFIG);
     assert_error_names("exceeds the 0 tokens of ");
     assert_error_names("(bytes 0 to 0)");
     dataset_close(d);

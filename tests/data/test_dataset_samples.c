@@ -71,7 +71,7 @@ static void check_vectors(folder *f, const char *model, const char *rows) {
     s.limit = 40;
     if (dataset_open_hellaswag(f->account, &s, &d) != OTT_OK) fail_msg("%s", status_text());
     assert_true(dataset_has_samples(d));
-    rows_cut(d, dataset_longest(d), false);
+    rows_split(d, dataset_longest(d), false);
     assert_int_equal(dataset_rows(d), 40);
     snprintf(name, sizeof name, "data/vectors/hellaswag_%s.jsonl", model);
     FILE *file = fopen(shared(name), "r");
@@ -98,7 +98,7 @@ static void hellaswag_is_automodels(void **state) {
 
 /* The packed rows contain the samples of the padded rows in order, token for token, and nothing else. */
 static void check_packing(dataset *d, int64_t length) {
-    rows_cut(d, dataset_longest(d), false);
+    rows_split(d, dataset_longest(d), false);
     int64_t samples = dataset_rows(d), width = dataset_length(d), labels = 0, packed_labels = 0;
     held_row *alone = calloc((size_t)samples, sizeof *alone);
     for (int64_t i = 0; i < samples; i++) {
@@ -106,7 +106,7 @@ static void check_packing(dataset *d, int64_t length) {
         labels += alone[i].row.labels;
         if (alone[i].row.documents == 1) alone[i].row.start[1] = (int32_t)width;
     }
-    rows_cut(d, length, true);
+    rows_split(d, length, true);
     assert_int_equal(dataset_samples(d) + dataset_left_out(d), samples);
     int64_t next = 0, used_before = 0;
     for (int64_t r = 0; r < dataset_rows(d); r++) {
@@ -193,7 +193,7 @@ static void loss_is_on_the_completion(void **state) {
     s.prompt_field = "p";
     s.completion_field = "c";
     assert_int_equal(dataset_open_jsonl(f->account, &s, &d), OTT_OK);
-    rows_cut(d, 6, false);
+    rows_split(d, 6, false);
     assert_int_equal(dataset_rows(d), 2);
     held_row h = rows_read(d, 0);
     assert_memory_equal(h.row.token, ((int32_t[]){'a', 'b', 'x', 'y', 'z', 0}), 24);
@@ -205,7 +205,7 @@ static void loss_is_on_the_completion(void **state) {
     assert_memory_equal(h.row.token, ((int32_t[]){'q', 0xc3, 0xa9, 0, 0, 0}), 24);
     assert_memory_equal(h.row.target, ((int32_t[]){0xc3, 0xa9, -100, -100, -100, -100}), 24);
     free(h.memory);
-    rows_cut(d, 8, true);
+    rows_split(d, 8, true);
     assert_int_equal(dataset_rows(d), 1);
     h = rows_read(d, 0);
     assert_true(h.row.documents == 2 && h.row.start[1] == 5); /* full: no padding */
@@ -269,7 +269,7 @@ static void label_may_be_a_text(void **state) {
     assert_int_equal(dataset_first_row(f->account, path, &kind), OTT_OK);
     assert_int_equal(kind, ROWS_HELLASWAG);
     assert_int_equal(dataset_open_hellaswag(f->account, &s, &d), OTT_OK);
-    rows_cut(d, 3, false);
+    rows_split(d, 3, false);
     held_row h = rows_read(d, 0);
     assert_memory_equal(h.row.token, ((int32_t[]){'a', 'c', 'd'}), 12);
     assert_memory_equal(h.row.target, ((int32_t[]){'c', 'd', -100}), 12);
@@ -315,7 +315,7 @@ static void squad_rows_are_those_of_automodel(void **state) {
     assert_int_equal(kind, ROWS_SQUAD);
     assert_int_equal(dataset_open_squad(f->account, &s, &d), OTT_OK);
     assert_true(dataset_has_samples(d));
-    rows_cut(d, 40, false);
+    rows_split(d, 40, false);
     assert_int_equal(dataset_rows(d), 2);
     expect_sample(d, 0, "Context: c Question: q Answer: yes", 31);
     expect_sample(d, 1, "Context: c Question: qq Answer: ", 32); /* no answer and no EOS: no target */
@@ -336,12 +336,12 @@ static void instructions_are_joined_by_spaces(void **state) {
     s.prompt_field = "b";
     s.completion_field = "c";
     assert_int_equal(dataset_open_instructions(f->account, &s, &d), OTT_OK);
-    rows_cut(d, 20, false);
+    rows_split(d, 20, false);
     expect_sample(d, 0, "one two  three", 8);
     dataset_close(d);
     s.context_field = "";
     assert_int_equal(dataset_open_instructions(f->account, &s, &d), OTT_OK);
-    rows_cut(d, 20, false);
+    rows_split(d, 20, false);
     expect_sample(d, 0, "two  three", 4);
     dataset_close(d);
     s.prompt_field = "question";
@@ -362,7 +362,7 @@ static void what_carries_no_loss_is_counted(void **state) {
     s.tokenizer = t;
     assert_int_equal(dataset_open_squad(f->account, &s, &d), OTT_OK);
     /* 31 tokens of the prompt; the last one is the space that merges into " yes", so no target is left. */
-    rows_cut(d, 40, false);
+    rows_split(d, 40, false);
     held_row h = rows_read(d, 0);
     assert_int_equal(h.row.labels, 0);
     free(h.memory);
@@ -421,7 +421,7 @@ static void only_the_assistant_is_learned(void **state) {
         dataset_source s = rows_source(&path);
         s.tokenizer = t;
         if (dataset_open_chat(f->account, &s, &d) != OTT_OK) fail_msg("%s", status_text());
-        rows_cut(d, 64, false);
+        rows_split(d, 64, false);
         assert_int_equal(dataset_rows(d), 4);
         expect_turns(t, d, 0, "<u>hi</><a>yo</><u>q</><a>ok</>", "           ^^^^^          ^^^^^");
         expect_turns(t, d, 1, "<s>s</><u>h</><a>g</><u>x</>", "                 ^^^^       ");
@@ -451,7 +451,7 @@ static void templates_see_tools(void **state) {
     dataset_source s = rows_source(&path);
     s.tokenizer = t;
     if (dataset_open_chat(f->account, &s, &d) != OTT_OK) fail_msg("%s", status_text());
-    rows_cut(d, 64, false);
+    rows_split(d, 64, false);
     assert_int_equal(dataset_rows(d), 3);
     expect_turns(t, d, 0, "1:<u>u</><a>!f</><t>t</><a>a</>", "            ^^^^^          ^^^^");
     expect_turns(t, d, 1, "2:<u>u</><a>a</>", "            ^^^^");
@@ -478,7 +478,7 @@ static void null_members_are_left_out(void **state) {
     dataset_source s = rows_source(&path);
     s.tokenizer = t;
     if (dataset_open_chat(f->account, &s, &d) != OTT_OK) fail_msg("%s", status_text());
-    rows_cut(d, 64, false);
+    rows_split(d, 64, false);
     expect_turns(t, d, 0, "<u>u</><a>!None</><a>a</>", "          ^^^^^^^^   ^^^^");
     dataset_close(d);
     tokenizer_close(t);
@@ -501,7 +501,7 @@ static void templates_get_the_day(void **state) {
         str text = {.account = f->account};
         s.chat_date = days[i][0];
         if (dataset_open_chat(f->account, &s, &d) != OTT_OK) fail_msg("%s", status_text());
-        rows_cut(d, 64, false);
+        rows_split(d, 64, false);
         held_row h = rows_read(d, 0);
         assert_int_equal(tokenizer_decode(t, h.row.token, rows_document(d, &h.row, 0), false, &text), OTT_OK);
         text.text[text.length - 1] = 0; /* the message */
@@ -522,12 +522,12 @@ static void templates_get_the_day(void **state) {
 }
 
 /* A stop callback that counts its calls and asks to stop after `most` calls. */
-typedef struct counted_watch {
+typedef struct call_counter {
     int64_t asked, most;
-} counted_watch;
+} call_counter;
 
 static bool count_question(void *user) {
-    counted_watch *c = user;
+    call_counter *c = user;
     return ++c->asked > c->most;
 }
 
@@ -542,7 +542,7 @@ static tokenizer *end_tokenizer(folder *f, const char *template) {
 /* Returns how often a conversation of this many turns calls the stop callback. */
 static int64_t work_of_turns(folder *f, const tokenizer *t, int turns) {
     str row = {.account = f->account};
-    counted_watch c = {.most = INT64_MAX};
+    call_counter c = {.most = INT64_MAX};
     dataset *d;
     str_append(&row, "{\"messages\": [");
     for (int i = 0; i < turns; i++)
@@ -668,7 +668,7 @@ static void stops_when_asked(void **state) {
                  {dataset_open_text, 0},
                  {dataset_open_bytes, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        counted_watch c = {.most = cases[i].most};
+        call_counter c = {.most = cases[i].most};
         const cancellation w = {.stop = count_question, .user = &c};
         dataset *d;
         dataset_source s = rows_source(&path);
@@ -749,7 +749,7 @@ static void shares_and_limits_count_rows(void **state) {
         s.to_share = cases[i].to;
         s.limit = cases[i].limit;
         assert_int_equal(dataset_open_hellaswag(f->account, &s, &d), OTT_OK);
-        rows_cut(d, 2, false);
+        rows_split(d, 2, false);
         assert_int_equal(dataset_rows(d), cases[i].count);
         held_row h = rows_read(d, 0);
         assert_int_equal(h.row.token[1], '0' + cases[i].first);

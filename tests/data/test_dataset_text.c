@@ -46,7 +46,7 @@ static tokenizer *open_tokenizer(folder *f) {
 /* Expects all tokens of a dataset: rows of one token, and the target of the last row. */
 static void check_ids(dataset *d, const int32_t *expected, int64_t count) {
     assert_int_equal(dataset_tokens(d), count);
-    rows_cut(d, count - 1, false);
+    rows_split(d, count - 1, false);
     held_row h = rows_read(d, 0);
     assert_memory_equal(h.row.token, expected, (size_t)(count - 1) * 4);
     assert_int_equal(h.row.target[count - 2], expected[count - 1]);
@@ -117,13 +117,13 @@ static void rows_of_text(void **state) {
     assert_int_equal(dataset_open_jsonl(f->account, &s, &d), OTT_OK);
     assert_false(dataset_has_samples(d));
     CHECK_IDS(d, BOS, AB, EOS, BOS, CD, 4, EOS);
-    rows_cut(d, 6, true);
+    rows_split(d, 6, true);
     held_row h = rows_read(d, 0);
     assert_memory_equal(h.row.target, ((int32_t[]){AB, EOS, -100, CD, 4, EOS}), 24);
     assert_memory_equal(h.row.position, ((int32_t[]){0, 1, 2, 0, 1, 2}), 24);
     assert_true(h.row.documents == 2 && h.row.start[1] == 3 && h.row.labels == 5);
     free(h.memory);
-    rows_cut(d, 3, true); /* a document ends where a row ends */
+    rows_split(d, 3, true); /* a document ends where a row ends */
     h = rows_read(d, 0);
     assert_memory_equal(h.row.target, ((int32_t[]){AB, EOS, -100}), 12);
     assert_true(h.row.documents == 1 && h.row.labels == 2);
@@ -152,7 +152,7 @@ static void eos_ends_documents(void **state) {
     dataset_close(d);
     s.tokenizer = t;
     assert_int_equal(dataset_open_tokens(f->account, &s, &d), OTT_OK);
-    rows_cut(d, 6, true);
+    rows_split(d, 6, true);
     held_row h = rows_read(d, 0);
     assert_memory_equal(h.row.target, ((int32_t[]){2, EOS, -100, EOS, -100, 5}), 24);
     assert_memory_equal(h.row.position, ((int32_t[]){0, 1, 2, 0, 1, 0}), 24);
@@ -288,7 +288,7 @@ static void unshuffled_is_file_order(void **state) {
     const char *path = folder_write_text(f, "t.txt", "abcdef");
     dataset_source s = rows_source(&path);
     assert_int_equal(dataset_open_bytes(f->account, &s, &d), OTT_OK);
-    rows_cut(d, 1, false);
+    rows_split(d, 1, false);
     for (int64_t i = 0; i < 12; i++) {
         dataset_row row = {.token = m, .target = m + 1, .position = m + 2, .start = m + 3};
         assert_int_equal(dataset_load_row(d, 9, i, &row), OTT_OK);

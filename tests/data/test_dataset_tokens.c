@@ -91,7 +91,7 @@ static void check_file(folder *f, const char *name, const bytes *b) {
     assert_int_equal(dataset_tokens(d), TOKENS);
     assert_int_equal(dataset_vocab(d), 50257);
     assert_false(dataset_has_samples(d));
-    rows_cut(d, 7, false);
+    rows_split(d, 7, false);
     assert_int_equal(dataset_rows(d), 7);
     check_tokens(d, 0);
     dataset_close(d);
@@ -143,7 +143,7 @@ static void bare_file_of_two_bytes(void **state) {
     write_bytes(f, "t.bin", &b);
     dataset *d = open_one(f, "t.bin");
     assert_int_equal(dataset_tokens(d), 29);
-    rows_cut(d, 7, false);
+    rows_split(d, 7, false);
     check_tokens(d, 0);
     dataset_close(d);
 }
@@ -157,7 +157,7 @@ static void what_we_write_reads_back(void **state) {
     assert_int_equal(file_size(f->file, &size), OTT_OK);
     assert_int_equal(size, 1024 + 4 * TOKENS);
     dataset *d = open_one(f, "ours.bin");
-    rows_cut(d, 7, false);
+    rows_split(d, 7, false);
     assert_int_equal(dataset_rows(d), 7);
     check_tokens(d, 0);
     dataset_close(d);
@@ -188,7 +188,7 @@ static void shards_are_one_sequence(void **state) {
     assert_int_equal(open_files(f, names, 3, 50257, &d), OTT_OK);
     assert_int_equal(dataset_tokens(d), TOKENS);
     assert_non_null(strstr(dataset_name(d), "3 files, "));
-    rows_cut(d, 7, false);
+    rows_split(d, 7, false);
     assert_int_equal(dataset_rows(d), 7);
     check_tokens(d, 0);
     dataset_close(d);
@@ -215,7 +215,7 @@ static void many_shards(void **state) {
     s.vocab = 50257;
     assert_int_equal(dataset_open_tokens(f->account, &s, &d), OTT_OK);
     assert_int_equal(dataset_tokens(d), 3 * FILES);
-    rows_cut(d, 7, false);
+    rows_split(d, 7, false);
     check_tokens(d, 0);
     dataset_close(d);
 }
@@ -238,7 +238,7 @@ static void parts_tile_the_file(void **state) {
         assert_int_equal(dataset_open_tokens(f->account, &s, &tail), OTT_OK);
         assert_int_equal(dataset_tokens(head) + dataset_tokens(tail), TOKENS);
         if (dataset_tokens(tail) > 7) {
-            rows_cut(tail, 7, false);
+            rows_split(tail, 7, false);
             check_tokens(tail, dataset_tokens(head));
         }
         dataset_close(head);
@@ -294,7 +294,7 @@ static void megatron_reads_back(void **state) {
     write_megatron(f, &usual);
     dataset *d = open_one(f, "m.bin");
     assert_int_equal(dataset_tokens(d), TOKENS);
-    rows_cut(d, 7, false);
+    rows_split(d, 7, false);
     check_tokens(d, 0);
     dataset_close(d);
 }
@@ -304,7 +304,7 @@ static void documents_stay_apart(void **state) {
     folder *f = *state;
     write_megatron(f, &usual);
     dataset *d = open_one(f, "m.bin");
-    rows_cut(d, 7, true);
+    rows_split(d, 7, true);
     int64_t labels = 0;
     for (int64_t r = 0; r < 7; r++) {
         held_row h = rows_read(d, r);

@@ -631,7 +631,7 @@ static void writes_mixed_windows(void **state) {
     static const struct {
         const char *family;
         int32_t full[3];
-        const char *said;
+        const char *logged;
     } cases[] = {
         {"qwen2", {0, 1, 2}, "\"max_window_layers\": 3"},
         {"qwen2", {0, 2, 3}, "\"full_attention\",\n    \"sliding_attention\",\n    \"full_attention\""},
@@ -643,7 +643,7 @@ static void writes_mixed_windows(void **state) {
         c.full_count = 3;
         memcpy(c.full, cases[i].full, sizeof cases[i].full);
         char *text = rewrite(f, &c, NULL, NULL);
-        if (!strstr(text, cases[i].said)) fail_msg("%s", text);
+        if (!strstr(text, cases[i].logged)) fail_msg("%s", text);
         assert_int_equal(strstr(text, "layer_types") != NULL, i > 0);
         hf_config again = must_parse(text);
         assert_true(hf_config_equal(&c, &again));

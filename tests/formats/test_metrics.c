@@ -106,7 +106,7 @@ static void numbers_of_any_locale(void **state) {
     assert_string_equal(out, "1.5");
 }
 
-static void resume_cuts(void **state) {
+static void resume_truncates(void **state) {
     folder *f = *state;
     metrics_writer *w = open_writer(f, -1);
     for (int64_t step = 1; step <= 6; step++) write_loss(w, step, "loss", (double)step);
@@ -127,7 +127,7 @@ static void resume_cuts(void **state) {
     mem_free(f->account, uninterrupted);
 }
 
-static void resume_mends_a_crash(void **state) {
+static void resume_repairs_the_last_line(void **state) {
     folder *f = *state;
     folder_write_text(f, "metrics.jsonl", "{\"step\":1,\"loss\":1}\n{\"step\":2,\"lo");
     metrics_writer *w = open_writer(f, 5);
@@ -150,7 +150,7 @@ static void passes_over_damage(void **state) {
     static const char *const bad[] = {
         "noise", "{\"loss\":1}", "[2]", "{\"step\":1.5}", "", "{\"step\":1,\"step\":2}", "\x1b[2J\xff"};
     const char *keys[] = {"loss"};
-    char text[200], want[300];
+    char text[200], wanted[300];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         metrics_series s;
         snprintf(text, sizeof text, "{\"step\":1,\"loss\":1}\n%s\n{\"step\":2,\"loss\":2}\n%s\n", bad[i],
@@ -163,8 +163,8 @@ static void passes_over_damage(void **state) {
         metrics_writer *w = open_writer(f, 2);
         write_loss(w, 3, "loss", 3);
         metrics_close(w);
-        snprintf(want, sizeof want, "%s{\"step\":3,\"loss\":3}\n", text);
-        assert_file(f, want);
+        snprintf(wanted, sizeof wanted, "%s{\"step\":3,\"loss\":3}\n", text);
+        assert_file(f, wanted);
     }
     metrics_writer *w;
     assert_int_equal(metrics_open(f->account, NULL, folder_file(f, "no/such/folder"), -1, &w),
@@ -172,15 +172,15 @@ static void passes_over_damage(void **state) {
     assert_error_names("No such file");
 }
 
-static void hear(void *user, ott_log_level level, const char *text) {
+static void keep_warning(void *user, ott_log_level level, const char *text) {
     if (level == OTT_LOG_WARNING) snprintf(user, 300, "%s", text);
 }
 
 /* Truncation inside damaged lines removes them with everything after the step, and reports them. */
-static void cuts_damage(void **state) {
+static void truncates_damage(void **state) {
     folder *f = *state;
     char warning[300] = "";
-    const logger log = {.callback = hear, .user = warning, .level = OTT_LOG_INFO};
+    const logger log = {.callback = keep_warning, .user = warning, .level = OTT_LOG_INFO};
     metrics_writer *w;
     const char *path = folder_write_text(f, "metrics.jsonl",
                                          "noise\n{\"step\":1}\n{\"step\":2}\nnoise\n{\"step\":3}\n\n"
@@ -544,10 +544,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(exact_lines, folder_setup, folder_teardown),
         cmocka_unit_test(numbers),
         cmocka_unit_test(numbers_of_any_locale),
-        cmocka_unit_test_setup_teardown(resume_cuts, folder_setup, folder_teardown),
-        cmocka_unit_test_setup_teardown(resume_mends_a_crash, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(resume_truncates, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(resume_repairs_the_last_line, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(passes_over_damage, folder_setup, folder_teardown),
-        cmocka_unit_test_setup_teardown(cuts_damage, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(truncates_damage, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(huge_file, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(lines_of_any_length, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(file_that_went_away, folder_setup, folder_teardown),

@@ -11,16 +11,16 @@ static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "
 enum { FILES = sizeof names / sizeof *names };
 
 static void decode(mem *account, const tokenizer *t, const tokenizer_ids *ids, bool skip_special) {
-    str whole = {.account = account}, streamed = {.account = account};
+    str decoded = {.account = account}, streamed = {.account = account};
     tokenizer_stream stream = tokenizer_stream_start(t, skip_special);
-    FUZZ_REQUIRE(tokenizer_decode(t, ids->ids, ids->count, skip_special, &whole) == OTT_OK);
+    FUZZ_REQUIRE(tokenizer_decode(t, ids->ids, ids->count, skip_special, &decoded) == OTT_OK);
     for (int64_t i = 0; i < ids->count; i++)
         FUZZ_REQUIRE(tokenizer_stream_push(&stream, ids->ids[i], &streamed) == OTT_OK);
     FUZZ_REQUIRE(tokenizer_stream_finish(&stream, &streamed) == OTT_OK);
-    FUZZ_REQUIRE(str_finish(&whole) == OTT_OK && str_finish(&streamed) == OTT_OK);
-    FUZZ_REQUIRE(str_utf8_error(whole.text, whole.length) < 0);
+    FUZZ_REQUIRE(str_finish(&decoded) == OTT_OK && str_finish(&streamed) == OTT_OK);
+    FUZZ_REQUIRE(str_utf8_error(decoded.text, decoded.length) < 0);
     FUZZ_REQUIRE(str_utf8_error(streamed.text, streamed.length) < 0);
-    str_free(&whole);
+    str_free(&decoded);
     str_free(&streamed);
 }
 

@@ -18,7 +18,7 @@ static void check(const dataset *d, const dataset_row *row) {
         FUZZ_REQUIRE(row->start[i] > row->start[i - 1] && row->start[i] < LENGTH);
 }
 
-static void cut_and_read(dataset *d, bool pack) {
+static void split_and_read(dataset *d, bool pack) {
     int32_t token[LENGTH], target[LENGTH], position[LENGTH], start[LENGTH];
     dataset_row row = {.token = token, .target = target, .position = position, .start = start};
     dataset_row_options options = {.length = LENGTH, .pack = pack, .shuffle = true};
@@ -33,7 +33,7 @@ static void cut_and_read(dataset *d, bool pack) {
 
 void read_some_rows(dataset *d) {
     FUZZ_REQUIRE(dataset_tokens(d) >= 0 && dataset_name(d));
-    cut_and_read(d, false);
-    cut_and_read(d, true);
+    split_and_read(d, false);
+    split_and_read(d, true);
     dataset_close(d);
 }

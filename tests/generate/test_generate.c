@@ -16,11 +16,12 @@
 #define WINDOW 24 /* train.seq_len of the fixture */
 
 /* A token may be the byte 0, which a text cannot contain, so untrained models generate few tokens. */
-static ott_status generate_from(const char *path, const ott_generate_options *o, collected *w, spoken *said) {
+static ott_status generate_from(const char *path, const ott_generate_options *o, collected *w,
+                                captured_log *logged) {
     mem *account;
     logger log = {0};
     *w = (collected){0};
-    if (said) log = spoken_logger(said);
+    if (logged) log = capture_log(logged);
     FIXTURE_OK(mem_open(&account));
     ott_status status = generate_run(account, &log, path, o, collect, w);
     assert_int_equal(mem_read(account).now, 0);
@@ -144,7 +145,7 @@ static void a_longer_text_begins_alike(void **state) {
 }
 
 /* Only the last WINDOW bytes of a prompt are used. The prompt is written in full. */
-static void long_prompts_are_cut_to_the_window(void **state) {
+static void long_prompts_are_truncated_to_the_window(void **state) {
     static const char prompt[] =
         "A prompt that is much longer than what the model was trained to look back upon";
     const char *end = prompt + sizeof prompt - 1 - WINDOW;
@@ -163,7 +164,7 @@ static void long_prompts_are_cut_to_the_window(void **state) {
 
 /* If a token's numbers do not depend on other tokens, continuing from the KV cache equals a fresh start
    with the full text so far as the prompt, token by token. */
-static void going_on_is_beginning_anew(void **state) {
+static void continuing_equals_a_new_prompt(void **state) {
     static const char *const runs[] = {"bf16", "rowwise"};
     for (int i = 0; i < 2; i++) {
         ott_generate_options o = options("The m", 0, 1);
@@ -196,18 +197,19 @@ static void a_full_window_keeps_half(void **state) {
 
 /* Long texts shift the window many times, and log it once. */
 static void long_texts_go_on(void **state) {
-    static spoken said;
+    static captured_log logged;
     static collected w;
     const fixture *f = *state;
     char path[160];
     ott_generate_options o = options("klmnopqrst", 0, 1);
     o.max_tokens = 500;
     snprintf(path, sizeof path, "%s/alphabet-bf16", f->folder);
-    FIXTURE_OK(generate_from(path, &o, &w, &said));
+    FIXTURE_OK(generate_from(path, &o, &w, &logged));
     assert_int_equal(w.length, 510);
     assert_memory_equal(w.text + 490, w.text + 490 - 27, 20); /* still the alphabet and a newline */
     assert_int_equal(
-        spoken_count(&said, "The window of train.seq_len = 24 tokens is full: continuing from the last 12"),
+        captured_log_count(&logged,
+                           "The window of train.seq_len = 24 tokens is full: continuing from the last 12"),
         1);
 }
 
@@ -228,7 +230,7 @@ static void a_stop_text_ends_it(void **state) {
 }
 
 /* With a penalty, a sentence that repeats letters changes; one without repetition does not. */
-static void a_penalty_avoids_what_was_said(void **state) {
+static void a_penalty_avoids_generated_tokens(void **state) {
     ott_generate_options o = options("The man", 0, 1), once = options("klmnopqrst", 0, 1);
     collected plain = generate(*state, "bf16", &o);
     o.repetition_penalty = 10;
@@ -355,13 +357,13 @@ static void a_conversation_is_the_text_of_its_template(void **state) {
     FIXTURE_OK(generate_open(account, &log, path, &o, &g));
     FIXTURE_OK(generate_continue(g, "cde", collect, &w));
     assert_string_equal(w.text, once.text + 4);
-    char said[200];
-    snprintf(said, sizeof said, "%.100sabm", once.text);
+    char conversation[200];
+    snprintf(conversation, sizeof conversation, "%.100sabm", once.text);
     int first = w.length;
     FIXTURE_OK(generate_continue(g, "ab", collect, &w));
-    plain.prompt = said;
+    plain.prompt = conversation;
     FIXTURE_OK(generate_from(path, &plain, &both, NULL));
-    assert_string_equal(w.text + first, both.text + strlen(said));
+    assert_string_equal(w.text + first, both.text + strlen(conversation));
     generate_close(g);
     assert_int_equal(mem_read(account).now, 0);
     mem_close(account);
@@ -384,17 +386,17 @@ static void a_checkpoint_can_be_named(void **state) {
 /* ---- the precision ---- */
 
 static void check_products(const fixture *f, const char *run, bool fp8) {
-    static spoken said;
+    static captured_log logged;
     static collected w;
     char path[160], expected[80];
     ott_generate_options o = options("The man", 1, 1);
     o.max_tokens = 5;
     snprintf(path, sizeof path, "%s/%s", f->folder, run);
-    FIXTURE_OK(generate_from(path, &o, &w, &said));
+    FIXTURE_OK(generate_from(path, &o, &w, &logged));
     /* every linear layer for 4, 2 and 1 tokens of the prompt, and once for each new token */
     int all = (3 + 4) * 15;
     snprintf(expected, sizeof expected, "GEMMs run: %d, in FP8: %d\n", all, fp8 ? all : 0);
-    if (!spoken_has(&said, expected)) fail_msg("%s: no \"%s\" in:\n%s", run, expected, said.text);
+    if (!captured_log_has(&logged, expected)) fail_msg("%s: no \"%s\" in:\n%s", run, expected, logged.text);
 }
 
 static void products_are_those_of_the_run(void **state) {
@@ -405,7 +407,7 @@ static void products_are_those_of_the_run(void **state) {
 
 /* bf16 on request: no GEMM is in FP8, and the text equals a bf16 run's with these weights. */
 static void bf16_on_request(void **state) {
-    static spoken said;
+    static captured_log logged;
     static collected asked;
     const fixture *f = *state;
     rig r;
@@ -413,8 +415,8 @@ static void bf16_on_request(void **state) {
     ott_generate_options o = options("The man", 1, 1);
     snprintf(source, sizeof source, "%s/rowwise/checkpoints/step-40", f->folder);
     o.precision = OTT_GENERATE_BF16;
-    FIXTURE_OK(generate_from(source, &o, &asked, &said));
-    assert_true(spoken_has(&said, "in FP8: 0\n"));
+    FIXTURE_OK(generate_from(source, &o, &asked, &logged));
+    assert_true(captured_log_has(&logged, "in FP8: 0\n"));
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[BF16]});
     FIXTURE_OK(trainer_load(r.t, source));
     rig_save(&r, f, "as-bf16", path);
@@ -490,12 +492,12 @@ int main(void) {
         cmocka_unit_test(same_seed_same_text),
         cmocka_unit_test(greedy_is_the_most_likely),
         cmocka_unit_test(a_longer_text_begins_alike),
-        cmocka_unit_test(long_prompts_are_cut_to_the_window),
-        cmocka_unit_test(going_on_is_beginning_anew),
+        cmocka_unit_test(long_prompts_are_truncated_to_the_window),
+        cmocka_unit_test(continuing_equals_a_new_prompt),
         cmocka_unit_test(a_full_window_keeps_half),
         cmocka_unit_test(long_texts_go_on),
         cmocka_unit_test(a_stop_text_ends_it),
-        cmocka_unit_test(a_penalty_avoids_what_was_said),
+        cmocka_unit_test(a_penalty_avoids_generated_tokens),
         cmocka_unit_test(turns_make_one_text),
         cmocka_unit_test(every_failed_allocation_is_undone),
         cmocka_unit_test(text_through_a_tokenizer),

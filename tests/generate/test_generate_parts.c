@@ -250,9 +250,9 @@ static void write_tokenizer(const char *path) {
         ", \"\xe2\x96\x81\": 259, \"a\": 260, \"b\": 261, \"c\": 262, \"ab\": 263}, \"merges\": [\"a b\"]}}",
         file);
     assert_int_equal(fclose(file), 0);
-    char beside[160];
-    snprintf(beside, sizeof beside, "%.*s_config.json", (int)(strlen(path) - 5), path);
-    file = fopen(beside, "w");
+    char config_path[160];
+    snprintf(config_path, sizeof config_path, "%.*s_config.json", (int)(strlen(path) - 5), path);
+    file = fopen(config_path, "w");
     assert_non_null(file);
     fputs("{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}", file);
     assert_int_equal(fclose(file), 0);

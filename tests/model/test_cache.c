@@ -22,21 +22,21 @@ static int32_t token_at(int64_t i) {
 
 /* ---- forward over the full sequence ---- */
 
-typedef struct whole {
+typedef struct full_pass {
     tiny *t;
     tensor logits;
-} whole;
+} full_pass;
 
 static ott_status logits_pass(exec *cx, void *user) {
-    whole *w = user;
+    full_pass *w = user;
     return model_logits(cx, w->t->m, w->t->slot, &w->t->batch, &w->logits);
 }
 
-static void run_whole(tiny *t, int64_t length, float logits[VOCAB]) {
+static void run_full(tiny *t, int64_t length, float logits[VOCAB]) {
     int32_t tokens[LENGTH], target[LENGTH] = {0};
     for (int64_t i = 0; i < length; i++) tokens[i] = token_at(i);
     tiny_batch(t, 1, length, tokens, target);
-    whole w = {.t = t, .logits = harness_tensor(&t->h, t->m->activation, 1, VOCAB)};
+    full_pass w = {.t = t, .logits = harness_tensor(&t->h, t->m->activation, 1, VOCAB)};
     harness_record(&t->h, logits_pass, &w);
     harness_replay(&t->h, logits_pass, &w);
     harness_get(&t->h, &w.logits, logits);
@@ -110,7 +110,7 @@ static void compare_bits(const char *name, int kind, int threads) {
     open_model(&t, &o, name, threads);
     HARNESS_OK(model_cache_open(t.m, NULL, CAPACITY, &c));
     for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++) {
-        run_whole(&t, lengths[n], expected);
+        run_full(&t, lengths[n], expected);
         for (int i = 0; i < SPLITS; i++) {
             run_parts(c, splits[i], lengths[n], got);
             if (memcmp(got, expected, sizeof got) != 0)
@@ -122,7 +122,7 @@ static void compare_bits(const char *name, int kind, int threads) {
     tiny_close(&t);
 }
 
-static void parts_give_the_bits_of_the_whole(void **state) {
+static void parts_give_the_bits_of_the_full_pass(void **state) {
     static const char *const recipes[] = {"fp32",  "bf16",  "fp16",   "rowwise", "rowwise_with_gw_hp",
                                           "block", "mxfp8", "delayed"};
     (void)state;
@@ -140,7 +140,7 @@ static void every_kind_of_model(void **state) {
 
 /* With one scale per chunk, logits equal the full pass if the chunk is the full sequence. Otherwise they are
    close, but not equal, which proves that the recipe is active. */
-static void one_scale_a_chunk_is_near_the_whole(void **state) {
+static void one_scale_a_chunk_is_near_the_full_pass(void **state) {
     static const char *const recipes[] = {"tensorwise", "current"};
     static const int64_t once[2] = {CACHE_CHUNK};
     (void)state;
@@ -151,10 +151,10 @@ static void one_scale_a_chunk_is_near_the_whole(void **state) {
         float expected[VOCAB], got[VOCAB];
         open_model(&t, &o, recipes[i], 1);
         HARNESS_OK(model_cache_open(t.m, NULL, CAPACITY, &c));
-        run_whole(&t, CACHE_CHUNK, expected);
+        run_full(&t, CACHE_CHUNK, expected);
         run_parts(c, once, CACHE_CHUNK, got);
         assert_memory_equal(got, expected, sizeof got);
-        run_whole(&t, LENGTH, expected);
+        run_full(&t, LENGTH, expected);
         for (int split = 0; split < SPLITS; split++) {
             run_parts(c, splits[split], LENGTH, got);
             assert_true(distance(got, expected) <
@@ -179,10 +179,10 @@ static void square_blocks_of_activations(void **state) {
     float expected[VOCAB], got[VOCAB];
     open_model_under(&t, &o, &r, 1);
     HARNESS_OK(model_cache_open(t.m, NULL, CAPACITY, &c));
-    run_whole(&t, CACHE_CHUNK, expected);
+    run_full(&t, CACHE_CHUNK, expected);
     run_parts(c, once, CACHE_CHUNK, got);
     assert_memory_equal(got, expected, sizeof got);
-    run_whole(&t, LENGTH, expected);
+    run_full(&t, LENGTH, expected);
     run_parts(c, splits[3], LENGTH, got);
     assert_true(distance(got, expected) < 0.2);
     model_cache_close(c);
@@ -190,7 +190,7 @@ static void square_blocks_of_activations(void **state) {
 }
 
 /* Truncated positions have no effect on later logits. */
-static void a_cut_forgets(void **state) {
+static void truncation_forgets(void **state) {
     (void)state;
     model_options o = options_of(0);
     tiny t;
@@ -347,11 +347,11 @@ static void packing_that_fails_leaves_a_model_to_close(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_give_the_bits_of_the_whole),
+        cmocka_unit_test(parts_give_the_bits_of_the_full_pass),
         cmocka_unit_test(every_kind_of_model),
-        cmocka_unit_test(one_scale_a_chunk_is_near_the_whole),
+        cmocka_unit_test(one_scale_a_chunk_is_near_the_full_pass),
         cmocka_unit_test(square_blocks_of_activations),
-        cmocka_unit_test(a_cut_forgets),
+        cmocka_unit_test(truncation_forgets),
         cmocka_unit_test(nothing_is_allocated_after_opening),
         cmocka_unit_test(products_are_counted),
         cmocka_unit_test(what_does_not_fit_is_refused),

@@ -217,7 +217,7 @@ static void all_may_fall(void **state) {
     HARNESS_OK(model_visit_linears(t.m, fall, &up));
 }
 
-static void hear(void *user, ott_log_level level, const char *text) {
+static void keep_message(void *user, ott_log_level level, const char *text) {
     (void)level;
     snprintf(user, 256, "%s", text);
 }
@@ -248,15 +248,15 @@ static void a_filter_names_a_layer(void **state) {
         {"w2", NULL, "Not converted"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char said[256] = "";
-        const logger log = {.callback = hear, .user = said, .level = OTT_LOG_INFO};
+        char logged[256] = "";
+        const logger log = {.callback = keep_message, .user = logged, .level = OTT_LOG_INFO};
         const convert_options o = {
             .recipe = recipe_find("tensorwise"), .filter = &rows[i].filter, .filter_count = 1, .log = &log};
         if (rows[i].error)
             refuse(&o, rows[i].error);
         else
             HARNESS_OK(model_convert(t.m, &o, NULL));
-        if (!strstr(said, rows[i].line)) fail_msg("\"%s\" said: %s", rows[i].filter, said);
+        if (!strstr(logged, rows[i].line)) fail_msg("\"%s\" said: %s", rows[i].filter, logged);
     }
 }
 

@@ -242,7 +242,7 @@ static void a_mixture_has_its_modules(void **state) {
 }
 
 /* The trained loss, including the router's losses. */
-static double whole_loss(tiny *t) {
+static double total_loss(tiny *t) {
     balance_figures figures;
     HARNESS_OK(balance_begin(t->m));
     tiny_again(t);
@@ -250,13 +250,13 @@ static double whole_loss(tiny *t) {
     return tiny_loss(t) + figures.loss + figures.z_loss;
 }
 
-static double whole_loss_near(tiny *t, const parameter *p, int64_t at, float by) {
+static double total_loss_near(tiny *t, const parameter *p, int64_t at, float by) {
     float value, moved;
     char *place = (char *)p->value.data + 4 * at;
     HARNESS_OK(device_copy_out(t->h.device, &value, place, 4));
     moved = value + by;
     HARNESS_OK(device_copy_in(t->h.device, place, &moved, 4));
-    double loss = whole_loss(t);
+    double loss = total_loss(t);
     HARNESS_OK(device_copy_in(t->h.device, place, &value, 4));
     return loss;
 }
@@ -271,7 +271,7 @@ static void check_gradient(tiny *t, const char *name) {
     for (int64_t j = 0; j < parameter_count(p); j++)
         if (fabsf(grad[j]) > fabsf(grad[best])) best = j;
     double step = 2e-3,
-           difference = (whole_loss_near(t, p, best, 2e-3f) - whole_loss_near(t, p, best, -2e-3f));
+           difference = (total_loss_near(t, p, best, 2e-3f) - total_loss_near(t, p, best, -2e-3f));
     difference /= 2 * step;
     if (fabs(difference - (double)grad[best]) > 0.02 * fabs((double)grad[best]))
         fail_msg("%s: %g, by differences %g", name, (double)grad[best], difference);
@@ -415,8 +415,8 @@ static ott_status run_alone(exec *cx, void *user) {
 
 static tensor product(harness *h, const tensor *x, const linear *l, int expert) {
     int64_t out = l->out / EXPERTS;
-    const tensor whole = l->compute.data ? l->compute : l->weight->value;
-    operand a = {.t = *x}, b = {.t = tensor_rows(whole, expert * out, out)};
+    const tensor unsplit = l->compute.data ? l->compute : l->weight->value;
+    operand a = {.t = *x}, b = {.t = tensor_rows(unsplit, expert * out, out)};
     tensor y = harness_tensor(h, x->dtype, x->rows, out);
     HARNESS_OK(op_gemm(&h->cx, &(gemm_args){.a = &a, .b = &b, .c = &y}));
     return y;

@@ -440,14 +440,14 @@ static outcome run_in_chunks(const recipe *r, int64_t chunk) {
 
 /* A chunk changes the order of sums over tokens (the head's weight gradient), and tensorwise's single scale
    of the logits' gradient. All other results have the same bits, including scales per row. */
-static void check_chunks(const recipe *r, int64_t chunk, const outcome *whole) {
+static void check_chunks(const recipe *r, int64_t chunk, const outcome *full) {
     const cast_spec *g = &r->grad_output.rowwise;
     bool one_scale = cast_spec_is_fp8(g) && g->grain == GRANULARITY_TENSOR && g->policy == AMAX_CURRENT;
     outcome parts = run_in_chunks(r, chunk);
-    assert_true(same_floats(whole->losses, parts.losses, whole->tokens));
-    if (!one_scale) assert_true(same_floats(whole->grads, parts.grads, whole->head));
-    if (one_scale && chunk == 1) assert_false(same_floats(whole->grads, parts.grads, whole->head));
-    double distance = gradient_distance(&parts, whole);
+    assert_true(same_floats(full->losses, parts.losses, full->tokens));
+    if (!one_scale) assert_true(same_floats(full->grads, parts.grads, full->head));
+    if (one_scale && chunk == 1) assert_false(same_floats(full->grads, parts.grads, full->head));
+    double distance = gradient_distance(&parts, full);
     print_message("  %-18s chunks of %lld: gradient moves by %.1e\n", r->name, (long long)chunk, distance);
     assert_true(distance <= (recipe_gemm_is_fp8(r, GEMM_GRAD_WEIGHT) ? GRAD_BOUND : 1e-6));
     outcome_free(&parts);
@@ -458,12 +458,12 @@ static void a_chunk_changes_only_its_own_scale(void **state) {
     int count;
     const recipe *table = recipe_table(&count);
     for (int i = 0; i < count; i++) {
-        outcome whole = run_in_chunks(&table[i], INT64_MAX);
-        check_chunks(&table[i], chunk_of(&table[i]), &whole);
+        outcome full = run_in_chunks(&table[i], INT64_MAX);
+        check_chunks(&table[i], chunk_of(&table[i]), &full);
         if (chunk_of(&table[i]) == CHUNK)
             check_chunks(&table[i], 1,
-                         &whole); /* each token is a chunk, so that some chunks have no targets */
-        outcome_free(&whole);
+                         &full); /* each token is a chunk, so that some chunks have no targets */
+        outcome_free(&full);
     }
 }
 
@@ -502,10 +502,10 @@ static void weights_are_read_once_a_step(void **state) {
         assert_false(same_outcome(&before, &next_step));
         shift_weights(&t);
         model_weights_changed(t.m);
-        outcome told = run_again(&t, true), later = run_again(&t, false);
-        assert_false(same_outcome(&next_step, &told));
-        assert_true(same_outcome(&told, &later));
-        outcome *all[] = {&before, &same_step, &next_step, &told, &later};
+        outcome changed = run_again(&t, true), later = run_again(&t, false);
+        assert_false(same_outcome(&next_step, &changed));
+        assert_true(same_outcome(&changed, &later));
+        outcome *all[] = {&before, &same_step, &next_step, &changed, &later};
         for (int j = 0; j < 5; j++) outcome_free(all[j]);
         tiny_close(&t);
     }

@@ -216,7 +216,7 @@ static void experts_are_kept(void **state) {
 }
 
 /* Memory is one byte per weight and the scales, and nothing else. */
-static void nothing_beside_the_codes(void **state) {
+static void only_the_codes_are_kept(void **state) {
     static const kind kinds[] = {{.recipe = "block"}, {.recipe = "rowwise", .build = FP8_EXPERTS}};
     (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
@@ -283,9 +283,9 @@ static void values_must_be_finite(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_what_counts),   cmocka_unit_test(codes_are_the_casts),
-        cmocka_unit_test(which_are_kept),           cmocka_unit_test(experts_are_kept),
-        cmocka_unit_test(nothing_beside_the_codes), cmocka_unit_test(packed_codes_give_the_same_bits),
+        cmocka_unit_test(values_are_what_counts),  cmocka_unit_test(codes_are_the_casts),
+        cmocka_unit_test(which_are_kept),          cmocka_unit_test(experts_are_kept),
+        cmocka_unit_test(only_the_codes_are_kept), cmocka_unit_test(packed_codes_give_the_same_bits),
         cmocka_unit_test(values_must_be_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,11 +33,11 @@ static float *fetch(tiny *of, const tensor *t) {
 }
 
 /* Compares a part of the fused model's weight or bias with the separate parameter. */
-static void compare_part(tiny *apart, tiny *fused, const parameter *whole, const char *name,
+static void compare_part(tiny *apart, tiny *fused, const parameter *full, const char *name,
                          const module_part *part, compare difference, bool grads, float limit) {
     const parameter *own = tiny_parameter(apart, name);
-    const tensor *a = grads ? &own->grad : &own->value, *b = grads ? &whole->grad : &whole->value;
-    int64_t width = whole->rank == 2 ? whole->columns : 1;
+    const tensor *a = grads ? &own->grad : &own->value, *b = grads ? &full->grad : &full->value;
+    int64_t width = full->rank == 2 ? full->columns : 1;
     assert_int_equal(parameter_count(own), part->count * width);
     float *x = fetch(apart, a), *y = fetch(fused, b);
     float found = difference(x, y + part->first * width, parameter_count(own));

@@ -212,8 +212,8 @@ static outcome measure_in(double second, const model_options *o, const char *nam
                           double per_byte, ott_status (*run)(rank_run *r)) {
     static rank_run ranks[RANKS];
     group *groups[RANKS];
-    ranks_worlds worlds = {0};
-    ranks_groups(&worlds, RANKS, 1, RANKS, groups);
+    thread_groups opened = {0};
+    ranks_groups(&opened, RANKS, 1, RANKS, groups);
     memset(ranks, 0, sizeof ranks);
     for (int i = 0; i < RANKS; i++) {
         rank_run *r = &ranks[i];
@@ -237,7 +237,7 @@ static outcome measure_in(double second, const model_options *o, const char *nam
     outcome out = {ranks[0].t.m->store.traffic, ranks[0].slow, ranks[0].slow.now, 0};
     for (int i = 0; i < RANKS; i++) out.weights_seen += ranks[i].slow.weights_seen;
     for (int i = 0; i < RANKS; i++) tiny_close(&ranks[i].t);
-    ranks_close(&worlds);
+    ranks_close(&opened);
     return out;
 }
 
@@ -281,9 +281,9 @@ static void fp8_halves_what_travels(void **state) {
         assert_int_equal(fp8.slow.gathered_bytes, fp8.traffic.fp8 + fp8.traffic.fp32);
         assert_true((double)all_bytes(&fp8.traffic) <= 0.52 * (double)all_bytes(&bf16.traffic));
     }
-    outcome whole = measure(&o, "tensorwise", &masters, 0, gather_blocks);
-    assert_int_equal(whole.traffic.fp8, 0);
-    assert_int_equal(whole.traffic.fp32, 2 * 4 * (elements + norms));
+    outcome full = measure(&o, "tensorwise", &masters, 0, gather_blocks);
+    assert_int_equal(full.traffic.fp8, 0);
+    assert_int_equal(full.traffic.fp32, 2 * 4 * (elements + norms));
 }
 
 /* A unit is gathered in one collective per pass. */

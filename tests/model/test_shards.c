@@ -278,8 +278,8 @@ static void open_rank(rank_run *r, const kind *k, group *ranks) {
 static outcome run_ranks(const kind *k, int size, ott_status (*run)(rank_run *r)) {
     static rank_run ranks[RANKS_MAX];
     group *groups[RANKS_MAX];
-    ranks_worlds worlds = {0};
-    ranks_groups(&worlds, size, 1, size, groups);
+    thread_groups opened = {0};
+    ranks_groups(&opened, size, 1, size, groups);
     memset(ranks, 0, sizeof ranks);
     for (int r = 0; r < size; r++) {
         open_rank(&ranks[r], k, groups[r]);
@@ -295,7 +295,7 @@ static outcome run_ranks(const kind *k, int size, ott_status (*run)(rank_run *r)
         collect_histories(&ranks[r].t, &o);
     }
     for (int r = 0; r < size; r++) tiny_close(&ranks[r].t);
-    ranks_close(&worlds);
+    ranks_close(&opened);
     return o;
 }
 
@@ -326,7 +326,7 @@ static void compare(const kind *k, int size) {
     outcome_free(&many);
 }
 
-static void shards_are_the_whole(void **state) {
+static void shards_match_the_full_model(void **state) {
     (void)state;
     for (int i = 0; i < KINDS; i++)
         for (int size = 2; size <= 4; size++) compare(&kinds[i], size);
@@ -422,16 +422,16 @@ static void frozen_codes_travel(void **state) {
 /* Each rank holds only its shard. A pass needs one block's parameters at a time. */
 static void a_rank_holds_its_part(void **state) {
     (void)state;
-    static tiny whole, part;
+    static tiny full, part;
     group two = {.rank = 1, .size = 2};
-    open_model(&whole, &kinds[0], NULL);
+    open_model(&full, &kinds[0], NULL);
     open_model(&part, &kinds[0], &two);
-    assert_true(part.m->block_bytes < whole.m->block_bytes * 6 / 10);
+    assert_true(part.m->block_bytes < full.m->block_bytes * 6 / 10);
     assert_int_equal(part.m->parameters[0].rows, 131); /* 64 x 64 elements are a block */
     assert_int_equal(part.m->parameters[0].shard.first, 128);
     assert_int_equal(part.m->parameters[0].shard.value.rows, 3);
     assert_null(part.m->parameters[0].value.data);
-    tiny_close(&whole);
+    tiny_close(&full);
     tiny_close(&part);
 }
 
@@ -591,7 +591,7 @@ static ott_status pass_in_ranges(exec *cx, void *user) {
     return OTT_OK;
 }
 
-static void ranges_are_the_whole_pass(void **state) {
+static void ranges_together_are_the_full_pass(void **state) {
     (void)state;
     for (int i = 0; i < KINDS; i++) {
         static tiny t;
@@ -615,7 +615,7 @@ static void ranges_are_the_whole_pass(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shards_are_the_whole),
+        cmocka_unit_test(shards_match_the_full_model),
         cmocka_unit_test(families_are_too),
         cmocka_unit_test(every_recipe_on_every_number_of_ranks),
         cmocka_unit_test(whatever_travels_and_when),
@@ -624,7 +624,7 @@ int main(void) {
         cmocka_unit_test(a_rank_holds_its_part),
         cmocka_unit_test(shards_are_even),
         cmocka_unit_test(sums_in_another_order_are_near),
-        cmocka_unit_test(ranges_are_the_whole_pass),
+        cmocka_unit_test(ranges_together_are_the_full_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,8 +83,8 @@ static void what_asks_for_it_is_reduced_at_once(void **state) {
     (void)state;
     static rank_run ranks[RANKS];
     group *groups[RANKS];
-    ranks_worlds worlds = {0};
-    ranks_groups(&worlds, RANKS, 1, RANKS, groups);
+    thread_groups opened = {0};
+    ranks_groups(&opened, RANKS, 1, RANKS, groups);
     for (int r = 0; r < RANKS; r++) open_rank(&ranks[r], groups[r]);
     ranks_run("states", RANKS, ranks, sizeof *ranks, reduce);
     for (int r = 0; r < RANKS; r++) {
@@ -100,11 +100,11 @@ static void what_asks_for_it_is_reduced_at_once(void **state) {
         delayed_store_release(&ranks[r].store, ranks[r].h.device);
     }
     for (int r = 0; r < RANKS; r++) harness_close(&ranks[r].h);
-    ranks_close(&worlds);
+    ranks_close(&opened);
 }
 
 /* A state keeps its values when other states join or leave the reduction, which moves it in memory. */
-static void states_keep_their_values_where_they_lie_anew(void **state) {
+static void moved_states_keep_their_values(void **state) {
     (void)state;
     static rank_run r;
     group alone = {.size = 1};
@@ -126,7 +126,7 @@ static void states_keep_their_values_where_they_lie_anew(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_asks_for_it_is_reduced_at_once),
-        cmocka_unit_test(states_keep_their_values_where_they_lie_anew),
+        cmocka_unit_test(moved_states_keep_their_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

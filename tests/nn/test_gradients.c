@@ -39,7 +39,7 @@
 
 #define STEP           0x1p-5
 #define BOUND          5e-4
-#define WHOLE          64 /* tensors up to this many elements: each element is moved */
+#define SMALL_TENSOR   64 /* tensors up to this many elements: each element is moved */
 #define SINGLES        24 /* elements that are moved in a larger tensor */
 #define RANDOM         24 /* directions that move all elements */
 #define PARAMETERS_MAX 8
@@ -366,8 +366,8 @@ static void build_attention_tiles_window(layer *l) {
         &(attention_shape){.dim = 6, .heads = 1, .kv_heads = 1, .head_dim = 4, .window = 9, .lengths = {88}});
 }
 
-static void make_path(layer *l, latent_path *p, bool queries, int64_t rank, int64_t beside, int64_t out) {
-    make_linear(l, &p->a, queries ? "q_a" : "kv_a", l->x.columns, rank + beside);
+static void make_path(layer *l, latent_path *p, bool queries, int64_t rank, int64_t extra, int64_t out) {
+    make_linear(l, &p->a, queries ? "q_a" : "kv_a", l->x.columns, rank + extra);
     p->norm = (norm){.name = "latent norm",
                      .weight = add_parameter(l, queries ? "q_a_norm" : "kv_a_norm", 0, rank, 1.0),
                      .epsilon = 1e-5f};
@@ -596,7 +596,7 @@ static double loss_of(pass *p) {
 
 /* Direction number `index`, of length 1, for a tensor of `count` elements. */
 static void make_direction(float *d, int64_t count, int64_t index) {
-    int64_t singles = count <= WHOLE ? count : SINGLES;
+    int64_t singles = count <= SMALL_TENSOR ? count : SINGLES;
     memset(d, 0, (size_t)count * sizeof *d);
     if (index < singles) {
         d[rng_permute(5, (uint64_t)count, (uint64_t)index, (uint64_t)count)] = 1.0f;
@@ -611,7 +611,7 @@ static void make_direction(float *d, int64_t count, int64_t index) {
 }
 
 static int64_t direction_count(int64_t count) {
-    return (count <= WHOLE ? count : SINGLES) + RANDOM;
+    return (count <= SMALL_TENSOR ? count : SINGLES) + RANDOM;
 }
 
 /* The loss with v moved by `distance` along d. */

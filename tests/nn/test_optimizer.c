@@ -105,13 +105,13 @@ static void a_rule_brings_its_slots_and_workspace(void **state) {
 
 enum { TALL = 12, WIDE = 10 };
 
-static void fill_part(harness *h, tensor *t, const parameter *p, ott_dtype d, const float *whole) {
+static void fill_part(harness *h, tensor *t, const parameter *p, ott_dtype d, const float *full) {
     const parameter_part part = parameter_shard_part(p);
     float own[TALL * WIDE];
     int64_t count = part.rows * part.columns;
     for (int64_t at = 0; at < count;) {
         parameter_run run = parameter_run_at(&part, p->columns, at, count - at);
-        memcpy(own + at, whole + run.first, (size_t)run.count * sizeof *own);
+        memcpy(own + at, full + run.first, (size_t)run.count * sizeof *own);
         at += run.count;
     }
     *t = harness_tensor(h, d, part.rows, part.columns);
@@ -120,15 +120,15 @@ static void fill_part(harness *h, tensor *t, const parameter *p, ott_dtype d, co
 
 /* Does one step of a parameter by a rule and writes this rank's part of the value to out[TALL * WIDE]. */
 static void step_part(harness *h, const optimizer_rule *rule, parameter *p, float *out) {
-    float whole[TALL * WIDE], host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1, [STEP_CLIP] = 1};
+    float full[TALL * WIDE], host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1, [STEP_CLIP] = 1};
     const optimizer_options o = {
         .beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-8f, .weight_decay = 0.1f, .seed = 5, .momentum = 0.9f};
     p->name = "weight";
     p->shard.value = tensor_matrix(NULL, OTT_BF16, p->local.rows, p->local.columns);
-    for (int i = 0; i < TALL * WIDE; i++) whole[i] = 0.01f * (float)(i + 1);
-    fill_part(h, &p->shard.grad, p, OTT_F32, whole);
-    for (int k = 0; k < rule->slots; k++) fill_part(h, &p->shard.slot[k], p, OTT_BF16, whole);
-    fill_part(h, &p->shard.value, p, OTT_BF16, whole);
+    for (int i = 0; i < TALL * WIDE; i++) full[i] = 0.01f * (float)(i + 1);
+    fill_part(h, &p->shard.grad, p, OTT_F32, full);
+    for (int k = 0; k < rule->slots; k++) fill_part(h, &p->shard.slot[k], p, OTT_BF16, full);
+    fill_part(h, &p->shard.value, p, OTT_BF16, full);
     optimizer_schedule(rule, &o, 1e-3, 7, host);
     tensor state = harness_tensor(h, OTT_F32, 1, STEP_STATE_COUNT);
     harness_put(h, &state, host);
@@ -140,12 +140,12 @@ static parameter tall_and_wide(void) {
     return parameter_of_shape(2, (const int64_t[]){TALL, WIDE});
 }
 
-static void expect_part(const parameter *p, const float *whole, const float *own) {
+static void expect_part(const parameter *p, const float *full, const float *own) {
     const parameter_part part = parameter_shard_part(p);
     int64_t count = part.rows * part.columns;
     for (int64_t at = 0; at < count;) {
         parameter_run run = parameter_run_at(&part, p->columns, at, count - at);
-        assert_memory_equal(own + at, whole + run.first, (size_t)run.count * sizeof *own);
+        assert_memory_equal(own + at, full + run.first, (size_t)run.count * sizeof *own);
         at += run.count;
     }
 }
@@ -156,25 +156,25 @@ static void check_parts(const char *name) {
     static const int64_t sections[] = {4, 4, 4};
     const optimizer_rule *rule = optimizer_find(name);
     harness h;
-    float whole[TALL * WIDE], own[TALL * WIDE];
+    float full[TALL * WIDE], own[TALL * WIDE];
     harness_open(&h, 1, NULL);
     parameter p = tall_and_wide();
-    step_part(&h, rule, &p, whole);
+    step_part(&h, rule, &p, full);
     for (int rank = 0; rank < 2; rank++) {
         p = tall_and_wide();
         parameter_split_rows(&p, sections, 3, rank, 2);
         step_part(&h, rule, &p, own);
-        expect_part(&p, whole, own);
+        expect_part(&p, full, own);
         p = tall_and_wide();
         p.local.columns = WIDE / 2;
         p.local.column = rank * WIDE / 2;
         step_part(&h, rule, &p, own);
-        expect_part(&p, whole, own);
+        expect_part(&p, full, own);
     }
     harness_close(&h);
 }
 
-static void parts_round_as_the_whole(void **state) {
+static void parts_round_as_the_full_tensor(void **state) {
     static const char *const names[] = {"adamw", "adam", "sgd", "lion", "schedule_free_adamw"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) check_parts(names[i]);
@@ -182,7 +182,7 @@ static void parts_round_as_the_whole(void **state) {
 
 /* ---- the quantized copy that the optimizer step makes ---- */
 
-enum { LINES = 70, LENGTH = 132, FORMS = 3 };
+enum { LINES = 70, LENGTH = 132, RECIPES = 3 };
 
 static void open_copy(harness *h, const quant_spec *spec, qtensor *q) {
     qblocks blocks = {0};
@@ -203,7 +203,7 @@ static void expect_same_bytes(harness *h, const void *a, const void *b, int64_t 
 
 /* The copy's codes (or only its amax) match the value after the step, whether or not the step changed the
    value. Nothing of the old copy remains. */
-static void check_form(harness *h, parameter *p, const quant_spec *spec, bool codes, bool skips) {
+static void check_copy(harness *h, parameter *p, const quant_spec *spec, bool codes, bool skips) {
     float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1, [STEP_CLIP] = 1, [STEP_SKIP] = skips};
     const optimizer_rule *adamw = optimizer_find("adamw");
     const optimizer_options o = {.beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-8f};
@@ -232,10 +232,10 @@ static void check_form(harness *h, parameter *p, const quant_spec *spec, bool co
     expect_same_bytes(h, p->shard.quantized.columnwise.data, expected.columnwise.data, LINES * LENGTH);
 }
 
-static void a_form_is_that_of_the_value(void **state) {
+static void the_copy_matches_the_value(void **state) {
     (void)state;
-    static const char *const recipes[FORMS] = {"tensorwise", "rowwise", "delayed"};
-    for (int i = 0; i < FORMS; i++)
+    static const char *const recipes[RECIPES] = {"tensorwise", "rowwise", "delayed"};
+    for (int i = 0; i < RECIPES; i++)
         for (int bf16 = 0; bf16 < 2; bf16++) {
             harness h;
             linear_spec spec;
@@ -247,7 +247,7 @@ static void a_form_is_that_of_the_value(void **state) {
             p.shard.grad = harness_tensor(&h, OTT_F32, LINES, LENGTH);
             for (int k = 0; k < 2; k++) p.shard.slot[k] = harness_tensor(&h, d, LINES, LENGTH);
             recipe_compile(recipe_find(recipes[i]), OTT_BF16, &spec);
-            for (int way = 0; way < 4; way++) check_form(&h, &p, &spec.weight, way % 2, way / 2);
+            for (int way = 0; way < 4; way++) check_copy(&h, &p, &spec.weight, way % 2, way / 2);
             harness_close(&h);
         }
 }
@@ -346,11 +346,11 @@ typedef struct trial {
 
 static void exact_step(const trial *t, const parameter *p, exact *e, const float *g, int step, double lr) {
     int rows = (int)(p->rows / p->experts), columns = (int)p->columns, count = (int)(p->rows * p->columns);
-    bool whole = strcmp(t->rule, "muon") == 0 && p->is_hidden;
-    for (int s = 0; whole && s < p->experts; s++)
+    bool full = strcmp(t->rule, "muon") == 0 && p->is_hidden;
+    for (int s = 0; full && s < p->experts; s++)
         exact_muon(&t->o, e, s * rows * columns, rows, columns, g, lr);
     if (strcmp(t->rule, "muon") == 0) lr *= t->o.adam_rate;
-    for (int i = 0; !whole && i < count; i++)
+    for (int i = 0; !full && i < count; i++)
         exact_element(t->rule, &t->o, e, i, g[i], step, lr, p->decay ? t->o.weight_decay : 0);
 }
 
@@ -465,22 +465,23 @@ static void muon_leaves_a_table_to_adamw(void **state) {
 
 /* Checks the weight of an update in the average, in a warmup too long to sum term by term. */
 static void long_warmups_sum_right(void **state) {
-    static const double powers[] = {0, 0.5, 1, 2, 16};
+    static const double lr_powers[] = {0, 0.5, 1, 2, 16};
     const int64_t warmup = 200000, updates[] = {999, 1001, 50000, 200000, 300000};
     const optimizer_rule *rule = optimizer_find("schedule_free_adamw");
     (void)state;
     for (int i = 0; i < 5; i++) {
         double sum = 0;
         int64_t done = 0;
-        optimizer_options o = {.beta1 = 0.9f, .beta2 = 0.99f, .warmup = warmup, .weight_lr_power = powers[i]};
+        optimizer_options o = {
+            .beta1 = 0.9f, .beta2 = 0.99f, .warmup = warmup, .weight_lr_power = lr_powers[i]};
         for (int k = 0; k < 5; k++) {
             float host[STEP_STATE_COUNT] = {0};
             double rate = updates[k] < warmup ? (double)updates[k] / (double)warmup : 1;
             while (++done < updates[k])
-                sum += pow(done < warmup ? (double)done / (double)warmup : 1, powers[i]);
-            sum += pow(rate, powers[i]);
+                sum += pow(done < warmup ? (double)done / (double)warmup : 1, lr_powers[i]);
+            sum += pow(rate, lr_powers[i]);
             optimizer_schedule(rule, &o, 1e-3, updates[k], host);
-            double expected = pow(rate, powers[i]) / sum;
+            double expected = pow(rate, lr_powers[i]) / sum;
             assert_true(fabs(host[STEP_AVERAGE] / expected - 1) < 1e-6);
         }
     }
@@ -532,11 +533,12 @@ static void check_golden(const golden *g, const char *name, const trial *t, doub
 }
 
 static void schedule_free_is_its_package(const golden *g) {
-    static const double powers[] = {2, 0, 1.5};
+    static const double lr_powers[] = {2, 0, 1.5};
     char name[64];
     for (int i = 0; i < 3; i++) {
-        const trial t = {"schedule_free_adamw", OPTIONS(.warmup = 7, .weight_lr_power = powers[i]), 2, {0}};
-        snprintf(name, sizeof name, "schedule_free.%g", powers[i]);
+        const trial t = {
+            "schedule_free_adamw", OPTIONS(.warmup = 7, .weight_lr_power = lr_powers[i]), 2, {0}};
+        snprintf(name, sizeof name, "schedule_free.%g", lr_powers[i]);
         check_golden(g, name, &t, 1e-6);
     }
 }
@@ -604,8 +606,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_rule_on_offer_is_a_row),
         cmocka_unit_test(a_rule_brings_its_slots_and_workspace),
-        cmocka_unit_test(parts_round_as_the_whole),
-        cmocka_unit_test(a_form_is_that_of_the_value),
+        cmocka_unit_test(parts_round_as_the_full_tensor),
+        cmocka_unit_test(the_copy_matches_the_value),
         cmocka_unit_test(rules_follow_their_formulas),
         cmocka_unit_test(muon_leaves_a_table_to_adamw),
         cmocka_unit_test(long_warmups_sum_right),

@@ -86,13 +86,13 @@ static ott_status run_part(void *argument) {
     return harness_replay_rank(&p->h, step, p, p->ranks);
 }
 
-static void expect_rows(part *whole, part *p, int64_t first) {
+static void expect_rows(part *full, part *p, int64_t first) {
     float *all = malloc(ROWS * OUT * sizeof *all), *own = malloc(ROWS * OUT * sizeof *own);
-    harness_get(&whole->h, &whole->y, all);
+    harness_get(&full->h, &full->y, all);
     harness_get(&p->h, &p->y, own);
     assert_memory_equal(all + first * OUT, own, (size_t)(p->rows * OUT) * sizeof *own);
-    assert_int_equal(whole->amax.columns, p->amax.columns);
-    harness_get(&whole->h, &whole->amax, all);
+    assert_int_equal(full->amax.columns, p->amax.columns);
+    harness_get(&full->h, &full->amax, all);
     harness_get(&p->h, &p->amax, own);
     assert_memory_equal(all, own, (size_t)p->amax.columns * sizeof *own);
     free(all);
@@ -100,21 +100,21 @@ static void expect_rows(part *whole, part *p, int64_t first) {
 }
 
 static void compare(const recipe *r, int size) {
-    static part whole, parts[RANKS_MAX];
+    static part full, parts[RANKS_MAX];
     group *groups[RANKS_MAX];
-    ranks_worlds worlds = {0};
+    thread_groups opened = {0};
     int64_t rows = ROWS / size;
-    ranks_groups(&worlds, size, 1, size, groups);
-    open_part(&whole, r, 0, ROWS, NULL);
-    harness_replay(&whole.h, step, &whole);
+    ranks_groups(&opened, size, 1, size, groups);
+    open_part(&full, r, 0, ROWS, NULL);
+    harness_replay(&full.h, step, &full);
     for (int k = 0; k < size; k++) open_part(&parts[k], r, k * rows, rows, groups[k]);
     ranks_run(r->name, size, parts, sizeof *parts, run_part);
     for (int k = 0; k < size; k++) {
-        expect_rows(&whole, &parts[k], k * rows);
+        expect_rows(&full, &parts[k], k * rows);
         close_part(&parts[k]);
     }
-    close_part(&whole);
-    ranks_close(&worlds);
+    close_part(&full);
+    ranks_close(&opened);
 }
 
 static void rows_scale_as_one_tensor(void **state) {
@@ -210,8 +210,8 @@ static void expect_sums(sharer *s, int rank, int size, int64_t heads, int64_t kv
 static void share_heads(int size, int64_t heads, int64_t kv_heads, int64_t dealt) {
     static sharer all[SHARERS_MAX];
     group *groups[SHARERS_MAX];
-    ranks_worlds worlds = {0};
-    ranks_groups(&worlds, size, 1, size, groups);
+    thread_groups opened = {0};
+    ranks_groups(&opened, size, 1, size, groups);
     for (int k = 0; k < size; k++) open_sharer(&all[k], groups[k], k, size, heads, kv_heads);
     ranks_run("heads", size, all, sizeof *all, run_sharer);
     for (int k = 0; k < size; k++) {
@@ -220,7 +220,7 @@ static void share_heads(int size, int64_t heads, int64_t kv_heads, int64_t dealt
         expect_sums(&all[k], k, size, heads, kv_heads);
         harness_close(&all[k].h);
     }
-    ranks_close(&worlds);
+    ranks_close(&opened);
 }
 
 /* Several key heads per rank; part of one head; parts of two heads, so that a rank has one head twice. */

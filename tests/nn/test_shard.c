@@ -43,18 +43,19 @@ static float value_at(int64_t i, int64_t j) {
            (i >= SIDE / 2 ? 3.0f : 1.0f) * (j >= SIDE / 2 ? 5.0f : 1.0f);
 }
 
-static void open_part(part *p, const quant_spec *spec, tensor_shard cut, int64_t row, int64_t column,
+static void open_part(part *p, const quant_spec *spec, tensor_shard shard, int64_t row, int64_t column,
                       int64_t rows, int64_t columns) {
     float *values = malloc((size_t)(rows * columns) * sizeof *values);
-    int form;
-    *p = (part){.row = row, .column = column, .ranks = cut.row_ranks ? cut.row_ranks : cut.column_ranks};
+    int spec_index;
+    *p =
+        (part){.row = row, .column = column, .ranks = shard.row_ranks ? shard.row_ranks : shard.column_ranks};
     harness_open(&p->h, 1, NULL);
     for (int64_t i = 0; i < rows * columns; i++)
         values[i] = value_at(row + i / columns, column + i % columns);
     p->x = harness_tensor_of(&p->h, OTT_F32, rows, columns, values);
     p->y = harness_tensor(&p->h, OTT_F32, rows, columns);
-    p->specs.shard = cut;
-    HARNESS_OK(activation_specs_add(&p->specs, spec, NULL, true, &form));
+    p->specs.shard = shard;
+    HARNESS_OK(activation_specs_add(&p->specs, spec, NULL, true, &spec_index));
     harness_record(&p->h, step, p);
     free(values);
 }
@@ -77,21 +78,21 @@ static bool part_is_equal(part *p, const float *all) {
 
 /* True if all shards equal the full tensor. meets: the ranks reduce the amax. */
 static bool parts_are_equal(const quant_spec *spec, int size, bool by_rows, bool meets) {
-    static part whole, parts[RANKS_MAX];
+    static part full, parts[RANKS_MAX];
     float *all = malloc(SIDE * SIDE * sizeof *all);
     group *groups[RANKS_MAX];
-    ranks_worlds worlds = {0};
+    thread_groups opened = {0};
     int64_t length = SIDE / size;
     bool equal = true;
-    ranks_groups(&worlds, size, 1, size, groups);
-    open_part(&whole, spec, (tensor_shard){0}, 0, 0, SIDE, SIDE);
-    harness_replay(&whole.h, step, &whole);
-    harness_get(&whole.h, &whole.y, all);
+    ranks_groups(&opened, size, 1, size, groups);
+    open_part(&full, spec, (tensor_shard){0}, 0, 0, SIDE, SIDE);
+    harness_replay(&full.h, step, &full);
+    harness_get(&full.h, &full.y, all);
     for (int k = 0; k < size; k++) {
-        tensor_shard cut =
+        tensor_shard shard =
             by_rows ? (tensor_shard){.row_ranks = groups[k]} : (tensor_shard){.column_ranks = groups[k]};
-        if (!meets) cut = (tensor_shard){0};
-        open_part(&parts[k], spec, cut, by_rows ? k * length : 0, by_rows ? 0 : k * length,
+        if (!meets) shard = (tensor_shard){0};
+        open_part(&parts[k], spec, shard, by_rows ? k * length : 0, by_rows ? 0 : k * length,
                   by_rows ? length : SIDE, by_rows ? SIDE : length);
     }
     ranks_run("parts", size, parts, sizeof *parts, run_part);
@@ -99,8 +100,8 @@ static bool parts_are_equal(const quant_spec *spec, int size, bool by_rows, bool
         equal &= part_is_equal(&parts[k], all);
         harness_close(&parts[k].h);
     }
-    harness_close(&whole.h);
-    ranks_close(&worlds);
+    harness_close(&full.h);
+    ranks_close(&opened);
     free(all);
     return equal;
 }
@@ -117,7 +118,7 @@ static bool spec_of(const recipe *r, int tensor_index, int uses, quant_spec *out
            out->columnwise.policy != AMAX_DELAYED;
 }
 
-static void parts_have_the_codes_of_the_whole(void **state) {
+static void parts_have_the_codes_of_the_full_tensor(void **state) {
     int count;
     const recipe *table = recipe_table(&count);
     quant_spec spec;
@@ -141,7 +142,7 @@ static void and_not_each_for_itself(void **state) {
     assert_true(parts_are_equal(&spec, 2, false, false));
 }
 
-static void blocks_that_are_cut_are_known(void **state) {
+static void split_blocks_are_known(void **state) {
     const quant_spec *block = &recipe_find("block")->weight, *one = &recipe_find("tensorwise")->weight;
     group g = {.size = 2};
     tensor_shard rows = {.row_ranks = &g}, columns = {.column_ranks = &g}, none = {0};
@@ -198,15 +199,15 @@ static tensor fill_from(harness *h, const parameter_part *at, float (*value)(int
 }
 
 /* Rank `rank` of `size`; ranks NULL: unsharded. */
-static void open_layer(layer_part *p, const recipe *r, parameter_split cut, group *ranks, int rank,
+static void open_layer(layer_part *p, const recipe *r, parameter_split shard, group *ranks, int rank,
                        int size) {
     static const int64_t shape[] = {WIDTH, DEPTH};
     linear_spec spec;
     *p = (layer_part){.ranks = ranks, .weight = parameter_of_shape(2, shape)};
     harness_open(&p->h, 1, NULL);
     parameter_part *local = &p->weight.local;
-    if (cut == PARAMETER_ROWS) parameter_split_rows(&p->weight, shape, 1, rank, size);
-    if (cut == PARAMETER_COLUMNS)
+    if (shard == PARAMETER_ROWS) parameter_split_rows(&p->weight, shape, 1, rank, size);
+    if (shard == PARAMETER_COLUMNS)
         *local = (parameter_part){0, rank * DEPTH / size, WIDTH, DEPTH / size, {{0}}};
     p->weight.value = fill_from(&p->h, local, weight_at);
     p->x = fill_from(&p->h, &(parameter_part){0, local->column, TOKENS, local->columns, {{0}}}, input_at);
@@ -214,7 +215,7 @@ static void open_layer(layer_part *p, const recipe *r, parameter_split cut, grou
     p->linear = (linear){.name = "linear",
                          .in = local->columns,
                          .out = local->rows,
-                         .split = cut,
+                         .split = shard,
                          .ranks = {.group = ranks},
                          .weight = &p->weight,
                          .compute_step = -1};
@@ -266,33 +267,33 @@ static void expect_layer(const char *name, layer_part *p, const float *all) {
         }
 }
 
-static void compare_layer(const recipe *r, parameter_split cut, int size) {
-    static layer_part whole, parts[RANKS_MAX];
+static void compare_layer(const recipe *r, parameter_split shard, int size) {
+    static layer_part full, parts[RANKS_MAX];
     static float all[TOKENS * WIDTH];
     group *groups[RANKS_MAX];
-    ranks_worlds worlds = {0};
-    ranks_groups(&worlds, size, 1, size, groups);
-    open_layer(&whole, r, PARAMETER_FULL, NULL, 0, 1);
-    harness_replay(&whole.h, run_layer, &whole);
-    harness_get(&whole.h, &whole.y, all);
-    for (int k = 0; k < size; k++) open_layer(&parts[k], r, cut, groups[k], k, size);
+    thread_groups opened = {0};
+    ranks_groups(&opened, size, 1, size, groups);
+    open_layer(&full, r, PARAMETER_FULL, NULL, 0, 1);
+    harness_replay(&full.h, run_layer, &full);
+    harness_get(&full.h, &full.y, all);
+    for (int k = 0; k < size; k++) open_layer(&parts[k], r, shard, groups[k], k, size);
     ranks_run(r->name, size, parts, sizeof *parts, run_layer_part);
     for (int k = 0; k < size; k++) {
         expect_layer(r->name, &parts[k], all);
         close_layer(&parts[k]);
     }
-    close_layer(&whole);
-    ranks_close(&worlds);
+    close_layer(&full);
+    ranks_close(&opened);
 }
 
-static void layers_give_what_the_whole_does(void **state) {
+static void sharded_layers_match_the_full_layer(void **state) {
     static const char *const recipes[] = {"tensorwise", "rowwise", "current", "block", "mxfp8"};
     (void)state;
     find_bounds();
-    for (int cut = PARAMETER_ROWS; cut <= PARAMETER_COLUMNS; cut++) {
+    for (int shard = PARAMETER_ROWS; shard <= PARAMETER_COLUMNS; shard++) {
         for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++)
-            compare_layer(recipe_find(recipes[i]), (parameter_split)cut, 2);
-        compare_layer(recipe_high_precision(OTT_BF16), (parameter_split)cut, 4);
+            compare_layer(recipe_find(recipes[i]), (parameter_split)shard, 2);
+        compare_layer(recipe_high_precision(OTT_BF16), (parameter_split)shard, 4);
     }
 }
 
@@ -333,10 +334,10 @@ static void parts_have_lines_of_each_section(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_have_the_codes_of_the_whole),
+        cmocka_unit_test(parts_have_the_codes_of_the_full_tensor),
         cmocka_unit_test(and_not_each_for_itself),
-        cmocka_unit_test(blocks_that_are_cut_are_known),
-        cmocka_unit_test(layers_give_what_the_whole_does),
+        cmocka_unit_test(split_blocks_are_known),
+        cmocka_unit_test(sharded_layers_match_the_full_layer),
         cmocka_unit_test(parts_have_lines_of_each_section),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

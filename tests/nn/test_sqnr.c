@@ -270,7 +270,7 @@ enum { MATRICES = 3 };
 static const int32_t ends[MATRICES] = {100, 100, M}; /* one expert has no rows */
 
 /* One grouped layer, or matrix `part` alone with its rows of the bench's input and grad_output. */
-typedef struct stack {
+typedef struct expert_layer {
     bench b;
     parameter weight; /* [MATRICES N, KK] */
     parameter matrix; /* one of the matrices */
@@ -278,17 +278,17 @@ typedef struct stack {
     grouped_rows rows;
     activation_specs input_specs, grad_specs;
     int64_t first, count;
-} stack;
+} expert_layer;
 
 static ott_status grouped_step(exec *cx, void *user) {
-    stack *s = user;
+    expert_layer *s = user;
     TRY(linear_forward_grouped(cx, &s->layer, &s->b.input, &s->rows, &s->b.y));
     TRY(linear_grad_input_grouped(cx, &s->layer, &s->b.grad_output, &s->rows, &s->b.dx, false));
     return linear_grad_weight_grouped(cx, &s->layer, &s->b.input, &s->b.grad_output, &s->rows, NULL);
 }
 
 static ott_status single_step(exec *cx, void *user) {
-    stack *s = user;
+    expert_layer *s = user;
     activation x, g;
     tensor input = tensor_rows(s->b.input, s->first, s->count), y = tensor_rows(s->b.y, s->first, s->count);
     tensor grad = tensor_rows(s->b.grad_output, s->first, s->count),
@@ -306,8 +306,8 @@ static ott_status single_step(exec *cx, void *user) {
     return activation_close(cx, &g);
 }
 
-static void open_stack(stack *s, const recipe *r) {
-    *s = (stack){0};
+static void open_expert_layer(expert_layer *s, const recipe *r) {
+    *s = (expert_layer){0};
     open_bench(&s->b, 1.0f);
     harness *h = &s->b.h;
     s->weight = harness_parameter(h, "stack", MATRICES * N, KK, 1.0, 14);
@@ -320,12 +320,12 @@ static void open_stack(stack *s, const recipe *r) {
     HARNESS_OK(linear_set_spec(&s->layer, h->device, &high));
 }
 
-static void close_stack(stack *s) {
+static void close_expert_layer(expert_layer *s) {
     linear_release(&s->layer, s->b.h.device);
     close_bench(&s->b);
 }
 
-static void run_single(stack *s, const recipe *r, int part) {
+static void run_single(expert_layer *s, const recipe *r, int part) {
     harness *h = &s->b.h;
     linear_spec spec;
     s->first = part > 0 ? ends[part - 1] : 0;
@@ -345,7 +345,8 @@ static void run_single(stack *s, const recipe *r, int part) {
     linear_release(&s->single, h->device);
 }
 
-static void expect_same(stack *a, const tensor *x, stack *b, const tensor *y, const char *what) {
+static void expect_same(expert_layer *a, const tensor *x, expert_layer *b, const tensor *y,
+                        const char *what) {
     float *found = fetch(&a->b, x, 0), *wanted = fetch(&b->b, y, 0);
     if (memcmp(found, wanted, (size_t)tensor_count(*x) * sizeof *found) != 0) fail_msg("other %s", what);
     free(found);
@@ -353,17 +354,17 @@ static void expect_same(stack *a, const tensor *x, stack *b, const tensor *y, co
 }
 
 /* A grouped layer has the bits of separate layers for each matrix, and their error against high precision. */
-static void a_stack_is_its_matrices(void **state) {
+static void expert_weights_match_their_matrices(void **state) {
     (void)state;
     static const char *const names[] = {"rowwise", "rowwise_with_gw_hp", "block", "mxfp8"};
-    static stack exact, together, apart;
+    static expert_layer exact, together, apart;
     const recipe *plain = recipe_find("bf16");
-    open_stack(&exact, plain);
+    open_expert_layer(&exact, plain);
     for (int part = 0; part < MATRICES; part++) run_single(&exact, plain, part);
     for (int i = 0; i < 4; i++) {
         const recipe *r = recipe_find(names[i]);
-        open_stack(&together, r);
-        open_stack(&apart, r);
+        open_expert_layer(&together, r);
+        open_expert_layer(&apart, r);
         harness_record(&together.b.h, grouped_step, &together);
         harness_replay(&together.b.h, grouped_step, &together);
         for (int part = 0; part < MATRICES; part++) run_single(&apart, r, part);
@@ -373,10 +374,10 @@ static void a_stack_is_its_matrices(void **state) {
         assert_true(sqnr(&together.b, &together.b.y, &exact.b, &exact.b.y, 0) > 28.5 - TOLERANCE);
         assert_true(sqnr(&together.b, &together.b.dx, &exact.b, &exact.b.dx, 0) > 24.6 - TOLERANCE);
         assert_int_equal(together.b.h.cx.gemms[GEMM_OUTPUT][1], 1);
-        close_stack(&together);
-        close_stack(&apart);
+        close_expert_layer(&together);
+        close_expert_layer(&apart);
     }
-    close_stack(&exact);
+    close_expert_layer(&exact);
 }
 
 int main(void) {
@@ -384,7 +385,7 @@ int main(void) {
         cmocka_unit_test(every_recipe_keeps_what_is_published),
         cmocka_unit_test(outlier_rows),
         cmocka_unit_test(smoothed_channels),
-        cmocka_unit_test(a_stack_is_its_matrices),
+        cmocka_unit_test(expert_weights_match_their_matrices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

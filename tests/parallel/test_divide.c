@@ -20,28 +20,29 @@ static const int64_t shapes[][2] = {{1000, 64},  {5, 4096}, {257, 24}, {1, 4096}
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 /* The rank with the fewest elements (the lowest of equals) gets the next unit. */
-static void divide_plainly(int64_t *held, int ranks, int64_t lines, int64_t elements, int64_t *cut) {
+static void divide_plainly(int64_t *held, int ranks, int64_t lines, int64_t elements,
+                           int64_t *rows_per_rank) {
     int64_t unit = REDUCE_BLOCK / size_common_divisor(REDUCE_BLOCK, elements),
             units = (lines + unit - 1) / unit;
     for (int r = 0; r < ranks; r++) {
-        cut[r] = units / ranks * unit;
-        held[r] += cut[r] * elements;
+        rows_per_rank[r] = units / ranks * unit;
+        held[r] += rows_per_rank[r] * elements;
     }
     for (int64_t i = 0; i < units % ranks; i++) {
         int least = 0;
         for (int r = 1; r < ranks; r++)
             if (held[r] < held[least]) least = r;
-        cut[least] += unit;
+        rows_per_rank[least] += unit;
         held[least] += unit * elements;
     }
     int last = ranks - 1;
-    while (last > 0 && cut[last] == 0) last--;
-    cut[last] -= units * unit - lines;
+    while (last > 0 && rows_per_rank[last] == 0) last--;
+    rows_per_rank[last] -= units * unit - lines;
     held[last] -= (units * unit - lines) * elements;
 }
 
 static void check(int ranks, int rounds) {
-    static int64_t held[MOST_RANKS], cut[MOST_RANKS];
+    static int64_t held[MOST_RANKS], rows_per_rank[MOST_RANKS];
     mem *account;
     arena *memory;
     group *g;
@@ -53,9 +54,9 @@ static void check(int ranks, int rounds) {
     for (int i = 0; i < rounds * SHAPES; i++) {
         parameter p = parameter_of_shape(2, shapes[i % SHAPES]);
         p.shard.value.dtype = OTT_F32;
-        divide_plainly(held, ranks, p.rows, p.columns, cut);
+        divide_plainly(held, ranks, p.rows, p.columns, rows_per_rank);
         assert_int_equal(store_divide(&s, memory, &p), OTT_OK);
-        assert_memory_equal(p.shard.rows_per_rank, cut, (size_t)ranks * sizeof *cut);
+        assert_memory_equal(p.shard.rows_per_rank, rows_per_rank, (size_t)ranks * sizeof *rows_per_rank);
         assert_memory_equal(s.shard_elements, held, (size_t)ranks * sizeof *held);
         assert_int_equal(store_count_at(&p, ranks / 2), tensor_count(p.shard.value));
         assert_int_equal(store_first_at(&p, ranks / 2), p.shard.first * p.columns);

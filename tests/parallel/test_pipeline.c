@@ -69,7 +69,7 @@ typedef struct walker {
     int sent; /* messages of the last task that have started */
 } walker;
 
-typedef struct world {
+typedef struct simulation {
     pipeline_stage shape;
     int64_t n;
     bool tied;
@@ -80,16 +80,16 @@ typedef struct world {
     /* of the last messages sent: flags of their posted receives */
     const bool *leaving[STAGES_MAX][PIPELINE_CONTENTS][STAGES_MAX];
     int64_t sent[STAGES_MAX][PIPELINE_CONTENTS];
-} world;
+} simulation;
 
-static pipeline_stage stage_of(const world *w, int rank) {
+static pipeline_stage stage_of(const simulation *w, int rank) {
     pipeline_stage s = w->shape;
     s.rank = rank;
     return s;
 }
 
 /* Posts the receives of all messages from `from` to `to`, in order, up to this message. */
-static void ask_up_to(world *w, int to, const pipeline_message *wanted) {
+static void ask_up_to(simulation *w, int to, const pipeline_message *wanted) {
     pipeline_stage from = stage_of(w, wanted->peer);
     for (int64_t i = 0; i < pipeline_task_count(&from, w->n); i++) {
         pipeline_message sent[PIPELINE_MESSAGES];
@@ -106,7 +106,7 @@ static void ask_up_to(world *w, int to, const pipeline_message *wanted) {
 }
 
 /* True if all inputs of the next task have arrived. Posts their receives. */
-static bool may_run(world *w, int rank) {
+static bool may_run(simulation *w, int rank) {
     pipeline_stage s = stage_of(w, rank);
     pipeline_message needs[PIPELINE_MESSAGES];
     int count = pipeline_receives(&s, w->tied, pipeline_task_at(&s, w->n, w->at[rank].task), needs);
@@ -119,7 +119,7 @@ static bool may_run(world *w, int rank) {
 }
 
 /* Sends the outputs of the last task, as far as earlier messages of the same kind have been received. */
-static bool send(world *w, int rank) {
+static bool send(simulation *w, int rank) {
     pipeline_stage s = stage_of(w, rank);
     pipeline_message sends[PIPELINE_MESSAGES];
     walker *a = &w->at[rank];
@@ -138,7 +138,7 @@ static bool send(world *w, int rank) {
     return true;
 }
 
-static bool advance(world *w, int rank) {
+static bool advance(simulation *w, int rank) {
     pipeline_stage s = stage_of(w, rank);
     walker *a = &w->at[rank], before = *a;
     bool done = a->task == pipeline_task_count(&s, w->n);
@@ -149,7 +149,7 @@ static bool advance(world *w, int rank) {
 }
 
 static void check_messages(const pipeline_stage *shape, int64_t n) {
-    static world w;
+    static simulation w;
     for (int tied = 0; tied <= 1; tied++) {
         memset(&w, 0, sizeof w);
         w.shape = *shape;

@@ -21,7 +21,7 @@
 
 enum { MOST = 24 };
 
-static bool told_fits; /* whether the last plan fits */
+static bool page_fits; /* whether the last plan fits */
 
 static ott_status plan_of(const plan_options *o, const char *const *arguments, collected *w) {
     ott_context *context;
@@ -32,20 +32,20 @@ static ott_status plan_of(const plan_options *o, const char *const *arguments, c
     assert_int_equal(ott_context_open(NULL, &context), OTT_OK);
     ott_status status = ott_config_open(context, count, arguments, &configuration);
     if (status == OTT_OK) {
-        status = plan_run(context, configuration, o, collect, w, &told_fits);
+        status = plan_run(context, configuration, o, collect, w, &page_fits);
         ott_config_close(configuration);
     }
     ott_context_close(context);
     return status;
 }
 
-static collected told;
+static collected printed;
 
 /* The plan's JSON object. Release it with json_decref. */
 static json_t *plan_json(plan_options o, const char *const *arguments) {
     o.json = 1;
-    if (plan_of(&o, arguments, &told) != OTT_OK) fail_msg("%s", ott_error_text());
-    json_t *root = json_loads(told.text, JSON_REJECT_DUPLICATES, NULL);
+    if (plan_of(&o, arguments, &printed) != OTT_OK) fail_msg("%s", ott_error_text());
+    json_t *root = json_loads(printed.text, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(root);
     return root;
 }
@@ -101,8 +101,8 @@ static void a_page(void **state) {
     assert_non_null(f);
     golden[fread(golden, 1, sizeof golden - 1, f)] = 0;
     fclose(f);
-    assert_int_equal(plan_of(&h100, arguments, &told), OTT_OK);
-    if (strcmp(told.text, golden) != 0) fail_msg("the page is now\n%s", told.text);
+    assert_int_equal(plan_of(&h100, arguments, &printed), OTT_OK);
+    if (strcmp(printed.text, golden) != 0) fail_msg("the page is now\n%s", printed.text);
 }
 
 /* ---- memory ---- */
@@ -124,21 +124,21 @@ static void the_largest_batch_fits(void **state) {
     assert_true(number_of(small, eight, "largest_batch_size") == 0);
 }
 
-static void assert_told(const char *part) {
-    if (!strstr(told.text, part)) fail_msg("\"%s\" is not in\n%s", part, told.text);
+static void assert_printed(const char *part) {
+    if (!strstr(printed.text, part)) fail_msg("\"%s\" is not in\n%s", part, printed.text);
 }
 
 /* If a plan does not fit, it suggests settings, as train does when it refuses the run. */
-static void what_does_not_fit_is_told_what_would(void **state) {
+static void what_would_fit_is_suggested(void **state) {
     const plan_options small = {.device = "h100", .ranks = 1, .rates = "gib=6"};
     const char *const eight[] = {SIZES("8"), NULL}, *const one[] = {SIZES("1"), NULL};
     (void)state;
-    assert_int_equal(plan_of(&small, eight, &told), OTT_OK);
-    assert_false(told_fits);
-    assert_told("What would help most: train.activation_checkpointing = \"full\" saves ");
-    assert_told("; sharded over 16 ranks with as much memory each (distributed.dp_shard = 16) it needs ");
+    assert_int_equal(plan_of(&small, eight, &printed), OTT_OK);
+    assert_false(page_fits);
+    assert_printed("What would help most: train.activation_checkpointing = \"full\" saves ");
+    assert_printed("; sharded over 16 ranks with as much memory each (distributed.dp_shard = 16) it needs ");
     json_t *no = plan_json(small, eight), *yes = plan_json(small, one);
-    assert_true(told_fits);
+    assert_true(page_fits);
     assert_non_null(strstr(json_string_value(json_object_get(no, "suggestions")), "what would help most: "));
     assert_null(json_object_get(yes, "suggestions"));
     json_decref(no);
@@ -146,7 +146,7 @@ static void what_does_not_fit_is_told_what_would(void **state) {
 }
 
 /* With full recomputation, the gradient of the logits and its two sets of codes take more than FP8 saves. */
-static void memory_that_fp8_adds_is_told(void **state) {
+static void memory_that_fp8_adds_is_printed(void **state) {
 #define RECOMPUTED SIZES("8"), "--train.activation_checkpointing=full"
     const char *const fp8[] = {RECOMPUTED, NULL}, *const bf16[] = {RECOMPUTED, "--train.mixed_precision=bf16",
                                                                    NULL};
@@ -166,9 +166,9 @@ static void memory_that_fp8_adds_is_told(void **state) {
     assert_null(json_object_get(without, "bytes_more_than_bf16"));
     json_decref(page);
     json_decref(without);
-    assert_int_equal(plan_of(&h100, fp8, &told), OTT_OK);
-    assert_told(" more than bf16; it needs ");
-    assert_told(" MiB with float8.filter_fqns = \"output_head\", ");
+    assert_int_equal(plan_of(&h100, fp8, &printed), OTT_OK);
+    assert_printed(" more than bf16; it needs ");
+    assert_printed(" MiB with float8.filter_fqns = \"output_head\", ");
 }
 
 /* ---- time ---- */
@@ -491,7 +491,7 @@ static void what_is_proposed_fits(void **state) {
 
 static void refused(const plan_options *o, const char *const *arguments, ott_status status,
                     const char *text) {
-    assert_int_equal(plan_of(o, arguments, &told), status);
+    assert_int_equal(plan_of(o, arguments, &printed), status);
     if (!strstr(ott_error_text(), text)) fail_msg("\"%s\" does not contain \"%s\"", ott_error_text(), text);
 }
 
@@ -524,8 +524,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_page),
         cmocka_unit_test(the_largest_batch_fits),
-        cmocka_unit_test(what_does_not_fit_is_told_what_would),
-        cmocka_unit_test(memory_that_fp8_adds_is_told),
+        cmocka_unit_test(what_would_fit_is_suggested),
+        cmocka_unit_test(memory_that_fp8_adds_is_printed),
         cmocka_unit_test(rates_count),
         cmocka_unit_test(products_are_counted_once),
         cmocka_unit_test(offloading_moves_bytes_to_the_host),

@@ -108,7 +108,7 @@ static double quantized_bytes(enum op_index op, const char *name) {
 
 /* A tiled producer knows every amax except the tensor's. A row-wise producer knows only the amaxes of its
    rows and of the tensor. */
-static void forms_by_their_producers(void **state) {
+static void casts_in_their_producers(void **state) {
     static const struct {
         const char *recipe;
         int codes, by_tiles, by_rows; /* sets of codes written, and passes that read the output again */
@@ -201,7 +201,7 @@ static void refusals(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_product),       cmocka_unit_test(attention_counts),
-        cmocka_unit_test(casts),           cmocka_unit_test(forms_by_their_producers),
+        cmocka_unit_test(casts),           cmocka_unit_test(casts_in_their_producers),
         cmocka_unit_test(bytes_of_others), cmocka_unit_test(rings),
         cmocka_unit_test(refusals),        cmocka_unit_test(products_on_a_gpu),
     };

@@ -370,8 +370,8 @@ ott_status reference_op_cross_entropy_part(exec *cx, const cross_entropy_part_ar
     return OTT_OK;
 }
 
-static void whole_row(const cross_entropy_finish_args *a, const cross_entropy_args *row, int64_t t,
-                      int64_t target) {
+static void finish_row_reference(const cross_entropy_finish_args *a, const cross_entropy_args *row, int64_t t,
+                                 int64_t target) {
     float m = -INFINITY, sum = 0.0f, at_target = 0.0f;
     for (int64_t r = 0; r < a->parts->rows; r += 3)
         if (at(a->parts, r, t) > m) m = at(a->parts, r, t);
@@ -394,7 +394,7 @@ ott_status reference_op_cross_entropy_finish(exec *cx, const cross_entropy_finis
         if (target < 0)
             ignored_row(&row, t);
         else
-            whole_row(a, &row, t, target);
+            finish_row_reference(a, &row, t, target);
     }
     reference_quantize_list(a->logits, a->q);
     return OTT_OK;

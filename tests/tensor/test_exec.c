@@ -150,12 +150,12 @@ static void test_gemms_are_counted_by_role(void **state) {
     for (int i = 0; i < 2; i++) assert_int_equal(exec_gemm(&f->cx, GEMM_OUTPUT, &fp8), OTT_OK);
     assert_int_equal(exec_gemm(&f->cx, GEMM_GRAD_WEIGHT, &bf16), OTT_OK);
     assert_int_equal(seen.gemms, 3);
-    static const int64_t want[GEMM_COUNT][2] = {
+    static const int64_t expected[GEMM_COUNT][2] = {
         [GEMM_OUTPUT] = {0, 2}, [GEMM_GRAD_INPUT] = {0, 0}, [GEMM_GRAD_WEIGHT] = {1, 0}};
-    assert_memory_equal(f->cx.gemms, want, sizeof want);
+    assert_memory_equal(f->cx.gemms, expected, sizeof expected);
     fp8.accumulate = true; /* makes the fake op fail: not counted */
     assert_int_equal(exec_gemm(&f->cx, GEMM_GRAD_INPUT, &fp8), OTT_ERR_DEVICE);
-    assert_memory_equal(f->cx.gemms, want, sizeof want);
+    assert_memory_equal(f->cx.gemms, expected, sizeof expected);
 }
 
 static ott_status see(void *user, exec *cx, const char *module, const char *what, const tensor *t) {
@@ -170,9 +170,9 @@ static ott_status see(void *user, exec *cx, const char *module, const char *what
 
 static void test_probe(void **state) {
     fixture *f = *state;
-    hook watching = {.observe = see, .user = &seen};
+    hook observing = {.observe = see, .user = &seen};
     assert_int_equal(exec_hook(&f->cx, "model.norm", "output", &f->x), OTT_OK);
-    f->cx.hook = &watching;
+    f->cx.hook = &observing;
     plan_record(f->cx.plan);
     assert_int_equal(exec_hook(&f->cx, "model.norm", "output", &f->x), OTT_OK);
     assert_int_equal(seen.probes, 0);

@@ -14,9 +14,10 @@ static float numbers[64];
 static int32_t integers[64];
 
 /* Expects a failure with that status, and a message with each of the words. */
-static void refused(ott_status got, ott_status want, const char *a, const char *b, const char *c) {
+static void refused(ott_status got, ott_status expected, const char *a, const char *b, const char *c) {
     const char *words[] = {a, b, c};
-    if (got != want) fail_msg("%s (%s), expected %s", status_name(got), status_text(), status_name(want));
+    if (got != expected)
+        fail_msg("%s (%s), expected %s", status_name(got), status_text(), status_name(expected));
     for (int i = 0; i < 3; i++)
         if (words[i] && !strstr(status_text(), words[i]))
             fail_msg("\"%s\" does not contain \"%s\"", status_text(), words[i]);

@@ -144,7 +144,7 @@ static void test_replay_must_follow_the_recording(void **state) {
     small_step(&x, &y, &z);
 }
 
-static void test_seal_wants_every_buffer_closed(void **state) {
+static void test_seal_needs_every_buffer_closed(void **state) {
     (void)state;
     plan_record(p);
     plan_buffer a = open_buffer("first", UNIT), b = open_buffer("forgotten", UNIT);
@@ -187,7 +187,7 @@ static void test_out_of_memory_is_an_error(void **state) {
 /* ---- the immediate mode ---- */
 
 /* Buffers begin and end at multiples of the device's alignment. */
-static void test_buffers_are_aligned_as_the_device_wants(void **state) {
+static void test_buffers_are_aligned_as_the_device_needs(void **state) {
     (void)state;
     enum { WANTED = 1024 };
     const backend_capabilities *own = d->can;
@@ -399,10 +399,10 @@ int main(void) {
         TEST(test_closed_buffers_are_reused),
         TEST(test_odd_sizes_keep_alignment),
         TEST(test_replay_must_follow_the_recording),
-        TEST(test_seal_wants_every_buffer_closed),
+        TEST(test_seal_needs_every_buffer_closed),
         TEST(test_misuse),
         TEST(test_out_of_memory_is_an_error),
-        TEST(test_buffers_are_aligned_as_the_device_wants),
+        TEST(test_buffers_are_aligned_as_the_device_needs),
         TEST(test_immediate_buffers_come_and_go),
         TEST(test_immediate_misuse),
         TEST(test_immediate_gives_back),

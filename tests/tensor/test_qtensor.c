@@ -162,7 +162,7 @@ static void test_operands_of_both_layouts(void **state) {
 /* Groups of rows, an empty group, and no rows. Each group is a tensor with its own scales; its codes are a
    part of the full tensor's codes. */
 static void expect_own_scales(const qtensor *q, bool columnwise, const int64_t *end, int groups) {
-    const qdata *whole = columnwise ? &q->columnwise : &q->rowwise;
+    const qdata *full = columnwise ? &q->columnwise : &q->rowwise;
     scale_block block = granularity_block(columnwise ? q->spec.columnwise.grain : q->spec.rowwise.grain);
     qdata order;
     int64_t entries = qtensor_order_use(&order, q, columnwise), first = 0;
@@ -174,12 +174,12 @@ static void expect_own_scales(const qtensor *q, bool columnwise, const int64_t *
         for (int64_t i = 0; i < own.rows; i++)
             for (int64_t j = 0; j < own.columns; j++) {
                 int64_t mn = columnwise ? j : i, k = columnwise ? i : j;
-                int64_t at = d->amax - whole->amax + mn / block.mn * d->mn_step + k / block.k * d->k_step;
+                int64_t at = d->amax - full->amax + mn / block.mn * d->mn_step + k / block.k * d->k_step;
                 assert_in_range(at, 0, entries - 1);
                 assert_true(owner[at] == 0 || owner[at] == e + 1);
                 owner[at] = e + 1;
                 assert_ptr_equal((char *)d->data + qtensor_index(d, i, j),
-                                 (char *)whole->data + qtensor_index(whole, first + i, j));
+                                 (char *)full->data + qtensor_index(full, first + i, j));
             }
     }
     free(owner);

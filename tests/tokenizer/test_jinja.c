@@ -362,7 +362,7 @@ static void check_prefixes(mem *account, size_t k, bool asks) {
     const char *name = growing[k].name;
     jinja *t;
     jinja_prefix prefixes[MESSAGES - 1];
-    str text = {.account = account}, whole = {.account = account}, tails = {.account = account};
+    str text = {.account = account}, full = {.account = account}, tails = {.account = account};
     json_t *context = conversation(MESSAGES, asks);
     for (int i = 0; i < MESSAGES - 1; i++) prefixes[i] = (jinja_prefix){.count = i + 1};
     if (jinja_open(account, growing[k].template, (int64_t)strlen(growing[k].template), &t) != OTT_OK)
@@ -370,8 +370,8 @@ static void check_prefixes(mem *account, size_t k, bool asks) {
     if (jinja_render_prefixes(t, context, &(jinja_settings){0}, &text, prefixes, MESSAGES - 1, &tails) !=
         OTT_OK)
         fail_msg("%s: %s", name, status_text());
-    assert_int_equal(jinja_render(t, context, &(jinja_settings){0}, &whole, NULL), OTT_OK);
-    assert_string_equal(text.text, whole.text);
+    assert_int_equal(jinja_render(t, context, &(jinja_settings){0}, &full, NULL), OTT_OK);
+    assert_string_equal(text.text, full.text);
     bool known = true;
     for (int i = 1; i < MESSAGES - 1; i++) { /* the first prefix has only the system message */
         known &= prefixes[i].known;
@@ -381,7 +381,7 @@ static void check_prefixes(mem *account, size_t k, bool asks) {
     json_decref(context);
     jinja_close(t);
     str_free(&text);
-    str_free(&whole);
+    str_free(&full);
     str_free(&tails);
 }
 

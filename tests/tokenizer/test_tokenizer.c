@@ -192,7 +192,7 @@ static void gives_up_on_endless_patterns(void **state) {
 
 /* ---- the ends of a text ---- */
 
-static void reads_the_files_beside(void **state) {
+static void reads_the_neighboring_files(void **state) {
     folder *f = *state;
     tokenizer *t = case_open(f, with_template(with_added(case_bytes(MERGES))));
     assert_int_equal(tokenizer_bos(t), 1000); /* from the post-processor */
@@ -237,7 +237,7 @@ static void configuration_decides_over_the_template(void **state) {
     tokenizer_close(t);
 }
 
-static void refuses_bad_files_beside(void **state) {
+static void refuses_bad_neighboring_files(void **state) {
     folder *f = *state;
     tokenizer *t;
     folder_write_text(f, "generation_config.json", "{\"eos_token_id\": ");
@@ -251,7 +251,7 @@ static void push(tokenizer_stream *s, const tokenizer *t, const char *name, str 
     assert_int_equal(tokenizer_stream_push(s, tokenizer_find(t, name), out), OTT_OK);
 }
 
-static void streams_whole_characters(void **state) {
+static void streams_complete_characters(void **state) {
     folder *f = *state;
     tokenizer *t = case_open(f, case_bytes(MERGES));
     str out = {.account = f->account};
@@ -444,10 +444,10 @@ int main(void) {
         TEST(added_tokens_swallow_white_space),
         TEST(refuses_texts),
         TEST(gives_up_on_endless_patterns),
-        TEST(reads_the_files_beside),
+        TEST(reads_the_neighboring_files),
         TEST(configuration_decides_over_the_template),
-        TEST(refuses_bad_files_beside),
-        TEST(streams_whole_characters),
+        TEST(refuses_bad_neighboring_files),
+        TEST(streams_complete_characters),
         TEST(replaces_what_is_no_utf8),
         TEST(decodes_byte_tokens),
         TEST(decodes_ids_without_token),

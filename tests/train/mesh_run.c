@@ -44,11 +44,11 @@ static ott_status step(rank_run *k, int i) {
     trainer *t = k->r.t;
     void *before = t->delayed_before;
     double rate = schedule_learning_rate(k->r.cfg, i, k->r.cfg->train.max_steps);
-    bool hides = k->histories_every > 1 && t->options.grad_accum > t->resident;
-    k->histories = hides ? t->m->delayed.block : NULL;
-    if (hides) t->m->delayed.block = t->delayed_before = NULL;
+    bool detaches = k->histories_every > 1 && t->options.grad_accum > t->resident;
+    k->histories = detaches ? t->m->delayed.block : NULL;
+    if (detaches) t->m->delayed.block = t->delayed_before = NULL;
     ott_status status = trainer_step(t, rate, &k->step[i]);
-    if (hides) t->m->delayed.block = k->histories;
+    if (detaches) t->m->delayed.block = k->histories;
     t->delayed_before = before;
     return status;
 }
@@ -74,7 +74,8 @@ static ott_status train_rank(void *rank) {
 /* ---- opening ---- */
 
 /* The groups along a set of mesh dimensions; no groups if each would have one rank. */
-static void open_groups(const mesh *m, mesh_set set, int which, int count, ranks_worlds *w, rank_run *ranks) {
+static void open_groups(const mesh *m, mesh_set set, int which, int count, thread_groups *w,
+                        rank_run *ranks) {
     group *of[MESH_RUN_RANKS_MAX];
     int members[MESH_RUN_RANKS_MAX], size = (int)mesh_group_size(m, set);
     if (size == 1) return;
@@ -147,7 +148,7 @@ static ott_status open_rank(void *rank) {
     return OTT_OK;
 }
 
-static int open_ranks(rank_run *ranks, ranks_worlds *w, const fixture *f, const mesh_run_options *o) {
+static int open_ranks(rank_run *ranks, thread_groups *w, const fixture *f, const mesh_run_options *o) {
     mesh m;
     int count = 1;
     for (int d = 0; d < MESH_DIMENSIONS; d++) {
@@ -317,10 +318,10 @@ static void put_together(outcome *o, const rank_run *ranks, int count) {
 
 void mesh_run(const fixture *f, const mesh_run_options *o, outcome *out) {
     rank_run *ranks = calloc(MESH_RUN_RANKS_MAX, sizeof *ranks);
-    ranks_worlds worlds = {0};
+    thread_groups opened = {0};
     char name[MESH_DIMENSIONS * 24] = "";
     *out = (outcome){0};
-    int count = open_ranks(ranks, &worlds, f, o);
+    int count = open_ranks(ranks, &opened, f, o);
     for (int d = 0; d < MESH_DIMENSIONS; d++)
         snprintf(name + strlen(name), sizeof name - strlen(name), " %d", (int)o->layout.size[d]);
     ranks_run(name, count, ranks, sizeof *ranks, train_rank);
@@ -330,7 +331,7 @@ void mesh_run(const fixture *f, const mesh_run_options *o, outcome *out) {
         rig_close(&ranks[k].r);
         mem_close(ranks[k].gpu_account);
     }
-    if (worlds.account) ranks_close(&worlds);
+    if (opened.account) ranks_close(&opened);
     free(ranks);
 }
 

@@ -40,11 +40,11 @@ static double distance(const float *a, const float *b, int64_t count) {
     return sqrt(difference / size);
 }
 
-static void compare_gradients(outcome *whole, outcome *parts) {
+static void compare_gradients(outcome *full, outcome *parts) {
     double worst = 0;
-    for (int i = 0; i < whole->r.t->m->parameter_count; i++) {
-        const parameter *p = &whole->r.t->m->parameters[i], *q = &parts->r.t->m->parameters[i];
-        float *a = rig_copy(&whole->r, p->grad.data, parameter_count(p));
+    for (int i = 0; i < full->r.t->m->parameter_count; i++) {
+        const parameter *p = &full->r.t->m->parameters[i], *q = &parts->r.t->m->parameters[i];
+        float *a = rig_copy(&full->r, p->grad.data, parameter_count(p));
         float *b = rig_copy(&parts->r, q->grad.data, parameter_count(q));
         double d = distance(a, b, parameter_count(p));
         if (!(d <= 1e-6)) fail_msg("the gradient of %s differs by %.3g of its norm", p->name, d);
@@ -53,22 +53,22 @@ static void compare_gradients(outcome *whole, outcome *parts) {
         free(b);
     }
     print_message("  loss %.9g and %.9g; largest difference of a gradient: %.2e of its norm\n",
-                  whole->step.loss, parts->step.loss, worst);
+                  full->step.loss, parts->step.loss, worst);
 }
 
 static void micro_batches_are_one_batch(void **state) {
     const fixture *f = *state;
-    outcome whole = one_step(f, (const char *const[]){"--train.batch_size=4", NULL});
+    outcome full = one_step(f, (const char *const[]){"--train.batch_size=4", NULL});
     outcome parts =
         one_step(f, (const char *const[]){"--train.batch_size=2", "--train.grad_accum_steps=2", NULL});
-    assert_int_equal(whole.step.tokens, 4 * 24);
+    assert_int_equal(full.step.tokens, 4 * 24);
     assert_int_equal(parts.step.tokens, 4 * 24);
-    assert_int_equal(whole.r.t->run.samples, 4);
+    assert_int_equal(full.r.t->run.samples, 4);
     assert_int_equal(parts.r.t->run.samples, 4);
-    assert_true(relative(whole.step.loss, parts.step.loss) <= 1e-6);
-    assert_true(relative(whole.step.grad_norm, parts.step.grad_norm) <= 1e-6);
-    compare_gradients(&whole, &parts);
-    rig_close(&whole.r);
+    assert_true(relative(full.step.loss, parts.step.loss) <= 1e-6);
+    assert_true(relative(full.step.grad_norm, parts.step.grad_norm) <= 1e-6);
+    compare_gradients(&full, &parts);
+    rig_close(&full.r);
     rig_close(&parts.r);
 }
 

@@ -221,8 +221,8 @@ static void weights_take_them_in(void **state) {
 
 /* The log counts a DoRA adapter with its three parameters as one adapter. A layer may have its own rank and
    alpha. */
-static void adapters_are_announced(void **state) {
-    static spoken said;
+static void adapters_are_logged(void **state) {
+    static captured_log logged;
     static const char *const way[] = {"--peft.use_dora=false", "--peft.use_dora=true",
                                       "--peft.rank_pattern=q_proj=8"};
     static const char *const names[] = {"announced-lora", "announced-dora", "announced-ranks"};
@@ -234,8 +234,8 @@ static void adapters_are_announced(void **state) {
         FIXTURE_OK(fixture_run(*state, &(run_options){.name = names[i],
                                                       .precision = &fixture_precisions[BF16],
                                                       .more = more,
-                                                      .said = &said}));
-        assert_true(spoken_has(&said, lines[i]));
+                                                      .logged = &logged}));
+        assert_true(captured_log_has(&logged, lines[i]));
     }
 }
 
@@ -274,7 +274,7 @@ static void saved_by_patterns(void **state) {
                                        "--peft.layers_to_transform=1",
                                        "--peft.modules_to_save=lm_head,model.norm",
                                        NULL};
-    static const char *const said[][2] = {
+    static const char *const expected[][2] = {
         {"rank_pattern", "{\"q_proj\":2,\"down_proj\":6}"},
         {"alpha_pattern", "{\"v_proj\":12.0}"},
         {"layers_to_transform", "[1]"},
@@ -290,9 +290,9 @@ static void saved_by_patterns(void **state) {
     snprintf(folder, sizeof folder, "%s/patterns", f->folder);
     FIXTURE_OK(file_make_folder(folder));
     FIXTURE_OK(peft_save(r.t->m, r.cfg, NULL, folder));
-    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
-        char *text = read_member(folder, said[i][0]);
-        assert_string_equal(text, said[i][1]);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        char *text = read_member(folder, expected[i][0]);
+        assert_string_equal(text, expected[i][1]);
         free(text);
     }
     FIXTURE_OK(peft_load(again.t->m, folder));
@@ -397,7 +397,7 @@ int main(void) {
         cmocka_unit_test(some_of_those_that_end_alike),
         cmocka_unit_test(in_fp16),
         cmocka_unit_test(weights_take_them_in),
-        cmocka_unit_test(adapters_are_announced),
+        cmocka_unit_test(adapters_are_logged),
     };
     return cmocka_run_group_tests_name("train.adapter_folders", tests, fixture_setup, fixture_teardown);
 }

@@ -193,11 +193,11 @@ static ott_status export_to(const fixture *f, const char *run, const char *goal,
     const ott_export_options o = {
         .struct_size = sizeof o, .format = OTT_EXPORT_HF, .dtype = OTT_BF16, .from = from};
     FIXTURE_OK(mem_open(&account));
-    str said = {.account = account};
+    str summary = {.account = account};
     snprintf(path, sizeof path, "%s/%s", f->folder, run);
     snprintf(to, sizeof to, "%s/%s", f->folder, goal);
-    ott_status status = export_run(account, NULL, path, to, &o, &said);
-    str_free(&said);
+    ott_status status = export_run(account, NULL, path, to, &o, &summary);
+    str_free(&summary);
     mem_close(account);
     return status;
 }
@@ -311,12 +311,12 @@ static void export_as(const fixture *f, const char *run, const char *goal, ott_e
     char path[160], to[160];
     mem *account;
     FIXTURE_OK(mem_open(&account));
-    str said = {.account = account};
+    str summary = {.account = account};
     o.struct_size = sizeof o;
     snprintf(path, sizeof path, "%s/%s", f->folder, run);
     snprintf(to, sizeof to, "%s/%s", f->folder, goal);
-    FIXTURE_OK(export_run(account, NULL, path, to, &o, &said));
-    str_free(&said);
+    FIXTURE_OK(export_run(account, NULL, path, to, &o, &summary));
+    str_free(&summary);
     mem_close(account);
 }
 
@@ -363,15 +363,15 @@ static void ready_configuration(void **state) {
                                 "--data.pack_sequences=false",
                                 "--train.max_steps=2",
                                 NULL};
-    spoken *said = calloc(1, sizeof *said);
+    captured_log *logged = calloc(1, sizeof *logged);
     FIXTURE_OK(
         fixture_run(f, &(run_options){.name = "keys", .precision = &fixture_precisions[BF16], .more = keys}));
     FIXTURE_OK(export_to(f, "keys", "llama", NULL));
     snprintf(folder, sizeof folder, "--model.hf_path=%s/llama", f->folder);
-    FIXTURE_OK(fixture_run(f, &(run_options){.name = "ready", .more = more, .said = said}));
-    assert_true(spoken_has(said, "recipe=TENSORWISE"));
-    assert_true(spoken_has(said, "Loaded the weights of"));
-    free(said);
+    FIXTURE_OK(fixture_run(f, &(run_options){.name = "ready", .more = more, .logged = logged}));
+    assert_true(captured_log_has(logged, "recipe=TENSORWISE"));
+    assert_true(captured_log_has(logged, "Loaded the weights of"));
+    free(logged);
 }
 
 /* ---- ranks ---- */
@@ -436,7 +436,7 @@ static void patterns_on_ranks(void **state) {
         check_spread(*state, &spreads[which[i]], FP32, choice, "--peft.layers_to_transform=1");
 }
 
-static void beside_experts_on_ranks(void **state) {
+static void with_experts_on_ranks(void **state) {
     static const spread ways[] = {
         {"dp_shard", .layout = {SIZES([MESH_DP_SHARD] = 2)}, .micro_batches = 1, .of_one = 2, .exact = true},
         {"ep", .layout = {SIZES([MESH_EP] = 2)}, .micro_batches = 1, .of_one = 2, .exact = true},
@@ -655,7 +655,7 @@ int main(void) {
         cmocka_unit_test(ready_configuration),
         cmocka_unit_test(on_ranks),
         cmocka_unit_test(patterns_on_ranks),
-        cmocka_unit_test(beside_experts_on_ranks),
+        cmocka_unit_test(with_experts_on_ranks),
         cmocka_unit_test(decomposed_begin_at_the_base),
         cmocka_unit_test(decomposed_take_what_is_planned),
         cmocka_unit_test(decomposed_are_refused),

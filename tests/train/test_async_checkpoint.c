@@ -65,9 +65,9 @@ static void change_everything(rig *r) {
 static void check_precision(const fixture *f, int which) {
     rig r;
     checkpoint_writer *w;
-    char name[64], plain[160], beside[200], folder[160];
-    static spoken said;
-    logger log = spoken_logger(&said);
+    char name[64], plain[160], background[200], folder[160];
+    static captured_log logged;
+    logger log = capture_log(&logged);
     const char *more[] = {ASYNC, NULL};
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[which], .more = more});
     for (int i = 0; i < 3; i++) rig_step(&r);
@@ -79,9 +79,9 @@ static void check_precision(const fixture *f, int which) {
     change_everything(&r);
     FIXTURE_OK(checkpoint_writer_wait(w));
     checkpoint_writer_close(w);
-    snprintf(beside, sizeof beside, "%s/step-3", folder);
-    assert_true(spoken_has(&said, beside));
-    check_same_files(f, plain + strlen(f->folder) + 1, beside + strlen(f->folder) + 1);
+    snprintf(background, sizeof background, "%s/step-3", folder);
+    assert_true(captured_log_has(&logged, background));
+    check_same_files(f, plain + strlen(f->folder) + 1, background + strlen(f->folder) + 1);
     rig_close(&r);
 }
 
@@ -93,16 +93,16 @@ static void files_are_the_same(void **state) {
 static void runs_are_the_same(void **state) {
     static const char *const modes[] = {"disabled", "async", "async_with_pinned_mem"};
     char mode[64], folder[64];
-    static spoken said;
+    static captured_log logged;
     for (int i = 0; i < 3; i++) {
         snprintf(mode, sizeof mode, "--checkpoint.async_mode=%s", modes[i]);
         const char *more[] = {mode, "--checkpoint.interval=1", NULL};
         FIXTURE_OK(fixture_run(*state, &(run_options){.name = modes[i],
                                                       .precision = &fixture_precisions[DELAYED],
                                                       .more = more,
-                                                      .said = &said}));
-        assert_int_equal(spoken_count(&said, "Saved "), 6);
-        assert_int_equal(spoken_count(&said, "a copy of the state needs"), i > 0);
+                                                      .logged = &logged}));
+        assert_int_equal(captured_log_count(&logged, "Saved "), 6);
+        assert_int_equal(captured_log_count(&logged, "a copy of the state needs"), i > 0);
         for (int step = 1; i > 0 && step <= 6; step++)
             for (int file = 0; file < 3; file++) {
                 char plain[64];
@@ -121,18 +121,18 @@ static void old_ones_go_when_the_new_one_is_there(void **state) {
     checkpoint_writer *w;
     char folder[160];
     file_list names;
-    static spoken said;
-    logger log = spoken_logger(&said);
+    static captured_log logged;
+    logger log = capture_log(&logged);
     const char *more[] = {ASYNC, "--checkpoint.keep_last_n=2", NULL};
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[ROWWISE], .more = more});
     open_writer(&r, f, "kept", &log, folder, &w);
     for (int step = 1; step <= 5; step++) {
         rig_step(&r);
         save(&r, w); /* waits for the previous write */
-        assert_int_equal(spoken_count(&said, "Saved "), step - 1);
+        assert_int_equal(captured_log_count(&logged, "Saved "), step - 1);
     }
     checkpoint_writer_close(w); /* waits for the last write */
-    assert_int_equal(spoken_count(&said, "Saved "), 5);
+    assert_int_equal(captured_log_count(&logged, "Saved "), 5);
     FIXTURE_OK(file_list_folder(r.account, folder, &names));
     assert_int_equal(names.count, 2);
     assert_string_equal(names.names[0], "step-4");
@@ -167,7 +167,7 @@ static void memory_that_cannot_be_had(void **state) {
     ott_status status = OTT_ERR_MEMORY;
     rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
     int64_t held = mem_read(r.account).now;
-    bool told = false;
+    bool reported = false;
     for (int n = 1; status != OTT_OK && n < 1000; n++) {
         mem_fail_after(r.account, n);
         status = checkpoint_writer_open(r.t->m, NULL, r.cfg, "nowhere", NULL, &w);
@@ -175,12 +175,12 @@ static void memory_that_cannot_be_had(void **state) {
         if (status == OTT_OK) break;
         assert_int_equal(status, OTT_ERR_MEMORY);
         assert_int_equal(mem_read(r.account).now, held);
-        told |= strstr(status_text(), "checkpoint.async_mode = \"async\" needs a copy") &&
-                strstr(status_text(), " MiB") &&
-                strstr(status_text(), "set checkpoint.async_mode = \"disabled\"");
+        reported |= strstr(status_text(), "checkpoint.async_mode = \"async\" needs a copy") &&
+                    strstr(status_text(), " MiB") &&
+                    strstr(status_text(), "set checkpoint.async_mode = \"disabled\"");
     }
     assert_int_equal(status, OTT_OK);
-    assert_true(told);
+    assert_true(reported);
     checkpoint_writer_close(w);
     rig_close(&r);
 }
@@ -230,14 +230,14 @@ static void check_full_disk(const fixture *f, const char *mode, const char *name
 
 /* Both modes end with the same error, except for the folder's name. */
 static void full_disk_ends_the_run(void **state) {
-    char plain[400], beside[400];
+    char plain[400], background[400];
     check_full_disk(*state, "disabled", "full-a", plain);
-    check_full_disk(*state, "async", "full-b", beside);
+    check_full_disk(*state, "async", "full-b", background);
     assert_non_null(strstr(plain, "cannot save the checkpoint of step 2: "));
-    char *at = strstr(beside, "full-b");
+    char *at = strstr(background, "full-b");
     assert_non_null(at);
     at[5] = 'a';
-    assert_string_equal(plain, beside);
+    assert_string_equal(plain, background);
 }
 
 /* The save after a failed write returns the write's error and saves nothing. */
@@ -270,8 +270,8 @@ static void thread_that_cannot_start(void **state) {
     checkpoint_writer *w;
     char folder[160];
     pthread_attr_t before, huge;
-    static spoken said;
-    logger log = spoken_logger(&said);
+    static captured_log logged;
+    logger log = capture_log(&logged);
     const char *more[] = {ASYNC, NULL};
     rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
     open_writer(&r, *state, "alone", &log, folder, &w);
@@ -283,15 +283,15 @@ static void thread_that_cannot_start(void **state) {
     assert_int_equal(pthread_setattr_default_np(&huge), 0);
     save(&r, w);
     assert_int_equal(pthread_setattr_default_np(&before), 0);
-    assert_true(spoken_has(&said, "Cannot start the thread that writes checkpoints: "));
+    assert_true(captured_log_has(&logged, "Cannot start the thread that writes checkpoints: "));
     FIXTURE_OK(checkpoint_writer_poll(w));
-    assert_true(spoken_has(&said, "Saved "));
-    assert_true(spoken_has(&said, "alone/step-1"));
+    assert_true(captured_log_has(&logged, "Saved "));
+    assert_true(captured_log_has(&logged, "alone/step-1"));
     rig_step(&r);
     save(&r, w); /* threads work again */
     FIXTURE_OK(checkpoint_writer_wait(w));
-    assert_int_equal(spoken_count(&said, "Cannot start"), 1);
-    assert_int_equal(spoken_count(&said, "Saved "), 2);
+    assert_int_equal(captured_log_count(&logged, "Cannot start"), 1);
+    assert_int_equal(captured_log_count(&logged, "Saved "), 2);
     checkpoint_writer_close(w);
     pthread_attr_destroy(&huge);
     pthread_attr_destroy(&before);
@@ -311,8 +311,8 @@ static void check_old_one_stays(const fixture *f, const char *mode, const char *
     checkpoint_writer *w;
     char folder[160], argument[64];
     struct rlimit before, few;
-    static spoken said;
-    logger log = spoken_logger(&said);
+    static captured_log logged;
+    logger log = capture_log(&logged);
     snprintf(argument, sizeof argument, "--checkpoint.async_mode=%s", mode);
     const char *more[] = {argument, "--checkpoint.keep_last_n=1", NULL};
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
@@ -328,9 +328,9 @@ static void check_old_one_stays(const fixture *f, const char *mode, const char *
     save(&r, w);
     FIXTURE_OK(checkpoint_writer_wait(w));
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-    assert_true(spoken_has(&said, "/step-2"));
-    assert_true(spoken_has(&said, "Cannot remove an old checkpoint: "));
-    assert_true(spoken_has(&said, "Too many open files"));
+    assert_true(captured_log_has(&logged, "/step-2"));
+    assert_true(captured_log_has(&logged, "Cannot remove an old checkpoint: "));
+    assert_true(captured_log_has(&logged, "Too many open files"));
     checkpoint_writer_close(w);
     rig_close(&r);
 }
@@ -343,7 +343,7 @@ static void old_one_that_cannot_be_removed(void **state) {
 /* A run that stops for another reason waits for the write and returns its own error. */
 static void other_ends_wait_for_the_write(void **state) {
     const fixture *f = *state;
-    static spoken said;
+    static captured_log logged;
     char path[200];
     const char *more[] = {ASYNC,
                           "--checkpoint.interval=1",
@@ -353,28 +353,28 @@ static void other_ends_wait_for_the_write(void **state) {
                           NULL};
     ott_status status = fixture_run(
         f, &(run_options){
-               .name = "diverged", .precision = &fixture_precisions[FP32], .more = more, .said = &said});
+               .name = "diverged", .precision = &fixture_precisions[FP32], .more = more, .logged = &logged});
     assert_int_equal(status, OTT_ERR_DIVERGED);
     assert_non_null(strstr(status_text(), "too many consecutive NaNs"));
     snprintf(path, sizeof path, "%s/diverged/checkpoints/step-1/state.json", f->folder);
     assert_true(file_exists(path));
-    assert_int_equal(spoken_count(&said, "Saved "), spoken_count(&said, "checkpoints/step-"));
+    assert_int_equal(captured_log_count(&logged, "Saved "), captured_log_count(&logged, "checkpoints/step-"));
 }
 
 /* After a stop request, the run returns with a complete checkpoint, and the run can resume from it. */
 static void stopped_run_goes_on(void **state) {
-    static spoken said;
+    static captured_log logged;
     const char *more[] = {ASYNC, NULL}, *again[] = {ASYNC, "--checkpoint.load_path=latest", NULL};
-    run_options o = {.name = "stopped", .precision = &fixture_precisions[TENSORWISE], .said = &said};
+    run_options o = {.name = "stopped", .precision = &fixture_precisions[TENSORWISE], .logged = &logged};
     o.more = more;
     o.stop_after = 4;
     FIXTURE_OK(fixture_run(*state, &o));
-    assert_true(spoken_has(&said, "saving emergency checkpoint"));
-    assert_true(spoken_has(&said, "stopped/checkpoints/step-4"));
+    assert_true(captured_log_has(&logged, "saving emergency checkpoint"));
+    assert_true(captured_log_has(&logged, "stopped/checkpoints/step-4"));
     o.more = again;
     o.stop_after = 0;
     FIXTURE_OK(fixture_run(*state, &o));
-    assert_true(spoken_has(&said, "at step 4"));
+    assert_true(captured_log_has(&logged, "at step 4"));
     o = (run_options){.name = "straight", .precision = &fixture_precisions[TENSORWISE]};
     FIXTURE_OK(fixture_run(*state, &o));
     for (int i = 0; i < 3; i++)

@@ -17,7 +17,7 @@
 #include "train/run_folder.h"
 #include "train/train_fixture.h"
 
-static spoken said;
+static captured_log logged;
 
 /* Returns the path "FOLDER/name" from a printf format. Four paths may be in use at a time. */
 static const char *in(const fixture *f, const char *format, ...) {
@@ -44,7 +44,7 @@ static ott_status train(const fixture *f, const char *name, int steps, const cha
                                          .precision = &fixture_precisions[BF16],
                                          .more = arguments,
                                          .stop_after = stop_after,
-                                         .said = &said});
+                                         .logged = &logged});
 }
 
 static void assert_says(ott_status status, ott_status expected, const char *part) {
@@ -96,8 +96,8 @@ static void later_checkpoints_are_set_aside(void **state) {
     const char *const keep[] = {"--checkpoint.keep_last_n=3", NULL};
     FIXTURE_OK(train(f, "back", 4, "", NULL, 0));
     FIXTURE_OK(train(f, "back", 3, in(f, "back/checkpoints/step-2"), keep, 0));
-    assert_true(spoken_has(&said, "2 checkpoints after step 2, as abandoned-1-step-N"));
-    assert_true(spoken_has(&said, "metrics-abandoned-1.jsonl"));
+    assert_true(captured_log_has(&logged, "2 checkpoints after step 2, as abandoned-1-step-N"));
+    assert_true(captured_log_has(&logged, "metrics-abandoned-1.jsonl"));
     /* keep_last_n counts only the run's own branch. */
     assert_string_equal(names(in(f, "back/checkpoints")),
                         "abandoned-1-step-3 abandoned-1-step-4 step-1 step-2 step-3 ");
@@ -105,7 +105,7 @@ static void later_checkpoints_are_set_aside(void **state) {
     assert_string_equal(rows(f, "back/metrics-abandoned-1.jsonl"), "1 2 3 4 ");
     assert_newest(in(f, "back"), "step-3");
     FIXTURE_OK(train(f, "back", 5, "latest", keep, 0));
-    assert_true(spoken_has(&said, "back/checkpoints/step-3 at step 3"));
+    assert_true(captured_log_has(&logged, "back/checkpoints/step-3 at step 3"));
     assert_string_equal(names(in(f, "back/checkpoints")),
                         "abandoned-1-step-3 abandoned-1-step-4 step-3 step-4 step-5 ");
     /* A second time: another branch gets new names. */
@@ -118,7 +118,7 @@ static void later_checkpoints_are_set_aside(void **state) {
 
 /* Kills the run after it decided to set checkpoints aside, before and in the middle of the renames. The next
    start completes them. */
-static void a_killed_change_is_made_whole(void **state) {
+static void a_killed_change_is_completed(void **state) {
     const fixture *f = *state;
     mem *account;
     run_record r;
@@ -164,18 +164,18 @@ static void a_shared_folder(void **state) {
     snprintf(dir, sizeof dir, "--checkpoint.dir=%s/shared", f->folder);
     FIXTURE_OK(train(f, "one", 3, "", shared, 0));
     FIXTURE_OK(train(f, "two", 2, "", shared, 0));
-    assert_true(spoken_has(&said, "shared has checkpoints of another run: this run uses"));
+    assert_true(captured_log_has(&logged, "shared has checkpoints of another run: this run uses"));
     assert_newest(in(f, "one"), "step-3");
     assert_newest(in(f, "two"), "step-2");
     FIXTURE_OK(train(f, "two", 4, "latest", shared, 0));
-    assert_true(spoken_has(&said, "step-2 at step 2"));
+    assert_true(captured_log_has(&logged, "step-2 at step 2"));
     FIXTURE_OK(train(f, "one", 4, "latest", shared, 0));
-    assert_true(spoken_has(&said, "shared/step-3 at step 3"));
+    assert_true(captured_log_has(&logged, "shared/step-3 at step 3"));
     assert_true(str_ends_with(names(in(f, "shared")), " step-4 ")); /* after the name run-ID */
     /* A run without checkpoints does not take another run's. */
     assert_says(train(f, "three", 4, "latest", shared, 0), OTT_ERR_NOT_FOUND, "shared/step-4");
     FIXTURE_OK(train(f, "three", 2, "auto", shared, 0));
-    assert_true(spoken_has(&said, "the run starts from scratch"));
+    assert_true(captured_log_has(&logged, "the run starts from scratch"));
     assert_newest(in(f, "one"), "step-4");
 }
 
@@ -195,7 +195,7 @@ static void a_copied_run(void **state) {
     /* A moved run folder stays the same run. */
     FIXTURE_OK(file_rename(in(f, "first"), in(f, "moved")));
     FIXTURE_OK(train(f, "moved", 3, "latest", shared, 0));
-    assert_true(spoken_has(&said, "outside/step-2 at step 2"));
+    assert_true(captured_log_has(&logged, "outside/step-2 at step 2"));
 }
 
 /* Resumes from checkpoints of versions that had no run ids. */
@@ -213,7 +213,7 @@ static void old_checkpoints_go_on(void **state) {
         rig_close(&r);
     }
     FIXTURE_OK(train(f, "old", 4, "latest", (const char *[]){"--checkpoint.keep_last_n=2", NULL}, 0));
-    assert_true(spoken_has(&said, "step-2 at step 2"));
+    assert_true(captured_log_has(&logged, "step-2 at step 2"));
     assert_string_equal(names(in(f, "old/checkpoints")), "step-3 step-4 ");
 }
 
@@ -224,15 +224,15 @@ static void automatic(void **state) {
     const char *const none[] = {"--checkpoint.interval=100", NULL}, *const two[] = {"--checkpoint.interval=2",
                                                                                     NULL};
     FIXTURE_OK(train(f, "auto", 3, "auto", none, 0));
-    assert_true(spoken_has(&said, "starts from scratch"));
+    assert_true(captured_log_has(&logged, "starts from scratch"));
     FIXTURE_OK(file_remove_tree(in(f, "auto/checkpoints/step-3")));
     assert_int_equal(train(f, "auto", 3, "", none, 0), OTT_ERR_CONFIG);
     assert_says(train(f, "auto", 3, "latest", none, 0), OTT_ERR_NOT_FOUND, "--checkpoint.load_path=auto");
     FIXTURE_OK(train(f, "auto", 2, "auto", two, 0));
-    assert_true(spoken_has(&said, "the metrics of the earlier attempt are replaced"));
+    assert_true(captured_log_has(&logged, "the metrics of the earlier attempt are replaced"));
     assert_string_equal(rows(f, "auto/metrics.jsonl"), "1 2 ");
     FIXTURE_OK(train(f, "auto", 4, "auto", two, 0));
-    assert_true(spoken_has(&said, "Resumed from"));
+    assert_true(captured_log_has(&logged, "Resumed from"));
     assert_string_equal(rows(f, "auto/metrics.jsonl"), "1 2 3 4 ");
 }
 
@@ -244,7 +244,7 @@ static void automatic_from_another_run(void **state) {
     FIXTURE_OK(train(f, "derived", 3, in(f, "source"), NULL, 0));
     FIXTURE_OK(file_remove_tree(in(f, "derived/checkpoints/step-3")));
     FIXTURE_OK(train(f, "derived", 3, "auto", NULL, 0));
-    assert_true(spoken_has(&said, "source/checkpoints/step-2 at step 2"));
+    assert_true(captured_log_has(&logged, "source/checkpoints/step-2 at step 2"));
     assert_string_equal(rows(f, "derived/metrics.jsonl"), "3 ");
 }
 
@@ -258,14 +258,14 @@ static void stopping_saves_and_says_how_to_go_on(void **state) {
     const fixture *f = *state;
     const char *const none[] = {"--checkpoint.interval=0", NULL};
     FIXTURE_OK(train(f, "stop", 4, "", none, 2));
-    const char *at = after(said.text, "Shutdown requested at step 2 — saving emergency checkpoint");
+    const char *at = after(logged.text, "Shutdown requested at step 2 — saving emergency checkpoint");
     at = after(at, "stop/checkpoints/step-2");
     at = after(at, "Resume with: ottava train ");
     after(at, "stop/config.toml --checkpoint.load_path=latest");
     /* A periodic checkpoint that is due at the stop is the same checkpoint. */
     FIXTURE_OK(train(f, "stop", 4, "latest", NULL, 1));
-    after(after(said.text, "Shutdown requested at step 3 — saving"), "stop/checkpoints/step-3");
-    assert_int_equal(spoken_count(&said, "Saved "), 1);
+    after(after(logged.text, "Shutdown requested at step 3 — saving"), "stop/checkpoints/step-3");
+    assert_int_equal(captured_log_count(&logged, "Saved "), 1);
     FIXTURE_OK(train(f, "stop", 4, "latest", none, 0));
     assert_string_equal(names(in(f, "stop/checkpoints")), "step-2 step-3 ");
 }
@@ -298,17 +298,17 @@ static void what_matters_is_named(void **state) {
                                 "--metrics.log_interval=2", "--train.data_seed=9",        NULL};
     FIXTURE_OK(train(f, "changed", 2, "", NULL, 0));
     FIXTURE_OK(train(f, "changed", 3, "latest", some, 0));
-    assert_true(spoken_has(&said, "Changed on resume: train.max_steps = 3 (was 2)"));
-    assert_true(spoken_has(&said, "Changed on resume: optimizer.lr = 0.02 (was 0.01)"));
-    assert_true(spoken_has(&said, "Changed on resume: scheduler.warmup_steps = 3 (was 2)"));
-    assert_true(spoken_has(&said, "Changed on resume: train.data_seed = 9"));
-    assert_int_equal(spoken_count(&said, "Changed on resume"), 4);
+    assert_true(captured_log_has(&logged, "Changed on resume: train.max_steps = 3 (was 2)"));
+    assert_true(captured_log_has(&logged, "Changed on resume: optimizer.lr = 0.02 (was 0.01)"));
+    assert_true(captured_log_has(&logged, "Changed on resume: scheduler.warmup_steps = 3 (was 2)"));
+    assert_true(captured_log_has(&logged, "Changed on resume: train.data_seed = 9"));
+    assert_int_equal(captured_log_count(&logged, "Changed on resume"), 4);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(later_checkpoints_are_set_aside),
-        cmocka_unit_test(a_killed_change_is_made_whole),
+        cmocka_unit_test(a_killed_change_is_completed),
         cmocka_unit_test(a_branch_that_was_left_can_be_gone_on_with),
         cmocka_unit_test(a_shared_folder),
         cmocka_unit_test(a_copied_run),

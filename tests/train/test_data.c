@@ -60,14 +60,14 @@ typedef struct opened {
     mem *account;
     config *cfg;
     dataset *train, *validation;
-    spoken said;
+    captured_log logged;
     ott_status status;
 } opened;
 
 static opened *open_data(const fixture *f, const char *const *more) {
     opened *o = calloc(1, sizeof *o);
     FIXTURE_OK(mem_open(&o->account));
-    logger log = spoken_logger(&o->said);
+    logger log = capture_log(&o->logged);
     o->cfg = fixture_config(f, o->account, "data", NULL, more);
     model_options shape;
     FIXTURE_OK(model_options_resolve(o->cfg, &shape));
@@ -157,8 +157,8 @@ static void formats_are_found_out(void **state) {
     assert_true(dataset_has_samples(o->train));
     assert_int_equal(dataset_rows(o->train), 18); /* eval.holdout = 0.1 */
     assert_int_equal(dataset_rows(o->validation), 2);
-    assert_true(spoken_has(&o->said, "Training data: "));
-    assert_true(spoken_has(&o->said, "18 rows of 24 with 18 samples"));
+    assert_true(captured_log_has(&o->logged, "Training data: "));
+    assert_true(captured_log_has(&o->logged, "18 rows of 24 with 18 samples"));
     close_data(o);
     write_file(f, "squad.jsonl",
                "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [\"a\"]}}\n");
@@ -196,8 +196,8 @@ static void vocabulary_follows_the_tokenizer(void **state) {
     write_tokenizer(f);
     write_file(f, "a.txt", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
     char *path = data_path(f, "a.txt"), *tokens = option("data.tokenizer_path", path_of(f, "tokenizer.json"));
-    static spoken said;
-    logger log = spoken_logger(&said);
+    static captured_log logged;
+    logger log = capture_log(&logged);
     str written = {0};
     config *cfg;
     mem *account;
@@ -213,7 +213,7 @@ static void vocabulary_follows_the_tokenizer(void **state) {
     FIXTURE_OK(data_open(account, &(cancellation){.log = &log}, cfg, &shape.vocab, &train, &validation));
     assert_int_equal(shape.vocab, 300);
     assert_int_equal(cfg->model.vocab_size, 300);
-    assert_true(spoken_has(&said, "model.vocab_size = 300, from the tokenizer"));
+    assert_true(captured_log_has(&logged, "model.vocab_size = 300, from the tokenizer"));
     FIXTURE_OK(config_write_toml(cfg, &written));
     assert_non_null(strstr(written.text, "vocab_size = 300"));
     str_free(&written);
@@ -234,7 +234,7 @@ static void bos_is_that_of_the_tokenizer(void **state) {
     static const struct {
         const char *config, *key;
         int64_t tokens;
-        const char *said;
+        const char *message;
     } cases[] = {{"{\"bos_token\": \"w1\", \"eos_token\": \"w2\"}", "--data.shuffle=true", 41,
                   "Each document ends with w2 (data.add_bos, data.add_eos)"},
                  {"{\"bos_token\": \"w1\", \"eos_token\": \"w2\", \"add_bos_token\": true}",
@@ -256,7 +256,8 @@ static void bos_is_that_of_the_tokenizer(void **state) {
         assert_int_equal(dataset_tokens(o->train), cases[i].tokens);
         assert_int_equal(o->cfg->data.add_bos, cases[i].tokens == 42);
         assert_true(config_was_set(o->cfg, "data.add_bos"));
-        if (!spoken_has(&o->said, cases[i].said)) fail_msg("case %d: no \"%s\"", (int)i, cases[i].said);
+        if (!captured_log_has(&o->logged, cases[i].message))
+            fail_msg("case %d: no \"%s\"", (int)i, cases[i].message);
         close_data(o);
     }
     assert_int_equal(unlink(path_of(f, "tokenizer_config.json")), 0);
@@ -290,7 +291,7 @@ static void rows_are_as_long_as_samples(void **state) {
     opened *o = open_good(f, WITH(path, "--data.prompt_field=q", "--data.completion_field=a",
                                   "--train.seq_len=8", "--eval.enabled=false"));
     assert_true(dataset_left_out(o->train) > 0);
-    assert_true(spoken_has(&o->said, "samples longer than train.seq_len = 8 are left out"));
+    assert_true(captured_log_has(&o->logged, "samples longer than train.seq_len = 8 are left out"));
     close_data(o);
 }
 
@@ -320,7 +321,7 @@ static void mixes_datasets(void **state) {
            WITH("--data.dataset_path=", datasets, "--data.datasets=[\"absent=1\"]", "--eval.enabled=false"));
 }
 
-static void phases_must_be_whole(void **state) {
+static void incomplete_phases_are_refused(void **state) {
     static const struct {
         const char *more, *message;
     } cases[] = {
@@ -512,10 +513,10 @@ static void take(rig *r, int first, int last, step_result *out) {
 
 static void check_resume(const fixture *f, const char *const *more) {
     char path[160];
-    step_result whole[STEPS], parts[STEPS];
+    step_result full[STEPS], parts[STEPS];
     rig r;
     open_rig(&r, f, more);
-    take(&r, 0, STEPS, whole);
+    take(&r, 0, STEPS, full);
     int64_t epoch = dataset_epoch(r.train_data, r.t->run.samples - 1);
     assert_true(epoch > 0);
     snapshot end = snapshot_take(&r);
@@ -529,7 +530,7 @@ static void check_resume(const fixture *f, const char *const *more) {
     FIXTURE_OK(trainer_load(r.t, path));
     take(&r, BREAK, STEPS, parts);
     for (int i = 0; i < STEPS; i++)
-        assert_true(parts[i].loss == whole[i].loss && parts[i].labels == whole[i].labels);
+        assert_true(parts[i].loss == full[i].loss && parts[i].labels == full[i].labels);
     snapshot other = snapshot_take(&r);
     assert_true(snapshot_equal(&end, &other));
     snapshot_free(&end);
@@ -559,7 +560,7 @@ static void resumes_inside_an_epoch(void **state) {
 /* A full run on samples: the metrics count labels and tokens separately. */
 static void a_run_counts_labels(void **state) {
     const fixture *f = *state;
-    spoken *said = calloc(1, sizeof *said);
+    captured_log *logged = calloc(1, sizeof *logged);
     int64_t bytes;
     write_samples(f, "qa.jsonl", 30);
     FIXTURE_OK(fixture_run(f, &(run_options){.name = "labels",
@@ -567,15 +568,15 @@ static void a_run_counts_labels(void **state) {
                                              .more = WITH(data_path(f, "qa.jsonl"), "--data.prompt_field=q",
                                                           "--data.completion_field=a", "--train.num_epochs=1",
                                                           "--metrics.log_style=automodel"),
-                                             .said = said}));
-    assert_true(
-        spoken_has(said, "Training complete: 6 steps")); /* 27 rows give 13 steps of 2; max_steps = 6 */
+                                             .logged = logged}));
+    assert_true(captured_log_has(
+        logged, "Training complete: 6 steps")); /* 27 rows give 13 steps of 2; max_steps = 6 */
     char *metrics = fixture_read(f, "labels/metrics.jsonl", &bytes);
     assert_non_null(strstr(metrics, "\"num_tokens_per_step\":48"));
     assert_null(strstr(metrics, "\"num_label_tokens\":48"));
     assert_non_null(strstr(metrics, "\"val_loss\":"));
     free(metrics);
-    free(said);
+    free(logged);
 }
 
 #define TEST(name) cmocka_unit_test(name)
@@ -588,7 +589,7 @@ int main(void) {
         TEST(vocabulary_follows_the_tokenizer),
         TEST(bos_is_that_of_the_tokenizer),
         TEST(mixes_datasets),
-        TEST(phases_must_be_whole),
+        TEST(incomplete_phases_are_refused),
         TEST(epochs_set_the_steps),
         TEST(packing_changes_no_loss),
         TEST(documents_have_few_counts),

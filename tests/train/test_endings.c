@@ -31,9 +31,9 @@ static void after_step(void *user, const ott_progress *p) {
     if (p->step == a->step) a->happen(folder);
 }
 
-static ott_status run_with(accident *a, const char *const *more, spoken *said) {
+static ott_status run_with(accident *a, const char *const *more, captured_log *logged) {
     mem *account;
-    logger log = spoken_logger(said);
+    logger log = capture_log(logged);
     const train_hooks hooks = {.progress = after_step, .user = a};
     FIXTURE_OK(mem_open(&account));
     config *cfg = fixture_config(a->f, account, a->name, &fixture_precisions[BF16], more);
@@ -74,10 +74,10 @@ static void link_metrics(const char *folder) {
 }
 
 static void metrics_that_cannot_be_written(void **state) {
-    static spoken said;
+    static captured_log logged;
     accident a = {.f = *state, .name = "full", .step = 4, .happen = link_metrics};
     const char *more[] = {"--checkpoint.interval=3", NULL};
-    assert_int_equal(run_with(&a, more, &said), OTT_ERR_ARGUMENT);
+    assert_int_equal(run_with(&a, more, &logged), OTT_ERR_ARGUMENT);
     assert_non_null(strstr(status_text(), "metrics.jsonl: is a symbolic link"));
     assert_non_null(strstr(status_text(), "the run was saved at step 5"));
     assert_true(has(a.f, "full/checkpoints/step-5/state.json"));
@@ -96,12 +96,12 @@ static void rename_folder(const char *folder) {
 }
 
 static void check_made_again(const fixture *f, const char *name, int64_t step, void (*happen)(const char *)) {
-    static spoken said;
+    static captured_log logged;
     char path[200];
     accident a = {.f = f, .name = name, .step = step, .happen = happen};
     const char *more[] = {"--metrics.enable_tensorboard=true", NULL};
-    FIXTURE_OK(run_with(&a, more, &said));
-    assert_true(spoken_has(&said, "metrics.jsonl was removed, renamed or replaced at step"));
+    FIXTURE_OK(run_with(&a, more, &logged));
+    assert_true(captured_log_has(&logged, "metrics.jsonl was removed, renamed or replaced at step"));
     static const char *const files[] = {"config.toml", "metrics.jsonl", "summary.json", "tb_logs",
                                         "checkpoints/step-6/state.json"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -125,11 +125,11 @@ static void put_file(const char *folder) {
 }
 
 static void folder_that_cannot_be_made_again(void **state) {
-    static spoken said;
+    static captured_log logged;
     accident a = {.f = *state, .name = "blocked", .step = 4, .happen = put_file};
-    assert_int_equal(run_with(&a, NULL, &said), OTT_ERR_ARGUMENT);
+    assert_int_equal(run_with(&a, NULL, &logged), OTT_ERR_ARGUMENT);
     assert_non_null(strstr(status_text(), "a file has its name"));
-    assert_true(spoken_has(&said, "Saving step 5 failed, too: "));
+    assert_true(captured_log_has(&logged, "Saving step 5 failed, too: "));
 }
 
 /* ---- data ---- */
@@ -137,7 +137,7 @@ static void folder_that_cannot_be_made_again(void **state) {
 /* The file is too large to check before training, so a step finds the bad id. */
 static void id_found_at_a_step(void **state) {
     const fixture *f = *state;
-    static spoken said;
+    static captured_log logged;
     accident a = {.f = f, .name = "ids", .step = -1};
     char path[200], argument[240];
     const uint32_t bad = 256;
@@ -155,7 +155,7 @@ static void id_found_at_a_step(void **state) {
                           "--train.max_steps=20",
                           "--checkpoint.interval=100",
                           NULL};
-    assert_int_equal(run_with(&a, more, &said), OTT_ERR_FORMAT);
+    assert_int_equal(run_with(&a, more, &logged), OTT_ERR_FORMAT);
     assert_non_null(strstr(status_text(), "ids.bin: token 240 is 256, and model.vocab_size is 256"));
     assert_non_null(strstr(status_text(), "the run was saved at step "));
     assert_true(has(f, "ids/checkpoints/step-5/state.json") || has(f, "ids/checkpoints/step-4/state.json"));

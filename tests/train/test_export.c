@@ -22,7 +22,7 @@
 
 typedef struct exported {
     ott_status status;
-    char said[1024], path[200];
+    char summary[1024], path[200];
 } exported;
 
 static ott_export_options options_of(ott_export_format format) {
@@ -38,17 +38,18 @@ static exported export_to(const fixture *f, const char *run, const char *goal, c
     snprintf(from, sizeof from, "%s/%s", f->folder, run);
     snprintf(e.path, sizeof e.path, "%s/%s", f->folder, goal);
     FIXTURE_OK(mem_open(&account));
-    str said = {.account = account};
-    e.status = export_run(account, NULL, from, e.path, o, &said);
-    snprintf(e.said, sizeof e.said, "%s", e.status == OTT_OK ? said.text : status_text());
-    str_free(&said);
+    str summary = {.account = account};
+    e.status = export_run(account, NULL, from, e.path, o, &summary);
+    snprintf(e.summary, sizeof e.summary, "%s", e.status == OTT_OK ? summary.text : status_text());
+    str_free(&summary);
     assert_int_equal(mem_read(account).now, 0);
     mem_close(account);
     return e;
 }
 
-static void assert_said(const exported *e, ott_status expected, const char *part) {
-    if (e->status != expected || !strstr(e->said, part)) fail_msg("\"%s\" instead of \"%s\"", e->said, part);
+static void assert_exported(const exported *e, ott_status expected, const char *part) {
+    if (e->status != expected || !strstr(e->summary, part))
+        fail_msg("\"%s\" instead of \"%s\"", e->summary, part);
 }
 
 /* Checks that no name next to the runs contains `part`. */
@@ -105,12 +106,12 @@ static void test_the_newest_checkpoint_or_the_one_given(void **state) {
     const ott_export_options o = options_of(OTT_EXPORT_HF);
     exported newest = export_to(f, "bf16", "newest", &o);
     char checkpoint[300], *at;
-    assert_said(&newest, OTT_OK, "bf16/checkpoints/step-");
-    at = strstr(newest.said, "checkpoints/");
+    assert_exported(&newest, OTT_OK, "bf16/checkpoints/step-");
+    at = strstr(newest.summary, "checkpoints/");
     snprintf(checkpoint, sizeof checkpoint, "%s/bf16/%.*s", f->folder, (int)strcspn(at, " "), at);
     compare_with_masters(checkpoint, newest.path);
     exported second = export_to(f, "bf16/checkpoints/step-2", "second/", &o);
-    assert_said(&second, OTT_OK, "Exported");
+    assert_exported(&second, OTT_OK, "Exported");
     snprintf(checkpoint, sizeof checkpoint, "%s/bf16/checkpoints/step-2", f->folder);
     compare_with_masters(checkpoint, second.path);
     assert_nothing_aside(f, "tmp");
@@ -121,13 +122,13 @@ static void test_as_trained_takes_the_recipe_of_the_run(void **state) {
     ott_export_options o = options_of(OTT_EXPORT_HF_FP8);
     o.granularity = OTT_EXPORT_AS_TRAINED;
     exported e = export_to(f, "rowwise", "trained", &o);
-    assert_said(&e, OTT_ERR_UNSUPPORTED, "compressed-tensors");
+    assert_exported(&e, OTT_ERR_UNSUPPORTED, "compressed-tensors");
     o.method = OTT_EXPORT_COMPRESSED_TENSORS;
     e = export_to(f, "rowwise", "trained", &o);
-    assert_said(&e, OTT_OK, "one scale per output channel");
-    assert_said(&e, OTT_OK, "the same as in training");
+    assert_exported(&e, OTT_OK, "one scale per output channel");
+    assert_exported(&e, OTT_OK, "the same as in training");
     e = export_to(f, "bf16", "none", &o);
-    assert_said(&e, OTT_ERR_UNSUPPORTED, "no matrix of this run ran in FP8");
+    assert_exported(&e, OTT_ERR_UNSUPPORTED, "no matrix of this run ran in FP8");
     assert_nothing_aside(f, "none");
 }
 
@@ -138,7 +139,7 @@ static void test_codes_of_a_folder_stay(void **state) {
     o.method = OTT_EXPORT_COMPRESSED_TENSORS;
     o.granularity = OTT_EXPORT_CHANNEL;
     exported e = export_to(f, "bf16", "codes", &o);
-    assert_said(&e, OTT_OK, "one scale per output channel");
+    assert_exported(&e, OTT_OK, "one scale per output channel");
     mem *account;
     config *cfg;
     char *checkpoint;
@@ -180,27 +181,27 @@ static void test_a_folder_in_use_is_refused(void **state) {
     snprintf(path, sizeof path, "%s/empty", f->folder);
     FIXTURE_OK(file_make_folder(path));
     exported e = export_to(f, "bf16", "empty", &o);
-    assert_said(&e, OTT_OK, "Exported");
+    assert_exported(&e, OTT_OK, "Exported");
     e = export_to(f, "bf16", "empty", &o);
-    assert_said(&e, OTT_ERR_ARGUMENT, "empty is not empty");
+    assert_exported(&e, OTT_ERR_ARGUMENT, "empty is not empty");
     e = export_to(f, "bf16", "bf16", &o);
-    assert_said(&e, OTT_ERR_ARGUMENT, "bf16 is not empty");
+    assert_exported(&e, OTT_ERR_ARGUMENT, "bf16 is not empty");
     e = export_to(f, "bf16", "bf16/config.toml", &o);
-    assert_said(&e, OTT_ERR_ARGUMENT, "is a file");
+    assert_exported(&e, OTT_ERR_ARGUMENT, "is a file");
 }
 
 static void test_what_is_not_there(void **state) {
     const fixture *f = *state;
     ott_export_options o = options_of(OTT_EXPORT_HF);
     exported e = export_to(f, "absent", "out", &o);
-    assert_said(&e, OTT_ERR_NOT_FOUND, "absent");
+    assert_exported(&e, OTT_ERR_NOT_FOUND, "absent");
     o.from = "no-such-folder";
     e = export_to(f, "bf16", "out", &o);
-    assert_said(&e, OTT_ERR_NOT_FOUND, "no-such-folder");
+    assert_exported(&e, OTT_ERR_NOT_FOUND, "no-such-folder");
     assert_nothing_aside(f, "out");
     o.from = "";
     e = export_to(f, "bf16", "without", &o);
-    assert_said(&e, OTT_OK, "no Hugging Face folder and no tokenizer");
+    assert_exported(&e, OTT_OK, "no Hugging Face folder and no tokenizer");
 }
 
 /* ---- GGUF ---- */
@@ -209,9 +210,9 @@ static void test_a_gguf_file(void **state) {
     const fixture *f = *state;
     ott_export_options o = options_of(OTT_EXPORT_GGUF);
     exported e = export_to(f, "bf16", "run.gguf", &o);
-    assert_said(&e, OTT_OK, "Architecture: llama");
-    assert_said(&e, OTT_OK, "Weights: bf16");
-    assert_said(&e, OTT_OK, "Tokenizer: every byte is a token");
+    assert_exported(&e, OTT_OK, "Architecture: llama");
+    assert_exported(&e, OTT_OK, "Weights: bf16");
+    assert_exported(&e, OTT_OK, "Tokenizer: every byte is a token");
     gguf_reader g = gguf_reader_open(e.path);
     const gguf_value *tokens = gguf_reader_find(&g, "tokenizer.ggml.tokens");
     assert_int_equal(tokens->count, gguf_reader_number(&g, "llama.vocab_size"));
@@ -220,16 +221,16 @@ static void test_a_gguf_file(void **state) {
     assert_int_equal(gguf_reader_tensor(&g, "token_embd.weight")->type, GGUF_BF16);
     gguf_reader_close(&g);
     e = export_to(f, "bf16", "run.gguf", &o);
-    assert_said(&e, OTT_ERR_ARGUMENT, "run.gguf exists");
+    assert_exported(&e, OTT_ERR_ARGUMENT, "run.gguf exists");
     o.from = "";
     e = export_to(f, "bf16", "ids.gguf", &o);
-    assert_said(&e, OTT_OK, "Tokenizer: none");
+    assert_exported(&e, OTT_OK, "Tokenizer: none");
     g = gguf_reader_open(e.path);
     assert_true(gguf_reader_says(&g, "tokenizer.ggml.model", "none"));
     gguf_reader_close(&g);
     o.format = OTT_EXPORT_GGUF_Q8;
     e = export_to(f, "bf16", "q8.gguf", &o);
-    assert_said(&e, OTT_OK, "Weights: Q8_0");
+    assert_exported(&e, OTT_OK, "Weights: Q8_0");
     assert_nothing_aside(f, "tmp");
 }
 
@@ -261,21 +262,21 @@ static ott_status describe(const fixture *f, const char *json, int64_t vocab, ch
     FIXTURE_OK(mem_open(&account));
     config *cfg = fixture_config(f, account, "none", &fixture_precisions[BF16], NULL);
     gguf_metadata m = {.bytes = {.account = account}};
-    str said = {.account = account};
+    str summary = {.account = account};
     snprintf(folder, sizeof folder, "%s/tokenizer", f->folder);
     FIXTURE_OK(file_make_folder(folder));
     snprintf(file, sizeof file, "%s/tokenizer.json", folder);
     FIXTURE_OK(file_write_atomic(file, json, (int64_t)strlen(json)));
     snprintf(file, sizeof file, "%s/tokenizer_config.json", folder);
-    static const char beside[] =
+    static const char tokenizer_config[] =
         "{\"bos_token\":\"<s>\",\"eos_token\":\"<t>\",\"chat_template\":\"{{ x }}\"}";
-    FIXTURE_OK(file_write_atomic(file, beside, sizeof beside - 1));
-    ott_status status = export_gguf_tokenizer(account, NULL, cfg, folder, vocab, &m, &said);
+    FIXTURE_OK(file_write_atomic(file, tokenizer_config, sizeof tokenizer_config - 1));
+    ott_status status = export_gguf_tokenizer(account, NULL, cfg, folder, vocab, &m, &summary);
     snprintf(path, 200, "%s/tokenizer.gguf", f->folder);
     if (status == OTT_OK) status = gguf_writer_open(account, path, &m, NULL, 0, &w);
     if (status == OTT_OK) status = gguf_writer_commit(w);
     gguf_metadata_free(&m);
-    str_free(&said);
+    str_free(&summary);
     config_close(cfg);
     assert_int_equal(mem_read(account).now, 0);
     mem_close(account);
@@ -374,7 +375,7 @@ static void check_full_disk(const fixture *f, ott_export_format format) {
         signal(SIGXFSZ, SIG_IGN);
         if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
         exported e = export_to(f, "bf16", "full", &o);
-        _exit(e.status == OTT_ERR_IO && strstr(e.said, "cannot export to") ? 0 : 1);
+        _exit(e.status == OTT_ERR_IO && strstr(e.summary, "cannot export to") ? 0 : 1);
     }
     int ended = -1;
     assert_true(child > 0 && waitpid(child, &ended, 0) == child);
@@ -403,17 +404,17 @@ static void check_no_memory(const fixture *f, ott_export_format format) {
     for (int64_t n = 1;; n += 1 + n / 16) {
         mem *account;
         FIXTURE_OK(mem_open(&account));
-        str said = {.account = account};
+        str summary = {.account = account};
         mem_fail_after(account, n);
-        ott_status status = export_run(account, NULL, run, goal, &o, &said);
+        ott_status status = export_run(account, NULL, run, goal, &o, &summary);
         mem_fail_after(account, 0);
-        bool all_said = str_finish(&said) == OTT_OK;
-        str_free(&said);
+        bool complete = str_finish(&summary) == OTT_OK;
+        str_free(&summary);
         assert_int_equal(mem_read(account).now, 0);
         mem_close(account);
         if (status == OTT_OK) {
             remove_export(goal);
-            if (all_said) break;
+            if (complete) break;
             continue;
         }
         assert_false(file_exists(goal));

@@ -25,17 +25,17 @@ static void make_base(const fixture *f) {
     FIXTURE_OK(
         fixture_run(f, &(run_options){.name = "made", .precision = &fixture_precisions[FP32], .more = more}));
     FIXTURE_OK(mem_open(&account));
-    str said = {.account = account};
+    str summary = {.account = account};
     snprintf(run, sizeof run, "%s/made", f->folder);
     snprintf(base, sizeof base, "%s/base", f->folder);
-    FIXTURE_OK(export_run(account, NULL, run, base, &o, &said));
-    str_free(&said);
+    FIXTURE_OK(export_run(account, NULL, run, base, &o, &summary));
+    str_free(&summary);
     mem_close(account);
 }
 
 /* Trains on a few repeated rows from FOLDER/base to FOLDER/name. dither_seed 0: without dither. */
 static void tune(const fixture *f, const char *name, int kind, int dither_seed, int stop_after,
-                 spoken *said) {
+                 captured_log *logged) {
     char base[160], row[160], dither[40], seed[40];
     const char *const more[] = {MODEL,
                                 base,
@@ -63,7 +63,7 @@ static void tune(const fixture *f, const char *name, int kind, int dither_seed, 
                                              .precision = &fixture_precisions[kind],
                                              .more = more,
                                              .stop_after = stop_after > 0 ? stop_after : 0,
-                                             .said = said}));
+                                             .logged = logged}));
 }
 
 /* Reads the losses of a run's steps. */
@@ -126,14 +126,14 @@ static void test_the_log_says_how_masters_start(void **state) {
     const fixture *f = *state;
     const char *plain = "Masters: exact bf16 values",
                *dithered = "Masters: loaded from bf16, with a random offset";
-    spoken *said = calloc(1, sizeof *said);
-    tune(f, "log-1", ROWWISE, 0, 0, said);
-    assert_true(spoken_has(said, plain) && spoken_has(said, "train.master_dither=true"));
-    tune(f, "log-2", ROWWISE, 1, 0, said);
-    assert_true(spoken_has(said, dithered) && !spoken_has(said, plain));
-    tune(f, "log-3", FP32, 0, 0, said);
-    assert_false(spoken_has(said, "Masters:"));
-    free(said);
+    captured_log *logged = calloc(1, sizeof *logged);
+    tune(f, "log-1", ROWWISE, 0, 0, logged);
+    assert_true(captured_log_has(logged, plain) && captured_log_has(logged, "train.master_dither=true"));
+    tune(f, "log-2", ROWWISE, 1, 0, logged);
+    assert_true(captured_log_has(logged, dithered) && !captured_log_has(logged, plain));
+    tune(f, "log-3", FP32, 0, 0, logged);
+    assert_false(captured_log_has(logged, "Masters:"));
+    free(logged);
 }
 
 static int setup(void **state) {

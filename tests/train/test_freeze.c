@@ -93,21 +93,21 @@ static void check_step(const fixture *f, int which) {
     static const char *const freeze = "--train.freeze=model.embed_tokens,model.layers.0.mlp,model.norm";
     const char *const all[] = {"--train.grad_clip_norm=0", NULL};
     const char *const part[] = {"--train.grad_clip_norm=0", freeze, NULL};
-    rig whole, frozen;
-    rig_open(&whole, f, &(rig_options){.precision = &fixture_precisions[which], .more = all});
+    rig full, frozen;
+    rig_open(&full, f, &(rig_options){.precision = &fixture_precisions[which], .more = all});
     rig_open(&frozen, f, &(rig_options){.precision = &fixture_precisions[which], .more = part});
-    assert_true(frozen.t->m->trained_bytes < whole.t->m->trained_bytes);
-    assert_true(plan_bytes(frozen.t->cx.plan) <= plan_bytes(whole.t->cx.plan));
+    assert_true(frozen.t->m->trained_bytes < full.t->m->trained_bytes);
+    assert_true(plan_bytes(frozen.t->cx.plan) <= plan_bytes(full.t->cx.plan));
     snapshot before = snapshot_take(&frozen);
-    step_result a = rig_step(&whole), b = rig_step(&frozen);
+    step_result a = rig_step(&full), b = rig_step(&frozen);
     assert_true(a.loss == b.loss && b.grad_norm < a.grad_norm);
     int kept = 0;
-    for (int i = 0; i < whole.t->m->parameter_count; i++) {
-        const parameter *p = &whole.t->m->parameters[i], *q = &frozen.t->m->parameters[i];
+    for (int i = 0; i < full.t->m->parameter_count; i++) {
+        const parameter *p = &full.t->m->parameters[i], *q = &frozen.t->m->parameters[i];
         size_t bytes = (size_t)parameter_count(p) * sizeof(float);
         const char *start =
             (const char *)before.data + ((const char *)q->value.data - (const char *)frozen.t->m->values);
-        float *x = rig_copy(&whole, p->value.data, parameter_count(p));
+        float *x = rig_copy(&full, p->value.data, parameter_count(p));
         float *y = rig_copy(&frozen, q->value.data, parameter_count(q));
         assert_memory_equal(y, q->frozen ? start : (const char *)x, bytes);
         if (q->frozen) assert_null(q->grad.data);
@@ -116,10 +116,10 @@ static void check_step(const fixture *f, int which) {
         free(y);
     }
     assert_int_equal(kept, 5);
-    assert_int_equal(whole.t->cx.gemms[GEMM_GRAD_WEIGHT][0] + whole.t->cx.gemms[GEMM_GRAD_WEIGHT][1],
+    assert_int_equal(full.t->cx.gemms[GEMM_GRAD_WEIGHT][0] + full.t->cx.gemms[GEMM_GRAD_WEIGHT][1],
                      frozen.t->cx.gemms[GEMM_GRAD_WEIGHT][0] + frozen.t->cx.gemms[GEMM_GRAD_WEIGHT][1] + 3);
     snapshot_free(&before);
-    rig_close(&whole);
+    rig_close(&full);
     rig_close(&frozen);
 }
 
@@ -294,7 +294,7 @@ static void on_ranks(void **state) {
 
 /* The startup log shows how GEMMs use the codes. Evaluation and generation read the same codes. */
 static void is_run_as_it_was_trained(void **state) {
-    static spoken said;
+    static captured_log logged;
     const fixture *f = *state;
     const char *more[] = {"--train.freeze=layers.*_proj", in_fp8, "--train.max_steps=1", NULL};
     char path[160];
@@ -305,11 +305,11 @@ static void is_run_as_it_was_trained(void **state) {
     model *m;
     FIXTURE_OK(fixture_run(
         f, &(run_options){
-               .name = "kept", .precision = &fixture_precisions[ROWWISE], .more = more, .said = &said}));
-    assert_true(spoken_has(
-        &said, "Kept in FP8: 14 frozen weights; forward reads 14 directly, 0 dequantized to bf16, 0 "
-               "requantized; backward 0 directly, 0 dequantized to bf16, 14 requantized"));
-    assert_true(spoken_has(&said, "recipe rowwise needs scales of other blocks"));
+               .name = "kept", .precision = &fixture_precisions[ROWWISE], .more = more, .logged = &logged}));
+    assert_true(captured_log_has(
+        &logged, "Kept in FP8: 14 frozen weights; forward reads 14 directly, 0 dequantized to bf16, 0 "
+                 "requantized; backward 0 directly, 0 dequantized to bf16, 14 requantized"));
+    assert_true(captured_log_has(&logged, "recipe rowwise needs scales of other blocks"));
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[ROWWISE], .more = more});
     snprintf(path, sizeof path, "%s/kept", f->folder);
     FIXTURE_OK(inference_find(r.account, path, NULL, 0, &cfg, &checkpoint));
@@ -334,7 +334,7 @@ static void is_run_as_it_was_trained(void **state) {
 }
 
 /* A rank's shard must consist of complete scale blocks, under every GEMM recipe. */
-static void blocks_are_not_cut(void **state) {
+static void blocks_are_not_split(void **state) {
     mem *account;
     rig r;
     group two = {.size = 2};
@@ -354,7 +354,7 @@ static void blocks_are_not_cut(void **state) {
 /* ---- train.freeze_schedule ---- */
 
 /* Parameters behave as frozen in the scheduled steps, and train again afterwards. */
-static void rests_for_some_steps(void **state) {
+static void frozen_for_some_steps(void **state) {
     const char *more[] = {"--train.freeze_schedule=[\"0 layers.0.mlp\", \"2\", \"3 lm_head norm\"]", NULL};
     static const char name[] = "model.layers.0.mlp.up_proj.weight";
     rig frozen, r;
@@ -385,27 +385,27 @@ static void rests_for_some_steps(void **state) {
 
 /* A run follows the schedule, and resumes within it. */
 static void a_run_follows_its_schedule(void **state) {
-    static spoken said;
+    static captured_log logged;
     static const char schedule[] = "--train.freeze_schedule=[\"1 layers.0\", \"3 lm_head\"]",
                       steps[] = "--train.max_steps=5";
     const char *more[] = {schedule, steps, NULL};
     const char *again[] = {schedule, steps, "--checkpoint.load_path=latest", NULL};
     run_options o = {
-        .name = "follows-a", .precision = &fixture_precisions[BF16], .more = more, .said = &said};
+        .name = "follows-a", .precision = &fixture_precisions[BF16], .more = more, .logged = &logged};
     FIXTURE_OK(fixture_run(*state, &o));
-    assert_true(spoken_has(&said, "Freeze schedule: from step 2 on, 9 parameters are frozen"));
-    assert_true(spoken_has(&said, "Freeze schedule: from step 4 on, 1 parameters are frozen"));
+    assert_true(captured_log_has(&logged, "Freeze schedule: from step 2 on, 9 parameters are frozen"));
+    assert_true(captured_log_has(&logged, "Freeze schedule: from step 4 on, 1 parameters are frozen"));
     o.name = "follows-b";
     o.stop_after = 2;
     FIXTURE_OK(fixture_run(*state, &o));
     o.stop_after = 0;
     o.more = again;
     FIXTURE_OK(fixture_run(*state, &o));
-    assert_true(spoken_has(&said, "Freeze schedule: from step 3 on, 9 parameters are frozen"));
+    assert_true(captured_log_has(&logged, "Freeze schedule: from step 3 on, 9 parameters are frozen"));
     fixture_expect_same_run(*state, "follows-a", "follows-b", 5);
 }
 
-static void schedules_must_be_whole(void **state) {
+static void incomplete_schedules_are_refused(void **state) {
     static const struct {
         const char *schedule, *message;
     } rows[] = {{"\"soon lm_head\"", "is not a step and names of parameters"},
@@ -435,9 +435,9 @@ int main(void) {
                                        cmocka_unit_test(goes_on_in_fp8),
                                        cmocka_unit_test(on_ranks),
                                        cmocka_unit_test(is_run_as_it_was_trained),
-                                       cmocka_unit_test(rests_for_some_steps),
+                                       cmocka_unit_test(frozen_for_some_steps),
                                        cmocka_unit_test(a_run_follows_its_schedule),
-                                       cmocka_unit_test(schedules_must_be_whole),
-                                       cmocka_unit_test(blocks_are_not_cut)};
+                                       cmocka_unit_test(incomplete_schedules_are_refused),
+                                       cmocka_unit_test(blocks_are_not_split)};
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -22,7 +22,7 @@ typedef struct measured {
     rig r;
     health *h;
     metrics_writer *metrics;
-    spoken said;
+    captured_log logged;
     logger log;
 } measured;
 
@@ -30,7 +30,7 @@ static void open_measured(measured *m, const fixture *f, int kind, const char *f
                           const health_options *o) {
     char path[200];
     rig_open(&m->r, f, &(rig_options){.precision = &fixture_precisions[kind]});
-    m->log = spoken_logger(&m->said);
+    m->log = capture_log(&m->logged);
     m->r.t->log = &m->log;
     snprintf(path, sizeof path, "%s/%s", f->folder, file);
     FIXTURE_OK(metrics_open(m->r.account, NULL, path, -1, &m->metrics));
@@ -156,17 +156,17 @@ static void below_the_bound_it_falls(void **state) {
     open_measured(&m, *state, TENSORWISE, "health.jsonl",
                   &(health_options){.interval = 1, .bound_db = 40, .window = 3});
     take_steps(&m, 2);
-    assert_int_equal(spoken_count(&m.said, "Float8 fallback"), 0);
+    assert_int_equal(captured_log_count(&m.logged, "Float8 fallback"), 0);
     take_steps(&m, 1);
-    assert_int_equal(spoken_count(&m.said, "Float8 fallback"), LINEARS);
-    assert_true(spoken_has(&m.said, "model.layers.0.mlp.up_proj moves to bf16 after step 3"));
+    assert_int_equal(captured_log_count(&m.logged, "Float8 fallback"), LINEARS);
+    assert_true(captured_log_has(&m.logged, "model.layers.0.mlp.up_proj moves to bf16 after step 3"));
     trainer_gemms(m.r.t, &fp8, &all);
     assert_int_equal(fp8, 3 * 3 * LINEARS);
     take_steps(&m, 2);
     trainer_gemms(m.r.t, &fp8, &all);
     assert_int_equal(fp8, 3 * 3 * LINEARS);
     assert_int_equal(all, 5 * 3 * LINEARS);
-    assert_int_equal(spoken_count(&m.said, "Float8 fallback"), LINEARS);
+    assert_int_equal(captured_log_count(&m.logged, "Float8 fallback"), LINEARS);
     close_measured(&m);
 }
 
@@ -175,7 +175,7 @@ static void above_the_bound_it_stays(void **state) {
     open_measured(&m, *state, TENSORWISE, "health.jsonl",
                   &(health_options){.interval = 1, .bound_db = 15, .window = 1});
     take_steps(&m, 4);
-    assert_int_equal(spoken_count(&m.said, "Float8 fallback"), 0);
+    assert_int_equal(captured_log_count(&m.logged, "Float8 fallback"), 0);
     close_measured(&m);
 }
 
@@ -199,13 +199,13 @@ static snapshot run_with_break(const fixture *f, int stop) {
 }
 
 static void resumed_equals_uninterrupted(void **state) {
-    snapshot whole = run_with_break(*state, STEPS);
+    snapshot full = run_with_break(*state, STEPS);
     for (int stop = 1; stop < STEPS; stop++) {
         snapshot parts = run_with_break(*state, stop);
-        if (!snapshot_equal(&whole, &parts)) fail_msg("resuming after step %d changes the result", stop);
+        if (!snapshot_equal(&full, &parts)) fail_msg("resuming after step %d changes the result", stop);
         snapshot_free(&parts);
     }
-    snapshot_free(&whole);
+    snapshot_free(&full);
 }
 
 /* ---- several ranks ---- */
@@ -232,15 +232,15 @@ static ott_status run_measured(void *argument) {
     return status;
 }
 
-typedef enum layout { COPIES, SHARDS, LAYERS_CUT, STAGES, LAYOUTS } layout;
+typedef enum layout { COPIES, SHARDS, LAYERS_SHARDED, STAGES, LAYOUTS } layout;
 
 /* More key and value rows. Half the number of rows is still a multiple of 16, as FP8 requires. */
 static const char *const wide_keys[] = {"--model.n_kv_heads=4", NULL};
 
-static void open_ranks(rank_measured *ranks, ranks_worlds *worlds, const fixture *f, layout how,
+static void open_ranks(rank_measured *ranks, thread_groups *opened, const fixture *f, layout how,
                        const health_options *o) {
     group *groups[RANKS];
-    ranks_groups(worlds, RANKS, 1, RANKS, groups);
+    ranks_groups(opened, RANKS, 1, RANKS, groups);
     for (int k = 0; k < RANKS; k++) {
         rank_measured *r = &ranks[k];
         char path[200];
@@ -249,13 +249,13 @@ static void open_ranks(rank_measured *ranks, ranks_worlds *worlds, const fixture
             .precision = &fixture_precisions[TENSORWISE], .more = wide_keys, .run_group = groups[k]};
         if (how == COPIES || how == SHARDS) own.data_group = groups[k];
         if (how == SHARDS) own.shard_group = groups[k];
-        if (how == LAYERS_CUT) own.tensor_ranks = groups[k];
+        if (how == LAYERS_SHARDED) own.tensor_ranks = groups[k];
         if (how == STAGES) {
             own.stage = &r->stage;
             own.stage_ranks = groups[k];
         }
         rig_open(&r->m.r, f, &own);
-        r->m.log = spoken_logger(&r->m.said);
+        r->m.log = capture_log(&r->m.logged);
         r->m.r.t->log = &r->m.log;
         snprintf(path, sizeof path, "%s/health-%d.jsonl", f->folder, k);
         FIXTURE_OK(metrics_open(r->m.r.account, NULL, path, -1, &r->m.metrics));
@@ -267,9 +267,9 @@ static void run_together(rank_measured *ranks) {
     ranks_run("health", RANKS, ranks, sizeof *ranks, run_measured);
 }
 
-static void close_ranks(rank_measured *ranks, ranks_worlds *worlds) {
+static void close_ranks(rank_measured *ranks, thread_groups *opened) {
     for (int k = 0; k < RANKS; k++) close_measured(&ranks[k].m);
-    ranks_close(worlds);
+    ranks_close(opened);
 }
 
 /* With any parallelism the first rank writes the metrics of all layers, and every rank knows which layers
@@ -278,22 +278,24 @@ static void ranks_are_one_run(void **state) {
     static rank_measured ranks[RANKS];
     const fixture *f = *state;
     for (layout how = COPIES; how < LAYOUTS; how++) {
-        ranks_worlds worlds = {0};
+        thread_groups opened = {0};
         int64_t bytes, fp8, all;
-        open_ranks(ranks, &worlds, f, how, &(health_options){.interval = 1, .bound_db = 40, .window = 3});
+        open_ranks(ranks, &opened, f, how, &(health_options){.interval = 1, .bound_db = 40, .window = 3});
         run_together(ranks);
         for (int k = 0; k < RANKS; k++) {
             measured *m = &ranks[k].m;
             int linears = how == STAGES ? 1 : RANKS; /* counts of all ranks, in LINEARS */
-            assert_int_equal(spoken_count(&m->said, "Float8 fallback"), LINEARS);
-            assert_true(spoken_has(&m->said, "model.layers.0.mlp.up_proj moves to bf16 after step 3"));
-            assert_true(spoken_has(&m->said, "model.layers.1.mlp.up_proj moves to bf16 after step 3"));
+            assert_int_equal(captured_log_count(&m->logged, "Float8 fallback"), LINEARS);
+            assert_true(
+                captured_log_has(&m->logged, "model.layers.0.mlp.up_proj moves to bf16 after step 3"));
+            assert_true(
+                captured_log_has(&m->logged, "model.layers.1.mlp.up_proj moves to bf16 after step 3"));
             assert_int_equal(m->r.t->converted.kept[CONVERT_KEPT_FALLBACK], LINEARS);
             trainer_gemms(m->r.t, &fp8, &all);
             assert_int_equal(fp8, 3 * 3 * LINEARS * linears);
             assert_int_equal(all, STEPS * 3 * LINEARS * linears);
         }
-        close_ranks(ranks, &worlds);
+        close_ranks(ranks, &opened);
         char *text = fixture_read(f, "health-0.jsonl", &bytes);
         assert_int_equal(count_of(text, "\"module\":"), 3 * LINEARS * 3);
         assert_int_equal(count_of(text, "null"), 0);
@@ -304,13 +306,14 @@ static void ranks_are_one_run(void **state) {
 /* One rank's weight is NaN. The layer's other replicas are fine, and fall back too. */
 static void the_worst_rank_decides(void **state) {
     static rank_measured ranks[RANKS];
-    ranks_worlds worlds = {0};
-    open_ranks(ranks, &worlds, *state, COPIES, &(health_options){.interval = 1, .bound_db = 15, .window = 1});
+    thread_groups opened = {0};
+    open_ranks(ranks, &opened, *state, COPIES, &(health_options){.interval = 1, .bound_db = 15, .window = 1});
     rig_poke(&ranks[1].m.r, "model.layers.1.mlp.down_proj.weight", 0, NAN);
     run_together(ranks);
     for (int k = 0; k < RANKS; k++)
-        assert_true(spoken_has(&ranks[k].m.said, "model.layers.1.mlp.down_proj moves to bf16 after step 1"));
-    close_ranks(ranks, &worlds);
+        assert_true(
+            captured_log_has(&ranks[k].m.logged, "model.layers.1.mlp.down_proj moves to bf16 after step 1"));
+    close_ranks(ranks, &opened);
 }
 
 int main(void) {

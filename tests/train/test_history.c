@@ -18,15 +18,15 @@
 
 /* Resumes (or starts) a run until `steps` steps are done. */
 static void part(const fixture *f, const char *name, int which, int64_t steps, const char *from,
-                 spoken *said) {
+                 captured_log *logged) {
     char max[64], load[128];
     snprintf(max, sizeof max, "--train.max_steps=%lld", (long long)steps);
     snprintf(load, sizeof load, "--checkpoint.load_path=%s", from ? from : "");
     const char *more[] = {max, from ? load : "--checkpoint.interval=2", "--checkpoint.interval=2",
                           "--eval.interval=100", NULL};
     FIXTURE_OK(fixture_run(
-        f,
-        &(run_options){.name = name, .precision = &fixture_precisions[which], .more = more, .said = said}));
+        f, &(run_options){
+               .name = name, .precision = &fixture_precisions[which], .more = more, .logged = logged}));
 }
 
 static report *open_report(const fixture *f, mem *account, const char *name) {
@@ -50,17 +50,17 @@ static void check_phase(const report_phase *p, const char *name, int64_t steps, 
 /* bf16, FP8 and bf16 again, each in its own process. */
 static void counts_every_part(void **state) {
     const fixture *f = *state;
-    static spoken said;
+    static captured_log logged;
     mem *account;
     str text = {0};
-    part(f, "parts", BF16, 6, NULL, &said);
-    assert_false(spoken_has(&said, " steps in bf16: "));
-    part(f, "parts", ROWWISE, 12, "latest", &said);
-    part(f, "parts", BF16, 16, "latest", &said);
-    assert_true(spoken_has(&said, "  6 steps in bf16: 288 tokens, "));
-    assert_true(spoken_has(&said, "  6 steps in rowwise: 288 tokens, "));
-    assert_true(spoken_has(&said, "  4 steps in bf16: 192 tokens, "));
-    assert_true(spoken_has(&said, ", recipe rowwise\n"));
+    part(f, "parts", BF16, 6, NULL, &logged);
+    assert_false(captured_log_has(&logged, " steps in bf16: "));
+    part(f, "parts", ROWWISE, 12, "latest", &logged);
+    part(f, "parts", BF16, 16, "latest", &logged);
+    assert_true(captured_log_has(&logged, "  6 steps in bf16: 288 tokens, "));
+    assert_true(captured_log_has(&logged, "  6 steps in rowwise: 288 tokens, "));
+    assert_true(captured_log_has(&logged, "  4 steps in bf16: 192 tokens, "));
+    assert_true(captured_log_has(&logged, ", recipe rowwise\n"));
     FIXTURE_OK(mem_open(&account));
     text.account = account;
     report *r = open_report(f, account, "parts");
@@ -114,11 +114,11 @@ static void equals_uninterrupted(void **state) {
 static void goes_back(void **state) {
     const fixture *f = *state;
     mem *account;
-    static spoken said;
+    static captured_log logged;
     char path[160];
-    part(f, "back", BF16, 8, NULL, &said);
+    part(f, "back", BF16, 8, NULL, &logged);
     snprintf(path, sizeof path, "%s/back/checkpoints/step-4", f->folder);
-    part(f, "back", BF16, 6, path, &said);
+    part(f, "back", BF16, 6, path, &logged);
     FIXTURE_OK(mem_open(&account));
     report *r = open_report(f, account, "back");
     assert_int_equal(r->runs[0].summary.steps, 6);
@@ -129,17 +129,17 @@ static void goes_back(void **state) {
 
 static void check_without(const fixture *f, const char *name, const char *text, const char *warning) {
     mem *account;
-    static spoken said;
+    static captured_log logged;
     char path[200];
-    part(f, name, BF16, 4, NULL, &said);
+    part(f, name, BF16, 4, NULL, &logged);
     snprintf(path, sizeof path, "%s/%s/checkpoints/step-4/history.json", f->folder, name);
     if (text)
         FIXTURE_OK(file_write_atomic(path, text, (int64_t)strlen(text)));
     else
         assert_int_equal(unlink(path), 0);
-    part(f, name, BF16, 6, "latest", &said);
-    assert_true(spoken_has(&said, warning));
-    assert_true(spoken_has(&said, "times and GEMMs are counted from step 4 on"));
+    part(f, name, BF16, 6, "latest", &logged);
+    assert_true(captured_log_has(&logged, warning));
+    assert_true(captured_log_has(&logged, "times and GEMMs are counted from step 4 on"));
     FIXTURE_OK(mem_open(&account));
     report *r = open_report(f, account, name);
     const report_summary *s = &r->runs[0].summary;

@@ -104,7 +104,7 @@ typedef struct layout {
 } layout;
 
 typedef struct layer_ranks {
-    ranks_worlds worlds;
+    thread_groups opened;
     deaf_group deaf[RANKS_MAX];
     rank_run rank[RANKS_MAX];
     int size;
@@ -113,8 +113,8 @@ typedef struct layer_ranks {
 static void open_ranks(layer_ranks *w, const fixture *f, const rig_options *o, layout how) {
     group *groups[RANKS_MAX];
     w->size = how.size;
-    w->worlds = (ranks_worlds){0};
-    ranks_groups(&w->worlds, how.size, 1, how.size, groups);
+    w->opened = (thread_groups){0};
+    ranks_groups(&w->opened, how.size, 1, how.size, groups);
     for (int k = 0; k < how.size; k++) {
         rig_options own = *o;
         rank_run *rank = &w->rank[k];
@@ -135,7 +135,7 @@ static void run_ranks(layer_ranks *w, int until) {
 
 static void close_ranks(layer_ranks *w) {
     for (int k = 0; k < w->size; k++) rig_close(&w->rank[k].r);
-    ranks_close(&w->worlds);
+    ranks_close(&w->opened);
 }
 
 /* ---- comparisons ---- */
@@ -154,16 +154,16 @@ static double distance_of(const distance *d, bool gradient) {
 /* Adds a rank's shard of a parameter's value or gradient, compared with the same rows and columns of one
    rank's. */
 static void add_part(distance *d, const rig *one, const rig *rank, int i, bool gradient) {
-    const parameter *whole = &one->t->m->parameters[i], *part = &rank->t->m->parameters[i];
+    const parameter *full = &one->t->m->parameters[i], *part = &rank->t->m->parameters[i];
     const parameter_part *at = &part->local;
-    if (gradient && whole->frozen) return;
+    if (gradient && full->frozen) return;
     float *a =
-        rig_copy(one, gradient ? whole->shard.grad.data : whole->shard.value.data, parameter_count(whole));
+        rig_copy(one, gradient ? full->shard.grad.data : full->shard.value.data, parameter_count(full));
     float *b =
         rig_copy(rank, gradient ? part->shard.grad.data : part->shard.value.data, at->rows * at->columns);
-    assert_string_equal(whole->name, part->name);
+    assert_string_equal(full->name, part->name);
     for (int64_t element = 0; element < at->rows * at->columns; element++) {
-        double x = a[parameter_run_at(at, whole->columns, element, 1).first], y = b[element];
+        double x = a[parameter_run_at(at, full->columns, element, 1).first], y = b[element];
         d->apart += (x - y) * (x - y);
         d->norm += x * x;
         d->count++;

@@ -325,7 +325,7 @@ static ott_status run_in(const fixture *f, mem *account, const char *name, const
     return status;
 }
 
-static ott_status run_anew(const fixture *f, mem *account) {
+static ott_status run_new(const fixture *f, mem *account) {
     char folder[120];
     snprintf(folder, sizeof folder, "%s/out", f->folder);
     FIXTURE_OK(file_remove_tree(folder));
@@ -334,7 +334,7 @@ static ott_status run_anew(const fixture *f, mem *account) {
 }
 
 static void run_survives(void **state) {
-    fail_everywhere(*state, run_anew, "run", 0);
+    fail_everywhere(*state, run_new, "run", 0);
 }
 
 /* Resumes a run. Its checkpoint must stay complete, however often resuming fails. */
@@ -346,7 +346,7 @@ static ott_status run_on(const fixture *f, mem *account) {
 static void resume_survives(void **state) {
     mem *account;
     FIXTURE_OK(mem_open(&account));
-    FIXTURE_OK(run_anew(*state, account));
+    FIXTURE_OK(run_new(*state, account));
     mem_close(account);
     fail_everywhere(*state, run_on, "resume", 0);
 }
@@ -366,7 +366,7 @@ static ott_status generate(const fixture *f, mem *account) {
 static void generation_survives(void **state) {
     mem *account;
     FIXTURE_OK(mem_open(&account));
-    FIXTURE_OK(run_anew(*state, account));
+    FIXTURE_OK(run_new(*state, account));
     mem_close(account);
     fail_everywhere(*state, generate, "generation", 3);
 }

@@ -32,14 +32,14 @@ static const fixture *the_fixture;
 #define SHORT LARGER, "--train.max_steps=2"
 
 /* The MiB after `word` in the logged lines. */
-static double mib_after(const spoken *s, const char *word) {
+static double mib_after(const captured_log *s, const char *word) {
     const char *at = strstr(s->text, word);
     assert_non_null(at);
     return atof(at + strlen(word));
 }
 
 static void need_is_what_is_taken(void **state) {
-    static spoken said;
+    static captured_log logged;
     const char *const variants[][12] = {
         {SHORT, NULL},
         {SHORT, "--train.activation_checkpointing=full", NULL},
@@ -53,8 +53,8 @@ static void need_is_what_is_taken(void **state) {
         FIXTURE_OK(fixture_run(the_fixture, &(run_options){.name = name,
                                                            .precision = &fixture_precisions[BF16],
                                                            .more = variants[i],
-                                                           .said = &said}));
-        double planned = mib_after(&said, "Memory plan: "), allocated = mib_after(&said, ", allocated ");
+                                                           .logged = &logged}));
+        double planned = mib_after(&logged, "Memory plan: "), allocated = mib_after(&logged, ", allocated ");
         assert_true(planned > 20);
         if (fabs(allocated / planned - 1) > 0.05)
             fail_msg("variant %d: planned %.1f MiB, allocated %.1f MiB", i, planned, allocated);
@@ -64,7 +64,7 @@ static void need_is_what_is_taken(void **state) {
 /* With a large vocabulary and full recomputation the log reports the memory that FP8 adds, and the settings
    that avoid it. */
 static void memory_that_fp8_adds_is_logged(void **state) {
-    static spoken said;
+    static captured_log logged;
 #define HEAD                                                                                                 \
     "--model.vocab_size=16384", "--train.batch_size=64", "--train.activation_checkpointing=full",            \
         "--train.max_steps=1"
@@ -75,9 +75,10 @@ static void memory_that_fp8_adds_is_logged(void **state) {
         FIXTURE_OK(fixture_run(the_fixture, &(run_options){.name = i ? "headless" : "head",
                                                            .precision = &fixture_precisions[TENSORWISE],
                                                            .more = i ? headless : head,
-                                                           .said = &said}));
-        assert_int_equal(spoken_count(&said, "FP8 needs "), !i);
-        if (i == 0) assert_true(spoken_has(&said, " MiB with float8.filter_fqns = \"output_head\", "));
+                                                           .logged = &logged}));
+        assert_int_equal(captured_log_count(&logged, "FP8 needs "), !i);
+        if (i == 0)
+            assert_true(captured_log_has(&logged, " MiB with float8.filter_fqns = \"output_head\", "));
     }
 }
 
@@ -100,8 +101,8 @@ static ott_status run_limited(const char *name, int64_t room, const char *const 
         setrlimit(RLIMIT_AS, &most);
         ott_status status = fixture_run(
             the_fixture, &(run_options){.name = name, .precision = &fixture_precisions[BF16], .more = more});
-        const char *said = status == OTT_OK ? "" : status_text();
-        if (write(ends[1], said, strlen(said)) < 0) _exit(99);
+        const char *logged = status == OTT_OK ? "" : status_text();
+        if (write(ends[1], logged, strlen(logged)) < 0) _exit(99);
         _exit((int)status);
     }
     close(ends[1]);
@@ -200,7 +201,7 @@ static void nothing_is_taken_before(void **state) {
 }
 
 /* On a device with separate memory, the checkpoint copy and offloaded tensors take no device memory. */
-static void copies_and_what_is_offloaded_lie_in_the_hosts_memory(void **state) {
+static void copies_and_offloaded_state_use_host_memory(void **state) {
     static const char *const more[] = {"--checkpoint.async_mode=async", NULL};
     memory_need here, apart, offloaded;
     rig r;
@@ -324,7 +325,7 @@ int main(void) {
         cmocka_unit_test(refusal_helps),
         cmocka_unit_test(refusal_of_a_model_that_is_too_large),
         cmocka_unit_test(nothing_is_taken_before),
-        cmocka_unit_test(copies_and_what_is_offloaded_lie_in_the_hosts_memory),
+        cmocka_unit_test(copies_and_offloaded_state_use_host_memory),
         cmocka_unit_test(offloading_is_offered),
         cmocka_unit_test(initial_weights_do_not_depend_on_threads),
         cmocka_unit_test(initialization_can_be_ended),

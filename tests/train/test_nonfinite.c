@@ -181,9 +181,10 @@ static void loss_scale_does_not_change_the_update(void **state) {
 
 /* ---- full runs ---- */
 
-static ott_status run_with(const fixture *f, const char *name, int p, const char *const *more, spoken *said) {
+static ott_status run_with(const fixture *f, const char *name, int p, const char *const *more,
+                           captured_log *logged) {
     return fixture_run(
-        f, &(run_options){.name = name, .precision = &fixture_precisions[p], .more = more, .said = said});
+        f, &(run_options){.name = name, .precision = &fixture_precisions[p], .more = more, .logged = logged});
 }
 
 static bool has_file(const fixture *f, const char *name) {
@@ -196,7 +197,7 @@ static bool has_file(const fixture *f, const char *name) {
 
 /* With this learning rate the weights overflow, and every step after the first is skipped. */
 static void absurd_learning_rate_ends_the_run(void **state) {
-    static spoken said;
+    static captured_log logged;
     const fixture *f = *state;
     const int kinds[] = {FP32, BF16, TENSORWISE, ROWWISE};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -204,23 +205,23 @@ static void absurd_learning_rate_ends_the_run(void **state) {
         snprintf(name, sizeof name, "absurd-%s", fixture_precisions[kinds[i]].name);
         const char *more[] = {"--optimizer.lr=1e38", "--scheduler.warmup_steps=0", "--train.max_steps=50",
                               NULL};
-        assert_int_equal(run_with(f, name, kinds[i], more, &said), OTT_ERR_DIVERGED);
+        assert_int_equal(run_with(f, name, kinds[i], more, &logged), OTT_ERR_DIVERGED);
         print_message("  %s: %s\n", fixture_precisions[kinds[i]].name, status_text());
         assert_int_equal(status_exit_code(OTT_ERR_DIVERGED), 1);
         assert_non_null(strstr(status_text(), "10 steps in a row"));
         assert_non_null(strstr(status_text(), "output of model."));
         assert_non_null(strstr(status_text(), "optimizer.lr"));
         assert_null(strchr(status_text(), '\n'));
-        assert_int_equal(spoken_count(&said, "step skipped"), 10);
-        assert_true(spoken_has(&said, "(consecutive=1, last_good_loss="));
-        assert_true(spoken_has(&said, "(consecutive=10, last_good_loss="));
+        assert_int_equal(captured_log_count(&logged, "step skipped"), 10);
+        assert_true(captured_log_has(&logged, "(consecutive=1, last_good_loss="));
+        assert_true(captured_log_has(&logged, "(consecutive=10, last_good_loss="));
     }
 }
 
 /* A run resumed from a checkpoint with one NaN stops after train.max_consecutive_nan steps and saves
    nothing. */
 static void poisoned_checkpoint_ends_the_run(void **state) {
-    static spoken said;
+    static captured_log logged;
     const fixture *f = *state;
     rig r;
     char path[160], load[200];
@@ -231,18 +232,18 @@ static void poisoned_checkpoint_ends_the_run(void **state) {
     rig_close(&r);
     snprintf(load, sizeof load, "--checkpoint.load_path=%s", path);
     const char *more[] = {load, "--train.max_consecutive_nan=3", "--train.max_steps=50", NULL};
-    assert_int_equal(run_with(f, "poisoned", ROWWISE, more, &said), OTT_ERR_DIVERGED);
+    assert_int_equal(run_with(f, "poisoned", ROWWISE, more, &logged), OTT_ERR_DIVERGED);
     assert_non_null(strstr(status_text(), "3 steps in a row"));
     assert_non_null(strstr(status_text(), "output of model.layers.0.self_attn.o_proj"));
-    assert_int_equal(spoken_count(&said, "output of model.layers.0.self_attn.o_proj"), 3);
-    assert_true(spoken_has(&said, "NaN/Inf loss at step 2 (consecutive=1"));
+    assert_int_equal(captured_log_count(&logged, "output of model.layers.0.self_attn.o_proj"), 3);
+    assert_true(captured_log_has(&logged, "NaN/Inf loss at step 2 (consecutive=1"));
     assert_true(has_file(f, "poisoned/metrics.jsonl"));
     assert_false(has_file(f, "poisoned/checkpoints/step-4/state.json"));
 }
 
 /* The counter counts consecutive steps: an fp16 run overflows, recovers and finishes. */
 static void recovery_resets_the_counter(void **state) {
-    static spoken said;
+    static captured_log logged;
     const fixture *f = *state;
     rig r;
     char path[160], load[200];
@@ -252,15 +253,15 @@ static void recovery_resets_the_counter(void **state) {
     rig_close(&r);
     snprintf(load, sizeof load, "--checkpoint.load_path=%s", path);
     const char *more[] = {load, "--train.max_steps=16", "--train.max_consecutive_nan=12", NULL};
-    FIXTURE_OK(run_with(f, "overflows", FP16, more, &said));
-    int skipped = spoken_count(&said, "step skipped");
+    FIXTURE_OK(run_with(f, "overflows", FP16, more, &logged));
+    int skipped = captured_log_count(&logged, "step skipped");
     assert_in_range(skipped, 5, 12);
-    assert_true(spoken_has(&said, "Training complete: 16 steps"));
-    assert_int_equal(spoken_count(&said, "NaN/Inf gradient of "), skipped); /* losses are finite */
-    assert_int_equal(spoken_count(&said, "NaN/Inf loss"), 0);
+    assert_true(captured_log_has(&logged, "Training complete: 16 steps"));
+    assert_int_equal(captured_log_count(&logged, "NaN/Inf gradient of "), skipped); /* losses are finite */
+    assert_int_equal(captured_log_count(&logged, "NaN/Inf loss"), 0);
     const char *fewer[] = {load, "--train.max_steps=16", "--train.max_consecutive_nan=4", NULL};
-    assert_int_equal(run_with(f, "overflows-too-often", FP16, fewer, &said), OTT_ERR_DIVERGED);
-    assert_int_equal(spoken_count(&said, "step skipped"), 4);
+    assert_int_equal(run_with(f, "overflows-too-often", FP16, fewer, &logged), OTT_ERR_DIVERGED);
+    assert_int_equal(captured_log_count(&logged, "step skipped"), 4);
 }
 
 int main(void) {

@@ -86,7 +86,7 @@ static void the_schedule_is_remembered(void **state) {
 }
 
 /* A run that started from a part of another checkpoint resumes with all of its own state after a stop. */
-static void a_run_goes_on_whole(void **state) {
+static void a_run_resumes_completely(void **state) {
     const fixture *f = *state;
     char load[200];
     snprintf(load, sizeof load, "--checkpoint.load_path=%s/source/checkpoints/step-3", f->folder);
@@ -94,21 +94,21 @@ static void a_run_goes_on_whole(void **state) {
         "--checkpoint.exclude_from_loading=optimizer,lr_scheduler,dataloader,train_state";
     const char *const from[] = {load, parts, NULL};
     const char *const on[] = {"--checkpoint.load_path=latest", parts, NULL};
-    spoken said;
-    run_options o = {.name = "source", .precision = &fixture_precisions[BF16], .said = &said};
+    captured_log logged;
+    run_options o = {.name = "source", .precision = &fixture_precisions[BF16], .logged = &logged};
     FIXTURE_OK(fixture_run(f, &o));
     o.more = from;
     o.name = "through";
     FIXTURE_OK(fixture_run(f, &o));
-    assert_true(
-        spoken_has(&said, "step-3 at step 0, without its optimizer, lr_scheduler, dataloader, train_state"));
+    assert_true(captured_log_has(
+        &logged, "step-3 at step 0, without its optimizer, lr_scheduler, dataloader, train_state"));
     o.name = "stopped";
     o.stop_after = 4;
     FIXTURE_OK(fixture_run(f, &o));
     o.more = on;
     o.stop_after = 0;
     FIXTURE_OK(fixture_run(f, &o));
-    assert_true(spoken_has(&said, "step-4 at step 4") && !spoken_has(&said, "without its"));
+    assert_true(captured_log_has(&logged, "step-4 at step 4") && !captured_log_has(&logged, "without its"));
     fixture_expect_same_run(f, "through", "stopped", 6);
 }
 
@@ -119,8 +119,8 @@ static void frozen_otherwise(void **state) {
     static const char *const now[] = {"--train.freeze=layers.0", NULL};
     static const char other[] = "model.layers.1.mlp.up_proj.weight", both[] = "lm_head.weight";
     char path[160];
-    spoken said;
-    logger log = spoken_logger(&said);
+    captured_log logged;
+    logger log = capture_log(&logged);
     rig a, b;
     begin(&a, *state, before, path);
     open_rig(&b, *state, now);
@@ -131,9 +131,9 @@ static void frozen_otherwise(void **state) {
     assert_true(first_of(&b, name, -1) == first_of(&a, name, -1));
     assert_true(first_of(&b, other, 1) == 0);
     assert_true(first_of(&b, both, 1) != 0 && first_of(&b, both, 1) == first_of(&a, both, 1));
-    assert_true(spoken_has(
-        &said, "the state of 9 parameters that were frozen is initialized, and the state of 9 that are "
-               "frozen now is ignored"));
+    assert_true(captured_log_has(
+        &logged, "the state of 9 parameters that were frozen is initialized, and the state of 9 that are "
+                 "frozen now is ignored"));
     rig_step(&b);
     rig_close(&a);
     rig_close(&b);
@@ -185,9 +185,9 @@ static void parts_that_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_part_stays_away), cmocka_unit_test(the_schedule_is_remembered),
-        cmocka_unit_test(a_run_goes_on_whole),  cmocka_unit_test(frozen_otherwise),
-        cmocka_unit_test(other_state_is_named), cmocka_unit_test(parts_that_are_refused),
+        cmocka_unit_test(each_part_stays_away),     cmocka_unit_test(the_schedule_is_remembered),
+        cmocka_unit_test(a_run_resumes_completely), cmocka_unit_test(frozen_otherwise),
+        cmocka_unit_test(other_state_is_named),     cmocka_unit_test(parts_that_are_refused),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

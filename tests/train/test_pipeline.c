@@ -101,8 +101,8 @@ static void open_rank(rank_run *k, const fixture *f, const rig_options *o, confi
 static void run_stages(const fixture *f, const rig_options *o, config_pp_schedule schedule, bool poisoned,
                        rank_run *ranks, void (*look)(rank_run *one, rank_run *k), rank_run *one) {
     group *groups[STAGES];
-    ranks_worlds worlds = {0};
-    ranks_groups(&worlds, STAGES, 1, STAGES, groups);
+    thread_groups opened = {0};
+    ranks_groups(&opened, STAGES, 1, STAGES, groups);
     memset(ranks, 0, STAGES * sizeof *ranks);
     for (int s = 0; s < STAGES; s++) {
         open_rank(&ranks[s], f, o, schedule, groups[s]);
@@ -115,7 +115,7 @@ static void run_stages(const fixture *f, const rig_options *o, config_pp_schedul
         look(one, &ranks[s]);
         rig_close(&ranks[s].r);
     }
-    ranks_close(&worlds);
+    ranks_close(&opened);
 }
 
 static const config_pp_schedule schedules[] = {PP_GPIPE, PP_1F1B, PP_INTERLEAVED_1F1B};
@@ -149,7 +149,7 @@ static void histories_move_with_micro_batches(void **state) {
 }
 
 /* Norms over all stages, and filters and frozen layers that only one stage has. */
-static void what_holds_for_the_whole(void **state) {
+static void rules_that_span_all_stages(void **state) {
     compare(*state, TENSORWISE,
             (const char *const[]){"--model.tie_embeddings=true", "--train.grad_clip_norm=0.1",
                                   "--train.freeze=model.layers.1.mlp,model.norm", NULL});
@@ -196,8 +196,8 @@ static void not_finite_anywhere(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stages_train_as_one_rank), cmocka_unit_test(histories_move_with_micro_batches),
-        cmocka_unit_test(what_holds_for_the_whole), cmocka_unit_test(stages_go_on_with_a_mixture),
+        cmocka_unit_test(stages_train_as_one_rank),   cmocka_unit_test(histories_move_with_micro_batches),
+        cmocka_unit_test(rules_that_span_all_stages), cmocka_unit_test(stages_go_on_with_a_mixture),
         cmocka_unit_test(not_finite_anywhere),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

@@ -21,57 +21,58 @@ typedef struct part {
     const char *changes[4]; /* settings that the log must name on resume, and no others; ends with NULL */
 } part;
 
-static void run_part(const fixture *f, const char *name, const part *p, bool first, spoken *said) {
+static void run_part(const fixture *f, const char *name, const part *p, bool first, captured_log *logged) {
     char steps[40];
     const char *more[8] = {steps, "--eval.interval=100"};
     int count = 2;
     snprintf(steps, sizeof steps, "--train.max_steps=%s", p->to);
     if (!first) more[count++] = "--checkpoint.load_path=latest";
     for (int i = 0; i < 3 && p->more[i]; i++) more[count++] = p->more[i];
-    FIXTURE_OK(fixture_run(
-        f, &(run_options){
-               .name = name, .precision = &fixture_precisions[p->precision], .more = more, .said = said}));
+    FIXTURE_OK(fixture_run(f, &(run_options){.name = name,
+                                             .precision = &fixture_precisions[p->precision],
+                                             .more = more,
+                                             .logged = logged}));
 }
 
-static void check_changes(const part *p, const spoken *said) {
+static void check_changes(const part *p, const captured_log *logged) {
     char line[160];
     int count = 0;
     for (; count < 4 && p->changes[count]; count++) {
         snprintf(line, sizeof line, CHANGED "%s\n", p->changes[count]);
-        if (!spoken_has(said, line))
-            fail_msg("the log does not contain \"%s\":\n%s", p->changes[count], said->text);
+        if (!captured_log_has(logged, line))
+            fail_msg("the log does not contain \"%s\":\n%s", p->changes[count], logged->text);
     }
     /* expected for every phase except the first */
-    int longer = spoken_has(said, CHANGED "train.max_steps = ");
-    if (spoken_count(said, CHANGED) != count + longer)
-        fail_msg("the log names more than %d changes:\n%s", count, said->text);
+    int longer = captured_log_has(logged, CHANGED "train.max_steps = ");
+    if (captured_log_count(logged, CHANGED) != count + longer)
+        fail_msg("the log names more than %d changes:\n%s", count, logged->text);
 }
 
 /* Number of FP8 GEMMs in all phases of the run. */
-static long long fp8_products(const spoken *said) {
+static long long fp8_products(const captured_log *logged) {
     long long all, fp8 = -1;
-    const char *line = strstr(said->text, "GEMMs run: ");
+    const char *line = strstr(logged->text, "GEMMs run: ");
     assert_non_null(line);
     assert_int_equal(sscanf(line, "GEMMs run: %lld, in FP8: %lld", &all, &fp8), 2);
     return fp8;
 }
 
 /* Checks that only FP8 phases run FP8 GEMMs. `before`: the number in earlier phases. */
-static void check_products(const part *p, const spoken *said, long long before) {
+static void check_products(const part *p, const captured_log *logged, long long before) {
     bool fp8 = p->precision >= TENSORWISE;
-    assert_int_equal(spoken_has(said, "Applied Float8 training: recipe="), fp8);
-    assert_int_equal(spoken_has(said, "Float8 conversion: 15 of 15 linear layers"), fp8);
-    assert_int_equal(fp8_products(said) > before, fp8);
+    assert_int_equal(captured_log_has(logged, "Applied Float8 training: recipe="), fp8);
+    assert_int_equal(captured_log_has(logged, "Float8 conversion: 15 of 15 linear layers"), fp8);
+    assert_int_equal(fp8_products(logged) > before, fp8);
 }
 
 static void run_parts(const fixture *f, const char *name, const part *parts, int count) {
-    static spoken said;
+    static captured_log logged;
     long long before = 0;
     for (int i = 0; i < count; i++) {
-        run_part(f, name, &parts[i], i == 0, &said);
-        check_changes(&parts[i], &said);
-        check_products(&parts[i], &said, before);
-        before = fp8_products(&said);
+        run_part(f, name, &parts[i], i == 0, &logged);
+        check_changes(&parts[i], &logged);
+        check_products(&parts[i], &logged, before);
+        before = fp8_products(&logged);
     }
 }
 
@@ -210,22 +211,23 @@ static bool same_use(device *d, const cast_spec *s, int64_t mn, int64_t k, const
 }
 
 /* Quantizes a weight again from its master and compares. */
-static ott_status cast_anew(void *user, exec *cx, const char *module, recipe_tensor which, const tensor *t,
-                            const qtensor *q) {
+static ott_status cast_again(void *user, exec *cx, const char *module, recipe_tensor which, const tensor *t,
+                             const qtensor *q) {
     int *weights = user;
     qblocks blocks = {0};
-    qtensor anew = {.rows = q->rows, .columns = q->columns, .spec = q->spec};
+    qtensor requantized = {.rows = q->rows, .columns = q->columns, .spec = q->spec};
     if (which != TENSOR_WEIGHT) return OTT_OK;
-    FIXTURE_OK(qtensor_lay_out(&anew, cx->device->can, &blocks));
+    FIXTURE_OK(qtensor_lay_out(&requantized, cx->device->can, &blocks));
     qblock *both[] = {&blocks.rowwise, &blocks.columnwise};
     for (int i = 0; i < 2; i++)
         FIXTURE_OK(device_allocate(cx->device, MEM_OTHER, both[i]->bytes + 1, "a form", &both[i]->data));
-    FIXTURE_OK(qtensor_lay_out(&anew, cx->device->can, &blocks));
-    anew.rowwise.next = q->rowwise.next;
-    anew.columnwise.next = q->columnwise.next;
-    FIXTURE_OK(op_quantize(cx, &(quantize_args){.x = t, .q = &anew}));
-    if (!same_use(cx->device, &q->spec.rowwise, q->rows, q->columns, &anew.rowwise, &q->rowwise) ||
-        !same_use(cx->device, &q->spec.columnwise, q->columns, q->rows, &anew.columnwise, &q->columnwise))
+    FIXTURE_OK(qtensor_lay_out(&requantized, cx->device->can, &blocks));
+    requantized.rowwise.next = q->rowwise.next;
+    requantized.columnwise.next = q->columnwise.next;
+    FIXTURE_OK(op_quantize(cx, &(quantize_args){.x = t, .q = &requantized}));
+    if (!same_use(cx->device, &q->spec.rowwise, q->rows, q->columns, &requantized.rowwise, &q->rowwise) ||
+        !same_use(cx->device, &q->spec.columnwise, q->columns, q->rows, &requantized.columnwise,
+                  &q->columnwise))
         fail_msg("step %lld multiplies codes of %s that differ from a cast of the master",
                  (long long)cx->step, module);
     for (int i = 0; i < 2; i++) device_release(cx->device, both[i]->data);
@@ -236,7 +238,7 @@ static ott_status cast_anew(void *user, exec *cx, const char *module, recipe_ten
 /* Runs one step, skipped or not, and checks every quantized weight. */
 static void look_at_step(rig *r, bool skipped) {
     int weights = 0;
-    const hook looks = {.quantized = cast_anew, .user = &weights};
+    const hook looks = {.quantized = cast_again, .user = &weights};
     r->t->hook = &looks;
     assert_true(rig_step(r).skipped == skipped);
     r->t->hook = NULL;

@@ -75,15 +75,15 @@ static outcome in_parts(const fixture *f, const part *parts, int count) {
 }
 
 static void check(const fixture *f, const char *schedule, const part *parts, int count) {
-    outcome whole = scheduled(f, schedule), pieces = in_parts(f, parts, count);
+    outcome full = scheduled(f, schedule), pieces = in_parts(f, parts, count);
     for (int i = 0; i < STEPS; i++)
-        if (whole.loss[i] != pieces.loss[i])
-            fail_msg("%s: step %d has loss %.9g, and %.9g in a resumed run", schedule, i + 1, whole.loss[i],
+        if (full.loss[i] != pieces.loss[i])
+            fail_msg("%s: step %d has loss %.9g, and %.9g in a resumed run", schedule, i + 1, full.loss[i],
                      pieces.loss[i]);
-    assert_true(whole.validation == pieces.validation);
-    assert_true(whole.scale == pieces.scale);
-    assert_true(snapshot_equal(&whole.end, &pieces.end));
-    snapshot_free(&whole.end);
+    assert_true(full.validation == pieces.validation);
+    assert_true(full.scale == pieces.scale);
+    assert_true(snapshot_equal(&full.end, &pieces.end));
+    snapshot_free(&full.end);
     snapshot_free(&pieces.end);
 }
 

@@ -21,10 +21,11 @@ static bool exists(const fixture *f, const char *name) {
     return file_exists(path);
 }
 
-static void run(const fixture *f, const char *name, int which, const char *const *more, spoken *said) {
+static void run(const fixture *f, const char *name, int which, const char *const *more,
+                captured_log *logged) {
     FIXTURE_OK(fixture_run(
-        f,
-        &(run_options){.name = name, .precision = &fixture_precisions[which], .more = more, .said = said}));
+        f, &(run_options){
+               .name = name, .precision = &fixture_precisions[which], .more = more, .logged = logged}));
 }
 
 /* ---- the trace ---- */
@@ -124,10 +125,10 @@ enum { PRODUCTS = 15 * 3 * 2 };
 
 static void trace_of_a_step(void **state) {
     const char *more[] = {ON, "--profiling.frequency=4", "--train.grad_accum_steps=2", NULL};
-    static spoken said;
-    run(*state, "fp8", TENSORWISE, more, &said);
-    assert_true(spoken_has(&said, "Profiling one step of every 4"));
-    assert_true(spoken_has(&said, "matrix products in FP8: 90 of 90"));
+    static captured_log logged;
+    run(*state, "fp8", TENSORWISE, more, &logged);
+    assert_true(captured_log_has(&logged, "Profiling one step of every 4"));
+    assert_true(captured_log_has(&logged, "matrix products in FP8: 90 of 90"));
     trace *t = read_trace(*state, "fp8/profiler_traces/iteration_4/rank0_trace.json");
     assert_int_equal(count_named(t, "ProfilerStep#4"), 1);
     assert_int_equal(count_named(t, "forward"), 2);
@@ -152,10 +153,10 @@ static void check_summary(const fixture *f, const char *name, const char *verdic
 static void summary_proves_fp8(void **state) {
     const char *more[] = {ON, "--profiling.start_step=2", "--profiling.end_step=4", NULL};
     const char *mixed[] = {ON, "--profiling.frequency=6", "--float8.filter_fqns=lm_head", NULL};
-    static spoken said;
-    run(*state, "sum-fp8", ROWWISE, more, &said);
-    assert_true(
-        spoken_has(&said, "sum-fp8/profiler_traces/iteration_3/summary.md; matrix products in FP8: 90"));
+    static captured_log logged;
+    run(*state, "sum-fp8", ROWWISE, more, &logged);
+    assert_true(captured_log_has(
+        &logged, "sum-fp8/profiler_traces/iteration_3/summary.md; matrix products in FP8: 90"));
     check_summary(*state, "sum-fp8/profiler_traces/iteration_3/summary.md",
                   "Matrix products in FP8: 90 of 90, 100.0 %", "# Profile of steps 2 to 3\n");
     run(*state, "sum-mixed", ROWWISE_WITH_GW_HP, mixed, NULL);
@@ -197,26 +198,26 @@ static void every_so_many_steps(void **state) {
 
 /* A run that ends within the range writes its profile so far. A run that ends before the range logs this. */
 static void range_beyond_the_run(void **state) {
-    static spoken said;
+    static captured_log logged;
     const char *over[] = {ON, NULL}, *never[] = {ON, "--train.max_steps=4", NULL};
-    run(*state, "over", BF16, over, &said); /* steps 5 to 7, in a run of 6 steps */
+    run(*state, "over", BF16, over, &logged); /* steps 5 to 7, in a run of 6 steps */
     assert_true(exists(*state, "over/profiler_traces/iteration_6/rank0_trace.json"));
-    assert_true(spoken_has(&said, "Wrote the profile of 2 steps"));
-    run(*state, "never", BF16, never, &said);
-    assert_true(spoken_has(&said, "No step will be profiled"));
+    assert_true(captured_log_has(&logged, "Wrote the profile of 2 steps"));
+    run(*state, "never", BF16, never, &logged);
+    assert_true(captured_log_has(&logged, "No step will be profiled"));
     assert_false(exists(*state, "never/profiler_traces"));
 }
 
 /* A run stopped within the range writes a profile of the steps that ran. */
 static void stopped_within_the_range(void **state) {
-    static spoken said;
+    static captured_log logged;
     const char *more[] = {ON, "--profiling.start_step=2", "--profiling.end_step=6", NULL};
     FIXTURE_OK(fixture_run(*state, &(run_options){.name = "short",
                                                   .precision = &fixture_precisions[BF16],
                                                   .more = more,
                                                   .stop_after = 3,
-                                                  .said = &said}));
-    assert_true(spoken_has(&said, "Wrote the profile of 2 steps"));
+                                                  .logged = &logged}));
+    assert_true(captured_log_has(&logged, "Wrote the profile of 2 steps"));
 }
 
 /* ---- equal bits ---- */

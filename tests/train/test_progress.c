@@ -167,7 +167,7 @@ static void mfu_has_a_bound(void **state) {
 }
 
 /* The first step's loss does not include the z-loss, which has its own key. */
-static void the_z_loss_is_told_apart(void **state) {
+static void the_z_loss_is_logged_separately(void **state) {
     const fixture *f = *state;
     const char *const names[] = {"without", "with_z"}, *const more[] = {"--train.z_loss_weight=0.01", NULL};
     double loss[2];
@@ -218,7 +218,7 @@ int main(void) {
         cmocka_unit_test(absolute_folder),
         cmocka_unit_test(no_folder),
         cmocka_unit_test(mfu_has_a_bound),
-        cmocka_unit_test(the_z_loss_is_told_apart),
+        cmocka_unit_test(the_z_loss_is_logged_separately),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -108,11 +108,11 @@ static void draw_lengths(cell *c) {
 
 /* Tensor parallelism changes the order of sums. With experts only fp32 routes all tokens as one rank does. */
 static void draw_precision(cell *c) {
-    bool cuts = c->way.kinds & WAY_TENSOR;
-    c->precision = cuts ? PICK(c, FP32, FP32, FP32, BF16, TENSORWISE, ROWWISE, CURRENT, MXFP8, BLOCK)
-                        : PICK(c, FP32, FP32, BF16, BF16, TENSORWISE, TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP,
-                               DELAYED, CURRENT, BLOCK, MXFP8);
-    if (cuts && (c->way.experts || (c->family->latent && has_blocks(c)))) c->precision = FP32;
+    bool shards = c->way.kinds & WAY_TENSOR;
+    c->precision = shards ? PICK(c, FP32, FP32, FP32, BF16, TENSORWISE, ROWWISE, CURRENT, MXFP8, BLOCK)
+                          : PICK(c, FP32, FP32, BF16, BF16, TENSORWISE, TENSORWISE, ROWWISE,
+                                 ROWWISE_WITH_GW_HP, DELAYED, CURRENT, BLOCK, MXFP8);
+    if (shards && (c->way.experts || (c->family->latent && has_blocks(c)))) c->precision = FP32;
     if (c->precision == BLOCK && way_size(&c->way, MESH_TP) > 2) c->precision = ROWWISE;
     c->way.gather_masters = is_fp8(c) && one_in(c, 3);
     if (c->way.gather_masters) say(c, "--float8.enable_fsdp_float8_all_gather=false");
@@ -196,8 +196,8 @@ static void draw_model(cell *c) {
    sums have another order. */
 static void draw_optimizer(cell *c) {
     static const char *const names[] = {"sgd", "schedule_free_adamw", "lion", "muon"};
-    bool equal = (c->way.kinds & ~way_bits(&c->way)) == 0, whole = way_size(&c->way, MESH_EP) == 1;
-    const char *name = one_in(c, 4) ? names[draw(c, !equal ? 2 : !whole ? 3 : 4)] : "adamw";
+    bool equal = (c->way.kinds & ~way_bits(&c->way)) == 0, single = way_size(&c->way, MESH_EP) == 1;
+    const char *name = one_in(c, 4) ? names[draw(c, !equal ? 2 : !single ? 3 : 4)] : "adamw";
     say(c, "--optimizer.name=%s", name);
     say(c, "--optimizer.eps=0.1"); /* an update is nearly linear in the gradient */
     if (strcmp(name, "schedule_free_adamw") == 0) say(c, "--scheduler.name=none");

@@ -123,10 +123,10 @@ static ott_status train_rank(void *argument) {
    same shard. */
 static void run_ranks(const fixture *f, const rig_options *o, int size, int shards, rank_run *ranks) {
     group *all[RANKS_MAX], *shard[RANKS_MAX], *replica[RANKS_MAX];
-    ranks_worlds worlds = {0};
-    ranks_groups(&worlds, size, 1, size, all);
-    ranks_groups(&worlds, size, 1, shards, shard);
-    ranks_groups(&worlds, size, shards, size / shards, replica);
+    thread_groups opened = {0};
+    ranks_groups(&opened, size, 1, size, all);
+    ranks_groups(&opened, size, 1, shards, shard);
+    ranks_groups(&opened, size, shards, size / shards, replica);
     for (int k = 0; k < size; k++) {
         rig_options own = *o;
         ranks[k] = (rank_run){.group = all[k]};
@@ -142,7 +142,7 @@ static void run_ranks(const fixture *f, const rig_options *o, int size, int shar
         outcome_take(&ranks[k].out, &ranks[k].r);
         rig_close(&ranks[k].r);
     }
-    ranks_close(&worlds);
+    ranks_close(&opened);
 }
 
 /* ---- the comparison ---- */
@@ -196,8 +196,8 @@ static void every_rank_names_what_is_not_finite(void **state) {
     char found[SIZE][160];
     rank_run ranks[SIZE] = {0};
     group *all[SIZE];
-    ranks_worlds worlds = {0};
-    ranks_groups(&worlds, SIZE, 1, SIZE, all);
+    thread_groups opened = {0};
+    ranks_groups(&opened, SIZE, 1, SIZE, all);
     for (int k = 0; k < SIZE; k++) {
         ranks[k] = (rank_run){.group = all[k], .found = found[k]};
         rig_open(&ranks[k].r, *state,
@@ -211,7 +211,7 @@ static void every_rank_names_what_is_not_finite(void **state) {
         assert_string_equal(found[k], "output of model.layers.0.mlp.up_proj on rank 2");
         rig_close(&ranks[k].r);
     }
-    ranks_close(&worlds);
+    ranks_close(&opened);
 }
 
 /* The other ranks' rows change the result. */
@@ -228,28 +228,28 @@ static void each_rank_has_rows_of_its_own(void **state) {
     free(ranks);
 }
 
-static void expect_near(const outcome *whole, const outcome *shard) {
+static void expect_near(const outcome *full, const outcome *shard) {
     for (int s = 0; s < STEPS; s++) {
-        const step_result *a = &whole->step[s], *b = &shard->step[s];
+        const step_result *a = &full->step[s], *b = &shard->step[s];
         assert_true(fabs(a->loss - b->loss) <= (s == 0 ? 0 : 1e-4 * a->loss));
         assert_true(fabs(a->grad_norm - b->grad_norm) <= 1e-3 * a->grad_norm);
     }
-    assert_true(shard->grad_count < whole->grad_count * 6 / 10);
+    assert_true(shard->grad_count < full->grad_count * 6 / 10);
 }
 
 /* Shards the parameters over two ranks. With four ranks, each pair has a copy. */
 static void compare_shards(const fixture *f, const char *const *more, int size) {
-    rank_run *whole = calloc(RANKS_MAX, sizeof *whole), *shards = calloc(RANKS_MAX, sizeof *shards);
+    rank_run *full = calloc(RANKS_MAX, sizeof *full), *shards = calloc(RANKS_MAX, sizeof *shards);
     const rig_options o = {.precision = &fixture_precisions[TENSORWISE], .more = more};
-    run_ranks(f, &o, size, 1, whole);
+    run_ranks(f, &o, size, 1, full);
     run_ranks(f, &o, size, 2, shards);
     for (int k = 0; k < size; k++) {
-        expect_near(&whole[k].out, &shards[k].out);
+        expect_near(&full[k].out, &shards[k].out);
         assert_true(shards[k].out.step[STEPS - 1].loss == shards[0].out.step[STEPS - 1].loss);
-        outcome_free(&whole[k].out);
+        outcome_free(&full[k].out);
         outcome_free(&shards[k].out);
     }
-    free(whole);
+    free(full);
     free(shards);
 }
 

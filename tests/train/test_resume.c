@@ -286,8 +286,8 @@ static void abandoned_step_leaves_no_trace(void **state) {
    exactly. */
 static void check_converted(const fixture *f, const char *const *from, const char *const *to) {
     static const char name[] = "model.layers.0.mlp.up_proj.weight";
-    spoken said;
-    logger log = spoken_logger(&said);
+    captured_log logged;
+    logger log = capture_log(&logged);
     char path[160];
     rig a, b;
     rig_open(&a, f, &(rig_options){.precision = &fixture_precisions[BF16], .more = from});
@@ -296,7 +296,7 @@ static void check_converted(const fixture *f, const char *const *from, const cha
     rig_open(&b, f, &(rig_options){.precision = &fixture_precisions[BF16], .more = to});
     b.t->log = &log;
     FIXTURE_OK(trainer_load(b.t, path));
-    assert_int_equal(spoken_count(&said, ": it and similar tensors are converted"), 2);
+    assert_int_equal(captured_log_count(&logged, ": it and similar tensors are converted"), 2);
     const parameter *p = rig_parameter(&a, name), *q = rig_parameter(&b, name);
     const tensor *was[] = {&p->shard.value, &p->shard.slot[1]}, *is[] = {&q->shard.value, &q->shard.slot[1]};
     for (int k = 0; k < 2; k++) {
@@ -394,14 +394,14 @@ static void check_metrics_telling(const fixture *f, const char *run) {
     free(text);
 }
 
-typedef struct whole {
+typedef struct run_setup {
     int precision;
     const char *threads;
-} whole;
+} run_setup;
 
-static void run_whole(const whole *w, const char *name, int64_t stop_after, const char *load) {
+static void run_setup_until(const run_setup *w, const char *name, int64_t stop_after, const char *load) {
     char threads[40], from[200];
-    static spoken said;
+    static captured_log logged;
     snprintf(threads, sizeof threads, "--train.threads=%s", w->threads);
     snprintf(from, sizeof from, "--checkpoint.load_path=%s", load);
     const char *more[] = {threads, from, NULL};
@@ -409,24 +409,24 @@ static void run_whole(const whole *w, const char *name, int64_t stop_after, cons
                                                        .precision = &fixture_precisions[w->precision],
                                                        .more = more,
                                                        .stop_after = stop_after,
-                                                       .said = &said}));
-    if (stop_after) assert_true(spoken_has(&said, "saving emergency checkpoint"));
-    if (*load) assert_true(spoken_has(&said, "Resumed from"));
+                                                       .logged = &logged}));
+    if (stop_after) assert_true(captured_log_has(&logged, "saving emergency checkpoint"));
+    if (*load) assert_true(captured_log_has(&logged, "Resumed from"));
 }
 
 /* Stops after 4 steps, where no periodic checkpoint is due, and again after one more step. */
-static void whole_runs_are_equal(void **state) {
-    const whole *w = *state;
+static void equal_setups_give_equal_runs(void **state) {
+    const run_setup *w = *state;
     char one[64], two[64], stopped[64];
     const char *name = fixture_precisions[w->precision].name;
     snprintf(one, sizeof one, "%s-%s-a", name, w->threads);
     snprintf(two, sizeof two, "%s-%s-b", name, w->threads);
     snprintf(stopped, sizeof stopped, "%s-%s-stopped", name, w->threads);
-    run_whole(w, one, 0, "");
-    run_whole(w, two, 0, "");
-    run_whole(w, stopped, 4, "");
-    run_whole(w, stopped, 1, "latest");
-    run_whole(w, stopped, 0, "latest");
+    run_setup_until(w, one, 0, "");
+    run_setup_until(w, two, 0, "");
+    run_setup_until(w, stopped, 4, "");
+    run_setup_until(w, stopped, 1, "latest");
+    run_setup_until(w, stopped, 0, "latest");
     check_metrics_telling(the_fixture, one);
     fixture_expect_same_run(the_fixture, one, two, 6);
     fixture_expect_same_run(the_fixture, one, stopped, 6);
@@ -439,43 +439,43 @@ static void whole_runs_are_equal(void **state) {
 /* Stops within the third step, after its first two micro-batches, and resumes. */
 static void run_stopped_within_a_step(void **state) {
     (void)state;
-    static spoken said;
+    static captured_log logged;
     const char *fresh[] = {"--train.grad_accum_steps=3", NULL};
     const char *again[] = {"--train.grad_accum_steps=3", "--checkpoint.load_path=latest", NULL};
     run_options o = {
-        .name = "within-a", .precision = &fixture_precisions[DELAYED], .more = fresh, .said = &said};
+        .name = "within-a", .precision = &fixture_precisions[DELAYED], .more = fresh, .logged = &logged};
     FIXTURE_OK(fixture_run(the_fixture, &o));
     o.name = "within-b";
     o.stop_after = 2;
     o.stop_within = 100;
     FIXTURE_OK(fixture_run(the_fixture, &o));
-    assert_true(spoken_has(&said, "Shutdown requested at step 2"));
+    assert_true(captured_log_has(&logged, "Shutdown requested at step 2"));
     o.stop_after = o.stop_within = 0;
     o.more = again;
     FIXTURE_OK(fixture_run(the_fixture, &o));
-    assert_true(spoken_has(&said, "Resumed from"));
+    assert_true(captured_log_has(&logged, "Resumed from"));
     fixture_expect_same_run(the_fixture, "within-a", "within-b", 6);
 }
 
 /* A crash leaves metrics of steps after the last checkpoint. The resumed run writes them again. */
-static void metrics_after_the_checkpoint_are_cut(void **state) {
+static void metrics_after_the_checkpoint_are_removed(void **state) {
     (void)state;
-    const whole w = {ROWWISE, "1"};
+    const run_setup w = {ROWWISE, "1"};
     char load[160];
-    run_whole(&w, "crashed", 0, "");
-    run_whole(&w, "straight", 0, "");
+    run_setup_until(&w, "crashed", 0, "");
+    run_setup_until(&w, "straight", 0, "");
     snprintf(load, sizeof load, "%s/crashed/checkpoints/step-3", the_fixture->folder);
-    run_whole(&w, "crashed", 0, load);
+    run_setup_until(&w, "crashed", 0, load);
     fixture_expect_same_run(the_fixture, "straight", "crashed", 6);
 }
 
 /* A finished run has no steps left. Resuming it changes nothing. */
 static void finished_run_resumed(void **state) {
     (void)state;
-    const whole w = {BF16, "1"};
-    run_whole(&w, "finished", 0, "");
-    run_whole(&w, "once", 0, "");
-    run_whole(&w, "finished", 0, "latest");
+    const run_setup w = {BF16, "1"};
+    run_setup_until(&w, "finished", 0, "");
+    run_setup_until(&w, "once", 0, "");
+    run_setup_until(&w, "finished", 0, "latest");
     fixture_expect_same_run(the_fixture, "once", "finished", 6);
 }
 
@@ -483,32 +483,36 @@ static void finished_run_resumed(void **state) {
 static void checkpoints_in_another_folder(void **state) {
     (void)state;
     char load[160];
-    static spoken said;
+    static captured_log logged;
     const char *first[] = {"--checkpoint.dir=kept/here", "--train.max_steps=3", NULL};
     const char *then[] = {load, NULL};
-    run_options o = {.name = "elsewhere", .precision = &fixture_precisions[BF16], .said = &said};
+    run_options o = {.name = "elsewhere", .precision = &fixture_precisions[BF16], .logged = &logged};
     snprintf(load, sizeof load, "--checkpoint.load_path=%s/elsewhere", the_fixture->folder);
     o.more = first;
     FIXTURE_OK(fixture_run(the_fixture, &o));
     o.more = then;
     o.name = "continued";
     FIXTURE_OK(fixture_run(the_fixture, &o));
-    assert_true(spoken_has(&said, "elsewhere/kept/here/step-3 at step 3"));
+    assert_true(captured_log_has(&logged, "elsewhere/kept/here/step-3 at step 3"));
 }
 
 int main(void) {
-    static const whole wholes[] = {{FP32, "1"},    {FP32, "2"},   {BF16, "1"},       {BF16, "2"},
-                                   {FP16, "1"},    {FP16, "2"},   {TENSORWISE, "1"}, {TENSORWISE, "2"},
-                                   {ROWWISE, "1"}, {ROWWISE, "2"}};
+    static const run_setup run_setups[] = {
+        {FP32, "1"}, {FP32, "2"},       {BF16, "1"},       {BF16, "2"},    {FP16, "1"},
+        {FP16, "2"}, {TENSORWISE, "1"}, {TENSORWISE, "2"}, {ROWWISE, "1"}, {ROWWISE, "2"}};
     /* with a sanitizer a step takes ten times as long, so only some tests of each kind run */
-    enum { SINGLE = 8, WHOLES = sizeof wholes / sizeof *wholes, EVERY = FIXTURE_SANITIZED ? 5 : 1 };
-    static char names[WHOLES][64], abandoned[VARIANTS][64];
-    struct CMUnitTest tests[SINGLE + 2 * VARIANTS + WHOLES] = {
+    enum {
+        SINGLE = 8,
+        RUN_SETUPS = sizeof run_setups / sizeof *run_setups,
+        EVERY = FIXTURE_SANITIZED ? 5 : 1
+    };
+    static char names[RUN_SETUPS][64], abandoned[VARIANTS][64];
+    struct CMUnitTest tests[SINGLE + 2 * VARIANTS + RUN_SETUPS] = {
         cmocka_unit_test(state_goes_on_in_another_format),
         cmocka_unit_test(moments_in_fp8_stay),
         cmocka_unit_test(precisions_differ),
         cmocka_unit_test(what_is_loaded_matters),
-        cmocka_unit_test(metrics_after_the_checkpoint_are_cut),
+        cmocka_unit_test(metrics_after_the_checkpoint_are_removed),
         cmocka_unit_test(finished_run_resumed),
         cmocka_unit_test(checkpoints_in_another_folder),
         cmocka_unit_test(run_stopped_within_a_step)};
@@ -520,14 +524,14 @@ int main(void) {
         tests[SINGLE + VARIANTS + i] = (struct CMUnitTest){
             .name = abandoned[i], .test_func = abandoned_step_leaves_no_trace, .initial_state = of};
     }
-    for (size_t i = 0; i < WHOLES; i++) {
+    for (size_t i = 0; i < RUN_SETUPS; i++) {
         if (i / 2 % EVERY != 0) continue; /* a test with two threads is compared with the test before it */
         snprintf(names[i], sizeof names[i], "whole run, %s, %s threads",
-                 fixture_precisions[wholes[i].precision].name, wholes[i].threads);
+                 fixture_precisions[run_setups[i].precision].name, run_setups[i].threads);
         tests[SINGLE + 2 * VARIANTS + i] =
             (struct CMUnitTest){.name = names[i],
-                                .test_func = whole_runs_are_equal,
-                                .initial_state = (void *)(uintptr_t)&wholes[i]};
+                                .test_func = equal_setups_give_equal_runs,
+                                .initial_state = (void *)(uintptr_t)&run_setups[i]};
     }
     void *state;
     if (fixture_setup(&state)) return 1;

@@ -16,13 +16,14 @@
 #include "train/train_fixture.h"
 
 /* Trains 3 steps on FOLDER/text, or resumes to step 6. */
-static void train(const fixture *f, const char *name, const char *data, bool again, spoken *said) {
+static void train(const fixture *f, const char *name, const char *data, bool again, captured_log *logged) {
     char path[200];
     snprintf(path, sizeof path, "--data.dataset_path=%s/%s", f->folder, data);
     const char *more[] = {path, again ? "--train.max_steps=6" : "--train.max_steps=3",
                           again ? "--checkpoint.load_path=latest" : NULL, NULL};
     FIXTURE_OK(fixture_run(
-        f, &(run_options){.name = name, .precision = &fixture_precisions[FP32], .more = more, .said = said}));
+        f, &(run_options){
+               .name = name, .precision = &fixture_precisions[FP32], .more = more, .logged = logged}));
 }
 
 static char *in(const fixture *f, const char *name) {
@@ -35,65 +36,65 @@ static char *in(const fixture *f, const char *name) {
 
 static void changed_data(void **state) {
     const fixture *f = *state;
-    static spoken said;
+    static captured_log logged;
     fixture_write_text(in(f, "a.txt"), 30000, 1);
-    train(f, "same", "a.txt", false, &said);
-    train(f, "same", "a.txt", true, &said);
-    assert_int_equal(spoken_count(&said, "data file"), 0);
+    train(f, "same", "a.txt", false, &logged);
+    train(f, "same", "a.txt", true, &logged);
+    assert_int_equal(captured_log_count(&logged, "data file"), 0);
 
-    train(f, "contents", "a.txt", false, &said);
+    train(f, "contents", "a.txt", false, &logged);
     fixture_write_text(in(f, "a.txt"), 30000, 2);
-    train(f, "contents", "a.txt", true, &said);
-    assert_true(spoken_has(&said, "a.txt: this data file has changed since the checkpoint was"));
+    train(f, "contents", "a.txt", true, &logged);
+    assert_true(captured_log_has(&logged, "a.txt: this data file has changed since the checkpoint was"));
 
-    train(f, "size", "a.txt", false, &said);
+    train(f, "size", "a.txt", false, &logged);
     fixture_write_text(in(f, "a.txt"), 40000, 2);
-    train(f, "size", "a.txt", true, &said);
-    assert_true(spoken_has(&said, "since the checkpoint was written: 30000 bytes then, 40000 now"));
+    train(f, "size", "a.txt", true, &logged);
+    assert_true(captured_log_has(&logged, "since the checkpoint was written: 30000 bytes then, 40000 now"));
 
-    train(f, "moved", "a.txt", false, &said);
+    train(f, "moved", "a.txt", false, &logged);
     assert_int_equal(rename(in(f, "a.txt"), in(f, "b.txt")), 0);
-    train(f, "moved", "b.txt", true, &said);
-    assert_int_equal(spoken_count(&said, "data file"), 0);
+    train(f, "moved", "b.txt", true, &logged);
+    assert_int_equal(captured_log_count(&logged, "data file"), 0);
 }
 
 /* A data folder with one new file and one missing file. */
 static void other_files(void **state) {
     const fixture *f = *state;
-    static spoken said;
+    static captured_log logged;
     FIXTURE_OK(file_make_folder(in(f, "many")));
     fixture_write_text(in(f, "many/a.txt"), 20000, 1);
     fixture_write_text(in(f, "many/b.txt"), 20000, 2);
-    train(f, "files", "many", false, &said);
+    train(f, "files", "many", false, &logged);
     assert_int_equal(unlink(in(f, "many/b.txt")), 0);
     fixture_write_text(in(f, "many/c.txt"), 20000, 3);
-    train(f, "files", "many", true, &said);
-    assert_true(
-        spoken_has(&said, "many/b.txt: this data file was read by the checkpoint's run and is not read now"));
-    assert_true(spoken_has(&said, "many/c.txt: this data file was not read by the checkpoint's run"));
-    assert_int_equal(spoken_count(&said, "data file"), 2);
+    train(f, "files", "many", true, &logged);
+    assert_true(captured_log_has(
+        &logged, "many/b.txt: this data file was read by the checkpoint's run and is not read now"));
+    assert_true(captured_log_has(&logged, "many/c.txt: this data file was not read by the checkpoint's run"));
+    assert_int_equal(captured_log_count(&logged, "data file"), 2);
 }
 
 static void damaged_or_absent(void **state) {
     const fixture *f = *state;
-    static spoken said;
+    static captured_log logged;
     fixture_write_text(in(f, "d.txt"), 30000, 1);
-    train(f, "damaged", "d.txt", false, &said);
+    train(f, "damaged", "d.txt", false, &logged);
     FIXTURE_OK(file_write_atomic(in(f, "damaged/checkpoints/step-3/sources.json"), "{}", 2));
-    train(f, "damaged", "d.txt", true, &said);
-    assert_true(spoken_has(&said, "cannot compare the run's files with the checkpoint's"));
-    train(f, "absent", "d.txt", false, &said);
+    train(f, "damaged", "d.txt", true, &logged);
+    assert_true(captured_log_has(&logged, "cannot compare the run's files with the checkpoint's"));
+    train(f, "absent", "d.txt", false, &logged);
     assert_int_equal(unlink(in(f, "absent/checkpoints/step-3/sources.json")), 0);
     fixture_write_text(in(f, "d.txt"), 30000, 9);
-    train(f, "absent", "d.txt", true, &said);
-    assert_int_equal(spoken_count(&said, "data file"), 0);
+    train(f, "absent", "d.txt", true, &logged);
+    assert_int_equal(captured_log_count(&logged, "data file"), 0);
 }
 
 /* Generation checks only the tokenizer. */
 static void changed_tokenizer(void **state) {
     const fixture *f = *state;
-    static spoken said;
-    const logger log = spoken_logger(&said);
+    static captured_log logged;
+    const logger log = capture_log(&logged);
     mem *account;
     FIXTURE_OK(mem_open(&account));
     run_sources s = {.account = account};
@@ -106,11 +107,11 @@ static void changed_tokenizer(void **state) {
     FIXTURE_OK(run_sources_text(&s, &text));
     FIXTURE_OK(file_write_atomic(in(f, "step-1/sources.json"), text.text, text.length));
     FIXTURE_OK(sources_check_tokenizer(account, &log, in(f, "step-1"), in(f, "tokens")));
-    assert_int_equal(said.length, 0);
+    assert_int_equal(logged.length, 0);
     FIXTURE_OK(file_write_atomic(in(f, "tokens/tokenizer.json"), "[]", 2));
     FIXTURE_OK(sources_check_tokenizer(account, &log, in(f, "step-1"), in(f, "tokens/tokenizer.json")));
-    assert_true(spoken_has(&said, "tokenizer.json: this tokenizer file has changed since"));
-    assert_int_equal(spoken_count(&said, "data file"), 0);
+    assert_true(captured_log_has(&logged, "tokenizer.json: this tokenizer file has changed since"));
+    assert_int_equal(captured_log_count(&logged, "data file"), 0);
     str_free(&text);
     run_sources_free(&s);
     mem_close(account);

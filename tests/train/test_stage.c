@@ -213,10 +213,10 @@ static void expect_scales(const kind *k, rank_run *one, rank_run *r) {
 static void compare(const kind *k) {
     static rank_run one, ranks[STAGES_MAX];
     group *groups[STAGES_MAX];
-    ranks_worlds worlds = {0};
+    thread_groups opened = {0};
     open_rank(&one, k, NULL, NULL, STORE_RESHARD_DEFAULT);
     HARNESS_OK(step(&one));
-    ranks_groups(&worlds, k->stages, 1, k->stages, groups);
+    ranks_groups(&opened, k->stages, 1, k->stages, groups);
     for (int r = 0; r < k->stages; r++) open_rank(&ranks[r], k, groups[r], NULL, STORE_RESHARD_DEFAULT);
     ranks_run(k->recipe, k->stages, ranks, sizeof *ranks, run_rank);
     int parameters = 0;
@@ -234,7 +234,7 @@ static void compare(const kind *k) {
     expect_tensor(k, &one.t, &one.evaluated, &last->t, &last->evaluated, "an evaluation", "losses");
     for (int r = 0; r < k->stages; r++) close_rank(&ranks[r]);
     close_rank(&one);
-    ranks_close(&worlds);
+    ranks_close(&opened);
 }
 
 /* ---- stages with sharded parameters ---- */
@@ -271,10 +271,10 @@ static void expect_joined(const kind *k, rank_run *flat, rank_run *staged) {
 static void compare_sharded(const kind *k, store_reshard reshard) {
     static rank_run flat[SHARDS], ranks[SHARDS * STAGES_MAX];
     group *alone[SHARDS], *stages[SHARDS * STAGES_MAX], *shards[SHARDS * STAGES_MAX];
-    ranks_worlds worlds = {0};
-    ranks_groups(&worlds, SHARDS, 1, SHARDS, alone);
-    ranks_groups(&worlds, SHARDS * k->stages, SHARDS, k->stages, stages);
-    ranks_groups(&worlds, SHARDS * k->stages, 1, SHARDS, shards);
+    thread_groups opened = {0};
+    ranks_groups(&opened, SHARDS, 1, SHARDS, alone);
+    ranks_groups(&opened, SHARDS * k->stages, SHARDS, k->stages, stages);
+    ranks_groups(&opened, SHARDS * k->stages, 1, SHARDS, shards);
     for (int d = 0; d < SHARDS; d++) open_rank(&flat[d], k, NULL, alone[d], reshard);
     for (int i = 0; i < SHARDS * k->stages; i++) open_rank(&ranks[i], k, stages[i], shards[i], reshard);
     ranks_run(k->recipe, SHARDS, flat, sizeof *flat, run_rank);
@@ -282,7 +282,7 @@ static void compare_sharded(const kind *k, store_reshard reshard) {
     for (int s = 0; s < k->stages; s++) expect_joined(k, flat, &ranks[SHARDS * s]);
     for (int i = 0; i < SHARDS * k->stages; i++) close_rank(&ranks[i]);
     for (int d = 0; d < SHARDS; d++) close_rank(&flat[d]);
-    ranks_close(&worlds);
+    ranks_close(&opened);
 }
 
 /* ---- the tests ---- */
@@ -321,7 +321,7 @@ static void stages_may_be_sharded(void **state) {
 
 /* A stage holds only the activations of in-flight micro-batches: stage r has (stages - r) micro-batches with
    1f1b, and all micro-batches with gpipe. */
-static void memory_is_of_what_is_in_flight(void **state) {
+static void memory_is_that_of_micro_batches_in_flight(void **state) {
     (void)state;
     enum { STAGES = 4, MICRO_BATCHES = 8 };
     int64_t saved[2][STAGES];
@@ -348,30 +348,32 @@ static void memory_is_of_what_is_in_flight(void **state) {
 static void a_stage_holds_its_layers(void **state) {
     (void)state;
     kind k = {"bf16", CHECKPOINT_NONE, true, PP_1F1B, 2, 2};
-    static tiny whole, first, last;
+    static tiny full, first, last;
     pipeline_stage a = {PP_1F1B, 2, 0, 1}, b = {PP_1F1B, 2, 1, 1};
-    open_model(&whole, &k, NULL, NULL, NULL);
+    open_model(&full, &k, NULL, NULL, NULL);
     open_model(&first, &k, &a, NULL, NULL);
     open_model(&last, &k, &b, NULL, NULL);
     assert_int_equal(first.m->modules.of[0].role, ROLE_EMBEDDING);
     assert_true(last.m->modules.of[0].role == ROLE_EMBEDDING && last.m->modules.of[0].repeated);
-    int64_t table = parameter_count(whole.m->embedding.weight);
+    int64_t table = parameter_count(full.m->embedding.weight);
     assert_int_equal(model_shard_count(first.m) + model_shard_count(last.m),
-                     model_shard_count(whole.m) + table);
-    assert_int_equal(model_parameter_count(last.m), model_parameter_count(whole.m));
-    assert_int_equal(last.m->all_parameter_count, whole.m->parameter_count);
-    assert_true(first.m->block_bytes < whole.m->block_bytes && last.m->block_bytes < whole.m->block_bytes);
+                     model_shard_count(full.m) + table);
+    assert_int_equal(model_parameter_count(last.m), model_parameter_count(full.m));
+    assert_int_equal(last.m->all_parameter_count, full.m->parameter_count);
+    assert_true(first.m->block_bytes < full.m->block_bytes && last.m->block_bytes < full.m->block_bytes);
     assert_null(last.m->blocks[0].ffn);
-    assert_int_equal(last.m->trained_count, whole.m->trained_count);
-    tiny_close(&whole);
+    assert_int_equal(last.m->trained_count, full.m->trained_count);
+    tiny_close(&full);
     tiny_close(&first);
     tiny_close(&last);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(four_stages_are_one_rank), cmocka_unit_test(any_number_of_micro_batches),
-        cmocka_unit_test(stages_may_be_sharded),    cmocka_unit_test(memory_is_of_what_is_in_flight),
+        cmocka_unit_test(four_stages_are_one_rank),
+        cmocka_unit_test(any_number_of_micro_batches),
+        cmocka_unit_test(stages_may_be_sharded),
+        cmocka_unit_test(memory_is_that_of_micro_batches_in_flight),
         cmocka_unit_test(a_stage_holds_its_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -303,7 +303,7 @@ static void every_failed_allocation_is_undone(void **state) {
 }
 
 /* The error names the first bad document in file order, whichever thread found one first. */
-static void the_first_failure_is_told(void **state) {
+static void the_first_failure_is_reported(void **state) {
     const fixture *f = *state;
     FILE *file = fopen(path_of(f, "bad.jsonl"), "wb");
     for (int i = 1; i <= 400; i++)
@@ -329,7 +329,7 @@ int main(void) {
         cmocka_unit_test(text_is_what_training_reads),       cmocka_unit_test(rows_are_what_training_reads),
         cmocka_unit_test(an_array_is_what_training_reads),   cmocka_unit_test(stops_within_a_document),
         cmocka_unit_test(many_rounds_are_one_file),          cmocka_unit_test(stopping_leaves_nothing),
-        cmocka_unit_test(every_failed_allocation_is_undone), cmocka_unit_test(the_first_failure_is_told),
+        cmocka_unit_test(every_failed_allocation_is_undone), cmocka_unit_test(the_first_failure_is_reported),
     };
     return cmocka_run_group_tests(tests, setup, fixture_teardown);
 }

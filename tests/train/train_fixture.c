@@ -174,8 +174,8 @@ config *fixture_config(const fixture *f, mem *account, const char *name, const p
 
 /* ---- log messages ---- */
 
-static void hear(void *user, ott_log_level level, const char *text) {
-    spoken *s = user;
+static void append_line(void *user, ott_log_level level, const char *text) {
+    captured_log *s = user;
     (void)level;
     int room = (int)(sizeof s->text - s->length);
     int length = snprintf(s->text + s->length, (size_t)room, "%s\n", text);
@@ -183,19 +183,19 @@ static void hear(void *user, ott_log_level level, const char *text) {
     s->length += (size_t)length;
 }
 
-logger spoken_logger(spoken *s) {
+logger capture_log(captured_log *s) {
     s->length = 0;
     s->text[0] = 0;
-    return (logger){.callback = hear, .user = s, .level = OTT_LOG_DEBUG};
+    return (logger){.callback = append_line, .user = s, .level = OTT_LOG_DEBUG};
 }
 
-int spoken_count(const spoken *s, const char *part) {
+int captured_log_count(const captured_log *s, const char *part) {
     int count = 0;
     for (const char *at = s->text; (at = strstr(at, part)); at += strlen(part)) count++;
     return count;
 }
 
-bool spoken_has(const spoken *s, const char *part) {
+bool captured_log_has(const captured_log *s, const char *part) {
     return strstr(s->text, part) != NULL;
 }
 
@@ -379,7 +379,7 @@ ott_status fixture_run(const fixture *f, const run_options *o) {
     train_hooks hooks = {.progress = count_step, .user = &s, .stop = stop_now, .stop_user = &s};
     logger log = {0};
     FIXTURE_OK(mem_open(&account));
-    if (o->said) log = spoken_logger(o->said);
+    if (o->logged) log = capture_log(o->logged);
     config *cfg = fixture_config(f, account, o->name, o->precision, o->more);
     ott_status status = train_run(account, &log, cfg, &hooks);
     config_close(cfg);
@@ -391,7 +391,7 @@ ott_status fixture_run(const fixture *f, const run_options *o) {
 /* ---- files of a run ---- */
 
 /* Removes ,"key":value from every line. Values contain no comma. */
-static void cut_key(char *text, const char *key) {
+static void remove_key(char *text, const char *key) {
     char pattern[40];
     snprintf(pattern, sizeof pattern, ",\"%s\":", key);
     for (char *at; (at = strstr(text, pattern));) {
@@ -407,7 +407,7 @@ char *fixture_read_metrics(const fixture *f, const char *run) {
     int64_t bytes;
     snprintf(name, sizeof name, "%s/metrics.jsonl", run);
     char *text = fixture_read(f, name, &bytes);
-    for (size_t i = 0; i < sizeof timing / sizeof *timing; i++) cut_key(text, timing[i]);
+    for (size_t i = 0; i < sizeof timing / sizeof *timing; i++) remove_key(text, timing[i]);
     return text;
 }
 

@@ -67,14 +67,14 @@ config *fixture_config(const fixture *f, mem *account, const char *name, const p
 
 /* ---- log messages ---- */
 
-typedef struct spoken {
+typedef struct captured_log {
     char text[1 << 16]; /* one line per message */
     size_t length;
-} spoken;
+} captured_log;
 
-logger spoken_logger(spoken *s); /* clears earlier messages */
-bool spoken_has(const spoken *s, const char *part);
-int spoken_count(const spoken *s, const char *part);
+logger capture_log(captured_log *s); /* clears earlier messages */
+bool captured_log_has(const captured_log *s, const char *part);
+int captured_log_count(const captured_log *s, const char *part);
 
 /* ---- a trainer ---- */
 
@@ -142,9 +142,9 @@ typedef struct run_options {
     const char *name; /* of the run's folder in the fixture's folder */
     const precision *precision;
     const char *const *more;
-    int64_t stop_after;  /* requests a stop after this number of steps; 0: never */
-    int64_t stop_within; /* and this number of calls of the stop hook later, within the next step */
-    spoken *said;        /* may be NULL */
+    int64_t stop_after;   /* requests a stop after this number of steps; 0: never */
+    int64_t stop_within;  /* and this number of calls of the stop hook later, within the next step */
+    captured_log *logged; /* may be NULL */
 } run_options;
 
 ott_status fixture_run(const fixture *f, const run_options *o);

@@ -44,8 +44,8 @@ static ott_status open_gpu(const plugin_services *services, mem *account, int in
     return OTT_OK;
 }
 
-static void inspect(plugin_finding tell, void *user) {
-    (void)tell, (void)user;
+static void inspect(plugin_finding report, void *user) {
+    (void)report, (void)user;
 }
 
 __attribute__((visibility("default"))) const plugin *plugin_entry(void) {
