@@ -1,4 +1,4 @@
-/* Conversion to FP8: which layers are converted, the log lines, and that names and weights stay. */
+/* Conversion to FP8: which layers are converted, the log lines, and unchanged names and weights. */
 #include "api/module_case.h"
 #include <math.h>
 #include <stdio.h>
@@ -153,7 +153,7 @@ static void test_filter_names(void **state) {
     assert_string_equal(ott_module_recipe(ott_module_child(m, "mlp.up_proj")), "rowwise");
     assert_string_equal(ott_module_recipe(ott_module_child(m, "self_attn.k_proj")), "tensorwise");
     assert_null(ott_module_recipe(ott_module_child(m, "self_attn.q_proj")));
-    ott_recipe_close(r); /* was copied */
+    ott_recipe_close(r); /* the module has a copy */
     flow f = open_flow(c, m, 16, 5);
     forward(m, &f);
     backward(m, &f);

@@ -91,7 +91,7 @@ static void test_cross_entropy(void **state) {
     ott_context_close(context);
 }
 
-/* ---- what both share ---- */
+/* ---- both losses ---- */
 
 static void test_null_results(void **state) {
     (void)state;

@@ -13,7 +13,7 @@ static void ignore(void *user, const char *text) {
     (void)user, (void)text;
 }
 
-/* Uses some of everything, then closes it. */
+/* Opens and uses objects of every kind, then closes them. */
 static ott_status use(ott_context *context) {
     ott_status status;
     ott_tensor *x = NULL, *w = NULL, *y = NULL, *back = NULL;

@@ -127,7 +127,7 @@ static void test_closed_twice(void **state) {
     assert_error(ott_recipe_open(context, "block", &r), OTT_ERR_ARGUMENT, "the context has been closed");
     ott_stop(context);
     other = open_context();
-    ott_context_close(context); /* not the new one */
+    ott_context_close(context); /* `other` stays open */
     succeed(ott_recipe_open(other, "block", &r));
     ott_recipe_close(r);
     ott_context_close(other);

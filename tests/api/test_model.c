@@ -237,7 +237,7 @@ static void test_conversion(void **state) {
     ott_context_close(c);
 }
 
-/* ---- what it refuses ---- */
+/* ---- refused arguments ---- */
 
 static void refuse_config(ott_context *c, const char *key, const char *value, ott_status code,
                           const char *part) {

@@ -251,7 +251,7 @@ static void test_regions(void **state) {
     for (int i = 0; i < 32; i++) succeed(ott_autocast_end(c));
     assert_error(ott_autocast_end(c), BAD, "no region is open");
     assert_int_equal(ott_autocast_depth(c), 0);
-    succeed(ott_autocast_begin(c, NULL)); /* and left open */
+    succeed(ott_autocast_begin(c, NULL)); /* the region stays open */
     ott_context_close(c);
 }
 
@@ -358,7 +358,7 @@ static ott_status run_all(ott_context *c, objects *all, ott_tensor *x, ott_tenso
 static void close_all(objects *all) {
     ott_optimizer_close(all->o);
     ott_module_close(all->m);
-    ott_module_close(all->parts[0]); /* if no sequential owns them */
+    ott_module_close(all->parts[0]); /* no effect if a sequential owns the part */
     ott_module_close(all->parts[1]);
     ott_recipe_close(all->r);
 }

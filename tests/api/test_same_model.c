@@ -107,7 +107,7 @@ static double step_program(program *p, int step) {
     return (double)sum / ROWS;
 }
 
-/* ---- the same of modules ---- */
+/* ---- the same model of modules ---- */
 
 typedef struct modules {
     ott_module *m;

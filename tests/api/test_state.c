@@ -105,7 +105,7 @@ static void check_resume(style s) {
     assert_file(folder, "optimizer.safetensors", true);
     assert_file(folder, "float8.safetensors", delayed);
     open_run(&second, s, 2);            /* other weights */
-    if (s.region) train(&second, 7, 8); /* and it ran before loading */
+    if (s.region) train(&second, 7, 8); /* the module ran before loading */
     succeed(ott_checkpoint_load(folder, second.m, second.o));
     assert_same_parameters(first.m, second.m);
     train(&second, 3, 6);
@@ -228,7 +228,7 @@ static void test_history_lengths(void **state) {
     remove_folder(parent);
 }
 
-/* ---- what does not fit ---- */
+/* ---- checkpoints that do not fit ---- */
 
 static void test_mismatch(void **state) {
     (void)state;

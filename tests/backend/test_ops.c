@@ -25,7 +25,7 @@
 static const int thread_counts[] = {3}; /* one thread count finds memory errors */
 enum { EVERY = 5, EVERY_EMULATED = 5 };
 #else
-static const int thread_counts[] = {1, 3}; /* and 2, inside the fence */
+static const int thread_counts[] = {1, 3}; /* 2 threads run inside the fence */
 enum { EVERY = 1, EVERY_EMULATED = 3 };
 #endif
 enum { THREAD_COUNTS = sizeof thread_counts / sizeof *thread_counts, REPEATS = 2 };

@@ -71,7 +71,7 @@ static void test_blocks_are_zero_and_aligned(void **state) {
             assert_int_equal(mem_alloc(m, MEM_OTHER, sizes[i], "p", &p), OTT_OK);
             assert_int_equal((uintptr_t)p % MEM_ALIGNMENT, 0);
             assert_true(all_zero(p, sizes[i]));
-            memset(p, 0xff, (size_t)sizes[i]); /* so that reuse without clearing would show */
+            memset(p, 0xff, (size_t)sizes[i]); /* detects reuse without clearing */
             mem_free(m, p);
         }
 }
@@ -137,13 +137,13 @@ static void test_failure_hook(void **state) {
 static void test_give_all(void **state) {
     (void)state;
     void *block;
-    mem_free_all(m); /* nothing */
+    mem_free_all(m); /* an empty account: no effect */
     for (int i = 0; i < 20; i++)
         assert_int_equal(mem_alloc(m, (mem_kind)(i % MEM_KIND_COUNT), 100, "a", &block), OTT_OK);
     mem_free(m, block);
     mem_free_all(m);
     assert_int_equal(mem_read(m).now, 0);
-    assert_int_equal(mem_alloc(m, MEM_OTHER, 10, "b", &block), OTT_OK); /* and it still works */
+    assert_int_equal(mem_alloc(m, MEM_OTHER, 10, "b", &block), OTT_OK); /* the account still works */
     mem_free(m, block);
 }
 

@@ -171,7 +171,7 @@ static void test_model_target(void **state) {
     config_close(cfg);
 }
 
-/* ---- words ---- */
+/* ---- spellings of values ---- */
 
 static void test_recipe_names(void **state) {
     config_case *c = *state;

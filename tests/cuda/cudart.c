@@ -615,7 +615,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
 
 struct CUevent_st {
     struct CUstream_st *stream; /* NULL: never recorded */
-    uint64_t number;            /* of its job in the stream */
+    uint64_t number;            /* number of its job in the stream */
     struct timespec at;
 };
 

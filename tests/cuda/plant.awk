@@ -1,6 +1,7 @@
-# plant.awk: `awk -f plant.awk -v out=FOLDER faults.def SOURCE...` copies the sources to out/cuda with the faults of
-# faults.def in them, each switched on by its number (planted.h), and lists them in out/faults.txt: number, name, build and
-# command, with "missing" as build if the source no longer contains the line that the fault changes.
+# `awk -f plant.awk -v out=FOLDER faults.def SOURCE...` copies the sources to out/cuda and adds the faults of
+# faults.def. Each fault is enabled by its number (planted.h). out/faults.txt lists number, name, build and
+# command of each fault. The build is "missing" if the source no longer contains the line that the fault
+# changes.
 FILENAME ~ /faults\.def$/ {
     if (/^mistake /) {
         split($0, part, /: |, /)

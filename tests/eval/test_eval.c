@@ -217,7 +217,7 @@ static ott_eval_result evaluate(const fixture *f, const char *run, const ott_eva
     return r;
 }
 
-/* ---- a computation of its own ---- */
+/* ---- a separate computation ---- */
 
 /* A run's model, evaluated one token at a time. */
 typedef struct oracle {

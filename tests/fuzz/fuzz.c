@@ -7,7 +7,8 @@
 #include <unistd.h>
 
 void fuzz_fail(const char *file, int line, const char *expression) {
-    fprintf(stderr, "%s:%d: broken promise: %s (last error: %s)\n", file, line, expression, status_text());
+    fprintf(stderr, "%s:%d: violated guarantee: %s (last error: %s)\n", file, line, expression,
+            status_text());
     abort();
 }
 

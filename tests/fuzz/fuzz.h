@@ -1,6 +1,6 @@
 /*
  * fuzz: shared by all targets. A target reads one input as a malicious file. It may refuse the input, but
- * must not crash, hang, leak, read out of bounds or violate a promise of the header (FUZZ_REQUIRE).
+ * must not crash, hang, leak, read out of bounds or violate a guarantee of the header (FUZZ_REQUIRE).
  */
 #ifndef TESTS_FUZZ_FUZZ_H
 #define TESTS_FUZZ_FUZZ_H

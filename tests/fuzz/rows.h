@@ -4,7 +4,7 @@
 
 #include "data/dataset.h"
 
-/* Closes the dataset. Reads may fail; rows must keep the promises of dataset.h. */
+/* Closes the dataset. Reads may fail; rows must satisfy the guarantees of dataset.h. */
 void read_some_rows(dataset *d);
 
 #endif

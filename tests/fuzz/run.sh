@@ -67,7 +67,7 @@ fuzz() {
         END { printf "%-12s %9d executions, %6d a second, coverage %5d\n", target, runs, speed, coverage }' \
             "$log"
     [ $status = 0 ] && return
-    grep -m1 -E 'ERROR: |runtime error|broken promise|leaked' "$log"
+    grep -m1 -E 'ERROR: |runtime error|violated guarantee|leaked' "$log"
     sed -n 's/.*Test unit written to /    input: /p' "$log"
     echo "    log:   $log"
     return 1

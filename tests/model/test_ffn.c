@@ -381,7 +381,9 @@ static void biases_balance_the_load(void **state) {
     harness_open(&h, 1, NULL);
     double before = unevenness_after(&h, 0, true), sign = unevenness_after(&h, 200, true),
            load = unevenness_after(&h, 200, false);
-    print_message("  unevenness %.2f; after 200 updates by sign %.2f, by load %.2f\n", before, sign, load);
+    print_message(
+        "  unevenness: %.2f at the start, %.2f after 200 updates by sign, %.2f after 200 updates by load\n",
+        before, sign, load);
     assert_true(before > 3);
     assert_true(sign < 1.4);
     assert_true(load > 2);

@@ -76,7 +76,7 @@ static bool part_is_equal(part *p, const float *all) {
     return equal;
 }
 
-/* True if all shards equal the full tensor. meets: the ranks reduce the amax. */
+/* True if all shards equal the full tensor. `meets`: the ranks reduce the amax. */
 static bool parts_are_equal(const quant_spec *spec, int size, bool by_rows, bool meets) {
     static part full, parts[RANKS_MAX];
     float *all = malloc(SIDE * SIDE * sizeof *all);

@@ -338,7 +338,7 @@ static void what_fp8_saves_on_the_way(void **state) {
         {"current", NULL, "current", 0.52},
         {"block", NULL, "block", 0.52},
         {"mxfp8", NULL, "mxfp8", 0.65},
-        {"tensorwise", "--float8.enable_fsdp_float8_all_gather=false", "tensorwise, masters travel", 2}};
+        {"tensorwise", "--float8.enable_fsdp_float8_all_gather=false", "tensorwise, masters gathered", 2}};
     static char page[1 << 16];
     int missing = 0;
     (void)state;

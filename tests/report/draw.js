@@ -1,5 +1,5 @@
-// draw.js PAGE [narrow]: draws a report.html without a browser: runs its script on elements that only remember, and prints
-// what it made. narrow: as on a telephone.
+// draw.js PAGE [narrow]: runs the script of a report.html without a browser, on a minimal stand-in for the
+// document. Prints the elements that the script makes. narrow: at the width of a phone.
 "use strict";
 const page = require("fs").readFileSync(process.argv[2], "utf8");
 const [, data, script] = page.match(/id="data">([^]*?)<\/script>\s*<script>([^]*?)<\/script>/);

@@ -171,7 +171,7 @@ static void a_shared_folder(void **state) {
     assert_true(captured_log_has(&logged, "step-2 at step 2"));
     FIXTURE_OK(train(f, "one", 4, "latest", shared, 0));
     assert_true(captured_log_has(&logged, "shared/step-3 at step 3"));
-    assert_true(str_ends_with(names(in(f, "shared")), " step-4 ")); /* after the name run-ID */
+    assert_true(str_ends_with(names(in(f, "shared")), " step-4 ")); /* sorted after the name run-ID */
     /* A run without checkpoints does not take another run's. */
     assert_says(train(f, "three", 4, "latest", shared, 0), OTT_ERR_NOT_FOUND, "shared/step-4");
     FIXTURE_OK(train(f, "three", 2, "auto", shared, 0));

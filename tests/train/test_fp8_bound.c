@@ -1,5 +1,5 @@
 /*
- * The main promise of FP8 training: with the same seed and text, the same small model reaches BF16's
+ * The main requirement of FP8 training: with the same seed and text, the same small model reaches BF16's
  * validation loss within 1% under every FP8 recipe. As a negative control, the same recipes with all scales
  * at 1 exceed 1%.
  */
