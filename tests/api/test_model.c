@@ -1,5 +1,5 @@
 /*
- * A whole model as a module: parts and parameters, logits compared with the fused loss, conversion by a call
+ * A full model as a module: parts and parameters, logits compared with the fused loss, conversion by a call
  * compared with conversion by the configuration, and errors.
  */
 #include "api/handle.h"

@@ -27,7 +27,7 @@ static void draw_indices(op_case *c, const char *field, int64_t limit) {
         integers(c, field)[i] = (int32_t)case_draw(c, limit);
 }
 
-/* ---- quantization specs: torchao's three recipes, a use alone, uses that differ, TransformerEngine's
+/* ---- quantization specs: torchao's three recipes, a single use, uses that differ, TransformerEngine's
  * rule, blocks, delayed scaling ---- */
 
 #define TORCHAO(d, granule, pow2)                                                                            \

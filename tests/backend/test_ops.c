@@ -172,7 +172,7 @@ static void test_lists(void **state) {
     }
 }
 
-/* ---- the definition agrees with itself ---- */
+/* ---- ops that the definition equates ---- */
 
 /* amax, scale and cast in sequence equal quantize. */
 static void test_quantize_is_its_three_parts(void **state) {

@@ -687,7 +687,7 @@ static void transposed_folders_of_ranks(void **state) {
     }
 }
 
-/* Tensor-parallel ranks with fused or separate projections, in the same form as the folder or not. */
+/* Tensor-parallel ranks with fused or separate projections, as in the folder or not. */
 static void ranks_that_shard_layers(void **state) {
     model_options o = odd_options();
     o.heads = 4;

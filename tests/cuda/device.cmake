@@ -2,7 +2,7 @@
 # on it (OTTAVA_TEST_DEVICE=cuda). In this folder, .cu files are compiled as C++.
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.c
     ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
-set(cuda_boundary ${cuda_sources}) # what only a plugin has: here the library itself is linked
+set(cuda_boundary ${cuda_sources}) # only for a plugin: these tests link the library itself
 list(FILTER cuda_boundary INCLUDE REGEX "/(plugin|status|mem|nccl_library)\\.c$")
 list(REMOVE_ITEM cuda_sources ${cuda_boundary})
 list(FILTER cuda_boundary EXCLUDE REGEX "/nccl_library\\.c$") # nccl.c is in its place

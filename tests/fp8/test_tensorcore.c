@@ -107,18 +107,18 @@ static const step_case step_cases[] = {
     {"exponent floor, accumulator", OTT_E4M3, {0}, {0}, 0x1p-139f, 0x1p-139f},
     {"exponent floor, product", OTT_E5M2, {0x1p-16f}, {0x1p-16f}, 0.0f, 0x1p-32f},
     /* A zero sum is always +0. */
-    {"zero of nothing", OTT_E4M3, {0}, {0}, 0.0f, 0.0f},
+    {"zero without products", OTT_E4M3, {0}, {0}, 0.0f, 0.0f},
     {"zero of negative zeros", OTT_E4M3, {-0.0f, -0.0f}, {1.0f, 448.0f}, -0.0f, 0.0f},
     {"zero of cancellation", OTT_E4M3, {3.5f, -3.5f}, {2.0f, 2.0f}, 0.0f, 0.0f},
     {"zero of cancellation with the accumulator", OTT_E5M2, {1.0f}, {1.0f}, -1.0f, 0.0f},
-    {"zero of a cut remainder", OTT_E4M3, {1.0f, -1.0f, 0x1p-7f}, {1.0f, 1.0f, 0x1p-7f}, 0.0f, 0.0f},
+    {"zero of a truncated remainder", OTT_E4M3, {1.0f, -1.0f, 0x1p-7f}, {1.0f, 1.0f, 0x1p-7f}, 0.0f, 0.0f},
     /* Each term is truncated towards zero, including negative terms and the accumulator. */
     {"terms below the grid vanish", OTT_E4M3, {1.0f, 0x1p-7f, 0x1p-7f}, {1.0f, 0x1p-7f, 0x1p-7f}, 0.0f, 1.0f},
     {"negative terms below the grid vanish", OTT_E4M3, {1.0f, -0x1p-7f}, {1.0f, 0x1p-7f}, 0.0f, 1.0f},
     {"a term on the grid stays", OTT_E4M3, {1.0f, 0x1p-6f}, {1.0f, 0x1p-7f}, 0.0f, 0x1.0008p0f},
-    {"the accumulator is cut", OTT_E4M3, {0}, {0}, 0x1.00fffep0f, 0x1.00f8p0f},
+    {"the accumulator is truncated", OTT_E4M3, {0}, {0}, 0x1.00fffep0f, 0x1.00f8p0f},
     {"a small accumulator is aligned", OTT_E4M3, {1.0f}, {1.0f}, 0x1.8p-12f, 0x1.0018p0f},
-    {"a small accumulator is cut towards zero", OTT_E4M3, {0}, {0}, -0x1.00fffep0f, -0x1.00f8p0f},
+    {"a small accumulator is truncated towards zero", OTT_E4M3, {0}, {0}, -0x1.00fffep0f, -0x1.00f8p0f},
     /* Products are aligned without normalization: 1.75*1.75 = 3.0625 has exponent 0 and a grid of 2^-13. */
     {"an unnormalised product",
      OTT_E4M3,
@@ -127,8 +127,8 @@ static const step_case step_cases[] = {
      -1.0625f,
      0x1.0008p0f},
     /* The result keeps 13 bits after its leading one: 2 + 2^-13 does not fit. */
-    {"the result is cut", OTT_E4M3, {1.0f, 1.0f, 0x1p-6f}, {1.0f, 1.0f, 0x1p-7f}, 0.0f, 2.0f},
-    {"the negative result is cut towards zero",
+    {"the result is truncated", OTT_E4M3, {1.0f, 1.0f, 0x1p-6f}, {1.0f, 1.0f, 0x1p-7f}, 0.0f, 2.0f},
+    {"the negative result is truncated towards zero",
      OTT_E4M3,
      {-1.0f, -1.0f, -0x1p-6f},
      {1.0f, 1.0f, 0x1p-7f},

@@ -269,7 +269,7 @@ static void smoothed_channels(void **state) {
 enum { MATRICES = 3 };
 static const int32_t ends[MATRICES] = {100, 100, M}; /* one expert has no rows */
 
-/* One grouped layer, or matrix `part` alone with its rows of the bench's input and grad_output. */
+/* One grouped layer, or a separate layer of matrix `part` with its rows of input and grad_output. */
 typedef struct expert_layer {
     bench b;
     parameter weight; /* [MATRICES N, KK] */

@@ -526,7 +526,7 @@ int main(void) {
     }
     for (size_t i = 0; i < RUN_SETUPS; i++) {
         if (i / 2 % EVERY != 0) continue; /* a test with two threads is compared with the test before it */
-        snprintf(names[i], sizeof names[i], "whole run, %s, %s threads",
+        snprintf(names[i], sizeof names[i], "full run, %s, %s threads",
                  fixture_precisions[run_setups[i].precision].name, run_setups[i].threads);
         tests[SINGLE + 2 * VARIANTS + i] =
             (struct CMUnitTest){.name = names[i],
