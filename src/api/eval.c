@@ -70,19 +70,6 @@ static ott_status check_logits(const ott_eval_options *o) {
                        "(logits in ott_eval_options), or take that task");
 }
 
-static ott_status check_eval_options(const ott_eval_options *o) {
-    TRY(check_task(o));
-    TRY(check_numbers(o));
-    TRY(check_filter(o));
-    TRY(api_check_settings(o->settings, o->setting_count));
-    TRY(check_logits(o));
-    TRY(backend_check_name(o->device));
-    if (!o->data || !*o->data) return status_fail(OTT_ERR_ARGUMENT, "data is missing: name a file");
-    if (!o->text_field || !*o->text_field)
-        return status_fail(OTT_ERR_ARGUMENT, "text_field is empty: name a field of the rows");
-    return OTT_OK;
-}
-
 /* ---- the call ---- */
 
 static ott_status evaluate(ott_context *context, const char *path, const ott_eval_options *o,
@@ -103,7 +90,15 @@ ott_status ott_eval(ott_context *context, const char *path, const ott_eval_optio
     API_REQUIRE(result);
     ott_eval_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_eval_options"));
-    TRY(check_eval_options(&o));
+    TRY(check_task(&o));
+    TRY(check_numbers(&o));
+    TRY(check_filter(&o));
+    TRY(api_check_settings(o.settings, o.setting_count));
+    TRY(check_logits(&o));
+    TRY(backend_check_name(o.device));
+    if (!o.data || !*o.data) return status_fail(OTT_ERR_ARGUMENT, "data is missing: name a file");
+    if (!o.text_field || !*o.text_field)
+        return status_fail(OTT_ERR_ARGUMENT, "text_field is empty: name a field of the rows");
     TRY(api_check_struct(result, "ott_eval_result"));
     return API_INSIDE(context, evaluate(context, path, &o, result));
 }

@@ -34,18 +34,6 @@ static ott_status check_fp8(const ott_export_options *o) {
     return OTT_OK;
 }
 
-static ott_status check_export_options(const ott_export_options *o) {
-    if ((unsigned)o->format > OTT_EXPORT_GGUF_Q8)
-        return status_fail(
-            OTT_ERR_ARGUMENT,
-            "format = %d: give OTT_EXPORT_HF, OTT_EXPORT_HF_FP8, OTT_EXPORT_PEFT, OTT_EXPORT_GGUF or "
-            "OTT_EXPORT_GGUF_Q8",
-            (int)o->format);
-    if ((unsigned)o->dtype >= OTT_DTYPE_COUNT || !dtype_is_high_precision(o->dtype))
-        return status_fail(OTT_ERR_ARGUMENT, "dtype = %d: give OTT_BF16, OTT_F32 or OTT_F16", (int)o->dtype);
-    return o->format == OTT_EXPORT_HF_FP8 ? check_fp8(o) : OTT_OK;
-}
-
 static ott_status export_inside(ott_context *context, const char *run, const char *folder,
                                 const ott_export_options *o, ott_text_fn write, void *user) {
     str summary = {.account = context->account};
@@ -64,7 +52,15 @@ ott_status ott_export(ott_context *context, const char *run, const char *folder,
     API_REQUIRE_CALL(write);
     ott_export_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_export_options"));
-    TRY(check_export_options(&o));
+    if ((unsigned)o.format > OTT_EXPORT_GGUF_Q8)
+        return status_fail(
+            OTT_ERR_ARGUMENT,
+            "format = %d: give OTT_EXPORT_HF, OTT_EXPORT_HF_FP8, OTT_EXPORT_PEFT, OTT_EXPORT_GGUF or "
+            "OTT_EXPORT_GGUF_Q8",
+            (int)o.format);
+    if ((unsigned)o.dtype >= OTT_DTYPE_COUNT || !dtype_is_high_precision(o.dtype))
+        return status_fail(OTT_ERR_ARGUMENT, "dtype = %d: give OTT_BF16, OTT_F32 or OTT_F16", (int)o.dtype);
+    if (o.format == OTT_EXPORT_HF_FP8) TRY(check_fp8(&o));
     if (!*folder) return status_fail(OTT_ERR_ARGUMENT, "the name of the export folder is empty");
     return API_INSIDE(context, export_inside(context, run, folder, &o, write, user));
 }

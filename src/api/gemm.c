@@ -115,12 +115,6 @@ static bool overlap(tensor x, tensor y) {
     return a < b + (uintptr_t)tensor_bytes(y) && b < a + (uintptr_t)tensor_bytes(x);
 }
 
-static ott_status check_apart(const call *c, const ott_tensor *bias, const ott_tensor *to) {
-    const char *with = overlap(to->t, c->operand[0].t) ? "a" : overlap(to->t, c->operand[1].t) ? "b" : NULL;
-    if (bias && overlap(to->t, bias->t)) with = "bias";
-    return with ? status_fail(OTT_ERR_ARGUMENT, "ott_gemm: c overlaps %s", with) : OTT_OK;
-}
-
 static ott_status multiply(call *c, recipe_gemm which, const ott_tensor *bias, bool accumulate,
                            const ott_tensor *to) {
     exec cx;
@@ -141,7 +135,9 @@ static ott_status run_product(ott_recipe *r, call *c, recipe_gemm which, const o
     for (int i = 0; i < 2; i++)
         TRY(recipe_gemm_is_fp8(c->row, which) ? take_quantized(c, i, context) : take_tensor(c, i, context));
     TRY(check_shapes(c, bias, to));
-    TRY(check_apart(c, bias, to));
+    const char *with = overlap(to->t, c->operand[0].t) ? "a" : overlap(to->t, c->operand[1].t) ? "b" : NULL;
+    if (bias && overlap(to->t, bias->t)) with = "bias";
+    if (with) TRY(status_fail(OTT_ERR_ARGUMENT, "ott_gemm: c overlaps %s", with));
     return multiply(c, which, bias, accumulate, to);
 }
 

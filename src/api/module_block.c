@@ -366,19 +366,6 @@ void ott_transformer_layer_options_init(ott_transformer_layer_options *options) 
                                                    .init_std = 0.02};
 }
 
-static ott_attention_options attention_of(const ott_transformer_layer_options *o) {
-    return (ott_attention_options){.struct_size = sizeof(ott_attention_options),
-                                   .dim = o->dim,
-                                   .heads = o->heads,
-                                   .kv_heads = o->kv_heads,
-                                   .head_dim = o->head_dim,
-                                   .window = o->window,
-                                   .rope_theta = o->rope_theta,
-                                   .max_positions = o->max_positions,
-                                   .dtype = o->dtype,
-                                   .init_std = o->init_std};
-}
-
 static ott_status build_layer(ott_module *m, const ott_transformer_layer_options *o,
                               const ott_attention_options *a) {
     ott_context *context = m->handle.context;
@@ -414,7 +401,16 @@ ott_status ott_transformer_layer_open(ott_context *context, const ott_transforme
     *out = NULL;
     ott_transformer_layer_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_transformer_layer_options"));
-    ott_attention_options a = attention_of(&o);
+    ott_attention_options a = (ott_attention_options){.struct_size = sizeof(ott_attention_options),
+                                                      .dim = o.dim,
+                                                      .heads = o.heads,
+                                                      .kv_heads = o.kv_heads,
+                                                      .head_dim = o.head_dim,
+                                                      .window = o.window,
+                                                      .rope_theta = o.rope_theta,
+                                                      .max_positions = o.max_positions,
+                                                      .dtype = o.dtype,
+                                                      .init_std = o.init_std};
     TRY(check_attention(&a, __func__));
     TRY(module_option_positive(o.hidden, "hidden", __func__));
     TRY(module_option_epsilon(o.norm_epsilon, "norm_epsilon", __func__));

@@ -27,15 +27,6 @@ static ott_status check_between(double value, double low, double high, bool open
                        low, high, open ? ')' : ']');
 }
 
-static ott_status check_adamw(const ott_adamw_options *o, const char *function) {
-    TRY(check_between(o->lr, 0, 1e6, false, "lr", function));
-    TRY(check_between(o->beta1, 0, 1, true, "beta1", function));
-    TRY(check_between(o->beta2, 0, 1, true, "beta2", function));
-    TRY(module_option_epsilon(o->epsilon, "epsilon", function));
-    TRY(check_between(o->weight_decay, 0, 1e6, false, "weight_decay", function));
-    return check_between(o->max_norm, 0, 1e30, false, "max_norm", function);
-}
-
 /* ---- opening and closing ---- */
 
 static int64_t padded(const ott_optimizer *o, int64_t floats) {
@@ -121,7 +112,12 @@ ott_status ott_adamw_open(ott_context *context, ott_module *module, const ott_ad
     *out = NULL;
     ott_adamw_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_adamw_options"));
-    TRY(check_adamw(&o, __func__));
+    TRY(check_between(o.lr, 0, 1e6, false, "lr", __func__));
+    TRY(check_between(o.beta1, 0, 1, true, "beta1", __func__));
+    TRY(check_between(o.beta2, 0, 1, true, "beta2", __func__));
+    TRY(module_option_epsilon(o.epsilon, "epsilon", __func__));
+    TRY(check_between(o.weight_decay, 0, 1e6, false, "weight_decay", __func__));
+    TRY(check_between(o.max_norm, 0, 1e30, false, "max_norm", __func__));
     return MODULE_INSIDE(context, open_adamw(module, &o, out));
 }
 

@@ -327,19 +327,15 @@ static ott_status apply_state(state_loader *l) {
     return status;
 }
 
-static void loader_close(state_loader *l) {
-    for (int id = 0; id < CHECKPOINT_CONFIG; id++) safetensors_close(l->files[id]);
-    for (int id = 0; id < CHECKPOINT_FLOAT8; id++) tensor_set_close(&l->sets[id]);
-    layers_close(&l->layers);
-}
-
 static ott_status load_module(const char *folder, ott_module *m, ott_optimizer *o) {
     if (m->table->is_model) return load_model(folder, m, o);
     state_loader l = {
         .account = m->handle.context->account, .m = m, .o = o, .folder = folder, .layers.root = m};
     ott_status status = check_files(&l);
     if (status == OTT_OK) status = apply_state(&l);
-    loader_close(&l);
+    for (int id = 0; id < CHECKPOINT_CONFIG; id++) safetensors_close(l.files[id]);
+    for (int id = 0; id < CHECKPOINT_FLOAT8; id++) tensor_set_close(&l.sets[id]);
+    layers_close(&l.layers);
     return status;
 }
 
