@@ -76,11 +76,6 @@ static ott_status open_gpu(const backend_choice *c, int index, mem *account, dev
 
 /* ---- "auto" ---- */
 
-static bool is_there(const plugin *p) {
-    int count;
-    return p->count(loader_services(), &count) == OTT_OK && count > 0;
-}
-
 static bool can_run(const device *d, const recipe *r) {
     return !r || backend_check_recipe(d->can, r) == OTT_OK;
 }
@@ -93,7 +88,8 @@ static bool try_gpu(const backend_choice *c, mem *account, device **out, bool *i
     gpu.name = "cuda";
     *is_here = false;
     if (find_plugin(&p) != OTT_OK) return false;
-    *is_here = is_there(p);
+    int count;
+    *is_here = p->count(loader_services(), &count) == OTT_OK && count > 0;
     if (open_gpu(&gpu, 0, account, out) != OTT_OK) return false;
     if (can_run(*out, c->recipe) && can_run(*out, c->second_recipe)) return true;
     device_close(*out);
