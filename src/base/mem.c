@@ -75,21 +75,6 @@ void mem_close(mem *m) {
     free(m);
 }
 
-static void link_block(mem *m, block *b) {
-    b->previous = NULL;
-    b->next = m->blocks;
-    if (b->next) b->next->previous = b;
-    m->blocks = b;
-    m->stats.allocations++;
-    mem_stats_add(&m->stats, (mem_kind)b->kind, b->bytes);
-}
-
-static void unlink_block(mem *m, block *b) {
-    *(b->previous ? &b->previous->next : &m->blocks) = b->next;
-    if (b->next) b->next->previous = b->previous;
-    mem_stats_add(&m->stats, (mem_kind)b->kind, -b->bytes);
-}
-
 /* True if mem_fail_after asked this allocation to fail. */
 static int must_fail(mem *m) {
     pthread_mutex_lock(&m->lock);
@@ -136,13 +121,20 @@ static bool is_too_much(const mem *m, int64_t bytes) {
 /* Removes a block from the list and the counts. */
 static void take_out(mem *m, block *b) {
     pthread_mutex_lock(&m->lock);
-    unlink_block(m, b);
+    *(b->previous ? &b->previous->next : &m->blocks) = b->next;
+    if (b->next) b->next->previous = b->previous;
+    mem_stats_add(&m->stats, (mem_kind)b->kind, -b->bytes);
     pthread_mutex_unlock(&m->lock);
 }
 
 static void put_in(mem *m, block *b) {
     pthread_mutex_lock(&m->lock);
-    link_block(m, b);
+    b->previous = NULL;
+    b->next = m->blocks;
+    if (b->next) b->next->previous = b;
+    m->blocks = b;
+    m->stats.allocations++;
+    mem_stats_add(&m->stats, (mem_kind)b->kind, b->bytes);
     pthread_mutex_unlock(&m->lock);
 }
 
