@@ -35,12 +35,6 @@ static ott_status run_token(bench *b, void *state) {
     return model_cache_extend(s->cache, &token, 1, s->logits);
 }
 
-static ott_status read_prompt(generator *s) {
-    int32_t prompt[PROMPT];
-    for (int i = 0; i < PROMPT; i++) prompt[i] = some_token(s, i);
-    return model_cache_extend(s->cache, prompt, PROMPT, s->logits);
-}
-
 static ott_status count_weight(void *user, linear *l) {
     generator *s = user;
     int64_t size = dtype_bytes(l->spec.fp8 ? OTT_E4M3 : l->spec.activation);
@@ -66,7 +60,9 @@ static ott_status open_generator(bench *b, const char *precision, generator *s) 
     TRY(model_cache_open(s->m, b->log, WINDOW, &s->cache));
     TRY(mem_alloc_array(from->account, MEM_OTHER, from->shape.vocab, sizeof(float), "logits", &memory));
     s->logits = memory;
-    return read_prompt(s);
+    int32_t prompt[PROMPT];
+    for (int i = 0; i < PROMPT; i++) prompt[i] = some_token(s, i);
+    return model_cache_extend(s->cache, prompt, PROMPT, s->logits);
 }
 
 static ott_status add_recipes(bench *b) {

@@ -39,7 +39,10 @@ static ott_status open_model(load_bench *l) {
     return model_open(l->device, &l->shape, MODEL_INFERENCE, 1, &l->m);
 }
 
-static ott_status open_files(load_bench *l) {
+static ott_status open_all(load_bench *l) {
+    void *memory;
+    int repeats = l->options->repeats;
+    TRY(open_model(l));
     TRY(shards_open(l->account, l->options->path, &l->files));
     for (int64_t i = 0; i < shards_file_count(l->files); i++) {
         int64_t bytes;
@@ -47,14 +50,6 @@ static ott_status open_files(load_bench *l) {
         l->bytes += bytes;
         if (bytes > l->largest) l->largest = bytes;
     }
-    return OTT_OK;
-}
-
-static ott_status open_all(load_bench *l) {
-    void *memory;
-    int repeats = l->options->repeats;
-    TRY(open_model(l));
-    TRY(open_files(l));
     TRY(mem_alloc(l->account, MEM_OTHER, READ_BYTES, "a piece of a file", &l->buffer));
     TRY(mem_alloc_array(l->account, MEM_OTHER, 2 * repeats, sizeof(double), "times", &memory));
     l->loading = memory;
@@ -96,12 +91,6 @@ static ott_status read_weight_file(const load_bench *l, const char *path) {
     return status;
 }
 
-static ott_status read_weight_files(const load_bench *l) {
-    for (int64_t i = 0; i < shards_file_count(l->files); i++)
-        TRY(read_weight_file(l, safetensors_path(shards_file(l->files, i))));
-    return OTT_OK;
-}
-
 /* The first load is not timed. It touches the model's memory, which in a run is touched before loading. */
 static ott_status measure_loading(load_bench *l) {
     TRY(hf_model_load(l->m, l->options->path));
@@ -112,7 +101,8 @@ static ott_status measure_loading(load_bench *l) {
         l->loading[r] = clock_seconds() - began;
         forget_files(l);
         began = clock_seconds();
-        TRY(read_weight_files(l));
+        for (int64_t i = 0; i < shards_file_count(l->files); i++)
+            TRY(read_weight_file(l, safetensors_path(shards_file(l->files, i))));
         l->reading[r] = clock_seconds() - began;
     }
     return OTT_OK;

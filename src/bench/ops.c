@@ -77,20 +77,17 @@ static const block_op block_ops[] = {{"rmsnorm_forward, add", 4, 1, rmsnorm_forw
                                      {"swiglu_backward", 5, 2, swiglu_backward}};
 enum { BLOCK_OPS = sizeof block_ops / sizeof *block_ops };
 
-static ott_status open_block(bench *b, const block_precision *p, bench_matrix size, block_state *s) {
+static ott_status add_block_case(bench *b, const block_op *op, const block_precision *p, bench_matrix size) {
+    void *memory;
+    TRY(bench_alloc(b, sizeof(block_state), &memory));
+    block_state *s = memory;
     activation_specs specs = {.count = p->quantizes, .spec = {recipe_find("tensorwise")->input}};
     for (int i = 0; i < 3; i++) TRY(bench_tensor(b, p->activation, size.rows, size.columns, &s->in[i]));
     for (int i = 0; i < 2; i++)
         TRY(activation_open(&b->cx, "result", p->activation, size.rows, size.columns, &specs, &s->out[i]));
     TRY(bench_tensor(b, OTT_F32, 1, size.columns, &s->weight));
     TRY(bench_tensor(b, OTT_F32, 1, size.columns, &s->dweight));
-    return bench_tensor(b, OTT_F32, 1, size.rows, &s->rstd);
-}
-
-static ott_status add_block_case(bench *b, const block_op *op, const block_precision *p, bench_matrix size) {
-    void *memory;
-    TRY(bench_alloc(b, sizeof(block_state), &memory));
-    TRY(open_block(b, p, size, memory));
+    TRY(bench_tensor(b, OTT_F32, 1, size.rows, &s->rstd));
     int64_t element = op->moved * dtype_bytes(p->activation) + (p->quantizes ? op->made : 0);
     bench_case c = {.what = op->what,
                     .variant = p->name,

@@ -52,21 +52,16 @@ static double bytes_of(const quantize_state *s) {
     return (double)tensor_count(s->e.t) * (double)(dtype_bytes(s->e.t.dtype) + uses);
 }
 
-static ott_status open_activation(bench *b, const quantized_copy *f, bench_matrix size, const tensor *x,
-                                  activation *e) {
-    activation_specs specs = {.count = 1, .spec = {recipe_find(f->recipe)->input}};
-    plan_buffer none = PLAN_NONE;
-    tensor view = tensor_matrix(x->data, x->dtype, size.rows, size.columns);
-    if (f->rowwise_only) specs.spec[0].columnwise.format = x->dtype;
-    return activation_adopt(&b->cx, "quantized copy", view, &none, &specs, e);
-}
-
 static ott_status add_case(bench *b, const quantized_copy *f, bench_matrix size, const tensor *x) {
     void *memory;
     TRY(bench_alloc(b, sizeof(quantize_state), &memory));
     quantize_state *s = memory;
     s->op = f->op;
-    TRY(open_activation(b, f, size, x, &s->e));
+    activation_specs specs = {.count = 1, .spec = {recipe_find(f->recipe)->input}};
+    plan_buffer none = PLAN_NONE;
+    tensor view = tensor_matrix(x->data, x->dtype, size.rows, size.columns);
+    if (f->rowwise_only) specs.spec[0].columnwise.format = x->dtype;
+    TRY(activation_adopt(&b->cx, "quantized copy", view, &none, &specs, &s->e));
     TRY(run_quantize(b, &s->e)); /* makes the scale that the cast takes */
     bench_case c = {.what = f->what,
                     .variant = dtype_name(x->dtype),

@@ -200,13 +200,6 @@ static void write_parts(bench *b, str *out) {
     }
 }
 
-static void write_shares(const contestant *c, str *out) {
-    str_append(out, ",\"shares\":{");
-    for (int f = 0; f < SHARES; f++)
-        str_printf(out, "%s\"%s\":%.4f", f ? "," : "", share_name(f), share_of_step(c, f));
-    str_append(out, "}");
-}
-
 static void write_parts_json(bench *b, str *out) {
     const step_bench *s = b->state;
     str_append(out, ",\"steps\":{");
@@ -217,7 +210,10 @@ static void write_parts_json(bench *b, str *out) {
         if (baseline(b)) str_printf(out, ",\"ratio_to_bf16\":%.4f", ratio_to_bf16(b, i));
         str_printf(out, ",\"memory_bytes\":%lld,\"step_bytes\":%lld", (long long)c->trainer->planned_bytes,
                    (long long)plan_live_peak(c->trainer->train_plan));
-        write_shares(c, out);
+        str_append(out, ",\"shares\":{");
+        for (int f = 0; f < SHARES; f++)
+            str_printf(out, "%s\"%s\":%.4f", f ? "," : "", share_name(f), share_of_step(c, f));
+        str_append(out, "}");
         str_append(out, "}");
     }
     str_append(out, "}");
