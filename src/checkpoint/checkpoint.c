@@ -83,22 +83,12 @@ static ott_status saver_open(saver *s, const checkpoint_snapshot *from, const ch
     return str_finish(&s->final);
 }
 
-static void saver_close(saver *s) {
-    str_free(&s->final);
-    str_free(&s->file);
-}
-
-/* A checkpoint gets the run and branch of its folder. */
-static ott_status read_mark(saver *s) {
+static ott_status prepare_folder(saver *s) {
+    TRY(file_make_folder(s->folder));
+    /* A checkpoint gets the run and branch of its folder. */
     run_record r;
     TRY(run_record_read(s->account, s->folder, &r));
     s->mark = r.mark;
-    return OTT_OK;
-}
-
-static ott_status prepare_folder(saver *s) {
-    TRY(file_make_folder(s->folder));
-    TRY(read_mark(s));
     return staging_remove_stale_in(s->account, s->folder);
 }
 
@@ -106,12 +96,6 @@ static ott_status fill_folder(void *user, const char *folder) {
     saver *s = user;
     TRY(checkpoint_snapshot_fill(s->from, &s->mark, folder));
     return ranks_own_rank(&s->from->ranks) == 0 ? rename_foreign(s) : OTT_OK;
-}
-
-static ott_status save_folder(saver *s) {
-    const checkpoint_ranks *ranks = &s->from->ranks;
-    ott_status ready = ranks_own_rank(ranks) == 0 ? prepare_folder(s) : OTT_OK;
-    return ranks_write_folder(ranks, ready, s->final.text, fill_folder, s);
 }
 
 static ott_status explain_failure(const saver *s, ott_status code) {
@@ -128,12 +112,15 @@ ott_status checkpoint_snapshot_write(const checkpoint_snapshot *from, const char
     *out = (checkpoint_written){.account = from->account};
     TRY_OUT(saver_open(&s, from, folder));
     TRY_OUT(mem_strdup(s.account, s.final.text, &out->path));
-    status = save_folder(&s);
+    const checkpoint_ranks *ranks = &s.from->ranks;
+    ott_status ready = ranks_own_rank(ranks) == 0 ? prepare_folder(&s) : OTT_OK;
+    status = ranks_write_folder(ranks, ready, s.final.text, fill_folder, &s);
     if (status != OTT_OK) TRY_OUT(explain_failure(&s, status));
     if (ranks_own_rank(&from->ranks) == 0) TRY_OUT(purge_old(&s, keep, &out->left));
 out:
     if (status != OTT_OK) checkpoint_written_free(out);
-    saver_close(&s);
+    str_free(&s.final);
+    str_free(&s.file);
     return status;
 }
 

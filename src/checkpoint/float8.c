@@ -201,12 +201,6 @@ static ott_status take_state(const reading *r, const float8_found *found, const 
     return status;
 }
 
-static ott_status reset_state(const reading *r, const delayed_state *s) {
-    const float one = 1.0f;
-    TRY(device_copy_in(r->device, s->scale.data, &one, sizeof one));
-    return device_zero(r->device, s->amax_history.data, tensor_bytes(s->amax_history));
-}
-
 static ott_status read_state(const reading *r, const float8_layer *l, int which) {
     const delayed_state *s = &l->linear->delayed[which];
     float8_found found;
@@ -222,7 +216,9 @@ static ott_status read_state(const reading *r, const float8_layer *l, int which)
     if (found.history) r->listener(r->user, l, which, FLOAT8_DROPPED);
     if (!s->seen.data) return OTT_OK;
     r->listener(r->user, l, which, FLOAT8_FRESH);
-    return reset_state(r, s);
+    const float one = 1.0f;
+    TRY(device_copy_in(r->device, s->scale.data, &one, sizeof one));
+    return device_zero(r->device, s->amax_history.data, tensor_bytes(s->amax_history));
 }
 
 static ott_status read_below(const reading *r, const float8_layer *l) {

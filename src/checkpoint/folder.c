@@ -172,15 +172,6 @@ static ott_status name_file(verifying *v, int id) {
     return file_join(v->folder, checkpoint_file_name((enum checkpoint_file_id)id), v->path);
 }
 
-static ott_status check_sizes(verifying *v) {
-    for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
-        if (v->state->files[i].absent) continue;
-        TRY(name_file(v, i));
-        TRY(check_size(v->path, &v->state->files[i]));
-    }
-    return OTT_OK;
-}
-
 /* CRC contributions of one share of every file. */
 static ott_status measure_files(verifying *v, int share, int shares, uint32_t crc[CHECKPOINT_FILE_COUNT]) {
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
@@ -232,7 +223,11 @@ static ott_status verify_checkpoint(mem *account, const checkpoint_ranks *ranks,
                                     checkpoint_state *s) {
     enum { CRCS = CHECKPOINT_FILE_COUNT * sizeof(uint32_t) };
     TRY(read_state(account, v->folder, s));
-    TRY(check_sizes(v));
+    for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
+        if (v->state->files[i].absent) continue;
+        TRY(name_file(v, i));
+        TRY(check_size(v->path, &v->state->files[i]));
+    }
     if (!ranks) return OTT_OK;
     TRY(mem_alloc(account, MEM_OTHER, BUFFER_BYTES + ranks_size(ranks) * CRCS, "checkpoint buffer",
                   &v->buffer));
@@ -262,19 +257,16 @@ ott_status checkpoint_verify_shared(const checkpoint_ranks *ranks, const char *p
 
 /* ---- the configuration ---- */
 
-/* Old checkpoints have no keys for fused projections: their models do not fuse. */
-static ott_status set_unfused(config *cfg) {
-    static const char *const keys[] = {"model.fused_qkv", "model.fused_gate_up"};
-    for (int i = 0; i < 2; i++)
-        if (!config_was_set(cfg, keys[i])) TRY(config_set(cfg, keys[i], "false"));
-    return OTT_OK;
-}
-
 ott_status checkpoint_config(mem *account, const char *path, config **out) {
     char file[PATH_MAX], option[PATH_MAX + 16];
     const char *arguments[] = {option}; /* a path alone could look like an option */
     TRY(file_join(path, checkpoint_file_name(CHECKPOINT_CONFIG), file));
     snprintf(option, sizeof option, "--config=%s", file);
     TRY(config_parse(account, NULL, 1, arguments, out));
-    return set_unfused(*out);
+    /* Old checkpoints have no keys for fused projections: their models do not fuse. */
+    config *cfg = *out;
+    static const char *const keys[] = {"model.fused_qkv", "model.fused_gate_up"};
+    for (int i = 0; i < 2; i++)
+        if (!config_was_set(cfg, keys[i])) TRY(config_set(cfg, keys[i], "false"));
+    return OTT_OK;
 }

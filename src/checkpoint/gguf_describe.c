@@ -185,14 +185,6 @@ static void put_text(gguf_metadata *m, const char *key, const char *text) {
     gguf_metadata_text(m, key, text, (int64_t)strlen(text));
 }
 
-static void describe_general(describing *d, gguf_type type) {
-    static const int files[] = {[GGUF_F32] = 0, [GGUF_F16] = 1, [GGUF_Q8_0] = 7, [GGUF_BF16] = 32};
-    put_text(d->m, "general.architecture", d->arch->name);
-    put_text(d->m, "general.type", "model");
-    gguf_metadata_count(d->m, "general.file_type", files[type]);
-    if (type == GGUF_Q8_0) gguf_metadata_count(d->m, "general.quantization_version", 2);
-}
-
 static bool is_layer_norm(const model_options *o) {
     return model_norm(o) >= FAMILY_NORM_LAYER;
 }
@@ -253,11 +245,6 @@ static void describe_multipliers(describing *d) {
     put_multiplier(d, "attention.scale", o->attention_multiplier);
 }
 
-static void describe_caps(describing *d) {
-    put_multiplier(d, "attn_logit_softcapping", d->o->attention_softcap);
-    put_multiplier(d, "final_logit_softcapping", d->o->logit_softcap);
-}
-
 static void describe_experts(describing *d) {
     enum { SIGMOID = 2 };
     const moe_options *e = &d->o->moe;
@@ -278,11 +265,16 @@ static void describe_experts(describing *d) {
 
 void gguf_describe(const model_options *o, const gguf_arch *arch, gguf_type type, gguf_metadata *m) {
     describing d = {.o = o, .arch = arch, .m = m};
-    describe_general(&d, type);
+    static const int files[] = {[GGUF_F32] = 0, [GGUF_F16] = 1, [GGUF_Q8_0] = 7, [GGUF_BF16] = 32};
+    put_text(d.m, "general.architecture", d.arch->name);
+    put_text(d.m, "general.type", "model");
+    gguf_metadata_count(d.m, "general.file_type", files[type]);
+    if (type == GGUF_Q8_0) gguf_metadata_count(d.m, "general.quantization_version", 2);
     describe_shape(&d);
     describe_rope(&d);
     describe_windows(&d);
     describe_multipliers(&d);
-    describe_caps(&d);
+    put_multiplier(&d, "attn_logit_softcapping", d.o->attention_softcap);
+    put_multiplier(&d, "final_logit_softcapping", d.o->logit_softcap);
     describe_experts(&d);
 }

@@ -252,15 +252,6 @@ static ott_status append_tensors(const saving *s, gguf_writer *w) {
     return OTT_OK;
 }
 
-static ott_status write_file(const saving *s, const gguf_metadata *metadata, const char *path) {
-    gguf_writer *w;
-    TRY(gguf_writer_open(s->account, path, metadata, s->tensors, s->count, &w));
-    ott_status status = append_tensors(s, w);
-    if (status == OTT_OK) return gguf_writer_commit(w);
-    gguf_writer_abandon(w);
-    return status;
-}
-
 /* ---- saving ---- */
 
 static ott_status count_tensors(const saving *s, gguf_save_summary *out) {
@@ -291,7 +282,12 @@ static ott_status save_file(saving *s, gguf_metadata *metadata, const char *path
     TRY(count_tensors(s, out));
     TRY(mem_alloc_array(s->account, MEM_OTHER, BUFFER, sizeof(float), "weight buffer", &memory));
     s->buffer = memory;
-    return write_file(s, metadata, path);
+    gguf_writer *w;
+    TRY(gguf_writer_open(s->account, path, metadata, s->tensors, s->count, &w));
+    ott_status status = append_tensors(s, w);
+    if (status == OTT_OK) return gguf_writer_commit(w);
+    gguf_writer_abandon(w);
+    return status;
 }
 
 ott_status gguf_model_save(model *m, const gguf_save_options *o, gguf_metadata *metadata, const char *path,

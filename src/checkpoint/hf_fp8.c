@@ -59,16 +59,6 @@ static ott_status fail_trained(const char *name, const char *why) {
                        name, why);
 }
 
-static ott_status check_trained(const char *name, const cast_spec *s, hf_scales *out) {
-    if (s->format != OTT_E4M3) return fail_trained(name, "serving programs read E4M3 only");
-    if (s->policy != AMAX_CURRENT)
-        return fail_trained(name, "its scale is delayed and depends on earlier steps");
-    if (s->rounding != ROUND_NEAREST) return fail_trained(name, "its codes are rounded stochastically");
-    if (!resolve_granularity(s->grain, out))
-        return fail_trained(name, "serving programs do not read the scale blocks of its recipe");
-    return OTT_OK;
-}
-
 /* Training and the file may fuse projections differently. Scales survive only if their blocks do. */
 static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
     const hf_place *at = &p->of[i];
@@ -87,7 +77,12 @@ static ott_status join_trained(const hf_places *p, int i, hf_fp8 *f, const cast_
     const char *name = p->of[i].parameter->name;
     hf_scales grain = HF_SCALE_AS_TRAINED;
     if (!cast) return OTT_OK;
-    TRY(check_trained(name, cast, &grain));
+    if (cast->format != OTT_E4M3) return fail_trained(name, "serving programs read E4M3 only");
+    if (cast->policy != AMAX_CURRENT)
+        return fail_trained(name, "its scale is delayed and depends on earlier steps");
+    if (cast->rounding != ROUND_NEAREST) return fail_trained(name, "its codes are rounded stochastically");
+    if (!resolve_granularity(cast->grain, &grain))
+        return fail_trained(name, "serving programs do not read the scale blocks of its recipe");
     bool is_first = f->options.granularity == HF_SCALE_AS_TRAINED;
     if (!is_first && f->options.granularity != grain)
         return fail_trained(name, "earlier layers have another granularity");

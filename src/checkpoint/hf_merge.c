@@ -11,19 +11,15 @@ static ott_status read_factor(device *d, const parameter *p, float *out) {
     return OTT_OK;
 }
 
-static ott_status measure_rows(device *d, const linear *l, float *norms) {
-    exec cx = {.device = d};
-    TRY(plan_create(d, &cx.plan));
-    plan_immediate(cx.plan);
-    ott_status status = adapters_norms(&cx, l, norms);
-    plan_destroy(cx.plan);
-    return status;
-}
-
 /* DoRA: factor = m / |W + scale B A| for each row. norms[rows] is scratch. */
 static ott_status read_factors_of_rows(device *d, const model_module *e, float *factor, float *norms) {
     TRY(read_factor(d, e->lora_m, factor));
-    TRY(measure_rows(d, e->linear, norms));
+    exec cx = {.device = d};
+    TRY(plan_create(d, &cx.plan));
+    plan_immediate(cx.plan);
+    ott_status status = adapters_norms(&cx, e->linear, norms);
+    plan_destroy(cx.plan);
+    TRY(status);
     for (int64_t i = 0; i < e->linear->out; i++) factor[i] /= norms[i];
     return OTT_OK;
 }

@@ -175,15 +175,6 @@ static ott_status set_frozen(config *cfg, const hf_config *h) {
                                              : "tensor");
 }
 
-static ott_status fail_quantized(const char *folder, const hf_config *h) {
-    return status_fail(OTT_ERR_UNSUPPORTED,
-                       "%s/%s: the weights are quantized (%s%s%s): supported are F32, BF16, F16, and FP8 "
-                       "with the methods fp8 and compressed-tensors (float-quantized) and a scale per "
-                       "matrix, row or block of 128x128; use the unquantized folder",
-                       folder, HF_CONFIG_NAME, h->quantization, h->quantization_format[0] ? ", " : "",
-                       h->quantization_format);
-}
-
 static ott_status check_quantization(const char *folder, const hf_config *h) {
     static const char *const methods[] = {"", "fp8", "compressed-tensors"};
     static const char *const formats[] = {"", "float-quantized", "naive-quantized"};
@@ -192,7 +183,13 @@ static ott_status check_quantization(const char *folder, const hf_config *h) {
         method = method || strcmp(h->quantization, methods[i]) == 0;
         format = format || strcmp(h->quantization_format, formats[i]) == 0;
     }
-    if (!method || !format) return fail_quantized(folder, h);
+    if (!method || !format)
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "%s/%s: the weights are quantized (%s%s%s): supported are F32, BF16, F16, and FP8 "
+                           "with the methods fp8 and compressed-tensors (float-quantized) and a scale per "
+                           "matrix, row or block of 128x128; use the unquantized folder",
+                           folder, HF_CONFIG_NAME, h->quantization, h->quantization_format[0] ? ", " : "",
+                           h->quantization_format);
     for (int i = 0; i < 2; i++)
         if (h->quantization_block[i] != 0 && h->quantization_block[i] != HF_BLOCK)
             return status_fail(OTT_ERR_UNSUPPORTED,

@@ -185,14 +185,6 @@ static void describe_experts(const model_options *o, hf_config *c) {
     c->route_scale = shares ? (double)e->rule.scale : 0;
 }
 
-static void describe_latent(const latent_shape *l, hf_config *c) {
-    c->q_lora_rank = l->query_rank;
-    c->kv_lora_rank = l->key_rank;
-    c->qk_nope_head_dim = l->nope_dim;
-    c->qk_rope_head_dim = l->rope_dim;
-    c->v_head_dim = l->value;
-}
-
 /* Gemma's integer is the square of the divisor of q k^T; its embedding multiplier follows from the width. */
 static void describe_multipliers(const model_options *o, hf_config *c) {
     bool gemma = o->family->scale_embeddings;
@@ -256,7 +248,11 @@ static ott_status describe_model(const saving *s, hf_config *c) {
     describe_rope(o, c);
     describe_multipliers(o, c);
     describe_experts(o, c);
-    describe_latent(&o->latent, c);
+    c->q_lora_rank = o->latent.query_rank;
+    c->kv_lora_rank = o->latent.key_rank;
+    c->qk_nope_head_dim = o->latent.nope_dim;
+    c->qk_rope_head_dim = o->latent.rope_dim;
+    c->v_head_dim = o->latent.value;
     if (o->has_padding && c->padding_row != o->padding) c->pad = o->padding;
     drop_tokens(c);
     return describe_windows(o, c);
@@ -302,16 +298,6 @@ static ott_status declare_place(saving *s, int i) {
     if (!x) return OTT_OK;
     t = add_tensor(s, (tensor_output){PART_SCALES, i, x}, NULL, OTT_F32);
     return hf_fp8_declare(&s->fp8, x, s->memory, &t->name, &t->rank, t->shape);
-}
-
-static ott_status take_buffers(saving *s) {
-    void *memory;
-    TRY(mem_alloc_array(s->account, MEM_OTHER, HF_BUFFER, sizeof(float), "weight buffer", &memory));
-    s->buffer = memory;
-    if (!s->o->fp8) return OTT_OK;
-    TRY(mem_alloc(s->account, MEM_OTHER, HF_BUFFER, "code buffer", &memory));
-    s->codes = memory;
-    return OTT_OK;
 }
 
 static ott_status declare_all(saving *s) {
@@ -410,10 +396,6 @@ static ott_status write_as_other_rank(const saving *s) {
     return ranks_agree(&s->ranks, OTT_OK);
 }
 
-static ott_status write_weights(const saving *s) {
-    return ranks_own_rank(&s->ranks) == 0 ? write_as_rank_0(s) : write_as_other_rank(s);
-}
-
 /* ---- saving ---- */
 
 /* Servers quantize activations in groups of 128 and fuse q, k, v and gate, up. So columns, and rows of fused
@@ -501,7 +483,13 @@ static hf_save_summary summarize(const saving *s) {
 static ott_status prepare_save(saving *s) {
     TRY(hf_save_family(&s->m->options, &s->family));
     TRY(hf_places_open(s->m, s->family, false, &s->places));
-    return take_buffers(s);
+    void *memory;
+    TRY(mem_alloc_array(s->account, MEM_OTHER, HF_BUFFER, sizeof(float), "weight buffer", &memory));
+    s->buffer = memory;
+    if (!s->o->fp8) return OTT_OK;
+    TRY(mem_alloc(s->account, MEM_OTHER, HF_BUFFER, "code buffer", &memory));
+    s->codes = memory;
+    return OTT_OK;
 }
 
 /* Writes all files but the weights. */
@@ -520,7 +508,7 @@ static ott_status save_model(saving *s, hf_save_summary *out) {
     TRY(ranks_agree(ranks, declare_all(s)));
     *out = summarize(s);
     TRY(ranks_agree(ranks, ranks_own_rank(ranks) == 0 ? write_others(s, &out->copied) : OTT_OK));
-    return write_weights(s);
+    return ranks_own_rank(&s->ranks) == 0 ? write_as_rank_0(s) : write_as_other_rank(s);
 }
 
 ott_status hf_model_save(model *m, const hf_save_options *o, const char *folder, hf_save_summary *out) {

@@ -169,11 +169,6 @@ static ott_status fit_frozen(const safetensors *f, const model *m, const logger 
     return OTT_OK;
 }
 
-static ott_status check_weights(const safetensors *f, const model *m) {
-    TRY(check_projections(f, &m->options));
-    return check_frozen(f, m);
-}
-
 /* An open file of a checkpoint and the tensors to load from it. */
 typedef struct loader {
     safetensors *file;
@@ -183,7 +178,8 @@ typedef struct loader {
 static ott_status open_weights(loader *l, const model *m, const char *folder, bool without_base) {
     TRY(tensor_set_of_model(&l->set, m, without_base));
     TRY(checkpoint_file_open(m->device->account, folder, CHECKPOINT_MODEL, &l->file));
-    TRY(check_weights(l->file, m));
+    TRY(check_projections(l->file, &m->options));
+    TRY(check_frozen(l->file, m));
     return tensor_set_check(&l->set, l->file);
 }
 
@@ -214,16 +210,6 @@ static void log_converted(const logger *log, const loader *l) {
                  dtype_name(t->dtype));
 }
 
-static ott_status read_both(model *m, const loader *weights, const loader *state) {
-    int64_t done = 0, total = tensor_set_bytes(&weights->set) + tensor_set_bytes(&state->set);
-    cancellation_progress progress =
-        cancellation_progress_begin(m->cancellation, "Loading the checkpoint", total);
-    TRY(tensor_set_read(&weights->set, weights->file, m->device, &progress, &done));
-    for (int i = 0; weights->file && i < m->parameter_count; i++)
-        if (m->parameters[i].codes) TRY(frozen_place_scales(&m->parameters[i], m->device));
-    return tensor_set_read(&state->set, state->file, m->device, &progress, &done);
-}
-
 /* A full checkpoint's frozen parameters may differ from the base folder's. */
 static ott_status load_base(model *m, const logger *log, const char *path, const model_base *base) {
     if (base->files > 0) return hf_base_load(m, log, path, base);
@@ -242,7 +228,13 @@ static ott_status load_tensors(model *m, const logger *log, const char *path, co
     log_converted(log, &weights);
     log_converted(log, &state);
     if (!choice->no_model) TRY_OUT(load_base(m, log, path, base));
-    TRY_OUT(read_both(m, &weights, &state));
+    int64_t done = 0, total = tensor_set_bytes(&weights.set) + tensor_set_bytes(&state.set);
+    cancellation_progress progress =
+        cancellation_progress_begin(m->cancellation, "Loading the checkpoint", total);
+    TRY_OUT(tensor_set_read(&weights.set, weights.file, m->device, &progress, &done));
+    for (int i = 0; weights.file && i < m->parameter_count; i++)
+        if (m->parameters[i].codes) TRY_OUT(frozen_place_scales(&m->parameters[i], m->device));
+    TRY_OUT(tensor_set_read(&state.set, state.file, m->device, &progress, &done));
     model_weights_changed(m);
 out:
     loader_close(&weights);

@@ -72,14 +72,6 @@ static ott_status set_rank(config *cfg, const char *path, int64_t rank) {
     return set_key(cfg, "peft.dim", text);
 }
 
-/* DoRA folders have magnitude tensors; others do not. */
-static ott_status set_dora(config *cfg, const char *path, bool dora) {
-    const char *text = dora ? "true" : "false";
-    if (config_was_set(cfg, "peft.use_dora") && cfg->peft.use_dora != dora)
-        return fail_conflict(cfg, path, "use_dora", "peft.use_dora", text);
-    return set_key(cfg, "peft.use_dora", text);
-}
-
 static ott_status set_real(config *cfg, const json_t *root, const char *member, const char *key) {
     char text[40];
     double value;
@@ -163,13 +155,6 @@ static ott_status set_layers(config *cfg, const char *path, const json_t *root, 
     return list->length > 0 ? set_key(cfg, "peft.layers_to_transform", list->text) : OTT_OK;
 }
 
-/* Accepts one name or a list. */
-static ott_status set_layer_lists(config *cfg, const char *path, const json_t *root, str *names) {
-    const char *name = json_string_value(json_object_get(root, "layers_pattern"));
-    if (name) return *name ? set_key(cfg, "peft.layers_pattern", name) : OTT_OK;
-    return set_modules(cfg, path, root, "layers_pattern", "peft.layers_pattern", names);
-}
-
 static ott_status set_selection(config *cfg, const char *path, const json_t *root, str *text) {
     TRY(set_modules(cfg, path, root, "target_modules", "peft.target_modules", text));
     TRY(set_modules(cfg, path, root, "exclude_modules", "peft.exclude_modules", text));
@@ -177,7 +162,10 @@ static ott_status set_selection(config *cfg, const char *path, const json_t *roo
     TRY(set_patterns(cfg, path, root, "rank_pattern", "peft.rank_pattern", text));
     TRY(set_patterns(cfg, path, root, "alpha_pattern", "peft.alpha_pattern", text));
     TRY(set_layers(cfg, path, root, text));
-    return set_layer_lists(cfg, path, root, text);
+    /* Accepts one name or a list. */
+    const char *name = json_string_value(json_object_get(root, "layers_pattern"));
+    if (name) return *name ? set_key(cfg, "peft.layers_pattern", name) : OTT_OK;
+    return set_modules(cfg, path, root, "layers_pattern", "peft.layers_pattern", text);
 }
 
 static ott_status set_all(config *cfg, const char *path, const json_t *root, str *names) {
@@ -192,7 +180,11 @@ static ott_status set_all(config *cfg, const char *path, const json_t *root, str
     TRY(set_key(cfg, "peft.enabled", "true"));
     TRY(set_rank(cfg, path, r));
     TRY(set_key(cfg, "peft.use_rslora", rslora ? "true" : "false"));
-    TRY(set_dora(cfg, path, dora));
+    /* DoRA folders have magnitude tensors; others do not. */
+    const char *text = dora ? "true" : "false";
+    if (config_was_set(cfg, "peft.use_dora") && cfg->peft.use_dora != dora)
+        return fail_conflict(cfg, path, "use_dora", "peft.use_dora", text);
+    TRY(set_key(cfg, "peft.use_dora", text));
     TRY(set_key(cfg, "peft.dropout_position", "pre"));
     TRY(set_real(cfg, root, "lora_alpha", "peft.alpha"));
     TRY(set_real(cfg, root, "lora_dropout", "peft.dropout"));
@@ -437,21 +429,17 @@ static ott_status write_config(const model *m, const config *cfg, const char *fo
     return status;
 }
 
-static ott_status write_tensors(const model *m, const checkpoint_ranks *ranks, const char *folder) {
-    char path[PATH_MAX];
-    tensor_set set = {0};
-    TRY(file_join(folder, PEFT_TENSORS_NAME, path));
-    ott_status status = ranks_agree(ranks, describe_tensors(m, &set));
-    if (status == OTT_OK) status = tensor_set_agree(&set, ranks);
-    if (status == OTT_OK)
-        status = ranks_agree(ranks, checkpoint_snapshot_put_set(m->device->account, ranks, &set, path));
-    tensor_set_close(&set);
-    return status;
-}
-
 ott_status peft_save(const model *m, const config *cfg, group *ranks, const char *folder) {
     const checkpoint_ranks all = {ranks, m->device};
     TRY(check_family(m));
-    TRY(write_tensors(m, &all, folder));
+    char path[PATH_MAX];
+    tensor_set set = {0};
+    TRY(file_join(folder, PEFT_TENSORS_NAME, path));
+    ott_status status = ranks_agree(&all, describe_tensors(m, &set));
+    if (status == OTT_OK) status = tensor_set_agree(&set, &all);
+    if (status == OTT_OK)
+        status = ranks_agree(&all, checkpoint_snapshot_put_set(m->device->account, &all, &set, path));
+    tensor_set_close(&set);
+    TRY(status);
     return ranks_own_rank(&all) == 0 ? write_config(m, cfg, folder) : OTT_OK;
 }

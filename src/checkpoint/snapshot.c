@@ -23,16 +23,6 @@ static ott_status describe_sets(const model *m, const config *cfg, const char *r
     return str_finish(&out->config);
 }
 
-/* Every parameter and its state must be on some rank; FP8 state may be missing. */
-static ott_status agree_on_sets(checkpoint_snapshot *s) {
-    for (int id = 0; id < CHECKPOINT_CONFIG; id++) {
-        int64_t count = s->sets[id].count;
-        TRY(tensor_set_agree(&s->sets[id], &s->ranks));
-        STATUS_REQUIRE(id == CHECKPOINT_FLOAT8 || s->sets[id].count == count);
-    }
-    return OTT_OK;
-}
-
 ott_status checkpoint_snapshot_take(const model *m, const config *cfg, const char *recipe_name,
                                     const run_state *run, group *ranks, checkpoint_snapshot *out) {
     mem *account = m->device->account;
@@ -42,7 +32,13 @@ ott_status checkpoint_snapshot_take(const model *m, const config *cfg, const cha
                                  .history.account = account,
                                  .state.run = *run};
     TRY(ranks_agree(&out->ranks, describe_sets(m, cfg, recipe_name, run, out)));
-    return agree_on_sets(out);
+    /* Every parameter and its state must be on some rank; FP8 state may be missing. */
+    for (int id = 0; id < CHECKPOINT_CONFIG; id++) {
+        int64_t count = out->sets[id].count;
+        TRY(tensor_set_agree(&out->sets[id], &out->ranks));
+        STATUS_REQUIRE(id == CHECKPOINT_FLOAT8 || out->sets[id].count == count);
+    }
+    return OTT_OK;
 }
 
 static int64_t slice_bytes(const tensor_set *set, int64_t i) {
