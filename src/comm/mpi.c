@@ -378,10 +378,6 @@ static void enqueue(mpi_group *g, mpi_operation *o) {
     pthread_cond_broadcast(&mpi.changed);
 }
 
-static ott_status group_failure(const mpi_group *g) {
-    return status_fail(g->code, "%s", g->reason);
-}
-
 /* Returns the memory of a message in whole MPI blocks; 0 for a collective. */
 static int64_t bytes_of_message(const collective *call) {
     const tensor *t = call->kind == COLLECTIVE_SEND ? &call->input : &call->output;
@@ -407,7 +403,7 @@ static ott_status start_operation(group *base, exec *cx, group_request *request)
     else
         request->state = o;
     pthread_mutex_lock(&mpi.lock);
-    ott_status status = g->failed ? group_failure(g) : OTT_OK;
+    ott_status status = g->failed ? status_fail(g->code, "%s", g->reason) : OTT_OK;
     if (!is_message(o)) o->number = g->number++;
     if (status == OTT_OK)
         enqueue(g, o);
@@ -435,12 +431,6 @@ static ott_status wait_operation(group *base, exec *cx, group_request *request) 
 
 /* ---- groups ---- */
 
-static void unlink_group(mpi_group *g) {
-    mpi_group **at = &mpi.groups;
-    while (*at != g) at = &(*at)->next;
-    *at = g->next;
-}
-
 static bool is_closed(const mpi_group *g) {
     return g->left || g->failed;
 }
@@ -457,7 +447,9 @@ static void leave_group(group *base) {
         while (!is_closed(g)) pthread_cond_wait(&mpi.changed, &mpi.lock);
     }
     if (g->left) {
-        unlink_group(g);
+        mpi_group **at = &mpi.groups;
+        while (*at != g) at = &(*at)->next;
+        *at = g->next;
         mpi_release_group(g);
     } else {
         mpi_move_group(g, mpi.account);

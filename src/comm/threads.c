@@ -139,12 +139,6 @@ static ott_status open_meeting(threads_group *s, int64_t number, meeting **out) 
     return OTT_OK;
 }
 
-static meeting *find_meeting(const threads_group *s, int64_t number) {
-    meeting *m = s->meetings;
-    while (m && m->number != number) m = m->next;
-    return m;
-}
-
 static void close_meeting(threads_group *s, meeting *m) {
     meeting **at = &s->meetings;
     while (*at != m) at = &(*at)->next;
@@ -210,7 +204,9 @@ static void free_contribution(const threads_group *s, contribution *c) {
 static ott_status join_meeting(rank_state *self, const contribution *own, meeting **out) {
     threads_group *s = self->shared;
     if (s->failed) return failure(s);
-    *out = find_meeting(s, self->number);
+    meeting *m = s->meetings;
+    while (m && m->number != self->number) m = m->next;
+    *out = m;
     if (!*out) TRY(open_meeting(s, self->number, out));
     (*out)->from[self->group.rank] = *own;
     (*out)->arrived++;
