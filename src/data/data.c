@@ -49,12 +49,6 @@ static ott_status open_tokenizer(opener *o) {
     return status == OTT_OK ? OTT_OK : status_context(status, "data.tokenizer_path");
 }
 
-/* Adds the BOS if transformers would, and the EOS at the end of each document. */
-static ott_status choose_bos(const opener *o) {
-    if (!o->tokenizer || config_was_set(o->cfg, "data.add_bos")) return OTT_OK;
-    return config_set(o->cfg, "data.add_bos", tokenizer_adds_bos(o->tokenizer) ? "true" : "false");
-}
-
 static void log_ends(const opener *o, config_data_format format) {
     const config *cfg = o->cfg;
     const tokenizer *t = o->tokenizer;
@@ -483,7 +477,9 @@ static ott_status count_epochs(const opener *o, const dataset *train) {
 
 static ott_status open_both(opener *o, dataset **train, dataset **validation) {
     TRY(open_tokenizer(o));
-    TRY(choose_bos(o));
+    /* Adds the BOS if transformers would, and the EOS at the end of each document. */
+    if (o->tokenizer && !config_was_set(o->cfg, "data.add_bos"))
+        TRY(config_set(o->cfg, "data.add_bos", tokenizer_adds_bos(o->tokenizer) ? "true" : "false"));
     TRY(choose_vocabulary(o));
     TRY(open_training(o, train));
     TRY(check_vocabulary(*train, *o->vocab));

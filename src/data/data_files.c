@@ -81,15 +81,6 @@ static bool ends_with_one(const char *path, const char *const *endings) {
     return false;
 }
 
-static ott_status refuse_columns(const char *path) {
-    return status_fail(
-        OTT_ERR_UNSUPPORTED,
-        "%s: parquet and arrow files are not read; this makes JSONL of it: python3 -c \"import sys, "
-        "pandas; pandas.read_parquet(sys.argv[1]).to_json(sys.argv[2], orient='records', "
-        "lines=True)\" %s data.jsonl",
-        path, path);
-}
-
 ott_status data_files_format(mem *account, const file_list *files, const config *cfg, bool has_tokenizer,
                              config_data_format *out) {
     static const char *const rows[] = {".jsonl", ".json", ".ndjson", NULL};
@@ -98,7 +89,13 @@ ott_status data_files_format(mem *account, const file_list *files, const config 
     const char *path = files->names[0];
     dataset_row_kind kind;
     *out = cfg->data.format;
-    if (ends_with_one(path, columns)) return refuse_columns(path);
+    if (ends_with_one(path, columns))
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "%s: parquet and arrow files are not read; this makes JSONL of it: python3 -c \"import sys, "
+            "pandas; pandas.read_parquet(sys.argv[1]).to_json(sys.argv[2], orient='records', "
+            "lines=True)\" %s data.jsonl",
+            path, path);
     if (*out != DATA_AUTO && *out != DATA_SYNTHETIC) return OTT_OK; /* synthetic data has no files */
     *out = ends_with_one(path, tokens) ? DATA_TOKENS : has_tokenizer ? DATA_TEXT : DATA_BYTES;
     if (!ends_with_one(path, rows)) return OTT_OK;

@@ -204,13 +204,6 @@ static ott_status check_ids(const dataset *d, const cancellation *w) {
 
 /* ---- opening ---- */
 
-static ott_status open_shard(dataset *d, const char *path, bool keep_open, shard *s) {
-    s->reader.descriptor = -1;
-    TRY(mem_strdup(d->account, path, &s->path));
-    TRY(token_file_inspect(d->account, path, &s->file));
-    return keep_open ? file_reader_open(s->path, &s->reader) : OTT_OK;
-}
-
 static ott_status open_shards(dataset *d, const dataset_source *s) {
     void *memory;
     TRY(mem_alloc(d->account, MEM_DATA, sizeof(shards), "token files", &d->state));
@@ -219,18 +212,15 @@ static ott_status open_shards(dataset *d, const dataset_source *s) {
     all->shard = memory;
     for (int64_t i = 0; i < s->count; i++) {
         shard *next = &all->shard[all->count++];
-        TRY(open_shard(d, s->paths[i], s->count <= KEPT_OPEN, next));
+        const char *path = s->paths[i];
+        next->reader.descriptor = -1;
+        TRY(mem_strdup(d->account, path, &next->path));
+        TRY(token_file_inspect(d->account, path, &next->file));
+        if (s->count <= KEPT_OPEN) TRY(file_reader_open(next->path, &next->reader));
         next->before = all->tokens;
         all->tokens += next->file.count;
     }
     return OTT_OK;
-}
-
-static void choose_tokens(dataset *d, const dataset_source *s) {
-    shards *all = d->state;
-    all->first = (int64_t)floor(s->from_share * (double)all->tokens);
-    int64_t end = s->to_share < 1 ? (int64_t)floor(s->to_share * (double)all->tokens) : all->tokens;
-    d->tokens = end - all->first;
 }
 
 /* Counts the documents of all files; -1 if a file does not specify its documents. */
@@ -265,7 +255,10 @@ static ott_status join_documents(dataset *d) {
 static ott_status fill_dataset(dataset *d, const dataset_source *s) {
     TRY(dataset_name_files(d, s));
     TRY(open_shards(d, s));
-    choose_tokens(d, s);
+    shards *all = d->state;
+    all->first = (int64_t)floor(s->from_share * (double)all->tokens);
+    int64_t end = s->to_share < 1 ? (int64_t)floor(s->to_share * (double)all->tokens) : all->tokens;
+    d->tokens = end - all->first;
     TRY(join_documents(d));
     d->vocab = s->vocab;
     if (!d->begin && s->tokenizer) d->last_token = tokenizer_eos(s->tokenizer);

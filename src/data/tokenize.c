@@ -189,7 +189,8 @@ static ott_status decode_ids(line_stream *s, const char *text, int64_t bytes) {
     return OTT_OK;
 }
 
-static ott_status finish_text(line_stream *s) {
+static ott_status decode_line(line_stream *s, const char *line, int64_t bytes) {
+    TRY(decode_ids(s, line, bytes));
     s->begun = s->eos_waits = false;
     TRY(tokenizer_stream_finish(&s->decoder, s->options->jsonl ? &s->held : &s->out));
     s->decoder = tokenizer_stream_start(s->tokenizer, false);
@@ -197,11 +198,6 @@ static ott_status finish_text(line_stream *s) {
     str_append_json(&s->out, s->held.text ? s->held.text : "", s->held.length);
     s->held.length = 0;
     return OTT_OK;
-}
-
-static ott_status decode_line(line_stream *s, const char *line, int64_t bytes) {
-    TRY(decode_ids(s, line, bytes));
-    return finish_text(s);
 }
 
 /* ---- lines ---- */
@@ -284,19 +280,6 @@ static ott_status run_lines(line_stream *s) {
     return status == OTT_OK ? str_finish(&s->out) : status;
 }
 
-/* Sets the ids that the tokenizer adds around a text; decoding removes them. */
-static ott_status find_around(line_stream *s) {
-    int32_t bos = tokenizer_bos(s->tokenizer), eos = tokenizer_eos(s->tokenizer);
-    s->bos = s->eos = -1;
-    s->ids.count = 0;
-    TRY(tokenizer_encode(s->tokenizer, s->scratch, "", 0, s->flags, &s->ids));
-    for (int64_t i = 0; i < s->ids.count; i++) {
-        if (s->ids.ids[i] == bos) s->bos = bos;
-        if (s->ids.ids[i] == eos) s->eos = eos;
-    }
-    return OTT_OK;
-}
-
 static ott_status open_lines(line_stream *s, const char *path) {
     TRY(tokenizer_open(s->account, path, &s->tokenizer));
     TRY(tokenizer_scratch_open(s->account, s->tokenizer, &s->scratch));
@@ -306,7 +289,16 @@ static ott_status open_lines(line_stream *s, const char *path) {
         const char *date = s->options->chat_date;
         TRY(chat_open(s->account, s->tokenizer, &(chat_settings){.date = date ? date : ""}, &s->template));
     }
-    return find_around(s);
+    /* Sets the ids that the tokenizer adds around a text; decoding removes them. */
+    int32_t bos = tokenizer_bos(s->tokenizer), eos = tokenizer_eos(s->tokenizer);
+    s->bos = s->eos = -1;
+    s->ids.count = 0;
+    TRY(tokenizer_encode(s->tokenizer, s->scratch, "", 0, s->flags, &s->ids));
+    for (int64_t i = 0; i < s->ids.count; i++) {
+        if (s->ids.ids[i] == bos) s->bos = bos;
+        if (s->ids.ids[i] == eos) s->eos = eos;
+    }
+    return OTT_OK;
 }
 
 ott_status tokenize_stream(mem *account, const logger *log, const char *tokenizer_path,
