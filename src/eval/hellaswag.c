@@ -189,15 +189,6 @@ static int64_t count_lines(const char *text, const char *end, int64_t limit) {
     return count;
 }
 
-static ott_status run_line(hellaswag *h, const line *l) {
-    eval_row row;
-    ott_status status = eval_row_read(h->job->account, l->text, l->bytes, &row);
-    if (status == OTT_OK) status = score_row(h, &row);
-    eval_row_free(&row);
-    return status == OTT_OK ? OTT_OK
-                            : status_context(status, "%s:%" PRId64, h->job->options->data, l->number);
-}
-
 static ott_status run_lines(hellaswag *h, const char *text, int64_t bytes) {
     const char *end = text + bytes;
     ott_eval_result *r = h->job->result;
@@ -206,7 +197,11 @@ static ott_status run_lines(hellaswag *h, const char *text, int64_t bytes) {
     if (r->total == 0) return status_fail(OTT_ERR_FORMAT, "%s: has no rows", h->job->options->data);
     bool on = true;
     while (on && r->items < r->total && next_line(&text, end, &l)) {
-        TRY(run_line(h, &l));
+        eval_row row;
+        ott_status status = eval_row_read(h->job->account, l.text, l.bytes, &row);
+        if (status == OTT_OK) status = score_row(h, &row);
+        eval_row_free(&row);
+        if (status != OTT_OK) TRY(status_context(status, "%s:%" PRId64, h->job->options->data, l.number));
         on = eval_advance(h->job);
     }
     return OTT_OK;

@@ -39,11 +39,6 @@ static ott_status open_writer(eval_logits *l) {
                                    sizeof pairs / sizeof *pairs, &l->writer);
 }
 
-static ott_status read_tokens(eval_logits *l, eval_windows *w) {
-    for (int64_t i = 0; i < l->job->result->total; i++) TRY(eval_windows_add(w, i, &l->tokens));
-    return eval_windows_rewind(w);
-}
-
 /* Fails if the file is the text itself or in the model's folder. */
 static ott_status check_output(const eval_job *j) {
     char folder[PATH_MAX];
@@ -59,7 +54,8 @@ ott_status eval_logits_open(eval_job *j, eval_windows *w, eval_logits *out) {
     *out = (eval_logits){.job = j, .tokens = {.account = j->account}};
     if (!j->options->logits) return OTT_OK;
     TRY(check_output(j));
-    TRY(read_tokens(out, w));
+    for (int64_t i = 0; i < out->job->result->total; i++) TRY(eval_windows_add(w, i, &out->tokens));
+    TRY(eval_windows_rewind(w));
     TRY(open_writer(out));
     return write_ids(out);
 }

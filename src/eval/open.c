@@ -230,24 +230,6 @@ static ott_status plan_for(eval_model *e, const batch *b, const tensor *losses) 
     return OTT_OK;
 }
 
-/* Adds empty documents up to a power of two, so that few different plans are needed. */
-static int64_t document_places(eval_batch *b) {
-    int64_t places = 1;
-    while (places < b->documents) places *= 2;
-    if (places > b->tokens) places = b->tokens;
-    for (int64_t i = b->documents + 1; i <= places; i++) b->start[i] = (int32_t)b->tokens;
-    return places;
-}
-
-static ott_status send_batch(const eval_model *e, const eval_batch *b, int64_t documents) {
-    int32_t *data = e->device_block;
-    int64_t bytes = 4 * b->tokens;
-    TRY(device_copy_in(e->device, data, b->token, bytes));
-    TRY(device_copy_in(e->device, data + b->tokens, b->target, bytes));
-    TRY(device_copy_in(e->device, data + 2 * b->tokens, b->position, bytes));
-    return device_copy_in(e->device, data + 3 * b->tokens, b->start, 4 * (documents + 1));
-}
-
 static ott_status check_losses(const eval_model *e, const eval_batch *b) {
     for (int64_t i = 0; i < b->tokens; i++)
         if (!isfinite(b->loss[i]))
@@ -263,12 +245,22 @@ bool eval_is_logits(const eval_model *e, const char *module, const char *what) {
 ott_status eval_forward(eval_model *e, eval_batch *b, const hook *look) {
     STATUS_REQUIRE(b->documents > 0);
     TRY(grow_device(e, b->tokens));
-    int64_t documents = document_places(b);
+    /* Adds empty documents up to a power of two, so that few different plans are needed. */
+    int64_t places = 1;
+    while (places < b->documents) places *= 2;
+    if (places > b->tokens) places = b->tokens;
+    for (int64_t i = b->documents + 1; i <= places; i++) b->start[i] = (int32_t)b->tokens;
+    int64_t documents = places;
     batch on_device = lay_out_batch(e, b->tokens, documents);
     tensor losses = tensor_vector((int32_t *)e->device_block + 4 * b->tokens + 1, OTT_F32, b->tokens);
     e->cx.plan = e->plan;
     TRY(plan_for(e, &on_device, &losses));
-    TRY(send_batch(e, b, documents));
+    int32_t *data = e->device_block;
+    int64_t bytes = 4 * b->tokens;
+    TRY(device_copy_in(e->device, data, b->token, bytes));
+    TRY(device_copy_in(e->device, data + b->tokens, b->target, bytes));
+    TRY(device_copy_in(e->device, data + 2 * b->tokens, b->position, bytes));
+    TRY(device_copy_in(e->device, data + 3 * b->tokens, b->start, 4 * (documents + 1)));
     e->cx.hook = look;
     plan_replay(e->plan);
     ott_status status = model_run(&e->cx, e->m, e->slot, &on_device, NULL, &losses);

@@ -60,16 +60,6 @@ static ott_status set_row_length(eval_windows *w, int64_t length) {
     return dataset_make_rows(w->data, &(dataset_row_options){.length = length, .pack = w->pack});
 }
 
-static ott_status open_row(eval_windows *w) {
-    void *memory;
-    int64_t length = w->length;
-    TRY(mem_alloc_array(w->account, MEM_DATA, 4 * length + 1, sizeof(int32_t), "window", &memory));
-    int32_t *all = memory;
-    w->row = (dataset_row){
-        .token = all, .target = all + length, .position = all + 2 * length, .start = all + 3 * length};
-    return OTT_OK;
-}
-
 ott_status eval_windows_open(mem *account, const eval_model *e, const ott_eval_options *o,
                              eval_windows *out) {
     *out = (eval_windows){.account = account, .model = e, .pack = e->cfg->data.pack_sequences};
@@ -80,7 +70,13 @@ ott_status eval_windows_open(mem *account, const eval_model *e, const ott_eval_o
     TRY(set_row_length(out, out->length));
     out->full = dataset_rows(out->data);
     out->count = out->full + (out->full * out->length < targets);
-    return open_row(out);
+    void *memory;
+    int64_t length = out->length;
+    TRY(mem_alloc_array(out->account, MEM_DATA, 4 * length + 1, sizeof(int32_t), "window", &memory));
+    int32_t *all = memory;
+    out->row = (dataset_row){
+        .token = all, .target = all + length, .position = all + 2 * length, .start = all + 3 * length};
+    return OTT_OK;
 }
 
 void eval_windows_close(eval_windows *w) {
