@@ -160,14 +160,6 @@ static ott_status refuse_routing(const char *name, json_t *root, const family *f
     return OTT_OK;
 }
 
-/* Baichuan 13B has ALiBi, and lacks this key. */
-static ott_status refuse_alibi(const char *name, json_t *root, const family *f) {
-    if (!family_is(f, FAMILY_BAICHUAN) || hf_get(root, "max_position_embeddings")) return OTT_OK;
-    return hf_fail(
-        OTT_ERR_UNSUPPORTED, name, "max_position_embeddings", NULL,
-        "so the model has ALiBi (Baichuan 13B), which is not supported; Baichuan 7B can be loaded");
-}
-
 /* Models with experts must have full attention in all layers. */
 static ott_status refuse_layers(const char *name, json_t *root) {
     json_t *types = hf_get(root, "layer_types"), *type;
@@ -202,7 +194,11 @@ static ott_status read_routing_method(const char *name, json_t *root, hf_config 
 static ott_status refuse_features(const char *name, json_t *root, const family *f) {
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
     TRY(refuse_switches(name, root, f));
-    TRY(refuse_alibi(name, root, f));
+    /* Baichuan 13B has ALiBi, and lacks this key. */
+    if (family_is(f, FAMILY_BAICHUAN) && !hf_get(root, "max_position_embeddings"))
+        return hf_fail(
+            OTT_ERR_UNSUPPORTED, name, "max_position_embeddings", NULL,
+            "so the model has ALiBi (Baichuan 13B), which is not supported; Baichuan 7B can be loaded");
     TRY(refuse_routing(name, root, f));
     if (f->experts) return refuse_layers(name, root);
     for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {

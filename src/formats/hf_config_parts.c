@@ -238,19 +238,6 @@ static ott_status read_block(const char *name, const char *key, json_t *block, h
     return OTT_OK;
 }
 
-/* compressed-tensors describes groups of layers. */
-static ott_status read_groups(const char *name, json_t *object, hf_config *c) {
-    json_t *groups = json_object_get(object, "config_groups"), *group;
-    const char *key;
-    json_object_foreach(groups, key, group) {
-        json_t *weights = json_object_get(group, "weights");
-        const char *strategy = json_string_value(json_object_get(weights, "strategy"));
-        c->quantization_by_row |= strategy && strcmp(strategy, "channel") == 0;
-        TRY(read_block(name, "block_structure", json_object_get(weights, "block_structure"), c));
-    }
-    return OTT_OK;
-}
-
 ott_status hf_read_quantization(const char *name, json_t *root, hf_config *c) {
     json_t *object = hf_get(root, "quantization_config");
     if (!object) return OTT_OK;
@@ -263,5 +250,14 @@ ott_status hf_read_quantization(const char *name, json_t *root, hf_config *c) {
     snprintf(c->quantization_format, sizeof c->quantization_format, "%.31s",
              format ? str_show(format).text : "");
     TRY(read_block(name, "weight_block_size", json_object_get(object, "weight_block_size"), c));
-    return read_groups(name, object, c);
+    /* compressed-tensors describes groups of layers. */
+    json_t *groups = json_object_get(object, "config_groups"), *group;
+    const char *key;
+    json_object_foreach(groups, key, group) {
+        json_t *weights = json_object_get(group, "weights");
+        const char *strategy = json_string_value(json_object_get(weights, "strategy"));
+        c->quantization_by_row |= strategy && strcmp(strategy, "channel") == 0;
+        TRY(read_block(name, "block_structure", json_object_get(weights, "block_structure"), c));
+    }
+    return OTT_OK;
 }

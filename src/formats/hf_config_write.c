@@ -83,13 +83,6 @@ static ott_status edit_key(editor *e, const hf_key *k) {
     return !e->is_new && is_given && hf_key_equal(k, given, now) ? OTT_OK : put_key(e, k);
 }
 
-static ott_status edit_keys(editor *e) {
-    int count;
-    const hf_key *keys = hf_keys(&count);
-    for (int i = 0; i < count; i++) TRY(edit_key(e, &keys[i]));
-    return OTT_OK;
-}
-
 static ott_status edit_activation(editor *e) {
     if (!e->is_new && e->before.mlp == e->c->mlp) return OTT_OK;
     str_printf(&e->value, "\"%s\"", hf_activation(e->c));
@@ -202,14 +195,6 @@ static ott_status put_eos(editor *e) {
     return put_value(e, "eos_token_id");
 }
 
-static ott_status edit_tokens(editor *e) {
-    const hf_config *c = e->c, *before = &e->before;
-    if (e->is_new || before->bos != c->bos) TRY(put_token(e, "bos_token_id", c->bos));
-    if (e->is_new || !is_same_eos(before, c)) TRY(put_eos(e));
-    if (e->is_new || before->pad != c->pad) TRY(put_token(e, "pad_token_id", c->pad));
-    return OTT_OK;
-}
-
 static ott_status edit_dtype(editor *e) {
     if (has_key(e, "torch_dtype"))
         TRY(json_edit_remove(&e->text, "dtype"));
@@ -219,14 +204,6 @@ static ott_status edit_dtype(editor *e) {
     const char *word = e->c->dtype == OTT_F32 ? "float32" : e->c->dtype == OTT_F16 ? "float16" : "bfloat16";
     str_printf(&e->value, "\"%s\"", word);
     return put_value(e, "torch_dtype");
-}
-
-/* Indents the text for the outermost object. JSON has line breaks only between values. */
-static void append_indented(str *s, const char *json) {
-    for (const char *c = json; *c; c++) {
-        str_append_bytes(s, c, 1);
-        if (*c == '\n') str_append(s, "  ");
-    }
 }
 
 static ott_status edit_quantization(editor *e, const char *quantization) {
@@ -242,7 +219,11 @@ static ott_status edit_quantization(editor *e, const char *quantization) {
     if (!is_object)
         return status_fail(OTT_ERR_ARGUMENT, "quantization_config: not a JSON object: %s", quantization);
     if (!text) return status_fail(OTT_ERR_MEMORY, "out of memory: quantization_config");
-    append_indented(&e->value, text);
+    /* Indents the text for the outermost object. JSON has line breaks only between values. */
+    for (const char *c = text; *c; c++) {
+        str_append_bytes(&e->value, c, 1);
+        if (*c == '\n') str_append(&e->value, "  ");
+    }
     free(text);
     return put_value(e, "quantization_config");
 }
@@ -372,13 +353,18 @@ static ott_status edit_all(editor *e, const char *quantization) {
     TRY(json_text_parse(e->text.text, e->text.length, JSON_REJECT_DUPLICATES, &e->root, &error));
     TRY(read_before(e));
     TRY(edit_family(e));
-    TRY(edit_keys(e));
+    int count;
+    const hf_key *keys = hf_keys(&count);
+    for (int i = 0; i < count; i++) TRY(edit_key(e, &keys[i]));
     TRY(edit_activation(e));
     TRY(edit_routing_method(e));
     TRY(edit_rope(e));
     TRY(edit_window(e));
     TRY(edit_dense(e));
-    TRY(edit_tokens(e));
+    const hf_config *c = e->c, *before = &e->before;
+    if (e->is_new || before->bos != c->bos) TRY(put_token(e, "bos_token_id", c->bos));
+    if (e->is_new || !is_same_eos(before, c)) TRY(put_eos(e));
+    if (e->is_new || before->pad != c->pad) TRY(put_token(e, "pad_token_id", c->pad));
     TRY(edit_dtype(e));
     return edit_quantization(e, quantization);
 }

@@ -124,7 +124,13 @@ out:
     return status;
 }
 
-static ott_status copy_templates(copier *c) {
+static ott_status copy_all(copier *c) {
+    char goal[PATH_MAX];
+    if (!realpath(c->from, c->root))
+        return status_fail(status_from_errno(errno), "%s: cannot open: %s", c->from, strerror(errno));
+    if (realpath(c->to, goal) && strcmp(goal, c->root) == 0) return OTT_OK;
+    find_blobs(c);
+    TRY(copy_folder(c, ""));
     char real[PATH_MAX];
     str path = {.account = c->account};
     str_printf(&path, "%s/" TEMPLATES, c->from);
@@ -135,16 +141,6 @@ static ott_status copy_templates(copier *c) {
     }
     str_free(&path);
     return status;
-}
-
-static ott_status copy_all(copier *c) {
-    char goal[PATH_MAX];
-    if (!realpath(c->from, c->root))
-        return status_fail(status_from_errno(errno), "%s: cannot open: %s", c->from, strerror(errno));
-    if (realpath(c->to, goal) && strcmp(goal, c->root) == 0) return OTT_OK;
-    find_blobs(c);
-    TRY(copy_folder(c, ""));
-    return copy_templates(c);
 }
 
 ott_status hf_folder_copy_others(mem *account, const logger *lg, const char *from, const char *to,

@@ -159,12 +159,6 @@ out:
     return status == OTT_OK ? OTT_OK : status_context(status, "%s", path);
 }
 
-static ott_status open_file(safetensors_writer *w, const char *path, int rank, int size, const str *header) {
-    TRY(size == 1 ? file_writer_open(w->account, path, &w->file)
-                  : file_writer_join(w->account, path, &w->file));
-    return rank == 0 ? write_header(w, header) : file_writer_skip(w->file, 8 + header->length);
-}
-
 ott_status safetensors_writer_join(mem *account, const char *path, const safetensors_tensor *tensors,
                                    int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
                                    int rank, int size, safetensors_writer **out) {
@@ -176,7 +170,9 @@ ott_status safetensors_writer_join(mem *account, const char *path, const safeten
     safetensors_writer *w = memory;
     w->account = account;
     TRY_OUT(check_and_make_header(w, path, tensors, count, metadata, metadata_count, &header));
-    TRY_OUT(open_file(w, path, rank, size, &header));
+    TRY_OUT(size == 1 ? file_writer_open(w->account, path, &w->file)
+                      : file_writer_join(w->account, path, &w->file));
+    TRY_OUT(rank == 0 ? write_header(w, &header) : file_writer_skip(w->file, 8 + header.length));
     *out = w;
 out:
     if (status != OTT_OK) safetensors_writer_abandon(w);

@@ -141,18 +141,6 @@ static ott_status declare_shards(shards_writer *w, const safetensors_tensor *ten
     return OTT_OK;
 }
 
-static ott_status declare_metadata(shards_writer *w, const safetensors_pair *pairs, int64_t count) {
-    void *memory;
-    TRY(arena_alloc(w->texts, count * (int64_t)sizeof *pairs, &memory));
-    w->metadata = memory;
-    w->metadata_count = count;
-    for (int64_t i = 0; i < count; i++) {
-        TRY(arena_strdup(w->texts, pairs[i].key, &w->metadata[i].key));
-        TRY(arena_strdup(w->texts, pairs[i].value, &w->metadata[i].value));
-    }
-    return OTT_OK;
-}
-
 static ott_status name_parts(shards_writer *w) {
     const char *slash = str_ends_with(w->folder, "/") ? "" : "/";
     for (int64_t i = 0; i < w->part_count; i++) {
@@ -210,7 +198,14 @@ static ott_status open_writer(shards_writer *w, const char *folder, const safete
         return status_fail(OTT_ERR_ARGUMENT, "%s: shards of %" PRId64 " bytes are not possible", folder,
                            max_bytes);
     TRY(declare_shards(w, tensors, count, max_bytes > 0 ? max_bytes : SHARDS_DEFAULT_BYTES));
-    TRY(declare_metadata(w, metadata, metadata_count));
+    void *memory;
+    TRY(arena_alloc(w->texts, metadata_count * (int64_t)sizeof *metadata, &memory));
+    w->metadata = memory;
+    w->metadata_count = metadata_count;
+    for (int64_t i = 0; i < metadata_count; i++) {
+        TRY(arena_strdup(w->texts, metadata[i].key, &w->metadata[i].key));
+        TRY(arena_strdup(w->texts, metadata[i].value, &w->metadata[i].value));
+    }
     TRY(name_parts(w));
     if (w->rank == 0) {
         TRY(file_make_folder(folder));

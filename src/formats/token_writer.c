@@ -80,16 +80,12 @@ int64_t token_writer_count(const token_writer *w) {
     return w->count;
 }
 
-static ott_status write_token_header(token_writer *w) {
+ott_status token_writer_commit(token_writer *w) {
     unsigned char words[12];
     put_little(words, MAGIC);
     put_little(words + 4, VERSION);
     put_little(words + 8, (uint32_t)w->count);
-    return file_writer_patch(w->file, 0, words, sizeof words);
-}
-
-ott_status token_writer_commit(token_writer *w) {
-    ott_status status = write_token_header(w);
+    ott_status status = file_writer_patch(w->file, 0, words, sizeof words);
     if (status == OTT_OK) {
         status = file_writer_commit(w->file);
         w->file = NULL;
