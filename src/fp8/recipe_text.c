@@ -300,18 +300,6 @@ static ott_status fail_meaning(const char *text, const cast_spec *s, field f) {
                        field_word(s, FIELD_RULE));
 }
 
-static ott_status check_sentence(const sentence *given, const cast_spec *s) {
-    for (int f = 0; f < FIELD_COUNT; f++)
-        if (given->word[f] && !field_counts(s, (field)f))
-            return fail_meaning(given->word[f]->text, s, (field)f);
-    if ((s->grain == GRANULARITY_1X32) != rule_is_e8m0(s->scale.rule))
-        return status_fail(
-            OTT_ERR_CONFIG,
-            "\"%s\" and \"%s\" contradict each other: E8M0 scales and blocks of 1x32 go together",
-            granularity_name(s->grain), field_word(s, FIELD_RULE));
-    return OTT_OK;
-}
-
 static cast_spec build_spec(const sentence *given) {
     ott_dtype format = (ott_dtype)given->number[FIELD_FORMAT];
     granularity grain = GRANULARITY_TENSOR;
@@ -340,7 +328,15 @@ ott_status recipe_cast_parse(const char *text, ott_dtype activation, cast_spec *
         return check_high(&given);
     }
     *out = build_spec(&given);
-    return check_sentence(&given, out);
+    for (int f = 0; f < FIELD_COUNT; f++)
+        if (given.word[f] && !field_counts(out, (field)f))
+            return fail_meaning(given.word[f]->text, out, (field)f);
+    if ((out->grain == GRANULARITY_1X32) != rule_is_e8m0(out->scale.rule))
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "\"%s\" and \"%s\" contradict each other: E8M0 scales and blocks of 1x32 go together",
+            granularity_name(out->grain), field_word(out, FIELD_RULE));
+    return OTT_OK;
 }
 
 /* ---- writing ---- */

@@ -29,11 +29,6 @@ static term term_of_code(uint8_t code, ott_dtype d) {
     return term_of_fields(code >> 7, (code & 0x7fu) >> bits, code & ((1u << bits) - 1), bits, bias);
 }
 
-static term term_of_float(float x) {
-    uint32_t u = fmath_bits(x);
-    return term_of_fields(u >> 31, u >> 23 & 0xffu, u & 0x7fffffu, 23, 127);
-}
-
 static term term_product(term a, term b) {
     return (term){a.negative != b.negative, a.significand * b.significand, a.fraction + b.fraction,
                   a.exponent + b.exponent};
@@ -72,7 +67,8 @@ float tensorcore_fp8_step(const uint8_t *a, ott_dtype da, const uint8_t *b, ott_
 
     term terms[PRODUCTS + 1];
     for (int i = 0; i < count; i++) terms[i] = term_product(term_of_code(a[i], da), term_of_code(b[i], db));
-    terms[count] = term_of_float(accumulator);
+    uint32_t u = fmath_bits(accumulator);
+    terms[count] = term_of_fields(u >> 31, u >> 23 & 0xffu, u & 0x7fffffu, 23, 127);
 
     /* The model's lower bound of the largest exponent, -133, is never reached: products end at -28,
        accumulators at -126. */
