@@ -41,16 +41,6 @@ static ott_status check_ids(const text_codec *c, const tokenizer_ids *ids, int64
     return OTT_OK;
 }
 
-/* Passes the prompt's tokens to the decoder, which drops a space only at the beginning of a text. */
-static ott_status follow(text_codec *c, const tokenizer_ids *ids, int64_t from) {
-    str unseen = {.account = c->account};
-    ott_status status = OTT_OK;
-    for (int64_t i = from; status == OTT_OK && i < ids->count; i++)
-        status = tokenizer_stream_push(&c->stream, ids->ids[i], &unseen);
-    str_free(&unseen);
-    return status;
-}
-
 static ott_status encode(text_codec *c, const char *text, tokenizer_ids *ids) {
     if (!c->tokenizer) return encode_bytes(c, text, ids);
     int64_t from = ids->count;
@@ -58,7 +48,13 @@ static ott_status encode(text_codec *c, const char *text, tokenizer_ids *ids) {
     TRY(tokenizer_encode(c->tokenizer, c->scratch, text, (int64_t)strlen(text), flags, ids));
     TRY(check_ids(c, ids, from));
     c->started = true;
-    return follow(c, ids, from);
+    /* Passes the prompt's tokens to the decoder, which drops a space only at the beginning of a text. */
+    str unseen = {.account = c->account};
+    ott_status status = OTT_OK;
+    for (int64_t i = from; status == OTT_OK && i < ids->count; i++)
+        status = tokenizer_stream_push(&c->stream, ids->ids[i], &unseen);
+    str_free(&unseen);
+    return status;
 }
 
 ott_status text_codec_encode(text_codec *c, const char *text, tokenizer_ids *ids) {
