@@ -143,12 +143,6 @@ static ott_status drop_attention(exec *cx, block_saved *s) {
     return activation_close(cx, &s->n1);
 }
 
-static ott_status drop_mlp(exec *cx, const block *b, block_saved *s) {
-    TRY(b->ffn->discard(cx, s));
-    TRY(plan_close(cx->plan, &s->rstd2_buffer));
-    return activation_close(cx, &s->n2);
-}
-
 static ott_status keep_attention(exec *cx, block *b, block_saved *s) {
     TRY(attention_keep(cx, &s->attention));
     return activation_keep_for_backward(cx, &s->n1, &b->attention_input, false);
@@ -172,7 +166,9 @@ static ott_status keep_products(exec *cx, const block *b, block_saved *s) {
 /* Closes all but h1. */
 static ott_status drop_all(exec *cx, const block *b, block_saved *s) {
     TRY(drop_attention(cx, s));
-    TRY(drop_mlp(cx, b, s));
+    TRY(b->ffn->discard(cx, s));
+    TRY(plan_close(cx->plan, &s->rstd2_buffer));
+    TRY(activation_close(cx, &s->n2));
     TRY(close_added(cx, &s->attention_added));
     TRY(close_added(cx, &s->mlp_added));
     return plan_close(cx->plan, &s->h2_buffer);

@@ -108,11 +108,6 @@ static ott_status judge_other_stages(conversion *c) {
     return OTT_OK;
 }
 
-static void set_stored(model *m, bool store) {
-    for (int64_t i = 0; i < m->options.layers; i++)
-        if (m->blocks[i].ffn) m->blocks[i].ffn->store_inputs(&m->blocks[i], store);
-}
-
 /* Smoothing casts the weight from its master for each micro-batch: this rank must have the full master. */
 static ott_status check_smooth(const linear *down) {
     static const char text[] =
@@ -236,7 +231,8 @@ ott_status model_convert(model *m, const convert_options *o, convert_summary *ou
     ott_status status = convert_all(&c);
     mem_free(account, memory);
     if (status == OTT_OK) status = judge_other_stages(&c);
-    set_stored(m, o->store_mlp_inputs);
+    for (int64_t i = 0; i < m->options.layers; i++)
+        if (m->blocks[i].ffn) m->blocks[i].ffn->store_inputs(&m->blocks[i], o->store_mlp_inputs);
     if (status == OTT_OK) status = set_smooth(m, o->smooth_mlp);
     if (out) *out = c.summary;
     if (status == OTT_OK) status = check_reach(o, &c.summary);

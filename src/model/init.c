@@ -75,10 +75,6 @@ static ott_status fill_codes(initializing *w, const model_module *e) {
     return status;
 }
 
-static ott_status fill_weight(initializing *w, const model_module *e) {
-    return e->weight->codes ? fill_codes(w, e) : fill_parts(w, e);
-}
-
 /* A starts as in AutoModel and PEFT. B starts at zero, so that the adapter changes nothing at first. */
 static draw_distribution start_of_adapter(const model *m, const parameter *a) {
     switch (m->options.adapter.start) {
@@ -134,7 +130,7 @@ static ott_status fill_module(initializing *w, const model_module *e) {
     if (e->kind == MODULE_NORM)
         TRY(draw_named(w, e->norm->one_plus ? zeros : ones, e->weight->name, e->weight, 0, e->weight->rows));
     else if (!e->tied)
-        TRY(fill_weight(w, e));
+        TRY(e->weight->codes ? fill_codes(w, e) : fill_parts(w, e));
     return e->bias ? draw_named(w, zeros, e->bias->name, e->bias, 0, e->bias->rows) : OTT_OK;
 }
 

@@ -48,19 +48,6 @@ static void split_parameter(const model *m, const model_module *e, parameter_spl
     parameter_split_rows(p, section, count, ranks->rank, ranks->size);
 }
 
-/* FP8 state has a scale for each MOMENT_GROUP columns of the full rows: a rank needs full groups. */
-static ott_status check_groups(const model *m, const parameter *p) {
-    const parameter_part *local = &p->local;
-    if (p->frozen || p->rank == 1 || m->options.state != OTT_E4M3) return OTT_OK;
-    if (local->columns == p->columns || local->columns % MOMENT_GROUP == 0) return OTT_OK;
-    return status_fail(
-        OTT_ERR_CONFIG,
-        "optimizer.state_dtype = \"fp8\" has a scale for each %d columns, and distributed.tp = %d "
-        "leaves a rank %lld of the %lld columns of %s: give \"bf16\", or another tp",
-        MOMENT_GROUP, m->options.tensor_ranks->size, (long long)local->columns, (long long)p->columns,
-        p->name);
-}
-
 /* Takes the next entry of m->parameters, or memory for a parameter of another pipeline stage. */
 static ott_status take_parameter(model *m, bool is_here, parameter **out) {
     void *memory = &m->parameters[m->parameter_count];
@@ -95,7 +82,16 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
     split_parameter(m, e, d.split, p);
     if (is_here && e->layer != MODULES_OUTSIDE) add_to_block(&m->blocks[e->layer], p);
     TRY(arena_printf(m->names, &p->name, "%s.%s", e->name, d.kind));
-    return check_groups(m, p);
+    /* FP8 state has a scale for each MOMENT_GROUP columns of the full rows: a rank needs full groups. */
+    const parameter_part *local = &p->local;
+    if (p->frozen || p->rank == 1 || m->options.state != OTT_E4M3) return OTT_OK;
+    if (local->columns == p->columns || local->columns % MOMENT_GROUP == 0) return OTT_OK;
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "optimizer.state_dtype = \"fp8\" has a scale for each %d columns, and distributed.tp = %d "
+        "leaves a rank %lld of the %lld columns of %s: give \"bf16\", or another tp",
+        MOMENT_GROUP, m->options.tensor_ranks->size, (long long)local->columns, (long long)p->columns,
+        p->name);
 }
 
 /* Returns `like` if the weight is split like this, else PARAMETER_FULL. */

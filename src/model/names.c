@@ -79,12 +79,6 @@ static bool any_of(const module_list *list, bool linears, name_test test, const 
 
 /* ---- the nearest name ---- */
 
-/* Removes ".weight" or ".bias" at the end: the nearest name is searched among modules. */
-static void strip_parameter(char *name) {
-    char *last = strrchr(name, '.');
-    if (last && (strcmp(last, ".weight") == 0 || strcmp(last, ".bias") == 0)) *last = '\0';
-}
-
 /* Writes the longest part of a pattern without wildcards, and without dots at its ends. */
 static void literal_part(const char *pattern, char out[NAME_BYTES]) {
     size_t best = 0;
@@ -100,7 +94,9 @@ static void literal_part(const char *pattern, char out[NAME_BYTES]) {
         }
         at += span;
     }
-    strip_parameter(out);
+    /* Removes ".weight" or ".bias" at the end: the nearest name is searched among modules. */
+    char *last = strrchr(out, '.');
+    if (last && (strcmp(last, ".weight") == 0 || strcmp(last, ".bias") == 0)) *last = '\0';
 }
 
 /* The layer index in the text, at most the last layer; 0 if there is none. */

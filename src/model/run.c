@@ -180,12 +180,6 @@ static ott_status close_final(exec *cx, model *m, model_slot *slot) {
     return store_release(cx, &m->store, model_last_unit(m));
 }
 
-static ott_status backward_final(exec *cx, model *m, model_slot *slot, const tensor *dfinal, activation *g) {
-    const activation_specs *specs = &m->blocks[m->options.layers - 1].grad_output;
-    TRY(activation_open(cx, "residual gradient", m->activation, slot->h.rows, slot->h.columns, specs, g));
-    return norm_backward(cx, &m->final_norm, dfinal, &slot->h, &slot->rstd, NULL, g);
-}
-
 /* Opens the gradients before the head's backward, which writes dfinal[T,D]. */
 static ott_status open_head_gradients(exec *cx, model *m, const model_slot *slot, tensor *dfinal,
                                       plan_buffer *buffer) {
@@ -196,7 +190,9 @@ static ott_status open_head_gradients(exec *cx, model *m, const model_slot *slot
 
 static ott_status close_head_gradients(exec *cx, model *m, model_slot *slot, const tensor *dfinal,
                                        plan_buffer *buffer, activation *g) {
-    TRY(backward_final(cx, m, slot, dfinal, g));
+    const activation_specs *specs = &m->blocks[m->options.layers - 1].grad_output;
+    TRY(activation_open(cx, "residual gradient", m->activation, slot->h.rows, slot->h.columns, specs, g));
+    TRY(norm_backward(cx, &m->final_norm, dfinal, &slot->h, &slot->rstd, NULL, g));
     TRY(plan_close(cx->plan, buffer));
     /* A tied head's gradient is not reduced here: the embedding still adds to it. */
     return store_reduce_gradients(cx, &m->store, model_last_unit(m));

@@ -138,19 +138,6 @@ static ott_status open_units(const model *m, parameter_store *s) {
     return OTT_OK;
 }
 
-static ott_status open_stores(model *m) {
-    TRY(open_units(m, &m->store));
-    if (m->options.expert_ranks) {
-        m->store.expert_store = &m->experts;
-        TRY(open_units(m, &m->experts));
-        TRY(expert_ranks_open(&m->expert_ranks, m->names, m->options.expert_ranks, m->options.moe.experts));
-    }
-    TRY(give_parameters(m));
-    TRY(give_linears(m));
-    TRY(store_open(&m->experts, m->names));
-    return store_open(&m->store, m->names);
-}
-
 /* ---- shards and their memory ---- */
 
 static int64_t padded(const model *m, tensor t) {
@@ -252,7 +239,16 @@ static ott_status allocate_shards(model *m, model_use use) {
 }
 
 ott_status storage_open(model *m, model_use use) {
-    TRY(open_stores(m));
+    TRY(open_units(m, &m->store));
+    if (m->options.expert_ranks) {
+        m->store.expert_store = &m->experts;
+        TRY(open_units(m, &m->experts));
+        TRY(expert_ranks_open(&m->expert_ranks, m->names, m->options.expert_ranks, m->options.moe.experts));
+    }
+    TRY(give_parameters(m));
+    TRY(give_linears(m));
+    TRY(store_open(&m->experts, m->names));
+    TRY(store_open(&m->store, m->names));
     TRY(divide_parameters(m));
     return allocate_shards(m, use);
 }
