@@ -9,19 +9,15 @@ static bool is_latent(const attention *a) {
     return a->latent.shape.key_rank > 0;
 }
 
-static ott_status connect_latent(attention *a) {
-    if (a->latent.query.a.weight)
-        TRY(latent_connect(&a->latent.query, &a->input_specs));
-    else
-        TRY(linear_connect(&a->q, &a->input_specs, &a->grad_q));
-    return latent_connect(&a->latent.key, &a->input_specs);
-}
-
 ott_status attention_connect(attention *a, activation_specs *input, activation_specs *grad_output) {
     a->input_specs = a->output_specs = a->grad_specs = (activation_specs){0};
     a->grad_qkv = a->grad_q = a->grad_k = a->grad_v = (activation_specs){0};
     if (is_latent(a)) {
-        TRY(connect_latent(a));
+        if (a->latent.query.a.weight)
+            TRY(latent_connect(&a->latent.query, &a->input_specs));
+        else
+            TRY(linear_connect(&a->q, &a->input_specs, &a->grad_q));
+        TRY(latent_connect(&a->latent.key, &a->input_specs));
     } else if (is_fused(a)) {
         TRY(linear_connect(&a->qkv, &a->input_specs, &a->grad_qkv));
     } else {

@@ -22,15 +22,6 @@ static int64_t blocks_of(int64_t size, int64_t block) {
     return (size + block - 1) / block;
 }
 
-static void lay_out(frozen_codes *c, const parameter *p) {
-    scale_block block = granularity_block(c->cast.grain);
-    c->rows = p->rows / p->experts;
-    c->block_rows = block.mn < c->rows ? block.mn : c->rows;
-    c->block_columns = block.k < p->columns ? block.k : p->columns;
-    c->scale_rows = p->experts * blocks_of(c->rows, c->block_rows);
-    c->scale_columns = blocks_of(p->columns, c->block_columns);
-}
-
 /* Checks that the local part splits no scale block. Expert parallelism never splits a matrix. */
 static ott_status check_local(const parameter *p, const frozen_codes *c) {
     parameter_run run;
@@ -54,7 +45,12 @@ ott_status frozen_open(parameter *p, const cast_spec *cast, bool is_here, arena 
     TRY(arena_alloc(memory, sizeof(frozen_codes), &place));
     frozen_codes *c = place;
     *c = (frozen_codes){.cast = *cast};
-    lay_out(c, p);
+    scale_block block = granularity_block(c->cast.grain);
+    c->rows = p->rows / p->experts;
+    c->block_rows = block.mn < c->rows ? block.mn : c->rows;
+    c->block_columns = block.k < p->columns ? block.k : p->columns;
+    c->scale_rows = p->experts * blocks_of(c->rows, c->block_rows);
+    c->scale_columns = blocks_of(p->columns, c->block_columns);
     p->codes = c;
     p->shard.value.dtype = OTT_E4M3;
     if (!is_here) return OTT_OK;

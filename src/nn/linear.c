@@ -264,17 +264,13 @@ static ott_status observe_kept(exec *cx, linear *l) {
     return exec_hook_quantized(cx, l->name, TENSOR_WEIGHT, &l->weight->value, &kept);
 }
 
-/* Once per step: micro-batches share the weight. parallel/store calls the hook for sharded weights. */
-static ott_status observe_weight(exec *cx, linear *l) {
+static ott_status observe_forward(exec *cx, linear *l, const activation *x) {
+    TRY(observe(cx, l, TENSOR_INPUT, &x->t, activation_copy(x, l->input_copy)));
+    /* Once per step: micro-batches share the weight. parallel/store calls the hook for sharded weights. */
     if (!cx->is_first_microbatch || !linear_casts_weight(l)) return OTT_OK;
     if (is_requantized(l)) return observe_kept(cx, l);
     if (!is_sharded(l)) return observe(cx, l, TENSOR_WEIGHT, &l->weight->value, &l->quantized);
     return cx->phase == PHASE_TRAIN ? record_amax(cx, l, TENSOR_WEIGHT, &l->quantized) : OTT_OK;
-}
-
-static ott_status observe_forward(exec *cx, linear *l, const activation *x) {
-    TRY(observe(cx, l, TENSOR_INPUT, &x->t, activation_copy(x, l->input_copy)));
-    return observe_weight(cx, l);
 }
 
 static const qtensor *weight_copy(const linear *l) {

@@ -9,17 +9,13 @@ static bool is_gated(const mlp *m) {
     return is_fused(m) || m->gate.weight != NULL;
 }
 
-/* One scale per row, as in the rowwise recipe, because gate and up have outliers in single tokens. */
-static ott_status connect_stored(mlp *m) {
+ott_status mlp_connect(mlp *m, activation_specs *input, activation_specs *grad_output) {
+    /* One scale per row, as in the rowwise recipe, because gate and up have outliers in single tokens. */
     int index;
     ott_dtype high = m->down.spec.activation;
     quant_spec spec = {.rowwise = recipe_find("rowwise")->input.rowwise, .columnwise = {.format = high}};
     m->stored_specs = (activation_specs){.shard.column_ranks = m->down.ranks.group};
-    return m->stores_fp8 ? activation_specs_add(&m->stored_specs, &spec, NULL, false, &index) : OTT_OK;
-}
-
-ott_status mlp_connect(mlp *m, activation_specs *input, activation_specs *grad_output) {
-    TRY(connect_stored(m));
+    if (m->stores_fp8) TRY(activation_specs_add(&m->stored_specs, &spec, NULL, false, &index));
     m->input_specs = m->hidden_specs = m->grad_specs = (activation_specs){0};
     m->grad_gate_up = m->grad_gate = m->grad_up = (activation_specs){0};
     if (is_fused(m)) {

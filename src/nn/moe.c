@@ -409,23 +409,19 @@ static ott_status open_hidden(exec *cx, const moe *m, const moe_saved *s, tensor
     return op_swiglu_forward(cx, &(swiglu_forward_args){.gate = &s->gate, .up = &s->up, .y = y});
 }
 
-static ott_status project_output(exec *cx, moe *m, const moe_saved *s, const tensor *out) {
-    tensor y, rows;
-    plan_buffer y_buffer, buffer;
-    if (has_shared(m)) TRY(mlp_project(cx, &m->shared, &s->shared, out));
-    TRY(open_hidden(cx, m, s, &y, &y_buffer));
-    TRY(apply_weights(cx, m, s, &y));
-    TRY(open_rows(cx, "experts' output", out->dtype, m, s, out->columns, &rows, &buffer));
-    TRY(multiply(cx, m, &m->down, s, &y, &rows));
-    TRY(plan_close(cx->plan, &y_buffer));
-    TRY(unpermute(cx, m, s, &rows, out));
-    return plan_close(cx->plan, &buffer);
-}
-
 ott_status moe_project(exec *cx, moe *m, const moe_saved *s, const tensor *out) {
     full_rows all;
     TRY(tensor_full_open(cx, &m->sequence_ranks, out, &all));
-    TRY(project_output(cx, m, s, &all.t));
+    tensor y, rows;
+    plan_buffer y_buffer, buffer;
+    if (has_shared(m)) TRY(mlp_project(cx, &m->shared, &s->shared, &all.t));
+    TRY(open_hidden(cx, m, s, &y, &y_buffer));
+    TRY(apply_weights(cx, m, s, &y));
+    TRY(open_rows(cx, "experts' output", all.t.dtype, m, s, all.t.columns, &rows, &buffer));
+    TRY(multiply(cx, m, &m->down, s, &y, &rows));
+    TRY(plan_close(cx->plan, &y_buffer));
+    TRY(unpermute(cx, m, s, &rows, &all.t));
+    TRY(plan_close(cx->plan, &buffer));
     return tensor_full_close(cx, &m->sequence_ranks, out, &all);
 }
 
@@ -525,19 +521,6 @@ static ott_status backward_router(exec *cx, moe *m, const moe_saved *s, const ac
     return plan_close(cx->plan, &buffer);
 }
 
-static ott_status backward_all(exec *cx, moe *m, moe_saved *s, const activation *x, const activation *g,
-                               const tensor *dx) {
-    tensor dweight;
-    plan_buffer buffer;
-    if (m->ranks) TRY(expert_ranks_reload_counts(cx, m->ranks, expected_rows(s), &s->all_end));
-    if (has_shared(m)) TRY(mlp_backward(cx, &m->shared, &s->shared, x, g, dx));
-    TRY(exec_open(cx, "routing weight gradient", OTT_F32, s->weight.rows, s->weight.columns, &dweight,
-                  &buffer));
-    TRY(backward_experts(cx, m, s, &x->t, &g->t, &dweight, dx));
-    TRY(backward_router(cx, m, s, x, &dweight, dx));
-    return plan_close(cx->plan, &buffer);
-}
-
 ott_status moe_backward(exec *cx, moe *m, moe_saved *s, const activation *x, const activation *g,
                         const tensor *dx) {
     activation all, grad;
@@ -545,7 +528,15 @@ ott_status moe_backward(exec *cx, moe *m, moe_saved *s, const activation *x, con
     TRY(gather_rows(cx, m, "gathered experts' input", x, &all));
     TRY(gather_rows(cx, m, "gathered output gradient", g, &grad));
     TRY(tensor_full_open(cx, &m->sequence_ranks, dx, &dall));
-    TRY(backward_all(cx, m, s, &all, &grad, &dall.t));
+    tensor dweight;
+    plan_buffer buffer;
+    if (m->ranks) TRY(expert_ranks_reload_counts(cx, m->ranks, expected_rows(s), &s->all_end));
+    if (has_shared(m)) TRY(mlp_backward(cx, &m->shared, &s->shared, &all, &grad, &dall.t));
+    TRY(exec_open(cx, "routing weight gradient", OTT_F32, s->weight.rows, s->weight.columns, &dweight,
+                  &buffer));
+    TRY(backward_experts(cx, m, s, &all.t, &grad.t, &dweight, &dall.t));
+    TRY(backward_router(cx, m, s, &all, &dweight, &dall.t));
+    TRY(plan_close(cx->plan, &buffer));
     TRY(activation_close(cx, &all));
     TRY(activation_close(cx, &grad));
     TRY(tensor_full_close(cx, &m->sequence_ranks, dx, &dall));

@@ -101,20 +101,16 @@ ott_status tensor_partial_open(exec *cx, const tensor_ranks *r, ott_dtype d, con
                      &out->buffer);
 }
 
-static ott_status reduce_scatter(exec *cx, group *g, const tensor *parts, const tensor *own) {
-    return group_run(
-        g, cx,
-        &(collective){
-            .kind = COLLECTIVE_REDUCE_SCATTER, .reduce = REDUCE_SUM, .input = *parts, .output = *own});
-}
-
 /* Sums the terms in their format and in place. *sum: this rank's rows. */
 static ott_status sum_terms(exec *cx, const tensor_ranks *r, const tensor *parts, tensor *sum) {
     *sum = *parts;
     if (!r->sequence) return group_all_reduce(r->group, cx, sum, REDUCE_SUM);
     int64_t rows = parts->rows / r->group->size;
     *sum = tensor_rows(*parts, r->group->rank * rows, rows);
-    return reduce_scatter(cx, r->group, parts, sum);
+    return group_run(
+        r->group, cx,
+        &(collective){
+            .kind = COLLECTIVE_REDUCE_SCATTER, .reduce = REDUCE_SUM, .input = *parts, .output = *sum});
 }
 
 ott_status tensor_partial_close(exec *cx, const tensor_ranks *r, const tensor *y, partial_sum *p) {
