@@ -32,16 +32,6 @@ static ott_status pack(exec *cx, const store_part *part, void *to) {
     return op_convert(cx, &(convert_args){.x = &from, .y = &packed});
 }
 
-static ott_status pack_unit(exec *cx, const parameter_store *s, const store_unit *u) {
-    char *to = (char *)u->received.data + group_part_first(u->rows, 0, s->ranks->rank, s->ranks->rank);
-    for (int i = 0; i < u->part_count; i++) {
-        if (!(u->parts[i].uses & u->uses)) continue;
-        TRY(pack(cx, &u->parts[i], to));
-        to += packed_bytes(cx, &u->parts[i], s->ranks->rank);
-    }
-    return OTT_OK;
-}
-
 /* ---- in flight ---- */
 
 /* Fills u->rows; returns their sum. */
@@ -66,7 +56,12 @@ static ott_status start_gather(exec *cx, parameter_store *s, store_unit *u, int 
     u->gathered = false;
     TRY(exec_open(cx, "gathered shards", BYTES, measure_unit(cx, s, u), 1, &u->received,
                   &u->received_buffer));
-    TRY(pack_unit(cx, s, u));
+    char *to = (char *)u->received.data + group_part_first(u->rows, 0, s->ranks->rank, s->ranks->rank);
+    for (int i = 0; i < u->part_count; i++) {
+        if (!(u->parts[i].uses & u->uses)) continue;
+        TRY(pack(cx, &u->parts[i], to));
+        to += packed_bytes(cx, &u->parts[i], s->ranks->rank);
+    }
     int64_t first = group_part_first(u->rows, 0, s->ranks->rank, s->ranks->rank);
     return group_start(s->ranks, cx,
                        &(collective){.kind = COLLECTIVE_ALL_GATHER,
@@ -188,14 +183,6 @@ static ott_status unpack_part(exec *cx, const parameter_store *s, const store_un
     return for_each_shard(cx, s, u, part, unpack_values);
 }
 
-static ott_status finish_gather(exec *cx, const parameter_store *s, store_unit *u) {
-    TRY(group_wait(cx, &u->request));
-    for (int i = 0; i < u->part_count; i++)
-        if (u->parts[i].uses & u->uses) TRY(unpack_part(cx, s, u, &u->parts[i]));
-    u->gathered = true;
-    return plan_close(cx->plan, &u->received_buffer);
-}
-
 static ott_status gather(exec *cx, parameter_store *s, store_unit *u, int uses) {
     if (store_ranks(s) == 1) return OTT_OK;
     if (u->gathered) {
@@ -204,7 +191,11 @@ static ott_status gather(exec *cx, parameter_store *s, store_unit *u, int uses) 
     }
     if (!u->uses) TRY(start_gather(cx, s, u, uses));
     STATUS_REQUIRE((u->uses & uses) == uses);
-    return finish_gather(cx, s, u);
+    TRY(group_wait(cx, &u->request));
+    for (int i = 0; i < u->part_count; i++)
+        if (u->parts[i].uses & u->uses) TRY(unpack_part(cx, s, u, &u->parts[i]));
+    u->gathered = true;
+    return plan_close(cx->plan, &u->received_buffer);
 }
 
 ott_status store_gather(exec *cx, parameter_store *s, int unit, int uses) {
