@@ -237,13 +237,6 @@ static void on_collective(void *user, const exec *cx, const group *g, const coll
 
 /* ---- work outside of the recorded plans ---- */
 
-static void add_zeroing(counter *c, const model *m) {
-    work w = {.op = OP_INDEX_convert, .format = WORK_BF16, .bytes = (double)m->trained_bytes};
-    double seconds = w.bytes / c->machine->rate.bandwidth;
-    add_part(&c->out->kinds[OP_KIND_OTHER], &w, seconds, 1);
-    c->once += seconds;
-}
-
 /* Reduces the gradients of this rank's shard over the ranks with the same shard along dimension d. */
 static void add_copies(counter *c, const model *m, mesh_dimension d) {
     machine_group g = machine_group_along(c->request->mesh, d);
@@ -261,7 +254,10 @@ static ott_status count_model(void *user, trainer *t) {
     out->frozen = model_frozen_count(t->m);
     out->on_rank = model_shard_count(t->m);
     out->flops_per_token = model_flops_per_token(t->m, t->options.seq_len);
-    add_zeroing(c, t->m);
+    work w = {.op = OP_INDEX_convert, .format = WORK_BF16, .bytes = (double)t->m->trained_bytes};
+    double seconds = w.bytes / c->machine->rate.bandwidth;
+    add_part(&c->out->kinds[OP_KIND_OTHER], &w, seconds, 1);
+    c->once += seconds;
     add_copies(c, t->m, MESH_DP_REPLICATE);
     add_copies(c, t->m, MESH_CP);
     return c->request->inspect ? c->request->inspect(c->request->user, t) : OTT_OK;

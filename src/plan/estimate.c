@@ -29,12 +29,6 @@ static bool exists(const stage_counts *s, int kind) {
     return kind_of(s, stage_of(s, kind)) == kind;
 }
 
-static ott_status count_stages(const count_request *r, stage_counts *s) {
-    for (int kind = 0; kind < KINDS_OF_STAGE; kind++)
-        if (exists(s, kind)) TRY(count_run(r, stage_of(s, kind), &s->counts[kind]));
-    return OTT_OK;
-}
-
 static void choose_stages(const stage_counts *s, estimate *e) {
     for (int kind = FIRST; kind < KINDS_OF_STAGE; kind++) {
         const rank_count *c = &s->counts[kind];
@@ -96,7 +90,8 @@ static int64_t find_shortfall(const machine *m, const memory_need *need) {
 ott_status estimate_run(const count_request *r, estimate *out) {
     stage_counts s = {.stages = r->mesh->size[MESH_PP]};
     *out = (estimate){.ranks = mesh_ranks(r->mesh), .micro_batches = r->cfg->train.grad_accum_steps};
-    TRY(count_stages(r, &s));
+    for (int kind = 0; kind < KINDS_OF_STAGE; kind++)
+        if (exists(&s, kind)) TRY(count_run(r, stage_of(&s, kind), &s.counts[kind]));
     choose_stages(&s, out);
     out->shortfall = find_shortfall(r->machine, &out->need);
     return sum_up(r, &s, out);

@@ -177,14 +177,6 @@ static void derive_rates(const config *cfg, device *d, machine *out) {
     r->bandwidth = 1 / out->seconds[OP_INDEX_rmsnorm_forward][WORK_BF16];
 }
 
-/* Assumes processes on one machine, and 10 Gb/s Ethernet between machines. */
-static void assume_links(machine *out) {
-    out->rate.link = 1.2e9;
-    out->rate.network = 1e9;
-    out->rate.node = 1;
-    out->rate.latency = 5e-5;
-}
-
 static ott_status measure_probes(probe probes[2], const config *cfg, machine *out) {
     const char *high = cfg->train.mixed_precision == PRECISION_FP32 ? "fp32" : "bf16";
     TRY(open_probe(&probes[0], cfg, high));
@@ -207,6 +199,10 @@ ott_status measure_machine(mem *account, const config *cfg, device *d, machine *
     ott_status status = measure_probes(probes, cfg, out);
     for (int k = 0; k < 2; k++) close_probe(&probes[k]);
     mem_free(account, memory);
-    assume_links(out);
+    /* Assumes processes on one machine, and 10 Gb/s Ethernet between machines. */
+    out->rate.link = 1.2e9;
+    out->rate.network = 1e9;
+    out->rate.node = 1;
+    out->rate.latency = 5e-5;
     return status;
 }

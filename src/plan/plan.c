@@ -151,14 +151,10 @@ static int64_t find_largest_batch(planner *p) {
 
 /* ---- the page ---- */
 
-static void name_precision(planner *p) {
+static ott_status write_page(planner *p, str *out) {
     bool fp8 = p->cfg->train.mixed_precision == PRECISION_FP8;
     snprintf(p->names[0], sizeof p->names[0], "%s%s%s", config_word(p->cfg, "train.mixed_precision"),
              fp8 ? " " : "", fp8 ? p->precision.fp8.name : "");
-}
-
-static ott_status write_page(planner *p, str *out) {
-    name_precision(p);
     bool other = estimate_other(p);
     count_request r = request(p, p->cfg);
     TRY(advice_find(&r, &p->estimate, &p->advice));
