@@ -114,15 +114,11 @@ static ott_status append_row(const report *r, int row, str *out) {
     return OTT_OK;
 }
 
-static void append_title(const report *r, const char *title, str *out) {
+static ott_status append_data(const report *r, const char *title, str *out) {
+    str_append(out, "{");
     char runs[48];
     snprintf(runs, sizeof runs, "%d runs compared", r->count);
     json_write_text(out, "title", title ? title : r->row_count == 1 ? r->rows[0].mean.label : runs);
-}
-
-static ott_status append_data(const report *r, const char *title, str *out) {
-    str_append(out, "{");
-    append_title(r, title, out);
     json_write_text(out, "reference", report_reference_name(r));
     json_write_key(out, "format_sqnr");
     str_append(out, "{");

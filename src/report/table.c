@@ -94,14 +94,6 @@ static void append_verdicts(const report *r, str *out) {
     if (several) str_append(out, "(±: standard error of the mean over the seeds)\n");
 }
 
-static void append_unfinished(const report *r, str *out) {
-    for (int i = 0; i < r->count; i++)
-        if (!r->runs[i].finished)
-            str_printf(
-                out, "%s: has no summary.json: the run is not finished; its row has the last logged values\n",
-                r->runs[i].summary.label);
-}
-
 /* Lists the recipes of runs that changed their recipe. */
 static void append_phases(const report *r, str *out) {
     char steps[32], gemms[32], fp8[32];
@@ -200,7 +192,11 @@ ott_status report_table(const report *r, str *out) {
     mem_free(r->account, memory);
     TRY(status);
     append_verdicts(r, out);
-    append_unfinished(r, out);
+    for (int i = 0; i < r->count; i++)
+        if (!r->runs[i].finished)
+            str_printf(
+                out, "%s: has no summary.json: the run is not finished; its row has the last logged values\n",
+                r->runs[i].summary.label);
     append_phases(r, out);
     append_damage(r, out);
     return append_health(r, out);
