@@ -198,10 +198,6 @@ ott_status op_check(const op_info *op, const void *args) {
 
 /* ---- the calls ---- */
 
-static ott_status has_no_op(const exec *cx, const char *op) {
-    return status_fail(OTT_ERR_UNSUPPORTED, "%s: %s has no such operation", op, cx->device->name);
-}
-
 bool op_is_there(const op_table *table, enum op_index op) {
     switch (op) {
 #define OP(name, fields)                                                                                     \
@@ -276,7 +272,9 @@ static ott_status run_now(const op_table *table, exec *cx, enum op_index op, con
 
 static ott_status run_op(const op_table *table, exec *cx, enum op_index op, const void *args) {
     plan_buffer workspace;
-    if (!op_is_there(table, op)) return has_no_op(cx, op_at((int)op)->name);
+    if (!op_is_there(table, op))
+        return status_fail(OTT_ERR_UNSUPPORTED, "%s: %s has no such operation", op_at((int)op)->name,
+                           cx->device->name);
     TRY(open_workspace(table, cx, op, args, &workspace));
     ott_status status = run_now(table, cx, op, args, &workspace);
     ott_status closed = close_workspace(cx, &workspace);

@@ -156,13 +156,6 @@ static ott_status immediate_open(plan *p, const char *what, int64_t bytes, plan_
     return OTT_OK;
 }
 
-static ott_status immediate_close(plan *p, plan_entry *e) {
-    if (!e->data) return status_fail(OTT_ERR_INTERNAL, "memory plan: \"%s\" is closed twice", e->what);
-    device_release(p->device, e->data);
-    e->data = NULL;
-    return OTT_OK;
-}
-
 ott_status plan_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {
     *out = PLAN_NONE;
     STATUS_REQUIRE(bytes >= 0);
@@ -192,7 +185,10 @@ ott_status plan_close(plan *p, plan_buffer *b) {
         p->entries[id].died = p->time++;
         p->open--;
     } else if (p->state == PLAN_IMMEDIATE) {
-        TRY(immediate_close(p, &p->entries[id]));
+        plan_entry *e = &p->entries[id];
+        if (!e->data) return status_fail(OTT_ERR_INTERNAL, "memory plan: \"%s\" is closed twice", e->what);
+        device_release(p->device, e->data);
+        e->data = NULL;
     } else if (p->poison) {
         TRY(poison(p, &p->entries[id]));
     }
