@@ -15,19 +15,6 @@ static ott_status check_length(const added_token *token, int64_t bytes, const ch
                        str_show(token->content.at).text, token->id, bytes, form, LONGEST);
 }
 
-static ott_status load_token(tokenizer *t, const json_t *object, added_token *token) {
-    int64_t id;
-    TRY(json_member_integer(object, "id", JSON_NEEDED, 0, t->vocab - 1, &id));
-    TRY(json_get_text(t->texts, object, "content", &token->content));
-    TRY(json_member_bool(object, "special", false, &token->special));
-    TRY(json_member_bool(object, "lstrip", false, &token->lstrip));
-    TRY(json_member_bool(object, "rstrip", false, &token->rstrip));
-    TRY(json_member_bool(object, "single_word", false, &token->single_word));
-    TRY(json_member_bool(object, "normalized", !token->special, &token->normalized));
-    token->id = (int32_t)id;
-    return check_length(token, token->content.bytes, "");
-}
-
 /* An added token may also be in the vocabulary, with the same id. */
 static ott_status name_added(tokenizer *t, const added_token *token) {
     const char *text = token->content.at;
@@ -55,7 +42,17 @@ static ott_status load_tokens(tokenizer *t, const json_t *array) {
     t->added_by_id = memory;
     for (; t->added_count < count; t->added_count++) {
         added_token *token = &t->added[t->added_count];
-        TRY(load_token(t, json_array_get(array, (size_t)t->added_count), token));
+        const json_t *object = json_array_get(array, (size_t)t->added_count);
+        int64_t id;
+        TRY(json_member_integer(object, "id", JSON_NEEDED, 0, t->vocab - 1, &id));
+        TRY(json_get_text(t->texts, object, "content", &token->content));
+        TRY(json_member_bool(object, "special", false, &token->special));
+        TRY(json_member_bool(object, "lstrip", false, &token->lstrip));
+        TRY(json_member_bool(object, "rstrip", false, &token->rstrip));
+        TRY(json_member_bool(object, "single_word", false, &token->single_word));
+        TRY(json_member_bool(object, "normalized", !token->special, &token->normalized));
+        token->id = (int32_t)id;
+        TRY(check_length(token, token->content.bytes, ""));
         TRY(name_added(t, token));
         t->added_by_id[token->id] = token;
     }

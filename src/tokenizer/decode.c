@@ -79,14 +79,9 @@ static bool is_shown(const tokenizer *t, int32_t id, bool skip_special) {
     return tokenizer_token(t, id) && !(skip_special && tokenizer_is_special(t, id));
 }
 
-static ott_status check_id(int32_t id) {
-    if (id >= 0) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "%" PRId32 " is no token id", id);
-}
-
 ott_status tokenizer_stream_push(tokenizer_stream *s, int32_t id, str *out) {
     const decode_rule *rule = &s->tokenizer->decode;
-    TRY(check_id(id));
+    if (id < 0) return status_fail(OTT_ERR_ARGUMENT, "%" PRId32 " is no token id", id);
     if (!is_shown(s->tokenizer, id, s->skip_special)) return OTT_OK;
     bool first = !s->started;
     s->started = true;

@@ -78,13 +78,6 @@ static ott_status translate_in_class(translation *t) {
     return OTT_OK;
 }
 
-/* A ']' directly after the opening bracket is a member, in both syntaxes. */
-static void open_class(translation *t) {
-    t->in_class = true;
-    copy_bytes(t, peek(t, 1) == '^' ? 2 : 1);
-    if (peek(t, 0) == ']') copy_bytes(t, 1);
-}
-
 /* "(?m" is Ruby's dot-matches-newline. "(?s" and "(?x" may differ and are refused. "(*" exists only in PCRE2.
    */
 static ott_status translate_group(translation *t) {
@@ -103,7 +96,10 @@ static ott_status translate_next(translation *t) {
     if (t->in_class) return translate_in_class(t);
     if (c == '(') return translate_group(t);
     if (c == '[') {
-        open_class(t);
+        /* A ']' directly after the opening bracket is a member, in both syntaxes. */
+        t->in_class = true;
+        copy_bytes(t, peek(t, 1) == '^' ? 2 : 1);
+        if (peek(t, 0) == ']') copy_bytes(t, 1);
         return OTT_OK;
     }
     /* Possessive in PCRE2; a repeated repetition in Ruby. */

@@ -90,16 +90,6 @@ static void add_stop(tokenizer *t, const json_t *id) {
     t->stops[t->stop_count++] = (int32_t)json_integer_value(id);
 }
 
-/* eos_token_id is an id or a list of ids. */
-static void read_generation(tokenizer *t, const json_t *object) {
-    const json_t *bos = json_object_get(object, "bos_token_id"),
-                 *eos = json_object_get(object, "eos_token_id");
-    if (t->bos < 0 && valid_id(t, bos)) t->bos = (int32_t)json_integer_value(bos);
-    if (!json_is_array(eos)) add_stop(t, eos);
-    for (size_t i = 0; i < json_array_size(eos); i++) add_stop(t, json_array_get(eos, i));
-    if (t->eos < 0 && t->stop_count > 0) t->eos = t->stops[0];
-}
-
 /* add_bos_token and add_eos_token, if present, override the post-processor, as in transformers. Some
    tokenizer.json files lack the BOS. */
 static ott_status read_additions(tokenizer *t, const json_t *config) {
@@ -156,7 +146,13 @@ ott_status template_load_neighbours(tokenizer *t) {
         json_object_get(config, "chat_template") != NULL || has_neighbour(t, "chat_template.jinja");
     name_ends(t, config);
     name_ends(t, map);
-    read_generation(t, generation);
+    /* eos_token_id is an id or a list of ids. */
+    const json_t *bos = json_object_get(generation, "bos_token_id"),
+                 *eos = json_object_get(generation, "eos_token_id");
+    if (t->bos < 0 && valid_id(t, bos)) t->bos = (int32_t)json_integer_value(bos);
+    if (!json_is_array(eos)) add_stop(t, eos);
+    for (size_t i = 0; i < json_array_size(eos); i++) add_stop(t, json_array_get(eos, i));
+    if (t->eos < 0 && t->stop_count > 0) t->eos = t->stops[0];
     TRY_OUT(read_additions(t, config));
     if (t->bos < 0 && t->prefix_count > 0) t->bos = t->prefix[0];
     if (t->eos < 0 && t->suffix_count > 0) t->eos = t->suffix[t->suffix_count - 1];

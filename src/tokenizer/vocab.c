@@ -227,14 +227,6 @@ static ott_status load_merges(tokenizer *t, const json_t *merges) {
 
 /* ---- the model ---- */
 
-/* Does not split between two characters without tokens: unknown characters may be fused. */
-static void keep_unknown(tokenizer *t) {
-    bpe_model *m = &t->model;
-    for (int a = 0; a < 128; a++)
-        for (int b = 0; b < 128; b++)
-            if (m->ascii[a] < 0 && m->ascii[b] < 0) m->no_merge[a][b] = false;
-}
-
 /* Byte-level: the bytes of a token's name. Otherwise the name. */
 static ott_status load_pieces(tokenizer *t, int64_t tokens) {
     const text_list *pieces = &t->names;
@@ -307,6 +299,10 @@ ott_status vocab_load(tokenizer *t, const json_t *root) {
     memset(t->model.no_merge, t->model.splits_words, sizeof t->model.no_merge);
     TRY(load_merges(t, json_object_get(model, "merges")));
     TRY(load_pieces(t, e.tokens));
-    keep_unknown(t);
+    /* Does not split between two characters without tokens: unknown characters may be fused. */
+    bpe_model *m = &t->model;
+    for (int a = 0; a < 128; a++)
+        for (int b = 0; b < 128; b++)
+            if (m->ascii[a] < 0 && m->ascii[b] < 0) m->no_merge[a][b] = false;
     return OTT_OK;
 }
