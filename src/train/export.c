@@ -47,14 +47,6 @@ static ott_status check_goal(const exporter *e) {
     return status_fail(OTT_ERR_ARGUMENT, "%s is not empty: give a new or empty folder", goal);
 }
 
-static ott_status name_goal(exporter *e, const char *folder) {
-    size_t length = strlen(folder);
-    while (length > 1 && folder[length - 1] == '/') length--;
-    str_printf(&e->goal, "%.*s", (int)length, folder);
-    TRY(str_finish(&e->goal));
-    return check_goal(e);
-}
-
 static bool as_trained(const exporter *e) {
     return e->options->format == OTT_EXPORT_HF_FP8 && e->options->granularity == OTT_EXPORT_AS_TRAINED;
 }
@@ -255,18 +247,18 @@ static ott_status find_base(exporter *e) {
     return fits ? OTT_OK : config_set(e->cfg, "model.hf_path", from);
 }
 
-/* For a PEFT folder, --from is the folder of its base weights. */
-static ott_status find_model(exporter *e, const char *path) {
+static ott_status run_all(exporter *e, const char *path, const char *folder, str *report) {
+    size_t length = strlen(folder);
+    while (length > 1 && folder[length - 1] == '/') length--;
+    str_printf(&e->goal, "%.*s", (int)length, folder);
+    TRY(str_finish(&e->goal));
+    TRY(check_goal(e));
+    /* For a PEFT folder, --from is the folder of its base weights. */
     const char *from = e->options->from;
     bool adapters = file_is_in(path, PEFT_CONFIG_NAME) && from && *from;
     TRY(inference_find(e->account, path, adapters ? from : NULL, 0, &e->cfg, &e->checkpoint));
     e->source = e->checkpoint ? e->checkpoint : path;
-    return find_base(e);
-}
-
-static ott_status run_all(exporter *e, const char *path, const char *folder, str *report) {
-    TRY(name_goal(e, folder));
-    TRY(find_model(e, path));
+    TRY(find_base(e));
     TRY(open_model(e));
     if (is_gguf(e)) return export_gguf(e, report);
     return e->options->format == OTT_EXPORT_PEFT ? export_adapters(e, report) : export_model(e, report);

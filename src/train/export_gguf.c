@@ -91,19 +91,6 @@ static void add_padding(gguf_metadata *m, int64_t id) {
     add_text(m, name);
 }
 
-static void describe_tokens(describing *d) {
-    gguf_metadata_list(d->m, "tokenizer.ggml.tokens", GGUF_LIST_TEXTS, d->vocab);
-    for (int64_t id = 0; id < d->vocab; id++) {
-        const char *name = tokenizer_token(d->t, id);
-        if (name)
-            add_text(d->m, name);
-        else
-            add_padding(d->m, id);
-    }
-    gguf_metadata_list(d->m, "tokenizer.ggml.token_type", GGUF_LIST_INTEGERS, d->vocab);
-    for (int64_t id = 0; id < d->vocab; id++) gguf_metadata_add_integer(d->m, type_of(d->t, id));
-}
-
 /* Writes a space inside a part as U+0120, since a space separates the two parts. */
 static void append_part(str *text, const char *name) {
     for (; *name; name++)
@@ -241,7 +228,16 @@ static ott_status describe_tokenizer(describing *d) {
     ott_status status = describe_kind(d, merge, count);
     mem_free(d->account, merge);
     if (status != OTT_OK) return status;
-    describe_tokens(d);
+    gguf_metadata_list(d->m, "tokenizer.ggml.tokens", GGUF_LIST_TEXTS, d->vocab);
+    for (int64_t id = 0; id < d->vocab; id++) {
+        const char *name = tokenizer_token(d->t, id);
+        if (name)
+            add_text(d->m, name);
+        else
+            add_padding(d->m, id);
+    }
+    gguf_metadata_list(d->m, "tokenizer.ggml.token_type", GGUF_LIST_INTEGERS, d->vocab);
+    for (int64_t id = 0; id < d->vocab; id++) gguf_metadata_add_integer(d->m, type_of(d->t, id));
     describe_ids(d);
     warn_of_greedy(d);
     return describe_template(d);

@@ -113,12 +113,6 @@ static ott_status make_row(feed *f, int64_t index, int64_t b, bool training, int
     return OTT_OK;
 }
 
-/* Grows by doubling, and seldom: plans and graphs are made for one capacity. */
-static void grow_document_capacity(feed_shape *s, int64_t documents) {
-    while (s->document_capacity < documents) s->document_capacity *= 2;
-    if (s->document_capacity > tokens_of(s)) s->document_capacity = tokens_of(s);
-}
-
 static ott_status make_batch(feed *f, int64_t index, bool training, int64_t first, int64_t *labels) {
     feed_shape *s = shape_of(f, index);
     uint64_t token_index = (uint64_t)first * (uint64_t)s->length;
@@ -126,7 +120,9 @@ static ott_status make_batch(feed *f, int64_t index, bool training, int64_t firs
            2 * sizeof(int32_t));
     f->documents[index] = 0;
     for (int64_t b = 0; b < s->rows; b++) TRY(make_row(f, index, b, training, first + b, labels));
-    grow_document_capacity(s, f->documents[index]);
+    /* Grows by doubling, and seldom: plans and graphs are made for one capacity. */
+    while (s->document_capacity < f->documents[index]) s->document_capacity *= 2;
+    if (s->document_capacity > tokens_of(s)) s->document_capacity = tokens_of(s);
     return OTT_OK;
 }
 

@@ -177,17 +177,6 @@ static void judge_layer(const health *h, int64_t i) {
     if (l->low_sqnr_count >= (float)h->options.window) l->low_sqnr_count = LINEAR_FELL_BACK;
 }
 
-static void log_fallbacks(const health *h, int64_t i) {
-    const char *word = "";
-    double worst = worst_of(h, i, &word);
-    log_warning(
-        h->t->log,
-        "Float8 fallback: %s moves to %s after step %lld: SQNR below %g dB at %lld measurements in a row "
-        "(now %.1f dB, %s)",
-        h->layers[i]->name, dtype_name(h->t->m->activation), (long long)h->t->run.step, h->options.bound_db,
-        (long long)h->options.window, worst, word);
-}
-
 static ott_status apply_fallbacks(const health *h) {
     bool fell_back = false, before[h->layer_count];
     if (h->options.window == 0) return OTT_OK;
@@ -198,7 +187,14 @@ static ott_status apply_fallbacks(const health *h) {
     TRY(trainer_share_fallbacks(h->t));
     for (int64_t i = 0; i < h->layer_count; i++) {
         if (before[i] || !h->layers[i]->fell_back) continue;
-        log_fallbacks(h, i);
+        const char *word = "";
+        double worst = worst_of(h, i, &word);
+        log_warning(
+            h->t->log,
+            "Float8 fallback: %s moves to %s after step %lld: SQNR below %g dB at %lld measurements in a row "
+            "(now %.1f dB, %s)",
+            h->layers[i]->name, dtype_name(h->t->m->activation), (long long)h->t->run.step,
+            h->options.bound_db, (long long)h->options.window, worst, word);
         fell_back = true;
     }
     return fell_back ? trainer_convert(h->t, h->t->recipe) : OTT_OK;

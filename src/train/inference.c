@@ -81,18 +81,14 @@ static ott_status make_config(mem *account, const char *path, const char *base, 
     return status;
 }
 
-/* Reads a checkpoint's configuration; base replaces model.hf_path. */
-static ott_status read_config(mem *account, const char *checkpoint, const char *base, config **cfg) {
-    TRY(checkpoint_config(account, checkpoint, cfg));
-    return base ? config_set(*cfg, "model.hf_path", base) : OTT_OK;
-}
-
 static ott_status find_model(mem *account, const char *path, const char *base, int64_t window, config **cfg,
                              char **checkpoint) {
     if (hub_name_is(path)) return hub_name_fail(path, path, "that ");
     if (is_hugging_face(path)) return make_config(account, path, base, window, cfg);
     TRY(checkpoint_find(account, path, path, checkpoint));
-    return read_config(account, *checkpoint, base, cfg);
+    /* Reads a checkpoint's configuration; base replaces model.hf_path. */
+    TRY(checkpoint_config(account, *checkpoint, cfg));
+    return base ? config_set(*cfg, "model.hf_path", base) : OTT_OK;
 }
 
 ott_status inference_find(mem *account, const char *path, const char *base, int64_t window, config **cfg,
@@ -145,23 +141,18 @@ static ott_status set_default(config *cfg, const char *section, const char *name
     return config_set(cfg, key, "null");
 }
 
-/* Resets all recipe keys, so that a named recipe is used as published in all layers of the filter. */
-static ott_status forget_recipe(config *cfg) {
-    static const char *const places[] = {"schedule", "module", "keep_first_layers", "keep_last_layers"};
-    int count;
-    const char *const *keys = config_recipe_keys(&count);
-    for (int i = 0; i < count; i++) TRY(set_default(cfg, "float8", keys[i]));
-    for (int i = 0; i < 4; i++) TRY(set_default(cfg, "float8", places[i]));
-    return OTT_OK;
-}
-
 static ott_status set_precision(config *cfg, const char *name) {
     if (!name || strcmp(name, "trained") == 0) return OTT_OK;
     if (strcmp(name, "fp8") == 0) return config_set(cfg, "train.mixed_precision", "fp8");
     const char *own = recipe_canonical_name(name);
     const recipe *r = recipe_find(own ? own : name);
     if (!r) return fail_precision(name);
-    TRY(forget_recipe(cfg));
+    /* Resets all recipe keys, so that a named recipe is used as published in all layers of the filter. */
+    static const char *const places[] = {"schedule", "module", "keep_first_layers", "keep_last_layers"};
+    int count;
+    const char *const *keys = config_recipe_keys(&count);
+    for (int i = 0; i < count; i++) TRY(set_default(cfg, "float8", keys[i]));
+    for (int i = 0; i < 4; i++) TRY(set_default(cfg, "float8", places[i]));
     if (!recipe_gemm_is_fp8(r, GEMM_COUNT)) return config_set(cfg, "train.mixed_precision", r->name);
     TRY(config_set(cfg, "train.mixed_precision", "fp8"));
     return config_set(cfg, "float8.recipe_name", r->name);
@@ -188,26 +179,8 @@ static ott_status apply_settings(config *cfg, const inference_choice *c) {
                        str_show(of_fp8).text, config_word(cfg, "train.mixed_precision"));
 }
 
-static ott_status apply_choice(config *cfg, const inference_choice *c) {
-    TRY(forget_ranks(cfg));
-    TRY(set_precision(cfg, c->precision));
-    TRY(apply_settings(cfg, c));
-    return config_check(cfg);
-}
-
 static bool is_delayed(const recipe *r) {
     return r->input.rowwise.policy == AMAX_DELAYED && cast_spec_is_fp8(&r->input.rowwise);
-}
-
-/* Delayed scaling needs amax histories, which only a run under that recipe saves. */
-static ott_status check_delayed(const inference_plan *p, bool was_delayed) {
-    const recipe *r = p->convert.recipe;
-    if (was_delayed || !is_delayed(r)) return OTT_OK;
-    return status_fail(
-        OTT_ERR_UNSUPPORTED,
-        "\"%s\" takes its scales from earlier training steps, but the model was not trained with it: use "
-        "current, tensorwise or another recipe that scales each tensor by its own amax",
-        r->name);
 }
 
 ott_status inference_choose(mem *account, config *cfg, const char *checkpoint, const inference_choice *choice,
@@ -216,9 +189,19 @@ ott_status inference_choose(mem *account, config *cfg, const char *checkpoint, c
     bool was_delayed = checkpoint && is_delayed(out->convert.recipe);
     bool is_own = !choice->precision || strcmp(choice->precision, "trained") == 0;
     if (is_own && choice->setting_count == 0) return OTT_OK;
-    TRY(apply_choice(cfg, choice));
+    TRY(forget_ranks(cfg));
+    TRY(set_precision(cfg, choice->precision));
+    TRY(apply_settings(cfg, choice));
+    TRY(config_check(cfg));
     TRY(inference_read(account, cfg, checkpoint, out));
-    return check_delayed(out, was_delayed);
+    /* Delayed scaling needs amax histories, which only a run under that recipe saves. */
+    const recipe *r = out->convert.recipe;
+    if (was_delayed || !is_delayed(r)) return OTT_OK;
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "\"%s\" takes its scales from earlier training steps, but the model was not trained with it: use "
+        "current, tensorwise or another recipe that scales each tensor by its own amax",
+        r->name);
 }
 
 /* ---- loading ---- */

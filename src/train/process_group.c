@@ -22,15 +22,6 @@ static void log_marked(void *user, ott_log_level level, const char *text) {
     log_line(pg->parent_log, level, "[rank%d]:%s", pg->rank, text);
 }
 
-static void choose_log(process_group *pg, const logger *log, int64_t log_rank) {
-    pg->parent_log = log;
-    pg->log = log ? *log : (logger){0};
-    if (log_rank == -1 && pg->size > 1)
-        pg->log = (logger){.callback = log_marked, .user = pg, .level = pg->log.level};
-    else if (log_rank != pg->rank && pg->size > 1)
-        pg->log = (logger){0};
-}
-
 static ott_status check_log_rank(const process_group *pg, const config *cfg) {
     if (pg->size == 1 || cfg->metrics.log_rank < pg->size) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG, "%s: the run has %d ranks: give 0 to %d, or -1 for all",
@@ -60,7 +51,12 @@ ott_status process_group_join(mem *account, const logger *log, const config *cfg
     use_self_groups(pg);
     pg->threads = (int)cfg->train.threads;
     TRY(join_ranks(pg));
-    choose_log(pg, log, cfg->metrics.log_rank);
+    pg->parent_log = log;
+    pg->log = log ? *log : (logger){0};
+    if (cfg->metrics.log_rank == -1 && pg->size > 1)
+        pg->log = (logger){.callback = log_marked, .user = pg, .level = pg->log.level};
+    else if (cfg->metrics.log_rank != pg->rank && pg->size > 1)
+        pg->log = (logger){0};
     return OTT_OK;
 }
 

@@ -237,7 +237,12 @@ static ott_status write_summary(const profile *p) {
     return status;
 }
 
-static void log_written(const profile *p) {
+ott_status profile_finish(profile *p) {
+    if (!p || !p->trace) return OTT_OK;
+    trace_writer *trace = p->trace;
+    p->trace = NULL;
+    TRY(trace_commit(trace));
+    if (p->rank == 0) TRY(write_summary(p));
     const profile_counts *c = &p->counts;
     char summary[PATH_MAX + 16] = "";
     int64_t other = profile_kind_count(c, OP_KIND_GEMM).calls;
@@ -245,15 +250,6 @@ static void log_written(const profile *p) {
     log_info(p->t->log, "Wrote the profile of %lld step%s to %s%s%s; matrix products in FP8: %lld of %lld",
              (long long)c->steps, c->steps > 1 ? "s" : "", p->path, *summary ? " and its tables to " : "",
              summary, (long long)c->scaled_gemm.calls, (long long)(c->scaled_gemm.calls + other));
-}
-
-ott_status profile_finish(profile *p) {
-    if (!p || !p->trace) return OTT_OK;
-    trace_writer *trace = p->trace;
-    p->trace = NULL;
-    TRY(trace_commit(trace));
-    if (p->rank == 0) TRY(write_summary(p));
-    log_written(p);
     return OTT_OK;
 }
 

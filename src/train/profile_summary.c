@@ -20,10 +20,6 @@ static void write_row(const profile_counts *c, const char *name, profile_count n
                100.0 * n.seconds / c->seconds, n.calls ? str_commas(n.calls, calls) : "");
 }
 
-static profile_count waiting(const profile_counts *c) {
-    return (profile_count){c->waited, c->collectives.calls};
-}
-
 /* Time between operations: reading the batch, copies, host code. */
 static profile_count outside(const profile_counts *c) {
     profile_count rest = {.seconds = c->seconds - c->waited};
@@ -35,7 +31,9 @@ static void write_kinds(const profile_counts *c, str *out) {
     str_append(out, "| kind of work | ms a step | share | calls |\n|---|---:|---:|---:|\n");
     for (int k = 0; k < OP_KINDS; k++)
         write_row(c, op_kind_text((op_kind)k), profile_kind_count(c, (op_kind)k), out);
-    if (c->collectives.calls > 0) write_row(c, "communication that operations wait for", waiting(c), out);
+    if (c->collectives.calls > 0)
+        write_row(c, "communication that operations wait for",
+                  (profile_count){c->waited, c->collectives.calls}, out);
     write_row(c, "outside operations", outside(c), out);
     write_row(c, "all", (profile_count){.seconds = c->seconds}, out);
 }

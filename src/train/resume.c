@@ -163,21 +163,17 @@ static ott_status report_changes(const logger *log, mem *account, const config *
 
 /* ---- loading ---- */
 
-/* ", without its optimizer and dataloader" */
-static void append_left_out(str *out, const checkpoint_exclusions *c) {
-    int found = 0;
-    str_append(out, "");
-    for (int i = 0; i < PARTS; i++)
-        if (*(const bool *)((const char *)c + parts[i].left_out))
-            str_printf(out, "%s%s", found++ ? ", " : ", without its ", parts[i].name);
-}
-
 ott_status resume_load(trainer *t, const config *cfg, const resume_point *p) {
     if (!p->checkpoint) return OTT_OK;
     str left_out = {.account = t->account};
     TRY(trainer_load_part(t, p->checkpoint, &p->exclusions));
     TRY(report_changes(t->log, t->account, cfg, p->checkpoint));
-    append_left_out(&left_out, &p->exclusions);
+    /* ", without its optimizer and dataloader" */
+    int found = 0;
+    str_append(&left_out, "");
+    for (int i = 0; i < PARTS; i++)
+        if (*(const bool *)((const char *)&p->exclusions + parts[i].left_out))
+            str_printf(&left_out, "%s%s", found++ ? ", " : ", without its ", parts[i].name);
     ott_status status = str_finish(&left_out);
     if (status == OTT_OK)
         log_info(t->log, "Resumed from %s at step %lld%s", p->checkpoint, (long long)t->run.step,

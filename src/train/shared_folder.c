@@ -40,22 +40,18 @@ static bool sees(const char *path) {
     return false;
 }
 
-static ott_status look(process_group *pg, const char *folder, uint64_t token, int *blind) {
-    str path = {.account = pg->account};
-    ott_status status = name_token(folder, token, &path);
-    if (status == OTT_OK) status = process_group_first_rank(pg, !sees(path.text), blind);
-    if (status == OTT_OK && process_group_is_leader(pg)) unlink(path.text);
-    str_free(&path);
-    return status;
-}
-
 ott_status shared_folder_check(process_group *pg, const char *folder, const char *key) {
     uint64_t token = 0;
     int blind;
     if (pg->size == 1) return OTT_OK;
     if (process_group_is_leader(pg)) TRY(write_token(pg, folder, &token));
     TRY(process_group_broadcast(pg, &token, sizeof token));
-    TRY(look(pg, folder, token, &blind));
+    str path = {.account = pg->account};
+    ott_status status = name_token(folder, token, &path);
+    if (status == OTT_OK) status = process_group_first_rank(pg, !sees(path.text), &blind);
+    if (status == OTT_OK && process_group_is_leader(pg)) unlink(path.text);
+    str_free(&path);
+    TRY(status);
     if (blind < 0) return OTT_OK;
     return status_fail(
         OTT_ERR_RANK,

@@ -339,12 +339,6 @@ static ott_status forward_and_keep(exec *cx, const pass *p, pipeline_task t) {
     return forward(cx, p, t);
 }
 
-static ott_status run_task(exec *cx, const pass *p, pipeline_task t) {
-    cx->is_first_microbatch = t.micro_batch == 0;
-    TRY(t.backward ? backward_as_forward(cx, p, t) : forward_and_keep(cx, p, t));
-    return plan_recording(cx->plan) ? OTT_OK : model_update_scales(cx, p->s->m, cx->data_group);
-}
-
 /* ---- a step ---- */
 
 static void reset_messages(stage *s) {
@@ -377,7 +371,9 @@ static ott_status run_tasks(exec *cx, const pass *p) {
         TRY(post_needs(cx, p, t));
         if (i + 1 < count) TRY(post_needs(cx, p, pipeline_task_at(s->shape, s->micro_batches, i + 1)));
         TRY(await_needs(cx, s, t));
-        TRY(run_task(cx, p, t));
+        cx->is_first_microbatch = t.micro_batch == 0;
+        TRY(t.backward ? backward_as_forward(cx, p, t) : forward_and_keep(cx, p, t));
+        if (!plan_recording(cx->plan)) TRY(model_update_scales(cx, p->s->m, cx->data_group));
     }
     return finish_all_sends(cx, s);
 }

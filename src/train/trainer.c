@@ -97,15 +97,6 @@ void trainer_set_checkpointing(const trainer_options *o, model *m) {
         m->blocks[i].checkpointing = i % o->checkpoint_every == 0 ? o->checkpointing : CHECKPOINT_NONE;
 }
 
-/* Delayed scaling advances with every micro-batch, so undoing a step needs a copy from its start. */
-static ott_status reserve_delayed(trainer *t) {
-    int64_t bytes = t->m->delayed.block_bytes;
-    device_release(t->device, t->delayed_before);
-    t->delayed_before = NULL;
-    if (!t->m->delayed.block) return OTT_OK;
-    return device_allocate(t->device, MEM_WEIGHT, bytes, "amax histories before a step", &t->delayed_before);
-}
-
 static ott_status convert_model(trainer *t, const recipe *r) {
     convert_options o = t->options.convert;
     o.recipe = t->recipe = r;
@@ -113,7 +104,12 @@ static ott_status convert_model(trainer *t, const recipe *r) {
     t->step_gemms.known = false;
     TRY(model_convert(t->m, &o, &t->converted));
     model_fuse_quantize(t->m);
-    return reserve_delayed(t);
+    /* Delayed scaling advances with every micro-batch, so undoing a step needs a copy from its start. */
+    int64_t bytes = t->m->delayed.block_bytes;
+    device_release(t->device, t->delayed_before);
+    t->delayed_before = NULL;
+    if (!t->m->delayed.block) return OTT_OK;
+    return device_allocate(t->device, MEM_WEIGHT, bytes, "amax histories before a step", &t->delayed_before);
 }
 
 ott_status trainer_convert(trainer *t, const recipe *r) {

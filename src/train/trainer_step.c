@@ -208,12 +208,6 @@ static ott_status accumulate_or_abandon(trainer *t) {
     return status_fail(status, "step %lld is abandoned", (long long)t->run.step + 1);
 }
 
-/* Fills the next step's micro-batches while the device runs this step. An error is ignored here: the next
-   step fails again and reports it. */
-static void prepare_next(trainer *t) {
-    (void)feed_step(&t->feed, !t->set, t->run.samples + rows_of_step(t));
-}
-
 /* The loss is a mean over the labels of all micro-batches, so labels are counted before the first backward.
    The host waits for the device once, at the end. */
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
@@ -229,7 +223,9 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     bool replayed;
     TRY(replay_run(&t->replay, &t->cx, REPLAY_UPDATE, trainer_run_update, t, &replayed));
     model_mark_quantized(t->m, t->run.step + 1);
-    prepare_next(t);
+    /* Fills the next step's micro-batches while the device runs this step. An error is ignored here: the next
+       step fails again and reports it. */
+    (void)feed_step(&t->feed, !t->set, t->run.samples + rows_of_step(t));
     TRY(device_copy_out(t->device, t->host_state, t->state.data, tensor_bytes(t->state)));
     TRY(balance_read(t->m, micro_batches_of_step(t), &out->balance));
     finish_step(t, out);
