@@ -233,7 +233,7 @@ static int take_task(request *r) {
                      near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
-static int set_forms(request *r) {
+static int set_hellaswag_forms(request *r) {
     ott_eval_options *o = &r->options;
     if (!r->forms) return CLI_DONE;
     if (strcmp(r->forms, "lm-eval") == 0)
@@ -256,7 +256,7 @@ static int run_request(request *r) {
     r->shown_at = time(NULL);
     if (!o->data) return cli_error(CLI_BAD_INPUT, "eval: --data is missing: --data=FILE");
     int code = take_task(r);
-    if (code == CLI_DONE) code = set_forms(r);
+    if (code == CLI_DONE) code = set_hellaswag_forms(r);
     return code == CLI_DONE ? run_evaluation(r) : code;
 }
 

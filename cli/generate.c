@@ -85,9 +85,9 @@ static void end_line(stream *s) {
 /* ---- in turns ---- */
 
 /* Reads the next line of standard input into *line, without its newline. False at the end. */
-static bool read_line(char **line, size_t *room) {
+static bool read_line(char **line, size_t *capacity) {
     if (isatty(STDIN_FILENO) && isatty(STDERR_FILENO)) fputs("> ", stderr);
-    ssize_t length = getline(line, room, stdin);
+    ssize_t length = getline(line, capacity, stdin);
     if (length > 0 && (*line)[length - 1] == '\n') (*line)[--length] = '\0';
     return length >= 0;
 }
@@ -105,12 +105,12 @@ static ott_status take_turn(ott_generator *generator, const char *text, stream *
    continues the text. In a chat, each line is a user message. */
 static int converse(ott_generator *generator, const char *prompt, bool chat, stream *s) {
     char *line = NULL, *text = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     bool new_line = true, begun = prompt != NULL;
     ott_status status = OTT_OK;
     if (prompt && !chat) write_piece(s, prompt);
     if (prompt) status = take_turn(generator, prompt, s, &new_line);
-    while (status == OTT_OK && read_line(&line, &room)) {
+    while (status == OTT_OK && read_line(&line, &capacity)) {
         if ((!begun || chat) && !*line) continue;
         if (asprintf(&text, "%s%s", new_line || chat || !*line ? "" : "\n", line) < 0)
             return cli_error(CLI_FAILED, "generate: out of memory");

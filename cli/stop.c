@@ -12,7 +12,7 @@ static struct {
     ott_context *context;
     cli_stop_kind kind;
     volatile sig_atomic_t asked; /* the first signal */
-    bool alone;                  /* no launcher: only this process prints the message */
+    bool is_single;              /* no launcher: only this process prints the message */
 } stopping;
 
 /* Drops the text if the pipe is full: a handler must not wait. */
@@ -37,7 +37,8 @@ static void stop_training(int signal_number) {
     if (stopping.asked) return;
     stopping.asked = signal_number;
     ott_stop(stopping.context);
-    if (stopping.alone) print_over_live_line("ottava: saving and ending; Ctrl-C again ends immediately\n");
+    if (stopping.is_single)
+        print_over_live_line("ottava: saving and ending; Ctrl-C again ends immediately\n");
 }
 
 static void handle_signal(int signal_number) {
@@ -56,7 +57,7 @@ void cli_stop_begin(ott_context *context, cli_stop_kind kind) {
     struct sigaction action = {.sa_handler = handle_signal, .sa_flags = SA_RESTART}, old;
     stopping.context = context;
     stopping.kind = kind;
-    stopping.alone = output_rank() < 0;
+    stopping.is_single = output_rank() < 0;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     bool nohup = sigaction(SIGHUP, NULL, &old) != 0 || old.sa_handler == SIG_IGN;

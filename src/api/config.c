@@ -31,7 +31,7 @@ ott_status ott_config_open(ott_context *context, int argc, const char *const *ar
 void ott_config_close(ott_config *configuration) {
     if (!handle_is_open(configuration, HANDLE_CONFIG)) return;
     ott_context *context = configuration->handle.context;
-    if (handle_enter_alone(&configuration->handle, __func__) != OTT_OK) return;
+    if (handle_enter_exclusive(&configuration->handle, __func__) != OTT_OK) return;
     config_close(configuration->values);
     configuration->values = NULL;
     handle_close(&configuration->handle);
@@ -43,7 +43,7 @@ ott_status ott_config_set(ott_config *configuration, const char *key, const char
     TRY(handle_check(configuration, HANDLE_CONFIG, __func__, "config"));
     API_REQUIRE(key);
     API_REQUIRE(value);
-    TRY(handle_enter_alone(&configuration->handle, __func__));
+    TRY(handle_enter_exclusive(&configuration->handle, __func__));
     configuration->changed = true;
     return api_left(configuration->handle.context, config_set(configuration->values, key, value));
 }

@@ -10,7 +10,7 @@ typedef struct api_conversion {
     ott_module *root;
     const recipe *recipe;
     arena *memory;
-    module_list list;   /* the linear layers, in the form that model/convert takes */
+    module_list list;   /* the linear layers, as model/convert takes them */
     ott_module **nodes; /* [list.count] their nodes */
     convert_summary summary;
 } api_conversion;

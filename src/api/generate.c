@@ -109,7 +109,7 @@ ott_status ott_generator_open(ott_context *context, const char *run, const ott_g
 void ott_generator_close(ott_generator *generator) {
     if (!handle_is_open(generator, HANDLE_GENERATOR)) return;
     ott_context *context = generator->base.context;
-    if (handle_enter_alone(&generator->base, __func__) != OTT_OK) return;
+    if (handle_enter_exclusive(&generator->base, __func__) != OTT_OK) return;
     generate_close(generator->inside);
     generator->inside = NULL;
     handle_close(&generator->base);
@@ -120,7 +120,7 @@ ott_status ott_generator_continue(ott_generator *generator, const char *text, ot
     API_HANDLE(generator, GENERATOR);
     API_REQUIRE(text);
     API_REQUIRE_CALL(write);
-    TRY(handle_enter_alone(&generator->base, __func__));
+    TRY(handle_enter_exclusive(&generator->base, __func__));
     generator->base.busy = true;
     ott_status status = generate_continue(generator->inside, text, write, user);
     generator->base.busy = false;

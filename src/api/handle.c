@@ -130,7 +130,7 @@ ott_status api_enter(ott_context *context, const char *function) {
     return OTT_OK;
 }
 
-ott_status handle_enter_alone(handle *h, const char *function) {
+ott_status handle_enter_exclusive(handle *h, const char *function) {
     TRY(api_enter(h->context, function));
     if (!h->busy) return OTT_OK;
     api_leave(h->context);

@@ -33,8 +33,8 @@ typedef struct handle {
     uint64_t magic; /* one of two constants: this is an open handle, or a closed one */
     handle_kind kind;
     ott_context *context;
-    int64_t bytes;       /* size of the object */
-    bool busy;           /* a call is using it; callbacks may not change or close it (handle_enter_alone) */
+    int64_t bytes; /* size of the object */
+    bool busy;     /* a call is using it; callbacks may not change or close it (handle_enter_exclusive) */
     struct handle *next; /* next newer closed handle of this kind in the context */
 } handle;
 
@@ -72,7 +72,7 @@ ott_status api_enter(ott_context *context, const char *function);
 void api_leave(ott_context *context);
 /* api_enter for calls that change or close an object. Also OTT_ERR_ARGUMENT inside a callback of a call that
    uses the object (`busy`). */
-ott_status handle_enter_alone(handle *h, const char *function);
+ott_status handle_enter_exclusive(handle *h, const char *function);
 /* return API_INSIDE(context, call): runs the call between api_enter and api_leave. */
 #define API_INSIDE(context, call)                                                                            \
     (api_enter((context), __func__) == OTT_OK ? api_left((context), (call)) : OTT_ERR_ARGUMENT)

@@ -24,7 +24,7 @@ ott_status ott_train(ott_context *context, ott_config *configuration, const ott_
     TRY(handle_check_in(configuration, HANDLE_CONFIG, context, __func__, "config"));
     ott_train_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_train_options"));
-    TRY(handle_enter_alone(&configuration->handle, __func__));
+    TRY(handle_enter_exclusive(&configuration->handle, __func__));
     configuration->handle.busy = true;
     ott_status status = train_config(context, configuration, &o);
     configuration->handle.busy = false;

@@ -75,9 +75,9 @@ static void *try_file(const char *path, char reason[LOADER_TEXT]) {
     return library;
 }
 
-static void *try_folder(const char *folder, const char *below, char reason[LOADER_TEXT]) {
+static void *try_folder(const char *folder, const char *subfolder, char reason[LOADER_TEXT]) {
     char path[PATH_MAX + 64];
-    snprintf(path, sizeof path, "%s%s/" LOADER_FILE, folder, below);
+    snprintf(path, sizeof path, "%s%s/" LOADER_FILE, folder, subfolder);
     return try_file(path, reason);
 }
 

@@ -1,4 +1,5 @@
-/* base/json_text: parses JSON with jansson. Unlike jansson, tells invalid text from a lack of memory. */
+/* base/json_text: parses JSON with jansson. Unlike jansson, it distinguishes invalid text
+   from a lack of memory. */
 #ifndef BASE_JSON_TEXT_H
 #define BASE_JSON_TEXT_H
 

@@ -183,7 +183,7 @@ static void read_process(reading *r, int64_t counted) {
     fclose(f);
 }
 
-void limit_read_below(const char *root, int64_t counted, memory_limit *out) {
+void limit_read_in(const char *root, int64_t counted, memory_limit *out) {
     reading r = {.root = root, .smallest = out};
     *out = (memory_limit){.left = INT64_MAX, .total = INT64_MAX};
     read_process(&r, counted);
@@ -194,7 +194,7 @@ void limit_read_below(const char *root, int64_t counted, memory_limit *out) {
 }
 
 void limit_read(int64_t counted, memory_limit *out) {
-    limit_read_below("", counted, out);
+    limit_read_in("", counted, out);
 }
 
 const char *limit_text(const memory_limit *l, char out[LIMIT_TEXT]) {

@@ -16,7 +16,7 @@ typedef struct memory_limit {
    available. */
 void limit_read(int64_t counted, memory_limit *out);
 /* For tests: reads all files below the folder `root`. The ulimits are still this process's. */
-void limit_read_below(const char *root, int64_t counted, memory_limit *out);
+void limit_read_in(const char *root, int64_t counted, memory_limit *out);
 
 enum { LIMIT_TEXT = 288 };
 /* Writes "17.59 GiB of the 23.50 GiB of this machine are left"; returns out. */

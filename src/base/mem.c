@@ -96,26 +96,26 @@ static block *make_block(mem_kind kind, int64_t bytes, const char *what) {
 }
 
 static ott_status fail_take(const mem *m, mem_kind kind, int64_t bytes, const char *what) {
-    memory_limit room;
+    memory_limit capacity;
     int64_t now = mem_read(m).now;
     const char *of = mem_kind_name(kind);
     bool same = strcmp(what, of) == 0;
     char needed[SIZE_TEXT], used[SIZE_TEXT], left[LIMIT_TEXT];
-    limit_read(now, &room);
+    limit_read(now, &capacity);
     return status_fail(
         OTT_ERR_MEMORY,
         "out of memory: %s%s%s%s needs %s, with %s in use, and %s: use smaller sizes or free memory", what,
         same ? "" : " (", same ? "" : of, same ? "" : ")", size_text(bytes, needed), size_text(now, used),
-        limit_text(&room, left));
+        limit_text(&capacity, left));
 }
 
 /* True if the block exceeds the memory that is left: the kernel might grant it and later kill the process.
    Only large blocks are checked. */
 static bool is_too_much(const mem *m, int64_t bytes) {
-    memory_limit room;
+    memory_limit capacity;
     if (bytes < ASKED_FROM) return false;
-    limit_read(mem_read(m).now, &room);
-    return bytes > room.left;
+    limit_read(mem_read(m).now, &capacity);
+    return bytes > capacity.left;
 }
 
 /* Removes a block from the list and the counts. */

@@ -37,8 +37,8 @@ static ott_status run_product(bench *b, void *state) {
     return op_gemm(&b->cx, &(gemm_args){.a = &p->a, .b = &p->b, .c = &p->c});
 }
 
-static operand make_operand(void *data, ott_dtype d, int64_t lines, int64_t k, bool transposed) {
-    return (operand){.t = transposed ? tensor_matrix(data, d, k, lines) : tensor_matrix(data, d, lines, k),
+static operand make_operand(void *data, ott_dtype d, int64_t mn, int64_t k, bool transposed) {
+    return (operand){.t = transposed ? tensor_matrix(data, d, k, mn) : tensor_matrix(data, d, mn, k),
                      .transposed = transposed};
 }
 
@@ -70,10 +70,10 @@ static ott_status open_buffers(bench *b, const bench_shapes *s, gemm_buffers *ou
 }
 
 /* Makes an operand with one scale if it has FP8 codes, laid out as the device requires. */
-static operand gemm_operand(const bench *b, const gemm_buffers *from, tensor data, int64_t lines, int64_t k,
+static operand gemm_operand(const bench *b, const gemm_buffers *from, tensor data, int64_t mn, int64_t k,
                             bool transposed) {
     bool fp8 = dtype_is_fp8(data.dtype), contiguous = fp8 && b->cx.device->can->contiguous_contraction;
-    operand o = make_operand(data.data, data.dtype, lines, k, transposed && !contiguous);
+    operand o = make_operand(data.data, data.dtype, mn, k, transposed && !contiguous);
     if (fp8) o.scale_inv = from->scale.data;
     return o;
 }
@@ -112,8 +112,8 @@ const bench_entry bench_gemm = {
 
 /* ---- gemv ---- */
 
-static const int64_t lines[] = {1, 2, 4, 8};
-enum { LINES = sizeof lines / sizeof *lines };
+static const int64_t mn[] = {1, 2, 4, 8};
+enum { LINES = sizeof mn / sizeof *mn };
 
 static const gemm_format weights[] = {
     {"e4m3", OTT_E4M3, OTT_E4M3}, {"bf16", OTT_BF16, OTT_BF16}, {"fp32", OTT_F32, OTT_F32}};
@@ -179,7 +179,7 @@ static ott_status add_gemv(bench *b) {
         TRY(bench_tensor(b, weights[w].b, 1, region_elements(b, s, weights[w].b), &region[w]));
     for (int i = 0; i < s->products; i++)
         for (int l = 0; l < LINES && !is_repeated(s, i); l++)
-            for (int w = 0; w < WEIGHTS; w++) TRY(add_gemv_case(b, &s->product[i], lines[l], w, &region[w]));
+            for (int w = 0; w < WEIGHTS; w++) TRY(add_gemv_case(b, &s->product[i], mn[l], w, &region[w]));
     return OTT_OK;
 }
 

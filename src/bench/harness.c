@@ -105,10 +105,10 @@ static ott_status run_case(bench *b, const bench_case *c, double *seconds, doubl
 }
 
 static ott_status run_copy(bench *b, const bench_case *c, double *seconds) {
-    int64_t bytes = copied(c), room = c->region ? c->region / 2 : bytes, at = 0;
+    int64_t bytes = copied(c), half = c->region ? c->region / 2 : bytes, at = 0;
     double began = now(b);
     for (int64_t i = 0; i < c->runs; i++, at += bytes) {
-        if (at + bytes > room) at = 0;
+        if (at + bytes > half) at = 0;
         TRY(device_copy(b->cx.device, (char *)b->copy_to.data + at, (char *)b->copy_from.data + at, bytes));
     }
     TRY(device_synchronize(b->cx.device));
@@ -312,7 +312,7 @@ static void write_table(bench *b, str *out) {
         write_peaks(b, out);
     else
         str_append(out, "GB/s read and written (of memcpy's on as many bytes)\n");
-    if (b->entry->compares_bf16) str_printf(out, "times bf16: %s beside bf16\n", columns[0]);
+    if (b->entry->compares_bf16) str_printf(out, "times bf16: %s relative to bf16\n", columns[0]);
     str_printf(out, "\n%-26s %-20s", "", b->cases[0].flops > 0 ? "M x N x K" : "");
     for (int v = 0; v < count; v++) str_printf(out, " %17s", columns[v]);
     str_append(out, b->entry->compares_bf16 ? "     times bf16\n" : "\n");

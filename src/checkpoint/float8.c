@@ -8,7 +8,7 @@
 
 #define HISTORY ".amax_history"
 #define SCALE   ".scale"
-#define BELOW   ".below"
+#define COUNTER ".below"
 
 const char *const float8_tensor_names[TENSOR_COUNT] = {"input", "weight", "grad_output"};
 
@@ -58,12 +58,12 @@ static ott_status describe_state(const describing *to, const float8_layer *l, in
 }
 
 /* The counter is not in device memory, so the set gets a copy. */
-static ott_status describe_below(const describing *to, const float8_layer *l) {
+static ott_status describe_counter(const describing *to, const float8_layer *l) {
     bool has = l->linear && l->linear->low_sqnr_count != 0;
     const char *name;
     void *count = NULL;
     if (!has && !to->all) return OTT_OK;
-    TRY(arena_printf(to->set->memory, &name, "%s" BELOW, l->name));
+    TRY(arena_printf(to->set->memory, &name, "%s" COUNTER, l->name));
     if (has) {
         TRY(arena_alloc(to->set->memory, sizeof(float), &count));
         *(float *)count = l->linear->low_sqnr_count;
@@ -81,7 +81,7 @@ ott_status float8_describe(mem *account, const float8_layer *layers, int64_t cou
     for (int64_t i = 0; i < count; i++) {
         for (int t = 0; t < TENSOR_COUNT; t++)
             for (int j = 0; j < FORMATS; j++) TRY(describe_state(&to, &layers[i], t, formats[j]));
-        TRY(describe_below(&to, &layers[i]));
+        TRY(describe_counter(&to, &layers[i]));
     }
     return OTT_OK;
 }
@@ -97,11 +97,11 @@ static ott_status check_shape(const safetensors *f, const safetensors_entry *e, 
 
 /* Rejects values that training cannot produce. */
 static ott_status check_values(const safetensors *f, const safetensors_entry *e, const float *values) {
-    bool is_history = str_ends_with(e->name, HISTORY), is_below = str_ends_with(e->name, BELOW);
+    bool is_history = str_ends_with(e->name, HISTORY), is_counter = str_ends_with(e->name, COUNTER);
     for (int64_t i = 0; i < e->shape[0]; i++) {
         float x = values[i];
-        bool good = is_below ? x == LINEAR_FELL_BACK || (x >= 0 && x == floorf(x))
-                             : isfinite(x) && (is_history ? x >= 0 : x > 0);
+        bool good = is_counter ? x == LINEAR_FELL_BACK || (x >= 0 && x == floorf(x))
+                               : isfinite(x) && (is_history ? x >= 0 : x > 0);
         if (!good)
             return status_fail(OTT_ERR_FORMAT, "%s: %s[%" PRId64 "] is %g", safetensors_path(f), e->name, i,
                                (double)x);
@@ -111,7 +111,8 @@ static ott_status check_values(const safetensors *f, const safetensors_entry *e,
 
 /* Other tensors are ignored. */
 static bool is_known(const safetensors_entry *e) {
-    return str_ends_with(e->name, HISTORY) || str_ends_with(e->name, SCALE) || str_ends_with(e->name, BELOW);
+    return str_ends_with(e->name, HISTORY) || str_ends_with(e->name, SCALE) ||
+           str_ends_with(e->name, COUNTER);
 }
 
 static ott_status open_buffer(mem *account, const safetensors *f, float **out) {
@@ -221,9 +222,9 @@ static ott_status read_state(const reading *r, const float8_layer *l, int which)
     return device_zero(r->device, s->amax_history.data, tensor_bytes(s->amax_history));
 }
 
-static ott_status read_below(const reading *r, const float8_layer *l) {
+static ott_status read_counter(const reading *r, const float8_layer *l) {
     str name = {.account = r->device->account};
-    str_printf(&name, "%s" BELOW, l->name);
+    str_printf(&name, "%s" COUNTER, l->name);
     ott_status status = str_finish(&name);
     const safetensors_entry *e = status == OTT_OK && r->f ? safetensors_find(r->f, name.text) : NULL;
     l->linear->low_sqnr_count = 0;
@@ -239,7 +240,7 @@ ott_status float8_read(device *d, const safetensors *f, const float8_layer *laye
     TRY(open_buffer(d->account, f, &r.buffer));
     for (int64_t i = 0; status == OTT_OK && i < count; i++) {
         for (int t = 0; status == OTT_OK && t < TENSOR_COUNT; t++) status = read_state(&r, &layers[i], t);
-        if (status == OTT_OK) status = read_below(&r, &layers[i]);
+        if (status == OTT_OK) status = read_counter(&r, &layers[i]);
     }
     mem_free(d->account, r.buffer);
     return status;

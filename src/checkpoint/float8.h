@@ -3,7 +3,7 @@
  * delayed scaling, and the counters of float8.fallback. Used by src/checkpoint and the public API.
  *
  *     "<module>.<tensor>.<format>.amax_history"   fp32[length], newest last; "...scale": fp32[1]
- *     "<module>.below"                            fp32[1]: linear.below, if it is not 0
+ *     "<module>.below"                            fp32[1]: linear.low_sqnr_count, if it is not 0
  *     metadata "<module>.<tensor>.margin"         margin of the scale; missing in old files: any fits
  *     metadata "recipe", or "<module>.recipe"     name of the current recipe, for messages
  */

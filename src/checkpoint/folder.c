@@ -245,8 +245,8 @@ static ott_status verify_files(mem *account, const checkpoint_ranks *ranks, cons
 
 ott_status checkpoint_verify(mem *account, const char *path, bool contents, const cancellation *w,
                              checkpoint_state *s) {
-    const checkpoint_ranks alone = {0};
-    return verify_files(account, contents ? &alone : NULL, path, w, s);
+    const checkpoint_ranks no_ranks = {0};
+    return verify_files(account, contents ? &no_ranks : NULL, path, w, s);
 }
 
 ott_status checkpoint_verify_shared(const checkpoint_ranks *ranks, const char *path, const cancellation *w,

@@ -188,13 +188,13 @@ static ott_status fill_root(json_t *root, const checkpoint_state *s) {
 
 ott_status checkpoint_state_write(mem *account, const char *path, const checkpoint_state *s) {
     json_t *root = json_object();
-    str lines = {.account = account};
+    str json = {.account = account};
     ott_status status;
     TRY_OUT(fill_root(root, s));
-    TRY_OUT(checkpoint_json_print(root, &lines));
-    TRY_OUT(file_write_atomic(path, lines.text, lines.length));
+    TRY_OUT(checkpoint_json_print(root, &json));
+    TRY_OUT(file_write_atomic(path, json.text, json.length));
 out:
-    str_free(&lines);
+    str_free(&json);
     json_decref(root);
     return status;
 }

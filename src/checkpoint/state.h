@@ -38,7 +38,7 @@ typedef struct checkpoint_file {
     uint32_t crc;
 } checkpoint_file;
 
-/* A model dimension. Its field in state.c tells which member is used. */
+/* A model dimension. Its field in state.c selects which member is used. */
 typedef struct state_value {
     int64_t integer; /* also a bool, or the index of a word */
     double real;

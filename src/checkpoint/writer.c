@@ -110,8 +110,8 @@ ott_status checkpoint_writer_wait(checkpoint_writer *w) {
 
 ott_status checkpoint_writer_poll(checkpoint_writer *w) {
     if (!w->in_flight || !is_done(w)) return OTT_OK;
-    bool alone = !w->ranks || w->ranks->size == 1;
-    return alone || w->result == OTT_OK ? checkpoint_writer_wait(w) : OTT_OK;
+    bool is_single = !w->ranks || w->ranks->size == 1;
+    return is_single || w->result == OTT_OK ? checkpoint_writer_wait(w) : OTT_OK;
 }
 
 /* ---- saving ---- */

@@ -45,7 +45,7 @@ static ott_status read_number(const char *variable, long long *out) {
                        variable, str_show(value).text);
 }
 
-static ott_status check_alone(const launcher *l) {
+static ott_status check_single_process(const launcher *l) {
     long long count = 1;
     char command[128];
     TRY(read_number(l->variable, &count));
@@ -92,7 +92,8 @@ int launch_threads(const launch *l, int cores, int online) {
 ott_status launch_read(launch *out) {
     *out = (launch){0};
     if (is_set("OMPI_COMM_WORLD_SIZE") || is_set("PMIX_RANK")) return read_joined(out);
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) TRY(check_alone(&launchers[i]));
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+        TRY(check_single_process(&launchers[i]));
     return OTT_OK;
 }
 

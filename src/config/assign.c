@@ -131,7 +131,7 @@ static bool is_read(const char *path) {
 static ott_status give_leaf(config *cfg, const char *file, const char *path, const node *value) {
     const char *where;
     if (!alias_knows(path)) {
-        if (tree_is_null(value) && alias_knows_below(path)) return OTT_OK; /* an empty section */
+        if (tree_is_null(value) && alias_is_section(path)) return OTT_OK; /* an empty section */
         TRY(arena_printf(cfg->state->memory, &where, "%s:%d", file, value->line));
         return unknown_fail(where, path);
     }
@@ -147,12 +147,12 @@ static ott_status assign_leaf(config *cfg, const char *file, const char *path, c
 
 static ott_status assign_table(config *cfg, const char *file, const char *path, const node *table) {
     for (const node *child = table->first; child; child = child->next) {
-        const char *below;
-        TRY(arena_printf(cfg->state->memory, &below, "%s%s%s", path, *path ? "." : "", child->name));
-        bool leaf = child->kind != NODE_TABLE || (table_find(below) && !alias_knows_below(below));
-        if (child->kind == NODE_TABLE && !*path && !alias_knows_below(below))
+        const char *child_path;
+        TRY(arena_printf(cfg->state->memory, &child_path, "%s%s%s", path, *path ? "." : "", child->name));
+        bool leaf = child->kind != NODE_TABLE || (table_find(child_path) && !alias_is_section(child_path));
+        if (child->kind == NODE_TABLE && !*path && !alias_is_section(child_path))
             leaf = true; /* an unknown section */
-        TRY(leaf ? assign_leaf(cfg, file, below, child) : assign_table(cfg, file, below, child));
+        TRY(leaf ? assign_leaf(cfg, file, child_path, child) : assign_table(cfg, file, child_path, child));
     }
     return OTT_OK;
 }

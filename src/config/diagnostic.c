@@ -33,7 +33,7 @@ ott_status diagnostic_failure(config *cfg, const char *spelled, const config_key
     return cfg->state->diagnostics.count < MOST_DIAGNOSTICS ? OTT_OK : diagnostic_report(cfg);
 }
 
-static bool is_below(const char *path, const char *section) {
+static bool is_within(const char *path, const char *section) {
     size_t length = strlen(section);
     return strncmp(path, section, length) == 0 && (path[length] == '.' || !path[length]);
 }
@@ -44,7 +44,7 @@ static bool is_one_of(const char *path, const char *names) {
         char name[96];
         int span = (int)strcspn(at, "|");
         snprintf(name, sizeof name, "%.*s", span, at);
-        if (is_below(path, name)) return true;
+        if (is_within(path, name)) return true;
         at += span + (at[span] == '|');
     }
     return false;
@@ -67,7 +67,7 @@ void diagnostic_remove(config *cfg, const char *spelled, const config_key *key) 
 void diagnostic_remove_section(config *cfg, const char *section) {
     for (const diagnostic *r = cfg->state->diagnostics.first; r;) {
         const diagnostic *next = r->next;
-        if (is_below(r->spelled, section)) diagnostic_remove(cfg, r->spelled, NULL);
+        if (is_within(r->spelled, section)) diagnostic_remove(cfg, r->spelled, NULL);
         r = next;
     }
 }
@@ -91,7 +91,7 @@ ott_status diagnostic_switched(config *cfg, const char *path, bool on) {
 bool diagnostic_is_off(const config *cfg, const char *spelled) {
     const diagnostics *all = &cfg->state->diagnostics;
     for (int i = 0; i < all->switch_count; i++)
-        if (all->switches[i].off && is_below(spelled, all->switches[i].section)) return true;
+        if (all->switches[i].off && is_within(spelled, all->switches[i].section)) return true;
     return false;
 }
 
@@ -154,7 +154,7 @@ static void begin_lines(const config *cfg) {
 enum { MOST_BYTES = 3800 }; /* status_fail keeps 4095 bytes */
 
 /* Appends r's line if it fits. */
-static bool append_if_room(const config *cfg, str *lines, const diagnostic *r) {
+static bool append_if_it_fits(const config *cfg, str *lines, const diagnostic *r) {
     str line = {.account = lines->account};
     append_line(cfg, &line, r);
     bool fits = line.text && lines->length + line.length + 3 <= MOST_BYTES;
@@ -177,7 +177,8 @@ ott_status diagnostic_report(config *cfg) {
     int count = 0, shown = 0;
     begin_lines(cfg);
     const diagnostic *r = next_line(cfg, cfg->state->diagnostics.first, DIAGNOSTIC_ERROR);
-    for (; r; r = next_line(cfg, r->next, DIAGNOSTIC_ERROR), count++) shown += append_if_room(cfg, &lines, r);
+    for (; r; r = next_line(cfg, r->next, DIAGNOSTIC_ERROR), count++)
+        shown += append_if_it_fits(cfg, &lines, r);
     ott_status status = str_finish(&lines);
     if (status == OTT_OK && count) status = fail_lines(cfg, &lines, count, shown);
     str_free(&lines);

@@ -7,21 +7,21 @@
 enum { NAME_LIMIT = 128, CANDIDATES = 1024 };
 
 /* Lists the names below `section` without the section; NULL: the names of all our own keys. */
-static int names_below(const char *section, const char *out[CANDIDATES]) {
+static int names_within(const char *section, const char *out[CANDIDATES]) {
     int count, found = 0;
     const config_key *keys = table_keys(&count);
     for (int i = 0; i < count && found < CANDIDATES; i++)
-        if (!section || alias_is_below(keys[i].path, section)) out[found++] = keys[i].name;
+        if (!section || alias_is_within(keys[i].path, section)) out[found++] = keys[i].name;
     const config_alias *aliases = alias_table(&count);
     for (int i = 0; i < count && section && found < CANDIDATES; i++)
-        if (alias_is_below(aliases[i].path, section) && !str_ends_with(aliases[i].path, "*"))
+        if (alias_is_within(aliases[i].path, section) && !str_ends_with(aliases[i].path, "*"))
             out[found++] = aliases[i].path + strlen(section) + 1;
     return found;
 }
 
-static const char *nearest_below(const char *section, const char *name) {
+static const char *nearest_within(const char *section, const char *name) {
     const char *names[CANDIDATES];
-    return str_nearest(name, names, names_below(section, names));
+    return str_nearest(name, names, names_within(section, names));
 }
 
 /* The key of a name of synonyms.def, or NULL. */
@@ -45,7 +45,7 @@ static const char *path_of_name(const char *name) {
 
 /* The path of the key with the nearest name in any section, or NULL. */
 static const char *nearest_anywhere(const char *name) {
-    const char *meant = key_of_synonym(name), *near = meant ? NULL : nearest_below(NULL, name);
+    const char *meant = key_of_synonym(name), *near = meant ? NULL : nearest_within(NULL, name);
     return near ? path_of_name(near) : meant;
 }
 
@@ -89,7 +89,7 @@ static ott_status fail_section(const char *place, const char *section) {
 /* Writes "; the keys of [training] are ...", or nothing if no single keys are known there. */
 static void list_keys(char *out, size_t size, const char *section) {
     const char *names[CANDIDATES];
-    int count = names_below(section, names);
+    int count = names_within(section, names);
     size_t length = 0;
     *out = '\0';
     for (int i = 0; i < count && length + 160 < size; i++)
@@ -99,7 +99,7 @@ static void list_keys(char *out, size_t size, const char *section) {
 
 static ott_status fail_key(const char *place, const char *path, const char *section, const char *name) {
     char list[1536];
-    const char *near = nearest_below(section, name);
+    const char *near = nearest_within(section, name);
     if (near)
         return status_fail(OTT_ERR_CONFIG, "%s: unknown key %s; did you mean %s.%s?", place, path, section,
                            near);
@@ -115,7 +115,7 @@ ott_status unknown_fail(const char *place, const char *path) {
     if (span >= sizeof section) return status_fail(OTT_ERR_CONFIG, "%s: unknown key %.80s...", place, path);
     memcpy(section, path, span);
     section[span] = '\0';
-    if (path[span] && alias_knows_below(section)) return fail_key(place, path, section, path + span + 1);
+    if (path[span] && alias_is_section(section)) return fail_key(place, path, section, path + span + 1);
     const char *near = path[span] ? key_of_synonym(alias_last_component(path)) : nearest_anywhere(path);
     if (near) return status_fail(OTT_ERR_CONFIG, "%s: unknown key %s; did you mean %s?", place, path, near);
     return fail_section(place, section);

@@ -30,17 +30,17 @@ static void multiply_any(ott_dtype d, ott_dtype format, const uint8_t *codes, co
 }
 
 static void dequantize_row(const dequantize_job *job, int64_t r) {
-    float room[RUN + 16];
-    uint8_t codes_room[RUN];
+    float scale_buffer[RUN + 16];
+    uint8_t codes_buffer[RUN];
     const quantize_use *s = &job->use;
     const tensor *y = job->y;
     bool each = s->columns != QUANTIZE_ALL;
     int64_t run = each || s->at->transposed ? RUN : y->columns;
     for (int64_t j = 0; j < y->columns; j += run) {
         int64_t count = y->columns - j < run ? y->columns - j : run;
-        const float *scale_inv = each ? quantize_spread(s, s->at->scale_inv, r, j, count, room)
+        const float *scale_inv = each ? quantize_spread(s, s->at->scale_inv, r, j, count, scale_buffer)
                                       : s->at->scale_inv + quantize_group(s, r, 0);
-        const uint8_t *codes = quantize_codes(s->at, r, j, count, codes_room);
+        const uint8_t *codes = quantize_codes(s->at, r, j, count, codes_buffer);
         multiply_any(y->dtype, s->spec->format, codes, scale_inv, each,
                      (char *)row_of(y, r) + j * dtype_bytes(y->dtype), count);
     }

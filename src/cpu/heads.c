@@ -14,13 +14,13 @@ SIMD void join_row(ott_dtype d, const join_heads_args *a, int64_t t) {
     const void *x = row_of(a->x, t), *tail = row_of(a->tail, t);
     void *y = row_of(a->y, t);
     int64_t x_width = a->x->columns / a->heads, y_width = a->y->columns / a->heads;
-    int64_t tail_width = tail ? a->tail->columns / a->tail_heads : 0, room = y_width - a->count;
-    int64_t behind = tail_width < room ? tail_width : room;
+    int64_t tail_width = tail ? a->tail->columns / a->tail_heads : 0, free_columns = y_width - a->count;
+    int64_t behind = tail_width < free_columns ? tail_width : free_columns;
     for (int64_t h = 0; h < a->heads; h++) {
         int64_t to = h * y_width + a->count;
         copy_columns(d, x, h * x_width + a->first, y, h * y_width, a->count);
         copy_columns(d, tail, a->tail_heads == 1 ? 0 : h * tail_width, y, to, behind);
-        zero_columns(d, y, to + behind, room - behind);
+        zero_columns(d, y, to + behind, free_columns - behind);
     }
 }
 

@@ -121,7 +121,7 @@ static void choose_ahead(quantize_job *job) {
 }
 
 /* Aligns arrays to cache lines, with room for vector stores past their ends. */
-static int64_t with_room(int64_t floats) {
+static int64_t padded(int64_t floats) {
     return (floats + 15) / 16 * 16 + 16;
 }
 
@@ -130,17 +130,17 @@ static int64_t runs_floats(const quantize_job *job) {
 }
 
 static int64_t work_floats(const quantize_job *job) {
-    return with_room(job->most_floats[0]) + with_room(job->most_floats[1]) + with_room(runs_floats(job)) +
-           with_room(job->spread_floats) + with_room(job->codes_floats);
+    return padded(job->most_floats[0]) + padded(job->most_floats[1]) + padded(runs_floats(job)) +
+           padded(job->spread_floats) + padded(job->codes_floats);
 }
 
 static quantize_work work_of(const quantize_job *job, int thread) {
     quantize_work w;
     w.most[0] = cpu_scratch(job->cx, thread);
-    w.most[1] = w.most[0] + with_room(job->most_floats[0]);
-    w.runs = w.most[1] + with_room(job->most_floats[1]);
-    w.spread = w.runs + with_room(runs_floats(job));
-    w.codes = (uint8_t *)(w.spread + with_room(job->spread_floats));
+    w.most[1] = w.most[0] + padded(job->most_floats[0]);
+    w.runs = w.most[1] + padded(job->most_floats[1]);
+    w.spread = w.runs + padded(runs_floats(job));
+    w.codes = (uint8_t *)(w.spread + padded(job->spread_floats));
     w.each = NULL;
     for (int i = 0; i < job->uses; i++)
         if (job->use[i].columns == 1) w.each = w.most[i];

@@ -66,28 +66,28 @@ static inline bool quantize_spreads(const quantize_use *s) {
 }
 
 /* Returns the scales (or scale_invs) `values` of `count` elements of a row from `column` on, one per element,
-   copied to room[count + 15] unless they are stored like this. Only for uses with several scales per row. */
+   copied to buffer[count + 15] unless they are stored like this. Only for uses with several scales a row. */
 static inline const float *quantize_spread(const quantize_use *s, const float *values, int64_t row,
-                                           int64_t column, int64_t count, float *room) {
+                                           int64_t column, int64_t count, float *buffer) {
     if (s->columns != QUANTIZE_ALL && !quantize_spreads(s)) return values + quantize_group(s, row, column);
     for (int64_t j = 0; j < count;) {
         /* one scale for the full row: at least count */
         int64_t left = s->columns - ((column + j) & (s->columns - 1));
         int64_t end = left < count - j ? j + left : count;
         v16 value = v16_set1(values[quantize_group(s, row, column + j)]);
-        for (int64_t i = j; i < end; i += 16) v16_store(room + i, value);
+        for (int64_t i = j; i < end; i += 16) v16_store(buffer + i, value);
         j = end;
     }
-    return room;
+    return buffer;
 }
 
-/* Returns codes of `count` elements of a row from `column` on; transposed codes are copied to room[count]. */
+/* Returns codes of `count` elements of a row from `column` on. Copies transposed codes to buffer[count]. */
 static inline const uint8_t *quantize_codes(const qdata *d, int64_t row, int64_t column, int64_t count,
-                                            uint8_t *room) {
+                                            uint8_t *buffer) {
     const uint8_t *from = (const uint8_t *)d->data + qtensor_index(d, row, column);
     if (!d->transposed) return from;
-    for (int64_t j = 0; j < count; j++) room[j] = from[j * d->ld];
-    return room;
+    for (int64_t j = 0; j < count; j++) buffer[j] = from[j * d->ld];
+    return buffer;
 }
 
 #endif

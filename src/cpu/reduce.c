@@ -79,12 +79,12 @@ static void block_task(void *argument, int thread, int threads) {
 
 /* The first thread's scratch holds a copied block, then the block sums of a round. */
 ott_status ISA(sum)(exec *cx, const sum_args *a) {
-    const int64_t room = CPU_SCRATCH_BYTES / (int64_t)sizeof(float) - REDUCE_BLOCK;
+    const int64_t capacity = CPU_SCRATCH_BYTES / (int64_t)sizeof(float) - REDUCE_BLOCK;
     int64_t blocks = op_reduce_blocks(tensor_count(*a->x));
     block_job j = {.cx = cx, .x = a->x, .sums = (float *)cpu_scratch(cx, 0) + REDUCE_BLOCK};
     double total = 0.0;
     for (; j.first < blocks; j.first += j.count) {
-        j.count = blocks - j.first < room ? blocks - j.first : room;
+        j.count = blocks - j.first < capacity ? blocks - j.first : capacity;
         cpu_run_sized(cx, j.count * REDUCE_BLOCK, block_task, &j);
         for (int64_t b = 0; b < j.count; b++) total += (double)j.sums[b];
     }

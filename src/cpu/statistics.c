@@ -20,11 +20,11 @@ typedef struct statistics_job {
 } statistics_job;
 
 /* A thread's buffers for a block. */
-typedef struct statistics_room {
+typedef struct statistics_buffers {
     float x[REDUCE_BLOCK]; /* elements of any format */
     float scale[REDUCE_BLOCK + 16], scale_inv[REDUCE_BLOCK + 16];
     uint8_t codes[REDUCE_BLOCK];
-} statistics_room;
+} statistics_buffers;
 
 /* ---- one block ---- */
 
@@ -84,48 +84,48 @@ static block_sums measure_any(const block_data *b, ott_dtype d, ott_dtype format
 
 /* ---- the consecutive elements and scales of a block ---- */
 
-/* Returns elements [at, at + count) of x, across rows; copies them to room unless contiguous. */
-static const void *lay_elements(const tensor *x, int64_t at, int64_t count, void *room) {
+/* Returns elements [at, at + count) of x, across rows; copies them to `buffer` unless contiguous. */
+static const void *lay_elements(const tensor *x, int64_t at, int64_t count, void *buffer) {
     int64_t size = dtype_bytes(x->dtype), row = at / x->columns, column = at % x->columns;
     const char *data = x->data;
     if (x->ld == x->columns || column + count <= x->columns) return data + (row * x->ld + column) * size;
     for (int64_t done = 0; done < count; row++, column = 0) {
         int64_t part = x->columns - column < count - done ? x->columns - column : count - done;
-        memcpy((char *)room + done * size, data + (row * x->ld + column) * size, (size_t)(part * size));
+        memcpy((char *)buffer + done * size, data + (row * x->ld + column) * size, (size_t)(part * size));
         done += part;
     }
-    return room;
+    return buffer;
 }
 
-/* Copies the scales (or scale_invs) `values` of elements [at, at + count) to room, one per element. */
+/* Copies the scales (or scale_invs) `values` of elements [at, at + count) to `buffer`, one per element. */
 static const float *lay_scales(const quantize_use *s, const float *values, int64_t columns, int64_t at,
-                               int64_t count, float *room) {
+                               int64_t count, float *buffer) {
     int64_t row = at / columns, column = at % columns;
     for (int64_t done = 0; done < count; row++, column = 0) {
         int64_t part = columns - column < count - done ? columns - column : count - done;
-        const float *found = quantize_spread(s, values, row, column, part, room + done);
-        if (found != room + done) memcpy(room + done, found, (size_t)part * sizeof(float));
+        const float *found = quantize_spread(s, values, row, column, part, buffer + done);
+        if (found != buffer + done) memcpy(buffer + done, found, (size_t)part * sizeof(float));
         done += part;
     }
-    return room;
+    return buffer;
 }
 
-/* Returns the codes of these elements. Copies them to room if they are transposed. */
-static const uint8_t *lay_codes(const qdata *d, int64_t columns, int64_t at, int64_t count, uint8_t *room) {
+/* Returns the codes of these elements. Copies them to `buffer` if they are transposed. */
+static const uint8_t *lay_codes(const qdata *d, int64_t columns, int64_t at, int64_t count, uint8_t *buffer) {
     int64_t row = at / columns, column = at % columns;
     if (!d->transposed) return (const uint8_t *)d->data + at;
     for (int64_t done = 0; done < count; row++, column = 0) {
         int64_t part = columns - column < count - done ? columns - column : count - done;
-        quantize_codes(d, row, column, part, room + done);
+        quantize_codes(d, row, column, part, buffer + done);
         done += part;
     }
-    return room;
+    return buffer;
 }
 
 static void block_task(void *argument, int thread, int threads) {
     statistics_job *j = argument;
     const quantize_use *s = j->use;
-    statistics_room *room = cpu_scratch(j->cx, thread);
+    statistics_buffers *buffer = cpu_scratch(j->cx, thread);
     block_counts counts = {0, 0};
     int64_t block, end, elements = tensor_count(*j->x), columns = j->x->columns;
     bool each = s->rows != QUANTIZE_ALL || s->columns != QUANTIZE_ALL;
@@ -135,10 +135,10 @@ static void block_task(void *argument, int thread, int threads) {
         block_data b = {.count = elements - at < REDUCE_BLOCK ? elements - at : REDUCE_BLOCK,
                         .scale = s->at->scale,
                         .scale_inv = s->at->scale_inv};
-        b.x = lay_elements(j->x, at, b.count, room->x);
-        b.codes = lay_codes(s->at, columns, at, b.count, room->codes);
-        if (each) b.scale = lay_scales(s, s->at->scale, columns, at, b.count, room->scale);
-        if (each) b.scale_inv = lay_scales(s, s->at->scale_inv, columns, at, b.count, room->scale_inv);
+        b.x = lay_elements(j->x, at, b.count, buffer->x);
+        b.codes = lay_codes(s->at, columns, at, b.count, buffer->codes);
+        if (each) b.scale = lay_scales(s, s->at->scale, columns, at, b.count, buffer->scale);
+        if (each) b.scale_inv = lay_scales(s, s->at->scale_inv, columns, at, b.count, buffer->scale_inv);
         j->sums[block] = measure_any(&b, j->x->dtype, s->spec->format, each, &counts);
     }
     __atomic_fetch_add(&j->saturated, counts.saturated, __ATOMIC_RELAXED);
@@ -149,12 +149,13 @@ static void block_task(void *argument, int thread, int threads) {
 
 /* The first thread's scratch holds its buffers, then the block sums of a round. */
 static void measure_elements(statistics_job *j, float *out) {
-    const int64_t room = (CPU_SCRATCH_BYTES - (int64_t)sizeof(statistics_room)) / (int64_t)sizeof(block_sums);
+    const int64_t buffer =
+        (CPU_SCRATCH_BYTES - (int64_t)sizeof(statistics_buffers)) / (int64_t)sizeof(block_sums);
     int64_t elements = tensor_count(*j->x), blocks = (elements + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
     double signal = 0.0, noise = 0.0;
-    j->sums = (block_sums *)((statistics_room *)cpu_scratch(j->cx, 0) + 1);
+    j->sums = (block_sums *)((statistics_buffers *)cpu_scratch(j->cx, 0) + 1);
     for (; j->first < blocks; j->first += j->count) {
-        j->count = blocks - j->first < room ? blocks - j->first : room;
+        j->count = blocks - j->first < buffer ? blocks - j->first : buffer;
         cpu_run_sized(j->cx, j->count * REDUCE_BLOCK, block_task, j);
         for (int64_t b = 0; b < j->count; b++) {
             signal += (double)j->sums[b].signal;

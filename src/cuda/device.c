@@ -78,10 +78,10 @@ static void read_memory(const device *d, device_memory *out) {
     size_t left = 0, total = 0;
     cudaSetDevice(c->index);
     if (cudaMemGetInfo(&left, &total) != cudaSuccess) cudaGetLastError();
-    int64_t room = (int64_t)left + read_slack(c) - DEVICE_RESERVED;
+    int64_t free_bytes = (int64_t)left + read_slack(c) - DEVICE_RESERVED;
     *out = (device_memory){.total = (int64_t)total,
-                           .room = {.left = room > 0 ? room : 0, .total = (int64_t)total}};
-    snprintf(out->room.of, sizeof out->room.of, "%.128s", c->properties.name);
+                           .limit = {.left = free_bytes > 0 ? free_bytes : 0, .total = (int64_t)total}};
+    snprintf(out->limit.of, sizeof out->limit.of, "%.128s", c->properties.name);
 }
 
 static ott_status fail_memory(const cuda_device *c, mem_kind kind, int64_t bytes, const char *what) {
@@ -93,7 +93,7 @@ static ott_status fail_memory(const cuda_device *c, mem_kind kind, int64_t bytes
                        "out of GPU memory: %s (%s) needs %s, %s are in use, and %s: use less memory, or free "
                        "some on the GPU",
                        what, mem_kind_name(kind), size_text(bytes, needed),
-                       size_text(taken(&c->base).now, used), limit_text(&m.room, left));
+                       size_text(taken(&c->base).now, used), limit_text(&m.limit, left));
 }
 
 static ott_status allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {

@@ -1,5 +1,5 @@
-/* cuda/gemm: the exact, slow product, element by element. Each thread reads one line of each operand
-   (neighbours share lines in the caches) and adds in order, so its bits match fp8/reference.h. */
+/* cuda/gemm: the exact, slow product, element by element. Each thread reads one row or column of each operand
+   (neighbours share cache lines) and adds in order, so its bits match fp8/reference.h. */
 #include "cuda/gemm.h"
 #include "cuda/launch.h"
 #include "base/fmath.h"
@@ -327,7 +327,7 @@ extern "C" cudaError_t gemm_scales_launch(const gemm_scales *s, cudaStream_t str
     return cudaGetLastError();
 }
 
-enum { MX_LINES = 128, MX_DEPTH = 4, MX_TILE = MX_LINES * MX_DEPTH };
+enum { MX_ROWS = 128, MX_DEPTH = 4, MX_TILE = MX_ROWS * MX_DEPTH };
 
 /* The exponent field of a power of two is its E8M0 code. 2^-127 is subnormal, so its field is 0, which is
    also its code. */
@@ -336,16 +336,16 @@ __global__ void __launch_bounds__(GEMM_THREADS)
     int64_t at = (int64_t)blockIdx.x * GEMM_THREADS + threadIdx.x;
     if (at >= count) return;
     int64_t tile = at / MX_TILE, within = at % MX_TILE;
-    int64_t line = tile / tiles * MX_LINES + within % 16 / 4 * 32 + within / 16;
+    int64_t mn_index = tile / tiles * MX_ROWS + within % 16 / 4 * 32 + within / 16;
     int64_t block = tile % tiles * MX_DEPTH + within % 4;
-    bool there = line < s.mn && block < s.k;
-    float scale = there ? s.from[line * s.mn_step + block * s.k_step] : 1.0f;
+    bool there = mn_index < s.mn && block < s.k;
+    float scale = there ? s.from[mn_index * s.mn_step + block * s.k_step] : 1.0f;
     ((uint8_t *)s.to)[at] = (uint8_t)(fmath_bits(scale) >> 23);
 }
 
 extern "C" cudaError_t gemm_mx_scales_launch(const gemm_scales *s, int64_t tiles, cudaStream_t stream) {
     gemm_scales scales = *s;
-    int64_t count = (s->mn + MX_LINES - 1) / MX_LINES * tiles * MX_TILE;
+    int64_t count = (s->mn + MX_ROWS - 1) / MX_ROWS * tiles * MX_TILE;
     LAUNCH(mx_scales_kernel, blocks_for(count), GEMM_THREADS, stream, scales, tiles, count);
     return cudaGetLastError();
 }

@@ -9,29 +9,29 @@
 #include <math.h>
 #include <string.h>
 
-enum { LINES = GEMM_CHECK_LINES };
+enum { ROWS = GEMM_CHECK_ROWS };
 #define NOISE_MAX 1e-3 /* relative to the energy of the result: 30 dB */
 
-/* ---- sampled lines (rows of A, columns of D) ---- */
+/* ---- sampled rows of A and columns of B ---- */
 
-static int64_t line_count(int64_t lines) {
-    return lines < LINES ? lines : LINES;
+static int64_t sampled_count(int64_t mn) {
+    return mn < ROWS ? mn : ROWS;
 }
 
-static int64_t line_at(int64_t lines, int64_t i) {
-    return samples_at(lines, line_count(lines), i);
+static int64_t sampled_row(int64_t mn, int64_t i) {
+    return samples_at(mn, sampled_count(mn), i);
 }
 
 /* ---- fetching from the device ---- */
 
 /* Fetches sampled elements of c, as floats. */
-static ott_status fetch_result(exec *cx, const tensor *c, float values[LINES * LINES]) {
-    uint32_t stored[LINES * LINES];
-    int64_t rows = line_count(c->rows), columns = line_count(c->columns), bytes = dtype_bytes(c->dtype);
-    int64_t step = columns > 1 ? line_at(c->columns, 1) - line_at(c->columns, 0) : 1;
+static ott_status fetch_result(exec *cx, const tensor *c, float values[ROWS * ROWS]) {
+    uint32_t stored[ROWS * ROWS];
+    int64_t rows = sampled_count(c->rows), columns = sampled_count(c->columns), bytes = dtype_bytes(c->dtype);
+    int64_t step = columns > 1 ? sampled_row(c->columns, 1) - sampled_row(c->columns, 0) : 1;
     for (int64_t i = 0; i < rows; i++) {
         const char *from =
-            (const char *)c->data + (line_at(c->rows, i) * c->ld + line_at(c->columns, 0)) * bytes;
+            (const char *)c->data + (sampled_row(c->rows, i) * c->ld + sampled_row(c->columns, 0)) * bytes;
         TRY(samples_fetch(cx, (char *)stored + i * columns * bytes, from, step * bytes, bytes, columns));
     }
     TRY(samples_finish(cx));
@@ -39,46 +39,46 @@ static ott_status fetch_result(exec *cx, const tensor *c, float values[LINES * L
     return OTT_OK;
 }
 
-/* An operand's sampled lines on the host: values, then scales. */
-typedef struct lines {
+/* An operand's sampled rows (columns of B) on the host: values, then scales. */
+typedef struct sampled_rows {
     const operand *of;
-    int64_t count, k, scales; /* scales: per line */
+    int64_t count, k, scales; /* scales: per row or column */
     char *values;             /* [count][k] */
     float *inverse;           /* [count][scales] */
-} lines;
+} sampled_rows;
 
-static lines describe_lines(const operand *o) {
+static sampled_rows describe_sampled(const operand *o) {
     scale_block block = granularity_block(o->grain);
     int64_t k = operand_k(o);
-    return (lines){.of = o,
-                   .count = line_count(operand_mn(o)),
-                   .k = k,
-                   .scales = !o->scale_inv          ? 0
-                             : block.k == INT64_MAX ? 1
-                                                    : (k + block.k - 1) / block.k};
+    return (sampled_rows){.of = o,
+                          .count = sampled_count(operand_mn(o)),
+                          .k = k,
+                          .scales = !o->scale_inv          ? 0
+                                    : block.k == INT64_MAX ? 1
+                                                           : (k + block.k - 1) / block.k};
 }
 
-static int64_t lines_bytes(const lines *l) {
+static int64_t sampled_bytes(const sampled_rows *l) {
     return (l->count * l->k * dtype_bytes(l->of->t.dtype) + 7) / 8 * 8 + l->count * l->scales * 4;
 }
 
-/* memory: lines_bytes bytes. */
-static ott_status fetch_lines(exec *cx, lines *l, char *memory) {
+/* memory: sampled_bytes bytes. */
+static ott_status fetch_sampled(exec *cx, sampled_rows *l, char *memory) {
     const operand *o = l->of;
     int64_t each = dtype_bytes(o->t.dtype), all = operand_mn(o);
     scale_block block = granularity_block(o->grain);
     l->values = memory;
     l->inverse = (float *)(void *)(memory + (l->count * l->k * each + 7) / 8 * 8);
     for (int64_t i = 0; i < l->count; i++) {
-        int64_t line = line_at(all, i);
-        const char *from = (const char *)o->t.data + line * (o->transposed ? 1 : o->t.ld) * each;
+        int64_t index = sampled_row(all, i);
+        const char *from = (const char *)o->t.data + index * (o->transposed ? 1 : o->t.ld) * each;
         char *to = l->values + i * l->k * each;
         if (o->transposed)
             TRY(samples_fetch(cx, to, from, o->t.ld * each, each, l->k));
         else
             TRY(samples_fetch(cx, to, from, l->k * each, l->k * each, 1));
         if (!l->scales) continue;
-        const float *scale = o->scale_inv + (block.mn == INT64_MAX ? 0 : line / block.mn) * o->mn_step;
+        const float *scale = o->scale_inv + (block.mn == INT64_MAX ? 0 : index / block.mn) * o->mn_step;
         TRY(samples_fetch(cx, l->inverse + i * l->scales, scale, o->k_step * 4, 4, l->scales));
     }
     return OTT_OK;
@@ -86,7 +86,7 @@ static ott_status fetch_lines(exec *cx, lines *l, char *memory) {
 
 /* ---- on the host ---- */
 
-static reference_operand reference_line(const lines *l, int64_t i) {
+static reference_operand reference_row(const sampled_rows *l, int64_t i) {
     return (reference_operand){.data = l->values + i * l->k * dtype_bytes(l->of->t.dtype),
                                .format = l->of->t.dtype,
                                .ld = l->k,
@@ -112,11 +112,11 @@ static void add_error(energy *e, float expected, float got, float before, ott_dt
     e->noise += error > 0 ? error * error : 0;
 }
 
-static energy compare(const gemm_check *check, const gemm_args *g, const lines *a, const lines *b,
-                      const float *bias, const float *got) {
+static energy compare(const gemm_check *check, const gemm_args *g, const sampled_rows *a,
+                      const sampled_rows *b, const float *bias, const float *got) {
     energy e = {0, 0};
     for (int64_t i = 0; i < a->count * b->count; i++) {
-        reference_operand left = reference_line(a, i / b->count), right = reference_line(b, i % b->count);
+        reference_operand left = reference_row(a, i / b->count), right = reference_row(b, i % b->count);
         float before = g->accumulate ? check->before[i] : 0;
         uint32_t element = 0;
         cast_store(&element, g->c->dtype, 0, before);
@@ -144,17 +144,18 @@ ott_status gemm_check_begin(gemm_check *check, exec *cx, const gemm_args *g) {
     return g->accumulate ? fetch_result(cx, g->c, check->before) : OTT_OK;
 }
 
-static ott_status fetch_bias(exec *cx, const gemm_args *g, float bias[LINES]) {
-    for (int64_t j = 0; g->bias && j < line_count(g->c->columns); j++)
-        TRY(samples_fetch(cx, bias + j, (const float *)g->bias->data + line_at(g->c->columns, j), 4, 4, 1));
+static ott_status fetch_bias(exec *cx, const gemm_args *g, float bias[ROWS]) {
+    for (int64_t j = 0; g->bias && j < sampled_count(g->c->columns); j++)
+        TRY(samples_fetch(cx, bias + j, (const float *)g->bias->data + sampled_row(g->c->columns, j), 4, 4,
+                          1));
     return OTT_OK;
 }
 
-static ott_status check_in(const gemm_check *check, exec *cx, const gemm_args *g, lines *a, lines *b,
-                           char *memory, bool *conclusive) {
-    float got[LINES * LINES], bias[LINES];
-    TRY(fetch_lines(cx, a, memory));
-    TRY(fetch_lines(cx, b, memory + (lines_bytes(a) + 7) / 8 * 8));
+static ott_status check_in(const gemm_check *check, exec *cx, const gemm_args *g, sampled_rows *a,
+                           sampled_rows *b, char *memory, bool *conclusive) {
+    float got[ROWS * ROWS], bias[ROWS];
+    TRY(fetch_sampled(cx, a, memory));
+    TRY(fetch_sampled(cx, b, memory + (sampled_bytes(a) + 7) / 8 * 8));
     TRY(fetch_bias(cx, g, bias));
     TRY(fetch_result(cx, g->c, got)); /* synchronizes for all fetches */
     energy e = compare(check, g, a, b, bias, got);
@@ -163,11 +164,11 @@ static ott_status check_in(const gemm_check *check, exec *cx, const gemm_args *g
 }
 
 ott_status gemm_check_end(const gemm_check *check, exec *cx, const gemm_args *g, bool *conclusive) {
-    lines a = describe_lines(g->a), b = describe_lines(g->b);
+    sampled_rows a = describe_sampled(g->a), b = describe_sampled(g->b);
     mem *account = cuda_device_of(cx->device)->base.account;
     void *memory;
-    TRY(mem_alloc(account, MEM_OTHER, (lines_bytes(&a) + 7) / 8 * 8 + lines_bytes(&b), "samples of a product",
-                  &memory));
+    TRY(mem_alloc(account, MEM_OTHER, (sampled_bytes(&a) + 7) / 8 * 8 + sampled_bytes(&b),
+                  "samples of a product", &memory));
     ott_status status = check_in(check, cx, g, &a, &b, memory, conclusive);
     mem_free(account, memory);
     return status;

@@ -6,10 +6,10 @@
 
 #include "cuda/cuda.h"
 
-enum { GEMM_CHECK_LINES = 8 };
+enum { GEMM_CHECK_ROWS = 8 };
 
 typedef struct gemm_check {
-    float before[GEMM_CHECK_LINES * GEMM_CHECK_LINES]; /* c's old values at the sampled elements */
+    float before[GEMM_CHECK_ROWS * GEMM_CHECK_ROWS]; /* c's old values at the sampled elements */
 } gemm_check;
 
 /* Call before the product is queued. If it accumulates, synchronizes and reads c's old values. */

@@ -27,7 +27,7 @@ cudaDataType_t matmul_type(ott_dtype d) {
 
 /* ---- scales ---- */
 
-enum { BLOCK_DEPTH = 128, MX_DEPTH = 32, MX_TILE_LINES = 128, MX_TILE_DEPTH = 4 };
+enum { BLOCK_DEPTH = 128, MX_DEPTH = 32, MX_TILE_ROWS = 128, MX_TILE_DEPTH = 4 };
 
 static int64_t blocks(int64_t n) {
     return (n + BLOCK_DEPTH - 1) / BLOCK_DEPTH;
@@ -38,29 +38,28 @@ int64_t matmul_mx_tiles(const matmul_spec *spec) {
     return (spec->k + depth - 1) / depth;
 }
 
-/* Index of a line's scale of block `depth` (cuBLAS 13, "1D Block Scaling Factors Layout"). */
-static int64_t mx_index(const matmul_spec *spec, int64_t line, int64_t depth) {
-    int64_t tile = line / MX_TILE_LINES * matmul_mx_tiles(spec) + depth / MX_TILE_DEPTH;
-    int64_t within = line % 32 * 16 + line % MX_TILE_LINES / 32 * 4 + depth % MX_TILE_DEPTH;
-    return tile * MX_TILE_LINES * MX_TILE_DEPTH + within;
+/* Index of a row's scale of block `depth` (cuBLAS 13, "1D Block Scaling Factors Layout"). */
+static int64_t mx_index(const matmul_spec *spec, int64_t mn_index, int64_t depth) {
+    int64_t tile = mn_index / MX_TILE_ROWS * matmul_mx_tiles(spec) + depth / MX_TILE_DEPTH;
+    int64_t within = mn_index % 32 * 16 + mn_index % MX_TILE_ROWS / 32 * 4 + depth % MX_TILE_DEPTH;
+    return tile * MX_TILE_ROWS * MX_TILE_DEPTH + within;
 }
 
-/* Scales of a 128-line band of a 128x128-scaled operand, padded to a multiple of four. */
+/* Scales of a 128-row band of a 128x128-scaled operand, padded to a multiple of four. */
 static int64_t band(const matmul_spec *spec) {
     return (blocks(spec->k) + 3) / 4 * 4;
 }
 
 int64_t matmul_scale_count(const matmul_spec *spec, bool of_b) {
-    int64_t lines = of_b ? spec->n : spec->m;
+    int64_t mn = of_b ? spec->n : spec->m;
     switch (spec->scales) {
     case SCALES_NONE: return 0;
     case SCALES_TENSOR: return 1;
-    case SCALES_ROW: return lines;
-    case SCALES_BLOCK_2D: return of_b ? blocks(lines) * band(spec) : blocks(spec->k) * lines;
-    case SCALES_BLOCK_1D: return blocks(spec->k) * lines;
+    case SCALES_ROW: return mn;
+    case SCALES_BLOCK_2D: return of_b ? blocks(mn) * band(spec) : blocks(spec->k) * mn;
+    case SCALES_BLOCK_1D: return blocks(spec->k) * mn;
     case SCALES_MX:
-        return (lines + MX_TILE_LINES - 1) / MX_TILE_LINES * matmul_mx_tiles(spec) * MX_TILE_LINES *
-               MX_TILE_DEPTH;
+        return (mn + MX_TILE_ROWS - 1) / MX_TILE_ROWS * matmul_mx_tiles(spec) * MX_TILE_ROWS * MX_TILE_DEPTH;
     }
     return 0;
 }
@@ -69,17 +68,17 @@ int64_t matmul_scale_bytes(matmul_scales scales) {
     return scales == SCALES_MX ? 1 : 4;
 }
 
-int64_t matmul_scale_index(const matmul_spec *spec, bool of_b, int64_t line, int64_t depth) {
-    int64_t lines = of_b ? spec->n : spec->m;
+int64_t matmul_scale_index(const matmul_spec *spec, bool of_b, int64_t mn_index, int64_t depth) {
+    int64_t mn = of_b ? spec->n : spec->m;
     switch (spec->scales) {
     case SCALES_NONE:
     case SCALES_TENSOR: return 0;
-    case SCALES_ROW: return line;
+    case SCALES_ROW: return mn_index;
     case SCALES_BLOCK_2D:
-        if (of_b) return line / BLOCK_DEPTH * band(spec) + depth / BLOCK_DEPTH;
-        return depth / BLOCK_DEPTH * lines + line;
-    case SCALES_BLOCK_1D: return depth / BLOCK_DEPTH * lines + line;
-    case SCALES_MX: return mx_index(spec, line, depth / MX_DEPTH);
+        if (of_b) return mn_index / BLOCK_DEPTH * band(spec) + depth / BLOCK_DEPTH;
+        return depth / BLOCK_DEPTH * mn + mn_index;
+    case SCALES_BLOCK_1D: return depth / BLOCK_DEPTH * mn + mn_index;
+    case SCALES_MX: return mx_index(spec, mn_index, depth / MX_DEPTH);
     }
     return 0;
 }
@@ -137,10 +136,10 @@ static cublasStatus_t describe_product(matmul *p, const matmul_spec *spec, const
     return set_pointers(p, spec, data);
 }
 
-/* A row-major [lines, k] matrix, or [k, lines] if transposed, as cuBLAS sees it. */
-static cublasStatus_t layout(cublasLtMatrixLayout_t *out, cudaDataType_t type, int64_t lines, int64_t k,
+/* A row-major [mn, k] matrix, or [k, mn] if transposed, as cuBLAS sees it. */
+static cublasStatus_t layout(cublasLtMatrixLayout_t *out, cudaDataType_t type, int64_t mn, int64_t k,
                              bool transposed, int64_t ld) {
-    int64_t inner = transposed ? lines : k, outer = transposed ? k : lines;
+    int64_t inner = transposed ? mn : k, outer = transposed ? k : mn;
     return cublasLtMatrixLayoutCreate(out, type, (uint64_t)inner, (uint64_t)outer, ld ? ld : inner);
 }
 

@@ -200,13 +200,13 @@ template <bool PLACES> __global__ void __launch_bounds__(SORT_THREADS) sort_kern
             seen += all;
         }
         for (int64_t first = 0; first < j.tokens; first += SORT_THREADS, turn ^= 1) {
-            int64_t t = first + threadIdx.x, room = j.capacity > 0 ? j.capacity - seen : j.tokens;
+            int64_t t = first + threadIdx.x, free_slots = j.capacity > 0 ? j.capacity - seen : j.tokens;
             bool mine = t < j.tokens && row_at(j.expert, j.before + t)[k] == e;
             int before = count_before(found[turn], mine, &all);
-            bool fits = before < room;
+            bool fits = before < free_slots;
             if (PLACES && mine) row_at(j.row, t)[k] = fits ? (int32_t)(next + before) : -1;
             if (PLACES && mine && fits) j.source[next + before] = (int32_t)(k * j.tokens + t);
-            next += all < room ? all : room > 0 ? room : 0;
+            next += all < free_slots ? all : free_slots > 0 ? free_slots : 0;
             seen += all;
         }
     }

@@ -5,9 +5,9 @@
 #include "cuda/cuda.h"
 
 /* The i-th of `count` sampled rows: evenly spaced and including the last, where partial tiles are. */
-static inline int64_t samples_at(int64_t lines, int64_t count, int64_t i) {
-    int64_t step = count > 1 ? (lines - 1) / (count - 1) : 0;
-    return lines - 1 - step * (count - 1 - i);
+static inline int64_t samples_at(int64_t rows, int64_t count, int64_t i) {
+    int64_t step = count > 1 ? (rows - 1) / (count - 1) : 0;
+    return rows - 1 - step * (count - 1 - i);
 }
 
 /* Queues a copy to the host of `count` rows of `width` bytes; `step` bytes apart on the device, contiguous on

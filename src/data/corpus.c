@@ -79,10 +79,10 @@ static ott_status reserve_document(corpus *c) {
 /* Makes room in `learned` for the tokens. */
 static ott_status reserve_learned(corpus *c) {
     void *learned = c->learned;
-    if (!c->samples || c->ids.count <= c->room) return OTT_OK;
+    if (!c->samples || c->ids.count <= c->samples_capacity) return OTT_OK;
     TRY(mem_grow(c->ids.account, MEM_DATA, c->ids.capacity, "which tokens are targets", &learned));
     c->learned = learned;
-    c->room = c->ids.capacity;
+    c->samples_capacity = c->ids.capacity;
     return OTT_OK;
 }
 

@@ -9,8 +9,8 @@ typedef struct corpus {
     tokenizer_ids ids;
     tokenizer_scratch *scratch;
     int64_t *begin;   /* [documents + 1] first token of each document */
-    uint8_t *learned; /* [room] samples only: 1 if the token is a target; NULL: running text */
-    int64_t documents, capacity, room;
+    uint8_t *learned; /* [samples_capacity] samples only: 1 if the token is a target; NULL: running text */
+    int64_t documents, capacity, samples_capacity;
     bool samples;
 } corpus;
 

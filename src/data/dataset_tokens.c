@@ -38,11 +38,11 @@ enum { BUFFER = 16384 };
 /* Returns the largest id in the next 64 MiB at most, for the message about an id that is too large. */
 static int64_t largest_id(const shard *s, const file_reader *r, int64_t at) {
     unsigned char buffer[BUFFER];
-    const int64_t width = s->file.width, room = BUFFER / width;
+    const int64_t width = s->file.width, per_read = BUFFER / width;
     int64_t largest = 0, end = at + (INT64_C(64) << 20) / width;
     if (end > s->file.count) end = s->file.count;
     for (int64_t count; at < end; at += count) {
-        count = end - at < room ? end - at : room;
+        count = end - at < per_read ? end - at : per_read;
         if (file_reader_read(r, s->file.offset + at * width, buffer, count * width) != OTT_OK) break;
         for (int64_t i = 0; i < count; i++) {
             int64_t id = widen(buffer + i * width, &s->file);
@@ -72,9 +72,9 @@ static ott_status check_id(const dataset *d, const shard *s, const file_reader *
 static ott_status read_open(const dataset *d, const shard *s, const file_reader *r, int64_t at, int64_t count,
                             int32_t *tokens) {
     unsigned char buffer[BUFFER];
-    int64_t width = s->file.width, room = BUFFER / width;
+    int64_t width = s->file.width, per_read = BUFFER / width;
     while (count > 0) {
-        int64_t part = count < room ? count : room;
+        int64_t part = count < per_read ? count : per_read;
         TRY(file_reader_read(r, s->file.offset + at * width, buffer, part * width));
         for (int64_t i = 0; i < part; i++) {
             int64_t id = widen(buffer + i * width, &s->file);

@@ -162,8 +162,9 @@ static ott_status read_index_header(megatron_index *x) {
     if (h[17] >= sizeof types / sizeof *types || types[h[17]].width == 0)
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: type %d cannot hold token ids", r->path, h[17]);
     /* checked before multiplying: a sequence takes 12 bytes of the file, a mark 8 */
-    uint64_t room = (uint64_t)r->bytes - INDEX_HEADER;
-    if (sequences > room / 12 || marks > room / 8 || sequences * 12 + marks * 8 > room || marks < 1)
+    uint64_t available = (uint64_t)r->bytes - INDEX_HEADER;
+    if (sequences > available / 12 || marks > available / 8 || sequences * 12 + marks * 8 > available ||
+        marks < 1)
         FAIL("%s: specifies %" PRIu64 " sequences and %" PRIu64 " document marks in %" PRId64
              " bytes: it is truncated or malformed",
              r->path, sequences, marks, r->bytes);

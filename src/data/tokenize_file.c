@@ -55,7 +55,7 @@ typedef struct corpus_job {
     int64_t held, capacity;
     int64_t read_bytes; /* totals of the file so far */
     document *documents;
-    int64_t count, room;
+    int64_t count, documents_capacity;
     int64_t before; /* lines or documents of earlier rounds */
     double started;
     ott_tokenize_result result;
@@ -130,11 +130,11 @@ static void tokenize_share(void *argument, int thread, int threads) {
 
 static ott_status note_document(corpus_job *j, int64_t begin, int64_t end) {
     void *memory = j->documents;
-    if (j->count == j->room) {
-        int64_t room = 2 * j->room + 1024;
-        TRY(mem_grow(j->account, MEM_DATA, room * (int64_t)sizeof *j->documents, "documents", &memory));
+    if (j->count == j->documents_capacity) {
+        int64_t capacity = 2 * j->documents_capacity + 1024;
+        TRY(mem_grow(j->account, MEM_DATA, capacity * (int64_t)sizeof *j->documents, "documents", &memory));
         j->documents = memory;
-        j->room = room;
+        j->documents_capacity = capacity;
     }
     j->documents[j->count++] = (document){.begin = begin, .bytes = end - begin};
     return OTT_OK;
@@ -234,8 +234,8 @@ static ott_status grow_text(corpus_job *j) {
 
 static ott_status read_more(corpus_job *j) {
     TRY(grow_text(j));
-    int64_t left = j->reader.bytes - j->read_bytes, room = j->capacity - j->held;
-    int64_t bytes = left < room ? left : room;
+    int64_t left = j->reader.bytes - j->read_bytes, free_bytes = j->capacity - j->held;
+    int64_t bytes = left < free_bytes ? left : free_bytes;
     TRY(file_reader_read(&j->reader, j->read_bytes, j->text + j->held, bytes));
     j->read_bytes += bytes;
     j->held += bytes;

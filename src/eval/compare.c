@@ -27,7 +27,7 @@ typedef struct comparison {
     char *logits; /* [kept, vocab] of the model for the batch, in `format` */
     int64_t kept;
     char *chunk; /* [chunk_rows, vocab] of `against`, in `against_format` */
-    int64_t chunk_rows, chunk_room;
+    int64_t chunk_rows, chunk_capacity;
     int64_t seen;           /* tokens of the batch that were copied or compared */
     token_figures *figures; /* [kept] */
     double sum, dot, square, against_square;
@@ -97,11 +97,11 @@ static ott_status keep_logits(void *user, exec *cx, const char *module, const ch
 static ott_status make_chunk(comparison *c, int64_t rows) {
     void *memory = c->chunk;
     c->chunk_rows = rows;
-    if (rows <= c->chunk_room) return OTT_OK;
+    if (rows <= c->chunk_capacity) return OTT_OK;
     TRY(mem_grow(c->job->account, MEM_DATA, rows * c->vocab * dtype_bytes(c->against_format), "logits",
                  &memory));
     c->chunk = memory;
-    c->chunk_room = rows;
+    c->chunk_capacity = rows;
     return OTT_OK;
 }
 

@@ -73,9 +73,9 @@ static ott_status write_rows(void *user, exec *cx, const char *module, const cha
     return safetensors_writer_append(l->writer, l->rows, bytes);
 }
 
-const hook *eval_logits_hook(eval_logits *l, hook *room) {
-    *room = (hook){.observe = write_rows, .user = l};
-    return l->writer ? room : NULL;
+const hook *eval_logits_hook(eval_logits *l, hook *storage) {
+    *storage = (hook){.observe = write_rows, .user = l};
+    return l->writer ? storage : NULL;
 }
 
 static ott_status commit(eval_logits *l) {

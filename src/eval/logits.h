@@ -16,8 +16,8 @@ typedef struct eval_logits {
 
 /* Opens the file of the options, if any, and declares its tensors. Reads and rewinds the windows. */
 ott_status eval_logits_open(eval_job *j, eval_windows *w, eval_logits *out);
-/* Fills *room with the hook for eval_forward and returns it; NULL: nothing is written. */
-const hook *eval_logits_hook(eval_logits *l, hook *room);
+/* Fills *storage with the hook for eval_forward and returns it; NULL: nothing is written. */
+const hook *eval_logits_hook(eval_logits *l, hook *storage);
 /* Completes the file if `status` is OTT_OK and all windows were evaluated, else discards it. */
 ott_status eval_logits_close(eval_logits *l, ott_status status);
 

@@ -50,14 +50,14 @@ static ott_status run_windows(eval_job *j, eval_windows *w, eval_batch *b, eval_
                               byte_count *count, double *sum) {
     ott_eval_result *r = j->result;
     int64_t rows = r->batch;
-    hook room;
+    hook storage;
     bool on = true;
     TRY(eval_logits_open(j, w, logits));
     while (on && r->items < r->total) {
         int64_t end = r->items + rows < r->total ? r->items + rows : r->total;
         eval_batch_clear(b);
         for (int64_t i = r->items; i < end; i++) TRY(eval_windows_add(w, i, b));
-        TRY(eval_forward(j->model, b, eval_logits_hook(logits, &room)));
+        TRY(eval_forward(j->model, b, eval_logits_hook(logits, &storage)));
         TRY(add_losses(b, r, count, sum));
         while (r->items < end) on = eval_advance(j) && on;
     }

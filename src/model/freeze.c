@@ -7,9 +7,9 @@
 enum { PATTERN_BYTES = 256 };
 
 static bool fits(const char *pattern, const char *parameter_name) {
-    char below[PATTERN_BYTES];
-    snprintf(below, sizeof below, "%s.*", pattern);
-    return str_glob(pattern, parameter_name) || str_glob(below, parameter_name);
+    char children[PATTERN_BYTES];
+    snprintf(children, sizeof children, "%s.*", pattern);
+    return str_glob(pattern, parameter_name) || str_glob(children, parameter_name);
 }
 
 bool freeze_names(const model_options *o, const model_module *e, const char *kind, const char *pattern) {

@@ -394,7 +394,7 @@ static moe_options moe_from(const config *cfg, const family *f) {
                          .rule = {.score = biased ? ROUTE_SIGMOID : ROUTE_SOFTMAX,
                                   .groups = (int)cfg->model.moe_groups,
                                   .chosen_groups = (int)cfg->model.moe_top_groups,
-                                  .best_alone = f->group_score_max,
+                                  .group_score_max = f->group_score_max,
                                   .normalized = cfg->model.moe_normalize_weights,
                                   .scale = (float)cfg->model.moe_route_scale},
                          .biased = biased,

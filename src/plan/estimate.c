@@ -83,8 +83,8 @@ static ott_status sum_up(const count_request *r, const stage_counts *s, estimate
 static int64_t find_shortfall(const machine *m, const memory_need *need) {
     device_memory memory;
     device_read_memory(m->like, &memory);
-    if (memory.room.left == INT64_MAX) return -INT64_MAX;
-    return need->total - device_taken(m->like).now - memory.room.left;
+    if (memory.limit.left == INT64_MAX) return -INT64_MAX;
+    return need->total - device_taken(m->like).now - memory.limit.left;
 }
 
 ott_status estimate_run(const count_request *r, estimate *out) {

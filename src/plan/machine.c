@@ -58,9 +58,9 @@ static const machine *machine_of(const device *d) {
 static void read_memory(const device *d, device_memory *out) {
     const machine *m = machine_of(d);
     *out = (device_memory){.total = (int64_t)(m->rate.gib * GIB)};
-    out->room.total = out->total;
-    out->room.left = out->total - DEVICE_RESERVED;
-    snprintf(out->room.of, sizeof out->room.of, "%s", m->about);
+    out->limit.total = out->total;
+    out->limit.left = out->total - DEVICE_RESERVED;
+    snprintf(out->limit.of, sizeof out->limit.of, "%s", m->about);
 }
 
 static const device_table table = {.taken = take_nothing, .read_memory = read_memory};

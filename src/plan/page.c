@@ -70,7 +70,7 @@ static void write_memory(const page *p, str *out) {
             str_printf(out, "  %-38s %12.1f\n", mem_kind_name((mem_kind)kind),
                        (double)n->by_kind[kind] / MIB);
     str_printf(out, "  %-38s %12.1f  %s: %s\n", "all", (double)n->total / MIB,
-               p->estimate->shortfall <= 0 ? "fits" : "does not fit", limit_text(&memory.room, left));
+               p->estimate->shortfall <= 0 ? "fits" : "does not fit", limit_text(&memory.limit, left));
     write_host_memory(n, out);
     if (p->largest_batch > 0)
         str_printf(out, "Largest micro-batch that fits: train.batch_size = %lld\n",

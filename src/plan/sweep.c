@@ -206,7 +206,7 @@ ott_status sweep_run(const count_request *r, const estimate *asked, sweep *out) 
                 .asked = asked,
                 .out = out,
                 .candidates = candidates,
-                .available = (double)memory.room.left};
+                .available = (double)memory.limit.left};
     s.sequences = cfg->train.batch_size * cfg->train.grad_accum_steps * mesh_group_size(&m, MESH_DATA);
     add_meshes(&s, &m, 0, mesh_ranks(r->mesh));
     qsort(s.candidates, (size_t)s.count, sizeof *s.candidates, compare);

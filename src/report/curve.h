@@ -16,7 +16,7 @@ ott_status curve_from_series(mem *account, const metrics_series *s, curve *out);
 /* Mean over the runs of a row, at the steps that all runs have. Free the curve with curve_free. */
 ott_status curve_row_mean(const report *r, int row, report_key key, curve *out);
 /* Replaces each point by the mean over `half` points on both sides. Near the start, where losses fall
-   steeply, the window is symmetric, so that the average does not lag; near the end it is cut off. */
+   steeply, the window is symmetric, so that the average does not lag; near the end it is truncated. */
 ott_status curve_smooth(curve *c, int64_t half);
 /* Half width of the smoothing window for `count` points: count / 60, at most 500; 0 below 60 points. */
 int64_t curve_half_window(int64_t count);

@@ -1,6 +1,6 @@
 /*
  * report/plot: plots the training loss in a terminal. Curves are drawn with braille characters of 2 x 4 dots.
- * Some characters on a curve show the run's letter instead, so that runs can be told apart without colour.
+ * Some characters on a curve show the run's letter instead, so that runs can be distinguished without colour.
  */
 #include "report/axis.h"
 #include "report/curve.h"

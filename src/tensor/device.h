@@ -20,8 +20,8 @@ typedef struct device_graph device_graph; /* captured work that can be replayed;
 #define DEVICE_RESERVED ((int64_t)2 << 30)
 
 typedef struct device_memory {
-    int64_t total;     /* bytes of the device */
-    memory_limit room; /* free bytes, within the device and this process's limit */
+    int64_t total;      /* bytes of the device */
+    memory_limit limit; /* free bytes, within the device and this process's limit */
 } device_memory;
 
 /* Description of a device with its own links (NCCL), which ranks exchange before they create groups. */

@@ -64,7 +64,7 @@ static bool is_recording(const exec *cx) {
 }
 
 /* The collective of a group of one rank. */
-static ott_status run_alone(exec *cx, const collective *call) {
+static ott_status run_single_rank(exec *cx, const collective *call) {
     if (!call->output.data || call->output.data == call->input.data) return OTT_OK;
     return device_copy(cx->device, call->output.data, call->input.data, tensor_bytes(call->output));
 }
@@ -94,7 +94,7 @@ ott_status group_start(group *g, exec *cx, const collective *call, group_request
     narrow_row(&request->call.output);
     TRY(check_call(g, call));
     if (is_recording(cx)) return record(g, cx, call);
-    if (g->size == 1) return run_alone(cx, call);
+    if (g->size == 1) return run_single_rank(cx, call);
     if (cx->times) request->began = clock_seconds();
     TRY(g->table->start(g, cx, request));
     request->group = g;

@@ -21,9 +21,9 @@ ott_status group_host_broadcast(const group_host *h, void *data, int64_t bytes, 
 
 ott_status group_host_reduce(const group_host *h, float *values, int64_t count, reduce_kind kind) {
     exec cx = {.device = h->device};
-    int64_t room = h->bytes / (int64_t)sizeof *values;
+    int64_t per_pass = h->bytes / (int64_t)sizeof *values;
     for (int64_t part; count > 0; count -= part, values += part) {
-        part = smaller(count, room);
+        part = smaller(count, per_pass);
         tensor t = tensor_vector(h->buffer, OTT_F32, part);
         TRY(device_copy_in(h->device, h->buffer, values, part * (int64_t)sizeof *values));
         TRY(group_all_reduce(h->group, &cx, &t, kind));

@@ -67,7 +67,7 @@ mem_stats host_taken(const device *d) {
 
 void host_read_memory(const device *d, device_memory *out) {
     out->total = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
-    limit_read(mem_read(d->account).now, &out->room);
+    limit_read(mem_read(d->account).now, &out->limit);
 }
 
 device host_device(mem *account) {

@@ -21,7 +21,7 @@ enum { ROUTE_GROUPS_MAX = 64 };
 typedef struct route_rule {
     route_score score;
     int groups, chosen_groups; /* number of equal groups, and how many are chosen; 0: no groups */
-    bool best_alone;           /* a group's score is its best expert's */
+    bool group_score_max;      /* a group's score is its best expert's */
     bool normalized;           /* weights are divided by their sum */
     float scale;               /* then weights are multiplied by this */
 } route_rule;
@@ -58,7 +58,7 @@ ANYWHERE int32_t route_group(const route_rule *r, const float *score, const floa
     int64_t best = first, second = -1;
     for (int64_t e = first + 1; e < first + count; e++)
         if (route_is_after(route_choice(score, bias, best), best, route_choice(score, bias, e), e)) best = e;
-    for (int64_t e = first; e < first + count && !r->best_alone; e++)
+    for (int64_t e = first; e < first + count && !r->group_score_max; e++)
         if (e != best && (second < 0 || route_is_after(route_choice(score, bias, second), second,
                                                        route_choice(score, bias, e), e)))
             second = e;

@@ -47,13 +47,13 @@ ott_status route_check_quantize(const grouped_quantize_args *a) {
                        (long long)a->q->rows, a->end ? "with these ends" : "without ends", (long long)groups);
 }
 
-bool route_stack_is_deep(const grouped_gemm_args *a) {
+bool route_experts_along_k(const grouped_gemm_args *a) {
     return operand_k(a->b) != operand_k(a->a);
 }
 
 ott_status route_check_product(const grouped_gemm_args *a) {
     int64_t groups = a->end->columns, n = a->c->columns, k = operand_k(a->a);
-    bool deep = route_stack_is_deep(a);
+    bool deep = route_experts_along_k(a);
     if (!a->b->packed && operand_mn(a->b) == (deep ? n : groups * n) &&
         operand_k(a->b) == (deep ? groups * k : k))
         return OTT_OK;

@@ -12,7 +12,7 @@ ott_status route_check_bias(const balance_bias_args *a); /* the range of experts
 /* Each group has rows and separate scales. */
 ott_status route_check_quantize(const grouped_quantize_args *a);
 /* True if the expert matrices of b are stored one after the other along the contraction (N x E K). */
-bool route_stack_is_deep(const grouped_gemm_args *a);
+bool route_experts_along_k(const grouped_gemm_args *a);
 ott_status route_check_product(const grouped_gemm_args *a);
 ott_status route_check_weight(const grouped_gemm_weight_args *a);
 

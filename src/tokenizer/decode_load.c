@@ -127,11 +127,11 @@ static text_view strip_token(const token_step *step, text_view text) {
 }
 
 /* A text with a character that represents no byte is not converted. */
-static text_view to_bytes(const decode_draft *d, text_view text, str *room) {
-    room->length = 0;
-    str_append_bytes(room, text.at, text.bytes);
-    int64_t bytes = room->failed ? -1 : vocab_read_bytes(&d->bytes, text, room->text);
-    return bytes < 0 ? text : (text_view){room->text, bytes};
+static text_view to_bytes(const decode_draft *d, text_view text, str *buffer) {
+    buffer->length = 0;
+    str_append_bytes(buffer, text.at, text.bytes);
+    int64_t bytes = buffer->failed ? -1 : vocab_read_bytes(&d->bytes, text, buffer->text);
+    return bytes < 0 ? text : (text_view){buffer->text, bytes};
 }
 
 /* Returns the decoder's input for a token: its name, or the content of an added token. */
@@ -141,28 +141,28 @@ static ott_status seen_name(const tokenizer *t, tokenizer_scratch *s, int32_t id
     return normalize_text(s, *name, name);
 }
 
-/* Applies all steps to a token; `rooms` holds the text. */
-static ott_status change_token(const decode_draft *d, tokenizer_scratch *s, bool first, str rooms[2],
+/* Applies all steps to a token; `buffers` holds the text. */
+static ott_status change_token(const decode_draft *d, tokenizer_scratch *s, bool first, str buffers[2],
                                text_view *text) {
     int64_t limit = 1024 + 64 * text->bytes; /* limits steps that repeatedly enlarge the text */
     for (int i = 0; i < d->count; i++) {
         const token_step *step = &d->steps[i];
-        str *room = &rooms[i % 2];
+        str *buffer = &buffers[i % 2];
         text_view content = first && step->drop_first ? (text_view){"", 0} : step->content;
-        room->length = 0;
+        buffer->length = 0;
         switch (step->change) {
-        case CHANGE_TO_BYTES: *text = to_bytes(d, *text, room); break;
+        case CHANGE_TO_BYTES: *text = to_bytes(d, *text, buffer); break;
         case CHANGE_STRIP:
             *text = strip_token(step, *text);
-            str_append_bytes(room, text->at, text->bytes);
-            *text = (text_view){room->text, room->length};
+            str_append_bytes(buffer, text->at, text->bytes);
+            *text = (text_view){buffer->text, buffer->length};
             break;
         case CHANGE_REPLACE:
-            TRY(normalize_replace(&step->pattern, &s->matcher, *text, content, limit, room));
-            *text = (text_view){room->text, room->length};
+            TRY(normalize_replace(&step->pattern, &s->matcher, *text, content, limit, buffer));
+            *text = (text_view){buffer->text, buffer->length};
             break;
         }
-        TRY(str_finish(room));
+        TRY(str_finish(buffer));
     }
     return OTT_OK;
 }
@@ -176,7 +176,7 @@ static int byte_of_name(text_view name) {
 }
 
 /* Makes the texts twice: to measure, then to store them. */
-static ott_status change_all(const decode_draft *d, tokenizer_scratch *s, bool first, str rooms[2],
+static ott_status change_all(const decode_draft *d, tokenizer_scratch *s, bool first, str buffers[2],
                              text_list *out) {
     const tokenizer *t = d->t;
     int64_t bytes = 0;
@@ -186,7 +186,7 @@ static ott_status change_all(const decode_draft *d, tokenizer_scratch *s, bool f
         for (int32_t id = 0; id < t->vocab; id++) {
             if (!t->names.at[id].at) continue;
             TRY(seen_name(t, s, id, &text));
-            TRY(change_token(d, s, first, rooms, &text));
+            TRY(change_token(d, s, first, buffers, &text));
             if (pass == 1) text_list_set(out, id, text.at, text.bytes);
             bytes += text.bytes + 1;
         }
@@ -207,14 +207,14 @@ static ott_status find_bytes(tokenizer *t) {
 static ott_status make_texts(decode_draft *d) {
     tokenizer *t = d->t;
     tokenizer_scratch *s;
-    str rooms[2] = {{.account = t->account}, {.account = t->account}};
+    str buffers[2] = {{.account = t->account}, {.account = t->account}};
     TRY(tokenizer_scratch_open(t->account, t, &s));
     regex_matcher_begin(&s->matcher, t->names.used);
-    ott_status status = change_all(d, s, false, rooms, &t->decode.texts);
+    ott_status status = change_all(d, s, false, buffers, &t->decode.texts);
     if (status == OTT_OK && d->count > 0 && d->steps[0].drop_first)
-        status = change_all(d, s, true, rooms, &t->decode.first_texts);
+        status = change_all(d, s, true, buffers, &t->decode.first_texts);
     tokenizer_scratch_close(s);
-    for (int i = 0; i < 2; i++) str_free(&rooms[i]);
+    for (int i = 0; i < 2; i++) str_free(&buffers[i]);
     return status == OTT_OK ? find_bytes(t) : status;
 }
 

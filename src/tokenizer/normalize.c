@@ -65,12 +65,12 @@ ott_status normalize_load(tokenizer *t, const json_t *root) {
 /* ---- Unicode forms ---- */
 
 /* Sorts the marks after a letter by combining class, stable. utf8proc's own sort takes quadratic time. */
-static void order_marks(utf8proc_int32_t *c, utf8proc_int32_t *room, int64_t count) {
+static void order_marks(utf8proc_int32_t *c, utf8proc_int32_t *sorted, int64_t count) {
     int64_t starts[257] = {0};
     for (int64_t i = 0; i < count; i++) starts[utf8proc_get_property(c[i])->combining_class + 1]++;
     for (int k = 0; k < 256; k++) starts[k + 1] += starts[k];
-    for (int64_t i = 0; i < count; i++) room[starts[utf8proc_get_property(c[i])->combining_class]++] = c[i];
-    memcpy(c, room, (size_t)count * sizeof *c);
+    for (int64_t i = 0; i < count; i++) sorted[starts[utf8proc_get_property(c[i])->combining_class]++] = c[i];
+    memcpy(c, sorted, (size_t)count * sizeof *c);
 }
 
 static void order_all_marks(utf8proc_int32_t *c, int64_t count) {
@@ -89,15 +89,16 @@ static ott_status decompose(tokenizer_scratch *s, const normalize_step *step, te
     *count = 0;
     for (int64_t at = 0; at < text.bytes;) {
         utf8proc_int32_t c;
-        int64_t room = s->codepoint_capacity / 2 - 1 - *count;
+        int64_t free_slots = s->codepoint_capacity / 2 - 1 - *count;
         utf8proc_ssize_t bytes = utf8proc_iterate(p + at, text.bytes - at, &c), made = 0;
         if (bytes > 0)
             made = utf8proc_decompose_char(c, s->codepoints ? s->codepoints + *count : NULL,
-                                           room > 0 ? room : 0, (utf8proc_option_t)step->unicode, &boundary);
+                                           free_slots > 0 ? free_slots : 0, (utf8proc_option_t)step->unicode,
+                                           &boundary);
         if (bytes < 0 || made < 0)
             return status_fail(OTT_ERR_FORMAT, "Unicode normalization: %s",
                                utf8proc_errmsg(bytes < 0 ? bytes : made));
-        if (made > room) {
+        if (made > free_slots) {
             void *memory = s->codepoints;
             int64_t wanted = 4 * (*count + made + 1);
             TRY(mem_grow(s->account, MEM_SCRATCH, 4 * wanted, "Unicode normalization", &memory));
@@ -195,39 +196,39 @@ ott_status normalize_replace(const pattern *p, matcher *m, text_view text, text_
     return str_finish(out);
 }
 
-/* Applies a step to *text. `room` holds the new text if it changes. */
-static ott_status apply_step(tokenizer_scratch *s, const normalize_step *step, int64_t limit, str *room,
+/* Applies a step to *text. `buffer` holds the new text if it changes. */
+static ott_status apply_step(tokenizer_scratch *s, const normalize_step *step, int64_t limit, str *buffer,
                              text_view *text) {
     if (step->kind == NORMALIZE_STRIP) {
         *text = strip(step, *text);
         return OTT_OK;
     }
     if (text->bytes == 0 || (step->kind == NORMALIZE_UNICODE && is_normal(step, *text))) return OTT_OK;
-    room->length = 0;
+    buffer->length = 0;
     switch (step->kind) {
-    case NORMALIZE_UNICODE: TRY(normalize_unicode(s, step, *text, room)); break;
-    case NORMALIZE_LOWERCASE: lowercase(*text, room); break;
+    case NORMALIZE_UNICODE: TRY(normalize_unicode(s, step, *text, buffer)); break;
+    case NORMALIZE_LOWERCASE: lowercase(*text, buffer); break;
     case NORMALIZE_PREPEND:
-        str_append_bytes(room, step->content.at, step->content.bytes);
-        str_append_bytes(room, text->at, text->bytes);
+        str_append_bytes(buffer, step->content.at, step->content.bytes);
+        str_append_bytes(buffer, text->at, text->bytes);
         break;
     case NORMALIZE_REPLACE:
-        TRY(normalize_replace(&step->pattern, &s->matcher, *text, step->content, limit, room));
+        TRY(normalize_replace(&step->pattern, &s->matcher, *text, step->content, limit, buffer));
         break;
     case NORMALIZE_STRIP: break;
     }
-    *text = (text_view){room->text, room->length};
-    return str_finish(room);
+    *text = (text_view){buffer->text, buffer->length};
+    return str_finish(buffer);
 }
 
 ott_status normalize_text(tokenizer_scratch *s, text_view text, text_view *out) {
     /* Limits the text, because up to 64 steps may each enlarge it. */
     int64_t limit = (1 << 20) + 64 * text.bytes;
-    int room = 0;
+    int buffer = 0;
     *out = text;
     for (int i = 0; i < s->t->normalize_count; i++) {
-        TRY(apply_step(s, &s->t->normalize[i], limit, &s->normalized[room], out));
-        if (out->at == s->normalized[room].text) room = 1 - room; /* the text is now in this buffer */
+        TRY(apply_step(s, &s->t->normalize[i], limit, &s->normalized[buffer], out));
+        if (out->at == s->normalized[buffer].text) buffer = 1 - buffer; /* the text is now in this buffer */
     }
     return OTT_OK;
 }

@@ -206,12 +206,12 @@ static ott_status run_pattern(encode_run *run, int step, text_view text, bool at
 
 static ott_status run_add_space(encode_run *run, int step, text_view text, bool at_start) {
     if (text.at[0] == ' ') return split_run(run, step + 1, text, at_start);
-    str *room = &run->s->split_text[step];
-    room->length = 0;
-    str_append_bytes(room, " ", 1);
-    str_append_bytes(room, text.at, text.bytes);
-    TRY(str_finish(room));
-    return split_run(run, step + 1, (text_view){room->text, room->length}, at_start);
+    str *buffer = &run->s->split_text[step];
+    buffer->length = 0;
+    str_append_bytes(buffer, " ", 1);
+    str_append_bytes(buffer, text.at, text.bytes);
+    TRY(str_finish(buffer));
+    return split_run(run, step + 1, (text_view){buffer->text, buffer->length}, at_start);
 }
 
 /* Replaces every space with the mark, one character. Always writes four bytes, then advances by the
@@ -249,16 +249,16 @@ static int64_t stretch_end(const encode_run *run, int step, text_view text, int6
 
 static ott_status run_metaspace(encode_run *run, int step, text_view text, bool at_start) {
     const split_step *how = &run->t->split[step];
-    str *room = &run->s->split_text[step];
+    str *buffer = &run->s->split_text[step];
     bool wanted = how->prepend == PREPEND_ALWAYS || (how->prepend == PREPEND_FIRST && at_start);
     for (int64_t at = 0, end; at < text.bytes; at = end) {
         end = stretch_end(run, step, text, at);
-        room->length = 0;
+        buffer->length = 0;
         if (at == 0 && wanted && text.at[0] != ' ' && !text_starts_with(text, how->replacement))
-            str_append_bytes(room, how->replacement.at, how->replacement.bytes);
-        mark_spaces((text_view){text.at + at, end - at}, how->replacement, room);
-        TRY(str_finish(room));
-        TRY(split_run(run, step + 1, (text_view){room->text, room->length}, at_start && at == 0));
+            str_append_bytes(buffer, how->replacement.at, how->replacement.bytes);
+        mark_spaces((text_view){text.at + at, end - at}, how->replacement, buffer);
+        TRY(str_finish(buffer));
+        TRY(split_run(run, step + 1, (text_view){buffer->text, buffer->length}, at_start && at == 0));
     }
     return OTT_OK;
 }

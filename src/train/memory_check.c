@@ -308,6 +308,6 @@ ott_status memory_check_decide(const memory_check *c, memory_need *out) {
     TRY(need_of(c, &v, out));
     TRY(check_host(c, out));
     device_read_memory(c->device, &memory);
-    if (memory.room.left == INT64_MAX || out->total - taken <= memory.room.left) return OTT_OK;
-    return fail_with_suggestions(c, &v, out, &memory.room);
+    if (memory.limit.left == INT64_MAX || out->total - taken <= memory.limit.left) return OTT_OK;
+    return fail_with_suggestions(c, &v, out, &memory.limit);
 }

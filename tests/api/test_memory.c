@@ -21,9 +21,9 @@ static ott_status use(ott_context *context) {
     ott_qtensor *qx = NULL, *qw = NULL;
     ott_group *g = NULL;
     ott_statistics s;
-    ott_group_options alone;
+    ott_group_options single;
     ott_statistics_init(&s);
-    ott_group_options_init(&alone);
+    ott_group_options_init(&single);
     STEP(ott_recipe_open(context, "delayed", &r));
     STEP(ott_recipe_set(r, "amax_history_len", "3"));
     STEP(ott_recipe_describe(r, ignore, NULL));
@@ -40,7 +40,7 @@ static ott_status use(ott_context *context) {
     STEP(ott_quantize_statistics(qx, x, OTT_ROWWISE, &s));
     STEP(ott_dequantize(qx, OTT_COLUMNWISE, back));
     STEP(ott_gemm(r, OTT_GEMM_OUTPUT, &(ott_operand){x, qx}, &(ott_operand){w, qw}, NULL, 0, y));
-    STEP(ott_group_open(context, &alone, &g));
+    STEP(ott_group_open(context, &single, &g));
     STEP(ott_qtensor_update_scale(qx, g));
     STEP(ott_recipe_table(context, 1, ignore, NULL));
     STEP(ott_recipe_table(context, 0, ignore, NULL));

@@ -388,11 +388,11 @@ static void test_sequences(void **state) {
     forward(m, &both);
     succeed(ott_module_set_sequences(m, NULL, 0));
     forward(m, &second);
-    float *y = values_of(both.y), *alone = values_of(second.y);
-    assert_memory_equal(y + 6 * 32, alone, 10 * 32 * sizeof(float));
+    float *y = values_of(both.y), *separate = values_of(second.y);
+    assert_memory_equal(y + 6 * 32, separate, 10 * 32 * sizeof(float));
     assert_memory_equal(y, unsplit, 6 * 32 * sizeof(float));
     assert_true(memcmp(y + 6 * 32, unsplit + 6 * 32, 10 * 32 * sizeof(float)) != 0);
-    float *all[] = {x, unsplit, y, alone};
+    float *all[] = {x, unsplit, y, separate};
     for (int i = 0; i < 4; i++) free(all[i]);
     close_flow(&both);
     close_flow(&second);

@@ -29,7 +29,7 @@ static void check_use(ott_qtensor *q, ott_usage use, const cast_spec *spec, cons
     static expected e;
     ott_qdata view = use_on_host(q, use);
     bool column = use == OTT_COLUMNWISE;
-    int64_t lines = column ? COLUMNS : ROWS, depth = column ? ROWS : COLUMNS;
+    int64_t mn_size = column ? COLUMNS : ROWS, depth = column ? ROWS : COLUMNS;
     assert_int_equal(view.struct_size, sizeof view);
     assert_int_equal(view.format, spec->format);
     if (!cast_spec_is_fp8(spec)) {
@@ -37,18 +37,19 @@ static void check_use(ott_qtensor *q, ott_usage use, const cast_spec *spec, cons
         assert_int_equal(view.count, 0);
         return;
     }
-    assert_int_equal(view.count, granularity_groups(spec->grain, lines, depth));
+    assert_int_equal(view.count, granularity_groups(spec->grain, mn_size, depth));
     memset(&e, 0, sizeof e);
     e.scale[0] = 1.0f; /* delayed scaling before its first update */
     reference_quantize(x, dtype, ROWS, COLUMNS, COLUMNS, spec, column, e.amax, e.scale, e.scale_inv, e.codes);
     for (int64_t i = 0; i < ROWS; i++)
         for (int64_t j = 0; j < COLUMNS; j++)
             assert_int_equal(view.codes[i * view.row_step + j * view.column_step], e.codes[i * COLUMNS + j]);
-    for (int64_t line = 0; line < lines; line++)
+    for (int64_t mn_index = 0; mn_index < mn_size; mn_index++)
         for (int64_t k = 0; k < depth; k++) {
-            int64_t theirs = line / granularity_block(spec->grain).mn +
-                             k / granularity_block(spec->grain).k * granularity_mn_groups(spec->grain, lines);
-            int64_t at = line / view.block_mn * view.mn_step + k / view.block_depth * view.k_step;
+            int64_t theirs =
+                mn_index / granularity_block(spec->grain).mn +
+                k / granularity_block(spec->grain).k * granularity_mn_groups(spec->grain, mn_size);
+            int64_t at = mn_index / view.block_mn * view.mn_step + k / view.block_depth * view.k_step;
             assert_true(at >= 0 && at < view.count);
             assert_true(view.scale[at] == e.scale[theirs] && view.scale_inv[at] == e.scale_inv[theirs]);
             assert_true(view.amax[at] == e.amax[theirs]);
@@ -67,9 +68,9 @@ static void check_dequantized(ott_context *context, ott_qtensor *q, ott_usage us
     succeed(ott_tensor_read(out, values, COUNT));
     for (int64_t i = 0; i < ROWS; i++)
         for (int64_t j = 0; j < COLUMNS; j++) {
-            int64_t line = use == OTT_ROWWISE ? i : j, k = use == OTT_ROWWISE ? j : i;
+            int64_t mn_index = use == OTT_ROWWISE ? i : j, k = use == OTT_ROWWISE ? j : i;
             float scale_inv =
-                view.scale_inv[line / view.block_mn * view.mn_step + k / view.block_depth * view.k_step];
+                view.scale_inv[mn_index / view.block_mn * view.mn_step + k / view.block_depth * view.k_step];
             assert_true(values[i * COLUMNS + j] ==
                         cast_from_fp8(view.codes[i * view.row_step + j * view.column_step], view.format) *
                             scale_inv);
@@ -272,13 +273,13 @@ static void test_infinite_block_scales(void **state) {
 static void test_group_shares_the_amax(void **state) {
     (void)state;
     int calls = 0;
-    ott_group *g, *alone;
+    ott_group *g, *single;
     ott_group_options options;
     ott_context *context = open_context();
     ott_qtensor *q = open_qtensor(context, 2, 2, open_recipe(context, "delayed"), OTT_INPUT);
     ott_tensor *x = open_tensor(context, OTT_F32, 2, 2);
     ott_group_options_init(&options);
-    succeed(ott_group_open(context, &options, &alone));
+    succeed(ott_group_open(context, &options, &single));
     options = (ott_group_options){sizeof options, 1, 2, pretend, &calls};
     succeed(ott_group_open(context, &options, &g));
     quantize_amax(q, x, 7.0f);
@@ -287,7 +288,7 @@ static void test_group_shares_the_amax(void **state) {
     assert_true(scale_of(q) == 448.0f / 28.0f);
     assert_error(ott_qtensor_update_scale(q, g), OTT_ERR_IO,
                  "the all_reduce callback failed for 1 values on rank 1 of 2: input or output failed");
-    succeed(ott_qtensor_update_scale(q, alone));
+    succeed(ott_qtensor_update_scale(q, single));
     ott_group_close(g);
     assert_error(ott_qtensor_update_scale(q, g), OTT_ERR_ARGUMENT, "g is a group that has been closed");
     options.all_reduce = NULL;

@@ -22,7 +22,7 @@ typedef struct fenced_device {
     const op_table *kernels; /* inner's op table */
     pthread_mutex_t lock;    /* guards the blocks: a checkpoint thread copies during training */
     fenced_block *blocks;
-    int count, room;
+    int count, capacity;
     int64_t given, done,
         waits; /* calls that a GPU would queue; the number that the host has waited for; count of waits */
     char name[80];
@@ -201,12 +201,12 @@ static const op_table no_ops = {0};
 
 static void keep_block(fenced_device *f, fenced_block b) {
     pthread_mutex_lock(&f->lock);
-    if (f->count == f->room) {
-        int room = 2 * f->room + 16;
-        fenced_block *grown = realloc(f->blocks, (size_t)room * sizeof *grown);
+    if (f->count == f->capacity) {
+        int capacity = 2 * f->capacity + 16;
+        fenced_block *grown = realloc(f->blocks, (size_t)capacity * sizeof *grown);
         if (!grown) abort();
         f->blocks = grown;
-        f->room = room;
+        f->capacity = capacity;
     }
     f->blocks[f->count++] = b;
     pthread_mutex_unlock(&f->lock);

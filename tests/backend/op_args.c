@@ -29,8 +29,8 @@ static ott_status replace_tensor(const replacing *r, const char *what, tensor *t
 }
 
 /* Bytes of a use's scale array, up to the end of the last entry. */
-static int64_t scale_bytes(granularity g, int64_t lines, int64_t depth, int64_t mn_step, int64_t k_step) {
-    int64_t along = granularity_mn_groups(g, lines), groups = granularity_groups(g, lines, depth);
+static int64_t scale_bytes(granularity g, int64_t mn, int64_t depth, int64_t mn_step, int64_t k_step) {
+    int64_t along = granularity_mn_groups(g, mn), groups = granularity_groups(g, mn, depth);
     if (groups == 0) return 0;
     return ((along - 1) * mn_step + (groups / along - 1) * k_step + 1) * (int64_t)sizeof(float);
 }
@@ -43,11 +43,11 @@ static ott_status replace_floats(const replacing *r, const char *of, const char 
     return OTT_OK;
 }
 
-static ott_status replace_use(const replacing *r, const char *of, const cast_spec *spec, int64_t lines,
+static ott_status replace_use(const replacing *r, const char *of, const cast_spec *spec, int64_t mn,
                               int64_t depth, const qtensor *q, qdata *s) {
     if (!cast_spec_is_fp8(spec)) return OTT_OK;
-    int64_t codes = lines * depth > 0 ? qtensor_index(s, q->rows - 1, q->columns - 1) + 1 : 0;
-    int64_t bytes = scale_bytes(spec->grain, lines, depth, s->mn_step, s->k_step);
+    int64_t codes = mn * depth > 0 ? qtensor_index(s, q->rows - 1, q->columns - 1) + 1 : 0;
+    int64_t bytes = scale_bytes(spec->grain, mn, depth, s->mn_step, s->k_step);
     float *next = (float *)(uintptr_t)s->next;
     TRY(replace_member(r, of, "codes", &s->data, codes));
     TRY(replace_floats(r, of, "amax", &s->amax, bytes));

@@ -423,15 +423,15 @@ static unsigned element_bits(ott_dtype d, const void *x, int64_t index) {
 }
 
 static bool differ(op_case *c, const region *r, int64_t i, int64_t j) {
-    const void *got = c->live + r->offset, *want = c->expected + r->offset;
+    const void *got = c->live + r->offset, *stored = c->expected + r->offset;
     int64_t index = i * r->ld + j;
     bool integer = r->dtype == OTT_I32;
     snprintf(c->message, sizeof c->message, "%s[%lld,%lld] (%s) is %.9g (0x%x), expected %.9g (0x%x)",
              r->label, (long long)i, (long long)j, dtype_name(r->dtype),
              integer ? (double)((const int32_t *)got)[index] : (double)cast_load(got, r->dtype, index),
              element_bits(r->dtype, got, index),
-             integer ? (double)((const int32_t *)want)[index] : (double)cast_load(want, r->dtype, index),
-             element_bits(r->dtype, want, index));
+             integer ? (double)((const int32_t *)stored)[index] : (double)cast_load(stored, r->dtype, index),
+             element_bits(r->dtype, stored, index));
     return false;
 }
 
@@ -474,12 +474,12 @@ bool case_compare(op_case *c) {
 
 /* Relative error over the elements that are finite on both sides. */
 static double output_error(const op_case *c, const region *r) {
-    const void *got = c->live + r->offset, *want = c->expected + r->offset;
+    const void *got = c->live + r->offset, *stored = c->expected + r->offset;
     double error = 0, sum = 0;
     for (int64_t i = 0; i < r->rows; i++)
         for (int64_t j = 0; j < r->columns; j++) {
             double x = (double)cast_load(got, r->dtype, i * r->ld + j);
-            double y = (double)cast_load(want, r->dtype, i * r->ld + j);
+            double y = (double)cast_load(stored, r->dtype, i * r->ld + j);
             if (!isfinite(x) || !isfinite(y)) continue;
             error += (x - y) * (x - y);
             sum += y * y;

@@ -132,23 +132,23 @@ static const granularity gemm_grains[][2] = {
     {GRANULARITY_128X128, GRANULARITY_1X128}, {GRANULARITY_1X32, GRANULARITY_1X32}};
 
 /* Sets the order of a use's scales. Scales of a square block may be another use's, transposed. */
-static void gemm_scale_order(op_case *c, operand *o, int64_t lines) {
+static void gemm_scale_order(op_case *c, operand *o, int64_t mn) {
     qdata use = {0};
     bool shared = o->grain == GRANULARITY_128X128 && case_draw(c, 2);
-    qtensor_order(&use, o->grain, shared ? SIZE('K') : lines);
+    qtensor_order(&use, o->grain, shared ? SIZE('K') : mn);
     if (shared) use = qtensor_shared_use(use);
     o->mn_step = use.mn_step;
     o->k_step = use.k_step;
 }
 
-/* Makes an operand of lines x depth in either layout (packed: only that layout), with as many scales as the
+/* Makes an operand of mn_size x depth in either layout (packed: only that layout), with as many scales as the
    entries require. */
-static operand *gemm_place(op_case *c, const char *field, ott_dtype d, granularity grain, int64_t lines,
+static operand *gemm_place(op_case *c, const char *field, ott_dtype d, granularity grain, int64_t mn,
                            int64_t depth) {
     operand *o = &case_at(c, field)->operand;
     void *data;
     o->transposed = !o->packed && case_draw(c, 2);
-    o->t = tensor_matrix(NULL, d, o->transposed ? depth : lines, o->transposed ? lines : depth);
+    o->t = tensor_matrix(NULL, d, o->transposed ? depth : mn, o->transposed ? mn : depth);
     region *r = case_region(c, field, d, o->t.rows, o->t.columns, !o->packed, REGION_IN, &data);
     if (r) { /* without data op_check fails, and the test with it */
         o->t.data = data;
@@ -167,12 +167,12 @@ static void gemm_scale(op_case *c, operand *o, const char *label, int64_t entrie
 }
 
 /* packed: case_run packs it on the device. */
-static void gemm_operand(op_case *c, const char *field, const char *label, int64_t lines, ott_dtype d,
+static void gemm_operand(op_case *c, const char *field, const char *label, int64_t mn, ott_dtype d,
                          granularity grain) {
     case_at(c, field)->operand.packed = field[0] == 'b' && case_draw(c, 3) == 0;
-    operand *o = gemm_place(c, field, d, grain, lines, SIZE('K'));
-    gemm_scale_order(c, o, lines);
-    gemm_scale(c, o, label, granularity_groups(grain, lines, SIZE('K')));
+    operand *o = gemm_place(c, field, d, grain, mn, SIZE('K'));
+    gemm_scale_order(c, o, mn);
+    gemm_scale(c, o, label, granularity_groups(grain, mn, SIZE('K')));
 }
 
 static void gemm_prepare(op_case *c) {
@@ -436,7 +436,7 @@ static void moe_rule(op_case *c) {
     route_rule rule = {.score = case_draw(c, 2) ? ROUTE_SOFTMAX : ROUTE_SIGMOID,
                        .groups = (int)s[4],
                        .chosen_groups = (int)s[5],
-                       .best_alone = case_draw(c, 2),
+                       .group_score_max = case_draw(c, 2),
                        .normalized = case_draw(c, 2),
                        .scale = case_draw(c, 2) ? 1.0f : 2.5f};
     case_set(c, "rule", &rule, sizeof rule);

@@ -128,24 +128,24 @@ static void an_op_stays_within_its_memory(void **state) {
 static void a_quantized_copy_is_checked(void **state) {
     (void)state;
     exec cx = {.device = fence.d};
-    float host[COUNT] = {0}, *room = allocate(fence.d, COUNT);
+    float host[COUNT] = {0}, *block = allocate(fence.d, COUNT);
     tensor x = tensor_matrix(fence.data, OTT_F32, ROWS, COLUMNS);
     qtensor q = {.rows = ROWS, .columns = COLUMNS, .spec = {.rowwise = {.format = OTT_E4M3}}};
     qtensor_order(&q.rowwise, GRANULARITY_TENSOR, ROWS);
     q.rowwise.ld = COLUMNS;
-    q.rowwise.data = room;
+    q.rowwise.data = block;
     q.rowwise.ld = COLUMNS;
-    q.rowwise.amax = room + 8;
-    q.rowwise.scale = room + 9;
+    q.rowwise.amax = block + 8;
+    q.rowwise.scale = block + 9;
     q.rowwise.scale_inv = host;
     expect_failure(op_quantize(&cx, &(quantize_args){.x = &x, .q = &q}),
                    "quantize: q.rowwise.scale_inv:", "not an address of this device");
-    q.rowwise.scale_inv = room + 10;
+    q.rowwise.scale_inv = block + 10;
     succeed(op_quantize(&cx, &(quantize_args){.x = &x, .q = &q}));
-    q.rowwise.data = (char *)room + COUNT * (int)sizeof(float) - COUNT + 1;
+    q.rowwise.data = (char *)block + COUNT * (int)sizeof(float) - COUNT + 1;
     expect_failure(op_quantize(&cx, &(quantize_args){.x = &x, .q = &q}),
                    "quantize: q.rowwise.codes:", "beyond");
-    device_release(fence.d, room);
+    device_release(fence.d, block);
 }
 
 /* ---- copies ---- */

@@ -12,10 +12,10 @@
 
 static mem *account;
 static char logged[256];
-static backend_open_fn *stand_in;
+static backend_open_fn *fake_open;
 
 backend_open_fn *backend_for_tests(void) {
-    return stand_in;
+    return fake_open;
 }
 
 static void note(void *user, ott_log_level level, const char *text) {
@@ -31,7 +31,7 @@ static ott_status open_named(const char *name, int threads, device **out) {
 
 static int setup(void **state) {
     (void)state;
-    stand_in = NULL;
+    fake_open = NULL;
     logged[0] = '\0';
     return mem_open(&account) == OTT_OK ? 0 : -1;
 }
@@ -112,7 +112,7 @@ static ott_status open_nothing(mem *given, int threads, device **out) {
 static void a_test_has_its_own_backend_opened(void **state) {
     (void)state;
     device *d;
-    stand_in = open_nothing;
+    fake_open = open_nothing;
     assert_int_equal(open_named("cpu", 3, &d), OTT_ERR_DEVICE);
     assert_string_equal(status_text(), "the test's backend, 3 threads");
     assert_int_equal(open_named("auto", 3, &d), OTT_ERR_DEVICE);

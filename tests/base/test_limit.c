@@ -57,7 +57,7 @@ static void put(const char *path, const char *text) {
 
 static memory_limit read_root(int64_t counted) {
     memory_limit l;
-    limit_read_below(root, counted, &l);
+    limit_read_in(root, counted, &l);
     return l;
 }
 

@@ -68,7 +68,7 @@ static void test_round_trip(void **state) {
 static void test_round_trip_tied_llama3(void **state) {
     model_options o = small_options();
     o.tied = true;
-    o.norm_epsilon = 1e-6f; /* has no short decimal form */
+    o.norm_epsilon = 1e-6f; /* has no short decimal representation */
     o.rope = (rope_options){.kind = ROPE_LLAMA3,
                             .theta = 5e5,
                             .factor = 32,

@@ -305,7 +305,7 @@ static void test_fused_tensors_hold_the_parts_in_order(void **state) {
     run_folder *f = *state;
     static const char *const parts[2][3] = {{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
                                             {"mlp.gate_proj", "mlp.up_proj", NULL}};
-    static const char *const wholes[] = {"self_attn.qkv_proj", "mlp.gate_up_proj"};
+    static const char *const fused_names[] = {"self_attn.qkv_proj", "mlp.gate_up_proj"};
     model_options o = apart(options_of("phi3"));
     model *m = filled_model(f, &o, 9);
     shards *s;
@@ -314,7 +314,7 @@ static void test_fused_tensors_hold_the_parts_in_order(void **state) {
     succeed(shards_open(f->account, at(f, "phi"), &s));
     assert_null(shards_find(s, "model.layers.1.self_attn.q_proj.weight"));
     for (int w = 0; w < 2; w++) {
-        snprintf(name, sizeof name, "model.layers.1.%s.weight", wholes[w]);
+        snprintf(name, sizeof name, "model.layers.1.%s.weight", fused_names[w]);
         float *full = read_tensor(s, name), *at_part = full;
         for (int i = 0; i < 3 && parts[w][i]; i++) {
             snprintf(name, sizeof name, "model.layers.1.%s.weight", parts[w][i]);
@@ -750,10 +750,11 @@ static void test_half_a_folder_is_no_model(void **state) {
     assert_error(hf_model_load(m, at(f, "index")), OTT_ERR_NOT_FOUND, "model-1.safetensors", NULL);
     int64_t bytes;
     char *data = read_text(f, at(f, "whole/model.safetensors"), &bytes);
-    succeed(file_make_folder(at(f, "cut")));
-    write_bytes(at(f, "cut/model.safetensors"), data, bytes - 100);
+    succeed(file_make_folder(at(f, "truncated")));
+    write_bytes(at(f, "truncated/model.safetensors"), data, bytes - 100);
     mem_free(f->account, data);
-    assert_error(hf_model_load(m, at(f, "cut")), OTT_ERR_FORMAT, "model.safetensors", "truncated", NULL);
+    assert_error(hf_model_load(m, at(f, "truncated")), OTT_ERR_FORMAT, "model.safetensors", "truncated",
+                 NULL);
     model_close(m);
 }
 

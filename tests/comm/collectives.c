@@ -95,7 +95,7 @@ static ott_status reduce_columns(rank_run *r) {
     return group_all_reduce(r->group, &r->cx, &t, REDUCE_SUM);
 }
 
-static void columns_of_a_row_are_reduced_alone(void **state) {
+static void columns_of_a_row_are_reduced_separately(void **state) {
     (void)state;
     collectives_run(2, 30, reduce_columns);
     expect_success(2);
@@ -408,7 +408,7 @@ static void large_tensors_arrive_complete(void **state) {
 /* ---- requests, plans ---- */
 
 /* Rank 0 waits for messages that the other ranks send after the reduction, then for the reduction. */
-static ott_status go_on_without(rank_run *r) {
+static ott_status continue_without_the_rank(rank_run *r) {
     tensor t = tensor_vector(r->in, OTT_F32, 1), word = tensor_vector(r->out, OTT_F32, 1);
     collective reduce = {.kind = COLLECTIVE_ALL_REDUCE, .input = t, .output = t};
     group_request request;
@@ -423,9 +423,9 @@ static ott_status go_on_without(rank_run *r) {
     return group_wait(&r->cx, &request);
 }
 
-static void a_collective_goes_on_before_it_is_waited_for(void **state) {
+static void a_collective_progresses_before_the_wait(void **state) {
     (void)state;
-    collectives_run(3, 30, go_on_without);
+    collectives_run(3, 30, continue_without_the_rank);
     expect_success(3);
 }
 
@@ -537,29 +537,29 @@ static void a_message_of_another_shape_is_refused(void **state) {
 
 static void calls_are_checked(void **state) {
     (void)state;
-    group alone = {.rank = 0, .size = 2};
+    group fake = {.rank = 0, .size = 2};
     exec cx = {0};
     float x[8] = {0};
     tensor t = tensor_matrix(x, OTT_F32, 4, 2), codes = tensor_matrix(x, OTT_E4M3, 4, 2);
-    assert_int_equal(group_all_reduce(&alone, &cx, &codes, REDUCE_SUM), OTT_ERR_DTYPE);
+    assert_int_equal(group_all_reduce(&fake, &cx, &codes, REDUCE_SUM), OTT_ERR_DTYPE);
     collective gather = {.kind = COLLECTIVE_ALL_GATHER,
                          .input = tensor_rows(t, 0, 3),
                          .output = t,
                          .output_rows = (const int64_t[]){2, 2}};
-    assert_int_equal(group_run(&alone, &cx, &gather), OTT_ERR_SHAPE);
+    assert_int_equal(group_run(&fake, &cx, &gather), OTT_ERR_SHAPE);
     gather.output_rows = (const int64_t[]){3, 2};
-    assert_int_equal(group_run(&alone, &cx, &gather), OTT_ERR_SHAPE);
-    assert_int_equal(group_broadcast(&alone, &cx, &t, 2), OTT_ERR_INTERNAL);
+    assert_int_equal(group_run(&fake, &cx, &gather), OTT_ERR_SHAPE);
+    assert_int_equal(group_broadcast(&fake, &cx, &t, 2), OTT_ERR_INTERNAL);
 }
 
 #define MOVES                                                                                                \
-    cmocka_unit_test(sums_are_in_rank_order), cmocka_unit_test(columns_of_a_row_are_reduced_alone),          \
+    cmocka_unit_test(sums_are_in_rank_order), cmocka_unit_test(columns_of_a_row_are_reduced_separately),     \
         cmocka_unit_test(a_maximum_keeps_a_nan), cmocka_unit_test(sums_of_bf16_are_rounded_once),            \
         cmocka_unit_test(each_rank_gets_its_part_of_the_sum), cmocka_unit_test(all_parts_reach_all_ranks),   \
         cmocka_unit_test(each_pair_exchanges_its_rows), cmocka_unit_test(all_have_what_the_root_had),        \
         cmocka_unit_test(host_memory_moves_in_pieces), cmocka_unit_test(counts_are_exact),                   \
         cmocka_unit_test(messages_keep_their_order), cmocka_unit_test(large_tensors_arrive_complete),        \
-        cmocka_unit_test(a_collective_goes_on_before_it_is_waited_for),                                      \
+        cmocka_unit_test(a_collective_progresses_before_the_wait),                                           \
         cmocka_unit_test(requests_are_waited_for_in_any_order),                                              \
         cmocka_unit_test(nothing_moves_while_a_plan_is_recorded)
 

@@ -41,10 +41,10 @@ static void several_are_refused(void **state) {
 
 static void one_is_not(void **state) {
     (void)state;
-    static const char *const alone[] = {"1", "0", "-1", ""};
+    static const char *const single[] = {"1", "0", "-1", ""};
     assert_int_equal(launch_read(&found), OTT_OK);
-    for (size_t j = 0; j < sizeof alone / sizeof *alone; j++) {
-        for (int i = 0; i < VARIABLES; i++) setenv(variables[i], alone[j], 1);
+    for (size_t j = 0; j < sizeof single / sizeof *single; j++) {
+        for (int i = 0; i < VARIABLES; i++) setenv(variables[i], single[j], 1);
         assert_int_equal(launch_read(&found), OTT_OK);
     }
     setup(NULL);
@@ -97,8 +97,8 @@ static void what_mpi_joins_is_not_refused(void **state) {
 
 static void processes_share_the_cores(void **state) {
     (void)state;
-    launch alone = {0}, four = {.uses_mpi = true, .size = 4, .local_size = 4};
-    assert_int_equal(launch_threads(&alone, 8, 8), 0);
+    launch single = {0}, four = {.uses_mpi = true, .size = 4, .local_size = 4};
+    assert_int_equal(launch_threads(&single, 8, 8), 0);
     assert_int_equal(launch_threads(&four, 8, 8), 2);
     assert_int_equal(launch_threads(&four, 2, 2), 1);
     assert_int_equal(launch_threads(&four, 8, 64), 2); /* a container's cores, shared by all */

@@ -75,8 +75,8 @@ typedef struct crossing {
 /* Most counts are small. */
 static int64_t draw_count(crossing *c) {
     c->seed = c->seed * 6364136223846793005u + 1442695040888963407u;
-    int64_t below = INT64_C(1) << (1 + (c->seed >> 33) % MOST_BITS);
-    return (int64_t)(c->seed >> 40) % below;
+    int64_t limit = INT64_C(1) << (1 + (c->seed >> 33) % MOST_BITS);
+    return (int64_t)(c->seed >> 40) % limit;
 }
 
 static float cell(int rank, int64_t i) {

@@ -23,10 +23,10 @@
 #endif
 #endif
 
-enum { BLOCK = 112, BLOCKS = 1 << 19, ROOMS = 450, UNLIMITED = -1 };
+enum { BLOCK = 112, BLOCKS = 1 << 19, LIMITS = 450, UNLIMITED = -1 };
 
 /* Takes all memory available to this process, then frees `blocks` of BLOCK bytes. */
-static int leave_room(int64_t blocks) {
+static int leave_free(int64_t blocks) {
     static void *block[BLOCKS];
     const struct rlimit limit = {0, 0}; /* the address space may not grow */
     int64_t count = 0;
@@ -44,7 +44,7 @@ static int read_with(const char *path, int64_t blocks) {
     mem *account;
     config *cfg = NULL;
     const char *arguments[] = {path};
-    if (mem_open(&account) != OTT_OK || (blocks != UNLIMITED && leave_room(blocks) != 0)) return 3;
+    if (mem_open(&account) != OTT_OK || (blocks != UNLIMITED && leave_free(blocks) != 0)) return 3;
     ott_status status = config_parse(account, NULL, 1, arguments, &cfg);
     if (status == OTT_ERR_CONFIG) return strstr(status_text(), "nobody") ? 0 : 4;
 
@@ -72,7 +72,7 @@ static void out_of_memory_is_reported(void **state) {
     for (int i = 0; i < 40; i++) fprintf(text, "[nobody.k%d]\nv = [%d, \"a longer text %d\"]\n", i, i, i);
     assert_int_equal(fclose(text), 0);
     assert_int_equal(outcome(path, UNLIMITED), 0);
-    for (int64_t blocks = 0; blocks < ROOMS; blocks++) assert_int_equal(outcome(path, blocks), 1);
+    for (int64_t blocks = 0; blocks < LIMITS; blocks++) assert_int_equal(outcome(path, blocks), 1);
     unlink(path);
 }
 

@@ -31,11 +31,11 @@ static void add_folder(const char *path) {
     DIR *folder = opendir(path);
     assert_non_null(folder);
     for (struct dirent *e; (e = readdir(folder));) {
-        char below[512];
-        snprintf(below, sizeof below, "%s/%s", path, e->d_name);
+        char subpath[512];
+        snprintf(subpath, sizeof subpath, "%s/%s", path, e->d_name);
         if (e->d_name[0] == '.' || (e->d_type == DT_DIR && strcmp(e->d_name, "config") == 0)) continue;
-        if (e->d_type == DT_DIR) add_folder(below);
-        if (e->d_type == DT_REG && str_ends_with(below, ".c")) add_file(below);
+        if (e->d_type == DT_DIR) add_folder(subpath);
+        if (e->d_type == DT_REG && str_ends_with(subpath, ".c")) add_file(subpath);
     }
     closedir(folder);
 }

@@ -119,10 +119,10 @@ static void scratch_is_accounted_for(void **state) {
     (void)state;
     device *one, *four;
     assert_int_equal(cpu_open(account, 1, "scalar", &one), OTT_OK);
-    int64_t alone = mem_read(account).now_of[MEM_SCRATCH];
-    assert_true(alone > 0);
+    int64_t one_thread = mem_read(account).now_of[MEM_SCRATCH];
+    assert_true(one_thread > 0);
     assert_int_equal(cpu_open(account, 4, "scalar", &four), OTT_OK); /* two open devices */
-    assert_int_equal(mem_read(account).now_of[MEM_SCRATCH], 5 * alone);
+    assert_int_equal(mem_read(account).now_of[MEM_SCRATCH], 5 * one_thread);
     device_close(one);
     device_close(four);
 }

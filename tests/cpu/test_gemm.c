@@ -101,23 +101,23 @@ static float *some_floats(int64_t count, values v) {
     return x;
 }
 
-static int64_t use_rows(const use *s, int64_t lines, int64_t k) {
-    return s->transposed ? k : lines;
+static int64_t use_rows(const use *s, int64_t mn, int64_t k) {
+    return s->transposed ? k : mn;
 }
-static int64_t use_columns(const use *s, int64_t lines, int64_t k) {
-    return s->transposed ? lines : k;
-}
-
-static void *use_matrix(const use *s, int64_t lines, int64_t k, values v) {
-    int64_t columns = use_columns(s, lines, k);
-    return some_matrix(s->format, use_rows(s, lines, k), columns, columns + s->padding, v);
+static int64_t use_columns(const use *s, int64_t mn, int64_t k) {
+    return s->transposed ? mn : k;
 }
 
-static operand use_operand(const use *s, void *data, int64_t lines, int64_t k, const float *scale_inv) {
+static void *use_matrix(const use *s, int64_t mn, int64_t k, values v) {
+    int64_t columns = use_columns(s, mn, k);
+    return some_matrix(s->format, use_rows(s, mn, k), columns, columns + s->padding, v);
+}
+
+static operand use_operand(const use *s, void *data, int64_t mn, int64_t k, const float *scale_inv) {
     qdata scales = {0};
-    qtensor_order(&scales, s->grain, s->turned ? k : lines);
+    qtensor_order(&scales, s->grain, s->turned ? k : mn);
     if (s->turned) scales = qtensor_shared_use(scales);
-    operand o = {.t = tensor_matrix(data, s->format, use_rows(s, lines, k), use_columns(s, lines, k)),
+    operand o = {.t = tensor_matrix(data, s->format, use_rows(s, mn, k), use_columns(s, mn, k)),
                  .transposed = s->transposed,
                  .scale_inv = s->scaled ? scale_inv : NULL,
                  .grain = s->grain,
@@ -367,7 +367,7 @@ static void block_scales(void **state) {
             }
 }
 
-/* ---- packed lines ---- */
+/* ---- packed rows ---- */
 
 static gemm_case some_packed_case(int64_t m, int64_t n, int64_t k, ott_dtype a, ott_dtype b) {
     gemm_case t = some_case(m, n, k, a, b);
@@ -378,13 +378,13 @@ static gemm_case some_packed_case(int64_t m, int64_t n, int64_t k, ott_dtype a, 
 }
 
 /* Up to 16 rows of A and more, which use different paths. All pairs of formats, every kind of values. */
-static void packed_lines_of_every_format(void **state) {
+static void packed_rows_of_every_format(void **state) {
     (void)state;
-    const int64_t lines[] = {1, 3, 63, 64, 65, 100, 128, 150}, depths[] = {0, 1, 2, 15, 32, 50, 129};
+    const int64_t mn[] = {1, 3, 63, 64, 65, 100, 128, 150}, depths[] = {0, 1, 2, 15, 32, 50, 129};
     for (int64_t m = 1; m <= 18; m++)
         for (int a = 0; a < 5; a++)
             for (int b = 0; b < 5; b++) {
-                gemm_case t = some_packed_case(m, lines[pick(8)], depths[pick(7)], formats[a], formats[b]);
+                gemm_case t = some_packed_case(m, mn[pick(8)], depths[pick(7)], formats[a], formats[b]);
                 for (int v = 0; v < VALUES_KINDS; v++) {
                     t.values = (values)v;
                     check(&t);
@@ -393,7 +393,7 @@ static void packed_lines_of_every_format(void **state) {
 }
 
 /* Shared by several threads; contraction and rows larger than one packed block. */
-static void packed_lines_of_large_shapes(void **state) {
+static void packed_rows_of_large_shapes(void **state) {
     (void)state;
     const int64_t shapes[][3] = {{1, 700, 800},  {1, 65, 8200}, {4, 513, 300},  {16, 520, 70}, {2, 300, 1030},
                                  {1, 16400, 33}, {40, 530, 70}, {20, 40, 2100}, {300, 70, 40}, {7, 1200, 90}};
@@ -405,7 +405,7 @@ static void packed_lines_of_large_shapes(void **state) {
         }
 }
 
-static void packed_lines_with_every_scale(void **state) {
+static void packed_rows_with_every_scale(void **state) {
     (void)state;
     const int64_t shapes[][3] = {{1, 64, 128}, {1, 200, 257}, {2, 129, 31},  {5, 70, 160},
                                  {9, 40, 96},  {16, 65, 300}, {17, 65, 129}, {1, 130, 1153}};
@@ -421,7 +421,7 @@ static void packed_lines_with_every_scale(void **state) {
             }
 }
 
-static void packed_lines_in_the_tensor_core(void **state) {
+static void packed_rows_in_the_tensor_core(void **state) {
     (void)state;
     const int64_t shapes[][3] = {{1, 70, 100}, {3, 17, 300}, {14, 64, 128}, {20, 65, 40}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
@@ -571,10 +571,10 @@ int main(void) {
         cmocka_unit_test(sums_around_the_smallest_normal_number),
         cmocka_unit_test(every_scale_order_bias_and_accumulation),
         cmocka_unit_test(block_scales),
-        cmocka_unit_test(packed_lines_of_every_format),
-        cmocka_unit_test(packed_lines_of_large_shapes),
-        cmocka_unit_test(packed_lines_with_every_scale),
-        cmocka_unit_test(packed_lines_in_the_tensor_core),
+        cmocka_unit_test(packed_rows_of_every_format),
+        cmocka_unit_test(packed_rows_of_large_shapes),
+        cmocka_unit_test(packed_rows_with_every_scale),
+        cmocka_unit_test(packed_rows_in_the_tensor_core),
         cmocka_unit_test(refuses_to_pack_what_it_cannot_read),
         cmocka_unit_test(refuses_blocks_that_differ),
         cmocka_unit_test(zeros_keep_their_sign_as_the_reference_says),

@@ -228,7 +228,7 @@ typedef struct operand {
     bool contiguous; /* its contraction is contiguous */
     const float *scale;
     int32_t mode;
-    int64_t lines;
+    int64_t mn;
 } operand;
 
 /* d = alpha a b^T + beta c. c and d are column-major; their rows are the rows of a and their columns the rows
@@ -244,18 +244,18 @@ typedef struct product {
 } product;
 
 /* E8M0 scales, stored in tiles of 128 rows and 4 blocks. */
-static float mx_scale_at(const operand *x, int64_t k, int64_t line, int64_t block) {
+static float mx_scale_at(const operand *x, int64_t k, int64_t mn_index, int64_t block) {
     const unsigned char *codes = (const void *)x->scale;
-    int64_t tile = line / 128 * ((k + 127) / 128) + block / 4;
-    return ldexpf(1, codes[tile * 512 + line % 32 * 16 + line / 32 % 4 * 4 + block % 4] - 127);
+    int64_t tile = mn_index / 128 * ((k + 127) / 128) + block / 4;
+    return ldexpf(1, codes[tile * 512 + mn_index % 32 * 16 + mn_index / 32 % 4 * 4 + block % 4] - 127);
 }
 
-static float scale_at(const operand *x, int64_t blocks, int64_t line, int64_t depth) {
+static float scale_at(const operand *x, int64_t blocks, int64_t mn_index, int64_t depth) {
     if (!x->scale) return 1;
-    if (x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F) return x->scale[line];
-    if (x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F) return x->scale[depth / 128 * x->lines + line];
+    if (x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F) return x->scale[mn_index];
+    if (x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F) return x->scale[depth / 128 * x->mn + mn_index];
     if (x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F)
-        return x->scale[line / 128 * ((blocks + 3) / 4 * 4) + depth / 128];
+        return x->scale[mn_index / 128 * ((blocks + 3) / 4 * 4) + depth / 128];
     return x->scale[0];
 }
 
@@ -267,25 +267,23 @@ static float *need_floats(int64_t count) {
 }
 
 /* The operand's values as [k][rows]. */
-static float *numbers(const operand *x, int64_t k) {
-    float *out = need_floats(x->lines * k);
+static float *float_values(const operand *x, int64_t k) {
+    float *out = need_floats(x->mn * k);
     for (int64_t p = 0; p < k; p++)
-        for (int64_t i = 0; i < x->lines; i++)
-            out[p * x->lines + i] =
+        for (int64_t i = 0; i < x->mn; i++)
+            out[p * x->mn + i] =
                 cast_load(x->data, dtype_of(x->l.type), x->contiguous ? i * x->l.ld + p : p * x->l.ld + i);
     return out;
 }
 
 /* sum[i] = fmaf(a[p][i], b[p][j], sum[i]) for each p of [from, to). */
-__attribute__((target_clones("fma", "default"))) static void add_products(int64_t lines, int64_t from,
-                                                                          int64_t to, const float *a,
-                                                                          const float *b, int64_t b_lines,
-                                                                          float *sum) {
-    for (int64_t i = 0; i < lines; i++) sum[i] = 0;
+__attribute__((target_clones("fma", "default"))) static void
+add_products(int64_t mn, int64_t from, int64_t to, const float *a, const float *b, int64_t b_mn, float *sum) {
+    for (int64_t i = 0; i < mn; i++) sum[i] = 0;
     for (int64_t p = from; p < to; p++) {
-        const float *column = a + p * lines;
-        float right = b[p * b_lines];
-        for (int64_t i = 0; i < lines; i++) sum[i] = fmaf(column[i], right, sum[i]);
+        const float *column = a + p * mn;
+        float right = b[p * b_mn];
+        for (int64_t i = 0; i < mn; i++) sum[i] = fmaf(column[i], right, sum[i]);
     }
 }
 
@@ -295,10 +293,10 @@ static bool is_mx(const operand *x) {
 
 /* Sums in blocks of 128 (MX: 32) and scales each block. Ottava's A is cuBLAS' B, so b's scale comes first. */
 static void add_blocks(const product *w, int64_t j, const float *a, const float *b, float *sum, float *y) {
-    int64_t m = w->a.lines, blocks = (w->k + 127) / 128, deep = is_mx(&w->a) ? 32 : 128;
+    int64_t m = w->a.mn, blocks = (w->k + 127) / 128, deep = is_mx(&w->a) ? 32 : 128;
     for (int64_t i = 0; i < m; i++) y[i] = 0;
     for (int64_t p = 0; p < w->k; p += deep) {
-        add_products(m, p, p + deep < w->k ? p + deep : w->k, a, b + j, w->b.lines, sum);
+        add_products(m, p, p + deep < w->k ? p + deep : w->k, a, b + j, w->b.mn, sum);
         float right = is_mx(&w->b) ? mx_scale_at(&w->b, w->k, j, p / 32) : scale_at(&w->b, blocks, j, p);
         for (int64_t i = 0; i < m; i++) {
             float left = is_mx(&w->a) ? mx_scale_at(&w->a, w->k, i, p / 32) : scale_at(&w->a, blocks, i, p);
@@ -318,18 +316,19 @@ static void scaled_column(const product *w, int64_t j, const float *a, const flo
         return;
     }
     int64_t half = w->split ? w->k / 2 : 0;
-    add_products(w->a.lines, half, w->k, a, b + j, w->b.lines, y);
-    if (half > 0) add_products(w->a.lines, 0, half, a, b + j, w->b.lines, sum);
-    for (int64_t i = 0; half > 0 && i < w->a.lines; i++) y[i] += sum[i];
-    for (int64_t i = 0; i < w->a.lines; i++) y[i] *= scale_at(&w->b, 0, j, 0) * scale_at(&w->a, 0, i, 0);
+    add_products(w->a.mn, half, w->k, a, b + j, w->b.mn, y);
+    if (half > 0) add_products(w->a.mn, 0, half, a, b + j, w->b.mn, sum);
+    for (int64_t i = 0; half > 0 && i < w->a.mn; i++) y[i] += sum[i];
+    for (int64_t i = 0; i < w->a.mn; i++) y[i] *= scale_at(&w->b, 0, j, 0) * scale_at(&w->a, 0, i, 0);
 }
 
 static void run_product(void *argument) {
     product *w = argument;
-    int64_t m = w->a.lines;
-    float *a = numbers(&w->a, w->k), *b = numbers(&w->b, w->k), *sum = need_floats(m), *y = need_floats(m);
+    int64_t m = w->a.mn;
+    float *a = float_values(&w->a, w->k), *b = float_values(&w->b, w->k), *sum = need_floats(m),
+          *y = need_floats(m);
     ott_dtype d = dtype_of(w->out.type);
-    for (int64_t j = 0; j < w->b.lines; j++) {
+    for (int64_t j = 0; j < w->b.mn; j++) {
         scaled_column(w, j, a, b, sum, y);
         for (int64_t i = 0; i < m; i++) {
             int64_t at = j * w->out.ld + i;

@@ -379,7 +379,7 @@ static launch *launch_for(nccl_comm *c, cudaStream_t stream) {
 }
 
 static int call(nccl_comm *c, cudaStream_t stream, int type, move of) {
-    int alone = together.depth == 0;
+    int outermost = together.depth == 0;
     if (type != NCCL_BYTES) die("the data type must be bytes", c);
     if (of.peer < 0 || of.peer >= c->shared_comm->ranks) die("the peer rank does not exist", c);
     if (of.from) cudart_require_device("NCCL reads memory that is not on this GPU", of.from, of.bytes);
@@ -394,7 +394,7 @@ static int call(nccl_comm *c, cudaStream_t stream, int type, move of) {
     *(c->first ? &c->last->next : &c->first) = m;
     c->last = m;
     cudart_unlock();
-    return end() == NCCL_SUCCESS && !alone ? NCCL_SUCCESS : NCCL_IN_PROGRESS;
+    return end() == NCCL_SUCCESS && !outermost ? NCCL_SUCCESS : NCCL_IN_PROGRESS;
 }
 
 static int all_gather(const void *from, void *to, size_t count, int type, nccl_comm *c, cudaStream_t stream) {

@@ -121,12 +121,11 @@ static void *to_device(const void *data, int64_t bytes) {
 
 static operand operand_of(const product *p, bool of_b, void *data, float *scale) {
     granularity grain = of_b ? p->b : p->a;
-    int64_t lines = of_b ? N : M;
-    operand o = {.t = tensor_matrix(data, of_b ? OTT_E4M3 : p->format, lines, p->k),
-                 .grain = grain,
-                 .scale_inv = scale};
+    int64_t mn = of_b ? N : M;
+    operand o = {
+        .t = tensor_matrix(data, of_b ? OTT_E4M3 : p->format, mn, p->k), .grain = grain, .scale_inv = scale};
     qdata use = {0};
-    qtensor_order(&use, grain, lines);
+    qtensor_order(&use, grain, mn);
     o.mn_step = use.mn_step;
     o.k_step = use.k_step;
     return o;

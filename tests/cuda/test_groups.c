@@ -66,7 +66,7 @@ static ott_status run_rank(void *argument) {
 }
 
 /* A single GPU has no communication. */
-static ott_status run_alone(void *argument) {
+static ott_status run_single_rank(void *argument) {
     rank_run *r = &collectives_ranks[0];
     r->group = ((gpu_rank *)argument)->control;
     collectives_run_rank(r);
@@ -83,7 +83,7 @@ void collectives_run(int size, double timeout, rank_body body) {
         collectives_ranks[i].body = body;
         ranks[i] = (gpu_rank){.index = i, .control = control[i], .timeout = timeout};
     }
-    ranks_run("collectives", size, ranks, sizeof *ranks, size == 1 ? run_alone : run_rank);
+    ranks_run("collectives", size, ranks, sizeof *ranks, size == 1 ? run_single_rank : run_rank);
     ranks_close(&opened);
 }
 
@@ -167,7 +167,7 @@ static ott_status give_up_or_stay(rank_run *r) {
     return OTT_OK;
 }
 
-static void a_rank_that_gives_up_leaves_alone(void **state) {
+static void a_rank_that_gives_up_aborts_only_itself(void **state) {
     (void)state;
     collectives_run(2, 30, give_up_or_stay);
     assert_int_equal(collectives_ranks[0].status, OTT_OK);
@@ -238,7 +238,7 @@ int main(void) {
         cmocka_unit_test(a_rank_that_leaves_ends_those_who_wait),
         cmocka_unit_test(a_rank_that_hangs_ends_in_time),
         cmocka_unit_test(all_channels_are_ended_together),
-        cmocka_unit_test(a_rank_that_gives_up_leaves_alone),
+        cmocka_unit_test(a_rank_that_gives_up_aborts_only_itself),
         cmocka_unit_test(messages_are_between_neighbours),
         cmocka_unit_test(all_ranks_fail_if_a_gpu_has_no_peer),
         cmocka_unit_test(memory_between_ranks_is_counted_and_used_again),

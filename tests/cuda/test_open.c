@@ -72,15 +72,15 @@ static void lists_its_libraries_and_reserves_memory(void **state) {
     expect_part(d->name, "cuda:0 CPU shim, driver for CUDA ");
     expect_part(d->name, ", cuBLASLt ");
     device_read_memory(d, &memory);
-    assert_true(memory.total - memory.room.left >= (int64_t)2 << 30);
+    assert_true(memory.total - memory.limit.left >= (int64_t)2 << 30);
     device_close(d);
 }
 
 /* Memory available to a run, with nothing else on the GPU. */
-static int64_t room(device *d) {
+static int64_t free_bytes(device *d) {
     device_memory memory;
     device_read_memory(d, &memory);
-    return memory.room.left;
+    return memory.limit.left;
 }
 
 static void memory_given_back_can_be_taken_again(void **state) {
@@ -88,15 +88,15 @@ static void memory_given_back_can_be_taken_again(void **state) {
     device *first, *second;
     void *data;
     assert_int_equal(backend_open(&(backend_choice){.name = "cuda"}, account, &first), OTT_OK);
-    int64_t before = room(first);
+    int64_t before = free_bytes(first);
     assert_int_equal(device_allocate(first, MEM_OTHER, 4096, "what a run takes", &data), OTT_OK);
-    assert_int_equal(room(first), before - 4096);
+    assert_int_equal(free_bytes(first), before - 4096);
     device_release(first, data);
     assert_int_equal(device_synchronize(first), OTT_OK);
-    assert_int_equal(room(first), before);
+    assert_int_equal(free_bytes(first), before);
     device_close(first);
     assert_int_equal(backend_open(&(backend_choice){.name = "cuda"}, account, &second), OTT_OK);
-    assert_int_equal(room(second), before);
+    assert_int_equal(free_bytes(second), before);
     device_close(second);
 }
 

@@ -49,7 +49,7 @@ static void run_in_two_places(const fixture *f, int kind, const char *name, cons
     run_part(f, kind, name, second, false, true);
 }
 
-static void a_run_goes_on_elsewhere(void **state) {
+static void a_run_resumes_on_another_device(void **state) {
     static const int kinds[] = {FP16, TENSORWISE, DELAYED, BLOCK};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         char straight[40], there[40], back[40];
@@ -164,7 +164,7 @@ static int setup(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_goes_on_elsewhere),
+        cmocka_unit_test(a_run_resumes_on_another_device),
         cmocka_unit_test(losses_are_the_cpus),
         cmocka_unit_test(texts_are_the_cpus),
         cmocka_unit_test(exported_codes_are_the_cpus),

@@ -100,11 +100,11 @@ static void hellaswag_is_automodels(void **state) {
 static void check_packing(dataset *d, int64_t length) {
     rows_split(d, dataset_longest(d), false);
     int64_t samples = dataset_rows(d), width = dataset_length(d), labels = 0, packed_labels = 0;
-    held_row *alone = calloc((size_t)samples, sizeof *alone);
+    held_row *unpacked = calloc((size_t)samples, sizeof *unpacked);
     for (int64_t i = 0; i < samples; i++) {
-        alone[i] = rows_read(d, i);
-        labels += alone[i].row.labels;
-        if (alone[i].row.documents == 1) alone[i].row.start[1] = (int32_t)width;
+        unpacked[i] = rows_read(d, i);
+        labels += unpacked[i].row.labels;
+        if (unpacked[i].row.documents == 1) unpacked[i].row.start[1] = (int32_t)width;
     }
     rows_split(d, length, true);
     assert_int_equal(dataset_samples(d) + dataset_left_out(d), samples);
@@ -115,15 +115,15 @@ static void check_packing(dataset *d, int64_t length) {
         for (int64_t k = 0; k < h.row.documents; k++) {
             int64_t at = h.row.start[k], count = rows_document(d, &h.row, k);
             for (int64_t i = 0; i < count; i++) assert_int_equal(h.row.position[at + i], i);
-            while (next < samples && alone[next].row.start[1] > length) next++; /* too long: left out */
-            bool sample = next < samples && alone[next].row.start[1] == count &&
-                          memcmp(alone[next].row.token, h.row.token + at, (size_t)count * 4) == 0;
+            while (next < samples && unpacked[next].row.start[1] > length) next++; /* too long: left out */
+            bool sample = next < samples && unpacked[next].row.start[1] == count &&
+                          memcmp(unpacked[next].row.token, h.row.token + at, (size_t)count * 4) == 0;
             if (!sample) { /* the padding */
                 assert_int_equal(k, h.row.documents - 1);
                 for (int64_t i = at; i < length; i++) assert_true(h.row.token[i] == 0 && h.row.target[i] < 0);
                 break;
             }
-            assert_memory_equal(alone[next].row.target, h.row.target + at, (size_t)count * 4);
+            assert_memory_equal(unpacked[next].row.target, h.row.target + at, (size_t)count * 4);
             if (first < 0) first = count;
             used += count;
             next++;
@@ -136,8 +136,8 @@ static void check_packing(dataset *d, int64_t length) {
     }
     assert_int_equal(next, samples);
     if (dataset_left_out(d) == 0) assert_int_equal(packed_labels, labels);
-    for (int64_t i = 0; i < samples; i++) free(alone[i].memory);
-    free(alone);
+    for (int64_t i = 0; i < samples; i++) free(unpacked[i].memory);
+    free(unpacked);
 }
 
 static void packing_moves_samples_only(void **state) {

@@ -95,7 +95,7 @@ static void copies_bytes(void **state) {
     free(data);
 }
 
-static void same_folder_is_left_alone(void **state) {
+static void same_folder_is_not_changed(void **state) {
     folder *f = *state;
     int64_t copied;
     make_folder(f, "from");
@@ -202,7 +202,7 @@ static void memory_runs_out(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(which_files), TEST(copies_bytes),       TEST(same_folder_is_left_alone),
+        TEST(which_files), TEST(copies_bytes),       TEST(same_folder_is_not_changed),
         TEST(links),       TEST(hugging_face_cache), TEST(goal_is_no_link),
         TEST(odd_files),   TEST(memory_runs_out),
     };

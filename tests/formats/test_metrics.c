@@ -51,7 +51,7 @@ static void exact_lines(void **state) {
     mem_free(f->account, text);
 }
 
-static void numbers(void **state) {
+static void formats_of_numbers(void **state) {
     (void)state;
     static const struct {
         double x;
@@ -542,7 +542,7 @@ static void memory_runs_out(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(exact_lines, folder_setup, folder_teardown),
-        cmocka_unit_test(numbers),
+        cmocka_unit_test(formats_of_numbers),
         cmocka_unit_test(numbers_of_any_locale),
         cmocka_unit_test_setup_teardown(resume_truncates, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(resume_repairs_the_last_line, folder_setup, folder_teardown),

@@ -50,8 +50,8 @@ static uint64_t varint(const unsigned char **p) {
     }
 }
 
-static void copy_text(char *to, size_t room, const unsigned char *p, uint64_t length) {
-    assert_true(length < room);
+static void copy_text(char *to, size_t capacity, const unsigned char *p, uint64_t length) {
+    assert_true(length < capacity);
     memcpy(to, p, length);
     to[length] = '\0';
 }
@@ -96,14 +96,14 @@ static void parse(const unsigned char *p, const unsigned char *end, int level, e
     }
 }
 
-static int read_events(folder *f, const char *path, event *events, int room) {
+static int read_events(folder *f, const char *path, event *events, int capacity) {
     char *data;
     int64_t bytes;
     int count = 0;
     assert_int_equal(file_read(f->account, path, 1 << 20, &data, &bytes), OTT_OK);
     const unsigned char *p = (const unsigned char *)data, *end = p + bytes;
     while (p < end) {
-        assert_true(end - p >= 16 && count < room);
+        assert_true(end - p >= 16 && count < capacity);
         int64_t length = (int64_t)little_endian(p, 8);
         assert_true(length >= 0 && length <= end - p - 16);
         check_crc(p, 8, p + 8);

@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "fp8/reference.h"
 
-enum { K = 4096, LINES = 24 };
+enum { K = 4096, ROWS = 24 };
 
 typedef float (*number)(uint64_t stream, uint64_t index);
 
@@ -24,29 +24,29 @@ static float uniform(uint64_t stream, uint64_t index) {
     return (float)rng_u32(1, stream, index) * 0x1p-32f;
 }
 
-/* Largest error of LINES x LINES outputs, relative to their root mean square. */
+/* Largest error of ROWS x ROWS outputs, relative to their root mean square. */
 static double worst_error(accumulate_mode mode, number draw) {
-    static uint8_t a[LINES * K], b[LINES * K];
-    static float c[LINES * LINES];
+    static uint8_t a[ROWS * K], b[ROWS * K];
+    static float c[ROWS * ROWS];
     double worst = 0, squares = 0;
-    for (uint64_t i = 0; i < LINES * K; i++) {
+    for (uint64_t i = 0; i < ROWS * K; i++) {
         a[i] = cast_to_e4m3(draw(2, i), CAST_SATURATE);
         b[i] = cast_to_e4m3(draw(3, i), CAST_SATURATE);
     }
     const reference_operand left = {.data = a, .format = OTT_E4M3, .ld = K},
                             right = {.data = b, .format = OTT_E4M3, .ld = K};
     const gemm_spec spec = {.accumulate = mode};
-    reference_gemm(LINES, LINES, K, &left, &right, &spec, NULL, false, c, OTT_F32, LINES);
-    for (int i = 0; i < LINES; i++)
-        for (int j = 0; j < LINES; j++) {
+    reference_gemm(ROWS, ROWS, K, &left, &right, &spec, NULL, false, c, OTT_F32, ROWS);
+    for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < ROWS; j++) {
             double exact = 0; /* products of FP8 numbers and their sums are exact in double */
             for (int k = 0; k < K; k++)
                 exact += (double)cast_from_e4m3(a[i * K + k]) * (double)cast_from_e4m3(b[j * K + k]);
-            double error = fabs((double)c[i * LINES + j] - exact);
+            double error = fabs((double)c[i * ROWS + j] - exact);
             if (error > worst) worst = error;
             squares += exact * exact;
         }
-    return worst / sqrt(squares / (LINES * LINES));
+    return worst / sqrt(squares / (ROWS * ROWS));
 }
 
 static void check(const char *what, number draw, double least_fast, double most_fast, double most_split) {

@@ -142,8 +142,8 @@ static void stochastic_keeps_what_is_representable(void **state) {
 }
 
 /* Of the 2^32 random words, exactly the fraction of the gap times 2^32 must round away from zero. */
-static void check_threshold(float x, ott_dtype d, int below) {
-    double low = format_value(below, d), high = format_value(below + 1, d);
+static void check_threshold(float x, ott_dtype d, int low_code) {
+    double low = format_value(low_code, d), high = format_value(low_code + 1, d);
     double words = ldexp(((double)x - low) / (high - low), 32);
     uint64_t threshold = (uint64_t)words;
     for (int sign = 0; sign < 2; sign++) {
@@ -151,10 +151,10 @@ static void check_threshold(float x, ott_dtype d, int below) {
         int bit = sign << 7;
         if (threshold > 0)
             assert_int_equal(cast_to_fp8_stochastic(signed_x, d, CAST_SATURATE, (uint32_t)(threshold - 1)),
-                             bit | (below + 1));
+                             bit | (low_code + 1));
         assert_int_equal(cast_to_fp8_stochastic(signed_x, d, CAST_SATURATE, (uint32_t)threshold),
-                         bit | below);
-        assert_int_equal(cast_to_fp8_stochastic(signed_x, d, CAST_SATURATE, 0xffffffff), bit | below);
+                         bit | low_code);
+        assert_int_equal(cast_to_fp8_stochastic(signed_x, d, CAST_SATURATE, 0xffffffff), bit | low_code);
     }
 }
 
@@ -179,12 +179,12 @@ static void stochastic_mean_is_unbiased(void **state) {
     enum { N = 20000 };
     const float values[] = {0.3f, 1.03f, 17.9f, 300.1f, 0.0031f, 0.0007f};
     EACH_FORMAT(d) for (size_t v = 0; v < sizeof values / sizeof values[0]; v++) {
-        int below = 0;
-        while (format_value(below + 1, d) <= (double)values[v]) below++;
-        double gap = format_value(below + 1, d) - format_value(below, d), sum = 0;
+        int low_code = 0;
+        while (format_value(low_code + 1, d) <= (double)values[v]) low_code++;
+        double gap = format_value(low_code + 1, d) - format_value(low_code, d), sum = 0;
         for (uint32_t i = 0; i < N; i++) {
             uint8_t code = cast_to_fp8_stochastic(values[v], d, CAST_SATURATE, rng_u32(5, v, i));
-            assert_in_range(code, below, below + 1);
+            assert_in_range(code, low_code, low_code + 1);
             sum += (double)cast_from_fp8(code, d);
         }
         assert_true(fabs(sum / N - (double)values[v]) <= 6.0 * gap / (2.0 * sqrt(N)));

@@ -163,23 +163,23 @@ static void wrong_texts(void **state) {
 
 static void wrong_numbers(void **state) {
     (void)state;
-    static const char *const numbers[] = {"",
-                                          "x",
-                                          "-1",
-                                          "inf",
-                                          "nan",
-                                          "0x1",
-                                          "1e",
-                                          "1e99",
-                                          "1 2",
-                                          "--",
-                                          "1.2.3",
-                                          "1,5",
-                                          "99999999999999999999999999999999"};
+    static const char *const cases[] = {"",
+                                        "x",
+                                        "-1",
+                                        "inf",
+                                        "nan",
+                                        "0x1",
+                                        "1e",
+                                        "1e99",
+                                        "1 2",
+                                        "--",
+                                        "1.2.3",
+                                        "1,5",
+                                        "99999999999999999999999999999999"};
     char text[80];
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         strcpy(text, "e4m3 te eps=");
-        bad(strcat(text, numbers[i]), "");
+        bad(strcat(text, cases[i]), "");
     }
     bad("e4m3 te eps=-1", "\"eps=-1\": eps must be a finite number that is not negative");
     bad("e4m3 delayed history=0", "\"history=0\": history must be an integer from 1 to 1048576");

@@ -61,11 +61,11 @@ static void amax_keeps_nan_and_infinity(void **state) {
 
 static void amax_of_nothing_is_zero(void **state) {
     (void)state;
-    float x = 3.0f, lines[3] = {9.0f, 9.0f, 9.0f};
+    float x = 3.0f, amaxes[3] = {9.0f, 9.0f, 9.0f};
     assert_same_bits(reference_amax(&x, OTT_F32, 0, 3, 3), 0.0f);
     assert_same_bits(reference_amax(&x, OTT_F32, 3, 0, 0), 0.0f);
-    reference_amax_columns(&x, OTT_F32, 0, 3, 3, lines);
-    for (int i = 0; i < 3; i++) assert_same_bits(lines[i], 0.0f);
+    reference_amax_columns(&x, OTT_F32, 0, 3, 3, amaxes);
+    for (int i = 0; i < 3; i++) assert_same_bits(amaxes[i], 0.0f);
 }
 
 static void amax_reads_every_format(void **state) {
@@ -253,7 +253,7 @@ static void gemm_applies_scales_in_order(void **state) {
     }
 }
 
-static void gemm_scales_lines(void **state) {
+static void gemm_scales_rows(void **state) {
     (void)state;
     const float ones[] = {1.0f, 1.0f, 1.0f}, by_line[] = {2.0f, 4.0f}, tensor = 16.0f;
     reference_operand left = {ones, OTT_F32, 1, false, GRANULARITY_ROW, by_line, 1, 0};
@@ -488,7 +488,7 @@ int main(void) {
         cmocka_unit_test(gemm_in_every_layout),
         cmocka_unit_test(gemm_is_one_fused_ascending_chain),
         cmocka_unit_test(gemm_applies_scales_in_order),
-        cmocka_unit_test(gemm_scales_lines),
+        cmocka_unit_test(gemm_scales_rows),
         cmocka_unit_test(gemm_adds_bias_then_c),
         cmocka_unit_test(gemm_of_nothing_is_the_bias),
         cmocka_unit_test(gemm_nan_is_canonical_in_narrow_results),

@@ -101,7 +101,7 @@ static const step_case step_cases[] = {
     /* The accumulator's exponent is clamped at -126: a grid of 2^-139. */
     {"fp32 emin clamp loses", OTT_E4M3, {0}, {0}, 0x1p-140f, 0.0f},
     {"fp32 emin clamp keeps", OTT_E4M3, {0}, {0}, 0x1.8p-138f, 0x1.8p-138f},
-    {"fp32 emin clamp cuts", OTT_E4M3, {0}, {0}, -0x1.9p-138f, -0x1.8p-138f},
+    {"fp32 emin clamp truncates", OTT_E4M3, {0}, {0}, -0x1.9p-138f, -0x1.8p-138f},
     /* The model's lower bound of the largest exponent, -133, is below both clamps, so it does not affect the
        smallest terms. */
     {"exponent floor, accumulator", OTT_E4M3, {0}, {0}, 0x1p-139f, 0x1p-139f},

@@ -16,7 +16,7 @@ static void read_all(mem *account, const char *path) {
     if (metrics_read_health(account, path, &h) == OTT_OK) metrics_health_free(&h);
 }
 
-static void go_on(mem *account, const char *path, int64_t step, const uint8_t *data, size_t bytes) {
+static void continue_run(mem *account, const char *path, int64_t step, const uint8_t *data, size_t bytes) {
     metrics_writer *w;
     char *left;
     int64_t count;
@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     const char *path = fuzz_file("metrics.jsonl", data + 1, bytes - 1);
     mem *account = fuzz_account();
     read_all(account, path);
-    go_on(account, path, data[0], data + 1, bytes - 1);
+    continue_run(account, path, data[0], data + 1, bytes - 1);
     mem_close(account);
     return 0;
 }

@@ -196,7 +196,7 @@ static void a_full_window_keeps_half(void **state) {
 }
 
 /* Long texts shift the window many times, and log it once. */
-static void long_texts_go_on(void **state) {
+static void long_texts_continue(void **state) {
     static captured_log logged;
     static collected w;
     const fixture *f = *state;
@@ -495,7 +495,7 @@ int main(void) {
         cmocka_unit_test(long_prompts_are_truncated_to_the_window),
         cmocka_unit_test(continuing_equals_a_new_prompt),
         cmocka_unit_test(a_full_window_keeps_half),
-        cmocka_unit_test(long_texts_go_on),
+        cmocka_unit_test(long_texts_continue),
         cmocka_unit_test(a_stop_text_ends_it),
         cmocka_unit_test(a_penalty_avoids_generated_tokens),
         cmocka_unit_test(turns_make_one_text),

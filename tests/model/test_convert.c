@@ -256,7 +256,7 @@ static void a_filter_names_a_layer(void **state) {
             refuse(&o, rows[i].error);
         else
             HARNESS_OK(model_convert(t.m, &o, NULL));
-        if (!strstr(logged, rows[i].line)) fail_msg("\"%s\" said: %s", rows[i].filter, logged);
+        if (!strstr(logged, rows[i].line)) fail_msg("\"%s\" logged: %s", rows[i].filter, logged);
     }
 }
 
@@ -291,7 +291,7 @@ static float get_at(const tensor *of, int64_t index) {
 }
 
 /* The state of delayed scaling is kept where the rule stays the same, and reset elsewhere. */
-static void state_goes_on(void **state) {
+static void state_continues(void **state) {
     (void)state;
     const recipe *delayed = recipe_find("delayed");
     recipe shorter = *delayed, e4m3 = *delayed;
@@ -331,7 +331,7 @@ int main(void) {
         cmocka_unit_test(all_may_fall),
         cmocka_unit_test(a_filter_names_a_layer),
         cmocka_unit_test(a_rule_names_a_layer),
-        cmocka_unit_test(state_goes_on),
+        cmocka_unit_test(state_continues),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -394,14 +394,14 @@ static void biases_balance_the_load(void **state) {
 
 enum { ROWS = 40 };
 
-typedef struct alone {
+typedef struct single_expert {
     moe *m;
     tensor x, out;         /* shape [ROWS, D] */
     tensor expert, weight; /* copies of the router's choices */
-} alone;
+} single_expert;
 
-static ott_status run_alone(exec *cx, void *user) {
-    alone *a = user;
+static ott_status run_single_expert(exec *cx, void *user) {
+    single_expert *a = user;
     activation x = {.t = a->x};
     moe_saved s = {0};
     cx->phase = PHASE_EVALUATE;
@@ -425,7 +425,7 @@ static tensor product(harness *h, const tensor *x, const linear *l, int expert) 
 }
 
 /* sum[t] collects the outputs of each expert's tokens, by choice: [CHOICES][ROWS][D]. */
-static void run_expert(harness *h, const alone *a, int e, const int32_t *expert, const float *weight,
+static void run_expert(harness *h, const single_expert *a, int e, const int32_t *expert, const float *weight,
                        const float *x, float *made) {
     int64_t dim = a->x.columns, count = 0, source[ROWS * CHOICES];
     float *rows = calloc(ROWS * CHOICES * (size_t)dim, sizeof *rows);
@@ -455,7 +455,7 @@ static void run_expert(harness *h, const alone *a, int e, const int32_t *expert,
     free(rows);
 }
 
-static void compare_with_loop(tiny *t, alone *a) {
+static void compare_with_loop(tiny *t, single_expert *a) {
     int64_t dim = a->x.columns, size = ROWS * dim;
     float x[size], out[size], weight[ROWS * CHOICES], *made = calloc(CHOICES * (size_t)size, sizeof *made);
     int32_t expert[ROWS * CHOICES];
@@ -485,14 +485,14 @@ static void a_mixture_is_a_loop_over_its_experts(void **state) {
         o.moe.shared_hidden = 0;
         o.moe.rule.groups = o.moe.rule.chosen_groups = 0;
         open_mixture(&t, &o, recipes[i % 2]);
-        alone a = {.m = &t.m->blocks[1].moe};
+        single_expert a = {.m = &t.m->blocks[1].moe};
         harness_put(&t.h, &a.m->bias->value, i < 2 ? none : favour);
         a.x = harness_tensor_normal(&t.h, t.m->activation, ROWS, o.dim, 1.0, 5);
         a.out = harness_tensor(&t.h, t.m->activation, ROWS, o.dim);
         a.expert = harness_tensor(&t.h, OTT_I32, ROWS, CHOICES);
         a.weight = harness_tensor(&t.h, OTT_F32, ROWS, CHOICES);
-        harness_record(&t.h, run_alone, &a);
-        harness_replay(&t.h, run_alone, &a);
+        harness_record(&t.h, run_single_expert, &a);
+        harness_replay(&t.h, run_single_expert, &a);
         compare_with_loop(&t, &a);
         tiny_close(&t);
     }

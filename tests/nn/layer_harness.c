@@ -14,7 +14,7 @@ void harness_ok(ott_status status, const char *what) {
 }
 
 void harness_open(harness *h, int threads, const char *isa) {
-    *h = (harness){.alone = {.rank = 0, .size = 1}};
+    *h = (harness){.single_rank = {.rank = 0, .size = 1}};
     HARNESS_OK(mem_open(&h->account));
     HARNESS_OK(test_device_open(h->account, threads, isa, &h->device));
     HARNESS_OK(plan_create(h->device, &h->plan));
@@ -22,7 +22,7 @@ void harness_open(harness *h, int threads, const char *isa) {
                    .is_first_microbatch = true,
                    .plan = h->plan,
                    .phase = PHASE_TRAIN,
-                   .data_group = &h->alone};
+                   .data_group = &h->single_rank};
 }
 
 void harness_close(harness *h) {

@@ -17,7 +17,7 @@ typedef struct harness {
     mem *account;
     device *device;
     plan *plan;
-    group alone;
+    group single_rank;
     exec cx;
     void *arena;
     void *blocks[HARNESS_BLOCKS_MAX]; /* device memory from harness_tensor */

@@ -107,10 +107,10 @@ static void what_asks_for_it_is_reduced_at_once(void **state) {
 static void moved_states_keep_their_values(void **state) {
     (void)state;
     static rank_run r;
-    group alone = {.size = 1};
+    group single_rank = {.size = 1};
     delayed_request wanted[STATES];
     float scale = 0.25f, found;
-    open_rank(&r, &alone);
+    open_rank(&r, &single_rank);
     harness_put(&r.h, &r.states[3].scale, &scale);
     for (int i = 0; i < STATES; i++)
         wanted[i] = (delayed_request){

@@ -182,11 +182,11 @@ static void parts_round_as_the_full_tensor(void **state) {
 
 /* ---- the quantized copy that the optimizer step makes ---- */
 
-enum { LINES = 70, LENGTH = 132, RECIPES = 3 };
+enum { COPY_ROWS = 70, COPY_COLUMNS = 132, RECIPES = 3 };
 
 static void open_copy(harness *h, const quant_spec *spec, qtensor *q) {
     qblocks blocks = {0};
-    *q = (qtensor){.rows = LINES, .columns = LENGTH, .spec = *spec};
+    *q = (qtensor){.rows = COPY_ROWS, .columns = COPY_COLUMNS, .spec = *spec};
     HARNESS_OK(qtensor_lay_out(q, h->device->can, &blocks));
     blocks.rowwise.data = harness_tensor(h, OTT_F32, 1, blocks.rowwise.bytes / 4 + 1).data;
     blocks.columnwise.data = harness_tensor(h, OTT_F32, 1, blocks.columnwise.bytes / 4 + 1).data;
@@ -194,7 +194,7 @@ static void open_copy(harness *h, const quant_spec *spec, qtensor *q) {
 }
 
 static void expect_same_bytes(harness *h, const void *a, const void *b, int64_t bytes) {
-    char x[LINES * LENGTH], y[LINES * LENGTH];
+    char x[COPY_ROWS * COPY_COLUMNS], y[COPY_ROWS * COPY_COLUMNS];
     assert_in_range(bytes, 1, sizeof x);
     HARNESS_OK(device_copy_out(h->device, x, a, bytes));
     HARNESS_OK(device_copy_out(h->device, y, b, bytes));
@@ -211,11 +211,11 @@ static void check_copy(harness *h, parameter *p, const quant_spec *spec, bool co
     qtensor expected;
     open_copy(h, spec, &expected);
     open_copy(h, spec, &p->shard.quantized);
-    float *values = malloc(sizeof(float[LINES * LENGTH]));
-    for (int i = 0; i < LINES * LENGTH; i++) values[i] = 7;
+    float *values = malloc(sizeof(float[COPY_ROWS * COPY_COLUMNS]));
+    for (int i = 0; i < COPY_ROWS * COPY_COLUMNS; i++) values[i] = 7;
     harness_put(h, value, values);
     HARNESS_OK(op_quantize(&h->cx, &(quantize_args){.x = value, .q = &p->shard.quantized}));
-    for (int i = 0; i < LINES * LENGTH; i++) values[i] = (float)((i * 37) % 101 - 50) * 0.01f;
+    for (int i = 0; i < COPY_ROWS * COPY_COLUMNS; i++) values[i] = (float)((i * 37) % 101 - 50) * 0.01f;
     harness_put(h, value, values);
     harness_put(h, &p->shard.grad, values);
     free(values);
@@ -224,12 +224,13 @@ static void check_copy(harness *h, parameter *p, const quant_spec *spec, bool co
     if (!codes) p->shard.quantized.rowwise.data = p->shard.quantized.columnwise.data = NULL;
     HARNESS_OK(optimizer_step(&h->cx, adamw, &o, (const parameter *const[]){p}, 1, NULL, &state));
     HARNESS_OK(op_quantize(&h->cx, &(quantize_args){.x = value, .q = &expected}));
-    int64_t groups = granularity_groups(spec->rowwise.grain, LINES, LENGTH) * 4;
+    int64_t groups = granularity_groups(spec->rowwise.grain, COPY_ROWS, COPY_COLUMNS) * 4;
     expect_same_bytes(h, p->shard.quantized.rowwise.amax, expected.rowwise.amax, groups);
     if (!codes) return;
     expect_same_bytes(h, p->shard.quantized.rowwise.scale_inv, expected.rowwise.scale_inv, groups);
-    expect_same_bytes(h, p->shard.quantized.rowwise.data, expected.rowwise.data, LINES * LENGTH);
-    expect_same_bytes(h, p->shard.quantized.columnwise.data, expected.columnwise.data, LINES * LENGTH);
+    expect_same_bytes(h, p->shard.quantized.rowwise.data, expected.rowwise.data, COPY_ROWS * COPY_COLUMNS);
+    expect_same_bytes(h, p->shard.quantized.columnwise.data, expected.columnwise.data,
+                      COPY_ROWS * COPY_COLUMNS);
 }
 
 static void the_copy_matches_the_value(void **state) {
@@ -241,11 +242,11 @@ static void the_copy_matches_the_value(void **state) {
             linear_spec spec;
             const ott_dtype d = bf16 ? OTT_BF16 : OTT_F32;
             harness_open(&h, 2, NULL);
-            parameter p = parameter_of_shape(2, (const int64_t[]){LINES, LENGTH});
+            parameter p = parameter_of_shape(2, (const int64_t[]){COPY_ROWS, COPY_COLUMNS});
             p.name = "weight";
-            p.shard.value = harness_tensor(&h, d, LINES, LENGTH);
-            p.shard.grad = harness_tensor(&h, OTT_F32, LINES, LENGTH);
-            for (int k = 0; k < 2; k++) p.shard.slot[k] = harness_tensor(&h, d, LINES, LENGTH);
+            p.shard.value = harness_tensor(&h, d, COPY_ROWS, COPY_COLUMNS);
+            p.shard.grad = harness_tensor(&h, OTT_F32, COPY_ROWS, COPY_COLUMNS);
+            for (int k = 0; k < 2; k++) p.shard.slot[k] = harness_tensor(&h, d, COPY_ROWS, COPY_COLUMNS);
             recipe_compile(recipe_find(recipes[i]), OTT_BF16, &spec);
             for (int way = 0; way < 4; way++) check_copy(&h, &p, &spec.weight, way % 2, way / 2);
             harness_close(&h);

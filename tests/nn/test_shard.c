@@ -297,29 +297,29 @@ static void sharded_layers_match_the_full_layer(void **state) {
     }
 }
 
-/* ---- lines ---- */
+/* ---- rows ---- */
 
 /* Each of 2 ranks has half of 8, 4 and 4 rows. */
 static const int64_t halves[2][8] = {{0, 1, 2, 3, 8, 9, 12, 13}, {4, 5, 6, 7, 10, 11, 14, 15}};
 
-/* Walks the shard of rows [first, first + lines) run by run. Each element must match a separate lookup. */
-static void expect_runs(parameter *p, int rank, int64_t first, int64_t lines) {
+/* Walks the shard of rows [first, first + count) run by run. Each element must match a separate lookup. */
+static void expect_runs(parameter *p, int rank, int64_t first, int64_t count) {
     int64_t width = p->rank > 1 ? p->columns : 1, at = 0;
     p->shard.first = first;
     p->shard.value =
-        p->rank > 1 ? tensor_matrix(NULL, OTT_F32, lines, width) : tensor_vector(NULL, OTT_F32, lines);
+        p->rank > 1 ? tensor_matrix(NULL, OTT_F32, count, width) : tensor_vector(NULL, OTT_F32, count);
     const parameter_part own = parameter_shard_part(p);
-    for (parameter_run run; at < lines * width; at += run.count) {
+    for (parameter_run run; at < count * width; at += run.count) {
         run = parameter_run_at(&own, p->columns, at, 5);
         assert_in_range(run.count, 1, 5);
         for (int64_t i = 0; i < run.count; i++)
             assert_int_equal(run.first + i,
                              halves[rank][first + (at + i) / width] * width + (at + i) % width);
     }
-    assert_int_equal(at, lines * width);
+    assert_int_equal(at, count * width);
 }
 
-static void parts_have_lines_of_each_section(void **state) {
+static void parts_have_rows_of_each_section(void **state) {
     static const int64_t sections[] = {8, 4, 4}, matrix[] = {16, 3}, vector[] = {16};
     (void)state;
     for (int rank = 0; rank < 2; rank++)
@@ -328,7 +328,7 @@ static void parts_have_lines_of_each_section(void **state) {
             parameter_split_rows(&p, sections, 3, rank, 2);
             assert_int_equal(parameter_local_rows(&p), 8);
             for (int64_t first = 0; first < 8; first++)
-                for (int64_t lines = 0; first + lines <= 8; lines++) expect_runs(&p, rank, first, lines);
+                for (int64_t count = 0; first + count <= 8; count++) expect_runs(&p, rank, first, count);
         }
 }
 
@@ -338,7 +338,7 @@ int main(void) {
         cmocka_unit_test(and_not_each_for_itself),
         cmocka_unit_test(split_blocks_are_known),
         cmocka_unit_test(sharded_layers_match_the_full_layer),
-        cmocka_unit_test(parts_have_lines_of_each_section),
+        cmocka_unit_test(parts_have_rows_of_each_section),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -177,7 +177,7 @@ static void another_rule_is_found(void **state) {
 
 static reference_operand operand_from(const cast *c, const cast_spec *s, const golden_tensor *t,
                                       bool column) {
-    int64_t lines = column ? t->t.columns : t->t.rows;
+    int64_t mn = column ? t->t.columns : t->t.rows;
     return (reference_operand){.data = c->codes,
                                .format = s->format,
                                .ld = t->t.columns,
@@ -185,7 +185,7 @@ static reference_operand operand_from(const cast *c, const cast_spec *s, const g
                                .grain = s->grain,
                                .scale_inv = c->scale_inv,
                                .mn_step = 1,
-                               .k_step = granularity_mn_groups(s->grain, lines)};
+                               .k_step = granularity_mn_groups(s->grain, mn)};
 }
 
 /* Every seventh row is in the golden. */

@@ -20,10 +20,10 @@ static const int64_t shapes[][2] = {{1000, 64},  {5, 4096}, {257, 24}, {1, 4096}
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 /* The rank with the fewest elements (the lowest of equals) gets the next unit. */
-static void divide_plainly(int64_t *held, int ranks, int64_t lines, int64_t elements,
+static void divide_plainly(int64_t *held, int ranks, int64_t row_count, int64_t elements,
                            int64_t *rows_per_rank) {
     int64_t unit = REDUCE_BLOCK / size_common_divisor(REDUCE_BLOCK, elements),
-            units = (lines + unit - 1) / unit;
+            units = (row_count + unit - 1) / unit;
     for (int r = 0; r < ranks; r++) {
         rows_per_rank[r] = units / ranks * unit;
         held[r] += rows_per_rank[r] * elements;
@@ -37,8 +37,8 @@ static void divide_plainly(int64_t *held, int ranks, int64_t lines, int64_t elem
     }
     int last = ranks - 1;
     while (last > 0 && rows_per_rank[last] == 0) last--;
-    rows_per_rank[last] -= units * unit - lines;
-    held[last] -= (units * unit - lines) * elements;
+    rows_per_rank[last] -= units * unit - row_count;
+    held[last] -= (units * unit - row_count) * elements;
 }
 
 static void check(int ranks, int rounds) {

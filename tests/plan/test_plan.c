@@ -295,8 +295,8 @@ static void fp8_travels_as_codes(void **state) {
     const char *const bf16[] = {SIZES("1"), "--train.mixed_precision=bf16", NULL}, *const fp8[] = {SIZES("1"),
                                                                                                    NULL};
     (void)state;
-    double codes = of_ranks(8, fp8, "gathered/bytes"), numbers = of_ranks(8, bf16, "gathered/bytes");
-    assert_true(codes < 0.7 * numbers);
+    double codes = of_ranks(8, fp8, "gathered/bytes"), full_values = of_ranks(8, bf16, "gathered/bytes");
+    assert_true(codes < 0.7 * full_values);
     /* The scales of all weights are computed once per step. One collective or many give the same work. */
     const char *const at_once[] = {SIZES("1"), "--float8.precompute_float8_dynamic_scale_for_fsdp=true",
                                    NULL};

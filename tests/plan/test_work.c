@@ -46,8 +46,8 @@ static void a_product(void **state) {
     assert_true(w.bytes == 6 * 4 + 4 * 10 + 2 * (2 * 6 * 10)); /* the GEMM reads C and adds to it */
     b.t = shape(OTT_BF16, 4, 10);
     assert_int_equal(work_of(&cx, OP_INDEX_gemm, &(gemm_args){.a = &a, .b = &b, .c = &c}).format, WORK_BF16);
-    work by_itself = work_of_product(WORK_FP8, 6, 10, 4, 2);
-    assert_true(by_itself.flops == w.flops && by_itself.bytes == 6 * 4 + 4 * 10 + 2 * 6 * 10);
+    work separate_product = work_of_product(WORK_FP8, 6, 10, 4, 2);
+    assert_true(separate_product.flops == w.flops && separate_product.bytes == 6 * 4 + 4 * 10 + 2 * 6 * 10);
 }
 
 /* Two documents of four tokens: the queries read 1 + 2 + 3 + 4 keys, with a window of two 1 + 2 + 2 + 2. */
@@ -74,9 +74,9 @@ static void attention_counts(void **state) {
 }
 
 /* Bytes per element to cast an 8 x 4 tensor of 2-byte elements. */
-static double cast_bytes(const char *name, bool contiguous, bool alone) {
+static double cast_bytes(const char *name, bool contiguous, bool separate) {
     backend_capabilities can = {.contiguous_contraction = contiguous};
-    return work_cast_bytes(&can, &recipe_find(name)->input, 8, 4, 2, alone) / 32;
+    return work_cast_bytes(&can, &recipe_find(name)->input, 8, 4, 2, separate) / 32;
 }
 
 static void casts(void **state) {

@@ -32,7 +32,7 @@ static void close_groups(const route_rule *r, const float *choice, int64_t exper
         candidate *c = calloc((size_t)each, sizeof *c);
         for (int64_t i = 0; i < each; i++) c[i] = (candidate){choice[g * each + i], i};
         qsort(c, (size_t)each, sizeof *c, by_value);
-        group[g] = (candidate){each > 1 && !r->best_alone ? c[0].value + c[1].value : c[0].value, g};
+        group[g] = (candidate){each > 1 && !r->group_score_max ? c[0].value + c[1].value : c[0].value, g};
         free(c);
     }
     qsort(group, (size_t)r->groups, sizeof *group, by_value);
@@ -143,7 +143,7 @@ ott_status reference_op_route_backward(exec *cx, const route_backward_args *a) {
 }
 
 /* True if assignment (t, k) is within its expert's capacity. */
-static bool has_room(const route_sort_args *a, int64_t t, int64_t k) {
+static bool has_capacity(const route_sort_args *a, int64_t t, int64_t k) {
     int64_t before = 0;
     for (int64_t u = 0; u < t; u++) before += integers(a->expert, u)[k] == integers(a->expert, t)[k];
     return a->capacity <= 0 || before < a->capacity;
@@ -156,7 +156,7 @@ ott_status reference_op_route_sort(exec *cx, const route_sort_args *a) {
         for (int64_t k = 0; k < a->expert->columns; k++)
             for (int64_t t = 0; t < a->row->rows; t++) {
                 if (integers(a->expert, a->first + t)[k] != e) continue;
-                bool fits = has_room(a, a->first + t, k);
+                bool fits = has_capacity(a, a->first + t, k);
                 integers(a->row, t)[k] = fits ? next : -1;
                 if (fits) source[next++] = (int32_t)(k * a->row->rows + t);
             }

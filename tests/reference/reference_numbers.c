@@ -147,14 +147,14 @@ static void quantize_group_use(const tensor *x, const qtensor *q, bool column) {
     const qdata *s = column ? &q->columnwise : &q->rowwise;
     if (!cast_spec_is_fp8(spec)) return;
     int64_t count = group_count(q, spec, column),
-            lines = granularity_mn_groups(spec->grain, column ? q->columns : q->rows);
+            mn_groups = granularity_mn_groups(spec->grain, column ? q->columns : q->rows);
     float *made = malloc(3 * (size_t)count * sizeof *made);
     uint8_t *codes = malloc((size_t)(q->rows * q->columns));
     if (!made || !codes) abort();
     reference_quantize(x->data, x->dtype, x->rows, x->columns, x->ld, spec, column, made, made + count,
                        made + 2 * count, codes);
     for (int64_t g = 0; g < count; g++) {
-        int64_t to = g % lines * s->mn_step + g / lines * s->k_step;
+        int64_t to = g % mn_groups * s->mn_step + g / mn_groups * s->k_step;
         s->amax[to] = made[g];
         s->scale[to] = made[count + g];
         s->scale_inv[to] = made[2 * count + g];

@@ -34,9 +34,9 @@ static float real(const unsigned char *p) {
     return x;
 }
 
-static void take_name(gguf_reader *r, char *out, int64_t room) {
+static void take_name(gguf_reader *r, char *out, int64_t capacity) {
     int64_t bytes = take_number(r, 8);
-    assert_true(bytes > 0 && bytes < room);
+    assert_true(bytes > 0 && bytes < capacity);
     memcpy(out, take(r, bytes), (size_t)bytes);
     out[bytes] = 0;
 }

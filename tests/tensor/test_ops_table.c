@@ -10,7 +10,7 @@
 #define T 3
 #define D 4
 
-static float numbers[64];
+static float floats[64];
 static int32_t integers[64];
 
 /* Expects a failure with that status, and a message with each of the words. */
@@ -28,7 +28,7 @@ static ott_status check(const char *op, const void *args) {
 }
 
 static tensor matrix(ott_dtype d, int64_t rows, int64_t columns) {
-    return tensor_matrix(numbers, d, rows, columns);
+    return tensor_matrix(floats, d, rows, columns);
 }
 
 /* ---- the list ---- */
@@ -99,8 +99,8 @@ static void test_shape_parse(void **state) {
 
 static void test_tensors(void **state) {
     (void)state;
-    tensor x = matrix(OTT_BF16, T, D), y = x, weight = tensor_vector(numbers, OTT_F32, D);
-    tensor rstd = tensor_vector(numbers, OTT_F32, T), wrong;
+    tensor x = matrix(OTT_BF16, T, D), y = x, weight = tensor_vector(floats, OTT_F32, D);
+    tensor rstd = tensor_vector(floats, OTT_F32, T), wrong;
     rmsnorm_forward_args good = {.x = &x, .weight = &weight, .y = &y, .rstd = &rstd, .eps = 1e-5f}, bad;
     assert_int_equal(check("rmsnorm_forward", &good), OTT_OK);
 
@@ -109,7 +109,7 @@ static void test_tensors(void **state) {
     refused(check("rmsnorm_forward", &bad), OTT_ERR_INTERNAL, "rmsnorm_forward", "y", "missing");
 
     bad = good;
-    wrong = tensor_vector(numbers, OTT_BF16, D);
+    wrong = tensor_vector(floats, OTT_BF16, D);
     bad.weight = &wrong;
     refused(check("rmsnorm_forward", &bad), OTT_ERR_DTYPE, "rmsnorm_forward", "weight", dtype_name(OTT_BF16));
 
@@ -127,8 +127,8 @@ static void test_tensors(void **state) {
 
 static void test_shapes(void **state) {
     (void)state;
-    tensor x = matrix(OTT_BF16, T, D), y = x, weight = tensor_vector(numbers, OTT_F32, D);
-    tensor rstd = tensor_vector(numbers, OTT_F32, T), wrong = x;
+    tensor x = matrix(OTT_BF16, T, D), y = x, weight = tensor_vector(floats, OTT_F32, D);
+    tensor rstd = tensor_vector(floats, OTT_F32, T), wrong = x;
     rmsnorm_forward_args good = {.x = &x, .weight = &weight, .y = &y, .rstd = &rstd, .eps = 1e-5f},
                          bad = good;
     wrong.columns = wrong.ld = D + 1;
@@ -167,7 +167,7 @@ static void test_indices_and_fixed_sizes(void **state) {
     token.dtype = OTT_F32;
     refused(check("embedding_forward", &e), OTT_ERR_DTYPE, "embedding_forward", "token", "i32");
 
-    tensor x = matrix(OTT_F32, T, D), sum = tensor_vector(numbers, OTT_F32, 1);
+    tensor x = matrix(OTT_F32, T, D), sum = tensor_vector(floats, OTT_F32, 1);
     sum_args s = {.x = &x, .sum = &sum};
     assert_int_equal(check("sum", &s), OTT_OK);
     sum.columns = sum.ld = 2;
@@ -185,7 +185,7 @@ static void test_indices_and_fixed_sizes(void **state) {
 /* ---- quantized tensors and operands ---- */
 
 static qtensor rowwise(int64_t rows, int64_t columns) {
-    qdata use = {.data = numbers, .ld = columns, .amax = numbers, .scale = numbers, .scale_inv = numbers};
+    qdata use = {.data = floats, .ld = columns, .amax = floats, .scale = floats, .scale_inv = floats};
     cast_spec spec = {.format = OTT_E4M3, .grain = GRANULARITY_ROW, .scale = {.rule = SCALE_TORCHAO}};
     return (qtensor){
         .rows = rows, .columns = columns, .spec = {spec, spec}, .rowwise = use, .columnwise = use};
@@ -228,7 +228,7 @@ static void test_quantized(void **state) {
 static void test_operands(void **state) {
     (void)state;
     operand a = {.t = matrix(OTT_E4M3, 2, 5)}, b = {.t = matrix(OTT_E5M2, 3, 5)};
-    tensor c = matrix(OTT_BF16, 2, 3), bias = tensor_vector(numbers, OTT_F32, 3);
+    tensor c = matrix(OTT_BF16, 2, 3), bias = tensor_vector(floats, OTT_F32, 3);
     gemm_args g = {.a = &a, .b = &b, .c = &c, .bias = &bias};
     assert_int_equal(check("gemm", &g), OTT_OK);
     b = (operand){.t = matrix(OTT_E5M2, 5, 3), .transposed = true};

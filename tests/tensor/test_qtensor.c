@@ -39,13 +39,13 @@ static void add_part(parts *all, const void *at, int64_t bytes) {
     all->of[all->count++] = p;
 }
 
-static void add_scales(parts *all, const qdata *d, const cast_spec *s, int64_t lines, int64_t depth) {
-    int64_t bytes = granularity_groups(s->grain, lines, depth) * (int64_t)sizeof(float);
+static void add_scales(parts *all, const qdata *d, const cast_spec *s, int64_t mn_size, int64_t depth) {
+    int64_t bytes = granularity_groups(s->grain, mn_size, depth) * (int64_t)sizeof(float);
     add_part(all, d->amax, bytes);
     add_part(all, d->scale, bytes);
     add_part(all, d->scale_inv, bytes);
     assert_int_equal(d->mn_step, 1);
-    assert_int_equal(d->k_step, granularity_mn_groups(s->grain, lines));
+    assert_int_equal(d->k_step, granularity_mn_groups(s->grain, mn_size));
 }
 
 /* `bytes` bytes of memory that begin at a multiple of `alignment`. */

@@ -34,13 +34,13 @@ static void each_number_is_drawn_once_in_a_period(void **state) {
    update, and over updates of one element. */
 static void draws_are_even(void **state) {
     (void)state;
-    int below[LANES + 1] = {0}, count = 4000;
+    int counts[LANES + 1] = {0}, count = 4000;
     for (uint64_t i = 0; i < (uint64_t)count; i++) {
         uint64_t draw = draw_of(3, 9, i);
-        for (int lane = 0; lane < LANES; lane++) below[lane] += (draw >> 16 * lane & 0xffff) < PERIOD / 4;
-        below[LANES] += draw_of(3, i, 9) >> 48 < PERIOD / 4;
+        for (int lane = 0; lane < LANES; lane++) counts[lane] += (draw >> 16 * lane & 0xffff) < PERIOD / 4;
+        counts[LANES] += draw_of(3, i, 9) >> 48 < PERIOD / 4;
     }
-    for (int lane = 0; lane <= LANES; lane++) assert_in_range(below[lane], 1000 - 4 * 27, 1000 + 4 * 27);
+    for (int lane = 0; lane <= LANES; lane++) assert_in_range(counts[lane], 1000 - 4 * 27, 1000 + 4 * 27);
 }
 
 /* The largest error, in bf16 steps, after each of many updates by `share` of a step. */
@@ -127,12 +127,12 @@ static void averages_decay_without_bias(void **state) {
 
 static void what_bf16_has_stays(void **state) {
     (void)state;
-    static const float numbers[] = {0.0f, -0.0f, 1.0f, -3.140625f, INFINITY, -INFINITY};
+    static const float values[] = {0.0f, -0.0f, 1.0f, -3.140625f, INFINITY, -INFINITY};
     for (uint64_t update = 0; update < 300; update++) {
         uint64_t draw = draw_of(1, update, 2);
         for (int i = 0; i < 6; i++) {
-            float rounded = stochastic_bf16(numbers[i], draw, STOCHASTIC_PARAM);
-            assert_memory_equal(&rounded, &numbers[i], sizeof rounded);
+            float rounded = stochastic_bf16(values[i], draw, STOCHASTIC_PARAM);
+            assert_memory_equal(&rounded, &values[i], sizeof rounded);
         }
         assert_true(isnan(stochastic_bf16(NAN, draw, STOCHASTIC_PARAM)));
     }

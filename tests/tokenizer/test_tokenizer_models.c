@@ -45,16 +45,16 @@ static bool comes_back(const model *m, const json_t *text) {
 
 static void check_vectors(folder *f, const model *m, const tokenizer *t) {
     char path[512], *line = NULL, *expected = NULL;
-    size_t line_room = 0, expected_room = 0;
+    size_t line_capacity = 0, expected_capacity = 0;
     FILE *strings = fopen(shared_path("vectors/strings.jsonl", "", path), "r");
     FILE *ids = fopen(shared_path("vectors/ids_%s.txt", m->name, path), "r");
     int count = 0;
     assert_non_null(strings);
     assert_non_null(ids);
-    for (; getline(&line, &line_room, strings) >= 0; count++) {
+    for (; getline(&line, &line_capacity, strings) >= 0; count++) {
         json_t *text = json_loads(line, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
         assert_true(json_is_string(text));
-        assert_true(getline(&expected, &expected_room, ids) >= 0);
+        assert_true(getline(&expected, &expected_capacity, ids) >= 0);
         expected[strcspn(expected, "\n")] = '\0';
         check_text(f, t, text, comes_back(m, text), expected);
         json_decref(text);

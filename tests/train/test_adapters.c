@@ -167,7 +167,7 @@ static void recomputation(void **state) {
     }
 }
 
-static void goes_on(void **state) {
+static void resume_equally(void **state) {
     static const char *const more[] = {LORA, DROP_BEFORE, "--train.max_steps=4", "--checkpoint.interval=2",
                                        NULL};
     static const char *const again[] = {
@@ -325,7 +325,7 @@ static void export_as(const fixture *f, const char *run, const char *goal, ott_e
 static void mixtures_stay_in_fp8(void **state) {
     static const char *const made[] = {"--model.family=mixtral", "--model.num_experts=4",
                                        "--train.max_steps=1", "--checkpoint.interval=1", NULL};
-    static float alone[VOCABULARY], adapted[VOCABULARY];
+    static float base_logits[VOCABULARY], adapted[VOCABULARY];
     const fixture *f = *state;
     char base[160], kept[40];
     const char *const more[] = {
@@ -337,18 +337,18 @@ static void mixtures_stay_in_fp8(void **state) {
                                    .dtype = OTT_BF16,
                                    .method = OTT_EXPORT_COMPRESSED_TENSORS,
                                    .granularity = OTT_EXPORT_CHANNEL});
-    expect_same_logits(f, "mixture_fp8", alone);
+    expect_same_logits(f, "mixture_fp8", base_logits);
     snprintf(base, sizeof base, "--model.hf_path=%s/mixture_fp8", f->folder);
     o.more = more;
     for (int i = 0; i < 2; i++) {
-        o.name = i == 0 ? "beside_codes" : "beside_masters";
+        o.name = i == 0 ? "with_codes" : "with_masters";
         snprintf(kept, sizeof kept, "--train.frozen_dtype=%s", i == 0 ? "fp8" : "fp32");
         FIXTURE_OK(fixture_run(f, &o));
     }
-    fixture_expect_same_run(f, "beside_codes", "beside_masters", 2);
-    export_as(f, "beside_codes", "mixture_peft", (ott_export_options){.format = OTT_EXPORT_PEFT});
+    fixture_expect_same_run(f, "with_codes", "with_masters", 2);
+    export_as(f, "with_codes", "mixture_peft", (ott_export_options){.format = OTT_EXPORT_PEFT});
     expect_same_logits(f, "mixture_peft", adapted);
-    assert_memory_not_equal(alone, adapted, sizeof alone);
+    assert_memory_not_equal(base_logits, adapted, sizeof base_logits);
 }
 
 /* Runs the example configuration on a folder with an 8B model's keys and the fixture's sizes. */
@@ -649,7 +649,7 @@ int main(void) {
         cmocka_unit_test(refused),
         cmocka_unit_test(only_adapters_move),
         cmocka_unit_test(recomputation),
-        cmocka_unit_test(goes_on),
+        cmocka_unit_test(resume_equally),
         cmocka_unit_test(checkpoints_leave_the_base),
         cmocka_unit_test(mixtures_stay_in_fp8),
         cmocka_unit_test(ready_configuration),

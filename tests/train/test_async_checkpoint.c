@@ -73,7 +73,7 @@ static void check_precision(const fixture *f, int which) {
     for (int i = 0; i < 3; i++) rig_step(&r);
     snprintf(name, sizeof name, "plain-%d", which);
     rig_save(&r, f, name, plain);
-    snprintf(name, sizeof name, "beside-%d", which);
+    snprintf(name, sizeof name, "background-%d", which);
     open_writer(&r, f, name, &log, folder, &w);
     save(&r, w);
     change_everything(&r);
@@ -362,7 +362,7 @@ static void other_ends_wait_for_the_write(void **state) {
 }
 
 /* After a stop request, the run returns with a complete checkpoint, and the run can resume from it. */
-static void stopped_run_goes_on(void **state) {
+static void stopped_run_resumes(void **state) {
     static captured_log logged;
     const char *more[] = {ASYNC, NULL}, *again[] = {ASYNC, "--checkpoint.load_path=latest", NULL};
     run_options o = {.name = "stopped", .precision = &fixture_precisions[TENSORWISE], .logged = &logged};
@@ -394,7 +394,7 @@ int main(void) {
         cmocka_unit_test(thread_that_cannot_start),
         cmocka_unit_test(old_one_that_cannot_be_removed),
         cmocka_unit_test(other_ends_wait_for_the_write),
-        cmocka_unit_test(stopped_run_goes_on),
+        cmocka_unit_test(stopped_run_resumes),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

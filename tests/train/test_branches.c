@@ -199,7 +199,7 @@ static void a_copied_run(void **state) {
 }
 
 /* Resumes from checkpoints of versions that had no run ids. */
-static void old_checkpoints_go_on(void **state) {
+static void old_checkpoints_resume(void **state) {
     const fixture *f = *state;
     FIXTURE_OK(train(f, "old", 2, "", NULL, 0));
     assert_int_equal(unlink(in(f, "old/run.json")), 0);
@@ -254,7 +254,7 @@ static const char *after(const char *text, const char *part) {
     return at;
 }
 
-static void stopping_saves_and_says_how_to_go_on(void **state) {
+static void stopping_saves_and_logs_how_to_resume(void **state) {
     const fixture *f = *state;
     const char *const none[] = {"--checkpoint.interval=0", NULL};
     FIXTURE_OK(train(f, "stop", 4, "", none, 2));
@@ -312,10 +312,10 @@ int main(void) {
         cmocka_unit_test(a_branch_that_was_left_can_be_gone_on_with),
         cmocka_unit_test(a_shared_folder),
         cmocka_unit_test(a_copied_run),
-        cmocka_unit_test(old_checkpoints_go_on),
+        cmocka_unit_test(old_checkpoints_resume),
         cmocka_unit_test(automatic),
         cmocka_unit_test(automatic_from_another_run),
-        cmocka_unit_test(stopping_saves_and_says_how_to_go_on),
+        cmocka_unit_test(stopping_saves_and_logs_how_to_resume),
         cmocka_unit_test(a_run_is_locked),
         cmocka_unit_test(what_matters_is_named),
     };

@@ -35,7 +35,7 @@ static void is_of_its_batches(void **state) {
     }
 }
 
-static void leaves_training_alone(void **state) {
+static void does_not_change_training(void **state) {
     rig a, b;
     open_rig(&a, *state, TENSORWISE, own_sizes);
     open_rig(&b, *state, TENSORWISE, NULL);
@@ -108,7 +108,7 @@ static void sizes_that_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_of_its_batches),
-        cmocka_unit_test(leaves_training_alone),
+        cmocka_unit_test(does_not_change_training),
         cmocka_unit_test(is_planned),
         cmocka_unit_test(so_on_ranks),
         cmocka_unit_test(sizes_that_are_refused),

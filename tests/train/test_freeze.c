@@ -197,7 +197,7 @@ static void made_once(void **state) {
 
 /* Stops after two steps and resumes. Resuming with other frozen parameters fails with a message that contains
    `part`. */
-static void check_goes_on(const fixture *f, int which, const char *format, const char *other_freeze,
+static void check_resumes(const fixture *f, int which, const char *format, const char *other_freeze,
                           const char *part) {
     static const char *const freeze = "--train.freeze=layers.1,tok_embeddings";
     rig through, stopped, other;
@@ -226,20 +226,20 @@ static void check_goes_on(const fixture *f, int which, const char *format, const
     rig_close(&other);
 }
 
-static void goes_on(void **state) {
-    check_goes_on(*state, TENSORWISE, NULL, NULL, "train.freeze");
+static void resumes(void **state) {
+    check_resumes(*state, TENSORWISE, NULL, NULL, "train.freeze");
 }
 
 /* ---- stored in FP8 ---- */
 
 static const char *const in_fp8 = "--train.frozen_dtype=fp8";
 
-static void goes_on_in_fp8(void **state) {
+static void resumes_in_fp8(void **state) {
     static const int precisions[] = {BF16, TENSORWISE, ROWWISE, DELAYED, BLOCK};
     static const char *const part =
         "is kept in FP8 in the checkpoint and fp32 in this run: set train.frozen_dtype";
     for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++)
-        check_goes_on(*state, precisions[i], in_fp8, "--train.freeze=layers.1,tok_embeddings", part);
+        check_resumes(*state, precisions[i], in_fp8, "--train.freeze=layers.1,tok_embeddings", part);
 }
 
 /* Trains the other parameters for two steps on ranks. */
@@ -431,8 +431,8 @@ int main(void) {
                                        cmocka_unit_test(refused),
                                        cmocka_unit_test(only_the_rest_moves),
                                        cmocka_unit_test(made_once),
-                                       cmocka_unit_test(goes_on),
-                                       cmocka_unit_test(goes_on_in_fp8),
+                                       cmocka_unit_test(resumes),
+                                       cmocka_unit_test(resumes_in_fp8),
                                        cmocka_unit_test(on_ranks),
                                        cmocka_unit_test(is_run_as_it_was_trained),
                                        cmocka_unit_test(frozen_for_some_steps),

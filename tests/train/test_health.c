@@ -150,7 +150,7 @@ static void ratio_of_nothing(void **state) {
 
 /* ---- fallback ---- */
 
-static void below_the_bound_it_falls(void **state) {
+static void a_low_sqnr_falls_back(void **state) {
     measured m;
     int64_t fp8, all;
     open_measured(&m, *state, TENSORWISE, "health.jsonl",
@@ -320,7 +320,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_use_has_a_line),         cmocka_unit_test(numbers_are_those_of_the_cast),
         cmocka_unit_test(measuring_changes_nothing),    cmocka_unit_test(ratio_of_nothing),
-        cmocka_unit_test(below_the_bound_it_falls),     cmocka_unit_test(above_the_bound_it_stays),
+        cmocka_unit_test(a_low_sqnr_falls_back),        cmocka_unit_test(above_the_bound_it_stays),
         cmocka_unit_test(resumed_equals_uninterrupted), cmocka_unit_test(ranks_are_one_run),
         cmocka_unit_test(the_worst_rank_decides),
     };

@@ -152,7 +152,7 @@ static void check_without(const fixture *f, const char *name, const char *text, 
     mem_close(account);
 }
 
-static void goes_on_without(void **state) {
+static void resumes_without_a_history(void **state) {
     check_without(*state, "older", NULL, "The checkpoint has no history of its run");
     check_without(*state, "noise", "noise", "history.json: line 1: is not JSON");
     check_without(*state, "empty", "{}", "history.json: 'crc32c' is missing");
@@ -182,7 +182,7 @@ static void many_phases(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_every_part), cmocka_unit_test(equals_uninterrupted),
-        cmocka_unit_test(goes_back),         cmocka_unit_test(goes_on_without),
+        cmocka_unit_test(goes_back),         cmocka_unit_test(resumes_without_a_history),
         cmocka_unit_test(many_phases),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

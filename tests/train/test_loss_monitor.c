@@ -68,7 +68,7 @@ static void slow_divergence_too(void **state) {
 }
 
 /* Training from scratch, fine-tuning with few labels per step, and a run that learns nothing. */
-static void a_normal_run_is_left_alone(void **state) {
+static void a_normal_run_gets_no_warning(void **state) {
     (void)state;
     static const curve runs[] = {
         {10.5, 3.0, 0.1, 2000}, {2.2, 1.8, 0.3, 2000}, {2.2, 2.1, 0.5, 2000}, {5.55, 5.55, 0.02, 2000}};
@@ -116,7 +116,7 @@ int main(void) {
         cmocka_unit_test(divergence_is_reported_early),
         cmocka_unit_test(early_divergence_too),
         cmocka_unit_test(slow_divergence_too),
-        cmocka_unit_test(a_normal_run_is_left_alone),
+        cmocka_unit_test(a_normal_run_gets_no_warning),
         cmocka_unit_test(spikes_and_no_numbers_do_not_count),
         cmocka_unit_test(a_run_says_so),
     };

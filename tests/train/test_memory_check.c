@@ -84,8 +84,8 @@ static void memory_that_fp8_adds_is_logged(void **state) {
 
 /* ---- limits ---- */
 
-/* Runs in a child process that may add `room` bytes of address space. Returns the status and its text. */
-static ott_status run_limited(const char *name, int64_t room, const char *const *more, char text[4096]) {
+/* Runs in a child process that may add `allowed` bytes of address space. Returns the status and its text. */
+static ott_status run_limited(const char *name, int64_t allowed, const char *const *more, char text[4096]) {
     int ends[2], result = 0;
     assert_int_equal(pipe(ends), 0);
     fflush(NULL);
@@ -97,7 +97,7 @@ static ott_status run_limited(const char *name, int64_t room, const char *const 
         long pages = 0;
         if (!f || fscanf(f, "%ld", &pages) != 1) _exit(99);
         fclose(f);
-        most.rlim_cur = (rlim_t)(pages * sysconf(_SC_PAGESIZE) + room);
+        most.rlim_cur = (rlim_t)(pages * sysconf(_SC_PAGESIZE) + allowed);
         setrlimit(RLIMIT_AS, &most);
         ott_status status = fixture_run(
             the_fixture, &(run_options){.name = name, .precision = &fixture_precisions[BF16], .more = more});
@@ -126,8 +126,8 @@ static void refusal_helps(void **state) {
                                   "--train.activation_checkpointing=full", NULL};
     (void)state;
     if (FIXTURE_SANITIZED) skip();
-    int64_t room = (int64_t)64 << 20;
-    assert_int_equal(run_limited("asked", room, asked, text), OTT_ERR_MEMORY);
+    int64_t allowed = (int64_t)64 << 20;
+    assert_int_equal(run_limited("asked", allowed, asked, text), OTT_ERR_MEMORY);
     print_message("  %s\n", text);
     expect(text, "the run needs ");
     expect(text, "of address space that ulimit -v allows are left: step arena ");
@@ -136,7 +136,7 @@ static void refusal_helps(void **state) {
     expect(text, "with all three it needs ");
     assert_null(strchr(text, '\n'));
     assert_null(strstr(text, "too much"));
-    assert_int_equal(run_limited("helped", room, helped, text), OTT_OK);
+    assert_int_equal(run_limited("helped", allowed, helped, text), OTT_OK);
 }
 
 /* No setting makes this model fit. */
@@ -237,12 +237,12 @@ static void copies_and_offloaded_state_use_host_memory(void **state) {
     rig_close(&r);
 }
 
-static int64_t room_of_other; /* bytes */
+static int64_t bytes_of_other; /* bytes */
 
 static void read_little_memory(const device *d, device_memory *out) {
     (void)d;
-    *out = (device_memory){.total = room_of_other,
-                           .room = {.left = room_of_other, .total = room_of_other, .of = "a small GPU"}};
+    *out = (device_memory){.total = bytes_of_other,
+                           .limit = {.left = bytes_of_other, .total = bytes_of_other, .of = "a small GPU"}};
 }
 
 static mem_stats take_nothing(const device *d) {
@@ -272,13 +272,13 @@ static void offloading_is_offered(void **state) {
                       .train_data = r.train_data,
                       .validation_data = r.validation_data};
     FIXTURE_OK(memory_check_measure(&a, &need));
-    room_of_other = need.total - need.by_kind[MEM_OPTIMIZER] / 2;
+    bytes_of_other = need.total - need.by_kind[MEM_OPTIMIZER] / 2;
     assert_int_equal(memory_check_decide(&a, &need), OTT_ERR_MEMORY);
     expect(status_text(), "; what would help most: train.offload = \"moments\" saves ");
-    room_of_other = need.total - need.by_kind[MEM_OPTIMIZER] - need.by_kind[MEM_PARAM] / 2;
+    bytes_of_other = need.total - need.by_kind[MEM_OPTIMIZER] - need.by_kind[MEM_PARAM] / 2;
     assert_int_equal(memory_check_decide(&a, &need), OTT_ERR_MEMORY);
     expect(status_text(), "; what would help most: train.offload = \"state\" saves ");
-    room_of_other = need.total;
+    bytes_of_other = need.total;
     FIXTURE_OK(memory_check_decide(&a, &need));
     rig_close(&r);
 }

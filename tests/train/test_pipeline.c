@@ -159,7 +159,7 @@ static void rules_that_span_all_stages(void **state) {
 }
 
 /* One rank's checkpoint contains the expert-balancing state for the stages that have experts. */
-static void stages_go_on_with_a_mixture(void **state) {
+static void stages_resume_with_a_mixture(void **state) {
     static rank_run one, ranks[STAGES];
     const char *const more[] = {"--model.n_layers=4",
                                 "--train.grad_accum_steps=4",
@@ -197,7 +197,7 @@ static void not_finite_anywhere(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_train_as_one_rank),   cmocka_unit_test(histories_move_with_micro_batches),
-        cmocka_unit_test(rules_that_span_all_stages), cmocka_unit_test(stages_go_on_with_a_mixture),
+        cmocka_unit_test(rules_that_span_all_stages), cmocka_unit_test(stages_resume_with_a_mixture),
         cmocka_unit_test(not_finite_anywhere),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

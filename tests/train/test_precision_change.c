@@ -125,7 +125,7 @@ static void other_keys_are_named(void **state) {
 
 /* A trainer loads the parameters, moments and counters of another precision's checkpoint. The first steps of
    both precisions have nearly the same loss, and training continues. */
-static void training_goes_on(void **state) {
+static void training_continues(void **state) {
     const fixture *f = *state;
     static const int order[] = {BF16, ROWWISE, TENSORWISE, FP16, BF16};
     char path[160] = "";
@@ -220,7 +220,8 @@ static ott_status cast_again(void *user, exec *cx, const char *module, recipe_te
     FIXTURE_OK(qtensor_lay_out(&requantized, cx->device->can, &blocks));
     qblock *both[] = {&blocks.rowwise, &blocks.columnwise};
     for (int i = 0; i < 2; i++)
-        FIXTURE_OK(device_allocate(cx->device, MEM_OTHER, both[i]->bytes + 1, "a form", &both[i]->data));
+        FIXTURE_OK(
+            device_allocate(cx->device, MEM_OTHER, both[i]->bytes + 1, "a quantized copy", &both[i]->data));
     FIXTURE_OK(qtensor_lay_out(&requantized, cx->device->can, &blocks));
     requantized.rowwise.next = q->rowwise.next;
     requantized.columnwise.next = q->columnwise.next;
@@ -286,7 +287,7 @@ int main(void) {
         cmocka_unit_test(recipe_changes),
         cmocka_unit_test(nothing_changes),
         cmocka_unit_test(other_keys_are_named),
-        cmocka_unit_test(training_goes_on),
+        cmocka_unit_test(training_continues),
         cmocka_unit_test(loss_scale_is_carried_along),
         cmocka_unit_test(codes_are_of_the_weights),
         cmocka_unit_test(smallest_loss_scale_is_kept),

@@ -36,8 +36,8 @@ typedef struct cell {
 
 /* ---- draws ---- */
 
-static uint32_t draw(cell *c, uint32_t below) {
-    return rng_u32(c->seed, c->number, c->draws++) % below;
+static uint32_t draw(cell *c, uint32_t limit) {
+    return rng_u32(c->seed, c->number, c->draws++) % limit;
 }
 static bool one_in(cell *c, uint32_t n) {
     return draw(c, n) == 0;
@@ -145,13 +145,13 @@ static void draw_experts(cell *c) {
    them. */
 static void draw_heads(cell *c) {
     bool wide = c->precision == BLOCK && c->way.kinds & WAY_TENSOR;
-    int64_t cut = way_size(&c->way, MESH_TP);
+    int64_t tp = way_size(&c->way, MESH_TP);
     int64_t keys = has_blocks(c) || c->way.kinds & WAY_CONTEXT ? HEADS : PICK(c, 1, 2, 4);
     say_number(c, "model.dim", wide ? 256 : 64);
     say_number(c, "model.ffn_hidden_dim", wide ? 512 : 128);
     say_number(c, "model.head_dim", c->family->latent || c->precision == MXFP8 ? 32 : wide ? 128 : 16);
     say_number(c, "model.n_heads", HEADS);
-    say_number(c, "model.n_kv_heads", c->family->latent || keys % cut ? HEADS : keys);
+    say_number(c, "model.n_kv_heads", c->family->latent || keys % tp ? HEADS : keys);
     if (!c->family->latent) return;
     say_number(c, "model.kv_lora_rank", 32);
     say_number(c, "model.q_lora_rank", one_in(c, 2) ? 32 : 0);
@@ -315,10 +315,10 @@ static void expect_bits(const cell *c, const outcome *found) {
 
 /* Gradients near zero, as of a key's bias, are compared relative to the norm of all gradients. */
 static void expect_near(const cell *c, const outcome *found) {
-    mesh_way alone = way_without(&c->way, WAY_ALL);
+    mesh_way one_rank = way_without(&c->way, WAY_ALL);
     outcome one;
     if ((c->way.kinds & ~way_bits(&c->way)) == 0) return; /* expect_bits already compared with one rank */
-    run(shared, c, &alone, "--train.activation_checkpointing=none", &one);
+    run(shared, c, &one_rank, "--train.activation_checkpointing=none", &one);
     double bound = way_gradient_bound(&c->way, c->precision, c->layers, SEQUENCES * c->length);
     double apart = outcome_distance(&one, found, way_gradient_kind(&c->way, c->precision));
     way_expect_within(c->name, "gradients", apart, bound);

@@ -314,7 +314,7 @@ static void check_converted(const fixture *f, const char *const *from, const cha
     rig_close(&b);
 }
 
-static void state_goes_on_in_another_format(void **state) {
+static void state_continues_in_another_format(void **state) {
     static const char *const wide[] = {NULL}, *const narrow[] = {STATE_IN_BF16, NULL};
     (void)state;
     check_converted(the_fixture, wide, narrow);
@@ -508,7 +508,7 @@ int main(void) {
     };
     static char names[RUN_SETUPS][64], abandoned[VARIANTS][64];
     struct CMUnitTest tests[SINGLE + 2 * VARIANTS + RUN_SETUPS] = {
-        cmocka_unit_test(state_goes_on_in_another_format),
+        cmocka_unit_test(state_continues_in_another_format),
         cmocka_unit_test(moments_in_fp8_stay),
         cmocka_unit_test(precisions_differ),
         cmocka_unit_test(what_is_loaded_matters),

@@ -270,12 +270,12 @@ static void expect_joined(const kind *k, rank_run *flat, rank_run *staged) {
 /* Compares with sharding without a pipeline. */
 static void compare_sharded(const kind *k, store_reshard reshard) {
     static rank_run flat[SHARDS], ranks[SHARDS * STAGES_MAX];
-    group *alone[SHARDS], *stages[SHARDS * STAGES_MAX], *shards[SHARDS * STAGES_MAX];
+    group *flat_groups[SHARDS], *stages[SHARDS * STAGES_MAX], *shards[SHARDS * STAGES_MAX];
     thread_groups opened = {0};
-    ranks_groups(&opened, SHARDS, 1, SHARDS, alone);
+    ranks_groups(&opened, SHARDS, 1, SHARDS, flat_groups);
     ranks_groups(&opened, SHARDS * k->stages, SHARDS, k->stages, stages);
     ranks_groups(&opened, SHARDS * k->stages, 1, SHARDS, shards);
-    for (int d = 0; d < SHARDS; d++) open_rank(&flat[d], k, NULL, alone[d], reshard);
+    for (int d = 0; d < SHARDS; d++) open_rank(&flat[d], k, NULL, flat_groups[d], reshard);
     for (int i = 0; i < SHARDS * k->stages; i++) open_rank(&ranks[i], k, stages[i], shards[i], reshard);
     ranks_run(k->recipe, SHARDS, flat, sizeof *flat, run_rank);
     ranks_run(k->recipe, SHARDS * k->stages, ranks, sizeof *ranks, run_rank);

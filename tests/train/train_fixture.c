@@ -177,9 +177,9 @@ config *fixture_config(const fixture *f, mem *account, const char *name, const p
 static void append_line(void *user, ott_log_level level, const char *text) {
     captured_log *s = user;
     (void)level;
-    int room = (int)(sizeof s->text - s->length);
-    int length = snprintf(s->text + s->length, (size_t)room, "%s\n", text);
-    assert_in_range(length, 0, room - 1);
+    int left = (int)(sizeof s->text - s->length);
+    int length = snprintf(s->text + s->length, (size_t)left, "%s\n", text);
+    assert_in_range(length, 0, left - 1);
     s->length += (size_t)length;
 }
 

@@ -54,18 +54,18 @@ bool alias_knows(const char *path) {
     return table_find(path) || alias_find(path);
 }
 
-bool alias_is_below(const char *path, const char *section) {
+bool alias_is_within(const char *path, const char *section) {
     size_t length = strlen(section);
     return strncmp(path, section, length) == 0 && path[length] == '.';
 }
 
-bool alias_knows_below(const char *path) {
+bool alias_is_section(const char *path) {
     int count;
     const config_key *keys = table_keys(&count);
     for (int i = 0; i < count; i++)
-        if (alias_is_below(keys[i].path, path)) return true;
+        if (alias_is_within(keys[i].path, path)) return true;
     const config_alias *rows = alias_table(&count);
     for (int i = 0; i < count; i++)
-        if (alias_is_below(rows[i].path, path)) return true;
+        if (alias_is_within(rows[i].path, path)) return true;
     return false;
 }

@@ -30,9 +30,9 @@ typedef struct config_alias {
 const config_alias *alias_table(int *count);
 /* The row for `path`: an exact match, else the longest matching row that ends in *; NULL if there is none. */
 const config_alias *alias_find(const char *path);
-bool alias_knows(const char *path);                         /* true if `path` is a key or an alias */
-bool alias_knows_below(const char *path);                   /* true if a key or an alias is below `path` */
-bool alias_is_below(const char *path, const char *section); /* "a.b" is below "a" */
+bool alias_knows(const char *path);                          /* true if `path` is a key or an alias */
+bool alias_is_section(const char *path);                     /* true if a key or an alias is below `path` */
+bool alias_is_within(const char *path, const char *section); /* "a.b" is below "a" */
 /* The schema key that a key or an alias sets; NULL if it sets none. */
 const config_key *alias_target(const char *path);
 /* The last component of a dotted name: "AdamW" of "torch.optim.AdamW". */

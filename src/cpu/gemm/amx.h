@@ -30,11 +30,11 @@ _Static_assert(GEMM_MR == 2 * TILE_SIDE && GEMM_NR == 2 * TILE_SIDE && GEMM_A_ST
 
 /* tall, wide: there are more than 16 rows, or columns. */
 SIMD_PRIMITIVE void amx_start(const float *start, bool tall, bool wide) {
-    const float *below = start + TILE_SIDE * GEMM_NR;
+    const float *lower = start + TILE_SIDE * GEMM_NR;
     tile_load(AMX_C00, start, GEMM_NR);
     if (wide) tile_load(AMX_C01, start + TILE_SIDE, GEMM_NR);
-    if (tall) tile_load(AMX_C10, below, GEMM_NR);
-    if (tall && wide) tile_load(AMX_C11, below + TILE_SIDE, GEMM_NR);
+    if (tall) tile_load(AMX_C10, lower, GEMM_NR);
+    if (tall && wide) tile_load(AMX_C11, lower + TILE_SIDE, GEMM_NR);
 }
 SIMD_PRIMITIVE void amx_zero(void) {
     tile_zero(AMX_C00);
@@ -43,11 +43,11 @@ SIMD_PRIMITIVE void amx_zero(void) {
     tile_zero(AMX_C11);
 }
 SIMD_PRIMITIVE void amx_store(float *sums, bool tall, bool wide) {
-    float *below = sums + TILE_SIDE * GEMM_NR;
+    float *lower = sums + TILE_SIDE * GEMM_NR;
     tile_store(AMX_C00, sums, GEMM_NR);
     if (wide) tile_store(AMX_C01, sums + TILE_SIDE, GEMM_NR);
-    if (tall) tile_store(AMX_C10, below, GEMM_NR);
-    if (tall && wide) tile_store(AMX_C11, below + TILE_SIDE, GEMM_NR);
+    if (tall) tile_store(AMX_C10, lower, GEMM_NR);
+    if (tall && wide) tile_store(AMX_C11, lower + TILE_SIDE, GEMM_NR);
 }
 
 /* Computes the unscaled sums of a tile. */

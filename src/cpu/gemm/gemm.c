@@ -199,7 +199,7 @@ static ott_status check_operands(const gemm_args *a) {
                            dtype_name(a->a->t.dtype), dtype_name(a->b->t.dtype));
     if (granularity_block(a->a->grain).k != granularity_block(a->b->grain).k)
         return status_fail(OTT_ERR_UNSUPPORTED,
-                           "gemm: scales by %s and by %s do not cut the contraction into the same blocks",
+                           "gemm: scales by %s and by %s do not split the contraction into the same blocks",
                            granularity_name(a->a->grain), granularity_name(a->b->grain));
     return OTT_OK;
 }
@@ -219,10 +219,10 @@ ott_status ISA(gemm_times)(exec *cx, const gemm_args *a, float factor) {
     job.grain = a->b->packed ? PANEL_ROWS : GEMM_NR;
     /* A few microseconds of work; waking another thread may take longer. */
     enum { WORTH_SPLITTING = 1 << 19 };
-    bool alone = job.m * job.n * (job.k + 16) < WORTH_SPLITTING;
+    bool one_thread = job.m * job.n * (job.k + 16) < WORTH_SPLITTING;
     pool_task task = choose_task(&job);
-    choose_grid(&job, alone ? 1 : cpu_threads(cx));
-    if (alone)
+    choose_grid(&job, one_thread ? 1 : cpu_threads(cx));
+    if (one_thread)
         task(&job, 0, 1);
     else
         cpu_run(cx, task, &job);

@@ -11,7 +11,7 @@ static ott_status multiply(exec *cx, const operand *a, const operand *b, const t
 
 ott_status ISA(grouped_gemm)(exec *cx, const grouped_gemm_args *a) {
     const int32_t *end = a->end->data;
-    bool deep = route_stack_is_deep(a);
+    bool deep = route_experts_along_k(a);
     int64_t each = deep ? operand_k(a->a) : a->c->columns, first = 0;
     TRY(route_check_product(a));
     TRY(row_check_ends("grouped_gemm", a->end, a->c->rows));

@@ -17,7 +17,7 @@ enum {
 };
 
 /* Every sum is a multiple of 2^-41, the grid of the smallest product of two numbers. */
-#define BELOW_EVERY_POWER 0x1p-60f
+#define LEAST_MAXIMUM 0x1p-60f
 
 static inline float power_of(float x, float smallest) {
     float power = fmath_from_bits(fmath_bits(x) & 0x7f800000u);
@@ -50,7 +50,7 @@ SIMD void instruction_load(instruction *in, const gemm_tile *t, int64_t k, int64
 SIMD v16 instruction_step(const instruction *in, int64_t i, int v, v16 accumulator) {
     const float *a = in->a + i * PRODUCTS, *a_power = in->a_power + i * PRODUCTS;
     v16i exponent = v16i_set1(0x7f800000u);
-    v16 most = v16_max(v16_from_bits(v16i_and(v16_bits(accumulator), exponent)), v16_set1(BELOW_EVERY_POWER));
+    v16 most = v16_max(v16_from_bits(v16i_and(v16_bits(accumulator), exponent)), v16_set1(LEAST_MAXIMUM));
     for (int64_t k = 0; k < in->count; k++)
         most = v16_max(v16_mul(v16_set1(a_power[k]), v16_load(in->b_power + k * GEMM_NR + 16 * v)), most);
     /* 2^FRACTION_BITS / most */

@@ -174,8 +174,8 @@ SIMD v16i v16_to_fp8(v16 x, ott_dtype d, cast_mode mode) {
     v16i u = v16_bits(x), a = v16i_and(u, v16i_set1(0x7fffffffu));
     /* Normal results: round the fp32 bits at the target's last mantissa bit, then change the bias. */
     v16i odd = v16i_and(v16i_shr(a, 23 - mantissa), v16i_set1(1));
-    const uint32_t half_below = (1u << (22 - mantissa)) - 1;
-    v16i normal = v16i_add(v16i_add(a, odd), v16i_set1(half_below - ((uint32_t)(127 - bias) << 23)));
+    const uint32_t round_half = (1u << (22 - mantissa)) - 1;
+    v16i normal = v16i_add(v16i_add(a, odd), v16i_set1(round_half - ((uint32_t)(127 - bias) << 23)));
     normal = v16i_sar(normal, 23 - mantissa);
     /* Subnormal results: add a constant whose last bit equals the target's last bit: the addition rounds. */
     const uint32_t magic = (uint32_t)(127 + 1 - bias + 23 - mantissa) << 23;

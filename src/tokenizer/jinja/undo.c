@@ -11,9 +11,9 @@ struct jinja_undo {
 ott_status jinja_undos_note(jinja_work *w, jinja_undos *u, jinja_dict *of, text_view name) {
     void *memory = u->of;
     const jinja_value *there;
-    if (u->count == u->room) {
-        u->room = 2 * u->room + 16;
-        TRY(mem_grow(w->account, MEM_OTHER, u->room * (int64_t)sizeof *u->of,
+    if (u->count == u->capacity) {
+        u->capacity = 2 * u->capacity + 16;
+        TRY(mem_grow(w->account, MEM_OTHER, u->capacity * (int64_t)sizeof *u->of,
                      "changes of a template's namespaces", &memory));
         u->of = memory;
     }

@@ -141,7 +141,7 @@ void jinja_dict_drop_last(jinja_dict *d);
 typedef struct jinja_undo jinja_undo;
 typedef struct jinja_undos {
     jinja_undo *of; /* [count] */
-    int64_t count, room;
+    int64_t count, capacity;
 } jinja_undos;
 /* Records the value of `name`; call before setting it. */
 ott_status jinja_undos_note(jinja_work *w, jinja_undos *u, jinja_dict *of, text_view name);

@@ -1,5 +1,5 @@
 /*
- * Expert weights [stack, rows, columns] as one parameter. Each matrix has the initial values of a separate
+ * Expert weights [experts, rows, columns] as one parameter. Each matrix has the initial values of a separate
  * parameter, on any number of ranks. Checkpoints store one tensor of rank 3. Hugging Face folders store one
  * tensor, or one per matrix.
  */
@@ -98,7 +98,7 @@ static void expect_full(expert_test *s, const float *full) {
     expect_part(s, &s->weight.shard.value, full);
 }
 
-static void whole_values(float *out) {
+static void full_values(float *out) {
     expert_test s;
     open_full(&s);
     harness_get(&s.h, &s.weight.value, out);
@@ -108,7 +108,7 @@ static void whole_values(float *out) {
 /* ---- initial values ---- */
 
 /* Draws the initial values of one matrix as a separate parameter. */
-static void draw_alone(int matrix, float *out) {
+static void draw_separate(int matrix, float *out) {
     harness h;
     draw w;
     char name[96];
@@ -123,13 +123,13 @@ static void draw_alone(int matrix, float *out) {
     harness_close(&h);
 }
 
-static void matrices_start_as_if_alone(void **state) {
+static void matrices_start_as_if_separate(void **state) {
     (void)state;
-    static float full[ALL], alone[EACH];
-    whole_values(full);
+    static float full[ALL], separate[EACH];
+    full_values(full);
     for (int i = 0; i < EXPERTS; i++) {
-        draw_alone(i, alone);
-        assert_memory_equal(full + i * EACH, alone, sizeof alone);
+        draw_separate(i, separate);
+        assert_memory_equal(full + i * EACH, separate, sizeof separate);
     }
     for (int size = 2; size <= RANKS_MAX; size++)
         for (int rank = 0; rank < size; rank++) {
@@ -186,7 +186,7 @@ static void run_ranks(int size, const float *full) {
     thread_groups opened = {0};
     ranks_groups(&opened, size, 1, size, groups);
     for (int r = 0; r < size; r++) open_rank(&ranks[r], groups[r]);
-    ranks_run("a stacked weight", size, ranks, sizeof *ranks, run_rank);
+    ranks_run("expert weights", size, ranks, sizeof *ranks, run_rank);
     for (int i = 0; i < ALL; i++) {
         sums[i] = full[i];
         for (int r = 1; r < size; r++) sums[i] += full[i];
@@ -203,7 +203,7 @@ static void run_ranks(int size, const float *full) {
 static void ranks_gather_the_full_tensor(void **state) {
     (void)state;
     static float full[ALL];
-    whole_values(full);
+    full_values(full);
     for (int size = 2; size <= RANKS_MAX; size++) run_ranks(size, full);
 }
 
@@ -277,7 +277,7 @@ static void folders_have_it_packed_or_apart(void **state) {
     static float full[ALL];
     const float *packed[] = {full}, *apart[] = {full, full + EACH, full + 2 * EACH};
     char path[160];
-    whole_values(full);
+    full_values(full);
     const safetensors_tensor one = {
         "model.layers.0.mlp.down_proj.weight", OTT_F32, 3, {EXPERTS, ROWS, COLUMNS}};
     const safetensors_tensor each[] = {
@@ -343,9 +343,9 @@ static void fused_experts_have_places(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matrices_start_as_if_alone), cmocka_unit_test(ranks_gather_the_full_tensor),
-        WITH_FOLDER(checkpoints_have_one_tensor),     WITH_FOLDER(folders_have_it_packed_or_apart),
-        WITH_FOLDER(saved_folders_are_read_again),    cmocka_unit_test(fused_experts_have_places),
+        cmocka_unit_test(matrices_start_as_if_separate), cmocka_unit_test(ranks_gather_the_full_tensor),
+        WITH_FOLDER(checkpoints_have_one_tensor),        WITH_FOLDER(folders_have_it_packed_or_apart),
+        WITH_FOLDER(saved_folders_are_read_again),       cmocka_unit_test(fused_experts_have_places),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
