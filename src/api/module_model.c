@@ -7,7 +7,6 @@
 #include "comm/self.h"
 #include "train/run.h"
 #include "train/schedule.h"
-#include <stdio.h>
 
 ott_status module_model_check(const ott_module *m, const char *function, const char *argument) {
     char shown[96];

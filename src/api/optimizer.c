@@ -2,7 +2,6 @@
 #include "api/optimizer.h"
 #include "api/autocast.h"
 #include "api/module_model.h"
-#include <math.h>
 
 /* ---- options ---- */
 

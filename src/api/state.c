@@ -9,7 +9,6 @@
 #include "checkpoint/float8.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/snapshot.h"
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* base/cancellation: calls the stop callback, and logs progress every few seconds. */
 #include "base/cancellation.h"
 #include "base/clock.h"
-#include <stddef.h>
 
 #define REPORT_EVERY 5.0 /* seconds */
 

@@ -3,7 +3,6 @@
 #include "base/str.h"
 #include "base/text.h"
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { LOG_LINE_SIZE = 4096 };

@@ -9,7 +9,6 @@
 #include "formats/shards.h"
 #include "train/progress.h"
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -3,8 +3,6 @@
 #include "base/file.h"
 #include "base/staging.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/run_history.h"
-#include "checkpoint/run_sources.h"
 #include "checkpoint/snapshot.h"
 #include <inttypes.h>
 #include <string.h>

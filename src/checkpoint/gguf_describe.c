@@ -1,7 +1,6 @@
 /* checkpoint/gguf_describe: the architecture table, checks, and metadata. */
 #include "checkpoint/gguf_describe.h"
 #include "checkpoint/hf_save.h"
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

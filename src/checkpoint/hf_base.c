@@ -6,7 +6,6 @@
 #include "formats/shards.h"
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- fingerprint ---- */
 

@@ -5,7 +5,6 @@
 #include "base/rng.h"
 #include "checkpoint/hf_frozen.h"
 #include "checkpoint/hf_places.h"
-#include "checkpoint/tensors.h"
 #include "formats/hf_config.h"
 #include "formats/hub_name.h"
 #include "formats/shards.h"

@@ -3,10 +3,8 @@
 #include "base/file.h"
 #include "base/json_member.h"
 #include "checkpoint/json.h"
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { HISTORY_VERSION = 1 };

@@ -8,7 +8,6 @@
 #include "checkpoint/json.h"
 #include <float.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -3,8 +3,6 @@
    all-reduce gathers the parts in a second pass. */
 #include "comm/mpi_parts.h"
 #include "comm/reduce.h"
-#include <stdio.h>
-#include <string.h>
 
 /* Up to this size every rank reduces all values in one pass, which has a lower latency than two. */
 enum { SMALL_BYTES = 4096 };

@@ -9,7 +9,6 @@
 #include "data/ends.h"
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* State of opening. The tokenizer is closed when all files are read. */

@@ -7,7 +7,6 @@
 #include "base/json_member.h"
 #include "base/json_text.h"
 #include "base/pool.h"
-#include "data/corpus.h"
 #include "data/ends.h"
 #include "data/row_text.h"
 #include "data/tokenize.h"

@@ -7,9 +7,6 @@
 #include "eval/row.h"
 #include "base/json_member.h"
 #include "base/json_text.h"
-#include <errno.h>
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 

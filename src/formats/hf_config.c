@@ -8,9 +8,7 @@
 #include "base/text.h"
 #include "config/compat/alias.h"
 #include "formats/hf_config_keys.h"
-#include "formats/safetensors_show.h"
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 /* ---- family and unsupported features ---- */

@@ -1,10 +1,7 @@
 /* formats/hf_config_keys: the table of single-number keys, and checked reading of a key. */
 #include "formats/hf_config_keys.h"
 #include "base/text.h"
-#include "formats/safetensors_show.h"
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

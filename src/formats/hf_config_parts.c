@@ -2,10 +2,8 @@
  * formats/hf_config_parts: features of config.json that need several keys or spellings: sliding window,
  * special tokens, dropout, weight format, quantization.
  */
-#include "fp8/dtype.h"
 #include "base/text.h"
 #include "formats/hf_config_keys.h"
-#include "formats/safetensors_show.h"
 #include <stdio.h>
 #include <string.h>
 

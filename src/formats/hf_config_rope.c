@@ -4,7 +4,6 @@
  */
 #include "base/number.h"
 #include "formats/hf_config_keys.h"
-#include "formats/safetensors_show.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

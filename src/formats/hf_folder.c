@@ -4,7 +4,6 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "formats/hf_config.h"
-#include "formats/safetensors_show.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>

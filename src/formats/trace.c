@@ -4,7 +4,6 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "base/text.h"
-#include <stdio.h>
 #include <string.h>
 
 struct trace_writer {

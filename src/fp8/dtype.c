@@ -1,7 +1,6 @@
 /* fp8/dtype: the table of number formats. */
 #include "fp8/dtype.h"
 
-#include <stddef.h>
 #include <string.h>
 
 typedef struct format_facts {

@@ -10,7 +10,6 @@
 #include "model/cache.h"
 #include "model/pack.h"
 #include "train/inference.h"
-#include "train/run.h"
 #include "train/sources.h"
 #include <string.h>
 

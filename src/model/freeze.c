@@ -1,7 +1,6 @@
 /* model/freeze: matches freeze patterns with parameters, and applies train.freeze_schedule. */
 #include "model/freeze.h"
 #include "base/str.h"
-#include "model/names.h"
 #include <stdio.h>
 
 enum { PATTERN_BYTES = 256 };

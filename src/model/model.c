@@ -1,12 +1,10 @@
 /* model/model: declares a model's parameters, binds its layers, and frees them. */
 #include "model/model.h"
-#include "base/str.h"
 #include "model/adapters.h"
 #include "model/freeze.h"
 #include "model/names.h"
 #include "model/storage.h"
 #include "tensor/moment.h"
-#include <stdio.h>
 #include <string.h>
 
 /* ---- parameters ---- */

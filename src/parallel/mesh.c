@@ -1,7 +1,6 @@
 /* parallel/mesh: arithmetic of the mesh. */
 #include "parallel/mesh.h"
 #include <stdio.h>
-#include <string.h>
 
 static const char *const names[] = {
 #define X(name, text, what) text,

@@ -1,7 +1,6 @@
 /* plan/page: writes the text page. */
 #include "plan/page.h"
 #include "backend/backend.h"
-#include "base/size.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>

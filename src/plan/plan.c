@@ -8,7 +8,6 @@
 #include "plan/measure.h"
 #include "plan/page.h"
 #include "train/run.h"
-#include "train/process_group.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
 #include "base/json_write.h"
 #include "base/json_text.h"
 #include "base/number.h"
-#include "base/text.h"
 #include "report/curve.h"
 #include <inttypes.h>
 #include <jansson.h>

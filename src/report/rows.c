@@ -1,6 +1,5 @@
 /* report/rows: groups runs that differ only in their seed, and compares losses with the first row. */
 #include "report/internal.h"
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 #include <strings.h>

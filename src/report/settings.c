@@ -4,7 +4,6 @@
  */
 #include "config/toml.h"
 #include "report/internal.h"
-#include <inttypes.h>
 #include <string.h>
 
 typedef enum setting {

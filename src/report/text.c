@@ -1,7 +1,6 @@
 /* report/text: formats numbers and verdicts as text. */
 #include "base/text.h"
 #include "report/internal.h"
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* train/export_tokenizer: finds and copies the run's tokenizer. */
 #include "train/export_tokenizer.h"
 #include "base/file.h"
-#include "train/run.h"
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>

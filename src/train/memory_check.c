@@ -5,7 +5,6 @@
 #include "checkpoint/writer.h"
 #include "train/memory_check_settings.h"
 #include "train/process_group.h"
-#include <stdio.h>
 #include <string.h>
 
 /* ---- measuring ---- */

@@ -1,6 +1,5 @@
 /* train/memory_check_settings: one function for each setting that saves memory. */
 #include "train/memory_check_settings.h"
-#include "train/precision.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/str.h"
-#include <stdio.h>
 #include <sys/resource.h>
 
 #define GIB 1073741824.0

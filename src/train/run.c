@@ -1,13 +1,10 @@
 /* train/run: turns a configuration into weights and trainer options. */
 #include "train/run.h"
-#include "base/file.h"
 #include "base/size.h"
 #include "checkpoint/hf_base.h"
 #include "checkpoint/hf_model.h"
 #include "checkpoint/peft.h"
 #include "model/init.h"
-#include <stdio.h>
-#include <string.h>
 
 /* ---- required keys ---- */
 

@@ -1,7 +1,6 @@
 /* train/sources: collects the files that a configuration reads and compares them with a checkpoint's. */
 #include "train/sources.h"
 #include "data/data.h"
-#include "train/run.h"
 #include <inttypes.h>
 
 static ott_status add_file(void *user, bool validation, const char *path) {

@@ -3,7 +3,6 @@
 #include "tokenizer/jinja/value.h"
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* Writes the shortest digits that read back as the same number, in Python's notation. */

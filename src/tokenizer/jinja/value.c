@@ -3,7 +3,6 @@
 #include "tokenizer/jinja/value.h"
 #include "base/text.h"
 #include <stdarg.h>
-#include <stdio.h>
 
 /* ---- work ---- */
 
