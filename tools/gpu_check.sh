@@ -313,15 +313,15 @@ step_note() {
 }
 
 stage_step_1b() {
-    local recipe told='' file=$out/1b.toml
+    local recipe ratios='' file=$out/1b.toml
     printf '[model]\npreset = "1B"\n[train]\nbatch_size = 4\nseq_len = 2048\nloss_fn = '\
 '"chunked_cross_entropy"\nce_chunk_size = 2048\n[float8]\nfilter_fqns = ["output"]\n' >"$file"
     [ -z "$emulated" ] || file=$out/tiny.toml
     for recipe in $recipes; do
         bench step_1b "\"recipe\":\"$recipe\"" step "$file" --recipe="$recipe" $tiny || return 1
-        told+="$recipe $(grep -o '"fp8":{"tokens.*' "$out/bench.json" | member ratio_to_bf16)x, "
+        ratios+="$recipe $(grep -o '"fp8":{"tokens.*' "$out/bench.json" | member ratio_to_bf16)x, "
     done
-    note "$(step_note bf16); ${told%, }"
+    note "$(step_note bf16); ${ratios%, }"
 }
 
 # Parameters, gradients and moments in bf16: 8 bytes a parameter. The free memory decides whether backward
@@ -414,7 +414,7 @@ trap stop INT TERM HUP
 
 # timeout passes a signal to the whole group, and kills processes that ignore it.
 run_stage() {
-    local name=$1 limit=$2 since=$SECONDS rc verdict told
+    local name=$1 limit=$2 since=$SECONDS rc verdict note
     echo "=== $name" | tee -a "$out/log.txt"
     rm -f "$out/note.txt"
     GPU_CHECK_STAGE=$name timeout --kill-after=5 "$limit" "$BASH" "$self" "${arguments[@]}" \
@@ -437,8 +437,8 @@ run_stage() {
     # A stopped stage may have left half a line, which is invalid JSON.
     [ ! -s "$out/results.jsonl" ] || [ -z "$(tail -c 1 "$out/results.jsonl")" ] || sed -i '$d' \
         "$out/results.jsonl"
-    told=$(cat "$out/note.txt" 2>/dev/null)
-    table+=$(printf '%-20s %-9s %4d s  %s' "$name" "$verdict" $((SECONDS - since)) "$told")$'\n'
+    note=$(cat "$out/note.txt" 2>/dev/null)
+    table+=$(printf '%-20s %-9s %4d s  %s' "$name" "$verdict" $((SECONDS - since)) "$note")$'\n'
     printf '{"stage":"run","name":"%s","verdict":"%s","seconds":%d}\n' "$name" "$verdict" \
         $((SECONDS - since)) >>"$out/results.jsonl"
 }

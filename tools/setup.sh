@@ -135,7 +135,7 @@ apt() {
 apt update || { echo "tools/setup.sh: apt-get update complains:" >&2; grep -E '^[EW]:' "$log" >&2 || true; }
 if ! apt install --yes --no-install-recommends $missing; then
     tail -n 15 "$log" >&2
-    fail "apt-get could not install:$missing (above: what it said; on Ubuntu, 'universe' must be among the \
+    fail "apt-get could not install:$missing (above: its messages; on Ubuntu, 'universe' must be among the \
 sources)"
 fi
 echo "Installed."

@@ -124,8 +124,8 @@ holds() {
     name=$1
     shift
     trouble=
-    "$@" >said 2>&1 || trouble="$*"
-    shown=said report "$name" "$trouble"
+    "$@" >printed 2>&1 || trouble="$*"
+    shown=printed report "$name" "$trouble"
 }
 
 # ranks_can_run: prepares mpirun for several ranks, as root, in a container, with fewer processors than ranks.
@@ -170,8 +170,8 @@ strike() {
     code=$?
 }
 
-# `said NAME PARTS`: the file out must contain the parts.
-said() {
+# `prints NAME PARTS`: the file out must contain the parts.
+prints() {
     shown=out report "$1" "$(missing out "$2")"
 }
 

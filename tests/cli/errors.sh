@@ -171,26 +171,26 @@ fails "a checkpoint of another width" 2 "r/checkpoints/step-4|model.dim = 32|has
 fails "a checkpoint of another vocabulary" 2 "model.vocab_size = 256|has 300" \
     train $on --model.vocab_size=300 --checkpoint.load_path=latest
 
-beside="--checkpoint.load_path=r/checkpoints/step-2"
+resume="--checkpoint.load_path=r/checkpoints/step-2"
 cp -r r/checkpoints/step-4 whole
 damage() {
     rm -rf r/checkpoints/step-4
     cp -r whole r/checkpoints/step-4
 }
 damage && truncate -s 1000 r/checkpoints/step-4/model.safetensors
-fails "a truncated checkpoint" 2 "step-4/model.safetensors|truncated|1000 bytes|$beside" \
+fails "a truncated checkpoint" 2 "step-4/model.safetensors|truncated|1000 bytes|$resume" \
     train $on --checkpoint.load_path=latest
 damage && printf X | dd of=r/checkpoints/step-4/optimizer.safetensors bs=1 seek=20000 conv=notrunc 2>dd.log
-fails "a flipped byte in a checkpoint" 2 "step-4/optimizer.safetensors|damaged|$beside" \
+fails "a flipped byte in a checkpoint" 2 "step-4/optimizer.safetensors|damaged|$resume" \
     train $on --checkpoint.load_path=latest
 damage && rm r/checkpoints/step-4/state.json
-fails "a checkpoint without its state" 2 "step-4|state.json|$beside" train $on --checkpoint.load_path=latest
+fails "a checkpoint without its state" 2 "step-4|state.json|$resume" train $on --checkpoint.load_path=latest
 damage && printf '{"version": 1' >r/checkpoints/step-4/state.json
-fails "a checkpoint with a state.json that is not JSON" 2 "step-4/state.json|not JSON|$beside" \
+fails "a checkpoint with a state.json that is not JSON" 2 "step-4/state.json|not JSON|$resume" \
     train $on --checkpoint.load_path=latest
 fails "text from a damaged checkpoint" 2 "step-4/state.json|not JSON|step-2" generate r --prompt=In
 works "the proposed checkpoint can be loaded" "Resumed from r/checkpoints/step-2|Saved r/checkpoints/step-4" \
-    train $on $beside
+    train $on $resume
 
 # ---- names with terminal control characters ----
 escape=$(printf '\033[2J')

@@ -111,15 +111,15 @@ works "--from names the original's new path" "Copied: 1 files of moved" export t
 mkdir own && tokenizer own
 printf '{"y": 2}' >own/tokenizer_config.json
 printf 'not of it' >own/notes.txt
-works "prepare a run with a tokenizer" "Training complete" train $run --run.dir=told --data.tokenizer_path=own
-works "the export includes the run's tokenizer" "the run's tokenizer, 2 files of own" export told --out=with
+works "prepare a run with a tokenizer" "Training complete" train $run --run.dir=with-tokenizer --data.tokenizer_path=own
+works "the export includes the run's tokenizer" "the run's tokenizer, 2 files of own" export with-tokenizer --out=with
 holds "tokenizer.json is equal" cmp own/tokenizer.json with/tokenizer.json
 holds "tokenizer_config.json is equal" cmp own/tokenizer_config.json with/tokenizer_config.json
 holds "no other file is copied" sh -c '! ls with/notes.txt 2>/dev/null'
-works "--from= copies no tokenizer" "Copied: nothing" export told --out=none --from=
+works "--from= copies no tokenizer" "Copied: nothing" export with-tokenizer --out=none --from=
 mv own away
 fails "the tokenizer's folder is missing" 2 "data.tokenizer_path of the run|--from|own: cannot open" \
-    export told --out=gone
+    export with-tokenizer --out=gone
 
 # ---- refused exports ----
 fails "the output folder is not empty" 2 "fp8 is not empty" export r --out=fp8
@@ -156,9 +156,9 @@ report "a full disk fails and leaves no partial output" "$trouble"
 
 # ---- killed during an export ----
 dead=$(sh -c 'echo $$')
-mkdir anew.ottava-tmp-$dead anew.ottava-tmp-1 anew.tmp-$dead
-echo half >anew.ottava-tmp-$dead/model.safetensors
-works "an export after a killed export" "Exported" export r --out=anew
+mkdir fresh.ottava-tmp-$dead fresh.ottava-tmp-1 fresh.tmp-$dead
+echo half >fresh.ottava-tmp-$dead/model.safetensors
+works "an export after a killed export" "Exported" export r --out=fresh
 holds "only the killed export's partial output is removed" sh -c \
-    "[ ! -e anew.ottava-tmp-$dead ] && [ -d anew.ottava-tmp-1 ] && [ -d anew.tmp-$dead ] && [ -d anew ]"
+    "[ ! -e fresh.ottava-tmp-$dead ] && [ -d fresh.ottava-tmp-1 ] && [ -d fresh.tmp-$dead ] && [ -d fresh ]"
 finish

@@ -36,8 +36,8 @@ echo '[' >adapter/adapter_config.json
 fails "adapters with a damaged adapter_config.json" 1 "adapter/adapter_config.json" inspect adapter
 
 # ---- the verdict ----
-head -c 20000 $step/model.safetensors >cut.safetensors
-fails "a truncated file" 1 "cut.safetensors|truncated" inspect cut.safetensors
+head -c 20000 $step/model.safetensors >truncated.safetensors
+fails "a truncated file" 1 "truncated.safetensors|truncated" inspect truncated.safetensors
 printf 'not tensors' >text.safetensors
 fails "a file of another kind" 1 "text.safetensors" inspect text.safetensors
 : >empty.safetensors

@@ -135,9 +135,9 @@ works "a text that begins with GGUF" "words.bin: " \
 
 # ---- nothing is saved ----
 call train $small --run.dir=unsaved --checkpoint.interval=0
-said_twice=$(missing out \
+warnings=$(missing out \
     "checkpoint.interval = 0: this run saves no checkpoint|--checkpoint.interval=N|No checkpoint was saved")
-report "a run without checkpoints warns" "$said_twice"
+report "a run without checkpoints warns" "$warnings"
 call train $small --run.dir=saved
 holds "a run with checkpoints does not warn" sh -c '! grep -q "o checkpoint" out'
 

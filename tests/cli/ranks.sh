@@ -33,7 +33,7 @@ for precision in bf16 fp8; do
         ranks $count --train.mixed_precision=$precision --run.dir=shard-$precision-$count
         same "$count sharded ranks, $precision" one-$precision-$count shard-$precision-$count
     done
-    said "$count ranks use the same GEMMs as one rank" "$(grep -o 'GEMMs run.*' one)" \
+    prints "$count ranks use the same GEMMs as one rank" "$(grep -o 'GEMMs run.*' one)" \
         # 3 ranks divide the evaluation's batches evenly
     ranks 2 --train.mixed_precision=$precision --run.dir=copy-$precision \
         --distributed.dp_shard=1 --distributed.dp_replicate=2
@@ -43,7 +43,7 @@ ranks 4 --train.max_steps=2 --scheduler.decay_steps=3 --eval.interval=2 --run.di
     --train.global_batch_size=8 --train.grad_clip_norm=0
 ranks 2 --train.max_steps=4 --eval.interval=2 --run.dir=again --train.global_batch_size=8 \
     --train.grad_clip_norm=0 --checkpoint.load_path=latest
-said "2 ranks resume from a checkpoint of 4 ranks" "Resumed from|step-2"
+prints "2 ranks resume from a checkpoint of 4 ranks" "Resumed from|step-2"
 "$program" train $small --eval.interval=2 --run.dir=steps --train.global_batch_size=8 \
     --train.grad_clip_norm=0 >/dev/null 2>&1
 same "resuming with 2 ranks reads the same rows" steps again near
@@ -60,16 +60,16 @@ for other in 1 3; do
     timeout 120 mpirun -np $other --bind-to none "$program" \
         train ${small%--train.max_steps*} --train.threads=1 \
         --scheduler.warmup_steps=1 $epochs --run.dir=epochs-2-$other --checkpoint.load_path=latest >out 2>&1
-    said "$other ranks read the rest of the epochs that 2 ranks began" "tokens|Training complete"
+    prints "$other ranks read the rest of the epochs that 2 ranks began" "tokens|Training complete"
     read=$(sed -n 's/.*Training complete: .* steps, \(.*\) tokens.*/\1/p' out)
     holds "the ranks read all rows of the epochs" awk -v a="$all" -v b="$read" \
         'BEGIN { gsub(",", "", a); gsub(",", "", b); d = a - b
         exit !(a > 0 && d * d <= (6 * 32) ^ 2) }' # an incomplete last step is not read
     if [ $other = 1 ]; then
-        said "one rank keeps the global batch with more micro-batches" \
+        prints "one rank keeps the global batch with more micro-batches" \
             "A step has 4 rows as before, with train.grad_accum_steps = 2"
     else
-        said "three ranks change the global batch, with a warning" \
+        prints "three ranks change the global batch, with a warning" \
             "A step has 6 rows from now on; before it had 4"
     fi
 done
@@ -79,7 +79,7 @@ experts="--model.num_experts=4 --model.n_layers=2 --train.global_batch_size=4
 ranks 2 $experts --distributed.ep=2 --train.max_steps=2 --scheduler.decay_steps=3 --eval.interval=2 \
     --run.dir=experts
 "$program" train $small $experts --eval.interval=2 --run.dir=experts --checkpoint.load_path=latest >out 2>&1
-said "one rank resumes with the experts of two ranks" "Resumed from|step-2"
+prints "one rank resumes with the experts of two ranks" "Resumed from|step-2"
 "$program" train $small $experts --eval.interval=2 --run.dir=all-experts >/dev/null 2>&1
 same "the resumed run equals a run of one rank" all-experts experts
 
@@ -89,7 +89,7 @@ for mesh in dp_replicate tp cp pp; do
         --metrics.log_rank=-1 --metrics.save_for_all_ranks=true --float8.health_interval=1 \
         --float8.fallback_sqnr_db=60 --float8.fallback_window=2 --profiling.enable=true \
         --profiling.start_step=1 --profiling.end_step=2
-    said "$mesh: all ranks write to the log" "[rank0]:[ottava]|[rank1]:[ottava]"
+    prints "$mesh: all ranks write to the log" "[rank0]:[ottava]|[rank1]:[ottava]"
     holds "$mesh: all ranks log the layers that fall back" grep -q \
         'rank0.*Float8 fallback: model.layers.1.mlp.up_proj' out
     holds "$mesh: each rank writes its metrics" test -s all-$mesh/metrics-rank1.jsonl
@@ -99,7 +99,7 @@ for mesh in dp_replicate tp cp pp; do
             all-$mesh/profiler_traces/iteration_1/summary.md
 done
 ranks 2 --run.dir=second --metrics.log_rank=1
-said "the rank of metrics.log_rank writes the log" "step:  4|Training complete"
+prints "the rank of metrics.log_rank writes the log" "step:  4|Training complete"
 
 # The memory plan of a run includes its process groups. So does a plan for ranks that do not exist here.
 taken=$(sed -n 's/.*Collectives: \([0-9.]*\) MiB.*/\1/p;T;q' out)
@@ -113,17 +113,17 @@ holds "plan has the communication memory of a run" test "${taken:-none}" = "$(aw
 
 # ---- failures that end a run ----
 ranks 2 --run.dir=bad --distributed.dp_replicate=3
-said "a mesh that does not fit" \
+prints "a mesh that does not fit" \
     "Parallelism dimensions (1 × 3 × 1 × 1 × 1 × 1 = 3) do not match world_size (2)"
 timeout 120 mpirun -np 1 --bind-to none "$program" train $small --run.dir=bad : \
     -np 1 "$program" train $small --run.dir=bad --train.seed=43 >out 2>&1
-said "ranks with different settings are refused" "rank 1: train.seed = 43, and on rank 0 train.seed = 42"
+prints "ranks with different settings are refused" "rank 1: train.seed = 43, and on rank 0 train.seed = 42"
 for arguments in "train --foo=1" "plan --foo=1" "eval --foo"; do
     timeout 60 mpirun -np 3 --bind-to none "$program" $arguments >out 2>&1
     holds "one rank prints the error of $arguments" test "$(grep -c '^ottava:' out)" = 1
 done
 ranks 2 --run.dir=bad --data.dataset_path=nothing.txt
-said "a missing data file is reported" "ottava: rank 0: nothing.txt"
+prints "a missing data file is reported" "ottava: rank 0: nothing.txt"
 holds "a missing data file ends several ranks with the exit code of one rank" test $code = 2
 holds "one rank reports the missing file" test "$(grep -c '^ottava:' out)" = 1
 
@@ -137,27 +137,27 @@ differ() {
 mkdir aside
 head -c 3000 small.txt >aside/small.txt
 differ
-said "ranks that read different files are refused" \
+prints "ranks that read different files are refused" \
     "ottava: rank 1 reads small.txt of 3000 bytes, hash |, and rank 0 reads small.txt of 4000 bytes, hash "
 holds "one rank reports the different files" test "$(grep -c '^ottava:' out)" = 1
 holds "ranks that read different files make no run folder" test ! -e differ
 cp small.txt aside
 differ
-said "the same command works with equal files" "Training complete"
+prints "the same command works with equal files" "Training complete"
 
 strike KILL --checkpoint.interval=20
-said "a killed rank ends all ranks" "process rank 1 with|signal 9"
+prints "a killed rank ends all ranks" "process rank 1 with|signal 9"
 strike STOP --checkpoint.interval=20
-said "a rank that hangs ends all ranks" "on rank 0: rank 1 did not come in time (2 s)"
+prints "a rank that hangs ends all ranks" "on rank 0: rank 1 did not come in time (2 s)"
 "$program" train $small --run.dir=long --checkpoint.load_path=latest --train.max_steps=1 >out 2>&1
-said "the last checkpoint before the hang is valid" "Resumed from"
+prints "the last checkpoint before the hang is valid" "Resumed from"
 strike USR1 --checkpoint.interval=20
-said "one rank receives a request to stop" "Shutdown requested at step"
-said "the request stops all ranks" "Resume with: mpirun -np 2 --bind-to none $program train long/config.toml"
+prints "one rank receives a request to stop" "Shutdown requested at step"
+prints "the request stops all ranks" "Resume with: mpirun -np 2 --bind-to none $program train long/config.toml"
 mkdir here there
 timeout 120 mpirun -np 1 --bind-to none --wdir here "$program" train $small --run.dir=unshared : \
     -np 1 --wdir there "$program" train $small --run.dir=unshared >out 2>&1
-said "ranks that do not share the run folder are refused" \
+prints "ranks that do not share the run folder are refused" \
     "rank 1 does not see the folder \"unshared\" of rank 0|set run.dir"
 holds "ranks that do not share the run folder start no training" test "$(grep -c 'Starting training' out)" = 0
 holds "one rank reports the missing folder" test "$(grep -c '^ottava:' out)" = 1

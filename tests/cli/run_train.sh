@@ -50,9 +50,9 @@ refuses "a run without communication" "ottava plan FILE --ranks 2" NGPU=2 COMM_M
     CONFIG=llama3_8b
 
 # ---- the option of AutoModel and torchrun ----
-for form in "--nproc-per-node=2 run.yaml" "run.yaml --nproc-per-node 2" "--nproc_per_node=2 run.yaml"; do
-    works "train $form" "mpirun -np 2 --bind-to none $(readlink -f \
-        "$program") train run.yaml --train.seed=3" train $form --train.seed=3
+for arguments in "--nproc-per-node=2 run.yaml" "run.yaml --nproc-per-node 2" "--nproc_per_node=2 run.yaml"; do
+    works "train $arguments" "mpirun -np 2 --bind-to none $(readlink -f \
+        "$program") train run.yaml --train.seed=3" train $arguments --train.seed=3
 done
 works "one process needs no mpirun" "Training complete" train --nproc-per-node 1 $small --run.dir=alone
 fails "the number of processes is not a number" 2 "--nproc-per-node=many" train --nproc-per-node=many $small

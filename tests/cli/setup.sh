@@ -11,7 +11,7 @@ for package; do :; done
 [ "$package" = cmake ] || echo "install ok installed"
 END
 printf '#!/bin/sh\necho 1000\n' >bin/id
-printf '#!/bin/sh\necho "sudo ran: $*" >>"$RAN"\ncp out said-before 2>/dev/null\nexit 0\n' >bin/sudo
+printf '#!/bin/sh\necho "sudo ran: $*" >>"$RAN"\ncp out out-before 2>/dev/null\nexit 0\n' >bin/sudo
 printf '#!/bin/sh\nexit 9\n' >bin/apt-get
 chmod +x bin/*
 
@@ -21,7 +21,7 @@ trouble=$(missing out "cmake|the build system|sudo apt-get update|sudo apt-get i
 --no-install-recommends cmake|SETUP=:|Installed.")
 [ $code -eq 0 ] || trouble="exit code $code: $(cat err)"
 report "setup.sh prints the missing packages and the commands" "$trouble"
-report "setup.sh prints the commands before it runs sudo" "$(missing said-before \
+report "setup.sh prints the commands before it runs sudo" "$(missing out-before \
     "sudo apt-get update|sudo apt-get install --yes --no-install-recommends cmake")"
 report "setup.sh runs only the printed commands" "$([ "$(wc -l <ran)" -eq 2 ] && grep -q \
     'install --yes --no-install-recommends cmake$' ran || cat ran)"

@@ -41,7 +41,7 @@ rm -rf cpu cuda
 as_on_cpu "2 sharded ranks" 2 --checkpoint.interval=1
 holds "FP8 weights travel as codes" grep -q 'Gathered from ranks: 0.[1-9] MiB in FP8' out
 cp out out.gpus
-said "rank 0 names all GPUs" "rank 0 cuda:0 CPU shim, rank 1 cuda:1 CPU shim"
+prints "rank 0 names all GPUs" "rank 0 cuda:0 CPU shim, rank 1 cuda:1 CPU shim"
 
 # ---- resuming on the other device ----
 for first in cpu cuda; do
@@ -49,7 +49,7 @@ for first in cpu cuda; do
     cp -r $first then-$second && rm -r then-$second/checkpoints/step-2
     ranks 2 --run.dir=then-$second --train.device=$second --checkpoint.load_path=latest \
         --checkpoint.interval=1
-    said "$second resumes from $first" "Resumed from|step-1"
+    prints "$second resumes from $first" "Resumed from|step-1"
     same "the resumed run equals the uninterrupted run" $first then-$second
 done
 

@@ -1,7 +1,7 @@
 /*
  * Full training runs on the emulated GPU, with the trainer and the loop of `ottava train`, match the same
  * runs on the CPU bit for bit: losses, gradient norms and health in metrics.jsonl; weights, moments and
- * histories in the checkpoint. Tests every recipe, also with features that change computation or placement.
+ * histories in the checkpoint. Tests every recipe, also with features that change the computation or its memory.
  * docs/gpu.md has the table that this test makes: `cuda_test_train --write`.
  *
  * The CPU stores columnwise codes in the source's layout, the GPU transposed. That changes no bit: a

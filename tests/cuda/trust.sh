@@ -43,23 +43,23 @@ found() {
 }
 
 run_faults() {
-    local survivors=0 count=0 number name build program told status
+    local survivors=0 count=0 number name build program result status
     while read -r number name build program; do
         count=$((count + 1))
         if [ "$build" = missing ]; then
-            told="SURVIVES: the source no longer contains the line that the fault changes \
+            result="SURVIVES: the source no longer contains the line that the fault changes \
 (tests/cuda/faults.def)"
             survivors=$((survivors + 1))
         elif OTTAVA_FAULT=$number timeout 120 bash -c "$(declare -f in_build); in_build $build $program" \
             >fault.log 2>&1; then
-            told="SURVIVES: $program finds nothing"
+            result="SURVIVES: $program finds nothing"
             survivors=$((survivors + 1))
         else
             status=$?
-            told=$(found fault.log)
-            [ $status != 124 ] || told="the program does not end"
+            result=$(found fault.log)
+            [ $status != 124 ] || result="the program does not end"
         fi
-        printf '%-34s %-6s %-22s %.110s\n' "$name" "$build" "$program" "$told"
+        printf '%-34s %-6s %-22s %.110s\n' "$name" "$build" "$program" "$result"
     done <faults.txt
     echo "$count faults planted, $survivors not found"
     [ $survivors = 0 ]

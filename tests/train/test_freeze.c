@@ -416,7 +416,7 @@ static void incomplete_schedules_are_refused(void **state) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char schedule[120], name[16];
         const char *more[] = {schedule, "--train.max_steps=1", NULL};
-        snprintf(name, sizeof name, "rests-%zu", i);
+        snprintf(name, sizeof name, "frozen-%zu", i);
         snprintf(schedule, sizeof schedule, "--train.freeze_schedule=[%s]", rows[i].schedule);
         assert_int_equal(
             fixture_run(*state,
