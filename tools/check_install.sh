@@ -49,11 +49,11 @@ cmake -S . -B by_cmake -DCMAKE_PREFIX_PATH="$prefix" >cmake.log && cmake --build
 for way in by_pkg_config by_cmake; do
     for source in *.c; do
         program=$way/${source%.c}
-        LD_LIBRARY_PATH=$libdir "./$program" >printed 2>&1 || { cat printed; echo "$program failed" >&2; exit 1; }
-        [ "$source" != version.c ] || [ "$(cat printed)" = "$version" ] || {
-            echo "$program prints version '$(cat printed)', ottava.pc '$version'" >&2
+        LD_LIBRARY_PATH=$libdir "./$program" >log 2>&1 || { cat log; echo "$program failed" >&2; exit 1; }
+        [ "$source" != version.c ] || [ "$(cat log)" = "$version" ] || {
+            echo "$program prints version '$(cat log)', ottava.pc '$version'" >&2
             exit 1
         }
-        echo "$program: $(tail -1 printed)"
+        echo "$program: $(tail -1 log)"
     done
 done

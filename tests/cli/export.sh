@@ -111,15 +111,15 @@ works "--from names the original's new path" "Copied: 1 files of moved" export t
 mkdir own && tokenizer own
 printf '{"y": 2}' >own/tokenizer_config.json
 printf 'not of it' >own/notes.txt
-works "prepare a run with a tokenizer" "Training complete" train $run --run.dir=with-tokenizer --data.tokenizer_path=own
-works "the export includes the run's tokenizer" "the run's tokenizer, 2 files of own" export with-tokenizer --out=with
+works "prepare a run with a tokenizer" "Training complete" train $run --run.dir=kept --data.tokenizer_path=own
+works "the export includes the run's tokenizer" "the run's tokenizer, 2 files of own" export kept --out=with
 holds "tokenizer.json is equal" cmp own/tokenizer.json with/tokenizer.json
 holds "tokenizer_config.json is equal" cmp own/tokenizer_config.json with/tokenizer_config.json
 holds "no other file is copied" sh -c '! ls with/notes.txt 2>/dev/null'
-works "--from= copies no tokenizer" "Copied: nothing" export with-tokenizer --out=none --from=
+works "--from= copies no tokenizer" "Copied: nothing" export kept --out=none --from=
 mv own away
 fails "the tokenizer's folder is missing" 2 "data.tokenizer_path of the run|--from|own: cannot open" \
-    export with-tokenizer --out=gone
+    export kept --out=gone
 
 # ---- refused exports ----
 fails "the output folder is not empty" 2 "fp8 is not empty" export r --out=fp8

@@ -153,7 +153,8 @@ prints "a rank that hangs ends all ranks" "on rank 0: rank 1 did not come in tim
 prints "the last checkpoint before the hang is valid" "Resumed from"
 strike USR1 --checkpoint.interval=20
 prints "one rank receives a request to stop" "Shutdown requested at step"
-prints "the request stops all ranks" "Resume with: mpirun -np 2 --bind-to none $program train long/config.toml"
+prints "the request stops all ranks" \
+    "Resume with: mpirun -np 2 --bind-to none $program train long/config.toml"
 mkdir here there
 timeout 120 mpirun -np 1 --bind-to none --wdir here "$program" train $small --run.dir=unshared : \
     -np 1 --wdir there "$program" train $small --run.dir=unshared >out 2>&1

@@ -17,22 +17,22 @@ expect() {
 }
 holds() { grep -qE "$1" "$2"; }
 
-"$tool" "$out/whole" --emulated --build="$build" >"$out/printed" 2>&1
+"$tool" "$out/whole" --emulated --build="$build" >"$out/log" 2>&1
 expect "an emulated check passes" test $? = 0
 for stage in doctor ceilings ops parity graphs products kernels step_1b step_8b_bf16 step_8b_delayed; do
-    expect "the table has $stage" holds "^$stage +ok " "$out/printed"
+    expect "the table has $stage" holds "^$stage +ok " "$out/log"
 done
-expect "the table has the stages that the emulated GPU skips" holds "^memcheck +skipped .*: " "$out/printed"
-expect "losses equal the CPU's losses" holds 'differ by at most 0$' "$out/printed"
-expect "the table has speeds relative to bf16" holds '^8B relative to bf16:.* tensorwise [0-9.]+x' "$out/printed"
+expect "the table has the stages that the emulated GPU skips" holds "^memcheck +skipped .*: " "$out/log"
+expect "losses equal the CPU's losses" holds 'differ by at most 0$' "$out/log"
+expect "the table has speeds relative to bf16" holds '^8B relative to bf16:.* tensorwise [0-9.]+x' "$out/log"
 expect "results.jsonl has a line per measurement" holds '^\{"stage":"products","file":"tiny.toml","recipe":'\
 '"tensorwise".*"step":\{"calls":[0-9]+' "$out/whole/results.jsonl"
 expect "results.jsonl has no other lines" test "$(grep -cvE '^\{"stage":"[a-z0-9_]+",.*\}$' \
     "$out/whole/results.jsonl")" = 0
 
-"$tool" "$out/broken" --emulated --build="$out/nowhere" --stages=doctor,ceilings,kernels >"$out/printed" 2>&1
+"$tool" "$out/broken" --emulated --build="$out/nowhere" --stages=doctor,ceilings,kernels >"$out/log" 2>&1
 expect "a failed stage makes the exit status 1" test $? = 1
-expect "the stages after a failed stage run" test "$(grep -cE '^(ceilings|kernels) +FAILED' "$out/printed")" = 2
+expect "the stages after a failed stage run" test "$(grep -cE '^(ceilings|kernels) +FAILED' "$out/log")" = 2
 
 # A program that hangs, and a check that is stopped: the stage's processes end too, and the finished stages
 # are reported.
@@ -44,7 +44,7 @@ echo \$\$ >"$out/slow/pid"
 exec sleep 300
 END
 chmod +x "$out/slow/ottava"
-"$tool" "$out/stopped" --emulated --build="$out/slow" --stages=ceilings,kernels >"$out/printed" 2>&1 &
+"$tool" "$out/stopped" --emulated --build="$out/slow" --stages=ceilings,kernels >"$out/log" 2>&1 &
 check=$!
 for _ in $(seq 300); do
     [ ! -s "$out/slow/pid" ] || break
@@ -53,14 +53,14 @@ done
 kill "$check"
 wait "$check"
 expect "a stopped check has exit status 1" test $? = 1
-expect "a stopped check reports the stopped stage" holds '^ceilings +stopped' "$out/printed"
-expect "a stopped check starts no further stage" test "$(grep -c '^kernels' "$out/printed")" = 0
+expect "a stopped check reports the stopped stage" holds '^ceilings +stopped' "$out/log"
+expect "a stopped check starts no further stage" test "$(grep -c '^kernels' "$out/log")" = 0
 expect "a stopped check leaves no process running" \
     sh -c "! grep -qs '^State:[[:space:]]*[RSD]' /proc/$(cat "$out/slow/pid")/status"
 expect "results.jsonl reports the stopped run" holds \
     '^\{"stage":"run","name":"ceilings","verdict":"stopped",.*}$' "$out/stopped/results.jsonl"
 expect "results.jsonl has no partial line" test "$(wc -l <"$out/stopped/results.jsonl")" = 1
-"$tool" "$out/unknown" --stages=doktor >"$out/printed" 2>&1
+"$tool" "$out/unknown" --stages=doktor >"$out/log" 2>&1
 expect "an unknown stage is refused" test $? = 2
 "$tool" --list >"$out/list"
 expect "each group of stages takes less than 9.5 minutes" awk \

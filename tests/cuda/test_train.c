@@ -1,8 +1,8 @@
 /*
  * Full training runs on the emulated GPU, with the trainer and the loop of `ottava train`, match the same
  * runs on the CPU bit for bit: losses, gradient norms and health in metrics.jsonl; weights, moments and
- * histories in the checkpoint. Tests every recipe, also with features that change the computation or its memory.
- * docs/gpu.md has the table that this test makes: `cuda_test_train --write`.
+ * histories in the checkpoint. Tests every recipe, also with features that change computation or
+ * memory. docs/gpu.md has the table that this test makes: `cuda_test_train --write`.
  *
  * The CPU stores columnwise codes in the source's layout, the GPU transposed. That changes no bit: a
  * contraction reads the same codes in the same order (the tests fenced.*), and scales depend on the source
