@@ -30,19 +30,19 @@ static ott_status check_taken(const bench_entry *entry, const bench_options *o) 
     const struct {
         const char *name;
         bool given;
-        unsigned takes;
-    } given[] = {{"shapes", o->shapes != NULL, BENCH_TAKES_SHAPES},
-                 {"preset", o->preset != NULL, BENCH_TAKES_MODEL},
-                 {"precision", o->precision != NULL, BENCH_TAKES_MODEL},
-                 {"recipe", o->recipe != NULL, BENCH_TAKES_MODEL},
-                 {"batch_size", o->batch_size != 0, BENCH_TAKES_BATCH},
-                 {"seq_len", o->seq_len != 0, BENCH_TAKES_BATCH},
-                 {"path", o->path != NULL, BENCH_TAKES_PATH | BENCH_NEEDS_PATH}};
+        unsigned accepts;
+    } given[] = {{"shapes", o->shapes != NULL, BENCH_ACCEPTS_SHAPES},
+                 {"preset", o->preset != NULL, BENCH_ACCEPTS_MODEL},
+                 {"precision", o->precision != NULL, BENCH_ACCEPTS_MODEL},
+                 {"recipe", o->recipe != NULL, BENCH_ACCEPTS_MODEL},
+                 {"batch_size", o->batch_size != 0, BENCH_ACCEPTS_BATCH},
+                 {"seq_len", o->seq_len != 0, BENCH_ACCEPTS_BATCH},
+                 {"path", o->path != NULL, BENCH_ACCEPTS_PATH | BENCH_NEEDS_PATH}};
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
-        if (given[i].given && !(entry->takes & given[i].takes))
+        if (given[i].given && !(entry->accepts & given[i].accepts))
             return status_fail(OTT_ERR_ARGUMENT, "%s: does not take the option %s: leave it out", entry->name,
                                given[i].name);
-    if ((entry->takes & BENCH_NEEDS_PATH) && !o->path)
+    if ((entry->accepts & BENCH_NEEDS_PATH) && !o->path)
         return status_fail(OTT_ERR_ARGUMENT, "%s: path is missing: give a %s", entry->name,
                            entry == &bench_load ? "Hugging Face folder" : "configuration file");
     return OTT_OK;

@@ -108,7 +108,7 @@ static ott_status add_gemm(bench *b) {
 }
 
 const bench_entry bench_gemm = {
-    .name = "gemm", .compares_bf16 = true, .takes = BENCH_TAKES_SHAPES, .add = add_gemm};
+    .name = "gemm", .compares_bf16 = true, .accepts = BENCH_ACCEPTS_SHAPES, .add = add_gemm};
 
 /* ---- gemv ---- */
 
@@ -184,4 +184,4 @@ static ott_status add_gemv(bench *b) {
 }
 
 const bench_entry bench_gemv = {
-    .name = "gemv", .compares_bf16 = true, .takes = BENCH_TAKES_SHAPES, .add = add_gemv};
+    .name = "gemv", .compares_bf16 = true, .accepts = BENCH_ACCEPTS_SHAPES, .add = add_gemv};

@@ -128,7 +128,7 @@ static void write_rates_json(bench *b, str *out) {
 }
 
 const bench_entry bench_generate = {.name = "generate",
-                                    .takes = BENCH_TAKES_MODEL,
+                                    .accepts = BENCH_ACCEPTS_MODEL,
                                     .add = add_recipes,
                                     .text = write_rates,
                                     .json = write_rates_json,

@@ -71,7 +71,7 @@ struct bench {
 struct bench_entry {
     const char *name;
     bool compares_bf16; /* adds a column: the first variant's speed relative to bf16 */
-    unsigned takes;     /* BENCH_TAKES_...: its options besides threads, repeats and json */
+    unsigned accepts;   /* BENCH_ACCEPTS_...: its options besides threads, repeats and json */
     ott_status (*add)(bench *b);
     void (*text)(bench *b, str *out); /* writes lines below the table; NULL: none */
     void (*json)(bench *b, str *out); /* writes members after the results, each after a comma; NULL: none */
@@ -81,11 +81,11 @@ struct bench_entry {
 };
 
 enum {
-    BENCH_TAKES_SHAPES = 1,
-    BENCH_TAKES_MODEL = 2, /* preset, precision, recipe */
-    BENCH_TAKES_BATCH = 4, /* batch_size, seq_len */
-    BENCH_TAKES_PATH = 8,
-    BENCH_NEEDS_PATH = 16 /* implies BENCH_TAKES_PATH */
+    BENCH_ACCEPTS_SHAPES = 1,
+    BENCH_ACCEPTS_MODEL = 2, /* preset, precision, recipe */
+    BENCH_ACCEPTS_BATCH = 4, /* batch_size, seq_len */
+    BENCH_ACCEPTS_PATH = 8,
+    BENCH_NEEDS_PATH = 16 /* implies BENCH_ACCEPTS_PATH */
 };
 
 extern const bench_entry bench_gemm, bench_gemv, bench_quantize, bench_attention, bench_norm, bench_optimizer,

@@ -156,4 +156,4 @@ out:
     return status;
 }
 
-const bench_entry bench_load = {.name = "load", .takes = BENCH_NEEDS_PATH, .run = run_load};
+const bench_entry bench_load = {.name = "load", .accepts = BENCH_NEEDS_PATH, .run = run_load};

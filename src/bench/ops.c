@@ -108,7 +108,7 @@ static ott_status add_norm(bench *b) {
     return OTT_OK;
 }
 
-const bench_entry bench_norm = {.name = "norm", .takes = BENCH_TAKES_SHAPES, .add = add_norm};
+const bench_entry bench_norm = {.name = "norm", .accepts = BENCH_ACCEPTS_SHAPES, .add = add_norm};
 
 /* ---- optimizer ---- */
 

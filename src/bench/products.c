@@ -270,7 +270,7 @@ static void write_sum_json(bench *b, str *out) {
 }
 
 const bench_entry bench_products = {.name = "products",
-                                    .takes = BENCH_NEEDS_PATH | BENCH_TAKES_MODEL,
+                                    .accepts = BENCH_NEEDS_PATH | BENCH_ACCEPTS_MODEL,
                                     .add = add_products,
                                     .text = write_sum,
                                     .json = write_sum_json,

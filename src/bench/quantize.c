@@ -85,4 +85,5 @@ static ott_status add_quantizers(bench *b) {
     return OTT_OK;
 }
 
-const bench_entry bench_quantize = {.name = "quantize", .takes = BENCH_TAKES_SHAPES, .add = add_quantizers};
+const bench_entry bench_quantize = {
+    .name = "quantize", .accepts = BENCH_ACCEPTS_SHAPES, .add = add_quantizers};

@@ -220,7 +220,7 @@ static void write_parts_json(bench *b, str *out) {
 }
 
 const bench_entry bench_step = {.name = "step",
-                                .takes = BENCH_TAKES_MODEL | BENCH_TAKES_BATCH | BENCH_TAKES_PATH,
+                                .accepts = BENCH_ACCEPTS_MODEL | BENCH_ACCEPTS_BATCH | BENCH_ACCEPTS_PATH,
                                 .add = add_contestants,
                                 .text = write_parts,
                                 .json = write_parts_json,

@@ -207,7 +207,7 @@ static void describe_windows(describing *d) {
     const model_options *o = d->o;
     if (!d->arch->windows || o->window == 0) return;
     put_count(d, "attention.sliding_window", o->window);
-    put_count(d, "attention.sliding_window_pattern", o->full_every);
+    put_count(d, "attention.sliding_window_pattern", o->full_attention_every);
     if (o->local_theta > 0) put_real(d, "rope.freq_base_swa", o->local_theta);
 }
 

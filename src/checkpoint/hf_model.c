@@ -59,7 +59,7 @@ static ott_status set_rope(mem *account, config *cfg, const hf_config *h) {
         [HF_ROPE_YARN] = "yarn",  [HF_ROPE_LONGROPE] = "longrope", [HF_ROPE_DYNAMIC] = "dynamic"};
     TRY(set_real(cfg, "model.rope_theta", h->rope_theta));
     TRY(set_real(cfg, "model.rope_local_theta", h->rope_local_theta));
-    TRY(set_real(cfg, "model.partial_rotary_factor", h->rotary_share));
+    TRY(set_real(cfg, "model.partial_rotary_factor", h->partial_rotary_factor));
     TRY(set_text(cfg, "model.rope_scaling", words[h->rope]));
     TRY(set_positive(cfg, "model.rope_factor", h->rope_factor));
     TRY(set_positive(cfg, "model.rope_low_freq_factor", h->rope_low_freq_factor));
@@ -156,7 +156,7 @@ static ott_status set_shape(mem *account, config *cfg, const hf_config *h) {
     TRY(set_int(cfg, "model.vocab_size", h->vocab_size));
     TRY(set_int(cfg, "model.max_seq_len", h->max_position_embeddings));
     TRY(set_int(cfg, "model.sliding_window", h->sliding_window));
-    TRY(set_int(cfg, "model.full_attention_every", h->full_every));
+    TRY(set_int(cfg, "model.full_attention_every", h->full_attention_every));
     TRY(set_layers(account, cfg, "model.full_attention_layers", h->full, h->full_count));
     TRY(set_switches(cfg, h));
     if (h->padding_row >= 0) TRY(set_int(cfg, "model.pad_token_id", h->padding_row));

@@ -90,7 +90,8 @@ static bool can_express_windows(const family *f, const model_options *o) {
 static bool can_express(const family *f, const model_options *o) {
     return can_express_experts(f, o) && can_express_biases(f, o) && is_same_block(f, o) &&
            can_express_windows(f, o) && (f->qk_norm_key || f->qk_norm == o->qk_norm) &&
-           !(f->rotary_share == 0 && rope_columns(&o->rope, model_rope_width(o)) < model_rope_width(o));
+           !(f->partial_rotary_factor == 0 &&
+             rope_columns(&o->rope, model_rope_width(o)) < model_rope_width(o));
 }
 
 static ott_status fail_block(const model_options *o) {
@@ -142,7 +143,7 @@ static void describe_rope(const model_options *o, hf_config *c) {
     const rope_options *r = &o->rope;
     hf_rope rule = c->rope = kinds[r->kind];
     c->rope_theta = r->theta;
-    c->rotary_share = r->rotary_share > 0 ? r->rotary_share : 1;
+    c->partial_rotary_factor = r->partial_rotary_factor > 0 ? r->partial_rotary_factor : 1;
     c->rope_factor = rule == HF_ROPE_PLAIN ? 0 : r->factor;
     c->rope_low_freq_factor = rule == HF_ROPE_LLAMA3 ? r->low_frequency_factor : 0;
     c->rope_high_freq_factor = rule == HF_ROPE_LLAMA3 ? r->high_frequency_factor : 0;
@@ -205,15 +206,15 @@ static void describe_multipliers(const model_options *o, hf_config *c) {
 /* Families with a window pattern store its period; others list the layers. */
 static ott_status describe_windows(const model_options *o, hf_config *c) {
     c->sliding_window = o->window;
-    c->full_every = c->family->window == FAMILY_WINDOW_PATTERN ? o->full_every : 0;
+    c->full_attention_every = c->family->window == FAMILY_WINDOW_PATTERN ? o->full_attention_every : 0;
     c->full_count = 0;
-    for (int64_t i = 0; c->full_every == 0 && o->window > 0 && i < o->layers; i++) {
+    for (int64_t i = 0; c->full_attention_every == 0 && o->window > 0 && i < o->layers; i++) {
         if (!model_has_full_attention(o, i)) continue;
         if (c->full_count == HF_CONFIG_MOST_FULL)
             return status_fail(OTT_ERR_UNSUPPORTED,
                                "model.full_attention_every = %" PRId64
                                ": config.json of a %s model lists at most %d layers without a window",
-                               o->full_every, c->family->name, HF_CONFIG_MOST_FULL);
+                               o->full_attention_every, c->family->name, HF_CONFIG_MOST_FULL);
         c->full[c->full_count++] = (int32_t)i;
     }
     return OTT_OK;

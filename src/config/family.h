@@ -14,7 +14,7 @@ typedef enum family_window {
     FAMILY_WINDOW_NONE,   /* the family has no window */
     FAMILY_WINDOW_KEY,    /* sliding_window, for all layers */
     FAMILY_WINDOW_LAYERS, /* use_sliding_window, and keys that list the layers with a window */
-    FAMILY_WINDOW_PATTERN /* sliding_window, for all layers but every full_every-th */
+    FAMILY_WINDOW_PATTERN /* sliding_window, for all layers but every full_attention_every-th */
 } family_window;
 
 /* Where a block applies its norms. */
@@ -72,19 +72,19 @@ typedef struct family {
     bool learned_positions; /* learned position embeddings instead of rotary ones */
     bool transposed;        /* files hold the blocks' matrices as [in, out] */
     /* keys of config.json, and their values if they are missing */
-    bool bias_key;          /* attention_bias exists: biases of q, k, v and o */
-    bool qkv_bias_key;      /* attention_bias exists: biases of q, k and v only; missing: qkv_bias */
-    bool biases_key;        /* use_bias exists: sets `biases` */
-    bool mlp_bias_key;      /* mlp_bias exists: biases of the feed-forward */
-    bool qk_norm_key;       /* use_qk_norm exists: sets qk_norm */
-    bool interleave_key;    /* rope_interleave exists: sets rope_interleaved */
-    double rotary_share;    /* partial_rotary_factor if missing; 0: no such key, full heads */
-    bool kv_heads_optional; /* num_key_value_heads may be missing: num_attention_heads */
-    int head_dim;           /* head_dim if missing; 0: hidden_size / num_attention_heads */
+    bool bias_key;                /* attention_bias exists: biases of q, k, v and o */
+    bool qkv_bias_key;            /* attention_bias exists: biases of q, k and v only; missing: qkv_bias */
+    bool biases_key;              /* use_bias exists: sets `biases` */
+    bool mlp_bias_key;            /* mlp_bias exists: biases of the feed-forward */
+    bool qk_norm_key;             /* use_qk_norm exists: sets qk_norm */
+    bool interleave_key;          /* rope_interleave exists: sets rope_interleaved */
+    double partial_rotary_factor; /* partial_rotary_factor if missing; 0: no such key, full heads */
+    bool kv_heads_optional;       /* num_key_value_heads may be missing: num_attention_heads */
+    int head_dim;                 /* head_dim if missing; 0: hidden_size / num_attention_heads */
     family_window window;
     const char *activation_key; /* name of the activation's key; NULL: hidden_act */
     const char *activation;     /* its value; NULL: "silu" or "gelu_pytorch_tanh", depending on mlp */
-    int full_every;             /* FAMILY_WINDOW_PATTERN: every full_every-th layer has full attention */
+    int full_attention_every;   /* FAMILY_WINDOW_PATTERN: each n-th layer has full attention */
     bool tied;                  /* tie_word_embeddings if missing */
     double theta;               /* rope_theta if missing; 0: 1e4 */
     double local_theta;         /* rope_theta of layers with a window; 0: the same */
@@ -107,16 +107,16 @@ typedef struct family {
     X(argument, QWEN3, "qwen3", "Qwen3", "ForCausalLM", .qk_norm = true, .bias_key = true, .head_dim = 128,  \
       .window = FAMILY_WINDOW_LAYERS, .window_size = 4096)                                                   \
     X(argument, PHI3, "phi3", "Phi3", "ForCausalLM", .fused_qkv = true, .fused_gate_up = true,               \
-      .kv_heads_optional = true, .rotary_share = 1, .window = FAMILY_WINDOW_KEY)                             \
+      .kv_heads_optional = true, .partial_rotary_factor = 1, .window = FAMILY_WINDOW_KEY)                    \
     X(argument, BAICHUAN, "baichuan", "Baichuan", "ForCausalLM", .fused_qkv = true,                          \
       .kv_heads_optional = true)                                                                             \
     X(argument, GRANITE, "granite", "Granite", "ForCausalLM", .bias_key = true, .mlp_bias_key = true,        \
       .kv_heads_optional = true)                                                                             \
     X(argument, GLM, "glm", "Glm", "ForCausalLM", .qkv_bias = true, .qkv_bias_key = true,                    \
-      .fused_gate_up = true, .rope_interleaved = true, .head_dim = 128, .rotary_share = 0.5)                 \
+      .fused_gate_up = true, .rope_interleaved = true, .head_dim = 128, .partial_rotary_factor = 0.5)        \
     X(argument, GLM4, "glm4", "Glm4", "ForCausalLM", .qkv_bias = true, .qkv_bias_key = true,                 \
       .fused_gate_up = true, .norms = FAMILY_NORMS_AROUND, .rope_interleaved = true, .head_dim = 128,        \
-      .rotary_share = 0.5)                                                                                   \
+      .partial_rotary_factor = 0.5)                                                                          \
     X(argument, MIXTRAL, "mixtral", "Mixtral", "ForCausalLM", .window = FAMILY_WINDOW_KEY,                   \
       .experts = FAMILY_EXPERTS_SOFTMAX)                                                                     \
     X(argument, QWEN3_MOE, "qwen3_moe", "Qwen3Moe", "ForCausalLM", .qk_norm = true, .bias_key = true,        \
@@ -134,18 +134,18 @@ typedef struct family {
     X(argument, GEMMA2, "gemma2", "Gemma2", "ForCausalLM", .activation_key = "hidden_activation",            \
       .norms = FAMILY_NORMS_AROUND, .norm = FAMILY_NORM_RMS_ONE_PLUS, .mlp = FAMILY_MLP_GEGLU,               \
       .scale_embeddings = true, .bias_key = true, .head_dim = 256, .tied = true,                             \
-      .window = FAMILY_WINDOW_PATTERN, .full_every = 2, .window_size = 4096)                                 \
+      .window = FAMILY_WINDOW_PATTERN, .full_attention_every = 2, .window_size = 4096)                       \
     X(argument, GEMMA3, "gemma3_text", "Gemma3", "ForCausalLM", .activation_key = "hidden_activation",       \
       .qk_norm = true, .norms = FAMILY_NORMS_AROUND, .norm = FAMILY_NORM_RMS_ONE_PLUS,                       \
       .mlp = FAMILY_MLP_GEGLU, .scale_embeddings = true, .bias_key = true, .head_dim = 256, .tied = true,    \
-      .theta = 1e6, .local_theta = 1e4, .window = FAMILY_WINDOW_PATTERN, .full_every = 6,                    \
+      .theta = 1e6, .local_theta = 1e4, .window = FAMILY_WINDOW_PATTERN, .full_attention_every = 6,          \
       .window_size = 4096)                                                                                   \
     X(argument, COHERE, "cohere", "Cohere", "ForCausalLM", .norms = FAMILY_NORMS_SHARED,                     \
       .qk_norm_head_weights = true, .qk_norm_key = true, .norm = FAMILY_NORM_LAYER,                          \
       .rope_interleaved = true, .bias_key = true, .kv_heads_optional = true, .tied = true, .theta = 5e5)     \
     X(argument, COHERE2, "cohere2", "Cohere2", "ForCausalLM", .norms = FAMILY_NORMS_SHARED,                  \
       .norm = FAMILY_NORM_LAYER, .rope_interleaved = true, .rope_in_windows = true, .bias_key = true,        \
-      .kv_heads_optional = true, .tied = true, .window = FAMILY_WINDOW_PATTERN, .full_every = 4,             \
+      .kv_heads_optional = true, .tied = true, .window = FAMILY_WINDOW_PATTERN, .full_attention_every = 4,   \
       .window_size = 4096)                                                                                   \
     X(argument, STARCODER2, "starcoder2", "Starcoder2", "ForCausalLM", .qkv_bias = true, .biases = true,     \
       .biases_key = true, .norm = FAMILY_NORM_LAYER_BIAS, .mlp = FAMILY_MLP_GELU, .tied = true,              \

@@ -73,14 +73,14 @@ typedef struct forward_buffers {
 /* Assigns the buffers in `base`. Returns the floats they take. */
 static int64_t lay_out_forward(const attention *s, float *base, forward_buffers *w) {
     int64_t used = 0;
-    w->queries = take(base, &used, s->block * s->width);
-    w->output = take(base, &used, s->block * s->width);
-    w->keys = take(base, &used, TILE * s->width);
-    w->values = take(base, &used, TILE * s->width);
-    w->scores = take(base, &used, TILE * QUERY_LANES);
-    w->most = take(base, &used, s->block);
-    w->sum = take(base, &used, s->block);
-    w->factor = take(base, &used, QUERY_LANES);
+    w->queries = reserve_floats(base, &used, s->block * s->width);
+    w->output = reserve_floats(base, &used, s->block * s->width);
+    w->keys = reserve_floats(base, &used, TILE * s->width);
+    w->values = reserve_floats(base, &used, TILE * s->width);
+    w->scores = reserve_floats(base, &used, TILE * QUERY_LANES);
+    w->most = reserve_floats(base, &used, s->block);
+    w->sum = reserve_floats(base, &used, s->block);
+    w->factor = reserve_floats(base, &used, QUERY_LANES);
     return used;
 }
 

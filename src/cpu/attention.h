@@ -72,7 +72,7 @@ ott_status ISA(attention_open)(const char *op, const tensor *q, const tensor *k,
 ott_status ISA(attention_fits)(const char *op, const attention *s, int64_t floats);
 
 /* Takes the next `count` floats, a multiple of 16, of a scratch buffer with *used floats taken. */
-SIMD float *take(float *base, int64_t *used, int64_t count) {
+SIMD float *reserve_floats(float *base, int64_t *used, int64_t count) {
     *used += count;
     return base + *used - count;
 }

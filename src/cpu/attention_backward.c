@@ -24,13 +24,13 @@ static int64_t lay_out_backward(const attention *s, float *base, backward_buffer
     int64_t used = 0;
     float **blocks[] = {&w->q, &w->dout, &w->q_lanes, &w->dout_lanes, &w->dq};
     float **tiles[] = {&w->k, &w->v, &w->dk, &w->dv};
-    for (int i = 0; i < 5; i++) *blocks[i] = take(base, &used, s->block * s->width);
-    for (int i = 0; i < 4; i++) *tiles[i] = take(base, &used, TILE * s->width);
-    w->k_operand = s->in_pairs ? take(base, &used, TILE * s->score_width) : w->k;
-    w->lse = take(base, &used, s->block);
-    w->delta = take(base, &used, s->block);
-    w->p = take(base, &used, TILE * QUERIES);
-    w->ds = take(base, &used, TILE * QUERIES);
+    for (int i = 0; i < 5; i++) *blocks[i] = reserve_floats(base, &used, s->block * s->width);
+    for (int i = 0; i < 4; i++) *tiles[i] = reserve_floats(base, &used, TILE * s->width);
+    w->k_operand = s->in_pairs ? reserve_floats(base, &used, TILE * s->score_width) : w->k;
+    w->lse = reserve_floats(base, &used, s->block);
+    w->delta = reserve_floats(base, &used, s->block);
+    w->p = reserve_floats(base, &used, TILE * QUERIES);
+    w->ds = reserve_floats(base, &used, TILE * QUERIES);
     return used;
 }
 

@@ -254,7 +254,7 @@ static void name_device(cpu_device *c) {
 static ott_status take_tiles(cpu_device *c, const cpu_tiles *tiles) {
     bool same;
     c->tiles = tiles;
-    tiles->take(&c->ops);
+    tiles->replace_ops(&c->ops);
     TRY(cpu_tiles_compare(c, &same));
     if (same) return OTT_OK;
     c->tiles = NULL;

@@ -9,7 +9,7 @@
 
 typedef struct cpu_tiles {
     const char *name;
-    void (*take)(op_table *ops); /* replaces the GEMM ops in the table */
+    void (*replace_ops)(op_table *ops); /* replaces the GEMM ops in the table */
 } cpu_tiles;
 
 extern const cpu_tiles cpu_tiles_amx, cpu_tiles_amx_emulated;

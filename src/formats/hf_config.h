@@ -33,7 +33,8 @@ typedef struct hf_config {
        compressed. */
     int64_t q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
     double norm_eps, rope_theta;
-    double rotary_share; /* fraction of a head's columns that are rotated, from the first column on */
+    double
+        partial_rotary_factor; /* fraction of a head's columns that are rotated, from the first column on */
     /* Multipliers of embedding, residual branches and q k^T (0: 1 / sqrt(head_dim)); divisor of logits. */
     double embedding_multiplier, residual_multiplier, attention_multiplier, logits_scaling;
     double logit_scale; /* multiplier of the logits */
@@ -59,8 +60,8 @@ typedef struct hf_config {
     double route_scale;
     double router_aux_loss_coef; /* -1 if the file has none */
     int64_t sliding_window;      /* positions that a query sees; 0: all */
-    /* every full_every-th layer has no window; if 0, `full` lists the layers without a window */
-    int64_t full_every;
+    /* every full_attention_every-th layer has no window; if 0, `full` lists the layers without a window */
+    int64_t full_attention_every;
     int full_count; /* `full` is in ascending order */
     int32_t full[HF_CONFIG_MOST_FULL];
     family_mlp mlp;           /* the family's, or another function if the file names one */

@@ -26,11 +26,11 @@ static const char *const layer_words[] = {"sliding_attention", "full_attention"}
 bool hf_has_full_attention(const hf_config *c, int64_t layer) {
     for (int i = 0; i < c->full_count; i++)
         if (c->full[i] == layer) return true;
-    return c->full_every > 0 && (layer + 1) % c->full_every == 0;
+    return c->full_attention_every > 0 && (layer + 1) % c->full_attention_every == 0;
 }
 
 bool hf_full_layers_equal(const hf_config *a, const hf_config *b) {
-    return a->full_every == b->full_every && a->full_count == b->full_count &&
+    return a->full_attention_every == b->full_attention_every && a->full_count == b->full_count &&
            memcmp(a->full, b->full, (size_t)b->full_count * sizeof *b->full) == 0;
 }
 
@@ -79,22 +79,23 @@ static ott_status read_layer_windows(const char *name, json_t *root, hf_config *
     return OTT_OK;
 }
 
-/* Turns a regular pattern of layers without a window into its period, full_every. */
+/* Turns a regular pattern of layers without a window into its period, full_attention_every. */
 static void find_period(hf_config *c, int64_t default_value) {
     int64_t every = c->full_count > 0 ? c->full[0] + 1 : default_value > c->layers ? default_value : 0;
     bool fits = c->full_count == (every > 0 ? c->layers / every : 0);
     for (int i = 0; i < c->full_count; i++) fits = fits && c->full[i] == (i + 1) * every - 1;
-    c->full_every = fits ? every : 0;
+    c->full_attention_every = fits ? every : 0;
     if (fits) c->full_count = 0;
 }
 
 static ott_status read_pattern(const char *name, json_t *root, hf_config *c) {
     json_t *types = hf_get(root, "layer_types");
     TRY(read_size(name, root, "sliding_window", c->family->window_size, 1, &c->sliding_window));
-    TRY(read_size(name, root, "sliding_window_pattern", c->family->full_every, 1, &c->full_every));
+    TRY(read_size(name, root, "sliding_window_pattern", c->family->full_attention_every, 1,
+                  &c->full_attention_every));
     if (!types) return OTT_OK;
     TRY(read_layer_types(name, types, c));
-    find_period(c, c->full_every);
+    find_period(c, c->full_attention_every);
     return OTT_OK;
 }
 
@@ -105,7 +106,7 @@ void hf_window_append(const hf_config *c, str *out) {
 }
 
 ott_status hf_read_window(const char *name, json_t *root, hf_config *c) {
-    c->sliding_window = c->full_every = c->full_count = 0;
+    c->sliding_window = c->full_attention_every = c->full_count = 0;
     switch (c->family->window) {
     case FAMILY_WINDOW_NONE: break;
     case FAMILY_WINDOW_LAYERS: return read_layer_windows(name, root, c);

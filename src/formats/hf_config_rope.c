@@ -84,13 +84,14 @@ static ott_status read_theta(const char *name, json_t *root, json_t *parameters,
 static ott_status read_rotary_fraction(const char *name, json_t *root, json_t *parameters, hf_config *c) {
     static const char key[] = "partial_rotary_factor";
     json_t *outer = hf_get(root, key), *inner = hf_get(parameters, key), *fraction = inner ? inner : outer;
-    double default_value = c->family->rotary_share;
-    c->rotary_share = fraction ? json_number_value(fraction) : default_value > 0 ? default_value : 1;
-    if (default_value == 0 && c->rotary_share != 1)
+    double default_value = c->family->partial_rotary_factor;
+    c->partial_rotary_factor = fraction ? json_number_value(fraction) : default_value > 0 ? default_value : 1;
+    if (default_value == 0 && c->partial_rotary_factor != 1)
         return hf_fail(OTT_ERR_UNSUPPORTED, name, key, fraction,
                        "only 1 (rotation of the full head) is supported for %s", c->family->name);
-    double columns = floor((double)rope_width(c) * c->rotary_share);
-    if (!(c->rotary_share > 0 && c->rotary_share <= 1) || columns < 2 || fmod(columns, 2) != 0)
+    double columns = floor((double)rope_width(c) * c->partial_rotary_factor);
+    if (!(c->partial_rotary_factor > 0 && c->partial_rotary_factor <= 1) || columns < 2 ||
+        fmod(columns, 2) != 0)
         return hf_fail(OTT_ERR_FORMAT, name, key, fraction,
                        "must be above 0 and at most 1, and give an even part of head_dim (%" PRId64 ")",
                        c->head_dim);
@@ -131,7 +132,7 @@ static ott_status read_original(const char *name, const char *key, json_t *root,
 static ott_status read_factors(const char *name, const char *key, json_t *parameters, const char *member,
                                const hf_config *c, float out[HF_CONFIG_MOST_FACTORS]) {
     json_t *list = hf_get(parameters, member);
-    int64_t pairs = (int64_t)((double)rope_width(c) * c->rotary_share) / 2;
+    int64_t pairs = (int64_t)((double)rope_width(c) * c->partial_rotary_factor) / 2;
     bool good = pairs <= HF_CONFIG_MOST_FACTORS && (int64_t)json_array_size(list) == pairs;
     for (int64_t i = 0; good && i < pairs; i++) {
         json_t *value = json_array_get(list, (size_t)i);
@@ -148,7 +149,7 @@ static ott_status read_longrope(const char *name, const char *key, json_t *param
     if (c->rope_factor == 0) c->rope_factor = longrope_factor(c);
     TRY(read_factors(name, key, parameters, "short_factor", c, c->rope_short_factor));
     TRY(read_factors(name, key, parameters, "long_factor", c, c->rope_long_factor));
-    c->rope_factors = (int)((double)rope_width(c) * c->rotary_share) / 2;
+    c->rope_factors = (int)((double)rope_width(c) * c->partial_rotary_factor) / 2;
     return OTT_OK;
 }
 
@@ -231,7 +232,7 @@ ott_status hf_read_rope(const char *name, json_t *root, hf_config *c) {
 bool hf_rope_equal(const hf_config *a, const hf_config *b) {
     size_t bytes = (size_t)a->rope_factors * sizeof *a->rope_short_factor;
     bool equal = a->rope == b->rope && (float)a->rope_theta == (float)b->rope_theta &&
-                 (float)a->rotary_share == (float)b->rotary_share &&
+                 (float)a->partial_rotary_factor == (float)b->partial_rotary_factor &&
                  (float)a->rope_local_theta == (float)b->rope_local_theta &&
                  a->rope_original_max_position == b->rope_original_max_position &&
                  a->rope_factors == b->rope_factors &&

@@ -112,8 +112,8 @@ static ott_status edit_rope(editor *e) {
         TRY(json_edit_rename(&e->text, "rope_parameters", "rope_scaling"));
     append_real(&e->value, e->c->rope_theta);
     TRY(put_value(e, "rope_theta"));
-    if (e->c->family->rotary_share > 0) {
-        append_real(&e->value, e->c->rotary_share);
+    if (e->c->family->partial_rotary_factor > 0) {
+        append_real(&e->value, e->c->partial_rotary_factor);
         TRY(put_value(e, "partial_rotary_factor"));
     }
     if (e->c->rope_local_theta > 0) {
@@ -139,7 +139,8 @@ static ott_status put_layer_types(editor *e) {
 
 /* True if the layers without a window are the first ones, so that max_window_layers can express them. */
 static bool sees_all_first(const hf_config *c) {
-    return c->full_every == 0 && (c->full_count == 0 || c->full[c->full_count - 1] == c->full_count - 1);
+    return c->full_attention_every == 0 &&
+           (c->full_count == 0 || c->full[c->full_count - 1] == c->full_count - 1);
 }
 
 static ott_status put_layer_windows(editor *e) {
@@ -235,7 +236,7 @@ static bool has_template_key(const char *key, const hf_config *c, bool is_quanti
     family_window window = c->family->window;
     const hf_key *number = hf_key_find(key, c->family);
     if (number) return hf_key_applies(number, c->family);
-    if (strcmp(key, "partial_rotary_factor") == 0) return c->family->rotary_share > 0;
+    if (strcmp(key, "partial_rotary_factor") == 0) return c->family->partial_rotary_factor > 0;
     if (strcmp(key, "layer_types") == 0)
         return window == FAMILY_WINDOW_PATTERN ||
                (window == FAMILY_WINDOW_LAYERS && c->sliding_window > 0 && !sees_all_first(c));

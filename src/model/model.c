@@ -366,8 +366,9 @@ static ott_status build_model(model *m, model_use use, int64_t positions) {
     if (o->family->learned_positions) return check_positions(o, positions);
     TRY(rope_build(&m->rope, m->device, &o->rope, model_rope_width(o), positions));
     if (o->local_theta == 0) return OTT_OK;
-    const rope_options local = {
-        .theta = o->local_theta, .rotary_share = o->rope.rotary_share, .interleaved = o->rope.interleaved};
+    const rope_options local = {.theta = o->local_theta,
+                                .partial_rotary_factor = o->rope.partial_rotary_factor,
+                                .interleaved = o->rope.interleaved};
     return rope_build(&m->local_rope, m->device, &local, o->head_dim, positions);
 }
 

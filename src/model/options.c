@@ -467,7 +467,7 @@ static ott_status read_rope(const config *cfg, rope_options *out) {
     bool is_dynamic = cfg->model.rope_scaling == ROPE_SCALING_DYNAMIC;
     *out = (rope_options){.kind = kinds[cfg->model.rope_scaling],
                           .theta = cfg->model.rope_theta,
-                          .rotary_share = cfg->model.partial_rotary_factor,
+                          .partial_rotary_factor = cfg->model.partial_rotary_factor,
                           .interleaved = cfg->model.rope_interleaved,
                           .factor = cfg->model.rope_factor,
                           .low_frequency_factor = cfg->model.rope_low_freq_factor,
@@ -486,8 +486,8 @@ static ott_status read_rope(const config *cfg, rope_options *out) {
         return status_fail(OTT_ERR_CONFIG,
                            "model.partial_rotary_factor = %g of model.%s = %lld are %lld columns: rotary "
                            "embedding rotates pairs, so the number must be even",
-                           out->rotary_share, is_latent ? "qk_rope_head_dim" : "head_dim", (long long)width,
-                           (long long)columns);
+                           out->partial_rotary_factor, is_latent ? "qk_rope_head_dim" : "head_dim",
+                           (long long)width, (long long)columns);
     if (out->kind != ROPE_LONGROPE) return OTT_OK;
     out->factors = (int)(columns / 2);
     TRY(read_factors("model.rope_short_factor", &cfg->model.rope_short_factor, columns / 2,
@@ -509,10 +509,10 @@ static void apply_family(config *cfg, const family *f) {
     if (!config_was_set(cfg, "model.tie_embeddings") && f->tied) cfg->model.tie_embeddings = true;
     bool names_full = cfg->model.full_attention_layers.count > 0;
     if (!config_was_set(cfg, "model.full_attention_every"))
-        cfg->model.full_attention_every = names_full ? 0 : f->full_every;
+        cfg->model.full_attention_every = names_full ? 0 : f->full_attention_every;
     if (!config_was_set(cfg, "model.rope_local_theta")) cfg->model.rope_local_theta = f->local_theta;
-    if (!config_was_set(cfg, "model.partial_rotary_factor") && f->rotary_share > 0)
-        cfg->model.partial_rotary_factor = f->rotary_share;
+    if (!config_was_set(cfg, "model.partial_rotary_factor") && f->partial_rotary_factor > 0)
+        cfg->model.partial_rotary_factor = f->partial_rotary_factor;
 }
 
 /* The scale is PEFT's alpha / rank, or rsLoRA's alpha / sqrt(rank) (Kalajdzievski 2023). */
@@ -598,7 +598,7 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .activation = cfg->model.activation,
                            .attention_softcap = (float)cfg->model.attention_softcap,
                            .logit_softcap = (float)cfg->model.final_logit_softcap,
-                           .full_every = cfg->model.full_attention_every,
+                           .full_attention_every = cfg->model.full_attention_every,
                            .local_theta = cfg->model.rope_local_theta,
                            .embedding_multiplier = embedding_multiplier(cfg, f),
                            .residual_multiplier = (float)cfg->model.residual_multiplier,

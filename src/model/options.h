@@ -45,9 +45,9 @@ typedef struct model_options {
     bool layer_norm;                        /* norms are LayerNorm with a bias; false: the family's norm */
     config_activation activation;           /* of the dense feed-forward; ACTIVATION_SILU: the family's */
     float attention_softcap, logit_softcap; /* 0: none */
-    /* Layers with full attention among sliding-window layers: every full_every-th (0: none), or `full`. */
-    int64_t full_every;
-    int full_count; /* of `full`; 0: full_every decides */
+    /* Layers with full attention among sliding-window layers: each n-th (0: none), or the layers in `full`. */
+    int64_t full_attention_every;
+    int full_count; /* of `full`; 0: full_attention_every decides */
     int32_t full[MODEL_MAX_FULL];
     double local_theta; /* RoPE base of sliding-window layers; 0: rope.theta */
     /* Multipliers (Granite): embedding output, residual branches, attention scores, logits. 0: none;
@@ -119,11 +119,11 @@ static inline family_norm model_norm(const model_options *o) {
 static inline bool model_has_full_attention(const model_options *o, int64_t layer) {
     for (int i = 0; i < o->full_count; i++)
         if (o->full[i] == layer) return true;
-    return o->full_every > 0 && (layer + 1) % o->full_every == 0;
+    return o->full_attention_every > 0 && (layer + 1) % o->full_attention_every == 0;
 }
 /* True if some layers have a sliding window and other layers have full attention. */
 static inline bool model_mixes_windows(const model_options *o) {
-    return o->full_every > 0 || o->full_count > 0;
+    return o->full_attention_every > 0 || o->full_count > 0;
 }
 
 /* Width of heads in attention. If widths of q and k differ from v's, the narrower are zero-padded. */

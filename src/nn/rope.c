@@ -16,7 +16,7 @@ static double scale_llama3(const rope_options *o, double frequency) {
 }
 
 int64_t rope_columns(const rope_options *o, int64_t head_dim) {
-    return o->rotary_share > 0 ? (int64_t)((double)head_dim * o->rotary_share) : head_dim;
+    return o->partial_rotary_factor > 0 ? (int64_t)((double)head_dim * o->partial_rotary_factor) : head_dim;
 }
 
 /* The (fractional) index of the pair that makes `turns` rotations within the original length. */

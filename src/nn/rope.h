@@ -21,8 +21,8 @@ enum { ROPE_MOST_FACTORS = 256 };
 typedef struct rope_options {
     rope_kind kind;
     double theta;
-    double rotary_share; /* fraction of a head's columns that rotate; 0: all */
-    bool interleaved;    /* pairs are neighboring columns; else column j and j + half */
+    double partial_rotary_factor; /* fraction of a head's columns that rotate; 0: all */
+    bool interleaved;             /* pairs are neighboring columns; else column j and j + half */
     /* Not used by ROPE_PLAIN: */
     double factor;
     int64_t original_max_position;                      /* not used by ROPE_LINEAR */

@@ -282,13 +282,15 @@ static void same_tensors(mem *account, const char *path, const char *other_path)
 enum { OPTION_NUMBERS = 18 };
 
 static void list_numbers(const model_options *o, double out[OPTION_NUMBERS]) {
-    const double all[OPTION_NUMBERS] = {
-        o->embedding_multiplier, o->residual_multiplier, o->attention_multiplier,
-        o->logit_multiplier,     o->norm_epsilon,        o->attention_softcap,
-        o->logit_softcap,        o->local_theta,         (double)o->window,
-        (double)o->full_every,   o->rope.theta,          o->rope.rotary_share,
-        o->rope.mscale,          o->rope.mscale_all_dim, o->rope.factor,
-        o->rope.beta_fast,       o->rope.beta_slow,      (double)o->rope.original_max_position};
+    const double all[OPTION_NUMBERS] = {o->embedding_multiplier, o->residual_multiplier,
+                                        o->attention_multiplier, o->logit_multiplier,
+                                        o->norm_epsilon,         o->attention_softcap,
+                                        o->logit_softcap,        o->local_theta,
+                                        (double)o->window,       (double)o->full_attention_every,
+                                        o->rope.theta,           o->rope.partial_rotary_factor,
+                                        o->rope.mscale,          o->rope.mscale_all_dim,
+                                        o->rope.factor,          o->rope.beta_fast,
+                                        o->rope.beta_slow,       (double)o->rope.original_max_position};
     memcpy(out, all, sizeof all);
 }
 

@@ -14,7 +14,7 @@ typedef struct interpreter {
     float *values[GRAPH_TENSORS_MOST];
 } interpreter;
 
-static void *take(size_t bytes) {
+static void *allocate(size_t bytes) {
     void *memory = malloc(bytes);
     if (!memory) abort();
     return memory;
@@ -47,7 +47,7 @@ static bool next(const graph_tensor *t, int64_t at[4]) {
 static float *new_values(interpreter *in, int uid) {
     int64_t n = count(&in->g->tensors[uid]);
     free(in->values[uid]);
-    float *values = in->values[uid] = take((size_t)n * sizeof *values);
+    float *values = in->values[uid] = allocate((size_t)n * sizeof *values);
     for (int64_t i = 0; i < n; i++) values[i] = NAN;
     return values;
 }
@@ -156,7 +156,7 @@ static void pointwise(interpreter *in, const graph_op *op) {
 static void reduce(interpreter *in, const graph_op *op) {
     const graph_tensor *x = &in->g->tensors[op->a], *t = &in->g->tensors[op->out];
     int64_t n = count(t), at[4] = {0};
-    double *sums = take((size_t)n * sizeof *sums);
+    double *sums = allocate((size_t)n * sizeof *sums);
     for (int64_t i = 0; i < n; i++) sums[i] = op->mode == GRAPH_REDUCE_MAX ? -INFINITY : 0;
     do {
         int64_t to[4];
@@ -204,7 +204,7 @@ static void multiply(interpreter *in, const graph_op *op, int64_t document, int6
     float *out = in->values[op->out] + dense(t, (int64_t[]){document, head, 0, 0});
     int64_t rows = length(in, op->m, document, t->dims[2]), columns = length(in, op->n, document, t->dims[3]);
     int64_t inner = length(in, op->k, document, a->dims[3]);
-    double *sums = take((size_t)t->dims[3] * sizeof *sums);
+    double *sums = allocate((size_t)t->dims[3] * sizeof *sums);
     for (int64_t m = 0; m < rows; m++) {
         for (int64_t n = 0; n < columns; n++) sums[n] = 0;
         for (int64_t k = 0; k < inner; k++)

@@ -58,7 +58,7 @@ static void succeed(ott_status status) {
 
 /* ---- memory ---- */
 
-static void *take(bench *b, int64_t bytes, const void *from) {
+static void *allocate_copy(bench *b, int64_t bytes, const void *from) {
     void *block;
     succeed(device_allocate(b->gpu, MEM_OTHER, bytes, "a test's tensor", &block));
     if (from) succeed(device_copy_in(b->gpu, block, from, bytes));
@@ -71,7 +71,7 @@ static tensor take_matrix(bench *b, ott_dtype dtype, int64_t columns, uint64_t s
     static uint16_t values[BLOCK];
     for (int64_t i = 0; i < TOKENS * columns; i++)
         cast_store(values, dtype, i, rng_normal(1, seed, (uint64_t)i));
-    void *block = take(b, TOKENS * columns * 2, values);
+    void *block = allocate_copy(b, TOKENS * columns * 2, values);
     return tensor_matrix(block, dtype, TOKENS, columns);
 }
 
@@ -97,9 +97,9 @@ static void open_bench(bench *b, const problem *p) {
     b->of[O] = take_matrix(b, p->dtype, p->heads * p->head_dim, 5);
     b->of[DOUT] = take_matrix(b, p->dtype, p->heads * p->head_dim, 6);
     take_three(b, p, DQ, 7);
-    b->lse = tensor_matrix(take(b, p->heads * TOKENS * 4, NULL), OTT_F32, p->heads, TOKENS);
+    b->lse = tensor_matrix(allocate_copy(b, p->heads * TOKENS * 4, NULL), OTT_F32, p->heads, TOKENS);
     int64_t count = p->packed ? STARTS : 2;
-    b->starts = tensor_matrix(take(b, count * 4, p->packed ? packed : dense), OTT_I32, 1, count);
+    b->starts = tensor_matrix(allocate_copy(b, count * 4, p->packed ? packed : dense), OTT_I32, 1, count);
 }
 
 static void close_bench(bench *b) {
@@ -258,7 +258,8 @@ static void test_a_wrong_library_is_found(void **state) {
         }
         attention_shim_fault = FAULT_NONE;
         succeed(run_forward(&b, &p));
-        b.of[DOUT] = tensor_matrix(take(&b, (int64_t)sizeof zeros, zeros), p.dtype, TOKENS, dout.columns);
+        b.of[DOUT] =
+            tensor_matrix(allocate_copy(&b, (int64_t)sizeof zeros, zeros), p.dtype, TOKENS, dout.columns);
         succeed(run_backward(&b, &p));
         b.of[DOUT] = dout;
         attention_shim_fault = (attention_fault)fault;

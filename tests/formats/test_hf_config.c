@@ -722,7 +722,7 @@ static void new_files(void **state) {
                        .max_position_embeddings = 64,
                        .norm_eps = 1e-5f,
                        .rope_theta = 1e4,
-                       .rotary_share = 1,
+                       .partial_rotary_factor = 1,
                        .embedding_multiplier = 1,
                        .residual_multiplier = 1,
                        .logits_scaling = 1,

@@ -60,10 +60,10 @@ static void follow_family(model_options *o, const family *f) {
     o->qk_norm = f->qk_norm;
     o->fused_qkv = f->fused_qkv;
     o->fused_gate_up = f->fused_gate_up;
-    o->full_every = f->full_every;
+    o->full_attention_every = f->full_attention_every;
     o->local_theta = f->local_theta;
-    o->window = f->full_every ? LENGTH / 2 : 0;
-    o->logit_softcap = f->full_every ? 3 : 0;
+    o->window = f->full_attention_every ? LENGTH / 2 : 0;
+    o->logit_softcap = f->full_attention_every ? 3 : 0;
     if (!f->latent) return;
     o->latent = (latent_shape){.query_rank = 48, .key_rank = 32, .nope_dim = 16, .rope_dim = 16, .value = 16};
     o->head_dim = latent_key_width(&o->latent);

@@ -261,7 +261,7 @@ static const rope_options llama3_rope = {.kind = ROPE_LLAMA3,
 /* Adjacent pairs, in three quarters of a head. */
 static const rope_options interleaved_rope = {.kind = ROPE_YARN,
                                               .theta = 1e4,
-                                              .rotary_share = 0.75,
+                                              .partial_rotary_factor = 0.75,
                                               .interleaved = true,
                                               .factor = 4,
                                               .original_max_position = 32,

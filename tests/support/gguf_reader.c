@@ -11,7 +11,7 @@
 enum { COUNT = 4, INTEGER, REAL, BOOL, TEXT, LIST };
 enum { F32 = 0, F16 = 1, Q8_0 = 8, BF16 = 30 };
 
-static const unsigned char *take(gguf_reader *r, int64_t bytes) {
+static const unsigned char *read_bytes(gguf_reader *r, int64_t bytes) {
     assert_true(bytes >= 0 && bytes <= r->bytes - r->at);
     r->at += bytes;
     return r->file + r->at - bytes;
@@ -24,7 +24,7 @@ static uint64_t number(const unsigned char *p, int bytes) {
 }
 
 static int64_t take_number(gguf_reader *r, int bytes) {
-    return (int64_t)number(take(r, bytes), bytes);
+    return (int64_t)number(read_bytes(r, bytes), bytes);
 }
 
 static float real(const unsigned char *p) {
@@ -37,7 +37,7 @@ static float real(const unsigned char *p) {
 static void take_name(gguf_reader *r, char *out, int64_t capacity) {
     int64_t bytes = take_number(r, 8);
     assert_true(bytes > 0 && bytes < capacity);
-    memcpy(out, take(r, bytes), (size_t)bytes);
+    memcpy(out, read_bytes(r, bytes), (size_t)bytes);
     out[bytes] = 0;
 }
 
@@ -46,7 +46,7 @@ static void take_list(gguf_reader *r, gguf_value *v) {
     v->count = take_number(r, 8);
     v->text = (const char *)r->file + r->at;
     assert_true(v->element_type == INTEGER || v->element_type == REAL || v->element_type == TEXT);
-    for (int64_t i = 0; i < v->count; i++) take(r, v->element_type == TEXT ? take_number(r, 8) : 4);
+    for (int64_t i = 0; i < v->count; i++) read_bytes(r, v->element_type == TEXT ? take_number(r, 8) : 4);
 }
 
 static void take_value(gguf_reader *r, gguf_value *v) {
@@ -56,10 +56,10 @@ static void take_value(gguf_reader *r, gguf_value *v) {
         take_list(r, v);
     } else if (v->type == TEXT) {
         v->bytes = take_number(r, 8);
-        v->text = (const char *)take(r, v->bytes);
+        v->text = (const char *)read_bytes(r, v->bytes);
     } else {
         assert_true(v->type == COUNT || v->type == REAL || v->type == BOOL);
-        const unsigned char *at = take(r, v->type == BOOL ? 1 : 4);
+        const unsigned char *at = read_bytes(r, v->type == BOOL ? 1 : 4);
         v->number = v->type == REAL ? (double)real(at) : (double)number(at, v->type == BOOL ? 1 : 4);
     }
 }
@@ -106,7 +106,7 @@ gguf_reader gguf_reader_open(const char *path) {
     gguf_reader r = {0};
     int64_t end = 0;
     read_file(&r, path);
-    assert_memory_equal(take(&r, 4), "GGUF", 4);
+    assert_memory_equal(read_bytes(&r, 4), "GGUF", 4);
     assert_int_equal(take_number(&r, 4), 3);
     r.entry_count = take_number(&r, 8);
     r.value_count = take_number(&r, 8);
@@ -123,7 +123,7 @@ gguf_reader gguf_reader_open(const char *path) {
     }
     while (r.at % 32 != 0) assert_int_equal(take_number(&r, 1), 0);
     for (int64_t i = 0; i < r.entry_count; i++) {
-        r.entry[i].data = take(&r, bytes_of(&r.entry[i]));
+        r.entry[i].data = read_bytes(&r, bytes_of(&r.entry[i]));
         while (r.at % 32 != 0) assert_int_equal(take_number(&r, 1), 0);
     }
     assert_int_equal(r.at, r.bytes);

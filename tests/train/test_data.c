@@ -507,7 +507,7 @@ static void no_label_is_an_error(void **state) {
 
 enum { STEPS = 7, BREAK = 5 };
 
-static void take(rig *r, int first, int last, step_result *out) {
+static void run_steps(rig *r, int first, int last, step_result *out) {
     for (int i = first; i < last; i++) out[i] = rig_step(r);
 }
 
@@ -516,19 +516,19 @@ static void check_resume(const fixture *f, const char *const *more) {
     step_result full[STEPS], parts[STEPS];
     rig r;
     open_rig(&r, f, more);
-    take(&r, 0, STEPS, full);
+    run_steps(&r, 0, STEPS, full);
     int64_t epoch = dataset_epoch(r.train_data, r.t->run.samples - 1);
     assert_true(epoch > 0);
     snapshot end = snapshot_take(&r);
     rig_close(&r);
     open_rig(&r, f, more);
-    take(&r, 0, BREAK, parts);
+    run_steps(&r, 0, BREAK, parts);
     assert_true(r.t->run.samples % dataset_rows(r.train_data) != 0); /* within an epoch */
     rig_save(&r, f, "saved", path);
     rig_close(&r);
     open_rig(&r, f, more);
     FIXTURE_OK(trainer_load(r.t, path));
-    take(&r, BREAK, STEPS, parts);
+    run_steps(&r, BREAK, STEPS, parts);
     for (int i = 0; i < STEPS; i++)
         assert_true(parts[i].loss == full[i].loss && parts[i].labels == full[i].labels);
     snapshot other = snapshot_take(&r);
