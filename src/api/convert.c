@@ -35,11 +35,11 @@ static ott_status add_linear(void *user, ott_module *m) {
     api_conversion *c = user;
     linear *l = module_linear_body(m)->layer;
     c->nodes[c->list.count] = m;
-    c->list.of[c->list.count++] = (model_module){.role = ROLE_COUNT,
-                                                 .kind = MODULE_LINEAR,
-                                                 .layer = MODULES_OUTSIDE,
-                                                 .name = module_relative_name(c->root, m->name),
-                                                 .linear = l};
+    c->list.items[c->list.count++] = (model_module){.role = ROLE_COUNT,
+                                                    .kind = MODULE_LINEAR,
+                                                    .layer = MODULES_OUTSIDE,
+                                                    .name = module_relative_name(c->root, m->name),
+                                                    .linear = l};
     return OTT_OK;
 }
 
@@ -47,8 +47,8 @@ static ott_status list_linears(api_conversion *c) {
     void *memory;
     TRY(arena_open(c->root->handle.context->account, MEM_OTHER, &c->memory));
     TRY(module_visit_linears(c->root, count_linear, &c->list));
-    TRY(arena_alloc(c->memory, c->list.count * (int64_t)sizeof *c->list.of, &memory));
-    c->list.of = memory;
+    TRY(arena_alloc(c->memory, c->list.count * (int64_t)sizeof *c->list.items, &memory));
+    c->list.items = memory;
     TRY(arena_alloc(c->memory, c->list.count * (int64_t)sizeof *c->nodes, &memory));
     c->nodes = memory;
     c->list.count = 0;
@@ -59,7 +59,7 @@ static ott_status list_linears(api_conversion *c) {
 static bool accepts(void *user, const model_module *e) {
     const api_conversion *c = user;
     const ott_convert_options *o = c->options;
-    return !o->filter || o->filter(o->user, e->name, c->nodes[e - c->list.of]);
+    return !o->filter || o->filter(o->user, e->name, c->nodes[e - c->list.items]);
 }
 
 /* ---- one layer ---- */
@@ -106,7 +106,7 @@ static ott_status choose_recipe(const ott_convert_options *o, const ott_module *
 static ott_status convert_each(api_conversion *c, const convert_options *asked) {
     TRY(list_linears(c));
     for (int i = 0; i < c->list.count; i++) {
-        const model_module *e = &c->list.of[i];
+        const model_module *e = &c->list.items[i];
         convert_verdict v;
         c->summary.linears++;
         TRY(convert_judge(asked, e, 0, c->nodes[i]->dtype, &v));

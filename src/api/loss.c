@@ -7,18 +7,18 @@
 
 /* ---- checks ---- */
 
-static ott_status check_gradient(const ott_tensor *of, const char *name, const ott_tensor *gradient,
+static ott_status check_gradient(const ott_tensor *input, const char *name, const ott_tensor *gradient,
                                  const char *function) {
     char is[16];
     if (!gradient) return OTT_OK;
-    TRY(handle_check_in(gradient, HANDLE_TENSOR, of->handle.context, function, "gradient"));
-    if (gradient->t.dtype != of->t.dtype)
+    TRY(handle_check_in(gradient, HANDLE_TENSOR, input->handle.context, function, "gradient"));
+    if (gradient->t.dtype != input->t.dtype)
         return status_fail(OTT_ERR_DTYPE, "%s: gradient is %s, but %s is %s", function,
-                           dtype_name(gradient->t.dtype), name, dtype_name(of->t.dtype));
+                           dtype_name(gradient->t.dtype), name, dtype_name(input->t.dtype));
     snprintf(is, sizeof is, "%s is", name);
-    TRY(tensor_check_shape(gradient, of->t.rows, of->t.columns, is, function, "gradient"));
-    if (gradient->t.data == of->t.data) return OTT_OK;
-    return tensor_check_apart(&gradient->t, "gradient", &of->t, name, function);
+    TRY(tensor_check_shape(gradient, input->t.rows, input->t.columns, is, function, "gradient"));
+    if (gradient->t.data == input->t.data) return OTT_OK;
+    return tensor_check_apart(&gradient->t, "gradient", &input->t, name, function);
 }
 
 static ott_status check_not_empty(const ott_tensor *t, const char *name, const char *function) {

@@ -239,7 +239,7 @@ static ott_status build(ott_module *m, const ott_config *from) {
     TRY(prepare_model(context, b));
     m->dtype = b->m->activation;
     m->out = shape.vocab;
-    for (int i = 0; i < b->m->modules.count; i++) TRY(add_part(m, &b->m->modules.of[i]));
+    for (int i = 0; i < b->m->modules.count; i++) TRY(add_part(m, &b->m->modules.items[i]));
     return module_rename(m);
 }
 

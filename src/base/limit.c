@@ -23,12 +23,12 @@ static FILE *open_file(const reading *r, const char *path) {
 }
 
 /* Takes a limit of `left` of `total` bytes if it is the smallest so far. */
-static void offer(const reading *r, int64_t left, int64_t total, const char *of) {
+static void offer(const reading *r, int64_t left, int64_t total, const char *owner) {
     if (left < 0) left = 0;
     if (left >= r->smallest->left) return;
     r->smallest->left = left;
     r->smallest->total = total;
-    snprintf(r->smallest->of, sizeof r->smallest->of, "%s", of);
+    snprintf(r->smallest->of, sizeof r->smallest->of, "%s", owner);
 }
 
 /* ---- the machine ---- */
@@ -160,11 +160,11 @@ static void read_cgroups(const reading *r, const cgroup_version *v) {
 
 /* ---- limits of the process ---- */
 
-static void read_address_limit(const reading *r, int resource, int64_t used, const char *of) {
+static void read_address_limit(const reading *r, int resource, int64_t used, const char *owner) {
     struct rlimit most;
     if (used < 0 || getrlimit(resource, &most) != 0 || most.rlim_cur == RLIM_INFINITY) return;
     if (most.rlim_cur > INT64_MAX) return;
-    offer(r, (int64_t)most.rlim_cur - used, (int64_t)most.rlim_cur, of);
+    offer(r, (int64_t)most.rlim_cur - used, (int64_t)most.rlim_cur, owner);
 }
 
 /* Reads the process's mapped, resident, and private writable bytes. */

@@ -96,17 +96,17 @@ static block *make_block(mem_kind kind, int64_t bytes, const char *what) {
 }
 
 static ott_status fail_take(const mem *m, mem_kind kind, int64_t bytes, const char *what) {
-    memory_limit capacity;
+    memory_limit limit;
     int64_t now = mem_read(m).now;
-    const char *of = mem_kind_name(kind);
-    bool same = strcmp(what, of) == 0;
+    const char *kind_name = mem_kind_name(kind);
+    bool same = strcmp(what, kind_name) == 0;
     char needed[SIZE_TEXT], used[SIZE_TEXT], left[LIMIT_TEXT];
-    limit_read(now, &capacity);
+    limit_read(now, &limit);
     return status_fail(
         OTT_ERR_MEMORY,
         "out of memory: %s%s%s%s needs %s, with %s in use, and %s: use smaller sizes or free memory", what,
-        same ? "" : " (", same ? "" : of, same ? "" : ")", size_text(bytes, needed), size_text(now, used),
-        limit_text(&capacity, left));
+        same ? "" : " (", same ? "" : kind_name, same ? "" : ")", size_text(bytes, needed),
+        size_text(now, used), limit_text(&limit, left));
 }
 
 /* True if the block exceeds the memory that is left: the kernel might grant it and later kill the process.

@@ -256,7 +256,7 @@ static ott_status list_layers(const model *m, bool all, float8_layer **out, int6
     *out = memory;
     *count = 0;
     for (int i = 0; i < m->all_modules.count; i++) {
-        const model_module *e = &m->all_modules.of[i];
+        const model_module *e = &m->all_modules.items[i];
         if (e->kind == MODULE_LINEAR && (e->linear || all))
             (*out)[(*count)++] = (float8_layer){e->name, e->linear};
     }
@@ -279,14 +279,14 @@ static void count_event(void *user, const float8_layer *layer, int which, float8
 }
 
 /* of[]: count of each event. */
-static void log_events(const logger *log, const safetensors *f, const int64_t of[]) {
+static void log_events(const logger *log, const safetensors *f, const int64_t counts[]) {
     const char *recipe_name = safetensors_metadata(f, "recipe");
-    if (of[FLOAT8_FRESH] + of[FLOAT8_RESIZED] + of[FLOAT8_DROPPED] == 0) return;
+    if (counts[FLOAT8_FRESH] + counts[FLOAT8_RESIZED] + counts[FLOAT8_DROPPED] == 0) return;
     log_info(log,
              "Float8 state of the checkpoint (recipe %s): %" PRId64 " amax histories loaded (%" PRId64
              " resized), %" PRId64 " initialized, %" PRId64 " ignored",
-             recipe_name ? recipe_name : "unknown", of[FLOAT8_TAKEN] + of[FLOAT8_RESIZED], of[FLOAT8_RESIZED],
-             of[FLOAT8_FRESH], of[FLOAT8_DROPPED]);
+             recipe_name ? recipe_name : "unknown", counts[FLOAT8_TAKEN] + counts[FLOAT8_RESIZED],
+             counts[FLOAT8_RESIZED], counts[FLOAT8_FRESH], counts[FLOAT8_DROPPED]);
 }
 
 ott_status checkpoint_float8_read(model *m, const logger *log, const safetensors *f, bool *fell_back) {

@@ -174,7 +174,7 @@ static ott_status declare_all(saving *s) {
     s->sources = memory;
     TRY(declare_rope(s));
     for (int i = 0; i < list->count; i++) {
-        const model_module *e = &list->of[i];
+        const model_module *e = &list->items[i];
         if (!e->tied) declare_parameter(s, e, e->weight, false);
         if (e->bias) declare_parameter(s, e, e->bias, true);
     }

@@ -10,10 +10,10 @@ enum { STRIP = 128 }; /* rows and columns of a block */
 /* Fills in the casts of this rank's layers. */
 static void fill_casts(const hf_places *p, hf_fp8_cast *own) {
     for (int i = 0; i < p->count; i++) {
-        const linear *l = hf_is_block_matrix(&p->of[i]) ? p->of[i].module->linear : NULL;
+        const linear *l = hf_is_block_matrix(&p->items[i]) ? p->items[i].module->linear : NULL;
         bool codes = l && linear_keeps_codes(l);
-        own[i] =
-            (hf_fp8_cast){.is_known = l != NULL, .keeps_codes = codes && !hf_merge_applies(p->of[i].module)};
+        own[i] = (hf_fp8_cast){.is_known = l != NULL,
+                               .keeps_codes = codes && !hf_merge_applies(p->items[i].module)};
         if (!l) continue;
         const linear_spec *ran = linear_products_spec(l);
         if (!(ran->fp8 || codes)) continue;
@@ -61,8 +61,8 @@ static ott_status fail_trained(const char *name, const char *why) {
 
 /* Training and the file may fuse projections differently. Scales survive only if their blocks do. */
 static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
-    const hf_place *at = &p->of[i];
-    const parameter *trained = p->of[i].parameter;
+    const hf_place *at = &p->items[i];
+    const parameter *trained = p->items[i].parameter;
     bool is_one_tensor = at->count == at->tensor_rows,
          blocks_fit = at->tensor_row % STRIP == 0 && at->first % STRIP == 0;
     bool is_one_matrix = at->count == trained->rows / trained->experts;
@@ -74,7 +74,7 @@ static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
 }
 
 static ott_status join_trained(const hf_places *p, int i, hf_fp8 *f, const cast_spec *cast) {
-    const char *name = p->of[i].parameter->name;
+    const char *name = p->items[i].parameter->name;
     hf_scales grain = HF_SCALE_AS_TRAINED;
     if (!cast) return OTT_OK;
     if (cast->format != OTT_E4M3) return fail_trained(name, "serving programs read E4M3 only");
@@ -93,7 +93,7 @@ static ott_status join_trained(const hf_places *p, int i, hf_fp8 *f, const cast_
 /* ---- selection ---- */
 
 static ott_status add_matrix(hf_fp8 *f, int i, const cast_spec *trained) {
-    const hf_place *at = &f->places->of[i];
+    const hf_place *at = &f->places->items[i];
     hf_fp8_matrix *x = &f->matrices[f->count++];
     *x = (hf_fp8_matrix){.name = at->name,
                          .fused = at->fused,
@@ -106,7 +106,7 @@ static ott_status add_matrix(hf_fp8 *f, int i, const cast_spec *trained) {
 }
 
 static ott_status keep_unquantized(hf_fp8 *f, int i) {
-    const char *name = f->places->of[i].name;
+    const char *name = f->places->items[i].name;
     return arena_printf(f->memory, &f->unquantized[f->unquantized_count++], "%.*s",
                         (int)(strlen(name) - strlen(".weight")), name);
 }
@@ -119,26 +119,26 @@ static bool is_same_cast(const cast_spec *a, const cast_spec *b) {
 
 /* All parts of one tensor must have the same cast. */
 static ott_status check_same(const hf_fp8 *f, int i, const cast_spec *cast) {
-    const char *name = f->places->of[i].name;
+    const char *name = f->places->items[i].name;
     const hf_fp8_matrix *last = f->count > 0 ? &f->matrices[f->count - 1] : NULL;
     bool continues = last && strcmp(last->name, name) == 0;
     bool keeps = f->casts && f->casts[i].keeps_codes;
     if (is_same_cast(continues ? last->trained : NULL, cast) && keeps == (continues && last->keeps_codes))
         return OTT_OK;
-    return fail_trained(f->places->of[i].parameter->name,
+    return fail_trained(f->places->items[i].parameter->name,
                         "its family stores it in one tensor with matrices that ran in another precision");
 }
 
 static ott_status choose_matrices(hf_fp8 *f) {
     bool as_trained = f->options.granularity == HF_SCALE_AS_TRAINED;
     for (int i = 0; i < f->places->count; i++) {
-        if (!hf_is_block_matrix(&f->places->of[i])) continue;
+        if (!hf_is_block_matrix(&f->places->items[i])) continue;
         const cast_spec *cast = as_trained ? trained_cast(f, i) : NULL;
         /* servers run routers in high precision */
-        bool routes = f->places->of[i].module->role == ROLE_ROUTER;
+        bool routes = f->places->items[i].module->role == ROLE_ROUTER;
         if (as_trained) TRY(join_trained(f->places, i, f, cast));
-        if (as_trained && f->places->of[i].tensor_row > 0) TRY(check_same(f, i, cast));
-        if (f->places->of[i].tensor_row > 0) continue; /* part of a matrix that was added before */
+        if (as_trained && f->places->items[i].tensor_row > 0) TRY(check_same(f, i, cast));
+        if (f->places->items[i].tensor_row > 0) continue; /* part of a matrix that was added before */
         TRY(cast || !(as_trained || routes) ? add_matrix(f, i, cast) : keep_unquantized(f, i));
     }
     if (f->count > 0) return OTT_OK;
@@ -266,7 +266,7 @@ static void copy_scales(const hf_fp8_matrix *x, const hf_place *at) {
 static ott_status measure_matrix(const hf_fp8 *f, hf_fp8_matrix *x, float *buffer) {
     if (!x->keeps_codes) return hf_places_stream(f->places, x->first, false, buffer, measure_elements, x);
     for (int i = x->first; i < f->places->count; i++)
-        if (strcmp(f->places->of[i].name, x->name) == 0) copy_scales(x, &f->places->of[i]);
+        if (strcmp(f->places->items[i].name, x->name) == 0) copy_scales(x, &f->places->items[i]);
     return OTT_OK;
 }
 
@@ -277,9 +277,9 @@ static ott_status measure_own(const hf_fp8 *f, float *buffer) {
 
 /* True if two matrices share a scale: serving programs fuse them, or (as trained) they were one matrix. */
 static bool is_joined(const hf_fp8 *f, const hf_fp8_matrix *a, const hf_fp8_matrix *b) {
-    const parameter *p = f->places->of[a->first].parameter;
+    const parameter *p = f->places->items[a->first].parameter;
     if (!a->trained) return strcmp(a->fused, b->fused) == 0;
-    return p == f->places->of[b->first].parameter && p->rank == 2;
+    return p == f->places->items[b->first].parameter && p->rank == 2;
 }
 
 /* Fused matrices are at most two positions apart. */

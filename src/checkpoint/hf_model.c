@@ -244,7 +244,7 @@ static bool is_fp8(const shard_tensor *t) {
 
 /* The tensor of place i. */
 static ott_status find_tensor(const loading *l, int i, const shard_tensor **out) {
-    const hf_place *at = &l->places.of[i];
+    const hf_place *at = &l->places.items[i];
     int64_t shape[PARAMETER_RANKS];
     int rank = hf_place_shape(at, shape);
     *out = shards_find(l->file, at->name);
@@ -269,7 +269,7 @@ static bool is_ignored(const model *m, const char *name) {
 
 static bool is_place(const loading *l, const char *name) {
     for (int i = 0; i < l->places.count; i++)
-        if (strcmp(l->places.of[i].name, name) == 0) return true;
+        if (strcmp(l->places.items[i].name, name) == 0) return true;
     return false;
 }
 
@@ -296,7 +296,8 @@ static ott_status find_if_codes(const loading *l, int i, int count, bool *codes)
             return status_fail(
                 OTT_ERR_UNSUPPORTED,
                 "%s: %s combines the tensors %s and %s, and only one is FP8: remove train.frozen_dtype = fp8",
-                shards_path(l->file), l->places.of[i].parameter->name, l->places.of[i].name, t->entry->name);
+                shards_path(l->file), l->places.items[i].parameter->name, l->places.items[i].name,
+                t->entry->name);
     }
     return OTT_OK;
 }
@@ -304,7 +305,8 @@ static ott_status find_if_codes(const loading *l, int i, int count, bool *codes)
 /* Number of consecutive places, from i on, that belong to one parameter. */
 static int count_places(const loading *l, int i) {
     int count = 1;
-    while (i + count < l->places.count && l->places.of[i + count].parameter == l->places.of[i].parameter)
+    while (i + count < l->places.count &&
+           l->places.items[i + count].parameter == l->places.items[i].parameter)
         count++;
     return count;
 }
@@ -315,15 +317,15 @@ static ott_status check_tensors(const loading *l) {
     bool codes;
     for (int i = 0; i < l->places.count; i++) {
         TRY(find_tensor(l, i, &t));
-        if (l->places.of[i].parameter->codes) TRY(find_if_codes(l, i, count_places(l, i), &codes));
+        if (l->places.items[i].parameter->codes) TRY(find_if_codes(l, i, count_places(l, i), &codes));
         if (!is_fp8(t)) continue;
-        if (l->places.of[i].transposed)
+        if (l->places.items[i].transposed)
             return status_fail(OTT_ERR_UNSUPPORTED,
                                "%s: the tensor %s is FP8: transposed matrices must be F32, BF16 or F16",
                                shards_path(l->file), t->entry->name);
         TRY(hf_dequantize_open(l->m->device->account, l->file, t, &scales));
         ott_status status =
-            l->places.of[i].parameter->codes ? hf_frozen_check(&l->places.of[i], t, &scales) : OTT_OK;
+            l->places.items[i].parameter->codes ? hf_frozen_check(&l->places.items[i], t, &scales) : OTT_OK;
         hf_dequantize_close(&scales);
         TRY(status);
     }
@@ -338,28 +340,28 @@ static ott_status check_tensors(const loading *l) {
 }
 
 /* Reads a whole tensor [columns, rows] and transposes it. */
-static ott_status read_transposed(loading *l, const shard_tensor *t, const hf_place *of) {
+static ott_status read_transposed(loading *l, const shard_tensor *t, const hf_place *place) {
     mem *account = l->m->device->account;
     void *memory;
     mem_free(account, l->matrix);
     l->matrix = NULL;
-    TRY(mem_alloc_array(account, MEM_OTHER, of->tensor_rows * (of->columns + 1), sizeof(float),
+    TRY(mem_alloc_array(account, MEM_OTHER, place->tensor_rows * (place->columns + 1), sizeof(float),
                         "a transposed matrix", &memory));
     l->matrix = memory;
     l->matrix_of = t;
-    float *line = l->matrix + of->tensor_rows * of->columns;
-    for (int64_t c = 0; c < of->columns; c++) {
-        TRY(shards_read_floats(l->file, t, c * of->tensor_rows, of->tensor_rows, line));
-        for (int64_t r = 0; r < of->tensor_rows; r++) l->matrix[r * of->columns + c] = line[r];
+    float *line = l->matrix + place->tensor_rows * place->columns;
+    for (int64_t c = 0; c < place->columns; c++) {
+        TRY(shards_read_floats(l->file, t, c * place->tensor_rows, place->tensor_rows, line));
+        for (int64_t r = 0; r < place->tensor_rows; r++) l->matrix[r * place->columns + c] = line[r];
     }
     return OTT_OK;
 }
 
 /* Reads elements of tensor t, in the order of the parameter. */
-static ott_status read_floats(loading *l, const shard_tensor *t, const hf_place *of, int64_t first,
+static ott_status read_floats(loading *l, const shard_tensor *t, const hf_place *place, int64_t first,
                               int64_t count, float *out) {
-    if (!of->transposed) return shards_read_floats(l->file, t, first, count, out);
-    if (l->matrix_of != t) TRY(read_transposed(l, t, of));
+    if (!place->transposed) return shards_read_floats(l->file, t, first, count, out);
+    if (l->matrix_of != t) TRY(read_transposed(l, t, place));
     memcpy(out, l->matrix + first, (size_t)count * sizeof *out);
     return OTT_OK;
 }
@@ -382,35 +384,35 @@ static void dither_run(const loading *l, const shard_tensor *t, int64_t first, i
 
 /* Reads consecutive elements of tensor t to buffer offset `at`: fp32, or codes. */
 static ott_status read_consecutive(loading *l, const shard_tensor *t, const hf_dequantize *scales,
-                                   const hf_place *of, parameter_run run, int64_t at) {
+                                   const hf_place *place, parameter_run run, int64_t at) {
     uint8_t *codes = (uint8_t *)l->buffer + at;
     if (l->as_codes) return shards_read(l->file, t, run.first, run.count, codes);
-    TRY(read_floats(l, t, of, run.first, run.count, l->buffer + at));
+    TRY(read_floats(l, t, place, run.first, run.count, l->buffer + at));
     if (scales) hf_dequantize_apply(scales, run.first, run.count, l->buffer + at);
-    if (l->dither_seed && needs_dither(t, of)) dither_run(l, t, run.first, run.count, l->buffer + at);
+    if (l->dither_seed && needs_dither(t, place)) dither_run(l, t, run.first, run.count, l->buffer + at);
     if (l->filling)
-        frozen_fill_encode(l->filling, run.first + hf_place_shift(of), run.count, l->buffer + at, codes);
+        frozen_fill_encode(l->filling, run.first + hf_place_shift(place), run.count, l->buffer + at, codes);
     return OTT_OK;
 }
 
 /* Reads elements [at, at + count) of a slice into the buffer. */
 static ott_status read_part(loading *l, const shard_tensor *t, const hf_dequantize *scales,
-                            const hf_place *of, const hf_slice *own, int64_t at, int64_t count) {
+                            const hf_place *place, const hf_slice *own, int64_t at, int64_t count) {
     parameter_run run;
     for (int64_t done = 0; done < count; done += run.count) {
-        run = parameter_run_at(&own->part, of->columns, at + done, count - done);
-        TRY(read_consecutive(l, t, scales, of, run, done));
+        run = parameter_run_at(&own->part, place->columns, at + done, count - done);
+        TRY(read_consecutive(l, t, scales, place, run, done));
     }
     return OTT_OK;
 }
 
 /* Loads this rank's slice of place i, piece by piece. */
 static ott_status load_rows(loading *l, const shard_tensor *t, const hf_dequantize *scales, int i) {
-    hf_slice own = hf_place_slice(&l->places.of[i]);
+    hf_slice own = hf_place_slice(&l->places.items[i]);
     int64_t total = own.part.rows * own.part.columns;
     for (int64_t at = 0, count; at < total; at += count) {
         count = total - at < HF_BUFFER ? total - at : HF_BUFFER;
-        TRY(read_part(l, t, scales, &l->places.of[i], &own, at, count));
+        TRY(read_part(l, t, scales, &l->places.items[i], &own, at, count));
         ott_dtype d = own.shard->dtype;
         if (d != OTT_E4M3) cast_in_place(l->buffer, OTT_F32, d, count);
         TRY(device_copy_in(l->m->device, hf_slice_at(&own, at), l->buffer, count * dtype_bytes(d)));
@@ -423,7 +425,7 @@ static ott_status load_place(loading *l, int i) {
     const shard_tensor *t;
     hf_dequantize scales;
     TRY(find_tensor(l, i, &t));
-    if (needs_dither(t, &l->places.of[i])) l->m->masters_from = t->entry->dtype;
+    if (needs_dither(t, &l->places.items[i])) l->m->masters_from = t->entry->dtype;
     if (!is_fp8(t)) return load_rows(l, t, NULL, i);
     TRY(hf_dequantize_open(l->m->device->account, l->file, t, &scales));
     ott_status status = load_rows(l, t, &scales, i);
@@ -439,7 +441,7 @@ static ott_status load_codes(loading *l, int i) {
     hf_dequantize scales;
     TRY(find_tensor(l, i, &t));
     TRY(hf_dequantize_open(l->m->device->account, l->file, t, &scales));
-    ott_status status = hf_frozen_take_scales(&l->places.of[i], &scales);
+    ott_status status = hf_frozen_take_scales(&l->places.items[i], &scales);
     hf_dequantize_close(&scales);
     TRY(status);
     l->as_codes = true;
@@ -450,7 +452,7 @@ static ott_status load_codes(loading *l, int i) {
 
 /* Reads the full tensor: scales do not depend on what this rank owns. */
 static ott_status measure_place(loading *l, const frozen_filling *f, int i) {
-    const hf_place *at = &l->places.of[i];
+    const hf_place *at = &l->places.items[i];
     const shard_tensor *t;
     int64_t begin = at->tensor_row * at->columns, end = begin + at->count * at->columns;
     TRY(find_tensor(l, i, &t));
@@ -472,7 +474,7 @@ static ott_status encode_places(loading *l, const frozen_filling *f, int i, int 
 
 static ott_status encode_parameter(loading *l, int i, int count) {
     frozen_filling filling;
-    TRY(frozen_fill_open(l->m->device->account, l->places.of[i].parameter, &filling));
+    TRY(frozen_fill_open(l->m->device->account, l->places.items[i].parameter, &filling));
     l->filling = &filling;
     ott_status status = encode_places(l, &filling, i, count);
     l->filling = NULL;
@@ -481,7 +483,7 @@ static ott_status encode_parameter(loading *l, int i, int count) {
 }
 
 static ott_status load_kept_in_fp8(loading *l, int i, int count) {
-    const parameter *p = l->places.of[i].parameter;
+    const parameter *p = l->places.items[i].parameter;
     bool codes;
     if (!p->codes->scale_inv) return OTT_OK; /* on another pipeline stage */
     TRY(find_if_codes(l, i, count, &codes));
@@ -567,7 +569,7 @@ static ott_status normalize_head(const loading *l) {
 static ott_status load_places(loading *l) {
     for (int i = 0, count; i < l->places.count; i += count) {
         count = count_places(l, i);
-        if (l->places.of[i].parameter->codes)
+        if (l->places.items[i].parameter->codes)
             TRY(load_kept_in_fp8(l, i, count));
         else
             for (int k = 0; k < count; k++) TRY(load_place(l, i + k));
@@ -580,13 +582,13 @@ static ott_status open_places(loading *l) {
     const family *f = l->m->options.family;
     TRY(hf_places_open(l->m, f, true, &l->places));
     for (int i = 0; i < l->places.count; i++) {
-        const hf_place *at = &l->places.of[i];
+        const hf_place *at = &l->places.items[i];
         if (!at->experts || shards_find(l->file, at->name)) continue;
         hf_places_close(&l->places);
         TRY(hf_places_open(l->m, f, false, &l->places));
         break;
     }
-    const char *name = l->places.of[0].name;
+    const char *name = l->places.items[0].name;
     if (!shards_find(l->file, name) && shards_find(l->file, strchr(name, '.') + 1))
         hf_places_drop_root(&l->places);
     return OTT_OK;

@@ -12,20 +12,21 @@ typedef struct member {
     int64_t matrix;
 } member;
 
-static ott_status name_place(const hf_places *places, const member *of, module_role role, const char **out) {
+static ott_status name_place(const hf_places *places, const member *owner, module_role role,
+                             const char **out) {
     char name[MODULES_NAME_BYTES];
-    int layer = of->module->layer;
-    if (of->parameter->rank == 3 && !places->are_packed)
-        modules_matrix_name(places->family, role, NAMING_HUGGING_FACE, layer, of->matrix, name);
+    int layer = owner->module->layer;
+    if (owner->parameter->rank == 3 && !places->are_packed)
+        modules_matrix_name(places->family, role, NAMING_HUGGING_FACE, layer, owner->matrix, name);
     else
         modules_name(places->family, role, NAMING_HUGGING_FACE, layer, name);
-    return arena_printf(places->memory, out, "%s.%s", name, of->kind);
+    return arena_printf(places->memory, out, "%s.%s", name, owner->kind);
 }
 
 /* Turns the tensor of one expert into the tensor of all experts. */
-static void pack_place(hf_place *at, const member *of) {
-    at->experts = of->parameter->experts;
-    at->tensor_row += of->matrix * at->tensor_rows;
+static void pack_place(hf_place *at, const member *owner) {
+    at->experts = owner->parameter->experts;
+    at->tensor_row += owner->matrix * at->tensor_rows;
     at->tensor_rows *= at->experts;
 }
 
@@ -41,42 +42,42 @@ static parameter_part owned_part(const parameter *p) {
 }
 
 /* Adds the place of the rows `part` of a parameter, or of one expert's matrix. */
-static ott_status add_place(hf_places *places, const member *of, const module_part *part) {
-    const parameter *p = of->parameter;
+static ott_status add_place(hf_places *places, const member *owner, const module_part *part) {
+    const parameter *p = owner->parameter;
     module_part fused;
     int64_t rows;
-    hf_place *at = &places->of[places->count++];
+    hf_place *at = &places->items[places->count++];
     *at =
-        (hf_place){.module = of->module,
+        (hf_place){.module = owner->module,
                    .parameter = p,
                    .owned = owned_part(p),
-                   .first = of->matrix * (p->rows / p->experts) + part->first,
+                   .first = owner->matrix * (p->rows / p->experts) + part->first,
                    .count = part->count,
                    .columns = p->rank > 1 ? p->columns : 1,
                    .tensor_rows = part->count,
                    .vector_columns =
                        modules_norms_apart(&places->m->options, part->role) ? places->m->options.head_dim : 0,
-                   .transposed = places->family->transposed && of->module->kind == MODULE_LINEAR &&
-                                 of->module->layer != MODULES_OUTSIDE && p->rank == 2};
-    TRY(name_place(places, of, part->role, &at->name));
+                   .transposed = places->family->transposed && owner->module->kind == MODULE_LINEAR &&
+                                 owner->module->layer != MODULES_OUTSIDE && p->rank == 2};
+    TRY(name_place(places, owner, part->role, &at->name));
     at->fused = at->name;
     if (modules_find_fused(&places->m->options, part->role, &fused, &rows)) {
-        TRY(name_place(places, of, fused.role, &at->fused));
+        TRY(name_place(places, owner, fused.role, &at->fused));
         if (fused.role == ROLE_QKV ? places->family->fused_qkv : places->family->fused_gate_up) {
             at->name = at->fused;
             at->tensor_row = fused.first;
             at->tensor_rows = rows;
         }
     }
-    if (p->rank == 3 && places->are_packed) pack_place(at, of);
+    if (p->rank == 3 && places->are_packed) pack_place(at, owner);
     return OTT_OK;
 }
 
-static ott_status add_parameter(hf_places *places, member of) {
+static ott_status add_parameter(hf_places *places, member owner) {
     module_part part[MODULES_PARTS];
-    int count = modules_parts(&places->m->options, of.module, part);
-    for (of.matrix = 0; of.matrix < of.parameter->experts; of.matrix++)
-        for (int i = 0; i < count; i++) TRY(add_place(places, &of, &part[i]));
+    int count = modules_parts(&places->m->options, owner.module, part);
+    for (owner.matrix = 0; owner.matrix < owner.parameter->experts; owner.matrix++)
+        for (int i = 0; i < count; i++) TRY(add_place(places, &owner, &part[i]));
     return OTT_OK;
 }
 
@@ -91,16 +92,16 @@ ott_status hf_places_open(const model *m, const family *f, bool packed, hf_place
     *out = (hf_places){.m = m, .family = f, .are_packed = packed};
     for (int i = 0; i < m->all_parameter_count; i++) most += MODULES_PARTS * m->all_parameters[i]->experts;
     TRY(arena_open(m->device->account, MEM_OTHER, &out->memory));
-    TRY(arena_alloc(out->memory, most * (int64_t)sizeof *out->of, &memory));
-    out->of = memory;
-    for (int i = 0; i < m->all_modules.count; i++) TRY(add_places(out, &m->all_modules.of[i]));
+    TRY(arena_alloc(out->memory, most * (int64_t)sizeof *out->items, &memory));
+    out->items = memory;
+    for (int i = 0; i < m->all_modules.count; i++) TRY(add_places(out, &m->all_modules.items[i]));
     return OTT_OK;
 }
 
 void hf_places_drop_root(hf_places *p) {
     for (int i = 0; i < p->count; i++) {
-        const char *point = strchr(p->of[i].name, '.');
-        if (p->of[i].module->role != ROLE_HEAD) p->of[i].name = point + 1;
+        const char *point = strchr(p->items[i].name, '.');
+        if (p->items[i].module->role != ROLE_HEAD) p->items[i].name = point + 1;
     }
 }
 
@@ -113,7 +114,7 @@ void hf_places_close(hf_places *p) {
 
 static void keep_own(hf_places *p, const tensor_set *set) {
     for (int i = 0; i < p->count; i++) {
-        hf_place *at = &p->of[i];
+        hf_place *at = &p->items[i];
         if (!tensor_set_find(set, at->parameter->name)->data) at->owned = (parameter_part){0};
     }
 }
@@ -204,8 +205,8 @@ static ott_status transpose_values(void *user, int64_t first, int64_t count, con
 static ott_status pass_line(const hf_places *p, int first, const transposing *t, int64_t column, hf_sink sink,
                             void *user) {
     for (int i = first; i < p->count; i++) {
-        if (strcmp(p->of[i].name, p->of[first].name) != 0) continue;
-        parameter_part owned = hf_place_slice(&p->of[i]).part;
+        if (strcmp(p->items[i].name, p->items[first].name) != 0) continue;
+        parameter_part owned = hf_place_slice(&p->items[i]).part;
         int64_t at = column * t->rows + owned.row;
         if (column < owned.column || column >= owned.column + owned.columns) continue;
         TRY(sink(user, at, owned.rows, t->values + at));
@@ -215,15 +216,15 @@ static ott_status pass_line(const hf_places *p, int first, const transposing *t,
 
 static ott_status stream_transposed(const hf_places *p, int first, float *buffer, hf_sink sink, void *user) {
     mem *account = p->m->device->account;
-    transposing t = {.rows = p->of[first].tensor_rows, .columns = p->of[first].columns};
+    transposing t = {.rows = p->items[first].tensor_rows, .columns = p->items[first].columns};
     ott_status status = OTT_OK;
     void *memory;
     TRY(mem_alloc_array(account, MEM_OTHER, t.rows * t.columns, sizeof(float), "a transposed matrix",
                         &memory));
     t.values = memory;
     for (int i = first; i < p->count && status == OTT_OK; i++)
-        if (strcmp(p->of[i].name, p->of[first].name) == 0)
-            status = stream_place(p, &p->of[i], false, buffer, transpose_values, &t);
+        if (strcmp(p->items[i].name, p->items[first].name) == 0)
+            status = stream_place(p, &p->items[i], false, buffer, transpose_values, &t);
     for (int64_t c = 0; c < t.columns && status == OTT_OK; c++)
         status = pass_line(p, first, &t, c, sink, user);
     mem_free(account, memory);
@@ -232,13 +233,13 @@ static ott_status stream_transposed(const hf_places *p, int first, float *buffer
 
 ott_status hf_places_stream(const hf_places *p, int first, bool as_codes, float *buffer, hf_sink sink,
                             void *user) {
-    const char *name = p->of[first].name;
+    const char *name = p->items[first].name;
     int64_t rows = 0;
-    if (p->of[first].transposed) return stream_transposed(p, first, buffer, sink, user);
-    for (int i = first; i < p->count && rows < p->of[first].tensor_rows; i++) {
-        if (strcmp(p->of[i].name, name) != 0) continue;
-        TRY(stream_place(p, &p->of[i], as_codes, buffer, sink, user));
-        rows += p->of[i].count;
+    if (p->items[first].transposed) return stream_transposed(p, first, buffer, sink, user);
+    for (int i = first; i < p->count && rows < p->items[first].tensor_rows; i++) {
+        if (strcmp(p->items[i].name, name) != 0) continue;
+        TRY(stream_place(p, &p->items[i], as_codes, buffer, sink, user));
+        rows += p->items[i].count;
     }
     return OTT_OK;
 }

@@ -34,7 +34,7 @@ typedef struct hf_places {
     bool are_packed;      /* experts of a layer are one tensor */
     arena *memory;
     /* [count], in the order of the parameters; places of one tensor are in the order of its rows */
-    hf_place *of;
+    hf_place *items;
     int count;
 } hf_places;
 

@@ -290,7 +290,7 @@ static safetensors_tensor *add_tensor(saving *s, tensor_output what, const char 
 
 /* Declares the tensor that begins with place i. Later places of a fused tensor belong to it. */
 static ott_status declare_place(saving *s, int i) {
-    const hf_place *at = &s->places.of[i];
+    const hf_place *at = &s->places.items[i];
     const hf_fp8_matrix *x = s->o->fp8 ? hf_fp8_find(&s->fp8, i) : NULL;
     if (at->tensor_row > 0) return OTT_OK;
     safetensors_tensor *t = add_tensor(s, (tensor_output){x ? PART_CODES : PART_VALUES, i, x}, at->name,
@@ -354,7 +354,7 @@ static ott_status append_scales(const saving *s, shards_writer *w, const hf_fp8_
 }
 
 static ott_status append_tensor(const saving *s, shards_writer *w, const tensor_output *d) {
-    const hf_place *at = &s->places.of[d->first];
+    const hf_place *at = &s->places.items[d->first];
     if (d->part == PART_SCALES) return append_scales(s, w, d->matrix);
     writing t = {s, w, d, 0};
     TRY(hf_places_stream(&s->places, d->first, d->matrix && d->matrix->keeps_codes, s->buffer,
@@ -402,7 +402,7 @@ static ott_status write_as_other_rank(const saving *s) {
 /* Servers quantize activations in groups of 128 and fuse q, k, v and gate, up. So columns, and rows of fused
    matrices, must be multiples of 128. */
 static bool blocks_fit(const saving *s, int i) {
-    const hf_place *at = &s->places.of[i];
+    const hf_place *at = &s->places.items[i];
     bool is_joined = at->count < at->tensor_rows || strcmp(at->fused, at->name) != 0;
     return at->columns % BLOCK == 0 && (!is_joined || at->count % BLOCK == 0);
 }
@@ -410,7 +410,7 @@ static bool blocks_fit(const saving *s, int i) {
 /* The first block matrix that blocks do not fit; NULL if all fit. */
 static const model_module *find_unfit(const saving *s) {
     for (int i = 0; i < s->places.count; i++)
-        if (hf_is_block_matrix(&s->places.of[i]) && !blocks_fit(s, i)) return s->places.of[i].module;
+        if (hf_is_block_matrix(&s->places.items[i]) && !blocks_fit(s, i)) return s->places.items[i].module;
     return NULL;
 }
 
@@ -448,7 +448,7 @@ static void warn_of_readers(const saving *s) {
 /* Weights kept in FP8 were rounded once already. */
 static void warn_of_rounding(const saving *s) {
     for (int i = 0; i < s->places.count; i++) {
-        const hf_place *at = &s->places.of[i];
+        const hf_place *at = &s->places.items[i];
         if (!at->parameter->codes || hf_merge_applies(at->module)) continue;
         log_warning(s->o->log,
                     "%s and other weights are kept in FP8 and are rounded a second time: granularity "

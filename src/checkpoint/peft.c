@@ -242,7 +242,7 @@ static ott_status add_tensor(tensor_set *set, const parameter *p) {
 static ott_status describe_tensors(const model *m, tensor_set *set) {
     TRY(tensor_set_open(set, m->device->account, m->all_parameter_count));
     for (int i = 0; i < m->all_modules.count; i++) {
-        const model_module *e = &m->all_modules.of[i];
+        const model_module *e = &m->all_modules.items[i];
         if (e->saved) TRY(add_tensor(set, e->weight));
         if (e->saved && e->bias) TRY(add_tensor(set, e->bias));
         if (!e->lora_a) continue;
@@ -313,7 +313,7 @@ static bool is_in_layers(const config_list *layers, const model_module *e) {
 static bool has_unique_suffix(const model *m, const model_module *like, module_test test,
                               const config_list *layers) {
     for (int i = 0; i < m->all_modules.count; i++) {
-        const model_module *e = &m->all_modules.of[i];
+        const model_module *e = &m->all_modules.items[i];
         if (is_in_layers(layers, e) && !test(e) && str_ends_with(e->name, last_component(like->name)))
             return false;
     }
@@ -325,7 +325,7 @@ static json_t *list_modules(const model *m, module_test test, const config_list 
     json_t *names = json_object(), *list = json_array(), *value;
     const char *name;
     for (int i = 0; i < m->all_modules.count; i++) {
-        const model_module *e = &m->all_modules.of[i];
+        const model_module *e = &m->all_modules.items[i];
         if (test(e))
             json_object_set_new(names,
                                 has_unique_suffix(m, e, test, layers) ? last_component(e->name) : e->name,
@@ -350,7 +350,7 @@ static double adapter_number(const adapter_numbers *s, const model_module *e) {
 
 static bool has_same_number(const model *m, const adapter_numbers *s, const model_module *like) {
     for (int i = 0; i < m->all_modules.count; i++) {
-        const model_module *e = &m->all_modules.of[i];
+        const model_module *e = &m->all_modules.items[i];
         bool same = !e->lora_a || adapter_number(s, e) == adapter_number(s, like);
         if (!same && str_ends_with(e->name, last_component(like->name))) return false;
     }
@@ -361,7 +361,7 @@ static json_t *describe_numbers(const model *m, const adapter_numbers *s) {
     const double most = s->are_ranks ? (double)s->o.rank : s->o.alpha;
     json_t *object = json_object();
     for (int i = 0; i < m->all_modules.count; i++) {
-        const model_module *e = &m->all_modules.of[i];
+        const model_module *e = &m->all_modules.items[i];
         if (!e->lora_a || adapter_number(s, e) == most) continue;
         json_object_set_new(object, has_same_number(m, s, e) ? last_component(e->name) : e->name,
                             s->are_ranks ? json_integer((json_int_t)adapter_number(s, e))
@@ -383,8 +383,8 @@ static json_t *list_layers(const config_list *layers) {
 static const config_list *usable_layers(const model *m, const config *cfg) {
     static const config_list none = {0};
     for (int i = 0; i < m->all_modules.count; i++)
-        if (m->all_modules.of[i].lora_a &&
-            !is_in_layers(&cfg->peft.layers_to_transform, &m->all_modules.of[i]))
+        if (m->all_modules.items[i].lora_a &&
+            !is_in_layers(&cfg->peft.layers_to_transform, &m->all_modules.items[i]))
             return &none;
     return &cfg->peft.layers_to_transform;
 }

@@ -139,24 +139,24 @@ static record describe_place(const tensor_set *set, int64_t i) {
 }
 
 /* True if this rank writes its slice of tensor i. Ranks with equal slices take turns over i. of: [size]. */
-static bool is_own_turn(const record *of, int size, int own, int64_t i) {
+static bool is_own_turn(const record *records, int size, int own, int64_t i) {
     int copies = 0, before = 0;
     for (int r = 0; r < size; r++) {
-        if (!is_same_slice(&of[r], &of[own])) continue;
+        if (!is_same_slice(&records[r], &records[own])) continue;
         copies++;
         before += r < own;
     }
-    return has_elements(&of[own]) && i % copies == before;
+    return has_elements(&records[own]) && i % copies == before;
 }
 
 /* Returns false if no rank has tensor i. */
-static bool decide_writer(tensor_set *set, int64_t i, const record *of, int size, int own) {
+static bool decide_writer(tensor_set *set, int64_t i, const record *records, int size, int own) {
     int first = 0;
-    while (first < size && !has_elements(&of[first])) first++;
+    while (first < size && !has_elements(&records[first])) first++;
     if (first == size) return false;
-    set->declared[i].shape[set->declared[i].rank - 1] = of[first].columns;
-    set->slices[i].number = of[first].number;
-    if (!is_own_turn(of, size, own, i)) set->slices[i].data = NULL;
+    set->declared[i].shape[set->declared[i].rank - 1] = records[first].columns;
+    set->slices[i].number = records[first].number;
+    if (!is_own_turn(records, size, own, i)) set->slices[i].data = NULL;
     return true;
 }
 
@@ -166,7 +166,7 @@ typedef struct agreement {
     int64_t most;        /* tensors per message */
     record *own_records; /* [most] */
     record *all;         /* [size][most] */
-    record *of;          /* [size], records of one tensor */
+    record *records;     /* [size], records of one tensor */
     int64_t kept;
 } agreement;
 
@@ -180,15 +180,15 @@ static ott_status agree_some(agreement *a, int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; i++) a->own_records[i] = describe_place(a->set, first + i);
     TRY(ranks_gather(a->ranks, a->own_records, count * (int64_t)sizeof(record), a->all));
     for (int64_t i = 0; i < count; i++) {
-        for (int r = 0; r < size; r++) a->of[r] = a->all[r * count + i];
-        if (decide_writer(a->set, first + i, a->of, size, own)) keep_tensor(a, first + i);
+        for (int r = 0; r < size; r++) a->records[r] = a->all[r * count + i];
+        if (decide_writer(a->set, first + i, a->records, size, own)) keep_tensor(a, first + i);
     }
     return OTT_OK;
 }
 
 /* All ranks must list the same number of tensors, else their records would not match. */
 static ott_status check_counts(const agreement *a) {
-    int64_t *counts = (int64_t *)a->of;
+    int64_t *counts = (int64_t *)a->records;
     TRY(ranks_gather(a->ranks, &a->set->count, sizeof *counts, counts));
     for (int r = 1; r < ranks_size(a->ranks); r++)
         if (counts[r] != counts[0])
@@ -221,7 +221,7 @@ ott_status tensor_set_agree(tensor_set *set, const checkpoint_ranks *r) {
                         "tensor lists", &memory));
     a.own_records = memory;
     a.all = a.own_records + a.most;
-    a.of = a.all + size * a.most;
+    a.records = a.all + size * a.most;
     ott_status status = agree_all(&a);
     mem_free(r->device->account, memory);
     return status;
@@ -357,7 +357,7 @@ ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *
 /* True for the expert biases that load balancing changes without a gradient. */
 static bool is_moved_bias(const model *m, const parameter *p) {
     for (int i = 0; i < m->all_modules.count; i++)
-        if (m->all_modules.of[i].balances && m->all_modules.of[i].bias == p) return true;
+        if (m->all_modules.items[i].balances && m->all_modules.items[i].bias == p) return true;
     return false;
 }
 
@@ -389,9 +389,9 @@ ott_status tensor_set_of_optimizer(tensor_set *set, const model *m) {
         if (!m->all_parameters[i]->frozen)
             TRY(tensor_set_add_slots(set, m->all_parameters[i]->name, m->all_parameters[i], rule));
     for (int i = 0; rule && loads > 0 && i < m->all_modules.count; i++) {
-        if (!m->all_modules.of[i].balances) continue;
+        if (!m->all_modules.items[i].balances) continue;
         tensor load = tensor_rows(m->balance.loads, number++, 1);
-        TRY(add_load(set, m->all_modules.of[i].bias->name, &load));
+        TRY(add_load(set, m->all_modules.items[i].bias->name, &load));
     }
     return OTT_OK;
 }

@@ -103,12 +103,12 @@ typedef struct link_line {
 /* Copies the links of the group's members to links[count]. */
 static ott_status pick_links(const links_options *o, const link_line *lines, device_link *links) {
     for (int i = 0; i < o->count; i++) {
-        const link_line *of = &lines[o->ranks[i]];
-        if (of->failed)
+        const link_line *line = &lines[o->ranks[i]];
+        if (line->failed)
             return status_fail(OTT_ERR_RANK,
                                "rank %d cannot join the group of devices%s%s; see its own message",
                                o->ranks[i], o->name[0] ? " " : "", o->name);
-        links[i] = of->link;
+        links[i] = line->link;
     }
     return OTT_OK;
 }

@@ -127,12 +127,12 @@ static void add_error(energy *e, ott_dtype format, double expected, double terms
 }
 
 /* Compares row `row` of an output's head with `sum`. */
-static ott_status compare_row(workbench *w, energy of[OUTPUTS], attention_name name, int64_t head,
+static ott_status compare_row(workbench *w, energy errors[OUTPUTS], attention_name name, int64_t head,
                               int64_t row, const row_sum *sum) {
     float got[HEAD_MOST];
     TRY(fetch_rows(w, name, head, (span){row, row + 1}, got));
     for (int64_t c = 0; c < w->head_dim; c++)
-        add_error(&of[name], w->dtype, sum->value[c], sum->energy[c], got[c]);
+        add_error(&errors[name], w->dtype, sum->value[c], sum->energy[c], got[c]);
     return OTT_OK;
 }
 
@@ -147,7 +147,8 @@ static ott_status compare_lse(workbench *w, energy *e, int64_t head, int64_t row
 
 /* ---- forward ---- */
 
-static ott_status check_output(workbench *w, energy of[OUTPUTS], int64_t head, int64_t kv_head, int64_t row) {
+static ott_status check_output(workbench *w, energy errors[OUTPUTS], int64_t head, int64_t kv_head,
+                               int64_t row) {
     span keys = keys_of(w, row);
     int64_t count = keys.end - keys.begin, n = w->head_dim;
     row_sum o = {0};
@@ -163,8 +164,8 @@ static ott_status check_output(workbench *w, energy of[OUTPUTS], int64_t head, i
         add_row(&o, w, p, w->y + j * n);
     }
     for (int64_t c = 0; c < n; c++) o.value[c] /= sum, o.energy[c] /= sum * sum;
-    TRY(compare_row(w, of, ATTENTION_O, head, row, &o));
-    return compare_lse(w, &of[ATTENTION_LSE], head, row, most + log(sum));
+    TRY(compare_row(w, errors, ATTENTION_O, head, row, &o));
+    return compare_lse(w, &errors[ATTENTION_LSE], head, row, most + log(sum));
 }
 
 /* ---- backward ---- */
@@ -181,7 +182,8 @@ static slope slope_of(const workbench *w, const float *q, const float *k, const 
     return (slope){p, p * (dot(dout, v, n) - dot(dout, o, n)) * scale};
 }
 
-static ott_status check_query(workbench *w, energy of[OUTPUTS], int64_t head, int64_t kv_head, int64_t row) {
+static ott_status check_query(workbench *w, energy errors[OUTPUTS], int64_t head, int64_t kv_head,
+                              int64_t row) {
     static const attention_name own[] = {ATTENTION_Q, ATTENTION_GRAD_O, ATTENTION_O};
     span keys = keys_of(w, row), here = {row, row + 1};
     int64_t n = w->head_dim;
@@ -195,10 +197,11 @@ static ott_status check_query(workbench *w, energy of[OUTPUTS], int64_t head, in
         slope s = slope_of(w, w->own[0], k, w->y + j * n, w->own[1], w->own[2], w->lse[0]);
         add_row(&dq, w, s.ds, k);
     }
-    return compare_row(w, of, ATTENTION_GRAD_Q, head, row, &dq);
+    return compare_row(w, errors, ATTENTION_GRAD_Q, head, row, &dq);
 }
 
-static ott_status check_key(workbench *w, energy of[OUTPUTS], int64_t kv_head, int64_t sharing, int64_t row) {
+static ott_status check_key(workbench *w, energy errors[OUTPUTS], int64_t kv_head, int64_t sharing,
+                            int64_t row) {
     span queries = queries_of(w, row), here = {row, row + 1};
     int64_t n = w->head_dim;
     row_sum dk = {0}, dv = {0};
@@ -216,8 +219,8 @@ static ott_status check_key(workbench *w, energy of[OUTPUTS], int64_t kv_head, i
             add_row(&dv, w, s.p, dout);
         }
     }
-    TRY(compare_row(w, of, ATTENTION_GRAD_K, kv_head, row, &dk));
-    return compare_row(w, of, ATTENTION_GRAD_V, kv_head, row, &dv);
+    TRY(compare_row(w, errors, ATTENTION_GRAD_K, kv_head, row, &dk));
+    return compare_row(w, errors, ATTENTION_GRAD_V, kv_head, row, &dv);
 }
 
 /* ---- result ---- */
@@ -237,7 +240,7 @@ static ott_status fail_attention(const workbench *w, size_t version, const char 
         (long long)call->window, output, decibels, LEAST_DB);
 }
 
-static ott_status check_errors(const workbench *w, size_t version, const energy of[OUTPUTS],
+static ott_status check_errors(const workbench *w, size_t version, const energy errors[OUTPUTS],
                                bool *conclusive) {
     static const char *const names[OUTPUTS] = {[ATTENTION_O] = "the output",
                                                [ATTENTION_LSE] = "the log-sum-exp",
@@ -248,15 +251,15 @@ static ott_status check_errors(const workbench *w, size_t version, const energy 
     for (int i = 0; i < OUTPUTS; i++) {
         bool is_output = names[i] && (i >= ATTENTION_GRAD_Q) == w->call->backward;
         if (!is_output) continue;
-        double decibels = 10 * log10(of[i].signal / of[i].noise); /* NaN if both are zero */
+        double decibels = 10 * log10(errors[i].signal / errors[i].noise); /* NaN if both are zero */
         if (decibels < LEAST_DB) return fail_attention(w, version, names[i], decibels);
-        *conclusive = *conclusive && of[i].signal > 0 && !of[i].overflows;
+        *conclusive = *conclusive && errors[i].signal > 0 && !errors[i].overflows;
     }
     return OTT_OK;
 }
 
 static ott_status check_in(workbench *w, size_t version, bool *conclusive) {
-    energy of[OUTPUTS] = {0};
+    energy errors[OUTPUTS] = {0};
     const attention_call *call = w->call;
     int64_t heads = call->tensors[ATTENTION_LSE]->rows,
             kv_heads = call->tensors[ATTENTION_K]->columns / w->head_dim, sharing = heads / kv_heads;
@@ -266,12 +269,12 @@ static ott_status check_in(workbench *w, size_t version, bool *conclusive) {
         int64_t row = samples_at(w->tokens, SAMPLES, i);
         int64_t head = (i * heads / SAMPLES + i) % heads, kv_head = (i * kv_heads / SAMPLES + i) % kv_heads;
         if (call->backward) {
-            TRY(check_query(w, of, head, head / sharing, row));
-            TRY(check_key(w, of, kv_head, sharing, row));
+            TRY(check_query(w, errors, head, head / sharing, row));
+            TRY(check_key(w, errors, kv_head, sharing, row));
         } else
-            TRY(check_output(w, of, head, head / sharing, row));
+            TRY(check_output(w, errors, head, head / sharing, row));
     }
-    return check_errors(w, version, of, conclusive);
+    return check_errors(w, version, errors, conclusive);
 }
 
 ott_status attention_check(exec *cx, const attention_call *call, size_t version, bool *conclusive) {

@@ -100,12 +100,12 @@ static ott_status show_masked(line_stream *s) {
     return OTT_OK;
 }
 
-static ott_status show_conversation(line_stream *s, const chat_conversation *of) {
+static ott_status show_conversation(line_stream *s, const chat_conversation *conversation) {
     str text = {.account = s->account};
     ott_status status;
-    TRY_OUT(chat_encode(s->template, s->scratch, of, &s->ids, &s->learned));
+    TRY_OUT(chat_encode(s->template, s->scratch, conversation, &s->ids, &s->learned));
     if (s->options->mask) TRY_OUT(show_masked(s));
-    if (!s->options->mask) TRY_OUT(chat_render(s->template, of, false, &text));
+    if (!s->options->mask) TRY_OUT(chat_render(s->template, conversation, false, &text));
     if (s->options->jsonl)
         show_object(s, &text);
     else

@@ -109,7 +109,7 @@ static ott_status check_patterns(const module_list *list, const char *key, const
     for (int64_t i = 0; patterns && i < patterns->count; i++) {
         bool found = false;
         for (int k = 0; k < list->count; k++)
-            found |= may_have(&list->of[k]) && fits(&list->of[k], patterns->items[i]);
+            found |= may_have(&list->items[k]) && fits(&list->items[k], patterns->items[i]);
         if (!found) return names_fail_target(list, key, patterns->items[i]);
     }
     return OTT_OK;
@@ -174,7 +174,7 @@ static ott_status check_saved(const model_options *o, const module_list *list) {
     for (int64_t i = 0; saved && i < saved->count; i++) {
         bool found = false;
         for (int k = 0; k < list->count; k++) {
-            const model_module *m = &list->of[k];
+            const model_module *m = &list->items[k];
             if (!saves(m, saved->items[i])) continue;
             const char *trouble = trouble_with_saved(o, m);
             found = true;
@@ -201,7 +201,7 @@ ott_status adapters_check(const model_options *m, const module_list *list) {
     TRY(check_layers(m));
     TRY(check_saved(m, list));
     for (int i = 0; i < list->count; i++)
-        if (adapters_has(o, &list->of[i])) return OTT_OK;
+        if (adapters_has(o, &list->items[i])) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG,
                        "peft.exclude_modules, layers_to_transform and modules_to_save exclude every layer: "
                        "no layer has an adapter");

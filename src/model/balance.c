@@ -89,7 +89,7 @@ static ott_status move_bias(exec *cx, const model *m, const model_module *router
 }
 
 ott_status balance_update(exec *cx, const model *m, const tensor *state) {
-    const model_module *e = m->all_modules.of;
+    const model_module *e = m->all_modules.items;
     for (int number = 0; number < m->balance.loads.rows; e++)
         if (e->balances) TRY(move_bias(cx, m, e, number++, state));
     return OTT_OK;

@@ -85,7 +85,7 @@ static ott_status convert_linear(conversion *c, const model_module *e) {
 static ott_status convert_all(conversion *c) {
     const module_list *all = &c->m->modules;
     for (int i = 0; i < all->count; i++)
-        if (all->of[i].kind == MODULE_LINEAR) TRY(convert_linear(c, &all->of[i]));
+        if (all->items[i].kind == MODULE_LINEAR) TRY(convert_linear(c, &all->items[i]));
     return delayed_store_set(&c->m->delayed, c->m->device, c->wanted, c->summary.linears * TENSOR_COUNT);
 }
 
@@ -94,7 +94,7 @@ static ott_status judge_other_stages(conversion *c) {
     const module_list *all = &c->m->all_modules;
     convert_verdict v;
     for (int i = 0; i < all->count; i++) {
-        const model_module *e = &all->of[i];
+        const model_module *e = &all->items[i];
         if (e->kind != MODULE_LINEAR || e->linear) continue;
         TRY(convert_judge(c->options, e, c->m->options.layers, c->m->activation, &v));
         log_verdict(c->options, e->name, &v);
@@ -195,7 +195,8 @@ static ott_status check_reach(const convert_options *o, const convert_summary *s
 
 static bool is_matched(const module_list *list, const char *text) {
     for (int i = 0; i < list->count; i++)
-        if (list->of[i].kind == MODULE_LINEAR && names_any(&list->of[i], names_contain, text)) return true;
+        if (list->items[i].kind == MODULE_LINEAR && names_any(&list->items[i], names_contain, text))
+            return true;
     return false;
 }
 

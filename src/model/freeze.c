@@ -53,7 +53,7 @@ ott_status freeze_apply(model *m, const char *const *patterns, int count, int *f
     for (int k = 0; k < count; k++) {
         int before = *frozen;
         for (int i = 0; i < m->all_modules.count; i++)
-            *frozen += freeze_module(&m->options, &m->all_modules.of[i], patterns[k]);
+            *frozen += freeze_module(&m->options, &m->all_modules.items[i], patterns[k]);
         if (*frozen == before)
             return status_fail(
                 OTT_ERR_CONFIG,

@@ -109,7 +109,7 @@ static ott_status fill_magnitude(exec *cx, const linear *l, group *ranks) {
 
 static ott_status fill_all_magnitudes(exec *cx, const model *m) {
     for (int i = 0; i < m->modules.count; i++) {
-        const model_module *e = &m->modules.of[i];
+        const model_module *e = &m->modules.items[i];
         if (e->lora_m) TRY(fill_magnitude(cx, e->linear, m->store.ranks));
     }
     return OTT_OK;
@@ -136,7 +136,7 @@ static ott_status fill_module(initializing *w, const model_module *e) {
 
 static ott_status fill_all(initializing *w, bool adapters_only) {
     for (int i = 0; i < w->m->modules.count; i++) {
-        const model_module *e = &w->m->modules.of[i];
+        const model_module *e = &w->m->modules.items[i];
         if (!adapters_only) TRY(fill_module(w, e));
         TRY(fill_adapter(w, e));
     }

@@ -115,7 +115,7 @@ static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
 static ott_status declare_parameters(model *m, model_module *e, bool is_here) {
     e->saved = adapters_is_saved(&m->options.adapter, e);
     if (e->tied)
-        e->weight = m->all_modules.of[0].weight; /* the embedding's */
+        e->weight = m->all_modules.items[0].weight; /* the embedding's */
     else
         TRY(declare_parameter(
             m, e, is_here, (declared_parameter){"weight", e->rank, e->shape, e->split, false}, &e->weight));
@@ -245,10 +245,10 @@ static void prepare_blocks(model *m) {
 }
 
 static ott_status declare_all(model *m) {
-    model_module *next = m->modules.of, *end = next + m->modules.count;
+    model_module *next = m->modules.items, *end = next + m->modules.count;
     prepare_blocks(m);
     for (int i = 0; i < m->all_modules.count; i++) {
-        model_module *e = &m->all_modules.of[i];
+        model_module *e = &m->all_modules.items[i];
         bool is_here = next < end && next->role == e->role && next->layer == e->layer;
         TRY(declare_parameters(m, is_here ? next : e, is_here));
         if (!is_here) continue;
@@ -312,7 +312,7 @@ static ott_status check_context_ranks(const model_options *o) {
 static ott_status open_adapter_tables(model *m) {
     int64_t outputs = 0, inputs = 0;
     for (int i = 0; i < m->modules.count; i++) {
-        const model_module *e = &m->modules.of[i];
+        const model_module *e = &m->modules.items[i];
         if (!e->lora_m) continue;
         if (e->shape[0] > outputs) outputs = e->shape[0];
         if (e->shape[1] > inputs) inputs = e->shape[1];
@@ -403,7 +403,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
 /* Some layers may be unbound, if opening failed. */
 static void release_linears(model *m) {
     for (int i = 0; i < m->modules.count; i++) {
-        const model_module *e = &m->modules.of[i];
+        const model_module *e = &m->modules.items[i];
         if (e->kind == MODULE_LINEAR && e->linear) linear_release(e->linear, m->device);
     }
 }
@@ -451,7 +451,7 @@ int64_t model_frozen_count(const model *m) {
 int64_t model_matmul_weights(const model *m) {
     int64_t count = 0;
     for (int i = 0; i < m->all_modules.count; i++) {
-        const model_module *e = &m->all_modules.of[i];
+        const model_module *e = &m->all_modules.items[i];
         if (e->kind != MODULE_LINEAR) continue;
         int64_t used = e->rank == 3 ? m->options.moe.choices * e->shape[1] : e->shape[0];
         count += used * e->shape[e->rank - 1];
@@ -468,7 +468,7 @@ double model_flops_per_token(const model *m, int64_t seq_len) {
 
 ott_status model_visit_linears(model *m, model_linear_visit visit, void *user) {
     for (int i = 0; i < m->modules.count; i++)
-        if (m->modules.of[i].kind == MODULE_LINEAR) TRY(visit(user, m->modules.of[i].linear));
+        if (m->modules.items[i].kind == MODULE_LINEAR) TRY(visit(user, m->modules.items[i].linear));
     return OTT_OK;
 }
 

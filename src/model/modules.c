@@ -330,7 +330,7 @@ static bool is_here(const model_options *o, module_role role, int layer) {
 static ott_status add_module(arena *memory, const model_options *o, module_role role, int layer,
                              module_list *list) {
     char name[MODULES_NAME_BYTES];
-    model_module *m = &list->of[list->count++];
+    model_module *m = &list->items[list->count++];
     *m = modules_describe(o, role, layer);
     m->repeated = role == ROLE_EMBEDDING && !pipeline_is_first(o->stage);
     return arena_strdup(memory, modules_name(o->family, role, NAMING_HUGGING_FACE, layer, name), &m->name);
@@ -351,8 +351,8 @@ ott_status modules_make(arena *memory, const model_options *o, module_list *out)
     *out = (module_list){0};
     for (int layer = 0; layer < o->layers; layer++)
         for (module_role role = first; role < end; role++) count += modules_has(o, layer, role);
-    TRY(arena_alloc(memory, count * (int64_t)sizeof *out->of, &place));
-    out->of = place;
+    TRY(arena_alloc(memory, count * (int64_t)sizeof *out->items, &place));
+    out->items = place;
     TRY(add_roles(memory, o, 0, first, MODULES_OUTSIDE, out));
     for (int layer = 0; layer < o->layers; layer++) TRY(add_roles(memory, o, first, end, layer, out));
     return add_roles(memory, o, end, ROLE_COUNT, MODULES_OUTSIDE, out);

@@ -81,7 +81,7 @@ typedef struct model_module {
 } model_module;
 
 typedef struct module_list {
-    model_module *of;
+    model_module *items;
     int count;
 } module_list;
 

@@ -72,7 +72,7 @@ bool names_any(const model_module *m, name_test test, const char *text) {
 /* True if a linear layer's name (`linears` false: another module's) passes the test. */
 static bool any_of(const module_list *list, bool linears, name_test test, const char *text) {
     for (int i = 0; i < list->count; i++)
-        if ((list->of[i].kind == MODULE_LINEAR) == linears && names_any(&list->of[i], test, text))
+        if ((list->items[i].kind == MODULE_LINEAR) == linears && names_any(&list->items[i], test, text))
             return true;
     return false;
 }
@@ -104,7 +104,7 @@ static int layer_in(const module_list *list, const char *text) {
     long number = strtol(text + strcspn(text, "0123456789"), NULL, 10);
     int last = 0;
     for (int i = 0; i < list->count; i++)
-        if (list->of[i].layer > last) last = list->of[i].layer;
+        if (list->items[i].layer > last) last = list->items[i].layer;
     return number < last ? (int)number : last;
 }
 
@@ -145,7 +145,7 @@ static void list_names(name_list *names, const module_list *list, bool linears_o
     names->count = 0;
     for (int style = 0; style < NAMING_COUNT; style++)
         for (int i = 0; i < list->count; i++) {
-            const model_module *m = &list->of[i];
+            const model_module *m = &list->items[i];
             bool is_there = m->layer == layer || m->layer == MODULES_OUTSIDE;
             if (is_there && (m->kind == MODULE_LINEAR || !linears_only)) add_names(names, m, (naming)style);
         }
@@ -162,7 +162,7 @@ static ott_status fail_name(const module_list *list, bool linears_only, const ch
         if (near == names.name[i])
             return status_fail(OTT_ERR_CONFIG, "%s has \"%s\", %s; the nearest is %s", key,
                                str_show(text).text, problem, names.full[i / 3]);
-    const model_module *example = list->of;
+    const model_module *example = list->items;
     while (example->kind != MODULE_LINEAR) example++;
     return status_fail(OTT_ERR_CONFIG,
                        "%s has \"%s\", %s; names look like %s, or like KempnerForge's and torchtitan's", key,

@@ -45,7 +45,7 @@ typedef struct model_options {
     bool layer_norm;                        /* norms are LayerNorm with a bias; false: the family's norm */
     config_activation activation;           /* of the dense feed-forward; ACTIVATION_SILU: the family's */
     float attention_softcap, logit_softcap; /* 0: none */
-    /* Layers with full attention among sliding-window layers: each n-th (0: none), or the layers in `full`. */
+    /* Layers with full attention among sliding-window layers: each n-th (0: none), or the list `full`. */
     int64_t full_attention_every;
     int full_count; /* of `full`; 0: full_attention_every decides */
     int32_t full[MODEL_MAX_FULL];

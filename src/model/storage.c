@@ -50,7 +50,7 @@ ott_status storage_keep_frozen(const model *m) {
         return status_fail(OTT_ERR_CONFIG,
                            "train.frozen_dtype = fp8 has nothing to keep: no parameter is frozen; name "
                            "some in train.freeze, or leave it out");
-    for (int i = 0; i < m->all_modules.count; i++) TRY(keep_frozen(m, &m->all_modules.of[i]));
+    for (int i = 0; i < m->all_modules.count; i++) TRY(keep_frozen(m, &m->all_modules.items[i]));
     return OTT_OK;
 }
 
@@ -115,7 +115,7 @@ static ott_status give_parameters(model *m) {
 static ott_status give_linears(model *m) {
     for (int pass = 0; pass < 2; pass++) /* pass 0 counts, pass 1 fills */
         for (int i = 0; i < m->modules.count; i++) {
-            const model_module *e = &m->modules.of[i];
+            const model_module *e = &m->modules.items[i];
             if (e->kind != MODULE_LINEAR) continue;
             store_unit *u = unit_of(m, e);
             void *memory = u->linears;

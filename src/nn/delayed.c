@@ -76,20 +76,21 @@ static ott_status place_states(const delayed_store *fresh, device *d, const dela
 
 ott_status delayed_store_set(delayed_store *store, device *d, const delayed_request *requests, int count) {
     delayed_store fresh = {0};
-    int64_t of[ORDERS] = {0}, floats = 0;
+    int64_t counts[ORDERS] = {0}, floats = 0;
     for (int i = 0; i < count; i++) {
         if (!requests[i].spec) continue;
-        of[order_of(&requests[i])]++;
+        counts[order_of(&requests[i])]++;
         floats += 2 + requests[i].spec->history;
     }
-    int64_t states = of[0] + of[1] + of[2] + of[3];
-    int64_t next[ORDERS] = {0, of[0], of[0] + of[1], of[0] + of[1] + of[2]};
+    int64_t states = counts[0] + counts[1] + counts[2] + counts[3];
+    int64_t next[ORDERS] = {0, counts[0], counts[0] + counts[1], counts[0] + counts[1] + counts[2]};
     fresh.first_reduced = next[1];
-    fresh.reduced = of[1] + of[2];
+    fresh.reduced = counts[1] + counts[2];
     fresh.block_bytes = floats * (int64_t)sizeof(float);
     if (states > 0) TRY(device_allocate(d, MEM_WEIGHT, fresh.block_bytes, "amax histories", &fresh.block));
     fresh.seen = tensor_vector(fresh.block, OTT_F32, states);
-    if (states > 0) fresh.input_scales = tensor_vector((float *)fresh.block + states, OTT_F32, of[0] + of[1]);
+    if (states > 0)
+        fresh.input_scales = tensor_vector((float *)fresh.block + states, OTT_F32, counts[0] + counts[1]);
     ott_status status = place_states(&fresh, d, requests, count, next);
     delayed_store_release(store, d);
     *store = fresh;

@@ -65,9 +65,9 @@ static ott_status store_values(draw *w, int64_t first, int64_t count, ott_dtype 
 
 /* Draws elements [first, first + length) of the stream, which starts at element `begin` of the parameter, and
    stores them at `to` on the device in format d. */
-static ott_status draw_elements(draw *w, const piece *of, int64_t begin, int64_t first, int64_t length,
+static ott_status draw_elements(draw *w, const piece *source, int64_t begin, int64_t first, int64_t length,
                                 ott_dtype d, char *to) {
-    piece next = *of;
+    piece next = *source;
     for (next.first = first; length > 0; next.first += next.length, length -= next.length) {
         next.length = length < w->piece ? length : w->piece;
         pool_run(w->pool, fill_share, &next);
@@ -82,16 +82,16 @@ ott_status draw_rows(draw *w, draw_distribution s, uint64_t seed, uint64_t strea
                      int64_t first, int64_t count) {
     const parameter_part shard = parameter_shard_part(p);
     int64_t total = tensor_count(p->shard.value), begin = first * p->columns;
-    piece of = {.s = s, .seed = seed, .stream = stream, .count = count * p->columns, .out = w->host};
+    piece source = {.s = s, .seed = seed, .stream = stream, .count = count * p->columns, .out = w->host};
     ott_dtype d = p->shard.value.dtype;
     parameter_run run;
-    if (w->measures) return draw_elements(w, &of, begin, 0, of.count, d, NULL);
+    if (w->measures) return draw_elements(w, &source, begin, 0, source.count, d, NULL);
     for (int64_t at = 0; at < total; at += run.count) {
         run = parameter_run_at(&shard, p->columns, at, total - at);
         int64_t from = run.first > begin ? run.first : begin, to = run.first + run.count;
-        if (to > begin + of.count) to = begin + of.count;
+        if (to > begin + source.count) to = begin + source.count;
         char *place = (char *)p->shard.value.data + (at + from - run.first) * dtype_bytes(d);
-        if (from < to) TRY(draw_elements(w, &of, begin, from - begin, to - from, d, place));
+        if (from < to) TRY(draw_elements(w, &source, begin, from - begin, to - from, d, place));
     }
     return OTT_OK;
 }

@@ -29,9 +29,9 @@ int64_t expert_ranks_received_rows(const expert_ranks *r) {
     return sum_of(r->received, r->group->size);
 }
 
-/* Index of the first row for rank `of`'s experts among rank `from`'s rows. of = number of ranks: the end. */
-static int64_t begin_of(const expert_ranks *r, int from, int of) {
-    int64_t expert = of * expert_ranks_own(r);
+/* Index of the first row for rank `receiver` among rank `from`'s rows. receiver = number of ranks: the end. */
+static int64_t begin_of(const expert_ranks *r, int from, int receiver) {
+    int64_t expert = receiver * expert_ranks_own(r);
     return expert > 0 ? r->end[from * r->experts + expert - 1] : 0;
 }
 

@@ -65,12 +65,12 @@ typedef struct norm_gradient {
     plan_buffer buffer;
 } norm_gradient;
 
-static ott_status open_gradient(exec *cx, const norm *n, parameter *of, norm_gradient *g) {
-    *g = (norm_gradient){.of = of, .buffer = PLAN_NONE};
-    if (!of || of->frozen) return OTT_OK;
-    g->to = &of->grad;
+static ott_status open_gradient(exec *cx, const norm *n, parameter *p, norm_gradient *g) {
+    *g = (norm_gradient){.of = p, .buffer = PLAN_NONE};
+    if (!p || p->frozen) return OTT_OK;
+    g->to = &p->grad;
     if (!n->ranks) return OTT_OK;
-    TRY(exec_open(cx, "gradient of a norm", OTT_F32, 1, of->columns, &g->partial, &g->buffer));
+    TRY(exec_open(cx, "gradient of a norm", OTT_F32, 1, p->columns, &g->partial, &g->buffer));
     g->to = &g->partial;
     return plan_recording(cx->plan) ? OTT_OK
                                     : device_zero(cx->device, g->partial.data, tensor_bytes(g->partial));

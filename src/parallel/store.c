@@ -162,10 +162,10 @@ static ott_status set_one(parameter_store *s, device *d, ott_dtype table) {
 }
 
 ott_status store_set(parameter_store *s, device *d, ott_dtype table) {
-    for (parameter_store *of = s; of; of = of->expert_store) {
-        of->options = s->options;
-        of->micro_batches = s->micro_batches;
-        TRY(set_one(of, d, table));
+    for (parameter_store *store = s; store; store = store->expert_store) {
+        store->options = s->options;
+        store->micro_batches = s->micro_batches;
+        TRY(set_one(store, d, table));
     }
     return OTT_OK;
 }

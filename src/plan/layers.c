@@ -135,6 +135,6 @@ static ott_status add_layer(layer_rows *rows, const trainer *t, const model_modu
 ott_status layers_estimate(layer_rows *rows, const trainer *t) {
     rows->count = 0;
     for (int i = 0; i < t->m->modules.count; i++)
-        if (t->m->modules.of[i].kind == MODULE_LINEAR) TRY(add_layer(rows, t, &t->m->modules.of[i]));
+        if (t->m->modules.items[i].kind == MODULE_LINEAR) TRY(add_layer(rows, t, &t->m->modules.items[i]));
     return OTT_OK;
 }

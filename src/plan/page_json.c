@@ -2,11 +2,12 @@
 #include "plan/page.h"
 #include "base/json_write.h"
 
-static void write_kinds(const char *name, int64_t all, const int64_t of[MEM_KIND_COUNT], str *out) {
+static void write_kinds(const char *name, int64_t all, const int64_t bytes_of_kind[MEM_KIND_COUNT],
+                        str *out) {
     json_write_key(out, name);
     str_append(out, "{");
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
-        json_write_integer(out, mem_kind_name((mem_kind)kind), of[kind]);
+        json_write_integer(out, mem_kind_name((mem_kind)kind), bytes_of_kind[kind]);
     json_write_integer(out, "all", all);
     str_append(out, "}");
 }

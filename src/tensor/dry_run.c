@@ -224,8 +224,8 @@ ott_status dry_run_count_host(device *d, mem_kind kind, int64_t number, int64_t 
     return count_bytes(tally_of_host((counting_device *)d), kind, bytes, what);
 }
 
-static int64_t show_peak(const tally *t, int64_t of[MEM_KIND_COUNT]) {
-    memcpy(of, t->peak_of, sizeof t->peak_of);
+static int64_t show_peak(const tally *t, int64_t bytes_of_kind[MEM_KIND_COUNT]) {
+    memcpy(bytes_of_kind, t->peak_of, sizeof t->peak_of);
     return t->peak;
 }
 
@@ -241,10 +241,10 @@ ott_status dry_run_count_comm(device *d, const group *g, bool messages, int64_t 
     return count_bytes(&r->own, MEM_COMM, more, "communication buffers");
 }
 
-int64_t dry_run_peak(const device *d, int64_t of[MEM_KIND_COUNT]) {
-    return show_peak(&((const counting_device *)d)->own, of);
+int64_t dry_run_peak(const device *d, int64_t bytes_of_kind[MEM_KIND_COUNT]) {
+    return show_peak(&((const counting_device *)d)->own, bytes_of_kind);
 }
 
-int64_t dry_run_host_peak(const device *d, int64_t of[MEM_KIND_COUNT]) {
-    return show_peak(&((const counting_device *)d)->host, of);
+int64_t dry_run_host_peak(const device *d, int64_t bytes_of_kind[MEM_KIND_COUNT]) {
+    return show_peak(&((const counting_device *)d)->host, bytes_of_kind);
 }

@@ -31,9 +31,9 @@ ott_status dry_run_count_host(device *d, mem_kind kind, int64_t count, int64_t s
    largest `bytes` of each. */
 ott_status dry_run_count_comm(device *d, const group *g, bool messages, int64_t bytes);
 /* Returns the peak of the device's memory, and sets of[] to the bytes of each kind at that moment. */
-int64_t dry_run_peak(const device *d, int64_t of[MEM_KIND_COUNT]);
+int64_t dry_run_peak(const device *d, int64_t bytes_of_kind[MEM_KIND_COUNT]);
 /* The same for host memory (staging and mapped), if the device has separate memory; else 0. */
-int64_t dry_run_host_peak(const device *d, int64_t of[MEM_KIND_COUNT]);
+int64_t dry_run_host_peak(const device *d, int64_t bytes_of_kind[MEM_KIND_COUNT]);
 /* True if this address of a dry run is mapped host memory of a device with separate memory. */
 bool dry_run_is_mapped(const void *data);
 

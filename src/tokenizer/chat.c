@@ -167,11 +167,12 @@ static const char *token_text(const chat *c, int32_t id) {
     return text ? text : "";
 }
 
-static ott_status make_context(const chat *c, const chat_conversation *of, bool asks, json_t **out) {
-    json_t *tools = of->tools ? json_incref((json_t *)of->tools) : json_null();
+static ott_status make_context(const chat *c, const chat_conversation *conversation, bool asks,
+                               json_t **out) {
+    json_t *tools = conversation->tools ? json_incref((json_t *)conversation->tools) : json_null();
     *out = json_object();
-    bool made = put(*out, "messages", json_incref((json_t *)of->messages)) && put(*out, "tools", tools) &&
-                put(*out, "add_generation_prompt", json_boolean(asks)) &&
+    bool made = put(*out, "messages", json_incref((json_t *)conversation->messages)) &&
+                put(*out, "tools", tools) && put(*out, "add_generation_prompt", json_boolean(asks)) &&
                 put(*out, "bos_token", json_string(token_text(c, tokenizer_bos(c->tokenizer)))) &&
                 put(*out, "eos_token", json_string(token_text(c, tokenizer_eos(c->tokenizer))));
     return made ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for the variables of a chat template");
@@ -192,7 +193,7 @@ static void begin_rendering(rendering *r, const chat *c, const json_t *tools) {
 }
 
 typedef struct prefix_texts {
-    jinja_prefix *of; /* [count] */
+    jinja_prefix *items; /* [count] */
     int64_t count;
     str *tails;
 } prefix_texts;
@@ -204,7 +205,7 @@ static ott_status render(rendering *r, const json_t *messages, bool asks, str *o
     const jinja *t = r->c->template;
     ott_status status = make_context(r->c, &(chat_conversation){messages, r->tools}, asks, &context);
     if (status == OTT_OK)
-        status = prefixes ? jinja_render_prefixes(t, context, &r->settings, out, prefixes->of,
+        status = prefixes ? jinja_render_prefixes(t, context, &r->settings, out, prefixes->items,
                                                   prefixes->count, prefixes->tails)
                           : jinja_render(t, context, &r->settings, out, generation);
     json_decref(context);
@@ -248,11 +249,11 @@ static ott_status clean_messages(const json_t *messages, json_t **out) {
     return OTT_OK;
 }
 
-ott_status chat_render(const chat *c, const chat_conversation *of, bool asks, str *out) {
+ott_status chat_render(const chat *c, const chat_conversation *conversation, bool asks, str *out) {
     rendering r;
     json_t *messages;
-    begin_rendering(&r, c, of->tools);
-    ott_status status = clean_messages(of->messages, &messages);
+    begin_rendering(&r, c, conversation->tools);
+    ott_status status = clean_messages(conversation->messages, &messages);
     if (status == OTT_OK) status = render(&r, messages, asks, out, NULL, NULL);
     json_decref(messages);
     return status;
@@ -332,11 +333,11 @@ static ott_status find_end(encoder *e, const jinja_prefix *p, const str *tails, 
 static ott_status plan_prefixes(const encoder *e, const int64_t *which, bool with, prefix_texts *out) {
     void *memory;
     mem *account = e->r.c->account;
-    TRY(mem_alloc_array(account, MEM_OTHER, e->turns.count, sizeof *out->of, "turns of a conversation",
+    TRY(mem_alloc_array(account, MEM_OTHER, e->turns.count, sizeof *out->items, "turns of a conversation",
                         &memory));
-    out->of = memory;
+    out->items = memory;
     out->count = e->turns.count;
-    for (int64_t i = 0; i < out->count; i++) out->of[i].count = which[i] + with;
+    for (int64_t i = 0; i < out->count; i++) out->items[i].count = which[i] + with;
     return OTT_OK;
 }
 
@@ -349,10 +350,11 @@ static ott_status find_ends(encoder *e, const int64_t *which) {
     if (p.count > 0 && which[p.count - 1] + 1 == all) p.count--;
     if (status == OTT_OK) status = render(&e->r, e->messages, false, &e->text, NULL, &p);
     for (int64_t i = 0; status == OTT_OK && i < e->turns.count; i++) {
-        e->turns.of[i].end = e->text.length;
-        if (i < p.count) status = find_end(e, &p.of[i], &tails, e->text.length, false, &e->turns.of[i].end);
+        e->turns.items[i].end = e->text.length;
+        if (i < p.count)
+            status = find_end(e, &p.items[i], &tails, e->text.length, false, &e->turns.items[i].end);
     }
-    mem_free(e->r.c->account, p.of);
+    mem_free(e->r.c->account, p.items);
     str_free(&tails);
     return status;
 }
@@ -372,17 +374,17 @@ static ott_status find_begins(encoder *e, const int64_t *which) {
     ott_status status = plan_prefixes(e, which, false, &p);
     if (status != OTT_OK || p.count == 0) goto out;
     const int64_t last = --p.count, skip = which[0] == 0; /* without messages: render separately */
-    const prefix_texts later = {p.of + skip, p.count > skip ? p.count - skip : 0, p.tails};
+    const prefix_texts later = {p.items + skip, p.count > skip ? p.count - skip : 0, p.tails};
     TRY_OUT(first_messages(e->messages, (size_t)which[last], &before_last));
     TRY_OUT(render(&e->r, before_last, true, &asking, NULL, &later));
     const int64_t same = same_bytes(&asking, &e->text);
-    e->turns.of[last].begin = asking.length;
+    e->turns.items[last].begin = asking.length;
     if (same < asking.length) TRY_OUT(fail_not_prefix(e, which[last]));
     for (int64_t i = 0; status == OTT_OK && i < last; i++)
-        TRY_OUT(find_end(e, &p.of[i], &tails, same, true, &e->turns.of[i].begin));
+        TRY_OUT(find_end(e, &p.items[i], &tails, same, true, &e->turns.items[i].begin));
 out:
     json_decref(before_last);
-    mem_free(e->r.c->account, p.of);
+    mem_free(e->r.c->account, p.items);
     str_free(&asking);
     str_free(&tails);
     return status;
@@ -395,9 +397,9 @@ static ott_status find_turns(encoder *e) {
     TRY(mem_alloc_array(account, MEM_OTHER, count, sizeof(int64_t), "turns of a conversation", &memory));
     int64_t *which = memory;
     ott_status status =
-        mem_alloc_array(account, MEM_OTHER, count, sizeof *e->turns.of, "turns of a conversation", &turns);
+        mem_alloc_array(account, MEM_OTHER, count, sizeof *e->turns.items, "turns of a conversation", &turns);
     if (status == OTT_OK) {
-        e->turns.of = turns;
+        e->turns.items = turns;
         for (int64_t i = 0; i < count; i++)
             if (is_assistant(json_array_get(e->messages, (size_t)i))) which[e->turns.count++] = i;
         status = find_ends(e, which);
@@ -418,8 +420,8 @@ static int compare_positions(const void *a, const void *b) {
 static int64_t list_prefixes(const encoder *e, int64_t *prefixes) {
     int64_t count = 0, kept = 0;
     for (int64_t i = 0; i < e->turns.count; i++) {
-        prefixes[count++] = e->turns.of[i].begin;
-        prefixes[count++] = e->turns.of[i].end;
+        prefixes[count++] = e->turns.items[i].begin;
+        prefixes[count++] = e->turns.items[i].end;
     }
     if (count) qsort(prefixes, (size_t)count, sizeof *prefixes, compare_positions);
     for (int64_t i = 0; i < count; i++)
@@ -437,8 +439,8 @@ static int64_t tokens_before(const tokenizer_prefixes *c, int64_t byte) {
 static void mark_turns(const encoder *e, const tokenizer_prefixes *prefixes, int64_t count,
                        uint8_t *learned) {
     for (int64_t i = 0; i < e->turns.count; i++) {
-        int64_t begin = tokens_before(prefixes, e->turns.of[i].begin),
-                end = tokens_before(prefixes, e->turns.of[i].end);
+        int64_t begin = tokens_before(prefixes, e->turns.items[i].begin),
+                end = tokens_before(prefixes, e->turns.items[i].end);
         for (int64_t k = begin; k < end && k < count; k++) learned[k] = 1;
     }
 }
@@ -475,11 +477,11 @@ static ott_status encode(encoder *e, const json_t *messages, tokenizer_ids *ids,
     return status;
 }
 
-ott_status chat_encode(const chat *c, tokenizer_scratch *s, const chat_conversation *of, tokenizer_ids *ids,
-                       uint8_t **learned) {
+ott_status chat_encode(const chat *c, tokenizer_scratch *s, const chat_conversation *conversation,
+                       tokenizer_ids *ids, uint8_t **learned) {
     encoder e = {.s = s, .text = {.account = c->account}, .turns = {.account = c->account}};
-    begin_rendering(&e.r, c, of->tools);
-    ott_status status = encode(&e, of->messages, ids, learned);
+    begin_rendering(&e.r, c, conversation->tools);
+    ott_status status = encode(&e, conversation->messages, ids, learned);
     json_decref(e.messages);
     jinja_spans_free(&e.turns);
     str_free(&e.text);

@@ -38,7 +38,7 @@ typedef struct chat_conversation {
 } chat_conversation;
 
 /* Appends the conversation's text. asks: also append the beginning of the assistant's next turn. */
-ott_status chat_render(const chat *c, const chat_conversation *of, bool asks, str *out);
+ott_status chat_render(const chat *c, const chat_conversation *conversation, bool asks, str *out);
 
 /*
  * Appends the conversation's tokens to ids. Sets learned[ids->count], which grows with ids, to 1 for each
@@ -51,7 +51,7 @@ ott_status chat_render(const chat *c, const chat_conversation *of, bool asks, st
  * without {% generation %} renders earlier messages differently when more follow, so that a turn's end cannot
  * be found.
  */
-ott_status chat_encode(const chat *c, tokenizer_scratch *s, const chat_conversation *of, tokenizer_ids *ids,
-                       uint8_t **learned);
+ott_status chat_encode(const chat *c, tokenizer_scratch *s, const chat_conversation *conversation,
+                       tokenizer_ids *ids, uint8_t **learned);
 
 #endif

@@ -223,7 +223,7 @@ static ott_status allocate_buffers(health *h) {
     const module_list *all = &h->t->m->all_modules;
     TRY(allocate_array(h, all->count, sizeof *h->layers, &h->layers));
     for (int i = 0; i < all->count; i++)
-        if (all->of[i].kind == MODULE_LINEAR) h->layers[h->layer_count++] = &all->of[i];
+        if (all->items[i].kind == MODULE_LINEAR) h->layers[h->layer_count++] = &all->items[i];
     int64_t slots = h->layer_count * TENSOR_COUNT;
     TRY(allocate_array(h, slots, sizeof *h->specs, &h->specs));
     TRY(allocate_array(h, slots, sizeof *h->elements, &h->elements));

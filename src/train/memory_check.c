@@ -247,17 +247,18 @@ void memory_check_show_fp8(const memory_check_fp8 *c, int64_t need, char out[MEM
 /* ---- the error message ---- */
 
 /* Appends the kinds of memory, largest first, that are at least 2% of all. */
-static void write_kinds(str *text, int64_t all, const int64_t of[MEM_KIND_COUNT]) {
+static void write_kinds(str *text, int64_t all, const int64_t bytes_of_kind[MEM_KIND_COUNT]) {
     bool written[MEM_KIND_COUNT] = {false};
     char size[SIZE_TEXT];
     for (int i = 0; i < MEM_KIND_COUNT; i++) {
         int largest = -1;
         for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
-            if (!written[kind] && (largest < 0 || of[kind] > of[largest])) largest = kind;
+            if (!written[kind] && (largest < 0 || bytes_of_kind[kind] > bytes_of_kind[largest]))
+                largest = kind;
         written[largest] = true;
-        if (of[largest] * 50 < all) return;
+        if (bytes_of_kind[largest] * 50 < all) return;
         str_printf(text, "%s%s %s", i ? ", " : "", mem_kind_name((mem_kind)largest),
-                   size_text(of[largest], size));
+                   size_text(bytes_of_kind[largest], size));
     }
 }
 

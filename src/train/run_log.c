@@ -39,9 +39,9 @@ static void log_kept(const run_log_start *s) {
     int kept = 0, count[2][LINEAR_CODES_USES] = {0};
     char forward[128], backward[128];
     for (int i = 0; i < all->count; i++) {
-        if (all->of[i].kind != MODULE_LINEAR || !linear_keeps_codes(all->of[i].linear)) continue;
+        if (all->items[i].kind != MODULE_LINEAR || !linear_keeps_codes(all->items[i].linear)) continue;
         kept++;
-        for (int pass = 0; pass < 2; pass++) count[pass][linear_get_codes_use(all->of[i].linear, pass)]++;
+        for (int pass = 0; pass < 2; pass++) count[pass][linear_get_codes_use(all->items[i].linear, pass)]++;
     }
     if (kept == 0) return;
     show_readings(s->trainer, count[0], forward, sizeof forward);
@@ -61,7 +61,7 @@ static void log_adapters(const logger *log, const model *m) {
     float scale = 0;
     bool is_one = true; /* all local layers have the same scale */
     for (int i = 0; i < m->all_modules.count; i++) {
-        const model_module *e = &m->all_modules.of[i];
+        const model_module *e = &m->all_modules.items[i];
         saved += e->saved;
         if (!e->lora_a) continue;
         count++;

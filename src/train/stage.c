@@ -148,16 +148,16 @@ static pipeline_message next_from(const stage *s, int peer, position *c) {
 }
 
 static ott_status open_message(exec *cx, const pass *p, const pipeline_message *m, message *at) {
-    const model *of = p->s->m;
+    const model *owner = p->s->m;
     int64_t rows;
     if (m->content == PIPELINE_TABLE) {
-        const parameter_part *table = &of->embedding.weight->local;
+        const parameter_part *table = &owner->embedding.weight->local;
         return exec_open(cx, "gradient of a tied head", OTT_F32, table->rows, table->columns, &at->t,
                          &at->buffer);
     }
-    TRY(model_stream_rows(of, &p->batches[m->micro_batch], &rows));
+    TRY(model_stream_rows(owner, &p->batches[m->micro_batch], &rows));
     return exec_open(cx, m->content == PIPELINE_STREAM ? "received residual" : "received residual gradient",
-                     of->activation, rows, of->options.dim, &at->t, &at->buffer);
+                     owner->activation, rows, owner->options.dim, &at->t, &at->buffer);
 }
 
 static ott_status post_next(exec *cx, const pass *p, int peer) {

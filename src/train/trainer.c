@@ -200,14 +200,14 @@ ott_status trainer_share_fallbacks(trainer *t) {
     const module_list *all = &t->m->all_modules;
     float fell_back[all->count];
     for (int i = 0; i < all->count; i++) {
-        const model_module *e = &all->of[i];
+        const model_module *e = &all->items[i];
         bool here = e->kind == MODULE_LINEAR && e->linear && e->linear->low_sqnr_count == LINEAR_FELL_BACK;
         fell_back[i] = e->fell_back || here ? 1.0f : 0.0f;
     }
     t->host_exchange.group = t->options.run_group;
     if (t->host_exchange.group->size > 1)
         TRY(group_host_reduce(&t->host_exchange, fell_back, all->count, REDUCE_MAX));
-    for (int i = 0; i < all->count; i++) all->of[i].fell_back = fell_back[i] != 0;
+    for (int i = 0; i < all->count; i++) all->items[i].fell_back = fell_back[i] != 0;
     return OTT_OK;
 }
 
@@ -222,6 +222,6 @@ ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_excl
     model_weights_changed(t->m);
     TRY(trainer_use_average(t, false)); /* the checkpoint has the averaged weights */
     TRY(trainer_share_fallbacks(t));
-    for (int i = 0; i < t->m->all_modules.count; i++) fell_back |= t->m->all_modules.of[i].fell_back;
+    for (int i = 0; i < t->m->all_modules.count; i++) fell_back |= t->m->all_modules.items[i].fell_back;
     return fell_back ? trainer_convert(t, t->recipe) : OTT_OK;
 }

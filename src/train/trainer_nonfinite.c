@@ -14,7 +14,7 @@ typedef struct search {
 
 static float order_of_output(const model *m, const char *module, const char *what) {
     int i = 0;
-    while (i < m->all_modules.count && strcmp(m->all_modules.of[i].name, module) != 0) i++;
+    while (i < m->all_modules.count && strcmp(m->all_modules.items[i].name, module) != 0) i++;
     return (float)(strcmp(what, "output") == 0 ? i : 2 * m->all_modules.count - i);
 }
 

@@ -16,10 +16,10 @@ static ott_status replace_at(const replacing *r, const char *what, void **addres
     return status_context(status, "%s: %s", r->op->name, what);
 }
 
-static ott_status replace_member(const replacing *r, const char *of, const char *member, void **address,
+static ott_status replace_member(const replacing *r, const char *field, const char *member, void **address,
                                  int64_t bytes) {
     char what[64];
-    snprintf(what, sizeof what, "%s.%s", of, member);
+    snprintf(what, sizeof what, "%s.%s", field, member);
     return replace_at(r, what, address, bytes);
 }
 
@@ -35,25 +35,25 @@ static int64_t scale_bytes(granularity g, int64_t mn, int64_t depth, int64_t mn_
     return ((along - 1) * mn_step + (groups / along - 1) * k_step + 1) * (int64_t)sizeof(float);
 }
 
-static ott_status replace_floats(const replacing *r, const char *of, const char *member, float **floats,
+static ott_status replace_floats(const replacing *r, const char *field, const char *member, float **floats,
                                  int64_t bytes) {
     void *address = *floats;
-    TRY(replace_member(r, of, member, &address, bytes));
+    TRY(replace_member(r, field, member, &address, bytes));
     *floats = address;
     return OTT_OK;
 }
 
-static ott_status replace_use(const replacing *r, const char *of, const cast_spec *spec, int64_t mn,
+static ott_status replace_use(const replacing *r, const char *field, const cast_spec *spec, int64_t mn,
                               int64_t depth, const qtensor *q, qdata *s) {
     if (!cast_spec_is_fp8(spec)) return OTT_OK;
     int64_t codes = mn * depth > 0 ? qtensor_index(s, q->rows - 1, q->columns - 1) + 1 : 0;
     int64_t bytes = scale_bytes(spec->grain, mn, depth, s->mn_step, s->k_step);
     float *next = (float *)(uintptr_t)s->next;
-    TRY(replace_member(r, of, "codes", &s->data, codes));
-    TRY(replace_floats(r, of, "amax", &s->amax, bytes));
-    TRY(replace_floats(r, of, "scale", &s->scale, bytes));
-    TRY(replace_floats(r, of, "scale_inv", &s->scale_inv, bytes));
-    TRY(replace_floats(r, of, "next", &next, (int64_t)sizeof(float)));
+    TRY(replace_member(r, field, "codes", &s->data, codes));
+    TRY(replace_floats(r, field, "amax", &s->amax, bytes));
+    TRY(replace_floats(r, field, "scale", &s->scale, bytes));
+    TRY(replace_floats(r, field, "scale_inv", &s->scale_inv, bytes));
+    TRY(replace_floats(r, field, "next", &next, (int64_t)sizeof(float)));
     s->next = next;
     return OTT_OK;
 }

@@ -65,10 +65,10 @@ static void put_machine(void) {
     put("/proc/meminfo", "MemTotal:       4194304 kB\nMemFree:  1000 kB\nMemAvailable:   2097152 kB\n");
 }
 
-static void check(const memory_limit *l, int64_t left_mib, int64_t total_mib, const char *of) {
+static void check(const memory_limit *l, int64_t left_mib, int64_t total_mib, const char *owner) {
     assert_int_equal(l->left, left_mib * MIB);
     assert_int_equal(l->total, total_mib * MIB);
-    assert_string_equal(l->of, of);
+    assert_string_equal(l->of, owner);
 }
 
 static void test_nothing_known(void **state) {

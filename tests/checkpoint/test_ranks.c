@@ -121,7 +121,7 @@ static void shard_tensor(tensor *t, const parameter_part *part) {
 /* Reduces a full model to the shards of a layout. */
 static void shard_model(model *m, layout layout_of, int rank, int size) {
     for (int i = 0; i < m->modules.count; i++) {
-        model_module *e = &m->modules.of[i];
+        model_module *e = &m->modules.items[i];
         parameter *p = e->weight;
         if (e->tied) continue;
         parameter_part part = layout_of(e, rank, size);
@@ -141,7 +141,7 @@ static void set_delayed(model *m, device *d, bool values) {
     cast_spec specs[8];
     int count = 0;
     for (int i = 0; i < m->modules.count; i++) {
-        model_module *e = &m->modules.of[i];
+        model_module *e = &m->modules.items[i];
         if (e->role != ROLE_DOWN) continue;
         for (int t = 0; t < 2; t++, count++) {
             specs[count] = (cast_spec){.format = t ? OTT_E4M3 : OTT_E5M2,
@@ -211,7 +211,7 @@ static void expect_part(const model *m, const parameter *p, const tensor *part, 
 
 static void expect_delayed(const model *full, const model *m) {
     for (int i = 0; i < m->all_modules.count; i++) {
-        const model_module *e = &m->all_modules.of[i], *all = &full->all_modules.of[i];
+        const model_module *e = &m->all_modules.items[i], *all = &full->all_modules.items[i];
         if (e->role != ROLE_DOWN || !e->linear) continue; /* of another stage */
         assert_true(e->linear->low_sqnr_count == all->linear->low_sqnr_count);
         for (int t = 0; t < 2; t++) {

@@ -261,32 +261,33 @@ static void require_fit(const nccl_comm *c, const move *m, const move *other) {
 }
 
 /* For the sanitizer: bytes move after all participants have arrived and before a participant continues. */
-static void meet(move *const *of, int count) {
-    for (int i = 0; i < count; i++) order_acquire(of[i]);
+static void meet(move *const *moves, int count) {
+    for (int i = 0; i < count; i++) order_acquire(moves[i]);
 }
 
-static void part(move *const *of, int count) {
+static void part(move *const *moves, int count) {
     for (int i = 0; i < count; i++) {
-        order_release(of[i]);
-        of[i]->done = true;
+        order_release(moves[i]);
+        moves[i]->done = true;
     }
 }
 
 static void gather(const nccl_comm *c, move *m) {
-    move *of[RANKS_MAX];
+    move *moves[RANKS_MAX];
     for (int r = 0; r < c->shared_comm->ranks; r++) {
-        of[r] = r == c->rank ? m : partner(c, m, r);
-        require_fit(c, m, of[r]);
+        moves[r] = r == c->rank ? m : partner(c, m, r);
+        require_fit(c, m, moves[r]);
     }
-    meet(of, c->shared_comm->ranks);
+    meet(moves, c->shared_comm->ranks);
     for (int to = 0; to < c->shared_comm->ranks; to++)
         for (int from = 0; from < c->shared_comm->ranks; from++) {
             if (m->kind == BROADCAST && from != m->peer) continue;
             size_t place = m->kind == BROADCAST ? 0 : (size_t)from * m->bytes;
-            if (of[to]->to + place != of[from]->from) memcpy(of[to]->to + place, of[from]->from, m->bytes);
+            if (moves[to]->to + place != moves[from]->from)
+                memcpy(moves[to]->to + place, moves[from]->from, m->bytes);
             if (to != from) nccl_bytes_gathered += (int64_t)m->bytes;
         }
-    part(of, c->shared_comm->ranks);
+    part(moves, c->shared_comm->ranks);
 }
 
 static void move_now(const nccl_comm *c, move *m) {
@@ -378,17 +379,18 @@ static launch *launch_for(nccl_comm *c, cudaStream_t stream) {
     return together.launch = l;
 }
 
-static int call(nccl_comm *c, cudaStream_t stream, int type, move of) {
+static int call(nccl_comm *c, cudaStream_t stream, int type, move request) {
     int outermost = together.depth == 0;
     if (type != NCCL_BYTES) die("the data type must be bytes", c);
-    if (of.peer < 0 || of.peer >= c->shared_comm->ranks) die("the peer rank does not exist", c);
-    if (of.from) cudart_require_device("NCCL reads memory that is not on this GPU", of.from, of.bytes);
-    size_t written = of.bytes * (of.kind == ALL_GATHER ? (size_t)c->shared_comm->ranks : 1);
-    if (of.to) cudart_require_device("NCCL writes memory that is not on this GPU", of.to, written);
+    if (request.peer < 0 || request.peer >= c->shared_comm->ranks) die("the peer rank does not exist", c);
+    if (request.from)
+        cudart_require_device("NCCL reads memory that is not on this GPU", request.from, request.bytes);
+    size_t written = request.bytes * (request.kind == ALL_GATHER ? (size_t)c->shared_comm->ranks : 1);
+    if (request.to) cudart_require_device("NCCL writes memory that is not on this GPU", request.to, written);
     begin();
     cudart_lock();
     move *m = need_memory(malloc(sizeof *m));
-    *m = of;
+    *m = request;
     m->launch = launch_for(c, stream);
     m->number = next_number(c, m);
     *(c->first ? &c->last->next : &c->first) = m;

@@ -21,12 +21,13 @@ static cast_spec good(const char *text) {
 }
 
 /* Writes s and reads the text back. */
-static void there_and_back(const cast_spec *s, ott_dtype activation, const char *of) {
+static void there_and_back(const cast_spec *s, ott_dtype activation, const char *name) {
     char text[RECIPE_CAST_TEXT], again[RECIPE_CAST_TEXT];
     cast_spec back;
     recipe_cast_write(s, text);
-    if (recipe_cast_parse(text, activation, &back) != OTT_OK) fail_msg("%s: %s: %s", of, text, status_text());
-    if (!same(s, &back)) fail_msg("%s: parsing \"%s\" gives different settings", of, text);
+    if (recipe_cast_parse(text, activation, &back) != OTT_OK)
+        fail_msg("%s: %s: %s", name, text, status_text());
+    if (!same(s, &back)) fail_msg("%s: parsing \"%s\" gives different settings", name, text);
     recipe_cast_write(&back, again);
     assert_string_equal(text, again);
 }

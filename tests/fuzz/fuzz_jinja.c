@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         if (jinja_render(t, context, &(jinja_settings){0}, &out, &spans) == OTT_OK) {
             FUZZ_REQUIRE(str_utf8_error(out.text, out.length) < 0);
             for (int64_t i = 0; i < spans.count; i++)
-                FUZZ_REQUIRE(spans.of[i].begin <= spans.of[i].end && spans.of[i].end <= out.length);
+                FUZZ_REQUIRE(spans.items[i].begin <= spans.items[i].end && spans.items[i].end <= out.length);
         }
         jinja_close(t);
     }

@@ -278,13 +278,13 @@ static void a_rule_names_a_layer(void **state) {
 }
 
 /* Writes one value of the state on the device. */
-static void put_at(const tensor *of, int64_t index, float value) {
-    tensor at = tensor_columns(*of, index, 1);
+static void put_at(const tensor *values, int64_t index, float value) {
+    tensor at = tensor_columns(*values, index, 1);
     harness_put(&t.h, &at, &value);
 }
 
-static float get_at(const tensor *of, int64_t index) {
-    tensor at = tensor_columns(*of, index, 1);
+static float get_at(const tensor *values, int64_t index) {
+    tensor at = tensor_columns(*values, index, 1);
     float value;
     harness_get(&t.h, &at, &value);
     return value;

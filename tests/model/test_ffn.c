@@ -111,7 +111,7 @@ static void each_layer_has_its_own_modules(void **state) {
     open_mixed(&t, "fp32");
     int gates = 0, ups = 0;
     for (int i = 0; i < t.m->modules.count; i++) {
-        const model_module *m = &t.m->modules.of[i];
+        const model_module *m = &t.m->modules.items[i];
         gates += m->role == ROLE_GATE;
         ups += m->role == ROLE_UP;
         if (m->role == ROLE_GATE) assert_int_equal(m->layer, 0);

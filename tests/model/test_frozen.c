@@ -223,7 +223,7 @@ static void only_the_codes_are_kept(void **state) {
         static tiny t;
         open_model(&t, &kinds[k], OTT_E4M3);
         for (int i = 0; i < t.m->modules.count; i++) {
-            const model_module *e = &t.m->modules.of[i];
+            const model_module *e = &t.m->modules.items[i];
             bool in_block = e->kind == MODULE_LINEAR && e->layer != MODULES_OUTSIDE;
             if (!in_block || e->role == ROLE_ROUTER) continue;
             assert_null(e->linear->compute_block);

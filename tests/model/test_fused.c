@@ -26,9 +26,9 @@ static void open_pair(tiny *apart, tiny *fused, model_options o) {
 typedef float (*compare)(const float *, const float *, int64_t);
 
 /* Copies a tensor to the host. The caller frees it. */
-static float *fetch(tiny *of, const tensor *t) {
+static float *fetch(tiny *owner, const tensor *t) {
     float *values = malloc((size_t)tensor_count(*t) * sizeof *values);
-    harness_get(&of->h, t, values);
+    harness_get(&owner->h, t, values);
     return values;
 }
 
@@ -48,7 +48,7 @@ static void compare_part(tiny *apart, tiny *fused, const parameter *full, const 
 
 static void compare_parts(tiny *apart, tiny *fused, compare difference, bool grads, float limit) {
     for (int i = 0; i < fused->m->modules.count; i++) {
-        const model_module *e = &fused->m->modules.of[i];
+        const model_module *e = &fused->m->modules.items[i];
         module_part part[MODULES_PARTS];
         int parts = modules_parts(&fused->m->options, e, part);
         for (int j = 0; j < parts; j++) {

@@ -22,7 +22,7 @@ static void spell(const model_options *o, char out[TEXT]) {
     assert_int_equal(arena_open(account, MEM_OTHER, &memory), OTT_OK);
     assert_int_equal(modules_make(memory, o, &list), OTT_OK);
     for (int i = 0; i < list.count; i++) {
-        const model_module *m = &list.of[i];
+        const model_module *m = &list.items[i];
         char shape[64];
         snprintf(shape, sizeof shape, m->rank == 1 ? "[%d]" : "[%d, %d]", (int)m->shape[0], (int)m->shape[1]);
         length += (size_t)snprintf(out + length, TEXT - length, m->tied ? "%s (%s)%s\n" : "%s %s%s\n",
@@ -83,7 +83,7 @@ static void test_model_is_its_list(void **state) {
     tiny_open(&t, &o, 1, NULL);
     int next = 0;
     for (int i = 0; i < t.m->modules.count; i++) {
-        const model_module *m = &t.m->modules.of[i];
+        const model_module *m = &t.m->modules.items[i];
         assert_ptr_equal(layer_name(m), m->name);
         assert_ptr_equal(layer_weight(m), m->weight);
         assert_ptr_equal(m->weight, m->tied ? t.m->embedding.weight : &t.m->parameters[next++]);
@@ -108,7 +108,7 @@ static void test_muon_decides_by_role(void **state) {
     (void)state;
     tiny_open(&t, &o, 1, NULL);
     for (int i = 0; i < t.m->modules.count; i++) {
-        const model_module *m = &t.m->modules.of[i];
+        const model_module *m = &t.m->modules.items[i];
         bool is_table = m->role == ROLE_EMBEDDING || m->role == ROLE_HEAD;
         assert_int_equal(muon->applies_to(m->weight), m->rank > 1 && !is_table);
     }

@@ -19,7 +19,8 @@ static int64_t count_parameters(mem *account, const model_options *o) {
     assert_int_equal(arena_open(account, MEM_OTHER, &memory), OTT_OK);
     assert_int_equal(modules_make(memory, o, &list), OTT_OK);
     for (int i = 0; i < list.count; i++)
-        if (!list.of[i].tied) count += list.of[i].shape[0] * (list.of[i].rank == 2 ? list.of[i].shape[1] : 1);
+        if (!list.items[i].tied)
+            count += list.items[i].shape[0] * (list.items[i].rank == 2 ? list.items[i].shape[1] : 1);
     arena_close(memory);
     return count;
 }

@@ -367,13 +367,13 @@ static ott_status update_once(exec *cx, void *user) {
     return optimizer_update(cx, r->rule, &r->t->o, &r->p, 1, NULL, &r->state);
 }
 
-static void compare(harness *h, const tensor *t, const double *expected, double scale, const trial *of,
+static void compare(harness *h, const tensor *t, const double *expected, double scale, const trial *tested,
                     const char *what) {
     float found[MOST];
     harness_get(h, t, found);
     for (int64_t i = 0; i < tensor_count(*t); i++)
         if (!(fabs(found[i] - expected[i]) <= scale))
-            fail_msg("%s, %s[%lld]: %.9g, in double %.9g", of->rule, what, (long long)i, found[i],
+            fail_msg("%s, %s[%lld]: %.9g, in double %.9g", tested->rule, what, (long long)i, found[i],
                      expected[i]);
 }
 

@@ -36,8 +36,8 @@ static void expect_spans(const json_t *expected, const jinja_spans *spans) {
     assert_int_equal(spans->count, json_array_size(expected));
     for (int64_t i = 0; i < spans->count; i++) {
         const json_t *span = json_array_get(expected, (size_t)i);
-        assert_int_equal(spans->of[i].begin, json_integer_value(json_array_get(span, 0)));
-        assert_int_equal(spans->of[i].end, json_integer_value(json_array_get(span, 1)));
+        assert_int_equal(spans->items[i].begin, json_integer_value(json_array_get(span, 0)));
+        assert_int_equal(spans->items[i].end, json_integer_value(json_array_get(span, 1)));
     }
 }
 

@@ -76,15 +76,15 @@ static ott_status train_rank(void *rank) {
 /* The groups along a set of mesh dimensions; no groups if each would have one rank. */
 static void open_groups(const mesh *m, mesh_set set, int which, int count, thread_groups *w,
                         rank_run *ranks) {
-    group *of[MESH_RUN_RANKS_MAX];
+    group *opened[MESH_RUN_RANKS_MAX];
     int members[MESH_RUN_RANKS_MAX], size = (int)mesh_group_size(m, set);
     if (size == 1) return;
     for (int k = 0; k < count; k++) {
         if (mesh_group_rank(m, set, k) != 0) continue;
         mesh_group(m, set, k, members);
-        ranks_group(w, members, size, of);
+        ranks_group(w, members, size, opened);
     }
-    for (int k = 0; k < count; k++) ranks[k].groups[which] = of[k];
+    for (int k = 0; k < count; k++) ranks[k].groups[which] = opened[k];
 }
 
 /* Replaces the rank's groups with groups over its GPU's links. The old groups exchange the links' ids. */
@@ -269,17 +269,17 @@ static void take_loads(outcome *o, const rank_run *k, bool adds) {
 static bool has_layer(const rank_run *k, const char *name) {
     const module_list *modules = &k->r.t->m->modules;
     for (int i = 0; i < modules->count; i++)
-        if (modules->of[i].kind == MODULE_LINEAR && strcmp(modules->of[i].name, name) == 0) return true;
+        if (modules->items[i].kind == MODULE_LINEAR && strcmp(modules->items[i].name, name) == 0) return true;
     return false;
 }
 
 static void put_states(outcome *o, const rank_run *ranks, int rank) {
     const module_list *modules = &ranks[rank].r.t->m->modules;
     for (int i = 0; i < modules->count; i++) {
-        if (modules->of[i].kind != MODULE_LINEAR) continue;
+        if (modules->items[i].kind != MODULE_LINEAR) continue;
         bool adds = true;
-        for (int k = 0; k < rank && adds; k++) adds = !has_layer(&ranks[k], modules->of[i].name);
-        take_states(o, &ranks[rank], modules->of[i].linear, modules->of[i].name, adds);
+        for (int k = 0; k < rank && adds; k++) adds = !has_layer(&ranks[k], modules->items[i].name);
+        take_states(o, &ranks[rank], modules->items[i].linear, modules->items[i].name, adds);
     }
 }
 

@@ -72,8 +72,8 @@ outcome_kind way_gradient_kind(const mesh_way *w, int format) {
     return format == DELAYED && w->kinds & WAY_TENSOR ? OUTCOME_LAST_GRADIENT : OUTCOME_GRADIENT;
 }
 
-void way_expect_within(const char *what, const char *of, double apart, double bound) {
-    if (!(apart <= bound)) fail_msg("%s: %s %.3g apart, more than %.3g", what, of, apart, bound);
+void way_expect_within(const char *what, const char *subject, double apart, double bound) {
+    if (!(apart <= bound)) fail_msg("%s: %s %.3g apart, more than %.3g", what, subject, apart, bound);
 }
 
 /* After an update all tensors contain the noise of FP8 codes. */

@@ -42,6 +42,6 @@ double way_gradient_bound(const mesh_way *w, int format, int64_t layers, int64_t
 outcome_kind way_gradient_kind(const mesh_way *w, int format);
 /* Fails the test if `ranks` and `one` differ by more than the gradients' bound and the noise of FP8 codes. */
 void way_expect_near(const outcome *one, const outcome *ranks, double gradient, const char *what);
-void way_expect_within(const char *what, const char *of, double apart, double bound);
+void way_expect_within(const char *what, const char *subject, double apart, double bound);
 
 #endif

@@ -189,7 +189,7 @@ static void check_merged(const fixture *f, const char *frozen, const char *dora)
     char before_name[96], after_name[96];
     rig r;
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[ROWWISE], .more = more});
-    const model_module *e = &r.t->m->modules.of[2];
+    const model_module *e = &r.t->m->modules.items[2];
     assert_non_null(e->lora_a);
     assert_int_equal(e->weight->codes != NULL, strstr(frozen, "fp8") != NULL);
     snprintf(before_name, sizeof before_name, "before %s %s", frozen, dora);
@@ -376,7 +376,7 @@ static void in_fp16(void **state) {
     write_as_fp16(from, to);
     FIXTURE_OK(file_rename(to, from));
     FIXTURE_OK(peft_load(again.t->m, folder));
-    const parameter *a = r.t->m->modules.of[2].lora_a, *b = again.t->m->modules.of[2].lora_a;
+    const parameter *a = r.t->m->modules.items[2].lora_a, *b = again.t->m->modules.items[2].lora_a;
     for (int64_t i = 0; i < parameter_count(a); i++)
         assert_true(rig_peek(&again, &b->value, i) == cast_from_f16(cast_to_f16(rig_peek(&r, &a->value, i))));
     rig_close(&r);

@@ -36,7 +36,7 @@ static bool is_adapter(const parameter *p) {
 static void spell(const rig *r, char *out) {
     const model *m = r->t->m;
     for (int i = 0; i < m->modules.count; i++)
-        if (m->modules.of[i].lora_a) *out++ = strrchr(m->modules.of[i].name, '.')[1];
+        if (m->modules.items[i].lora_a) *out++ = strrchr(m->modules.items[i].name, '.')[1];
     *out = '\0';
 }
 
@@ -612,7 +612,7 @@ static void check_variant(const variant *v) {
     golden_open(&base, t.h.account, "model_fp32");
     golden_open(&g, t.h.account, "adapters");
     for (int i = 0; i < t.m->modules.count; i++) {
-        const model_module *e = &t.m->modules.of[i];
+        const model_module *e = &t.m->modules.items[i];
         put_base(&t, &base, e);
         if (e->saved) put_adapter(&t, &g, v->name, e->weight);
         if (!e->lora_a) continue;

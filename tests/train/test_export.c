@@ -155,7 +155,7 @@ static void test_codes_of_a_folder_stay(void **state) {
     FIXTURE_OK(inference_open(&how, d, cfg->train.seq_len, NULL, &m));
     FIXTURE_OK(shards_open(account, e.path, &file));
     for (int i = 0; i < m->modules.count; i++) {
-        const model_module *module = &m->modules.of[i];
+        const model_module *module = &m->modules.items[i];
         const parameter *p = module->weight;
         bool in_block = module->kind == MODULE_LINEAR && module->layer != MODULES_OUTSIDE;
         assert_int_equal(p->codes != NULL, in_block);

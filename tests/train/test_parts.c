@@ -19,8 +19,8 @@ static void open_rig(rig *r, const fixture *f, const char *const *more) {
 }
 
 /* First element of a parameter in fp32: its value, or a slot of its optimizer state. */
-static float first_of(const rig *r, const char *of, int slot) {
-    const parameter_shard *s = &rig_parameter(r, of)->shard;
+static float first_of(const rig *r, const char *parameter_name, int slot) {
+    const parameter_shard *s = &rig_parameter(r, parameter_name)->shard;
     return rig_peek(r, slot < 0 ? &s->value : &s->slot[slot], 0);
 }
 

@@ -517,12 +517,12 @@ int main(void) {
         cmocka_unit_test(checkpoints_in_another_folder),
         cmocka_unit_test(run_stopped_within_a_step)};
     for (size_t i = 0; i < VARIANTS; i += EVERY) {
-        void *of = (void *)(uintptr_t)&variants[i];
+        void *initial = (void *)(uintptr_t)&variants[i];
         snprintf(abandoned[i], sizeof abandoned[i], "abandoned steps, %s", variants[i].name);
         tests[SINGLE + i] = (struct CMUnitTest){
-            .name = variants[i].name, .test_func = resumed_equals_uninterrupted, .initial_state = of};
+            .name = variants[i].name, .test_func = resumed_equals_uninterrupted, .initial_state = initial};
         tests[SINGLE + VARIANTS + i] = (struct CMUnitTest){
-            .name = abandoned[i], .test_func = abandoned_step_leaves_no_trace, .initial_state = of};
+            .name = abandoned[i], .test_func = abandoned_step_leaves_no_trace, .initial_state = initial};
     }
     for (size_t i = 0; i < RUN_SETUPS; i++) {
         if (i / 2 % EVERY != 0) continue; /* a test with two threads is compared with the test before it */

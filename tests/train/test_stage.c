@@ -190,14 +190,14 @@ static void expect_parameters(const kind *k, rank_run *one, rank_run *r) {
 
 static const linear *linear_named(const model *m, const char *name) {
     for (int i = 0; i < m->modules.count; i++)
-        if (m->modules.of[i].kind == MODULE_LINEAR && strcmp(m->modules.of[i].name, name) == 0)
-            return m->modules.of[i].linear;
+        if (m->modules.items[i].kind == MODULE_LINEAR && strcmp(m->modules.items[i].name, name) == 0)
+            return m->modules.items[i].linear;
     return NULL;
 }
 
 static void expect_scales(const kind *k, rank_run *one, rank_run *r) {
     for (int i = 0; i < r->t.m->modules.count; i++) {
-        const model_module *e = &r->t.m->modules.of[i];
+        const model_module *e = &r->t.m->modules.items[i];
         if (e->kind != MODULE_LINEAR) continue;
         for (int t = 0; t < TENSOR_COUNT; t++) {
             const delayed_state *a = &linear_named(one->t.m, e->name)->delayed[t],
@@ -353,8 +353,8 @@ static void a_stage_holds_its_layers(void **state) {
     open_model(&full, &k, NULL, NULL, NULL);
     open_model(&first, &k, &a, NULL, NULL);
     open_model(&last, &k, &b, NULL, NULL);
-    assert_int_equal(first.m->modules.of[0].role, ROLE_EMBEDDING);
-    assert_true(last.m->modules.of[0].role == ROLE_EMBEDDING && last.m->modules.of[0].repeated);
+    assert_int_equal(first.m->modules.items[0].role, ROLE_EMBEDDING);
+    assert_true(last.m->modules.items[0].role == ROLE_EMBEDDING && last.m->modules.items[0].repeated);
     int64_t table = parameter_count(full.m->embedding.weight);
     assert_int_equal(model_shard_count(first.m) + model_shard_count(last.m),
                      model_shard_count(full.m) + table);

@@ -151,7 +151,7 @@ static ott_status take_end(jinja_work *w, const jinja_value *v, bool last, jinja
     jinja_list *l;
     TRY(jinja_value_elements(w, v, &l));
     *out = jinja_value_undefined((text_view){"an element", 10});
-    if (l->count) *out = l->of[last ? l->count - 1 : 0];
+    if (l->count) *out = l->items[last ? l->count - 1 : 0];
     return OTT_OK;
 }
 
@@ -172,7 +172,7 @@ static ott_status copy_elements(jinja_work *w, const jinja_value *v, jinja_value
     TRY(jinja_value_elements(w, v, &l));
     TRY(jinja_value_list(w, out));
     TRY(jinja_work_steps(w, l->count));
-    for (int64_t i = 0; i < l->count; i++) TRY(jinja_list_append(w, out->list, l->of[i]));
+    for (int64_t i = 0; i < l->count; i++) TRY(jinja_list_append(w, out->list, l->items[i]));
     return OTT_OK;
 }
 
@@ -188,11 +188,11 @@ static ott_status filter_reverse(jinja_work *w, const jinja_value *v, const jinj
     if (v->kind == JINJA_STRING)
         return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "reverse of a string is not built");
     TRY(copy_elements(w, v, out));
-    jinja_value *of = out->list->of;
+    jinja_value *items = out->list->items;
     for (int64_t i = 0, k = out->list->count - 1; i < k; i++, k--) {
-        jinja_value swapped = of[i];
-        of[i] = of[k];
-        of[k] = swapped;
+        jinja_value swapped = items[i];
+        items[i] = items[k];
+        items[k] = swapped;
     }
     return OTT_OK;
 }
@@ -216,11 +216,11 @@ static ott_status filter_unique(jinja_work *w, const jinja_value *v, const jinja
     TRY(jinja_value_list(w, out));
     TRY(jinja_value_dict(w, &seen));
     for (int64_t i = 0; i < l->count; i++) {
-        TRY(ignore_case(w, &l->of[i], &key));
+        TRY(ignore_case(w, &l->items[i], &key));
         TRY(jinja_dict_find(w, seen.dict, &key, &there));
         if (there) continue;
         TRY(jinja_dict_set(w, seen.dict, key, jinja_value_bool(true)));
-        TRY(jinja_list_append(w, out->list, l->of[i]));
+        TRY(jinja_list_append(w, out->list, l->items[i]));
     }
     return OTT_OK;
 }
@@ -256,8 +256,8 @@ static ott_status sort_list(jinja_work *w, jinja_list *l, bool pairs) {
     TRY(jinja_work_alloc(w, 2 * l->count * (int64_t)sizeof(sorted), &memory));
     sorted *from = memory, *to = from + l->count;
     for (int64_t i = 0; i < l->count; i++) {
-        from[i].value = l->of[i];
-        TRY(ignore_case(w, pairs ? &l->of[i].list->of[0] : &l->of[i], &from[i].key));
+        from[i].value = l->items[i];
+        TRY(ignore_case(w, pairs ? &l->items[i].list->items[0] : &l->items[i], &from[i].key));
     }
     for (int64_t width = 1; width < l->count; width *= 2) {
         for (int64_t begin = 0; begin < l->count; begin += 2 * width) {
@@ -269,7 +269,7 @@ static ott_status sort_list(jinja_work *w, jinja_list *l, bool pairs) {
         to = from;
         from = merged;
     }
-    for (int64_t i = 0; i < l->count; i++) l->of[i] = from[i].value;
+    for (int64_t i = 0; i < l->count; i++) l->items[i] = from[i].value;
     return OTT_OK;
 }
 
@@ -342,7 +342,7 @@ static ott_status filter_map(jinja_work *w, const jinja_value *v, const jinja_ar
     TRY(jinja_value_list(w, out));
     for (int64_t i = 0; i < l->count; i++) {
         TRY(jinja_work_steps(w, 1));
-        TRY(map_one(w, &l->of[i], member, otherwise, filter, &rest, &made));
+        TRY(map_one(w, &l->items[i], member, otherwise, filter, &rest, &made));
         TRY(jinja_list_append(w, out->list, made));
     }
     return OTT_OK;
@@ -361,16 +361,16 @@ static ott_status choose(jinja_work *w, const jinja_value *v, const jinja_argume
     TRY(elements_of(w, v, &l));
     TRY(jinja_value_list(w, out));
     for (int64_t i = 0; i < l->count; i++) {
-        jinja_value element = l->of[i];
+        jinja_value element = l->items[i];
         bool found = true, truth;
         TRY(jinja_work_steps(w, 1));
-        if (member) TRY(jinja_member(w, &l->of[i], member->text, &element));
+        if (member) TRY(jinja_member(w, &l->items[i], member->text, &element));
         truth = jinja_value_truth(&element);
         if (test) TRY(jinja_test(w, test->text, &element, &rest, &truth, &found));
         if (!found)
             return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "the test \"%.*s\" is not built",
                                    (int)test->text.bytes, test->text.at);
-        if (truth == wanted) TRY(jinja_list_append(w, out->list, l->of[i]));
+        if (truth == wanted) TRY(jinja_list_append(w, out->list, l->items[i]));
     }
     return OTT_OK;
 }

@@ -9,11 +9,11 @@ typedef ott_status (*apply_method)(jinja_work *w, const jinja_value *v, const ji
 
 /* ---- strings ---- */
 
-static ott_status text_argument(const jinja_work *w, const jinja_arguments *a, int place, const char *of,
-                                text_view *out) {
+static ott_status text_argument(const jinja_work *w, const jinja_arguments *a, int place,
+                                const char *function, text_view *out) {
     const jinja_value *v = jinja_argument(a, place, NULL);
     if (!v || v->kind != JINJA_STRING)
-        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s: argument %d is %s, not a string", of, place + 1,
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s: argument %d is %s, not a string", function, place + 1,
                                v ? jinja_value_kind(v) : "missing");
     *out = v->text;
     return OTT_OK;
@@ -128,7 +128,7 @@ static ott_status match_end(jinja_work *w, const jinja_value *v, const jinja_arg
     *out = jinja_value_bool(false);
     int64_t count = with && with->kind == JINJA_LIST ? with->list->count : 1;
     for (int64_t i = 0; i < count; i++) {
-        const jinja_value *part = with && with->kind == JINJA_LIST ? &with->list->of[i] : with;
+        const jinja_value *part = with && with->kind == JINJA_LIST ? &with->list->items[i] : with;
         if (!part || part->kind != JINJA_STRING)
             return jinja_work_fail(w, OTT_ERR_FORMAT, "%s: not with a string",
                                    end ? "endswith" : "startswith");
@@ -309,7 +309,7 @@ static ott_status list_members(jinja_work *w, const jinja_value *v, const jinja_
     TRY(jinja_value_list(w, out));
     TRY(jinja_work_steps(w, v->dict->count));
     for (int64_t i = 0; i < v->dict->count; i++)
-        TRY(jinja_list_append(w, out->list, keys ? v->dict->of[i].key : v->dict->of[i].value));
+        TRY(jinja_list_append(w, out->list, keys ? v->dict->entries[i].key : v->dict->entries[i].value));
     return OTT_OK;
 }
 
@@ -378,11 +378,12 @@ static ott_status function_raise(jinja_work *w, const jinja_arguments *a, jinja_
                            (int)(text.text.bytes < 300 ? text.text.bytes : 300), text.text.at);
 }
 
-static ott_status set_members(jinja_work *w, const jinja_arguments *a, const char *of, jinja_value *out) {
+static ott_status set_members(jinja_work *w, const jinja_arguments *a, const char *function,
+                              jinja_value *out) {
     TRY(jinja_value_dict(w, out));
     for (int i = 0; i < a->count; i++) {
         if (a->name[i].bytes == 0)
-            return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "%s: argument %d has no name", of, i + 1);
+            return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "%s: argument %d has no name", function, i + 1);
         TRY(jinja_dict_set(w, out->dict, jinja_value_string(a->name[i]), a->value[i]));
     }
     return OTT_OK;

@@ -20,7 +20,7 @@ static ott_status join_texts(jinja_work *w, text_view a, text_view b, jinja_valu
 
 static ott_status append_elements(jinja_work *w, const jinja_list *from, int64_t count, jinja_list *to) {
     TRY(jinja_work_steps(w, count));
-    for (int64_t i = 0; i < count; i++) TRY(jinja_list_append(w, to, from->of[i]));
+    for (int64_t i = 0; i < count; i++) TRY(jinja_list_append(w, to, from->items[i]));
     return OTT_OK;
 }
 
@@ -184,20 +184,22 @@ static void see_index(jinja_work *w, const jinja_list *l, int64_t index, int64_t
     jinja_work_see(w, index < 0 ? INT64_MAX : l->skipped + index + 1);
 }
 
-ott_status jinja_index(jinja_work *w, const jinja_value *of, const jinja_value *key, jinja_value *out) {
+ott_status jinja_index(jinja_work *w, const jinja_value *object, const jinja_value *key, jinja_value *out) {
     int64_t length;
     *out = jinja_value_undefined((text_view){"an element", 10});
-    if (of->kind == JINJA_DICT) return index_dict(w, of->dict, key, out);
-    if (key->kind == JINJA_STRING) return jinja_member(w, of, key->text, out);
-    if (of->kind == JINJA_UNDEFINED)
+    if (object->kind == JINJA_DICT) return index_dict(w, object->dict, key, out);
+    if (key->kind == JINJA_STRING) return jinja_member(w, object, key->text, out);
+    if (object->kind == JINJA_UNDEFINED)
         return jinja_work_fail(w, OTT_ERR_FORMAT, "\"%.*s\" is undefined, and has no elements",
-                               shown_bytes(of->text), of->text.at);
-    if ((of->kind != JINJA_LIST && of->kind != JINJA_STRING) || key->kind != JINJA_INTEGER) return OTT_OK;
-    TRY(length_of(w, of, &length));
-    if (of->kind == JINJA_LIST) see_index(w, of->list, key->integer, length);
+                               shown_bytes(object->text), object->text.at);
+    if ((object->kind != JINJA_LIST && object->kind != JINJA_STRING) || key->kind != JINJA_INTEGER)
+        return OTT_OK;
+    TRY(length_of(w, object, &length));
+    if (object->kind == JINJA_LIST) see_index(w, object->list, key->integer, length);
     int64_t i = key->integer < 0 ? key->integer + length : key->integer;
     if (i < 0 || i >= length) return OTT_OK;
-    *out = of->kind == JINJA_LIST ? of->list->of[i] : jinja_value_string(characters(of->text, i, 1));
+    *out = object->kind == JINJA_LIST ? object->list->items[i]
+                                      : jinja_value_string(characters(object->text, i, 1));
     return OTT_OK;
 }
 
@@ -223,41 +225,42 @@ static ott_status read_step(const jinja_work *w, const jinja_value *v, int64_t *
 }
 
 /* of[from:] of a growing list is its tail, which grows too. */
-static ott_status slice_rest(jinja_work *w, const jinja_list *of, int64_t from, jinja_value *out) {
+static ott_status slice_rest(jinja_work *w, const jinja_list *list, int64_t from, jinja_value *out) {
     TRY(jinja_value_list(w, out));
-    if (from > of->count) from = of->count;
-    *out->list = *of;
-    out->list->of += from;
+    if (from > list->count) from = list->count;
+    *out->list = *list;
+    out->list->items += from;
     out->list->count -= from;
     out->list->capacity = out->list->count;
     out->list->skipped += from;
     return OTT_OK;
 }
 
-ott_status jinja_slice(jinja_work *w, const jinja_value *of, const jinja_value bounds[3], jinja_value *out) {
+ott_status jinja_slice(jinja_work *w, const jinja_value *object, const jinja_value bounds[3],
+                       jinja_value *out) {
     int64_t length, from, to, step = 1;
-    if (of->kind != JINJA_LIST && of->kind != JINJA_STRING)
-        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s has no slices", jinja_value_kind(of));
-    bool grows = of->kind == JINJA_LIST && of->list->grows;
+    if (object->kind != JINJA_LIST && object->kind != JINJA_STRING)
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s has no slices", jinja_value_kind(object));
+    bool grows = object->kind == JINJA_LIST && object->list->grows;
     if (grows && bounds[0].kind == JINJA_INTEGER && bounds[0].integer >= 0 && bounds[1].kind == JINJA_NONE &&
         bounds[2].kind == JINJA_NONE)
-        return slice_rest(w, of->list, bounds[0].integer, out);
+        return slice_rest(w, object->list, bounds[0].integer, out);
     if (grows) jinja_work_see(w, INT64_MAX);
-    TRY(length_of(w, of, &length));
+    TRY(length_of(w, object, &length));
     TRY(read_step(w, &bounds[2], &step));
     bool back = step < 0;
     TRY(read_bound(w, &bounds[0], length, back ? length - 1 : 0, back ? -1 : 0, back ? length - 1 : length,
                    &from));
     TRY(read_bound(w, &bounds[1], length, back ? -1 : length, back ? -1 : 0, back ? length - 1 : length,
                    &to));
-    if (of->kind == JINJA_STRING && step == 1)
-        return *out = jinja_value_string(characters(of->text, from, to > from ? to - from : 0)), OTT_OK;
-    if (of->kind == JINJA_STRING)
+    if (object->kind == JINJA_STRING && step == 1)
+        return *out = jinja_value_string(characters(object->text, from, to > from ? to - from : 0)), OTT_OK;
+    if (object->kind == JINJA_STRING)
         return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "slices of a string with a step are not built");
     TRY(jinja_value_list(w, out));
     for (int64_t i = from; back ? i > to : i < to; i += step) {
         TRY(jinja_work_steps(w, 1));
-        TRY(jinja_list_append(w, out->list, of->list->of[i]));
+        TRY(jinja_list_append(w, out->list, object->list->items[i]));
     }
     return OTT_OK;
 }

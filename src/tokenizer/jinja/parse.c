@@ -73,9 +73,9 @@ static ott_status make(parser *p, jinja_node_kind kind, jinja_node **out) {
     return OTT_OK;
 }
 
-static ott_status make_over(parser *p, jinja_node_kind kind, jinja_node *of, jinja_node **out) {
+static ott_status make_over(parser *p, jinja_node_kind kind, jinja_node *operand, jinja_node **out) {
     TRY(make(p, kind, out));
-    (*out)->of[0] = of;
+    (*out)->child[0] = operand;
     return OTT_OK;
 }
 
@@ -104,7 +104,7 @@ static ott_status parse_arguments(parser *p, jinja_node **list) {
             argument->name = p->at->text;
             p->at += 2;
         }
-        TRY(parse_expression(p, &argument->of[0]));
+        TRY(parse_expression(p, &argument->child[0]));
         append(&list, argument);
         if (!skip_sign(p, ",")) break;
     }
@@ -125,9 +125,9 @@ static ott_status parse_pairs(parser *p, jinja_node **list) {
     while (!is_sign(p, "}")) {
         jinja_node *pair;
         TRY(make(p, JINJA_NODE_PAIR, &pair));
-        TRY(parse_expression(p, &pair->of[0]));
+        TRY(parse_expression(p, &pair->child[0]));
         TRY(expect_sign(p, ":"));
-        TRY(parse_expression(p, &pair->of[1]));
+        TRY(parse_expression(p, &pair->child[1]));
         append(&list, pair);
         if (!skip_sign(p, ",")) break;
     }
@@ -196,35 +196,35 @@ static ott_status parse_primary(parser *p, jinja_node **out) {
     return list ? parse_elements(p, "]", &(*out)->list) : parse_pairs(p, &(*out)->list);
 }
 
-/* After "[": parses an index or a slice of `of`. */
-static ott_status parse_index(parser *p, jinja_node *of, jinja_node **out) {
+/* After "[": parses an index or a slice of `operand`. */
+static ott_status parse_index(parser *p, jinja_node *operand, jinja_node **out) {
     int bound = 1;
-    TRY(make_over(p, JINJA_NODE_INDEX, of, out));
-    if (!is_sign(p, ":")) TRY(parse_expression(p, &(*out)->of[1]));
+    TRY(make_over(p, JINJA_NODE_INDEX, operand, out));
+    if (!is_sign(p, ":")) TRY(parse_expression(p, &(*out)->child[1]));
     for (; bound < 3 && skip_sign(p, ":"); bound++) {
         (*out)->kind = JINJA_NODE_SLICE;
-        if (!is_sign(p, ":") && !is_sign(p, "]")) TRY(parse_expression(p, &(*out)->of[bound + 1]));
+        if (!is_sign(p, ":") && !is_sign(p, "]")) TRY(parse_expression(p, &(*out)->child[bound + 1]));
     }
     return expect_sign(p, "]");
 }
 
-static ott_status parse_call(parser *p, jinja_node *of, jinja_node **out) {
-    TRY(make_over(p, JINJA_NODE_CALL, of, out));
+static ott_status parse_call(parser *p, jinja_node *operand, jinja_node **out) {
+    TRY(make_over(p, JINJA_NODE_CALL, operand, out));
     return parse_arguments(p, &(*out)->list);
 }
 
 static ott_status parse_postfix(parser *p, jinja_node **node) {
     for (;;) {
-        jinja_node *of = *node;
+        jinja_node *operand = *node;
         if (skip_sign(p, ".")) {
-            TRY(make_over(p, JINJA_NODE_MEMBER, of, node));
+            TRY(make_over(p, JINJA_NODE_MEMBER, operand, node));
             if (p->at->kind == JINJA_TOKEN_INTEGER)
                 return fail_unsupported(p->at->line, "member", p->at->text);
             TRY(expect_name(p, &(*node)->name));
         } else if (skip_sign(p, "["))
-            TRY(parse_index(p, of, node));
+            TRY(parse_index(p, operand, node));
         else if (skip_sign(p, "("))
-            TRY(parse_call(p, of, node));
+            TRY(parse_call(p, operand, node));
         else
             return OTT_OK;
     }
@@ -240,32 +240,32 @@ static bool begins_argument(const parser *p) {
 }
 
 /* After "is": parses a test. */
-static ott_status parse_test(parser *p, jinja_node *of, jinja_node **out) {
-    TRY(make_over(p, JINJA_NODE_TEST, of, out));
+static ott_status parse_test(parser *p, jinja_node *operand, jinja_node **out) {
+    TRY(make_over(p, JINJA_NODE_TEST, operand, out));
     (*out)->negated = skip_word(p, "not");
     TRY(expect_name(p, &(*out)->name));
     if (skip_sign(p, "(")) return parse_arguments(p, &(*out)->list);
     if (!begins_argument(p)) return OTT_OK;
     TRY(make(p, JINJA_NODE_ARGUMENT, &(*out)->list));
-    TRY(parse_primary(p, &(*out)->list->of[0]));
-    return parse_postfix(p, &(*out)->list->of[0]);
+    TRY(parse_primary(p, &(*out)->list->child[0]));
+    return parse_postfix(p, &(*out)->list->child[0]);
 }
 
-static ott_status parse_filter(parser *p, jinja_node *of, jinja_node **out) {
-    TRY(make_over(p, JINJA_NODE_FILTER, of, out));
+static ott_status parse_filter(parser *p, jinja_node *operand, jinja_node **out) {
+    TRY(make_over(p, JINJA_NODE_FILTER, operand, out));
     TRY(expect_name(p, &(*out)->name));
     return skip_sign(p, "(") ? parse_arguments(p, &(*out)->list) : OTT_OK;
 }
 
 static ott_status parse_filters(parser *p, jinja_node **node) {
     for (;;) {
-        jinja_node *of = *node;
+        jinja_node *operand = *node;
         if (skip_sign(p, "|"))
-            TRY(parse_filter(p, of, node));
+            TRY(parse_filter(p, operand, node));
         else if (skip_word(p, "is"))
-            TRY(parse_test(p, of, node));
+            TRY(parse_test(p, operand, node));
         else if (skip_sign(p, "("))
-            TRY(parse_call(p, of, node));
+            TRY(parse_call(p, operand, node));
         else
             return OTT_OK;
     }
@@ -274,9 +274,9 @@ static ott_status parse_filters(parser *p, jinja_node **node) {
 static ott_status parse_unary(parser *p, bool filters, jinja_node **out) {
     TRY(enter(p));
     if (skip_sign(p, "-")) {
-        jinja_node *of;
-        TRY(parse_unary(p, false, &of));
-        TRY(make_over(p, JINJA_NODE_NEGATE, of, out));
+        jinja_node *operand;
+        TRY(parse_unary(p, false, &operand));
+        TRY(make_over(p, JINJA_NODE_NEGATE, operand, out));
     } else {
         skip_sign(p, "+");
         TRY(parse_primary(p, out));
@@ -306,7 +306,7 @@ static ott_status parse_binary(parser *p, int level, jinja_node **out) {
         jinja_node *left = *out;
         TRY(make_over(p, JINJA_NODE_BINARY, left, out));
         (*out)->name = p->at++->text;
-        TRY(parse_binary(p, level + 1, &(*out)->of[1]));
+        TRY(parse_binary(p, level + 1, &(*out)->child[1]));
     }
     return OTT_OK;
 }
@@ -326,17 +326,17 @@ static ott_status parse_comparison(parser *p, jinja_node **out) {
     TRY(make_over(p, JINJA_NODE_COMPARE, left, out));
     (*out)->negated = skip_word(p, "not");
     (*out)->name = p->at++->text;
-    TRY(parse_binary(p, 0, &(*out)->of[1]));
+    TRY(parse_binary(p, 0, &(*out)->child[1]));
     return is_comparison(p) ? fail_unsupported(p->at->line, "chained comparison", p->at->text) : OTT_OK;
 }
 
 static ott_status parse_not(parser *p, jinja_node **out) {
     if (!skip_word(p, "not")) return parse_comparison(p, out);
-    jinja_node *of;
+    jinja_node *operand;
     TRY(enter(p));
-    TRY(parse_not(p, &of));
+    TRY(parse_not(p, &operand));
     p->depth--;
-    return make_over(p, JINJA_NODE_NOT, of, out);
+    return make_over(p, JINJA_NODE_NOT, operand, out);
 }
 
 static ott_status parse_and(parser *p, jinja_node **out) {
@@ -344,7 +344,7 @@ static ott_status parse_and(parser *p, jinja_node **out) {
     while (skip_word(p, "and")) {
         jinja_node *left = *out;
         TRY(make_over(p, JINJA_NODE_AND, left, out));
-        TRY(parse_not(p, &(*out)->of[1]));
+        TRY(parse_not(p, &(*out)->child[1]));
     }
     return OTT_OK;
 }
@@ -354,7 +354,7 @@ static ott_status parse_or(parser *p, jinja_node **out) {
     while (skip_word(p, "or")) {
         jinja_node *left = *out;
         TRY(make_over(p, JINJA_NODE_OR, left, out));
-        TRY(parse_and(p, &(*out)->of[1]));
+        TRY(parse_and(p, &(*out)->child[1]));
     }
     return OTT_OK;
 }
@@ -365,8 +365,8 @@ static ott_status parse_expression(parser *p, jinja_node **out) {
     while (skip_word(p, "if")) {
         jinja_node *then = *out;
         TRY(make_over(p, JINJA_NODE_CONDITION, then, out));
-        TRY(parse_or(p, &(*out)->of[1]));
-        if (skip_word(p, "else")) TRY(parse_expression(p, &(*out)->of[2]));
+        TRY(parse_or(p, &(*out)->child[1]));
+        if (skip_word(p, "else")) TRY(parse_expression(p, &(*out)->child[2]));
     }
     p->depth--;
     return OTT_OK;
@@ -408,7 +408,7 @@ static ott_status parse_branch(parser *p, bool condition, jinja_node ***end) {
     static const char *const ends[] = {"elif", "else", "endif", NULL};
     jinja_node *branch;
     TRY(make(p, JINJA_NODE_BRANCH, &branch));
-    if (condition) TRY(parse_tuple(p, &branch->of[0]));
+    if (condition) TRY(parse_tuple(p, &branch->child[0]));
     TRY(end_block(p));
     TRY(parse_body(p, ends, &branch->list));
     append(end, branch);
@@ -455,10 +455,10 @@ static ott_status parse_target(parser *p, jinja_node **out) {
 
 static ott_status parse_for(parser *p, jinja_node *node) {
     static const char *const ends[] = {"else", "endfor", NULL}, *const end[] = {"endfor", NULL};
-    TRY(parse_target(p, &node->of[0]));
+    TRY(parse_target(p, &node->child[0]));
     if (!skip_word(p, "in")) return fail_expecting(p, "\"in\"");
-    TRY(parse_or(p, &node->of[1]));
-    if (skip_word(p, "if")) TRY(parse_expression(p, &node->of[2]));
+    TRY(parse_or(p, &node->child[1]));
+    if (skip_word(p, "if")) TRY(parse_expression(p, &node->child[2]));
     if (is_word(p, "recursive")) return fail_unsupported(p->at->line, "loop", p->at->text);
     TRY(end_block(p));
     p->loops++;
@@ -473,9 +473,9 @@ static ott_status parse_for(parser *p, jinja_node *node) {
 
 static ott_status parse_set(parser *p, jinja_node *node) {
     static const char *const ends[] = {"endset", NULL};
-    TRY(parse_target(p, &node->of[0]));
+    TRY(parse_target(p, &node->child[0]));
     if (skip_sign(p, "=")) {
-        TRY(parse_tuple(p, &node->of[1]));
+        TRY(parse_tuple(p, &node->child[1]));
         return end_block(p);
     }
     TRY(end_block(p));
@@ -501,7 +501,7 @@ static ott_status parse_macro(parser *p, jinja_node *node) {
         jinja_node *parameter;
         TRY(make(p, JINJA_NODE_ARGUMENT, &parameter));
         TRY(expect_name(p, &parameter->name));
-        if (skip_sign(p, "=")) TRY(parse_expression(p, &parameter->of[0]));
+        if (skip_sign(p, "=")) TRY(parse_expression(p, &parameter->child[0]));
         append(&end, parameter);
         if (!skip_sign(p, ",")) break;
     }
@@ -522,8 +522,8 @@ static ott_status parse_filter_block(parser *p, jinja_node *node) {
     static const char *const ends[] = {"endfilter", NULL};
     jinja_node *body;
     TRY(make(p, JINJA_NODE_BODY, &body));
-    TRY(parse_filter(p, body, &node->of[0]));
-    while (skip_sign(p, "|")) TRY(parse_filter(p, node->of[0], &node->of[0]));
+    TRY(parse_filter(p, body, &node->child[0]));
+    while (skip_sign(p, "|")) TRY(parse_filter(p, node->child[0], &node->child[0]));
     TRY(end_block(p));
     return parse_closed_body(p, ends, &body->list);
 }
@@ -570,7 +570,7 @@ static ott_status parse_one(parser *p, jinja_node **out) {
     TRY(make(p, t->kind == JINJA_TOKEN_TEXT ? JINJA_NODE_TEXT : JINJA_NODE_OUTPUT, out));
     (*out)->name = t->text;
     if (t->kind == JINJA_TOKEN_TEXT) return OTT_OK;
-    TRY(parse_tuple(p, &(*out)->of[0]));
+    TRY(parse_tuple(p, &(*out)->child[0]));
     return expect_kind(p, JINJA_TOKEN_OUTPUT_END, "}}");
 }
 

@@ -19,7 +19,7 @@ struct frame {
 
 /* Renderings of fewer messages that branch off the full rendering. */
 typedef struct branches {
-    jinja_prefix *of; /* [count] ascending */
+    jinja_prefix *items; /* [count] ascending */
     int64_t count, next;
     str *tails;
     bool running;      /* inside a branch */
@@ -116,7 +116,7 @@ static ott_status evaluate_arguments(rendering *r, const jinja_node *list, jinja
         if (a->count == JINJA_ARGUMENTS_MOST)
             return FAIL(r, OTT_ERR_UNSUPPORTED, "more than %d arguments", JINJA_ARGUMENTS_MOST);
         a->name[a->count] = n->name;
-        TRY(evaluate(r, n->of[0], &a->value[a->count]));
+        TRY(evaluate(r, n->child[0], &a->value[a->count]));
         a->count++;
     }
     return OTT_OK;
@@ -159,8 +159,8 @@ static ott_status bind_parameters(rendering *r, const jinja_node *macro, const j
         jinja_value v = jinja_value_undefined(p->name);
         if (given)
             v = *given;
-        else if (p->of[0])
-            TRY(evaluate(r, p->of[0], &v));
+        else if (p->child[0])
+            TRY(evaluate(r, p->child[0], &v));
         TRY(set_name(r, p->name, v));
     }
     return OTT_OK;
@@ -177,27 +177,27 @@ static ott_status call_macro(rendering *r, const jinja_node *macro, const jinja_
     return status;
 }
 
-static ott_status call_method(rendering *r, const jinja_node *n, const jinja_value *of,
+static ott_status call_method(rendering *r, const jinja_node *n, const jinja_value *object,
                               const jinja_arguments *a, jinja_value *out) {
     bool found;
-    TRY(jinja_method(&r->work, n->name, of, a, out, &found));
+    TRY(jinja_method(&r->work, n->name, object, a, out, &found));
     if (found) return OTT_OK;
     jinja_value member;
-    TRY(jinja_member(&r->work, of, n->name, &member));
+    TRY(jinja_member(&r->work, object, n->name, &member));
     if (member.kind == JINJA_MACRO) return call_macro(r, member.macro, a, out);
     return FAIL(r, OTT_ERR_UNSUPPORTED, "the method \"%.*s\" of %s is not built", shown_bytes(n->name),
-                n->name.at, jinja_value_kind(of));
+                n->name.at, jinja_value_kind(object));
 }
 
 static ott_status call(rendering *r, const jinja_node *n, jinja_value *out) {
     jinja_arguments a;
     jinja_value callee;
-    const jinja_node *of = n->of[0];
-    bool method = of->kind == JINJA_NODE_MEMBER;
-    TRY(evaluate(r, method ? of->of[0] : of, &callee));
+    const jinja_node *function = n->child[0];
+    bool method = function->kind == JINJA_NODE_MEMBER;
+    TRY(evaluate(r, method ? function->child[0] : function, &callee));
     TRY(evaluate_arguments(r, n->list, &a));
     r->work.line = n->line;
-    if (method) return call_method(r, of, &callee, &a, out);
+    if (method) return call_method(r, function, &callee, &a, out);
     if (callee.kind == JINJA_MACRO) return call_macro(r, callee.macro, &a, out);
     if (callee.kind == JINJA_FUNCTION) return jinja_function(&r->work, callee.text, &a, out);
     if (callee.kind == JINJA_UNDEFINED)
@@ -210,7 +210,7 @@ static ott_status apply_filter(rendering *r, const jinja_node *n, jinja_value *o
     jinja_arguments a;
     jinja_value v;
     bool found;
-    TRY(evaluate(r, n->of[0], &v));
+    TRY(evaluate(r, n->child[0], &v));
     TRY(evaluate_arguments(r, n->list, &a));
     r->work.line = n->line;
     TRY(jinja_filter(&r->work, n->name, &v, &a, out, &found));
@@ -222,8 +222,8 @@ static ott_status apply_test(rendering *r, const jinja_node *n, jinja_value *out
     jinja_arguments a;
     jinja_value v;
     bool truth, found;
-    TRY(n->list ? evaluate(r, n->of[0], &v)
-                : evaluate_any(r, n->of[0], &v)); /* without arguments: the value's kind */
+    TRY(n->list ? evaluate(r, n->child[0], &v)
+                : evaluate_any(r, n->child[0], &v)); /* without arguments: the value's kind */
     TRY(evaluate_arguments(r, n->list, &a));
     r->work.line = n->line;
     TRY(jinja_test(&r->work, n->name, &v, &a, &truth, &found));
@@ -250,8 +250,8 @@ static ott_status evaluate_dict(rendering *r, const jinja_node *n, jinja_value *
     jinja_value key, value;
     TRY(jinja_value_dict(&r->work, out));
     for (const jinja_node *e = n->list; e; e = e->next) {
-        TRY(evaluate(r, e->of[0], &key));
-        TRY(evaluate(r, e->of[1], &value));
+        TRY(evaluate(r, e->child[0], &key));
+        TRY(evaluate(r, e->child[1], &value));
         TRY(jinja_dict_set(&r->work, out->dict, key, value));
     }
     return OTT_OK;
@@ -259,49 +259,49 @@ static ott_status evaluate_dict(rendering *r, const jinja_node *n, jinja_value *
 
 static ott_status evaluate_condition(rendering *r, const jinja_node *n, jinja_value *out) {
     bool condition;
-    TRY(evaluate_truth(r, n->of[1], &condition));
-    if (condition) return evaluate_any(r, n->of[0], out);
-    if (n->of[2]) return evaluate_any(r, n->of[2], out);
+    TRY(evaluate_truth(r, n->child[1], &condition));
+    if (condition) return evaluate_any(r, n->child[0], out);
+    if (n->child[2]) return evaluate_any(r, n->child[2], out);
     return *out = jinja_value_undefined((text_view){"the other case", 14}), OTT_OK;
 }
 
 /* and, or: return the deciding operand. */
 static ott_status evaluate_logic(rendering *r, const jinja_node *n, jinja_value *out) {
-    TRY(evaluate_any(r, n->of[0], out));
-    return truth_of(r, out) == (n->kind == JINJA_NODE_OR) ? OTT_OK : evaluate_any(r, n->of[1], out);
+    TRY(evaluate_any(r, n->child[0], out));
+    return truth_of(r, out) == (n->kind == JINJA_NODE_OR) ? OTT_OK : evaluate_any(r, n->child[1], out);
 }
 
 static ott_status evaluate_not(rendering *r, const jinja_node *n, jinja_value *out) {
     bool truth;
-    TRY(evaluate_truth(r, n->of[0], &truth));
+    TRY(evaluate_truth(r, n->child[0], &truth));
     return *out = jinja_value_bool(!truth), OTT_OK;
 }
 
 static ott_status evaluate_slice(rendering *r, const jinja_node *n, jinja_value *out) {
-    jinja_value of, bounds[3];
-    TRY(evaluate_any(r, n->of[0], &of));
+    jinja_value object, bounds[3];
+    TRY(evaluate_any(r, n->child[0], &object));
     for (int i = 0; i < 3; i++) {
         bounds[i] = (jinja_value){.kind = JINJA_NONE};
-        if (n->of[i + 1]) TRY(evaluate(r, n->of[i + 1], &bounds[i]));
+        if (n->child[i + 1]) TRY(evaluate(r, n->child[i + 1], &bounds[i]));
     }
     r->work.line = n->line;
-    return jinja_slice(&r->work, &of, bounds, out);
+    return jinja_slice(&r->work, &object, bounds, out);
 }
 
 static ott_status evaluate_index(rendering *r, const jinja_node *n, jinja_value *out) {
-    jinja_value of, key;
-    TRY(evaluate_any(r, n->of[0], &of));
-    TRY(evaluate(r, n->of[1], &key));
+    jinja_value object, key;
+    TRY(evaluate_any(r, n->child[0], &object));
+    TRY(evaluate(r, n->child[1], &key));
     r->work.line = n->line;
-    return jinja_index(&r->work, &of, &key, out);
+    return jinja_index(&r->work, &object, &key, out);
 }
 
 /* Evaluates a node with one or two operands. */
 static ott_status evaluate_over(rendering *r, const jinja_node *n, jinja_value *out) {
     jinja_value a, b;
     bool truth;
-    TRY(evaluate(r, n->of[0], &a));
-    if (n->of[1]) TRY(evaluate(r, n->of[1], &b));
+    TRY(evaluate(r, n->child[0], &a));
+    if (n->child[1]) TRY(evaluate(r, n->child[1], &b));
     r->work.line = n->line;
     switch (n->kind) {
     case JINJA_NODE_NEGATE: return *out = a, jinja_negate(&r->work, out);
@@ -363,7 +363,7 @@ static ott_status write_text(rendering *r, text_view text) {
 
 static ott_status run_output(rendering *r, const jinja_node *n) {
     jinja_value v, text;
-    TRY(evaluate(r, n->of[0], &v));
+    TRY(evaluate(r, n->child[0], &v));
     TRY(jinja_show(&r->work, &v, &text));
     return write_text(r, text.text);
 }
@@ -371,22 +371,22 @@ static ott_status run_output(rendering *r, const jinja_node *n) {
 static ott_status run_if(rendering *r, const jinja_node *n) {
     for (const jinja_node *branch = n->list; branch; branch = branch->next) {
         bool condition = true;
-        if (branch->of[0]) TRY(evaluate_truth(r, branch->of[0], &condition));
+        if (branch->child[0]) TRY(evaluate_truth(r, branch->child[0], &condition));
         if (condition) return run_all(r, branch->list);
     }
     return OTT_OK;
 }
 
 static ott_status set_namespace(rendering *r, const jinja_node *target, jinja_value v) {
-    jinja_value of;
-    TRY(find_name(r, target->of[0]->name, &of));
-    if (of.kind != JINJA_NAMESPACE)
+    jinja_value object;
+    TRY(find_name(r, target->child[0]->name, &object));
+    if (object.kind != JINJA_NAMESPACE)
         return FAIL(r, OTT_ERR_FORMAT, "a member of %s is set: only a namespace's can be",
-                    jinja_value_kind(&of));
+                    jinja_value_kind(&object));
     TRY(settle(r, &v));
     if (r->branches && r->branches->running)
-        TRY(jinja_undos_note(&r->work, &r->branches->undos, of.dict, target->name));
-    return jinja_dict_set(&r->work, of.dict, jinja_value_string(target->name), v);
+        TRY(jinja_undos_note(&r->work, &r->branches->undos, object.dict, target->name));
+    return jinja_dict_set(&r->work, object.dict, jinja_value_string(target->name), v);
 }
 
 static ott_status assign(rendering *r, const jinja_node *target, jinja_value v) {
@@ -398,15 +398,15 @@ static ott_status assign(rendering *r, const jinja_node *target, jinja_value v) 
     TRY(settle(r, &v));
     if (v.kind != JINJA_LIST || v.list->count != count)
         return FAIL(r, OTT_ERR_FORMAT, "%s is set to %d names", jinja_value_kind(&v), (int)count);
-    const jinja_value *element = v.list->of;
+    const jinja_value *element = v.list->items;
     for (const jinja_node *n = target->list; n; n = n->next) TRY(set_name(r, n->name, *element++));
     return OTT_OK;
 }
 
 static ott_status run_set(rendering *r, const jinja_node *n) {
     jinja_value v;
-    TRY(n->of[1] ? evaluate_any(r, n->of[1], &v) : run_inside(r, n, &v));
-    return assign(r, n->of[0], v);
+    TRY(n->child[1] ? evaluate_any(r, n->child[1], &v) : run_inside(r, n, &v));
+    return assign(r, n->child[0], v);
 }
 
 /* Returns the elements that pass the loop's filter. */
@@ -414,9 +414,9 @@ static ott_status filter_elements(rendering *r, const jinja_node *n, const jinja
                                   jinja_list *left) {
     jinja_value keep;
     for (int64_t i = 0; i < all->count; i++) {
-        TRY(assign(r, n->of[0], all->of[i]));
-        TRY(evaluate(r, n->of[2], &keep));
-        if (jinja_value_truth(&keep)) TRY(jinja_list_append(&r->work, left, all->of[i]));
+        TRY(assign(r, n->child[0], all->items[i]));
+        TRY(evaluate(r, n->child[2], &keep));
+        if (jinja_value_truth(&keep)) TRY(jinja_list_append(&r->work, left, all->items[i]));
     }
     return OTT_OK;
 }
@@ -428,7 +428,7 @@ static ott_status run_iteration(rendering *r, const jinja_node *n, const jinja_l
     r->here = &own;
     r->bodies++;
     r->jump = JUMP_NONE;
-    ott_status status = assign(r, n->of[0], loop->over->of[loop->index]);
+    ott_status status = assign(r, n->child[0], loop->over->items[loop->index]);
     if (status == OTT_OK) status = set_name(r, (text_view){"loop", 4}, described);
     if (status == OTT_OK) status = run_all(r, n->list);
     r->bodies--;
@@ -493,8 +493,8 @@ static ott_status run_branch(rendering *r, const jinja_node *n, const jinja_list
 static ott_status run_branches(rendering *r, const jinja_node *n, const jinja_loop *loop) {
     branches *b = r->branches;
     int64_t messages = loop->over->skipped + loop->index + 1;
-    for (; b->next < b->count && b->of[b->next].count <= messages; b->next++) {
-        jinja_prefix *p = &b->of[b->next];
+    for (; b->next < b->count && b->items[b->next].count <= messages; b->next++) {
+        jinja_prefix *p = &b->items[b->next];
         if (p->count == messages && r->work.seen <= messages)
             TRY(run_branch(r, n, loop->over, loop->index, p));
     }
@@ -515,8 +515,8 @@ static ott_status run_messages(rendering *r, const jinja_node *n, const jinja_li
 }
 
 static bool branches_here(const rendering *r, const jinja_node *n, const jinja_value *over) {
-    return r->branches && !r->branches->running && r->bodies == 0 && !n->of[2] && over->kind == JINJA_LIST &&
-           over->list->grows && over->list->count > 0;
+    return r->branches && !r->branches->running && r->bodies == 0 && !n->child[2] &&
+           over->kind == JINJA_LIST && over->list->grows && over->list->count > 0;
 }
 
 /* ---- loops ---- */
@@ -524,11 +524,11 @@ static bool branches_here(const rendering *r, const jinja_node *n, const jinja_v
 static ott_status run_for(rendering *r, const jinja_node *n) {
     jinja_value over, left;
     jinja_list *elements;
-    TRY(evaluate_any(r, n->of[1], &over));
+    TRY(evaluate_any(r, n->child[1], &over));
     if (branches_here(r, n, &over)) return run_messages(r, n, over.list);
     TRY(settle(r, &over));
     TRY(jinja_value_elements(&r->work, &over, &elements));
-    if (n->of[2]) {
+    if (n->child[2]) {
         scope own, *before = r->here;
         TRY(jinja_value_list(&r->work, &left));
         TRY(open_scope(r, before, &own));
@@ -546,11 +546,11 @@ static ott_status run_generation(rendering *r, const jinja_node *n) {
     int64_t begin = r->out->length;
     TRY(run_inside(r, n, NULL));
     if (!s) return OTT_OK;
-    void *of = s->of;
-    TRY(mem_grow(s->account, MEM_OTHER, (s->count + 1) * (int64_t)sizeof *s->of,
-                 "places of what is generated", &of));
-    s->of = of;
-    s->of[s->count++] = (jinja_span){begin, r->out->length};
+    void *spans = s->items;
+    TRY(mem_grow(s->account, MEM_OTHER, (s->count + 1) * (int64_t)sizeof *s->items,
+                 "places of what is generated", &spans));
+    s->items = spans;
+    s->items[s->count++] = (jinja_span){begin, r->out->length};
     return OTT_OK;
 }
 
@@ -624,12 +624,12 @@ ott_status jinja_render(const jinja *t, const json_t *context, const jinja_setti
 
 ott_status jinja_render_prefixes(const jinja *t, const json_t *context, const jinja_settings *settings,
                                  str *out, jinja_prefix *prefixes, int64_t count, str *tails) {
-    branches b = {.of = prefixes, .count = count, .tails = tails};
+    branches b = {.items = prefixes, .count = count, .tails = tails};
     rendering r = {.out = out, .branches = &b};
     const int64_t before = out->length;
     for (int64_t i = 0; i < count; i++) prefixes[i].known = false;
     ott_status status = render(&r, t, context, settings);
     for (int64_t i = 0; i < count; i++) prefixes[i].shared -= before;
-    mem_free(t->account, b.undos.of);
+    mem_free(t->account, b.undos.items);
     return status;
 }

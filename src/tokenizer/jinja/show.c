@@ -93,7 +93,7 @@ static ott_status show_list(shower *s, const jinja_list *l) {
     TRY(enter(s, tuple ? "(" : "["));
     for (int64_t i = 0; i < l->count; i++) {
         begin_element(s, i);
-        TRY(show(s, &l->of[i]));
+        TRY(show(s, &l->items[i]));
     }
     end_elements(s, l->count, !tuple ? "]" : l->count == 1 ? ",)" : ")");
     return OTT_OK;
@@ -103,12 +103,12 @@ static ott_status show_dict(shower *s, const jinja_dict *d) {
     TRY(enter(s, "{"));
     for (int64_t i = 0; i < d->count; i++) {
         begin_element(s, i);
-        if (s->json && d->of[i].key.kind != JINJA_STRING)
+        if (s->json && d->entries[i].key.kind != JINJA_STRING)
             return jinja_work_fail(s->w, OTT_ERR_UNSUPPORTED, "tojson: a key is %s, not a string",
-                                   jinja_value_kind(&d->of[i].key));
-        TRY(show(s, &d->of[i].key));
+                                   jinja_value_kind(&d->entries[i].key));
+        TRY(show(s, &d->entries[i].key));
         str_append(s->out, ": ");
-        TRY(show(s, &d->of[i].value));
+        TRY(show(s, &d->entries[i].value));
     }
     end_elements(s, d->count, "}");
     return OTT_OK;
@@ -160,8 +160,8 @@ ott_status jinja_show_json(jinja_work *w, const jinja_value *v, int64_t indent, 
 static ott_status join(jinja_work *w, const jinja_list *l, const text_view *member, text_view separator,
                        str *made) {
     for (int64_t i = 0; i < l->count; i++) {
-        jinja_value element = l->of[i], text;
-        if (member) TRY(jinja_member(w, &l->of[i], *member, &element));
+        jinja_value element = l->items[i], text;
+        if (member) TRY(jinja_member(w, &l->items[i], *member, &element));
         TRY(jinja_show(w, &element, &text));
         if (made->length > JINJA_MEMORY_MOST)
             return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "join: too long");

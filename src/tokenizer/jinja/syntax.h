@@ -38,30 +38,30 @@ typedef enum jinja_node_kind {
     JINJA_NODE_NONE,
     JINJA_NODE_NAME,
     JINJA_NODE_LIST,     /* list: elements; or a tuple */
-    JINJA_NODE_DICT,     /* list: pairs, of[0] the key, of[1] the value */
+    JINJA_NODE_DICT,     /* list: pairs, child[0] the key, child[1] the value */
     JINJA_NODE_PAIR,     /* an element of JINJA_NODE_DICT */
-    JINJA_NODE_MEMBER,   /* of[0].name */
-    JINJA_NODE_INDEX,    /* of[0][of[1]] */
-    JINJA_NODE_SLICE,    /* of[0][of[1]:of[2]:of[3]], each may be NULL */
-    JINJA_NODE_CALL,     /* of[0](list: arguments) */
-    JINJA_NODE_ARGUMENT, /* name or empty; of[0] value (macro parameters: the default, or NULL) */
-    JINJA_NODE_FILTER,   /* of[0] | name(list) */
-    JINJA_NODE_TEST,     /* of[0] is name(list); negated */
+    JINJA_NODE_MEMBER,   /* child[0].name */
+    JINJA_NODE_INDEX,    /* child[0][child[1]] */
+    JINJA_NODE_SLICE,    /* child[0][child[1]:child[2]:child[3]], each may be NULL */
+    JINJA_NODE_CALL,     /* child[0](list: arguments) */
+    JINJA_NODE_ARGUMENT, /* name or empty; child[0] value (macro parameters: the default, or NULL) */
+    JINJA_NODE_FILTER,   /* child[0] | name(list) */
+    JINJA_NODE_TEST,     /* child[0] is name(list); negated */
     JINJA_NODE_NOT,
     JINJA_NODE_NEGATE,
     JINJA_NODE_AND,
     JINJA_NODE_OR,
-    JINJA_NODE_BINARY,    /* of[0] name of[1]: + - ~ * / // % */
+    JINJA_NODE_BINARY,    /* child[0] name child[1]: + - ~ * / // % */
     JINJA_NODE_COMPARE,   /* == != < > <= >= in; negated: not in */
-    JINJA_NODE_CONDITION, /* of[0] if of[1] else of[2], which may be NULL */
+    JINJA_NODE_CONDITION, /* child[0] if child[1] else child[2], which may be NULL */
     JINJA_NODE_BODY,      /* list: statements; the value is their output */
     /* statements */
     JINJA_NODE_TEXT,   /* name */
-    JINJA_NODE_OUTPUT, /* of[0] */
+    JINJA_NODE_OUTPUT, /* child[0] */
     JINJA_NODE_IF,     /* list: branches */
-    JINJA_NODE_BRANCH, /* of[0] the condition or NULL, list: statements */
-    JINJA_NODE_FOR,    /* of[0] target, of[1] over, of[2] the filter or NULL; list: statements; other: else */
-    JINJA_NODE_SET,    /* of[0] target; of[1] value, or NULL: the output of list */
+    JINJA_NODE_BRANCH, /* child[0] the condition or NULL, list: statements */
+    JINJA_NODE_FOR,    /* child[0] target, child[1] over, child[2] filter or NULL; list: body; other: else */
+    JINJA_NODE_SET,    /* child[0] target; child[1] value, or NULL: the output of list */
     JINJA_NODE_MACRO,  /* name; other: parameters; list: statements */
     JINJA_NODE_GENERATION, /* list: statements */
     JINJA_NODE_BREAK,
@@ -76,7 +76,7 @@ struct jinja_node {
     text_view name; /* or the text of a string */
     int64_t integer;
     double real;
-    jinja_node *of[4];
+    jinja_node *child[4];
     jinja_node *list, *other; /* heads of linked lists */
     jinja_node *next;         /* next element of the list that contains this node */
 };

@@ -2,7 +2,7 @@
 #include "tokenizer/jinja/syntax.h"
 
 void jinja_spans_free(jinja_spans *s) {
-    mem_free(s->account, s->of);
+    mem_free(s->account, s->items);
     *s = (jinja_spans){.account = s->account};
 }
 

@@ -3,36 +3,36 @@
 #include <stddef.h>
 
 struct jinja_undo {
-    jinja_dict *of, before;
+    jinja_dict *dict, before;
     int64_t changed; /* index of the overwritten entry; -1: an entry was added */
     jinja_value value;
 };
 
-ott_status jinja_undos_note(jinja_work *w, jinja_undos *u, jinja_dict *of, text_view name) {
-    void *memory = u->of;
+ott_status jinja_undos_note(jinja_work *w, jinja_undos *u, jinja_dict *dict, text_view name) {
+    void *memory = u->items;
     const jinja_value *there;
     if (u->count == u->capacity) {
         u->capacity = 2 * u->capacity + 16;
-        TRY(mem_grow(w->account, MEM_OTHER, u->capacity * (int64_t)sizeof *u->of,
+        TRY(mem_grow(w->account, MEM_OTHER, u->capacity * (int64_t)sizeof *u->items,
                      "changes of a template's namespaces", &memory));
-        u->of = memory;
+        u->items = memory;
     }
-    TRY(jinja_work_steps(w, (int64_t)sizeof *u->of / 64 + 1));
-    TRY(jinja_dict_find_text(w, of, name, &there));
-    jinja_undo *last = &u->of[u->count++];
-    *last = (jinja_undo){.of = of, .before = *of, .changed = -1};
+    TRY(jinja_work_steps(w, (int64_t)sizeof *u->items / 64 + 1));
+    TRY(jinja_dict_find_text(w, dict, name, &there));
+    jinja_undo *last = &u->items[u->count++];
+    *last = (jinja_undo){.dict = dict, .before = *dict, .changed = -1};
     if (!there) return OTT_OK;
-    last->changed = (const jinja_entry *)((const char *)there - offsetof(jinja_entry, value)) - of->of;
+    last->changed = (const jinja_entry *)((const char *)there - offsetof(jinja_entry, value)) - dict->entries;
     last->value = *there;
     return OTT_OK;
 }
 
 void jinja_undos_run(jinja_undos *u) {
     while (u->count > 0) {
-        const jinja_undo *last = &u->of[--u->count];
-        jinja_dict *d = last->of;
+        const jinja_undo *last = &u->items[--u->count];
+        jinja_dict *d = last->dict;
         if (d->count > last->before.count && d->slots == last->before.slots) jinja_dict_drop_last(d);
         *d = last->before;
-        if (last->changed >= 0) d->of[last->changed].value = last->value;
+        if (last->changed >= 0) d->entries[last->changed].value = last->value;
     }
 }

@@ -84,7 +84,7 @@ static bool same_text(text_view a, text_view b) {
 static ott_status equal_lists(jinja_work *w, const jinja_list *a, const jinja_list *b, bool *out) {
     *out = a->count == b->count && a->tuple == b->tuple;
     for (int64_t i = 0; *out && a != b && i < a->count; i++)
-        TRY(jinja_value_equal(w, &a->of[i], &b->of[i], out));
+        TRY(jinja_value_equal(w, &a->items[i], &b->items[i], out));
     return OTT_OK;
 }
 
@@ -92,9 +92,9 @@ static ott_status equal_dicts(jinja_work *w, const jinja_dict *a, const jinja_di
     *out = a->count == b->count;
     for (int64_t i = 0; *out && a != b && i < a->count; i++) {
         const jinja_value *other;
-        TRY(jinja_dict_find(w, b, &a->of[i].key, &other));
+        TRY(jinja_dict_find(w, b, &a->entries[i].key, &other));
         *out = other != NULL;
-        if (other) TRY(jinja_value_equal(w, &a->of[i].value, other, out));
+        if (other) TRY(jinja_value_equal(w, &a->entries[i].value, other, out));
     }
     return OTT_OK;
 }
@@ -134,8 +134,8 @@ static ott_status order_lists(jinja_work *w, const jinja_list *a, const jinja_li
     *out = 0;
     for (int64_t i = 0; i < a->count && i < b->count && *out == 0; i++) {
         bool equal;
-        TRY(jinja_value_equal(w, &a->of[i], &b->of[i], &equal));
-        if (!equal) return jinja_value_order(w, &a->of[i], &b->of[i], out);
+        TRY(jinja_value_equal(w, &a->items[i], &b->items[i], &equal));
+        if (!equal) return jinja_value_order(w, &a->items[i], &b->items[i], out);
     }
     *out = (a->count > b->count) - (a->count < b->count);
     return OTT_OK;
@@ -174,7 +174,8 @@ ott_status jinja_value_in(jinja_work *w, const jinja_value *a, const jinja_value
     if (b->kind != JINJA_LIST)
         return jinja_work_fail(w, OTT_ERR_FORMAT, "%s is in no %s", jinja_value_kind(a),
                                jinja_value_kind(b) + 2);
-    for (int64_t i = 0; i < b->list->count && !*out; i++) TRY(jinja_value_equal(w, a, &b->list->of[i], out));
+    for (int64_t i = 0; i < b->list->count && !*out; i++)
+        TRY(jinja_value_equal(w, a, &b->list->items[i], out));
     return OTT_OK;
 }
 
@@ -196,23 +197,23 @@ static ott_status nest(const jinja_work *w, const jinja_value *v, int *nesting) 
 }
 
 /* Makes room for one more element of `size` bytes. Old memory stays until the end of the rendering. */
-static ott_status grow(jinja_work *w, void **of, int64_t count, int64_t *capacity, int64_t size) {
+static ott_status grow(jinja_work *w, void **array, int64_t count, int64_t *capacity, int64_t size) {
     void *memory;
     int64_t more = *capacity ? 2 * *capacity : 4;
     if (count < *capacity) return OTT_OK;
     TRY(jinja_work_alloc(w, more * size, &memory));
-    if (count) memcpy(memory, *of, (size_t)(count * size));
-    *of = memory;
+    if (count) memcpy(memory, *array, (size_t)(count * size));
+    *array = memory;
     *capacity = more;
     return OTT_OK;
 }
 
 ott_status jinja_list_append(jinja_work *w, jinja_list *l, jinja_value v) {
-    void *of = l->of;
+    void *items = l->items;
     TRY(nest(w, &v, &l->nesting));
-    TRY(grow(w, &of, l->count, &l->capacity, sizeof v));
-    l->of = of;
-    l->of[l->count++] = v;
+    TRY(grow(w, &items, l->count, &l->capacity, sizeof v));
+    l->items = items;
+    l->items[l->count++] = v;
     return OTT_OK;
 }
 
@@ -259,9 +260,9 @@ static ott_status find_entry(jinja_work *w, const jinja_dict *d, const jinja_val
         *slot = d->slots ? &d->slots[(hash + i) & mask] : NULL;
         *found = d->slots ? **slot - 1 : i < (uint64_t)d->count ? (int64_t)i : -1;
         if (*found < 0) return OTT_OK;
-        bool same = d->of[*found].hash == hash;
+        bool same = d->entries[*found].hash == hash;
         TRY(jinja_work_steps(w, d->slots != NULL));
-        if (same) TRY(jinja_value_equal(w, &d->of[*found].key, key, &same));
+        if (same) TRY(jinja_value_equal(w, &d->entries[*found].key, key, &same));
         if (same) return OTT_OK;
     }
 }
@@ -275,7 +276,7 @@ ott_status jinja_dict_find(jinja_work *w, const jinja_dict *d, const jinja_value
     if (d->count == 0) return OTT_OK;
     TRY(hash_key(w, key, &hash));
     TRY(find_entry(w, d, key, hash, &found, &slot));
-    if (found >= 0) *out = &d->of[found].value;
+    if (found >= 0) *out = &d->entries[found].value;
     return OTT_OK;
 }
 
@@ -286,16 +287,16 @@ ott_status jinja_dict_find_text(jinja_work *w, const jinja_dict *d, text_view ke
 
 static void fill_slots(jinja_dict *d, int64_t entry) {
     const uint64_t mask = 2 * (uint64_t)d->capacity - 1;
-    uint64_t i = d->of[entry].hash;
+    uint64_t i = d->entries[entry].hash;
     while (d->slots[i & mask]) i++;
     d->slots[i & mask] = (int32_t)entry + 1;
 }
 
 static ott_status grow_dict(jinja_work *w, jinja_dict *d) {
-    void *of = d->of, *slots;
+    void *entries = d->entries, *slots;
     if (d->count < d->capacity) return OTT_OK;
-    TRY(grow(w, &of, d->count, &d->capacity, sizeof(jinja_entry)));
-    d->of = of;
+    TRY(grow(w, &entries, d->count, &d->capacity, sizeof(jinja_entry)));
+    d->entries = entries;
     if (d->capacity <= SEARCHED_MOST) return OTT_OK;
     TRY(jinja_work_alloc(w, 2 * d->capacity * (int64_t)sizeof *d->slots, &slots));
     d->slots = slots;
@@ -312,9 +313,9 @@ ott_status jinja_dict_set(jinja_work *w, jinja_dict *d, jinja_value key, jinja_v
     TRY(hash_key(w, &key, &hash));
     TRY(jinja_work_steps(w, 1));
     TRY(find_entry(w, d, &key, hash, &found, &slot));
-    if (found >= 0) return d->of[found].value = value, OTT_OK;
+    if (found >= 0) return d->entries[found].value = value, OTT_OK;
     TRY(grow_dict(w, d));
-    d->of[d->count] = (jinja_entry){hash, key, value};
+    d->entries[d->count] = (jinja_entry){hash, key, value};
     if (d->slots) fill_slots(d, d->count);
     d->count++;
     return OTT_OK;
@@ -325,7 +326,7 @@ void jinja_dict_drop_last(jinja_dict *d) {
     d->count--;
     if (!d->slots) return;
     const uint64_t mask = 2 * (uint64_t)d->capacity - 1;
-    uint64_t i = d->of[d->count].hash;
+    uint64_t i = d->entries[d->count].hash;
     while (d->slots[i & mask] != d->count + 1) i++;
     d->slots[i & mask] = 0;
 }
@@ -413,7 +414,7 @@ ott_status jinja_value_elements(jinja_work *w, const jinja_value *v, jinja_list 
     *out = made.list;
     if (v->kind == JINJA_STRING) return list_characters(w, v->text, *out);
     for (int64_t i = 0; v->kind == JINJA_DICT && i < v->dict->count; i++)
-        TRY(jinja_list_append(w, *out, v->dict->of[i].key));
+        TRY(jinja_list_append(w, *out, v->dict->entries[i].key));
     return OTT_OK;
 }
 
@@ -431,7 +432,7 @@ static int64_t loop_length(jinja_work *w, const jinja_loop *loop) {
 }
 
 static void loop_member(jinja_work *w, const jinja_loop *loop, text_view name, jinja_value *out) {
-    const jinja_value *of = loop->over->of;
+    const jinja_value *items = loop->over->items;
     int64_t i = loop->index;
     if (text_is(name, "index")) *out = jinja_value_integer(i + 1);
     if (text_is(name, "index0")) *out = jinja_value_integer(i);
@@ -440,8 +441,8 @@ static void loop_member(jinja_work *w, const jinja_loop *loop, text_view name, j
     if (text_is(name, "length")) *out = jinja_value_integer(loop_length(w, loop));
     if (text_is(name, "revindex")) *out = jinja_value_integer(loop_length(w, loop) - i);
     if (text_is(name, "revindex0")) *out = jinja_value_integer(loop_length(w, loop) - i - 1);
-    if (text_is(name, "previtem") && i > 0) *out = of[i - 1];
-    if (text_is(name, "nextitem") && has_next(w, loop)) *out = of[i + 1];
+    if (text_is(name, "previtem") && i > 0) *out = items[i - 1];
+    if (text_is(name, "nextitem") && has_next(w, loop)) *out = items[i + 1];
 }
 
 ott_status jinja_member(jinja_work *w, const jinja_value *v, text_view name, jinja_value *out) {
@@ -466,8 +467,8 @@ ott_status jinja_value_items(jinja_work *w, const jinja_value *v, jinja_value *o
         jinja_value pair;
         TRY(jinja_value_list(w, &pair));
         pair.list->tuple = true;
-        TRY(jinja_list_append(w, pair.list, v->dict->of[i].key));
-        TRY(jinja_list_append(w, pair.list, v->dict->of[i].value));
+        TRY(jinja_list_append(w, pair.list, v->dict->entries[i].key));
+        TRY(jinja_list_append(w, pair.list, v->dict->entries[i].value));
         TRY(jinja_list_append(w, out->list, pair));
     }
     return OTT_OK;
@@ -483,15 +484,15 @@ const jinja_value *jinja_argument(const jinja_arguments *a, int place, const cha
     return NULL;
 }
 
-ott_status jinja_arguments_check(const jinja_work *w, const jinja_arguments *a, const char *of, int most,
-                                 const char *const *names) {
+ott_status jinja_arguments_check(const jinja_work *w, const jinja_arguments *a, const char *function,
+                                 int most, const char *const *names) {
     int places = 0;
     for (int i = 0; i < a->count; i++) {
         bool known = a->name[i].bytes == 0;
         places += known;
         for (int n = 0; !known && names && names[n]; n++) known = text_is(a->name[i], names[n]);
         if (!known || places > most)
-            return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "%s: argument %d is not built", of, i + 1);
+            return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "%s: argument %d is not built", function, i + 1);
     }
     return OTT_OK;
 }

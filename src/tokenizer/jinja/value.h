@@ -38,7 +38,7 @@ typedef struct jinja_value {
 } jinja_value;
 
 struct jinja_list {
-    jinja_value *of;
+    jinja_value *items;
     int64_t count, capacity;
     int nesting; /* depth of nested lists and dictionaries, including this one */
     bool tuple;  /* prints differently, and never equals a list */
@@ -52,8 +52,8 @@ typedef struct jinja_entry {
 } jinja_entry;
 
 struct jinja_dict {
-    jinja_entry *of; /* in insertion order */
-    int32_t *slots;  /* [2 * capacity] index + 1, 0: free; NULL: few entries, linear search */
+    jinja_entry *entries; /* in insertion order */
+    int32_t *slots;       /* [2 * capacity] index + 1, 0: free; NULL: few entries, linear search */
     int64_t count, capacity;
     int nesting;
 };
@@ -140,11 +140,11 @@ void jinja_dict_drop_last(jinja_dict *d);
 /* Log of changes of namespaces, to undo them (undo.c). Zero-initialized; free `of` with mem_free. */
 typedef struct jinja_undo jinja_undo;
 typedef struct jinja_undos {
-    jinja_undo *of; /* [count] */
+    jinja_undo *items; /* [count] */
     int64_t count, capacity;
 } jinja_undos;
 /* Records the value of `name`; call before setting it. */
-ott_status jinja_undos_note(jinja_work *w, jinja_undos *u, jinja_dict *of, text_view name);
+ott_status jinja_undos_note(jinja_work *w, jinja_undos *u, jinja_dict *dict, text_view name);
 void jinja_undos_run(jinja_undos *u); /* undoes all changes, latest first, and clears the log */
 
 /* Converts JSON; strings are borrowed. */
@@ -179,9 +179,9 @@ typedef struct jinja_arguments {
 /* Returns the argument at position `place` or with keyword `name`; NULL if not given. */
 const jinja_value *jinja_argument(const jinja_arguments *a, int place, const char *name);
 /* OTT_ERR_UNSUPPORTED if there are more than `most` positional arguments, or a keyword that is not in `names`
-   (NULL-terminated). `of`: name of the function for messages. */
-ott_status jinja_arguments_check(const jinja_work *w, const jinja_arguments *a, const char *of, int most,
-                                 const char *const *names);
+   (NULL-terminated). `function`: name of the function for messages. */
+ott_status jinja_arguments_check(const jinja_work *w, const jinja_arguments *a, const char *function,
+                                 int most, const char *const *names);
 
 /* Call the filter, test or method `name`. *found: false if it does not exist or is not supported. */
 ott_status jinja_filter(jinja_work *w, text_view name, const jinja_value *v, const jinja_arguments *a,
@@ -203,8 +203,9 @@ ott_status jinja_negate(jinja_work *w, jinja_value *v);
 ott_status jinja_compare(jinja_work *w, text_view sign, const jinja_value *a, const jinja_value *b,
                          bool *out);
 /* Returns of[key]; undefined if absent. */
-ott_status jinja_index(jinja_work *w, const jinja_value *of, const jinja_value *key, jinja_value *out);
+ott_status jinja_index(jinja_work *w, const jinja_value *object, const jinja_value *key, jinja_value *out);
 /* Returns of[from:to:step]; each bound is none or a number. */
-ott_status jinja_slice(jinja_work *w, const jinja_value *of, const jinja_value bounds[3], jinja_value *out);
+ott_status jinja_slice(jinja_work *w, const jinja_value *object, const jinja_value bounds[3],
+                       jinja_value *out);
 
 #endif
