@@ -28,7 +28,7 @@ static void offer(const reading *r, int64_t left, int64_t total, const char *own
     if (left >= r->smallest->left) return;
     r->smallest->left = left;
     r->smallest->total = total;
-    snprintf(r->smallest->of, sizeof r->smallest->of, "%s", owner);
+    snprintf(r->smallest->owner, sizeof r->smallest->owner, "%s", owner);
 }
 
 /* ---- the machine ---- */
@@ -95,11 +95,11 @@ static int64_t read_file_pages(const reading *r, const char *folder, const cgrou
 }
 
 static void read_cgroup(const reading *r, const char *folder, const cgroup_version *v) {
-    char of[sizeof r->smallest->of];
+    char name[sizeof r->smallest->owner];
     int64_t most = read_number(r, folder, v->limit), used = read_number(r, folder, v->usage);
     if (most < 0 || used < 0 || most >= INT64_MAX / 2) return; /* version 1 writes "none" as a huge number */
-    snprintf(of, sizeof of, "the cgroup %.150s", folder);
-    offer(r, most - used + read_file_pages(r, folder, v) - r->promised, most, of);
+    snprintf(name, sizeof name, "the cgroup %.150s", folder);
+    offer(r, most - used + read_file_pages(r, folder, v) - r->promised, most, name);
 }
 
 /* True if `word` is in a comma-separated list. "" is the empty list. */
@@ -203,6 +203,6 @@ const char *limit_text(const memory_limit *l, char out[LIMIT_TEXT]) {
         snprintf(out, LIMIT_TEXT, "nothing is known of what this machine has");
     else
         snprintf(out, LIMIT_TEXT, "%s of the %s of %s are left", size_text(l->left, left),
-                 size_text(l->total, total), l->of);
+                 size_text(l->total, total), l->owner);
     return out;
 }

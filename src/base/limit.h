@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 typedef struct memory_limit {
-    int64_t left;  /* bytes that can still be allocated; INT64_MAX: no known limit */
-    int64_t total; /* total bytes of the limit */
-    char of[192];  /* its owner: "this machine", "the cgroup /sys/fs/cgroup/job" */
+    int64_t left;    /* bytes that can still be allocated; INT64_MAX: no known limit */
+    int64_t total;   /* total bytes of the limit */
+    char owner[192]; /* its owner: "this machine", "the cgroup /sys/fs/cgroup/job" */
 } memory_limit;
 
 /* counted: bytes that this process has allocated. Those not resident yet are subtracted from what is

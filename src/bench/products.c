@@ -22,7 +22,7 @@ enum { KEYS_MOST = 256 };
 typedef struct products_bench {
     config *cfg;
     int64_t micro_batches;
-    product_key of[KEYS_MOST];
+    product_key keys[KEYS_MOST];
     int count, dropped;           /* dropped: calls beyond KEYS_MOST */
     int64_t calls[2 * KEYS_MOST]; /* calls in a step, for each case */
 } products_bench;
@@ -61,7 +61,7 @@ static bool same_attention(const bench_attention_shape *a, const bench_attention
 
 static void note_key(products_bench *p, const product_key *k) {
     for (int i = 0; i < p->count; i++) {
-        product_key *known = &p->of[i];
+        product_key *known = &p->keys[i];
         if (known->op != k->op) continue;
         if (k->op == OP_INDEX_gemm ? !same_product(known, k)
                                    : !same_attention(&known->attention, &k->attention))
@@ -71,7 +71,7 @@ static void note_key(products_bench *p, const product_key *k) {
         return;
     }
     if (p->count < KEYS_MOST)
-        p->of[p->count++] = *k;
+        p->keys[p->count++] = *k;
     else
         p->dropped++;
 }
@@ -176,7 +176,7 @@ static ott_status open_wanted(bench *b, tensor *t) {
 
 static ott_status open_buffers(bench *b, const products_bench *p, product_buffers *out) {
     for (int i = 0; i < p->count; i++) {
-        const product_key *k = &p->of[i];
+        const product_key *k = &p->keys[i];
         if (k->op != OP_INDEX_gemm) continue;
         widen(&out->a[k->a.t.dtype], k->a.t.dtype, k->a.t.rows * k->a.t.ld);
         widen(&out->b[k->b.t.dtype], k->b.t.dtype, k->b.t.rows * k->b.t.ld);
@@ -235,7 +235,7 @@ static ott_status add_products(bench *b) {
     products_bench *p = b->state = memory;
     TRY(record_step(b, p));
     TRY(open_buffers(b, p, buffers));
-    for (int i = 0; i < p->count; i++) TRY(add_key(b, p, &p->of[i], buffers));
+    for (int i = 0; i < p->count; i++) TRY(add_key(b, p, &p->keys[i], buffers));
     return OTT_OK;
 }
 

@@ -81,7 +81,7 @@ static void read_memory(const device *d, device_memory *out) {
     int64_t free_bytes = (int64_t)left + read_slack(c) - DEVICE_RESERVED;
     *out = (device_memory){.total = (int64_t)total,
                            .limit = {.left = free_bytes > 0 ? free_bytes : 0, .total = (int64_t)total}};
-    snprintf(out->limit.of, sizeof out->limit.of, "%.128s", c->properties.name);
+    snprintf(out->limit.owner, sizeof out->limit.owner, "%.128s", c->properties.name);
 }
 
 static ott_status fail_memory(const cuda_device *c, mem_kind kind, int64_t bytes, const char *what) {

@@ -41,7 +41,7 @@ static ott_status fetch_result(exec *cx, const tensor *c, float values[ROWS * RO
 
 /* An operand's sampled rows (columns of B) on the host: values, then scales. */
 typedef struct sampled_rows {
-    const operand *of;
+    const operand *operand;
     int64_t count, k, scales; /* scales: per row or column */
     char *values;             /* [count][k] */
     float *inverse;           /* [count][scales] */
@@ -50,7 +50,7 @@ typedef struct sampled_rows {
 static sampled_rows describe_sampled(const operand *o) {
     scale_block block = granularity_block(o->grain);
     int64_t k = operand_k(o);
-    return (sampled_rows){.of = o,
+    return (sampled_rows){.operand = o,
                           .count = sampled_count(operand_mn(o)),
                           .k = k,
                           .scales = !o->scale_inv          ? 0
@@ -59,12 +59,12 @@ static sampled_rows describe_sampled(const operand *o) {
 }
 
 static int64_t sampled_bytes(const sampled_rows *l) {
-    return (l->count * l->k * dtype_bytes(l->of->t.dtype) + 7) / 8 * 8 + l->count * l->scales * 4;
+    return (l->count * l->k * dtype_bytes(l->operand->t.dtype) + 7) / 8 * 8 + l->count * l->scales * 4;
 }
 
 /* memory: sampled_bytes bytes. */
 static ott_status fetch_sampled(exec *cx, sampled_rows *l, char *memory) {
-    const operand *o = l->of;
+    const operand *o = l->operand;
     int64_t each = dtype_bytes(o->t.dtype), all = operand_mn(o);
     scale_block block = granularity_block(o->grain);
     l->values = memory;
@@ -87,10 +87,10 @@ static ott_status fetch_sampled(exec *cx, sampled_rows *l, char *memory) {
 /* ---- on the host ---- */
 
 static reference_operand reference_row(const sampled_rows *l, int64_t i) {
-    return (reference_operand){.data = l->values + i * l->k * dtype_bytes(l->of->t.dtype),
-                               .format = l->of->t.dtype,
+    return (reference_operand){.data = l->values + i * l->k * dtype_bytes(l->operand->t.dtype),
+                               .format = l->operand->t.dtype,
                                .ld = l->k,
-                               .grain = l->of->grain,
+                               .grain = l->operand->grain,
                                .scale_inv = l->scales ? l->inverse + i * l->scales : NULL,
                                .k_step = 1};
 }

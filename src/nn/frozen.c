@@ -148,18 +148,18 @@ void frozen_multiply(const parameter *p, int64_t first, int64_t count, float *va
 
 /* Reads where experts' rows end, in chunks. */
 typedef struct expert_ends {
-    const tensor *of; /* on the device; NULL: do not read it */
-    int32_t end[64];  /* the current chunk */
-    int32_t last;     /* end of the previous expert */
+    const tensor *ends; /* on the device; NULL: do not read it */
+    int32_t end[64];    /* the current chunk */
+    int32_t last;       /* end of the previous expert */
 } expert_ends;
 
 static ott_status has_rows(exec *cx, expert_ends *s, int64_t matrix, bool *has) {
     const int64_t some = sizeof s->end / sizeof *s->end;
     *has = true;
-    if (!s->of) return OTT_OK;
+    if (!s->ends) return OTT_OK;
     if (matrix % some == 0) {
-        int64_t left = s->of->columns - matrix;
-        const tensor from = tensor_columns(*s->of, matrix, left < some ? left : some);
+        int64_t left = s->ends->columns - matrix;
+        const tensor from = tensor_columns(*s->ends, matrix, left < some ? left : some);
         TRY(device_copy_out(cx->device, s->end, from.data, from.columns * (int64_t)sizeof *s->end));
     }
     *has = s->end[matrix % some] > s->last;
@@ -169,7 +169,7 @@ static ott_status has_rows(exec *cx, expert_ends *s, int64_t matrix, bool *has) 
 
 ott_status frozen_expert_values(exec *cx, const parameter *p, const tensor *end, const tensor *w) {
     bool looks = cx->device->threads > 0 && !plan_recording(cx->plan), has;
-    expert_ends ends = {.of = looks ? end : NULL};
+    expert_ends ends = {.ends = looks ? end : NULL};
     for (int64_t k = 0; k < local_matrices(p); k++) {
         const qtensor q = frozen_quantized(p, k);
         const tensor y = tensor_rows(*w, k * q.rows, q.rows);

@@ -21,7 +21,7 @@ bool grouped_supports(const linear_spec *s, const char **why) {
 /* ---- operands ---- */
 
 typedef struct grouped_operand {
-    operand of;
+    operand operand;
     plan_buffer buffer; /* codes and scales; none in high precision */
 } grouped_operand;
 
@@ -47,7 +47,7 @@ static ott_status open_copy(exec *cx, const quant_spec *spec, bool columnwise, c
     if (fp8)
         TRY(quantize(cx, &q, columnwise, x, per_expert ? NULL : &r->end, per_expert ? x->rows : r->max_rows,
                      &f->buffer));
-    f->of = columnwise ? operand_columnwise(*x, fp8 ? &q : NULL) : operand_rowwise(*x, fp8 ? &q : NULL);
+    f->operand = columnwise ? operand_columnwise(*x, fp8 ? &q : NULL) : operand_rowwise(*x, fp8 ? &q : NULL);
     return OTT_OK;
 }
 
@@ -65,7 +65,8 @@ ott_status grouped_output(exec *cx, const linear_spec *s, const tensor *w, const
     TRY(open_copy(cx, &s->weight, false, w, r, true, &b));
     TRY(exec_grouped_gemm(
         cx, GEMM_OUTPUT,
-        &(grouped_gemm_args){.a = &a.of, .b = &b.of, .end = &r->end, .c = y, .spec = s->gemm[GEMM_OUTPUT]}));
+        &(grouped_gemm_args){
+            .a = &a.operand, .b = &b.operand, .end = &r->end, .c = y, .spec = s->gemm[GEMM_OUTPUT]}));
     return close_operands(cx, &a, &b);
 }
 
@@ -75,8 +76,8 @@ ott_status grouped_grad_input(exec *cx, const linear_spec *s, const tensor *w, c
     TRY(open_copy(cx, &s->grad_output, false, g, r, false, &a));
     TRY(open_copy(cx, &s->weight, true, w, r, true, &b));
     TRY(exec_grouped_gemm(cx, GEMM_GRAD_INPUT,
-                          &(grouped_gemm_args){.a = &a.of,
-                                               .b = &b.of,
+                          &(grouped_gemm_args){.a = &a.operand,
+                                               .b = &b.operand,
                                                .end = &r->end,
                                                .c = dx,
                                                .accumulate = accumulate,
@@ -89,8 +90,8 @@ ott_status grouped_grad_weight(exec *cx, const linear_spec *s, const tensor *x, 
     grouped_operand a, b;
     TRY(open_copy(cx, &s->grad_output, true, g, r, false, &a));
     TRY(open_copy(cx, &s->input, true, x, r, false, &b));
-    TRY(exec_grouped_gemm_weight(cx, &(grouped_gemm_weight_args){.a = &a.of,
-                                                                 .b = &b.of,
+    TRY(exec_grouped_gemm_weight(cx, &(grouped_gemm_weight_args){.a = &a.operand,
+                                                                 .b = &b.operand,
                                                                  .end = &r->end,
                                                                  .all = balance ? &balance->end : NULL,
                                                                  .first = balance ? balance->first : 0,

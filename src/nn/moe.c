@@ -312,15 +312,15 @@ static ott_status apply_weights_backward(exec *cx, const moe *m, const moe_saved
 /* Rows received from one rank, and where each expert's rows end among them. */
 typedef struct rank_rows {
     int64_t first, count;
-    grouped_rows of;
+    grouped_rows grouped;
 } rank_rows;
 
 static rank_rows rows_from(const moe *m, const moe_saved *s, int rank) {
     if (!m->ranks) return (rank_rows){0, s->source.columns, {s->end, s->max_rows}};
     const expert_ranks *r = m->ranks;
     const int64_t *rows = r->received;
-    const grouped_rows of = {tensor_rows(s->own_end, rank, 1), s->max_rows / r->group->size};
-    return (rank_rows){group_part_first(rows, 0, rank, rank), rows[rank], of};
+    const grouped_rows grouped = {tensor_rows(s->own_end, rank, 1), s->max_rows / r->group->size};
+    return (rank_rows){group_part_first(rows, 0, rank, rank), rows[rank], grouped};
 }
 
 /* Row counts of the micro-batch that the rows from `rank` belong to: of all its context-parallel ranks. */
@@ -339,7 +339,7 @@ static ott_status multiply(exec *cx, const moe *m, linear *l, const moe_saved *s
     for (int k = 0; k < ranks_of(m); k++) {
         rank_rows r = rows_from(m, s, k);
         tensor from = tensor_rows(*x, r.first, r.count), to = tensor_rows(*y, r.first, r.count);
-        TRY(linear_forward_grouped(cx, l, &from, &r.of, &to));
+        TRY(linear_forward_grouped(cx, l, &from, &r.grouped, &to));
     }
     return OTT_OK;
 }
@@ -349,7 +349,7 @@ static ott_status multiply_back(exec *cx, const moe *m, linear *l, const moe_sav
     for (int k = 0; k < ranks_of(m); k++) {
         rank_rows r = rows_from(m, s, k);
         tensor from = tensor_rows(*g, r.first, r.count), to = tensor_rows(*dx, r.first, r.count);
-        TRY(linear_grad_input_grouped(cx, l, &from, &r.of, &to, accumulate));
+        TRY(linear_grad_input_grouped(cx, l, &from, &r.grouped, &to, accumulate));
     }
     return OTT_OK;
 }
@@ -362,7 +362,7 @@ static ott_status add_weight_gradient(exec *cx, const moe *m, linear *l, const m
         grouped_balance balance;
         bool balances = m->options->balances_gradients;
         if (balances) balance = balance_from(m, s, k);
-        TRY(linear_grad_weight_grouped(cx, l, &in, &grad, &r.of, balances ? &balance : NULL));
+        TRY(linear_grad_weight_grouped(cx, l, &in, &grad, &r.grouped, balances ? &balance : NULL));
     }
     return OTT_OK;
 }

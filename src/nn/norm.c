@@ -60,13 +60,13 @@ ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *
 /* The gradient of weight or bias. `to` is accumulated into: the parameter's gradient, or `partial`, a zeroed
    tensor that ranks sum first. to NULL: frozen or absent. */
 typedef struct norm_gradient {
-    parameter *of; /* NULL: the norm has no such parameter */
+    parameter *weight; /* NULL: the norm has no such parameter */
     tensor partial, *to;
     plan_buffer buffer;
 } norm_gradient;
 
 static ott_status open_gradient(exec *cx, const norm *n, parameter *p, norm_gradient *g) {
-    *g = (norm_gradient){.of = p, .buffer = PLAN_NONE};
+    *g = (norm_gradient){.weight = p, .buffer = PLAN_NONE};
     if (!p || p->frozen) return OTT_OK;
     g->to = &p->grad;
     if (!n->ranks) return OTT_OK;
@@ -79,7 +79,7 @@ static ott_status open_gradient(exec *cx, const norm *n, parameter *p, norm_grad
 static ott_status close_gradient(exec *cx, const norm *n, norm_gradient *g) {
     if (!g->to || !n->ranks) return OTT_OK;
     TRY(group_all_reduce(n->ranks, cx, &g->partial, REDUCE_SUM));
-    TRY(op_add(cx, &(add_args){.x = &g->of->grad, .delta = &g->partial, .y = &g->of->grad}));
+    TRY(op_add(cx, &(add_args){.x = &g->weight->grad, .delta = &g->partial, .y = &g->weight->grad}));
     return plan_close(cx->plan, &g->buffer);
 }
 

@@ -16,7 +16,7 @@ static bool can_quantize(const parameter *p) {
 }
 
 static adamw_args plain_call(const optimizer_options *o, const optimizer_rows *r, const tensor *state) {
-    const qtensor *quantized = &r->of->shard.quantized;
+    const qtensor *quantized = &r->parameter->shard.quantized;
     return (adamw_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
                         .moment1 = &r->slot[ADAMW_MOMENT1],
                         .moment2 = &r->slot[ADAMW_MOMENT2],
@@ -44,7 +44,7 @@ static ott_status adamw_rows(exec *cx, const optimizer_options *o, const optimiz
     adamw_fp8_args grouped[OPTIMIZER_LIST];
     int plain_count = 0, grouped_count = 0;
     for (int i = 0; i < count; i++)
-        if (has_groups(rows[i].of))
+        if (has_groups(rows[i].parameter))
             grouped[grouped_count++] = grouped_call(o, &rows[i], state);
         else
             plain[plain_count++] = plain_call(o, &rows[i], state);

@@ -153,8 +153,9 @@ static double update_scale(muon_scale how, double rows, double columns) {
 /* Applies the update to this rank's rows of the parameter. */
 static ott_status apply(exec *cx, const optimizer_options *o, const optimizer_rows *own, const tensor *update,
                         const tensor *state) {
-    double scale = update_scale(o->muon_scale, (double)matrix_rows(own->of), (double)own->of->columns);
-    tensor rows = tensor_rows(*update, own->of->shard.first, own->param.rows);
+    double scale =
+        update_scale(o->muon_scale, (double)matrix_rows(own->parameter), (double)own->parameter->columns);
+    tensor rows = tensor_rows(*update, own->parameter->shard.first, own->param.rows);
     if (rows.rows == 0) return OTT_OK;
     return op_muon(cx, &(muon_args){.param = &own->param,
                                     .update = &rows,
@@ -169,7 +170,7 @@ static ott_status apply(exec *cx, const optimizer_options *o, const optimizer_ro
 static ott_status step_matrix(exec *cx, const optimizer_options *o, const parameter *p,
                               const optimizer_ranks *ranks, const tensor *state) {
     buffered direction, full;
-    optimizer_rows own = {.of = p};
+    optimizer_rows own = {.parameter = p};
     tensor update;
     plan_buffer buffer;
     int64_t rows = matrix_rows(p);

@@ -22,7 +22,7 @@ int64_t optimizer_rows_at(const optimizer_options *o, const parameter *p, int64_
     const parameter_part part = parameter_shard_part(p);
     parameter_run run = {0, 1};
     if (p->rank > 1) run = parameter_rows_at(&part, row, s->value.rows - row);
-    *out = (optimizer_rows){.of = p,
+    *out = (optimizer_rows){.parameter = p,
                             .param = tensor_rows(s->value, row, run.count),
                             .grad = tensor_rows(s->grad, row, run.count),
                             .weight_decay = p->decay ? o->weight_decay : 0.0f,

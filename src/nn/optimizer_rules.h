@@ -10,7 +10,7 @@ extern const optimizer_rule optimizer_muon;
 /* Rows of a parameter's shard that are contiguous in the full parameter. Stochastic rounding of element (row,
    column) uses draw first + row * row_step + column of `seed` (tensor/stochastic.h). */
 struct optimizer_rows {
-    const parameter *of;
+    const parameter *parameter;
     tensor param, grad, slot[PARAMETER_SLOTS], group_scales[PARAMETER_SLOTS];
     float weight_decay;
     uint64_t seed;

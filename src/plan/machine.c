@@ -60,7 +60,7 @@ static void read_memory(const device *d, device_memory *out) {
     *out = (device_memory){.total = (int64_t)(m->rate.gib * GIB)};
     out->limit.total = out->total;
     out->limit.left = out->total - DEVICE_RESERVED;
-    snprintf(out->limit.of, sizeof out->limit.of, "%s", m->about);
+    snprintf(out->limit.owner, sizeof out->limit.owner, "%s", m->about);
 }
 
 static const device_table table = {.taken = take_nothing, .read_memory = read_memory};

@@ -116,7 +116,7 @@ typedef struct format_total {
 } format_total;
 
 typedef struct totals {
-    format_total all, of[SAFETENSORS_FORMATS];
+    format_total all, by_format[SAFETENSORS_FORMATS];
 } totals;
 
 static void add_total(format_total *t, const safetensors_entry *e) {
@@ -127,11 +127,11 @@ static void add_total(format_total *t, const safetensors_entry *e) {
 
 static totals sum_totals(const shards *model) {
     totals t = {0};
-    for (int i = 0; i < SAFETENSORS_FORMATS; i++) t.of[i].format = safetensors_formats[i].name;
+    for (int i = 0; i < SAFETENSORS_FORMATS; i++) t.by_format[i].format = safetensors_formats[i].name;
     for (int64_t i = 0; i < shards_count(model); i++) {
         const safetensors_entry *e = shards_at(model, i)->entry;
         add_total(&t.all, e);
-        add_total(&t.of[safetensors_format_find(e->format)], e);
+        add_total(&t.by_format[safetensors_format_find(e->format)], e);
     }
     return t;
 }
@@ -266,7 +266,7 @@ static ott_status print_table(printer *p) {
     }
     str_append(&p->text, "\n");
     for (int i = 0; i < SAFETENSORS_FORMATS; i++)
-        if (sum.of[i].tensors > 0) append_total(p, &sum.of[i], sum.of[i].format);
+        if (sum.by_format[i].tensors > 0) append_total(p, &sum.by_format[i], sum.by_format[i].format);
     append_total(p, &sum.all, "total");
     return flush_lines(p);
 }
@@ -326,9 +326,9 @@ static void append_json_totals(printer *p) {
     append_json_total(p, &sum.all);
     str_append(&p->text, ",\n  \"dtypes\": {");
     for (int i = 0; i < SAFETENSORS_FORMATS; i++) {
-        if (sum.of[i].tensors == 0) continue;
-        str_printf(&p->text, "%s\"%s\": ", separator, sum.of[i].format);
-        append_json_total(p, &sum.of[i]);
+        if (sum.by_format[i].tensors == 0) continue;
+        str_printf(&p->text, "%s\"%s\": ", separator, sum.by_format[i].format);
+        append_json_total(p, &sum.by_format[i]);
         separator = ", ";
     }
     str_append(&p->text, "}\n}\n");

@@ -118,7 +118,7 @@ static void it_says_what_memory_it_has(void **state) {
     assert_true(device_taken(d).peak >= BYTES);
     device_read_memory(d, &memory);
     assert_true(memory.total > BYTES);
-    assert_true(memory.limit.left > 0 && memory.limit.of[0]);
+    assert_true(memory.limit.left > 0 && memory.limit.owner[0]);
 }
 
 #define BOTH(name)                                                                                           \

@@ -68,7 +68,7 @@ static void put_machine(void) {
 static void check(const memory_limit *l, int64_t left_mib, int64_t total_mib, const char *owner) {
     assert_int_equal(l->left, left_mib * MIB);
     assert_int_equal(l->total, total_mib * MIB);
-    assert_string_equal(l->of, owner);
+    assert_string_equal(l->owner, owner);
 }
 
 static void test_nothing_known(void **state) {
@@ -185,7 +185,7 @@ static int limited(int resource, const char *name) {
     struct rlimit most = {.rlim_cur = (rlim_t)1 << 30, .rlim_max = (rlim_t)1 << 30};
     if (setrlimit(resource, &most) != 0) return 1;
     limit_read(0, &l);
-    if (l.left > 1 << 30 || l.left < 900 * MIB || !strstr(l.of, name)) return 2;
+    if (l.left > 1 << 30 || l.left < 900 * MIB || !strstr(l.owner, name)) return 2;
     if (mem_open(&m) != OTT_OK || mem_alloc(m, MEM_PARAM, (int64_t)2 << 30, "parameters", &block) == OTT_OK)
         return 3;
     if (!strstr(status_text(), "parameters needs 2.00 GiB, with 0 bytes in use") ||

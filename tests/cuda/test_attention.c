@@ -39,7 +39,7 @@ typedef struct bench {
     exec cx;
     void *blocks[PARTS + 5];
     int block_count;
-    tensor of[PARTS], lse, starts;
+    tensor parts[PARTS], lse, starts;
 } bench;
 
 static mem *account;
@@ -79,12 +79,12 @@ static tensor take_matrix(bench *b, ott_dtype dtype, int64_t columns, uint64_t s
 static void take_three(bench *b, const problem *p, part first, uint64_t seed) {
     int64_t q = p->heads * p->head_dim, k = p->kv_heads * p->head_dim;
     tensor all = take_matrix(b, p->dtype, q + 2 * k, seed);
-    b->of[first] = tensor_columns(all, 0, q);
-    b->of[first + 1] = tensor_columns(all, q, k);
-    b->of[first + 2] = tensor_columns(all, q + k, k);
+    b->parts[first] = tensor_columns(all, 0, q);
+    b->parts[first + 1] = tensor_columns(all, q, k);
+    b->parts[first + 2] = tensor_columns(all, q + k, k);
     if (p->fused) return;
     for (int i = 0; i < 3; i++) {
-        tensor *t = &b->of[(int)first + i];
+        tensor *t = &b->parts[(int)first + i];
         *t = take_matrix(b, p->dtype, t->columns, seed + (uint64_t)i);
     }
 }
@@ -94,8 +94,8 @@ static void open_bench(bench *b, const problem *p) {
     succeed(test_device_open_named("cuda", account, 0, NULL, &b->gpu));
     b->cx = (exec){.device = b->gpu, .log = &lg};
     take_three(b, p, Q, 1);
-    b->of[O] = take_matrix(b, p->dtype, p->heads * p->head_dim, 5);
-    b->of[DOUT] = take_matrix(b, p->dtype, p->heads * p->head_dim, 6);
+    b->parts[O] = take_matrix(b, p->dtype, p->heads * p->head_dim, 5);
+    b->parts[DOUT] = take_matrix(b, p->dtype, p->heads * p->head_dim, 6);
     take_three(b, p, DQ, 7);
     b->lse = tensor_matrix(allocate_copy(b, p->heads * TOKENS * 4, NULL), OTT_F32, p->heads, TOKENS);
     int64_t count = p->packed ? STARTS : 2;
@@ -114,7 +114,7 @@ static float scale_of(const problem *p) {
 }
 
 static ott_status run_forward(bench *b, const problem *p) {
-    tensor *t = b->of;
+    tensor *t = b->parts;
     return op_attention_forward(&b->cx, &(attention_forward_args){.q = &t[Q],
                                                                   .k = &t[K],
                                                                   .v = &t[V],
@@ -127,7 +127,7 @@ static ott_status run_forward(bench *b, const problem *p) {
 }
 
 static ott_status run_backward(bench *b, const problem *p) {
-    tensor *t = b->of;
+    tensor *t = b->parts;
     return op_attention_backward(&b->cx, &(attention_backward_args){.dout = &t[DOUT],
                                                                     .q = &t[Q],
                                                                     .k = &t[K],
@@ -180,7 +180,7 @@ static double largest_error(const problem *p, size_t version) {
     run(&library, p);
     double most = relative_rms(&library, &own, &library.lse, &own.lse);
     for (int i = 0; i < 4; i++) {
-        double error = relative_rms(&library, &own, &library.of[outputs[i]], &own.of[outputs[i]]);
+        double error = relative_rms(&library, &own, &library.parts[outputs[i]], &own.parts[outputs[i]]);
         if (isnan(error) || error > most) most = error; /* NaN counts as the largest */
     }
     close_bench(&own);
@@ -251,17 +251,17 @@ static void test_a_wrong_library_is_found(void **state) {
     for (int fault = FAULT_OFFSETS; fault <= FAULT_MASKS; fault++) {
         bench b;
         open_bench(&b, &p);
-        tensor dout = b.of[DOUT];
+        tensor dout = b.parts[DOUT];
         if (fault != FAULT_OFFSETS) { /* wrong offsets only affect backward */
             attention_shim_fault = (attention_fault)fault;
             expect_refusal(run_forward(&b, &p), "forward of 90 tokens in 6 documents (bf16, 4 heads");
         }
         attention_shim_fault = FAULT_NONE;
         succeed(run_forward(&b, &p));
-        b.of[DOUT] =
+        b.parts[DOUT] =
             tensor_matrix(allocate_copy(&b, (int64_t)sizeof zeros, zeros), p.dtype, TOKENS, dout.columns);
         succeed(run_backward(&b, &p));
-        b.of[DOUT] = dout;
+        b.parts[DOUT] = dout;
         attention_shim_fault = (attention_fault)fault;
         expect_refusal(run_backward(&b, &p), "backward");
         attention_shim_fault = FAULT_NONE;

@@ -158,13 +158,13 @@ static void same_bits_in_every_mode(void **state) {
 /* Checks that recipes give different results. Otherwise equal bits could mean that no recipe is applied. */
 static void recipes_differ(void **state) {
     (void)state;
-    outcome of[KINDS];
-    for (size_t i = 0; i < KINDS; i++) of[i] = run(&kinds[i], &modes[NONE]);
+    outcome outcomes[KINDS];
+    for (size_t i = 0; i < KINDS; i++) outcomes[i] = run(&kinds[i], &modes[NONE]);
     for (size_t i = 0; i < KINDS; i++)
         for (size_t j = 0; j < i; j++)
-            if (same_numbers(&of[i], &of[j]))
+            if (same_numbers(&outcomes[i], &outcomes[j]))
                 fail_msg("%s and %s give the same bits", kinds[i].name, kinds[j].name);
-    for (size_t i = 0; i < KINDS; i++) outcome_free(&of[i]);
+    for (size_t i = 0; i < KINDS; i++) outcome_free(&outcomes[i]);
 }
 
 /* float8.store_mlp_inputs: less memory, equal losses, and MLP gradients that differ a little. It has no

@@ -758,11 +758,11 @@ static void a_decomposed_adapter_drops_as_peft(void **state) {
     pass p = {&l, &row};
     harness_record(&l.h, step, &p);
     harness_replay(&l.h, step, &p);
-    const tensor *of[] = {
+    const tensor *read[] = {
         &l.x,        &l.linear.weight->value, &l.lora.a->value, &l.lora.b->value, &l.lora.magnitude->value,
         &l.output[0]};
     float *values[6];
-    for (int i = 0; i < 6; i++) values[i] = host_copy(&l, of[i]);
+    for (int i = 0; i < 6; i++) values[i] = host_copy(&l, read[i]);
     expect_output(values[0], values[1], values[2], values[3], values[4], values[5]);
     for (int i = 0; i < 6; i++) free(values[i]);
     harness_close(&l.h);

@@ -420,10 +420,10 @@ static void schedules_of_alike_stages(void **state) {
     for (int i = 0; i < 3; i++) {
         int chunks = schedules[i] == PP_INTERLEAVED_1F1B ? 2 : 1;
         const pipeline_stage shape = {schedules[i], STAGES, 0, chunks};
-        stage_times of[STAGES];
+        stage_times times[STAGES];
         double seconds;
-        for (int s = 0; s < STAGES; s++) of[s] = (stage_times){1.0 / chunks, 2.0 / chunks, 0};
-        assert_int_equal(stages_run(account, &shape, MICRO_BATCHES, of, &seconds), OTT_OK);
+        for (int s = 0; s < STAGES; s++) times[s] = (stage_times){1.0 / chunks, 2.0 / chunks, 0};
+        assert_int_equal(stages_run(account, &shape, MICRO_BATCHES, times, &seconds), OTT_OK);
         double expected = 3.0 * MICRO_BATCHES + 3.0 * (STAGES - 1) / chunks;
         if (fabs(seconds - expected) > 1e-9)
             fail_msg("schedule %d takes %g s, expected %g s", i, seconds, expected);

@@ -18,7 +18,7 @@ typedef struct part {
 
 /* Parts that must not overlap, each inside the blocks. */
 typedef struct parts {
-    part of[8];
+    part items[8];
     int count;
     const qblocks *blocks;
     int64_t alignment;
@@ -35,8 +35,8 @@ static void add_part(parts *all, const void *at, int64_t bytes) {
     assert_int_equal((uintptr_t)at % (uintptr_t)all->alignment, 0);
     assert_true(is_within(&all->blocks->rowwise, p) || is_within(&all->blocks->columnwise, p));
     for (int i = 0; i < all->count; i++)
-        assert_true(p.at + p.bytes <= all->of[i].at || all->of[i].at + all->of[i].bytes <= p.at);
-    all->of[all->count++] = p;
+        assert_true(p.at + p.bytes <= all->items[i].at || all->items[i].at + all->items[i].bytes <= p.at);
+    all->items[all->count++] = p;
 }
 
 static void add_scales(parts *all, const qdata *d, const cast_spec *s, int64_t mn_size, int64_t depth) {
@@ -82,7 +82,7 @@ static void check_uses(const qtensor *q, const backend_capabilities *can, const 
     } else
         assert_true(!q->columnwise.data && !q->columnwise.scale);
     int64_t bytes = 0; /* no memory that no part needs */
-    for (int i = 0; i < all.count; i++) bytes += backend_align(can, all.of[i].bytes);
+    for (int i = 0; i < all.count; i++) bytes += backend_align(can, all.items[i].bytes);
     assert_int_equal(bytes, blocks->rowwise.bytes + blocks->columnwise.bytes);
 }
 

@@ -241,8 +241,9 @@ static int64_t bytes_of_other; /* bytes */
 
 static void read_little_memory(const device *d, device_memory *out) {
     (void)d;
-    *out = (device_memory){.total = bytes_of_other,
-                           .limit = {.left = bytes_of_other, .total = bytes_of_other, .of = "a small GPU"}};
+    *out =
+        (device_memory){.total = bytes_of_other,
+                        .limit = {.left = bytes_of_other, .total = bytes_of_other, .owner = "a small GPU"}};
 }
 
 static mem_stats take_nothing(const device *d) {
