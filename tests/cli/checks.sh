@@ -97,13 +97,13 @@ missing() {
 # fails NAME CODE PARTS ARGUMENT...: the program must end with that code and an error that contains the parts.
 # The error is one line, or one line with an indented list.
 fails() {
-    name=$1 wanted=$2 parts=$3
+    name=$1 expected=$2 parts=$3
     shift 3
     call "$@"
     trouble=$(missing err "$parts")
     [ "$(grep -vc '^  ' err)" -eq 1 ] || trouble="not one line on standard error"
     grep -q '^ottava: ' err || trouble="the line does not begin with ottava:"
-    [ $code -eq "$wanted" ] || trouble="exit code $code instead of $wanted"
+    [ $code -eq "$expected" ] || trouble="exit code $code instead of $expected"
     report "$name" "$trouble"
 }
 

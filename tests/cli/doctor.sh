@@ -4,8 +4,8 @@
 # tools/gpu_check.sh --emulated tests it with the backend.
 . "$(dirname "$0")/checks.sh"
 
-# `says NAME PARTS VARIABLE=VALUE...`: the doctor must find something missing and print all the parts.
-says() {
+# reports NAME PARTS VARIABLE=VALUE...: the doctor must find something missing and print all the parts.
+reports() {
     name=$1 parts=$2
     shift 2
     env "$@" "$program" doctor >out 2>err
@@ -16,17 +16,17 @@ says() {
     report "$name" "$trouble"
 }
 
-says "the CPU is found and the CUDA backend is missing" \
+reports "the CPU is found and the CUDA backend is missing" \
     "ok        cpu|missing   CUDA backend|/nowhere is not there|-> make cuda"
-says "the CUDA toolkit is missing" "missing   CUDA toolkit|no nvcc in CUDA_HOME|-> install CUDA 13" \
+reports "the CUDA toolkit is missing" "missing   CUDA toolkit|no nvcc in CUDA_HOME|-> install CUDA 13" \
     CUDA_HOME=/nowhere PATH=/nowhere
 mkdir bin
 printf '#!/bin/sh\n' >bin/nvcc
 chmod +x bin/nvcc
-says "a toolkit in CUDA_HOME" "ok        CUDA toolkit  $folder/bin/nvcc" CUDA_HOME="$folder"
-says "a toolkit in PATH" "ok        CUDA toolkit  $folder/bin/nvcc" CUDA_HOME=/nowhere \
+reports "a toolkit in CUDA_HOME" "ok        CUDA toolkit  $folder/bin/nvcc" CUDA_HOME="$folder"
+reports "a toolkit in PATH" "ok        CUDA toolkit  $folder/bin/nvcc" CUDA_HOME=/nowhere \
     PATH="/nowhere:$folder/bin"
 echo 'no library' >libottava_cuda.so
-says "the CUDA backend's file is not a library" "missing   CUDA backend|libottava_cuda.so" \
+reports "the CUDA backend's file is not a library" "missing   CUDA backend|libottava_cuda.so" \
     OTTAVA_CUDA_PATH="$folder"
 finish

@@ -172,10 +172,10 @@ fails "a checkpoint of another vocabulary" 2 "model.vocab_size = 256|has 300" \
     train $on --model.vocab_size=300 --checkpoint.load_path=latest
 
 resume="--checkpoint.load_path=r/checkpoints/step-2"
-cp -r r/checkpoints/step-4 whole
+cp -r r/checkpoints/step-4 undamaged
 damage() {
     rm -rf r/checkpoints/step-4
-    cp -r whole r/checkpoints/step-4
+    cp -r undamaged r/checkpoints/step-4
 }
 damage && truncate -s 1000 r/checkpoints/step-4/model.safetensors
 fails "a truncated checkpoint" 2 "step-4/model.safetensors|truncated|1000 bytes|$resume" \

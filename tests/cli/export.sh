@@ -60,10 +60,10 @@ holds "the Q8_0 file is smaller" sh -c '[ "$(wc -c <q8.gguf)" -lt "$(wc -c <r.gg
 # A model with FP8 weights has the run's loss on the text, within E4M3's precision of one and a half digits.
 loss() { sed -n 's/.*"loss": *\([0-9.]*\).*/\1/p' "$1"; }
 mkdir bytes && tokenizer bytes
-whole="--task=perplexity --data=text.txt --tokenizer=bytes --limit=4 --threads=1 --json"
-"$program" eval r $whole --precision=bf16 >run.json 2>err
+task="--task=perplexity --data=text.txt --tokenizer=bytes --limit=4 --threads=1 --json"
+"$program" eval r $task --precision=bf16 >run.json 2>err
 for at in fp8 tensors fp8blocks trained; do
-    "$program" eval $at $whole >$at.json 2>err
+    "$program" eval $at $task >$at.json 2>err
     holds "eval of $at" sh -c "awk -v a='$(loss run.json)' -v b='$(loss \
         $at.json)' 'BEGIN { d = a - b; exit !(a > 0 && b > 0 && d < 0.02 && d > -0.02) }'"
 done
@@ -83,8 +83,8 @@ works "the LayerNorm run is exported as starcoder2" "Family: starcoder2" \
     export plain --out=plain_hf --dtype=fp32
 holds "the starcoder2 folder has no biases" grep -q '"use_bias": false' plain_hf/config.json
 holds "the starcoder2 folder has exact GELU" grep -q '"hidden_act": "gelu"' plain_hf/config.json
-"$program" eval plain $whole --precision=fp32 --seq-len=32 >plain.json 2>err
-"$program" eval plain_hf $whole --precision=fp32 --seq-len=32 >plain_hf.json 2>err
+"$program" eval plain $task --precision=fp32 --seq-len=32 >plain.json 2>err
+"$program" eval plain_hf $task --precision=fp32 --seq-len=32 >plain_hf.json 2>err
 holds "the starcoder2 folder has the run's loss" test "$(loss plain.json)" = "$(loss plain_hf.json)"
 holds "the run has a loss" test -n "$(loss plain.json)"
 fails "exact GELU cannot be exported as GGUF" 2 "only GELU with tanh|use --format hf" \

@@ -38,9 +38,9 @@ works "GPT-2" "Model: gpt2|Training complete: 2 steps" \
 works "the GPT-2 run is exported" "gpt2" export run-gpt --out=gpt-out
 works "generate with the exported GPT-2 folder" "" \
     generate gpt-out --prompt="A man" --temperature=0 --max-tokens=8
-cp out wanted
+cp out expected
 works "generate with the GPT-2 run" "" generate run-gpt --prompt="A man" --temperature=0 --max-tokens=8
-holds "the run and its folder generate the same text" cmp out wanted
+holds "the run and its folder generate the same text" cmp out expected
 fails "GPT-2 cannot be exported in FP8" 2 "a gpt2 folder stores transposed matrices|hf-bf16" \
     export run-gpt --format=hf-fp8 --out=gpt-fp8
 

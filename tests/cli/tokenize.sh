@@ -33,13 +33,13 @@ printf '{"bos_token": "<s>", "eos_token": "</s>"}' >t/tokenizer_config.json
 # byte. Both are formats of printf.
 pipe() {
     name=$1
-    printf "$2" >wanted
+    printf "$2" >expected
     printf "$3" >given
     shift 3
     "$program" tokenize --tokenizer t "$@" <given >out 2>err
     code=$?
     trouble=
-    cmp -s wanted out || trouble="the output differs"
+    cmp -s expected out || trouble="the output differs"
     [ $code -eq 0 ] || trouble="exit code $code"
     report "$name" "$trouble"
 }
@@ -100,9 +100,9 @@ END
 printf '{"messages": [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"}]}\n' \
     >chat.jsonl
 shown() {
-    wanted=$1
+    expected=$1
     shift
-    [ "$("$program" tokenize --tokenizer t "$@" 2>err)" = "$wanted" ]
+    [ "$("$program" tokenize --tokenizer t "$@" 2>err)" = "$expected" ]
 }
 holds "the text of a conversation" shown "bab</s>ac</s>" --chat chat.jsonl
 holds "--mask marks the learned text" shown "bab</s>[[ac</s>]]" --chat --mask chat.jsonl

@@ -36,13 +36,13 @@ holds "the two orders of sums give different weights" \
     sh -c '! cmp -s tiles/checkpoints/step-4/model.safetensors chains/checkpoints/step-4/model.safetensors'
 holds "the order is stored" grep -q '^accumulate = "tile32"' tiles/config.toml \
     tiles/checkpoints/step-2/config.toml
-mv tiles/checkpoints/step-4 whole
+mv tiles/checkpoints/step-4 uninterrupted
 level=${OTTAVA_ISA-}
 export OTTAVA_ISA=scalar
 works "a run resumes with another ISA" "Resumed from tiles/checkpoints/step-2" \
     train tiles/config.toml --checkpoint.load_path=latest
 OTTAVA_ISA=$level
-holds "the resumed run has the same weights" cmp whole/model.safetensors \
+holds "the resumed run has the same weights" cmp uninterrupted/model.safetensors \
     tiles/checkpoints/step-4/model.safetensors
 
 # ---- stopping ----
@@ -61,12 +61,12 @@ stop() {
     code=$?
 }
 for signal in INT:130 TERM:143 HUP:129; do
-    wanted=${signal#*:} signal=${signal%:*} home=s
+    expected=${signal#*:} signal=${signal%:*} home=s
     [ $signal != HUP ] || home=-s # a name that looks like an option
     stop $signal
     trouble=$(missing err "saving and ending")
     ls ./$home/checkpoints/step-*/state.json >/dev/null || trouble="no checkpoint"
-    [ $code -eq $wanted ] || trouble="exit code $code"
+    [ $code -eq $expected ] || trouble="exit code $code"
     report "SIG$signal saves and ends" "$trouble"
 done
 step=$(ls ./$home/checkpoints | sed 's/step-//' | sort -n | tail -1)

@@ -17,7 +17,7 @@ expect() {
 }
 holds() { grep -qE "$1" "$2"; }
 
-"$tool" "$out/whole" --emulated --build="$build" >"$out/log" 2>&1
+"$tool" "$out/full" --emulated --build="$build" >"$out/log" 2>&1
 expect "an emulated check passes" test $? = 0
 for stage in doctor ceilings ops parity graphs products kernels step_1b step_8b_bf16 step_8b_delayed; do
     expect "the table has $stage" holds "^$stage +ok " "$out/log"
@@ -26,9 +26,9 @@ expect "the table has the stages that the emulated GPU skips" holds "^memcheck +
 expect "losses equal the CPU's losses" holds 'differ by at most 0$' "$out/log"
 expect "the table has speeds relative to bf16" holds '^8B relative to bf16:.* tensorwise [0-9.]+x' "$out/log"
 expect "results.jsonl has a line per measurement" holds '^\{"stage":"products","file":"tiny.toml","recipe":'\
-'"tensorwise".*"step":\{"calls":[0-9]+' "$out/whole/results.jsonl"
+'"tensorwise".*"step":\{"calls":[0-9]+' "$out/full/results.jsonl"
 expect "results.jsonl has no other lines" test "$(grep -cvE '^\{"stage":"[a-z0-9_]+",.*\}$' \
-    "$out/whole/results.jsonl")" = 0
+    "$out/full/results.jsonl")" = 0
 
 "$tool" "$out/broken" --emulated --build="$out/nowhere" --stages=doctor,ceilings,kernels >"$out/log" 2>&1
 expect "a failed stage makes the exit status 1" test $? = 1
@@ -65,5 +65,5 @@ expect "an unknown stage is refused" test $? = 2
 "$tool" --list >"$out/list"
 expect "each group of stages takes less than 9.5 minutes" awk \
     '{ sum[$2] += $3 } END { for (g in sum) if (sum[g] > 570) exit 1 }' "$out/list"
-[ $bad = 0 ] || cat "$out/whole/log.txt"
+[ $bad = 0 ] || cat "$out/full/log.txt"
 exit $bad
