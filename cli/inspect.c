@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 /* A missing path is bad input; any other error is a damaged file, CLI_FAILED. */
-static int fail(const char *path, ott_status status) {
+static int fail_inspect(const char *path, ott_status status) {
     int code = cli_fail(status);
     return status == OTT_ERR_ARGUMENT || status == OTT_ERR_UNSUPPORTED || access(path, F_OK) != 0
                ? code
@@ -43,7 +43,7 @@ int verb_inspect(int argc, char **argv) {
     ott_status status = cli_open_context(&context);
     if (status != OTT_OK) return cli_fail(status);
     status = ott_inspect(context, argv[0], &o, output_write, &out);
-    code = output_close(&out, status == OTT_OK ? CLI_DONE : fail(argv[0], status));
+    code = output_close(&out, status == OTT_OK ? CLI_DONE : fail_inspect(argv[0], status));
     ott_context_close(context);
     return code;
 }

@@ -147,7 +147,7 @@ static int run_training(training *t, int argc, char **argv) {
     return output_close(&t->out, status == OTT_OK ? end_code(t) : cli_fail(status));
 }
 
-static int dispatch(training *t, int argc, char **argv) {
+static int run_or_launch(training *t, int argc, char **argv) {
     const char *about;
     if (asks_for_help(argc, argv, &about))
         return about ? print_help_about(t->context, about) : print_help(t->context);
@@ -164,7 +164,7 @@ int verb_train(int argc, char **argv) {
     options.user = &t.out;
     ott_status status = ott_context_open(&options, &t.context);
     if (status != OTT_OK) return cli_fail(status);
-    int code = dispatch(&t, argc, argv);
+    int code = run_or_launch(&t, argc, argv);
     ott_context_close(t.context);
     return code;
 }

@@ -72,8 +72,8 @@ static ott_status check_logits(const ott_eval_options *o) {
 
 /* ---- the call ---- */
 
-static ott_status evaluate(ott_context *context, const char *path, const ott_eval_options *o,
-                           ott_eval_result *result) {
+static ott_status run_evaluation(ott_context *context, const char *path, const ott_eval_options *o,
+                                 ott_eval_result *result) {
     const eval_hooks hooks = {.stop = api_must_stop, .user = context};
     ott_eval_result own;
     ott_status status = eval_run(context->account, &context->log, path, o, &hooks, &own);
@@ -100,5 +100,5 @@ ott_status ott_eval(ott_context *context, const char *path, const ott_eval_optio
     if (!o.text_field || !*o.text_field)
         return status_fail(OTT_ERR_ARGUMENT, "text_field is empty: name a field of the rows");
     TRY(api_check_struct(result, "ott_eval_result"));
-    return API_INSIDE(context, evaluate(context, path, &o, result));
+    return API_INSIDE(context, run_evaluation(context, path, &o, result));
 }

@@ -115,8 +115,8 @@ static bool overlap(tensor x, tensor y) {
     return a < b + (uintptr_t)tensor_bytes(y) && b < a + (uintptr_t)tensor_bytes(x);
 }
 
-static ott_status multiply(call *c, recipe_gemm which, const ott_tensor *bias, bool accumulate,
-                           const ott_tensor *to) {
+static ott_status run_gemm_call(call *c, recipe_gemm which, const ott_tensor *bias, bool accumulate,
+                                const ott_tensor *to) {
     exec cx;
     TRY(api_exec(to->handle.context, &cx));
     return exec_gemm(&cx, which,
@@ -138,7 +138,7 @@ static ott_status run_product(ott_recipe *r, call *c, recipe_gemm which, const o
     const char *with = overlap(to->t, c->operand[0].t) ? "a" : overlap(to->t, c->operand[1].t) ? "b" : NULL;
     if (bias && overlap(to->t, bias->t)) with = "bias";
     if (with) TRY(status_fail(OTT_ERR_ARGUMENT, "ott_gemm: c overlaps %s", with));
-    return multiply(c, which, bias, accumulate, to);
+    return run_gemm_call(c, which, bias, accumulate, to);
 }
 
 ott_status ott_gemm(ott_recipe *r, ott_gemm_kind which, const ott_operand *a, const ott_operand *b,

@@ -15,7 +15,7 @@ typedef struct receiver {
     str piece; /* NUL-terminated copy of the text */
 } receiver;
 
-static ott_status receive(void *user, const char *text, int64_t length) {
+static ott_status receive_text(void *user, const char *text, int64_t length) {
     receiver *r = user;
     r->piece.length = 0;
     str_append_bytes(&r->piece, text, length);
@@ -51,7 +51,7 @@ static ott_status describe_adapters(mem *account, const char *path, receiver *r)
     str line = {.account = account};
     if (!file_is_in(path, PEFT_CONFIG_NAME)) return OTT_OK;
     ott_status status = peft_describe(account, path, &line);
-    if (status == OTT_OK) status = receive(r, line.text, line.length);
+    if (status == OTT_OK) status = receive_text(r, line.text, line.length);
     str_free(&line);
     return status;
 }
@@ -64,7 +64,7 @@ static ott_status inspect_path(ott_context *context, const char *path, const ott
     TRY(resolve_path(context->account, path, &found));
     ott_status status = checkpoint_check(context->account, found);
     if (status == OTT_OK && !o->json) status = describe_adapters(context->account, path, &r);
-    if (status == OTT_OK) status = inspect_print(context->account, found, &options, receive, &r);
+    if (status == OTT_OK) status = inspect_print(context->account, found, &options, receive_text, &r);
     mem_free(context->account, found);
     str_free(&r.piece);
     return status;

@@ -125,7 +125,7 @@ ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, 
 }
 
 /* Replaces *out by "prefix.label", without the dot if one is empty. */
-static ott_status join(mem *account, const char *prefix, const char *label, char **out) {
+static ott_status join_names(mem *account, const char *prefix, const char *label, char **out) {
     str text = {.account = account};
     char *joined = NULL;
     str_printf(&text, "%s%s%s", prefix, *prefix && *label ? "." : "", label);
@@ -140,10 +140,10 @@ static ott_status join(mem *account, const char *prefix, const char *label, char
 
 static ott_status name_tree(ott_module *m, const char *prefix) {
     mem *account = m->handle.context->account;
-    TRY(join(account, prefix, m->label, &m->name));
+    TRY(join_names(account, prefix, m->label, &m->name));
     for (int i = 0; i < m->parameter_count; i++) {
         char *name = (char *)m->parameters[i].own.name;
-        ott_status status = join(account, m->name, m->parameters[i].local, &name);
+        ott_status status = join_names(account, m->name, m->parameters[i].local, &name);
         m->parameters[i].own.name = name;
         TRY(status);
     }

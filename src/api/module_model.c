@@ -230,7 +230,7 @@ static ott_status prepare_model(ott_context *context, model_body *b) {
     return model_slot_open(b->m, &b->slot);
 }
 
-static ott_status build(ott_module *m, const ott_config *from) {
+static ott_status build_model(ott_module *m, const ott_config *from) {
     ott_context *context = m->handle.context;
     model_body *b = m->body;
     model_options shape;
@@ -247,7 +247,7 @@ static ott_status open_model(ott_context *context, ott_config *from, ott_module 
     ott_module *m;
     if (from->changed) TRY(config_check(from->values)); /* ott_config_set does not check */
     TRY(module_make(context, &module_model, 0, 0, OTT_BF16, sizeof(model_body), &m));
-    ott_status status = build(m, from);
+    ott_status status = build_model(m, from);
     if (status == OTT_OK)
         *out = m;
     else

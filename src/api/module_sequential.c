@@ -54,7 +54,7 @@ static ott_status check_part(ott_context *context, ott_module *const *modules, i
                        dtype_name(modules[i - 1]->dtype), i, dtype_name(modules[i]->dtype));
 }
 
-static ott_status adopt(ott_module *m, ott_module *const *modules, int count) {
+static ott_status adopt_child(ott_module *m, ott_module *const *modules, int count) {
     char label[16];
     for (int i = 0; i < count; i++) {
         snprintf(label, sizeof label, "%d", i);
@@ -85,7 +85,7 @@ static ott_status open_sequential(ott_context *context, ott_module *const *modul
     TRY(module_make(context, &module_sequential, modules[0]->in, modules[count - 1]->out, modules[0]->dtype,
                     0, &m));
     for (int i = 0; i < count; i++) drop_plan(modules[i]);
-    ott_status status = adopt(m, modules, count);
+    ott_status status = adopt_child(m, modules, count);
     if (status == OTT_OK) status = module_rename(m);
     if (status == OTT_OK) {
         *out = m;

@@ -28,7 +28,7 @@ static ott_status check_between(double value, double low, double high, bool open
 
 /* ---- opening and closing ---- */
 
-static int64_t padded(const ott_optimizer *o, int64_t floats) {
+static int64_t padded_floats(const ott_optimizer *o, int64_t floats) {
     int64_t size = (int64_t)sizeof(float);
     return backend_align(o->handle.context->device->can, floats * size) / size;
 }
@@ -48,11 +48,11 @@ static int64_t lay_out(ott_optimizer *o, float *base) {
         parameter *p = &o->parameters[i];
         for (int j = 0; j < optimizer_slots(o->rule, p) && !p->frozen; j++) {
             p->shard.slot[j] = tensor_matrix(base ? base + at : NULL, OTT_F32, p->rows, p->columns);
-            at += padded(o, parameter_count(p));
+            at += padded_floats(o, parameter_count(p));
         }
     }
     o->state = tensor_vector(base ? base + at : NULL, OTT_F32, STEP_STATE_COUNT);
-    return at + padded(o, STEP_STATE_COUNT);
+    return at + padded_floats(o, STEP_STATE_COUNT);
 }
 
 static ott_status build_optimizer(ott_optimizer *o) {

@@ -131,7 +131,7 @@ ott_status json_text_parse(const char *text, int64_t bytes, size_t flags, json_t
 }
 
 /* True if an integer of `count` digits fits in 64 bits. */
-static bool fits(const char *digit, int64_t count, bool negative) {
+static bool fits_int64(const char *digit, int64_t count, bool negative) {
     static const char most[] = "9223372036854775807", least[] = "9223372036854775808";
     if (count != 19) return count < 19;
     return memcmp(digit, negative ? least : most, 19) <= 0;
@@ -153,7 +153,7 @@ static int64_t widen_integers(const char *text, int64_t bytes, char *to) {
         bool negative = from > 0 && text[from - 1] == '-';
         bool part = from > 0 && strchr(".eE+", text[from - 1]); /* digits of a floating-point number */
         bool real = i + 1 < bytes && strchr(".eE", text[i + 1]) && text[i + 1];
-        if (part || real || fits(text + from, i + 1 - from, negative)) continue;
+        if (part || real || fits_int64(text + from, i + 1 - from, negative)) continue;
         to[used++] = '.';
         to[used++] = '0';
     }

@@ -64,14 +64,14 @@ static double now(const bench *b) {
     return b->cx.device->threads == 1 ? clock_thread() : clock_seconds();
 }
 
-static int64_t copied(const bench_case *c) {
+static int64_t copied_bytes(const bench_case *c) {
     return (int64_t)c->bytes / 2; /* each byte is read and written */
 }
 
 static ott_status open_copies(bench *b) {
     for (int i = 0; i < b->count; i++) {
         const bench_case *c = &b->cases[i];
-        int64_t bytes = c->flops > 0 ? 0 : c->region / 2 > copied(c) ? c->region / 2 : copied(c);
+        int64_t bytes = c->flops > 0 ? 0 : c->region / 2 > copied_bytes(c) ? c->region / 2 : copied_bytes(c);
         if (bytes > b->copy_bytes) b->copy_bytes = bytes;
     }
     TRY(plan_open(b->cx.plan, "memcpy's source", b->copy_bytes, &b->copy_from));
@@ -105,7 +105,7 @@ static ott_status run_case(bench *b, const bench_case *c, double *seconds, doubl
 }
 
 static ott_status run_copy(bench *b, const bench_case *c, double *seconds) {
-    int64_t bytes = copied(c), half = c->region ? c->region / 2 : bytes, at = 0;
+    int64_t bytes = copied_bytes(c), half = c->region ? c->region / 2 : bytes, at = 0;
     double began = now(b);
     for (int64_t i = 0; i < c->runs; i++, at += bytes) {
         if (at + bytes > half) at = 0;

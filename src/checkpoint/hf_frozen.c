@@ -7,7 +7,7 @@ typedef struct range {
     int64_t first, end;
 } range;
 
-static range clip(int64_t index, int64_t size, int64_t first, int64_t end) {
+static range clip_range(int64_t index, int64_t size, int64_t first, int64_t end) {
     range r = {index * size, (index + 1) * size};
     if (r.first < first) r.first = first;
     if (r.end > end) r.end = end;
@@ -27,7 +27,7 @@ static int64_t row_in_tensor(const hf_place *at, int64_t row) {
 static bool rows_fit(const hf_place *at, int64_t own, int64_t folder) {
     int64_t first = first_row(at), end = first + at->count;
     for (int64_t b = first / own; b * own < end; b++) {
-        range r = clip(b, own, first, end);
+        range r = clip_range(b, own, first, end);
         if (row_in_tensor(at, r.first) / folder != row_in_tensor(at, r.end - 1) / folder) return false;
     }
     return true;
@@ -69,7 +69,7 @@ ott_status hf_frozen_take_scales(const hf_place *at, const hf_dequantize *scales
     int64_t first = first_row(at), end = first + at->count;
     float *own = c->scale_inv + frozen_block_at(c, at->first - first) * c->scale_columns;
     for (int64_t b = first / c->block_rows; b * c->block_rows < end; b++) {
-        range r = clip(b, c->block_rows, first, end);
+        range r = clip_range(b, c->block_rows, first, end);
         const float *from =
             scales->scale + row_in_tensor(at, r.first) / scales->block_rows * scales->scale_columns;
         for (int64_t k = 0; k < c->scale_columns; k++)

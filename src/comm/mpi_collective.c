@@ -50,7 +50,7 @@ static ott_status send_headers(mpi_group *g, mpi_operation *o) {
 }
 
 /* True if the calls of two ranks match. */
-static bool agrees(const mpi_header *a, const mpi_header *b) {
+static bool same_call(const mpi_header *a, const mpi_header *b) {
     bool same_shape =
         a->kind == COLLECTIVE_ALL_GATHER || a->kind == COLLECTIVE_ALL_TO_ALL || a->rows == b->rows;
     return a->kind == b->kind && a->number == b->number && a->reduce == b->reduce && a->peer == b->peer &&
@@ -63,7 +63,7 @@ static ott_status check_header(const mpi_group *g, const mpi_operation *o, const
     if (other->kind == KIND_LEFT)
         return status_fail(OTT_ERR_RANK, "%s, collective number %lld: rank %d has left",
                            group_collective_name(o->call.kind), (long long)o->number, m->rank);
-    if (agrees(own, other)) return OTT_OK;
+    if (same_call(own, other)) return OTT_OK;
     return status_fail(OTT_ERR_RANK, "collective number %lld%s%s: rank %d calls %s of %s, rank %d %s of %s",
                        (long long)o->number, *g->name ? " of " : "", g->name, m->rank,
                        group_collective_name((collective_kind)other->kind), mpi_shape(other, a),
@@ -240,7 +240,7 @@ static ott_status end_piece(mpi_group *g, const mpi_operation *o) {
 }
 
 /* Starts the next piece or pass, or ends the operation. */
-static ott_status advance(mpi_group *g, mpi_operation *o) {
+static ott_status advance_operation(mpi_group *g, mpi_operation *o) {
     bool gathers =
         o->call.kind == COLLECTIVE_ALL_REDUCE && tensor_bytes(o->call.input) > SMALL_BYTES && o->pass == 0;
     if (!is_last_piece(g, o)) {
@@ -268,7 +268,7 @@ ott_status mpi_collective_step(mpi_group *g, mpi_operation *o, bool *moved) {
         *moved = true;
         if (o->stage == STAGE_PIECES) {
             TRY(end_piece(g, o));
-            TRY(advance(g, o));
+            TRY(advance_operation(g, o));
         } else if (o->kind == KIND_LEFT || o->kind == COLLECTIVE_BARRIER) {
             if (o->kind == COLLECTIVE_BARRIER) TRY(check_headers(g, o));
             o->stage = STAGE_DONE;

@@ -11,7 +11,7 @@ static ott_status block_type(MPI_Datatype *out) {
     return OTT_OK;
 }
 
-static ott_status send(mpi_group *g, mpi_operation *o) {
+static ott_status start_message(mpi_group *g, mpi_operation *o) {
     mpi_message *m = &o->message;
     int to = g->members[o->call.peer].rank;
     MPI_Datatype type;
@@ -66,7 +66,7 @@ static ott_status step_receive(mpi_group *g, mpi_operation *o) {
 ott_status mpi_message_step(mpi_group *g, mpi_operation *o, bool *moved) {
     bool sends = o->kind == COLLECTIVE_SEND, done;
     if (o->stage == STAGE_WAITING) {
-        TRY(sends ? send(g, o) : receive_header(g, o));
+        TRY(sends ? start_message(g, o) : receive_header(g, o));
         o->stage = STAGE_HEADERS;
         *moved = true;
     }

@@ -156,7 +156,7 @@ static int64_t rows_between(const contribution *from, int size, int to) {
 }
 
 /* True if the calls of two ranks match. */
-static bool agrees(const collective *a, const collective *b) {
+static bool same_collective(const collective *a, const collective *b) {
     bool same_shape = a->kind == COLLECTIVE_ALL_GATHER || a->kind == COLLECTIVE_ALL_TO_ALL ||
                       a->input.rows == b->input.rows;
     return a->kind == b->kind && a->reduce == b->reduce && a->peer == b->peer &&
@@ -168,7 +168,7 @@ static void check_agreement(threads_group *s, const meeting *m, int rank) {
     char text[256];
     for (int r = 0; r < s->size; r++) {
         const collective *other = &m->from[r].call;
-        if (r == rank || !m->from[r].data || agrees(own, other)) continue;
+        if (r == rank || !m->from[r].data || same_collective(own, other)) continue;
         snprintf(text, sizeof text,
                  "collective number %lld: rank %d calls %s of %lld x %lld %s, rank %d %s of %lld x %lld %s",
                  (long long)m->number, r, group_collective_name(other->kind), (long long)other->input.rows,

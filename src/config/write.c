@@ -38,8 +38,8 @@ ott_status config_show(const config *cfg, const char *key, str *out) {
     return str_finish(out);
 }
 
-static ott_status report(const config *a, const config *b, const config_key *key, config_difference callback,
-                         void *user) {
+static ott_status report_difference(const config *a, const config *b, const config_key *key,
+                                    config_difference callback, void *user) {
     str text_a = {.account = a->state->account}, text_b = {.account = a->state->account};
     config_value value_a = table_get(a, key), value_b = table_get(b, key);
     ott_status status;
@@ -58,6 +58,6 @@ out:
 ott_status config_differences(const config *a, const config *b, config_difference callback, void *user) {
     int count;
     const config_key *keys = table_keys(&count);
-    for (int i = 0; i < count; i++) TRY(report(a, b, &keys[i], callback, user));
+    for (int i = 0; i < count; i++) TRY(report_difference(a, b, &keys[i], callback, user));
     return OTT_OK;
 }

@@ -110,7 +110,7 @@ static ott_status merge_table(reader *r, node *table, const node *base, int line
     return OTT_OK;
 }
 
-static ott_status merge(reader *r, node *table, const node *bases) {
+static ott_status merge_tables(reader *r, node *table, const node *bases) {
     if (bases->kind != NODE_LIST) return merge_table(r, table, bases, bases->line);
     for (const node *base = bases->first; base; base = base->next)
         TRY(merge_table(r, table, base, bases->line));
@@ -167,7 +167,7 @@ static ott_status read_mapping(reader *r, int depth, node *table) {
         ott_status status = end ? OTT_OK : read_entry(r, &event, depth, table, &bases);
         yaml_event_delete(&event);
         if (status != OTT_OK) return status;
-        if (end) return bases ? merge(r, table, bases) : OTT_OK;
+        if (end) return bases ? merge_tables(r, table, bases) : OTT_OK;
     }
 }
 

@@ -83,7 +83,7 @@ static span queries_of(const workbench *w, int64_t token) {
 
 /* ---- sums ---- */
 
-static double dot(const float *x, const float *y, int64_t count) {
+static double dot_products(const float *x, const float *y, int64_t count) {
     double sum = 0;
     for (int64_t i = 0; i < count; i++) sum += (double)x[i] * (double)y[i];
     return sum;
@@ -157,9 +157,9 @@ static ott_status check_output(workbench *w, energy errors[OUTPUTS], int64_t hea
     TRY(fetch_rows(w, ATTENTION_K, kv_head, keys, w->x));
     TRY(fetch_rows(w, ATTENTION_V, kv_head, keys, w->y));
     for (int64_t j = 0; j < count; j++)
-        most = fmax(most, (double)w->call->scale * dot(w->own[0], w->x + j * n, n));
+        most = fmax(most, (double)w->call->scale * dot_products(w->own[0], w->x + j * n, n));
     for (int64_t j = 0; j < count; j++) {
-        double p = exp((double)w->call->scale * dot(w->own[0], w->x + j * n, n) - most);
+        double p = exp((double)w->call->scale * dot_products(w->own[0], w->x + j * n, n) - most);
         sum += p;
         add_row(&o, w, p, w->y + j * n);
     }
@@ -178,8 +178,8 @@ typedef struct slope {
 static slope slope_of(const workbench *w, const float *q, const float *k, const float *v, const float *dout,
                       const float *o, float lse) {
     int64_t n = w->head_dim;
-    double scale = (double)w->call->scale, p = exp(scale * dot(q, k, n) - (double)lse);
-    return (slope){p, p * (dot(dout, v, n) - dot(dout, o, n)) * scale};
+    double scale = (double)w->call->scale, p = exp(scale * dot_products(q, k, n) - (double)lse);
+    return (slope){p, p * (dot_products(dout, v, n) - dot_products(dout, o, n)) * scale};
 }
 
 static ott_status check_query(workbench *w, energy errors[OUTPUTS], int64_t head, int64_t kv_head,

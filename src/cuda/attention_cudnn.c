@@ -12,7 +12,7 @@ typedef cudnnBackendDescriptor_t descriptor;
 static const char remedy[] =
     "pip install -U " ATTENTION_CUDNN_PACKAGE ", and add its lib folder to LD_LIBRARY_PATH";
 
-static ott_status refuse(attention_library *l) {
+static ott_status refuse_library(attention_library *l) {
     return status_fail(OTT_ERR_DEVICE, "%s", l->error);
 }
 
@@ -21,7 +21,7 @@ static ott_status load_calls(attention_library *l) {
     *(void **)&l->calls.name = dlsym(l->file, "cudnn" #name);                                                \
     if (!l->calls.name) {                                                                                    \
         snprintf(l->error, sizeof l->error, "cuDNN has no cudnn" #name ": %s", remedy);                      \
-        return refuse(l);                                                                                    \
+        return refuse_library(l);                                                                            \
     }
     CUDNN_CALLS(X)
 #undef X
@@ -32,19 +32,19 @@ static ott_status open_file(attention_library *l) {
     *l = (attention_library){.file = dlopen(ATTENTION_CUDNN_FILE, RTLD_NOW | RTLD_LOCAL)};
     if (!l->file) {
         snprintf(l->error, sizeof l->error, "cuDNN cannot be opened (%s): %s", dlerror(), remedy);
-        return refuse(l);
+        return refuse_library(l);
     }
     TRY(load_calls(l));
     l->version = l->calls.GetVersion();
     if (l->version >= ATTENTION_CUDNN_LEAST) return OTT_OK;
     snprintf(l->error, sizeof l->error, "cuDNN %zu.%zu.%zu is older than 9.18.1: %s", l->version / 10000,
              l->version / 100 % 100, l->version % 100, remedy);
-    return refuse(l);
+    return refuse_library(l);
 }
 
 /* Records an error. The first one is kept, because the later ones follow from it. */
-static bool check(const attention_library *l, char error[ATTENTION_TEXT], const char *what,
-                  cudnnStatus_t status) {
+static bool check_cudnn(const attention_library *l, char error[ATTENTION_TEXT], const char *what,
+                        cudnnStatus_t status) {
     if (status == CUDNN_STATUS_SUCCESS) return true;
     if (error[0]) return false;
     char details[ATTENTION_TEXT / 2] = "";
@@ -54,7 +54,8 @@ static bool check(const attention_library *l, char error[ATTENTION_TEXT], const 
 }
 
 static ott_status require(attention_library *l, const char *what, cudnnStatus_t status) {
-    return check(l, l->error, what, status) ? OTT_OK : status_fail(OTT_ERR_DEVICE, "cuDNN: %s", l->error);
+    return check_cudnn(l, l->error, what, status) ? OTT_OK
+                                                  : status_fail(OTT_ERR_DEVICE, "cuDNN: %s", l->error);
 }
 
 ott_status attention_library_open(attention_library *l, cudaStream_t stream) {
@@ -92,36 +93,36 @@ typedef struct builder {
 static descriptor create(builder *p, cudnnBackendDescriptorType_t type) {
     descriptor d = NULL;
     if (p->plan->descriptor_count == ATTENTION_DESCRIPTORS_MOST)
-        check(p->cudnn, p->error, "too many descriptors", CUDNN_STATUS_INTERNAL_ERROR);
-    else if (check(p->cudnn, p->error, "descriptor", p->cudnn->calls.BackendCreateDescriptor(type, &d)))
+        check_cudnn(p->cudnn, p->error, "too many descriptors", CUDNN_STATUS_INTERNAL_ERROR);
+    else if (check_cudnn(p->cudnn, p->error, "descriptor", p->cudnn->calls.BackendCreateDescriptor(type, &d)))
         p->plan->descriptors[p->plan->descriptor_count++] = d;
     return d;
 }
 
-static void set(builder *p, descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                int64_t count, const void *value) {
+static void set_attribute(builder *p, descriptor d, cudnnBackendAttributeName_t name,
+                          cudnnBackendAttributeType_t type, int64_t count, const void *value) {
     char what[32];
     snprintf(what, sizeof what, "attribute %d", (int)name);
     if (p->error[0]) return;
-    check(p->cudnn, p->error, what, p->cudnn->calls.BackendSetAttribute(d, name, type, count, value));
+    check_cudnn(p->cudnn, p->error, what, p->cudnn->calls.BackendSetAttribute(d, name, type, count, value));
 }
 
 static void set_descriptor(builder *p, descriptor d, cudnnBackendAttributeName_t name, descriptor value) {
-    set(p, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+    set_attribute(p, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 
 static void set_type(builder *p, descriptor d, cudnnBackendAttributeName_t name, graph_type type) {
     static const cudnnDataType_t types[] = {CUDNN_DATA_FLOAT, CUDNN_DATA_BFLOAT16, CUDNN_DATA_HALF,
                                             CUDNN_DATA_INT32, CUDNN_DATA_INT64,    CUDNN_DATA_BOOLEAN};
-    set(p, d, name, CUDNN_TYPE_DATA_TYPE, 1, &types[type]);
+    set_attribute(p, d, name, CUDNN_TYPE_DATA_TYPE, 1, &types[type]);
 }
 
 static void set_flag(builder *p, descriptor d, cudnnBackendAttributeName_t name) {
-    set(p, d, name, CUDNN_TYPE_BOOLEAN, 1, &(bool){true});
+    set_attribute(p, d, name, CUDNN_TYPE_BOOLEAN, 1, &(bool){true});
 }
 
 static descriptor finalize(builder *p, descriptor d, const char *what) {
-    if (!p->error[0]) check(p->cudnn, p->error, what, p->cudnn->calls.BackendFinalize(d));
+    if (!p->error[0]) check_cudnn(p->cudnn, p->error, what, p->cudnn->calls.BackendFinalize(d));
     return d;
 }
 
@@ -139,10 +140,10 @@ static void lower_tensor(lowering *l, int uid) {
     builder *p = l->builder;
     descriptor d = create(p, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     set_type(p, d, CUDNN_ATTR_TENSOR_DATA_TYPE, t->type);
-    set(p, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, t->dims);
-    set(p, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, t->strides);
-    set(p, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &(int64_t){uid});
-    set(p, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &(int64_t){16});
+    set_attribute(p, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, t->dims);
+    set_attribute(p, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, t->strides);
+    set_attribute(p, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &(int64_t){uid});
+    set_attribute(p, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &(int64_t){16});
     if (t->is_virtual) set_flag(p, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL);
     if (t->by_value) set_flag(p, d, CUDNN_ATTR_TENSOR_IS_BY_VALUE);
     if (t->offsets) set_descriptor(p, d, CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, l->tensors[t->offsets]);
@@ -196,7 +197,7 @@ static descriptor lower_reduction(lowering *l, const graph_op *op) {
     cudnnReduceTensorOp_t mode =
         op->mode == GRAPH_REDUCE_ADD ? CUDNN_REDUCE_TENSOR_ADD : CUDNN_REDUCE_TENSOR_MAX;
     descriptor kind = create(p, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
-    set(p, kind, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &mode);
+    set_attribute(p, kind, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &mode);
     set_type(p, kind, CUDNN_ATTR_REDUCTION_COMP_TYPE, op->compute);
     finalize(p, kind, "reduction");
     descriptor d = create(p, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
@@ -228,10 +229,10 @@ static descriptor lower_pointwise(lowering *l, const graph_op *op) {
     builder *p = l->builder;
     cudnnPointwiseMode_t mode = pointwise_mode(op->mode);
     descriptor kind = create(p, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    set(p, kind, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    set_attribute(p, kind, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
     set_type(p, kind, CUDNN_ATTR_POINTWISE_MATH_PREC, op->compute);
     if (op->mode == GRAPH_INDEX)
-        set(p, kind, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &(int64_t){op->axis});
+        set_attribute(p, kind, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &(int64_t){op->axis});
     finalize(p, kind, "pointwise");
     descriptor d = create(p, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     set_descriptor(p, d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, kind);
@@ -259,8 +260,8 @@ static descriptor lower_graph(builder *p, const graph *g) {
     lower_tensors(&l);
     for (int i = 0; i < g->op_count; i++) ops[i] = lower_op(&l, &g->ops[i]);
     descriptor d = create(p, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    set(p, d, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->op_count, ops);
-    if (handle) set(p, d, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    set_attribute(p, d, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->op_count, ops);
+    if (handle) set_attribute(p, d, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
     return finalize(p, d, "graph");
 }
 
@@ -269,14 +270,14 @@ static descriptor lower_graph(builder *p, const graph *g) {
 static bool finalize_plan(builder *p, descriptor config) {
     cudnnHandle_t handle = p->cudnn->handle;
     descriptor d = create(p, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    if (handle) set(p, d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    if (handle) set_attribute(p, d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
     set_descriptor(p, d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
     p->plan->plan = finalize(p, d, "plan");
     int64_t count = 0;
     return !p->error[0] &&
-           check(p->cudnn, p->error, "workspace",
-                 p->cudnn->calls.BackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                                     CUDNN_TYPE_INT64, 1, &count, &p->plan->workspace));
+           check_cudnn(p->cudnn, p->error, "workspace",
+                       p->cudnn->calls.BackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                                           CUDNN_TYPE_INT64, 1, &count, &p->plan->workspace));
 }
 
 enum { CONFIGS_MOST = 16 };
@@ -286,15 +287,15 @@ static int suggest_engines(builder *p, descriptor operations, cudnnBackendHeurMo
                            descriptor configs[CONFIGS_MOST]) {
     descriptor d = create(p, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     set_descriptor(p, d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, operations);
-    set(p, d, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    set_attribute(p, d, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     if (!p->cudnn->handle) set_descriptor(p, d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, p->cudnn->properties);
     finalize(p, d, "heuristics");
     for (int i = 0; i < CONFIGS_MOST; i++) configs[i] = create(p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     int64_t count = 0;
-    if (p->error[0] || !check(p->cudnn, p->error, "heuristics",
-                              p->cudnn->calls.BackendGetAttribute(d, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS_MOST,
-                                                                  &count, configs)))
+    if (p->error[0] || !check_cudnn(p->cudnn, p->error, "heuristics",
+                                    p->cudnn->calls.BackendGetAttribute(d, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                                                        CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                                                        CONFIGS_MOST, &count, configs)))
         return 0;
     return count < CONFIGS_MOST ? (int)count : CONFIGS_MOST;
 }
@@ -323,8 +324,8 @@ static void choose_engine(builder *p, descriptor operations) {
 
 static descriptor choose_knob(builder *p, cudnnBackendKnobType_t type, int64_t value) {
     descriptor d = create(p, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
-    set(p, d, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &type);
-    set(p, d, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &value);
+    set_attribute(p, d, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &type);
+    set_attribute(p, d, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &value);
     return finalize(p, d, "knob");
 }
 
@@ -337,13 +338,13 @@ static void choose_deterministic_engine(builder *p, descriptor operations) {
         choose_knob(p, CUDNN_KNOB_TYPE_TILE_CGA_M, 0), choose_knob(p, CUDNN_KNOB_TYPE_STAGES, 4)};
     descriptor engine = create(p, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     set_descriptor(p, engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, operations);
-    set(p, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &(int64_t){6});
+    set_attribute(p, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &(int64_t){6});
     if (!p->cudnn->handle) set_descriptor(p, engine, CUDNN_ATTR_ENGINE_DEVICEPROP, p->cudnn->properties);
     finalize(p, engine, "engine");
     descriptor config = create(p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     set_descriptor(p, config, CUDNN_ATTR_ENGINECFG_ENGINE, engine);
-    set(p, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-        sizeof knobs / sizeof knobs[0], knobs);
+    set_attribute(p, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                  sizeof knobs / sizeof knobs[0], knobs);
     finalize(p, config, "engine configuration");
     if (!p->error[0]) finalize_plan(p, config);
 }
@@ -369,13 +370,13 @@ ott_status attention_plan_run(attention_plan *plan, const attention_library *l,
     char error[ATTENTION_TEXT] = "";
     builder p = {.cudnn = l, .plan = plan, .error = error};
     descriptor pack = NULL;
-    check(l, error, "arguments",
-          l->calls.BackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
-    set(&p, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, uids);
-    set(&p, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, pointers);
-    set(&p, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    check_cudnn(l, error, "arguments",
+                l->calls.BackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
+    set_attribute(&p, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, uids);
+    set_attribute(&p, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, pointers);
+    set_attribute(&p, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
     finalize(&p, pack, "arguments");
-    if (!error[0]) check(l, error, "run", l->calls.BackendExecute(l->handle, plan->plan, pack));
+    if (!error[0]) check_cudnn(l, error, "run", l->calls.BackendExecute(l->handle, plan->plan, pack));
     if (pack) l->calls.BackendDestroyDescriptor(pack);
     return error[0] ? status_fail(OTT_ERR_DEVICE, "cuDNN: attention: %s", error) : OTT_OK;
 }

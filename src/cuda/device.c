@@ -20,7 +20,7 @@ ott_status cuda_check(cudaError_t error, const char *what) {
 }
 
 /* The current device is a property of the thread, and several threads copy. */
-static ott_status enter(const cuda_device *c) {
+static ott_status make_current(const cuda_device *c) {
     return cuda_check(cudaSetDevice(c->index), c->name);
 }
 
@@ -99,7 +99,7 @@ static ott_status fail_memory(const cuda_device *c, mem_kind kind, int64_t bytes
 static ott_status allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
     cuda_device *c = cuda_device_of(d);
     void *memory, *data = NULL;
-    TRY(enter(c));
+    TRY(make_current(c));
     TRY(mem_alloc(d->account, MEM_OTHER, sizeof(cuda_block), what, &memory));
     size_t size = bytes > 0 ? (size_t)bytes : 1;
     cudaError_t error = cudaMallocAsync(&data, size, c->stream);
@@ -134,7 +134,7 @@ static void release(device *d, void *data) {
 static ott_status take_pinned(const cuda_device *c, unsigned flags, mem_kind kind, int64_t bytes,
                               const char *what, void **out) {
     void *data = NULL;
-    TRY(enter(c));
+    TRY(make_current(c));
     cudaError_t error = cudaHostAlloc(&data, bytes > 0 ? (size_t)bytes : 1, flags);
     if (error == cudaErrorMemoryAllocation) {
         char needed[SIZE_TEXT];
@@ -188,13 +188,13 @@ static void release_host(device *d, void *data) {
 
 static ott_status queue_copy(const device *d, void *to, const void *from, int64_t bytes, const char *what) {
     const cuda_device *c = cuda_device_of(d);
-    TRY(enter(c));
+    TRY(make_current(c));
     return cuda_check(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, c->stream), what);
 }
 
 static ott_status synchronize(device *d) {
     const cuda_device *c = cuda_device_of(d);
-    TRY(enter(c));
+    TRY(make_current(c));
     TRY(cuda_check(cudaStreamSynchronize(c->stream), "waiting for the GPU"));
     return nccl_watchdog_check(c);
 }
@@ -220,7 +220,7 @@ static ott_status copy(device *d, void *to, const void *from, int64_t bytes) {
 
 static ott_status zero(device *d, void *data, int64_t bytes) {
     const cuda_device *c = cuda_device_of(d);
-    TRY(enter(c));
+    TRY(make_current(c));
     return cuda_check(cudaMemsetAsync(data, 0, (size_t)bytes, c->stream), "clearing memory of the GPU");
 }
 
@@ -232,7 +232,7 @@ struct device_event {
 
 static ott_status event_open(device *d, device_event **out) {
     void *memory;
-    TRY(enter(cuda_device_of(d)));
+    TRY(make_current(cuda_device_of(d)));
     TRY(mem_alloc(d->account, MEM_OTHER, sizeof(device_event), "an event", &memory));
     device_event *e = memory;
     ott_status status = cuda_check(cudaEventCreate(&e->event), "an event");
@@ -250,7 +250,7 @@ static void event_close(device *d, device_event *e) {
 
 static ott_status event_record(device *d, device_event *e) {
     const cuda_device *c = cuda_device_of(d);
-    TRY(enter(c));
+    TRY(make_current(c));
     return cuda_check(cudaEventRecord(e->event, c->stream), "an event");
 }
 
@@ -281,7 +281,7 @@ static bool holds(device *d, const void *data, int64_t bytes) {
     struct cudaPointerAttributes found;
     for (int i = 0; i < 2; i++) {
         if (is_mapped(c, ends[i])) continue;
-        if (enter(c) != OTT_OK || cudaPointerGetAttributes(&found, ends[i]) != cudaSuccess)
+        if (make_current(c) != OTT_OK || cudaPointerGetAttributes(&found, ends[i]) != cudaSuccess)
             return cudaGetLastError(), false;
         bool is_there = found.type == cudaMemoryTypeDevice || found.type == cudaMemoryTypeManaged;
         if (!is_there || found.device != c->index) return false;
@@ -410,7 +410,7 @@ static ott_status fill_device(cuda_device *c, int index, bool emulates) {
     snprintf(c->name, sizeof c->name, "cuda:%d %s", index, c->properties.name);
     hardware_fill_capabilities(10 * c->properties.major + c->properties.minor, c->name, emulates, &c->can);
     describe_libraries(c);
-    TRY(enter(c));
+    TRY(make_current(c));
     TRY(check_code(c));
     TRY(keep_pool(c));
     return cuda_check(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");

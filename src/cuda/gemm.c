@@ -28,7 +28,7 @@ static int64_t round_up(int64_t n, int64_t multiple) {
     return (n + multiple - 1) / multiple * multiple;
 }
 
-static int64_t reserve(gemm_choice *w, int64_t bytes) {
+static int64_t reserve_workspace(gemm_choice *w, int64_t bytes) {
     int64_t at = w->bytes;
     w->bytes = round_up(w->bytes + bytes, CUDA_ALIGNMENT);
     return at;
@@ -78,22 +78,22 @@ static void stage_codes(gemm_choice *w) {
     int64_t multiple = s->scales == SCALES_MX ? MX_MULTIPLE : FP8_MULTIPLE;
     if (s->k % multiple == 0 && s->lda % FP8_MULTIPLE == 0 && s->ldb % FP8_MULTIPLE == 0) return;
     s->k = s->lda = s->ldb = round_up(s->k, multiple);
-    w->a_codes_at = reserve(w, s->m * s->k);
-    w->b_codes_at = reserve(w, s->n * s->k);
+    w->a_codes_at = reserve_workspace(w, s->m * s->k);
+    w->b_codes_at = reserve_workspace(w, s->n * s->k);
 }
 
 static void plan_workspace(gemm_choice *w, const gemm_args *g) {
     matmul_spec *s = &w->spec;
     int64_t parts = 16 * s->m * s->n;
     s->workspace = parts < LIBRARY_WORKSPACE ? round_up(parts, CUDA_ALIGNMENT) : LIBRARY_WORKSPACE;
-    w->library_at = reserve(w, s->workspace);
+    w->library_at = reserve_workspace(w, s->workspace);
     if (s->scales != SCALES_NONE) {
         stage_codes(w);
-        w->a_scales_at = reserve(w, matmul_scale_bytes(s->scales) * matmul_scale_count(s, false));
-        w->b_scales_at = reserve(w, matmul_scale_bytes(s->scales) * matmul_scale_count(s, true));
+        w->a_scales_at = reserve_workspace(w, matmul_scale_bytes(s->scales) * matmul_scale_count(s, false));
+        w->b_scales_at = reserve_workspace(w, matmul_scale_bytes(s->scales) * matmul_scale_count(s, true));
     }
     if (!g->bias) return;
-    w->sum_at = reserve(w, 4 * s->m * s->n);
+    w->sum_at = reserve_workspace(w, 4 * s->m * s->n);
     s->d = CUDA_R_32F;
     s->ldd = s->n;
     s->accumulate = false;
@@ -223,7 +223,7 @@ static ott_status run_checked(exec *cx, const gemm_args *g, const gemm_choice *w
     return *ran ? gemm_check_end(&check, cx, g, products_checked(p)) : OTT_OK;
 }
 
-static ott_status multiply(exec *cx, const gemm_args *g, gemm_choice *w) {
+static ott_status run_on_library(exec *cx, const gemm_args *g, gemm_choice *w) {
     matmul_data data;
     cuda_product *p;
     bool ran = false;
@@ -249,5 +249,5 @@ ott_status cuda_gemm(exec *cx, const gemm_args *g) {
     if (tensor_count(*g->c) == 0) return OTT_OK;
     choose_implementation(cx->device->can, g, &w);
     bool own = !w.by_cublaslt || cuda_device_of(cx->device)->own_products;
-    return own ? multiply_by_kernel(cx, g) : multiply(cx, g, &w);
+    return own ? multiply_by_kernel(cx, g) : run_on_library(cx, g, &w);
 }

@@ -112,8 +112,8 @@ static void add_error(energy *e, float expected, float got, float before, ott_dt
     e->noise += error > 0 ? error * error : 0;
 }
 
-static energy compare(const gemm_check *check, const gemm_args *g, const sampled_rows *a,
-                      const sampled_rows *b, const float *bias, const float *got) {
+static energy compare_samples(const gemm_check *check, const gemm_args *g, const sampled_rows *a,
+                              const sampled_rows *b, const float *bias, const float *got) {
     energy e = {0, 0};
     for (int64_t i = 0; i < a->count * b->count; i++) {
         reference_operand left = reference_row(a, i / b->count), right = reference_row(b, i % b->count);
@@ -158,7 +158,7 @@ static ott_status check_in(const gemm_check *check, exec *cx, const gemm_args *g
     TRY(fetch_sampled(cx, b, memory + (sampled_bytes(a) + 7) / 8 * 8));
     TRY(fetch_bias(cx, g, bias));
     TRY(fetch_result(cx, g->c, got)); /* synchronizes for all fetches */
-    energy e = compare(check, g, a, b, bias, got);
+    energy e = compare_samples(check, g, a, b, bias, got);
     *conclusive = e.signal > 0;
     return e.noise > NOISE_MAX * e.signal ? fail_product(g, &e) : OTT_OK;
 }

@@ -143,7 +143,7 @@ template <ott_dtype D> __global__ void __launch_bounds__(LOSS_THREADS) cross_ent
     if (j.grad_scale) store_gradient<D>(j, row, s, target);
 }
 
-static cudaError_t launch(const tensor *logits, const loss_job &j, cudaStream_t stream) {
+static cudaError_t launch_loss(const tensor *logits, const loss_job &j, cudaStream_t stream) {
     WITH_DTYPE(logits->dtype, D,
                LAUNCH_BLOCKS(cross_entropy_kernel<D>, logits->rows, LOSS_THREADS, stream, j));
     return cudaGetLastError();
@@ -164,7 +164,7 @@ extern "C" cudaError_t cross_entropy_launch(const tensor *logits, const tensor *
     j.before = before;
     j.all = before + logits->columns + after;
     j.uses = *uses;
-    return launch(logits, j, stream);
+    return launch_loss(logits, j, stream);
 }
 
 extern "C" cudaError_t cross_entropy_part_launch(const tensor *logits, const tensor *target,
@@ -177,5 +177,5 @@ extern "C" cudaError_t cross_entropy_part_launch(const tensor *logits, const ten
     j.step = part->ld;
     j.before = before;
     j.all = before + logits->columns + after;
-    return launch(logits, j, stream);
+    return launch_loss(logits, j, stream);
 }

@@ -43,27 +43,29 @@ typedef struct batch {
     int result; /* the first error, or NCCL_SUCCESS */
 } batch;
 
-static void put(batch *b, int result) {
+static void note_result(batch *b, int result) {
     if (b->result == NCCL_SUCCESS && result != NCCL_IN_PROGRESS) b->result = result;
 }
 
 static batch batch_begin(const nccl_group *g, nccl_channel *at) {
     batch b = {.nccl = g->device->watchdog->calls, .at = at};
-    put(&b, b.nccl->begin());
+    note_result(&b, b.nccl->begin());
     return b;
 }
 
 static ott_status batch_end(nccl_group *g, batch *b, collective_kind kind) {
-    put(b, b->nccl->end());
+    note_result(b, b->nccl->end());
     return nccl_settle(g, b->at, b->result, group_collective_name(kind));
 }
 
 static void batch_send(batch *b, const void *from, int64_t bytes, int peer) {
-    if (bytes > 0) put(b, b->nccl->send(from, (size_t)bytes, NCCL_BYTES, peer, b->at->comm, b->at->stream));
+    if (bytes > 0)
+        note_result(b, b->nccl->send(from, (size_t)bytes, NCCL_BYTES, peer, b->at->comm, b->at->stream));
 }
 
 static void batch_receive(batch *b, void *to, int64_t bytes, int peer) {
-    if (bytes > 0) put(b, b->nccl->receive(to, (size_t)bytes, NCCL_BYTES, peer, b->at->comm, b->at->stream));
+    if (bytes > 0)
+        note_result(b, b->nccl->receive(to, (size_t)bytes, NCCL_BYTES, peer, b->at->comm, b->at->stream));
 }
 
 static ott_status broadcast(nccl_group *g, nccl_channel *at, const collective *call) {
@@ -71,8 +73,8 @@ static ott_status broadcast(nccl_group *g, nccl_channel *at, const collective *c
     const tensor *t = &call->output;
     int64_t bytes = tensor_bytes(*t);
     if (bytes > 0)
-        put(&b,
-            b.nccl->broadcast(t->data, t->data, (size_t)bytes, NCCL_BYTES, call->peer, at->comm, at->stream));
+        note_result(&b, b.nccl->broadcast(t->data, t->data, (size_t)bytes, NCCL_BYTES, call->peer, at->comm,
+                                          at->stream));
     return batch_end(g, &b, call->kind);
 }
 
@@ -83,11 +85,11 @@ static ott_status gather_parts(nccl_group *g, nccl_channel *at, collective_kind 
     batch b = batch_begin(g, at);
     for (int r = 1; r < g->group.size; r++) even = even && bytes[r] == bytes[0];
     if (even && bytes[0] > 0)
-        put(&b, b.nccl->all_gather(from, to, (size_t)bytes[0], NCCL_BYTES, at->comm, at->stream));
+        note_result(&b, b.nccl->all_gather(from, to, (size_t)bytes[0], NCCL_BYTES, at->comm, at->stream));
     for (int r = 0; r < g->group.size && !even; to += bytes[r++])
         if (bytes[r] > 0)
-            put(&b, b.nccl->broadcast(r == g->group.rank ? from : to, to, (size_t)bytes[r], NCCL_BYTES, r,
-                                      at->comm, at->stream));
+            note_result(&b, b.nccl->broadcast(r == g->group.rank ? from : to, to, (size_t)bytes[r],
+                                              NCCL_BYTES, r, at->comm, at->stream));
     return batch_end(g, &b, kind);
 }
 
@@ -209,19 +211,20 @@ static ott_status all_reduce(nccl_group *g, nccl_channel *at, const collective *
 /* All ranks gather one byte from each rank. */
 static ott_status barrier(nccl_group *g, nccl_channel *at) {
     batch b = batch_begin(g, at);
-    put(&b, b.nccl->all_gather(g->staging + g->group.rank, g->staging, 1, NCCL_BYTES, at->comm, at->stream));
+    note_result(
+        &b, b.nccl->all_gather(g->staging + g->group.rank, g->staging, 1, NCCL_BYTES, at->comm, at->stream));
     return batch_end(g, &b, COLLECTIVE_BARRIER);
 }
 
 /* ---- messages ---- */
 
-static ott_status send(nccl_group *g, nccl_channel *at, const collective *call) {
+static ott_status send_tensor(nccl_group *g, nccl_channel *at, const collective *call) {
     batch b = batch_begin(g, at);
     batch_send(&b, call->input.data, tensor_bytes(call->input), at->peer);
     return batch_end(g, &b, call->kind);
 }
 
-static ott_status receive(nccl_group *g, nccl_channel *at, const collective *call) {
+static ott_status receive_tensor(nccl_group *g, nccl_channel *at, const collective *call) {
     batch b = batch_begin(g, at);
     batch_receive(&b, call->output.data, tensor_bytes(call->output), at->peer);
     return batch_end(g, &b, call->kind);
@@ -236,8 +239,8 @@ ott_status nccl_move(nccl_group *g, nccl_channel *at, const collective *call) {
     case COLLECTIVE_REDUCE_SCATTER: return reduce_scatter(g, at, call);
     case COLLECTIVE_ALL_TO_ALL: return all_to_all(g, at, call);
     case COLLECTIVE_BROADCAST: return broadcast(g, at, call);
-    case COLLECTIVE_SEND: return send(g, at, call);
-    case COLLECTIVE_RECEIVE: return receive(g, at, call);
+    case COLLECTIVE_SEND: return send_tensor(g, at, call);
+    case COLLECTIVE_RECEIVE: return receive_tensor(g, at, call);
     case COLLECTIVE_BARRIER: return barrier(g, at);
     }
     return OTT_OK;

@@ -11,7 +11,7 @@ struct cuda_product {
     cuda_product *next;
 };
 
-static ott_status check(cublasStatus_t status, const char *what) {
+static ott_status check_cublas(cublasStatus_t status, const char *what) {
     if (status == CUBLAS_STATUS_SUCCESS) return OTT_OK;
     return status_fail(status == CUBLAS_STATUS_ALLOC_FAILED ? OTT_ERR_MEMORY : OTT_ERR_DEVICE,
                        "%s: cuBLASLt: %s", what, cublasLtGetStatusName(status));
@@ -31,7 +31,7 @@ static void log_refusal(const exec *cx, const matmul_spec *s, cublasStatus_t sta
 }
 
 static ott_status open_library(cuda_device *c) {
-    return c->library ? OTT_OK : check(cublasLtCreate(&c->library), "opening cuBLASLt");
+    return c->library ? OTT_OK : check_cublas(cublasLtCreate(&c->library), "opening cuBLASLt");
 }
 
 static ott_status add_product(exec *cx, const matmul_spec *spec, const matmul_data *data,
@@ -48,7 +48,7 @@ static ott_status add_product(exec *cx, const matmul_spec *spec, const matmul_da
     p->refused = is_refusal(status);
     if (p->refused) log_refusal(cx, spec, status);
     *out = p;
-    return p->refused ? OTT_OK : check(status, "planning a product");
+    return p->refused ? OTT_OK : check_cublas(status, "planning a product");
 }
 
 static cuda_product *find_product(const cuda_device *c, const matmul_spec *spec) {
@@ -69,7 +69,7 @@ ott_status products_run(exec *cx, cuda_product *p, const matmul_data *data, void
     p->refused = is_refusal(status);
     *ran = !p->refused;
     if (p->refused) log_refusal(cx, &p->spec, status);
-    return p->refused ? OTT_OK : check(status, "a product");
+    return p->refused ? OTT_OK : check_cublas(status, "a product");
 }
 
 bool *products_checked(cuda_product *p) {

@@ -58,7 +58,7 @@ template <class S> __global__ void __launch_bounds__(ROW_THREADS) swiglu_kernel(
     if (p.column < s.columns) make_eight(s, p.row, p.column);
 }
 
-template <class S> static cudaError_t launch(const S &s, bool quantizes, cudaStream_t stream) {
+template <class S> static cudaError_t launch_swiglu(const S &s, bool quantizes, cudaStream_t stream) {
     if (quantizes)
         LAUNCH_BLOCKS(tile_kernel<S>, tile_blocks(s.rows, s.columns), TILE_THREADS, stream, s);
     else
@@ -72,7 +72,7 @@ extern "C" cudaError_t swiglu_forward_launch(const tensor *gate, const tensor *u
     if (uses->count == 0) view_flatten(g, u, to);
     WITH_DTYPE(gate->dtype, D, {
         swiglu_forward<D> s = {g.rows, g.columns, g, u, {to}, {*uses}};
-        return launch(s, uses->count > 0, stream);
+        return launch_swiglu(s, uses->count > 0, stream);
     });
     return cudaSuccess;
 }
@@ -85,7 +85,7 @@ extern "C" cudaError_t swiglu_backward_launch(const tensor *dy, const tensor *ga
     if (!quantizes) view_flatten(d, g, u, to_gate, to_up);
     WITH_DTYPE(dy->dtype, D, {
         swiglu_backward<D> s = {g.rows, g.columns, d, g, u, {to_gate, to_up}, {uses[0], uses[1]}};
-        return launch(s, quantizes, stream);
+        return launch_swiglu(s, quantizes, stream);
     });
     return cudaSuccess;
 }

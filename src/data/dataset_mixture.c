@@ -43,7 +43,7 @@ static ott_status check_weights(dataset **parts, const double *weights, int64_t 
     return status_fail(OTT_ERR_CONFIG, "data.mix_temperature = %g is not above 0", temperature);
 }
 
-static int64_t largest(const int64_t *share, int64_t count) {
+static int64_t index_of_largest(const int64_t *share, int64_t count) {
     int64_t at = 0;
     for (int64_t i = 1; i < count; i++)
         if (share[i] > share[at]) at = i;
@@ -62,7 +62,7 @@ static void share_slots(shares *s, int64_t count, const double *weights, double 
         if (s->share[i] < 1 && weights[i] > 0) s->share[i] = 1;
         taken += s->share[i];
     }
-    s->share[largest(s->share, count)] += SLOTS - taken;
+    s->share[index_of_largest(s->share, count)] += SLOTS - taken;
 }
 
 /* Gives each slot to the part that is furthest below its share. */

@@ -9,7 +9,7 @@
 
 #define FAIL(...) return status_fail(OTT_ERR_FORMAT, __VA_ARGS__)
 
-static uint64_t little(const void *bytes, int count) {
+static uint64_t read_little_endian(const void *bytes, int count) {
     const unsigned char *from = bytes;
     uint64_t value = 0;
     for (int i = count - 1; i >= 0; i--) value = value << 8 | from[i];
@@ -33,7 +33,8 @@ static const struct {
 static ott_status read_header(const file_reader *r, size_t which, token_file *out) {
     unsigned char header[LLMC_HEADER];
     TRY(file_reader_read(r, 0, header, sizeof header));
-    uint64_t version = little(header + 4, 4), count = little(header + 8, 4), width = little(header + 12, 4);
+    uint64_t version = read_little_endian(header + 4, 4), count = read_little_endian(header + 8, 4),
+             width = read_little_endian(header + 12, 4);
     if (version != headers[which].version)
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: %s in version %" PRIu64 "; version %u is known", r->path,
                            headers[which].kind, version, headers[which].version);
@@ -52,7 +53,7 @@ static ott_status read_header(const file_reader *r, size_t which, token_file *ou
 /* ---- without a header ---- */
 
 /* KempnerForge's rule: uint32, unless the file size is not a multiple of 4. */
-static ott_status guess(const file_reader *r, token_file *out) {
+static ott_status guess_width(const file_reader *r, token_file *out) {
     int width = r->bytes % 4 == 0 ? 4 : 2;
     if (r->bytes % 2 != 0)
         FAIL("%s: has no known header, and %" PRId64 " bytes are not a number of 2- or 4-byte tokens",
@@ -65,11 +66,11 @@ static ott_status inspect_bin(const file_reader *r, token_file *out) {
     unsigned char magic[4] = {0};
     if (r->bytes >= 4) TRY(file_reader_read(r, 0, magic, 4));
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
-        if (little(magic, 4) == headers[i].magic) return read_header(r, i, out);
-    if (little(magic, 4) == 20240522)
+        if (read_little_endian(magic, 4) == headers[i].magic) return read_header(r, i, out);
+    if (read_little_endian(magic, 4) == 20240522)
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "%s: is llm.c's file of an evaluation (20240522), not of tokens", r->path);
-    return guess(r, out);
+    return guess_width(r, out);
 }
 
 /* ---- NumPy ---- */
@@ -127,7 +128,7 @@ static ott_status inspect_npy(const file_reader *r, token_file *out) {
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: NumPy format %d; 1 to 3 are supported", r->path,
                            start[6]);
     TRY(file_reader_read(r, 0, start, 8 + size));
-    int64_t length = (int64_t)little(start + 8, size);
+    int64_t length = (int64_t)read_little_endian(start + 8, size);
     if (length > NPY_HEADER_LIMIT)
         FAIL("%s: a NumPy header of %" PRId64 " bytes is no one of tokens", r->path, length);
     TRY(file_reader_read(r, 8 + size, header, length));
@@ -155,7 +156,8 @@ static ott_status read_index_header(megatron_index *x) {
     const file_reader *r = x->file;
     TRY(file_reader_read(r, 0, h, sizeof h));
     if (memcmp(h, "MMIDIDX\0\0", 9) != 0) FAIL("%s: is not an index of Megatron (MMIDIDX)", r->path);
-    uint64_t version = little(h + 9, 8), sequences = little(h + 18, 8), marks = little(h + 26, 8);
+    uint64_t version = read_little_endian(h + 9, 8), sequences = read_little_endian(h + 18, 8),
+             marks = read_little_endian(h + 26, 8);
     if (version != 1)
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: version %" PRIu64 "; version 1 is known", r->path,
                            version);
@@ -180,8 +182,8 @@ static ott_status add_lengths(const megatron_index *x, const unsigned char *leng
                               const unsigned char *pointers, int64_t *starts) {
     int64_t at = 0;
     for (int64_t i = 0; i < x->sequences; i++) {
-        int64_t length = (int32_t)little(lengths + 4 * i, 4);
-        int64_t pointer = (int64_t)little(pointers + 8 * i, 8);
+        int64_t length = (int32_t)read_little_endian(lengths + 4 * i, 4);
+        int64_t pointer = (int64_t)read_little_endian(pointers + 8 * i, 8);
         if (length < 0) FAIL("%s: sequence %" PRId64 " has %" PRId64 " tokens", x->file->path, i, length);
         if (pointer != at * x->out->width)
             return status_fail(OTT_ERR_UNSUPPORTED,
@@ -199,7 +201,7 @@ static ott_status read_marks(const megatron_index *x, const unsigned char *marks
     token_file *out = x->out;
     int64_t before = 0;
     for (int64_t i = 0; i < x->marks; i++) {
-        int64_t mark = (int64_t)little(marks + 8 * i, 8);
+        int64_t mark = (int64_t)read_little_endian(marks + 8 * i, 8);
         if (mark < before || mark > x->sequences)
             FAIL("%s: document %" PRId64 " begins with sequence %" PRId64 " of %" PRId64, x->file->path, i,
                  mark, x->sequences);
@@ -254,7 +256,7 @@ out:
 
 /* ---- which is it? ---- */
 
-static ott_status inspect(mem *account, const file_reader *r, token_file *out) {
+static ott_status detect_format(mem *account, const file_reader *r, token_file *out) {
     char index[PATH_MAX + 8];
     size_t length = strlen(r->path);
     if (str_ends_with(r->path, ".npy")) return inspect_npy(r, out);
@@ -268,7 +270,7 @@ ott_status token_file_inspect(mem *account, const char *path, token_file *out) {
     *out = (token_file){0};
     TRY(file_reader_open(path, &r));
     ott_status status =
-        r.bytes == 0 ? status_fail(OTT_ERR_FORMAT, "%s: is empty", path) : inspect(account, &r, out);
+        r.bytes == 0 ? status_fail(OTT_ERR_FORMAT, "%s: is empty", path) : detect_format(account, &r, out);
     file_reader_close(&r);
     return status;
 }

@@ -36,7 +36,7 @@ typedef struct comparison {
 
 /* ---- one token ---- */
 
-static float largest(ott_dtype d, const void *x, int64_t count, int64_t *where) {
+static float largest_logit(ott_dtype d, const void *x, int64_t count, int64_t *where) {
     float most = -INFINITY;
     *where = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -54,8 +54,8 @@ static token_figures compare_token(const comparison *c, const void *own, const v
     token_figures f = {0};
     double own_sum = 0, other_sum = 0, weighted = 0;
     int64_t own_first, other_first;
-    double own_most = (double)largest(c->format, own, c->vocab, &own_first);
-    double other_most = (double)largest(c->against_format, other, c->vocab, &other_first);
+    double own_most = (double)largest_logit(c->format, own, c->vocab, &own_first);
+    double other_most = (double)largest_logit(c->against_format, other, c->vocab, &other_first);
     for (int64_t i = 0; i < c->vocab; i++) {
         double q = (double)cast_load(own, c->format, i), p = (double)cast_load(other, c->against_format, i);
         double weight = exp(p - other_most);

@@ -37,7 +37,7 @@ typedef struct hellaswag {
 
 /* ---- ids ---- */
 
-static ott_status encode(const hellaswag *h, const str *text, unsigned flags, tokenizer_ids *ids) {
+static ott_status encode_text(const hellaswag *h, const str *text, unsigned flags, tokenizer_ids *ids) {
     TRY(str_finish(text));
     return eval_encode(h->job->model, text->text ? text->text : "", text->length, flags, ids);
 }
@@ -55,13 +55,13 @@ static ott_status encode_pair(hellaswag *h, const eval_row *row, int i) {
     int64_t context = row->context.bytes - eval_trailing_space(row->context.text, row->context.bytes);
     f->ids[i].count = h->text.length = 0;
     str_append_bytes(&h->text, row->context.text, context);
-    TRY(encode(h, &h->text, flags, &f->ids[i]));
+    TRY(encode_text(h, &h->text, flags, &f->ids[i]));
     f->first[i] = f->ids[i].count;
     f->ids[i].count = 0;
     str_append_bytes(&h->text, row->context.text + context, row->context.bytes - context);
     str_append(&h->text, " ");
     str_append_bytes(&h->text, row->ending[i].text, row->ending[i].bytes);
-    TRY(encode(h, &h->text, flags, &f->ids[i]));
+    TRY(encode_text(h, &h->text, flags, &f->ids[i]));
     return check_ending(f, i);
 }
 
@@ -69,12 +69,12 @@ static ott_status encode_apart(hellaswag *h, const eval_row *row, int i) {
     encoding *f = &h->llmc;
     f->ids[i].count = h->text.length = 0;
     str_append_bytes(&h->text, row->raw_context.text, row->raw_context.bytes);
-    TRY(encode(h, &h->text, TOKENIZER_MATCH_SPECIAL, &f->ids[i]));
+    TRY(encode_text(h, &h->text, TOKENIZER_MATCH_SPECIAL, &f->ids[i]));
     f->first[i] = f->ids[i].count;
     h->text.length = 0;
     str_append(&h->text, " ");
     str_append_bytes(&h->text, row->raw_ending[i].text, row->raw_ending[i].bytes);
-    TRY(encode(h, &h->text, TOKENIZER_MATCH_SPECIAL, &f->ids[i]));
+    TRY(encode_text(h, &h->text, TOKENIZER_MATCH_SPECIAL, &f->ids[i]));
     return check_ending(f, i);
 }
 

@@ -196,7 +196,7 @@ static ott_status check_bytes(const safetensors_writer *w, int64_t bytes) {
                        w->current < w->count ? w->items[w->current].name : "(none)", w->left);
 }
 
-static void advance(safetensors_writer *w, int64_t bytes) {
+static void advance_tensor(safetensors_writer *w, int64_t bytes) {
     w->left -= bytes;
     skip_empty(w);
 }
@@ -204,14 +204,14 @@ static void advance(safetensors_writer *w, int64_t bytes) {
 ott_status safetensors_writer_append(safetensors_writer *w, const void *data, int64_t bytes) {
     TRY(check_bytes(w, bytes));
     TRY(file_writer_append(w->file, data, bytes));
-    advance(w, bytes);
+    advance_tensor(w, bytes);
     return OTT_OK;
 }
 
 ott_status safetensors_writer_skip(safetensors_writer *w, int64_t bytes) {
     TRY(check_bytes(w, bytes));
     TRY(file_writer_skip(w->file, bytes));
-    advance(w, bytes);
+    advance_tensor(w, bytes);
     return OTT_OK;
 }
 

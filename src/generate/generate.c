@@ -197,7 +197,7 @@ static void move_window(text_generator *g) {
 }
 
 /* Runs the tokens that are not in the cache. Writes the last token's logits to the sampler. */
-static ott_status compute(text_generator *g) {
+static ott_status compute_logits(text_generator *g) {
     if (g->text.count > model_cache_capacity(g->cache)) move_window(g);
     int64_t done = model_cache_length(g->cache);
     return model_cache_extend(g->cache, g->text.ids + done, g->text.count - done, g->sampler.logits);
@@ -221,7 +221,7 @@ static ott_status read_text(text_generator *g) {
     if (g->text.count == cached) model_cache_truncate(g->cache, --cached);
     double start = clock_seconds();
     g->read += g->text.count - cached;
-    TRY(compute(g));
+    TRY(compute_logits(g));
     g->read_seconds += clock_seconds() - start;
     return OTT_OK;
 }
@@ -244,7 +244,7 @@ static ott_status add_tokens(text_generator *g, ott_text_fn write, void *user) {
     if (!ends) TRY(read_text(g));
     double start = clock_seconds();
     for (int64_t i = 0; i < g->options.max_tokens && !ends; i++, g->chosen++) {
-        if (i > 0) TRY(compute(g));
+        if (i > 0) TRY(compute_logits(g));
         TRY(add_token(g, write, user, &ends));
     }
     text_filter_finish(&g->stop, write, user);

@@ -41,7 +41,7 @@ static ott_status check_ids(const text_codec *c, const tokenizer_ids *ids, int64
     return OTT_OK;
 }
 
-static ott_status encode(text_codec *c, const char *text, tokenizer_ids *ids) {
+static ott_status encode_prompt(text_codec *c, const char *text, tokenizer_ids *ids) {
     if (!c->tokenizer) return encode_bytes(c, text, ids);
     int64_t from = ids->count;
     unsigned flags = TOKENIZER_MATCH_SPECIAL | (c->started ? 0 : TOKENIZER_ADD_SPECIAL);
@@ -59,7 +59,7 @@ static ott_status encode(text_codec *c, const char *text, tokenizer_ids *ids) {
 
 ott_status text_codec_encode(text_codec *c, const char *text, tokenizer_ids *ids) {
     int64_t before = ids->count;
-    ott_status status = encode(c, text, ids);
+    ott_status status = encode_prompt(c, text, ids);
     if (status != OTT_OK) ids->count = before;
     return status;
 }

@@ -13,13 +13,13 @@
 
 /* ---- targets ---- */
 
-static bool fits(const model_module *m, const char *pattern) {
+static bool matches_pattern(const model_module *m, const char *pattern) {
     return names_any(m, names_fit, pattern) || names_any(m, names_end, pattern);
 }
 
 static bool fits_some(const model_module *m, const config_list *patterns) {
     for (int64_t i = 0; patterns && i < patterns->count; i++)
-        if (fits(m, patterns->items[i])) return true;
+        if (matches_pattern(m, patterns->items[i])) return true;
     return false;
 }
 
@@ -63,7 +63,7 @@ static double number_of(const config_list *entries, const model_module *m, doubl
     char pattern[PATTERN_BYTES];
     double number;
     for (int64_t i = 0; entries && i < entries->count; i++)
-        if (read_entry(entries->items[i], pattern, &number) && fits(m, pattern)) return number;
+        if (read_entry(entries->items[i], pattern, &number) && matches_pattern(m, pattern)) return number;
     return fallback;
 }
 
@@ -109,7 +109,7 @@ static ott_status check_patterns(const module_list *list, const char *key, const
     for (int64_t i = 0; patterns && i < patterns->count; i++) {
         bool found = false;
         for (int k = 0; k < list->count; k++)
-            found |= may_have(&list->items[k]) && fits(&list->items[k], patterns->items[i]);
+            found |= may_have(&list->items[k]) && matches_pattern(&list->items[k], patterns->items[i]);
         if (!found) return names_fail_target(list, key, patterns->items[i]);
     }
     return OTT_OK;

@@ -230,8 +230,8 @@ static ott_status restore_attention(exec *cx, block *b, const sequence_metadata 
 
 typedef ott_status (*restore_half)(exec *cx, block *b, const sequence_metadata *at, block_saved *s);
 
-static ott_status recompute(exec *cx, block *b, const sequence_metadata *at, block_saved *s,
-                            restore_half restore) {
+static ott_status recompute_block(exec *cx, block *b, const sequence_metadata *at, block_saved *s,
+                                  restore_half restore) {
     cx->phase = PHASE_RECOMPUTE;
     ott_status status = restore(cx, b, at, s);
     cx->phase = PHASE_TRAIN;
@@ -303,8 +303,8 @@ static ott_status backward_attention(exec *cx, block *b, const sequence_metadata
 ott_status block_backward(exec *cx, block *b, const sequence_metadata *at, block_saved *s, activation *g,
                           const activation_specs *dx_specs, activation *dx) {
     activation dh2;
-    TRY(recompute(cx, b, at, s, restore_mlp));
+    TRY(recompute_block(cx, b, at, s, restore_mlp));
     TRY(backward_mlp(cx, b, s, g, &dh2));
-    TRY(recompute(cx, b, at, s, restore_attention));
+    TRY(recompute_block(cx, b, at, s, restore_attention));
     return backward_attention(cx, b, at, s, &dh2, dx_specs, dx);
 }

@@ -24,7 +24,7 @@ static ott_status is_worth(const recipe *r, int64_t in, int64_t out, bool *worth
                        CONVERT_FILTER_SMALL, r->name);
 }
 
-static bool divides(int64_t in, int64_t out) {
+static bool splits_evenly(int64_t in, int64_t out) {
     return in % CONVERT_DIMENSION_MULTIPLE == 0 && out % CONVERT_DIMENSION_MULTIPLE == 0;
 }
 
@@ -108,7 +108,7 @@ static bool takes_any_dimension(const convert_options *o) {
 }
 
 bool convert_takes_dimensions(const convert_options *o, int64_t in, int64_t out) {
-    return divides(in, out) || takes_any_dimension(o);
+    return splits_evenly(in, out) || takes_any_dimension(o);
 }
 
 static ott_status apply_size(const candidate *c, convert_verdict *v) {

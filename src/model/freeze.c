@@ -5,7 +5,7 @@
 
 enum { PATTERN_BYTES = 256 };
 
-static bool fits(const char *pattern, const char *parameter_name) {
+static bool matches_pattern(const char *pattern, const char *parameter_name) {
     char children[PATTERN_BYTES];
     snprintf(children, sizeof children, "%s.*", pattern);
     return str_glob(pattern, parameter_name) || str_glob(children, parameter_name);
@@ -16,7 +16,7 @@ bool freeze_names(const model_options *o, const model_module *e, const char *kin
         char name[PATTERN_BYTES], text[MODULES_NAME_BYTES];
         modules_name(o->family, e->role, (naming)style, e->layer, text);
         snprintf(name, sizeof name, "%s.%s", text, kind);
-        if (fits(pattern, name)) return true;
+        if (matches_pattern(pattern, name)) return true;
     }
     return false;
 }

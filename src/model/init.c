@@ -143,7 +143,7 @@ static ott_status fill_all(initializing *w, bool adapters_only) {
     return OTT_OK;
 }
 
-static ott_status initialize(model *m, uint64_t seed, int threads, bool adapters_only) {
+static ott_status initialize_parameters(model *m, uint64_t seed, int threads, bool adapters_only) {
     initializing w = {.m = m, .seed = seed};
     ott_status status = draw_open(&w.draw, m->device, m->cancellation, model_shard_count(m), threads);
     if (status == OTT_OK) status = fill_all(&w, adapters_only);
@@ -154,9 +154,9 @@ static ott_status initialize(model *m, uint64_t seed, int threads, bool adapters
 }
 
 ott_status model_initialize(model *m, uint64_t seed, int threads) {
-    return initialize(m, seed, threads, false);
+    return initialize_parameters(m, seed, threads, false);
 }
 
 ott_status model_initialize_adapters(model *m, uint64_t seed, int threads) {
-    return initialize(m, seed, threads, true);
+    return initialize_parameters(m, seed, threads, true);
 }

@@ -167,7 +167,7 @@ static ott_status check_latent(const config *cfg, const family *f) {
     return check_latent_heads(cfg);
 }
 
-static void derive(config *cfg, const family *f) {
+static void derive_sizes(config *cfg, const family *f) {
     const latent_shape shape = latent_from(cfg);
     if (!config_was_set(cfg, "train.seq_len") && cfg->train.seq_len > config_max_positions(cfg))
         cfg->train.seq_len = config_max_positions(cfg); /* the default length works for every model */
@@ -571,7 +571,7 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
     if (p) apply_preset(cfg, p);
     const family *f = family_find(config_word(cfg, "model.family"));
     apply_family(cfg, f);
-    derive(cfg, f);
+    derive_sizes(cfg, f);
     TRY(check_heads(cfg));
     reduce_model(cfg);
     TRY(check_dimensions(cfg));

@@ -107,7 +107,7 @@ static ott_status add_positions(exec *cx, model *m, const batch *b, const tensor
     return plan_close(cx->plan, &buffer);
 }
 
-static ott_status embed(exec *cx, model *m, const batch *b, layer_range range, model_stream *s) {
+static ott_status embed_tokens(exec *cx, model *m, const batch *b, layer_range range, model_stream *s) {
     tensor token = model_own_tokens(m, b->token);
     int64_t rows;
     *s = (model_stream){0};
@@ -159,7 +159,7 @@ ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, l
                          model_stream *stream) {
     cx->part = PART_FORWARD;
     cx->token = b->number.data ? &b->number : NULL;
-    if (range.first == 0) TRY(embed(cx, m, b, range, stream));
+    if (range.first == 0) TRY(embed_tokens(cx, m, b, range, stream));
     for (int64_t i = range.first; i < range.end; i++) TRY(forward_block(cx, m, slot, b, i, range, stream));
     return range.end == m->options.layers ? forward_final(cx, m, slot, stream) : OTT_OK;
 }
@@ -282,8 +282,8 @@ ott_status model_backward(exec *cx, model *m, model_slot *slot, const batch *b, 
 
 /* ---- the full pass ---- */
 
-static ott_status run_all(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
-                          const tensor *losses) {
+static ott_status run_forward_backward(exec *cx, model *m, model_slot *slot, const batch *b,
+                                       const tensor *grad_scale, const tensor *losses) {
     layer_range all = {0, m->options.layers};
     model_stream stream;
     activation grad;
@@ -299,7 +299,7 @@ static ott_status run_all(exec *cx, model *m, model_slot *slot, const batch *b, 
 ott_status model_run(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
                      const tensor *losses) {
     cx->phase = grad_scale ? PHASE_TRAIN : PHASE_EVALUATE;
-    ott_status status = run_all(cx, m, slot, b, grad_scale, losses);
+    ott_status status = run_forward_backward(cx, m, slot, b, grad_scale, losses);
     if (status != OTT_OK) store_abandon(cx, &m->store, status);
     return status;
 }

@@ -140,7 +140,7 @@ static ott_status open_units(const model *m, parameter_store *s) {
 
 /* ---- shards and their memory ---- */
 
-static int64_t padded(const model *m, tensor t) {
+static int64_t padded_bytes(const model *m, tensor t) {
     return backend_align(m->device->can, tensor_bytes(t));
 }
 
@@ -173,14 +173,14 @@ static ott_status divide_parameters(model *m) {
     for (int i = 0; i < m->parameter_count; i++) {
         parameter *p = &m->parameters[i];
         TRY(store_divide(store_of(m, p), m->names, p));
-        *(master_is_offloaded(m, p) ? &m->master_bytes : &m->block_bytes) += padded(m, p->shard.value);
+        *(master_is_offloaded(m, p) ? &m->master_bytes : &m->block_bytes) += padded_bytes(m, p->shard.value);
         if (p->frozen) continue;
         tensor grad = shard_in(p, m->options.gradient);
-        m->trained_bytes += padded(m, grad);
-        if (grad.dtype == OTT_F32) m->trained_f32_bytes += padded(m, grad);
+        m->trained_bytes += padded_bytes(m, grad);
+        if (grad.dtype == OTT_F32) m->trained_f32_bytes += padded_bytes(m, grad);
         for (int k = 0; k < slots_of(m, p); k++)
             m->slot_bytes[k] +=
-                padded(m, shard_in(p, m->options.state)) + padded(m, shard_group_scales(m, p));
+                padded_bytes(m, shard_in(p, m->options.state)) + padded_bytes(m, shard_group_scales(m, p));
     }
     return OTT_OK;
 }
@@ -188,7 +188,7 @@ static ott_status divide_parameters(model *m) {
 /* Returns `t` with its data at memory + *at (memory NULL: unchanged), and adds its size to *at. */
 static tensor next_in(const model *m, tensor t, void *memory, int64_t *at) {
     if (memory) t.data = (char *)memory + *at;
-    *at += padded(m, t);
+    *at += padded_bytes(m, t);
     return t;
 }
 

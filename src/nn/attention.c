@@ -148,8 +148,8 @@ static ott_status open_exchanged(exec *cx, const attention *a, const char *what,
 }
 
 /* Exchanges q, k or v; the result is in a new buffer. */
-static ott_status exchange(exec *cx, const attention *a, const char *what, const context_split *d, tensor *x,
-                           plan_buffer *x_buffer) {
+static ott_status exchange_heads(exec *cx, const attention *a, const char *what, const context_split *d,
+                                 tensor *x, plan_buffer *x_buffer) {
     tensor heads;
     plan_buffer buffer;
     TRY(open_exchanged(cx, a, what, d, x, &heads, &buffer));
@@ -163,9 +163,9 @@ static ott_status exchange(exec *cx, const attention *a, const char *what, const
 static ott_status exchange_inputs(exec *cx, const attention *a, attention_saved *s) {
     if (!a->context) return OTT_OK;
     context_split queries = split_of(a, HEADS_OF_QUERIES), keys = split_of(a, HEADS_OF_KEYS);
-    TRY(exchange(cx, a, "q of all tokens", &queries, &s->q, &s->q_buffer));
-    TRY(exchange(cx, a, "k of all tokens", &keys, &s->k, &s->k_buffer));
-    TRY(exchange(cx, a, "v of all tokens", &keys, &s->v, &s->v_buffer));
+    TRY(exchange_heads(cx, a, "q of all tokens", &queries, &s->q, &s->q_buffer));
+    TRY(exchange_heads(cx, a, "k of all tokens", &keys, &s->k, &s->k_buffer));
+    TRY(exchange_heads(cx, a, "v of all tokens", &keys, &s->v, &s->v_buffer));
     return plan_close(cx->plan, &s->qkv_buffer);
 }
 

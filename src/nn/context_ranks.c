@@ -42,7 +42,7 @@ static int64_t copy_count(const context_split *d, const tensor *blocks, int rank
 
 /* ---- the exchange ---- */
 
-static ott_status exchange(exec *cx, group *g, const tensor *from, const tensor *to) {
+static ott_status exchange_parts(exec *cx, group *g, const tensor *from, const tensor *to) {
     return group_run(g, cx, &(collective){.kind = COLLECTIVE_ALL_TO_ALL, .input = *from, .output = *to});
 }
 
@@ -56,7 +56,7 @@ ott_status context_ranks_gather(exec *cx, group *g, const context_split *d, cons
                to = copy_at(d, &blocks, g->size, k);
         TRY(op_convert(cx, &(convert_args){.x = &from, .y = &to}));
     }
-    TRY(exchange(cx, g, &blocks, heads));
+    TRY(exchange_parts(cx, g, &blocks, heads));
     return plan_close(cx->plan, &buffer);
 }
 
@@ -82,7 +82,7 @@ ott_status context_ranks_scatter(exec *cx, group *g, const context_split *d, con
     tensor blocks;
     plan_buffer buffer;
     TRY(exec_open(cx, "heads to exchange", heads->dtype, heads->rows, heads->columns, &blocks, &buffer));
-    TRY(exchange(cx, g, heads, &blocks));
+    TRY(exchange_parts(cx, g, heads, &blocks));
     int64_t count = copy_count(d, &blocks, g->size);
     for (int64_t k = 0, end = 0; k < count; k = end) {
         tensor from = copy_at(d, &blocks, g->size, k),

@@ -12,7 +12,7 @@ const cast_spec *delayed_cast(const quant_spec *q) {
 /* ---- the store ---- */
 
 /* True if the state keeps its values under this spec. */
-static bool continues(const delayed_state *s, const cast_spec *spec) {
+static bool keeps_values(const delayed_state *s, const cast_spec *spec) {
     return s->seen.data && s->spec.format == spec->format && s->spec.scale.margin == spec->scale.margin;
 }
 
@@ -32,9 +32,9 @@ out:
     return status;
 }
 
-static ott_status fill(device *d, const delayed_request *request, const delayed_state *state) {
+static ott_status fill_state(device *d, const delayed_request *request, const delayed_state *state) {
     const float one = 1.0f;
-    if (continues(request->state, request->spec)) return carry_over(d, request->state, state);
+    if (keeps_values(request->state, request->spec)) return carry_over(d, request->state, state);
     return device_copy_in(d, state->scale.data, &one, sizeof one);
 }
 
@@ -54,7 +54,7 @@ static ott_status place_state(const delayed_store *fresh, device *d, const delay
                            .seen = tensor_columns(fresh->seen, index, 1),
                            .scale = tensor_vector(scale + index, OTT_F32, 1),
                            .amax_history = tensor_vector(amax_history, OTT_F32, request->spec->history)};
-    TRY(fill(d, request, &state));
+    TRY(fill_state(d, request, &state));
     *request->state = state;
     return OTT_OK;
 }

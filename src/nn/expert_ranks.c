@@ -29,7 +29,7 @@ int64_t expert_ranks_received_rows(const expert_ranks *r) {
     return sum_of(r->received, r->group->size);
 }
 
-/* Index of the first row for rank `receiver` among rank `from`'s rows. receiver = number of ranks: the end. */
+/* Index of the first row for rank `receiver` among rank `from`'s rows; receiver = rank count: the end. */
 static int64_t begin_of(const expert_ranks *r, int from, int receiver) {
     int64_t expert = receiver * expert_ranks_own(r);
     return expert > 0 ? r->end[from * r->experts + expert - 1] : 0;
@@ -79,8 +79,8 @@ ott_status expert_ranks_reload_counts(exec *cx, expert_ranks *r, int64_t rows, c
 
 /* ---- rows ---- */
 
-static ott_status exchange(exec *cx, const expert_ranks *r, const tensor *from, const int64_t *from_rows,
-                           const tensor *to, const int64_t *to_rows) {
+static ott_status exchange_rows(exec *cx, const expert_ranks *r, const tensor *from, const int64_t *from_rows,
+                                const tensor *to, const int64_t *to_rows) {
     int ranks = r->group->size;
     return group_run(r->group, cx,
                      &(collective){.kind = COLLECTIVE_ALL_TO_ALL,
@@ -91,9 +91,9 @@ static ott_status exchange(exec *cx, const expert_ranks *r, const tensor *from, 
 }
 
 ott_status expert_ranks_dispatch(exec *cx, const expert_ranks *r, const tensor *x, const tensor *y) {
-    return exchange(cx, r, x, r->sent, y, r->received);
+    return exchange_rows(cx, r, x, r->sent, y, r->received);
 }
 
 ott_status expert_ranks_combine(exec *cx, const expert_ranks *r, const tensor *y, const tensor *x) {
-    return exchange(cx, r, y, r->received, x, r->sent);
+    return exchange_rows(cx, r, y, r->received, x, r->sent);
 }

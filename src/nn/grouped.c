@@ -26,8 +26,8 @@ typedef struct grouped_operand {
 } grouped_operand;
 
 /* Quantizes x in groups that end at `end`; NULL: in groups of equal size. Allocates `most` rows. */
-static ott_status quantize(exec *cx, qtensor *q, bool columnwise, const tensor *x, const tensor *end,
-                           int64_t most, plan_buffer *buffer) {
+static ott_status quantize_groups(exec *cx, qtensor *q, bool columnwise, const tensor *x, const tensor *end,
+                                  int64_t most, plan_buffer *buffer) {
     qblocks blocks = {0};
     q->rows = most;
     TRY(qtensor_lay_out(q, cx->device->can, &blocks));
@@ -45,8 +45,8 @@ static ott_status open_copy(exec *cx, const quant_spec *spec, bool columnwise, c
     bool fp8 = quant_spec_is_fp8(&q.spec);
     f->buffer = PLAN_NONE;
     if (fp8)
-        TRY(quantize(cx, &q, columnwise, x, per_expert ? NULL : &r->end, per_expert ? x->rows : r->max_rows,
-                     &f->buffer));
+        TRY(quantize_groups(cx, &q, columnwise, x, per_expert ? NULL : &r->end,
+                            per_expert ? x->rows : r->max_rows, &f->buffer));
     f->operand = columnwise ? operand_columnwise(*x, fp8 ? &q : NULL) : operand_rowwise(*x, fp8 ? &q : NULL);
     return OTT_OK;
 }

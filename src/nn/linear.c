@@ -233,7 +233,7 @@ bool linear_weight_is_fresh(const exec *cx, const linear *l) {
 }
 
 /* Makes the compute weight for this step if it is out of date. */
-static ott_status refresh(exec *cx, linear *l) {
+static ott_status refresh_compute_weight(exec *cx, linear *l) {
     if (l->packed.t.data || is_sharded(l) || is_made_per_gemm(l)) return OTT_OK;
     if (linear_weight_is_fresh(cx, l) && !plan_recording(cx->plan)) return OTT_OK;
     TRY(make_compute(cx, l));
@@ -248,7 +248,8 @@ static ott_status record_amax(exec *cx, const linear *l, recipe_tensor which, co
 }
 
 /* Records the amax and calls the hook, in training. */
-static ott_status observe(exec *cx, linear *l, recipe_tensor which, const tensor *t, const qtensor *q) {
+static ott_status observe_tensor(exec *cx, linear *l, recipe_tensor which, const tensor *t,
+                                 const qtensor *q) {
     if (!q || cx->phase != PHASE_TRAIN) return OTT_OK;
     TRY(record_amax(cx, l, which, q));
     if (!t->data) return OTT_OK; /* only codes were gathered from other ranks */
@@ -265,11 +266,11 @@ static ott_status observe_kept(exec *cx, linear *l) {
 }
 
 static ott_status observe_forward(exec *cx, linear *l, const activation *x) {
-    TRY(observe(cx, l, TENSOR_INPUT, &x->t, activation_copy(x, l->input_copy)));
+    TRY(observe_tensor(cx, l, TENSOR_INPUT, &x->t, activation_copy(x, l->input_copy)));
     /* Once per step: micro-batches share the weight. parallel/store calls the hook for sharded weights. */
     if (!cx->is_first_microbatch || !linear_casts_weight(l)) return OTT_OK;
     if (is_requantized(l)) return observe_kept(cx, l);
-    if (!is_sharded(l)) return observe(cx, l, TENSOR_WEIGHT, &l->weight->value, &l->quantized);
+    if (!is_sharded(l)) return observe_tensor(cx, l, TENSOR_WEIGHT, &l->weight->value, &l->quantized);
     return cx->phase == PHASE_TRAIN ? record_amax(cx, l, TENSOR_WEIGHT, &l->quantized) : OTT_OK;
 }
 
@@ -498,7 +499,7 @@ static const tensor *bias_of_product(const linear *l, const tensor_ranks *sum_of
 }
 
 ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor *y) {
-    TRY(refresh(cx, l));
+    TRY(refresh_compute_weight(cx, l));
     TRY(observe_forward(cx, l, x));
     operand a = operand_rowwise(x->t, activation_copy(x, l->input_copy));
     operand b = l->packed;
@@ -544,7 +545,7 @@ static ott_status open_backward(exec *cx, const linear *l, operand *out, plan_bu
 ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const tensor *dx, bool accumulate) {
     operand a = operand_rowwise(g->t, activation_copy(g, l->grad_copy)), b;
     plan_buffer buffer = PLAN_NONE;
-    TRY(refresh(cx, l));
+    TRY(refresh_compute_weight(cx, l));
     TRY(open_backward(cx, l, &b, &buffer));
     TRY(exec_gemm(
         cx, GEMM_GRAD_INPUT,
@@ -590,7 +591,7 @@ static ott_status grad_adapter(exec *cx, const linear *l, const tensor *x, const
 
 ott_status linear_grad_weight(exec *cx, linear *l, const activation *x, const activation *g) {
     TRY(exec_hook(cx, l->name, "grad_output", &g->t));
-    TRY(observe(cx, l, TENSOR_GRAD_OUTPUT, &g->t, activation_copy(g, l->grad_copy)));
+    TRY(observe_tensor(cx, l, TENSOR_GRAD_OUTPUT, &g->t, activation_copy(g, l->grad_copy)));
     if (!l->weight->frozen) TRY(accumulate_weight(cx, l, x, g));
     if (l->lora) TRY(grad_adapter(cx, l, &x->t, &g->t));
     if (!l->bias || l->bias->frozen) return OTT_OK;
@@ -621,7 +622,7 @@ ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const gr
                                   const tensor *y) {
     tensor w;
     plan_buffer buffer;
-    TRY(refresh(cx, l));
+    TRY(refresh_compute_weight(cx, l));
     TRY(open_experts(cx, l, r, &w, &buffer));
     TRY(grouped_output(cx, linear_products_spec(l), &w, x, r, y));
     TRY(plan_close(cx->plan, &buffer));
@@ -632,7 +633,7 @@ ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const
                                      const tensor *dx, bool accumulate) {
     tensor w;
     plan_buffer buffer;
-    TRY(refresh(cx, l));
+    TRY(refresh_compute_weight(cx, l));
     TRY(open_experts(cx, l, r, &w, &buffer));
     TRY(grouped_grad_input(cx, linear_products_spec(l), &w, g, r, dx, accumulate));
     return plan_close(cx->plan, &buffer);

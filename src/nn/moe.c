@@ -176,7 +176,7 @@ static ott_status sort_choices(exec *cx, const moe *m, const moe_saved *s) {
     return plan_close(cx->plan, &buffer);
 }
 
-static ott_status route(exec *cx, moe *m, const activation *x, moe_saved *s) {
+static ott_status route_tokens(exec *cx, moe *m, const activation *x, moe_saved *s) {
     const moe_options *o = m->options;
     int64_t tokens = x->t.rows, bytes = lay_out(cx, m, tokens, NULL, s);
     TRY(plan_open(cx->plan, "routing", bytes, &s->routing_buffer));
@@ -266,7 +266,8 @@ static ott_status open_permuted(exec *cx, const char *what, const moe *m, const 
 }
 
 /* x = each token's sum of its experts' outputs y, plus the shared experts' output, which is in x. */
-static ott_status unpermute(exec *cx, const moe *m, const moe_saved *s, const tensor *y, const tensor *x) {
+static ott_status unpermute_rows(exec *cx, const moe *m, const moe_saved *s, const tensor *y,
+                                 const tensor *x) {
     tensor sorted = *y;
     plan_buffer buffer = PLAN_NONE;
     if (m->ranks) {
@@ -334,8 +335,8 @@ static grouped_balance balance_from(const moe *m, const moe_saved *s, int rank) 
     return (grouped_balance){end, first};
 }
 
-static ott_status multiply(exec *cx, const moe *m, linear *l, const moe_saved *s, const tensor *x,
-                           const tensor *y) {
+static ott_status multiply_received(exec *cx, const moe *m, linear *l, const moe_saved *s, const tensor *x,
+                                    const tensor *y) {
     for (int k = 0; k < ranks_of(m); k++) {
         rank_rows r = rows_from(m, s, k);
         tensor from = tensor_rows(*x, r.first, r.count), to = tensor_rows(*y, r.first, r.count);
@@ -380,14 +381,14 @@ static ott_status project_inputs(exec *cx, moe *m, const activation *x, moe_save
     plan_buffer buffer;
     int64_t hidden = m->options->hidden;
     s->max_rows = max_local_rows(m, x->t.rows);
-    TRY(route(cx, m, x, s));
+    TRY(route_tokens(cx, m, x, s));
     if (m->ranks) TRY(exchange_routing(cx, m, s));
     if (s->every_end.data) TRY(gather_tokens(cx, m, m->ranks ? &s->all_end : &s->end, &s->every_end));
     TRY(open_rows(cx, "experts' gate", x->t.dtype, m, s, hidden, &s->gate, &s->gate_buffer));
     TRY(open_rows(cx, "experts' up", x->t.dtype, m, s, hidden, &s->up, &s->up_buffer));
     TRY(open_permuted(cx, "experts' input", m, s, &x->t, &rows, &buffer));
-    TRY(multiply(cx, m, &m->gate, s, &rows, &s->gate));
-    TRY(multiply(cx, m, &m->up, s, &rows, &s->up));
+    TRY(multiply_received(cx, m, &m->gate, s, &rows, &s->gate));
+    TRY(multiply_received(cx, m, &m->up, s, &rows, &s->up));
     TRY(plan_close(cx->plan, &buffer));
     return has_shared(m) ? mlp_forward(cx, &m->shared, x, &s->shared) : OTT_OK;
 }
@@ -418,9 +419,9 @@ ott_status moe_project(exec *cx, moe *m, const moe_saved *s, const tensor *out) 
     TRY(open_hidden(cx, m, s, &y, &y_buffer));
     TRY(apply_weights(cx, m, s, &y));
     TRY(open_rows(cx, "experts' output", all.t.dtype, m, s, all.t.columns, &rows, &buffer));
-    TRY(multiply(cx, m, &m->down, s, &y, &rows));
+    TRY(multiply_received(cx, m, &m->down, s, &y, &rows));
     TRY(plan_close(cx->plan, &y_buffer));
-    TRY(unpermute(cx, m, s, &rows, &all.t));
+    TRY(unpermute_rows(cx, m, s, &rows, &all.t));
     TRY(plan_close(cx->plan, &buffer));
     return tensor_full_close(cx, &m->sequence_ranks, out, &all);
 }
@@ -470,7 +471,7 @@ static ott_status backward_inputs(exec *cx, moe *m, const moe_saved *s, const te
     TRY(open_rows(cx, "experts' input gradient", dx->dtype, m, s, dx->columns, &drows, &dbuffer));
     TRY(multiply_back(cx, m, &m->gate, s, &s->gate, &drows, false));
     TRY(multiply_back(cx, m, &m->up, s, &s->up, &drows, true));
-    TRY(unpermute(cx, m, s, &drows, dx));
+    TRY(unpermute_rows(cx, m, s, &drows, dx));
     return plan_close(cx->plan, &dbuffer);
 }
 

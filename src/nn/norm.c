@@ -36,8 +36,8 @@ static ott_status center(exec *cx, const norm *n, const tensor *x, const tensor 
     return OTT_OK;
 }
 
-static ott_status normalize(exec *cx, const norm *n, const tensor *x, const tensor *delta, const tensor *h,
-                            const activation *y, const tensor *rstd) {
+static ott_status normalize_rows(exec *cx, const norm *n, const tensor *x, const tensor *delta,
+                                 const tensor *h, const activation *y, const tensor *rstd) {
     if (n->centered) return center(cx, n, x, delta, h, y, rstd);
     return op_rmsnorm_forward(cx, &(rmsnorm_forward_args){.x = x,
                                                           .delta = delta,
@@ -52,7 +52,7 @@ static ott_status normalize(exec *cx, const norm *n, const tensor *x, const tens
 
 ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *delta, const tensor *h,
                         const activation *y, const tensor *rstd) {
-    TRY(normalize(cx, n, x, delta, h, y, rstd));
+    TRY(normalize_rows(cx, n, x, delta, h, y, rstd));
     TRY(activation_finish(cx, y));
     return exec_hook(cx, n->name, "output", &y->t);
 }

@@ -20,8 +20,8 @@ static bool is_for_muon(const parameter *p) {
 /* ---- Newton-Schulz iterations ---- */
 
 /* c = a b, or c += a b; a_transposed, b_transposed: uses the transpose. */
-static ott_status multiply(exec *cx, tensor a, bool a_transposed, tensor b, bool b_transposed,
-                           const tensor *c, bool accumulate) {
+static ott_status multiply_matrices(exec *cx, tensor a, bool a_transposed, tensor b, bool b_transposed,
+                                    const tensor *c, bool accumulate) {
     /* op_gemm takes b as n x k */
     const operand left = {.t = a, .transposed = a_transposed}, right = {.t = b, .transposed = !b_transposed};
     return op_gemm(cx, &(gemm_args){.a = &left,
@@ -31,7 +31,7 @@ static ott_status multiply(exec *cx, tensor a, bool a_transposed, tensor b, bool
                                     .spec = recipe_high_precision(a.dtype)->gemm[GEMM_OUTPUT]});
 }
 
-static ott_status scale(exec *cx, const tensor *x, float factor, const tensor *y) {
+static ott_status scale_tensor(exec *cx, const tensor *x, float factor, const tensor *y) {
     return op_multiply(cx, &(multiply_args){.x = x, .y = y, .factor = factor});
 }
 
@@ -41,16 +41,16 @@ typedef struct squares {
 } squares;
 
 /* y = a x + (b g + c g g) x with g = x x^T. Tall x: y = a x + x (b g + c g g) with g = x^T x. */
-static ott_status iterate(exec *cx, const squares *s, const tensor *x, const tensor *y) {
+static ott_status iterate_newton_schulz(exec *cx, const squares *s, const tensor *x, const tensor *y) {
     const float a = 3.4445f, b = -4.7750f, c = 2.0315f;
     bool tall = x->rows > x->columns;
-    TRY(multiply(cx, *x, tall, *x, !tall, &s->gram, false));
-    TRY(scale(cx, &s->gram, b, &s->polynomial));
-    TRY(scale(cx, &s->gram, c, &s->scaled));
-    TRY(multiply(cx, s->scaled, false, s->gram, false, &s->polynomial, true));
-    TRY(scale(cx, x, a, y));
-    return tall ? multiply(cx, *x, false, s->polynomial, false, y, true)
-                : multiply(cx, s->polynomial, false, *x, false, y, true);
+    TRY(multiply_matrices(cx, *x, tall, *x, !tall, &s->gram, false));
+    TRY(scale_tensor(cx, &s->gram, b, &s->polynomial));
+    TRY(scale_tensor(cx, &s->gram, c, &s->scaled));
+    TRY(multiply_matrices(cx, s->scaled, false, s->gram, false, &s->polynomial, true));
+    TRY(scale_tensor(cx, x, a, y));
+    return tall ? multiply_matrices(cx, *x, false, s->polynomial, false, y, true)
+                : multiply_matrices(cx, s->polynomial, false, *x, false, y, true);
 }
 
 /* Runs `steps` iterations on x in place; `other` is a buffer of its size. */
@@ -62,13 +62,13 @@ static ott_status iterate_all(exec *cx, int steps, const tensor *x, const tensor
     int64_t side = x->rows < x->columns ? x->rows : x->columns;
     for (int i = 0; i < SQUARES; i++)
         TRY(exec_open(cx, "squares of a momentum", x->dtype, side, side, each[i], &buffer[i]));
-    for (int i = steps; i > 0; i--) TRY(iterate(cx, &s, i % 2 ? other : x, i % 2 ? x : other));
+    for (int i = steps; i > 0; i--) TRY(iterate_newton_schulz(cx, &s, i % 2 ? other : x, i % 2 ? x : other));
     for (int i = 0; i < SQUARES; i++) TRY(plan_close(cx->plan, &buffer[i]));
     return OTT_OK;
 }
 
 /* y = x / |x|. */
-static ott_status normalize(exec *cx, const tensor *x, const tensor *y) {
+static ott_status normalize_update(exec *cx, const tensor *x, const tensor *y) {
     tensor blocks, sum;
     plan_buffer blocks_buffer, sum_buffer;
     TRY(exec_open(cx, "squares of a momentum", OTT_F32, 1, op_reduce_blocks(tensor_count(*x)), &blocks,
@@ -86,7 +86,7 @@ static ott_status orthogonalize(exec *cx, int steps, const tensor *momentum, con
     tensor other;
     plan_buffer buffer;
     TRY(exec_open(cx, "Newton-Schulz buffer", update->dtype, update->rows, update->columns, &other, &buffer));
-    TRY(normalize(cx, momentum, steps % 2 ? &other : update));
+    TRY(normalize_update(cx, momentum, steps % 2 ? &other : update));
     TRY(iterate_all(cx, steps, update, &other));
     return plan_close(cx->plan, &buffer);
 }
@@ -115,8 +115,8 @@ static ott_status open_direction(exec *cx, const optimizer_options *o, const par
 }
 
 /* Opens the full matrix, gathered from all ranks. */
-static ott_status gather(exec *cx, const parameter *p, const optimizer_ranks *ranks, const tensor *own,
-                         buffered *out) {
+static ott_status gather_matrix(exec *cx, const parameter *p, const optimizer_ranks *ranks, const tensor *own,
+                                buffered *out) {
     *out = (buffered){.t = *own, .buffer = PLAN_NONE};
     if (!p->shard.rows_per_rank) return OTT_OK;
     TRY(exec_open(cx, "gathered momentum", own->dtype, p->rows, p->columns, &out->t, &out->buffer));
@@ -151,16 +151,16 @@ static double update_scale(muon_scale how, double rows, double columns) {
 }
 
 /* Applies the update to this rank's rows of the parameter. */
-static ott_status apply(exec *cx, const optimizer_options *o, const optimizer_rows *own, const tensor *update,
-                        const tensor *state) {
-    double scale =
+static ott_status apply_update(exec *cx, const optimizer_options *o, const optimizer_rows *own,
+                               const tensor *update, const tensor *state) {
+    double scale_tensor =
         update_scale(o->muon_scale, (double)matrix_rows(own->parameter), (double)own->parameter->columns);
     tensor rows = tensor_rows(*update, own->parameter->shard.first, own->param.rows);
     if (rows.rows == 0) return OTT_OK;
     return op_muon(cx, &(muon_args){.param = &own->param,
                                     .update = &rows,
                                     .state = state,
-                                    .scale = (float)scale,
+                                    .scale = (float)scale_tensor,
                                     .weight_decay = own->weight_decay,
                                     .seed = own->seed,
                                     .first = own->first,
@@ -177,13 +177,13 @@ static ott_status step_matrix(exec *cx, const optimizer_options *o, const parame
     if (p->shard.value.rows > 0) STATUS_REQUIRE(optimizer_rows_at(o, p, 0, &own) == p->shard.value.rows);
     TRY(add_gradient(cx, o, &own, state));
     TRY(open_direction(cx, o, p, state, &direction));
-    TRY(gather(cx, p, ranks, &direction.t, &full));
+    TRY(gather_matrix(cx, p, ranks, &direction.t, &full));
     TRY(exec_open(cx, "update of a matrix", o->muon_format, p->rows, p->columns, &update, &buffer));
     for (int64_t i = 0; i < p->experts; i++) {
         tensor from = tensor_rows(full.t, i * rows, rows), to = tensor_rows(update, i * rows, rows);
         TRY(orthogonalize(cx, o->muon_steps, &from, &to));
     }
-    TRY(apply(cx, o, &own, &update, state));
+    TRY(apply_update(cx, o, &own, &update, state));
     TRY(plan_close(cx->plan, &buffer));
     TRY(plan_close(cx->plan, &full.buffer));
     return plan_close(cx->plan, &direction.buffer);

@@ -78,8 +78,8 @@ double rope_cos_sin_scale(const rope_options *o) {
 enum { ROWS = 256 };
 
 /* Computes rows [first, first + count) of both tables. */
-static void fill(float *cosine, float *sine, const double *frequency, double length, int64_t half,
-                 int64_t first, int64_t count) {
+static void fill_angles(float *cosine, float *sine, const double *frequency, double length, int64_t half,
+                        int64_t first, int64_t count) {
     for (int64_t p = 0; p < count; p++)
         for (int64_t j = 0; j < half; j++) {
             double angle = (double)(first + p) * frequency[j];
@@ -100,7 +100,7 @@ static ott_status fill_tables(const rope *r, device *d, const rope_options *o) {
     for (int64_t j = 0; j < half; j++) frequency[j] = rope_frequency(o, 2 * half, positions, j);
     for (int64_t first = 0; first < positions && status == OTT_OK; first += count) {
         count = positions - first < ROWS ? positions - first : ROWS;
-        fill(cosine, sine, frequency, rope_cos_sin_scale(o), half, first, count);
+        fill_angles(cosine, sine, frequency, rope_cos_sin_scale(o), half, first, count);
         tensor to[] = {tensor_rows(r->cosine, first, count), tensor_rows(r->sine, first, count)};
         status = device_copy_in(d, to[0].data, cosine, tensor_bytes(to[0]));
         if (status == OTT_OK) status = device_copy_in(d, to[1].data, sine, tensor_bytes(to[1]));

@@ -29,7 +29,7 @@ activation_specs tensor_ranks_own_specs(const tensor_ranks *r, const activation_
     return own;
 }
 
-static ott_status gather(exec *cx, group *g, tensor own, tensor all) {
+static ott_status gather_columns(exec *cx, group *g, tensor own, tensor all) {
     return group_run(g, cx, &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = own, .output = all});
 }
 
@@ -37,8 +37,8 @@ static ott_status gather(exec *cx, group *g, tensor own, tensor all) {
 static ott_status gather_codes(exec *cx, group *g, const qtensor *own, qtensor *all) {
     ott_dtype format = own->spec.rowwise.format;
     qdata *rowwise = &all->rowwise;
-    TRY(gather(cx, g, tensor_matrix(own->rowwise.data, format, own->rows, own->columns),
-               tensor_matrix(rowwise->data, format, all->rows, all->columns)));
+    TRY(gather_columns(cx, g, tensor_matrix(own->rowwise.data, format, own->rows, own->columns),
+                       tensor_matrix(rowwise->data, format, all->rows, all->columns)));
     rowwise->amax = own->rowwise.amax;
     rowwise->scale = own->rowwise.scale;
     rowwise->scale_inv = own->rowwise.scale_inv;
@@ -68,7 +68,7 @@ ott_status tensor_ranks_gather(exec *cx, const tensor_ranks *r, const char *what
     }
     if (can_gather_codes(r, all)) return gather_copies(cx, r, what, all, own, out);
     TRY(activation_open(cx, what, own->t.dtype, rows_of_all(r, own->t.rows), own->t.columns, all, out));
-    TRY(gather(cx, r->group, own->t, out->t));
+    TRY(gather_columns(cx, r->group, own->t, out->t));
     return activation_quantize(cx, out);
 }
 
@@ -82,7 +82,7 @@ ott_status tensor_ranks_gather_columns(exec *cx, const tensor_ranks *r, const ch
     TRY(exec_open(cx, what, own->dtype, own->rows, own->columns * ranks, all, buffer));
     TRY(exec_open(cx, "gathered columns", own->dtype, own->rows * ranks, own->columns, &blocks,
                   &blocks_buffer));
-    TRY(gather(cx, r->group, *own, blocks));
+    TRY(gather_columns(cx, r->group, *own, blocks));
     for (int k = 0; k < ranks; k++) {
         tensor from = tensor_rows(blocks, k * own->rows, own->rows),
                to = tensor_columns(*all, k * own->columns, own->columns);

@@ -19,7 +19,7 @@ static void count_bytes(store_traffic *t, ott_dtype format, int64_t bytes) {
 
 /* ---- packing ---- */
 
-static ott_status pack(exec *cx, const store_part *part, void *to) {
+static ott_status pack_part(exec *cx, const store_part *part, void *to) {
     const tensor *shard = &part->p->shard.value;
     int64_t count = tensor_count(*shard);
     if (count == 0) return OTT_OK;
@@ -59,7 +59,7 @@ static ott_status start_gather(exec *cx, parameter_store *s, store_unit *u, int 
     char *to = (char *)u->received.data + group_part_first(u->rows, 0, s->ranks->rank, s->ranks->rank);
     for (int i = 0; i < u->part_count; i++) {
         if (!(u->parts[i].uses & u->uses)) continue;
-        TRY(pack(cx, &u->parts[i], to));
+        TRY(pack_part(cx, &u->parts[i], to));
         to += packed_bytes(cx, &u->parts[i], s->ranks->rank);
     }
     int64_t first = group_part_first(u->rows, 0, s->ranks->rank, s->ranks->rank);
@@ -183,7 +183,7 @@ static ott_status unpack_part(exec *cx, const parameter_store *s, const store_un
     return for_each_shard(cx, s, u, part, unpack_values);
 }
 
-static ott_status gather(exec *cx, parameter_store *s, store_unit *u, int uses) {
+static ott_status gather_unit(exec *cx, parameter_store *s, store_unit *u, int uses) {
     if (store_ranks(s) == 1) return OTT_OK;
     if (u->gathered) {
         STATUS_REQUIRE((u->uses & uses) == uses);
@@ -199,17 +199,17 @@ static ott_status gather(exec *cx, parameter_store *s, store_unit *u, int uses) 
 }
 
 ott_status store_gather(exec *cx, parameter_store *s, int unit, int uses) {
-    for (; s; s = s->expert_store) TRY(gather(cx, s, &s->units[unit], uses));
+    for (; s; s = s->expert_store) TRY(gather_unit(cx, s, &s->units[unit], uses));
     return OTT_OK;
 }
 
-static ott_status prefetch(exec *cx, parameter_store *s, store_unit *u, int uses) {
+static ott_status prefetch_unit(exec *cx, parameter_store *s, store_unit *u, int uses) {
     if (store_ranks(s) == 1 || s->options.no_prefetch || u->uses) return OTT_OK;
     return start_gather(cx, s, u, uses);
 }
 
 ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses) {
-    for (; s; s = s->expert_store) TRY(prefetch(cx, s, &s->units[unit], uses));
+    for (; s; s = s->expert_store) TRY(prefetch_unit(cx, s, &s->units[unit], uses));
     return OTT_OK;
 }
 
@@ -224,7 +224,7 @@ static void drop_part(store_part *part) {
         q->rowwise.data = q->columnwise.data = NULL;
 }
 
-static ott_status release(exec *cx, store_unit *u) {
+static ott_status release_unit(exec *cx, store_unit *u) {
     for (int i = 0; u->gathered && i < u->part_count; i++) {
         store_part *part = &u->parts[i];
         drop_part(part);
@@ -238,7 +238,7 @@ static ott_status release(exec *cx, store_unit *u) {
 }
 
 ott_status store_release(exec *cx, parameter_store *s, int unit) {
-    for (; s; s = s->expert_store) TRY(release(cx, &s->units[unit]));
+    for (; s; s = s->expert_store) TRY(release_unit(cx, &s->units[unit]));
     return OTT_OK;
 }
 
@@ -259,7 +259,7 @@ static void drop_gradients(const store_unit *u) {
     for (int i = 0; i < u->parameter_count; i++) u->parameters[i]->grad_buffer = PLAN_NONE;
 }
 
-static void abandon(exec *cx, parameter_store *s, ott_status why) {
+static void abandon_gathers(exec *cx, parameter_store *s, ott_status why) {
     bool wait = why == OTT_ERR_STOPPED;
     for (int i = 0; i < s->unit_count; i++) drop_gradients(&s->units[i]);
     if (store_ranks(s) == 1) return;
@@ -269,5 +269,5 @@ static void abandon(exec *cx, parameter_store *s, ott_status why) {
 }
 
 void store_abandon(exec *cx, parameter_store *s, ott_status why) {
-    for (; s; s = s->expert_store) abandon(cx, s, why);
+    for (; s; s = s->expert_store) abandon_gathers(cx, s, why);
 }

@@ -177,14 +177,14 @@ ott_status store_finish_gradients(exec *cx, parameter_store *s) {
     return OTT_OK;
 }
 
-static ott_status reduce(exec *cx, parameter_store *s, const store_unit *u) {
+static ott_status reduce_unit(exec *cx, parameter_store *s, const store_unit *u) {
     TRY(finish_reduction(cx, s));
     TRY(start_reduction(cx, s, u));
     return s->options.no_prefetch ? finish_reduction(cx, s) : OTT_OK;
 }
 
 static ott_status reduce_gradients(exec *cx, parameter_store *s, const store_unit *u) {
-    if (reduces_each_micro_batch(s)) return reduce(cx, s, u);
+    if (reduces_each_micro_batch(s)) return reduce_unit(cx, s, u);
     for (int i = 0; i < u->parameter_count; i++) TRY(add_gradient(cx, s, u, i));
     return OTT_OK;
 }
@@ -200,7 +200,7 @@ static ott_status reduce_once(exec *cx, parameter_store *s) {
     for (int n = s->unit_count - 1; n >= 0 && s->full_gradients; n--) {
         const store_unit *u = &s->units[n];
         for (int i = 0; i < u->parameter_count; i++) u->parameters[i]->grad = kept_gradient(s, u, i);
-        TRY(reduce(cx, s, u));
+        TRY(reduce_unit(cx, s, u));
     }
     return finish_reduction(cx, s);
 }

@@ -6,7 +6,7 @@ typedef struct advice_request {
     advice *out;
 } advice_request;
 
-static ott_status advise(void *user, const memory_check *a) {
+static ott_status fill_advice(void *user, const memory_check *a) {
     const advice_request *request = user;
     const estimate *e = request->e;
     TRY(memory_check_compare_fp8(a, e->need.total, &request->out->fp8));
@@ -16,5 +16,5 @@ static ott_status advise(void *user, const memory_check *a) {
 
 ott_status advice_find(const count_request *r, const estimate *e, advice *out) {
     advice_request request = {e, out};
-    return count_with_memory_check(r, e->fullest, advise, &request);
+    return count_with_memory_check(r, e->fullest, fill_advice, &request);
 }

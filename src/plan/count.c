@@ -207,7 +207,7 @@ static void add_unpacking(counter *c, const exec *cx, const collective *call) {
 }
 
 /* Advances the clock. Messages between stages do not count here: plan/stages times them. */
-static void advance(clocks *c, traffic_kind kind, collective_kind call, double seconds, bool once) {
+static void advance_clocks(clocks *c, traffic_kind kind, collective_kind call, double seconds, bool once) {
     if (kind == TRAFFIC_STAGES && !once) return;
     if (kind == TRAFFIC_GATHER || kind == TRAFFIC_REDUCE || once)
         move_bytes(c, call, seconds);
@@ -226,7 +226,7 @@ static void on_collective(void *user, const exec *cx, const group *g, const coll
     clock->together = clock->together && clock->last == call->kind;
     double seconds = seconds_of(c->machine, machine_group_along(c->request->mesh, dimension_of(c, g)), call,
                                 bytes, clock->together);
-    advance(clock, kind, call->kind, seconds, once);
+    advance_clocks(clock, kind, call->kind, seconds, once);
     clock->together = true;
     clock->last = call->kind;
     note_elapsed(c, cx, before);

@@ -16,7 +16,7 @@ typedef struct doctor {
     int missing;
 } doctor;
 
-static void report(void *user, bool good, const char *what, const char *found, const char *way_out) {
+static void print_finding(void *user, bool good, const char *what, const char *found, const char *way_out) {
     doctor *d = user;
     str_printf(&d->text, "%-9s %-13s %s\n", good ? "ok" : "missing", what, found);
     if (good) return;
@@ -27,10 +27,10 @@ static void report(void *user, bool good, const char *what, const char *found, c
 static ott_status report_cpu(doctor *d, ott_context *context) {
     device *cpu;
     TRY(backend_open(&(backend_choice){.name = "cpu", .threads = context->threads}, context->account, &cpu));
-    report(d, true, "cpu", cpu->name, NULL);
+    print_finding(d, true, "cpu", cpu->name, NULL);
     const char *refusal = backend_tiles_refusal(cpu);
     if (refusal)
-        report(
+        print_finding(
             d, false, "AMX", refusal,
             "results are the same without AMX; the permission needs Linux 5.16 or newer, and a sandbox must "
             "allow arch_prctl");
@@ -43,9 +43,10 @@ static ott_status report_cpu(doctor *d, ott_context *context) {
 /* Loading the backend fails if cuBLASLt, which it is linked with, is missing, or if it was not built. */
 static void report_no_backend(doctor *d) {
     const char *why = status_text();
-    report(d, false, "CUDA backend", why,
-           strstr(why, "libcublasLt") ? "pip install nvidia-cublas, and its lib folder in LD_LIBRARY_PATH"
-                                      : "make cuda");
+    print_finding(d, false, "CUDA backend", why,
+                  strstr(why, "libcublasLt")
+                      ? "pip install nvidia-cublas, and its lib folder in LD_LIBRARY_PATH"
+                      : "make cuda");
 }
 
 static bool has_nvcc(char path[PATH_MAX]) {
@@ -62,13 +63,13 @@ static bool has_nvcc(char path[PATH_MAX]) {
 static void report_toolkit(doctor *d) {
     char path[PATH_MAX];
     bool there = has_nvcc(path);
-    report(d, there, "CUDA toolkit", there ? path : "no nvcc in CUDA_HOME, /usr/local/cuda or PATH",
-           "install CUDA 13 (developer.nvidia.com/cuda-downloads): the backend is built with it");
+    print_finding(d, there, "CUDA toolkit", there ? path : "no nvcc in CUDA_HOME, /usr/local/cuda or PATH",
+                  "install CUDA 13 (developer.nvidia.com/cuda-downloads): the backend is built with it");
 }
 
 static void report_driver(doctor *d) {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    report(
+    print_finding(
         d, driver != NULL, "driver", driver ? "libcuda.so.1" : "no NVIDIA driver",
         "install the driver for this GPU (Debian: apt install nvidia-driver; in a container: start it with "
         "--gpus all)");
@@ -87,10 +88,10 @@ static void report_gpu(doctor *d) {
         return;
     }
     if (loader_list_missing(p, missing))
-        report(d, false, "CUDA backend", "it is incomplete", "train on the CPU");
+        print_finding(d, false, "CUDA backend", "it is incomplete", "train on the CPU");
     else
-        report(d, true, "CUDA backend", LOADER_FILE, NULL);
-    p->inspect(report, d);
+        print_finding(d, true, "CUDA backend", LOADER_FILE, NULL);
+    p->inspect(print_finding, d);
 }
 
 ott_status doctor_run(ott_context *context, ott_text_fn write, void *user, int *missing) {

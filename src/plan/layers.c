@@ -33,7 +33,7 @@ static double moving_seconds(const machine *m, enum op_index op, double bytes) {
 }
 
 /* Number of layers that share the quantized copy of their common input. */
-static int sharers(module_role role) {
+static int layers_sharing_input(module_role role) {
     switch (role) {
     case ROLE_Q:
     case ROLE_K:
@@ -67,7 +67,7 @@ static double casts_seconds(const machine *on, const model_module *e, int64_t m,
     double grad = work_cast_bytes(can, &s->grad_output, m, l->out, source, is_grad_cast_separate(e->role));
     bool by_optimizer = l->optimizer_quantizes && qtensor_has_codes(&l->weight->shard.quantized);
     double weight = work_cast_bytes(can, &s->weight, l->out, l->in, (int)master_bytes(l), !by_optimizer);
-    return moving_seconds(on, OP_INDEX_quantize, input) / sharers(e->role) +
+    return moving_seconds(on, OP_INDEX_quantize, input) / layers_sharing_input(e->role) +
            moving_seconds(on, OP_INDEX_quantize, grad) +
            moving_seconds(on, OP_INDEX_quantize, weight) / micro_batches;
 }

@@ -133,13 +133,13 @@ static ott_status run_step(probe *p) {
 
 /* ---- rates ---- */
 
-static int compare(const void *a, const void *b) {
+static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 static double median(double values[STEPS]) {
-    qsort(values, STEPS, sizeof *values, compare);
+    qsort(values, STEPS, sizeof *values, compare_doubles);
     return values[STEPS / 2];
 }
 

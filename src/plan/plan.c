@@ -48,7 +48,7 @@ static ott_status check_ranks(int64_t ranks) {
                        MOST_RANKS);
 }
 
-static ott_status resolve(planner *p) {
+static ott_status resolve_options(planner *p) {
     hf_model_notes notes;
     TRY(check_ranks(p->options->ranks));
     TRY(mesh_fit(p->cfg, p->options->ranks, p->log));
@@ -62,7 +62,7 @@ static ott_status resolve(planner *p) {
     return precision_plan_read(p->cfg, &p->precision);
 }
 
-static count_request request(planner *p, const config *cfg) {
+static count_request make_count_request(planner *p, const config *cfg) {
     return (count_request){.account = p->account,
                            .machine = &p->machine,
                            .cfg = cfg,
@@ -85,7 +85,7 @@ static ott_status take_layers(void *user, trainer *t) {
 static ott_status estimate_layers(planner *p) {
     mesh single_stage = p->mesh;
     rank_count all;
-    count_request r = request(p, p->cfg);
+    count_request r = make_count_request(p, p->cfg);
     p->layers = (layer_rows){.machine = &p->machine, .recipe = recipe_to_try(p)};
     single_stage.size[MESH_PP] = 1;
     r.mesh = &single_stage;
@@ -103,7 +103,7 @@ static bool estimate_other(planner *p) {
     other.train.mixed_precision = fp8 ? PRECISION_BF16 : PRECISION_FP8;
     snprintf(p->names[1], sizeof p->names[1], "%s%s", fp8 ? "bf16" : "fp8 ",
              fp8 ? "" : p->layers.recipe->name);
-    count_request r = request(p, &other);
+    count_request r = make_count_request(p, &other);
     return (fp8 || machine_has_fp8(&p->machine)) && estimate_run(&r, &p->other) == OTT_OK;
 }
 
@@ -112,7 +112,7 @@ static int64_t find_shortfall(planner *p, int64_t sequences) {
     config other = *p->cfg;
     estimate e;
     other.train.batch_size = sequences;
-    count_request r = request(p, &other);
+    count_request r = make_count_request(p, &other);
     return estimate_run(&r, &e) == OTT_OK ? e.shortfall : INT64_MAX;
 }
 
@@ -124,7 +124,7 @@ typedef struct tried_batch {
 } tried_batch;
 
 /* Size at which a line through both points reaches shortfall 0; 0 if the line does not rise. */
-static int64_t interpolate(const tried_batch *a, const tried_batch *b) {
+static int64_t interpolate_size(const tried_batch *a, const tried_batch *b) {
     if (a->shortfall == INT64_MAX || b->shortfall == INT64_MAX) return 0;
     double rise = ((double)b->shortfall - (double)a->shortfall) / (double)(b->size - a->size);
     double size = rise > 0 ? (double)b->size - (double)b->shortfall / rise : 0;
@@ -140,7 +140,7 @@ static int64_t find_largest_batch(planner *p) {
     for (int i = 0; high - low > 1; i++) {
         const tried_batch now = {next, find_shortfall(p, next)};
         *(now.shortfall > 0 ? &high : &low) = next;
-        int64_t guess = i < INTERPOLATIONS ? interpolate(&before, &now) : 0;
+        int64_t guess = i < INTERPOLATIONS ? interpolate_size(&before, &now) : 0;
         if (guess == 0) guess = high > LARGEST_BATCH ? 2 * low : low + (high - low) / 2;
         next = guess <= low ? low + 1 : guess >= high ? high - 1 : guess;
         before = now;
@@ -155,7 +155,7 @@ static ott_status write_page(planner *p, str *out) {
     snprintf(p->names[0], sizeof p->names[0], "%s%s%s", config_word(p->cfg, "train.mixed_precision"),
              fp8 ? " " : "", fp8 ? p->precision.fp8.name : "");
     bool other = estimate_other(p);
-    count_request r = request(p, p->cfg);
+    count_request r = make_count_request(p, p->cfg);
     TRY(advice_find(&r, &p->estimate, &p->advice));
     if (p->options->sweep) TRY(sweep_run(&r, &p->estimate, &p->sweep));
     const page contents = {.cfg = p->cfg,
@@ -174,10 +174,10 @@ static ott_status write_page(planner *p, str *out) {
 }
 
 static ott_status make_plan(planner *p, str *out) {
-    TRY(resolve(p));
+    TRY(resolve_options(p));
     TRY(open_machine(p));
     TRY(estimate_layers(p));
-    count_request r = request(p, p->cfg);
+    count_request r = make_count_request(p, p->cfg);
     TRY(estimate_run(&r, &p->estimate));
     return write_page(p, out);
 }

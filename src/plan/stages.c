@@ -40,7 +40,7 @@ static bool run_ready_tasks(timetable *t, int stage) {
     return t->next[stage] > before;
 }
 
-static double run_all(timetable *t) {
+static double run_schedule(timetable *t) {
     double last = 0;
     for (bool any = true; any;) {
         any = false;
@@ -59,7 +59,7 @@ ott_status stages_run(mem *account, const pipeline_stage *shape, int64_t micro_b
                         "timetable of a pipeline", &memory));
     double *done = memory, *now = done + tasks;
     timetable t = {shape, micro_batches, times, done, (int64_t *)(now + shape->stages), now};
-    *out = run_all(&t);
+    *out = run_schedule(&t);
     mem_free(account, memory);
     return OTT_OK;
 }

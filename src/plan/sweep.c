@@ -86,7 +86,7 @@ static double least_seconds(const search *s, const candidate *c) {
 
 /* ---- candidates ---- */
 
-static bool divides(int64_t ranks, int64_t length) {
+static bool splits_evenly(int64_t ranks, int64_t length) {
     return length % ranks == 0;
 }
 
@@ -95,15 +95,15 @@ static bool suits_model(const search *s, const mesh *m) {
     const model_options *o = s->base->shape;
     int64_t tp = m->size[MESH_TP], heads = tp * m->size[MESH_CP];
     if ((double)heads > s->base->machine->rate.node && heads > 1) return false;
-    return divides(heads, o->heads) && divides(tp, o->kv_heads) && divides(tp, o->hidden) &&
-           divides(tp, o->vocab) && m->size[MESH_PP] <= o->layers;
+    return splits_evenly(heads, o->heads) && splits_evenly(tp, o->kv_heads) && splits_evenly(tp, o->hidden) &&
+           splits_evenly(tp, o->vocab) && m->size[MESH_PP] <= o->layers;
 }
 
 static void add_candidates(search *s, const mesh *m) {
     static const config_checkpointing kinds[] = {CHECKPOINTING_NONE, CHECKPOINTING_SELECTIVE,
                                                  CHECKPOINTING_FULL};
     int64_t readers = mesh_group_size(m, MESH_DATA);
-    if (!divides(readers, s->sequences) || state_bytes(s, m) > s->available) return;
+    if (!splits_evenly(readers, s->sequences) || state_bytes(s, m) > s->available) return;
     int64_t sequences = s->sequences / readers;
     if (m->size[MESH_PP] > sequences) return; /* stages would never work at the same time */
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds && s->count < MOST_CANDIDATES; i++) {
@@ -122,13 +122,13 @@ static void add_meshes(search *s, mesh *m, int d, int64_t left) {
         return;
     }
     for (int64_t size = 1; size <= left; size++) {
-        if (!divides(size, left)) continue;
+        if (!splits_evenly(size, left)) continue;
         m->size[order[d]] = size;
         add_meshes(s, m, d + 1, left / size);
     }
 }
 
-static int compare(const void *a, const void *b) {
+static int compare_results(const void *a, const void *b) {
     const candidate *x = a, *y = b;
     return (x->least > y->least) - (x->least < y->least);
 }
@@ -175,7 +175,7 @@ static void try_candidate(const search *s, const candidate *c) {
     row.fp8_tensor = s->base->cfg->train.mixed_precision == PRECISION_FP8 && m->size[MESH_TP] > 1;
     int fitting = 0, tried = 0;
     for (int64_t parts = m->size[MESH_PP]; parts <= c->sequences; parts++) {
-        if (!divides(parts, c->sequences) || c->sequences / parts > largest) continue;
+        if (!splits_evenly(parts, c->sequences) || c->sequences / parts > largest) continue;
         if (fitting == BATCHES_FITTING || tried++ == BATCHES_TRIED) return;
         row.batch_size = c->sequences / parts;
         row.grad_accum = parts;
@@ -209,7 +209,7 @@ ott_status sweep_run(const count_request *r, const estimate *asked, sweep *out) 
                 .available = (double)memory.limit.left};
     s.sequences = cfg->train.batch_size * cfg->train.grad_accum_steps * mesh_group_size(&m, MESH_DATA);
     add_meshes(&s, &m, 0, mesh_ranks(r->mesh));
-    qsort(s.candidates, (size_t)s.count, sizeof *s.candidates, compare);
+    qsort(s.candidates, (size_t)s.count, sizeof *s.candidates, compare_results);
     try_all(&s);
     mem_free(r->account, candidates);
     return OTT_OK;

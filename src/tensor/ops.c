@@ -210,7 +210,7 @@ bool op_is_there(const op_table *table, enum op_index op) {
 }
 
 /* Calls the table's function. */
-static ott_status dispatch(const op_table *table, exec *cx, enum op_index op, const void *args) {
+static ott_status dispatch_op(const op_table *table, exec *cx, enum op_index op, const void *args) {
     switch (op) {
 #define OP(name, fields)                                                                                     \
     case OP_INDEX_##name:                                                                                    \
@@ -265,7 +265,7 @@ static ott_status run_now(const op_table *table, exec *cx, enum op_index op, con
     if (cx->plan && plan_recording(cx->plan)) return report_recorded(cx, op, args);
     if (cx->times) TRY(device_event_record(cx->device, cx->times->began));
     cx->workspace = workspace->data;
-    ott_status status = dispatch(table, cx, op, args);
+    ott_status status = dispatch_op(table, cx, op, args);
     cx->workspace = NULL;
     return status == OTT_OK && cx->times ? report_time(cx, op, args) : status;
 }

@@ -158,7 +158,7 @@ void chat_close(chat *c) {
 /* ---- rendering ---- */
 
 /* Adds a member; takes ownership of the value. */
-static bool put(json_t *object, const char *key, json_t *value) {
+static bool put_member(json_t *object, const char *key, json_t *value) {
     return value && json_object_set_new(object, key, value) == 0;
 }
 
@@ -171,10 +171,11 @@ static ott_status make_context(const chat *c, const chat_conversation *conversat
                                json_t **out) {
     json_t *tools = conversation->tools ? json_incref((json_t *)conversation->tools) : json_null();
     *out = json_object();
-    bool made = put(*out, "messages", json_incref((json_t *)conversation->messages)) &&
-                put(*out, "tools", tools) && put(*out, "add_generation_prompt", json_boolean(asks)) &&
-                put(*out, "bos_token", json_string(token_text(c, tokenizer_bos(c->tokenizer)))) &&
-                put(*out, "eos_token", json_string(token_text(c, tokenizer_eos(c->tokenizer))));
+    bool made = put_member(*out, "messages", json_incref((json_t *)conversation->messages)) &&
+                put_member(*out, "tools", tools) &&
+                put_member(*out, "add_generation_prompt", json_boolean(asks)) &&
+                put_member(*out, "bos_token", json_string(token_text(c, tokenizer_bos(c->tokenizer)))) &&
+                put_member(*out, "eos_token", json_string(token_text(c, tokenizer_eos(c->tokenizer))));
     return made ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for the variables of a chat template");
 }
 
@@ -199,8 +200,8 @@ typedef struct prefix_texts {
 } prefix_texts;
 
 /* Renders. At most one of generation and prefixes may be given. */
-static ott_status render(rendering *r, const json_t *messages, bool asks, str *out, jinja_spans *generation,
-                         const prefix_texts *prefixes) {
+static ott_status render_messages(rendering *r, const json_t *messages, bool asks, str *out,
+                                  jinja_spans *generation, const prefix_texts *prefixes) {
     json_t *context;
     const jinja *t = r->c->template;
     ott_status status = make_context(r->c, &(chat_conversation){messages, r->tools}, asks, &context);
@@ -254,7 +255,7 @@ ott_status chat_render(const chat *c, const chat_conversation *conversation, boo
     json_t *messages;
     begin_rendering(&r, c, conversation->tools);
     ott_status status = clean_messages(conversation->messages, &messages);
-    if (status == OTT_OK) status = render(&r, messages, asks, out, NULL, NULL);
+    if (status == OTT_OK) status = render_messages(&r, messages, asks, out, NULL, NULL);
     json_decref(messages);
     return status;
 }
@@ -300,11 +301,11 @@ static bool text_begins_with(const encoder *e, int64_t at, const char *part, int
 }
 
 /* Renders the first messages separately, and returns the bytes of their text. */
-static ott_status measure(encoder *e, int64_t count, bool asks, int64_t *out) {
+static ott_status measure_prefix(encoder *e, int64_t count, bool asks, int64_t *out) {
     str part = {.account = e->r.c->account};
     json_t *first;
     TRY(first_messages(e->messages, (size_t)count, &first));
-    ott_status status = render(&e->r, first, asks, &part, NULL, NULL);
+    ott_status status = render_messages(&e->r, first, asks, &part, NULL, NULL);
     json_decref(first);
     *out = part.length;
     if (status == OTT_ERR_UNSUPPORTED && e->r.budget.taken > ROW_STEPS_MOST)
@@ -322,7 +323,7 @@ static ott_status measure(encoder *e, int64_t count, bool asks, int64_t *out) {
 /* Finds the end of a prefix in the text. same: number of bytes known to be equal. */
 static ott_status find_end(encoder *e, const jinja_prefix *p, const str *tails, int64_t same, bool asks,
                            int64_t *out) {
-    if (!p->known) return measure(e, p->count, asks, out);
+    if (!p->known) return measure_prefix(e, p->count, asks, out);
     *out = p->shared + p->bytes;
     if (p->shared > same || !text_begins_with(e, p->shared, tails->text + p->at, p->bytes))
         return fail_not_prefix(e, p->count);
@@ -348,7 +349,7 @@ static ott_status find_ends(encoder *e, const int64_t *which) {
     const int64_t all = (int64_t)json_array_size(e->messages);
     ott_status status = plan_prefixes(e, which, true, &p);
     if (p.count > 0 && which[p.count - 1] + 1 == all) p.count--;
-    if (status == OTT_OK) status = render(&e->r, e->messages, false, &e->text, NULL, &p);
+    if (status == OTT_OK) status = render_messages(&e->r, e->messages, false, &e->text, NULL, &p);
     for (int64_t i = 0; status == OTT_OK && i < e->turns.count; i++) {
         e->turns.items[i].end = e->text.length;
         if (i < p.count)
@@ -376,7 +377,7 @@ static ott_status find_begins(encoder *e, const int64_t *which) {
     const int64_t last = --p.count, skip = which[0] == 0; /* without messages: render separately */
     const prefix_texts later = {p.items + skip, p.count > skip ? p.count - skip : 0, p.tails};
     TRY_OUT(first_messages(e->messages, (size_t)which[last], &before_last));
-    TRY_OUT(render(&e->r, before_last, true, &asking, NULL, &later));
+    TRY_OUT(render_messages(&e->r, before_last, true, &asking, NULL, &later));
     const int64_t same = same_bytes(&asking, &e->text);
     e->turns.items[last].begin = asking.length;
     if (same < asking.length) TRY_OUT(fail_not_prefix(e, which[last]));
@@ -462,12 +463,14 @@ static ott_status encode_text(encoder *e, tokenizer_prefixes *prefixes, tokenize
     return OTT_OK;
 }
 
-static ott_status encode(encoder *e, const json_t *messages, tokenizer_ids *ids, uint8_t **learned) {
+static ott_status encode_conversation(encoder *e, const json_t *messages, tokenizer_ids *ids,
+                                      uint8_t **learned) {
     const chat *c = e->r.c;
     void *memory;
     TRY(clean_messages(messages, &e->messages));
-    TRY(jinja_marks_generation(c->template) ? render(&e->r, e->messages, false, &e->text, &e->turns, NULL)
-                                            : find_turns(e));
+    TRY(jinja_marks_generation(c->template)
+            ? render_messages(&e->r, e->messages, false, &e->text, &e->turns, NULL)
+            : find_turns(e));
     TRY(mem_alloc_array(c->account, MEM_OTHER, 4 * e->turns.count, sizeof(int64_t), "turns of a conversation",
                         &memory));
     tokenizer_prefixes prefixes = {.at = memory, .ids = (int64_t *)memory + 2 * e->turns.count};
@@ -481,7 +484,7 @@ ott_status chat_encode(const chat *c, tokenizer_scratch *s, const chat_conversat
                        tokenizer_ids *ids, uint8_t **learned) {
     encoder e = {.s = s, .text = {.account = c->account}, .turns = {.account = c->account}};
     begin_rendering(&e.r, c, conversation->tools);
-    ott_status status = encode(&e, conversation->messages, ids, learned);
+    ott_status status = encode_conversation(&e, conversation->messages, ids, learned);
     json_decref(e.messages);
     jinja_spans_free(&e.turns);
     str_free(&e.text);

@@ -30,13 +30,13 @@ static void copy_bytes(translation *t, int64_t bytes) {
     t->at += bytes;
 }
 
-static ott_status refuse(const translation *t, const char *what) {
+static ott_status refuse_pattern(const translation *t, const char *what) {
     return status_fail(OTT_ERR_UNSUPPORTED, "the regular expression '%s': %s, at byte %" PRId64,
                        str_show(t->from.at).text, what, t->at);
 }
 
 static ott_status translate_set(translation *t, const char *set, bool complement) {
-    if (t->in_class && complement) return refuse(t, "\\S or \\W inside brackets is not supported");
+    if (t->in_class && complement) return refuse_pattern(t, "\\S or \\W inside brackets is not supported");
     const char *opening = complement ? "[^" : "[";
     str_printf(&t->to, "%s%s%s", t->in_class ? "" : opening, set, t->in_class ? "" : "]");
     t->at += 2;
@@ -52,13 +52,13 @@ static ott_status translate_escape(translation *t) {
     case 'b': /* in brackets, a backspace in both syntaxes */
         if (t->in_class) break;
         /* fall through */
-    case 'B': return refuse(t, "word boundaries are not supported");
+    case 'B': return refuse_pattern(t, "word boundaries are not supported");
     case 'h':
-    case 'H': return refuse(t, "\\h (a hexadecimal digit in Oniguruma) is not supported");
+    case 'H': return refuse_pattern(t, "\\h (a hexadecimal digit in Oniguruma) is not supported");
     case 'K':
     case 'Q':
-    case 'E': return refuse(t, "\\K, \\Q and \\E are not supported");
-    case '\0': return refuse(t, "it ends in a backslash");
+    case 'E': return refuse_pattern(t, "\\K, \\Q and \\E are not supported");
+    case '\0': return refuse_pattern(t, "it ends in a backslash");
     default: break;
     }
     bool braced = peek(t, 2) == '{'; /* \p{L} */
@@ -71,8 +71,8 @@ static ott_status translate_escape(translation *t) {
 static ott_status translate_in_class(translation *t) {
     char c = peek(t, 0);
     /* Refuses nested sets, and [:punct:], which contains symbols in Oniguruma. */
-    if (c == '[') return refuse(t, "brackets inside brackets are not supported");
-    if (c == '&' && peek(t, 1) == '&') return refuse(t, "&& inside brackets is not supported");
+    if (c == '[') return refuse_pattern(t, "brackets inside brackets are not supported");
+    if (c == '&' && peek(t, 1) == '&') return refuse_pattern(t, "&& inside brackets is not supported");
     if (c == ']') t->in_class = false;
     copy_bytes(t, 1);
     return OTT_OK;
@@ -81,11 +81,11 @@ static ott_status translate_in_class(translation *t) {
 /* "(?m" is Ruby's dot-matches-newline. "(?s" and "(?x" may differ and are refused. "(*" exists only in PCRE2.
    */
 static ott_status translate_group(translation *t) {
-    if (peek(t, 1) == '*') return refuse(t, "(* is not supported");
+    if (peek(t, 1) == '*') return refuse_pattern(t, "(* is not supported");
     if (peek(t, 1) == '?' && (isalpha((unsigned char)peek(t, 2)) || peek(t, 2) == '-'))
         for (int64_t i = 2; peek(t, i) != ':' && peek(t, i) != ')'; i++)
             if (peek(t, i) != 'i' && peek(t, i) != '-')
-                return refuse(t, "of the inline options only i is supported");
+                return refuse_pattern(t, "of the inline options only i is supported");
     copy_bytes(t, 1);
     return OTT_OK;
 }
@@ -103,13 +103,13 @@ static ott_status translate_next(translation *t) {
         return OTT_OK;
     }
     /* Possessive in PCRE2; a repeated repetition in Ruby. */
-    if (c == '}' && peek(t, 1) == '+') return refuse(t, "{n,m}+ is not supported");
+    if (c == '}' && peek(t, 1) == '+') return refuse_pattern(t, "{n,m}+ is not supported");
     copy_bytes(t, 1);
     return OTT_OK;
 }
 
 static ott_status translate(translation *t) {
-    if (memchr(t->from.at, '\0', (size_t)t->from.bytes)) return refuse(t, "a NUL is not supported");
+    if (memchr(t->from.at, '\0', (size_t)t->from.bytes)) return refuse_pattern(t, "a NUL is not supported");
     while (t->at < t->from.bytes) TRY(translate_next(t));
     return str_finish(&t->to);
 }

@@ -247,7 +247,7 @@ static ott_status find_base(exporter *e) {
     return fits ? OTT_OK : config_set(e->cfg, "model.hf_path", from);
 }
 
-static ott_status run_all(exporter *e, const char *path, const char *folder, str *report) {
+static ott_status export_run_in(exporter *e, const char *path, const char *folder, str *report) {
     size_t length = strlen(folder);
     while (length > 1 && folder[length - 1] == '/') length--;
     str_printf(&e->goal, "%.*s", (int)length, folder);
@@ -270,7 +270,7 @@ ott_status export_run(mem *account, const logger *log, const char *path, const c
     TRY(mem_alloc(account, MEM_OTHER, sizeof(exporter), "export", &memory));
     exporter *e = memory;
     *e = (exporter){.account = account, .log = log, .options = options, .goal.account = account};
-    ott_status status = run_all(e, path, folder, report);
+    ott_status status = export_run_in(e, path, folder, report);
     model_close(e->m);
     device_close(e->device);
     config_close(e->cfg);

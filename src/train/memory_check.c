@@ -75,8 +75,8 @@ static memory_limit host_limit(const memory_check *c) {
 }
 
 /* Applies a setting until the run fits or the setting cannot change further. False if it saves nothing. */
-static bool propose(const memory_check *c, const variant *from, setting set, int64_t need, int64_t left,
-                    proposal *out) {
+static bool apply_setting(const memory_check *c, const variant *from, setting set, int64_t need, int64_t left,
+                          proposal *out) {
     variant v = *from;
     memory_need n;
     char text[MEMORY_CHECK_TEXT];
@@ -105,7 +105,7 @@ static int find_proposals(const memory_check *c, const variant *v, int64_t need,
     int count = 0;
     proposal p;
     for (int i = 0; count < MOST_PROPOSALS && memory_check_settings[i]; i++)
-        if (propose(c, v, memory_check_settings[i], need, left, &p)) insert_proposal(list, &count, &p);
+        if (apply_setting(c, v, memory_check_settings[i], need, left, &p)) insert_proposal(list, &count, &p);
     return count;
 }
 
@@ -134,7 +134,7 @@ static void write_together(str *text, const memory_check *c, const variant *v, c
                    size_text(together, size));
     if (together <= left) return;
     if (count > 0) str_append(text, ", which is still too much");
-    if (propose(c, v, memory_check_reduce_model, INT64_MAX, left, &smaller) && smaller.total <= left)
+    if (apply_setting(c, v, memory_check_reduce_model, INT64_MAX, left, &smaller) && smaller.total <= left)
         str_printf(text, "; %s makes a small model of the family to try the configuration; it needs %s",
                    smaller.text, size_text(smaller.total, size));
 }

@@ -23,7 +23,7 @@ static ott_status evaluate_round(trainer *t, int64_t first, evaluation *e, float
     return OTT_OK;
 }
 
-static ott_status evaluate(trainer *t, int64_t batches, evaluation *out) {
+static ott_status evaluate_batches(trainer *t, int64_t batches, evaluation *out) {
     int64_t available = dataset_rows(t->validation_data) / t->options.evaluation_batch;
     float total = 0;
     *out = (evaluation){.batches = available < batches ? available : batches};
@@ -40,7 +40,7 @@ static ott_status evaluate(trainer *t, int64_t batches, evaluation *out) {
 /* Restores the training weights also after a failure or stop, since the run may be saved then. */
 ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out) {
     TRY(trainer_use_average(t, true));
-    ott_status status = evaluate(t, batches, out);
+    ott_status status = evaluate_batches(t, batches, out);
     TRY(trainer_use_average(t, false));
     return status;
 }

@@ -149,7 +149,7 @@ static ott_status sum_gradients(trainer *t, group *ranks) {
 /* Runs all micro-batches. Sums their losses into STEP_LOSS and STEP_Z_LOSS and their gradients into the
    parameters' grad. Then reduces over ranks, in one rank's order: first data-parallel ranks, then
    context-parallel ranks. */
-static ott_status accumulate(trainer *t) {
+static ott_status accumulate_gradients(trainer *t) {
     tensor loss = tensor_columns(t->state, STEP_LOSS, 2); /* and the z-loss */
     TRY(device_zero(t->device, t->m->grads, t->m->trained_bytes));
     TRY(store_zero_gradients(&t->m->store, t->device));
@@ -200,7 +200,7 @@ static ott_status accumulate_or_abandon(trainer *t) {
     int64_t gemms[GEMM_COUNT][2];
     memcpy(gemms, t->cx.gemms, sizeof gemms);
     TRY(trainer_copy_delayed(t, t->m->delayed.block, t->delayed_before));
-    ott_status status = accumulate(t);
+    ott_status status = accumulate_gradients(t);
     if (status != OTT_ERR_STOPPED) return status;
     memcpy(t->cx.gemms, gemms, sizeof gemms);
     TRY(trainer_copy_delayed(t, t->delayed_before, t->m->delayed.block));

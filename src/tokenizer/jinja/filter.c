@@ -237,8 +237,8 @@ typedef struct sorted {
 } sorted;
 
 /* Merges the sorted ranges from[begin .. middle) and from[middle .. end) into to[begin .. end). */
-static ott_status merge(jinja_work *w, const sorted *from, int64_t begin, int64_t middle, int64_t end,
-                        sorted *to) {
+static ott_status merge_sorted(jinja_work *w, const sorted *from, int64_t begin, int64_t middle, int64_t end,
+                               sorted *to) {
     int64_t left = begin, right = middle;
     for (int64_t i = begin; i < end; i++) {
         int order = left == middle ? 1 : -1;
@@ -263,7 +263,7 @@ static ott_status sort_list(jinja_work *w, jinja_list *l, bool pairs) {
         for (int64_t begin = 0; begin < l->count; begin += 2 * width) {
             int64_t middle = begin + width < l->count ? begin + width : l->count;
             int64_t end = middle + width < l->count ? middle + width : l->count;
-            TRY(merge(w, from, begin, middle, end, to));
+            TRY(merge_sorted(w, from, begin, middle, end, to));
         }
         sorted *merged = to;
         to = from;
@@ -350,8 +350,8 @@ static ott_status filter_map(jinja_work *w, const jinja_value *v, const jinja_ar
 
 /* Selects the elements for which a test (of the element or its member) returns `wanted`. Without a test,
    tests truth. */
-static ott_status choose(jinja_work *w, const jinja_value *v, const jinja_arguments *a, bool of_member,
-                         bool wanted, jinja_value *out) {
+static ott_status select_elements(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                                  bool of_member, bool wanted, jinja_value *out) {
     const jinja_value *member = of_member ? jinja_argument(a, 0, NULL) : NULL,
                       *test = jinja_argument(a, of_member, NULL);
     jinja_arguments rest = arguments_from(a, of_member + 1);
@@ -377,19 +377,19 @@ static ott_status choose(jinja_work *w, const jinja_value *v, const jinja_argume
 
 static ott_status filter_select(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                 jinja_value *out) {
-    return choose(w, v, a, false, true, out);
+    return select_elements(w, v, a, false, true, out);
 }
 static ott_status filter_reject(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                 jinja_value *out) {
-    return choose(w, v, a, false, false, out);
+    return select_elements(w, v, a, false, false, out);
 }
 static ott_status filter_selectattr(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                     jinja_value *out) {
-    return choose(w, v, a, true, true, out);
+    return select_elements(w, v, a, true, true, out);
 }
 static ott_status filter_rejectattr(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                     jinja_value *out) {
-    return choose(w, v, a, true, false, out);
+    return select_elements(w, v, a, true, false, out);
 }
 
 static ott_status filter_default(jinja_work *w, const jinja_value *v, const jinja_arguments *a,

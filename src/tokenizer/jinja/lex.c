@@ -16,7 +16,7 @@ typedef struct lexer {
     bool trims_line; /* or the line end after it is removed */
 } lexer;
 
-static ott_status add(lexer *l, jinja_token token) {
+static ott_status add_token(lexer *l, jinja_token token) {
     if (l->count == l->capacity) {
         void *block = l->tokens;
         l->capacity = l->capacity ? 2 * l->capacity : 256;
@@ -30,7 +30,7 @@ static ott_status add(lexer *l, jinja_token token) {
 }
 
 static ott_status add_text(lexer *l, jinja_token_kind kind, const char *from, const char *to) {
-    return add(l, (jinja_token){.kind = kind, .text = {from, to - from}});
+    return add_token(l, (jinja_token){.kind = kind, .text = {from, to - from}});
 }
 
 static bool starts(const lexer *l, const char *at, const char *word) {
@@ -38,7 +38,7 @@ static bool starts(const lexer *l, const char *at, const char *word) {
     return (size_t)(l->end - at) >= n && memcmp(at, word, n) == 0;
 }
 
-static ott_status fail(const lexer *l, const char *what) {
+static ott_status fail_at_line(const lexer *l, const char *what) {
     return status_fail(OTT_ERR_FORMAT, "line %d: %s", l->line, what);
 }
 
@@ -125,7 +125,7 @@ static ott_status lex_string(lexer *l) {
     char quote = *l->at;
     const char *from = l->at + 1, *to = from;
     while (to < l->end && *to != quote) to += *to == '\\' && to + 1 < l->end ? 2 : 1;
-    if (to >= l->end) return fail(l, "a string has no end");
+    if (to >= l->end) return fail_at_line(l, "a string has no end");
     void *memory;
     int64_t bytes = 0;
     TRY(arena_alloc(l->t->memory, to - from + 1, &memory));
@@ -162,9 +162,9 @@ static ott_status lex_number(lexer *l) {
         token.real = text_to_double(digits, NULL);
     else
         token.integer = strtoll(digits, NULL, 10);
-    if (errno == ERANGE) return fail(l, "a number is too large");
+    if (errno == ERANGE) return fail_at_line(l, "a number is too large");
     l->at = at;
-    return add(l, token);
+    return add_token(l, token);
 }
 
 static bool is_name(char c) {
@@ -212,7 +212,7 @@ static ott_status lex_tag(lexer *l, bool is_output) {
     const char *closing = is_output ? "}}" : "%}";
     int64_t bytes;
     int braces = 0; /* depth of open brackets: "}}" inside them does not end the tag */
-    TRY(add(l, (jinja_token){.kind = is_output ? JINJA_TOKEN_OUTPUT_BEGIN : JINJA_TOKEN_BLOCK_BEGIN}));
+    TRY(add_token(l, (jinja_token){.kind = is_output ? JINJA_TOKEN_OUTPUT_BEGIN : JINJA_TOKEN_BLOCK_BEGIN}));
     l->at += 2;
     if (l->at < l->end && (*l->at == '-' || *l->at == '+')) l->at++;
     while (l->at < l->end) {
@@ -220,12 +220,13 @@ static ott_status lex_tag(lexer *l, bool is_output) {
         if (bytes) {
             note_end(l, l->at, is_output);
             l->at += bytes;
-            return add(l, (jinja_token){.kind = is_output ? JINJA_TOKEN_OUTPUT_END : JINJA_TOKEN_BLOCK_END});
+            return add_token(
+                l, (jinja_token){.kind = is_output ? JINJA_TOKEN_OUTPUT_END : JINJA_TOKEN_BLOCK_END});
         }
         braces += (*l->at == '{') - (*l->at == '}' && braces);
         TRY(lex_token(l));
     }
-    return fail(l, is_output ? "{{ has no }}" : "{% has no %}");
+    return fail_at_line(l, is_output ? "{{ has no }}" : "{% has no %}");
 }
 
 static ott_status lex_comment(lexer *l) {
@@ -236,7 +237,7 @@ static ott_status lex_comment(lexer *l) {
         pass_lines(l, at + bytes);
         return OTT_OK;
     }
-    return fail(l, "{# has no #}");
+    return fail_at_line(l, "{# has no #}");
 }
 
 static ott_status lex_all(lexer *l) {
@@ -245,7 +246,7 @@ static ott_status lex_all(lexer *l) {
         if (l->at == l->end) break;
         TRY(l->at[1] == '#' ? lex_comment(l) : lex_tag(l, l->at[1] == '{'));
     }
-    return add(l, (jinja_token){.kind = JINJA_TOKEN_END});
+    return add_token(l, (jinja_token){.kind = JINJA_TOKEN_END});
 }
 
 ott_status jinja_lex(jinja *t, int64_t bytes, jinja_token **out) {

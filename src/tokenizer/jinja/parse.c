@@ -84,7 +84,7 @@ static void append(jinja_node ***end, jinja_node *node) {
     *end = &node->next;
 }
 
-static ott_status enter(parser *p) {
+static ott_status enter_nesting(parser *p) {
     if (++p->depth <= JINJA_NESTING_MOST) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED, "line %d: nested more than %d deep", p->at->line,
                        JINJA_NESTING_MOST);
@@ -272,7 +272,7 @@ static ott_status parse_filters(parser *p, jinja_node **node) {
 }
 
 static ott_status parse_unary(parser *p, bool filters, jinja_node **out) {
-    TRY(enter(p));
+    TRY(enter_nesting(p));
     if (skip_sign(p, "-")) {
         jinja_node *operand;
         TRY(parse_unary(p, false, &operand));
@@ -333,7 +333,7 @@ static ott_status parse_comparison(parser *p, jinja_node **out) {
 static ott_status parse_not(parser *p, jinja_node **out) {
     if (!skip_word(p, "not")) return parse_comparison(p, out);
     jinja_node *operand;
-    TRY(enter(p));
+    TRY(enter_nesting(p));
     TRY(parse_not(p, &operand));
     p->depth--;
     return make_over(p, JINJA_NODE_NOT, operand, out);
@@ -360,7 +360,7 @@ static ott_status parse_or(parser *p, jinja_node **out) {
 }
 
 static ott_status parse_expression(parser *p, jinja_node **out) {
-    TRY(enter(p));
+    TRY(enter_nesting(p));
     TRY(parse_or(p, out));
     while (skip_word(p, "if")) {
         jinja_node *then = *out;
@@ -556,7 +556,7 @@ static ott_status parse_statement(parser *p, jinja_node **out) {
         if (!text_is(word, statements[i].word)) continue;
         TRY(make(p, statements[i].kind, out));
         (*out)->line = line;
-        TRY(enter(p));
+        TRY(enter_nesting(p));
         TRY(statements[i].parse(p, *out));
         p->depth--;
         return OTT_OK;

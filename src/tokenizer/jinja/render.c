@@ -38,9 +38,9 @@ typedef struct rendering {
     int depth;
 } rendering;
 
-static ott_status evaluate(rendering *r, const jinja_node *n, jinja_value *out);
+static ott_status evaluate_value(rendering *r, const jinja_node *n, jinja_value *out);
 static ott_status evaluate_any(rendering *r, const jinja_node *n, jinja_value *out);
-static ott_status run_all(rendering *r, const jinja_node *first);
+static ott_status run_statements(rendering *r, const jinja_node *first);
 
 #define FAIL(r, code, ...) jinja_work_fail(&(r)->work, code, __VA_ARGS__)
 
@@ -48,7 +48,7 @@ static int shown_bytes(text_view name) {
     return (int)(name.bytes < 60 ? name.bytes : 60);
 }
 
-static ott_status enter(rendering *r, const jinja_node *n) {
+static ott_status enter_node(rendering *r, const jinja_node *n) {
     r->work.line = n->line;
     TRY(jinja_work_steps(&r->work, 1));
     if (++r->depth <= JINJA_CALLS_MOST) return OTT_OK;
@@ -116,7 +116,7 @@ static ott_status evaluate_arguments(rendering *r, const jinja_node *list, jinja
         if (a->count == JINJA_ARGUMENTS_MOST)
             return FAIL(r, OTT_ERR_UNSUPPORTED, "more than %d arguments", JINJA_ARGUMENTS_MOST);
         a->name[a->count] = n->name;
-        TRY(evaluate(r, n->child[0], &a->value[a->count]));
+        TRY(evaluate_value(r, n->child[0], &a->value[a->count]));
         a->count++;
     }
     return OTT_OK;
@@ -129,7 +129,7 @@ static ott_status capture(rendering *r, const jinja_node *list, jinja_value *out
     r->out = &text;
     r->generation = NULL; /* spans refer to another text */
     r->bodies++;
-    ott_status status = run_all(r, list);
+    ott_status status = run_statements(r, list);
     r->bodies--;
     r->out = before;
     r->generation = generation;
@@ -145,7 +145,7 @@ static ott_status run_inside(rendering *r, const jinja_node *n, jinja_value *cap
     scope own, *before = r->here;
     TRY(open_scope(r, before, &own));
     r->here = &own;
-    ott_status status = captured ? capture(r, n->list, captured) : run_all(r, n->list);
+    ott_status status = captured ? capture(r, n->list, captured) : run_statements(r, n->list);
     r->here = before;
     return status;
 }
@@ -160,7 +160,7 @@ static ott_status bind_parameters(rendering *r, const jinja_node *macro, const j
         if (given)
             v = *given;
         else if (p->child[0])
-            TRY(evaluate(r, p->child[0], &v));
+            TRY(evaluate_value(r, p->child[0], &v));
         TRY(set_name(r, p->name, v));
     }
     return OTT_OK;
@@ -194,7 +194,7 @@ static ott_status call(rendering *r, const jinja_node *n, jinja_value *out) {
     jinja_value callee;
     const jinja_node *function = n->child[0];
     bool method = function->kind == JINJA_NODE_MEMBER;
-    TRY(evaluate(r, method ? function->child[0] : function, &callee));
+    TRY(evaluate_value(r, method ? function->child[0] : function, &callee));
     TRY(evaluate_arguments(r, n->list, &a));
     r->work.line = n->line;
     if (method) return call_method(r, function, &callee, &a, out);
@@ -210,7 +210,7 @@ static ott_status apply_filter(rendering *r, const jinja_node *n, jinja_value *o
     jinja_arguments a;
     jinja_value v;
     bool found;
-    TRY(evaluate(r, n->child[0], &v));
+    TRY(evaluate_value(r, n->child[0], &v));
     TRY(evaluate_arguments(r, n->list, &a));
     r->work.line = n->line;
     TRY(jinja_filter(&r->work, n->name, &v, &a, out, &found));
@@ -222,7 +222,7 @@ static ott_status apply_test(rendering *r, const jinja_node *n, jinja_value *out
     jinja_arguments a;
     jinja_value v;
     bool truth, found;
-    TRY(n->list ? evaluate(r, n->child[0], &v)
+    TRY(n->list ? evaluate_value(r, n->child[0], &v)
                 : evaluate_any(r, n->child[0], &v)); /* without arguments: the value's kind */
     TRY(evaluate_arguments(r, n->list, &a));
     r->work.line = n->line;
@@ -240,7 +240,7 @@ static ott_status evaluate_list(rendering *r, const jinja_node *n, jinja_value *
     TRY(jinja_value_list(&r->work, out));
     out->list->tuple = n->tuple;
     for (const jinja_node *e = n->list; e; e = e->next) {
-        TRY(evaluate(r, e, &v));
+        TRY(evaluate_value(r, e, &v));
         TRY(jinja_list_append(&r->work, out->list, v));
     }
     return OTT_OK;
@@ -250,8 +250,8 @@ static ott_status evaluate_dict(rendering *r, const jinja_node *n, jinja_value *
     jinja_value key, value;
     TRY(jinja_value_dict(&r->work, out));
     for (const jinja_node *e = n->list; e; e = e->next) {
-        TRY(evaluate(r, e->child[0], &key));
-        TRY(evaluate(r, e->child[1], &value));
+        TRY(evaluate_value(r, e->child[0], &key));
+        TRY(evaluate_value(r, e->child[1], &value));
         TRY(jinja_dict_set(&r->work, out->dict, key, value));
     }
     return OTT_OK;
@@ -282,7 +282,7 @@ static ott_status evaluate_slice(rendering *r, const jinja_node *n, jinja_value 
     TRY(evaluate_any(r, n->child[0], &object));
     for (int i = 0; i < 3; i++) {
         bounds[i] = (jinja_value){.kind = JINJA_NONE};
-        if (n->child[i + 1]) TRY(evaluate(r, n->child[i + 1], &bounds[i]));
+        if (n->child[i + 1]) TRY(evaluate_value(r, n->child[i + 1], &bounds[i]));
     }
     r->work.line = n->line;
     return jinja_slice(&r->work, &object, bounds, out);
@@ -291,7 +291,7 @@ static ott_status evaluate_slice(rendering *r, const jinja_node *n, jinja_value 
 static ott_status evaluate_index(rendering *r, const jinja_node *n, jinja_value *out) {
     jinja_value object, key;
     TRY(evaluate_any(r, n->child[0], &object));
-    TRY(evaluate(r, n->child[1], &key));
+    TRY(evaluate_value(r, n->child[1], &key));
     r->work.line = n->line;
     return jinja_index(&r->work, &object, &key, out);
 }
@@ -300,8 +300,8 @@ static ott_status evaluate_index(rendering *r, const jinja_node *n, jinja_value 
 static ott_status evaluate_over(rendering *r, const jinja_node *n, jinja_value *out) {
     jinja_value a, b;
     bool truth;
-    TRY(evaluate(r, n->child[0], &a));
-    if (n->child[1]) TRY(evaluate(r, n->child[1], &b));
+    TRY(evaluate_value(r, n->child[0], &a));
+    if (n->child[1]) TRY(evaluate_value(r, n->child[1], &b));
     r->work.line = n->line;
     switch (n->kind) {
     case JINJA_NODE_NEGATE: return *out = a, jinja_negate(&r->work, out);
@@ -340,13 +340,13 @@ static ott_status evaluate_one(rendering *r, const jinja_node *n, jinja_value *o
 
 /* Evaluates; the value may be a growing list. */
 static ott_status evaluate_any(rendering *r, const jinja_node *n, jinja_value *out) {
-    TRY(enter(r, n));
+    TRY(enter_node(r, n));
     TRY(evaluate_one(r, n, out));
     r->depth--;
     return OTT_OK;
 }
 
-static ott_status evaluate(rendering *r, const jinja_node *n, jinja_value *out) {
+static ott_status evaluate_value(rendering *r, const jinja_node *n, jinja_value *out) {
     TRY(evaluate_any(r, n, out));
     return settle(r, out);
 }
@@ -363,7 +363,7 @@ static ott_status write_text(rendering *r, text_view text) {
 
 static ott_status run_output(rendering *r, const jinja_node *n) {
     jinja_value v, text;
-    TRY(evaluate(r, n->child[0], &v));
+    TRY(evaluate_value(r, n->child[0], &v));
     TRY(jinja_show(&r->work, &v, &text));
     return write_text(r, text.text);
 }
@@ -372,7 +372,7 @@ static ott_status run_if(rendering *r, const jinja_node *n) {
     for (const jinja_node *branch = n->list; branch; branch = branch->next) {
         bool condition = true;
         if (branch->child[0]) TRY(evaluate_truth(r, branch->child[0], &condition));
-        if (condition) return run_all(r, branch->list);
+        if (condition) return run_statements(r, branch->list);
     }
     return OTT_OK;
 }
@@ -415,7 +415,7 @@ static ott_status filter_elements(rendering *r, const jinja_node *n, const jinja
     jinja_value keep;
     for (int64_t i = 0; i < all->count; i++) {
         TRY(assign(r, n->child[0], all->items[i]));
-        TRY(evaluate(r, n->child[2], &keep));
+        TRY(evaluate_value(r, n->child[2], &keep));
         if (jinja_value_truth(&keep)) TRY(jinja_list_append(&r->work, left, all->items[i]));
     }
     return OTT_OK;
@@ -430,7 +430,7 @@ static ott_status run_iteration(rendering *r, const jinja_node *n, const jinja_l
     r->jump = JUMP_NONE;
     ott_status status = assign(r, n->child[0], loop->over->items[loop->index]);
     if (status == OTT_OK) status = set_name(r, (text_view){"loop", 4}, described);
-    if (status == OTT_OK) status = run_all(r, n->list);
+    if (status == OTT_OK) status = run_statements(r, n->list);
     r->bodies--;
     r->here = before;
     return status;
@@ -460,7 +460,7 @@ static ott_status run_last(rendering *r, const jinja_node *n, const jinja_list *
     loop->index = index;
     TRY(run_iteration(r, n, loop));
     r->jump = JUMP_NONE;
-    for (const frame *f = r->frames; f; f = f->around) TRY(run_all(r, f->next));
+    for (const frame *f = r->frames; f; f = f->around) TRY(run_statements(r, f->next));
     return OTT_OK;
 }
 
@@ -538,7 +538,7 @@ static ott_status run_for(rendering *r, const jinja_node *n) {
         TRY(status);
         elements = left.list;
     }
-    return elements->count ? run_iterations(r, n, elements) : run_all(r, n->other);
+    return elements->count ? run_iterations(r, n, elements) : run_statements(r, n->other);
 }
 
 static ott_status run_generation(rendering *r, const jinja_node *n) {
@@ -568,12 +568,12 @@ static ott_status run_one(rendering *r, const jinja_node *n) {
     }
 }
 
-static ott_status run_all(rendering *r, const jinja_node *first) {
+static ott_status run_statements(rendering *r, const jinja_node *first) {
     frame own = {.around = r->frames};
     r->frames = &own;
     for (const jinja_node *n = first; n && r->jump == JUMP_NONE; n = n->next) {
         own.next = n->next;
-        TRY(enter(r, n));
+        TRY(enter_node(r, n));
         TRY(run_one(r, n));
         r->depth--;
     }
@@ -600,11 +600,12 @@ static ott_status render_names(rendering *r, const jinja *t, const json_t *conte
     let_grow(r, messages);
     global = (scope){.names = names.dict};
     r->global = r->here = &global;
-    TRY(run_all(r, t->body));
+    TRY(run_statements(r, t->body));
     return str_finish(r->out);
 }
 
-static ott_status render(rendering *r, const jinja *t, const json_t *context, const jinja_settings *s) {
+static ott_status render_template(rendering *r, const jinja *t, const json_t *context,
+                                  const jinja_settings *s) {
     jinja_budget *budget = s->budget;
     r->work.account = t->account;
     r->work.settings = s;
@@ -619,7 +620,7 @@ static ott_status render(rendering *r, const jinja *t, const json_t *context, co
 ott_status jinja_render(const jinja *t, const json_t *context, const jinja_settings *settings, str *out,
                         jinja_spans *generation) {
     rendering r = {.out = out, .generation = generation};
-    return render(&r, t, context, settings);
+    return render_template(&r, t, context, settings);
 }
 
 ott_status jinja_render_prefixes(const jinja *t, const json_t *context, const jinja_settings *settings,
@@ -628,7 +629,7 @@ ott_status jinja_render_prefixes(const jinja *t, const json_t *context, const ji
     rendering r = {.out = out, .branches = &b};
     const int64_t before = out->length;
     for (int64_t i = 0; i < count; i++) prefixes[i].known = false;
-    ott_status status = render(&r, t, context, settings);
+    ott_status status = render_template(&r, t, context, settings);
     for (int64_t i = 0; i < count; i++) prefixes[i].shared -= before;
     mem_free(t->account, b.undos.items);
     return status;

@@ -82,7 +82,7 @@ static void end_elements(shower *s, int64_t count, const char *bracket) {
     str_append(s->out, bracket);
 }
 
-static ott_status enter(shower *s, const char *bracket) {
+static ott_status enter_container(shower *s, const char *bracket) {
     s->depth++;
     str_append(s->out, bracket);
     return jinja_work_steps(s->w, 1);
@@ -90,7 +90,7 @@ static ott_status enter(shower *s, const char *bracket) {
 
 static ott_status show_list(shower *s, const jinja_list *l) {
     bool tuple = l->tuple && !s->json;
-    TRY(enter(s, tuple ? "(" : "["));
+    TRY(enter_container(s, tuple ? "(" : "["));
     for (int64_t i = 0; i < l->count; i++) {
         begin_element(s, i);
         TRY(show(s, &l->items[i]));
@@ -100,7 +100,7 @@ static ott_status show_list(shower *s, const jinja_list *l) {
 }
 
 static ott_status show_dict(shower *s, const jinja_dict *d) {
-    TRY(enter(s, "{"));
+    TRY(enter_container(s, "{"));
     for (int64_t i = 0; i < d->count; i++) {
         begin_element(s, i);
         if (s->json && d->entries[i].key.kind != JINJA_STRING)
@@ -157,8 +157,8 @@ ott_status jinja_show_json(jinja_work *w, const jinja_value *v, int64_t indent, 
     return finish(w, &text, show(&s, v), out);
 }
 
-static ott_status join(jinja_work *w, const jinja_list *l, const text_view *member, text_view separator,
-                       str *made) {
+static ott_status join_list(jinja_work *w, const jinja_list *l, const text_view *member, text_view separator,
+                            str *made) {
     for (int64_t i = 0; i < l->count; i++) {
         jinja_value element = l->items[i], text;
         if (member) TRY(jinja_member(w, &l->items[i], *member, &element));
@@ -177,5 +177,5 @@ ott_status jinja_show_joined(jinja_work *w, const jinja_value *v, const text_vie
     str made = {.account = w->account};
     jinja_list *l;
     TRY(jinja_value_elements(w, v, &l));
-    return finish(w, &made, join(w, l, member, separator, &made), out);
+    return finish(w, &made, join_list(w, l, member, separator, &made), out);
 }
