@@ -106,15 +106,6 @@ static ott_status set_experts(mem *account, config *cfg, const hf_config *h) {
                    h->expert_size > 0 ? h->expert_size : h->intermediate_size);
 }
 
-static ott_status set_latent(config *cfg, const hf_config *h) {
-    if (!h->family->latent) return OTT_OK;
-    TRY(set_int(cfg, "model.kv_lora_rank", h->kv_lora_rank));
-    TRY(set_int(cfg, "model.q_lora_rank", h->q_lora_rank));
-    TRY(set_int(cfg, "model.qk_nope_head_dim", h->qk_nope_head_dim));
-    TRY(set_int(cfg, "model.qk_rope_head_dim", h->qk_rope_head_dim));
-    return set_int(cfg, "model.v_head_dim", h->v_head_dim);
-}
-
 static ott_status set_multipliers(config *cfg, const hf_config *h) {
     double scalar = (double)h->query_pre_attn_scalar;
     TRY(set_real(cfg, "model.embedding_multiplier", h->embedding_multiplier));
@@ -215,7 +206,13 @@ ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes) 
         snprintf(notes->quantization, sizeof notes->quantization, "%s", h.quantization);
     }
     TRY(set_shape(account, cfg, &h));
-    TRY(set_latent(cfg, &h));
+    if (h.family->latent) {
+        TRY(set_int(cfg, "model.kv_lora_rank", h.kv_lora_rank));
+        TRY(set_int(cfg, "model.q_lora_rank", h.q_lora_rank));
+        TRY(set_int(cfg, "model.qk_nope_head_dim", h.qk_nope_head_dim));
+        TRY(set_int(cfg, "model.qk_rope_head_dim", h.qk_rope_head_dim));
+        TRY(set_int(cfg, "model.v_head_dim", h.v_head_dim));
+    }
     TRY(set_frozen(cfg, &h));
     TRY(set_experts(account, cfg, &h));
     TRY(set_multipliers(cfg, &h));

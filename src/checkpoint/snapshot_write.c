@@ -241,16 +241,6 @@ static ott_status measure_all(file_set *s) {
 
 /* ---- the remaining files ---- */
 
-static ott_status write_config(file_set *s) {
-    const checkpoint_snapshot *from = s->from;
-    checkpoint_file *file = &s->state.files[CHECKPOINT_CONFIG];
-    file->absent = from->config.length == 0;
-    if (file->absent) return OTT_OK;
-    TRY(name_file(s, checkpoint_file_name(CHECKPOINT_CONFIG)));
-    TRY(file_write_atomic(s->path.text, from->config.text, from->config.length));
-    return checkpoint_measure(s->path.text, s->buffer, BUFFER_BYTES, NULL, file);
-}
-
 /* Writes a file that resuming does not need. */
 static ott_status write_extra(file_set *s, const char *name, const char *text, int64_t bytes) {
     if (bytes == 0) return OTT_OK;
@@ -259,7 +249,14 @@ static ott_status write_extra(file_set *s, const char *name, const char *text, i
 }
 
 static ott_status write_remaining(file_set *s) {
-    TRY(write_config(s));
+    const checkpoint_snapshot *from = s->from;
+    checkpoint_file *file = &s->state.files[CHECKPOINT_CONFIG];
+    file->absent = from->config.length == 0;
+    if (!file->absent) {
+        TRY(name_file(s, checkpoint_file_name(CHECKPOINT_CONFIG)));
+        TRY(file_write_atomic(s->path.text, from->config.text, from->config.length));
+        TRY(checkpoint_measure(s->path.text, s->buffer, BUFFER_BYTES, NULL, file));
+    }
     TRY(write_extra(s, RUN_HISTORY_NAME, s->from->history.text, s->from->history.length));
     if (s->from->sources)
         TRY(write_extra(s, RUN_SOURCES_NAME, s->from->sources, (int64_t)strlen(s->from->sources)));

@@ -83,12 +83,6 @@ static ott_status edit_key(editor *e, const hf_key *k) {
     return !e->is_new && is_given && hf_key_equal(k, given, now) ? OTT_OK : put_key(e, k);
 }
 
-static ott_status edit_activation(editor *e) {
-    if (!e->is_new && e->before.mlp == e->c->mlp) return OTT_OK;
-    str_printf(&e->value, "\"%s\"", hf_activation(e->c));
-    return put_value(e, hf_activation_key(e->c->family));
-}
-
 static ott_status edit_routing_method(editor *e) {
     const char *word = hf_routing_method(e->c);
     bool is_same = strcmp(hf_routing_method(&e->before), word) == 0;
@@ -357,7 +351,10 @@ static ott_status edit_all(editor *e, const char *quantization) {
     int count;
     const hf_key *keys = hf_keys(&count);
     for (int i = 0; i < count; i++) TRY(edit_key(e, &keys[i]));
-    TRY(edit_activation(e));
+    if (e->is_new || e->before.mlp != e->c->mlp) {
+        str_printf(&e->value, "\"%s\"", hf_activation(e->c));
+        TRY(put_value(e, hf_activation_key(e->c->family)));
+    }
     TRY(edit_routing_method(e));
     TRY(edit_rope(e));
     TRY(edit_window(e));

@@ -86,13 +86,6 @@ static draw_distribution start_of_adapter(const model *m, const parameter *a) {
     return (draw_distribution){.deviation = 1.0 / (double)a->rows};
 }
 
-static ott_status fill_adapter(initializing *w, const model_module *e) {
-    const parameter *a = e->lora_a, *b = e->lora_b;
-    if (!a) return OTT_OK;
-    TRY(draw_named(w, start_of_adapter(w->m, a), a->name, a, 0, a->rows));
-    return draw_named(w, (draw_distribution){.constant = 0.0f}, b->name, b, 0, b->rows);
-}
-
 /* A magnitude starts with the row norms of its weight, so that it changes nothing at first. */
 static ott_status fill_magnitude(exec *cx, const linear *l, group *ranks) {
     void *memory;
@@ -138,7 +131,11 @@ static ott_status fill_all(initializing *w, bool adapters_only) {
     for (int i = 0; i < w->m->modules.count; i++) {
         const model_module *e = &w->m->modules.items[i];
         if (!adapters_only) TRY(fill_module(w, e));
-        TRY(fill_adapter(w, e));
+        const parameter *a = e->lora_a, *b = e->lora_b;
+        if (a) {
+            TRY(draw_named(w, start_of_adapter(w->m, a), a->name, a, 0, a->rows));
+            TRY(draw_named(w, (draw_distribution){.constant = 0.0f}, b->name, b, 0, b->rows));
+        }
     }
     return OTT_OK;
 }

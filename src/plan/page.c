@@ -106,15 +106,6 @@ static void write_traffic_line(const char *what, const count_traffic *t, str *ou
                    (long long)t->calls);
 }
 
-static void write_traffic(const page *p, str *out) {
-    const estimate *e = p->estimate;
-    if (e->ranks <= 1) return;
-    str_append(out, "Communication of a rank in a step         ms         MB     calls\n");
-    for (int kind = 0; kind < TRAFFIC_KINDS; kind++)
-        write_traffic_line(count_traffic_text((traffic_kind)kind), &e->rank.traffic[kind], out);
-    str_append(out, "\n");
-}
-
 static void write_speed(const page *p, str *out) {
     const estimate *e = p->estimate;
     char rate[32];
@@ -231,7 +222,13 @@ ott_status page_write(const page *p, str *out) {
     write_head(p, out);
     write_memory(p, out);
     write_work(p, out);
-    write_traffic(p, out);
+    const estimate *e = p->estimate;
+    if (e->ranks > 1) {
+        str_append(out, "Communication of a rank in a step         ms         MB     calls\n");
+        for (int kind = 0; kind < TRAFFIC_KINDS; kind++)
+            write_traffic_line(count_traffic_text((traffic_kind)kind), &e->rank.traffic[kind], out);
+        str_append(out, "\n");
+    }
     write_speed(p, out);
     write_layers(p, out);
     write_sweep(p, out);

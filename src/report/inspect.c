@@ -385,21 +385,15 @@ static int compare_tensors(const void *a, const void *b) {
     return order != 0 ? order : strcmp(x->name, y->name);
 }
 
-static ott_status sort_tensors(printer *p) {
+/* ---- printing ---- */
+
+static ott_status print_model(printer *p) {
     void *memory;
     int64_t count = shards_count(p->model);
     TRY(mem_alloc_array(p->account, MEM_OTHER, count, sizeof *p->order, "tensors to show", &memory));
     p->order = memory;
     for (int64_t i = 0; i < count; i++) p->order[i] = shards_at(p->model, i);
     qsort(p->order, (size_t)count, sizeof *p->order, compare_tensors);
-    return OTT_OK;
-}
-
-/* ---- printing ---- */
-
-static ott_status print_model(printer *p) {
-    void *memory;
-    TRY(sort_tensors(p));
     if (p->options->statistics) {
         TRY(mem_alloc(p->account, MEM_OTHER, BUFFER_FLOATS * sizeof(float), "statistics buffer", &memory));
         p->buffer = memory;

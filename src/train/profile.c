@@ -56,14 +56,6 @@ static void end_part(profile *p) {
     p->part = PART_NONE;
 }
 
-static void follow_parts(profile *p, double began) {
-    exec_part now = p->t->cx.part;
-    if (now == p->part) return;
-    end_part(p);
-    p->part = now;
-    p->part_began = began;
-}
-
 /* ---- arguments ---- */
 
 /* A JSON object in a fixed buffer; a member that does not fit is left out. */
@@ -145,7 +137,12 @@ static void on_op(void *user, enum op_index op, const void *args, double began, 
     profile_count *count = scaled ? &p->counts.scaled_gemm : &p->counts.ops[op];
     const op_info *info = op_at(op);
     began += p->step_began;
-    follow_parts(p, began);
+    exec_part now = p->t->cx.part;
+    if (now != p->part) {
+        end_part(p);
+        p->part = now;
+        p->part_began = began;
+    }
     slice(p, scaled ? "scaled_mm" : info->name, op_kind_name(kind), began, seconds,
           write_arguments(&arguments, info, args));
     count->seconds += seconds;

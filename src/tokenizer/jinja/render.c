@@ -583,12 +583,6 @@ static ott_status run_statements(rendering *r, const jinja_node *first) {
 
 /* ---- a rendering ---- */
 
-static void let_grow(rendering *r, const jinja_value *messages) {
-    if (!r->branches || !messages || messages->kind != JINJA_LIST) return;
-    messages->list->grows = true;
-    r->work.messages = messages->list->count;
-}
-
 static ott_status render_names(rendering *r, const jinja *t, const json_t *context) {
     jinja_value names;
     const jinja_value *messages;
@@ -597,7 +591,10 @@ static ott_status render_names(rendering *r, const jinja *t, const json_t *conte
     if (names.kind != JINJA_DICT)
         return status_fail(OTT_ERR_ARGUMENT, "a template's variables are no object");
     TRY(jinja_dict_find_text(&r->work, names.dict, (text_view){"messages", 8}, &messages));
-    let_grow(r, messages);
+    if (r->branches && messages && messages->kind == JINJA_LIST) {
+        messages->list->grows = true;
+        r->work.messages = messages->list->count;
+    }
     global = (scope){.names = names.dict};
     r->global = r->here = &global;
     TRY(run_statements(r, t->body));
