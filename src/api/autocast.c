@@ -4,10 +4,8 @@
 #include <string.h>
 
 static ott_status autocast_of(ott_context *context, autocast **out) {
-    void *memory;
     if (!context->autocast) {
-        TRY(mem_alloc(context->account, MEM_OTHER, sizeof(autocast), "regions", &memory));
-        context->autocast = memory;
+        TRY(mem_alloc(context->account, MEM_OTHER, sizeof(autocast), "regions", &context->autocast));
         context->autocast->registered_end = &context->autocast->registered;
     }
     *out = context->autocast;

@@ -44,13 +44,10 @@ static ott_status add_linear(void *user, ott_module *m) {
 }
 
 static ott_status list_linears(api_conversion *c) {
-    void *memory;
     TRY(arena_open(c->root->handle.context->account, MEM_OTHER, &c->memory));
     TRY(module_visit_linears(c->root, count_linear, &c->list));
-    TRY(arena_alloc(c->memory, c->list.count * (int64_t)sizeof *c->list.items, &memory));
-    c->list.items = memory;
-    TRY(arena_alloc(c->memory, c->list.count * (int64_t)sizeof *c->nodes, &memory));
-    c->nodes = memory;
+    TRY(arena_alloc(c->memory, c->list.count * (int64_t)sizeof *c->list.items, &c->list.items));
+    TRY(arena_alloc(c->memory, c->list.count * (int64_t)sizeof *c->nodes, &c->nodes));
     c->list.count = 0;
     return module_visit_linears(c->root, add_linear, c);
 }

@@ -30,23 +30,17 @@ static handle *reuse_closed(closed_handles *closed, handle_kind kind, int64_t by
 }
 
 static ott_status allocate_closed_lists(ott_context *context) {
-    void *memory;
     if (context->closed) return OTT_OK;
     TRY(mem_alloc_array(context->account, MEM_OTHER, HANDLE_KINDS, sizeof(closed_handles), "closed handles",
-                        &memory));
-    context->closed = memory;
+                        &context->closed));
     return OTT_OK;
 }
 
 ott_status handle_open(ott_context *context, handle_kind kind, int64_t bytes, void **out) {
-    void *memory;
     *out = NULL;
     TRY(allocate_closed_lists(context));
     handle *h = reuse_closed(&context->closed[kind], kind, bytes);
-    if (!h) {
-        TRY(mem_alloc(context->account, MEM_OTHER, bytes, kind_names[kind], &memory));
-        h = memory;
-    }
+    if (!h) TRY(mem_alloc(context->account, MEM_OTHER, bytes, kind_names[kind], &h));
     h->magic = MAGIC_OPEN;
     h->kind = kind;
     h->context = context;

@@ -93,11 +93,9 @@ ott_status module_make(ott_context *context, const module_table *table, int64_t 
 
 ott_status module_add_child(ott_module *m, const char *label, ott_module *child) {
     mem *account = m->handle.context->account;
-    void *memory = m->children;
     char *text;
     TRY(mem_grow(account, MEM_OTHER, (m->child_count + 1) * (int64_t)sizeof *m->children, "parts of a module",
-                 &memory));
-    m->children = memory;
+                 &m->children));
     TRY(mem_strdup(account, label, &text));
     mem_free(account, child->label);
     child->label = text;

@@ -57,11 +57,9 @@ static int64_t lay_out(ott_optimizer *o, float *base) {
 
 static ott_status build_optimizer(ott_optimizer *o) {
     ott_context *context = o->handle.context;
-    void *memory;
     o->count = ott_module_parameter_count(o->module);
     TRY(mem_alloc_array(context->account, MEM_OTHER, o->count, sizeof *o->parameters, "an optimizer",
-                        &memory));
-    o->parameters = memory;
+                        &o->parameters));
     for (int i = 0; i < o->count; i++) {
         o->parameters[i] = *module_parameter_at(o->module, i)->p;
         o->parameters[i].name = NULL; /* names change when the module becomes part of another */

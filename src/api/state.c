@@ -59,13 +59,10 @@ static void layers_close(layer_list *l) {
 /* Close with layers_close, also after a failure. */
 static ott_status layers_open(layer_list *l, ott_module *root) {
     mem *account = root->handle.context->account;
-    void *memory;
     *l = (layer_list){.root = root};
     TRY(module_visit_linears(root, add_layer, l));
-    TRY(mem_alloc_array(account, MEM_OTHER, l->count, sizeof *l->modules, "linear layers", &memory));
-    l->modules = memory;
-    TRY(mem_alloc_array(account, MEM_OTHER, l->count, sizeof *l->layers, "linear layers", &memory));
-    l->layers = memory;
+    TRY(mem_alloc_array(account, MEM_OTHER, l->count, sizeof *l->modules, "linear layers", &l->modules));
+    TRY(mem_alloc_array(account, MEM_OTHER, l->count, sizeof *l->layers, "linear layers", &l->layers));
     l->count = 0;
     return module_visit_linears(root, add_layer, l);
 }

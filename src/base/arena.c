@@ -122,7 +122,7 @@ static void *place_block(chunk *c, int64_t bytes, int64_t need) {
     return data;
 }
 
-ott_status arena_alloc(arena *a, int64_t bytes, void **out) {
+ott_status(arena_alloc)(arena *a, int64_t bytes, void **out) {
     *out = NULL;
     STATUS_REQUIRE(bytes >= 0);
     if (bytes > PTRDIFF_MAX / 2)

@@ -11,6 +11,7 @@ ott_status arena_open(mem *account, mem_kind kind, arena **out);
 void arena_close(arena *a); /* frees every block; NULL is allowed */
 /* Returns zero-filled memory, aligned to 16 bytes, owned by the arena. */
 ott_status arena_alloc(arena *a, int64_t bytes, void **out);
+#define arena_alloc(a, bytes, out) arena_alloc(a, bytes, MEM_OUT(out))
 ott_status arena_strdup(arena *a, const char *text, const char **out);
 ott_status arena_printf(arena *a, const char **out, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

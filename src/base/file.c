@@ -52,9 +52,7 @@ static void drop_slashes(char *path) {
 ott_status file_resolve(mem *account, const char *folder, const char *path, char **out) {
     bool joins = *folder && *path != '/';
     size_t length = strlen(path) + (joins ? strlen(folder) + 1 : 0);
-    void *memory;
-    TRY(mem_alloc(account, MEM_OTHER, (int64_t)length + 1, "a path", &memory));
-    *out = memory;
+    TRY(mem_alloc(account, MEM_OTHER, (int64_t)length + 1, "a path", out));
     snprintf(*out, length + 1, "%s%s%s", joins ? folder : "", joins ? "/" : "", path);
     drop_slashes(*out);
     return OTT_OK;
@@ -230,12 +228,10 @@ static int compare_names(const void *a, const void *b) {
 }
 
 static ott_status add_name(file_list *list, const char *name) {
-    void *names = list->names;
     if ((list->count & (list->count - 1)) == 0) { /* grow at every power of two */
         int64_t capacity = list->count ? 2 * list->count : 1;
         TRY(mem_grow(list->account, MEM_OTHER, capacity * (int64_t)sizeof(char *), "a folder's names",
-                     &names));
-        list->names = names;
+                     &list->names));
     }
     TRY(mem_strdup(list->account, name, &list->names[list->count]));
     list->count++;
@@ -445,10 +441,9 @@ struct file_writer {
 };
 
 static ott_status writer_open(mem *account, const char *path, opener open_file, file_writer **out) {
-    void *memory;
+    file_writer *w;
     *out = NULL;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(file_writer), "a file's write buffer", &memory));
-    file_writer *w = memory;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(file_writer), "a file's write buffer", &w));
     w->account = account;
     ott_status status = open_file(&w->file, path);
     if (status != OTT_OK) {

@@ -138,7 +138,7 @@ static void put_in(mem *m, block *b) {
     pthread_mutex_unlock(&m->lock);
 }
 
-ott_status mem_alloc(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out) {
+ott_status(mem_alloc)(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out) {
     *out = NULL;
     STATUS_REQUIRE((unsigned)kind < MEM_KIND_COUNT && bytes >= 0);
     bool refused = must_fail(m) || is_too_much(m, bytes);
@@ -149,7 +149,8 @@ ott_status mem_alloc(mem *m, mem_kind kind, int64_t bytes, const char *what, voi
     return OTT_OK;
 }
 
-ott_status mem_alloc_array(mem *m, mem_kind kind, int64_t count, int64_t size, const char *what, void **out) {
+ott_status(mem_alloc_array)(mem *m, mem_kind kind, int64_t count, int64_t size, const char *what,
+                            void **out) {
     *out = NULL;
     int64_t bytes;
     STATUS_REQUIRE(count >= 0 && size >= 0);
@@ -172,7 +173,7 @@ static block *block_of(void *data) {
     return NULL;
 }
 
-ott_status mem_grow(mem *m, mem_kind kind, int64_t bytes, const char *what, void **data) {
+ott_status(mem_grow)(mem *m, mem_kind kind, int64_t bytes, const char *what, void **data) {
     if (!*data) return mem_alloc(m, kind, bytes, what, data);
     const block *old = block_of(*data);
     STATUS_REQUIRE(old != NULL);

@@ -51,14 +51,21 @@ ott_status mem_open(mem **out);
    allowed. */
 void mem_close(mem *m);
 
+/* `out` of the allocating functions is the address of a pointer to any type. */
+#define MEM_OUT(out) ((void)sizeof(&**(out)), (void **)(void *)(out))
+
 /* Returns zero-filled memory, aligned to MEM_ALIGNMENT; a unique pointer if bytes is 0. OTT_ERR_MEMORY gives
    `what`, the bytes, and how much of which limit is left (base/limit.h). Also refuses a large block that
    exceeds the limit, because the kernel would grant it and later kill the process. */
 ott_status mem_alloc(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out);
+#define mem_alloc(m, kind, bytes, what, out) mem_alloc(m, kind, bytes, what, MEM_OUT(out))
 /* Allocates count * size bytes; checks for overflow. */
 ott_status mem_alloc_array(mem *m, mem_kind kind, int64_t count, int64_t size, const char *what, void **out);
+#define mem_alloc_array(m, kind, count, size, what, out)                                                     \
+    mem_alloc_array(m, kind, count, size, what, MEM_OUT(out))
 /* Grows a block from mem_alloc (or NULL) to `bytes`. Keeps its contents; new bytes are zero. */
 ott_status mem_grow(mem *m, mem_kind kind, int64_t bytes, const char *what, void **block);
+#define mem_grow(m, kind, bytes, what, block) mem_grow(m, kind, bytes, what, MEM_OUT(block))
 void mem_free(mem *m, void *block); /* NULL is allowed */
 /* Moves a block to another account. NULL is allowed. */
 void mem_move(mem *from, mem *to, void *block);

@@ -79,9 +79,8 @@ static operand gemm_operand(const bench *b, const gemm_buffers *from, tensor dat
 }
 
 static ott_status add_gemm_case(bench *b, const gemm_buffers *from, const bench_product *p, int l, int f) {
-    void *memory;
-    TRY(bench_alloc(b, sizeof(product), &memory));
-    product *state = memory;
+    product *state;
+    TRY(bench_alloc(b, sizeof(product), &state));
     state->a = gemm_operand(b, from, from->a[f], p->m, p->k, layouts[l].a_transposed);
     state->b = gemm_operand(b, from, from->b[f], p->n, p->k, layouts[l].b_transposed);
     state->c = tensor_matrix(from->c.data, OTT_F32, p->m, p->n);
@@ -143,10 +142,9 @@ static ott_status run_next(bench *b, void *state) {
 }
 
 static ott_status add_gemv_case(bench *b, const bench_product *p, int64_t m, int w, const tensor *region) {
-    void *memory;
+    product *state;
     tensor x;
-    TRY(bench_alloc(b, sizeof(product), &memory));
-    product *state = memory;
+    TRY(bench_alloc(b, sizeof(product), &state));
     TRY(bench_tensor(b, weights[w].a, m, p->k, &x));
     TRY(bench_tensor(b, OTT_F32, m, p->n, &state->c));
     state->a = (operand){.t = x};

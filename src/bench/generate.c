@@ -47,7 +47,6 @@ static ott_status open_generator(bench *b, const char *precision, generator *s) 
     const char *preset = b->options->preset ? b->options->preset : "124M";
     char length[32];
     trainer_options options;
-    void *memory;
     bench_model *from = &s->model;
     snprintf(length, sizeof length, "--train.seq_len=%d", WINDOW);
     TRY(bench_model_open(b->options, precision, preset, (const char *const[]){length}, 1, from));
@@ -58,8 +57,7 @@ static ott_status open_generator(bench *b, const char *precision, generator *s) 
     TRY(model_visit_linears(s->m, count_weight, s));
     TRY(model_pack(s->m));
     TRY(model_cache_open(s->m, b->log, WINDOW, &s->cache));
-    TRY(mem_alloc_array(from->account, MEM_OTHER, from->shape.vocab, sizeof(float), "logits", &memory));
-    s->logits = memory;
+    TRY(mem_alloc_array(from->account, MEM_OTHER, from->shape.vocab, sizeof(float), "logits", &s->logits));
     int32_t prompt[PROMPT];
     for (int i = 0; i < PROMPT; i++) prompt[i] = some_token(s, i);
     return model_cache_extend(s->cache, prompt, PROMPT, s->logits);

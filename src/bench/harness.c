@@ -12,17 +12,16 @@
 
 ott_status bench_add(bench *b, const bench_case *c) {
     if (b->count == b->capacity) {
-        void *block = b->cases;
         int capacity = b->capacity ? 2 * b->capacity : 64;
-        TRY(mem_grow(b->account, MEM_OTHER, capacity * (int64_t)sizeof *c, "cases of a benchmark", &block));
-        b->cases = block;
+        TRY(mem_grow(b->account, MEM_OTHER, capacity * (int64_t)sizeof *c, "cases of a benchmark",
+                     &b->cases));
         b->capacity = capacity;
     }
     b->cases[b->count++] = *c;
     return OTT_OK;
 }
 
-ott_status bench_alloc(bench *b, int64_t bytes, void **out) {
+ott_status(bench_alloc)(bench *b, int64_t bytes, void **out) {
     return arena_alloc(b->arena, bytes, out);
 }
 
@@ -83,10 +82,8 @@ static ott_status open_copies(bench *b) {
 
 static ott_status open_times(bench *b) {
     int repeats = b->options->repeats;
-    void *memory;
     TRY(mem_alloc_array(b->account, MEM_OTHER, 3 * b->count * (int64_t)repeats, sizeof(double),
-                        "times of a benchmark", &memory));
-    b->times = memory;
+                        "times of a benchmark", &b->times));
     for (int i = 0; i < b->count; i++) {
         b->cases[i].seconds = b->times + 3 * i * (int64_t)repeats;
         b->cases[i].copy_seconds = b->cases[i].seconds + repeats;

@@ -104,6 +104,7 @@ ott_status bench_cases(mem *account, const logger *log, const bench_entry *entry
 ott_status bench_add(bench *b, const bench_case *c);
 /* Returns zero-filled memory for a case's state; the benchmark frees it. */
 ott_status bench_alloc(bench *b, int64_t bytes, void **out);
+#define bench_alloc(b, bytes, out) bench_alloc(b, bytes, MEM_OUT(out))
 /* Makes a device buffer of random values in [-1, 1). */
 ott_status bench_tensor(bench *b, ott_dtype d, int64_t rows, int64_t columns, tensor *out);
 

@@ -39,7 +39,6 @@ static ott_status open_model(load_bench *l) {
 }
 
 static ott_status open_all(load_bench *l) {
-    void *memory;
     int repeats = l->options->repeats;
     TRY(open_model(l));
     TRY(shards_open(l->account, l->options->path, &l->files));
@@ -50,8 +49,7 @@ static ott_status open_all(load_bench *l) {
         if (bytes > l->largest) l->largest = bytes;
     }
     TRY(mem_alloc(l->account, MEM_OTHER, READ_BYTES, "a piece of a file", &l->buffer));
-    TRY(mem_alloc_array(l->account, MEM_OTHER, 2 * repeats, sizeof(double), "times", &memory));
-    l->loading = memory;
+    TRY(mem_alloc_array(l->account, MEM_OTHER, 2 * repeats, sizeof(double), "times", &l->loading));
     l->reading = l->loading + repeats;
     return OTT_OK;
 }

@@ -154,9 +154,8 @@ static ott_status open_optimizer(bench *b, int64_t rows, optimizer_bench *s) {
 /* adamw reads four arrays and writes three. */
 static ott_status add_optimizer(bench *b) {
     for (int64_t rows = 1024; rows <= 65536; rows *= 8) {
-        void *memory;
-        TRY(bench_alloc(b, sizeof(optimizer_bench), &memory));
-        optimizer_bench *s = memory;
+        optimizer_bench *s;
+        TRY(bench_alloc(b, sizeof(optimizer_bench), &s));
         TRY(open_optimizer(b, rows, s));
         double elements = (double)tensor_count(s->param);
         bench_case c = {.what = "adamw", .variant = "fp32", .bytes = 28 * elements, .run = adamw, .state = s};

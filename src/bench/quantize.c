@@ -53,9 +53,8 @@ static double bytes_of(const quantize_state *s) {
 }
 
 static ott_status add_case(bench *b, const quantized_copy *f, bench_matrix size, const tensor *x) {
-    void *memory;
-    TRY(bench_alloc(b, sizeof(quantize_state), &memory));
-    quantize_state *s = memory;
+    quantize_state *s;
+    TRY(bench_alloc(b, sizeof(quantize_state), &s));
     s->op = f->op;
     activation_specs specs = {.count = 1, .spec = {recipe_find(f->recipe)->input}};
     plan_buffer none = PLAN_NONE;

@@ -70,9 +70,8 @@ static bool take_products(const char *text, bench_shapes *s) {
 }
 
 static ott_status parse_shapes(bench *b, const char *text, const bench_shapes **out) {
-    void *memory;
-    TRY(bench_alloc(b, sizeof(bench_shapes), &memory));
-    bench_shapes *s = memory;
+    bench_shapes *s;
+    TRY(bench_alloc(b, sizeof(bench_shapes), &s));
     s->name = "given";
     *out = s;
     if (take_products(text, s)) return OTT_OK;

@@ -116,13 +116,11 @@ static bool is_known(const safetensors_entry *e) {
 }
 
 static ott_status open_buffer(mem *account, const safetensors *f, float **out) {
-    void *memory;
     int64_t most = sizeof(float);
     for (int64_t i = 0; f && i < safetensors_count(f); i++)
         if (is_known(safetensors_at(f, i)) && safetensors_at(f, i)->bytes > most)
             most = safetensors_at(f, i)->bytes;
-    TRY(mem_alloc(account, MEM_OTHER, most, "FP8 state", &memory));
-    *out = memory;
+    TRY(mem_alloc(account, MEM_OTHER, most, "FP8 state", out));
     return OTT_OK;
 }
 
@@ -250,10 +248,8 @@ ott_status float8_read(device *d, const safetensors *f, const float8_layer *laye
 
 /* all: also layers of other pipeline stages. */
 static ott_status list_layers(const model *m, bool all, float8_layer **out, int64_t *count) {
-    void *memory;
     TRY(mem_alloc_array(m->device->account, MEM_OTHER, m->all_modules.count, sizeof **out, "FP8 layers",
-                        &memory));
-    *out = memory;
+                        out));
     *count = 0;
     for (int i = 0; i < m->all_modules.count; i++) {
         const model_module *e = &m->all_modules.items[i];

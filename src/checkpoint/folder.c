@@ -66,10 +66,8 @@ static ott_status is_of_run(mem *account, const char *path, const run_record *r,
 
 static ott_status keep_steps(mem *account, const char *folder, const run_record *r, const file_list *names,
                              step_list *out) {
-    void *memory;
     char path[PATH_MAX];
-    TRY(mem_alloc_array(account, MEM_OTHER, names->count, sizeof(int64_t), "checkpoints", &memory));
-    out->steps = memory;
+    TRY(mem_alloc_array(account, MEM_OTHER, names->count, sizeof(int64_t), "checkpoints", &out->steps));
     for (int64_t i = 0, step; i < names->count; i++) {
         if (!checkpoint_is_step(names->names[i], &step) || step > r->after) continue;
         bool own;

@@ -140,9 +140,8 @@ static ott_status declare_factors(saving *s, const char *name, const float *fact
     const rope_options *r = &s->m->options.rope;
     int64_t columns = rope_columns(r, s->m->options.head_dim);
     gguf_tensor *t = &s->tensors[s->count];
-    void *memory;
-    TRY(arena_alloc(s->memory, columns / 2 * (int64_t)sizeof(float), &memory));
-    float *values = memory;
+    float *values;
+    TRY(arena_alloc(s->memory, columns / 2 * (int64_t)sizeof(float), &values));
     for (int64_t j = 0; j < columns / 2; j++)
         values[j] = factor ? factor[j]
                            : (float)(pow(r->theta, -2.0 * (double)j / (double)columns) /
@@ -166,12 +165,9 @@ static ott_status declare_rope(saving *s) {
 static ott_status declare_all(saving *s) {
     const module_list *list = &s->m->all_modules;
     int64_t most = 2 * MODULES_PARTS * (int64_t)list->count + 2; /* weights, biases, rope factors */
-    void *memory;
     TRY(arena_open(s->account, MEM_OTHER, &s->memory));
-    TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->tensors, &memory));
-    s->tensors = memory;
-    TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->sources, &memory));
-    s->sources = memory;
+    TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->tensors, &s->tensors));
+    TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->sources, &s->sources));
     TRY(declare_rope(s));
     for (int i = 0; i < list->count; i++) {
         const model_module *e = &list->items[i];
@@ -274,14 +270,12 @@ static void warn_of_window(const saving *s) {
 }
 
 static ott_status save_file(saving *s, gguf_metadata *metadata, const char *path, gguf_save_summary *out) {
-    void *memory;
     TRY(gguf_describe_arch(&s->m->options, &s->arch));
     warn_of_window(s);
     gguf_describe(&s->m->options, s->arch, s->o->type, metadata);
     TRY(declare_all(s));
     TRY(count_tensors(s, out));
-    TRY(mem_alloc_array(s->account, MEM_OTHER, BUFFER, sizeof(float), "weight buffer", &memory));
-    s->buffer = memory;
+    TRY(mem_alloc_array(s->account, MEM_OTHER, BUFFER, sizeof(float), "weight buffer", &s->buffer));
     gguf_writer *w;
     TRY(gguf_writer_open(s->account, path, metadata, s->tensors, s->count, &w));
     ott_status status = append_tensors(s, w);

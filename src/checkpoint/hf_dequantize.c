@@ -78,12 +78,10 @@ static ott_status check_scales(const shards *s, const shard_tensor *scale, int64
 static ott_status read_scales(shards *s, const shard_tensor *scale, hf_dequantize *d) {
     const safetensors_entry *e = scale->entry;
     const shard_tensor *checked;
-    void *memory;
     int64_t count = 1;
     for (int i = 0; i < e->rank; i++) count *= e->shape[i];
     TRY(shards_expect(s, e->name, e->rank, e->shape, &checked));
-    TRY(mem_alloc_array(d->account, MEM_OTHER, count, sizeof(float), "scales of a weight", &memory));
-    d->scale = memory;
+    TRY(mem_alloc_array(d->account, MEM_OTHER, count, sizeof(float), "scales of a weight", &d->scale));
     TRY(shards_read_floats(s, scale, 0, count, d->scale));
     return check_scales(s, scale, count, d->scale);
 }

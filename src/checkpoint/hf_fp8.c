@@ -147,15 +147,13 @@ static ott_status choose_matrices(hf_fp8 *f) {
 }
 
 static ott_status allocate_scales(hf_fp8 *f, hf_fp8_matrix *x) {
-    void *memory;
     bool blocks = f->options.granularity == HF_SCALE_BLOCK;
     bool channels = f->options.granularity == HF_SCALE_CHANNEL;
     x->block_rows = blocks ? STRIP : channels ? 1 : x->rows;
     x->block_columns = blocks ? STRIP : x->columns;
     x->scale_rows = (x->rows + x->block_rows - 1) / x->block_rows;
     x->scale_columns = (x->columns + x->block_columns - 1) / x->block_columns;
-    TRY(arena_alloc(f->memory, x->scale_rows * x->scale_columns * (int64_t)sizeof *x->scale, &memory));
-    x->scale = memory;
+    TRY(arena_alloc(f->memory, x->scale_rows * x->scale_columns * (int64_t)sizeof *x->scale, &x->scale));
     return OTT_OK;
 }
 
@@ -166,11 +164,8 @@ static ott_status check_method(const hf_fp8 *f) {
 }
 
 static ott_status choose_all(hf_fp8 *f) {
-    void *memory;
-    TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->matrices, &memory));
-    f->matrices = memory;
-    TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->unquantized, &memory));
-    f->unquantized = memory;
+    TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->matrices, &f->matrices));
+    TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->unquantized, &f->unquantized));
     TRY(choose_matrices(f));
     TRY(check_method(f));
     for (int64_t i = 0; i < f->count; i++) TRY(allocate_scales(f, &f->matrices[i]));

@@ -29,10 +29,8 @@ ott_status hf_merge_open(device *d, const model_module *e, hf_merge *out) {
     *out = (hf_merge){.account = d->account};
     STATUS_REQUIRE(e->linear);
     int64_t inputs = parameter_count(a), outputs = parameter_count(b), rows = e->lora_m ? 2 * b->rows : 0;
-    void *memory;
     TRY(mem_alloc_array(out->account, MEM_OTHER, inputs + outputs + rows, sizeof(float), "an adapter",
-                        &memory));
-    out->a = memory;
+                        &out->a));
     out->b = out->a + inputs;
     out->rank = a->rows;
     out->columns = a->columns;

@@ -339,12 +339,10 @@ static ott_status check_tensors(const loading *l) {
 /* Reads a whole tensor [columns, rows] and transposes it. */
 static ott_status read_transposed(loading *l, const shard_tensor *t, const hf_place *place) {
     mem *account = l->m->device->account;
-    void *memory;
     mem_free(account, l->matrix);
     l->matrix = NULL;
     TRY(mem_alloc_array(account, MEM_OTHER, place->tensor_rows * (place->columns + 1), sizeof(float),
-                        "a transposed matrix", &memory));
-    l->matrix = memory;
+                        "a transposed matrix", &l->matrix));
     l->matrix_of = t;
     float *line = l->matrix + place->tensor_rows * place->columns;
     for (int64_t c = 0; c < place->columns; c++) {
@@ -593,13 +591,11 @@ static ott_status open_places(loading *l) {
 
 static ott_status load_weights(loading *l, const char *folder) {
     mem *account = l->m->device->account;
-    void *buffer;
     TRY(check_head(l->m));
     TRY(shards_open(account, folder, &l->file));
     TRY(open_places(l));
     TRY(check_tensors(l));
-    TRY(mem_alloc_array(account, MEM_OTHER, HF_BUFFER, sizeof(float), "weight buffer", &buffer));
-    l->buffer = buffer;
+    TRY(mem_alloc_array(account, MEM_OTHER, HF_BUFFER, sizeof(float), "weight buffer", &l->buffer));
     l->progress = cancellation_progress_begin(l->m->cancellation, "Loading weights", model_shard_count(l->m));
     TRY(load_places(l));
     TRY(normalize_head(l));

@@ -88,12 +88,10 @@ static ott_status add_places(hf_places *places, const model_module *e) {
 
 ott_status hf_places_open(const model *m, const family *f, bool packed, hf_places *out) {
     int64_t most = 0;
-    void *memory;
     *out = (hf_places){.m = m, .family = f, .are_packed = packed};
     for (int i = 0; i < m->all_parameter_count; i++) most += MODULES_PARTS * m->all_parameters[i]->experts;
     TRY(arena_open(m->device->account, MEM_OTHER, &out->memory));
-    TRY(arena_alloc(out->memory, most * (int64_t)sizeof *out->items, &memory));
-    out->items = memory;
+    TRY(arena_alloc(out->memory, most * (int64_t)sizeof *out->items, &out->items));
     for (int i = 0; i < m->all_modules.count; i++) TRY(add_places(out, &m->all_modules.items[i]));
     return OTT_OK;
 }

@@ -302,13 +302,10 @@ static ott_status declare_place(saving *s, int i) {
 }
 
 static ott_status declare_all(saving *s) {
-    void *memory;
     int64_t most = 2 * (int64_t)s->places.count; /* codes and scales */
     TRY(arena_open(s->account, MEM_OTHER, &s->memory));
-    TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->declared, &memory));
-    s->declared = memory;
-    TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->outputs, &memory));
-    s->outputs = memory;
+    TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->declared, &s->declared));
+    TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->outputs, &s->outputs));
     for (int i = 0; i < s->places.count; i++) TRY(declare_place(s, i));
     return OTT_OK;
 }
@@ -484,12 +481,9 @@ static hf_save_summary summarize(const saving *s) {
 static ott_status prepare_save(saving *s) {
     TRY(hf_save_family(&s->m->options, &s->family));
     TRY(hf_places_open(s->m, s->family, false, &s->places));
-    void *memory;
-    TRY(mem_alloc_array(s->account, MEM_OTHER, HF_BUFFER, sizeof(float), "weight buffer", &memory));
-    s->buffer = memory;
+    TRY(mem_alloc_array(s->account, MEM_OTHER, HF_BUFFER, sizeof(float), "weight buffer", &s->buffer));
     if (!s->o->fp8) return OTT_OK;
-    TRY(mem_alloc(s->account, MEM_OTHER, HF_BUFFER, "code buffer", &memory));
-    s->codes = memory;
+    TRY(mem_alloc(s->account, MEM_OTHER, HF_BUFFER, "code buffer", &s->codes));
     return OTT_OK;
 }
 

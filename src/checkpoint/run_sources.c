@@ -15,12 +15,11 @@ static const char *const role_words[SOURCE_ROLES] = {"data", "eval", "tokenizer"
 /* ---- collecting ---- */
 
 static ott_status append_source(run_sources *s, run_source_role role, const char *path, file_mark mark) {
-    void *files = s->files;
     if (s->count == RUN_SOURCES_MOST) return OTT_OK;
     if (s->count == s->capacity) {
         int64_t capacity = s->capacity ? 2 * s->capacity : 8;
-        TRY(mem_grow(s->account, MEM_OTHER, capacity * (int64_t)sizeof *s->files, "files of a run", &files));
-        s->files = files;
+        TRY(mem_grow(s->account, MEM_OTHER, capacity * (int64_t)sizeof *s->files, "files of a run",
+                     &s->files));
         s->capacity = capacity;
     }
     run_source *next = &s->files[s->count];

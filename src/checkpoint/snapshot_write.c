@@ -83,9 +83,7 @@ static ott_status write_tensors(const file_set *s, const tensor_set *set, safete
 /* Metadata of the file: notes of the tensors, then of the set. */
 static ott_status list_metadata(const tensor_set *set, arena *memory, safetensors_pair **out,
                                 int64_t *count) {
-    void *pairs;
-    TRY(arena_alloc(memory, (set->count + set->metadata_count) * (int64_t)sizeof **out, &pairs));
-    *out = pairs;
+    TRY(arena_alloc(memory, (set->count + set->metadata_count) * (int64_t)sizeof **out, out));
     *count = 0;
     for (int64_t i = 0; i < set->count; i++) {
         if (!set->slices[i].note) continue;

@@ -25,15 +25,11 @@ static bool is_readable(ott_dtype d) {
 /* ---- building ---- */
 
 ott_status tensor_set_open(tensor_set *set, mem *account, int64_t capacity) {
-    void *memory;
     *set = (tensor_set){.capacity = capacity};
     TRY(arena_open(account, MEM_OTHER, &set->memory));
-    TRY(arena_alloc(set->memory, capacity * (int64_t)sizeof *set->declared, &memory));
-    set->declared = memory;
-    TRY(arena_alloc(set->memory, capacity * (int64_t)sizeof *set->slices, &memory));
-    set->slices = memory;
-    TRY(arena_alloc(set->memory, capacity * (int64_t)sizeof *set->metadata, &memory));
-    set->metadata = memory;
+    TRY(arena_alloc(set->memory, capacity * (int64_t)sizeof *set->declared, &set->declared));
+    TRY(arena_alloc(set->memory, capacity * (int64_t)sizeof *set->slices, &set->slices));
+    TRY(arena_alloc(set->memory, capacity * (int64_t)sizeof *set->metadata, &set->metadata));
     return OTT_OK;
 }
 

@@ -211,10 +211,9 @@ static ott_status reserve_first(checkpoint_writer *w) {
 ott_status checkpoint_writer_open(const model *m, const logger *log, const config *cfg, const char *folder,
                                   group *ranks, checkpoint_writer **out) {
     mem *account = m->device->account;
-    void *memory;
+    checkpoint_writer *w;
     *out = NULL;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(checkpoint_writer), "a checkpoint writer", &memory));
-    checkpoint_writer *w = memory;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(checkpoint_writer), "a checkpoint writer", &w));
     *w = (checkpoint_writer){
         .account = account, .m = m, .log = log, .cfg = cfg, .folder = folder, .ranks = ranks};
     pthread_mutex_init(&w->lock, NULL);

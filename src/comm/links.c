@@ -80,9 +80,8 @@ static ott_status describe_device(device *d, device_line *out) {
 }
 
 ott_status links_check(mem *account, const logger *log, device *d, group *control) {
-    void *memory;
-    TRY(mem_alloc_array(account, MEM_COMM, control->size, sizeof(device_line), "devices of ranks", &memory));
-    device_line *lines = memory;
+    device_line *lines;
+    TRY(mem_alloc_array(account, MEM_COMM, control->size, sizeof(device_line), "devices of ranks", &lines));
     ott_status described = describe_device(d, &lines[control->rank]);
     ott_status status = gather_lines(account, control, lines, sizeof *lines);
     if (status == OTT_OK) status = described;

@@ -30,9 +30,8 @@ static mpi_operation **find_idle(mpi_group *g, int64_t bytes) {
 }
 
 static ott_status make_operation(mpi_group *g) {
-    void *memory;
-    TRY(mem_alloc(g->account, MEM_COMM, sizeof(mpi_operation), "a collective", &memory));
-    mpi_operation *o = memory;
+    mpi_operation *o;
+    TRY(mem_alloc(g->account, MEM_COMM, sizeof(mpi_operation), "a collective", &o));
     o->next_of_group = g->operations;
     g->operations = o;
     mpi_give_back(g, o);
@@ -100,17 +99,15 @@ void mpi_release_group(mpi_group *g) {
 }
 
 static ott_status allocate_contents(mpi_group *g) {
-    void *memory;
-    TRY(mem_alloc(g->account, MEM_COMM, staging_bytes(g->group.size), "what moves between ranks", &memory));
-    g->staging = memory;
+    TRY(mem_alloc(g->account, MEM_COMM, staging_bytes(g->group.size), "what moves between ranks",
+                  &g->staging));
     for (int i = 0; i < OPERATIONS; i++) TRY(make_operation(g));
     return OTT_OK;
 }
 
 ott_status mpi_allocate_group(mem *account, const int *ranks, int count, int own, mpi_group **out) {
-    void *memory;
-    TRY(mem_alloc(account, MEM_COMM, table_bytes(count), "a group of ranks", &memory));
-    mpi_group *g = memory;
+    mpi_group *g;
+    TRY(mem_alloc(account, MEM_COMM, table_bytes(count), "a group of ranks", &g));
     g->account = account;
     g->group.size = count;
     g->piece_bytes = piece_bytes(count);

@@ -128,10 +128,9 @@ static ott_status wait_until(const condition *c) {
 /* ---- meetings ---- */
 
 static ott_status open_meeting(threads_group *s, int64_t number, meeting **out) {
-    void *memory;
+    meeting *m;
     TRY(mem_alloc(s->account, MEM_COMM, (int64_t)sizeof(meeting) + s->size * (int64_t)sizeof(contribution),
-                  "a collective", &memory));
-    meeting *m = memory;
+                  "a collective", &m));
     m->number = number;
     m->from = (contribution *)(m + 1);
     m->next = s->meetings;
@@ -413,12 +412,11 @@ static void open_lock(threads_group *s) {
 }
 
 ott_status threads_group_open(mem *account, int ranks, double timeout, threads_group **out) {
-    void *memory;
+    threads_group *s;
     *out = NULL;
     STATUS_REQUIRE(ranks >= 1);
     TRY(mem_alloc(account, MEM_OTHER, (int64_t)sizeof(threads_group) + ranks * (int64_t)sizeof(rank_state),
-                  "ranks", &memory));
-    threads_group *s = memory;
+                  "ranks", &s));
     s->account = account;
     s->size = ranks;
     s->timeout = timeout;

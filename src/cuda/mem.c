@@ -2,7 +2,7 @@
    accounts. */
 #include "cuda/library.h"
 
-ott_status mem_alloc(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out) {
+ott_status(mem_alloc)(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out) {
     return cuda_library->alloc(m, kind, bytes, what, out);
 }
 

@@ -68,20 +68,17 @@ int64_t corpus_length(const corpus *c) {
 
 static ott_status reserve_document(corpus *c) {
     int64_t capacity = c->capacity ? 2 * c->capacity : 256;
-    void *begin = c->begin;
     if (c->documents < c->capacity) return OTT_OK;
-    TRY(mem_grow(c->ids.account, MEM_DATA, (capacity + 1) * (int64_t)sizeof *c->begin, "documents", &begin));
-    c->begin = begin;
+    TRY(mem_grow(c->ids.account, MEM_DATA, (capacity + 1) * (int64_t)sizeof *c->begin, "documents",
+                 &c->begin));
     c->capacity = capacity;
     return OTT_OK;
 }
 
 /* Makes room in `learned` for the tokens. */
 static ott_status reserve_learned(corpus *c) {
-    void *learned = c->learned;
     if (!c->samples || c->ids.count <= c->samples_capacity) return OTT_OK;
-    TRY(mem_grow(c->ids.account, MEM_DATA, c->ids.capacity, "which tokens are targets", &learned));
-    c->learned = learned;
+    TRY(mem_grow(c->ids.account, MEM_DATA, c->ids.capacity, "which tokens are targets", &c->learned));
     c->samples_capacity = c->ids.capacity;
     return OTT_OK;
 }

@@ -7,13 +7,12 @@
 #include <string.h>
 
 static ott_status add_path(file_list *list, const char *folder, const char *name) {
-    void *names = list->names;
     if (str_has_control(name))
         return status_fail(OTT_ERR_CONFIG,
                            "%s%s%s has a control character (shown as ?) in its name: rename it", folder,
                            *folder ? "/" : "", str_show(name).text);
-    TRY(mem_grow(list->account, MEM_OTHER, (list->count + 1) * (int64_t)sizeof(char *), "paths", &names));
-    list->names = names;
+    TRY(mem_grow(list->account, MEM_OTHER, (list->count + 1) * (int64_t)sizeof(char *), "paths",
+                 &list->names));
     TRY(file_resolve(list->account, folder, name, &list->names[list->count]));
     list->count++;
     return OTT_OK;

@@ -6,10 +6,8 @@
 #include <string.h>
 
 ott_status dataset_new(mem *account, const token_source *from, const row_source *rows_by, dataset **out) {
-    void *memory;
     *out = NULL;
-    TRY(mem_alloc(account, MEM_DATA, sizeof(dataset), "a dataset", &memory));
-    *out = memory;
+    TRY(mem_alloc(account, MEM_DATA, sizeof(dataset), "a dataset", out));
     **out = (dataset){.account = account, .from = from, .rows_by = rows_by, .last_token = -1};
     return OTT_OK;
 }

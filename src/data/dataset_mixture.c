@@ -89,9 +89,8 @@ static void count_before(shares *s, int64_t count) {
 
 static ott_status add_shares(dataset *d, int64_t first, const double *weights, double temperature) {
     mixture *m = d->state;
-    void *memory;
-    TRY(mem_alloc(d->account, MEM_DATA, sizeof(shares), "the shares of a mixture", &memory));
-    shares *s = memory;
+    shares *s;
+    TRY(mem_alloc(d->account, MEM_DATA, sizeof(shares), "the shares of a mixture", &s));
     s->first = first;
     s->earlier = m->last;
     if (s->earlier) count_before(s, m->count);
@@ -163,11 +162,9 @@ static void close_parts(dataset *d) {
 static ott_status open_mixture(mem *account, dataset **parts, int64_t count, dataset **out) {
     static const token_source no_tokens = {NULL, close_parts};
     static const row_source rows = {make_part_rows, read_row, draw_row};
-    void *memory;
     TRY(dataset_new(account, &no_tokens, &rows, out));
     dataset *d = *out;
-    TRY(mem_alloc(account, MEM_DATA, sizeof(mixture), "a mixture of datasets", &memory));
-    d->state = memory;
+    TRY(mem_alloc(account, MEM_DATA, sizeof(mixture), "a mixture of datasets", &d->state));
     TRY(mem_strdup(account, "the mixture of data.datasets", &d->name));
     for (int64_t i = 0; i < count; i++) {
         ((mixture *)d->state)->part[i] = parts[i];

@@ -138,15 +138,12 @@ static ott_status read_pack(const dataset *d, int64_t index, dataset_row *row) {
 }
 
 static ott_status take_packs(dataset *d) {
-    void *memory;
     mem_free(d->account, d->kept);
     mem_free(d->account, d->pack);
     d->kept = d->pack = NULL;
-    TRY(mem_alloc_array(d->account, MEM_DATA, d->documents, sizeof *d->kept, "samples", &memory));
-    d->kept = memory;
+    TRY(mem_alloc_array(d->account, MEM_DATA, d->documents, sizeof *d->kept, "samples", &d->kept));
     TRY(mem_alloc_array(d->account, MEM_DATA, d->documents + 1, sizeof *d->pack, "packs of samples",
-                        &memory));
-    d->pack = memory;
+                        &d->pack));
     return OTT_OK;
 }
 

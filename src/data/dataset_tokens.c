@@ -205,11 +205,9 @@ static ott_status check_ids(const dataset *d, const cancellation *w) {
 /* ---- opening ---- */
 
 static ott_status open_shards(dataset *d, const dataset_source *s) {
-    void *memory;
     TRY(mem_alloc(d->account, MEM_DATA, sizeof(shards), "token files", &d->state));
     shards *all = d->state;
-    TRY(mem_alloc_array(d->account, MEM_DATA, s->count, sizeof(shard), "token files", &memory));
-    all->shard = memory;
+    TRY(mem_alloc_array(d->account, MEM_DATA, s->count, sizeof(shard), "token files", &all->shard));
     for (int64_t i = 0; i < s->count; i++) {
         shard *next = &all->shard[all->count++];
         const char *path = s->paths[i];
@@ -237,11 +235,9 @@ static int64_t count_documents(const shards *all) {
    */
 static ott_status join_documents(dataset *d) {
     const shards *all = d->state;
-    void *memory;
     int64_t count = count_documents(all), at = 0;
     if (count < 0) return OTT_OK;
-    TRY(mem_alloc_array(d->account, MEM_DATA, count + 1, sizeof *d->begin, "documents", &memory));
-    d->begin = memory;
+    TRY(mem_alloc_array(d->account, MEM_DATA, count + 1, sizeof *d->begin, "documents", &d->begin));
     d->documents = count;
     for (int64_t i = 0; i < all->count; i++)
         for (int64_t j = 0; j < all->shard[i].file.documents; j++) {

@@ -128,11 +128,10 @@ static void tokenize_share(void *argument, int thread, int threads) {
 /* ---- a round ---- */
 
 static ott_status note_document(corpus_job *j, int64_t begin, int64_t end) {
-    void *memory = j->documents;
     if (j->count == j->documents_capacity) {
         int64_t capacity = 2 * j->documents_capacity + 1024;
-        TRY(mem_grow(j->account, MEM_DATA, capacity * (int64_t)sizeof *j->documents, "documents", &memory));
-        j->documents = memory;
+        TRY(mem_grow(j->account, MEM_DATA, capacity * (int64_t)sizeof *j->documents, "documents",
+                     &j->documents));
         j->documents_capacity = capacity;
     }
     j->documents[j->count++] = (document){.begin = begin, .bytes = end - begin};
@@ -213,7 +212,6 @@ static void log_counts(const corpus_job *j) {
 
 /* Enlarges the buffer for a document that does not fit a round, so there is always room to read into. */
 static ott_status grow_text(corpus_job *j) {
-    void *memory = j->text;
     int64_t first = j->separator_bytes > 0 ? ROUND * j->threads : TOKENIZE_DOCUMENT_LIMIT + 1;
     int64_t capacity = j->capacity ? j->capacity : first, left = j->reader.bytes - j->read_bytes;
     if (capacity > j->held + left) capacity = j->held + left + 1;
@@ -225,8 +223,7 @@ static ott_status grow_text(corpus_job *j) {
                            "ott_tokenize_options)",
                            j->input);
     if (capacity <= j->capacity) return OTT_OK;
-    TRY(mem_grow(j->account, MEM_DATA, capacity, "text", &memory));
-    j->text = memory;
+    TRY(mem_grow(j->account, MEM_DATA, capacity, "text", &j->text));
     j->capacity = capacity;
     return OTT_OK;
 }
@@ -264,11 +261,10 @@ static ott_status run_rounds(corpus_job *j) {
 }
 
 static ott_status open_shares(corpus_job *j) {
-    void *memory;
     TRY(pool_open(j->account, j->options->threads, &j->pool));
     j->threads = pool_threads(j->pool);
-    TRY(mem_alloc_array(j->account, MEM_OTHER, j->threads, sizeof *j->shares, "shares of the work", &memory));
-    j->shares = memory;
+    TRY(mem_alloc_array(j->account, MEM_OTHER, j->threads, sizeof *j->shares, "shares of the work",
+                        &j->shares));
     for (int t = 0; t < j->threads; t++) {
         j->shares[t].ids.account = j->account;
         TRY(tokenizer_scratch_open(j->account, j->tokenizer, &j->shares[t].scratch));

@@ -95,12 +95,10 @@ static ott_status keep_logits(void *user, exec *cx, const char *module, const ch
 }
 
 static ott_status make_chunk(comparison *c, int64_t rows) {
-    void *memory = c->chunk;
     c->chunk_rows = rows;
     if (rows <= c->chunk_capacity) return OTT_OK;
     TRY(mem_grow(c->job->account, MEM_DATA, rows * c->vocab * dtype_bytes(c->against_format), "logits",
-                 &memory));
-    c->chunk = memory;
+                 &c->chunk));
     c->chunk_capacity = rows;
     return OTT_OK;
 }
@@ -120,14 +118,11 @@ static ott_status compare_logits(void *user, exec *cx, const char *module, const
 /* ---- windows ---- */
 
 static ott_status grow_windows(comparison *c, int64_t tokens) {
-    void *logits = c->logits, *figures = c->figures;
     if (tokens <= c->kept) return OTT_OK;
     TRY(mem_grow(c->job->account, MEM_DATA, tokens * c->vocab * dtype_bytes(c->format), "logits of a window",
-                 &logits));
-    c->logits = logits;
+                 &c->logits));
     TRY(mem_grow(c->job->account, MEM_DATA, tokens * (int64_t)sizeof *c->figures, "figures of a window",
-                 &figures));
-    c->figures = figures;
+                 &c->figures));
     c->kept = tokens;
     return OTT_OK;
 }

@@ -62,12 +62,10 @@ ott_status eval_logits_open(eval_job *j, eval_windows *w, eval_logits *out) {
 
 static ott_status write_rows(void *user, exec *cx, const char *module, const char *what, const tensor *t) {
     eval_logits *l = user;
-    void *memory = l->rows;
     int64_t bytes = tensor_bytes(*t);
     if (!eval_is_logits(l->job->model, module, what)) return OTT_OK;
     STATUS_REQUIRE(t->ld == t->columns && safetensors_writer_next(l->writer) == LOGITS);
-    if (bytes > l->bytes) TRY(mem_grow(l->job->account, MEM_DATA, bytes, "logits", &memory));
-    l->rows = memory;
+    if (bytes > l->bytes) TRY(mem_grow(l->job->account, MEM_DATA, bytes, "logits", &l->rows));
     l->bytes = bytes > l->bytes ? bytes : l->bytes;
     TRY(device_copy_out(cx->device, l->rows, t->data, bytes));
     return safetensors_writer_append(l->writer, l->rows, bytes);

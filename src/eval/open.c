@@ -140,11 +140,10 @@ void eval_batch_free(eval_batch *b) {
 
 /* Grows the batch. Its arrays are parts of one allocation, which is replaced by a larger copy. */
 static ott_status reserve_staging(eval_batch *b, int64_t tokens) {
-    void *memory;
+    int32_t *all;
     if (tokens <= b->capacity) return OTT_OK;
     int64_t capacity = tokens > 2 * b->capacity ? tokens : 2 * b->capacity;
-    TRY(mem_alloc_array(b->account, MEM_DATA, 5 * capacity + 1, sizeof(int32_t), "batch", &memory));
-    int32_t *all = memory;
+    TRY(mem_alloc_array(b->account, MEM_DATA, 5 * capacity + 1, sizeof(int32_t), "batch", &all));
     int32_t *from[] = {b->token, b->target, b->position, b->start};
     int64_t counts[] = {b->tokens, b->tokens, b->tokens, b->documents + 1};
     for (int i = 0; b->token && i < 4; i++)

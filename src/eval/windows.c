@@ -70,10 +70,9 @@ ott_status eval_windows_open(mem *account, const eval_model *e, const ott_eval_o
     TRY(set_row_length(out, out->length));
     out->full = dataset_rows(out->data);
     out->count = out->full + (out->full * out->length < targets);
-    void *memory;
+    int32_t *all;
     int64_t length = out->length;
-    TRY(mem_alloc_array(out->account, MEM_DATA, 4 * length + 1, sizeof(int32_t), "window", &memory));
-    int32_t *all = memory;
+    TRY(mem_alloc_array(out->account, MEM_DATA, 4 * length + 1, sizeof(int32_t), "window", &all));
     out->row = (dataset_row){
         .token = all, .target = all + length, .position = all + 2 * length, .start = all + 3 * length};
     return OTT_OK;

@@ -166,12 +166,11 @@ static ott_status make_header(const gguf_metadata *m, const gguf_tensor *tensors
 
 ott_status gguf_writer_open(mem *account, const char *path, const gguf_metadata *m,
                             const gguf_tensor *tensors, int64_t count, gguf_writer **out) {
-    void *memory;
+    gguf_writer *w;
     str header = {.account = account};
     ott_status status;
     *out = NULL;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(gguf_writer), "a GGUF writer", &memory));
-    gguf_writer *w = memory;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(gguf_writer), "a GGUF writer", &w));
     *w = (gguf_writer){.account = account, .tensors = tensors, .count = count};
     TRY_OUT(make_header(m, tensors, count, &header));
     if (count > 0) w->left = element_count(tensors);

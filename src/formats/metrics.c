@@ -61,11 +61,10 @@ static ott_status open_after(metrics_writer *w, const logger *log, int64_t last_
 
 ott_status metrics_open(mem *account, const logger *log, const char *path, int64_t last_step,
                         metrics_writer **out) {
-    void *memory;
+    metrics_writer *w;
     ott_status status;
     *out = NULL;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(metrics_writer), "a metrics writer", &memory));
-    metrics_writer *w = memory;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(metrics_writer), "a metrics writer", &w));
     *w = (metrics_writer){.account = account, .descriptor = -1, .line = {.account = account}};
     TRY_OUT(mem_strdup(account, path, &w->path));
     TRY_OUT(last_step < 0 ? open_at_end(w, O_TRUNC) : open_after(w, log, last_step));

@@ -18,11 +18,8 @@ static bool has_key(const metrics_lines *l, const char *mark) {
 static ott_status reserve_point(metrics_series *s) {
     if (s->count < s->capacity) return OTT_OK;
     int64_t capacity = s->capacity ? 2 * s->capacity : 64, bytes = capacity * (int64_t)sizeof *s->step;
-    void *steps = s->step, *values = s->value;
-    TRY(mem_grow(s->account, MEM_OTHER, bytes, "a metrics series", &steps));
-    s->step = steps;
-    TRY(mem_grow(s->account, MEM_OTHER, bytes, "a metrics series", &values));
-    s->value = values;
+    TRY(mem_grow(s->account, MEM_OTHER, bytes, "a metrics series", &s->step));
+    TRY(mem_grow(s->account, MEM_OTHER, bytes, "a metrics series", &s->value));
     s->capacity = capacity;
     return OTT_OK;
 }
@@ -138,9 +135,7 @@ static ott_status intern_word(health_reader *r, const char *text, const char **o
 static ott_status reserve_module(metrics_health *h) {
     if (h->module_count < h->module_capacity) return OTT_OK;
     int64_t capacity = h->module_capacity ? 2 * h->module_capacity : 64;
-    void *modules = h->modules;
-    TRY(mem_grow(h->account, MEM_OTHER, capacity * (int64_t)sizeof *h->modules, "module names", &modules));
-    h->modules = modules;
+    TRY(mem_grow(h->account, MEM_OTHER, capacity * (int64_t)sizeof *h->modules, "module names", &h->modules));
     h->module_capacity = capacity;
     return OTT_OK;
 }
@@ -180,10 +175,8 @@ static ott_status reserve_use(health_reader *r) {
     if (h->count == METRICS_MOST_USES) return fail_line(r, "uses of tensors at one step", METRICS_MOST_USES);
     if (h->count < h->capacity) return OTT_OK;
     int64_t capacity = h->capacity ? 2 * h->capacity : 256;
-    void *uses = h->uses;
     TRY(mem_grow(h->account, MEM_OTHER, capacity * (int64_t)sizeof *h->uses, "measured uses of tensors",
-                 &uses));
-    h->uses = uses;
+                 &h->uses));
     h->capacity = capacity;
     return OTT_OK;
 }

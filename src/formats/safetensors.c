@@ -85,11 +85,9 @@ static ott_status parse_header(safetensors *f, const char *text, int64_t length,
 static ott_status read_metadata(safetensors *f, json_t *object) {
     const char *key;
     json_t *value;
-    void *memory;
     if (!json_is_object(object)) return FAIL(f, "__metadata__ is not a JSON object");
     TRY(mem_alloc_array(f->account, MEM_OTHER, (int64_t)json_object_size(object), sizeof *f->metadata,
-                        "safetensors metadata", &memory));
-    f->metadata = memory;
+                        "safetensors metadata", &f->metadata));
     json_object_foreach(object, key, value) {
         safetensors_pair *pair = &f->metadata[f->metadata_count++];
         if (!json_is_string(value)) return FAIL(f, "__metadata__: '%s' is not a string", str_show(key).text);
@@ -208,10 +206,8 @@ static ott_status check_tiling(const safetensors *f) {
 static ott_status read_entries(safetensors *f, json_t *root) {
     const char *key;
     json_t *value;
-    void *memory;
     int64_t slots = (int64_t)json_object_size(root);
-    TRY(mem_alloc_array(f->account, MEM_OTHER, slots, sizeof *f->entries, "safetensors header", &memory));
-    f->entries = memory;
+    TRY(mem_alloc_array(f->account, MEM_OTHER, slots, sizeof *f->entries, "safetensors header", &f->entries));
     json_object_foreach(root, key, value) {
         if (strcmp(key, "__metadata__") == 0)
             TRY(read_metadata(f, value));
@@ -220,8 +216,7 @@ static ott_status read_entries(safetensors *f, json_t *root) {
     }
     qsort(f->entries, (size_t)f->count, sizeof *f->entries, compare_offsets);
     TRY(check_tiling(f));
-    TRY(mem_alloc_array(f->account, MEM_OTHER, slots, sizeof *f->by_name, "safetensors names", &memory));
-    f->by_name = memory;
+    TRY(mem_alloc_array(f->account, MEM_OTHER, slots, sizeof *f->by_name, "safetensors names", &f->by_name));
     for (int64_t i = 0; i < f->count; i++) f->by_name[i] = &f->entries[i];
     qsort(f->by_name, (size_t)f->count, sizeof *f->by_name, compare_names);
     return OTT_OK;
@@ -246,13 +241,12 @@ out:
 }
 
 ott_status safetensors_open(mem *account, const char *path, safetensors **out) {
-    void *memory;
+    safetensors *f;
     const char *own_path = NULL;
     ott_status status;
     *out = NULL;
     TRY(file_refuse_gguf(path));
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(safetensors), "a safetensors file", &memory));
-    safetensors *f = memory;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(safetensors), "a safetensors file", &f));
     f->account = account;
     f->file.descriptor = -1;
     TRY_OUT(arena_open(account, MEM_OTHER, &f->texts));

@@ -61,10 +61,8 @@ static ott_status check_tensor(const safetensors_tensor *t) {
 }
 
 static ott_status copy_tensors(safetensors_writer *w, const safetensors_tensor *tensors, int64_t count) {
-    void *memory;
     int64_t total = 0;
-    TRY(mem_alloc_array(w->account, MEM_OTHER, count, sizeof *w->items, "tensors to write", &memory));
-    w->items = memory;
+    TRY(mem_alloc_array(w->account, MEM_OTHER, count, sizeof *w->items, "tensors to write", &w->items));
     for (w->count = 0; w->count < count; w->count++) {
         const safetensors_tensor *t = &tensors[w->count];
         data_item *i = &w->items[w->count];
@@ -162,12 +160,11 @@ out:
 ott_status safetensors_writer_join(mem *account, const char *path, const safetensors_tensor *tensors,
                                    int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
                                    int rank, int size, safetensors_writer **out) {
-    void *memory;
+    safetensors_writer *w;
     str header = {.account = account};
     ott_status status;
     *out = NULL;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(safetensors_writer), "a safetensors writer", &memory));
-    safetensors_writer *w = memory;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(safetensors_writer), "a safetensors writer", &w));
     w->account = account;
     TRY_OUT(check_and_make_header(w, path, tensors, count, metadata, metadata_count, &header));
     TRY_OUT(size == 1 ? file_writer_open(w->account, path, &w->file)

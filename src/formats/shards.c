@@ -75,9 +75,7 @@ static ott_status collect_names(shards *s, json_t *weight_map, json_t *names) {
 }
 
 static ott_status allocate_files(shards *s, int64_t count) {
-    void *memory;
-    TRY(mem_alloc_array(s->account, MEM_OTHER, count, sizeof *s->files, "shards", &memory));
-    s->files = memory;
+    TRY(mem_alloc_array(s->account, MEM_OTHER, count, sizeof *s->files, "shards", &s->files));
     return OTT_OK;
 }
 
@@ -116,13 +114,12 @@ static int compare_names(const void *a, const void *b) {
 }
 
 static ott_status open_headers(shards *s) {
-    void *memory;
     int64_t at = 0;
     for (int64_t i = 0; i < s->file_count; i++) TRY(open_header(s, &s->files[i]));
-    TRY(mem_alloc_array(s->account, MEM_OTHER, s->count, sizeof *s->tensors, "tensors of shards", &memory));
-    s->tensors = memory;
-    TRY(mem_alloc_array(s->account, MEM_OTHER, s->count, sizeof *s->by_name, "names of tensors", &memory));
-    s->by_name = memory;
+    TRY(mem_alloc_array(s->account, MEM_OTHER, s->count, sizeof *s->tensors, "tensors of shards",
+                        &s->tensors));
+    TRY(mem_alloc_array(s->account, MEM_OTHER, s->count, sizeof *s->by_name, "names of tensors",
+                        &s->by_name));
     for (int64_t i = 0; i < s->file_count; i++)
         for (int64_t j = 0; j < safetensors_count(s->files[i].header); j++) {
             s->tensors[at] = (shard_tensor){safetensors_at(s->files[i].header, j), i};
@@ -282,10 +279,9 @@ static ott_status open_path(shards *s, const char *path) {
 }
 
 ott_status shards_open(mem *account, const char *path, shards **out) {
-    void *memory;
+    shards *s;
     *out = NULL;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(shards), "a model's shards", &memory));
-    shards *s = memory;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(shards), "a model's shards", &s));
     s->account = account;
     ott_status status = open_path(s, path);
     if (status == OTT_OK)

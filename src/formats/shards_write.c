@@ -198,9 +198,7 @@ static ott_status open_writer(shards_writer *w, const char *folder, const safete
         return status_fail(OTT_ERR_ARGUMENT, "%s: shards of %" PRId64 " bytes are not possible", folder,
                            max_bytes);
     TRY(declare_shards(w, tensors, count, max_bytes > 0 ? max_bytes : SHARDS_DEFAULT_BYTES));
-    void *memory;
-    TRY(arena_alloc(w->texts, metadata_count * (int64_t)sizeof *metadata, &memory));
-    w->metadata = memory;
+    TRY(arena_alloc(w->texts, metadata_count * (int64_t)sizeof *metadata, &w->metadata));
     w->metadata_count = metadata_count;
     for (int64_t i = 0; i < metadata_count; i++) {
         TRY(arena_strdup(w->texts, metadata[i].key, &w->metadata[i].key));
@@ -217,10 +215,9 @@ static ott_status open_writer(shards_writer *w, const char *folder, const safete
 ott_status shards_writer_join(mem *account, const char *folder, const safetensors_tensor *tensors,
                               int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
                               int64_t metadata_count, int rank, int size, shards_writer **out) {
-    void *memory;
+    shards_writer *w;
     *out = NULL;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(shards_writer), "a writer of shards", &memory));
-    shards_writer *w = memory;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(shards_writer), "a writer of shards", &w));
     *w = (shards_writer){.account = account, .rank = rank, .size = size};
     ott_status status = open_writer(w, folder, tensors, count, max_bytes, metadata, metadata_count);
     if (status == OTT_OK)

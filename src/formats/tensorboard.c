@@ -132,12 +132,11 @@ static ott_status write_preamble(tensorboard_writer *w, int64_t first_step) {
 }
 
 ott_status tensorboard_open(mem *account, const char *folder, int64_t first_step, tensorboard_writer **out) {
-    void *memory;
+    tensorboard_writer *w;
     ott_status status;
     *out = NULL;
     TRY(file_make_folder(folder));
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(tensorboard_writer), "a TensorBoard writer", &memory));
-    tensorboard_writer *w = memory;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(tensorboard_writer), "a TensorBoard writer", &w));
     *w = (tensorboard_writer){.account = account, .descriptor = -1};
     w->path.account = w->queue.account = w->event.account = w->summary.account = w->value.account = account;
     TRY_OUT(make_file(w, folder));

@@ -35,10 +35,9 @@ static ott_status begin_file(token_writer *w, const char *path) {
 }
 
 ott_status token_writer_open(mem *account, const char *path, token_writer **out) {
-    void *memory;
+    token_writer *w;
     *out = NULL;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(token_writer), "token file", &memory));
-    token_writer *w = memory;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(token_writer), "token file", &w));
     w->account = account;
     ott_status status = begin_file(w, path);
     if (status != OTT_OK) {

@@ -25,11 +25,10 @@ static ott_status write_head(trace_writer *w, const char *process) {
 }
 
 ott_status trace_open(mem *account, const char *path, const char *process, trace_writer **out) {
-    void *memory;
+    trace_writer *w;
     ott_status status;
     *out = NULL;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(trace_writer), "a trace", &memory));
-    trace_writer *w = memory;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(trace_writer), "a trace", &w));
     *w = (trace_writer){.account = account, .origin = clock_seconds()};
     TRY_OUT(file_writer_open(account, path, &w->file));
     TRY_OUT(write_head(w, process));

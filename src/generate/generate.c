@@ -40,9 +40,8 @@ struct text_generator {
 /* ---- opening ---- */
 
 static ott_status copy_texts(arena *strings, const char *const *texts, int count, const char *const **out) {
-    void *memory;
-    TRY(arena_alloc(strings, (count + 1) * (int64_t)sizeof(char *), &memory));
-    const char **copies = memory;
+    const char **copies;
+    TRY(arena_alloc(strings, (count + 1) * (int64_t)sizeof(char *), &copies));
     for (int i = 0; i < count; i++) TRY(arena_strdup(strings, texts[i], &copies[i]));
     *out = copies;
     return OTT_OK;
@@ -134,9 +133,8 @@ out:
 
 ott_status generate_open(mem *account, const logger *log, const char *run,
                          const ott_generate_options *options, text_generator **out) {
-    void *memory;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(text_generator), "generator", &memory));
-    text_generator *g = memory;
+    text_generator *g;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(text_generator), "generator", &g));
     g->account = account;
     g->log = log;
     g->text.account = g->piece.account = g->answer.account = g->stop.held.account = account;

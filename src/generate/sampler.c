@@ -5,14 +5,10 @@
 
 ott_status sampler_open(mem *account, const ott_generate_options *o, int64_t vocab, int64_t choices,
                         sampler *out) {
-    void *memory;
     *out = (sampler){.account = account, .options = o, .choices = choices};
-    TRY(mem_alloc_array(account, MEM_DATA, vocab, sizeof(float), "logits", &memory));
-    out->logits = memory;
-    TRY(mem_alloc_array(account, MEM_DATA, choices, sizeof(int32_t), "token order", &memory));
-    out->heap = memory;
-    TRY(mem_alloc_array(account, MEM_DATA, vocab, sizeof(bool), "tokens seen", &memory));
-    out->seen = memory;
+    TRY(mem_alloc_array(account, MEM_DATA, vocab, sizeof(float), "logits", &out->logits));
+    TRY(mem_alloc_array(account, MEM_DATA, choices, sizeof(int32_t), "token order", &out->heap));
+    TRY(mem_alloc_array(account, MEM_DATA, vocab, sizeof(bool), "tokens seen", &out->seen));
     return OTT_OK;
 }
 

@@ -212,9 +212,7 @@ ott_status adapters_check(const model_options *m, const module_list *list) {
 ott_status adapters_make(arena *memory, const model_options *o, const model_module *m, const linear *layer,
                          const dora_tables *tables, lora **out) {
     const adapter_options *a = &o->adapter;
-    void *place;
-    TRY(arena_alloc(memory, sizeof **out, &place));
-    *out = place;
+    TRY(arena_alloc(memory, sizeof **out, out));
     **out = (lora){.a = m->lora_a,
                    .b = m->lora_b,
                    .magnitude = m->lora_m,

@@ -31,15 +31,13 @@ static ott_status fill_loads(const model *m) {
 
 ott_status balance_open(model *m) {
     balance *b = &m->balance;
-    void *memory;
     for (int64_t i = 0; i < m->options.layers; i++) b->layers += is_mixture(m, i);
     if (b->layers == 0) return OTT_OK;
     b->experts = m->options.moe.experts;
     int64_t width = BALANCE_LOSSES + b->experts, sums = b->layers * width;
     int64_t bytes = backend_align(m->device->can, sums * (int64_t)sizeof(float)),
             loads = m->options.moe.biased ? b->layers : 0;
-    TRY(mem_alloc_array(m->device->account, MEM_OTHER, sums, sizeof *b->host, "experts' counts", &memory));
-    b->host = memory;
+    TRY(mem_alloc_array(m->device->account, MEM_OTHER, sums, sizeof *b->host, "experts' counts", &b->host));
     TRY(device_allocate(m->device, MEM_OTHER, bytes + loads * b->experts * (int64_t)sizeof(float),
                         "experts' counts", &b->block));
     b->sums = tensor_matrix(b->block, OTT_F32, b->layers, width);

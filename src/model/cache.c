@@ -82,9 +82,8 @@ static ott_status open_keys(model_cache *c) {
     const model_options *o = &c->m->options;
     int64_t columns = o->kv_heads * model_head_width(o),
             part = c->capacity * columns * dtype_bytes(c->m->activation);
-    void *memory;
-    TRY(mem_alloc_array(c->device->account, MEM_OTHER, o->layers, sizeof *c->layers, "key cache", &memory));
-    c->layers = memory;
+    TRY(mem_alloc_array(c->device->account, MEM_OTHER, o->layers, sizeof *c->layers, "key cache",
+                        &c->layers));
     TRY(device_allocate(c->device, MEM_STEP, 2 * o->layers * part, "key cache", &c->keys));
     for (int64_t i = 0; i < o->layers; i++) {
         char *place = (char *)c->keys + 2 * i * part;
@@ -96,9 +95,7 @@ static ott_status open_keys(model_cache *c) {
 
 static ott_status open_staging(model_cache *c) {
     int64_t bytes = 4 * (2 * CACHE_CHUNK + 2);
-    void *memory;
-    TRY(mem_alloc(c->device->account, MEM_DATA, bytes, "chunk of tokens", &memory));
-    c->staging = memory;
+    TRY(mem_alloc(c->device->account, MEM_DATA, bytes, "chunk of tokens", &c->staging));
     TRY(device_allocate(c->device, MEM_DATA, bytes, "chunk of tokens", &c->device_staging));
     return device_allocate(c->device, MEM_DATA, c->m->options.vocab * dtype_bytes(c->m->activation), "logits",
                            &c->device_logits);
@@ -128,10 +125,9 @@ static ott_status open_parts(model_cache *c) {
 }
 
 ott_status model_cache_open(model *m, const logger *log, int64_t capacity, model_cache **out) {
-    void *memory;
+    model_cache *c;
     STATUS_REQUIRE(capacity > 0);
-    TRY(mem_alloc(m->device->account, MEM_OTHER, sizeof(model_cache), "cache", &memory));
-    model_cache *c = memory;
+    TRY(mem_alloc(m->device->account, MEM_OTHER, sizeof(model_cache), "cache", &c));
     *c = (model_cache){.m = m, .device = m->device, .capacity = capacity};
     c->cx = (exec){.device = m->device, .is_first_microbatch = true, .log = log};
     ott_status status = open_parts(c);

@@ -338,7 +338,6 @@ static void clear_borrowed_lists(model_options *o) {
 
 static ott_status build_model(model *m, model_use use, int64_t positions) {
     const model_options *o = &m->options;
-    void *memory;
     TRY(check_tensor_ranks(o));
     TRY(check_context_ranks(o));
     TRY(arena_open(m->device->account, MEM_OTHER, &m->names));
@@ -346,15 +345,11 @@ static ott_status build_model(model *m, model_use use, int64_t positions) {
     TRY(adapters_check(o, &m->all_modules));
     int64_t each = o->adapter.rank > 0 ? 5 : 2; /* weight and bias, A, B and magnitude */
     int64_t most = each * m->modules.count, all = each * m->all_modules.count;
-    TRY(arena_alloc(m->names, most * (int64_t)sizeof(parameter), &memory));
-    m->parameters = memory;
-    TRY(arena_alloc(m->names, all * (int64_t)sizeof *m->all_parameters, &memory));
-    m->all_parameters = memory;
-    TRY(arena_alloc(m->names, o->layers * (int64_t)sizeof *m->blocks, &memory));
-    m->blocks = memory;
+    TRY(arena_alloc(m->names, most * (int64_t)sizeof(parameter), &m->parameters));
+    TRY(arena_alloc(m->names, all * (int64_t)sizeof *m->all_parameters, &m->all_parameters));
+    TRY(arena_alloc(m->names, o->layers * (int64_t)sizeof *m->blocks, &m->blocks));
     if (o->freeze) {
-        TRY(arena_alloc(m->names, o->freeze->count * (int64_t)sizeof *m->freeze_matched, &memory));
-        m->freeze_matched = memory;
+        TRY(arena_alloc(m->names, o->freeze->count * (int64_t)sizeof *m->freeze_matched, &m->freeze_matched));
     }
     TRY(declare_all(m));
     TRY(check_freeze(m));
@@ -373,9 +368,8 @@ static ott_status build_model(model *m, model_use use, int64_t positions) {
 }
 
 ott_status model_open(device *d, const model_options *o, model_use use, int64_t positions, model **out) {
-    void *memory;
-    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(model), "model", &memory));
-    model *m = memory;
+    model *m;
+    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(model), "model", &m));
     m->options = *o;
     if (use == MODEL_INFERENCE) {
         if (o->frozen == o->master) m->options.freeze = NULL;

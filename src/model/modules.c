@@ -347,12 +347,10 @@ static ott_status add_roles(arena *memory, const model_options *o, module_role f
 ott_status modules_make(arena *memory, const model_options *o, module_list *out) {
     const module_role first = ROLE_ATTENTION_NORM, end = ROLE_FINAL_NORM; /* of a block */
     int64_t count = ROLE_COUNT - (end - first);
-    void *place;
     *out = (module_list){0};
     for (int layer = 0; layer < o->layers; layer++)
         for (module_role role = first; role < end; role++) count += modules_has(o, layer, role);
-    TRY(arena_alloc(memory, count * (int64_t)sizeof *out->items, &place));
-    out->items = place;
+    TRY(arena_alloc(memory, count * (int64_t)sizeof *out->items, &out->items));
     TRY(add_roles(memory, o, 0, first, MODULES_OUTSIDE, out));
     for (int layer = 0; layer < o->layers; layer++) TRY(add_roles(memory, o, first, end, layer, out));
     return add_roles(memory, o, end, ROLE_COUNT, MODULES_OUTSIDE, out);

@@ -10,10 +10,8 @@ struct model_slot {
 };
 
 ott_status model_slot_open(const model *m, model_slot **out) {
-    void *memory;
     int64_t bytes = (int64_t)sizeof(model_slot) + m->options.layers * (int64_t)sizeof(block_saved);
-    TRY(mem_alloc(m->device->account, MEM_OTHER, bytes, "slot of a micro-batch", &memory));
-    *out = memory;
+    TRY(mem_alloc(m->device->account, MEM_OTHER, bytes, "slot of a micro-batch", out));
     return OTT_OK;
 }
 

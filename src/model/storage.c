@@ -90,11 +90,9 @@ static store_unit *unit_of(model *m, const model_module *e) {
 static ott_status give_unit(model *m, int unit, parameter *first, int count) {
     parameter_store *stores[] = {&m->store, &m->experts};
     for (int i = 0; i < 2 && count > 0; i++) {
-        void *memory;
         if (!stores[i]->units) continue;
         store_unit *u = &stores[i]->units[unit];
-        TRY(arena_alloc(m->names, count * (int64_t)sizeof *u->parameters, &memory));
-        u->parameters = memory;
+        TRY(arena_alloc(m->names, count * (int64_t)sizeof *u->parameters, &u->parameters));
         for (int k = 0; k < count; k++)
             if (store_of(m, &first[k]) == stores[i]) u->parameters[u->parameter_count++] = &first[k];
     }
@@ -131,10 +129,8 @@ static ott_status give_linears(model *m) {
 }
 
 static ott_status open_units(const model *m, parameter_store *s) {
-    void *memory;
     s->unit_count = model_last_unit(m) + 1;
-    TRY(arena_alloc(m->names, s->unit_count * (int64_t)sizeof *s->units, &memory));
-    s->units = memory;
+    TRY(arena_alloc(m->names, s->unit_count * (int64_t)sizeof *s->units, &s->units));
     return OTT_OK;
 }
 

@@ -124,13 +124,11 @@ void draw_dither(float *values, int64_t count, ott_dtype loaded, uint64_t seed, 
 }
 
 ott_status draw_open(draw *w, device *d, const cancellation *cancel, int64_t total, int threads) {
-    void *host;
     int64_t share = total / 64;
     *w = (draw){.device = d};
     w->piece = share < LEAST_PIECE ? LEAST_PIECE : share > LARGEST_PIECE ? LARGEST_PIECE : share;
     w->progress = cancellation_progress_begin(cancel, "Initializing weights", total);
-    TRY(mem_alloc_array(d->account, MEM_OTHER, w->piece, sizeof(float), "initial weights", &host));
-    w->host = host;
+    TRY(mem_alloc_array(d->account, MEM_OTHER, w->piece, sizeof(float), "initial weights", &w->host));
     return pool_open(d->account, total < FEW ? 1 : threads, &w->pool);
 }
 

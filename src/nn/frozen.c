@@ -41,9 +41,8 @@ static ott_status check_local(const parameter *p, const frozen_codes *c) {
 }
 
 ott_status frozen_open(parameter *p, const cast_spec *cast, bool is_here, arena *memory) {
-    void *place;
-    TRY(arena_alloc(memory, sizeof(frozen_codes), &place));
-    frozen_codes *c = place;
+    frozen_codes *c;
+    TRY(arena_alloc(memory, sizeof(frozen_codes), &c));
     *c = (frozen_codes){.cast = *cast};
     scale_block block = granularity_block(c->cast.grain);
     c->rows = p->rows / p->experts;
@@ -55,8 +54,7 @@ ott_status frozen_open(parameter *p, const cast_spec *cast, bool is_here, arena 
     p->shard.value.dtype = OTT_E4M3;
     if (!is_here) return OTT_OK;
     TRY(check_local(p, c));
-    TRY(arena_alloc(memory, c->scale_rows * c->scale_columns * (int64_t)sizeof(float), &place));
-    c->scale_inv = place;
+    TRY(arena_alloc(memory, c->scale_rows * c->scale_columns * (int64_t)sizeof(float), &c->scale_inv));
     return OTT_OK;
 }
 
@@ -182,11 +180,9 @@ ott_status frozen_expert_values(exec *cx, const parameter *p, const tensor *end,
 /* ---- making codes from values ---- */
 
 ott_status frozen_fill_open(mem *account, const parameter *p, frozen_filling *out) {
-    void *memory;
     *out = (frozen_filling){.account = account, .p = p};
     TRY(mem_alloc_array(account, MEM_OTHER, p->codes->scale_rows * p->codes->scale_columns, sizeof(float),
-                        "scales of a frozen weight", &memory));
-    out->scale = memory;
+                        "scales of a frozen weight", &out->scale));
     return OTT_OK;
 }
 

@@ -7,17 +7,13 @@ enum { PARTS_PER_WEIGHT = 3 };
 
 ott_status store_open(parameter_store *s, arena *memory) {
     int ranks = store_ranks(s);
-    void *block;
     if (ranks == 1) return OTT_OK;
-    TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &block));
-    s->reduction.rows = block;
+    TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &s->reduction.rows));
     for (int i = 0; i < s->unit_count; i++) {
         store_unit *u = &s->units[i];
-        TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &block));
-        u->rows = block;
+        TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &u->rows));
         int64_t most = u->parameter_count + PARTS_PER_WEIGHT * (int64_t)u->linear_count;
-        TRY(arena_alloc(memory, most * (int64_t)sizeof(store_part), &block));
-        u->parts = block;
+        TRY(arena_alloc(memory, most * (int64_t)sizeof(store_part), &u->parts));
     }
     return OTT_OK;
 }

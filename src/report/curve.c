@@ -58,10 +58,9 @@ int64_t curve_half_window(int64_t count) {
 }
 
 ott_status curve_smooth(curve *c, int64_t half) {
-    void *memory;
+    double *mean;
     if (half < 1 || c->count < 3) return OTT_OK;
-    TRY(mem_alloc_array(c->account, MEM_OTHER, c->count, sizeof(double), "a moving average", &memory));
-    double *mean = memory;
+    TRY(mem_alloc_array(c->account, MEM_OTHER, c->count, sizeof(double), "a moving average", &mean));
     for (int64_t i = 0; i < c->count; i++) {
         int64_t reach = half < i ? half : i, last = i + reach < c->count ? i + reach : c->count - 1;
         double sum = 0;

@@ -40,10 +40,8 @@ static int compare_uses(const void *a, const void *b) {
 
 ott_status report_worst_uses(mem *account, const metrics_health *h, const metrics_use ***out,
                              int64_t *count) {
-    void *memory;
     *count = h->count - h->last;
-    TRY(mem_alloc_array(account, MEM_OTHER, *count, sizeof **out, "measured uses of tensors", &memory));
-    *out = memory;
+    TRY(mem_alloc_array(account, MEM_OTHER, *count, sizeof **out, "measured uses of tensors", out));
     for (int64_t i = 0; i < *count; i++) (*out)[i] = &h->uses[h->last + i];
     qsort(*out, (size_t)*count, sizeof **out, compare_uses);
     return OTT_OK;

@@ -388,15 +388,12 @@ static int compare_tensors(const void *a, const void *b) {
 /* ---- printing ---- */
 
 static ott_status print_model(printer *p) {
-    void *memory;
     int64_t count = shards_count(p->model);
-    TRY(mem_alloc_array(p->account, MEM_OTHER, count, sizeof *p->order, "tensors to show", &memory));
-    p->order = memory;
+    TRY(mem_alloc_array(p->account, MEM_OTHER, count, sizeof *p->order, "tensors to show", &p->order));
     for (int64_t i = 0; i < count; i++) p->order[i] = shards_at(p->model, i);
     qsort(p->order, (size_t)count, sizeof *p->order, compare_tensors);
     if (p->options->statistics) {
-        TRY(mem_alloc(p->account, MEM_OTHER, BUFFER_FLOATS * sizeof(float), "statistics buffer", &memory));
-        p->buffer = memory;
+        TRY(mem_alloc(p->account, MEM_OTHER, BUFFER_FLOATS * sizeof(float), "statistics buffer", &p->buffer));
     }
     return p->options->json ? print_json(p) : print_table(p);
 }

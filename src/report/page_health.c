@@ -48,10 +48,9 @@ static double find_limit(const metrics_health *h, const double *lowest, double *
 
 /* Selects the modules to show. row_of[module_count]: row of each module, or -1. */
 static ott_status select_modules(heat_map *m, int64_t *row_of) {
-    void *memory;
+    double *lowest;
     int64_t count = m->health->module_count;
-    TRY(arena_alloc(m->memory, 2 * count * (int64_t)sizeof(double), &memory));
-    double *lowest = memory;
+    TRY(arena_alloc(m->memory, 2 * count * (int64_t)sizeof(double), &lowest));
     find_lowest(m->health, lowest);
     double limit = find_limit(m->health, lowest, lowest + count);
     for (int64_t i = 0; i < count; i++) {
@@ -78,17 +77,14 @@ static void fill_cells(heat_map *m, int64_t measurements, const int64_t *row_of)
 }
 
 static ott_status fill_map(heat_map *m) {
-    void *memory;
     int64_t measurements = 0, word = sizeof(int64_t);
     for (int64_t i = 0; i < m->health->count; i++) measurements += begins_measurement(m->health, i);
     m->columns = (int)(measurements < MOST_COLUMNS ? measurements : MOST_COLUMNS);
-    TRY(arena_alloc(m->memory, (MOST_ROWS + m->columns + m->health->module_count) * word, &memory));
-    m->module = memory;
+    TRY(arena_alloc(m->memory, (MOST_ROWS + m->columns + m->health->module_count) * word, &m->module));
     m->step = m->module + MOST_ROWS;
     int64_t *row_of = m->step + m->columns;
     TRY(select_modules(m, row_of));
-    TRY(arena_alloc(m->memory, m->rows * m->columns * (int64_t)sizeof *m->lowest, &memory));
-    m->lowest = memory;
+    TRY(arena_alloc(m->memory, m->rows * m->columns * (int64_t)sizeof *m->lowest, &m->lowest));
     fill_cells(m, measurements, row_of);
     return OTT_OK;
 }

@@ -212,10 +212,9 @@ static int clamp_to_range(int value, int low, int high) {
 }
 
 ott_status report_plot(const report *r, int width, int height, str *out) {
-    void *memory;
+    plot *p;
     ott_status status;
-    TRY(mem_alloc(r->account, MEM_OTHER, sizeof(plot), "a plot", &memory));
-    plot *p = memory;
+    TRY(mem_alloc(r->account, MEM_OTHER, sizeof(plot), "a plot", &p));
     p->r = r;
     p->runs = r->row_count < MAX_RUNS ? r->row_count : MAX_RUNS;
     p->width = clamp_to_range(width, MIN_WIDTH, MAX_WIDTH);

@@ -266,16 +266,14 @@ ott_status report_check_page(const report *r, const char *path) {
 }
 
 ott_status report_open(mem *account, const char *const *folders, int count, report **out) {
-    void *memory;
+    report *r;
     ott_status status;
     *out = NULL;
     if (count < 1) return status_fail(OTT_ERR_ARGUMENT, "a report needs at least one run folder");
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(report), "a report", &memory));
-    report *r = memory;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(report), "a report", &r));
     r->account = account;
     TRY_OUT(arena_open(account, MEM_OTHER, &r->texts));
-    TRY_OUT(mem_alloc_array(account, MEM_OTHER, count, sizeof *r->runs, "runs of a report", &memory));
-    r->runs = memory;
+    TRY_OUT(mem_alloc_array(account, MEM_OTHER, count, sizeof *r->runs, "runs of a report", &r->runs));
     while (r->count < count) {
         int i = r->count++; /* report_close frees it, even if read_run fails */
         TRY_OUT(read_run(r, folders[i], &r->runs[i]));

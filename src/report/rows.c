@@ -28,14 +28,11 @@ static report_row *find_or_add_row(report *r, const report_run_data *run) {
 }
 
 static ott_status group_runs(report *r) {
-    void *memory;
-    TRY(mem_alloc_array(r->account, MEM_OTHER, r->count, sizeof *r->rows, "rows of a report", &memory));
-    r->rows = memory;
+    TRY(mem_alloc_array(r->account, MEM_OTHER, r->count, sizeof *r->rows, "rows of a report", &r->rows));
     for (int i = 0; i < r->count; i++) {
         report_row *row = find_or_add_row(r, &r->runs[i]);
         if (!row->run) {
-            TRY(arena_alloc(r->texts, r->count * (int64_t)sizeof *row->run, &memory));
-            row->run = memory;
+            TRY(arena_alloc(r->texts, r->count * (int64_t)sizeof *row->run, &row->run));
         }
         row->run[row->count++] = i;
     }

@@ -1,13 +1,13 @@
 /* tensor/device: calls of the device table, with their checks. */
 #include "tensor/device.h"
 
-ott_status device_allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
+ott_status(device_allocate)(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
     *out = NULL;
     STATUS_REQUIRE(bytes >= 0);
     return d->table->allocate(d, kind, bytes, what, out);
 }
 
-ott_status device_allocate_mapped(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
+ott_status(device_allocate_mapped)(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
     if (!d->table->allocate_mapped) return device_allocate(d, kind, bytes, what, out);
     *out = NULL;
     STATUS_REQUIRE(bytes >= 0);
@@ -18,7 +18,7 @@ void device_release(device *d, void *data) {
     if (data) d->table->release(d, data);
 }
 
-ott_status device_allocate_host(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
+ott_status(device_allocate_host)(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
     *out = NULL;
     STATUS_REQUIRE(bytes >= 0);
     return d->table->allocate_host(d, kind, bytes, what, out);

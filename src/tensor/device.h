@@ -97,12 +97,17 @@ struct device {
 
 /* Allocates zero-filled device memory. `what` names it in messages. */
 ott_status device_allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
+#define device_allocate(d, kind, bytes, what, out) device_allocate(d, kind, bytes, what, MEM_OUT(out))
 /* Allocates zero-filled pinned host memory that is mapped into the device (zero-copy). The same as
    device_allocate on the CPU. Do not pass it to GEMMs or collectives: cuBLASLt and NCCL may not accept it. */
 ott_status device_allocate_mapped(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
+#define device_allocate_mapped(d, kind, bytes, what, out)                                                    \
+    device_allocate_mapped(d, kind, bytes, what, MEM_OUT(out))
 void device_release(device *d, void *data); /* for both kinds; NULL is allowed */
 /* Allocates zero-filled pinned host memory for staging, for asynchronous copies. */
 ott_status device_allocate_host(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
+#define device_allocate_host(d, kind, bytes, what, out)                                                      \
+    device_allocate_host(d, kind, bytes, what, MEM_OUT(out))
 void device_release_host(device *d, void *data); /* NULL is allowed */
 
 /* Copies from any host memory, which may change as soon as the call returns. */

@@ -163,9 +163,8 @@ static const device_table table = {
 };
 
 ott_status dry_run_open(mem *account, const device *like, device **out) {
-    void *memory;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(counting_device), "a dry run", &memory));
-    counting_device *r = memory;
+    counting_device *r;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(counting_device), "a dry run", &r));
     r->base = (device){.table = &table,
                        .ops = like->ops,
                        .can = like->can,
@@ -207,9 +206,8 @@ static const group_table group_of_absent = {
     .start = move_nothing, .wait = move_nothing, .close = close_group, .reserve = reserve_staging};
 
 ott_status dry_run_group_open(mem *account, int rank, int size, group **out) {
-    void *memory;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(absent_ranks), "ranks of a dry run", &memory));
-    absent_ranks *r = memory;
+    absent_ranks *r;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(absent_ranks), "ranks of a dry run", &r));
     *r = (absent_ranks){.base = {.table = &group_of_absent, .rank = rank, .size = size}, .account = account};
     *out = &r->base;
     return OTT_OK;

@@ -34,9 +34,7 @@ struct device_event {
 };
 
 ott_status host_event_open(device *d, device_event **out) {
-    void *memory;
-    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(device_event), "an event", &memory));
-    *out = memory;
+    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(device_event), "an event", out));
     return OTT_OK;
 }
 

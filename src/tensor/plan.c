@@ -37,9 +37,7 @@ bool plan_is_recorded(const void *data) {
 }
 
 ott_status plan_create(device *d, plan **out) {
-    void *block;
-    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(plan), "memory plan", &block));
-    *out = block;
+    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(plan), "memory plan", out));
     (*out)->device = d;
     (*out)->account = d->account;
     return OTT_OK;
@@ -108,11 +106,9 @@ void plan_replay(plan *p) {
 
 /* Makes room for one more entry. */
 static ott_status grow_entries(plan *p) {
-    void *block = p->entries;
     if ((p->count & (p->count - 1)) != 0) return OTT_OK; /* full at every power of two */
     int64_t capacity = p->count ? 2 * (int64_t)p->count : 1;
-    TRY(mem_grow(p->account, MEM_OTHER, capacity * (int64_t)sizeof(plan_entry), "memory plan", &block));
-    p->entries = block;
+    TRY(mem_grow(p->account, MEM_OTHER, capacity * (int64_t)sizeof(plan_entry), "memory plan", &p->entries));
     return OTT_OK;
 }
 

@@ -34,12 +34,10 @@ static ott_status name_added(tokenizer *t, const added_token *token) {
 }
 
 static ott_status load_tokens(tokenizer *t, const json_t *array) {
-    void *memory;
     int64_t count = (int64_t)json_array_size(array);
-    TRY(mem_alloc_array(t->account, MEM_DATA, count, sizeof *t->added, "added tokens", &memory));
-    t->added = memory;
-    TRY(mem_alloc_array(t->account, MEM_DATA, t->vocab, sizeof *t->added_by_id, "added tokens", &memory));
-    t->added_by_id = memory;
+    TRY(mem_alloc_array(t->account, MEM_DATA, count, sizeof *t->added, "added tokens", &t->added));
+    TRY(mem_alloc_array(t->account, MEM_DATA, t->vocab, sizeof *t->added_by_id, "added tokens",
+                        &t->added_by_id));
     for (; t->added_count < count; t->added_count++) {
         added_token *token = &t->added[t->added_count];
         const json_t *object = json_array_get(array, (size_t)t->added_count);

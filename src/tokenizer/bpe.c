@@ -38,9 +38,7 @@ struct bpe_work {
 };
 
 ott_status bpe_open(mem *account, bpe_work **out) {
-    void *memory;
-    TRY(mem_alloc(account, MEM_SCRATCH, sizeof(bpe_work), "tokenizer scratch", &memory));
-    *out = memory;
+    TRY(mem_alloc(account, MEM_SCRATCH, sizeof(bpe_work), "tokenizer scratch", out));
     (*out)->start.account = account;
     return OTT_OK;
 }
@@ -175,17 +173,15 @@ static void push_pair(const bpe_model *m, bpe_work *w, int32_t at) {
 }
 
 static ott_status grow_long(mem *account, bpe_work *w, int64_t count) {
-    void *symbols = w->symbols, *heap = w->heap;
     if (count > w->symbol_capacity) {
         TRY(mem_grow(account, MEM_SCRATCH, count * (int64_t)sizeof *w->symbols, "tokenizer scratch",
-                     &symbols));
-        w->symbols = symbols;
+                     &w->symbols));
         w->symbol_capacity = count;
     }
     /* initially count - 1 pairs; each of at most count - 1 merges removes one and adds two */
     if (2 * count > w->heap_capacity) {
-        TRY(mem_grow(account, MEM_SCRATCH, 2 * count * (int64_t)sizeof *w->heap, "tokenizer scratch", &heap));
-        w->heap = heap;
+        TRY(mem_grow(account, MEM_SCRATCH, 2 * count * (int64_t)sizeof *w->heap, "tokenizer scratch",
+                     &w->heap));
         w->heap_capacity = 2 * count;
     }
     return OTT_OK;

@@ -135,10 +135,9 @@ static ott_status parse_template(chat *c, const char *date) {
 }
 
 ott_status chat_open(mem *account, const tokenizer *t, const chat_settings *settings, chat **out) {
-    void *memory;
+    chat *c;
     *out = NULL;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(chat), "chat template", &memory));
-    chat *c = memory;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(chat), "chat template", &c));
     *c = (chat){.account = account, .tokenizer = t, .cancellation = settings->cancellation};
     ott_status status = parse_template(c, settings->date);
     if (status == OTT_OK)
@@ -332,11 +331,9 @@ static ott_status find_end(encoder *e, const jinja_prefix *p, const str *tails, 
 
 /* Lists a prefix for each turn: the messages before it (with: and its own message). which[i]: its message. */
 static ott_status plan_prefixes(const encoder *e, const int64_t *which, bool with, prefix_texts *out) {
-    void *memory;
     mem *account = e->r.c->account;
     TRY(mem_alloc_array(account, MEM_OTHER, e->turns.count, sizeof *out->items, "turns of a conversation",
-                        &memory));
-    out->items = memory;
+                        &out->items));
     out->count = e->turns.count;
     for (int64_t i = 0; i < out->count; i++) out->items[i].count = which[i] + with;
     return OTT_OK;
@@ -450,14 +447,12 @@ static ott_status encode_text(encoder *e, tokenizer_prefixes *prefixes, tokenize
                               uint8_t **learned) {
     const chat *c = e->r.c;
     const int64_t before = ids->count;
-    void *block = *learned;
     ott_status status = tokenizer_encode_prefixes(c->tokenizer, e->s, e->text.text ? e->text.text : "",
                                                   e->text.length, TOKENIZER_MATCH_SPECIAL, prefixes, ids);
     if (status != OTT_OK && status != OTT_ERR_STOPPED)
         return status_context(status, "%s: chat template", c->path);
     TRY(status);
-    TRY(mem_grow(ids->account, MEM_DATA, ids->count, "which tokens are learned", &block));
-    *learned = block;
+    TRY(mem_grow(ids->account, MEM_DATA, ids->count, "which tokens are learned", learned));
     memset(*learned + before, 0, (size_t)(ids->count - before));
     mark_turns(e, prefixes, ids->count - before, *learned + before);
     return OTT_OK;

@@ -196,9 +196,8 @@ static ott_status change_all(const decode_draft *d, tokenizer_scratch *s, bool f
 
 static ott_status find_bytes(tokenizer *t) {
     decode_rule *rule = &t->decode;
-    void *memory;
-    TRY(mem_alloc_array(t->account, MEM_DATA, t->vocab, sizeof *rule->bytes, "texts of tokens", &memory));
-    rule->bytes = memory;
+    TRY(mem_alloc_array(t->account, MEM_DATA, t->vocab, sizeof *rule->bytes, "texts of tokens",
+                        &rule->bytes));
     for (int64_t id = 0; id < t->vocab; id++)
         rule->bytes[id] = (int16_t)(rule->byte_fallback ? byte_of_name(rule->texts.at[id]) : -1);
     return OTT_OK;

@@ -47,11 +47,9 @@ static int by_rank(const void *a, const void *b) {
 ott_status tokenizer_merges(mem *account, const tokenizer *t, tokenizer_merge **out, int64_t *count) {
     const merge_slot *slots = t->model.merges;
     int64_t size = (int64_t)t->model.merge_mask + 1, used = 0;
-    void *memory;
     *count = 0;
     for (int64_t i = 0; i < size; i++) used += slots[i].rank >= 0;
-    TRY(mem_alloc_array(account, MEM_DATA, used, sizeof **out, "merges in their order", &memory));
-    *out = memory;
+    TRY(mem_alloc_array(account, MEM_DATA, used, sizeof **out, "merges in their order", out));
     for (int64_t i = 0; i < size; i++) {
         const merge_slot *m = &slots[i];
         if (m->rank >= 0)

@@ -99,10 +99,8 @@ static ott_status decompose(tokenizer_scratch *s, const normalize_step *step, te
             return status_fail(OTT_ERR_FORMAT, "Unicode normalization: %s",
                                utf8proc_errmsg(bytes < 0 ? bytes : made));
         if (made > free_slots) {
-            void *memory = s->codepoints;
             int64_t wanted = 4 * (*count + made + 1);
-            TRY(mem_grow(s->account, MEM_SCRATCH, 4 * wanted, "Unicode normalization", &memory));
-            s->codepoints = memory;
+            TRY(mem_grow(s->account, MEM_SCRATCH, 4 * wanted, "Unicode normalization", &s->codepoints));
             s->codepoint_capacity = wanted;
             continue;
         }

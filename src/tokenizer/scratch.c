@@ -2,17 +2,15 @@
 #include "tokenizer/internal.h"
 
 ott_status tokenizer_scratch_open(mem *account, const tokenizer *t, tokenizer_scratch **out) {
-    void *memory;
+    tokenizer_scratch *s;
     *out = NULL;
-    TRY(mem_alloc(account, MEM_SCRATCH, sizeof(tokenizer_scratch), "tokenizer scratch", &memory));
-    tokenizer_scratch *s = memory;
+    TRY(mem_alloc(account, MEM_SCRATCH, sizeof(tokenizer_scratch), "tokenizer scratch", &s));
     *s = (tokenizer_scratch){
         .account = account, .t = t, .normalized = {{.account = account}, {.account = account}}};
     ott_status status = regex_matcher_open(account, &s->matcher);
     if (status != OTT_OK) goto out;
     TRY_OUT(mem_alloc_array(account, MEM_SCRATCH, t->split_count, sizeof *s->split_text, "tokenizer scratch",
-                            &memory));
-    s->split_text = memory;
+                            &s->split_text));
     for (int i = 0; i < t->split_count; i++) s->split_text[i].account = account;
     TRY_OUT(bpe_open(account, &s->work));
 out:

@@ -2,12 +2,9 @@
 #include "tokenizer/text.h"
 
 ott_status text_list_open(mem *account, int64_t count, int64_t blob_bytes, text_list *out) {
-    void *at, *blob;
     *out = (text_list){.count = count};
-    TRY(mem_alloc_array(account, MEM_DATA, count, sizeof *out->at, "texts of tokens", &at));
-    out->at = at;
-    TRY(mem_alloc(account, MEM_DATA, blob_bytes, "texts of tokens", &blob));
-    out->blob = blob;
+    TRY(mem_alloc_array(account, MEM_DATA, count, sizeof *out->at, "texts of tokens", &out->at));
+    TRY(mem_alloc(account, MEM_DATA, blob_bytes, "texts of tokens", &out->blob));
     return OTT_OK;
 }
 
@@ -27,11 +24,9 @@ char *text_list_set(text_list *list, int32_t id, const char *text, int64_t bytes
 
 ott_status text_index_open(mem *account, const text_list *list, int64_t capacity, text_index *out) {
     int64_t size = 64;
-    void *slots;
     while (size < 2 * capacity) size *= 2;
     *out = (text_index){.list = list, .mask = (uint64_t)size - 1};
-    TRY(mem_alloc_array(account, MEM_DATA, size, sizeof *out->slots, "index of tokens", &slots));
-    out->slots = slots;
+    TRY(mem_alloc_array(account, MEM_DATA, size, sizeof *out->slots, "index of tokens", &out->slots));
     return OTT_OK;
 }
 

@@ -30,11 +30,10 @@ static ott_status load_steps(tokenizer *t, const char *path) {
 }
 
 ott_status tokenizer_open(mem *account, const char *path, tokenizer **out) {
-    void *memory;
+    tokenizer *t;
     *out = NULL;
     TRY(file_refuse_gguf(path));
-    TRY(mem_alloc(account, MEM_DATA, sizeof(tokenizer), "a tokenizer", &memory));
-    tokenizer *t = memory;
+    TRY(mem_alloc(account, MEM_DATA, sizeof(tokenizer), "a tokenizer", &t));
     t->account = account;
     ott_status status = arena_open(account, MEM_DATA, &t->texts);
     if (status == OTT_OK) status = load_steps(t, path);

@@ -46,11 +46,9 @@ bool tokenizer_is_stop(const tokenizer *t, int64_t id) {
 
 ott_status tokenizer_ids_reserve(tokenizer_ids *ids, int64_t extra) {
     int64_t need = ids->count + extra, capacity = ids->capacity ? ids->capacity : 256;
-    void *memory = ids->ids;
     if (need <= ids->capacity) return OTT_OK;
     while (capacity < need) capacity *= 2;
-    TRY(mem_grow(ids->account, MEM_DATA, capacity * (int64_t)sizeof *ids->ids, "token ids", &memory));
-    ids->ids = memory;
+    TRY(mem_grow(ids->account, MEM_DATA, capacity * (int64_t)sizeof *ids->ids, "token ids", &ids->ids));
     ids->capacity = capacity;
     return OTT_OK;
 }

@@ -209,12 +209,10 @@ static ott_status load_merge(tokenizer *t, const json_t *merge, size_t rank, str
 
 static ott_status load_merges(tokenizer *t, const json_t *merges) {
     bpe_model *m = &t->model;
-    void *slots;
     int64_t size = 64, count = (int64_t)json_array_size(merges);
     if (!json_is_array(merges)) return status_fail(OTT_ERR_FORMAT, "model.merges is missing or no array");
     while (size < 2 * count) size *= 2;
-    TRY(mem_alloc_array(t->account, MEM_DATA, size, sizeof *m->merges, "merges", &slots));
-    m->merges = slots;
+    TRY(mem_alloc_array(t->account, MEM_DATA, size, sizeof *m->merges, "merges", &m->merges));
     m->merge_mask = (uint64_t)size - 1;
     for (int64_t i = 0; i < size; i++) m->merges[i] = (merge_slot){UINT32_MAX, UINT32_MAX, -1, -1};
     str joined = {.account = t->account};

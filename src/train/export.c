@@ -266,9 +266,8 @@ static ott_status export_run_in(exporter *e, const char *path, const char *folde
 
 ott_status export_run(mem *account, const logger *log, const char *path, const char *folder,
                       const ott_export_options *options, str *report) {
-    void *memory;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(exporter), "export", &memory));
-    exporter *e = memory;
+    exporter *e;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(exporter), "export", &e));
     *e = (exporter){.account = account, .log = log, .options = options, .goal.account = account};
     ott_status status = export_run_in(e, path, folder, report);
     model_close(e->m);

@@ -118,9 +118,8 @@ static ott_status describe_merges(describing *d, const tokenizer_merge *merge, i
 
 /* llama.cpp merges the pair with the highest score first, so earlier merges get higher scores. */
 static ott_status describe_scores(describing *d, const tokenizer_merge *merge, int64_t count) {
-    void *memory;
-    TRY(mem_alloc_array(d->account, MEM_DATA, d->vocab, sizeof(float), "scores of tokens", &memory));
-    float *score = memory;
+    float *score;
+    TRY(mem_alloc_array(d->account, MEM_DATA, d->vocab, sizeof(float), "scores of tokens", &score));
     for (int64_t id = 0; id < d->vocab; id++) score[id] = (float)-count - 1;
     for (int64_t i = count; i-- > 0;)
         if (merge[i].merged < d->vocab) score[merge[i].merged] = (float)-i;

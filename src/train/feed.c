@@ -44,18 +44,15 @@ batch feed_batch_at(const feed *f, const feed_shape *s, void *data) {
 /* ---- open and close ---- */
 
 static ott_status open_documents(feed *f, int64_t count) {
-    void *memory;
     if (f->device->dry_run)
         return dry_run_count_host(f->device, MEM_DATA, count, sizeof(int64_t), "documents of a step");
     TRY(mem_alloc_array(f->device->account, MEM_DATA, count, sizeof(int64_t), "documents of a step",
-                        &memory));
-    f->documents = memory;
+                        &f->documents));
     return OTT_OK;
 }
 
 ott_status feed_open(feed *f, device *d, const feed_options *o) {
     int64_t count = FEED_STEPS * o->grad_accum, bytes;
-    void *memory;
     *f = (feed){.options = *o,
                 .device = d,
                 .training = {o->batch_size, o->seq_len, o->batch_size},
@@ -63,8 +60,7 @@ ott_status feed_open(feed *f, device *d, const feed_options *o) {
     TRY(size_product("batches of two steps: train.grad_accum_steps x train.batch_size x train.seq_len",
                      (int64_t[]){count, batch_ints(f, &f->training), sizeof(int32_t)}, 3, &bytes));
     bytes += feed_batch_bytes(f, &f->evaluation);
-    TRY(device_allocate_host(d, MEM_DATA, bytes, "batches of two steps", &memory));
-    f->staging = memory;
+    TRY(device_allocate_host(d, MEM_DATA, bytes, "batches of two steps", &f->staging));
     TRY(open_documents(f, count + 1));
     for (int i = 0; i < FEED_SETS; i++) TRY(device_event_open(d, &f->sets[i].sent));
     return OTT_OK;

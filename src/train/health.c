@@ -235,9 +235,8 @@ static ott_status allocate_buffers(health *h) {
 }
 
 ott_status health_open(trainer *t, const health_options *o, health **out) {
-    void *memory;
-    TRY(mem_alloc(t->account, MEM_OTHER, sizeof(health), "health", &memory));
-    health *h = memory;
+    health *h;
+    TRY(mem_alloc(t->account, MEM_OTHER, sizeof(health), "health", &h));
     *h = (health){.t = t, .options = *o, .hook = {.quantized = measure_quantization, .user = h}};
     ott_status status = allocate_buffers(h);
     if (status != OTT_OK) {

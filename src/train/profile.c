@@ -282,11 +282,10 @@ ott_status profile_end_step(profile *p) {
 /* ---- open and close ---- */
 
 ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, int rank, profile **out) {
-    void *memory;
+    profile *p;
     *out = NULL;
     if (!cfg->profiling.enable) return OTT_OK;
-    TRY(mem_alloc(t->account, MEM_OTHER, sizeof(profile), "a profile", &memory));
-    profile *p = memory;
+    TRY(mem_alloc(t->account, MEM_OTHER, sizeof(profile), "a profile", &p));
     *p = (profile){.t = t,
                    .cfg = cfg,
                    .rank = rank,

@@ -97,10 +97,9 @@ static ott_status open_parts(stage *s) {
 }
 
 ott_status stage_open(model *m, int64_t micro_batches, stage **out) {
-    void *memory;
+    stage *s;
     STATUS_REQUIRE(m->options.stage && m->options.stage_ranks && micro_batches > 0);
-    TRY(mem_alloc(m->device->account, MEM_OTHER, sizeof(stage), "stage of a pipeline", &memory));
-    stage *s = memory;
+    TRY(mem_alloc(m->device->account, MEM_OTHER, sizeof(stage), "stage of a pipeline", &s));
     *s = (stage){
         .m = m, .shape = m->options.stage, .ranks = m->options.stage_ranks, .micro_batches = micro_batches};
     s->tied = m->options.tied && (!m->embedding.weight || !m->embedding.weight->frozen);

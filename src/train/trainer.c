@@ -17,21 +17,17 @@ static int64_t larger(int64_t a, int64_t b) {
 }
 
 static ott_status open_resident(trainer *t) {
-    void *memory;
     t->resident = t->stage ? t->options.grad_accum : 1;
     TRY(mem_alloc_array(t->account, MEM_OTHER, t->resident, sizeof *t->batches, "batches of a step",
-                        &memory));
-    t->batches = memory;
-    TRY(mem_alloc_array(t->account, MEM_OTHER, t->resident, sizeof *t->losses, "losses of a step", &memory));
-    t->losses = memory;
+                        &t->batches));
+    TRY(mem_alloc_array(t->account, MEM_OTHER, t->resident, sizeof *t->losses, "losses of a step",
+                        &t->losses));
     return OTT_OK;
 }
 
 static ott_status open_host_state(trainer *t) {
-    void *memory;
     TRY(device_allocate_host(t->device, MEM_DATA, SENT_WORDS * (int64_t)sizeof *t->host_state, "step state",
-                             &memory));
-    t->host_state = memory;
+                             &t->host_state));
     return device_event_open(t->device, &t->state_sent);
 }
 
@@ -154,9 +150,8 @@ static ott_status build_trainer(trainer *t, const model_options *shape) {
 ott_status trainer_open(mem *account, const logger *log, device *d, const model_options *shape,
                         const trainer_options *o, const dataset *train_data, const dataset *validation_data,
                         trainer **out) {
-    void *memory;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(trainer), "trainer", &memory));
-    trainer *t = memory;
+    trainer *t;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(trainer), "trainer", &t));
     *t = (trainer){.options = *o,
                    .log = log,
                    .account = account,

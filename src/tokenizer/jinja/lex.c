@@ -18,11 +18,9 @@ typedef struct lexer {
 
 static ott_status add_token(lexer *l, jinja_token token) {
     if (l->count == l->capacity) {
-        void *block = l->tokens;
         l->capacity = l->capacity ? 2 * l->capacity : 256;
         TRY(mem_grow(l->t->account, MEM_OTHER, l->capacity * (int64_t)sizeof token, "tokens of a template",
-                     &block));
-        l->tokens = block;
+                     &l->tokens));
     }
     token.line = l->line;
     l->tokens[l->count++] = token;

@@ -65,9 +65,7 @@ static ott_status expect_name(parser *p, text_view *out) {
 /* ---- nodes ---- */
 
 static ott_status make(parser *p, jinja_node_kind kind, jinja_node **out) {
-    void *memory;
-    TRY(arena_alloc(p->t->memory, sizeof **out, &memory));
-    *out = memory;
+    TRY(arena_alloc(p->t->memory, sizeof **out, out));
     (*out)->kind = kind;
     (*out)->line = p->at->line;
     return OTT_OK;

@@ -437,9 +437,7 @@ static ott_status run_iteration(rendering *r, const jinja_node *n, const jinja_l
 }
 
 static ott_status open_loop(rendering *r, const jinja_list *over, jinja_loop **out) {
-    void *memory;
-    TRY(jinja_work_alloc(&r->work, sizeof **out, &memory));
-    *out = memory;
+    TRY(jinja_work_alloc(&r->work, sizeof **out, out));
     (*out)->over = over;
     return OTT_OK;
 }
@@ -546,10 +544,8 @@ static ott_status run_generation(rendering *r, const jinja_node *n) {
     int64_t begin = r->out->length;
     TRY(run_inside(r, n, NULL));
     if (!s) return OTT_OK;
-    void *spans = s->items;
     TRY(mem_grow(s->account, MEM_OTHER, (s->count + 1) * (int64_t)sizeof *s->items,
-                 "places of what is generated", &spans));
-    s->items = spans;
+                 "places of what is generated", &s->items));
     s->items[s->count++] = (jinja_span){begin, r->out->length};
     return OTT_OK;
 }

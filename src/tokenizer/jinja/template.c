@@ -20,7 +20,6 @@ static int64_t copy_lines(const char *text, int64_t bytes, char *to) {
 }
 
 static ott_status open_template(jinja *t, const char *text, int64_t bytes) {
-    void *memory;
     jinja_token *tokens;
     if (bytes > JINJA_TEXT_MOST)
         return status_fail(OTT_ERR_UNSUPPORTED, "a template of %lld bytes: at most %d are read",
@@ -28,8 +27,7 @@ static ott_status open_template(jinja *t, const char *text, int64_t bytes) {
     int64_t wrong = str_utf8_error(text, bytes);
     if (wrong >= 0) return status_fail(OTT_ERR_FORMAT, "byte %lld is not UTF-8", (long long)wrong);
     TRY(arena_open(t->account, MEM_OTHER, &t->memory));
-    TRY(arena_alloc(t->memory, bytes + 1, &memory));
-    t->text = memory;
+    TRY(arena_alloc(t->memory, bytes + 1, &t->text));
     TRY(jinja_lex(t, copy_lines(text, bytes, t->text), &tokens));
     ott_status status = jinja_parse(t, tokens);
     mem_free(t->account, tokens);
@@ -37,10 +35,9 @@ static ott_status open_template(jinja *t, const char *text, int64_t bytes) {
 }
 
 ott_status jinja_open(mem *account, const char *text, int64_t bytes, jinja **out) {
-    void *memory;
+    jinja *t;
     *out = NULL;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(jinja), "a template", &memory));
-    jinja *t = memory;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(jinja), "a template", &t));
     t->account = account;
     ott_status status = open_template(t, text, bytes);
     if (status == OTT_OK)

@@ -9,13 +9,11 @@ struct jinja_undo {
 };
 
 ott_status jinja_undos_note(jinja_work *w, jinja_undos *u, jinja_dict *dict, text_view name) {
-    void *memory = u->items;
     const jinja_value *there;
     if (u->count == u->capacity) {
         u->capacity = 2 * u->capacity + 16;
         TRY(mem_grow(w->account, MEM_OTHER, u->capacity * (int64_t)sizeof *u->items,
-                     "changes of a template's namespaces", &memory));
-        u->items = memory;
+                     "changes of a template's namespaces", &u->items));
     }
     TRY(jinja_work_steps(w, (int64_t)sizeof *u->items / 64 + 1));
     TRY(jinja_dict_find_text(w, dict, name, &there));

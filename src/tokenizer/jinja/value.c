@@ -26,7 +26,7 @@ ott_status jinja_work_steps(jinja_work *w, int64_t count) {
     return w->steps / STEPS_BETWEEN_CHECKS == before ? OTT_OK : cancellation_check(w->settings->cancellation);
 }
 
-ott_status jinja_work_alloc(jinja_work *w, int64_t bytes, void **out) {
+ott_status(jinja_work_alloc)(jinja_work *w, int64_t bytes, void **out) {
     if (bytes > JINJA_MEMORY_MOST - w->bytes)
         return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "makes more than %d MiB", JINJA_MEMORY_MOST >> 20);
     w->bytes += bytes;

@@ -77,6 +77,7 @@ typedef struct jinja_work {
 
 /* Allocates from the arena. OTT_ERR_UNSUPPORTED above the limits of jinja.h. */
 ott_status jinja_work_alloc(jinja_work *w, int64_t bytes, void **out);
+#define jinja_work_alloc(w, bytes, out) jinja_work_alloc(w, bytes, MEM_OUT(out))
 /* Counts steps. OTT_ERR_UNSUPPORTED above the limit, OTT_ERR_STOPPED if canceled. */
 ott_status jinja_work_steps(jinja_work *w, int64_t count);
 /* Counts the steps of reading a text once. */
