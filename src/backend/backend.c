@@ -150,6 +150,14 @@ ott_status backend_check(const char *name, const recipe *r) {
     return status;
 }
 
+bool backend_has_tiles(const device *d) {
+    return cpu_has_tiles(d);
+}
+
+ott_status backend_tiles_speed(device *d, double *out) {
+    return cpu_tiles_speed(d, out);
+}
+
 const char *backend_tiles_refusal(const device *d) {
     const char *warning = cpu_warning(d);
     return warning ? warning : cpu_tiles_refusal();

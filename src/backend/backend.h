@@ -39,6 +39,11 @@ ott_status backend_check(const char *name, const recipe *r);
    with the same unit have the same text. NULL for a GPU, because its data sheet gives its peaks. */
 const char *backend_peak_unit(const device *d, ott_dtype format);
 
+/* True if the device is a CPU whose tile unit computes ACCUMULATE_TILE32 products. */
+bool backend_has_tiles(const device *d);
+/* Measures, for some milliseconds, how many times as fast an FP8 product is in the order ACCUMULATE_TILE32 as
+   in one chain. *out = 0 on a device without a tile unit. */
+ott_status backend_tiles_speed(device *d, double *out);
 /* Returns the reason why a CPU device does not use its processor's tile unit; NULL if it does or there is
    none. */
 const char *backend_tiles_refusal(const device *d);

@@ -285,14 +285,16 @@ static ott_status check_blocks(const gemm_operands *o) {
     return OTT_OK;
 }
 
-static ott_status check_accumulate(const gemm_operands *o, const gemm_spec *g, bool fp8) {
+static ott_status check_accumulate(const gemm_operands *o, const gemm_spec *g, ott_dtype activation,
+                                   bool fp8) {
     if (!in_list(g->accumulate, ACCUMULATE_MODES - 1))
         return status_fail(OTT_ERR_CONFIG, "gemm[%s].accumulate has an unknown value", o->gemm);
     if (!in_list(g->order, SCALE_A_THEN_B))
         return status_fail(OTT_ERR_CONFIG, "gemm[%s].order has an unknown value", o->gemm);
-    if (!fp8 && g->accumulate != ACCUMULATE_FP32)
-        return status_fail(OTT_ERR_CONFIG, "gemm[%s].accumulate: \"%s\" is for FP8 operands only", o->gemm,
-                           recipe_accumulate_name(g->accumulate));
+    bool any = g->accumulate == ACCUMULATE_FP32, pairs = g->accumulate == ACCUMULATE_TILE32;
+    if (!fp8 && !any && !(pairs && activation == OTT_BF16))
+        return status_fail(OTT_ERR_CONFIG, "gemm[%s].accumulate: \"%s\" is for FP8%s operands only", o->gemm,
+                           recipe_accumulate_name(g->accumulate), pairs ? " and bf16" : "");
     return OTT_OK;
 }
 
@@ -307,7 +309,7 @@ static ott_status check_gemm(const recipe *r, recipe_gemm which) {
         return status_fail(OTT_ERR_CONFIG, "%s and %s are both e5m2: the %s GEMM needs at least one e4m3",
                            o.name[0], o.name[1], o.gemm);
     if (a) TRY(check_blocks(&o));
-    return check_accumulate(&o, &r->gemm[which], a);
+    return check_accumulate(&o, &r->gemm[which], r->activation, a);
 }
 
 static ott_status check_row(const recipe *r) {

@@ -52,7 +52,7 @@ static ott_status convert_expert_weights(conversion *c, linear *l, linear_spec *
                            "rowwise_with_gw_hp, block or mxfp8",
                            l->recipe_name, l->name, why);
     l->grouped = *spec;
-    recipe_compile(recipe_high_precision(c->m->activation), c->m->activation, spec);
+    recipe_compile(convert_high_precision(c->options, c->m->activation), c->m->activation, spec);
     return OTT_OK;
 }
 
@@ -145,6 +145,7 @@ static ott_status check_recipe(const model *m, const recipe *r) {
 
 static ott_status check_recipes(const model *m, const convert_options *o) {
     TRY(check_recipe(m, o->recipe));
+    if (o->bf16) TRY(check_recipe(m, o->bf16));
     for (int i = 0; i < o->rule_count; i++) TRY(check_recipe(m, o->rules[i].recipe));
     return OTT_OK;
 }

@@ -15,6 +15,7 @@ typedef struct module_rule {
 
 typedef struct convert_options {
     const recipe *recipe;
+    const recipe *bf16; /* the recipe of layers that stay in bf16; NULL: the table's */
     /* Recipe by which frozen weights are stored in FP8, even if `recipe` is another one; NULL: none. */
     const recipe *kept;
     /* The members below matter only under an FP8 recipe. */
@@ -90,6 +91,8 @@ typedef struct convert_verdict {
    name. */
 ott_status convert_judge(const convert_options *o, const model_module *e, int64_t layers,
                          ott_dtype high_precision, convert_verdict *out);
+/* Returns the recipe of layers that stay in this high-precision format. */
+const recipe *convert_high_precision(const convert_options *o, ott_dtype high);
 /* True if a matrix with these dimensions can be converted. */
 bool convert_takes_dimensions(const convert_options *o, int64_t in, int64_t out);
 /* Logs a warning for each filter that matches no linear layer of the list, and if nothing was converted. */

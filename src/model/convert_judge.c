@@ -28,6 +28,10 @@ static bool splits_evenly(int64_t in, int64_t out) {
     return in % CONVERT_DIMENSION_MULTIPLE == 0 && out % CONVERT_DIMENSION_MULTIPLE == 0;
 }
 
+const recipe *convert_high_precision(const convert_options *o, ott_dtype high) {
+    return o->bf16 && high == OTT_BF16 ? o->bf16 : recipe_high_precision(high);
+}
+
 /* ---- which recipe a layer runs under ---- */
 
 /* The layer to decide about. */
@@ -50,7 +54,7 @@ __attribute__((format(printf, 4, 5))) static void keep(const candidate *c, conve
     vsnprintf(v->reason, sizeof v->reason, format, values);
     va_end(values);
     v->by = by;
-    v->recipe = recipe_high_precision(c->high_precision);
+    v->recipe = convert_high_precision(c->options, c->high_precision);
 }
 
 /* The reason why a layer of the first or last blocks stays in high precision; NULL: none. */

@@ -9,7 +9,7 @@
 #include "data/data.h"
 #include "formats/hub_name.h"
 #include "report/report.h"
-#include "tokenizer/chat.h"
+#include "train/auto_keys.h"
 #include "train/memory_check.h"
 #include "train/run_log.h"
 #include "train/health.h"
@@ -25,7 +25,6 @@
 #include "train/shared_folder.h"
 #include "train/sources.h"
 #include "train/process_group.h"
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -606,19 +605,6 @@ static ott_status check_start(run *r) {
     return status == OTT_OK ? collected : status;
 }
 
-/* Sets data.chat_date to the resumed run's date, or to rank 0's current date. */
-static ott_status choose_chat_date(run *r) {
-    const config *cfg = r->cfg;
-    bool may_chat = cfg->data.format == DATA_CHAT || cfg->data.format == DATA_AUTO;
-    char path[PATH_MAX], date[16];
-    data_tokenizer_path(cfg, path);
-    if (!may_chat || !*path || *cfg->data.chat_date) return OTT_OK;
-    resume_chat_date(r->account, cfg, date);
-    if (!*date) chat_today(date);
-    if (r->process_group.size > 1) TRY(process_group_broadcast(&r->process_group, date, sizeof date));
-    return config_set(r->cfg, "data.chat_date", date);
-}
-
 /* Checks that all ranks see the run folder, and the checkpoint folder if that is elsewhere. */
 static ott_status check_folder(run *r) {
     TRY(shared_folder_check(&r->process_group, r->folder.path, "run.dir"));
@@ -635,7 +621,7 @@ static ott_status open_run(run *r) {
     TRY(hf_model_configure(r->account, r->cfg, &r->notes));
     r->asked = *r->cfg;
     TRY(model_options_resolve(r->cfg, &r->shape));
-    TRY(choose_chat_date(r));
+    TRY(auto_keys_choose(r->account, &r->process_group, r->device, r->cfg));
     TRY(data_open(r->account, &r->cancellation, r->cfg, &r->shape.vocab, &r->train_data,
                   &r->validation_data));
     TRY(precision_plan_read(r->cfg, &r->precision)); /* may depend on the data */

@@ -85,6 +85,17 @@ static void change_uses(const config *cfg, recipe *r, use_change change) {
     change_tensor(cfg, &r->grad_output, change);
 }
 
+/* The order of a GEMM without FP8 operands. */
+static accumulate_mode high_precision_mode(const config *cfg, const recipe *r) {
+    bool tiles = cfg->train.bf16_accumulate == BF16_SUM_TILE32 && r->activation == OTT_BF16;
+    return tiles ? ACCUMULATE_TILE32 : ACCUMULATE_FP32;
+}
+
+static void apply_bf16_sum(const config *cfg, recipe *r) {
+    for (int g = 0; g < GEMM_COUNT; g++)
+        if (!recipe_gemm_is_fp8(r, (recipe_gemm)g)) r->gemm[g].accumulate = high_precision_mode(cfg, r);
+}
+
 static ott_status read_rows(const config *cfg, precision_plan *p) {
     const recipe *table = recipe_table(&p->row_count);
     STATUS_REQUIRE(p->row_count <= PRECISION_ROWS);
@@ -92,6 +103,7 @@ static ott_status read_rows(const config *cfg, precision_plan *p) {
         p->rows[i] = table[i];
         change_uses(cfg, &p->rows[i], apply_options_to);
         change_tensor(cfg, &p->rows[i].grad_output, apply_format);
+        apply_bf16_sum(cfg, &p->rows[i]);
     }
     return OTT_OK;
 }
@@ -166,28 +178,29 @@ static accumulate_mode mode_of(config_sum sum, bool fast) {
     case SUM_HOPPER_FAST: return ACCUMULATE_HOPPER_FAST;
     case SUM_HOPPER_SPLIT: return ACCUMULATE_HOPPER_SPLIT;
     case SUM_TILE32: return ACCUMULATE_TILE32;
+    case SUM_AUTO: /* until train/auto_keys has chosen */
     case SUM_FP32: break;
     }
     return ACCUMULATE_FP32;
 }
 
 /* For a GEMM with high-precision operands: fails if fast_accum or accumulate is set. */
-static ott_status clear_product(const product_keys *k, recipe *r, gemm_spec *g) {
+static ott_status clear_product(const config *cfg, const product_keys *k, recipe *r, gemm_spec *g) {
     if (k->fast == FAST_ACCUM_TRUE)
         FAIL("float8.fast_accum_%s = true: the %s GEMM of recipe %s has no FP8 operands", k->name, k->name,
              r->name);
     if (k->sum > GEMM_SUM_FP32)
-        FAIL("float8.accumulate_%s: the %s GEMM of recipe %s has no FP8 operands, so it is always "
-             "summed in one fp32 chain",
+        FAIL("float8.accumulate_%s: the %s GEMM of recipe %s has no FP8 operands; "
+             "train.bf16_accumulate applies to it",
              k->name, k->name, r->name);
-    *g = (gemm_spec){.accumulate = ACCUMULATE_FP32, .order = SCALE_PRODUCT};
+    *g = (gemm_spec){.accumulate = high_precision_mode(cfg, r), .order = SCALE_PRODUCT};
     return OTT_OK;
 }
 
 static ott_status read_product(const config *cfg, recipe *r, recipe_gemm which) {
     product_keys k = keys_of(cfg, which);
     gemm_spec *g = &r->gemm[which];
-    if (!recipe_gemm_is_fp8(r, which)) return clear_product(&k, r, g);
+    if (!recipe_gemm_is_fp8(r, which)) return clear_product(cfg, &k, r, g);
     config_sum sum = k.sum == GEMM_SUM_DEFAULT ? cfg->float8.accumulate : (config_sum)(k.sum - 1);
     if (k.fast != FAST_ACCUM_RECIPE) g->fast_accumulate = k.fast == FAST_ACCUM_TRUE;
     g->accumulate = mode_of(sum, g->fast_accumulate);
@@ -423,6 +436,10 @@ static ott_status read_one_precision(const config *cfg, precision_plan *p) {
     if (*cfg->float8.schedule)
         FAIL("float8.schedule = \"%s\" needs train.mixed_precision = \"fp8\"; it is \"%s\"",
              str_show(cfg->float8.schedule).text, name);
+    if (cfg->train.bf16_accumulate == BF16_SUM_TILE32 && row->activation != OTT_BF16)
+        FAIL("train.bf16_accumulate = \"tile32\": with train.mixed_precision = \"%s\" no product has bf16 "
+             "operands; leave it out",
+             name);
     p->fp8 = *row;
     p->phases[p->phase_count++] = (precision_phase){.recipe = row};
     return OTT_OK;
@@ -431,6 +448,7 @@ static ott_status read_one_precision(const config *cfg, precision_plan *p) {
 ott_status precision_read_recipe(const config *cfg, precision_plan *out) {
     memset(out, 0, sizeof *out);
     TRY(read_rows(cfg, out));
+    out->bf16 = find_row(out, "bf16");
     return cfg->train.mixed_precision == PRECISION_FP8 ? read_fp8(cfg, out) : read_one_precision(cfg, out);
 }
 

@@ -30,6 +30,7 @@ typedef struct precision_phase {
 typedef struct precision_plan {
     recipe rows[PRECISION_ROWS]; /* fp8/recipe.h's table, with the recipe options applied */
     int row_count;
+    const recipe *bf16; /* the row of bf16 */
     recipe fp8; /* the recipe of [float8]; in a run of another precision, the recipe of that precision */
     precision_phase phases[PRECISION_PHASES_MAX]; /* [0].first is 0; ascending */
     int phase_count;

@@ -88,7 +88,7 @@ void resume_close(mem *account, resume_point *p) {
     *p = (resume_point){0};
 }
 
-/* ---- the date of chat templates ---- */
+/* ---- the configuration of the resumed run ---- */
 
 /* Resolves checkpoint.load_path without opening the run folder. */
 static ott_status find_early(mem *account, const config *cfg, char **out) {
@@ -108,18 +108,14 @@ static ott_status find_early(mem *account, const config *cfg, char **out) {
     return status;
 }
 
-void resume_chat_date(mem *account, const config *cfg, char out[16]) {
+config *resume_config(mem *account, const config *cfg) {
     char *path = NULL;
     config *before = NULL;
-    *out = 0;
-    if (!*cfg->checkpoint.load_path) return;
+    if (!*cfg->checkpoint.load_path) return NULL;
     ott_status status = find_early(account, cfg, &path);
-    if (status == OTT_OK) status = checkpoint_config(account, path, &before);
-    if (status == OTT_OK)
-        snprintf(out, 16, "%s",
-                 config_was_set(before, "data.chat_date") ? before->data.chat_date : "undefined");
-    config_close(before);
+    if (status == OTT_OK) checkpoint_config(account, path, &before);
     mem_free(account, path);
+    return before;
 }
 
 /* ---- changed configuration keys ---- */

@@ -155,6 +155,7 @@ ott_status run_trainer_options(const config *cfg, const precision_plan *precisio
     *out = (trainer_options){
         .convert = {.recipe = precision_at(precision, step),
                     .kept = &precision->fp8,
+                    .bf16 = precision->bf16,
                     .filter = cfg->float8.filter_fqns.items,
                     .filter_count = (int)cfg->float8.filter_fqns.count,
                     .any_dimension = cfg->float8.pad_inner_dim,

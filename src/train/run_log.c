@@ -1,5 +1,6 @@
 /* train/run_log: writes the log lines before the first step and after the last step. */
 #include "train/run_log.h"
+#include "backend/backend.h"
 #include "train/progress.h"
 #include <stdio.h>
 #include <string.h>
@@ -216,6 +217,21 @@ static const char *source_of_peak(const run_log_start *s, char text[96]) {
                              : "unknown for this device: set metrics.peak_tflops";
 }
 
+/* Logs what the tile unit would gain, if the CPU has one and the run does not use it. */
+static void log_tiles(const run_log_start *s) {
+    const config *cfg = s->cfg;
+    bool fp8 = cfg->train.mixed_precision == PRECISION_FP8;
+    bool chain =
+        fp8 ? cfg->float8.accumulate == SUM_FP32
+            : cfg->train.mixed_precision == PRECISION_BF16 && cfg->train.bf16_accumulate == BF16_SUM_FP32;
+    double speed;
+    if (!chain || !backend_has_tiles(s->trainer->device)) return;
+    if (backend_tiles_speed(s->trainer->device, &speed) != OTT_OK || speed <= 1) return;
+    log_info(s->log, "Tile unit: products are %.1f times as fast with %s = \"tile32\" (or \"auto\"), %s",
+             speed, fp8 ? "float8.accumulate" : "train.bf16_accumulate",
+             "which sums in another order; this run does not use it");
+}
+
 static void warn_unsaved(const run_log_start *s) {
     if (s->cfg->checkpoint.interval > 0) return;
     log_warning(
@@ -237,6 +253,7 @@ void run_log_write_start(const run_log_start *s) {
     log_masters(s);
     log_info(s->log, "Device: %s; peak used for mfu: %.3e FLOP/s (%s)", s->trainer->device->name,
              s->peak_flops, source_of_peak(s, source));
+    log_tiles(s);
     log_memory(s);
     log_graphs(s);
     log_ranks(s);

@@ -29,10 +29,12 @@ ott_status test_device_open_named(const char *name, mem *account, int threads, c
                                   device **out) {
     device *cpu;
     if (is_cuda(name)) return open_gpu(account, out);
+    if (name && strcmp(name, "amx_emulated") == 0) return cpu_open(account, threads, name, out);
     bool plain = !name || !*name, transposed = !plain && strcmp(name, "fenced_transposed") == 0;
     if (!plain && !transposed && strcmp(name, "fenced") != 0)
         return status_fail(OTT_ERR_ARGUMENT,
-                           TEST_DEVICE_VARIABLE "=%s: give fenced, fenced_transposed or cuda", name);
+                           TEST_DEVICE_VARIABLE "=%s: give amx_emulated, fenced, fenced_transposed or cuda",
+                           name);
     if (plain) return cpu_open(account, threads, isa, out);
     *out = NULL;
     TRY(cpu_open(account, threads, isa, &cpu));

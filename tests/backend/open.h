@@ -2,6 +2,7 @@
  * open: opens the device for tests of layers and higher levels. The environment variable OTTAVA_TEST_DEVICE
  * selects it:
  * - unset: the CPU
+ * - "amx_emulated": the CPU, with an emulated tile unit
  * - "fenced", "fenced_transposed": the CPU inside a fence (backend/fenced.h); the second requires transposed
  * columnwise data
  * - "cuda": an emulated GPU in programs that link that backend, otherwise the GPU of the plugin that is found

@@ -262,6 +262,7 @@ static void accumulation(void **state) {
     assert_modes(&p->fp8, ACCUMULATE_TILE32, fp32, ACCUMULATE_TILE32);
     p = FP8_PLAN("--float8.accumulate_output=tile32");
     assert_modes(&p->fp8, ACCUMULATE_TILE32, fp32, fp32);
+    assert_modes(p->bf16, fp32, fp32, fp32);
     /* only FP8 GEMMs */
     p = FP8_PLAN("--float8.accumulate=hopper_split", "--float8.recipe_name=rowwise_with_gw_hp");
     assert_modes(&p->fp8, split, split, fp32);
@@ -269,6 +270,21 @@ static void accumulation(void **state) {
             "--float8.recipe_name=rowwise_with_gw_hp", "--float8.accumulate_grad_weight=hopper_fast");
     FP8_BAD("float8.fast_accum_grad_weight = true: the grad_weight GEMM of recipe rowwise_with_gw_hp",
             "--float8.recipe_name=rowwise_with_gw_hp", "--float8.fast_accum_grad_weight=true");
+}
+
+static void accumulation_of_bf16(void **state) {
+    (void)state;
+    const accumulate_mode fp32 = ACCUMULATE_FP32, tiles = ACCUMULATE_TILE32;
+    const precision_plan *p =
+        FP8_PLAN("--float8.recipe_name=rowwise_with_gw_hp", "--train.bf16_accumulate=tile32");
+    assert_modes(&p->fp8, fp32, fp32, tiles);
+    assert_string_equal(p->fp8.name, "rowwise_with_gw_hp");
+    assert_modes(p->bf16, tiles, tiles, tiles);
+    p = PLAN("--train.mixed_precision=bf16", "--train.bf16_accumulate=tile32");
+    assert_modes(&p->fp8, tiles, tiles, tiles);
+    BAD("train.bf16_accumulate = \"tile32\": with train.mixed_precision = \"fp32\" no product has bf16 "
+        "operands",
+        "--train.mixed_precision=fp32", "--train.bf16_accumulate=tile32");
 }
 
 /* ---- operands ---- */
@@ -534,13 +550,28 @@ static void too_many_rules(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(every_recipe_is_its_row), CASE(other_precisions),  CASE(delayed_options),
-        CASE(current_options),         CASE(block_options),     CASE(mxfp8_options),
-        CASE(torchao_options),         CASE(fp32_scales),       CASE(options_of_other_rows),
-        CASE(fast_accumulation),       CASE(accumulation),      CASE(operands_follow),
-        CASE(rows_spelled_out),        CASE(all_unit),          CASE(custom_in_part),
-        CASE(inconsistent_operands),   CASE(schedules),         CASE(wrong_schedules),
-        CASE(long_schedules),          CASE(hostile_schedules), CASE(rules),
+        CASE(every_recipe_is_its_row),
+        CASE(other_precisions),
+        CASE(delayed_options),
+        CASE(current_options),
+        CASE(block_options),
+        CASE(mxfp8_options),
+        CASE(torchao_options),
+        CASE(fp32_scales),
+        CASE(options_of_other_rows),
+        CASE(fast_accumulation),
+        CASE(accumulation),
+        CASE(accumulation_of_bf16),
+        CASE(operands_follow),
+        CASE(rows_spelled_out),
+        CASE(all_unit),
+        CASE(custom_in_part),
+        CASE(inconsistent_operands),
+        CASE(schedules),
+        CASE(wrong_schedules),
+        CASE(long_schedules),
+        CASE(hostile_schedules),
+        CASE(rules),
         CASE(too_many_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

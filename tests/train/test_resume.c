@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "backend/open.h"
 #include "cpu/cpu.h"
 #include "train/schedule.h"
 #include "train/train_fixture.h"
@@ -496,13 +497,60 @@ static void checkpoints_in_another_folder(void **state) {
     assert_true(captured_log_has(&logged, "elsewhere/kept/here/step-3 at step 3"));
 }
 
+/* ---- the order of sums ---- */
+
+static void expect_orders(const char *run, const char *word) {
+    char path[64], fp8[64], bf16[64];
+    int64_t bytes;
+    snprintf(path, sizeof path, "%s/config.toml", run);
+    snprintf(fp8, sizeof fp8, "\naccumulate = \"%s\"", word);
+    snprintf(bf16, sizeof bf16, "\nbf16_accumulate = \"%s\"", word);
+    char *text = fixture_read(the_fixture, path, &bytes);
+    assert_non_null(strstr(text, fp8));
+    assert_non_null(strstr(text, bf16));
+    free(text);
+}
+
+/* With "auto" a tile unit decides when the run starts. The run keeps its order on another CPU. */
+static void order_of_sums_is_kept(void **state) {
+    (void)state;
+    static captured_log logged;
+    char *fence = getenv(TEST_DEVICE_VARIABLE);
+    const char *more[] = {"--float8.accumulate=auto", "--train.bf16_accumulate=auto",
+                          "--float8.filter_fqns=lm_head", "--checkpoint.load_path=auto", NULL};
+    run_options o = {
+        .name = "chains", .precision = &fixture_precisions[ROWWISE], .more = more, .logged = &logged};
+    if (fence && *fence) skip();
+    setenv(CPU_ISA_VARIABLE, "scalar", 1);
+    FIXTURE_OK(fixture_run(the_fixture, &o));
+    expect_orders("chains", "fp32");
+    setenv(TEST_DEVICE_VARIABLE, "amx_emulated", 1);
+    o.name = "tiles";
+    ott_status status = fixture_run(the_fixture, &o);
+    if (status == OTT_OK) {
+        expect_orders("tiles", "tile32");
+        o.name = "moved";
+        o.stop_after = 2;
+        FIXTURE_OK(fixture_run(the_fixture, &o));
+        unsetenv(TEST_DEVICE_VARIABLE);
+        o.stop_after = 0;
+        FIXTURE_OK(fixture_run(the_fixture, &o));
+        expect_orders("moved", "tile32");
+        fixture_expect_same_run(the_fixture, "tiles", "moved", 6);
+    }
+    unsetenv(TEST_DEVICE_VARIABLE);
+    unsetenv(CPU_ISA_VARIABLE);
+    if (status == OTT_ERR_UNSUPPORTED) skip();
+    FIXTURE_OK(status);
+}
+
 int main(void) {
     static const run_setup run_setups[] = {
         {FP32, "1"}, {FP32, "2"},       {BF16, "1"},       {BF16, "2"},    {FP16, "1"},
         {FP16, "2"}, {TENSORWISE, "1"}, {TENSORWISE, "2"}, {ROWWISE, "1"}, {ROWWISE, "2"}};
     /* with a sanitizer a step takes ten times as long, so only some tests of each kind run */
     enum {
-        SINGLE = 8,
+        SINGLE = 9,
         RUN_SETUPS = sizeof run_setups / sizeof *run_setups,
         EVERY = FIXTURE_SANITIZED ? 5 : 1
     };
@@ -515,7 +563,8 @@ int main(void) {
         cmocka_unit_test(metrics_after_the_checkpoint_are_removed),
         cmocka_unit_test(finished_run_resumed),
         cmocka_unit_test(checkpoints_in_another_folder),
-        cmocka_unit_test(run_stopped_within_a_step)};
+        cmocka_unit_test(run_stopped_within_a_step),
+        cmocka_unit_test(order_of_sums_is_kept)};
     for (size_t i = 0; i < VARIANTS; i += EVERY) {
         void *initial = (void *)(uintptr_t)&variants[i];
         snprintf(abandoned[i], sizeof abandoned[i], "abandoned steps, %s", variants[i].name);
