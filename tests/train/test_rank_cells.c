@@ -141,10 +141,15 @@ static void draw_experts(cell *c) {
     if (one_in(c, 3)) say_number(c, "model.moe_frequency", 2);
 }
 
+/* Blocks of 128 need wide layers. */
+static bool is_wide(const cell *c) {
+    return c->precision == BLOCK && c->way.kinds & WAY_TENSOR;
+}
+
 /* Ranks divide key heads as they divide query heads. If there are fewer key heads than ranks, ranks share
    them. */
 static void draw_heads(cell *c) {
-    bool wide = c->precision == BLOCK && c->way.kinds & WAY_TENSOR;
+    bool wide = is_wide(c);
     int64_t tp = way_size(&c->way, MESH_TP);
     int64_t keys = has_blocks(c) || c->way.kinds & WAY_CONTEXT ? HEADS : PICK(c, 1, 2, 4);
     say_number(c, "model.dim", wide ? 256 : 64);
@@ -170,11 +175,13 @@ static void draw_attention(cell *c) {
     if (softcaps) say(c, "--model.final_logit_softcap=8");
 }
 
+/* Larger multipliers of attention scores make softmax so steep that changed FP8 codes change the gradients by
+   half. */
 static void draw_multipliers(cell *c) {
     if (!family_is(c->family, FAMILY_GRANITE) && !one_in(c, 8)) return;
     say(c, "--model.embedding_multiplier=3");
     say(c, "--model.residual_multiplier=0.5");
-    if (!c->family->latent) say(c, "--model.attention_multiplier=0.3");
+    if (!c->family->latent) say(c, "--model.attention_multiplier=%s", is_wide(c) ? "0.1" : "0.3");
     say(c, "--model.logits_scaling=2");
 }
 
