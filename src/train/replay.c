@@ -31,7 +31,6 @@ ott_status replay_run(replay *r, exec *cx, replay_part part, ott_status (*run)(v
     }
     *was_replayed = g->graph != NULL;
     if (!g->graph) TRY(record_graph(g, cx, run, user));
-    TRY(cancellation_check(cx->cancellation));
     TRY(device_graph_run(cx->device, g->graph));
     for (int i = 0; i < GEMM_COUNT; i++)
         for (int k = 0; k < 2; k++) cx->gemms[i][k] += g->gemms[i][k];

@@ -28,8 +28,8 @@ typedef struct replay {
 } replay;
 
 /* Runs a part: calls run(user), or launches the graph recorded from an earlier call. *was_replayed is true if
-   run was not called at all. Always calls run if cx has a hook or times, or if the device has no graphs.
-   OTT_ERR_STOPPED if cx->cancellation requests it. */
+   run was not called at all. Always calls run if cx has a hook or times, or if the device has no graphs. Does
+   not check cx->cancellation: the caller knows which parts can be undone. */
 ott_status replay_run(replay *r, exec *cx, replay_part part, ott_status (*run)(void *user), void *user,
                       bool *was_replayed);
 /* Drops all graphs. Call when addresses, layers or shapes have changed. */

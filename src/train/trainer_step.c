@@ -77,6 +77,7 @@ static ott_status replay_pass(trainer *t) {
         model_weights_made(t->m, -1);
         TRY(model_quantize_weights(&t->cx, t->m));
     }
+    TRY(cancellation_check(t->cx.cancellation));
     TRY(replay_run(&t->replay, &t->cx, first ? REPLAY_FIRST : REPLAY_LATER, run_full_pass, t, &replayed));
     if (replayed) model_weights_made(t->m, t->cx.step);
     return OTT_OK;

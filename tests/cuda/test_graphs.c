@@ -222,6 +222,43 @@ static void training_with_graphs_is_the_same(void **state) {
     }
 }
 
+/* ---- stopping ---- */
+
+static bool stop_later(void *user) {
+    return (*(int *)user)-- <= 0;
+}
+
+static void *copy_delayed(const rig *r) {
+    return test_device_fetch(r->device, r->t->m->delayed.block, r->t->m->delayed.block_bytes);
+}
+
+/* Requests a stop at each check of a step in turn: the step ends as if it had not begun, or is complete. */
+static void a_stopped_step_is_undone(void **state) {
+    const char *const more[] = {"--train.compile_mode=reduce-overhead", "--train.grad_accum_steps=3", NULL};
+    ott_status status = OTT_ERR_STOPPED;
+    rig r;
+    rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[DELAYED], .more = more});
+    for (int i = 0; i < 3; i++) rig_step(&r);
+    int64_t steps = r.t->run.step;
+    for (int checks = 0; status == OTT_ERR_STOPPED; checks++) {
+        int left = checks;
+        const cancellation c = {.stop = stop_later, .user = &left};
+        void *before = copy_delayed(&r);
+        r.t->cx.cancellation = &c;
+        status = trainer_step(r.t, 1e-3, &(step_result){0});
+        r.t->cx.cancellation = NULL;
+        if (status != OTT_OK) assert_int_equal(status, OTT_ERR_STOPPED);
+        void *after = copy_delayed(&r);
+        bool same = memcmp(before, after, (size_t)r.t->m->delayed.block_bytes) == 0;
+        assert_true(r.t->is_consistent);
+        assert_int_equal(same, status != OTT_OK);
+        assert_int_equal(r.t->run.step, steps + (status == OTT_OK));
+        free(before);
+        free(after);
+    }
+    rig_close(&r);
+}
+
 /* ---- table of a step's GPU work ---- */
 
 #define PAGE  TEST_SOURCE_DIR "/docs/gpu.md"
@@ -287,6 +324,7 @@ int main(int count, char **arguments) {
         cmocka_unit_test(what_cannot_be_recorded_is_refused),
         cmocka_unit_test(a_product_nobody_has_checked_is_recorded),
         cmocka_unit_test(training_with_graphs_is_the_same),
+        cmocka_unit_test(a_stopped_step_is_undone),
         cmocka_unit_test(the_page_has_the_table),
     };
     return cmocka_run_group_tests_name("graphs", tests, fixture_setup, fixture_teardown);
