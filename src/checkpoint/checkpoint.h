@@ -1,7 +1,8 @@
 /*
  * checkpoint/checkpoint: saves and loads training state. A checkpoint is a folder `step-N`:
  *
- *     model.safetensors      master weights, fp32 or bf16, under their Hugging Face names
+ *     model.safetensors      master weights, fp32 or bf16, under their Hugging Face names. Frozen weights may
+ *                            be FP8 codes with scales, or missing if adapters are trained on a base folder
  *     optimizer.safetensors  optimizer state: "<name>.exp_avg", "<name>.exp_avg_sq", ... It has no tensors if
  *                            checkpoint.save_model_only is set and training is complete (train.max_steps)
  *     float8.safetensors     delayed scaling: "<module>.<tensor>.<format>.amax_history" and ".scale";
@@ -10,7 +11,8 @@
  *     config.toml            the run's resolved configuration
  *     history.json           the run's progress so far (run_history.h); missing in old checkpoints
  *     sources.json           the files that the run reads (run_sources.h); missing in old checkpoints
- *     state.json             counters, run and branch, model dimensions; size and CRC-32C of the other files
+ *     state.json             counters, run and branch, model dimensions; size and CRC-32C of the other files,
+ *                            except the two JSON files above, which have their own checksums
  *
  * The public API (api/state.c) saves in the same format, in a folder with any name that belongs to no run. A
  * model saved by the API has no history.json and no sources.json. A single module also has no config.toml and
@@ -51,8 +53,9 @@ typedef struct checkpoint_exclusions {
     bool any_frozen;
 } checkpoint_exclusions;
 
-/* Writes `folder`/step-N. Then removes the oldest checkpoints so that `keep` remain (0: all); a failed
-   removal is not an error. recipe_name: the current FP8 recipe. `path` may be NULL; it receives the new
+/* Writes `folder`/step-N, without history.json and sources.json. m must have an optimizer. Then removes the
+   oldest checkpoints so that `keep` remain (0: all); a failed removal is not an error. A folder step-N of
+   another run is renamed. recipe_name: the current FP8 recipe. `path` may be NULL; it receives the new
    folder's path, which the caller frees with mem_free. Collective over `ranks` (NULL: one rank), which
    together hold the model. An error on one rank is returned by all ranks, and its text names the rank. */
 ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe_name, const run_state *state,
@@ -61,7 +64,8 @@ ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe
 /* Finds the checkpoint that `load_path` means. It may be a step-N folder, a folder of checkpoints or a run
    folder (the newest checkpoint is taken), or "latest" (the newest checkpoint in `folder`). Only checkpoints
    of that folder's run and of its current branch count (run.h). If the checkpoint is incomplete, the error
-   names the newest complete one next to it. The caller frees *path with mem_free. */
+   names the newest complete one next to it. OTT_ERR_NOT_FOUND if there is none. The caller frees *path with
+   mem_free. */
 ott_status checkpoint_find(mem *account, const char *load_path, const char *folder, char **path);
 /* Compares all files of a checkpoint with their checksums. OTT_OK if `path` is not a checkpoint. */
 ott_status checkpoint_check(mem *account, const char *path);
@@ -74,9 +78,10 @@ ott_status checkpoint_config(mem *account, const char *path, config **out);
 /* *any is true if `folder` has step-N checkpoints of its run. */
 ott_status checkpoint_has_any(mem *account, const char *folder, bool *any);
 
-/* Loads weights, optimizer state (if the model has an optimizer), counters and FP8 state. FP8 state that the
-   checkpoint lacks is initialized; FP8 state that the model does not need is ignored; the log reports both.
-   *fell_back is true if a layer fell back to high precision in the saved run: then call model_convert again.
+/* Loads weights, optimizer state (if the model has an optimizer), counters and FP8 state. Call model_convert
+   first: FP8 state that the model's recipe does not need is ignored, FP8 state that the checkpoint lacks is
+   initialized; the log reports both. *fell_back is true if a layer fell back to high precision in the saved
+   run and is in FP8 in this model: then call model_convert again. Files are checked before the model changes.
    Errors: a damaged file, or other model dimensions (the text names the first different key and both values).
    Collective over `ranks` (NULL: one rank), each of which loads its shards; all ranks return the same
    error. */

@@ -26,7 +26,7 @@
 /* What backward recomputes instead of reading from memory. The gradients are bit-identical. */
 typedef enum checkpointing {
     CHECKPOINT_NONE,
-    CHECKPOINT_SELECTIVE, /* recomputes attention, from h1 */
+    CHECKPOINT_SELECTIVE, /* recomputes attention and the norm before it, from h1 */
     CHECKPOINT_OP,  /* recomputes norms, SwiGLU and quantized inputs; keeps outputs of GEMMs and attention */
     CHECKPOINT_FULL /* recomputes the block from h1 */
 } checkpointing;
@@ -50,20 +50,21 @@ typedef struct block {
     activation_specs grad_attention;             /* grad_output of attention's output projection */
     activation_specs grad_mlp;                   /* grad_output of the feed-forward's down projection */
     /* Gradients of h2 and of the block's output. They equal grad_attention and grad_mlp if the projections
-       are added unchanged; then the residual's gradient is also the projection's. */
+       are added unchanged; then the residual's gradient is also the projection's. Else they have no quantized
+       copies. */
     activation_specs grad_h2, grad_output;
     checkpointing checkpointing;
 } block;
 
 /* Input and reciprocal root mean square of a post norm, for its backward. */
 typedef struct block_added {
-    tensor x, rstd; /* [T,D], [T] */
+    tensor x, rstd; /* [T,D], [norm_kept(post norm), T] */
     plan_buffer x_buffer, rstd_buffer;
 } block_added;
 
 /* What forward keeps for backward: one for each block and in-flight micro-batch. */
 typedef struct block_saved {
-    tensor h1, h2, rstd1, rstd2; /* [T,D], [norm_kept, T] */
+    tensor h1, h2, rstd1, rstd2; /* [T,D] twice; [norm_kept(norm), T] twice (nn/norm.h) */
     /* [T,D], in backward with a parallel residual: h1's gradient without attention's part */
     tensor skip_grad;
     plan_buffer h1_buffer, h2_buffer, rstd1_buffer, rstd2_buffer, skip_grad_buffer;
@@ -78,10 +79,12 @@ typedef struct block_saved {
 
 /* Fills the block's activation_specs from the specs of its layers. Call it after these change. */
 ott_status block_connect(block *b);
-/* Fills `s`. x[T,D] and delta[T,D] are borrowed. delta NULL: h1 is x itself, and *x_buffer moves into `s`. */
+/* Fills `s`. x[T,D] and delta[T,D] are only read; the caller may close them afterwards. delta NULL: h1 is x
+   itself, and *x_buffer moves into `s`. */
 ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x_buffer, const tensor *delta,
                        block_saved *s);
-/* Opens delta[T,D], the feed-forward's projection. The block's output is s->h2 + delta. */
+/* Opens delta[T,D], the feed-forward's projection, which the caller closes. The block's output is s->h2 +
+   delta. */
 ott_status block_run(exec *cx, block *b, const sequence_metadata *at, block_saved *s, tensor *delta,
                      plan_buffer *delta_buffer);
 /* Call it after the next norm has read s->h2 and delta. In PHASE_EVALUATE it closes all of `s`. */

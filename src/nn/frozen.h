@@ -15,12 +15,13 @@ typedef struct frozen_codes {
     int64_t rows;   /* of one matrix */
     int64_t block_rows, block_columns; /* size of a scale block */
     int64_t scale_rows, scale_columns; /* number of blocks; scale_rows counts the blocks of all matrices */
-    float *scale_inv; /* [scale_rows, scale_columns], on the host; NULL: on another pipeline stage */
-    float *local;     /* of the local part, on the device, in the order of qtensor.h; owned by the model */
+    /* [scale_rows, scale_columns], on the host, in the arena of frozen_open; NULL: on another stage */
+    float *scale_inv;
+    float *local; /* scale_inv of the local part, on the device, in qtensor.h's order; owned by the model */
 } frozen_codes;
 
-/* Returns how to store a weight that the recipe casts as *use for its rowwise use. If *use is E4M3 with a
-   granularity above, the same granularity and rule; else one power-of-two scale per row. */
+/* Returns how to store a weight that the recipe casts as *use for its rowwise use: the same granularity and
+   rule if *use is E4M3 and frozen_codes.cast allows its granularity; else one power-of-two scale per row. */
 cast_spec frozen_cast_for(const cast_spec *use);
 
 /* Index of the scale-block row that contains this row of the full parameter. */
@@ -29,23 +30,25 @@ static inline int64_t frozen_block_at(const frozen_codes *c, int64_t row) {
     return row / c->rows * each + row % c->rows / c->block_rows;
 }
 
-/* Declares that p, a matrix or expert weights, is stored as codes; call it before store_divide. is_here: p
-   belongs to this pipeline stage. OTT_ERR_CONFIG if tensor parallelism splits a scale block. */
+/* Declares that p, a matrix or expert weights, is stored as codes: sets p->codes, in `memory`. Call it when
+   p->local is set, before store_divide. is_here: p belongs to this pipeline stage. OTT_ERR_CONFIG if tensor
+   parallelism splits a scale block. */
 ott_status frozen_open(parameter *p, const cast_spec *cast, bool is_here, arena *memory);
-/* Bytes of frozen_codes.local, which the caller allocates. */
+/* Bytes of frozen_codes.local: the caller allocates them and sets the pointer. */
 int64_t frozen_local_bytes(const parameter *p);
 /* Fills frozen_codes.local from scale_inv. */
 ott_status frozen_place_scales(const parameter *p, device *d);
-/* Returns matrix `matrix` of the local part (0 unless expert weights) as a view of codes and scales: its
-   rowwise use and, if blocks look the same along rows and columns, its columnwise use. Read only; only
-   scale_inv is valid. */
+/* Returns matrix `matrix` of the local part (0 unless expert weights) as a view of codes and scales. The
+   columnwise use shares them if the matrix has one scale or square blocks; else its format is OTT_F32. Read
+   only; of the scales only scale_inv is valid. */
 qtensor frozen_quantized(const parameter *p, int64_t matrix);
 /* Dequantizes elements [first, first + count) of the full parameter, in row-major order, in place: values[i]
    holds the value of a code before and the element after. */
 void frozen_multiply(const parameter *p, int64_t first, int64_t count, float *values);
 
-/* Dequantizes the local part of expert weights into w[rows, columns]. end (as grouped_rows.end): skips
-   experts without rows, if the host can read it without waiting (CPU); NULL: all experts. */
+/* Dequantizes the local part of expert weights into w[rows, columns], in an activation format. end (as
+   grouped_rows.end): does not write experts without rows, if the host can read it without waiting (CPU);
+   NULL: all experts. */
 ott_status frozen_expert_values(exec *cx, const parameter *p, const tensor *end, const tensor *w);
 
 /* Makes codes from values piece by piece. Order: frozen_fill_open, frozen_fill_measure for all elements of
@@ -59,7 +62,7 @@ typedef struct frozen_filling {
 ott_status frozen_fill_open(mem *account, const parameter *p, frozen_filling *out);
 void frozen_fill_close(frozen_filling *f); /* accepts an all-zero one */
 void frozen_fill_measure(const frozen_filling *f, int64_t first, int64_t count, const float *values);
-/* Sets scale_inv and frozen_codes.local. OTT_ERR_FORMAT if a value was NaN or infinite. */
+/* Writes scale_inv and the memory of frozen_codes.local. OTT_ERR_FORMAT if a value was NaN or infinite. */
 ott_status frozen_fill_scales(const frozen_filling *f, device *d);
 void frozen_fill_encode(const frozen_filling *f, int64_t first, int64_t count, const float *values,
                         uint8_t *codes);

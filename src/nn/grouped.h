@@ -13,7 +13,7 @@
 /* Rows sorted by expert: expert e has rows [end[e-1], end[e]) (tensor/ops.def: grouped_gemm). */
 typedef struct grouped_rows {
     tensor end;       /* i32[experts] */
-    int64_t max_rows; /* upper bound of end[experts - 1], which sizes buffers */
+    int64_t max_rows; /* at least the rows of x and g in every micro-batch; sizes buffers */
 } grouped_rows;
 
 /* Row counts for balancing expert gradients (tensor/ops.def: grouped_gemm_weight). */
@@ -25,8 +25,9 @@ typedef struct grouped_balance {
 /* True if grouped GEMMs support this spec in FP8. If false, *why is the reason, a static text. */
 bool grouped_supports(const linear_spec *s, const char **why);
 
-/* y = x W^T; dx = g W, or dx += g W; dw += g^T x. w and dw are [experts][out, in]. Each call counts as one
-   GEMM of the run. balance NULL: gradients are not balanced. */
+/* y = x W^T; dx = g W, or dx += g W; dw += g^T x. w and dw are [experts][out, in]. x and g are in high
+   precision. Rows of y and dx from end[experts - 1] on become 0, or do not change with accumulate. Each call
+   counts as one GEMM of the run. balance NULL: gradients are not balanced. */
 ott_status grouped_output(exec *cx, const linear_spec *s, const tensor *w, const tensor *x,
                           const grouped_rows *r, const tensor *y);
 ott_status grouped_grad_input(exec *cx, const linear_spec *s, const tensor *w, const tensor *g,

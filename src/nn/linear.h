@@ -21,16 +21,19 @@ typedef struct linear {
     parameter_split split; /* the dimension of the weight that is split over them */
     parameter *weight;     /* [out, in] */
     parameter *bias;       /* [out]; NULL: none */
-    lora *lora;            /* adapter, which every call also applies; NULL: none */
+    lora *lora;            /* adapter, which the calls for one matrix also apply; NULL: none */
     linear_spec spec;
-    linear_spec grouped;     /* expert weights: spec of FP8 grouped GEMMs; fp8 false: `spec` applies */
+    /* Expert weights: spec of FP8 grouped GEMMs, set by the caller before linear_set_spec; `spec` is then
+       high precision. fp8 false: `spec` applies. */
+    linear_spec grouped;
     const char *recipe_name; /* name of the recipe that spec was compiled from; NULL: unknown */
     group *row_ranks;        /* context-parallel ranks, which hold other rows of the input; NULL: none */
     const char *skip_reason; /* why an FP8 recipe leaves this layer in high precision; NULL: it does not */
     /* Consecutive health measurements with an SQNR below the bound of float8.fallback. LINEAR_FELL_BACK: the
        layer has fallen back to high precision for good. */
     float low_sqnr_count;
-    int input_copy, grad_copy; /* activation_copy indices for input and grad_output; -1: high precision */
+    /* Set by linear_connect: activation_copy indices for input and grad_output; -1: high precision. */
+    int input_copy, grad_copy;
     /* The compute weight, which the GEMMs read. It is made from the master once per optimizer step; if the
        weight is frozen and its scaling is not delayed, only once. If data-parallel ranks shard the weight,
        parallel/store fills it: scales once per step, values around each pass. DoRA weights and weights stored
@@ -53,17 +56,19 @@ static inline const linear_spec *linear_products_spec(const linear *l) {
     return l->grouped.fp8 ? &l->grouped : &l->spec;
 }
 
-/* ---- setup, in this order ---- */
+/* ---- setup: linear_check_blocks, linear_set_spec, linear_delayed_requests, delayed_store_set, store_set (if
+   the weight is sharded), linear_connect, linear_fuse_quantize; again after each change of the spec ---- */
 
 /* The ranks that hold the other shards of one of the layer's tensors. */
 tensor_shard linear_shard(const linear *l, recipe_tensor which);
 /* OTT_ERR_CONFIG if tensor parallelism splits a scale block between ranks. */
 ott_status linear_check_blocks(const linear *l, const linear_spec *spec);
-/* Sets the spec and allocates the compute weight; releases an earlier one. */
+/* Sets l->spec and allocates the compute weight; releases an earlier one. Does not set l->grouped. DoRA
+   weights and weights stored as codes get current scaling instead of delayed scaling. */
 ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec);
 /* Frees the compute weight and ends linear_fuse_quantize. */
 void linear_release(linear *l, device *d);
-/* Fills in the layer's requests for delayed_store_set. Call that before linear_connect. */
+/* Fills in the layer's requests. Call it before delayed_store_set, which must precede linear_connect. */
 void linear_delayed_requests(linear *l, delayed_request requests[TENSOR_COUNT]);
 /* Adds what this layer reads to the specs of its input and of its grad_output. */
 ott_status linear_connect(linear *l, activation_specs *input, activation_specs *grad_output);
@@ -87,25 +92,28 @@ static inline bool linear_casts_weight(const linear *l) {
 typedef enum linear_codes_use {
     LINEAR_CODES_DIRECT,      /* multiplies the stored codes */
     LINEAR_CODES_DEQUANTIZED, /* dequantizes them to the activation format */
-    /* Dequantizes them, then quantizes again as the recipe requires: values are rounded twice. Also for DoRA
-       weights and for expert weights with FP8 GEMMs. */
+    /* Dequantizes them, then quantizes again as the recipe requires: values are rounded twice. FP8 GEMMs of
+       expert weights, or with a DoRA adapter, always do this. */
     LINEAR_CODES_REQUANTIZED,
     LINEAR_CODES_USES
 } linear_codes_use;
-/* backward: for grad_input, which reads the weight columnwise; else for forward. */
+/* Requires linear_keeps_codes. backward: for grad_input, which reads columnwise; else for forward. */
 linear_codes_use linear_get_codes_use(const linear *l, bool backward);
-/* Opens the weight in fp32, w[out, in]; adapted: with its DoRA adapter. The caller closes *buffer. */
+/* Opens the weight in fp32, w[out, in]; adapted: with its DoRA adapter, which it must have. The caller closes
+   *buffer. */
 ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w, plan_buffer *buffer);
 
-/* Lets the optimizer step also quantize this weight, until the next linear_set_spec. The step makes codes and
-   scales, or only the amax if the weight is sharded, its scale depends on other ranks, or columnwise codes
-   are not kept. No effect if the weight is frozen, expert weights or not cast (linear_casts_weight), if the
-   shard is empty or not contiguous, or if a sharded weight has several scales. */
+/* Lets the optimizer step also quantize this weight, until the next linear_set_spec. Call it after
+   linear_connect and store_set, because it copies the pointers that they set. The step makes codes and
+   scales. It makes only the amax if the weight is sharded, if its scale depends on other ranks, or if
+   columnwise codes are not kept. No effect for weights that are frozen, not cast (linear_casts_weight) or
+   expert weights, for an empty or non-contiguous shard, or if a sharded weight has several scales. */
 void linear_fuse_quantize(linear *l);
 /* True if the optimizer quantized the weight for this step. While the plan is recorded: if
    linear_fuse_quantize is in effect. */
 bool linear_is_quantized_by_optimizer(const exec *cx, const linear *l);
-/* Does the optimizer's part of the quantization if it is missing for this step (weights were loaded). */
+/* Quantizes as the optimizer step would have, if that is missing for this step (weights were loaded). No
+   effect without linear_fuse_quantize. Call it before a graph is replayed, which does not check. */
 ott_status linear_quantize_weight(exec *cx, linear *l);
 
 /* True if the compute weight never changes: the weight is frozen and its scaling is not delayed. */
@@ -113,14 +121,17 @@ bool linear_weight_is_fixed(const linear *l);
 /* True if the compute weight (if sharded: its scales) is up to date for cx->step. */
 bool linear_weight_is_fresh(const exec *cx, const linear *l);
 
-/* For inference: replaces the compute weight by a rowwise copy, packed by op_pack. The master is no longer
-   read and backward is no longer possible. Expert weights are converted, not packed; stored codes stay. */
+/* For inference: replaces the compute weight by a rowwise copy, packed by op_pack. GEMMs no longer read the
+   master or stored codes; backward is no longer possible. Expert weights are converted, not packed; expert
+   weights that are stored as codes do not change. */
 ott_status linear_pack(exec *cx, linear *l);
 
 /* ---- the GEMMs ---- */
 
-/* If x has channel scales (activation_smooth), forward multiplies the weight's columns by them, and
-   grad_weight its result. Not for weights that are sharded, packed, adapted or stored as codes. */
+/* Channel scales of x (activation_smooth): linear_forward multiplies the weight's columns by them, and
+   linear_grad_weight multiplies the product. Not for weights that are sharded, packed, adapted or stored as
+   codes. */
+
 /* y[M,out] = x W^T + bias. If the columns of W are split, y is the sum over the ranks; with sequence
    parallelism, this rank's rows of the sum. */
 ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor *y);
@@ -136,7 +147,7 @@ ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const
                                      const tensor *dx, bool accumulate);
 ott_status linear_grad_weight_grouped(exec *cx, linear *l, const tensor *x, const tensor *g,
                                       const grouped_rows *r, const grouped_balance *balance);
-/* linear_grad_input, then linear_grad_weight; closes g. */
+/* linear_grad_input, then linear_grad_weight; closes g. dx is required. */
 ott_status linear_backward(exec *cx, linear *l, const activation *x, activation *g, const tensor *dx,
                            bool accumulate);
 

@@ -61,7 +61,7 @@ typedef struct store_unit {
     int parameter_count;
     linear **linears; /* [linear_count]; they read its parameters, or another unit's tied weight; borrowed */
     int linear_count;
-    bool is_table;     /* its parameter is the embedding table */
+    bool is_table;     /* its parameters are the embedding table and learned positions */
     store_part *parts; /* [part_count] tensors to gather */
     int part_count;
     int64_t scale_first, scale_count; /* its range in the store's scales */
@@ -81,7 +81,7 @@ typedef struct parameter_store {
        and options. Every call except store_divide and store_open also applies to it. Borrowed; NULL: none. */
     struct parameter_store *expert_store;
     store_options options;
-    bool micro_batches; /* a step has more than one */
+    bool micro_batches; /* a step has more than one; set it and `options` before store_set */
     store_unit *units;
     int unit_count;
     int64_t *shard_elements; /* [ranks] elements in each rank's shards of the parameters divided so far */
@@ -101,25 +101,30 @@ typedef struct parameter_store {
     store_traffic traffic;
 } parameter_store;
 
-/* Assigns this rank's shard of p and sets p->shard: shapes without memory; the value keeps its dtype. Call it
-   for all parameters, in the same order on all ranks. A shard starts at a multiple of REDUCE_BLOCK elements
-   of the local part. rows_per_rank comes from `memory`. */
+/* Assigns this rank's shard of p: sets first, rows_per_rank (in `memory`; NULL on one rank) and the shape of
+   value in p->shard, and zeroes its other members. The value keeps its dtype and gets no memory. Call it for
+   all parameters, in the same order on all ranks. A shard starts at a multiple of REDUCE_BLOCK elements of
+   the local part. */
 ott_status store_divide(parameter_store *s, arena *memory, parameter *p);
 /* Call it when the units' parameters and linears are filled in. */
 ott_status store_open(parameter_store *s, arena *memory);
-/* Call it when specs of linears have changed: lists parts, allocates scales. table: embedding format. */
+/* Call it after linear_set_spec and before linear_fuse_quantize: lists parts, allocates scales and the full
+   gradients. table: embedding format. */
 ott_status store_set(parameter_store *s, device *d, ott_dtype table);
 void store_close(parameter_store *s, device *d); /* frees device memory */
 
 /* Call these before and after the forward or backward of a unit. In between its values, and its weights for
-   `uses`, are complete. A unit that is already gathered stays. Buffers come from the memory plan. */
+   `uses`, are complete. A unit that is already gathered stays; if it was gathered without one of `uses`, the
+   call fails with an internal error. Buffers come from the memory plan. */
 ott_status store_gather(exec *cx, parameter_store *s, int unit, int uses);
 ott_status store_release(exec *cx, parameter_store *s, int unit);
 /* Starts the gather that a later store_gather with the same arguments waits for. */
 ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses);
 
-/* Call these before and after a unit's backward. The first opens the gradients that are not open yet, with
-   zeros. The second starts their reduction to the shards' gradients; store_finish_gradients waits for it. */
+/* Call these before and after a unit's backward. The first sets p->grad: a zeroed fp32 buffer if the gradient
+   of a micro-batch is summed separately, else the gradient that the step accumulates. The second adds to the
+   step's gradients, or starts the reduction to the shards' gradients. store_finish_gradients waits for it;
+   call that after the last unit's backward. The caller zeros the shards' gradients before a step. */
 ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit);
 ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit);
 ott_status store_finish_gradients(exec *cx, parameter_store *s);
@@ -146,7 +151,7 @@ typedef enum store_content {
 /* One tensor that a unit gathers. */
 struct store_part {
     parameter *p;
-    linear *l; /* the layer with weight p; NULL: p is no weight of a linear layer */
+    linear *l; /* the layer with weight p; NULL: content is STORE_VALUE */
     store_content content;
     ott_dtype format;
     int uses;                              /* the uses it is gathered for */
@@ -160,11 +165,12 @@ static inline int store_ranks(const parameter_store *s) {
 int64_t store_count_at(const parameter *p, int rank);
 int64_t store_first_at(const parameter *p, int rank);
 
-/* Updates the scales of the unit's weights for cx->step. */
+/* Updates the unit's scales for cx->step if they are out of date; with precompute_scales, all units'. */
 ott_status store_refresh_scales(exec *cx, parameter_store *s, store_unit *u);
 /* Casts this rank's rows of the weight to codes of one use; codes[rows, columns] is row-major. */
 ott_status store_cast(exec *cx, const linear *l, bool columnwise, void *codes);
-/* In training, passes rows of a weight and their codes to the hook; of two uses only the rowwise one. */
+/* In a step's first micro-batch, passes rows of a weight and their codes to cx->hook; of two uses only the
+   rowwise one. */
 ott_status store_call_hook(exec *cx, const linear *l, const tensor *x, const qtensor *q);
 
 #endif

@@ -13,7 +13,8 @@
 ott_status dry_run_open(mem *account, const device *like, device **out);
 
 /* Callbacks for the ops and collectives of plans that are recorded on a dry run, in order. Shapes and formats
-   are the real step's; the addresses have no memory. Both callbacks must be set. */
+   are the real step's; the addresses have no memory. `collective` may be NULL without groups of several
+   ranks. */
 typedef struct dry_run_listener {
     void (*op)(void *user, const exec *cx, enum op_index op, const void *args);
     /* only collectives of several ranks */
@@ -25,7 +26,8 @@ void dry_run_listen(device *d, const dry_run_listener *l); /* borrowed; NULL: no
    moves. On a dry run of a GPU they reserve staging memory (tensor/group_staging.h). Close it with
    group_close. */
 ott_status dry_run_group_open(mem *account, int rank, int size, group **out);
-/* Counts host memory: `count` elements of `size` bytes. */
+/* Counts host memory that is never released: `count` elements of `size` bytes. On a dry run of a CPU it
+   counts as device memory. */
 ott_status dry_run_count_host(device *d, mem_kind kind, int64_t count, int64_t size, const char *what);
 /* Counts memory that a group needs for its collectives, or with `messages` for sends: MEM_COMM gets the
    largest `bytes` of each. */

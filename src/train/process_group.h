@@ -1,7 +1,7 @@
 /*
  * train/process_group: the process groups of a run. Joins the ranks, arranges them in a mesh, opens one
  * communicator for each parallel dimension, and compares and broadcasts small host values. A single process
- * is a group of one rank, where every call succeeds at once.
+ * is a group of one rank and communicates nothing.
  *
  * Every function that communicates is collective: all ranks make the same calls in the same order.
  */
@@ -26,24 +26,25 @@ typedef struct process_group {
     group *data;          /* ranks that read different rows of the data */
     group *shard;         /* subset of data: ranks that shard one replica of the parameters */
     group *experts;       /* subset of shard: expert parallelism, different experts */
-    group *expert_shard;  /* subset of shard: ranks that shard the same experts */
+    group *expert_shard;  /* subset of shard: ranks that shard the same experts; without ep comm_self() */
     group *replicate;     /* subset of data: ranks with the same shard in other replicas */
     group *tensor;        /* tensor parallelism: same rows, a shard of each layer */
     group *context;       /* context parallelism: same rows, different tokens */
     group *stages;        /* pipeline stages that train on the same rows, in stage order */
-    pipeline_stage stage; /* of this rank; set if there are several stages */
+    pipeline_stage stage; /* of this rank; process_group_set_model sets it if there are several stages */
     /* all ranks of one replica, always over MPI: writes checkpoints while training uses the other groups */
     group *savers;
     double timeout;       /* seconds, of each collective */
     device *device;       /* borrowed */
-    device host;          /* the device of control */
-    void *control_buffer; /* for control */
+    device host;          /* the device of control; set by process_group_open */
+    void *control_buffer; /* host memory for messages over control; owned; NULL with one rank */
     logger log;           /* of this rank; silent if metrics.log_rank selects another rank */
     const logger *parent_log;
 } process_group;
 
 /* Joins the ranks that a launcher started; without a launcher, makes a group of one rank. Sets rank, size,
-   threads and log. *pg must not move afterwards. `log` is borrowed. */
+   local_rank, local_ranks, threads and log. No function may communicate before process_group_open. *pg must
+   not move afterwards. `log` is borrowed. */
 ott_status process_group_join(mem *account, const logger *log, const config *cfg, process_group *pg);
 /* Arranges the ranks in a mesh by distributed.*. Sets the values of cfg that depend on the number of ranks;
    distributed.fit may change sizes. Errors are collected (config_collect), so use pg->mesh only if
@@ -53,7 +54,8 @@ ott_status process_group_make_mesh(process_group *pg, config *cfg);
 ott_status process_group_open(process_group *pg, device *d, const config *cfg);
 /* Bytes of host memory (MEM_COMM) that the MPI groups of one rank need. */
 int64_t process_group_bytes(const mesh *m);
-/* For a dry run: opens fake groups (tensor/dry_run.h) for one rank of the mesh. No message is sent. */
+/* For a dry run: opens fake groups (tensor/dry_run.h) for one rank of the mesh. Use only the groups and
+   process_group_set_model; control does not communicate. Close with process_group_close. */
 ott_status process_group_open_dry_run(mem *account, const mesh *m, int64_t rank, process_group *out);
 /* Sets the groups that the model's layers and parameter stores use. shape borrows them. */
 void process_group_set_model(process_group *pg, const config *cfg, model_options *shape);
@@ -71,7 +73,8 @@ ott_status process_group_first_rank(process_group *pg, bool flag, int *rank);
 /* Broadcasts rank 0's data[bytes], or its text, to all ranks. */
 ott_status process_group_broadcast(process_group *pg, void *data, int64_t bytes);
 ott_status process_group_broadcast_text(process_group *pg, str *text);
-/* OTT_ERR_CONFIG on a rank with another configuration than rank 0; the message has the first such key. */
+/* OTT_ERR_CONFIG on each rank whose configuration differs from rank 0's; the message has the first such key.
+   The other ranks return OTT_OK. */
 ott_status process_group_check_config(process_group *pg, const config *cfg);
 /* Compares `text` (one line for each file that the run reads) with rank 0's. OTT_ERR_RANK on every rank if
    one rank differs; the message shows that rank's first different line and rank 0's. */

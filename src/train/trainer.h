@@ -1,6 +1,6 @@
 /* train/trainer: a model with everything a training step needs: device buffers, memory plans, data,
    optimizer. Runs one training step or one evaluation, changes the recipe, and finds where a non-finite value
-   first appeared. train/loop decides when to do which. */
+   first appeared. train/loop decides when to do which. With several ranks, all ranks make the same calls. */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
@@ -21,9 +21,9 @@ typedef struct trainer_options {
     int64_t chunk;  /* tokens that the loss head processes at a time */
     float z_weight; /* weight of the z-loss; 0: none */
     checkpointing checkpointing;
-    int64_t checkpoint_every; /* checkpoint every N-th block; 1: all */
+    int64_t checkpoint_every; /* checkpoint every N-th block, N >= 1; 1: all */
     bool budgeted;            /* memory_budget selects the checkpointing (train/budget.h) */
-    double memory_budget;
+    double memory_budget;     /* 0: the memory with all blocks recomputed, to 1: with none */
     uint64_t data_seed;
     bool fp16_scaling; /* dynamic loss scale */
     bool graphs; /* replay CUDA graphs (train/replay.h) if this is the only rank and the device has graphs */
@@ -35,7 +35,7 @@ typedef struct trainer_options {
 
 /* GEMMs of one step: [0] in FP8, [1] all. */
 typedef struct step_gemms {
-    bool known;
+    bool known;             /* false until the first step after a conversion */
     int64_t own[2], all[2]; /* of this rank, of all ranks */
 } step_gemms;
 
@@ -59,10 +59,13 @@ typedef struct trainer {
     int64_t resident; /* micro-batches on the device at the same time: grad_accum with a pipeline, else 1 */
     batch *batches;   /* [resident] */
     tensor *losses;   /* [resident] */
-    /* They use the same memory as batches and losses, which the next step overwrites. */
+    /* Same memory as batches and losses: an evaluation overwrites a step's, and a step an evaluation's. */
     batch evaluation_batch;
     tensor evaluation_losses;
-    tensor grad_scale, pass_scale, nonfinite, state; /* on the device */
+    /* On the device, fp32[1]: loss scale / labels of the step; loss scale / micro-batches of all ranks. */
+    tensor grad_scale, pass_scale;
+    tensor nonfinite;         /* i32[1]: count of op_count_nonfinite */
+    tensor state;             /* fp32[STEP_STATE_COUNT], on the device (tensor/step_state.h) */
     double balance_factor;    /* multiplies the update of MoE routing biases in the next step */
     group_host host_exchange; /* small host-side reductions; .group is set before each call */
     feed feed;
@@ -76,7 +79,7 @@ typedef struct trainer {
     bool is_consistent;   /* model and FP8 state belong to run.step; false if a step failed halfway */
     const recipe *recipe; /* in use */
     void *delayed_before; /* device copy of m->delayed, to undo an abandoned step; NULL: no delayed scaling */
-    const hook *hook;     /* called during the first micro-batch of each step; may be NULL */
+    const hook *hook;     /* called in each step's first micro-batch (pipeline: in all); may be NULL */
     void (*micro_batch_done)(void *user, int64_t done, int64_t total); /* progress in a step; may be NULL */
     void *micro_batch_user;
     convert_summary converted;
@@ -98,8 +101,9 @@ typedef struct evaluation {
 } evaluation;
 
 /* Opens the model and buffers on `device`, converts the model and plans memory. Weights are zero: fill them
-   with model_initialize, a Hugging Face folder or a checkpoint. Both datasets are borrowed. On a dry run
-   (tensor/dry_run.h) only the needed memory is counted, and no step may be run. Close with trainer_close. */
+   with model_initialize, a Hugging Face folder or a checkpoint. Borrows log, the datasets and what *shape and
+   *o point to; copies *shape and *o. On a dry run (tensor/dry_run.h) only the needed memory is counted, and
+   no step may be run. Close with trainer_close. */
 ott_status trainer_open(mem *account, const logger *log, device *d, const model_options *shape,
                         const trainer_options *o, const dataset *train_data, const dataset *validation_data,
                         trainer **out);
@@ -114,9 +118,11 @@ ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_excl
 ott_status trainer_convert(trainer *t, const recipe *r);
 /* Shares the list of fallen-back layers across pipeline stages. Collective; call before trainer_convert. */
 ott_status trainer_share_fallbacks(trainer *t);
-/* Runs one optimizer step. OTT_ERR_STOPPED if cx.cancellation stops it; then nothing has changed. */
+/* Runs one optimizer step. OTT_ERR_STOPPED if cx.cancellation stops its micro-batches; then weights, FP8
+   state and counters are as before the step. After any other error see is_consistent. */
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out);
-/* Evaluates the first `batches` batches of the validation data, or all if it has fewer. OTT_ERR_STOPPED if
+/* Evaluates the first `batches` batches of the validation data, or all if it has fewer, with the averaged
+   weights of a schedule-free optimizer. The training weights are in place afterwards. OTT_ERR_STOPPED if
    cx.cancellation stops it. */
 ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out);
 /* Runs the last step's micro-batches again and names the first module whose output or gradient is not finite:
@@ -127,8 +133,8 @@ ott_status trainer_find_nonfinite(trainer *t, char out[160]);
    "model.layers.0.mlp.up_proj.weight", with the rank as above. "" if all gradients are finite. Collective;
    call after a step and before trainer_find_nonfinite. */
 ott_status trainer_find_gradient(trainer *t, char out[160]);
-/* Between steps: swaps in the averaged weights, for evaluation and saving, or the training weights back. Does
-   nothing unless the optimizer is schedule-free. */
+/* Between steps: swaps in the averaged weights, for saving, or the training weights back. trainer_evaluate
+   and trainer_load do this themselves. Does nothing unless the optimizer is schedule-free. */
 ott_status trainer_use_average(trainer *t, bool average);
 /* GEMMs of all steps and evaluations so far on all ranks: in FP8, and all. */
 void trainer_gemms(const trainer *t, int64_t *fp8, int64_t *all);
