@@ -1,4 +1,5 @@
-/* api/module: the tree of nodes: visiting, building, names, initial weights, the saved forward. */
+/* api/module: visits, builds, names and closes the tree of nodes of a module; draws its initial weights; and
+   drops the state that a forward saved for backward. */
 #include "api/module.h"
 #include "base/rng.h"
 #include "comm/self.h"

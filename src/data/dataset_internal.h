@@ -63,11 +63,12 @@ typedef struct text_share {
     int64_t begin, end, total;
 } text_share;
 
-/* Errors: an empty file, a share above TEXT_LIMIT. */
+/* Computes the byte range of the source's share. Errors: an empty file, a range above TEXT_LIMIT. */
 ott_status dataset_text_share(const dataset_source *s, text_share *out);
-/* Reads this file's part of bytes [begin, end) of all files. `before`: number of bytes in earlier files.
-   `text`: memory for byte `begin`, with TEXT_SLACK bytes of room before and after the range. *bytes: size of
-   the file. Checks that the text is UTF-8, except for characters divided by the ends of the range. */
+/* Reads the bytes of [begin, end) that are in this file. Byte numbers count through all files; `before` bytes
+   are in earlier files. text[0] receives byte `begin`. The caller's memory also has TEXT_SLACK bytes before
+   the range and after it. Sets *bytes to the size of the file. Checks that the text is UTF-8. This includes
+   characters that cross an end of the range. */
 ott_status dataset_text_read(const char *path, const cancellation *w, int64_t before, int64_t begin,
                              int64_t end, char *text, int64_t *bytes);
 /* Reads a file of at most TEXT_LIMIT bytes; free *text with mem_free. */

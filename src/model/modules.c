@@ -31,11 +31,11 @@ typedef enum extent {
 
 typedef struct role_row {
     module_kind kind;
-    bool in_block, in_ffn; /* in_ffn: the layer's kind of feed-forward decides whether a block has it */
+    bool in_block, in_ffn; /* in_ffn: in the feed-forward; ffn_kind.has says which layers have this role */
     size_t offset;         /* modules_offset */
     extent rows, columns;  /* of the weight; a norm has only columns */
     bool is_qkv;           /* has a bias if options.qkv_bias */
-    module_role part;      /* of a fused projection: the first of its `parts` roles */
+    module_role part;      /* first role in a fused projection; the next parts - 1 roles follow it */
     int parts;
     module_start start;
     bool is_expert_weight;          /* expert weights: one matrix for each expert */

@@ -299,7 +299,7 @@ static bool text_begins_with(const encoder *e, int64_t at, const char *part, int
            (bytes == 0 || memcmp(e->text.text + at, part, (size_t)bytes) == 0);
 }
 
-/* Renders the first messages separately, and returns the bytes of their text. */
+/* Renders the first `count` messages separately. *out: the number of bytes of their text. */
 static ott_status measure_prefix(encoder *e, int64_t count, bool asks, int64_t *out) {
     str part = {.account = e->r.c->account};
     json_t *first;
@@ -309,7 +309,7 @@ static ott_status measure_prefix(encoder *e, int64_t count, bool asks, int64_t *
     *out = part.length;
     if (status == OTT_ERR_UNSUPPORTED && e->r.budget.taken > ROW_STEPS_MOST)
         status = status_fail(OTT_ERR_UNSUPPORTED,
-                             "%s: chat template: the template reads how many messages follow, so that it is "
+                             "%s: chat template: the template reads how many messages follow, so it is "
                              "rendered again for each of the assistant's turns, and %zu messages take more "
                              "than %d steps; mark the turns in the template with {%% generation %%}",
                              e->r.c->path, json_array_size(e->messages), ROW_STEPS_MOST);
@@ -319,7 +319,8 @@ static ott_status measure_prefix(encoder *e, int64_t count, bool asks, int64_t *
     return status;
 }
 
-/* Finds the end of a prefix in the text. same: number of bytes known to be equal. */
+/* Finds where a prefix ends in e->text. The first `same` bytes of e->text are known to equal those of the
+   text that the prefix was rendered with. */
 static ott_status find_end(encoder *e, const jinja_prefix *p, const str *tails, int64_t same, bool asks,
                            int64_t *out) {
     if (!p->known) return measure_prefix(e, p->count, asks, out);
@@ -329,7 +330,8 @@ static ott_status find_end(encoder *e, const jinja_prefix *p, const str *tails, 
     return OTT_OK;
 }
 
-/* Lists a prefix for each turn: the messages before it (with: and its own message). which[i]: its message. */
+/* Lists a prefix for each turn: the messages before the turn and, if `with` is true, the turn's own message.
+   which[i]: index of the message of turn i. */
 static ott_status plan_prefixes(const encoder *e, const int64_t *which, bool with, prefix_texts *out) {
     mem *account = e->r.c->account;
     TRY(mem_alloc_array(account, MEM_OTHER, e->turns.count, sizeof *out->items, "turns of a conversation",
@@ -363,15 +365,15 @@ static int64_t same_bytes(const str *a, const str *b) {
     return same;
 }
 
-/* A turn begins after its generation prompt. The text before the last turn is rendered; the other prompts
-   branch off it. */
+/* Finds where turns begin: a turn begins after its generation prompt. One rendering of the messages before
+   the last turn also gives the texts of the earlier prompts. */
 static ott_status find_begins(encoder *e, const int64_t *which) {
     str asking = {.account = e->r.c->account}, tails = {.account = e->r.c->account};
     prefix_texts p = {.tails = &tails};
     json_t *before_last = NULL;
     ott_status status = plan_prefixes(e, which, false, &p);
     if (status != OTT_OK || p.count == 0) goto out;
-    const int64_t last = --p.count, skip = which[0] == 0; /* without messages: render separately */
+    const int64_t last = --p.count, skip = which[0] == 0; /* 0 messages: render the prefix separately */
     const prefix_texts later = {p.items + skip, p.count > skip ? p.count - skip : 0, p.tails};
     TRY_OUT(first_messages(e->messages, (size_t)which[last], &before_last));
     TRY_OUT(render_messages(&e->r, before_last, true, &asking, NULL, &later));

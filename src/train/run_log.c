@@ -55,7 +55,7 @@ static void log_kept(const run_log_start *s) {
                  s->trainer->recipe->name);
 }
 
-/* Rank and scale may differ between layers. */
+/* Logs the kind, ranks and scales of the adapters. Ranks and scales may differ between layers. */
 static void log_adapters(const logger *log, const model *m) {
     int64_t least = INT64_MAX, most = 0;
     int count = 0, saved = 0;
@@ -172,7 +172,7 @@ static void log_folder(const run_log_start *s) {
                  (long long)o->padding);
 }
 
-/* About masters that were loaded from bf16: see docs/recipes.md, "Fine-tuning from a bf16 folder". */
+/* Logs how masters that were loaded from bf16 act: see docs/recipes.md, "Fine-tuning from a bf16 folder". */
 static void log_masters(const run_log_start *s) {
     ott_dtype from = s->trainer->m->masters_from;
     if (from == OTT_F32 || s->trainer->run.step > 0) return;
@@ -210,7 +210,7 @@ static void log_graphs(const run_log_start *s) {
 static const char *source_of_peak(const run_log_start *s, char text[96]) {
     if (s->cfg->metrics.peak_tflops > 0) return "metrics.peak_tflops";
     if (s->peak_unit) {
-        snprintf(text, 96, "%ss, measured now and in the first steps", s->peak_unit);
+        snprintf(text, 96, "rate of %ss, measured now and again in the first steps", s->peak_unit);
         return text;
     }
     return s->peak_flops > 0 ? "dense bf16 products, by its data sheet"

@@ -342,7 +342,8 @@ ott_status case_store(op_case *c, const case_device *d) {
     return device_copy_out(d->device, c->live, d->block, c->bytes);
 }
 
-/* Packs the case's operands on the device, in separate memory. One at most. */
+/* Packs the case's operands on the device, in separate memory. A case has at most one packed
+   operand. */
 static ott_status pack_operands(op_case *c, exec *cx, void **memory) {
     for (int i = 0; i < c->op->field_count; i++) {
         operand *o = &c->loaded.field[i].operand, plain = *o;
@@ -358,7 +359,7 @@ static ott_status pack_operands(op_case *c, exec *cx, void **memory) {
 
 ott_status case_call(op_case *c, exec *cx) {
     void *packed = NULL;
-    op_args plain = c->loaded; /* for the next call */
+    op_args plain = c->loaded; /* restored below: the next call packs again */
     ott_status status = pack_operands(c, cx, &packed);
     if (status == OTT_OK) status = op_call(cx->device->ops, cx, c->op, c->loaded.args);
     device_release(cx->device, packed);
@@ -407,7 +408,8 @@ ott_status case_expect(op_case *c, const case_device *reference) {
     return OTT_OK;
 }
 
-/* Equality of elements. Any NaN equals any NaN, except in FP8, which specifies the code. */
+/* True if the elements are equal. Any NaN equals any NaN. But FP8 elements must have the same code: a NaN
+   always becomes 0x7F (fp8/cast.h). */
 static bool same_element(ott_dtype d, const void *x, const void *y, int64_t index) {
     int64_t size = dtype_bytes(d);
     if (memcmp((const char *)x + index * size, (const char *)y + index * size, (size_t)size) == 0)
@@ -435,7 +437,8 @@ static bool differ(op_case *c, const region *r, int64_t i, int64_t j) {
     return false;
 }
 
-/* Compares an output's rows. A matching row is reset, so that the block can be compared as a whole. */
+/* Compares an output's rows. A matching row gets its initial bytes back, so that case_compare can
+   then compare the whole block with these. */
 static bool compare_output(op_case *c, const region *r) {
     int64_t size = dtype_bytes(r->dtype);
     for (int64_t i = 0; i < r->rows; i++) {

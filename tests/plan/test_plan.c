@@ -256,7 +256,7 @@ static void more_ranks_need_less(void **state) {
     }
 }
 
-/* This takes minutes if the plan visits every rank for every shard of a parameter. */
+/* The test would take minutes if the plan visited every rank for every shard of a parameter. */
 static void thousands_of_ranks(void **state) {
     const char *const arguments[] = {SIZES("1"), NULL};
     (void)state;
@@ -265,9 +265,9 @@ static void thousands_of_ranks(void **state) {
     assert_true(own > all / 4096 / 1.2 && own < all / 4096 * 1.2);
 }
 
-/* Bytes sent by the three other ranks. Block weights are gathered in bf16 for forward and backward; the last
-   block's stay. The tied table is gathered for the embedding and the head, and not again for backward. Norms
-   and gradients are fp32. */
+/* Bytes sent by the three other ranks. Block weights are gathered in bf16 for forward and again for backward.
+   But the last block's weights stay gathered from forward to backward. The tied table is gathered for the
+   embedding and the head, and not again for backward. Norms and gradients are fp32. */
 static void bytes_of_four_ranks(void **state) {
     const char *const arguments[] = {"--model.preset=124M", "--train.seq_len=1024", "--train.batch_size=1",
                                      "--train.mixed_precision=bf16", NULL};
@@ -280,8 +280,8 @@ static void bytes_of_four_ranks(void **state) {
     assert_true(of_ranks(1, arguments, "gathered/bytes") == 0);
 }
 
-/* Each of 12 layers and the head have seven GEMMs, each with two gradient GEMMs. Two micro-batches run twice
-   as many. */
+/* Each of the 12 layers has seven GEMMs in forward, and the head has one. Backward has two for each of these.
+   Two micro-batches run twice as many. */
 static void products_are_counted(void **state) {
     const char *const one[] = {SIZES("1"), NULL}, *const two[] = {SIZES("1"), "--train.grad_accum_steps=2",
                                                                   NULL};

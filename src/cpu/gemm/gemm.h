@@ -2,14 +2,16 @@
  * cpu/gemm/gemm: private to cpu/gemm. Block sizes, the job, and the epilogue of a finished tile of C.
  *
  * The structure is BLIS's (Van Zee and van de Geijn 2015). Blocks of both operands are decoded while they are
- * packed into the micro-kernel's order, so all formats and both orientations share one kernel. One thing
- * differs from BLIS: each output is one fp32 chain over the full contraction, or the chain of its tiles' sums
- * (ACCUMULATE_TILE32). Unfinished sums are kept in an fp32 buffer between blocks of the contraction, never in
- * C. Only finished sums are scaled, biased, added and rounded. Here an operand's rows are the M rows of A or
- * the N rows of B; its columns are the contraction K.
+ * packed into the micro-kernel's order, so all formats and both orientations share one kernel. The order of
+ * addition differs from BLIS: fp8/reference.h defines it. Each element of C is one chain of fp32 additions
+ * over the full contraction. Under ACCUMULATE_TILE32 the chain adds sums of 32 terms each. With block scales
+ * it adds scaled sums of one block each. Unfinished sums are kept in an fp32 buffer between blocks of the
+ * contraction, never in C. Only finished sums get the other scales and the bias, are added to C, and are
+ * rounded. Here an operand's rows are the M rows of A or the N rows of B; its columns are the contraction K.
  *
- * A packed element has 32 bits: one term of the contraction in fp32, or two terms in bf16
- * (cpu/simd/avx512bf16.h) if the level has a unit for pairs and both operands are FP8 or BF16.
+ * A packed element has 32 bits. It is one term of the contraction in fp32. It is two terms in bf16 if the
+ * instruction set (CPU_ISA_*) multiplies pairs of bf16 numbers and both operands are FP8 or BF16
+ * (cpu/simd/avx512bf16.h).
  */
 #ifndef CPU_GEMM_H
 #define CPU_GEMM_H
@@ -39,8 +41,9 @@
 #define GEMM_NR (16 * GEMM_NV)
 
 /* Block sizes (measured). MC and NB are multiples of the tile. A packed row of A is not a power of
-   two long, so that rows map to different cache sets. If the contraction has several blocks, MB rows of A and
-   NB rows of B are finished together. Otherwise no sums are kept, and as many rows of B are packed as fit. */
+   two long, so that rows map to different cache sets. If the contraction has several blocks, C is
+   computed in blocks of MB rows and NB columns, whose unfinished sums fit gemm_work.partial. If it has one
+   block, no sums are kept, and as many rows of B are packed as fit. */
 enum {
     GEMM_KC = 1024,                          /* packed elements of the contraction in a block */
     GEMM_TERMS_MAX = SIMD_HAS_PAIRS ? 2 : 1, /* terms in a packed element */

@@ -1,8 +1,8 @@
 /*
  * cpu/gemm/pack: packs a block of an operand: decodes any format in either orientation into the
  * micro-kernel's layout. A packed element is one term of the contraction in fp32 (`terms` = 1) or two terms
- * in bf16 (`terms` = 2). For ACCUMULATE_TILE32, even packed elements have even terms of a tile, odd ones odd
- * terms. The format `d` and `terms` are constants of each function, so each combination gets its own loop.
+ * in bf16 (`terms` = 2); pack_order says which two. The format `d` and `terms` are constants of each
+ * function, so each combination gets its own loop.
  */
 #ifndef CPU_GEMM_PACK_H
 #define CPU_GEMM_PACK_H
@@ -10,10 +10,11 @@
 #include "cpu/gemm/gemm.h"
 #include "cpu/gemm/panel.h"
 
-/* Block of an operand: rows [row, row + rows), terms [k, k + kc) of the contraction in `length` elements. */
+/* Block of an operand: rows [row, row + rows), terms [k, k + kc) of the contraction, which fill `length`
+   packed elements of each row. */
 typedef struct gemm_block {
     int64_t row, rows, k, kc, length;
-    bool tile32; /* pairs hold the even or the odd terms of four (PAIR_TILE32); ignored for the tile unit */
+    bool tile32; /* order ACCUMULATE_TILE32; pack_order says which terms a pair then has */
 } gemm_block;
 
 SIMD bool pack_is_fp8(ott_dtype d) {
@@ -64,8 +65,8 @@ SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, const gemm_bl
     return e < b->kc ? pack_load_n(o->t.data, d, (b->k + e) * o->t.ld + row, n) : pack_padding(minus);
 }
 
-/* Number of packed elements that are written for all panels before the next ones. It lets each cache line of
-   the source be used completely while it is cached, for any leading dimension. */
+/* This many packed elements of every panel are written, then the next ones of every panel. So each cache line
+   of the source is used completely while it is cached, for any leading dimension. */
 enum { PACK_ELEMENTS = 8 };
 
 /* ---- A ---- */

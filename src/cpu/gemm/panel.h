@@ -42,7 +42,8 @@ static inline int64_t panel_index(ott_dtype d, int64_t row, int64_t k, int64_t c
     return pairs + 2 * pair + (1 - k % 2);
 }
 
-/* A panel's term is read in parts of PANEL_VECTORS vectors of 16 rows, as many as a load of pairs gives. */
+/* A term of a panel is the PANEL_ROWS elements that its rows have at one k. A term is decoded in parts of
+   PANEL_VECTORS vectors of 16 elements. */
 #if defined(CPU_ISA_avx512)
 #define PANEL_VECTORS 4
 #else
@@ -57,8 +58,8 @@ SIMD int64_t panel_row(int part, int v) {
     return PANEL_PARTS == 1 ? 16 * v : 16 * part + PANEL_ROWS / 2 * v;
 }
 
-/* panel_load returns E4M3 numbers divided by PANEL_FACTOR, which is exact. Instead of each number, A is
-   multiplied by it once. A NaN is decoded as PANEL_NAN; panel_see detects it. */
+/* panel_load returns E4M3 numbers divided by PANEL_FACTOR, which is exact. To correct this,
+   skinny.h multiplies A by PANEL_FACTOR, once. A NaN is decoded as PANEL_NAN; panel_see detects it. */
 #if defined(CPU_ISA_scalar) || SIMD_HAS_PAIRS
 #define PANEL_FACTOR 1.0f
 #else
@@ -181,7 +182,7 @@ SIMD void panel_from_bf16(const uint16_t *p, v16 out[PANEL_VECTORS]) {
 
 #endif
 
-/* Decodes a part of one term. `at` is the index of the part's first element. */
+/* Decodes one part of a panel's elements at one k. `at` is the index of the part's first element. */
 SIMD void panel_load(const void *p, ott_dtype d, int64_t at, v16 out[PANEL_VECTORS]) {
     if (d == OTT_E4M3 || d == OTT_E5M2)
         panel_from_fp8((const uint8_t *)p + at, d, out);
