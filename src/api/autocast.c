@@ -225,19 +225,18 @@ static int count_registered(const autocast *a) {
 
 static ott_status update_registered(ott_context *context, bool forward) {
     const autocast *a = context->autocast;
-    void *memory;
     update u = {.by_region = true};
     int count = count_registered(a);
     if (count == 0) return OTT_OK;
     u.tensors[TENSOR_INPUT] = u.tensors[TENSOR_WEIGHT] = forward;
     u.tensors[TENSOR_GRAD_OUTPUT] = !forward;
     TRY(api_exec(context, &u.cx));
-    TRY(mem_alloc_array(context->account, MEM_OTHER, count, sizeof *u.linears, "layers to update", &memory));
-    u.linears = memory;
+    TRY(mem_alloc_array(context->account, MEM_OTHER, count, sizeof *u.linears, "layers to update",
+                        &u.linears));
     for (ott_module *m = a->registered; m; m = module_linear_body(m)->next_registered)
         u.linears[u.count++] = m;
     ott_status status = run_update(&u);
-    mem_free(context->account, memory);
+    mem_free(context->account, u.linears);
     return status;
 }
 
@@ -260,17 +259,16 @@ static ott_status add_converted(void *user, ott_module *m) {
 
 ott_status autocast_after_step(ott_module *m) {
     ott_context *context = m->handle.context;
-    void *memory;
     int count = 0;
     update u = {.tensors = {true, true, true}};
     TRY(module_visit_linears(m, count_converted, &count));
     if (count == 0) return OTT_OK;
     TRY(api_exec(context, &u.cx));
-    TRY(mem_alloc_array(context->account, MEM_OTHER, count, sizeof *u.linears, "layers to update", &memory));
-    u.linears = memory;
+    TRY(mem_alloc_array(context->account, MEM_OTHER, count, sizeof *u.linears, "layers to update",
+                        &u.linears));
     ott_status status = module_visit_linears(m, add_converted, &u);
     if (status == OTT_OK) status = run_update(&u);
-    mem_free(context->account, memory);
+    mem_free(context->account, u.linears);
     return status;
 }
 

@@ -78,9 +78,8 @@ static const block_op block_ops[] = {{"rmsnorm_forward, add", 4, 1, rmsnorm_forw
 enum { BLOCK_OPS = sizeof block_ops / sizeof *block_ops };
 
 static ott_status add_block_case(bench *b, const block_op *op, const block_precision *p, bench_matrix size) {
-    void *memory;
-    TRY(bench_alloc(b, sizeof(block_state), &memory));
-    block_state *s = memory;
+    block_state *s;
+    TRY(bench_alloc(b, sizeof(block_state), &s));
     activation_specs specs = {.count = p->quantizes, .spec = {recipe_find("tensorwise")->input}};
     for (int i = 0; i < 3; i++) TRY(bench_tensor(b, p->activation, size.rows, size.columns, &s->in[i]));
     for (int i = 0; i < 2; i++)
@@ -93,7 +92,7 @@ static ott_status add_block_case(bench *b, const block_op *op, const block_preci
                     .variant = p->name,
                     .bytes = (double)(size.rows * size.columns * element),
                     .run = op->run,
-                    .state = memory};
+                    .state = s};
     snprintf(c.shape, sizeof c.shape, "%lld x %lld", (long long)size.rows, (long long)size.columns);
     return bench_add(b, &c);
 }

@@ -216,16 +216,14 @@ static ott_status stream_transposed(const hf_places *p, int first, float *buffer
     mem *account = p->m->device->account;
     transposing t = {.rows = p->items[first].tensor_rows, .columns = p->items[first].columns};
     ott_status status = OTT_OK;
-    void *memory;
     TRY(mem_alloc_array(account, MEM_OTHER, t.rows * t.columns, sizeof(float), "a transposed matrix",
-                        &memory));
-    t.values = memory;
+                        &t.values));
     for (int i = first; i < p->count && status == OTT_OK; i++)
         if (strcmp(p->items[i].name, p->items[first].name) == 0)
             status = stream_place(p, &p->items[i], false, buffer, transpose_values, &t);
     for (int64_t c = 0; c < t.columns && status == OTT_OK; c++)
         status = pass_line(p, first, &t, c, sink, user);
-    mem_free(account, memory);
+    mem_free(account, t.values);
     return status;
 }
 

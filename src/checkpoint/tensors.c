@@ -211,15 +211,13 @@ enum { BUFFER_BYTES = 1 << 18 };
 ott_status tensor_set_agree(tensor_set *set, const checkpoint_ranks *r) {
     int64_t size = ranks_size(r), most = BUFFER_BYTES / (int64_t)sizeof(record) / size;
     agreement a = {.ranks = r, .set = set, .most = most > 0 ? most : 1};
-    void *memory;
     if (size == 1) return OTT_OK;
     TRY(mem_alloc_array(r->device->account, MEM_OTHER, a.most + size * a.most + size, sizeof(record),
-                        "tensor lists", &memory));
-    a.own_records = memory;
+                        "tensor lists", &a.own_records));
     a.all = a.own_records + a.most;
     a.records = a.all + size * a.most;
     ott_status status = agree_all(&a);
-    mem_free(r->device->account, memory);
+    mem_free(r->device->account, a.own_records);
     return status;
 }
 

@@ -253,16 +253,15 @@ static ott_status start_collective(group *g, exec *cx, group_request *request) {
 static ott_status give_reduction(exec *cx, const meeting *m, int size, int64_t first, const tensor *out) {
     const collective *call = &m->from[0].call;
     int64_t skip = first * call->input.columns * dtype_bytes(out->dtype), count = tensor_count(*out);
-    void *memory;
+    float *sum;
     mem *account = cx->device->account;
-    TRY(mem_alloc_array(account, MEM_COMM, count, sizeof(float), "a reduction", &memory));
-    float *sum = memory;
+    TRY(mem_alloc_array(account, MEM_COMM, count, sizeof(float), "a reduction", &sum));
     reduce_first(sum, m->from[0].data + skip, out->dtype, count);
     for (int r = 1; r < size; r++) reduce_next(sum, m->from[r].data + skip, out->dtype, count, call->reduce);
     /* in place: no format is wider than fp32, and the loop ascends */
-    reduce_last(memory, out->dtype, sum, count);
-    ott_status status = device_copy_in(cx->device, out->data, memory, tensor_bytes(*out));
-    mem_free(account, memory);
+    reduce_last(sum, out->dtype, sum, count);
+    ott_status status = device_copy_in(cx->device, out->data, sum, tensor_bytes(*out));
+    mem_free(account, sum);
     return status;
 }
 

@@ -223,15 +223,13 @@ ott_status model_convert(model *m, const convert_options *o, convert_summary *ou
     mem *account = m->device->account;
     conversion c = {.options = o, .m = m};
     int64_t most = (int64_t)m->modules.count * TENSOR_COUNT;
-    void *memory;
     TRY(check_masters(m, o));
     TRY(check_recipes(m, o));
     TRY(check_names(m, o));
-    TRY(mem_alloc_array(account, MEM_OTHER, most, sizeof *c.wanted, "states of delayed scaling", &memory));
-    c.wanted = memory;
+    TRY(mem_alloc_array(account, MEM_OTHER, most, sizeof *c.wanted, "states of delayed scaling", &c.wanted));
     if (!o->by_call) m->activation = o->recipe->activation;
     ott_status status = convert_all(&c);
-    mem_free(account, memory);
+    mem_free(account, c.wanted);
     if (status == OTT_OK) status = judge_other_stages(&c);
     for (int64_t i = 0; i < m->options.layers; i++)
         if (m->blocks[i].ffn) m->blocks[i].ffn->store_inputs(&m->blocks[i], o->store_mlp_inputs);

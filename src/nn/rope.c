@@ -91,11 +91,10 @@ static void fill_angles(float *cosine, float *sine, const double *frequency, dou
 /* Fills both tables, ROWS rows at a time. */
 static ott_status fill_tables(const rope *r, device *d, const rope_options *o) {
     int64_t half = r->cosine.columns, positions = r->cosine.rows, count;
-    void *memory;
+    double *frequency;
     ott_status status = OTT_OK;
     TRY(mem_alloc_array(d->account, MEM_OTHER, half, sizeof(double) + 2 * ROWS * sizeof(float),
-                        "rotary tables", &memory));
-    double *frequency = memory;
+                        "rotary tables", &frequency));
     float *cosine = (float *)(frequency + half), *sine = cosine + ROWS * half;
     for (int64_t j = 0; j < half; j++) frequency[j] = rope_frequency(o, 2 * half, positions, j);
     for (int64_t first = 0; first < positions && status == OTT_OK; first += count) {
@@ -105,7 +104,7 @@ static ott_status fill_tables(const rope *r, device *d, const rope_options *o) {
         status = device_copy_in(d, to[0].data, cosine, tensor_bytes(to[0]));
         if (status == OTT_OK) status = device_copy_in(d, to[1].data, sine, tensor_bytes(to[1]));
     }
-    mem_free(d->account, memory);
+    mem_free(d->account, frequency);
     return status;
 }
 

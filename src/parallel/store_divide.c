@@ -86,11 +86,9 @@ ott_status store_divide(parameter_store *s, arena *memory, parameter *p) {
     ott_dtype master = p->shard.value.dtype;
     p->shard = (parameter_shard){0};
     if (ranks > 1) {
-        void *counts;
-        TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &counts));
-        p->shard.rows_per_rank = counts;
+        TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &p->shard.rows_per_rank));
         TRY(open_held(s, memory));
-        divide_rows(s, p, rows, counts);
+        divide_rows(s, p, rows, p->shard.rows_per_rank);
         p->shard.first = group_part_first(p->shard.rows_per_rank, rows, ranks, s->ranks->rank);
         count = p->shard.rows_per_rank[s->ranks->rank];
     }

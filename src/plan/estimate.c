@@ -52,15 +52,14 @@ static ott_status time_pipeline(const count_request *r, const stage_counts *s, i
     config_pp_schedule schedule = r->cfg->distributed.pp_schedule;
     int chunks = schedule == PP_INTERLEAVED_1F1B ? PIPELINE_INTERLEAVED_CHUNKS : 1;
     const pipeline_stage shape = {schedule, (int)s->stages, 0, chunks};
-    void *memory;
-    TRY(mem_alloc_array(r->account, MEM_OTHER, s->stages, sizeof(stage_times), "times of stages", &memory));
-    stage_times *times = memory;
+    stage_times *times;
+    TRY(mem_alloc_array(r->account, MEM_OTHER, s->stages, sizeof(stage_times), "times of stages", &times));
     for (int64_t i = 0; i < s->stages; i++) {
         const rank_count *c = &s->counts[kind_of(s, i)];
         times[i] = (stage_times){c->forward / chunks, c->backward / chunks, c->message};
     }
     ott_status status = stages_run(r->account, &shape, micro_batches, times, out);
-    mem_free(r->account, memory);
+    mem_free(r->account, times);
     return status;
 }
 

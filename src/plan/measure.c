@@ -190,15 +190,14 @@ static ott_status measure_probes(probe probes[2], const config *cfg, machine *ou
 }
 
 ott_status measure_machine(mem *account, const config *cfg, device *d, machine *out) {
-    void *memory;
+    probe *probes;
     *out = (machine){.name = "cpu", .is_local = true, .like = d};
     snprintf(out->about, sizeof out->about, "%s, measured now", d->name);
-    TRY(mem_alloc_array(account, MEM_OTHER, 2, sizeof(probe), "measurements", &memory));
-    probe *probes = memory;
+    TRY(mem_alloc_array(account, MEM_OTHER, 2, sizeof(probe), "measurements", &probes));
     for (int k = 0; k < 2; k++) probes[k] = (probe){.account = account, .device = d};
     ott_status status = measure_probes(probes, cfg, out);
     for (int k = 0; k < 2; k++) close_probe(&probes[k]);
-    mem_free(account, memory);
+    mem_free(account, probes);
     /* Assumes processes on one machine, and 10 Gb/s Ethernet between machines. */
     out->rate.link = 1.2e9;
     out->rate.network = 1e9;
