@@ -31,9 +31,8 @@ static handle *reuse_closed(closed_handles *closed, handle_kind kind, int64_t by
 
 static ott_status allocate_closed_lists(ott_context *context) {
     if (context->closed) return OTT_OK;
-    TRY(mem_alloc_array(context->account, MEM_OTHER, HANDLE_KINDS, sizeof(closed_handles), "closed handles",
-                        &context->closed));
-    return OTT_OK;
+    return mem_alloc_array(context->account, MEM_OTHER, HANDLE_KINDS, sizeof(closed_handles),
+                           "closed handles", &context->closed);
 }
 
 ott_status handle_open(ott_context *context, handle_kind kind, int64_t bytes, void **out) {

@@ -120,8 +120,7 @@ static ott_status open_buffer(mem *account, const safetensors *f, float **out) {
     for (int64_t i = 0; f && i < safetensors_count(f); i++)
         if (is_known(safetensors_at(f, i)) && safetensors_at(f, i)->bytes > most)
             most = safetensors_at(f, i)->bytes;
-    TRY(mem_alloc(account, MEM_OTHER, most, "FP8 state", out));
-    return OTT_OK;
+    return mem_alloc(account, MEM_OTHER, most, "FP8 state", out);
 }
 
 ott_status float8_check(mem *account, const safetensors *f) {

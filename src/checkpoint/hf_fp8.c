@@ -153,8 +153,7 @@ static ott_status allocate_scales(hf_fp8 *f, hf_fp8_matrix *x) {
     x->block_columns = blocks ? STRIP : x->columns;
     x->scale_rows = (x->rows + x->block_rows - 1) / x->block_rows;
     x->scale_columns = (x->columns + x->block_columns - 1) / x->block_columns;
-    TRY(arena_alloc(f->memory, x->scale_rows * x->scale_columns * (int64_t)sizeof *x->scale, &x->scale));
-    return OTT_OK;
+    return arena_alloc(f->memory, x->scale_rows * x->scale_columns * (int64_t)sizeof *x->scale, &x->scale);
 }
 
 static ott_status check_method(const hf_fp8 *f) {

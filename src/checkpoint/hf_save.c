@@ -483,8 +483,7 @@ static ott_status prepare_save(saving *s) {
     TRY(hf_places_open(s->m, s->family, false, &s->places));
     TRY(mem_alloc_array(s->account, MEM_OTHER, HF_BUFFER, sizeof(float), "weight buffer", &s->buffer));
     if (!s->o->fp8) return OTT_OK;
-    TRY(mem_alloc(s->account, MEM_OTHER, HF_BUFFER, "code buffer", &s->codes));
-    return OTT_OK;
+    return mem_alloc(s->account, MEM_OTHER, HF_BUFFER, "code buffer", &s->codes);
 }
 
 /* Writes all files but the weights. */

@@ -29,8 +29,7 @@ ott_status tensor_set_open(tensor_set *set, mem *account, int64_t capacity) {
     TRY(arena_open(account, MEM_OTHER, &set->memory));
     TRY(arena_alloc(set->memory, capacity * (int64_t)sizeof *set->declared, &set->declared));
     TRY(arena_alloc(set->memory, capacity * (int64_t)sizeof *set->slices, &set->slices));
-    TRY(arena_alloc(set->memory, capacity * (int64_t)sizeof *set->metadata, &set->metadata));
-    return OTT_OK;
+    return arena_alloc(set->memory, capacity * (int64_t)sizeof *set->metadata, &set->metadata);
 }
 
 void tensor_set_close(tensor_set *set) {

@@ -142,9 +142,8 @@ static ott_status take_packs(dataset *d) {
     mem_free(d->account, d->pack);
     d->kept = d->pack = NULL;
     TRY(mem_alloc_array(d->account, MEM_DATA, d->documents, sizeof *d->kept, "samples", &d->kept));
-    TRY(mem_alloc_array(d->account, MEM_DATA, d->documents + 1, sizeof *d->pack, "packs of samples",
-                        &d->pack));
-    return OTT_OK;
+    return mem_alloc_array(d->account, MEM_DATA, d->documents + 1, sizeof *d->pack, "packs of samples",
+                           &d->pack);
 }
 
 /* Packs greedily in file order: a sample that does not fit begins the next row. */

@@ -75,8 +75,7 @@ static ott_status collect_names(shards *s, json_t *weight_map, json_t *names) {
 }
 
 static ott_status allocate_files(shards *s, int64_t count) {
-    TRY(mem_alloc_array(s->account, MEM_OTHER, count, sizeof *s->files, "shards", &s->files));
-    return OTT_OK;
+    return mem_alloc_array(s->account, MEM_OTHER, count, sizeof *s->files, "shards", &s->files);
 }
 
 static ott_status list_files(shards *s, json_t *weight_map) {

@@ -8,8 +8,7 @@ ott_status sampler_open(mem *account, const ott_generate_options *o, int64_t voc
     *out = (sampler){.account = account, .options = o, .choices = choices};
     TRY(mem_alloc_array(account, MEM_DATA, vocab, sizeof(float), "logits", &out->logits));
     TRY(mem_alloc_array(account, MEM_DATA, choices, sizeof(int32_t), "token order", &out->heap));
-    TRY(mem_alloc_array(account, MEM_DATA, vocab, sizeof(bool), "tokens seen", &out->seen));
-    return OTT_OK;
+    return mem_alloc_array(account, MEM_DATA, vocab, sizeof(bool), "tokens seen", &out->seen);
 }
 
 void sampler_close(sampler *s) {

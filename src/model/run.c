@@ -11,8 +11,7 @@ struct model_slot {
 
 ott_status model_slot_open(const model *m, model_slot **out) {
     int64_t bytes = (int64_t)sizeof(model_slot) + m->options.layers * (int64_t)sizeof(block_saved);
-    TRY(mem_alloc(m->device->account, MEM_OTHER, bytes, "slot of a micro-batch", out));
-    return OTT_OK;
+    return mem_alloc(m->device->account, MEM_OTHER, bytes, "slot of a micro-batch", out);
 }
 
 void model_slot_close(const model *m, model_slot *slot) {

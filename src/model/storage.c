@@ -130,8 +130,7 @@ static ott_status give_linears(model *m) {
 
 static ott_status open_units(const model *m, parameter_store *s) {
     s->unit_count = model_last_unit(m) + 1;
-    TRY(arena_alloc(m->names, s->unit_count * (int64_t)sizeof *s->units, &s->units));
-    return OTT_OK;
+    return arena_alloc(m->names, s->unit_count * (int64_t)sizeof *s->units, &s->units);
 }
 
 /* ---- shards and their memory ---- */

@@ -54,8 +54,7 @@ ott_status frozen_open(parameter *p, const cast_spec *cast, bool is_here, arena 
     p->shard.value.dtype = OTT_E4M3;
     if (!is_here) return OTT_OK;
     TRY(check_local(p, c));
-    TRY(arena_alloc(memory, c->scale_rows * c->scale_columns * (int64_t)sizeof(float), &c->scale_inv));
-    return OTT_OK;
+    return arena_alloc(memory, c->scale_rows * c->scale_columns * (int64_t)sizeof(float), &c->scale_inv);
 }
 
 /* ---- the local part ---- */
@@ -181,9 +180,8 @@ ott_status frozen_expert_values(exec *cx, const parameter *p, const tensor *end,
 
 ott_status frozen_fill_open(mem *account, const parameter *p, frozen_filling *out) {
     *out = (frozen_filling){.account = account, .p = p};
-    TRY(mem_alloc_array(account, MEM_OTHER, p->codes->scale_rows * p->codes->scale_columns, sizeof(float),
-                        "scales of a frozen weight", &out->scale));
-    return OTT_OK;
+    return mem_alloc_array(account, MEM_OTHER, p->codes->scale_rows * p->codes->scale_columns, sizeof(float),
+                           "scales of a frozen weight", &out->scale);
 }
 
 void frozen_fill_close(frozen_filling *f) {

@@ -34,8 +34,7 @@ struct device_event {
 };
 
 ott_status host_event_open(device *d, device_event **out) {
-    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(device_event), "an event", out));
-    return OTT_OK;
+    return mem_alloc(d->account, MEM_OTHER, sizeof(device_event), "an event", out);
 }
 
 void host_event_close(device *d, device_event *e) {

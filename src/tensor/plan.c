@@ -108,8 +108,8 @@ void plan_replay(plan *p) {
 static ott_status grow_entries(plan *p) {
     if ((p->count & (p->count - 1)) != 0) return OTT_OK; /* full at every power of two */
     int64_t capacity = p->count ? 2 * (int64_t)p->count : 1;
-    TRY(mem_grow(p->account, MEM_OTHER, capacity * (int64_t)sizeof(plan_entry), "memory plan", &p->entries));
-    return OTT_OK;
+    return mem_grow(p->account, MEM_OTHER, capacity * (int64_t)sizeof(plan_entry), "memory plan",
+                    &p->entries);
 }
 
 static ott_status record_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {

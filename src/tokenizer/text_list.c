@@ -4,8 +4,7 @@
 ott_status text_list_open(mem *account, int64_t count, int64_t blob_bytes, text_list *out) {
     *out = (text_list){.count = count};
     TRY(mem_alloc_array(account, MEM_DATA, count, sizeof *out->at, "texts of tokens", &out->at));
-    TRY(mem_alloc(account, MEM_DATA, blob_bytes, "texts of tokens", &out->blob));
-    return OTT_OK;
+    return mem_alloc(account, MEM_DATA, blob_bytes, "texts of tokens", &out->blob);
 }
 
 void text_list_close(mem *account, text_list *list) {
@@ -26,8 +25,7 @@ ott_status text_index_open(mem *account, const text_list *list, int64_t capacity
     int64_t size = 64;
     while (size < 2 * capacity) size *= 2;
     *out = (text_index){.list = list, .mask = (uint64_t)size - 1};
-    TRY(mem_alloc_array(account, MEM_DATA, size, sizeof *out->slots, "index of tokens", &out->slots));
-    return OTT_OK;
+    return mem_alloc_array(account, MEM_DATA, size, sizeof *out->slots, "index of tokens", &out->slots);
 }
 
 /* Returns the slot of a text, or the free slot for it. */

@@ -46,9 +46,8 @@ batch feed_batch_at(const feed *f, const feed_shape *s, void *data) {
 static ott_status open_documents(feed *f, int64_t count) {
     if (f->device->dry_run)
         return dry_run_count_host(f->device, MEM_DATA, count, sizeof(int64_t), "documents of a step");
-    TRY(mem_alloc_array(f->device->account, MEM_DATA, count, sizeof(int64_t), "documents of a step",
-                        &f->documents));
-    return OTT_OK;
+    return mem_alloc_array(f->device->account, MEM_DATA, count, sizeof(int64_t), "documents of a step",
+                           &f->documents);
 }
 
 ott_status feed_open(feed *f, device *d, const feed_options *o) {

@@ -213,10 +213,7 @@ ott_status health_end_step(health *h, metrics_writer *metrics) {
 /* ---- opening ---- */
 
 static ott_status allocate_array(const health *h, int64_t count, size_t size, void *out) {
-    void *memory;
-    TRY(mem_alloc_array(h->t->account, MEM_OTHER, count, (int64_t)size, "health", &memory));
-    memcpy(out, &memory, sizeof memory);
-    return OTT_OK;
+    return (mem_alloc_array)(h->t->account, MEM_OTHER, count, (int64_t)size, "health", out);
 }
 
 static ott_status allocate_buffers(health *h) {

@@ -72,11 +72,8 @@ static int64_t count_slots(const pipeline_stage *shape, int64_t micro_batches) {
 }
 
 static ott_status open_array(const stage *s, int64_t count, size_t size, void *out) {
-    void *memory;
-    TRY(mem_alloc_array(s->m->device->account, MEM_OTHER, count, (int64_t)size, "stage of a pipeline",
-                        &memory));
-    memcpy(out, &memory, sizeof memory);
-    return OTT_OK;
+    return (mem_alloc_array)(s->m->device->account, MEM_OTHER, count, (int64_t)size, "stage of a pipeline",
+                             out);
 }
 
 static int64_t message_count(const stage *s) {

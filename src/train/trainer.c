@@ -20,9 +20,8 @@ static ott_status open_resident(trainer *t) {
     t->resident = t->stage ? t->options.grad_accum : 1;
     TRY(mem_alloc_array(t->account, MEM_OTHER, t->resident, sizeof *t->batches, "batches of a step",
                         &t->batches));
-    TRY(mem_alloc_array(t->account, MEM_OTHER, t->resident, sizeof *t->losses, "losses of a step",
-                        &t->losses));
-    return OTT_OK;
+    return mem_alloc_array(t->account, MEM_OTHER, t->resident, sizeof *t->losses, "losses of a step",
+                           &t->losses);
 }
 
 static ott_status open_host_state(trainer *t) {
