@@ -66,10 +66,9 @@ static ott_status open_generator(bench *b, const char *precision, generator *s) 
 static ott_status add_recipes(bench *b) {
     const char *precisions[BENCH_PRECISIONS_MOST];
     int count;
-    void *memory;
     TRY(bench_precisions(b->options, precisions, &count));
-    TRY(bench_alloc(b, sizeof(generate_bench), &memory));
-    generate_bench *g = b->state = memory;
+    TRY(bench_alloc(b, sizeof(generate_bench), &b->state));
+    generate_bench *g = b->state;
     for (; g->count < count; g->count++) {
         generator *s = &g->generator[g->count];
         TRY(open_generator(b, precisions[g->count], s));

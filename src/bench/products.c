@@ -229,10 +229,10 @@ static ott_status add_key(bench *b, products_bench *p, product_key *k, product_b
 }
 
 static ott_status add_products(bench *b) {
-    void *memory, *buffers;
-    TRY(bench_alloc(b, sizeof(products_bench), &memory));
+    product_buffers *buffers;
+    TRY(bench_alloc(b, sizeof(products_bench), &b->state));
     TRY(bench_alloc(b, sizeof(product_buffers), &buffers));
-    products_bench *p = b->state = memory;
+    products_bench *p = b->state;
     TRY(record_step(b, p));
     TRY(open_buffers(b, p, buffers));
     for (int i = 0; i < p->count; i++) TRY(add_key(b, p, &p->keys[i], buffers));

@@ -39,14 +39,13 @@ static ott_status make_operation(mpi_group *g) {
 }
 
 ott_status mpi_allocate_operation(mpi_group *g, int64_t bytes, mpi_operation **out) {
-    void *memory;
     if (!g->idle) TRY(make_operation(g));
     mpi_operation **best = find_idle(g, bytes), *o = *best;
     if (o->message.capacity < bytes) {
         mem_free(g->account, o->message.data);
         o->message.data = NULL, o->message.capacity = 0;
-        TRY(mem_alloc(g->account, MEM_COMM, bytes, "a message to another rank", &memory));
-        o->message.data = memory, o->message.capacity = bytes;
+        TRY(mem_alloc(g->account, MEM_COMM, bytes, "a message to another rank", &o->message.data));
+        o->message.capacity = bytes;
     }
     *best = o->next;
     *out = o;

@@ -181,16 +181,14 @@ static void check_agreement(threads_group *s, const meeting *m, int rank) {
 /* ---- start ---- */
 
 static ott_status copy_input(const threads_group *s, exec *cx, const collective *call, contribution *out) {
-    void *memory;
     int64_t bytes = call->input.data ? tensor_bytes(call->input) : 0;
     out->call = *call;
-    TRY(mem_alloc(s->account, MEM_COMM, bytes, "values of a collective", &memory));
-    out->data = memory;
+    TRY(mem_alloc(s->account, MEM_COMM, bytes, "values of a collective", &out->data));
     if (bytes > 0) TRY(device_copy_out(cx->device, out->data, call->input.data, bytes));
     if (!call->input_rows) return OTT_OK;
-    TRY(mem_alloc_array(s->account, MEM_COMM, s->size, sizeof(int64_t), "rows of a collective", &memory));
-    out->input_rows = memory;
-    memcpy(memory, call->input_rows, (size_t)s->size * sizeof(int64_t));
+    TRY(mem_alloc_array(s->account, MEM_COMM, s->size, sizeof(int64_t), "rows of a collective",
+                        &out->input_rows));
+    memcpy(out->input_rows, call->input_rows, (size_t)s->size * sizeof(int64_t));
     return OTT_OK;
 }
 

@@ -113,25 +113,21 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(((const tensor_file *)a)->name, ((const tensor_file *)b)->name);
 }
 
-static ott_status allocate_array(shards_writer *w, int64_t count, int64_t size, void **out) {
+static ott_status allocate_array(shards_writer *w, int64_t count, int64_t size, void *out) {
     /* cannot overflow: the caller's array of count tensors exists */
-    return arena_alloc(w->texts, count * size, out);
+    return (arena_alloc)(w->texts, count * size, out);
 }
 
 static ott_status declare_shards(shards_writer *w, const safetensors_tensor *tensors, int64_t count,
                                  int64_t max_bytes) {
-    void *declared, *index, *by_name, *part, *parts;
+    int64_t *part;
     TRY(check_declared(w, tensors, count));
-    TRY(allocate_array(w, count, sizeof *w->declared, &declared));
-    TRY(allocate_array(w, count, sizeof *w->index, &index));
-    TRY(allocate_array(w, count, sizeof *w->by_name, &by_name));
+    TRY(allocate_array(w, count, sizeof *w->declared, &w->declared));
+    TRY(allocate_array(w, count, sizeof *w->index, &w->index));
+    TRY(allocate_array(w, count, sizeof *w->by_name, &w->by_name));
     TRY(allocate_array(w, count, sizeof(int64_t), &part));
-    w->declared = declared;
-    w->index = index;
-    w->by_name = by_name;
     split_tensors(w, tensors, count, max_bytes, part);
-    TRY(allocate_array(w, w->part_count, sizeof *w->parts, &parts));
-    w->parts = parts;
+    TRY(allocate_array(w, w->part_count, sizeof *w->parts, &w->parts));
     TRY(group_tensors(w, tensors, count, part));
     qsort(w->by_name, (size_t)count, sizeof *w->by_name, compare_names);
     for (int64_t i = 1; i < count; i++)

@@ -88,15 +88,14 @@ static draw_distribution start_of_adapter(const model *m, const parameter *a) {
 
 /* A magnitude starts with the row norms of its weight, so that it changes nothing at first. */
 static ott_status fill_magnitude(exec *cx, const linear *l, group *ranks) {
-    void *memory;
+    float *norms;
     device *d = cx->device;
     const parameter_shard *to = &l->lora->magnitude->shard;
-    TRY(mem_alloc_array(d->account, MEM_OTHER, l->out, sizeof(float), "norms of a weight", &memory));
-    const float *norms = memory;
-    ott_status status = adapters_base_norms(cx, l, ranks, memory);
+    TRY(mem_alloc_array(d->account, MEM_OTHER, l->out, sizeof(float), "norms of a weight", &norms));
+    ott_status status = adapters_base_norms(cx, l, ranks, norms);
     if (status == OTT_OK)
         status = device_copy_in(d, to->value.data, norms + to->first, tensor_bytes(to->value));
-    mem_free(d->account, memory);
+    mem_free(d->account, norms);
     return status;
 }
 

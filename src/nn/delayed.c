@@ -112,9 +112,8 @@ ott_status delayed_reduce(exec *cx, const delayed_store *store, group *g) {
 /* A user's scale callback runs on the host. */
 static ott_status update_on_host(exec *cx, const delayed_state *s) {
     device *d = cx->device;
-    void *memory;
-    TRY(mem_alloc(d->account, MEM_OTHER, tensor_bytes(s->amax_history), "amax history", &memory));
-    float seen, scale, *amax_history = memory;
+    float seen, scale, *amax_history;
+    TRY(mem_alloc(d->account, MEM_OTHER, tensor_bytes(s->amax_history), "amax history", &amax_history));
     ott_status status = OTT_OK;
     TRY_OUT(device_copy_out(d, &seen, s->seen.data, sizeof seen));
     TRY_OUT(device_copy_out(d, &scale, s->scale.data, sizeof scale));
@@ -129,7 +128,7 @@ static ott_status update_on_host(exec *cx, const delayed_state *s) {
     TRY_OUT(device_copy_in(d, s->scale.data, &scale, sizeof scale));
     TRY_OUT(device_zero(d, s->seen.data, sizeof seen));
 out:
-    mem_free(d->account, memory);
+    mem_free(d->account, amax_history);
     return status;
 }
 

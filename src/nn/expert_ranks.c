@@ -3,14 +3,11 @@
 
 ott_status expert_ranks_open(expert_ranks *r, arena *memory, group *g, int64_t experts) {
     int64_t ranks = g->size;
-    void *sent, *received, *end, *own_end;
-    TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &sent));
-    TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &received));
-    TRY(arena_alloc(memory, ranks * experts * (int64_t)sizeof(int32_t), &end));
-    TRY(arena_alloc(memory, experts * (int64_t)sizeof(int32_t), &own_end));
-    *r = (expert_ranks){
-        .group = g, .experts = experts, .sent = sent, .received = received, .end = end, .own_end = own_end};
-    return OTT_OK;
+    *r = (expert_ranks){.group = g, .experts = experts};
+    TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &r->sent));
+    TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &r->received));
+    TRY(arena_alloc(memory, ranks * experts * (int64_t)sizeof(int32_t), &r->end));
+    return arena_alloc(memory, experts * (int64_t)sizeof(int32_t), &r->own_end);
 }
 
 /* ---- counts ---- */

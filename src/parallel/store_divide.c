@@ -46,13 +46,10 @@ static int place_of(const parameter_store *s, int rank) {
 
 /* All ranks have 0 elements, so their order is a heap. */
 static ott_status open_held(parameter_store *s, arena *memory) {
-    void *held, *order;
     int ranks = s->ranks->size;
     if (s->shard_elements) return OTT_OK;
-    TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &held));
-    TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int), &order));
-    s->shard_elements = held;
-    s->rank_heap = order;
+    TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &s->shard_elements));
+    TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int), &s->rank_heap));
     for (int r = 0; r < ranks; r++) s->rank_heap[r] = r;
     return OTT_OK;
 }

@@ -314,14 +314,13 @@ static ott_status count_rank(counter *c, int64_t stage_index) {
 }
 
 ott_status count_run(const count_request *r, int64_t stage_index, rank_count *out) {
-    void *memory;
+    counter *c;
     *out = (rank_count){0};
-    TRY(mem_alloc(r->account, MEM_OTHER, sizeof(counter), "counts of a step", &memory));
-    counter *c = memory;
+    TRY(mem_alloc(r->account, MEM_OTHER, sizeof(counter), "counts of a step", &c));
     *c = (counter){.machine = r->machine, .out = out, .request = r};
     ott_status status = count_rank(c, stage_index);
     process_group_close(&c->process_group);
-    mem_free(r->account, memory);
+    mem_free(r->account, c);
     return status;
 }
 

@@ -185,10 +185,9 @@ static ott_status make_plan(planner *p, str *out) {
 static ott_status run_planner(ott_context *context, config *cfg, const plan_options *o, ott_text_fn write,
                               void *user, bool *fits) {
     str text = {.account = context->account};
-    void *memory;
+    planner *p;
     TRY(config_check(cfg));
-    TRY(mem_alloc(context->account, MEM_OTHER, sizeof(planner), "a plan", &memory));
-    planner *p = memory;
+    TRY(mem_alloc(context->account, MEM_OTHER, sizeof(planner), "a plan", &p));
     *p = (planner){.account = context->account,
                    .log = &context->log,
                    .options = o,
@@ -200,7 +199,7 @@ static ott_status run_planner(ott_context *context, config *cfg, const plan_opti
     str_free(&text);
     str_free(&p->advice.suggestions);
     device_close(p->cpu);
-    mem_free(context->account, memory);
+    mem_free(context->account, p);
     return status;
 }
 

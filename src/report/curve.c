@@ -4,10 +4,9 @@
 #include <string.h>
 
 static ott_status curve_allocate(mem *account, int64_t capacity, curve *out) {
-    void *memory;
     *out = (curve){.account = account};
-    TRY(mem_alloc_array(account, MEM_OTHER, 2 * capacity, sizeof(double), "a curve", &memory));
-    out->x = memory; /* one block for x and y */
+    TRY(mem_alloc_array(account, MEM_OTHER, 2 * capacity, sizeof(double), "a curve",
+                        &out->x)); /* one block for x and y */
     out->y = out->x + capacity;
     return OTT_OK;
 }

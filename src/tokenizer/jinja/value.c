@@ -182,10 +182,8 @@ ott_status jinja_value_in(jinja_work *w, const jinja_value *a, const jinja_value
 /* ---- lists and dictionaries ---- */
 
 ott_status jinja_value_list(jinja_work *w, jinja_value *out) {
-    void *memory;
-    TRY(jinja_work_alloc(w, sizeof(jinja_list), &memory));
-    *out = (jinja_value){.kind = JINJA_LIST, .list = memory};
-    return OTT_OK;
+    *out = (jinja_value){.kind = JINJA_LIST};
+    return jinja_work_alloc(w, sizeof(jinja_list), &out->list);
 }
 
 /* Records the depth of a container with element `v`. The limit prevents endless comparing and printing. */
@@ -218,10 +216,8 @@ ott_status jinja_list_append(jinja_work *w, jinja_list *l, jinja_value v) {
 }
 
 ott_status jinja_value_dict(jinja_work *w, jinja_value *out) {
-    void *memory;
-    TRY(jinja_work_alloc(w, sizeof(jinja_dict), &memory));
-    *out = (jinja_value){.kind = JINJA_DICT, .dict = memory};
-    return OTT_OK;
+    *out = (jinja_value){.kind = JINJA_DICT};
+    return jinja_work_alloc(w, sizeof(jinja_dict), &out->dict);
 }
 
 /* Equal keys have equal hashes (1, 1.0 and true are equal). Lists of one length share a hash. Swapping the
