@@ -53,7 +53,7 @@ static void print_option(output *out, const option *o) {
     output_line(out, line);
 }
 
-static int print_help(const command *c) {
+static int print_command_help(const command *c) {
     output out;
     char line[256];
     output_open(&out);
@@ -178,7 +178,7 @@ static int take_option(const command *c, int argc, char **argv, int *at) {
     return take_value(c, o, value);
 }
 
-static int check_operands(const command *c, int count, char **argv) {
+static int check_arguments(const command *c, int count, char **argv) {
     if (c->operands_most == 0 && count > 0)
         return cli_error(CLI_BAD_INPUT, "%s: takes no argument, but \"%s\" is given", c->name, argv[0]);
     if (c->operands_most == 0) return OPTIONS_CONTINUE;
@@ -200,7 +200,8 @@ int options_take(const command *c, int argc, char **argv, int *operands) {
     *operands = 0;
     for (int i = 0; i < argc; i++) {
         bool is_option = !options_end && argv[i][0] == '-' && argv[i][1];
-        if (is_option && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) return print_help(c);
+        if (is_option && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0))
+            return print_command_help(c);
         if (is_option && strcmp(argv[i], "--") == 0) {
             options_end = true;
             continue;
@@ -212,5 +213,5 @@ int options_take(const command *c, int argc, char **argv, int *operands) {
         int code = take_option(c, argc, argv, &i);
         if (code != OPTIONS_CONTINUE) return code;
     }
-    return check_operands(c, *operands, argv);
+    return check_arguments(c, *operands, argv);
 }

@@ -42,7 +42,7 @@ static ott_status plan_with_config(ott_context *context, const plan_options *o, 
     return status;
 }
 
-static int run_plan(const plan_options *o, int argc, char **argv) {
+static int print_plan(const plan_options *o, int argc, char **argv) {
     output out;
     ott_context *context;
     bool fits = true;
@@ -84,7 +84,7 @@ int verb_plan(int argc, char **argv) {
     code = options_take(&c, own, argv, &operands);
     o.json = json;
     o.sweep = sweep;
-    if (code == OPTIONS_CONTINUE) code = run_plan(&o, rest_count, rest);
+    if (code == OPTIONS_CONTINUE) code = print_plan(&o, rest_count, rest);
     free(rest);
     return code;
 }

@@ -69,7 +69,7 @@ static int print_help_about(ott_context *context, const char *what) {
     return output_close(&out, status == OTT_OK ? CLI_DONE : cli_fail(status));
 }
 
-static int print_help(ott_context *context) {
+static int print_train_help(ott_context *context) {
     output out;
     output_open(&out);
     output_text(&out,
@@ -150,7 +150,7 @@ static int run_training(training *t, int argc, char **argv) {
 static int run_or_launch(training *t, int argc, char **argv) {
     const char *about;
     if (asks_for_help(argc, argv, &about))
-        return about ? print_help_about(t->context, about) : print_help(t->context);
+        return about ? print_help_about(t->context, about) : print_train_help(t->context);
     int code = cli_launch(&t->out, argc, argv);
     return code == CLI_NOT_LAUNCHED ? run_training(t, argc, argv) : code;
 }

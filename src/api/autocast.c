@@ -153,7 +153,7 @@ typedef struct update {
     bool by_region; /* reduce over the groups of the regions; if false, of the conversions */
 } update;
 
-static ott_group *group_of(const update *u, int i) {
+static ott_group *reduction_group(const update *u, int i) {
     const linear_body *b = u->linears[i]->body;
     return u->by_region ? b->region_group : b->converted_group;
 }
@@ -171,7 +171,7 @@ static ott_status move_seen(update *u, const ott_group *g, direction to, const t
     for (int i = 0; i < u->count; i++)
         for (int t = 0; t < TENSOR_COUNT; t++) {
             const delayed_state *s = state_of(u, i, t);
-            if (!s || !s->spec.reduce || group_of(u, i) != g) continue;
+            if (!s || !s->spec.reduce || reduction_group(u, i) != g) continue;
             int64_t slot = (*count)++;
             if (to == COUNT_ONLY) continue;
             tensor place = tensor_columns(*all, slot, 1);
@@ -199,9 +199,9 @@ static ott_status reduce_over(update *u, ott_group *g) {
 /* Reduces over each group once, in the order of its first layer, which is the same on all ranks. */
 static ott_status reduce_all(update *u) {
     for (int i = 0; i < u->count; i++) {
-        ott_group *g = group_of(u, i);
+        ott_group *g = reduction_group(u, i);
         bool done = !g;
-        for (int j = 0; j < i && !done; j++) done = group_of(u, j) == g;
+        for (int j = 0; j < i && !done; j++) done = reduction_group(u, j) == g;
         if (!done) TRY(reduce_over(u, g));
     }
     return OTT_OK;

@@ -2,7 +2,8 @@
 #include "config/config.h"
 #include "api/handle.h"
 
-static ott_status open_config(ott_context *context, int argc, const char *const *argv, ott_config **out) {
+static ott_status open_public_config(ott_context *context, int argc, const char *const *argv,
+                                     ott_config **out) {
     void *memory;
     struct config *values;
     TRY(config_parse(context->account, &context->log, argc, argv, &values));
@@ -25,7 +26,7 @@ ott_status ott_config_open(ott_context *context, int argc, const char *const *ar
     for (int i = 0; i < argc; i++)
         if (!argv[i])
             return status_fail(OTT_ERR_ARGUMENT, "%s: argv[%d] is NULL; argc is %d", __func__, i, argc);
-    return API_INSIDE(context, open_config(context, argc, argv, out));
+    return API_INSIDE(context, open_public_config(context, argc, argv, out));
 }
 
 void ott_config_close(ott_config *configuration) {

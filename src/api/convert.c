@@ -113,7 +113,7 @@ static ott_status convert_each(api_conversion *c, const convert_options *asked) 
 }
 
 /* Converts a model with the function that a run uses. */
-static ott_status convert_model(api_conversion *c, convert_options *asked) {
+static ott_status convert_nodes(api_conversion *c, convert_options *asked) {
     model_body *b = module_model_body(c->root);
     c->list = b->m->modules;
     c->nodes = c->root->children;
@@ -140,7 +140,7 @@ static ott_status convert_module(api_conversion *c, const char *function) {
                              .accepts = accepts,
                              .user = c};
     module_drop_forward(m, "the module was converted after it");
-    ott_status status = m->table->is_model ? convert_model(c, &asked) : convert_each(c, &asked);
+    ott_status status = m->table->is_model ? convert_nodes(c, &asked) : convert_each(c, &asked);
     ott_status connected = module_connect(m);
     if (status != OTT_OK || connected != OTT_OK) return status != OTT_OK ? status : connected;
     log_info(log, "Applied Float8 training: recipe=%s, %d of %d linear layers converted", c->recipe->display,

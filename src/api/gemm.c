@@ -128,8 +128,8 @@ static ott_status run_gemm_call(call *c, recipe_gemm which, const ott_tensor *bi
                                   .spec = c->row->gemm[which]});
 }
 
-static ott_status run_product(ott_recipe *r, call *c, recipe_gemm which, const ott_tensor *bias,
-                              bool accumulate, const ott_tensor *to) {
+static ott_status run_recipe_gemm(ott_recipe *r, call *c, recipe_gemm which, const ott_tensor *bias,
+                                  bool accumulate, const ott_tensor *to) {
     ott_context *context = r->handle.context;
     TRY(recipe_to_run(context, r, NULL, &c->row));
     for (int i = 0; i < 2; i++)
@@ -155,5 +155,6 @@ ott_status ott_gemm(ott_recipe *r, ott_gemm_kind which, const ott_operand *a, co
             "%s: which = %d; give OTT_GEMM_OUTPUT, OTT_GEMM_GRAD_INPUT or OTT_GEMM_GRAD_WEIGHT", __func__,
             (int)which);
     call now = {.product = &products[which], .given = {a, b}};
-    return API_INSIDE(r->handle.context, run_product(r, &now, (recipe_gemm)which, bias, accumulate != 0, c));
+    return API_INSIDE(r->handle.context,
+                      run_recipe_gemm(r, &now, (recipe_gemm)which, bias, accumulate != 0, c));
 }

@@ -7,7 +7,7 @@
 
 /* ---- parts ---- */
 
-static ott_status add_part(ott_module *m, const char *label, ott_module *part) {
+static ott_status add_child(ott_module *m, const char *label, ott_module *part) {
     ott_status status = module_add_child(m, label, part);
     if (status != OTT_OK) module_close_tree(part);
     return status;
@@ -32,14 +32,14 @@ static ott_status add_roles(ott_module *m, const model_options *o, module_role f
                 ? module_make_norm(context, layer, e.shape[0], (double)o->norm_epsilon, m->dtype, &made)
                 : module_make_linear(context, layer, e.shape[1], e.shape[0], e.has_bias, m->dtype, &made));
         modules_name(NULL, role, NAMING_HUGGING_FACE, 0, name);
-        TRY(add_part(m, strrchr(name, '.') + 1, made));
+        TRY(add_child(m, strrchr(name, '.') + 1, made));
     }
     return OTT_OK;
 }
 
 /* Opens a buffer for dx if the caller does not need it: backward always writes one. */
-static ott_status open_gradient(exec *cx, const ott_module *m, const tensor *dx, int64_t rows,
-                                module_value *out) {
+static ott_status open_input_gradient(exec *cx, const ott_module *m, const tensor *dx, int64_t rows,
+                                      module_value *out) {
     *out = (module_value){0};
     if (dx) {
         out->t = *dx;
@@ -79,7 +79,7 @@ static ott_status attention_module_backward(exec *cx, ott_module *m, module_valu
     attention_body *b = m->body;
     activation g;
     module_value out;
-    TRY(open_gradient(cx, m, dx, dy->t.rows, &out));
+    TRY(open_input_gradient(cx, m, dx, dy->t.rows, &out));
     TRY(activation_adopt(cx, "attention output gradient", dy->t, &dy->buffer, &b->grad_specs, &g));
     TRY(activation_quantize(cx, &g));
     TRY(attention_backward(cx, b->layer, &b->sequences.at, &b->saved, &b->x, &g, &out.t));
@@ -241,7 +241,7 @@ static ott_status mlp_module_backward(exec *cx, ott_module *m, module_value *dy,
     mlp_body *b = m->body;
     activation g;
     module_value out;
-    TRY(open_gradient(cx, m, dx, dy->t.rows, &out));
+    TRY(open_input_gradient(cx, m, dx, dy->t.rows, &out));
     TRY(activation_adopt(cx, "mlp output gradient", dy->t, &dy->buffer, &b->grad_specs, &g));
     TRY(activation_quantize(cx, &g));
     TRY(mlp_backward(cx, b->layer, &b->saved, &b->x, &g, &out.t));
@@ -379,10 +379,10 @@ static ott_status build_layer(ott_module *m, const ott_transformer_layer_options
     TRY(open_positions(&b->rope, &b->sequences, context->device, a));
     TRY(add_roles(m, &shape, ROLE_ATTENTION_NORM, ROLE_ATTENTION_NORM, &b->block, 0));
     TRY(make_attention(context, &b->block.attention, &b->rope, a, &part));
-    TRY(add_part(m, "self_attn", part));
+    TRY(add_child(m, "self_attn", part));
     TRY(add_roles(m, &shape, ROLE_MLP_NORM, ROLE_MLP_NORM, &b->block, 0));
     TRY(make_mlp(context, &b->block.mlp, &f, &part));
-    return add_part(m, "mlp", part);
+    return add_child(m, "mlp", part);
 }
 
 static ott_status open_layer(ott_context *context, const ott_transformer_layer_options *o,

@@ -18,7 +18,7 @@ ott_status module_model_check(const ott_module *m, const char *function, const c
 
 /* ---- tokens ---- */
 
-static ott_status check_rows(const ott_tensor *x, const char *argument, const char *function) {
+static ott_status check_row_tensor(const ott_tensor *x, const char *argument, const char *function) {
     int64_t rows = x->t.rows, length = x->t.columns;
     if (x->t.dtype != OTT_I32)
         return status_fail(OTT_ERR_DTYPE, "%s: %s is %s; a model takes token ids, OTT_I32", function,
@@ -38,7 +38,7 @@ static ott_status check_id_range(const int32_t *id, int64_t count, int64_t vocab
     return OTT_OK;
 }
 
-static ott_status check_ids(const ott_tensor *x, int64_t vocab, const char *function) {
+static ott_status check_token_ids(const ott_tensor *x, int64_t vocab, const char *function) {
     void *host;
     const ott_context *context = x->handle.context;
     int64_t bytes = tensor_bytes(x->t);
@@ -50,8 +50,8 @@ static ott_status check_ids(const ott_tensor *x, int64_t vocab, const char *func
 }
 
 static ott_status check_tokens(const ott_module *m, const ott_tensor *x, const char *function) {
-    TRY(check_rows(x, "x", function));
-    return check_ids(x, m->out, function);
+    TRY(check_row_tensor(x, "x", function));
+    return check_token_ids(x, m->out, function);
 }
 
 /* ---- passes ---- */
@@ -159,7 +159,7 @@ static void show_parameter(ott_module *m, const char *local, parameter *p) {
     if (p) m->parameters[m->parameter_count++] = (module_parameter){.p = p, .local = local};
 }
 
-static ott_status add_part(ott_module *m, const model_module *e) {
+static ott_status add_node(ott_module *m, const model_module *e) {
     ott_module *part;
     bool is_table = e->kind == MODULE_EMBEDDING;
     int64_t in = is_table ? 0 : e->shape[e->rank - 1], out = is_table ? e->shape[1] : e->shape[0];
@@ -194,7 +194,7 @@ static ott_status check_precision(const model_body *b) {
         "has: give bf16, fp32 or fp8");
 }
 
-static ott_status read_config(ott_context *context, model_body *b, const ott_config *from,
+static ott_status copy_config(ott_context *context, model_body *b, const ott_config *from,
                               model_options *shape) {
     TRY(config_copy(from->values, &b->cfg));
     TRY(peft_configure(context->account, b->cfg)); /* a PEFT folder may name the base model */
@@ -234,16 +234,16 @@ static ott_status build_model(ott_module *m, const ott_config *from) {
     ott_context *context = m->handle.context;
     model_body *b = m->body;
     model_options shape;
-    TRY(read_config(context, b, from, &shape));
+    TRY(copy_config(context, b, from, &shape));
     TRY(model_open(context->device, &shape, MODEL_TRAINING, b->options.seq_len, &b->m));
     TRY(prepare_model(context, b));
     m->dtype = b->m->activation;
     m->out = shape.vocab;
-    for (int i = 0; i < b->m->modules.count; i++) TRY(add_part(m, &b->m->modules.items[i]));
+    for (int i = 0; i < b->m->modules.count; i++) TRY(add_node(m, &b->m->modules.items[i]));
     return module_rename(m);
 }
 
-static ott_status open_model(ott_context *context, ott_config *from, ott_module **out) {
+static ott_status open_module_model(ott_context *context, ott_config *from, ott_module **out) {
     ott_module *m;
     if (from->changed) TRY(config_check(from->values)); /* ott_config_set does not check */
     TRY(module_make(context, &module_model, 0, 0, OTT_BF16, sizeof(model_body), &m));
@@ -260,7 +260,7 @@ ott_status ott_model_open(ott_context *context, ott_config *configuration, ott_m
     TRY(handle_check_in(configuration, HANDLE_CONFIG, context, __func__, "config"));
     API_REQUIRE(out);
     *out = NULL;
-    return MODULE_INSIDE(context, open_model(context, configuration, out));
+    return MODULE_INSIDE(context, open_module_model(context, configuration, out));
 }
 
 /* ---- loss ---- */
@@ -314,7 +314,7 @@ static ott_status run_loss(ott_module *m, const ott_tensor *tokens, const ott_te
 static ott_status check_targets(const ott_module *m, const ott_tensor *tokens, const ott_tensor *targets,
                                 const char *function, int64_t *labels) {
     int64_t counted;
-    TRY(check_rows(targets, "targets", function));
+    TRY(check_row_tensor(targets, "targets", function));
     TRY(tensor_check_shape(targets, tokens->t.rows, tokens->t.columns, "tokens are", function, "targets"));
     TRY(loss_count_targets(targets, m->out, function, &counted));
     if (*labels == 0) *labels = counted;
@@ -327,8 +327,8 @@ static ott_status check_targets(const ott_module *m, const ott_tensor *tokens, c
 
 static ott_status loss_of(ott_module *m, const ott_tensor *tokens, const ott_tensor *targets, int64_t labels,
                           double *loss, const char *function) {
-    TRY(check_rows(tokens, "tokens", function));
-    TRY(check_ids(tokens, m->out, function));
+    TRY(check_row_tensor(tokens, "tokens", function));
+    TRY(check_token_ids(tokens, m->out, function));
     TRY(check_targets(m, tokens, targets, function, &labels));
     return run_loss(m, tokens, targets, labels, loss);
 }

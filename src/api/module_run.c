@@ -12,8 +12,8 @@ static ott_status check_root(const ott_module *m, const char *function) {
                        function, module_show(m, shown));
 }
 
-static ott_status check_tensor(const ott_module *m, const ott_tensor *t, const char *argument, int64_t rows,
-                               int64_t columns, const char *function) {
+static ott_status check_argument_tensor(const ott_module *m, const ott_tensor *t, const char *argument,
+                                        int64_t rows, int64_t columns, const char *function) {
     char shown[96], wanted_rows[24];
     snprintf(wanted_rows, sizeof wanted_rows, rows < 0 ? "M" : "%lld", (long long)rows);
     if (t->t.dtype != m->dtype)
@@ -27,11 +27,11 @@ static ott_status check_tensor(const ott_module *m, const ott_tensor *t, const c
 
 static ott_status check_input(const ott_module *m, const ott_tensor *x, const char *function) {
     if (m->table->check_input) return m->table->check_input(m, x, function);
-    return check_tensor(m, x, "x", -1, m->in, function);
+    return check_argument_tensor(m, x, "x", -1, m->in, function);
 }
 
 /* Rows of y. A model folds sequences and positions into one dimension. */
-static int64_t rows_of(const ott_module *m, const ott_tensor *x) {
+static int64_t output_rows(const ott_module *m, const ott_tensor *x) {
     return m->table->is_model ? tensor_count(x->t) : x->t.rows;
 }
 
@@ -43,7 +43,7 @@ static ott_status prepare_node(void *user, ott_module *m) {
 
 static ott_status run_forward(ott_module *m, const ott_tensor *x, const ott_tensor *y) {
     exec cx;
-    int64_t rows = rows_of(m, x);
+    int64_t rows = output_rows(m, x);
     module_value value = {.t = x->t};
     TRY(module_exec(m, &cx));
     TRY(module_make_weights(m));
@@ -73,7 +73,7 @@ ott_status ott_module_forward(ott_module *module, const ott_tensor *x, ott_tenso
     API_HANDLE_IN(y, TENSOR, module->handle.context);
     TRY(check_root(module, __func__));
     TRY(check_input(module, x, __func__));
-    TRY(check_tensor(module, y, "y", rows_of(module, x), module->out, __func__));
+    TRY(check_argument_tensor(module, y, "y", output_rows(module, x), module->out, __func__));
     TRY(tensor_check_apart(&x->t, "x", &y->t, "y", __func__));
     return MODULE_INSIDE(module->handle.context, run_forward(module, x, y));
 }
@@ -99,10 +99,10 @@ ott_status ott_module_backward(ott_module *module, const ott_tensor *dy, ott_ten
     if (module->no_forward_reason)
         return status_fail(OTT_ERR_ARGUMENT, "%s: %s has no saved forward: %s", __func__,
                            module_show(module, shown), module->no_forward_reason);
-    TRY(check_tensor(module, dy, "dy", module->kept_rows, module->out, __func__));
+    TRY(check_argument_tensor(module, dy, "dy", module->kept_rows, module->out, __func__));
     if (dx && module->table->is_model)
         return status_fail(OTT_ERR_ARGUMENT, "%s: tokens have no gradient: give NULL for dx", __func__);
-    if (dx) TRY(check_tensor(module, dx, "dx", module->kept_rows, module->in, __func__));
+    if (dx) TRY(check_argument_tensor(module, dx, "dx", module->kept_rows, module->in, __func__));
     if (dx) TRY(tensor_check_apart(&dy->t, "dy", &dx->t, "dx", __func__));
     return MODULE_INSIDE(module->handle.context, run_backward(module, dy, dx));
 }

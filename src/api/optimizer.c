@@ -42,7 +42,7 @@ static void release_optimizer(ott_optimizer *o) {
 }
 
 /* Lays out optimizer state, then step state, at base (NULL: only counts). Returns the number of floats. */
-static int64_t lay_out(ott_optimizer *o, float *base) {
+static int64_t lay_out_state(ott_optimizer *o, float *base) {
     int64_t at = 0;
     for (int i = 0; i < o->count; i++) {
         parameter *p = &o->parameters[i];
@@ -64,10 +64,10 @@ static ott_status build_optimizer(ott_optimizer *o) {
         o->parameters[i] = *module_parameter_at(o->module, i)->p;
         o->parameters[i].name = NULL; /* names change when the module becomes part of another */
     }
-    int64_t floats = lay_out(o, NULL);
+    int64_t floats = lay_out_state(o, NULL);
     TRY(device_allocate(context->device, MEM_OPTIMIZER, floats * (int64_t)sizeof(float), "optimizer state",
                         &o->block));
-    lay_out(o, o->block);
+    lay_out_state(o, o->block);
     TRY(plan_create(context->device, &o->plan));
     plan_immediate(o->plan);
     return OTT_OK;
@@ -160,7 +160,7 @@ ott_status ott_optimizer_set_lr(ott_optimizer *optimizer, double lr) {
     return OTT_OK;
 }
 
-static ott_status run_step(ott_optimizer *o, ott_step_info *info) {
+static ott_status run_optimizer_step(ott_optimizer *o, ott_step_info *info) {
     ott_context *context = o->handle.context;
     float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1.0f};
     exec cx;
@@ -188,7 +188,7 @@ ott_status ott_optimizer_step(ott_optimizer *optimizer, ott_step_info *out) {
     TRY(optimizer_check(optimizer, __func__));
     TRY(api_check_struct(out, "ott_step_info"));
     ott_step_info_init(&info);
-    ott_status status = MODULE_INSIDE(optimizer->handle.context, run_step(optimizer, &info));
+    ott_status status = MODULE_INSIDE(optimizer->handle.context, run_optimizer_step(optimizer, &info));
     if (status != OTT_OK || !out) return status;
     return api_write_struct(out, &info, sizeof info, "ott_step_info");
 }

@@ -120,7 +120,7 @@ ott_status ott_qtensor_update_scale(ott_qtensor *q, ott_group *g) {
 
 /* ---- views and dequantization ---- */
 
-static ott_status check_use(ott_usage use, const char *function) {
+static ott_status check_usage(ott_usage use, const char *function) {
     if (use == OTT_ROWWISE || use == OTT_COLUMNWISE) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT, "%s: use = %d; give OTT_ROWWISE or OTT_COLUMNWISE", function,
                        (int)use);
@@ -137,7 +137,7 @@ void ott_qdata_init(ott_qdata *view) {
 ott_status ott_qtensor_data(ott_qtensor *q, ott_usage use, ott_qdata *out) {
     API_HANDLE(q, QTENSOR);
     API_REQUIRE(out);
-    TRY(check_use(use, __func__));
+    TRY(check_usage(use, __func__));
     const cast_spec *spec = spec_at(q, use);
     ott_qdata view = {.format = q->high_precision};
     if (cast_spec_is_fp8(spec)) {
@@ -163,7 +163,7 @@ ott_status ott_qtensor_data(ott_qtensor *q, ott_usage use, ott_qdata *out) {
 
 /* OTT_ERR_ARGUMENT unless this use is FP8 and ott_quantize was called. */
 static ott_status check_filled(const ott_qtensor *q, ott_usage use, const char *function) {
-    TRY(check_use(use, function));
+    TRY(check_usage(use, function));
     if (!cast_spec_is_fp8(spec_at(q, use)))
         return status_fail(OTT_ERR_ARGUMENT, "%s: q is not FP8 %s: its recipe keeps that use in %s", function,
                            use == OTT_ROWWISE ? "rowwise" : "columnwise", dtype_name(q->high_precision));

@@ -12,7 +12,7 @@
 /* The recipe that is defined by ott_recipe_set; it has no row in the table. */
 static const char custom[] = "custom";
 
-static ott_status fail_name(const char *name, const char *function) {
+static ott_status fail_recipe_name(const char *name, const char *function) {
     const char *advice = recipe_word_advice(name), *nearest = recipe_nearest_name(name);
     if (advice)
         return status_fail(OTT_ERR_CONFIG, "%s: there is no recipe \"%s\": %s", function, name, advice);
@@ -26,7 +26,7 @@ static ott_status fail_name(const char *name, const char *function) {
 ott_status recipe_named(const char *name, const char *function, const recipe **out) {
     const char *own = recipe_canonical_name(name);
     *out = own ? recipe_find(own) : NULL;
-    return own || strcmp(name, custom) == 0 ? OTT_OK : fail_name(name, function);
+    return own || strcmp(name, custom) == 0 ? OTT_OK : fail_recipe_name(name, function);
 }
 
 /* ---- opening and closing ---- */
@@ -142,7 +142,7 @@ ott_status recipe_to_run(ott_context *context, ott_recipe *r, const char *otherw
 
 /* ---- options ---- */
 
-static ott_status check_key(const char *key) {
+static ott_status check_recipe_key(const char *key) {
     int count;
     const char *const *keys = config_recipe_keys(&count);
     for (int i = 0; i < count; i++)
@@ -169,7 +169,7 @@ static ott_status set_key(ott_recipe *r, const char *key, const char *value) {
     if (!r->values)
         return status_fail(OTT_ERR_CONFIG, "ott_recipe_set: %s: recipe %s has no FP8 and no keys", key,
                            r->plain->name);
-    TRY(check_key(key));
+    TRY(check_recipe_key(key));
     snprintf(path, sizeof path, "float8.%s", key);
     r->stale = true;
     return status_context(reword_error(config_set(r->values, path, value)), "ott_recipe_set");

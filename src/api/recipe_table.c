@@ -133,7 +133,7 @@ static ott_status write_grid(ott_context *context, const capability *c, const ch
     return OTT_OK;
 }
 
-static ott_status write_text(ott_context *context, const capability *c, str *out) {
+static ott_status write_table_text(ott_context *context, const capability *c, str *out) {
     static const char *const operands[] = {"recipe", "input", "weight", "grad_output", "scale"};
     static const char *const products[] = {"recipe", "output",  "grad_input", "grad_weight",
                                            "kept",   "devices", "source"};
@@ -233,7 +233,7 @@ static ott_status write_table(ott_context *context, int json, ott_text_fn write,
     if (json)
         write_json(&c, &text);
     else
-        status = write_text(context, &c, &text);
+        status = write_table_text(context, &c, &text);
     capability_close(&c);
     if (status == OTT_OK) status = api_write(&text, write, user);
     str_free(&text);

@@ -226,7 +226,7 @@ static ott_status open_set(state_loader *l, enum checkpoint_file_id id) {
     return tensor_set_check(&l->sets[id], l->files[id]);
 }
 
-static ott_status check_files(state_loader *l) {
+static ott_status check_state_files(state_loader *l) {
     const checkpoint_file *files = l->state.files;
     TRY(refuse_old(l));
     TRY(checkpoint_verify(l->account, l->folder, true, NULL, &l->state));
@@ -327,7 +327,7 @@ static ott_status load_module(const char *folder, ott_module *m, ott_optimizer *
     if (m->table->is_model) return load_model(folder, m, o);
     state_loader l = {
         .account = m->handle.context->account, .m = m, .o = o, .folder = folder, .layers.root = m};
-    ott_status status = check_files(&l);
+    ott_status status = check_state_files(&l);
     if (status == OTT_OK) status = apply_state(&l);
     for (int id = 0; id < CHECKPOINT_CONFIG; id++) safetensors_close(l.files[id]);
     for (int id = 0; id < CHECKPOINT_FLOAT8; id++) tensor_set_close(&l.sets[id]);

@@ -6,7 +6,7 @@
 
 /* ---- the device of a context ---- */
 
-static ott_status open_device(ott_context *context) {
+static ott_status open_context_device(ott_context *context) {
     device *d;
     const backend_choice choice = {
         .name = context->device_name, .threads = context->threads, .log = &context->log};
@@ -22,7 +22,7 @@ static ott_status open_device(ott_context *context) {
 }
 
 ott_status api_device(ott_context *context, device **out) {
-    if (!context->device) TRY(open_device(context));
+    if (!context->device) TRY(open_context_device(context));
     *out = context->device;
     return OTT_OK;
 }

@@ -19,7 +19,7 @@ static bool is_auto(const char *name) {
     return !name || strcmp(name, "auto") == 0;
 }
 
-static ott_status fail_name(const char *name) {
+static ott_status fail_device_name(const char *name) {
     static const char *const names[] = {"auto", "cpu", "cuda"};
     if (str_starts_with(name, "gpu"))
         return status_fail(OTT_ERR_ARGUMENT,
@@ -118,12 +118,12 @@ ott_status backend_open(const backend_choice *c, mem *account, device **out) {
     if (is_auto(c->name)) return open_best(c, account, out);
     if (strcmp(c->name, "cpu") == 0) return open_cpu(c, account, out);
     int index = gpu_index(c->name);
-    return index < 0 ? fail_name(c->name) : open_gpu(c, index, account, out);
+    return index < 0 ? fail_device_name(c->name) : open_gpu(c, index, account, out);
 }
 
 ott_status backend_check_name(const char *name) {
     bool known = is_auto(name) || strcmp(name, "cpu") == 0 || gpu_index(name) >= 0;
-    return known ? OTT_OK : fail_name(name);
+    return known ? OTT_OK : fail_device_name(name);
 }
 
 bool backend_has_cuda(void) {

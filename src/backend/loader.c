@@ -87,7 +87,7 @@ static void *open_given(const char *path, char reason[LOADER_TEXT]) {
     return library;
 }
 
-static void *open_library(char reason[LOADER_TEXT]) {
+static void *open_plugin(char reason[LOADER_TEXT]) {
     const char *given = getenv(LOADER_VARIABLE);
     char folder[PATH_MAX];
     if (given && *given) return open_given(given, reason);
@@ -126,7 +126,7 @@ static struct {
 ott_status loader_find(const plugin **out) {
     char reason[LOADER_TEXT] = "";
     pthread_mutex_lock(&loaded.lock);
-    void *library = loaded.plugin ? NULL : open_library(reason);
+    void *library = loaded.plugin ? NULL : open_plugin(reason);
     if (library) loaded.plugin = ask_library(library, reason);
     *out = loaded.plugin;
     pthread_mutex_unlock(&loaded.lock);

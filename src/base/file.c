@@ -223,7 +223,7 @@ ott_status file_remove_tree(const char *path) {
     return remove_entry(AT_FDCWD, name, path);
 }
 
-static int compare_names(const void *a, const void *b) {
+static int compare_strings(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
@@ -249,7 +249,7 @@ ott_status file_list_folder(mem *account, const char *path, file_list *out) {
     if (status == OTT_OK && errno != 0) status = fail_system(path, "list");
     closedir(entries);
     if (status != OTT_OK) file_list_free(out);
-    if (out->count > 0) qsort(out->names, (size_t)out->count, sizeof(char *), compare_names);
+    if (out->count > 0) qsort(out->names, (size_t)out->count, sizeof(char *), compare_strings);
     return status;
 }
 

@@ -16,7 +16,7 @@ typedef struct reading {
     memory_limit *smallest;
 } reading;
 
-static FILE *open_file(const reading *r, const char *path) {
+static FILE *open_system_file(const reading *r, const char *path) {
     char full[PATH_MAX];
     if (snprintf(full, sizeof full, "%s%s", r->root, path) >= (int)sizeof full) return NULL;
     return fopen(full, "r");
@@ -36,7 +36,7 @@ static void offer(const reading *r, int64_t left, int64_t total, const char *own
 static void read_machine(const reading *r) {
     long long total = -1, available = -1;
     char line[128];
-    FILE *f = open_file(r, "/proc/meminfo");
+    FILE *f = open_system_file(r, "/proc/meminfo");
     if (!f) return;
     while (fgets(line, sizeof line, f)) {
         sscanf(line, "MemTotal: %lld kB", &total);
@@ -70,11 +70,11 @@ static const cgroup_version versions[] = {
 static FILE *open_in(const reading *r, const char *folder, const char *name) {
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return NULL;
-    return open_file(r, path);
+    return open_system_file(r, path);
 }
 
 /* Reads a number from a file; -1 if the file is absent or has none ("max"). */
-static int64_t read_number(const reading *r, const char *folder, const char *name) {
+static int64_t read_limit_file(const reading *r, const char *folder, const char *name) {
     long long value = -1;
     FILE *f = open_in(r, folder, name);
     if (!f) return -1;
@@ -96,7 +96,7 @@ static int64_t read_file_pages(const reading *r, const char *folder, const cgrou
 
 static void read_cgroup(const reading *r, const char *folder, const cgroup_version *v) {
     char name[sizeof r->smallest->owner];
-    int64_t most = read_number(r, folder, v->limit), used = read_number(r, folder, v->usage);
+    int64_t most = read_limit_file(r, folder, v->limit), used = read_limit_file(r, folder, v->usage);
     if (most < 0 || used < 0 || most >= INT64_MAX / 2) return; /* version 1 writes "none" as a huge number */
     snprintf(name, sizeof name, "the cgroup %.150s", folder);
     offer(r, most - used + read_file_pages(r, folder, v) - r->promised, most, name);
@@ -114,7 +114,7 @@ static int has_word(const char *list, const char *word) {
 static int find_mount(const reading *r, const cgroup_version *v, char out[PATH_MAX]) {
     char line[PATH_MAX + 512], place[PATH_MAX], type[64], options[256];
     int found = 0;
-    FILE *f = open_file(r, "/proc/self/mounts");
+    FILE *f = open_system_file(r, "/proc/self/mounts");
     if (!f) return 0;
     while (!found && fgets(line, sizeof line, f)) {
         if (sscanf(line, "%*s %4095s %63s %255s", place, type, options) != 3) continue;
@@ -130,7 +130,7 @@ static int find_mount(const reading *r, const cgroup_version *v, char out[PATH_M
 static int find_cgroup(const reading *r, const cgroup_version *v, char out[PATH_MAX]) {
     char line[PATH_MAX + 256];
     int found = 0;
-    FILE *f = open_file(r, "/proc/self/cgroup");
+    FILE *f = open_system_file(r, "/proc/self/cgroup");
     if (!f) return 0;
     while (!found && fgets(line, sizeof line, f)) {
         line[strcspn(line, "\n")] = 0;
@@ -173,7 +173,7 @@ static void read_process(reading *r, int64_t counted) {
     int64_t page = sysconf(_SC_PAGESIZE);
     r->address = r->data = -1;
     r->promised = 0;
-    FILE *f = open_file(r, "/proc/self/statm");
+    FILE *f = open_system_file(r, "/proc/self/statm");
     if (!f) return;
     if (fscanf(f, "%lld %lld %*s %*s %*s %lld", &mapped, &resident, &data) == 3) {
         r->address = mapped * page;

@@ -32,7 +32,7 @@ typedef struct product {
     int64_t weights, packed_bytes, at;
 } product;
 
-static ott_status run_product(bench *b, void *state) {
+static ott_status run_gemm_case(bench *b, void *state) {
     const product *p = state;
     return op_gemm(&b->cx, &(gemm_args){.a = &p->a, .b = &p->b, .c = &p->c});
 }
@@ -53,7 +53,7 @@ typedef struct gemm_buffers {
     tensor a[FORMATS], b[FORMATS], c, scale;
 } gemm_buffers;
 
-static ott_status open_buffers(bench *b, const bench_shapes *s, gemm_buffers *out) {
+static ott_status open_gemm_buffers(bench *b, const bench_shapes *s, gemm_buffers *out) {
     int64_t most_a = 0, most_b = 0, most_c = 0;
     for (int i = 0; i < s->products; i++) {
         const bench_product *p = &s->product[i];
@@ -88,7 +88,7 @@ static ott_status add_gemm_case(bench *b, const gemm_buffers *from, const bench_
                     .variant = formats[f].name,
                     .flops = 2.0 * (double)(p->m * p->n * p->k),
                     .format = formats[f].a,
-                    .run = run_product,
+                    .run = run_gemm_case,
                     .state = state};
     snprintf(c.shape, sizeof c.shape, "%lld x %lld x %lld", (long long)p->m, (long long)p->n,
              (long long)p->k);
@@ -99,7 +99,7 @@ static ott_status add_gemm(bench *b) {
     const bench_shapes *s;
     gemm_buffers buffers;
     TRY(bench_find_shapes(b, &s));
-    TRY(open_buffers(b, s, &buffers));
+    TRY(open_gemm_buffers(b, s, &buffers));
     for (int i = 0; i < s->products; i++)
         for (int l = 0; l < LAYOUTS; l++)
             for (int f = 0; f < FORMATS; f++) TRY(add_gemm_case(b, &buffers, &s->product[i], l, f));

@@ -328,7 +328,7 @@ static void write_table(bench *b, str *out) {
 
 /* ---- JSON ---- */
 
-static void append_member(str *out, const char *name, const char *text) {
+static void append_json_member(str *out, const char *name, const char *text) {
     str_printf(out, ",\"%s\":", name);
     str_append_json(out, text, (int64_t)strlen(text));
 }
@@ -351,8 +351,8 @@ static void write_table_json(bench *b, str *out) {
     char processor[96];
     bench_processor(processor);
     str_printf(out, "{\"bench\":\"%s\"", b->entry->name);
-    append_member(out, "processor", processor);
-    append_member(out, "device", b->cx.device->name);
+    append_json_member(out, "processor", processor);
+    append_json_member(out, "device", b->cx.device->name);
     str_printf(out, ",\"threads\":%d,\"repeats\":%d,\"peak_gflops\":{", b->cx.device->threads,
                b->options->repeats);
     for (int p = 0; p < b->peaks; p++)

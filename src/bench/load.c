@@ -27,7 +27,7 @@ typedef struct load_bench {
     int64_t bytes, largest;    /* of all files; of the largest one */
 } load_bench;
 
-static ott_status open_model(load_bench *l) {
+static ott_status open_loaded_model(load_bench *l) {
     /* nothing is trained */
     const char *arguments[] = {"--model.hf_path", l->options->path, "--train.seq_len=1"};
     TRY(config_parse(l->account, NULL, 3, arguments, &l->cfg));
@@ -40,7 +40,7 @@ static ott_status open_model(load_bench *l) {
 
 static ott_status open_all(load_bench *l) {
     int repeats = l->options->repeats;
-    TRY(open_model(l));
+    TRY(open_loaded_model(l));
     TRY(shards_open(l->account, l->options->path, &l->files));
     for (int64_t i = 0; i < shards_file_count(l->files); i++) {
         int64_t bytes;

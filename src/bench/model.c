@@ -59,8 +59,8 @@ ott_status bench_config(mem *account, const logger *log, const bench_options *o,
 }
 
 /* Passes the benchmark's options as arguments of `ottava train`. */
-static ott_status read_config(const bench_options *o, const char *preset, const char *const *sizes, int count,
-                              bench_model *m) {
+static ott_status read_bench_config(const bench_options *o, const char *preset, const char *const *sizes,
+                                    int count, bench_model *m) {
     char text[3][128];
     const char *arguments[MORE_MOST];
     int n = 0;
@@ -87,7 +87,7 @@ ott_status bench_model_open(const bench_options *o, const char *precision, const
                             const char *const *sizes, int count, bench_model *m) {
     m->name = precision;
     TRY(mem_open(&m->account));
-    TRY(read_config(o, preset, sizes, count, m));
+    TRY(read_bench_config(o, preset, sizes, count, m));
     return backend_open(&(backend_choice){.name = o->device, .threads = o->threads}, m->account, &m->device);
 }
 

@@ -113,7 +113,7 @@ static void record_op(void *user, const exec *cx, enum op_index op, const void *
 }
 
 /* Reads the configuration; the options' precision and recipe replace the file's. */
-static ott_status read_config(bench *b, products_bench *p, model_options *shape) {
+static ott_status read_products_config(bench *b, products_bench *p, model_options *shape) {
     const bench_options *o = b->options;
     char text[3][128];
     const char *arguments[3];
@@ -136,7 +136,7 @@ static ott_status record_step(bench *b, products_bench *p) {
     const dry_run_listener listener = {.op = record_op, .user = p};
     model_options shape;
     memory_need need;
-    TRY(read_config(b, p, &shape));
+    TRY(read_products_config(b, p, &shape));
     p->micro_batches = p->cfg->train.grad_accum_steps;
     TRY(memory_check_measure(&(memory_check){.account = b->account,
                                              .device = b->cx.device,
@@ -174,7 +174,7 @@ static ott_status open_wanted(bench *b, tensor *t) {
     return t->columns > 0 ? bench_tensor(b, t->dtype, 1, t->columns, t) : OTT_OK;
 }
 
-static ott_status open_buffers(bench *b, const products_bench *p, product_buffers *out) {
+static ott_status open_product_buffers(bench *b, const products_bench *p, product_buffers *out) {
     for (int i = 0; i < p->count; i++) {
         const product_key *k = &p->keys[i];
         if (k->op != OP_INDEX_gemm) continue;
@@ -195,12 +195,12 @@ static ott_status open_buffers(bench *b, const products_bench *p, product_buffer
     return open_wanted(b, &out->bias);
 }
 
-static ott_status run_product(bench *b, void *state) {
+static ott_status run_product_case(bench *b, void *state) {
     const product_key *k = state;
     return op_gemm(&b->cx, &k->gemm);
 }
 
-static ott_status add_product(bench *b, product_key *k, product_buffers *from) {
+static ott_status add_product_cases(bench *b, product_key *k, product_buffers *from) {
     k->a.t.data = from->a[k->a.t.dtype].data;
     k->b.t.data = from->b[k->b.t.dtype].data;
     k->c.data = from->c[k->c.dtype].data;
@@ -214,7 +214,7 @@ static ott_status add_product(bench *b, product_key *k, product_buffers *from) {
                     .variant = dtype_name(k->c.dtype),
                     .flops = 2.0 * (double)k->c.rows * (double)k->c.columns * (double)operand_k(&k->a),
                     .format = k->a.t.dtype,
-                    .run = run_product,
+                    .run = run_product_case,
                     .state = k};
     snprintf(c.shape, sizeof c.shape, "%lld x %lld x %lld", (long long)k->c.rows, (long long)k->c.columns,
              (long long)operand_k(&k->a));
@@ -225,7 +225,7 @@ static ott_status add_key(bench *b, products_bench *p, product_key *k, product_b
     int at = b->count;
     p->calls[at] = k->calls;
     p->calls[at + 1] = k->backward_calls;
-    return k->op == OP_INDEX_gemm ? add_product(b, k, from) : bench_add_attention(b, &k->attention);
+    return k->op == OP_INDEX_gemm ? add_product_cases(b, k, from) : bench_add_attention(b, &k->attention);
 }
 
 static ott_status add_products(bench *b) {
@@ -234,7 +234,7 @@ static ott_status add_products(bench *b) {
     TRY(bench_alloc(b, sizeof(product_buffers), &buffers));
     products_bench *p = b->state;
     TRY(record_step(b, p));
-    TRY(open_buffers(b, p, buffers));
+    TRY(open_product_buffers(b, p, buffers));
     for (int i = 0; i < p->count; i++) TRY(add_key(b, p, &p->keys[i], buffers));
     return OTT_OK;
 }

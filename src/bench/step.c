@@ -48,7 +48,7 @@ static void note_step(contestant *c, double seconds) {
     c->shares[BETWEEN] += seconds;
 }
 
-static ott_status run_step(contestant *c) {
+static ott_status run_contestant_step(contestant *c) {
     step_result result;
     memset(c->step_seconds, 0, sizeof c->step_seconds);
     double began = clock_seconds();
@@ -64,9 +64,9 @@ static ott_status run_step(contestant *c) {
 static ott_status run_contestant(bench *b, void *state) {
     contestant *c = state;
     bool first = c->trainer->run.step == 0, gpu = b->cx.device->threads == 0;
-    TRY(run_step(c));
+    TRY(run_contestant_step(c));
     if (!first || !gpu) return OTT_OK;
-    TRY(run_step(c));
+    TRY(run_contestant_step(c));
     c->trainer->cx.times = NULL;
     return OTT_OK;
 }
@@ -79,7 +79,7 @@ static int64_t default_length(const char *preset) {
 }
 
 /* Opens the configuration file's model with its sizes, or a preset's. */
-static ott_status open_model(const bench_options *o, const char *precision, bench_model *m) {
+static ott_status open_bench_model(const bench_options *o, const char *precision, bench_model *m) {
     const char *preset = o->preset || o->path ? o->preset : "42M", *sizes[2];
     int64_t sequences = o->batch_size || o->path ? o->batch_size : 4;
     int64_t length = o->seq_len || o->path ? o->seq_len : default_length(preset);
@@ -95,7 +95,7 @@ static ott_status open_model(const bench_options *o, const char *precision, benc
 static ott_status open_contestant(bench *b, const char *precision, contestant *c) {
     trainer_options options;
     bench_model *m = &c->model;
-    TRY(open_model(b->options, precision, m));
+    TRY(open_bench_model(b->options, precision, m));
     TRY(run_trainer_options(m->cfg, &m->precision, 0, &options));
     TRY(data_open(m->account, &(cancellation){.log = b->log}, m->cfg, &m->shape.vocab, &c->train_data,
                   &c->validation_data));

@@ -25,8 +25,8 @@ typedef struct describing {
     bool all;
 } describing;
 
-static ott_status add_tensor(const describing *to, const char *name, int64_t length, void *data,
-                             bool on_host) {
+static ott_status add_state_tensor(const describing *to, const char *name, int64_t length, void *data,
+                                   bool on_host) {
     const safetensors_tensor t = {.name = name, .dtype = OTT_F32, .rank = 1, .shape = {length}};
     return data || to->all ? tensor_set_add(to->set, &t, data, on_host) : OTT_OK;
 }
@@ -36,7 +36,7 @@ static ott_status add_history(const describing *to, const float8_layer *l, int w
                               const tensor *history, int margin) {
     tensor_set *set = to->set;
     int64_t count = set->count;
-    TRY(add_tensor(to, name, history->columns, history->data, false));
+    TRY(add_state_tensor(to, name, history->columns, history->data, false));
     if (set->count == count) return OTT_OK;
     set->slices[count].number = margin;
     return arena_printf(set->memory, &set->slices[count].note, "%s%s%s.margin", l->name, separator(l->name),
@@ -54,7 +54,7 @@ static ott_status describe_state(const describing *to, const float8_layer *l, in
     TRY(arena_printf(names, &scale, "%s%s%s.%s" SCALE, l->name, separator(l->name), tensor_name,
                      dtype_name(format)));
     TRY(add_history(to, l, which, history, &s->amax_history, s->spec.scale.margin));
-    return add_tensor(to, scale, 1, s->scale.data, false);
+    return add_state_tensor(to, scale, 1, s->scale.data, false);
 }
 
 /* The counter is not in device memory, so the set gets a copy. */
@@ -68,7 +68,7 @@ static ott_status describe_counter(const describing *to, const float8_layer *l) 
         TRY(arena_alloc(to->set->memory, sizeof(float), &count));
         *(float *)count = l->linear->low_sqnr_count;
     }
-    return add_tensor(to, name, 1, count, true);
+    return add_state_tensor(to, name, 1, count, true);
 }
 
 static const ott_dtype formats[] = {OTT_E4M3, OTT_E5M2};
@@ -140,8 +140,8 @@ ott_status float8_check(mem *account, const safetensors *f) {
 
 /* ---- lookup ---- */
 
-static const safetensors_entry *find_entry(const safetensors *f, str *name, const char *layer, int which,
-                                           ott_dtype format, const char *part) {
+static const safetensors_entry *find_float8_entry(const safetensors *f, str *name, const char *layer,
+                                                  int which, ott_dtype format, const char *part) {
     name->length = 0;
     str_printf(name, "%s%s%s.%s%s", layer, separator(layer), float8_tensor_names[which], dtype_name(format),
                part);
@@ -164,8 +164,8 @@ ott_status float8_find(mem *account, const safetensors *f, const char *layer, in
     *out = (float8_found){0};
     if (!f) return OTT_OK;
     for (int i = 0; i < FORMATS && !out->history; i++) {
-        out->history = find_entry(f, &name, layer, which, formats[i], HISTORY);
-        out->scale = find_entry(f, &name, layer, which, formats[i], SCALE);
+        out->history = find_float8_entry(f, &name, layer, which, formats[i], HISTORY);
+        out->scale = find_float8_entry(f, &name, layer, which, formats[i], SCALE);
         out->format = formats[i];
         if (!out->scale) out->history = NULL;
     }

@@ -183,7 +183,7 @@ static ott_status measure_files(verifying *v, int share, int shares, uint32_t cr
     return OTT_OK;
 }
 
-static ott_status check_files(verifying *v, const uint32_t crc[CHECKPOINT_FILE_COUNT]) {
+static ott_status check_all_files(verifying *v, const uint32_t crc[CHECKPOINT_FILE_COUNT]) {
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
         if (v->state->files[i].absent) continue;
         TRY(name_file(v, i));
@@ -214,7 +214,7 @@ static ott_status check_contents(verifying *v, const checkpoint_ranks *ranks, ui
     TRY(ranks_gather(ranks, crc, sizeof crc, all));
     for (int i = 0; i < ranks_size(ranks) * CHECKPOINT_FILE_COUNT; i++)
         sum[i % CHECKPOINT_FILE_COUNT] ^= all[i];
-    return check_files(v, sum);
+    return check_all_files(v, sum);
 }
 
 static ott_status verify_checkpoint(mem *account, const checkpoint_ranks *ranks, verifying *v,

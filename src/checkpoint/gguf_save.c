@@ -162,7 +162,7 @@ static ott_status declare_rope(saving *s) {
     return declare_factors(s, "rope_factors_short", r->short_factor);
 }
 
-static ott_status declare_all(saving *s) {
+static ott_status declare_tensors(saving *s) {
     const module_list *list = &s->m->all_modules;
     int64_t most = 2 * MODULES_PARTS * (int64_t)list->count + 2; /* weights, biases, rope factors */
     TRY(arena_open(s->account, MEM_OTHER, &s->memory));
@@ -226,7 +226,7 @@ static ott_status append_reordered(const writing *t, int64_t head_rows) {
     return OTT_OK;
 }
 
-static ott_status append_part(const saving *s, gguf_writer *w, const source_part *part, int64_t head_rows) {
+static ott_status append_source(const saving *s, gguf_writer *w, const source_part *part, int64_t head_rows) {
     writing t = {.s = s, .w = w, .part = part};
     bool merges = part->parameter == part->module->weight && hf_merge_applies(part->module);
     ott_status status = merges ? hf_merge_open(s->m->device, part->module, &t.adapter) : OTT_OK;
@@ -236,15 +236,15 @@ static ott_status append_part(const saving *s, gguf_writer *w, const source_part
     return status;
 }
 
-static ott_status append_tensor(const saving *s, gguf_writer *w, int64_t index) {
+static ott_status write_tensor(const saving *s, gguf_writer *w, int64_t index) {
     const tensor_source *d = &s->sources[index];
     if (d->values) return gguf_writer_append(w, d->values, s->tensors[index].shape[0]);
-    for (int i = 0; i < d->parts; i++) TRY(append_part(s, w, &d->part[i], d->head_rows));
+    for (int i = 0; i < d->parts; i++) TRY(append_source(s, w, &d->part[i], d->head_rows));
     return OTT_OK;
 }
 
 static ott_status append_tensors(const saving *s, gguf_writer *w) {
-    for (int64_t next; (next = gguf_writer_next(w)) >= 0;) TRY(append_tensor(s, w, next));
+    for (int64_t next; (next = gguf_writer_next(w)) >= 0;) TRY(write_tensor(s, w, next));
     return OTT_OK;
 }
 
@@ -273,7 +273,7 @@ static ott_status save_file(saving *s, gguf_metadata *metadata, const char *path
     TRY(gguf_describe_arch(&s->m->options, &s->arch));
     warn_of_window(s);
     gguf_describe(&s->m->options, s->arch, s->o->type, metadata);
-    TRY(declare_all(s));
+    TRY(declare_tensors(s));
     TRY(count_tensors(s, out));
     TRY(mem_alloc_array(s->account, MEM_OTHER, BUFFER, sizeof(float), "weight buffer", &s->buffer));
     gguf_writer *w;

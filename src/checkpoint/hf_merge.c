@@ -48,7 +48,7 @@ void hf_merge_close(hf_merge *m) {
 }
 
 /* Columns [column, column + count) of a row: sums over the adapter's rank, then adds the sum once. */
-static void add_row(const hf_merge *m, int64_t row, int64_t column, int64_t count, float *values) {
+static void add_adapter_row(const hf_merge *m, int64_t row, int64_t column, int64_t count, float *values) {
     enum { STRIP = 256 };
     const float *b = m->b + row * m->rank, factor = m->factor ? m->factor[row] : 1.0f;
     for (int64_t at = 0; at < count; at += STRIP) {
@@ -66,6 +66,6 @@ void hf_merge_add(const hf_merge *m, int64_t first, int64_t count, float *values
     for (int64_t done = 0, some; m->a && done < count; done += some) {
         int64_t row = (first + done) / m->columns, column = (first + done) % m->columns;
         some = m->columns - column < count - done ? m->columns - column : count - done;
-        add_row(m, row, column, some, values + done);
+        add_adapter_row(m, row, column, some, values + done);
     }
 }

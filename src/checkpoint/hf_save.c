@@ -259,7 +259,7 @@ static ott_status describe_model(const saving *s, hf_config *c) {
     return describe_windows(o, c);
 }
 
-static ott_status write_config(const saving *s) {
+static ott_status write_config_json(const saving *s) {
     hf_config c = {.bos = -1, .pad = -1, .padding_row = -1};
     char *original = NULL;
     str path = {.account = s->account}, quantization = {.account = s->account};
@@ -281,7 +281,7 @@ out:
 
 /* ---- the tensors of the folder ---- */
 
-static safetensors_tensor *add_tensor(saving *s, tensor_output what, const char *name, ott_dtype dtype) {
+static safetensors_tensor *declare_tensor(saving *s, tensor_output what, const char *name, ott_dtype dtype) {
     safetensors_tensor *t = &s->declared[s->count];
     *t = (safetensors_tensor){.name = name, .dtype = dtype};
     s->outputs[s->count++] = what;
@@ -293,15 +293,15 @@ static ott_status declare_place(saving *s, int i) {
     const hf_place *at = &s->places.items[i];
     const hf_fp8_matrix *x = s->o->fp8 ? hf_fp8_find(&s->fp8, i) : NULL;
     if (at->tensor_row > 0) return OTT_OK;
-    safetensors_tensor *t = add_tensor(s, (tensor_output){x ? PART_CODES : PART_VALUES, i, x}, at->name,
-                                       x ? OTT_E4M3 : s->o->dtype);
+    safetensors_tensor *t = declare_tensor(s, (tensor_output){x ? PART_CODES : PART_VALUES, i, x}, at->name,
+                                           x ? OTT_E4M3 : s->o->dtype);
     t->rank = hf_place_shape(at, t->shape);
     if (!x) return OTT_OK;
-    t = add_tensor(s, (tensor_output){PART_SCALES, i, x}, NULL, OTT_F32);
+    t = declare_tensor(s, (tensor_output){PART_SCALES, i, x}, NULL, OTT_F32);
     return hf_fp8_declare(&s->fp8, x, s->memory, &t->name, &t->rank, t->shape);
 }
 
-static ott_status declare_all(saving *s) {
+static ott_status declare_tensors(saving *s) {
     int64_t most = 2 * (int64_t)s->places.count; /* codes and scales */
     TRY(arena_open(s->account, MEM_OTHER, &s->memory));
     TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->declared, &s->declared));
@@ -350,7 +350,7 @@ static ott_status append_scales(const saving *s, shards_writer *w, const hf_fp8_
     return OTT_OK;
 }
 
-static ott_status append_tensor(const saving *s, shards_writer *w, const tensor_output *d) {
+static ott_status write_tensor(const saving *s, shards_writer *w, const tensor_output *d) {
     const hf_place *at = &s->places.items[d->first];
     if (d->part == PART_SCALES) return append_scales(s, w, d->matrix);
     writing t = {s, w, d, 0};
@@ -365,7 +365,7 @@ static ott_status open_weights(const saving *s, shards_writer **out) {
 }
 
 static ott_status append_tensors(const saving *s, shards_writer *w) {
-    for (int64_t next; (next = shards_writer_next(w)) >= 0;) TRY(append_tensor(s, w, &s->outputs[next]));
+    for (int64_t next; (next = shards_writer_next(w)) >= 0;) TRY(write_tensor(s, w, &s->outputs[next]));
     return OTT_OK;
 }
 
@@ -490,7 +490,7 @@ static ott_status prepare_save(saving *s) {
 static ott_status write_others(saving *s, int64_t *copied) {
     TRY(file_make_folder(s->folder));
     if (s->o->original) TRY(hf_folder_copy_others(s->account, s->o->log, s->o->original, s->folder, copied));
-    return write_config(s);
+    return write_config_json(s);
 }
 
 static ott_status save_model(saving *s, hf_save_summary *out) {
@@ -499,7 +499,7 @@ static ott_status save_model(saving *s, hf_save_summary *out) {
     TRY(hf_places_agree(&s->places, ranks));
     if (s->o->fp8) TRY(open_fp8(s));
     if (s->o->fp8) TRY(hf_fp8_measure(&s->fp8, ranks, s->buffer));
-    TRY(ranks_agree(ranks, declare_all(s)));
+    TRY(ranks_agree(ranks, declare_tensors(s)));
     *out = summarize(s);
     TRY(ranks_agree(ranks, ranks_own_rank(ranks) == 0 ? write_others(s, &out->copied) : OTT_OK));
     return ranks_own_rank(&s->ranks) == 0 ? write_as_rank_0(s) : write_as_other_rank(s);

@@ -209,7 +209,7 @@ ott_status peft_configure(mem *account, config *cfg) {
     return status;
 }
 
-static void append_member(str *out, const json_t *root, const char *member, const char *name) {
+static void append_setting(str *out, const json_t *root, const char *member, const char *name) {
     const json_t *v = json_object_get(root, member);
     if (json_is_number(v)) str_printf(out, ", %s %g", name, json_number_value(v));
     if (json_is_string(v)) str_printf(out, ", %s %s", name, str_show(json_string_value(v)).text);
@@ -223,9 +223,9 @@ ott_status peft_describe(mem *account, const char *folder, str *out) {
     const char *type = json_string_value(json_object_get(root, "peft_type"));
     bool is_dora = json_is_true(json_object_get(root, "use_dora"));
     str_printf(out, "Adapters: %s%s", type ? str_show(type).text : "no peft_type", is_dora ? " (DoRA)" : "");
-    append_member(out, root, "r", "rank");
-    append_member(out, root, "lora_alpha", "alpha");
-    append_member(out, root, "base_model_name_or_path", "base model");
+    append_setting(out, root, "r", "rank");
+    append_setting(out, root, "lora_alpha", "alpha");
+    append_setting(out, root, "base_model_name_or_path", "base model");
     str_append(out, "\n\n");
     json_decref(root);
     return str_finish(out);
@@ -233,7 +233,7 @@ ott_status peft_describe(mem *account, const char *folder, str *out) {
 
 /* ---- tensors ---- */
 
-static ott_status add_tensor(tensor_set *set, const parameter *p) {
+static ott_status add_adapter_tensor(tensor_set *set, const parameter *p) {
     const char *name;
     TRY(arena_printf(set->memory, &name, PREFIX "%s", p->name));
     return tensor_set_add_parameter(set, name, p);
@@ -243,12 +243,12 @@ static ott_status describe_tensors(const model *m, tensor_set *set) {
     TRY(tensor_set_open(set, m->device->account, m->all_parameter_count));
     for (int i = 0; i < m->all_modules.count; i++) {
         const model_module *e = &m->all_modules.items[i];
-        if (e->saved) TRY(add_tensor(set, e->weight));
-        if (e->saved && e->bias) TRY(add_tensor(set, e->bias));
+        if (e->saved) TRY(add_adapter_tensor(set, e->weight));
+        if (e->saved && e->bias) TRY(add_adapter_tensor(set, e->bias));
         if (!e->lora_a) continue;
-        TRY(add_tensor(set, e->lora_a));
-        TRY(add_tensor(set, e->lora_b));
-        if (e->lora_m) TRY(add_tensor(set, e->lora_m));
+        TRY(add_adapter_tensor(set, e->lora_a));
+        TRY(add_adapter_tensor(set, e->lora_b));
+        if (e->lora_m) TRY(add_adapter_tensor(set, e->lora_m));
     }
     return OTT_OK;
 }
@@ -417,7 +417,7 @@ static json_t *describe_folder(const model *m, const config *cfg) {
     return root;
 }
 
-static ott_status write_config(const model *m, const config *cfg, const char *folder) {
+static ott_status write_adapter_config(const model *m, const config *cfg, const char *folder) {
     char path[PATH_MAX];
     json_t *root = describe_folder(m, cfg);
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
@@ -441,5 +441,5 @@ ott_status peft_save(const model *m, const config *cfg, group *ranks, const char
         status = ranks_agree(&all, checkpoint_snapshot_put_set(m->device->account, &all, &set, path));
     tensor_set_close(&set);
     TRY(status);
-    return ranks_own_rank(&all) == 0 ? write_config(m, cfg, folder) : OTT_OK;
+    return ranks_own_rank(&all) == 0 ? write_adapter_config(m, cfg, folder) : OTT_OK;
 }

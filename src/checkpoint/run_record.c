@@ -13,7 +13,7 @@ bool run_id_is_valid(const char *text) {
     return strlen(text) == RUN_ID_LENGTH && strspn(text, "0123456789abcdef") == RUN_ID_LENGTH;
 }
 
-static ott_status parse_text(json_t *root, const char *key, char out[PATH_MAX]) {
+static ott_status parse_path(json_t *root, const char *key, char out[PATH_MAX]) {
     const char *text = "";
     TRY(json_member_text(root, key, JSON_OPTIONAL, &text));
     if (strlen(text) >= PATH_MAX) return status_fail(OTT_ERR_FORMAT, "%s is too long for a path", key);
@@ -27,8 +27,8 @@ static ott_status parse_members(json_t *root, run_record *out) {
     strcpy(out->mark.run, id);
     TRY(json_member_integer(root, "branch", JSON_OPTIONAL, 1, INT64_MAX, &out->mark.branch));
     TRY(json_member_integer(root, "after", JSON_OPTIONAL, -1, INT64_MAX, &out->after));
-    TRY(parse_text(root, "origin", out->origin));
-    return parse_text(root, "folder", out->folder);
+    TRY(parse_path(root, "origin", out->origin));
+    return parse_path(root, "folder", out->folder);
 }
 
 static ott_status parse_record(const char *text, int64_t bytes, run_record *out) {

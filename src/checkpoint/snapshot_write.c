@@ -95,7 +95,7 @@ static ott_status list_metadata(const tensor_set *set, arena *memory, safetensor
     return OTT_OK;
 }
 
-static ott_status open_file(const file_set *s, const tensor_set *set, safetensors_writer **out) {
+static ott_status open_tensor_file(const file_set *s, const tensor_set *set, safetensors_writer **out) {
     arena *memory;
     safetensors_pair *metadata;
     int64_t count;
@@ -110,7 +110,7 @@ static ott_status open_file(const file_set *s, const tensor_set *set, safetensor
 
 static ott_status write_file(const file_set *s, const tensor_set *set) {
     safetensors_writer *w;
-    TRY(open_file(s, set, &w));
+    TRY(open_tensor_file(s, set, &w));
     ott_status status = write_tensors(s, set, w);
     if (status == OTT_OK) return safetensors_writer_commit(w);
     safetensors_writer_abandon(w);

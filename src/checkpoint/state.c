@@ -259,7 +259,8 @@ static ott_status take_field(const member_path *at, const field *f, const json_t
 }
 
 /* Checks that the object has exactly these names. */
-static ott_status check_names(const member_path *at, json_t *object, const char *const *names, int count) {
+static ott_status check_member_names(const member_path *at, json_t *object, const char *const *names,
+                                     int count) {
     const char *name;
     json_t *value;
     for (int i = 0; i < count; i++)
@@ -279,7 +280,7 @@ static ott_status read_fields(const member_path *at, json_t *object, const field
     if (!json_is_object(object))
         return status_fail(OTT_ERR_FORMAT, "%s: '%s' is not an object", at->path, at->section);
     for (int i = 0; i < count; i++) names[i] = fields[i].name;
-    TRY(check_names(at, object, names, count));
+    TRY(check_member_names(at, object, names, count));
     for (int i = 0; i < count; i++)
         TRY(take_field(at, &fields[i], json_object_get(object, fields[i].name), &values[i]));
     return OTT_OK;
@@ -311,7 +312,7 @@ static ott_status take_owner(const char *path, json_t *root, run_mark *mark) {
     *mark = (run_mark){.branch = 1};
     if (!object) return OTT_OK;
     if (!json_is_object(object)) return status_fail(OTT_ERR_FORMAT, "%s: 'owner' is not an object", path);
-    TRY(check_names(&at, object, names, 2));
+    TRY(check_member_names(&at, object, names, 2));
     const char *id = json_string_value(json_object_get(object, "run"));
     if (!id || !run_id_is_valid(id)) return fail_member(&at, "run", "is not the id of a run");
     strcpy(mark->run, id);
@@ -332,7 +333,7 @@ static ott_status take_base(const char *path, json_t *root, model_base *base) {
     *base = (model_base){0};
     if (!object) return OTT_OK;
     if (!json_is_object(object)) return status_fail(OTT_ERR_FORMAT, "%s: 'base' is not an object", path);
-    TRY(check_names(&at, object, names, 4));
+    TRY(check_member_names(&at, object, names, 4));
     const char *folder = json_string_value(json_object_get(object, "folder"));
     if (!folder || !*folder || strlen(folder) >= sizeof base->folder)
         return fail_member(&at, "folder", "is not the path of a folder");
@@ -364,7 +365,7 @@ static ott_status read_files(const char *path, json_t *object, checkpoint_state 
         s->files[i].absent = optional && !json_object_get(object, file_names[i]);
         if (!s->files[i].absent) names[count++] = file_names[i];
     }
-    TRY(check_names(&at, object, names, count));
+    TRY(check_member_names(&at, object, names, count));
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
         state_value values[2] = {0};
         if (s->files[i].absent) continue;
@@ -395,7 +396,7 @@ static ott_status read_root(const char *path, json_t *root, checkpoint_state *s)
     TRY(take_base(path, root, &s->base));
     TRY(take_counter(path, root, "schedule_start", &s->run.schedule_start));
     TRY(take_counter(path, root, "step_rows", &s->run.step_rows));
-    TRY(check_names(&(member_path){path, ""}, root, top_names, sizeof top_names / sizeof *top_names));
+    TRY(check_member_names(&(member_path){path, ""}, root, top_names, sizeof top_names / sizeof *top_names));
     s->lacks_owner = json_integer_value(json_object_get(root, "version")) < STATE_VERSION;
     s->is_bare_module = json_is_null(json_object_get(root, "model"));
     TRY(read_run(path, json_object_get(root, "run"), &s->run));

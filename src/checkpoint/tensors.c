@@ -321,7 +321,7 @@ static ott_status put_piece(const reading *r, const tensor_slice *to, int64_t at
     return OTT_OK;
 }
 
-static ott_status read_tensor(const reading *r, const tensor_set *set, int64_t i) {
+static ott_status read_set_tensor(const reading *r, const tensor_set *set, int64_t i) {
     enum { MOST = BUFFER_BYTES / sizeof(float) };
     const tensor_slice *to = &set->slices[i];
     int64_t total = tensor_slice_elements(to), size = dtype_bytes(set->declared[i].dtype);
@@ -340,7 +340,7 @@ ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *
     ott_status status = OTT_OK;
     TRY(mem_alloc(d->account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer));
     const reading r = {f, d, buffer, progress, done};
-    for (int64_t i = 0; status == OTT_OK && i < set->count; i++) status = read_tensor(&r, set, i);
+    for (int64_t i = 0; status == OTT_OK && i < set->count; i++) status = read_set_tensor(&r, set, i);
     mem_free(d->account, buffer);
     return status;
 }

@@ -117,7 +117,7 @@ ott_status checkpoint_writer_poll(checkpoint_writer *w) {
 /* ---- saving ---- */
 
 /* Grows the staging buffer: its size depends on the recipe (amax histories). */
-static ott_status reserve_staging(checkpoint_writer *w, int64_t bytes) {
+static ott_status grow_staging(checkpoint_writer *w, int64_t bytes) {
     if (bytes <= w->staging_bytes) return OTT_OK;
     device *d = w->m->device;
     device_release_host(d, w->staging);
@@ -142,7 +142,7 @@ static ott_status take_snapshot(checkpoint_writer *w, const char *recipe_name, c
 }
 
 static ott_status stage_snapshot(checkpoint_writer *w) {
-    TRY(reserve_staging(w, checkpoint_snapshot_bytes(&w->snapshot)));
+    TRY(grow_staging(w, checkpoint_snapshot_bytes(&w->snapshot)));
     return checkpoint_snapshot_stage(&w->snapshot, w->staging);
 }
 
@@ -205,7 +205,7 @@ ott_status checkpoint_writer_staging(const model *m, const config *cfg, int64_t 
 static ott_status reserve_first(checkpoint_writer *w) {
     int64_t bytes;
     TRY(measure_staging(w->m, w->cfg, w->ranks, &bytes));
-    return reserve_staging(w, bytes);
+    return grow_staging(w, bytes);
 }
 
 ott_status checkpoint_writer_open(const model *m, const logger *log, const config *cfg, const char *folder,

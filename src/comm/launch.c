@@ -33,7 +33,7 @@ static bool is_set(const char *variable) {
 }
 
 /* Keeps *out if the variable is not set. */
-static ott_status read_number(const char *variable, long long *out) {
+static ott_status read_variable(const char *variable, long long *out) {
     const char *value = getenv(variable);
     char *end;
     if (!is_set(variable)) return OTT_OK;
@@ -48,7 +48,7 @@ static ott_status read_number(const char *variable, long long *out) {
 static ott_status check_single_process(const launcher *l) {
     long long count = 1;
     char command[128];
-    TRY(read_number(l->variable, &count));
+    TRY(read_variable(l->variable, &count));
     if (is_set(l->better) || count <= 1) return OTT_OK;
     snprintf(command, sizeof command, l->instead, count);
     return status_fail(
@@ -62,7 +62,7 @@ static ott_status check_single_process(const launcher *l) {
 static ott_status read_local_rank(long long *out) {
     static const char *const variables[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "LOCAL_RANK"};
     for (int i = 0; i < 3; i++)
-        if (is_set(variables[i])) return read_number(variables[i], out);
+        if (is_set(variables[i])) return read_variable(variables[i], out);
     return OTT_OK;
 }
 
@@ -70,8 +70,8 @@ static ott_status read_joined(launch *out) {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"};
     long long size = 0, local = 0, local_rank = 0;
     *out = (launch){.uses_mpi = true, .variable = sizes[is_set(sizes[0]) ? 0 : 1]};
-    TRY(read_number(out->variable, &size));
-    TRY(read_number("OMPI_COMM_WORLD_LOCAL_SIZE", &local));
+    TRY(read_variable(out->variable, &size));
+    TRY(read_variable("OMPI_COMM_WORLD_LOCAL_SIZE", &local));
     TRY(read_local_rank(&local_rank));
     out->size = (int)size;
     out->local_size = (int)local;

@@ -46,7 +46,7 @@ static void sleep_microseconds(int microseconds) {
     nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000L}, NULL);
 }
 
-static mpi_group *group_of(group *g) {
+static mpi_group *mpi_group_of(group *g) {
     return (mpi_group *)g;
 }
 
@@ -394,7 +394,7 @@ static ott_status copy_message(mpi_operation *o) {
 }
 
 static ott_status start_operation(group *base, exec *cx, group_request *request) {
-    mpi_group *g = group_of(base);
+    mpi_group *g = mpi_group_of(base);
     mpi_operation *o;
     request->state = NULL;
     TRY(begin_operation(g, &request->call, cx->device, bytes_of_message(&request->call), &o));
@@ -424,7 +424,7 @@ static ott_status wait_operation(group *base, exec *cx, group_request *request) 
     if (status != OTT_OK)
         status_fail(status, "%s", o->text); /* keep the operation: MPI may still use its memory */
     else
-        mpi_give_back(group_of(base), o);
+        mpi_give_back(mpi_group_of(base), o);
     pthread_mutex_unlock(&mpi.lock);
     return status;
 }
@@ -436,7 +436,7 @@ static bool is_closed(const mpi_group *g) {
 }
 
 static void leave_group(group *base) {
-    mpi_group *g = group_of(base);
+    mpi_group *g = mpi_group_of(base);
     mpi_operation *o;
     bool can_notify = begin_operation(g, &(collective){.kind = COLLECTIVE_BARRIER}, NULL, 0, &o) == OTT_OK;
     pthread_mutex_lock(&mpi.lock);

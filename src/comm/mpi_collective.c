@@ -90,13 +90,13 @@ static ott_status check_headers(const mpi_group *g, const mpi_operation *o) {
 
 /* ---- passes ---- */
 
-static mpi_span rows_of(const tensor *t, const int64_t *rows, int size, int r) {
+static mpi_span span_of_rank(const tensor *t, const int64_t *rows, int size, int r) {
     return (mpi_span){.first = group_part_first(rows, t->rows, size, r) * row_bytes(t),
                       .bytes = group_part_rows(rows, t->rows, size, r) * row_bytes(t)};
 }
 
 /* Returns rank r's part of an all-reduce. */
-static mpi_span values_of(const tensor *t, int size, int r) {
+static mpi_span value_span_of_rank(const tensor *t, int size, int r) {
     int64_t count = tensor_count(*t), each = count / size, more = count % size, width = dtype_bytes(t->dtype);
     return (mpi_span){.first = (r * each + (r < more ? r : more)) * width,
                       .bytes = (each + (r < more)) * width};
@@ -113,7 +113,7 @@ static void lay_out_all_reduce(const mpi_group *g, const mpi_operation *o, int r
         m->send = m->receive = full_span(t);
         return;
     }
-    mpi_span own = values_of(t, size, g->group.rank), other = values_of(t, size, r);
+    mpi_span own = value_span_of_rank(t, size, g->group.rank), other = value_span_of_rank(t, size, r);
     m->send = o->pass == 0 ? other : own;
     m->receive = o->pass == 0 ? own : other;
 }
@@ -126,15 +126,15 @@ static void lay_out_member(const mpi_group *g, const mpi_operation *o, int r, mp
     case COLLECTIVE_ALL_REDUCE: lay_out_all_reduce(g, o, r, m); break;
     case COLLECTIVE_ALL_GATHER:
         m->send = full_span(&call->input);
-        m->receive = rows_of(&call->output, call->output_rows, size, r);
+        m->receive = span_of_rank(&call->output, call->output_rows, size, r);
         break;
     case COLLECTIVE_REDUCE_SCATTER:
-        m->send = rows_of(&call->input, call->input_rows, size, r);
+        m->send = span_of_rank(&call->input, call->input_rows, size, r);
         m->receive = full_span(&call->output);
         break;
     case COLLECTIVE_ALL_TO_ALL:
-        m->send = rows_of(&call->input, call->input_rows, size, r);
-        m->receive = rows_of(&call->output, call->output_rows, size, r);
+        m->send = span_of_rank(&call->input, call->input_rows, size, r);
+        m->receive = span_of_rank(&call->output, call->output_rows, size, r);
         break;
     case COLLECTIVE_BROADCAST:
         if (rank == call->peer) m->send = full_span(&call->input);

@@ -196,7 +196,7 @@ static ott_status check_checkpoint(config *cfg) {
 static const char *const parts[] = {"model", "optimizer", "lr_scheduler", "dataloader", "train_state"};
 enum { OPTIMIZER_PART = 1, SCHEDULE_PART = 2, COUNTERS_PART = 4, PARTS = sizeof parts / sizeof *parts };
 
-static ott_status find_part(const config *cfg, const char *word, int *part) {
+static ott_status find_checkpoint_part(const config *cfg, const char *word, int *part) {
     const char *nearest = str_nearest(word, parts, PARTS);
     for (*part = 0; *part < PARTS; ++*part)
         if (strcmp(parts[*part], word) == 0) return OTT_OK;
@@ -213,7 +213,7 @@ static ott_status check_parts(config *cfg) {
     bool given[PARTS] = {false};
     for (int64_t i = 0; i < list->count; i++) {
         int part;
-        TRY(find_part(cfg, list->items[i], &part));
+        TRY(find_checkpoint_part(cfg, list->items[i], &part));
         given[part] = true;
     }
     if (!given[COUNTERS_PART] || (given[OPTIMIZER_PART] && given[SCHEDULE_PART])) return OTT_OK;

@@ -186,7 +186,7 @@ ott_status command_apply(config *cfg, int argc, const char *const *argv) {
 /* ---- config_override ---- */
 
 /* The canonical name of the option's key; NULL if it sets none. */
-static const char *name_of(const option *o) {
+static const char *spelled_key(const option *o) {
     char positive[KEY_LIMIT];
     const char *name = alias_knows(o->key) || !read_negation(o->key, positive) ? o->key : positive;
     const config_key *key = alias_target(name);
@@ -219,7 +219,7 @@ ott_status config_override(config *cfg, const char *argument, const char *const 
     if (!str_starts_with(argument, "--")) return fail_syntax(argument);
     TRY(read_option(1, &argument, 0, &o));
     TRY(describe_option(cfg, argument, NULL, &shown));
-    *key = o.is_file ? NULL : name_of(&o);
+    *key = o.is_file ? NULL : spelled_key(&o);
     if (o.is_file || (*key ? !is_allowed(*key, allowed) : alias_knows(o.key)))
         return fail_allowed(shown, allowed, user);
     return command_override(cfg, o.key, o.value, shown);

@@ -32,7 +32,7 @@ void config_close(config *cfg) {
     mem_free(account, cfg);
 }
 
-static ott_status open_config(mem *account, const logger *lg, config **out) {
+static ott_status open_empty_config(mem *account, const logger *lg, config **out) {
     void *block;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(config), "a configuration", &block));
     config *cfg = block;
@@ -102,7 +102,7 @@ static ott_status parse_into(config *cfg, int argc, const char *const *argv) {
 ott_status config_parse(mem *account, const logger *lg, int argc, const char *const *argv, config **out) {
     config *cfg;
     *out = NULL;
-    TRY(open_config(account, lg, &cfg));
+    TRY(open_empty_config(account, lg, &cfg));
     ott_status status = parse_into(cfg, argc, argv);
     if (status != OTT_OK) return config_close(cfg), status;
     *out = cfg;
@@ -141,7 +141,7 @@ static ott_status copy_into(const config *from, config *to) {
 
 ott_status config_copy(const config *from, config **out) {
     config *cfg;
-    TRY(open_config(from->state->account, from->state->lg, &cfg));
+    TRY(open_empty_config(from->state->account, from->state->lg, &cfg));
     ott_status status = copy_into(from, cfg);
     if (status == OTT_OK)
         *out = cfg;

@@ -142,7 +142,7 @@ static void append_line(const config *cfg, str *out, const diagnostic *r) {
                r->reason);
 }
 
-static const diagnostic *next_line(const config *cfg, const diagnostic *r, diagnostic_kind kind) {
+static const diagnostic *next_diagnostic(const config *cfg, const diagnostic *r, diagnostic_kind kind) {
     while (r && (r->kind != kind || r->done || !is_active(cfg, r))) r = r->next;
     return r;
 }
@@ -176,8 +176,8 @@ ott_status diagnostic_report(config *cfg) {
     str lines = {.account = cfg->state->account};
     int count = 0, shown = 0;
     begin_lines(cfg);
-    const diagnostic *r = next_line(cfg, cfg->state->diagnostics.first, DIAGNOSTIC_ERROR);
-    for (; r; r = next_line(cfg, r->next, DIAGNOSTIC_ERROR), count++)
+    const diagnostic *r = next_diagnostic(cfg, cfg->state->diagnostics.first, DIAGNOSTIC_ERROR);
+    for (; r; r = next_diagnostic(cfg, r->next, DIAGNOSTIC_ERROR), count++)
         shown += append_if_it_fits(cfg, &lines, r);
     ott_status status = str_finish(&lines);
     if (status == OTT_OK && count) status = fail_lines(cfg, &lines, count, shown);
@@ -211,8 +211,8 @@ static void append_inert(const config *cfg, str *out, const diagnostic *r) {
 
 static void log_inert(const config *cfg) {
     str line = {.account = cfg->state->account};
-    const diagnostic *r = next_line(cfg, cfg->state->diagnostics.first, DIAGNOSTIC_INERT);
-    for (; r; r = next_line(cfg, r->next, DIAGNOSTIC_INERT)) {
+    const diagnostic *r = next_diagnostic(cfg, cfg->state->diagnostics.first, DIAGNOSTIC_INERT);
+    for (; r; r = next_diagnostic(cfg, r->next, DIAGNOSTIC_INERT)) {
         str_append(&line, line.length ? "; " : "");
         append_inert(cfg, &line, r);
     }
@@ -224,8 +224,8 @@ static void log_inert(const config *cfg) {
 
 void diagnostic_log(const config *cfg) {
     begin_lines(cfg);
-    const diagnostic *r = next_line(cfg, cfg->state->diagnostics.first, DIAGNOSTIC_INSTEAD);
-    for (; r; r = next_line(cfg, r->next, DIAGNOSTIC_INSTEAD)) {
+    const diagnostic *r = next_diagnostic(cfg, cfg->state->diagnostics.first, DIAGNOSTIC_INSTEAD);
+    for (; r; r = next_diagnostic(cfg, r->next, DIAGNOSTIC_INSTEAD)) {
         str line = {.account = cfg->state->account};
         append_line(cfg, &line, r);
         if (str_finish(&line) == OTT_OK) log_info(cfg->state->lg, "%s", line.text);

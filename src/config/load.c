@@ -39,7 +39,7 @@ static bool is_older(const char *text, int64_t bytes) {
     return bytes >= (int64_t)sizeof line - 1 && memcmp(text, line, sizeof line - 1) == 0;
 }
 
-static ott_status parse_text(tree_builder *b, const char *text, int64_t bytes, node **out) {
+static ott_status parse_config_text(tree_builder *b, const char *text, int64_t bytes, node **out) {
     TRY(check_text(b->place, text, bytes));
     b->is_older = is_older(text, bytes);
     if (bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) text += 3, bytes -= 3; /* a byte order mark */
@@ -54,7 +54,7 @@ ott_status load_file(tree_builder *b, node **out) {
         return status_fail(OTT_ERR_CONFIG, "%s: a configuration file ends in .toml, .yaml or .yml", b->place);
     if (!file_exists(b->place)) return status_fail(OTT_ERR_NOT_FOUND, "Config file not found: %s", b->place);
     TRY(file_read(b->account, b->place, LOAD_SIZE_LIMIT, &text, &bytes));
-    ott_status status = parse_text(b, text, bytes, out);
+    ott_status status = parse_config_text(b, text, bytes, out);
     mem_free(b->account, text);
     if (status == OTT_OK && !(*out)->first)
         status = status_fail(OTT_ERR_CONFIG, "%s: the file sets no key", b->place);

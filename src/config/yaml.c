@@ -140,7 +140,8 @@ static ott_status check_twin(const reader *r, node *table, node *last, int line)
 }
 
 /* Reads one entry: `key` is its key event, and the value's events follow. */
-static ott_status read_entry(reader *r, const yaml_event_t *key, int depth, node *table, const node **bases) {
+static ott_status read_mapping_entry(reader *r, const yaml_event_t *key, int depth, node *table,
+                                     const node **bases) {
     const char *name;
     yaml_event_t event;
     node *child;
@@ -164,7 +165,7 @@ static ott_status read_mapping(reader *r, int depth, node *table) {
         yaml_event_t event;
         TRY(next_event(r, &event));
         bool end = event.type == YAML_MAPPING_END_EVENT;
-        ott_status status = end ? OTT_OK : read_entry(r, &event, depth, table, &bases);
+        ott_status status = end ? OTT_OK : read_mapping_entry(r, &event, depth, table, &bases);
         yaml_event_delete(&event);
         if (status != OTT_OK) return status;
         if (end) return bases ? merge_tables(r, table, bases) : OTT_OK;

@@ -94,7 +94,7 @@ typedef struct row_sum {
     double value[HEAD_MOST], energy[HEAD_MOST];
 } row_sum;
 
-static void add_row(row_sum *sum, const workbench *w, double weight, const float *row) {
+static void add_weighted_row(row_sum *sum, const workbench *w, double weight, const float *row) {
     double least = w->dtype == OTT_F16 ? WEIGHT_LEAST_F16 : 0, size = fmax(fabs(weight), least);
     for (int64_t c = 0; c < w->head_dim; c++) {
         double x = (double)row[c];
@@ -161,7 +161,7 @@ static ott_status check_output(workbench *w, energy errors[OUTPUTS], int64_t hea
     for (int64_t j = 0; j < count; j++) {
         double p = exp((double)w->call->scale * dot_products(w->own[0], w->x + j * n, n) - most);
         sum += p;
-        add_row(&o, w, p, w->y + j * n);
+        add_weighted_row(&o, w, p, w->y + j * n);
     }
     for (int64_t c = 0; c < n; c++) o.value[c] /= sum, o.energy[c] /= sum * sum;
     TRY(compare_row(w, errors, ATTENTION_O, head, row, &o));
@@ -195,13 +195,13 @@ static ott_status check_query(workbench *w, energy errors[OUTPUTS], int64_t head
     for (int64_t j = 0; j < keys.end - keys.begin; j++) {
         const float *k = w->x + j * n;
         slope s = slope_of(w, w->own[0], k, w->y + j * n, w->own[1], w->own[2], w->lse[0]);
-        add_row(&dq, w, s.ds, k);
+        add_weighted_row(&dq, w, s.ds, k);
     }
     return compare_row(w, errors, ATTENTION_GRAD_Q, head, row, &dq);
 }
 
-static ott_status check_key(workbench *w, energy errors[OUTPUTS], int64_t kv_head, int64_t sharing,
-                            int64_t row) {
+static ott_status check_key_gradient(workbench *w, energy errors[OUTPUTS], int64_t kv_head, int64_t sharing,
+                                     int64_t row) {
     span queries = queries_of(w, row), here = {row, row + 1};
     int64_t n = w->head_dim;
     row_sum dk = {0}, dv = {0};
@@ -215,8 +215,8 @@ static ott_status check_key(workbench *w, energy errors[OUTPUTS], int64_t kv_hea
         for (int64_t i = 0; i < queries.end - queries.begin; i++) {
             const float *q = w->x + i * n, *dout = w->y + i * n;
             slope s = slope_of(w, q, w->own[0], w->own[1], dout, w->z + i * n, w->lse[i]);
-            add_row(&dk, w, s.ds, q);
-            add_row(&dv, w, s.p, dout);
+            add_weighted_row(&dk, w, s.ds, q);
+            add_weighted_row(&dv, w, s.p, dout);
         }
     }
     TRY(compare_row(w, errors, ATTENTION_GRAD_K, kv_head, row, &dk));
@@ -270,7 +270,7 @@ static ott_status check_in(workbench *w, size_t version, bool *conclusive) {
         int64_t head = (i * heads / SAMPLES + i) % heads, kv_head = (i * kv_heads / SAMPLES + i) % kv_heads;
         if (call->backward) {
             TRY(check_query(w, errors, head, head / sharing, row));
-            TRY(check_key(w, errors, kv_head, sharing, row));
+            TRY(check_key_gradient(w, errors, kv_head, sharing, row));
         } else
             TRY(check_output(w, errors, head, head / sharing, row));
     }

@@ -28,7 +28,7 @@ static ott_status load_calls(attention_library *l) {
     return OTT_OK;
 }
 
-static ott_status open_file(attention_library *l) {
+static ott_status open_library_file(attention_library *l) {
     *l = (attention_library){.file = dlopen(ATTENTION_CUDNN_FILE, RTLD_NOW | RTLD_LOCAL)};
     if (!l->file) {
         snprintf(l->error, sizeof l->error, "cuDNN cannot be opened (%s): %s", dlerror(), remedy);
@@ -59,14 +59,14 @@ static ott_status require(attention_library *l, const char *what, cudnnStatus_t 
 }
 
 ott_status attention_library_open(attention_library *l, cudaStream_t stream) {
-    TRY(open_file(l));
+    TRY(open_library_file(l));
     TRY(require(l, "cudnnCreate", l->calls.Create(&l->handle)));
     return require(l, "cudnnSetStream", l->calls.SetStream(l->handle, stream));
 }
 
 ott_status attention_library_describe(attention_library *l, const char *json) {
     static const char what[] = "device description";
-    TRY(open_file(l));
+    TRY(open_library_file(l));
     TRY(require(l, what,
                 l->calls.BackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &l->properties)));
     TRY(require(l, what,

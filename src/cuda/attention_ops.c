@@ -48,7 +48,7 @@ int64_t cuda_attention_backward_workspace(const device *d, const attention_backw
     return own > by_plan ? own : by_plan;
 }
 
-static ott_status run_plan(exec *cx, const attention_call *call, float softcap, bool *ran) {
+static ott_status run_on_cudnn(exec *cx, const attention_call *call, float softcap, bool *ran) {
     *ran = false;
     return softcap > 0 ? OTT_OK : attention_plans_run(cx, call, cx->workspace, ran);
 }
@@ -57,7 +57,7 @@ ott_status cuda_attention_forward(exec *cx, const attention_forward_args *a) {
     bool ran;
     attention_call call = forward_call(a);
     TRY(attention_check_heads("attention_forward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, a->past));
-    TRY(run_plan(cx, &call, a->softcap, &ran));
+    TRY(run_on_cudnn(cx, &call, a->softcap, &ran));
     return ran ? OTT_OK : cuda_check(attention_forward_launch(a, cuda_stream(cx)), "attention_forward");
 }
 
@@ -65,7 +65,7 @@ ott_status cuda_attention_backward(exec *cx, const attention_backward_args *a) {
     bool ran;
     attention_call call = backward_call(a);
     TRY(attention_check_heads("attention_backward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, 0));
-    TRY(run_plan(cx, &call, a->softcap, &ran));
+    TRY(run_on_cudnn(cx, &call, a->softcap, &ran));
     return ran ? OTT_OK
                : cuda_check(attention_backward_launch(a, cx->workspace, cuda_stream(cx)),
                             "attention_backward");

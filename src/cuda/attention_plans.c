@@ -93,7 +93,7 @@ static bool is_in_workspace(const graph *g, int uid) {
 }
 
 /* Places scratch tensors in the workspace, each aligned like device memory. */
-static void lay_out(attention_entry *e, const graph *g) {
+static void lay_out_workspace(attention_entry *e, const graph *g) {
     for (int uid = 1; uid < ATTENTION_NAMED; uid++) {
         if (!is_in_workspace(g, uid)) continue;
         int64_t bytes = (int64_t)attention_graph_tensor_bytes(g, uid, e->config.length);
@@ -112,7 +112,7 @@ static void plan_entry(attention_entry *e, const attention_library *l) {
     else
         attention_graph_forward(&g, &e->config);
     e->planned = attention_plan_build(&e->plan, l, &g) == OTT_OK;
-    if (e->planned) lay_out(e, &g);
+    if (e->planned) lay_out_workspace(e, &g);
 }
 
 static ott_status open_plans(cuda_device *c) {
@@ -125,13 +125,14 @@ static ott_status open_plans(cuda_device *c) {
 }
 
 /* Opens cuDNN on the first call. l->error is the reason if it cannot be used. */
-static const attention_library *open_library(cuda_device *c) {
+static const attention_library *open_cudnn(cuda_device *c) {
     attention_library *l = &c->attentions->library;
     if (l->version == 0 && !l->error[0]) attention_library_open(l, c->stream);
     return l;
 }
 
-static attention_entry *find_entry(const attention_plans *p, const attention_config *config, bool backward) {
+static attention_entry *find_or_add_entry(const attention_plans *p, const attention_config *config,
+                                          bool backward) {
     attention_entry *e = p->entries;
     while (e && (e->backward != backward || memcmp(&e->config, config, sizeof *config) != 0)) e = e->next;
     return e;
@@ -162,9 +163,9 @@ static ott_status find_plan(cuda_device *c, const attention_call *call, attentio
     if (*reason) return OTT_OK;
     TRY(cuda_check(cudaSetDevice(c->index), c->name));
     fill_config(&config, call);
-    *reason = refuse_config(c, open_library(c), &config, call->backward);
+    *reason = refuse_config(c, open_cudnn(c), &config, call->backward);
     if (*reason) return OTT_OK;
-    *out = find_entry(c->attentions, &config, call->backward);
+    *out = find_or_add_entry(c->attentions, &config, call->backward);
     if (!*out && c->attentions->count == PLANS_MOST)
         *reason = "there are too many different lengths to plan";
     else if (!*out)

@@ -168,8 +168,8 @@ static gemm_scales describe_scales(const matmul_spec *s, const operand *o, bool 
 }
 
 /* The scales in the library's order: in place if they already are, otherwise a copy. */
-static ott_status place_scales(exec *cx, const gemm_choice *w, const operand *o, bool of_b,
-                               const void **out) {
+static ott_status place_library_scales(exec *cx, const gemm_choice *w, const operand *o, bool of_b,
+                                       const void **out) {
     const matmul_spec *s = &w->spec;
     gemm_scales scales =
         describe_scales(s, o, of_b, (char *)cx->workspace + (of_b ? w->b_scales_at : w->a_scales_at));
@@ -190,8 +190,8 @@ static ott_status place_operands(exec *cx, const gemm_args *g, const gemm_choice
     TRY(place_codes(cx, g->a, w->a_codes_at, w->spec.k, &out->a));
     TRY(place_codes(cx, g->b, w->b_codes_at, w->spec.k, &out->b));
     if (w->spec.scales == SCALES_NONE) return OTT_OK;
-    TRY(place_scales(cx, w, g->a, false, &out->a_scale));
-    return place_scales(cx, w, g->b, true, &out->b_scale);
+    TRY(place_library_scales(cx, w, g->a, false, &out->a_scale));
+    return place_library_scales(cx, w, g->b, true, &out->b_scale);
 }
 
 /* ---- the op ---- */

@@ -6,7 +6,7 @@
 
 enum { LEAVE_SECONDS = 10 }; /* longest wait for queued collectives when a rank leaves */
 
-static nccl_group *group_of(group *g) {
+static nccl_group *nccl_group_of(group *g) {
     return (nccl_group *)g;
 }
 
@@ -197,7 +197,7 @@ static ott_status start_locked(nccl_group *g, nccl_channel *at, group_request *r
 }
 
 static ott_status start(group *base, exec *cx, group_request *request) {
-    nccl_group *g = group_of(base);
+    nccl_group *g = nccl_group_of(base);
     nccl_channel *at = channel_for(g, &request->call);
     STATUS_REQUIRE(cx->device == &g->device->base);
     if (!at)
@@ -215,7 +215,7 @@ static ott_status start(group *base, exec *cx, group_request *request) {
 
 /* The host only waits for barriers, and for collectives that are timed. */
 static ott_status wait_for(group *base, exec *cx, group_request *request) {
-    nccl_group *g = group_of(base);
+    nccl_group *g = nccl_group_of(base);
     nccl_operation *f = request->state;
     if (!f) return OTT_OK; /* a send needs no wait */
     TRY(cuda_check(cudaSetDevice(g->device->index), "a collective"));
@@ -280,7 +280,7 @@ static void unlink_group(nccl_group *g) {
 }
 
 static void abandon(group *base) {
-    cuda_device *c = group_of(base)->device;
+    cuda_device *c = nccl_group_of(base)->device;
     cudaSetDevice(c->index);
     pthread_mutex_lock(&c->watchdog->lock);
     nccl_fail(c, "this rank has given up");
@@ -288,7 +288,7 @@ static void abandon(group *base) {
 }
 
 static void leave(group *base) {
-    nccl_group *g = group_of(base);
+    nccl_group *g = nccl_group_of(base);
     device *d = &g->device->base;
     cudaSetDevice(g->device->index);
     finish_work(g);
@@ -310,7 +310,7 @@ static void leave(group *base) {
 /* Reports the bytes of any call. Reserves memory only for reductions: messages allocate when they are
    sent. */
 static ott_status reserve(group *base, exec *cx, const collective *call, int64_t *bytes) {
-    nccl_group *g = group_of(base);
+    nccl_group *g = nccl_group_of(base);
     *bytes = group_staging_bytes(g->group.size, call);
     if (cx->device != &g->device->base || call->kind == COLLECTIVE_SEND) return OTT_OK;
     TRY(cuda_check(cudaSetDevice(g->device->index), "a group of GPUs"));

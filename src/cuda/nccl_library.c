@@ -37,7 +37,7 @@ static ott_status check_version(const nccl_calls *calls) {
                        version / 100 % 100);
 }
 
-static ott_status open_library(nccl_calls *out) {
+static ott_status open_nccl(nccl_calls *out) {
     void *library = dlopen(NCCL_FILE, RTLD_NOW | RTLD_LOCAL);
     if (!library) return status_fail(OTT_ERR_UNSUPPORTED, "nccl: %s; " REMEDY, dlerror());
     TRY(find_calls(library, out));
@@ -46,7 +46,7 @@ static ott_status open_library(nccl_calls *out) {
 
 ott_status nccl_library(const nccl_calls **out) {
     pthread_mutex_lock(&loaded.lock);
-    ott_status status = loaded.open ? OTT_OK : open_library(&loaded.calls);
+    ott_status status = loaded.open ? OTT_OK : open_nccl(&loaded.calls);
     loaded.open = status == OTT_OK;
     pthread_mutex_unlock(&loaded.lock);
     *out = &loaded.calls;

@@ -12,15 +12,15 @@ static ott_status count_devices(const plugin_services *services, int *out) {
     return cuda_count(out);
 }
 
-static ott_status open_device(const plugin_services *services, mem *account, int index, bool emulates,
-                              device **out) {
+static ott_status open_cuda_device(const plugin_services *services, mem *account, int index, bool emulates,
+                                   device **out) {
     cuda_library = services;
     return cuda_open(account, index, emulates, out);
 }
 
 __attribute__((visibility("default"))) const plugin *plugin_entry(void) {
     static plugin p = {
-        .ops = &cuda_ops, .count = count_devices, .open = open_device, .inspect = inspect_machine};
+        .ops = &cuda_ops, .count = count_devices, .open = open_cuda_device, .inspect = inspect_machine};
     p.abi = plugin_abi();
     return &p;
 }

@@ -30,15 +30,15 @@ static void log_refusal(const exec *cx, const matmul_spec *s, cublasStatus_t sta
                 dtype_name(matmul_dtype(s->b)), cublasLtGetStatusName(status));
 }
 
-static ott_status open_library(cuda_device *c) {
+static ott_status open_cublaslt(cuda_device *c) {
     return c->library ? OTT_OK : check_cublas(cublasLtCreate(&c->library), "opening cuBLASLt");
 }
 
-static ott_status add_product(exec *cx, const matmul_spec *spec, const matmul_data *data,
-                              cuda_product **out) {
+static ott_status plan_product(exec *cx, const matmul_spec *spec, const matmul_data *data,
+                               cuda_product **out) {
     cuda_device *c = cuda_device_of(cx->device);
     void *memory;
-    TRY(open_library(c));
+    TRY(open_cublaslt(c));
     TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(cuda_product), "a product's plan", &memory));
     cuda_product *p = memory;
     memcpy(&p->spec, spec, sizeof *spec);
@@ -59,7 +59,7 @@ static cuda_product *find_product(const cuda_device *c, const matmul_spec *spec)
 
 ott_status products_find(exec *cx, const matmul_spec *spec, const matmul_data *data, cuda_product **out) {
     cuda_product *p = find_product(cuda_device_of(cx->device), spec);
-    if (!p) TRY(add_product(cx, spec, data, &p));
+    if (!p) TRY(plan_product(cx, spec, data, &p));
     *out = p->refused ? NULL : p;
     return OTT_OK;
 }

@@ -120,7 +120,7 @@ static ott_status check_request(const opener *o, const request *r, config_data_f
 }
 
 /* Fails if the rows are of another kind than data.format (AutoModel's dataset class). */
-static ott_status check_rows(const opener *o, const file_list *files, config_data_format format) {
+static ott_status check_row_format(const opener *o, const file_list *files, config_data_format format) {
     static const struct {
         dataset_row_kind kind;
         config_data_format format;
@@ -175,7 +175,7 @@ static ott_status open_files(const opener *o, const request *r, const file_list 
                         .chat_date = cfg->data.chat_date,
                         .cancellation = o->cancellation};
     TRY(data_files_format(o->account, files, cfg, o->tokenizer != NULL, &format));
-    TRY(check_rows(o, files, format));
+    TRY(check_row_format(o, files, format));
     TRY(check_request(o, r, format));
     log_ends(o, format);
     return open_format(o, format, &s, out);

@@ -34,7 +34,7 @@ struct row_reader {
 
 /* ---- fields ---- */
 
-static ott_status add_text(corpus *c, const json_t *text, unsigned flags) {
+static ott_status add_sample_text(corpus *c, const json_t *text, unsigned flags) {
     return corpus_add(c, json_string_value(text), (int64_t)json_string_length(text), flags);
 }
 
@@ -49,13 +49,13 @@ static ott_status read_field(const json_t *object, const char *field, const char
 
 /* ---- documents, and prompts with completions ---- */
 
-static ott_status add_document(row_reader *r, const json_t *object, int64_t row) {
+static ott_status add_jsonl_document(row_reader *r, const json_t *object, int64_t row) {
     (void)row;
     const json_t *text;
     TRY(read_field(object, r->c.source->text_field, "data.text_field", &text));
     if (json_string_length(text) == 0) return OTT_OK;
     TRY(corpus_add_bos(&r->c));
-    TRY(add_text(&r->c, text, 0));
+    TRY(add_sample_text(&r->c, text, 0));
     TRY(corpus_add_eos(&r->c));
     return corpus_end(&r->c, 0);
 }
@@ -66,9 +66,9 @@ static ott_status add_completion(row_reader *r, const json_t *object, int64_t ro
     TRY(read_field(object, r->c.source->prompt_field, "data.prompt_field", &prompt));
     TRY(read_field(object, r->c.source->completion_field, "data.completion_field", &completion));
     TRY(corpus_add_bos(&r->c));
-    TRY(add_text(&r->c, prompt, 0));
+    TRY(add_sample_text(&r->c, prompt, 0));
     int64_t length = corpus_length(&r->c);
-    TRY(add_text(&r->c, completion, 0));
+    TRY(add_sample_text(&r->c, completion, 0));
     TRY(corpus_add_eos(&r->c));
     return corpus_end(&r->c, length);
 }
@@ -122,14 +122,14 @@ static ott_status add_hellaswag(row_reader *r, const json_t *object, int64_t row
     unsigned flags = TOKENIZER_ADD_SPECIAL | TOKENIZER_MATCH_SPECIAL;
     TRY(json_row_text(object, "ctx", &context));
     TRY(find_ending(object, &ending));
-    TRY(add_text(&r->c, context, flags));
+    TRY(add_sample_text(&r->c, context, flags));
     int64_t length = corpus_length(&r->c);
     if (length == 0) return status_fail(OTT_ERR_FORMAT, "ctx has no tokens");
     bool first = row % MAP_BATCH == 0;
     if (first) r->strip_context = t && tokenizer_is_special(t, ids->ids[ids->count - 1]);
     if (r->strip_context) ids->count--, length--;
     int64_t target = ids->count;
-    TRY(add_text(&r->c, ending, flags));
+    TRY(add_sample_text(&r->c, ending, flags));
     if (first) r->strip_target = t && ids->count > target && tokenizer_is_special(t, ids->ids[target]);
     if (r->strip_target && ids->count > target) {
         memmove(ids->ids + target, ids->ids + target + 1,
@@ -207,7 +207,7 @@ static ott_status add_squad(row_reader *r, const json_t *object, int64_t row) {
     return status;
 }
 
-static ott_status append_part(const json_t *object, const char *field, const char *key, str *prompt) {
+static ott_status append_field(const json_t *object, const char *field, const char *key, str *prompt) {
     const json_t *text;
     if (!*field) return OTT_OK;
     TRY(read_field(object, field, key, &text));
@@ -222,8 +222,8 @@ static ott_status add_instruction(row_reader *r, const json_t *object, int64_t r
     const json_t *answer;
     str prompt = {.account = r->c.ids.account};
     TRY(read_field(object, s->completion_field, "data.completion_field", &answer));
-    ott_status status = append_part(object, s->context_field, "data.context_field", &prompt);
-    if (status == OTT_OK) status = append_part(object, s->prompt_field, "data.prompt_field", &prompt);
+    ott_status status = append_field(object, s->context_field, "data.context_field", &prompt);
+    if (status == OTT_OK) status = append_field(object, s->prompt_field, "data.prompt_field", &prompt);
     text_view text = {json_string_value(answer), (int64_t)json_string_length(answer)};
     if (status == OTT_OK) status = add_answer(&r->c, &prompt, text);
     str_free(&prompt);
@@ -271,7 +271,7 @@ static ott_status read_row(row_reader *r, text_view text, int64_t row) {
     return status;
 }
 
-static ott_status read_rows(row_reader *r, const char *path, const char *text, int64_t bytes) {
+static ott_status read_jsonl_rows(row_reader *r, const char *path, const char *text, int64_t bytes) {
     data_rows rows = data_rows_begin(text, bytes);
     text_view row;
     for (;;) {
@@ -295,7 +295,7 @@ static ott_status read_row_files(row_reader *r) {
         const char *path = r->c.source->paths[i];
         TRY(dataset_file_read(account, path, r->c.source->cancellation, &text, &bytes));
         ott_status status =
-            bytes ? read_rows(r, path, text, bytes) : status_fail(OTT_ERR_FORMAT, "%s: is empty", path);
+            bytes ? read_jsonl_rows(r, path, text, bytes) : status_fail(OTT_ERR_FORMAT, "%s: is empty", path);
         mem_free(account, text);
         TRY(status);
     }
@@ -342,7 +342,7 @@ out:
 
 ott_status dataset_open_jsonl(mem *account, const dataset_source *s, dataset **out) {
     bool completions = s->prompt_field[0] != 0;
-    return open_rows(account, s, completions ? add_completion : add_document, completions, out);
+    return open_rows(account, s, completions ? add_completion : add_jsonl_document, completions, out);
 }
 
 ott_status dataset_open_hellaswag(mem *account, const dataset_source *s, dataset **out) {
@@ -365,7 +365,7 @@ ott_status dataset_open_chat(mem *account, const dataset_source *s, dataset **ou
 
 #define FIRST_ROW_LIMIT (4 << 20) /* bytes */
 
-static dataset_row_kind kind_of(const json_t *row) {
+static dataset_row_kind row_kind(const json_t *row) {
     static const struct {
         dataset_row_kind kind;
         const char *fields[3];
@@ -397,7 +397,7 @@ ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *o
     text_view first;
     if (data_rows_next(&rows, &first) != OTT_OK || !first.at) goto out; /* reading all rows will report it */
     TRY_OUT(json_row_parse(first.at, first.bytes, &row, &error));
-    *out = kind_of(row);
+    *out = row_kind(row);
     json_decref(row);
 out:
     mem_free(account, memory);

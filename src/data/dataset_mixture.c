@@ -115,7 +115,7 @@ ott_status dataset_mixture_phase(dataset *d, int64_t first, const double *weight
 /* ---- rows ---- */
 
 /* Returns the part of row `number`, and the row's number in the part. */
-static const dataset *find_part(const dataset *d, int64_t number, int64_t *in_part) {
+static const dataset *find_mixture_part(const dataset *d, int64_t number, int64_t *in_part) {
     const mixture *m = d->state;
     const shares *p = m->last;
     while (number < p->first) p = p->earlier;
@@ -126,12 +126,12 @@ static const dataset *find_part(const dataset *d, int64_t number, int64_t *in_pa
 }
 
 static ott_status draw_row(const dataset *d, uint64_t seed, int64_t number, dataset_row *row) {
-    const dataset *part = find_part(d, number, &number);
+    const dataset *part = find_mixture_part(d, number, &number);
     return dataset_load_row(part, seed, number, row);
 }
 
 static ott_status read_row(const dataset *d, int64_t index, dataset_row *row) {
-    const dataset *part = find_part(d, index, &index);
+    const dataset *part = find_mixture_part(d, index, &index);
     return dataset_read_row(part, index % part->rows, row);
 }
 

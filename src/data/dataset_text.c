@@ -20,7 +20,7 @@ static text_part complete_characters(const char *text, int64_t bytes) {
     return c;
 }
 
-static ott_status add_document(corpus *c, const char *text, int64_t bytes) {
+static ott_status add_text_document(corpus *c, const char *text, int64_t bytes) {
     TRY(cancellation_check(c->source->cancellation));
     if (bytes == 0 || (c->source->limit > 0 && c->documents >= c->source->limit)) return OTT_OK;
     TRY(corpus_add_bos(c));
@@ -33,11 +33,11 @@ static ott_status add_documents(corpus *c, text_part t) {
     const char *separator = c->source->separator, *end;
     int64_t size = (int64_t)strlen(separator);
     while (size > 0 && (end = memmem(t.text, (size_t)t.bytes, separator, (size_t)size))) {
-        TRY(add_document(c, t.text, end - t.text));
+        TRY(add_text_document(c, t.text, end - t.text));
         t.bytes -= end + size - t.text;
         t.text = end + size;
     }
-    return add_document(c, t.text, t.bytes);
+    return add_text_document(c, t.text, t.bytes);
 }
 
 /* The share's range in this file. */

@@ -183,7 +183,7 @@ static ott_status check_shard(const dataset *d, const cancellation *w, const sha
 }
 
 /* Checks all ids, because an invalid id would stop the run at the step that reads it. */
-static ott_status check_ids(const dataset *d, const cancellation *w) {
+static ott_status check_file_ids(const dataset *d, const cancellation *w) {
     enum { BUFFER_BYTES = 1 << 18 };
     const shards *all = d->state;
     int64_t bytes = 0, end = all->first + d->tokens;
@@ -258,7 +258,7 @@ static ott_status fill_dataset(dataset *d, const dataset_source *s) {
     TRY(join_documents(d));
     d->vocab = s->vocab;
     if (!d->begin && s->tokenizer) d->last_token = tokenizer_eos(s->tokenizer);
-    return check_ids(d, s->cancellation);
+    return check_file_ids(d, s->cancellation);
 }
 
 ott_status dataset_open_tokens(mem *account, const dataset_source *s, dataset **out) {

@@ -34,7 +34,7 @@ static bool take_weight(data_phase *p, const char *text, size_t length, bool sca
     return true;
 }
 
-static ott_status read_text(const char *text, data_phase *out) {
+static ott_status parse_phase_text(const char *text, data_phase *out) {
     char step[24];
     size_t length = strcspn(text, " ");
     bool good = length < sizeof step;
@@ -66,7 +66,7 @@ static ott_status read_annealing(const config *cfg, data_phase *out) {
 
 ott_status phases_read(const config *cfg, int i, data_phase *out) {
     *out = (data_phase){.lr_scale = 1.0};
-    return is_annealing(cfg) ? read_annealing(cfg, out) : read_text(cfg->data.phases.items[i], out);
+    return is_annealing(cfg) ? read_annealing(cfg, out) : parse_phase_text(cfg->data.phases.items[i], out);
 }
 
 ott_status phases_check(const config *cfg) {

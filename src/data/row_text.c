@@ -49,7 +49,7 @@ static void pass(data_rows *r, const char *to) {
     for (; r->at < to; r->at++) r->newlines += *r->at == '\n';
 }
 
-static ott_status next_line(data_rows *r, text_view *out) {
+static ott_status next_text_line(data_rows *r, text_view *out) {
     *out = (text_view){0};
     while (r->at < r->end) {
         const char *stop = memchr(r->at, '\n', (size_t)(r->end - r->at));
@@ -103,5 +103,5 @@ static ott_status next_element(data_rows *r, text_view *out) {
 }
 
 ott_status data_rows_next(data_rows *r, text_view *out) {
-    return r->array ? next_element(r, out) : next_line(r, out);
+    return r->array ? next_element(r, out) : next_text_line(r, out);
 }

@@ -66,7 +66,7 @@ static ott_status append_mark(tokenizer_ids *ids, int32_t id) {
     return id < 0 ? OTT_OK : tokenizer_ids_append(ids, id);
 }
 
-static ott_status add_document(const corpus_job *j, share *s, const char *text, int64_t bytes) {
+static ott_status tokenize_document(const corpus_job *j, share *s, const char *text, int64_t bytes) {
     if (bytes == 0) return OTT_OK;
     TRY(append_mark(&s->ids, j->bos));
     TRY(tokenizer_encode(j->tokenizer, s->scratch, text, bytes, 0, &s->ids));
@@ -79,10 +79,10 @@ static ott_status add_object(const corpus_job *j, share *s, const json_t *row) {
     if (!json_is_object(row)) return status_fail(OTT_ERR_FORMAT, "is not a JSON object");
     const json_t *text;
     TRY(json_row_text(row, field, &text));
-    return add_document(j, s, json_string_value(text), (int64_t)json_string_length(text));
+    return tokenize_document(j, s, json_string_value(text), (int64_t)json_string_length(text));
 }
 
-static ott_status add_row(const corpus_job *j, share *s, const char *line, int64_t bytes) {
+static ott_status add_jsonl_row(const corpus_job *j, share *s, const char *line, int64_t bytes) {
     json_error_t error;
     if (json_text_is_blank(line, bytes)) return OTT_OK;
     json_t *row;
@@ -119,8 +119,8 @@ static void tokenize_share(void *argument, int thread, int threads) {
     for (int64_t i = first_of(j, thread); i < end && s->status == OTT_OK; i++) {
         const document *d = &j->documents[i];
         s->failed = i;
-        s->status = j->rows ? add_row(j, s, j->text + d->begin, d->bytes)
-                            : add_document(j, s, j->text + d->begin, d->bytes);
+        s->status = j->rows ? add_jsonl_row(j, s, j->text + d->begin, d->bytes)
+                            : tokenize_document(j, s, j->text + d->begin, d->bytes);
     }
     if (s->status != OTT_OK) snprintf(s->reason, sizeof s->reason, "%s", status_text());
 }

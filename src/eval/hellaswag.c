@@ -171,7 +171,7 @@ typedef struct line {
 } line;
 
 /* Finds the next line that is not blank. Returns false at the end. */
-static bool next_line(const char **at, const char *end, line *l) {
+static bool next_row_line(const char **at, const char *end, line *l) {
     while (*at < end) {
         const char *stop = memchr(*at, '\n', (size_t)(end - *at));
         if (!stop) stop = end;
@@ -185,7 +185,7 @@ static bool next_line(const char **at, const char *end, line *l) {
 static int64_t count_lines(const char *text, const char *end, int64_t limit) {
     line l = {0};
     int64_t count = 0;
-    while ((limit == 0 || count < limit) && next_line(&text, end, &l)) count++;
+    while ((limit == 0 || count < limit) && next_row_line(&text, end, &l)) count++;
     return count;
 }
 
@@ -196,7 +196,7 @@ static ott_status run_lines(hellaswag *h, const char *text, int64_t bytes) {
     r->total = count_lines(text, end, h->job->options->limit);
     if (r->total == 0) return status_fail(OTT_ERR_FORMAT, "%s: has no rows", h->job->options->data);
     bool on = true;
-    while (on && r->items < r->total && next_line(&text, end, &l)) {
+    while (on && r->items < r->total && next_row_line(&text, end, &l)) {
         eval_row row;
         ott_status status = eval_row_read(h->job->account, l.text, l.bytes, &row);
         if (status == OTT_OK) status = score_row(h, &row);

@@ -7,7 +7,7 @@
 /* The order in which tensors are declared; the writer sorts them. */
 enum { LOGITS, INPUT_IDS, LABELS, POSITION_IDS, TENSORS };
 
-static const void *values_of(const eval_batch *b, int64_t at) {
+static const void *logits_at(const eval_batch *b, int64_t at) {
     return at == INPUT_IDS ? b->token : at == LABELS ? b->target : b->position;
 }
 
@@ -15,12 +15,12 @@ static const void *values_of(const eval_batch *b, int64_t at) {
 static ott_status write_ids(eval_logits *l) {
     int64_t at;
     while ((at = safetensors_writer_next(l->writer)) > LOGITS)
-        TRY(safetensors_writer_append(l->writer, values_of(&l->tokens, at),
+        TRY(safetensors_writer_append(l->writer, logits_at(&l->tokens, at),
                                       l->tokens.tokens * (int64_t)sizeof(int32_t)));
     return OTT_OK;
 }
 
-static ott_status open_writer(eval_logits *l) {
+static ott_status open_logits_writer(eval_logits *l) {
     const eval_job *j = l->job;
     const model *m = j->model->m;
     int64_t tokens = l->tokens.tokens;
@@ -56,7 +56,7 @@ ott_status eval_logits_open(eval_job *j, eval_windows *w, eval_logits *out) {
     TRY(check_output(j));
     for (int64_t i = 0; i < out->job->result->total; i++) TRY(eval_windows_add(w, i, &out->tokens));
     TRY(eval_windows_rewind(w));
-    TRY(open_writer(out));
+    TRY(open_logits_writer(out));
     return write_ids(out);
 }
 

@@ -50,7 +50,7 @@ ott_status eval_model_read(mem *account, const logger *log, const eval_source *s
                        e->path, (long long)e->window, (long long)p->shape.max_positions);
 }
 
-static ott_status open_model(eval_model *e) {
+static ott_status open_eval_model(eval_model *e) {
     inference_plan *p = &e->inference;
     TRY(inference_open(p, e->device, e->window, e->log, &e->m));
     e->m->loss.chunk = HEAD_CHUNK;
@@ -78,7 +78,7 @@ static ott_status encode_bytes(const char *text, int64_t bytes, tokenizer_ids *i
     return OTT_OK;
 }
 
-static ott_status check_ids(const eval_model *e, const tokenizer_ids *ids, int64_t from) {
+static ott_status check_ids_in_vocab(const eval_model *e, const tokenizer_ids *ids, int64_t from) {
     for (int64_t i = from; i < ids->count; i++)
         if (ids->ids[i] >= e->m->options.vocab)
             return status_fail(OTT_ERR_ARGUMENT,
@@ -99,14 +99,14 @@ ott_status eval_encode(const eval_model *e, const char *text, int64_t bytes, uns
         TRY(tokenizer_encode(e->tokenizer, e->scratch, text, bytes, flags, ids));
     else
         TRY(encode_bytes(text, bytes, ids));
-    return check_ids(e, ids, from);
+    return check_ids_in_vocab(e, ids, from);
 }
 
 /* ---- opening ---- */
 
 ott_status eval_model_open(device *d, eval_model *e) {
     e->device = d;
-    TRY(open_model(e));
+    TRY(open_eval_model(e));
     TRY(open_tokenizer(e));
     TRY(model_slot_open(e->m, &e->slot));
     e->cx = (exec){.device = d, .is_first_microbatch = true, .log = e->log};
@@ -139,7 +139,7 @@ void eval_batch_free(eval_batch *b) {
 }
 
 /* Grows the batch. Its arrays are parts of one allocation, which is replaced by a larger copy. */
-static ott_status reserve_staging(eval_batch *b, int64_t tokens) {
+static ott_status grow_batch(eval_batch *b, int64_t tokens) {
     int32_t *all;
     if (tokens <= b->capacity) return OTT_OK;
     int64_t capacity = tokens > 2 * b->capacity ? tokens : 2 * b->capacity;
@@ -160,7 +160,7 @@ static ott_status reserve_staging(eval_batch *b, int64_t tokens) {
 
 ott_status eval_batch_add(eval_batch *b, const int32_t *ids, int64_t count, int64_t first) {
     STATUS_REQUIRE(first >= 1 && first < count);
-    TRY(reserve_staging(b, b->tokens + count - 1));
+    TRY(grow_batch(b, b->tokens + count - 1));
     for (int64_t i = 0; i + 1 < count; i++) {
         int64_t at = b->tokens + i;
         b->token[at] = ids[i];
@@ -174,7 +174,7 @@ ott_status eval_batch_add(eval_batch *b, const int32_t *ids, int64_t count, int6
 }
 
 ott_status eval_batch_add_row(eval_batch *b, const dataset_row *row, int64_t length) {
-    TRY(reserve_staging(b, b->tokens + length));
+    TRY(grow_batch(b, b->tokens + length));
     size_t bytes = (size_t)length * sizeof *row->token;
     memcpy(b->token + b->tokens, row->token, bytes);
     memcpy(b->target + b->tokens, row->target, bytes);

@@ -112,7 +112,7 @@ void eval_clean(const char *text, int64_t bytes, str *out) {
 
 /* ---- fields ---- */
 
-static ott_status read_text(const json_t *object, const char *name, eval_text *out) {
+static ott_status read_text_member(const json_t *object, const char *name, eval_text *out) {
     const json_t *value;
     TRY(json_row_text(object, name, &value));
     *out = (eval_text){json_string_value(value), (int64_t)json_string_length(value)};
@@ -155,9 +155,9 @@ static ott_status read_label(const json_t *object, int *out) {
 static ott_status make_query(const json_t *object, str *out) {
     eval_text label, a, b;
     str query = {.account = out->account};
-    TRY(read_text(object, "activity_label", &label));
-    TRY(read_text(object, "ctx_a", &a));
-    TRY(read_text(object, "ctx_b", &b));
+    TRY(read_text_member(object, "activity_label", &label));
+    TRY(read_text_member(object, "ctx_a", &a));
+    TRY(read_text_member(object, "ctx_b", &b));
     str_append_bytes(&query, label.text, label.bytes);
     str_append(&query, ": ");
     str_append_bytes(&query, a.text, a.bytes);
@@ -202,16 +202,16 @@ static ott_status make_texts(eval_row *row) {
 /* A row without ctx gets it from ctx_a and ctx_b, as in the data set. */
 static ott_status read_context(eval_row *row) {
     eval_text a, b;
-    if (json_object_get(row->object, "ctx")) return read_text(row->object, "ctx", &row->raw_context);
+    if (json_object_get(row->object, "ctx")) return read_text_member(row->object, "ctx", &row->raw_context);
     if (!json_object_get(row->object, "ctx_a"))
         return status_fail(OTT_ERR_FORMAT, "the row has neither ctx_a and ctx_b nor ctx");
-    TRY(read_text(row->object, "ctx_a", &a));
-    TRY(read_text(row->object, "ctx_b", &b));
+    TRY(read_text_member(row->object, "ctx_a", &a));
+    TRY(read_text_member(row->object, "ctx_b", &b));
     json_t *joined =
         json_sprintf("%.*s%s%.*s", (int)a.bytes, a.text, b.bytes ? " " : "", (int)b.bytes, b.text);
     if (!joined || json_object_set_new(row->object, "ctx", joined) != 0)
         return status_fail(OTT_ERR_MEMORY, "out of memory: a row");
-    return read_text(row->object, "ctx", &row->raw_context);
+    return read_text_member(row->object, "ctx", &row->raw_context);
 }
 
 ott_status eval_row_read(mem *account, const char *line, int64_t bytes, eval_row *out) {

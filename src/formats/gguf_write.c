@@ -27,24 +27,24 @@ typedef enum value_type {
 
 /* ---- metadata ---- */
 
-static void append_number(str *s, uint64_t value, int bytes) {
+static void append_little_endian(str *s, uint64_t value, int bytes) {
     unsigned char raw[8];
     for (int i = 0; i < bytes; i++) raw[i] = (unsigned char)(value >> 8 * i);
     str_append_bytes(s, raw, bytes);
 }
 
 static void append_real(str *s, float value) {
-    append_number(s, fmath_bits(value), 4);
+    append_little_endian(s, fmath_bits(value), 4);
 }
 
 static void append_text(str *s, const char *text, int64_t bytes) {
-    append_number(s, (uint64_t)bytes, 8);
+    append_little_endian(s, (uint64_t)bytes, 8);
     str_append_bytes(s, text, bytes);
 }
 
 static void begin_value(gguf_metadata *m, const char *key, value_type type) {
     append_text(&m->bytes, key, (int64_t)strlen(key));
-    append_number(&m->bytes, type, 4);
+    append_little_endian(&m->bytes, type, 4);
     m->count++;
 }
 
@@ -56,7 +56,7 @@ void gguf_metadata_count(gguf_metadata *m, const char *key, int64_t value) {
     if ((value < 0 || value > UINT32_MAX) && !*m->bad_key)
         snprintf(m->bad_key, sizeof m->bad_key, "%s = %" PRId64, key, value);
     begin_value(m, key, VALUE_COUNT);
-    append_number(&m->bytes, (uint64_t)value, 4);
+    append_little_endian(&m->bytes, (uint64_t)value, 4);
 }
 
 void gguf_metadata_real(gguf_metadata *m, const char *key, double value) {
@@ -66,7 +66,7 @@ void gguf_metadata_real(gguf_metadata *m, const char *key, double value) {
 
 void gguf_metadata_bool(gguf_metadata *m, const char *key, bool value) {
     begin_value(m, key, VALUE_BOOL);
-    append_number(&m->bytes, value, 1);
+    append_little_endian(&m->bytes, value, 1);
 }
 
 void gguf_metadata_text(gguf_metadata *m, const char *key, const char *text, int64_t bytes) {
@@ -78,13 +78,13 @@ void gguf_metadata_list(gguf_metadata *m, const char *key, gguf_list kind, int64
     static const value_type types[] = {
         [GGUF_LIST_INTEGERS] = VALUE_INTEGER, [GGUF_LIST_REALS] = VALUE_REAL, [GGUF_LIST_TEXTS] = VALUE_TEXT};
     begin_value(m, key, VALUE_LIST);
-    append_number(&m->bytes, types[kind], 4);
-    append_number(&m->bytes, (uint64_t)count, 8);
+    append_little_endian(&m->bytes, types[kind], 4);
+    append_little_endian(&m->bytes, (uint64_t)count, 8);
     m->list_remaining += count;
 }
 
 void gguf_metadata_add_integer(gguf_metadata *m, int32_t value) {
-    append_number(&m->bytes, (uint32_t)value, 4);
+    append_little_endian(&m->bytes, (uint32_t)value, 4);
     m->list_remaining--;
 }
 
@@ -136,13 +136,13 @@ ott_status gguf_tensor_bytes(const gguf_tensor *t, int64_t *bytes) {
 }
 
 /* The file stores the dimensions in reverse order: row length first. */
-static ott_status append_tensor(str *s, const gguf_tensor *t, int64_t *offset) {
+static ott_status append_tensor_info(str *s, const gguf_tensor *t, int64_t *offset) {
     int64_t bytes;
     append_text(s, t->name, (int64_t)strlen(t->name));
-    append_number(s, (uint64_t)t->rank, 4);
-    for (int i = t->rank; i-- > 0;) append_number(s, (uint64_t)t->shape[i], 8);
-    append_number(s, t->type, 4);
-    append_number(s, (uint64_t)*offset, 8);
+    append_little_endian(s, (uint64_t)t->rank, 4);
+    for (int i = t->rank; i-- > 0;) append_little_endian(s, (uint64_t)t->shape[i], 8);
+    append_little_endian(s, t->type, 4);
+    append_little_endian(s, (uint64_t)*offset, 8);
     TRY(gguf_tensor_bytes(t, &bytes));
     if (__builtin_add_overflow(*offset, bytes + padding_after(bytes), offset))
         return status_fail(OTT_ERR_ARGUMENT, "the tensors take more than 2^63 bytes");
@@ -154,12 +154,12 @@ static ott_status make_header(const gguf_metadata *m, const gguf_tensor *tensors
     if (*m->bad_key) return status_fail(OTT_ERR_ARGUMENT, "%s does not fit into 32 bits", m->bad_key);
     STATUS_REQUIRE(m->list_remaining == 0);
     str_append(s, "GGUF");
-    append_number(s, VERSION, 4);
-    append_number(s, (uint64_t)count, 8);
-    append_number(s, (uint64_t)m->count, 8);
+    append_little_endian(s, VERSION, 4);
+    append_little_endian(s, (uint64_t)count, 8);
+    append_little_endian(s, (uint64_t)m->count, 8);
     str_append_bytes(s, m->bytes.text, m->bytes.length);
-    for (int64_t i = 0; i < count; i++) TRY(append_tensor(s, &tensors[i], &offset));
-    for (int64_t rest = padding_after(s->length); rest > 0; rest--) append_number(s, 0, 1);
+    for (int64_t i = 0; i < count; i++) TRY(append_tensor_info(s, &tensors[i], &offset));
+    for (int64_t rest = padding_after(s->length); rest > 0; rest--) append_little_endian(s, 0, 1);
     TRY(str_finish(&m->bytes));
     return str_finish(s);
 }

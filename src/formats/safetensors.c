@@ -155,7 +155,7 @@ static bool shape_bytes(const int64_t *shape, int rank, int bits, int64_t *bytes
     return true;
 }
 
-static ott_status read_tensor(safetensors *f, const char *name, json_t *tensor) {
+static ott_status parse_tensor(safetensors *f, const char *name, json_t *tensor) {
     safetensors_entry *e = &f->entries[f->count];
     int bits = 0;
     int64_t expected;
@@ -182,7 +182,7 @@ static int compare_offsets(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-static int compare_names(const void *a, const void *b) {
+static int compare_entry_names(const void *a, const void *b) {
     return strcmp((*(const safetensors_entry *const *)a)->name, (*(const safetensors_entry *const *)b)->name);
 }
 
@@ -212,13 +212,13 @@ static ott_status read_entries(safetensors *f, json_t *root) {
         if (strcmp(key, "__metadata__") == 0)
             TRY(read_metadata(f, value));
         else
-            TRY(read_tensor(f, key, value));
+            TRY(parse_tensor(f, key, value));
     }
     qsort(f->entries, (size_t)f->count, sizeof *f->entries, compare_offsets);
     TRY(check_tiling(f));
     TRY(mem_alloc_array(f->account, MEM_OTHER, slots, sizeof *f->by_name, "safetensors names", &f->by_name));
     for (int64_t i = 0; i < f->count; i++) f->by_name[i] = &f->entries[i];
-    qsort(f->by_name, (size_t)f->count, sizeof *f->by_name, compare_names);
+    qsort(f->by_name, (size_t)f->count, sizeof *f->by_name, compare_entry_names);
     return OTT_OK;
 }
 
@@ -318,7 +318,7 @@ const safetensors_entry *safetensors_at(const safetensors *f, int64_t index) {
 const safetensors_entry *safetensors_find(const safetensors *f, const char *name) {
     const safetensors_entry key = {.name = name}, *wanted = &key;
     const safetensors_entry *const *found =
-        bsearch(&wanted, f->by_name, (size_t)f->count, sizeof *f->by_name, compare_names);
+        bsearch(&wanted, f->by_name, (size_t)f->count, sizeof *f->by_name, compare_entry_names);
     return found ? *found : NULL;
 }
 

@@ -47,7 +47,7 @@ static ott_status tensor_bytes(const safetensors_tensor *t, int64_t *bytes) {
     return OTT_OK;
 }
 
-static ott_status check_tensor(const safetensors_tensor *t) {
+static ott_status check_declaration(const safetensors_tensor *t) {
     if ((unsigned)t->dtype >= OTT_DTYPE_COUNT)
         return status_fail(OTT_ERR_ARGUMENT, "tensor '%s': its format is invalid", t->name);
     if (str_utf8_error(t->name, (int64_t)strlen(t->name)) >= 0)
@@ -66,7 +66,7 @@ static ott_status copy_tensors(safetensors_writer *w, const safetensors_tensor *
     for (w->count = 0; w->count < count; w->count++) {
         const safetensors_tensor *t = &tensors[w->count];
         data_item *i = &w->items[w->count];
-        TRY(check_tensor(t));
+        TRY(check_declaration(t));
         TRY(tensor_bytes(t, &i->bytes));
         if (__builtin_add_overflow(total, i->bytes, &total))
             return status_fail(OTT_ERR_ARGUMENT, "the tensors take more than 2^63 bytes");
@@ -103,7 +103,7 @@ static ott_status append_metadata(str *s, const safetensors_pair *pairs, int64_t
     return OTT_OK;
 }
 
-static void append_tensor(str *s, const data_item *i, const safetensors_tensor *t, int64_t begin) {
+static void append_header_entry(str *s, const data_item *i, const safetensors_tensor *t, int64_t begin) {
     str_append(s, ",");
     append_json(s, i->name);
     str_printf(s, ":{\"dtype\":\"%s\",\"shape\":[", safetensors_formats[i->format].name);
@@ -116,7 +116,7 @@ static ott_status make_header(const safetensors_writer *w, const safetensors_ten
     int64_t begin = 0;
     TRY(append_metadata(s, metadata, metadata_count));
     for (int64_t i = 0; i < w->count; i++) {
-        append_tensor(s, &w->items[i], &tensors[w->items[i].index], begin);
+        append_header_entry(s, &w->items[i], &tensors[w->items[i].index], begin);
         begin += w->items[i].bytes;
     }
     str_append(s, "}");

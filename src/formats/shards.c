@@ -107,7 +107,7 @@ static ott_status open_header(shards *s, shard_file *f) {
     return OTT_OK;
 }
 
-static int compare_names(const void *a, const void *b) {
+static int compare_tensor_names(const void *a, const void *b) {
     const shard_tensor *x = *(const shard_tensor *const *)a, *y = *(const shard_tensor *const *)b;
     return strcmp(x->entry->name, y->entry->name);
 }
@@ -125,7 +125,7 @@ static ott_status open_headers(shards *s) {
             s->by_name[at] = &s->tensors[at];
             at++;
         }
-    qsort(s->by_name, (size_t)s->count, sizeof *s->by_name, compare_names);
+    qsort(s->by_name, (size_t)s->count, sizeof *s->by_name, compare_tensor_names);
     return OTT_OK;
 }
 
@@ -331,7 +331,7 @@ const shard_tensor *shards_find(const shards *s, const char *name) {
     const shard_tensor key = {.entry = &entry}, *wanted = &key;
     if (s->count == 0) return NULL;
     const shard_tensor *const *found =
-        bsearch(&wanted, s->by_name, (size_t)s->count, sizeof *s->by_name, compare_names);
+        bsearch(&wanted, s->by_name, (size_t)s->count, sizeof *s->by_name, compare_tensor_names);
     return found ? *found : NULL;
 }
 

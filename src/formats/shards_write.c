@@ -109,7 +109,7 @@ static ott_status group_tensors(shards_writer *w, const safetensors_tensor *tens
     return OTT_OK;
 }
 
-static int compare_names(const void *a, const void *b) {
+static int compare_tensor_names(const void *a, const void *b) {
     return strcmp(((const tensor_file *)a)->name, ((const tensor_file *)b)->name);
 }
 
@@ -129,9 +129,9 @@ static ott_status declare_shards(shards_writer *w, const safetensors_tensor *ten
     split_tensors(w, tensors, count, max_bytes, part);
     TRY(allocate_array(w, w->part_count, sizeof *w->parts, &w->parts));
     TRY(group_tensors(w, tensors, count, part));
-    qsort(w->by_name, (size_t)count, sizeof *w->by_name, compare_names);
+    qsort(w->by_name, (size_t)count, sizeof *w->by_name, compare_tensor_names);
     for (int64_t i = 1; i < count; i++)
-        if (compare_names(&w->by_name[i - 1], &w->by_name[i]) == 0)
+        if (compare_tensor_names(&w->by_name[i - 1], &w->by_name[i]) == 0)
             return status_fail(OTT_ERR_ARGUMENT, "%s: two tensors are named '%s'", w->folder,
                                w->by_name[i].name);
     return OTT_OK;
@@ -185,9 +185,9 @@ static ott_status open_next_files(shards_writer *w) {
     return OTT_OK;
 }
 
-static ott_status open_writer(shards_writer *w, const char *folder, const safetensors_tensor *tensors,
-                              int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
-                              int64_t metadata_count) {
+static ott_status open_shard(shards_writer *w, const char *folder, const safetensors_tensor *tensors,
+                             int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
+                             int64_t metadata_count) {
     TRY(arena_open(w->account, MEM_OTHER, &w->texts));
     TRY(arena_strdup(w->texts, folder, &w->folder));
     if (max_bytes < 0)
@@ -215,7 +215,7 @@ ott_status shards_writer_join(mem *account, const char *folder, const safetensor
     *out = NULL;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(shards_writer), "a writer of shards", &w));
     *w = (shards_writer){.account = account, .rank = rank, .size = size};
-    ott_status status = open_writer(w, folder, tensors, count, max_bytes, metadata, metadata_count);
+    ott_status status = open_shard(w, folder, tensors, count, max_bytes, metadata, metadata_count);
     if (status == OTT_OK)
         *out = w;
     else

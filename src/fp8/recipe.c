@@ -230,7 +230,8 @@ static ott_status check_delayed(const char *tensor, const char *use, const cast_
     return OTT_OK;
 }
 
-static ott_status check_use(const char *tensor, const char *use, const cast_spec *s, ott_dtype activation) {
+static ott_status check_cast_spec(const char *tensor, const char *use, const cast_spec *s,
+                                  ott_dtype activation) {
     if (!cast_spec_is_fp8(s)) {
         if (s->format == activation) return OTT_OK;
         return status_fail(OTT_ERR_CONFIG,
@@ -256,9 +257,9 @@ static ott_status check_one_history(const char *tensor, const quant_spec *q) {
         tensor, tensor);
 }
 
-static ott_status check_tensor(const char *tensor, const quant_spec *q, ott_dtype activation) {
-    TRY(check_use(tensor, "rowwise", &q->rowwise, activation));
-    TRY(check_use(tensor, "columnwise", &q->columnwise, activation));
+static ott_status check_tensor_spec(const char *tensor, const quant_spec *q, ott_dtype activation) {
+    TRY(check_cast_spec(tensor, "rowwise", &q->rowwise, activation));
+    TRY(check_cast_spec(tensor, "columnwise", &q->columnwise, activation));
     bool both = cast_spec_is_fp8(&q->rowwise) && cast_spec_is_fp8(&q->columnwise);
     if (both) TRY(check_one_history(tensor, q));
     if (both && q->rowwise.format != q->columnwise.format)
@@ -270,7 +271,7 @@ static ott_status check_tensor(const char *tensor, const quant_spec *q, ott_dtyp
 }
 
 /* Block scales are applied inside the contraction, so both operands must have the same blocks along K. */
-static ott_status check_blocks(const gemm_operands *o) {
+static ott_status check_contraction_blocks(const gemm_operands *o) {
     granularity a = o->use[0]->grain, b = o->use[1]->grain;
     if (a == GRANULARITY_128X128 && b == GRANULARITY_128X128)
         return status_fail(OTT_ERR_CONFIG,
@@ -308,7 +309,7 @@ static ott_status check_gemm(const recipe *r, recipe_gemm which) {
     if (o.use[0]->format == OTT_E5M2 && o.use[1]->format == OTT_E5M2)
         return status_fail(OTT_ERR_CONFIG, "%s and %s are both e5m2: the %s GEMM needs at least one e4m3",
                            o.name[0], o.name[1], o.gemm);
-    if (a) TRY(check_blocks(&o));
+    if (a) TRY(check_contraction_blocks(&o));
     return check_accumulate(&o, &r->gemm[which], r->activation, a);
 }
 
@@ -316,9 +317,9 @@ static ott_status check_row(const recipe *r) {
     if (!dtype_is_high_precision(r->activation))
         return status_fail(OTT_ERR_CONFIG, "activation is %s: must be fp32, bf16 or fp16",
                            dtype_name(r->activation));
-    TRY(check_tensor("input", &r->input, r->activation));
-    TRY(check_tensor("weight", &r->weight, r->activation));
-    TRY(check_tensor("grad_output", &r->grad_output, r->activation));
+    TRY(check_tensor_spec("input", &r->input, r->activation));
+    TRY(check_tensor_spec("weight", &r->weight, r->activation));
+    TRY(check_tensor_spec("grad_output", &r->grad_output, r->activation));
     for (int g = 0; g < GEMM_COUNT; g++) TRY(check_gemm(r, (recipe_gemm)g));
     return OTT_OK;
 }

@@ -207,7 +207,7 @@ static ott_status fail_unknown(const char *text, bool first) {
     return status_fail(OTT_ERR_CONFIG, "\"%s\" is not %s: %s", text, what, list);
 }
 
-static ott_status read_number(const word *w, const char *text, sentence *out) {
+static ott_status read_option_number(const word *w, const char *text, sentence *out) {
     const char *number = text + strlen(w->text);
     if (w->field == FIELD_EPSILON) {
         if (read_float(number, &out->epsilon)) return OTT_OK;
@@ -227,7 +227,7 @@ static ott_status add_word(const char *text, bool first, sentence *out) {
         return status_fail(OTT_ERR_CONFIG, "\"%s\" and \"%s\" contradict each other", before->text, text);
     out->word[w->field] = w;
     out->number[w->field] = w->value;
-    return takes_number(w) ? read_number(w, text, out) : OTT_OK;
+    return takes_number(w) ? read_option_number(w, text, out) : OTT_OK;
 }
 
 static bool is_printable(char c) {

@@ -73,7 +73,7 @@ static ott_status choose_precision(text_generator *g, const char *checkpoint) {
     return inference_choose(g->account, g->cfg, checkpoint, &choice, &g->plan);
 }
 
-static ott_status open_model(text_generator *g, const char *checkpoint) {
+static ott_status open_generator_model(text_generator *g, const char *checkpoint) {
     inference_plan *p = &g->plan;
     TRY(choose_precision(g, checkpoint));
     int64_t window = g->cfg->train.seq_len;
@@ -117,11 +117,11 @@ static ott_status open_chat(text_generator *g, const char *run) {
     return g->messages ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
 }
 
-static ott_status open_parts(text_generator *g, const char *run) {
+static ott_status open_generator_parts(text_generator *g, const char *run) {
     char *checkpoint;
     TRY(inference_find(g->account, run, g->options.base, 0, &g->cfg, &checkpoint));
     ott_status status = OTT_OK;
-    TRY_OUT(open_model(g, checkpoint));
+    TRY_OUT(open_generator_model(g, checkpoint));
     TRY_OUT(open_codec(g, run, checkpoint));
     TRY_OUT(open_chat(g, run));
     TRY_OUT(sampler_open(g->account, &g->options, g->m->options.vocab, g->codec.choices, &g->sampler));
@@ -140,7 +140,7 @@ ott_status generate_open(mem *account, const logger *log, const char *run,
     g->text.account = g->piece.account = g->answer.account = g->stop.held.account = account;
     g->codec.account = g->sampler.account = account;
     ott_status status = copy_options(g, options);
-    if (status == OTT_OK) status = open_parts(g, run);
+    if (status == OTT_OK) status = open_generator_parts(g, run);
     if (status != OTT_OK) {
         generate_close(g);
         return status;
@@ -213,7 +213,7 @@ static ott_status take_text(text_generator *g, const char *text) {
 }
 
 /* Runs the text that was added since the last generated token. */
-static ott_status read_text(text_generator *g) {
+static ott_status read_template(text_generator *g) {
     int64_t cached = model_cache_length(g->cache);
     /* run it again: the sampler has overwritten its logits */
     if (g->text.count == cached) model_cache_truncate(g->cache, --cached);
@@ -239,7 +239,7 @@ static ott_status add_token(text_generator *g, ott_text_fn write, void *user, bo
 
 static ott_status add_tokens(text_generator *g, ott_text_fn write, void *user) {
     bool ends = g->options.max_tokens == 0;
-    if (!ends) TRY(read_text(g));
+    if (!ends) TRY(read_template(g));
     double start = clock_seconds();
     for (int64_t i = 0; i < g->options.max_tokens && !ends; i++, g->chosen++) {
         if (i > 0) TRY(compute_logits(g));

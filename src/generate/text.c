@@ -32,7 +32,7 @@ static ott_status encode_bytes(const text_codec *c, const char *text, tokenizer_
     return OTT_OK;
 }
 
-static ott_status check_ids(const text_codec *c, const tokenizer_ids *ids, int64_t from) {
+static ott_status check_prompt_ids(const text_codec *c, const tokenizer_ids *ids, int64_t from) {
     for (int64_t i = from; i < ids->count; i++)
         if (ids->ids[i] >= c->vocab)
             return status_fail(OTT_ERR_ARGUMENT,
@@ -46,7 +46,7 @@ static ott_status encode_prompt(text_codec *c, const char *text, tokenizer_ids *
     int64_t from = ids->count;
     unsigned flags = TOKENIZER_MATCH_SPECIAL | (c->started ? 0 : TOKENIZER_ADD_SPECIAL);
     TRY(tokenizer_encode(c->tokenizer, c->scratch, text, (int64_t)strlen(text), flags, ids));
-    TRY(check_ids(c, ids, from));
+    TRY(check_prompt_ids(c, ids, from));
     c->started = true;
     /* Passes the prompt's tokens to the decoder, which drops a space only at the beginning of a text. */
     str unseen = {.account = c->account};

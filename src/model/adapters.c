@@ -48,7 +48,7 @@ bool adapters_has(const adapter_options *o, const model_module *m) {
 enum { PATTERN_BYTES = 256 };
 
 /* Parses "q_proj=16". False if it is not a pattern and a number above 0. */
-static bool read_entry(const char *entry, char pattern[PATTERN_BYTES], double *number) {
+static bool read_pattern_entry(const char *entry, char pattern[PATTERN_BYTES], double *number) {
     const char *equals = strrchr(entry, '=');
     size_t length = equals ? (size_t)(equals - entry) : 0;
     char *end;
@@ -63,7 +63,8 @@ static double number_of(const config_list *entries, const model_module *m, doubl
     char pattern[PATTERN_BYTES];
     double number;
     for (int64_t i = 0; entries && i < entries->count; i++)
-        if (read_entry(entries->items[i], pattern, &number) && matches_pattern(m, pattern)) return number;
+        if (read_pattern_entry(entries->items[i], pattern, &number) && matches_pattern(m, pattern))
+            return number;
     return fallback;
 }
 
@@ -129,7 +130,7 @@ static ott_status check_entries(const module_list *list, const char *key, const 
         char pattern[PATTERN_BYTES];
         const char *const items[] = {pattern};
         double number;
-        if (!read_entry(entries->items[i], pattern, &number) ||
+        if (!read_pattern_entry(entries->items[i], pattern, &number) ||
             (integral && (number != floor(number) || number > 65536)))
             return status_fail(OTT_ERR_CONFIG, "%s has \"%s\": write the name of a layer, = and %s", key,
                                str_show(entries->items[i]).text,
@@ -258,7 +259,7 @@ static ott_status read_codes(device *d, const parameter *p, int64_t row, const t
 }
 
 /* Reads rows [row, row + w->rows) of this rank's shard in fp32. */
-static ott_status read_rows(exec *cx, const parameter *p, int64_t row, const tensor *w) {
+static ott_status read_weight_rows(exec *cx, const parameter *p, int64_t row, const tensor *w) {
     const tensor rows = tensor_rows(p->shard.value, row, w->rows);
     void *memory;
     if (!p->codes) return op_convert(cx, &(convert_args){.x = &rows, .y = w});
@@ -281,7 +282,7 @@ static ott_status norms_of_shard(exec *cx, const linear *l, float *norms) {
     TRY(exec_open(cx, "rows of a weight", OTT_F32, strip, columns, &w, &buffer));
     for (int64_t row = 0; row < rows; row += strip) {
         const tensor some = tensor_rows(w, 0, rows - row < strip ? rows - row : strip);
-        TRY(read_rows(cx, p, row, &some));
+        TRY(read_weight_rows(cx, p, row, &some));
         TRY(dora_base_norms(cx, l->lora, &some, norms + row));
     }
     return plan_close(cx->plan, &buffer);

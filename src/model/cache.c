@@ -117,7 +117,7 @@ static ott_status open_plans(model_cache *c) {
     return OTT_OK;
 }
 
-static ott_status open_parts(model_cache *c) {
+static ott_status open_cache_buffers(model_cache *c) {
     TRY(model_slot_open(c->m, &c->slot));
     TRY(open_keys(c));
     TRY(open_staging(c));
@@ -130,7 +130,7 @@ ott_status model_cache_open(model *m, const logger *log, int64_t capacity, model
     TRY(mem_alloc(m->device->account, MEM_OTHER, sizeof(model_cache), "cache", &c));
     *c = (model_cache){.m = m, .device = m->device, .capacity = capacity};
     c->cx = (exec){.device = m->device, .is_first_microbatch = true, .log = log};
-    ott_status status = open_parts(c);
+    ott_status status = open_cache_buffers(c);
     if (status != OTT_OK) {
         model_cache_close(c);
         return status;

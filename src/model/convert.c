@@ -151,7 +151,7 @@ static ott_status check_recipes(const model *m, const convert_options *o) {
 }
 
 /* A filter that matches nothing is an error: otherwise a typo would silently convert the layer. */
-static ott_status check_names(const model *m, const convert_options *o) {
+static ott_status check_filter_names(const model *m, const convert_options *o) {
     if (o->by_call || !recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
     for (int i = 0; i < o->filter_count; i++) {
         if (strcmp(o->filter[i], CONVERT_FILTER_SMALL) != 0)
@@ -225,7 +225,7 @@ ott_status model_convert(model *m, const convert_options *o, convert_summary *ou
     int64_t most = (int64_t)m->modules.count * TENSOR_COUNT;
     TRY(check_masters(m, o));
     TRY(check_recipes(m, o));
-    TRY(check_names(m, o));
+    TRY(check_filter_names(m, o));
     TRY(mem_alloc_array(account, MEM_OTHER, most, sizeof *c.wanted, "states of delayed scaling", &c.wanted));
     if (!o->by_call) m->activation = o->recipe->activation;
     ott_status status = convert_all(&c);

@@ -151,8 +151,8 @@ static void list_names(name_list *names, const module_list *list, bool linears_o
         }
 }
 
-static ott_status fail_name(const module_list *list, bool linears_only, const char *key, const char *text,
-                            const char *problem) {
+static ott_status fail_module_name(const module_list *list, bool linears_only, const char *key,
+                                   const char *text, const char *problem) {
     name_list names;
     char word[NAME_BYTES];
     literal_part(text, word);
@@ -186,12 +186,13 @@ ott_status names_check_filter(const module_list *list, const char *text, const l
                      foreign_parts[i].models);
             return OTT_OK;
         }
-    return fail_name(list, true, "float8.filter_fqns", text, "which is in the name of no linear layer");
+    return fail_module_name(list, true, "float8.filter_fqns", text,
+                            "which is in the name of no linear layer");
 }
 
 ott_status names_check_rule(const module_list *list, const char *pattern) {
     if (any_of(list, true, names_fit, pattern)) return OTT_OK;
-    return fail_name(list, true, "float8.module", pattern, "a pattern that fits no linear layer");
+    return fail_module_name(list, true, "float8.module", pattern, "a pattern that fits no linear layer");
 }
 
 ott_status names_fail_target(const module_list *list, const char *key, const char *pattern) {
@@ -201,9 +202,9 @@ ott_status names_fail_target(const module_list *list, const char *key, const cha
             "%s has \"%s\": only linear layers of blocks can have an adapter, the head cannot: "
             "leave it out",
             key, str_show(pattern).text);
-    return fail_name(list, true, key, pattern, "which names no linear layer of a block");
+    return fail_module_name(list, true, key, pattern, "which names no linear layer of a block");
 }
 
 ott_status names_fail_freeze(const module_list *list, const char *pattern) {
-    return fail_name(list, false, "train.freeze", pattern, "which names no parameter");
+    return fail_module_name(list, false, "train.freeze", pattern, "which names no parameter");
 }

@@ -120,7 +120,7 @@ const qtensor *activation_copy(const activation *e, int index) {
 }
 
 /* Rows [first, first + count) of one use. Must not split a scale block, unless all rows are in one. */
-static ott_status rows_of(qdata *d, const cast_spec *s, int64_t first, int64_t count, bool rows_are_mn) {
+static ott_status select_rows(qdata *d, const cast_spec *s, int64_t first, int64_t count, bool rows_are_mn) {
     if (!cast_spec_is_fp8(s)) return OTT_OK;
     scale_block block = granularity_block(s->grain);
     int64_t size = rows_are_mn ? block.mn : block.k;
@@ -140,8 +140,8 @@ ott_status activation_rows(const activation *e, int64_t first, int64_t count, ac
     for (int i = 0; i < view->q.count; i++) {
         qtensor *q = &view->q.item[i];
         q->rows = count;
-        TRY(rows_of(&q->rowwise, &q->spec.rowwise, first, count, true));
-        TRY(rows_of(&q->columnwise, &q->spec.columnwise, first, count, false));
+        TRY(select_rows(&q->rowwise, &q->spec.rowwise, first, count, true));
+        TRY(select_rows(&q->columnwise, &q->spec.columnwise, first, count, false));
     }
     return OTT_OK;
 }

@@ -55,7 +55,7 @@ static float norm_share(const lora *l) {
 }
 
 /* Replaces W by V in w. */
-static ott_status add_product(exec *cx, const lora *l, const tensor *w) {
+static ott_status add_adapter_weight(exec *cx, const lora *l, const tensor *w) {
     lora_part a, b;
     TRY(open_scaled(cx, l->a, 1.0f, &a));
     TRY(open_scaled(cx, l->b, l->scale, &b));
@@ -110,7 +110,7 @@ static ott_status open_magnitude(exec *cx, const lora *l, lora_part *out) {
 
 ott_status dora_compose(exec *cx, const lora *l, const tensor *w) {
     lora_part rstd, m;
-    TRY(add_product(cx, l, w));
+    TRY(add_adapter_weight(cx, l, w));
     TRY(open_floats(cx, "norms of a weight", 1, w->rows, &rstd));
     TRY(divide_by_norm(cx, l, w, &rstd.t));
     TRY(lora_part_close(cx, &rstd));
@@ -120,7 +120,7 @@ ott_status dora_compose(exec *cx, const lora *l, const tensor *w) {
 }
 
 ott_status dora_norms(exec *cx, const lora *l, const tensor *w, float *norms) {
-    TRY(add_product(cx, l, w));
+    TRY(add_adapter_weight(cx, l, w));
     return dora_base_norms(cx, l, w, norms);
 }
 
@@ -164,8 +164,8 @@ static ott_status add_magnitude_gradient(exec *cx, const lora *l, const tensor *
 }
 
 /* grad += a b. If the summed dimension is split over ranks (split), sums their terms. */
-static ott_status add_gradient(exec *cx, const lora *l, parameter_split split, recipe_gemm role, operand a,
-                               operand b, const tensor *grad) {
+static ott_status accumulate_product(exec *cx, const lora *l, parameter_split split, recipe_gemm role,
+                                     operand a, operand b, const tensor *grad) {
     const tensor_ranks ranks = lora_ranks_of_sum(l, split);
     lora_part sum;
     if (!ranks.group) return lora_multiply(cx, role, a, b, grad, true);
@@ -180,12 +180,12 @@ static ott_status add_gradient(exec *cx, const lora *l, parameter_split split, r
 static ott_status add_factor_gradients(exec *cx, const lora *l, const tensor *dv) {
     lora_part a, b;
     TRY(open_scaled(cx, l->a, l->scale, &a));
-    TRY(add_gradient(cx, l, PARAMETER_COLUMNS, GEMM_OUTPUT, lora_rowwise(*dv), lora_rowwise(a.t),
-                     &l->b->grad));
+    TRY(accumulate_product(cx, l, PARAMETER_COLUMNS, GEMM_OUTPUT, lora_rowwise(*dv), lora_rowwise(a.t),
+                           &l->b->grad));
     TRY(lora_part_close(cx, &a));
     TRY(open_scaled(cx, l->b, l->scale, &b));
-    TRY(add_gradient(cx, l, PARAMETER_ROWS, GEMM_GRAD_WEIGHT, lora_columnwise(b.t), lora_columnwise(*dv),
-                     &l->a->grad));
+    TRY(accumulate_product(cx, l, PARAMETER_ROWS, GEMM_GRAD_WEIGHT, lora_columnwise(b.t),
+                           lora_columnwise(*dv), &l->a->grad));
     return lora_part_close(cx, &b);
 }
 
@@ -195,7 +195,7 @@ ott_status dora_grad_weight(exec *cx, const lora *l, const tensor *w, const tens
     TRY(lora_open_input(cx, l, x, &input));
     TRY(lora_multiply(cx, GEMM_GRAD_WEIGHT, lora_columnwise(*g), lora_columnwise(input.t), &dw.t, false));
     TRY(lora_part_close(cx, &input));
-    TRY(add_product(cx, l, w));
+    TRY(add_adapter_weight(cx, l, w));
     TRY(open_floats(cx, "norms of a weight", 1, w->rows, &rstd));
     TRY(divide_by_norm(cx, l, w, &rstd.t));
     TRY(add_magnitude_gradient(cx, l, w, &dw.t));

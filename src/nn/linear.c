@@ -84,7 +84,7 @@ tensor_shard linear_shard(const linear *l, recipe_tensor which) {
 }
 
 /* Checks `rows` rows of the weight that are contiguous in the full weight. */
-static ott_status check_blocks(const linear *l, const linear_spec *spec, int64_t rows) {
+static ott_status check_scale_blocks(const linear *l, const linear_spec *spec, int64_t rows) {
     const struct {
         const quant_spec *spec;
         int64_t rows, columns; /* rows 0: tokens, which tensor parallelism does not split */
@@ -108,7 +108,7 @@ ott_status linear_check_blocks(const linear *l, const linear_spec *spec) {
     parameter_run run;
     for (int64_t row = 0; row < l->out; row += run.count) {
         run = parameter_rows_at(&l->weight->local, row, l->out - row);
-        TRY(check_blocks(l, spec, run.count));
+        TRY(check_scale_blocks(l, spec, run.count));
     }
     return OTT_OK;
 }

@@ -61,7 +61,7 @@ ott_status lora_open_input(exec *cx, const lora *l, const tensor *x, lora_part *
 }
 
 /* Opens the gradient of B's output. */
-static ott_status open_gradient(exec *cx, const lora *l, const tensor *g, lora_part *out) {
+static ott_status open_adapter_gradient(exec *cx, const lora *l, const tensor *g, lora_part *out) {
     *out = (lora_part){.t = *g, .buffer = PLAN_NONE};
     if (!drops_output(cx, l)) return OTT_OK;
     TRY(exec_open(cx, "dropped adapter gradient", g->dtype, g->rows, g->columns, &out->t, &out->buffer));
@@ -144,7 +144,7 @@ ott_status lora_add_input_gradient(exec *cx, const lora *l, const tensor *v, con
 
 ott_status lora_grad_input(exec *cx, const lora *l, const tensor *g, const tensor *dx) {
     lora_part gradient, v, a;
-    TRY(open_gradient(cx, l, g, &gradient));
+    TRY(open_adapter_gradient(cx, l, g, &gradient));
     TRY(open_up(cx, l, &gradient.t, false, &v));
     TRY(lora_part_close(cx, &gradient));
     TRY(open_factor(cx, l->a, g->dtype, &a));
@@ -162,7 +162,7 @@ static ott_status add_weight_gradient(exec *cx, const tensor *g, const tensor *x
 ott_status lora_grad_weight(exec *cx, const lora *l, const tensor *x, const tensor *g) {
     lora_part input, gradient, u, v;
     TRY(lora_open_input(cx, l, x, &input));
-    TRY(open_gradient(cx, l, g, &gradient));
+    TRY(open_adapter_gradient(cx, l, g, &gradient));
     TRY(open_down(cx, l, &input.t, &u));
     TRY(add_weight_gradient(cx, &gradient.t, &u.t, l->b));
     TRY(lora_part_close(cx, &u));

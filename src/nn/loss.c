@@ -82,7 +82,7 @@ typedef struct token_values {
     tensor target, losses, z; /* z: logsumexp(logits)^2; data NULL: not recorded */
 } token_values;
 
-static token_values values_of(const token_values *all, int64_t first, int64_t count) {
+static token_values token_range(const token_values *all, int64_t first, int64_t count) {
     return (token_values){.target = tensor_columns(all->target, first, count),
                           .losses = tensor_columns(all->losses, first, count),
                           .z = all->z.data ? tensor_columns(all->z, first, count) : (tensor){0}};
@@ -123,7 +123,7 @@ static ott_status run_chunks(exec *cx, loss_head *h, const activation *x, const 
         int64_t count = x->t.rows - first < h->chunk ? x->t.rows - first : h->chunk;
         activation part;
         TRY(activation_rows(x, first, count, &part));
-        token_values part_values = values_of(values, first, count);
+        token_values part_values = token_range(values, first, count);
         tensor part_dx = dx ? tensor_rows(*dx, first, count) : (tensor){0};
         TRY(chunk_forward(cx, h, &part, &part_values, grad_scale, dx ? &part_dx : NULL));
     }

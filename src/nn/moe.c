@@ -60,7 +60,7 @@ static int64_t max_local_rows(const moe *m, int64_t tokens) {
 }
 
 /* Places the routing tensors of `tokens` tokens in a block; returns its bytes. block NULL: only the bytes. */
-static int64_t lay_out(const exec *cx, const moe *m, int64_t tokens, char *block, moe_saved *s) {
+static int64_t lay_out_saved(const exec *cx, const moe *m, int64_t tokens, char *block, moe_saved *s) {
     const moe_options *o = m->options;
     int64_t rows = tokens * o->choices, sequences = local_runs(m, sequences_of(m, tokens)), bytes = 0;
     bool counts = o->balance > 0 || m->count.data;
@@ -178,9 +178,9 @@ static ott_status sort_choices(exec *cx, const moe *m, const moe_saved *s) {
 
 static ott_status route_tokens(exec *cx, moe *m, const activation *x, moe_saved *s) {
     const moe_options *o = m->options;
-    int64_t tokens = x->t.rows, bytes = lay_out(cx, m, tokens, NULL, s);
+    int64_t tokens = x->t.rows, bytes = lay_out_saved(cx, m, tokens, NULL, s);
     TRY(plan_open(cx->plan, "routing", bytes, &s->routing_buffer));
-    lay_out(cx, m, tokens, s->routing_buffer.data, s);
+    lay_out_saved(cx, m, tokens, s->routing_buffer.data, s);
     TRY(linear_forward(cx, &m->router, x, &s->logits));
     TRY(op_route(cx, &(route_args){.logits = &s->logits,
                                    .bias = m->bias ? &m->bias->value : NULL,

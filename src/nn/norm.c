@@ -65,7 +65,7 @@ typedef struct norm_gradient {
     plan_buffer buffer;
 } norm_gradient;
 
-static ott_status open_gradient(exec *cx, const norm *n, parameter *p, norm_gradient *g) {
+static ott_status open_norm_gradient(exec *cx, const norm *n, parameter *p, norm_gradient *g) {
     *g = (norm_gradient){.weight = p, .buffer = PLAN_NONE};
     if (!p || p->frozen) return OTT_OK;
     g->to = &p->grad;
@@ -124,8 +124,8 @@ ott_status norm_backward(exec *cx, const norm *n, const tensor *dy, const tensor
                          const tensor *dresidual, const activation *dx) {
     norm_gradient weight, bias;
     TRY(exec_hook(cx, n->name, "grad_output", dy));
-    TRY(open_gradient(cx, n, n->weight, &weight));
-    TRY(open_gradient(cx, n, n->bias, &bias));
+    TRY(open_norm_gradient(cx, n, n->weight, &weight));
+    TRY(open_norm_gradient(cx, n, n->bias, &bias));
     if (bias.to) TRY(op_column_sum(cx, &(column_sum_args){.x = dy, .sum = bias.to}));
     TRY(add_gradients(cx, n, dy, h, rstd, dresidual, dx, weight.to));
     TRY(close_gradient(cx, n, &weight));

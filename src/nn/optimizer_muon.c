@@ -128,8 +128,8 @@ static ott_status gather_matrix(exec *cx, const parameter *p, const optimizer_ra
 }
 
 /* Adds this rank's gradient to its momentum. */
-static ott_status add_gradient(exec *cx, const optimizer_options *o, const optimizer_rows *own,
-                               const tensor *state) {
+static ott_status update_momentum(exec *cx, const optimizer_options *o, const optimizer_rows *own,
+                                  const tensor *state) {
     if (own->param.rows == 0) return OTT_OK;
     return op_muon_momentum(cx, &(muon_momentum_args){.momentum = &own->slot[MOMENTUM],
                                                       .grad = &own->grad,
@@ -175,7 +175,7 @@ static ott_status step_matrix(exec *cx, const optimizer_options *o, const parame
     plan_buffer buffer;
     int64_t rows = matrix_rows(p);
     if (p->shard.value.rows > 0) STATUS_REQUIRE(optimizer_rows_at(o, p, 0, &own) == p->shard.value.rows);
-    TRY(add_gradient(cx, o, &own, state));
+    TRY(update_momentum(cx, o, &own, state));
     TRY(open_direction(cx, o, p, state, &direction));
     TRY(gather_matrix(cx, p, ranks, &direction.t, &full));
     TRY(exec_open(cx, "update of a matrix", o->muon_format, p->rows, p->columns, &update, &buffer));

@@ -13,7 +13,7 @@ static uint64_t draw_seed(const optimizer_options *o, const parameter *p) {
 }
 
 /* Rows of a slot; empty if the slot does not exist. */
-static tensor rows_of(const tensor *t, int64_t row, int64_t count) {
+static tensor row_view(const tensor *t, int64_t row, int64_t count) {
     return t->data ? tensor_rows(*t, row, count) : *t;
 }
 
@@ -30,8 +30,8 @@ int64_t optimizer_rows_at(const optimizer_options *o, const parameter *p, int64_
                             .first = (part.row + run.first) * p->columns + part.column,
                             .row_step = p->columns};
     for (int k = 0; k < PARAMETER_SLOTS; k++) {
-        out->slot[k] = rows_of(&s->slot[k], row, run.count);
-        out->group_scales[k] = rows_of(&s->group_scales[k], row, run.count);
+        out->slot[k] = row_view(&s->slot[k], row, run.count);
+        out->group_scales[k] = row_view(&s->group_scales[k], row, run.count);
     }
     return run.count;
 }

@@ -37,7 +37,7 @@ ott_status shard_reduce_amax(exec *cx, const tensor_shard *c, const qtensor *q) 
     return reduce_amax(cx, c, &q->columnwise, &q->spec.columnwise, q->columns, q->rows, false);
 }
 
-static ott_status check_blocks(const tensor_shard *c, const qtensor *q) {
+static ott_status check_shard_blocks(const tensor_shard *c, const qtensor *q) {
     int64_t block;
     if (shard_fits_blocks(c, &q->spec, q->rows, q->columns, &block)) return OTT_OK;
     return status_fail(
@@ -49,7 +49,7 @@ static ott_status check_blocks(const tensor_shard *c, const qtensor *q) {
 
 ott_status shard_quantize(exec *cx, const tensor_shard *c, const tensor *x, const qtensor *q) {
     if (shard_is_full(c)) return op_quantize(cx, &(quantize_args){.x = x, .q = q});
-    TRY(check_blocks(c, q));
+    TRY(check_shard_blocks(c, q));
     TRY(op_amax(cx, &(amax_args){.x = x, .q = q}));
     TRY(shard_reduce_amax(cx, c, q));
     TRY(op_scale(cx, &(scale_args){.q = q}));

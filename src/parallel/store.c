@@ -24,7 +24,7 @@ static bool is_weight(const store_unit *u, const parameter *p) {
     return false;
 }
 
-static void add_part(store_unit *u, store_part part) {
+static void add_unit_part(store_unit *u, store_part part) {
     if (part.uses) u->parts[u->part_count++] = part;
 }
 
@@ -44,27 +44,28 @@ static void add_weight(const parameter_store *s, store_unit *u, linear *l) {
     const quant_spec *w = &l->spec.weight;
     if (linear_keeps_codes(l) || linear_is_composed(l) || l->grouped.fp8) {
         ott_dtype format = linear_keeps_codes(l) ? OTT_E4M3 : l->weight->shard.value.dtype;
-        add_part(u, (store_part){.p = l->weight, .content = STORE_VALUE, .format = format, .uses = both});
+        add_unit_part(u,
+                      (store_part){.p = l->weight, .content = STORE_VALUE, .format = format, .uses = both});
         return;
     }
     store_part part = {.p = l->weight, .l = l, .format = l->spec.activation, .uses = both & ~fp8};
     part.content = STORE_COMPUTE;
-    add_part(u, part);
+    add_unit_part(u, part);
     part.uses = fp8;
     part.content = STORE_MASTER;
     part.format = l->weight->shard.value.dtype;
     if (s->options.gather_masters && has_one_scale(w)) {
-        add_part(u, part);
+        add_unit_part(u, part);
         return;
     }
     part.content = STORE_CODES;
     part.format = w->rowwise.format;
     part.uses = fp8 == both && !quant_spec_shares_scales(w) ? STORE_ROWWISE : fp8;
-    if (fp8 & STORE_ROWWISE) add_part(u, part);
+    if (fp8 & STORE_ROWWISE) add_unit_part(u, part);
     part.content = STORE_CODES_COLUMNWISE;
     part.format = w->columnwise.format;
     part.uses = fp8 & STORE_COLUMNWISE;
-    if (!(fp8 == both && quant_spec_shares_scales(w))) add_part(u, part);
+    if (!(fp8 == both && quant_spec_shares_scales(w))) add_unit_part(u, part);
 }
 
 static void list_parts(const parameter_store *s, store_unit *u, ott_dtype table) {
@@ -72,10 +73,10 @@ static void list_parts(const parameter_store *s, store_unit *u, ott_dtype table)
     for (int i = 0; i < u->parameter_count; i++) {
         parameter *p = u->parameters[i];
         if (is_weight(u, p)) continue;
-        add_part(u, (store_part){.p = p,
-                                 .content = STORE_VALUE,
-                                 .format = u->is_table ? table : p->shard.value.dtype,
-                                 .uses = STORE_ROWWISE | (u->is_table ? 0 : STORE_COLUMNWISE)});
+        add_unit_part(u, (store_part){.p = p,
+                                      .content = STORE_VALUE,
+                                      .format = u->is_table ? table : p->shard.value.dtype,
+                                      .uses = STORE_ROWWISE | (u->is_table ? 0 : STORE_COLUMNWISE)});
     }
     for (int i = 0; i < u->linear_count; i++) add_weight(s, u, u->linears[i]);
 }
@@ -83,8 +84,8 @@ static void list_parts(const parameter_store *s, store_unit *u, ott_dtype table)
 /* ---- scales ---- */
 
 /* Places the scales of one use at entry *next of `all`, with `count` of each kind; NULL: only counts. */
-static void place_scales(qdata *d, const cast_spec *spec, int64_t mn, int64_t depth, float *all,
-                         int64_t count, int64_t *next) {
+static void place_unit_scales(qdata *d, const cast_spec *spec, int64_t mn, int64_t depth, float *all,
+                              int64_t count, int64_t *next) {
     if (!cast_spec_is_fp8(spec)) return;
     if (all) {
         d->amax = all + *next;
@@ -96,9 +97,9 @@ static void place_scales(qdata *d, const cast_spec *spec, int64_t mn, int64_t de
 
 static void place_weight_scales(qtensor *q, float *all, int64_t count, int64_t *next) {
     bool shared = quant_spec_shares_scales(&q->spec) && quant_spec_is_fp8(&q->spec);
-    place_scales(&q->rowwise, &q->spec.rowwise, q->rows, q->columns, all, count, next);
+    place_unit_scales(&q->rowwise, &q->spec.rowwise, q->rows, q->columns, all, count, next);
     if (!shared) {
-        place_scales(&q->columnwise, &q->spec.columnwise, q->columns, q->rows, all, count, next);
+        place_unit_scales(&q->columnwise, &q->spec.columnwise, q->columns, q->rows, all, count, next);
         return;
     }
     q->columnwise.amax = q->rowwise.amax;

@@ -26,7 +26,7 @@ static tensor kept_gradient(const parameter_store *s, const store_unit *u, int i
 }
 
 /* A gradient may be open already: the head of a tied table adds to it before the embedding does. */
-static ott_status open_gradient(exec *cx, parameter *p) {
+static ott_status open_full_gradient(exec *cx, parameter *p) {
     if (p->grad_buffer.id != 0) return OTT_OK;
     TRY(exec_open(cx, "gradient of a micro-batch", OTT_F32, p->local.rows, p->local.columns, &p->grad,
                   &p->grad_buffer));
@@ -37,7 +37,7 @@ static ott_status open_gradients(exec *cx, const parameter_store *s, const store
     for (int i = 0; i < u->parameter_count; i++) {
         parameter *p = u->parameters[i];
         if (is_summed_separately(s, p))
-            TRY(open_gradient(cx, p));
+            TRY(open_full_gradient(cx, p));
         else if (!p->frozen)
             p->grad = kept_gradient(s, u, i);
     }
@@ -51,7 +51,7 @@ ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit) {
 
 /* ---- accumulation on this rank ---- */
 
-static ott_status add_gradient(exec *cx, const parameter_store *s, const store_unit *u, int i) {
+static ott_status accumulate_gradient(exec *cx, const parameter_store *s, const store_unit *u, int i) {
     parameter *p = u->parameters[i];
     const tensor sum = p->grad, kept = kept_gradient(s, u, i);
     if (!is_summed_separately(s, p)) return OTT_OK;
@@ -185,7 +185,7 @@ static ott_status reduce_unit(exec *cx, parameter_store *s, const store_unit *u)
 
 static ott_status reduce_gradients(exec *cx, parameter_store *s, const store_unit *u) {
     if (reduces_each_micro_batch(s)) return reduce_unit(cx, s, u);
-    for (int i = 0; i < u->parameter_count; i++) TRY(add_gradient(cx, s, u, i));
+    for (int i = 0; i < u->parameter_count; i++) TRY(accumulate_gradient(cx, s, u, i));
     return OTT_OK;
 }
 

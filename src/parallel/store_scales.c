@@ -18,7 +18,7 @@ static int64_t piece_end(int64_t first, int64_t end, int64_t block) {
 }
 
 /* Returns one use of rows [first, first + count); their codes are at `codes`, row-major. */
-static qtensor rows_of(const qtensor *q, bool columnwise, int64_t first, int64_t count, void *codes) {
+static qtensor quantized_rows(const qtensor *q, bool columnwise, int64_t first, int64_t count, void *codes) {
     qtensor part = {.rows = count, .columns = q->columns, .spec = q->spec};
     qdata *d = columnwise ? &part.columnwise : &part.rowwise;
     *d = columnwise ? q->columnwise : q->rowwise;
@@ -46,7 +46,7 @@ static ott_status for_pieces(exec *cx, const linear *l, bool columnwise, void *c
         next = piece_end(row, end, block);
         tensor x = tensor_rows(p->shard.value, row - first, next - row);
         char *place = codes ? (char *)codes + (row - first) * q->columns : NULL;
-        qtensor part = rows_of(q, columnwise, row, next - row, place);
+        qtensor part = quantized_rows(q, columnwise, row, next - row, place);
         TRY(call(cx, l, &x, &part));
     }
     return OTT_OK;

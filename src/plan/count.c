@@ -116,7 +116,7 @@ static const void *made_scales(const collective *call) {
     return scales && !plan_is_recorded(call->input.data) ? (const char *)call->input.data + 1 : NULL;
 }
 
-static void add_part(count_part *p, const work *w, double seconds, double times) {
+static void add_timed_work(count_part *p, const work *w, double seconds, double times) {
     p->calls += (int64_t)times;
     p->flops += times * w->flops;
     p->bytes += times * w->bytes;
@@ -131,7 +131,7 @@ static void note_elapsed(counter *c, const exec *cx, double before) {
 
 static void add_work(counter *c, const exec *cx, op_kind kind, const work *w, bool once, bool weight) {
     double seconds = machine_seconds(c->machine, w), before = c->micro_batch.compute;
-    add_part(&c->out->kinds[kind], w, seconds, once ? 1 : c->times);
+    add_timed_work(&c->out->kinds[kind], w, seconds, once ? 1 : c->times);
     if (weight)
         c->once += seconds;
     else
@@ -256,7 +256,7 @@ static ott_status count_model(void *user, trainer *t) {
     out->flops_per_token = model_flops_per_token(t->m, t->options.seq_len);
     work w = {.op = OP_INDEX_convert, .format = WORK_BF16, .bytes = (double)t->m->trained_bytes};
     double seconds = w.bytes / c->machine->rate.bandwidth;
-    add_part(&c->out->kinds[OP_KIND_OTHER], &w, seconds, 1);
+    add_timed_work(&c->out->kinds[OP_KIND_OTHER], &w, seconds, 1);
     c->once += seconds;
     add_copies(c, t->m, MESH_DP_REPLICATE);
     add_copies(c, t->m, MESH_CP);

@@ -17,7 +17,7 @@ typedef struct stage_counts {
     rank_count counts[KINDS_OF_STAGE];
 } stage_counts;
 
-static int kind_of(const stage_counts *s, int64_t at) {
+static int stage_kind(const stage_counts *s, int64_t at) {
     return at == 0 ? FIRST : at == s->stages - 1 ? LAST : BETWEEN;
 }
 
@@ -26,7 +26,7 @@ static int64_t stage_of(const stage_counts *s, int kind) {
 }
 
 static bool exists(const stage_counts *s, int kind) {
-    return kind_of(s, stage_of(s, kind)) == kind;
+    return stage_kind(s, stage_of(s, kind)) == kind;
 }
 
 static void choose_stages(const stage_counts *s, estimate *e) {
@@ -55,7 +55,7 @@ static ott_status time_pipeline(const count_request *r, const stage_counts *s, i
     stage_times *times;
     TRY(mem_alloc_array(r->account, MEM_OTHER, s->stages, sizeof(stage_times), "times of stages", &times));
     for (int64_t i = 0; i < s->stages; i++) {
-        const rank_count *c = &s->counts[kind_of(s, i)];
+        const rank_count *c = &s->counts[stage_kind(s, i)];
         times[i] = (stage_times){c->forward / chunks, c->backward / chunks, c->message};
     }
     ott_status status = stages_run(r->account, &shape, micro_batches, times, out);

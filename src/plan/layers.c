@@ -5,8 +5,8 @@
 
 /* ---- one layer ---- */
 
-static double product_seconds(const machine *m, bool fp8, work_format high, int64_t rows, int64_t columns,
-                              int64_t depth, int c_bytes) {
+static double layer_product_seconds(const machine *m, bool fp8, work_format high, int64_t rows,
+                                    int64_t columns, int64_t depth, int c_bytes) {
     work w = work_of_product(fp8 ? WORK_FP8 : high, rows, columns, depth, c_bytes);
     return machine_seconds(m, &w);
 }
@@ -22,9 +22,9 @@ static double products_seconds(const machine *on, const linear *l, int64_t m, wo
     bool output = s && both_fp8(&s->input.rowwise, &s->weight.rowwise);
     bool input = s && both_fp8(&s->grad_output.rowwise, &s->weight.columnwise);
     bool weight = s && both_fp8(&s->grad_output.columnwise, &s->input.columnwise);
-    return product_seconds(on, output, high, m, l->out, l->in, bytes) +
-           product_seconds(on, input, high, m, l->in, l->out, bytes) +
-           (l->weight->frozen ? 0 : product_seconds(on, weight, high, l->out, l->in, m, 4));
+    return layer_product_seconds(on, output, high, m, l->out, l->in, bytes) +
+           layer_product_seconds(on, input, high, m, l->in, l->out, bytes) +
+           (l->weight->frozen ? 0 : layer_product_seconds(on, weight, high, l->out, l->in, m, 4));
 }
 
 static double moving_seconds(const machine *m, enum op_index op, double bytes) {
@@ -109,7 +109,7 @@ static int64_t context_size(const model *m) {
 }
 
 /* Rows of a GEMM. For expert weights: rows of one expert, if tokens are distributed evenly. */
-static int64_t rows_of(const trainer *t, const model_module *e) {
+static int64_t gemm_rows(const trainer *t, const model_module *e) {
     const moe_options *o = &t->m->options.moe;
     int64_t tokens = t->options.batch_size * t->options.seq_len / context_size(t->m);
     return e->rank == 3 ? (tokens * o->choices + o->experts - 1) / o->experts : tokens;
@@ -117,7 +117,7 @@ static int64_t rows_of(const trainer *t, const model_module *e) {
 
 static ott_status add_layer(layer_rows *rows, const trainer *t, const model_module *e) {
     const linear *l = e->linear;
-    layer_row row = {.count = 1, .m = rows_of(t, e), .n = l->out, .k = l->in, .converted = l->spec.fp8};
+    layer_row row = {.count = 1, .m = gemm_rows(t, e), .n = l->out, .k = l->in, .converted = l->spec.fp8};
     snprintf(row.kept, sizeof row.kept, "%s", l->skip_reason ? l->skip_reason : "");
     name_row(e, &row);
     for (int i = 0; i < rows->count; i++) {

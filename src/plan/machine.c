@@ -91,7 +91,7 @@ static void lay_out_as_gpu(machine *m, int capability, device *cpu) {
     m->like = &m->device;
 }
 
-static ott_status fail_name(const char *name) {
+static ott_status fail_machine_name(const char *name) {
     const char *names[ROWS + 1] = {"cpu"};
     char list[160] = "cpu";
     for (int i = 0; i < ROWS; i++) {
@@ -114,7 +114,7 @@ ott_status machine_open(const char *name, device *cpu, machine *out) {
         lay_out_as_gpu(out, rows[i].capability, cpu);
         return OTT_OK;
     }
-    return fail_name(name);
+    return fail_machine_name(name);
 }
 
 bool machine_has_fp8(const machine *m) {

@@ -117,7 +117,7 @@ static void close_probe(probe *p) {
     config_close(p->cfg);
 }
 
-static ott_status run_step(probe *p) {
+static ott_status run_probe_step(probe *p) {
     step_result result;
     double began = clock_seconds();
     TRY(exec_times_start(&p->times, p->device));
@@ -182,7 +182,7 @@ static ott_status measure_probes(probe probes[2], const config *cfg, machine *ou
     TRY(open_probe(&probes[0], cfg, high));
     TRY(open_probe(&probes[1], cfg, "fp8"));
     for (int i = 0; i <= STEPS; i++) /* interleaved, so that disturbances affect both */
-        for (int k = 0; k < 2; k++) TRY(run_step(&probes[k]));
+        for (int k = 0; k < 2; k++) TRY(run_probe_step(&probes[k]));
     store_rates(&probes[0], true, out);
     store_rates(&probes[1], cfg->train.mixed_precision == PRECISION_FP8, out);
     derive_rates(cfg, probes[0].device, out);

@@ -2,8 +2,8 @@
 #include "plan/page.h"
 #include "base/json_write.h"
 
-static void write_kinds(const char *name, int64_t all, const int64_t bytes_of_kind[MEM_KIND_COUNT],
-                        str *out) {
+static void write_memory_kinds(const char *name, int64_t all, const int64_t bytes_of_kind[MEM_KIND_COUNT],
+                               str *out) {
     json_write_key(out, name);
     str_append(out, "{");
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
@@ -28,8 +28,8 @@ static void write_fp8_memory(const memory_check_fp8 *c, str *out) {
 
 static void write_memory(const page *p, str *out) {
     const memory_need *n = &p->estimate->need;
-    write_kinds("memory_bytes", n->total, n->by_kind, out);
-    write_kinds("host_memory_bytes", n->host, n->host_by_kind, out);
+    write_memory_kinds("memory_bytes", n->total, n->by_kind, out);
+    write_memory_kinds("host_memory_bytes", n->host, n->host_by_kind, out);
     json_write_bool(out, "fits", p->estimate->shortfall <= 0);
     json_write_integer(out, "largest_batch_size", p->largest_batch);
     if (p->advice->suggestions.length > 0) json_write_text(out, "suggestions", p->advice->suggestions.text);

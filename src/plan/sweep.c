@@ -49,7 +49,7 @@ static double state_bytes(const search *s, const mesh *m) {
            part_bytes(m, trained(s), o->gradient) + slots * part_bytes(m, trained(s), o->state);
 }
 
-static double product_seconds(const search *s, config_checkpointing kind) {
+static double step_product_seconds(const search *s, config_checkpointing kind) {
     const model_options *o = s->base->shape;
     const machine_rates *r = &s->base->machine->rate;
     double quadratic = 12.0 * (double)(o->layers * o->heads * o->head_dim * s->base->cfg->train.seq_len);
@@ -77,7 +77,7 @@ static double copies_seconds(const search *s, const candidate *c) {
 
 /* Includes the pipeline bubble, which interleaved chunks reduce. */
 static double least_seconds(const search *s, const candidate *c) {
-    double busy = product_seconds(s, c->checkpointing) + tensor_seconds(s, c);
+    double busy = step_product_seconds(s, c->checkpointing) + tensor_seconds(s, c);
     int chunks =
         s->base->cfg->distributed.pp_schedule == PP_INTERLEAVED_1F1B ? PIPELINE_INTERLEAVED_CHUNKS : 1;
     double bubble = (double)(c->mesh.size[MESH_PP] - 1) / chunks / (double)c->sequences;

@@ -358,7 +358,7 @@ static bool is_digit(char c) {
 }
 
 /* Sorts layer 9 before layer 10: compares runs of digits as numbers. */
-static int compare_names(const char *a, const char *b) {
+static int compare_natural(const char *a, const char *b) {
     while (*a && *b) {
         if (is_digit(*a) && is_digit(*b)) {
             while (*a == '0' && is_digit(a[1])) a++;
@@ -381,7 +381,7 @@ static int compare_names(const char *a, const char *b) {
 static int compare_tensors(const void *a, const void *b) {
     const safetensors_entry *x = (*(const shard_tensor *const *)a)->entry;
     const safetensors_entry *y = (*(const shard_tensor *const *)b)->entry;
-    int order = compare_names(x->name, y->name);
+    int order = compare_natural(x->name, y->name);
     return order != 0 ? order : strcmp(x->name, y->name);
 }
 

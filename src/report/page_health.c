@@ -91,7 +91,7 @@ static ott_status fill_map(heat_map *m) {
 
 /* ---- JSON ---- */
 
-static void append_number(const char *key, double value, str *out) {
+static void append_json_number(const char *key, double value, str *out) {
     char text[32];
     json_write_key(out, key);
     str_append(out, isfinite(value) ? number_digits(value, 6, text) : "null");
@@ -105,7 +105,7 @@ static void append_use(const metrics_use *use, str *out) {
     if (report_use_rank(use) == -INFINITY)
         json_write_text(out, "sqnr_db", "not finite");
     else
-        append_number("sqnr_db", use->sqnr_db, out);
+        append_json_number("sqnr_db", use->sqnr_db, out);
 }
 
 static void append_cell(const metrics_use *use, str *out) {
@@ -146,11 +146,11 @@ static ott_status append_worst(const metrics_health *h, str *out) {
         str_append(out, i ? ",\n{" : "\n{");
         json_write_text(out, "module", h->modules[worst[i]->module].name);
         append_use(worst[i], out);
-        append_number("amax", worst[i]->amax, out);
-        append_number("scale_min", worst[i]->scale_min, out);
-        append_number("scale_max", worst[i]->scale_max, out);
-        append_number("saturated", worst[i]->saturated, out);
-        append_number("underflowed", worst[i]->underflowed, out);
+        append_json_number("amax", worst[i]->amax, out);
+        append_json_number("scale_min", worst[i]->scale_min, out);
+        append_json_number("scale_max", worst[i]->scale_max, out);
+        append_json_number("saturated", worst[i]->saturated, out);
+        append_json_number("underflowed", worst[i]->underflowed, out);
         str_append(out, "}");
     }
     str_append(out, "]");

@@ -76,7 +76,7 @@ ott_status report_summary_write(mem *account, const char *folder, const report_s
     return status;
 }
 
-static ott_status parse_text(arena *texts, const json_t *object, const char *key, const char **out) {
+static ott_status parse_text_member(arena *texts, const json_t *object, const char *key, const char **out) {
     const char *text = NULL;
     TRY(json_member_text(object, key, JSON_OPTIONAL, &text));
     if (!text) return OTT_OK;
@@ -95,7 +95,7 @@ static ott_status parse_integer(const json_t *object, const char *key, int64_t *
 
 static ott_status parse_phase(arena *texts, const json_t *object, report_phase *p) {
     const char *recipe = "";
-    TRY(parse_text(texts, object, "recipe", &recipe));
+    TRY(parse_text_member(texts, object, "recipe", &recipe));
     snprintf(p->recipe, sizeof p->recipe, "%s", recipe);
     TRY(parse_integer(object, "steps", &p->steps));
     TRY(parse_integer(object, "tokens", &p->tokens));
@@ -123,7 +123,7 @@ static ott_status parse_phases(arena *texts, const json_t *object, report_summar
 
 /* Missing keys keep their values, so that files of other versions can be read. */
 static ott_status parse_summary(arena *texts, const json_t *object, report_summary *out) {
-#define X(field) TRY(parse_text(texts, object, #field, &out->field));
+#define X(field) TRY(parse_text_member(texts, object, #field, &out->field));
     TEXT_FIELDS(X)
 #undef X
 #define X(field) TRY(parse_real(object, #field, &out->field));
@@ -202,7 +202,7 @@ static ott_status summarize_metrics(report *r, report_run_data *run) {
 }
 
 /* Reads a text file of the run folder; NULL if there is none. */
-static ott_status read_text(report *r, const char *folder, const char *name, const char **out) {
+static ott_status read_text_file(report *r, const char *folder, const char *name, const char **out) {
     const char *path;
     char *text;
     int64_t bytes;
@@ -232,9 +232,9 @@ static ott_status read_run(report *r, const char *folder, report_run_data *run) 
     if (has_metrics) TRY(metrics_read_health(r->account, metrics, &run->health));
     TRY(summarize_metrics(r, run));
     if (has_summary) TRY(read_summary(r, run, summary));
-    TRY(read_text(r, folder, "config.toml", &run->config));
+    TRY(read_text_file(r, folder, "config.toml", &run->config));
     TRY(report_read_settings(r, run));
-    return read_text(r, folder, "sample.txt", &run->sample);
+    return read_text_file(r, folder, "sample.txt", &run->sample);
 }
 
 /* True if the file begins like a page; false if it cannot be read. */

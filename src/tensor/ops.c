@@ -116,7 +116,7 @@ static bool dtype_allowed(binding *b, const char *wanted, ott_dtype found) {
     return dtype_is_high_precision(found) && b->act == (int)found;
 }
 
-static ott_status check_tensor(binding *b, const op_field *f, const op_shape *shape, const tensor *t) {
+static ott_status check_field_tensor(binding *b, const op_field *f, const op_shape *shape, const tensor *t) {
     if (!dtype_allowed(b, shape->dtype, t->dtype))
         return status_fail(OTT_ERR_DTYPE, "%s: %s is %s, expected %s%s%s", b->op->name, f->name,
                            dtype_name(t->dtype), shape->dtype, b->act >= 0 ? ", the call's act being " : "",
@@ -169,7 +169,7 @@ static ott_status check_operand(binding *b, const op_field *f, const op_shape *s
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "%s: %s is packed%s; only b can be, not transposed, and dense", b->op->name,
                            f->name, o->transposed ? " and transposed" : "");
-    return check_tensor(b, f, &as_stored, &o->t);
+    return check_field_tensor(b, f, &as_stored, &o->t);
 }
 
 static ott_status check_field(binding *b, const op_field *f, const void *args) {
@@ -186,7 +186,7 @@ static ott_status check_field(binding *b, const op_field *f, const void *args) {
     if (f->kind == OP_OPERAND) return check_operand(b, f, &shape, value);
     if (f->kind == OP_QOUT) return check_qlist(b, f, &shape, value);
     if (f->kind == OP_QTENSOR) return check_qtensor(b, f, &shape, value);
-    return check_tensor(b, f, &shape, value);
+    return check_field_tensor(b, f, &shape, value);
 }
 
 ott_status op_check(const op_info *op, const void *args) {

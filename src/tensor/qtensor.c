@@ -55,7 +55,7 @@ static void *place_part(block_writer *c, int64_t bytes) {
     return place;
 }
 
-static void place_scales(qdata *d, block_writer *c, const qtensor *q, bool columnwise) {
+static void place_use_scales(qdata *d, block_writer *c, const qtensor *q, bool columnwise) {
     int64_t bytes = qtensor_order_use(d, q, columnwise) * (int64_t)sizeof(float);
     d->amax = place_part(c, bytes);
     d->scale = place_part(c, bytes);
@@ -85,12 +85,12 @@ ott_status qtensor_lay_out(qtensor *q, const backend_capabilities *can, qblocks 
     bool shares_codes = shares_scales && !can->contiguous_contraction;
     q->rowwise = q->columnwise = (qdata){0};
     if (fp8) {
-        place_scales(&q->rowwise, shares_scales ? &column : &row, q, false);
+        place_use_scales(&q->rowwise, shares_scales ? &column : &row, q, false);
         place_codes(&q->rowwise, shares_codes ? &column : &row, q, false);
     }
     if (shares_scales) q->columnwise = qtensor_shared_use(q->rowwise);
     if (!cast_spec_is_fp8(&q->spec.columnwise) || shares_codes) return OTT_OK;
-    if (!shares_scales) place_scales(&q->columnwise, &column, q, true);
+    if (!shares_scales) place_use_scales(&q->columnwise, &column, q, true);
     place_codes(&q->columnwise, &column, q, can->contiguous_contraction);
     return OTT_OK;
 }

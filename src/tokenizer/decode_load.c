@@ -95,7 +95,7 @@ static ott_status load_byte_level(decode_draft *d) {
     return OTT_OK;
 }
 
-static ott_status load_step(tokenizer *t, const json_t *object, const char *type, void *context) {
+static ott_status load_decode_step(tokenizer *t, const json_t *object, const char *type, void *context) {
     decode_draft *d = context;
     (void)t;
     if (strcmp(type, "ByteLevel") == 0) return load_byte_level(d);
@@ -221,7 +221,7 @@ ott_status decode_load(tokenizer *t, const json_t *root) {
     const json_t *decoder = json_object_get(root, "decoder");
     decode_draft d = {.t = t};
     t->decode.spaced = !decoder || json_is_null(decoder);
-    ott_status status = json_each_step(t, decoder, "decoder", "decoders", load_step, &d);
+    ott_status status = json_each_step(t, decoder, "decoder", "decoders", load_decode_step, &d);
     if (status == OTT_OK) status = make_texts(&d);
     for (int i = 0; i < d.count; i++) regex_free(&d.steps[i].pattern);
     return status;

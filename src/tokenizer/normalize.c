@@ -28,7 +28,7 @@ static bool set_normal_form(normalize_step *step, const char *type) {
     return false;
 }
 
-static ott_status load_step(tokenizer *t, const json_t *object, const char *type, void *unused) {
+static ott_status load_normalize_step(tokenizer *t, const json_t *object, const char *type, void *unused) {
     (void)unused;
     if (t->normalize_count == TOKENIZER_MAX_STEPS)
         return status_fail(OTT_ERR_UNSUPPORTED, "more than %d steps", TOKENIZER_MAX_STEPS);
@@ -58,8 +58,8 @@ static ott_status load_step(tokenizer *t, const json_t *object, const char *type
 }
 
 ott_status normalize_load(tokenizer *t, const json_t *root) {
-    return json_each_step(t, json_object_get(root, "normalizer"), "normalizer", "normalizers", load_step,
-                          NULL);
+    return json_each_step(t, json_object_get(root, "normalizer"), "normalizer", "normalizers",
+                          load_normalize_step, NULL);
 }
 
 /* ---- Unicode forms ---- */

@@ -32,7 +32,7 @@ static bool is_tiktoken(const char *head, int64_t bytes) {
 }
 
 /* Returns the kind of tokenizer; NULL: unknown. */
-static const char *kind_of(const char *path) {
+static const char *tokenizer_kind(const char *path) {
     char head[HEAD_BYTES + 1] = "";
     file_reader r;
     if (!file_exists(path) || file_is_folder(path) || file_reader_open(path, &r) != OTT_OK) return NULL;
@@ -47,7 +47,7 @@ static const char *kind_of(const char *path) {
 
 ott_status tokenizer_check_kind(const char *path) {
     char tokenizer_json[PATH_MAX];
-    const char *kind = kind_of(path), *slash = strrchr(path, '/');
+    const char *kind = tokenizer_kind(path), *slash = strrchr(path, '/');
     if (!kind) return OTT_OK;
     snprintf(tokenizer_json, sizeof tokenizer_json, "%.*stokenizer.json", slash ? (int)(slash - path) + 1 : 0,
              path);
@@ -66,7 +66,7 @@ static bool has(const char *folder, const char *name, char path[PATH_MAX]) {
 ott_status tokenizer_fail_absent(const char *folder) {
     char path[PATH_MAX];
     if (has(folder, "tokenizer.model", path)) {
-        const char *kind = kind_of(path);
+        const char *kind = tokenizer_kind(path);
         return status_fail(
             OTT_ERR_NOT_FOUND,
             "%s: has no tokenizer.json; its tokenizer.model%s%s%s is not supported: " CONVERSION, folder,

@@ -112,7 +112,7 @@ static ott_status load_digits(tokenizer *t, const json_t *object) {
     return add_regex(t, "\\p{N}", individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, false);
 }
 
-static ott_status load_step(tokenizer *t, const json_t *object, const char *type, void *unused) {
+static ott_status load_split_step(tokenizer *t, const json_t *object, const char *type, void *unused) {
     (void)unused;
     /* In Hugging Face, later steps would receive bytes written as characters. */
     if (t->model.byte_level)
@@ -129,7 +129,7 @@ static ott_status load_step(tokenizer *t, const json_t *object, const char *type
 
 ott_status split_load(tokenizer *t, const json_t *root) {
     return json_each_step(t, json_object_get(root, "pre_tokenizer"), "pre_tokenizer", "pretokenizers",
-                          load_step, NULL);
+                          load_split_step, NULL);
 }
 
 /* ---- cutting ---- */

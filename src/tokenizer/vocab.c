@@ -159,8 +159,8 @@ static bool read_pair(const json_t *merge, text_view *left, text_view *right) {
     return true;
 }
 
-static ott_status find_part(const tokenizer *t, text_view text, const char *what, size_t merge,
-                            uint32_t *id) {
+static ott_status find_token_part(const tokenizer *t, text_view text, const char *what, size_t merge,
+                                  uint32_t *id) {
     int32_t found = text_index_find(&t->by_name, text.at, text.bytes);
     *id = (uint32_t)found;
     if (found >= 0) return OTT_OK;
@@ -190,14 +190,14 @@ static ott_status load_merge(tokenizer *t, const json_t *merge, size_t rank, str
     uint32_t a, b, id;
     if (!read_pair(merge, &left, &right))
         return status_fail(OTT_ERR_FORMAT, "model.merges: merge %zu is no pair of tokens", rank);
-    TRY(find_part(t, left, "the left part", rank, &a));
-    TRY(find_part(t, right, "the right part", rank, &b));
+    TRY(find_token_part(t, left, "the left part", rank, &a));
+    TRY(find_token_part(t, right, "the right part", rank, &b));
     joined->length = 0;
     str_append_bytes(joined, left.at, left.bytes);
     str_append_bytes(joined, right.at, right.bytes);
     TRY(str_finish(joined));
     text_view merged = {joined->text, joined->length};
-    TRY(find_part(t, merged, "the result", rank, &id));
+    TRY(find_token_part(t, merged, "the result", rank, &id));
     /* An empty part would merge forever. */
     if (left.bytes == 0 || right.bytes == 0)
         return status_fail(OTT_ERR_FORMAT, "model.merges: merge %zu has an empty part", rank);

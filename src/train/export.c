@@ -53,7 +53,7 @@ static bool as_trained(const exporter *e) {
 
 /* Granularity "as trained" needs the layers' FP8 specs; other exports load master weights only. Loading logs
    nothing, since its messages are about FP8 state that an export does not need. */
-static ott_status open_model(exporter *e) {
+static ott_status open_export_model(exporter *e) {
     TRY(inference_read(e->account, e->cfg, e->checkpoint, &e->plan));
     if (!as_trained(e)) e->plan.convert.recipe = NULL;
     const backend_choice choice = {.name = e->options->device,
@@ -259,7 +259,7 @@ static ott_status export_run_in(exporter *e, const char *path, const char *folde
     TRY(inference_find(e->account, path, adapters ? from : NULL, 0, &e->cfg, &e->checkpoint));
     e->source = e->checkpoint ? e->checkpoint : path;
     TRY(find_base(e));
-    TRY(open_model(e));
+    TRY(open_export_model(e));
     if (is_gguf(e)) return export_gguf(e, report);
     return e->options->format == OTT_EXPORT_PEFT ? export_adapters(e, report) : export_model(e, report);
 }

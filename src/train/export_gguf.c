@@ -26,7 +26,7 @@ static void put_text(gguf_metadata *m, const char *key, const char *text) {
     gguf_metadata_text(m, key, text, (int64_t)strlen(text));
 }
 
-static void add_text(gguf_metadata *m, const char *text) {
+static void add_metadata_text(gguf_metadata *m, const char *text) {
     gguf_metadata_add_text(m, text, (int64_t)strlen(text));
 }
 
@@ -88,11 +88,11 @@ static int type_of(const tokenizer *t, int64_t id) {
 static void add_padding(gguf_metadata *m, int64_t id) {
     char name[32];
     snprintf(name, sizeof name, "[PAD%" PRId64 "]", id);
-    add_text(m, name);
+    add_metadata_text(m, name);
 }
 
 /* Writes a space inside a part as U+0120, since a space separates the two parts. */
-static void append_part(str *text, const char *name) {
+static void append_merge_part(str *text, const char *name) {
     for (; *name; name++)
         if (*name == ' ')
             str_append(text, "\u0120");
@@ -105,9 +105,9 @@ static ott_status describe_merges(describing *d, const tokenizer_merge *merge, i
     gguf_metadata_list(d->m, "tokenizer.ggml.merges", GGUF_LIST_TEXTS, count);
     for (int64_t i = 0; i < count; i++) {
         text.length = 0;
-        append_part(&text, tokenizer_token(d->t, merge[i].left));
+        append_merge_part(&text, tokenizer_token(d->t, merge[i].left));
         str_append(&text, " ");
-        append_part(&text, tokenizer_token(d->t, merge[i].right));
+        append_merge_part(&text, tokenizer_token(d->t, merge[i].right));
         if (text.failed) break;
         gguf_metadata_add_text(d->m, text.text, text.length);
     }
@@ -231,7 +231,7 @@ static ott_status describe_tokenizer(describing *d) {
     for (int64_t id = 0; id < d->vocab; id++) {
         const char *name = tokenizer_token(d->t, id);
         if (name)
-            add_text(d->m, name);
+            add_metadata_text(d->m, name);
         else
             add_padding(d->m, id);
     }

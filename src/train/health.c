@@ -143,7 +143,7 @@ static ott_status write_use(const health *h, metrics_writer *metrics, int64_t us
     return metrics_write(metrics, h->t->run.step, values, (int)(sizeof values / sizeof *values));
 }
 
-static ott_status write_all(const health *h, metrics_writer *metrics) {
+static ott_status write_measurements(const health *h, metrics_writer *metrics) {
     for (int64_t use = 0; use < use_count(h); use++) {
         int which = (int)(use / USES % TENSOR_COUNT), columnwise = (int)(use % USES);
         const use_most *most = &h->most[use];
@@ -206,7 +206,7 @@ ott_status health_end_step(health *h, metrics_writer *metrics) {
     int64_t floats = use_count(h) * STATISTICS_COUNT;
     TRY(device_copy_out(h->t->device, h->host, h->block, floats * (int64_t)sizeof(float)));
     TRY(join_ranks(h));
-    if (metrics) TRY(write_all(h, metrics));
+    if (metrics) TRY(write_measurements(h, metrics));
     return apply_fallbacks(h);
 }
 

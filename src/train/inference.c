@@ -213,7 +213,7 @@ static int64_t count_codes(const model *m) {
     return count;
 }
 
-static ott_status convert_model(const inference_plan *p, model *m) {
+static ott_status convert_for_inference(const inference_plan *p, model *m) {
     return p->convert.recipe ? model_convert(m, &p->convert, NULL) : OTT_OK;
 }
 
@@ -229,7 +229,7 @@ static ott_status load_weights(const inference_plan *p, model *m, const logger *
         return *p->cfg->peft.path ? peft_load(m, p->cfg->peft.path) : OTT_OK;
     }
     TRY(checkpoint_load(m, log, NULL, p->checkpoint, &state, &fell_back));
-    return fell_back ? convert_model(p, m) : OTT_OK;
+    return fell_back ? convert_for_inference(p, m) : OTT_OK;
 }
 
 ott_status inference_open(const inference_plan *p, device *d, int64_t positions, const logger *log,
@@ -238,7 +238,7 @@ ott_status inference_open(const inference_plan *p, device *d, int64_t positions,
     model_options own = p->shape;
     own.frozen_convert = &p->convert;
     TRY(model_open(d, &own, MODEL_INFERENCE, positions, &m));
-    ott_status status = convert_model(p, m);
+    ott_status status = convert_for_inference(p, m);
     if (status == OTT_OK) status = load_weights(p, m, log);
     if (status == OTT_OK)
         *out = m;

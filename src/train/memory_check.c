@@ -247,7 +247,7 @@ void memory_check_show_fp8(const memory_check_fp8 *c, int64_t need, char out[MEM
 /* ---- the error message ---- */
 
 /* Appends the kinds of memory, largest first, that are at least 2% of all. */
-static void write_kinds(str *text, int64_t all, const int64_t bytes_of_kind[MEM_KIND_COUNT]) {
+static void append_memory_kinds(str *text, int64_t all, const int64_t bytes_of_kind[MEM_KIND_COUNT]) {
     bool written[MEM_KIND_COUNT] = {false};
     char size[SIZE_TEXT];
     for (int i = 0; i < MEM_KIND_COUNT; i++) {
@@ -268,7 +268,7 @@ static ott_status fail_with_suggestions(const memory_check *c, const variant *v,
     str text = {.account = c->account};
     int64_t available = limit->left + device_taken(c->device).now;
     str_printf(&text, "the run needs %s and %s: ", size_text(n->total, size), limit_text(limit, left));
-    write_kinds(&text, n->total, n->by_kind);
+    append_memory_kinds(&text, n->total, n->by_kind);
     str_append(&text, "; ");
     if (write_suggestions(c, v, n->total, available, &text))
         str_append(&text, "; ottava plan estimates the speed on them");
@@ -290,7 +290,7 @@ static ott_status check_host(const memory_check *c, const memory_need *n) {
     if (n->host <= limit.left) return OTT_OK;
     str_printf(&text, "the run needs %s of host memory, and %s: ", size_text(n->host, size),
                limit_text(&limit, left));
-    write_kinds(&text, n->host, n->host_by_kind);
+    append_memory_kinds(&text, n->host, n->host_by_kind);
     if (n->host_by_kind[MEM_STAGING] > 0)
         str_append(&text, "; checkpoint.async_mode = \"disabled\" needs no copy for checkpoints");
     if (c->cfg->train.offload != OFFLOAD_NONE)

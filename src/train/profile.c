@@ -71,7 +71,7 @@ static void add_member(object *o, const char *name, const char *value) {
     if (length > 0 && (size_t)length < space) o->length += (size_t)length;
 }
 
-static void add_tensor(object *o, const char *name, const tensor *t) {
+static void add_tensor_json(object *o, const char *name, const tensor *t) {
     char value[64];
     snprintf(value, sizeof value, "%s[%lld,%lld]", dtype_name(t->dtype), (long long)t->rows,
              (long long)t->columns);
@@ -115,7 +115,7 @@ static void add_field(object *o, const op_field *f, const void *args) {
             add_qtensor(o, name, &((const qlist *)value)->item[i]);
         }
     } else {
-        add_tensor(o, f->name, value);
+        add_tensor_json(o, f->name, value);
     }
 }
 

@@ -27,7 +27,7 @@ static profile_count outside(const profile_counts *c) {
     return rest;
 }
 
-static void write_kinds(const profile_counts *c, str *out) {
+static void append_time_kinds(const profile_counts *c, str *out) {
     str_append(out, "| kind of work | ms a step | share | calls |\n|---|---:|---:|---:|\n");
     for (int k = 0; k < OP_KINDS; k++)
         write_row(c, op_kind_text((op_kind)k), profile_kind_count(c, (op_kind)k), out);
@@ -91,7 +91,7 @@ void profile_summary_write(const profile_counts *c, const char *title, str *out)
     str_printf(out, "\n\n%s\n\n", title);
     write_verdict(c, out);
     str_append(out, "\n## By kind of work\n\n");
-    write_kinds(c, out);
+    append_time_kinds(c, out);
     write_communication(c, out);
     str_append(out, "\n## By operation\n\n");
     write_operations(c, out);

@@ -92,7 +92,7 @@ static ott_status fail_locked(const char *folder, int descriptor) {
 }
 
 /* Checks before training that all files can be written, since summary.json is written last. */
-static ott_status check_files(mem *account, const char *folder) {
+static ott_status check_folder_files(mem *account, const char *folder) {
     static const char *const names[] = {"lock", RUN_RECORD_NAME, "config.toml", "metrics.jsonl",
                                         "summary.json"};
     ott_status status = OTT_OK;
@@ -136,7 +136,7 @@ static ott_status try_folder(run_folder *f, const logger *log, const char *folde
                              bool fresh, bool *taken) {
     bool busy;
     *taken = false;
-    TRY(check_files(f->account, folder));
+    TRY(check_folder_files(f->account, folder));
     if (fresh) TRY(is_taken(f->account, folder, dir, taken));
     if (*taken) return fail_taken(folder);
     TRY(file_make_folder(folder));

@@ -80,7 +80,7 @@ static int64_t message_count(const stage *s) {
     return (int64_t)PIPELINE_CONTENTS * s->shape->chunks * s->micro_batches;
 }
 
-static ott_status open_parts(stage *s) {
+static ott_status open_stage_parts(stage *s) {
     int stages = s->shape->stages;
     TRY(pipeline_check(s->shape, s->m->options.layers, s->micro_batches));
     int64_t slots = count_slots(s->shape, s->micro_batches);
@@ -102,7 +102,7 @@ ott_status stage_open(model *m, int64_t micro_batches, stage **out) {
     s->tied = m->options.tied && (!m->embedding.weight || !m->embedding.weight->frozen);
     m->store.micro_batches =
         true; /* so that table gradients are summed in micro-batch order on both stages */
-    ott_status status = open_parts(s);
+    ott_status status = open_stage_parts(s);
     if (status != OTT_OK) {
         stage_close(s);
         return status;

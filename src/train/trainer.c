@@ -54,7 +54,7 @@ static void place_batches(trainer *t) {
         t->losses[i] = tensor_vector(at, OTT_F32, tokens);
 }
 
-static ott_status open_buffers(trainer *t) {
+static ott_status open_step_buffers(trainer *t) {
     enum { EXCHANGE_WORDS = 256, WORDS = SENT_WORDS + 1 };
     int64_t exchange_words = larger(t->options.data_group->size, t->options.run_group->size),
             head = backend_align(t->device->can, 4 * WORDS);
@@ -92,7 +92,7 @@ void trainer_set_checkpointing(const trainer_options *o, model *m) {
         m->blocks[i].checkpointing = i % o->checkpoint_every == 0 ? o->checkpointing : CHECKPOINT_NONE;
 }
 
-static ott_status convert_model(trainer *t, const recipe *r) {
+static ott_status convert_for_training(trainer *t, const recipe *r) {
     convert_options o = t->options.convert;
     o.recipe = t->recipe = r;
     o.log = t->log;
@@ -109,7 +109,7 @@ static ott_status convert_model(trainer *t, const recipe *r) {
 
 ott_status trainer_convert(trainer *t, const recipe *r) {
     t->is_consistent = false;
-    TRY(convert_model(t, r));
+    TRY(convert_for_training(t, r));
     TRY(trainer_fit_budget(t));
     TRY(trainer_plan_memory(t));
     t->is_consistent = true;
@@ -123,7 +123,7 @@ static ott_status build_trainer(trainer *t, const model_options *shape) {
                    &t->m));
     t->m->store.options = t->options.store;
     t->m->store.micro_batches = t->options.grad_accum > 1;
-    TRY(convert_model(t, t->options.convert.recipe));
+    TRY(convert_for_training(t, t->options.convert.recipe));
     t->m->loss.chunk = t->options.chunk;
     t->m->loss.z_weight = t->options.z_weight;
     if (!t->options.run_group) t->options.run_group = comm_self();
@@ -132,7 +132,7 @@ static ott_status build_trainer(trainer *t, const model_options *shape) {
     t->replay.enabled = t->options.graphs && t->options.run_group->size == 1;
     trainer_set_checkpointing(&t->options, t->m);
     TRY(shape->stage ? stage_open(t->m, t->options.grad_accum, &t->stage) : model_slot_open(t->m, &t->slot));
-    TRY(open_buffers(t));
+    TRY(open_step_buffers(t));
     t->cx = (exec){.device = t->device,
                    .is_first_microbatch = true,
                    .data_group = t->options.data_group,

@@ -23,7 +23,8 @@ static ott_status count_nonfinite(trainer *t, const tensor *x, int32_t *count) {
     return device_copy_out(t->device, count, t->nonfinite.data, sizeof *count);
 }
 
-static ott_status check_tensor(void *user, exec *cx, const char *module, const char *what, const tensor *x) {
+static ott_status find_nonfinite(void *user, exec *cx, const char *module, const char *what,
+                                 const tensor *x) {
     search *s = user;
     int32_t count;
     (void)cx;
@@ -63,7 +64,7 @@ static ott_status found_anywhere(trainer *t, search *s, bool *found) {
 }
 
 static ott_status search_passes(trainer *t, search *s) {
-    const hook p = {.observe = check_tensor, .user = s};
+    const hook p = {.observe = find_nonfinite, .user = s};
     bool found = false;
     for (int64_t i = 0; i < trainer_pass_count(t) && !found; i++) {
         TRY(trainer_run_micro_batches(t, i, &p, false)); /* their rows are still in the staging memory */

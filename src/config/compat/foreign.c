@@ -101,8 +101,8 @@ ott_status foreign_beta2(config *cfg, const node *value, const char *where) {
 /* --- Schedules --- */
 
 /* Reads a number in the range of our key `like`; -1 for null. */
-static ott_status read_number(config *cfg, const char *like, const node *value, const char *where,
-                              double *out) {
+static ott_status read_foreign_number(config *cfg, const char *like, const node *value, const char *where,
+                                      double *out) {
     config_value number;
     *out = -1.0;
     if (tree_is_null(value)) return OTT_OK;
@@ -122,7 +122,7 @@ ott_status foreign_total_steps(config *cfg, const node *value, const char *where
 
 ott_status foreign_decay_ratio(config *cfg, const node *value, const char *where) {
     cfg->state->foreign.titan_schedule = true;
-    return read_number(cfg, "scheduler.min_lr_ratio", value, where, &cfg->state->foreign.decay_ratio);
+    return read_foreign_number(cfg, "scheduler.min_lr_ratio", value, where, &cfg->state->foreign.decay_ratio);
 }
 
 ott_status foreign_decay_type(config *cfg, const node *value, const char *where) {
@@ -163,7 +163,7 @@ ott_status foreign_lr_decay_style(config *cfg, const node *value, const char *wh
 
 ott_status foreign_min_lr(config *cfg, const node *value, const char *where) {
     have_schedule(cfg);
-    return read_number(cfg, "train.grad_clip_norm", value, where, &cfg->state->foreign.min_lr);
+    return read_foreign_number(cfg, "train.grad_clip_norm", value, where, &cfg->state->foreign.min_lr);
 }
 
 /* torchtitan: warmup, constant, then decay over decay_ratio of all steps (default: all steps after the

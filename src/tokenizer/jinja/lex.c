@@ -27,7 +27,7 @@ static ott_status add_token(lexer *l, jinja_token token) {
     return OTT_OK;
 }
 
-static ott_status add_text(lexer *l, jinja_token_kind kind, const char *from, const char *to) {
+static ott_status add_text_token(lexer *l, jinja_token_kind kind, const char *from, const char *to) {
     return add_token(l, (jinja_token){.kind = kind, .text = {from, to - from}});
 }
 
@@ -76,7 +76,7 @@ static ott_status lex_text(lexer *l) {
         from++;
     const char *to = strip_before(l, from, tag);
     l->strips = l->trims_line = false;
-    if (to > from) TRY(add_text(l, JINJA_TOKEN_TEXT, from, to));
+    if (to > from) TRY(add_text_token(l, JINJA_TOKEN_TEXT, from, to));
     pass_lines(l, tag);
     return OTT_OK;
 }
@@ -133,7 +133,7 @@ static ott_status lex_string(lexer *l) {
         else
             at++, bytes += unescape(&at, to, (char *)memory + bytes);
     }
-    TRY(add_text(l, JINJA_TOKEN_STRING, memory, (char *)memory + bytes));
+    TRY(add_text_token(l, JINJA_TOKEN_STRING, memory, (char *)memory + bytes));
     pass_lines(l, to + 1);
     return OTT_OK;
 }
@@ -178,7 +178,7 @@ static ott_status lex_sign(lexer *l) {
         char shown[8] = {isprint((unsigned char)*l->at) ? *l->at : '?'};
         return status_fail(OTT_ERR_FORMAT, "line %d: '%s' has no meaning in a tag", l->line, shown);
     }
-    TRY(add_text(l, JINJA_TOKEN_SIGN, l->at, l->at + bytes));
+    TRY(add_text_token(l, JINJA_TOKEN_SIGN, l->at, l->at + bytes));
     l->at += bytes;
     return OTT_OK;
 }
@@ -190,7 +190,7 @@ static ott_status lex_token(lexer *l) {
     if (!is_name(*l->at)) return lex_sign(l);
     const char *to = l->at;
     while (to < l->end && is_name(*to)) to++;
-    TRY(add_text(l, JINJA_TOKEN_NAME, l->at, to));
+    TRY(add_text_token(l, JINJA_TOKEN_NAME, l->at, to));
     l->at = to;
     return OTT_OK;
 }

@@ -353,7 +353,7 @@ static ott_status evaluate_value(rendering *r, const jinja_node *n, jinja_value 
 
 /* ---- statements ---- */
 
-static ott_status write_text(rendering *r, text_view text) {
+static ott_status append_output(rendering *r, text_view text) {
     if (text.bytes > JINJA_MEMORY_MOST - r->work.bytes)
         return FAIL(r, OTT_ERR_UNSUPPORTED, "makes more than %d MiB", JINJA_MEMORY_MOST >> 20);
     r->work.bytes += text.bytes;
@@ -365,7 +365,7 @@ static ott_status run_output(rendering *r, const jinja_node *n) {
     jinja_value v, text;
     TRY(evaluate_value(r, n->child[0], &v));
     TRY(jinja_show(&r->work, &v, &text));
-    return write_text(r, text.text);
+    return append_output(r, text.text);
 }
 
 static ott_status run_if(rendering *r, const jinja_node *n) {
@@ -552,7 +552,7 @@ static ott_status run_generation(rendering *r, const jinja_node *n) {
 
 static ott_status run_one(rendering *r, const jinja_node *n) {
     switch (n->kind) {
-    case JINJA_NODE_TEXT: return write_text(r, n->name);
+    case JINJA_NODE_TEXT: return append_output(r, n->name);
     case JINJA_NODE_OUTPUT: return run_output(r, n);
     case JINJA_NODE_IF: return run_if(r, n);
     case JINJA_NODE_FOR: return run_for(r, n);

@@ -248,8 +248,8 @@ enum { SEARCHED_MOST = 8 }; /* maximum entries of a dictionary without slots */
 
 /* Finds a key. *found: its index, or -1. *slot: its slot, or a free slot for it, if the dictionary has slots.
    */
-static ott_status find_entry(jinja_work *w, const jinja_dict *d, const jinja_value *key, uint64_t hash,
-                             int64_t *found, int32_t **slot) {
+static ott_status find_slot(jinja_work *w, const jinja_dict *d, const jinja_value *key, uint64_t hash,
+                            int64_t *found, int32_t **slot) {
     const uint64_t mask = d->slots ? 2 * (uint64_t)d->capacity - 1 : 0;
     *slot = NULL;
     for (uint64_t i = 0;; i++) {
@@ -271,7 +271,7 @@ ott_status jinja_dict_find(jinja_work *w, const jinja_dict *d, const jinja_value
     *out = NULL;
     if (d->count == 0) return OTT_OK;
     TRY(hash_key(w, key, &hash));
-    TRY(find_entry(w, d, key, hash, &found, &slot));
+    TRY(find_slot(w, d, key, hash, &found, &slot));
     if (found >= 0) *out = &d->entries[found].value;
     return OTT_OK;
 }
@@ -308,7 +308,7 @@ ott_status jinja_dict_set(jinja_work *w, jinja_dict *d, jinja_value key, jinja_v
     TRY(nest(w, &value, &d->nesting));
     TRY(hash_key(w, &key, &hash));
     TRY(jinja_work_steps(w, 1));
-    TRY(find_entry(w, d, &key, hash, &found, &slot));
+    TRY(find_slot(w, d, &key, hash, &found, &slot));
     if (found >= 0) return d->entries[found].value = value, OTT_OK;
     TRY(grow_dict(w, d));
     d->entries[d->count] = (jinja_entry){hash, key, value};
