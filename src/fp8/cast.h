@@ -34,20 +34,20 @@ float cast_from_e5m2(uint8_t code);
 /* Returns the FP8 code of x in format d (E4M3 or E5M2). */
 uint8_t cast_to_fp8(float x, ott_dtype d, cast_mode mode);
 float cast_from_fp8(uint8_t code, ott_dtype d);
-/* Stochastic rounding: rounds away from zero with a probability equal to the distance from the neighbor
-   towards zero, in units of the gap. `random`: 32 uniform random bits. */
+/* Rounds stochastically: x between two neighboring values of format d becomes the one with the larger
+   magnitude, with probability (|x| - smaller) / (larger - smaller). `random`: 32 uniform random bits. */
 uint8_t cast_to_fp8_stochastic(float x, ott_dtype d, cast_mode mode, uint32_t random);
 
-/* E8M0: a power of two 2^(code-127); 255 is NaN. */
+/* Returns the value of an E8M0 code: 2^(code - 127); NaN for code 255. */
 ANYWHERE float cast_from_e8m0(uint8_t code) {
     if (code == 255) return NAN;
     return fmath_from_bits(code == 0 ? 0x00400000u : (uint32_t)code << 23); /* 2^-127 is subnormal in fp32 */
 }
 
-/* Element `index` of an array of format d, as float, and back (nearest even; FP8 saturates). */
+/* Read element `index` of an array of format d as float; write it (nearest even; FP8 saturates). */
 float cast_load(const void *data, ott_dtype d, int64_t index);
 void cast_store(void *data, ott_dtype d, int64_t index, float value);
-/* Converts an array in place. The memory must have room for both formats. */
+/* Converts an array of `count` elements in place. The memory must be large enough for either format. */
 void cast_in_place(void *data, ott_dtype from, ott_dtype to, int64_t count);
 
 #endif

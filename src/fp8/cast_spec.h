@@ -1,5 +1,5 @@
-/* fp8/cast_spec: how a tensor is cast for one of its uses: format, granularity, scale, rounding, and which
-   amax. */
+/* fp8/cast_spec: how a tensor is cast to FP8 for one of its two uses as a GEMM operand (fp8/recipe.h):
+   format, granularity, scale rule, rounding, and the amax that the scale is computed from. */
 #ifndef FP8_CAST_SPEC_H
 #define FP8_CAST_SPEC_H
 
@@ -9,13 +9,14 @@
 
 typedef enum amax_policy {
     AMAX_CURRENT, /* the scale is computed from this tensor's own amax */
-    AMAX_DELAYED  /* from the amaxes of earlier steps (fp8/history.h); this tensor's amax is recorded */
+    AMAX_DELAYED  /* the scale is computed from the amaxes of earlier steps (fp8/history.h) */
 } amax_policy;
 typedef enum amax_algorithm { AMAX_MAX, AMAX_MOST_RECENT } amax_algorithm;
 
-/* A user's own rules for delayed scaling; NULL: the published rule. Called on the host between steps. */
+/* A user's own rules for delayed scaling, called on the host between steps. A NULL function: the published
+   rule (fp8/history.h). */
 typedef struct delayed_callbacks {
-    /* Returns the amax to scale by. amax_history[length]: the newest is last. */
+    /* Returns the amax that the scale is computed from. amax_history[length]: the newest amax is last. */
     float (*amax)(void *user, const float *amax_history, int64_t length);
     /* Returns the new scale. max: the format's largest value. */
     float (*scale)(void *user, float amax, float old_scale, float max, int margin);
@@ -33,13 +34,13 @@ typedef struct cast_spec {
     amax_policy policy;
     /* members for AMAX_DELAYED only */
     amax_algorithm algorithm;
-    int history;                        /* length of the amax history, including this step */
-    bool reduce;                        /* true: take the maximum amax over the ranks of the amax group */
-    const delayed_callbacks *callbacks; /* NULL: none; not owned */
+    int history;                        /* number of steps in the amax history, including the current one */
+    bool reduce;                        /* true: use the largest amax of all ranks of the amax group */
+    const delayed_callbacks *callbacks; /* borrowed; NULL: none */
 } cast_spec;
 
 bool cast_spec_is_fp8(const cast_spec *s);
-/* True if both cast in the same way. Members that the format or policy ignores are not compared. */
+/* True if both specs give the same cast. Members that the format or policy ignores are not compared. */
 bool cast_spec_equal(const cast_spec *a, const cast_spec *b);
 
 #endif

@@ -27,7 +27,7 @@ const char *dtype_name(ott_dtype d) {
     case OTT_I64: return "i64";
     case OTT_DTYPE_COUNT: break;
     }
-    return "unknown"; /* so that a message about an invalid value can be written */
+    return "unknown"; /* messages print invalid values too */
 }
 
 const char *dtype_safetensors_name(ott_dtype d) {

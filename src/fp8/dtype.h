@@ -1,4 +1,4 @@
-/* fp8/dtype: facts about number formats. */
+/* fp8/dtype: names, sizes and ranges of number formats. */
 #ifndef FP8_DTYPE_H
 #define FP8_DTYPE_H
 
@@ -14,7 +14,7 @@ bool dtype_from_safetensors_name(const char *name, ott_dtype *out);
 int64_t dtype_bytes(ott_dtype d);          /* bytes of one element */
 bool dtype_is_fp8(ott_dtype d);            /* E4M3 or E5M2 */
 bool dtype_is_high_precision(ott_dtype d); /* F32, BF16 or F16 */
-/* Largest finite value: 448 (E4M3), 57344 (E5M2), 65504 (F16), ... */
+/* Returns the format's largest finite value. */
 ANYWHERE float dtype_max(ott_dtype d) {
     switch (d) {
     case OTT_F32: return FLT_MAX;
@@ -24,7 +24,7 @@ ANYWHERE float dtype_max(ott_dtype d) {
     case OTT_E5M2: return 57344.0f;
     case OTT_E8M0: return 0x1p127f;
     case OTT_U8: return 255.0f;
-    case OTT_I32: return 0x1p31f; /* the integer limits rounded to fp32 */
+    case OTT_I32: return 0x1p31f; /* INT32_MAX and INT64_MAX, rounded to fp32 */
     case OTT_I64: return 0x1p63f;
     case OTT_DTYPE_COUNT: break;
     }

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /* Each use of a tensor is a GEMM operand with MN rows (M for operand A, N for B) and K columns, the
-   contraction dimension. In the columnwise use, MN are the tensor's columns. X(constant, name, mn, k): size
-   of the block with one scale; 0: the full dimension. */
+   contraction dimension. In the columnwise use the operand's rows are the tensor's columns. X(constant, name,
+   mn, k): mn x k elements share a scale; 0: the full dimension. */
 #define GRANULARITY_MAP(X)                                                                                   \
     X(TENSOR, "tensor", 0, 0)                                                                                \
     X(ROW, "row", 1, 0)                                                                                      \
@@ -22,7 +22,7 @@ typedef enum granularity {
         GRANULARITY_COUNT
 } granularity;
 
-/* Size of the block with one scale; INT64_MAX: the full dimension. */
+/* Size of a block of elements that share a scale; INT64_MAX: the full dimension. */
 typedef struct scale_block {
     int64_t mn, k;
 } scale_block;
@@ -31,9 +31,9 @@ scale_block granularity_block(granularity g);
 const char *granularity_name(granularity g); /* "1x128" */
 /* True if K is split into blocks. */
 bool granularity_is_block(granularity g);
-/* Returns the number of blocks along MN. */
+/* Returns the number of blocks along MN of an operand with `mn` rows. */
 int64_t granularity_mn_groups(granularity g, int64_t mn);
-/* Returns the number of scales of a use with mn x k elements. */
+/* Returns the number of scales of an operand with mn x k elements. */
 int64_t granularity_groups(granularity g, int64_t mn, int64_t k);
 
 #endif

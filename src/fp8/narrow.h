@@ -5,7 +5,7 @@
 
 #include "fp8/cast.h"
 
-/* A sign-magnitude format narrower than fp32. Larger codes have larger magnitudes. */
+/* A sign-magnitude format narrower than fp32. Larger codes (without sign bit) have larger magnitudes. */
 typedef struct narrow_format {
     int mantissa_bits, bias;
     uint32_t largest;  /* code of the largest finite magnitude */
@@ -18,14 +18,14 @@ ANYWHERE narrow_format narrow_of(ott_dtype d) {
     return d == OTT_E4M3 ? e4m3 : d == OTT_E5M2 ? e5m2 : f16;
 }
 
-/* Returns the largest code at or below a non-NaN magnitude (fp32 bits without sign; the exponent is not
-   limited to the format's range). *fraction: the distance to this code in units of 2^-32 of the gap to the
-   next one; exact unless it is below 2^-8 of the gap. */
+/* Returns the largest code whose value is at most `magnitude`, the fp32 bits of a number without sign, not
+   NaN. A code may be above f.largest, as if the exponent field were wider. *fraction: 2^32 * (magnitude -
+   value) / (next code's value - value), rounded down; it is exact from 2^-8 of this gap on. */
 ANYWHERE uint32_t narrow_truncate(uint32_t magnitude, narrow_format f, uint64_t *fraction) {
     int biased = (int)(magnitude >> 23);
     uint64_t significand = (magnitude & 0x7fffffu) | (biased > 0 ? 0x800000u : 0u);
     int exponent = (biased > 0 ? biased : 1) - 127;
-    int kept = exponent > 1 - f.bias ? exponent : 1 - f.bias; /* subnormals share the smallest exponent */
+    int kept = exponent > 1 - f.bias ? exponent : 1 - f.bias; /* subnormals have the smallest exponent */
     int shift = 23 - f.mantissa_bits + kept - exponent;
     if (shift > 63) shift = 63;
     uint64_t rest = significand & (((uint64_t)1 << shift) - 1);
@@ -64,7 +64,8 @@ ANYWHERE float narrow_widen_ieee(uint32_t code, narrow_format f) {
     return code == f.overflow ? INFINITY : narrow_widen(code, f);
 }
 
-/* The FP8 code of x in format d (E4M3 or E5M2), rounded to nearest even; and a code's value. */
+/* Returns the FP8 code of x in format d (E4M3 or E5M2), rounded to nearest even; narrow_from_fp8 returns the
+   value of a code. */
 ANYWHERE uint8_t narrow_to_fp8(float x, ott_dtype d, cast_mode mode) {
     uint32_t bits = fmath_bits(x), magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return 0x7f;

@@ -1,4 +1,4 @@
-/* fp8/quant_spec: comparisons of both uses of a tensor. */
+/* fp8/quant_spec: compares quantization specs and the two uses in a spec. */
 #include "fp8/quant_spec.h"
 
 bool quant_spec_is_fp8(const quant_spec *s) {

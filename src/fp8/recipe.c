@@ -46,7 +46,7 @@
 #define GEMM(fast)                                                                                           \
     { .accumulate = ACCUMULATE_FP32, .fast_accumulate = (fast), .order = SCALE_PRODUCT }
 
-/* TransformerEngine multiplies a block's sum first by the scale of the operand with 1D blocks. */
+/* TransformerEngine multiplies a block's sum first by scale_inv of A, which has 1x128 blocks. */
 #define BLOCK_GEMM                                                                                           \
     { .accumulate = ACCUMULATE_FP32, .fast_accumulate = false, .order = SCALE_A_THEN_B }
 
@@ -206,7 +206,7 @@ static bool scale_rule_is_e8m0(scale_rule rule) {
     return rule == SCALE_E8M0 || rule == SCALE_E8M0_FLOOR;
 }
 
-/* Checks that each enum has a known value, so that later code meets no unknown one. */
+/* Returns the name of the first enum member with an unknown value; NULL if there is none. */
 static const char *use_unknown_field(const cast_spec *s) {
     if (!in_list(s->grain, GRANULARITY_COUNT - 1)) return "grain";
     if (!in_list(s->scale.rule, SCALE_E8M0_FLOOR)) return "scale.rule";
@@ -247,7 +247,7 @@ static ott_status check_cast_spec(const char *tensor, const char *use, const cas
     return check_delayed(tensor, use, s);
 }
 
-/* Both uses must be equal: a tensor has one amax history and one scale from it. */
+/* Delayed scaling requires equal uses: a tensor has one amax history, which gives one scale. */
 static ott_status check_one_history(const char *tensor, const quant_spec *q) {
     bool delayed = q->rowwise.policy == AMAX_DELAYED || q->columnwise.policy == AMAX_DELAYED;
     if (!delayed || cast_spec_equal(&q->rowwise, &q->columnwise)) return OTT_OK;
@@ -270,7 +270,7 @@ static ott_status check_tensor_spec(const char *tensor, const quant_spec *q, ott
     return OTT_OK;
 }
 
-/* Block scales are applied inside the contraction, so both operands must have the same blocks along K. */
+/* Block scales multiply partial sums over K, so both operands must have the same blocks along K. */
 static ott_status check_contraction_blocks(const gemm_operands *o) {
     granularity a = o->use[0]->grain, b = o->use[1]->grain;
     if (a == GRANULARITY_128X128 && b == GRANULARITY_128X128)

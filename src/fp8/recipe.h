@@ -1,7 +1,7 @@
 /*
- * fp8/recipe: FP8 recipes: formats and scales of a linear layer's tensors. A recipe is a row of constant
- * data. It is compiled into quantization specs for each module. Other code sees only the specs, not the
- * recipe.
+ * fp8/recipe: FP8 recipes: formats and scales of a linear layer's tensors. A recipe is a constant row of a
+ * table. recipe_compile makes a linear_spec from it for each linear module. The layers use only the
+ * linear_spec.
  *
  * A linear layer Y[M,N] = X[M,K] W[N,K]^T has three GEMMs and three tensors. Each tensor is used exactly
  * twice:
@@ -11,9 +11,9 @@
  *     grad_input    dX = G W            N                 grad_output rowwise,     weight columnwise
  *     grad_weight   dW = G^T X          M                 grad_output columnwise,  input columnwise
  *
- * The rowwise use contracts along a row, so it may have one scale a row. The columnwise use contracts along a
- * column, so it may have one scale a column. So a quantization spec is a pair of casts. Between forward and
- * backward a layer keeps the columnwise use of its input, in the format of that use.
+ * The rowwise use contracts along a row, so it may have one scale for each row. The columnwise use contracts
+ * along a column, so it may have one scale for each column. So a quant_spec has two casts. Between forward
+ * and backward a layer keeps the columnwise use of its input, in the format of that use.
  */
 #ifndef FP8_RECIPE_H
 #define FP8_RECIPE_H
@@ -24,8 +24,8 @@
 typedef enum accumulate_mode {
     ACCUMULATE_FP32,         /* one sequential fp32 chain over the contraction */
     ACCUMULATE_HOPPER_FAST,  /* one chain in the FP8 tensor core's accumulator (fp8/tensorcore.h) */
-    ACCUMULATE_HOPPER_SPLIT, /* the same, promoted to fp32 every 128 elements */
-    ACCUMULATE_TILE32        /* the order of CPU tile units: fp8/reference.h */
+    ACCUMULATE_HOPPER_SPLIT, /* such a chain for each 128 terms; the chains' sums are added in fp32 */
+    ACCUMULATE_TILE32        /* sums of 32 terms, as AMX computes them; fp8/reference.h defines the order */
 } accumulate_mode;
 enum { ACCUMULATE_MODES = ACCUMULATE_TILE32 + 1 };
 /* Returns "fp32", "hopper fast", "hopper split" or "tile32". */
@@ -34,9 +34,9 @@ static inline bool recipe_accumulate_is_hopper(accumulate_mode mode) {
     return mode == ACCUMULATE_HOPPER_FAST || mode == ACCUMULATE_HOPPER_SPLIT;
 }
 
-/* The order in which a sum is multiplied by the operands' scale_inv. Scales for the full contraction (tensor,
-   row) multiply the finished sum. Block scales multiply the partial sum p of their block, and the scaled
-   partial sums are added in order: y = 0, then y = fmaf(...) for each block. */
+/* The order in which a sum is multiplied by scale_inv of A and of B. Scales of a tensor or row multiply the
+   finished sum. Block scales multiply the partial sum p of their block, and the scaled partial sums are added
+   in order: y = 0, then y = fmaf(...) for each block. */
 typedef enum scale_order {
     SCALE_PRODUCT, /* sum * (scale_inv_a * scale_inv_b);  blocks: y = fmaf(p, scale_inv_a * scale_inv_b, y) */
     SCALE_A_THEN_B /* (sum * scale_inv_a) * scale_inv_b;  blocks: y = fmaf(p * scale_inv_a, scale_inv_b, y) */
@@ -44,7 +44,7 @@ typedef enum scale_order {
 
 typedef struct gemm_spec {
     accumulate_mode accumulate;
-    bool fast_accumulate; /* lets a GPU use its fast accumulator; no effect on the CPU's fp32 chain */
+    bool fast_accumulate; /* cuBLASLt may use the fast FP8 accumulator; the CPU ignores it */
     scale_order order;
 } gemm_spec;
 
@@ -68,8 +68,9 @@ const recipe *recipe_find(const char *name);
 const recipe *recipe_high_precision(ott_dtype d);
 /* True if this GEMM multiplies FP8 operands. which = GEMM_COUNT: true if any GEMM does. */
 bool recipe_gemm_is_fp8(const recipe *r, recipe_gemm which);
-/* Checks that a row is consistent: both operands of a GEMM are FP8 or neither, no E5M2 x E5M2, one format for
-   both uses of a tensor, existing granularities. The error names the inconsistent field. */
+/* Checks that a row is consistent: both operands of a GEMM are FP8 or neither, at most one is E5M2, they
+   split K into the same blocks, and both FP8 uses of a tensor have one format. The error names the wrong
+   field. */
 ott_status recipe_check(const recipe *r);
 
 /* The specs of one linear module, compiled from a recipe. fp8: at least one GEMM multiplies FP8 operands. */
@@ -80,7 +81,7 @@ typedef struct linear_spec {
     bool fp8;
 } linear_spec;
 
-/* Compiles a row. activation: F32, BF16 or F16, replaces the row's activation format. */
+/* Compiles a row. `activation` (F32, BF16 or F16) replaces the row's activation format. */
 void recipe_compile(const recipe *r, ott_dtype activation, linear_spec *out);
 bool recipe_spec_equal(const linear_spec *a, const linear_spec *b);
 

@@ -1,4 +1,4 @@
-/* fp8/recipe_names: names of the recipes in other projects. */
+/* fp8/recipe_names: the tables of other projects' names, and their comparison. */
 #include "fp8/recipe_names.h"
 #include "base/str.h"
 #include "fp8/recipe.h"
@@ -27,10 +27,10 @@ static const struct {
                "TransformerEngine's"},
     {"fp8", "that is a number format; \"tensorwise\" is torchao's default recipe, \"delayed\" "
             "TransformerEngine's"},
-    {"hybrid", "that is a choice of formats: fp8_format = \"hybrid\" of the recipe \"delayed\" or "
-               "\"current\", and what \"tensorwise\" is without it"},
-    {"e4m3", "that is a number format: fp8_format = \"e4m3\" of the recipe \"delayed\" or \"current\""},
-    {"e5m2", "that is a number format, which an operand can have: input = \"e5m2\" of a recipe"},
+    {"hybrid", "that is a choice of formats: set fp8_format = \"hybrid\" with the recipe \"delayed\" or "
+               "\"current\"; \"tensorwise\" always uses these formats"},
+    {"e4m3", "that is a number format: set fp8_format = \"e4m3\" with the recipe \"delayed\" or \"current\""},
+    {"e5m2", "that is a number format: choose a recipe, and set the format of an operand: input = \"e5m2\""},
 };
 
 static int next_letter(const char **at) {

@@ -1,4 +1,4 @@
-/* fp8/recipe_text: the table of words, used for both parsing and writing. */
+/* fp8/recipe_text: parses and writes the text of a cast_spec; one table of words serves both. */
 #include "fp8/recipe_text.h"
 #include "base/str.h"
 #include "base/text.h"
@@ -9,7 +9,7 @@
 
 /* ---- the words ---- */
 
-/* The property that a word sets, in the order of writing. */
+/* The property of a cast that a word sets. recipe_cast_write writes the words in this order. */
 typedef enum field {
     FIELD_FORMAT,
     FIELD_GRAIN,
@@ -26,13 +26,13 @@ typedef enum field {
 } field;
 
 typedef struct word {
-    const char *text; /* a number follows a word that ends in = */
+    const char *text; /* if it ends in "=", a number follows */
     field field;
-    int value;     /* new value of the field */
-    int low, high; /* range of an integer */
+    int value;     /* value of the field, unless a number follows */
+    int low, high; /* range of an integer that follows */
 } word;
 
-#define HIGH_FORMAT     (-1) /* value for the format of "high" */
+#define HIGH_FORMAT     (-1) /* value of FIELD_FORMAT for "high" */
 #define LARGEST_MARGIN  16
 #define LONGEST_HISTORY (1 << 20)
 
@@ -60,7 +60,7 @@ static const word words[] = {
 };
 #define WORD_COUNT (int)(sizeof words / sizeof *words)
 
-/* Returns a field's value; all but epsilon are integers. */
+/* Returns a field's value; 0 for epsilon, which is no integer. */
 static int field_get(const cast_spec *s, field f) {
     switch (f) {
     case FIELD_FORMAT: return cast_spec_is_fp8(s) ? (int)s->format : HIGH_FORMAT;
@@ -93,7 +93,7 @@ static void field_put(cast_spec *s, field f, int value) {
     }
 }
 
-/* Returns the default values of omitted words, given these three. */
+/* Returns a spec with these properties and the default values of all others. */
 static cast_spec defaults(ott_dtype format, granularity grain, amax_policy policy) {
     cast_spec s = {.format = format,
                    .grain = grain,
@@ -111,7 +111,7 @@ static cast_spec defaults(ott_dtype format, granularity grain, amax_policy polic
 
 #define BF16_MAX 0x1.fep127f
 
-/* Only TransformerEngine's rule uses this limit. */
+/* Returns scale_options.infinite; 0 if the rule does not use it. */
 static float infinite_scale(const cast_spec *s) {
     if (s->scale.rule != SCALE_TE) return 0.0f;
     return s->grain == GRANULARITY_TENSOR || s->grain == GRANULARITY_ROW ? FLT_MAX : BF16_MAX;
@@ -127,7 +127,7 @@ static bool read_float(const char *text, float *out) {
     return *end == '\0' && isfinite(*out) && *out >= 0.0f;
 }
 
-/* Changes "1e-04" to "1e-4". */
+/* Removes the zeros of an exponent: "1e-04" becomes "1e-4". */
 static void tidy(char *text) {
     char *exponent = strchr(text, 'e');
     if (!exponent) return;
@@ -138,7 +138,7 @@ static void tidy(char *text) {
     memmove(to, from, strlen(from) + 1);
 }
 
-/* Writes the shortest digits that read back as value, with or without an exponent. */
+/* Writes the shortest text that read_float reads as exactly this value. */
 static void write_float(float value, char out[32]) {
     char plain[32];
     float back = -1.0f;
@@ -162,9 +162,9 @@ static bool read_integer(const word *w, const char *text, int *out) {
 
 /* ---- reading ---- */
 
-/* The parsed words, by the field that each sets. */
+/* The words of a text, by the field that each sets. */
 typedef struct sentence {
-    const word *word[FIELD_COUNT]; /* NULL: not given */
+    const word *word[FIELD_COUNT]; /* NULL: no word sets the field */
     int number[FIELD_COUNT];
     float epsilon;
 } sentence;
@@ -182,7 +182,7 @@ static const word *find_word(const char *text) {
     return NULL;
 }
 
-/* Lists the words that may be first, or later. */
+/* Lists the words that may be first, or else the words that may follow the first. Returns their number. */
 static int candidates(bool first, const char *out[WORD_COUNT], char *list, size_t size) {
     int count = 0;
     size_t length = 0;
@@ -241,7 +241,7 @@ static bool may_be_word(const char *text, size_t length) {
     return length <= WORD_LIMIT;
 }
 
-/* Reports an invalid word by its first bytes, on one line. */
+/* Reports a word that is too long or has unprintable bytes. Prints its first bytes, with '?' for those. */
 static ott_status fail_foreign(const char *text, size_t length, bool first) {
     char shown[WORD_LIMIT + 1];
     snprintf(shown, sizeof shown, "%.*s", (int)(length < WORD_LIMIT ? length : WORD_LIMIT), text);
@@ -269,7 +269,7 @@ static bool rule_is_e8m0(scale_rule rule) {
     return rule == SCALE_E8M0 || rule == SCALE_E8M0_FLOOR;
 }
 
-/* True if the field has a meaning in s. */
+/* True if the cast depends on this field, given the policy and rule of s. */
 static bool field_counts(const cast_spec *s, field f) {
     bool delayed = s->policy == AMAX_DELAYED;
     switch (f) {
@@ -312,7 +312,7 @@ static cast_spec build_spec(const sentence *given) {
     return s;
 }
 
-/* "high" must be the only word. */
+/* Checks that "high" is the only word. */
 static ott_status check_high(const sentence *given) {
     for (int f = FIELD_FORMAT + 1; f < FIELD_COUNT; f++)
         if (given->word[f])

@@ -9,9 +9,9 @@
  *     e4m3 1x32                       MX
  *     e5m2 delayed history=16 algo=most_recent
  *
- * Defaults of omitted words: one scale for the tensor; torchao's rule, but TransformerEngine's for delayed
- * and MX's for 1x32; current scaling; saturating. In TransformerEngine's rule an infinite scale becomes
- * FLT_MAX, or the largest bf16 number for blocks.
+ * Defaults of omitted words: one scale for the tensor; current scaling; a saturating cast; torchao's scale
+ * rule, but TransformerEngine's for delayed scaling and e8m0 for 1x32. With TransformerEngine's rule an
+ * infinite scale becomes FLT_MAX, or the largest bf16 number for block scales.
  */
 #ifndef FP8_RECIPE_TEXT_H
 #define FP8_RECIPE_TEXT_H
@@ -20,8 +20,8 @@
 
 #define RECIPE_CAST_TEXT 96
 
-/* Parses text. activation: the format of "high" (F32, BF16 or F16). OTT_ERR_CONFIG names a word that is
-   unknown, repeated, or meaningless with another word, and what is allowed. */
+/* Parses text. activation: the format of "high" (F32, BF16 or F16). OTT_ERR_CONFIG if a word is unknown,
+   repeated, or has no meaning with another word; the message names the word. */
 ott_status recipe_cast_parse(const char *text, ott_dtype activation, cast_spec *out);
 /* Writes the shortest text that parses to an equal spec. Callbacks and stochastic rounding are not written.
    */

@@ -4,13 +4,13 @@
 
 /* ---- amax ---- */
 
-/* maximum that returns NaN if either is NaN, unlike fmaxf */
+/* Returns the larger number, but NaN if either is NaN, unlike fmaxf. */
 static float larger(float a, float b) {
     if (isnan(a) || isnan(b)) return NAN;
     return a > b ? a : b;
 }
 
-/* Returns the amax of `count` elements at distance `stride`. */
+/* Returns the amax of the elements start, start + stride, ...; `count` elements. */
 static float amax_line(const void *x, ott_dtype d, int64_t start, int64_t count, int64_t stride) {
     float amax = 0.0f;
     for (int64_t i = 0; i < count; i++) amax = larger(amax, fabsf(cast_load(x, d, start + i * stride)));
@@ -71,11 +71,11 @@ static int64_t operand_index(const reference_operand *x, int64_t mn, int64_t k) 
 }
 
 static float operand_scale_inv(const reference_operand *x, int64_t mn, int64_t k) {
-    if (x->scale_inv == NULL) return 1.0f; /* no scale: 1 */
+    if (x->scale_inv == NULL) return 1.0f;
     return x->scale_inv[scale_index(x->grain, mn, k, x->mn_step, x->k_step)];
 }
 
-/* Returns the chain over the terms k, k + step, ... below end. */
+/* Returns the sum of the terms k, k + step, ... below end, as one fp32 chain from 0. */
 static float sum_chain(const reference_operand *a, int64_t i, const reference_operand *b, int64_t j,
                        int64_t k, int64_t end, int64_t step) {
     float sum = 0.0f;
@@ -103,8 +103,8 @@ static void operand_gather(const reference_operand *x, int64_t mn, int64_t k, in
     for (int l = 0; l < count; l++) out[l] = ((const uint8_t *)x->data)[operand_index(x, mn, k + l)];
 }
 
-/* tensorcore_fp8_dot_fast or _split for operands of any layout: gathers the terms of one instruction at a
-   time. */
+/* Returns tensorcore_fp8_dot_fast, or _split if `split`, for operands of any layout: copies the codes of one
+   instruction at a time. */
 static float sum_tensorcore(const reference_operand *a, int64_t i, const reference_operand *b, int64_t j,
                             int64_t k, int64_t end, bool split) {
     enum { INSTRUCTION = 32, PROMOTION = 128 };

@@ -1,4 +1,5 @@
-/* fp8/reference: quantize and GEMM as plain loops. The kernels of all backends must give the same bits. */
+/* fp8/reference: quantize and GEMM as plain loops, which define the result. The CPU's kernels must give the
+   same bits, and so must a GPU's quantization kernels. */
 #ifndef FP8_REFERENCE_H
 #define FP8_REFERENCE_H
 
@@ -7,13 +8,13 @@
 /* Returns max |x| over rows x columns elements of format d (leading dimension ld); NaN (0x7fc00000) if any is
    NaN; 0 if empty. */
 float reference_amax(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld);
-/* The same for each row, amax[rows], or each column, amax[columns]. */
+/* Write the amax of each row to amax[rows], or of each column to amax[columns]. */
 void reference_amax_rows(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld, float *amax);
 void reference_amax_columns(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
                             float *amax);
-/* Quantizes a tensor for one use, columnwise if `column`: writes amax, scale, inverse scale and codes. Any
-   granularity; rounding NEAREST. With AMAX_DELAYED, scale[0] is an input. amax, scale and scale_inv have
-   granularity_groups entries, [block of K][block of MN]. codes: rows x columns, dense. */
+/* Quantizes a tensor for one use, columnwise if `column`: writes amax, scale, scale_inv and codes. Rounds to
+   nearest, whatever spec->rounding is. With AMAX_DELAYED, scale[0] is an input. amax, scale and scale_inv
+   have granularity_groups entries, [block of K][block of MN]. codes: rows x columns, dense. */
 void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
                         const cast_spec *spec, bool column, float *amax, float *scale, float *scale_inv,
                         uint8_t *codes);
@@ -36,10 +37,10 @@ typedef struct reference_operand {
    (scale_order). With block scales (equally long along K in both operands), each block has its own chain p
    from 0, and the scaled sum is y, from 0, with one fmaf for each block in order. Then bias[j] (fp32, may be
    NULL) is added, then C(i,j) if accumulate, each by one fp32 operation. The result is rounded to dc once.
-   ACCUMULATE_HOPPER_* replaces the chain by that of fp8/tensorcore (FP8 operands only). ACCUMULATE_TILE32
-   replaces it by s = s + (even + odd) for each 32 terms, from s = 0 (the last tile may be shorter); even and
-   odd are chains from 0 over the tile's terms 0, 2, ... and 1, 3, .... In an fp32 result all NaNs count as
-   equal; bf16 and fp16 results have the NaN of fp8/cast. */
+   ACCUMULATE_HOPPER_* replaces the chain by tensorcore_fp8_dot_fast or _split (fp8/tensorcore.h; FP8 operands
+   only). ACCUMULATE_TILE32 replaces it by s = s + (even + odd) for each tile of 32 terms, from s = 0 (the
+   last tile may be shorter). even and odd are chains from 0 over the tile's terms 0, 2, ... and 1, 3, ....
+   Backends may return other NaNs in fp32; in bf16 and fp16 a NaN is 0x7FFF (fp8/cast.h). */
 void reference_gemm(int64_t m, int64_t n, int64_t k, const reference_operand *a, const reference_operand *b,
                     const gemm_spec *spec, const float *bias, bool accumulate, void *c, ott_dtype dc,
                     int64_t ldc);

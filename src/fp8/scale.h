@@ -1,34 +1,34 @@
-/* fp8/scale: computes the scale of a group of values from its largest magnitude (amax), so that amax reaches
-   the top of the format's range. Quantizing multiplies by scale. Dequantizing multiplies by scale_inv, which
-   is 1/scale, rounded once. Pure functions; each rule gives its source. */
+/* fp8/scale: computes the scale of a group of values from their largest magnitude (amax). amax * scale is
+   about `max`, the largest value of the FP8 format. Quantizing multiplies by scale. Dequantizing multiplies
+   by scale_inv, which is 1/scale, rounded once. All functions are pure. */
 #ifndef FP8_SCALE_H
 #define FP8_SCALE_H
 
 #include "fp8/cast.h"
 
 typedef enum scale_rule {
-    SCALE_NONE, /* scale 1: the values are cast directly */
-    /* max / max(amax, 1e-12); NaN stays NaN, infinity gives 0 (torchao float8_utils.amax_to_scale) */
+    SCALE_NONE, /* the scale is always 1 */
+    /* max / max(amax, 1e-12); amax NaN gives NaN, infinity gives 0 (torchao float8_utils.amax_to_scale) */
     SCALE_TORCHAO,
-    /* max / max(amax, eps); 0, infinity and NaN give 1 (TransformerEngine compute_scale_from_amax) */
+    /* max / max(amax, eps); amax 0, infinity and NaN give 1 (TransformerEngine compute_scale_from_amax) */
     SCALE_TE,
-    SCALE_E8M0,      /* TransformerEngine MXFP8: roundup_e8m0(amax / max), never saturates */
-    SCALE_E8M0_FLOOR /* OCP MX v1.0: floor(log2 amax) - emax, elements may saturate */
+    SCALE_E8M0,      /* TransformerEngine MXFP8: scale_inv = amax / max, rounded up to a power of two */
+    SCALE_E8M0_FLOOR /* OCP MX v1.0: scale_inv = 2^(floor(log2 amax) - floor(log2 max)); may saturate */
 } scale_rule;
 
 typedef struct scale_options {
     scale_rule rule;
-    bool power_of_two; /* round to 2^k: SCALE_TORCHAO by log2, SCALE_TE by clearing the mantissa */
-    float epsilon;     /* lower bound of amax (SCALE_TE; SCALE_TORCHAO's is 1e-12) */
-    int margin;        /* the scale is divided by 2^margin (delayed scaling) */
-    /* replaces an infinite scale (SCALE_TE): FLT_MAX per tensor, the largest number of the source's format
-       per block */
+    bool power_of_two; /* round down to 2^k: SCALE_TORCHAO by log2, SCALE_TE by clearing the mantissa */
+    float epsilon;     /* lower bound of amax; only for SCALE_TE */
+    int margin;        /* the scale is divided by 2^margin; only for SCALE_TE */
+    /* replaces an infinite scale; only for SCALE_TE. FLT_MAX for scales of a tensor or row; for block scales
+       the largest number of the source tensor's format */
     float infinite;
 } scale_options;
 
 /* torchao's exp2(floor(log2(scale))) on the bits of a positive normal scale. Clears the mantissa, except just
-   below 2^k, where log2 in fp32 already rounds up to k: within ln(2) * 2^j steps for |log2| in (2^j, 2^(j +
-   1)]. Equals torch.log2 and torch.exp2 of PyTorch 2.15 on a CPU, bit for bit, for every scale. */
+   below 2^k, where log2 in fp32 rounds up to k: within ln(2) * 2^j ulp of 2^k, if 2^j < |log2| <= 2^(j + 1).
+   Equals torch.log2 and torch.exp2 of PyTorch 2.15 on a CPU, bit for bit, for every scale. */
 ANYWHERE uint32_t scale_log2_floor_bits(uint32_t bits) {
     int k = (int)(bits >> 23) - 126; /* exponent of the next power of two */
     int log2_magnitude = k > 0 ? k - 1 : -k;
@@ -63,7 +63,8 @@ ANYWHERE float scale_torchao(float amax, float max) {
     return max / amax; /* NaN stays NaN, infinity gives 0 */
 }
 
-/* With SCALE_TORCHAO, scales are 0, NaN or normal: 448 / FLT_MAX to 57344 / 1e-12. */
+/* Rounds a scale down to a power of two. SCALE_TORCHAO's scales are 0, NaN or normal: 448 / FLT_MAX to
+   57344 / 1e-12. */
 ANYWHERE float scale_power_of_two(float scale, scale_rule rule) {
     bool by_logarithm = rule == SCALE_TORCHAO && scale > 0;
     if (!by_logarithm) return scale_floor_power_of_two(scale);
@@ -78,15 +79,15 @@ ANYWHERE float scale_te(float amax, float max, const scale_options *o) {
     return isinf(scale) ? o->infinite : scale;
 }
 
-/* MX: the shared exponent byte for an amax, and the scale of a byte, an exact power of two: 254 gives 2^-127,
-   255 NaN. */
+/* MX: return the E8M0 code of scale_inv for a block's amax. scale_e8m0_multiplier returns the scale of a
+   code: 2^(127 - code), NaN for code 255. */
 ANYWHERE uint8_t scale_e8m0_roundup(float amax, ott_dtype d) {
     if (isnan(amax)) return 255;
     if (isinf(amax)) return 254;
     uint32_t bits =
         fmath_bits(amax * (1.0f / dtype_max(d))); /* TransformerEngine multiplies by the rounded reciprocal */
     uint32_t exponent = bits >> 23, mantissa = bits & 0x7fffffu;
-    /* Exponent field 0 contains all values up to 2^-127, the value of code 0. The next power is 2^-126. */
+    /* All values up to 2^-127, the value of code 0, have exponent field 0. The next power is 2^-126. */
     bool up = exponent == 0 ? mantissa > 0x400000u : mantissa > 0;
     return (uint8_t)(exponent + (up ? 1u : 0u));
 }
@@ -94,8 +95,8 @@ ANYWHERE uint8_t scale_e8m0_floor(float amax, ott_dtype d) {
     if (isnan(amax)) return 255;
     /* The largest power of two of the format: 2^8 (E4M3), 2^15 (E5M2). */
     int emax = ilogbf(dtype_max(d));
-    /* OCP does not define infinity. Its exponent field, 255, counts as the largest finite exponent plus
-       one. */
+    /* OCP does not define the scale of an infinite amax. Here it is treated as 2^128: its exponent field is
+       255. */
     int code = (int)(fmath_bits(amax) >> 23) - emax;
     return (uint8_t)(code > 0 ? code : 0);
 }

@@ -1,13 +1,12 @@
-/* fp8/tensorcore: the accumulation rule of Hopper's FP8 tensor cores in exact integer arithmetic. Its
-   parameters for E4M3 and E5M2 are N = 32 products an instruction, F = 13, R = 13. */
+/* fp8/tensorcore: the accumulation rule of Hopper's FP8 tensor cores in exact integer arithmetic. */
 #include "fp8/tensorcore.h"
 
 enum {
     PRODUCTS = 32,            /* per instruction */
-    FRACTION_BITS = 13,       /* bits kept of each term, below the largest exponent */
-    MANTISSA_BITS = 13,       /* bits kept of the result */
-    PROMOTION_INTERVAL = 128, /* elements between two promotions to fp32 */
-    NO_EXPONENT = -100000     /* exponent of a zero term, which does not take part in the alignment */
+    FRACTION_BITS = 13,       /* an aligned term is a multiple of 2^(largest exponent - FRACTION_BITS) */
+    MANTISSA_BITS = 13,       /* the result keeps these bits after its leading bit */
+    PROMOTION_INTERVAL = 128, /* _split adds the accumulator to its fp32 sum after so many elements */
+    NO_EXPONENT = -100000     /* the largest exponent if all terms are 0 */
 };
 
 /* (-1)^negative * significand * 2^(exponent - fraction), not normalized. */
@@ -18,7 +17,8 @@ typedef struct term {
     int exponent;
 } term;
 
-/* A finite number. Its exponent is at least the format's smallest, so subnormals have a small significand. */
+/* Returns the term of a finite number from its bit fields. A subnormal has the format's smallest exponent and
+   a significand without hidden bit. */
 static term term_of_fields(bool negative, uint32_t biased, uint32_t mantissa, int mantissa_bits, int bias) {
     uint32_t hidden = biased > 0 ? 1u << mantissa_bits : 0u;
     return (term){negative, hidden | mantissa, mantissa_bits, (int)(biased > 0 ? biased : 1) - bias};
@@ -34,7 +34,7 @@ static term term_product(term a, term b) {
                   a.exponent + b.exponent};
 }
 
-/* Aligns the term to a grid of 2^(largest - FRACTION_BITS), truncated towards zero. */
+/* Returns the term in units of 2^(largest - FRACTION_BITS), truncated towards zero. */
 static int64_t term_align(term t, int largest) {
     int shift = t.fraction - FRACTION_BITS + (largest - t.exponent);
     if (t.significand == 0 || shift > 62) return 0;
@@ -42,7 +42,7 @@ static int64_t term_align(term t, int largest) {
     return t.negative ? -units : units;
 }
 
-/* Truncates sum * 2^exponent towards zero to MANTISSA_BITS after the leading bit. Zero gives +0. */
+/* Returns sum * 2^exponent, truncated towards zero to MANTISSA_BITS after the leading bit; +0 for sum 0. */
 static float round_result(int64_t sum, int exponent) {
     int64_t magnitude = sum < 0 ? -sum : sum;
     while (magnitude >> (MANTISSA_BITS + 1)) {
@@ -53,7 +53,8 @@ static float round_result(int64_t sum, int exponent) {
     return sum < 0 ? -result : result;
 }
 
-/* The sum in fp32. It is not finite only if a term is infinite or NaN; then it is IEEE's result. */
+/* Returns the sum by plain fp32 additions. It is infinite or NaN only if a term is; tensorcore_fp8_step then
+   returns it. */
 static float plain_sum(const uint8_t *a, ott_dtype da, const uint8_t *b, ott_dtype db, int count,
                        float accumulator) {
     for (int i = 0; i < count; i++) accumulator += cast_from_fp8(a[i], da) * cast_from_fp8(b[i], db);
@@ -70,8 +71,8 @@ float tensorcore_fp8_step(const uint8_t *a, ott_dtype da, const uint8_t *b, ott_
     uint32_t u = fmath_bits(accumulator);
     terms[count] = term_of_fields(u >> 31, u >> 23 & 0xffu, u & 0x7fffffu, 23, 127);
 
-    /* The model's lower bound of the largest exponent, -133, is never reached: products end at -28,
-       accumulators at -126. */
+    /* The published model bounds the largest exponent from below by -133. This has no effect: exponents of
+       products are at least -28, and of accumulators at least -126. */
     int largest = NO_EXPONENT;
     for (int i = 0; i <= count; i++)
         if (terms[i].significand != 0 && terms[i].exponent > largest) largest = terms[i].exponent;
