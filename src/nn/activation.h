@@ -12,48 +12,51 @@
 
 /* The specs of all consumers of an activation, collected when modules are connected. */
 typedef struct activation_specs {
-    int count; /* quantized copies */
+    int count; /* number of quantized copies, one for each distinct spec */
     quant_spec spec[QLIST_MAX];
-    const float *next[QLIST_MAX];    /* scale on the device if scaling is delayed, else NULL */
-    bool columnwise_used[QLIST_MAX]; /* a grad_weight GEMM reads this copy */
+    const float *next[QLIST_MAX]; /* device memory: scale of the next cast if scaling is delayed; else NULL */
+    bool columnwise_used[QLIST_MAX]; /* a grad_weight GEMM reads the columnwise use of this copy */
     bool columnwise_high_precision;  /* a grad_weight GEMM reads the high-precision tensor */
     bool high_precision;             /* a GEMM reads the high-precision tensor */
     tensor_shard shard;              /* how the tensor is split over ranks */
 } activation_specs;
 
-/* Adds a consumer's spec. next: the device scale if its scaling is delayed, else NULL; the first one serves
-   all consumers of a copy, as they have seen the same tensors. grad_weight: its weight is trained. *index:
-   the copy it reads; -1: only the high-precision tensor. OTT_ERR_UNSUPPORTED for more than QLIST_MAX
-   copies. */
+/* Adds a consumer's spec. next: the consumer's scale on the device if its scaling is delayed, else NULL.
+   Consumers with equal specs share a copy and the first one's scale: all of them scale by the same amaxes.
+   grad_weight: the consumer's weight is trained. *index: the copy that the consumer reads; -1: only the
+   high-precision tensor. OTT_ERR_UNSUPPORTED for more than QLIST_MAX copies. */
 ott_status activation_specs_add(activation_specs *e, const quant_spec *s, const float *next, bool grad_weight,
                                 int *index);
 
 typedef struct activation {
-    tensor t;              /* the high-precision tensor; data NULL: only the quantized copies exist */
-    qlist q;               /* the quantized copies */
-    tensor_shard shard;    /* as in its specs */
-    tensor channel_scales; /* fp32[2, columns]: divisors of t and its copies, inverses; data NULL: none */
+    tensor t;           /* the high-precision tensor; data NULL: only the quantized copies exist */
+    qlist q;            /* the quantized copies */
+    tensor_shard shard; /* how t is split over ranks */
+    /* SmoothQuant: fp32[2, columns], the divisors of t's columns and their inverses; data NULL: none */
+    tensor channel_scales;
     plan_buffer channel_scales_buffer;
     plan_buffer buffer, rowwise[QLIST_MAX], columnwise[QLIST_MAX];
 } activation;
 
 /* Opens the buffers of the tensor and its copies; values are undefined. specs NULL: no copies. `what` is a
-   static text for the memory plan. The caller closes it with activation_close. */
+   static text for the memory plan. The caller closes `e` with activation_close. */
 ott_status activation_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int64_t columns,
                            const activation_specs *specs, activation *e);
-/* The same for a tensor that exists: takes over its buffer and opens the copies. */
+/* The same for an existing tensor t: moves *buffer, which holds t, into `e`, and opens only the copies. */
 ott_status activation_adopt(exec *cx, const char *what, tensor t, plan_buffer *buffer,
                             const activation_specs *specs, activation *e);
-/* SmoothQuant: divides the tensor by its channel scales (tensor/smooth.h), before copies are made. */
+/* SmoothQuant: computes the channel scales (tensor/smooth.h) and divides the tensor by them. Call it before
+   the copies are made. */
 ott_status activation_smooth(exec *cx, activation *e);
 /* Makes all copies from the tensor, for producers that do not quantize. */
 ott_status activation_quantize(exec *cx, const activation *e);
-/* Returns the copies that the producing op can make: all, or NULL if ranks must reduce an amax between amax
-   and cast. activation_finish, called after the op, makes them in that case. */
+/* Returns the list of copies for the op that computes the tensor, which then also makes them. Returns NULL if
+   the tensor is split over ranks, because they may have to reduce an amax before the cast. Call
+   activation_finish after the op: it then makes the copies. */
 const qlist *activation_fused(const activation *e);
 ott_status activation_finish(exec *cx, const activation *e);
-/* Call it after the output GEMMs: closes the rowwise copies and the columnwise copies that no grad_weight
-   GEMM reads. Closes the high-precision tensor too, unless keep_tensor or a grad_weight GEMM reads it. */
+/* Call it after the forward GEMMs. Closes the rowwise uses, and the columnwise uses that no grad_weight GEMM
+   reads. Also closes the high-precision tensor, unless keep_tensor is true or a grad_weight GEMM reads it. */
 ott_status activation_keep_for_backward(exec *cx, activation *e, const activation_specs *specs,
                                         bool keep_tensor);
 ott_status activation_close_tensor(exec *cx, activation *e);
@@ -61,8 +64,8 @@ ott_status activation_close_copies(exec *cx, activation *e);
 ott_status activation_close(exec *cx, activation *e); /* closes all that is still open */
 /* Returns copy `index`; NULL for -1. */
 const qtensor *activation_copy(const activation *e, int index);
-/* Makes *view rows [first, first + count) of e; it owns nothing. Requires `first` to be a multiple of the
-   rows of a scale block, or all rows to be in one block; else an internal error. */
+/* Makes *view rows [first, first + count) of e. The view owns no buffers. In every copy, row `first` must
+   start a scale block, or the rows must be in one block; else an internal error. */
 ott_status activation_rows(const activation *e, int64_t first, int64_t count, activation *view);
 
 #endif

@@ -34,7 +34,7 @@ static ott_status check_local(const parameter *p, const frozen_codes *c) {
     if (fits) return OTT_OK;
     return status_fail(
         OTT_ERR_CONFIG,
-        "%s: distributed.tp leaves a rank %lld x %lld, which splits scale blocks of %lld x %lld: "
+        "%s: with distributed.tp a rank has %lld x %lld elements, which splits scale blocks of %lld x %lld: "
         "use fewer ranks, or train.frozen_granularity = channel or tensor",
         p->name, (long long)p->local.rows, (long long)p->local.columns, (long long)c->block_rows,
         (long long)c->block_columns);
@@ -122,7 +122,7 @@ qtensor frozen_quantized(const parameter *p, int64_t matrix) {
 
 /* A run of elements of one row that share a scale. */
 typedef struct scale_run {
-    int64_t index, count;
+    int64_t index, count; /* index of the scale in scale_inv; number of elements */
 } scale_run;
 
 static scale_run find_run(const frozen_codes *c, int64_t columns, int64_t first, int64_t most) {
@@ -143,13 +143,14 @@ void frozen_multiply(const parameter *p, int64_t first, int64_t count, float *va
 
 /* ---- expert weights ---- */
 
-/* Reads where experts' rows end, in chunks. */
+/* Reads grouped_rows.end from the device, 64 experts at a time. */
 typedef struct expert_ends {
-    const tensor *ends; /* on the device; NULL: do not read it */
-    int32_t end[64];    /* the current chunk */
-    int32_t last;       /* end of the previous expert */
+    const tensor *ends; /* on the device; NULL: unknown, every expert may have rows */
+    int32_t end[64];    /* host copy of the current 64 entries */
+    int32_t last;       /* entry of the previous expert */
 } expert_ends;
 
+/* Sets *has: expert `matrix` may have rows. Call it for all experts in order. */
 static ott_status has_rows(exec *cx, expert_ends *s, int64_t matrix, bool *has) {
     const int64_t some = sizeof s->end / sizeof *s->end;
     *has = true;
@@ -189,7 +190,7 @@ void frozen_fill_close(frozen_filling *f) {
     *f = (frozen_filling){0};
 }
 
-/* Compares magnitudes as bits: NaN > infinity > all numbers. */
+/* Compares magnitudes as integers, so that NaN > infinity > all numbers. */
 void frozen_fill_measure(const frozen_filling *f, int64_t first, int64_t count, const float *values) {
     scale_run run;
     for (int64_t i = 0; i < count; i += run.count) {

@@ -1,4 +1,4 @@
-/* nn/grouped: quantizes operands by groups and multiplies them. */
+/* nn/grouped: quantizes operands, each expert's matrix or rows separately, and multiplies them. */
 #include "nn/grouped.h"
 
 static bool is_tensorwise(const quant_spec *s) {
@@ -10,7 +10,7 @@ static bool is_scaling_delayed(const quant_spec *s) {
     return s->rowwise.policy == AMAX_DELAYED || s->columnwise.policy == AMAX_DELAYED;
 }
 
-/* An expert's matrix may have one scale. */
+/* Weights may be tensorwise: each expert's matrix has its own scale. Tokens may not. */
 bool grouped_supports(const linear_spec *s, const char **why) {
     *why = "it leaves one use of a weight in high precision";
     if (!cast_spec_is_fp8(&s->weight.rowwise) || !cast_spec_is_fp8(&s->weight.columnwise)) return false;
@@ -22,10 +22,11 @@ bool grouped_supports(const linear_spec *s, const char **why) {
 
 typedef struct grouped_operand {
     operand operand;
-    plan_buffer buffer; /* codes and scales; none in high precision */
+    plan_buffer buffer; /* codes and scales; PLAN_NONE in high precision */
 } grouped_operand;
 
-/* Quantizes x in groups that end at `end`; NULL: in groups of equal size. Allocates `most` rows. */
+/* Quantizes x by groups of rows: group e has rows [end[e-1], end[e]). end NULL: all groups have equally many
+   rows. Opens a buffer for `most` rows. */
 static ott_status quantize_groups(exec *cx, qtensor *q, bool columnwise, const tensor *x, const tensor *end,
                                   int64_t most, plan_buffer *buffer) {
     qblocks blocks = {0};
@@ -38,6 +39,8 @@ static ott_status quantize_groups(exec *cx, qtensor *q, bool columnwise, const t
     return op_grouped_quantize(cx, &(grouped_quantize_args){.x = x, .end = end, .q = q});
 }
 
+/* Opens one operand of a GEMM: the columnwise or the rowwise use of x. per_expert: x is expert weights; else
+   x is tokens, sorted by expert as in `r`. */
 static ott_status open_copy(exec *cx, const quant_spec *spec, bool columnwise, const tensor *x,
                             const grouped_rows *r, bool per_expert, grouped_operand *f) {
     qtensor q = {.columns = x->columns, .groups = r->end.columns, .spec = *spec};

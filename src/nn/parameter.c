@@ -13,7 +13,7 @@ parameter_run parameter_rows_at(const parameter_part *part, int64_t at, int64_t 
     return run;
 }
 
-/* For a part that has some columns of several rows. */
+/* parameter_run_at of a part that has some of the columns of several rows. */
 static parameter_run run_in_row(const parameter_part *part, int64_t columns, int64_t at, int64_t most) {
     int64_t row = at / part->columns, column = at % part->columns, left = part->columns - column;
     return (parameter_run){(part->row + row) * columns + part->column + column, left < most ? left : most};
@@ -31,7 +31,8 @@ parameter_run parameter_run_at(const parameter_part *part, int64_t columns, int6
 
 void parameter_split_rows(parameter *p, const int64_t *section, int sections, int rank, int ranks) {
     parameter_part *part = &p->local;
-    int64_t begin = 0, row_count = 0, end = 0; /* of this section; rows of the part so far, and their end */
+    /* begin: first row of section i. row_count: rows of the part so far. end: the row after these rows. */
+    int64_t begin = 0, row_count = 0, end = 0;
     for (int i = 0; i < sections; i++) {
         int64_t share = section[i] / ranks, first = begin + rank * share;
         if (i == 0)
@@ -56,7 +57,7 @@ parameter_part parameter_shard_part(const parameter *p) {
     for (int i = 0; i < PARAMETER_SECTIONS - 1; i++) {
         parameter_gap *gap = &part.gap[i];
         int64_t after = gap->after - s->first;
-        /* a gap after the last row would be mistaken for a gap within a single row */
+        /* drop a gap after the last row: parameter_run_at counts a part of one row in elements */
         *gap = after > 0 && after < row_count ? (parameter_gap){after, gap->skipped} : (parameter_gap){0};
     }
     return part;

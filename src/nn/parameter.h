@@ -1,13 +1,14 @@
 /*
- * nn/parameter: a parameter of the model: its master weights, its gradient and its optimizer state. All are
- * views of memory that others own. Gradient and state are NULL if the parameter is not trained. Matrices are
- * fp32 or bf16, and their state may also be FP8 in groups (tensor/moment.h). Vectors are always fp32. While a
- * micro-batch's gradient is summed separately, it is fp32.
+ * nn/parameter: a parameter of the model: its master weights, its gradient and its optimizer state. They are
+ * views: a parameter owns no memory. The data of gradient and state is NULL if the parameter is not trained.
+ * Vectors are fp32. Matrices are fp32 or bf16; their state may also be FP8 in groups (tensor/moment.h), and
+ * frozen matrices may be FP8 codes (nn/frozen.h). A gradient that is summed separately for each micro-batch
+ * is fp32 until it is added to the step's gradient.
  *
- * Three extents: the full parameter, as in files. The local part, which this rank's layers compute with: the
- * full parameter, or the rows or columns that tensor or expert parallelism leaves to the rank. The shard, the
- * rows of the local part that this rank initializes, updates and saves; parallel/store gathers the local part
- * from the shards around the layers. On one rank they are the same memory.
+ * A parameter has three extents. The full parameter is the one in files. The local part is what this rank's
+ * layers compute with: the full parameter, or the rows or columns of it that tensor or expert parallelism
+ * gives to this rank. The shard is the rows of the local part that this rank initializes, updates and saves.
+ * parallel/store gathers the local part from the shards. On one rank, the three are the same memory.
  *
  * Vectors are split by elements: for a vector, "rows" below means elements.
  */
@@ -17,21 +18,21 @@
 #include "tensor/exec.h"
 
 enum {
-    PARAMETER_SLOTS = 3, /* maximum number of optimizer state tensors per parameter */
-    PARAMETER_RANKS = 3,
+    PARAMETER_SLOTS = 3,   /* maximum number of optimizer state tensors per parameter */
+    PARAMETER_RANKS = 3,   /* maximum number of dimensions */
     PARAMETER_SECTIONS = 3 /* maximum number of projections in one matrix: q, k, v */
 };
 
 /* The dimension along which tensor parallelism splits a parameter into equal parts. */
 typedef enum parameter_split { PARAMETER_FULL, PARAMETER_ROWS, PARAMETER_COLUMNS } parameter_split;
 
-/* A gap in a part: after `after` rows, it omits the next `skipped` rows of the full parameter. */
+/* A gap in a part: after the part's first `after` rows, it omits `skipped` rows of the full parameter. */
 typedef struct parameter_gap {
     int64_t after, skipped;
 } parameter_gap;
 
 /* A part of the full parameter: it starts at (row, column) and has rows x columns elements. A vector has row
-   0 and rows 1. If one matrix holds several projections, the part has rows of each, with gaps. */
+   0 and rows 1. If the matrix is a fused projection, the part has rows of each projection, with gaps. */
 typedef struct parameter_part {
     int64_t row, column, rows, columns;
     parameter_gap gap[PARAMETER_SECTIONS - 1];
@@ -48,21 +49,21 @@ typedef struct parameter_shard {
 } parameter_shard;
 
 typedef struct parameter {
-    const char *name; /* "model.layers.0.self_attn.q_proj.weight"; borrowed from the model's arena */
-    int rank;         /* 1: a vector of `columns`, 2: a matrix, 3: expert weights [experts][rows, columns] */
-    int64_t experts;  /* number of experts, stored one after the other; 1 if not expert weights */
+    const char *name;      /* "model.layers.0.self_attn.q_proj.weight"; borrowed from the model's arena */
+    int rank;              /* 1: a vector of `columns`, 2: a matrix, 3: one matrix for each expert */
+    int64_t experts;       /* number of matrices of expert weights, stored one after the other; else 1 */
     int64_t rows, columns; /* of the full parameter; rows counts the rows of all experts */
-    parameter_part local;  /* the part that layers of this rank compute with */
+    parameter_part local;  /* the local part */
     bool decay;            /* weight decay applies */
     bool is_hidden;        /* true: a matrix of a layer; false: a vector, an embedding or an output head */
     bool frozen;           /* never trained: no gradient, no state */
     bool is_frozen_now;    /* not updated at present; gradient and state exist (train.freeze_schedule) */
     struct frozen_codes *codes; /* not NULL: value holds FP8 codes, no master (nn/frozen.h) */
     int number;                 /* index among the trained parameters of all pipeline stages */
-    bool repeated;              /* second copy of a tied embedding, which the first pipeline stage counts */
-    bool adds_often;            /* backward accumulates into the gradient more than once per micro-batch */
-    tensor value, grad;         /* of the local part */
-    plan_buffer grad_buffer;    /* holds grad while a micro-batch's gradient is summed separately */
+    bool repeated;   /* the last pipeline stage's copy of a tied embedding; the gradient norm leaves it out */
+    bool adds_often; /* backward accumulates into the gradient more than once per micro-batch */
+    tensor value, grad;      /* of the local part */
+    plan_buffer grad_buffer; /* holds grad while a micro-batch's gradient is summed separately */
     parameter_shard shard;
 } parameter;
 
@@ -92,7 +93,7 @@ static inline int64_t parameter_count(const parameter *p) {
     return p->rows * p->columns;
 }
 
-/* True if the local part is less than the full parameter. */
+/* True if the local part is smaller than the full parameter. */
 static inline bool parameter_is_split(const parameter *p) {
     return p->local.rows != p->rows || p->local.columns != p->columns;
 }
@@ -107,17 +108,20 @@ typedef struct parameter_run {
     int64_t first, count;
 } parameter_run;
 
-/* Returns the run from row `at` of the part, of at most `most` rows. run.first: from the part's start. */
+/* Returns the longest run, at most `most` rows, that starts with row `at` of the part. run.first counts rows
+   of the full parameter from the part's first row. */
 parameter_run parameter_rows_at(const parameter_part *part, int64_t at, int64_t most);
-/* The same for element `at`. run.first is the row-major index in the full parameter, which has `columns`. */
+/* The same for elements: `at` counts the part's elements in row-major order. run.first is the row-major index
+   in the full parameter, whose rows have `columns` elements. */
 parameter_run parameter_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most);
 
-/* Sets p->local to an equal share of each section's rows. section[i]: number of rows; all add up to p's. */
+/* Sets p->local to the share of rank `rank` of `ranks`: an equal part of the rows of each section.
+   section[i]: number of rows of section i. The sections add up to p's rows. */
 void parameter_split_rows(parameter *p, const int64_t *section, int sections, int rank, int ranks);
 /* Returns the shard as a part of the full parameter. */
 parameter_part parameter_shard_part(const parameter *p);
 
-/* Lets value and grad alias the shard; only if the shard is the full local part. */
+/* Lets value and grad alias the shard. The shard must be the full local part. */
 static inline void parameter_use_shard(parameter *p) {
     p->value = p->shard.value;
     p->grad = p->shard.grad;

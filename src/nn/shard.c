@@ -1,15 +1,15 @@
 /* nn/shard: reduces amaxes over the ranks that share a tensor. */
 #include "nn/shard.h"
 
-/* A dimension of a use along which a tensor is split. */
+/* One way in which a tensor may be split over ranks. */
 typedef struct axis {
-    group *ranks;
-    int64_t block; /* elements along it that share a scale; INT64_MAX: all */
+    group *ranks;  /* NULL: not split this way */
+    int64_t block; /* number of elements along the split dimension that share a scale; INT64_MAX: all */
 } axis;
 
 enum { AXES = 3 };
 
-/* rows_are_mn: rows are the MN dimension, as in the rowwise use. */
+/* The axes of one use. rows_are_mn: true for the rowwise use, whose MN dimension is the tensor's rows. */
 static void use_axes(const tensor_shard *c, const cast_spec *s, bool rows_are_mn, axis out[AXES]) {
     scale_block block = granularity_block(s->grain);
     int64_t along_rows = rows_are_mn ? block.mn : block.k, along_columns = rows_are_mn ? block.k : block.mn;
@@ -42,8 +42,8 @@ static ott_status check_shard_blocks(const tensor_shard *c, const qtensor *q) {
     if (shard_fits_blocks(c, &q->spec, q->rows, q->columns, &block)) return OTT_OK;
     return status_fail(
         OTT_ERR_CONFIG,
-        "a rank's %lld x %lld of a tensor splits scale blocks of %lld: choose distributed.cp so "
-        "that each rank's tokens (train.batch_size x train.seq_len / cp) are divisible by it",
+        "a rank's part of a tensor, %lld x %lld, splits scale blocks of %lld: choose distributed.cp so "
+        "that each rank's tokens (train.batch_size x train.seq_len / cp) are divisible by the block size",
         (long long)q->rows, (long long)q->columns, (long long)block);
 }
 
