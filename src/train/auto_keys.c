@@ -12,7 +12,7 @@ typedef struct choice {
     char fp8_sum[16], bf16_sum[16];
 } choice;
 
-/* Only chat templates read the date. */
+/* True if data.chat_date is not set and a chat template may read it. */
 static bool needs_date(const config *cfg) {
     char path[PATH_MAX];
     bool may_chat = cfg->data.format == DATA_CHAT || cfg->data.format == DATA_AUTO;
@@ -20,7 +20,7 @@ static bool needs_date(const config *cfg) {
     return may_chat && *path && !*cfg->data.chat_date;
 }
 
-/* Runs that began before the key existed have no date. */
+/* before: configuration of the resumed run, or NULL. A run older than this key has no date. */
 static void choose_date(const config *before, char out[16]) {
     if (!before)
         chat_today(out);

@@ -1,11 +1,12 @@
-/* train/auto_keys: gives a value to configuration keys that depend on the date or the machine: data.chat_date,
-   and the keys accumulate with the value "auto". A resumed run keeps its values. */
+/* train/auto_keys: sets keys that depend on date or machine: data.chat_date, float8.accumulate and
+   train.bf16_accumulate. A resumed run keeps the values it began with. */
 #ifndef TRAIN_AUTO_KEYS_H
 #define TRAIN_AUTO_KEYS_H
 
 #include "train/process_group.h"
 
-/* Rank 0 chooses for all ranks. Collective; all ranks have the same configuration. */
+/* Replaces an empty date and the value "auto" of the other keys in cfg. Rank 0 chooses for all ranks.
+   Collective; all ranks have the same configuration. */
 ott_status auto_keys_choose(mem *account, process_group *pg, const device *d, config *cfg);
 
 #endif

@@ -1,6 +1,6 @@
-/* train/budget: memory_budget as in torchtitan. Chooses the activation checkpointing of each block so that a
-   step needs a given share of the memory between full recomputation (0) and none (1). Each choice is measured
-   by recording the memory plan; nothing is computed. */
+/* train/budget: memory_budget as in torchtitan. Chooses the activation checkpointing of each block by the
+   memory of a step. Share 0 is the memory with all blocks recomputed; share 1 is the memory with no block
+   recomputed. Each choice is measured by recording the memory plan; nothing is computed. */
 #ifndef TRAIN_BUDGET_H
 #define TRAIN_BUDGET_H
 
@@ -9,17 +9,17 @@
 #include "tensor/group_host.h"
 
 typedef struct budget {
-    double share; /* 0: the memory with all blocks recomputed; 1: with no block recomputed */
-    /* *bytes = size of a step's plan with the blocks' current checkpointing. */
+    double share; /* 0 to 1; see above */
+    /* *bytes = memory of a step's plan with the blocks' current checkpointing. */
     ott_status (*measure)(void *user, int64_t *bytes);
     void *user;
-    group_host *host_exchange; /* ranks that must make the same choice; NULL: this rank only */
+    group_host *host_exchange; /* over the ranks that must make the same choice; NULL: this rank only */
     const logger *log;
 } budget;
 
-/* Sets the checkpointing of every block of m and logs it. The first n blocks recompute all but matrix
-   products. If n = all is not enough, all blocks do so and the first n recompute everything. Chooses the
-   smallest n that fits. */
+/* Sets the checkpointing of every block of m and logs it. Chooses the smallest number of blocks that
+   recompute all but matrix products, counted from the first block. If all blocks do so and the memory is
+   still above the share, chooses the smallest number of blocks that recompute everything. */
 ott_status budget_fit(const budget *b, model *m);
 
 #endif

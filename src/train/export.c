@@ -65,8 +65,6 @@ static ott_status open_export_model(exporter *e) {
     return inference_open(&e->plan, e->device, 1, NULL, &e->m);
 }
 
-/* ---- the original folder ---- */
-
 static ott_status find_original(const exporter *e, const char **out) {
     const char *from = e->options->from;
     *out = from ? from : e->cfg->model.hf_path;
@@ -130,8 +128,7 @@ static ott_status write_staged(exporter *e, const hf_save_options *options, hf_s
     staging s;
     TRY(staging_open(e->account, e->goal.text, &s));
     ott_status status = write_folder(e, options, s.path.text, sum);
-    if (status == OTT_OK)
-        status = check_goal(e); /* again: do not replace what was created there during writing */
+    if (status == OTT_OK) status = check_goal(e); /* again: another program may have created the goal */
     return staging_end(&s, status);
 }
 

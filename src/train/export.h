@@ -6,7 +6,7 @@
 #include "base/str.h"
 #include "ottava/ottava.h"
 
-/* Implements ott_export. Appends the report that it returns to `report`. */
+/* Implements ott_export. Appends the report that ott_export returns to `report`. */
 ott_status export_run(mem *account, const logger *log, const char *path, const char *folder,
                       const ott_export_options *options, str *report);
 

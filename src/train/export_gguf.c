@@ -18,7 +18,7 @@ typedef struct describing {
     mem *account;
     const logger *log;
     const tokenizer *t;
-    int64_t vocab; /* rows of the model */
+    int64_t vocab; /* rows of the model's embedding */
     gguf_metadata *m;
 } describing;
 
@@ -84,14 +84,14 @@ static int type_of(const tokenizer *t, int64_t id) {
     return types[tokenizer_kind(t, id)];
 }
 
-/* Names a row of the model that has no token. */
+/* Names a row of the embedding that has no token. */
 static void add_padding(gguf_metadata *m, int64_t id) {
     char name[32];
     snprintf(name, sizeof name, "[PAD%" PRId64 "]", id);
     add_metadata_text(m, name);
 }
 
-/* Writes a space inside a part as U+0120, since a space separates the two parts. */
+/* Appends one of a merge's two tokens. A space separates them, so a space in a token becomes U+0120. */
 static void append_merge_part(str *text, const char *name) {
     for (; *name; name++)
         if (*name == ' ')
@@ -142,7 +142,8 @@ static int64_t other_stop(const tokenizer *t) {
     return -1;
 }
 
-/* True if exactly token `id` is added before (`after`: after) a text. A GGUF file can express no more. */
+/* True if one token, `id`, is added before a text (`after`: after it). GGUF files cannot express other
+   tokens. */
 static bool adds_only(const tokenizer *t, bool after, int32_t id) {
     int count;
     const int32_t *around = tokenizer_added_around(t, after, &count);
@@ -207,7 +208,7 @@ static ott_status describe_kind(describing *d, const tokenizer_merge *merge, int
         return status_fail(
             OTT_ERR_UNSUPPORTED,
             "%s: llama.cpp does not support how it splits a text into pieces: give an empty --from for "
-            "a file without a tokenizer, which takes token ids",
+            "a file without a tokenizer (llama.cpp then needs token ids)",
             tokenizer_path(d->t));
     put_text(d->m, "tokenizer.ggml.model", "llama");
     put_text(d->m, "tokenizer.ggml.pre", "default");
@@ -274,7 +275,7 @@ ott_status export_gguf_tokenizer(mem *account, const logger *log, const config *
     }
     if (!*path) {
         put_text(m, "tokenizer.ggml.model", "none");
-        str_append(source, "none: the file takes token ids");
+        str_append(source, "none: llama.cpp needs token ids");
         return str_finish(source);
     }
     ott_status status = tokenizer_open(account, path, &t);

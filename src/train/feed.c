@@ -4,19 +4,19 @@
 #include "tensor/dry_run.h"
 #include <string.h>
 
-/* ---- layout: number[2] (of the first token), token[T], target[T], position[T], cu_seqlens[T + 1] ---- */
+/* ---- layout of a micro-batch: number[2], token[T], target[T], position[T], cu_seqlens[T + 1] ---- */
 
 static int64_t tokens_of(const feed_shape *s) {
     return s->rows * s->length;
 }
 
-/* Integers that a part of `count` integers takes, with padding to the device's alignment. */
+/* Size of an array of `count` integers with padding to the device's alignment, in integers. */
 static int64_t part_ints(const feed *f, int64_t count) {
     const int64_t size = (int64_t)sizeof(int32_t);
     return backend_align(f->device->can, count * size) / size;
 }
 
-/* Offset of the tokens. */
+/* Offset of the tokens, in integers. Before them is the index of the first token in the run, in two words. */
 static int64_t number_ints(const feed *f) {
     return part_ints(f, 2);
 }
@@ -75,7 +75,7 @@ void feed_close(feed *f) {
 
 /* ---- rows ---- */
 
-/* Micro-batches of steps come first, then the one batch of evaluation. */
+/* index: of a batch in staging memory: first the micro-batches of all steps, then the evaluation's batch. */
 static feed_shape *shape_of(feed *f, int64_t index) {
     return index < FEED_STEPS * f->options.grad_accum ? &f->training : &f->evaluation;
 }
@@ -115,7 +115,7 @@ static ott_status make_batch(feed *f, int64_t index, bool training, int64_t firs
            2 * sizeof(int32_t));
     f->documents[index] = 0;
     for (int64_t b = 0; b < s->rows; b++) TRY(make_row(f, index, b, training, first + b, labels));
-    /* Grows by doubling, and seldom: plans and graphs are made for one capacity. */
+    /* Doubling makes changes rare: plans and graphs are recorded again for each new capacity. */
     while (s->document_capacity < f->documents[index]) s->document_capacity *= 2;
     if (s->document_capacity > tokens_of(s)) s->document_capacity = tokens_of(s);
     return OTT_OK;

@@ -1,18 +1,18 @@
-/* train/feed: the micro-batches of a step. Fills them on the host, for the next step while the device runs
-   the current one, and copies them to the device. A micro-batch is one block of device memory; its parts are
-   aligned as the device requires. */
+/* train/feed: the micro-batches of a step. Fills the next step's micro-batches in host memory while the
+   device runs the current step, then copies them to the device. A micro-batch is one block of device memory.
+   Its arrays (tokens, targets, positions, cu_seqlens) are aligned as the device requires. */
 #ifndef TRAIN_FEED_H
 #define TRAIN_FEED_H
 
 #include "data/dataset.h"
 #include "model/run.h"
 
-/* Staging sets: steps alternate between the first FEED_STEPS; evaluation has its own, with a single batch. */
+/* Sets of staging memory. Steps use the first FEED_STEPS in turn; evaluation's own set has one batch. */
 enum { FEED_STEPS = 2, FEED_EVALUATION = FEED_STEPS, FEED_SETS };
 
 typedef struct feed_set {
     bool ready;         /* filled with the rows from `first` on */
-    int64_t first;      /* index of the step's first row among the rows of the run, of all ranks */
+    int64_t first;      /* index of the step's first row; all ranks' rows since the run began are counted */
     int64_t labels;     /* target tokens in this rank's rows */
     device_event *sent; /* after the last copy to the device; then staging memory may be reused */
 } feed_set;
@@ -35,16 +35,16 @@ typedef struct feed {
     feed_options options;
     device *device;
     int32_t *staging;   /* host memory of all sets */
-    int64_t *documents; /* [FEED_STEPS * grad_accum + 1] documents of each micro-batch */
+    int64_t *documents; /* [FEED_STEPS * grad_accum + 1] documents in each batch */
     feed_shape training, evaluation;
     feed_set sets[FEED_SETS];
 } feed;
 
-/* On a dry run, only counts the memory it would take. feed_close may be called after a failure. */
+/* On a dry run, only counts the staging memory. feed_close may be called after a failure. */
 ott_status feed_open(feed *f, device *d, const feed_options *o);
 void feed_close(feed *f);
 
-/* Bytes of a micro-batch on the device, and a view of it at `data` (device memory). */
+/* Bytes of device memory of a micro-batch, and its tensors in memory that starts at `data`. */
 int64_t feed_batch_bytes(const feed *f, const feed_shape *s);
 batch feed_batch_at(const feed *f, const feed_shape *s, void *data);
 
@@ -53,7 +53,7 @@ ott_status feed_step(feed *f, int set, int64_t first);
 /* Fills FEED_EVALUATION with rows first, first + 1, ... of the validation data. */
 ott_status feed_evaluation(feed *f, int64_t first);
 /* Starts the copy of micro-batch `index` of a set to the device, into `to`. Unused entries of cu_seqlens get
-   the end, so they are empty documents. */
+   the number of tokens, so they describe empty documents. */
 ott_status feed_send(feed *f, int set, int64_t index, const batch *to);
 
 #endif

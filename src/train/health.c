@@ -15,11 +15,11 @@ static const char *const tensor_words[TENSOR_COUNT] = {"input", "weight", "grad_
 
 enum { USES = 2, SLOT_FLOATS = USES * STATISTICS_COUNT };
 
-/* Last measurement of one copy of one tensor: of this rank, after join_ranks of all ranks. use_most is
-   reduced by maximum, use_sum by sum, so each has floats only. */
+/* Last measurement of one use: the rowwise or the columnwise copy of a tensor. It is of this rank; join_ranks
+   reduces it over all ranks, use_most by maximum and use_sum by sum. So they have only floats. */
 typedef struct use_most {
-    float measured; /* 1; 0: not measured, or in high precision */
-    float format;
+    float measured;                         /* 1; 0: not measured, or in high precision */
+    float format;                           /* an ott_dtype */
     float has_own_scales;                   /* 1: rowwise and columnwise copies have separate scales */
     float amax, scale_max, minus_scale_min; /* minus_scale_min: minus the smallest scale */
     float minus_sqnr;                       /* minus the lowest SQNR */
@@ -34,10 +34,10 @@ struct health {
     hook hook;
     const model_module **layers; /* linear layers of all pipeline stages */
     int64_t layer_count;
-    quant_spec *specs; /* [layers][TENSOR_COUNT] of tensors measured on this rank */
+    quant_spec *specs; /* [layers][TENSOR_COUNT] specs of the tensors that this rank measured */
     float *elements;   /* [layers][TENSOR_COUNT] tensor sizes; 0: not measured on this rank */
-    float *host;       /* [layers][TENSOR_COUNT][USES][STATISTICS_COUNT] */
-    void *block;       /* the same on the device */
+    float *host;       /* [layers][TENSOR_COUNT][USES][STATISTICS_COUNT] statistics, copied from `block` */
+    void *block;       /* device memory in which the operations write the statistics */
     use_most *most;    /* [layers][TENSOR_COUNT][USES] */
     use_sum *sum;      /* the same */
     bool measuring;
@@ -156,7 +156,7 @@ static ott_status write_measurements(const health *h, metrics_writer *metrics) {
 
 /* ---- falling back ---- */
 
-/* Returns the lowest SQNR of a layer's tensors on any rank, and the tensor's name. */
+/* Returns the lowest SQNR of a layer's tensors on any rank. *tensor_word = name of that tensor. */
 static double worst_of(const health *h, int64_t layer, const char **tensor_word) {
     double worst = INFINITY;
     for (int64_t use = layer * TENSOR_COUNT * USES, end = use + TENSOR_COUNT * USES; use < end; use++) {
@@ -168,7 +168,7 @@ static double worst_of(const health *h, int64_t layer, const char **tensor_word)
     return worst;
 }
 
-/* Counts low SQNRs of a local layer. All ranks that hold the layer compute the same. */
+/* Updates low_sqnr_count of a layer that this rank has. All ranks with that layer get the same count. */
 static void judge_layer(const health *h, int64_t i) {
     linear *l = h->layers[i]->linear;
     const char *word = "";

@@ -1,8 +1,8 @@
 /* train/health: measures the quality of FP8 quantization at every N-th step. For each quantized copy of each
    tensor of each linear layer: amax, scales, shares of saturated and underflowed elements, signal to
    quantization noise ratio (SQNR). Measures the first micro-batch of every rank and combines the ranks.
-   Writes to metrics.jsonl. A layer that stays below a bound on any rank falls back to high precision on all
-   ranks (float8.fallback_sqnr_db). */
+   Writes to metrics.jsonl. If a layer's SQNR on any rank is below float8.fallback_sqnr_db at several
+   measurements in a row, the layer falls back to high precision on all ranks. */
 #ifndef TRAIN_HEALTH_H
 #define TRAIN_HEALTH_H
 
@@ -11,8 +11,8 @@
 
 typedef struct health_options {
     int64_t interval; /* steps between measurements, 0: never */
-    double bound_db;  /* lowest good SQNR */
-    int64_t window;   /* measurements in a row below bound_db after which a layer falls back; 0: never */
+    double bound_db;  /* a lower SQNR counts toward a fallback */
+    int64_t window;   /* number of low measurements in a row after which a layer falls back; 0: never */
 } health_options;
 
 typedef struct health health;

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- which model ---- */
+/* ---- finding and reading the model ---- */
 
 /* Default sequence length for a Hugging Face folder: its full context may not fit in memory. */
 enum { FOLDER_WINDOW = 2048 };
@@ -22,7 +22,7 @@ static bool is_hugging_face(const char *path) {
 }
 
 /* Keeps the folder's FP8 matrices as frozen FP8 weights, one byte per element. With adapters, all other
-   weights are frozen in bf16, too; so this is done only if the folder has them in bf16, to not round them. */
+   weights are frozen in bf16. So then the folder must have them in bf16. */
 static ott_status keep_codes(mem *account, config *cfg) {
     str names = {.account = account};
     bool others_are_bf16;
@@ -38,7 +38,8 @@ out:
     return status;
 }
 
-/* Checks the base model of a PEFT folder: it may be a hub name, or a path on another machine. */
+/* Checks that the base model of a PEFT folder is a folder on this machine. adapter_config.json may have the
+   name of a hub repository, or a path of another machine. */
 static ott_status check_base(const config *cfg, const char *path) {
     const char *base = cfg->model.hf_path;
     if (!*base)
@@ -86,7 +87,6 @@ static ott_status find_model(mem *account, const char *path, const char *base, i
     if (hub_name_is(path)) return hub_name_fail(path, path, "that ");
     if (is_hugging_face(path)) return make_config(account, path, base, window, cfg);
     TRY(checkpoint_find(account, path, path, checkpoint));
-    /* Reads a checkpoint's configuration; base replaces model.hf_path. */
     TRY(checkpoint_config(account, *checkpoint, cfg));
     return base ? config_set(*cfg, "model.hf_path", base) : OTT_OK;
 }
@@ -106,8 +106,6 @@ ott_status inference_find(mem *account, const char *path, const char *base, int6
     *checkpoint = NULL;
     return status;
 }
-
-/* ---- opening it ---- */
 
 ott_status inference_read(mem *account, config *cfg, const char *checkpoint, inference_plan *out) {
     trainer_options options;

@@ -25,7 +25,7 @@ typedef struct inference_plan {
     const char *checkpoint; /* borrowed; NULL: load the folder model.hf_path */
     model_options shape;
     precision_plan precision;
-    /* For the run's next training step. Set recipe to NULL to load masters only; such a model cannot run. */
+    /* The recipes of the run's next step. recipe = NULL: loads masters only; such a model cannot run. */
     convert_options convert;
 } inference_plan;
 

@@ -49,7 +49,7 @@ typedef struct run {
     checkpoint_writer *writer;
     int freezing; /* current entry of train.freeze_schedule, or FREEZING_NONE */
     health *health;
-    profile *profile; /* NULL: no step is profiled */
+    profile *profile; /* NULL if profiling.enable is false */
     progress progress;
     run_sources files;  /* data and tokenizer files of the run */
     str sources;        /* sources.json of the checkpoints */
@@ -58,7 +58,7 @@ typedef struct run {
     int64_t saved_step; /* step of the newest saved checkpoint; -1: none */
     cancellation cancellation;
     bool in_steps;          /* the first step has started */
-    bool stopping, stopped; /* a stop was requested; the run was saved and ended because of it */
+    bool stopping, stopped; /* a stop was requested; it has ended the run */
 } run;
 
 /* ---- opening ---- */
@@ -131,7 +131,7 @@ static ott_status decide_memory_check(run *r) {
                : OTT_OK;
 }
 
-/* Called before the run folder is created, so that ranks with different files leave no folder. */
+/* Checks that all ranks have the same files, before the run folder is created: a failure leaves no folder. */
 static ott_status check_files(run *r) {
     str lines = {.account = r->account};
     r->files.account = r->account;
@@ -169,13 +169,13 @@ static ott_status find_start(run *r) {
     return process_group_broadcast(&r->process_group, &r->start.step, sizeof r->start.step);
 }
 
-/* With another number of ranks, a resumed run has other rows per step, and so another number of steps. */
+/* Sets the rows per step and the number of steps of a resumed run: the number of ranks may have changed. */
 static ott_status fit_rows(run *r) {
     if (!*r->cfg->checkpoint.load_path) return OTT_OK;
     TRY(resume_fit_rows(r->log, r->account, r->cfg, &r->start, r->train_data));
     r->asked.train.grad_accum_steps = r->cfg->train.grad_accum_steps;
     r->asked.train.max_steps = r->cfg->train.max_steps;
-    return precision_plan_read(r->cfg, &r->precision); /* its phases count steps */
+    return precision_plan_read(r->cfg, &r->precision); /* the lengths of its phases depend on max_steps */
 }
 
 static ott_status open_trainer(run *r) {
@@ -283,7 +283,7 @@ static ott_status keep_folder(run *r) {
     TRY(run_folder_restore(&r->folder, r->log, r->cfg));
     TRY(metrics_restore(r->progress.metrics));
     TRY(write_config(r));
-    r->saved_step = -1; /* its checkpoint may be gone, too */
+    r->saved_step = -1; /* the folder may have had the checkpoint, too */
     return open_tensorboard(r);
 }
 
@@ -426,7 +426,6 @@ static ott_status follow_schedule(run *r) {
 }
 
 /* Applies the entry of train.freeze_schedule that starts at this step. */
-
 static ott_status follow_freezing(run *r) {
     int64_t step = r->trainer->run.step;
     int entry = freezing_at(r->cfg, step), frozen_count;
@@ -465,7 +464,7 @@ static ott_status one_step(run *r) {
     TRY(health_end_step(r->health, process_group_is_leader(&r->process_group) ? r->progress.metrics : NULL));
     if (s.skipped) TRY(handle_nonfinite(r, &s));
     int64_t step = r->trainer->run.step;
-    /* Before the checkpoint: the metrics up to its step must be written first. */
+    /* Before a checkpoint is saved: the metrics up to its step must be written first. */
     if (step % r->cfg->eval.interval == 0 || step == r->cfg->train.max_steps) TRY(validate(r));
     report_progress(r, &s, learning_rate);
     bool due = r->cfg->checkpoint.interval > 0 && step % r->cfg->checkpoint.interval == 0;
@@ -474,8 +473,8 @@ static ott_status one_step(run *r) {
     return OTT_OK;
 }
 
-/* After an error: saves the state of the last complete step. Not if the run diverged, since older checkpoints
-   are better, and not with several ranks, since they can only save together. Returns `code`. */
+/* After an error: saves the last complete step. Does not save a run that diverged, since its older
+   checkpoints are better, or a run of several ranks, since ranks can only save together. Returns `code`. */
 static ott_status save_after(run *r, ott_status code) {
     long long step = (long long)r->trainer->run.step;
     if (r->process_group.size > 1) return code;
@@ -531,7 +530,7 @@ static ott_status write_summary(run *r) {
     report_phase sum = run_history_sum(h);
     const trainer *t = r->trainer;
     if (!process_group_is_leader(&r->process_group)) return OTT_OK;
-    if (r->progress.run_tokens == 0 && !r->history_known) return OTT_OK; /* the old summary has more */
+    if (r->progress.run_tokens == 0 && !r->history_known) return OTT_OK; /* keep the old summary */
     note_memory(r);
     TRY(keep_folder(r));
     return report_summary_write(r->account, r->folder.path,
@@ -592,13 +591,13 @@ out:
 
 static ott_status collect_errors(run *r) {
     TRY(process_group_make_mesh(&r->process_group, r->cfg));
-    TRY(peft_configure(r->account, r->cfg)); /* may set the model */
+    TRY(peft_configure(r->account, r->cfg)); /* may set model.hf_path */
     TRY(config_collect(r->cfg, run_check_described(r->cfg)));
     TRY(config_collect(r->cfg, hub_name_check(r->cfg, "model.hf_path", r->cfg->model.hf_path)));
     return config_collect(r->cfg, hub_name_check(r->cfg, "data.tokenizer_path", r->cfg->data.tokenizer_path));
 }
 
-/* Reports all configuration errors together, before any file of data or weights is opened. */
+/* Reports all configuration errors together, before any data or weights are read. */
 static ott_status check_start(run *r) {
     config_collect_begin(r->cfg);
     ott_status status = collect_errors(r), collected = config_collect_end(r->cfg);
@@ -624,7 +623,7 @@ static ott_status open_run(run *r) {
     TRY(auto_keys_choose(r->account, &r->process_group, r->device, r->cfg));
     TRY(data_open(r->account, &r->cancellation, r->cfg, &r->shape.vocab, &r->train_data,
                   &r->validation_data));
-    TRY(precision_plan_read(r->cfg, &r->precision)); /* may depend on the data */
+    TRY(precision_plan_read(r->cfg, &r->precision)); /* phases depend on max_steps, which data_open may set */
     TRY(check_files(r));
     TRY(open_folder(r));
     TRY(check_folder(r));

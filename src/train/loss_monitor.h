@@ -1,10 +1,11 @@
 /*
- * train/loss_monitor: warns if a finite loss stays above its start.
+ * train/loss_monitor: detects a training loss that stays above its value at the start.
  *
- * The start is the median of this process's first 10 losses. Since a run may diverge within 10 steps, it is
- * limited to the first loss or to the loss of guessing (log of the vocabulary size), whichever is larger.
- * After 20 losses in a row that exceed the start by 10%, a warning is due. The next warning needs 20 lower
- * losses in between. Non-finite losses are ignored (train/loop).
+ * The start is the median of this process's first 10 losses. Since a run may diverge within 10 steps, the
+ * start is at most the larger of the first loss and the loss of guessing (log of the vocabulary size). The
+ * limit is 1.1 times the start. After 20 losses in a row above the limit, a warning is due. Before the next
+ * warning, 20 losses in a row must be at or below the limit. Non-finite losses are ignored here; train/loop
+ * handles them.
  */
 #ifndef TRAIN_LOSS_MONITOR_H
 #define TRAIN_LOSS_MONITOR_H
@@ -17,7 +18,7 @@ enum { LOSS_MONITOR_START = 10, LOSS_MONITOR_STEPS = 20 };
 typedef struct loss_monitor {
     double guess; /* the loss of guessing */
     double first[LOSS_MONITOR_START];
-    int count;        /* of `first` */
+    int count;        /* number of losses in `first` */
     double start;     /* set when count is LOSS_MONITOR_START */
     int above, below; /* latest losses in a row above or below the limit */
     double sum;       /* of the `above` losses */

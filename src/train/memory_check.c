@@ -9,7 +9,7 @@
 
 /* ---- measuring ---- */
 
-/* Converts to every recipe of the precision schedule. out->saved becomes the largest of all. */
+/* Converts to every recipe of the schedule. The dry run's peak and out->saved become the largest of all. */
 static ott_status try_phases(trainer *t, const precision_plan *precision, memory_need *out) {
     for (int i = 0; i < precision->phase_count; i++) {
         if (precision->phases[i].recipe != t->recipe) TRY(trainer_convert(t, precision->phases[i].recipe));
@@ -156,7 +156,7 @@ static void write_proposals(str *text, const memory_check *c, const variant *v, 
 
 enum { MOST_RANKS = 1024 };
 
-/* Appends the smallest power of two of ranks on which the sharded run fits. False if there is none. */
+/* Doubles the number of shard ranks until the run fits and appends it. False if MOST_RANKS are too few. */
 static bool write_ranks(str *text, const memory_check *c, const variant *from, int64_t left) {
     variant v = *from;
     memory_need n;
@@ -194,7 +194,7 @@ ott_status memory_check_suggest(const memory_check *c, int64_t need, int64_t lef
 
 /* ---- FP8 and bf16 ---- */
 
-/* Smaller excesses are not reported: 1 / EXCESS_SHARE of the memory in bf16, and bytes. */
+/* An excess is reported from 1 / EXCESS_SHARE of the memory in bf16 and from EXCESS_LEAST bytes on. */
 enum { EXCESS_SHARE = 100, EXCESS_LEAST = 16 << 20 };
 
 /* *fits is false if the rest of the configuration does not allow the setting. */

@@ -29,7 +29,7 @@ typedef struct memory_check {
 typedef struct memory_need {
     int64_t total, by_kind[MEM_KIND_COUNT];     /* device memory */
     int64_t host, host_by_kind[MEM_KIND_COUNT]; /* host memory, if the device has its own; else 0 */
-    int64_t saved;                              /* part of the step arena that forward keeps for backward */
+    int64_t saved;                              /* bytes of the step arena that forward keeps for backward */
 } memory_need;
 
 /* Measures the memory that the run needs; does not compare it with the memory that is left. */
@@ -50,12 +50,12 @@ typedef struct memory_check_offer {
 
 /* Reports an FP8 run that needs at least 1% and 16 MiB more memory than the same run in bf16. */
 typedef struct memory_check_fp8 {
-    int64_t excess; /* bytes; 0: not more, or the run is not in FP8, or it cannot run in bf16 */
-    memory_check_offer offers[MEMORY_CHECK_OFFERS]; /* settings that reduce it */
+    int64_t excess; /* bytes; 0: too few to report, or the run is not in FP8 or cannot run in bf16 */
+    memory_check_offer offers[MEMORY_CHECK_OFFERS]; /* settings with which the FP8 run needs less */
     int offer_count;
 } memory_check_fp8;
 
-/* Compares the FP8 run, which needs `need` bytes, with bf16. */
+/* Compares the FP8 run, which needs `need` bytes, with the same run in bf16. */
 ott_status memory_check_compare_fp8(const memory_check *c, int64_t need, memory_check_fp8 *out);
 /* Writes one sentence, without the full stop. */
 void memory_check_show_fp8(const memory_check_fp8 *c, int64_t need, char out[MEMORY_CHECK_FP8_TEXT]);

@@ -45,13 +45,13 @@ static bool can_round(const config *cfg, const cast_spec *s) {
     return rounds && !kept;
 }
 
-/* The value true applies to every cast, also of operand keys, like torchao's option. */
+/* round_scales_to_power_of_2 = true applies to every cast, also of operand keys, as in torchao. */
 static void apply_pow2(const config *cfg, cast_spec *s) {
     bool on = cfg->float8.round_scales_to_power_of_2 == SCALE_ROUNDING_TRUE;
     if (on && can_round(cfg, s)) s->scale.power_of_two = true;
 }
 
-/* The value false overrides the recipe, but not an operand key with the word pow2. */
+/* round_scales_to_power_of_2 = false overrides the recipe, but not an operand key with the word pow2. */
 static void clear_pow2(const config *cfg, cast_spec *s) {
     bool off = cfg->float8.round_scales_to_power_of_2 == SCALE_ROUNDING_FALSE;
     if (off && can_round(cfg, s)) s->scale.power_of_two = false;
@@ -85,7 +85,7 @@ static void change_uses(const config *cfg, recipe *r, use_change change) {
     change_tensor(cfg, &r->grad_output, change);
 }
 
-/* The order of a GEMM without FP8 operands. */
+/* How a GEMM without FP8 operands adds its products. */
 static accumulate_mode high_precision_mode(const config *cfg, const recipe *r) {
     bool tiles = cfg->train.bf16_accumulate == BF16_SUM_TILE32 && r->activation == OTT_BF16;
     return tiles ? ACCUMULATE_TILE32 : ACCUMULATE_FP32;
@@ -164,7 +164,7 @@ static product_keys keys_of(const config *cfg, recipe_gemm which) {
     return (product_keys){"output", cfg->float8.fast_accum_output, cfg->float8.accumulate_output};
 }
 
-/* Block-scaled operands always scale partial sums in TransformerEngine's order. */
+/* GEMMs with block-scaled operands always scale partial sums in TransformerEngine's order. */
 static scale_order order_of(const recipe *r, recipe_gemm which) {
     const cast_spec *a = which == GEMM_OUTPUT       ? &r->input.rowwise
                          : which == GEMM_GRAD_INPUT ? &r->grad_output.rowwise
@@ -246,7 +246,8 @@ static ott_status read_fp8(const config *cfg, precision_plan *p) {
 
 /* ---- names of recipes ---- */
 
-/* fp16 needs loss scaling in the full run. fp32 would change the activations, which all layers share. */
+/* True if a schedule entry, or the rule of a module, may have this recipe. fp16 needs loss scaling in the
+   full run. A module in fp32 would change the format of the activations, which all layers share. */
 static bool may_name(bool for_module, const char *name) {
     return strcmp(name, "fp16") != 0 && !(for_module && strcmp(name, "fp32") == 0);
 }
@@ -317,7 +318,7 @@ static ott_status read_share(const schedule_reader *r, const char *entry, const 
         FAIL("\"%s\": a share must be between 0 and 1, or 0%% and 100%%", entry);
     *out = llround(share * (double)r->max_steps);
     if (*out < 1)
-        FAIL("\"%s\" is less than one of train.max_steps = %lld steps", entry, (long long)r->max_steps);
+        FAIL("\"%s\" of train.max_steps = %lld is less than one step", entry, (long long)r->max_steps);
     return OTT_OK;
 }
 

@@ -17,7 +17,7 @@ enum {
     PRECISION_ROWS = 24,
     PRECISION_PHASES_MAX = 32,
     PRECISION_RULES_MAX = 128,
-    PRECISION_TEXT = 8192 /* bytes of all patterns */
+    PRECISION_TEXT = 8192 /* bytes of the patterns of all rules */
 };
 
 /* `recipe` applies from training step `first` on, counted from 0. */

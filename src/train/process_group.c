@@ -16,7 +16,7 @@ enum { CONTROL_BYTES = 1 << 16 };
 
 /* ---- joining ---- */
 
-/* Same prefix as torchtitan's launcher. */
+/* Marks each line with its rank, as torchtitan's launcher does. */
 static void log_marked(void *user, ott_log_level level, const char *text) {
     const process_group *pg = user;
     log_line(pg->parent_log, level, "[rank%d]:%s", pg->rank, text);
@@ -73,13 +73,13 @@ ott_status process_group_make_mesh(process_group *pg, config *cfg) {
 
 /* ---- groups ---- */
 
-/* Opens the group of the ranks that differ from this rank only in these dimensions; it has at least two. */
+/* Opens the group of the ranks (at least two) that differ from this rank only in these dimensions. */
 typedef ott_status (*group_opener)(const process_group *pg, mesh_set dimensions, const char *name,
                                    group **out);
 
 static ott_status open_mpi(const process_group *pg, mesh_set dimensions, const char *name, group **out) {
     int ranks[pg->size];
-    if (out == &pg->all) { /* same ranks, already open */
+    if (out == &pg->all) { /* control has the same ranks and is open */
         *out = pg->control;
         return OTT_OK;
     }
@@ -137,7 +137,7 @@ static ott_status open_groups(process_group *pg, group_opener open) {
     group **groups[GROUPS];
     list_groups(pg, groups);
     for (int i = 0; i < GROUPS; i++)
-        if (size_of_group(&pg->mesh, i) > 1) /* the same on every rank */
+        if (size_of_group(&pg->mesh, i) > 1) /* the sizes are the same on every rank */
             TRY(open(pg, group_sets[i], group_names[i], groups[i]));
     return OTT_OK;
 }
@@ -250,7 +250,7 @@ static ott_status share_copy(process_group *pg, const char *text, str *leaders) 
     return process_group_broadcast_text(pg, leaders);
 }
 
-/* Gives every rank the error of the lowest rank that failed, so that all ranks end. */
+/* Every rank returns the error of the lowest rank that failed, so that all ranks end. */
 static ott_status share_failure(process_group *pg, ott_status own) {
     char text[1024] = "";
     group_host exchange = control_exchange(pg);
@@ -335,7 +335,7 @@ ott_status process_group_barrier(process_group *pg) {
 ott_status process_group_abort(process_group *pg, ott_status code) {
     group **groups[GROUPS];
     if (pg->size == 1) return code;
-    if (code != OTT_ERR_RANK) status_context(code, "rank %d", pg->rank); /* else it names a rank already */
+    if (code != OTT_ERR_RANK) status_context(code, "rank %d", pg->rank); /* OTT_ERR_RANK's text has a rank */
     mpi_give_up(code, status_text());
     list_groups(pg, groups);
     for (int i = 0; i < GROUPS; i++)

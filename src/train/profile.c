@@ -13,7 +13,7 @@ static const char *const part_names[] = {"", "forward", "backward", "reduction",
 
 enum { OPERATIONS_TRACK };
 
-/* Collectives overlap with operations, so each kind has its own track. Those of one kind do not overlap. */
+/* Collectives overlap with operations and with other kinds of collectives, so each kind has its own track. */
 static int track_of(collective_kind kind) {
     return OPERATIONS_TRACK + 1 + (int)kind;
 }
@@ -22,7 +22,7 @@ struct profile {
     trainer *t;
     const config *cfg;
     int rank;
-    char *folder;        /* of all traces */
+    char *folder;        /* profiling.trace_dir, resolved */
     char path[PATH_MAX]; /* of the current trace */
     trace_writer *trace; /* NULL: no trace is open */
     exec_times times;
@@ -30,7 +30,7 @@ struct profile {
     unsigned named;    /* bit `kind`: the track of this collective kind was named */
     ott_status failed; /* first error of writing a slice; its text is `reason` */
     char reason[512];
-    /* of the current step */
+    /* of the current step; times are clock_seconds() */
     bool running;
     double step_began, part_began, last_end;
     exec_part part;
@@ -127,7 +127,7 @@ static const char *write_arguments(object *o, const op_info *info, const void *a
     return o->text;
 }
 
-/* ---- one operation ---- */
+/* ---- operations and collectives ---- */
 
 static void on_op(void *user, enum op_index op, const void *args, double began, double seconds) {
     profile *p = user;
@@ -149,8 +149,6 @@ static void on_op(void *user, enum op_index op, const void *args, double began, 
     count->calls++;
     if (began + seconds > p->last_end) p->last_end = began + seconds;
 }
-
-/* ---- one collective ---- */
 
 static tensor larger_side(const collective *call) {
     return tensor_count(call->input) > tensor_count(call->output) ? call->input : call->output;

@@ -15,7 +15,7 @@ typedef struct profile_counts {
     int64_t first, last, steps;
     double seconds; /* of the steps */
     profile_count ops[OP_COUNT], scaled_gemm;
-    profile_count collectives; /* from start to end; they mostly overlap with operations */
+    profile_count collectives; /* each from its start to its end; they mostly overlap with operations */
     double collective_bytes;   /* sum of the larger of input and output */
     double waited;             /* seconds that this rank only waited for collectives */
 } profile_counts;

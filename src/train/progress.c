@@ -47,8 +47,8 @@ typedef struct reading {
     double loss, z_loss, grad_norm, learning_rate, seconds, memory;
     balance_figures balance;
     double tokens_per_second;            /* of all ranks */
-    double per_rank, tflops, mfu;        /* of one rank: torchtitan's tps, and rates for MFU */
-    int64_t tokens, labels, tokens_seen; /* in this step; tokens_seen since step 0 */
+    double per_rank, tflops, mfu;        /* of one rank; per_rank is torchtitan's tps */
+    int64_t tokens, labels, tokens_seen; /* of this step; tokens_seen: since step 0 */
 } reading;
 
 static void set_rates(progress *p, reading *r, int64_t tokens, double seconds) {

@@ -1,5 +1,5 @@
-/* train/progress: output of a running run: step lines in the style of torchtitan, KempnerForge or AutoModel,
-   metrics.jsonl, TensorBoard scalars, and the throughput figures in them. */
+/* train/progress: output of a run while it trains: step lines in the style of torchtitan, KempnerForge or
+   AutoModel, metrics.jsonl, TensorBoard scalars, and the throughput figures in them. */
 #ifndef TRAIN_PROGRESS_H
 #define TRAIN_PROGRESS_H
 
@@ -17,18 +17,18 @@ typedef struct progress {
     tensorboard_writer *tensorboard; /* NULL: none */
     int64_t interval, max_steps;
     double flops_per_token, peak_flops; /* peak_flops: FLOP/s of one rank, for MFU; 0: unknown */
-    int ranks;                          /* 0 means 1 */
+    int ranks;                          /* ranks of the run; 0 means 1 */
     device *measured;                   /* the CPU, if peak_flops is measured; else NULL */
     ott_dtype peak_format;              /* operand format of most GEMMs: selects the unit to measure */
-    int peaks_to_measure;               /* left; one before each step, as other programs may run */
-    double step_started;                /* clock_seconds() */
+    int peaks_to_measure; /* measurements left; one before each step, since another program may disturb one */
+    double step_started;  /* clock_seconds() */
     int64_t fp8_before, gemms_before;   /* counters when the step began */
     int64_t fp8_counted, gemms_counted; /* counters up to the last addition to the history */
     double window_seconds;              /* since the last step line */
     int64_t window_tokens;
     double run_seconds; /* of this process, in training steps only */
     int64_t run_tokens;
-    double memory_total; /* bytes of the device, for "% of" */
+    double memory_total; /* bytes of device memory */
     run_history history; /* of all processes */
     loss_monitor loss;
 } progress;
@@ -38,11 +38,11 @@ typedef struct progress {
    earlier files. */
 ott_status progress_open_tensorboard(progress *p, const char *run_folder, const char *folder,
                                      int64_t first_step);
-void progress_close(progress *p); /* closes the files; all data is with the operating system already */
+void progress_close(progress *p); /* closes the files; every line was written before */
 
 /* Sets peak_flops. For a GPU: the data-sheet peak of dense bf16. For a CPU: the highest measured rate of the
-   unit that multiplies operands of this format. It is measured here and before each of the first steps;
-   faster training steps raise it, so that MFU stays at most 1. */
+   unit that multiplies operands of this format. The rate is measured here and before each of the first steps.
+   A training step that is faster raises it, so that MFU is at most 1. */
 void progress_measure_peak(progress *p, device *d, ott_dtype format);
 /* Peak resident memory of this process, in bytes. */
 int64_t progress_peak_resident(void);

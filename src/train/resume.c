@@ -58,7 +58,7 @@ static checkpoint_exclusions choose_exclusions(const config *cfg, bool is_own) {
     return exclusions;
 }
 
-/* Older checkpoints have no step_rows. Assumes then that all steps had the same rows; 0 if they cannot. */
+/* Older checkpoints have no step_rows. Then assumes that all steps had equally many; 0 if they did not. */
 static int64_t step_rows(const run_state *s) {
     if (s->step_rows > 0 || s->step == 0) return s->step_rows;
     return s->samples % s->step == 0 ? s->samples / s->step : 0;
@@ -118,7 +118,7 @@ config *resume_config(mem *account, const config *cfg) {
     return before;
 }
 
-/* ---- changed configuration keys ---- */
+/* ---- loading, and changed configuration keys ---- */
 
 /* The configurations of the checkpoint and of this process. */
 typedef struct comparison {
@@ -126,7 +126,7 @@ typedef struct comparison {
     const config *before, *now;
 } comparison;
 
-/* True if a key of [float8] does not matter: a run is not in FP8, or the key follows from the recipe. */
+/* True if a changed [float8] key does not matter: one run is not in FP8, or the recipe decides the key. */
 static bool is_float8_incidental(const comparison *c, const char *key) {
     if (c->now->train.mixed_precision != PRECISION_FP8 || c->before->train.mixed_precision != PRECISION_FP8)
         return true;
@@ -157,14 +157,11 @@ static ott_status report_changes(const logger *log, mem *account, const config *
     return status;
 }
 
-/* ---- loading ---- */
-
 ott_status resume_load(trainer *t, const config *cfg, const resume_point *p) {
     if (!p->checkpoint) return OTT_OK;
     str left_out = {.account = t->account};
     TRY(trainer_load_part(t, p->checkpoint, &p->exclusions));
     TRY(report_changes(t->log, t->account, cfg, p->checkpoint));
-    /* ", without its optimizer and dataloader" */
     int found = 0;
     str_append(&left_out, "");
     for (int i = 0; i < PARTS; i++)
@@ -178,7 +175,7 @@ ott_status resume_load(trainer *t, const config *cfg, const resume_point *p) {
     return status;
 }
 
-/* ---- the folder ---- */
+/* ---- the folder, and the command to resume ---- */
 
 /* Copies metrics.jsonl in full, so that the abandoned branch keeps its curve from step 1 on. */
 static ott_status copy_metrics(const logger *log, const run_folder *f, int64_t branch) {
@@ -208,7 +205,8 @@ static ott_status leave_branch(const logger *log, const run_folder *f, int64_t s
     return checkpoint_run_rewind(f->account, log, f->checkpoints, step);
 }
 
-/* Records the foreign checkpoint that this run starts from, for a restart before its first own one. */
+/* Records the other run's checkpoint that this run starts from (NULL: none). If the run stops before its own
+   first checkpoint, it can start from there again. */
 static ott_status keep_origin(run_folder *f, const char *checkpoint) {
     char path[PATH_MAX] = "";
     if (checkpoint && !realpath(checkpoint, path)) snprintf(path, sizeof path, "%s", checkpoint);
@@ -227,13 +225,11 @@ ott_status resume_finalize(const logger *log, run_folder *f, resume_point *p) {
     return relation == CHECKPOINT_OWN ? OTT_OK : keep_origin(f, p->checkpoint);
 }
 
-/* ---- the command ---- */
-
-/* config.toml includes the keys of the command line. */
+/* The command needs only config.toml, which includes the keys of the command line. */
 void resume_command(const run_folder *folder, str *out) {
     str path = {.account = folder->account};
     str_printf(&path, "%s%s/config.toml", folder->path[0] == '-' ? "./" : "",
-               folder->path); /* not an option */
+               folder->path); /* else it would be an option */
     launch_append_command(out);
     str_append(out, " train ");
     if (!path.failed) launch_append_word(out, path.text);

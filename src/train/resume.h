@@ -20,12 +20,13 @@ typedef struct resume_point {
 ott_status resume_find(const logger *log, const config *cfg, const run_folder *folder, resume_point *out);
 void resume_close(mem *account, resume_point *p);
 /* Returns the configuration of the run that is resumed, before its folder is opened; close it with
-   config_close. NULL if no run is resumed or the checkpoint cannot be read; resume_find reports that error. */
+   config_close. NULL if no run is resumed or the checkpoint cannot be read; resume_find reports the error. */
 config *resume_config(mem *account, const config *cfg);
-/* Loads the checkpoint, if any. Logs it, and the changed keys that can affect the losses. */
+/* Loads the checkpoint, if any. Logs its path and step, and the changed keys that can affect the losses. */
 ott_status resume_load(trainer *t, const config *cfg, const resume_point *p);
-/* Rewinds the run folder to the resume point: renames later checkpoints and metrics as an abandoned branch.
-   Sets p->metrics. Call after the checkpoint was loaded and before metrics are written. Rank 0 only. */
+/* Rewinds the run folder to the resume point: renames later checkpoints and copies the metrics, as an
+   abandoned branch. Sets p->metrics. Call it between loading and the first write of metrics, on rank 0
+   only. */
 ott_status resume_finalize(const logger *log, run_folder *folder, resume_point *p);
 /* Appends the shell command that resumes the run in this folder. */
 void resume_command(const run_folder *folder, str *out);

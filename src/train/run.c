@@ -69,7 +69,7 @@ static checkpointing checkpointing_from(const config *cfg) {
     }
 }
 
-/* Default rows of logits per chunk. Unchunked cross-entropy holds all rows. */
+/* Tokens per chunk if train.ce_chunk_size is 0. Unchunked cross-entropy has one chunk of all tokens. */
 #define DEFAULT_CHUNK 4096
 
 static double momentum_from(const config *cfg) {
@@ -85,7 +85,7 @@ static muon_scale muon_scale_from(const config *cfg) {
     }
 }
 
-/* Learning rate of AdamW next to Muon, as a factor of Muon's, so that it follows the same schedule. */
+/* Learning rate of the parameters that AdamW updates, divided by Muon's: both follow the same schedule. */
 static double adam_rate_from(const config *cfg) {
     return cfg->optimizer.muon_adam_lr > 0 ? cfg->optimizer.muon_adam_lr / cfg->optimizer.lr : 1.0;
 }

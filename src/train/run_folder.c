@@ -30,7 +30,7 @@ static ott_status has_metrics(mem *account, const char *folder, bool *has) {
     return OTT_OK;
 }
 
-/* Also check for checkpoints: a run may have lost its metrics. */
+/* *has = the folder has a run's checkpoints. Its metrics may have been deleted. */
 static ott_status has_checkpoints(mem *account, const char *folder, const char *dir, bool *has) {
     run_record record;
     char *joined = NULL, *home = NULL;
@@ -195,11 +195,11 @@ ott_status run_folder_restore(run_folder *f, const logger *log, const config *cf
     char *checkpoints;
     bool busy;
     TRY(file_make_folder(f->path));
-    if (f->lock >= 0) close(f->lock); /* of the removed folder */
+    if (f->lock >= 0) close(f->lock); /* the lock of the removed folder */
     TRY(lock_folder(f, log, f->path, &busy));
     TRY(run_record_read(f->account, f->path, &there));
     if (!*there.mark.run) TRY(run_record_write(f->account, f->path, &f->record));
-    TRY(claim_checkpoints(f, log, cfg, true, &checkpoints)); /* the same folder as before */
+    TRY(claim_checkpoints(f, log, cfg, true, &checkpoints)); /* checkpoints = f->checkpoints, as before */
     mem_free(f->account, checkpoints);
     return OTT_OK;
 }

@@ -21,6 +21,6 @@ typedef struct run_folder {
 ott_status run_folder_open(mem *account, const logger *log, config *cfg, run_folder *out);
 /* Recreates and locks the folder after it was removed or renamed while the run was running. */
 ott_status run_folder_restore(run_folder *f, const logger *log, const config *cfg);
-void run_folder_close(run_folder *f); /* a zeroed one is allowed */
+void run_folder_close(run_folder *f); /* a zeroed *f is allowed */
 
 #endif

@@ -28,7 +28,7 @@ static void log_precision(const run_log_start *s) {
                  (long long)s->precision->phases[i].first + 1, s->precision->phases[i].recipe->name);
 }
 
-/* "224 directly, 0 dequantized to bf16, ..." */
+/* Writes how many weights GEMMs read in each way: "224 directly, 0 dequantized to bf16, ..." */
 static void show_readings(const trainer *t, const int count[LINEAR_CODES_USES], char *out, size_t size) {
     snprintf(out, size, "%d directly, %d dequantized to %s, %d requantized", count[LINEAR_CODES_DIRECT],
              count[LINEAR_CODES_DEQUANTIZED], dtype_name(t->m->activation), count[LINEAR_CODES_REQUANTIZED]);
@@ -168,7 +168,8 @@ static void log_folder(const run_log_start *s) {
                  "which the key model.moe_aux_loss_weight sets",
                  s->cfg->model.hf_path, s->notes->router_aux_loss_coef, o->moe.balance);
     if (o->has_padding)
-        log_info(s->log, "Row %lld of the embedding (model.pad_token_id) is not trained by its tokens",
+        log_info(s->log,
+                 "Row %lld of the embedding (model.pad_token_id) gets no gradient from padding tokens",
                  (long long)o->padding);
 }
 
@@ -217,7 +218,7 @@ static const char *source_of_peak(const run_log_start *s, char text[96]) {
                              : "unknown for this device: set metrics.peak_tflops";
 }
 
-/* Logs what the tile unit would gain, if the CPU has one and the run does not use it. */
+/* Logs the speedup of the CPU's tile unit if the run does not use this unit. */
 static void log_tiles(const run_log_start *s) {
     const config *cfg = s->cfg;
     bool fp8 = cfg->train.mixed_precision == PRECISION_FP8;
@@ -300,7 +301,7 @@ static double mib(int64_t bytes) {
     return (double)bytes / 1048576.0;
 }
 
-/* Logs the bytes that were sent, by format. */
+/* Logs the bytes of the parameter store's collectives, by format. */
 static void log_traffic(const run_log_end *e) {
     const store_traffic *t = &e->trainer->m->store.traffic;
     if (e->shard_ranks == 1) return;

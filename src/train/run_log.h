@@ -16,10 +16,10 @@ typedef struct run_log_start {
     const precision_plan *precision;
     const hf_model_notes *notes; /* about model.hf_path */
     const trainer *trainer;      /* before the first step */
-    const memory_need *need;     /* of the memory check, like need_fp8 */
+    const memory_need *need;     /* need and need_fp8: from the memory check */
     const memory_check_fp8 *need_fp8;
     double peak_flops;     /* FLOP/s for MFU */
-    const char *peak_unit; /* the unit that was measured; NULL: the peak was not measured */
+    const char *peak_unit; /* name of the measured CPU unit; NULL: the peak was not measured */
 } run_log_start;
 
 /* All borrowed. */
@@ -28,7 +28,7 @@ typedef struct run_log_end {
     const config *cfg;
     const trainer *trainer;
     const run_history *history; /* of all processes of the run, resumed ones too */
-    int64_t planned_bytes;      /* of the memory check */
+    int64_t planned_bytes;      /* device memory, from the memory check */
     int shard_ranks;            /* ranks that shard the parameters */
     bool has_saved;             /* this process saved a checkpoint */
 } run_log_end;

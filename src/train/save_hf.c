@@ -38,7 +38,7 @@ static ott_status write_folder(void *user, const char *folder) {
     return export_tokenizer(w->m->device->account, w->cfg, folder, &copied);
 }
 
-/* Replaces the folder of an earlier run over the same steps. */
+/* Replaces hf/ if an earlier process wrote it at this step. */
 static ott_status write_staged(writing *w, const char *goal) {
     TRY(ranks_write_folder(&w->ranks, OTT_OK, goal, write_folder, w));
     if (w->cfg->peft.enabled)

@@ -10,7 +10,7 @@ typedef struct message {
     group_request request;
 } message;
 
-/* Position in another stage's sequence of messages: its task, and how many of the task's sends are done. */
+/* Position in another stage's sequence of sends: its task, and how many of the task's sends come before. */
 typedef struct position {
     int64_t task;
     int sent;
@@ -28,12 +28,12 @@ typedef struct kept_scales {
     plan_buffer buffer;
 } kept_scales;
 
-/* What forward keeps for backward, in addition to the model_slot. */
+/* Data of a micro-batch that forward keeps for backward, in addition to the model_slot. */
 typedef struct in_flight {
-    activation grad; /* gradient of the last part's output, from the loss */
+    activation grad; /* gradient of the loss by the last layer's output */
     tensor table;    /* table gradient of a tied head */
     plan_buffer table_buffer;
-    kept_scales scales[PIPELINE_INTERLEAVED_CHUNKS]; /* scales that each part's forward used */
+    kept_scales scales[PIPELINE_INTERLEAVED_CHUNKS]; /* scales that each chunk's forward used */
 } in_flight;
 
 struct stage {
@@ -46,7 +46,7 @@ struct stage {
     int64_t slot_count;          /* maximum number of micro-batches in flight */
     in_flight *in_flight;        /* [micro_batches] */
     message *messages;           /* [contents][chunks][micro_batches] */
-    position *posted, *arrived;  /* [stages]: next receive to start, next to wait for */
+    position *posted, *arrived;  /* [stages] by sender: next receive to start; next receive to wait for */
     pending_send *pending_sends; /* [contents][stages] */
     int64_t sent[PIPELINE_CONTENTS];
 };
@@ -60,7 +60,7 @@ typedef struct pass {
 
 /* ---- open and close ---- */
 
-/* A micro-batch is in flight from its first part's forward to that part's backward. */
+/* A micro-batch is in flight from the forward of this stage's first chunk to the backward of that chunk. */
 static int64_t count_slots(const pipeline_stage *shape, int64_t micro_batches) {
     int64_t in_flight_now = 0, most = 0;
     for (int64_t i = 0; i < pipeline_task_count(shape, micro_batches); i++) {
@@ -239,7 +239,7 @@ static layer_range layers_of(const stage *s, pipeline_task t) {
     return pipeline_layers(s->shape, s->m->options.layers, t.chunk);
 }
 
-/* Moves the table gradient out of the parameter, since the next micro-batch's comes before it is sent. */
+/* Moves the table gradient out of the parameter, which the next micro-batch fills before the send ends. */
 static void keep_table(stage *s, in_flight *f) {
     parameter *table = s->m->embedding.weight;
     f->table = table->grad;
@@ -270,7 +270,7 @@ static ott_status forward(exec *cx, const pass *p, pipeline_task t) {
     return OTT_OK;
 }
 
-/* *g = gradient of the part's output, quantized. */
+/* *g = gradient of the output of the task's layers, quantized. */
 static ott_status take_gradient(exec *cx, stage *s, pipeline_task t, activation *g) {
     int64_t end = layers_of(s, t).end;
     message *from = received_message(s, PIPELINE_GRADIENT, t);
@@ -301,8 +301,8 @@ static ott_status backward(exec *cx, const pass *p, pipeline_task t) {
 
 /* ---- delayed scaling ---- */
 
-/* Scales follow from earlier micro-batches. On a stage, forwards of later micro-batches run before a
-   backward, which may recompute its forward. So each forward keeps its scales, and backward restores them. */
+/* Delayed scales follow from earlier micro-batches. On a stage, forwards of later micro-batches run before a
+   backward, which may recompute its own forward. So forward keeps its scales, and backward restores them. */
 
 static ott_status copy_scales(exec *cx, const tensor *from, const tensor *to) {
     return plan_recording(cx->plan) ? OTT_OK
@@ -346,7 +346,7 @@ static void reset_messages(stage *s) {
     memset(s->sent, 0, sizeof s->sent);
 }
 
-/* The first stage has the sum. The last stage needs it to update its own copy of the table. */
+/* The first stage has the sum of the table's gradients. The last stage needs it to update its own copy. */
 ott_status stage_share_gradients(exec *cx, stage *s) {
     parameter *table = s->m->embedding.weight;
     bool first = pipeline_is_first(s->shape), last = pipeline_is_last(s->shape);

@@ -5,7 +5,7 @@
  * micro-batches; delayed scaling's amax histories advance with each micro-batch.
  *
  * Tied head: the first and the last stage both hold the embedding table. For each micro-batch the last stage
- * sends its table gradient to the first stage, which adds the embedding's gradient, in one rank's order.
+ * sends its table gradient to the first stage, which adds the embedding's gradient, in the order of one rank.
  * After the step the first stage sends the sum back.
  */
 #ifndef TRAIN_STAGE_H

@@ -34,7 +34,7 @@ static int64_t loss_bytes(const trainer *t, int64_t tokens) {
     return backend_align(t->device->can, 4 * tokens);
 }
 
-/* Bytes of resident micro-batches with losses, or of a batch of evaluation, which has the same memory. */
+/* Bytes of the resident micro-batches with losses, or of an evaluation's batch: they share the memory. */
 static int64_t batch_bytes(const trainer *t) {
     const feed *f = &t->feed;
     int64_t training = feed_batch_bytes(f, &f->training) + loss_bytes(t, tokens_of(t));
@@ -99,7 +99,7 @@ static ott_status convert_for_training(trainer *t, const recipe *r) {
     t->step_gemms.known = false;
     TRY(model_convert(t->m, &o, &t->converted));
     model_fuse_quantize(t->m);
-    /* Delayed scaling advances with every micro-batch, so undoing a step needs a copy from its start. */
+    /* Each micro-batch changes the amax histories, so undoing a step needs a copy from the step's start. */
     int64_t bytes = t->m->delayed.block_bytes;
     device_release(t->device, t->delayed_before);
     t->delayed_before = NULL;

@@ -9,7 +9,7 @@ enum { FOUND_BYTES = 160 };
 typedef struct search {
     trainer *t;
     char *found; /* [FOUND_BYTES] */
-    float order; /* its order in forward and backward; INFINITY: nothing found */
+    float order; /* position of the value in forward and backward; INFINITY: none found */
 } search;
 
 static float order_of_output(const model *m, const char *module, const char *what) {
@@ -46,7 +46,7 @@ static void add_rank(const trainer *t, char found[FOUND_BYTES]) {
         snprintf(found + length, (size_t)space, " on rank %d", t->options.run_group->rank);
 }
 
-/* True if any rank has found a value. Gives every rank the text of the one that comes first in a pass. */
+/* *found = any rank has found a value. Broadcasts the text of the first value in forward and backward. */
 static ott_status found_anywhere(trainer *t, search *s, bool *found) {
     group *g = t->options.run_group;
     float all[g->size];
@@ -67,7 +67,7 @@ static ott_status search_passes(trainer *t, search *s) {
     const hook p = {.observe = find_nonfinite, .user = s};
     bool found = false;
     for (int64_t i = 0; i < trainer_pass_count(t) && !found; i++) {
-        TRY(trainer_run_micro_batches(t, i, &p, false)); /* their rows are still in the staging memory */
+        TRY(trainer_run_micro_batches(t, i, &p, false)); /* staging memory still has the step's rows */
         TRY(found_anywhere(t, s, &found));
     }
     return OTT_OK;

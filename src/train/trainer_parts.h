@@ -4,7 +4,7 @@
 
 #include "train/trainer.h"
 
-/* Floats of trainer.host_state: step state (nn/optimizer.h), grad_scale, pass_scale. */
+/* Floats of trainer.host_state: step state (tensor/step_state.h), grad_scale, pass_scale. */
 enum { GRAD_SCALE = STEP_STATE_COUNT, PASS_SCALE, SENT_WORDS };
 
 /* Sums values[count] over the ranks of g. */
@@ -18,13 +18,13 @@ ott_status trainer_gather_values(trainer *t, group *g, float own, float *all);
 ott_status trainer_train_pass(trainer *t);
 /* Evaluates the batch on the device. */
 ott_status trainer_evaluate_pass(trainer *t);
-/* Reduces gradients that the store accumulates over micro-batches, then a tied head's across stages. */
+/* Reduces gradients that the store accumulates over micro-batches; copies a tied head's to the last stage. */
 ott_status trainer_reduce(trainer *t);
 /* Runs the optimizer from its sealed plan; user is the trainer. */
 ott_status trainer_run_update(void *user);
 /* Records all four plans and allocates the arena for the largest. */
 ott_status trainer_plan_memory(trainer *t);
-/* Sets the checkpointing by the memory budget, if any. Collective; call before trainer_plan_memory. */
+/* Sets activation checkpointing by the memory budget, if any. Collective; call before trainer_plan_memory. */
 ott_status trainer_fit_budget(trainer *t);
 /* Plans memory again if document_capacity has grown: attention's workspace may depend on it. */
 ott_status trainer_plan_documents(trainer *t);

@@ -4,7 +4,7 @@
 
 /* ---- GEMM counts ---- */
 
-/* more[2]: this rank's GEMMs since the last call. */
+/* more[2]: this rank's GEMMs since the last call, [0] in FP8, [1] all. */
 static void take_gemms(trainer *t, int64_t more[2]) {
     int64_t own[2] = {0, 0};
     for (int role = 0; role < GEMM_COUNT; role++) {
@@ -25,7 +25,7 @@ ott_status trainer_count_gemms(trainer *t) {
     return OTT_OK;
 }
 
-/* Steps between two conversions run the same GEMMs, so the ranks exchange counts in the first one only. */
+/* Steps between two conversions run the same GEMMs, so the ranks exchange counts only in the first step. */
 static ott_status count_step_gemms(trainer *t) {
     step_gemms *s = &t->step_gemms;
     int64_t own[2];
@@ -68,9 +68,9 @@ static ott_status run_full_pass(void *user) {
     return t->stage ? OTT_OK : model_update_scales(&t->cx, t->m, t->cx.data_group);
 }
 
-/* The graph of a first pass must quantize the weights, even if an evaluation has just done so: mark them as
-   stale first. Weights that the optimizer quantizes must not be in the graph: quantize them before it. A
-   replayed graph skips the host code that marks weights as quantized: do that after it. */
+/* The graph of a first pass must always quantize the weights, even after an evaluation has quantized them. So
+   they are marked as stale before. The graph must not quantize weights that the optimizer quantizes. So these
+   are quantized before, if they are stale. A replay skips the host code that marks weights as quantized. */
 static ott_status replay_pass(trainer *t) {
     bool first = t->cx.is_first_microbatch, replayed;
     if (first && t->replay.enabled) {
@@ -93,12 +93,12 @@ ott_status trainer_run_micro_batches(trainer *t, int64_t index, const hook *p, b
     return status;
 }
 
-/* Only fp16 uses the loss scale. A run in another precision keeps run.loss_scale for a later fp16 phase. */
+/* Only fp16 uses the loss scale. Other runs keep run.loss_scale, for a later resume in fp16. */
 static float loss_scale(const trainer *t) {
     return t->options.fp16_scaling ? t->run.loss_scale : 1.0f;
 }
 
-/* Sums *labels over the ranks; OTT_ERR_CONFIG if there are none. */
+/* Sums *labels over the ranks; OTT_ERR_CONFIG if the sum is 0. */
 static ott_status add_labels(trainer *t, int64_t *labels) {
     TRY(trainer_sum_counts(t, t->cx.data_group, labels, 1));
     if (*labels > 0) return OTT_OK;
@@ -148,8 +148,7 @@ static ott_status sum_gradients(trainer *t, group *ranks) {
 }
 
 /* Runs all micro-batches. Sums their losses into STEP_LOSS and STEP_Z_LOSS and their gradients into the
-   parameters' grad. Then reduces over ranks, in one rank's order: first data-parallel ranks, then
-   context-parallel ranks. */
+   parameters' grad. Then sums both over the data-parallel ranks, and then over the context-parallel ranks. */
 static ott_status accumulate_gradients(trainer *t) {
     tensor loss = tensor_columns(t->state, STEP_LOSS, 2); /* and the z-loss */
     TRY(device_zero(t->device, t->m->grads, t->m->trained_bytes));
@@ -196,7 +195,7 @@ ott_status trainer_copy_delayed(trainer *t, void *from, void *to) {
     return t->delayed_before ? device_copy(t->device, to, from, t->m->delayed.block_bytes) : OTT_OK;
 }
 
-/* Like accumulate; undoes everything if the step is stopped. */
+/* Like accumulate_gradients, but undoes everything if the step is stopped. */
 static ott_status accumulate_or_abandon(trainer *t) {
     int64_t gemms[GEMM_COUNT][2];
     memcpy(gemms, t->cx.gemms, sizeof gemms);

@@ -450,7 +450,7 @@ static void wrong_schedules(void **state) {
         {"bf16:100%, fp8", "\"bf16:100%\": a share must be between 0 and 1, or 0% and 100%"},
         {"bf16:1.0, fp8", "a share must be between"},
         {"bf16:-0.5, fp8", "a share must be between"},
-        {"bf16:0.1%, fp8", "\"bf16:0.1%\" is less than one of train.max_steps = 100 steps"},
+        {"bf16:0.1%, fp8", "\"bf16:0.1%\" of train.max_steps = 100 is less than one step"},
         {"bf16:5, fp8:95",
          "every entry has a length; leave out one length, for the entry that takes the rest"},
         {"bf16, fp8", "\"bf16\" and \"fp8\" both have no length; only one entry may take the rest"},
