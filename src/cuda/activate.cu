@@ -5,7 +5,7 @@
 #include "tensor/activate.h"
 
 struct activate_job {
-    view dy, gate, up, y, dgate, dup; /* up and dup may have no data */
+    view dy, gate, up, y, dgate, dup; /* up and dup have no data if there is no gate */
     activate_kind kind;
 };
 
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(ROW_THREADS) activate_forward_kernel(activate_
     store8<D>(j.y, p.row, p.column, x);
 }
 
-/* Each thread stores to the columns that it has loaded, so dgate and dup may alias gate and up. */
+/* Each thread stores only to the elements that it loaded. So dgate may alias gate, and dup may alias up. */
 template <ott_dtype D>
 __global__ void __launch_bounds__(ROW_THREADS) activate_backward_kernel(activate_job j) {
     row_place p = row_place_of(j.gate.columns);

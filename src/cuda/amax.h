@@ -1,5 +1,5 @@
-/* cuda/amax: the amax of a group, and its scale. Magnitudes are fp32 bits without the sign and are compared
-   as integers, so NaN is larger than any number. */
+/* cuda/amax: the amax of a scale group, and its scale. Magnitudes are compared as integers: the bits of the
+   fp32 number without the sign. So NaN is larger than any number. */
 #ifndef CUDA_AMAX_H
 #define CUDA_AMAX_H
 
@@ -14,7 +14,7 @@ __device__ __forceinline__ uint32_t magnitude(float x) {
 }
 
 __device__ __forceinline__ float amax_of(uint32_t most) {
-    return fmath_from_bits(most > 0x7f800000u ? 0x7fc00000u : most); /* every NaN becomes the same one */
+    return fmath_from_bits(most > 0x7f800000u ? 0x7fc00000u : most); /* every NaN becomes 0x7FC00000 */
 }
 
 __device__ __forceinline__ void raise_amax(float *amax, float found) {
@@ -27,8 +27,7 @@ __device__ __forceinline__ float scale_of(const quantize_use &u, int64_t group, 
     return u.next ? *u.next : u.scale[group];
 }
 
-/* Stores a group's scale and its inverse. With delayed scaling, only the use that computes the scale stores
-   it. */
+/* Stores a group's scale and its inverse. With delayed scaling and next NULL, `scale` is already stored. */
 __device__ __forceinline__ void store_scale(const quantize_use &u, int64_t group, float scale) {
     if (!u.delayed || u.next) u.scale[group] = scale;
     u.scale_inv[group] = scale_inverse(scale);

@@ -1,8 +1,8 @@
-/* cuda/attention: Ottava's attention kernels, forward and backward, for every shape, exactly in the order of
-   tensor/attention.h. Each thread has one query (for dk and dv one key) and all of its chains. A block has
-   ROWS rows of one head, and loads tiles of keys (or queries) into shared memory, COLUMNS columns at a time.
-   A thread's sums are in registers, so several blocks share a head wider than COLUMNS; each of them
-   recomputes the scores. */
+/* cuda/attention: Ottava's attention kernels, forward and backward, for every shape. tensor/attention.h
+   defines the order of their sums. Each thread computes the results of one query (for dk and dv: of one key).
+   A block has ROWS rows of one head. It loads tiles of keys (or queries) into shared memory, COLUMNS columns
+   at a time. Sums stay in registers. For a head wider than COLUMNS, each block sums COLUMNS of its columns,
+   and all of these blocks compute the scores. */
 #include "base/fmath.h"
 #include "cuda/kernels.h"
 #include "cuda/view.h"
@@ -10,16 +10,16 @@
 
 enum { ROWS = 64, COLUMNS = 64, TILE = ATTENTION_TILE, GROUPS = COLUMNS / 8 };
 
-/* Some columns of a tile's rows, as fp32. */
+/* COLUMNS columns of a tile's rows, in fp32. */
 struct row_tile {
     float at[TILE][COLUMNS];
 };
-/* Scores of each thread's row with each row of a tile. */
+/* at[j][t]: score of thread t's row with row j of a tile. */
 struct score_tile {
     float at[TILE][ROWS];
 };
 
-/* Columns [column, column + columns) of a matrix: one head. */
+/* One head: columns [column, column + columns) of a matrix. */
 struct head_view {
     view v;
     int64_t column, columns;
@@ -38,7 +38,7 @@ __device__ __forceinline__ void store8(const head_view &h, int64_t row, int64_t 
     store8<D>(h.v, row, h.column + c, h.column + h.columns, e);
 }
 
-/* [begin, end). */
+/* Rows [begin, end). */
 struct span {
     int64_t begin, end;
 };
@@ -46,7 +46,7 @@ struct span {
 __device__ __forceinline__ int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
-/* The part of s inside the tile that begins at `first`, relative to `first`. */
+/* The rows of s inside the tile that begins at row `first`, counted from `first`. */
 __device__ __forceinline__ span within_tile(span s, int64_t first) {
     int64_t begin = s.begin - first, end = s.end - first;
     return {begin < 0 ? 0 : least(begin, TILE), end < 0 ? 0 : least(end, TILE)};
@@ -63,8 +63,8 @@ static documents documents_of(const tensor *cu_seqlens, int64_t tokens, int64_t 
     return {(const int32_t *)cu_seqlens->data, cu_seqlens->columns, tokens, window};
 }
 
-/* The tokens of the document that contains `token`. The result is within [0, tokens), even for invalid
-   cu_seqlens. */
+/* The tokens of the document that contains `token`. The result is within [0, tokens) even if cu_seqlens is
+   invalid. */
 __device__ __forceinline__ span document_of(const documents &d, int64_t token) {
     int64_t low = 0, high = d.count;
     while (low < high) {
@@ -77,19 +77,19 @@ __device__ __forceinline__ span document_of(const documents &d, int64_t token) {
     int64_t begin = low > 0 ? d.start[low - 1] : 0, end = low < d.count ? d.start[low] : d.tokens;
     return {begin < 0 ? 0 : begin, least(end, d.tokens)};
 }
-/* The keys that query i sees; its document begins at `begin`. */
+/* The keys that query i sees. The query's document begins at token `begin`. */
 __device__ __forceinline__ span keys_of(const documents &d, int64_t begin, int64_t i) {
     return {d.window > 0 && i - d.window + 1 > begin ? i - d.window + 1 : begin, i + 1};
 }
-/* The queries that see key j; its document ends at `end`. */
+/* The queries that see key j. The key's document ends at token `end`. */
 __device__ __forceinline__ span queries_of(const documents &d, int64_t end, int64_t j) {
     return {j, d.window > 0 && end - j > d.window ? j + d.window : end};
 }
 
 /* ---- shared by forward and backward ---- */
 
-/* Loads rows [first, first + count) and COLUMNS columns from c of h into the tile. The block may read it on
-   return. */
+/* Loads rows [first, first + count) of h, COLUMNS columns from column c on, into the tile. On return all
+   threads of the block may read the tile. */
 template <ott_dtype D>
 __device__ __forceinline__ void fetch_rows(row_tile &tile, const head_view &h, int64_t first, int64_t count,
                                            int64_t c) {
@@ -104,8 +104,8 @@ __device__ __forceinline__ void fetch_rows(row_tile &tile, const head_view &h, i
     __syncthreads();
 }
 
-/* scores[j] = chain over the head's columns of this thread's row of `own` times row first + j of `other`, for
-   each j in `sees`. */
+/* scores[j] = sum over the head's columns of this thread's row of `own` times row first + j of `other`, for
+   each j in `sees`. One chain of fmaf. */
 template <ott_dtype D>
 __device__ __forceinline__ void make_scores(score_tile &scores, row_tile &tile, const head_view &own,
                                             int64_t row, const head_view &other, int64_t first, int64_t count,
@@ -126,7 +126,7 @@ __device__ __forceinline__ void make_scores(score_tile &scores, row_tile &tile, 
     }
 }
 
-/* This thread's sums over rows, for COLUMNS columns. */
+/* This thread's sums over rows, one for each of COLUMNS columns. */
 struct row_sums {
     float x[COLUMNS];
 };
@@ -165,7 +165,7 @@ __device__ __forceinline__ void store_sums(const row_sums &sums, const head_view
     }
 }
 
-/* Adds the lanes of SUM16 in its order. */
+/* Adds the sixteen lanes of SUM16 (tensor/ops.def) in its order. */
 template <int STEP> __device__ __forceinline__ float fold_lanes(float (&lane)[16]) {
 #pragma unroll
     for (int i = 0; i < STEP; i++) lane[i] = lane[i] + lane[i + STEP];
@@ -175,7 +175,7 @@ template <int STEP> __device__ __forceinline__ float fold_lanes(float (&lane)[16
         return lane[0];
 }
 
-/* The rows and the head of a block, and the first column that it sums. */
+/* The work of a block: rows [first, end) of one head. It sums COLUMNS columns, from column `from` on. */
 struct attention_place {
     int64_t first, end, head, from;
 };
@@ -202,12 +202,13 @@ __device__ __forceinline__ float capped(float s, float cap) {
     return cap > 0 ? cap * fmath_tanh(s / cap) : s;
 }
 
-/* A query's online softmax: largest score and sum so far. */
+/* A query's online softmax: the largest score so far, and the sum of exp(score - most). */
 struct running_softmax {
     float most, sum;
 };
 
-/* Turns the scores of a tile into p. Returns the factor for the sums so far. */
+/* Replaces the scores of a tile by p = exp(score - most). Returns the factor by which the caller multiplies
+   earlier sums. fresh: there are no earlier sums. */
 __device__ __forceinline__ float softmax_step(running_softmax &r, score_tile &scores, span sees, bool fresh,
                                               float scale, float softcap) {
     float most = r.most, lane[16] = {};
@@ -285,7 +286,7 @@ struct attention_backward {
     float scale, softcap;
 };
 
-/* SUM16 of dout * o over a row. */
+/* delta[row] = SUM16 of dout * o over the columns of the row. */
 template <ott_dtype D>
 __device__ __forceinline__ float delta_of(const head_view &dout, const head_view &o, int64_t row) {
     float lane[16] = {};
@@ -301,7 +302,7 @@ __device__ __forceinline__ float delta_of(const head_view &dout, const head_view
     return fold_lanes<8>(lane);
 }
 
-/* p and ds of one query and key, from the chains q k and dout v. */
+/* p and ds (tensor/attention.h) of one query and key. s: q k^T; dp: dout v^T. */
 struct score_gradient {
     float p, ds;
 };

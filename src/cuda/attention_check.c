@@ -1,6 +1,7 @@
-/* cuda/attention_check: recomputes sampled rows, each of another head, on the host in double precision. cuDNN
-   rounds p and ds to 16 bits, so an error is compared with the energy of the result and of the sum's terms,
-   which do not cancel. Rounding is 50 dB below that; wrong results are at about the same level. */
+/* cuda/attention_check: recomputes sampled rows, each of a different head, on the host in double precision.
+   cuDNN rounds p and ds (tensor/attention.h) to 16 bits. So the energy of an error is compared with the
+   energy of the result plus that of the sum's terms, which do not cancel. Rounding errors are 50 dB below
+   that. The errors of wrong results are about as large as that. */
 #include "cuda/attention_check.h"
 #include "cuda/samples.h"
 #include "fp8/cast.h"
@@ -24,7 +25,7 @@ typedef struct workbench {
     float own[3][HEAD_MOST]; /* single rows */
 } workbench;
 
-/* [begin, end) */
+/* rows [begin, end) */
 typedef struct span {
     int64_t begin, end;
 } span;
@@ -89,7 +90,7 @@ static double dot_products(const float *x, const float *y, int64_t count) {
     return sum;
 }
 
-/* A row of an output, and the energy of the terms of its sums. */
+/* A row of an output, and for each element the energy of the terms of its sum. */
 typedef struct row_sum {
     double value[HEAD_MOST], energy[HEAD_MOST];
 } row_sum;
@@ -108,8 +109,8 @@ typedef struct energy {
     bool overflows;
 } energy;
 
-/* Adds one element to the signal and the noise. A correct result may be off by one ulp. In fp16 a gradient
-   may overflow; then the sample is inconclusive. */
+/* Adds one element to the signal and the noise. An error of one ulp does not count. In fp16 a gradient may
+   overflow; then the sample is inconclusive. */
 static void add_error(energy *e, ott_dtype format, double expected, double terms, float got) {
     uint16_t stored;
     cast_store(&stored, format, 0, (float)expected);
@@ -126,7 +127,7 @@ static void add_error(energy *e, ott_dtype format, double expected, double terms
     e->noise += error > 0 ? error * error : 0;
 }
 
-/* Compares row `row` of an output's head with `sum`. */
+/* Compares row `row` of one head of an output with `sum`. */
 static ott_status compare_row(workbench *w, energy errors[OUTPUTS], attention_name name, int64_t head,
                               int64_t row, const row_sum *sum) {
     float got[HEAD_MOST];
@@ -136,7 +137,7 @@ static ott_status compare_row(workbench *w, energy errors[OUTPUTS], attention_na
     return OTT_OK;
 }
 
-/* An error of lse is a relative error of the weights. */
+/* An absolute error of lse is a relative error of the softmax weights. */
 static ott_status compare_lse(workbench *w, energy *e, int64_t head, int64_t row, double expected) {
     TRY(fetch_lse(w, head, (span){row, row + 1}));
     double error = (double)w->lse[0] - expected;
@@ -170,7 +171,7 @@ static ott_status check_output(workbench *w, energy errors[OUTPUTS], int64_t hea
 
 /* ---- backward ---- */
 
-/* p and ds of one query and key. */
+/* p and ds (tensor/attention.h) of one query and key. */
 typedef struct slope {
     double p, ds;
 } slope;

@@ -85,7 +85,7 @@ void attention_library_close(attention_library *l) {
 typedef struct builder {
     const attention_library *cudnn;
     attention_plan *plan;
-    char *error; /* points to the plan's */
+    char *error; /* points to attention_plan.error */
 } builder;
 
 /* ---- descriptors ---- */
@@ -128,7 +128,7 @@ static descriptor finalize(builder *p, descriptor d, const char *what) {
 
 /* ---- tensors and operations ---- */
 
-/* Descriptors of a graph's tensors by uid; NULL for uid 0. */
+/* Descriptors of a graph's tensors, indexed by uid; NULL for uid 0. */
 typedef struct lowering {
     builder *builder;
     const graph *graph;
@@ -154,7 +154,7 @@ static bool is_offsets(int uid) {
     return uid >= ATTENTION_Q_OFFSETS && uid <= ATTENTION_LSE_OFFSETS;
 }
 
-/* Lowers offsets first, because ragged tensors refer to them. */
+/* Lowers the offset tensors first, because ragged tensors refer to them. */
 static void lower_tensors(lowering *l) {
     attention_plan *p = l->builder->plan;
     for (int uid = 1; uid < l->graph->tensor_count; uid++)
@@ -300,13 +300,14 @@ static int suggest_engines(builder *p, descriptor operations, cudnnBackendHeurMo
     return count < CONFIGS_MOST ? (int)count : CONFIGS_MOST;
 }
 
-/* Clears the error; `reason` keeps the first one. */
+/* Clears p->error. `reason` keeps the first error. */
 static void take_error(builder *p, char reason[ATTENTION_TEXT]) {
     if (!reason[0]) memcpy(reason, p->error, ATTENTION_TEXT);
     p->error[0] = '\0';
 }
 
-/* Builds the first configuration that can be built. If none can, the error is the best configuration's. */
+/* Builds the first configuration that can be built. If none can be built, p->error is the first
+   configuration's error. */
 static void choose_engine(builder *p, descriptor operations) {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
     char reason[ATTENTION_TEXT] = "";
@@ -329,8 +330,8 @@ static descriptor choose_knob(builder *p, cudnnBackendKnobType_t type, int64_t v
     return finalize(p, d, "knob");
 }
 
-/* Chooses Hopper's backward engine with 64 x 64 tiles, which sums grad_q tile by tile in one order (4
-   stages). */
+/* Chooses Hopper's backward engine with 64 x 64 tiles and 4 stages. It sums grad_q tile by tile in one
+   order. */
 static void choose_deterministic_engine(builder *p, descriptor operations) {
     descriptor knobs[] = {
         choose_knob(p, CUDNN_KNOB_TYPE_TILE_M, 2),     choose_knob(p, CUDNN_KNOB_TYPE_TILE_N, 1),

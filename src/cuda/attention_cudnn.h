@@ -1,5 +1,5 @@
 /* cuda/attention_cudnn: builds and runs a graph of cuda/attention_graph with cuDNN's backend API. The library
-   is opened at run time. A plan can also be built without a GPU, for a device that is only described. */
+   is opened at run time. A plan can also be built without a GPU, from a description of one. */
 #ifndef CUDA_ATTENTION_CUDNN_H
 #define CUDA_ATTENTION_CUDNN_H
 
@@ -8,8 +8,8 @@
 #include <cudnn.h>
 
 enum { ATTENTION_TEXT = 512, ATTENTION_DESCRIPTORS_MOST = 256 };
-/* cuDNN 9.18.1 clears the workspace of packed backward. cuDNN 9.25 allows empty documents, and its backward
-   is deterministic without a workspace of length^2. */
+/* Encoded versions. cuDNN 9.18.1 clears the workspace of packed backward. cuDNN 9.25 allows empty documents,
+   and its backward is deterministic without a workspace of length^2. */
 enum { ATTENTION_CUDNN_LEAST = 91801, ATTENTION_CUDNN_DETERMINISTIC = 92500 };
 
 #define ATTENTION_CUDNN_FILE    "libcudnn.so.9"
@@ -61,9 +61,9 @@ typedef struct attention_plan {
     int descriptor_count;
 } attention_plan;
 
-/* Builds a plan. Backward, from cuDNN 9.25: Hopper's engine that sums in one order. Otherwise the best
-   suggestion of cuDNN's heuristics that can be built. OTT_ERR_UNSUPPORTED, and p->error, if there is none.
-   Close it even after a failure. */
+/* Builds a plan. From cuDNN 9.25 on, backward uses Hopper's engine that sums in one order. Otherwise the plan
+   uses the best suggestion of cuDNN's heuristics that can be built. OTT_ERR_UNSUPPORTED, and p->error, if
+   there is none. Close it even after a failure. */
 ott_status attention_plan_build(attention_plan *p, const attention_library *l, const graph *g);
 /* Queues a run. data[uid]: device memory of a tensor, host memory of a scalar. workspace: p->workspace
    bytes. */

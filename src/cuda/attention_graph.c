@@ -23,7 +23,7 @@ static int add_pairs(graph *g, graph_type type) {
                        (int64_t[]){h * s * s, s * s, s, 1});
 }
 
-/* The same memory, with keys before queries. */
+/* The same memory as add_pairs, read transposed: keys before queries. */
 static int add_pairs_transposed(graph *g) {
     int64_t h = g->config.heads, s = g->config.length;
     return add_virtual(g, g->config.type, (int64_t[]){g->config.documents, h, s, s},
@@ -133,7 +133,7 @@ static int add_predicate(graph *g, graph_mode mode, int a, int b) {
         g, (graph_op){.mode = mode, .compute = GRAPH_BOOL, .a = a, .b = b, .out = add_pairs(g, GRAPH_BOOL)});
 }
 
-/* scores where `keep`, minus infinity elsewhere. */
+/* out = scores where `keep`, minus infinity elsewhere. */
 static int add_select(graph *g, int scores, int keep) {
     return add_op(g, (graph_op){.mode = GRAPH_SELECT,
                                 .compute = GRAPH_F32,
@@ -143,7 +143,7 @@ static int add_select(graph *g, int scores, int keep) {
                                 .out = add_pairs(g, GRAPH_F32)});
 }
 
-/* Masks scores beyond the document's end, after the query, and before its window. */
+/* Masks a query's scores with keys beyond the document's end, after the query, or before its window. */
 static int add_masks(graph *g, int scores) {
     if (g->config.packed) {
         int row = add_index(g, 2, GRAPH_I32, scores), column = add_index(g, 3, GRAPH_I32, scores);
@@ -166,7 +166,7 @@ static int lengths(const graph *g, extent e) {
     return e == QUERIES ? ATTENTION_Q_LENGTHS : ATTENTION_K_LENGTHS;
 }
 
-/* out[m,n] = a[m,k] b[k,n]. An extent is what a dimension counts: queries, keys or neither. */
+/* out[m,n] = a[m,k] b[k,n]. m, n, k: whether the dimension counts queries, keys or neither. */
 static int add_matmul(graph *g, int a, int b, int out, extent m, extent n, extent k) {
     return add_op(g, (graph_op){.mode = GRAPH_MATMUL,
                                 .compute = GRAPH_F32,
@@ -189,7 +189,7 @@ static int add_scores(graph *g) {
 
 /* ---- forward ---- */
 
-/* Adds the softmax of each query's scores, rounded, and computes LSE. */
+/* Adds the softmax of each query's scores, rounded to the graph's type, and computes LSE. */
 static int add_softmax(graph *g, int scores) {
     int largest = add_f32(g, GRAPH_REDUCE_MAX, scores, 0, add_queries(g));
     int shifted = add_f32(g, GRAPH_SUB, scores, largest, add_pairs(g, GRAPH_F32));
@@ -225,7 +225,7 @@ static void name_gradients(graph *g) {
              (int64_t[]){h * s * d, s * d, d, 1});
 }
 
-/* DELTA[query] = sum of grad_o * o. The factor ONE takes the place of a dropout scale in the pattern. */
+/* DELTA[query] = sum of grad_o * o. cuDNN's pattern has a dropout scale here: the factor ONE. */
 static void add_delta(graph *g) {
     int64_t h = g->config.heads, s = g->config.length, d = g->config.head_dim;
     int product = add_virtual(g, GRAPH_F32, (int64_t[]){g->config.documents, h, s, d},
@@ -242,8 +242,8 @@ static int add_probabilities(graph *g) {
     return add_f32(g, GRAPH_EXP, shifted, 0, add_pairs(g, GRAPH_F32));
 }
 
-/* Gradient of K (or V) per query head. If packed, the caller provides its memory, since cuDNN would need
-   documents * length rows of workspace. Its offsets are K's times the number of query heads per key head. */
+/* Gradient of K (or V) for each query head. If packed, the caller provides its memory, because cuDNN would
+   need documents * length rows of workspace. Its offsets are K's offsets times heads / kv_heads. */
 static int add_heads(graph *g, attention_name uid) {
     const attention_config *c = &g->config;
     int64_t h = c->heads, s = c->length, d = c->head_dim;
@@ -256,8 +256,8 @@ static int add_heads(graph *g, attention_name uid) {
     return uid;
 }
 
-/* gradient[key] = sum over queries of pairs[query, key] * rows[query]; also sums the query heads of each key
-   head. */
+/* gradient[key] = sum over queries of pairs[query, key] * rows[query]. Also sums the query heads that share a
+   key head. */
 static void add_key_gradient(graph *g, int pairs, int rows, attention_name heads, attention_name gradient) {
     int transposed = add_transpose(g, pairs, add_pairs_transposed(g));
     if (g->config.heads == g->config.kv_heads) {
@@ -268,7 +268,7 @@ static void add_key_gradient(graph *g, int pairs, int rows, attention_name heads
     }
 }
 
-/* probabilities * (grad_o V^T - DELTA) * scale, rounded. */
+/* ds = probabilities * (grad_o V^T - DELTA) * scale, rounded to the graph's type. */
 static int add_score_gradient(graph *g, int probabilities) {
     int gradient =
         add_matmul(g, ATTENTION_GRAD_O, ATTENTION_V, add_pairs(g, GRAPH_F32), QUERIES, KEYS, NEITHER);

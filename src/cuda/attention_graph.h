@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Tensors that a caller provides. The values are the uids of every graph; a graph has only the tensors it
-   needs. */
+/* Tensors that a caller provides. The values are their uids, the same in every graph. A graph has only the
+   tensors that it needs. */
 typedef enum attention_name {
     ATTENTION_NONE,
     ATTENTION_Q,
@@ -50,14 +50,14 @@ typedef enum graph_type { GRAPH_F32, GRAPH_BF16, GRAPH_F16, GRAPH_I32, GRAPH_I64
 /* Q, O and their gradients are [rows, heads * head_dim]. K, V and their gradients are [rows, kv_heads *
    head_dim]. Query head h reads key head h / (heads / kv_heads); kv_heads divides heads. head_dim is a
    multiple of 8 (rows of 16 bytes). A query sees itself and the earlier keys of its document; with window > 0
-   only the last `window` keys, including itself. Dense: rows = documents * length. Packed: documents of at
-   most `length` tokens (or 0) follow each other, and rows is their sum. Packed tensors share strides: Q and
-   GRAD_Q; O and GRAD_O; K, V, GRAD_K and GRAD_V. */
+   only the last `window` of these. Dense: rows = documents * length. Packed: documents of 0 to `length`
+   tokens follow each other, and `rows` is the sum of their lengths. These packed tensors must have equal
+   strides: Q and GRAD_Q; O and GRAD_O; K, V, GRAD_K and GRAD_V. */
 typedef struct attention_config {
-    graph_type type; /* of all tensors but the fp32 sums: bf16 or f16 */
+    graph_type type; /* format of all tensors except the fp32 sums: bf16 or f16 */
     bool packed;
     int64_t documents, heads, kv_heads, length, head_dim, window;
-    /* by name, elements from one row to the next; for LSE, from one head to the next */
+    /* by name: elements from one row to the next; for LSE from one head to the next */
     int64_t stride[ATTENTION_GRAD_V + 1];
 } attention_config;
 
@@ -75,16 +75,16 @@ typedef struct graph_tensor {
 typedef enum graph_mode {
     GRAPH_MATMUL, /* out = a b; m, n, k: uids of lengths that limit the product per document, or 0 */
     GRAPH_RESHAPE,
-    GRAPH_REDUCE_ADD, /* over the dimensions where out is smaller; heads in consecutive groups */
+    GRAPH_REDUCE_ADD, /* sums the dimensions where out is smaller; heads in consecutive groups */
     GRAPH_REDUCE_MAX,
-    GRAPH_MUL, /* from here on pointwise: a, b, c broadcast to out */
+    GRAPH_MUL, /* from here to the end: pointwise; a, b, c broadcast to out */
     GRAPH_ADD,
     GRAPH_SUB,
     GRAPH_DIV,
     GRAPH_EXP,
     GRAPH_LOG,
     GRAPH_IDENTITY,
-    GRAPH_INDEX, /* position along `axis` */
+    GRAPH_INDEX, /* out = position along `axis` */
     GRAPH_LESS,
     GRAPH_GREATER,
     GRAPH_GREATER_EQUAL,
@@ -96,7 +96,7 @@ typedef struct graph_op {
     graph_mode mode;
     graph_type compute;
     int axis;
-    int a, b, c, out; /* uids, 0: none */
+    int a, b, c, out; /* uids; 0: none */
     int m, n, k;
 } graph_op;
 
@@ -104,7 +104,7 @@ enum { GRAPH_TENSORS_MOST = 64, GRAPH_OPS_MOST = 48 };
 
 typedef struct graph {
     attention_config config;
-    /* by uid; a named tensor that the graph does not use has no dims */
+    /* by uid; a named tensor that the graph does not use has 0 dimensions */
     graph_tensor tensors[GRAPH_TENSORS_MOST];
     graph_op ops[GRAPH_OPS_MOST]; /* in execution order */
     int tensor_count, op_count;
@@ -117,10 +117,10 @@ void attention_graph_backward(graph *g, const attention_config *config);
 
 bool attention_graph_has(const graph *g, int uid);
 size_t attention_graph_type_bytes(graph_type type);
-/* Bytes of a tensor's memory if all documents together have `rows` rows. */
+/* Bytes of a tensor's memory. rows: rows of all documents together. */
 size_t attention_graph_tensor_bytes(const graph *g, int uid, int64_t rows);
-/* Index of element index[4] in a tensor's memory. offsets: values of its offsets tensor; NULL if it is
-   dense. */
+/* Index of element index[4] in a tensor's memory. offsets: values of the tensor's offsets tensor; NULL if the
+   tensor is dense. */
 int64_t attention_graph_element(const graph_tensor *t, const int64_t *offsets, const int64_t index[4]);
 
 #endif

@@ -1,5 +1,5 @@
-/* cuda/attention_ops: attention by cuDNN, otherwise by Ottava's kernels (attention.cu), which support every
-   call. Scores with a soft cap always use Ottava's kernels. */
+/* cuda/attention_ops: computes attention with cuDNN if it supports the call, otherwise with Ottava's kernels
+   (attention.cu). Scores with a soft cap always use Ottava's kernels. */
 #include "cuda/attention_plans.h"
 #include "cuda/cuda.h"
 #include "cuda/kernels.h"
@@ -40,7 +40,7 @@ int64_t cuda_attention_forward_workspace(const device *d, const attention_forwar
     return a->softcap > 0 ? 0 : attention_plans_workspace(cuda_device_of(d), &call);
 }
 
-/* Enough for both implementations: the tensors' alignment is only known at run time. */
+/* Enough for cuDNN and for Ottava's kernels: the tensors' alignment is only known at run time. */
 int64_t cuda_attention_backward_workspace(const device *d, const attention_backward_args *a) {
     attention_call call = backward_call(a);
     int64_t own = attention_backward_workspace(a),

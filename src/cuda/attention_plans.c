@@ -1,4 +1,4 @@
-/* cuda/attention_plans: decides when to use cuDNN, caches plans by their configuration, and places their
+/* cuda/attention_plans: decides when to use cuDNN, caches plans by their configuration, and reserves their
    scratch in the workspace. */
 #include "cuda/attention_plans.h"
 #include "base/log.h"
@@ -7,7 +7,7 @@
 #include "cuda/kernels.h"
 #include <string.h>
 
-/* A plan takes a second to build. Training has few shapes, but prompts have any length, so the cache is
+/* Building a plan takes a second. Training has few shapes, but prompts can have any length, so the cache is
    limited. */
 enum { PLANS_MOST = 32, REASONS_MOST = 16 };
 
@@ -15,17 +15,18 @@ typedef struct attention_entry attention_entry;
 struct attention_entry {
     attention_config config;
     bool backward;
-    bool planned; /* otherwise plan.error has the reason */
-    bool checked; /* its first run was compared and is right */
+    bool planned; /* the plan was built; otherwise plan.error has the reason */
+    bool checked; /* the plan's first run was compared with the host and was right */
     attention_plan plan;
-    /* offsets of scratch tensors in the workspace; bytes: its size (the plan's own workspace is last) */
+    /* byte offsets of scratch tensors in the workspace; [ATTENTION_NONE]: the plan's own workspace, which is
+       last. bytes: size of all */
     int64_t offset[ATTENTION_NAMED], bytes;
-    size_t sum_bytes; /* of ATTENTION_GRAD_Q_SUM */
+    size_t sum_bytes; /* bytes of ATTENTION_GRAD_Q_SUM */
     attention_entry *next;
 };
 
 struct attention_plans {
-    attention_library library; /* its error: why cuDNN cannot be used */
+    attention_library library; /* library.error: why cuDNN cannot be used */
     attention_entry *entries;
     int count;
     const char *reported[REASONS_MOST];
@@ -51,8 +52,8 @@ static const char *refuse_call(const attention_call *call) {
     return NULL;
 }
 
-/* Checks the library's version, the GPU, and the strides that packed documents must share. Returns like
-   refuse_call. */
+/* Checks the library's version, the GPU, and the strides of packed tensors. Returns the reason for a refusal;
+   NULL: cuDNN can be used. */
 static const char *refuse_config(const cuda_device *c, const attention_library *l, const attention_config *g,
                                  bool backward) {
     if (c->own_attention) return "OTTAVA_CUDA_ATTENTION=own";
@@ -92,7 +93,7 @@ static bool is_in_workspace(const graph *g, int uid) {
     return attention_graph_has(g, uid) && uid > ATTENTION_GRAD_V && uid < ATTENTION_SCALE;
 }
 
-/* Places scratch tensors in the workspace, each aligned like device memory. */
+/* Assigns offsets in the workspace to scratch tensors, each a multiple of CUDA_ALIGNMENT. */
 static void lay_out_workspace(attention_entry *e, const graph *g) {
     for (int uid = 1; uid < ATTENTION_NAMED; uid++) {
         if (!is_in_workspace(g, uid)) continue;
@@ -124,7 +125,7 @@ static ott_status open_plans(cuda_device *c) {
     return OTT_OK;
 }
 
-/* Opens cuDNN on the first call. l->error is the reason if it cannot be used. */
+/* Opens cuDNN on the first call. If cuDNN cannot be used, the result's `error` has the reason. */
 static const attention_library *open_cudnn(cuda_device *c) {
     attention_library *l = &c->attentions->library;
     if (l->version == 0 && !l->error[0]) attention_library_open(l, c->stream);
@@ -154,7 +155,7 @@ static ott_status add_entry(cuda_device *c, const attention_config *config, bool
     return OTT_OK;
 }
 
-/* Finds or builds the plan: *out. If there is none, *reason says why. */
+/* Finds or builds the plan. *reason: why it cannot be built, else NULL. */
 static ott_status find_plan(cuda_device *c, const attention_call *call, attention_entry **out,
                             const char **reason) {
     attention_config config;

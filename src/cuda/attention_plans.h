@@ -7,7 +7,7 @@
 #include "cuda/attention_graph.h"
 #include "cuda/cuda.h"
 
-/* The tensors of an op by their names in the graph; NULL if the op has no such tensor. */
+/* The tensors of an attention op, by their names in the graph; NULL if the op has no such tensor. */
 typedef struct attention_call {
     bool backward;
     int64_t head_dim, window, past;
@@ -15,7 +15,7 @@ typedef struct attention_call {
     const tensor *cu_seqlens, *tensors[ATTENTION_GRAD_V + 1];
 } attention_call;
 
-/* Bytes of workspace; 0 if cuDNN is not used for this call. Builds the plan on first use. */
+/* Bytes of workspace; 0 if cuDNN is not used for this call. Builds the plan on the first call. */
 int64_t attention_plans_workspace(cuda_device *c, const attention_call *call);
 /* Queues the call. *ran: false if cuDNN is not used; the log gives each reason once. */
 ott_status attention_plans_run(exec *cx, const attention_call *call, void *workspace, bool *ran);

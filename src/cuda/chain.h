@@ -1,6 +1,7 @@
-/* cuda/chain: sums down the rows of a matrix, per column, in CHAIN order: s = sum[n], then s = add(s, row t's
-   link) for t ascending, then sum[n] = s. 32 threads add, one per column. All threads of the block prefetch
-   the links of the next CHAIN_ROWS rows. Reads the matrices once, 32 columns per load. */
+/* cuda/chain: sums down the rows of a matrix, one sum per column, in CHAIN order (tensor/ops.def): for each
+   row t, ascending, sum[n] = add_link(sum[n], link of row t). A link has the values that row t contributes to
+   column n. A block has 32 columns. 32 of its threads add, one per column. All its threads prefetch the links
+   of the next CHAIN_ROWS rows. Reads the matrices once. */
 #ifndef CUDA_CHAIN_H
 #define CUDA_CHAIN_H
 
@@ -24,7 +25,8 @@ static inline int64_t chain_blocks(int64_t columns) {
     return (columns + CHAIN_COLUMNS - 1) / CHAIN_COLUMNS;
 }
 
-/* Loads this thread's links of the tile that begins at row `first`; zeros beyond the end. */
+/* Loads the links that this thread prefetches, from rows [first, first + CHAIN_ROWS). Links beyond the matrix
+   are 0. */
 template <class R>
 __device__ __forceinline__ void fetch_links(chain_link (&own)[CHAIN_OWN], const R &rows, int64_t first,
                                             int64_t count, int64_t n, int64_t columns) {
@@ -36,8 +38,9 @@ __device__ __forceinline__ void fetch_links(chain_link (&own)[CHAIN_OWN], const 
     }
 }
 
-/* link_at and add_link of R make a row's link and add it. Double-buffered: the barrier separates filling a
-   tile from reading it, and the next barrier comes between reading a tile and refilling it. */
+/* R is the matrices of a sum. link_at(R, row, column) loads a link, and add_link adds it to the sum. Tiles
+   are double-buffered: a barrier comes between filling a tile and reading it. The next tile's barrier comes
+   between reading a tile and filling it again. */
 template <class R>
 __global__ void __launch_bounds__(CHAIN_THREADS)
     chain_kernel(R rows, int64_t count, int64_t columns, float *sum) {

@@ -1,12 +1,12 @@
-/* cuda/codes: casts eight values at a time to FP8 codes, by the hardware's conversion where it matches
-   fp8/cast. */
+/* cuda/codes: casts eight values at a time to FP8 codes. Uses the hardware's conversion where it gives the
+   bits of fp8/cast. */
 #ifndef CUDA_CODES_H
 #define CUDA_CODES_H
 
 #include "cuda/view.h"
 #include "cuda/quantize.h"
 
-/* Index of the scale group that contains the element. */
+/* Index of the scale group that contains the element in this row and column. */
 __device__ __forceinline__ int64_t quantize_group(const quantize_use &u, int64_t row, int64_t column) {
     return (row >> u.row_shift) * u.row_step + (column >> u.column_shift) * u.column_step;
 }
@@ -14,7 +14,7 @@ __device__ __forceinline__ int64_t code_index(const quantize_codes &c, int64_t r
     return c.transposed ? column * c.ld + row : row * c.ld + column;
 }
 
-/* True if x rounds to more than the format's largest finite number. */
+/* True if x, rounded, is larger than the format's largest finite number. */
 __device__ __forceinline__ bool rounds_beyond(float x, ott_dtype format) {
     return format == OTT_E4M3 ? fabsf(x) > 464.0f : fabsf(x) >= 61440.0f;
 }

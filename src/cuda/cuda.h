@@ -11,7 +11,7 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
-enum { CUDA_ALIGNMENT = 256 }; /* bytes; of every tensor and of cuBLASLt's workspace */
+enum { CUDA_ALIGNMENT = 256 }; /* bytes; of every allocation and of cuBLASLt's workspace */
 
 typedef struct cuda_block cuda_block;
 typedef struct cuda_product cuda_product;
@@ -23,9 +23,9 @@ typedef struct cuda_device {
     int index; /* the CUDA runtime's device index */
     struct cudaDeviceProp properties;
     cudaMemPool_t pool;  /* the runtime's default memory pool */
-    cudaStream_t stream; /* ops, copies and events, in order */
+    cudaStream_t stream; /* runs ops, copies and events in order */
     pthread_mutex_t lock;
-    cuda_block *blocks; /* allocated device and mapped memory; `taken` is its account */
+    cuda_block *blocks; /* allocated device memory and mapped memory; `taken` counts it */
     mem_stats taken;
     bool own_products;           /* use no cuBLASLt (OTTAVA_CUDA_GEMM=own) */
     bool own_attention;          /* use no cuDNN (OTTAVA_CUDA_ATTENTION=own) */
@@ -36,7 +36,7 @@ typedef struct cuda_device {
     char name[320];              /* "cuda:0 NVIDIA H200" */
     char libraries[64];          /* library names and versions */
     char about[512];             /* name, driver and libraries */
-    /* of the device's groups (cuda/nccl_group.h); NULL before the first group */
+    /* for the device's process groups (cuda/nccl_group.h); NULL before the first group */
     struct nccl_watchdog *watchdog;
 } cuda_device;
 
@@ -47,9 +47,9 @@ static inline cuda_device *cuda_device_of(const device *d) {
 /* Counts the GPUs, at least one. OTT_ERR_DEVICE if there is none, or no driver. */
 ott_status cuda_count(int *out);
 /* Opens the GPU with that index. Close it with device_close. `account` (for host memory) must outlive it.
-   emulates: accept formats and scales that the tensor cores lack; Ottava's own kernel (cuda/gemm.cu)
-   multiplies them. OTT_ERR_DEVICE if there is no such GPU, OTT_ERR_UNSUPPORTED if the plugin has no code for
-   it. */
+   emulates: accept formats and scales that the tensor cores lack; Ottava's own kernel (cuda/gemm.cu) then
+   multiplies them. OTT_ERR_DEVICE if there is no such GPU. OTT_ERR_UNSUPPORTED if the plugin was not built
+   for the GPU. */
 ott_status cuda_open(mem *account, int index, bool emulates, device **out);
 
 /* Returns OTT_ERR_DEVICE, naming `what` and CUDA's reason, unless `error` is cudaSuccess. */

@@ -1,6 +1,6 @@
-/* cuda/device: the device table over the CUDA runtime. All work is queued on one stream. Memory comes from
-   the runtime's pool in stream order, so allocating and freeing do not wait. Mapped host memory has the same
-   address on the device. */
+/* cuda/device: the device table (tensor/device.h), implemented with the CUDA runtime. All work is queued on
+   one stream. Memory comes from the runtime's pool in stream order, so allocating and freeing do not wait.
+   Mapped host memory has the same address on the device. */
 #include "base/size.h"
 #include "cuda/attention_plans.h"
 #include "cuda/cuda.h"
@@ -19,7 +19,7 @@ ott_status cuda_check(cudaError_t error, const char *what) {
     return status_fail(OTT_ERR_DEVICE, "%s: CUDA error %d: %s", what, (int)error, cudaGetErrorString(error));
 }
 
-/* The current device is a property of the thread, and several threads copy. */
+/* CUDA's current device belongs to the calling thread, and several threads copy. */
 static ott_status make_current(const cuda_device *c) {
     return cuda_check(cudaSetDevice(c->index), c->name);
 }
@@ -64,7 +64,7 @@ static mem_stats taken(const device *d) {
     return stats;
 }
 
-/* Bytes that the pool has reserved but not allocated. cudaMemGetInfo counts them as used. */
+/* Bytes that the pool has reserved and not allocated. cudaMemGetInfo counts them as used. */
 static int64_t read_slack(const cuda_device *c) {
     uint64_t reserved = 0, used = 0;
     if (cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrReservedMemCurrent, &reserved) != cudaSuccess ||
@@ -87,7 +87,7 @@ static void read_memory(const device *d, device_memory *out) {
 static ott_status fail_memory(const cuda_device *c, mem_kind kind, int64_t bytes, const char *what) {
     device_memory m;
     char needed[SIZE_TEXT], used[SIZE_TEXT], left[LIMIT_TEXT];
-    cudaGetLastError(); /* clears the error, so that the next call may succeed */
+    cudaGetLastError(); /* clears CUDA's last error, which the next check would report */
     read_memory(&c->base, &m);
     return status_fail(OTT_ERR_MEMORY,
                        "out of GPU memory: %s (%s) needs %s, %s are in use, and %s: use less memory, or free "
@@ -129,7 +129,7 @@ static void release(device *d, void *data) {
     mem_free(d->account, b);
 }
 
-/* ---- pinned host memory, not in the account ---- */
+/* ---- pinned host memory; the account does not count it ---- */
 
 static ott_status take_pinned(const cuda_device *c, unsigned flags, mem_kind kind, int64_t bytes,
                               const char *what, void **out) {
@@ -199,7 +199,7 @@ static ott_status synchronize(device *d) {
     return nccl_watchdog_check(c);
 }
 
-/* Waits, because the runtime may still read from pinned `from` memory after the call returns. */
+/* Waits before it returns, because the runtime may still read pinned `from` memory. */
 static ott_status copy_in(device *d, void *to, const void *from, int64_t bytes) {
     TRY(queue_copy(d, to, from, bytes, "a copy to the GPU"));
     return synchronize(d);
@@ -274,7 +274,7 @@ static double peak(device *d, ott_dtype format) {
     return hardware_peak(cuda_device_of(d)->properties.name, format);
 }
 
-/* True if the memory is on this GPU, whichever part of the process allocated it. */
+/* True if the memory is on this GPU. Any part of the process may have allocated it. */
 static bool holds(device *d, const void *data, int64_t bytes) {
     cuda_device *c = cuda_device_of(d);
     const char *ends[] = {data, (const char *)data + (bytes > 0 ? bytes - 1 : 0)};
@@ -289,7 +289,7 @@ static bool holds(device *d, const void *data, int64_t bytes) {
     return true;
 }
 
-/* The place is the GPU's UUID in NVIDIA's notation. */
+/* `place` is the GPU's UUID in NVIDIA's notation. */
 static ott_status describe(device *d, device_card *out) {
     const cuda_device *c = cuda_device_of(d);
     const nccl_calls *calls;
@@ -317,7 +317,7 @@ static void close_device(device *d) {
         products_close(c);
         attention_plans_close(c);
         cudaStreamDestroy(c->stream);
-        cudaMemPoolTrimTo(c->pool, 0); /* leaves the memory to other users of the GPU */
+        cudaMemPoolTrimTo(c->pool, 0); /* gives the pool's unused memory back to the GPU */
     }
     pthread_mutex_destroy(&c->lock);
     mem_free(d->account, c);
@@ -373,7 +373,8 @@ static ott_status find_gpu(int index) {
                        count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
 }
 
-/* Keeps freed memory in the pool until the device is closed: returning it to the system would synchronize. */
+/* Keeps freed memory in the pool until the device is closed, because returning it to the system would
+   synchronize. */
 static ott_status keep_pool(cuda_device *c) {
     uint64_t threshold = UINT64_MAX;
     TRY(cuda_check(cudaDeviceGetDefaultMemPool(&c->pool, c->index), "the GPU's memory pool"));
@@ -393,7 +394,7 @@ static ott_status check_code(const cuda_device *c) {
                        c->properties.major, c->properties.minor);
 }
 
-/* CUDA versions are 13010 for 13.1, cuBLASLt's are 130100. */
+/* The runtime encodes version 13.1 as 13010, cuBLASLt as 130100. */
 static void describe_libraries(cuda_device *c) {
     int driver = 0, runtime = 0, products = (int)cublasLtGetVersion();
     cudaDriverGetVersion(&driver);
@@ -416,7 +417,7 @@ static ott_status fill_device(cuda_device *c, int index, bool emulates) {
     return cuda_check(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
 }
 
-/* Reads an environment variable: "own" selects Ottava's kernels instead of the library. */
+/* Reads an environment variable. If its value is "own", Ottava's kernels replace the library. */
 static ott_status read_own(const char *variable, const char *library, bool *own) {
     const char *who = getenv(variable);
     *own = who && strcmp(who, "own") == 0;

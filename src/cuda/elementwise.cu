@@ -117,16 +117,17 @@ extern "C" cudaError_t dropout_launch(const dropout_args *a, cudaStream_t stream
 
 /* ---- rotary positions ---- */
 
-/* Each thread rotates eight pairs; `eights` threads share a head. */
+/* Each thread rotates eight pairs. `eights` threads share a head. before: columns of a head before the
+   rotated columns. */
 struct rope_job {
     view x, cosine, sine;
     const int32_t *position;
-    int64_t head_dim, before, half, eights; /* columns before the rotated ones */
+    int64_t head_dim, before, half, eights;
     bool inverse;
 };
 
-/* A thread's eight pairs [j, j + 8) of the head that begins at column `first`, and the tables' row for its
-   position. `exists` is false if the position is beyond the tables. */
+/* The eight pairs [j, j + 8) that a thread rotates in a head, and their row of the cos and sin tables. The
+   head's rotated columns begin at `first`. `exists` is false if the position is beyond the tables. */
 struct rope_place {
     int64_t row, first, j, at;
     bool exists;
@@ -143,7 +144,7 @@ __device__ __forceinline__ rope_place rope_place_of(const rope_job &r) {
 template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) rope_kernel(rope_job r) {
     rope_place p = rope_place_of(r);
     if (p.first >= r.x.columns) return;
-    view low = r.x, high = r.x; /* the two halves of the head */
+    view low = r.x, high = r.x; /* views of the first and the second half of the rotated columns */
     low.data = number_at<D>(r.x, 0, p.first);
     high.data = number_at<D>(r.x, 0, p.first + r.half);
     eight a = load8<D>(low, p.row, p.j, r.half), b = load8<D>(high, p.row, p.j, r.half);
@@ -158,7 +159,7 @@ template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) rope_kerne
     store8<D>(high, p.row, p.j, r.half, b);
 }
 
-/* Same, for interleaved pairs (adjacent elements); each thread has eight pairs of a head. */
+/* Like rope_kernel, for interleaved pairs (adjacent elements). Each thread has eight pairs of a head. */
 template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) rope_interleaved_kernel(rope_job r) {
     rope_place p = rope_place_of(r);
     if (p.first >= r.x.columns) return;

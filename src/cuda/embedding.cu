@@ -1,4 +1,4 @@
-/* cuda/embedding: looks up table rows by token; sums the rows' gradients in token order. */
+/* cuda/embedding: looks up table rows by token, and sums the gradients of the rows in token order. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 
@@ -32,16 +32,16 @@ extern "C" cudaError_t embedding_forward_launch(const tensor *token, const tenso
 struct embedding_job {
     const int32_t *token;
     view dy, dtable;
-    int64_t before, skipped; /* padding token without gradient; negative: none */
+    int64_t before, skipped; /* skipped: padding token, which gets no gradient; negative: none */
 };
 
-/* One bit per thread of the block. */
+/* One bit per thread of the block: the thread's token matches. */
 struct thread_bits {
     uint32_t word[ROW_THREADS / 32];
 };
 
-/* Finds the tokens in [first, first + ROW_THREADS), before `end`, that equal `token`. All threads get the
-   result, which is valid until the next call but one. */
+/* Sets the bits of the tokens in [first, first + ROW_THREADS), below `end`, that equal `token`. All threads
+   may read `found`. It must not be passed to the next call. */
 __device__ __forceinline__ void find_token(thread_bits &found, const int32_t *tokens, int64_t first,
                                            int64_t end, int32_t token) {
     int64_t t = first + threadIdx.x;
@@ -52,10 +52,10 @@ __device__ __forceinline__ void find_token(thread_bits &found, const int32_t *to
     __syncthreads();
 }
 
-/* The block of token t and of some columns. If t is the token's first occurrence, it sums the gradients of
-   all occurrences; otherwise it does nothing. So one block owns each element of dtable and adds in token
-   order. Reads dy once, reads and writes dtable once; each block also reads the tokens, which stay in the
-   cache. */
+/* Each block has one position t of the batch and some columns. If t is the first position of its token, the
+   block sums the gradients of all positions of this token. Otherwise it does nothing. So one block owns each
+   element of dtable and adds in token order. Reads dy once, and reads and writes dtable once. Each block also
+   reads the tokens, which stay in the cache. */
 template <ott_dtype D, ott_dtype G>
 __global__ void __launch_bounds__(ROW_THREADS) embedding_backward_kernel(embedding_job j) {
     SHARED(found, thread_bits[2]);

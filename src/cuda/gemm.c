@@ -1,7 +1,7 @@
 /* cuda/gemm: the gemm op. cuBLASLt computes the products that it supports. Ottava's kernel (cuda/gemm.h)
-   computes all others, and also those that the library refuses at run time, which is logged once. The choice
-   depends on shapes and scalars only, so the workspace is known before any memory is allocated. Alignment is
-   checked at run time. */
+   computes all others, and those that the library refuses at run time, which is logged once. The choice
+   depends only on shapes, formats and scalars, so the workspace is known before any memory is allocated.
+   Alignment is checked at run time. */
 #include "cuda/gemm.h"
 #include "base/log.h"
 #include "cuda/cuda.h"
@@ -16,7 +16,7 @@ enum { FP8_MULTIPLE = 16, MX_MULTIPLE = 32, BLOCK_MULTIPLE = 4, BLOCK = 128 };
 
 /* ---- choice of the implementation ---- */
 
-/* A product by the library, and byte offsets of the parts of its workspace; -1: no such part. */
+/* How to compute a product. *_at: byte offsets of the parts of the workspace; -1: no such part. */
 typedef struct gemm_choice {
     bool by_cublaslt;
     matmul_spec spec; /* alignment is set at run time */
@@ -54,7 +54,7 @@ static bool choose_scales(const backend_capabilities *can, const gemm_args *g, m
     return g->spec.order == (granularity_is_block(a) ? SCALE_A_THEN_B : SCALE_PRODUCT);
 }
 
-/* True if the library supports these FP8 operands. Fills in the scale mode and accumulation. */
+/* True if the library supports these FP8 operands. Sets the scale mode and whether accumulation is fast. */
 static bool describe_fp8(const backend_capabilities *can, const gemm_args *g, matmul_spec *s) {
     bool both_e5m2 = g->a->t.dtype == OTT_E5M2 && g->b->t.dtype == OTT_E5M2;
     if (!dtype_is_fp8(g->b->t.dtype) || both_e5m2 || g->a->transposed || g->b->transposed) return false;
@@ -71,8 +71,8 @@ static bool describe_high_precision(const gemm_args *g) {
     return g->b->t.dtype == d && (g->c->dtype == d || g->c->dtype == OTT_F32);
 }
 
-/* Reserves workspace for padded copies of the codes if the library cannot read them in place. Zeros at the
-   end of the contraction add nothing. */
+/* If the library cannot read the codes in place, reserves workspace for padded copies. The padding is zeros
+   at the end of the contraction, which add nothing. */
 static void stage_codes(gemm_choice *w) {
     matmul_spec *s = &w->spec;
     int64_t multiple = s->scales == SCALES_MX ? MX_MULTIPLE : FP8_MULTIPLE;
@@ -100,7 +100,7 @@ static void plan_workspace(gemm_choice *w, const gemm_args *g) {
 }
 
 static void choose_implementation(const backend_capabilities *can, const gemm_args *g, gemm_choice *w) {
-    memset(w, 0, sizeof *w); /* also clears padding: the spec is a key */
+    memset(w, 0, sizeof *w); /* also clears padding: specs are compared with memcmp */
     w->library_at = w->a_scales_at = w->b_scales_at = w->a_codes_at = w->b_codes_at = w->sum_at = -1;
     matmul_spec *s = &w->spec;
     s->m = g->c->rows;
@@ -146,14 +146,15 @@ static ott_status copy_codes(exec *cx, const operand *o, int64_t k, char *to) {
                       "gemm");
 }
 
-/* The codes in place, or their padded copy. */
+/* The codes as the library reads them: in place, or their padded copy. */
 static ott_status place_codes(exec *cx, const operand *o, int64_t at, int64_t k, const void **out) {
     char *copy = (char *)cx->workspace + at;
     *out = at < 0 ? o->t.data : copy;
     return at < 0 ? OTT_OK : copy_codes(cx, o, k, copy);
 }
 
-/* Shapes and strides of the operand's scales, as stored and in the library's order. */
+/* Describes the copy of the operand's scales: their strides as stored, and their strides in the library's
+   order. */
 static gemm_scales describe_scales(const matmul_spec *s, const operand *o, bool of_b, void *to) {
     scale_block block = granularity_block(o->grain);
     int64_t mn = of_b ? s->n : s->m;
@@ -207,7 +208,8 @@ static bool is_misaligned(const gemm_args *g, const matmul_data *data) {
     return dtype_is_fp8(g->a->t.dtype) && bits % FP8_MULTIPLE != 0;
 }
 
-/* Runs the library's product, then adds the bias, which its epilogue cannot do exactly. */
+/* Runs the library's product. If there is a bias, adds it afterwards, because the library's epilogue rounds
+   differently. */
 static ott_status run_product(exec *cx, const gemm_args *g, const gemm_choice *w, cuda_product *p,
                               const matmul_data *data, bool *ran) {
     TRY(products_run(cx, p, data, (char *)cx->workspace + w->library_at, ran));

@@ -1,5 +1,5 @@
-/* cuda/gemm: the exact, slow product, element by element. Each thread reads one row or column of each operand
-   (neighbours share cache lines) and adds in order, so its bits match fp8/reference.h. */
+/* cuda/gemm: a product in exactly the order of fp8/reference.h, element by element, slowly. Each thread
+   computes one element of C. Neighbouring threads share the cache lines of the operands. */
 #include "cuda/gemm.h"
 #include "cuda/launch.h"
 #include "base/fmath.h"
@@ -18,7 +18,7 @@ struct gemm_side {
     ott_dtype format;
 };
 
-/* Same as granularity_block, whose code is C. */
+/* Same as granularity_block, which kernels' C++ sources cannot call. */
 static scale_block block_of(granularity g) {
     static const scale_block blocks[] = {
 #define X(constant, name, mn, k) {(mn) ? (mn) : INT64_MAX, (k) ? (k) : INT64_MAX},
@@ -45,7 +45,7 @@ __device__ __forceinline__ float scale_at(const gemm_side &s, int64_t mn, int64_
     return s.scale_inv ? s.scale_inv[mn / s.block_mn * s.mn_step + k / s.block_k * s.k_step] : 1.0f;
 }
 
-/* How to read an element: by its format, or for FP8 by a table of all codes. */
+/* How to read an element: by its format. An FP8 code is looked up in a table of values. */
 enum class reads { f32, bf16, f16, fp8 };
 
 /* Runs a statement with R as the compile-time constant for format d. */
@@ -124,7 +124,7 @@ struct gemm_job {
     scale_order order;
 };
 
-/* Sum of the products over [k, end), in order. */
+/* Adds the products of terms [k, end) of the contraction, in order. */
 template <reads A, reads B>
 __device__ __forceinline__ float chain(const gemm_job &w, int64_t i, int64_t j, int64_t k, int64_t end,
                                        const float *of_a, const float *of_b) {
@@ -153,7 +153,7 @@ __device__ __forceinline__ float scaled_sum(const gemm_job &w, int64_t i, int64_
     return sum;
 }
 
-/* Fills the value tables of both formats, [2][FP8_CODES]. */
+/* Fills the tables of values of A's and B's codes. Formats other than FP8 need none. */
 template <reads A, reads B>
 __device__ __forceinline__ void make_values(float (&value_of)[2][FP8_CODES], const gemm_job &w) {
     if (A == reads::fp8) value_of[0][threadIdx.x] = narrow_from_fp8((uint8_t)threadIdx.x, w.a.format);
@@ -189,10 +189,10 @@ extern "C" cudaError_t gemm_launch(const operand *a, const operand *b, const ten
 
 struct grouped_job {
     gemm_job product;
-    const int32_t *end, *all; /* all is NULL: gradients are not balanced */
+    const int32_t *end, *all; /* all: see grouped_gemm_weight_args; NULL: gradients are not balanced */
     int64_t groups;
     int64_t all_step, all_parts, all_groups, all_first;
-    int64_t each; /* rows per expert in the expert weights */
+    int64_t each; /* rows of one expert in the expert weights */
     bool deep;
 };
 
@@ -204,7 +204,7 @@ __device__ __forceinline__ float balance_of(const grouped_job &j, int64_t group)
     return route_balance_factor(j.all, j.all_step, j.all_parts, j.all_groups, j.all_first + group);
 }
 
-/* Group of row r; j.groups if no group has it. */
+/* The group that has row r; j.groups if no group has it. */
 __device__ __forceinline__ int64_t group_of(const grouped_job &j, int64_t r) {
     int64_t first = 0, after = j.groups;
     while (first < after) {
@@ -217,7 +217,7 @@ __device__ __forceinline__ int64_t group_of(const grouped_job &j, int64_t r) {
     return first;
 }
 
-/* Like operand_group: the operand of the group that begins at row `first`. */
+/* The operand of one group, like operand_group (tensor/operand.h). first: the group's first row. */
 template <reads R>
 __device__ __forceinline__ gemm_side side_of_group(gemm_side s, bool deep, int64_t group, int64_t first) {
     const int64_t size = R == reads::f32 ? 4 : R == reads::fp8 ? 1 : 2;
@@ -329,8 +329,8 @@ extern "C" cudaError_t gemm_scales_launch(const gemm_scales *s, cudaStream_t str
 
 enum { MX_ROWS = 128, MX_DEPTH = 4, MX_TILE = MX_ROWS * MX_DEPTH };
 
-/* The exponent field of a power of two is its E8M0 code. 2^-127 is subnormal, so its field is 0, which is
-   also its code. */
+/* The exponent field of an fp32 power of two is its E8M0 code. 2^-127 is subnormal; its exponent field and
+   its code are both 0. */
 __global__ void __launch_bounds__(GEMM_THREADS)
     mx_scales_kernel(gemm_scales s, int64_t tiles, int64_t count) {
     int64_t at = (int64_t)blockIdx.x * GEMM_THREADS + threadIdx.x;

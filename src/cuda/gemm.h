@@ -1,5 +1,6 @@
 /* cuda/gemm: kernels that complement cuBLASLt: products that the library cannot compute, grouped products
-   (only the device knows the group sizes), the epilogue with a bias, and scales in the library's order. */
+   (only the device knows the group sizes), the epilogue with a bias, and copies of scales into the library's
+   order. */
 #ifndef CUDA_GEMM_H
 #define CUDA_GEMM_H
 
@@ -11,18 +12,19 @@
 extern "C" {
 #endif
 
-/* c = round(scaled sum + bias + c), by ops.def's rules; one thread per element, which sums in order. bias may
-   be NULL. c's old value is added if `accumulate`. Only for spec.accumulate ACCUMULATE_FP32. */
+/* c = round(scaled sum + bias + c), as tensor/ops.def defines it. Each thread sums one element in order. bias
+   may be NULL. The old c is added only if `accumulate`. Computes only ACCUMULATE_FP32. */
 cudaError_t gemm_launch(const operand *a, const operand *b, const tensor *bias, const tensor *c,
                         bool accumulate, scale_order order, cudaStream_t stream);
-/* The grouped ops. deep: the expert weights are concatenated along the contraction. */
+/* The grouped GEMM ops. deep: the experts' weights follow each other along the contraction. */
 cudaError_t gemm_grouped_launch(const grouped_gemm_args *a, bool deep, cudaStream_t stream);
 cudaError_t gemm_grouped_weight_launch(const grouped_gemm_weight_args *a, cudaStream_t stream);
-/* c = round(sum + bias + c). sum: fp32, dense, with c's rows and columns. */
+/* c = round(sum + bias + c); the old c only if `accumulate`. sum: fp32, dense, with c's rows and columns. */
 cudaError_t gemm_epilogue_launch(const float *sum, const tensor *bias, const tensor *c, bool accumulate,
                                  cudaStream_t stream);
 
-/* Copies scales [mn][k] of an operand from strides mn_step, k_step to strides to_mn_step, to_k_step. */
+/* Copies an operand's scales [mn][k] from memory with strides mn_step and k_step to memory with strides
+   to_mn_step and to_k_step. */
 typedef struct gemm_scales {
     const float *from;
     void *to;
@@ -30,8 +32,8 @@ typedef struct gemm_scales {
 } gemm_scales;
 
 cudaError_t gemm_scales_launch(const gemm_scales *s, cudaStream_t stream);
-/* Same, but as E8M0 exponents in tiles of 128 x 4 (SCALES_MX), `tiles` of them per row of tiles. Padding rows
-   and blocks get 2^0. Ignores to_mn_step and to_k_step. */
+/* Copies scales as E8M0 exponents into tiles of 128 x 4 (SCALES_MX); each row of tiles has `tiles` tiles. The
+   scales of padding are 2^0. Ignores to_mn_step and to_k_step. */
 cudaError_t gemm_mx_scales_launch(const gemm_scales *s, int64_t tiles, cudaStream_t stream);
 
 #ifdef __cplusplus

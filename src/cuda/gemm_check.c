@@ -1,7 +1,7 @@
 /* cuda/gemm_check: fetches full rows of the operands to the host, where fp8/reference multiplies them. The
-   tensor cores' sums are not bit-identical to the host's (docs/numerics.md), so the energy of the error is
-   compared with the result's. Rounding and short accumulators are at least 40 dB below the result; wrong
-   results are at about its level. */
+   tensor cores' sums differ in bits from the host's (docs/numerics.md). So the energy of the error is
+   compared with the energy of the result. Errors from rounding and short accumulators are at least 40 dB
+   below the result. The errors of wrong products are about as large as the result. */
 #include "cuda/gemm_check.h"
 #include "cuda/samples.h"
 #include "fp8/cast.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum { ROWS = GEMM_CHECK_ROWS };
-#define NOISE_MAX 1e-3 /* relative to the energy of the result: 30 dB */
+#define NOISE_MAX 1e-3 /* energy of the error / energy of the result: 30 dB */
 
 /* ---- sampled rows of A and columns of B ---- */
 
@@ -39,10 +39,10 @@ static ott_status fetch_result(exec *cx, const tensor *c, float values[ROWS * RO
     return OTT_OK;
 }
 
-/* An operand's sampled rows (columns of B) on the host: values, then scales. */
+/* Sampled rows of A, or sampled columns of B, on the host: values, and the inverse scales. */
 typedef struct sampled_rows {
     const operand *operand;
-    int64_t count, k, scales; /* scales: per row or column */
+    int64_t count, k, scales; /* scales: scale groups in a row of A or column of B */
     char *values;             /* [count][k] */
     float *inverse;           /* [count][scales] */
 } sampled_rows;
@@ -62,7 +62,7 @@ static int64_t sampled_bytes(const sampled_rows *l) {
     return (l->count * l->k * dtype_bytes(l->operand->t.dtype) + 7) / 8 * 8 + l->count * l->scales * 4;
 }
 
-/* memory: sampled_bytes bytes. */
+/* memory: at least sampled_bytes bytes. */
 static ott_status fetch_sampled(exec *cx, sampled_rows *l, char *memory) {
     const operand *o = l->operand;
     int64_t each = dtype_bytes(o->t.dtype), all = operand_mn(o);
@@ -99,8 +99,8 @@ typedef struct energy {
     double signal, noise;
 } energy;
 
-/* Compares one sampled element. `before` is c's old value, which is not part of the product. A 16-bit result
-   may be off by one ulp. */
+/* Adds the error of one sampled element. `before` is the old value of c, which the product does not include.
+   A 16-bit result may be off by one ulp. */
 static void add_error(energy *e, float expected, float got, float before, ott_dtype format) {
     if (!isfinite(expected) || !isfinite(got)) {
         if (isfinite(expected) || isfinite(got)) e->noise = INFINITY;

@@ -1,4 +1,4 @@
-/* cuda/graph: CUDA graphs, captured from the device's stream: the graph functions of the device table. */
+/* cuda/graph: the graph functions of the device table: CUDA graphs, captured from the device's stream. */
 #ifndef CUDA_GRAPH_H
 #define CUDA_GRAPH_H
 

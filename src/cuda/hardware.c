@@ -1,4 +1,4 @@
-/* cuda/hardware: layouts that the backend requires, what it does not support, and peaks by data sheet. */
+/* cuda/hardware: a GPU's capabilities, the layouts that the backend requires, and peaks by data sheet. */
 #include "cuda/hardware.h"
 #include "cuda/cuda.h"
 #include "tensor/tensor_cores.h"
@@ -13,15 +13,15 @@ void hardware_fill_capabilities(int sm, const char *name, bool emulates, backend
     if (!emulates) tensor_cores_limit(sm, out);
 }
 
-/* Dense TFLOP/s with fp32 accumulation: fp32; bf16 and fp16; FP8. */
+/* Dense TFLOP/s with fp32 accumulation, for fp32, for bf16 and fp16, and for FP8. */
 typedef struct hardware_row {
     const char *name; /* substring of the device's name */
     double fp32, half, fp8;
 } hardware_row;
 
 /* NVIDIA's numbers without sparsity, from the data sheets of A100, L40S, H100, H100 NVL, H200, GH200, HGX
-   B200 and GB200. RTX cards (white papers of Ada and RTX Blackwell): fp32 is cores times boost clock; half is
-   twice and FP8 four times that, with fp32 sums. The first matching row counts. */
+   B200 and GB200. RTX cards follow the white papers of Ada and RTX Blackwell: fp32 is cores times boost
+   clock; bf16 with fp32 sums is twice that, and FP8 four times. The first row whose name matches counts. */
 static const hardware_row rows[] = {
     {"A100", 19.5, 312, 0},           {"L40S", 91.6, 362, 733},           {"RTX 4090", 82.6, 165.2, 330.3},
     {"H100 PCIe", 51.2, 756, 1513},   {"H100 NVL", 60, 835, 1671},        {"GH200", 66.9, 989.4, 1978.9},

@@ -1,16 +1,16 @@
-/* cuda/heads: concatenates and sums columns of heads, for attention whose heads share columns (MLA). Reads
-   and writes each tensor once; a tail that all heads share stays in the cache. */
+/* cuda/heads: for attention whose heads share columns (MLA): appends a tail to each head, and sums columns
+   over heads. Reads and writes each tensor once; a tail that all heads share stays in the cache. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 
 struct join_job {
     view x, tail, y;
-    int64_t x_width, tail_width, y_width; /* per head */
-    int64_t tail_step;                    /* stride between heads in the tail; 0: shared */
+    int64_t x_width, tail_width, y_width; /* columns per head */
+    int64_t tail_step;                    /* columns between heads in the tail; 0: all heads share it */
     int64_t first, count;
 };
 
-/* Column i of head h of the result. */
+/* Column i of head h of the result: `count` columns of x from `first`, then the tail, then zeros. */
 template <ott_dtype D>
 __device__ __forceinline__ float joined(const join_job &j, int64_t row, int64_t h, int64_t i) {
     if (i < j.count) return load<D>(j.x, row, h * j.x_width + j.first + i);

@@ -12,7 +12,7 @@
 
 enum { FOUND_TEXT = 384, VERSION_TEXT = 48 };
 
-/* CUDA versions are 13010 for 13.1. */
+/* The runtime encodes version 13.1 as 13010. */
 static void inspect_driver(plugin_finding report, void *user) {
     int driver = 0, runtime = 0;
     char found[FOUND_TEXT];
@@ -65,7 +65,7 @@ static int inspect_gpus(plugin_finding report, void *user) {
     return count;
 }
 
-/* Formats 91900 as 9.19.0 (cuDNN, NCCL from 2.9, cuBLASLt). */
+/* Formats version 91900 as 9.19.0. cuDNN, cuBLASLt, and NCCL from 2.9 use this encoding. */
 static void show_version(size_t version, char out[VERSION_TEXT]) {
     snprintf(out, VERSION_TEXT, "%zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
 }
@@ -108,7 +108,7 @@ static void inspect_library(plugin_finding report, void *user, const used_librar
     dlclose(library);
 }
 
-/* With older versions, Ottava's slow kernels compute attention's backward. */
+/* Ottava's slow kernels compute attention's backward if cuDNN is older. */
 static const used_library cudnn = {"cuDNN", ATTENTION_CUDNN_FILE, ATTENTION_CUDNN_PACKAGE, "cudnnGetVersion",
                                    ATTENTION_CUDNN_DETERMINISTIC};
 static const used_library nccl = {"NCCL", NCCL_FILE, NCCL_PACKAGE, "ncclGetVersion", NCCL_LEAST};

@@ -1,6 +1,6 @@
-/* cuda/kernels: launches of the kernels. Each launch is an op of tensor/ops.def or a part of one
-   (cuda/quantize.h has the quantize family). Launches check nothing and do not wait; they return whether the
-   launch was accepted. Out-of-range indices produce NaN. Optional tensors may be NULL. Functions with `items`
+/* cuda/kernels: launches of the kernels. Each launch is an op of tensor/ops.def or a part of one.
+   cuda/quantize.h has the quantize family. Launches check nothing and do not wait. They return whether CUDA
+   accepted the launch. Out-of-range indices produce NaN. Optional tensors may be NULL. Functions with `items`
    run a list of calls. */
 #ifndef CUDA_KERNELS_H
 #define CUDA_KERNELS_H
@@ -24,18 +24,18 @@ cudaError_t multiply_columns_launch(const multiply_columns_args *a, cudaStream_t
 cudaError_t dropout_launch(const dropout_args *a, cudaStream_t stream);
 cudaError_t rope_launch(const rope_args *a, cudaStream_t stream);
 
-/* `uses`: the part of the output's quantized copies that the kernel also computes (cuda/quantize.h:
-   quantize_begin); count 0: none. */
+/* `uses`: the quantized copies of the output that the kernel also computes, set by quantize_begin
+   (cuda/quantize.h); count 0: none. The headings name the kernel's quantize_producer. */
 
 /* ---- swiglu.cu: QUANTIZE_BY_TILES ---- */
 cudaError_t swiglu_forward_launch(const tensor *gate, const tensor *up, const tensor *y,
                                   const quantize_uses *uses, cudaStream_t stream);
-/* uses: for dgate, for dup. */
+/* uses[0]: for dgate; uses[1]: for dup. */
 cudaError_t swiglu_backward_launch(const tensor *dy, const tensor *gate, const tensor *up,
                                    const tensor *dgate, const tensor *dup, const quantize_uses uses[2],
                                    cudaStream_t stream);
 
-/* ---- norm.cu: QUANTIZE_BY_ROWS for wide rows, else none ---- */
+/* ---- norm.cu: QUANTIZE_BY_ROWS if norm_is_wide, else no quantized copies ---- */
 bool norm_is_wide(const tensor *x);
 cudaError_t norm_forward_launch(const rmsnorm_forward_args *a, const quantize_uses *uses,
                                 cudaStream_t stream);
@@ -57,7 +57,7 @@ cudaError_t softcap_backward_launch(const softcap_backward_args *a, cudaStream_t
 /* ---- embedding.cu ---- */
 cudaError_t embedding_forward_launch(const tensor *token, const tensor *table, const tensor *y,
                                      int64_t before, int64_t after, cudaStream_t stream);
-/* skipped: padding token, which gets no gradient; INT64_MIN if there is none. */
+/* skipped: padding token, which gets no gradient; INT64_MIN: none. */
 cudaError_t embedding_backward_launch(const tensor *token, const tensor *dy, const tensor *dtable,
                                       int64_t before, int64_t skipped, cudaStream_t stream);
 
@@ -65,8 +65,9 @@ cudaError_t embedding_backward_launch(const tensor *token, const tensor *dy, con
 cudaError_t attention_forward_launch(const attention_forward_args *a, cudaStream_t stream);
 /* Bytes of workspace that attention_backward_launch needs. */
 int64_t attention_backward_workspace(const attention_backward_args *a);
-/* cuDNN's description of packed documents: each document's length, and its first element for each of some row
-   strides: [documents + 1] offsets, the last one at the end of the tokens. */
+/* Describes packed documents to cuDNN: the length of each document, and for up to ATTENTION_STRIDES row
+   strides the index of its first element. offsets[i]: [documents + 1]; the last one is the end of the
+   tokens. */
 enum { ATTENTION_STRIDES = 4 };
 typedef struct attention_offsets {
     int32_t *q_lengths, *k_lengths;
@@ -77,7 +78,7 @@ cudaError_t attention_offsets_launch(const tensor *cu_seqlens, int64_t documents
 cudaError_t attention_backward_launch(const attention_backward_args *a, float *workspace,
                                       cudaStream_t stream);
 
-/* ---- loss.cu: QUANTIZE_ROW_AMAX, for gradients ---- */
+/* ---- loss.cu: QUANTIZE_ROW_AMAX, for the gradient of the logits ---- */
 /* parts: statistics of each rank's vocabulary shard; NULL if rows are unsharded. */
 cudaError_t cross_entropy_launch(const tensor *logits, const tensor *target, const tensor *parts,
                                  const tensor *grad_scale, const tensor *loss, const tensor *z,
@@ -87,7 +88,7 @@ cudaError_t cross_entropy_part_launch(const tensor *logits, const tensor *target
                                       int64_t before, int64_t after, cudaStream_t stream);
 
 /* ---- reduce.cu ---- */
-/* Bytes of workspace to sum a tensor with that many elements. */
+/* Bytes of workspace for the sum of a tensor with `elements` elements. */
 int64_t sum_workspace(int64_t elements);
 cudaError_t sum_launch(const tensor *x, const tensor *sum, float *workspace, cudaStream_t stream);
 cudaError_t block_squares_launch(const block_squares_args *items, int64_t count, cudaStream_t stream);
@@ -115,8 +116,8 @@ cudaError_t join_heads_launch(const join_heads_args *a, cudaStream_t stream);
 cudaError_t sum_heads_launch(const sum_heads_args *a, cudaStream_t stream);
 
 /* ---- ranks.cu ---- */
-/* out = sum, or maximum, over ranks in rank order (tensor/group.h). Row r of `slots` is rank r's data, but
-   rank `rank` reads `own`, which may be out. Formats: fp32, bf16. */
+/* out = sum, or maximum, over ranks in rank order (tensor/group.h). Row r of `slots` is the data of rank r.
+   Rank `rank` (this rank) reads `own` instead, which may be out. Formats: fp32, bf16. */
 cudaError_t ranks_reduce_launch(const tensor *slots, const tensor *own, int rank, bool maximum,
                                 const tensor *out, cudaStream_t stream);
 

@@ -1,5 +1,6 @@
-/* cuda/layernorm: LayerNorm forward and backward. Each half warp has a row, each thread one lane of SUM16.
-   Later passes find the row in the cache. A thread rereads only its own writes. */
+/* cuda/layernorm: LayerNorm forward and backward. Each half warp has a row, each of its threads one lane of
+   SUM16 (tensor/ops.def). Later passes find the row in the cache. A thread rereads only elements that it
+   wrote itself. */
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
 #include "cuda/row.h"
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(LAYERNORM_THREADS) layernorm_backward_kernel(l
     }
 }
 
-/* Row t's term in the chain of dweight[n]. */
+/* Row t's link in the chain of dweight[n] (cuda/chain.h). */
 template <ott_dtype D> struct layernorm_weight_gradient { view dy, h, statistics; };
 template <ott_dtype D>
 __device__ __forceinline__ chain_link link_at(const layernorm_weight_gradient<D> &w, int64_t t, int64_t n) {

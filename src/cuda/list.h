@@ -1,6 +1,6 @@
-/* cuda/list: one launch for a list of jobs, each with its own blocks, as if each were launched separately.
-   The jobs are kernel parameters, at most 32,764 bytes in CUDA 13, so nothing is copied to the device
-   first. */
+/* cuda/list: one launch for a list of jobs. Each job has its own blocks, as if it were launched
+   separately. The jobs are kernel parameters, at most 32,764 bytes in CUDA 13, so nothing is copied to
+   the device first. */
 #ifndef CUDA_LIST_H
 #define CUDA_LIST_H
 
@@ -16,7 +16,7 @@ template <class Job> constexpr int list_jobs() {
 
 template <class Job> struct job_list {
     int count;
-    int64_t end[list_jobs<Job>()]; /* cumulative number of blocks, including this job's */
+    int64_t end[list_jobs<Job>()]; /* number of blocks of this job and all before it */
     Job job[list_jobs<Job>()];
 };
 
@@ -24,7 +24,7 @@ struct list_place {
     int job;
     int64_t block; /* block index within the job */
 };
-/* Returns the job and its block for a block of the grid; default: the calling block. */
+/* Returns the job of a block of the grid, and the block's index in the job; default: the calling block. */
 template <class Job>
 __device__ __forceinline__ list_place list_place_of(const job_list<Job> &l, unsigned block) {
     int first = 0, last = l.count - 1;
@@ -52,8 +52,8 @@ __device__ __forceinline__ unsigned block_again() {
 #endif
 }
 
-/* Launches the kernel for all items, in lists of at most list_jobs<Job>(). fill makes an item's job and
-   returns its number of blocks. */
+/* Launches the kernel for all items, in lists of at most list_jobs<Job>() jobs. `fill` makes an item's job
+   and returns its number of blocks; 0: the item is left out. */
 template <auto Kernel, class Job, class Item>
 static cudaError_t list_launch(int threads, int64_t (*fill)(const Item &item, Job &job), const Item *items,
                                int64_t count, cudaStream_t stream) {

@@ -1,7 +1,7 @@
-/* cuda/loss: cross entropy of rows of logits, unsharded or vocabulary-sharded. Each block has a row. The
-   maximum does not depend on the order. All threads compute the exponentials; 16 threads add them, one per
-   lane of SUM16. Reads the logits three times; with a gradient also writes them (a row that fits in the cache
-   is read once). */
+/* cuda/loss: cross entropy of rows of logits, full rows or vocabulary shards. Each block has a row. The
+   maximum does not depend on the order. All threads compute the exponentials. 16 threads add them, one per
+   lane of SUM16 (tensor/ops.def). Reads the logits three times; with a gradient also writes them. Later reads
+   hit the cache if the row fits. */
 #include "cuda/kernels.h"
 #include "cuda/row.h"
 
@@ -20,19 +20,19 @@ struct loss_job {
     const float *grad_scale; /* NULL: no gradient */
     float z_weight;
     float *loss, *z; /* z may be NULL */
-    /* statistics of all shards: [3 * part_count, T], `step` elements per row; NULL: unsharded */
+    /* statistics of all shards: [3 * shards, T], `step` elements per row; NULL: rows are full */
     const float *parts;
     int64_t part_rows, step;
-    float *part;         /* [3, T]: output of this shard's statistics; NULL: compute the loss */
-    int64_t before, all; /* vocabulary columns before this shard, and in total */
-    quantize_uses uses;  /* for the gradient */
+    float *part;         /* [3, T]: output of this shard's maxima, sums and target logits; NULL: loss */
+    int64_t before, all; /* columns of the vocabulary before this shard, and of the full vocabulary */
+    quantize_uses uses;  /* quantized copies of the gradient */
 };
 
 struct row_sum {
     float most, sum, at_target;
 };
 
-/* The row's maximum, for all threads. Ignores NaN. */
+/* The row's maximum. All threads get it. Ignores NaN. */
 template <ott_dtype D> __device__ __forceinline__ float largest_of_row(const view &x, int64_t row) {
     SHARED(largest, warp_floats);
     float most = -INFINITY;
@@ -55,7 +55,7 @@ template <ott_dtype D> __device__ __forceinline__ float largest_of_row(const vie
     return most;
 }
 
-/* SUM16 of exp(x - most), for the threads of the first warp. */
+/* SUM16 of exp(x - most). All threads of the first warp get it. */
 template <ott_dtype D> __device__ __forceinline__ float sum_of_row(const view &x, int64_t row, float most) {
     SHARED(tiles, loss_tile[2]);
     float lane = 0;
@@ -90,7 +90,7 @@ __device__ __forceinline__ row_sum sum_of_parts(const loss_job &j, int64_t row) 
     return s;
 }
 
-/* Replaces x by its gradient (zeros for NO_TARGET) and records the amax. */
+/* Replaces the logits of the row by their gradient (zeros if target < 0) and stores its amax. */
 template <ott_dtype D>
 __device__ __forceinline__ void store_gradient(const loss_job &j, int64_t row, row_sum s, int64_t target) {
     float inverse = 1.0f / s.sum, scale = *j.grad_scale;
@@ -111,7 +111,7 @@ __device__ __forceinline__ void store_gradient(const loss_job &j, int64_t row, r
     if (j.uses.count > 0) settle_row(j.uses, row, row_amax(most));
 }
 
-/* The row's maximum, sum and target logit, for all threads. */
+/* The row's maximum, sum of exp(x - maximum), and target logit. All threads get them. */
 template <ott_dtype D>
 __device__ __forceinline__ row_sum sum_up(const loss_job &j, int64_t row, int64_t target) {
     SHARED(shared, row_sum);

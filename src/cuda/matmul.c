@@ -38,14 +38,14 @@ int64_t matmul_mx_tiles(const matmul_spec *spec) {
     return (spec->k + depth - 1) / depth;
 }
 
-/* Index of a row's scale of block `depth` (cuBLAS 13, "1D Block Scaling Factors Layout"). */
+/* Index of the scale of a row's block number `depth` (cuBLAS 13, "1D Block Scaling Factors Layout"). */
 static int64_t mx_index(const matmul_spec *spec, int64_t mn_index, int64_t depth) {
     int64_t tile = mn_index / MX_TILE_ROWS * matmul_mx_tiles(spec) + depth / MX_TILE_DEPTH;
     int64_t within = mn_index % 32 * 16 + mn_index % MX_TILE_ROWS / 32 * 4 + depth % MX_TILE_DEPTH;
     return tile * MX_TILE_ROWS * MX_TILE_DEPTH + within;
 }
 
-/* Scales of a 128-row band of a 128x128-scaled operand, padded to a multiple of four. */
+/* Number of scales for 128 rows of an operand with 128x128 blocks, padded to a multiple of four. */
 static int64_t band(const matmul_spec *spec) {
     return (blocks(spec->k) + 3) / 4 * 4;
 }
@@ -98,7 +98,7 @@ static cublasStatus_t set_attribute(cublasLtMatmulDesc_t operation, cublasLtMatm
         if (status_ != CUBLAS_STATUS_SUCCESS) return status_;                                                \
     } while (0)
 
-/* The scale mode of our A (or B); our B is cuBLAS' A. */
+/* cuBLAS' scale mode of our A (or B). Our B is cuBLAS' A. */
 static int32_t scale_mode(matmul_scales scales, bool of_b) {
     switch (scales) {
     case SCALES_ROW: return CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
@@ -137,15 +137,15 @@ static cublasStatus_t describe_product(matmul *p, const matmul_spec *spec, const
     return set_pointers(p, spec, data);
 }
 
-/* A row-major [mn, k] matrix, or [k, mn] if transposed, as cuBLAS sees it. */
+/* Layout of a row-major [mn, k] matrix, or [k, mn] if transposed, as cuBLAS describes it. */
 static cublasStatus_t layout(cublasLtMatrixLayout_t *out, cudaDataType_t type, int64_t mn, int64_t k,
                              bool transposed, int64_t ld) {
     int64_t inner = transposed ? mn : k, outer = transposed ? k : mn;
     return cublasLtMatrixLayoutCreate(out, type, (uint64_t)inner, (uint64_t)outer, ld ? ld : inner);
 }
 
-/* Excludes algorithms that split the contraction: they would round partial sums and change the order of the
-   sum. */
+/* Excludes algorithms that split the contraction: they would round partial sums, and their order of additions
+   is not fixed. */
 static cublasStatus_t limit_algorithms(cublasLtMatmulPreference_t p, const matmul_spec *spec) {
     uint64_t workspace = (uint64_t)spec->workspace;
     uint32_t alignment = (uint32_t)spec->alignment, schemes = CUBLASLT_REDUCTION_SCHEME_NONE;

@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Scale modes of FP8 codes. Scales are dequantization factors, fp32 except for SCALES_MX; each array is
-   16-byte aligned. */
+/* Scale modes of FP8 operands. Scales are dequantization factors, in fp32 except for SCALES_MX. Arrays of
+   scales are 16-byte aligned. */
 typedef enum matmul_scales {
     SCALES_NONE,   /* operands in bf16, fp16 or fp32 */
     SCALES_TENSOR, /* one for A, one for B */
@@ -28,16 +28,16 @@ typedef enum matmul_scales {
 typedef struct matmul_spec {
     int64_t m, n, k;
     int64_t lda, ldb, ldd; /* row strides in elements; 0: dense */
-    /* Operands: CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F, CUDA_R_8F_E4M3 or CUDA_R_8F_E5M2; D: one of the first
-       three. */
+    /* formats: of A and B one of CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F, CUDA_R_8F_E4M3, CUDA_R_8F_E5M2; of D
+       one of the first three */
     cudaDataType_t a, b, d;
     bool a_transposed, b_transposed; /* A is stored as [K,M], B as [K,N]; not for FP8 */
     matmul_scales scales;
-    bool fast;         /* fast accumulation: the tensor cores' own precision along all of K */
+    bool fast;         /* fast accumulation: all of K is summed in the tensor cores' own precision */
     bool accumulate;   /* add the product to D */
     bool amax;         /* also compute the largest |D| */
-    int alignment;     /* bytes; A, B and D begin at multiples of it; 0: 256 */
-    int64_t workspace; /* bytes, aligned to 256 */
+    int alignment;     /* alignment of the addresses of A, B and D, in bytes; 0: 256 */
+    int64_t workspace; /* bytes of workspace; its address is a multiple of 256 */
 } matmul_spec;
 
 /* Device memory of one call. Scales and amax may be NULL if the spec does not use them. */
@@ -54,7 +54,7 @@ typedef struct matmul {
     cublasLtHandle_t handle;
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d;
-    /* best guess first, by the library's heuristics */
+    /* algorithms that the library's heuristics suggest, best first */
     cublasLtMatmulHeuristicResult_t candidate[MATMUL_CANDIDATES];
     int candidates;
 } matmul;
@@ -72,12 +72,11 @@ int64_t matmul_scale_bytes(matmul_scales scales);
 /* SCALES_MX: tiles along K. */
 int64_t matmul_mx_tiles(const matmul_spec *spec);
 
-/* Index of the scale of element (line, depth) of A (or of B): row or column `line` of D, element `depth`
-   along K. */
+/* Index of the scale for an element of A (or of B): in row `line` of A (or of B), element `depth` along K. */
 int64_t matmul_scale_index(const matmul_spec *spec, bool of_b, int64_t line, int64_t depth);
 
-/* Plans the product; `data` has pointers as an example. CUBLAS_STATUS_NOT_SUPPORTED if the library has no
-   algorithm. Close the plan even after a failure. */
+/* Plans the product. The pointers of `data` are examples; matmul_run may get others.
+   CUBLAS_STATUS_NOT_SUPPORTED if the library has no algorithm. Close the plan even after a failure. */
 cublasStatus_t matmul_plan(matmul *p, cublasLtHandle_t handle, const matmul_spec *spec,
                            const matmul_data *data);
 /* Queues the product with algorithm `candidate`. */

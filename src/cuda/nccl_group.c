@@ -12,7 +12,7 @@ static nccl_group *nccl_group_of(group *g) {
 
 /* ---- channels ---- */
 
-/* Ids that a rank creates for its group; rank 0's `all` is the group's. */
+/* Ids for NCCL communicators that a rank creates. A group uses rank 0's `all`. */
 typedef struct link_ids {
     nccl_id all, to_next, to_previous;
 } link_ids;
@@ -21,7 +21,7 @@ _Static_assert(sizeof(link_ids) == sizeof(device_link), "a link holds them");
 static bool has_channel(const device_group *own, int channel) {
     if (channel == CHANNEL_ALL) return true;
     bool previous = channel == CHANNEL_TO_PREVIOUS || channel == CHANNEL_FROM_PREVIOUS;
-    return own->messages && !(previous && own->size == 2); /* with two ranks, the previous is the next */
+    return own->messages && !(previous && own->size == 2); /* two ranks: next and previous are the same */
 }
 
 static ott_status make_id(const nccl_calls *calls, nccl_id *out) {
@@ -50,7 +50,8 @@ static link_ids ids_of(const device_group *own, int rank) {
     return ids;
 }
 
-/* Fills in place, peer and turn, and returns the id. The sender created the id and is rank 0 of the pair. */
+/* Sets place, peer and turn of the channel, and returns its id. A pair's sender created the pair's id, and
+   has place 0. */
 static nccl_id place_channel(const device_group *own, int channel, nccl_channel *at) {
     int next = (own->rank + 1) % own->size, previous = (own->rank + own->size - 1) % own->size;
     bool sends = channel == CHANNEL_TO_NEXT || channel == CHANNEL_TO_PREVIOUS;
@@ -78,7 +79,7 @@ static ott_status open_channel(nccl_group *g, const device_group *own, int chann
                        g->name, own->size, g->device->watchdog->calls->error_text(result));
 }
 
-/* Starts to open all channels before waiting for any, because each waits for another rank. */
+/* First starts to open all channels, then waits for them, because each waits for another rank. */
 static ott_status open_channels(nccl_group *g, const device_group *own) {
     for (int i = 0; i < CHANNELS; i++)
         if (has_channel(own, i)) TRY(open_channel(g, own, i));
@@ -88,7 +89,7 @@ static ott_status open_channels(nccl_group *g, const device_group *own) {
     return OTT_OK;
 }
 
-/* The channel for a call; NULL if the group has none between these two ranks. */
+/* The channel for a call; NULL if the group has no channel to or from call->peer. */
 static nccl_channel *channel_for(nccl_group *g, const collective *call) {
     int size = g->group.size, next = (g->group.rank + 1) % size, which = CHANNEL_ALL;
     if (call->kind == COLLECTIVE_SEND)
@@ -119,7 +120,7 @@ static ott_status make_operation(nccl_group *g) {
     return OTT_OK;
 }
 
-/* Takes an idle operation with a large enough message buffer, or enlarges the best one. Requires the lock. */
+/* Takes an idle operation with a large enough message buffer, or enlarges a buffer. Requires the lock. */
 static ott_status take_operation(nccl_group *g, int64_t bytes, nccl_operation **out) {
     device *d = &g->device->base;
     if (!g->idle) TRY(make_operation(g));
@@ -142,7 +143,7 @@ static ott_status take_operation(nccl_group *g, int64_t bytes, nccl_operation **
     return OTT_OK;
 }
 
-/* Enlarges the staging memory. Synchronizes first, because the old memory may still be in use. */
+/* Enlarges the staging memory. Synchronizes first, because queued work may still use the old memory. */
 static ott_status need_staging(nccl_group *g, const nccl_channel *at, int64_t bytes) {
     device *d = &g->device->base;
     if (bytes <= g->staging_bytes) return OTT_OK;
@@ -191,7 +192,7 @@ static ott_status start_locked(nccl_group *g, nccl_channel *at, group_request *r
     TRY(take_operation(g, sends ? tensor_bytes(call->input) : 0, &f));
     f->kind = call->kind;
     f->number = g->number++;
-    f->waited = sends; /* the input was copied, and nothing waits for a send */
+    f->waited = sends; /* the input was copied, so nothing waits for a send */
     request->state = sends ? NULL : f;
     return queue(g, at, f, *call);
 }
@@ -243,8 +244,8 @@ static void finish_work(nccl_group *g) {
         if (g->channels[i].stream) cudaStreamSynchronize(g->channels[i].stream);
 }
 
-/* Closing a communicator waits for its other ranks on this machine. All ranks close in order of `turn`, so
-   they wait for the same one. */
+/* Closing a communicator waits for its other ranks on this machine. All ranks close in the order of `turn`,
+   so ranks that wait for each other close the same communicator. */
 static nccl_channel *next_to_leave(nccl_group *g) {
     nccl_channel *next = NULL;
     for (nccl_channel *at = g->channels; at < g->channels + CHANNELS; at++)
@@ -307,8 +308,8 @@ static void leave(group *base) {
 
 /* ---- opening ---- */
 
-/* Reports the bytes of any call. Reserves memory only for reductions: messages allocate when they are
-   sent. */
+/* Sets *bytes to the number of bytes that the call transfers. Reserves memory only for reductions, because
+   messages allocate theirs when they are sent. */
 static ott_status reserve(group *base, exec *cx, const collective *call, int64_t *bytes) {
     nccl_group *g = nccl_group_of(base);
     *bytes = group_staging_bytes(g->group.size, call);

@@ -20,11 +20,10 @@
 
 enum { NCCL_TEXT = 256 };
 
-/* One collective or message, from its start until it has completed and has been waited for; then it is
-   reused. */
+/* One collective or message. It can be reused after it has completed and a rank has waited for it. */
 typedef struct nccl_operation {
-    struct nccl_operation *next;          /* in the channel or the idle list */
-    struct nccl_operation *next_of_group; /* in the list of all of the group's operations */
+    struct nccl_operation *next;          /* next in the channel's queue, or in the list of idle operations */
+    struct nccl_operation *next_of_group; /* next in the list of all operations of the group */
     cudaEvent_t ended;
     collective_kind kind;
     int64_t number;
@@ -35,13 +34,13 @@ typedef struct nccl_operation {
 
 typedef struct nccl_channel {
     nccl_comm *comm; /* NULL: the group has no such channel, or has failed */
-    int peer;        /* pairs only: the peer's rank in the communicator */
-    int place;       /* this rank's rank in the communicator */
+    int peer;        /* pairs only: the other rank's number in the communicator */
+    int place;       /* this rank's number in the communicator */
     int turn;        /* all ranks close their channels in the same order, lowest turn first */
     cudaStream_t stream;
     cudaEvent_t ready;            /* recorded on the device's stream at the start of a collective */
-    nccl_operation *first, *last; /* queue of operations not known to have completed */
-    double since;                 /* time when the watchdog first saw `first` at the front; 0: not yet */
+    nccl_operation *first, *last; /* queue of operations that may not have completed */
+    double since;                 /* when the watchdog first saw `first`, in seconds; 0: not yet */
 } nccl_channel;
 
 enum {
@@ -59,10 +58,10 @@ typedef struct nccl_group {
     cuda_device *device;
     char name[32];
     double timeout;
-    int64_t number; /* collectives started */
+    int64_t number; /* number of collectives started */
     nccl_channel channels[CHANNELS];
     nccl_operation *idle, *operations;
-    char *staging; /* data that ranks exchange to reduce it (tensor/group_staging.h); grows as needed */
+    char *staging; /* device memory for the data of a reduction (tensor/group_staging.h); grows as needed */
     int64_t staging_bytes;
 } nccl_group;
 
@@ -84,7 +83,7 @@ ott_status nccl_open_group(device *d, const device_group *own, group **out);
 
 /* Starts the device's watchdog, if it has none yet. */
 ott_status nccl_watchdog_open(cuda_device *c, const nccl_calls *calls);
-/* call it after the last group was closed; without a watchdog it does nothing */
+/* Call it after the last group was closed. Does nothing without a watchdog. */
 void nccl_watchdog_close(cuda_device *c);
 /* OTT_ERR_RANK if one of the device's groups has failed. */
 ott_status nccl_watchdog_check(const cuda_device *c);
@@ -99,8 +98,8 @@ void nccl_fail(cuda_device *c, const char *text);
 
 /* Queues the call's transfers on the channel. Requires the lock. */
 ott_status nccl_move(nccl_group *g, nccl_channel *at, const collective *call);
-/* Waits until NCCL has finished the nonblocking call that returned `result`; NCCL may connect ranks
-   meanwhile. Requires the lock, but releases it between polls. */
+/* Waits until NCCL has finished the nonblocking call that returned `result`. NCCL may connect ranks in this
+   time. Requires the lock, but releases it between polls. */
 ott_status nccl_settle(nccl_group *g, nccl_channel *at, int result, const char *what);
 
 #endif

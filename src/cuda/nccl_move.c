@@ -78,7 +78,8 @@ static ott_status broadcast(nccl_group *g, nccl_channel *at, const collective *c
     return batch_end(g, &b, call->kind);
 }
 
-/* Gathers parts of bytes[r] per rank to `to`, in rank order; this rank's part is `from`. */
+/* Gathers the parts of all ranks to `to`, in rank order. Rank r's part has bytes[r] bytes. This rank's part
+   is `from`. */
 static ott_status gather_parts(nccl_group *g, nccl_channel *at, collective_kind kind, const void *from,
                                char *to, const int64_t *bytes) {
     bool even = true;
@@ -124,8 +125,8 @@ static ott_status all_to_all(nccl_group *g, nccl_channel *at, const collective *
 
 /* ---- reductions ---- */
 
-/* Reduces `count` elements over ranks to `out`. This rank's are at `own`; the other ranks' are in staging,
-   `slot` bytes apart. */
+/* Reduces `count` elements over ranks, to `out`. `own` has this rank's elements. The other ranks' elements
+   are in staging, `slot` bytes from rank to rank. */
 static ott_status reduce_slots(const nccl_group *g, const nccl_channel *at, const collective *call,
                                const void *own, void *out, int64_t count, int64_t slot) {
     ott_dtype d = call->input.dtype;
@@ -152,8 +153,8 @@ static ott_status reduce_full(nccl_group *g, nccl_channel *at, const collective 
     return reduce_slots(g, at, call, call->input.data, call->output.data, count, slot);
 }
 
-/* Each rank r reduces elements [first[r], first[r] + count[r]) of all ranks' x. This rank's result goes to
-   `out`. */
+/* Every rank r receives elements [first[r], first[r] + count[r]) of all ranks' x and reduces them. This
+   rank's result goes to `out`. */
 static ott_status reduce_piece(nccl_group *g, nccl_channel *at, const collective *call, char *x, char *out,
                                const int64_t *first, const int64_t *count, int64_t slot) {
     int own = g->group.rank;
@@ -188,7 +189,7 @@ static ott_status reduce_scatter(nccl_group *g, nccl_channel *at, const collecti
     return OTT_OK;
 }
 
-/* All-reduce in pieces: a reduce-scatter, then an all-gather, of each piece. */
+/* All-reduce in pieces; each piece is a reduce-scatter and an all-gather. */
 static ott_status all_reduce(nccl_group *g, nccl_channel *at, const collective *call) {
     int n = g->group.size;
     int64_t size = dtype_bytes(call->input.dtype), all = tensor_count(call->input);

@@ -24,8 +24,8 @@ void nccl_watchdog_sweep(nccl_group *g, nccl_channel *at) {
 
 /* ---- failing ---- */
 
-/* Aborts all channels in one NCCL group. Freeing a communicator's GPU resources waits for all work on the
-   GPU, which may belong to another channel's collective. */
+/* Aborts all channels in one NCCL group call. Freeing a communicator's GPU memory waits for all work on the
+   GPU, and this work may be a collective of another channel. */
 void nccl_end_group(nccl_group *g) {
     const nccl_calls *nccl = g->device->watchdog->calls;
     nccl->begin();

@@ -1,8 +1,8 @@
-/* cuda/norm: RMSNorm forward and backward. A block holds a wide row in registers, eight neighbours per thread
-   and piece. All threads write their terms to shared memory; the first half warp adds them, one lane of SUM16
-   per thread. A narrow row belongs to a half warp, one lane per thread, and its second pass reads from the
-   cache. Either way each tensor is moved once, and a thread rereads only its own writes, so no barrier is
-   needed for memory. */
+/* cuda/norm: RMSNorm forward and backward. A block holds a wide row in registers, eight columns per thread
+   and piece. All threads write their terms to shared memory. The first half warp adds them, one lane of SUM16
+   (tensor/ops.def) per thread. A narrow row belongs to a half warp, one lane per thread, and its second pass
+   reads from the cache. In both cases each tensor is moved once. A thread rereads only elements that it wrote
+   itself, so memory needs no barrier. */
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
 #include "cuda/row.h"
@@ -20,7 +20,8 @@ __device__ __forceinline__ int64_t norm_row() {
 
 enum { NORM_NARROW = 256 };
 
-/* Most groups of eight that fit in a thread's registers; fp32 takes twice the registers of 16-bit formats. */
+/* Largest number of groups of eight that fit in a thread's registers. fp32 takes twice the registers of
+   16-bit formats. */
 static constexpr int norm_eights(ott_dtype d) {
     return d == OTT_F32 ? 2 : 4;
 }
@@ -29,7 +30,8 @@ extern "C" bool norm_is_wide(const tensor *x) {
     return x->columns > NORM_NARROW && x->columns <= norm_eights(x->dtype) * ROW_PIECE;
 }
 
-/* Runs a statement with N as the number of groups of eight per thread for a wide row of D. */
+/* Runs a statement. N is a compile-time constant: the groups of eight per thread for a wide row in format
+   D. */
 #define WITH_EIGHTS(columns, D, N, ...)                                                                      \
     if ((columns) <= 2 * ROW_PIECE) {                                                                        \
         constexpr int N = 2;                                                                                 \
@@ -39,7 +41,7 @@ extern "C" bool norm_is_wide(const tensor *x) {
         __VA_ARGS__;                                                                                         \
     }
 
-/* Both factors of ROW_PIECE terms of a row's sum. */
+/* The factors of ROW_PIECE terms of a row's sum. */
 struct norm_terms {
     float a[ROW_PIECE], b[ROW_PIECE];
 };
@@ -49,7 +51,7 @@ __device__ __forceinline__ void put_eight(float *terms, const eight &e) {
     for (int i = 0; i < 8; i++) terms[8 * threadIdx.x + i] = e.x[i];
 }
 
-/* Adds the next `count` terms to this thread's lane; only in the first 16 threads. */
+/* Adds the next `count` products to this thread's lane. Only the first 16 threads have one. */
 __device__ __forceinline__ float add_products(float lane, const float *a, const float *b, int64_t count) {
     if (threadIdx.x < 16)
 #pragma unroll 8
@@ -57,7 +59,7 @@ __device__ __forceinline__ float add_products(float lane, const float *a, const 
     return lane;
 }
 
-/* SUM16's total from the lanes of the first 16 threads, for all threads. */
+/* The total of SUM16. The first 16 threads pass their lanes; all threads get the total. */
 __device__ __forceinline__ float norm_total(float lane) {
     SHARED(total, float);
     if (threadIdx.x < 32) lane = fold16(lane);
@@ -93,7 +95,7 @@ __device__ __forceinline__ held<D> residual8(const norm_forward &n, int64_t row,
     return h;
 }
 
-/* Double-buffered: one barrier per piece separates filling a tile from adding it. */
+/* Tiles are double-buffered: one barrier per piece separates filling a tile from adding it. */
 template <ott_dtype D, int N>
 __device__ __forceinline__ float sum_of_squares(const held<D> (&h)[N], int64_t columns) {
     SHARED(tiles, float[2][ROW_PIECE]);
@@ -178,7 +180,7 @@ struct norm_backward {
     quantize_uses uses; /* for wide rows */
 };
 
-/* wdy and xhat of eight columns. */
+/* wdy and xhat (tensor/ops.def) of eight columns. */
 struct norm_factors {
     eight wdy, xhat;
 };
@@ -195,7 +197,7 @@ __device__ __forceinline__ norm_factors factors_of(const norm_backward &n, const
     return f;
 }
 
-/* Double-buffered like sum_of_squares. */
+/* Tiles are double-buffered as in sum_of_squares. */
 template <ott_dtype D, int N>
 __device__ __forceinline__ float sum_of_factors(const norm_backward &n, const held<D> (&dy)[N],
                                                 const held<D> (&h)[N], float rstd) {
@@ -279,7 +281,7 @@ extern "C" cudaError_t norm_backward_launch(const rmsnorm_backward_args *a, cons
     return cudaGetLastError();
 }
 
-/* Row t's term in the chain of dweight[n]. */
+/* Row t's link in the chain of dweight[n] (cuda/chain.h). */
 template <ott_dtype D> struct weight_gradient {
     view dy, h;
     const float *rstd;

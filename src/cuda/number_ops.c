@@ -1,5 +1,5 @@
-/* cuda/number_ops: launches of ops on unquantized values: convert, add, multiply, dropout, sums, counts, the
-   optimizer, delayed scaling. */
+/* cuda/number_ops: launches of ops on unquantized values: convert, add, multiply, dropout, sums, counts,
+   optimizer updates, delayed scaling. */
 #include "cuda/cuda.h"
 #include "cuda/kernels.h"
 #include "cuda/ops.h"

@@ -1,4 +1,4 @@
-/* cuda/ops: the op table. Ops that are not in it are refused by name. */
+/* cuda/ops: the op table. An op that it lacks fails with its name. */
 #include "cuda/ops.h"
 #include "tensor/device.h"
 #include "cuda/kernels.h"

@@ -1,5 +1,5 @@
-/* cuda/optimizer: gradient norm and clipping, AdamW with quantization of the new parameters, and delayed
-   scaling's amaxes and scales. */
+/* cuda/optimizer: gradient norm and clipping, AdamW with quantization of the new parameters, and the amaxes
+   and scales of delayed scaling. */
 #include "cuda/kernels.h"
 #include "cuda/list.h"
 #include "cuda/ordered.h"
@@ -7,7 +7,7 @@
 #include "cuda/tile.h"
 #include "fp8/history.h"
 
-/* Updates fp16's loss scale after a step (tensor/step_state.h). */
+/* Updates the loss scale of fp16 training after a step (tensor/step_state.h). */
 __device__ __forceinline__ void update_loss_scale(float *state, bool finite) {
     if (!finite) state[STEP_LOSS_SCALE] = fmaxf(state[STEP_LOSS_SCALE] * 0.5f, 1.0f);
     float good = finite ? state[STEP_GOOD_STEPS] + 1.0f : 0.0f, doubled = state[STEP_LOSS_SCALE] * 2.0f;
@@ -48,27 +48,28 @@ static inline update_job<adamw_rule> job_of(const adamw_args &a) {
                                      {a.beta1, a.beta2, a.epsilon, a.weight_decay, 0.0f, false});
 }
 
-/* Calls that do not quantize the parameter. */
+/* For calls that do not quantize the parameter. */
 template <bool Mixed> static int64_t fill_adamw(const adamw_args &a, update_job<adamw_rule> &j) {
     return a.q ? 0 : fill_rule<adamw_rule, Mixed>(a, j);
 }
 
-/* Calls that also quantize the parameter. */
+/* For calls that also quantize the parameter. */
 struct adamw_quantize_job {
     update_job<adamw_rule> update;
     quantize_uses uses;
 };
 
-/* The job's formats, as far as they are not compile-time constants. */
+/* Which tensors are bf16 (update_job.narrow). Bits that P and Mixed determine become compile-time
+   constants. */
 template <ott_dtype P, bool Mixed> __device__ __forceinline__ unsigned formats_of(unsigned narrow) {
     if constexpr (!Mixed) return 0;
     return P == OTT_F32 ? narrow & ~(1u << UPDATE_PARAM) : narrow | 1u << UPDATE_PARAM;
 }
 
-/* Reads four arrays, writes three, and writes the codes of uses that need no amax from other tiles. fp32
-   parameters (maybe in mapped host memory) stay in registers until the cast. bf16 parameters leave no room
-   for that and are reloaded from the cache; the job is looked up again per row to save registers. Mixed: not
-   all tensors are fp32. */
+/* Reads four arrays and writes three. Also writes the codes of uses that need no amax from other tiles. New
+   fp32 parameters (which may be in mapped host memory) stay in registers until the cast. For bf16 parameters
+   the registers do not suffice: they are reloaded from the cache, and the job is looked up again for each
+   row. Mixed: some tensors are bf16. */
 template <ott_dtype P, bool Mixed>
 __global__ void __launch_bounds__(TILE_THREADS, 1)
     adamw_tile_kernel(GRID_CONSTANT(job_list<adamw_quantize_job>) list) {
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 1)
     }
 }
 
-/* Returns 0 blocks for calls in other formats; another launch handles them. */
+/* Returns 0 blocks for a call in other formats, which another launch handles. */
 template <ott_dtype P, bool Mixed>
 static int64_t fill_adamw_quantize(const adamw_args &a, adamw_quantize_job &j) {
     if (!a.q || a.param->dtype != P) return 0;
@@ -112,7 +113,7 @@ static int64_t fill_adamw_quantize(const adamw_args &a, adamw_quantize_job &j) {
     return (j.update.narrow != 0) == Mixed ? tile_blocks(a.param->rows, a.param->columns) : 0;
 }
 
-/* Zeroes amaxes of groups that extend beyond a tile, because atomicMax raises them. */
+/* Sets the amaxes of groups that extend beyond a tile to 0, because atomicMax raises them from there. */
 struct clear_job {
     float *amax[2];
     int64_t groups[2];
@@ -140,7 +141,7 @@ static int64_t fill_clear(const adamw_args &a, clear_job &j) {
     return (most + ROW_THREADS - 1) / ROW_THREADS;
 }
 
-/* Work that had to wait for an amax, on the parameter in memory. */
+/* The work that needs complete amaxes, as a pass over the parameter in memory. */
 template <ott_dtype P> static int64_t fill_rest(const adamw_args &a, pass_job &j) {
     if (!a.q || a.param->dtype != P) return 0;
     j = {view_of(a.param), quantize_after_tiles(a.q)};
@@ -189,7 +190,7 @@ struct history_job {
     int margin;
 };
 
-/* Largest amax of the history with `seen` as its last entry, for all threads of the warp. Ignores NaN. */
+/* Largest amax of the history, with `seen` as its last entry. All threads of the warp get it. Ignores NaN. */
 __device__ __forceinline__ float largest_of_history(const history_job &j, float seen) {
     float most = seen;
     for (int64_t i = threadIdx.x; i < j.length - 1; i += 32) most = fmaxf(most, j.history[i]);
@@ -198,7 +199,8 @@ __device__ __forceinline__ float largest_of_history(const history_job &j, float 
     return most;
 }
 
-/* history_update by one warp. Barriers separate reading an entry from overwriting it. */
+/* Does history_update (fp8/history.h) with one warp. Barriers separate reading an entry from overwriting
+   it. */
 __global__ void __launch_bounds__(32) amax_update_kernel(GRID_CONSTANT(job_list<history_job>) list) {
     const history_job &j = list.job[list_place_of(list).job];
     float seen = *j.seen;

@@ -1,5 +1,5 @@
-/* cuda/optimizer_fp8: AdamW with FP8 moments (tensor/moment.h). Each half warp has a group, each thread eight
-   elements of it. */
+/* cuda/optimizer_fp8: AdamW with FP8 moments (tensor/moment.h). Each half warp has one group of elements that
+   share scales. Each thread has eight of these elements. */
 #include "cuda/codes.h"
 #include "cuda/kernels.h"
 #include "cuda/rules.h"
@@ -81,7 +81,7 @@ __device__ __forceinline__ void store_moment(const moment_view &v, const row_pla
 
 struct adamw_fp8_job {
     view param, grad;
-    bool narrow_param, narrow_grad; /* bf16 */
+    bool narrow_param, narrow_grad; /* these are bf16 */
     moment_view moment1, moment2;
     const float *state;
     update_options o;
@@ -89,8 +89,8 @@ struct adamw_fp8_job {
     int64_t first, row_step;
 };
 
-/* Reads the parameter, the gradient and two bytes of codes per element, and writes all but the gradient.
-   Threads beyond the row have zeros. Mixed: parameter or gradient is bf16. */
+/* Reads the parameter, the gradient and two bytes of codes per element. Writes all but the gradient. Threads
+   beyond the row compute with zeros. Mixed: parameter or gradient is bf16. */
 template <bool Mixed>
 __global__ void __launch_bounds__(ROW_THREADS) adamw_fp8_kernel(GRID_CONSTANT(job_list<adamw_fp8_job>) list) {
     list_place place = list_place_of(list);
@@ -117,14 +117,14 @@ __global__ void __launch_bounds__(ROW_THREADS) adamw_fp8_kernel(GRID_CONSTANT(jo
                                         STOCHASTIC_PARAM);
     }
     moment_scale scale1 = scale_of_group(m), scale2 = scale_of_group(v);
-    /* all threads of a group must read its scales before one of them overwrites the scales */
+    /* all threads of a group read its scales before one of them overwrites the scales */
     __syncthreads();
     store8_state(j.param, narrow_param, at, made);
     store_moment(j.moment1, at, m, scale1);
     store_moment(j.moment2, at, v, scale2);
 }
 
-/* Returns 0 blocks for calls that the other kernel handles. */
+/* Returns 0 blocks for a call that the other kernel (Mixed or not) handles. */
 template <bool Mixed> static int64_t fill_adamw_fp8(const adamw_fp8_args &a, adamw_fp8_job &j) {
     const bool narrow_param = a.param->dtype == OTT_BF16, narrow_grad = a.grad->dtype == OTT_BF16;
     if ((narrow_param || narrow_grad) != Mixed) return 0;

@@ -1,5 +1,5 @@
-/* cuda/optimizer_rules: update rules other than AdamW, by tensor/update.h, and Muon's steps around its matrix
-   products. Reads each tensor once and writes the changed ones once. */
+/* cuda/optimizer_rules: the update rules of tensor/update.h except AdamW, and the steps of Muon before and
+   after its matrix products. Reads each tensor once and writes the changed tensors once. */
 #include "cuda/kernels.h"
 #include "cuda/rules.h"
 
@@ -9,14 +9,14 @@ RULE(adam, 2, STOCHASTIC_SUM_PARAM);
 RULE(schedule_free, 3, STOCHASTIC_SUM_ITERATES);
 RULE(muon_momentum, 0, STOCHASTIC_SUM_PARAM);
 
-/* The parameter follows from the stored iterate and average. */
+/* Computes the parameter from the stored iterate and average. */
 __device__ __forceinline__ void round_param(schedule_free_rule, const update_constants &c, bool narrow,
                                             uint64_t draw, update_element &e) {
     (void)narrow, (void)draw;
     e.p = update_point(c.o, e.slot[0], e.slot[1]);
 }
 
-/* The "parameter" is a state slot; muon updates the real parameter. */
+/* Here e.p is the momentum, a state slot. muon_launch updates the parameter. */
 __device__ __forceinline__ void round_param(muon_momentum_rule, const update_constants &c, bool narrow,
                                             uint64_t draw, update_element &e) {
     (void)c;
@@ -78,7 +78,7 @@ static inline bool is_narrow(const tensor *t) {
 
 struct lerp_job {
     view from, to, y;
-    bool narrow_from, narrow_to, narrow_y; /* bf16 */
+    bool narrow_from, narrow_to, narrow_y; /* these are bf16 */
     float weight;
 };
 
@@ -107,7 +107,7 @@ extern "C" cudaError_t lerp_launch(const lerp_args *a, cudaStream_t stream) {
 
 struct direction_job {
     view momentum, grad, y;
-    bool narrow_momentum, narrow_grad, narrow_y; /* bf16 */
+    bool narrow_momentum, narrow_grad, narrow_y; /* these are bf16 */
     const float *state;
     float factor;
 };

@@ -20,8 +20,8 @@ __device__ __forceinline__ void element_walk_on(element_walk &at, int64_t elemen
     }
 }
 
-/* Sums x[0], x[step], ... in order; only thread 0's result is valid. All threads of a block of
-   ORDERED_THREADS load the tiles that thread 0 adds. */
+/* ordered_sum adds x[0], x[step], ... in order. All threads of a block of ORDERED_THREADS load tiles, and
+   thread 0 adds them. Only thread 0's result is valid. */
 enum { ORDERED_THREADS = 256, ORDERED_OWN = 8, ORDERED_TILE = ORDERED_THREADS * ORDERED_OWN };
 
 struct ordered_tile {

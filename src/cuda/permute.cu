@@ -1,4 +1,5 @@
-/* cuda/permute: copies token rows to their experts and back, with routing weights. Moves each row once. */
+/* cuda/permute: copies token rows to their experts and back, with routing weights. Reads and writes each row
+   once. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 
@@ -82,7 +83,7 @@ extern "C" cudaError_t unpermute_launch(const unpermute_args *a, cudaStream_t st
     return cudaGetLastError();
 }
 
-/* Each half warp has an assignment. */
+/* Each half warp has one assignment of a token to an expert. */
 template <ott_dtype D>
 __global__ void __launch_bounds__(WEIGH_THREADS)
     weigh_backward_kernel(view x, view dy, places row, float *dweight, int64_t ld) {

@@ -5,12 +5,12 @@
 #include "cuda/cuda.h"
 #include "cuda/matmul.h"
 
-/* Finds the product of this spec, or plans it. Specs are compared with memcmp: clear `spec` with memset
-   before filling it. *out is NULL if the library has no algorithm; the log says so once. */
+/* Finds the product with this spec, or plans it. Specs are compared with memcmp: clear `spec` with memset
+   before you fill it. *out is NULL if the library has no algorithm; the log reports each such spec once. */
 ott_status products_find(exec *cx, const matmul_spec *spec, const matmul_data *data, cuda_product **out);
 /* Queues the product. *ran: false if the library refuses it. workspace: spec->workspace bytes. */
 ott_status products_run(exec *cx, cuda_product *p, const matmul_data *data, void *workspace, bool *ran);
-/* Flag that the product was compared with the host (cuda/gemm_check.h). */
+/* Returns the flag that the product was compared with the host (cuda/gemm_check.h). The caller may set it. */
 bool *products_checked(cuda_product *p);
 /* Closes all products of a device that is being closed. */
 void products_close(cuda_device *c);

@@ -1,5 +1,6 @@
-/* cuda/quantize: amax, scales and codes of a tensor in memory, tile by tile. Groups within tiles and delayed
-   scaling need one pass: the tensor is read once. Groups of full rows, columns or tensors need two passes. */
+/* cuda/quantize: amax, scales and codes of a tensor in memory, tile by tile. Scale groups inside one tile,
+   and delayed scaling, need one pass that reads the tensor once. Groups of full rows, full columns or the
+   full tensor need two passes. */
 #include "cuda/tile.h"
 
 template <ott_dtype D> struct memory_source {
@@ -43,24 +44,24 @@ enum { GROUP_THREADS = 128 };
 struct group_job {
     view x;
     quantize_use use;
-    const int32_t *end; /* NULL: each group has `each` rows */
+    const int32_t *end; /* i32[groups]: end rows; NULL: each group has `each` rows */
     int64_t each, groups;
-    int64_t width, across; /* columns per block of threads, and number of such blocks across a row */
+    int64_t width, across; /* columns of a thread block, and thread blocks across a row */
 };
 
-/* Group j.groups is the rows after the last group. */
+/* First row of the group. Group j.groups has the rows after the last group. */
 __device__ __forceinline__ int64_t group_first(const group_job &j, int64_t group) {
     return !j.end ? group * j.each : group > 0 ? j.end[group - 1] : 0;
 }
 __device__ __forceinline__ int64_t group_end(const group_job &j, int64_t group) {
     return group < j.groups ? group_first(j, group + 1) : j.x.rows;
 }
-/* qtensor_group_block of the group's first row. */
+/* The group's first scale block, as qtensor_group_block numbers them. */
 __device__ __forceinline__ int64_t group_block(const group_job &j, int64_t group) {
     return (group_first(j, group) >> j.use.row_shift) + group;
 }
 
-/* The group that contains scale block `block`, if any. Blocks are numbered in group order. */
+/* The group of scale block `block`. Blocks are numbered in group order. */
 __device__ __forceinline__ int64_t group_with(const group_job &j, int64_t block) {
     int64_t first = 0, after = j.groups + 1;
     while (after - first > 1) {
@@ -73,7 +74,7 @@ __device__ __forceinline__ int64_t group_with(const group_job &j, int64_t block)
     return first;
 }
 
-/* The scale for the thread block, or, if each column has a scale, for this thread. */
+/* Returns the scale. If each column has a scale, it is this thread's, otherwise the thread block's. */
 __device__ __forceinline__ float settle_scale(const quantize_use &u, int64_t group, uint32_t most,
                                               bool stores) {
     SHARED(largest, uint32_t[GROUP_THREADS]);
@@ -99,8 +100,8 @@ __device__ __forceinline__ void store_column4(const quantize_use &u, const float
                 u.codes[copy].data[code_index(u.codes[copy], row + i, column)] = (uint8_t)(codes >> 8 * i);
 }
 
-/* A block of threads has one block of rows and the columns of one scale, or one column per thread if each
-   column has a scale. Each thread walks down its columns twice: for the amax, then for the codes. */
+/* A thread block has one scale block of rows, and either the columns of one scale, or one column per thread
+   if each column has a scale. Each thread walks down its columns twice: for the amax, then for the codes. */
 template <ott_dtype D>
 __global__ void __launch_bounds__(GROUP_THREADS) group_kernel(GRID_CONSTANT(group_job) j) {
     const quantize_use &u = j.use;

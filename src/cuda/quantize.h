@@ -1,6 +1,5 @@
-/* cuda/quantize: what kernels need to know about one use (rowwise or columnwise) of a quantized tensor
-   (tensor/qtensor.h): its scale groups as blocks of the tensor's rows and columns, and where to store
-   codes. */
+/* cuda/quantize: describes one use (rowwise or columnwise) of a quantized tensor (tensor/qtensor.h) to
+   kernels: the scale groups as blocks of rows and columns of the tensor, and the memory for codes. */
 #ifndef CUDA_QUANTIZE_H
 #define CUDA_QUANTIZE_H
 
@@ -11,16 +10,17 @@
 extern "C" {
 #endif
 
-enum { QUANTIZE_SPAN_ALL = 63 }; /* shift of a group that spans all rows or all columns */
+enum { QUANTIZE_SPAN_ALL = 63 }; /* shift of a group that has all rows, or all columns */
 
-/* Code (i, j) is at i * ld + j, or, transposed, at j * ld + i. */
+/* The code of element (i, j) is at i * ld + j, or, if transposed, at j * ld + i. */
 typedef struct quantize_codes {
     uint8_t *data;
     int64_t ld;
     bool transposed;
 } quantize_codes;
 
-/* Work of a pass for one use. Scales follow from the amax, or with delayed scaling from earlier steps. */
+/* Work that a pass does for one use: find the amax, set the scale, cast. A scale follows from the amax. With
+   delayed scaling it follows from amaxes of earlier steps. */
 enum { QUANTIZE_AMAX = 1, QUANTIZE_SCALE = 2, QUANTIZE_CAST = 4 };
 
 /* The group of element (i, j) is (i >> row_shift) * row_step + (j >> column_shift) * column_step. */
@@ -29,12 +29,12 @@ typedef struct quantize_use {
     int row_shift, column_shift;
     int64_t row_step, column_step, groups;
     float *amax, *scale, *scale_inv;
-    const float *next; /* delayed: source of the scale; NULL: `scale` is set already */
+    const float *next; /* delayed scaling: the scale to use and store; NULL: `scale` already has it */
     bool delayed;
     ott_dtype format;
     cast_mode mode;
     scale_options options;
-    int copies; /* of the codes */
+    int copies; /* number of copies of the codes; the second one is for columnwise use */
     quantize_codes codes[2];
 } quantize_use;
 
@@ -43,7 +43,7 @@ typedef struct quantize_uses {
     quantize_use use[2];
 } quantize_uses;
 
-/* True if every group is inside one tile, so that one pass computes the amax and casts. */
+/* True if every group is inside one tile, so that one pass can find the amax and cast. */
 static inline bool quantize_is_local(const quantize_use *u) {
     return u->row_shift != QUANTIZE_SPAN_ALL && u->column_shift != QUANTIZE_SPAN_ALL;
 }
@@ -51,53 +51,53 @@ static inline bool quantize_is_local(const quantize_use *u) {
 /* ---- quantize_uses.c: which pass does which work ---- */
 
 quantize_uses quantize_uses_of(const qtensor *q);
-/* One use of q, not merged with the other. */
+/* Describes one use of q, even if quantize_uses_of merges both uses. */
 quantize_use quantize_use_of(const qtensor *q, bool columnwise);
 
-/* The part of the quantization that a tensor's producer kernel can do. */
+/* Which work the kernel that produces a tensor can do. */
 typedef enum quantize_producer {
-    QUANTIZE_BY_TILES, /* all work that needs no scale from beyond a tile (cuda/tile.h) */
+    QUANTIZE_BY_TILES, /* all work, except that a group larger than a tile (cuda/tile.h) gets only its amax */
     QUANTIZE_BY_ROWS,  /* amax of rows and of the tensor; codes of uses with one scale per row */
     QUANTIZE_ROW_AMAX  /* amax of rows and of the tensor */
 } quantize_producer;
 
-/* The work of a tile pass that produces a tensor with quantized copies q; only amax if q has no codes. The
-   caller clears the amaxes. */
+/* The work of a kernel that produces a tensor tile by tile. q: the tensor's quantized copies; without codes
+   only the amax is found. The caller sets the amaxes to 0. */
 quantize_uses quantize_by_tiles(const qtensor *q);
-/* The work that remains after quantize_by_tiles, for a pass over the tensor in memory; count 0: none. */
+/* The work that quantize_by_tiles leaves for a pass over the tensor in memory; count 0: none. */
 quantize_uses quantize_after_tiles(const qtensor *q);
-/* Sets *made to the work of the kernel that produces the tensor of q, and queues the clearing of its
-   amaxes. */
+/* Sets *made to the work that the producing kernel does for q, and queues setting the amaxes of q to 0. */
 cudaError_t quantize_begin(const qtensor *q, quantize_producer producer, quantize_uses *made,
                            cudaStream_t stream);
-/* Does the rest of the work once x is in memory. made->count 0: all of it. */
+/* Does the rest of the work, after x is in memory. *made: the work already done; count 0: none. */
 cudaError_t quantize_finish(const tensor *x, const qtensor *q, const quantize_uses *made,
                             cudaStream_t stream);
 /* Quantizes each group of x's rows like a separate tensor. end: i32[groups], end rows of the groups; NULL:
-   equal groups. */
+   all groups have equal numbers of rows. */
 cudaError_t quantize_groups(const tensor *x, const tensor *end, const qtensor *q, cudaStream_t stream);
-/* Does `work` for all uses, in one pass. */
+/* Does `work` (QUANTIZE_AMAX, ...) for all uses, in one pass. */
 cudaError_t quantize_work(const tensor *x, const qtensor *q, int work, cudaStream_t stream);
 
 /* ---- quantize.cu ---- */
 
-/* One pass over x that does each use's `work`. Groups that extend beyond a tile (not quantize_is_local) need
-   amax 0 before QUANTIZE_AMAX, and their complete amax before QUANTIZE_SCALE or QUANTIZE_CAST. */
+/* Does the `work` of each use in one pass over x. For groups that extend beyond a tile (not
+   quantize_is_local), the amax must be 0 before QUANTIZE_AMAX, and complete before QUANTIZE_SCALE or
+   QUANTIZE_CAST. */
 cudaError_t quantize_pass(const tensor *x, const quantize_uses *uses, cudaStream_t stream);
-/* Amax, scales and codes of a use with scale blocks of many rows. Blocks start at each of the `groups` groups
-   of rows. */
+/* Finds amaxes, scales and codes of a use with scale blocks of many rows. Each of the `groups` groups begins
+   a new scale block. */
 cudaError_t quantize_groups_launch(const tensor *x, const tensor *end, int64_t groups,
                                    const quantize_use *use, cudaStream_t stream);
 /* Computes the scales of all groups from their amaxes. */
 cudaError_t quantize_scales(const quantize_use *use, cudaStream_t stream);
-/* y = code * scale_inv, from codes[0]. */
+/* y = code * scale_inv. Reads the first copy of the codes. */
 cudaError_t dequantize_launch(const quantize_use *use, const tensor *y, cudaStream_t stream);
 cudaError_t transpose_launch(const tensor *x, const tensor *y, cudaStream_t stream);
 
 /* ---- statistics.cu ---- */
 
-/* statistics_workspace: bytes of workspace. statistics_launch: statistics of one use of x
-   (tensor/statistics.h) to out. */
+/* Bytes of workspace; and a launch that writes the statistics of one use of x (tensor/statistics.h) to
+   out. */
 int64_t statistics_workspace(int64_t elements);
 cudaError_t statistics_launch(const tensor *x, const quantize_use *use, float *out, float *workspace,
                               cudaStream_t stream);

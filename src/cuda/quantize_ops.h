@@ -5,13 +5,14 @@
 #include "cuda/quantize.h"
 #include "tensor/ops.h"
 
-/* OTT_ERR_UNSUPPORTED for stochastic rounding of FP8: CUDA only rounds to nearest. */
+/* OTT_ERR_UNSUPPORTED if q rounds stochastically, because CUDA rounds FP8 to nearest. */
 ott_status cuda_check_rounding(const char *op, const qtensor *q);
-/* Sets *made to the work that op's kernel does for the first of the quantized copies q (NULL: none) of its
-   output. made->count is 0 if there is none. */
+/* Sets *made to the work that the op's kernel does for q's first quantized copy of its output. made->count is
+   0 if it does none. q may be NULL. */
 ott_status cuda_quantize_begin(exec *cx, const char *op, const qlist *q, quantize_producer producer,
                                quantize_uses *made);
-/* Does the rest of the work for each quantized copy of x. The kernel that produces x is queued already. */
+/* Does the rest of the work for each quantized copy of x. The kernel that produces x must be queued
+   already. */
 ott_status cuda_quantize_finish(exec *cx, const char *op, const tensor *x, const qlist *q,
                                 const quantize_uses *made);
 

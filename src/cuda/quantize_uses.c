@@ -1,4 +1,4 @@
-/* cuda/quantize_uses: describes a quantized tensor to kernels, and assigns its work to passes. */
+/* cuda/quantize_uses: describes a quantized tensor to kernels, and decides which pass does which work. */
 #include "cuda/quantize.h"
 
 /* ---- descriptions for kernels ---- */
@@ -35,8 +35,8 @@ quantize_use quantize_use_of(const qtensor *q, bool columnwise) {
     };
 }
 
-/* Returns the uses that are FP8 and have their own scales. A columnwise use that shares only the scales
-   becomes a second copy of the rowwise codes. */
+/* Returns the uses that are FP8 and have their own scales. If both uses share scales but not codes, the
+   columnwise codes become a second copy of the rowwise codes. */
 quantize_uses quantize_uses_of(const qtensor *q) {
     quantize_uses uses = {.count = 0};
     if (cast_spec_is_fp8(&q->spec.rowwise)) uses.use[uses.count++] = quantize_use_of(q, false);
@@ -61,7 +61,7 @@ static cudaError_t run_pass(const tensor *x, const quantize_uses *uses, cudaStre
     return cudaSuccess;
 }
 
-/* Zeroes amaxes of groups that extend beyond a tile, because atomicMax raises them. */
+/* Sets the amaxes of groups that extend beyond a tile to 0, because atomicMax raises them from there. */
 static cudaError_t clear_amax(const quantize_uses *uses, cudaStream_t stream) {
     cudaError_t error = cudaSuccess;
     for (int i = 0; i < uses->count && error == cudaSuccess; i++) {
@@ -138,7 +138,7 @@ cudaError_t quantize_finish(const tensor *x, const qtensor *q, const quantize_us
     return finish_uses(x, &uses, made, stream);
 }
 
-/* Scale blocks of single rows do not depend on the groups. */
+/* Scale blocks of one row do not depend on the groups. */
 cudaError_t quantize_groups(const tensor *x, const tensor *end, const qtensor *q, cudaStream_t stream) {
     quantize_uses uses = quantize_uses_of(q), rows = {.count = 0}, nothing = {.count = 0};
     cudaError_t error = cudaSuccess;

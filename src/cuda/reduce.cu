@@ -1,6 +1,6 @@
-/* cuda/reduce: sums over tensors and down columns, and counts. For a tensor's sum, each half warp computes
-   the SUM16 of one block of REDUCE_BLOCK elements, and one thread adds the block sums in order. Reads the
-   tensor once. */
+/* cuda/reduce: sums of a tensor and of its columns, and counts. For a tensor's sum, each half warp computes
+   the SUM16 (tensor/ops.def) of one block of REDUCE_BLOCK elements, and one thread adds the block sums in
+   order. Reads the tensor once. */
 #include "cuda/amax.h"
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS)
     if (threadIdx.x % 16 == 0 && first < elements) list.job[place.job].sums[block] = lane;
 }
 
-/* Returns 0 blocks for x in another format; another launch handles it. */
+/* Returns 0 blocks for x in another format, which another launch handles. */
 template <ott_dtype D> static int64_t fill_block_sums(const block_squares_args &a, block_sums_job &j) {
     if (a.x->dtype != D) return 0;
     j = {view_of(a.x), (float *)a.sums->data};
@@ -48,7 +48,7 @@ struct ordered_sum_job {
     float *sum;
 };
 
-/* sum[0] = the sums added in order; with ADDS they are added to the old value. */
+/* sum[0] = the block sums, added in order. ADDS: they are added to the old sum[0]. */
 template <bool ADDS>
 __global__ void __launch_bounds__(ORDERED_THREADS)
     ordered_sum_kernel(GRID_CONSTANT(job_list<ordered_sum_job>) list) {
@@ -89,7 +89,7 @@ extern "C" cudaError_t sum_blocks_launch(const sum_blocks_args *items, int64_t c
     return list_launch<ordered_sum_kernel<false>>(ORDERED_THREADS, fill_ordered_sum, items, count, stream);
 }
 
-/* ---- down the columns ---- */
+/* ---- sums of columns ---- */
 
 template <ott_dtype D> struct column_terms { view x; };
 template <ott_dtype D>
@@ -111,7 +111,7 @@ extern "C" cudaError_t column_sum_launch(const tensor *x, const tensor *sum, cud
     return cudaGetLastError();
 }
 
-/* A block of threads has 32 columns; each of its warps has every eighth row. */
+/* A block has 32 columns. Each of its eight warps has every eighth row. */
 enum { CHANNEL_SCALES_THREADS = 256, CHANNEL_SCALES_WARPS = CHANNEL_SCALES_THREADS / 32 };
 
 struct channel_scales_tile {
@@ -147,7 +147,8 @@ extern "C" cudaError_t channel_scales_launch(const channel_scales_args *a, cudaS
 
 /* ---- non-finite values ---- */
 
-/* Bits that are all set only in non-finite values of a format. E4M3 has only NaN. */
+/* Bits that are all set in a format's non-finite values, and only there. The only such value of E4M3 is
+   NaN. */
 static inline uint32_t nonfinite_mask(ott_dtype d) {
     switch (d) {
     case OTT_F32: return 0x7f800000u;

@@ -1,6 +1,6 @@
-/* cuda/route: chooses experts for tokens, computes routing weights and losses, and sorts the assignments by
-   expert. Each thread has a token, or an expert of a range of tokens. In the sort, each block has an expert
-   and scans all choices, which stay in the cache. */
+/* cuda/route: chooses experts for tokens, computes routing weights and losses, and sorts the assignments of
+   tokens by expert. Each thread has a token, or in route_balance one expert and some tokens. In the sort,
+   each block has an expert and scans the choices of all tokens, which stay in the cache. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 
@@ -152,11 +152,11 @@ extern "C" cudaError_t route_backward_launch(const route_backward_args *a, cudaS
 struct sort_job {
     integers expert, row;
     int32_t *source, *end;
-    int64_t before; /* tokens that are not sorted but count toward the capacity */
+    int64_t before; /* tokens that are not sorted, but count toward an expert's capacity */
     int64_t tokens, choices, experts, capacity, rows;
 };
 
-/* One bit per thread of the block. */
+/* One bit per thread of the block: the thread's token chose the block's expert. */
 struct sort_bits {
     uint32_t word[SORT_THREADS / 32];
 };
@@ -167,8 +167,8 @@ __device__ __forceinline__ int bit_count(uint32_t x) {
     return (int)(((x + (x >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24);
 }
 
-/* Counts the threads of the block with `mine`, and those before this thread. Valid until the next call but
-   one. */
+/* Returns the number of earlier threads of the block with `mine`. *all: the number of all threads with it.
+   `found` must not be passed to the next call. */
 __device__ __forceinline__ int count_before(sort_bits &found, bool mine, int *all) {
     uint32_t lane = threadIdx.x % 32, bits = mine ? 1u << lane : 0;
     int before = 0, total = 0;
@@ -185,8 +185,8 @@ __device__ __forceinline__ int count_before(sort_bits &found, bool mine, int *al
     return before;
 }
 
-/* PLACES: assigns rows to the block's expert, from end[expert - 1] on. Otherwise counts its assignments in
-   end[expert]. */
+/* PLACES: assigns rows to the assignments of the block's expert, from row end[expert - 1] on. Otherwise
+   stores their number in end[expert]. */
 template <bool PLACES> __global__ void __launch_bounds__(SORT_THREADS) sort_kernel(sort_job j) {
     SHARED(found, sort_bits[2]);
     int32_t e = (int32_t)blockIdx.x;
@@ -213,7 +213,7 @@ template <bool PLACES> __global__ void __launch_bounds__(SORT_THREADS) sort_kern
     if (!PLACES && threadIdx.x == 0) j.end[e] = (int32_t)next;
 }
 
-/* Turns counts into end offsets. Rows without an assignment get no source. */
+/* Turns counts into end offsets. Rows without an assignment get source -1. */
 __global__ void __launch_bounds__(SORT_THREADS) ends_kernel(sort_job j) {
     SHARED(used, int64_t[1]);
     if (threadIdx.x == 0) {

@@ -1,5 +1,5 @@
-/* cuda/row: a matrix row in the registers of a block of ROW_THREADS threads, and its amax, scale and codes.
-   Thread t holds groups t, t + ROW_THREADS, ... of eight columns. */
+/* cuda/row: a block of ROW_THREADS threads holds a matrix row in registers, and computes the row's amax,
+   scale and codes. Thread t holds groups t, t + ROW_THREADS, ... of eight columns. */
 #ifndef CUDA_ROW_H
 #define CUDA_ROW_H
 
@@ -10,13 +10,14 @@
 __device__ __forceinline__ int64_t row_column(int k) {
     return k * (int64_t)ROW_PIECE + 8 * (int64_t)threadIdx.x;
 }
-/* Number of columns in piece k of the row. */
+/* Number of columns in piece k of the row. A piece has ROW_PIECE columns (cuda/view.h); the last one may have
+   fewer. */
 __device__ __forceinline__ int64_t row_filled(int k, int64_t columns) {
     int64_t left = columns - k * (int64_t)ROW_PIECE;
     return left < ROW_PIECE ? left : (int64_t)ROW_PIECE;
 }
 
-/* Raises `most` by the magnitudes of eight columns, ignoring those beyond the row's end. */
+/* Returns the larger of `most` and the magnitudes of eight columns. Ignores columns beyond the row's end. */
 template <ott_dtype D>
 __device__ __forceinline__ uint32_t row_raised(uint32_t most, const held<D> &h, int64_t column,
                                                int64_t columns) {
@@ -26,7 +27,7 @@ __device__ __forceinline__ uint32_t row_raised(uint32_t most, const held<D> &h, 
     return most;
 }
 
-/* Reduces the threads' maxima to the row's amax, for all threads of the block. */
+/* The row's amax, from each thread's maximum. All threads of the block get it. */
 __device__ __forceinline__ float row_amax(uint32_t most) {
     SHARED(of_warp, uint32_t[ROW_THREADS / 32]);
 #pragma unroll
@@ -38,7 +39,7 @@ __device__ __forceinline__ float row_amax(uint32_t most) {
     return amax_of(most);
 }
 
-/* Stores the row's amax for each use: as the row's amax, or raising the tensor's. */
+/* Stores the row's amax for each use, or raises the tensor's amax to it. */
 __device__ __forceinline__ void settle_row(const quantize_uses &uses, int64_t row, float amax) {
     for (int i = 0; i < uses.count && threadIdx.x == 0; i++) {
         const quantize_use &u = uses.use[i];
@@ -70,7 +71,7 @@ __device__ __forceinline__ void cast_row(const held<D> (&own)[N], const quantize
     }
 }
 
-/* Does the uses' work (QUANTIZE_BY_ROWS) for the row. */
+/* Does the work of all uses (QUANTIZE_BY_ROWS) for the row. */
 template <ott_dtype D, int N>
 __device__ __forceinline__ void quantize_row(const held<D> (&own)[N], const quantize_uses &uses, int64_t row,
                                              int64_t columns) {

@@ -1,6 +1,6 @@
-/* cuda/rules: updates eight consecutive parameters by an optimizer rule (tensor/update.h). Each tensor of the
-   update is fp32, or bf16 with stochastic rounding (tensor/stochastic.h). The kernel reads the formats at run
-   time, unless all are fp32. */
+/* cuda/rules: updates eight consecutive elements of a parameter by an optimizer rule (tensor/update.h). Each
+   tensor of the update is fp32, or bf16 with stochastic rounding (tensor/stochastic.h). The kernel reads the
+   formats at run time, unless all tensors are fp32. */
 #ifndef CUDA_RULES_H
 #define CUDA_RULES_H
 
@@ -8,7 +8,7 @@
 #include "tensor/stochastic.h"
 #include "tensor/update.h"
 
-/* Defines a rule with slot_count state slots; sum_numbers: STOCHASTIC_SUM_*. */
+/* Defines a rule with slot_count state tensors. sum_numbers: a STOCHASTIC_SUM_* flag. */
 #define RULE(rule, slot_count, sum_numbers)                                                                  \
     struct rule##_rule {                                                                                     \
         enum { slots = slot_count, tensors = 2 + slots };                                                    \
@@ -21,14 +21,14 @@ enum { UPDATE_PARAM, UPDATE_GRAD, UPDATE_SLOT /* index of the first slot */ };
 /* The update of one parameter tensor. */
 template <class Rule> struct update_job {
     view t[Rule::tensors];
-    unsigned narrow; /* bit k: t[k] is bf16 */
+    unsigned narrow; /* bit k is set if t[k] is bf16 */
     const float *state;
     update_options o;
     uint64_t seed;
     int64_t first, row_step;
 };
 
-/* Makes the job of a call; t: the tensors in the rule's order. */
+/* Makes the job of a call. t: the tensors in the order of UPDATE_PARAM, UPDATE_GRAD, slots. */
 template <class Rule, class Args>
 static update_job<Rule> update_job_of(const Args &a, const tensor *const (&t)[Rule::tensors],
                                       const update_options &o) {
@@ -45,7 +45,8 @@ static update_job<Rule> update_job_of(const Args &a, const tensor *const (&t)[Ru
     return j;
 }
 
-/* Random draw of element first + i. block: reused from the previous element, as two elements share one. */
+/* The random numbers of element first + i. *block has the numbers of two neighbouring elements, and is kept
+   for the second one. */
 __device__ __forceinline__ uint64_t next_draw(rng_block &block, uint64_t seed, uint64_t update,
                                               uint64_t first, int i, uint64_t sums) {
     uint64_t index = first + i;
@@ -61,7 +62,7 @@ __device__ __forceinline__ void round_param(Rule, const update_constants &c, boo
     if (narrow) e.p = stochastic_bf16(e.p, draw, STOCHASTIC_PARAM);
 }
 
-/* Rounds one element's bf16 slots and parameter with its draw. */
+/* Rounds the bf16 slots and the parameter of one element with its random numbers. */
 template <class Rule>
 __device__ __forceinline__ void round_element(const update_constants &c, unsigned narrow, uint64_t draw,
                                               update_element &e) {
@@ -72,8 +73,8 @@ __device__ __forceinline__ void round_element(const update_constants &c, unsigne
     round_param(Rule(), c, narrow >> UPDATE_PARAM & 1, draw, e);
 }
 
-/* Updates eight elements and returns the parameter's new values as stored. `narrow`: as in the job; a
-   compile-time 0 removes the bf16 code. */
+/* Updates eight elements and returns the new values of the parameter as stored. narrow: update_job.narrow. If
+   it is a compile-time 0, the compiler removes the bf16 code. */
 template <class Rule>
 __device__ __forceinline__ eight update_eight(const update_job<Rule> &j, unsigned narrow,
                                               const row_place &at) {
@@ -106,7 +107,7 @@ __device__ __forceinline__ eight update_eight(const update_job<Rule> &j, unsigne
     return made[UPDATE_PARAM];
 }
 
-/* Reads each tensor once and writes the changed ones once. Mixed: some tensors are bf16. */
+/* Reads each tensor once and writes the changed tensors once. Mixed: some tensors are bf16. */
 template <class Rule, bool Mixed>
 __global__ void __launch_bounds__(ROW_THREADS, Mixed ? 2 : 4)
     rule_kernel(GRID_CONSTANT(job_list<update_job<Rule>>) list) {

@@ -1,4 +1,4 @@
-/* cuda/samples: queues strided copies to the host. */
+/* cuda/samples: copies strided rows to the host. */
 #include "cuda/samples.h"
 
 static const char what[] = "fetching samples";

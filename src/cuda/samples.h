@@ -1,17 +1,18 @@
-/* cuda/samples: fetches sampled rows of a library's result to the host, to check them. */
+/* cuda/samples: fetches sampled rows of a library's results to the host, which checks them. */
 #ifndef CUDA_SAMPLES_H
 #define CUDA_SAMPLES_H
 
 #include "cuda/cuda.h"
 
-/* The i-th of `count` sampled rows: evenly spaced and including the last, where partial tiles are. */
+/* The i-th of `count` sampled rows. They are evenly spaced and include the last row, where a tile may be
+   partial. */
 static inline int64_t samples_at(int64_t rows, int64_t count, int64_t i) {
     int64_t step = count > 1 ? (rows - 1) / (count - 1) : 0;
     return rows - 1 - step * (count - 1 - i);
 }
 
-/* Queues a copy to the host of `count` rows of `width` bytes; `step` bytes apart on the device, contiguous on
-   the host. */
+/* Queues a copy of `count` rows of `width` bytes to the host. On the device they are `step` bytes apart, on
+   the host contiguous. */
 ott_status samples_fetch(exec *cx, void *to, const void *from, int64_t step, int64_t width, int64_t count);
 /* Synchronizes the stream, so that all fetches are complete. */
 ott_status samples_finish(exec *cx);

@@ -1,12 +1,13 @@
-/* cuda/statistics: quantization statistics of a tensor (tensor/statistics.h). A half warp measures a block of
-   REDUCE_BLOCK elements; one thread block adds the results in order. Rarely called, so not tuned. */
+/* cuda/statistics: quantization statistics of a tensor (tensor/statistics.h). A half warp measures a
+   block of REDUCE_BLOCK elements. One thread block adds the results in order. It is rarely called, so it
+   is not tuned. */
 #include "cuda/codes.h"
 #include "cuda/ordered.h"
 #include "tensor/ops.h"
 
 enum { STATISTICS_THREADS = 256, STATISTICS_BLOCKS = STATISTICS_THREADS / 16 };
 
-/* Statistics of one block; counts are at most REDUCE_BLOCK, so exact in fp32. */
+/* Statistics of one block. Counts are at most REDUCE_BLOCK, so fp32 is exact. */
 struct block_statistics {
     float signal, noise, saturated, underflowed;
 };
@@ -45,12 +46,13 @@ __global__ void __launch_bounds__(STATISTICS_THREADS)
     if (threadIdx.x % 16 == 0 && first < elements) out[block] = s;
 }
 
-/* Scale range of a thread, later of all threads. */
+/* Largest amax, smallest and largest scale: of one thread, later of all threads. */
 struct scale_range {
     float amax, least, most;
 };
 
-/* Ignores NaN scales, except in the first position. A NaN amax is the largest. */
+/* Ignores NaN scales, unless r already has one: r starts from the first scale. A NaN amax counts as the
+   largest. */
 __device__ __forceinline__ scale_range wider(scale_range r, float amax, float least, float most) {
     if (isnan(amax) || amax > r.amax) r.amax = amax;
     if (least < r.least) r.least = least;

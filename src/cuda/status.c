@@ -1,5 +1,5 @@
-/* cuda/status: implements base/status.h with the functions of the library that opened the plugin and keeps
-   the error text. */
+/* cuda/status: implements base/status.h by calls to the library that opened the plugin, which keeps the error
+   text. */
 #include "cuda/library.h"
 #include <stdarg.h>
 #include <stdio.h>

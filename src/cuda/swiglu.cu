@@ -1,6 +1,6 @@
-/* cuda/swiglu: SwiGLU forward and backward, optionally with quantization. Quantization goes by tiles: it
-   computes the amax, and casts uses with a known scale, while the values are in the cache. Reads inputs and
-   writes outputs and codes once. */
+/* cuda/swiglu: SwiGLU forward and backward, optionally with quantization by tiles: while the values are in
+   the cache, the kernel finds amaxes and casts uses with known scales. Reads inputs and writes outputs and
+   codes once. */
 #include "cuda/kernels.h"
 #include "cuda/tile.h"
 
@@ -14,7 +14,7 @@ template <ott_dtype D> struct swiglu_forward {
     static constexpr ott_dtype dtype = D;
     static constexpr int outputs = 1;
     int64_t rows, columns;
-    view gate, up, made[1]; /* y */
+    view gate, up, made[1]; /* made: y */
     quantize_uses uses[1];
 };
 
@@ -32,11 +32,11 @@ template <ott_dtype D> struct swiglu_backward {
     static constexpr ott_dtype dtype = D;
     static constexpr int outputs = 2;
     int64_t rows, columns;
-    view dy, gate, up, made[2]; /* dgate, dup */
+    view dy, gate, up, made[2]; /* made: dgate, dup */
     quantize_uses uses[2];
 };
 
-/* Each thread stores to the columns that it has loaded, so dgate and dup may alias gate and up. */
+/* Each thread stores only to the elements that it loaded. So dgate may alias gate, and dup may alias up. */
 template <ott_dtype D>
 __device__ __forceinline__ void make_eight(const swiglu_backward<D> &s, int64_t row, int64_t column) {
     eight dy = load8<D>(s.dy, row, column), g = load8<D>(s.gate, row, column),

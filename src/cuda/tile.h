@@ -1,6 +1,7 @@
-/* cuda/tile: amax, scales and codes of a tensor in memory, or of one that the kernel is producing. A block
-   holds a tile of 128 x 128 elements in registers. Scale blocks either divide the tile or cover it. Groups
-   that extend beyond the tile are raised with atomicMax, so their order does not matter. */
+/* cuda/tile: finds amaxes, scales and codes of a tensor in memory, or of one that the kernel is producing. A
+   block holds a tile of 128 x 128 elements in registers. A scale group divides the tile evenly or contains
+   it. The amaxes of groups that extend beyond the tile are raised with atomicMax, so the order of the tiles
+   does not matter. */
 #ifndef CUDA_TILE_H
 #define CUDA_TILE_H
 
@@ -10,15 +11,14 @@
 
 enum { TILE = 128, TILE_SHIFT = 7, TILE_THREADS = 256, OWN_ROWS = 8, TILE_WARPS = TILE_THREADS / 32 };
 
-/* A thread holds rows [row, row + 8) and columns [column, column + 8) of the tile. 16 threads hold a row of
-   the tile, so a load reads 256 contiguous bytes of bf16, and a store writes 128 contiguous codes. */
+/* A thread holds rows [row, row + 8) and columns [column, column + 8) of the tile. 16 threads hold eight rows
+   of the tile. So a load reads 256 contiguous bytes of bf16, and a store writes 128 contiguous codes. */
 struct tile_place {
-    int64_t first_row, first_column; /* of the tile, in the tensor */
-    int row, column;                 /* of this thread, in the tile */
+    int64_t first_row, first_column; /* the tile's first element in the tensor */
+    int row, column;                 /* this thread's first element in the tile */
 };
 
-/* Position of the tensor's block with that number; default: the grid's block, if the grid covers one
-   tensor. */
+/* Position of the tensor's tile number `block`; default: the grid's block, if the grid covers one tensor. */
 __device__ __forceinline__ tile_place tile_place_of(int64_t block, int64_t columns) {
     unsigned across = (unsigned)((columns + TILE - 1) / TILE), b = (unsigned)block;
     return {(int64_t)(b / across) * TILE, (int64_t)(b % across) * TILE, (int)threadIdx.x / 16 * 8,
@@ -34,13 +34,13 @@ static inline int64_t tile_blocks(int64_t rows, int64_t columns) {
 
 /* ---- amax ---- */
 
-/* Partial maxima of a tile: of 32 columns of a row, of 16 rows of a column, of each warp. The amax of any
-   group follows from them. */
+/* Partial maxima of a tile: of 32 columns of a row, of 16 rows of a column, and of all elements of a warp.
+   The amax of any group follows from them. */
 struct tile_largest {
     uint32_t row[TILE][TILE / 32], column[TILE_WARPS][TILE], warp[TILE_WARPS];
 };
 
-/* One thread writes each entry. All are valid after a barrier. */
+/* Each entry is written by one thread. All entries are valid after a barrier. */
 template <ott_dtype D>
 __device__ __forceinline__ void find_largest(tile_largest &largest, const held<D> (&own)[OWN_ROWS],
                                              const tile_place &p) {
@@ -70,8 +70,8 @@ __device__ __forceinline__ void find_largest(tile_largest &largest, const held<D
     if (threadIdx.x % 32 == 0) largest.warp[threadIdx.x / 32] = of_thread;
 }
 
-/* Amax of the group's part in the tile, which begins at this row and column and has 2^row_shift x
-   2^column_shift elements: a part of one row, a part of one column, or the full tile. */
+/* Amax of the part of a group that is inside the tile. The part begins at this row and column of the tile,
+   and has 2^row_shift x 2^column_shift elements. It is inside one row or one column, or is the full tile. */
 __device__ __forceinline__ float largest_of_group(const tile_largest &largest, int row, int column,
                                                   int row_shift, int column_shift) {
     uint32_t most = 0;
@@ -88,18 +88,18 @@ __device__ __forceinline__ float largest_of_group(const tile_largest &largest, i
 
 /* ---- scales ---- */
 
-/* log2 of the rows (or columns) that a use's group has in the tile. */
+/* log2 of the rows (or columns) of a group that are inside the tile. */
 __device__ __forceinline__ int tile_shift(int shift) {
     return shift < TILE_SHIFT ? shift : TILE_SHIFT;
 }
 
-/* Scales of a tile's groups, [group along rows][group along columns]. */
+/* Scales of the groups in a tile, row by row of groups. */
 struct tile_scales {
     float of[TILE * TILE / 32];
 };
 
-/* Settles the amax and scale of one group. If a group spans several tiles, only the first tile stores the
-   scale. The other tiles recompute it, so that no tile waits for another. */
+/* Finds the amax of one group, and returns its scale. If a group spans several tiles, only the first tile
+   stores the scale. The other tiles recompute it, so that no tile waits for another. */
 __device__ __forceinline__ float settle_group(const quantize_use &u, const tile_largest &largest,
                                               const tile_place &p, int row, int column) {
     int64_t group = quantize_group(u, p.first_row + row, p.first_column + column);
@@ -146,7 +146,7 @@ __device__ __forceinline__ eight scales_at(const tile_scales &scales, const quan
     return s;
 }
 
-/* Codes of a thread's eight rows. */
+/* Codes of the elements that a thread holds. */
 struct own_codes {
     uint2 row[OWN_ROWS];
 };
@@ -177,9 +177,9 @@ __device__ __forceinline__ void store_rows(const quantize_codes &to, const own_c
             store_codes8(to.data + (row + k) * to.ld + column, codes.row[k], count, vectorized);
 }
 
-/* Transposed tile: TILE columns of 16 units; a unit is 8 rows. Unit u of column c is stored at u ^ (c / 8),
-   so that neither the stores (16 threads, 8 columns apart) nor the loads (16 threads, one column) have bank
-   conflicts. */
+/* The codes of a tile, transposed: for each of TILE columns, 16 units of 8 rows. Unit u of column c is stored
+   at u ^ (c / 8). So neither the stores (16 threads, 8 columns apart) nor the loads (16 threads, one column)
+   have bank conflicts. */
 struct transposed_tile {
     uint2 unit[TILE][TILE / 8];
 };
@@ -197,7 +197,7 @@ __device__ __forceinline__ void keep_transposed(transposed_tile &tile, const own
         tile.unit[p.column + i][p.row / 8 ^ p.column / 8] = make_uint2(top[i], bottom[i]);
 }
 
-/* Stores the codes of each column with 16 threads. */
+/* Stores the codes of each column. 16 threads store one column. */
 __device__ __forceinline__ void store_transposed(const quantize_codes &to, const transposed_tile &tile,
                                                  const tile_place &p, int64_t rows, int64_t columns) {
     int unit = threadIdx.x % 16;
@@ -209,8 +209,8 @@ __device__ __forceinline__ void store_transposed(const quantize_codes &to, const
                          vectorized);
 }
 
-/* Two barriers per transposed copy: the first ends the reads of the previous copy, the second ends the writes
-   of this one. */
+/* Each transposed copy needs two barriers. The first waits until the previous copy was read, the second until
+   this copy was written. */
 __device__ __forceinline__ void store_copies(const quantize_use &u, const own_codes &codes,
                                              const tile_place &p, int64_t rows, int64_t columns) {
     SHARED(tile, transposed_tile);
@@ -228,7 +228,7 @@ __device__ __forceinline__ void store_copies(const quantize_use &u, const own_co
 
 /* ---- a pass ---- */
 
-/* Does each use's work on the tile. */
+/* Does the work of all uses on the tile. */
 template <ott_dtype D>
 __device__ __forceinline__ void quantize_tile(const held<D> (&own)[OWN_ROWS], const quantize_uses &uses,
                                               const tile_place &p, int64_t rows, int64_t columns) {
@@ -246,7 +246,7 @@ __device__ __forceinline__ void quantize_tile(const held<D> (&own)[OWN_ROWS], co
     }
 }
 
-/* Loads a tile of x from memory and does each use's work on it. */
+/* Loads a tile of x from memory and does the work of all uses on it. */
 template <ott_dtype D>
 __device__ __forceinline__ void quantize_loaded(const view &x, const quantize_uses &uses,
                                                 const tile_place &p) {
@@ -272,10 +272,9 @@ __global__ void __launch_bounds__(TILE_THREADS, D == OTT_F32 ? 1 : 2)
     quantize_loaded<D>(j.x, j.uses, tile_place_of(place.block, j.x.columns));
 }
 
-/* Source S produces S::outputs tensors of dtype S::dtype and of rows x columns; source.made and source.uses
-   are per tensor. make_eight(source, row, column) stores eight neighbours of each in `made`, unless they are
-   there already. Registers cannot hold both inputs and results. So the thread reads its own results back,
-   from the cache. */
+/* Source S produces S::outputs tensors in format S::dtype. source.made and source.uses have an entry for
+   each. make_eight(source, row, column) stores eight neighbours of each tensor in source.made. The registers
+   cannot hold inputs and results, so the thread reads its own results back from the cache. */
 template <class S>
 __global__ void __launch_bounds__(TILE_THREADS, S::dtype == OTT_F32 ? 1 : 2) tile_kernel(S source) {
     tile_place p = tile_place_of(source.columns);

@@ -1,6 +1,6 @@
-/* cuda/view: views of matrices for kernels, which process eight neighbours of a row at a time, widened to
-   fp32. Loads and stores have 16 bytes if the rows are aligned, otherwise one element, so any address and
-   leading dimension work. Conversions are the hardware's and match fp8/cast bit for bit. */
+/* cuda/view: views of matrices for kernels. A kernel processes eight neighbours of a row at a time, widened
+   to fp32. A load or store moves 16 bytes if the rows are aligned, otherwise one element, so any address and
+   leading dimension work. Conversions use the hardware's instructions and match fp8/cast bit for bit. */
 #ifndef CUDA_VIEW_H
 #define CUDA_VIEW_H
 
@@ -25,7 +25,7 @@ static inline view view_of(const tensor *t) {
     return {t->data, t->rows, t->columns, t->ld, view_is_aligned(t->data, row_bytes, 16)};
 }
 
-/* Turns each view into one row if all of them are dense. Views without data are ignored. */
+/* Turns each view into one long row if all views are dense. Views without data do not count. */
 template <class... V> static inline void view_flatten(V &...v) {
     bool dense = (... && (!v.data || v.ld == v.columns || v.rows == 1));
     if (dense) (..., (v = {v.data, 1, v.rows * v.columns, v.rows * v.columns, (uintptr_t)v.data % 16 == 0}));
@@ -36,7 +36,7 @@ template <int N> static inline void view_flatten(view (&v)[N]) {
     for (int k = 0; k < N && dense; k++) view_flatten(v[k]);
 }
 
-/* Runs a statement with D as the compile-time constant of dtype d. */
+/* Runs a statement with D as a compile-time constant: the dtype d. */
 #define WITH_DTYPE(d, D, ...)                                                                                \
     switch (d) {                                                                                             \
     case OTT_BF16: {                                                                                         \
@@ -56,7 +56,7 @@ template <int N> static inline void view_flatten(view (&v)[N]) {
     }                                                                                                        \
     }
 
-/* Same, for optimizer state formats: fp32 and bf16. */
+/* Like WITH_DTYPE, for formats of optimizer state: fp32 and bf16. */
 #define WITH_STATE(d, D, ...)                                                                                \
     if ((d) == OTT_BF16) {                                                                                   \
         constexpr ott_dtype D = OTT_BF16;                                                                    \
@@ -87,7 +87,7 @@ template <ott_dtype D> __device__ __forceinline__ typename stored<D>::type round
     else
         return __half_as_ushort(__float2half_rn(x));
 }
-/* x rounded to D and widened again. */
+/* x rounded to format D and widened to fp32. */
 template <ott_dtype D> __device__ __forceinline__ float as_stored(float x) {
     return widened<D>(rounded<D>(x));
 }
@@ -114,7 +114,7 @@ __device__ __forceinline__ eight eight_of(float x) {
     return {{x, x, x, x, x, x, x, x}};
 }
 
-/* Eight neighbours as stored: half the registers for 16-bit formats. */
+/* Eight neighbours in format D: in 16-bit formats they take half the registers of fp32. */
 template <ott_dtype D> struct held { uint32_t word[D == OTT_F32 ? 8 : 4]; };
 
 template <ott_dtype D> __device__ __forceinline__ float number(const held<D> &h, int i) {
@@ -141,8 +141,8 @@ template <ott_dtype D> __device__ __forceinline__ eight widened(const held<D> &h
     return e;
 }
 
-/* Columns [column, column + 8) of a row. Columns from `end` on read as 0 and are not stored. `column` must be
-   a multiple of 8. */
+/* Loads columns [column, column + 8) of a row. Columns from `end` on are read as 0, and store8 does not store
+   them. `column` must be a multiple of 8. */
 template <ott_dtype D>
 __device__ __forceinline__ held<D> hold8(const view &v, int64_t row, int64_t column, int64_t end) {
     const typename stored<D>::type *from = number_at<D>(v, row, column);
@@ -172,7 +172,8 @@ __device__ __forceinline__ eight load8(const view &v, int64_t row, int64_t colum
 template <ott_dtype D> __device__ __forceinline__ eight load8(const view &v, int64_t row, int64_t column) {
     return load8<D>(v, row, column, v.columns);
 }
-/* Stores 16 bytes at a 16-byte-aligned address. The compiler would split an assignment into four stores. */
+/* Stores 16 bytes at a 16-byte-aligned address. The compiler would split a plain assignment into four
+   stores. */
 __device__ __forceinline__ void store16(uint4 *to, uint4 u) {
 #ifdef __CUDACC__
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(u.x),
@@ -215,7 +216,7 @@ __device__ __forceinline__ void store8(const view &v, int64_t row, int64_t colum
 
 /* ---- which columns a block processes ---- */
 
-/* A row is split into pieces of ROW_PIECE columns, eight per thread. */
+/* A row is split into pieces of ROW_PIECE columns. Each thread of a block has eight columns. */
 enum { ROW_THREADS = 256, ROW_PIECE = 8 * ROW_THREADS };
 
 static inline int64_t view_row_pieces(int64_t columns) {
@@ -224,8 +225,8 @@ static inline int64_t view_row_pieces(int64_t columns) {
 struct row_place {
     int64_t row, column;
 };
-/* This thread's eight columns in the matrix's block with that number; default: the grid's block, if the grid
-   covers one matrix. */
+/* The row and the first of eight columns of this thread, in the matrix's block number `block`; default: the
+   grid's block, if the grid covers one matrix. */
 __device__ __forceinline__ row_place row_place_of(int64_t block, int64_t columns) {
     unsigned pieces = (unsigned)((columns + ROW_PIECE - 1) / ROW_PIECE);
     return {(unsigned)block / pieces,
@@ -235,9 +236,10 @@ __device__ __forceinline__ row_place row_place_of(int64_t columns) {
     return row_place_of(blockIdx.x, columns);
 }
 
-/* ---- eight neighbours in fp32 or (`narrow`) bf16, chosen at run time ---- */
+/* ---- eight neighbours in a format chosen at run time: bf16 if `narrow`, else fp32 ---- */
 
-/* Returns them as stored. They are widened at their use, so that loads of several matrices overlap. */
+/* Loads eight neighbours as stored. They are widened where they are used, so that loads of several matrices
+   overlap. */
 __device__ __forceinline__ held<OTT_F32> hold8_state(const view &v, bool narrow, const row_place &at) {
     if (!narrow) return hold8<OTT_F32>(v, at.row, at.column, v.columns);
     held<OTT_BF16> stored = hold8<OTT_BF16>(v, at.row, at.column, v.columns);
@@ -260,8 +262,8 @@ __device__ __forceinline__ void store8_state(const view &v, bool narrow, const r
 
 /* ---- launches ---- */
 
-/* Launches a one-dimensional grid of `blocks` blocks, from a function that returns cudaError_t. Does nothing
-   if blocks is 0. */
+/* Launches a one-dimensional grid of `blocks` blocks; none if blocks is 0. For use in a function that returns
+   cudaError_t. */
 #define LAUNCH_BLOCKS(kernel, blocks, threads, stream, ...)                                                  \
     do {                                                                                                     \
         int64_t blocks_ = (blocks);                                                                          \
@@ -269,14 +271,14 @@ __device__ __forceinline__ void store8_state(const view &v, bool narrow, const r
         if (blocks_ > 0) LAUNCH(kernel, dim3((unsigned)blocks_), threads, stream, __VA_ARGS__);              \
     } while (0)
 
-/* Same, for a kernel that uses row_place. */
+/* Like LAUNCH_BLOCKS, for a kernel that uses row_place. */
 #define LAUNCH_ROWS(kernel, rows, columns, stream, ...)                                                      \
     LAUNCH_BLOCKS(kernel, (rows)*view_row_pieces(columns), ROW_THREADS, stream, __VA_ARGS__)
 
-/* ---- sixteen lanes ---- */
+/* ---- SUM16 ---- */
 
-/* SUM16 over each half warp, whose thread l holds lane l's sum; all threads get the total. Addition commutes,
-   so each thread computes lane[i] + lane[i + step]. */
+/* SUM16 (tensor/ops.def) over each half warp. Thread l passes the sum of lane l, and all threads get the
+   total. Addition commutes, so each thread computes lane[i] + lane[i + step]. */
 __device__ __forceinline__ float fold16(float lane) {
 #pragma unroll
     for (int step = 8; step >= 1; step /= 2) lane = lane + __shfl_xor_sync(0xffffffffu, lane, step);
