@@ -7,7 +7,7 @@ static const char *last_word(const node *value) {
     return value->text ? alias_last_component(value->text) : "";
 }
 
-/* Fails with the allowed words: the left sides of "theirs=ours|...", or all of "a|b". */
+/* Fails with the allowed words of the alias: the left sides of "theirs=ours|...", or all words of "a|b". */
 static ott_status fail_words(const config_alias *a, const char *where) {
     char list[640] = "";
     size_t length = 0;
@@ -42,7 +42,7 @@ static ott_status assign_closed(const config_alias *a, const node *value, const 
     return fail_words(a, where);
 }
 
-/* True for null, an empty text or list, and the neutral words. */
+/* True for null, an empty text, list or table, and the alias's neutral words. */
 static bool asks_for_nothing(const config_alias *a, const node *value) {
     if (tree_is_null(value)) return true;
     if (value->kind == NODE_LIST || value->kind == NODE_TABLE) return !value->first;
@@ -114,15 +114,15 @@ static ott_status describe_leaf(config *cfg, const char *file, const char *path,
     return status;
 }
 
-/* The error of a text in the value that is not available (an environment variable is not set); NULL if there
-   is none. */
+/* Returns the first error in the value, for example that an environment variable is not set; NULL if all of
+   its texts are available. */
 static const char *find_trouble(const node *value) {
     const char *found = value->trouble;
     for (const node *child = value->first; child && !found; child = child->next) found = find_trouble(child);
     return found;
 }
 
-/* False if the key's value is never used. */
+/* False if no code uses the key's value, so that errors in the value do not matter. */
 static bool is_read(const char *path) {
     const config_alias *a = table_find(path) ? NULL : alias_find(path);
     return !a || a->target || a->kind == ALIAS_CLOSED;

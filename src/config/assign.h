@@ -8,7 +8,7 @@
 
 #include "config/state.h"
 
-/* Sets the key or alias of that dotted name, which must be known (alias_knows). */
+/* Sets the key or alias with the dotted name `path`, which must be known (alias_knows). */
 ott_status assign_path(config *cfg, const char *path, const node *value, const char *where);
 /* Sets a key of the schema. A null value restores the default. */
 ott_status assign_key(config *cfg, const config_key *key, const node *value, const char *where,

@@ -34,7 +34,7 @@ static ott_status check_twice(const config *cfg, const config_key *key, const co
     return status_fail(OTT_ERR_CONFIG, "%s sets the same key as %s", where, note->where);
 }
 
-/* activation_checkpointing = 2 is every_n with N = 2. */
+/* Reads activation_checkpointing = 2 as every_n with activation_checkpointing_every = 2. */
 static ott_status take_number(config *cfg, const config_key *key, const node **value, const char *where,
                               const char *spelled) {
     static const node every_n = {.kind = NODE_PLAIN, .text = "every_n"};
@@ -56,7 +56,7 @@ ott_status assign_translate(config *cfg, const char *name, const config_key *tar
     return diagnostic_add(cfg, DIAGNOSTIC_ERROR, spelled, target, where, row->asks);
 }
 
-/* Translates other tools' recipe names, which fp8/recipe_names.h knows. */
+/* Translates other tools' names of FP8 recipes (fp8/recipe_names.h) into ours. */
 static ott_status name_recipe(const config_key *key, const node **value, const char *where, node *ours) {
     if (!(*value)->text || strcmp(key->path, "float8.recipe_name") != 0) return OTT_OK;
     const char *own = recipe_canonical_name((*value)->text), *advice = recipe_word_advice((*value)->text);

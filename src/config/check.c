@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* True if the switch of the key's section is off (checkpoint.enabled, eval.enabled). */
+/* True if the key's section has a switch (checkpoint.enabled, eval.enabled), and it is off. */
 static bool section_is_off(const config *cfg, const config_key *key) {
     char path[80];
     snprintf(path, sizeof path, "%s.enabled", key->section);
@@ -63,8 +63,8 @@ static ott_status note_failure(config *cfg, ott_status status) {
     return diagnostic_failure(cfg, "", NULL, status);
 }
 
-/* Before the ranks are known, assumes one rank for grad_accum_steps, and accepts sizes that fit any number of
-   ranks. */
+/* Checks global_batch_size and computes grad_accum_steps. While the number of ranks is unknown, it assumes
+   one rank, and accepts a given grad_accum_steps that fits with some number of ranks. */
 static ott_status check_batches(config *cfg) {
     int64_t global = cfg->train.global_batch_size, local = cfg->train.batch_size;
     int64_t counted = cfg->state->data_ranks, ranks = counted ? counted : 1, each = local * ranks;
@@ -118,8 +118,8 @@ static ott_status check_kv_heads(config *cfg) {
     return OTT_OK;
 }
 
-/* Where a length comes from: " (run.yaml:3: packed_sequence.packed_sequence_size = 512)"; empty for an
-   option. */
+/* Writes where the key got its value: " (run.yaml:3: packed_sequence.packed_sequence_size = 512)". Writes
+   nothing for an option, because the user just typed it. */
 static void append_origin(const config *cfg, const char *path, char out[200]) {
     const key_note *note = state_note(cfg, path);
     bool of_preset = cfg->model.preset != PRESET_NONE && str_starts_with(path, "model.");
@@ -165,7 +165,7 @@ static ott_status check_data(config *cfg) {
     if (mixture && cfg->eval.enabled && !*cfg->eval.dataset_path && cfg->eval.holdout > 0)
         FAIL("eval.holdout splits one data.dataset_path, but data.datasets names several: name the "
              "validation data with eval.dataset_path");
-    bool columns = cfg->data.format == DATA_INSTRUCTION; /* the prompt may be a context alone */
+    bool columns = cfg->data.format == DATA_INSTRUCTION; /* data.context_field can replace the prompt */
     if (!columns && !*cfg->data.prompt_field != !*cfg->data.completion_field)
         FAIL("data.prompt_field = \"%s\" and data.completion_field = \"%s\": give both or neither",
              cfg->data.prompt_field, cfg->data.completion_field);
@@ -177,7 +177,7 @@ static ott_status check_eval(config *cfg) {
     bool source = *cfg->eval.dataset_path || (cfg->eval.holdout > 0.0 && *cfg->data.dataset_path) ||
                   cfg->data.format == DATA_SYNTHETIC;
     bool named = *cfg->data.dataset || *cfg->data.hf_dataset_name || cfg->data.datasets.count > 0;
-    bool refused = /* by their own checks */
+    bool refused = /* check_built or check_data refuses these keys */
         *cfg->eval.dataset || *cfg->eval.hf_dataset_name || (cfg->eval.holdout > 0.0 && named);
     if (!source && !refused)
         FAIL("eval.enabled is True but no eval data source is configured. Set eval.dataset_path, or "
@@ -207,7 +207,7 @@ static ott_status find_checkpoint_part(const config *cfg, const char *word, int 
         nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
-/* optimizer and lr_scheduler depend on the step count in train_state. */
+/* Fails if train_state is excluded and optimizer or lr_scheduler is not: both depend on its step count. */
 static ott_status check_parts(config *cfg) {
     const config_list *list = &cfg->checkpoint.exclude_from_loading;
     bool given[PARTS] = {false};
@@ -260,7 +260,7 @@ static bool text_names_recipe(const char *text, const char *wanted) {
     return false;
 }
 
-/* True if the run uses the recipe, always, for some steps or for some layers. */
+/* True if the run uses the recipe, for all steps and layers or for some. */
 static bool uses_recipe(const config *cfg, const char *name) {
     if (strcmp(config_word(cfg, "float8.recipe_name"), name) == 0) return true;
     for (int64_t i = 0; i < cfg->float8.module.count; i++) {
@@ -303,7 +303,8 @@ static void list_words(const char *words, char out[80]) {
     out[length] = '\0';
 }
 
-/* Accepts defaults for every recipe, because a resolved configuration has all keys. */
+/* Fails if none of the recipes "a|b" is used and the key has a value other than its default. A default is
+   accepted, because a resolved configuration sets all keys. */
 static ott_status check_recipe_option(const config *cfg, const char *path, const char *recipes) {
     const config_key *key = table_find(path);
     char list[80];
@@ -396,7 +397,7 @@ static ott_status check_float8(config *cfg) {
     return check_tensorwise(cfg);
 }
 
-/* True while distributed.fit may still reduce the parallel sizes, until the ranks are known. */
+/* True if distributed.fit may still reduce the parallel sizes, because the number of ranks is unknown. */
 static bool sizes_may_change(const config *cfg) {
     return cfg->distributed.fit && cfg->state->data_ranks == 0;
 }
@@ -438,7 +439,7 @@ static ott_status check_names(config *cfg) {
     return config_check_name("the configuration's file", cfg->path);
 }
 
-/* Any key of [peft] enables adapters unless peft.enabled is given. */
+/* Enables adapters if any key of [peft] is given, unless peft.enabled is given. */
 static void finalize_adapters(config *cfg) {
     int count;
     const config_key *keys = table_keys(&count);
@@ -451,7 +452,7 @@ bool config_copies_masters(const config *cfg) {
     return cfg->train.mixed_precision != PRECISION_FP32 && cfg->train.master_dtype == STATE_FP32;
 }
 
-/* GEMMs cannot read operands from host memory, so they must read copies of the masters. */
+/* Fails if masters are in host memory and GEMMs would read them: GEMMs cannot read host memory. */
 static ott_status check_offload(config *cfg) {
     bool is_fp32 = cfg->train.mixed_precision == PRECISION_FP32;
     if (cfg->train.offload != OFFLOAD_STATE || config_copies_masters(cfg)) return OTT_OK;
@@ -510,7 +511,7 @@ static ott_status check_schedule_free(config *cfg) {
 /* A check is skipped if one of its keys has an error, because it would check the default instead. */
 static const struct {
     ott_status (*check)(config *);
-    const char *reads; /* keys and sections, "a.b|c" */
+    const char *reads; /* the keys and sections that the check reads: "a.b|c" */
 } checks[] = {
     {check_names, ""},
     {check_batches, "train.batch_size|train.global_batch_size|train.grad_accum_steps"},

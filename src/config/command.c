@@ -14,9 +14,9 @@
 
 typedef struct option {
     bool is_file;
-    char key[KEY_LIMIT]; /* with underscores, without dashes in front */
-    const char *value;   /* NULL: none */
-    int used;            /* arguments of the option: 1 or 2 */
+    char key[KEY_LIMIT]; /* without the leading dashes; other dashes are underscores */
+    const char *value;   /* NULL: no value was given */
+    int used;            /* number of arguments that the option takes: 1 or 2 */
 } option;
 
 static bool is_file_option(const char *key) {
@@ -33,7 +33,7 @@ static ott_status fail_syntax(const char *argument) {
     return status_fail(OTT_ERR_CONFIG, "%.80s: an option is written --section.key=value", argument);
 }
 
-/* Reads the key of "--key..."; dashes inside it become underscores. */
+/* Reads "--key" or "--key=value" into o->key and o->value. */
 static ott_status read_key(const char *argument, option *o) {
     const char *key = argument + 2;
     size_t length = strcspn(key, "=");
@@ -45,8 +45,8 @@ static ott_status read_key(const char *argument, option *o) {
                                                                                     : OTT_OK;
 }
 
-/* True if the next argument is the option's value. For a switch it must be a truth value; for a key without
-   effect, anything but a configuration file. */
+/* True if `next` is the option's value. After a switch, it must be a truth value. After a key without effect,
+   it may be anything but a configuration file. */
 static bool takes_next(const option *o, const char *next) {
     bool ignored;
     node word = {.kind = NODE_PLAIN, .text = next};
@@ -68,7 +68,7 @@ static ott_status check_dashes(const char *argument) {
                        str_show(argument).text);
 }
 
-/* The option that begins at argv[at]. */
+/* Reads the option or the file name that begins at argv[at]. */
 static ott_status read_option(int argc, const char *const *argv, int at, option *o) {
     const char *argument = argv[at], *next = at + 1 < argc ? argv[at + 1] : NULL;
     *o = (option){.used = 1};
@@ -121,7 +121,7 @@ static bool read_negation(const char *key, char *out) {
     return alias_knows(out);
 }
 
-/* --train.no_seq_len: the key exists but is no switch. */
+/* Fails for "--train.no_seq_len": the key train.seq_len exists, but it is no switch. */
 static ott_status fail_negation(const char *shown, const char *positive) {
     return status_fail(OTT_ERR_CONFIG, "%s: %s is no switch: write --%s=VALUE", shown, positive, positive);
 }
@@ -130,7 +130,7 @@ static ott_status fail_option(const char *shown, const char *key) {
     if (is_process_count(key))
         return status_fail(OTT_ERR_CONFIG,
                            "%s: mpirun starts the processes of several ranks: mpirun -np N ottava train ...; "
-                           "--train.threads sets the threads of each (0: its part of the cores)",
+                           "--train.threads sets the threads of each (0: an equal share of the cores)",
                            shown);
     return unknown_fail(shown, key);
 }
@@ -185,7 +185,7 @@ ott_status command_apply(config *cfg, int argc, const char *const *argv) {
 
 /* ---- config_override ---- */
 
-/* The canonical name of the option's key; NULL if it sets none. */
+/* Returns the path of the schema key that the option sets; NULL if it sets no key. */
 static const char *spelled_key(const option *o) {
     char positive[KEY_LIMIT];
     const char *name = alias_knows(o->key) || !read_negation(o->key, positive) ? o->key : positive;
@@ -193,7 +193,7 @@ static const char *spelled_key(const option *o) {
     return key ? key->path : NULL;
 }
 
-/* "float8." allows all keys of the section. */
+/* True if the list names the key, or its section with a point: "float8." allows all keys of [float8]. */
 static bool is_allowed(const char *key, const char *const *allowed) {
     for (; *allowed; allowed++) {
         bool section = str_ends_with(*allowed, ".");

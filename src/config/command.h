@@ -8,8 +8,8 @@
 ott_status command_find_file(int argc, const char *const *argv, const char **file);
 /* Applies the overrides among the arguments, in order. Errors become diagnostics. */
 ott_status command_apply(config *cfg, int argc, const char *const *argv);
-/* Applies one override, "--key=value"; value is NULL for a switch. `shown` is the option as typed, for
-   messages. */
+/* Applies one override, "--key=value". If no value was given, `value` is NULL. `shown` is the option as
+   typed, for messages. */
 ott_status command_override(config *cfg, const char *key, const char *value, const char *shown);
 
 #endif

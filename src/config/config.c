@@ -46,7 +46,7 @@ static ott_status open_empty_config(mem *account, const logger *lg, config **out
     return OTT_OK;
 }
 
-/* In older versions false was the default of round_scales_to_power_of_2 and meant today's "recipe". */
+/* In a config.toml of an older version, round_scales_to_power_of_2 = false means "recipe". */
 static void read_as_older(node *root) {
     node *section = tree_child(root, "float8");
     node *rounding = section ? tree_child(section, "round_scales_to_power_of_2") : NULL;
@@ -70,8 +70,8 @@ static ott_status read_config_file(config *cfg, const char *path) {
     return config_format_defaults(cfg);
 }
 
-/* True for a given INSTEAD key without a neutral value. FP8 keys count in FP8 runs only; else check.c warns
-   about them. */
+/* True for a given INSTEAD key with a value that is not neutral. False for FP8 keys in a run without FP8:
+   check.c warns about these. */
 static bool is_worth_logging(const config *cfg, const config_key *key) {
     bool fp8 = cfg->train.mixed_precision == PRECISION_FP8 || strcmp(key->section, "float8") != 0;
     return key->state == STATE_INSTEAD && state_note(cfg, key->path)->set && fp8 &&
@@ -109,7 +109,7 @@ ott_status config_parse(mem *account, const logger *lg, int argc, const char *co
     return OTT_OK;
 }
 
-/* ---- a copy ---- */
+/* ---- copying a config ---- */
 
 static ott_status copy_list(arena *memory, config_list *list) {
     void *items;

@@ -29,7 +29,7 @@ typedef struct config_list {
     int64_t count;
 } config_list;
 
-typedef struct config_state config_state; /* set bits, origins and memory of a config: state.h */
+typedef struct config_state config_state; /* where each key was set, and the memory of a config: state.h */
 
 typedef struct config {
 #define SECTION_BEGIN(section, help) struct {
@@ -53,8 +53,8 @@ typedef struct config {
  * Reads a run's configuration from the arguments after the verb, and ends with config_check. The arguments
  * hold at most one file (--config FILE, --job.config_file FILE or a plain path) and overrides
  * (--section.key=value, --section.key value; --section.key for true; --section.no_key or --no-section.key for
- * false). `lg` (may be NULL) receives a line for each foreign key that works differently here; it is borrowed
- * until config_close. Close *out with config_close.
+ * false). `lg` (may be NULL) receives the log lines, for example about foreign keys without effect; it is
+ * borrowed until config_close. Close *out with config_close.
  */
 ott_status config_parse(mem *account, const logger *lg, int argc, const char *const *argv, config **out);
 void config_close(config *cfg); /* NULL is allowed */
@@ -65,8 +65,8 @@ ott_status config_copy(const config *from, config **out);
 bool config_was_set(const config *cfg, const char *key);
 /* Longest allowed sequence in tokens: model.max_seq_len, times rope_factor with dynamic rope scaling. */
 int64_t config_max_positions(const config *cfg);
-/* Where a key was given, for the start of a message: "run.toml:3: train.device = \"gpu\"" or "--device=gpu".
-   The key's name if it was not given. */
+/* Returns where a key was given, for the start of a message: "run.toml:3: train.device = \"gpu\"" or
+   "--device=gpu"; the key's name if it was not given. */
 const char *config_where(const config *cfg, const char *key);
 /* The AutoModel dataset class that decided data.format ("make_squad_dataset"); NULL if no class did. */
 const char *config_dataset_class(const config *cfg);
@@ -96,7 +96,7 @@ ott_status config_override(config *cfg, const char *argument, const char *const 
                            const char **key);
 /* The name of the output head in filter_fqns, in the config format of the run's file: "lm_head". */
 const char *config_head_name(const config *cfg);
-/* The keys of [float8] that define a recipe. The section's other keys decide where and when it applies. */
+/* The keys of [float8] that define a recipe. Its other keys decide which layers and steps use the recipe. */
 const char *const *config_recipe_keys(int *count);
 /* Sets the number of data-parallel ranks (ranks that read different rows). Fills in values that follow from
    it (train.grad_accum_steps) and checks the keys that depend on parallel sizes. */
@@ -114,7 +114,7 @@ ott_status config_show(const config *cfg, const char *key, str *out);
 /* The word of a choice key: config_word(cfg, "train.mixed_precision") is "fp8". NULL for other keys. */
 const char *config_word(const config *cfg, const char *key);
 
-/* Appends the resolved configuration as TOML, with a comment per key. It reads back to an equal config. */
+/* Appends the resolved configuration as TOML, with a comment per key. Reading it gives an equal config. */
 ott_status config_write_toml(const config *cfg, str *out);
 /* Appends the help of every key: section, name, type, default, allowed values, meaning, aliases. */
 ott_status config_help(str *out);

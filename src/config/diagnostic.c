@@ -6,7 +6,7 @@
 
 /* ---- the list ---- */
 
-enum { MOST_DIAGNOSTICS = 1000 }; /* reading stops there: the file is no configuration */
+enum { MOST_DIAGNOSTICS = 1000 }; /* reading stops at this number: the file is no configuration */
 
 ott_status diagnostic_add(config *cfg, diagnostic_kind kind, const char *spelled, const config_key *key,
                           const char *where, const char *reason) {
@@ -133,7 +133,7 @@ static void append_others(const config *cfg, str *out, const diagnostic *first) 
     if (count) str_append(out, ")");
 }
 
-/* Appends one line for all diagnostics with r's reason. */
+/* Appends one line for `r` and all later diagnostics with the same kind and reason. */
 static void append_line(const config *cfg, str *out, const diagnostic *r) {
     str_append(out, r->where);
     if (!r->reason) return;
@@ -153,7 +153,7 @@ static void begin_lines(const config *cfg) {
 
 enum { MOST_BYTES = 3800 }; /* status_fail keeps 4095 bytes */
 
-/* Appends r's line if it fits. */
+/* Appends the line of `r` if the text then has at most MOST_BYTES. Returns whether it did. */
 static bool append_if_it_fits(const config *cfg, str *lines, const diagnostic *r) {
     str line = {.account = lines->account};
     append_line(cfg, &line, r);
@@ -191,8 +191,8 @@ static bool is_key(const char *reason) {
     return memchr(reason, '.', word) != NULL;
 }
 
-/* Appends "a, b.* (only with distributed.pp)". Prints the rows of ignored_keys.def, not the single
-   keys. */
+/* Appends "a, b.* (only with distributed.pp)". It names rows of ignored_keys.def (b.*) once, not each key
+   that matches a row. */
 static void append_inert(const config *cfg, str *out, const diagnostic *r) {
     const char *shown = r->where;
     int more = 0;

@@ -13,18 +13,18 @@
 typedef enum diagnostic_kind {
     DIAGNOSTIC_ERROR,   /* the configuration does not run */
     DIAGNOSTIC_INSTEAD, /* the key controls PyTorch only; the reason is what Ottava does instead */
-    DIAGNOSTIC_INERT    /* no effect; the reason is why, or the key that it depends on ("distributed.pp") */
+    DIAGNOSTIC_INERT    /* no effect; the reason is a text, or the key it depends on ("distributed.pp") */
 } diagnostic_kind;
 
 typedef struct diagnostic {
     diagnostic_kind kind;
     const char *spelled;   /* the key's name in the file or option */
     const config_key *key; /* the schema key concerned; NULL if there is none */
-    /* "run.toml:3: train.seq_len = 512"; the full message if reason is NULL; the row of ignored_keys.def if
-       INERT */
+    /* "run.toml:3: train.seq_len = 512"; if `reason` is NULL, the full message; for DIAGNOSTIC_INERT, the
+       path of the row in ignored_keys.def ("ci.*") */
     const char *where;
-    const char *reason; /* NULL: `where` is the full message */
-    bool done;          /* already printed in another diagnostic's line */
+    const char *reason;
+    bool done; /* already printed in another diagnostic's line */
     struct diagnostic *next;
 } diagnostic;
 
@@ -34,13 +34,13 @@ typedef struct diagnostic_switch {
     bool off;
 } diagnostic_switch;
 
-enum { DIAGNOSTIC_SWITCHES = 64 }; /* about twenty exist; further ones are dropped */
+enum { DIAGNOSTIC_SWITCHES = 64 }; /* files have about twenty; more than 64 are dropped */
 
 typedef struct diagnostics {
     diagnostic *first, *last;
     bool collecting;  /* between config_collect_begin and config_collect_end */
-    diagnostic *kept; /* the last one before config_collect_begin */
-    int count;        /* ever added */
+    diagnostic *kept; /* the last diagnostic before config_collect_begin */
+    int count;        /* diagnostics ever added, including removed ones */
     diagnostic_switch switches[DIAGNOSTIC_SWITCHES];
     int switch_count;
 } diagnostics;
@@ -55,7 +55,7 @@ ott_status diagnostic_failure(config *cfg, const char *spelled, const config_key
 void diagnostic_remove(config *cfg, const char *spelled, const config_key *key);
 /* Removes the diagnostics of a section that was dropped: `--peft=none`. */
 void diagnostic_remove_section(config *cfg, const char *section);
-/* Records the value of a section switch. Ignores a path that does not end in .enable or .enabled. */
+/* Records the value of a section's switch, a path that ends in .enable or .enabled. Ignores other paths. */
 ott_status diagnostic_switched(config *cfg, const char *path, bool on);
 /* True if the key is in a section that is switched off. */
 bool diagnostic_is_off(const config *cfg, const char *spelled);

@@ -25,11 +25,11 @@ typedef enum family_norms {
     FAMILY_NORMS_SHARED  /* one norm before both, which run in parallel */
 } family_norms;
 
-/* How a family routes tokens to experts. */
+/* How a family computes the scores that choose a token's experts. */
 typedef enum family_experts {
     FAMILY_EXPERTS_NONE,    /* a dense model */
     FAMILY_EXPERTS_SOFTMAX, /* softmax of the router's logits */
-    FAMILY_EXPERTS_SIGMOID  /* sigmoids of the logits plus a bias, with shared experts and groups */
+    FAMILY_EXPERTS_SIGMOID  /* sigmoid of the logits, plus a bias; shared experts and groups are possible */
 } family_experts;
 
 typedef enum family_norm {
@@ -71,32 +71,32 @@ typedef struct family {
     bool rope_interleaved;  /* rotary embedding rotates adjacent columns */
     bool learned_positions; /* learned position embeddings instead of rotary ones */
     bool transposed;        /* files hold the blocks' matrices as [in, out] */
-    /* keys of config.json, and their values if they are missing */
+    /* which keys config.json has for this family, and their values if they are missing */
     bool bias_key;                /* attention_bias exists: biases of q, k, v and o */
-    bool qkv_bias_key;            /* attention_bias exists: biases of q, k and v only; missing: qkv_bias */
+    bool qkv_bias_key;            /* attention_bias exists: biases of q, k and v only; default: qkv_bias */
     bool biases_key;              /* use_bias exists: sets `biases` */
     bool mlp_bias_key;            /* mlp_bias exists: biases of the feed-forward */
     bool qk_norm_key;             /* use_qk_norm exists: sets qk_norm */
     bool interleave_key;          /* rope_interleave exists: sets rope_interleaved */
-    double partial_rotary_factor; /* partial_rotary_factor if missing; 0: no such key, full heads */
-    bool kv_heads_optional;       /* num_key_value_heads may be missing: num_attention_heads */
-    int head_dim;                 /* head_dim if missing; 0: hidden_size / num_attention_heads */
+    double partial_rotary_factor; /* default of partial_rotary_factor; 0: no such key, it is 1 */
+    bool kv_heads_optional;       /* num_key_value_heads may be missing; default: num_attention_heads */
+    int head_dim;                 /* default of head_dim; 0: hidden_size / num_attention_heads */
     family_window window;
     const char *activation_key; /* name of the activation's key; NULL: hidden_act */
-    const char *activation;     /* its value; NULL: "silu" or "gelu_pytorch_tanh", depending on mlp */
+    const char *activation;     /* that key's value; NULL: "silu" or "gelu_pytorch_tanh", depending on mlp */
     int full_attention_every;   /* FAMILY_WINDOW_PATTERN: each n-th layer has full attention */
-    bool tied;                  /* tie_word_embeddings if missing */
-    double theta;               /* rope_theta if missing; 0: 1e4 */
-    double local_theta;         /* rope_theta of layers with a window; 0: the same */
-    int window_size;            /* sliding_window if missing; 0: none */
+    bool tied;                  /* default of tie_word_embeddings */
+    double theta;               /* default of rope_theta; 0: 1e4 */
+    double local_theta;         /* rotary base of layers with a window; 0: rope_theta */
+    int window_size;            /* default of sliding_window; 0: no window */
     family_experts experts;
     bool group_score_max; /* a group's score is its best expert's, not the sum of its top two */
     bool latent;          /* multi-head latent attention (MLA) */
 } family;
 
 /* X(argument, constant, name, prefix of transformers' classes, suffix of the language model's class, other
-   members). Export tries the families in this order if a model does not fit the config.json of its own
-   family. */
+   members). If the config.json of a model's own family cannot describe the model, export tries the families
+   in this order. */
 #define FAMILIES(X, argument)                                                                                \
     X(argument, LLAMA, "llama", "Llama", "ForCausalLM", .bias_key = true, .mlp_bias_key = true,              \
       .kv_heads_optional = true)                                                                             \
@@ -162,7 +162,7 @@ typedef enum family_index {
 } family_index;
 
 extern const family family_table[FAMILY_COUNT];
-const family *family_find(const char *name); /* by config.json's model_type; NULL if unknown */
+const family *family_find(const char *name); /* `name`: config.json's model_type; NULL if unknown */
 static inline bool family_is(const family *f, family_index index) {
     return f == &family_table[index];
 }

@@ -33,7 +33,7 @@ static ott_status check_text(const char *path, const char *text, int64_t bytes) 
     return status_fail(OTT_ERR_CONFIG, "%s: the file is empty", path);
 }
 
-/* True if the file begins like a config.toml from before the last change of a key's meaning. */
+/* True for a config.toml of version 1 (before "version 2" in its first line): read_as_older changes a key. */
 static bool is_older(const char *text, int64_t bytes) {
     static const char line[] = "# Ottava: the configuration of a run with every value it used.\n";
     return bytes >= (int64_t)sizeof line - 1 && memcmp(text, line, sizeof line - 1) == 0;

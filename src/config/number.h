@@ -9,9 +9,9 @@
 extern "C" {
 #endif
 
-/* Parses a decimal integer of 64 bits, which may have underscores between digits. False if it is none. */
+/* Parses a 64-bit decimal integer; underscores between digits are allowed. False if `text` is none. */
 bool number_parse_integer(const char *text, int64_t *out);
-/* Parses a finite decimal number: 1, 1.5, 1e-5, 5e5. False if it is none. */
+/* Parses a finite decimal number: 1, 1.5, 1e-5, 5e5. False if `text` is no such number. */
 bool number_parse_real(const char *text, double *out);
 /* Writes the shortest text that reads back to the same value, with a point or an exponent, into out[40].
    Returns out. */

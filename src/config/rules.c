@@ -1,5 +1,4 @@
-/* config/rules: converts tables to texts: rules (match, recipe), datasets (path, weight, name), phases
-   (start_step, dataset_weights, lr_scale) and freeze entries (start_step, specs of modules). */
+/* config/rules: converts tables to texts, with a function for each kind of table. rules.h lists the keys. */
 #include "config/rules.h"
 #include "config/value.h"
 #include <string.h>
@@ -8,6 +7,8 @@ static bool is_text(const node *n) {
     return n->kind == NODE_TEXT || n->kind == NODE_PLAIN;
 }
 
+/* Fails if the table has a key that is not in `fields`. `what` and `list` are for the message: "rule", "match
+   and recipe". */
 static ott_status check_fields(const node *table, const char *what, const char *list,
                                const char *const *fields, int count, const char *where) {
     for (const node *child = table->first; child; child = child->next) {
@@ -37,7 +38,7 @@ static ott_status add_rule(tree_builder *b, node *list, const node *rule, const 
     return tree_add(b, list, NODE_TEXT, rule->line, NULL, text, &ignored);
 }
 
-/* {path, weight, name} as "path=weight name". Phases refer to a dataset by its name. */
+/* Adds {path, weight, name} as "path=weight name". Phases refer to a dataset by its name. */
 static ott_status add_dataset(tree_builder *b, node *list, const node *dataset, const char *where) {
     static const char *const fields[] = {"path", "weight", "name", "hf_name", "hf_config"};
     const char *text;
@@ -123,7 +124,7 @@ static ott_status add_freeze_entry(tree_builder *b, node *list, const node *entr
     return tree_add(b, list, NODE_TEXT, entry->line, NULL, text, &ignored);
 }
 
-/* {web = 0.1, code = 0.9} as the texts "web=0.1" and "code=0.9". */
+/* Replaces {web = 0.1, code = 0.9} by the list of texts "web=0.1", "code=0.9". */
 static ott_status read_weights(tree_builder *b, const node **value, const char *where) {
     node *texts, *ignored;
     TRY(tree_add(b, NULL, NODE_LIST, (*value)->line, NULL, NULL, &texts));
@@ -146,7 +147,7 @@ static bool has_tables(const node *list) {
 }
 
 ott_status rules_read(arena *memory, const config_key *key, const node **value, const char *where) {
-    tree_builder b = {.memory = memory, .place = ""}; /* no account: nothing is interpolated */
+    tree_builder b = {.memory = memory, .place = ""}; /* no account: no temporary memory is needed */
     node *texts, *ignored;
     static const struct {
         const char *key;

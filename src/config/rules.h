@@ -1,8 +1,9 @@
 /*
- * config/rules: lets a file write some list keys as tables, and converts them to the texts of the schema.
- * Internal to config. Lists of tables ([[float8.module]] in TOML): float8.module to "match=recipe",
- * data.datasets to "path=weight NAME", data.phases to "10000 web=0.3 lr_scale=0.5", train.freeze_schedule to
- * "100 lm_head". Tables: data.anneal_weights, peft.rank_pattern and peft.alpha_pattern to "web=0.1".
+ * config/rules: lets a file write some list keys as tables, and converts them to lists of texts. In a list of
+ * tables ([[float8.module]] in TOML), each table becomes a text: "match=recipe" in float8.module,
+ * "path=weight NAME" in data.datasets, "10000 web=0.3 lr_scale=0.5" in data.phases, "100 lm_head" in
+ * train.freeze_schedule. In the tables data.anneal_weights, peft.rank_pattern and peft.alpha_pattern, each
+ * entry becomes a text: "web=0.1". Internal to config.
  */
 #ifndef CONFIG_RULES_H
 #define CONFIG_RULES_H
@@ -10,8 +11,8 @@
 #include "config/table.h"
 #include "config/tree.h"
 
-/* Replaces *value by its list of texts if `key` is such a key and *value has tables. Leaves other values
-   unchanged. `where` begins the error message. */
+/* Replaces *value by its list of texts if `key` is one of the keys above and *value has tables. Otherwise
+   leaves *value unchanged. `where` begins the error message. */
 ott_status rules_read(arena *memory, const config_key *key, const node **value, const char *where);
 
 #endif

@@ -1,5 +1,5 @@
-/* config/state: the data of a config besides its values: where each key was set, and foreign keys. Internal
-   to config. */
+/* config/state: the data of a config other than its values: where each key was set, its memory, diagnostics,
+   and other tools' keys. Internal to config. */
 #ifndef CONFIG_STATE_H
 #define CONFIG_STATE_H
 
@@ -13,7 +13,7 @@
 /* Where and how one key of the schema was set. */
 typedef struct key_note {
     bool set;            /* a file or an option set the key */
-    bool in_file;        /* the file being read set the key: a second value is an error */
+    bool in_file;        /* set by the file that is being read: a second, different value is an error */
     const char *where;   /* "run.toml:3: train.seq_len = 512" or "--train.seq_len=512"; NULL: never set */
     const char *spelled; /* the name that the user wrote */
     bool from_file;      /* set by a file, not by an option */

@@ -71,8 +71,8 @@ int table_choice(const config_key *key, const char *word) {
     return -1;
 }
 
-/* A choice is stored as its enum. All these enums count from 0, so table_get and table_put access them as
-   unsigned. */
+/* A choice is stored as its enum. The enums have no negative values, so table_get and table_put access them
+   as unsigned. */
 _Static_assert(sizeof(config_precision) == sizeof(unsigned), "an enum of choices is an unsigned");
 
 config_value table_get(const config *cfg, const config_key *key) {

@@ -23,15 +23,15 @@ typedef struct config_value {
 typedef struct config_key {
     const char *path, *section, *name; /* "train.seq_len", "train", "seq_len" */
     key_type type;
-    size_t offset;         /* of the value in struct config */
+    size_t offset;         /* of the value in struct config, in bytes */
     config_value fallback; /* the default */
-    /* Of a number, or of each integer in a list: "[1, inf)", "(0, 1)", "-1|[1, inf)". NULL: no range. */
+    /* Range of a number, or of each integer in a list: "[1, inf)", "(0, 1)", "-1|[1, inf)"; else NULL. */
     const char *range;
     const key_choice *choices;
     int choice_count;
     key_state state;
     const char *reason;  /* LATER: why it is refused; INSTEAD: what Ottava does; WITH: the other key */
-    const char *neutral; /* values that request nothing, "a|b"; so does the default, except of INSTEAD */
+    const char *neutral; /* "a|b": values that request nothing; LATER: the default is neutral too */
     const char *help;
 } config_key;
 

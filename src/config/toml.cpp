@@ -13,8 +13,8 @@
 
 namespace {
 
-/* toml++ frees nested tables by recursion. Dots in keys nest tables, so their number is limited before
-   parsing. */
+/* Most dots in a file. Dots in keys nest tables, and toml++ frees nested tables by recursion. So the file's
+   dots are counted before parsing. */
 constexpr int64_t dot_limit = 4000;
 
 ott_status walk(tree_builder *b, node *parent, const char *name, const toml::node &source, int depth,
@@ -121,8 +121,8 @@ ott_status fail_parse(const tree_builder *b, const toml::parse_error &error) {
                        static_cast<unsigned>(error.source().begin.column), what.c_str());
 }
 
-/* noexcept functions of toml++ allocate memory and would end the program if that fails. So this tests first
-   whether the memory that a text of this length can need is available. */
+/* noexcept functions of toml++ allocate memory, and would end the program if an allocation failed. So this
+   first tests whether as much memory as the text can need is available. */
 ott_status check_memory(const tree_builder *b, int64_t bytes) {
     void *volatile block = std::malloc(static_cast<size_t>(bytes) * 64 + (size_t(1) << 20));
     if (!block) return status_fail(OTT_ERR_MEMORY, "%s: out of memory while reading TOML", b->place);

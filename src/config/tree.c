@@ -73,7 +73,7 @@ bool tree_is_null(const node *n) {
 /* Appends the scalar text[0..length), quoted or plain. */
 static ott_status add_scalar(tree_builder *b, node *parent, const char *text, size_t length, node **out) {
     node_kind kind =
-        length ? NODE_PLAIN : NODE_TEXT; /* --data.dataset_path= is an empty text, not "nothing" */
+        length ? NODE_PLAIN : NODE_TEXT; /* --data.dataset_path= gives an empty text, not a null */
     if (length >= 2 && (text[0] == '"' || text[0] == '\'') && text[length - 1] == text[0]) {
         kind = NODE_TEXT;
         text++;
@@ -84,7 +84,7 @@ static ott_status add_scalar(tree_builder *b, node *parent, const char *text, si
     return tree_add(b, parent, kind, 0, NULL, copy, out);
 }
 
-/* The end of the list element at `at`: a comma outside quotes, or `end`. */
+/* Returns the end of the list element that begins at `at`: a comma outside quotes, or `end`. */
 static const char *element_end(const char *at, const char *end) {
     char quote = 0;
     for (; at < end; at++) {
@@ -124,7 +124,7 @@ ott_status tree_from_text(tree_builder *b, const char *text, node **out) {
     return add_scalar(b, NULL, text, length, out);
 }
 
-#define SHOWN 60 /* largest part of a value in a message, in bytes */
+#define SHOWN 60 /* most bytes of a text that tree_show appends */
 
 bool tree_has_control(const char *text) {
     for (; *text; text++)

@@ -1,6 +1,6 @@
 /*
  * config/tree: a parsed configuration file or option, before the schema interprets it: tables, lists and
- * scalars with their lines. The TOML, YAML and command-line front ends build trees; assign.c reads them. The
+ * scalars with their lines. The readers of TOML, YAML and options build trees; assign.c reads them. The
  * builder's arena owns nodes and texts.
  */
 #ifndef CONFIG_TREE_H
@@ -29,7 +29,7 @@ typedef struct node {
     int64_t integer;                  /* NODE_INTEGER, NODE_BOOL */
     double real;                      /* NODE_REAL */
     bool yaml;                        /* NODE_PLAIN: parse numbers by the rules of YAML 1.1 */
-    const char *trouble;              /* error message if the text is not available; NULL: it is */
+    const char *trouble;              /* NULL: `text` is valid; else an error message why it is not */
     struct node *first, *last, *next; /* children, and the next sibling */
 } node;
 
@@ -41,7 +41,7 @@ typedef struct tree_builder {
     mem *account;  /* for temporary buffers */
     arena *memory; /* for nodes and texts */
     const char *place;
-    int64_t nodes; /* so far; at most TREE_NODE_LIMIT */
+    int64_t nodes; /* number of nodes made so far; at most TREE_NODE_LIMIT */
     bool is_older; /* the file is a run's config.toml from an older version */
 } tree_builder;
 

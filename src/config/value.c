@@ -31,7 +31,7 @@ static bool interval_holds(const interval *i, double x) {
     return (i->open_low ? x > i->low : x >= i->low) && (i->open_high ? x < i->high : x <= i->high);
 }
 
-/* The interval of a range. *extra points to the extra value of "-1|[1, inf)", or is NULL. */
+/* Returns the interval of a range, as text. *extra points to the -1 of "-1|[1, inf)", or is NULL. */
 static const char *range_interval(const char *range, const char **extra) {
     const char *bar = strchr(range, '|');
     *extra = bar ? range : NULL;
@@ -85,7 +85,7 @@ static bool node_real(const node *n, double *out) {
     return n->kind == NODE_PLAIN && number_parse_real(n->text, out);
 }
 
-/* Training uses the number in fp32, so its fp32 value must be in range too: 1e-320 becomes 0, 1e39 infinite,
+/* Fails if the number's fp32 value, which training uses, is out of range: 1e-320 becomes 0, 1e39 infinite,
    0.99999999 becomes 1. */
 static ott_status check_in_fp32(const config_key *key, const char *where, double x) {
     char rounded[40];
@@ -105,7 +105,7 @@ static ott_status read_real(const config_key *key, const node *n, const char *wh
 
 /* Parses "a, b" as a list, so that --optimizer.betas=0.9,0.95 and filter_fqns = "a,b" need no brackets. */
 static ott_status split_commas(arena *memory, const node *n, node **out) {
-    tree_builder b = {.memory = memory, .place = ""}; /* no account: nothing is interpolated */
+    tree_builder b = {.memory = memory, .place = ""}; /* no account: no temporary memory is needed */
     const char *bracketed;
     TRY(arena_printf(memory, &bracketed, "[%s]", n->text));
     return tree_from_text(&b, bracketed, out);

@@ -11,11 +11,11 @@ ott_status value_read(arena *memory, const config_key *key, const node *n, const
                       config_value *out);
 /* Appends a value in TOML syntax. */
 void value_write(str *out, const config_key *key, const config_value *value);
-/* The same without quotes around texts and words, for help and messages. */
+/* Appends a value like value_write, but without quotes around texts and words, for help and messages. */
 void value_show(str *out, const config_key *key, const config_value *value);
 /* Appends the allowed values for help: "[1, inf)" or "bf16 | fp16". */
 void value_allowed(str *out, const config_key *key);
-/* Reads NODE_BOOL or a plain true, false, ... into *out. Returns false if `n` is no truth value. */
+/* Reads a truth value: NODE_BOOL, or a plain true, 1, yes, on, false, 0, no, off. False if `n` is none. */
 bool value_bool(const node *n, bool *out);
 
 #endif

@@ -7,7 +7,7 @@
 
 typedef struct anchor {
     const char *name;
-    const node *target; /* complete node: an alias inside its own anchor is an error */
+    const node *target; /* a completely read node, so an alias inside its own anchor is an error */
 } anchor;
 
 typedef struct reader {
@@ -54,8 +54,8 @@ static ott_status read_alias(reader *r, const yaml_event_t *event, node *parent,
                        line_of(event), wanted);
 }
 
-/* The kind of a scalar with an explicit tag: a text, or a plain scalar, which the schema interprets. Other
-   tags are refused. */
+/* Returns the kind of a scalar by its tag, or by its quotes if it has no tag. A NODE_PLAIN is interpreted by
+   the schema. Tags that are not YAML's own are refused. */
 static ott_status scalar_kind(const reader *r, const yaml_event_t *event, node_kind *kind) {
     static const char *const plain[] = {YAML_NULL_TAG, YAML_BOOL_TAG, YAML_INT_TAG, YAML_FLOAT_TAG};
     const char *tag = (const char *)event->data.scalar.tag;
@@ -99,7 +99,7 @@ static ott_status read_sequence(reader *r, int depth, node *list) {
     }
 }
 
-/* Merges a base of `<<: *base` or `<<: [*a, *b]`. The table's own entries and earlier bases have priority. */
+/* Adds the entries of a base (`<<: *base` or `<<: [*a, *b]`) to the table, except names it already has. */
 static ott_status merge_table(reader *r, node *table, const node *base, int line) {
     if (base->kind != NODE_TABLE)
         return status_fail(OTT_ERR_CONFIG, "%s:%d: << merges a table only", r->b->place, line);

@@ -9,7 +9,7 @@ static int digit_of(char c) {
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : 99;
 }
 
-/* Reads all of `text` in that base; ignores underscores. */
+/* Reads all of `text` as digits in `base`. Ignores underscores. */
 static bool read_base(const char *text, int base, int64_t *out) {
     int64_t value = 0;
     if (!*text || strspn(text, "_") == strlen(text)) return false;
@@ -24,7 +24,7 @@ static bool read_base(const char *text, int base, int64_t *out) {
     return true;
 }
 
-/* 1:30:00 in base 60; every part after the first is below 60. */
+/* Reads 1:30:00 in base 60. Every number after the first must be below 60. */
 static bool read_sexagesimal(const char *text, int64_t *out) {
     int64_t value = 0, part;
     if (*text == '0') return false;

@@ -5,7 +5,7 @@
 #include "config/table.h"
 #include "config/tree.h"
 
-typedef enum alias_kind { /* the macros of aliases.def and ignored_keys.def, which explain them */
+typedef enum alias_kind { /* one kind per macro; aliases.def and ignored_keys.def explain the macros */
                           ALIAS_SAME,
                           ALIAS_WORDS,
                           ALIAS_SPECIAL,
@@ -22,7 +22,7 @@ typedef struct config_alias {
     const char *path;
     alias_kind kind;
     const char *target;      /* SAME, WORDS, SPECIAL: our key */
-    const char *words;       /* WORDS, CLOSED: the words; IGNORED, REFUSED, INERT: the reason */
+    const char *words;       /* WORDS, CLOSED: the allowed words; IGNORED, REFUSED, INERT: the reason */
     const char *neutral;     /* IGNORED, REFUSED: values that request nothing, "a|b" */
     alias_function function; /* SPECIAL */
 } config_alias;
@@ -42,12 +42,12 @@ const char *alias_last_component(const char *name);
 typedef struct alias_value {
     const char *key, *patterns;
     const char *ours; /* our word; NULL: the word is refused */
-    const char *asks; /* why it is refused: the unsupported feature; NULL: it is not */
+    const char *asks; /* message about the unsupported feature that the word requests; NULL: supported */
 } alias_value;
 
-/* Why values.def refuses the word for `path`; NULL if it does not. */
+/* Returns why values.def refuses the word for the key `path`; NULL if values.def does not refuse it. */
 const char *alias_asked(const char *path, const char *word);
-/* The row of another tool's word for the key or alias `path`; NULL if values.def has none. */
+/* Returns the row of values.def for another tool's word of the key or alias `path`; NULL if there is none. */
 const alias_value *alias_value_find(const char *path, const char *word);
 /* Finds `word` in "theirs=ours|..." and copies our word into out[64]. False if it is not listed. */
 bool alias_translate(const char *words, const char *word, char *out);

@@ -44,8 +44,8 @@ static const struct {
     {CONFIG_FORMAT_AUTOMODEL, "eval.steps", "1000000000"}, /* the full validation data */
 };
 
-/* Ottava's sections include all of KempnerForge's. A KempnerForge file has keys of data loading or a
-   [distributed] section, and no key that only Ottava has. */
+/* KempnerForge's sections are also Ottava's. So a file is KempnerForge's if it has no key that only Ottava
+   has, and has a [distributed] section or keys of data loading. */
 static bool is_kempner(const node *root) {
     static const char *const own[] = {"preset", "hf_path", "family", "reduce"};
     static const char *const loading[] = {"num_workers", "pin_memory", "prefetch_factor"};

@@ -9,7 +9,7 @@
 
 /* --- State formats and adapters --- */
 
-/* Reads a dtype. words: the table for alias_translate; all: the allowed words for the message. */
+/* Translates a dtype by the table `words` (alias_translate). `all`: the allowed dtypes, for the message. */
 static ott_status read_state_dtype(const node *value, const char *where, const char *words, const char *all,
                                    char word[64]) {
     if (value->text && alias_translate(words, alias_last_component(value->text), word)) return OTT_OK;
@@ -27,7 +27,7 @@ ott_status foreign_parameter_dtype(config *cfg, const node *value, const char *w
     return OTT_OK;
 }
 
-/* TransformerEngine sets the format of each moment separately; uint8 means FP8. */
+/* TransformerEngine has a key for each moment's format; uint8 means FP8. Here both moments share a format. */
 ott_status foreign_moment_dtype(config *cfg, const node *value, const char *where) {
     static const char key[] = "optimizer.state_dtype";
     char word[64];
@@ -100,7 +100,7 @@ ott_status foreign_beta2(config *cfg, const node *value, const char *where) {
 
 /* --- Schedules --- */
 
-/* Reads a number in the range of our key `like`; -1 for null. */
+/* Reads a number, which must be in the range of our key `like`. Null gives -1. */
 static ott_status read_foreign_number(config *cfg, const char *like, const node *value, const char *where,
                                       double *out) {
     config_value number;
@@ -166,8 +166,8 @@ ott_status foreign_min_lr(config *cfg, const node *value, const char *where) {
     return read_foreign_number(cfg, "train.grad_clip_norm", value, where, &cfg->state->foreign.min_lr);
 }
 
-/* torchtitan: warmup, constant, then decay over decay_ratio of all steps (default: all steps after the
-   warmup). */
+/* torchtitan's schedule is a warmup, a constant part and a decay. The decay takes the share decay_ratio of
+   all steps; without decay_ratio, all steps after the warmup. */
 static void finalize_titan_schedule(config *cfg) {
     const foreign_state *f = &cfg->state->foreign;
     static const char *const ours[] = {"scheduler.name", "scheduler.decay_steps", "scheduler.stable_steps",
@@ -213,7 +213,7 @@ ott_status foreign_packed_size(config *cfg, const node *value, const char *where
     return assign_word(cfg, pack->path, "true", where);
 }
 
-/* AutoModel's dataset classes, by the last component of their names, and our format of their files. */
+/* AutoModel's dataset classes (last component of the name), and the data.format that reads their files. */
 static const struct {
     const char *name, *format;
 } dataset_classes[] = {
@@ -249,7 +249,7 @@ static bool is_mock(const char *format) {
     return strcmp(format, "synthetic") == 0;
 }
 
-/* The row length of a mock data set sets train.seq_len (finalize_mock). */
+/* Stores the row length of a mock data set, from which finalize_mock sets train.seq_len. */
 ott_status foreign_mock_length(config *cfg, const node *value, const char *where) {
     cfg->state->foreign.mock_length = tree_is_null(value) ? NULL : value;
     cfg->state->foreign.mock_length_where = where;
@@ -257,7 +257,7 @@ ott_status foreign_mock_length(config *cfg, const node *value, const char *where
     return diagnostic_add(cfg, DIAGNOSTIC_INERT, "dataset.*", NULL, "dataset.*", "data.dataset");
 }
 
-/* A local file overrides the mock data set. Without one, train.seq_len is the mock data's row length. */
+/* A named local file replaces the mock data. Otherwise train.seq_len becomes the mock data's row length. */
 static ott_status finalize_mock(config *cfg) {
     foreign_state kept = cfg->state->foreign, *f = &cfg->state->foreign;
     if (!f->mock || cfg->data.format != DATA_SYNTHETIC) return OTT_OK;
@@ -270,7 +270,7 @@ static ott_status finalize_mock(config *cfg) {
     return OTT_OK;
 }
 
-/* Sets data.format, and data.dataset, which is refused unless another key names the files. */
+/* Sets data.format. Also sets data.dataset, so that the run is refused unless another key names the files. */
 ott_status foreign_dataset_target(config *cfg, const node *value, const char *where) {
     const char *name, *format;
     if (tree_is_null(value)) return OTT_OK;
@@ -291,7 +291,7 @@ ott_status foreign_validation_target(config *cfg, const node *value, const char 
     return state_note(cfg, "eval.dataset")->set ? OTT_OK : assign_word(cfg, "eval.dataset", name, where);
 }
 
-/* Sets path_key for an existing file or a pattern, else name_key, for a name on a hub. */
+/* Sets path_key if the value is an existing file or a pattern. Else it is a name on a hub: sets name_key. */
 static ott_status set_dataset(config *cfg, const char *path_key, const char *name_key, const node *value,
                               const char *where) {
     if (tree_is_null(value)) return OTT_OK;

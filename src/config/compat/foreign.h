@@ -1,7 +1,7 @@
 /*
- * config/compat/foreign: keys of other tools that depend on further keys, and the other tools' defaults. The
- * functions store the keys in foreign_state; the finalize functions compute our keys from it. Internal to
- * config.
+ * config/compat/foreign: other tools' defaults and SPECIAL keys (aliases.def). A function per key sets our
+ * keys. If our key depends on several of theirs, it stores the value in foreign_state, and the finalize
+ * functions compute our key later. Internal to config.
  */
 #ifndef CONFIG_FOREIGN_H
 #define CONFIG_FOREIGN_H
@@ -20,9 +20,9 @@ typedef enum config_format {
 
 typedef struct foreign_state {
     config_format config_format;
-    int fp8;                     /* separate FP8 switch (converters, fp8.enabled): 0 or 1; -1: not given */
-    int precision;               /* separate format: a config_precision; -1: not given */
-    const char *precision_where; /* where it was given, for messages */
+    int fp8;                     /* a separate FP8 switch (converters, fp8.enabled): 0 or 1; -1: not given */
+    int precision;               /* a separate dtype, as a config_precision; -1: not given */
+    const char *precision_where; /* where the dtype was given, for messages */
     const char *ac_mode, *ac_option; /* torchtitan's activation checkpointing; NULL: not given */
     const char *dataset_class;       /* the AutoModel class that decided data.format; NULL: none */
     bool mock;                       /* the class is a mock data set */
@@ -30,19 +30,19 @@ typedef struct foreign_state {
     const char *mock_length_where;
     bool adam;              /* optimizer.name was adam */
     bool titan_schedule;    /* a torchtitan file, or one of its decay keys was given */
-    double decay_ratio;     /* torchtitan's; -1: not given */
+    double decay_ratio;     /* torchtitan's share of all steps that decay; -1: not given */
     int64_t schedule_total; /* steps of torchtitan's schedule; 0: train.max_steps */
     config_wsd_decay decay_type;
     bool automodel_schedule;   /* an AutoModel file has a schedule */
     int64_t decay_total;       /* AutoModel's decay steps including the warmup; 0: not given */
-    double min_lr;             /* AutoModel's last learning rate (absolute); -1: not given */
+    double min_lr;             /* AutoModel's last learning rate, not divided by the peak; -1: not given */
     bool mx;                   /* torchtitan's converters include MX */
     bool mx_rounds_up;         /* the MX recipe rounds scales up; torchao's default rounds down */
     config_list mx_filter;     /* layers that the MX converter skips */
     bool te_fp8;               /* AutoModel's model.backend.te_fp8 is on */
     bool te_experts;           /* AutoModel's model.backend.experts is TransformerEngine */
-    const char *expert_recipe; /* of torchtitan's grouped_mm converter; NULL: none */
-    bool only_experts;         /* torchtitan's converters include no other layers */
+    const char *expert_recipe; /* our recipe for torchtitan's grouped_mm converter; NULL: not given */
+    bool only_experts;         /* torchtitan's converters convert experts and no other layers */
     const char *family;        /* torchtitan's model.name as our family, "qwen3"; NULL: not given */
     const char *flavor;        /* torchtitan's model.flavor; NULL: not given */
     const char *flavor_where;
@@ -55,9 +55,9 @@ void foreign_open(foreign_state *f); /* resets all members to "not given" */
 config_format config_format_detect(const node *root);
 /* Sets the keys that a file does not give to the defaults of the file's tool. */
 ott_status config_format_defaults(config *cfg);
-/* Call after one of our own keys was set: it overrides foreign keys for the same setting. */
+/* Call after one of our own keys was set. It drops the stored foreign keys that set the same thing. */
 void foreign_key_was_set(config *cfg, const config_key *key);
-/* Computes our keys that follow from several foreign keys. May be called repeatedly. */
+/* Computes each of our keys that depends on several foreign keys. May be called repeatedly. */
 ott_status foreign_finalize(config *cfg);
 /* The FP8 part of foreign_finalize. */
 ott_status foreign_finalize_float8(config *cfg);

@@ -1,11 +1,11 @@
-/* config/compat/foreign_fp8: other tools' FP8 keys: a switch next to a format, torchtitan's converters,
-   AutoModel's te_fp8. */
+/* config/compat/foreign_fp8: other tools' FP8 keys: a dtype and a separate FP8 switch, torchtitan's
+   converters, AutoModel's te_fp8. */
 #include "config/assign.h"
 #include "config/value.h"
 #include "fp8/recipe_names.h"
 #include <string.h>
 
-/* --- Precision: a format and a separate FP8 switch --- */
+/* --- Precision: a dtype and a separate FP8 switch --- */
 
 static ott_status finalize_precision(config *cfg, const char *where) {
     foreign_state kept = cfg->state->foreign, *f = &cfg->state->foreign;
@@ -28,7 +28,7 @@ static ott_status as_list(config *cfg, const node *value, const char *where, con
     return OTT_OK;
 }
 
-/* Applies one of torchtitan's converters. */
+/* Stores what one of torchtitan's converters turns on. */
 static ott_status read_converter(config *cfg, const char *name, const char *where) {
     foreign_state *f = &cfg->state->foreign;
     const char *kind = str_starts_with(name, "quantize.linear.") ? name + strlen("quantize.linear.") : name;
@@ -65,7 +65,7 @@ ott_status foreign_converters(config *cfg, const node *value, const char *where)
     return finalize_precision(cfg, where);
 }
 
-/* torchtitan's names of the expert modules. Ottava runs all experts in FP8 or none. */
+/* Checks torchtitan's list of expert modules to convert. Ottava runs all experts in FP8 or none. */
 ott_status foreign_expert_names(config *cfg, const node *value, const char *where) {
     config_list names;
     TRY(as_list(cfg, value, where, &names));
@@ -79,8 +79,8 @@ ott_status foreign_expert_names(config *cfg, const node *value, const char *wher
     return OTT_OK;
 }
 
-/* Sets float8.module so that experts have their converter's recipe, and other layers stay in bf16 if no
-   converter names them. */
+/* Sets float8.module so that experts have the recipe of the grouped_mm converter. Other layers stay in bf16
+   if there is no converter for them. */
 static ott_status finalize_experts(config *cfg) {
     const foreign_state *f = &cfg->state->foreign;
     const char *text;
@@ -97,7 +97,7 @@ static ott_status finalize_experts(config *cfg) {
     return OTT_OK;
 }
 
-/* torchao's MX recipes differ in the rounding of block scales, and in kernels, which do not matter here. */
+/* torchao's MX recipes differ in kernels, which do not matter here, and in the rounding of block scales. */
 ott_status foreign_mx_recipe(config *cfg, const node *value, const char *where) {
     static const char words[] = "mxfp8=|mxfp8_emulated=|mxfp8_cublas=|mxfp8_cublas_rceil=";
     char ignored[64];

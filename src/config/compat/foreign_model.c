@@ -24,7 +24,7 @@ ott_status foreign_flavor(config *cfg, const node *value, const char *where) {
     return OTT_OK;
 }
 
-/* Removes the ending of "8B_flex", 8B with attention inside each document. True if there was one. */
+/* Removes an ending such as _flex (attention inside each document) from "8B_flex". True if there was one. */
 static bool strip_mask(char *flavor) {
     static const char *const endings[] = {"_flex_attn_hf", "_flex_attn", "_varlen_attn",
                                           "_flex_flash",   "_flex",      "_varlen"};
@@ -67,7 +67,7 @@ static ott_status finalize_flavor(config *cfg) {
     return OTT_OK;
 }
 
-/* --- AutoModel: from_pretrained loads a folder's weights, from_config its shape only --- */
+/* --- AutoModel: from_pretrained loads a folder's weights, from_config reads only its config.json --- */
 
 ott_status foreign_model_target(config *cfg, const node *value, const char *where) {
     const char *word = value->text ? value->text : "";
@@ -99,8 +99,8 @@ static void finalize_weights(config *cfg) {
 
 /* --- Names on a hub --- */
 
-/* True if another tool's key names a model that does not exist here. For our own key, opening the folder
-   reports the error. */
+/* True if another tool's key names a folder that does not exist. For our own key model.hf_path this is false:
+   opening the folder reports the error. */
 static bool is_hub_name(const config *cfg) {
     const key_note *note = state_note(cfg, "model.hf_path");
     return *cfg->model.hf_path && note->spelled && strcmp(note->spelled, "model.hf_path") != 0 &&

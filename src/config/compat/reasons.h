@@ -1,6 +1,6 @@
 /*
  * config/compat/reasons: messages about unsupported features that other tools' files request. Keys and values
- * with the same text are reported in one line. Internal to config.
+ * with the same message are reported in one line. Internal to config.
  */
 #ifndef CONFIG_REASONS_H
 #define CONFIG_REASONS_H
