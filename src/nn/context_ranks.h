@@ -1,9 +1,10 @@
 /*
  * nn/context_ranks: context parallelism: each rank has a slice of a micro-batch's tokens. Only attention
- * needs other tokens. Around it, ranks exchange heads by all-to-all (DeepSpeed-Ulysses, Jacobs et al. 2023):
- * all heads of a rank's own tokens become some heads of all tokens, and back. So all ranks do the same amount
- * of causal work, and documents, windows and positions need no adjustment. Results equal one rank's, bit for
- * bit, except where gradients of copied keys and values are summed.
+ * reads other ranks' tokens. Before attention, an all-to-all gives each rank some heads of all tokens,
+ * instead of all heads of its own tokens (DeepSpeed-Ulysses, Jacobs et al. 2023). A second all-to-all after
+ * attention reverses this. So a causal mask leaves all ranks the same amount of work, and documents, windows
+ * and positions need no adjustment. Results equal one rank's, bit for bit, except for sums of the gradients
+ * of copied keys and values.
  *
  * Rank r of C has rows [r T/C, (r+1) T/C) of the T tokens, and query heads [r H/C, (r+1) H/C). Each rank gets
  * the key and value heads that its query heads read. If query heads on several ranks read the same key head,
@@ -14,11 +15,12 @@
 
 #include "tensor/exec.h"
 
-/* of_all has one element per token. Returns this rank's tokens; all if g is NULL. */
+/* of_all has one column for each token of the micro-batch. Returns this rank's columns; all if g is NULL. */
 tensor context_ranks_own(const group *g, tensor of_all);
 
-/* How the columns of q, k or v are distributed over the ranks: in pieces of `width` columns, equally many per
-   rank. A piece that all_queries query heads read has all_queries / queries copies. 1 and 1: no copies. */
+/* How the columns of q, k or v are distributed over the ranks: in pieces of `width` columns, equally many for
+   each rank. If `all_queries` query heads read one key head, the key head has all_queries / queries copies,
+   and each copy serves `queries` query heads. Both 1: pieces are not copied. */
 typedef struct context_split {
     int64_t width;
     int64_t queries, all_queries;
@@ -28,13 +30,14 @@ typedef struct context_split {
 context_split context_split_queries(int ranks, int64_t heads, int64_t head_dim);
 /* For k and v. */
 context_split context_split_keys(int ranks, int64_t heads, int64_t kv_heads, int64_t head_dim);
-/* Columns that each rank gets of a tensor with `columns` columns. */
+/* Number of columns that each rank gets of a tensor with `columns` columns, copies included. */
 int64_t context_split_columns(const context_split *d, int ranks, int64_t columns);
 
-/* Fills heads[T, context_split_columns] from each rank's tokens[T/C, columns]. */
+/* Fills heads[T, context_split_columns], this rank's heads of all tokens. tokens[T/C, columns] has all heads
+   of this rank's tokens. */
 ott_status context_ranks_gather(exec *cx, group *g, const context_split *d, const tensor *tokens,
                                 const tensor *heads);
-/* The reverse. Copies are summed in fp32, in rank order, and rounded once. */
+/* The reverse: fills `tokens` from `heads`. Copies are summed in fp32, in rank order, and rounded once. */
 ott_status context_ranks_scatter(exec *cx, group *g, const context_split *d, const tensor *heads,
                                  const tensor *tokens);
 

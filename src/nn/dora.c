@@ -1,4 +1,4 @@
-/* nn/dora: composes the weight, and computes its gradients. */
+/* nn/dora: computes W' and the gradients of the adapter. */
 #include "nn/dora.h"
 #include "nn/lora_parts.h"
 #include <math.h>
@@ -49,7 +49,7 @@ static ott_status scale_rows(exec *cx, const lora *l, const tensor *x, const ten
     return op_weigh(cx, &(weigh_args){.x = x, .weight = &weight, .source = &order, .y = x});
 }
 
-/* Turns the reciprocal root mean square of a row into the reciprocal of its norm. */
+/* The factor from the reciprocal root mean square of a row to the reciprocal of the row's norm. */
 static float norm_share(const lora *l) {
     return 1.0f / sqrtf((float)l->a->columns);
 }
@@ -64,14 +64,14 @@ static ott_status add_adapter_weight(exec *cx, const lora *l, const tensor *w) {
     return lora_part_close(cx, &a);
 }
 
-/* rstd[rows] = the reciprocal root mean square of each row of x; y = x * rstd. */
+/* rstd[rows]: the reciprocal root mean square of each row of x. y: each row of x times the row's rstd. */
 static ott_status divide_rows(exec *cx, const lora *l, const tensor *x, const tensor *y, const tensor *rstd) {
     const tensor ones = tensor_vector(l->tables->ones.data, OTT_F32, x->columns);
     return op_rmsnorm_forward(
         cx, &(rmsnorm_forward_args){.x = x, .weight = &ones, .y = y, .rstd = rstd, .eps = 1e-30f});
 }
 
-/* Replaces rstd[rows] of local columns by rstd of all columns, by averaging the ranks' mean squares. */
+/* Replaces rstd[rows] of this rank's columns by rstd of all ranks' columns: averages the mean squares. */
 static ott_status join_norms(exec *cx, const lora *l, const tensor_ranks *ranks, const tensor *rstd) {
     int64_t rows = rstd->columns;
     const tensor own = tensor_matrix(rstd->data, OTT_F32, rows, 1);
@@ -88,7 +88,7 @@ static ott_status join_norms(exec *cx, const lora *l, const tensor_ranks *ranks,
     return lora_part_close(cx, &root);
 }
 
-/* Replaces V by u / norm_share in w. rstd[out]: the reciprocal root mean square of each row of V. */
+/* Replaces V by u * sqrt(in) in w. rstd[out]: the reciprocal root mean square of each row of V. */
 static ott_status divide_by_norm(exec *cx, const lora *l, const tensor *w, const tensor *rstd) {
     const tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_COLUMNS);
     lora_part v;
@@ -103,7 +103,7 @@ static ott_status divide_by_norm(exec *cx, const lora *l, const tensor *w, const
     return lora_part_close(cx, &v);
 }
 
-/* Opens m / sqrt(in). Times a reciprocal root mean square this is m / |V|. */
+/* Opens m / sqrt(in). Its product with rstd is m / |V|. */
 static ott_status open_magnitude(exec *cx, const lora *l, lora_part *out) {
     return open_scaled(cx, l->magnitude, norm_share(l), out);
 }
@@ -148,7 +148,7 @@ ott_status dora_grad_input(exec *cx, const lora *l, const tensor *change, const 
 
 /* ---- backward ---- */
 
-/* magnitude.grad += the sum of dw * u over each row. */
+/* Adds the row sums of dw * u to the magnitude's gradient. `u` holds u * sqrt(in) (divide_by_norm). */
 static ott_status add_magnitude_gradient(exec *cx, const lora *l, const tensor *u, const tensor *dw) {
     const tensor order = tensor_matrix(l->tables->order.data, OTT_I32, u->rows, 1);
     const tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_COLUMNS);
@@ -163,7 +163,7 @@ static ott_status add_magnitude_gradient(exec *cx, const lora *l, const tensor *
     return lora_part_close(cx, &d);
 }
 
-/* grad += a b. If the summed dimension is split over ranks (split), sums their terms. */
+/* grad += a b. If the weight is split by `split`, a b is this rank's term, and the ranks sum their terms. */
 static ott_status accumulate_product(exec *cx, const lora *l, parameter_split split, recipe_gemm role,
                                      operand a, operand b, const tensor *grad) {
     const tensor_ranks ranks = lora_ranks_of_sum(l, split);
@@ -176,7 +176,7 @@ static ott_status accumulate_product(exec *cx, const lora *l, parameter_split sp
     return lora_part_close(cx, &sum);
 }
 
-/* Accumulates a.grad and b.grad from dv, the gradient of V. */
+/* Accumulates the gradients of a and b from dv, the gradient of V. */
 static ott_status add_factor_gradients(exec *cx, const lora *l, const tensor *dv) {
     lora_part a, b;
     TRY(open_scaled(cx, l->a, l->scale, &a));

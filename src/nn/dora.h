@@ -3,37 +3,39 @@
  *
  *     W' = m u,  u = V / |V|,  V = W + scale B A
  *
- * |V| is the norm of each row and m[out] a trained magnitude. Each GEMM computes W' again in fp32 and
- * converts or quantizes it to the format it needs. Backward treats |V| as a constant, as the paper and PEFT
- * do. With dropout, W multiplies x and only the change W' - W multiplies the dropped x, as in PEFT: y = W x +
- * (W' - W) dropout(x). The second product is never FP8.
+ * |V|[out] are the norms of V's rows, and m[out] is the trained magnitude. Each GEMM computes W' again in
+ * fp32 and converts or quantizes W' to the format it reads. Backward treats |V| as a constant, as the paper
+ * and PEFT do. With dropout, only the change W' - W multiplies dropout(x), as in PEFT:
+ * y = W x + (W' - W) dropout(x). The second product is never FP8.
  *
- * If the weight is split by rows, ranks hold full rows of V. If by columns, they sum the rows' squares.
+ * If tensor parallelism splits the weight by rows, each rank has full rows of V. If it splits the weight by
+ * columns, the ranks sum the squares of each row.
  */
 #ifndef NN_DORA_H
 #define NN_DORA_H
 
 #include "nn/lora.h"
 
-/* Constant device tables for row operations, large enough for the largest layer. */
+/* Constants on the device for row operations, large enough for every layer with a DoRA adapter. */
 struct dora_tables { /* typedef in nn/lora.h */
-    void *block;     /* device memory of both; owned by the model */
-    tensor ones;     /* f32[widest input] */
-    tensor order;    /* i32[most outputs]: 0, 1, 2, ... */
+    void *block;     /* device memory of both tensors; owned by the model */
+    tensor ones;     /* f32[maximum in]: 1, 1, 1, ... */
+    tensor order;    /* i32[maximum out]: 0, 1, 2, ... */
 };
 
-/* outputs, inputs: maximum over the layers. The caller releases out->block. */
+/* outputs, inputs: maximum out and in over the layers. The caller releases out->block. */
 ott_status dora_tables_open(device *d, int64_t outputs, int64_t inputs, dora_tables *out);
 
 /* Replaces W by W' in w[out,in], fp32. */
 ott_status dora_compose(exec *cx, const lora *l, const tensor *w);
-/* Accumulates a.grad, b.grad and magnitude.grad. w holds W and is overwritten. x, g: as in nn/lora.h. */
+/* Accumulates the gradients of a, b and magnitude from x[T,in] and g[T,out], the gradient of the layer's
+   output. w holds W in fp32 and is overwritten. */
 ott_status dora_grad_weight(exec *cx, const lora *l, const tensor *w, const tensor *x, const tensor *g);
 /* With dropout: y[T,out] += dropout(x) change^T; dx[T,in] += dropout(g change). change = W' - W. */
 ott_status dora_forward(exec *cx, const lora *l, const tensor *change, const tensor *x, const tensor *y);
 ott_status dora_grad_input(exec *cx, const lora *l, const tensor *change, const tensor *g, const tensor *dx);
-/* Writes the norms of the rows of W + scale B A (dora_norms) or of W (dora_base_norms) to norms[rows] on the
-   host. w[rows,in] holds W and is overwritten. dora_base_norms accepts any rows of W. */
+/* Writes row norms to norms[rows] on the host: dora_norms of W + scale B A, dora_base_norms of W. w[rows,in]
+   holds W in fp32 and is overwritten. dora_norms needs all rows of W, dora_base_norms accepts any of them. */
 ott_status dora_norms(exec *cx, const lora *l, const tensor *w, float *norms);
 ott_status dora_base_norms(exec *cx, const lora *l, const tensor *w, float *norms);
 

@@ -25,12 +25,12 @@ static int64_t first_row(const lora *l, int64_t rows) {
     return l->row_ranks ? l->row_ranks->rank * rows : 0;
 }
 
-/* y = dropout(x). x starts at token `row` and at column `column` of `columns`. */
+/* y = dropout(x). x is part of a matrix with `columns` columns, from token `row` and column `column` on. */
 static ott_status drop_part(exec *cx, const lora *l, const tensor *x, int64_t row, int64_t column,
                             int64_t columns, const tensor *y) {
     if (!cx->token)
         return status_fail(OTT_ERR_UNSUPPORTED, "peft.dropout needs each token's position in the run, "
-                                                "which only training knows: set peft.dropout to 0");
+                                                "which is known only in training: set peft.dropout to 0");
     return op_dropout(cx, &(dropout_args){.x = x,
                                           .token = cx->token,
                                           .y = y,
@@ -42,7 +42,7 @@ static ott_status drop_part(exec *cx, const lora *l, const tensor *x, int64_t ro
                                           .row_step = columns});
 }
 
-/* The same for columns that match B's local rows, which may have gaps in the full B. */
+/* The same for x[T, local rows of B]. In the full output, these columns may have gaps. */
 static ott_status drop_outputs(exec *cx, const lora *l, const tensor *x, int64_t row, const tensor *y) {
     parameter_run run;
     for (int64_t at = 0; at < y->columns; at += run.count) {
@@ -60,7 +60,7 @@ ott_status lora_open_input(exec *cx, const lora *l, const tensor *x, lora_part *
     return drop_part(cx, l, x, first_row(l, x->rows), l->a->local.column, l->a->columns, &out->t);
 }
 
-/* Opens the gradient of B's output. */
+/* Opens the gradient of B (A x): g, or dropout(g) if dropout applies to B (A x). */
 static ott_status open_adapter_gradient(exec *cx, const lora *l, const tensor *g, lora_part *out) {
     *out = (lora_part){.t = *g, .buffer = PLAN_NONE};
     if (!drops_output(cx, l)) return OTT_OK;
@@ -70,7 +70,7 @@ static ott_status open_adapter_gradient(exec *cx, const lora *l, const tensor *g
 
 /* ---- tensors between A and B ---- */
 
-/* Opens u[T,rank] = scale * a b, summed over `ranks` (NULL: not). */
+/* Opens u[T,r] = scale * a b, summed over `ranks`; NULL: not summed. */
 static ott_status open_inner(exec *cx, const lora *l, recipe_gemm role, const tensor_ranks *ranks,
                              const tensor *a, operand b, lora_part *out) {
     tensor *u = &out->t;
@@ -82,7 +82,7 @@ static ott_status open_inner(exec *cx, const lora *l, recipe_gemm role, const te
     return op_multiply(cx, &(multiply_args){.x = u, .y = u, .factor = l->scale});
 }
 
-/* Opens scale * A x for all columns of x, which is the dropped input. */
+/* Opens scale * A x, summed over ranks that split the columns of x. x: the adapter's input after dropout. */
 static ott_status open_down(exec *cx, const lora *l, const tensor *x, lora_part *out) {
     tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_COLUMNS);
     lora_part a;
@@ -91,7 +91,7 @@ static ott_status open_down(exec *cx, const lora *l, const tensor *x, lora_part 
     return lora_part_close(cx, &a);
 }
 
-/* Opens scale * B^T g, summed over ranks if `sums`; else the term of local rows. */
+/* Opens scale * B^T g. sums: summed over ranks that split the rows of B; else this rank's term of the sum. */
 static ott_status open_up(exec *cx, const lora *l, const tensor *g, bool sums, lora_part *out) {
     tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_ROWS);
     lora_part b;
@@ -102,7 +102,7 @@ static ott_status open_up(exec *cx, const lora *l, const tensor *g, bool sums, l
 
 /* ---- forward ---- */
 
-/* y += dropout(u b). */
+/* y += dropout(u b^T). row: index in the micro-batch of the first token of u. */
 static ott_status add_dropped(exec *cx, const lora *l, const tensor *u, const tensor *b, int64_t row,
                               const tensor *y) {
     lora_part z;

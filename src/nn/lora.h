@@ -1,11 +1,11 @@
 /*
- * nn/lora: a LoRA adapter of a linear layer (Hu et al. 2021): y += scale * B (A x), with A[rank, in] and
- * B[out, rank]. Dropout applies to x, as in PEFT, or to B (A x), as AutoModel also offers. The GEMMs are
- * never FP8: A, B and scale * A x are converted to the activation format.
+ * nn/lora: a LoRA adapter of a linear layer (Hu et al. 2021): y += scale * B (A x), with A[r, in], B[out, r]
+ * and rank r. Dropout applies to x, as in PEFT, or to B (A x), as AutoModel also offers. The GEMMs are never
+ * FP8: A, B and scale * A x are converted to the activation format.
  *
- * Backward recomputes A x from x, which it needs for the gradient of A anyway. If the layer's weight is split
- * by rows, ranks hold the same rows of B and all of A; if by columns, the same columns of A and all of B.
- * Only tensors of [tokens, rank] are summed over ranks.
+ * Backward recomputes A x from x, because the gradient of A needs x anyway. If tensor parallelism splits the
+ * layer's weight by rows, each rank has the same rows of B, and all of A. If it splits the weight by columns,
+ * each rank has the same columns of A, and all of B. Only tensors [T, r] are summed over the ranks.
  */
 #ifndef NN_LORA_H
 #define NN_LORA_H
@@ -16,31 +16,31 @@
 typedef struct dora_tables dora_tables;
 
 typedef struct lora {
-    parameter *a, *b;
-    /* [out]: DoRA (nn/dora.h): the layer multiplies a composed weight, without the GEMMs here; NULL: LoRA */
+    parameter *a, *b; /* A, B; owned by the model */
+    /* [out]: the adapter is DoRA: nn/dora replaces the GEMMs of nn/lora. NULL: LoRA */
     parameter *magnitude;
     const dora_tables *tables; /* for DoRA; borrowed */
     float scale;
     float dropout;         /* probability of dropping an element in training */
     bool drops_output;     /* dropout applies to B A x; else to x */
     uint64_t seed, stream; /* of the dropout mask (tensor/dropout.h), which also depends on exec.token */
-    tensor_ranks ranks;    /* the layer's tensor-parallel ranks, */
-    parameter_split split; /* and how they split its weight */
+    tensor_ranks ranks;    /* the layer's tensor-parallel ranks */
+    parameter_split split; /* how these ranks split the layer's weight */
     group *row_ranks;      /* context-parallel ranks; borrowed; NULL: none */
 } lora;
 
-/* True if this pass applies dropout to the input. */
+/* True if dropout applies to x in this pass. */
 static inline bool lora_drops_input(const exec *cx, const lora *l) {
     return l->dropout > 0 && !l->drops_output && cx->phase != PHASE_EVALUATE;
 }
 
-/* Requires high precision in the specs of the layer's input and grad_output. */
+/* Adds to the specs of the layer's input and grad_output that the adapter reads them in high precision. */
 void lora_connect(activation_specs *input, activation_specs *grad_output);
-/* y += scale B A x. x[T,in] is in the activation format; y has this rank's rows (nn/tensor_ranks.h). */
+/* y += scale B A x. x[T,in] is in the activation format. y[,out] has this rank's rows (nn/tensor_ranks.h). */
 ott_status lora_forward(exec *cx, const lora *l, const tensor *x, const tensor *y);
-/* dx[T,in] += scale A^T B^T g, from g[T,out]. If rows are split, dx is this rank's term of a sum. */
+/* dx[T,in] += scale A^T B^T g, from g[T,out]. If weight rows are split, dx is this rank's term of a sum. */
 ott_status lora_grad_input(exec *cx, const lora *l, const tensor *g, const tensor *dx);
-/* Accumulates a.grad and b.grad. */
+/* Accumulates the gradients of a and b. */
 ott_status lora_grad_weight(exec *cx, const lora *l, const tensor *x, const tensor *g);
 
 #endif

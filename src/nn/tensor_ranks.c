@@ -1,11 +1,11 @@
-/* nn/tensor_ranks: gathers rows and columns, sums terms. */
+/* nn/tensor_ranks: gathers rows and columns over the ranks, and sums terms. */
 #include "nn/tensor_ranks.h"
 
 static bool is_sequence_parallel(const tensor_ranks *r) {
     return r && r->group && r->sequence;
 }
 
-/* Number of gathered rows if this rank has `own` rows. */
+/* Number of all ranks' rows if this rank has `own` rows. */
 static int64_t rows_of_all(const tensor_ranks *r, int64_t own) {
     return is_sequence_parallel(r) ? own * r->group->size : own;
 }
@@ -33,7 +33,7 @@ static ott_status gather_columns(exec *cx, group *g, tensor own, tensor all) {
     return group_run(g, cx, &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = own, .output = all});
 }
 
-/* The gathered copy uses own's scales: one scale for all rows. */
+/* The gathered copy has the scales of `own`: all ranks have the same scale. */
 static ott_status gather_codes(exec *cx, group *g, const qtensor *own, qtensor *all) {
     ott_dtype format = own->spec.rowwise.format;
     qdata *rowwise = &all->rowwise;
@@ -101,7 +101,7 @@ ott_status tensor_partial_open(exec *cx, const tensor_ranks *r, ott_dtype d, con
                      &out->buffer);
 }
 
-/* Sums the terms in their format and in place. *sum: this rank's rows. */
+/* Sums the ranks' terms `parts` in place, in their format. *sum: this rank's rows of the sum. */
 static ott_status sum_terms(exec *cx, const tensor_ranks *r, const tensor *parts, tensor *sum) {
     *sum = *parts;
     if (!r->sequence) return group_all_reduce(r->group, cx, sum, REDUCE_SUM);

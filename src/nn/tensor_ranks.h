@@ -2,9 +2,10 @@
  * nn/tensor_ranks: tensor parallelism (Shoeybi et al. 2019) and sequence parallelism (Korthikanti et al.
  * 2022). A column-parallel layer (q, k, v, gate, up, head) holds some rows of its weight and computes some
  * columns of its output from the full input. A row-parallel layer (o, down) holds the matching columns of its
- * weight and computes one term of a sum over the ranks. Between such pairs of layers, in norms and the
- * residual stream, every rank has all tokens. With sequence parallelism it has a slice: rows are gathered
- * before the first layer of a pair and reduce-scattered after the second.
+ * weight and computes one term of a sum over the ranks. A column-parallel layer and the row-parallel layer
+ * after it are a pair. Outside of the pairs, in norms and the residual stream, every rank has all tokens
+ * (rows). With sequence parallelism, every rank has a slice of the tokens there. Ranks gather the rows before
+ * a pair and reduce-scatter them after it.
  *
  * Sums over the ranks are fp32, in rank order, rounded once, and equal on all ranks. They differ in rounding
  * from one rank's sum, which is a single chain. FP8 casts use the scales of the full tensor.
@@ -17,14 +18,14 @@
 typedef struct tensor_ranks {
     group *group;     /* borrowed; NULL: no tensor parallelism */
     bool sequence;    /* sequence parallelism */
-    bool codes_alike; /* rowwise and columnwise codes have one order, so that codes can be gathered */
+    bool codes_alike; /* the backend stores rowwise and columnwise codes in the same order */
 } tensor_ranks;
 
-/* Returns the specs of this rank's own rows, the input of tensor_ranks_gather. all: of the gathered rows. */
+/* Returns the specs of this rank's own rows, before tensor_ranks_gather. all: the specs of all rows. */
 activation_specs tensor_ranks_own_specs(const tensor_ranks *r, const activation_specs *all);
 /* Opens *out: all rows of the activation, with the quantized copies `all` (NULL: none), from each rank's own
-   rows. If every copy has one scale per tensor, only codes are sent. Without sequence parallelism *out is a
-   view of `own`. The caller closes *out. */
+   rows. If all consumers read FP8 codes with one scale per tensor, and codes_alike is true, ranks send only
+   codes. Without sequence parallelism *out is a view of `own`. The caller closes *out. */
 ott_status tensor_ranks_gather(exec *cx, const tensor_ranks *r, const char *what, const activation_specs *all,
                                const activation *own, activation *out);
 
@@ -38,7 +39,8 @@ typedef struct partial_sum {
     plan_buffer buffer;
 } partial_sum;
 
-/* Opens a term of all rows of y, in format d; y itself if possible. r or r->group NULL: no sum, t is y. */
+/* Opens out->t, this rank's term of all rows of y, in format d. t is y itself if y has this format and all
+   rows, or if r or r->group is NULL (no sum). */
 ott_status tensor_partial_open(exec *cx, const tensor_ranks *r, ott_dtype d, const tensor *y,
                                partial_sum *out);
 /* Sums the terms and writes y: this rank's rows with sequence parallelism, else all rows. */
@@ -50,7 +52,7 @@ typedef struct full_rows {
     plan_buffer buffer;
 } full_rows;
 
-/* t is y itself, or with sequence parallelism a buffer for all rows. */
+/* Opens out->t: a buffer for all rows with sequence parallelism, else y itself. */
 ott_status tensor_full_open(exec *cx, const tensor_ranks *r, const tensor *y, full_rows *out);
 /* Writes this rank's rows to y. */
 ott_status tensor_full_close(exec *cx, const tensor_ranks *r, const tensor *y, full_rows *w);
