@@ -26,7 +26,7 @@ int64_t expert_ranks_received_rows(const expert_ranks *r) {
     return sum_of(r->received, r->group->size);
 }
 
-/* Index of the first row for rank `receiver` among rank `from`'s rows; receiver = rank count: the end. */
+/* Index of the first row for rank `receiver` among rank `from`'s rows; receiver = group size: their end. */
 static int64_t begin_of(const expert_ranks *r, int from, int receiver) {
     int64_t expert = receiver * expert_ranks_own(r);
     return expert > 0 ? r->end[from * r->experts + expert - 1] : 0;
@@ -40,7 +40,7 @@ static void count_rows(expert_ranks *r) {
     }
 }
 
-/* While the plan is recorded, nothing is routed yet: assumes equal counts. */
+/* While the plan is recorded, no counts are known: divides `rows` rows equally among the ranks. */
 static void assume_mean(expert_ranks *r, int64_t rows) {
     for (int k = 0; k < r->group->size; k++)
         r->sent[k] = r->received[k] = rows * (k + 1) / r->group->size - rows * k / r->group->size;

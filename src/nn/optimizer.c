@@ -84,7 +84,7 @@ void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, 
     rule->schedule(o, update, host_state);
 }
 
-/* True if p counts in this rank's gradient norm. */
+/* True if this rank adds p's gradient to the gradient norm. */
 static bool is_measured(const parameter *p) {
     return !p->frozen && !p->is_frozen_now && !p->repeated;
 }
@@ -95,8 +95,8 @@ static const group *ranks_of_parts(const parameter *p, const optimizer_ranks *ra
     return p->rank == 3 ? ranks->experts : ranks->tensor;
 }
 
-/* Returns the number of reduction blocks of p on all ranks; *first: the index of this shard's first block. If
-   p is split by tensor or expert parallelism, each local part has its own blocks, in rank order. */
+/* Returns the number of reduction blocks (REDUCE_BLOCK elements) of p on all ranks. *first: the index of the
+   shard's first block. If tensor or expert parallelism splits p, each local part has separate blocks. */
 static int64_t count_blocks(const parameter *p, const optimizer_ranks *ranks, int64_t *first) {
     const parameter_part *local = &p->local;
     int64_t before = p->shard.first * (p->rank > 1 ? local->columns : 1);
@@ -115,7 +115,8 @@ static int64_t count_all_blocks(const parameter *parameters, int count, const op
     return all;
 }
 
-/* Computes this rank's blocks of sums of squares. Only tensor rank 0 counts parameters that are not split. */
+/* Computes the sums of squares of this rank's blocks. If tensor parallelism does not split a parameter, only
+   tensor-parallel rank 0 computes the parameter's sums. */
 static ott_status square_blocks(exec *cx, const parameter *parameters, int count,
                                 const optimizer_ranks *ranks, const tensor *blocks) {
     bool counts_all = !ranks->tensor || ranks->tensor->rank == 0;
@@ -138,8 +139,8 @@ static ott_status square_blocks(exec *cx, const parameter *parameters, int count
     return op_block_squares_many(cx, items, filled);
 }
 
-/* Sums each parameter's blocks into `squares`, in order. On a pipeline stage, p->number is the index, which
-   keeps one rank's order of addition. *measured: how many. */
+/* Sums the blocks of each parameter, in order, into one element of `squares`. On a pipeline stage, its index
+   is p->number, so that the squares are added in one rank's order. *measured: number of parameters. */
 static ott_status sum_parameters(exec *cx, const parameter *parameters, int count,
                                  const optimizer_ranks *ranks, const tensor *blocks, const tensor *squares,
                                  int *measured) {
@@ -163,7 +164,7 @@ static ott_status sum_parameters(exec *cx, const parameter *parameters, int coun
     return op_sum_blocks_many(cx, items, filled);
 }
 
-/* Gathers the block sums of all ranks, then adds them in one order. */
+/* Gathers the block sums of all ranks, then adds them in the same order for any number of ranks. */
 static ott_status measure_squares(exec *cx, const parameter *parameters, int count,
                                   const optimizer_ranks *ranks, const tensor *squares, int *measured) {
     tensor blocks;
@@ -198,7 +199,7 @@ ott_status optimizer_step(exec *cx, const optimizer_rule *rule, const optimizer_
                         : rule->step(cx, o, trained, count, ranks, state);
 }
 
-/* Arguments of an update. */
+/* Arguments of optimizer_update. */
 typedef struct update_parts {
     const optimizer_rule *rule;
     const optimizer_options *o;
@@ -207,7 +208,7 @@ typedef struct update_parts {
     const optimizer_ranks *ranks;
 } update_parts;
 
-/* Steps, by rule `by`, the parameters that u->rule updates (taken) or does not update. */
+/* Runs the step of rule `by` on the parameters that u->rule applies to (`taken`), or on the others. */
 static ott_status step_matching(exec *cx, const update_parts *u, const optimizer_rule *by, bool taken,
                                 const tensor *state) {
     const parameter *trained[OPTIMIZER_LIST];
@@ -223,7 +224,7 @@ static ott_status step_matching(exec *cx, const update_parts *u, const optimizer
     return filled > 0 ? optimizer_step(cx, by, u->o, trained, filled, u->ranks, state) : OTT_OK;
 }
 
-/* Steps the parameters that the rule leaves to AdamW, at adam_rate times the learning rate. */
+/* Runs AdamW on the parameters that u->rule does not apply to, at adam_rate times the learning rate. */
 static ott_status step_with_adamw(exec *cx, const update_parts *u, const tensor *state) {
     tensor own;
     plan_buffer buffer;

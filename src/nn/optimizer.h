@@ -1,5 +1,5 @@
 /*
- * nn/optimizer: a table of optimizers, and an update of all parameters: norm, clipping, step.
+ * nn/optimizer: a table of optimizers, and one update of all parameters: gradient norm, clipping, step.
  */
 #ifndef NN_OPTIMIZER_H
 #define NN_OPTIMIZER_H
@@ -9,22 +9,22 @@
 /* Factor of Muon's update of a matrix [rows, columns]. */
 typedef enum muon_scale {
     MUON_SCALE_ORIGINAL, /* sqrt(max(1, rows / columns)) */
-    MUON_SCALE_RMS,      /* 0.2 sqrt(max(rows, columns)): RMS as of AdamW's update */
+    MUON_SCALE_RMS,      /* 0.2 sqrt(max(rows, columns)): the update has about the RMS of AdamW's */
     MUON_SCALE_SPECTRAL, /* sqrt(rows / columns) */
     MUON_SCALE_ONE
 } muon_scale;
 
-/* Options of all rules; a rule ignores those it does not have. */
+/* Options of all rules. Each rule reads only some of them. */
 typedef struct optimizer_options {
     float beta1, beta2, epsilon, weight_decay;
-    float max_norm; /* 0: no clipping */
+    float max_norm; /* gradients are clipped to this global norm; 0: no clipping */
     uint64_t seed;  /* of stochastic rounding */
     float momentum; /* SGD, Muon */
     bool nesterov;  /* SGD, Muon */
-    /* Schedule-free: warmup updates; an iterate's weight in the average is rate^weight_lr_power. */
+    /* Schedule-free: number of warmup updates; an iterate's weight in the average is rate^weight_lr_power. */
     int64_t warmup;
     double weight_lr_power;
-    /* Muon: Newton-Schulz steps, format of their GEMMs, AdamW's learning rate as a multiple of Muon's. */
+    /* Muon: Newton-Schulz iterations, format of their GEMMs, AdamW's learning rate divided by Muon's. */
     int muon_steps;
     muon_scale muon_scale;
     ott_dtype muon_format;
@@ -33,11 +33,11 @@ typedef struct optimizer_options {
 
 /* The groups over which parameters are distributed. Borrowed; NULL: not distributed that way. */
 typedef struct optimizer_ranks {
-    group *shard;   /* data-parallel ranks: hold the other shards of the local parts */
-    group *tensor;  /* tensor-parallel ranks: other local parts; the same if not split */
-    group *experts; /* subset of shard: hold the other experts (nn/expert_ranks.h) */
-    group *stages;  /* pipeline stages: hold the other layers */
-    int trained;    /* number of trained parameters of all stages */
+    group *shard;   /* data-parallel ranks, which have the other shards of a local part */
+    group *tensor;  /* tensor-parallel ranks, which have the other local parts */
+    group *experts; /* ranks of `shard` that have the other experts (nn/expert_ranks.h) */
+    group *stages;  /* pipeline stages, which have the other layers */
+    int trained;    /* number of trained parameters of all stages; read only with `stages` */
 } optimizer_ranks;
 
 enum { OPTIMIZER_LIST = 64 }; /* maximum length of a list of parameters or rows */
@@ -46,18 +46,19 @@ typedef struct optimizer_rows optimizer_rows; /* contiguous rows of a shard: nn/
 
 typedef struct optimizer_rule {
     const char *name; /* optimizer.name */
-    /* State tensors per parameter, of its shape, initially 0; their names in checkpoints ("exp_avg"). */
+    /* Number of state tensors, of a parameter's shape, initially 0; and their names in checkpoints. */
     int slots;
     const char *slot[PARAMETER_SLOTS];
-    int applied_slots; /* number of slots of parameters that applies_to selects; 0: `slots` */
-    /* True if the step can also quantize p's shard (parameter_shard.quantized). NULL: never. */
+    int applied_slots; /* number of state tensors if applies_to(p) is true; 0: `slots` */
+    /* True if the step can also quantize p's shard into p->shard.quantized. NULL: no parameter's. */
     bool (*can_quantize)(const parameter *p);
     /* True if the rule updates p; AdamW updates the others, at adam_rate. NULL: updates all. */
     bool (*applies_to)(const parameter *p);
-    /* Writes the rule's scalars for update number `update` (from 1) to the host's part of the step state. */
+    /* Writes the rule's scalars for update number `update` (from 1) to host_state, the part of the step state
+       that the host computes (tensor/step_state.h). */
     void (*schedule)(const optimizer_options *o, int64_t update, float *host_state);
-    /* A rule has either `update` or `step`. Both update values and slots from gradients, and do nothing if
-       state[STEP_SKIP] != 0. count <= OPTIMIZER_LIST. `update` works element by element. */
+    /* A rule has either `update` or `step`. Both update masters and state tensors from gradients, and change
+       nothing if state[STEP_SKIP] != 0. count <= OPTIMIZER_LIST. `update` works element by element. */
     ott_status (*update)(exec *cx, const optimizer_options *o, const optimizer_rows *rows, int count,
                          const tensor *state);
     /* `step` works matrix by matrix (Muon). */
@@ -74,7 +75,7 @@ int optimizer_slots(const optimizer_rule *rule, const parameter *p);
 /* Writes the host's part of the step state for update number `update` (from 1). */
 void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, double learning_rate,
                         int64_t update, float *host_state);
-/* The rule's step alone, without norm and clipping. count <= OPTIMIZER_LIST. */
+/* Runs only the rule's step on trained[count], without norm and clipping. count <= OPTIMIZER_LIST. */
 ott_status optimizer_step(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
                           const parameter *const *trained, int count, const optimizer_ranks *ranks,
                           const tensor *state);

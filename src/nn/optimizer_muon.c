@@ -1,25 +1,25 @@
 /* nn/optimizer_muon: Muon (Jordan et al. 2024), as torch.optim.Muon computes it. Newton-Schulz iterations
-   orthogonalize the momentum of a matrix. AdamW updates vectors, embeddings and output heads. Ranks that
-   share a matrix gather its momentum, all compute the same update, and each applies it to its rows. Each
-   expert's matrix is orthogonalized separately. */
+   orthogonalize the momentum of a matrix. AdamW updates vectors, embeddings and output heads. Data-parallel
+   ranks that shard a matrix gather its momentum and compute the same update; each applies the update to its
+   rows. Each expert's matrix is orthogonalized separately. */
 #include "nn/optimizer_rules.h"
 #include <math.h>
 
-/* Slot of the momentum; AdamW keeps its first moment there. */
+/* State tensor of the momentum. For parameters that AdamW updates, it is the first moment. */
 enum { MOMENTUM };
 
 static int64_t matrix_rows(const parameter *p) {
     return p->rows / p->experts;
 }
 
-/* By the parameter's role, not its shape. */
+/* True if Muon updates p. The parameter's role decides, not its shape. */
 static bool is_for_muon(const parameter *p) {
     return p->is_hidden;
 }
 
 /* ---- Newton-Schulz iterations ---- */
 
-/* c = a b, or c += a b; a_transposed, b_transposed: uses the transpose. */
+/* c = a b, or c += a b. a_transposed, b_transposed: multiplies a^T, b^T instead. */
 static ott_status multiply_matrices(exec *cx, tensor a, bool a_transposed, tensor b, bool b_transposed,
                                     const tensor *c, bool accumulate) {
     /* op_gemm takes b as n x k */
@@ -35,12 +35,13 @@ static ott_status scale_tensor(exec *cx, const tensor *x, float factor, const te
     return op_multiply(cx, &(multiply_args){.x = x, .y = y, .factor = factor});
 }
 
-/* Work matrices, square with the shorter side. */
+/* Work matrices [s, s]; s is the shorter side of the momentum. */
 typedef struct squares {
     tensor gram, scaled, polynomial;
 } squares;
 
-/* y = a x + (b g + c g g) x with g = x x^T. Tall x: y = a x + x (b g + c g g) with g = x^T x. */
+/* y = a x + (b g + c g g) x with g = x x^T. If x has more rows than columns: y = a x + x (b g + c g g) with
+   g = x^T x. */
 static ott_status iterate_newton_schulz(exec *cx, const squares *s, const tensor *x, const tensor *y) {
     const float a = 3.4445f, b = -4.7750f, c = 2.0315f;
     bool tall = x->rows > x->columns;
@@ -53,7 +54,7 @@ static ott_status iterate_newton_schulz(exec *cx, const squares *s, const tensor
                 : multiply_matrices(cx, s->polynomial, false, *x, false, y, true);
 }
 
-/* Runs `steps` iterations on x in place; `other` is a buffer of its size. */
+/* Runs `steps` iterations. The input is in x, or in `other` if `steps` is odd; the result is in x. */
 static ott_status iterate_all(exec *cx, int steps, const tensor *x, const tensor *other) {
     enum { SQUARES = 3 };
     squares s;
@@ -93,13 +94,13 @@ static ott_status orthogonalize(exec *cx, int steps, const tensor *momentum, con
 
 /* ---- the step of a parameter ---- */
 
-/* A tensor with its buffer; PLAN_NONE if the memory is borrowed. */
+/* A tensor and its buffer; PLAN_NONE if the tensor is borrowed. */
 typedef struct buffered {
     tensor t;
     plan_buffer buffer;
 } buffered;
 
-/* Opens this rank's rows of the matrix to orthogonalize: momentum or Nesterov momentum. */
+/* Opens this rank's rows of the matrix to orthogonalize: the momentum, or Nesterov's momentum. */
 static ott_status open_direction(exec *cx, const optimizer_options *o, const parameter *p,
                                  const tensor *state, buffered *out) {
     const tensor *momentum = &p->shard.slot[MOMENTUM];

@@ -12,7 +12,7 @@ static uint64_t draw_seed(const optimizer_options *o, const parameter *p) {
     return b.word[0] | (uint64_t)b.word[1] << 32;
 }
 
-/* Rows of a slot; empty if the slot does not exist. */
+/* Rows of a state tensor; t itself if the parameter has no such state. */
 static tensor row_view(const tensor *t, int64_t row, int64_t count) {
     return t->data ? tensor_rows(*t, row, count) : *t;
 }

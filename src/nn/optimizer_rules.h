@@ -1,4 +1,4 @@
-/* nn/optimizer_rules: rules that are defined outside nn/optimizer.c, and helpers they share. */
+/* nn/optimizer_rules: the rules that are defined outside of nn/optimizer.c, and what they share. */
 #ifndef NN_OPTIMIZER_RULES_H
 #define NN_OPTIMIZER_RULES_H
 
@@ -17,15 +17,16 @@ struct optimizer_rows {
     int64_t first, row_step;
 };
 
-/* Fills *out with the contiguous rows of p's shard that start at `row`; returns how many. */
+/* Fills *out with the longest list of rows of p's shard that starts at `row` and is contiguous in the full
+   parameter. Returns the number of rows. */
 int64_t optimizer_rows_at(const optimizer_options *o, const parameter *p, int64_t row, optimizer_rows *out);
 
-/* The arguments that all element-wise update ops share, from rows r. */
+/* Initializes the members that the arguments of all element-wise update ops have, from rows *r. */
 #define OPTIMIZER_ROWS_ARGUMENTS(r, of_step)                                                                 \
     .param = &(r)->param, .grad = &(r)->grad, .state = (of_step), .weight_decay = (r)->weight_decay,         \
     .seed = (r)->seed, .first = (r)->first, .row_step = (r)->row_step
 
-/* Calls rule->update for all rows of trained[count], in lists. */
+/* Calls rule->update for all rows of trained[count], in lists of at most OPTIMIZER_LIST entries. */
 ott_status optimizer_rows_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
                                  const parameter *const *trained, int count, const tensor *state);
 
