@@ -1,8 +1,8 @@
 /*
  * tensor/activate: activation functions other than SiLU, for host and device. GELU is x times the normal
  * distribution function of x (Hendrycks and Gimpel 2016), computed with tanh, as in Gemma and GPT-2, or with
- * erf, PyTorch's default. erf uses Abramowitz and Stegun 7.1.26, with an absolute error of about 1.5e-7. Its
- * tail subtracts no nearly equal numbers.
+ * erf, PyTorch's default. erf uses Abramowitz and Stegun 7.1.26, with an absolute error of about 1.5e-7. For
+ * negative x, GELU is x times the tail (1 - erf(|x| / sqrt(2))) / 2, which is computed without a subtraction.
  */
 #ifndef TENSOR_ACTIVATE_H
 #define TENSOR_ACTIVATE_H
@@ -12,17 +12,17 @@
 typedef enum activate_kind { ACTIVATE_GELU_TANH, ACTIVATE_GELU_ERF, ACTIVATE_RELU } activate_kind;
 
 #define ACTIVATE_TANH_1       1.5957691216f  /* 2 sqrt(2 / pi) */
-#define ACTIVATE_TANH_3       0.07135481627f /* that times 0.044715 */
-#define ACTIVATE_TANH_3_SLOPE 0.21406444881f /* three times that */
+#define ACTIVATE_TANH_3       0.07135481627f /* ACTIVATE_TANH_1 * 0.044715 */
+#define ACTIVATE_TANH_3_SLOPE 0.21406444881f /* 3 * ACTIVATE_TANH_3 */
 #define ACTIVATE_ERF_T        0.231641888f   /* 0.3275911 / sqrt(2) */
-#define ACTIVATE_ERF_1        0.127414796f   /* half of each coefficient, lowest degree first */
+#define ACTIVATE_ERF_1        0.127414796f   /* a1 / 2; next lines: a2 / 2 to a5 / 2 of 7.1.26 */
 #define ACTIVATE_ERF_2        (-0.142248368f)
 #define ACTIVATE_ERF_3        0.7107068705f
 #define ACTIVATE_ERF_4        (-0.7265760135f)
 #define ACTIVATE_ERF_5        0.5307027145f
 #define ACTIVATE_DENSITY      0.39894228f /* 1 / sqrt(2 pi) */
 
-/* f(x), and its derivative. */
+/* f(x), and the derivative of f at x. */
 typedef struct activated {
     float value, slope;
 } activated;
@@ -46,7 +46,7 @@ ANYWHERE activated activate_erf(float x) {
     return a;
 }
 
-/* A NaN stays a NaN. */
+/* The value of a NaN is NaN. */
 ANYWHERE activated activate_relu(float x) {
     float slope = x <= 0.0f ? 0.0f : 1.0f;
     activated a = {x <= 0.0f ? 0.0f : x, slope};

@@ -1,5 +1,6 @@
 /*
- * tensor/attention: the exact order of operations of attention on the CPU, for every instruction set.
+ * tensor/attention: the exact order of operations of attention on the CPU, for every instruction set. i is a
+ * query row, j a key row, d a column of a head. tensor/ops.def defines CHAIN and SUM16.
  *
  * Keys are visited in ascending tiles of ATTENTION_TILE, counted from the start of the document. Tiles
  * without a visible key are skipped. All values are fp32 after loading; exp and log are base/fmath's.
@@ -9,7 +10,7 @@
  *                   with softcap > 0, s[j] = softcap * tanh(s[j] / softcap)     (tanh as in softcap_forward)
  *                   n     = max(m, max_j s[j])
  *                   f     = exp(m - n)                      (0 for the first tile)
- *                   p[j]  = exp(s[j] - n)                   (0 for the hidden ones)
+ *                   p[j]  = exp(s[j] - n)                   (0 for a hidden j)
  *                   l     = l * f + SUM16_j p[j]            (one multiply, one add; SUM16 over the tile)
  *                   o[d]  = o[d] * f, then o[d] = fmaf(p[j], v[j,d], o[d]) for visible j ascending
  *                   m     = n
@@ -35,7 +36,7 @@
 
 #define ATTENTION_TILE 64
 
-/* OTT_ERR_SHAPE if the columns are not complete heads, which the op's entry cannot express. */
+/* OTT_ERR_SHAPE if the columns are not complete heads, or k does not have past + T rows. */
 static inline ott_status attention_check_heads(const char *op, const tensor *q, const tensor *k,
                                                const tensor *cu_seqlens, const tensor *lse, int64_t head_dim,
                                                int64_t past) {

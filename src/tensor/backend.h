@@ -13,9 +13,9 @@ typedef struct backend_capabilities {
     /* True: GEMMs require FP8 operands to be contiguous along the contraction, so columnwise codes are stored
        transposed, separately from rowwise codes. False: GEMMs read either way. */
     bool contiguous_contraction;
-    /* The reason why something is not supported ("needs compute capability 10.0"); NULL: it is supported. */
-    const char *no_format[OTT_DTYPE_COUNT];        /* of GEMM operands */
-    const char *no_granularity[GRANULARITY_COUNT]; /* of the operands' scales */
+    /* Why GEMMs do not support an operand's format or granularity, or an accumulate mode; NULL: they do. */
+    const char *no_format[OTT_DTYPE_COUNT];
+    const char *no_granularity[GRANULARITY_COUNT];
     const char *no_accumulate[ACCUMULATE_MODES];
 } backend_capabilities;
 

@@ -21,34 +21,34 @@ typedef struct device_graph device_graph; /* captured work that can be replayed;
 
 typedef struct device_memory {
     int64_t total;      /* bytes of the device */
-    memory_limit limit; /* free bytes, within the device and this process's limit */
+    memory_limit limit; /* how many more bytes this process can allocate on the device */
 } device_memory;
 
-/* Description of a device with its own links (NCCL), which ranks exchange before they create groups. */
+/* Description of a GPU for groups over NCCL. Ranks exchange it before they create such groups. */
 typedef struct device_card {
     char name[320];     /* "cuda:0 NVIDIA H200" */
     char place[64];     /* identifies the physical device: two ranks must not share one */
     char libraries[96]; /* names and versions, which must be the same on all ranks */
 } device_card;
 
-/* Connection data that a rank sends to the other ranks of a group over the devices' links. */
+/* A rank's connection data (ncclUniqueId). comm/links sends it to all ranks of the new group. */
 typedef struct device_link {
     unsigned char bytes[384];
 } device_link;
 
 struct group; /* tensor/group.h */
 
-/* A process group over the devices' links, with one device for each process. */
+/* A process group over NCCL, with one device for each process. */
 typedef struct device_group {
     const char *name; /* for messages */
     int rank, size;
     double timeout; /* seconds to wait for another rank; 0: forever */
-    /* ranks also send tensors to their neighbors; the first and the last rank are neighbors */
+    /* SEND and RECEIVE between neighboring ranks also work; the first and the last rank are neighbors */
     bool messages;
     const device_link *links; /* [size], from each rank's make_link */
 } device_group;
 
-/* The backend's functions for the calls below, which check their arguments first. */
+/* The backend's implementations of the device_ calls below. Those calls check the arguments. */
 typedef struct device_table {
     ott_status (*allocate)(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
     void (*release)(device *d, void *data);
@@ -71,13 +71,13 @@ typedef struct device_table {
     void (*read_memory)(const device *d, device_memory *out);
     double (*peak)(device *d, ott_dtype format);               /* NULL: unknown */
     bool (*holds)(device *d, const void *data, int64_t bytes); /* NULL: the device uses host memory */
-    ott_status (*capture_begin)(device *d); /* this and the three below are NULL without graphs */
+    ott_status (*capture_begin)(device *d); /* this and the next three are NULL without graphs */
     ott_status (*capture_end)(device *d, device_graph **out);
     ott_status (*graph_run)(device *d, device_graph *g);
     void (*graph_close)(device *d, device_graph *g);
     void (*close)(device *d);
-    /* Groups over the device's own links (comm/links.h); NULL: collectives go through the host. make_link
-       gets `own` without links. */
+    /* Groups over NCCL (comm/links.h); NULL: collectives copy through host memory. make_link gets `own`
+       without links. */
     ott_status (*describe)(device *d, device_card *out);
     ott_status (*make_link)(device *d, const device_group *own, device_link *out);
     ott_status (*open_group)(device *d, const device_group *own, struct group **out);
@@ -92,7 +92,7 @@ struct device {
     const char *name;      /* "cpu avx512, 2 threads" */
     int threads;           /* number of host threads that compute; 0: not a CPU */
     const device *dry_run; /* the device that this dry run imitates (tensor/dry_run.h); NULL: a real device */
-    const struct dry_run_listener *listener; /* of a dry run; NULL: none */
+    const struct dry_run_listener *listener; /* callbacks of a dry run; NULL: none */
 };
 
 /* Allocates zero-filled device memory. `what` names it in messages. */
@@ -103,7 +103,7 @@ ott_status device_allocate(device *d, mem_kind kind, int64_t bytes, const char *
 ott_status device_allocate_mapped(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
 #define device_allocate_mapped(d, kind, bytes, what, out)                                                    \
     device_allocate_mapped(d, kind, bytes, what, MEM_OUT(out))
-void device_release(device *d, void *data); /* for both kinds; NULL is allowed */
+void device_release(device *d, void *data); /* device or mapped memory; NULL is allowed */
 /* Allocates zero-filled pinned host memory for staging, for asynchronous copies. */
 ott_status device_allocate_host(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
 #define device_allocate_host(d, kind, bytes, what, out)                                                      \
@@ -112,7 +112,7 @@ void device_release_host(device *d, void *data); /* NULL is allowed */
 
 /* Copies from any host memory, which may change as soon as the call returns. */
 ott_status device_copy_in(device *d, void *to_device, const void *from_host, int64_t bytes);
-/* Copies from staging memory, which must not change until an event that was recorded later is done. */
+/* Copies from staging memory. It must not change until an event that is recorded after this call is done. */
 ott_status device_copy_in_async(device *d, void *to_device, const void *staging, int64_t bytes);
 /* Copies to any host memory. Waits for all earlier work and for the copy. */
 ott_status device_copy_out(device *d, void *to_host, const void *from_device, int64_t bytes);
@@ -126,14 +126,14 @@ ott_status device_event_open(device *d, device_event **out);
 void device_event_close(device *d, device_event *e); /* NULL is allowed */
 /* Records the event: it is done when all earlier work is done. An event may be recorded again. */
 ott_status device_event_record(device *d, device_event *e);
-/* Lets the host wait for the event; does nothing if it was never recorded. */
+/* The host waits until the event is done. Does nothing if the event was never recorded. */
 ott_status device_event_wait(device *d, device_event *e);
 /* Waits for both events. Sets *out to the seconds between them, by the device's clock. */
 ott_status device_event_seconds(device *d, device_event *from, device_event *to, double *out);
 
 bool device_has_graphs(const device *d);
 /* Starts a capture. Until device_capture_end, ops, copies within the device and zeroing are recorded instead
-   of run. Any other call fails, and the capture with it. */
+   of run. Any other call of the device fails and makes the capture fail. */
 ott_status device_capture_begin(device *d);
 /* Ends a capture, also after a failure. out NULL: discards it. */
 ott_status device_capture_end(device *d, device_graph **out);

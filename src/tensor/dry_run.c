@@ -11,7 +11,7 @@ typedef struct tally {
     int64_t now_of[MEM_KIND_COUNT], peak_of[MEM_KIND_COUNT];
 } tally;
 
-/* An allocation. For device and staging memory, its address is what the caller gets. */
+/* An allocation. The caller gets the address of this struct as device or staging memory. */
 typedef struct counted {
     mem_kind kind;
     int64_t bytes;
@@ -19,7 +19,7 @@ typedef struct counted {
     struct counted *next;
 } counted;
 
-/* Communication memory of a group. */
+/* Communication memory of a group, for its sends (messages) or for its other collectives. */
 typedef struct reserved {
     const group *group;
     bool messages;
@@ -45,7 +45,7 @@ bool dry_run_is_mapped(const void *data) {
     return (uintptr_t)data >= MAPPED_FIRST && (uintptr_t)data < MAPPED_END;
 }
 
-/* The tally that host memory counts to: the device's on a CPU. */
+/* Returns the tally of host memory. On a CPU it is the device's tally. */
 static tally *tally_of_host(counting_device *r) {
     return r->base.dry_run->threads > 0 ? &r->own : &r->host;
 }
@@ -126,7 +126,7 @@ static void release_host(device *d, void *data) {
     count_back(r, tally_of_host(r), data);
 }
 
-/* There is no memory to copy to. */
+/* Does nothing: there is no memory to copy to. */
 static ott_status copy_nothing(device *d, void *to, const void *from, int64_t bytes) {
     (void)d, (void)to, (void)from, (void)bytes;
     return OTT_OK;

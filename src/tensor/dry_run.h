@@ -1,8 +1,8 @@
 /*
  * tensor/dry_run: a device that counts allocations instead of making them. A model or trainer opened on it
  * makes the same calls as on a real device; afterwards the bytes of each memory kind are known. Plans can be
- * recorded and sealed, but not replayed. Callers need not prepare data that they would copy to it:
- * device.dry_run is set.
+ * recorded and sealed, but not replayed. If device.dry_run is set, callers need not prepare the data that
+ * they copy to the device.
  */
 #ifndef TENSOR_DRY_RUN_H
 #define TENSOR_DRY_RUN_H
@@ -13,8 +13,8 @@
 ott_status dry_run_open(mem *account, const device *like, device **out);
 
 /* Callbacks for the ops and collectives of plans that are recorded on a dry run, in order. Shapes and formats
-   are the real step's; the addresses have no memory. `collective` may be NULL without groups of several
-   ranks. */
+   are the real step's; the addresses must not be read or written. `collective` may be NULL without groups of
+   several ranks. */
 typedef struct dry_run_listener {
     void (*op)(void *user, const exec *cx, enum op_index op, const void *args);
     /* only collectives of several ranks */
@@ -23,18 +23,18 @@ typedef struct dry_run_listener {
 } dry_run_listener;
 void dry_run_listen(device *d, const dry_run_listener *l); /* borrowed; NULL: none */
 /* Opens a fake group with this rank and size: collectives are checked and reported to the listener, no data
-   moves. On a dry run of a GPU they reserve staging memory (tensor/group_staging.h). Close it with
-   group_close. */
+   moves. On a dry run of a GPU, collectives reserve staging memory (tensor/group_staging.h). Close the group
+   with group_close. */
 ott_status dry_run_group_open(mem *account, int rank, int size, group **out);
 /* Counts host memory that is never released: `count` elements of `size` bytes. On a dry run of a CPU it
    counts as device memory. */
 ott_status dry_run_count_host(device *d, mem_kind kind, int64_t count, int64_t size, const char *what);
-/* Counts memory that a group needs for its collectives, or with `messages` for sends: MEM_COMM gets the
-   largest `bytes` of each. */
+/* Counts communication memory of group g, of kind MEM_COMM. The group needs the largest `bytes` of all calls
+   with `messages` (sends), plus the largest of all calls without (other collectives). */
 ott_status dry_run_count_comm(device *d, const group *g, bool messages, int64_t bytes);
-/* Returns the peak of the device's memory, and sets of[] to the bytes of each kind at that moment. */
+/* Returns the peak of the device's memory. Sets bytes_of_kind[] to the bytes of each kind at the peak. */
 int64_t dry_run_peak(const device *d, int64_t bytes_of_kind[MEM_KIND_COUNT]);
-/* The same for host memory (staging and mapped), if the device has separate memory; else 0. */
+/* The same for host memory (staging and mapped) of a device with separate memory; 0 for a CPU. */
 int64_t dry_run_host_peak(const device *d, int64_t bytes_of_kind[MEM_KIND_COUNT]);
 /* True if this address of a dry run is mapped host memory of a device with separate memory. */
 bool dry_run_is_mapped(const void *data);

@@ -10,18 +10,18 @@
 #include "tensor/plan.h"
 
 typedef enum phase {
-    PHASE_TRAIN,    /* forward keeps what backward needs; amax histories advance */
-    PHASE_EVALUATE, /* nothing is kept, no state changes */
-    PHASE_RECOMPUTE /* forward again, with the same scales as the first time */
+    PHASE_TRAIN,    /* forward saves what backward needs; amax histories advance */
+    PHASE_EVALUATE, /* forward saves nothing, and no state changes */
+    PHASE_RECOMPUTE /* forward runs again during backward, with the scales of its first run */
 } phase;
 
-/* The part of a training step that ops belong to; recomputation belongs to backward. Model passes and the
-   optimizer set it. Ops in between count to the part before. */
+/* The part of a training step that ops belong to; recomputation belongs to backward. A model's forward and
+   backward, and the optimizer, set it. Other ops belong to the part that was set last. */
 typedef enum exec_part {
     PART_NONE,
     PART_FORWARD,
     PART_BACKWARD,
-    PART_REDUCTION, /* of the summed gradients of all micro-batches, if they are reduced once a step */
+    PART_REDUCTION, /* reduction of gradients over ranks that is done once a step, after all micro-batches */
     PART_OPTIMIZER
 } exec_part;
 
@@ -35,13 +35,13 @@ typedef struct hook {
     void *user;
 } hook;
 
-/* Times the ops that run. Quantizing fused into an op (QOUT) is timed as part of that op. */
+/* Timers of ops and collectives. Quantizing fused into an op (QOUT) is timed as part of that op. */
 typedef struct exec_times {
-    /* Called after each op, which is waited for: its start in seconds since exec_times_start, and its
-       duration, by the device's clock. */
+    /* Called when an op is finished. began: its start, in seconds since exec_times_start. seconds: its
+       duration. Both are measured by the device's clock. Timing makes the host wait for each op. */
     void (*on_op)(void *user, enum op_index op, const void *args, double began, double seconds);
-    /* Called after each collective of several ranks: its start by clock_seconds(), its duration, and the part
-       of it that this rank only waited. NULL: not called. */
+    /* Called after each collective of several ranks. began: its start by clock_seconds(). seconds: its
+       duration; this rank spent `waited` of it in group_wait. NULL: not called. */
     void (*on_collective)(void *user, const collective *call, double began, double seconds, double waited);
     void *user;
     device_event *start, *began, *ended;
@@ -57,16 +57,16 @@ struct exec {
     plan *plan;
     phase phase;
     exec_part part;
-    int64_t step;             /* training steps done; a trained weight's compute copy is made once for each */
-    bool is_first_microbatch; /* of its step; weights do not change in the later ones */
-    /* i32[2] on the device: index of the micro-batch's first token among all tokens of the run, low and high
-       word; borrowed; NULL: unknown */
+    int64_t step;             /* finished training steps; copies of trained weights are made once a step */
+    bool is_first_microbatch; /* first micro-batch of the step; later ones use the same weights */
+    /* i32[2] on the device: index of the micro-batch's first token among all tokens of the run, low word
+       first; borrowed; NULL: unknown */
     const tensor *token;
-    group *data_group; /* ranks with the same model and other data */
-    /* fp32[1] on the device: multiplies the gradients of layers' own losses (means over a micro-batch): loss
-       scale / micro-batches of a step. NULL: there are no such losses. */
+    group *data_group; /* ranks that hold the same part of the model and train on other data */
+    /* fp32[1] on the device: loss scale / number of micro-batches of a step. Layers multiply the gradients of
+       their own losses (router losses) by it. NULL: layers have no such losses. */
     const tensor *pass_scale;
-    void *workspace; /* of the running op: op_table.workspace bytes, aligned for the device; NULL: none */
+    void *workspace; /* workspace of the running op: op_table.workspace bytes, aligned; NULL: none */
     const logger *log;
     const cancellation *cancellation; /* checked before each GEMM; NULL: none */
     const hook *hook;                 /* NULL: none */
@@ -74,12 +74,12 @@ struct exec {
     int64_t gemms[GEMM_COUNT][2];     /* number of GEMMs run, by role; [1]: with FP8 operands */
 };
 
-/* Runs op_gemm and counts it by its role. OTT_ERR_STOPPED if it is canceled. */
+/* Runs op_gemm and counts it by its role. OTT_ERR_STOPPED if cx->cancellation is canceled. */
 ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args);
 /* The same for op_grouped_gemm and op_grouped_gemm_weight; each counts as one GEMM. */
 ott_status exec_grouped_gemm(exec *cx, recipe_gemm role, const grouped_gemm_args *args);
 ott_status exec_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *args);
-/* Call cx->hook, unless it is NULL or the plan is recording. */
+/* Call a function of cx->hook, unless it is NULL or the plan is recorded. */
 ott_status exec_hook(exec *cx, const char *module, const char *what, const tensor *t);
 ott_status exec_hook_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,
                                const qtensor *q);

@@ -9,7 +9,7 @@ static bool is_dense(const tensor *t) {
     return t->ld == t->columns || t->rows <= 1;
 }
 
-/* Checks that `full` splits into parts of `rows`, and that `part` (may be NULL) is this rank's part. */
+/* Checks that `full` splits into parts of rows[r] rows, and the shape of this rank's `part` (may be NULL). */
 static ott_status check_parts(const group *g, const collective *call, const tensor *full, const int64_t *rows,
                               const tensor *part) {
     int64_t total = group_part_first(rows, full->rows, g->size, g->size);
@@ -31,7 +31,7 @@ static ott_status check_reduction(const collective *call) {
                        group_collective_name(call->kind), dtype_name(d));
 }
 
-/* A tensor of one row counts as dense, whatever its row stride is. */
+/* Makes a tensor of one row dense: its row stride has no meaning. */
 static void narrow_row(tensor *t) {
     if (t->rows <= 1) t->ld = t->columns;
 }
@@ -63,14 +63,14 @@ static bool is_recording(const exec *cx) {
     return cx->plan && plan_recording(cx->plan);
 }
 
-/* The collective of a group of one rank. */
+/* Runs a collective of a group of one rank. */
 static ott_status run_single_rank(exec *cx, const collective *call) {
     if (!call->output.data || call->output.data == call->input.data) return OTT_OK;
     return device_copy(cx->device, call->output.data, call->input.data, tensor_bytes(call->output));
 }
 
-/* Reserves a call's memory. Neither the receiver nor the host waits, so all sends of a step may be in flight
-   together: their bytes add up. */
+/* Reserves the communication memory of a call. All sends of a step may be in flight at the same time, because
+   the host does not wait for the receiver. So their bytes are added up. */
 static ott_status reserve_call(group *g, exec *cx, const collective *call) {
     int64_t bytes = 0;
     bool message = call->kind == COLLECTIVE_SEND;

@@ -1,6 +1,6 @@
 /*
- * tensor/group: process groups: collectives on tensors, as a table that comm implements. A layer or the
- * training loop receives the groups that it needs. A group of one rank (comm/self) only copies.
+ * tensor/group: process groups: collectives on tensors, as a table of functions that src/comm implements.
+ * Layers and the training loop get the groups that they need. A group of one rank (comm/self) only copies.
  *
  * Tensors are dense and on the device of the context. All ranks of a group must make the same calls in the
  * same order; different kinds, formats or shapes are an error on every rank. Bits do not depend on the
@@ -33,9 +33,9 @@ typedef enum collective_kind {
 
 const char *group_collective_name(collective_kind kind); /* "all-reduce" */
 
-/* One rank's call of a collective. A tensor that is split by rows has a part for each rank, in rank order;
-   input_rows and output_rows are the rows of each part, NULL: all equal. These arrays must stay valid until
-   the collective is done.
+/* One rank's call of a collective. A tensor that is split by rows has a part for each rank, in rank order.
+   input_rows[r] and output_rows[r] are the numbers of rows of rank r's part; NULL: all parts are equal. These
+   arrays must stay valid until the collective is done.
 
      kind              input                 output                 also
      ALL_REDUCE        tensor                the same tensor        reduce
@@ -69,12 +69,12 @@ typedef struct group_request {
 
 typedef struct group_table {
     ott_status (*start)(group *g, exec *cx, group_request *request); /* does not wait for other ranks */
-    /* Returns when the output is written (on a GPU: queued). */
+    /* Waits until the output is written; on a GPU only until the collective is queued. */
     ott_status (*wait)(group *g, exec *cx, group_request *request);
     void (*close)(group *g);
-    /* Called while a plan with this call is recorded: allocates the device memory that the call needs besides
-       its tensors, if cx has the group's device, and keeps it for later calls. Sets *bytes to its size. NULL:
-       none. */
+    /* Called while a plan with this call is recorded. Sets *bytes to the device memory that the call needs in
+       addition to its tensors. Allocates this memory if cx has the group's device, and keeps it for later
+       calls. NULL: calls need none. */
     ott_status (*reserve)(group *g, exec *cx, const collective *call, int64_t *bytes);
     void (*abandon)(group *g); /* NULL: does nothing */
 } group_table;
@@ -95,12 +95,13 @@ ott_status group_run(group *g, exec *cx, const collective *call);
 ott_status group_all_reduce(group *g, exec *cx, const tensor *t, reduce_kind kind); /* in place */
 ott_status group_broadcast(group *g, exec *cx, const tensor *t, int root);          /* in place */
 ott_status group_barrier(group *g, exec *cx);
-/* Call it if this rank fails. Its running collectives of this group, and of other groups of the device, end
-   with OTT_ERR_RANK, and closing the groups does not wait for other ranks. */
+/* Call it if this rank fails. This rank's running collectives of this group, and of other groups of the
+   device, end with OTT_ERR_RANK, and closing the groups does not wait for other ranks. */
 void group_abandon(group *g);
 void group_close(group *g); /* NULL is allowed. Other ranks that still wait for this rank fail. */
 
-/* Number of rows, and first row, of rank r's part of a tensor with `total` rows; `rows` as in collective. */
+/* Return the number of rows, or the first row, of rank r's part of a tensor with `total` rows. rows: the
+   collective's input_rows or output_rows. */
 int64_t group_part_rows(const int64_t *rows, int64_t total, int size, int r);
 int64_t group_part_first(const int64_t *rows, int64_t total, int size, int r);
 

@@ -1,8 +1,8 @@
 /*
- * tensor/group_staging: device memory for reductions over the devices' own links. Each rank sends the other
- * ranks their parts and adds up its own part in rank order (tensor/group.h). Received parts are stored in
- * staging memory, in a slot for each rank. Small tensors are sent in full to all ranks, in one step instead
- * of two; large tensors in pieces.
+ * tensor/group_staging: device memory for reductions over NCCL. Each rank sends the other ranks their parts
+ * of the tensor and adds up its own part in rank order (tensor/group.h). Received parts are stored in staging
+ * memory, in a slot for each rank. Small tensors are sent in full to all ranks, in one step instead of two.
+ * Large tensors are sent and added in pieces.
  */
 #ifndef TENSOR_GROUP_STAGING_H
 #define TENSOR_GROUP_STAGING_H
@@ -14,10 +14,10 @@
 int64_t group_staging_bytes(int size, const collective *call);
 
 bool group_staging_sends_full(int size, const collective *call); /* true if this all-reduce takes one step */
-/* slot size for one rank's part of `bytes` */
+/* Returns the size of a slot for a part of `bytes`. */
 int64_t group_staging_slot(int64_t bytes);
-/* Number of elements that a rank reduces at a time, if the largest part has `most` elements. */
+/* Returns the number of elements in a piece, if the largest part has `most` elements. */
 int64_t group_staging_piece(int size, ott_dtype d, int64_t most);
-int64_t group_staging_largest_part(int size, const collective *call); /* of a reduce-scatter, in elements */
+int64_t group_staging_largest_part(int size, const collective *call); /* elements; for REDUCE_SCATTER */
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * tensor/host: device-table functions for devices that use host memory. Each call completes before it
- * returns, and an event holds the time at which it was recorded.
+ * tensor/host: functions of the device table for devices that use host memory. Each call completes before it
+ * returns. An event keeps the time at which it was recorded.
  */
 #ifndef TENSOR_HOST_H
 #define TENSOR_HOST_H

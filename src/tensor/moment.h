@@ -1,12 +1,12 @@
 /*
  * tensor/moment: FP8 optimizer moments with COAT's dynamic range expansion (Xi et al. 2024). MOMENT_GROUP
  * elements of a row (or the remaining ones) are a group: E4M3 codes and two fp32 group scales, the largest
- * magnitude a and a power p. A code with value c decodes to a * (|c| / 448)^p with c's sign. p maps the
- * group's smallest magnitude to E4M3's smallest one: a narrow group gets finer steps than E4M3's 1/8, and in
- * a wide group nothing becomes 0.
+ * magnitude a and a power p. A code with value c decodes to a * (|c| / 448)^p with c's sign. p (1/16 to 2) is
+ * chosen so that the group's smallest magnitude becomes E4M3's smallest one, 2^-9. So a group of similar
+ * magnitudes has relative steps below E4M3's 1/8, and in a group of very different magnitudes none becomes 0.
  *
  * All operations are single fp32 operations, so every backend gives the same bits. Magnitudes below FLT_MIN
- * are 0.
+ * are encoded as 0.
  */
 #ifndef TENSOR_MOMENT_H
 #define TENSOR_MOMENT_H
@@ -17,7 +17,7 @@ enum {
     MOMENT_GROUP = 128,
     MOMENT_SCALES = 2 /* for each group: a, p */
 };
-#define MOMENT_LARGEST   448.0f /* E4M3's */
+#define MOMENT_LARGEST   448.0f /* E4M3's largest and smallest positive number */
 #define MOMENT_SMALLEST  0x1p-9f
 #define MOMENT_NORMAL    0x1p-6f     /* E4M3's smallest normal number */
 #define MOMENT_LOG_RANGE 12.3431179f /* log(448 / 2^-9) */
@@ -40,7 +40,7 @@ ANYWHERE int64_t moment_scale_count(int64_t columns) {
 #define MOMENT_LOG_P7 -2.4999993993e-1f
 #define MOMENT_LOG_P8 3.3333331174e-1f
 
-/* Natural logarithm of a positive normal x, within a few ulp; finite for other x. */
+/* Returns the natural logarithm of a positive normal x, within a few ulp; a finite number for any other x. */
 ANYWHERE float moment_log(float x) {
     uint32_t bits = fmath_bits(x);
     /* x / 2^exponent is in [sqrt(1/2), sqrt(2)) */
@@ -63,17 +63,17 @@ ANYWHERE float moment_log(float x) {
 /* The group scales of a group, and values derived from them. */
 typedef struct moment_scale {
     float largest, power;
-    /* log(largest), 1 / power; valid if moment_has_scales */
+    /* log(largest), 1 / power; valid if moment_has_scales(largest) */
     float log_largest, expansion;
 } moment_scale;
 
-/* False if all elements of the group are 0, or one is NaN. */
+/* False if all elements of the group are 0 (largest = 0), or one is not finite (largest = NaN). */
 ANYWHERE bool moment_has_scales(float largest) {
     return largest > 0.0f;
 }
 
-/* Computes the scales from a group's largest magnitude (NaN counts as the largest) and its smallest magnitude
-   that is at least FLT_MIN. A NaN or an infinity makes the full group NaN. */
+/* Computes the scales from a group's largest magnitude (NaN if an element is NaN) and its smallest magnitude
+   that is at least FLT_MIN. A NaN or an infinity makes all elements of the group NaN. */
 ANYWHERE moment_scale moment_scale_of(float largest, float smallest) {
     moment_scale s = {largest < FLT_MIN ? 0.0f : largest < INFINITY ? largest : NAN, 1.0f, 0.0f, 1.0f};
     if (!moment_has_scales(s.largest)) return s;
@@ -86,7 +86,7 @@ ANYWHERE moment_scale moment_scale_of(float largest, float smallest) {
     return s;
 }
 
-/* The value of x's code before rounding, for a group with scales: 0 or within E4M3's magnitudes. */
+/* Returns the number that is rounded to x's code: 0, or +- 2^-9 to 448. The group must have scales. */
 ANYWHERE float moment_expanded(float x, const moment_scale *s) {
     float magnitude = fabsf(x);
     if (magnitude < FLT_MIN) return 0.0f;

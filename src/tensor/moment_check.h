@@ -1,4 +1,4 @@
-/* tensor/moment_check: argument checks of adamw_fp8, beyond op_check, for every backend. */
+/* tensor/moment_check: a check of adamw_fp8's arguments that op_check cannot do. */
 #ifndef TENSOR_MOMENT_CHECK_H
 #define TENSOR_MOMENT_CHECK_H
 

@@ -4,8 +4,9 @@
 
 #include "tensor/qtensor.h"
 
-/* t is mn x k, or k x mn if `transposed`. packed: t.data is the output of op_pack, while t.rows x t.columns
-   stay mn x k; only for operand b, not transposed. scale_inv: as in qdata (tensor/qtensor.h); NULL: none. */
+/* t is mn x k, or k x mn if `transposed`. packed: t.data is the output of op_pack, but t.rows x t.columns
+   are still mn x k; only operand b can be packed, and it is not transposed. scale_inv, mn_step, k_step: as in
+   qdata (tensor/qtensor.h); scale_inv NULL: no scales. */
 typedef struct operand {
     tensor t;
     bool transposed, packed;
@@ -20,10 +21,11 @@ static inline int64_t operand_mn(const operand *o) {
 static inline int64_t operand_k(const operand *o) {
     return o->transposed ? o->t.rows : o->t.columns;
 }
-/* Returns group `group`, rows [first, first + count), of an operand with grouped rows (tensor/qtensor.h)
-   along MN, or along K if `deep`. */
+/* Returns group `group` of an operand with groups (tensor/qtensor.h): elements [first, first + count) along
+   MN, or along K if `deep`. */
 operand operand_group(const operand *o, bool deep, int64_t group, int64_t first, int64_t count);
-/* Returns q's FP8 codes if that use is FP8, else the high-precision tensor. q may be NULL. */
+/* Return the operand for the rowwise or columnwise use: q's FP8 codes if q (may be NULL) has FP8 codes for
+   this use, else the high-precision tensor. */
 operand operand_rowwise(tensor high_precision, const qtensor *q);
 operand operand_columnwise(tensor high_precision, const qtensor *q);
 

@@ -6,7 +6,7 @@
 
 /* ---- ops.def as data ---- */
 
-/* this_args is a typedef local to each op's function. */
+/* this_args: the op's argument struct, a typedef in each info_ function. */
 #define FIELD(kind, optional, name, text) {#name, kind, optional, text, offsetof(this_args, name)},
 #define IN(name, text)                    FIELD(OP_IN, false, name, text)
 #define IN_OPT(name, text)                FIELD(OP_IN, true, name, text)
@@ -79,7 +79,7 @@ bool op_shape_parse(const char *text, op_shape *out) {
 
 /* ---- the check ---- */
 
-/* The sizes and dtypes of the letters of a call, as far as fields were checked. */
+/* The sizes of the letters and the dtype of act in a call, from the fields that were checked so far. */
 typedef struct binding {
     const op_info *op;
     int64_t size[26];      /* by letter; -1: unknown */
@@ -158,7 +158,7 @@ static ott_status check_qlist(binding *b, const op_field *f, const op_shape *sha
     return OTT_OK;
 }
 
-/* The text's rows and columns are MN and K, transposed or not. */
+/* Rows and columns in the field's text are MN and K, also if the operand is stored transposed. */
 static ott_status check_operand(binding *b, const op_field *f, const op_shape *shape, const operand *o) {
     op_shape as_stored = *shape;
     if (o->transposed) {
@@ -221,12 +221,12 @@ static ott_status dispatch_op(const op_table *table, exec *cx, enum op_index op,
     }
 }
 
-/* The device to ask for sizes: the real one, if this is a dry run. */
+/* Returns the device that the backend's size functions need: in a dry run, the imitated device. */
 static const device *real_device(const exec *cx) {
     return cx->device->dry_run ? cx->device->dry_run : cx->device;
 }
 
-/* Opens the op's workspace in the plan; without a plan it is allocated. */
+/* Opens the op's workspace in the plan; without a plan, allocates it. */
 static ott_status open_workspace(const op_table *table, exec *cx, enum op_index op, const void *args,
                                  plan_buffer *out) {
     int64_t bytes = table->workspace ? table->workspace(real_device(cx), op, args) : 0;

@@ -9,8 +9,8 @@
  * backend needs, and runs the backend's function, except while the memory plan is recorded. Ops queue work
  * and return no value to the host.
  *
- * An op marked MANY also has op_<name>_many for a list of independent calls: no call writes what another one
- * uses. The backend may run many calls in one launch, with the same bits as one after the other.
+ * An op marked MANY also has op_<name>_many for a list of independent calls: no call may write memory that
+ * another call uses. A backend may run many calls in one launch. The bits are the same as one by one.
  */
 #ifndef TENSOR_OPS_H
 #define TENSOR_OPS_H
@@ -25,7 +25,7 @@
 
 #define REDUCE_BLOCK 4096
 
-/* Number of blocks of a reduction over so many elements (tensor/ops.def). */
+/* Returns the number of blocks in a reduction over `elements` elements (tensor/ops.def). */
 static inline int64_t op_reduce_blocks(int64_t elements) {
     return (elements + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
 }
@@ -62,7 +62,7 @@ enum op_index {
 /* The op table of a backend. NULL: the backend does not have the op. */
 typedef struct op_table {
 #define OP(name, fields) ott_status (*name)(exec * cx, const name##_args *a);
-/* A list of calls that need no workspace; NULL: they run one by one. */
+/* Runs a list of calls, which need no workspace; NULL: the calls run one by one. */
 #define MANY(name) ott_status (*name##_many)(exec * cx, const name##_args *items, int64_t count);
 #include "tensor/ops.def"
 #undef OP
@@ -74,7 +74,7 @@ typedef struct op_table {
 } op_table;
 
 bool op_is_there(const op_table *table, enum op_index op); /* true if the backend has the op */
-/* Number of elements, in b's format, of the output of `pack` on the context's device. */
+/* Returns the number of elements, in b's format, of the output of the op `pack` on the context's device. */
 int64_t op_packed_count(const exec *cx, const operand *b);
 
 #define OP(name, fields) ott_status op_##name(exec *cx, const name##_args *a);
@@ -124,18 +124,18 @@ typedef struct op_info {
 int op_count(void);
 const op_info *op_at(int index);          /* index in [0, op_count()) */
 const op_info *op_find(const char *name); /* NULL when there is none */
-/* Runs an op by its description, for the generated test and benchmark. */
+/* Runs `op`, for the generated test and benchmark. args: its argument struct. */
 ott_status op_call(const op_table *table, exec *cx, const op_info *op, const void *args);
 bool op_is_for_lists(const op_info *op); /* true if the op is marked MANY */
-/* The same for an op marked MANY; items is an array of its argument structs. */
+/* Runs a list of calls of an op that is marked MANY. items: an array of `count` argument structs. */
 ott_status op_call_many(const op_table *table, exec *cx, const op_info *op, const void *items, int64_t count);
 /* Checks arguments against the entry. The message names the op, the field and both values. */
 ott_status op_check(const op_info *op, const void *args);
 
-/* A parsed text of an entry: "act[T,D]" -> act, T, D. A vector "f32[D]" has rows_fixed 1. */
+/* The parsed text of a field: "act[T,D]" gives act, T, D. A vector "f32[D]" has rows_fixed 1. */
 typedef struct op_shape {
-    char dtype[8];      /* "" for the quantized kinds */
-    char rows, columns; /* a letter, or 0 if the size is the fixed one */
+    char dtype[8];      /* "" or "scales" for QOUT and QTENSOR fields */
+    char rows, columns; /* the size's letter; 0: the size is rows_fixed or columns_fixed */
     int64_t rows_fixed, columns_fixed;
 } op_shape;
 bool op_shape_parse(const char *text, op_shape *out); /* false if the text is malformed */

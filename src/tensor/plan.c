@@ -7,7 +7,7 @@
 typedef struct plan_entry {
     const char *what;
     int64_t bytes;      /* rounded up to the alignment of the device */
-    int64_t offset;     /* in the arena, once sealed */
+    int64_t offset;     /* in the arena; set by plan_seal */
     int32_t born, died; /* ticks of plan.time; died < 0 while open */
     void *data;         /* immediate mode: its device memory; NULL: the entry is free */
 } plan_entry;
@@ -23,13 +23,13 @@ struct plan {
     int32_t time;       /* number of opens and closes so far in the recording */
     int32_t next_entry; /* next entry of a replay */
     int64_t bytes, live_peak, saved;
-    int64_t opened;   /* bytes of all buffers of the recording together */
+    int64_t opened;   /* sum of the bytes of all buffers of the recording */
     int64_t messages; /* bytes of all messages of the recording */
     char *arena;
     bool poison;
 };
 
-/* The address of every buffer during a recording. It is never accessed, and above all valid addresses. */
+/* The address of every buffer during a recording. It is above all valid addresses and never accessed. */
 #define RECORDED ((uintptr_t)1 << 62)
 
 bool plan_is_recorded(const void *data) {
@@ -104,9 +104,9 @@ void plan_replay(plan *p) {
     p->next_entry = 0;
 }
 
-/* Makes room for one more entry. */
+/* Grows the array of entries if it is full. */
 static ott_status grow_entries(plan *p) {
-    if ((p->count & (p->count - 1)) != 0) return OTT_OK; /* full at every power of two */
+    if ((p->count & (p->count - 1)) != 0) return OTT_OK; /* it is full if count is a power of two */
     int64_t capacity = p->count ? 2 * (int64_t)p->count : 1;
     return mem_grow(p->account, MEM_OTHER, capacity * (int64_t)sizeof(plan_entry), "memory plan",
                     &p->entries);
@@ -140,7 +140,7 @@ static ott_status replay_open(plan *p, const char *what, int64_t bytes, plan_buf
 
 static ott_status immediate_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {
     int32_t id = 0;
-    while (id < p->count && p->entries[id].data) id++; /* only few are open */
+    while (id < p->count && p->entries[id].data) id++; /* a linear search: only few buffers are open */
     if (id == p->count) {
         TRY(grow_entries(p));
         p->entries[p->count++] = (plan_entry){0};
@@ -238,8 +238,8 @@ static int64_t place(plan_entry **order, int32_t count, plan_entry **placed) {
     return bytes;
 }
 
-/* Removes the entries that died before `now`. Adds up the remaining bytes in *live and returns the number of
-   entries. */
+/* Removes the entries that were closed before `now`. Adds the bytes of the other entries to *live and returns
+   the number of these entries. */
 static int32_t keep_live(plan_entry **placed, int32_t count, int32_t now, int64_t *live) {
     int32_t kept = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -250,8 +250,8 @@ static int32_t keep_live(plan_entry **placed, int32_t count, int32_t now, int64_
     return kept;
 }
 
-/* The same as `place` in the order of birth, which is the order of p->entries: dead entries can be dropped.
-   Also finds the peak of live bytes, which only rises at a birth. */
+/* Does the same as `place` for the order in which entries were opened, which is the order of p->entries.
+   Faster than `place`, because it drops entries that were closed. Also computes p->live_peak. */
 static int64_t place_by_birth(plan *p, plan_entry **placed) {
     int64_t bytes = 0;
     int32_t count = 0;
@@ -267,8 +267,9 @@ static int64_t place_by_birth(plan *p, plan_entry **placed) {
     return bytes;
 }
 
-/* Tries two greedy orders and keeps the better one. By birth is perfect for nested lifetimes (a stack). By
-   size fills holes better, but compares all pairs, so it is tried only if birth is not perfect. */
+/* Tries two greedy orders and keeps the better one. The order of opening is optimal for nested lifetimes (a
+   stack). The order of size leaves fewer holes, but `place` compares all pairs of entries. So it is tried
+   only if the first arena is larger than p->live_peak. */
 static ott_status pack_entries(plan *p) {
     void *block;
     TRY(mem_alloc_array(p->account, MEM_OTHER, 2 * (int64_t)p->count, sizeof(plan_entry *),

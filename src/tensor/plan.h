@@ -1,11 +1,11 @@
 /*
- * tensor/plan: the memory plan: assigns every buffer of a step a place in one arena before the step runs.
+ * tensor/plan: the memory plan: assigns every buffer of a step an offset in one arena before the step runs.
  *
- * The same code is first recorded, then replayed. While it is recorded, ops only check their arguments, and
- * plan_open and plan_close note the lifetime of each buffer. plan_seal packs the lifetimes into an arena. In
- * a replay, the n-th plan_open returns the place of the n-th recorded buffer. So nothing is allocated inside
- * a step, its memory is known beforehand, and activation checkpointing only changes when layers open and
- * close buffers.
+ * The same code is first recorded, then replayed. During the recording, ops only check their arguments, and
+ * plan_open and plan_close record the lifetime of each buffer. plan_seal computes the offsets; buffers may
+ * overlap if their lifetimes do not. In a replay, the n-th plan_open returns the n-th recorded buffer. So
+ * nothing is allocated inside a step, its memory is known beforehand, and activation checkpointing only
+ * changes when layers open and close buffers.
  *
  * Layers that run outside such a step use a plan in immediate mode: each buffer is allocated by plan_open and
  * freed by plan_close.
@@ -17,7 +17,7 @@
 
 typedef struct plan plan;
 
-/* A buffer of the step. id 0: none, so that zeroed structs hold no buffer. */
+/* A buffer of the step. id 0: none, so a zeroed struct is no buffer. */
 typedef struct plan_buffer {
     int32_t id;
     void *data;
@@ -32,13 +32,13 @@ void plan_destroy(plan *p); /* before the device is closed; NULL is allowed */
 void plan_record(plan *p);         /* clears the plan and starts a recording */
 ott_status plan_seal(plan *p);     /* ends the recording and packs it; every buffer must be closed */
 int64_t plan_bytes(const plan *p); /* arena size that a sealed plan needs */
-/* peak of open bytes: a lower bound of any packing */
+/* Returns the largest sum of the bytes of buffers that are open together. No arena can be smaller. */
 int64_t plan_live_peak(const plan *p);
-/* In a recording, marks the end of forward, when activations are kept for backward; otherwise does nothing.
-   plan_saved returns the bytes open at the mark, the largest of all marks. */
+/* In a recording, marks the end of a forward, when the activations for backward are open; otherwise does
+   nothing. plan_saved returns the bytes of the buffers that were open at a mark: the largest of all marks. */
 void plan_mark_saved(plan *p);
 int64_t plan_saved(const plan *p);
-/* Notes a message to another rank in a recording. Returns the bytes of all its messages so far. */
+/* Adds a message to another rank to a recording. Returns the bytes of the recording's messages so far. */
 int64_t plan_add_message(plan *p, int64_t bytes);
 void plan_bind(plan *p, void *arena);    /* arena: device memory of at least plan_bytes; borrowed */
 void plan_replay(plan *p);               /* starts a replay: call it before each run of the step */

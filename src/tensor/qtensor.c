@@ -7,7 +7,7 @@ static int64_t blocks_in(int64_t count, int64_t block) {
     return block == INT64_MAX ? 1 : (count + block - 1) / block;
 }
 
-/* Number of row blocks, including one for rows that belong to no group. */
+/* Returns the number of blocks of `block` rows. Groups need one more block, for rows that are in no group. */
 static int64_t row_blocks(const qtensor *q, int64_t block) {
     if (q->groups == 0 || block == 1) return blocks_in(q->rows, block);
     return qtensor_group_block(q->groups, q->rows, block) + 1;
@@ -43,7 +43,7 @@ qtensor qtensor_group(const qtensor *q, int64_t group, int64_t first, int64_t co
 
 /* ---- layout ---- */
 
-/* Places arrays in a block, one after the other. */
+/* Assigns arrays to a block of memory, one after the other. */
 typedef struct block_writer {
     const backend_capabilities *can;
     qblock *block;

@@ -12,10 +12,10 @@
 #include "tensor/backend.h"
 #include "tensor/tensor.h"
 
-/* One use of a quantized tensor, as mn x k (fp8/granularity.h): rows x columns for the rowwise use, columns x
-   rows for the columnwise use. The arrays amax, scale and scale_inv have an entry for each scale block. With
-   block = granularity_block, element (mn, k) has entry mn / block.mn * mn_step + k / block.k * k_step. All
-   pointers are NULL if the use stays in high precision. */
+/* One use of a quantized tensor, as a GEMM operand mn x k (fp8/granularity.h): rows x columns for the rowwise
+   use, columns x rows for the columnwise use. The arrays amax, scale and scale_inv have an entry for each
+   scale block. With block = granularity_block, element (mn, k) has entry mn / block.mn * mn_step + k /
+   block.k * k_step. All pointers are NULL if this use is in high precision. */
 typedef struct qdata {
     void *data; /* codes: row i, column j is at i * ld + j, or at j * ld + i if transposed */
     /* stride of rows, or of columns if transposed; larger than the tensor if it is a part of another one */
@@ -25,10 +25,10 @@ typedef struct qdata {
     float *scale;     /* multiplies values before the cast to FP8 */
     float *scale_inv; /* 1/scale: multiplies decoded values */
     int64_t mn_step, k_step;
-    const float *next; /* AMAX_DELAYED: the scale that quantize uses; NULL: `scale` */
+    const float *next; /* AMAX_DELAYED: `quantize` first copies this to scale[0], unless it is NULL */
 } qdata;
 
-/* A quantized tensor with both uses. Owns nothing. Shared memory has the same pointers in both uses. */
+/* A quantized tensor with both uses. Owns nothing. An array that the uses share has one address in both. */
 typedef struct qtensor {
     int64_t rows, columns;
     /* groups of rows, each with separate scale blocks from its first row on; 0: not grouped */
@@ -37,12 +37,12 @@ typedef struct qtensor {
     qdata rowwise, columnwise;
 } qtensor;
 
-/* The memory of one use. */
+/* A block of memory for one use. */
 typedef struct qblock {
     void *data; /* aligned for the backend; NULL: qtensor_lay_out only sets bytes */
     int64_t bytes;
 } qblock;
-/* The memory of both uses. Shared memory is in the columnwise block, which is kept for backward. */
+/* The memory of both uses. Arrays that the uses share are in the columnwise block, which backward needs. */
 typedef struct qblocks {
     qblock rowwise, columnwise;
 } qblocks;
@@ -53,21 +53,21 @@ typedef struct qblocks {
    contiguous_contraction, where columnwise codes are transposed. OTT_ERR_SHAPE for invalid sizes. */
 ott_status qtensor_lay_out(qtensor *q, const backend_capabilities *can, qblocks *blocks);
 
-/* Index of the first block (of `block` rows) of group `group`, which begins with row `first`, counted over
-   all groups. It does not depend on the sizes of the groups before, and never overlaps their blocks. A
-   group's blocks are consecutive. */
+/* Returns the index of the first scale block (of `block` rows) of group `group`, which begins with row
+   `first` of the tensor. Blocks are counted over all groups; a group's blocks are consecutive. The formula
+   needs no sizes of earlier groups: it may skip indices, but the blocks of two groups are always distinct. */
 ANYWHERE int64_t qtensor_group_block(int64_t group, int64_t first, int64_t block) {
     return block == 1 ? first : first / block + group;
 }
 /* Returns a view of group `group`, rows [first, first + count) of q. */
 qtensor qtensor_group(const qtensor *q, int64_t group, int64_t first, int64_t count);
 
-/* Sets the steps of a use: entries are [block along K][block along MN], contiguous along MN. */
+/* Sets mn_step and k_step of a use: entries are [block along K][block along MN]. */
 static inline void qtensor_order(qdata *d, granularity g, int64_t mn) {
     d->mn_step = 1;
     d->k_step = granularity_mn_groups(g, mn);
 }
-/* The same for a use of q, which may be grouped. Returns the number of entries. */
+/* The same for a use of q, which may have groups. Returns the number of entries. */
 int64_t qtensor_order_use(qdata *d, const qtensor *q, bool columnwise);
 /* Returns the columnwise use that shares this rowwise use's codes and scales: MN and K are swapped. */
 static inline qdata qtensor_shared_use(qdata rowwise) {
@@ -76,12 +76,12 @@ static inline qdata qtensor_shared_use(qdata rowwise) {
     rowwise.k_step = mn_step;
     return rowwise;
 }
-/* Index of the code of row i, column j. */
+/* Returns the index in d->data of the code of row i, column j. */
 static inline int64_t qtensor_index(const qdata *d, int64_t i, int64_t j) {
     return d->transposed ? j * d->ld + i : i * d->ld + j;
 }
 
-/* True if both uses are FP8 and share scales; and if they also share codes. */
+/* True if both uses are FP8 and share scales. qtensor_shares_codes: true if they also share codes. */
 static inline bool qtensor_shares_scales(const qtensor *q) {
     return cast_spec_is_fp8(&q->spec.rowwise) && cast_spec_is_fp8(&q->spec.columnwise) &&
            q->rowwise.scale == q->columnwise.scale;
@@ -95,7 +95,7 @@ static inline bool qtensor_has_codes(const qtensor *q) {
 }
 
 #define QLIST_MAX 4
-/* The quantized copies that an op makes of its output: one for each distinct spec of its consumers. */
+/* The quantized copies that an op makes of its output: one for each distinct quant_spec of its readers. */
 typedef struct qlist {
     int count;
     qtensor item[QLIST_MAX];

@@ -5,8 +5,7 @@
  * arXiv:2412.19437). With groups, only experts of the best groups can be chosen. A group's score is the sum
  * of its top two experts, or its best expert's score (DeepSeek-V2, arXiv:2405.04434).
  *
- * Assignments are numbered a = k T + t for the k-th choice of token t: all first choices come before second
- * choices, tokens in order.
+ * An assignment is a token's choice of an expert. The k-th choice of token t of T has number k T + t.
  */
 #ifndef TENSOR_ROUTE_H
 #define TENSOR_ROUTE_H
@@ -20,17 +19,17 @@ enum { ROUTE_GROUPS_MAX = 64 };
 
 typedef struct route_rule {
     route_score score;
-    int groups, chosen_groups; /* number of equal groups, and how many are chosen; 0: no groups */
-    bool group_score_max;      /* a group's score is its best expert's */
+    int groups, chosen_groups; /* number of equal groups, and how many are chosen; groups 0: no groups */
+    bool group_score_max;      /* a group's score is its best expert's score, not the sum of the top two */
     bool normalized;           /* weights are divided by their sum */
     float scale;               /* then weights are multiplied by this */
 } route_rule;
 
-/* Factors of the router losses in the scores' gradient (tensor/ops.def), without the loss scale. */
+/* Factors of the router losses in route_gradient, without the loss scale. T: tokens of the micro-batch. */
 typedef struct route_losses {
-    /* weight x E / (K L L S), L tokens in each of S sequences; S = 1 for `balance` */
+    /* loss weight x E / (K L L S), for S sequences of L tokens; S = 1 for `balance` */
     float balance, sequence_balance;
-    float z; /* weight x 2 / T */
+    float z; /* loss weight x 2 / T */
 } route_losses;
 
 #define ROUTE_EPSILON 1e-20f
@@ -47,12 +46,13 @@ ANYWHERE bool route_is_after(int32_t a, int64_t i, int32_t b, int64_t j) {
     return a < b || (a == b && i > j);
 }
 
-/* The key of expert e's score plus bias. */
+/* Returns the key of expert e's score plus bias. bias NULL: none. */
 ANYWHERE int32_t route_choice(const float *score, const float *bias, int64_t e) {
     return route_key(bias ? score[e] + bias[e] : score[e]);
 }
 
-/* The key of a group's score: the sum of its two best experts' scores, or the best score. */
+/* Returns the key of the score of a group, experts [first, first + count): the sum of the two highest scores
+   plus biases, or the highest one. */
 ANYWHERE int32_t route_group(const route_rule *r, const float *score, const float *bias, int64_t first,
                              int64_t count) {
     int64_t best = first, second = -1;
@@ -67,7 +67,7 @@ ANYWHERE int32_t route_group(const route_rule *r, const float *score, const floa
     return route_key(sum);
 }
 
-/* Returns a bit for each group: set if its experts can be chosen. */
+/* Returns a bit for each group: 1 if its experts can be chosen. */
 ANYWHERE uint64_t route_open_groups(const route_rule *r, const float *score, const float *bias,
                                     int64_t experts) {
     int64_t each = r->groups > 0 ? experts / r->groups : 0;
@@ -117,7 +117,7 @@ ANYWHERE float route_scores(const route_rule *r, const float *logits, int64_t ex
     return most + fmath_log(sum);
 }
 
-/* The divisor of a token's weights: the sum of the chosen scores if normalized, else 1. */
+/* Returns the divisor of a token's weights: the sum of the chosen scores if normalized, else 1. */
 ANYWHERE float route_divisor(const route_rule *r, const float *score, const int32_t *expert,
                              int64_t choices) {
     float sum = 0;
@@ -131,23 +131,24 @@ ANYWHERE void route_weights(const route_rule *r, const float *score, const int32
     for (int64_t k = 0; k < choices; k++) weight[k] = (score[expert[k]] / divisor) * r->scale;
 }
 
-/* The divisor that makes a token's scores add up to one. */
+/* Returns the sum of a token's scores; exactly 1 for ROUTE_SOFTMAX. */
 ANYWHERE float route_total(const route_rule *r, const float *score, int64_t experts) {
     float sum = 0;
     for (int64_t e = 0; e < experts; e++) sum = sum + score[e];
     return r->score == ROUTE_SOFTMAX ? 1.0f : sum;
 }
 
-/* A token in backward. */
+/* The inputs of one token's backward. batch_count and sequence_count: how often each expert was chosen in the
+   batch and in the token's sequence; NULL: the loss has weight 0. */
 typedef struct route_token {
     const float *logits, *score, *dweight;     /* [E], [E], [K] */
-    const float *batch_count, *sequence_count; /* [E]; NULL: no such loss */
+    const float *batch_count, *sequence_count; /* [E] */
     const int32_t *expert;                     /* [K] */
     int64_t experts, choices;
     float lse, total, grad_scale;
 } route_token;
 
-/* The gradient of the balance losses with respect to the token's share p[e] = score[e] / total. */
+/* Returns the gradient of the balance losses with respect to the token's p[e] = score[e] / total. */
 ANYWHERE float route_balance_slope(const route_token *t, const route_losses *l, int64_t e) {
     float slope = 0;
     if (t->batch_count) slope = slope + (l->balance * t->grad_scale) * t->batch_count[e];
@@ -155,7 +156,7 @@ ANYWHERE float route_balance_slope(const route_token *t, const route_losses *l, 
     return slope;
 }
 
-/* Sets ds[E] to the balance losses' gradient of the scores. */
+/* Sets ds[E] to the gradient of the balance losses with respect to the scores. */
 ANYWHERE void route_balance_gradient(const route_rule *r, const route_token *t, const route_losses *l,
                                      float *ds) {
     float mean = 0;
@@ -165,7 +166,7 @@ ANYWHERE void route_balance_gradient(const route_rule *r, const route_token *t, 
     for (int64_t e = 0; e < t->experts; e++) ds[e] = (ds[e] - mean) / t->total;
 }
 
-/* Adds the weights' gradient to ds[E]. */
+/* Adds to ds[E] the gradient with respect to the scores that comes from dweight. */
 ANYWHERE void route_weight_gradient(const route_rule *r, const route_token *t, float *ds) {
     float divisor = route_divisor(r, t->score, t->expert, t->choices), mean = 0;
     for (int64_t k = 0; r->normalized && k < t->choices; k++)
@@ -176,7 +177,7 @@ ANYWHERE void route_weight_gradient(const route_rule *r, const route_token *t, f
     }
 }
 
-/* Writes a token's dlogits[E]. */
+/* Writes a token's gradient with respect to the logits to dlogits[E]. */
 ANYWHERE void route_gradient(const route_rule *r, const route_token *t, const route_losses *l,
                              float *dlogits) {
     float inner = 0, z = (l->z * t->grad_scale) * t->lse;
@@ -192,8 +193,8 @@ ANYWHERE void route_gradient(const route_rule *r, const route_token *t, const ro
 
 /* ---- balanced gradients ---- */
 
-/* The mean number of rows of `experts` divided by expert e's. end: the experts' end rows in each of `parts`
-   parts, which are `step` elements apart. */
+/* Returns the mean number of rows of all experts, divided by expert e's number of rows. The rows are in
+   `parts` tensors. Part p's rows of expert e end before row end[p * step + e]. */
 ANYWHERE float route_balance_factor(const int32_t *end, int64_t step, int64_t parts, int64_t experts,
                                     int64_t e) {
     int64_t all = 0, own = 0;
@@ -206,7 +207,7 @@ ANYWHERE float route_balance_factor(const int32_t *end, int64_t step, int64_t pa
 
 /* ---- balancing biases ---- */
 
-/* Moving average, over about a hundred steps, of an expert's share of the choices. */
+/* Returns the new moving average, over about a hundred steps, of an expert's share of all choices. */
 ANYWHERE float route_load(float load, float count, float total) {
     return fmaf(load, 0.99f, 0.01f * (count / total));
 }

@@ -1,17 +1,18 @@
 /*
- * tensor/smooth: channel scales of Smooth-SwiGLU (arXiv:2409.12517). Each channel is divided by its scale
- * before the cast to FP8, and the column of the next weight is multiplied by it. The scales are powers of
- * two, so neither rounds.
+ * tensor/smooth: channel scales of Smooth-SwiGLU (arXiv:2409.12517). Each channel (column) of the activation
+ * is divided by its channel scale before the cast to FP8. The same column of the next weight is multiplied by
+ * it. Channel scales are powers of two, so neither operation rounds.
  *
- * A scale is near the square root of the channel's amax, so activation and weight share an outlier's excess.
- * The paper moves all of it to the weight, but the weight also has one scale for all channels.
+ * A channel scale is near the square root of the channel's amax. So an outlier channel enlarges the amax of
+ * activation and weight equally. The paper divides by the full amax. But here the weight also has one FP8
+ * scale for all channels.
  */
 #ifndef TENSOR_SMOOTH_H
 #define TENSOR_SMOOTH_H
 
 #include "base/fmath.h"
 
-/* Returns n of the scale 2^n, from the amax' bits: floor(exponent / 2); 0 if it is 0 or not finite. */
+/* Returns n of the channel scale 2^n: floor(exponent of amax / 2); 0 if amax (as bits) is 0 or not finite. */
 ANYWHERE int smooth_power(uint32_t amax) {
     int biased = (int)(amax >> 23);
     return amax == 0 || biased == 255 ? 0 : (biased + 1) / 2 - 64;

@@ -1,7 +1,7 @@
 /*
- * tensor/step_state: values of a training step in device memory, so that a full step can be queued without a
- * round trip to the host: a vector of floats with one slot for each value. The host writes the first group
- * before a step and reads the results after it.
+ * tensor/step_state: values of a training step in device memory: a vector of floats with one slot for each
+ * value. With it a full step can be queued without waiting for the device. The host writes the first values
+ * (LEARNING_RATE to AVERAGE) before a step and reads the results after it.
  */
 #ifndef TENSOR_STEP_STATE_H
 #define TENSOR_STEP_STATE_H
@@ -18,7 +18,7 @@
     X(LOSS_SCALING)     /* 1: dynamic loss scaling (fp16), 0: LOSS_SCALE does not change */                  \
     X(UPDATE_LOW)       /* low 24 bits of the update's index; a float holds 24 bits exactly */               \
     X(UPDATE_HIGH)      /* its higher bits */                                                                \
-    X(BALANCE)          /* schedule's factor of the step of balancing biases */                              \
+    X(BALANCE)          /* factor of the rate at which the routers' balancing biases change */               \
     X(AVERAGE)          /* schedule-free: weight of the newest iterate in the average */                     \
     /* kept on the device from step to step */                                                               \
     X(LOSS_SCALE) /* 1 unless fp16 */                                                                        \
@@ -28,7 +28,7 @@
     X(CLIP)      /* factor of each gradient: min(1, max_norm / (norm + 1e-6)) / loss scale */                \
     X(SKIP)      /* 1: a gradient or the loss is not finite, no parameter changes */                         \
     X(LOSS)      /* sum of token losses */                                                                   \
-    X(Z_LOSS)    /* sum of squared log-partitions of tokens, if the head has a z-loss */
+    X(Z_LOSS)    /* sum over tokens of logsumexp(logits)^2, if the head has a z-loss */
 
 enum step_state {
 #define X(name) STEP_##name,

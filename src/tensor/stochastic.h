@@ -1,7 +1,8 @@
 /*
- * tensor/stochastic: stochastic rounding of fp32 to bf16: rounds up with probability (dropped bits) / (one
- * bf16 step). A draw depends only on the seed, the element's index in the full parameter and the update's
- * index. So every instruction set, number of threads, sharding and resumed run rounds the same.
+ * tensor/stochastic: stochastic rounding of fp32 to bf16: rounds away from zero with probability (dropped
+ * bits) / 2^16. A draw depends only on the seed, the element's index in the full parameter and the update's
+ * index. So every instruction set, number of threads, sharding and resumed run rounds the same. A "step" here
+ * is the distance between neighboring bf16 numbers.
  *
  * There are two kinds of tensors. Sums are weights, to which each update adds a little. Averages are moments,
  * which decay.
@@ -11,12 +12,12 @@
  * fraction f of a step, a sum is off by sqrt(n f (1 - f)) steps. That is more than small learning rates move
  * it.
  *
- * Draws for sums therefore form a Weyl sequence: they start at random and advance by a fixed turn in each
- * update (Kuipers and Niederreiter 1974, chapter 2). Of n consecutive updates by a fraction f of a step,
- * about n f round up, within a few. But a turn resonates with updates that come every s steps, if s turns are
- * nearly an integer: with the golden ratio, for s = 21 and 55. So each element randomly gets one of eight
- * turns, which resonate with different s. For each s up to 64 the standard deviation over elements is below
- * that of independent draws from about 200 updates on.
+ * Draws for sums therefore form a Weyl sequence: the first is random, and each update adds a constant, called
+ * turn, modulo 2^16 (Kuipers and Niederreiter 1974, chapter 2). Of n consecutive updates by a fraction f of a
+ * step, about n f round up, within a few. But if only every s-th update changes the element, its draws are
+ * far from even for those s at which s * turn / 2^16 is nearly an integer: with the golden ratio, for s = 21
+ * and 55. So each element randomly gets one of eight turns, for which these s differ. For each s up to 64,
+ * from about 200 updates on, the standard deviation over elements is smaller than with independent draws.
  */
 #ifndef TENSOR_STOCHASTIC_H
 #define TENSOR_STOCHASTIC_H
@@ -25,7 +26,7 @@
 #include "base/rng.h"
 #include <stdbool.h>
 
-/* A draw has 64 bits: 16 for each of four numbers: an element of the parameter and of three state slots. */
+/* A draw has four numbers of 16 bits: for an element of the parameter and of three state slots. */
 enum { STOCHASTIC_PARAM, STOCHASTIC_SLOT };
 
 /* Masks of the numbers that round sums: the parameter; for schedule-free also slots 0 and 1. */
@@ -37,12 +38,12 @@ enum { STOCHASTIC_PARAM, STOCHASTIC_SLOT };
 #define STOCHASTIC_TURNS_LOW  UINT64_C(0x5aa14c076301c655) /* 50773, 25345, 19463, 23201 */
 #define STOCHASTIC_TURNS_HIGH UINT64_C(0x8c1d5f09b8b15c63) /* 23651, 47281, 24329, 35869 */
 
-/* Random words for elements index and index ^ 1, the same in all updates. */
+/* Returns the random words of elements index and index ^ 1. They are the same in all updates. */
 ANYWHERE rng_block stochastic_block(uint64_t seed, uint64_t index) {
     return rng_philox(seed, 0, index / 2);
 }
 
-/* The sum of `update` turns of kind 0 to 7, modulo 2^16. */
+/* Returns update * turn modulo 2^16, for turn number `kind`, 0 to 7. */
 ANYWHERE uint32_t stochastic_turned(uint32_t kind, uint64_t update) {
     uint64_t turns = kind & 4 ? STOCHASTIC_TURNS_HIGH : STOCHASTIC_TURNS_LOW;
     return (uint32_t)update * (uint32_t)(turns >> 16 * (kind & 3) & 0xffff) & 0xffff;
@@ -53,7 +54,7 @@ ANYWHERE uint32_t stochastic_turn(uint32_t word, uint32_t turned) {
     return ((word & 0xffff0000u) + (turned << 16)) | ((word + turned) & 0xffffu);
 }
 
-/* splitmix32: number `update` of the sequence that starts at `word`. */
+/* Returns number `update` of the splitmix32 sequence that starts at `word`. */
 ANYWHERE uint32_t stochastic_mix(uint32_t word, uint64_t update) {
     uint32_t x = word + (uint32_t)update * 0x9e3779b9u;
     x = (x ^ x >> 16) * 0x85ebca6bu;
@@ -61,8 +62,8 @@ ANYWHERE uint32_t stochastic_mix(uint32_t word, uint64_t update) {
     return x ^ x >> 16;
 }
 
-/* The draw of element `index`; b: its stochastic_block; sums: STOCHASTIC_SUM_*. The kind of turn comes from
-   bits of the last number, which never rounds a sum. */
+/* Returns the draw of element `index`. b: its stochastic_block; sums: STOCHASTIC_SUM_*. The element's turn
+   comes from bits of the last number, which never rounds a sum. */
 ANYWHERE uint64_t stochastic_draw(rng_block b, uint64_t update, uint64_t index, uint64_t sums) {
     uint32_t low = index % 2 ? b.word[2] : b.word[0], high = index % 2 ? b.word[3] : b.word[1];
     uint32_t turned = stochastic_turned(high >> 29, update);

@@ -15,7 +15,7 @@ typedef struct tensor {
     int64_t ld;      /* row stride in elements, >= columns */
 } tensor;
 
-/* Dense view of rows x columns elements. A vector has one row. */
+/* Returns a dense view of rows x columns elements. A vector has one row. */
 static inline tensor tensor_matrix(void *data, ott_dtype d, int64_t rows, int64_t columns) {
     tensor t = {data, d, rows, columns, columns};
     return t;
@@ -23,13 +23,13 @@ static inline tensor tensor_matrix(void *data, ott_dtype d, int64_t rows, int64_
 static inline tensor tensor_vector(void *data, ott_dtype d, int64_t count) {
     return tensor_matrix(data, d, 1, count);
 }
-/* Rows [first, first + count). */
+/* Returns a view of rows [first, first + count). */
 static inline tensor tensor_rows(tensor t, int64_t first, int64_t count) {
     t.data = (char *)t.data + first * t.ld * dtype_bytes(t.dtype);
     t.rows = count;
     return t;
 }
-/* Columns [first, first + count). */
+/* Returns a view of columns [first, first + count). */
 static inline tensor tensor_columns(tensor t, int64_t first, int64_t count) {
     t.data = (char *)t.data + first * dtype_bytes(t.dtype);
     t.columns = count;

@@ -1,6 +1,6 @@
 /*
- * tensor/update: the optimizers' update rules (tensor/ops.def) for one element: fp32 IEEE operations in the
- * order written, for CPU and GPU.
+ * tensor/update: the optimizers' update rules (tensor/ops.def) for one element: fp32 IEEE operations in this
+ * order, on CPU and GPU.
  */
 #ifndef TENSOR_UPDATE_H
 #define TENSOR_UPDATE_H
@@ -12,19 +12,20 @@
 /* Options of all rules. Each rule uses only some. */
 typedef struct update_options {
     float beta1, beta2, epsilon, weight_decay;
-    float factor; /* of momentum */
+    float factor; /* momentum's factor: SGD and Muon */
     bool nesterov;
 } update_options;
 
-/* Values that are the same for all elements, from options and step state. The options are borrowed, because a
-   copy would take registers in a kernel. */
+/* Values that are the same for all elements, computed from the options and the step state. The options are
+   borrowed, because a copy would take registers in a kernel. */
 typedef struct update_constants {
     const update_options *o;
     float clip, lr, decay, step_size, sqrt_correction2, average;
     bool is_first; /* the first update of the run */
 } update_constants;
 
-/* An element: parameter, gradient and the rule's state: momentum; moments; or z, x and the second moment. */
+/* An element: parameter, gradient, and the rule's state: momentum (Lion, SGD); moment1, moment2 (AdamW,
+   Adam); z, x, moment2 (schedule-free). */
 typedef struct update_element {
     float p, g, slot[3];
 } update_element;
@@ -48,7 +49,6 @@ ANYWHERE float update_sign(float x) {
     return (x > 0.0f ? 1.0f : 0.0f) - (x < 0.0f ? 1.0f : 0.0f);
 }
 
-/* Slots: moment1, moment2. */
 ANYWHERE void update_adamw(const update_constants *c, update_element *e) {
     float g = e->g * c->clip, m = e->slot[0], v = e->slot[1];
     float p = e->p - c->decay * e->p;
@@ -84,7 +84,7 @@ ANYWHERE void update_adam(const update_constants *c, update_element *e) {
     e->slot[1] = v;
 }
 
-/* The point between iterate z and average x where gradients are taken. */
+/* Returns the point between the iterate z and the average x at which gradients are computed. */
 ANYWHERE float update_point(const update_options *o, float z, float x) {
     return fmaf(x - z, o->beta1, z);
 }
@@ -107,7 +107,7 @@ ANYWHERE void update_muon_momentum(const update_constants *c, update_element *e)
     e->p = fmaf(e->p, c->o->factor, e->g * c->clip);
 }
 
-/* Nesterov's direction, which Muon then makes orthogonal. */
+/* Returns Nesterov's direction. Muon then makes it orthogonal. */
 ANYWHERE float update_muon_direction(float momentum, float factor, float grad, float clip) {
     return fmaf(momentum, factor, grad * clip);
 }
