@@ -105,7 +105,7 @@ struct gguf_writer {
     file_writer *file;
     const gguf_tensor *tensors; /* [count] */
     int64_t count, current;
-    int64_t left; /* missing elements of tensors[current] */
+    int64_t left; /* elements of tensors[current] that are not appended yet */
     uint16_t halves[PIECE];
     uint8_t blocks[PIECE / GGUF_BLOCK * BLOCK_BYTES];
 };
@@ -135,7 +135,7 @@ ott_status gguf_tensor_bytes(const gguf_tensor *t, int64_t *bytes) {
     return OTT_OK;
 }
 
-/* The file stores the dimensions in reverse order: row length first. */
+/* Appends a tensor's header entry. The file has the row length first. Advances *offset, the data's offset. */
 static ott_status append_tensor_info(str *s, const gguf_tensor *t, int64_t *offset) {
     int64_t bytes;
     append_text(s, t->name, (int64_t)strlen(t->name));
@@ -189,7 +189,7 @@ int64_t gguf_writer_next(const gguf_writer *w) {
     return w->current < w->count ? w->current : -1;
 }
 
-/* Returns false if the block has a NaN, an infinity, or a scale beyond f16. */
+/* Encodes GGUF_BLOCK elements in Q8_0. False if the block has a NaN, an infinity, or a scale beyond f16. */
 static bool encode_block(const float *x, uint8_t *out) {
     float amax = 0;
     bool finite = true;

@@ -39,7 +39,7 @@ static ott_status fail_family(const char *name, json_t *value) {
                    nearest ? "'" : "");
 }
 
-/* Baichuan's first model has another spelling. */
+/* True if `word` names the family's architecture. Baichuan's first model spells it differently. */
 static bool is_architecture(const family *f, const char *word) {
     return strcmp(word, f->architecture) == 0 ||
            (family_is(f, FAMILY_BAICHUAN) && strcmp(word, "BaiChuanForCausalLM") == 0);
@@ -63,7 +63,8 @@ const char *hf_activation_key(const family *f) {
     return f->activation_key ? f->activation_key : "hidden_act";
 }
 
-/* Activation functions, `plain` and `gated`. The writer uses the first name of a function. */
+/* Names of activation functions in config.json, and the MLP that has the function without a gate (`plain`)
+   and with a gate (`gated`). The writer uses the first name of a function. */
 static const struct {
     const char *word;
     family_mlp plain, gated;
@@ -141,7 +142,7 @@ static ott_status refuse_switches(const char *name, json_t *root, const family *
     return OTT_OK;
 }
 
-/* Checks how experts are chosen. Only DeepSeek's own files have these keys. */
+/* Fails if experts are chosen by a rule that is not supported. Only DeepSeek's files have these keys. */
 static ott_status refuse_routing(const char *name, json_t *root, const family *f) {
     const struct {
         family_index family;
@@ -158,7 +159,7 @@ static ott_status refuse_routing(const char *name, json_t *root, const family *f
     return OTT_OK;
 }
 
-/* Models with experts must have full attention in all layers. */
+/* Fails if a model with experts has a layer without full attention. */
 static ott_status refuse_layers(const char *name, json_t *root) {
     json_t *types = hf_get(root, "layer_types"), *type;
     size_t i;

@@ -33,12 +33,11 @@ typedef struct hf_config {
        compressed. */
     int64_t q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
     double norm_eps, rope_theta;
-    double
-        partial_rotary_factor; /* fraction of a head's columns that are rotated, from the first column on */
+    double partial_rotary_factor; /* share of a head's columns that are rotated: its first columns */
     /* Multipliers of embedding, residual branches and q k^T (0: 1 / sqrt(head_dim)); divisor of logits. */
     double embedding_multiplier, residual_multiplier, attention_multiplier, logits_scaling;
     double logit_scale; /* multiplier of the logits */
-    /* q k^T is divided by its square root; 0 if the family has no such key */
+    /* q k^T is divided by the square root of this; 0 if the family has no such key */
     int64_t query_pre_attn_scalar;
     double attention_softcap, logit_softcap; /* 0 if none */
     double rope_local_theta;                 /* for layers with a window; 0: rope_theta */
@@ -53,7 +52,7 @@ typedef struct hf_config {
     int64_t experts, experts_per_token, expert_size; /* width of an expert; 0: intermediate_size */
     /* every sparse_step-th layer has experts, except the first first_dense layers */
     int64_t sparse_step, first_dense;
-    int dense_count; /* and except the layers in `dense` */
+    int dense_count; /* number of layers in `dense`, which have no experts either */
     int32_t dense[HF_CONFIG_MOST_DENSE];
     int64_t shared_experts, expert_groups, top_groups;
     bool normalizes_weights;
@@ -66,8 +65,8 @@ typedef struct hf_config {
     int32_t full[HF_CONFIG_MOST_FULL];
     family_mlp mlp;           /* the family's, or another function if the file names one */
     bool attention_bias;      /* attention_bias (biases of q, k, v and, except for glm, o) or use_bias */
-    bool mlp_bias, qk_norm;   /* of some families; else false */
-    bool rope_interleave;     /* of some families; else false */
+    bool mlp_bias, qk_norm;   /* keys of some families; false for the others */
+    bool rope_interleave;     /* key of some families; false for the others */
     bool scales_by_layer;     /* scale_attn_by_inverse_layer_idx */
     bool tie_word_embeddings; /* lm_head shares its weight with embed_tokens */
     int64_t bos, pad;         /* token ids; -1 if none, or if the embedding has no row for pad */
@@ -98,7 +97,7 @@ bool hf_config_equal(const hf_config *a, const hf_config *b);
  * from c are changed, in the old spellings (torch_dtype, rope_theta, rope_scaling), which all versions of
  * transformers read; all other bytes are preserved. original NULL: a new file. quantization: NULL keeps
  * quantization_config, "" removes it, any other text is its new JSON value; c.quantization is ignored.
- * OTT_ERR_UNSUPPORTED if the family has no key for what c means.
+ * OTT_ERR_UNSUPPORTED if the keys of the family cannot express c.
  */
 ott_status hf_config_text(mem *account, const hf_config *c, const char *original, const char *quantization,
                           str *out);

@@ -176,7 +176,7 @@ bool hf_key_equal(const hf_key *k, hf_value a, hf_value b) {
     return a.truth == b.truth;
 }
 
-/* Converts a table value; false for NAN. */
+/* Converts default_value or other_value of the table to the key's type. False for NAN. */
 static bool set_number(const hf_key *k, double x, hf_value *out) {
     if (isnan(x)) return false;
     switch (k->type) {
@@ -196,7 +196,7 @@ ott_status hf_key_value_of(const hf_key *k, const char *name, json_t *root, cons
                            bool *is_given) {
     json_t *value = hf_get(root, k->name);
     if (!value && family_is(c->family, FAMILY_QWEN3_MOE) && strcmp(k->name, "num_experts") == 0)
-        value = hf_get(root, "num_local_experts"); /* transformers 5 */
+        value = hf_get(root, "num_local_experts"); /* the key's name in transformers 5 */
     *is_given = true;
     if (value) return hf_key_read(k, name, value, out);
     *is_given = hf_key_can_be_null(k) && json_object_get(root, k->name) ? set_number(k, 0, out)
@@ -204,7 +204,7 @@ ott_status hf_key_value_of(const hf_key *k, const char *name, json_t *root, cons
     return OTT_OK;
 }
 
-/* Computes defaults that depend on other members; false if there is none. */
+/* Computes a default that depends on other members of c. False if the key has no such default. */
 static bool derive_value(const hf_key *k, const hf_config *c, hf_value *out) {
     const family *f = c->family;
     if (k->offset == offsetof(hf_config, kv_heads) && f->kv_heads_optional)

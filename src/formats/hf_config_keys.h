@@ -28,7 +28,7 @@ typedef union hf_value {
 } hf_value;
 
 const hf_key *hf_keys(int *count);
-/* The key of this name, preferably the family's; NULL if there is none. */
+/* The row with this name that applies to the family, else any row with this name; NULL if there is none. */
 const hf_key *hf_key_find(const char *name, const family *f);
 bool hf_key_applies(const hf_key *k, const family *f); /* false: the family ignores the key */
 /* True if the family has another key for the same member. */
@@ -52,7 +52,8 @@ ott_status hf_fail(ott_status code, const char *name, const char *key, json_t *v
 json_t *hf_get(json_t *object, const char *key); /* NULL if it is missing or null */
 ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool default_value, bool *out);
 
-/* Read what takes several keys, from `root` into c. c->family, c->layers and c->vocab_size must be set. */
+/* Read the settings that need several keys or spellings, from `root` into c. c->family, c->layers and
+   c->vocab_size must be set. */
 ott_status hf_read_rope(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_window(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_tokens(const char *name, json_t *root, hf_config *c);
@@ -61,12 +62,12 @@ ott_status hf_read_router_loss(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_dtype(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_quantization(const char *name, json_t *root, hf_config *c);
 bool hf_rope_equal(const hf_config *a, const hf_config *b);
-bool hf_can_list_dense_layers(const family *f); /* has mlp_only_layers */
+bool hf_can_list_dense_layers(const family *f); /* the family has the key mlp_only_layers */
 bool hf_dense_layers_equal(const hf_config *a, const hf_config *b);
 bool hf_has_full_attention(const hf_config *c, int64_t layer);     /* the layer has no window */
 bool hf_full_layers_equal(const hf_config *a, const hf_config *b); /* same layers without a window */
 const char *hf_activation_key(const family *f);                    /* "hidden_act" */
-const char *hf_activation(const hf_config *c);                     /* its value */
+const char *hf_activation(const hf_config *c);                     /* the value of hf_activation_key */
 const char *hf_routing_method(const hf_config *c);                 /* DeepSeek-V2's topk_method */
 void hf_window_append(const hf_config *c, str *out);               /* layer_types */
 void hf_rope_append(const hf_config *c, str *out); /* rope_scaling as a JSON object; not for HF_ROPE_PLAIN */

@@ -9,7 +9,7 @@
 
 /* ---- sliding window ---- */
 
-enum { DEFAULT_FULL_LAYERS = 28 }; /* transformers' default */
+enum { DEFAULT_FULL_LAYERS = 28 }; /* transformers' default of max_window_layers */
 
 static ott_status read_size(const char *name, json_t *root, const char *key, int64_t default_value,
                             int64_t least, int64_t *out) {
@@ -62,7 +62,8 @@ static ott_status read_layer_types(const char *name, json_t *types, hf_config *c
     return OTT_OK;
 }
 
-/* Qwen's files give the window layer by layer, or from a first layer on. */
+/* Qwen's files list in layer_types which layers have a window. Without it, the first max_window_layers layers
+   have none. */
 static ott_status read_layer_windows(const char *name, json_t *root, hf_config *c) {
     json_t *types = hf_get(root, "layer_types");
     bool uses;
@@ -79,7 +80,7 @@ static ott_status read_layer_windows(const char *name, json_t *root, hf_config *
     return OTT_OK;
 }
 
-/* Turns a regular pattern of layers without a window into its period, full_attention_every. */
+/* If every n-th layer has no window, sets full_attention_every = n in place of the list `full`. */
 static void find_period(hf_config *c, int64_t default_value) {
     int64_t every = c->full_count > 0 ? c->full[0] + 1 : default_value > c->layers ? default_value : 0;
     bool fits = c->full_count == (every > 0 ? c->layers / every : 0);
@@ -148,7 +149,7 @@ ott_status hf_read_tokens(const char *name, json_t *root, hf_config *c) {
     if (eos) TRY(read_eos(name, eos, c));
     if (pad && !json_is_integer(pad))
         return hf_fail(OTT_ERR_FORMAT, name, "pad_token_id", pad, "must be null or a token id");
-    /* Many files have -1, or an id that exists only in the tokenizer. It is never used for a lookup. */
+    /* Many files have -1 (in PyTorch the last row), or an id that exists only in the tokenizer. */
     int64_t id = pad ? json_integer_value(pad) : -1;
     c->pad = id >= 0 && id < c->vocab_size ? id : -1;
     c->padding_row = pad && id < 0 && id >= -c->vocab_size ? c->vocab_size + id : c->pad;

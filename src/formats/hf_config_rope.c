@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#define DEFAULT_THETA 10000.0 /* of families without a default of their own */
+#define DEFAULT_THETA 10000.0 /* rope_theta of families without their own default */
 
 /* ---- scaling rules ---- */
 
@@ -16,7 +16,7 @@ static const char *const rule_words[HF_ROPE_COUNT] = {
     [HF_ROPE_PLAIN] = "default", [HF_ROPE_LLAMA3] = "llama3",     [HF_ROPE_LINEAR] = "linear",
     [HF_ROPE_YARN] = "yarn",     [HF_ROPE_LONGROPE] = "longrope", [HF_ROPE_DYNAMIC] = "dynamic"};
 
-/* A parameter of a rule. */
+/* A parameter of a scaling rule, and the member of hf_config that holds it. */
 typedef struct rule_member {
     hf_rope rope;
     const char *name;
@@ -56,7 +56,7 @@ static double longrope_factor(const hf_config *c) {
     return factor > 1 ? factor : 1;
 }
 
-/* Columns of a head that rotary embedding may rotate. */
+/* Number of columns of a head that rotary embedding may rotate. */
 static int64_t rope_width(const hf_config *c) {
     return c->family->latent ? c->qk_rope_head_dim : c->head_dim;
 }
@@ -68,7 +68,7 @@ static bool has_original(hf_rope rope) {
 
 /* ---- reading ---- */
 
-/* A file may have both spellings, which must agree. */
+/* Reads rope_theta, from the top level or from rope_parameters. If both have it, they must agree. */
 static ott_status read_theta(const char *name, json_t *root, json_t *parameters, hf_config *c) {
     json_t *outer = hf_get(root, "rope_theta"), *inner = hf_get(parameters, "rope_theta");
     json_t *theta = inner ? inner : outer;
@@ -109,7 +109,8 @@ static ott_status read_member(const char *name, const char *key, json_t *paramet
                    rule_words[c->rope], m->name, m->least);
 }
 
-/* yarn and longrope may give it outside of the rule, or omit it: then it is max_position_embeddings. */
+/* Reads original_max_position_embeddings. yarn and longrope may have it at the top level or omit it; its
+   default is max_position_embeddings. */
 static ott_status read_original(const char *name, const char *key, json_t *root, json_t *parameters,
                                 hf_config *c) {
     static const char member[] = "original_max_position_embeddings";
@@ -153,7 +154,7 @@ static ott_status read_longrope(const char *name, const char *key, json_t *param
     return OTT_OK;
 }
 
-/* truncate = false is used only by families that Ottava does not read. */
+/* Fails for truncate = false, which only families that Ottava does not read use. */
 static ott_status refuse_fractions(const char *name, const char *key, json_t *parameters) {
     if (!json_is_false(hf_get(parameters, "truncate"))) return OTT_OK;
     return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters, "yarn with truncate = false is not supported");
@@ -258,7 +259,8 @@ static void append_factors(str *out, const char *name, const hf_config *c, const
     str_append(out, "],");
 }
 
-/* True if the default has this value. transformers 4 rejects longrope with extra members. */
+/* True if the member has its default value, so the file can omit it. transformers 4 rejects longrope with
+   extra members. */
 static bool is_implied(const hf_config *c, const rule_member *m) {
     double x = value_of(c, m);
     if (m->rope == HF_ROPE_LONGROPE && strcmp(m->name, "factor") == 0) return x == longrope_factor(c);

@@ -13,7 +13,7 @@
 
 typedef struct editor {
     const hf_config *c;
-    json_t *root;     /* of the original or the template */
+    json_t *root;     /* the original or the template, parsed */
     hf_config before; /* the original, parsed with c's family and vocabulary */
     bool is_new;      /* no original: the text is a template, and all keys are set */
     str text, value;  /* the file so far; buffer for a value */
@@ -21,7 +21,7 @@ typedef struct editor {
 
 /* ---- values ---- */
 
-/* Sets the key to the text in `value`. */
+/* Sets the key to the text in e->value, and empties e->value. */
 static ott_status put_value(editor *e, const char *key) {
     TRY(str_finish(&e->value));
     TRY(json_edit_put(&e->text, key, e->value.text));
@@ -29,7 +29,7 @@ static ott_status put_value(editor *e, const char *key) {
     return OTT_OK;
 }
 
-/* Python's spelling: a real number has a point or an exponent. */
+/* Appends a real number as Python prints it: with a point or an exponent. */
 static void append_real(str *s, double x) {
     char text[32];
     number_metric(x, text);
@@ -145,7 +145,7 @@ static ott_status put_layer_windows(editor *e) {
     return uses ? put_int(e, "max_window_layers", e->c->full_count) : OTT_OK;
 }
 
-/* The layers with a window depend on the number of layers. */
+/* Writes the keys of the window if the window or the number of layers has changed. */
 static ott_status edit_window(editor *e) {
     bool is_same = e->before.sliding_window == e->c->sliding_window &&
                    hf_full_layers_equal(&e->before, e->c) && e->before.layers == e->c->layers;

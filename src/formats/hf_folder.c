@@ -39,7 +39,7 @@ static bool is_inside(const char *path, const char *folder) {
     return length > 0 && strncmp(path, folder, length) == 0 && (path[length] == '/' || length == 1);
 }
 
-/* CACHE/models--NAME/snapshots/REVISION has its contents in CACHE/models--NAME/blobs. */
+/* Sets c->blobs. The files of CACHE/models--NAME/snapshots/REVISION are links to CACHE/models--NAME/blobs. */
 static void find_blobs(copier *c) {
     strcpy(c->blobs, c->root);
     for (int up = 0; up < 2; up++) {
@@ -64,7 +64,7 @@ static ott_status resolve_path(const copier *c, const char *path, char out[PATH_
         str_show(out).text);
 }
 
-/* Does not write through a link at the destination. */
+/* Fails if the destination is no regular file. So nothing is written through a link. */
 static ott_status check_goal(const char *path) {
     struct stat info;
     if (lstat(path, &info) != 0 || S_ISREG(info.st_mode)) return OTT_OK;
@@ -96,7 +96,7 @@ static ott_status copy_file(copier *c, const char *path, const char *goal) {
     return status;
 }
 
-/* Copies the files of from/folder; "" is `from` itself. */
+/* Copies the files of the folder c->from + `folder`, which is "" or "/NAME". */
 static ott_status copy_folder(copier *c, const char *folder) {
     str from = {.account = c->account}, to = {.account = c->account};
     file_list names = {0};

@@ -7,9 +7,9 @@
 /* Sets a member of the outermost object. `text` must be a valid JSON object; it is edited in place. `key` has
    no escapes; `value` is JSON. An existing member keeps its position; a new one is appended. */
 ott_status json_edit_put(str *text, const char *key, const char *value);
-/* does nothing if it is missing */
+/* Renames a member in its position. Does nothing if there is no such member. */
 ott_status json_edit_rename(str *text, const char *key, const char *new_key);
-/* does nothing if it is missing */
+/* Removes a member. Does nothing if there is no such member. */
 ott_status json_edit_remove(str *text, const char *key);
 
 #endif

@@ -18,7 +18,7 @@ struct metrics_writer {
     mem *account;
     char *path;
     int descriptor;
-    int64_t bytes; /* complete lines in the file */
+    int64_t bytes; /* bytes of the complete lines in the file */
     str line;      /* buffer, reused for every line */
     bool failed;
 };
@@ -36,7 +36,7 @@ static ott_status open_at_end(metrics_writer *w, int flags) {
     return OTT_OK;
 }
 
-/* Finds where the lines up to last_step end. */
+/* *end: offset in the file after the lines of steps up to last_step. */
 static ott_status find_end(const metrics_writer *w, const logger *log, int64_t last_step, int64_t *end) {
     metrics_lines lines;
     TRY(metrics_lines_open(w->account, w->path, &lines));
@@ -88,7 +88,7 @@ static void append_value(str *line, const metrics_value *v) {
     }
 }
 
-/* Writes a line; a failure truncates the file to the complete lines. */
+/* Writes w->line. If that fails, truncates the file to its complete lines. */
 static ott_status write_line(metrics_writer *w) {
     int64_t done = 0;
     while (done < w->line.length) {

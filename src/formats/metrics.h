@@ -47,10 +47,10 @@ ott_status metrics_open(mem *account, const logger *log, const char *path, int64
 ott_status metrics_write(metrics_writer *w, int64_t step, const metrics_value *values, int count);
 /* Flushes the file to disk. */
 ott_status metrics_sync(metrics_writer *w);
-/* True if the path still names the open file. */
+/* False if the open file was removed, renamed or replaced. */
 bool metrics_path_is_current(const metrics_writer *w);
-/* If it does not, continues in a new file. If the path is free, the new file gets all lines of the old one;
-   if another file exists there, appends to it. */
+/* Continues in the file that the path now names. If there is none, makes one with all lines of the old file.
+   */
 ott_status metrics_restore(metrics_writer *w);
 void metrics_close(metrics_writer *w); /* NULL is allowed */
 
@@ -66,7 +66,7 @@ typedef struct metrics_series {
 } metrics_series;
 
 enum {
-    /* of a series; longer ones keep every second, fourth, ... point and the last */
+    /* maximum points of a series; a longer series keeps every second, fourth, ... point and the last */
     METRICS_MOST_POINTS = 1 << 18
 };
 
@@ -80,7 +80,7 @@ void metrics_series_free(metrics_series *s);
 /* ---- FP8 health lines (train/health.h) ---- */
 
 enum {
-    /* kept uses per run; longer runs keep every second, fourth, ... measurement */
+    /* maximum uses of a run; a longer run keeps every second, fourth, ... measurement and the last */
     METRICS_MOST_USES = 1 << 18,
     METRICS_MOST_MODULES = 1 << 16, /* more are an error */
     METRICS_NAME_BYTES = 200        /* lines with longer names are skipped */
@@ -107,10 +107,9 @@ typedef struct metrics_health {
     int64_t module_count, module_capacity;
     metrics_module *modules; /* [module_count], in order of first appearance */
     int64_t count, capacity;
-    metrics_use *uses; /* [count], in file order */
-    /* index of the first use of the last measurement, which is never thinned */
-    int64_t last;
-    int64_t measurements;           /* in the file, including dropped ones */
+    metrics_use *uses;              /* [count], in file order */
+    int64_t last;                   /* index of the first use of the last measurement */
+    int64_t measurements;           /* in the file, including measurements that were not kept */
     int64_t damaged, first_damaged; /* as in metrics_series, for health lines */
     bool complete; /* another line follows the last measurement, so the run is not writing it */
 } metrics_health;

@@ -31,7 +31,7 @@ static ott_status fill_buffer(metrics_lines *l, int64_t at) {
 
 /* ---- forward ---- */
 
-/* The first newline at or after offset `from`; -1 if none. */
+/* *found: offset of the first newline at or after offset `from`; -1 if there is none. */
 static ott_status find_newline(metrics_lines *l, int64_t from, int64_t *found) {
     *found = -1;
     while (from < l->file.bytes) {
@@ -95,7 +95,7 @@ ott_status metrics_lines_parse(metrics_lines *l, json_t **object, int64_t *step)
 
 /* ---- backward ---- */
 
-/* The offset after the last newline before `end`; 0 if none. */
+/* *begin: offset after the last newline before `end`; 0 if there is none. */
 static ott_status find_begin(metrics_lines *l, int64_t end, int64_t *begin) {
     *begin = 0;
     while (end > 0) {
@@ -111,7 +111,8 @@ static ott_status find_begin(metrics_lines *l, int64_t end, int64_t *begin) {
     return OTT_OK;
 }
 
-/* Parses the line that ends with a newline before `end`. *step is INT64_MIN if it is damaged. */
+/* Parses the line that ends at `end`, including its newline. *begin: offset of the line. *step is INT64_MIN
+   if the line is damaged. */
 static ott_status read_previous(metrics_lines *l, int64_t end, int64_t *begin, int64_t *step) {
     json_t *object;
     *step = INT64_MIN;

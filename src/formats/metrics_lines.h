@@ -17,7 +17,7 @@ typedef struct metrics_lines {
     char *buffer;                   /* [2 * METRICS_LINE_BYTES]: bytes [at, at + held) of the file */
     int64_t at, held, next;         /* next: offset of the next line */
     const char *line;               /* current line without its newline; NULL if it is too long */
-    int64_t length, number;         /* bytes of the line; its number, from 1 */
+    int64_t length, number;         /* length of the current line; its number, counted from 1 */
     int64_t damaged, first_damaged; /* number of damaged lines, and line number of the first */
 } metrics_lines;
 
@@ -29,8 +29,8 @@ ott_status metrics_lines_next(metrics_lines *l, bool *more);
 /* Parses the current line as a JSON object with a step; the caller frees *object with json_decref. If the
    line is damaged, counts it and sets *object to NULL. */
 ott_status metrics_lines_parse(metrics_lines *l, json_t **object, int64_t *step);
-/* Searches from the end of a file with ascending steps: *end is the offset of the lines of steps after
-   `last_step`. Ignores an incomplete last line. Counts damaged lines in between (first_damaged stays 0). */
+/* *end: offset of the first line of a step after `last_step`. Searches from the end of the file, where steps
+   ascend. Ignores an incomplete last line. Counts damaged lines after *end (first_damaged stays 0). */
 ott_status metrics_lines_end_of(metrics_lines *l, int64_t last_step, int64_t *end);
 void metrics_lines_close(metrics_lines *l);
 

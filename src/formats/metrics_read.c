@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A fast test without parsing: most lines are of the other kind. */
+/* True if the line contains the text `mark`. Skips lines of the other kind without parsing them. */
 static bool has_key(const metrics_lines *l, const char *mark) {
     return l->line && memmem(l->line, (size_t)l->length, mark, strlen(mark));
 }
@@ -34,7 +34,7 @@ static void halve_series(metrics_series *s) {
     s->count = kept;
 }
 
-/* Keeps the points whose number is a multiple of `stride`, and the last point until another follows. */
+/* Keeps every stride-th point of a series, and the last point until another follows. */
 typedef struct thinning {
     int64_t seen, stride;
     bool extra; /* the series ends with a point that is kept only because it is the last */
@@ -97,8 +97,7 @@ void metrics_series_free(metrics_series *s) {
 
 /* ---- reading health lines ---- */
 
-/* Names of tensors, GEMMs and formats. */
-enum { MOST_WORDS = 64 };
+enum { MOST_WORDS = 64 }; /* maximum number of names of tensors, GEMMs and formats */
 
 typedef struct health_reader {
     metrics_health *h;
@@ -106,7 +105,7 @@ typedef struct health_reader {
     json_t *indices; /* maps module names to indices */
     const char *words[MOST_WORDS];
     int word_count;
-    int64_t stride; /* every stride-th measurement is kept */
+    int64_t stride; /* every stride-th measurement is kept, and the last one */
 } health_reader;
 
 static ott_status fail_line(const health_reader *r, const char *what, int most) {
@@ -156,7 +155,7 @@ static ott_status find_or_add_module(health_reader *r, const char *name, int64_t
     return OTT_OK;
 }
 
-/* Removes every second measurement before the last, or the only one. */
+/* Removes the first, third, ... of the measurements before the last one. */
 static void halve_measurements(metrics_health *h) {
     int64_t kept = 0;
     bool keep = true;
@@ -188,7 +187,7 @@ static void begin_measurement(health_reader *r) {
     h->measurements++;
 }
 
-/* A short string member of a health line, or NULL. */
+/* Returns a member of a health line; NULL if it is no string or longer than METRICS_NAME_BYTES. */
 static const char *short_text(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return json_is_string(value) && json_string_length(value) <= METRICS_NAME_BYTES ? json_string_value(value)

@@ -17,7 +17,7 @@ static const safetensors_format safetensors_formats[] = {
 
 enum { SAFETENSORS_FORMATS = sizeof safetensors_formats / sizeof *safetensors_formats };
 
-/* Index in the table, or -1. */
+/* Index of the format in safetensors_formats; -1 if it is not there. */
 int safetensors_format_find(const char *name);
 
 #endif

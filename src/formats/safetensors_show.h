@@ -7,15 +7,15 @@
 typedef struct safetensors_shown {
     char text[192]; /* fits a shape of 8 dimensions */
 } safetensors_shown;
-/* "[2, 3]" */
+/* Formats a shape as "[2, 3]". */
 safetensors_shown safetensors_show_shape(const int64_t *shape, int rank);
 
 /* Search for the known name nearest to a missing one; offer the known names one by one. */
 typedef struct safetensors_nearest {
     const char *wanted;
     const char *found; /* borrowed from the offered names; NULL if none is near */
-    int distance;      /* edit distance of `found`, or the limit */
-    int64_t offers;
+    int distance;      /* edit distance of `found`; if it is NULL, the distance that a name must stay below */
+    int64_t offers;    /* number of names offered so far */
 } safetensors_nearest;
 
 safetensors_nearest safetensors_nearest_begin(const char *wanted);

@@ -15,8 +15,8 @@
 typedef struct data_item {
     const char *name;
     int format;    /* index in safetensors_formats */
-    int64_t bytes; /* of its data */
-    int64_t index; /* as declared by the caller */
+    int64_t bytes; /* of the tensor's data */
+    int64_t index; /* of the tensor in the caller's array */
 } data_item;
 
 struct safetensors_writer {
@@ -26,7 +26,7 @@ struct safetensors_writer {
     file_writer *file;
     data_item *items; /* [count], in the order of the data */
     int64_t count, current;
-    int64_t left; /* missing bytes of items[current] */
+    int64_t left; /* bytes of items[current] that are not appended yet */
 };
 
 static int by_name(const void *a, const void *b) {

@@ -166,7 +166,7 @@ static ott_status check_index(const shards *s, json_t *weight_map) {
     return OTT_OK;
 }
 
-/* total_size may be a real number, or missing. */
+/* Compares metadata.total_size, which may be a real number or missing, with the size of all tensors. */
 static ott_status check_total(const shards *s, json_t *root) {
     json_t *total = json_object_get(json_object_get(root, "metadata"), "total_size");
     int64_t bytes = 0;
@@ -383,8 +383,8 @@ bool shards_has_floats(const shard_tensor *t) {
     return d != OTT_DTYPE_COUNT && (dtype_is_high_precision(d) || dtype_is_fp8(d) || d == OTT_E8M0);
 }
 
-/* Decodes codes that were read to the end of `values`. In-place works because codes are not wider than
-   floats: each code is read before its place is overwritten. */
+/* Decodes codes of format d that were read to the end of values[count]. In-place works because codes are not
+   wider than floats: each code is read before its bytes are overwritten. */
 static void decode_in_place(float *values, int64_t count, ott_dtype d) {
     enum { PIECE = 512 };
     _Alignas(8) char piece[PIECE * 4];

@@ -167,7 +167,7 @@ static ott_status refuse_weights(const shards_writer *w) {
     return status;
 }
 
-/* Opens the next files until one needs data; commits files of empty tensors. */
+/* Opens the next file that needs data. On the way, commits files with only empty tensors. */
 static ott_status open_next_files(shards_writer *w) {
     while (w->current < w->part_count) {
         const shard_part *part = &w->parts[w->current];
@@ -328,8 +328,8 @@ ott_status shards_writer_commit(shards_writer *w) {
     return status;
 }
 
-/* Deletes the files that this writer made. With several processes the current file has its final name,
-   too. */
+/* Deletes the files that this writer made. If several processes write, these include the current file, which
+   already has its final name. */
 void shards_writer_abandon(shards_writer *w) {
     if (!w) return;
     int64_t made = w->current + (w->file && w->size > 1);

@@ -25,7 +25,7 @@ struct tensorboard_writer {
 
 /* ---- protocol buffers ---- */
 
-/* A field's key: its number and wire type. */
+/* A field's key in a protocol buffer: the field's number, and how its value is encoded. */
 #define FIELD(number, coding) (char)((number) << 3 | (coding))
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
 

@@ -1,6 +1,6 @@
 /*
- * formats/trace: writes a Chrome trace, JSON for chrome://tracing and Perfetto. One process per rank, one
- * thread per track. Slices nest by time within a track. Slices are written through one small buffer.
+ * formats/trace: writes a Chrome trace, JSON for chrome://tracing and Perfetto. The viewer shows a rank as a
+ * process and a track as a thread. Slices of a track nest by time. They are written through one small buffer.
  */
 #ifndef FORMATS_TRACE_H
 #define FORMATS_TRACE_H
