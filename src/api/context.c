@@ -89,15 +89,6 @@ void ott_context_options_init(ott_context_options *options) {
     if (options) *options = (ott_context_options){.struct_size = sizeof *options, .log_level = OTT_LOG_INFO};
 }
 
-static ott_status check_context_options(const ott_context_options *o) {
-    TRY(status_context(pool_check_threads(o->threads), "ott_context_open"));
-    if ((int)o->log_level < OTT_LOG_ERROR || o->log_level > OTT_LOG_DEBUG)
-        return status_fail(OTT_ERR_ARGUMENT,
-                           "ott_context_open: log_level = %d is no level: give %d (error) to %d (debug)",
-                           (int)o->log_level, OTT_LOG_ERROR, OTT_LOG_DEBUG);
-    return backend_check(o->device, NULL);
-}
-
 static ott_status open_context(const ott_context_options *o, ott_context *context) {
     TRY(mem_open(&context->account));
     context->log = (logger){.callback = o->log, .user = o->user, .level = o->log_level};
@@ -115,7 +106,12 @@ ott_status ott_context_open(const ott_context_options *options, ott_context **ou
     *out = NULL;
     ott_context_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_context_options"));
-    TRY(check_context_options(&o));
+    TRY(status_context(pool_check_threads(o.threads), "ott_context_open"));
+    if ((int)o.log_level < OTT_LOG_ERROR || o.log_level > OTT_LOG_DEBUG)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "ott_context_open: log_level = %d is no level: give %d (error) to %d (debug)",
+                           (int)o.log_level, OTT_LOG_ERROR, OTT_LOG_DEBUG);
+    TRY(backend_check(o.device, NULL));
     ott_context *context = calloc(1, sizeof *context); /* calloc: there is no memory account yet */
     if (!context) return status_fail(OTT_ERR_MEMORY, "out of memory: a context");
     ott_status status = open_context(&o, context);

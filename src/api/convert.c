@@ -92,14 +92,6 @@ static ott_status convert_layer(api_conversion *c, ott_module *m) {
 
 /* ---- the whole ---- */
 
-static ott_status choose_recipe(const ott_convert_options *o, const ott_module *m, const char *function,
-                                const recipe **out) {
-    TRY(recipe_to_run(m->handle.context, o->recipe, "tensorwise", out));
-    if (recipe_gemm_is_fp8(*out, GEMM_COUNT)) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "%s: recipe is %s, under which nothing is FP8", function,
-                       (*out)->name);
-}
-
 static ott_status convert_each(api_conversion *c, const convert_options *asked) {
     TRY(list_linears(c));
     for (int i = 0; i < c->list.count; i++) {
@@ -129,7 +121,10 @@ static ott_status convert_module(api_conversion *c, const char *function) {
     ott_module *m = c->root;
     const ott_convert_options *o = c->options;
     const logger *log = &m->handle.context->log;
-    TRY(choose_recipe(o, m, function, &c->recipe));
+    TRY(recipe_to_run(m->handle.context, o->recipe, "tensorwise", &c->recipe));
+    if (!recipe_gemm_is_fp8(c->recipe, GEMM_COUNT))
+        return status_fail(OTT_ERR_ARGUMENT, "%s: recipe is %s, under which nothing is FP8", function,
+                           c->recipe->name);
     convert_options asked = {.recipe = c->recipe,
                              .filter = o->filter_fqns,
                              .filter_count = o->filter_fqn_count,
@@ -155,24 +150,6 @@ static ott_status convert_and_close(api_conversion *c, const char *function) {
     return status;
 }
 
-static ott_status check_filters(const ott_convert_options *o, const char *function) {
-    if (o->filter_fqn_count < 0 || (o->filter_fqn_count > 0 && !o->filter_fqns))
-        return status_fail(OTT_ERR_ARGUMENT, "%s: filter_fqns is NULL or filter_fqn_count = %d negative",
-                           function, o->filter_fqn_count);
-    for (int i = 0; i < o->filter_fqn_count; i++)
-        if (!o->filter_fqns[i])
-            return status_fail(OTT_ERR_ARGUMENT, "%s: filter_fqns[%d] is NULL", function, i);
-    return OTT_OK;
-}
-
-static ott_status check_root(const ott_module *m, const char *function) {
-    char shown[96];
-    if (!m->parent || !m->parent->table->is_model) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT,
-                       "%s: module is %s, a part of a model: convert the model, with a filter", function,
-                       module_show(m, shown));
-}
-
 ott_status ott_convert_to_float8_training(ott_module *module, const ott_convert_options *options,
                                           ott_convert_summary *out) {
     ott_convert_options o;
@@ -182,8 +159,17 @@ ott_status ott_convert_to_float8_training(ott_module *module, const ott_convert_
     TRY(api_read_options(options, &o, sizeof o, "ott_convert_options"));
     if (o.recipe) TRY(handle_check_in(o.recipe, HANDLE_RECIPE, context, __func__, "recipe"));
     if (o.amax_group) TRY(handle_check_in(o.amax_group, HANDLE_GROUP, context, __func__, "amax_group"));
-    TRY(check_filters(&o, __func__));
-    TRY(check_root(module, __func__));
+    if (o.filter_fqn_count < 0 || (o.filter_fqn_count > 0 && !o.filter_fqns))
+        return status_fail(OTT_ERR_ARGUMENT, "%s: filter_fqns is NULL or filter_fqn_count = %d negative",
+                           __func__, o.filter_fqn_count);
+    for (int i = 0; i < o.filter_fqn_count; i++)
+        if (!o.filter_fqns[i])
+            return status_fail(OTT_ERR_ARGUMENT, "%s: filter_fqns[%d] is NULL", __func__, i);
+    char shown[96];
+    if (module->parent && module->parent->table->is_model)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "%s: module is %s, a part of a model: convert the model, with a filter", __func__,
+                           module_show(module, shown));
     TRY(api_check_struct(out, "ott_convert_summary"));
     api_conversion c = {.options = &o, .root = module};
     ott_status status = MODULE_INSIDE(context, convert_and_close(&c, __func__));

@@ -35,16 +35,6 @@ static ott_status check_numbers(const ott_eval_options *o) {
     return OTT_OK;
 }
 
-static ott_status check_filter(const ott_eval_options *o) {
-    if (o->filter_count < 0 || (o->filter_count > 0 && !o->filter))
-        return status_fail(OTT_ERR_ARGUMENT, "filter_count = %d: give as many names as filter has",
-                           o->filter_count);
-    for (int i = 0; i < o->filter_count; i++)
-        if (!o->filter[i] || !*o->filter[i])
-            return status_fail(OTT_ERR_ARGUMENT, "filter[%d] is empty: give a part of a layer's name", i);
-    return OTT_OK;
-}
-
 static ott_status check_task(const ott_eval_options *o) {
     int all = OTT_HELLASWAG_LM_EVAL | OTT_HELLASWAG_LLMC;
     if (o->task != OTT_EVAL_PERPLEXITY && o->task != OTT_EVAL_HELLASWAG && o->task != OTT_EVAL_COMPARE)
@@ -92,7 +82,12 @@ ott_status ott_eval(ott_context *context, const char *path, const ott_eval_optio
     TRY(api_read_options(options, &o, sizeof o, "ott_eval_options"));
     TRY(check_task(&o));
     TRY(check_numbers(&o));
-    TRY(check_filter(&o));
+    if (o.filter_count < 0 || (o.filter_count > 0 && !o.filter))
+        return status_fail(OTT_ERR_ARGUMENT, "filter_count = %d: give as many names as filter has",
+                           o.filter_count);
+    for (int i = 0; i < o.filter_count; i++)
+        if (!o.filter[i] || !*o.filter[i])
+            return status_fail(OTT_ERR_ARGUMENT, "filter[%d] is empty: give a part of a layer's name", i);
     TRY(api_check_settings(o.settings, o.setting_count));
     TRY(check_logits(&o));
     TRY(backend_check_name(o.device));

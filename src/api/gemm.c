@@ -115,19 +115,6 @@ static bool overlap(tensor x, tensor y) {
     return a < b + (uintptr_t)tensor_bytes(y) && b < a + (uintptr_t)tensor_bytes(x);
 }
 
-static ott_status run_gemm_call(call *c, recipe_gemm which, const ott_tensor *bias, bool accumulate,
-                                const ott_tensor *to) {
-    exec cx;
-    TRY(api_exec(to->handle.context, &cx));
-    return exec_gemm(&cx, which,
-                     &(gemm_args){.a = &c->operand[0],
-                                  .b = &c->operand[1],
-                                  .bias = bias ? &bias->t : NULL,
-                                  .c = &to->t,
-                                  .accumulate = accumulate,
-                                  .spec = c->row->gemm[which]});
-}
-
 static ott_status run_recipe_gemm(ott_recipe *r, call *c, recipe_gemm which, const ott_tensor *bias,
                                   bool accumulate, const ott_tensor *to) {
     ott_context *context = r->handle.context;
@@ -138,7 +125,15 @@ static ott_status run_recipe_gemm(ott_recipe *r, call *c, recipe_gemm which, con
     const char *with = overlap(to->t, c->operand[0].t) ? "a" : overlap(to->t, c->operand[1].t) ? "b" : NULL;
     if (bias && overlap(to->t, bias->t)) with = "bias";
     if (with) TRY(status_fail(OTT_ERR_ARGUMENT, "ott_gemm: c overlaps %s", with));
-    return run_gemm_call(c, which, bias, accumulate, to);
+    exec cx;
+    TRY(api_exec(to->handle.context, &cx));
+    return exec_gemm(&cx, which,
+                     &(gemm_args){.a = &c->operand[0],
+                                  .b = &c->operand[1],
+                                  .bias = bias ? &bias->t : NULL,
+                                  .c = &to->t,
+                                  .accumulate = accumulate,
+                                  .spec = c->row->gemm[which]});
 }
 
 ott_status ott_gemm(ott_recipe *r, ott_gemm_kind which, const ott_operand *a, const ott_operand *b,

@@ -20,16 +20,6 @@ void ott_generate_options_init(ott_generate_options *options) {
 
 /* ---- checks ---- */
 
-static ott_status check_stop(const ott_generate_options *o) {
-    if (o->stop_count < 0 || (o->stop_count > 0 && !o->stop))
-        return status_fail(OTT_ERR_ARGUMENT, "stop_count = %d: give as many texts as stop has",
-                           o->stop_count);
-    for (int i = 0; i < o->stop_count; i++)
-        if (!o->stop[i] || !*o->stop[i])
-            return status_fail(OTT_ERR_ARGUMENT, "stop[%d] is empty: give it at least one character", i);
-    return OTT_OK;
-}
-
 static ott_status check_choice(const ott_generate_options *o) {
     if (!(o->temperature >= 0 && o->temperature <= 1e6))
         return status_fail(OTT_ERR_ARGUMENT,
@@ -56,7 +46,13 @@ static ott_status check_generate_options(const ott_generate_options *o) {
                            (int)o->precision);
     TRY(check_choice(o));
     TRY(api_check_settings(o->settings, o->setting_count));
-    return check_stop(o);
+    if (o->stop_count < 0 || (o->stop_count > 0 && !o->stop))
+        return status_fail(OTT_ERR_ARGUMENT, "stop_count = %d: give as many texts as stop has",
+                           o->stop_count);
+    for (int i = 0; i < o->stop_count; i++)
+        if (!o->stop[i] || !*o->stop[i])
+            return status_fail(OTT_ERR_ARGUMENT, "stop[%d] is empty: give it at least one character", i);
+    return OTT_OK;
 }
 
 static ott_status read_generate_options(const ott_generate_options *given, ott_generate_options *o) {

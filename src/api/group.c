@@ -14,18 +14,14 @@ static ott_status reduce_values(const ott_group *g, float *values, int64_t count
                        (long long)count, g->options.rank, g->options.size, status_meaning(status));
 }
 
-static ott_status check_values(const tensor *t) {
-    STATUS_REQUIRE(t->ld == t->columns || t->rows == 1);
-    if (t->dtype == OTT_F32) return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED, "a group of ott_group_open carries fp32 only, not %s",
-                       dtype_name(t->dtype));
-}
-
 static ott_status reduce_on_host(const ott_group *g, device *d, const tensor *t, ott_reduce kind, bool zero) {
     void *host;
     mem *account = d->account;
     int64_t bytes = tensor_count(*t) * (int64_t)sizeof(float);
-    TRY(check_values(t));
+    STATUS_REQUIRE(t->ld == t->columns || t->rows == 1);
+    if (t->dtype != OTT_F32)
+        return status_fail(OTT_ERR_UNSUPPORTED, "a group of ott_group_open carries fp32 only, not %s",
+                           dtype_name(t->dtype));
     TRY(mem_alloc(account, MEM_OTHER, bytes, "values to reduce", &host));
     ott_status status = OTT_OK;
     if (!zero) TRY_OUT(device_copy_out(d, host, t->data, bytes)); /* mem_alloc zero-fills */
@@ -71,16 +67,6 @@ void ott_group_options_init(ott_group_options *options) {
     if (options) *options = (ott_group_options){.struct_size = sizeof *options, .size = 1};
 }
 
-static ott_status check_group_options(const ott_group_options *o) {
-    if (o->size < 1 || o->rank < 0 || o->rank >= o->size)
-        return status_fail(OTT_ERR_ARGUMENT, "ott_group_open: rank %d of %d: give 0 <= rank < size", o->rank,
-                           o->size);
-    if (o->size > 1 && !o->all_reduce)
-        return status_fail(OTT_ERR_ARGUMENT, "ott_group_open: all_reduce is NULL, which %d ranks need",
-                           o->size);
-    return OTT_OK;
-}
-
 static ott_status open_group(ott_context *context, const ott_group_options *o, ott_group **out) {
     void *memory;
     TRY(handle_open(context, HANDLE_GROUP, sizeof(ott_group), &memory));
@@ -99,7 +85,12 @@ ott_status ott_group_open(ott_context *context, const ott_group_options *options
     API_REQUIRE(options);
     ott_group_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_group_options"));
-    TRY(check_group_options(&o));
+    if (o.size < 1 || o.rank < 0 || o.rank >= o.size)
+        return status_fail(OTT_ERR_ARGUMENT, "ott_group_open: rank %d of %d: give 0 <= rank < size", o.rank,
+                           o.size);
+    if (o.size > 1 && !o.all_reduce)
+        return status_fail(OTT_ERR_ARGUMENT, "ott_group_open: all_reduce is NULL, which %d ranks need",
+                           o.size);
     return API_INSIDE(context, open_group(context, &o, out));
 }
 

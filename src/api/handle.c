@@ -29,15 +29,11 @@ static handle *reuse_closed(closed_handles *closed, handle_kind kind, int64_t by
     return h;
 }
 
-static ott_status allocate_closed_lists(ott_context *context) {
-    if (context->closed) return OTT_OK;
-    return mem_alloc_array(context->account, MEM_OTHER, HANDLE_KINDS, sizeof(closed_handles),
-                           "closed handles", &context->closed);
-}
-
 ott_status handle_open(ott_context *context, handle_kind kind, int64_t bytes, void **out) {
     *out = NULL;
-    TRY(allocate_closed_lists(context));
+    if (!context->closed)
+        TRY(mem_alloc_array(context->account, MEM_OTHER, HANDLE_KINDS, sizeof(closed_handles),
+                            "closed handles", &context->closed));
     handle *h = reuse_closed(&context->closed[kind], kind, bytes);
     if (!h) TRY(mem_alloc(context->account, MEM_OTHER, bytes, kind_names[kind], &h));
     h->magic = MAGIC_OPEN;

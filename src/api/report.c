@@ -28,18 +28,6 @@ static ott_status write_page(const report *r, const ott_report_options *o, str *
     return file_write_output(o->html, page->text, page->length);
 }
 
-static ott_status check_report_arguments(const char *const *runs, int count, const ott_report_options *o) {
-    if (count < 1)
-        return status_fail(OTT_ERR_ARGUMENT, "ott_report: %d run folders are given; it takes one at least",
-                           count);
-    for (int i = 0; i < count; i++)
-        if (!runs[i]) return status_fail(OTT_ERR_ARGUMENT, "ott_report: run folder %d is NULL", i);
-    if (o->plot_width < 0 || o->plot_height < 0)
-        return status_fail(OTT_ERR_ARGUMENT, "ott_report: a plot of %d x %d characters cannot be drawn",
-                           o->plot_width, o->plot_height);
-    return OTT_OK;
-}
-
 static ott_status write_report(ott_context *context, const char *const *runs, int count,
                                const ott_report_options *o, ott_text_fn write, void *user) {
     report *r = NULL;
@@ -64,6 +52,13 @@ ott_status ott_report(ott_context *context, const char *const *runs, int count,
     API_REQUIRE_CALL(write);
     ott_report_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_report_options"));
-    TRY(check_report_arguments(runs, count, &o));
+    if (count < 1)
+        return status_fail(OTT_ERR_ARGUMENT, "ott_report: %d run folders are given; it takes one at least",
+                           count);
+    for (int i = 0; i < count; i++)
+        if (!runs[i]) return status_fail(OTT_ERR_ARGUMENT, "ott_report: run folder %d is NULL", i);
+    if (o.plot_width < 0 || o.plot_height < 0)
+        return status_fail(OTT_ERR_ARGUMENT, "ott_report: a plot of %d x %d characters cannot be drawn",
+                           o.plot_width, o.plot_height);
     return API_INSIDE(context, write_report(context, runs, count, &o, write, user));
 }

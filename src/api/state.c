@@ -206,19 +206,6 @@ typedef struct state_loader {
     layer_list layers;
 } state_loader;
 
-static ott_status refuse_old(const state_loader *l) {
-    bool is_checkpoint, lacks_owner;
-    TRY(has_file(l->account, l->folder, CHECKPOINT_STATE_NAME, &is_checkpoint));
-    TRY(has_file(l->account, l->folder, OLD_STATE_NAME, &lacks_owner));
-    if (is_checkpoint || !lacks_owner) return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED,
-                       "%s: an earlier version of the library wrote this checkpoint (it has " OLD_STATE_NAME
-                       " and no " CHECKPOINT_STATE_NAME
-                       "): load it with that version, or copy the tensors of its safetensors files into the "
-                       "parameters",
-                       l->folder);
-}
-
 static ott_status open_set(state_loader *l, enum checkpoint_file_id id) {
     TRY(checkpoint_file_open(l->account, l->folder, id, &l->files[id]));
     TRY(id == CHECKPOINT_MODEL ? describe_parameters(l->m, &l->sets[id])
@@ -228,7 +215,17 @@ static ott_status open_set(state_loader *l, enum checkpoint_file_id id) {
 
 static ott_status check_state_files(state_loader *l) {
     const checkpoint_file *files = l->state.files;
-    TRY(refuse_old(l));
+    bool is_checkpoint, lacks_owner;
+    TRY(has_file(l->account, l->folder, CHECKPOINT_STATE_NAME, &is_checkpoint));
+    TRY(has_file(l->account, l->folder, OLD_STATE_NAME, &lacks_owner));
+    if (!is_checkpoint && lacks_owner)
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "%s: an earlier version of the library wrote this checkpoint (it has " OLD_STATE_NAME
+            " and no " CHECKPOINT_STATE_NAME
+            "): load it with that version, or copy the tensors of its safetensors files into the "
+            "parameters",
+            l->folder);
     TRY(checkpoint_verify(l->account, l->folder, true, NULL, &l->state));
     if (l->o && files[CHECKPOINT_OPTIMIZER].absent)
         return status_fail(OTT_ERR_FORMAT, "%s: was saved without an optimizer: load it with optimizer NULL",

@@ -80,18 +80,6 @@ static ott_status open_copies(bench *b) {
     return device_copy(b->cx.device, b->copy_to.data, b->copy_from.data, b->copy_bytes);
 }
 
-static ott_status open_times(bench *b) {
-    int repeats = b->options->repeats;
-    TRY(mem_alloc_array(b->account, MEM_OTHER, 3 * b->count * (int64_t)repeats, sizeof(double),
-                        "times of a benchmark", &b->times));
-    for (int i = 0; i < b->count; i++) {
-        b->cases[i].seconds = b->times + 3 * i * (int64_t)repeats;
-        b->cases[i].copy_seconds = b->cases[i].seconds + repeats;
-        b->cases[i].processor = b->cases[i].copy_seconds + repeats;
-    }
-    return OTT_OK;
-}
-
 static ott_status run_case(bench *b, const bench_case *c, double *seconds, double *processor) {
     double began = now(b), processor_began = clock_process();
     for (int64_t i = 0; i < c->runs; i++) TRY(c->run(b, c->state));
@@ -380,7 +368,14 @@ static ott_status run_cases(bench *b, str *out) {
     plan_immediate(b->cx.plan);
     TRY(b->entry->add(b));
     TRY(open_copies(b));
-    TRY(open_times(b));
+    int repeats = b->options->repeats;
+    TRY(mem_alloc_array(b->account, MEM_OTHER, 3 * b->count * (int64_t)repeats, sizeof(double),
+                        "times of a benchmark", &b->times));
+    for (int i = 0; i < b->count; i++) {
+        b->cases[i].seconds = b->times + 3 * i * (int64_t)repeats;
+        b->cases[i].copy_seconds = b->cases[i].seconds + repeats;
+        b->cases[i].processor = b->cases[i].copy_seconds + repeats;
+    }
     TRY(measure_cases(b));
     if (b->options->json)
         write_table_json(b, out);

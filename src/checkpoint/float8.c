@@ -31,18 +31,6 @@ static ott_status add_state_tensor(const describing *to, const char *name, int64
     return data || to->all ? tensor_set_add(to->set, &t, data, on_host) : OTT_OK;
 }
 
-/* Adds a history, and its margin as metadata. */
-static ott_status add_history(const describing *to, const float8_layer *l, int which, const char *name,
-                              const tensor *history, int margin) {
-    tensor_set *set = to->set;
-    int64_t count = set->count;
-    TRY(add_state_tensor(to, name, history->columns, history->data, false));
-    if (set->count == count) return OTT_OK;
-    set->slices[count].number = margin;
-    return arena_printf(set->memory, &set->slices[count].note, "%s%s%s.margin", l->name, separator(l->name),
-                        float8_tensor_names[which]);
-}
-
 static ott_status describe_state(const describing *to, const float8_layer *l, int which, ott_dtype format) {
     const delayed_state nothing = {0}, *s = l->linear ? &l->linear->delayed[which] : &nothing;
     const char *history, *scale, *tensor_name = float8_tensor_names[which];
@@ -53,7 +41,15 @@ static ott_status describe_state(const describing *to, const float8_layer *l, in
                      dtype_name(format)));
     TRY(arena_printf(names, &scale, "%s%s%s.%s" SCALE, l->name, separator(l->name), tensor_name,
                      dtype_name(format)));
-    TRY(add_history(to, l, which, history, &s->amax_history, s->spec.scale.margin));
+    /* Adds a history, and its margin as metadata. */
+    tensor_set *set = to->set;
+    int64_t count = set->count;
+    TRY(add_state_tensor(to, history, s->amax_history.columns, s->amax_history.data, false));
+    if (set->count != count) {
+        set->slices[count].number = s->spec.scale.margin;
+        TRY(arena_printf(set->memory, &set->slices[count].note, "%s%s%s.margin", l->name, separator(l->name),
+                         float8_tensor_names[which]));
+    }
     return add_state_tensor(to, scale, 1, s->scale.data, false);
 }
 

@@ -199,15 +199,6 @@ ott_status checkpoint_file_open(mem *account, const char *folder, enum checkpoin
     return safetensors_open(account, path, out);
 }
 
-static ott_status read_state(mem *account, const char *folder, checkpoint_state *s) {
-    char path[PATH_MAX];
-    TRY(file_join(folder, CHECKPOINT_STATE_NAME, path));
-    if (file_is_folder(folder) && !file_exists(path))
-        return status_fail(OTT_ERR_FORMAT, "%s: is not a complete checkpoint: it has no %s", folder,
-                           CHECKPOINT_STATE_NAME);
-    return checkpoint_state_read(account, path, s);
-}
-
 static ott_status check_contents(verifying *v, const checkpoint_ranks *ranks, uint32_t *all) {
     uint32_t crc[CHECKPOINT_FILE_COUNT], sum[CHECKPOINT_FILE_COUNT] = {0};
     TRY(ranks_agree(ranks, measure_files(v, ranks_own_rank(ranks), ranks_size(ranks), crc)));
@@ -220,7 +211,12 @@ static ott_status check_contents(verifying *v, const checkpoint_ranks *ranks, ui
 static ott_status verify_checkpoint(mem *account, const checkpoint_ranks *ranks, verifying *v,
                                     checkpoint_state *s) {
     enum { CRCS = CHECKPOINT_FILE_COUNT * sizeof(uint32_t) };
-    TRY(read_state(account, v->folder, s));
+    char path[PATH_MAX];
+    TRY(file_join(v->folder, CHECKPOINT_STATE_NAME, path));
+    if (file_is_folder(v->folder) && !file_exists(path))
+        return status_fail(OTT_ERR_FORMAT, "%s: is not a complete checkpoint: it has no %s", v->folder,
+                           CHECKPOINT_STATE_NAME);
+    TRY(checkpoint_state_read(account, path, s));
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
         if (v->state->files[i].absent) continue;
         TRY(name_file(v, i));

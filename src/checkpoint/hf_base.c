@@ -55,15 +55,6 @@ ott_status hf_base_fits(mem *account, const char *folder, const model_base *base
 
 #define HOW_TO_FIX "set the folder with --model.hf_path (train), --base (eval, generate) or --from (export)"
 
-static ott_status check_mark(const char *path, const char *folder, const model_base *then,
-                             const model_base *now) {
-    if (is_same_mark(then, now)) return OTT_OK;
-    return status_fail(OTT_ERR_SHAPE,
-                       "%s: its adapters need other base weights than %s has now (%" PRId64 " files, %" PRId64
-                       " bytes then; %" PRId64 ", %" PRId64 " now): " HOW_TO_FIX,
-                       path, folder, then->files, then->bytes, now->files, now->bytes);
-}
-
 ott_status hf_base_load(model *m, const logger *log, const char *path, const model_base *base) {
     const char *folder = m->options.base ? m->options.base : base->folder;
     if (!file_is_folder(folder))
@@ -72,7 +63,11 @@ ott_status hf_base_load(model *m, const logger *log, const char *path, const mod
             "%s: it does not contain the frozen weights, and %s is no folder (they were in %s): " HOW_TO_FIX,
             path, folder, base->folder);
     TRY(hf_base_mark(m, folder));
-    TRY(check_mark(path, folder, base, &m->base));
+    if (!is_same_mark(base, &m->base))
+        return status_fail(OTT_ERR_SHAPE,
+                           "%s: its adapters need other base weights than %s has now (%" PRId64
+                           " files, %" PRId64 " bytes then; %" PRId64 ", %" PRId64 " now): " HOW_TO_FIX,
+                           path, folder, base->files, base->bytes, m->base.files, m->base.bytes);
     TRY(hf_model_load(m, folder));
     log_info(log, "Loaded the frozen weights from %s: the checkpoint holds the trained ones", folder);
     return OTT_OK;

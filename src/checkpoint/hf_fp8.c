@@ -156,17 +156,13 @@ static ott_status allocate_scales(hf_fp8 *f, hf_fp8_matrix *x) {
     return arena_alloc(f->memory, x->scale_rows * x->scale_columns * (int64_t)sizeof *x->scale, &x->scale);
 }
 
-static ott_status check_method(const hf_fp8 *f) {
-    if (f->options.method != HF_METHOD_FP8 || f->options.granularity != HF_SCALE_CHANNEL) return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED,
-                       "the method \"fp8\" has no scale per output channel: use compressed-tensors");
-}
-
 static ott_status choose_all(hf_fp8 *f) {
     TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->matrices, &f->matrices));
     TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->unquantized, &f->unquantized));
     TRY(choose_matrices(f));
-    TRY(check_method(f));
+    if (f->options.method == HF_METHOD_FP8 && f->options.granularity == HF_SCALE_CHANNEL)
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "the method \"fp8\" has no scale per output channel: use compressed-tensors");
     for (int64_t i = 0; i < f->count; i++) TRY(allocate_scales(f, &f->matrices[i]));
     return OTT_OK;
 }

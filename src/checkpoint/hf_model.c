@@ -128,14 +128,6 @@ static ott_status set_switches(config *cfg, const hf_config *h) {
     return h->scales_by_layer ? set_bool(cfg, "model.scale_attention_by_layer", true) : OTT_OK;
 }
 
-static ott_status set_activation(config *cfg, const hf_config *h) {
-    static const char *const words[] = {[FAMILY_MLP_GEGLU] = "geglu_tanh",
-                                        [FAMILY_MLP_GEGLU_ERF] = "geglu",
-                                        [FAMILY_MLP_GELU_ERF] = "gelu",
-                                        [FAMILY_MLP_RELU] = "relu"};
-    return h->mlp == h->family->mlp ? OTT_OK : set_text(cfg, "model.activation", words[h->mlp]);
-}
-
 static ott_status set_shape(mem *account, config *cfg, const hf_config *h) {
     TRY(set_text(cfg, "model.family", h->family->name));
     TRY(set_int(cfg, "model.dim", h->hidden_size));
@@ -151,7 +143,11 @@ static ott_status set_shape(mem *account, config *cfg, const hf_config *h) {
     TRY(set_layers(account, cfg, "model.full_attention_layers", h->full, h->full_count));
     TRY(set_switches(cfg, h));
     if (h->padding_row >= 0) TRY(set_int(cfg, "model.pad_token_id", h->padding_row));
-    TRY(set_activation(cfg, h));
+    static const char *const words[] = {[FAMILY_MLP_GEGLU] = "geglu_tanh",
+                                        [FAMILY_MLP_GEGLU_ERF] = "geglu",
+                                        [FAMILY_MLP_GELU_ERF] = "gelu",
+                                        [FAMILY_MLP_RELU] = "relu"};
+    if (h->mlp != h->family->mlp) TRY(set_text(cfg, "model.activation", words[h->mlp]));
     TRY(set_real(cfg, "model.norm_eps", h->norm_eps));
     return set_bool(cfg, "model.tie_embeddings", h->tie_word_embeddings);
 }
@@ -523,15 +519,6 @@ static parameter *head_to_normalize(const model *m) {
     return family_is(o->family, FAMILY_BAICHUAN) && o->vocab == VOCABULARY ? m->loss.head.weight : NULL;
 }
 
-/* Gradients through the normalization are not implemented, so the head must be frozen. */
-static ott_status check_head(const model *m) {
-    const parameter *p = head_to_normalize(m);
-    if (!p || !p->shard.grad.data) return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED,
-                       "Baichuan 2 normalizes the rows of its head, which cannot be trained here: freeze it "
-                       "(train.freeze = [\"lm_head.*\"]), or train adapters (peft.dim)");
-}
-
 static void normalize_row(float *row, int64_t count) {
     double squares = 0;
     for (int64_t i = 0; i < count; i++) squares += (double)row[i] * (double)row[i];
@@ -591,7 +578,13 @@ static ott_status open_places(loading *l) {
 
 static ott_status load_weights(loading *l, const char *folder) {
     mem *account = l->m->device->account;
-    TRY(check_head(l->m));
+    /* Gradients through the normalization are not implemented, so the head must be frozen. */
+    const parameter *p = head_to_normalize(l->m);
+    if (p && p->shard.grad.data)
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "Baichuan 2 normalizes the rows of its head, which cannot be trained here: freeze it "
+            "(train.freeze = [\"lm_head.*\"]), or train adapters (peft.dim)");
     TRY(shards_open(account, folder, &l->file));
     TRY(open_places(l));
     TRY(check_tensors(l));

@@ -181,8 +181,9 @@ static ott_status agree_some(agreement *a, int64_t first, int64_t count) {
     return OTT_OK;
 }
 
-/* All ranks must list the same number of tensors, else their records would not match. */
-static ott_status check_counts(const agreement *a) {
+static ott_status agree_all(agreement *a) {
+    int64_t total = a->set->count;
+    /* All ranks must list the same number of tensors, else their records would not match. */
     int64_t *counts = (int64_t *)a->records;
     TRY(ranks_gather(a->ranks, &a->set->count, sizeof *counts, counts));
     for (int r = 1; r < ranks_size(a->ranks); r++)
@@ -191,12 +192,6 @@ static ott_status check_counts(const agreement *a) {
                                "rank %d has %" PRId64 " tensors in a checkpoint file, rank 0 has %" PRId64
                                ": the ranks do not run the same model",
                                r, counts[r], counts[0]);
-    return OTT_OK;
-}
-
-static ott_status agree_all(agreement *a) {
-    int64_t total = a->set->count;
-    TRY(check_counts(a));
     for (int64_t at = 0, some; at < total; at += some) {
         some = total - at < a->most ? total - at : a->most;
         TRY(agree_some(a, at, some));

@@ -44,20 +44,17 @@ static ott_status check_message(const mpi_group *g, const mpi_operation *o) {
                        dtype_name(t->dtype));
 }
 
-static ott_status receive_data(mpi_group *g, mpi_operation *o) {
-    mpi_message *m = &o->message;
-    MPI_Datatype type;
-    TRY(check_message(g, o));
-    TRY(block_type(&type));
-    return mpi_check(MPI_Irecv(m->data, mpi_blocks(tensor_bytes(o->call.output)), type,
-                               g->members[o->call.peer].rank, g->id, mpi_channel.messages, &m->requests[1]),
-                     "MPI_Irecv");
-}
-
 static ott_status step_receive(mpi_group *g, mpi_operation *o) {
     if (o->stage == STAGE_HEADERS) {
         o->stage = STAGE_PIECES;
-        return receive_data(g, o);
+        mpi_message *m = &o->message;
+        MPI_Datatype type;
+        TRY(check_message(g, o));
+        TRY(block_type(&type));
+        return mpi_check(MPI_Irecv(m->data, mpi_blocks(tensor_bytes(o->call.output)), type,
+                                   g->members[o->call.peer].rank, g->id, mpi_channel.messages,
+                                   &m->requests[1]),
+                         "MPI_Irecv");
     }
     o->stage = STAGE_DONE;
     return device_copy_in(o->device, o->call.output.data, o->message.data, tensor_bytes(o->call.output));

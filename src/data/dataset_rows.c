@@ -137,20 +137,16 @@ static ott_status read_pack(const dataset *d, int64_t index, dataset_row *row) {
     return OTT_OK;
 }
 
-static ott_status take_packs(dataset *d) {
-    mem_free(d->account, d->kept);
-    mem_free(d->account, d->pack);
-    d->kept = d->pack = NULL;
-    TRY(mem_alloc_array(d->account, MEM_DATA, d->documents, sizeof *d->kept, "samples", &d->kept));
-    return mem_alloc_array(d->account, MEM_DATA, d->documents + 1, sizeof *d->pack, "packs of samples",
-                           &d->pack);
-}
-
 /* Packs greedily in file order: a sample that does not fit begins the next row. */
 static ott_status make_sample_rows(dataset *d) {
     int64_t used = 0;
     d->rows = d->samples = d->left_out = 0;
-    TRY(take_packs(d));
+    mem_free(d->account, d->kept);
+    mem_free(d->account, d->pack);
+    d->kept = d->pack = NULL;
+    TRY(mem_alloc_array(d->account, MEM_DATA, d->documents, sizeof *d->kept, "samples", &d->kept));
+    TRY(mem_alloc_array(d->account, MEM_DATA, d->documents + 1, sizeof *d->pack, "packs of samples",
+                        &d->pack));
     for (int64_t i = 0; i < d->documents; i++) {
         int64_t count = sample_length(d, i);
         if (count > d->row_options.length) {

@@ -260,19 +260,6 @@ static ott_status run_rounds(corpus_job *j) {
     return OTT_OK;
 }
 
-static ott_status open_shares(corpus_job *j) {
-    TRY(pool_open(j->account, j->options->threads, &j->pool));
-    j->threads = pool_threads(j->pool);
-    TRY(mem_alloc_array(j->account, MEM_OTHER, j->threads, sizeof *j->shares, "shares of the work",
-                        &j->shares));
-    for (int t = 0; t < j->threads; t++) {
-        j->shares[t].ids.account = j->account;
-        TRY(tokenizer_scratch_open(j->account, j->tokenizer, &j->shares[t].scratch));
-        tokenizer_scratch_set_cancellation(j->shares[t].scratch, j->cancellation);
-    }
-    return OTT_OK;
-}
-
 static void close_job(corpus_job *j) {
     for (int t = 0; j->shares && t < j->threads; t++) {
         tokenizer_scratch_close(j->shares[t].scratch);
@@ -309,7 +296,15 @@ static ott_status open_job(corpus_job *j, const char *tokenizer_path, const char
     TRY(tokenizer_open(j->account, tokenizer_path, &j->tokenizer));
     TRY(tokenizer_check_output(j->tokenizer, output));
     choose_marks(j);
-    TRY(open_shares(j));
+    TRY(pool_open(j->account, j->options->threads, &j->pool));
+    j->threads = pool_threads(j->pool);
+    TRY(mem_alloc_array(j->account, MEM_OTHER, j->threads, sizeof *j->shares, "shares of the work",
+                        &j->shares));
+    for (int t = 0; t < j->threads; t++) {
+        j->shares[t].ids.account = j->account;
+        TRY(tokenizer_scratch_open(j->account, j->tokenizer, &j->shares[t].scratch));
+        tokenizer_scratch_set_cancellation(j->shares[t].scratch, j->cancellation);
+    }
     TRY(token_writer_open(j->account, output, &j->writer));
     j->started = clock_seconds();
     return OTT_OK;

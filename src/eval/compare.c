@@ -94,21 +94,17 @@ static ott_status keep_logits(void *user, exec *cx, const char *module, const ch
     return device_copy_out(cx->device, to, t->data, tensor_bytes(*t));
 }
 
-static ott_status make_chunk(comparison *c, int64_t rows) {
-    c->chunk_rows = rows;
-    if (rows <= c->chunk_capacity) return OTT_OK;
-    TRY(mem_grow(c->job->account, MEM_DATA, rows * c->vocab * dtype_bytes(c->against_format), "logits",
-                 &c->chunk));
-    c->chunk_capacity = rows;
-    return OTT_OK;
-}
-
 static ott_status compare_logits(void *user, exec *cx, const char *module, const char *what,
                                  const tensor *t) {
     comparison *c = user;
     if (!eval_is_logits(c->job->against, module, what)) return OTT_OK;
     STATUS_REQUIRE(t->ld == c->vocab && t->dtype == c->against_format && c->seen + t->rows <= c->kept);
-    TRY(make_chunk(c, t->rows));
+    c->chunk_rows = t->rows;
+    if (t->rows > c->chunk_capacity) {
+        TRY(mem_grow(c->job->account, MEM_DATA, t->rows * c->vocab * dtype_bytes(c->against_format), "logits",
+                     &c->chunk));
+        c->chunk_capacity = t->rows;
+    }
     TRY(device_copy_out(cx->device, c->chunk, t->data, tensor_bytes(*t)));
     pool_run(c->pool, compare_rows, c);
     c->seen += t->rows;
@@ -116,16 +112,6 @@ static ott_status compare_logits(void *user, exec *cx, const char *module, const
 }
 
 /* ---- windows ---- */
-
-static ott_status grow_windows(comparison *c, int64_t tokens) {
-    if (tokens <= c->kept) return OTT_OK;
-    TRY(mem_grow(c->job->account, MEM_DATA, tokens * c->vocab * dtype_bytes(c->format), "logits of a window",
-                 &c->logits));
-    TRY(mem_grow(c->job->account, MEM_DATA, tokens * (int64_t)sizeof *c->figures, "figures of a window",
-                 &c->figures));
-    c->kept = tokens;
-    return OTT_OK;
-}
 
 static void add_figures(comparison *c) {
     ott_eval_result *r = c->job->result;
@@ -145,7 +131,13 @@ static ott_status run_window(comparison *c, eval_windows *w) {
     const hook keep = {.observe = keep_logits, .user = c}, compare = {.observe = compare_logits, .user = c};
     eval_batch_clear(&c->batch);
     TRY(eval_windows_add(w, c->job->result->items, &c->batch));
-    TRY(grow_windows(c, c->batch.tokens));
+    if (c->batch.tokens > c->kept) {
+        TRY(mem_grow(c->job->account, MEM_DATA, c->batch.tokens * c->vocab * dtype_bytes(c->format),
+                     "logits of a window", &c->logits));
+        TRY(mem_grow(c->job->account, MEM_DATA, c->batch.tokens * (int64_t)sizeof *c->figures,
+                     "figures of a window", &c->figures));
+        c->kept = c->batch.tokens;
+    }
     c->seen = 0;
     TRY(eval_forward(c->job->model, &c->batch, &keep));
     STATUS_REQUIRE(c->seen == c->batch.tokens);
@@ -178,14 +170,6 @@ static ott_status run_windows(comparison *c, eval_windows *w) {
     return OTT_OK;
 }
 
-static ott_status check_vocabularies(const eval_job *j) {
-    int64_t own = j->model->m->options.vocab, other = j->against->m->options.vocab;
-    if (own == other) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT,
-                       "%s has a vocabulary of %lld, and %s one of %lld: they cannot be compared",
-                       j->model->path, (long long)own, j->against->path, (long long)other);
-}
-
 ott_status eval_compare(eval_job *j) {
     eval_windows w = {.account = j->account};
     comparison c = {.job = j,
@@ -194,7 +178,11 @@ ott_status eval_compare(eval_job *j) {
                     .format = j->model->m->activation,
                     .against_format = j->against->m->activation};
     ott_status status;
-    TRY(check_vocabularies(j));
+    int64_t own = j->model->m->options.vocab, other = j->against->m->options.vocab;
+    if (own != other)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "%s has a vocabulary of %lld, and %s one of %lld: they cannot be compared",
+                           j->model->path, (long long)own, j->against->path, (long long)other);
     TRY_OUT(pool_open(j->account, j->options->threads, &c.pool));
     TRY_OUT(eval_windows_open(j->account, j->model, j->options, &w));
     TRY_OUT(run_windows(&c, &w));

@@ -39,21 +39,17 @@ static ott_status open_logits_writer(eval_logits *l) {
                                    sizeof pairs / sizeof *pairs, &l->writer);
 }
 
-/* Fails if the file is the text itself or in the model's folder. */
-static ott_status check_output(const eval_job *j) {
+ott_status eval_logits_open(eval_job *j, eval_windows *w, eval_logits *out) {
+    *out = (eval_logits){.job = j, .tokens = {.account = j->account}};
+    if (!j->options->logits) return OTT_OK;
+    /* Fails if the file is the text itself or in the model's folder. */
     char folder[PATH_MAX];
     const char *path = j->options->logits, *slash = strrchr(path, '/');
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
     if (file_is_same(folder, j->model->path))
         return status_fail(OTT_ERR_ARGUMENT,
                            "%s: is in the model's folder: write the logits to another folder", path);
-    return file_check_output(path, j->options->data);
-}
-
-ott_status eval_logits_open(eval_job *j, eval_windows *w, eval_logits *out) {
-    *out = (eval_logits){.job = j, .tokens = {.account = j->account}};
-    if (!j->options->logits) return OTT_OK;
-    TRY(check_output(j));
+    TRY(file_check_output(path, j->options->data));
     for (int64_t i = 0; i < out->job->result->total; i++) TRY(eval_windows_add(w, i, &out->tokens));
     TRY(eval_windows_rewind(w));
     TRY(open_logits_writer(out));

@@ -50,15 +50,6 @@ ott_status eval_model_read(mem *account, const logger *log, const eval_source *s
                        e->path, (long long)e->window, (long long)p->shape.max_positions);
 }
 
-static ott_status open_eval_model(eval_model *e) {
-    inference_plan *p = &e->inference;
-    TRY(inference_open(p, e->device, e->window, e->log, &e->m));
-    e->m->loss.chunk = HEAD_CHUNK;
-    log_info(e->log, "%s: %s, window of %lld tokens", e->checkpoint ? e->checkpoint : e->path,
-             p->convert.recipe->name, (long long)e->window);
-    return OTT_OK;
-}
-
 /* ---- text ---- */
 
 /* Opens the caller's tokenizer, the run's, or the one next to the weights. Without one, tokens are bytes. */
@@ -78,15 +69,6 @@ static ott_status encode_bytes(const char *text, int64_t bytes, tokenizer_ids *i
     return OTT_OK;
 }
 
-static ott_status check_ids_in_vocab(const eval_model *e, const tokenizer_ids *ids, int64_t from) {
-    for (int64_t i = from; i < ids->count; i++)
-        if (ids->ids[i] >= e->m->options.vocab)
-            return status_fail(OTT_ERR_ARGUMENT,
-                               "the text has token %d, but the model's vocabulary has only %lld", ids->ids[i],
-                               (long long)e->m->options.vocab);
-    return OTT_OK;
-}
-
 ott_status eval_encode(const eval_model *e, const char *text, int64_t bytes, unsigned flags,
                        tokenizer_ids *ids) {
     int64_t from = ids->count;
@@ -99,14 +81,23 @@ ott_status eval_encode(const eval_model *e, const char *text, int64_t bytes, uns
         TRY(tokenizer_encode(e->tokenizer, e->scratch, text, bytes, flags, ids));
     else
         TRY(encode_bytes(text, bytes, ids));
-    return check_ids_in_vocab(e, ids, from);
+    for (int64_t i = from; i < ids->count; i++)
+        if (ids->ids[i] >= e->m->options.vocab)
+            return status_fail(OTT_ERR_ARGUMENT,
+                               "the text has token %d, but the model's vocabulary has only %lld", ids->ids[i],
+                               (long long)e->m->options.vocab);
+    return OTT_OK;
 }
 
 /* ---- opening ---- */
 
 ott_status eval_model_open(device *d, eval_model *e) {
     e->device = d;
-    TRY(open_eval_model(e));
+    inference_plan *p = &e->inference;
+    TRY(inference_open(p, e->device, e->window, e->log, &e->m));
+    e->m->loss.chunk = HEAD_CHUNK;
+    log_info(e->log, "%s: %s, window of %lld tokens", e->checkpoint ? e->checkpoint : e->path,
+             p->convert.recipe->name, (long long)e->window);
     TRY(open_tokenizer(e));
     TRY(model_slot_open(e->m, &e->slot));
     e->cx = (exec){.device = d, .is_first_microbatch = true, .log = e->log};

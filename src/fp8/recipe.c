@@ -219,17 +219,6 @@ static const char *use_unknown_field(const cast_spec *s) {
 
 #define LONGEST_HISTORY (1 << 20)
 
-static ott_status check_delayed(const char *tensor, const char *use, const cast_spec *s) {
-    if (s->policy != AMAX_DELAYED) return OTT_OK;
-    if (s->grain != GRANULARITY_TENSOR)
-        return status_fail(OTT_ERR_CONFIG, "%s.%s.grain: delayed scaling has one scale for the tensor",
-                           tensor, use);
-    if (s->history < 1 || s->history > LONGEST_HISTORY)
-        return status_fail(OTT_ERR_CONFIG, "%s.%s.history is %d: delayed scaling needs 1 to %d", tensor, use,
-                           s->history, LONGEST_HISTORY);
-    return OTT_OK;
-}
-
 static ott_status check_cast_spec(const char *tensor, const char *use, const cast_spec *s,
                                   ott_dtype activation) {
     if (!cast_spec_is_fp8(s)) {
@@ -244,7 +233,14 @@ static ott_status check_cast_spec(const char *tensor, const char *use, const cas
     if ((s->grain == GRANULARITY_1X32) != scale_rule_is_e8m0(s->scale.rule))
         return status_fail(OTT_ERR_CONFIG, "%s.%s.scale.rule: E8M0 scales and blocks of 1x32 go together",
                            tensor, use);
-    return check_delayed(tensor, use, s);
+    if (s->policy != AMAX_DELAYED) return OTT_OK;
+    if (s->grain != GRANULARITY_TENSOR)
+        return status_fail(OTT_ERR_CONFIG, "%s.%s.grain: delayed scaling has one scale for the tensor",
+                           tensor, use);
+    if (s->history < 1 || s->history > LONGEST_HISTORY)
+        return status_fail(OTT_ERR_CONFIG, "%s.%s.history is %d: delayed scaling needs 1 to %d", tensor, use,
+                           s->history, LONGEST_HISTORY);
+    return OTT_OK;
 }
 
 /* Delayed scaling requires equal uses: a tensor has one amax history, which gives one scale. */
@@ -286,19 +282,6 @@ static ott_status check_contraction_blocks(const gemm_operands *o) {
     return OTT_OK;
 }
 
-static ott_status check_accumulate(const gemm_operands *o, const gemm_spec *g, ott_dtype activation,
-                                   bool fp8) {
-    if (!in_list(g->accumulate, ACCUMULATE_MODES - 1))
-        return status_fail(OTT_ERR_CONFIG, "gemm[%s].accumulate has an unknown value", o->gemm);
-    if (!in_list(g->order, SCALE_A_THEN_B))
-        return status_fail(OTT_ERR_CONFIG, "gemm[%s].order has an unknown value", o->gemm);
-    bool any = g->accumulate == ACCUMULATE_FP32, pairs = g->accumulate == ACCUMULATE_TILE32;
-    if (!fp8 && !any && !(pairs && activation == OTT_BF16))
-        return status_fail(OTT_ERR_CONFIG, "gemm[%s].accumulate: \"%s\" is for FP8%s operands only", o->gemm,
-                           recipe_accumulate_name(g->accumulate), pairs ? " and bf16" : "");
-    return OTT_OK;
-}
-
 static ott_status check_gemm(const recipe *r, recipe_gemm which) {
     gemm_operands o = recipe_operands(r, which);
     bool a = cast_spec_is_fp8(o.use[0]), b = cast_spec_is_fp8(o.use[1]);
@@ -310,7 +293,16 @@ static ott_status check_gemm(const recipe *r, recipe_gemm which) {
         return status_fail(OTT_ERR_CONFIG, "%s and %s are both e5m2: the %s GEMM needs at least one e4m3",
                            o.name[0], o.name[1], o.gemm);
     if (a) TRY(check_contraction_blocks(&o));
-    return check_accumulate(&o, &r->gemm[which], r->activation, a);
+    const gemm_spec *g = &r->gemm[which];
+    if (!in_list(g->accumulate, ACCUMULATE_MODES - 1))
+        return status_fail(OTT_ERR_CONFIG, "gemm[%s].accumulate has an unknown value", o.gemm);
+    if (!in_list(g->order, SCALE_A_THEN_B))
+        return status_fail(OTT_ERR_CONFIG, "gemm[%s].order has an unknown value", o.gemm);
+    bool any = g->accumulate == ACCUMULATE_FP32, pairs = g->accumulate == ACCUMULATE_TILE32;
+    if (!a && !any && !(pairs && r->activation == OTT_BF16))
+        return status_fail(OTT_ERR_CONFIG, "gemm[%s].accumulate: \"%s\" is for FP8%s operands only", o.gemm,
+                           recipe_accumulate_name(g->accumulate), pairs ? " and bf16" : "");
+    return OTT_OK;
 }
 
 static ott_status check_row(const recipe *r) {

@@ -23,15 +23,6 @@ void sampler_note(sampler *s, const int32_t *tokens, int64_t count) {
 
 /* ---- from logits to probabilities ---- */
 
-static ott_status check_finite(const sampler *s) {
-    for (int64_t i = 0; i < s->choices; i++)
-        if (!(s->logits[i] < INFINITY))
-            return status_fail(OTT_ERR_DIVERGED,
-                               "the model's logit of token %lld is %s: its training diverged", (long long)i,
-                               isnan(s->logits[i]) ? "NaN" : "infinite");
-    return OTT_OK;
-}
-
 /* Keskar et al. 2019. */
 static void penalize_repetition(sampler *s) {
     float penalty = (float)s->options->repetition_penalty;
@@ -116,7 +107,11 @@ static int32_t draw_token(sampler *s) {
 }
 
 ott_status sampler_choose(sampler *s, int32_t *token) {
-    TRY(check_finite(s));
+    for (int64_t i = 0; i < s->choices; i++)
+        if (!(s->logits[i] < INFINITY))
+            return status_fail(OTT_ERR_DIVERGED,
+                               "the model's logit of token %lld is %s: its training diverged", (long long)i,
+                               isnan(s->logits[i]) ? "NaN" : "infinite");
     penalize_repetition(s);
     if (s->options->temperature > 0) apply_softmax(s);
     *token = s->options->temperature > 0 ? draw_token(s) : most_likely(s);

@@ -116,14 +116,6 @@ static ott_status check_patterns(const module_list *list, const char *key, const
     return OTT_OK;
 }
 
-static ott_status check_decomposed(const model_options *m) {
-    const adapter_options *a = &m->adapter;
-    if (!a->decomposed || a->dropout == 0 || !a->drops_output) return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED,
-                       "peft.use_dora does not work with peft.dropout_position = post: PEFT applies DoRA's "
-                       "dropout to the input; set peft.dropout_position = pre");
-}
-
 static ott_status check_entries(const module_list *list, const char *key, const config_list *entries,
                                 bool integral) {
     for (int64_t i = 0; entries && i < entries->count; i++) {
@@ -194,7 +186,12 @@ static ott_status check_saved(const model_options *o, const module_list *list) {
 ott_status adapters_check(const model_options *m, const module_list *list) {
     const adapter_options *o = &m->adapter;
     if (o->rank == 0) return OTT_OK;
-    TRY(check_decomposed(m));
+    const adapter_options *a = &m->adapter;
+    if (a->decomposed && a->dropout != 0 && a->drops_output)
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "peft.use_dora does not work with peft.dropout_position = post: PEFT applies DoRA's "
+            "dropout to the input; set peft.dropout_position = pre");
     TRY(check_patterns(list, "peft.target_modules", o->targets));
     TRY(check_patterns(list, "peft.exclude_modules", o->excluded));
     TRY(check_entries(list, "peft.rank_pattern", o->ranks, true));

@@ -93,14 +93,6 @@ static ott_status open_keys(model_cache *c) {
     return OTT_OK;
 }
 
-static ott_status open_staging(model_cache *c) {
-    int64_t bytes = 4 * (2 * CACHE_CHUNK + 2);
-    TRY(mem_alloc(c->device->account, MEM_DATA, bytes, "chunk of tokens", &c->staging));
-    TRY(device_allocate(c->device, MEM_DATA, bytes, "chunk of tokens", &c->device_staging));
-    return device_allocate(c->device, MEM_DATA, c->m->options.vocab * dtype_bytes(c->m->activation), "logits",
-                           &c->device_logits);
-}
-
 /* Records a pass of every chunk size that fits the capacity. All share one arena. */
 static ott_status open_plans(model_cache *c) {
     int64_t most = 0;
@@ -120,7 +112,11 @@ static ott_status open_plans(model_cache *c) {
 static ott_status open_cache_buffers(model_cache *c) {
     TRY(model_slot_open(c->m, &c->slot));
     TRY(open_keys(c));
-    TRY(open_staging(c));
+    int64_t bytes = 4 * (2 * CACHE_CHUNK + 2);
+    TRY(mem_alloc(c->device->account, MEM_DATA, bytes, "chunk of tokens", &c->staging));
+    TRY(device_allocate(c->device, MEM_DATA, bytes, "chunk of tokens", &c->device_staging));
+    TRY(device_allocate(c->device, MEM_DATA, c->m->options.vocab * dtype_bytes(c->m->activation), "logits",
+                        &c->device_logits));
     return open_plans(c);
 }
 

@@ -211,19 +211,16 @@ void convert_warn_unmatched(const convert_options *o, const module_list *list, c
         log_warning(o->log, "Nothing was converted to Float8: none of the %d linear layers", s->linears);
 }
 
-static ott_status check_masters(const model *m, const convert_options *o) {
-    if (!m->packed) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT,
-                       "the model cannot be converted to %s: it was packed for inference, which frees its "
-                       "fp32 weights; open it again and convert it before packing",
-                       o->recipe->name);
-}
-
 ott_status model_convert(model *m, const convert_options *o, convert_summary *out) {
     mem *account = m->device->account;
     conversion c = {.options = o, .m = m};
     int64_t most = (int64_t)m->modules.count * TENSOR_COUNT;
-    TRY(check_masters(m, o));
+    if (m->packed)
+        return status_fail(
+            OTT_ERR_ARGUMENT,
+            "the model cannot be converted to %s: it was packed for inference, which frees its "
+            "fp32 weights; open it again and convert it before packing",
+            o->recipe->name);
     TRY(check_recipes(m, o));
     TRY(check_filter_names(m, o));
     TRY(mem_alloc_array(account, MEM_OTHER, most, sizeof *c.wanted, "states of delayed scaling", &c.wanted));

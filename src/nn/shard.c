@@ -37,19 +37,15 @@ ott_status shard_reduce_amax(exec *cx, const tensor_shard *c, const qtensor *q) 
     return reduce_amax(cx, c, &q->columnwise, &q->spec.columnwise, q->columns, q->rows, false);
 }
 
-static ott_status check_shard_blocks(const tensor_shard *c, const qtensor *q) {
-    int64_t block;
-    if (shard_fits_blocks(c, &q->spec, q->rows, q->columns, &block)) return OTT_OK;
-    return status_fail(
-        OTT_ERR_CONFIG,
-        "a rank's part of a tensor, %lld x %lld, splits scale blocks of %lld: choose distributed.cp so "
-        "that each rank's tokens (train.batch_size x train.seq_len / cp) are divisible by the block size",
-        (long long)q->rows, (long long)q->columns, (long long)block);
-}
-
 ott_status shard_quantize(exec *cx, const tensor_shard *c, const tensor *x, const qtensor *q) {
     if (shard_is_full(c)) return op_quantize(cx, &(quantize_args){.x = x, .q = q});
-    TRY(check_shard_blocks(c, q));
+    int64_t block;
+    if (!shard_fits_blocks(c, &q->spec, q->rows, q->columns, &block))
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "a rank's part of a tensor, %lld x %lld, splits scale blocks of %lld: choose distributed.cp so "
+            "that each rank's tokens (train.batch_size x train.seq_len / cp) are divisible by the block size",
+            (long long)q->rows, (long long)q->columns, (long long)block);
     TRY(op_amax(cx, &(amax_args){.x = x, .q = q}));
     TRY(shard_reduce_amax(cx, c, q));
     TRY(op_scale(cx, &(scale_args){.q = q}));

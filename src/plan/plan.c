@@ -30,16 +30,6 @@ typedef struct planner {
 
 /* ---- the parts ---- */
 
-static ott_status open_machine(planner *p) {
-    const char *name = p->options->device;
-    bool is_local = !name || strcmp(name, "cpu") == 0;
-    TRY(backend_open(&(backend_choice){.name = "cpu", .threads = (int)p->cfg->train.threads, .log = p->log},
-                     p->account, &p->cpu));
-    TRY(is_local ? measure_machine(p->account, p->cfg, p->cpu, &p->machine)
-                 : machine_open(name, p->cpu, &p->machine));
-    return p->options->rates ? machine_set_rates(&p->machine, p->options->rates) : OTT_OK;
-}
-
 enum { MOST_RANKS = 1 << 16 };
 
 static ott_status check_ranks(int64_t ranks) {
@@ -175,7 +165,13 @@ static ott_status write_page(planner *p, str *out) {
 
 static ott_status make_plan(planner *p, str *out) {
     TRY(resolve_options(p));
-    TRY(open_machine(p));
+    const char *name = p->options->device;
+    bool is_local = !name || strcmp(name, "cpu") == 0;
+    TRY(backend_open(&(backend_choice){.name = "cpu", .threads = (int)p->cfg->train.threads, .log = p->log},
+                     p->account, &p->cpu));
+    TRY(is_local ? measure_machine(p->account, p->cfg, p->cpu, &p->machine)
+                 : machine_open(name, p->cpu, &p->machine));
+    if (p->options->rates) TRY(machine_set_rates(&p->machine, p->options->rates));
     TRY(estimate_layers(p));
     count_request r = make_count_request(p, p->cfg);
     TRY(estimate_run(&r, &p->estimate));

@@ -29,16 +29,6 @@ static ott_status measure_id(const json_t *id, const char *name, extent *e) {
     return OTT_OK;
 }
 
-static ott_status check_largest(const extent *e) {
-    int64_t limit = IDS_PER_TOKEN * e->tokens + IDS_OF_ANY;
-    if (limit > INT32_MAX) limit = INT32_MAX;
-    if (e->largest < limit) return OTT_OK;
-    return status_fail(OTT_ERR_FORMAT,
-                       "token '%s' has the id %" PRId64 ", far beyond the others: with %" PRId64
-                       " tokens, ids below %" PRId64 " are possible",
-                       str_show(e->name).text, e->largest, e->tokens, limit);
-}
-
 static ott_status measure_vocab(const json_t *vocab, const json_t *added, extent *e) {
     const char *name;
     json_t *id;
@@ -55,7 +45,13 @@ static ott_status measure_vocab(const json_t *vocab, const json_t *added, extent
         TRY(measure_id(json_object_get(token, "id"), json_string_value(content), e));
         e->bytes += (int64_t)json_string_length(content) + 1;
     }
-    return check_largest(e);
+    int64_t limit = IDS_PER_TOKEN * e->tokens + IDS_OF_ANY;
+    if (limit > INT32_MAX) limit = INT32_MAX;
+    if (e->largest < limit) return OTT_OK;
+    return status_fail(OTT_ERR_FORMAT,
+                       "token '%s' has the id %" PRId64 ", far beyond the others: with %" PRId64
+                       " tokens, ids below %" PRId64 " are possible",
+                       str_show(e->name).text, e->largest, e->tokens, limit);
 }
 
 static ott_status load_names(tokenizer *t, const json_t *vocab, const extent *e) {
@@ -239,15 +235,6 @@ static ott_status load_pieces(tokenizer *t, int64_t tokens) {
     return OTT_OK;
 }
 
-static void load_byte_ids(tokenizer *t) {
-    for (int byte = 0; byte < 256; byte++) {
-        char name[8];
-        int length = t->model.byte_level ? tokenizer_byte_name((unsigned char)byte, name)
-                                         : snprintf(name, sizeof name, "<0x%02X>", byte);
-        t->model.byte_ids[byte] = text_index_find(&t->by_name, name, length);
-    }
-}
-
 static ott_status load_options(tokenizer *t, const json_t *model) {
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     bpe_model *m = &t->model;
@@ -288,7 +275,12 @@ ott_status vocab_load(tokenizer *t, const json_t *root) {
     t->vocab = e.largest + 1;
     if (t->vocab == 0) return status_fail(OTT_ERR_FORMAT, "model.vocab has no tokens");
     TRY(load_names(t, vocab, &e));
-    load_byte_ids(t);
+    for (int byte = 0; byte < 256; byte++) {
+        char name[8];
+        int length = t->model.byte_level ? tokenizer_byte_name((unsigned char)byte, name)
+                                         : snprintf(name, sizeof name, "<0x%02X>", byte);
+        t->model.byte_ids[byte] = text_index_find(&t->by_name, name, length);
+    }
     t->model.unk = unk ? text_index_find(&t->by_name, unk, (int64_t)strlen(unk)) : -1;
     /* Splitting must not change ids: U+2581 must be a token, so that no unknown characters are fused across
        it. */

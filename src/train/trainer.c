@@ -24,12 +24,6 @@ static ott_status open_resident(trainer *t) {
                            &t->losses);
 }
 
-static ott_status open_host_state(trainer *t) {
-    TRY(device_allocate_host(t->device, MEM_DATA, SENT_WORDS * (int64_t)sizeof *t->host_state, "step state",
-                             &t->host_state));
-    return device_event_open(t->device, &t->state_sent);
-}
-
 static int64_t loss_bytes(const trainer *t, int64_t tokens) {
     return backend_align(t->device->can, 4 * tokens);
 }
@@ -70,7 +64,9 @@ static ott_status open_step_buffers(trainer *t) {
                                   .evaluation_rows = t->options.evaluation_batch,
                                   .evaluation_length = t->options.evaluation_length}));
     TRY(open_resident(t));
-    TRY(open_host_state(t));
+    TRY(device_allocate_host(t->device, MEM_DATA, SENT_WORDS * (int64_t)sizeof *t->host_state, "step state",
+                             &t->host_state));
+    TRY(device_event_open(t->device, &t->state_sent));
     TRY(device_allocate(t->device, MEM_DATA, batch_bytes(t) + head + 4 * exchange_words,
                         "batch and step state", &t->device_block));
     place_batches(t);
