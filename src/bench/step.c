@@ -78,20 +78,24 @@ static int64_t default_length(const char *preset) {
     return strcmp(preset, "124M") == 0 || strcmp(preset, "1B") == 0 || strcmp(preset, "8B") == 0 ? 512 : 256;
 }
 
-static ott_status open_contestant(bench *b, const char *precision, contestant *c) {
-    trainer_options options;
-    bench_model *m = &c->model;
-    /* Opens the configuration file's model with its sizes, or a preset's. */
-    const char *preset = b->options->preset || b->options->path ? b->options->preset : "42M", *sizes[2];
-    int64_t sequences = b->options->batch_size || b->options->path ? b->options->batch_size : 4;
-    int64_t length = b->options->seq_len || b->options->path ? b->options->seq_len : default_length(preset);
+/* Opens the configuration file's model with its sizes, or a preset's. */
+static ott_status open_bench_model(const bench_options *o, const char *precision, bench_model *m) {
+    const char *preset = o->preset || o->path ? o->preset : "42M", *sizes[2];
+    int64_t sequences = o->batch_size || o->path ? o->batch_size : 4;
+    int64_t length = o->seq_len || o->path ? o->seq_len : default_length(preset);
     char text[2][48];
     int count = 0;
     snprintf(text[0], sizeof text[0], "--train.batch_size=%lld", (long long)sequences);
     snprintf(text[1], sizeof text[1], "--train.seq_len=%lld", (long long)length);
     if (sequences) sizes[count++] = text[0];
     if (length) sizes[count++] = text[1];
-    TRY(bench_model_open(b->options, precision, preset, sizes, count, m));
+    return bench_model_open(o, precision, preset, sizes, count, m);
+}
+
+static ott_status open_contestant(bench *b, const char *precision, contestant *c) {
+    trainer_options options;
+    bench_model *m = &c->model;
+    TRY(open_bench_model(b->options, precision, m));
     TRY(run_trainer_options(m->cfg, &m->precision, 0, &options));
     TRY(data_open(m->account, &(cancellation){.log = b->log}, m->cfg, &m->shape.vocab, &c->train_data,
                   &c->validation_data));

@@ -27,6 +27,17 @@ static profile_count outside(const profile_counts *c) {
     return rest;
 }
 
+static void append_time_kinds(const profile_counts *c, str *out) {
+    str_append(out, "| kind of work | ms a step | share | calls |\n|---|---:|---:|---:|\n");
+    for (int k = 0; k < OP_KINDS; k++)
+        write_row(c, op_kind_text((op_kind)k), profile_kind_count(c, (op_kind)k), out);
+    if (c->collectives.calls > 0)
+        write_row(c, "communication that operations wait for",
+                  (profile_count){c->waited, c->collectives.calls}, out);
+    write_row(c, "outside operations", outside(c), out);
+    write_row(c, "all", (profile_count){.seconds = c->seconds}, out);
+}
+
 static void write_verdict(const profile_counts *c, str *out) {
     profile_count fp8 = c->scaled_gemm, high = profile_kind_count(c, OP_KIND_GEMM);
     int64_t calls = fp8.calls + high.calls;
@@ -80,14 +91,7 @@ void profile_summary_write(const profile_counts *c, const char *title, str *out)
     str_printf(out, "\n\n%s\n\n", title);
     write_verdict(c, out);
     str_append(out, "\n## By kind of work\n\n");
-    str_append(out, "| kind of work | ms a step | share | calls |\n|---|---:|---:|---:|\n");
-    for (int k = 0; k < OP_KINDS; k++)
-        write_row(c, op_kind_text((op_kind)k), profile_kind_count(c, (op_kind)k), out);
-    if (c->collectives.calls > 0)
-        write_row(c, "communication that operations wait for",
-                  (profile_count){c->waited, c->collectives.calls}, out);
-    write_row(c, "outside operations", outside(c), out);
-    write_row(c, "all", (profile_count){.seconds = c->seconds}, out);
+    append_time_kinds(c, out);
     write_communication(c, out);
     str_append(out, "\n## By operation\n\n");
     write_operations(c, out);
