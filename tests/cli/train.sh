@@ -45,8 +45,10 @@ OTTAVA_ISA=$level
 holds "the resumed run has the same weights" cmp uninterrupted/model.safetensors \
     tiles/checkpoints/step-4/model.safetensors
 
-works "a bf16 run that sums in tiles" "Training complete: 4 steps" train $run --run.dir=bf16 --train.bf16_accumulate=tile32
-holds "differs from one that sums in chains" sh -c '! cmp -s bf16/checkpoints/step-4/model.safetensors r/checkpoints/step-4/model.safetensors'
+works "a bf16 run that sums in tiles" "Training complete: 4 steps" \
+    train $run --run.dir=bf16 --train.bf16_accumulate=tile32
+holds "differs from one that sums in chains" \
+    sh -c '! cmp -s bf16/checkpoints/step-4/model.safetensors r/checkpoints/step-4/model.safetensors'
 
 # ---- stopping ----
 # stop SIGNAL...: starts a long run, sends it the signals, and waits for its end.
