@@ -14,7 +14,7 @@ typedef struct saver {
     const checkpoint_snapshot *from;
     const char *folder; /* folder of checkpoints */
     int64_t step;
-    run_mark mark; /* run of the folder */
+    run_mark mark; /* run and branch of the folder */
     str final;     /* final path of this checkpoint */
     str file;      /* buffer for another path */
 } saver;
@@ -31,7 +31,7 @@ static ott_status rename_foreign(saver *s) {
     return file_rename(s->final.text, s->file.text);
 }
 
-/* ---- removing old ones ---- */
+/* ---- removing old checkpoints ---- */
 
 /* Renames first: an interrupted removal must not leave half a checkpoint named step-N. */
 static ott_status remove_step(saver *s, int64_t step) {
@@ -59,7 +59,7 @@ static ott_status remove_old(saver *s, int64_t keep) {
     return status;
 }
 
-/* A failed removal does not stop training: `left` receives the reason, or stays NULL. */
+/* A failed removal does not stop training. Then *left = the reason; else *left stays NULL. */
 static ott_status purge_old(saver *s, int64_t keep, char **left) {
     ott_status status = remove_old(s, keep);
     if (status == OTT_OK || status == OTT_ERR_MEMORY) return status;
@@ -83,7 +83,7 @@ static ott_status saver_open(saver *s, const checkpoint_snapshot *from, const ch
 
 static ott_status prepare_folder(saver *s) {
     TRY(file_make_folder(s->folder));
-    /* A checkpoint gets the run and branch of its folder. */
+    /* The checkpoint gets the run and branch of its folder. */
     run_record r;
     TRY(run_record_read(s->account, s->folder, &r));
     s->mark = r.mark;

@@ -32,7 +32,7 @@ static ott_status name_step(const char *folder, int64_t step, char out[PATH_MAX]
     return file_join(folder, name, out);
 }
 
-/* The newest complete checkpoint next to `path`; "" if there is none. */
+/* out = the newest complete checkpoint in the parent folder of `path`, except `path`; "" if there is none. */
 static ott_status find_complete(mem *account, const char *path, char out[PATH_MAX]) {
     split_path at = split_at_name(path);
     step_list list;
@@ -63,7 +63,7 @@ ott_status checkpoint_suggest_newest(mem *account, const char *path, ott_status 
     return code;
 }
 
-/* FOLDER/step-N with the largest N; "" if there is none. */
+/* out = FOLDER/step-N with the largest N; "" if there is none. */
 static ott_status find_newest(mem *account, const char *folder, char out[PATH_MAX]) {
     step_list list;
     ott_status status = OTT_OK;
@@ -91,7 +91,7 @@ static ott_status check_extra(mem *account, const char *folder, const char *name
     return status;
 }
 
-/* A folder step-N that does not hold step N was renamed. */
+/* OTT_ERR_FORMAT if the folder is named step-N but has the checkpoint of another step: a user renamed it. */
 static ott_status check_step(const char *path, int64_t step) {
     int64_t named;
     if (!checkpoint_is_step(split_at_name(path).name, &named) || named == step) return OTT_OK;
@@ -110,7 +110,7 @@ ott_status checkpoint_check(mem *account, const char *path) {
     return check_extra(account, path, RUN_SOURCES_NAME);
 }
 
-/* The run's folder of checkpoints: checkpoint.dir of its configuration; "checkpoints" if it has none. */
+/* *home = checkpoint folder of the run folder `run`: checkpoint.dir of its config.toml, or "checkpoints". */
 static ott_status find_home(mem *account, const char *run, char **home) {
     config *cfg = NULL;
     char path[PATH_MAX];
@@ -123,7 +123,7 @@ static ott_status find_home(mem *account, const char *run, char **home) {
     return checkpoint_run_home(account, run, path, home);
 }
 
-/* The checkpoint that a path other than "latest" means; "" if there is none. */
+/* out = the checkpoint that a path other than "latest" means; "" if there is none. */
 static ott_status find_meant(mem *account, const char *path, char out[PATH_MAX]) {
     char *home;
     if (is_checkpoint(path)) {

@@ -12,14 +12,14 @@
 
 const char *const float8_tensor_names[TENSOR_COUNT] = {"input", "weight", "grad_output"};
 
-/* A module saved on its own has an empty name. */
+/* Text after a layer's name. A single module that the API saves has an empty name. */
 static const char *separator(const char *layer) {
     return *layer ? "." : "";
 }
 
 /* ---- writing ---- */
 
-/* A set that is being filled. all: also add what this rank does not have. */
+/* A set that is being filled. all: also adds the state of layers on other ranks, without data. */
 typedef struct describing {
     tensor_set *set;
     bool all;
@@ -105,7 +105,7 @@ static ott_status check_values(const safetensors *f, const safetensors_entry *e,
     return OTT_OK;
 }
 
-/* Other tensors are ignored. */
+/* True if the tensor is FP8 state. Other tensors are ignored. */
 static bool is_known(const safetensors_entry *e) {
     return str_ends_with(e->name, HISTORY) || str_ends_with(e->name, SCALE) ||
            str_ends_with(e->name, COUNTER);
@@ -269,7 +269,7 @@ static void count_event(void *user, const float8_layer *layer, int which, float8
     ((int64_t *)user)[event]++;
 }
 
-/* of[]: count of each event. */
+/* counts[event]: number of tensors with this event. */
 static void log_events(const logger *log, const safetensors *f, const int64_t counts[]) {
     const char *recipe_name = safetensors_metadata(f, "recipe");
     if (counts[FLOAT8_FRESH] + counts[FLOAT8_RESIZED] + counts[FLOAT8_DROPPED] == 0) return;

@@ -4,7 +4,7 @@
  *
  *     "<module>.<tensor>.<format>.amax_history"   fp32[length], newest last; "...scale": fp32[1]
  *     "<module>.below"                            fp32[1]: linear.low_sqnr_count, if it is not 0
- *     metadata "<module>.<tensor>.margin"         margin of the scale; missing in old files: any fits
+ *     metadata "<module>.<tensor>.margin"         margin of the scale; old files lack it and fit any margin
  *     metadata "recipe", or "<module>.recipe"     name of the current recipe, for messages
  */
 #ifndef CHECKPOINT_FLOAT8_H

@@ -54,7 +54,7 @@ ott_status checkpoint_mark(mem *account, const char *path, run_mark *out) {
     return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }
 
-/* A checkpoint with an unreadable state counts as the folder's run. */
+/* *own = the checkpoint is of the folder's run. A checkpoint with an unreadable state.json counts as such. */
 static ott_status is_of_run(mem *account, const char *path, const run_record *r, bool *own) {
     run_mark mark;
     *own = file_is_folder(path);
@@ -109,7 +109,7 @@ ott_status checkpoint_has_any(mem *account, const char *folder, bool *any) {
 
 /* ---- verifying ---- */
 
-/* What bytes [at, end) contribute to the file's CRC: the XOR of all contributions is the CRC. */
+/* *crc = part of bytes [at, end) in the file's CRC: the XOR of the parts of all bytes is the CRC. */
 static ott_status measure_bytes(const file_reader *r, int64_t at, int64_t end, void *buffer,
                                 int64_t buffer_bytes, const cancellation *w, uint32_t *crc) {
     *crc = 0;
@@ -123,7 +123,7 @@ static ott_status measure_bytes(const file_reader *r, int64_t at, int64_t end, v
     return OTT_OK;
 }
 
-/* Measures one of `shares` equal shares of a file. */
+/* Reads one of `shares` equal shares of a file. *out = the file's size and the share's part of the CRC. */
 static ott_status measure_share(const char *path, int share, int shares, void *buffer, int64_t buffer_bytes,
                                 const cancellation *w, checkpoint_file *out) {
     file_reader r;
@@ -170,7 +170,7 @@ static ott_status name_file(verifying *v, int id) {
     return file_join(v->folder, checkpoint_file_name((enum checkpoint_file_id)id), v->path);
 }
 
-/* CRC contributions of one share of every file. */
+/* crc[i] = part of this share of file i in the file's CRC; 0 if there is no such file. */
 static ott_status measure_files(verifying *v, int share, int shares, uint32_t crc[CHECKPOINT_FILE_COUNT]) {
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
         checkpoint_file found;

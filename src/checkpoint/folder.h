@@ -11,7 +11,7 @@ typedef struct step_list {
     int64_t *steps, count;
 } step_list;
 
-/* Lists the checkpoints of the folder's run, except checkpoints that are being set aside. */
+/* Lists the checkpoints of the folder's run, except the ones that a rewind abandons (run_record.after). */
 ott_status checkpoint_list(mem *account, const char *folder, step_list *out);
 /* Same, if the folder's record was already read. */
 ott_status checkpoint_list_of(mem *account, const char *folder, const run_record *r, step_list *out);
@@ -28,7 +28,7 @@ ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_byt
 /* Reads state.json and compares the sizes of all files with it; if `contents`, also their checksums. */
 ott_status checkpoint_verify(mem *account, const char *path, bool contents, const cancellation *w,
                              checkpoint_state *s);
-/* Same with contents, as a collective: each rank reads an equal share of every file. */
+/* Like checkpoint_verify with contents, as a collective: each rank reads an equal share of every file. */
 ott_status checkpoint_verify_shared(const checkpoint_ranks *ranks, const char *path, const cancellation *w,
                                     checkpoint_state *s);
 /* Opens one of the safetensors files of a checkpoint. */

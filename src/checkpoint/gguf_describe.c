@@ -55,7 +55,8 @@ static const gguf_arch archs[] = {
 static const char *rope_limit(const model_options *o, const gguf_arch *a) {
     if (o->rope.kind == ROPE_LLAMA3 && !a->has_rope_factors) return "no model.rope_scaling = \"llama3\"";
     if (o->rope.kind == ROPE_LONGROPE && !a->longrope) return "no model.rope_scaling = \"longrope\"";
-    bool is_supported = a->family == FAMILY_GEMMA3 && o->rope.kind == ROPE_LINEAR; /* with windows too */
+    bool is_supported =
+        a->family == FAMILY_GEMMA3 && o->rope.kind == ROPE_LINEAR; /* linear, also with windows */
     if (o->rope.kind == ROPE_DYNAMIC) return "no model.rope_scaling = \"dynamic\"";
     if (a->windows && o->rope.kind != ROPE_PLAIN && !is_supported)
         return "no model.rope_scaling that skips windowed layers";
@@ -75,14 +76,14 @@ static bool is_gemma(const gguf_arch *a) {
     return a->family == FAMILY_GEMMA2 || a->family == FAMILY_GEMMA3;
 }
 
-/* True if the scale of q k^T is the one that llama.cpp computes. The largest models use dim / heads. */
+/* True if q k^T has llama.cpp's scale: 1 / sqrt(head_dim), or 1 / sqrt(dim / heads) in the largest model. */
 static bool scales_as_gemma(const model_options *o, const gguf_arch *a) {
     bool largest = o->layers == (a->family == FAMILY_GEMMA2 ? 46 : 62);
     double rule = 1 / sqrt((double)(largest ? o->dim / o->heads : o->head_dim));
     return o->attention_multiplier == 0 || fabs((double)o->attention_multiplier / rule - 1) < 1e-6;
 }
 
-/* False for 0 and for 1 (which may have been rounded): no effect. */
+/* True if a multiplier has an effect. 0 means none. A multiplier of 1 may have been rounded. */
 static bool multiplies(double by) {
     return by != 0 && fabs(by - 1) > 1e-6;
 }
@@ -90,7 +91,7 @@ static bool multiplies(double by) {
 static const char *multipliers_limit(const model_options *o, const gguf_arch *a) {
     bool is_granite = a->family == FAMILY_GRANITE;
     bool is_cohere = a->family == FAMILY_COHERE || a->family == FAMILY_COHERE2;
-    double root = is_gemma(a) ? sqrt((double)o->dim) : 1; /* llama.cpp applies it itself */
+    double root = is_gemma(a) ? sqrt((double)o->dim) : 1; /* llama.cpp multiplies Gemma's embedding by it */
     bool inside =
         multiplies((double)o->embedding_multiplier / root) || multiplies((double)o->residual_multiplier);
     if (is_gemma(a) ? !scales_as_gemma(o, a) : o->attention_multiplier != 0 && !is_granite)
@@ -141,9 +142,10 @@ ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out) {
     for (*out = archs; *out < archs + sizeof archs / sizeof *archs; ++*out) {
         if (!family_is(f, (*out)->family)) continue;
         const char *limit = find_limit(o, *out);
-        return limit ? status_fail(OTT_ERR_UNSUPPORTED,
-                                   "llama.cpp's architecture %s, for models of %s, has %s: use --format hf",
-                                   (*out)->name, f->name, limit)
+        return limit ? status_fail(
+                           OTT_ERR_UNSUPPORTED,
+                           "llama.cpp's architecture %s, for models of %s, supports %s: use --format hf",
+                           (*out)->name, f->name, limit)
                      : OTT_OK;
     }
     return status_fail(
@@ -211,7 +213,7 @@ static void describe_windows(describing *d) {
     if (o->local_theta > 0) put_real(d, "rope.freq_base_swa", o->local_theta);
 }
 
-/* attn_factor: llama.cpp multiplies its own factor by it for YaRN, and uses it alone for longrope. */
+/* attn_factor: llama.cpp multiplies YaRN's factor by this key; for longrope it uses only this key. */
 static void describe_rope(describing *d) {
     const rope_options *r = &d->o->rope;
     if (d->o->family->learned_positions) return;
@@ -238,7 +240,7 @@ static void describe_multipliers(describing *d) {
     if (d->arch->family == FAMILY_COHERE || d->arch->family == FAMILY_COHERE2)
         put_real(d, "logit_scale", logits);
     if (d->arch->family != FAMILY_GRANITE) return;
-    put_real(d, "logit_scale", 1 / logits); /* divides */
+    put_real(d, "logit_scale", 1 / logits); /* llama.cpp divides the logits by it */
     put_multiplier(d, "embedding_scale", o->embedding_multiplier);
     put_multiplier(d, "residual_scale", o->residual_multiplier);
     put_multiplier(d, "attention.scale", o->attention_multiplier);

@@ -37,7 +37,7 @@ typedef struct saving {
     float *buffer; /* [BUFFER] */
 } saving;
 
-/* ---- names ---- */
+/* ---- declaring ---- */
 
 static const char *const role_names[ROLE_COUNT] = {[ROLE_EMBEDDING] = "token_embd",
                                                    [ROLE_POSITION_EMBEDDING] = "position_embd",
@@ -72,8 +72,6 @@ static void name_tensor(gguf_tensor *t, int layer, const char *name, const char 
         snprintf(t->name, sizeof t->name, "blk.%d.%s.%s", layer, name, kind);
 }
 
-/* ---- declaring ---- */
-
 static gguf_type choose_type(saving *s, const gguf_tensor *t, module_role role) {
     bool is_norm = role == ROLE_Q_NORM || role == ROLE_K_NORM;
     if (t->rank == 1 || is_norm || role == ROLE_ROUTER || role == ROLE_POSITION_EMBEDDING) return GGUF_F32;
@@ -88,7 +86,7 @@ static module_role role_of_tensor(const gguf_arch *a, module_role role) {
     return a->fused_gate_up && role == ROLE_GATE ? ROLE_UP : role;
 }
 
-/* Appends the part to an earlier tensor of the same name: fused q, k, v or gate, up. */
+/* Appends the part to an earlier tensor of its name (fused q, k, v or gate, up). False if there is none. */
 static bool joins_earlier_tensor(const saving *s, const char *name, const source_part *part) {
     for (int64_t i = s->count - 1; i >= 0; i--) {
         tensor_source *d = &s->sources[i];
@@ -135,7 +133,7 @@ static void declare_parameter(saving *s, const model_module *e, const parameter 
     for (int i = 0; i < count; i++) declare_part(s, e, p, &part[i], is_bias);
 }
 
-/* Divisors of the inverse rotary frequencies, one per pair. */
+/* Declares a tensor of divisors of the inverse rotary frequencies, one per pair of columns. */
 static ott_status declare_factors(saving *s, const char *name, const float *factor) {
     const rope_options *r = &s->m->options.rope;
     int64_t columns = rope_columns(r, s->m->options.head_dim);
@@ -179,7 +177,7 @@ static ott_status declare_tensors(saving *s) {
 
 /* ---- writing ---- */
 
-/* The part being written. */
+/* The part of a tensor that is being written. */
 typedef struct writing {
     const saving *s;
     gguf_writer *w;

@@ -9,7 +9,7 @@
 
 /* ---- fingerprint ---- */
 
-/* The result depends on the order of the files, which is sorted by name. */
+/* The hash depends on the order of the files; formats/shards sorts them by name. */
 static void add_mark(model_base *base, const file_mark *mark) {
     uint64_t hash = (uint64_t)base->hash * UINT64_C(0x9E3779B97F4A7C15) + mark->hash;
     base->files++;

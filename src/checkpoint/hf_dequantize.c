@@ -36,7 +36,7 @@ static ott_status find_scale(const shards *s, const shard_tensor *weight, const 
                        scale_inv);
 }
 
-/* ---- layout ---- */
+/* ---- opening ---- */
 
 static int64_t block_count(int64_t size) {
     return (size + HF_BLOCK - 1) / HF_BLOCK;
@@ -63,8 +63,6 @@ static ott_status set_layout(const shards *s, const shard_tensor *weight, const 
                            HF_BLOCK);
     return OTT_OK;
 }
-
-/* ---- opening ---- */
 
 static ott_status check_scales(const shards *s, const shard_tensor *scale, int64_t count,
                                const float *values) {

@@ -3,7 +3,7 @@
 #include "checkpoint/hf_merge.h"
 #include <string.h>
 
-enum { STRIP = 128 }; /* rows and columns of a block */
+enum { STRIP = 128 }; /* rows and columns of a scale block */
 
 /* ---- as trained ---- */
 
@@ -37,7 +37,7 @@ static ott_status share_casts(hf_fp8 *f, const checkpoint_ranks *ranks) {
     return OTT_OK;
 }
 
-/* The cast of a place in training; NULL if it stays in high precision. */
+/* Returns the cast of a place's weight in training; NULL if the weight stays in high precision. */
 static const cast_spec *trained_cast(const hf_fp8 *f, int i) {
     const cast_spec *spec = &f->casts[i].spec;
     return cast_spec_is_fp8(spec) ? spec : NULL;
@@ -59,7 +59,7 @@ static ott_status fail_trained(const char *name, const char *why) {
                        name, why);
 }
 
-/* Training and the file may fuse projections differently. Scales survive only if their blocks do. */
+/* Training and the file may fuse projections differently. The scales fit only if their blocks are equal. */
 static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
     const hf_place *at = &p->items[i];
     const parameter *trained = p->items[i].parameter;
@@ -117,7 +117,7 @@ static bool is_same_cast(const cast_spec *a, const cast_spec *b) {
     return quant_spec_equal(&x, &y);
 }
 
-/* All parts of one tensor must have the same cast. */
+/* All places of one tensor must have the same cast. */
 static ott_status check_same(const hf_fp8 *f, int i, const cast_spec *cast) {
     const char *name = f->places->items[i].name;
     const hf_fp8_matrix *last = f->count > 0 ? &f->matrices[f->count - 1] : NULL;
@@ -180,7 +180,7 @@ ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, c
     if (places->family->transposed)
         return status_fail(
             OTT_ERR_UNSUPPORTED,
-            "--format: a %s folder stores transposed matrices, which no server reads in FP8: use hf-bf16",
+            "--format: a %s folder stores transposed matrices, which no server reads in FP8: use --format=hf",
             places->family->name);
     ott_status status = open_and_select(out, ranks);
     if (status != OTT_OK) hf_fp8_close(out);
@@ -272,7 +272,7 @@ static bool is_joined(const hf_fp8 *f, const hf_fp8_matrix *a, const hf_fp8_matr
     return p == f->places->items[b->first].parameter && p->rank == 2;
 }
 
-/* Fused matrices are at most two positions apart. */
+/* Matrices that are fused are at most two positions apart in f->matrices. */
 static void share_scale(const hf_fp8 *f, int64_t i) {
     hf_fp8_matrix *x = &f->matrices[i];
     for (int64_t j = i - 1; j >= 0 && j >= i - 2; j--) {

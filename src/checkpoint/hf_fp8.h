@@ -18,7 +18,7 @@ typedef struct hf_fp8_options {
     hf_scales granularity;
 } hf_fp8_options;
 
-/* How training casts the weight of a place. Not FP8: exported in high precision. */
+/* How training casts the weight of a place. If spec is not FP8, the weight is exported in high precision. */
 typedef struct hf_fp8_cast {
     int32_t is_known; /* a rank has the layer */
     /* The weight has only codes and no adapter to merge: codes and scales are copied (nn/frozen.h). */
@@ -32,7 +32,7 @@ typedef struct hf_fp8_matrix {
     const char *fused; /* matrices with the same `fused` share one per-tensor scale */
     int first;         /* index of its first place */
     int64_t rows, columns;
-    int64_t block_rows, block_columns; /* elements that share a scale */
+    int64_t block_rows, block_columns; /* shape of the block of elements that share a scale */
     int64_t scale_rows, scale_columns;
     /* [scale_rows, scale_columns]: amax while measuring, then the scale. With `trained` and without
        keeps_codes it is the quantization factor (code = weight * scale), else the dequantization factor. */

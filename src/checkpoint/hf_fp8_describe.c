@@ -6,7 +6,7 @@ ott_status hf_fp8_declare(const hf_fp8 *f, const hf_fp8_matrix *x, arena *names,
                           int64_t shape[2]) {
     bool is_own = f->options.method == HF_METHOD_FP8;
     bool is_scalar = f->options.granularity == HF_SCALE_TENSOR;
-    /* DeepSeek's name; the scale is a dequantization factor anyway. */
+    /* _scale_inv is DeepSeek's name. Both names mean a dequantization factor. */
     const char *tail = is_own && !is_scalar ? "_scale_inv" : "_scale";
     *rank = is_scalar ? (is_own ? 0 : 1) : 2;
     shape[0] = x->scale_rows;

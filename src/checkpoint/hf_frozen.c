@@ -2,7 +2,7 @@
 #include "checkpoint/hf_frozen.h"
 #include <inttypes.h>
 
-/* Rows of a block that a place covers. */
+/* Rows of a scale block that a place covers. */
 typedef struct range {
     int64_t first, end;
 } range;

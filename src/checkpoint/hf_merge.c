@@ -47,7 +47,7 @@ void hf_merge_close(hf_merge *m) {
     *m = (hf_merge){0};
 }
 
-/* Columns [column, column + count) of a row: sums over the adapter's rank, then adds the sum once. */
+/* Columns [column, column + count) of a row: sums over the adapter's rank, then adds the sum to W. */
 static void add_adapter_row(const hf_merge *m, int64_t row, int64_t column, int64_t count, float *values) {
     enum { STRIP = 256 };
     const float *b = m->b + row * m->rank, factor = m->factor ? m->factor[row] : 1.0f;

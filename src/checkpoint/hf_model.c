@@ -222,7 +222,7 @@ typedef struct loading {
     hf_places places;
     shards *file;
     float *buffer;                 /* [HF_BUFFER] */
-    float *matrix;                 /* [rows, columns] matrix_of, transposed */
+    float *matrix;                 /* [rows, columns] the tensor matrix_of, transposed */
     const shard_tensor *matrix_of; /* NULL if none was read yet */
     bool as_codes;                 /* read bytes unchanged */
     const frozen_filling *filling; /* parameter that the values are quantized for; NULL: none */
@@ -235,7 +235,7 @@ static bool is_fp8(const shard_tensor *t) {
     return t->entry->dtype != OTT_DTYPE_COUNT && dtype_is_fp8(t->entry->dtype);
 }
 
-/* The tensor of place i. */
+/* *out = the folder's tensor of place i, with its shape checked. */
 static ott_status find_tensor(const loading *l, int i, const shard_tensor **out) {
     const hf_place *at = &l->places.items[i];
     int64_t shape[PARAMETER_RANKS];
@@ -278,7 +278,7 @@ static bool is_used(const loading *l, const char *name) {
     return is_place(l, name) || is_scale(l, name) || is_ignored(l->m, name);
 }
 
-/* *codes is true if the folder has codes for a parameter kept in FP8. Mixed places are an error. */
+/* *codes = the folder has codes for a parameter kept in FP8. Fails if only some of its tensors are codes. */
 static ott_status find_if_codes(const loading *l, int i, int count, bool *codes) {
     const shard_tensor *t;
     TRY(find_tensor(l, i, &t));
@@ -357,8 +357,8 @@ static ott_status read_floats(loading *l, const shard_tensor *t, const hf_place 
     return OTT_OK;
 }
 
-/* True if 16-bit values fill an fp32 master that is trained and that layers read rounded. Layers read norms,
-   biases and routers in fp32. */
+/* True if 16-bit values fill an fp32 master that is trained and read rounded. Layers read norms, biases and
+   routers in fp32. */
 static bool needs_dither(const shard_tensor *t, const hf_place *at) {
     const parameter *p = at->parameter;
     ott_dtype loaded = t->entry->dtype;
@@ -366,8 +366,8 @@ static bool needs_dither(const shard_tensor *t, const hf_place *at) {
            (loaded == OTT_BF16 || loaded == OTT_F16);
 }
 
-/* Dithers elements [first, first + count) of tensor t. The file's tensor name is the key, so that fusing does
-   not change it. */
+/* Dithers elements [first, first + count) of tensor t. The tensor's name in the file is the key of the random
+   numbers, so that fusing does not change them. */
 static void dither_run(const loading *l, const shard_tensor *t, int64_t first, int64_t count, float *values) {
     uint64_t stream = rng_stream(t->entry->name) ^ rng_stream("master_dither");
     draw_dither(values, count, t->entry->dtype, *l->dither_seed, stream, (uint64_t)first);
@@ -441,7 +441,7 @@ static ott_status load_codes(loading *l, int i) {
     return status;
 }
 
-/* Reads the full tensor: scales do not depend on what this rank owns. */
+/* Reads the full tensor, since scales do not depend on this rank's shard. */
 static ott_status measure_place(loading *l, const frozen_filling *f, int i) {
     const hf_place *at = &l->places.items[i];
     const shard_tensor *t;
@@ -559,7 +559,7 @@ static ott_status load_places(loading *l) {
     return OTT_OK;
 }
 
-/* Experts are one tensor (transformers 5) or one tensor each (earlier). */
+/* A layer's experts are one tensor (transformers 5) or one tensor each (earlier versions). */
 static ott_status open_places(loading *l) {
     const family *f = l->m->options.family;
     TRY(hf_places_open(l->m, f, true, &l->places));

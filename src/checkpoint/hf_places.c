@@ -4,7 +4,7 @@
 #include "checkpoint/tensors.h"
 #include <string.h>
 
-/* A parameter of a module and its kind, "weight"; one expert's matrix, if it has experts. */
+/* A parameter of a module and its kind, "weight". matrix: index of the expert, or 0. */
 typedef struct member {
     const model_module *module;
     const parameter *parameter;
@@ -130,7 +130,7 @@ hf_slice hf_place_slice(const hf_place *p) {
     const parameter_part *owned = &p->owned;
     parameter_run run;
     for (int64_t at = 0; at < owned->rows;
-         /* consecutive rows belong to one projection, or to all */
+         /* a run has rows of one projection, or of all */
          at += run.count) {
         run = parameter_rows_at(owned, at, owned->rows - at);
         int64_t row = owned->row + run.first, begin = p->first > row ? p->first : row, end = row + run.count;
@@ -240,7 +240,7 @@ ott_status hf_places_stream(const hf_places *p, int first, bool as_codes, float 
     return OTT_OK;
 }
 
-/* ---- facts ---- */
+/* ---- shapes ---- */
 
 int hf_place_shape(const hf_place *p, int64_t shape[PARAMETER_RANKS]) {
     int rank = p->experts ? 3 : p->parameter->rank == 1 ? 1 : 2;

@@ -10,7 +10,7 @@
 #include "checkpoint/ranks.h"
 #include "model/model.h"
 
-/* A range of rows of a parameter, and the tensor rows that hold it. A vector has one column. */
+/* A range of rows of a parameter, and its rows in the folder's tensor. A vector has one column. */
 typedef struct hf_place {
     const model_module *module;
     const parameter *parameter; /* weight or bias of the module */
@@ -42,7 +42,7 @@ typedef struct hf_places {
    hf_places_close, even after an error. */
 ott_status hf_places_open(const model *m, const family *f, bool packed, hf_places *out);
 void hf_places_close(hf_places *p);
-/* Clears `owned` where another rank writes. Ranks with equal copies take turns. Collective. */
+/* If several ranks have the same slice, one of them writes: clears `owned` on the others. Collective. */
 ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks);
 
 /* The slice of the file tensor that this rank owns. */
@@ -64,8 +64,8 @@ static inline int64_t hf_place_shift(const hf_place *p) {
 
 /* Receives elements [first, first + count) of a tensor, in row-major order. */
 typedef ott_status (*hf_sink)(void *user, int64_t first, int64_t count, const float *values);
-/* Reads this rank's elements of a tensor as fp32 and passes them to `sink` in ascending order. first: the
-   tensor's first place. Adapters are merged (hf_merge.h). as_codes: FP8 weights without an adapter are
+/* Reads this rank's elements of a tensor as fp32 and passes them to `sink` in ascending order. first: index
+   of the tensor's first place. Adapters are merged (hf_merge.h). as_codes: FP8 weights without an adapter are
    delivered as decoded codes, without scales. buffer: [HF_BUFFER]. */
 enum { HF_BUFFER = 1 << 16 };
 ott_status hf_places_stream(const hf_places *p, int first, bool as_codes, float *buffer, hf_sink sink,

@@ -17,7 +17,7 @@ typedef enum tensor_part { PART_VALUES, PART_CODES, PART_SCALES } tensor_part;
 /* A tensor of the folder. */
 typedef struct tensor_output {
     tensor_part part;
-    int first;                   /* its first place */
+    int first;                   /* index of its first place */
     const hf_fp8_matrix *matrix; /* for codes and scales */
 } tensor_output;
 
@@ -126,7 +126,7 @@ ott_status hf_save_family(const model_options *o, const family **out) {
 
 /* ---- config.json ---- */
 
-/* The original may have had a larger vocabulary. */
+/* Drops special tokens outside the vocabulary: the original model may have had a larger one. */
 static void drop_tokens(hf_config *c) {
     int kept = 0;
     for (int i = 0; i < c->eos_count; i++)
@@ -186,7 +186,7 @@ static void describe_experts(const model_options *o, hf_config *c) {
     c->route_scale = shares ? (double)e->rule.scale : 0;
 }
 
-/* Gemma's integer is the square of the divisor of q k^T; its embedding multiplier follows from the width. */
+/* Gemma's query_pre_attn_scalar is the square of q k^T's divisor. Its embedding multiplier has no key. */
 static void describe_multipliers(const model_options *o, hf_config *c) {
     bool gemma = o->family->scale_embeddings;
     bool cohere = o->family->norms == FAMILY_NORMS_SHARED;
@@ -312,7 +312,7 @@ static ott_status declare_tensors(saving *s) {
 
 /* ---- writing ---- */
 
-/* The tensor being written. */
+/* The tensor that is being written. */
 typedef struct writing {
     const saving *s;
     shards_writer *w;
@@ -442,7 +442,7 @@ static void warn_of_readers(const saving *s) {
         log_warning(s->o->log, "%s", warning);
 }
 
-/* Weights kept in FP8 were rounded once already. */
+/* Warns if weights kept in FP8 are quantized again. */
 static void warn_of_rounding(const saving *s) {
     for (int i = 0; i < s->places.count; i++) {
         const hf_place *at = &s->places.items[i];

@@ -11,8 +11,8 @@
 /* quantization_config.quant_method of an FP8 folder: "fp8" or "compressed-tensors". */
 typedef enum hf_method { HF_METHOD_FP8, HF_METHOD_COMPRESSED } hf_method;
 
-/* What shares a scale: a matrix (or matrices that servers fuse), an output channel, a 128x128 block, or what
-   the layers' recipes use. */
+/* Elements that share a scale: a matrix (or matrices that servers fuse), an output channel, a 128x128 block,
+   or the same elements as in the layers' recipes. */
 typedef enum hf_scales { HF_SCALE_TENSOR, HF_SCALE_CHANNEL, HF_SCALE_BLOCK, HF_SCALE_AS_TRAINED } hf_scales;
 
 typedef struct hf_save_options {

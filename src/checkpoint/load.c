@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Trained parameters, in a file and in a set: each has one tensor of the optimizer's first slot. */
+/* Number of trained parameters in a file or a set. Each has one tensor of the optimizer's first slot. */
 static int64_t count_trained_in_file(const safetensors *f, const optimizer_rule *rule) {
     int64_t count = 0;
     for (int64_t i = 0; i < safetensors_count(f); i++)
@@ -23,7 +23,7 @@ static int64_t count_trained_in_set(const tensor_set *set, const optimizer_rule 
     return count;
 }
 
-/* A tensor that only the file or only the set has; NULL if both have the same. */
+/* Returns the name of a tensor that only the file or only the set has; NULL if both have the same tensors. */
 static const char *find_difference(const safetensors *f, const tensor_set *set) {
     for (int64_t i = 0; i < safetensors_count(f); i++)
         if (!tensor_set_find(set, safetensors_at(f, i)->name)) return safetensors_at(f, i)->name;
@@ -66,7 +66,7 @@ static bool has_weight(const safetensors *f, module_role role) {
     return safetensors_find(f, weight) != NULL;
 }
 
-/* True if the file fuses these projections. otherwise: result if the file has neither kind. */
+/* True if the file fuses these projections. otherwise: result if the file has no such projections. */
 static bool has_fused(const safetensors *f, module_role fused, module_role apart, bool otherwise) {
     return has_weight(f, fused) || (!has_weight(f, apart) && otherwise);
 }
@@ -86,7 +86,7 @@ static ott_status check_projections(const safetensors *f, const model_options *o
         words[qkv], words[gate_up]);
 }
 
-/* Codes are loaded unchanged, and high-precision weights are not quantized while loading. */
+/* Checks that file and model keep the same weights in FP8: loading does not quantize or dequantize. */
 static ott_status check_frozen(const safetensors *f, const model *m) {
     for (int i = 0; i < m->all_parameter_count; i++) {
         const parameter *p = m->all_parameters[i];
@@ -144,7 +144,7 @@ static bool is_of_frozen(const model *m, const char *state) {
     return false;
 }
 
-/* Removes state that the file lacks from the set. Extra state must belong to frozen parameters. */
+/* Removes state that the file lacks from the set. State that the set lacks must be of frozen parameters. */
 static ott_status fit_frozen(const safetensors *f, const model *m, const logger *log, tensor_set *set) {
     const optimizer_rule *rule = m->options.optimizer;
     int64_t started = 0, dropped = 0;
@@ -210,7 +210,7 @@ static void log_converted(const logger *log, const loader *l) {
                  dtype_name(t->dtype));
 }
 
-/* A full checkpoint's frozen parameters may differ from the base folder's. */
+/* The frozen parameters of a full checkpoint may differ from the base folder: save them later, too. */
 static ott_status load_base(model *m, const logger *log, const char *path, const model_base *base) {
     if (base->files > 0) return hf_base_load(m, log, path, base);
     m->options.base = NULL;

@@ -308,7 +308,7 @@ static bool is_in_layers(const config_list *layers, const model_module *e) {
     return layers->count == 0;
 }
 
-/* True if `test` holds for all modules in these layers with this last component: then PEFT needs no full
+/* True if `test` holds for all modules in these layers with like's last component: PEFT needs no full
    name. */
 static bool has_unique_suffix(const model *m, const model_module *like, module_test test,
                               const config_list *layers) {
@@ -320,7 +320,7 @@ static bool has_unique_suffix(const model *m, const model_module *like, module_t
     return true;
 }
 
-/* NULL if memory ran out; jansson calls accept and return NULL. */
+/* Lists the modules for which `test` holds. NULL if memory ran out: jansson's functions pass NULL on. */
 static json_t *list_modules(const model *m, module_test test, const config_list *layers) {
     json_t *names = json_object(), *list = json_array(), *value;
     const char *name;
@@ -338,7 +338,7 @@ static json_t *list_modules(const model *m, module_test test, const config_list 
 
 /* ---- ranks and alphas of single layers ---- */
 
-/* Reads either the ranks or the alphas of adapters. */
+/* Selects the ranks (are_ranks) or the alphas of the adapters. */
 typedef struct adapter_numbers {
     adapter_options o;
     bool are_ranks;
@@ -379,7 +379,7 @@ static json_t *list_layers(const config_list *layers) {
     return list;
 }
 
-/* layers_to_transform, unless a full-name target selects modules in other layers. */
+/* Returns layers_to_transform; no layers if a full name selected a module in another layer. */
 static const config_list *usable_layers(const model *m, const config *cfg) {
     static const config_list none = {0};
     for (int i = 0; i < m->all_modules.count; i++)

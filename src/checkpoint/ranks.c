@@ -109,7 +109,7 @@ ott_status ranks_max(const checkpoint_ranks *r, float *values, int64_t count) {
     return status;
 }
 
-/* path: rank 0's staging folder. */
+/* *path: rank 0's staging folder; set on the other ranks. */
 static ott_status fill_folder(const checkpoint_ranks *r, str *path, ranks_fill fill, void *user) {
     TRY(share_text(r, path));
     return fill(user, path->text);

@@ -36,7 +36,8 @@ static bool is_inside(const char *folder, const char *path) {
     return str_starts_with(inner, outer) && (inner[strlen(outer)] == '/' || inner[strlen(outer)] == '\0');
 }
 
-/* Run of the newest checkpoint in a folder without a record. *any is false if there is none. */
+/* *out = run of the newest checkpoint in a folder without a record. *any is false if there is no
+   checkpoint. */
 static ott_status newest_mark(mem *account, const char *folder, run_mark *out, bool *any) {
     step_list list;
     char *path;
@@ -64,7 +65,8 @@ ott_status checkpoint_run_home(mem *account, const char *run_folder, const char 
     return ours ? mem_strdup(account, folder, home) : name_subfolder(account, folder, run.mark.run, home);
 }
 
-/* True if the record names another run folder with the same run id: then run_folder is a copy. */
+/* *copy = the record names another run folder with the same run id, so run_folder is a copy of that
+   folder. */
 static ott_status is_copy(mem *account, const char *run_folder, const char *folder, const run_record *owner,
                           bool *copy) {
     run_record other;
@@ -119,7 +121,7 @@ out:
     return status;
 }
 
-/* Next free branch number in a folder without a record. */
+/* *out = next free branch number in a folder without a record. */
 static ott_status next_branch(mem *account, const char *folder, int64_t *out) {
     run_mark newest;
     file_list names;

@@ -15,9 +15,9 @@ ott_status checkpoint_run_begin(mem *account, const char *run_folder, run_record
 /* Finds where the run's checkpoints are: in `folder` (checkpoint.dir), or in its subfolder run-ID if `folder`
    belongs to another run. Writes nothing. The caller frees *home with mem_free. */
 ott_status checkpoint_run_home(mem *account, const char *run_folder, const char *folder, char **home);
-/* Same, for a run that will write there. Claims the folder if it belongs to no run, and completes an
-   interrupted rewind. adopts: checkpoints without a run id become this run's. If the run folder is a copy of
-   another run's folder that uses the same checkpoints, the copy gets a new id, and *r is updated. */
+/* Like checkpoint_run_home, for a run that will write there. Claims the folder if it belongs to no run, and
+   completes an interrupted rewind. adopts: checkpoints without a run id become this run's. If the run folder
+   is a copy of another run folder with these checkpoints, gives it a new id, also in *r. */
 ott_status checkpoint_run_claim(mem *account, const logger *log, const char *run_folder, const char *folder,
                                 bool adopts, run_record *r, char **home);
 /* How a checkpoint relates to the run with its checkpoints in `home`. */

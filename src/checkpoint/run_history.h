@@ -19,7 +19,7 @@ enum { RUN_LOSSES = 50 };
 typedef struct run_history {
     int phase_count;
     report_phase phases[REPORT_MOST_PHASES];
-    double losses[RUN_LOSSES]; /* of the last finite steps; loss number i is in [i % RUN_LOSSES] */
+    double losses[RUN_LOSSES]; /* the last finite losses; loss number i is in [i % RUN_LOSSES] */
     int64_t loss_count;        /* number of all finite losses */
     double val_loss;           /* the latest; NaN if none */
     double last_good_loss;     /* the latest finite training loss; NaN if none */

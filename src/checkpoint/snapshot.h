@@ -27,11 +27,11 @@ typedef struct checkpoint_snapshot {
    writes it; NULL: this rank alone. Close with checkpoint_snapshot_close, even after an error. */
 ott_status checkpoint_snapshot_take(const model *m, const config *cfg, const char *recipe_name,
                                     const run_state *run, group *ranks, checkpoint_snapshot *out);
-/* Host memory that staging needs. */
+/* Bytes of host memory that staging needs. */
 int64_t checkpoint_snapshot_bytes(const checkpoint_snapshot *s);
 /* Copies all device tensors to `memory`, which must outlive the snapshot. */
 ott_status checkpoint_snapshot_stage(checkpoint_snapshot *s, void *memory);
-void checkpoint_snapshot_close(checkpoint_snapshot *s); /* an all-zero one is allowed */
+void checkpoint_snapshot_close(checkpoint_snapshot *s); /* an all-zero *s is allowed */
 
 /* ---- writing ---- */
 
@@ -57,6 +57,6 @@ typedef struct checkpoint_written {
 ott_status checkpoint_snapshot_write(const checkpoint_snapshot *s, const char *folder, int64_t keep,
                                      checkpoint_written *out);
 void checkpoint_written_log(const checkpoint_written *w, const logger *log);
-void checkpoint_written_free(checkpoint_written *w); /* an all-zero one is allowed */
+void checkpoint_written_free(checkpoint_written *w); /* an all-zero *w is allowed */
 
 #endif

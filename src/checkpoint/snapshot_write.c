@@ -34,7 +34,7 @@ static int64_t piece_size(int64_t total, int64_t at) {
 
 /* ---- tensors ---- */
 
-/* Bytes [at, at + count) of the slice: in place on the host, else copied to the buffer. */
+/* *out = bytes [at, at + count) of the slice: in place if on the host, else copied to the buffer. */
 static ott_status fetch_bytes(const file_set *s, const tensor_slice *p, int64_t at, int64_t count,
                               const char **out) {
     const char *from = (const char *)p->data + at;
@@ -46,7 +46,7 @@ static ott_status skip_to(safetensors_writer *w, int64_t from, int64_t to, int64
     return to > from ? safetensors_writer_skip(w, (to - from) * size) : OTT_OK;
 }
 
-/* end: in and out, elements of the tensor that were written or skipped. */
+/* *end: in and out, number of the tensor's elements that were written or skipped. */
 static ott_status write_piece(safetensors_writer *w, const tensor_slice *p, const safetensors_tensor *t,
                               int64_t at, int64_t count, const char *values, int64_t *end) {
     int64_t columns = tensor_set_columns(t), size = dtype_bytes(t->dtype);
@@ -133,7 +133,7 @@ static ott_status write_sets(file_set *s) {
 
 /* ---- checksums ---- */
 
-/* What one rank wrote of a file. */
+/* The bytes of a file that one rank wrote. */
 typedef struct written_part {
     int64_t bytes;
     uint32_t crc; /* contribution to the file's CRC */
@@ -206,7 +206,7 @@ static ott_status measure_sets(file_set *s, written_part *own) {
     return OTT_OK;
 }
 
-/* Checks that the ranks wrote each byte of a file exactly once. all: [ranks][CHECKPOINT_CONFIG]. */
+/* Joins the ranks' CRCs. The bytes they wrote must add up to the file's. all: [ranks][CHECKPOINT_CONFIG]. */
 static ott_status join_parts(file_set *s, const written_part *all) {
     for (int id = 0; id < CHECKPOINT_CONFIG; id++) {
         checkpoint_file *file = &s->state.files[id];

@@ -85,7 +85,7 @@ static const char *const file_names[] = {
 #undef X
 };
 
-/* the optional members were removed before */
+/* read_root removes the optional members first */
 static const char *const top_names[] = {"version", "run", "model", "files"};
 
 const char *checkpoint_file_name(enum checkpoint_file_id id) {
@@ -122,7 +122,7 @@ static json_t *json_of(field_type type, state_value v) {
     return NULL;
 }
 
-/* NULL if memory ran out; jansson calls accept and return NULL. */
+/* NULL if memory ran out: jansson's functions pass NULL on. */
 static json_t *object_of(const field *fields, const state_value *values, int count) {
     json_t *object = json_object();
     for (int i = 0; i < count; i++)
@@ -241,7 +241,7 @@ static ott_status take_word(const member_path *at, const field *f, const json_t 
             *out = i;
             return OTT_OK;
         }
-    return fail_member(at, f->name, "is not one of none, llama3");
+    return fail_member(at, f->name, "is not one of none, llama3, linear, yarn, longrope, dynamic");
 }
 
 static ott_status take_field(const member_path *at, const field *f, const json_t *value, state_value *out) {
@@ -303,7 +303,7 @@ static ott_status read_run(const char *path, json_t *object, run_state *run) {
     return OTT_OK;
 }
 
-/* The owner is optional. Removes the member from the object. */
+/* Reads the optional member "owner" and removes it from the root. */
 static ott_status take_owner(const char *path, json_t *root, run_mark *mark) {
     static const char *const names[] = {"run", "branch"};
     static const field branch = {"branch", FIELD_INT, 1, INT64_MAX};
@@ -321,7 +321,7 @@ static ott_status take_owner(const char *path, json_t *root, run_mark *mark) {
     return OTT_OK;
 }
 
-/* The base is present if frozen weights are in another folder. Removes the member from the object. */
+/* Reads the member "base" and removes it from the root. It exists if frozen weights are in another folder. */
 static ott_status take_base(const char *path, json_t *root, model_base *base) {
     static const char *const names[] = {"folder", "files", "bytes", "hash"};
     static const field counts[] = {{"files", FIELD_INT, 1, INT64_MAX},
@@ -344,7 +344,7 @@ static ott_status take_base(const char *path, json_t *root, model_base *base) {
     return OTT_OK;
 }
 
-/* Reads a counter that is omitted if it is 0. Removes the member from the object. */
+/* Reads a counter that is omitted if it is 0, and removes it from the root. */
 static ott_status take_counter(const char *path, json_t *root, const char *name, int64_t *out) {
     const field f = {name, FIELD_INT, 1, INT64_MAX};
     json_t *value = json_object_get(root, f.name);

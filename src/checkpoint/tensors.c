@@ -59,7 +59,7 @@ ott_status tensor_set_note(tensor_set *set, const char *key, const char *value) 
     return OTT_OK;
 }
 
-/* value: this rank's slice of a tensor of p. */
+/* value: this rank's slice of p, or of optimizer state of p's shape. */
 static ott_status add_value(tensor_set *set, const char *name, const parameter *p, const tensor *value) {
     safetensors_tensor t = {.name = name, .dtype = value->dtype, .rank = p->rank};
     STATUS_REQUIRE(value->ld == value->columns);
@@ -84,7 +84,7 @@ static ott_status add_group_scales(tensor_set *set, const char *slot, const para
     return OTT_OK;
 }
 
-/* Every rank of the pipeline stage has all scales. */
+/* Adds the scales of a weight kept in FP8. Every rank of the pipeline stage has all scales. */
 static ott_status add_scales(tensor_set *set, const char *name, const frozen_codes *c) {
     safetensors_tensor t = {.dtype = OTT_F32, .rank = 2, .shape = {c->scale_rows, c->scale_columns}};
     TRY(arena_printf(set->memory, &t.name, "%s_scale_inv", name));
@@ -112,7 +112,7 @@ ott_status tensor_set_add_slots(tensor_set *set, const char *name, const paramet
 
 /* ---- agreement between ranks ---- */
 
-/* What one rank has of a tensor. */
+/* The slice of a tensor that one rank has. */
 typedef struct record {
     parameter_part part; /* 0 elements: nothing */
     int64_t columns;     /* of the global tensor */
@@ -133,7 +133,7 @@ static record describe_place(const tensor_set *set, int64_t i) {
     return (record){p->part, tensor_set_columns(&set->declared[i]), p->number};
 }
 
-/* True if this rank writes its slice of tensor i. Ranks with equal slices take turns over i. of: [size]. */
+/* True if this rank writes its slice of tensor i. If several ranks have the slice, i selects the writer. */
 static bool is_own_turn(const record *records, int size, int own, int64_t i) {
     int copies = 0, before = 0;
     for (int r = 0; r < size; r++) {
@@ -288,7 +288,7 @@ int64_t tensor_set_bytes(const tensor_set *set) {
     return bytes;
 }
 
-/* Reads elements [at, at + count) of slice i in the set's format. out: room for count fp32. */
+/* Reads elements [at, at + count) of slice i in the set's format. out: memory for `count` fp32 numbers. */
 static ott_status read_piece(const tensor_set *set, int64_t i, const safetensors *f, int64_t at,
                              int64_t count, char *out) {
     const safetensors_entry *e = safetensors_find(f, set->declared[i].name);
@@ -359,7 +359,7 @@ ott_status tensor_set_of_model(tensor_set *set, const model *m, bool without_bas
     return OTT_OK;
 }
 
-/* Adds the token counts of a layer's experts, which are equal on all ranks. */
+/* Adds the token counts of a layer's experts. All ranks have the same counts. */
 static ott_status add_load(tensor_set *set, const char *bias, const tensor *load) {
     const char *name;
     TRY(arena_printf(set->memory, &name, "%s.load", bias));

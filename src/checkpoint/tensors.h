@@ -44,14 +44,14 @@ ott_status tensor_set_add_parameter(tensor_set *set, const char *name, const par
 ott_status tensor_set_add_slots(tensor_set *set, const char *name, const parameter *p,
                                 const optimizer_rule *rule);
 
-/* For sets that list the same tensors on all ranks: removes tensors that no rank has, copies shape and number
-   from a rank that has the tensor, and keeps data only where this rank writes. Ranks with equal copies take
-   turns. Collective. */
+/* For sets that list the same tensors on all ranks: removes tensors that no rank has, copies shape and
+   number from a rank that has the tensor, and keeps the data of each slice on one rank, which writes it.
+   Collective. */
 ott_status tensor_set_agree(tensor_set *set, const checkpoint_ranks *r);
 
 const tensor_slice *tensor_set_find(const tensor_set *set, const char *name); /* NULL if there is none */
-/* tensor_set_count_local: tensors that this rank has (a slice of). tensor_set_count_remote: tensors of the
-   file that the set lists but this rank does not have. */
+/* tensor_set_count_local: tensors with a slice on this rank. tensor_set_count_remote: tensors of the file
+   that the set lists but this rank does not have. */
 int64_t tensor_set_count_local(const tensor_set *set);
 int64_t tensor_set_count_remote(const tensor_set *set, const safetensors *f);
 /* Checks shape and format (fp32, bf16, fp16, or equal) of all local tensors in the file. The file must have

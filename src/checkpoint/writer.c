@@ -1,6 +1,6 @@
 /*
- * checkpoint/writer: writes each checkpoint on its own thread. `done` and its lock hand the write back: until
- * done is set, only the writing thread uses snapshot, result, written and reason.
+ * checkpoint/writer: writes each checkpoint on its own thread. Until this thread sets `done`, no other thread
+ * uses snapshot, result, written and reason.
  */
 #include "checkpoint/writer.h"
 #include "checkpoint/snapshot.h"
@@ -170,7 +170,7 @@ static ott_status save_now(checkpoint_writer *w, const char *recipe_name, const 
     return status;
 }
 
-/* A run that saves only when it stops has nothing to overlap with. */
+/* With checkpoint.interval = 0 a run saves only when it stops, so a thread would overlap with nothing. */
 static bool writes_on_thread(const config *cfg) {
     return cfg->checkpoint.async_mode != ASYNC_DISABLED && cfg->checkpoint.interval > 0;
 }

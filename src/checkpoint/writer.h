@@ -32,7 +32,7 @@ ott_status checkpoint_writer_save(checkpoint_writer *w, const char *recipe_name,
 ott_status checkpoint_writer_poll(checkpoint_writer *w);
 /* Waits for the write in flight and returns its error. */
 ott_status checkpoint_writer_wait(checkpoint_writer *w);
-/* Waits too, and logs the write's error; keeps the current error text. NULL is allowed. */
+/* Waits for the write in flight and logs its error; keeps the current error text. NULL is allowed. */
 void checkpoint_writer_close(checkpoint_writer *w);
 
 #endif

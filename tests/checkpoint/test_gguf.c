@@ -172,7 +172,7 @@ static const struct {
                 {"gemma3", "gemma3", NULL},
                 {"cohere", NULL, "only n_heads * head_dim = dim"},
                 {"cohere2", NULL, "only tied embeddings"},
-                {"glm", NULL, "llama.cpp's architecture chatglm, for models of glm, has only n_heads"},
+                {"glm", NULL, "llama.cpp's architecture chatglm, for models of glm, supports only n_heads"},
                 {"qwen3_moe", NULL, "only experts in every block"},
                 {"dots1", NULL, "only models without GQA"},
                 {"llama_biases", NULL, "only SwiGLU"},
