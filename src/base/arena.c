@@ -1,6 +1,5 @@
-/* base/arena: bump allocation in chunks. A guarded build (debug or AddressSanitizer) lays each block out as
-   header | data | red zone, so that a write outside the data is caught immediately or found by arena_check.
-   */
+/* base/arena: bump allocation in chunks. A guarded build (debug or AddressSanitizer) gives each block a
+   header, data and a red zone. So a write outside the data is caught immediately, or found by arena_check. */
 #include "base/arena.h"
 #include "base/text.h"
 #include <inttypes.h>
@@ -36,7 +35,7 @@ enum { GUARDED = 0 };
 #endif
 
 enum {
-    UNIT = 16, /* alignment, and the size of the header and of the red zone */
+    UNIT = 16, /* alignment; size of the header and of the red zone */
     FRONT = GUARDED ? UNIT : 0,
     BACK = GUARDED ? UNIT : 0,
     CHUNK = 16 * 1024,
@@ -45,14 +44,14 @@ enum {
 
 typedef struct front {
     int64_t bytes;
-    uint64_t seal; /* bytes ^ SEAL while nothing wrote over it */
+    uint64_t seal; /* bytes ^ SEAL, unless a write damaged it */
 } front;
 #define SEAL UINT64_C(0x5ea15ea15ea15ea1)
 
 typedef struct chunk {
     struct chunk *next;
-    int64_t used, size; /* of data, in bytes */
-    int64_t unused;     /* keeps data aligned to UNIT */
+    int64_t used, size; /* bytes of data: used, and in total */
+    int64_t unused;     /* keeps `data` aligned to UNIT */
     unsigned char data[];
 } chunk;
 
@@ -92,8 +91,8 @@ void arena_close(arena *a) {
     mem_free(a->account, a);
 }
 
-/* Adds a chunk with room for `need` bytes. A large block gets its own chunk, after the one that is being
-   filled. */
+/* Adds a chunk with at least `need` bytes. If the block is large, the chunk is for it alone, and blocks still
+   go to the chunk before it. */
 static ott_status add_chunk(arena *a, int64_t need, chunk **out) {
     void *memory;
     int large = need > CHUNK / 4;
@@ -108,7 +107,7 @@ static ott_status add_chunk(arena *a, int64_t need, chunk **out) {
     return OTT_OK;
 }
 
-/* Lays out a block in unused memory of the chunk and returns its data. */
+/* Takes a block from the unused memory of the chunk and returns its data. */
 static void *place_block(chunk *c, int64_t bytes, int64_t need) {
     unsigned char *data = c->data + c->used + FRONT;
     UNPOISON(data - FRONT, (size_t)need);
@@ -158,7 +157,8 @@ ott_status arena_printf(arena *a, const char **out, const char *format, ...) {
     return status;
 }
 
-/* Counts the damaged blocks of a chunk. After a broken header sizes are unknown, so the count ends there. */
+/* Counts the damaged blocks of a chunk. The count ends at a broken header, because the next block cannot be
+   found. */
 READS_RED_ZONES static int check_chunk(const chunk *c) {
     int damaged = 0;
     for (int64_t at = 0; at < c->used;) {

@@ -8,7 +8,7 @@
 typedef struct arena arena;
 
 ott_status arena_open(mem *account, mem_kind kind, arena **out);
-void arena_close(arena *a); /* frees every block; NULL is allowed */
+void arena_close(arena *a); /* frees the arena and every block; NULL is allowed */
 /* Returns zero-filled memory, aligned to 16 bytes, owned by the arena. */
 ott_status arena_alloc(arena *a, int64_t bytes, void **out);
 #define arena_alloc(a, bytes, out) arena_alloc(a, bytes, MEM_OUT(out))

@@ -25,7 +25,7 @@ typedef struct cancellation_progress {
 } cancellation_progress;
 
 cancellation_progress cancellation_progress_begin(const cancellation *c, const char *what, int64_t total);
-/* Call when `done` of `total` units are done. Returns as cancellation_check does. */
+/* Call when `done` of `total` units are done. Returns OTT_ERR_STOPPED as cancellation_check does. */
 ott_status cancellation_progress_update(cancellation_progress *p, int64_t done);
 
 #endif

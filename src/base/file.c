@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* "PATH: cannot open: No such file or directory". Call right after the system call that failed. */
+/* Fails with "PATH: cannot open: No such file or directory". Call right after the system call that failed. */
 static ott_status fail_system(const char *path, const char *what) {
     int reason = errno;
     return status_fail(status_from_errno(reason), "%s: cannot %s: %s%s", path, what, strerror(reason),
@@ -112,7 +112,7 @@ ott_status file_reader_open(const char *path, file_reader *out) {
 ott_status file_reader_read(const file_reader *r, int64_t offset, void *data, int64_t bytes) {
     if (offset < 0 || bytes < 0 || offset > r->bytes || bytes > r->bytes - offset)
         return status_fail(OTT_ERR_FORMAT,
-                           "%s: %" PRId64 " bytes are wanted at byte %" PRId64 " of a file of %" PRId64
+                           "%s: %" PRId64 " bytes are needed at byte %" PRId64 " of a file of %" PRId64
                            " bytes: it is truncated or malformed",
                            r->path, bytes, offset, r->bytes);
     for (char *to = data; bytes > 0;) {
@@ -142,7 +142,7 @@ ott_status file_read(mem *account, const char *path, int64_t limit, char **data,
     *bytes = 0;
     TRY(file_reader_open(path, &r));
     if (r.bytes > limit)
-        TRY_OUT(status_fail(OTT_ERR_FORMAT, "%s: has %" PRId64 " bytes; at most %" PRId64 " make sense here",
+        TRY_OUT(status_fail(OTT_ERR_FORMAT, "%s: has %" PRId64 " bytes; at most %" PRId64 " are allowed here",
                             path, r.bytes, limit));
     TRY_OUT(mem_alloc(account, MEM_OTHER, r.bytes + 1, "a file's text", &memory));
     TRY_OUT(file_reader_read(&r, 0, memory, r.bytes));
@@ -217,7 +217,7 @@ static ott_status remove_entry(int folder, const char *name, const char *root) {
 ott_status file_remove_tree(const char *path) {
     char name[PATH_MAX];
     TRY(copy_path(path, name));
-    char *end = name + strlen(name); /* without the slash: "link/" would be the link's target */
+    char *end = name + strlen(name); /* "link/" would be the link's target */
     while (end > name && end[-1] == '/') *--end = '\0';
     if (end == name) return status_fail(OTT_ERR_ARGUMENT, "%s: refusing to remove the root folder", path);
     return remove_entry(AT_FDCWD, name, path);
@@ -325,14 +325,14 @@ void file_staging_name(const char *path, char out[FILE_STAGING_NAME]) {
 }
 
 typedef struct staged {
-    char path[PATH_MAX];               /* as the caller gave it, for messages */
-    char target[PATH_MAX];             /* the file to replace; links are resolved for an output */
+    char path[PATH_MAX];               /* as the caller passed it, for messages */
+    char target[PATH_MAX];             /* the file to replace; output_open resolves links */
     char temporary[FILE_STAGING_NAME]; /* "" for a device or pipe, which is written in place */
     int descriptor;
 } staged;
 
-/* Opens TARGET.ottava-tmp-PID. Appends a number if the name is taken, by a rank on another host or after a
-   crash. */
+/* Opens TARGET.ottava-tmp-PID. Appends a number if a file has this name: of a rank on another host, or of a
+   crashed process. */
 static int open_unique(staged *a) {
     int descriptor = -1;
     errno = EEXIST;
@@ -369,7 +369,7 @@ static ott_status output_open(staged *a, const char *path) {
     return a->descriptor < 0 ? fail_system(path, "write") : OTT_OK;
 }
 
-/* Opens a file that several processes write in place. The first one creates it. */
+/* Opens a file that several processes write in place. The first process creates it. */
 static ott_status shared_open(staged *a, const char *path) {
     TRY(copy_path(path, a->path));
     memcpy(a->target, a->path, sizeof a->path);
@@ -388,14 +388,14 @@ static ott_status staged_write(staged *a, const void *data, int64_t bytes) {
     return OTT_OK;
 }
 
-/* Closes a and removes the temporary file. Keeps the error text of the earlier failure. */
+/* Closes the file and removes the temporary file. Keeps the error text of the earlier failure. */
 static void staged_abandon(staged *a) {
     if (a->descriptor >= 0) close(a->descriptor);
     a->descriptor = -1;
     if (a->temporary[0]) unlink(a->temporary);
 }
 
-/* Closes a and renames the temporary file to the target. Removes it if any step fails. */
+/* Closes the file and renames the temporary file to the target. Removes it if a step fails. */
 static ott_status staged_commit(staged *a) {
     ott_status status;
     TRY_OUT(sync_descriptor(a->descriptor, a->path));
@@ -435,7 +435,7 @@ enum { WRITER_BUFFER = 256 * 1024 };
 struct file_writer {
     mem *account;
     staged file;
-    ott_status failed; /* status of the first failed append; then the file must not be committed */
+    ott_status failed; /* status of the first failed append; after a failure the file must not be committed */
     int64_t used;
     char buffer[WRITER_BUFFER];
 };

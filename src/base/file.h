@@ -15,10 +15,10 @@ bool file_is_folder(const char *path);
 bool file_is_in(const char *folder, const char *name); /* true if FOLDER/NAME exists */
 /* Writes FOLDER/NAME to out. OTT_ERR_ARGUMENT if it is too long. */
 ott_status file_join(const char *folder, const char *name, char out[PATH_MAX]);
-/* *out: PATH if it is absolute or folder is empty, else FOLDER/PATH, without double and trailing slashes.
-   Free it with mem_free. */
+/* Sets *out to PATH if it is absolute or folder is empty, else to FOLDER/PATH, without double and trailing
+   slashes. Free it with mem_free. */
 ott_status file_resolve(mem *account, const char *folder, const char *path, char **out);
-/* Returns the size of a regular file in bytes. */
+/* Gives the size of a regular file in bytes. */
 ott_status file_size(const char *path, int64_t *bytes);
 /* Reads a regular file into *data, with an extra NUL byte. Free it with mem_free. Fails if the file has more
    than `limit` bytes. */
@@ -28,7 +28,7 @@ ott_status file_make_folder(const char *path);
 /* Removes a folder and its contents, without following links. No error if it is absent. */
 ott_status file_remove_tree(const char *path);
 ott_status file_rename(const char *from, const char *to); /* also syncs the folder of `to` */
-/* The names in a folder, sorted, without . and .. . Free with file_list_free. */
+/* The names in a folder, sorted, without "." and "..". Free it with file_list_free. */
 typedef struct file_list {
     mem *account;
     char **names;
@@ -39,12 +39,12 @@ void file_list_free(file_list *list);
 /* Writes data to a temporary file, syncs it, renames it to path and syncs the folder. OTT_ERR_ARGUMENT if
    path is a symbolic link, a folder or a device. */
 ott_status file_write_atomic(const char *path, const void *data, int64_t bytes);
-/* As file_write_atomic, for an output path from the user: replaces a symbolic link's target, and writes to a
-   device or pipe in place. */
+/* Like file_write_atomic, for an output path from the user. If path is a symbolic link, replaces its target.
+   Writes to a device or pipe in place. */
 ott_status file_write_output(const char *path, const void *data, int64_t bytes);
 
-/* Opens or creates a file that is written in place. `flags` are added to those for open(2). OTT_ERR_ARGUMENT
-   if path is a symbolic link or not a regular file. The caller closes *descriptor; it is -1 on error. */
+/* Opens or creates a file that is written in place. `flags`: further flags for open(2). OTT_ERR_ARGUMENT if
+   path is a symbolic link or not a regular file. The caller closes *descriptor; it is -1 on error. */
 ott_status file_open_own(const char *path, int flags, int *descriptor);
 /* OTT_OK if path is absent or a regular file. OTT_ERR_ARGUMENT if file_open_own would refuse it. */
 ott_status file_check_own(const char *path);
@@ -55,19 +55,18 @@ ott_status file_check_output(const char *output, const char *input);
 /* OTT_ERR_UNSUPPORTED if path is a GGUF file, by its name or first bytes. */
 ott_status file_refuse_gguf(const char *path);
 
-/* Writes a file under a temporary name, with buffering. `path` appears or changes only at
-   file_writer_commit. */
+/* Writes a file under a temporary name, with buffering. `path` does not change before file_writer_commit. */
 typedef struct file_writer file_writer;
 /* Open a file as file_write_atomic or file_write_output do. */
 ott_status file_writer_open(mem *account, const char *path, file_writer **out);
 ott_status file_writer_open_output(mem *account, const char *path, file_writer **out);
 ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes);
-/* Opens a file that several processes write together, each its own bytes, in place, in a staged folder.
-   file_writer_skip skips other processes' bytes. file_writer_abandon leaves the file, to be removed with the
-   folder. */
+/* Opens a file that several processes write together, in place, in a staged folder. Each process writes its
+   own bytes, and skips other processes' bytes with file_writer_skip. file_writer_abandon does not remove this
+   file; it is removed with its folder. */
 ott_status file_writer_join(mem *account, const char *path, file_writer **out);
 ott_status file_writer_skip(file_writer *w, int64_t bytes);
-/* Overwrites bytes that were appended before. */
+/* Overwrites bytes that were appended earlier. */
 ott_status file_writer_patch(file_writer *w, int64_t offset, const void *data, int64_t bytes);
 ott_status file_writer_commit(file_writer *w); /* flushes, syncs, renames; closes w even on error */
 void file_writer_abandon(file_writer *w);      /* closes w and removes the temporary file; NULL is allowed */
@@ -81,27 +80,27 @@ ott_status file_sync_parent(const char *path);
 #define FILE_STAGING_NAME (PATH_MAX + 48)
 void file_staging_name(const char *path, char out[FILE_STAGING_NAME]);
 
-/* Positioned reads of a large file. */
+/* Reads parts of a large file, at any offset. */
 typedef struct file_reader {
     int descriptor;
     int64_t bytes;
     const char *path; /* not owned */
 } file_reader;
 ott_status file_reader_open(const char *path, file_reader *out);
-/* Reads `bytes` at `offset`. An error if the file ends before. */
+/* Reads `bytes` bytes at `offset`. Fails if the file ends earlier. */
 ott_status file_reader_read(const file_reader *r, int64_t offset, void *data, int64_t bytes);
 void file_reader_close(file_reader *r);
-/* Copies the file `from` to path, with a file_writer. */
+/* Copies the open file `from` to a file at path, with a file_writer. */
 ott_status file_copy(mem *account, const file_reader *from, const char *path);
 
 /* CRC-32C (Castagnoli) of data, continuing from `crc` (0 at the start). */
 uint32_t file_crc32c(uint32_t crc, const void *data, int64_t bytes);
-/* Returns a piece's contribution to the file's CRC, if `bytes` follow the piece. The file's CRC is the xor of
-   all contributions, in any order. */
+/* Returns what a piece of a file contributes to the file's CRC. crc: CRC of the piece. bytes: length of the
+   file after the piece. The file's CRC is the xor of the contributions of all pieces, in any order. */
 uint32_t file_crc32c_before(uint32_t crc, int64_t bytes);
 
-/* A fingerprint that detects changes of a file: its size and a hash. Above 16 MiB, only 64 pieces of 64 KiB
-   at even distances are hashed. */
+/* Detects whether a file changed: its size and a hash. Of a file above 16 MiB, only 64 pieces of 64 KiB are
+   hashed, evenly spaced. */
 typedef struct file_mark {
     int64_t bytes;
     uint64_t hash;

@@ -1,6 +1,6 @@
-/* base/file, CRC-32C: eight bytes a step ("slicing by 8"). Row k of the table is the effect of a byte that k
-   bytes follow. The CRC is linear over xor, so each row is computed from the effects of its eight single
-   bits. */
+/* base/file, CRC-32C: eight bytes a step ("slicing by 8"). Entry [k][b] of the table is the effect of byte b
+   on the CRC if k bytes follow. The CRC is linear over xor, so each row follows from the effects of eight
+   single bits. */
 #include "base/file.h"
 
 #define BITS(n, b0, b1, b2, b3, b4, b5, b6, b7)                                                              \
@@ -53,7 +53,7 @@ uint32_t file_crc32c(uint32_t crc, const void *data, int64_t bytes) {
     return ~crc;
 }
 
-/* Returns a * b modulo the polynomial; bit 31 is x^0. */
+/* Returns a * b modulo the polynomial. Bit 31 is x^0. */
 static uint32_t multiply_modulo(uint32_t a, uint32_t b) {
     uint32_t product = 0;
     for (int bit = 31; bit >= 0; bit--) {
@@ -64,7 +64,7 @@ static uint32_t multiply_modulo(uint32_t a, uint32_t b) {
 }
 
 uint32_t file_crc32c_before(uint32_t crc, int64_t bytes) {
-    uint32_t power = 0x00800000u; /* x^8, one byte; squared for each binary digit of `bytes` */
+    uint32_t power = 0x00800000u; /* x^8, the factor for one byte; squared for each binary digit of `bytes` */
     for (; bytes > 0; bytes >>= 1, power = multiply_modulo(power, power))
         if (bytes & 1) crc = multiply_modulo(power, crc);
     return crc;

@@ -1,13 +1,12 @@
-/* base/file, fingerprints: the size and a hash of a file; of a large file, a hash of pieces at even
-   distances. */
+/* base/file, file_mark: the size and a hash of a file. Of a large file, evenly spaced pieces are hashed. */
 #include "base/file.h"
 #include <string.h>
 
 enum { PIECE_BYTES = 1 << 16, PIECES = 64 };
 #define FULL_BYTES (INT64_C(16) << 20)
 
-/* Hashes eight bytes at a time: xor, multiply by 2^64 / golden ratio, fold. The last bytes are padded with 0;
-   the size, hashed first, makes the padding unambiguous. */
+/* Hashes eight bytes at a time: xor, multiply by 2^64 / golden ratio, fold. The last bytes are padded with
+   zeros. The size is hashed first, so files of different sizes differ. */
 static uint64_t hash_bytes(uint64_t hash, const void *data, int64_t bytes) {
     const char *at = data;
     for (uint64_t word; bytes > 0; at += 8, bytes -= 8) {

@@ -1,6 +1,6 @@
-/* base/fmath: the bits of a float, and Ottava's own exp and log. libm's results differ between versions.
-   These consist of single IEEE operations (fmaf, multiply, round), so scalar code and all vector units give
-   the same bits. */
+/* base/fmath: the bits of a float, and Ottava's own exp, tanh and log. The results of libm differ between
+   versions. These functions consist of single IEEE operations (fmaf, multiply, round), so scalar code and all
+   vector units give the same bits. */
 #ifndef BASE_FMATH_H
 #define BASE_FMATH_H
 
@@ -12,8 +12,8 @@
 #define FMATH_LOG2E   1.44269504f
 #define FMATH_LN2_HI  0.693359375f
 #define FMATH_LN2_LO  (-2.12194440e-4f)
-#define FMATH_EXP_MIN (-104.0f) /* exp is 0 below */
-#define FMATH_EXP_MAX 128.0f    /* exp is infinite from here on */
+#define FMATH_EXP_MIN (-104.0f) /* for smaller x, exp(x) is 0 */
+#define FMATH_EXP_MAX 128.0f    /* for this x and larger x, exp(x) is infinite */
 /* Cephes expf coefficients, highest degree first: exp(r) = 1 + r + r^2 * P(r) for |r| <= ln2/2. */
 #define FMATH_EXP_P0 1.9875691500e-4f
 #define FMATH_EXP_P1 1.3981999507e-3f
@@ -39,8 +39,8 @@ ANYWHERE float fmath_power_of_two(int n) {
     return fmath_from_bits((uint32_t)(n + 127) << 23);
 }
 
-/* exp(x), error at most 1 ulp on [-87, 88]. x is clamped to [FMATH_EXP_MIN, FMATH_EXP_MAX]; NaN gives NaN.
-   2^n is applied as two factors, so that only the last multiplication can round. */
+/* exp(x); the error is at most 1 ulp for x in [-87, 88]. x is clamped to [FMATH_EXP_MIN, FMATH_EXP_MAX]; NaN
+   gives NaN. 2^n is applied as two factors, so that only the last multiplication can round. */
 ANYWHERE float fmath_exp(float x) {
     if (x != x) return x;
     x = x < FMATH_EXP_MIN ? FMATH_EXP_MIN : x;

@@ -16,12 +16,13 @@ typedef enum json_kind {
     JSON_KIND_OBJECT
 } json_kind;
 
-/* OPTIONAL: if the member is absent or null, the output keeps its value. */
+/* JSON_OPTIONAL: if the member is absent or null, the output keeps its value. JSON_NEEDED: that is an
+   error. */
 typedef enum json_need { JSON_OPTIONAL, JSON_NEEDED } json_need;
 
-/* "a list", "true", ... */
+/* Names the kind of a value: "a list", "true", ... */
 const char *json_kind_name(const json_t *value);
-/* *out is borrowed; NULL if there is no member. */
+/* Sets *out to the member; borrowed. NULL if an optional member is absent. */
 ott_status json_member(const json_t *object, const char *key, json_kind kind, json_need need,
                        const json_t **out);
 ott_status json_member_text(const json_t *object, const char *key, json_need need,
@@ -30,9 +31,9 @@ ott_status json_member_integer(const json_t *object, const char *key, json_need 
                                int64_t most, int64_t *out);
 ott_status json_member_real(const json_t *object, const char *key, json_need need, double *out);
 ott_status json_member_bool(const json_t *object, const char *key, bool fallback,
-                            bool *out); /* fallback: value if absent */
+                            bool *out); /* fallback: value if the member is absent */
 
-/* Returns a required field of a data row. If it is missing, the error lists the row's fields. */
+/* Finds a required field of a row of data. If it is missing, the error lists the row's fields. */
 ott_status json_row_field(const json_t *row, const char *name, const json_t **out);
 ott_status json_row_text(const json_t *row, const char *name, const json_t **out);
 

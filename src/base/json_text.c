@@ -5,7 +5,7 @@
 
 enum { DEEPEST = 2048 }; /* jansson's JSON_PARSER_MAX_DEPTH */
 
-/* ---- the grammar: each function reads its element at `at` and returns its end; NULL: invalid ---- */
+/* ---- the grammar: functions read an element that begins at `at`, and return its end; NULL: invalid ---- */
 
 static const char *space(const char *at, const char *end) {
     while (at < end && strchr(" \t\r\n", *at) && *at) at++;
@@ -29,7 +29,7 @@ static const char *number(const char *at, const char *end) {
     return digits(at, end);
 }
 
-/* Reads "uXXXX" and its number. */
+/* Reads "uXXXX". *out: its number. */
 static const char *unit(const char *at, const char *end, unsigned *out) {
     static const char hex[] = "0123456789abcdef";
     *out = 0;
@@ -42,7 +42,7 @@ static const char *unit(const char *at, const char *end, unsigned *out) {
     return at + 5;
 }
 
-/* Reads an escape after the backslash; surrogates only as pairs. */
+/* Reads an escape, after the backslash. A surrogate must be part of a pair. */
 static const char *escape(const char *at, const char *end) {
     unsigned high, low;
     if (at < end && *at && strchr("\"\\/bfnrt", *at)) return at + 1;
@@ -73,7 +73,7 @@ static const char *word(const char *at, const char *end) {
 
 static const char *value(const char *at, const char *end, int depth);
 
-/* Reads members or elements up to `close`. */
+/* Reads an object's members or an array's elements, up to `close`. */
 static const char *items(const char *at, const char *end, char close, int depth) {
     at = space(at + 1, end);
     if (at < end && *at == close) return at + 1;
@@ -114,8 +114,8 @@ bool json_text_is_valid(const char *text, int64_t bytes) {
 
 /* ---- parsing ---- */
 
-/* jansson has an error code for memory, but it reports a string or number without memory as a syntax error,
-   and some failures without any text. */
+/* True if parsing failed because memory ran out. jansson has an error code for this. But if memory runs out
+   for a string or number it reports a syntax error, and some failures have no text. */
 static bool memory_ran_out(const char *text, int64_t bytes, size_t flags, const json_error_t *error) {
     enum json_error_code code = json_error_code(error);
     const char *begin = space(text, text + bytes);
@@ -137,8 +137,8 @@ static bool fits_int64(const char *digit, int64_t count, bool negative) {
     return memcmp(digit, negative ? least : most, 19) <= 0;
 }
 
-/* Appends ".0" to each integer outside of strings that does not fit in 64 bits. Returns the bytes. `to` needs
-   room for 2 more bytes for every 19. */
+/* Copies the text, and appends ".0" to each integer that does not fit in 64 bits, except inside strings.
+   Returns the number of bytes. `to` needs 2 bytes more for every 19 bytes of text. */
 static int64_t widen_integers(const char *text, int64_t bytes, char *to) {
     int64_t used = 0;
     bool inside = false;

@@ -7,11 +7,11 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* As json_loadb(text, bytes, flags, error). Invalid text gives OTT_OK, *out NULL and the reason in `error`;
-   the caller reports it with the file's name. OTT_ERR_MEMORY if memory ran out. */
+/* Like json_loadb(text, bytes, flags, error). Invalid text gives OTT_OK, *out NULL and the reason in `error`;
+   the caller reports the reason with the file's name. OTT_ERR_MEMORY if memory ran out. */
 ott_status json_text_parse(const char *text, int64_t bytes, size_t flags, json_t **out, json_error_t *error);
-/* As json_text_parse, for a data row: refuses duplicate members, allows NUL bytes in strings, and converts
-   integers that do not fit in 64 bits to floating-point numbers. */
+/* Like json_text_parse, for a row of data: refuses duplicate members, allows NUL bytes in strings, and
+   converts integers that do not fit in 64 bits to floating-point numbers. */
 ott_status json_row_parse(const char *text, int64_t bytes, json_t **out, json_error_t *error);
 /* True if text is one valid JSON value, nested no deeper than jansson allows. Allocates nothing. */
 bool json_text_is_valid(const char *text, int64_t bytes);

@@ -5,9 +5,9 @@
 
 #include "base/str.h"
 
-/* Each function writes ", " unless it follows "{" or "[", then the key (NULL: a list element) and the
-   value. */
-void json_write_key(str *out, const char *key); /* the caller writes the value */
+/* Each function writes the key and the value (key NULL: a list element). It first writes ", ", except after
+   "{" or "[". */
+void json_write_key(str *out, const char *key); /* writes no value: the caller does */
 void json_write_text(str *out, const char *key, const char *text);
 void json_write_integer(str *out, const char *key, int64_t value);
 void json_write_real(str *out, const char *key, double value); /* null for NaN and infinity */

@@ -1,5 +1,5 @@
-/* base/limit: reads /proc/meminfo, the cgroup files and the resource limits. File pages count as available,
-   because the kernel frees them before it refuses memory. */
+/* base/limit: reads /proc/meminfo, the cgroup files and the resource limits. Cached file pages count as
+   available, because the kernel frees them before it refuses memory. */
 #include "base/limit.h"
 #include "base/size.h"
 #include <limits.h>
@@ -11,8 +11,8 @@
 /* State while limits are collected. */
 typedef struct reading {
     const char *root;
-    int64_t promised;      /* allocated bytes that are not resident yet */
-    int64_t address, data; /* mapped bytes; private and writable ones; -1: unknown */
+    int64_t promised;      /* bytes that this process allocated and that are not resident yet */
+    int64_t address, data; /* mapped bytes; private writable bytes; -1: unknown */
     memory_limit *smallest;
 } reading;
 
@@ -22,7 +22,7 @@ static FILE *open_system_file(const reading *r, const char *path) {
     return fopen(full, "r");
 }
 
-/* Takes a limit of `left` of `total` bytes if it is the smallest so far. */
+/* Stores a limit of `total` bytes, of which `left` are available, if `left` is the smallest so far. */
 static void offer(const reading *r, int64_t left, int64_t total, const char *owner) {
     if (left < 0) left = 0;
     if (left >= r->smallest->left) return;
@@ -48,13 +48,13 @@ static void read_machine(const reading *r) {
 
 /* ---- cgroups ---- */
 
-/* File names and options of a cgroup version. */
+/* The names that a cgroup version uses for its files and options. */
 typedef struct cgroup_version {
     const char *type;       /* file system type of the mount */
     const char *option;     /* option of the mount; "": any */
     const char *controller; /* controller in /proc/self/cgroup */
     const char *limit, *usage;
-    const char *file_pages[2]; /* fields of memory.stat */
+    const char *file_pages[2]; /* fields of memory.stat with the bytes of cached files */
 } cgroup_version;
 
 static const cgroup_version versions[] = {
@@ -73,7 +73,7 @@ static FILE *open_in(const reading *r, const char *folder, const char *name) {
     return open_system_file(r, path);
 }
 
-/* Reads a number from a file; -1 if the file is absent or has none ("max"). */
+/* Reads a number from a file. Returns -1 if the file is absent or has no number ("max"). */
 static int64_t read_limit_file(const reading *r, const char *folder, const char *name) {
     long long value = -1;
     FILE *f = open_in(r, folder, name);
@@ -102,7 +102,7 @@ static void read_cgroup(const reading *r, const char *folder, const cgroup_versi
     offer(r, most - used + read_file_pages(r, folder, v) - r->promised, most, name);
 }
 
-/* True if `word` is in a comma-separated list. "" is the empty list. */
+/* True if `word` is in a comma-separated list. The empty list has one word: "". */
 static int has_word(const char *list, const char *word) {
     size_t length = strlen(word);
     for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
@@ -144,8 +144,8 @@ static int find_cgroup(const reading *r, const cgroup_version *v, char out[PATH_
     return found;
 }
 
-/* Reads the cgroup and its parents, because a parent's limit also applies. In a container the path may be the
-   host's; then only the root of the mount exists. */
+/* Reads the limits of the cgroup and of its parents, which also apply. In a container the cgroup's path may
+   be the host's path; then only the root of the mount exists. */
 static void read_cgroups(const reading *r, const cgroup_version *v) {
     char mount[PATH_MAX], path[PATH_MAX], folder[2 * PATH_MAX];
     if (!find_mount(r, v, mount) || !find_cgroup(r, v, path)) return;
@@ -167,7 +167,7 @@ static void read_address_limit(const reading *r, int resource, int64_t used, con
     offer(r, (int64_t)most.rlim_cur - used, (int64_t)most.rlim_cur, owner);
 }
 
-/* Reads the process's mapped, resident, and private writable bytes. */
+/* Sets r->address, r->data and r->promised. counted: see limit_read. */
 static void read_process(reading *r, int64_t counted) {
     long long mapped = -1, resident = -1, data = -1;
     int64_t page = sysconf(_SC_PAGESIZE);
@@ -200,7 +200,7 @@ void limit_read(int64_t counted, memory_limit *out) {
 const char *limit_text(const memory_limit *l, char out[LIMIT_TEXT]) {
     char left[SIZE_TEXT], total[SIZE_TEXT];
     if (l->left == INT64_MAX)
-        snprintf(out, LIMIT_TEXT, "nothing is known of what this machine has");
+        snprintf(out, LIMIT_TEXT, "nothing is known about this machine's memory");
     else
         snprintf(out, LIMIT_TEXT, "%s of the %s of %s are left", size_text(l->left, left),
                  size_text(l->total, total), l->owner);

@@ -7,15 +7,15 @@
 #include <stdint.h>
 
 typedef struct memory_limit {
-    int64_t left;    /* bytes that can still be allocated; INT64_MAX: no known limit */
+    int64_t left;    /* bytes that this process can still allocate; INT64_MAX: no known limit */
     int64_t total;   /* total bytes of the limit */
-    char owner[192]; /* its owner: "this machine", "the cgroup /sys/fs/cgroup/job" */
+    char owner[192]; /* whose limit it is: "this machine", "the cgroup /sys/fs/cgroup/job" */
 } memory_limit;
 
-/* counted: bytes that this process has allocated. Those not resident yet are subtracted from what is
-   available. */
+/* Finds the smallest limit. counted: bytes that this process has allocated. The part that is not resident yet
+   is subtracted from the available bytes of the machine and of the cgroups. */
 void limit_read(int64_t counted, memory_limit *out);
-/* For tests: reads all files below the folder `root`. The ulimits are still this process's. */
+/* For tests: reads all files in the folder `root` instead of "/". The ulimits are still this process's. */
 void limit_read_in(const char *root, int64_t counted, memory_limit *out);
 
 enum { LIMIT_TEXT = 288 };

@@ -8,12 +8,12 @@
 typedef void (*log_callback)(void *user, ott_log_level level, const char *text);
 
 typedef struct logger {
-    log_callback callback; /* NULL: silent */
+    log_callback callback; /* NULL: nothing is logged */
     void *user;
-    ott_log_level level; /* lines less important than this are dropped */
+    ott_log_level level; /* less severe lines are dropped */
 } logger;
 
-/* lg NULL: silent. */
+/* Logs one line. lg NULL: does nothing. */
 void log_line(const logger *lg, ott_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

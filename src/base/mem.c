@@ -1,5 +1,5 @@
-/* base/mem: counted memory. Each block has a header of one cache line before its data, so freeing needs no
-   size. The account lists its live blocks, so leaks are found. */
+/* base/mem: counted memory. A header of one cache line is before each block's data, so freeing needs no size.
+   The account lists its live blocks, so leaks are found. */
 #include "base/mem.h"
 #include "base/limit.h"
 #include "base/size.h"
@@ -16,12 +16,12 @@ enum { MEM_DEBUG = 1 };
 enum { MEM_DEBUG = 0 };
 #endif
 
-enum { ASKED_FROM = 64 << 20 }; /* blocks of at least these bytes are checked against the limits */
+enum { ASKED_FROM = 64 << 20 }; /* blocks of at least this many bytes are checked against the memory limits */
 
 #define MAGIC_LIVE UINT32_C(0x6f747461)
 #define MAGIC_DEAD UINT32_C(0xdead0ff0)
 
-/* Magic and kind are last, because the C library's free list overwrites the first bytes of a freed block. */
+/* magic and kind are last, because the C library overwrites the first bytes of a freed block. */
 typedef struct block {
     void *base; /* the pointer from calloc */
     struct block *next, *previous;
@@ -36,7 +36,7 @@ struct mem {
     pthread_mutex_t lock;
     mem_stats stats;
     block *blocks;
-    int64_t fail_in; /* allocations until one fails; 0: never */
+    int64_t fail_in; /* this many allocations from now one fails; 0: none */
 };
 
 static const char *const kind_names[] = {
@@ -75,7 +75,7 @@ void mem_close(mem *m) {
     free(m);
 }
 
-/* True if mem_fail_after asked this allocation to fail. */
+/* True if mem_fail_after chose this allocation to fail. */
 static int must_fail(mem *m) {
     pthread_mutex_lock(&m->lock);
     int fail = m->fail_in > 0 && --m->fail_in == 0;
@@ -83,7 +83,7 @@ static int must_fail(mem *m) {
     return fail;
 }
 
-/* calloc, not aligned_alloc and memset: untouched pages of a large block then use no memory. */
+/* Uses calloc, not aligned_alloc and memset, so that untouched pages of a large block use no memory. */
 static block *make_block(mem_kind kind, int64_t bytes, const char *what) {
     if (bytes > PTRDIFF_MAX - 2 * MEM_ALIGNMENT) return NULL;
     void *base = calloc(1, (size_t)bytes + 2 * MEM_ALIGNMENT);
@@ -109,8 +109,8 @@ static ott_status fail_take(const mem *m, mem_kind kind, int64_t bytes, const ch
         size_text(now, used), limit_text(&limit, left));
 }
 
-/* True if the block exceeds the memory that is left: the kernel might grant it and later kill the process.
-   Only large blocks are checked. */
+/* True if the block exceeds the available memory: the kernel might grant it and later kill the process. Only
+   large blocks are checked. */
 static bool is_too_much(const mem *m, int64_t bytes) {
     memory_limit capacity;
     if (bytes < ASKED_FROM) return false;
@@ -161,8 +161,8 @@ ott_status(mem_alloc_array)(mem *m, mem_kind kind, int64_t count, int64_t size, 
     return mem_alloc(m, kind, bytes, what, out);
 }
 
-/* Returns the header of a block. Returns NULL if `data` is no live block, which is a bug: debug builds
-   abort. */
+/* Returns the header of a block. `data` that is no live block is a bug: debug builds abort, others return
+   NULL. */
 static block *block_of(void *data) {
     block *b = (block *)data - 1;
     if (b->magic == MAGIC_LIVE) return b;

@@ -1,5 +1,5 @@
-/* base/mem: all memory of the library is allocated here, so that every byte is counted by kind, and a test
-   can make any allocation fail. A `mem` account belongs to one context. It is thread-safe. */
+/* base/mem: all memory of the library is allocated here. So every byte is counted by kind, and a test can
+   make any allocation fail. A `mem` account belongs to one context. It is thread-safe. */
 #ifndef BASE_MEM_H
 #define BASE_MEM_H
 
@@ -34,11 +34,11 @@ typedef struct mem mem;
 typedef struct mem_stats {
     int64_t now, peak;               /* bytes */
     int64_t now_of[MEM_KIND_COUNT];  /* bytes, by kind */
-    int64_t peak_of[MEM_KIND_COUNT]; /* each kind's own peak */
+    int64_t peak_of[MEM_KIND_COUNT]; /* peaks of the kinds, which may be at different times */
     int64_t allocations;             /* allocations since mem_open */
 } mem_stats;
 
-/* Counts `bytes` of a kind; negative: freed. */
+/* Counts bytes of a kind: negative if they are freed. */
 static inline void mem_stats_add(mem_stats *s, mem_kind kind, int64_t bytes) {
     s->now += bytes;
     s->now_of[kind] += bytes;
@@ -51,19 +51,19 @@ ott_status mem_open(mem **out);
    allowed. */
 void mem_close(mem *m);
 
-/* `out` of the allocating functions is the address of a pointer to any type. */
+/* Passes the address of a pointer to any type as `out` of an allocating function. */
 #define MEM_OUT(out) ((void)sizeof(&**(out)), (void **)(void *)(out))
 
-/* Returns zero-filled memory, aligned to MEM_ALIGNMENT; a unique pointer if bytes is 0. OTT_ERR_MEMORY gives
-   `what`, the bytes, and how much of which limit is left (base/limit.h). Also refuses a large block that
-   exceeds the limit, because the kernel would grant it and later kill the process. */
+/* Returns zero-filled memory, aligned to MEM_ALIGNMENT; a unique pointer if bytes is 0. The text of
+   OTT_ERR_MEMORY has `what`, the bytes, and the smallest memory limit (base/limit.h). A large block that
+   exceeds this limit is also refused, because the kernel might grant it and later kill the process. */
 ott_status mem_alloc(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out);
 #define mem_alloc(m, kind, bytes, what, out) mem_alloc(m, kind, bytes, what, MEM_OUT(out))
 /* Allocates count * size bytes; checks for overflow. */
 ott_status mem_alloc_array(mem *m, mem_kind kind, int64_t count, int64_t size, const char *what, void **out);
 #define mem_alloc_array(m, kind, count, size, what, out)                                                     \
     mem_alloc_array(m, kind, count, size, what, MEM_OUT(out))
-/* Grows a block from mem_alloc (or NULL) to `bytes`. Keeps its contents; new bytes are zero. */
+/* Grows a block from mem_alloc (or NULL) to `bytes` bytes. Keeps its contents. New bytes are zero. */
 ott_status mem_grow(mem *m, mem_kind kind, int64_t bytes, const char *what, void **block);
 #define mem_grow(m, kind, bytes, what, block) mem_grow(m, kind, bytes, what, MEM_OUT(block))
 void mem_free(mem *m, void *block); /* NULL is allowed */
@@ -74,7 +74,7 @@ ott_status mem_strdup(mem *m, const char *text, char **out);
 
 mem_stats mem_read(const mem *m);
 const char *mem_kind_name(mem_kind kind);
-/* For tests: the n-th allocation from now on fails (1: the next); 0 turns this off. */
+/* For tests: the n-th allocation from now on fails (1: the next one). 0: none fails. */
 void mem_fail_after(mem *m, int64_t n);
 
 #endif

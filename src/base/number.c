@@ -16,7 +16,7 @@ static const char *shortest(double x, bool as_float, char out[32]) {
         text_format(out, 32, "%.*e", digits - 1, x);
         if (reads_back(out, x, as_float)) break;
     }
-    /* %g would write an exponent for few digits: 200 as 2e+02. */
+    /* %g would write 200 with few digits as 2e+02. */
     int exponent = x != 0 ? (int)floor(log10(fabs(x))) : 0;
     if (exponent >= digits && exponent < 16) digits = exponent + 1;
     text_format(out, 32, "%.*g", digits, x);

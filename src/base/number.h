@@ -2,14 +2,14 @@
 #ifndef BASE_NUMBER_H
 #define BASE_NUMBER_H
 
-/* The shortest digits that read back as the same double. "null" for NaN and infinity, which JSON lacks.
-   Returns out. */
+/* Writes the shortest decimal number that reads back as the same double. NaN and infinity become "null",
+   because JSON has neither. Returns out. */
 const char *number_json(double x, char out[32]);
-/* As number_json, for a value computed in float (a loss, a norm): if x is a float's value, the shortest
-   digits that read back as this float: 2.345, not 2.3450000286102295. Not for state that must be restored
-   exactly. */
+/* Like number_json, for a value that was computed in float (a loss, a norm). If x is the value of a float,
+   writes the shortest number that reads back as this float: 2.345, not 2.3450000286102295. Not for state that
+   must be restored exactly. */
 const char *number_metric(double x, char out[32]);
-/* As printf's %.*g, with a decimal point. Returns out. */
+/* Like printf's %.*g, but always with a decimal point. Returns out. */
 const char *number_digits(double x, int digits, char out[32]);
 
 #endif

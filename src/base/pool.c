@@ -1,5 +1,6 @@
-/* base/pool: `start` counts the started rounds of work, and `finish` the finished ones. A thread that waits
-   for a counter spins briefly, then sleeps. A system call is made only to wake a sleeping thread. */
+/* base/pool: a call of pool_run is a round. `start` counts the started rounds, and `finish` the finished
+   ones. A thread that waits for a counter spins briefly, then sleeps. A system call is made only to wake a
+   sleeping thread. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "base/pool.h"
 #include <pthread.h>
@@ -19,7 +20,7 @@ enum {
     MOST_THREADS = 4096
 };
 
-/* A counter to wait on, on its own cache line because threads spin on it. */
+/* A counter that threads wait for. It has its own cache line, because they spin on it. */
 typedef struct gate {
     _Alignas(MEM_ALIGNMENT) _Atomic uint32_t count;
     atomic_int sleepers;
@@ -38,7 +39,7 @@ typedef struct worker {
 struct pool {
     gate start, finish; /* counts of rounds */
     atomic_int busy;    /* workers that have not finished this round */
-    pool_task task;     /* task and argument are written before `start` changes and read after */
+    pool_task task;     /* task and argument are written before `start` changes, and read after that */
     void *argument;
     bool closing;
     mem *account;
@@ -62,7 +63,7 @@ static void gate_destroy(gate *g) {
     (void)g;
 }
 
-/* Sleeps if the count is still `old`. May return early. */
+/* Sleeps while the count is `old`. May return earlier. */
 static void gate_sleep(gate *g, uint32_t old) {
     syscall(SYS_futex, &g->count, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
 }
@@ -93,14 +94,14 @@ static void gate_wake(gate *g) {
 }
 #endif
 
-/* Returns once the count is no longer `old`. */
+/* Returns when the count is no longer `old`. */
 static void gate_wait(gate *g, uint32_t old, int spins) {
     for (; spins > 0; spins--) {
         if (atomic_load_explicit(&g->count, memory_order_acquire) != old) return;
         relax();
     }
-    /* Both sides are sequentially consistent: either gate_move sees the sleeper, or the sleeper sees the new
-       count. */
+    /* both accesses are sequentially consistent: either gate_move sees the sleeper, or the sleeper the new
+       count */
     atomic_fetch_add(&g->sleepers, 1);
     while (atomic_load(&g->count) == old) gate_sleep(g, old);
     atomic_fetch_sub(&g->sleepers, 1);
@@ -145,7 +146,7 @@ int pool_cores(void) {
     return cores < 1 ? 1 : cores > MOST_THREADS ? MOST_THREADS : (int)cores;
 }
 
-/* Starts worker i with all signals blocked, so that handlers run on the program's own threads. */
+/* Starts worker i with all signals blocked, so that signal handlers run on the program's own threads. */
 static ott_status start_worker(pool *p, int i) {
     sigset_t all, before;
     worker *w = &p->workers[i];
@@ -194,7 +195,7 @@ ott_status pool_open(mem *account, int threads, pool **out) {
     p->account = account;
     p->workers = workers;
     p->threads = threads;
-    p->spins = threads > cores ? 0 : SPINS; /* a spinning thread would keep a working one off its core */
+    p->spins = threads > cores ? 0 : SPINS; /* a spinning thread would take a core from a working thread */
     gate_init(&p->start);
     gate_init(&p->finish);
     for (int i = 0; i < threads - 1; i++) {
@@ -219,7 +220,7 @@ int pool_threads(const pool *p) {
 void pool_share(int64_t count, int64_t grain, int thread, int threads, int64_t *begin, int64_t *end) {
     if (grain < 1) grain = 1;
     int64_t grains = count / grain + (count % grain != 0);
-    /* the first `extra` threads take one grain more */
+    /* the first `extra` threads get one grain more */
     int64_t each = grains / threads, extra = grains % threads;
     int64_t first = thread * each + (thread < extra ? thread : extra);
     int64_t last = first + each + (thread < extra);

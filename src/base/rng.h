@@ -1,5 +1,5 @@
-/* base/rng: counter-based random numbers (Philox4x32-10; Salmon et al., SC'11). A draw depends only on (seed,
-   stream, index), so sharding, threads and resuming do not change it. */
+/* base/rng: counter-based random numbers (Philox4x32-10; Salmon et al., SC'11). A number depends only on
+   (seed, stream, index), so sharding, threads and resuming do not change it. */
 #ifndef BASE_RNG_H
 #define BASE_RNG_H
 
@@ -10,8 +10,8 @@ typedef struct rng_block {
     uint32_t word[4];
 } rng_block;
 
-/* The four words of counter `index` in stream `stream` with key `seed`. The counter is {index lo, index hi,
-   stream lo, stream hi}. */
+/* The four words of block `index` in stream `stream` with key `seed`. Philox's counter is {index lo, index
+   hi, stream lo, stream hi}. */
 ANYWHERE rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t index) {
     uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32);
     uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
@@ -32,13 +32,13 @@ ANYWHERE rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t index) {
 uint32_t rng_u32(uint64_t seed, uint64_t stream, uint64_t index);
 /* Uniform in [0, 1): the top 24 bits of rng_u32 times 2^-24. */
 float rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);
-/* Standard normal by Box-Muller in double, from block index / 2. An even index takes the cosine, an odd one
-   the sine. */
+/* Standard normal number by Box-Muller in double, from block index / 2. An even index uses the cosine, an odd
+   one the sine. */
 float rng_normal(uint64_t seed, uint64_t stream, uint64_t index);
 /* out[i] = rng_normal(seed, stream, first + i) for i in [0, count), in about half the time. */
 void rng_normals(uint64_t seed, uint64_t stream, uint64_t first, int64_t count, float *out);
-/* Position of item `index` of [0, count) in a random permutation keyed by (seed, stream). A cycle-walking
-   Feistel network; O(1) memory. */
+/* Position of item `index` of [0, count) in a random permutation keyed by (seed, stream). Uses a Feistel
+   network with cycle walking and O(1) memory. */
 uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t count);
 /* A 64-bit stream number for a name (FNV-1a). It never changes between versions. */
 uint64_t rng_stream(const char *name);

@@ -6,14 +6,15 @@
 #include "base/status.h"
 #include <stdbool.h>
 
-/* *out = a * b, or a + b, for a, b >= 0. Returns false and keeps *out if one is negative or the result
+/* Set *out to a * b, or a + b, for a, b >= 0. Return false and keep *out if one is negative or the result
    exceeds INT64_MAX. */
 bool size_multiply(int64_t a, int64_t b, int64_t *out);
 bool size_add(int64_t a, int64_t b, int64_t *out);
-/* *out = the product of factors[count]. OTT_ERR_CONFIG with `what` and the factors if it overflows. */
+/* Sets *out to the product of factors[count]. OTT_ERR_CONFIG, with `what` and the factors, if it
+   overflows. */
 ott_status size_product(const char *what, const int64_t *factors, int count, int64_t *out);
 
-/* Greatest common divisor. Neither may be negative, and at most one may be 0. */
+/* Greatest common divisor. a and b must be 0 or more, and not both 0. */
 static inline int64_t size_common_divisor(int64_t a, int64_t b) {
     while (b != 0) {
         int64_t rest = a % b;

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* True if `name` is BASE.ottava-tmp-PID (base NULL: any base), possibly with a number after it, and the
-   process has ended. This process's own PID also counts as ended: it has not written yet, so the name is an
-   earlier process's. */
+/* True if `name` is BASE.ottava-tmp-PID (base NULL: any base), or this with a number after it, and the
+   process has ended. This process's own PID also counts as ended: this process has not written yet, so the
+   name is from an earlier process with the same PID. */
 static bool is_stale(const char *name, const char *base) {
     if (base && !str_starts_with(name, base)) return false;
     const char *mark = base ? name + strlen(base) : strstr(name, FILE_STAGING_MARK);
@@ -84,8 +84,9 @@ ott_status staging_open(mem *account, const char *goal, staging *out) {
     return status;
 }
 
-/* Exchanges the folders atomically if the file system can. Otherwise the folder is absent for a moment, but
-   never incomplete. An old folder that cannot be removed counts as stale later. */
+/* Exchanges the new and the old folder atomically if the file system can. Otherwise the folder is absent for
+   a moment, but never incomplete. If the old folder cannot be removed, a later call of staging_remove_stale
+   removes it. */
 static ott_status replace_old(const staging *s) {
     char old[FILE_STAGING_NAME];
     const char *path = s->path.text, *goal = s->goal.text;
@@ -108,7 +109,7 @@ static ott_status put_in_place(const staging *s) {
     return status_fail(OTT_ERR_ARGUMENT, "%s: a file has the folder's name: move it away", s->goal.text);
 }
 
-/* Keeps the earlier error's text, because removing may fail too. */
+/* Keeps the text of the earlier error, because removing may fail too. */
 static void remove_written(const staging *s, ott_status code) {
     str reason = {.account = s->path.account};
     str_append(&reason, status_text());

@@ -6,20 +6,20 @@
 
 #include "base/str.h"
 
-/* Remove temporary files of `path`, or of everything in `folder`, that ended processes left. Ignore files
-   that cannot be read or removed. OTT_ERR_MEMORY is the only error. */
+/* Remove temporary files that ended processes left: those for `path`, or all in `folder`. Files that cannot
+   be read or removed are ignored. OTT_ERR_MEMORY is the only error. */
 ott_status staging_remove_stale(mem *account, const char *path);
 ott_status staging_remove_stale_in(mem *account, const char *folder);
 
 /* A folder that is being written. */
 typedef struct staging {
-    str path, goal; /* temporary name; target */
+    str path, goal; /* temporary name; final name */
 } staging;
 
 /* Removes stale temporary folders and creates the folder out->path. */
 ott_status staging_open(mem *account, const char *goal, staging *out);
-/* Ends writing and closes s. status OTT_OK: syncs every file and replaces the target folder. On an error,
-   from writing or here, removes the temporary folder and returns this error. */
+/* Ends writing and closes s. If status is OTT_OK, syncs every file and replaces the folder s->goal. If status
+   is an error, or an error occurs here, removes the temporary folder and returns the error. */
 ott_status staging_end(staging *s, ott_status status);
 
 #endif

@@ -19,13 +19,13 @@ static const struct {
 #undef X
 };
 
-/* Ends a truncated text with "...". `needed`: snprintf's result. */
+/* Ends a truncated text with "...". needed: the length that snprintf returned. */
 static void mark_truncation(char text[STATUS_TEXT_SIZE], int needed) {
     if (needed >= STATUS_TEXT_SIZE) memcpy(text + STATUS_TEXT_SIZE - 4, "...", 4);
 }
 
 ott_status status_fail(ott_status code, const char *format, ...) {
-    char fresh[STATUS_TEXT_SIZE]; /* a separate buffer, because an argument may be the current error text */
+    char fresh[STATUS_TEXT_SIZE]; /* separate, because an argument may be the current error text */
     va_list arguments;
     va_start(arguments, format);
     int needed = text_vformat(fresh, sizeof fresh, format, arguments);

@@ -1,6 +1,6 @@
 /* base/status: errors. A function that can fail returns an ott_status. The reason is in a thread-local
    string, and each caller may add context: "run/step-20: model.safetensors: truncated at byte 812". A message
-   gives the thing, its value, and what to do. */
+   says what failed, its value, and what to do. */
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 
@@ -8,22 +8,22 @@
 
 /* Sets this thread's error text and returns `code`. */
 ott_status status_fail(ott_status code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
-/* Puts "context: " before this thread's error text and returns `code`. */
+/* Puts "CONTEXT: " before this thread's error text and returns `code`. */
 ott_status status_context(ott_status code, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 /* Returns the text of this thread's last error; "" if none. Valid until this thread's next error. */
 const char *status_text(void);
-/* Maps the errno of a system call on a path to a status. OTT_ERR_NOT_FOUND; OTT_ERR_ARGUMENT: the path cannot
-   be used this way (kind, length, permissions); OTT_ERR_MEMORY; OTT_ERR_IO: the machine cannot do it now
-   (full disk, device error, too many open files). */
+/* Converts the errno of a system call on a path to a status. OTT_ERR_NOT_FOUND: nothing is at the path.
+   OTT_ERR_ARGUMENT: the path cannot be used this way (kind, length, permissions). OTT_ERR_MEMORY: memory ran
+   out. OTT_ERR_IO: the machine cannot do it now (full disk, device error, too many open files). */
 ott_status status_from_errno(int reason);
 /* A status's name ("ERR_SHAPE"), its meaning in words, and the program's exit code. */
 const char *status_name(ott_status code);
 const char *status_meaning(ott_status code);
 int status_exit_code(ott_status code);
 
-/* Checks an invariant of our own code, never input. Fails with OTT_ERR_INTERNAL, the expression and its
-   place. */
+/* Checks a condition that only a bug can break, never input. Returns OTT_ERR_INTERNAL, with the expression,
+   file and line. */
 #define STATUS_REQUIRE(expression)                                                                           \
     do {                                                                                                     \
         if (!(expression))                                                                                   \

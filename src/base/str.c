@@ -8,7 +8,7 @@
 
 enum { FIRST_CAPACITY = 128 };
 
-/* Reserves `extra` more bytes and the final NUL. */
+/* Reserves memory for `extra` more bytes and the final NUL. */
 static bool reserve_bytes(str *s, int64_t extra) {
     if (s->failed) return false;
     if (extra < s->capacity - s->length) return true;
@@ -76,8 +76,8 @@ ott_status str_format(mem *account, char **out, const char *format, ...) {
     return status;
 }
 
-/* Returns the length of the UTF-8 character at p, of which `left` > 0 bytes exist; 0 if invalid (RFC 3629,
-   table 3-7). */
+/* Returns the length of the UTF-8 character at p; 0 if it is invalid (RFC 3629, table 3-7). left > 0: bytes
+   that follow p, its own included. */
 static int utf8_length(const unsigned char *p, int64_t left) {
     if (p[0] < 0x80) return 1;
     int length = p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
@@ -89,7 +89,7 @@ static int utf8_length(const unsigned char *p, int64_t left) {
     return overlong || surrogate || too_large ? 0 : length;
 }
 
-/* Returns the number of leading ASCII bytes, counted in steps of eight. */
+/* Returns the number of leading ASCII bytes, rounded down to a multiple of eight. */
 static int64_t ascii_length(const char *text, int64_t length) {
     int64_t at = 0;
     for (uint64_t eight; at + 8 <= length; at += 8) {
@@ -147,8 +147,8 @@ static bool are_swapped(const char *a, size_t i, const char *b, size_t j) {
     return i > 0 && j > 0 && lower(a[i]) == lower(b[j - 1]) && lower(a[i - 1]) == lower(b[j]);
 }
 
-/* Keeps three rows of the edit matrix, over the shorter text. Texts of 256 bytes or more count as entirely
-   different. */
+/* Keeps three rows of the edit matrix, with a column for each byte of the shorter text. If this text has 256
+   bytes or more and they differ, returns the length of the longer text. */
 int str_distance(const char *a, const char *b) {
     enum { LONGEST = 255 };
     int row[3][LONGEST + 1];
@@ -169,8 +169,8 @@ int str_distance(const char *a, const char *b) {
     return row[rows % 3][columns];
 }
 
-/* True if the longer text begins with the shorter one, and this one is long enough ("seq_length",
-   "seq_len"). */
+/* True if the longer text begins with the shorter one and the shorter one is long enough ("seq_len",
+   "seq_length"). */
 static bool shares_prefix(const char *a, const char *b) {
     enum { ENOUGH = 5 };
     size_t x = strlen(a), y = strlen(b), common = x < y ? x : y;
@@ -203,8 +203,8 @@ bool str_ends_with(const char *text, const char *suffix) {
     return tail <= length && memcmp(text + length - tail, suffix, tail) == 0;
 }
 
-/* On a mismatch, retries only the last star, one byte longer. So there is no recursion and no exponential
-   time. */
+/* On a mismatch, only the last star is tried again, one byte longer. So there is no recursion, and time is
+   not exponential. */
 bool str_glob(const char *pattern, const char *text) {
     const char *star = NULL, *resume = NULL;
     while (*text) {

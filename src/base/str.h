@@ -5,12 +5,12 @@
 #include "base/mem.h"
 #include <stdbool.h>
 
-/* A growing text. Initialize with {.account = m}; free with str_free. `text` is NULL or ends with NUL. */
+/* A growing text. Initialize with {.account = m}; free with str_free. `text` is NULL, or ends with NUL. */
 typedef struct str {
     mem *account;
     char *text;
     int64_t length, capacity;
-    bool failed; /* an append had no memory; str_finish reports it at the end */
+    bool failed; /* an append ran out of memory; str_finish reports it */
 } str;
 
 void str_append(str *s, const char *text);
@@ -26,23 +26,24 @@ ott_status str_format(mem *account, char **out, const char *format, ...)
 
 /* Edit distance, case-insensitive: insertions, deletions, replacements and swaps of neighbors. */
 int str_distance(const char *a, const char *b);
-/* Returns the candidate nearest to `word`; NULL if none is near. Near: at most a quarter of its length in
-   edits (at least 1), or one text is a prefix of the other. */
+/* Returns the candidate nearest to `word`; NULL if none is near. A candidate is near if its edit distance is
+   at most a quarter of the length of `word` (at least 1). It is also near if one text begins with the other,
+   and this one has at least 5 bytes and half of the other's length. */
 const char *str_nearest(const char *word, const char *const *candidates, int count);
-/* Returns the offset of the first byte that is not UTF-8; -1 if all are. */
+/* Returns the offset of the first byte that is not valid UTF-8; -1 if all bytes are valid. */
 int64_t str_utf8_error(const char *text, int64_t length);
 bool str_starts_with(const char *text, const char *prefix);
 bool str_ends_with(const char *text, const char *suffix);
-/* True if all of `text` matches a shell pattern with * and ?. */
+/* True if the full `text` matches a shell pattern with * and ?. */
 bool str_glob(const char *pattern, const char *text);
-/* Returns the bytes of the control character at `text`, in ASCII or U+0080 to U+009F, which also control
-   terminals; 0 if it is none. */
+/* Returns the number of bytes of the control character at `text`; 0 if `text` begins with no control
+   character. U+0080 to U+009F also count, because they control terminals. */
 int str_control(const char *text);
 bool str_has_control(const char *text);
-/* Replaces every byte of a control character by `with`. */
+/* Replaces each byte of each control character by `with`. */
 void str_replace_controls(char *text, char with);
-/* The start of an untrusted text on one line, for messages: complete characters, with "?" for control
-   characters. */
+/* The start of a text from a file, for one line of a message. It ends with a complete character. Control
+   characters become "?". */
 typedef struct str_shown {
     char text[96];
 } str_shown;

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Sets the C locale for this thread; returns the previous locale. In glibc and musl "C" is a constant, so it
-   needs no memory and is not freed. */
+/* Sets the C locale for this thread and returns the previous locale. In glibc and musl the locale "C" is a
+   constant, so it needs no memory and is not freed. */
 static locale_t use_c_locale(void) {
     return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
 }

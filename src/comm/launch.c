@@ -9,7 +9,7 @@
 
 typedef struct launcher {
     const char *variable;
-    /* a variable with the number of processes of this job step; if it is set, `variable` is ignored */
+    /* variable with the number of processes of this job step; if it is set, `variable` is not read */
     const char *better;
     const char *name, *instead;
 } launcher;
@@ -17,8 +17,8 @@ typedef struct launcher {
 #define MPIRUN "mpirun of Open MPI (mpirun -np %lld ottava train ...)"
 #define SRUN   "srun --mpi=pmix (srun --mpi=pmix -n %lld ottava train ...)"
 
-/* In a batch script SLURM_NTASKS is the job's limit. Only in a job step (srun) is it the number of processes
-   started. */
+/* In a batch script SLURM_NTASKS is the largest number of processes that the job may start. Only in a job
+   step (srun) is it the number of processes that were started. */
 static const launcher launchers[] = {
     {"WORLD_SIZE", NULL, "torchrun", MPIRUN},
     {"PMI_SIZE", NULL, "mpirun of another MPI", MPIRUN},
@@ -32,7 +32,7 @@ static bool is_set(const char *variable) {
     return value && *value;
 }
 
-/* Keeps *out if the variable is not set. */
+/* Reads a number of processes. Keeps *out if the variable is not set. */
 static ott_status read_variable(const char *variable, long long *out) {
     const char *value = getenv(variable);
     char *end;
@@ -54,11 +54,11 @@ static ott_status check_single_process(const launcher *l) {
     return status_fail(
         OTT_ERR_UNSUPPORTED,
         "%s = %lld: %s started this as one of %lld processes without joining them, so each of them would "
-        "train alone. Start them with %s; a single process with `env -u %s`",
+        "train alone. Start the processes with %s, or a single process with `env -u %s`",
         l->variable, count, l->name, count, command, l->variable);
 }
 
-/* Reads the local rank from Open MPI's, Slurm's or torchrun's variable. Keeps *out (0) if none is set. */
+/* Reads the local rank from the variable of Open MPI, Slurm or torchrun. Keeps *out (0) if none is set. */
 static ott_status read_local_rank(long long *out) {
     static const char *const variables[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "LOCAL_RANK"};
     for (int i = 0; i < 3; i++)
@@ -121,8 +121,8 @@ void launch_append_word(str *out, const char *word) {
 
 enum { COMMAND_BYTES = 1 << 14 };
 
-/* Reads a process's arguments, each ended by a NUL. Returns their bytes; 0 if they are too many or
-   unreadable. */
+/* Reads the arguments of a process; each ends with a NUL. Returns the number of bytes; 0 if there are too
+   many or they cannot be read. */
 static size_t read_words(const char *process, char words[COMMAND_BYTES]) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%s/cmdline", process);
@@ -138,8 +138,8 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* Returns the bytes of the launcher's arguments before the program's name. Returns 0 if the arguments are not
-   those a known launcher takes for one program. */
+/* Returns the number of bytes of the launcher's arguments before the program's name. Returns 0 if the
+   launcher is unknown or starts several programs. */
 static size_t launcher_bytes(const char *words, size_t bytes, const char *program) {
     static const char *const launchers_here[] = {"mpirun", "mpiexec", "orterun", "srun"};
     size_t end = 0;

@@ -1,6 +1,6 @@
-/* comm/launch: reads from the environment how a launcher started this process. Open MPI's mpirun and Slurm's
-   srun --mpi=pmix join their processes by MPI (comm/mpi.h). torchrun, MPICH, MVAPICH2 and a plain srun do
-   not, so each process would train alone. */
+/* comm/launch: finds out from the environment how a launcher started this process. Open MPI's mpirun and
+   Slurm's srun --mpi=pmix join their processes by MPI (comm/mpi.h). torchrun, MPICH, MVAPICH2 and a plain
+   srun do not, so each process would train alone. */
 #ifndef COMM_LAUNCH_H
 #define COMM_LAUNCH_H
 
@@ -10,26 +10,26 @@
 
 typedef struct launch {
     bool uses_mpi;  /* true if the launcher started this process for MPI, even as the only one */
-    int size;       /* number of processes; 0: unknown. `variable` names its source */
-    int local_size; /* processes on this machine; 0: unknown */
+    int size;       /* number of processes, from the environment variable `variable`; 0: unknown */
+    int local_size; /* number of processes on this machine; 0: unknown */
     int local_rank; /* rank of this process on its machine */
     bool is_bound;  /* true if the launcher bound each process to cores */
     const char *variable;
 } launch;
 
 /* Reads the environment. OTT_ERR_UNSUPPORTED if a launcher without MPI started this process as one of
-   several; the message gives the variable, its value and a command that works. OTT_ERR_CONFIG for a value
-   that is not a number. */
+   several; the message has the variable, its value and a command that works. OTT_ERR_CONFIG for a value that
+   is not a number. */
 ott_status launch_read(launch *out);
-/* Returns the threads for this process if it may run on `cores` of the machine's `online` cores. 0: all its
-   cores. */
+/* Returns the number of threads for this process; 0: one for each core. cores: cores that this process may
+   use. online: cores of the machine. */
 int launch_threads(const launch *l, int cores, int online);
-/* Checks the number of processes that MPI joined against the launcher's. OTT_ERR_UNSUPPORTED if they
+/* Compares the number of processes that MPI joined with the launcher's number. OTT_ERR_UNSUPPORTED if they
    differ. */
 ott_status launch_check_joined(const launch *l, int size);
 
 /* Appends the command that started this program's processes, with the launcher's own arguments: "mpirun -np 4
-   --bind-to none ottava". Without known arguments, makes the command from the number of processes. */
+   --bind-to none ottava". If these arguments are unknown, makes a command with the number of processes. */
 void launch_append_command(str *out);
 /* Appends a word, quoted for a shell. */
 void launch_append_word(str *out, const char *word);

@@ -1,5 +1,5 @@
-/* comm/links: gathers each rank's device description, checks them, and opens a group on the devices' own
-   links. */
+/* comm/links: gathers the device descriptions of all ranks, compares them, and opens a group that uses the
+   devices' own links. */
 #include "comm/links.h"
 #include "base/str.h"
 #include "tensor/exec.h"
@@ -8,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* All-gathers lines[control->size], `bytes` each. This rank's line must be filled in. */
+/* All-gathers lines[control->size], which have `bytes` bytes each. The caller has filled in this rank's
+   line. */
 static ott_status gather_lines(mem *account, group *control, void *lines, int64_t bytes) {
     device host = host_device(account);
     exec cx = {.device = &host};
@@ -37,11 +38,11 @@ static ott_status check_pair(const device_line *lines, int first, int second) {
         first, second, a->card.name, a->card.place, b->machine);
 }
 
-/* Compares a rank's device with rank 0's device and with the devices of lower ranks. */
+/* Compares a rank's device with rank 0's device, and with the devices of all lower ranks. */
 static ott_status check_line(const device_line *lines, int rank) {
     const device_line *own = &lines[rank], *first = &lines[0];
     if (own->failed)
-        return status_fail(OTT_ERR_RANK, "rank %d has no links between GPUs; see its own message", rank);
+        return status_fail(OTT_ERR_RANK, "rank %d has no links between GPUs; see that rank's message", rank);
     if (own->linked != first->linked)
         return status_fail(
             OTT_ERR_RANK,
@@ -99,21 +100,21 @@ typedef struct link_line {
     int64_t failed;
 } link_line;
 
-/* Copies the links of the group's members to links[count]. */
+/* Copies the links of the new group's members to links[count]. */
 static ott_status pick_links(const links_options *o, const link_line *lines, device_link *links) {
     for (int i = 0; i < o->count; i++) {
         const link_line *line = &lines[o->ranks[i]];
         if (line->failed)
             return status_fail(OTT_ERR_RANK,
-                               "rank %d cannot join the group of devices%s%s; see its own message",
+                               "rank %d cannot join the group of devices%s%s; see that rank's message",
                                o->ranks[i], o->name[0] ? " " : "", o->name);
         links[i] = line->link;
     }
     return OTT_OK;
 }
 
-/* Makes this rank's link and gathers all links. A rank that failed also takes part, so that the others fail
-   too. */
+/* Makes this rank's link and gathers the links of all ranks. A rank whose link failed also takes part, so
+   that the other ranks fail too. */
 static ott_status exchange_links(mem *account, const links_options *o, device_group *own, link_line *lines,
                                  device_link *links) {
     link_line *mine = &lines[o->control->rank];

@@ -7,20 +7,20 @@
 #include "tensor/device.h"
 #include "tensor/group.h"
 
-/* Checks that the devices of all ranks can communicate, and logs which rank has which GPU (log NULL: silent).
-   Collective over `control`; call it before links_open, with any device. Returns OTT_ERR_RANK on all ranks if
-   two ranks share a GPU, only some ranks have GPUs, library versions differ, or a rank cannot describe its
-   device. */
+/* Checks that the devices of all ranks can communicate, and logs which rank has which GPU (log NULL: no log).
+   All ranks of `control` must call it, before links_open and with any kind of device. Returns OTT_ERR_RANK on
+   all ranks if two ranks share a GPU, if only some ranks have GPUs, if library versions differ, or if a rank
+   cannot describe its device. */
 ott_status links_check(mem *account, const logger *log, device *d, group *control);
 
 typedef struct links_options {
     device *device;   /* this rank's device; its table has open_group */
-    group *control;   /* an existing group; all its ranks call links_open together, each for its new group */
-    const int *ranks; /* [count] ranks of the new group, numbered as in control, ascending, with this rank */
+    group *control;   /* existing group; all its ranks call links_open together, each for its new group */
+    const int *ranks; /* [count] ranks of the new group in `control`, ascending, with this rank */
     int count;        /* at least 2 */
     const char *name; /* for messages */
     double timeout;   /* seconds; 0: wait without limit */
-    bool messages;    /* also open COLLECTIVE_SEND and COLLECTIVE_RECEIVE between neighbors */
+    bool messages;    /* also open channels for COLLECTIVE_SEND and COLLECTIVE_RECEIVE between neighbors */
 } links_options;
 
 /* Opens a group. Close it with group_close before the device. OTT_ERR_RANK if any rank fails. */

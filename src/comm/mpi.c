@@ -1,6 +1,6 @@
-/* comm/mpi: joins and leaves the processes, runs the progress thread, and has the group table. Without
-   pending operations the thread sleeps and wakes now and then to answer queries. Otherwise it polls MPI, less
-   often while nothing moves. */
+/* comm/mpi: joins and ends the processes, runs the progress thread, and implements the group table. Without
+   pending operations the thread sleeps, and wakes now and then to answer queries of other ranks. Otherwise it
+   polls MPI, less often while no data moves. */
 #include "comm/mpi.h"
 #include "base/clock.h"
 #include "comm/mpi_parts.h"
@@ -13,31 +13,31 @@
 
 enum {
     EAGER_POLLS = 200, /* polls without a pause after the last progress */
-    EAGER_MOST = 100,  /* microseconds; slower polls mean that other threads need the core */
-    REST_LEAST = 20,   /* microseconds between two polls; doubles up to REST_MOST */
+    EAGER_MOST = 100,  /* microseconds; if these polls take longer, other threads need the core */
+    REST_LEAST = 20,   /* microseconds between two polls; the pause doubles up to REST_MOST */
     REST_MOST = 500,
-    IDLE_REST = 50,    /* milliseconds */
-    GIVEN_UP = 0,      /* message tags: a process gives up */
-    QUERY,             /* which rank do you wait for? */
-    ANSWER,            /* the answer to a query */
-    GROUPS,            /* the first group's tag; each group has its own */
-    NOT_WAITING = -1,  /* answer: this rank waits for no other rank. Other answers are ranks */
-    ENDED_WITHIN = 10, /* seconds until a process that gave up, but is not the reporter, ends itself */
+    IDLE_REST = 50,    /* milliseconds that the thread sleeps without pending operations */
+    GIVEN_UP = 0,      /* tag of a message: a process gives up */
+    QUERY,             /* tag: asks which rank the receiver waits for */
+    ANSWER,            /* tag: answers a query */
+    GROUPS,            /* tag of the first group's messages; each group has its own tag */
+    NOT_WAITING = -1,  /* answer to a query: this rank waits for no other rank; other answers are ranks */
+    ENDED_WITHIN = 10, /* seconds after which a process that gave up, but does not report it, ends itself */
 };
 
-/* The state of MPI in this process. MPI can start only once in a process. */
+/* State of MPI in this process. MPI can start only once in a process. */
 static struct {
-    mem *account; /* holds the memory of failed groups, which MPI may still use */
+    mem *account; /* account for the memory of failed groups, which MPI may still use */
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* an operation is done or was enqueued, or the state changed */
+    pthread_cond_t changed; /* signaled when an operation ends or is enqueued, and when the state changes */
     pthread_t thread;
     int rank, size;
     bool joined, ending;
     bool given_up;                 /* this process cannot continue */
-    bool is_notified, is_reporter; /* another process reported a failure first; this one reports it */
+    bool is_notified, is_reporter; /* another process reported a failure first; this process reports it */
     int group_count;
     mpi_group *groups;
-    ott_status status; /* status of joining */
+    ott_status status; /* result of joining */
     int exit_code;     /* exit code of all processes if this one gives up */
     char text[REASON_BYTES];
 } mpi = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -58,7 +58,7 @@ static void end_operation(mpi_operation *o, ott_status status, const char *text)
     snprintf(o->text, sizeof o->text, "%s", text);
 }
 
-/* Fails all pending operations of the group. Their memory stays, because MPI may still use it. */
+/* Fails all pending operations of the group. Keeps their memory, because MPI may still use it. */
 static void fail_group(mpi_group *g, ott_status status, const char *reason) {
     if (g->failed) return;
     g->failed = true;
@@ -69,7 +69,7 @@ static void fail_group(mpi_group *g, ott_status status, const char *reason) {
     pthread_cond_broadcast(&mpi.changed);
 }
 
-/* Sends a failure's text. The rank receives it when it next polls. `text` must stay valid until then. */
+/* Sends the reason of a failure. The rank receives it at its next poll. `text` must stay valid until then. */
 static void send_failure(int rank, int tag, const char text[REASON_BYTES]) {
     MPI_Request request;
     if (rank == mpi.rank) return;
@@ -77,7 +77,7 @@ static void send_failure(int rank, int tag, const char text[REASON_BYTES]) {
         MPI_Request_free(&request);
 }
 
-/* Receives another rank's failure with this tag, if there is one, and returns it as an error. */
+/* If another rank's failure with this tag has arrived, receives it and returns it as an error. */
 static ott_status receive_failure(int tag) {
     MPI_Status from;
     int there = 0;
@@ -134,7 +134,7 @@ static bool receive_word(int from, int tag, int *word, int *sender) {
 
 /* Call with the lock held. */
 static void answer_queries(void) {
-    static int answer; /* eager-size: MPI_Isend has copied it when it returns */
+    static int answer; /* static only for its address: MPI_Isend copies a short message before it returns */
     int word, from;
     while (receive_word(MPI_ANY_SOURCE, QUERY, &word, &from)) {
         answer = own_late_rank();
@@ -142,7 +142,7 @@ static void answer_queries(void) {
     }
 }
 
-/* Asks a rank which rank it waits for. Returns false if it does not answer in time. */
+/* Asks a rank which rank it waits for. Returns false if the rank does not answer in time. */
 static bool ask_rank(int rank, double seconds, int *answer) {
     static const int query;
     int from;
@@ -156,7 +156,8 @@ static bool ask_rank(int rank, double seconds, int *answer) {
     return false;
 }
 
-/* Follows the chain of waiting ranks to its end: a rank that computes, hangs or does not answer. */
+/* Follows the chain of waiting ranks to its end. The last rank computes, hangs or does not answer. *answers:
+   false if it does not answer. */
 static int find_blocking_rank(const mpi_group *g, const mpi_operation *o, bool *answers) {
     double seconds = g->timeout < 4 ? g->timeout / 4 : 1;
     int rank = late_rank(g, o), next = rank;
@@ -189,8 +190,8 @@ static ott_status check_time(const mpi_group *g, mpi_operation *o, bool moved) {
 
 /* ---- the progress thread ---- */
 
-/* Sends may run at any time, receives from one rank in order, collectives one after the other. The message
-   that closes the group comes last. */
+/* Sends may run at any time. Receives from one rank run in order, and collectives run one after the other.
+   The operation that closes the group runs last. */
 static bool can_step(const mpi_group *g, const mpi_operation *o) {
     if (o->kind == COLLECTIVE_SEND) return true;
     for (const mpi_operation *before = g->queue; before != o; before = before->next) {
@@ -215,7 +216,7 @@ static void dequeue(mpi_group *g, mpi_operation *o) {
     pthread_cond_broadcast(&mpi.changed);
 }
 
-/* Call without the lock. Only this thread changes a queued operation. */
+/* Call without the lock. Only the progress thread changes a queued operation. */
 static ott_status step_operation(mpi_group *g, mpi_operation *o, bool *moved) {
     bool advanced = false;
     TRY(is_message(o) ? mpi_message_step(g, o, &advanced) : mpi_collective_step(g, o, &advanced));
@@ -232,7 +233,8 @@ static void fail_and_notify(mpi_group *g, ott_status status) {
         send_failure(g->members[r].rank, g->id, g->reason);
 }
 
-/* Call with the lock held. Releases it while data moves; other threads may then only append to the queue. */
+/* Call with the lock held. Releases the lock while data moves. In this time other threads may only append to
+   the queue. */
 static void step_group(mpi_group *g, bool *moved) {
     for (mpi_operation *o = g->queue, *next; o && !g->failed; o = next) {
         if (can_step(g, o)) {
@@ -257,8 +259,8 @@ static bool is_busy(void) {
     return false;
 }
 
-/* If several ranks give up at the same time, the lowest reports the reason. Higher ranks first wait for its
-   message. */
+/* If several processes give up at the same time, the lowest rank reports the reason. Higher ranks first wait
+   for its message. */
 static void choose_reporter(void) {
     int turns = 5 * (mpi.rank < 20 ? mpi.rank : 20);
     bool is_notified = false;
@@ -274,7 +276,7 @@ static void choose_reporter(void) {
     pthread_mutex_unlock(&mpi.lock);
 }
 
-/* Waits for an operation, at most IDLE_REST. An incoming query does not end the wait. */
+/* Waits for a new operation, for at most IDLE_REST. A query of another rank does not end the wait. */
 static void sleep_a_while(void) {
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
@@ -284,8 +286,9 @@ static void sleep_a_while(void) {
     pthread_cond_timedwait(&mpi.changed, &mpi.lock, &end);
 }
 
-/* Pauses after `idle` polls without progress, the first at time `since`. Yields first, and sleeps later: on a
-   busy core a yielding thread is scheduled last, and a sleeping one first when it wakes. */
+/* Pauses after `idle` polls without progress. since: time of the first poll. First yields, and later
+   sleeps: on a busy core a thread that yields is scheduled last, but a thread that wakes from sleep is
+   scheduled first. */
 static void pause_between_polls(int idle, double since) {
     if (idle <= EAGER_POLLS && clock_seconds() - since < 1e-6 * EAGER_MOST) {
         sched_yield();
@@ -304,7 +307,7 @@ static void make_progress(void) {
         bool moved = false;
         for (mpi_group *g = mpi.groups; g; g = g->next) step_group(g, &moved);
         answer_queries();
-        /* check after the loop: an earlier group may have got work while a later one moved data */
+        /* check after the loop: while a later group moved data, an earlier group may have got an operation */
         bool busy = is_busy();
         if (!busy && !mpi.ending && !mpi.given_up) sleep_a_while();
         idle_polls = moved || !busy ? 0 : idle_polls + 1;
@@ -329,7 +332,7 @@ static ott_status start_mpi(void) {
     return OTT_OK;
 }
 
-/* The only thread that calls MPI, from start to end. */
+/* The progress thread: the only thread that calls MPI. */
 static void *run_thread(void *unused) {
     (void)unused;
     ott_status status = start_mpi();
@@ -378,7 +381,7 @@ static void enqueue(mpi_group *g, mpi_operation *o) {
     pthread_cond_broadcast(&mpi.changed);
 }
 
-/* Returns the memory of a message in whole MPI blocks; 0 for a collective. */
+/* Returns the bytes of a message, rounded up to whole MPI blocks; 0 for a collective. */
 static int64_t bytes_of_message(const collective *call) {
     const tensor *t = call->kind == COLLECTIVE_SEND ? &call->input : &call->output;
     bool message = call->kind == COLLECTIVE_SEND || call->kind == COLLECTIVE_RECEIVE;
@@ -417,12 +420,12 @@ static ott_status wait_operation(group *base, exec *cx, group_request *request) 
     mpi_operation *o = request->state;
     ott_status status = OTT_OK;
     (void)cx;
-    if (!o) return OTT_OK; /* sent messages are not waited for */
+    if (!o) return OTT_OK; /* a send needs no wait */
     pthread_mutex_lock(&mpi.lock);
     while (!o->done) pthread_cond_wait(&mpi.changed, &mpi.lock);
     status = o->status;
     if (status != OTT_OK)
-        status_fail(status, "%s", o->text); /* keep the operation: MPI may still use its memory */
+        status_fail(status, "%s", o->text); /* keeps the operation: MPI may still use its memory */
     else
         mpi_give_back(mpi_group_of(base), o);
     pthread_mutex_unlock(&mpi.lock);
@@ -497,7 +500,7 @@ static void end_process(void) {
 static ott_status join_processes(void) {
     sigset_t all, before;
     TRY(mem_open(&mpi.account));
-    sigfillset(&all); /* signal handlers run on the program's own threads */
+    sigfillset(&all); /* signal handlers must run on the program's own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failure = pthread_create(&mpi.thread, NULL, run_thread, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -530,6 +533,6 @@ bool mpi_give_up(ott_status code, const char *reason) {
     bool is_notified = mpi.is_notified;
     pthread_mutex_unlock(&mpi.lock);
     unsigned left = is_notified ? ENDED_WITHIN : 0;
-    while (left > 0) left = sleep(left); /* continue after a signal */
+    while (left > 0) left = sleep(left); /* a signal ends sleep() early */
     return !is_notified;
 }

@@ -1,11 +1,11 @@
 /*
- * comm/mpi: ranks as processes, joined by MPI. A collective is made of messages between pairs of ranks, in
- * pieces of a fixed staging buffer. One progress thread makes all MPI calls, so the MPI library needs no
- * thread support, and collectives overlap with computation. comm/reduce computes sums and maxima.
+ * comm/mpi: ranks as processes, joined by MPI. A collective consists of messages between pairs of ranks, in
+ * pieces that fit a fixed staging buffer. One progress thread makes all MPI calls. So the MPI library needs
+ * no thread support, and collectives overlap with computation. comm/reduce computes sums and maxima.
  *
- * Before its data, a collective exchanges headers, so that mismatched calls are an error on every rank. If a
- * rank has left or does not come within the timeout, the group fails on all its ranks with a message that
- * names this rank.
+ * Before its data, a collective exchanges headers, so mismatched calls are an error on every rank. If a rank
+ * has left or does not come within the timeout, the group fails on all its ranks, with a message that names
+ * this rank.
  */
 #ifndef COMM_MPI_H
 #define COMM_MPI_H

@@ -1,10 +1,10 @@
-/* comm/mpi_collective: a collective as messages between pairs: first headers, then one or two passes of
-   pieces. In a reduction each rank receives all values of its part and adds them in rank order. A large
-   all-reduce gathers the parts in a second pass. */
+/* comm/mpi_collective: a collective as messages between pairs of ranks: first headers, then one or two passes
+   of pieces. In a reduction each rank receives all values of its part and adds them in rank order. In a large
+   all-reduce, a second pass gathers the parts. */
 #include "comm/mpi_parts.h"
 #include "comm/reduce.h"
 
-/* Up to this size every rank reduces all values in one pass, which has a lower latency than two. */
+/* Up to this size, every rank reduces all values in one pass, which has a lower latency than two passes. */
 enum { SMALL_BYTES = 4096 };
 
 static int64_t row_bytes(const tensor *t) {
@@ -37,7 +37,7 @@ static ott_status send_headers(mpi_group *g, mpi_operation *o) {
         TRY(mpi_check(MPI_Isend(&m->out, sizeof m->out, MPI_BYTE, m->rank, g->id, mpi_channel.collectives,
                                 &g->requests[2 * r + 1]),
                       "MPI_Isend"));
-        if (o->kind == KIND_LEFT) /* also notify ranks that wait for a message */
+        if (o->kind == KIND_LEFT) /* also notifies ranks that wait for a message from this rank */
             TRY(mpi_check(MPI_Isend(&m->out, sizeof m->out, MPI_BYTE, m->rank, g->id, mpi_channel.messages,
                                     &g->requests[2 * r]),
                           "MPI_Isend"));
@@ -95,7 +95,7 @@ static mpi_span span_of_rank(const tensor *t, const int64_t *rows, int size, int
                       .bytes = group_part_rows(rows, t->rows, size, r) * row_bytes(t)};
 }
 
-/* Returns rank r's part of an all-reduce. */
+/* Returns the part of an all-reduce that rank r reduces. */
 static mpi_span value_span_of_rank(const tensor *t, int size, int r) {
     int64_t count = tensor_count(*t), each = count / size, more = count % size, width = dtype_bytes(t->dtype);
     return (mpi_span){.first = (r * each + (r < more ? r : more)) * width,
@@ -166,7 +166,7 @@ static ott_status begin_pass(mpi_group *g, mpi_operation *o) {
 
 /* ---- pieces ---- */
 
-/* Returns the current piece of a span. */
+/* Returns the part of a span that belongs to the current piece. */
 static mpi_span piece_of(const mpi_group *g, const mpi_operation *o, mpi_span s) {
     int64_t skip = o->piece * g->piece_bytes, left = s.bytes - skip;
     if (left <= 0) return (mpi_span){0};
@@ -189,7 +189,7 @@ static ott_status receive_piece(mpi_group *g, const mpi_operation *o, int r) {
                      "MPI_Irecv");
 }
 
-/* Sends a piece. *copied: the piece that all ranks receive is already in staging memory. */
+/* Sends a piece to rank r. *copied: if all ranks receive the same piece, it is already in staging memory. */
 static ott_status send_piece(mpi_group *g, const mpi_operation *o, int r, bool *copied) {
     const mpi_member *m = &g->members[r];
     char *staging = o->shared_send ? g->members[0].send_piece : m->send_piece;

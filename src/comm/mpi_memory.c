@@ -1,13 +1,13 @@
-/* comm/mpi_memory: the memory of groups, allocated once, and of their operations, allocated when none is
+/* comm/mpi_memory: memory of groups, allocated once, and of their operations, allocated if no operation is
    idle. */
 #include "comm/mpi.h"
 #include "comm/mpi_parts.h"
 
 enum {
-    PIECE_MOST = 512 << 10, /* bytes */
+    PIECE_MOST = 512 << 10, /* bytes of a piece */
     PIECE_LEAST = 64 << 10,
-    STAGING_MOST = 2 << 20, /* limit for the pieces to all ranks together, unless PIECE_LEAST requires more */
-    OPERATIONS = 6, /* operations that a group has from the start: enough for a step without messages */
+    STAGING_MOST = 2 << 20, /* bytes of the pieces to all ranks together; PIECE_LEAST may require more */
+    OPERATIONS = 6, /* operations that a group has from the start; a step without messages needs no more */
 };
 
 /* ---- operations ---- */
@@ -17,8 +17,8 @@ void mpi_give_back(mpi_group *g, mpi_operation *o) {
     g->idle = o;
 }
 
-/* Returns the smallest idle operation with `bytes` of message memory, else the largest one; NULL if none is
-   idle. */
+/* Finds the smallest idle operation with `bytes` bytes of message memory, else the one with the most; NULL if
+   none is idle. */
 static mpi_operation **find_idle(mpi_group *g, int64_t bytes) {
     mpi_operation **best = &g->idle;
     for (mpi_operation **at = best; *at; at = &(*at)->next) {
@@ -59,7 +59,7 @@ static int64_t piece_bytes(int count) {
     return bytes < PIECE_LEAST ? PIECE_LEAST : bytes > PIECE_MOST ? PIECE_MOST : bytes;
 }
 
-/* Memory of a piece to and from each rank, and of fp32 sums of a piece of bf16 values. */
+/* Bytes of a piece to and from each rank, and of the fp32 sums of a piece of bf16 values. */
 static int64_t staging_bytes(int count) {
     return count > 1 ? (2 * (int64_t)count + 2) * piece_bytes(count) : 0;
 }
@@ -98,7 +98,7 @@ void mpi_release_group(mpi_group *g) {
 }
 
 static ott_status allocate_contents(mpi_group *g) {
-    TRY(mem_alloc(g->account, MEM_COMM, staging_bytes(g->group.size), "what moves between ranks",
+    TRY(mem_alloc(g->account, MEM_COMM, staging_bytes(g->group.size), "a group's staging memory",
                   &g->staging));
     for (int i = 0; i < OPERATIONS; i++) TRY(make_operation(g));
     return OTT_OK;

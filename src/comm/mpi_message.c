@@ -2,7 +2,7 @@
 #include "comm/mpi_parts.h"
 
 static ott_status block_type(MPI_Datatype *out) {
-    static MPI_Datatype type = MPI_DATATYPE_NULL; /* used only by the progress thread */
+    static MPI_Datatype type = MPI_DATATYPE_NULL; /* only the progress thread uses it */
     if (type == MPI_DATATYPE_NULL) {
         TRY(mpi_check(MPI_Type_contiguous(BLOCK_BYTES, MPI_BYTE, &type), "MPI_Type_contiguous"));
         TRY(mpi_check(MPI_Type_commit(&type), "MPI_Type_commit"));

@@ -1,6 +1,6 @@
 /* comm/mpi_parts: structures that the files of comm/mpi share. An operation is one call of a collective. It
-   waits in its group's queue, and the progress thread runs it. The lock guards the queues and the results of
-   operations. The progress thread owns everything else. */
+   waits in the queue of its group until the progress thread has run it. The lock guards the queues and the
+   results of operations. Only the progress thread uses the rest. */
 #ifndef COMM_MPI_PARTS_H
 #define COMM_MPI_PARTS_H
 
@@ -13,7 +13,7 @@
 enum {
     KIND_LEFT = -1,
     REASON_BYTES = 256,
-    /* MPI counts in int: messages are sent in these blocks, and buffers are multiples of them */
+    /* MPI counts with int: messages are sent in blocks of this size, and buffers are multiples of it */
     BLOCK_BYTES = 4096
 };
 
@@ -22,11 +22,11 @@ typedef struct mpi_header {
     int32_t kind; /* collective_kind, or KIND_LEFT: the rank closes the group */
     int32_t reduce, peer, dtype;
     int64_t number, rows, columns; /* number of the collective; shape of the input */
-    int64_t part_rows;             /* input rows for the receiver */
+    int64_t part_rows;             /* rows of the input that go to the receiver */
 } mpi_header;
 
-/* Bytes that move between this rank and another one in a pass: an offset into the input or output, and a
-   length. */
+/* Bytes that a rank sends to another rank, or receives, in one pass: an offset into the input or output, and
+   a length. */
 typedef struct mpi_span {
     int64_t first, bytes;
 } mpi_span;
@@ -35,12 +35,12 @@ typedef struct mpi_member {
     int rank; /* number from mpi_join */
     mpi_header out, in;
     mpi_span send, receive;
-    char *send_piece, *receive_piece; /* staging memory of one piece each */
+    char *send_piece, *receive_piece; /* staging memory for one piece each */
 } mpi_member;
 
 typedef enum mpi_stage { STAGE_WAITING, STAGE_HEADERS, STAGE_PIECES, STAGE_DONE } mpi_stage;
 
-/* A message between two ranks is copied as a whole, so the sender does not wait for the receiver. */
+/* A message between two ranks is copied completely, so the sender does not wait for the receiver. */
 typedef struct mpi_message {
     mpi_header header;
     MPI_Request requests[2];
@@ -50,18 +50,18 @@ typedef struct mpi_message {
 
 typedef struct mpi_operation {
     struct mpi_operation *next;          /* in the queue, or in the list of idle operations */
-    struct mpi_operation *next_of_group; /* all operations of the group */
+    struct mpi_operation *next_of_group; /* next in the list of all operations of the group */
     int kind;                            /* collective_kind, or KIND_LEFT */
     collective call;
     device *device;
-    int64_t number; /* count of collectives; must agree on all ranks */
+    int64_t number; /* number of the collective in its group; all ranks must agree on it */
     mpi_stage stage;
-    int pass;                   /* 1: the gather pass of an all-reduce */
-    int64_t piece;              /* index in the pass */
-    bool reducing, shared_send; /* this pass reduces; all ranks are sent the same bytes */
-    double moved;               /* clock_seconds of the last progress */
+    int pass;                   /* 1: the pass of an all-reduce that gathers; else 0 */
+    int64_t piece;              /* index of the piece in the pass */
+    bool reducing, shared_send; /* in this pass: values are reduced; all ranks receive the same bytes */
+    double moved;               /* clock_seconds() at the last progress */
     mpi_message message;
-    bool abandoned; /* no caller waits for it: free it when done */
+    bool abandoned; /* no caller waits for it: reuse it when it is done */
     bool done;      /* guarded by the lock: the operation has left the queue */
     ott_status status;
     char text[REASON_BYTES];
@@ -72,18 +72,19 @@ typedef struct mpi_group {
     struct mpi_group *next;
     mem *account;
     const char *name;
-    int id; /* tag of its messages */
+    int id; /* tag of the group's messages */
     double timeout;
-    int64_t number;                           /* collectives started */
+    int64_t number;                           /* number of collectives started */
     mpi_operation *queue, *idle, *operations; /* pending; free for reuse; all */
     mpi_member *members;
-    MPI_Request *requests; /* [2 size] current collective: 2r receives from, 2r + 1 sends to rank r */
+    MPI_Request *requests; /* [2 size], of the current collective: 2r receives from rank r, 2r + 1 sends to it
+                              */
     int64_t piece_bytes;
     float *sum;
     char *staging;
     bool failed, is_notified, left; /* is_notified: another rank reported the failure */
     ott_status code;
-    char reason[REASON_BYTES]; /* reason of the failure; sent to the other ranks */
+    char reason[REASON_BYTES]; /* of the failure; the other ranks receive it */
 } mpi_group;
 
 /* Separate communicators, so that different kinds of messages cannot overtake each other. */
@@ -93,25 +94,26 @@ typedef struct mpi_channels {
 
 extern mpi_channels mpi_channel;
 
-/* Allocates a group of `ranks` (numbers from mpi_join; `own`: this one). It is not in a list yet. */
+/* Allocates a group of `ranks` (numbers from mpi_join). own: index of this rank. The caller adds it to the
+   list of groups. */
 ott_status mpi_allocate_group(mem *account, const int *ranks, int count, int own, mpi_group **out);
 void mpi_release_group(mpi_group *g);
 /* Moves a failed group's memory to another account, because MPI may still use it. */
 void mpi_move_group(mpi_group *g, mem *to);
-/* Returns an operation with memory for a message of `bytes`. Call with the lock held. */
+/* Takes an operation with memory for a message of `bytes` bytes. Call with the lock held. */
 ott_status mpi_allocate_operation(mpi_group *g, int64_t bytes, mpi_operation **out);
 void mpi_give_back(mpi_group *g, mpi_operation *o);
 
-/* Advance an operation without waiting. Set *moved if there was progress. */
+/* Advance an operation without waiting. Set *moved to true if there was progress. */
 ott_status mpi_collective_step(mpi_group *g, mpi_operation *o, bool *moved);
 ott_status mpi_message_step(mpi_group *g, mpi_operation *o, bool *moved);
-/* Sets late[member] for each rank that the current collective waits for. */
+/* Sets late[r] to true for each member r that the current collective waits for. */
 void mpi_collective_late(const mpi_group *g, bool *late);
 
 ott_status mpi_check(int code, const char *what); /* OTT_ERR_RANK with MPI's error text */
 /* Sets *done to true if all `count` requests are complete. */
 ott_status mpi_test(int count, MPI_Request *requests, bool *done);
-int mpi_blocks(int64_t bytes); /* blocks that hold `bytes` */
+int mpi_blocks(int64_t bytes); /* number of blocks that hold `bytes` bytes */
 /* Writes "2 x 5 fp32"; returns text. */
 const char *mpi_shape(const mpi_header *h, char text[64]);
 

@@ -1,5 +1,5 @@
-/* comm/self: collectives over one rank do nothing, so tensor/group never calls this table except to close
-   it. */
+/* comm/self: collectives over one rank do nothing, so tensor/group calls this table only to close the
+   group. */
 #include "comm/self.h"
 
 static void self_close(group *g) {

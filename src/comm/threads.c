@@ -1,6 +1,6 @@
-/* comm/threads: ranks as threads. The n-th collectives of all ranks belong together. They share a `meeting`,
-   to which each rank gives a copy of its input. When all inputs have arrived, each rank computes its output.
-   Messages from one rank to another are queued in order. */
+/* comm/threads: ranks as threads. The n-th collective of every rank is the same call. For this call the ranks
+   share a `meeting`, to which each rank adds a copy of its input. When all inputs have arrived, each rank
+   computes its output. Messages from one rank to another are queued in order. */
 #include "comm/threads.h"
 #include "comm/reduce.h"
 #include "tensor/exec.h"
@@ -10,16 +10,16 @@
 #include <string.h>
 #include <time.h>
 
-/* One rank's copy of its input, with the rows of each part if the call has them. */
+/* A copy of one rank's input, with the rows of each part if the call has them. */
 typedef struct contribution {
-    collective call; /* tensor data is not valid here */
+    collective call; /* its tensors' data must not be used */
     char *data;
     int64_t *input_rows; /* [size] */
 } contribution;
 
 typedef struct meeting {
     struct meeting *next;
-    int64_t number; /* count of collectives; the same on all ranks */
+    int64_t number; /* number of the collective; the same on all ranks */
     int arrived, left;
     contribution *from; /* [size]; data is NULL until the rank has arrived */
 } meeting;
@@ -34,7 +34,7 @@ typedef struct message {
 typedef struct rank_state {
     group group; /* must be first: a group is cast to this */
     threads_group *shared;
-    int64_t number; /* collectives started */
+    int64_t number; /* number of collectives started */
     bool gone;
 } rank_state;
 
@@ -78,13 +78,13 @@ static struct timespec deadline(const threads_group *s) {
 /* A condition that a rank waits for. */
 typedef struct condition {
     bool (*holds)(const struct condition *c);
-    bool (*needs)(const struct condition *c, int rank); /* true if the rank must still arrive */
-    const meeting *meeting;                             /* NULL: a message */
+    bool (*needs)(const struct condition *c, int rank); /* true if the condition waits for this rank */
+    const meeting *meeting;                             /* NULL: waits for a message */
     rank_state *self;
     const collective *call;
 } condition;
 
-/* Writes the ranks that have not arrived; if `left`, only ranks that closed the group. */
+/* Writes the ranks that have not arrived. left: only the ranks that closed the group. */
 static void name_missing(const condition *c, bool left, char text[256]) {
     const threads_group *s = c->self->shared;
     int length =
@@ -106,8 +106,8 @@ static bool has_left(const condition *c) {
     return false;
 }
 
-/* Waits until the condition holds. Fails if a needed rank has left, the time is over, or another rank
-   failed. */
+/* Waits until the condition holds. Fails if a rank that it waits for has left, if the time is over, or if
+   another rank failed. */
 static ott_status wait_until(const condition *c) {
     threads_group *s = c->self->shared;
     struct timespec end = deadline(s);
@@ -149,7 +149,7 @@ static void close_meeting(threads_group *s, meeting *m) {
     mem_free(s->account, m);
 }
 
-/* Returns the rows that rank `from` sends to rank `to`. */
+/* Returns the number of rows that rank `from` sends to rank `to`. */
 static int64_t rows_between(const contribution *from, int size, int to) {
     return group_part_rows(from->input_rows, from->call.input.rows, size, to);
 }
@@ -268,7 +268,7 @@ static ott_status give_part(exec *cx, const contribution *from, int64_t first, c
     return device_copy_in(cx->device, out->data, from->data + skip, tensor_bytes(*out));
 }
 
-/* Concatenates the parts that all ranks send to this rank. */
+/* Concatenates the parts that the ranks send to this rank. */
 static ott_status give_parts(exec *cx, const meeting *m, const group *g, const collective *call) {
     bool gather = call->kind == COLLECTIVE_ALL_GATHER;
     for (int r = 0; r < g->size; r++) {
@@ -310,8 +310,8 @@ static bool is_missing(const condition *c, int rank) {
     return !c->meeting->from[rank].data;
 }
 
-/* Once all have arrived, inputs are only read, until the last rank has its output. So they are read without
-   the lock. */
+/* After all ranks have arrived, no rank changes the inputs until every rank has its output. So the lock is
+   not held while they are read. */
 static ott_status wait_meeting(rank_state *self, exec *cx, const group_request *request) {
     threads_group *s = self->shared;
     meeting *m = request->state;

@@ -1,6 +1,6 @@
 /*
- * comm/threads: a process group with N ranks as N threads of one process, for tests of code for many ranks.
- * Collectives copy through host memory, in rank order; they are not fast.
+ * comm/threads: a process group of N ranks, which are N threads of one process, for tests of code for many
+ * ranks. Collectives copy through host memory, in rank order; they are not fast.
  *
  * A rank that is in several groups (a mesh) uses several threads_groups. Each rank calls from one thread,
  * with its own execution context, device and memory account.
@@ -13,12 +13,12 @@
 
 typedef struct threads_group threads_group;
 
-/* Opens a group. `timeout`: seconds to wait for other ranks before the group fails. All ranks use the
-   account. */
+/* Opens a group of `ranks` ranks. timeout: seconds to wait for other ranks before the group fails. All ranks
+   use the account. */
 ott_status threads_group_open(mem *account, int ranks, double timeout, threads_group **out);
-/* Returns rank r's group, owned by the threads_group. group_close on it marks the rank as left. */
+/* Returns the group for rank r, owned by the threads_group. group_close on it marks the rank as left. */
 group *threads_group_of_rank(threads_group *s, int rank);
-/* Closes the group after all threads have stopped using it. NULL is allowed. */
+/* Closes the group. No thread may use it any more. NULL is allowed. */
 void threads_group_close(threads_group *s);
 
 #endif
