@@ -119,7 +119,7 @@ static bool dtype_allowed(binding *b, const char *wanted, ott_dtype found) {
 static ott_status check_field_tensor(binding *b, const op_field *f, const op_shape *shape, const tensor *t) {
     if (!dtype_allowed(b, shape->dtype, t->dtype))
         return status_fail(OTT_ERR_DTYPE, "%s: %s is %s, expected %s%s%s", b->op->name, f->name,
-                           dtype_name(t->dtype), shape->dtype, b->act >= 0 ? ", the call's act being " : "",
+                           dtype_name(t->dtype), shape->dtype, b->act >= 0 ? "; act is here " : "",
                            b->act >= 0 ? dtype_name((ott_dtype)b->act) : "");
     TRY(bind_size(b, f, shape->rows, shape->rows_fixed, t->rows, "rows"));
     TRY(bind_size(b, f, shape->columns, shape->columns_fixed, t->columns, "columns"));
