@@ -20,7 +20,7 @@ static bool is_sharded(const linear *l) {
     return l->weight && l->weight->shard.rows_per_rank;
 }
 
-/* Bytes of the columnwise codes, which are last in their block, if backward makes them each time; else 0. */
+/* Bytes of the columnwise codes if each backward makes them, else 0. qtensor_lay_out places them last. */
 static int64_t requantized_bytes(const linear *l, const device *d) {
     const quant_spec *w = &l->spec.weight;
     bool alike = cast_spec_is_fp8(&w->rowwise) && quant_spec_shares_scales(w);
@@ -83,7 +83,7 @@ tensor_shard linear_shard(const linear *l, recipe_tensor which) {
     return (tensor_shard){0};
 }
 
-/* Checks `rows` rows of the weight that are contiguous in the full weight. */
+/* linear_check_blocks for `rows` rows of the local weight that are contiguous in the full weight. */
 static ott_status check_scale_blocks(const linear *l, const linear_spec *spec, int64_t rows) {
     const struct {
         const quant_spec *spec;
@@ -97,7 +97,7 @@ static ott_status check_scale_blocks(const linear *l, const linear_spec *spec, i
         if (!shard_fits_blocks(&shard, parts[t].spec, parts[t].rows, parts[t].columns, &block))
             return status_fail(
                 OTT_ERR_CONFIG,
-                "%s: distributed.tp = %d leaves a rank %lld x %lld of its weight, which splits "
+                "%s: with distributed.tp = %d a rank has %lld x %lld of the weight's elements, which splits "
                 "scale blocks of %lld; use fewer ranks, or a recipe without blocks",
                 l->name, l->ranks.group->size, (long long)rows, (long long)l->in, (long long)block);
     }
@@ -117,7 +117,7 @@ static const float *next_scale(const linear *l, recipe_tensor which) {
     return l->delayed[which].scale.data;
 }
 
-/* True if a bias needs the gradient in high precision although sequence-parallel ranks gather it. */
+/* True if the bias' gradient reads rows that sequence-parallel ranks gather: not only codes of them. */
 static bool sums_gathered_gradient(const linear *l) {
     return l->split == PARAMETER_COLUMNS && l->ranks.sequence && l->bias && !l->bias->frozen;
 }
@@ -134,13 +134,13 @@ ott_status linear_connect(linear *l, activation_specs *input, activation_specs *
                                 &l->grad_copy);
 }
 
-/* True if each backward makes the columnwise codes. */
+/* True if no columnwise codes are kept: each backward makes them. */
 static bool is_requantized(const linear *l) {
     return l->requantizes && !is_sharded(l) && cast_spec_is_fp8(&l->spec.weight.columnwise) &&
            !l->quantized.columnwise.data;
 }
 
-/* The quantized weight without a columnwise use that is not kept. */
+/* Returns l->quantized, without its columnwise use if each backward makes the columnwise codes. */
 static qtensor kept_copy(const linear *l) {
     qtensor q = l->quantized;
     if (is_requantized(l)) q.spec.columnwise.format = OTT_F32;
@@ -149,13 +149,13 @@ static qtensor kept_copy(const linear *l) {
 
 /* ---- quantization fused into the optimizer step ---- */
 
-/* True if each FP8 use has one scale for the tensor. */
+/* True if each FP8 use is tensorwise. */
 static bool has_one_scale(const quant_spec *q) {
     return (!cast_spec_is_fp8(&q->rowwise) || q->rowwise.grain == GRANULARITY_TENSOR) &&
            (!cast_spec_is_fp8(&q->columnwise) || q->columnwise.grain == GRANULARITY_TENSOR);
 }
 
-/* True if the current amax must be reduced over ranks. */
+/* True if the weight has current scaling and its amax must be reduced over tensor-parallel ranks. */
 static bool depends_on_ranks(const linear *l) {
     const quant_spec *q = &l->spec.weight;
     const tensor_shard shard = linear_shard(l, TENSOR_WEIGHT);
@@ -194,7 +194,8 @@ ott_status linear_quantize_weight(exec *cx, linear *l) {
 
 /* ---- refresh for a step ---- */
 
-/* Like shard_quantize, but without the codes that are not kept. */
+/* Like shard_quantize, but skips the amax if the optimizer step computed it, and makes no columnwise codes if
+   each backward makes them. */
 static ott_status quantize_kept(exec *cx, const linear *l, const tensor_shard *shard) {
     const tensor *master = &l->weight->value;
     const qtensor kept = kept_copy(l);
@@ -219,7 +220,7 @@ static ott_status make_compute(exec *cx, linear *l) {
     return op_convert(cx, &(convert_args){.x = &l->weight->value, .y = &l->compute});
 }
 
-/* The weight that high-precision GEMMs read: converted to the activation format, or the master. */
+/* The weight that high-precision GEMMs read: the compute weight, or the master if its format is the same. */
 static tensor plain_weight(const linear *l) {
     return l->compute.data ? l->compute : l->weight->value;
 }
@@ -241,13 +242,13 @@ static ott_status refresh_compute_weight(exec *cx, linear *l) {
     return OTT_OK;
 }
 
-/* Records the amax of a tensor that was quantized in training, for delayed scaling. */
+/* For delayed scaling: records the amax of a tensor. */
 static ott_status record_amax(exec *cx, const linear *l, recipe_tensor which, const qtensor *q) {
     if (!l->delayed[which].seen.data) return OTT_OK;
     return op_amax_record(cx, &(amax_record_args){.q = q, .seen = &l->delayed[which].seen});
 }
 
-/* Records the amax and calls the hook, in training. */
+/* In training: records the amax and calls the hook. q NULL: does nothing. */
 static ott_status observe_tensor(exec *cx, linear *l, recipe_tensor which, const tensor *t,
                                  const qtensor *q) {
     if (!q || cx->phase != PHASE_TRAIN) return OTT_OK;
@@ -256,7 +257,7 @@ static ott_status observe_tensor(exec *cx, linear *l, recipe_tensor which, const
     return exec_hook_quantized(cx, l->name, which, t, q);
 }
 
-/* The same for a weight without its columnwise codes. */
+/* observe_tensor for a weight whose columnwise codes are not kept. */
 static ott_status observe_kept(exec *cx, linear *l) {
     const qtensor kept = kept_copy(l);
     if (cx->phase != PHASE_TRAIN) return OTT_OK;
@@ -291,7 +292,7 @@ linear_codes_use linear_get_codes_use(const linear *l, bool backward) {
                                                                           : LINEAR_CODES_REQUANTIZED;
 }
 
-/* Adds the columnwise use of the stored codes: a transposed copy if the backend needs one. */
+/* Adds the columnwise use of the stored codes *q: a transposed copy if the backend needs one. */
 static ott_status open_kept_columnwise(exec *cx, qtensor *q, plan_buffer *buffer) {
     if (!cx->device->can->contiguous_contraction) return OTT_OK;
     TRY(plan_open(cx->plan, "columnwise codes", q->rows * q->columns, buffer));
@@ -303,7 +304,7 @@ static ott_status open_kept_columnwise(exec *cx, qtensor *q, plan_buffer *buffer
     return op_transpose(cx, &(transpose_args){.x = &x, .y = &y});
 }
 
-/* Opens *q: the rowwise or columnwise use of values x, quantized with current scaling. */
+/* Opens *q: x[out, in], quantized for the weight's rowwise or columnwise use, with current scaling. */
 static ott_status open_quantized_use(exec *cx, const linear *l, bool columnwise, const tensor *x, qtensor *q,
                                      plan_buffer *buffer) {
     qblocks blocks = {0};
@@ -319,7 +320,7 @@ static ott_status open_quantized_use(exec *cx, const linear *l, bool columnwise,
     return shard_quantize(cx, &shard, x, q);
 }
 
-/* Opens the operand that a GEMM reads, from stored codes. The caller closes `buffer`. */
+/* Opens the weight operand of a GEMM from the stored codes. The caller closes `buffer`. */
 static ott_status open_codes(exec *cx, const linear *l, bool columnwise, operand *out, plan_buffer *buffer) {
     qtensor q = frozen_quantized(l->weight, 0);
     linear_codes_use reading = linear_get_codes_use(l, columnwise);
@@ -355,12 +356,12 @@ ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w
     return adapted ? dora_compose(cx, l->lora, w) : OTT_OK;
 }
 
-/* True if the change W' - W is a separate GEMM, because dropout changes its input. */
+/* True if the change W' - W has a separate GEMM, because it multiplies dropout(x) (nn/dora.h). */
 static bool adds_change(const exec *cx, const linear *l) {
     return linear_is_composed(l) && lora_drops_input(cx, l->lora);
 }
 
-/* Opens the operand of a GEMM: the composed weight, or W if the change is a separate GEMM. */
+/* Opens the weight operand of a GEMM: W', or W if the change has a separate GEMM. */
 static ott_status open_composed(exec *cx, const linear *l, bool columnwise, operand *out,
                                 plan_buffer *buffer) {
     const cast_spec *needed = columnwise ? &l->spec.weight.columnwise : &l->spec.weight.rowwise;
@@ -396,7 +397,7 @@ static ott_status open_change(exec *cx, const linear *l, tensor *change, plan_bu
 typedef ott_status (*multiply_change)(exec *cx, const lora *l, const tensor *change, const tensor *x,
                                       const tensor *y);
 
-/* Calls `multiply` with the change and x; it adds to y. */
+/* Calls `multiply`, which adds the product of x and the change W' - W to y. */
 static ott_status add_change(exec *cx, const linear *l, multiply_change multiply, const tensor *x,
                              const tensor *y) {
     plan_buffer buffer;
@@ -406,13 +407,13 @@ static ott_status add_change(exec *cx, const linear *l, multiply_change multiply
     return plan_close(cx->plan, &buffer);
 }
 
-/* ---- weights that are multiplied by the channel scales of the input (SmoothQuant) ---- */
+/* ---- SmoothQuant: weights times the channel scales of the input ---- */
 
 static tensor channel_scales_of(const activation *x) {
     return tensor_rows(x->channel_scales, 0, 1);
 }
 
-/* Opens the operand of forward. The caller closes `buffer`. */
+/* Opens the weight operand of forward: W times the channel scales of x. The caller closes `buffer`. */
 static ott_status open_smoothed(exec *cx, const linear *l, const activation *x, operand *out,
                                 plan_buffer *buffer) {
     const tensor channel_scales = channel_scales_of(x);
@@ -438,7 +439,7 @@ static ott_status fill_packed(exec *cx, const linear *l, const operand *from, co
     return device_copy(cx->device, (void *)to->scale_inv, from->scale_inv, groups * (int64_t)sizeof(float));
 }
 
-/* Opens the operand of forward. The caller closes `buffer`, which may be PLAN_NONE. */
+/* Opens the weight operand of forward. The caller closes `buffer`, which may be PLAN_NONE. */
 static ott_status open_rowwise(exec *cx, const linear *l, operand *out, plan_buffer *buffer) {
     if (linear_is_composed(l)) return open_composed(cx, l, false, out, buffer);
     if (linear_keeps_codes(l)) return open_codes(cx, l, false, out, buffer);
@@ -446,7 +447,7 @@ static ott_status open_rowwise(exec *cx, const linear *l, operand *out, plan_buf
     return OTT_OK;
 }
 
-/* Packs `plain` into a new block. */
+/* Packs `plain` into *block, new device memory, which *packed views. */
 static ott_status make_packed(exec *cx, const linear *l, const operand *plain, operand *packed,
                               void **block) {
     int64_t scales =
@@ -462,7 +463,7 @@ static ott_status make_packed(exec *cx, const linear *l, const operand *plain, o
     return status;
 }
 
-/* Converts expert weights to the activation format (FP8: the master format). They are not packed. */
+/* Copies expert weights, unpacked, in the activation format, or in the master's if grouped GEMMs are FP8. */
 static ott_status pack_experts(exec *cx, linear *l) {
     tensor copy = tensor_matrix(NULL, l->grouped.fp8 ? master_format(l) : l->spec.activation, l->out, l->in);
     TRY(device_allocate(cx->device, MEM_WEIGHT, tensor_bytes(copy), l->name, &copy.data));
@@ -492,7 +493,7 @@ ott_status linear_pack(exec *cx, linear *l) {
 
 /* ---- the GEMMs ---- */
 
-/* The bias to add in this GEMM; if ranks sum their products, only rank 0 adds it. */
+/* The bias that forward's GEMM adds. If ranks sum their products (sum_of), only rank 0 adds the bias. */
 static const tensor *bias_of_product(const linear *l, const tensor_ranks *sum_of) {
     bool is_added = l->bias && !(sum_of && sum_of->group && sum_of->group->rank > 0);
     return is_added ? &l->bias->value : NULL;
@@ -524,7 +525,7 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
     return exec_hook(cx, l->name, "output", y);
 }
 
-/* Makes the columnwise codes that are not kept. */
+/* Opens the columnwise codes that are not kept, cast from the master. */
 static ott_status open_requantized(exec *cx, const linear *l, qtensor *q, plan_buffer *codes) {
     TRY(plan_open(cx->plan, "columnwise weight", l->out * l->in, codes));
     q->columnwise.data = codes->data;
@@ -532,7 +533,7 @@ static ott_status open_requantized(exec *cx, const linear *l, qtensor *q, plan_b
     return op_cast(cx, &(cast_args){.x = &l->weight->value, .q = q});
 }
 
-/* Opens the operand of grad_input. The caller closes `buffer`, which may be PLAN_NONE. */
+/* Opens the weight operand of grad_input. The caller closes `buffer`, which may be PLAN_NONE. */
 static ott_status open_backward(exec *cx, const linear *l, operand *out, plan_buffer *buffer) {
     qtensor q = l->quantized;
     if (linear_is_composed(l)) return open_composed(cx, l, true, out, buffer);
@@ -556,7 +557,7 @@ ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const ten
     return l->lora && !linear_is_composed(l) ? lora_grad_input(cx, l->lora, &g->t, dx) : OTT_OK;
 }
 
-/* c = g^T x, or c += g^T x. */
+/* The GEMM of grad_weight: c = g^T x, or c += g^T x. */
 static ott_status multiply_weight(exec *cx, const linear *l, const activation *x, const activation *g,
                                   const tensor *c, bool accumulate) {
     operand a = operand_columnwise(g->t, activation_copy(g, l->grad_copy));

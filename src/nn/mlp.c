@@ -64,7 +64,7 @@ ott_status mlp_forward(exec *cx, mlp *m, const activation *x, mlp_saved *s) {
     return activation_close(cx, &all);
 }
 
-/* True if this pass uses SmoothQuant: not with a packed weight. */
+/* True if this pass uses SmoothQuant: down is FP8 and not packed. */
 static bool smooths(const mlp *m) {
     return m->smooths && !m->down.packed.t.data && cast_spec_is_fp8(&m->down.spec.input.rowwise) &&
            cast_spec_is_fp8(&m->down.spec.weight.rowwise);
@@ -194,7 +194,7 @@ static ott_status backward_separate(exec *cx, mlp *m, mlp_saved *s, const activa
     return linear_backward(cx, &m->up, x, &dup, dx, true);
 }
 
-/* For all rows; dx is this rank's term of a sum. */
+/* Computes the gradient of all ranks' rows of the input. dx is this rank's term of a sum. */
 static ott_status backward_inputs(exec *cx, mlp *m, mlp_saved *s, const activation *x, const tensor *dy,
                                   plan_buffer *dy_buffer, const tensor *dx) {
     if (is_fused(m)) return backward_fused(cx, m, s, x, dy, dy_buffer, dx);

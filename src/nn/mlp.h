@@ -12,11 +12,11 @@ typedef struct mlp {
     linear gate, up, down; /* gate.weight NULL and not fused: no gate */
     bool activates;        /* true: the activation is `function`; false: silu, with a gate */
     activate_kind function;
-    activation_specs input_specs;  /* of all rows of the input, which gate_up, or gate and up read */
+    activation_specs input_specs;  /* of all ranks' rows of the input, which gate_up, or gate and up read */
     activation_specs hidden_specs; /* of y, which down reads */
-    activation_specs grad_specs;   /* of all rows of the output's gradient */
+    activation_specs grad_specs;   /* of all ranks' rows of the output's gradient */
     activation_specs grad_gate_up, grad_gate, grad_up; /* of the gradients of the projections' outputs */
-    bool stores_fp8; /* save gate and up in FP8: less memory, other gradients; set before mlp_connect */
+    bool stores_fp8; /* save gate and up in FP8; this changes gradients; set before mlp_connect */
     activation_specs stored_specs; /* of the stored copies: E4M3, one scale per row */
     bool smooths;                  /* SmoothQuant (tensor/smooth.h) of y, if down is FP8 */
 } mlp;
@@ -30,19 +30,19 @@ typedef struct mlp_saved {
     activation stored_gate_up, stored_gate, stored_up;  /* FP8 copies of gate and up, with stores_fp8 */
 } mlp_saved;
 
-/* x, out, g and dx have this rank's rows (nn/tensor_ranks.h); saved tensors have all T rows. */
+/* x, out, g and dx have this rank's rows (nn/tensor_ranks.h); saved tensors have all ranks' rows, [T]. */
 
-/* Connects the projections: writes the specs of the input x and of the gradient of out. */
+/* Connects the projections. Writes the specs of this rank's rows of x and of the gradient of out. */
 ott_status mlp_connect(mlp *m, activation_specs *input, activation_specs *grad_output);
-/* Opens gate and up of `s` from x[T,D]. */
+/* Computes gate and up from x[T,D]; opens them in `s`. */
 ott_status mlp_forward(exec *cx, mlp *m, const activation *x, mlp_saved *s);
-/* Opens y of `s` from gate and up. */
+/* Computes y from gate and up; opens y in `s`. */
 ott_status mlp_activate(exec *cx, mlp *m, mlp_saved *s);
 /* out[T,D] = y W_down^T. */
 ott_status mlp_project(exec *cx, mlp *m, const mlp_saved *s, const tensor *out);
-/* Closes what backward does not read; with stores_fp8, gate and up become FP8. */
+/* Closes what backward does not read of `s`. With stores_fp8, replaces gate and up by FP8 copies. */
 ott_status mlp_keep(exec *cx, mlp *m, mlp_saved *s);
-ott_status mlp_discard(exec *cx, mlp_saved *s); /* closes all */
+ott_status mlp_discard(exec *cx, mlp_saved *s); /* closes all of `s` */
 /* Computes dx[T,D] and all weight gradients from g, the gradient of out, and the input x. Closes s. */
 ott_status mlp_backward(exec *cx, mlp *m, mlp_saved *s, const activation *x, const activation *g,
                         const tensor *dx);

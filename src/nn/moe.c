@@ -21,7 +21,7 @@ static int token_ranks_of(const moe *m) {
     return m->token_ranks ? m->token_ranks->size : 1;
 }
 
-/* Number of sequences per micro-batch; this rank has `tokens` of its tokens. */
+/* Number of sequences in the micro-batch, of which this rank has `tokens` tokens. */
 static int64_t sequences_of(const moe *m, int64_t tokens) {
     int64_t all = tokens * token_ranks_of(m), length = m->options->sequence;
     return length > 0 && all % length == 0 ? all / length : 1;
@@ -31,13 +31,14 @@ static int ranks_of(const moe *m) {
     return m->ranks ? m->ranks->group->size : 1;
 }
 
-/* A run is a sequence or a full micro-batch. Returns how many of `runs` runs this rank has; at least 1. */
+/* The micro-batch has `runs` runs of tokens: its sequences, or one run. Returns how many of them this rank
+   has; 1 if it has a part of one. */
 static int64_t local_runs(const moe *m, int64_t runs) {
     int64_t ranks = token_ranks_of(m);
     return runs > ranks ? runs / ranks : 1;
 }
 
-/* weight * E / (K L^2 S) for S runs of L tokens with K choices; `tokens` is the number on this rank. */
+/* weight * E / (K L^2 S) for S = `runs` runs of L tokens with K choices each. tokens: number on this rank. */
 static double balance_scale(const moe *m, double weight, int64_t tokens, int64_t runs) {
     const moe_options *o = m->options;
     double length = (double)(tokens * token_ranks_of(m)) / (double)runs;
@@ -59,7 +60,7 @@ static int64_t max_local_rows(const moe *m, int64_t tokens) {
                     : tokens * o->choices;
 }
 
-/* Places the routing tensors of `tokens` tokens in a block; returns its bytes. block NULL: only the bytes. */
+/* Places the routing tensors of `tokens` tokens in `block` (NULL: nowhere). Returns the size of the block. */
 static int64_t lay_out_saved(const exec *cx, const moe *m, int64_t tokens, char *block, moe_saved *s) {
     const moe_options *o = m->options;
     int64_t rows = tokens * o->choices, sequences = local_runs(m, sequences_of(m, tokens)), bytes = 0;
@@ -94,7 +95,7 @@ static int64_t lay_out_saved(const exec *cx, const moe *m, int64_t tokens, char 
     return bytes;
 }
 
-/* Sums the choices of runs that are split over ranks. */
+/* If this rank has only a part of a run, sums count[1, E] over the ranks that have the run's other parts. */
 static ott_status add_counts(exec *cx, const moe *m, const tensor *count, int64_t runs) {
     group *g = m->token_ranks;
     tensor all, own;
@@ -110,7 +111,8 @@ static ott_status add_counts(exec *cx, const moe *m, const tensor *count, int64_
     return plan_close(cx->plan, &buffer);
 }
 
-/* Counts the choices of each run, adds them to *sum, and adds the balance loss. count->data NULL: nothing. */
+/* Counts the choices of each of this rank's runs in `count`, adds them to *sum (NULL: not), and adds the
+   balance loss to m->losses. count->data NULL: does nothing. */
 static ott_status add_balance_loss(exec *cx, const moe *m, const moe_saved *s, const tensor *count,
                                    int64_t runs, double weight, const tensor *sum) {
     bool is_added = m->losses.data && cx->phase == PHASE_TRAIN && weight > 0;
@@ -155,7 +157,7 @@ static ott_status gather_tokens(exec *cx, const moe *m, const tensor *own, const
                      &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = *own, .output = *all});
 }
 
-/* With a capacity, room in an expert depends on tokens of lower ranks, so ranks gather all choices. */
+/* With a capacity, whether an expert takes a token depends on lower ranks. So ranks gather all choices. */
 static ott_status sort_choices(exec *cx, const moe *m, const moe_saved *s) {
     const tensor *own = &s->expert;
     int64_t capacity = capacity_of(m, own->rows), first = 0;
@@ -196,7 +198,7 @@ static ott_status route_tokens(exec *cx, moe *m, const activation *x, moe_saved 
 
 /* ---- rows ---- */
 
-/* Fills row_number with 0, 1, 2, ...: op_route_sort with one expert. */
+/* Fills row_number with 0, 1, 2, ...: sorts rows that all have the same expert. */
 static ott_status number_rows(exec *cx, const moe_saved *s) {
     int64_t rows = s->row_number.rows;
     tensor expert, source, end;
@@ -213,7 +215,7 @@ static ott_status number_rows(exec *cx, const moe_saved *s) {
     return plan_close(cx->plan, &end_buffer);
 }
 
-/* Sends the routing weight of each row to its expert's rank. */
+/* Sends the routing weight of each row to the rank of the row's expert. */
 static ott_status send_weights(exec *cx, const moe *m, const moe_saved *s) {
     int64_t tokens = s->weight.rows, choices = s->weight.columns;
     tensor all, sorted;
@@ -235,7 +237,7 @@ static int64_t expected_rows(const moe_saved *s) {
     return s->source.columns < s->max_rows ? s->source.columns : s->max_rows;
 }
 
-/* Exchanges counts and routing weights: which rows this rank receives. */
+/* Exchanges row counts and routing weights. Then this rank knows which rows it receives. */
 static ott_status exchange_routing(exec *cx, const moe *m, moe_saved *s) {
     TRY(expert_ranks_exchange_counts(cx, m->ranks, expected_rows(s), &s->end, &s->all_end, &s->own_end));
     STATUS_REQUIRE(expert_ranks_received_rows(m->ranks) <= s->max_rows);
@@ -252,7 +254,7 @@ static ott_status open_rows(exec *cx, const char *what, ott_dtype d, const moe *
     return OTT_OK;
 }
 
-/* Opens the rows of x sorted by expert; with expert parallelism the received ones. */
+/* Opens the rows of x, sorted by expert; with expert parallelism, the rows that this rank receives. */
 static ott_status open_permuted(exec *cx, const char *what, const moe *m, const moe_saved *s, const tensor *x,
                                 tensor *y, plan_buffer *buffer) {
     tensor sorted;
@@ -287,7 +289,8 @@ static ott_status apply_weights(exec *cx, const moe *m, const moe_saved *s, cons
                                       .y = y});
 }
 
-/* Computes dweight from dy, the gradient of the weighted rows, and the unweighted rows y. */
+/* Computes dweight, the gradient of the routing weights. y: rows before apply_weights; dy: the gradient of
+   the rows after it. */
 static ott_status apply_weights_backward(exec *cx, const moe *m, const moe_saved *s, const tensor *y,
                                          const tensor *dy, const tensor *dweight) {
     tensor received, sorted, all, row;
@@ -310,7 +313,7 @@ static ott_status apply_weights_backward(exec *cx, const moe *m, const moe_saved
 
 /* ---- grouped GEMMs ---- */
 
-/* Rows received from one rank, and where each expert's rows end among them. */
+/* The rows from one rank are [first, first + count) of the received rows. grouped: their ends by expert. */
 typedef struct rank_rows {
     int64_t first, count;
     grouped_rows grouped;
@@ -324,7 +327,7 @@ static rank_rows rows_from(const moe *m, const moe_saved *s, int rank) {
     return (rank_rows){group_part_first(rows, 0, rank, rank), rows[rank], grouped};
 }
 
-/* Row counts of the micro-batch that the rows from `rank` belong to: of all its context-parallel ranks. */
+/* Row counts of the full micro-batch of the rows from `rank`: on each of its context-parallel ranks. */
 static grouped_balance balance_from(const moe *m, const moe_saved *s, int rank) {
     int64_t first = m->ranks ? m->ranks->group->rank * expert_ranks_own(m->ranks) : 0;
     tensor end = m->ranks ? tensor_rows(s->all_end, rank, 1) : s->end;
@@ -443,7 +446,7 @@ ott_status moe_discard(exec *cx, moe_saved *s) {
 
 /* ---- backward ---- */
 
-/* Computes dy, the gradient of the hidden rows, and dweight, and accumulates down's weight gradient. */
+/* Computes dy, the gradient of silu(gate) * up, and dweight. Accumulates down's weight gradient. */
 static ott_status backward_down(exec *cx, moe *m, const moe_saved *s, const tensor *g, const tensor *dweight,
                                 tensor *dy, plan_buffer *dy_buffer) {
     tensor rows, y;
@@ -460,7 +463,8 @@ static ott_status backward_down(exec *cx, moe *m, const moe_saved *s, const tens
     return apply_weights(cx, m, s, dy);
 }
 
-/* Gradients of gate and up have overwritten gate and up. Adds the gradient through the experts to dx. */
+/* s->gate and s->up hold their gradients. Adds the gradient through the experts to dx, if dx has the shared
+   experts' gradient; else writes dx. */
 static ott_status backward_inputs(exec *cx, moe *m, const moe_saved *s, const tensor *x, const tensor *dx) {
     tensor rows, drows;
     plan_buffer buffer, dbuffer;
@@ -496,11 +500,11 @@ static route_losses losses_of(const exec *cx, const moe *m, int64_t tokens) {
                           .z = (float)(2 * o->z / (double)(tokens * token_ranks_of(m)))};
 }
 
-/* Adds the gradient through the scores to dx. */
+/* Adds the gradient through the router to dx. */
 static ott_status backward_router(exec *cx, moe *m, const moe_saved *s, const activation *x,
                                   const tensor *dweight, const tensor *dx) {
     const route_losses losses = losses_of(cx, m, s->score.rows);
-    tensor unused = tensor_columns(s->lse, 0, 1); /* all losses are 0, so its value does not matter */
+    tensor unused = tensor_columns(s->lse, 0, 1); /* a factor of losses that are 0: any value */
     plan_buffer buffer;
     activation g = {0};
     TRY(exec_open(cx, "router gradient", OTT_F32, s->logits.rows, s->logits.columns, &g.t, &buffer));

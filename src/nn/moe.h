@@ -1,16 +1,17 @@
 /*
- * nn/moe: mixture of experts. A router assigns each token to some of many SwiGLU MLPs. The output is the sum
- * of the experts' outputs, weighted by routing weights. Shared experts, fused into one MLP, process every
- * token. Rows are sorted by expert and multiplied in grouped GEMMs. No token is dropped unless experts have a
- * capacity. Routing weights are applied before the down projection; so backward needs only gate and up.
+ * nn/moe: mixture of experts. A router assigns each token to some of many SwiGLU MLPs, the experts. The
+ * output is the sum of the experts' outputs, each times its routing weight. Shared experts, fused into one
+ * MLP, process every token. Rows are sorted by expert and multiplied in grouped GEMMs. No token is dropped
+ * unless experts have a capacity. Routing weights multiply the down projection's input, not its output, so
+ * that backward need not recompute the output.
  *
  * Router losses (Fedus et al. 2021; DeepSeek-V3, arXiv:2412.19437; Zoph et al. 2022) are means over a
- * micro-batch, times a weight. E experts; f: an expert's fraction of the choices; P: its mean score.
- *     balance    E sum f P, over the micro-batch, or over each sequence and then averaged
- *     z          mean of logsumexp(logits)^2
+ * micro-batch, times a weight. E experts; f: an expert's fraction of the choices; P: the expert's mean score.
+ *     balance    E times the sum of f P over the experts: for the micro-batch, or the mean over its sequences
+ *     z          mean of logsumexp(router logits)^2
  *
  * Context-parallel ranks route their own tokens and exchange counts. Losses, capacity and gradient balancing
- * refer to the full micro-batch. Sequence-parallel ranks gather all rows and compute the same.
+ * refer to the full micro-batch. Sequence-parallel ranks gather all tokens and compute the same results.
  */
 #ifndef NN_MOE_H
 #define NN_MOE_H
@@ -20,7 +21,7 @@
 
 typedef struct moe_options {
     int64_t experts, choices;      /* number of experts, and of experts per token (top-k); 0: no mixture */
-    int64_t hidden, shared_hidden; /* hidden size of an expert; of all shared experts; 0: none */
+    int64_t hidden, shared_hidden; /* hidden size of an expert; of all shared experts together, 0: none */
     route_rule rule;
     bool biased;       /* a per-expert bias is added to the scores for the choice only (DeepSeek-V3) */
     double bias_rate;  /* step size of the bias update after each step */
@@ -40,27 +41,28 @@ typedef struct moe {
     tensor_ranks sequence_ranks; /* sequence-parallel ranks: each holds a slice of the tokens */
     linear gate, up, down;       /* expert weights of this rank, [E][F,D] and (down) [E][D,F] */
     mlp shared;                  /* the shared experts; down.weight NULL: none */
-    tensor count;                /* fp32[E]: accumulates choices in training; data NULL: not counted */
+    tensor count;                /* fp32[E]: accumulates choices of each expert; data NULL: not counted */
     tensor losses;               /* fp32[2]: accumulates the balance and z losses; data NULL: not recorded */
 } moe;
 
 /* What forward saves for backward. Routing tensors: see op_route and op_route_sort (tensor/ops.def). */
 typedef struct moe_saved {
     tensor logits, score, lse, total, expert, weight, row, source, end;
-    tensor batch_count, sequence_count; /* choices per expert; data NULL: no such loss */
-    plan_buffer routing_buffer;         /* holds the tensors above, to every_end */
-    /* With expert parallelism: every rank's `end`; the end of each expert's rows among those from each rank;
-       the routing weights of the received rows; their numbers 0, 1, 2, ... */
+    tensor batch_count,
+        sequence_count;         /* choices of each expert, [1, E], [sequences, E]; data NULL: unused */
+    plan_buffer routing_buffer; /* holds all tensors from logits to every_end */
+    /* With expert parallelism: `all` and `own` of expert_ranks_exchange_counts; for each received row, its
+       routing weight and its index (0, 1, 2, ...) */
     tensor all_end, own_end, row_weight, row_number;
     tensor every_end; /* for balanced gradients: all_end (or end) of each context-parallel rank */
     int64_t max_rows; /* maximum number of rows of this rank's experts */
-    tensor gate, up;  /* [T * choices, F], sorted by expert; with expert parallelism the received rows */
+    tensor gate, up;  /* outputs [rows, F]; rows: T * choices sorted by expert, or the received rows */
     plan_buffer gate_buffer, up_buffer;
     mlp_saved shared;
 } moe_saved;
 
-/* These correspond to the functions of nn/mlp.h. x and the output gradient are also read in high precision.
-   moe_keep_products closes only the shared experts' hidden activation. */
+/* These correspond to the functions of nn/mlp.h. x and g are also read in high precision. moe_keep_products
+   closes only y of the shared experts. */
 ott_status moe_connect(moe *m, activation_specs *input, activation_specs *grad_output);
 ott_status moe_forward(exec *cx, moe *m, const activation *x, moe_saved *s);
 ott_status moe_activate(exec *cx, moe *m, moe_saved *s);

@@ -57,8 +57,8 @@ ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *
     return exec_hook(cx, n->name, "output", &y->t);
 }
 
-/* The gradient of weight or bias. `to` is accumulated into: the parameter's gradient, or `partial`, a zeroed
-   tensor that ranks sum first. to NULL: frozen or absent. */
+/* The gradient of weight or bias. The kernel adds it to *to: the parameter's gradient, or `partial`, a zeroed
+   tensor that ranks first sum. to NULL: the parameter is frozen or absent. */
 typedef struct norm_gradient {
     parameter *weight; /* NULL: the norm has no such parameter */
     tensor partial, *to;

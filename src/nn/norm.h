@@ -12,8 +12,8 @@ typedef struct norm {
     bool one_plus;   /* RMSNorm that multiplies by 1 + weight (Gemma) */
     bool centered;   /* LayerNorm; else RMSNorm */
     parameter *bias; /* [D], LayerNorm only; NULL: none */
-    int64_t part;    /* LayerNorm only: columns of each separately normalized part; 0: one part */
-    group *ranks; /* ranks with other rows or heads; gradients are summed over them; borrowed; NULL: none */
+    int64_t part;    /* LayerNorm only: parts of this many columns are normalized separately; 0: one part */
+    group *ranks;    /* ranks that norm other rows or heads; they sum their gradients; borrowed; NULL: none */
 } norm;
 
 /* Number of parts on this rank. */
@@ -25,11 +25,11 @@ static inline int64_t norm_kept(const norm *n) {
     return (n->centered ? 2 : 1) * norm_parts(n);
 }
 
-/* h = x + delta (delta and h NULL: h = x). y = norm(h) with its quantized copies. Fills rstd, fp32. */
+/* Computes h = x + delta (delta and h NULL: h is x), y = norm(h) with quantized copies, and rstd (fp32). */
 ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *delta, const tensor *h,
                         const activation *y, const tensor *rstd);
-/* dx = dresidual + the gradient through the norm, with its quantized copies. dresidual may be NULL, and dx->t
-   may alias it. Accumulates the gradients of weight and bias. */
+/* dx = dresidual + the gradient of h through the norm, with dx's quantized copies. dresidual may be NULL.
+   dx->t may alias dresidual. Accumulates the gradients of weight and bias. */
 ott_status norm_backward(exec *cx, const norm *n, const tensor *dy, const tensor *h, const tensor *rstd,
                          const tensor *dresidual, const activation *dx);
 
