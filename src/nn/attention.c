@@ -31,12 +31,12 @@ ott_status attention_connect(attention *a, activation_specs *input, activation_s
     return OTT_OK;
 }
 
-/* Columns of a q or k head as the projections make it. */
+/* Columns of a q or k head in the output of the projections. */
 static int64_t key_head(const attention *a) {
     return is_latent(a) ? latent_key_width(&a->latent.shape) : a->head_dim;
 }
 
-/* True if q and k heads are narrower than head_dim, because v heads are wider. */
+/* True if q and k heads have fewer columns than v heads: they are padded to head_dim. */
 static bool has_narrow_keys(const attention *a) {
     return key_head(a) < a->head_dim;
 }
@@ -61,7 +61,8 @@ static float softmax_scale(const attention *a) {
     return a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim);
 }
 
-/* Rotates q and k in place. With latents only q: the shared key columns are rotated before. */
+/* Rotates q and k in place. With latents, rotates only q: callers rotate the rope columns of the key
+   heads. */
 static ott_status rotate(exec *cx, const attention *a, const sequence_metadata *at, const tensor *q,
                          const tensor *k, bool inverse) {
     if (!a->rope) return OTT_OK;
@@ -94,7 +95,7 @@ static ott_status project_separate(exec *cx, attention *a, const activation *x, 
     return head_norm_forward(cx, &a->k_norm, &a->k.ranks, &s->k, &s->k_buffer, &s->k_norm);
 }
 
-/* Opens q with heads of head_dim columns. */
+/* With latents: opens q, heads padded to head_dim columns. */
 static ott_status project_queries(exec *cx, attention *a, const activation *x, attention_saved *s) {
     latent *l = &a->latent;
     tensor narrow;
@@ -109,7 +110,7 @@ static ott_status project_queries(exec *cx, attention *a, const activation *x, a
     return plan_close(cx->plan, &buffer);
 }
 
-/* Opens q, k and v as plain heads; the rope columns of k are rotated already. */
+/* Opens q, k and v as heads of head_dim columns. Rotates the rope columns of k. */
 static ott_status project_latent(exec *cx, attention *a, const sequence_metadata *at, const activation *x,
                                  attention_saved *s) {
     ott_dtype act = x->t.dtype;
@@ -131,7 +132,7 @@ static ott_status project_latent(exec *cx, attention *a, const sequence_metadata
 
 /* ---- exchange with context-parallel ranks ---- */
 
-/* Which tensor heads belong to: q; k or v; the attention output. */
+/* The tensor whose heads are exchanged: q; k or v; the attention output. */
 typedef enum head_kind { HEADS_OF_QUERIES, HEADS_OF_KEYS, HEADS_OF_OUTPUT } head_kind;
 
 static context_split split_of(const attention *a, head_kind kind) {
@@ -140,14 +141,14 @@ static context_split split_of(const attention *a, head_kind kind) {
     return context_split_queries(ranks, a->heads, kind == HEADS_OF_OUTPUT ? a->o.in / a->heads : a->head_dim);
 }
 
-/* Opens this rank's heads of all tokens for x[T/C, heads * head_dim], which has this rank's tokens. */
+/* Opens `heads`, for this rank's heads of all tokens. x[T/C, columns] has all heads of this rank's tokens. */
 static ott_status open_exchanged(exec *cx, const attention *a, const char *what, const context_split *d,
                                  const tensor *x, tensor *heads, plan_buffer *buffer) {
     return exec_open(cx, what, x->dtype, x->rows * a->context->size,
                      context_split_columns(d, a->context->size, x->columns), heads, buffer);
 }
 
-/* Exchanges q, k or v; the result is in a new buffer. */
+/* Replaces q, k or v of this rank's tokens (*x) by this rank's heads of all tokens, in a new buffer. */
 static ott_status exchange_heads(exec *cx, const attention *a, const char *what, const context_split *d,
                                  tensor *x, plan_buffer *x_buffer) {
     tensor heads;
@@ -169,7 +170,7 @@ static ott_status exchange_inputs(exec *cx, const attention *a, attention_saved 
     return plan_close(cx->plan, &s->qkv_buffer);
 }
 
-/* Opens a tensor like x for the exchange; without context parallelism it is x itself. */
+/* Opens `heads` for the exchange of x. Without context parallelism `heads` is x itself. */
 static ott_status open_heads(exec *cx, const attention *a, head_kind kind, const tensor *x, tensor *heads,
                              plan_buffer *buffer) {
     *heads = *x;
@@ -179,7 +180,7 @@ static ott_status open_heads(exec *cx, const attention *a, head_kind kind, const
     return open_exchanged(cx, a, "heads of all tokens", &d, x, heads, buffer);
 }
 
-/* True if v heads are narrower than head_dim. */
+/* True if v heads have fewer columns than q and k heads: they are padded to head_dim. */
 static bool has_narrow_values(const attention *a) {
     return is_latent(a) && a->latent.shape.value < a->head_dim;
 }
@@ -193,7 +194,8 @@ static ott_status scatter_heads(exec *cx, const attention *a, head_kind kind, te
     return plan_close(cx->plan, buffer);
 }
 
-/* Opens the attention output with heads of head_dim columns, for x, shaped like o. */
+/* Opens `heads`, the attention kernel's output, in heads of head_dim columns. x has the shape of o's
+   input. */
 static ott_status open_output(exec *cx, const attention *a, const tensor *x, tensor *heads,
                               plan_buffer *buffer) {
     int64_t ranks = a->context ? a->context->size : 1;
@@ -229,7 +231,7 @@ static ott_status scatter_output(exec *cx, const attention *a, tensor *heads, pl
     return scatter_heads(cx, a, HEADS_OF_OUTPUT, &narrow, &narrow_buffer, x);
 }
 
-/* Opens all rows of the input. */
+/* Opens all ranks' rows of the input. */
 static ott_status gather_input(exec *cx, const attention *a, const activation *x, activation *all) {
     return tensor_ranks_gather(cx, &a->o.ranks, "gathered attention input", &a->input_specs, x, all);
 }
@@ -246,7 +248,7 @@ static ott_status project_inputs(exec *cx, attention *a, const sequence_metadata
     return rotate(cx, a, at, &s->q, &s->k, false);
 }
 
-/* Writes `own` after the `past` rows of a cache. *all: the rows up to its end. */
+/* Writes `own` to rows [past, past + own->rows) of the cache. *all: the cache's rows up to these. */
 static ott_status append_to_cache(exec *cx, const tensor *own, const tensor *cache, int64_t past,
                                   tensor *all) {
     STATUS_REQUIRE(past + own->rows <= cache->rows);
@@ -255,7 +257,7 @@ static ott_status append_to_cache(exec *cx, const tensor *own, const tensor *cac
     return op_convert(cx, &(convert_args){.x = own, .y = &place});
 }
 
-/* Returns the keys and values that the queries attend to: with a cache, also the cached ones. */
+/* Returns the keys and values that the queries attend to. With a cache, these include the cached ones. */
 static ott_status gather_keys(exec *cx, const sequence_metadata *at, const attention_saved *s, tensor *k,
                               tensor *v) {
     const attention_cache *c = at->cache;
@@ -301,7 +303,7 @@ ott_status attention_keep(exec *cx, attention_saved *s) {
     return activation_close_copies(cx, &s->o);
 }
 
-/* Makes the quantized copies of o again, for its weight gradient. */
+/* Makes the quantized copies of the attention output again, for the weight gradient of o. */
 static ott_status requantize(exec *cx, const attention *a, attention_saved *s) {
     activation o;
     TRY(activation_adopt(cx, "attention output", s->o.t, &s->o.buffer, &a->output_specs, &o));
@@ -330,7 +332,7 @@ ott_status attention_discard(exec *cx, attention_saved *s) {
     return activation_close(cx, &s->o);
 }
 
-/* Computes dout[T, heads * head_dim] and accumulates o's weight gradient. */
+/* Computes dout, the gradient of the attention output, and accumulates o's weight gradient. */
 static ott_status backward_projection(exec *cx, attention *a, attention_saved *s, const activation *g,
                                       const tensor *dout) {
     TRY(linear_grad_input(cx, &a->o, g, dout, false));
@@ -360,7 +362,8 @@ static ott_status backward_heads(exec *cx, attention *a, const sequence_metadata
     return rotate(cx, a, at, dq, dk, true);
 }
 
-/* The same for this rank's tokens, with the exchanges. */
+/* backward_heads for tensors of this rank's tokens. With context parallelism, exchanges o and dout before,
+   and dq, dk and dv after. */
 static ott_status backward_core(exec *cx, attention *a, const sequence_metadata *at, const attention_saved *s,
                                 const tensor *dout, const tensor *dq, const tensor *dk, const tensor *dv) {
     const tensor *of_tokens[] = {&s->o.t, dout, dq, dk, dv};
@@ -376,7 +379,7 @@ static ott_status backward_core(exec *cx, attention *a, const sequence_metadata 
     return plan_close(cx->plan, &buffer[O]);
 }
 
-/* Closes what only backward_core reads. */
+/* Closes the tensors that only backward_core reads. */
 static ott_status close_core(exec *cx, attention_saved *s, plan_buffer *dout_buffer) {
     TRY(plan_close(cx->plan, dout_buffer));
     TRY(close_qkv(cx, s));
@@ -396,7 +399,7 @@ static ott_status backward_fused(exec *cx, attention *a, const sequence_metadata
     return linear_backward(cx, &a->qkv, x, &g, dx, false);
 }
 
-/* Backward of q, k or v. */
+/* One of the separate projections of q, k and v in backward. */
 typedef struct branch {
     const char *what;
     linear *projection;
@@ -411,7 +414,7 @@ static ott_status branch_open(exec *cx, branch *b, const activation *x) {
     return exec_open(cx, b->what, x->t.dtype, x->t.rows, b->projection->out, &b->dy, &b->dy_buffer);
 }
 
-/* Computes the gradient of the projection's output from dy. Takes over or closes dy's buffer. */
+/* Computes *g, the gradient of the projection's output, from dy. Moves dy's buffer to *g or closes it. */
 static ott_status branch_gradient(exec *cx, branch *b, activation *g) {
     if (!b->norm || !b->norm->weight) return activation_adopt(cx, b->what, b->dy, &b->dy_buffer, b->specs, g);
     TRY(activation_open(cx, b->what, b->dy.dtype, b->dy.rows, b->dy.columns, b->specs, g));
@@ -452,18 +455,19 @@ static ott_status backward_separate(exec *cx, attention *a, const sequence_metad
     return close_norms(cx, s);
 }
 
-/* True if q also comes from a latent: every rank computes the input projections completely; dx is no sum. */
+/* True if q also comes from a latent: then every rank computes the projections of x, and dx, in full. */
 static bool projects_to_latents(const attention *a) {
     return a->latent.query.a.weight != NULL;
 }
 
-/* Ranks have the same gradient of the shared projection, but sum their dx: only rank 0 adds it. */
+/* The dx that gets the gradient through the projection to the key latent; NULL: none. All ranks compute the
+   same gradient. If they sum their dx, only rank 0 adds the gradient. */
 static const tensor *added_once(const attention *a, const tensor *dx) {
     const group *ranks = a->o.ranks.group;
     return !ranks || ranks->rank == 0 || projects_to_latents(a) ? dx : NULL;
 }
 
-/* Backward of the projections. dq is the gradient before rotation; dk and dv have plain heads. */
+/* Backward of the projections with latents. dq: before rotation. dk, dv: in heads of head_dim columns. */
 static ott_status backward_paths(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                                  const activation *x, activation *dq, const tensor *dk, const tensor *dv,
                                  const tensor *dx) {
@@ -488,7 +492,7 @@ static ott_status backward_paths(exec *cx, attention *a, const sequence_metadata
     return plan_close(cx->plan, &buffer);
 }
 
-/* backward_core with dq in the head width of the projection. */
+/* backward_core for a dq whose heads are not padded. */
 static ott_status backward_core_latent(exec *cx, attention *a, const sequence_metadata *at,
                                        attention_saved *s, const tensor *dout, const tensor *dq,
                                        const tensor *dk, const tensor *dv) {
@@ -519,7 +523,8 @@ static ott_status backward_latent(exec *cx, attention *a, const sequence_metadat
     return plan_close(cx->plan, &dv_buffer);
 }
 
-/* For all rows. dx is this rank's term of a sum, or complete. */
+/* Backward of the input projections. dx: for all ranks' rows, this rank's term of a sum; or, if
+   projects_to_latents, the full gradient. */
 static ott_status backward_inputs(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                                   const activation *x, const tensor *dout, plan_buffer *dout_buffer,
                                   const tensor *dx) {

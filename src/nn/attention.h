@@ -1,7 +1,7 @@
 /*
  * nn/attention: causal self-attention with grouped heads (GQA): q, k, v projections, rotary embedding,
- * attention, output projection. attention_project, the output projection, is separate so that recomputation
- * can skip it. q, k and v come from three projections, one fused projection, or latents (nn/latent.h).
+ * attention, output projection. attention_project runs the output projection separately, so that
+ * recomputation can skip it. q, k and v come from three projections, one fused one, or latents (nn/latent.h).
  */
 #ifndef NN_ATTENTION_H
 #define NN_ATTENTION_H
@@ -17,21 +17,22 @@ typedef struct attention {
     linear q, k, v, o;
     norm q_norm, k_norm; /* QK norms before rotation (nn/head_norm.h); weight NULL: none; not with qkv */
     latent latent;       /* replaces k and v, and q if latent.query exists; shape.key_rank 0: no latents */
-    /* This rank's heads. head_dim: of the kernel; with latents the larger one of q/k and v heads. */
+    /* Numbers of this rank's heads. head_dim: columns of a head in the attention kernel; with latents the
+       larger width of a q or k head and a v head. */
     int64_t heads, kv_heads, head_dim;
     float softcap;    /* cap of the scaled scores; 0: none */
     float scale;      /* factor of q k^T before the softmax; 0: 1 / sqrt(head_dim) */
     int64_t window;   /* number of keys a query attends to, including its own token; 0: no limit */
     const rope *rope; /* borrowed; NULL: no rotation */
     group *context;   /* context-parallel ranks (nn/context_ranks.h); borrowed; NULL: none */
-    activation_specs input_specs;  /* of all rows of the input, which qkv, or q, k and v read */
+    activation_specs input_specs;  /* of all ranks' rows of the input, which qkv, or q, k and v read */
     activation_specs output_specs; /* of the attention output, which o reads */
-    activation_specs grad_specs;   /* of all rows of the gradient of o's output */
+    activation_specs grad_specs;   /* of all ranks' rows of the gradient of o's output */
     activation_specs grad_qkv, grad_q, grad_k, grad_v; /* of the gradients of the projections' outputs */
 } attention;
 
 /* KV cache of one layer for one sequence. Rows [0, past) hold the keys (after norm and rotation) and values
-   of earlier tokens. A forward writes its own tokens' rows after them; the caller then advances past. */
+   of earlier tokens. A forward adds rows for its tokens; then the caller increases `past`. */
 typedef struct attention_cache {
     tensor k, v; /* [capacity, kv_heads * head_dim], activation format; dense */
     int64_t past;
@@ -41,21 +42,21 @@ typedef struct attention_cache {
 typedef struct sequence_metadata {
     tensor position;   /* i32[T] */
     tensor cu_seqlens; /* i32[documents + 1]: document b has tokens [cu_seqlens[b], cu_seqlens[b+1]) */
-    const attention_cache *cache; /* evaluation of a document after its cached tokens; NULL: from its start */
+    const attention_cache *cache; /* keys and values of earlier tokens; NULL: none; NULL in training */
 } sequence_metadata;
 
 /* What forward saves for backward; one per in-flight micro-batch. */
 typedef struct attention_saved {
-    tensor q, k, v, lse; /* q, k rotated; lse[heads, T]; with context ranks some heads of all tokens */
-    plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer; /* qkv, or q, k, v are open */
+    tensor q, k, v, lse; /* q, k rotated; lse[heads, T]; with context parallelism some heads of all tokens */
+    plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer; /* qkv_buffer, or q, k and v: open */
     head_norm_saved q_norm, k_norm;
     latent_saved query_latent, key_latent;
     activation o;
 } attention_saved;
 
-/* x, y, g and dx have this rank's rows (nn/tensor_ranks.h); `at` and saved tensors have all T rows. */
+/* x, y, g and dx have this rank's rows (nn/tensor_ranks.h). `at` has all T tokens of the micro-batch. */
 
-/* Connects the projections: writes the specs of the input x and of the gradient of y. */
+/* Connects the projections. Writes the specs of this rank's rows of the input x and of the gradient of y. */
 ott_status attention_connect(attention *a, activation_specs *input, activation_specs *grad_output);
 
 /* Computes q, k, v and the attention output from x[T,D] into `s`, which it opens. */
@@ -63,9 +64,9 @@ ott_status attention_forward(exec *cx, attention *a, const sequence_metadata *at
                              attention_saved *s);
 /* y[T,D] = o W_o^T. */
 ott_status attention_project(exec *cx, attention *a, const attention_saved *s, const tensor *y);
-/* Call it if s is kept until backward: closes the quantized copies of o, which backward makes again. */
+/* Call it if backward reads s: closes the quantized copies of o, which backward makes again. */
 ott_status attention_keep(exec *cx, attention_saved *s);
-ott_status attention_discard(exec *cx, attention_saved *s); /* closes all */
+ott_status attention_discard(exec *cx, attention_saved *s); /* closes all of s */
 /* Computes dx[T,D] and all weight gradients from g, the gradient of y, and the input x. Closes s. */
 ott_status attention_backward(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                               const activation *x, const activation *g, const tensor *dx);

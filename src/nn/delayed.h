@@ -1,7 +1,8 @@
 /*
- * nn/delayed: state of delayed scaling (fp8/history.h). For each tensor of a linear layer with a delayed
- * recipe: the amax since the last update, the history of earlier amaxes, and the current scale. All states of
- * a model are in one device block; current amaxes are contiguous, so that one collective reduces them.
+ * nn/delayed: state of delayed scaling (fp8/history.h). Each tensor of a linear layer with a delayed recipe
+ * has the amax since the last update, a history of earlier amaxes, and the scale of the next cast. All states
+ * of a model are in one device block. The amaxes since the last update are contiguous: one collective reduces
+ * them.
  */
 #ifndef NN_DELAYED_H
 #define NN_DELAYED_H
@@ -11,16 +12,16 @@
 /* State of one tensor: views into a delayed_store. seen.data NULL: scaling is not delayed. */
 typedef struct delayed_state {
     cast_spec spec;
-    tensor seen, scale;  /* fp32[1]: amax since the last update; scale for the next cast */
+    tensor seen, scale;  /* fp32[1] each: amax since the last update; scale of the next cast */
     tensor amax_history; /* fp32[spec.history] */
 } delayed_state;
 
 typedef struct delayed_store {
     void *block; /* device memory of all states, NULL when there are none */
     int64_t block_bytes;
-    tensor seen;           /* fp32[states] */
-    int64_t first_reduced; /* index of the first state that is reduced over ranks */
-    int64_t reduced;       /* number of such states, which are contiguous */
+    tensor seen;           /* fp32[states]: `seen` of all states */
+    int64_t first_reduced; /* index of the first state with spec.reduce */
+    int64_t reduced;       /* number of states with spec.reduce; they are contiguous */
     tensor input_scales;   /* fp32: the scales of layer inputs, which recomputation must read unchanged */
 } delayed_store;
 
@@ -38,16 +39,16 @@ typedef struct delayed_request {
    its values; its history is resized if needed. A new state starts with scale 1 and an empty history. */
 ott_status delayed_store_set(delayed_store *store, device *d, const delayed_request *requests, int count);
 void delayed_store_release(delayed_store *store, device *d);
-/* Reduces the current amaxes (max) over the group, for states with spec.reduce. Call it before the update. */
+/* Reduces `seen` (max) over the group, for states with spec.reduce. Call it before delayed_update. */
 ott_status delayed_reduce(exec *cx, const delayed_store *store, group *g);
-/* Appends the current amax to the history, computes the next scale and clears the current amax. */
+/* Appends `seen` to the history, computes the next scale, and sets `seen` to 0. */
 ott_status delayed_update(exec *cx, const delayed_state *state);
 
-/* Collects updates and runs them in batches. Zero-initialize it except cx. */
+/* Collects updates and runs them in batches of DELAYED_LIST. Initialize all members but cx to 0. */
 enum { DELAYED_LIST = 64 };
 typedef struct delayed_updates {
     exec *cx;
-    int count; /* pending */
+    int count; /* number of pending updates */
     amax_update_args items[DELAYED_LIST];
 } delayed_updates;
 ott_status delayed_updates_add(delayed_updates *u, const delayed_state *state);

@@ -6,7 +6,7 @@
 #include "fp8/cast.h"
 #include <math.h>
 
-/* Replaces a truncated draw by the one `count` indices further in the stream, until it fits. */
+/* Replaces a draw x beyond the truncation by the draw `count` indices later in the stream, until one fits. */
 static double redraw(const draw_distribution *s, uint64_t seed, uint64_t stream, int64_t index, int64_t count,
                      float x) {
     while (s->truncation > 0 && fabs((double)x) > s->truncation) {

@@ -15,7 +15,7 @@ typedef struct embedding {
 
 /* y[T,D] = rows of the master, rounded to y's format. token: i32[T]. y and dy have this rank's rows. */
 ott_status embedding_forward(exec *cx, const embedding *e, const tensor *token, const tensor *y);
-/* Adds dy to the table's gradient; nothing if the table is frozen. */
+/* Adds dy to the table's gradient; does nothing if the table is frozen. */
 ott_status embedding_backward(exec *cx, const embedding *e, const tensor *token, const tensor *dy);
 
 #endif

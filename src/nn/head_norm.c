@@ -6,7 +6,7 @@ static tensor by_head(const tensor *x, int64_t head_dim) {
     return tensor_matrix(x->data, x->dtype, tensor_count(*x) / head_dim, head_dim);
 }
 
-/* True if the norm is over all heads and x has only some heads. */
+/* True if the norm is over all heads and this rank's x has only some of them. */
 static bool is_over_ranks(const norm *n, const tensor *x) {
     return n->part == 0 && n->weight->columns > x->columns;
 }
@@ -17,7 +17,7 @@ static tensor own_heads(const tensor_ranks *r, const tensor *all, int64_t column
 
 /* ---- forward ---- */
 
-/* y = this rank's heads of the norm over all heads. rstd: of all heads. */
+/* Computes y, this rank's heads of a norm over the heads of all ranks, and rstd of that norm. */
 static ott_status normalize_all(exec *cx, const norm *n, const tensor_ranks *r, const tensor *x,
                                 const tensor *y, const tensor *rstd) {
     tensor all;
@@ -52,7 +52,7 @@ ott_status head_norm_forward(exec *cx, const norm *n, const tensor_ranks *r, ten
 
 /* ---- backward ---- */
 
-/* The same for a norm over the heads of all ranks. */
+/* head_norm_backward of a norm over the heads of all ranks. */
 static ott_status backward_all(exec *cx, const norm *n, const tensor_ranks *r, const head_norm_saved *s,
                                const tensor *own_dy, const tensor *dx) {
     tensor dy, raw;

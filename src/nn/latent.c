@@ -17,7 +17,7 @@ tensor latent_extra_columns(const latent_path *p, const latent_saved *s) {
     return tensor_columns(s->made, p->b.in, p->a.out - p->b.in);
 }
 
-/* Opens the normed latent as b reads it. Backward computes it again, which saves memory. */
+/* Opens y, the normed latent, which b reads, and the norm's rstd. Backward opens both again: less memory. */
 static ott_status open_latent(exec *cx, const latent_path *p, const latent_saved *s, activation *y,
                               tensor *rstd, plan_buffer *rstd_buffer) {
     tensor from = latent_of(p, &s->made);
@@ -38,7 +38,7 @@ ott_status latent_forward(exec *cx, latent_path *p, const activation *x, const t
     return activation_close(cx, &n);
 }
 
-/* dn = its sum over the ranks, computed from g. Closes g. */
+/* Computes dn, the gradient of the normed latent, from g; sums the ranks' terms. Closes g. */
 static ott_status backward_up(exec *cx, latent_path *p, const activation *n, activation *g,
                               const tensor *dn) {
     const tensor_ranks ranks = latent_ranks(p);

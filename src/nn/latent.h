@@ -1,13 +1,13 @@
 /*
  * nn/latent: the projections of multi-head latent attention (MLA; DeepSeek-V2, arXiv:2405.04434). Keys and
- * values of all heads come from a latent, a short vector per token; queries may come from a second one. Only
- * the last rope_dim columns of a head are rotated; for keys they are computed next to the latent, once for
- * all heads. Attention (nn/attention.h) receives plain heads of one width: the narrower of q/k and v is
- * padded with zeros.
+ * values of all heads come from a latent, a short vector per token. Queries may come from a second latent.
+ * Only the last rope_dim columns of a q or k head are rotated. For keys, the projection to the latent also
+ * computes these columns, once for all heads. Attention (nn/attention.h) receives q, k and v heads of one
+ * width: narrower heads are padded with zeros.
  *
- * Tensor parallelism splits the heads. Every rank computes the projections to latents (A) and their norms for
- * all tokens, and the projections from latents (B) for its heads. The ranks' terms of a latent's gradient are
- * summed before the norm; from there on all ranks compute the same bits.
+ * Tensor parallelism splits the heads. Every rank computes the projections to latents (A) and the latents'
+ * norms for all heads, and the projections from latents (B) for its heads. In backward, ranks sum their terms
+ * of a normed latent's gradient. From there on, all ranks compute the same bits.
  */
 #ifndef NN_LATENT_H
 #define NN_LATENT_H
@@ -22,7 +22,7 @@ typedef struct latent_shape {
     int64_t value;              /* columns of a v head */
 } latent_shape;
 
-/* y = norm(first b.in columns of x A^T) B^T. The extra columns of x A^T, after the latent, do not enter y. */
+/* y = norm(first b.in columns of x A^T) B^T. y does not depend on the extra columns after these, if any. */
 typedef struct latent_path {
     linear a, b; /* a.weight NULL: no such path */
     norm norm;
@@ -45,31 +45,31 @@ static inline int64_t latent_key_width(const latent_shape *s) {
     return s->nope_dim + s->rope_dim;
 }
 
-/* The ranks that hold the other columns of b's output, without sequence parallelism. */
+/* The tensor-parallel ranks, which have the other columns of b's output. `sequence` is false. */
 static inline tensor_ranks latent_ranks(const latent_path *p) {
     return (tensor_ranks){.group = p->b.ranks.group};
 }
 
 /* Connects a and b: adds to the specs of the input x and sets the path's own specs. */
 ott_status latent_connect(latent_path *p, activation_specs *input);
-/* Computes y[T, b.out] from x[T,D]; opens s. */
+/* Computes y[T, b.out] from x[T,D]. Opens s->made. */
 ott_status latent_forward(exec *cx, latent_path *p, const activation *x, const tensor *y, latent_saved *s);
 /* View of the extra columns of x A^T. */
 tensor latent_extra_columns(const latent_path *p, const latent_saved *s);
-/* Computes dx and accumulates weight gradients. g: the gradient of y; closed. extra: the gradient of the
-   extra columns, summed over the ranks; NULL: none. dx NULL: another rank computes it. Closes s. */
+/* Computes dx (NULL: not) and accumulates the weight gradients. Closes s and g, the gradient of y. extra: the
+   gradient of the extra columns, summed over the ranks; NULL: there are no extra columns. */
 ott_status latent_backward(exec *cx, latent_path *p, latent_saved *s, const activation *x, activation *g,
                            const tensor *extra, const tensor *dx, bool accumulate);
 ott_status latent_close(exec *cx, latent_saved *s);
 
-/* Fills k and v, heads of one width, from the key path's output made[T, heads * (nope_dim + value)] and the
-   rotated extra columns rotated[T, rope_dim]. */
+/* Fills k and v, heads of equal width, from the key path's y, made[T, heads * (nope_dim + value)], and its
+   extra columns after rotation, rotated[T, rope_dim]. */
 ott_status latent_split(exec *cx, const latent_shape *s, int64_t heads, const tensor *made,
                         const tensor *rotated, const tensor *k, const tensor *v);
-/* Backward of latent_split: fills made and rotated, which may be fp32, from dk and dv. */
+/* Backward of latent_split: fills the gradients `made` and `rotated`, which may be fp32, from dk and dv. */
 ott_status latent_merge(exec *cx, const latent_shape *s, int64_t heads, const tensor *dk, const tensor *dv,
                         const tensor *made, const tensor *rotated);
-/* Copies the first `count` columns of each head of x to the heads of y and fills the rest with zeros. */
+/* Copies the first `count` columns of each head of x to the heads of y. Fills the rest of y with zeros. */
 ott_status latent_resize(exec *cx, int64_t heads, int64_t count, const tensor *x, const tensor *y);
 
 #endif

@@ -48,9 +48,8 @@ typedef struct moe {
 /* What forward saves for backward. Routing tensors: see op_route and op_route_sort (tensor/ops.def). */
 typedef struct moe_saved {
     tensor logits, score, lse, total, expert, weight, row, source, end;
-    tensor batch_count,
-        sequence_count;         /* choices of each expert, [1, E], [sequences, E]; data NULL: unused */
-    plan_buffer routing_buffer; /* holds all tensors from logits to every_end */
+    tensor batch_count, sequence_count; /* choices per expert: [1, E], [sequences, E]; data NULL: unused */
+    plan_buffer routing_buffer;         /* holds all tensors from logits to every_end */
     /* With expert parallelism: `all` and `own` of expert_ranks_exchange_counts; for each received row, its
        routing weight and its index (0, 1, 2, ...) */
     tensor all_end, own_end, row_weight, row_number;

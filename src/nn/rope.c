@@ -19,13 +19,13 @@ int64_t rope_columns(const rope_options *o, int64_t head_dim) {
     return o->partial_rotary_factor > 0 ? (int64_t)((double)head_dim * o->partial_rotary_factor) : head_dim;
 }
 
-/* The (fractional) index of the pair that makes `turns` rotations within the original length. */
+/* The index, as a fraction, of the pair that makes `turns` rotations within the original length. */
 static double yarn_pair(const rope_options *o, int64_t columns, double turns) {
     return (double)columns * log((double)o->original_max_position / (turns * 2.0 * PI)) /
            (2.0 * log(o->theta));
 }
 
-/* Keeps fast pairs, divides the frequencies of slow ones by `factor`, with a linear ramp in between. */
+/* Keeps fast frequencies, divides slow frequencies by `factor`, with a linear ramp in between. */
 static double scale_yarn(const rope_options *o, int64_t columns, int64_t j, double frequency) {
     double low = fmax(floor(yarn_pair(o, columns, o->beta_fast)), 0);
     double high = fmin(ceil(yarn_pair(o, columns, o->beta_slow)), (double)columns - 1);
@@ -39,7 +39,7 @@ static double scale_longrope(const rope_options *o, int64_t positions, int64_t j
     return frequency / (double)factor[j];
 }
 
-/* The base for this number of positions, as in transformers. */
+/* theta for tables of this number of positions, as in transformers. */
 static double dynamic_base(const rope_options *o, int64_t columns, int64_t positions) {
     double original = (double)o->original_max_position;
     double length = fmax((double)positions, original), rotated = (double)columns;
@@ -74,7 +74,7 @@ double rope_cos_sin_scale(const rope_options *o) {
     return sqrt(1 + log(o->factor) / log((double)o->original_max_position));
 }
 
-/* Number of rows of both tables per copy. */
+/* Number of rows of each table that are computed and copied at a time. */
 enum { ROWS = 256 };
 
 /* Computes rows [first, first + count) of both tables. */

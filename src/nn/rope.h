@@ -1,6 +1,7 @@
 /*
- * nn/rope: rotary position embedding (Su et al. 2021) in the variants of Hugging Face's families: pairs from
- * the halves of a head or neighboring columns; all columns or the first ones; scaled frequencies.
+ * nn/rope: rotary position embedding (Su et al. 2021) in the variants of Hugging Face's families. Pairs are
+ * columns j and j + half of a head, or neighboring columns. All columns of a head rotate, or only the first
+ * ones. Frequencies may be scaled.
  */
 #ifndef NN_ROPE_H
 #define NN_ROPE_H
@@ -9,11 +10,11 @@
 
 typedef enum rope_kind {
     ROPE_PLAIN,
-    ROPE_LLAMA3,   /* Llama 3.1: by wavelength */
-    ROPE_LINEAR,   /* position interpolation: positions divided by factor (Chen et al. 2023) */
-    ROPE_YARN,     /* by a pair's rotations within the original length (Peng et al. 2023) */
-    ROPE_LONGROPE, /* one factor per pair (Ding et al. 2024) */
-    ROPE_DYNAMIC   /* dynamic NTK: the base grows with the length */
+    ROPE_LLAMA3,   /* Llama 3.1: frequencies are scaled by wavelength */
+    ROPE_LINEAR,   /* position interpolation: positions are divided by factor (Chen et al. 2023) */
+    ROPE_YARN,     /* frequencies are scaled by rotations in the original length (Peng et al. 2023) */
+    ROPE_LONGROPE, /* the frequency of each pair is divided by a separate factor (Ding et al. 2024) */
+    ROPE_DYNAMIC   /* dynamic NTK: theta grows with the number of positions */
 } rope_kind;
 
 enum { ROPE_MOST_FACTORS = 256 };
@@ -27,7 +28,7 @@ typedef struct rope_options {
     double factor;
     int64_t original_max_position;                      /* not used by ROPE_LINEAR */
     double low_frequency_factor, high_frequency_factor; /* ROPE_LLAMA3 */
-    double beta_fast, beta_slow;                        /* ROPE_YARN: rotations within the original length */
+    double beta_fast, beta_slow;   /* ROPE_YARN: rotations above which none, below which all is scaled */
     double attention_factor;       /* ROPE_YARN, ROPE_LONGROPE: factor of cosine and sine; 0: computed */
     double mscale, mscale_all_dim; /* ROPE_YARN: inputs of the computed factor (DeepSeek-V2); 0: none */
     int factors;                   /* ROPE_LONGROPE: number of factors, one per pair */
@@ -44,11 +45,12 @@ typedef struct rope {
 
 /* Number of columns of a head that rotate. */
 int64_t rope_columns(const rope_options *o, int64_t head_dim);
-/* Angle per position of pair j, after scaling for `positions` positions. columns: as rope_columns returns. */
+/* Angle in radians by which pair j rotates per position, after scaling for tables of `positions` positions.
+   columns: what rope_columns returns. */
 double rope_frequency(const rope_options *o, int64_t columns, int64_t positions, int64_t j);
-/* Factor of cosine and sine (attention_factor or its computed value). */
+/* Factor of all cosines and sines: attention_factor, or the value computed instead; 1 for other kinds. */
 double rope_cos_sin_scale(const rope_options *o);
-/* ROPE_YARN: the factor of attention scores for the option mscale or mscale_all_dim. */
+/* ROPE_YARN: 0.1 mscale ln(factor) + 1. mscale: the option mscale or mscale_all_dim. */
 double rope_mscale(const rope_options *o, double mscale);
 /* Builds the tables for `positions` positions. If that exceeds original_max_position, longrope uses its long
    factors and dynamic NTK scales the base. */
@@ -56,7 +58,7 @@ ott_status rope_build(rope *r, device *d, const rope_options *o, int64_t head_di
 void rope_release(rope *r, device *d);
 /* Rotates x[T, heads * head_dim] in place by position[T]. inverse: rotates back, which is the gradient. */
 ott_status rope_apply(exec *cx, const rope *r, const tensor *x, const tensor *position, bool inverse);
-/* The same for heads of head_dim columns that rotate from column `first` on. */
+/* The same for heads of head_dim columns of which the columns from `first` on rotate. */
 ott_status rope_apply_within(exec *cx, const rope *r, const tensor *x, int64_t head_dim, int64_t first,
                              const tensor *position, bool inverse);
 
