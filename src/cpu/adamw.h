@@ -1,6 +1,6 @@
 /*
- * cpu/adamw: AdamW's update of 16 elements (adamw in tensor/ops.def) and the rounding of its results, for
- * moments of any format. Private to cpu/optimizer and cpu/optimizer_fp8.
+ * cpu/adamw: AdamW's update of 16 elements in fp32 (tensor/ops.def: adamw), and the rounding of its results.
+ * Private to cpu/optimizer and cpu/optimizer_fp8.
  */
 #ifndef CPU_ADAMW_H
 #define CPU_ADAMW_H
@@ -8,13 +8,14 @@
 #include "cpu/stochastic.h"
 
 /* Constants of an update, the same for every element of a parameter. decay: learning rate * weight decay;
-   step_size: learning rate / bias correction 1; keep1, keep2: 1 - beta; sqrt_correction2: of moment 2. */
+   step_size: learning rate / (1 - beta1^t); sqrt_correction2: sqrt(1 - beta2^t); keep1, keep2: 1 - beta1, 1 -
+   beta2; update: the update's index. */
 typedef struct adamw_constants {
     float clip, decay, step_size, sqrt_correction2, keep1, keep2, beta2, epsilon;
     uint64_t seed, update;
 } adamw_constants;
 
-/* The constants from an op's arguments, for any of the AdamW ops. */
+/* Returns the constants for the arguments `a` of the op adamw or adamw_fp8. */
 #define ADAMW_CONSTANTS(a)                                                                                   \
     adamw_constants_of((a)->state, (a)->beta1, (a)->beta2, (a)->epsilon, (a)->weight_decay, (a)->seed)
 
@@ -33,7 +34,7 @@ static inline adamw_constants adamw_constants_of(const tensor *step, float beta1
                              .update = step_state_update(state)};
 }
 
-/* adamw_constants, each in all lanes. */
+/* The floats of adamw_constants, each in all lanes. */
 typedef struct adamw_lanes {
     v16 clip, decay, step_size, sqrt_correction2, keep1, keep2, beta2, epsilon;
 } adamw_lanes;
@@ -59,7 +60,7 @@ SIMD void adamw_update(const adamw_lanes *c, v16 gradient, v16 *p, v16 *m, v16 *
     *p = v16_sub(*p, v16_mul(c->step_size, v16_div(*m, denominator)));
 }
 
-/* Rounds x stochastically with part `which` of the draws. fp32 is not rounded. */
+/* Returns x rounded to d: to bf16 stochastically, with number `which` of each draw; unchanged for fp32. */
 SIMD v16 adamw_round(v16 x, ott_dtype d, draws16 *draws, int which) {
     return d == OTT_F32 ? x : draws16_round(draws, x, which);
 }

@@ -1,10 +1,10 @@
 /*
- * cpu/attention: private to attention.c and attention_backward.c, the building blocks of both. Works on tiles
- * of ATTENTION_TILE keys and ATTENTION_QUERIES queries. Scores are transposed, [key][query]: a lane is a
- * query, so the softmax of a query needs no operation across lanes.
+ * cpu/attention: functions that attention.c and attention_backward.c share. Keys are processed in tiles of
+ * TILE keys. Scores are transposed, [key][query]: a lane is a query, so the softmax of a query needs no
+ * operation across lanes.
  *
  * Positions count from the start of the document. Packed arrays are fp32. Their rows have `width` elements:
- * head_dim rounded up to 16 and padded with 0. Rows beyond the document are 0.
+ * head_dim rounded up to a multiple of 16 and padded with 0. Rows beyond the document are 0.
  */
 #ifndef CPU_ATTENTION_H
 #define CPU_ATTENTION_H
@@ -12,22 +12,22 @@
 #include "cpu/gemm/tile.h"
 #include "cpu/rows.h"
 
-/* Register block of a product: ROWS x VECTORS sums of 16 lanes. QUERY_LANES is also a group of queries. */
+/* A product computes ROWS x VECTORS vectors of 16 sums at a time, in registers. */
 #ifdef CPU_ISA_avx512
 enum { ROWS = 8, VECTORS = 2 };
 #else
 enum { ROWS = 4, VECTORS = 1 };
 #endif
 #ifdef CPU_ISA_scalar
-#define UNROLL /* the vectors are arrays in memory */
+#define UNROLL /* vectors are arrays in memory, so unrolling has no effect */
 #else
 #define UNROLL _Pragma("GCC unroll 8")
 #endif
 enum {
     TILE = ATTENTION_TILE,
-    BLOCK_MAX = 512, /* at most this many queries share a packed tile */
-    QUERIES = 64,    /* queries of a block: a multiple of QUERY_LANES that divides TILE */
-    QUERY_LANES = 16 * VECTORS
+    BLOCK_MAX = 512,           /* the largest attention.block */
+    QUERIES = 64,              /* the smallest attention.block; a multiple of QUERY_LANES that divides TILE */
+    QUERY_LANES = 16 * VECTORS /* queries whose scores are computed together, one in each lane */
 };
 #define SCRATCH_FLOATS (CPU_SCRATCH_BYTES / (int64_t)sizeof(float))
 _Static_assert(TILE % QUERIES == 0 && QUERIES % QUERY_LANES == 0 && TILE % ROWS == 0,
@@ -38,12 +38,12 @@ typedef struct attention {
     int64_t head_dim, width, heads, kv_heads, tokens, documents, window;
     /* cached keys before the first query of the only document; 0: the queries are all tokens */
     int64_t past;
-    int64_t block; /* queries that share a packed tile, a multiple of QUERIES; changes no bit */
+    int64_t block; /* queries for which a tile is packed once; a multiple of QUERIES; changes no bit */
     int64_t pairs; /* visible (query, key) pairs of one head */
     /* true: operands of products over head_dim (scores, dp) are packed in pairs (cpu/simd/avx512bf16.h) */
     bool in_pairs;
-    int64_t score_width; /* packed elements in such an operand's row: width, or width / 2 pairs */
-    /* [documents] starts; the last document, which may be empty, ends with the tokens */
+    int64_t score_width; /* packed elements in a row of these operands: width, or width / 2 pairs */
+    /* [documents] first token of each document; the last document, which may be empty, ends at `tokens` */
     const int32_t *cu_seqlens;
     float scale, softcap;
 } attention;
@@ -64,14 +64,14 @@ SIMD int64_t query_row(const attention *s, const document *d, int64_t i) {
     return d->first + i - s->past;
 }
 
-/* Validates what the op's declaration does not express, and fills s. Defined in attention.c. */
+/* Checks what the op's entry in ops.def cannot express, and fills s. Defined in attention.c. */
 ott_status ISA(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *cu_seqlens,
                                const tensor *lse, int64_t head_dim, int64_t window, int64_t past, float scale,
                                attention *s);
 /* Returns OTT_ERR_UNSUPPORTED if a thread's scratch cannot hold `floats`. */
 ott_status ISA(attention_fits)(const char *op, const attention *s, int64_t floats);
 
-/* Takes the next `count` floats, a multiple of 16, of a scratch buffer with *used floats taken. */
+/* Returns the next `count` floats (a multiple of 16) of a scratch buffer. Adds count to *used. */
 SIMD float *reserve_floats(float *base, int64_t *used, int64_t count) {
     *used += count;
     return base + *used - count;
@@ -130,7 +130,7 @@ SIMD void product_chain(const product *p, int rows, int vectors, int64_t begin, 
     }
 }
 
-/* c = scale * (chain from 0), for ROWS x VECTORS x 16 sums. */
+/* Sets c to scale * (chain from 0 over `depth` terms), for ROWS rows and VECTORS vectors. */
 SIMD void product_scaled(const product *p, int64_t depth, float scale, gemm_arithmetic how) {
     v16 sum[ROWS][VECTORS], factor = v16_set1(scale);
     EACH_ROW(r, ROWS) EACH_VECTOR(v, VECTORS) sum[r][v] = v16_zero();
@@ -139,7 +139,7 @@ SIMD void product_scaled(const product *p, int64_t depth, float scale, gemm_arit
     EACH_VECTOR(v, VECTORS) v16_store(p->c + r * p->ldc + 16 * v, v16_mul(factor, sum[r][v]));
 }
 
-/* Continues the chains in c over [begin, end). rows and vectors are constants. */
+/* Continues the chains in c with the terms [begin, end). rows and vectors are constants. */
 SIMD void product_add(const product *p, int rows, int vectors, int64_t begin, int64_t end) {
     v16 sum[ROWS][VECTORS];
     EACH_ROW(r, rows) EACH_VECTOR(v, vectors) sum[r][v] = v16_load(p->c + r * p->ldc + 16 * v);
@@ -147,7 +147,7 @@ SIMD void product_add(const product *p, int rows, int vectors, int64_t begin, in
     EACH_ROW(r, rows) EACH_VECTOR(v, vectors) v16_store(p->c + r * p->ldc + 16 * v, sum[r][v]);
 }
 
-/* product_add over all `width` lanes. rows is a constant. */
+/* The same for all `width` lanes of c. rows is a constant. */
 SIMD void product_add_wide(product p, int rows, int64_t width, int64_t begin, int64_t end) {
     int64_t lane = 0;
     for (; lane + 16 * VECTORS <= width; lane += 16 * VECTORS, p.b += 16 * VECTORS, p.c += 16 * VECTORS)
@@ -168,7 +168,7 @@ SIMD int64_t band_end(const band *b, int64_t r) {
     return clamp(b->end + r * b->end_step, 0, b->depth);
 }
 
-/* Computes rows [r, r + ROWS) one by one, only their terms within [begin, end). */
+/* Continues the chains of rows [r, r + ROWS), row by row, with the band's terms that are in [begin, end). */
 static void product_ragged(product p, int64_t r, int64_t width, const band *b, int64_t begin, int64_t end) {
     for (int i = 0; i < ROWS; i++, p.a += p.a_row, p.c += p.ldc) {
         int64_t first = clamp(band_begin(b, r + i), begin, b->depth),
@@ -177,8 +177,8 @@ static void product_ragged(product p, int64_t r, int64_t width, const band *b, i
     }
 }
 
-/* c[row] += chain over each row's terms, for `rows` rows, a multiple of ROWS. Terms that all rows of a
-   register block have are computed together, other terms row by row, so that every chain ascends. */
+/* Continues the chain of each of `rows` rows (a multiple of ROWS) of c with the row's terms in the band, in
+   ascending order. Terms that ROWS consecutive rows have in common are added to all of them at a time. */
 static void product_banded(product p, int64_t rows, int64_t width, const band *b) {
     for (int64_t r = 0; r < rows; r += ROWS, p.a += ROWS * p.a_row, p.c += ROWS * p.ldc) {
         int64_t begin = band_begin(b, r + ROWS - 1), end = clamp(band_end(b, r), begin, b->depth);
@@ -204,8 +204,8 @@ static void pack_rows(const tensor *t, int64_t first, int64_t count, int64_t col
                pack_rows_of(D, t, first, count, column, s->head_dim, s->width, capacity, packed));
 }
 
-/* Packs t for the products over head_dim into [capacity][score_width]: as pack_rows does, or in pairs.
-   Returns the smallest exponent of the pairs, or 0 without pairs. */
+/* Packs rows of t for products over head_dim to packed[capacity][score_width]: as pack_rows does, or in
+   pairs. Returns the smallest exponent of the pairs, or 0 without pairs. */
 static int pack_operand(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
                         int64_t capacity, float *packed) {
 #if SIMD_HAS_PAIRS
@@ -226,7 +226,7 @@ static int pack_operand(const tensor *t, int64_t first, int64_t count, int64_t c
     return 0;
 }
 
-/* Chooses the arithmetic for two packed operands. least_a, least_b: what pack_operand returned for them. */
+/* Returns the arithmetic for two packed operands. least_a, least_b: pack_operand's results for them. */
 static gemm_arithmetic operand_arithmetic(const attention *s, int least_a, int least_b) {
 #if SIMD_HAS_PAIRS
     if (s->in_pairs) return least_a + least_b >= PAIR_LEAST ? GEMM_PAIRS : GEMM_PAIRS_APART;
@@ -273,7 +273,7 @@ static void score_keys(const float *keys, const float *queries, int64_t begin, i
     score_keys_by(keys, queries, begin, end, s, scale, scores, ld, GEMM_FMA);
 }
 
-/* Applies the softcap to these scores, if s->softcap is set. */
+/* Applies the softcap, if it is above 0, to the scores of keys [begin, end) and QUERY_LANES queries. */
 static void cap_scores(int64_t begin, int64_t end, const attention *s, float *scores, int64_t ld) {
     v16 cap = v16_set1(s->softcap);
     for (int64_t j = begin; j < end && s->softcap > 0; j++)
@@ -281,13 +281,14 @@ static void cap_scores(int64_t begin, int64_t end, const attention *s, float *sc
             v16_store(scores + j * ld + v, v16_softcap(v16_load(scores + j * ld + v), cap));
 }
 
-/* Keys [begin, end) of the tile at key `tile` that any of the QUERY_LANES queries from i on sees, relative to
-   the tile and widened to multiples of ROWS. Empty if begin >= end. `all`: all queries see the full tile. */
+/* The keys that any of QUERY_LANES queries sees in a tile: [begin, end), relative to the tile's first key and
+   widened to multiples of ROWS. Empty if begin >= end. `all`: all of the queries see the full tile. */
 typedef struct key_range {
     int64_t begin, end;
     bool all;
 } key_range;
 
+/* i: the first query; tile: the first key of the tile. */
 SIMD key_range visible_keys(const attention *s, int64_t i, int64_t tile) {
     int64_t first = first_key(s->window, i) - tile, last = i + QUERY_LANES - 1 - tile;
     key_range k = {.begin = clamp(first, 0, TILE) / ROWS * ROWS};

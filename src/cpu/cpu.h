@@ -21,8 +21,8 @@ ott_status cpu_open(mem *account, int threads, const char *isa, device **out);
 int cpu_isas(const char **names);
 /* True if the device computes ACCUMULATE_TILE32 products with a tile unit. */
 bool cpu_has_tiles(const device *d);
-/* Measures, for some milliseconds, the speed of an FP8 product in the order ACCUMULATE_TILE32 relative to the
-   order of one chain. *out is the ratio (above 1: tiles are faster), or 0 on a device without a tile unit. */
+/* Measures for some milliseconds how much faster an FP8 product is with ACCUMULATE_TILE32 than with
+   ACCUMULATE_FP32. *out is the ratio (above 1: the tile unit is faster); 0 on a device without tile unit. */
 ott_status cpu_tiles_speed(device *d, double *out);
 /* Returns why this process cannot use the processor's tile unit; NULL if it can or there is none. */
 const char *cpu_tiles_refusal(void);

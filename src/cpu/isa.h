@@ -1,5 +1,5 @@
 /*
- * cpu/isa: private to src/cpu. Declarations for all files that are compiled once per ISA level.
+ * cpu/isa: private to src/cpu. Declarations for the files that are compiled once for each ISA level.
  *
  * CPU_ISA is the ISA level (scalar, avx2, avx512, avx512bf16, amx, neon). A function that other files call is
  * named ISA(name), which becomes for example name_avx512. Each op of tensor/ops.def is implemented as
@@ -13,11 +13,11 @@
 #include "tensor/exec.h"
 #include "tensor/group.h"
 
-/* Bytes of scratch that each thread owns while the device is open, aligned to 64. The GEMM uses it for packed
-   blocks and partial sums (gemm.c). Other ops may use it freely. It is undefined when an op starts. */
+/* Bytes of each thread's scratch memory, aligned to 64. Any op may use it; GEMMs keep packed blocks and
+   partial sums in it (gemm.c). Its contents are undefined when an op starts. */
 #define CPU_SCRATCH_BYTES ((int64_t)(5 << 20))
 
-/* Elementwise ops on fewer values run on one thread: waking another takes longer than its share. */
+/* Elementwise ops on fewer values run on one thread, because waking a second thread takes too long. */
 #define CPU_WORTH_SPLITTING 16384
 
 typedef struct cpu_device {
@@ -35,16 +35,16 @@ typedef struct cpu_device {
 typedef struct cpu_isa {
     const char *name;
     const op_table *ops;
-    /* True if a unit for pairs of bf16 numbers multiplies FP8 and BF16 operands (cpu_is_pair_format). */
+    /* True if GEMMs multiply FP8 and BF16 operands (cpu_is_pair_format) by bf16 dot-product instructions. */
     bool has_pairs;
-    /* Keeps the multiply-add unit that products of format d use busy for `rounds` rounds. Returns the number
-       of operations (2 per multiply-add). */
+    /* Runs `rounds` rounds of the multiply-add instructions that products of format d use. Returns the number
+       of operations (2 for each multiply-add). */
     double (*burst)(ott_dtype d, int64_t rounds);
 } cpu_isa;
 
 extern const cpu_isa cpu_isa_scalar, cpu_isa_avx2, cpu_isa_avx512, cpu_isa_avx512bf16, cpu_isa_neon;
 
-/* True if bf16 holds every number of the format, so that a unit for pairs of bf16 numbers can multiply it. */
+/* True if bf16 represents every number of the format, so that bf16 dot products can multiply it exactly. */
 static inline bool cpu_is_pair_format(ott_dtype d) {
     return d == OTT_BF16 || d == OTT_E4M3 || d == OTT_E5M2;
 }
@@ -68,7 +68,7 @@ static inline void cpu_run_sized(const exec *cx, int64_t elements, pool_task tas
     else
         cpu_run(cx, task, argument);
 }
-/* Returns thread's CPU_SCRATCH_BYTES, valid until the op ends. */
+/* Returns the thread's scratch memory, CPU_SCRATCH_BYTES. */
 static inline void *cpu_scratch(const exec *cx, int thread) {
     return cpu_of(cx)->scratch + (int64_t)thread * CPU_SCRATCH_BYTES;
 }
@@ -104,12 +104,12 @@ static inline void *cpu_scratch(const exec *cx, int thread) {
 #undef OPERAND
 #undef SCALAR
 
-/* quantize.c: makes all quantized copies in the list from the finished x. Does nothing if q is NULL or empty.
+/* quantize.c: quantizes x to all copies in the list; x must be complete. Does nothing if q is NULL or empty.
    Must not be called in a pool task. */
 ott_status ISA(quantize_list)(exec *cx, const tensor *x, const qlist *q);
 /* attention_backward.c: returns the bytes of exec.workspace that the op needs. */
 int64_t ISA(attention_backward_workspace)(const attention_backward_args *a);
-/* gemm/panels.c: returns the number of elements of b after packing. */
+/* gemm/panels.c: returns the number of elements, in b's format, that the op `pack` writes for b. */
 int64_t ISA(packed_count)(const operand *b);
 /* peak.c: cpu_isa.burst */
 double ISA(burst)(ott_dtype d, int64_t rounds);

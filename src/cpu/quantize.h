@@ -1,6 +1,6 @@
 /*
- * cpu/quantize: private to src/cpu. Where the scales of a quantized copy are stored, rowwise or columnwise,
- * and the scale of each element of a row.
+ * cpu/quantize: private to src/cpu. Finds the scale of each element of a quantized tensor, for its rowwise or
+ * its columnwise use.
  */
 #ifndef CPU_QUANTIZE_H
 #define CPU_QUANTIZE_H
@@ -10,12 +10,12 @@
 
 #define QUANTIZE_ALL INT64_MAX /* a scale group contains all rows, or all columns */
 
-/* An FP8 use of a quantized tensor. Each group of `rows` x `columns` elements shares a scale. The scale of
-   element (i, j) has the index i / rows * row_step + j / columns * column_step. */
+/* An FP8 use of a quantized tensor. A group of rows x columns elements shares a scale. The scale of element
+   (i, j) of the tensor has the index i / rows * row_step + j / columns * column_step. */
 typedef struct quantize_use {
     const cast_spec *spec; /* format, granularity and rule of the scales */
     const qdata *at;       /* codes, scales and amaxes */
-    /* codes of the other use if it has the same scales and its own codes, else NULL */
+    /* the other use, if it shares the scales but has separate codes; else NULL */
     const qdata *also;
     int64_t rows, columns;       /* powers of two, or QUANTIZE_ALL */
     int row_shift, column_shift; /* log2 of rows and of columns */
@@ -49,7 +49,7 @@ static inline quantize_use quantize_use_of(const qtensor *q, bool column) {
     return s;
 }
 
-/* Writes the FP8 uses that have their own scales into use[2]. Returns their number. */
+/* Writes the FP8 uses to use[2], but only one if both share scales. Returns their number. */
 static inline int quantize_uses(const qtensor *q, quantize_use *use) {
     int count = 0;
     if (cast_spec_is_fp8(&q->spec.rowwise)) use[count++] = quantize_use_of(q, false);
@@ -60,18 +60,18 @@ static inline int quantize_uses(const qtensor *q, quantize_use *use) {
     return count;
 }
 
-/* True if a row has several scales that are not stored one per element, in order. */
+/* True if a row has several scales, but not one for each element, stored in order. */
 static inline bool quantize_spreads(const quantize_use *s) {
     return s->columns != QUANTIZE_ALL && !(s->columns == 1 && s->column_step == 1);
 }
 
-/* Returns the scales (or scale_invs) `values` of `count` elements of a row from `column` on, one per element,
-   copied to buffer[count + 15] unless they are stored like this. Only for uses with several scales a row. */
+/* Returns the scales of `count` elements of a row from `column` on, one for each element. Copies them to
+   buffer[count + 15], unless they are stored like this. values: the scale or scale_inv array of the use. */
 static inline const float *quantize_spread(const quantize_use *s, const float *values, int64_t row,
                                            int64_t column, int64_t count, float *buffer) {
     if (s->columns != QUANTIZE_ALL && !quantize_spreads(s)) return values + quantize_group(s, row, column);
     for (int64_t j = 0; j < count;) {
-        /* one scale for the full row: at least count */
+        /* elements up to the end of the group; with QUANTIZE_ALL it is at least count */
         int64_t left = s->columns - ((column + j) & (s->columns - 1));
         int64_t end = left < count - j ? j + left : count;
         v16 value = v16_set1(values[quantize_group(s, row, column + j)]);
@@ -81,7 +81,7 @@ static inline const float *quantize_spread(const quantize_use *s, const float *v
     return buffer;
 }
 
-/* Returns codes of `count` elements of a row from `column` on. Copies transposed codes to buffer[count]. */
+/* Returns the codes of `count` elements of a row from `column` on; copied to buffer[count] if transposed. */
 static inline const uint8_t *quantize_codes(const qdata *d, int64_t row, int64_t column, int64_t count,
                                             uint8_t *buffer) {
     const uint8_t *from = (const uint8_t *)d->data + qtensor_index(d, row, column);

@@ -1,6 +1,6 @@
 /*
- * cpu/quantize_row: amaxes and codes of one row or of 16 rows of a tensor. On vector ISA levels the loops are
- * specialized for each number format (cpu/rows.h).
+ * cpu/quantize_row: computes amaxes and codes of one row, or of 16 rows, of a tensor. On vector ISA levels
+ * the loops are specialized for each number format (cpu/rows.h).
  */
 #ifndef CPU_QUANTIZE_ROW_H
 #define CPU_QUANTIZE_ROW_H
@@ -8,15 +8,15 @@
 #include "cpu/rows.h"
 #include "tensor/tensor.h"
 
-/* Blocks along a row are processed TILE_ROWS rows at a time, because the scales of neighbouring rows are
-   neighbours in memory. Their amaxes, then their scales, are kept in a tile [block][row]. */
+/* Block scales are computed for TILE_ROWS rows at a time, because the scales of neighbouring rows are
+   neighbours in memory. First the amaxes, then the scales of these rows are stored in a tile [block][row]. */
 enum { TILE_ROWS = 16 };
 
 /* Software prefetch into the second-level cache. The hardware prefetcher stops at the end of a page. */
 typedef struct row_ahead {
     int64_t distance; /* in elements; 0: none */
-    int64_t mask;     /* prefetch at elements i where (i & mask) == turn, so that two */
-    int64_t turn;     /* loops over the same rows take turns */
+    int64_t mask;     /* a loop prefetches only at elements i with (i & mask) == turn: */
+    int64_t turn;     /* two loops over the same rows prefetch alternately */
 } row_ahead;
 
 /* Prefetches for elements [i, i + 64) of the row that starts at index `from`. */
@@ -28,7 +28,7 @@ SIMD void fetch(row_ahead a, const void *x, ott_dtype d, int64_t from, int64_t i
 
 /* ---- amax ---- */
 
-/* Running amaxes of columns are fp32, but bf16 for a bf16 tensor: a vector then compares twice as many. */
+/* Running amaxes of columns are fp32, but bf16 for a bf16 tensor: a vector then has 32 amaxes, not 16. */
 SIMD int64_t column_amax_bytes(ott_dtype d) {
     return d == OTT_BF16 ? 2 : 4;
 }
@@ -41,7 +41,8 @@ SIMD v16 column_amax_load_n(const void *columns, ott_dtype d, int64_t at, int64_
                          : v16_load_n((const float *)columns + at, n);
 }
 
-/* Includes elements [i, i + n), n <= 16, in `most` and, unless it is NULL, in columns[n]. */
+/* Returns the lanewise maximum of `most` and the magnitudes of elements [i, i + n), n <= 16. Also raises the
+   column amaxes columns[n] to these magnitudes, unless columns is NULL. */
 SIMD v16 amax_step(const void *x, ott_dtype d, int64_t i, int64_t n, void *columns, v16 most) {
     v16 value = v16_abs(n >= 16 ? v16_load_any(x, d, i) : v16_load_any_n(x, d, i, n));
     if (columns) {
@@ -54,7 +55,7 @@ SIMD v16 amax_step(const void *x, ott_dtype d, int64_t i, int64_t n, void *colum
     return v16_amax(most, value);
 }
 
-/* Returns the amax of n elements from index `from` on. Also raises the column amaxes unless NULL. */
+/* Returns the amax of n elements from index `from` on. Raises the column amaxes columns[n], unless NULL. */
 ROW_LOOP float amax_run(const void *x, ott_dtype d, int64_t from, int64_t n, row_ahead ahead, void *columns) {
     v16 most[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
     v16i pairs[2] = {v16i_set1(0), v16i_set1(0)};
@@ -84,7 +85,7 @@ SIMD void amax_runs(const void *x, ott_dtype d, int64_t from, int64_t n, int64_t
         *runs++ = amax_run(x, d, from + i, n - i < run ? n - i : run, ahead, column_amax_at(columns, d, i));
 }
 
-/* Writes the amax of each `run` of a row's elements [column, column + n) to runs[]; columns as above. */
+/* Writes the amax of each `run` of a row's elements [column, column + n) to runs[]; raises columns[n] too. */
 static void amax_row(const tensor *x, int64_t row, int64_t column, int64_t n, int64_t run, row_ahead ahead,
                      void *columns, float *runs) {
     int64_t from = row * x->ld + column;
@@ -103,8 +104,8 @@ SIMD v16i larger(ott_dtype d, v16i a, v16i b) {
     return d == OTT_BF16 ? v16i_umax16(a, b) : v16i_umax(a, b);
 }
 
-/* Returns the amaxes of TILE_ROWS rows (lane r: row r) of n elements from index `from` on, ld apart. n must
-   be a multiple of a vector's elements. */
+/* Returns the amaxes of TILE_ROWS rows, one in each lane: row r is the n elements from index from + r * ld
+   on. n must be a multiple of a vector's elements. Also raises columns[n], unless NULL. */
 ROW_LOOP v16 amax_full_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, int64_t n, void *columns) {
     v16i most[TILE_ROWS];
     ROW_UNROLL for (int r = 0; r < TILE_ROWS; r++) most[r] = v16i_set1(0);
@@ -149,8 +150,8 @@ static void amax_tiles(const tensor *x, int64_t row, int64_t rows, int64_t colum
 
 /* ---- codes ---- */
 
-/* How the elements of a row are scaled: all by scale[0], each by its own scale, or each block of 1 << shift
-   elements by its scale in a tile's row. */
+/* How the elements of a row are scaled. SCALE_ONE: element i by scale[0]. SCALE_EACH: by scale[i].
+   SCALE_BLOCKS: by scale[(i >> shift) * TILE_ROWS], the row's scales in a tile. */
 typedef enum scale_kind { SCALE_ONE, SCALE_EACH, SCALE_BLOCKS } scale_kind;
 typedef struct row_scale {
     const float *scale;

@@ -1,15 +1,15 @@
-/* cpu/quantize_scale: computes 16 scales at a time (fp8/scale.h), because block scales are many. */
+/* cpu/quantize_scale: computes 16 scales at a time (fp8/scale.h); a tensor has many block scales. */
 #ifndef CPU_QUANTIZE_SCALE_H
 #define CPU_QUANTIZE_SCALE_H
 
 #include "cpu/quantize.h"
 
-/* True if the rule has a vector version. The scales of other rules are computed one by one. */
+/* True if scale_neighbours supports these options. Scales of other rules are computed one by one. */
 static inline bool scale_has_lanes(const scale_options *o) {
     return o->rule == SCALE_E8M0 || (o->rule == SCALE_TE && o->margin == 0);
 }
 
-/* SCALE_TE. No quotient is subnormal, so clearing the mantissa leaves a power of two. */
+/* SCALE_TE with margin 0. No quotient is subnormal, so clearing the mantissa gives a power of two. */
 SIMD v16 scale_te_lanes(v16 amax, float max, const scale_options *o) {
     const v16 one = v16_set1(1.0f), infinity = v16_set1(INFINITY);
     v16 epsilon = v16_set1(o->epsilon);
@@ -21,7 +21,7 @@ SIMD v16 scale_te_lanes(v16 amax, float max, const scale_options *o) {
     return v16_select(v16_lt(amax, infinity), scale, one);
 }
 
-/* SCALE_E8M0: 2^(127 - code), code rounded up; 2^-127 is the largest code below 2^-126. */
+/* SCALE_E8M0: 2^(127 - code). code: exponent of amax / max, rounded up; 0 for quotients up to 2^-127. */
 SIMD v16 scale_e8m0_lanes(v16 amax, float max) {
     v16i bits = v16_bits(v16_mul(amax, v16_set1(1.0f / max)));
     v16i normal = v16i_set1(0x7fffff), subnormal = v16i_set1(0x3fffff);

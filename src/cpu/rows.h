@@ -1,6 +1,6 @@
 /*
- * cpu/rows: private to src/cpu. Helpers of row-wise ops: loops over 16 lanes with a shorter last step, code
- * specialized for each number format, a thread's share of a tensor, checks of indices.
+ * cpu/rows: private to src/cpu. Helpers of ops that work row by row: loops over 16 elements with a shorter
+ * last step, code specialized for each number format, a thread's share of a tensor, checks of indices.
  */
 #ifndef CPU_ROWS_H
 #define CPU_ROWS_H
@@ -101,7 +101,7 @@ SIMD void *row_of(const tensor *t, int64_t r) {
     return t == NULL ? NULL : (char *)t->data + r * t->ld * dtype_bytes(t->dtype);
 }
 
-/* Returns a dense tensor as one row, so that all threads get a share of few rows; else the tensor itself. */
+/* Returns a dense tensor as one row, so that all threads can work on few long rows; other tensors as is. */
 SIMD tensor row_flattened(const tensor *t) {
     return t->ld == t->columns ? tensor_vector(t->data, t->dtype, tensor_count(*t)) : *t;
 }
@@ -122,7 +122,7 @@ SIMD row_share row_share_of(int64_t rows, int64_t columns, int thread, int threa
     return s;
 }
 
-/* Fails if an entry is not in [0, limit). With `negative`, negative entries are allowed. */
+/* Fails if an element of t, i32[columns], is not in [0, limit). `negative`: negative elements are allowed. */
 static inline ott_status row_check_indices(const char *op, const char *what, const tensor *t, int64_t limit,
                                            bool negative) {
     const int32_t *index = t->data;
@@ -134,7 +134,7 @@ static inline ott_status row_check_indices(const char *op, const char *what, con
     return OTT_OK;
 }
 
-/* Fails unless the end offsets of row groups ascend and none exceeds `rows`. */
+/* Fails unless the ends of row groups, i32 end[E], ascend and are at most `rows`. */
 static inline ott_status row_check_ends(const char *op, const tensor *end, int64_t rows) {
     int64_t last = 0;
     for (int64_t e = 0; e < end->columns; e++) {

@@ -7,7 +7,7 @@
 #include "cpu/rows.h"
 #include "tensor/stochastic.h"
 
-/* Draws of 16 elements: first their lower words, then their upper words. */
+/* Draws of 16 elements: word[0] has the lower words of all draws, word[1] the upper words. */
 typedef struct draws16 {
     uint32_t word[2][16];
 } draws16;
@@ -22,7 +22,7 @@ static inline void draws16_take(draws16 *d, uint64_t seed, uint64_t update, int6
     }
 }
 
-/* stochastic_bf16 with part `which` of each draw. */
+/* Returns stochastic_bf16 of each lane, with number `which` of its draw. */
 SIMD v16 draws16_round(draws16 *d, v16 x, int which) {
     v16i draw = v16i_load(d->word[which / 2]);
     draw = which % 2 ? v16i_shr(draw, 16) : v16i_and(draw, v16i_set1(0xffffu));

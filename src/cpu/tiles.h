@@ -1,6 +1,6 @@
 /*
- * cpu/tiles: private to src/cpu. An ISA level with a tile unit replaces the ACCUMULATE_TILE32 products of
- * another level and gives the same bits.
+ * cpu/tiles: private to src/cpu. A tile unit (AMX) computes the GEMMs with ACCUMULATE_TILE32, with the bits
+ * of every ISA level. All other ops are those of an ISA level without tile unit.
  */
 #ifndef CPU_TILES_H
 #define CPU_TILES_H
@@ -23,7 +23,7 @@ ott_status cpu_tiles_compare(cpu_device *c, bool *same);
 /* Implements cpu_tiles_speed for a device with a tile unit. */
 ott_status cpu_tiles_measure(cpu_device *c, double *out);
 
-/* Defined only by a test program. If it is true, the level amx_emulated computes wrong bits. */
+/* Only a test program defines this. If it is true, the level amx_emulated computes wrong bits. */
 extern bool cpu_tiles_fault __attribute__((weak));
 
 #endif
