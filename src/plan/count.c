@@ -21,16 +21,16 @@ const char *count_traffic_text(traffic_kind k) {
 
 /* ---- the clocks of a rank ---- */
 
-/* Computation and transport run in parallel, each in order. A gather is reported when it starts, one block
-   before its parameters are needed, and must be done when the next gather starts. A reduction starts when its
-   gradients are complete and must be done when the pass ends. For every other collective the computation
-   waits. */
+/* Seconds at which a rank's computation and its communication (transport) are free. Both run in parallel,
+   each in order. A gather is reported when it starts, one block before its parameters are needed, and must
+   end before the next gather starts. A reduction starts when its gradients are complete and must end before
+   the pass ends. The computation waits for every other collective. */
 typedef struct clocks {
     double compute, transport;
     double waiting;       /* part of `compute` */
     double gathered;      /* end of the previous gather */
     collective_kind last; /* kind of the previous collective */
-    bool together;        /* no operation came after it, so both start together */
+    bool together;        /* no operation since then: the next one of that kind starts with it */
 } clocks;
 
 static void wait_until(clocks *c, double moment) {
@@ -60,7 +60,7 @@ typedef struct counter {
     double times; /* how often a step runs the recorded micro-batches */
     clocks micro_batch, update;
     double once;                       /* seconds of quantizing weights and zeroing gradients */
-    const void *weights[MOST_WEIGHTS]; /* weights and scales counted so far */
+    const void *weights[MOST_WEIGHTS]; /* addresses of the weights and scales counted so far */
     int weight_count;
 } counter;
 
@@ -68,7 +68,7 @@ static bool is_once_a_step(const exec *cx) {
     return cx->part == PART_REDUCTION || cx->part == PART_OPTIMIZER;
 }
 
-/* False for the evaluation plan. The phase stays PHASE_EVALUATE in the plans recorded after it. */
+/* False in the evaluation plan. Later plans keep its PHASE_EVALUATE but are known by their part. */
 static bool is_of_step(const exec *cx) {
     return is_once_a_step(cx) || cx->phase != PHASE_EVALUATE;
 }
@@ -90,8 +90,8 @@ static bool is_kept(const tensor *x) {
 }
 
 /* If the operation quantizes or converts a weight, returns an address that identifies the result, else NULL.
-   The recording does this at each use, but a step only once. Exception: a sharded weight is cast at each use,
-   by every rank. */
+   The dry run records such an operation at each use of the weight, but a step runs it once. Exception: every
+   rank casts a sharded weight at each use. */
 static const void *made_weight(const counter *c, enum op_index op, const void *args) {
     const quantize_args *q = args;
     const convert_args *v = args;
@@ -110,7 +110,7 @@ static const void *made_weight(const counter *c, enum op_index op, const void *a
     return NULL;
 }
 
-/* The same for a collective that reduces amaxes of weights. */
+/* Like made_weight, for a collective that reduces amaxes of weights. */
 static const void *made_scales(const collective *call) {
     bool scales = call->kind == COLLECTIVE_ALL_REDUCE && call->reduce == REDUCE_MAX;
     return scales && !plan_is_recorded(call->input.data) ? (const char *)call->input.data + 1 : NULL;
@@ -168,7 +168,7 @@ static traffic_kind traffic_of(const counter *c, const exec *cx, const group *g,
                                                      : TRAFFIC_OTHER;
 }
 
-/* Bytes that a rank receives. */
+/* Returns the bytes that a rank receives in a collective. */
 static double received(const group *g, const collective *call) {
     double others = (double)(g->size - 1) / g->size;
     switch (call->kind) {
@@ -199,7 +199,7 @@ static void add_traffic(count_traffic *t, double bytes, double seconds, double t
     t->seconds += times * seconds;
 }
 
-/* A gathered block is copied to the tensors that layers read. */
+/* Adds the copy of a gathered block to the tensors that layers read. */
 static void add_unpacking(counter *c, const exec *cx, const collective *call) {
     const work w = {
         .op = OP_INDEX_convert, .format = WORK_BF16, .bytes = 2 * (double)tensor_bytes(call->output)};
@@ -237,7 +237,7 @@ static void on_collective(void *user, const exec *cx, const group *g, const coll
 
 /* ---- work outside of the recorded plans ---- */
 
-/* Reduces the gradients of this rank's shard over the ranks with the same shard along dimension d. */
+/* Adds the all-reduce of this rank's gradient shard over the ranks with the same shard, along d. */
 static void add_copies(counter *c, const model *m, mesh_dimension d) {
     machine_group g = machine_group_along(c->request->mesh, d);
     double copies = (double)g.ranks, bytes = 2 * (double)m->trained_bytes * (copies - 1) / copies;

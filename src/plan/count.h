@@ -35,7 +35,7 @@ typedef struct count_part {
     X(CONTEXT, "context", "heads and tokens (cp)")                                                           \
     X(EXPERTS, "experts", "rows for experts (ep)")                                                           \
     X(STAGES, "stages", "between stages (pp)")                                                               \
-    X(COPIES, "between_copies", "gradients between copies (formula)")                                        \
+    X(COPIES, "between_copies", "gradients of replicas (formula)")                                           \
     X(OTHER, "exchanged", "amaxes and sums")
 
 typedef enum traffic_kind {
@@ -57,20 +57,20 @@ typedef struct count_traffic {
 /* Totals of a step, unless another unit is given. */
 typedef struct rank_count {
     memory_need need;
-    int64_t parameters, frozen; /* elements of the model, and its frozen elements */
-    int64_t on_rank;            /* elements that this rank holds */
+    int64_t parameters, frozen; /* elements of all parameters of the model; the frozen ones */
+    int64_t on_rank;            /* elements of this rank's shards */
     double flops_per_token;     /* model_flops_per_token */
     count_part kinds[OP_KINDS];
     count_traffic traffic[TRAFFIC_KINDS];
     double forward, backward;  /* seconds of a micro-batch */
     double waiting;            /* part of forward and backward spent waiting for other ranks */
-    double once, once_waiting; /* the same for work that is done once per step */
+    double once, once_waiting; /* seconds of work that is done once per step; how many of them are waiting */
     double message;            /* seconds to send a message to the next stage */
 } rank_count;
 
 /* Counts the first rank of pipeline stage `stage_index`. */
 ott_status count_run(const count_request *r, int64_t stage_index, rank_count *out);
-/* Calls `callback` with the memory check of that rank, for trying other settings. */
+/* Calls `callback` with the memory check of the same rank, for trying other settings. */
 typedef ott_status count_memory_check_fn(void *user, const memory_check *a);
 ott_status count_with_memory_check(const count_request *r, int64_t stage_index,
                                    count_memory_check_fn *callback, void *user);

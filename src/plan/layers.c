@@ -46,7 +46,8 @@ static int layers_sharing_input(module_role role) {
     }
 }
 
-/* Norms, SwiGLU and the loss quantize their output in the same op; attention does not. */
+/* True if a separate op quantizes the layer's input (next function: grad_output). Norms, SwiGLU and the loss
+   quantize the tensors that they write; attention does not. */
 static bool is_input_cast_separate(module_role role) {
     return role == ROLE_O;
 }

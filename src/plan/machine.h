@@ -10,7 +10,7 @@
 
 /* Rates are per second. Measured times in machine.seconds take precedence. */
 typedef struct machine_rates {
-    double gib;                /* memory of one device */
+    double gib;                /* memory of one device, in GiB */
     double peak[WORK_FORMATS]; /* FLOP/s of dense GEMMs by data sheet; 0: format not supported */
     double gemm[WORK_FORMATS]; /* FLOP/s that large GEMMs reach */
     double attention_forward, attention_backward; /* FLOP/s that causal attention reaches */

@@ -143,7 +143,7 @@ static double median(double values[STEPS]) {
     return values[STEPS / 2];
 }
 
-/* Stores the medians of a probe. replace: overwrite earlier ones. */
+/* Stores the medians of a probe. replace: overwrites the medians of an earlier probe. */
 static void store_rates(probe *p, bool replace, machine *out) {
     for (int op = 0; op < OP_COUNT; op++)
         for (int f = 0; f < WORK_FORMATS; f++) {

@@ -37,7 +37,7 @@ static void write_head(const page *p, str *out) {
 
 #define MIB 1048576.0
 
-/* Host memory next to device memory. No limit is shown: for another machine it is unknown. */
+/* Writes the host memory that a run on a GPU needs, without a limit: another machine's limit is unknown. */
 static void write_host_memory(const memory_need *n, str *out) {
     if (n->host < (int64_t)MIB / 20) return;
     str_append(out, "Host memory of a rank\n");
@@ -127,7 +127,7 @@ static void write_speed(const page *p, str *out) {
     str_append(out, "\n");
 }
 
-/* ---- FP8 by layer ---- */
+/* ---- FP8 by layer, and other settings ---- */
 
 static const char *verdict(const layer_row *r) {
     bool pays = layers_speedup(r) >= LAYERS_PAYS;
@@ -161,8 +161,6 @@ static void write_layers(const page *p, str *out) {
     str_append(out, "\n");
 }
 
-/* ---- other settings ---- */
-
 static void write_sweep(const page *p, str *out) {
     const sweep *s = p->sweep;
     char text[SWEEP_TEXT];
@@ -195,8 +193,8 @@ static void write_rates(const page *p, str *out) {
     if (p->estimate->ranks > 1)
         str_printf(
             out,
-            "- Links one way: %.4g GB/s in a node of %.0f, %.4g GB/s per device to other nodes; rings, "
-            "and trees for small all-reduces. These rates are not measured.\n",
+            "- Links one way: %.4g GB/s in a node of %.0f devices, %.4g GB/s per device to other nodes; "
+            "collectives use rings, and trees for small all-reduces. These rates are not measured.\n",
             r->link / 1e9, r->node, r->network / 1e9);
 }
 
@@ -206,8 +204,8 @@ static void write_assumptions(const page *p, str *out) {
     str_append(out, "- Memory is from the same dry run that `ottava train` makes before it starts, without "
                     "the data set.\n");
     if (!p->machine->is_local)
-        str_append(out, "- 2 GiB of a device are reserved for its driver and libraries. Kernels are queued "
-                        "ahead of the device.\n");
+        str_append(out, "- 2 GiB of a device are reserved for its driver and libraries. The host queues "
+                        "kernels before the device needs them.\n");
     str_append(out, "- Every sequence is one document as long as train.seq_len; evaluation and checkpoints "
                     "take no time.\n");
     if (p->estimate->ranks > 1)

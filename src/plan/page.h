@@ -16,14 +16,14 @@ typedef struct page {
     const mesh *mesh;
     const estimate *estimate;
     const char *other_precision; /* bf16 for an FP8 run, else FP8 */
-    const estimate *other;       /* of the same run in it; NULL: not possible */
+    const estimate *other;       /* estimate of the same run in other_precision; NULL: not possible */
     const advice *advice;
     const layer_rows *layers;
     int64_t largest_batch; /* largest train.batch_size that fits; 0: none */
     const sweep *sweep;    /* NULL: not requested */
 } page;
 
-/* They append to `out`. */
+/* Both functions append to `out`. */
 ott_status page_write(const page *p, str *out);
 ott_status page_write_json(const page *p, str *out);
 

@@ -42,7 +42,7 @@ static ott_status resolve_options(planner *p) {
     hf_model_notes notes;
     TRY(check_ranks(p->options->ranks));
     TRY(mesh_fit(p->cfg, p->options->ranks, p->log));
-    TRY(peft_configure(p->account, p->cfg)); /* may set the model */
+    TRY(peft_configure(p->account, p->cfg)); /* may set model.hf_path */
     TRY(run_check_model(p->cfg));
     TRY(hf_model_configure(p->account, p->cfg, &notes));
     p->asked = *p->cfg;

@@ -5,7 +5,7 @@ typedef struct timetable {
     const pipeline_stage *shape;
     int64_t micro_batches;
     const stage_times *times;
-    double *done;  /* [2][parts][micro_batches] end of each task; 0: not run yet */
+    double *done;  /* [2][stages x chunks][micro_batches] end of each task; 0: not run yet */
     int64_t *next; /* [stages] next task */
     double *now;   /* [stages] clock */
 } timetable;

@@ -58,7 +58,8 @@ static double step_product_seconds(const search *s, config_checkpointing kind) {
     return flops * (kind == CHECKPOINTING_FULL ? 4.0 / 3 : 1) / rate / (double)s->asked->ranks;
 }
 
-/* Per layer the stream is gathered four times, in FP8 (1 byte) at best, and scattered four times, in bf16. */
+/* Per layer tp gathers the residual stream 4 times, in FP8 (1 byte) at best, and scatters it 4 times, in
+   bf16. */
 static double tensor_seconds(const search *s, const candidate *c) {
     machine_group g = machine_group_along(&c->mesh, MESH_TP);
     double layers = (double)s->base->shape->layers / (double)c->mesh.size[MESH_PP];
@@ -90,7 +91,7 @@ static bool splits_evenly(int64_t ranks, int64_t length) {
     return length % ranks == 0;
 }
 
-/* tp and cp stay within a node. */
+/* True if the mesh can divide the model's heads, widths and layers, and tp and cp stay within a node. */
 static bool suits_model(const search *s, const mesh *m) {
     const model_options *o = s->base->shape;
     int64_t tp = m->size[MESH_TP], heads = tp * m->size[MESH_CP];

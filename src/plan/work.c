@@ -3,7 +3,7 @@
 
 /* ---- casts ---- */
 
-/* True if a scale depends on a full row, column or tensor, so that all of it must be read before casting. */
+/* True if a scale depends on a full row, column or tensor, which must be read before it is cast. */
 static bool needs_all(const cast_spec *s) {
     scale_block block = granularity_block(s->grain);
     bool wide = block.mn == INT64_MAX || block.k == INT64_MAX;
@@ -30,9 +30,9 @@ double work_cast_bytes(const backend_capabilities *can, const quant_spec *spec, 
 
 /* ---- casts fused into the op that writes the tensor ---- */
 
-/* Order in which an op writes its output. By tiles: only casts that need an amax of the full tensor take
-   another pass. By rows: the op knows the amax of each row, and at the end of the tensor. Norms also cast, if
-   each row has its own scale. */
+/* Order in which an op writes its output. By tiles: casts with a scale of a full row, column or tensor take
+   another pass. By rows: the op knows the amax of each row, and at its end the amax of the tensor. Norms also
+   cast, if each row has its own scale. */
 typedef enum producer { BY_TILES, BY_ROWS, BY_ROWS_AND_CASTS } producer;
 
 static producer producer_of(enum op_index op) {
@@ -71,7 +71,7 @@ static double tensor_traffic(const tensor *t) {
     return t ? (double)t->rows * (double)t->columns * dtype_bytes(t->dtype) : 0;
 }
 
-/* Bytes per element of the first high-precision tensor: the source of quantized copies has its format. */
+/* Bytes per element of the op's first high-precision tensor; the quantized tensor has this format. */
 static int source_bytes(const op_info *op, const void *args) {
     for (int i = 0; i < op->field_count; i++) {
         op_field_kind kind = op->fields[i].kind;

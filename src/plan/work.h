@@ -1,5 +1,5 @@
-/* plan/work: counts the work of an operation: FLOP of GEMMs and attention, bytes read and written by other
-   operations. Takes the arguments of a dry run or of a real call. */
+/* plan/work: counts the work of an operation: FLOP of GEMMs and attention, and bytes that an operation reads
+   and writes. Takes the arguments of a dry run or of a real call. */
 #ifndef PLAN_WORK_H
 #define PLAN_WORK_H
 
@@ -21,9 +21,9 @@ typedef struct work {
 work work_of(const exec *cx, enum op_index op, const void *args);
 /* Work of C[m,n] = A[m,k] B[n,k]^T; c_bytes: bytes of an element of C. */
 work work_of_product(work_format format, int64_t m, int64_t n, int64_t k, int c_bytes);
-/* Bytes of quantizing a tensor [rows, columns] of `source` bytes per element, in addition to the op that
-   writes it. Counts the codes written, and a second read if a scale depends on the full tensor. is_separate:
-   also one read, since the quantization is not fused into that op. */
+/* Bytes that quantizing a tensor [rows, columns] of `source` bytes per element adds to the op that writes the
+   tensor: the codes, and a read if a scale depends on a full row, column or tensor. is_separate: also a read,
+   since quantizing is not fused into that op. */
 double work_cast_bytes(const backend_capabilities *can, const quant_spec *spec, int64_t rows, int64_t columns,
                        int source, bool is_separate);
 /* Returns FLOP, or bytes if there are none: time is proportional to it. */

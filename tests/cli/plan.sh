@@ -8,7 +8,7 @@ works "a plan for another device" "Plan for 1 x h100|by the dry run|Expected:|Is
     plan $model --device h100
 works "a plan for several ranks" "Mesh: dp_shard 8|gathered parameters|reduced gradients" \
     plan $model --device=h200 --ranks 8
-works "dp_replicate" "dp_replicate 2 x dp_shard 4|between copies" \
+works "dp_replicate" "dp_replicate 2 x dp_shard 4|of replicas" \
     plan $model --device=h200 --ranks 8 --distributed.dp_replicate=2
 works "tp" "Mesh: dp_shard 4 x tp 2|inside of layers" plan $model --device=h200 --ranks 8 --distributed.tp=2
 works "pp" "Mesh: pp 2 x dp_shard 4|between stages|waiting for other stages" \
