@@ -1,6 +1,6 @@
 /* tokenizer/added: finds added tokens: texts that are one token wherever they occur. The leftmost match wins,
-   and the longest of these. Tokens marked "normalized" are matched after the normalizer, in their normalized
-   form. */
+   and the longest at this position. The normalizer changes tokens marked "normalized" and the text before
+   these tokens are matched. */
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 
@@ -15,7 +15,7 @@ static ott_status check_length(const added_token *token, int64_t bytes, const ch
                        str_show(token->content.at).text, token->id, bytes, form, LONGEST);
 }
 
-/* An added token may also be in the vocabulary, with the same id. */
+/* Adds the token's text to the names, unless the vocabulary already has it with the same id. */
 static ott_status name_added(tokenizer *t, const added_token *token) {
     const char *text = token->content.at;
     text_view there = t->names.at[token->id];
@@ -109,7 +109,7 @@ static ott_status fill_tree(tokenizer *t, tokenizer_scratch *s, bool normalized,
     return OTT_OK;
 }
 
-/* Returns an upper bound of the tree's nodes. */
+/* *bytes: bytes of all texts in the tree. The tree has at most one node for each, and the root. */
 static ott_status measure_tree(const tokenizer *t, tokenizer_scratch *s, bool normalized, int64_t *bytes) {
     *bytes = 0;
     for (int64_t i = 0; i < t->added_count; i++) {
@@ -151,7 +151,7 @@ ott_status added_load(tokenizer *t, const json_t *root) {
 
 /* ---- finding ---- */
 
-/* Returns the longest token that begins at `at`, or NULL. *end: its end. */
+/* Returns the longest added token that begins at `at`, or NULL. *end: position after the token. */
 static const added_token *longest_at(const tokenizer *t, const added_tree *tree, text_view text, int64_t at,
                                      int64_t *end) {
     const added_token *found = NULL;
@@ -166,7 +166,7 @@ static const added_token *longest_at(const tokenizer *t, const added_tree *tree,
     return found;
 }
 
-/* Returns the next position from `at` where a token may begin; text.bytes: none. */
+/* Returns the first position from `at` on where a token may begin; text.bytes if there is none. */
 static int64_t next_first(const added_tree *tree, text_view text, int64_t at) {
     if (tree->firsts == 0) return text.bytes;
     if (tree->firsts == 1) { /* usually "<" */

@@ -4,8 +4,8 @@
    short texts. */
 #include "tokenizer/internal.h"
 
-/* Common to the patterns: words with one preceding character (no letter, digit or white space), and white
-   space. */
+/* What differs between the patterns. In all of them, a word may begin with one character that is no letter,
+   digit or line end. White space is split in the same way. */
 struct ascii_rule {
     const char *regex;
     bool contractions; /* 's 't 're 've 'm 'll 'd are separate pieces */
@@ -73,7 +73,7 @@ static bool is_other(unsigned char c) {
     return c < 0x80 && !is_letter(c) && !is_digit(c) && !is_space(c);
 }
 
-/* ---- the alternatives: where each ends, `from` when it is not this one ---- */
+/* ---- the alternatives of a pattern: return the end of the match, or `from` if there is none ---- */
 
 static int64_t end_contraction(const unsigned char *p, int64_t from, int64_t bytes) {
     if (p[from] != '\'' || bytes - from < 2) return from;
@@ -110,8 +110,8 @@ static int64_t end_others(const ascii_rule *rule, const unsigned char *p, int64_
     return at;
 }
 
-/* Ends after the last line end in the white space. Without a line end, it ends before the last character,
-   which belongs to the next piece. -1: the white space may continue. */
+/* The match ends after the last line end in the white space. Without a line end, it ends before the last
+   character, which belongs to the next piece. -1: a non-ASCII character may continue the white space. */
 static int64_t end_spaces(const unsigned char *p, int64_t from, int64_t bytes) {
     int64_t at = from, lines = from;
     for (; at < bytes && is_space(p[at]); at++)
@@ -133,6 +133,6 @@ int64_t ascii_match(const ascii_rule *rule, text_view text, int64_t from) {
     const unsigned char *p = (const unsigned char *)text.at;
     if (p[from] >= 0x80) return -1;
     int64_t end = end_of_match(rule, p, from, text.bytes);
-    /* True if a non-ASCII character may continue or change the match. */
+    /* -1 if a non-ASCII character may continue or change the match */
     return end < 0 || (end < text.bytes && p[end] >= 0x80) ? -1 : end;
 }

@@ -25,8 +25,8 @@ typedef struct symbol {
 } symbol;
 
 typedef struct candidate {
-    int32_t rank, at; /* left symbol of the pair */
-    int32_t id;
+    int32_t rank, at; /* at: index of the pair's left symbol */
+    int32_t id;       /* of the merged symbol */
 } candidate;
 
 struct bpe_work {
@@ -74,7 +74,7 @@ static ott_status start_bytes(const bpe_model *m, text_view piece, tokenizer_ids
     return OTT_OK;
 }
 
-/* Appends the tokens "<0xNN>" of a character's bytes, if all of them exist. */
+/* Appends the token "<0xNN>" of each byte of a character. False, without a change, if a token is missing. */
 static bool append_fallback(const bpe_model *m, const char *bytes, int count, tokenizer_ids *out) {
     for (int i = 0; i < count; i++)
         if (m->byte_ids[(unsigned char)bytes[i]] < 0) return false;
@@ -82,8 +82,8 @@ static bool append_fallback(const bpe_model *m, const char *bytes, int count, to
     return true;
 }
 
-/* Like Hugging Face, writes an unknown character when the next known one follows. Byte fallback does not
-   count as known. */
+/* As in Hugging Face, the id of an unknown character is written late: before the next known character, or at
+   the end. So bytes of byte fallback in between come first. */
 static ott_status start_characters(const tokenizer *t, text_view piece, tokenizer_ids *out) {
     const bpe_model *m = &t->model;
     bool unknown = false;
@@ -115,7 +115,7 @@ static void remove_at(int32_t *values, int at, int count) {
     memmove(values + at, values + at + 1, (size_t)(count - at - 1) * sizeof *values);
 }
 
-/* Merges ids [count] in place; returns the remaining count. */
+/* Merges ids[count] in place. Returns the number of ids that remain. */
 static int merge_short(const bpe_model *m, int32_t *ids, int count) {
     int32_t ranks[SHORT_WORD], merged[SHORT_WORD]; /* merge of the pair that begins at this symbol */
     for (int i = 0; i + 1 < count; i++) ranks[i] = rank_of(m, ids + i, &merged[i]);

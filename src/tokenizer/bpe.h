@@ -11,16 +11,15 @@ typedef struct merge_slot {
 } merge_slot;
 
 typedef struct bpe_model {
-    bool byte_level; /* symbols are bytes; false: characters */
-    bool ignore_merges, byte_fallback, fuse_unk;
-    int32_t unk;           /* id of the unknown token; -1: none */
+    bool byte_level;                             /* symbols are bytes; false: characters */
+    bool ignore_merges, byte_fallback, fuse_unk; /* options of tokenizer.json */
+    int32_t unk;                                 /* id of the unknown token; -1: none */
     int32_t byte_ids[256]; /* id of each byte (byte-level), or of its "<0xNN>" token; -1: none */
     int32_t ascii[128];    /* id of each single ASCII character; -1: none */
-    merge_slot *merges;    /* [merge_mask + 1] */
+    merge_slot *merges;    /* [merge_mask + 1]: hash table of the pairs */
     uint64_t merge_mask;
-    bool
-        /* no merge joins a character and a following U+2581, so words are encoded separately */
-        splits_words;
+    /* no merge joins a character and a following U+2581, so words are encoded separately */
+    bool splits_words;
     bool no_merge[128][128]; /* if splits_words: no merge joins these two ASCII characters */
 } bpe_model;
 

@@ -198,7 +198,7 @@ typedef struct prefix_texts {
     str *tails;
 } prefix_texts;
 
-/* Renders. At most one of generation and prefixes may be given. */
+/* Appends the text of the messages to `out`. At least one of `generation` and `prefixes` must be NULL. */
 static ott_status render_messages(rendering *r, const json_t *messages, bool asks, str *out,
                                   jinja_spans *generation, const prefix_texts *prefixes) {
     json_t *context;
@@ -319,8 +319,8 @@ static ott_status measure_prefix(encoder *e, int64_t count, bool asks, int64_t *
     return status;
 }
 
-/* Finds where a prefix ends in e->text. The first `same` bytes of e->text are known to equal those of the
-   text that the prefix was rendered with. */
+/* Finds where a prefix ends in e->text. The prefix was rendered as a branch of a text that has its first
+   `same` bytes in common with e->text. */
 static ott_status find_end(encoder *e, const jinja_prefix *p, const str *tails, int64_t same, bool asks,
                            int64_t *out) {
     if (!p->known) return measure_prefix(e, p->count, asks, out);
@@ -434,8 +434,7 @@ static int64_t tokens_before(const tokenizer_prefixes *c, int64_t byte) {
     return found ? c->ids[found - c->at] : 0;
 }
 
-/* Sets `learned` of the text's tokens. A turn's targets begin at the token count of the text before the turn.
-   */
+/* Sets learned[count] of the text's tokens. A turn begins at the token count of the text before it. */
 static void mark_turns(const encoder *e, const tokenizer_prefixes *prefixes, int64_t count,
                        uint8_t *learned) {
     for (int64_t i = 0; i < e->turns.count; i++) {

@@ -46,10 +46,10 @@ ott_status chat_render(const chat *c, const chat_conversation *conversation, boo
  * turn is the text that an assistant message adds to the generation prompt, including its end of turn. A turn
  * begins after as many tokens as the text before it has when encoded separately.
  *
- * The time is linear in the number of messages if jinja_render_prefixes knows the turns and the template
- * writes added tokens between them. OTT_ERR_UNSUPPORTED: the conversation takes too many steps; or a template
- * without {% generation %} renders earlier messages differently when more follow, so that a turn's end cannot
- * be found.
+ * The time is linear in the number of messages if jinja_render_prefixes finds the ends of turns and the
+ * template writes added tokens between turns. OTT_ERR_UNSUPPORTED: the conversation takes too many steps; or
+ * a template without {% generation %} renders earlier messages differently if more follow, so the end of a
+ * turn is unknown.
  */
 ott_status chat_encode(const chat *c, tokenizer_scratch *s, const chat_conversation *conversation,
                        tokenizer_ids *ids, uint8_t **learned);

@@ -1,5 +1,4 @@
-/* tokenizer/decode: decodes ids to text, all at once or token by token, without writing incomplete
-   characters. */
+/* tokenizer/decode: decodes a list of ids to text, or id by id. Never writes incomplete characters. */
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 

@@ -126,7 +126,7 @@ static text_view strip_token(const token_step *step, text_view text) {
     return text;
 }
 
-/* A text with a character that represents no byte is not converted. */
+/* Converts a byte-level text to bytes. A text with a character that represents no byte stays unchanged. */
 static text_view to_bytes(const decode_draft *d, text_view text, str *buffer) {
     buffer->length = 0;
     str_append_bytes(buffer, text.at, text.bytes);
@@ -175,7 +175,7 @@ static int byte_of_name(text_view name) {
     return high && low ? (int)((high - digits) % 16 * 16 + (low - digits) % 16) : -1;
 }
 
-/* Makes the texts twice: to measure, then to store them. */
+/* Makes the texts of all tokens twice: to measure, then to store them. first: texts of a first token. */
 static ott_status change_all(const decode_draft *d, tokenizer_scratch *s, bool first, str buffers[2],
                              text_list *out) {
     const tokenizer *t = d->t;

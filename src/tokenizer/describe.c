@@ -59,13 +59,14 @@ ott_status tokenizer_merges(mem *account, const tokenizer *t, tokenizer_merge **
     return OTT_OK;
 }
 
-/* ---- forms ---- */
+/* ---- two known tokenizer types ---- */
 
 static bool composes(const normalize_step *step) {
     return step->kind == NORMALIZE_UNICODE && step->unicode == (UTF8PROC_STABLE | UTF8PROC_COMPOSE);
 }
 
-/* If the expression matches everywhere, there is no text between matches that the step could remove. */
+/* True if the step splits text into the matches of the expression and keeps them all. SPLIT_REMOVED with
+   `invert` removes text between matches, but the expression matches everywhere. */
 static bool splits_by(const split_step *step, const char *regex) {
     bool keeps_all = step->behavior == (step->invert ? SPLIT_REMOVED : SPLIT_ISOLATED);
     return step->kind == SPLIT_PATTERN && keeps_all && step->pattern.source.at &&

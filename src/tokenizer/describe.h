@@ -31,9 +31,9 @@ ott_status tokenizer_merges(mem *account, const tokenizer *t, tokenizer_merge **
 /* ByteLevel's default pattern: GPT-2's regular expression, without redundant alternatives. */
 #define TOKENIZER_GPT2 "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
-/* True for byte-level BPE that splits text with exactly these regular expressions (NULL-terminated list),
-   applied in this order, and whose only normalization is Unicode composition. The expressions must match
-   everywhere. */
+/* True for byte-level BPE that splits text with exactly these regular expressions, in this order, and has no
+   normalization other than Unicode composition. `regex` is NULL-terminated. Each expression must match at
+   every position. */
 bool tokenizer_is_byte_level(const tokenizer *t, const char *const *regex, bool ignores_merges);
 /* True for SentencePiece's BPE: characters, U+2581 for a space, byte fallback. *prepends: a U+2581 is added
    before a text. */

@@ -72,9 +72,9 @@ typedef struct added_node {
 typedef struct added_tree {
     added_node *nodes; /* [count]; nodes[0]: the root */
     int64_t count, capacity;
-    bool first[256]; /* true for bytes that begin a token */
-    int firsts;      /* number of such bytes */
-    unsigned char any_first;
+    bool first[256];         /* true for bytes that begin a token */
+    int firsts;              /* number of such bytes */
+    unsigned char any_first; /* a byte that begins a token */
 } added_tree;
 
 typedef struct decode_rule {
@@ -90,7 +90,7 @@ typedef struct decode_rule {
 struct tokenizer {
     mem *account;
     arena *texts;       /* memory of path, patterns and steps */
-    bool chat_template; /* the tokenizer has one */
+    bool chat_template; /* the tokenizer has a chat template */
     const char *path;
     int64_t vocab;
     text_list names;       /* token texts as in the file */
@@ -176,18 +176,19 @@ typedef struct byte_characters {
 } byte_characters;
 
 byte_characters vocab_byte_characters(void);
-/* Converts a text's characters to bytes; `out` has room for text.bytes. Returns the number of bytes, or -1 if
-   a character represents no byte. */
+/* Converts a text's characters to bytes in out[text.bytes]. Returns their number; -1 if a character
+   represents no byte. */
 int64_t vocab_read_bytes(const byte_characters *all, text_view text, char *out);
 
-/* Appends the text to `out`, with all matches of the pattern replaced by `content`. */
+/* Appends the text to `out`, with all matches of the pattern replaced by `content`. Fails above `limit`
+   bytes. */
 ott_status normalize_replace(const pattern *p, matcher *m, text_view text, text_view content, int64_t limit,
                              str *out);
 ott_status normalize_text(tokenizer_scratch *s, text_view text, text_view *out);
 
 /* Called by added_walk for the text between added tokens. */
 typedef ott_status (*added_rest)(encode_run *run, text_view text, bool at_start);
-/* A text from byte `from` on, which is its start or the end of an added token. */
+/* The bytes of a text from `from` on. `from` is 0 or the end of an added token. */
 typedef struct added_part {
     text_view text;
     int64_t from;
@@ -195,6 +196,8 @@ typedef struct added_part {
 /* Called with the remaining part and the end of the next added token, before this token is encoded. If no
    added token follows, `end` is past the end of the text. May be NULL. */
 typedef ott_status (*added_mark)(encode_run *run, added_part part, int64_t end);
+/* Appends the ids of the added tokens in the part, and calls `rest` for the text between them. at_start: the
+   text begins the input. */
 ott_status added_walk(encode_run *run, const added_tree *tree, added_part part, bool at_start,
                       added_rest rest, added_mark mark);
 

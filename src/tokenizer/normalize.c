@@ -1,5 +1,4 @@
-/* tokenizer/normalize: the normalizers: Unicode normalization forms, lower case, strip, prepend and replace.
-   */
+/* tokenizer/normalize: Unicode normalization forms, lower case, strip, prepend and replace. */
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 #include <utf8proc.h>
@@ -81,7 +80,7 @@ static void order_all_marks(utf8proc_int32_t *c, int64_t count) {
     }
 }
 
-/* Like utf8proc_decompose, into the first half of the buffer. The second half is used for sorting. */
+/* Like utf8proc_decompose, into the first half of s->codepoints. The second half is used for sorting. */
 static ott_status decompose(tokenizer_scratch *s, const normalize_step *step, text_view text,
                             int64_t *count) {
     const utf8proc_uint8_t *p = (const utf8proc_uint8_t *)text.at;
@@ -122,9 +121,8 @@ static ott_status unicode_stretch(tokenizer_scratch *s, const normalize_step *st
     return OTT_OK;
 }
 
-/* Normalizes only ranges that can change: from the last ASCII character before a significant byte to the next
-   ASCII character after it. No ASCII character combines with its predecessor, so the ranges are independent.
-   */
+/* Normalizes only ranges that can change: from the last ASCII character before a byte >= step->first_byte to
+   the next ASCII character. No ASCII character combines with its predecessor, so ranges are independent. */
 static ott_status normalize_unicode(tokenizer_scratch *s, const normalize_step *step, text_view text,
                                     str *out) {
     const unsigned char *p = (const unsigned char *)text.at;

@@ -5,8 +5,8 @@
 #include <limits.h>
 #include <stdio.h>
 
-/* Recognizes the tokenizer by files in the model's folder, and by config.json and tokenizer_config.json like
-   transformers. */
+/* How to make a tokenizer.json with transformers. Ends a message: "... is not supported: tokenizer.json is;
+   in the model's folder, ..." */
 #define CONVERSION                                                                                           \
     "tokenizer.json is; in the model's folder, python3 -c \"from transformers import AutoTokenizer as T; "   \
     "T.from_pretrained('.').save_pretrained('.')\" writes it"

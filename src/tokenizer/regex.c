@@ -78,8 +78,7 @@ static ott_status translate_in_class(translation *t) {
     return OTT_OK;
 }
 
-/* "(?m" is Ruby's dot-matches-newline. "(?s" and "(?x" may differ and are refused. "(*" exists only in PCRE2.
-   */
+/* Refuses inline options other than i: "(?m" has another meaning in Ruby. "(*" exists only in PCRE2. */
 static ott_status translate_group(translation *t) {
     if (peek(t, 1) == '*') return refuse_pattern(t, "(* is not supported");
     if (peek(t, 1) == '?' && (isalpha((unsigned char)peek(t, 2)) || peek(t, 2) == '-'))
@@ -102,7 +101,7 @@ static ott_status translate_next(translation *t) {
         if (peek(t, 0) == ']') copy_bytes(t, 1);
         return OTT_OK;
     }
-    /* Possessive in PCRE2; a repeated repetition in Ruby. */
+    /* {n,m}+ is possessive in PCRE2, but repeats the repetition in Ruby. */
     if (c == '}' && peek(t, 1) == '+') return refuse_pattern(t, "{n,m}+ is not supported");
     copy_bytes(t, 1);
     return OTT_OK;
@@ -316,8 +315,7 @@ ott_status regex_walk_next(regex_walk *w) {
         if (w->begin < 0) return OTT_OK;
         w->from = w->end;
         if (w->begin != w->end || w->end != w->last_end) break;
-        /* An empty match at the end of the last match is skipped: the search continues one character further.
-           */
+        /* Skips an empty match at the end of the last match: continues one character later. */
         w->from += w->from < w->text.bytes ? text_character_bytes((unsigned char)w->text.at[w->from]) : 1;
     }
     w->last_end = w->end;

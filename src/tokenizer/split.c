@@ -132,9 +132,10 @@ ott_status split_load(tokenizer *t, const json_t *root) {
                           load_split_step, NULL);
 }
 
-/* ---- cutting ---- */
+/* ---- splitting at a pattern ---- */
 
-/* State of splitting a text. Its parts (matches and the text between them) arrive from left to right. */
+/* State of splitting a text. Its parts (matches and the text between them) are added from left to right. A
+   part is held while the next part may be merged with it. */
 typedef struct splitter {
     encode_run *run;
     int step;
@@ -233,8 +234,8 @@ static void mark_spaces(text_view text, text_view mark, str *out) {
     }
 }
 
-/* Returns a possible end of a range that begins at `at`. Words that are encoded separately can be processed
-   in ranges small enough for the CPU's cache. A word begins with a space after another character. */
+/* Returns the end of the next range to process, which begins at `at`. If words are encoded separately, ranges
+   fit the CPU's cache and end before a word. A word begins with a space after another character. */
 static int64_t stretch_end(const encode_run *run, int step, text_view text, int64_t at) {
     enum { STRETCH = 1 << 15 };
     const tokenizer *t = run->t;

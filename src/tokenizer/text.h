@@ -27,7 +27,7 @@ typedef struct text_list {
 
 ott_status text_list_open(mem *account, int64_t count, int64_t blob_bytes, text_list *out);
 void text_list_close(mem *account, text_list *list);
-/* Copies `bytes` bytes to the text of `id`. The blob must have room. Returns the copy. */
+/* Copies a text for `id` into the blob, which must have `bytes` + 1 free bytes. Returns the copy. */
 char *text_list_set(text_list *list, int32_t id, const char *text, int64_t bytes);
 
 /* Finds the id of a text in a list. */
@@ -51,7 +51,7 @@ static inline bool text_is(text_view text, const char *word) {
     return strlen(word) == (size_t)text.bytes && memcmp(text.at, word, (size_t)text.bytes) == 0;
 }
 
-/* Returns the bytes of a UTF-8 character, from its first byte. */
+/* Returns the length of a UTF-8 character in bytes, from its first byte. */
 static inline int text_character_bytes(unsigned char lead) {
     return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }

@@ -8,7 +8,8 @@ static bool is_space(int32_t c) {
            c == 0x3000;
 }
 
-/* Letters, marks, decimal digits, connectors, joiners, and circled and squared letters. */
+/* True for letters, marks, decimal digits, letter numbers, connectors, joiners, circled or squared letters.
+   */
 static bool is_word(int32_t c) {
     switch (utf8proc_category(c)) {
     case UTF8PROC_CATEGORY_LU:

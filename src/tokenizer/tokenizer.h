@@ -38,8 +38,8 @@ int32_t tokenizer_find(const tokenizer *t, const char *text);
 bool tokenizer_has_chat_template(const tokenizer *t);
 bool tokenizer_is_special(const tokenizer *t, int64_t id);
 
-/* Ids that begin and end a text, -1 if no file names them. The first of these that names them is used:
-   tokenizer_config.json, special_tokens_map.json, generation_config.json, the post-processor. */
+/* Ids that begin and end a text; -1 if no file names them. If several files name them, the first of this list
+   is used: tokenizer_config.json, special_tokens_map.json, generation_config.json, the post-processor. */
 int32_t tokenizer_bos(const tokenizer *t);
 int32_t tokenizer_eos(const tokenizer *t);
 /* True if TOKENIZER_ADD_SPECIAL adds the BOS before a text, or the EOS after it. As in transformers,
@@ -51,14 +51,14 @@ bool tokenizer_is_stop(const tokenizer *t, int64_t id);
 
 /* ---- text to ids ---- */
 
-/* Zero-initialise with {.account = m}; free with tokenizer_ids_free. */
+/* Zero-initialize with {.account = m}; free with tokenizer_ids_free. */
 typedef struct tokenizer_ids {
     mem *account;
     int32_t *ids; /* [count] */
     int64_t count, capacity;
 } tokenizer_ids;
 
-/* Makes room for `extra` more ids; at least doubles the capacity if it must grow. */
+/* Grows the capacity to at least count + extra; at least doubles it if it must grow. */
 ott_status tokenizer_ids_reserve(tokenizer_ids *ids, int64_t extra);
 ott_status tokenizer_ids_append(tokenizer_ids *ids, int32_t id);
 void tokenizer_ids_free(tokenizer_ids *ids);
@@ -103,9 +103,9 @@ ott_status tokenizer_encode_prefixes(const tokenizer *t, tokenizer_scratch *s, c
 
 /* ---- ids to text ---- */
 
-/* Appends the text of `count` ids. Invalid bytes become U+FFFD, so the text is always UTF-8. An id without a
-   token (a padding row of the output layer may be sampled) appends nothing. OTT_ERR_ARGUMENT: a negative id.
-   */
+/* Appends the text of `count` ids. Invalid bytes become U+FFFD, so the text is always UTF-8. Special tokens
+   (if skip_special) and ids without a token (padding rows of the head) append nothing. OTT_ERR_ARGUMENT: a
+   negative id. */
 ott_status tokenizer_decode(const tokenizer *t, const int32_t *ids, int64_t count, bool skip_special,
                             str *out);
 
@@ -122,7 +122,7 @@ typedef struct tokenizer_stream {
 
 tokenizer_stream tokenizer_stream_start(const tokenizer *t, bool skip_special);
 ott_status tokenizer_stream_push(tokenizer_stream *s, int32_t id, str *out);
-/* appends U+FFFD for an incomplete character */
+/* Call at the end of the ids. Appends U+FFFD for an incomplete character. */
 ott_status tokenizer_stream_finish(tokenizer_stream *s, str *out);
 
 #endif

@@ -1,7 +1,7 @@
 /* tokenizer/tokens: properties of tokens, and lists of ids. */
 #include "tokenizer/internal.h"
 
-/* ---- its tokens ---- */
+/* ---- properties of tokens ---- */
 
 const char *tokenizer_path(const tokenizer *t) {
     return t->path;

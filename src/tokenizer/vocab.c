@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Tables are indexed by id, so ids must be nearly dense. Otherwise a small file with a large id would waste
-   memory. */
+/* Every id must be below IDS_PER_TOKEN * tokens + IDS_OF_ANY. Tables are indexed by id, so a small file with
+   a large id would waste memory. */
 enum { IDS_PER_TOKEN = 4, IDS_OF_ANY = 1 << 16 };
 static const char metaspace[] = METASPACE;
 
@@ -72,7 +72,7 @@ static ott_status load_names(tokenizer *t, const json_t *vocab, const extent *e)
 
 /* ---- bytes as characters, as GPT-2 writes them ---- */
 
-/* Printable bytes represent themselves, the others map to characters from U+0100 on, in order. */
+/* True for bytes that represent themselves. The other bytes map to characters from U+0100 on, in order. */
 static bool prints(int byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte != 0xad);
 }
@@ -112,7 +112,7 @@ int64_t vocab_read_bytes(const byte_characters *all, text_view text, char *out) 
     return count;
 }
 
-/* Converts each name to bytes; no text if the name represents none. */
+/* Converts each name to bytes. A name with a character that represents no byte gets no text. */
 static ott_status load_piece_bytes(tokenizer *t) {
     byte_characters all = vocab_byte_characters();
     text_list *list = &t->piece_bytes;
@@ -172,7 +172,8 @@ static bool joins_words(text_view text) {
     return memmem(text.at + run, (size_t)(text.bytes - run), metaspace, (size_t)bytes) != NULL;
 }
 
-/* Records which characters this merge joins. If a token represents a byte, splits only at U+2581. */
+/* Records that a merge joins the last character of `left` and the first of `right`. If token a or b
+   represents a byte, the merge may join any characters. */
 static void note_joined(bpe_model *m, text_view left, text_view right, uint32_t a, uint32_t b) {
     unsigned char last = (unsigned char)left.at[left.bytes - 1], first = (unsigned char)right.at[0];
     if ((last | first) < 0x80) m->no_merge[last][first] = false;
@@ -221,7 +222,7 @@ static ott_status load_merges(tokenizer *t, const json_t *merges) {
 
 /* ---- the model ---- */
 
-/* Byte-level: the bytes of a token's name. Otherwise the name. */
+/* Indexes the pieces: if byte-level, the bytes of the names, else the names. */
 static ott_status load_pieces(tokenizer *t, int64_t tokens) {
     const text_list *pieces = &t->names;
     if (t->model.byte_level) {
@@ -282,14 +283,14 @@ ott_status vocab_load(tokenizer *t, const json_t *root) {
         t->model.byte_ids[byte] = text_index_find(&t->by_name, name, length);
     }
     t->model.unk = unk ? text_index_find(&t->by_name, unk, (int64_t)strlen(unk)) : -1;
-    /* Splitting must not change ids: U+2581 must be a token, so that no unknown characters are fused across
-       it. */
+    /* Splitting must not change ids. So U+2581 must be a token: otherwise unknown characters around it may be
+       fused. */
     t->model.splits_words = !t->model.byte_level && !t->model.ignore_merges &&
                             text_index_find(&t->by_name, metaspace, sizeof metaspace - 1) >= 0;
     memset(t->model.no_merge, t->model.splits_words, sizeof t->model.no_merge);
     TRY(load_merges(t, json_object_get(model, "merges")));
     TRY(load_pieces(t, e.tokens));
-    /* Does not split between two characters without tokens: unknown characters may be fused. */
+    /* Words are not split between two characters without tokens, because unknown characters may be fused. */
     bpe_model *m = &t->model;
     for (int a = 0; a < 128; a++)
         for (int b = 0; b < 128; b++)

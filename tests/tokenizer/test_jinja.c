@@ -129,8 +129,8 @@ static const struct {
     {"{{ 1 < 'a' }}", OTT_ERR_FORMAT, "have no order"},
     {"{{ 1 < 2 < 3 }}", OTT_ERR_UNSUPPORTED, "chained comparison"},
     {"{{ raise_exception('no way') }}", OTT_ERR_ARGUMENT, "the template says: no way"},
-    {"{% set x.y = 1 %}", OTT_ERR_FORMAT, "only a namespace's can be"},
-    {"{% set a, b = [1] %}", OTT_ERR_FORMAT, "is set to 2 names"},
+    {"{% set x.y = 1 %}", OTT_ERR_FORMAT, "only a member of a namespace"},
+    {"{% set a, b = [1] %}", OTT_ERR_FORMAT, "cannot be unpacked into 2 names"},
     /* too long, too deep, too large */
     {"{% for i in range(2000000000) %}x{% endfor %}", OTT_ERR_UNSUPPORTED, "makes more than 64 MiB"},
     {"{% set n = namespace(x='a') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}",

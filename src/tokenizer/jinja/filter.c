@@ -14,7 +14,7 @@ static ott_status text_of(jinja_work *w, const jinja_value *v, text_view *out) {
     return OTT_OK;
 }
 
-/* ---- filters of texts: the methods of the same name, of anything's text ---- */
+/* ---- filters of texts: methods of strings, applied to the text of any value ---- */
 
 static ott_status apply_method(jinja_work *w, const char *name, const jinja_value *v,
                                const jinja_arguments *a, jinja_value *out) {
@@ -59,7 +59,7 @@ static ott_status filter_tojson(jinja_work *w, const jinja_value *v, const jinja
     return jinja_show_json(w, v, indent && indent->kind == JINJA_INTEGER ? indent->integer : -1, out);
 }
 
-/* Indents all lines but the first by `width` spaces, except empty lines. */
+/* Indents lines by `width` spaces; the first line and empty lines only if `first` or `blank` is true. */
 static ott_status filter_indent(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                 jinja_value *out) {
     static const char *const names[] = {"width", "first", "blank", NULL};
@@ -71,7 +71,7 @@ static ott_status filter_indent(jinja_work *w, const jinja_value *v, const jinja
     TRY(jinja_arguments_check(w, a, "indent", 3, names));
     TRY(text_of(w, v, &text));
     if ((width && width->kind != JINJA_INTEGER) || spaces < 0 || spaces > 64)
-        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "indent: its width is no number up to 64");
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "indent: the width must be an integer from 0 to 64");
     TRY(jinja_work_write(w, text.bytes));
     for (int64_t i = 0; i < text.bytes && made.length < JINJA_MEMORY_MOST; i++) {
         bool begins = i == 0 ? first && jinja_value_truth(first) : text.at[i - 1] == '\n';
@@ -225,7 +225,7 @@ static ott_status filter_unique(jinja_work *w, const jinja_value *v, const jinja
     return OTT_OK;
 }
 
-/* [[key, value], ...] */
+/* Returns [(key, value), ...] of a dictionary. */
 static ott_status filter_items(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                jinja_value *out) {
     TRY(jinja_arguments_check(w, a, "items", 0, NULL));
@@ -337,7 +337,8 @@ static ott_status filter_map(jinja_work *w, const jinja_value *v, const jinja_ar
     jinja_list *l;
     jinja_value made;
     const jinja_value *what = member ? member : filter;
-    if (!what || what->kind != JINJA_STRING) return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "map: of what?");
+    if (!what || what->kind != JINJA_STRING)
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "map needs the name of a filter or attribute");
     TRY(elements_of(w, v, &l));
     TRY(jinja_value_list(w, out));
     for (int64_t i = 0; i < l->count; i++) {

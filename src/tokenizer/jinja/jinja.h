@@ -26,7 +26,7 @@ enum {
     JINJA_TEXT_MOST = 1 << 20, /* maximum bytes of a template */
     JINJA_NESTING_MOST = 100,  /* depth of nested tags, expressions, values */
     JINJA_CALLS_MOST = 500,    /* depth of statements, expressions and macros during rendering */
-    /* nodes run, elements compared or copied, 64 bytes of text read: about 0.1 us each */
+    /* A step runs a node, compares or copies an element, or reads 64 bytes of text: about 0.1 us. */
     JINJA_STEPS_MOST = 10000000,
     JINJA_MEMORY_MOST = 64 << 20, /* bytes allocated by a rendering, including its output */
 };

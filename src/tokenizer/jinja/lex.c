@@ -12,8 +12,8 @@ typedef struct lexer {
     int line;
     jinja_token *tokens;
     int64_t count, capacity;
-    bool strips;     /* the previous tag ended with "-" */
-    bool trims_line; /* or the line end after it is removed */
+    bool strips;     /* white space after the previous tag is removed: it ended with "-" */
+    bool trims_line; /* only a line end directly after the previous tag is removed */
 } lexer;
 
 static ott_status add_token(lexer *l, jinja_token token) {
@@ -195,7 +195,7 @@ static ott_status lex_token(lexer *l) {
     return OTT_OK;
 }
 
-/* Returns the bytes of a tag's end at `at`, including its "-" or "+"; 0: none. */
+/* Returns the length of the tag's end at `at`, including its "-" or "+"; 0 if no tag ends there. */
 static int64_t end_bytes(const lexer *l, const char *at, const char *closing) {
     if (starts(l, at, closing)) return 2;
     return (*at == '-' || *at == '+') && starts(l, at + 1, closing) ? 3 : 0;

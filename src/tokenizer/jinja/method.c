@@ -90,7 +90,7 @@ typedef enum letter_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL } le
 /* Changes case per character, with Unicode's simple mappings. */
 static ott_status change_case(jinja_work *w, text_view text, letter_case to, jinja_value *out) {
     str made = {.account = w->account};
-    bool inside = false; /* of a word */
+    bool inside = false; /* the previous character is in the same word */
     TRY(jinja_work_steps(w, 1 + text.bytes / 2));
     for (int64_t i = 0, bytes; i < text.bytes; i += bytes) {
         utf8proc_int32_t code;
@@ -120,7 +120,7 @@ CASE_METHOD(lower, CASE_LOWER)
 CASE_METHOD(title, CASE_TITLE)
 CASE_METHOD(capitalize, CASE_CAPITAL)
 
-/* Tests for one text, or for any text of a list. */
+/* startswith or endswith: tests one text, or whether any text of a list matches. */
 static ott_status match_end(jinja_work *w, const jinja_value *v, const jinja_arguments *a, bool end,
                             jinja_value *out) {
     const jinja_value *with = jinja_argument(a, 0, NULL);
@@ -130,8 +130,7 @@ static ott_status match_end(jinja_work *w, const jinja_value *v, const jinja_arg
     for (int64_t i = 0; i < count; i++) {
         const jinja_value *part = with && with->kind == JINJA_LIST ? &with->list->items[i] : with;
         if (!part || part->kind != JINJA_STRING)
-            return jinja_work_fail(w, OTT_ERR_FORMAT, "%s: not with a string",
-                                   end ? "endswith" : "startswith");
+            return jinja_work_fail(w, OTT_ERR_FORMAT, "%s needs a string", end ? "endswith" : "startswith");
         int64_t rest = v->text.bytes - part->text.bytes;
         TRY(jinja_work_read(w, rest >= 0 ? part->text.bytes : 0));
         out->truth |=
@@ -185,7 +184,7 @@ static ott_status method_replace(jinja_work *w, const jinja_value *v, const jinj
     TRY(text_argument(w, a, 0, "replace", &old));
     TRY(text_argument(w, a, 1, "replace", &new));
     TRY(count_argument(w, a, 2, "count", &most));
-    if (old.bytes == 0) return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "replace: of nothing");
+    if (old.bytes == 0) return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "replace of \"\" is not built");
     ott_status status = replace_all(w, v->text, old, new, most, &made);
     if (status == OTT_OK) status = str_finish(&made);
     if (status == OTT_OK) status = jinja_value_copy_text(w, made.text ? made.text : "", made.length, out);
@@ -224,7 +223,8 @@ static ott_status method_split(jinja_work *w, const jinja_value *v, const jinja_
     TRY(jinja_work_write(w, rest.bytes));
     if (!between || between->kind == JINJA_NONE) return split_words(w, rest, most, out->list);
     if (between->kind != JINJA_STRING || between->text.bytes == 0)
-        return jinja_work_fail(w, OTT_ERR_FORMAT, "split: by %s", jinja_value_kind(between));
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "split: the separator is %s or empty",
+                               jinja_value_kind(between));
     for (const char *at; most != 0; most--) {
         TRY(jinja_text_find(w, rest, between->text, &at));
         if (!at) break;
@@ -235,7 +235,7 @@ static ott_status method_split(jinja_work *w, const jinja_value *v, const jinja_
     return jinja_list_append(w, out->list, jinja_value_string(rest));
 }
 
-/* Splits once, at the last occurrence. */
+/* Only rsplit(text, 1) is built: splits once, at the last occurrence. */
 static ott_status method_rsplit(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                 jinja_value *out) {
     static const char *const names[] = {"sep", "maxsplit", NULL};
@@ -266,7 +266,7 @@ static ott_status method_join(jinja_work *w, const jinja_value *v, const jinja_a
                               jinja_value *out) {
     const jinja_value *list = jinja_argument(a, 0, NULL);
     TRY(jinja_arguments_check(w, a, "join", 1, NULL));
-    if (!list) return jinja_work_fail(w, OTT_ERR_FORMAT, "join: of what?");
+    if (!list) return jinja_work_fail(w, OTT_ERR_FORMAT, "join needs a list");
     return jinja_show_joined(w, list, NULL, v->text, out);
 }
 
@@ -286,7 +286,7 @@ static ott_status method_count(jinja_work *w, const jinja_value *v, const jinja_
     text_view part, rest = v->text;
     TRY(jinja_arguments_check(w, a, "count", 1, NULL));
     TRY(text_argument(w, a, 0, "count", &part));
-    if (part.bytes == 0) return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "count: of nothing");
+    if (part.bytes == 0) return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "count of \"\" is not built");
     *out = jinja_value_integer(0);
     for (const char *at;; out->integer++) {
         TRY(jinja_text_find(w, rest, part, &at));
@@ -326,7 +326,7 @@ static ott_status method_get(jinja_work *w, const jinja_value *v, const jinja_ar
                              jinja_value *out) {
     const jinja_value *key = jinja_argument(a, 0, NULL), *otherwise = jinja_argument(a, 1, NULL);
     TRY(jinja_arguments_check(w, a, "get", 2, NULL));
-    if (!key) return jinja_work_fail(w, OTT_ERR_FORMAT, "get: of which key?");
+    if (!key) return jinja_work_fail(w, OTT_ERR_FORMAT, "get needs a key");
     const jinja_value *member;
     TRY(jinja_dict_find(w, v->dict, key, &member));
     *out = member ? *member : otherwise ? *otherwise : (jinja_value){.kind = JINJA_NONE};
@@ -411,7 +411,7 @@ static ott_status function_range(jinja_work *w, const jinja_arguments *a, jinja_
     }
     if (a->count == 1) bound[1] = bound[0], bound[0] = 0;
     if (a->count == 0 || bound[2] == 0)
-        return jinja_work_fail(w, OTT_ERR_FORMAT, "range: to where, in which steps?");
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "range needs an end, and a step other than 0");
     TRY(jinja_value_list(w, out));
     for (int64_t i = bound[0]; bound[2] > 0 ? i < bound[1] : i > bound[1]; i += bound[2]) {
         TRY(jinja_work_steps(w, 1));
@@ -420,7 +420,7 @@ static ott_status function_range(jinja_work *w, const jinja_arguments *a, jinja_
     return OTT_OK;
 }
 
-/* English names, independent of the locale. */
+/* Writes names of days and months in English, in any locale. */
 static ott_status function_strftime_now(jinja_work *w, const jinja_arguments *a, jinja_value *out) {
     text_view given;
     char format[128], text[512];

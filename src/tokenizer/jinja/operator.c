@@ -66,8 +66,8 @@ static ott_status calculate_integers(jinja_work *w, text_view sign, int64_t a, i
     return fits ? OTT_OK : jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "a number is too large");
 }
 
-/* Python's % and // of floats. fmod is exact, and the quotient is computed from it, because a / b may round
-   up to an integer. */
+/* Python's % and // of floats. fmod is exact, so floor_quotient computes with it: a / b may round up to an
+   integer. */
 static double modulo(double a, double b) {
     double rest = fmod(a, b);
     if (rest == 0) return copysign(0.0, b);
@@ -153,7 +153,7 @@ ott_status jinja_compare(jinja_work *w, text_view sign, const jinja_value *a, co
 
 /* ---- indexes and slices ---- */
 
-/* The caller counts the steps. */
+/* Returns `count` characters from character `first` on. The caller counts the steps. */
 static text_view characters(text_view text, int64_t first, int64_t count) {
     const char *from = text.at;
     while (first-- > 0) from += text_character_bytes((unsigned char)*from);
@@ -178,7 +178,8 @@ static ott_status index_dict(jinja_work *w, const jinja_dict *d, const jinja_val
     return OTT_OK;
 }
 
-/* Later messages do not change elements found from the beginning. */
+/* Records on how many messages the result depends. Later messages do not change an element that is counted
+   from the beginning. */
 static void see_index(jinja_work *w, const jinja_list *l, int64_t index, int64_t count) {
     if (!l->grows || index >= count) return;
     jinja_work_see(w, index < 0 ? INT64_MAX : l->skipped + index + 1);
@@ -203,7 +204,7 @@ ott_status jinja_index(jinja_work *w, const jinja_value *object, const jinja_val
     return OTT_OK;
 }
 
-/* Reads a bound of a slice like Python's indices(): default if absent, clamped to [least, most]. */
+/* Reads a bound of a slice like Python's slice.indices(): clamped to [least, most]; `absent` for none. */
 static ott_status read_bound(const jinja_work *w, const jinja_value *v, int64_t length, int64_t absent,
                              int64_t least, int64_t most, int64_t *out) {
     *out = absent;
@@ -224,7 +225,7 @@ static ott_status read_step(const jinja_work *w, const jinja_value *v, int64_t *
     return OTT_OK;
 }
 
-/* of[from:] of a growing list is its tail, which grows too. */
+/* Returns list[from:] of a growing list: its tail, which grows too. */
 static ott_status slice_rest(jinja_work *w, const jinja_list *list, int64_t from, jinja_value *out) {
     TRY(jinja_value_list(w, out));
     if (from > list->count) from = list->count;

@@ -145,7 +145,7 @@ static ott_status parse_parentheses(parser *p, jinja_node **out) {
     return parse_elements(p, ")", &first->next);
 }
 
-/* Adjacent strings are concatenated. */
+/* Parses a string. Concatenates adjacent strings. */
 static ott_status parse_string(parser *p, jinja_node **out) {
     int64_t bytes = 0;
     void *memory;
@@ -370,7 +370,7 @@ static ott_status parse_expression(parser *p, jinja_node **out) {
     return OTT_OK;
 }
 
-/* Expressions separated by commas are a tuple. */
+/* Parses an expression, or expressions separated by commas, which are a tuple. */
 static ott_status parse_tuple(parser *p, jinja_node **out) {
     TRY(parse_expression(p, out));
     if (!is_sign(p, ",")) return OTT_OK;
@@ -391,7 +391,7 @@ static ott_status end_block(parser *p) {
     return expect_kind(p, JINJA_TOKEN_BLOCK_END, "the end of the tag");
 }
 
-/* After a body: skips the word that ended it, one of `ends`. */
+/* After a body: skips the tag that ended the body. */
 static ott_status end_body(parser *p) {
     p->at += 2;
     return end_block(p);
@@ -427,8 +427,7 @@ static ott_status parse_if(parser *p, jinja_node *node) {
     return ends_with(p, "endif") ? end_body(p) : fail_expecting(p, "{% endif %}");
 }
 
-/* Parses an assignment target: one name, several (with or without parentheses), or a member of a namespace.
-   */
+/* Parses an assignment target: a name, several names (parentheses are optional), or a namespace's member. */
 static ott_status parse_target(parser *p, jinja_node **out) {
     bool parentheses = skip_sign(p, "(");
     jinja_node *first;

@@ -1,7 +1,7 @@
 /* jinja/render: renders a template: evaluates expressions and runs statements. */
 #include "tokenizer/jinja/value.h"
 
-/* Names set in a body; names of enclosing scopes are visible. */
+/* The names that a body sets. Names of enclosing scopes are visible too. */
 typedef struct scope scope;
 struct scope {
     jinja_dict *names;
@@ -10,17 +10,17 @@ struct scope {
 
 typedef enum jump { JUMP_NONE, JUMP_BREAK, JUMP_CONTINUE } jump;
 
-/* Continuation: the next statement, then the next statement of the enclosing {% if %}, and so on. */
+/* The statements to run after the current one: the rest of its body, then the rest of the enclosing body. */
 typedef struct frame frame;
 struct frame {
     const jinja_node *next;
     const frame *around;
 };
 
-/* Renderings of fewer messages that branch off the full rendering. */
+/* Renderings of prefixes (fewer messages), which branch off the full rendering. */
 typedef struct branches {
-    jinja_prefix *items; /* [count] ascending */
-    int64_t count, next;
+    jinja_prefix *items; /* [count], with ascending numbers of messages */
+    int64_t count, next; /* next: index of the first prefix that is not rendered yet */
     str *tails;
     bool running;      /* inside a branch */
     jinja_undos undos; /* log of namespace changes in the branch */
@@ -34,7 +34,7 @@ typedef struct rendering {
     branches *branches; /* NULL: do not render prefixes */
     const frame *frames;
     int bodies; /* number of enclosing macros, captured texts and loops */
-    jump jump;  /* leaving a loop's body */
+    jump jump;  /* why a loop's body is being left */
     int depth;
 } rendering;
 
@@ -81,7 +81,7 @@ static ott_status open_scope(rendering *r, const scope *around, scope *out) {
 
 /* ---- lists that grow ---- */
 
-/* Replaces a growing list by its elements in this rendering, which then depends on the list's length. */
+/* Replaces a growing list by its elements in this rendering. The output then depends on their number. */
 static ott_status settle(rendering *r, jinja_value *v) {
     jinja_value snapshot;
     if (v->kind != JINJA_LIST || !v->list->grows) return OTT_OK;
@@ -122,7 +122,7 @@ static ott_status evaluate_arguments(rendering *r, const jinja_node *list, jinja
     return OTT_OK;
 }
 
-/* Captures the output of statements. */
+/* Runs statements and returns their output as a string. */
 static ott_status capture(rendering *r, const jinja_node *list, jinja_value *out) {
     str text = {.account = r->work.account}, *before = r->out;
     jinja_spans *generation = r->generation;
@@ -140,7 +140,7 @@ static ott_status capture(rendering *r, const jinja_node *list, jinja_value *out
     return status;
 }
 
-/* Names set in the body are local to it. */
+/* Runs the body of n in its own scope. Returns the output in *captured if that is not NULL. */
 static ott_status run_inside(rendering *r, const jinja_node *n, jinja_value *captured) {
     scope own, *before = r->here;
     TRY(open_scope(r, before, &own));
@@ -223,7 +223,7 @@ static ott_status apply_test(rendering *r, const jinja_node *n, jinja_value *out
     jinja_value v;
     bool truth, found;
     TRY(n->list ? evaluate_value(r, n->child[0], &v)
-                : evaluate_any(r, n->child[0], &v)); /* without arguments: the value's kind */
+                : evaluate_any(r, n->child[0], &v)); /* tests only the value's kind, not a list's length */
     TRY(evaluate_arguments(r, n->list, &a));
     r->work.line = n->line;
     TRY(jinja_test(&r->work, n->name, &v, &a, &truth, &found));
@@ -381,7 +381,7 @@ static ott_status set_namespace(rendering *r, const jinja_node *target, jinja_va
     jinja_value object;
     TRY(find_name(r, target->child[0]->name, &object));
     if (object.kind != JINJA_NAMESPACE)
-        return FAIL(r, OTT_ERR_FORMAT, "a member of %s is set: only a namespace's can be",
+        return FAIL(r, OTT_ERR_FORMAT, "a member of %s cannot be set, only a member of a namespace",
                     jinja_value_kind(&object));
     TRY(settle(r, &v));
     if (r->branches && r->branches->running)
@@ -397,7 +397,8 @@ static ott_status assign(rendering *r, const jinja_node *target, jinja_value v) 
     TRY(jinja_work_steps(&r->work, count));
     TRY(settle(r, &v));
     if (v.kind != JINJA_LIST || v.list->count != count)
-        return FAIL(r, OTT_ERR_FORMAT, "%s is set to %d names", jinja_value_kind(&v), (int)count);
+        return FAIL(r, OTT_ERR_FORMAT, "%s cannot be unpacked into %d names", jinja_value_kind(&v),
+                    (int)count);
     const jinja_value *element = v.list->items;
     for (const jinja_node *n = target->list; n; n = n->next) TRY(set_name(r, n->name, *element++));
     return OTT_OK;
@@ -409,7 +410,7 @@ static ott_status run_set(rendering *r, const jinja_node *n) {
     return assign(r, n->child[0], v);
 }
 
-/* Returns the elements that pass the loop's filter. */
+/* Appends the elements that pass the loop's filter to `left`. */
 static ott_status filter_elements(rendering *r, const jinja_node *n, const jinja_list *all,
                                   jinja_list *left) {
     jinja_value keep;
@@ -450,8 +451,9 @@ static ott_status run_iterations(rendering *r, const jinja_node *n, const jinja_
     return OTT_OK;
 }
 
-/* ---- prefixes: the last message of a rendering of fewer, and what comes after the loop ---- */
+/* ---- prefixes ---- */
 
+/* Runs the iteration of a prefix's last message, and the statements after the loop. */
 static ott_status run_last(rendering *r, const jinja_node *n, const jinja_list *l, int64_t index) {
     jinja_loop *loop;
     TRY(open_loop(r, l, &loop));
@@ -508,7 +510,7 @@ static ott_status run_messages(rendering *r, const jinja_node *n, const jinja_li
         TRY(run_iteration(r, n, loop));
     }
     r->jump = JUMP_NONE;
-    jinja_work_see(&r->work, INT64_MAX); /* a rendering of fewer messages ends earlier here */
+    jinja_work_see(&r->work, INT64_MAX); /* from here on, the output depends on the number of messages */
     return OTT_OK;
 }
 
@@ -545,7 +547,7 @@ static ott_status run_generation(rendering *r, const jinja_node *n) {
     TRY(run_inside(r, n, NULL));
     if (!s) return OTT_OK;
     TRY(mem_grow(s->account, MEM_OTHER, (s->count + 1) * (int64_t)sizeof *s->items,
-                 "places of what is generated", &s->items));
+                 "spans of {% generation %}", &s->items));
     s->items[s->count++] = (jinja_span){begin, r->out->length};
     return OTT_OK;
 }

@@ -28,6 +28,7 @@ typedef struct jinja_token {
     double real;
 } jinja_token;
 
+/* Kinds of nodes, and how each kind uses the members of jinja_node. */
 typedef enum jinja_node_kind {
     /* expressions */
     JINJA_NODE_STRING,

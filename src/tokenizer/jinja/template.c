@@ -6,10 +6,7 @@ void jinja_spans_free(jinja_spans *s) {
     *s = (jinja_spans){.account = s->account};
 }
 
-/*
- * Normalizes line ends to
- * and removes the last one. Returns the bytes.
- */
+/* Copies a template with line ends as \n, without the last line end. Returns the number of bytes. */
 static int64_t copy_lines(const char *text, int64_t bytes, char *to) {
     int64_t count = 0;
     for (int64_t i = 0; i < bytes; i++) {

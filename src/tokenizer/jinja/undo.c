@@ -3,9 +3,9 @@
 #include <stddef.h>
 
 struct jinja_undo {
-    jinja_dict *dict, before;
-    int64_t changed; /* index of the overwritten entry; -1: an entry was added */
-    jinja_value value;
+    jinja_dict *dict, before; /* a namespace, and a copy of its header from before the change */
+    int64_t changed;          /* index of the overwritten entry; -1: an entry was added */
+    jinja_value value;        /* the overwritten value */
 };
 
 ott_status jinja_undos_note(jinja_work *w, jinja_undos *u, jinja_dict *dict, text_view name) {

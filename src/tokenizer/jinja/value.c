@@ -34,7 +34,7 @@ ott_status(jinja_work_alloc)(jinja_work *w, int64_t bytes, void **out) {
     return arena_alloc(w->memory, bytes, out);
 }
 
-/* ---- what it is ---- */
+/* ---- kinds and comparisons ---- */
 
 const char *jinja_value_kind(const jinja_value *v) {
     static const char *const names[] = {[JINJA_UNDEFINED] = "undefined",   [JINJA_NONE] = "none",
@@ -194,7 +194,7 @@ static ott_status nest(const jinja_work *w, const jinja_value *v, int *nesting) 
     return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "a value is nested more than %d deep", JINJA_NESTING_MOST);
 }
 
-/* Makes room for one more element of `size` bytes. Old memory stays until the end of the rendering. */
+/* Grows an array of elements of `size` bytes if it is full. Its old memory stays until the rendering ends. */
 static ott_status grow(jinja_work *w, void **array, int64_t count, int64_t *capacity, int64_t size) {
     void *memory;
     int64_t more = *capacity ? 2 * *capacity : 4;
@@ -246,8 +246,7 @@ static ott_status hash_key(jinja_work *w, const jinja_value *key, uint64_t *out)
 
 enum { SEARCHED_MOST = 8 }; /* maximum entries of a dictionary without slots */
 
-/* Finds a key. *found: its index, or -1. *slot: its slot, or a free slot for it, if the dictionary has slots.
-   */
+/* Finds a key. *found: index of its entry, or -1. *slot: its slot or a free slot; NULL without slots. */
 static ott_status find_slot(jinja_work *w, const jinja_dict *d, const jinja_value *key, uint64_t hash,
                             int64_t *found, int32_t **slot) {
     const uint64_t mask = d->slots ? 2 * (uint64_t)d->capacity - 1 : 0;
@@ -317,7 +316,7 @@ ott_status jinja_dict_set(jinja_work *w, jinja_dict *d, jinja_value key, jinja_v
     return OTT_OK;
 }
 
-/* Later entries were removed earlier, so clearing this slot breaks no probe sequence. */
+/* All later entries are already removed, so clearing this slot breaks no probe sequence. */
 void jinja_dict_drop_last(jinja_dict *d) {
     d->count--;
     if (!d->slots) return;
@@ -405,7 +404,7 @@ ott_status jinja_value_elements(jinja_work *w, const jinja_value *v, jinja_list 
     jinja_value made;
     if (v->kind == JINJA_LIST) return *out = v->list, OTT_OK;
     if (v->kind != JINJA_STRING && v->kind != JINJA_DICT && v->kind != JINJA_UNDEFINED)
-        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s cannot be gone over", jinja_value_kind(v));
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s cannot be iterated over", jinja_value_kind(v));
     TRY(jinja_value_list(w, &made));
     *out = made.list;
     if (v->kind == JINJA_STRING) return list_characters(w, v->text, *out);
@@ -414,7 +413,7 @@ ott_status jinja_value_elements(jinja_work *w, const jinja_value *v, jinja_list 
     return OTT_OK;
 }
 
-/* True if another element follows. Records that the answer is the same for any larger number of messages. */
+/* True if another element follows. If so, records that this needs the message that follows. */
 static bool has_next(jinja_work *w, const jinja_loop *loop) {
     const jinja_list *l = loop->over;
     bool next = loop->index + 1 < jinja_list_count(w, l);

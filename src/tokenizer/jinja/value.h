@@ -40,10 +40,10 @@ typedef struct jinja_value {
 struct jinja_list {
     jinja_value *items;
     int64_t count, capacity;
-    int nesting; /* depth of nested lists and dictionaries, including this one */
-    bool tuple;  /* prints differently, and never equals a list */
-    bool grows;  /* the list of messages, or its tail; its length depends on the prefix: jinja_list_count */
-    int64_t skipped; /* grows: number of messages before the first element */
+    int nesting;     /* depth of nested lists and dictionaries, including this one */
+    bool tuple;      /* prints differently, and never equals a list */
+    bool grows;      /* the list of messages or its tail: a prefix has fewer elements (jinja_list_count) */
+    int64_t skipped; /* if `grows`: number of messages before the first element */
 };
 
 typedef struct jinja_entry {
@@ -80,11 +80,11 @@ ott_status jinja_work_alloc(jinja_work *w, int64_t bytes, void **out);
 #define jinja_work_alloc(w, bytes, out) jinja_work_alloc(w, bytes, MEM_OUT(out))
 /* Counts steps. OTT_ERR_UNSUPPORTED above the limit, OTT_ERR_STOPPED if canceled. */
 ott_status jinja_work_steps(jinja_work *w, int64_t count);
-/* Counts the steps of reading a text once. */
+/* Counts the steps of memcpy or memcmp of a text. */
 static inline ott_status jinja_work_read(jinja_work *w, int64_t bytes) {
     return jinja_work_steps(w, 1 + bytes / 64);
 }
-/* Counts the steps of processing each byte of a text. */
+/* Counts the steps of processing a text byte by byte. */
 static inline ott_status jinja_work_write(jinja_work *w, int64_t bytes) {
     return jinja_work_steps(w, 1 + bytes / 8);
 }
@@ -125,7 +125,7 @@ static inline int64_t jinja_list_count(const jinja_work *w, const jinja_list *l)
     int64_t grown = w->messages - l->skipped;
     return !l->grows || grown > l->count ? l->count : grown > 0 ? grown : 0;
 }
-/* Notes that renderings of fewer messages may differ from here on. */
+/* Records that renderings of fewer messages than `messages` may differ from here on. */
 static inline void jinja_work_see(jinja_work *w, int64_t messages) {
     if (w->seen < messages) w->seen = messages;
 }
@@ -138,7 +138,7 @@ ott_status jinja_dict_set(jinja_work *w, jinja_dict *d, jinja_value key, jinja_v
 /* Removes the last added entry. */
 void jinja_dict_drop_last(jinja_dict *d);
 
-/* Log of changes of namespaces, to undo them (undo.c). Zero-initialized; free `of` with mem_free. */
+/* Log of changes of namespaces, to undo them (undo.c). Zero-initialize; free `items` with mem_free. */
 typedef struct jinja_undo jinja_undo;
 typedef struct jinja_undos {
     jinja_undo *items; /* [count] */
@@ -150,8 +150,8 @@ void jinja_undos_run(jinja_undos *u); /* undoes all changes, latest first, and c
 
 /* Converts JSON; strings are borrowed. */
 ott_status jinja_value_from_json(jinja_work *w, const json_t *json, jinja_value *out);
-/* Lists what a loop iterates over: a list's elements, a string's characters, a dictionary's keys, nothing if
-   undefined. */
+/* Lists the elements that a loop iterates over: a list's elements, a string's characters, a dictionary's
+   keys; none if v is undefined. */
 ott_status jinja_value_elements(jinja_work *w, const jinja_value *v, jinja_list **out);
 /* Returns v.name or v["name"]; undefined if absent. */
 ott_status jinja_member(jinja_work *w, const jinja_value *v, text_view name, jinja_value *out);
@@ -203,9 +203,9 @@ ott_status jinja_negate(jinja_work *w, jinja_value *v);
 /* == != < > <= >= in */
 ott_status jinja_compare(jinja_work *w, text_view sign, const jinja_value *a, const jinja_value *b,
                          bool *out);
-/* Returns of[key]; undefined if absent. */
+/* Returns object[key]; undefined if absent. */
 ott_status jinja_index(jinja_work *w, const jinja_value *object, const jinja_value *key, jinja_value *out);
-/* Returns of[from:to:step]; each bound is none or a number. */
+/* Returns object[bounds[0]:bounds[1]:bounds[2]]; each bound is none or an integer. */
 ott_status jinja_slice(jinja_work *w, const jinja_value *object, const jinja_value bounds[3],
                        jinja_value *out);
 
