@@ -61,8 +61,7 @@ static float softmax_scale(const attention *a) {
     return a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim);
 }
 
-/* Rotates q and k in place. With latents, rotates only q: callers rotate the rope columns of the key
-   heads. */
+/* Rotates q and k in place. With latents, rotates only q: callers rotate the rope columns of keys. */
 static ott_status rotate(exec *cx, const attention *a, const sequence_metadata *at, const tensor *q,
                          const tensor *k, bool inverse) {
     if (!a->rope) return OTT_OK;
@@ -194,8 +193,7 @@ static ott_status scatter_heads(exec *cx, const attention *a, head_kind kind, te
     return plan_close(cx->plan, buffer);
 }
 
-/* Opens `heads`, the attention kernel's output, in heads of head_dim columns. x has the shape of o's
-   input. */
+/* Opens `heads`, the attention kernel's output, for x, which is the input of o or has its shape. */
 static ott_status open_output(exec *cx, const attention *a, const tensor *x, tensor *heads,
                               plan_buffer *buffer) {
     int64_t ranks = a->context ? a->context->size : 1;

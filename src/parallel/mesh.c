@@ -15,7 +15,7 @@ static void show_factors(const int64_t size[MESH_DIMENSIONS], char text[160]) {
         length += snprintf(text + length, 160 - (size_t)length, "%s%lld", d ? " × " : "", (long long)size[d]);
 }
 
-#define OFFER "--distributed.fit=true reduces them to fit the ranks"
+#define OFFER "--distributed.fit=true reduces the dimensions to fit the ranks"
 
 static ott_status fail_ranks(const int64_t size[MESH_DIMENSIONS], int64_t product, int64_t ranks,
                              bool takes_rest) {
@@ -43,7 +43,7 @@ static ott_status fail_ranks(const int64_t size[MESH_DIMENSIONS], int64_t produc
         [MESH_EP] = &(cfg)->distributed.ep, [MESH_TP] = &(cfg)->distributed.tp                               \
     }
 
-/* Reads the configured sizes, -1 as 1, and their product. */
+/* Reads the configured sizes, with 1 for -1, and their product (at most INT64_MAX). */
 static ott_status read_sizes(const config *cfg, int64_t size[MESH_DIMENSIONS], int64_t *product) {
     const int64_t *const asked[MESH_DIMENSIONS] = KEYS(cfg);
     *product = 1;
@@ -75,7 +75,7 @@ static int64_t greatest_common_divisor(int64_t a, int64_t b) {
 }
 
 ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log) {
-    /* The order in which dimensions get ranks. Divisors still divide heads, layers, experts. */
+    /* The order in which dimensions get ranks. If a size divides heads or layers, its divisors do too. */
     static const mesh_dimension order[] = {MESH_TP, MESH_CP,           MESH_PP,
                                            MESH_EP, MESH_DP_REPLICATE, MESH_DP_SHARD};
     int64_t *const keys[MESH_DIMENSIONS] = KEYS(cfg);
@@ -108,7 +108,7 @@ void mesh_describe(const mesh *m, char text[128]) {
                                names[d], (long long)m->size[d]);
 }
 
-/* The rank's coordinates in the mesh. */
+/* at: the rank's coordinates in the mesh. */
 static void find_coordinates(const mesh *m, int64_t rank, int64_t at[MESH_DIMENSIONS]) {
     for (int d = MESH_DIMENSIONS - 1; d >= 0; d--) {
         at[d] = rank % m->size[d];

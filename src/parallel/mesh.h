@@ -1,8 +1,8 @@
 /*
- * parallel/mesh: arranges a run's ranks in a six-dimensional mesh. Pure arithmetic.
+ * parallel/mesh: arranges a run's ranks in a six-dimensional mesh. It only computes; it does not communicate.
  *
  * The dimensions are in KempnerForge's order, outermost first. Consecutive ranks are neighbors in tp, the
- * dimension with the most communication, and so usually on one machine.
+ * dimension with the most communication. So tp ranks are usually on one machine.
  */
 #ifndef PARALLEL_MESH_H
 #define PARALLEL_MESH_H
@@ -25,25 +25,24 @@ typedef enum mesh_dimension {
         MESH_DIMENSIONS
 } mesh_dimension;
 
-/* A set of dimensions. The ranks of a group differ only in these. */
+/* A set of dimensions. It defines process groups: ranks of one group differ only in these coordinates. */
 typedef unsigned mesh_set;
 #define MESH_SET(name) (1u << MESH_##name)
-#define MESH_SHARD                                                                                           \
-    (MESH_SET(DP_SHARD) | MESH_SET(EP)) /* one copy of the parameters; ep ranks hold different experts */
-#define MESH_DATA (MESH_SET(DP_REPLICATE) | MESH_SHARD) /* different data; gradients are summed */
-#define MESH_LOSS (MESH_DATA | MESH_SET(CP))            /* different tokens; losses are summed */
-#define MESH_ALL  ((1u << MESH_DIMENSIONS) - 1)
+#define MESH_SHARD     (MESH_SET(DP_SHARD) | MESH_SET(EP))   /* ranks that share one copy of the parameters */
+#define MESH_DATA      (MESH_SET(DP_REPLICATE) | MESH_SHARD) /* ranks with different micro-batches */
+#define MESH_LOSS      (MESH_DATA | MESH_SET(CP))            /* ranks with different tokens */
+#define MESH_ALL       ((1u << MESH_DIMENSIONS) - 1)
 
 typedef struct mesh {
     int64_t size[MESH_DIMENSIONS]; /* number of ranks along each dimension, at least 1 */
 } mesh;
 
-/* Reads the sizes from distributed.*. dp_shard = -1 takes all remaining ranks; -1 elsewhere counts as 1.
-   OTT_ERR_CONFIG if the product is not `ranks`. */
+/* Reads the sizes from distributed.*. dp_shard = -1 takes all remaining ranks; other keys: -1 counts as 1.
+   OTT_ERR_CONFIG if the product of the sizes is not `ranks`. */
 ott_status mesh_open(const config *cfg, int64_t ranks, mesh *out);
 
-/* For distributed.fit: if the sizes do not fit `ranks`, reduces each to a divisor that does (in the order tp,
-   cp, pp, ep, dp_replicate; dp_shard takes the rest). Changes cfg and logs each change. */
+/* With distributed.fit: if the product of the sizes is not `ranks`, reduces each size to a divisor so that it
+   is. tp gets ranks first, then cp, pp, ep, dp_replicate; dp_shard gets the rest. Logs each change of cfg. */
 ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log);
 
 int64_t mesh_ranks(const mesh *m);

@@ -1,4 +1,4 @@
-/* parallel/pipeline: layers, tasks and messages of a stage. */
+/* parallel/pipeline: computes layers, tasks and messages of a stage. */
 #include "parallel/pipeline.h"
 
 static int64_t count_parts(const pipeline_stage *s) {
@@ -15,7 +15,7 @@ ott_status pipeline_check(const pipeline_stage *s, int64_t layers, int64_t micro
         return status_fail(
             OTT_ERR_CONFIG,
             "model.n_layers (%lld) must be at least distributed.pp (%d)%s: each part of a "
-            "pipeline has a layer",
+            "pipeline needs a layer",
             (long long)layers, s->stages,
             s->chunks > 1 ? " times 2, as pp_schedule = \"interleaved_1f1b\" has two parts a stage" : "");
     if (s->chunks > 1 && micro_batches % s->stages != 0)
@@ -64,8 +64,8 @@ static int64_t warm_up(const pipeline_stage *s, int64_t micro_batches) {
     return ahead < all ? ahead : all;
 }
 
-/* The k-th forward or backward of this stage. Groups of `stages` micro-batches pass through one chunk after
-   the other; backward starts with the last chunk. */
+/* The k-th forward or backward of this stage. `stages` micro-batches run through chunk after chunk, then the
+   next `stages` micro-batches. Backward starts with the last chunk. */
 static pipeline_task get_task(const pipeline_stage *s, int64_t k, bool backward) {
     int64_t round = count_parts(s);
     int chunk = (int)(k % round / s->stages);
@@ -92,7 +92,7 @@ static bool is_last_part(const pipeline_stage *s, int chunk) {
     return part_of(s, chunk) == count_parts(s) - 1;
 }
 
-/* The message to (sent) or from the part that is `by` parts further on. */
+/* The message to (sent) or from the part that is `by` parts after the part of task t. */
 static pipeline_message message(const pipeline_stage *s, pipeline_task t, pipeline_content content,
                                 int64_t by, bool sent) {
     int64_t part = part_of(s, t.chunk) + by;
@@ -122,7 +122,7 @@ int pipeline_receives(const pipeline_stage *s, bool tied, pipeline_task t,
     return count;
 }
 
-/* The first stage receives a group's table gradients only after the last backward of the group. */
+/* The first stage receives the table's gradients of `stages` micro-batches only after the last backward. */
 int pipeline_max_in_flight(const pipeline_stage *s, pipeline_content content) {
     return content == PIPELINE_TABLE ? s->stages : 1;
 }

@@ -1,16 +1,16 @@
 /*
- * parallel/pipeline: pipeline parallelism: layers, task order and messages of each stage. Pure arithmetic;
- * train/stage executes it.
+ * parallel/pipeline: pipeline parallelism: the layers, the order of tasks and the messages of each stage. It
+ * only computes them; train/stage executes tasks and sends messages.
  *
- * A stage is a rank. It has one part of the model, or several (chunks), so that micro-batches pass through
- * the stages more than once: chunk c of stage r is part c * stages + r. A task is the forward or backward of
- * one part for one micro-batch. All schedules follow one rule: some warm-up forwards, then forward and
- * backward alternately, then the remaining backwards. Each part processes micro-batches in order, so that
- * sums over them have the bits of one rank.
+ * A stage is a rank. The model's layers are divided into parts. A stage has one part, or several, its chunks:
+ * chunk c of stage r is part c * stages + r. With several chunks, a micro-batch passes through the stages
+ * more than once. A task is the forward or the backward of one part for one micro-batch. Every schedule runs
+ * some warm-up forwards, then forwards and backwards alternately, then the remaining backwards. Each part
+ * processes micro-batches in order, so sums over micro-batches have the bits of one rank.
  *
  *     gpipe              all forwards first: every micro-batch of the step is in flight
- *     1f1b               at most stages - rank micro-batches are in flight (Narayanan et al. 2019, 2021)
- *     interleaved_1f1b   1f1b with several chunks per stage; micro-batches come in groups of `stages`
+ *     1f1b               at most stages - r micro-batches are in flight (Narayanan et al. 2019, 2021)
+ *     interleaved_1f1b   1f1b with several chunks per stage; each chunk runs `stages` micro-batches in a row
  */
 #ifndef PARALLEL_PIPELINE_H
 #define PARALLEL_PIPELINE_H
@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 typedef struct layer_range {
-    int64_t first, end;
+    int64_t first, end; /* [first, end) */
 } layer_range;
 
 enum { PIPELINE_INTERLEAVED_CHUNKS = 2 }; /* chunks per stage with interleaved_1f1b */
@@ -29,13 +29,13 @@ enum { PIPELINE_INTERLEAVED_CHUNKS = 2 }; /* chunks per stage with interleaved_1
 typedef struct pipeline_stage {
     config_pp_schedule schedule;
     int stages, rank; /* number of stages; index of this stage */
-    int chunks;       /* parts of the model per stage; 1 except with interleaved_1f1b */
+    int chunks;       /* number of chunks per stage; 1 except with interleaved_1f1b */
 } pipeline_stage;
 
-/* OTT_ERR_CONFIG for too few layers, or micro-batches that interleaved_1f1b cannot group. */
+/* OTT_ERR_CONFIG if a part has no layer, or if `stages` does not divide interleaved_1f1b's micro-batches. */
 ott_status pipeline_check(const pipeline_stage *s, int64_t layers, int64_t micro_batches);
 
-/* Returns the layers of a chunk of this stage. The first parts may have one more than the others. */
+/* Returns the layers of a chunk of this stage. The first parts may have one layer more than the others. */
 layer_range pipeline_layers(const pipeline_stage *s, int64_t layers, int chunk);
 /* True if the layer is on this stage. s NULL, here and below: no pipeline, always true. */
 bool pipeline_has_layer(const pipeline_stage *s, int64_t layers, int64_t layer);
@@ -57,26 +57,26 @@ pipeline_task pipeline_task_at(const pipeline_stage *s, int64_t micro_batches, i
 /* ---- messages between stages ---- */
 
 typedef enum pipeline_content {
-    PIPELINE_STREAM,   /* the residual stream, from forward to the next part's forward */
-    PIPELINE_GRADIENT, /* its gradient, from backward to the previous part's backward */
-    PIPELINE_TABLE,    /* a tied head's gradient of the embedding, from the last part to the first */
+    PIPELINE_STREAM,   /* the residual stream, from a part's forward to the next part's forward */
+    PIPELINE_GRADIENT, /* the stream's gradient, from a part's backward to the previous part's backward */
+    PIPELINE_TABLE,    /* the embedding table's gradient from a tied head, from the last part to the first */
     PIPELINE_CONTENTS
 } pipeline_content;
 
 typedef struct pipeline_message {
     pipeline_content content;
-    int peer;  /* destination, or source of a received message */
-    int chunk; /* of the receiving stage */
+    int peer;  /* index of the stage that receives a sent message, or sent a received one */
+    int chunk; /* chunk of the receiving stage */
     int64_t micro_batch;
 } pipeline_message;
 
 enum { PIPELINE_MESSAGES = 2 };
-/* Writes the messages to send after a task, in order; returns how many. tied: trained tied embedding. */
+/* Writes the messages to send after a task, in order; returns their number. tied: trained tied embedding. */
 int pipeline_sends(const pipeline_stage *s, bool tied, pipeline_task t,
                    pipeline_message out[PIPELINE_MESSAGES]);
-/* Maximum number of unfinished sends of this content; before the next one, a stage waits for the oldest. */
+/* Maximum number of unfinished sends of this content. Before one more, a stage waits for the oldest. */
 int pipeline_max_in_flight(const pipeline_stage *s, pipeline_content content);
-/* Writes the messages that a task must receive first, in order; returns how many. */
+/* Writes the messages to receive before a task, in order; returns their number. */
 int pipeline_receives(const pipeline_stage *s, bool tied, pipeline_task t,
                       pipeline_message out[PIPELINE_MESSAGES]);
 

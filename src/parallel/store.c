@@ -1,4 +1,4 @@
-/* parallel/store: lists the parts to gather, places scales and allocates gradients. */
+/* parallel/store: lists the parts to gather, assigns memory to scales, allocates full gradients. */
 #include "parallel/store.h"
 
 /* ---- units ---- */
@@ -83,7 +83,8 @@ static void list_parts(const parameter_store *s, store_unit *u, ott_dtype table)
 
 /* ---- scales ---- */
 
-/* Places the scales of one use at entry *next of `all`, with `count` of each kind; NULL: only counts. */
+/* Assigns the scales of one use the entries from *next on, and advances *next. all: `count` amaxes, then
+   `count` scales, then `count` inverse scales; NULL: only advances *next. */
 static void place_unit_scales(qdata *d, const cast_spec *spec, int64_t mn, int64_t depth, float *all,
                               int64_t count, int64_t *next) {
     if (!cast_spec_is_fp8(spec)) return;

@@ -1,8 +1,8 @@
-/* parallel/store: gathers a unit. Each rank packs its rows of all parts into its range of one buffer. After
-   the all-gather, the shards are unpacked to where the layers read them. */
+/* parallel/store: gathers a unit. Each rank packs its shards of all parts into its range of one buffer. After
+   the all-gather, the shards of all ranks are copied to the tensors that the layers read. */
 #include "parallel/store.h"
 
-/* Everything is sent as bytes. */
+/* All formats are sent as bytes. */
 #define BYTES OTT_E4M3
 
 static int64_t packed_bytes(const exec *cx, const store_part *part, int rank) {
@@ -73,8 +73,8 @@ static ott_status start_gather(exec *cx, parameter_store *s, store_unit *u, int 
 
 /* ---- unpacking ---- */
 
-/* Called for each rank's shard of a part, elements [first, first + count), packed at `from`. Not called while
-   the plan is recorded. */
+/* Copies one rank's shard of a part, elements [first, first + count), from the buffer at `from`. Not called
+   while the plan is recorded. */
 typedef ott_status (*unpack_shard)(exec *cx, store_part *part, void *from, int64_t first, int64_t count);
 
 static ott_status for_each_shard(exec *cx, const parameter_store *s, const store_unit *u, store_part *part,
@@ -117,7 +117,7 @@ static ott_status unpack_columnwise(exec *cx, store_part *part, void *from, int6
 
 /* ---- codes ---- */
 
-/* True if the unit is gathered for the rowwise use of this part. */
+/* True if this part is gathered for its rowwise use. */
 static bool fills_rowwise(const store_unit *u, const store_part *part) {
     return part->content != STORE_CODES_COLUMNWISE && (u->uses & part->uses & STORE_ROWWISE);
 }
@@ -146,7 +146,7 @@ static ott_status unpack_codes(exec *cx, const parameter_store *s, const store_u
     return part->columnwise.data ? for_each_shard(cx, s, u, part, unpack_columnwise) : OTT_OK;
 }
 
-/* Casts a gathered master to codes of the uses that are open. */
+/* Casts a gathered master to codes of the uses that open_codes opened. */
 static ott_status cast_master(exec *cx, const store_part *part, const tensor *master) {
     qtensor q = part->l->quantized;
     if (!(part->rowwise.data)) q.spec.rowwise.format = OTT_F32;
@@ -213,7 +213,7 @@ ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses) {
     return OTT_OK;
 }
 
-/* Clears the pointers to what was gathered. */
+/* Sets the pointers to gathered values and codes to NULL. */
 static void drop_part(store_part *part) {
     qtensor *q = part->l ? &part->l->quantized : NULL;
     if (part->content == STORE_VALUE)

@@ -1,10 +1,10 @@
-/* parallel/store: reduces gradients. A unit's gradients are packed by receiving rank, summed by one
-   reduce-scatter that overlaps with backward, and added to the shards. */
+/* parallel/store: reduces gradients. A unit's gradients are packed in one buffer, in the order of the
+   receiving ranks. One reduce-scatter sums them during backward. The sums are added to the shards. */
 #include "parallel/store.h"
 
 /* ---- the gradient of a micro-batch ---- */
 
-/* True if each micro-batch is reduced over the ranks, not once per step. */
+/* True if the ranks reduce the gradients of each micro-batch, not once per step. */
 static bool reduces_each_micro_batch(const parameter_store *s) {
     return store_ranks(s) > 1 && !s->full_gradients;
 }
@@ -13,7 +13,7 @@ static bool is_summed_separately(const parameter_store *s, const parameter *p) {
     return !p->frozen && (reduces_each_micro_batch(s) || (s->micro_batches && p->adds_often));
 }
 
-/* This rank's accumulated gradient of the unit's parameter i, over micro-batches. */
+/* The gradient of the unit's parameter i that this rank accumulates over micro-batches. */
 static tensor kept_gradient(const parameter_store *s, const store_unit *u, int i) {
     int64_t first = u->full_first;
     if (!s->full_gradients) return u->parameters[i]->shard.grad;
@@ -25,7 +25,7 @@ static tensor kept_gradient(const parameter_store *s, const store_unit *u, int i
     return tensor_matrix((float *)s->full_gradients + first, OTT_F32, local->rows, local->columns);
 }
 
-/* A gradient may be open already: the head of a tied table adds to it before the embedding does. */
+/* The gradient may be open already: a tied head adds to the table's gradient before the embedding does. */
 static ott_status open_full_gradient(exec *cx, parameter *p) {
     if (p->grad_buffer.id != 0) return OTT_OK;
     TRY(exec_open(cx, "gradient of a micro-batch", OTT_F32, p->local.rows, p->local.columns, &p->grad,
@@ -67,13 +67,13 @@ static ott_dtype format_of(const parameter_store *s) {
     return s->options.reduce_bf16 ? OTT_BF16 : OTT_F32;
 }
 
-/* Elements of rank r's shard of p in the packed buffer, with alignment. */
+/* Number of elements of rank `rank`'s shard of p in the packed buffer, with padding. */
 static int64_t packed_count(const exec *cx, const parameter_store *s, const parameter *p, int rank) {
     int64_t size = dtype_bytes(format_of(s));
     return p->frozen ? 0 : backend_align(cx->device->can, store_count_at(p, rank) * size) / size;
 }
 
-/* Distance in the packed buffer from rank r's shard of the unit's parameter i to the next rank's. */
+/* Elements in the packed buffer from rank r's shard of the unit's parameter i to the next rank's shard. */
 static int64_t packed_step(const exec *cx, const parameter_store *s, const store_unit *u, int i, int r) {
     int64_t step = s->reduction.rows[r];
     for (int k = 0; k < i && r + 1 < s->ranks->size; k++)
@@ -81,7 +81,7 @@ static int64_t packed_step(const exec *cx, const parameter_store *s, const store
     return step;
 }
 
-/* The first rank after r with another shard size or distance. */
+/* The first rank after r whose shard of parameter i has another size, or another distance to the next. */
 static int run_end(const exec *cx, const parameter_store *s, const store_unit *u, int i, int r) {
     const parameter *p = u->parameters[i];
     int64_t step = packed_step(cx, s, u, i, r);
@@ -92,7 +92,7 @@ static int run_end(const exec *cx, const parameter_store *s, const store_unit *u
     return next;
 }
 
-/* One op per run of ranks with equal shards, because with hundreds of ranks each shard is small. */
+/* Packs parameter i with one op for each run of ranks with equal shards: many ranks have small shards. */
 static ott_status pack_gradient(exec *cx, const parameter_store *s, const store_unit *u, int i, tensor to) {
     const parameter *p = u->parameters[i];
     for (int r = 0, next; r < s->ranks->size; r = next) {
@@ -117,7 +117,7 @@ static ott_status pack_gradients(exec *cx, const parameter_store *s, const store
     return OTT_OK;
 }
 
-/* Fills the reduction's rows; returns their sum. */
+/* Fills s->reduction.rows; returns their sum. */
 static int64_t measure_gradients(const exec *cx, parameter_store *s, const store_unit *u) {
     int64_t all = 0;
     for (int r = 0; r < s->ranks->size; r++) {

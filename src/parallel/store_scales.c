@@ -10,14 +10,15 @@ static int64_t rows_per_scale(const qtensor *q, bool columnwise) {
                       : granularity_block(q->spec.rowwise.grain).mn;
 }
 
-/* If rows [first, end) start inside a scale block, returns its end, else `end`: pieces keep their blocks. */
+/* Returns the end of the first piece of rows [first, end): the end of the scale block that `first` is inside,
+   or `end` if `first` starts a block. */
 static int64_t piece_end(int64_t first, int64_t end, int64_t block) {
     if (block == INT64_MAX || first % block == 0) return end;
     int64_t next = (first / block + 1) * block;
     return next < end ? next : end;
 }
 
-/* Returns one use of rows [first, first + count); their codes are at `codes`, row-major. */
+/* Returns rows [first, first + count) of q in one use, with codes in row-major order at `codes`. */
 static qtensor quantized_rows(const qtensor *q, bool columnwise, int64_t first, int64_t count, void *codes) {
     qtensor part = {.rows = count, .columns = q->columns, .spec = q->spec};
     qdata *d = columnwise ? &part.columnwise : &part.rowwise;
@@ -34,7 +35,7 @@ static qtensor quantized_rows(const qtensor *q, bool columnwise, int64_t first, 
     return part;
 }
 
-/* Called for each piece x of this rank's rows of a weight, with one use. */
+/* Called for each piece x of this rank's rows of a weight. q: the piece's rows of the weight in one use. */
 typedef ott_status (*piece_call)(exec *cx, const linear *l, const tensor *x, const qtensor *q);
 
 static ott_status for_pieces(exec *cx, const linear *l, bool columnwise, void *codes, piece_call call) {
@@ -130,7 +131,7 @@ static ott_status compute_amaxes(exec *cx, const store_unit *units, int count, c
     return for_weights(cx, units, count, compute_amax);
 }
 
-/* For consecutive units: their scales are contiguous. */
+/* Computes the scales of `count` consecutive units, which are contiguous, with one all-reduce. */
 static ott_status compute_scales(exec *cx, parameter_store *s, const store_unit *units, int count) {
     const store_unit *last = &units[count - 1];
     tensor amax = tensor_vector((float *)s->scales + units->scale_first, OTT_F32,
