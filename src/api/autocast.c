@@ -1,4 +1,4 @@
-/* api/autocast: autocast regions, and the scale updates of delayed scaling. */
+/* api/autocast: autocast regions, and the updates of delayed scales. */
 #include "api/autocast.h"
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static ott_status autocast_of(ott_context *context, autocast **out) {
     return OTT_OK;
 }
 
-/* The innermost region if it is enabled; NULL otherwise. */
+/* The innermost open region if it is enabled; NULL otherwise. */
 static const autocast_region *active_region(const autocast *a) {
     const autocast_region *region = a->depth > 0 ? &a->regions[a->depth - 1] : NULL;
     return region && region->enabled ? region : NULL;
@@ -27,7 +27,8 @@ static ott_status set_store(ott_module *m) {
     return delayed_store_set(&b->store, m->handle.context->device, wanted, TENSOR_COUNT);
 }
 
-/* A high-precision spec keeps the state of delayed scaling for the next FP8 spec. */
+/* Sets the spec of a layer. With a high-precision spec, the layer keeps the state of delayed scaling, for its
+   next FP8 spec. */
 ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed) {
     linear_body *b = m->body;
     if (recipe_spec_equal(&b->layer->spec, spec)) return OTT_OK;
@@ -58,7 +59,7 @@ static const char *current_spec(const ott_module *m, const autocast_region *regi
     return r->name;
 }
 
-/* Logs TransformerEngine's warning, once per forward. */
+/* Logs TransformerEngine's warning that a layer's recipe changed, once per forward. */
 static void log_change(entrance *e, const ott_module *m, const char *name, const linear_spec *spec) {
     const linear_body *b = m->body;
     bool same_name = strcmp(b->fp8_recipe, name) == 0;
@@ -78,7 +79,8 @@ static ott_status enter_linear(void *user, ott_module *m) {
     return autocast_set_spec(m, &spec, name, &e->changed);
 }
 
-/* The layers of a model share one block of delayed-scaling state, so a region cannot change single layers. */
+/* The layers of a model share one block of memory for delayed scaling. So a region cannot change single
+   layers. */
 static ott_status refuse_region(void) {
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "a model runs under the recipe of its configuration ([float8]) or of "
@@ -144,13 +146,13 @@ void autocast_unregister(ott_module *m) {
 
 /* ---- updates ---- */
 
-/* A scale update: which layers, and which of the three tensors. */
+/* An update of scales: the layers, and which of the three tensors of each. */
 typedef struct update {
     exec cx;
     ott_module **linears;
     int count;
     bool tensors[TENSOR_COUNT];
-    bool by_region; /* reduce over the groups of the regions; if false, of the conversions */
+    bool by_region; /* reduce amaxes over the groups of regions (true) or conversions (false) */
 } update;
 
 static ott_group *reduction_group(const update *u, int i) {
@@ -163,7 +165,8 @@ static const delayed_state *state_of(const update *u, int i, int t) {
     return u->tensors[t] && s->seen.data ? s : NULL;
 }
 
-/* Moves the recorded amaxes of all layers with group g into the vector `all`, or back; *count: how many. */
+/* GATHER copies the recorded amaxes of the layers with group g to the vector `all`, SCATTER copies them back.
+   *count: number of these amaxes. */
 typedef enum direction { COUNT_ONLY, GATHER, SCATTER } direction;
 
 static ott_status move_seen(update *u, const ott_group *g, direction to, const tensor *all, int64_t *count) {
@@ -196,7 +199,8 @@ static ott_status reduce_over(update *u, ott_group *g) {
     return status == OTT_OK ? closed : status;
 }
 
-/* Reduces over each group once, in the order of its first layer, which is the same on all ranks. */
+/* Reduces over each group once, in the order in which the layers first have the groups. All ranks have the
+   same order. */
 static ott_status reduce_all(update *u) {
     for (int i = 0; i < u->count; i++) {
         ott_group *g = reduction_group(u, i);

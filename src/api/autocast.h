@@ -1,9 +1,8 @@
 /*
- * api/autocast: autocast regions, and the moments when delayed scaling updates its scales. Internal to this
- * folder.
+ * api/autocast: autocast regions, and when delayed scaling updates its scales. Internal to this folder.
  *
  * The rules are TransformerEngine's (DelayedScaling), with two changes. An evaluation records no amax. The
- * end of the outermost region updates scales if it or any region inside it was enabled.
+ * end of the outermost region updates scales if this region or any region inside it was enabled.
  */
 #ifndef API_AUTOCAST_H
 #define API_AUTOCAST_H
@@ -14,27 +13,30 @@ enum { AUTOCAST_DEPTH_MAX = 32 };
 
 typedef struct autocast_region {
     bool enabled;
-    recipe recipe;    /* a copy, made at ott_autocast_begin */
-    ott_group *group; /* for the maximum of amaxes; NULL: this rank only */
+    recipe recipe;    /* copied by ott_autocast_begin */
+    ott_group *group; /* over which the maximum amax is taken; NULL: this rank only */
 } autocast_region;
 
 /* State that all modules of a context share. */
 typedef struct autocast {
     autocast_region regions[AUTOCAST_DEPTH_MAX];
-    int depth;          /* open regions in `regions` */
-    bool was_enabled;   /* a region was enabled since the outermost begin */
-    bool first_pending; /* no module has run FP8 layers in training since the outermost begin */
-    /* Linear layers that ran FP8 in a region, by first run; linked by next_registered. */
+    int depth;          /* number of open regions, which are in `regions` */
+    bool was_enabled;   /* a region was enabled since the outermost ott_autocast_begin */
+    bool first_pending; /* no module has run FP8 layers in training since the outermost ott_autocast_begin */
+    /* list of the linear layers that ran FP8 in a region, in the order of their first run; linked by
+       next_registered */
     ott_module *registered, **registered_end;
 } autocast;
 
-/* Sets the spec of a linear layer. Sets *changed if it had another: then call module_connect. */
+/* Sets the spec of a linear layer. If the layer had another spec, sets *changed to true; then call
+   module_connect. */
 ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed);
-/* Call before a forward: sets each linear layer's spec from its conversion or the innermost region. */
+/* Call before a forward: sets the spec of each linear layer, from its conversion or the innermost region. */
 ott_status autocast_before_forward(ott_module *m);
 /* Call after a forward in training: registers the layers that ran FP8 in a region. */
 ott_status autocast_after_forward(ott_module *m);
-/* Call after a backward: updates grad_output scales if m ran FP8 layers first in its region. */
+/* Call after a backward of m: updates the grad_output scales, if m was the first module with FP8 layers in
+   its region. */
 ott_status autocast_after_backward(ott_module *m);
 /* Call after an optimizer step: updates the scales of the module's converted layers. */
 ott_status autocast_after_step(ott_module *m);

@@ -1,4 +1,4 @@
-/* api/capability: which devices can run a recipe, and why not. */
+/* api/capability: which devices can run a recipe, and the reasons why others cannot. */
 #include "api/recipe.h"
 #include "backend/backend.h"
 #include <stdio.h>
@@ -23,8 +23,8 @@ static granularity finest(const recipe *r) {
     return most;
 }
 
-/* FP8 GEMMs need Ada, row scales Hopper or later (torchao). Block scales need Hopper (TransformerEngine
-   emulates them with MX on Blackwell). MX needs Blackwell. */
+/* FP8 GEMMs need Ada; with row scales they need Hopper or later (torchao). Block scales need Hopper
+   (TransformerEngine emulates them with MX on Blackwell). MX needs Blackwell. */
 gpu_range capability_gpus(const recipe *r) {
     if (!recipe_gemm_is_fp8(r, GEMM_COUNT)) return (gpu_range){80, ANY_LATER};
     switch (finest(r)) {
@@ -71,7 +71,7 @@ const char *capability_gpu_refusal(const capability *c, const recipe *r) {
 
 /* ---- devices ---- */
 
-/* Puts the GPUs that the recipe needs in front of the reason. */
+/* If a GPU lacks support, adds the GPUs that can run the recipe to the start of the error text. */
 static ott_status add_gpu_requirement(ott_status status, const char *device_name, const recipe *row) {
     char names[64];
     if (status != OTT_ERR_UNSUPPORTED || !row || !str_starts_with(device_name, "cuda")) return status;

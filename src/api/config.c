@@ -39,7 +39,8 @@ void ott_config_close(ott_config *configuration) {
     api_leave(context);
 }
 
-/* Values are checked together when the configuration is used: a caller may set several keys in turn. */
+/* Does not check the values against each other: a caller may set several keys in turn. They are checked when
+   the configuration is used. */
 ott_status ott_config_set(ott_config *configuration, const char *key, const char *value) {
     TRY(handle_check(configuration, HANDLE_CONFIG, __func__, "config"));
     API_REQUIRE(key);

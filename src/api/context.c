@@ -124,7 +124,7 @@ ott_status ott_context_open(const ott_context_options *options, ott_context **ou
     return OTT_OK;
 }
 
-/* The last HANDLE_KEEP closed contexts stay allocated, so that use after close is an error, not a crash. */
+/* The last HANDLE_KEEP closed contexts stay allocated, so that their use is an error, not a crash. */
 static struct {
     pthread_mutex_t lock;
     ott_context *first, *last;
@@ -148,7 +148,7 @@ static void keep_closed(ott_context *context) {
     free(oldest);
 }
 
-/* Locks the context for the last time. Refused inside a callback of the context. */
+/* Locks the context for the last time. Fails inside a callback of the context. */
 static ott_status enter_to_close(ott_context *context) {
     TRY(api_enter(context, "ott_context_close"));
     if (context->depth > 1) {
@@ -159,7 +159,7 @@ static ott_status enter_to_close(ott_context *context) {
     if (context->open_handles > 0)
         log_warning(&context->log, "ott_context_close: %lld objects made with the context are still open",
                     (long long)context->open_handles);
-    context->log.callback = NULL; /* no callbacks from here on */
+    context->log.callback = NULL; /* nothing is logged from here on */
     return OTT_OK;
 }
 
@@ -170,7 +170,7 @@ void ott_context_close(ott_context *context) {
     mem_free(context->account, context->autocast);
     device_close(context->device);
     mem_free(context->account, context->device_name);
-    if (context->open_handles > 0) mem_free_all(context->account); /* memory of the open objects */
+    if (context->open_handles > 0) mem_free_all(context->account); /* frees the memory of the open objects */
     mem_close(context->account);
     keep_closed(context);
 }

@@ -13,53 +13,55 @@
 #define CONTEXT_OPEN   UINT64_C(0x6f7474636f6e7465)
 #define CONTEXT_CLOSED UINT64_C(0x6f7474636c6f7365)
 
-/* Closed handles of one kind, oldest first (api/handle.h). */
+/* Closed handles of one kind, the oldest first (api/handle.h). */
 typedef struct closed_handles {
     struct handle *first, *last;
     int64_t count;
 } closed_handles;
 
 struct ott_context {
-    uint64_t magic;                /* CONTEXT_OPEN; CONTEXT_CLOSED: all members but `next` are zero */
-    struct ott_context *next;      /* next newer closed context */
+    uint64_t magic;                /* CONTEXT_OPEN or CONTEXT_CLOSED (then all members but `next` are zero) */
+    struct ott_context *next;      /* context that was closed next */
     mem *account;                  /* all memory of the context and its objects */
     logger log;                    /* the caller's callback */
     atomic_bool stop;              /* ott_stop was called; set from any thread and from signal handlers */
-    atomic_uintptr_t owner;        /* identifies the thread that is inside a call; 0: none (api_enter) */
-    int depth;                     /* nested calls of that thread (callbacks may call the library) */
+    atomic_uintptr_t owner;        /* address that identifies the thread inside a call; 0: none (api_enter) */
+    int depth;                     /* nested calls of this thread (callbacks may call the library) */
     pid_t process;                 /* the process that opened the context */
-    int threads;                   /* for the device; 0: one per core */
+    int threads;                   /* CPU threads of the device; 0: one per core */
     char *device_name;             /* for backend_open; NULL: "auto" */
-    struct device *device;         /* NULL until first needed (api_device) */
-    struct plan *plan;             /* immediate: opens buffers as they are requested; made with the device */
+    struct device *device;         /* NULL until an object needs it (api_device) */
+    struct plan *plan;             /* immediate: allocates a buffer when it is opened; made with the device */
     struct closed_handles *closed; /* [HANDLE_KINDS]; NULL until the first handle is opened */
     int64_t open_handles;
-    struct autocast *autocast; /* NULL until first needed */
-    int64_t modules;           /* modules opened so far; gives modules without a seed different weights */
-    int64_t step;              /* optimizer steps done; quantized weights are valid for one step */
+    struct autocast *autocast; /* NULL until a module needs it */
+    int64_t modules;           /* modules opened so far; used to draw weights of modules without a seed */
+    int64_t step;              /* number of optimizer steps; quantized weights are valid for one step */
 };
 
-/* True if ott_stop was called. A hook for long calls; `user` is the context. */
+/* True if ott_stop was called. Long calls use it as their stop callback. user: the context. */
 bool api_must_stop(void *user);
 
-/* OTT_ERR_ARGUMENT, naming function and argument, if a required pointer is NULL. */
+/* OTT_ERR_ARGUMENT, with the function and the argument, if a required pointer is NULL. */
 ott_status api_require(const void *pointer, const char *function, const char *argument);
 #define API_REQUIRE(argument)      TRY(api_require((argument), __func__, #argument))
 #define API_REQUIRE_CALL(argument) TRY(api_require((const void *)(uintptr_t)(argument), __func__, #argument))
 
 /*
- * Reads an option struct of a caller that was compiled with an older or newer header. `own` has own_bytes and
- * holds the defaults; the members that both versions have are copied into it. `given` begins with its size_t
- * struct_size; NULL keeps the defaults. OTT_ERR_ARGUMENT if the struct was not initialized, or sets a member
- * that this version does not have.
+ * Reads an option struct whose caller may be compiled with an older or newer header. `own` has own_bytes
+ * bytes and already has the defaults. Members that both versions have are copied into it. `given` begins with
+ * its size_t struct_size; NULL: the defaults. OTT_ERR_ARGUMENT if the struct was not initialized, or if a
+ * member is set that this version does not have.
  */
 ott_status api_read_options(const void *given, void *own, size_t own_bytes, const char *name);
 
-/* OTT_ERR_ARGUMENT if a struct for a result was not initialized. Call before the work. NULL is allowed. */
+/* OTT_ERR_ARGUMENT if the caller has not initialized a struct for a result. Call it before the work. given
+   may be NULL. */
 ott_status api_check_struct(const void *given, const char *name);
 /* Checks the settings of ott_eval_options and ott_generate_options. */
 ott_status api_check_settings(const char *const *settings, int count);
-/* Copies a result to a caller's struct of another size; members that only the caller has become 0. */
+/* Copies a result to the caller's struct, which may have another size. Members that only the caller's struct
+   has become 0. */
 ott_status api_write_struct(void *given, const void *own, size_t own_bytes, const char *name);
 
 /* Passes a text to the caller's function. OTT_ERR_MEMORY if building the text ran out of memory. */

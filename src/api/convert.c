@@ -10,7 +10,7 @@ typedef struct api_conversion {
     ott_module *root;
     const recipe *recipe;
     arena *memory;
-    module_list list;   /* the linear layers, as model/convert takes them */
+    module_list list;   /* the linear layers, as model/convert reads them */
     ott_module **nodes; /* [list.count] their nodes */
     convert_summary summary;
 } api_conversion;
@@ -104,7 +104,7 @@ static ott_status convert_each(api_conversion *c, const convert_options *asked) 
     return OTT_OK;
 }
 
-/* Converts a model with the function that a run uses. */
+/* Converts a model with the same function as ott_train. */
 static ott_status convert_nodes(api_conversion *c, convert_options *asked) {
     model_body *b = module_model_body(c->root);
     c->list = b->m->modules;
@@ -116,7 +116,7 @@ static ott_status convert_nodes(api_conversion *c, convert_options *asked) {
     return model_convert(b->m, asked, &c->summary);
 }
 
-/* After a failure the layers that are already converted stay converted. */
+/* Converts the layers one by one. After a failure, layers that were converted before it stay converted. */
 static ott_status convert_module(api_conversion *c, const char *function) {
     ott_module *m = c->root;
     const ott_convert_options *o = c->options;

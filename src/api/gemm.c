@@ -2,7 +2,7 @@
 #include "api/tensor.h"
 #include <stdio.h>
 
-/* The operands of a GEMM: role and use of a and of b. */
+/* For each operand of a GEMM (a, then b): the tensor, and the use of its quantized copy. */
 typedef struct product {
     const char *name;
     ott_role role[2];
@@ -17,7 +17,7 @@ static const product products[GEMM_COUNT] = {
 
 static const char *const role_names[TENSOR_COUNT] = {"input", "weight", "grad_output"};
 
-/* One call. Arrays are indexed by `which`: 0 for a, 1 for b. */
+/* One call of ott_gemm. Index 0 of the arrays is for a, index 1 for b. */
 typedef struct call {
     const recipe *row;
     const product *product;
@@ -43,7 +43,7 @@ static ott_status check_quantized(const call *c, int which, const ott_qtensor *q
     if (!quant_spec_equal(&q->q.spec, expected_spec(c, which)))
         return status_fail(
             OTT_ERR_ARGUMENT,
-            "ott_gemm: %s.quantized was made with another recipe than %s, or before its last change",
+            "ott_gemm: %s.quantized was made with another recipe than %s, or before the recipe changed",
             operand_letter(which), c->row->name);
     if (!q->filled)
         return status_fail(OTT_ERR_ARGUMENT, "ott_gemm: %s.quantized is empty: ott_quantize fills it",
@@ -86,7 +86,7 @@ static ott_status take_tensor(call *c, int which, const ott_context *context) {
     return OTT_OK;
 }
 
-/* Writes a shape without transposition, as the caller knows it. */
+/* Writes the shape of t as it is stored, which is the caller's shape. */
 static void shape_text(tensor t, char out[48]) {
     snprintf(out, 48, "[%lld, %lld]", (long long)t.rows, (long long)t.columns);
 }

@@ -1,4 +1,4 @@
-/* api/group: a process group that uses the caller's all-reduce for all its collectives. */
+/* api/group: a process group with the caller's all-reduce as its only transport. */
 #include "api/tensor.h"
 
 /* ---- the group table ---- */
@@ -20,11 +20,11 @@ static ott_status reduce_on_host(const ott_group *g, device *d, const tensor *t,
     int64_t bytes = tensor_count(*t) * (int64_t)sizeof(float);
     STATUS_REQUIRE(t->ld == t->columns || t->rows == 1);
     if (t->dtype != OTT_F32)
-        return status_fail(OTT_ERR_UNSUPPORTED, "a group of ott_group_open carries fp32 only, not %s",
+        return status_fail(OTT_ERR_UNSUPPORTED, "a group of ott_group_open reduces only fp32, not %s",
                            dtype_name(t->dtype));
     TRY(mem_alloc(account, MEM_OTHER, bytes, "values to reduce", &host));
     ott_status status = OTT_OK;
-    if (!zero) TRY_OUT(device_copy_out(d, host, t->data, bytes)); /* mem_alloc zero-fills */
+    if (!zero) TRY_OUT(device_copy_out(d, host, t->data, bytes)); /* else keeps the zeros of mem_alloc */
     TRY_OUT(reduce_values(g, host, tensor_count(*t), kind));
     TRY_OUT(device_copy_in(d, t->data, host, bytes));
 out:
@@ -32,7 +32,7 @@ out:
     return status;
 }
 
-/* Collectives run when their result is waited for, because the caller's all_reduce blocks. */
+/* Does nothing: the caller's all_reduce blocks, so wait_reduce runs the collective. */
 static ott_status start_reduce(group *g, exec *cx, group_request *request) {
     (void)g, (void)cx, (void)request;
     return OTT_OK;
@@ -46,7 +46,7 @@ static ott_status wait_reduce(group *g, exec *cx, group_request *request) {
     case COLLECTIVE_ALL_REDUCE:
         return reduce_on_host(owner, cx->device, &call->input,
                               call->reduce == REDUCE_MAX ? OTT_REDUCE_MAX : OTT_REDUCE_SUM, false);
-    case COLLECTIVE_BROADCAST: /* a sum in which only the root's values are not zero */
+    case COLLECTIVE_BROADCAST: /* the sum over ranks; all ranks except the root contribute zeros */
         return reduce_on_host(owner, cx->device, &call->input, OTT_REDUCE_SUM, g->rank != call->peer);
     case COLLECTIVE_BARRIER: return reduce_values(owner, &nothing, 1, OTT_REDUCE_SUM);
     default:

@@ -1,9 +1,9 @@
-/* api/handle: opens, closes and checks handles; locks contexts. */
+/* api/handle: opens, closes and checks handles, and locks contexts. */
 #include "api/handle.h"
 #include <string.h>
 #include <unistd.h>
 
-#define MAGIC_OPEN   UINT64_C(0x6f7474617661616e) /* neither text, an address nor a small number */
+#define MAGIC_OPEN   UINT64_C(0x6f7474617661616e) /* unlikely as a text, an address or a small number */
 #define MAGIC_CLOSED UINT64_C(0x6f74746176616465)
 
 static const char *const kind_names[] = {
@@ -14,12 +14,14 @@ static const char *const kind_names[] = {
 
 /* ---- opening and closing ---- */
 
-/* Loops open and close many tensors. Other objects are few, and layers may still point to closed ones. */
+/* Only structs of tensors are reused, because loops open and close many tensors. Other objects are few, and
+   layers may still point to closed ones. */
 static bool is_reused(handle_kind kind) {
     return kind == HANDLE_TENSOR || kind == HANDLE_QTENSOR;
 }
 
-/* Takes the oldest closed handle of a kind, if more than HANDLE_KEEP are closed; else NULL. */
+/* Takes the struct of the oldest closed object, if more than HANDLE_KEEP objects of this kind are closed;
+   else NULL. */
 static handle *reuse_closed(closed_handles *closed, handle_kind kind, int64_t bytes) {
     handle *h = closed->first;
     if (!is_reused(kind) || closed->count <= HANDLE_KEEP || h->bytes != bytes) return NULL;

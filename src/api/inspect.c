@@ -22,7 +22,7 @@ static ott_status receive_text(void *user, const char *text, int64_t length) {
     return api_write(&r->piece, r->write, r->user);
 }
 
-/* The path of the tensors in a PEFT folder. */
+/* Returns the path of the safetensors file in a PEFT folder. */
 static ott_status resolve_adapters(mem *account, const char *path, char **out) {
     str file = {.account = account};
     str_printf(&file, "%s/%s", path, PEFT_TENSORS_NAME);
@@ -32,8 +32,8 @@ static ott_status resolve_adapters(mem *account, const char *path, char **out) {
     return status;
 }
 
-/* The path to inspect: the newest checkpoint of a run folder, the tensors of a PEFT folder, or `path`. Free
-   it with mem_free. */
+/* Finds the path to inspect: the newest checkpoint of a run folder, the tensors of a PEFT folder, or `path`
+   itself. Free *out with mem_free. */
 static ott_status resolve_path(mem *account, const char *path, char **out) {
     str checkpoints = {.account = account};
     if (file_is_in(path, PEFT_CONFIG_NAME)) return resolve_adapters(account, path, out);

@@ -29,7 +29,7 @@ static ott_status check_not_empty(const ott_tensor *t, const char *name, const c
 
 /* ---- sums on the device ---- */
 
-/* Opens an fp32 buffer with a copy of `host`; NULL: uninitialized. */
+/* Opens an fp32 buffer and copies `host` into it; NULL: it stays uninitialized. */
 static ott_status open_floats(exec *cx, const float *host, int64_t rows, int64_t columns, tensor *t,
                               plan_buffer *b) {
     TRY(exec_open(cx, "a loss", OTT_F32, rows, columns, t, b));
@@ -46,7 +46,7 @@ static ott_status sum_squares(exec *cx, const tensor *x, const tensor *sum) {
     return status == OTT_OK ? closed : status;
 }
 
-/* Sums x or its squares, in the order that tensor/ops.def specifies. */
+/* Sums x, or its squares, in the order that tensor/ops.def defines. */
 static ott_status sum_of(exec *cx, const tensor *x, bool squares, float *out) {
     tensor sum;
     plan_buffer b;
@@ -73,7 +73,7 @@ static ott_status squared_errors(const ott_tensor *output, const float *differen
     return status == OTT_OK ? closed : status;
 }
 
-/* host[2 * count]: workspace; the first half becomes the difference. */
+/* host[2 * count]: workspace. Its first half receives output - target. */
 static ott_status mse(const ott_tensor *output, const ott_tensor *target, float *host, double *loss,
                       ott_tensor *gradient) {
     int64_t count = tensor_count(output->t);
@@ -141,7 +141,7 @@ ott_status loss_count_targets(const ott_tensor *target, int64_t classes, const c
     return status;
 }
 
-/* losses: f32[M], one per row. gradient (NULL: not needed) may be the logits themselves. */
+/* Computes losses: f32[M], one per row. gradient may be the same tensor as logits; NULL: not needed. */
 static ott_status row_losses(exec *cx, const ott_tensor *logits, const ott_tensor *target, float scale,
                              ott_tensor *gradient, const tensor *losses) {
     tensor factor, ids = tensor_vector(target->t.data, OTT_I32, tensor_count(target->t));

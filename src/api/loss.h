@@ -4,7 +4,7 @@
 
 #include "api/tensor.h"
 
-/* Counts the targets that are not -100 (ignored). OTT_ERR_ARGUMENT if one of them is not in 0 to classes - 1,
+/* Counts the targets that are not -100 (ignored). OTT_ERR_ARGUMENT if such a target is not in [0, classes),
    or if all targets are -100. */
 ott_status loss_count_targets(const ott_tensor *target, int64_t classes, const char *function,
                               int64_t *counted);

@@ -164,7 +164,7 @@ static uint64_t stream_of(const parameter *p, uint64_t seed, int64_t ordinal) {
     return rng_stream(text);
 }
 
-/* Norm weights become ones. Biases keep their zeros. */
+/* Describes how to draw the initial weights. Norm weights are 1, and biases stay 0. */
 static void describe_weights(ott_module *root, double deviation, uint64_t seed) {
     module_parameter *made;
     int64_t ordinal = root->handle.context->modules++;
@@ -312,7 +312,7 @@ static ott_status connect_node(ott_module *m) {
     return OTT_OK;
 }
 
-/* A kind with its own connect function also connects all its parts. */
+/* If a kind of module has its own connect function, this function also connects all parts of the module. */
 ott_status module_connect(ott_module *m) {
     return connect_node(root_of(m));
 }

@@ -1,10 +1,10 @@
 /*
- * api/module: the tree of nodes of a public module, one node per named layer, with parameters and the state
- * saved for backward. Internal to this folder.
+ * api/module: the tree of nodes of a public module: one node per named layer, with its parameters and the
+ * state that forward saves for backward. Internal to this folder.
  *
- * A node has a kind (module_table) and a body. Composite layers (attention, mlp, transformer layer) hold the
- * nn layers of their parts by value; the nodes of the parts point into them and provide names and parameters.
- * Only the root of a tree runs; its plan holds all saved buffers.
+ * A node has a kind (module_table) and a body. The body of a composite layer (attention, mlp, transformer
+ * layer) contains the nn layers of its parts. The nodes of the parts point to these layers, and have their
+ * names and parameters. Only the root of a tree runs. Its plan has all saved buffers.
  */
 #ifndef API_MODULE_H
 #define API_MODULE_H
@@ -14,39 +14,40 @@
 #include "nn/linear.h"
 #include "ottava/module.h"
 
-/* A tensor passed from module to module. buffer.id is 0 if the memory is the caller's. */
+/* A tensor that one module passes to the next. buffer.id is 0 if the memory belongs to the caller. */
 typedef struct module_value {
     tensor t;
     plan_buffer buffer;
 } module_value;
 
-/* The functions of a kind of module. NULL: nothing to do. */
+/* The functions of a kind of module. A NULL function does nothing. */
 typedef struct module_table {
     const char *kind; /* "linear" */
-    bool is_linear;   /* its body is a linear_body */
-    bool is_model;    /* its body is a model_body (api/module_model.h); x is tokens, dx is NULL */
-    /* Checks x: OTT_ERR_DTYPE, OTT_ERR_SHAPE, OTT_ERR_ARGUMENT. NULL: x is [M, in] of the module's dtype. */
+    bool is_linear;   /* the body is a linear_body */
+    bool is_model;    /* the body is a model_body (api/module_model.h); x is tokens, dx is NULL */
+    /* Checks x: OTT_ERR_DTYPE, OTT_ERR_SHAPE, OTT_ERR_ARGUMENT. NULL: x must be [M, in] in the module's
+       dtype. */
     ott_status (*check_input)(const ott_module *m, const ott_tensor *x, const char *function);
-    /* Computes y from x. Closes x's buffer, or saves it for backward. */
+    /* Computes y from x. Closes x's buffer, or keeps it for backward. */
     ott_status (*forward)(exec *cx, ott_module *m, module_value *x, const tensor *y);
     /* Computes dx (NULL: not needed) from dy. Closes dy's buffer. */
     ott_status (*backward)(exec *cx, ott_module *m, module_value *dy, const tensor *dx);
-    ott_status (*connect)(ott_module *m);               /* after specs have changed */
-    ott_status (*prepare)(ott_module *m, int64_t rows); /* before a forward of `rows` rows */
+    ott_status (*connect)(ott_module *m);               /* call it after specs changed */
+    ott_status (*prepare)(ott_module *m, int64_t rows); /* call it before a forward of `rows` rows */
     ott_status (*set_sequences)(ott_module *m, const int64_t *start, int count);
-    void (*rename)(ott_module *m);             /* sets the name of the nn layer */
+    void (*rename)(ott_module *m);             /* sets the name of the nn layer to the node's name */
     void (*release)(ott_module *m, device *d); /* frees the body's memory */
-    ott_status (*make_weights)(ott_module *m); /* root: initial weights; NULL: draw_weights */
+    ott_status (*make_weights)(ott_module *m); /* initial weights of a root; NULL: draw_weights */
 } module_table;
 
 typedef struct module_parameter {
-    parameter *p;      /* `own`, or a model's parameter */
-    parameter own;     /* own.name: full name from the root, owned */
+    parameter *p;      /* points to `own`, or to a parameter of a model */
+    parameter own;     /* own.name is the full name from the root; owned */
     const char *local; /* "weight" */
-    bool drawn;        /* has values; if not, they are drawn when first needed, by the next members */
+    bool drawn;        /* the parameter has values; if not, draw_weights draws them from the next members */
     draw_distribution start;
     uint64_t seed, stream;
-    ott_tensor *value, *gradient; /* views for the public getters; NULL until requested */
+    ott_tensor *value, *gradient; /* returned by the public getters; NULL until a getter asks for it */
 } module_parameter;
 
 enum { MODULE_PARAMETERS = 2 };
@@ -54,43 +55,43 @@ enum { MODULE_PARAMETERS = 2 };
 struct ott_module {
     handle handle;
     const module_table *table;
-    ott_module *parent; /* NULL: a root */
-    char *label;        /* its name in the parent, "0" */
+    ott_module *parent; /* NULL: the node is a root */
+    char *label;        /* name in the parent, "0" */
     char *name;         /* full name from the root, "0.self_attn"; "" for a root */
     ott_module **children;
     int child_count;
     module_parameter parameters[MODULE_PARAMETERS];
     int parameter_count;
-    int64_t in, out; /* columns of x and y */
+    int64_t in, out; /* number of columns of x and of y */
     ott_dtype dtype;
     bool training;
     int micro_batch;
     void *body;
-    /* Used in a root only. */
+    /* These members are used only in a root. */
     bool has_weights;              /* all parameters have values */
-    plan *plan;                    /* immediate; NULL until the first forward */
-    const char *no_forward_reason; /* why backward cannot run; NULL: a forward is saved */
+    plan *plan;                    /* immediate plan; NULL until the first forward */
+    const char *no_forward_reason; /* why no forward is saved for backward; NULL: one is saved */
     int64_t kept_rows, kept_step;  /* rows and optimizer step of the saved forward */
-    bool kept_first;               /* the saved forward was the first micro-batch of its step */
-    bool first_of_region;          /* its backward updates the scales of grad_output */
+    bool kept_first;               /* the saved forward computed the first micro-batch of its step */
+    bool first_of_region;          /* this module's backward updates the grad_output scales of the region */
 };
 
 /* The body of a linear module. */
 typedef struct linear_body {
     linear own;
-    linear *layer; /* `own`, or a member of the composite layer it is part of */
+    linear *layer; /* points to `own`, or to the layer in the body of a composite module */
     activation_specs input_specs, grad_specs;
     activation x;
-    char *skip_reason; /* layer->skip_reason, owned; NULL */
+    char *skip_reason; /* text that layer->skip_reason points to, owned; or NULL */
     bool converted;    /* by ott_convert_to_float8_training, with the next three members */
     linear_spec converted_spec;
     char converted_recipe[32];
-    ott_group *converted_group; /* NULL: this rank only */
+    ott_group *converted_group; /* over which the maximum amax is taken; NULL: this rank only */
     char fp8_recipe[32];        /* current or last FP8 recipe, also of loaded scaling state; "": none */
-    bool was_fp8;               /* fp8_spec is set */
+    bool was_fp8;               /* fp8_spec has a spec */
     linear_spec fp8_spec;
     delayed_store store;
-    /* List of layers that ran FP8 in a region (api/autocast.h). */
+    /* the list of layers that ran FP8 in a region (api/autocast.h) */
     bool registered;
     ott_group *region_group;
     ott_module *next_registered;
@@ -98,27 +99,30 @@ typedef struct linear_body {
 
 /* ---- building ---- */
 
-/* Makes a root with a zero-filled body of `body_bytes`. */
+/* Makes a root with a zero-filled body of `body_bytes` bytes. */
 ott_status module_make(ott_context *context, const module_table *table, int64_t in, int64_t out,
                        ott_dtype dtype, int64_t body_bytes, ott_module **made);
-/* Makes the root `child` a part of m, which owns it from then on. Call module_rename afterwards. */
+/* Makes the root `child` a part of m, which then owns it. Call module_rename afterwards. */
 ott_status module_add_child(ott_module *m, const char *label, ott_module *child);
-/* Adds a zero-filled parameter. local: static text. rows 0: a vector. */
+/* Adds a zero-filled parameter. local: its name in the module, a static text. rows 0: a vector. */
 ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, int64_t columns,
                                 const parameter **out);
-/* Computes the full names of the tree again. */
+/* Updates the full names of all nodes of the tree. */
 ott_status module_rename(ott_module *root);
 /* Last step of opening a module: names the tree, sets how its weights are drawn, connects it and sets *out.
-   built: the status so far. Closes the tree on failure. deviation: as init_std. */
+   built: status of the earlier steps; if it is an error, or if this step fails, the tree is closed.
+   deviation: init_std. */
 ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,
                          ott_module **out);
 void module_close_tree(ott_module *m); /* NULL is allowed */
-/* Draws the initial weights of the tree of m, unless done. Call before weights are read or changed. */
+/* Draws the initial weights of m's tree, if they were not drawn yet. Call it before weights are read or
+   changed. */
 ott_status module_make_weights(ott_module *m);
-/* Marks all weights of a root as set, after a checkpoint was loaded. */
+/* Records that all weights of a root have values, after a checkpoint was loaded. */
 void module_mark_weights_set(ott_module *root);
 
-/* Make a linear or norm node. layer: the nn layer in a composite layer to fill in; NULL: the node's own. */
+/* Make a linear or norm node. layer: the nn layer to use, in the body of a composite module; NULL: the node's
+   own layer. */
 ott_status module_make_linear(ott_context *context, linear *layer, int64_t in, int64_t out, bool bias,
                               ott_dtype dtype, ott_module **made);
 struct norm;
@@ -127,45 +131,47 @@ ott_status module_make_norm(ott_context *context, struct norm *layer, int64_t di
 
 /* ---- options ---- */
 
-/* Check an option. OTT_ERR_ARGUMENT or OTT_ERR_DTYPE, "FUNCTION: NAME = VALUE: ...". */
+/* Check an option. Fail with OTT_ERR_ARGUMENT or OTT_ERR_DTYPE and "FUNCTION: NAME = VALUE: ...". */
 ott_status module_option_positive(int64_t value, const char *name, const char *function);
 ott_status module_option_dtype(ott_dtype value, const char *function);
 ott_status module_option_deviation(double value, const char *function);
 ott_status module_option_epsilon(double value, const char *name, const char *function);
 
-/* ---- walking ---- */
+/* ---- visiting ---- */
 
 typedef ott_status (*module_visitor)(void *user, ott_module *m);
-/* Visit a node after its children, children in the order they run. The second visits linear layers only. */
+/* Visit each node after its children. Children are visited in the order in which they run.
+   module_visit_linears visits only linear layers. */
 ott_status module_visit(ott_module *m, module_visitor visit, void *user);
 ott_status module_visit_linears(ott_module *m, module_visitor visit, void *user);
 static inline linear_body *module_linear_body(const ott_module *m) {
     return m->table->is_linear ? m->body : NULL;
 }
-/* The parameter with this index in the tree under m; NULL if the index is out of range. */
+/* The parameter with this index in m's tree; NULL if the index is out of range. */
 module_parameter *module_parameter_at(const ott_module *m, int index);
-/* Strips m's own name from a full name. */
+/* Returns a full name without the prefix that is m's own name. */
 const char *module_relative_name(const ott_module *m, const char *name);
-/* Writes kind and name for messages: "linear \"0\"", "linear". Returns out. */
+/* Writes the kind and name of m for messages: "linear \"0\"", or "linear" if it has no name. Returns out. */
 const char *module_show(const ott_module *m, char out[96]);
 
 /* ---- running ---- */
 
-/* As api_enter, but OTT_ERR_ARGUMENT inside a callback: the interrupted call may be changing the module. */
+/* Like api_enter, but fails with OTT_ERR_ARGUMENT inside a callback, because the call that is interrupted may
+   be changing the module. */
 ott_status module_enter(ott_context *context, const char *function);
-/* return MODULE_INSIDE(context, call): as API_INSIDE, with module_enter. */
+/* `return MODULE_INSIDE(context, call);` makes the call between module_enter and api_leave. */
 #define MODULE_INSIDE(context, call)                                                                         \
     (module_enter((context), __func__) == OTT_OK ? api_left((context), (call)) : OTT_ERR_ARGUMENT)
 
-/* The execution context of a root: its own plan, one rank. */
+/* Fills in an execution context for a root, with its own plan and one rank. */
 ott_status module_exec(ott_module *root, exec *cx);
-/* Copies the caller's x to the module's memory: the caller may change it before backward reads it. */
+/* Copies the caller's x to memory of the module, because the caller may change x before backward reads it. */
 ott_status module_own_input(exec *cx, module_value *x);
-/* Drops the saved forward of m's root. because: reason for a later error, static text. */
+/* Drops the saved forward of m's root. because: reason for the error of a later backward, a static text. */
 void module_drop_forward(ott_module *m, const char *because);
-/* Recomputes which quantized copies the layers of m's tree need; call after a spec has changed. */
+/* Finds out which quantized copies the layers of m's tree need. Call it after a spec changed. */
 ott_status module_connect(ott_module *m);
-/* Invalidates the quantized weights of all linear layers of m; the next forward quantizes them again. */
+/* Makes the next forward quantize the weights of all linear layers of m again. */
 void module_weights_changed(ott_module *m);
 
 #endif

@@ -13,12 +13,12 @@ static ott_status add_child(ott_module *m, const char *label, ott_module *part) 
     return status;
 }
 
-/* The nn layer of a role in a block. part: the member of the block at `offset`. */
+/* Returns the nn layer for a role in a block. part: the block's member at `offset`. */
 static void *layer_of(module_role role, void *part, size_t offset) {
     return (char *)part + (modules_offset(role) - (int64_t)offset);
 }
 
-/* Adds the layers of roles from..to as child nodes, named as in a model. */
+/* Adds child nodes for the layers of roles `from` to `to`, named as in a model. */
 static ott_status add_roles(ott_module *m, const model_options *o, module_role from, module_role to,
                             void *part, size_t offset) {
     ott_context *context = m->handle.context;
@@ -37,7 +37,7 @@ static ott_status add_roles(ott_module *m, const model_options *o, module_role f
     return OTT_OK;
 }
 
-/* Opens a buffer for dx if the caller does not need it: backward always writes one. */
+/* Opens a buffer for dx if dx is NULL, because backward always writes it. */
 static ott_status open_input_gradient(exec *cx, const ott_module *m, const tensor *dx, int64_t rows,
                                       module_value *out) {
     *out = (module_value){0};
@@ -52,9 +52,9 @@ static ott_status open_input_gradient(exec *cx, const ott_module *m, const tenso
 
 typedef struct attention_body {
     attention own;
-    attention *layer; /* `own`, or a member of the transformer layer */
+    attention *layer; /* points to `own`, or to the attention in the body of a transformer layer */
     activation_specs input_specs, grad_specs;
-    rope rope; /* used if layer == &own, as is `sequences` */
+    rope rope; /* rope and sequences are used only if layer == &own */
     sequence_layout sequences;
     activation x;
     attention_saved saved;
@@ -128,7 +128,7 @@ static ott_status open_positions(rope *tables, sequence_layout *p, device *d,
                       o->max_positions);
 }
 
-/* layer, tables: attention and rope tables of a transformer layer; NULL: a separate module. */
+/* layer and tables: attention and rope tables of a transformer layer; NULL: the module is separate. */
 static ott_status make_attention(ott_context *context, attention *layer, const rope *tables,
                                  const ott_attention_options *o, ott_module **made) {
     const model_options shape = {
@@ -158,7 +158,7 @@ void ott_attention_options_init(ott_attention_options *options) {
                                            .init_std = 0.02};
 }
 
-/* Also sets the defaults of kv_heads and head_dim. */
+/* Checks dim and the heads. Sets kv_heads and head_dim if they are 0. */
 static ott_status check_heads(ott_attention_options *o, const char *function) {
     TRY(module_option_positive(o->dim, "dim", function));
     TRY(module_option_positive(o->heads, "heads", function));
@@ -215,7 +215,7 @@ ott_status ott_attention_open(ott_context *context, const ott_attention_options 
 
 typedef struct mlp_body {
     mlp own;
-    mlp *layer; /* `own`, or a member of the transformer layer */
+    mlp *layer; /* points to `own`, or to the mlp in the body of a transformer layer */
     activation_specs input_specs, grad_specs;
     activation x;
     mlp_saved saved;
@@ -307,12 +307,12 @@ typedef struct layer_body {
     block_saved saved;
 } layer_body;
 
-/* The residual after attention is h2; y = h2 + mlp(...). */
+/* saved.h2 is the residual after attention; y = h2 + mlp(...). */
 static ott_status layer_module_forward(exec *cx, ott_module *m, module_value *x, const tensor *y) {
     layer_body *b = m->body;
     tensor delta;
     plan_buffer delta_buffer;
-    if (cx->phase == PHASE_TRAIN) TRY(module_own_input(cx, x)); /* the block saves it as the residual */
+    if (cx->phase == PHASE_TRAIN) TRY(module_own_input(cx, x)); /* the block saves x as the residual */
     TRY(block_enter(cx, &b->block, &x->t, &x->buffer, NULL, &b->saved));
     TRY(block_run(cx, &b->block, &b->sequences.at, &b->saved, &delta, &delta_buffer));
     TRY(op_add(cx, &(add_args){.x = &b->saved.h2, .delta = &delta, .y = y}));

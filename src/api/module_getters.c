@@ -26,7 +26,7 @@ ott_dtype ott_module_dtype(const ott_module *module) {
     return is_module(module, __func__) ? module->dtype : OTT_DTYPE_COUNT;
 }
 
-/* The child that fqn begins with, up to a dot or the end. *rest: the rest of fqn. */
+/* Returns the child with the label that fqn begins with, up to a dot or the end. *rest: the rest of fqn. */
 static ott_module *step_down(const ott_module *m, const char *fqn, const char **rest) {
     for (int i = 0; i < m->child_count; i++) {
         size_t length = strlen(m->children[i]->label);
@@ -91,7 +91,7 @@ int ott_module_parameter_index(const ott_module *module, const char *name) {
     return -1;
 }
 
-/* Returns the existing view, unless the caller has closed it. */
+/* Returns the view that *view points to, or opens one if it is NULL or closed. */
 static ott_status open_view(ott_context *context, const tensor *t, ott_tensor **view) {
     void *memory;
     if (handle_is_open(*view, HANDLE_TENSOR) && (*view)->t.data == t->data) return OTT_OK;

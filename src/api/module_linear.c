@@ -1,4 +1,4 @@
-/* api/module_linear: the modules linear and norm, separate or as parts of composite ones. */
+/* api/module_linear: the linear and norm modules, separate or as parts of composite modules. */
 #include "api/autocast.h"
 #include "api/module.h"
 #include "nn/norm.h"
@@ -112,7 +112,7 @@ ott_status ott_linear_open(ott_context *context, const ott_linear_options *optio
 
 typedef struct norm_body {
     norm own;
-    norm *layer; /* `own`, or a member of the transformer layer */
+    norm *layer; /* points to `own`, or to the norm in the body of a transformer layer */
     module_value h;
     tensor rstd;
     plan_buffer rstd_buffer;

@@ -56,7 +56,7 @@ static ott_status check_tokens(const ott_module *m, const ott_tensor *x, const c
 
 /* ---- passes ---- */
 
-/* Makes a batch of token[sequences, length] and target (same shape; NULL: none). */
+/* Makes a batch of token[sequences, length] and target, which has the same shape; NULL: no targets. */
 static ott_status place_batch(ott_module *m, const tensor *token, const tensor *target, batch *out) {
     model_body *b = m->body;
     int64_t count = tensor_count(*token);
@@ -89,7 +89,8 @@ static ott_status model_module_forward(exec *cx, ott_module *m, module_value *x,
     return model_head(cx, b->m, b->slot, y);
 }
 
-/* Call after a training pass: updates the counters and, as in a run, delayed scales. */
+/* Call it after a training pass: updates the counters and, as ott_train does, the scales of delayed
+   scaling. */
 static ott_status finish_pass(exec *cx, ott_module *m) {
     model_body *b = m->body;
     if (b->amax_group) TRY(handle_check(b->amax_group, HANDLE_GROUP, "delayed scaling", "amax_group"));
@@ -148,7 +149,7 @@ static const module_table module_model = {.kind = "model",
                                           .make_weights = model_module_make_weights,
                                           .release = model_module_release};
 
-/* Tables of its parts. They have no functions, because only the whole model runs. */
+/* Tables of a model's parts. They have no functions, because only the full model runs. */
 static const module_table part_tables[] = {[MODULE_EMBEDDING] = {.kind = "embedding"},
                                            [MODULE_NORM] = {.kind = "norm"},
                                            [MODULE_LINEAR] = {.kind = "linear", .is_linear = true}};
@@ -172,7 +173,7 @@ static ott_status add_node(ott_module *m, const model_module *e) {
     return status;
 }
 
-/* Refuses settings that only ott_train supports. */
+/* Fails for settings that only ott_train supports. */
 static ott_status check_precision(const model_body *b) {
     if (b->precision.phase_count > 1)
         return status_fail(OTT_ERR_UNSUPPORTED,
@@ -209,8 +210,8 @@ static ott_status copy_config(ott_context *context, model_body *b, const ott_con
     return check_precision(b);
 }
 
-/* Sets up the model as ott_train does. Micro-batches may have any size, so the loss is chunked only if the
-   configured micro-batch has more than one chunk. */
+/* Sets up the model as ott_train does. A micro-batch may have any size, so the loss is computed in chunks
+   only if the configuration's micro-batch has more than one chunk. */
 static ott_status prepare_model(ott_context *context, model_body *b) {
     trainer_options *o = &b->options;
     convert_summary done;
@@ -265,7 +266,7 @@ ott_status ott_model_open(ott_context *context, ott_config *configuration, ott_m
 
 /* ---- loss ---- */
 
-/* Divides the sum of the losses, computed on the device, by `labels`. */
+/* Computes the sum of the losses on the device, divided by `labels`. */
 static ott_status mean_of(exec *cx, const tensor *losses, int64_t labels, double *out) {
     tensor sum;
     plan_buffer buffer;
@@ -310,7 +311,7 @@ static ott_status run_loss(ott_module *m, const ott_tensor *tokens, const ott_te
     return status;
 }
 
-/* *labels: 0 becomes the number of targets of this call that count. */
+/* If *labels is 0, sets it to the number of this call's targets that count. */
 static ott_status check_targets(const ott_module *m, const ott_tensor *tokens, const ott_tensor *targets,
                                 const char *function, int64_t *labels) {
     int64_t counted;

@@ -1,6 +1,6 @@
 /*
- * api/module_model: a whole model (model/model.h) as a public module. Its child nodes point to the model's
- * layers and parameters: one node per entry of the model's module list. Internal to this folder.
+ * api/module_model: a model (model/model.h) as a public module. It has one child node per entry of the
+ * model's module list. These nodes point to the model's layers and parameters. Internal to this folder.
  */
 #ifndef API_MODULE_MODEL_H
 #define API_MODULE_MODEL_H
@@ -9,29 +9,29 @@
 #include "model/run.h"
 #include "train/trainer.h"
 
-/* The body of a model module. Must not be moved: `options` points into `precision`. */
+/* The body of a model module. It must not be moved, because `options` points into `precision`. */
 typedef struct model_body {
-    struct config *cfg; /* own copy, with derived values filled in */
+    struct config *cfg; /* own copy of the configuration, with derived values filled in */
     precision_plan precision;
     trainer_options options;
-    const optimizer_rule *rule; /* of [optimizer] */
+    const optimizer_rule *rule; /* the rule of [optimizer] */
     model *m;
     model_slot *slot;
-    const char *recipe_name; /* of the last conversion; static text */
-    run_state run;           /* the counters of a checkpoint */
-    ott_group *amax_group;   /* of the last conversion; NULL: this rank only */
+    const char *recipe_name; /* name of the last conversion's recipe; static text */
+    run_state run;           /* the counters that checkpoints save */
+    ott_group *amax_group;   /* group of the last conversion; NULL: this rank only */
     sequence_layout sequences;
-    batch batch;        /* of the last forward */
-    module_value token; /* the module's copy of its tokens */
+    batch batch;        /* batch of the last forward */
+    module_value token; /* the module's copy of the caller's tokens */
 } model_body;
 
 /* NULL if m is not a model. */
 static inline model_body *module_model_body(const ott_module *m) {
     return m->table->is_model ? m->body : NULL;
 }
-/* OTT_ERR_ARGUMENT, naming function and argument, unless m is an open model. */
+/* OTT_ERR_ARGUMENT, with the function and the argument, unless m is an open model. */
 ott_status module_model_check(const ott_module *m, const char *function, const char *argument);
-/* Switches the layers that float8.fallback disabled, as a loaded checkpoint recorded, to high precision. */
+/* Switches layers to high precision that float8.fallback disabled, as the loaded checkpoint lists them. */
 ott_status module_model_apply_fallbacks(model_body *b);
 /* The learning rate of the next step, from the configuration's schedule. */
 double module_model_learning_rate(const model_body *b);

@@ -41,7 +41,8 @@ static void release_optimizer(ott_optimizer *o) {
     handle_close(&o->handle);
 }
 
-/* Lays out optimizer state, then step state, at base (NULL: only counts). Returns the number of floats. */
+/* Assigns memory from `base` on to the optimizer state, then to the step state; NULL: only counts. Returns
+   the number of floats. */
 static int64_t lay_out_state(ott_optimizer *o, float *base) {
     int64_t at = 0;
     for (int i = 0; i < o->count; i++) {
@@ -62,7 +63,7 @@ static ott_status build_optimizer(ott_optimizer *o) {
                         &o->parameters));
     for (int i = 0; i < o->count; i++) {
         o->parameters[i] = *module_parameter_at(o->module, i)->p;
-        o->parameters[i].name = NULL; /* names change when the module becomes part of another */
+        o->parameters[i].name = NULL; /* not kept: names change when the module becomes part of another */
     }
     int64_t floats = lay_out_state(o, NULL);
     TRY(device_allocate(context->device, MEM_OPTIMIZER, floats * (int64_t)sizeof(float), "optimizer state",
@@ -118,7 +119,8 @@ ott_status ott_adamw_open(ott_context *context, ott_module *module, const ott_ad
     return MODULE_INSIDE(context, open_adamw(module, &o, out));
 }
 
-/* The optimizer of the configuration; its learning rate follows the schedule until the caller sets one. */
+/* Opens the optimizer of the model's configuration. Its learning rate follows the schedule until the caller
+   sets one. */
 static ott_status open_configured(ott_module *m, ott_optimizer **out) {
     const model_body *b = module_model_body(m);
     if (b->rule->use_average) /* it evaluates and saves averaged weights */

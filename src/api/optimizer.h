@@ -7,20 +7,20 @@
 
 struct ott_optimizer {
     handle handle;
-    ott_module *module; /* borrowed; the caller may have closed it (optimizer_check) */
+    ott_module *module; /* borrowed; optimizer_check finds out whether the caller has closed it */
     const optimizer_rule *rule;
     optimizer_options options;
     double lr;
-    bool scheduled; /* lr follows the model's [scheduler] */
+    bool scheduled; /* lr follows [scheduler] of the model's configuration */
     int64_t updates;
-    parameter *parameters; /* [count] copies of the module's, in its order, with this optimizer's state */
+    parameter *parameters; /* [count] copies of the module's parameters, with this optimizer's state */
     int count;
-    void *block;  /* device memory: optimizer state of all parameters, then `state` */
+    void *block;  /* device memory for the optimizer state of all parameters and for `state` */
     tensor state; /* step state */
-    plan *plan;   /* immediate: workspace of the update */
+    plan *plan;   /* immediate plan: workspace of the update */
 };
 
-/* OTT_ERR_ARGUMENT, naming the function, if the optimizer or its module is closed. */
+/* OTT_ERR_ARGUMENT, with the function, if the optimizer or its module is closed. */
 ott_status optimizer_check(const ott_optimizer *o, const char *function);
 
 #endif

@@ -53,7 +53,7 @@ static ott_status open_qtensor(ott_recipe *r, int64_t rows, int64_t columns, ott
     return OTT_OK;
 }
 
-#define DIMENSION_MOST (INT64_C(1) << 40) /* so that no product of sizes overflows */
+#define DIMENSION_MOST (INT64_C(1) << 40) /* so that products of sizes cannot overflow */
 
 ott_status ott_qtensor_open(ott_context *context, int64_t rows, int64_t columns, ott_recipe *r, ott_role role,
                             ott_qtensor **out) {
@@ -176,7 +176,7 @@ static ott_status dequantize(const ott_qtensor *q, ott_usage use, const ott_tens
     qtensor asked = q->q;
     TRY(api_exec(q->handle.context, &cx));
     if (use == OTT_COLUMNWISE)
-        asked.spec.rowwise.format = q->high_precision; /* op_dequantize prefers rowwise */
+        asked.spec.rowwise.format = q->high_precision; /* op_dequantize reads rowwise if it is FP8 */
     return op_dequantize(&cx, &(dequantize_args){.q = &asked, .y = &out->t});
 }
 
@@ -219,7 +219,7 @@ static ott_status measure_cast(const ott_qtensor *q, const ott_tensor *x, ott_us
     TRY_OUT(device_copy_out(cx.device, rows, t.data, sizeof rows));
     *out = statistics_from(rows[use == OTT_COLUMNWISE]);
 out:
-    plan_close(cx.plan, &buffer); /* cannot fail: it is open */
+    plan_close(cx.plan, &buffer); /* cannot fail: the buffer is open */
     return status;
 }
 

@@ -1,4 +1,4 @@
-/* api/recipe: recipe objects: a row of the recipe table, or a row with keys of [float8] set. */
+/* api/recipe: recipe objects: a row of the recipe table, with or without changed keys of [float8]. */
 #include "api/recipe.h"
 #include "config/config.h"
 #include "config/table.h"
@@ -9,7 +9,7 @@
 
 /* ---- names ---- */
 
-/* The recipe that is defined by ott_recipe_set; it has no row in the table. */
+/* The recipe that ott_recipe_set defines. The recipe table has no row for it. */
 static const char custom[] = "custom";
 
 static ott_status fail_recipe_name(const char *name, const char *function) {
@@ -38,7 +38,7 @@ static ott_status open_values(ott_context *context, const char *name, struct con
     return config_parse(context->account, &context->log, 2, arguments, out);
 }
 
-/* row NULL: the custom recipe. */
+/* Opens a recipe object. row NULL: the custom recipe. */
 static ott_status open_recipe(ott_context *context, const recipe *row, ott_recipe **out) {
     void *memory;
     struct config *values = NULL;
@@ -92,7 +92,7 @@ static void attach_callbacks(ott_recipe *r) {
     attach_to_spec(&row->grad_output, callbacks);
 }
 
-/* Replaces every `from` in the text, as long as the result fits. */
+/* Replaces every `from` in the text by `to`, as long as the result fits into `size` bytes. */
 static void replace_all(char *text, size_t size, const char *from, const char *to) {
     size_t old = strlen(from), new = strlen(to);
     for (char *at = text; (at = strstr(at, from)) != NULL; at += new) {
@@ -102,7 +102,8 @@ static void replace_all(char *text, size_t size, const char *from, const char *t
     }
 }
 
-/* The checks name keys of a configuration, "float8.x". The error of a recipe names its keys, "x". */
+/* Checks of a configuration name its keys, "float8.x". In an error of a recipe, they become the recipe's
+   keys, "x". */
 static ott_status reword_error(ott_status status) {
     char text[1024];
     if (status == OTT_OK) return status;
@@ -119,8 +120,8 @@ static ott_status read_values(ott_recipe *r) {
     return precision_plan_read(r->values, &r->plan);
 }
 
-/* Checks the current values and builds the recipe from them. *out is borrowed until the next ott_recipe_set.
-   Its delayed uses point to the callbacks of `r`, if set. */
+/* Checks the current values and builds the recipe from them. *out is valid until the next ott_recipe_set. Its
+   delayed scaling uses the callbacks of `r`, if they are set. */
 static ott_status refresh_recipe(ott_recipe *r, const recipe **out) {
     *out = r->plain ? r->plain : &r->plan.fp8;
     if (!r->stale) return OTT_OK;

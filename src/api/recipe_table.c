@@ -47,8 +47,8 @@ static void product_text(const recipe *r, recipe_gemm which, char out[CELL]) {
              g->accumulate == ACCUMULATE_FP32 ? "" : recipe_accumulate_name(g->accumulate));
 }
 
-/* Bytes per element that a layer keeps of its input for backward: the columnwise codes, and amax, scale and
-   scale_inv of each group (nn/activation). Scales per tensor or per column are too few to count. */
+/* Bytes per element of its input that a layer keeps for backward: the columnwise codes, and amax, scale and
+   scale_inv of each scale group (nn/activation). Scales per tensor or per column are too few to count. */
 static double bytes_kept(const recipe *r) {
     const cast_spec *s = &r->input.columnwise;
     if (!cast_spec_is_fp8(s)) return (double)dtype_bytes(r->activation);
@@ -97,7 +97,8 @@ static void fill_operands(const grid *g, int row, const recipe *r, const capabil
     rule_text(r, grid_at(g, row, 4));
 }
 
-/* "cpu; not built: H100/H200"; with the CUDA backend "cpu; cuda: H100/H200" or this machine's GPU. */
+/* Writes the devices: "cpu; not built: H100/H200" without the CUDA backend. With it "cpu; cuda: H100/H200",
+   or whether this machine's GPU can run the recipe. */
 static void devices_text(const recipe *r, const capability *c, char out[CELL]) {
     char gpus[64];
     capability_gpu_text(capability_gpus(r), gpus);
@@ -169,7 +170,7 @@ static void json_product(str *out, const recipe *r, recipe_gemm which) {
     str_append(out, "}");
 }
 
-/* Opens the JSON object of a backend; the caller closes it. */
+/* Opens the JSON object of a device. The caller closes it. */
 static void json_backend(str *out, const char *name, bool built, const char *refusal) {
     json_write_key(out, name);
     str_append(out, "{");

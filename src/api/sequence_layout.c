@@ -1,4 +1,4 @@
-/* api/sequence_layout: positions and sequence starts of a module's input rows, for attention. */
+/* api/sequence_layout: positions and first rows of the sequences in a module's input, for attention. */
 #include "api/sequence_layout.h"
 #include <string.h>
 
@@ -20,12 +20,12 @@ ott_status sequence_layout_set(sequence_layout *p, mem *account, const int64_t *
     return OTT_OK;
 }
 
-/* Number of sequences in `rows` rows; `length` rows each if ott_module_set_sequences was not called. */
+/* Number of sequences in `rows` rows. Each has `length` rows if ott_module_set_sequences was not called. */
 static int count_sequences(const sequence_layout *p, int64_t rows, int64_t length) {
     return p->count > 0 ? p->count : (int)(rows / length);
 }
 
-/* Rows [first, end) of sequence i. */
+/* Computes the rows [*first, *end) of sequence i. */
 static void sequence_at(const sequence_layout *p, int i, int64_t rows, int64_t length, int64_t *first,
                         int64_t *end) {
     *first = p->count > 0 ? p->start[i] : i * length;

@@ -1,7 +1,8 @@
 /*
- * api/state: saves and loads checkpoints of modules. A model uses the checkpoint format of a run
- * (checkpoint/checkpoint.h), so a program and a run can resume from each other. Another module's folder has
- * the same format, without the files that only a model has. All files are checked before the module changes.
+ * api/state: saves and loads checkpoints of modules. A model uses the format of a run's checkpoint
+ * (checkpoint/checkpoint.h). So ott_train can resume from a program's checkpoint, and a program from a run's.
+ * Another module's checkpoint has the same format, without the files that only a model needs. All files are
+ * checked before the module changes.
  */
 #include "api/module_model.h"
 #include "api/optimizer.h"
@@ -31,7 +32,7 @@ static ott_status describe_optimizer(ott_module *m, const ott_optimizer *o, tens
     return OTT_OK;
 }
 
-/* The linear layers of a module: nodes, and entries for checkpoint/float8. */
+/* The linear layers of a module: their nodes, and their entries for checkpoint/float8. */
 typedef struct layer_list {
     ott_module *root;
     ott_module **modules; /* [count] */
@@ -56,7 +57,7 @@ static void layers_close(layer_list *l) {
     mem_free(account, l->layers);
 }
 
-/* Close with layers_close, also after a failure. */
+/* Close it with layers_close, also after a failure. */
 static ott_status layers_open(layer_list *l, ott_module *root) {
     mem *account = root->handle.context->account;
     *l = (layer_list){.root = root};
@@ -77,7 +78,7 @@ static ott_status note_recipes(const layer_list *l, tensor_set *set) {
     return OTT_OK;
 }
 
-/* The set stays empty without delayed scaling; then no file is written. */
+/* Without delayed scaling the set stays empty, and no file is written. */
 static ott_status describe_float8(ott_module *m, tensor_set *set) {
     layer_list l;
     ott_status status = layers_open(&l, m);
@@ -92,7 +93,7 @@ static ott_status describe_float8(ott_module *m, tensor_set *set) {
 
 /* ---- models ---- */
 
-/* Points the model's parameters to the state of an optimizer; NULL: none. */
+/* Points the slots of the model's parameters to the state of an optimizer; NULL: to none. */
 static void attach_slots(model *m, const ott_optimizer *o) {
     m->options.optimizer = o ? o->rule : NULL;
     for (int i = 0; i < m->parameter_count; i++)
@@ -100,7 +101,8 @@ static void attach_slots(model *m, const ott_optimizer *o) {
             m->parameters[i].shard.slot[j] = o ? o->parameters[i].shard.slot[j] : (tensor){0};
 }
 
-/* If counters were loaded without the optimizer, its updates may exceed the steps; they count as steps. */
+/* Takes a snapshot of a model. If a checkpoint was loaded without the optimizer, the optimizer may have more
+   updates than the counters have steps. Then the steps become the updates. */
 static ott_status take_model(const model_body *b, const ott_optimizer *o, checkpoint_snapshot *s) {
     run_state run = b->run;
     if (o) run.updates = o->updates;
@@ -128,7 +130,7 @@ static ott_status load_model(const char *folder, ott_module *m, ott_optimizer *o
 
 /* ---- saving ---- */
 
-/* An older format kept a module's counters and checksums in this file. */
+/* In an older format this file had a module's counters and checksums. */
 #define OLD_STATE_NAME "module.json"
 
 static ott_status has_file(mem *account, const char *folder, const char *name, bool *has) {
@@ -140,7 +142,8 @@ static ott_status has_file(mem *account, const char *folder, const char *name, b
     return status;
 }
 
-/* True if ott_checkpoint_save wrote this checkpoint. A run's has config.toml, and its state names the run. */
+/* *ours: true if ott_checkpoint_save wrote this checkpoint. A run's checkpoint has config.toml and the run's
+   name in its state. */
 static ott_status is_module_checkpoint(mem *account, const char *folder, bool *ours) {
     bool has_state, has_config, lacks_owner;
     checkpoint_state s;
@@ -158,7 +161,7 @@ static ott_status is_module_checkpoint(mem *account, const char *folder, bool *o
     return status;
 }
 
-/* OTT_ERR_IO unless the folder is absent or a checkpoint of a module. */
+/* OTT_ERR_IO unless the folder is absent or is a checkpoint of a module. */
 static ott_status check_place(mem *account, const char *folder) {
     bool ours = false;
     if (!file_exists(folder)) return OTT_OK;
@@ -198,11 +201,11 @@ static ott_status save_module(const char *folder, ott_module *m, const ott_optim
 typedef struct state_loader {
     mem *account;
     ott_module *m;
-    ott_optimizer *o; /* NULL: not loaded */
+    ott_optimizer *o; /* NULL: its state is not loaded */
     const char *folder;
     checkpoint_state state;
-    safetensors *files[CHECKPOINT_CONFIG]; /* NULL: absent or not needed */
-    tensor_set sets[CHECKPOINT_FLOAT8];    /* for model and optimizer */
+    safetensors *files[CHECKPOINT_CONFIG]; /* NULL: the file is absent or not needed */
+    tensor_set sets[CHECKPOINT_FLOAT8];    /* for model.safetensors and optimizer.safetensors */
     layer_list layers;
 } state_loader;
 
@@ -251,8 +254,8 @@ static ott_status recorded_recipe(const state_loader *l, const char *layer, char
     return status;
 }
 
-/* Loads the state into a layer that has not run in a region yet. Its first region continues from it, if
-   format and margin are the same. */
+/* Loads the state into a layer that has not run with an FP8 recipe yet. Its first region continues from this
+   state, if format and margin are the same. */
 static ott_status hold_float8_state(const state_loader *l, linear_body *b, const char *name) {
     const safetensors *f = l->files[CHECKPOINT_FLOAT8];
     cast_spec specs[TENSOR_COUNT];
@@ -314,7 +317,7 @@ static ott_status apply_state(state_loader *l) {
         TRY(tensor_set_read(&l->sets[id], l->files[id], context->device, &progress, &done));
     module_mark_weights_set(l->m);
     ott_status status = load_float8(l);
-    TRY(module_connect(l->m)); /* the state of delayed scaling may have moved */
+    TRY(module_connect(l->m)); /* the memory of delayed scaling may have moved */
     if (l->o) l->o->updates = l->state.run.updates;
     context->step = l->state.run.step;
     return status;

@@ -174,7 +174,7 @@ static ott_status check_count(const ott_tensor *t, int64_t count, const char *fu
                        (long long)tensor_count(t->t));
 }
 
-/* Where the elements of a tensor come from. */
+/* The values that a tensor is filled with. */
 typedef struct source {
     const float *values;    /* NULL: a constant or normal numbers */
     const double *constant; /* NULL: normal numbers */
@@ -188,7 +188,7 @@ static float source_element(const source *s, int64_t i) {
     return (float)(s->deviation * (double)rng_normal(s->seed, 0, (uint64_t)i));
 }
 
-/* Fills host memory and copies it to the device. */
+/* Computes the values in host memory and copies them to the device. */
 static ott_status fill_tensor(const ott_tensor *t, const source *s) {
     device *d;
     void *host;

@@ -9,16 +9,16 @@
 struct ott_tensor {
     handle handle;
     tensor t;
-    void *owned; /* device memory; NULL: t.data is the caller's */
+    void *owned; /* device memory; NULL: t.data belongs to the caller */
 };
 
 struct ott_recipe {
     handle handle;
-    /* A configuration whose [float8] holds the values of ott_recipe_set; NULL: a recipe without FP8. */
+    /* A configuration: its [float8] has the values of ott_recipe_set; NULL: a recipe without FP8. */
     struct config *values;
-    const recipe *plain;         /* the table's row of a recipe without FP8 */
-    precision_plan plan;         /* plan.fp8 is the recipe, valid if not stale */
-    delayed_callbacks callbacks; /* objects made with the recipe point here, also after it is closed */
+    const recipe *plain;         /* row of the recipe table, for a recipe without FP8 */
+    precision_plan plan;         /* plan.fp8 is the recipe; valid if not `stale` */
+    delayed_callbacks callbacks; /* objects made with the recipe use it, also after the recipe is closed */
     bool stale;                  /* a value was set after `plan` was made */
 };
 
@@ -32,27 +32,28 @@ struct ott_qtensor {
     handle handle;
     recipe_tensor which;
     qtensor q;
-    ott_dtype high_precision; /* format of a use that is not FP8 */
+    ott_dtype high_precision; /* format of the uses that are not FP8 */
     void *block;              /* device memory of codes and scales */
     delayed_state delayed;
     delayed_store store;
     bool filled; /* ott_quantize was called */
 };
 
-/* The device of a context; the first call opens it. */
+/* Returns the device of a context. The first call opens it. */
 ott_status api_device(ott_context *context, device **out);
-/* An execution context on this device, with the context's immediate plan. */
+/* Fills in an execution context for this device, with the context's immediate plan. */
 ott_status api_exec(ott_context *context, exec *out);
-/* Resolves r (NULL: the table's row `otherwise`) to a recipe for the context's device. OTT_ERR_UNSUPPORTED if
-   the device cannot run it. *out is borrowed from r until the next ott_recipe_set. */
+/* Finds the recipe for the context's device. r NULL: the row `otherwise` of the recipe table.
+   OTT_ERR_UNSUPPORTED if the device cannot run the recipe. *out is valid until the next ott_recipe_set on
+   r. */
 ott_status recipe_to_run(ott_context *context, ott_recipe *r, const char *otherwise, const recipe **out);
 
-/* OTT_ERR_DTYPE, naming function and argument, unless the tensor is fp32, bf16 or fp16. */
+/* OTT_ERR_DTYPE, with the function and the argument, unless the tensor is fp32, bf16 or fp16. */
 ott_status tensor_check_number(const ott_tensor *t, const char *function, const char *argument);
-/* OTT_ERR_SHAPE, "t is [a, b], but BY [rows, columns]", unless t is [rows, columns]. */
+/* OTT_ERR_SHAPE, "ARGUMENT is [a, b], but BY [rows, columns]", unless t is [rows, columns]. */
 ott_status tensor_check_shape(const ott_tensor *t, int64_t rows, int64_t columns, const char *by,
                               const char *function, const char *argument);
-/* OTT_ERR_ARGUMENT, naming function and both arguments, if their memory overlaps. */
+/* OTT_ERR_ARGUMENT, with the function and both arguments, if their memory overlaps. */
 ott_status tensor_check_apart(const tensor *a, const char *name_a, const tensor *b, const char *name_b,
                               const char *function);
 

@@ -51,23 +51,23 @@ static ott_status open_attention(bench *b, const bench_attention_shape *shape, a
         TRY(bench_tensor(b, shape->format, tokens, shape->kv_heads * dim, like_k[i]));
     }
     TRY(bench_tensor(b, OTT_F32, shape->heads, tokens, &s->lse));
-    plan_buffer buffer; /* stays open until the plan ends */
+    plan_buffer buffer; /* keeps its buffer until the plan ends */
     TRY(exec_open(&b->cx, "documents", OTT_I32, 1, 2, &s->start, &buffer));
     const int32_t start[] = {0, (int32_t)tokens};
     TRY(device_copy_in(b->cx.device, s->start.data, start, sizeof start));
     s->head_dim = dim;
     s->window = shape->window;
     s->softmax_scale = 1.0f / sqrtf((float)s->head_dim);
-    return attention_forward(b, s); /* computes the o and lse for q, k, v */
+    return attention_forward(b, s); /* computes o and lse from q, k, v for backward */
 }
 
-/* Counts the pairs of a query and a key that it attends to. */
+/* Number of pairs of a query and a key that the query attends to. */
 static double seen_pairs(const bench_attention_shape *s) {
     double tokens = (double)s->tokens, unseen = s->window > 0 ? tokens - (double)s->window : 0;
     return (tokens * (tokens + 1) - (unseen > 0 ? unseen * (unseen + 1) : 0)) / 2;
 }
 
-/* FLOPs of the attended pairs: two products forward, five backward. */
+/* Counts the FLOPs of these pairs: two matrix products forward, five backward. */
 ott_status bench_add_attention(bench *b, const bench_attention_shape *shape) {
     void *memory;
     TRY(bench_alloc(b, sizeof(attention_state), &memory));

@@ -1,4 +1,4 @@
-/* bench/bench: the table of benchmarks, and checks of the options. */
+/* bench/bench: the table of benchmarks, and checks of their options. */
 #include "bench/bench.h"
 #include "api/handle.h"
 #include "base/pool.h"
@@ -25,7 +25,7 @@ static ott_status find_benchmark(const char *what, const bench_entry **out) {
                        names);
 }
 
-/* Refuses options that the benchmark does not use. */
+/* Fails if an option is set that the benchmark does not use. */
 static ott_status check_taken(const bench_entry *entry, const bench_options *o) {
     const struct {
         const char *name;

@@ -1,33 +1,34 @@
-/* bench/bench: `ottava bench`. Reports medians of interleaved repeats, compared with peaks measured in the
-   same run. Part of the program, not of the library. */
+/* bench/bench: `ottava bench`. Reports medians of interleaved repeats, and compares them with peaks measured
+   in the same run. Part of the program, not of the library. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
 #include "ottava/ottava.h"
 
-/* Leave options that a benchmark does not use as bench_options_init sets them. */
+/* A benchmark fails if an option that it does not use is set after bench_options_init. */
 typedef struct bench_options {
     const char *what; /* "gemm", "gemv", "quantize", "attention", "norm", "optimizer", "products", "step",
-                         "generate" or "load" */
+                        "generate" or "load" */
     int threads;      /* 0: all cores */
-    int repeats;      /* interleaved; the result is the median */
+    int repeats;      /* number of interleaved repeats; a result is their median */
     int json;         /* 1: one JSON object, 0: a table */
-    /* gemm, gemv, quantize, norm: "small", "square", "llama-1b", "llama-8b" or "tiny", or M,K,N of each
-       product: "1024,2048,512 1024,8192,2048"; NULL: small */
+    /* gemm, gemv, quantize, norm: "small", "square", "llama-1b", "llama-8b" or "tiny", or a list of products,
+       each as M,K,N: "1024,2048,512 1024,8192,2048"; NULL: small */
     const char *shapes;
-    const char *preset; /* step, generate: a size as in model.preset; NULL: 42M, 124M */
-    /* step, generate: precisions to compare, of fp8, bf16 and fp32, with commas; NULL: "fp8,bf16" */
+    const char *preset; /* step, generate: a size as in model.preset; NULL: 42M and 124M */
+    /* step, generate: precisions to compare, separated by commas, of fp8, bf16 and fp32; NULL: "fp8,bf16" */
     const char *precision;
     const char *recipe; /* step, generate: recipe of fp8, as in float8.recipe_name; NULL: tensorwise */
-    int64_t batch_size, seq_len; /* step; 0: batch size 4; length 256, from 124M on 512 */
-    /* load: a Hugging Face folder; products, step: a configuration file (step: instead of preset) */
+    int64_t batch_size, seq_len; /* step; 0: batch size 4, and length 256, or 512 from 124M on */
+    /* load: a Hugging Face folder. products: a configuration file. step: a configuration file instead of
+       preset. */
     const char *path;
     const char *device; /* as in ott_context_options */
 } bench_options;
 
 void bench_options_init(bench_options *options);
-/* Runs a benchmark and passes the result to `write`. Compares speeds with peaks measured in the same run: of
-   each product's compute unit, memcpy, or reading files. OTT_ERR_ARGUMENT for an invalid option or one that
+/* Runs a benchmark and passes the result to `write`. Speeds are compared with peaks measured in the same run:
+   of the compute unit, of memcpy, or of reading files. OTT_ERR_ARGUMENT for an invalid option, or one that
    the benchmark does not use. */
 ott_status bench_run(ott_context *context, const bench_options *options, ott_text_fn write, void *user);
 

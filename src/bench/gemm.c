@@ -1,5 +1,5 @@
-/* bench/gemm: matrix products: the three GEMMs of a linear layer, and products of few rows with weights that
-   no cache holds. */
+/* bench/gemm: matrix products: the three GEMMs of a linear layer, and products of a few rows with weights
+   that are read from memory, not from a cache. */
 #include "bench/harness.h"
 #include <stdio.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ static const gemm_format formats[] = {{"e4m3 x e4m3", OTT_E4M3, OTT_E4M3},
                                       {"fp32", OTT_F32, OTT_F32}};
 enum { FORMATS = sizeof formats / sizeof *formats };
 
-/* The three GEMMs of a linear layer. */
+/* Which operands of the three GEMMs of a linear layer are transposed. */
 typedef struct gemm_layout {
     const char *name;
     bool a_transposed, b_transposed;
@@ -28,7 +28,7 @@ enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 typedef struct product {
     operand a, b;
     tensor c;
-    /* gemv: number of consecutive packed weights, bytes of each, index of the next one to use */
+    /* gemv: number of packed weights, which follow each other; bytes of each; index of the next one to use */
     int64_t weights, packed_bytes, at;
 } product;
 
@@ -48,7 +48,7 @@ static int64_t larger(int64_t a, int64_t b) {
 
 /* ---- gemm ---- */
 
-/* One buffer per operand and format, shared by all shapes. */
+/* One buffer per operand and format, which all shapes share. */
 typedef struct gemm_buffers {
     tensor a[FORMATS], b[FORMATS], c, scale;
 } gemm_buffers;
@@ -69,7 +69,7 @@ static ott_status open_gemm_buffers(bench *b, const bench_shapes *s, gemm_buffer
     return bench_tensor(b, OTT_F32, 1, most_c, &out->c);
 }
 
-/* Makes an operand with one scale if it has FP8 codes, laid out as the device requires. */
+/* Makes an operand, in the layout that the device requires. FP8 codes get one scale. */
 static operand gemm_operand(const bench *b, const gemm_buffers *from, tensor data, int64_t mn, int64_t k,
                             bool transposed) {
     bool fp8 = dtype_is_fp8(data.dtype), contiguous = fp8 && b->cx.device->can->contiguous_contraction;
@@ -123,7 +123,7 @@ static int64_t packed_count(const bench *b, const bench_product *p, ott_dtype d)
     return op_packed_count(&b->cx, &weight);
 }
 
-/* More than the last-level cache, so that a weight is evicted before it is used again. */
+/* Enough elements to exceed the last-level cache, so that a weight is evicted before it is used again. */
 static int64_t region_elements(const bench *b, const bench_shapes *s, ott_dtype d) {
     const int64_t least = INT64_C(64) << 20, most = INT64_C(640) << 20;
     int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE), wanted = cache / 4 * 5;
@@ -132,7 +132,8 @@ static int64_t region_elements(const bench *b, const bench_shapes *s, ott_dtype 
     return elements;
 }
 
-/* Any bytes are a valid packed matrix. */
+/* Multiplies with the next weight. The weights are never packed, because any bytes are a valid packed
+   matrix. */
 static ott_status run_next(bench *b, void *state) {
     product *p = state;
     operand weight = p->b;

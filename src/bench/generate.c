@@ -14,7 +14,7 @@ typedef struct generator {
     struct model *m;
     model_cache *cache;
     float *logits;
-    double weight_bytes; /* bytes of weights read per token */
+    double weight_bytes; /* bytes of weights that are read for each token */
 } generator;
 
 typedef struct generate_bench {
@@ -26,7 +26,7 @@ static int32_t some_token(const generator *s, int64_t position) {
     return (int32_t)(rng_uniform(1, rng_stream("token"), (uint64_t)position) * (float)s->model.shape.vocab);
 }
 
-/* The time does not depend on the token's value. */
+/* Runs one token. The time does not depend on its value. */
 static ott_status run_token(bench *b, void *state) {
     generator *s = state;
     (void)b;
@@ -42,7 +42,7 @@ static ott_status count_weight(void *user, linear *l) {
     return OTT_OK;
 }
 
-/* Opens the model as generation from a run does. */
+/* Opens the model as `ottava generate` does. */
 static ott_status open_generator(bench *b, const char *precision, generator *s) {
     const char *preset = b->options->preset ? b->options->preset : "124M";
     char length[32];

@@ -27,7 +27,7 @@ ott_status(bench_alloc)(bench *b, int64_t bytes, void **out) {
 
 enum { STRETCH = 65521 };
 
-/* Repeats a stretch of odd length, so that the rows of a matrix have different values. */
+/* Repeats a block of values with an odd length, so that the rows of a matrix differ. */
 static ott_status fill_tensor(device *d, const tensor *t) {
     float values[STRETCH];
     int64_t count = tensor_count(*t), size = dtype_bytes(t->dtype), first = count < STRETCH ? count : STRETCH;
@@ -42,7 +42,7 @@ static ott_status fill_tensor(device *d, const tensor *t) {
 }
 
 ott_status bench_tensor(bench *b, ott_dtype d, int64_t rows, int64_t columns, tensor *out) {
-    plan_buffer buffer; /* stays open until the plan ends */
+    plan_buffer buffer; /* keeps its buffer until the plan ends */
     TRY(exec_open(&b->cx, "operand of a benchmark", d, rows, columns, out, &buffer));
     return fill_tensor(b->cx.device, out);
 }
@@ -58,7 +58,7 @@ const bench_case *bench_find(const bench *b, const char *what, const char *shape
 
 /* ---- measuring ---- */
 
-/* On one thread: the thread's CPU time, because it does all the work. */
+/* The current time; with one thread the thread's CPU time, because this thread does all the work. */
 static double now(const bench *b) {
     return b->cx.device->threads == 1 ? clock_thread() : clock_seconds();
 }
@@ -75,7 +75,7 @@ static ott_status open_copies(bench *b) {
     }
     TRY(plan_open(b->cx.plan, "memcpy's source", b->copy_bytes, &b->copy_from));
     TRY(plan_open(b->cx.plan, "memcpy's target", b->copy_bytes, &b->copy_to));
-    /* Writes both buffers once, so that no timed copy touches new pages. */
+    /* Writes both buffers once, so that the operating system has mapped their pages before they are timed. */
     TRY(device_copy(b->cx.device, b->copy_from.data, b->copy_to.data, b->copy_bytes));
     return device_copy(b->cx.device, b->copy_to.data, b->copy_from.data, b->copy_bytes);
 }
@@ -101,14 +101,14 @@ static ott_status run_copy(bench *b, const bench_case *c, double *seconds) {
     return OTT_OK;
 }
 
-/* The first round chooses the number of runs: a measurement must be long compared with the jitter of the
-   clock and the threads. */
+/* Chooses the number of runs for each measurement, in the warm-up round. A measurement must be long compared
+   with the jitter of the clock and of the threads. */
 static ott_status warm_up(bench *b, bench_case *c) {
     const double least = 4e-3;
     const int64_t most = 4096;
     double seconds, processor;
     c->runs = 1;
-    TRY(run_case(b, c, &seconds, &processor)); /* touches its memory for the first time */
+    TRY(run_case(b, c, &seconds, &processor)); /* the first run touches its memory for the first time */
     if (c->once || seconds >= least) return OTT_OK;
     TRY(run_case(b, c, &seconds, &processor));
     if (seconds * (double)most < least)
@@ -127,15 +127,15 @@ static const char *unit_of(const bench *b, const bench_case *c) {
     return unit ? unit : dtype_name(c->format);
 }
 
-/* Returns the index of the peak of a case's unit; b->peaks if there is none yet. */
+/* Returns the index of the peak of the case's compute unit; b->peaks if it was not measured yet. */
 static int find_peak(const bench *b, const bench_case *c) {
     int at = 0;
     while (at < b->peaks && strcmp(b->peak[at].unit, unit_of(b, c)) != 0) at++;
     return at;
 }
 
-/* Measures a burst of the case's unit if the last one was some time ago. Bursts take at most a tenth of the
-   time. */
+/* Measures the peak of the case's compute unit if the last measurement is at least 0.2 s old. So these
+   measurements take at most a tenth of the time. */
 static void burst_before(bench *b, const bench_case *c) {
     const double apart = 0.2;
     int at = find_peak(b, c);
@@ -147,7 +147,7 @@ static void burst_before(bench *b, const bench_case *c) {
     p->measured = clock_seconds();
 }
 
-/* Raises the peak of the case's unit to this run's speed if that is higher. */
+/* If this run was faster than the peak of its compute unit, raises the peak to this run's speed. */
 static void bound_peak(bench *b, const bench_case *c, double seconds) {
     bench_peak *p = &b->peak[find_peak(b, c)];
     if (!is_on_gpu(b) && c->flops > seconds * p->flops) p->flops = c->flops / seconds;
@@ -186,25 +186,25 @@ double bench_processor_seconds(const bench *b, const bench_case *c) {
     return bench_median(c->processor, b->options->repeats);
 }
 
-/* GFLOP/s or GB/s */
+/* GFLOP/s, or GB/s if the case moves bytes */
 static double rate(const bench *b, const bench_case *c) {
     return (c->flops > 0 ? c->flops : c->bytes) / bench_seconds(b, c) / 1e9;
 }
 
-/* Returns the speed as a share of the unit's peak, or of memcpy's speed; 0 if the peak is unknown. */
+/* Returns the speed relative to the peak of the compute unit, or to memcpy; 0 if the peak is unknown. */
 static double share_of_peak(const bench *b, const bench_case *c) {
     double peak = c->flops > 0 ? b->peak[find_peak(b, c)].flops : 0;
     if (c->flops > 0) return peak > 0 ? c->flops / bench_seconds(b, c) / peak : 0;
     return bench_median(c->copy_seconds, b->options->repeats) / bench_seconds(b, c);
 }
 
-/* Returns the speed relative to bf16 in the same row; NaN if the row has no bf16 case. */
+/* Returns the speed relative to the bf16 case of the same row; NaN if there is none. */
 static double compares_bf16(const bench *b, const bench_case *c) {
     const bench_case *bf16 = bench_find(b, c->what, c->shape, "bf16");
     return bf16 ? rate(b, c) / rate(b, bf16) : (double)NAN;
 }
 
-/* Geometric mean of rates or shares over all rows that have the variant. */
+/* Geometric mean of `of` (a rate or a share) over all rows that have this variant. */
 static double geometric_mean(const bench *b, const char *variant,
                              double (*of)(const bench *, const bench_case *)) {
     double sum = 0;
@@ -234,7 +234,7 @@ void bench_processor(char out[96]) {
 
 enum { VARIANTS_MOST = 8 };
 
-/* Lists the distinct variants in order of appearance. */
+/* Lists the different variants, in the order in which they appear. */
 static int variants(const bench *b, const char *out[VARIANTS_MOST]) {
     int count = 0;
     for (int i = 0; i < b->count; i++) {
@@ -267,10 +267,10 @@ static void write_line(const bench *b, const bench_case *c, const char *const *c
     str_append(out, "\n");
 }
 
-/* Writes "bf16 dot product 233.1 GFLOP/s: e4m3, bf16" for each unit. */
+/* Writes a line for each compute unit: "bf16 dot product 233.1 GFLOP/s: e4m3, bf16". */
 static void write_peaks(const bench *b, str *out) {
     str_printf(out, "GFLOP/s (share of the peak %s)\n",
-               is_on_gpu(b) ? "in the data sheet" : "of the unit that computes it, measured in between");
+               is_on_gpu(b) ? "in the data sheet" : "of its compute unit, measured between cases");
     for (int p = 0; p < b->peaks; p++) {
         bool listed[OTT_DTYPE_COUNT] = {false};
         str_printf(out, "  %s %.1f GFLOP/s:", b->peak[p].unit, b->peak[p].flops / 1e9);
@@ -296,7 +296,7 @@ static void write_table(bench *b, str *out) {
     if (b->cases[0].flops > 0)
         write_peaks(b, out);
     else
-        str_append(out, "GB/s read and written (of memcpy's on as many bytes)\n");
+        str_append(out, "GB/s read and written (share of memcpy's speed on as many bytes)\n");
     if (b->entry->compares_bf16) str_printf(out, "times bf16: %s relative to bf16\n", columns[0]);
     str_printf(out, "\n%-26s %-20s", "", b->cases[0].flops > 0 ? "M x N x K" : "");
     for (int v = 0; v < count; v++) str_printf(out, " %17s", columns[v]);

@@ -1,14 +1,14 @@
 /*
- * bench/harness: the common part of the benchmarks. A benchmark is a list of cases; a case is a function and
- * the work of one run of it. A round measures every case once, and there are as many rounds as repeats, so
- * that all cases see the same disturbances of a shared machine. The first round only warms up. The result is
+ * bench/harness: the common part of the benchmarks. A benchmark is a list of cases. A case is a function, and
+ * the work that one run of it does. A round measures every case once. There are as many rounds as repeats, so
+ * all cases see the same disturbances of a shared machine. An extra round before them warms up. The result is
  * the median over the rounds.
  *
- * Peaks are measured between the cases. A product's peak is the peak of its compute unit (backend_peak_unit).
- * A burst of this unit runs before its products, several times a second. The peak is the best burst, or a
- * product's speed if that is higher: other programs can only slow a burst down. A GPU's peaks come from its
- * data sheet. After each case that moves bytes, memcpy moves as many. With one thread, the time is this
- * thread's CPU time, which excludes other programs.
+ * Peaks are measured between the cases. The peak of a product is that of its compute unit
+ * (backend_peak_unit). A burst of this unit runs before the unit's products, several times a second. The peak
+ * is the best burst, or a product's speed if that is higher: other programs can only slow a burst down. A
+ * GPU's peaks come from its data sheet. After each case that moves bytes, memcpy moves as many bytes. With
+ * one thread, times are the CPU time of this thread, which excludes other programs.
  */
 #ifndef BENCH_HARNESS_H
 #define BENCH_HARNESS_H
@@ -23,27 +23,27 @@
 typedef struct bench bench;
 
 typedef struct bench_case {
-    const char *what;    /* "grad_input"; with the shape, the row of the table */
+    const char *what;    /* "grad_input"; together with `shape` it names a row of the table */
     char shape[64];      /* "2048 x 768 x 3072" */
-    const char *variant; /* "bf16": the column */
-    double flops;        /* per run; 0: the case moves bytes */
-    ott_dtype format;    /* format of its products; selects the peak */
-    double bytes;        /* read and written per run, each byte once */
-    int64_t region;      /* bytes that the runs and memcpy cycle through; 0: the same bytes each time */
-    bool once;           /* a measurement is a single run; else as many as needed */
+    const char *variant; /* "bf16": names a column */
+    double flops;        /* FLOPs of a run; 0: the case moves bytes */
+    ott_dtype format;    /* format of its products, which determines the peak */
+    double bytes;        /* bytes that a run reads and writes, each byte counted once */
+    int64_t region;      /* bytes that the runs and memcpy go through in turn; 0: the same bytes each time */
+    bool once;           /* one run per measurement; else as many as needed */
     ott_status (*run)(bench *b, void *state);
     void *state;
     /* Results. */
     int64_t runs;                   /* runs per measurement */
-    double *seconds, *copy_seconds; /* [repeats] per run */
-    double *processor;              /* [repeats] CPU time per run, of all threads */
+    double *seconds, *copy_seconds; /* [repeats] seconds per run */
+    double *processor;              /* [repeats] CPU time per run, of all threads, in seconds */
 } bench_case;
 
-/* The highest measured speed of a unit. */
+/* The highest speed of a compute unit. */
 typedef struct bench_peak {
     const char *unit; /* "fp32 multiply-add"; on a GPU the format: "bf16" */
     double flops;     /* FLOP/s; 0: unknown */
-    double measured;  /* clock_seconds() of the last burst */
+    double measured;  /* clock_seconds() at the last burst */
 } bench_peak;
 
 typedef struct bench_entry bench_entry;
@@ -56,27 +56,27 @@ struct bench {
     const bench_options *options;
     const bench_entry *entry;
     exec cx;
-    arena *arena;      /* memory of the cases' states */
+    arena *arena;      /* has the states of the cases */
     bench_case *cases; /* [count] */
     int count, capacity;
-    double *times; /* memory of the cases' times */
+    double *times; /* has the times of all cases */
     bench_peak peak[BENCH_PEAKS_MOST];
     int peaks;
     plan_buffer copy_from, copy_to;
-    int64_t copy_bytes; /* bytes of each copy buffer */
-    void *state;        /* the benchmark's own state, for its close */
+    int64_t copy_bytes; /* bytes of copy_from and of copy_to */
+    void *state;        /* state of the benchmark itself, for `close` */
 };
 
-/* A benchmark: either a list of cases or a function that does everything. */
+/* A benchmark has a list of cases, or one function that does everything. */
 struct bench_entry {
     const char *name;
-    bool compares_bf16; /* adds a column: the first variant's speed relative to bf16 */
-    unsigned accepts;   /* BENCH_ACCEPTS_...: its options besides threads, repeats and json */
+    bool compares_bf16; /* adds a column: speed of the first variant relative to bf16 */
+    unsigned accepts;   /* BENCH_ACCEPTS_... flags: its options besides threads, repeats and json */
     ott_status (*add)(bench *b);
-    void (*text)(bench *b, str *out); /* writes lines below the table; NULL: none */
+    void (*text)(bench *b, str *out); /* writes lines after the table; NULL: none */
     void (*json)(bench *b, str *out); /* writes members after the results, each after a comma; NULL: none */
     void (*close)(bench *b);          /* also called if `add` failed; NULL: nothing to close */
-    /* instead of cases */
+    /* runs the benchmark, instead of cases */
     ott_status (*run)(mem *account, const logger *log, const bench_options *o, str *out);
 };
 
@@ -91,7 +91,7 @@ enum {
 extern const bench_entry bench_gemm, bench_gemv, bench_quantize, bench_attention, bench_norm, bench_optimizer,
     bench_products, bench_step, bench_generate, bench_load;
 
-/* As bench_run, without a context. */
+/* Like bench_run, without a context. */
 ott_status bench_measure(mem *account, const logger *log, const bench_options *options, ott_text_fn write,
                          void *user);
 /* Opens the device, adds and measures the cases, and writes the results. */
@@ -100,19 +100,19 @@ ott_status bench_cases(mem *account, const logger *log, const bench_entry *entry
 
 /* ---- cases ---- */
 
-/* Adds a copy of the case. */
+/* Adds a copy of the case to the list. */
 ott_status bench_add(bench *b, const bench_case *c);
-/* Returns zero-filled memory for a case's state; the benchmark frees it. */
+/* Returns zero-filled memory for the state of a case. The benchmark frees it. */
 ott_status bench_alloc(bench *b, int64_t bytes, void **out);
 #define bench_alloc(b, bytes, out) bench_alloc(b, bytes, MEM_OUT(out))
 /* Makes a device buffer of random values in [-1, 1). */
 ott_status bench_tensor(bench *b, ott_dtype d, int64_t rows, int64_t columns, tensor *out);
 
-/* Attention within one document. */
+/* Shape of attention within one document. */
 typedef struct bench_attention_shape {
     ott_dtype format;
     int64_t tokens, heads, kv_heads, head_dim;
-    int64_t window; /* 0: none */
+    int64_t window; /* keys per query; 0: all */
 } bench_attention_shape;
 
 /* Adds two cases, forward and backward. */
@@ -130,7 +130,7 @@ typedef struct bench_matrix {
 
 enum { BENCH_SHAPES_MOST = 8 };
 
-/* A named list: products, and matrices to quantize and normalize. */
+/* A named list of products, and of matrices for casts and norms. */
 typedef struct bench_shapes {
     const char *name;
     int products, matrices;
@@ -138,14 +138,14 @@ typedef struct bench_shapes {
     bench_matrix matrix[BENCH_SHAPES_MOST];
 } bench_shapes;
 
-/* Returns the list that the options name or give as M,K,N of each product. OTT_ERR_ARGUMENT for anything
+/* Finds the list that the option `shapes` names, or makes one from its M,K,N. OTT_ERR_ARGUMENT for anything
    else. */
 ott_status bench_find_shapes(bench *b, const bench_shapes **out);
 
 /* ---- results ---- */
 
 double bench_median(double *values, int count);                      /* sorts values */
-double bench_seconds(const bench *b, const bench_case *c);           /* median of a run */
+double bench_seconds(const bench *b, const bench_case *c);           /* median seconds of a run */
 double bench_processor_seconds(const bench *b, const bench_case *c); /* median CPU time of a run */
 void bench_processor(char out[96]);                                  /* "Intel(R) Xeon(R) Processor" */
 const bench_case *bench_find(const bench *b, const char *what, const char *shape, const char *variant);

@@ -1,6 +1,6 @@
-/* bench/load: loads a Hugging Face folder's weights into a model, as a training run does, and for comparison
-   reads the same files into a buffer. The two alternate. Before each, the system is asked to drop the files
-   from its cache, so that they are read from disk. */
+/* bench/load: loads the weights of a Hugging Face folder into a model, as a training run does. For comparison
+   it also reads the same files into a buffer. Both alternate. Before each of them the operating system is
+   asked to drop the files from its cache, so that they are read from disk. */
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -15,7 +15,7 @@
 enum { READ_BYTES = 8 << 20 };
 
 typedef struct load_bench {
-    mem *account; /* only the model's, to report the memory that loading needs */
+    mem *account; /* only for the model, to report the memory that loading needs */
     const bench_options *options;
     config *cfg;
     model_options shape;
@@ -24,11 +24,11 @@ typedef struct load_bench {
     shards *files;
     void *buffer;              /* [READ_BYTES] */
     double *loading, *reading; /* [repeats] */
-    int64_t bytes, largest;    /* of all files; of the largest one */
+    int64_t bytes, largest;    /* bytes of all files; of the largest file */
 } load_bench;
 
 static ott_status open_loaded_model(load_bench *l) {
-    /* nothing is trained */
+    /* nothing is trained, so seq_len does not matter */
     const char *arguments[] = {"--model.hf_path", l->options->path, "--train.seq_len=1"};
     TRY(config_parse(l->account, NULL, 3, arguments, &l->cfg));
     TRY(hf_model_configure(l->account, l->cfg, NULL));
@@ -66,7 +66,7 @@ static void close_load(load_bench *l) {
 
 /* ---- measuring ---- */
 
-/* Only advice: the system keeps pages that are being written or used by others. */
+/* Only advice: the system keeps pages that are being written, or that another process uses. */
 static void forget_files(const load_bench *l) {
     for (int64_t i = 0; i < shards_file_count(l->files); i++) {
         int descriptor = open(safetensors_path(shards_file(l->files, i)), O_RDONLY | O_CLOEXEC);
@@ -88,7 +88,8 @@ static ott_status read_weight_file(const load_bench *l, const char *path) {
     return status;
 }
 
-/* The first load is not timed. It touches the model's memory, which in a run is touched before loading. */
+/* The first load is not timed: it touches the model's memory for the first time. In a training run this
+   happens before loading. */
 static ott_status measure_loading(load_bench *l) {
     TRY(hf_model_load(l->m, l->options->path));
     for (int r = 0; r < l->options->repeats; r++) {
@@ -114,13 +115,14 @@ static void write_load_text(const load_bench *l, double loading, double reading,
     bench_processor(processor);
     str_printf(out, "%s; %s; medians of %d interleaved repeats\n", processor, l->device->name,
                l->options->repeats);
-    str_printf(out,
-               "%lld files, %.1f MiB, the largest %.1f MiB; asked to be forgotten before each reading\n\n",
-               (long long)shards_file_count(l->files), (double)l->bytes / mib, (double)l->largest / mib);
+    str_printf(
+        out,
+        "%lld files, %.1f MiB, the largest %.1f MiB; dropped from the file cache before each reading\n\n",
+        (long long)shards_file_count(l->files), (double)l->bytes / mib, (double)l->largest / mib);
     str_printf(out, "read alone   %8.3f GB/s\n", (double)l->bytes / reading / 1e9);
     str_printf(out, "loaded       %8.3f GB/s (%5.1f%%)\n", (double)l->bytes / loading / 1e9,
                100 * reading / loading);
-    str_printf(out, "memory       %8.1f MiB at most (resident %.1f), of it the parameters %.1f\n",
+    str_printf(out, "memory       %8.1f MiB at most (resident %.1f), parameters %.1f\n",
                (double)memory.peak / mib, (double)progress_peak_resident() / mib,
                (double)memory.now_of[MEM_PARAM] / mib);
 }

@@ -1,4 +1,4 @@
-/* bench/model: opens a model for a benchmark's options, through a configuration. */
+/* bench/model: opens a model from the options of a benchmark, through a configuration. */
 #include "bench/model.h"
 #include "backend/backend.h"
 #include <stdio.h>
@@ -50,7 +50,7 @@ ott_status bench_config(mem *account, const logger *log, const bench_options *o,
     int n = 1;
     STATUS_REQUIRE(count <= MORE_MOST);
     if (o->path) {
-        arguments[n++] = "--data.dataset_path="; /* the file's data set need not exist */
+        arguments[n++] = "--data.dataset_path="; /* the data set of the configuration file need not exist */
         arguments[n++] = "--eval.enabled=false";
         arguments[n++] = o->path;
     }
@@ -58,7 +58,7 @@ ott_status bench_config(mem *account, const logger *log, const bench_options *o,
     return config_parse(account, log, n, arguments, out);
 }
 
-/* Passes the benchmark's options as arguments of `ottava train`. */
+/* Makes arguments of `ottava train` from the benchmark's options, and reads the configuration. */
 static ott_status read_bench_config(const bench_options *o, const char *preset, const char *const *sizes,
                                     int count, bench_model *m) {
     char text[3][128];

@@ -7,7 +7,7 @@
 
 enum { BENCH_PRECISIONS_MOST = 3 };
 
-/* Each model has its own memory account and device, so that its memory can be reported separately. */
+/* Each model has its own memory account and device, so its memory can be reported separately. */
 typedef struct bench_model {
     const char *name; /* "fp8" */
     mem *account;
@@ -17,18 +17,19 @@ typedef struct bench_model {
     precision_plan precision;
 } bench_model;
 
-/* Lists the precisions that the options name. */
+/* Lists the precisions in the option `precision`. */
 ott_status bench_precisions(const bench_options *o, const char *out[BENCH_PRECISIONS_MOST], int *count);
-/* Reads the configuration of the options' path, or the defaults, with `more`[count] as arguments of `ottava
-   train` and with synthetic data. Close it with config_close. */
+/* Reads the configuration file that the option `path` names, or the defaults. Adds more[count], arguments of
+   `ottava train`, and synthetic data. Close it with config_close. */
 ott_status bench_config(mem *account, const logger *log, const bench_options *o, const char *const *more,
                         int count, config **out);
-/* Opens the model of the options' path, or of a preset. `sizes`[count]: more arguments of `ottava train`. */
+/* Opens the model of the configuration file that the option `path` names, or of a preset. sizes[count]:
+   further arguments of `ottava train`. */
 ott_status bench_model_open(const bench_options *o, const char *precision, const char *preset,
                             const char *const *sizes, int count, bench_model *out);
 void bench_model_close(bench_model *m); /* also after a failed bench_model_open */
 
-/* Appends a line with a number for each case, aligned with the columns of the table. */
+/* Appends a line with one number for each case, aligned with the columns of the table. */
 void bench_text_line(str *out, const char *what, const double *values, int count, int digits,
                      const char *unit);
 

@@ -1,4 +1,4 @@
-/* bench/ops: the norm and the gated activation of a block, and the optimizer. */
+/* bench/ops: norm and gated activation of a block, and the optimizer. */
 #include "nn/activation.h"
 #include "bench/harness.h"
 #include "tensor/step_state.h"
@@ -6,7 +6,7 @@
 
 /* ---- norm and gated activation ---- */
 
-/* Formats of a block's computation. fp8: bf16, and a quantized copy of the result with one scale. */
+/* A precision of a block. fp8 computes in bf16, and makes a quantized copy of the result with one scale. */
 typedef struct block_precision {
     const char *name;
     ott_dtype activation;
@@ -66,8 +66,8 @@ static ott_status swiglu_backward(bench *b, void *state) {
 
 typedef struct block_op {
     const char *what;
-    int moved; /* activation tensors read and written */
-    int made;  /* results, which fp8 also quantizes */
+    int moved; /* number of activation tensors read and written */
+    int made;  /* number of results, which fp8 also quantizes */
     ott_status (*run)(bench *b, void *state);
 } block_op;
 

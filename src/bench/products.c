@@ -1,12 +1,12 @@
-/* bench/products: measures each distinct matrix product and attention of a training step, as a
-   configuration's dry run records them, and computes the share of a step's time that all products take. The
-   log reports products that the device's library cannot compute. */
+/* bench/products: measures each different matrix product and attention of a training step, and their share of
+   a step's time. A dry run of the configuration lists the products. The log reports products that the
+   device's library cannot compute. */
 #include "bench/model.h"
 #include "train/memory_check.h"
 #include <stdio.h>
 #include <string.h>
 
-/* The arguments of a call, without the data at its addresses. */
+/* The arguments of a call, without their data. */
 typedef struct product_key {
     enum op_index op;
     gemm_args gemm;
@@ -14,7 +14,7 @@ typedef struct product_key {
     tensor c;
     bench_attention_shape attention;
     char text[48];
-    int64_t calls, backward_calls; /* calls in a step; backward_calls: of attention */
+    int64_t calls, backward_calls; /* calls in a step; of attention: its forward and its backward calls */
 } product_key;
 
 enum { KEYS_MOST = 256 };
@@ -23,8 +23,8 @@ typedef struct products_bench {
     config *cfg;
     int64_t micro_batches;
     product_key keys[KEYS_MOST];
-    int count, dropped;           /* dropped: calls beyond KEYS_MOST */
-    int64_t calls[2 * KEYS_MOST]; /* calls in a step, for each case */
+    int count, dropped;           /* dropped: calls that did not fit into keys */
+    int64_t calls[2 * KEYS_MOST]; /* for each case: calls in a step */
 } products_bench;
 
 /* ---- recording a step ---- */
@@ -112,7 +112,7 @@ static void record_op(void *user, const exec *cx, enum op_index op, const void *
     note_key(p, &k);
 }
 
-/* Reads the configuration; the options' precision and recipe replace the file's. */
+/* Reads the configuration. The options preset, precision and recipe replace the file's values. */
 static ott_status read_products_config(bench *b, products_bench *p, model_options *shape) {
     const bench_options *o = b->options;
     char text[3][128];
@@ -146,13 +146,13 @@ static ott_status record_step(bench *b, products_bench *p) {
                              &need));
     if (p->dropped == 0) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
-                       "products: %s has %d more than the %d kinds that have a place here", b->options->path,
-                       p->dropped, KEYS_MOST);
+                       "products: %s: %d calls are beyond the limit of %d kinds of products",
+                       b->options->path, p->dropped, KEYS_MOST);
 }
 
 /* ---- cases ---- */
 
-/* Buffers that all cases share, one per format. */
+/* One buffer per format, which all cases share. */
 typedef struct product_buffers {
     tensor a[OTT_DTYPE_COUNT], b[OTT_DTYPE_COUNT], c[OTT_DTYPE_COUNT], a_scale, b_scale, bias;
 } product_buffers;
@@ -163,7 +163,7 @@ static void widen(tensor *t, ott_dtype d, int64_t elements) {
     if (elements > t->columns) t->columns = elements;
 }
 
-/* Number of an operand's scales, at their strides. */
+/* Number of elements that an operand's scales extend over, with their strides. */
 static int64_t scale_elements(const operand *o) {
     scale_block each = granularity_block(o->grain);
     if (!o->scale_inv) return 0;

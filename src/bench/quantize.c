@@ -1,4 +1,4 @@
-/* bench/quantize: the cost of making a tensor's quantized copies, for rows of the recipe table. */
+/* bench/quantize: the cost of quantizing a tensor, for some rows of the recipe table. */
 #include "nn/activation.h"
 #include "bench/harness.h"
 #include <stdio.h>
@@ -16,10 +16,10 @@ static ott_status run_cast(bench *b, const activation *e) {
     return op_cast(&b->cx, &(cast_args){.x = &e->t, .q = &e->q.item[0]});
 }
 
-/* One row of the output: the quantized copies of an input in training. */
+/* A row of the output: the quantized copies that training makes of a layer's input. */
 typedef struct quantized_copy {
     const char *what, *recipe;
-    bool rowwise_only; /* without the copy for grad_weight */
+    bool rowwise_only; /* without the columnwise copy, which grad_weight reads */
     quantize_op op;
 } quantized_copy;
 
@@ -44,7 +44,7 @@ static ott_status run_quantize_case(bench *b, void *state) {
     return s->op(b, &s->e);
 }
 
-/* Bytes of the source and of each code; scales are few. */
+/* Bytes of the source and of the codes. The scales are too few to count. */
 static double bytes_of(const quantize_state *s) {
     const qtensor *q = &s->e.q.item[0];
     int uses = cast_spec_is_fp8(&q->spec.rowwise);
@@ -61,7 +61,7 @@ static ott_status add_case(bench *b, const quantized_copy *f, bench_matrix size,
     tensor view = tensor_matrix(x->data, x->dtype, size.rows, size.columns);
     if (f->rowwise_only) specs.spec[0].columnwise.format = x->dtype;
     TRY(activation_adopt(&b->cx, "quantized copy", view, &none, &specs, &s->e));
-    TRY(run_quantize(b, &s->e)); /* makes the scale that the cast takes */
+    TRY(run_quantize(b, &s->e)); /* computes the scale that the cast uses */
     bench_case c = {.what = f->what,
                     .variant = dtype_name(x->dtype),
                     .bytes = bytes_of(s),

@@ -1,4 +1,4 @@
-/* bench/shapes: the named lists of shapes, and lists in the options. */
+/* bench/shapes: the named lists of shapes, and lists of products in the options. */
 #include "bench/harness.h"
 #include <ctype.h>
 #include <errno.h>
@@ -43,7 +43,7 @@ enum { LISTS = sizeof lists / sizeof *lists };
 
 #define LONGEST_SIDE (INT64_C(1) << 20)
 
-/* Reads a number, and the comma after it if `comma`; advances *text. */
+/* Reads a number, and, if `comma` is true, the comma after it. Advances *text. */
 static bool take_size(const char **text, bool comma, int64_t *out) {
     char *end;
     errno = 0;
@@ -53,7 +53,7 @@ static bool take_size(const char **text, bool comma, int64_t *out) {
     return true;
 }
 
-/* Reads "M,K,N M,K,N", torchao's order. */
+/* Reads "M,K,N M,K,N", in torchao's order. */
 static bool take_products(const char *text, bench_shapes *s) {
     while (*text) {
         bench_product *p = &s->product[s->products];

@@ -1,4 +1,4 @@
-/* bench/step: full training steps of a preset, alternating between the precisions to compare. */
+/* bench/step: full training steps of a model. The precisions to compare alternate. */
 #include "base/clock.h"
 #include "bench/model.h"
 #include "data/data.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Parts of a step's time: kinds of operations, and the time between operations. */
+/* The parts of a step's time: kinds of operations, and the time between operations. */
 enum { BETWEEN = OP_KINDS, SHARES };
 
 static const char *share_name(int share) {
@@ -21,8 +21,8 @@ typedef struct contestant {
     dataset *train_data, *validation_data;
     trainer *trainer;
     exec_times times;
-    double step_seconds[OP_KINDS]; /* of the current step */
-    double shares[SHARES];         /* seconds, without the first step */
+    double step_seconds[OP_KINDS]; /* seconds of the current step */
+    double shares[SHARES];         /* seconds of all steps except the first */
     int64_t tokens;                /* tokens per step */
 } contestant;
 
@@ -59,8 +59,8 @@ static ott_status run_contestant_step(contestant *c) {
                        result.loss, (long long)c->trainer->run.step);
 }
 
-/* Timing an operation waits for it, so a GPU cannot run ahead. On a GPU only a warm-up step is timed by
-   operation. */
+/* To time an operation, the host waits for it. On a GPU this would slow down the step, so only a warm-up step
+   is timed by operation. */
 static ott_status run_contestant(bench *b, void *state) {
     contestant *c = state;
     bool first = c->trainer->run.step == 0, gpu = b->cx.device->threads == 0;
@@ -73,12 +73,12 @@ static ott_status run_contestant(bench *b, void *state) {
 
 /* ---- opening ---- */
 
-/* Short sequences for presets that fit into a cache, longer ones for larger presets. */
+/* Presets that fit into a cache get short sequences, larger presets longer sequences. */
 static int64_t default_length(const char *preset) {
     return strcmp(preset, "124M") == 0 || strcmp(preset, "1B") == 0 || strcmp(preset, "8B") == 0 ? 512 : 256;
 }
 
-/* Opens the configuration file's model with its sizes, or a preset's. */
+/* Opens the model of the configuration file, with its batch size and length, or the model of a preset. */
 static ott_status open_bench_model(const bench_options *o, const char *precision, bench_model *m) {
     const char *preset = o->preset || o->path ? o->preset : "42M", *sizes[2];
     int64_t sequences = o->batch_size || o->path ? o->batch_size : 4;
@@ -109,14 +109,14 @@ static ott_status open_contestant(bench *b, const char *precision, contestant *c
     return OTT_OK;
 }
 
-/* Returns the format of most products of a step. On a GPU every step is compared with the bf16 peak, as MFU
-   usually is. */
+/* Returns the format of most products of a step. On a GPU every step is compared with the peak of bf16, as
+   usual for MFU. */
 static ott_dtype format_of_products(const bench *b, const char *precision) {
     if (b->cx.device->threads == 0 || strcmp(precision, "bf16") == 0) return OTT_BF16;
     return strcmp(precision, "fp8") == 0 ? OTT_E4M3 : OTT_F32;
 }
 
-/* FLOPs of a step: at least six for each weight and token. */
+/* Counts six FLOPs for each weight and token, which is a lower bound. */
 static ott_status add_contestant(bench *b, const char *precision, contestant *c) {
     TRY(open_contestant(b, precision, c));
     const model *m = c->trainer->m;
@@ -164,7 +164,7 @@ static double tokens_per_second(const bench *b, int i) {
     return (double)s->entrant[i].tokens / bench_seconds(b, &b->cases[i]);
 }
 
-/* Returns a part's share of the measured steps' time. */
+/* Returns the share of one part in the time of the measured steps. */
 static double share_of_step(const contestant *c, int part) {
     double all = 0;
     for (int f = 0; f < SHARES; f++) all += c->shares[f];
@@ -190,7 +190,7 @@ static void write_parts(bench *b, str *out) {
     bench_text_line(out, "memory in MiB", values, s->count, 1, "");
     for (int i = 0; i < s->count; i++)
         values[i] = (double)plan_live_peak(s->entrant[i].trainer->train_plan) / 1048576.0;
-    bench_text_line(out, "of it activations and workspace, in MiB", values, s->count, 1, "");
+    bench_text_line(out, "activations and workspace, in MiB", values, s->count, 1, "");
     str_append(out, "share of the step's time\n");
     for (int f = 0; f < SHARES; f++) {
         char what[32];

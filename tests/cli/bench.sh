@@ -28,7 +28,7 @@ works "generation" "tokens/s|times bf16's speed" bench generate --preset=demo $q
 
 call train $small --run.dir=run
 works "prepare a folder to load" "Exported run" export run --out folder
-works "load of a folder" "read alone|loaded|1 files|of it the parameters" bench load folder $quick
+works "load of a folder" "read alone|loaded|1 files|), parameters" bench load folder $quick
 works "load of a folder as JSON" '"bench":"load"|"load_gbytes_per_second":|"peak_bytes":' \
     bench load folder --json $quick
 
