@@ -1,5 +1,5 @@
-/* cpu/add: y = x + delta; y = x * factor with a factor for each column; and channel scales, which are powers
-   of two from the amaxes of columns. */
+/* cpu/add: y = x + delta; y = x * factor, with one factor or a factor for each column; and channel scales
+   (tensor/smooth.h). */
 #include "cpu/rows.h"
 #include "tensor/smooth.h"
 
@@ -78,7 +78,7 @@ SIMD void raise_row(ott_dtype d, const void *x, float *amax, int64_t columns) {
     });
 }
 
-/* The amaxes are stored in `power`, and then replaced by the powers. */
+/* Stores the amaxes of the thread's columns in `power`, then replaces them by the channel scales. */
 static void channel_scales_task(void *argument, int thread, int threads) {
     const channel_scales_args *a = argument;
     int64_t first, end;

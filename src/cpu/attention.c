@@ -2,9 +2,9 @@
  * cpu/attention: causal attention forward, tile by tile with an online softmax (Milakov and Gimelshein 2018;
  * Dao et al. 2022), in the order of tensor/attention.h.
  *
- * A unit of work is a block of a head's queries. It processes the visible tiles of keys in order. Each query
- * has a vector lane for its running maximum and sum. With only a few queries most lanes would be empty, so
- * they are processed one by one, with lanes of keys and of elements.
+ * A unit of work is a block of queries of one head, with all tiles of keys that they see, in order. Each
+ * query has a vector lane for its running maximum and sum. A unit of only a few queries would leave most
+ * lanes empty. So its queries are processed one by one, and the lanes are keys or elements of a value's row.
  */
 #include "cpu/attention.h"
 
@@ -38,7 +38,7 @@ ott_status ISA(attention_open)(const char *op, const tensor *q, const tensor *k,
                      .block = BLOCK_MAX,
                      .cu_seqlens = cu_seqlens->data,
                      .scale = scale};
-    /* Pairs need an even head_dim, and rows of full vectors of pairs. */
+    /* Pairs need an even head_dim, and a row must fill vectors of 16 pairs. */
     s->in_pairs = SIMD_HAS_PAIRS && q->dtype == OTT_BF16 && head_dim % 2 == 0 && s->width % 32 == 0;
     s->score_width = s->in_pairs ? s->width / 2 : s->width;
     TRY(check_documents(op, s));
@@ -70,7 +70,7 @@ typedef struct forward_buffers {
     int least_query, least_key; /* smallest exponents of queries and keys in pairs */
 } forward_buffers;
 
-/* Assigns the buffers in `base`. Returns the floats they take. */
+/* Assigns the buffers in `base`. Returns their size in floats. */
 static int64_t lay_out_forward(const attention *s, float *base, forward_buffers *w) {
     int64_t used = 0;
     w->queries = reserve_floats(base, &used, s->block * s->width);
@@ -116,7 +116,7 @@ static void mask_tile(const attention *s, int64_t i, int64_t tile, const key_ran
     }
 }
 
-/* Returns the largest scores. Four independent chains hide the latency. */
+/* Returns the largest score of each of 16 queries. Four independent chains hide the latency. */
 SIMD v16 largest(const float *scores, const key_range *k) {
     v16 most[4];
     for (int i = 0; i < 4; i++) most[i] = v16_set1(-INFINITY);
@@ -141,8 +141,8 @@ SIMD v16 exponentials(float *scores, const key_range *k, v16 shift) {
     return part[0];
 }
 
-/* Online softmax step of 16 queries with a tile: replaces scores by p. The first `seeing` queries see keys of
-   the tile. For the other queries p and their part of the sum are 0. */
+/* Online softmax step of 16 queries with a tile: replaces scores by p. Only the first `seeing` queries see
+   keys of the tile. For the other queries p is 0, and maximum and sum do not change. */
 SIMD void softmax_step(float *scores, const key_range *k, int64_t seeing, float *most, float *sum,
                        float *factor) {
     v16m sees = v16m_first(seeing);
@@ -210,8 +210,8 @@ static void finish_query(const forward_job *j, const unit *u, int64_t i, const f
 
 enum { SKINNY_QUERIES = 4 };
 
-/* Computes a query's scores with a tile; lanes are keys. Transposes 16 keys x 16 elements in registers.
-   Masked keys, and keys beyond the document, get -inf. q: [width]. */
+/* Computes a query's scores with the keys of a tile, which starts at row `row` of k. Lanes are keys: 16 keys
+   x 16 elements are transposed in registers. Keys that the query does not see get -inf. q: [width]. */
 SIMD void score_query(ott_dtype d, const tensor *k, int64_t row, int64_t column, const attention *s,
                       const key_range *see, const float *q, float *scores) {
     for (int64_t j = see->begin / 16 * 16; j < see->end; j += 16) {
@@ -233,7 +233,7 @@ SIMD void score_query(ott_dtype d, const tensor *k, int64_t row, int64_t column,
     for (int64_t j = see->end; j < TILE; j++) scores[j] = -INFINITY;
 }
 
-/* output[c] = output[c] * factor, then the chain over the visible keys. */
+/* Multiplies output[c] by factor, then continues its chain with fmaf(p[j], v[j,c], ...) for visible j. */
 SIMD void add_values(ott_dtype d, const tensor *v, int64_t row, int64_t column, const attention *s,
                      const key_range *see, const float *p, float factor, float *output) {
     BY_16(c, lanes, s->head_dim, {
@@ -244,7 +244,7 @@ SIMD void add_values(ott_dtype d, const tensor *v, int64_t row, int64_t column, 
     });
 }
 
-/* Replaces scores by p and returns their SUM16. A masked key's score is -inf, so its p is 0. */
+/* Replaces the scores of a tile by p and returns the SUM16 of p. A score of -inf gives 0. */
 static float query_exponentials(float *scores, float most) {
     v16 sum = v16_zero(), shift = v16_set1(most);
     for (int64_t j = 0; j < TILE; j += 16) {
@@ -300,8 +300,8 @@ static void forward_unit(const forward_job *j, const unit *u, forward_buffers *w
         for (int64_t i = 0; i < u->count; i++) forward_query(j, u, u->query + i, w);
 }
 
-/* Distributes the units of all documents and heads in order. Threads get equal shares of the visible pairs. A
-   unit belongs to the thread that has the middle of its pairs. */
+/* Computes this thread's units. The visible (query, key) pairs of all documents and heads, in order, are
+   divided equally among the threads. A unit belongs to the thread that has the middle one of its pairs. */
 static void forward_task(void *argument, int thread, int threads) {
     const forward_job *j = argument;
     const attention *s = &j->s;
@@ -321,7 +321,7 @@ static void forward_task(void *argument, int thread, int threads) {
     }
 }
 
-/* Large blocks pack tiles less often. Several blocks per thread balance the work. */
+/* True if threads have fewer than 4 units each: too few to balance the work. */
 static bool too_few_units(const attention *s, int threads) {
     int64_t units = 0;
     for (int64_t b = 0; b < s->documents; b++)

@@ -1,9 +1,9 @@
 /*
  * cpu/attention_backward: gradients of attention (Dao et al. 2022), in the order of tensor/attention.h.
  *
- * A unit of work is a key head of a document. Only this unit writes the head's rows of dk_sum and dv_sum, and
- * dq of the query heads that share the key head. It processes blocks of queries in order, and for each block
- * the tiles of keys in order, so all chains ascend.
+ * A unit of work is a key head of a document, with all query heads that share it. No other unit writes dk, dv
+ * and dq of these heads. A unit processes blocks of queries in order, and for each block the tiles of keys in
+ * order. So the terms of all chains ascend.
  */
 #include "cpu/attention.h"
 
@@ -19,7 +19,7 @@ typedef struct backward_buffers {
     int least_q, least_dout, least_k, least_v; /* smallest exponents of operands in pairs */
 } backward_buffers;
 
-/* Assigns the buffers in `base`. Returns the floats they take. */
+/* Assigns the buffers in `base`. Returns their size in floats. */
 static int64_t lay_out_backward(const attention *s, float *base, backward_buffers *w) {
     int64_t used = 0;
     float **blocks[] = {&w->q, &w->dout, &w->q_lanes, &w->dout_lanes, &w->dq};
@@ -34,7 +34,7 @@ static int64_t lay_out_backward(const attention *s, float *base, backward_buffer
     return used;
 }
 
-/* The op's workspace: values that are kept between blocks of queries. */
+/* The op's workspace: values that several blocks of queries use. */
 typedef struct backward_sums {
     tensor delta;          /* [heads, tokens] */
     tensor dk_sum, dv_sum; /* [tokens, kv_heads * head_dim] */
@@ -46,7 +46,7 @@ static tensor take_sum(char *base, int64_t *used, int64_t rows, int64_t columns)
     return t;
 }
 
-/* Assigns the tensors in `base`; NULL only counts. Returns their bytes. */
+/* Assigns the tensors in `base` (NULL: none are assigned). Returns their size in bytes. */
 static int64_t lay_out_sums(const attention_backward_args *a, char *base, backward_sums *out) {
     int64_t used = 0;
     out->delta = take_sum(base, &used, a->lse->rows, a->q->rows);
@@ -73,15 +73,16 @@ typedef struct query_block {
     int64_t head, query, count;
 } query_block;
 
-/* delta[i] = SUM16 of dout * o. */
+/* Returns delta of a query: the SUM16 of dout * o. */
 SIMD float delta_of_row(ott_dtype d, const float *dout, const void *o, int64_t column, int64_t head_dim) {
     v16 sum = v16_zero();
     BY_16(c, lanes, head_dim, sum = v16_fma(v16_load(dout + c), v16_get(o, d, column + c, lanes), sum););
     return v16_fold_sum(sum);
 }
 
-/* Packs an operand of the products over head_dim with lanes of queries. rows: the packed fp32 rows. pairs:
-   scratch [capacity][score_width]. Returns the smallest exponent of its pairs. */
+/* Packs rows of t (q or dout) to `lanes`, with a lane for each query, for products over head_dim. rows: the
+   same rows in fp32. pairs: scratch [capacity][score_width]. Returns the pairs' smallest exponent, 0 without
+   pairs. */
 static int pack_query_lanes(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
                             const float *rows, float *pairs, float *lanes) {
     int64_t capacity = padded_lanes(count), width = s->score_width;
@@ -248,7 +249,7 @@ static void backward_unit(const backward_job *j, document d, int64_t kv_head, ba
     round_sum(&j->sums.dv_sum, d, column, s->head_dim, j->a->dv);
 }
 
-/* Distributes the units to threads as the forward pass does. */
+/* Computes this thread's units, which are divided among the threads as in forward. */
 static void backward_task(void *argument, int thread, int threads) {
     const backward_job *j = argument;
     const attention *s = &j->s;

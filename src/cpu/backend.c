@@ -70,7 +70,7 @@ static const isa_entry isas[] = {
 };
 enum { ISA_COUNT = sizeof isas / sizeof isas[0] };
 
-/* Levels of any build, to distinguish a misspelt level from one that is not available. */
+/* The levels of all builds. A name in this list is not misspelt, but may be unavailable. */
 static const char *const known[] = {"scalar", "avx2", "avx512", "avx512bf16", "amx", "amx_emulated", "neon"};
 enum { KNOWN_COUNT = sizeof known / sizeof known[0] };
 
@@ -112,8 +112,8 @@ static ott_status refuse_isa(const char *name, bool from_environment) {
                        nearest ? "'?" : "", list);
 }
 
-/* Returns true if a level's unit for pairs is faster than its fp32 multiply-adds: on some processors it has
-   half their rate. Measures for about a millisecond, once. A wrong answer only costs time, not bits. */
+/* True if the level's bf16 dot products do more operations a second than its fp32 multiply-adds; on some
+   processors they do half as many. Measures for about a millisecond, once. The answer changes no bits. */
 static bool pairs_are_faster(const cpu_isa *isa) {
     enum { TRIES = 4, ROUNDS = 4000 };
     static _Atomic int answer; /* 0: not measured, 1: no, 2: yes */
@@ -127,7 +127,7 @@ static bool pairs_are_faster(const cpu_isa *isa) {
     return answer == 2;
 }
 
-/* The best level without tiles. */
+/* Returns the fastest available level without tile unit. */
 static const cpu_isa *best_isa(void) {
     int i = ISA_COUNT - 1;
     while (isas[i].tiles || !isas[i].available() ||
@@ -250,7 +250,7 @@ static void name_device(cpu_device *c) {
              c->base.threads, c->base.threads == 1 ? "" : "s");
 }
 
-/* Uses the tile unit's products, unless a test shows that their bits are wrong. */
+/* Lets the tile unit compute products, unless a test shows that their bits are wrong. */
 static ott_status take_tiles(cpu_device *c, const cpu_tiles *tiles) {
     bool same;
     c->tiles = tiles;

@@ -1,4 +1,4 @@
-/* cpu/backend_tiles: tests whether the processor's tile unit can be used, and gives the right bits. */
+/* cpu/backend_tiles: tests whether the tile unit (AMX) can be used, gives the right bits, and is faster. */
 #include "cpu/tiles.h"
 #include "base/clock.h"
 #include "base/rng.h"
@@ -42,7 +42,7 @@ const char *cpu_tiles_refusal(void) {
 
 /* ---- comparison of products with and without the tile unit ---- */
 
-/* Operands and results of a product, in one memory block. */
+/* A product for tests. Its operands and two results are in one block of memory. */
 typedef struct sample {
     ott_dtype format;
     int64_t m, n, k;

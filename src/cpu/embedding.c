@@ -9,8 +9,7 @@ SIMD void copy_row(ott_dtype from_d, ott_dtype d, const void *from, void *to, in
     BY_16(c, lanes, columns, v16_put(to, d, c, v16_get(from, from_d, c, lanes), lanes););
 }
 
-/* Sets y[t] to its row of the table, or to 0 if another rank has the row. The table is the master, or a
-   gathered copy in y's format. */
+/* Sets y[t] to the token's row of the table, or to 0 if another rank has the row. */
 SIMD void forward_row(ott_dtype d, const embedding_forward_args *a, int64_t t) {
     int64_t row = ((const int32_t *)a->token->data)[t] - a->before, columns = a->y->columns;
     void *to = row_of(a->y, t);
@@ -51,7 +50,7 @@ SIMD int64_t find_token(const int32_t *tokens, int64_t t, int64_t end, int32_t t
     return t;
 }
 
-/* Adds the gradients of all occurrences of a token, whose first is t, to a bf16 row. Rounds once. */
+/* Adds the gradients of all positions with tokens[t] to a bf16 row. Rounds once. t is the first of them. */
 static void add_token(const int32_t *tokens, const tensor *dy, int64_t t, uint16_t *row) {
     enum { PIECE = 1024 };
     float sum[PIECE];
@@ -64,7 +63,7 @@ static void add_token(const int32_t *tokens, const tensor *dy, int64_t t, uint16
     }
 }
 
-/* Each thread adds some columns of all tokens, so additions to a table row are in the order of tokens. */
+/* Each thread adds some columns of all tokens. So additions to a table row are in the order of tokens. */
 static void backward_task(void *argument, int thread, int threads) {
     const embedding_backward_args *a = argument;
     const int32_t *token = a->token->data; /* [T] */

@@ -97,7 +97,7 @@ SIMD void input_gradient_row(ott_dtype d, const layernorm_backward_args *a, int6
     });
 }
 
-/* Adds row t to the sums of columns [first, first + columns). */
+/* Adds row t's terms to dweight of columns [first, first + columns). */
 SIMD void weight_gradient_row(ott_dtype d, const layernorm_backward_args *a, int64_t t, int64_t first,
                               int64_t columns) {
     float *dweight = (float *)a->dweight->data + first;
@@ -111,7 +111,7 @@ SIMD void weight_gradient_row(ott_dtype d, const layernorm_backward_args *a, int
     });
 }
 
-/* Computes rows of dx, which may be dresidual, then columns of dweight. They are independent. */
+/* Computes the thread's rows of dx, then its columns of dweight. dweight does not depend on dx. */
 static void backward_task(void *argument, int thread, int threads) {
     const layernorm_backward_args *a = argument;
     int64_t rows = a->dy->rows, t, end, first, last;

@@ -1,7 +1,7 @@
 /* cpu/loss: softmax cross-entropy and z-loss of each token; their gradient replaces the logits. */
 #include "cpu/rows.h"
 
-/* Returns the largest element. NaNs are ignored here: the sum of exponentials becomes NaN. */
+/* Returns the largest element. Ignores NaNs: the sum of exponentials then becomes NaN. */
 SIMD float row_max(ott_dtype d, const void *x, int64_t columns) {
     v16 lowest = v16_set1(-INFINITY), most = lowest;
     BY_16(c, lanes, columns, {
@@ -23,7 +23,7 @@ SIMD float exp_sum(ott_dtype d, const void *x, float m, int64_t columns) {
     return v16_fold_sum(sum);
 }
 
-/* Replaces x by p * grad, p = exp(x - m) * inverse; at the target, if it is a column, by (p - 1) * grad. */
+/* Replaces x by p * grad, p = exp(x - m) * inverse. Column `target`, if it exists, becomes (p - 1) * grad. */
 SIMD void gradient_row(ott_dtype d, void *x, float m, float inverse, int64_t target, float grad,
                        int64_t columns) {
     bool is_here = target >= 0 && target < columns;
@@ -36,9 +36,9 @@ SIMD void gradient_row(ott_dtype d, void *x, float m, float inverse, int64_t tar
     if (is_here) cast_store(x, d, target, (fmath_exp(at_target - m) * inverse - 1.0f) * grad);
 }
 
-/* Outputs of a row. */
+/* Addresses of a row's outputs, and factors. */
 typedef struct loss_places {
-    float *loss, *z;   /* z may be NULL */
+    float *loss, *z;   /* z NULL: not written */
     const float *grad; /* scale of the gradient; NULL: compute no gradient */
     float z_weight;
 } loss_places;
@@ -51,7 +51,7 @@ static loss_places places_of(const tensor *loss, const tensor *z, const tensor *
                          .z_weight = z_weight};
 }
 
-/* A row without a target: loss and gradient are 0. */
+/* Sets loss, z and gradient of a row without target to 0. */
 SIMD void ignore_row(ott_dtype d, void *x, const loss_places *p, int64_t columns) {
     *p->loss = 0.0f;
     if (p->z) *p->z = 0.0f;
@@ -59,7 +59,7 @@ SIMD void ignore_row(ott_dtype d, void *x, const loss_places *p, int64_t columns
 }
 
 /* Computes a row's outputs from its largest element m, its sum of exponentials and the target's logit.
-   `target` is relative to the first of these columns. */
+   target: this logit's column of x; outside of x if another rank has it. */
 SIMD void finish_row(ott_dtype d, void *x, float m, float sum, float at_target, int64_t target,
                      const loss_places *p, int64_t columns) {
     float lse = m + fmath_log(sum), inverse = 1.0f / sum;
@@ -95,7 +95,7 @@ ott_status ISA(cross_entropy)(exec *cx, const cross_entropy_args *a) {
     return ISA(quantize_list)(cx, a->logits, a->q);
 }
 
-/* ---- rows that are split over ranks ---- */
+/* ---- logits whose columns are split over ranks ---- */
 
 enum { PART_MAX, PART_SUM, PART_TARGET, PART_ROWS };
 

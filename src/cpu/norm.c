@@ -51,7 +51,7 @@ ott_status ISA(rmsnorm_forward)(exec *cx, const rmsnorm_forward_args *a) {
     return ISA(quantize_list)(cx, a->y, a->q);
 }
 
-/* dy * weight and h * rstd of lanes [at, at + n); other lanes are 0, whatever rstd is. */
+/* dy * weight and h * rstd of columns [at, at + n); other lanes are 0, even if rstd is infinite. */
 typedef struct gradient_pair {
     v16 wdy, xhat;
 } gradient_pair;
@@ -84,7 +84,7 @@ SIMD void input_gradient_row(ott_dtype d, const rmsnorm_backward_args *a, int64_
     });
 }
 
-/* Adds `count` (a constant) rows from t on to the sums of columns [first, first + columns). */
+/* Adds the terms of `count` (a constant) rows from t on to dweight of columns [first, first + columns). */
 SIMD void weight_gradient_rows(ott_dtype d, const rmsnorm_backward_args *a, int64_t t, int count,
                                int64_t first, int64_t columns) {
     const float *rstd = (const float *)a->rstd->data + t;
@@ -101,7 +101,7 @@ SIMD void weight_gradient_rows(ott_dtype d, const rmsnorm_backward_args *a, int6
     });
 }
 
-/* Computes rows of dx, then columns of dweight. They are independent. */
+/* Computes the thread's rows of dx, then its columns of dweight. dweight does not depend on dx. */
 static void backward_task(void *argument, int thread, int threads) {
     const rmsnorm_backward_args *a = argument;
     int64_t rows = a->dy->rows, t, end, first, last;

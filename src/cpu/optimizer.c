@@ -49,15 +49,15 @@ typedef struct adamw_job {
     int64_t first, row_step;
 } adamw_job;
 
-/* Consecutive elements of a row. index: position of the first in the full parameter. */
+/* Consecutive elements of a row. index: index of the first one in the full parameter (tensor/ops.def). */
 typedef struct adamw_place {
     void *param, *moment1, *moment2;
     const void *grad;
     int64_t index;
 } adamw_place;
 
-/* Prefetches a page ahead into the second-level cache. The four arrays fit no cache, and each element needs
-   little work. The hardware prefetcher stops at the end of a page, so the loop would wait for memory. */
+/* Prefetches 4096 bytes ahead into the second-level cache. Without this the loop would wait for memory: the
+   four arrays are larger than the caches, and the hardware prefetcher stops at the end of a page. */
 #define FETCH(array, d, i, written)                                                                          \
     __builtin_prefetch((const char *)(array) + (i)*dtype_bytes(d) + 4096, written, 2)
 

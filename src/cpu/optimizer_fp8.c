@@ -2,7 +2,7 @@
 #include "cpu/adamw.h"
 #include "tensor/moment_check.h"
 
-/* ---- tensor/moment.h for 16 lanes, bit-identical ---- */
+/* ---- functions of tensor/moment.h for 16 lanes, with the same bits ---- */
 
 SIMD v16 moment16_log(v16 x) {
     v16i bits = v16_bits(x);
@@ -42,11 +42,11 @@ SIMD v16 moment16_expanded(v16 x, const moment_scale *s) {
 
 /* ---- a group ---- */
 
-/* One moment of a group. */
+/* Moment 1 or moment 2 of a group, after the update. */
 typedef struct moment_group {
     float x[MOMENT_GROUP];
-    v16 largest; /* largest magnitude of each lane */
-    v16i least;  /* complement of each lane's smallest magnitude >= FLT_MIN; 0: none */
+    v16 largest; /* largest magnitude in each lane */
+    v16i least;  /* 0x7fffffff minus the bits of each lane's smallest magnitude >= FLT_MIN; 0: none */
 } moment_group;
 
 SIMD void put_moment(moment_group *g, int64_t at, v16 x) {
@@ -81,7 +81,7 @@ typedef struct adamw_job {
     int64_t first, row_step;
 } adamw_job;
 
-/* Addresses of a group. index: position of its first element in the full parameter. */
+/* Addresses of a group. index: index of its first element in the full parameter; count: its elements. */
 typedef struct adamw_place {
     void *param;
     const void *grad;

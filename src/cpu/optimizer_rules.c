@@ -5,7 +5,7 @@
 
 enum { PARAM, GRAD, SLOT /* first slot */, TENSORS = SLOT + 3 };
 
-/* Consecutive elements of a row of each tensor; NULL: the rule does not have this slot. */
+/* Consecutive elements of a row of each tensor. A slot is NULL if the rule does not have it. */
 typedef struct update_row {
     float *p;
     const float *g;
@@ -21,12 +21,12 @@ typedef void (*row_function)(const update_constants *c, update_row r, int64_t co
 typedef struct update_rule {
     row_function row;
     int tensors;
-    int param_draw; /* part of a draw for the parameter (tensor/stochastic.h) */
+    int param_draw; /* number of a draw that rounds tensor PARAM (tensor/stochastic.h) */
     uint64_t sums;  /* STOCHASTIC_SUM_* */
-    bool has_point; /* the parameter is update_point of two slots, rounded to nearest */
+    bool has_point; /* the parameter is update_point of slots 0 and 1, rounded to nearest */
 } update_rule;
 
-/* Seed and element positions for stochastic rounding (tensor/ops.def). */
+/* Seed and element indices for stochastic rounding (tensor/ops.def: adamw). */
 typedef struct update_place {
     uint64_t seed;
     int64_t first, row_step;
@@ -45,7 +45,7 @@ typedef struct update_job {
     bool narrow, rounds; /* narrow: a tensor is bf16; rounds: a tensor other than the gradient is bf16 */
 } update_job;
 
-/* A loop for a rule with `slots` slots, which the compiler vectorizes. */
+/* Defines the loop over a row for a rule with `slots` slots. The compiler vectorizes it. */
 #define UPDATE_ROW(rule, slots)                                                                              \
     static void rule##_row(const update_constants *constants, update_row r, int64_t count) {                 \
         const update_options o = *constants->o;                                                              \
@@ -79,9 +79,9 @@ enum { CHUNK = 256 };
 
 typedef struct update_chunk {
     char *at[TENSORS]; /* the chunk's elements in the tensors */
-    float *x[TENSORS]; /* in fp32: equal to `at`, or in `wide` */
+    float *x[TENSORS]; /* the elements in fp32: `at` of an fp32 tensor, `wide` of a bf16 tensor */
     float wide[TENSORS][CHUNK];
-    int64_t index, count; /* index: position of the first element in the full parameter */
+    int64_t index, count; /* index: index of the first element in the full parameter */
 } update_chunk;
 
 static bool is_wide(const update_chunk *c, int k) {
@@ -96,7 +96,7 @@ static void widen_chunk(const update_job *j, update_chunk *c) {
     }
 }
 
-/* Rounds stochastically, except a parameter that is an update_point. */
+/* Rounds the elements of bf16 tensors stochastically. Then recomputes a parameter that is an update_point. */
 static void round_chunk(const update_job *j, update_chunk *c) {
     draws16 draws;
     for (int64_t i = 0; i < c->count; i += 16) {
@@ -202,7 +202,7 @@ ott_status ISA(schedule_free)(exec *cx, const schedule_free_args *a) {
                     (const tensor *[]){a->param, a->grad, a->z, a->x, a->moment2});
 }
 
-/* The first tensor is a slot: another op updates the parameter. */
+/* Tensor PARAM is the momentum here; the op `muon` updates the parameter. */
 ott_status ISA(muon_momentum)(exec *cx, const muon_momentum_args *a) {
     static const update_rule rule = {
         .row = muon_momentum_row, .tensors = 2, .param_draw = STOCHASTIC_SLOT, .sums = STOCHASTIC_SUM_PARAM};

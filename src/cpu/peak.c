@@ -1,4 +1,4 @@
-/* cpu/peak: keeps a multiply-add unit busy to measure its peak rate, the limit of matrix products. */
+/* cpu/peak: runs multiply-add instructions at their peak rate, which limits the speed of GEMMs. */
 #include "cpu/simd/simd.h"
 #include "cpu/isa.h"
 

@@ -1,11 +1,11 @@
-/* cpu/permute: copies token rows to experts' rows, weighs them and sums them back; gradients of weights. */
+/* cpu/permute: copies tokens' rows to experts' rows, multiplies these by weights and sums them; gradients. */
 #include "cpu/rows.h"
 
 static int32_t number_at(const tensor *t, int64_t row, int64_t column) {
     return ((const int32_t *)t->data)[row * t->ld + column];
 }
 
-/* Fails if an assignment's row does not exist; -1 means no row. */
+/* Fails if an assignment's row is not in [0, rows). A negative one is allowed: the assignment has no row. */
 static ott_status check_rows(const char *op, const tensor *row, int64_t rows) {
     for (int64_t t = 0; t < row->rows; t++) {
         tensor one = tensor_vector((int32_t *)row->data + t * row->ld, OTT_I32, row->columns);

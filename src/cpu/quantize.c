@@ -1,12 +1,12 @@
 /*
- * cpu/quantize: quantizes a tensor to its FP8 copies (fp8/recipe.h): amaxes, scales, codes.
+ * cpu/quantize: quantizes a tensor for its rowwise and columnwise use (fp8/recipe.h): amaxes, scales, codes.
  *
- * The work is split into units: a band of rows, as high as the highest scale block, by as many columns as fit
- * the cache. The first pass computes every amax. It casts a scale block as soon as its scale is known: a row
- * with its own scale while the row is in the first-level cache, a block of 32 or 128 rows after its last row,
- * a tensor with delayed scaling at once. A second pass casts what needs the amax of the full tensor or of
- * full columns. Threads share the units; a maximum does not depend on the order. Transposed codes are also
- * made row by row, and then copied to their columns.
+ * The work is split into units. A unit has as many rows as the highest scale block, and as many columns as
+ * fit the second-level cache. The first pass computes every amax. It casts a scale block as soon as its scale
+ * is known: a row with its own scale while the row is in the first-level cache, a block of 32 or 128 rows
+ * after its last row, a tensor with delayed scaling at any time. A second pass casts uses whose scales need
+ * the amax of the full tensor or of full columns. Threads share the units; a maximum does not depend on the
+ * order. Transposed codes are also computed row by row, and then copied to their columns.
  */
 #include "cpu/quantize.h"
 #include "cpu/quantize_row.h"
@@ -19,33 +19,33 @@ typedef struct quantize_job {
     const tensor *x;
     int uses;
     quantize_use use[2];
-    bool waits[2]; /* true: the second pass casts this use */
-    bool casts;    /* the first pass computes scales and codes, else only amaxes */
+    bool waits[2]; /* true: the second pass casts use[i] */
+    bool casts;    /* true: the first pass also computes scales and codes; false: only amaxes */
     int threads;
     int64_t band, width;    /* rows and columns of a unit */
-    int64_t strips;         /* number of units across the columns */
-    int64_t run;            /* columns of a row with a common amax */
-    bool tiled;             /* processes TILE_ROWS rows at a time */
+    int64_t strips;         /* number of units side by side */
+    int64_t run;            /* an amax is computed for each `run` columns of a row */
+    bool tiled;             /* true: TILE_ROWS rows are processed at a time */
     row_ahead ahead[3];     /* prefetch of the amax loop, of a cast in the same pass, of the second pass */
     int64_t most_floats[2]; /* floats of quantize_work.most[i] */
-    int64_t spread_floats;  /* floats of .spread */
-    int64_t codes_floats;   /* floats of .codes */
-    bool each_full;         /* quantize_work.each has all columns, not only the unit's */
+    int64_t spread_floats;  /* floats of quantize_work.spread */
+    int64_t codes_floats;   /* floats of quantize_work.codes */
+    bool each_full;         /* true: quantize_work.each has all columns, not only the unit's */
 } quantize_job;
 
-/* A part of the tensor. */
+/* Rows [row, row_end) and columns [column, column + columns) of the tensor. */
 typedef struct quantize_unit {
     int64_t row, row_end, column, columns;
 } quantize_unit;
 
 /* Arrays in a thread's scratch. */
 typedef struct quantize_work {
-    /* running amaxes of each use's scale blocks: the unit's, or all columns', or the tensor's */
+    /* running amaxes of use[i]: of the unit's scale blocks, of all columns, or of the tensor */
     float *most[2];
-    float *runs;    /* amaxes of the current row, or of a tile's rows: [run][TILE_ROWS] */
-    float *spread;  /* scales of a row, one per element */
+    float *runs;    /* amax of each run of the current row, or of a tile's rows: [run][TILE_ROWS] */
+    float *spread;  /* scales of a row, one for each element */
     uint8_t *codes; /* codes of a row before they are transposed */
-    void *each;     /* most[] of the use with scale blocks one column wide (quantize_row.h), or NULL */
+    void *each;     /* most[i] of a use with a scale for each column (quantize_row.h); NULL: no such use */
 } quantize_work;
 
 /* ---- units and scratch ---- */
@@ -54,7 +54,7 @@ static bool is_tiled(const quantize_use *s) {
     return s->rows == 1 && s->columns != QUANTIZE_ALL && s->row_step == 1;
 }
 
-/* Returns the rows that are finished together. */
+/* Returns the number of rows that finish_rows finishes in one call. */
 static int64_t height(const quantize_use *s) {
     return is_tiled(s) ? TILE_ROWS : s->rows;
 }
@@ -79,8 +79,8 @@ static void share_units(const quantize_job *job, int thread, int threads, int64_
     pool_share(quantize_blocks(job->x->rows, job->band) * job->strips, 1, thread, threads, first, end);
 }
 
-/* Chooses the width of a unit: enough columns that the elements dominate the cost, few enough that a band
-   stays in the second-level cache. If a scale block is a full row, units have full rows. */
+/* Chooses the size of units. They have enough columns that the work for elements dominates, and few enough
+   that a unit stays in the second-level cache. If a scale block is a full row, units have full rows. */
 static void choose_units(quantize_job *job, int64_t columns) {
     enum { UNIT_ELEMENTS = 1 << 17, WIDEST_BLOCK = 128 };
     bool spans_row = false;
@@ -107,7 +107,7 @@ static void choose_units(quantize_job *job, int64_t columns) {
     }
 }
 
-/* Prefetches if rows are processed one by one and a thread's part of x exceeds the second-level cache. */
+/* Enables prefetching if rows are processed one by one and a thread's share of x exceeds CACHED_BYTES. */
 static void choose_ahead(quantize_job *job) {
     enum { AHEAD_BYTES = 4096, CACHED_BYTES = 4 << 20, BLOCK = 64 };
     int64_t row = job->x->ld * dtype_bytes(job->x->dtype);
@@ -120,7 +120,7 @@ static void choose_ahead(quantize_job *job) {
     job->ahead[2] = (row_ahead){distance, 0, 0};
 }
 
-/* Aligns arrays to cache lines, with room for vector stores past their ends. */
+/* Rounds an array's size up to cache lines. Adds 16 floats, because vector stores may write past the end. */
 static int64_t padded(int64_t floats) {
     return (floats + 15) / 16 * 16 + 16;
 }
@@ -159,7 +159,7 @@ static void set_scales(const quantize_use *s, int64_t first, int64_t count, int6
     for (int64_t n = 0, g = first; n < count; n++, g += step) {
         if (s->spec->policy == AMAX_CURRENT)
             at->scale[g] = scale_from_amax(at->amax[g], s->spec->format, &s->spec->scale);
-        else if (at->next) /* delayed scaling: the scale is from earlier steps, this amax is only recorded */
+        else if (at->next) /* delayed scaling: the scale was computed from earlier steps' amaxes */
             at->scale[g] = at->next[0];
         at->scale_inv[g] = scale_inverse(at->scale[g]);
     }
@@ -171,12 +171,12 @@ static void set_all_scales(const quantize_use *s) {
 
 /* ---- codes ---- */
 
-/* Returns where a row's codes from `column` on are cast to: the tensor, or if transposed, a buffer. */
+/* Returns the address for a row's codes from `column` on: in a buffer if they are transposed later. */
 static uint8_t *codes_at(const quantize_use *s, int64_t row, int64_t column, const quantize_work *w) {
     return s->at->transposed ? w->codes : (uint8_t *)s->at->data + row * s->at->ld + column;
 }
 
-/* Copies a row's codes into the transposed tensor, if there is one. */
+/* Copies a row's codes to the transposed codes of this use or the other one, if there are any. */
 static void transpose_codes(const quantize_use *s, int64_t row, int64_t column, int64_t count,
                             const uint8_t *codes) {
     const qdata *d = s->at->transposed ? s->at : s->also;
@@ -185,7 +185,7 @@ static void transpose_codes(const quantize_use *s, int64_t row, int64_t column, 
     for (int64_t j = 0; j < count; j++) to[j * d->ld] = codes[j];
 }
 
-/* Casts rows [row, end), which share their scales, in the unit's columns. */
+/* Casts rows [row, end) of a unit. All of them have the same scales. */
 static void cast_rows(const quantize_job *job, const quantize_use *s, quantize_unit u, int64_t row,
                       int64_t end, row_ahead ahead, const quantize_work *w) {
     bool each = s->columns != QUANTIZE_ALL;
@@ -223,18 +223,18 @@ static void cast_task(void *argument, int thread, int threads) {
 
 /* ---- amax ---- */
 
-/* Replaces every NaN by the same NaN, whatever its bits in the source and the conversion from fp16. */
+/* Replaces every NaN by the same NaN. The bits of NaNs differ between formats and their conversions. */
 SIMD v16 canonical_nan(v16 amax) {
     return v16_select(v16_isnan(amax), v16_set1(NAN), amax);
 }
 
-/* Raises the amaxes most[0], most[step], ... by runs[count]. Each amax has `per` runs. */
+/* Raises the amaxes most[0], most[step], ...: each one to the next `per` of the amaxes runs[count]. */
 static void raise_blocks(float *most, int64_t step, const float *runs, int64_t count, int64_t per) {
     for (int64_t n = 0; n < count; most += step)
         for (int64_t end = at_most(n + per, count); n < end; n++) *most = amax_of(*most, runs[n]);
 }
 
-/* Includes a row in the amaxes of each use's scale blocks. */
+/* Raises the running amaxes of each use to the magnitudes of a row. */
 static void raise_row(const quantize_job *job, quantize_unit u, int64_t row, const quantize_work *w) {
     void *each = column_amax_at(w->each, job->x->dtype, job->each_full ? u.column : 0);
     amax_row(job->x, row, u.column, u.columns, job->run, job->ahead[0], each, w->runs);
@@ -266,7 +266,7 @@ static void raise_tile(const quantize_job *job, quantize_unit u, int64_t row, in
     }
 }
 
-/* Finishes a tile of rows [row, end): stores amaxes, and with `casts` scales and codes. Clears the tile. */
+/* Finishes rows [row, end) of a tiled use as finish_rows does, and clears the tile. */
 static void finish_tile(const quantize_job *job, const quantize_use *s, float *tile, quantize_unit u,
                         int64_t row, int64_t end, const quantize_work *w) {
     int64_t count = quantize_blocks(u.columns, s->columns), g = quantize_group(s, row, u.column);
@@ -285,13 +285,13 @@ static void finish_tile(const quantize_job *job, const quantize_use *s, float *t
     memset(tile, 0, (size_t)(count * TILE_ROWS) * sizeof(float));
 }
 
-/* Returns entries [n, n + count), at most 16, of most[i]. */
+/* Returns the running amaxes [n, n + count), at most 16, of use i as fp32. */
 static v16 amax_so_far(const quantize_job *job, int i, const quantize_work *w, int64_t n, int64_t count) {
     bool each = job->use[i].columns == 1;
     return column_amax_load_n(w->most[i], each ? job->x->dtype : OTT_F32, n, count);
 }
 
-/* Finishes use i's scale blocks in rows [row, end): stores amaxes, and with `casts` scales and codes. */
+/* Finishes rows [row, end) of use i: stores amaxes, and with `casts` scales and codes. */
 static void finish_rows(const quantize_job *job, int i, quantize_unit u, int64_t row, int64_t end,
                         const quantize_work *w) {
     const quantize_use *s = &job->use[i];
@@ -334,7 +334,7 @@ static void amax_task(void *argument, int thread, int threads) {
     }
 }
 
-/* Merges the threads' amaxes of scale blocks that span all rows. */
+/* Computes the amaxes of scale blocks that span all rows: the maximum of all threads' running amaxes. */
 static void merge_task(void *argument, int thread, int threads) {
     const quantize_job *job = argument;
     for (int i = 0; i < job->uses; i++) {
@@ -410,7 +410,7 @@ ott_status ISA(quantize)(exec *cx, const quantize_args *a) {
     return quantize(cx, a->x, a->q);
 }
 
-/* Quantizes rows [first, end): a group's, or rows after the last group. */
+/* Quantizes rows [first, end), which are group `which`. The rows after the last group are one more group. */
 static ott_status quantize_rows(exec *cx, const grouped_quantize_args *a, int64_t which, int64_t first,
                                 int64_t end) {
     tensor x = tensor_rows(*a->x, first, end - first);

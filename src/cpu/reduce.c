@@ -1,7 +1,7 @@
-/* cpu/reduce: sums over columns and over full tensors, in orders that do not depend on the threads. */
+/* cpu/reduce: sums of each column and of full tensors. Threads do not change the order of addition. */
 #include "cpu/rows.h"
 
-/* ---- over columns ---- */
+/* ---- sums of columns ---- */
 
 /* Adds `count` (a constant) rows from r on to the sums of x's columns. */
 SIMD void add_rows(ott_dtype d, const tensor *x, int64_t r, int count, float *sum) {
@@ -29,7 +29,7 @@ ott_status ISA(column_sum)(exec *cx, const column_sum_args *a) {
     return OTT_OK;
 }
 
-/* ---- over all elements, in blocks ---- */
+/* ---- sums of all elements, in blocks ---- */
 
 SIMD float block_sum(ott_dtype d, const void *x, int64_t count, bool squares) {
     v16 sum = v16_zero();
@@ -40,7 +40,7 @@ SIMD float block_sum(ott_dtype d, const void *x, int64_t count, bool squares) {
     return v16_fold_sum(sum);
 }
 
-/* Returns elements [first, first + count) of x, across rows; copies them to buffer unless contiguous. */
+/* Returns elements [first, first + count) of x in row order. Copies them to `buffer` unless contiguous. */
 static const void *block_elements(const tensor *x, int64_t first, int64_t count, void *buffer) {
     int64_t row = first / x->columns, column = first % x->columns, size = dtype_bytes(x->dtype);
     if (x->ld == x->columns || column + count <= x->columns)
@@ -54,7 +54,7 @@ static const void *block_elements(const tensor *x, int64_t first, int64_t count,
     return buffer;
 }
 
-/* A round: blocks [first, first + count) of x, with their sums in sums[count]. */
+/* The sums of blocks [first, first + count) of x are written to sums[count]. */
 typedef struct block_job {
     const exec *cx;
     const tensor *x;
@@ -77,7 +77,7 @@ static void block_task(void *argument, int thread, int threads) {
     }
 }
 
-/* The first thread's scratch holds a copied block, then the block sums of a round. */
+/* Thread 0's scratch has a copied block, then the sums of as many blocks as fit. */
 ott_status ISA(sum)(exec *cx, const sum_args *a) {
     const int64_t capacity = CPU_SCRATCH_BYTES / (int64_t)sizeof(float) - REDUCE_BLOCK;
     int64_t blocks = op_reduce_blocks(tensor_count(*a->x));

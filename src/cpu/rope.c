@@ -24,7 +24,7 @@ SIMD void rotate_row(ott_dtype d, const rope_args *a, void *x, const float *cosi
     });
 }
 
-/* Copies elements [0, 2 lanes) from `at` on into `pair`, or back. */
+/* Copies the 2 * lanes elements of x from `at` on to `pair`, or back. */
 SIMD void move_pairs(ott_dtype d, void *x, int64_t at, int64_t lanes, float pair[32], bool back) {
     for (int64_t i = 0; i < 2 * lanes; i += 16) {
         int64_t count = 2 * lanes - i < 16 ? 2 * lanes - i : 16;

@@ -104,8 +104,8 @@ ott_status ISA(route_backward)(exec *cx, const route_backward_args *a) {
 
 /* ---- sorting assignments by expert ---- */
 
-/* Sets end[e] to the number of rows of expert e, and row[t,k] to 0 if the assignment has a row, or to -1.
-   seen[E] counts each expert's assignments by choice k, including tokens before the first. */
+/* Sets end[e] to the number of rows of expert e, and row[t,k] to 0 if the assignment gets a row, or to -1.
+   seen[E]: buffer. It counts how many tokens have expert e as choice k, with tokens before a->first. */
 static void count_rows(const route_sort_args *a, int32_t *seen) {
     int32_t *count = a->end->data;
     int64_t experts = a->end->columns;
@@ -122,7 +122,8 @@ static void count_rows(const route_sort_args *a, int32_t *seen) {
     }
 }
 
-/* Sets end[e] to the first row of expert e, then assigns rows in order and moves end[e] to their end. */
+/* Sets end[e] to the first row of expert e. Then gives each assignment the next row of its expert. At the
+   end, end[e] is the end of the expert's rows. */
 static void give_rows(const route_sort_args *a) {
     int32_t *next = a->end->data, *source = a->source->data, sum = 0;
     int64_t tokens = a->row->rows;

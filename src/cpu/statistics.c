@@ -1,6 +1,6 @@
 /*
- * cpu/statistics: quantization error statistics of a tensor (tensor/statistics.h). Threads share blocks of
- * REDUCE_BLOCK elements. The blocks' sums are added in order, so results do not depend on the threads.
+ * cpu/statistics: quantization error statistics of a tensor (tensor/statistics.h). Blocks of REDUCE_BLOCK
+ * elements are divided among the threads. Their sums are added in order, so threads do not change the result.
  */
 #include "cpu/quantize.h"
 #include "cpu/rows.h"
@@ -9,7 +9,7 @@ typedef struct block_sums {
     float signal, noise;
 } block_sums;
 
-/* A round: blocks [first, first + count) of the tensor, with their sums in sums[count]. */
+/* The sums of blocks [first, first + count) of x are written to sums[count]. */
 typedef struct statistics_job {
     exec *cx;
     const tensor *x;
@@ -44,7 +44,7 @@ SIMD v16 load_codes(const uint8_t *codes, ott_dtype format, int64_t lanes) {
     return lanes >= 16 ? v16_load_fp8(codes, format) : v16_load_fp8_n(codes, format, lanes);
 }
 
-/* True in lanes that exceed the format's largest value. */
+/* True in lanes where x is infinite or the scaled x rounds beyond the format's largest value. */
 SIMD v16m is_saturated(v16 x, v16 scaled, ott_dtype format) {
     const v16 infinity = v16_set1(INFINITY);
     v16 most = v16_select(v16_eq(v16_abs(x), infinity), infinity, v16_abs(scaled)); /* inf * 0 is a NaN */
@@ -84,7 +84,7 @@ static block_sums measure_any(const block_data *b, ott_dtype d, ott_dtype format
 
 /* ---- the consecutive elements and scales of a block ---- */
 
-/* Returns elements [at, at + count) of x, across rows; copies them to `buffer` unless contiguous. */
+/* Returns elements [at, at + count) of x in row order. Copies them to `buffer` unless contiguous. */
 static const void *lay_elements(const tensor *x, int64_t at, int64_t count, void *buffer) {
     int64_t size = dtype_bytes(x->dtype), row = at / x->columns, column = at % x->columns;
     const char *data = x->data;
@@ -97,7 +97,7 @@ static const void *lay_elements(const tensor *x, int64_t at, int64_t count, void
     return buffer;
 }
 
-/* Copies the scales (or scale_invs) `values` of elements [at, at + count) to `buffer`, one per element. */
+/* Copies the scales of elements [at, at + count) to `buffer`. values: the scale or scale_inv array of s. */
 static const float *lay_scales(const quantize_use *s, const float *values, int64_t columns, int64_t at,
                                int64_t count, float *buffer) {
     int64_t row = at / columns, column = at % columns;
@@ -147,7 +147,7 @@ static void block_task(void *argument, int thread, int threads) {
 
 /* ---- one use ---- */
 
-/* The first thread's scratch holds its buffers, then the block sums of a round. */
+/* Thread 0's scratch has its statistics_buffers, then the sums of as many blocks as fit. */
 static void measure_elements(statistics_job *j, float *out) {
     const int64_t buffer =
         (CPU_SCRATCH_BYTES - (int64_t)sizeof(statistics_buffers)) / (int64_t)sizeof(block_sums);
@@ -168,7 +168,7 @@ static void measure_elements(statistics_job *j, float *out) {
     out[STATISTICS_NOISE] = (float)noise;
 }
 
-/* Minimum and maximum over all groups. A NaN scale is ignored unless it is the first. */
+/* Computes AMAX, SCALE_MIN and SCALE_MAX of all scale blocks. Ignores NaN scales except the first scale. */
 static void measure_scales(const quantize_use *s, float *out) {
     v16 amax = v16_zero(), least = v16_set1(s->at->scale[0]), most = least, first = least;
     for (int64_t g = 0; g < s->groups; g += 16) {

@@ -1,6 +1,7 @@
 /*
- * cpu/tiles: the products of a level with a tile unit: ACCUMULATE_TILE32 of FP8 and BF16 operands. The
- * device's level without tiles (cpu_device.isa) computes all other ops, and products with packed rows.
+ * cpu/tiles: the GEMMs that a tile unit computes: those in the order ACCUMULATE_TILE32 with FP8 or BF16
+ * operands. The device's level without tile unit (cpu_device.isa) computes all other ops, and GEMMs with a
+ * packed operand.
  */
 #include "cpu/simd/simd.h"
 #include "cpu/tiles.h"

@@ -1,4 +1,4 @@
-/* cpu/transpose: transposes codes, in tiles that stay in the first-level cache. */
+/* cpu/transpose: transposes FP8 codes, in tiles that stay in the first-level cache. */
 #include "cpu/isa.h"
 
 enum { TILE = 64 };
