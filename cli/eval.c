@@ -149,7 +149,7 @@ static void json_missed(request *r, const ott_eval_result *e) {
     output_text(&r->out, "]");
 }
 
-static void print_json(request *r, const ott_eval_result *e) {
+static void print_result_json(request *r, const ott_eval_result *e) {
     static const char *const tasks[] = {"perplexity", "hellaswag", "compare"};
     char line[96];
     snprintf(line, sizeof line, "{\"task\": \"%s\"", tasks[r->options.task]);
@@ -191,7 +191,7 @@ static int evaluate(request *r, ott_context *context) {
     output_live_end(&r->out);
     if (status != OTT_OK) return cli_fail(status);
     if (r->json)
-        print_json(r, &result);
+        print_result_json(r, &result);
     else
         print_table(r, &result);
     if (result.items < result.total) return CLI_SIGNAL + cli_stop_signal();

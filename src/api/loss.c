@@ -30,8 +30,8 @@ static ott_status check_not_empty(const ott_tensor *t, const char *name, const c
 /* ---- sums on the device ---- */
 
 /* Opens an fp32 buffer and copies `host` into it; NULL: it stays uninitialized. */
-static ott_status open_floats(exec *cx, const float *host, int64_t rows, int64_t columns, tensor *t,
-                              plan_buffer *b) {
+static ott_status open_loss_buffer(exec *cx, const float *host, int64_t rows, int64_t columns, tensor *t,
+                                   plan_buffer *b) {
     TRY(exec_open(cx, "a loss", OTT_F32, rows, columns, t, b));
     return host ? device_copy_in(cx->device, t->data, host, tensor_bytes(*t)) : OTT_OK;
 }
@@ -39,7 +39,7 @@ static ott_status open_floats(exec *cx, const float *host, int64_t rows, int64_t
 static ott_status sum_squares(exec *cx, const tensor *x, const tensor *sum) {
     tensor blocks;
     plan_buffer b;
-    TRY(open_floats(cx, NULL, 1, op_reduce_blocks(tensor_count(*x)), &blocks, &b));
+    TRY(open_loss_buffer(cx, NULL, 1, op_reduce_blocks(tensor_count(*x)), &blocks, &b));
     ott_status status = op_block_squares(cx, &(block_squares_args){.x = x, .sums = &blocks});
     if (status == OTT_OK) status = op_sum_blocks(cx, &(sum_blocks_args){.sums = &blocks, .sum = sum});
     ott_status closed = plan_close(cx->plan, &b);
@@ -51,7 +51,7 @@ static ott_status sum_of(exec *cx, const tensor *x, bool squares, float *out) {
     tensor sum;
     plan_buffer b;
     *out = 0.0f;
-    TRY(open_floats(cx, out, 1, 1, &sum, &b));
+    TRY(open_loss_buffer(cx, out, 1, 1, &sum, &b));
     ott_status status = squares ? sum_squares(cx, x, &sum) : op_sum(cx, &(sum_args){.x = x, .sum = &sum});
     if (status == OTT_OK) status = device_copy_out(cx->device, out, sum.data, sizeof *out);
     ott_status closed = plan_close(cx->plan, &b);
@@ -66,7 +66,7 @@ static ott_status squared_errors(const ott_tensor *output, const float *differen
     plan_buffer b;
     float sum = 0.0f;
     TRY(api_exec(output->handle.context, &cx));
-    TRY(open_floats(&cx, difference, output->t.rows, output->t.columns, &x, &b));
+    TRY(open_loss_buffer(&cx, difference, output->t.rows, output->t.columns, &x, &b));
     ott_status status = sum_of(&cx, &x, true, &sum);
     *loss = (double)sum / (double)tensor_count(output->t);
     ott_status closed = plan_close(cx.plan, &b);
@@ -149,7 +149,7 @@ static ott_status row_losses(exec *cx, const ott_tensor *logits, const ott_tenso
     const ott_tensor *x = gradient ? gradient : logits;
     if (gradient && gradient->t.data != logits->t.data)
         TRY(op_convert(cx, &(convert_args){.x = &logits->t, .y = &gradient->t}));
-    TRY(open_floats(cx, &scale, 1, 1, &factor, &b));
+    TRY(open_loss_buffer(cx, &scale, 1, 1, &factor, &b));
     ott_status status = op_cross_entropy(
         cx, &(cross_entropy_args){
                 .logits = &x->t, .target = &ids, .grad_scale = gradient ? &factor : NULL, .loss = losses});
@@ -166,7 +166,7 @@ static ott_status run_cross_entropy(const ott_tensor *logits, const ott_tensor *
     float sum = 0.0f;
     TRY(api_exec(logits->handle.context, &cx));
     TRY(loss_count_targets(target, logits->t.columns, "ott_cross_entropy_loss", &counted));
-    TRY(open_floats(&cx, NULL, 1, logits->t.rows, &losses, &b));
+    TRY(open_loss_buffer(&cx, NULL, 1, logits->t.rows, &losses, &b));
     ott_status status = row_losses(&cx, logits, target, (float)(1.0 / (double)counted), gradient, &losses);
     if (status == OTT_OK) status = sum_of(&cx, &losses, false, &sum);
     if (status == OTT_OK && loss) *loss = (double)sum / (double)counted;

@@ -279,7 +279,7 @@ static ott_status mean_of(exec *cx, const tensor *losses, int64_t labels, double
     return plan_close(cx->plan, &buffer);
 }
 
-static ott_status run_pass(exec *cx, ott_module *m, int64_t labels, double *loss) {
+static ott_status run_model_pass(exec *cx, ott_module *m, int64_t labels, double *loss) {
     model_body *b = m->body;
     tensor losses, scale;
     plan_buffer losses_buffer, scale_buffer;
@@ -306,7 +306,7 @@ static ott_status run_loss(ott_module *m, const ott_tensor *tokens, const ott_te
     TRY(place_batch(m, &tokens->t, &targets->t, &b->batch));
     cx.is_first_microbatch = m->micro_batch <= 0;
     if (cx.is_first_microbatch) module_weights_changed(m);
-    ott_status status = run_pass(&cx, m, labels, loss ? loss : &own);
+    ott_status status = run_model_pass(&cx, m, labels, loss ? loss : &own);
     module_drop_forward(m, status == OTT_OK ? "ott_model_loss ran its own backward" : "the last pass failed");
     return status;
 }

@@ -5,7 +5,7 @@
 
 /* ---- checks ---- */
 
-static ott_status check_root(const ott_module *m, const char *function) {
+static ott_status check_runnable(const ott_module *m, const char *function) {
     char shown[96];
     if (!m->parent) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT, "%s: module is %s, a part of another module: run the whole module",
@@ -71,7 +71,7 @@ ott_status ott_module_forward(ott_module *module, const ott_tensor *x, ott_tenso
     API_HANDLE(module, MODULE);
     API_HANDLE_IN(x, TENSOR, module->handle.context);
     API_HANDLE_IN(y, TENSOR, module->handle.context);
-    TRY(check_root(module, __func__));
+    TRY(check_runnable(module, __func__));
     TRY(check_input(module, x, __func__));
     TRY(check_argument_tensor(module, y, "y", output_rows(module, x), module->out, __func__));
     TRY(tensor_check_apart(&x->t, "x", &y->t, "y", __func__));
@@ -95,7 +95,7 @@ ott_status ott_module_backward(ott_module *module, const ott_tensor *dy, ott_ten
     API_HANDLE(module, MODULE);
     API_HANDLE_IN(dy, TENSOR, module->handle.context);
     if (dx) API_HANDLE_IN(dx, TENSOR, module->handle.context);
-    TRY(check_root(module, __func__));
+    TRY(check_runnable(module, __func__));
     if (module->no_forward_reason)
         return status_fail(OTT_ERR_ARGUMENT, "%s: %s has no saved forward: %s", __func__,
                            module_show(module, shown), module->no_forward_reason);
@@ -117,7 +117,7 @@ static ott_status set_training(void *user, ott_module *m) {
 ott_status ott_module_set_training(ott_module *module, int training) {
     bool value = training != 0;
     API_HANDLE(module, MODULE);
-    TRY(check_root(module, __func__));
+    TRY(check_runnable(module, __func__));
     return MODULE_INSIDE(module->handle.context, module_visit(module, set_training, &value));
 }
 
@@ -128,7 +128,7 @@ static ott_status set_micro_batch(void *user, ott_module *m) {
 
 ott_status ott_module_set_micro_batch(ott_module *module, int index) {
     API_HANDLE(module, MODULE);
-    TRY(check_root(module, __func__));
+    TRY(check_runnable(module, __func__));
     if (index < -1)
         return status_fail(OTT_ERR_ARGUMENT, "%s: index = %d: give -1, or 0 and more", __func__, index);
     return MODULE_INSIDE(module->handle.context, module_visit(module, set_micro_batch, &index));
@@ -146,7 +146,7 @@ static ott_status set_sequences(void *user, ott_module *m) {
 
 ott_status ott_module_set_sequences(ott_module *module, const int64_t *start, int count) {
     API_HANDLE(module, MODULE);
-    TRY(check_root(module, __func__));
+    TRY(check_runnable(module, __func__));
     if (count < 0) return status_fail(OTT_ERR_ARGUMENT, "%s: count = %d: give 0 or more", __func__, count);
     if (count > 0) API_REQUIRE(start);
     for (int i = 0; i < count; i++)

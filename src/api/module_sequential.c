@@ -32,7 +32,7 @@ static const module_table module_sequential = {
 
 /* ---- opening ---- */
 
-static ott_status check_part(ott_context *context, ott_module *const *modules, int i, const char *function) {
+static ott_status check_child(ott_context *context, ott_module *const *modules, int i, const char *function) {
     char argument[32];
     snprintf(argument, sizeof argument, "modules[%d]", i);
     TRY(handle_check_in(modules[i], HANDLE_MODULE, context, function, argument));
@@ -104,6 +104,6 @@ ott_status ott_sequential_open(ott_context *context, ott_module *const *modules,
     *out = NULL;
     if (count < 1)
         return status_fail(OTT_ERR_ARGUMENT, "%s: count = %d: give one module at least", __func__, count);
-    for (int i = 0; i < count; i++) TRY(check_part(context, modules, i, __func__));
+    for (int i = 0; i < count; i++) TRY(check_child(context, modules, i, __func__));
     return MODULE_INSIDE(context, open_sequential(context, modules, count, out));
 }

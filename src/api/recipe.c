@@ -165,7 +165,7 @@ static ott_status check_recipe_key(const char *key) {
                        key);
 }
 
-static ott_status set_key(ott_recipe *r, const char *key, const char *value) {
+static ott_status set_recipe_key(ott_recipe *r, const char *key, const char *value) {
     char path[64];
     if (!r->values)
         return status_fail(OTT_ERR_CONFIG, "ott_recipe_set: %s: recipe %s has no FP8 and no keys", key,
@@ -180,7 +180,7 @@ ott_status ott_recipe_set(ott_recipe *r, const char *key, const char *value) {
     API_HANDLE(r, RECIPE);
     API_REQUIRE(key);
     API_REQUIRE(value);
-    return API_INSIDE(r->handle.context, set_key(r, key, value));
+    return API_INSIDE(r->handle.context, set_recipe_key(r, key, value));
 }
 
 void ott_delayed_callbacks_init(ott_delayed_callbacks *callbacks) {

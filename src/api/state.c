@@ -40,7 +40,7 @@ typedef struct layer_list {
     int64_t count;
 } layer_list;
 
-static ott_status add_layer(void *user, ott_module *m) {
+static ott_status add_module_layer(void *user, ott_module *m) {
     layer_list *l = user;
     if (l->layers) {
         l->modules[l->count] = m;
@@ -61,11 +61,11 @@ static void layers_close(layer_list *l) {
 static ott_status layers_open(layer_list *l, ott_module *root) {
     mem *account = root->handle.context->account;
     *l = (layer_list){.root = root};
-    TRY(module_visit_linears(root, add_layer, l));
+    TRY(module_visit_linears(root, add_module_layer, l));
     TRY(mem_alloc_array(account, MEM_OTHER, l->count, sizeof *l->modules, "linear layers", &l->modules));
     TRY(mem_alloc_array(account, MEM_OTHER, l->count, sizeof *l->layers, "linear layers", &l->layers));
     l->count = 0;
-    return module_visit_linears(root, add_layer, l);
+    return module_visit_linears(root, add_module_layer, l);
 }
 
 static ott_status note_recipes(const layer_list *l, tensor_set *set) {

@@ -227,7 +227,7 @@ static int compare_strings(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static ott_status add_name(file_list *list, const char *name) {
+static ott_status add_file_name(file_list *list, const char *name) {
     if ((list->count & (list->count - 1)) == 0) { /* grow at every power of two */
         int64_t capacity = list->count ? 2 * list->count : 1;
         TRY(mem_grow(list->account, MEM_OTHER, capacity * (int64_t)sizeof(char *), "a folder's names",
@@ -245,7 +245,7 @@ ott_status file_list_folder(mem *account, const char *path, file_list *out) {
     ott_status status = OTT_OK;
     struct dirent *entry;
     while (errno = 0, status == OTT_OK && (entry = readdir(entries)))
-        if (!is_dots(entry->d_name)) status = add_name(out, entry->d_name);
+        if (!is_dots(entry->d_name)) status = add_file_name(out, entry->d_name);
     if (status == OTT_OK && errno != 0) status = fail_system(path, "list");
     closedir(entries);
     if (status != OTT_OK) file_list_free(out);

@@ -14,7 +14,7 @@
 /* True if `name` is BASE.ottava-tmp-PID (base NULL: any base), or this with a number after it, and the
    process has ended. This process's own PID also counts as ended: this process has not written yet, so the
    name is from an earlier process with the same PID. */
-static bool is_stale(const char *name, const char *base) {
+static bool is_stale_name(const char *name, const char *base) {
     if (base && !str_starts_with(name, base)) return false;
     const char *mark = base ? name + strlen(base) : strstr(name, FILE_STAGING_MARK);
     if (!mark || !str_starts_with(mark, FILE_STAGING_MARK)) return false;
@@ -34,7 +34,7 @@ static ott_status remove_stale(mem *account, const char *folder, const char *bas
     if (status != OTT_OK) return status == OTT_ERR_MEMORY ? status : OTT_OK;
     for (int64_t i = 0; i < names.count; i++) {
         int length = snprintf(path, sizeof path, "%s/%s", folder, names.names[i]);
-        if (length < PATH_MAX && is_stale(names.names[i], base)) (void)file_remove_tree(path);
+        if (length < PATH_MAX && is_stale_name(names.names[i], base)) (void)file_remove_tree(path);
     }
     file_list_free(&names);
     return OTT_OK;

@@ -92,7 +92,7 @@ static ott_status check_shape(const safetensors *f, const safetensors_entry *e, 
 }
 
 /* Rejects values that training cannot produce. */
-static ott_status check_values(const safetensors *f, const safetensors_entry *e, const float *values) {
+static ott_status check_state_values(const safetensors *f, const safetensors_entry *e, const float *values) {
     bool is_history = str_ends_with(e->name, HISTORY), is_counter = str_ends_with(e->name, COUNTER);
     for (int64_t i = 0; i < e->shape[0]; i++) {
         float x = values[i];
@@ -111,7 +111,7 @@ static bool is_known(const safetensors_entry *e) {
            str_ends_with(e->name, COUNTER);
 }
 
-static ott_status open_buffer(mem *account, const safetensors *f, float **out) {
+static ott_status allocate_state_buffer(mem *account, const safetensors *f, float **out) {
     int64_t most = sizeof(float);
     for (int64_t i = 0; f && i < safetensors_count(f); i++)
         if (is_known(safetensors_at(f, i)) && safetensors_at(f, i)->bytes > most)
@@ -122,13 +122,13 @@ static ott_status open_buffer(mem *account, const safetensors *f, float **out) {
 ott_status float8_check(mem *account, const safetensors *f) {
     float *buffer;
     ott_status status = OTT_OK;
-    TRY(open_buffer(account, f, &buffer));
+    TRY(allocate_state_buffer(account, f, &buffer));
     for (int64_t i = 0; status == OTT_OK && i < safetensors_count(f); i++) {
         const safetensors_entry *e = safetensors_at(f, i);
         if (!is_known(e)) continue;
         status = check_shape(f, e, str_ends_with(e->name, HISTORY));
         if (status == OTT_OK) status = safetensors_read(f, e, 0, e->bytes, buffer);
-        if (status == OTT_OK) status = check_values(f, e, buffer);
+        if (status == OTT_OK) status = check_state_values(f, e, buffer);
     }
     mem_free(account, buffer);
     return status;
@@ -195,7 +195,7 @@ static ott_status take_state(const reading *r, const float8_found *found, const 
     return status;
 }
 
-static ott_status read_state(const reading *r, const float8_layer *l, int which) {
+static ott_status read_layer_state(const reading *r, const float8_layer *l, int which) {
     const delayed_state *s = &l->linear->delayed[which];
     float8_found found;
     TRY(float8_find(r->device->account, r->f, l->name, which, &found));
@@ -230,9 +230,10 @@ ott_status float8_read(device *d, const safetensors *f, const float8_layer *laye
                        float8_callback listener, void *user) {
     reading r = {.device = d, .f = f, .listener = listener, .user = user};
     ott_status status = OTT_OK;
-    TRY(open_buffer(d->account, f, &r.buffer));
+    TRY(allocate_state_buffer(d->account, f, &r.buffer));
     for (int64_t i = 0; status == OTT_OK && i < count; i++) {
-        for (int t = 0; status == OTT_OK && t < TENSOR_COUNT; t++) status = read_state(&r, &layers[i], t);
+        for (int t = 0; status == OTT_OK && t < TENSOR_COUNT; t++)
+            status = read_layer_state(&r, &layers[i], t);
         if (status == OTT_OK) status = read_counter(&r, &layers[i]);
     }
     mem_free(d->account, r.buffer);

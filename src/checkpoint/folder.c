@@ -142,7 +142,7 @@ ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_byt
     return measure_share(path, 0, 1, buffer, buffer_bytes, w, out);
 }
 
-static ott_status check_size(const char *path, const checkpoint_file *expected) {
+static ott_status check_file_size(const char *path, const checkpoint_file *expected) {
     int64_t bytes;
     if (!file_exists(path)) return status_fail(OTT_ERR_FORMAT, "%s: is missing", path);
     TRY(file_size(path, &bytes));
@@ -220,7 +220,7 @@ static ott_status verify_checkpoint(mem *account, const checkpoint_ranks *ranks,
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
         if (v->state->files[i].absent) continue;
         TRY(name_file(v, i));
-        TRY(check_size(v->path, &v->state->files[i]));
+        TRY(check_file_size(v->path, &v->state->files[i]));
     }
     if (!ranks) return OTT_OK;
     TRY(mem_alloc(account, MEM_OTHER, BUFFER_BYTES + ranks_size(ranks) * CRCS, "checkpoint buffer",

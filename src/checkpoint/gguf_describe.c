@@ -127,7 +127,7 @@ static const char *block_limit(const model_options *o, const gguf_arch *a) {
     return f->biases && !biased ? "only blocks with biases" : NULL;
 }
 
-static const char *find_limit(const model_options *o, const gguf_arch *a) {
+static const char *find_unsupported(const model_options *o, const gguf_arch *a) {
     const char *limit = rope_limit(o, a);
     if (!limit) limit = block_limit(o, a);
     if (!limit) limit = shape_limit(o, a);
@@ -141,7 +141,7 @@ ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out) {
     TRY(hf_save_family(o, &f));
     for (*out = archs; *out < archs + sizeof archs / sizeof *archs; ++*out) {
         if (!family_is(f, (*out)->family)) continue;
-        const char *limit = find_limit(o, *out);
+        const char *limit = find_unsupported(o, *out);
         return limit ? status_fail(
                            OTT_ERR_UNSUPPORTED,
                            "llama.cpp's architecture %s, for models of %s, supports %s: use --format hf",

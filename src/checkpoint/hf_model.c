@@ -427,7 +427,7 @@ static ott_status load_place(loading *l, int i) {
 /* ---- weights kept in FP8 ---- */
 
 /* Loads codes and scales unchanged. */
-static ott_status load_codes(loading *l, int i) {
+static ott_status load_frozen_codes(loading *l, int i) {
     const shard_tensor *t;
     hf_dequantize scales;
     TRY(find_tensor(l, i, &t));
@@ -479,7 +479,7 @@ static ott_status load_kept_in_fp8(loading *l, int i, int count) {
     if (!p->codes->scale_inv) return OTT_OK; /* on another pipeline stage */
     TRY(find_if_codes(l, i, count, &codes));
     if (!codes) return encode_parameter(l, i, count);
-    for (int k = 0; k < count; k++) TRY(load_codes(l, i + k));
+    for (int k = 0; k < count; k++) TRY(load_frozen_codes(l, i + k));
     return frozen_place_scales(p, l->m->device);
 }
 

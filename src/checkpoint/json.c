@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static ott_status fail_memory(void) {
+static ott_status fail_json_memory(void) {
     return status_fail(OTT_ERR_MEMORY, "out of memory: a checkpoint's state");
 }
 
 /* CRC-32C of the canonical text of an object. */
 static ott_status object_crc(const json_t *object, uint32_t *crc) {
     char *text = json_dumps(object, JSON_SORT_KEYS | JSON_REAL_PRECISION(17) | JSON_COMPACT);
-    if (!text) return fail_memory();
+    if (!text) return fail_json_memory();
     *crc = file_crc32c(0, text, (int64_t)strlen(text));
     free(text);
     return OTT_OK;
@@ -20,11 +20,11 @@ static ott_status object_crc(const json_t *object, uint32_t *crc) {
 
 ott_status checkpoint_json_print(json_t *root, str *out) {
     uint32_t crc = 0;
-    if (!root) return fail_memory();
+    if (!root) return fail_json_memory();
     TRY(object_crc(root, &crc));
-    if (json_object_set_new(root, "crc32c", json_integer(crc)) != 0) return fail_memory();
+    if (json_object_set_new(root, "crc32c", json_integer(crc)) != 0) return fail_json_memory();
     char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    if (!text) return fail_memory();
+    if (!text) return fail_json_memory();
     str_printf(out, "%s\n", text);
     free(text);
     return str_finish(out);

@@ -183,8 +183,8 @@ static ott_status open_weights(loader *l, const model *m, const char *folder, bo
     return tensor_set_check(&l->set, l->file);
 }
 
-static ott_status open_state(loader *l, const model *m, const logger *log, const char *folder,
-                             bool any_frozen) {
+static ott_status open_training_state(loader *l, const model *m, const logger *log, const char *folder,
+                                      bool any_frozen) {
     TRY(tensor_set_of_optimizer(&l->set, m));
     TRY(checkpoint_file_open(m->device->account, folder, CHECKPOINT_OPTIMIZER, &l->file));
     if (l->set.count > 0) TRY(check_any_state(l->file));
@@ -224,7 +224,7 @@ static ott_status load_tensors(model *m, const logger *log, const char *path, co
     ott_status status = OTT_OK;
     if (!choice->no_model) TRY_OUT(open_weights(&weights, m, path, base->files > 0));
     if (m->options.optimizer && !choice->no_optimizer)
-        TRY_OUT(open_state(&state, m, log, path, choice->any_frozen));
+        TRY_OUT(open_training_state(&state, m, log, path, choice->any_frozen));
     log_converted(log, &weights);
     log_converted(log, &state);
     if (!choice->no_model) TRY_OUT(load_base(m, log, path, base));

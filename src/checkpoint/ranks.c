@@ -38,7 +38,7 @@ ott_status ranks_gather(const checkpoint_ranks *r, const void *mine, int64_t byt
     return status;
 }
 
-static ott_status open_buffer(const checkpoint_ranks *r, int64_t bytes, group_host *out) {
+static ott_status open_exchange_buffer(const checkpoint_ranks *r, int64_t bytes, group_host *out) {
     *out = (group_host){.group = r->group, .device = r->device, .bytes = bytes};
     return device_allocate(r->device, MEM_OTHER, bytes, "exchange buffer", &out->buffer);
 }
@@ -46,7 +46,7 @@ static ott_status open_buffer(const checkpoint_ranks *r, int64_t bytes, group_ho
 /* Sends text[bytes] of rank `root` to all ranks. */
 static ott_status broadcast_text(const checkpoint_ranks *r, char *text, int64_t bytes, int root) {
     group_host h;
-    TRY(open_buffer(r, bytes, &h));
+    TRY(open_exchange_buffer(r, bytes, &h));
     ott_status status = group_host_broadcast(&h, text, bytes, root);
     device_release(r->device, h.buffer);
     return status;
@@ -103,7 +103,7 @@ ott_status ranks_agree(const checkpoint_ranks *r, ott_status status) {
 ott_status ranks_max(const checkpoint_ranks *r, float *values, int64_t count) {
     group_host h;
     if (ranks_size(r) == 1) return OTT_OK;
-    TRY(open_buffer(r, count * (int64_t)sizeof *values, &h));
+    TRY(open_exchange_buffer(r, count * (int64_t)sizeof *values, &h));
     ott_status status = group_host_reduce(&h, values, count, REDUCE_MAX);
     device_release(r->device, h.buffer);
     return status;

@@ -377,7 +377,7 @@ static ott_status read_files(const char *path, json_t *object, checkpoint_state 
 }
 
 /* Checks the version first: a newer one may use another checksum. */
-static ott_status check_version(const char *path, const json_t *root) {
+static ott_status check_state_version(const char *path, const json_t *root) {
     const json_t *version = json_object_get(root, "version");
     if (!json_is_integer(version))
         return status_fail(OTT_ERR_FORMAT, "%s: is not the state of a checkpoint: it has no version", path);
@@ -390,7 +390,7 @@ static ott_status check_version(const char *path, const json_t *root) {
 }
 
 static ott_status read_root(const char *path, json_t *root, checkpoint_state *s) {
-    TRY(check_version(path, root));
+    TRY(check_state_version(path, root));
     TRY(checkpoint_json_check(path, root));
     TRY(take_owner(path, root, &s->mark));
     TRY(take_base(path, root, &s->base));

@@ -333,7 +333,7 @@ static ott_status start_mpi(void) {
 }
 
 /* The progress thread: the only thread that calls MPI. */
-static void *run_thread(void *unused) {
+static void *run_progress_thread(void *unused) {
     (void)unused;
     ott_status status = start_mpi();
     pthread_mutex_lock(&mpi.lock);
@@ -502,7 +502,7 @@ static ott_status join_processes(void) {
     TRY(mem_open(&mpi.account));
     sigfillset(&all); /* signal handlers must run on the program's own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failure = pthread_create(&mpi.thread, NULL, run_thread, NULL);
+    int failure = pthread_create(&mpi.thread, NULL, run_progress_thread, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failure) return status_fail(OTT_ERR_MEMORY, "no thread for MPI can be started");
     atexit(end_process);

@@ -208,7 +208,7 @@ static ott_status find_checkpoint_part(const config *cfg, const char *word, int 
 }
 
 /* Fails if train_state is excluded and optimizer or lr_scheduler is not: both depend on its step count. */
-static ott_status check_parts(config *cfg) {
+static ott_status check_excluded_parts(config *cfg) {
     const config_list *list = &cfg->checkpoint.exclude_from_loading;
     bool given[PARTS] = {false};
     for (int64_t i = 0; i < list->count; i++) {
@@ -524,7 +524,7 @@ static const struct {
     {check_schedule, "scheduler|train.max_steps"},
     {check_float8, "float8|train.mixed_precision"},
     {check_checkpoint, "checkpoint"},
-    {check_parts, "checkpoint.exclude_from_loading"},
+    {check_excluded_parts, "checkpoint.exclude_from_loading"},
     {check_offload, "train.offload|train.mixed_precision|train.master_dtype"},
     {check_moments, "optimizer.name|optimizer.state_dtype"},
     {check_muon_offload, "optimizer.name|train.offload"},

@@ -6,7 +6,7 @@
 #include "config/value.h"
 #include <string.h>
 
-static ott_status open_state(mem *account, const logger *lg, config *cfg) {
+static ott_status open_config_state(mem *account, const logger *lg, config *cfg) {
     void *block;
     int key_count;
     arena *memory;
@@ -36,7 +36,7 @@ static ott_status open_empty_config(mem *account, const logger *lg, config **out
     void *block;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(config), "a configuration", &block));
     config *cfg = block;
-    ott_status status = open_state(account, lg, cfg);
+    ott_status status = open_config_state(account, lg, cfg);
     if (status != OTT_OK) {
         if (cfg->state) arena_close(cfg->state->memory);
         mem_free(account, cfg);

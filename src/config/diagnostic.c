@@ -134,7 +134,7 @@ static void append_others(const config *cfg, str *out, const diagnostic *first) 
 }
 
 /* Appends one line for `r` and all later diagnostics with the same kind and reason. */
-static void append_line(const config *cfg, str *out, const diagnostic *r) {
+static void append_diagnostic(const config *cfg, str *out, const diagnostic *r) {
     str_append(out, r->where);
     if (!r->reason) return;
     append_others(cfg, out, r);
@@ -156,7 +156,7 @@ enum { MOST_BYTES = 3800 }; /* status_fail keeps 4095 bytes */
 /* Appends the line of `r` if the text then has at most MOST_BYTES. Returns whether it did. */
 static bool append_if_it_fits(const config *cfg, str *lines, const diagnostic *r) {
     str line = {.account = lines->account};
-    append_line(cfg, &line, r);
+    append_diagnostic(cfg, &line, r);
     bool fits = line.text && lines->length + line.length + 3 <= MOST_BYTES;
     if (fits) str_printf(lines, "\n  %s", line.text);
     str_free(&line);
@@ -227,7 +227,7 @@ void diagnostic_log(const config *cfg) {
     const diagnostic *r = next_diagnostic(cfg, cfg->state->diagnostics.first, DIAGNOSTIC_INSTEAD);
     for (; r; r = next_diagnostic(cfg, r->next, DIAGNOSTIC_INSTEAD)) {
         str line = {.account = cfg->state->account};
-        append_line(cfg, &line, r);
+        append_diagnostic(cfg, &line, r);
         if (str_finish(&line) == OTT_OK) log_info(cfg->state->lg, "%s", line.text);
         str_free(&line);
     }

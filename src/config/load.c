@@ -19,7 +19,7 @@ static int line_at(const char *text, int64_t offset) {
     return line;
 }
 
-static ott_status check_text(const char *path, const char *text, int64_t bytes) {
+static ott_status check_file_text(const char *path, const char *text, int64_t bytes) {
     int64_t bad = str_utf8_error(text, bytes);
     if (bad >= 0)
         return status_fail(OTT_ERR_CONFIG, "%s:%d: not UTF-8: byte 0x%02x at offset %lld", path,
@@ -40,7 +40,7 @@ static bool is_older(const char *text, int64_t bytes) {
 }
 
 static ott_status parse_config_text(tree_builder *b, const char *text, int64_t bytes, node **out) {
-    TRY(check_text(b->place, text, bytes));
+    TRY(check_file_text(b->place, text, bytes));
     b->is_older = is_older(text, bytes);
     if (bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) text += 3, bytes -= 3; /* a byte order mark */
     return is_yaml(b->place) ? yaml_read(b, text, bytes, out) : toml_read(b, text, bytes, out);

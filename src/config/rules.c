@@ -9,8 +9,8 @@ static bool is_text(const node *n) {
 
 /* Fails if the table has a key that is not in `fields`. `what` and `list` are for the message: "rule", "match
    and recipe". */
-static ott_status check_fields(const node *table, const char *what, const char *list,
-                               const char *const *fields, int count, const char *where) {
+static ott_status check_rule_fields(const node *table, const char *what, const char *list,
+                                    const char *const *fields, int count, const char *where) {
     for (const node *child = table->first; child; child = child->next) {
         int known = 0;
         while (known < count && strcmp(child->name, fields[known]) != 0) known++;
@@ -27,7 +27,7 @@ static ott_status add_rule(tree_builder *b, node *list, const node *rule, const 
     const char *text;
     node *ignored;
     static const char *const fields[] = {"match", "recipe"};
-    TRY(check_fields(rule, "rule", "match and recipe", fields, 2, where));
+    TRY(check_rule_fields(rule, "rule", "match and recipe", fields, 2, where));
     const node *match = tree_child(rule, "match"), *recipe = tree_child(rule, "recipe");
     if (!match || !recipe || !is_text(match) || !is_text(recipe))
         return status_fail(OTT_ERR_CONFIG,
@@ -43,7 +43,7 @@ static ott_status add_dataset(tree_builder *b, node *list, const node *dataset, 
     static const char *const fields[] = {"path", "weight", "name", "hf_name", "hf_config"};
     const char *text;
     node *ignored;
-    TRY(check_fields(dataset, "dataset", "path, weight and name", fields, 5, where));
+    TRY(check_rule_fields(dataset, "dataset", "path, weight and name", fields, 5, where));
     const node *path = tree_child(dataset, "path"), *weight = tree_child(dataset, "weight");
     const node *hub = tree_child(dataset, "hf_name");
     if (hub && !tree_is_null(hub) && hub->text && *hub->text)
@@ -77,7 +77,7 @@ static ott_status add_phase(tree_builder *b, node *list, const node *phase, cons
     static const char *const fields[] = {"start_step", "dataset_weights", "lr_scale"};
     const char *text;
     node *ignored;
-    TRY(check_fields(phase, "phase", "start_step, dataset_weights and lr_scale", fields, 3, where));
+    TRY(check_rule_fields(phase, "phase", "start_step, dataset_weights and lr_scale", fields, 3, where));
     const node *start = tree_child(phase, "start_step"), *scale = tree_child(phase, "lr_scale");
     const node *weights = tree_child(phase, "dataset_weights");
     if ((start && !start->text) || (scale && !scale->text) || (weights && weights->kind != NODE_TABLE))
@@ -98,7 +98,7 @@ static ott_status append_specs(arena *memory, const node *specs, const char **te
     for (const node *spec = specs->first; spec; spec = spec->next) {
         bool frozen = true;
         const node *module = tree_child(spec, "module"), *state = tree_child(spec, "frozen");
-        TRY(check_fields(spec, "spec", "module and frozen", fields, 2, where));
+        TRY(check_rule_fields(spec, "spec", "module and frozen", fields, 2, where));
         if (!module || !is_text(module) || strchr(module->text, ' ') ||
             (state && !value_bool(state, &frozen)))
             return status_fail(OTT_ERR_CONFIG,
@@ -114,7 +114,7 @@ static ott_status add_freeze_entry(tree_builder *b, node *list, const node *entr
     static const char *const fields[] = {"start_step", "specs"};
     const char *text;
     node *ignored;
-    TRY(check_fields(entry, "entry", "start_step and specs", fields, 2, where));
+    TRY(check_rule_fields(entry, "entry", "start_step and specs", fields, 2, where));
     const node *start = tree_child(entry, "start_step"), *specs = tree_child(entry, "specs");
     if (!start || !start->text || (specs && specs->kind != NODE_LIST))
         return status_fail(OTT_ERR_CONFIG, "%s: an entry has a number start_step and a list of tables specs",

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* True for keys that work, and for other keys with a value that differs from the default. */
-static bool is_written(const config *cfg, const config_key *key) {
+static bool is_key_written(const config *cfg, const config_key *key) {
     config_value value = table_get(cfg, key);
     return key->state == STATE_BUILT || !table_equal(key, &value, &key->fallback);
 }
@@ -24,7 +24,7 @@ ott_status config_write_toml(const config *cfg, str *out) {
     for (int s = 0; s < section_count; s++) {
         str_printf(out, "\n# %s\n[%s]\n", sections[s].help, sections[s].name);
         for (int i = 0; i < key_count; i++)
-            if (strcmp(keys[i].section, sections[s].name) == 0 && is_written(cfg, &keys[i]))
+            if (strcmp(keys[i].section, sections[s].name) == 0 && is_key_written(cfg, &keys[i]))
                 write_key(cfg, &keys[i], out);
     }
     return str_finish(out);

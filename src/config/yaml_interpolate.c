@@ -18,7 +18,7 @@ static bool is_name(const char *text, size_t length) {
 
 /* Appends the value of a variable, or its default. `inside` is the text between ${ and }, of `length` bytes:
    [oc.env:]VAR[,default]. */
-static ott_status append_value(tree_builder *b, int line, const char *inside, size_t length, str *out) {
+static ott_status append_variable(tree_builder *b, int line, const char *inside, size_t length, str *out) {
     const char *comma = memchr(inside, ',', length), *end = inside + length;
     if (length > 7 && memcmp(inside, "oc.env:", 7) == 0) inside += 7;
     size_t span = (size_t)((comma ? comma : end) - inside);
@@ -48,7 +48,7 @@ static ott_status replace_variables(tree_builder *b, int line, const char *text,
         const char *close = strchr(open, '}');
         if (!close) return status_fail(OTT_ERR_CONFIG, "%s:%d: ${ is not closed", b->place, line);
         str_append_bytes(out, at, open - at);
-        TRY(append_value(b, line, open + 2, (size_t)(close - open - 2), out));
+        TRY(append_variable(b, line, open + 2, (size_t)(close - open - 2), out));
         at = close + 1;
         if (out->length > RESULT_LIMIT)
             return status_fail(OTT_ERR_CONFIG,

@@ -259,7 +259,7 @@ static ott_status check_errors(const workbench *w, size_t version, const energy 
     return OTT_OK;
 }
 
-static ott_status check_in(workbench *w, size_t version, bool *conclusive) {
+static ott_status check_in_memory(workbench *w, size_t version, bool *conclusive) {
     energy errors[OUTPUTS] = {0};
     const attention_call *call = w->call;
     int64_t heads = call->tensors[ATTENTION_LSE]->rows,
@@ -290,7 +290,7 @@ ott_status attention_check(exec *cx, const attention_call *call, size_t version,
     void *memory;
     TRY(mem_alloc(account, MEM_OTHER, workbench_bytes(&w), "samples of attention", &memory));
     place_arrays(&w, memory);
-    ott_status status = check_in(&w, version, conclusive);
+    ott_status status = check_in_memory(&w, version, conclusive);
     mem_free(account, memory);
     return status;
 }

@@ -116,7 +116,7 @@ static void plan_entry(attention_entry *e, const attention_library *l) {
     if (e->planned) lay_out_workspace(e, &g);
 }
 
-static ott_status open_plans(cuda_device *c) {
+static ott_status open_attention_plans(cuda_device *c) {
     void *memory;
     if (c->attentions) return OTT_OK;
     TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(attention_plans), "attention's plans", &memory));
@@ -159,7 +159,7 @@ static ott_status add_entry(cuda_device *c, const attention_config *config, bool
 static ott_status find_plan(cuda_device *c, const attention_call *call, attention_entry **out,
                             const char **reason) {
     attention_config config;
-    TRY(open_plans(c));
+    TRY(open_attention_plans(c));
     *reason = refuse_call(call);
     if (*reason) return OTT_OK;
     TRY(cuda_check(cudaSetDevice(c->index), c->name));

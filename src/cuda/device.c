@@ -84,7 +84,7 @@ static void read_memory(const device *d, device_memory *out) {
     snprintf(out->limit.owner, sizeof out->limit.owner, "%.128s", c->properties.name);
 }
 
-static ott_status fail_memory(const cuda_device *c, mem_kind kind, int64_t bytes, const char *what) {
+static ott_status fail_device_memory(const cuda_device *c, mem_kind kind, int64_t bytes, const char *what) {
     device_memory m;
     char needed[SIZE_TEXT], used[SIZE_TEXT], left[LIMIT_TEXT];
     cudaGetLastError(); /* clears CUDA's last error, which the next check would report */
@@ -105,7 +105,7 @@ static ott_status allocate(device *d, mem_kind kind, int64_t bytes, const char *
     cudaError_t error = cudaMallocAsync(&data, size, c->stream);
     if (error != cudaSuccess) {
         mem_free(d->account, memory);
-        return error == cudaErrorMemoryAllocation ? fail_memory(c, kind, bytes, what)
+        return error == cudaErrorMemoryAllocation ? fail_device_memory(c, kind, bytes, what)
                                                   : cuda_check(error, what);
     }
     cuda_block *b = memory;

@@ -147,7 +147,7 @@ static ott_status copy_codes(exec *cx, const operand *o, int64_t k, char *to) {
 }
 
 /* The codes as the library reads them: in place, or their padded copy. */
-static ott_status place_codes(exec *cx, const operand *o, int64_t at, int64_t k, const void **out) {
+static ott_status place_library_codes(exec *cx, const operand *o, int64_t at, int64_t k, const void **out) {
     char *copy = (char *)cx->workspace + at;
     *out = at < 0 ? o->t.data : copy;
     return at < 0 ? OTT_OK : copy_codes(cx, o, k, copy);
@@ -188,8 +188,8 @@ static ott_status place_library_scales(exec *cx, const gemm_choice *w, const ope
 static ott_status place_operands(exec *cx, const gemm_args *g, const gemm_choice *w, matmul_data *out) {
     char *workspace = cx->workspace;
     *out = (matmul_data){.d = w->sum_at < 0 ? g->c->data : workspace + w->sum_at};
-    TRY(place_codes(cx, g->a, w->a_codes_at, w->spec.k, &out->a));
-    TRY(place_codes(cx, g->b, w->b_codes_at, w->spec.k, &out->b));
+    TRY(place_library_codes(cx, g->a, w->a_codes_at, w->spec.k, &out->a));
+    TRY(place_library_codes(cx, g->b, w->b_codes_at, w->spec.k, &out->b));
     if (w->spec.scales == SCALES_NONE) return OTT_OK;
     TRY(place_library_scales(cx, w, g->a, false, &out->a_scale));
     return place_library_scales(cx, w, g->b, true, &out->b_scale);

@@ -151,8 +151,8 @@ static ott_status fetch_bias(exec *cx, const gemm_args *g, float bias[ROWS]) {
     return OTT_OK;
 }
 
-static ott_status check_in(const gemm_check *check, exec *cx, const gemm_args *g, sampled_rows *a,
-                           sampled_rows *b, char *memory, bool *conclusive) {
+static ott_status check_in_memory(const gemm_check *check, exec *cx, const gemm_args *g, sampled_rows *a,
+                                  sampled_rows *b, char *memory, bool *conclusive) {
     float got[ROWS * ROWS], bias[ROWS];
     TRY(fetch_sampled(cx, a, memory));
     TRY(fetch_sampled(cx, b, memory + (sampled_bytes(a) + 7) / 8 * 8));
@@ -169,7 +169,7 @@ ott_status gemm_check_end(const gemm_check *check, exec *cx, const gemm_args *g,
     void *memory;
     TRY(mem_alloc(account, MEM_OTHER, (sampled_bytes(&a) + 7) / 8 * 8 + sampled_bytes(&b),
                   "samples of a product", &memory));
-    ott_status status = check_in(check, cx, g, &a, &b, memory, conclusive);
+    ott_status status = check_in_memory(check, cx, g, &a, &b, memory, conclusive);
     mem_free(account, memory);
     return status;
 }

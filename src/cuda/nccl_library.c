@@ -29,7 +29,7 @@ static ott_status find_calls(void *library, nccl_calls *out) {
     return OTT_OK;
 }
 
-static ott_status check_version(const nccl_calls *calls) {
+static ott_status check_nccl_version(const nccl_calls *calls) {
     int version = 0;
     calls->version(&version);
     if (version >= NCCL_LEAST) return OTT_OK;
@@ -41,7 +41,7 @@ static ott_status open_nccl(nccl_calls *out) {
     void *library = dlopen(NCCL_FILE, RTLD_NOW | RTLD_LOCAL);
     if (!library) return status_fail(OTT_ERR_UNSUPPORTED, "nccl: %s; " REMEDY, dlerror());
     TRY(find_calls(library, out));
-    return check_version(out);
+    return check_nccl_version(out);
 }
 
 ott_status nccl_library(const nccl_calls **out) {

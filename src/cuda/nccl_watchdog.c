@@ -96,7 +96,7 @@ static void tick(nccl_watchdog *w) {
     pthread_cond_timedwait(&w->changed, &w->lock, &t);
 }
 
-static void *run_thread(void *argument) {
+static void *run_watchdog_thread(void *argument) {
     cuda_device *c = argument;
     nccl_watchdog *w = c->watchdog;
     cudaSetDevice(c->index);
@@ -118,7 +118,7 @@ ott_status nccl_watchdog_open(cuda_device *c, const nccl_calls *calls) {
     w->calls = calls;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
-    if (pthread_create(&w->thread, NULL, run_thread, c) == 0) return OTT_OK;
+    if (pthread_create(&w->thread, NULL, run_watchdog_thread, c) == 0) return OTT_OK;
     mem_free(c->base.account, w);
     c->watchdog = NULL;
     return status_fail(OTT_ERR_MEMORY, "the thread of the NCCL watchdog cannot be started");

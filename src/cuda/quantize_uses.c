@@ -55,7 +55,7 @@ static bool waits(const quantize_use *u) {
     return !quantize_is_local(u) && !u->delayed;
 }
 
-static cudaError_t run_pass(const tensor *x, const quantize_uses *uses, cudaStream_t stream) {
+static cudaError_t launch_pass(const tensor *x, const quantize_uses *uses, cudaStream_t stream) {
     for (int i = 0; i < uses->count; i++)
         if (uses->use[i].work) return quantize_pass(x, uses, stream);
     return cudaSuccess;
@@ -76,7 +76,7 @@ cudaError_t quantize_work(const tensor *x, const qtensor *q, int work, cudaStrea
     quantize_uses uses = quantize_uses_of(q);
     for (int i = 0; i < uses.count; i++) uses.use[i].work = work;
     cudaError_t error = clear_amax(&uses, stream);
-    return error == cudaSuccess ? run_pass(x, &uses, stream) : error;
+    return error == cudaSuccess ? launch_pass(x, &uses, stream) : error;
 }
 
 /* ---- work of the kernel that produces the tensor ---- */
@@ -128,8 +128,8 @@ static cudaError_t finish_uses(const tensor *x, const quantize_uses *uses, const
         second.use[i].work = (late ? cast : 0) & ~done;
     }
     cudaError_t error = clear_amax(&first, stream);
-    if (error == cudaSuccess) error = run_pass(x, &first, stream);
-    return error == cudaSuccess ? run_pass(x, &second, stream) : error;
+    if (error == cudaSuccess) error = launch_pass(x, &first, stream);
+    return error == cudaSuccess ? launch_pass(x, &second, stream) : error;
 }
 
 cudaError_t quantize_finish(const tensor *x, const qtensor *q, const quantize_uses *made,

@@ -18,7 +18,7 @@ static const char *role_of(const char *from) {
     return NULL;
 }
 
-static ott_status add_message(json_t *messages, const char *role, json_t *content) {
+static ott_status add_row_message(json_t *messages, const char *role, json_t *content) {
     json_t *message = json_object(), *role_value = json_string(role);
     bool made = message && role_value && content && json_object_set(message, "role", role_value) == 0 &&
                 json_object_set(message, "content", content) == 0 &&
@@ -36,7 +36,7 @@ static ott_status add_turn(const json_t *turn, size_t i, json_t *messages) {
                            from ? str_show(from).text : "");
     if (!json_is_string(value))
         return status_fail(OTT_ERR_FORMAT, "conversations[%zu] has no text under \"value\"", i);
-    return add_message(messages, role, value);
+    return add_row_message(messages, role, value);
 }
 
 static ott_status read_turns(const json_t *turns, json_t *messages) {
@@ -55,9 +55,9 @@ static ott_status read_alpaca(const json_t *object, json_t *messages) {
     json_t *text = json_string_length(input)
                        ? json_sprintf("%s\n%s", json_string_value(instruction), json_string_value(input))
                        : json_incref((json_t *)instruction);
-    ott_status status = add_message(messages, "user", text);
+    ott_status status = add_row_message(messages, "user", text);
     json_decref(text);
-    return status == OTT_OK ? add_message(messages, "assistant", (json_t *)output) : status;
+    return status == OTT_OK ? add_row_message(messages, "assistant", (json_t *)output) : status;
 }
 
 /* Returns the messages of a row; release with json_decref. */

@@ -90,7 +90,7 @@ static ott_status check_template(const opener *o) {
         class, tokenizer_path(o->tokenizer), config_word(o->cfg, "data.format"));
 }
 
-static ott_status check_fields(const config *cfg) {
+static ott_status check_data_fields(const config *cfg) {
     bool prompt = *cfg->data.prompt_field || *cfg->data.context_field;
     if (prompt && *cfg->data.completion_field) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG,
@@ -110,7 +110,7 @@ static ott_status check_request(const opener *o, const request *r, config_data_f
             "in, with data.tokenizer_path (%s)",
             table_find("data.format")->choices[format].text, r->path);
     if (rows) TRY(check_template(o));
-    if (format == DATA_INSTRUCTION) TRY(check_fields(o->cfg));
+    if (format == DATA_INSTRUCTION) TRY(check_data_fields(o->cfg));
     if (r->limit > 0 && (format == DATA_TOKENS || format == DATA_BYTES))
         return status_fail(OTT_ERR_CONFIG,
                            "%s = %lld counts documents or samples, and %s is read as %s: set it to 0",
@@ -366,7 +366,7 @@ static ott_status open_validation(const opener *o, dataset **out) {
 
 /* ---- rows ---- */
 
-static ott_status set_number(config *cfg, const char *key, int64_t value) {
+static ott_status set_config_number(config *cfg, const char *key, int64_t value) {
     char text[32];
     snprintf(text, sizeof text, "%lld", (long long)value);
     return config_set(cfg, key, text);
@@ -380,7 +380,7 @@ static ott_status choose_vocabulary(const opener *o) {
     if (given || ids <= *o->vocab) return OTT_OK;
     log_info(o->log, "model.vocab_size = %lld, from the tokenizer", (long long)ids);
     *o->vocab = ids;
-    return set_number(o->cfg, "model.vocab_size", ids);
+    return set_config_number(o->cfg, "model.vocab_size", ids);
 }
 
 /* Unpacked samples determine the row length, unless it is configured. */
@@ -392,7 +392,7 @@ static ott_status choose_length(const opener *o, const dataset *train, const dat
     if (validation && cfg->eval.seq_len == 0 && dataset_longest(validation) > longest)
         longest = dataset_longest(validation);
     if (multiple > 0) longest += (multiple - longest % multiple) % multiple;
-    TRY(set_number(cfg, "train.seq_len", longest));
+    TRY(set_config_number(cfg, "train.seq_len", longest));
     if (longest <= config_max_positions(cfg)) return OTT_OK;
     return status_fail(
         OTT_ERR_CONFIG,
@@ -456,7 +456,7 @@ ott_status data_count_epochs(const logger *log, config *cfg, const dataset *trai
                            "train.num_epochs = %lld of %lld rows give no valid number of steps of %lld rows",
                            (long long)epochs, (long long)rows, (long long)a_step);
     if (is_limit && cfg->train.max_steps <= last) return OTT_OK;
-    TRY(set_number(cfg, "train.max_steps", last));
+    TRY(set_config_number(cfg, "train.max_steps", last));
     if (done == 0)
         log_info(log, "train.num_epochs = %lld: %lld steps of %lld rows", (long long)epochs, (long long)last,
                  (long long)a_step);

@@ -257,7 +257,7 @@ static ott_status add_conversation(row_reader *r, const json_t *object, int64_t 
 
 /* ---- rows ---- */
 
-static ott_status read_row(row_reader *r, text_view text, int64_t row) {
+static ott_status read_jsonl_row(row_reader *r, text_view text, int64_t row) {
     json_error_t error;
     json_t *object;
     TRY(json_row_parse(text.at, text.bytes, &object, &error));
@@ -280,7 +280,7 @@ static ott_status read_jsonl_rows(row_reader *r, const char *path, const char *t
         if (status == OTT_OK && !row.at) return OTT_OK;
         int64_t number = r->rows++;
         bool wanted = !r->counting && number >= r->begin && number < r->end;
-        if (status == OTT_OK && wanted) status = read_row(r, row, number - r->begin);
+        if (status == OTT_OK && wanted) status = read_jsonl_row(r, row, number - r->begin);
         if (status == OTT_ERR_STOPPED) return status;
         if (status != OTT_OK) return status_context(status, "%s:%" PRId64, path, rows.line);
     }
@@ -317,7 +317,8 @@ static ott_status choose_rows(row_reader *r) {
     return OTT_OK;
 }
 
-static ott_status open_rows(mem *account, const dataset_source *s, add_row add, bool samples, dataset **out) {
+static ott_status open_jsonl_rows(mem *account, const dataset_source *s, add_row add, bool samples,
+                                  dataset **out) {
     row_reader r = {.add = add};
     ott_status status;
     *out = NULL;
@@ -342,23 +343,23 @@ out:
 
 ott_status dataset_open_jsonl(mem *account, const dataset_source *s, dataset **out) {
     bool completions = s->prompt_field[0] != 0;
-    return open_rows(account, s, completions ? add_completion : add_jsonl_document, completions, out);
+    return open_jsonl_rows(account, s, completions ? add_completion : add_jsonl_document, completions, out);
 }
 
 ott_status dataset_open_hellaswag(mem *account, const dataset_source *s, dataset **out) {
-    return open_rows(account, s, add_hellaswag, true, out);
+    return open_jsonl_rows(account, s, add_hellaswag, true, out);
 }
 
 ott_status dataset_open_squad(mem *account, const dataset_source *s, dataset **out) {
-    return open_rows(account, s, add_squad, true, out);
+    return open_jsonl_rows(account, s, add_squad, true, out);
 }
 
 ott_status dataset_open_instructions(mem *account, const dataset_source *s, dataset **out) {
-    return open_rows(account, s, add_instruction, true, out);
+    return open_jsonl_rows(account, s, add_instruction, true, out);
 }
 
 ott_status dataset_open_chat(mem *account, const dataset_source *s, dataset **out) {
-    return open_rows(account, s, add_conversation, true, out);
+    return open_jsonl_rows(account, s, add_conversation, true, out);
 }
 
 /* ---- what is it? ---- */

@@ -130,7 +130,7 @@ static ott_status draw_row(const dataset *d, uint64_t seed, int64_t number, data
     return dataset_load_row(part, seed, number, row);
 }
 
-static ott_status read_row(const dataset *d, int64_t index, dataset_row *row) {
+static ott_status read_mixture_row(const dataset *d, int64_t index, dataset_row *row) {
     const dataset *part = find_mixture_part(d, index, &index);
     return dataset_read_row(part, index % part->rows, row);
 }
@@ -161,7 +161,7 @@ static void close_parts(dataset *d) {
 
 static ott_status open_mixture(mem *account, dataset **parts, int64_t count, dataset **out) {
     static const token_source no_tokens = {NULL, close_parts};
-    static const row_source rows = {make_part_rows, read_row, draw_row};
+    static const row_source rows = {make_part_rows, read_mixture_row, draw_row};
     TRY(dataset_new(account, &no_tokens, &rows, out));
     dataset *d = *out;
     TRY(mem_alloc(account, MEM_DATA, sizeof(mixture), "a mixture of datasets", &d->state));

@@ -41,8 +41,8 @@ static ott_status add_documents(corpus *c, text_part t) {
 }
 
 /* The share's range in this file. */
-static ott_status add_file(corpus *c, const char *path, const text_share *share, int64_t before,
-                           int64_t *bytes) {
+static ott_status add_text_file(corpus *c, const char *path, const text_share *share, int64_t before,
+                                int64_t *bytes) {
     void *memory;
     TRY(file_size(path, bytes));
     int64_t begin = share->begin > before ? share->begin : before;
@@ -67,7 +67,7 @@ ott_status dataset_open_text(mem *account, const dataset_source *s, dataset **ou
     TRY(dataset_text_share(s, &share));
     TRY(corpus_open(account, s, false, &c));
     for (int64_t i = 0, before = 0, bytes = 0; i < s->count && status == OTT_OK; i++, before += bytes)
-        status = add_file(&c, s->paths[i], &share, before, &bytes);
+        status = add_text_file(&c, s->paths[i], &share, before, &bytes);
     if (status == OTT_OK) status = corpus_finish(&c, out);
     corpus_close(&c);
     return status;

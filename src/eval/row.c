@@ -71,7 +71,7 @@ void eval_capitalize(const char *text, int64_t bytes, str *out) {
 /* ---- cleaning ---- */
 
 /* Replaces `from` by `to` everywhere, in one pass from left to right. */
-static void replace_text(const str *in, const char *from, const char *to, str *out) {
+static void replace_all_text(const str *in, const char *from, const char *to, str *out) {
     const char *at = in->text ? in->text : "", *end = at + in->length, *found;
     size_t size = strlen(from);
     while ((found = memmem(at, (size_t)(end - at), from, size))) {
@@ -101,9 +101,9 @@ void eval_clean(const char *text, int64_t bytes, str *out) {
         plain = {.account = out->account};
     int64_t first = leading_space(text, bytes), last = bytes - eval_trailing_space(text, bytes);
     if (first < last) str_append_bytes(&stripped, text + first, last - first);
-    replace_text(&stripped, " [title]", ". ", &titled);
+    replace_all_text(&stripped, " [title]", ". ", &titled);
     drop_brackets(&titled, &plain);
-    replace_text(&plain, "  ", " ", out);
+    replace_all_text(&plain, "  ", " ", out);
     out->failed = out->failed || stripped.failed || titled.failed || plain.failed;
     str_free(&stripped);
     str_free(&titled);

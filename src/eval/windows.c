@@ -45,7 +45,7 @@ static ott_status open_data(eval_windows *w, const ott_eval_options *o) {
                         : dataset_open_bytes(w->account, &s, &w->data);
 }
 
-static ott_status check_data(const eval_windows *w) {
+static ott_status check_window_data(const eval_windows *w) {
     int64_t vocab = w->model->m->options.vocab;
     if (dataset_tokens(w->data) < 2)
         return status_fail(OTT_ERR_FORMAT, "%s: has %" PRId64 " tokens; at least 2 are needed",
@@ -64,7 +64,7 @@ ott_status eval_windows_open(mem *account, const eval_model *e, const ott_eval_o
                              eval_windows *out) {
     *out = (eval_windows){.account = account, .model = e, .pack = e->cfg->data.pack_sequences};
     TRY(open_data(out, o));
-    TRY(check_data(out));
+    TRY(check_window_data(out));
     int64_t targets = dataset_tokens(out->data) - 1;
     out->length = e->window < targets ? e->window : targets;
     TRY(set_row_length(out, out->length));

@@ -37,13 +37,13 @@ static void append_real(str *s, float value) {
     append_little_endian(s, fmath_bits(value), 4);
 }
 
-static void append_text(str *s, const char *text, int64_t bytes) {
+static void append_string(str *s, const char *text, int64_t bytes) {
     append_little_endian(s, (uint64_t)bytes, 8);
     str_append_bytes(s, text, bytes);
 }
 
 static void begin_value(gguf_metadata *m, const char *key, value_type type) {
-    append_text(&m->bytes, key, (int64_t)strlen(key));
+    append_string(&m->bytes, key, (int64_t)strlen(key));
     append_little_endian(&m->bytes, type, 4);
     m->count++;
 }
@@ -71,7 +71,7 @@ void gguf_metadata_bool(gguf_metadata *m, const char *key, bool value) {
 
 void gguf_metadata_text(gguf_metadata *m, const char *key, const char *text, int64_t bytes) {
     begin_value(m, key, VALUE_TEXT);
-    append_text(&m->bytes, text, bytes);
+    append_string(&m->bytes, text, bytes);
 }
 
 void gguf_metadata_list(gguf_metadata *m, const char *key, gguf_list kind, int64_t count) {
@@ -94,7 +94,7 @@ void gguf_metadata_add_real(gguf_metadata *m, float value) {
 }
 
 void gguf_metadata_add_text(gguf_metadata *m, const char *text, int64_t bytes) {
-    append_text(&m->bytes, text, bytes);
+    append_string(&m->bytes, text, bytes);
     m->list_remaining--;
 }
 
@@ -138,7 +138,7 @@ ott_status gguf_tensor_bytes(const gguf_tensor *t, int64_t *bytes) {
 /* Appends a tensor's header entry. The file has the row length first. Advances *offset, the data's offset. */
 static ott_status append_tensor_info(str *s, const gguf_tensor *t, int64_t *offset) {
     int64_t bytes;
-    append_text(s, t->name, (int64_t)strlen(t->name));
+    append_string(s, t->name, (int64_t)strlen(t->name));
     append_little_endian(s, (uint64_t)t->rank, 4);
     for (int i = t->rank; i-- > 0;) append_little_endian(s, (uint64_t)t->shape[i], 8);
     append_little_endian(s, t->type, 4);
@@ -149,7 +149,8 @@ static ott_status append_tensor_info(str *s, const gguf_tensor *t, int64_t *offs
     return OTT_OK;
 }
 
-static ott_status make_header(const gguf_metadata *m, const gguf_tensor *tensors, int64_t count, str *s) {
+static ott_status make_gguf_header(const gguf_metadata *m, const gguf_tensor *tensors, int64_t count,
+                                   str *s) {
     int64_t offset = 0;
     if (*m->bad_key) return status_fail(OTT_ERR_ARGUMENT, "%s does not fit into 32 bits", m->bad_key);
     STATUS_REQUIRE(m->list_remaining == 0);
@@ -172,7 +173,7 @@ ott_status gguf_writer_open(mem *account, const char *path, const gguf_metadata 
     *out = NULL;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(gguf_writer), "a GGUF writer", &w));
     *w = (gguf_writer){.account = account, .tensors = tensors, .count = count};
-    TRY_OUT(make_header(m, tensors, count, &header));
+    TRY_OUT(make_gguf_header(m, tensors, count, &header));
     if (count > 0) w->left = element_count(tensors);
     TRY_OUT(file_writer_open_output(account, path, &w->file));
     TRY_OUT(file_writer_append(w->file, header.text, header.length));

@@ -177,7 +177,7 @@ bool hf_key_equal(const hf_key *k, hf_value a, hf_value b) {
 }
 
 /* Converts default_value or other_value of the table to the key's type. False for NAN. */
-static bool set_number(const hf_key *k, double x, hf_value *out) {
+static bool set_key_number(const hf_key *k, double x, hf_value *out) {
     if (isnan(x)) return false;
     switch (k->type) {
     case HF_INT: out->integer = (int64_t)x; break;
@@ -199,7 +199,7 @@ ott_status hf_key_value_of(const hf_key *k, const char *name, json_t *root, cons
         value = hf_get(root, "num_local_experts"); /* the key's name in transformers 5 */
     *is_given = true;
     if (value) return hf_key_read(k, name, value, out);
-    *is_given = hf_key_can_be_null(k) && json_object_get(root, k->name) ? set_number(k, 0, out)
+    *is_given = hf_key_can_be_null(k) && json_object_get(root, k->name) ? set_key_number(k, 0, out)
                                                                         : hf_key_default(k, c, out);
     return OTT_OK;
 }
@@ -221,7 +221,7 @@ bool hf_key_default(const hf_key *k, const hf_config *c, hf_value *out) {
     *out = (hf_value){0};
     if (derive_value(k, c, out)) return true;
     if (k->families)
-        return set_number(k, hf_key_applies(k, c->family) ? k->default_value : k->other_value, out);
+        return set_key_number(k, hf_key_applies(k, c->family) ? k->default_value : k->other_value, out);
     if (k->type != HF_BOOL) return false;
     out->truth = k->offset == offsetof(hf_config, attention_bias)
                      ? c->family->qkv_bias_key && c->family->qkv_bias

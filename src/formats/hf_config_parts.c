@@ -11,8 +11,8 @@
 
 enum { DEFAULT_FULL_LAYERS = 28 }; /* transformers' default of max_window_layers */
 
-static ott_status read_size(const char *name, json_t *root, const char *key, int64_t default_value,
-                            int64_t least, int64_t *out) {
+static ott_status read_optional_size(const char *name, json_t *root, const char *key, int64_t default_value,
+                                     int64_t least, int64_t *out) {
     json_t *value = json_object_get(root, key);
     *out = !value ? default_value : json_is_null(value) ? 0 : json_integer_value(value);
     if (!value || json_is_null(value)) return OTT_OK;
@@ -70,8 +70,8 @@ static ott_status read_layer_windows(const char *name, json_t *root, hf_config *
     int64_t first;
     TRY(hf_get_bool(name, root, "use_sliding_window", false, &uses));
     if (!uses) return OTT_OK;
-    TRY(read_size(name, root, "sliding_window", c->family->window_size, 1, &c->sliding_window));
-    TRY(read_size(name, root, "max_window_layers", DEFAULT_FULL_LAYERS, 0, &first));
+    TRY(read_optional_size(name, root, "sliding_window", c->family->window_size, 1, &c->sliding_window));
+    TRY(read_optional_size(name, root, "max_window_layers", DEFAULT_FULL_LAYERS, 0, &first));
     if (!types && first >= c->layers) c->sliding_window = 0;
     if (c->sliding_window == 0) return OTT_OK;
     if (types) TRY(read_layer_types(name, types, c));
@@ -91,9 +91,9 @@ static void find_period(hf_config *c, int64_t default_value) {
 
 static ott_status read_pattern(const char *name, json_t *root, hf_config *c) {
     json_t *types = hf_get(root, "layer_types");
-    TRY(read_size(name, root, "sliding_window", c->family->window_size, 1, &c->sliding_window));
-    TRY(read_size(name, root, "sliding_window_pattern", c->family->full_attention_every, 1,
-                  &c->full_attention_every));
+    TRY(read_optional_size(name, root, "sliding_window", c->family->window_size, 1, &c->sliding_window));
+    TRY(read_optional_size(name, root, "sliding_window_pattern", c->family->full_attention_every, 1,
+                           &c->full_attention_every));
     if (!types) return OTT_OK;
     TRY(read_layer_types(name, types, c));
     find_period(c, c->full_attention_every);
@@ -113,7 +113,8 @@ ott_status hf_read_window(const char *name, json_t *root, hf_config *c) {
     case FAMILY_WINDOW_LAYERS: return read_layer_windows(name, root, c);
     case FAMILY_WINDOW_PATTERN: return read_pattern(name, root, c);
     case FAMILY_WINDOW_KEY:
-        return read_size(name, root, "sliding_window", c->family->window_size, 1, &c->sliding_window);
+        return read_optional_size(name, root, "sliding_window", c->family->window_size, 1,
+                                  &c->sliding_window);
     }
     return OTT_OK;
 }

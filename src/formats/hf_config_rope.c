@@ -160,8 +160,8 @@ static ott_status refuse_fractions(const char *name, const char *key, json_t *pa
     return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters, "yarn with truncate = false is not supported");
 }
 
-static ott_status read_rule(const char *name, const char *key, json_t *root, json_t *parameters,
-                            hf_config *c) {
+static ott_status read_rope_rule(const char *name, const char *key, json_t *root, json_t *parameters,
+                                 hf_config *c) {
     for (int i = 0; i < RULE_MEMBERS; i++)
         if (rule_members[i].rope == c->rope) TRY(read_member(name, key, parameters, &rule_members[i], c));
     if (c->rope == HF_ROPE_LLAMA3 && c->rope_high_freq_factor <= c->rope_low_freq_factor)
@@ -225,7 +225,7 @@ ott_status hf_read_rope(const char *name, json_t *root, hf_config *c) {
     TRY(read_rotary_fraction(name, root, parameters, c));
     if (!parameters) return OTT_OK;
     TRY(read_kind(name, key, parameters, c));
-    return read_rule(name, key, root, parameters, c);
+    return read_rope_rule(name, key, root, parameters, c);
 }
 
 /* ---- comparing and writing ---- */

@@ -65,7 +65,7 @@ static ott_status resolve_path(const copier *c, const char *path, char out[PATH_
 }
 
 /* Fails if the destination is no regular file. So nothing is written through a link. */
-static ott_status check_goal(const char *path) {
+static ott_status check_replaceable(const char *path) {
     struct stat info;
     if (lstat(path, &info) != 0 || S_ISREG(info.st_mode)) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT, "%s: is not a regular file and is not replaced: remove it", path);
@@ -79,7 +79,7 @@ static ott_status copy_opened(copier *c, const file_reader *r, const char *goal)
                     r->bytes);
         return OTT_OK;
     }
-    TRY(check_goal(goal));
+    TRY(check_replaceable(goal));
     TRY(file_copy(c->account, r, goal));
     c->copied++;
     return OTT_OK;

@@ -37,7 +37,8 @@ static ott_status open_at_end(metrics_writer *w, int flags) {
 }
 
 /* *end: offset in the file after the lines of steps up to last_step. */
-static ott_status find_end(const metrics_writer *w, const logger *log, int64_t last_step, int64_t *end) {
+static ott_status find_resume_end(const metrics_writer *w, const logger *log, int64_t last_step,
+                                  int64_t *end) {
     metrics_lines lines;
     TRY(metrics_lines_open(w->account, w->path, &lines));
     ott_status status = metrics_lines_end_of(&lines, last_step, end);
@@ -51,7 +52,7 @@ static ott_status find_end(const metrics_writer *w, const logger *log, int64_t l
 static ott_status open_after(metrics_writer *w, const logger *log, int64_t last_step) {
     int64_t end = 0;
     bool there = file_exists(w->path);
-    if (there) TRY(find_end(w, log, last_step, &end));
+    if (there) TRY(find_resume_end(w, log, last_step, &end));
     TRY(open_at_end(w, 0));
     if (!there || end == w->bytes) return OTT_OK;
     if (ftruncate(w->descriptor, end) != 0) return fail_write(w);
@@ -76,7 +77,7 @@ out:
 
 /* ---- writing ---- */
 
-static void append_value(str *line, const metrics_value *v) {
+static void append_metric(str *line, const metrics_value *v) {
     char number[32];
     str_append(line, ",");
     str_append_json(line, v->key, (int64_t)strlen(v->key));
@@ -112,7 +113,7 @@ ott_status metrics_write(metrics_writer *w, int64_t step, const metrics_value *v
     if (w->failed) return status_fail(OTT_ERR_IO, "%s: cannot write: an earlier write failed", w->path);
     w->line.length = 0;
     str_printf(&w->line, "{\"step\":%" PRId64, step);
-    for (int i = 0; i < count; i++) append_value(&w->line, &values[i]);
+    for (int i = 0; i < count; i++) append_metric(&w->line, &values[i]);
     str_append(&w->line, "}\n");
     TRY(str_finish(&w->line));
     return write_line(w);

@@ -112,7 +112,7 @@ static ott_status read_format(safetensors *f, safetensors_entry *e, json_t *tens
 }
 
 /* Accepts only integer literals: 1.0 and 1e0 are not sizes. */
-static bool read_size(json_t *number, int64_t *out) {
+static bool parse_size(json_t *number, int64_t *out) {
     if (!json_is_integer(number) || json_integer_value(number) < 0) return false;
     *out = json_integer_value(number);
     return true;
@@ -127,7 +127,7 @@ static ott_status read_shape(safetensors *f, safetensors_entry *e, json_t *tenso
                            SAFETENSORS_MAX_RANK);
     e->rank = (int)rank;
     for (int i = 0; i < e->rank; i++)
-        if (!read_size(json_array_get(shape, (size_t)i), &e->shape[i]))
+        if (!parse_size(json_array_get(shape, (size_t)i), &e->shape[i]))
             return FAIL_TENSOR(f, e->name, "dimension %d of shape is not a non-negative integer", i);
     return OTT_OK;
 }
@@ -136,7 +136,7 @@ static ott_status read_offsets(safetensors *f, safetensors_entry *e, json_t *ten
     json_t *offsets = json_object_get(tensor, "data_offsets");
     int64_t end;
     if (!json_is_array(offsets) || json_array_size(offsets) != 2 ||
-        !read_size(json_array_get(offsets, 0), &e->begin) || !read_size(json_array_get(offsets, 1), &end))
+        !parse_size(json_array_get(offsets, 0), &e->begin) || !parse_size(json_array_get(offsets, 1), &end))
         return FAIL_TENSOR(f, e->name, "data_offsets is not a pair of non-negative integers");
     if (end < e->begin)
         return FAIL_TENSOR(f, e->name, "data_offsets end at %" PRId64 ", before they begin at %" PRId64, end,
@@ -203,7 +203,7 @@ static ott_status check_tiling(const safetensors *f) {
     return OTT_OK;
 }
 
-static ott_status read_entries(safetensors *f, json_t *root) {
+static ott_status parse_entries(safetensors *f, json_t *root) {
     const char *key;
     json_t *value;
     int64_t slots = (int64_t)json_object_size(root);
@@ -233,7 +233,7 @@ static ott_status read_header(safetensors *f) {
     TRY_OUT(file_reader_read(&f->file, 8, text, length));
     f->header_crc = file_crc32c(0, text, length);
     TRY_OUT(parse_header(f, text, length, &root));
-    TRY_OUT(read_entries(f, root));
+    TRY_OUT(parse_entries(f, root));
 out:
     json_decref(root);
     mem_free(f->account, text);

@@ -111,8 +111,8 @@ static void append_header_entry(str *s, const data_item *i, const safetensors_te
     str_printf(s, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", begin, begin + i->bytes);
 }
 
-static ott_status make_header(const safetensors_writer *w, const safetensors_tensor *tensors,
-                              const safetensors_pair *metadata, int64_t metadata_count, str *s) {
+static ott_status make_json_header(const safetensors_writer *w, const safetensors_tensor *tensors,
+                                   const safetensors_pair *metadata, int64_t metadata_count, str *s) {
     int64_t begin = 0;
     TRY(append_metadata(s, metadata, metadata_count));
     for (int64_t i = 0; i < w->count; i++) {
@@ -150,7 +150,7 @@ static ott_status check_and_make_header(safetensors_writer *w, const char *path,
     TRY_OUT(arena_open(w->account, MEM_OTHER, &w->texts));
     TRY_OUT(arena_strdup(w->texts, path, &w->path));
     TRY_OUT(copy_tensors(w, tensors, count));
-    TRY_OUT(make_header(w, tensors, metadata, metadata_count, header));
+    TRY_OUT(make_json_header(w, tensors, metadata, metadata_count, header));
     w->left = count > 0 ? w->items[0].bytes : 0;
     skip_empty(w);
 out:

@@ -182,7 +182,7 @@ static ott_status check_total(const shards *s, json_t *root) {
     return status;
 }
 
-static ott_status parse_index(shards *s, const char *text, int64_t bytes, json_t **root) {
+static ott_status parse_shard_index(shards *s, const char *text, int64_t bytes, json_t **root) {
     json_error_t error;
     TRY(json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, root, &error));
     if (!*root) return fail_index(s, "line %d: %s", error.line, str_show(error.text).text);
@@ -200,7 +200,7 @@ static ott_status open_by_index(shards *s) {
     json_t *root = NULL;
     ott_status status;
     TRY(file_read(s->account, s->index, SAFETENSORS_MAX_HEADER, &text, &bytes));
-    TRY_OUT(parse_index(s, text, bytes, &root));
+    TRY_OUT(parse_shard_index(s, text, bytes, &root));
     json_t *weight_map = json_object_get(root, "weight_map");
     TRY_OUT(list_files(s, weight_map));
     TRY_OUT(open_headers(s));
@@ -249,7 +249,7 @@ static ott_status fail_no_weights(const shards *s) {
     return OTT_ERR_NOT_FOUND;
 }
 
-static ott_status open_folder(shards *s) {
+static ott_status open_shard_folder(shards *s) {
     const char *single, *index;
     bool has_slash = str_ends_with(s->path, "/");
     TRY(arena_printf(s->texts, &s->folder, "%s%s", s->path, has_slash ? "" : "/"));
@@ -269,7 +269,7 @@ static ott_status open_folder(shards *s) {
 static ott_status open_path(shards *s, const char *path) {
     TRY(arena_open(s->account, MEM_OTHER, &s->texts));
     TRY(arena_strdup(s->texts, path, &s->path));
-    if (file_is_folder(path)) return open_folder(s);
+    if (file_is_folder(path)) return open_shard_folder(s);
     const char *slash = strrchr(s->path, '/'), *name = slash ? slash + 1 : s->path;
     TRY(arena_printf(s->texts, &s->folder, "%.*s", (int)(name - s->path), s->path));
     if (!str_ends_with(name, ".index.json")) return open_single(s, name);

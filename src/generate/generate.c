@@ -252,7 +252,7 @@ static ott_status add_tokens(text_generator *g, ott_text_fn write, void *user) {
 
 /* ---- a conversation ---- */
 
-static ott_status add_message(text_generator *g, const char *role, const char *text) {
+static ott_status add_chat_message(text_generator *g, const char *role, const char *text) {
     json_t *message = json_pack("{s:s, s:s}", "role", role, "content", text);
     if (!message) return status_fail(OTT_ERR_ARGUMENT, "the message is not UTF-8, or memory is exhausted");
     if (json_array_append_new(g->messages, message) == 0) return OTT_OK;
@@ -260,7 +260,7 @@ static ott_status add_message(text_generator *g, const char *role, const char *t
 }
 
 /* Replaces the text by these tokens. A common prefix stays in the cache. Takes over `ids`. */
-static void replace_text(text_generator *g, tokenizer_ids *ids) {
+static void replace_context(text_generator *g, tokenizer_ids *ids) {
     int64_t same = 0, cached = model_cache_length(g->cache);
     while (!g->window_moved && same < g->text.count && same < ids->count &&
            g->text.ids[same] == ids->ids[same])
@@ -275,13 +275,13 @@ static void replace_text(text_generator *g, tokenizer_ids *ids) {
 static ott_status take_turn(text_generator *g, const char *text) {
     str all = {.account = g->account};
     tokenizer_ids ids = {.account = g->account};
-    TRY(add_message(g, "user", text));
+    TRY(add_chat_message(g, "user", text));
     ott_status status = chat_render(g->template, &(chat_conversation){.messages = g->messages}, true, &all);
     if (status == OTT_OK) status = text_codec_encode(&g->codec, all.text ? all.text : "", &ids);
     str_free(&all);
     if (status == OTT_OK && ids.count == 0)
         status = status_fail(OTT_ERR_UNSUPPORTED, "the chat template produces no text for this message");
-    if (status == OTT_OK) return replace_text(g, &ids), OTT_OK;
+    if (status == OTT_OK) return replace_context(g, &ids), OTT_OK;
     tokenizer_ids_free(&ids);
     json_array_remove(g->messages, json_array_size(g->messages) - 1);
     return status;
@@ -304,7 +304,7 @@ static ott_status answer_turn(text_generator *g, ott_text_fn write, void *user) 
     g->answer.length = 0;
     TRY(add_tokens(g, keep_answer, &sink));
     TRY(str_finish(&g->answer));
-    return add_message(g, "assistant", g->answer.length ? g->answer.text : "");
+    return add_chat_message(g, "assistant", g->answer.length ? g->answer.text : "");
 }
 
 ott_status generate_continue(text_generator *g, const char *text, ott_text_fn write, void *user) {

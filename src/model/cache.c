@@ -94,7 +94,7 @@ static ott_status open_keys(model_cache *c) {
 }
 
 /* Records a pass of every chunk size that fits the capacity. All share one arena. */
-static ott_status open_plans(model_cache *c) {
+static ott_status open_cache_plans(model_cache *c) {
     int64_t most = 0;
     for (int i = 0; i < SIZES && (int64_t)1 << i <= c->capacity; i++) {
         TRY(plan_create(c->device, &c->plans[i]));
@@ -117,7 +117,7 @@ static ott_status open_cache_buffers(model_cache *c) {
     TRY(device_allocate(c->device, MEM_DATA, bytes, "chunk of tokens", &c->device_staging));
     TRY(device_allocate(c->device, MEM_DATA, c->m->options.vocab * dtype_bytes(c->m->activation), "logits",
                         &c->device_logits));
-    return open_plans(c);
+    return open_cache_plans(c);
 }
 
 ott_status model_cache_open(model *m, const logger *log, int64_t capacity, model_cache **out) {

@@ -32,7 +32,7 @@ static ott_status note_verdict(conversion *c, linear *l, const convert_verdict *
 }
 
 /* The full layer is converted by its size. Each rank's part must then fit FP8 too. */
-static ott_status check_part(const convert_options *o, const linear *l, const linear_spec *spec) {
+static ott_status check_rank_part(const convert_options *o, const linear *l, const linear_spec *spec) {
     if (!spec->fp8 || convert_takes_dimensions(o, l->in, l->out)) return linear_check_blocks(l, spec);
     return status_fail(
         OTT_ERR_CONFIG,
@@ -74,7 +74,7 @@ static ott_status convert_linear(conversion *c, const model_module *e) {
         TRY(note_verdict(c, l, &v));
         recipe_compile(v.recipe, c->m->activation, &spec);
         if (e->role == ROLE_ROUTER) recipe_compile(recipe_high_precision(OTT_F32), OTT_F32, &spec);
-        TRY(e->rank == 3 ? convert_expert_weights(c, l, &spec) : check_part(o, l, &spec));
+        TRY(e->rank == 3 ? convert_expert_weights(c, l, &spec) : check_rank_part(o, l, &spec));
         l->requantizes = c->m->store.options.regather_for_backward;
         TRY(linear_set_spec(l, c->m->device, &spec));
     }

@@ -322,7 +322,7 @@ static bool is_outside_here(const model_options *o, module_role role) {
     return role == ROLE_EMBEDDING ? first || (last && o->tied) : last;
 }
 
-static bool is_here(const model_options *o, module_role role, int layer) {
+static bool is_on_stage(const model_options *o, module_role role, int layer) {
     return layer == MODULES_OUTSIDE ? is_outside_here(o, role)
                                     : pipeline_has_layer(o->stage, o->layers, layer);
 }
@@ -339,7 +339,7 @@ static ott_status add_module(arena *memory, const model_options *o, module_role 
 static ott_status add_roles(arena *memory, const model_options *o, module_role from, module_role to,
                             int layer, module_list *list) {
     for (module_role role = from; role < to; role++)
-        if (modules_has(o, layer, role) && is_here(o, role, layer))
+        if (modules_has(o, layer, role) && is_on_stage(o, role, layer))
             TRY(add_module(memory, o, role, layer, list));
     return OTT_OK;
 }

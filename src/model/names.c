@@ -116,7 +116,7 @@ typedef struct name_list {
     int count;
 } name_list;
 
-static void add_name(name_list *list, const char *text, size_t length) {
+static void add_module_name(name_list *list, const char *text, size_t length) {
     char *full = list->full[list->count / 3];
     memcpy(full, text, length);
     full[length] = '\0';
@@ -132,11 +132,11 @@ static void add_names(name_list *names, const model_module *m, naming style) {
     char buffer[NAME_BYTES];
     const char *text = spell(m, style, buffer);
     size_t block = strcspn(text, "0123456789"), length = strlen(text);
-    add_name(names, text, length);
+    add_module_name(names, text, length);
     while (length > block) {
         do length--;
         while (length > block && text[length] != '.');
-        if (length > block) add_name(names, text, length);
+        if (length > block) add_module_name(names, text, length);
     }
 }
 

@@ -5,7 +5,7 @@
 
 /* ---- tables ---- */
 
-static ott_status fill_tables(device *d, dora_tables *t) {
+static ott_status fill_dora_tables(device *d, dora_tables *t) {
     int64_t count = t->ones.columns > t->order.columns ? t->ones.columns : t->order.columns;
     void *memory;
     TRY(mem_alloc_array(d->account, MEM_OTHER, count, sizeof(float), "tables of adapters", &memory));
@@ -26,18 +26,18 @@ ott_status dora_tables_open(device *d, int64_t outputs, int64_t inputs, dora_tab
                         &out->block));
     out->ones = tensor_vector(out->block, OTT_F32, inputs);
     out->order = tensor_vector((char *)out->block + ones, OTT_I32, outputs);
-    return fill_tables(d, out);
+    return fill_dora_tables(d, out);
 }
 
 /* ---- rows ---- */
 
-static ott_status open_floats(exec *cx, const char *what, int64_t rows, int64_t columns, lora_part *out) {
+static ott_status open_fp32(exec *cx, const char *what, int64_t rows, int64_t columns, lora_part *out) {
     return exec_open(cx, what, OTT_F32, rows, columns, &out->t, &out->buffer);
 }
 
 /* Opens factor * p in fp32. */
 static ott_status open_scaled(exec *cx, const parameter *p, float factor, lora_part *out) {
-    TRY(open_floats(cx, "scaled adapter weight", p->value.rows, p->value.columns, out));
+    TRY(open_fp32(cx, "scaled adapter weight", p->value.rows, p->value.columns, out));
     TRY(op_convert(cx, &(convert_args){.x = &p->value, .y = &out->t}));
     return op_multiply(cx, &(multiply_args){.x = &out->t, .y = &out->t, .factor = factor});
 }
@@ -76,9 +76,9 @@ static ott_status join_norms(exec *cx, const lora *l, const tensor_ranks *ranks,
     int64_t rows = rstd->columns;
     const tensor own = tensor_matrix(rstd->data, OTT_F32, rows, 1);
     lora_part root, all, divided;
-    TRY(open_floats(cx, "root mean squares of columns", rows, 1, &root));
+    TRY(open_fp32(cx, "root mean squares of columns", rows, 1, &root));
     const tensor reciprocal = tensor_vector(root.t.data, OTT_F32, rows);
-    TRY(open_floats(cx, "divided columns", rows, ranks->group->size, &divided));
+    TRY(open_fp32(cx, "divided columns", rows, ranks->group->size, &divided));
     const tensor first = tensor_matrix(divided.t.data, OTT_F32, rows, 1);
     TRY(divide_rows(cx, l, &own, &first, &reciprocal));
     TRY(tensor_ranks_gather_columns(cx, ranks, "root mean squares of ranks", &root.t, &all.t, &all.buffer));
@@ -92,7 +92,7 @@ static ott_status join_norms(exec *cx, const lora *l, const tensor_ranks *ranks,
 static ott_status divide_by_norm(exec *cx, const lora *l, const tensor *w, const tensor *rstd) {
     const tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_COLUMNS);
     lora_part v;
-    TRY(open_floats(cx, "directions of a weight", w->rows, w->columns, &v));
+    TRY(open_fp32(cx, "directions of a weight", w->rows, w->columns, &v));
     TRY(divide_rows(cx, l, w, &v.t, rstd));
     if (ranks.group) {
         TRY(join_norms(cx, l, &ranks, rstd));
@@ -111,7 +111,7 @@ static ott_status open_magnitude(exec *cx, const lora *l, lora_part *out) {
 ott_status dora_compose(exec *cx, const lora *l, const tensor *w) {
     lora_part rstd, m;
     TRY(add_adapter_weight(cx, l, w));
-    TRY(open_floats(cx, "norms of a weight", 1, w->rows, &rstd));
+    TRY(open_fp32(cx, "norms of a weight", 1, w->rows, &rstd));
     TRY(divide_by_norm(cx, l, w, &rstd.t));
     TRY(lora_part_close(cx, &rstd));
     TRY(open_magnitude(cx, l, &m));
@@ -126,7 +126,7 @@ ott_status dora_norms(exec *cx, const lora *l, const tensor *w, float *norms) {
 
 ott_status dora_base_norms(exec *cx, const lora *l, const tensor *w, float *norms) {
     lora_part rstd;
-    TRY(open_floats(cx, "norms of a weight", 1, w->rows, &rstd));
+    TRY(open_fp32(cx, "norms of a weight", 1, w->rows, &rstd));
     TRY(divide_by_norm(cx, l, w, &rstd.t));
     TRY(device_copy_out(cx->device, norms, rstd.t.data, tensor_bytes(rstd.t)));
     for (int64_t i = 0; i < w->rows; i++) norms[i] = sqrtf((float)l->a->columns) / norms[i];
@@ -154,7 +154,7 @@ static ott_status add_magnitude_gradient(exec *cx, const lora *l, const tensor *
     const tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_COLUMNS);
     const tensor *grad = &l->magnitude->grad;
     lora_part d;
-    TRY(open_floats(cx, "magnitude gradient", u->rows, 1, &d));
+    TRY(open_fp32(cx, "magnitude gradient", u->rows, 1, &d));
     TRY(op_weigh_backward(cx, &(weigh_backward_args){.x = u, .dy = dw, .row = &order, .dweight = &d.t}));
     if (ranks.group) TRY(group_all_reduce(ranks.group, cx, &d.t, REDUCE_SUM));
     TRY(op_multiply(cx, &(multiply_args){.x = &d.t, .y = &d.t, .factor = norm_share(l)}));
@@ -169,7 +169,7 @@ static ott_status accumulate_product(exec *cx, const lora *l, parameter_split sp
     const tensor_ranks ranks = lora_ranks_of_sum(l, split);
     lora_part sum;
     if (!ranks.group) return lora_multiply(cx, role, a, b, grad, true);
-    TRY(open_floats(cx, "term of an adapter gradient", grad->rows, grad->columns, &sum));
+    TRY(open_fp32(cx, "term of an adapter gradient", grad->rows, grad->columns, &sum));
     TRY(lora_multiply(cx, role, a, b, &sum.t, false));
     TRY(group_all_reduce(ranks.group, cx, &sum.t, REDUCE_SUM));
     TRY(op_add(cx, &(add_args){.x = grad, .delta = &sum.t, .y = grad}));
@@ -191,12 +191,12 @@ static ott_status add_factor_gradients(exec *cx, const lora *l, const tensor *dv
 
 ott_status dora_grad_weight(exec *cx, const lora *l, const tensor *w, const tensor *x, const tensor *g) {
     lora_part input, dw, rstd, m;
-    TRY(open_floats(cx, "gradient of a composed weight", w->rows, w->columns, &dw));
+    TRY(open_fp32(cx, "gradient of a composed weight", w->rows, w->columns, &dw));
     TRY(lora_open_input(cx, l, x, &input));
     TRY(lora_multiply(cx, GEMM_GRAD_WEIGHT, lora_columnwise(*g), lora_columnwise(input.t), &dw.t, false));
     TRY(lora_part_close(cx, &input));
     TRY(add_adapter_weight(cx, l, w));
-    TRY(open_floats(cx, "norms of a weight", 1, w->rows, &rstd));
+    TRY(open_fp32(cx, "norms of a weight", 1, w->rows, &rstd));
     TRY(divide_by_norm(cx, l, w, &rstd.t));
     TRY(add_magnitude_gradient(cx, l, w, &dw.t));
     TRY(open_magnitude(cx, l, &m));

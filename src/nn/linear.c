@@ -321,7 +321,8 @@ static ott_status open_quantized_use(exec *cx, const linear *l, bool columnwise,
 }
 
 /* Opens the weight operand of a GEMM from the stored codes. The caller closes `buffer`. */
-static ott_status open_codes(exec *cx, const linear *l, bool columnwise, operand *out, plan_buffer *buffer) {
+static ott_status open_weight_codes(exec *cx, const linear *l, bool columnwise, operand *out,
+                                    plan_buffer *buffer) {
     qtensor q = frozen_quantized(l->weight, 0);
     linear_codes_use reading = linear_get_codes_use(l, columnwise);
     bool rounded = reading == LINEAR_CODES_REQUANTIZED;
@@ -442,7 +443,7 @@ static ott_status fill_packed(exec *cx, const linear *l, const operand *from, co
 /* Opens the weight operand of forward. The caller closes `buffer`, which may be PLAN_NONE. */
 static ott_status open_rowwise(exec *cx, const linear *l, operand *out, plan_buffer *buffer) {
     if (linear_is_composed(l)) return open_composed(cx, l, false, out, buffer);
-    if (linear_keeps_codes(l)) return open_codes(cx, l, false, out, buffer);
+    if (linear_keeps_codes(l)) return open_weight_codes(cx, l, false, out, buffer);
     *out = operand_rowwise(plain_weight(l), weight_copy(l));
     return OTT_OK;
 }
@@ -537,7 +538,7 @@ static ott_status open_requantized(exec *cx, const linear *l, qtensor *q, plan_b
 static ott_status open_backward(exec *cx, const linear *l, operand *out, plan_buffer *buffer) {
     qtensor q = l->quantized;
     if (linear_is_composed(l)) return open_composed(cx, l, true, out, buffer);
-    if (linear_keeps_codes(l)) return open_codes(cx, l, true, out, buffer);
+    if (linear_keeps_codes(l)) return open_weight_codes(cx, l, true, out, buffer);
     if (is_requantized(l)) TRY(open_requantized(cx, l, &q, buffer));
     *out = operand_columnwise(plain_weight(l), weight_copy(l) ? &q : NULL);
     return OTT_OK;

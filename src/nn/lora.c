@@ -26,8 +26,8 @@ static int64_t first_row(const lora *l, int64_t rows) {
 }
 
 /* y = dropout(x). x is part of a matrix with `columns` columns, from token `row` and column `column` on. */
-static ott_status drop_part(exec *cx, const lora *l, const tensor *x, int64_t row, int64_t column,
-                            int64_t columns, const tensor *y) {
+static ott_status drop_elements(exec *cx, const lora *l, const tensor *x, int64_t row, int64_t column,
+                                int64_t columns, const tensor *y) {
     if (!cx->token)
         return status_fail(OTT_ERR_UNSUPPORTED, "peft.dropout needs each token's position in the run, "
                                                 "which is known only in training: set peft.dropout to 0");
@@ -48,7 +48,7 @@ static ott_status drop_outputs(exec *cx, const lora *l, const tensor *x, int64_t
     for (int64_t at = 0; at < y->columns; at += run.count) {
         run = parameter_rows_at(&l->b->local, at, y->columns - at);
         tensor from = tensor_columns(*x, at, run.count), to = tensor_columns(*y, at, run.count);
-        TRY(drop_part(cx, l, &from, row, l->b->local.row + run.first, l->b->rows, &to));
+        TRY(drop_elements(cx, l, &from, row, l->b->local.row + run.first, l->b->rows, &to));
     }
     return OTT_OK;
 }
@@ -57,7 +57,7 @@ ott_status lora_open_input(exec *cx, const lora *l, const tensor *x, lora_part *
     *out = (lora_part){.t = *x, .buffer = PLAN_NONE};
     if (!lora_drops_input(cx, l)) return OTT_OK;
     TRY(exec_open(cx, "dropped adapter input", x->dtype, x->rows, x->columns, &out->t, &out->buffer));
-    return drop_part(cx, l, x, first_row(l, x->rows), l->a->local.column, l->a->columns, &out->t);
+    return drop_elements(cx, l, x, first_row(l, x->rows), l->a->local.column, l->a->columns, &out->t);
 }
 
 /* Opens the gradient of B (A x): g, or dropout(g) if dropout applies to B (A x). */
@@ -137,7 +137,7 @@ ott_status lora_add_input_gradient(exec *cx, const lora *l, const tensor *v, con
     lora_part d;
     TRY(exec_open(cx, "adapter input gradient", v->dtype, dx->rows, dx->columns, &d.t, &d.buffer));
     TRY(lora_multiply(cx, GEMM_GRAD_INPUT, lora_rowwise(*v), lora_columnwise(*a), &d.t, false));
-    TRY(drop_part(cx, l, &d.t, first_row(l, dx->rows), l->a->local.column, l->a->columns, &d.t));
+    TRY(drop_elements(cx, l, &d.t, first_row(l, dx->rows), l->a->local.column, l->a->columns, &d.t));
     TRY(op_add(cx, &(add_args){.x = dx, .delta = &d.t, .y = dx}));
     return lora_part_close(cx, &d);
 }

@@ -247,8 +247,8 @@ static ott_status exchange_routing(exec *cx, const moe *m, moe_saved *s) {
 }
 
 /* Opens a tensor for the rows of this rank's experts. */
-static ott_status open_rows(exec *cx, const char *what, ott_dtype d, const moe *m, const moe_saved *s,
-                            int64_t columns, tensor *y, plan_buffer *buffer) {
+static ott_status open_expert_rows(exec *cx, const char *what, ott_dtype d, const moe *m, const moe_saved *s,
+                                   int64_t columns, tensor *y, plan_buffer *buffer) {
     TRY(exec_open(cx, what, d, s->max_rows, columns, y, buffer));
     if (m->ranks) y->rows = s->row_number.rows;
     return OTT_OK;
@@ -259,7 +259,7 @@ static ott_status open_permuted(exec *cx, const char *what, const moe *m, const 
                                 tensor *y, plan_buffer *buffer) {
     tensor sorted;
     plan_buffer sorted_buffer;
-    TRY(open_rows(cx, what, x->dtype, m, s, x->columns, y, buffer));
+    TRY(open_expert_rows(cx, what, x->dtype, m, s, x->columns, y, buffer));
     if (!m->ranks) return op_permute(cx, &(permute_args){.x = x, .source = &s->source, .y = y});
     TRY(exec_open(cx, "rows by expert", x->dtype, s->source.columns, x->columns, &sorted, &sorted_buffer));
     TRY(op_permute(cx, &(permute_args){.x = x, .source = &s->source, .y = &sorted}));
@@ -298,7 +298,8 @@ static ott_status apply_weights_backward(exec *cx, const moe *m, const moe_saved
     if (!m->ranks)
         return op_weigh_backward(
             cx, &(weigh_backward_args){.x = y, .dy = dy, .row = &s->row, .dweight = dweight});
-    TRY(open_rows(cx, "routing weight gradient by row", OTT_F32, m, s, 1, &received, &received_buffer));
+    TRY(open_expert_rows(cx, "routing weight gradient by row", OTT_F32, m, s, 1, &received,
+                         &received_buffer));
     TRY(exec_open(cx, "routing weight gradient by expert", OTT_F32, s->source.columns, 1, &sorted,
                   &sorted_buffer));
     TRY(op_weigh_backward(
@@ -387,8 +388,8 @@ static ott_status project_inputs(exec *cx, moe *m, const activation *x, moe_save
     TRY(route_tokens(cx, m, x, s));
     if (m->ranks) TRY(exchange_routing(cx, m, s));
     if (s->every_end.data) TRY(gather_tokens(cx, m, m->ranks ? &s->all_end : &s->end, &s->every_end));
-    TRY(open_rows(cx, "experts' gate", x->t.dtype, m, s, hidden, &s->gate, &s->gate_buffer));
-    TRY(open_rows(cx, "experts' up", x->t.dtype, m, s, hidden, &s->up, &s->up_buffer));
+    TRY(open_expert_rows(cx, "experts' gate", x->t.dtype, m, s, hidden, &s->gate, &s->gate_buffer));
+    TRY(open_expert_rows(cx, "experts' up", x->t.dtype, m, s, hidden, &s->up, &s->up_buffer));
     TRY(open_permuted(cx, "experts' input", m, s, &x->t, &rows, &buffer));
     TRY(multiply_received(cx, m, &m->gate, s, &rows, &s->gate));
     TRY(multiply_received(cx, m, &m->up, s, &rows, &s->up));
@@ -409,7 +410,7 @@ ott_status moe_activate(exec *cx, moe *m, moe_saved *s) {
 
 /* Opens silu(gate) * up. */
 static ott_status open_hidden(exec *cx, const moe *m, const moe_saved *s, tensor *y, plan_buffer *buffer) {
-    TRY(open_rows(cx, "experts' swiglu output", s->gate.dtype, m, s, s->gate.columns, y, buffer));
+    TRY(open_expert_rows(cx, "experts' swiglu output", s->gate.dtype, m, s, s->gate.columns, y, buffer));
     return op_swiglu_forward(cx, &(swiglu_forward_args){.gate = &s->gate, .up = &s->up, .y = y});
 }
 
@@ -421,7 +422,7 @@ ott_status moe_project(exec *cx, moe *m, const moe_saved *s, const tensor *out) 
     if (has_shared(m)) TRY(mlp_project(cx, &m->shared, &s->shared, &all.t));
     TRY(open_hidden(cx, m, s, &y, &y_buffer));
     TRY(apply_weights(cx, m, s, &y));
-    TRY(open_rows(cx, "experts' output", all.t.dtype, m, s, all.t.columns, &rows, &buffer));
+    TRY(open_expert_rows(cx, "experts' output", all.t.dtype, m, s, all.t.columns, &rows, &buffer));
     TRY(multiply_received(cx, m, &m->down, s, &y, &rows));
     TRY(plan_close(cx->plan, &y_buffer));
     TRY(unpermute_rows(cx, m, s, &rows, &all.t));
@@ -451,7 +452,7 @@ static ott_status backward_down(exec *cx, moe *m, const moe_saved *s, const tens
                                 tensor *dy, plan_buffer *dy_buffer) {
     tensor rows, y;
     plan_buffer buffer, y_buffer;
-    TRY(open_rows(cx, "experts' swiglu gradient", g->dtype, m, s, s->gate.columns, dy, dy_buffer));
+    TRY(open_expert_rows(cx, "experts' swiglu gradient", g->dtype, m, s, s->gate.columns, dy, dy_buffer));
     TRY(open_permuted(cx, "experts' output gradient", m, s, g, &rows, &buffer));
     TRY(multiply_back(cx, m, &m->down, s, &rows, dy, false));
     TRY(open_hidden(cx, m, s, &y, &y_buffer));
@@ -472,7 +473,7 @@ static ott_status backward_inputs(exec *cx, moe *m, const moe_saved *s, const te
     TRY(add_weight_gradient(cx, m, &m->gate, s, &rows, &s->gate));
     TRY(add_weight_gradient(cx, m, &m->up, s, &rows, &s->up));
     TRY(plan_close(cx->plan, &buffer));
-    TRY(open_rows(cx, "experts' input gradient", dx->dtype, m, s, dx->columns, &drows, &dbuffer));
+    TRY(open_expert_rows(cx, "experts' input gradient", dx->dtype, m, s, dx->columns, &drows, &dbuffer));
     TRY(multiply_back(cx, m, &m->gate, s, &s->gate, &drows, false));
     TRY(multiply_back(cx, m, &m->up, s, &s->up, &drows, true));
     TRY(unpermute_rows(cx, m, s, &drows, dx));

@@ -2,7 +2,7 @@
 #include "nn/norm.h"
 
 /* Returns the columns of part i; NULL if `all` is NULL. */
-static const tensor *part_of(const norm *n, const tensor *all, int64_t i, tensor *part) {
+static const tensor *columns_of_part(const norm *n, const tensor *all, int64_t i, tensor *part) {
     if (!all || n->part == 0) return all;
     *part = tensor_columns(*all, i * n->part, n->part);
     return part;
@@ -22,7 +22,7 @@ static ott_status center(exec *cx, const norm *n, const tensor *x, const tensor 
     for (int64_t i = 0; i < norm_parts(n); i++) {
         tensor part[COUNT], kept = kept_of(n, statistics, i);
         const tensor *t[COUNT];
-        for (int k = 0; k < COUNT; k++) t[k] = part_of(n, all[k], i, &part[k]);
+        for (int k = 0; k < COUNT; k++) t[k] = columns_of_part(n, all[k], i, &part[k]);
         TRY(op_layernorm_forward(cx, &(layernorm_forward_args){.x = t[X],
                                                                .delta = t[DELTA],
                                                                .weight = t[WEIGHT],
@@ -91,7 +91,7 @@ static ott_status add_centered_gradients(exec *cx, const norm *n, const tensor *
     for (int64_t i = 0; i < norm_parts(n); i++) {
         tensor part[COUNT], kept = kept_of(n, statistics, i);
         const tensor *t[COUNT];
-        for (int k = 0; k < COUNT; k++) t[k] = part_of(n, all[k], i, &part[k]);
+        for (int k = 0; k < COUNT; k++) t[k] = columns_of_part(n, all[k], i, &part[k]);
         TRY(op_layernorm_backward(cx,
                                   &(layernorm_backward_args){.dy = t[DY],
                                                              .h = t[H],

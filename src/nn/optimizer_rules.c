@@ -2,7 +2,7 @@
 #include "nn/optimizer_rules.h"
 #include <math.h>
 
-static bool is_here(const parameter *p) {
+static bool has_shard(const parameter *p) {
     return tensor_count(p->shard.value) > 0;
 }
 
@@ -116,7 +116,7 @@ static ott_status schedule_free_rows(exec *cx, const optimizer_options *o, const
 /* Writes the average to the value, or restores the training weights. */
 static ott_status use_average(exec *cx, const optimizer_options *o, const parameter *p, bool average) {
     const parameter_shard *s = &p->shard;
-    if (!is_here(p)) return OTT_OK;
+    if (!has_shard(p)) return OTT_OK;
     return average ? op_convert(cx, &(convert_args){.x = &s->slot[AVERAGE], .y = &s->value})
                    : op_lerp(cx, &(lerp_args){.from = &s->slot[ITERATE],
                                               .to = &s->slot[AVERAGE],

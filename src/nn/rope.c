@@ -89,7 +89,7 @@ static void fill_angles(float *cosine, float *sine, const double *frequency, dou
 }
 
 /* Fills both tables, ROWS rows at a time. */
-static ott_status fill_tables(const rope *r, device *d, const rope_options *o) {
+static ott_status fill_rope_tables(const rope *r, device *d, const rope_options *o) {
     int64_t half = r->cosine.columns, positions = r->cosine.rows, count;
     double *frequency;
     ott_status status = OTT_OK;
@@ -118,7 +118,7 @@ ott_status rope_build(rope *r, device *d, const rope_options *o, int64_t head_di
     r->interleaved = o->interleaved;
     r->cosine = tensor_matrix(r->block, OTT_F32, positions, half);
     r->sine = tensor_matrix((float *)r->block + positions * half, OTT_F32, positions, half);
-    return d->dry_run ? OTT_OK : fill_tables(r, d, o);
+    return d->dry_run ? OTT_OK : fill_rope_tables(r, d, o);
 }
 
 void rope_release(rope *r, device *d) {

@@ -5,7 +5,7 @@ static int64_t count_parts(const pipeline_stage *s) {
     return (int64_t)s->stages * s->chunks;
 }
 
-static int64_t part_of(const pipeline_stage *s, int chunk) {
+static int64_t part_of_chunk(const pipeline_stage *s, int chunk) {
     return (int64_t)chunk * s->stages + s->rank;
 }
 
@@ -29,7 +29,7 @@ ott_status pipeline_check(const pipeline_stage *s, int64_t layers, int64_t micro
 /* ---- layers ---- */
 
 layer_range pipeline_layers(const pipeline_stage *s, int64_t layers, int chunk) {
-    int64_t part = part_of(s, chunk), each = layers / count_parts(s), more = layers % count_parts(s);
+    int64_t part = part_of_chunk(s, chunk), each = layers / count_parts(s), more = layers % count_parts(s);
     int64_t first = part * each + (part < more ? part : more);
     return (layer_range){first, first + each + (part < more)};
 }
@@ -85,17 +85,17 @@ pipeline_task pipeline_task_at(const pipeline_stage *s, int64_t micro_batches, i
 /* ---- messages ---- */
 
 static bool is_first_part(const pipeline_stage *s, int chunk) {
-    return part_of(s, chunk) == 0;
+    return part_of_chunk(s, chunk) == 0;
 }
 
 static bool is_last_part(const pipeline_stage *s, int chunk) {
-    return part_of(s, chunk) == count_parts(s) - 1;
+    return part_of_chunk(s, chunk) == count_parts(s) - 1;
 }
 
 /* The message to (sent) or from the part that is `by` parts after the part of task t. */
 static pipeline_message message(const pipeline_stage *s, pipeline_task t, pipeline_content content,
                                 int64_t by, bool sent) {
-    int64_t part = part_of(s, t.chunk) + by;
+    int64_t part = part_of_chunk(s, t.chunk) + by;
     return (pipeline_message){.content = content,
                               .peer = (int)(part % s->stages),
                               .chunk = sent ? (int)(part / s->stages) : t.chunk,

@@ -127,7 +127,7 @@ static bool shares_codes(const linear *l) {
     return quant_spec_shares_scales(w) && !l->quantized.columnwise.transposed;
 }
 
-static ott_status open_codes(exec *cx, const store_unit *u, store_part *part) {
+static ott_status open_gathered_codes(exec *cx, const store_unit *u, store_part *part) {
     linear *l = part->l;
     qtensor *q = &l->quantized;
     bool rowwise = fills_rowwise(u, part), columnwise = u->uses & part->uses & STORE_COLUMNWISE;
@@ -141,7 +141,7 @@ static ott_status open_codes(exec *cx, const store_unit *u, store_part *part) {
 }
 
 static ott_status unpack_codes(exec *cx, const parameter_store *s, const store_unit *u, store_part *part) {
-    TRY(open_codes(cx, u, part));
+    TRY(open_gathered_codes(cx, u, part));
     if (part->rowwise.data) TRY(for_each_shard(cx, s, u, part, unpack_rowwise));
     return part->columnwise.data ? for_each_shard(cx, s, u, part, unpack_columnwise) : OTT_OK;
 }
@@ -161,7 +161,7 @@ static ott_status unpack_master(exec *cx, const parameter_store *s, const store_
     tensor *full = &part->p->value;
     TRY(exec_open(cx, "gathered master", part->format, p->local.rows, p->local.columns, full, &part->full));
     TRY(for_each_shard(cx, s, u, part, unpack_values));
-    TRY(open_codes(cx, u, part));
+    TRY(open_gathered_codes(cx, u, part));
     TRY(cast_master(cx, part, full));
     full->data = NULL;
     return plan_close(cx->plan, &part->full);
@@ -214,7 +214,7 @@ ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses) {
 }
 
 /* Sets the pointers to gathered values and codes to NULL. */
-static void drop_part(store_part *part) {
+static void drop_full_part(store_part *part) {
     qtensor *q = part->l ? &part->l->quantized : NULL;
     if (part->content == STORE_VALUE)
         part->p->value.data = NULL;
@@ -227,7 +227,7 @@ static void drop_part(store_part *part) {
 static ott_status release_unit(exec *cx, store_unit *u) {
     for (int i = 0; u->gathered && i < u->part_count; i++) {
         store_part *part = &u->parts[i];
-        drop_part(part);
+        drop_full_part(part);
         TRY(plan_close(cx->plan, &part->full));
         TRY(plan_close(cx->plan, &part->rowwise));
         TRY(plan_close(cx->plan, &part->columnwise));
@@ -248,7 +248,7 @@ static void abandon_unit(exec *cx, store_unit *u, bool wait) {
     if (wait) (void)group_wait(cx, &u->request);
     for (int i = 0; i < u->part_count; i++) {
         store_part *part = &u->parts[i];
-        drop_part(part);
+        drop_full_part(part);
         part->full = part->rowwise = part->columnwise = PLAN_NONE;
     }
     u->gathered = false;

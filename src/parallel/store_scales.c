@@ -99,7 +99,7 @@ static ott_status set_scales(exec *cx, linear *l) {
 
 /* ---- scales over ranks ---- */
 
-static bool is_stale(const exec *cx, const store_unit *u) {
+static bool has_stale_scales(const exec *cx, const store_unit *u) {
     for (int i = 0; i < u->linear_count; i++)
         if (linear_casts_weight(u->linears[i]) &&
             (plan_recording(cx->plan) || !linear_weight_is_fresh(cx, u->linears[i])))
@@ -143,7 +143,7 @@ static ott_status compute_scales(exec *cx, parameter_store *s, const store_unit 
 }
 
 ott_status store_refresh_scales(exec *cx, parameter_store *s, store_unit *u) {
-    if (!is_stale(cx, u)) return OTT_OK;
+    if (!has_stale_scales(cx, u)) return OTT_OK;
     return s->options.precompute_scales ? compute_scales(cx, s, s->units, s->unit_count)
                                         : compute_scales(cx, s, u, 1);
 }

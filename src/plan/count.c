@@ -85,7 +85,7 @@ static const void *amax_of(const qtensor *q) {
 }
 
 /* True for a weight: it stays in memory between steps, while activations are buffers of the plan. */
-static bool is_kept(const tensor *x) {
+static bool is_weight(const tensor *x) {
     return !plan_is_recorded(x->data);
 }
 
@@ -99,14 +99,14 @@ static const void *made_weight(const counter *c, enum op_index op, const void *a
     const cast_args *cast = args;
     const scale_args *s = args;
     bool shared = c->process_group.shard->size > 1;
-    if (op == OP_INDEX_amax && is_kept(a->x))
+    if (op == OP_INDEX_amax && is_weight(a->x))
         return (const char *)a->x->data +
                !cast_spec_is_fp8(&a->q->spec.rowwise); /* different for rowwise and columnwise */
     if (op == OP_INDEX_scale && !plan_is_recorded(amax_of(s->q))) return s->q;
     if (shared) return NULL;
-    if (op == OP_INDEX_quantize && is_kept(q->x)) return q->q;
-    if (op == OP_INDEX_cast && is_kept(cast->x)) return cast->q->rowwise.data;
-    if (op == OP_INDEX_convert && is_kept(v->x)) return v->y;
+    if (op == OP_INDEX_quantize && is_weight(q->x)) return q->q;
+    if (op == OP_INDEX_cast && is_weight(cast->x)) return cast->q->rowwise.data;
+    if (op == OP_INDEX_convert && is_weight(v->x)) return v->y;
     return NULL;
 }
 

@@ -116,7 +116,7 @@ static int64_t gemm_rows(const trainer *t, const model_module *e) {
     return e->rank == 3 ? (tokens * o->choices + o->experts - 1) / o->experts : tokens;
 }
 
-static ott_status add_layer(layer_rows *rows, const trainer *t, const model_module *e) {
+static ott_status add_layer_row(layer_rows *rows, const trainer *t, const model_module *e) {
     const linear *l = e->linear;
     layer_row row = {.count = 1, .m = gemm_rows(t, e), .n = l->out, .k = l->in, .converted = l->spec.fp8};
     snprintf(row.kept, sizeof row.kept, "%s", l->skip_reason ? l->skip_reason : "");
@@ -136,6 +136,7 @@ static ott_status add_layer(layer_rows *rows, const trainer *t, const model_modu
 ott_status layers_estimate(layer_rows *rows, const trainer *t) {
     rows->count = 0;
     for (int i = 0; i < t->m->modules.count; i++)
-        if (t->m->modules.items[i].kind == MODULE_LINEAR) TRY(add_layer(rows, t, &t->m->modules.items[i]));
+        if (t->m->modules.items[i].kind == MODULE_LINEAR)
+            TRY(add_layer_row(rows, t, &t->m->modules.items[i]));
     return OTT_OK;
 }

@@ -334,7 +334,7 @@ static void append_json_totals(printer *p) {
     str_append(&p->text, "}\n}\n");
 }
 
-static ott_status print_json(printer *p) {
+static ott_status print_listing_json(printer *p) {
     moments m = {0};
     str_append(&p->text, "{\n  \"path\": ");
     append_json(p, shards_path(p->model));
@@ -395,7 +395,7 @@ static ott_status print_model(printer *p) {
     if (p->options->statistics) {
         TRY(mem_alloc(p->account, MEM_OTHER, BUFFER_FLOATS * sizeof(float), "statistics buffer", &p->buffer));
     }
-    return p->options->json ? print_json(p) : print_table(p);
+    return p->options->json ? print_listing_json(p) : print_table(p);
 }
 
 ott_status inspect_print(mem *account, const char *path, const inspect_options *options, inspect_sink sink,

@@ -38,7 +38,7 @@ static void find_lowest(const metrics_health *h, double *lowest) {
 }
 
 /* The highest rank among the MOST_ROWS lowest modules. sorted: scratch [module_count]. */
-static double find_limit(const metrics_health *h, const double *lowest, double *sorted) {
+static double find_shown_limit(const metrics_health *h, const double *lowest, double *sorted) {
     int64_t count = 0;
     for (int64_t i = 0; i < h->module_count; i++)
         if (!isnan(lowest[i])) sorted[count++] = lowest[i];
@@ -52,7 +52,7 @@ static ott_status select_modules(heat_map *m, int64_t *row_of) {
     int64_t count = m->health->module_count;
     TRY(arena_alloc(m->memory, 2 * count * (int64_t)sizeof(double), &lowest));
     find_lowest(m->health, lowest);
-    double limit = find_limit(m->health, lowest, lowest + count);
+    double limit = find_shown_limit(m->health, lowest, lowest + count);
     for (int64_t i = 0; i < count; i++) {
         bool shown = lowest[i] <= limit && m->rows < MOST_ROWS;
         row_of[i] = shown ? m->rows : -1;
@@ -98,7 +98,7 @@ static void append_json_number(const char *key, double value, str *out) {
 }
 
 /* Appends the members of a use, except its module and step. */
-static void append_use(const metrics_use *use, str *out) {
+static void append_use_json(const metrics_use *use, str *out) {
     json_write_text(out, "tensor", use->tensor);
     json_write_text(out, "gemm", use->gemm);
     json_write_text(out, "format", use->format);
@@ -113,7 +113,7 @@ static void append_cell(const metrics_use *use, str *out) {
     str_append(out, use ? "{" : "null");
     if (!use) return;
     json_write_integer(out, "step", use->step);
-    append_use(use, out);
+    append_use_json(use, out);
     str_append(out, "}");
 }
 
@@ -134,7 +134,7 @@ static void append_map(const heat_map *m, str *out) {
     str_append(out, "]");
 }
 
-static ott_status append_worst(const metrics_health *h, str *out) {
+static ott_status append_worst_json(const metrics_health *h, str *out) {
     const metrics_use **worst;
     int64_t count;
     TRY(report_worst_uses(h->account, h, &worst, &count));
@@ -145,7 +145,7 @@ static ott_status append_worst(const metrics_health *h, str *out) {
     for (int64_t i = 0; i < count && i < MOST_USES; i++) {
         str_append(out, i ? ",\n{" : "\n{");
         json_write_text(out, "module", h->modules[worst[i]->module].name);
-        append_use(worst[i], out);
+        append_use_json(worst[i], out);
         append_json_number("amax", worst[i]->amax, out);
         append_json_number("scale_min", worst[i]->scale_min, out);
         append_json_number("scale_max", worst[i]->scale_max, out);
@@ -158,7 +158,7 @@ static ott_status append_worst(const metrics_health *h, str *out) {
     return OTT_OK;
 }
 
-static void append_left(const report_run_data *run, str *out) {
+static void append_left_json(const report_run_data *run, str *out) {
     const metrics_module *modules = run->health.modules;
     int64_t count = 0;
     json_write_key(out, "left");
@@ -185,8 +185,8 @@ ott_status report_append_health(const report *r, int row, str *out) {
         json_write_key(out, "health");
         str_append(out, "{");
         append_map(&m, out);
-        append_left(run, out);
-        status = append_worst(m.health, out);
+        append_left_json(run, out);
+        status = append_worst_json(m.health, out);
         str_append(out, "}");
     }
     arena_close(m.memory);

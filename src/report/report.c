@@ -28,7 +28,7 @@ static ott_status join_path(arena *texts, const char *folder, const char *name, 
 
 /* ---- summary.json ---- */
 
-static void append_text(str *s, const char *key, const char *text) {
+static void append_json_text(str *s, const char *key, const char *text) {
     str_printf(s, "  \"%s\": ", key);
     str_append_json(s, text ? text : "", text ? (int64_t)strlen(text) : 0);
     str_append(s, ",\n");
@@ -53,7 +53,7 @@ static void append_phases(str *s, const report_summary *summary) {
 static ott_status append_summary(str *s, const report_summary *summary) {
     char number[32];
     str_append(s, "{\n");
-#define X(field) append_text(s, #field, summary->field);
+#define X(field) append_json_text(s, #field, summary->field);
     TEXT_FIELDS(X)
 #undef X
 #define X(field) str_printf(s, "  \"" #field "\": %s,\n", number_metric(summary->field, number));

@@ -63,7 +63,7 @@ static void append_cell(str *out, const char *text, int column, int width) {
     for (int i = 0; i < pad && (column == LABEL); i++) str_append(out, " ");
 }
 
-static void append_line(str *out, const line *r, const int *width) {
+static void append_table_line(str *out, const line *r, const int *width) {
     for (int c = 0; c < COLUMNS; c++) {
         if (c > 0) str_append(out, " | ");
         append_cell(out, cell(r, c), c, width[c]);
@@ -179,9 +179,9 @@ static ott_status append_rows(const report *r, line *rows, str *out) {
         for (int c = 0; c < COLUMNS; c++)
             if (width_of(cell(&rows[i], c)) > width[c]) width[c] = width_of(cell(&rows[i], c));
     }
-    append_line(out, &heading, width);
+    append_table_line(out, &heading, width);
     append_rule(out, width);
-    for (int i = 0; i < r->row_count; i++) append_line(out, &rows[i], width);
+    for (int i = 0; i < r->row_count; i++) append_table_line(out, &rows[i], width);
     return OTT_OK;
 }
 

@@ -10,8 +10,8 @@ static bool is_dense(const tensor *t) {
 }
 
 /* Checks that `full` splits into parts of rows[r] rows, and the shape of this rank's `part` (may be NULL). */
-static ott_status check_parts(const group *g, const collective *call, const tensor *full, const int64_t *rows,
-                              const tensor *part) {
+static ott_status check_row_counts(const group *g, const collective *call, const tensor *full,
+                                   const int64_t *rows, const tensor *part) {
     int64_t total = group_part_first(rows, full->rows, g->size, g->size);
     bool sound = total == full->rows;
     for (int r = 0; rows && r < g->size; r++) sound = sound && rows[r] >= 0;
@@ -40,15 +40,16 @@ static ott_status check_call(const group *g, const collective *call) {
     STATUS_REQUIRE(is_dense(&call->input) && is_dense(&call->output));
     switch (call->kind) {
     case COLLECTIVE_ALL_REDUCE: return check_reduction(call);
-    case COLLECTIVE_ALL_GATHER: return check_parts(g, call, &call->output, call->output_rows, &call->input);
+    case COLLECTIVE_ALL_GATHER:
+        return check_row_counts(g, call, &call->output, call->output_rows, &call->input);
     case COLLECTIVE_REDUCE_SCATTER:
         TRY(check_reduction(call));
-        return check_parts(g, call, &call->input, call->input_rows, &call->output);
+        return check_row_counts(g, call, &call->input, call->input_rows, &call->output);
     case COLLECTIVE_ALL_TO_ALL:
         STATUS_REQUIRE(call->input.dtype == call->output.dtype &&
                        call->input.columns == call->output.columns);
-        TRY(check_parts(g, call, &call->input, call->input_rows, NULL));
-        return check_parts(g, call, &call->output, call->output_rows, NULL);
+        TRY(check_row_counts(g, call, &call->input, call->input_rows, NULL));
+        return check_row_counts(g, call, &call->output, call->output_rows, NULL);
     case COLLECTIVE_SEND:
     case COLLECTIVE_RECEIVE: STATUS_REQUIRE(call->peer != g->rank); /* fallthrough */
     case COLLECTIVE_BROADCAST: STATUS_REQUIRE(call->peer >= 0 && call->peer < g->size); return OTT_OK;

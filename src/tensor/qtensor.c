@@ -62,13 +62,13 @@ static void place_use_scales(qdata *d, block_writer *c, const qtensor *q, bool c
     d->scale_inv = place_part(c, bytes);
 }
 
-static void place_codes(qdata *d, block_writer *c, const qtensor *q, bool transposed) {
+static void place_use_codes(qdata *d, block_writer *c, const qtensor *q, bool transposed) {
     d->data = place_part(c, q->rows * q->columns);
     d->transposed = transposed;
     d->ld = transposed ? q->rows : q->columns;
 }
 
-static ott_status check_size(int64_t rows, int64_t columns) {
+static ott_status check_shape(int64_t rows, int64_t columns) {
     int64_t most; /* upper bound of the number of blocks and of codes */
     if (rows >= 0 && columns >= 0 && rows < INT64_MAX && columns < INT64_MAX &&
         !__builtin_mul_overflow(rows + 1, columns + 1, &most) && most <= INT64_C(1) << 56)
@@ -78,7 +78,7 @@ static ott_status check_size(int64_t rows, int64_t columns) {
 }
 
 ott_status qtensor_lay_out(qtensor *q, const backend_capabilities *can, qblocks *blocks) {
-    TRY(check_size(q->rows, q->columns));
+    TRY(check_shape(q->rows, q->columns));
     blocks->rowwise.bytes = blocks->columnwise.bytes = 0;
     block_writer row = {can, &blocks->rowwise}, column = {can, &blocks->columnwise};
     bool fp8 = cast_spec_is_fp8(&q->spec.rowwise), shares_scales = fp8 && quant_spec_shares_scales(&q->spec);
@@ -86,11 +86,11 @@ ott_status qtensor_lay_out(qtensor *q, const backend_capabilities *can, qblocks 
     q->rowwise = q->columnwise = (qdata){0};
     if (fp8) {
         place_use_scales(&q->rowwise, shares_scales ? &column : &row, q, false);
-        place_codes(&q->rowwise, shares_codes ? &column : &row, q, false);
+        place_use_codes(&q->rowwise, shares_codes ? &column : &row, q, false);
     }
     if (shares_scales) q->columnwise = qtensor_shared_use(q->rowwise);
     if (!cast_spec_is_fp8(&q->spec.columnwise) || shares_codes) return OTT_OK;
     if (!shares_scales) place_use_scales(&q->columnwise, &column, q, true);
-    place_codes(&q->columnwise, &column, q, can->contiguous_contraction);
+    place_use_codes(&q->columnwise, &column, q, can->contiguous_contraction);
     return OTT_OK;
 }

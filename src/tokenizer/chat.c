@@ -321,8 +321,8 @@ static ott_status measure_prefix(encoder *e, int64_t count, bool asks, int64_t *
 
 /* Finds where a prefix ends in e->text. The prefix was rendered as a branch of a text that has its first
    `same` bytes in common with e->text. */
-static ott_status find_end(encoder *e, const jinja_prefix *p, const str *tails, int64_t same, bool asks,
-                           int64_t *out) {
+static ott_status find_prefix_end(encoder *e, const jinja_prefix *p, const str *tails, int64_t same,
+                                  bool asks, int64_t *out) {
     if (!p->known) return measure_prefix(e, p->count, asks, out);
     *out = p->shared + p->bytes;
     if (p->shared > same || !text_begins_with(e, p->shared, tails->text + p->at, p->bytes))
@@ -352,7 +352,7 @@ static ott_status find_ends(encoder *e, const int64_t *which) {
     for (int64_t i = 0; status == OTT_OK && i < e->turns.count; i++) {
         e->turns.items[i].end = e->text.length;
         if (i < p.count)
-            status = find_end(e, &p.items[i], &tails, e->text.length, false, &e->turns.items[i].end);
+            status = find_prefix_end(e, &p.items[i], &tails, e->text.length, false, &e->turns.items[i].end);
     }
     mem_free(e->r.c->account, p.items);
     str_free(&tails);
@@ -381,7 +381,7 @@ static ott_status find_begins(encoder *e, const int64_t *which) {
     e->turns.items[last].begin = asking.length;
     if (same < asking.length) TRY_OUT(fail_not_prefix(e, which[last]));
     for (int64_t i = 0; status == OTT_OK && i < last; i++)
-        TRY_OUT(find_end(e, &p.items[i], &tails, same, true, &e->turns.items[i].begin));
+        TRY_OUT(find_prefix_end(e, &p.items[i], &tails, same, true, &e->turns.items[i].begin));
 out:
     json_decref(before_last);
     mem_free(e->r.c->account, p.items);

@@ -115,7 +115,7 @@ static ott_status append_all(tokenizer_ids *out, const int32_t *ids, int count) 
     return OTT_OK;
 }
 
-static ott_status check_text(const char *text, int64_t bytes) {
+static ott_status check_utf8(const char *text, int64_t bytes) {
     if (bytes < 0 || (bytes > 0 && !text))
         return status_fail(OTT_ERR_ARGUMENT, "a text of %" PRId64 " bytes", bytes);
     if (bytes > TOKENIZER_TEXT_LIMIT)
@@ -131,7 +131,7 @@ static ott_status check_text(const char *text, int64_t bytes) {
 static ott_status encode_text(encode_run *run, text_view text, bool around) {
     const tokenizer *t = run->t;
     tokenizer_ids *ids = run->ids;
-    TRY(check_text(text.at, text.bytes));
+    TRY(check_utf8(text.at, text.bytes));
     regex_matcher_begin(&run->s->matcher, text.bytes);
     TRY(tokenizer_ids_reserve(ids, text.bytes / 3)); /* enough for most texts */
     if (around) TRY(append_all(ids, t->prefix, t->prefix_count));

@@ -33,7 +33,7 @@ static bool is_gguf(const exporter *e) {
     return e->options->format == OTT_EXPORT_GGUF || e->options->format == OTT_EXPORT_GGUF_Q8;
 }
 
-static ott_status check_goal(const exporter *e) {
+static ott_status check_export_folder(const exporter *e) {
     file_list names;
     const char *goal = e->goal.text;
     if (!file_exists(goal)) return OTT_OK;
@@ -128,7 +128,8 @@ static ott_status write_staged(exporter *e, const hf_save_options *options, hf_s
     staging s;
     TRY(staging_open(e->account, e->goal.text, &s));
     ott_status status = write_folder(e, options, s.path.text, sum);
-    if (status == OTT_OK) status = check_goal(e); /* again: another program may have created the goal */
+    if (status == OTT_OK)
+        status = check_export_folder(e); /* again: another program may have created the goal */
     return staging_end(&s, status);
 }
 
@@ -159,7 +160,7 @@ static ott_status write_adapters(exporter *e) {
     staging s;
     TRY(staging_open(e->account, e->goal.text, &s));
     ott_status status = peft_save(e->m, e->cfg, NULL, s.path.text);
-    if (status == OTT_OK) status = check_goal(e);
+    if (status == OTT_OK) status = check_export_folder(e);
     return staging_end(&s, status);
 }
 
@@ -249,7 +250,7 @@ static ott_status export_run_in(exporter *e, const char *path, const char *folde
     while (length > 1 && folder[length - 1] == '/') length--;
     str_printf(&e->goal, "%.*s", (int)length, folder);
     TRY(str_finish(&e->goal));
-    TRY(check_goal(e));
+    TRY(check_export_folder(e));
     /* For a PEFT folder, --from is the folder of its base weights. */
     const char *from = e->options->from;
     bool adapters = file_is_in(path, PEFT_CONFIG_NAME) && from && *from;

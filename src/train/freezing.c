@@ -7,7 +7,7 @@
 
 enum { PATTERNS_MAX = 64 };
 
-static bool read_step(const char *entry, int64_t *step) {
+static bool read_schedule_step(const char *entry, int64_t *step) {
     char text[24];
     size_t length = strcspn(entry, " ");
     if (length >= sizeof text) return false;
@@ -19,7 +19,7 @@ ott_status freezing_check(const config *cfg) {
     const config_list *list = &cfg->train.freeze_schedule;
     int64_t step, last = -1;
     for (int64_t i = 0; i < list->count; i++, last = step) {
-        if (!read_step(list->items[i], &step))
+        if (!read_schedule_step(list->items[i], &step))
             return status_fail(
                 OTT_ERR_CONFIG,
                 "train.freeze_schedule: \"%.200s\" is not a step and names of parameters, such as "
@@ -38,7 +38,7 @@ int freezing_at(const config *cfg, int64_t step) {
     int64_t start;
     int found = FREEZING_NONE;
     for (int64_t i = 0; i < list->count; i++)
-        if (read_step(list->items[i], &start) && start <= step) found = (int)i;
+        if (read_schedule_step(list->items[i], &start) && start <= step) found = (int)i;
     return found;
 }
 

@@ -3,7 +3,7 @@
 #include "data/data.h"
 #include <inttypes.h>
 
-static ott_status add_file(void *user, bool validation, const char *path) {
+static ott_status add_source_file(void *user, bool validation, const char *path) {
     return run_sources_add(user, validation ? SOURCE_EVAL : SOURCE_DATA, path);
 }
 
@@ -12,7 +12,7 @@ ott_status sources_collect(const config *cfg, run_sources *out) {
     char path[PATH_MAX];
     data_tokenizer_path(cfg, path);
     if (*path) TRY(run_sources_add_tokenizer(out, path));
-    return data_visit_files(out->account, cfg, add_file, out);
+    return data_visit_files(out->account, cfg, add_source_file, out);
 }
 
 /* Only warns if the files cannot be compared. */

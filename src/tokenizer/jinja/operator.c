@@ -216,7 +216,7 @@ static ott_status read_bound(const jinja_work *w, const jinja_value *v, int64_t 
     return OTT_OK;
 }
 
-static ott_status read_step(const jinja_work *w, const jinja_value *v, int64_t *out) {
+static ott_status read_slice_step(const jinja_work *w, const jinja_value *v, int64_t *out) {
     bool none = v->kind == JINJA_NONE;
     if (!none &&
         (v->kind != JINJA_INTEGER || v->integer == 0 || v->integer < -INT32_MAX || v->integer > INT32_MAX))
@@ -248,7 +248,7 @@ ott_status jinja_slice(jinja_work *w, const jinja_value *object, const jinja_val
         return slice_rest(w, object->list, bounds[0].integer, out);
     if (grows) jinja_work_see(w, INT64_MAX);
     TRY(length_of(w, object, &length));
-    TRY(read_step(w, &bounds[2], &step));
+    TRY(read_slice_step(w, &bounds[2], &step));
     bool back = step < 0;
     TRY(read_bound(w, &bounds[0], length, back ? length - 1 : 0, back ? -1 : 0, back ? length - 1 : length,
                    &from));
