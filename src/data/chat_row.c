@@ -7,7 +7,7 @@
 
 /* ---- messages ---- */
 
-/* Maps ShareGPT's "from" to a role. */
+/* Returns the role for ShareGPT's "from"; NULL if it is unknown. */
 static const char *role_of(const char *from) {
     static const char *const words[][2] = {
         {"human", "user"},          {"user", "user"},       {"gpt", "assistant"},
@@ -88,7 +88,7 @@ static ott_status read_messages(const json_t *object, json_t **out) {
 
 /* ---- tools ---- */
 
-/* Returns the tools of a row, a list or JSON text of a list; NULL: none. Release with json_decref. */
+/* Reads the tools of a row: a list, or a list as JSON text; NULL: none. Release with json_decref. */
 static ott_status read_tools(const json_t *object, json_t **out) {
     json_t *tools = json_object_get(object, "tools");
     json_error_t error;

@@ -1,5 +1,4 @@
-/* data/chat_row: reads a conversation from a JSON row: messages, ShareGPT's conversations, or Alpaca's
-   fields. */
+/* data/chat_row: reads a conversation from a JSON row: messages, ShareGPT's conversations or Alpaca's row. */
 #ifndef DATA_CHAT_ROW_H
 #define DATA_CHAT_ROW_H
 

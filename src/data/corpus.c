@@ -75,7 +75,7 @@ static ott_status reserve_document(corpus *c) {
     return OTT_OK;
 }
 
-/* Makes room in `learned` for the tokens. */
+/* Grows `learned` to the capacity of the ids. */
 static ott_status reserve_learned(corpus *c) {
     if (!c->samples || c->ids.count <= c->samples_capacity) return OTT_OK;
     TRY(mem_grow(c->ids.account, MEM_DATA, c->ids.capacity, "which tokens are targets", &c->learned));

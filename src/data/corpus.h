@@ -5,12 +5,12 @@
 #include "data/dataset_internal.h"
 
 typedef struct corpus {
-    const dataset_source *source;
-    tokenizer_ids ids;
-    tokenizer_scratch *scratch;
-    int64_t *begin;   /* [documents + 1] first token of each document */
+    const dataset_source *source; /* borrowed */
+    tokenizer_ids ids;            /* of all documents so far */
+    tokenizer_scratch *scratch;   /* NULL: bytes are tokens */
+    int64_t *begin;               /* [documents + 1] first token of each document */
     uint8_t *learned; /* [samples_capacity] samples only: 1 if the token is a target; NULL: running text */
-    int64_t documents, capacity, samples_capacity;
+    int64_t documents, capacity, samples_capacity; /* complete documents; capacities of begin and learned */
     bool samples;
 } corpus;
 

@@ -19,7 +19,7 @@ typedef struct opener {
     config *cfg;
     int64_t *vocab;       /* the model's vocabulary */
     tokenizer *tokenizer; /* NULL: not configured */
-    bool *logged;         /* true after logging BOS and EOS */
+    bool *logged;         /* true after the log line about BOS and EOS */
 } opener;
 
 /* ---- the tokenizer ---- */
@@ -59,15 +59,15 @@ static void log_ends(const opener *o, config_data_format format) {
 
 /* ---- one dataset ---- */
 
-/* A share of the files of a path. */
+/* What to open: the share from_share to to_share of the data in a path's files. */
 typedef struct request {
     const char *path, *pattern;
     double from_share, to_share;
-    int64_t limit;
-    const char *limit_key; /* for messages */
+    int64_t limit;         /* maximum number of documents or samples; 0: no limit */
+    const char *limit_key; /* config key of the limit, for messages */
 } request;
 
-/* A Hugging Face model's text needs its tokenizer. Bytes are used only if the configuration asks for them. */
+/* Fails for text if a Hugging Face model has no tokenizer, unless data.format = bytes asks for bytes. */
 static ott_status check_tokenizer(const opener *o, const char *path, config_data_format format) {
     const char *folder = o->cfg->model.hf_path;
     bool bytes = o->cfg->data.format == DATA_BYTES;
@@ -75,18 +75,18 @@ static ott_status check_tokenizer(const opener *o, const char *path, config_data
     ott_status status = tokenizer_fail_absent(folder);
     return status_context(status,
                           "%s is text, which needs the tokenizer of model.hf_path (data.tokenizer_path names "
-                          "another, data.format = \"bytes\" does without)",
+                          "another, data.format = \"bytes\" needs none)",
                           path);
 }
 
-/* AutoModel's class would render these rows with the tokenizer's chat template. */
+/* Fails if AutoModel's dataset class would render these rows with the tokenizer's chat template. */
 static ott_status check_template(const opener *o) {
     const char *class = config_dataset_class(o->cfg);
     if (!class || !o->tokenizer || !tokenizer_has_chat_template(o->tokenizer)) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,
-        "%s puts its rows into the chat template of %s, which is done for rows of messages only "
-        "(data.format = \"chat\"): --data.format=%s reads them as it does for a tokenizer without one",
+        "%s puts its rows into the chat template of %s, but Ottava does so only for rows of messages "
+        "(data.format = \"chat\"): set --data.format=%s to read the rows without the template",
         class, tokenizer_path(o->tokenizer), config_word(o->cfg, "data.format"));
 }
 
@@ -204,7 +204,7 @@ static ott_status open_request(const opener *o, const request *r, dataset **out)
     return status;
 }
 
-/* Returns the file pattern; "": a folder's default patterns. */
+/* Returns the pattern that config key `key` gives; "" if it is not given: a folder's default patterns. */
 static const char *pattern_of(const config *cfg, const char *key, const char *pattern) {
     return config_was_set(cfg, key) ? pattern : "";
 }
@@ -221,7 +221,7 @@ static request training_request(const config *cfg, const char *path) {
 
 enum { MAX_DATASETS = 256 };
 
-/* Splits "path=weight", "path=weight name", or a path of weight 1. */
+/* Splits "path=weight" or "path=weight name" into path and weight. Without "=", the weight is 1. */
 static ott_status split_weight(const char *text, char path[PATH_MAX], double *weight) {
     const char *equals = strrchr(text, '=');
     size_t length = equals ? (size_t)(equals - text) : strlen(text);
@@ -235,7 +235,7 @@ static ott_status split_weight(const char *text, char path[PATH_MAX], double *we
     return OTT_OK;
 }
 
-/* Returns the dataset's name in this text, `length` characters long. */
+/* Returns the dataset's name in such a text, of `length` characters; the end of the path if there is none. */
 static const char *dataset_name_in(const char *text, size_t *length) {
     const char *equals = strrchr(text, '='), *space = equals ? strchr(equals, ' ') : NULL;
     size_t path = equals ? (size_t)(equals - text) : strlen(text);
@@ -253,7 +253,7 @@ static ott_status open_part(const opener *o, const char *text, dataset **part, d
     return open_request(o, &r, part);
 }
 
-/* Sets the weights of this phase. Datasets that it does not name keep the weight of data.datasets. */
+/* Sets the weights that the phase names. Other datasets keep their weights in data.datasets. */
 static ott_status weigh_phase(const config_list *list, const data_phase *p, double *weights) {
     for (int k = 0; k < p->count; k++) {
         int64_t found = -1, count = 0;
@@ -316,10 +316,10 @@ static ott_status open_mixture(const opener *o, dataset **out) {
 
 /* ---- training and validation ---- */
 
-/* Enough random tokens for a short run without repeated windows. Then the loader starts over. */
+/* Number of random tokens for training. A short run repeats no window; a longer run starts over. */
 #define SYNTHETIC_TOKENS (1 << 22)
 
-/* Number of random tokens for evaluation, at least a batch. They differ from the training tokens. */
+/* Returns the number of random tokens for evaluation, at least a batch. Their seed differs from training. */
 static int64_t synthetic_evaluation_tokens(const config *cfg) {
     int64_t batch = config_evaluation_batch(cfg) * (config_evaluation_length(cfg) + 1), least = 1 << 16;
     return batch > least ? batch : least;
@@ -372,8 +372,7 @@ static ott_status set_config_number(config *cfg, const char *key, int64_t value)
     return config_set(cfg, key, text);
 }
 
-/* A preset's vocabulary is the size of its original tokenizer. A larger tokenizer enlarges the model's
-   vocabulary. */
+/* Enlarges a preset's vocabulary, which is the size of its original tokenizer, for a larger tokenizer. */
 static ott_status choose_vocabulary(const opener *o) {
     int64_t ids = o->tokenizer ? tokenizer_vocab(o->tokenizer) : 0;
     bool given = o->cfg->model.preset == PRESET_NONE || config_was_set(o->cfg, "model.vocab_size");
@@ -383,7 +382,7 @@ static ott_status choose_vocabulary(const opener *o) {
     return set_config_number(o->cfg, "model.vocab_size", ids);
 }
 
-/* Unpacked samples determine the row length, unless it is configured. */
+/* Sets train.seq_len to the length of the longest unpacked sample, unless train.seq_len is given. */
 static ott_status choose_length(const opener *o, const dataset *train, const dataset *validation) {
     config *cfg = o->cfg;
     bool decides = dataset_has_samples(train) && !cfg->data.pack_sequences;
@@ -444,7 +443,7 @@ static ott_status make_validation_rows(const opener *o, dataset *d) {
                        cfg->eval.batch_size > 0 ? "eval.batch_size" : "train.batch_size", (long long)batch);
 }
 
-/* Counts full epochs. Rows at the end of an epoch that do not fill a step are not read. */
+/* Rows at the end of the last epoch that do not fill a step are not read. */
 ott_status data_count_epochs(const logger *log, config *cfg, const dataset *train, int64_t steps,
                              int64_t done, bool is_limit) {
     int64_t a_step = config_step_rows(cfg), rows = dataset_rows(train), epochs = cfg->train.num_epochs;

@@ -9,7 +9,7 @@
 
 /*
  * Opens the training and validation data and makes their rows. Close both with dataset_close. *validation is
- * NULL if the run does not evaluate. Sets keys of cfg that depend on the data:
+ * NULL if the run does not evaluate. *vocab: size of the model's vocabulary. Sets keys of cfg by the data:
  * - train.seq_len, if it was not given and samples are not packed;
  * - train.max_steps, if train.num_epochs was given and no checkpoint is loaded;
  * - model.vocab_size (and *vocab), if a preset's vocabulary is smaller than the tokenizer's;
@@ -25,10 +25,9 @@ ott_status data_open(mem *account, const cancellation *w, config *cfg, int64_t *
 ott_status data_count_epochs(const logger *log, config *cfg, const dataset *train, int64_t steps,
                              int64_t done, bool is_limit);
 
-/* Path of the run's tokenizer: data.tokenizer_path, else model.hf_path if it has a tokenizer; "": text is
-   bytes. */
+/* Path of the run's tokenizer: data.tokenizer_path, or the one in model.hf_path; "": bytes are tokens. */
 void data_tokenizer_path(const config *cfg, char out[PATH_MAX]);
-/* Why the run's tokens cannot be decoded to text; NULL if they can, by that tokenizer or as bytes. */
+/* Returns why the run's tokens cannot be decoded to text; NULL if they are bytes or have a tokenizer. */
 const char *data_no_text_reason(const config *cfg);
 
 /* Visits every file of the data, in order; files of a separate validation set come last. */

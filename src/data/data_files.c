@@ -72,7 +72,7 @@ ott_status data_files_find(mem *account, const char *path, const char *pattern, 
     return status;
 }
 
-/* ---- what they are ---- */
+/* ---- the format ---- */
 
 static bool ends_with_one(const char *path, const char *const *endings) {
     for (; *endings; endings++)
@@ -91,7 +91,7 @@ ott_status data_files_format(mem *account, const file_list *files, const config 
     if (ends_with_one(path, columns))
         return status_fail(
             OTT_ERR_UNSUPPORTED,
-            "%s: parquet and arrow files are not read; this makes JSONL of it: python3 -c \"import sys, "
+            "%s: parquet and arrow files are not read; convert the file to JSONL: python3 -c \"import sys, "
             "pandas; pandas.read_parquet(sys.argv[1]).to_json(sys.argv[2], orient='records', "
             "lines=True)\" %s data.jsonl",
             path, path);

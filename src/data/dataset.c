@@ -21,7 +21,7 @@ void dataset_close(dataset *d) {
 }
 
 ott_status dataset_check_share(const dataset_source *s) {
-    if (s->count < 1) return status_fail(OTT_ERR_ARGUMENT, "a dataset of no files");
+    if (s->count < 1) return status_fail(OTT_ERR_ARGUMENT, "a dataset needs a file");
     if (s->from_share >= 0 && s->from_share < s->to_share && s->to_share <= 1) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT, "%s: the range from %g to %g is invalid: 0 <= from < to <= 1",
                        s->paths[0], s->from_share, s->to_share);
@@ -87,8 +87,8 @@ ott_status dataset_make_rows(dataset *d, const dataset_row_options *options) {
 
 ott_status dataset_read_row(const dataset *d, int64_t index, dataset_row *row) {
     if (index < 0 || index >= d->rows)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: row %" PRId64 " is wanted of %" PRId64, d->name, index,
-                           d->rows);
+        return status_fail(OTT_ERR_ARGUMENT, "%s: row %" PRId64 " does not exist: there are %" PRId64,
+                           d->name, index, d->rows);
     return d->rows_by->read(d, index, row);
 }
 

@@ -93,8 +93,8 @@ void dataset_close(dataset *d); /* NULL is allowed */
 
 /* ---- properties ---- */
 
-/* For messages: the path, with the byte range if only a part is read, or the number of files and their names.
-   */
+/* For messages: the path of one file, or the number of files, and the first and the last path. For text that
+   is read as bytes also the byte range, if it is not everything. */
 const char *dataset_name(const dataset *d);
 int64_t dataset_tokens(const dataset *d);
 int64_t dataset_vocab(const dataset *d); /* ids are less than this */
@@ -126,8 +126,8 @@ int64_t dataset_samples(const dataset *d);  /* samples in the rows; 0 for runnin
 typedef struct dataset_row {
     int32_t *token;            /* [length] */
     int32_t *target;           /* [length] the token to predict; negative: no loss */
-    int32_t *position;         /* [length] in its document */
-    int32_t *start;            /* [length] first token of each document, `documents` entries; start[0] = 0 */
+    int32_t *position;         /* [length] of the token in its document, from 0 */
+    int32_t *start;            /* [length], `documents` used: first token of each document; start[0] = 0 */
     int64_t documents, labels; /* output; labels: number of targets that are not negative */
 } dataset_row;
 

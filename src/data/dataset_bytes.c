@@ -27,8 +27,7 @@ static int64_t clamp(int64_t x, int64_t least, int64_t most) {
     return x < least ? least : x > most ? most : x;
 }
 
-/* Converts the range [begin, end) of all files' bytes to this file's range; `before` bytes are in earlier
-   files. */
+/* Converts bytes [begin, end) of all files to the range in this file. `before`: bytes in earlier files. */
 static part part_of_file(const file_reader *r, int64_t before, int64_t begin, int64_t end) {
     part p = {.begin = clamp(begin - before, 0, r->bytes), .end = clamp(end - before, 0, r->bytes)};
     p.read_begin = p.begin > TEXT_SLACK ? p.begin - TEXT_SLACK : 0;
@@ -113,7 +112,7 @@ ott_status dataset_text_read(const char *path, const cancellation *w, int64_t be
     return status;
 }
 
-/* Adds the byte range to the name if only a part is read. */
+/* Adds the byte range to the dataset's name, unless all bytes are read. */
 static ott_status name_part(dataset *d, const text_share *p) {
     str name = {.account = d->account};
     if (p->end - p->begin == p->total) return OTT_OK;
@@ -170,7 +169,8 @@ ott_status dataset_open_synthetic(mem *account, int64_t vocab, uint64_t seed, in
     if (vocab < 1 || vocab > INT32_MAX)
         return status_fail(OTT_ERR_ARGUMENT,
                            "synthetic tokens: a vocabulary of %" PRId64 " is not in [1, 2^31)", vocab);
-    if (count < 0) return status_fail(OTT_ERR_ARGUMENT, "synthetic tokens: %" PRId64 " of them", count);
+    if (count < 0)
+        return status_fail(OTT_ERR_ARGUMENT, "synthetic tokens: a count of %" PRId64 " is negative", count);
     TRY(dataset_new(account, &synthetic_source, &dataset_windows, &d));
     ott_status status = mem_strdup(account, "synthetic tokens", &d->name);
     if (status != OTT_OK) {

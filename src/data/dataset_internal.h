@@ -1,6 +1,6 @@
-/* data/dataset_internal: structures shared by the files of the dataset. A dataset has two tables of
-   functions: token_source reads its tokens, row_source makes rows of them. So a new kind of token file needs
-   only an open function, and a mixture is one more row_source. */
+/* data/dataset_internal: structures shared by the files dataset*.c. A dataset has two tables of functions:
+   its token_source reads tokens, and its row_source makes rows from tokens. So a new kind of token file needs
+   only a token_source. A mixture has its own row_source. */
 #ifndef DATA_DATASET_INTERNAL_H
 #define DATA_DATASET_INTERNAL_H
 
@@ -32,7 +32,7 @@ struct dataset {
     int64_t longest;       /* tokens of the longest sample; 0 for running text */
     int64_t tokens, vocab; /* ids are below vocab */
     uint64_t seed;         /* synthetic */
-    /* Documents: from a table, or ended by last_token, or unknown (0 and -1). */
+    /* The table `begin` gives the documents, or last_token ends them, or they are unknown (0 and -1). */
     int64_t documents;
     int64_t *begin;     /* [documents + 1] first token of each document, ascending */
     uint8_t *learned;   /* [tokens] samples only: 1 if the token is a target */

@@ -17,19 +17,20 @@
 #include <string.h>
 
 typedef struct row_reader row_reader;
-/* Adds a row. `row`: its index among the rows that are read. */
+/* Adds the row `object` to r->c. `row`: index of this row among the rows that are read. */
 typedef ott_status (*add_row)(row_reader *r, const json_t *object, int64_t row);
 
 /* State of reading the rows of all files. */
 struct row_reader {
     corpus c;
     add_row add;
-    int64_t rows;                     /* rows so far, in all files */
-    int64_t begin, end;               /* range of rows to read */
-    bool counting;                    /* true: only count the rows */
-    bool strip_context, strip_target; /* HellaSwag: special tokens between context and ending are removed */
-    chat *template;                   /* conversations only; else NULL */
-    uint8_t *learned;                 /* for the tokens of the last conversation */
+    int64_t rows;       /* rows so far, in all files */
+    int64_t begin, end; /* range of rows to read */
+    bool counting;      /* true: only count the rows */
+    /* HellaSwag: remove the context's last token; remove the ending's first token */
+    bool strip_context, strip_target;
+    chat *template;   /* conversations only; else NULL */
+    uint8_t *learned; /* for the tokens of the last conversation */
 };
 
 /* ---- fields ---- */
@@ -38,7 +39,7 @@ static ott_status add_sample_text(corpus *c, const json_t *text, unsigned flags)
     return corpus_add(c, json_string_value(text), (int64_t)json_string_length(text), flags);
 }
 
-/* Reads the text of the field that config key `key` names. */
+/* Reads the text of a field. `key` is the config key that names the field, for messages. */
 static ott_status read_field(const json_t *object, const char *field, const char *key, const json_t **text) {
     char reason[480];
     ott_status status = json_row_text(object, field, text);
@@ -75,7 +76,7 @@ static ott_status add_completion(row_reader *r, const json_t *object, int64_t ro
 
 /* ---- HellaSwag ---- */
 
-/* Hugging Face's copy stores the label as text. */
+/* Reads a label, which is an integer. Hugging Face's copy of the data stores it as text. */
 static bool read_label(const json_t *value, int64_t *out) {
     char *end;
     const char *text = json_string_value(value);
@@ -109,7 +110,8 @@ static ott_status find_ending(const json_t *object, const json_t **ending) {
                        json_kind_name(*ending));
 }
 
-/* Like AutoModel, which decides for each batch of Hugging Face's map by its first row. */
+/* Rows per batch of Hugging Face's map. AutoModel decides for a batch, by its first row, which special tokens
+   to remove. */
 #define MAP_BATCH 1000
 
 /* Context and ending are tokenized separately, each with the tokenizer's special tokens. If a text ends with
@@ -151,8 +153,8 @@ static text_view stripped(const json_t *answer) {
     return text;
 }
 
-/* The tokenizer may merge the end of the prompt with the answer. So the prompt's tokens are counted
-   separately, and this number of tokens carries no loss. */
+/* Adds a sample of a prompt and an answer. The tokenizer may merge the end of the prompt with the answer. So
+   the prompt is also tokenized alone, and as many tokens as it then has carry no loss. */
 static ott_status add_answer(corpus *c, str *prompt, text_view answer) {
     const unsigned flags = TOKENIZER_ADD_SPECIAL | TOKENIZER_MATCH_SPECIAL;
     const tokenizer *t = c->source->tokenizer;
@@ -302,7 +304,7 @@ static ott_status read_row_files(row_reader *r) {
     return OTT_OK;
 }
 
-/* If only a share is read, a first pass counts the rows. */
+/* Sets the range of rows to read. If only a share of the rows is read, a first pass counts them. */
 static ott_status choose_rows(row_reader *r) {
     const dataset_source *s = r->c.source;
     r->end = INT64_MAX;
@@ -362,7 +364,7 @@ ott_status dataset_open_chat(mem *account, const dataset_source *s, dataset **ou
     return open_jsonl_rows(account, s, add_conversation, true, out);
 }
 
-/* ---- what is it? ---- */
+/* ---- kinds of rows ---- */
 
 #define FIRST_ROW_LIMIT (4 << 20) /* bytes */
 

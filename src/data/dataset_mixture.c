@@ -188,7 +188,7 @@ ott_status dataset_open_mixture(mem *account, dataset **parts, const double *wei
         return status;
     }
     mixture *m = (*out)->state;
-    m->count = count; /* from here on, dataset_close closes them */
+    m->count = count; /* from here on, dataset_close closes the parts */
     status = add_shares(*out, 0, weights, temperature);
     if (status == OTT_OK) return OTT_OK;
     dataset_close(*out);

@@ -1,4 +1,4 @@
-/* data/dataset_tokens: reads token files window by window, and writes a token file. */
+/* data/dataset_tokens: datasets of token files, which are read window by window. */
 #include "base/file.h"
 #include "data/dataset_internal.h"
 #include "data/token_file.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* If there are more files, each read opens its file, because a process has a limit of open files. */
+/* If a dataset has more files, each read opens its file: the number of open files of a process is limited. */
 #define KEPT_OPEN 128
 
 typedef struct shard {
@@ -35,7 +35,7 @@ static int64_t widen(const unsigned char *at, const token_file *f) {
 
 enum { BUFFER = 16384 };
 
-/* Returns the largest id in the next 64 MiB at most, for the message about an id that is too large. */
+/* Returns the largest id in the next 64 MiB of the file, for the message about an id that is too large. */
 static int64_t largest_id(const shard *s, const file_reader *r, int64_t at) {
     unsigned char buffer[BUFFER];
     const int64_t width = s->file.width, per_read = BUFFER / width;
@@ -67,8 +67,7 @@ static ott_status check_id(const dataset *d, const shard *s, const file_reader *
                        s->path, at, id, d->vocab, s->file.width, s->file.kind, advice);
 }
 
-/* Reads tokens [at, at + count) of the shard through a buffer, because the file's tokens may have another
-   width. */
+/* Reads tokens [at, at + count) of the shard. The buffer holds tokens of the file's width. */
 static ott_status read_open(const dataset *d, const shard *s, const file_reader *r, int64_t at, int64_t count,
                             int32_t *tokens) {
     unsigned char buffer[BUFFER];
@@ -137,7 +136,7 @@ static const token_source tokens_source = {tokens_read, tokens_close};
 
 /* ---- checking all ids ---- */
 
-/* Larger data is not checked before training. Then an invalid id is found when it is read. */
+/* Token files of more bytes are not checked before training. An invalid id is then found when it is read. */
 #define CHECKED_BYTES (INT64_C(1) << 30)
 
 /* Returns the index of the first id outside [0, vocab), or count. */
@@ -182,7 +181,7 @@ static ott_status check_shard(const dataset *d, const cancellation *w, const sha
     return status;
 }
 
-/* Checks all ids, because an invalid id would stop the run at the step that reads it. */
+/* Checks all ids, so that the run does not stop at the step that reads an invalid one. */
 static ott_status check_file_ids(const dataset *d, const cancellation *w) {
     enum { BUFFER_BYTES = 1 << 18 };
     const shards *all = d->state;
@@ -231,8 +230,7 @@ static int64_t count_documents(const shards *all) {
     return count;
 }
 
-/* Sets the first token of each document, relative to the dataset. Documents outside its range become empty.
-   */
+/* Sets the first token of each document, counted in the dataset. Documents outside its range become empty. */
 static ott_status join_documents(dataset *d) {
     const shards *all = d->state;
     int64_t count = count_documents(all), at = 0;

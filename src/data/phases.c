@@ -13,7 +13,7 @@ int phases_count(const config *cfg) {
     return is_annealing(cfg) ? 1 : (int)cfg->data.phases.count;
 }
 
-/* Parses "name=number" of `length` characters into the phase. */
+/* Parses a weight "name=number" of `length` characters into the phase; if `scales`, also lr_scale=number. */
 static bool take_weight(data_phase *p, const char *text, size_t length, bool scales) {
     char number[40];
     double value;
@@ -58,8 +58,8 @@ static ott_status read_annealing(const config *cfg, data_phase *out) {
         if (!take_weight(out, weights->items[i], strlen(weights->items[i]), false))
             return status_fail(
                 OTT_ERR_CONFIG,
-                "data.anneal_weights: \"%.200s\" is not the weight of a dataset by its name, as "
-                "web=0.1; it is 0 or more",
+                "data.anneal_weights: \"%.200s\" is not a dataset's name and weight, such as web=0.1; "
+                "weights are 0 or more",
                 weights->items[i]);
     return OTT_OK;
 }
@@ -76,11 +76,11 @@ ott_status phases_check(const config *cfg) {
         return status_fail(OTT_ERR_CONFIG, "data.phases and data.anneal_start_step both set when the mixture "
                                            "changes; give one of them");
     if (!is_annealing(cfg) && cfg->data.anneal_weights.count > 0)
-        return status_fail(OTT_ERR_CONFIG, "data.anneal_weights are for data.anneal_start_step, which is 0; "
-                                           "give the step they begin with");
+        return status_fail(OTT_ERR_CONFIG, "data.anneal_weights have no effect, because "
+                                           "data.anneal_start_step is 0: set it");
     if (phases_count(cfg) > PHASES_MAX)
-        return status_fail(OTT_ERR_CONFIG, "data.phases: %d phases; there may be %d", phases_count(cfg),
-                           PHASES_MAX);
+        return status_fail(OTT_ERR_CONFIG, "data.phases: %d phases; at most %d are possible",
+                           phases_count(cfg), PHASES_MAX);
     for (int i = 0; i < phases_count(cfg); i++, last = p.start_step) {
         TRY(phases_read(cfg, i, &p));
         if (p.start_step <= last)
@@ -89,12 +89,12 @@ ott_status phases_check(const config *cfg) {
         if (p.lr_scale != 1.0 && cfg->optimizer.name == OPTIMIZER_SCHEDULE_FREE_ADAMW)
             return status_fail(
                 OTT_ERR_CONFIG,
-                "data.phases has lr_scale=%g, and optimizer.name = \"schedule_free_adamw\" keeps its "
-                "learning rate: leave it out, or train with another optimizer",
+                "data.phases has lr_scale=%g, but optimizer.name = \"schedule_free_adamw\" has a constant "
+                "learning rate: remove lr_scale, or use another optimizer",
                 p.lr_scale);
         if (p.count > 0 && cfg->data.datasets.count == 0)
             return status_fail(OTT_ERR_CONFIG,
-                               "data.phases weighs \"%s\", and data.datasets names no datasets to mix",
+                               "data.phases weighs \"%s\", but data.datasets names no datasets to mix",
                                p.weights[0].name);
     }
     return OTT_OK;

@@ -1,5 +1,4 @@
-/* data/row_text: splits a file into rows: a JSON object on each line, or one array of objects. Internal to
-   src/data. */
+/* data/row_text: splits a file into rows: a JSON object on each line, or one array. Internal to src/data. */
 #ifndef DATA_ROW_TEXT_H
 #define DATA_ROW_TEXT_H
 
@@ -10,9 +9,9 @@
 typedef struct data_rows {
     const char *at, *end;
     bool array;        /* the text is one array */
-    bool begun, ended; /* array: the opening, closing bracket was read */
-    int64_t line;      /* line of the last row, from 1 */
-    int64_t newlines;  /* before `at` */
+    bool begun, ended; /* if an array: its opening bracket was read; its closing bracket was read */
+    int64_t line;      /* line number of the last row, from 1 */
+    int64_t newlines;  /* number of newlines before `at` */
 } data_rows;
 
 data_rows data_rows_begin(const char *text, int64_t bytes);

@@ -22,7 +22,7 @@ static uint64_t read_little_endian(const void *bytes, int count) {
 
 static const struct {
     uint32_t magic, version;
-    int width; /* 0: given by the header */
+    int width; /* bytes per token; 0: the header gives it */
     const char *kind;
 } headers[] = {
     {20240520, 1, 2, "llm.c's 20240520"},
@@ -109,7 +109,7 @@ static ott_status npy_shape(const file_reader *r, const char *header, token_file
     const char *shape = npy_value(header, "'shape'");
     char end = 0;
     if (!shape || sscanf(shape, "(%" SCNd64 ",%c", &out->count, &end) != 2 || end != ')')
-        return status_fail(OTT_ERR_UNSUPPORTED, "%s: a NumPy file of tokens has one dimension", r->path);
+        return status_fail(OTT_ERR_UNSUPPORTED, "%s: its NumPy array must have one dimension", r->path);
     int64_t bytes = r->bytes - out->offset;
     if (out->count < 0 || bytes % out->width != 0 || out->count != bytes / out->width)
         FAIL("%s: its header specifies %" PRId64 " tokens of %d bytes, and %" PRId64
@@ -130,7 +130,7 @@ static ott_status inspect_npy(const file_reader *r, token_file *out) {
     TRY(file_reader_read(r, 0, start, 8 + size));
     int64_t length = (int64_t)read_little_endian(start + 8, size);
     if (length > NPY_HEADER_LIMIT)
-        FAIL("%s: a NumPy header of %" PRId64 " bytes is no one of tokens", r->path, length);
+        FAIL("%s: its NumPy header of %" PRId64 " bytes is too long", r->path, length);
     TRY(file_reader_read(r, 8 + size, header, length));
     *out = (token_file){.kind = "NumPy", .offset = 8 + size + length};
     TRY(npy_type(r, header, out));
@@ -177,7 +177,7 @@ static ott_status read_index_header(megatron_index *x) {
     return OTT_OK;
 }
 
-/* Converts sequence lengths to start offsets: ends[i] is the sum of the lengths before i. */
+/* Converts sequence lengths to starts[sequences + 1]: starts[i] is the sum of the first i lengths. */
 static ott_status add_lengths(const megatron_index *x, const unsigned char *lengths,
                               const unsigned char *pointers, int64_t *starts) {
     int64_t at = 0;
@@ -209,7 +209,7 @@ static ott_status read_marks(const megatron_index *x, const unsigned char *marks
         before = mark;
     }
     if (out->begin[0] != 0 || before != x->sequences)
-        FAIL("%s: its documents are not all of its sequences", x->file->path);
+        FAIL("%s: its documents do not contain all of its sequences", x->file->path);
     out->documents = x->marks - 1;
     out->count = starts[x->sequences];
     return OTT_OK;
@@ -254,7 +254,7 @@ out:
     return status;
 }
 
-/* ---- which is it? ---- */
+/* ---- all formats ---- */
 
 static ott_status detect_format(mem *account, const file_reader *r, token_file *out) {
     char index[PATH_MAX + 8];

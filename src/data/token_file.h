@@ -15,8 +15,7 @@ typedef struct token_file {
     int64_t *begin;    /* [documents + 1] first token of each document; free with mem_free */
 } token_file;
 
-/* Reads only the header, or Megatron's index. OTT_ERR_FORMAT, OTT_ERR_UNSUPPORTED: the header is invalid or
-   unsupported. */
+/* Reads only the header, or Megatron's index. OTT_ERR_FORMAT, OTT_ERR_UNSUPPORTED if it cannot be read. */
 ott_status token_file_inspect(mem *account, const char *path, token_file *out);
 
 #endif

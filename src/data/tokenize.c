@@ -22,7 +22,7 @@ typedef struct line_stream {
     ott_read_fn read;
     ott_bytes_fn write;
     void *read_user, *write_user;
-    str held;          /* an incomplete line */
+    str held;          /* an incomplete line; while a line is decoded to JSON: the line's text */
     str out;           /* output not written yet */
     tokenizer_ids ids; /* of the line */
     int64_t line;      /* number of the line, from 1 */
@@ -30,7 +30,7 @@ typedef struct line_stream {
     uint8_t *learned;  /* [ids.count] */
     /* decoder of the current line */
     tokenizer_stream decoder;
-    bool begun;     /* the line had an id */
+    bool begun;     /* the line already had an id */
     bool eos_waits; /* the last id was EOS, which is decoded unless it ends the line */
 } line_stream;
 
@@ -44,7 +44,7 @@ static void append_id(str *out, int32_t id) {
     str_append_bytes(out, digits + at, (int64_t)sizeof digits - at);
 }
 
-/* Each JSON string is a separate text that may contain line ends. */
+/* Encodes a line that is a JSON string. Its text may contain line ends. */
 static ott_status encode_json(line_stream *s, const char *line, int64_t bytes) {
     json_error_t error;
     json_t *text;
@@ -87,7 +87,7 @@ static void show_object(line_stream *s, const str *text) {
     str_append(&s->out, "]}");
 }
 
-/* Shows the text of the ids, with marks around the targets. */
+/* Appends the text of the ids, with [[ and ]] around the targets. */
 static ott_status show_masked(line_stream *s) {
     tokenizer_stream decoder = tokenizer_stream_start(s->tokenizer, false);
     for (int64_t i = 0; i < s->ids.count; i++) {
@@ -145,8 +145,8 @@ static ott_status show_id(line_stream *s, int32_t id) {
                              : tokenizer_stream_push(&s->decoder, id, &s->out);
 }
 
-/* BOS at the start and EOS at the end of a line were added by the tokenizer. Elsewhere they are part of the
-   text. */
+/* Decodes the next id of a line. Leaves out BOS at the start and EOS at the end of the line, which the
+   tokenizer added. Elsewhere BOS and EOS are part of the text. */
 static ott_status decode_id(line_stream *s, int32_t id) {
     bool first = !s->begun, waits = s->eos_waits;
     s->begun = true;
@@ -176,7 +176,7 @@ static bool is_blank(char c) {
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* Decodes complete ids. s->held is not used meanwhile. */
+/* Decodes complete ids. `text` must not be s->held if show_id appends to it (options->jsonl). */
 static ott_status decode_ids(line_stream *s, const char *text, int64_t bytes) {
     for (int64_t at = 0, end; at < bytes; at = end) {
         int32_t id = 0;
@@ -225,7 +225,7 @@ static ott_status hold_text(line_stream *s, const char *text, int64_t bytes) {
     return str_finish(&s->held);
 }
 
-/* Completes the held line with its rest. */
+/* Processes the held line, after `text` has completed it. */
 static ott_status take_held(line_stream *s, const char *text, int64_t bytes, bool newline) {
     TRY(hold_text(s, text, bytes));
     str line = s->held;
@@ -246,7 +246,7 @@ static ott_status take_piece(line_stream *s, const char *text, int64_t bytes) {
     return hold_text(s, text, end - text);
 }
 
-/* Decodes the ids of an incomplete line at once, except the last, which may be incomplete. */
+/* Decodes the ids of an incomplete line. The last id stays in s->held: it may lack digits. */
 static ott_status decode_what_is_there(line_stream *s) {
     if (!s->options->decode || s->options->jsonl || s->held.length == 0) return OTT_OK;
     int64_t complete = s->held.length;

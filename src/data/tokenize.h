@@ -1,5 +1,4 @@
-/* data/tokenize: tokenizes without a model: a stream line by line, or a corpus into a token file on all
-   cores. */
+/* data/tokenize: tokenizes without a model: a stream by lines, or a corpus into a token file on all cores. */
 #ifndef DATA_TOKENIZE_H
 #define DATA_TOKENIZE_H
 

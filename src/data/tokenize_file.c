@@ -27,9 +27,9 @@ typedef struct document {
 typedef struct share {
     tokenizer_scratch *scratch;
     tokenizer_ids ids;
-    int64_t documents; /* documents with text */
+    int64_t documents; /* number of documents with text */
     ott_status status;
-    int64_t failed;   /* document of the error */
+    int64_t failed;   /* index of the document with the error */
     char reason[480]; /* error text */
 } share;
 
@@ -50,9 +50,9 @@ typedef struct corpus_job {
     int threads;
     file_reader reader;
     token_writer *writer;
-    char *text; /* of the round */
-    int64_t held, capacity;
-    int64_t read_bytes; /* totals of the file so far */
+    char *text;             /* [capacity]: text of the round, and the start of an incomplete document */
+    int64_t held, capacity; /* held: bytes used in `text` */
+    int64_t read_bytes;     /* bytes of the file read so far */
     document *documents;
     int64_t count, documents_capacity;
     int64_t before; /* lines or documents of earlier rounds */
@@ -138,7 +138,7 @@ static ott_status note_document(corpus_job *j, int64_t begin, int64_t end) {
     return OTT_OK;
 }
 
-/* Splits complete elements of the array. An incomplete one is read again with more text. */
+/* Lists the complete elements of the array. An incomplete element is read again with more text. */
 static ott_status split_array(corpus_job *j, bool all, int64_t *used) {
     text_view row;
     j->count = 0;
@@ -159,7 +159,8 @@ static ott_status split_array(corpus_job *j, bool all, int64_t *used) {
     return OTT_OK;
 }
 
-/* Splits complete documents. *used: start of the incomplete one. At the end of the file all are complete. */
+/* Lists the complete documents. *used: start of the incomplete document. all: the file ends here, so all
+   documents are complete. */
 static ott_status split_documents(corpus_job *j, bool all, int64_t *used) {
     const char *text = j->text, *stop;
     int64_t at = 0;
@@ -210,7 +211,7 @@ static void log_counts(const corpus_job *j) {
 
 /* ---- the file ---- */
 
-/* Enlarges the buffer for a document that does not fit a round, so there is always room to read into. */
+/* Allocates the buffer. Enlarges it if an incomplete document fills it, so that more text can be read. */
 static ott_status grow_text(corpus_job *j) {
     int64_t first = j->separator_bytes > 0 ? ROUND * j->threads : TOKENIZE_DOCUMENT_LIMIT + 1;
     int64_t capacity = j->capacity ? j->capacity : first, left = j->reader.bytes - j->read_bytes;
@@ -273,7 +274,7 @@ static void close_job(corpus_job *j) {
     tokenizer_close(j->tokenizer);
 }
 
-/* Adds BOS as transformers does, and EOS at the end of each document. */
+/* Chooses the tokens to add to each document: BOS if transformers adds it, and EOS at the end. */
 static void choose_marks(corpus_job *j) {
     const tokenizer *t = j->tokenizer;
     const logger *log = j->cancellation ? j->cancellation->log : NULL;
