@@ -2,7 +2,7 @@
 #include "model/balance.h"
 #include "model/model.h"
 
-/* Also for layers of other pipeline stages. */
+/* True if the layer has experts. Layers of other pipeline stages are allowed. */
 static bool is_mixture(const model *m, int64_t layer) {
     return modules_ffn(&m->options, layer) == &ffn_moe;
 }
@@ -21,7 +21,7 @@ static void connect_layers(model *m) {
     }
 }
 
-/* Loads start even. */
+/* At first all experts have the same load. */
 static ott_status fill_loads(const model *m) {
     const balance *b = &m->balance;
     int64_t count = tensor_count(b->loads);
@@ -57,8 +57,8 @@ ott_status balance_begin(const model *m) {
     return b->block ? device_zero(m->device, b->sums.data, tensor_bytes(b->sums)) : OTT_OK;
 }
 
-/* Adds up the sums of other micro-batches, of other tokens (context parallelism), then of other pipeline
-   stages, whose layers have sums of 0 on this rank. */
+/* Adds up the sums of other ranks' micro-batches, of other tokens (context parallelism), and of other
+   pipeline stages. On this rank, the sums of other stages' layers are 0. */
 ott_status balance_reduce(exec *cx, const model *m, group *data_ranks) {
     const tensor *sums = &m->balance.sums;
     group *others[] = {m->options.context_ranks, m->options.stage_ranks};
@@ -69,7 +69,7 @@ ott_status balance_reduce(exec *cx, const model *m, group *data_ranks) {
     return OTT_OK;
 }
 
-/* Every rank updates the load, because all have it. The bias is updated where the layer is. */
+/* Every rank updates its copy of the load. Only the layer's pipeline stage updates the bias. */
 static ott_status move_bias(exec *cx, const model *m, const model_module *router, int number,
                             const tensor *state) {
     const balance *b = &m->balance;

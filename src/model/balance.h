@@ -1,6 +1,6 @@
 /*
- * model/balance: load balancing of experts: token counts and router losses of a step, and the update of the
- * balancing biases (DeepSeek-V3, arXiv:2412.19437). All functions do nothing for a model without experts.
+ * model/balance: load balancing of experts: counts of choices and router losses in a step, and the update of
+ * the balancing biases (DeepSeek-V3, arXiv:2412.19437). All functions do nothing for a model without experts.
  */
 #ifndef MODEL_BALANCE_H
 #define MODEL_BALANCE_H
@@ -12,25 +12,24 @@ typedef struct model model;
 enum { BALANCE_LOSS, BALANCE_Z_LOSS, BALANCE_LOSSES };
 
 typedef struct balance {
-    int layers;      /* number of mixture layers, on all pipeline stages */
+    int layers;      /* number of layers with experts, on all pipeline stages */
     int64_t experts; /* E */
-    /* fp32[layers, BALANCE_LOSSES + E], sums over a step's micro-batches: losses, then choices of each
-       expert */
+    /* fp32[layers, BALANCE_LOSSES + E], sums of a step: losses, then the choices of each expert */
     tensor sums;
     /* fp32[layers, E]: moving average of each expert's share of choices; empty without biases */
     tensor loads;
-    void *block; /* device memory of both; NULL: no layer is a mixture */
-    float *host; /* [layers, BALANCE_LOSSES + E], for copies */
+    void *block; /* device memory of both; NULL: no layer has experts */
+    float *host; /* [layers, BALANCE_LOSSES + E], for copies of `sums` and `loads` */
 } balance;
 
-/* Allocates m->balance and lets the mixture layers add to its sums. m->blocks must be bound already. */
+/* Allocates m->balance and gives the layers of m->blocks, which must be bound already, views of its sums. */
 ott_status balance_open(model *m);
 void balance_close(model *m);
 /* Zeroes the sums. Call it before the first micro-batch of a step. */
 ott_status balance_begin(const model *m);
 /* Adds up the sums of all ranks after the last micro-batch. data_ranks have other micro-batches. */
 ott_status balance_reduce(exec *cx, const model *m, group *data_ranks);
-/* Updates loads and biases, next to the optimizer. state: tensor/step_state.h. */
+/* Updates loads and biases. Call it after the optimizer's update. state: tensor/step_state.h. */
 ott_status balance_update(exec *cx, const model *m, const tensor *state);
 
 /* Figures of a step. The losses are sums over layers of means over micro-batches. unevenness is the mean over
@@ -38,7 +37,7 @@ ott_status balance_update(exec *cx, const model *m, const tensor *state);
 typedef struct balance_figures {
     double loss, z_loss, unevenness;
 } balance_figures;
-/* micro_batches: how many the sums contain, over all ranks. Waits for the device. */
+/* micro_batches: number of micro-batches in the sums, of all ranks. Waits for the device. */
 ott_status balance_read(const model *m, int64_t micro_batches, balance_figures *out);
 
 #endif

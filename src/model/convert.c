@@ -36,8 +36,8 @@ static ott_status check_rank_part(const convert_options *o, const linear *l, con
     if (!spec->fp8 || convert_takes_dimensions(o, l->in, l->out)) return linear_check_blocks(l, spec);
     return status_fail(
         OTT_ERR_CONFIG,
-        "%s: distributed.tp = %d leaves a rank %lld x %lld of its weight, and FP8 requires multiples of "
-        "%d: use fewer ranks or float8.pad_inner_dim = true, or list it in float8.filter_fqns",
+        "%s: with distributed.tp = %d a rank's part of the weight is %lld x %lld, but FP8 requires multiples "
+        "of %d: use fewer ranks or float8.pad_inner_dim = true, or list it in float8.filter_fqns",
         l->name, l->ranks.group->size, (long long)l->out, (long long)l->in, CONVERT_DIMENSION_MULTIPLE);
 }
 

@@ -7,13 +7,14 @@
 
 #include "model/model.h"
 
-/* Fills all parameters of this rank; norms start at 1, biases at 0. model_options.init_style is the rule:
- *   kempner: N(0, init_std); o and down times 1/sqrt(2 layers).
+/* Fills all parameters of this rank: norms with factor 1, biases with 0, matrices by model_options.init_style
+ * (N: mean, standard deviation):
+ *   kempner: N(0, init_std); o and down N(0, init_std/sqrt(2 layers)).
  *   hf:      N(0, init_std) everywhere.
  *   titan:   embedding N(0, 1); q, k, v, gate N(0, 0.02); o, up, down N(0, 0.02/sqrt(2 (layer + 1)));
  *            head N(0, dim^-1/2) truncated at 3 deviations. torchtitan truncates the others at +-2, which
- *            never happens at these widths.
- * threads 0: all cores; the bits do not depend on it. OTT_ERR_STOPPED if m->cancellation cancels it.
+ *            draws with a deviation of 0.02 never reach.
+ * threads 0: all cores; values do not depend on `threads`. OTT_ERR_STOPPED if m->cancellation cancels.
  */
 ott_status model_initialize(model *m, uint64_t seed, int threads);
 /* Fills only the adapters: A by config_lora_init, B with zeros, a magnitude with the weight's row norms. */

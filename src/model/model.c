@@ -25,8 +25,8 @@ static void add_to_block(block *b, parameter *p) {
     b->parameter_count++;
 }
 
-/* Sets p->local to this rank's part. Tensor parallelism splits the columns, or the rows of each fused
-   projection. (A vector's elements count as rows.) Expert parallelism splits expert weights by expert. */
+/* Sets p->local to this rank's part. Tensor parallelism splits columns or rows; in a fused projection, the
+   rows of each part. A vector's elements count as rows. Expert parallelism splits by expert. */
 static void split_parameter(const model *m, const model_module *e, parameter_split split, parameter *p) {
     const group *ranks = m->options.tensor_ranks, *experts = m->options.expert_ranks;
     if (experts && p->rank == 3) {
@@ -56,7 +56,7 @@ static ott_status take_parameter(model *m, bool is_here, parameter **out) {
 }
 
 typedef struct declared_parameter {
-    const char *kind; /* the name after its module's */
+    const char *kind; /* the name without the module's: "weight", "bias", ... */
     int rank;
     const int64_t *shape;
     parameter_split split;
@@ -80,24 +80,24 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
     split_parameter(m, e, d.split, p);
     if (is_here && e->layer != MODULES_OUTSIDE) add_to_block(&m->blocks[e->layer], p);
     TRY(arena_printf(m->names, &p->name, "%s.%s", e->name, d.kind));
-    /* FP8 state has a scale for each MOMENT_GROUP columns of the full rows: a rank needs full groups. */
+    /* FP8 state has a scale for each MOMENT_GROUP columns: a rank needs complete groups. */
     const parameter_part *local = &p->local;
     if (p->frozen || p->rank == 1 || m->options.state != OTT_E4M3) return OTT_OK;
     if (local->columns == p->columns || local->columns % MOMENT_GROUP == 0) return OTT_OK;
     return status_fail(
         OTT_ERR_CONFIG,
-        "optimizer.state_dtype = \"fp8\" has a scale for each %d columns, and distributed.tp = %d "
-        "leaves a rank %lld of the %lld columns of %s: give \"bf16\", or another tp",
+        "optimizer.state_dtype = \"fp8\" has a scale for each %d columns, but with distributed.tp = %d "
+        "a rank has %lld of the %lld columns of %s: use \"bf16\", or another tp",
         MOMENT_GROUP, m->options.tensor_ranks->size, (long long)local->columns, (long long)p->columns,
         p->name);
 }
 
-/* Returns `like` if the weight is split like this, else PARAMETER_FULL. */
+/* Returns `like` if the weight is split as `like`, else PARAMETER_FULL. */
 static parameter_split split_as(parameter_split weight, parameter_split like) {
     return weight == like ? like : PARAMETER_FULL;
 }
 
-/* B is split like the weight's rows, A like its columns. */
+/* Tensor parallelism splits B and the magnitude with the weight's rows, and A with the columns. */
 static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
     const int64_t a[] = {adapters_rank(&m->options.adapter, e), e->shape[1]}, b[] = {e->shape[0], a[0]};
     const parameter_split by_rows = split_as(e->split, PARAMETER_ROWS);
@@ -142,8 +142,8 @@ static float epsilon_of(const model *m, module_role role) {
     return is_of_latent(role) ? 1e-6f : m->options.norm_epsilon;
 }
 
-/* The ranks that run the norm on other rows or heads, and so add up its gradients. NULL for norms over all
-   heads or of latents: all ranks compute the same. */
+/* The ranks that run the norm on other rows or heads, and sum its gradients. NULL for norms over all heads
+   and norms of latents: every rank computes their full gradients. */
 static group *ranks_of_norm(const model *m, module_role role) {
     bool is_of_heads = role == ROLE_Q_NORM || role == ROLE_K_NORM;
     if (is_of_latent(role) || modules_norms_apart(&m->options, role)) return NULL;
@@ -191,14 +191,14 @@ static ott_status bind_module(model *m, model_module *e) {
     return OTT_OK;
 }
 
-/* Sliding-window layers may have separate frequencies. Some families' full-attention layers have none. */
+/* Sliding-window layers may have separate frequencies. In some families, other layers have no rotation. */
 static const rope *rope_of(const model *m, bool sees_all) {
     const family *f = m->options.family;
     if (f->learned_positions || (sees_all && f->rope_in_windows)) return NULL;
     return !sees_all && m->options.local_theta > 0 ? &m->local_rope : &m->rope;
 }
 
-/* Multiplier of a layer's attention scores; 0: the default. With latents and YaRN it has mscale_all_dim. */
+/* Factor of a layer's attention scores; 0: the default. With latents and YaRN it includes mscale_all_dim. */
 static float attention_scale(const model_options *o, int64_t layer) {
     double mscale = o->rope.mscale_all_dim, by = 1;
     bool is_stretched = o->latent.key_rank > 0 && o->rope.kind == ROPE_YARN && mscale != 0;
@@ -308,7 +308,7 @@ static ott_status check_context_ranks(const model_options *o) {
                        (long long)o->heads, tp, cp, (long long)(o->heads / tp));
 }
 
-/* Sizes the tables for the widest layer with a decomposed adapter. */
+/* Opens tables that are large enough for every layer with a DoRA adapter. */
 static ott_status open_adapter_tables(model *m) {
     int64_t outputs = 0, inputs = 0;
     for (int i = 0; i < m->modules.count; i++) {
@@ -328,7 +328,7 @@ static ott_status check_positions(const model_options *o, int64_t positions) {
         (long long)positions, o->family->name, (long long)o->max_positions);
 }
 
-/* Clears lists that are borrowed from the configuration: model_open has read them. */
+/* Clears the borrowed lists of the configuration, which nothing reads after model_open. */
 static void clear_borrowed_lists(model_options *o) {
     adapter_options *a = &o->adapter;
     o->freeze = NULL;
@@ -394,7 +394,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
     return OTT_OK;
 }
 
-/* Some layers may be unbound, if opening failed. */
+/* If model_open failed, some layers may not be bound. */
 static void release_linears(model *m) {
     for (int i = 0; i < m->modules.count; i++) {
         const model_module *e = &m->modules.items[i];
@@ -528,7 +528,7 @@ static ott_status update_scales(void *user, linear *l) {
 ott_status model_update_scales(exec *cx, model *m, group *g) {
     if (!m->delayed.block) return OTT_OK;
     group *parts[] = {m->options.tensor_ranks, m->options.context_ranks};
-    /* these ranks have parts of one tensor: always reduced, whatever the recipe is */
+    /* these ranks have parts of one tensor, so amaxes are reduced even without spec.reduce */
     for (int i = 0; i < 2; i++)
         if (parts[i]) TRY(group_all_reduce(parts[i], cx, &m->delayed.seen, REDUCE_MAX));
     TRY(delayed_reduce(cx, &m->delayed, g));

@@ -26,41 +26,38 @@ struct model {
     device *device;
     arena *names;            /* memory of the names, lists, parameters and blocks */
     module_list modules;     /* this pipeline stage's modules, bound to layers */
-    module_list all_modules; /* every pipeline stage's modules; the other stages' have no layer */
+    module_list all_modules; /* modules of all pipeline stages; layers of other stages are NULL */
     parameter *parameters;   /* [parameter_count], of `modules`, in forward order; a tied head adds none */
     int parameter_count;
-    /* [all_parameter_count], of every pipeline stage; the other stages' have an empty shard */
+    /* [all_parameter_count], of all pipeline stages; shards of other stages' parameters are empty */
     parameter **all_parameters;
-    int all_parameter_count, trained_count; /* trained_count: how many of all_parameters are trained */
-    /* [patterns of options.freeze] the pattern matched a parameter; used by model_open */
-    bool *freeze_matched;
-    void *frozen_scales; /* device memory: scales of frozen weights stored in FP8; NULL: none */
+    int all_parameter_count, trained_count; /* trained_count: number of trained parameters among them */
+    bool *freeze_matched; /* [options.freeze->count] the pattern matched a parameter; used by model_open */
+    void *frozen_scales;  /* device memory: scales of frozen weights stored in FP8; NULL: none */
     /* device memory that the parameters view; NULL: none */
     void *values, *masters, *grads, *slot[PARAMETER_SLOTS];
-    int64_t block_bytes;                 /* of values; each parameter is padded to the device's alignment */
-    int64_t master_bytes;                /* of masters, which holds the matrices offloaded to host memory */
-    int64_t trained_bytes;               /* of grads: first the fp32, then the bf16 gradients */
-    int64_t trained_f32_bytes;           /* of the fp32 gradients in grads */
-    int64_t slot_bytes[PARAMETER_SLOTS]; /* of each slot: the optimizer state of trained parameters */
+    int64_t block_bytes;       /* size of `values`; each parameter is padded to the device's alignment */
+    int64_t master_bytes;      /* size of `masters`: mapped host memory of offloaded master weights */
+    int64_t trained_bytes;     /* size of `grads`: first the fp32 gradients, then the bf16 gradients */
+    int64_t trained_f32_bytes; /* size of the fp32 gradients in `grads` */
+    int64_t slot_bytes[PARAMETER_SLOTS]; /* size of each `slot`: one state tensor per trained parameter */
     parameter_store store;
-    parameter_store experts;   /* store of expert-parallel parameters; empty without expert parallelism */
-    expert_ranks expert_ranks; /* used if options.expert_ranks */
+    parameter_store experts;                 /* store of expert weights with expert parallelism; else empty */
+    expert_ranks expert_ranks;               /* used if options.expert_ranks */
     embedding embedding, position_embedding; /* position_embedding.weight NULL: rotary embedding */
     block *blocks;                           /* [options.layers] */
     norm final_norm;
-    activation_specs final_specs; /* quantized copies that the head needs of the final norm's output */
+    activation_specs final_specs; /* of the final norm's output, which the head reads */
     loss_head loss;
     rope rope, local_rope; /* local_rope: of sliding-window layers, if options.local_theta */
     delayed_store delayed; /* delayed-scaling state of all linear layers */
     balance balance;
     ott_dtype activation;       /* high-precision format of activations; set by model_convert */
-    model_base base;            /* where the base weights were read, if options.base */
-    dora_tables adapter_tables; /* shared by the decomposed (DoRA) adapters */
-    /* 16-bit format in which a folder stores trained fp32 masters; OTT_F32: none */
-    ott_dtype masters_from;
-    bool packed; /* model_pack has freed the masters */
-    /* can cancel loading and initialization of weights; borrowed; NULL: none */
-    const cancellation *cancellation;
+    model_base base;            /* where the base weights were read from, if options.base is not NULL */
+    dora_tables adapter_tables; /* shared by the DoRA adapters */
+    ott_dtype masters_from;     /* 16-bit format of the files that trained masters come from; OTT_F32: none */
+    bool packed;                /* model_pack has freed the masters */
+    const cancellation *cancellation; /* cancels loading and initialization; borrowed; NULL: none */
 };
 
 /* Units of a model's parameter store: the embeddings, each block, the final norm with the head. */
@@ -74,37 +71,37 @@ static inline int model_last_unit(const model *m) {
 
 typedef enum model_use { MODEL_INFERENCE, MODEL_TRAINING } model_use;
 
-/* Allocates zeroed parameters and rotary tables. Weights then come from model/init or a checkpoint, and
-   formats from model_convert. positions: rows of the rotary tables, at least the longest sequence.
-   MODEL_INFERENCE allocates no gradients and optimizer state. OTT_ERR_CONFIG for options that do not fit
-   together or match no parameter. */
+/* Allocates zeroed parameters and rotary tables. model/init or a checkpoint then sets the weights, and
+   model_convert the formats of GEMMs. positions: rows of the rotary tables, at least the longest sequence.
+   MODEL_INFERENCE allocates no gradients and no optimizer state. OTT_ERR_CONFIG for options that contradict
+   each other, or patterns that match no parameter. */
 ott_status model_open(device *d, const model_options *o, model_use use, int64_t positions, model **out);
 void model_close(model *m); /* NULL is allowed */
 
-int64_t model_parameter_count(const model *m); /* elements of the full model, each counted once */
-int64_t model_shard_count(const model *m);     /* elements that this rank holds */
-int64_t model_frozen_count(const model *m);    /* elements of the full model that are not trained */
-/* Weights that each token is multiplied with in GEMMs; a tied embedding counts as the head. */
+int64_t model_parameter_count(const model *m); /* number of elements of the full model; shards count once */
+int64_t model_shard_count(const model *m);     /* number of elements of this rank's shards */
+int64_t model_frozen_count(const model *m);    /* number of elements of the full model that are frozen */
+/* Number of weights that GEMMs multiply each token with; a tied embedding counts as the head. */
 int64_t model_matmul_weights(const model *m);
 /* FLOPs of a training step for each token, as torchtitan counts: 6 for each matmul weight, and for attention
    6 layers heads seq_len (width of a q head + width of a v head). */
 double model_flops_per_token(const model *m, int64_t seq_len);
-/* Calls visit for each linear layer of this stage, in forward order, up to the first error. */
+/* Calls `visit` for each linear layer of this stage, in forward order, until an error. */
 typedef ott_status (*model_linear_visit)(void *user, linear *l);
 ott_status model_visit_linears(model *m, model_linear_visit visit, void *user);
-/* Registers with each activation which quantized copies its consumers need. Call it after specs change. */
+/* Registers with each activation the quantized copies that its consumers read. Call it after specs change. */
 ott_status model_connect(model *m);
-/* Call it after a micro-batch: computes the next delayed scales from the amax over all ranks of g. */
+/* Call it after a micro-batch: computes the next delayed scales from amaxes that are reduced over g. */
 ott_status model_update_scales(exec *cx, model *m, group *g);
 /* Call it when something other than the optimizer changed the masters: marks all compute weights as stale. */
 void model_weights_changed(model *m);
-/* Marks the compute weights that steps change as made in this training step (-1: stale). */
+/* Marks compute weights, except fixed ones, as made in this training step (-1: stale). */
 void model_weights_made(model *m, int64_t step);
 /* Lets the optimizer step also quantize the weights, until the next conversion (nn/linear.h). */
 void model_fuse_quantize(model *m);
 /* Marks the weights that the optimizer quantizes as quantized in this training step. */
 void model_mark_quantized(model *m, int64_t step);
-/* Quantizes the weights that the optimizer quantizes and that have changed since, for example by loading. */
+/* Quantizes the weights that the optimizer should have quantized for this step, for example after loading. */
 ott_status model_quantize_weights(exec *cx, model *m);
 
 #endif

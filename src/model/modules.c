@@ -7,14 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The length of a weight's axis, computed from the model's options (length_of). */
+/* The length of an axis of a weight. length_of computes it from the model's options. */
 typedef enum extent {
     NONE, /* the weight has no such axis */
     DIM,
     QUERY, /* all heads of q */
-    KEY,
+    KEY,   /* all heads of k; of v */
     QUERY_KEY_VALUE,
-    HEAD_OUTPUTS, /* all heads of attention's output */
+    HEAD_OUTPUTS, /* all heads of the attention output */
     HEAD,
     QUERY_LATENT,
     KEY_LATENT,
@@ -39,7 +39,7 @@ typedef struct role_row {
     int parts;
     module_start start;
     bool is_expert_weight;          /* expert weights: one matrix for each expert */
-    const char *name[NAMING_COUNT]; /* without its block's name */
+    const char *name[NAMING_COUNT]; /* without the block's name */
 } role_row;
 
 #define IN_MODEL(member) .offset = offsetof(model, member)
@@ -148,7 +148,7 @@ static const struct {
     {FAMILY_MIXTRAL, ROLE_EXPERT_DOWN, "block_sparse_moe.experts.w2"},
 };
 
-/* The name without its block's name. */
+/* The module's name without the block's name. */
 static const char *name_inside(const family *f, module_role role, naming style) {
     for (size_t i = 0; f && style == NAMING_HUGGING_FACE && i < sizeof family_names / sizeof *family_names;
          i++)
@@ -248,7 +248,7 @@ int64_t modules_offset(module_role role) {
     return (int64_t)role_rows[role].offset;
 }
 
-/* The beginning of block names. */
+/* The name of the list of blocks. */
 static const char *stem_of(const family *f, naming style) {
     if (style != NAMING_HUGGING_FACE) return "layers";
     return f && f->block_prefix ? f->block_prefix : "model.layers";
@@ -292,7 +292,7 @@ bool modules_norms_apart(const model_options *o, module_role role) {
     return (role == ROLE_Q_NORM || role == ROLE_K_NORM) && o->family && o->family->qk_norm_head_weights;
 }
 
-/* A norm of q or k has weights for one head, or for all heads. */
+/* The columns of the weight. A norm of q or k has weights for one head, or for all heads. */
 static extent columns_of(const model_options *o, module_role role) {
     extent e = role_rows[role].columns;
     bool is_of_all = o->family && (o->family->qk_norm_all_heads || o->family->qk_norm_head_weights);

@@ -1,7 +1,7 @@
 /*
- * model/modules: the list of a model's modules, in forward order, created once from its options. Everything
- * that is done to a full model iterates over this list: declaring parameters, initial weights, conversion to
- * FP8, names in filters, checkpoints, Hugging Face folders, counting. Layers may have different modules.
+ * model/modules: the list of a model's modules, in forward order, created once from its options. A module is
+ * an embedding, a norm or a linear layer. All operations on a full model iterate over this list: declaring
+ * parameters, initial weights, conversion to FP8, name filters, checkpoints, counts.
  */
 #ifndef MODEL_MODULES_H
 #define MODEL_MODULES_H
@@ -12,7 +12,7 @@
 #include "nn/linear.h"
 #include "nn/norm.h"
 
-/* The role of a module in its model or block, in forward order. */
+/* What a module is for in its model or block, in forward order. */
 typedef enum module_role {
     ROLE_EMBEDDING,
     ROLE_POSITION_EMBEDDING,
@@ -51,33 +51,32 @@ typedef enum module_role {
 
 typedef enum module_kind { MODULE_EMBEDDING, MODULE_NORM, MODULE_LINEAR } module_kind;
 
-enum { MODULES_OUTSIDE = -1 }; /* model_module.layer of a module that is in no block */
+enum { MODULES_OUTSIDE = -1 }; /* model_module.layer of modules outside of the blocks */
 
 typedef struct model_module {
     module_role role;
     module_kind kind;
     int layer;        /* index of its block, or MODULES_OUTSIDE */
     const char *name; /* Hugging Face's, "model.layers.0.self_attn.q_proj" */
-    /* axes of the full weight, as in files: 1 [columns], 2 [rows, columns], 3 [experts, rows, columns] */
+    /* shape of the full weight, [columns], [rows, columns] or [experts, rows, columns], and its length */
     int rank;
     int64_t shape[PARAMETER_RANKS];
     parameter_split split; /* how tensor parallelism splits the weight; the bias is split with the rows */
     bool has_bias;         /* [rows] */
-    /* its bias balances the experts: it only affects the choice of experts, and has no gradient */
-    bool balances;
-    bool repeated;  /* a copy of the first pipeline stage's embedding, for a tied head on the last stage */
-    bool tied;      /* its weight is the embedding's */
-    bool saved;     /* trains in full next to adapters (PEFT's modules_to_save) and is saved with them */
-    bool fell_back; /* float8.fallback moved it to high precision, on any pipeline stage */
-    /* The layer that runs, by `kind`, and its parameters. NULL before model_open binds them. */
+    bool balances;         /* the bias only affects the choice of experts and has no gradient (DeepSeek-V3) */
+    bool repeated;         /* the last pipeline stage's copy of the embedding, for a tied head */
+    bool tied;             /* the weight is the embedding's */
+    bool saved;            /* trained in full next to adapters (PEFT's modules_to_save) and saved with them */
+    bool fell_back;        /* float8.fallback moved the layer to high precision, on any pipeline stage */
+    /* The layer, by `kind`, and its parameters. NULL before model_open; layers of other stages stay NULL. */
     union {
         embedding *embedding;
         norm *norm;
         linear *linear;
     };
     parameter *weight, *bias;   /* bias NULL: none */
-    parameter *lora_a, *lora_b; /* of its adapter (nn/lora.h); NULL: no adapter */
-    parameter *lora_m;          /* magnitude of a decomposed adapter (nn/dora.h); NULL: not decomposed */
+    parameter *lora_a, *lora_b; /* of the adapter (nn/lora.h); NULL: no adapter */
+    parameter *lora_m;          /* magnitude of a DoRA adapter (nn/dora.h); NULL: no DoRA */
 } model_module;
 
 typedef struct module_list {
@@ -85,14 +84,14 @@ typedef struct module_list {
     int count;
 } module_list;
 
-/* Creates the module list of a model or its pipeline stage, in `memory`, not bound to layers yet. */
+/* Creates the module list of a model, or of its pipeline stage o->stage, not bound to layers. */
 ott_status modules_make(arena *memory, const model_options *o, module_list *out);
 
-/* Returns the module with this role in this layer (or MODULES_OUTSIDE), without a name. */
+/* Returns the module with this role in this layer (or MODULES_OUTSIDE), not bound and without a name. */
 model_module modules_describe(const model_options *o, module_role role, int layer);
-/* True if this layer has a module with this role; for a role outside of blocks, if the model has one. */
+/* True if this layer has a module with this role. layer MODULES_OUTSIDE: if the model has one. */
 bool modules_has(const model_options *o, int layer, module_role role);
-/* The kind of norm (RMSNorm, LayerNorm, ...) that this role has. */
+/* The kind of norm (RMSNorm, LayerNorm, ...) with this role. */
 family_norm modules_norm(const model_options *o, module_role role);
 /* True if a norm with this role normalizes each head separately and has separate weights for each head. */
 bool modules_norms_apart(const model_options *o, module_role role);
@@ -102,34 +101,34 @@ bool modules_is_mixture(module_role role);
 const char *modules_bias_name(const model_module *m);
 /* The kind of feed-forward of a layer: dense or a mixture of experts. */
 const ffn_kind *modules_ffn(const model_options *o, int64_t layer);
-/* Which rule gives a role's initial weights (model/init.h). */
+/* The rule of a role's initial weights (model/init.h). */
 typedef enum module_start {
     START_PLAIN,
     START_EMBEDDING,
     START_HEAD,
-    START_INSIDE,  /* up projections */
+    START_INSIDE,  /* up projections of feed-forwards */
     START_RESIDUAL /* projections that are added to the residual stream: o and down */
 } module_start;
 module_start modules_start(module_role role);
-/* Byte offset of the role's layer in struct block, or in struct model if the role is outside of blocks. */
+/* Byte offset of the layer with this role in struct block, or in struct model for roles outside of blocks. */
 int64_t modules_offset(module_role role);
 
-/* The framework that a spelling of names comes from. Filters accept all spellings. */
+/* The framework whose names are used. Filters accept the names of all three. */
 typedef enum naming { NAMING_HUGGING_FACE, NAMING_KEMPNERFORGE, NAMING_TORCHTITAN, NAMING_COUNT } naming;
 
 enum { MODULES_NAME_BYTES = 128 };
-/* Writes a module's name to `out` and returns it. f NULL: the name in most families. */
+/* Writes a module's name to `out` and returns `out`. f NULL: the name that most families use. */
 const char *modules_name(const family *f, module_role role, naming style, int layer,
                          char out[MODULES_NAME_BYTES]);
-/* The same for one expert's matrix, as in files that store experts separately: its index comes before the
-   last component of the name. */
+/* The same for one expert's matrix in files that store experts separately: the expert's index `matrix` comes
+   before the last component of the name. */
 const char *modules_matrix_name(const family *f, module_role role, naming style, int layer, int64_t matrix,
                                 char out[MODULES_NAME_BYTES]);
 
 /*
  * Some projections may be fused into one matrix: q, k and v; gate and up. The fused matrix has the rows of
- * its parts, in order. A model may fuse them (options.fused_qkv, fused_gate_up) while its family's files do
- * not, or the other way around. Initial weights are the same in both cases.
+ * these parts, in order. A model may fuse them (options.fused_qkv, fused_gate_up) even if its family's files
+ * do not, and the other way around. Fusing does not change initial weights.
  */
 enum { MODULES_PARTS = PARAMETER_SECTIONS };
 
@@ -141,8 +140,8 @@ typedef struct module_part {
 
 /* Fills `part` with a module's parts, in order, and returns their number: 1 if it is not fused. */
 int modules_parts(const model_options *o, const model_module *m, module_part part[MODULES_PARTS]);
-/* Finds the fused projection that role `part` can belong to. Sets *at to its role and the part's rows in it,
-   and *rows to all its rows. Returns false if `part` is never fused. */
+/* Finds the fused projection that can contain role `part`. *at: the projection's role, and the part's rows in
+   it. *rows: number of rows of the projection. Returns false if `part` is never fused. */
 bool modules_find_fused(const model_options *o, module_role part, module_part *at, int64_t *rows);
 
 #endif

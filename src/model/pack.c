@@ -6,8 +6,8 @@ typedef struct packing {
     const model *m;
 } packing;
 
-/* A packed layer's master is freed, except for a tied head's, which the embedding still reads. Expert weights
-   that are stored in FP8 are not packed. */
+/* Drops a packed layer's master, except a tied head's, which the embedding reads. Expert weights that are
+   stored as FP8 codes are not packed. */
 static ott_status pack_linear(void *user, linear *l) {
     packing *p = user;
     TRY(linear_pack(&p->cx, l));
@@ -16,7 +16,7 @@ static ott_status pack_linear(void *user, linear *l) {
     return OTT_OK;
 }
 
-/* Copies the remaining parameters to `store` (NULL: only counts). Sets *bytes to their size. */
+/* Moves the parameters that still have values to `store` (NULL: does not). Sets *bytes to their size. */
 static ott_status move_parameters(model *m, void *store, int64_t *bytes) {
     *bytes = 0;
     for (int i = 0; i < m->parameter_count; i++) {

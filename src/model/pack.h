@@ -4,9 +4,9 @@
 
 #include "model/model.h"
 
-/* Packs the weight of every linear layer from its master and frees the masters. Embedding, norms and biases
-   do not change. The model must be converted and loaded. Afterwards it only runs forward, with the same bits:
-   it cannot be converted or saved again. */
+/* Packs the weight of every linear layer from its master and frees the masters, except a tied embedding's.
+   Expert weights are converted instead, or stay FP8 codes (linear_pack). The model must be converted and
+   loaded. Afterwards it only runs forward, with the same bits: it cannot be converted or saved again. */
 ott_status model_pack(model *m);
 
 #endif

@@ -15,8 +15,8 @@ static granularity granularity_from(config_frozen_granularity asked, granularity
     return by_recipe;
 }
 
-/* Chooses how a module's frozen weight is stored in FP8: as its layer's recipe casts weights. *kept false: it
-   stays in high precision. */
+/* Chooses how the frozen weight of a module is stored in FP8: *cast is as the layer's recipe casts its
+   weight. *kept false: the weight stays in high precision. */
 static ott_status choose_cast(const model *m, const model_module *e, cast_spec *cast, bool *kept) {
     convert_verdict v = {.recipe = recipe_find("rowwise")};
     *kept = e->kind == MODULE_LINEAR && e->layer != MODULES_OUTSIDE && e->role != ROLE_ROUTER;
@@ -48,8 +48,8 @@ static ott_status keep_frozen(const model *m, const model_module *e) {
 ott_status storage_keep_frozen(const model *m) {
     if (m->options.frozen == OTT_E4M3 && m->trained_count == m->all_parameter_count)
         return status_fail(OTT_ERR_CONFIG,
-                           "train.frozen_dtype = fp8 has nothing to keep: no parameter is frozen; name "
-                           "some in train.freeze, or leave it out");
+                           "train.frozen_dtype = fp8 has no effect: no parameter is frozen; name parameters "
+                           "in train.freeze, or leave out train.frozen_dtype");
     for (int i = 0; i < m->all_modules.count; i++) TRY(keep_frozen(m, &m->all_modules.items[i]));
     return OTT_OK;
 }
@@ -72,9 +72,9 @@ static ott_status allocate_scales(model *m) {
     return OTT_OK;
 }
 
-/* ---- units of the store: embeddings, each block, final norm and head; empty on stages without them ---- */
+/* ---- units: embeddings, each block, final norm with head; empty on stages without these ---- */
 
-/* Expert-parallel weights are sharded over fewer ranks than other parameters: they have a separate store. */
+/* Expert weights have a separate store with expert parallelism: they are sharded over fewer ranks. */
 static parameter_store *store_of(model *m, const parameter *p) {
     return m->options.expert_ranks && p->rank == 3 ? &m->experts : &m->store;
 }
@@ -86,7 +86,7 @@ static store_unit *unit_of(model *m, const model_module *e) {
     return &store_of(m, e->weight)->units[unit];
 }
 
-/* Adds parameters first[0 .. count) to unit `unit` of their stores. */
+/* Adds parameters first[count] to unit `unit`, each in its store. */
 static ott_status give_unit(model *m, int unit, parameter *first, int count) {
     parameter_store *stores[] = {&m->store, &m->experts};
     for (int i = 0; i < 2 && count > 0; i++) {
@@ -139,7 +139,7 @@ static int64_t padded_bytes(const model *m, tensor t) {
     return backend_align(m->device->can, tensor_bytes(t));
 }
 
-/* The shape of a parameter's shard in a format; data is NULL. */
+/* A tensor of the shape of p's shard, in `format` if p is no vector; data is NULL. */
 static tensor shard_in(const parameter *p, ott_dtype format) {
     tensor t = p->shard.value;
     t.dtype = parameter_format(p, format);
@@ -147,7 +147,7 @@ static tensor shard_in(const parameter *p, ott_dtype format) {
     return t;
 }
 
-/* The shape of the group scales of FP8 optimizer state; no rows for other formats. */
+/* A tensor of the shape of the group scales of one FP8 state tensor; 0 rows if state has another format. */
 static tensor shard_group_scales(const model *m, const parameter *p) {
     const tensor *t = &p->shard.value;
     bool is_grouped = parameter_format(p, m->options.state) == OTT_E4M3;
@@ -158,7 +158,7 @@ static int slots_of(const model *m, const parameter *p) {
     return m->options.optimizer ? optimizer_slots(m->options.optimizer, p) : 0;
 }
 
-/* Vectors stay in device memory, because layers read their masters directly. */
+/* True if p's master is in host memory. Vectors are not, because layers read their masters directly. */
 static bool master_is_offloaded(const model *m, const parameter *p) {
     return m->options.offload == OFFLOAD_STATE && p->rank > 1 && !p->frozen;
 }
@@ -199,7 +199,7 @@ static ott_status allocate_trained(model *m) {
     return OTT_OK;
 }
 
-/* fp32 gradients come before bf16 gradients. */
+/* Assigns gradients and state their memory. fp32 gradients come before bf16 gradients. */
 static void view_trained(model *m) {
     int64_t wide = 0, narrow = m->trained_f32_bytes, slot[PARAMETER_SLOTS] = {0};
     for (int i = 0; i < m->parameter_count; i++) {

@@ -34,7 +34,7 @@ static ott_status check_local(const parameter *p, const frozen_codes *c) {
     if (fits) return OTT_OK;
     return status_fail(
         OTT_ERR_CONFIG,
-        "%s: with distributed.tp a rank has %lld x %lld elements, which splits scale blocks of %lld x %lld: "
+        "%s: with distributed.tp a rank's part is %lld x %lld, which splits scale blocks of %lld x %lld: "
         "use fewer ranks, or train.frozen_granularity = channel or tensor",
         p->name, (long long)p->local.rows, (long long)p->local.columns, (long long)c->block_rows,
         (long long)c->block_columns);

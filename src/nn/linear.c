@@ -97,7 +97,7 @@ static ott_status check_scale_blocks(const linear *l, const linear_spec *spec, i
         if (!shard_fits_blocks(&shard, parts[t].spec, parts[t].rows, parts[t].columns, &block))
             return status_fail(
                 OTT_ERR_CONFIG,
-                "%s: with distributed.tp = %d a rank has %lld x %lld of the weight's elements, which splits "
+                "%s: with distributed.tp = %d a rank's part of the weight is %lld x %lld, which splits "
                 "scale blocks of %lld; use fewer ranks, or a recipe without blocks",
                 l->name, l->ranks.group->size, (long long)rows, (long long)l->in, (long long)block);
     }

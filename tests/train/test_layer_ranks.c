@@ -620,16 +620,16 @@ static void what_does_not_divide_is_refused(void **state) {
     expect_refusal(f, BF16, "--model.vocab_size=257", two, "or round model.vocab_size up");
     expect_refusal(
         f, TENSORWISE, NULL, two,
-        "self_attn.k_proj: distributed.tp = 2 leaves a rank 8 x 32 of its weight, and FP8 requires "
+        "self_attn.k_proj: with distributed.tp = 2 a rank's part of the weight is 8 x 32, but FP8 requires "
         "multiples of 16");
     expect_refusal(f, TENSORWISE, NULL, two, "float8.pad_inner_dim = true");
     expect_refusal(f, BLOCK, NULL, two, "splits scale blocks of 128");
     expect_refusal(f, MXFP8, NULL, two, "splits scale blocks of 32");
     static const char *const heads[] = {"--model.dim=256", "--model.fused_qkv=true",
                                         NULL}; /* 128, 64 and 64 rows */
-    expect_refusals(f, BLOCK, heads, two, "leaves a rank 64 x 256");
+    expect_refusals(f, BLOCK, heads, two, "a rank's part of the weight is 64 x 256");
     expect_refusal(f, BF16, "--optimizer.state_dtype=fp8", two,
-                   "leaves a rank 16 of the 32 columns of model.layers.0.self_attn.o_proj.weight");
+                   "a rank has 16 of the 32 columns of model.layers.0.self_attn.o_proj.weight");
 }
 
 static void what_has_no_heads_is_refused(void **state) {
