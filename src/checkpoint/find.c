@@ -52,7 +52,7 @@ static ott_status find_complete(mem *account, const char *path, char out[PATH_MA
 
 ott_status checkpoint_suggest_newest(mem *account, const char *path, ott_status code) {
     char found[PATH_MAX], *reason;           /* a copy, because the search overwrites the error text */
-    if (code == OTT_ERR_MEMORY) return code; /* not about the checkpoint */
+    if (code == OTT_ERR_MEMORY) return code; /* the error is not about the checkpoint */
     if (str_format(account, &reason, "%s", status_text()) != OTT_OK) return code;
     if (find_complete(account, path, found) == OTT_OK && *found)
         status_fail(code, "%s; use the newest complete checkpoint next to it: --checkpoint.load_path=%s",
@@ -138,7 +138,7 @@ static ott_status find_meant(mem *account, const char *path, char out[PATH_MAX])
     return status;
 }
 
-/* In a run-ID subfolder (checkpoint_run_home), suggests the newest checkpoint of the parent folder. */
+/* For a run-ID subfolder (checkpoint_run_home), suggests the newest checkpoint of the parent folder. */
 static ott_status fail_no_latest(mem *account, const char *folder) {
     split_path at = split_at_name(folder);
     char other[PATH_MAX] = "";

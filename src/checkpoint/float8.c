@@ -41,7 +41,7 @@ static ott_status describe_state(const describing *to, const float8_layer *l, in
                      dtype_name(format)));
     TRY(arena_printf(names, &scale, "%s%s%s.%s" SCALE, l->name, separator(l->name), tensor_name,
                      dtype_name(format)));
-    /* Adds a history, and its margin as metadata. */
+    /* Adds an amax history, and the margin of its scale as metadata. */
     tensor_set *set = to->set;
     int64_t count = set->count;
     TRY(add_state_tensor(to, history, s->amax_history.columns, s->amax_history.data, false));
@@ -53,7 +53,7 @@ static ott_status describe_state(const describing *to, const float8_layer *l, in
     return add_state_tensor(to, scale, 1, s->scale.data, false);
 }
 
-/* The counter is not in device memory, so the set gets a copy. */
+/* Adds the counter of low SQNRs. It is not in device memory, so the set gets a copy. */
 static ott_status describe_counter(const describing *to, const float8_layer *l) {
     bool has = l->linear && l->linear->low_sqnr_count != 0;
     const char *name;
@@ -144,7 +144,7 @@ static const safetensors_entry *find_float8_entry(const safetensors *f, str *nam
     return name->failed ? NULL : safetensors_find(f, name->text);
 }
 
-/* Clamps margins far outside the allowed range, so that they match no layer. */
+/* Reads a scale's margin. A margin far outside the allowed range is clamped and then matches no layer. */
 static void find_margin(const safetensors *f, str *name, const char *layer, int which, float8_found *out) {
     enum { LARGEST = 1000 };
     name->length = 0;
@@ -242,7 +242,7 @@ ott_status float8_read(device *d, const safetensors *f, const float8_layer *laye
 
 /* ---- all linear layers of a model ---- */
 
-/* all: also layers of other pipeline stages. */
+/* Lists the linear layers of this rank; all: of all pipeline stages. */
 static ott_status list_layers(const model *m, bool all, float8_layer **out, int64_t *count) {
     TRY(mem_alloc_array(m->device->account, MEM_OTHER, m->all_modules.count, sizeof **out, "FP8 layers",
                         out));

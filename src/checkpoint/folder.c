@@ -109,7 +109,7 @@ ott_status checkpoint_has_any(mem *account, const char *folder, bool *any) {
 
 /* ---- verifying ---- */
 
-/* *crc = part of bytes [at, end) in the file's CRC: the XOR of the parts of all bytes is the CRC. */
+/* *crc = contribution of bytes [at, end) to the file's CRC: the XOR of all contributions. */
 static ott_status measure_bytes(const file_reader *r, int64_t at, int64_t end, void *buffer,
                                 int64_t buffer_bytes, const cancellation *w, uint32_t *crc) {
     *crc = 0;
@@ -123,7 +123,7 @@ static ott_status measure_bytes(const file_reader *r, int64_t at, int64_t end, v
     return OTT_OK;
 }
 
-/* Reads one of `shares` equal shares of a file. *out = the file's size and the share's part of the CRC. */
+/* Reads one of `shares` shares of a file. *out = the file's size, and the share's contribution to its CRC. */
 static ott_status measure_share(const char *path, int share, int shares, void *buffer, int64_t buffer_bytes,
                                 const cancellation *w, checkpoint_file *out) {
     file_reader r;
@@ -157,7 +157,7 @@ static ott_status check_crc(const char *path, uint32_t expected, uint32_t found)
                        path, found, expected);
 }
 
-/* State of a verification, which goes through the files in turn. */
+/* State of a verification, which checks one file after the other. */
 typedef struct verifying {
     const char *folder;
     const cancellation *cancellation;
@@ -170,7 +170,7 @@ static ott_status name_file(verifying *v, int id) {
     return file_join(v->folder, checkpoint_file_name((enum checkpoint_file_id)id), v->path);
 }
 
-/* crc[i] = part of this share of file i in the file's CRC; 0 if there is no such file. */
+/* crc[i] = contribution of this share of file i to the file's CRC; 0 if there is no such file. */
 static ott_status measure_files(verifying *v, int share, int shares, uint32_t crc[CHECKPOINT_FILE_COUNT]) {
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
         checkpoint_file found;

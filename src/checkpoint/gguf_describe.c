@@ -7,7 +7,7 @@
 
 /* ---- architectures ---- */
 
-/* From llama.cpp's src/models and its converter of Hugging Face folders. */
+/* Architectures as in llama.cpp's src/models and its converter of Hugging Face folders. */
 static const gguf_arch archs[] = {
     {.family = FAMILY_LLAMA,
      .name = "llama",
@@ -156,7 +156,7 @@ ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out) {
 
 /* ---- metadata ---- */
 
-/* An architecture's keys begin with its name. */
+/* key: buffer for the architecture's keys, which begin with its name. */
 typedef struct describing {
     const model_options *o;
     const gguf_arch *arch;
@@ -177,7 +177,7 @@ static void put_real(describing *d, const char *key, double value) {
     gguf_metadata_real(d->m, own_key(d, key), value);
 }
 
-/* 0 means the default, which needs no key. */
+/* Writes a multiplier. 0 means llama.cpp's default, which needs no key. */
 static void put_multiplier(describing *d, const char *key, float value) {
     if (value != 0) put_real(d, key, (double)value);
 }

@@ -80,7 +80,7 @@ static gguf_type choose_type(saving *s, const gguf_tensor *t, module_role role) 
     return s->o->fallback_type;
 }
 
-/* Role that names the GGUF tensor: fused tensors have one name. */
+/* Returns the role that gives the GGUF tensor its name. A fused tensor has one name. */
 static module_role role_of_tensor(const gguf_arch *a, module_role role) {
     if (a->fused_qkv && role >= ROLE_Q && role <= ROLE_V) return ROLE_QKV;
     return a->fused_gate_up && role == ROLE_GATE ? ROLE_UP : role;
@@ -98,7 +98,7 @@ static bool joins_earlier_tensor(const saving *s, const char *name, const source
     return false;
 }
 
-/* Declares the tensor of all experts, or of the rows of one projection. */
+/* Declares the tensor of a layer's experts, or of one projection's rows of a fused parameter. */
 static void declare_part(saving *s, const model_module *e, const parameter *p, const module_part *from,
                          bool is_bias) {
     bool reorders = s->arch->rotates_pairs && (from->role == ROLE_Q || from->role == ROLE_K);
@@ -185,7 +185,7 @@ typedef struct writing {
     hf_merge adapter; /* all zero: no adapter */
 } writing;
 
-/* True for norms with weight 1 + w; llama.cpp multiplies by the stored weight. */
+/* True for norms that multiply by 1 + weight. llama.cpp multiplies by the weight, so 1 is added. */
 static bool adds_to_one(const saving *s, const source_part *part) {
     return s->m->options.family->norm == FAMILY_NORM_RMS_ONE_PLUS && part->module->kind == MODULE_NORM;
 }
@@ -204,7 +204,7 @@ static ott_status read_elements(const writing *t, int64_t first, int64_t count, 
     return OTT_OK;
 }
 
-/* Appends rows [first, first + rows) of the part. */
+/* Appends rows [first, first + rows) of the part to the file. */
 static ott_status append_rows(const writing *t, int64_t first, int64_t rows) {
     int64_t begin = (t->part->first + first) * t->part->columns, count = rows * t->part->columns;
     for (int64_t done = 0, piece; done < count; done += piece) {

@@ -18,7 +18,7 @@ static void fill_casts(const hf_places *p, hf_fp8_cast *own) {
         const linear_spec *ran = linear_products_spec(l);
         if (!(ran->fp8 || codes)) continue;
         own[i].spec = codes ? l->weight->codes->cast : ran->weight.rowwise;
-        own[i].spec.callbacks = NULL; /* a pointer of this process */
+        own[i].spec.callbacks = NULL; /* the pointer is valid only in this process */
     }
 }
 
@@ -37,7 +37,7 @@ static ott_status share_casts(hf_fp8 *f, const checkpoint_ranks *ranks) {
     return OTT_OK;
 }
 
-/* Returns the cast of a place's weight in training; NULL if the weight stays in high precision. */
+/* Returns the cast that training applies to places->items[i]; NULL if that stays in high precision. */
 static const cast_spec *trained_cast(const hf_fp8 *f, int i) {
     const cast_spec *spec = &f->casts[i].spec;
     return cast_spec_is_fp8(spec) ? spec : NULL;
@@ -117,7 +117,7 @@ static bool is_same_cast(const cast_spec *a, const cast_spec *b) {
     return quant_spec_equal(&x, &y);
 }
 
-/* All places of one tensor must have the same cast. */
+/* All items of places that are in one tensor must have the same cast. */
 static ott_status check_same(const hf_fp8 *f, int i, const cast_spec *cast) {
     const char *name = f->places->items[i].name;
     const hf_fp8_matrix *last = f->count > 0 ? &f->matrices[f->count - 1] : NULL;
@@ -138,7 +138,7 @@ static ott_status choose_matrices(hf_fp8 *f) {
         bool routes = f->places->items[i].module->role == ROLE_ROUTER;
         if (as_trained) TRY(join_trained(f->places, i, f, cast));
         if (as_trained && f->places->items[i].tensor_row > 0) TRY(check_same(f, i, cast));
-        if (f->places->items[i].tensor_row > 0) continue; /* part of a matrix that was added before */
+        if (f->places->items[i].tensor_row > 0) continue; /* it belongs to a matrix that was added before */
         TRY(cast || !(as_trained || routes) ? add_matrix(f, i, cast) : keep_unquantized(f, i));
     }
     if (f->count > 0) return OTT_OK;
@@ -244,7 +244,7 @@ static ott_status check_finite(const hf_fp8_matrix *x) {
     return OTT_OK;
 }
 
-/* Copies the scales of a place that is kept in FP8. */
+/* Copies the scales of the rows of an hf_place that is kept in FP8. */
 static void copy_scales(const hf_fp8_matrix *x, const hf_place *at) {
     const frozen_codes *c = at->parameter->codes;
     for (int64_t row = 0; row < at->count; row++)

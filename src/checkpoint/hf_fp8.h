@@ -18,7 +18,7 @@ typedef struct hf_fp8_options {
     hf_scales granularity;
 } hf_fp8_options;
 
-/* How training casts the weight of a place. If spec is not FP8, the weight is exported in high precision. */
+/* How training casts the rows of an hf_place. If spec is not FP8, they are exported in high precision. */
 typedef struct hf_fp8_cast {
     int32_t is_known; /* a rank has the layer */
     /* The weight has only codes and no adapter to merge: codes and scales are copied (nn/frozen.h). */
@@ -28,9 +28,9 @@ typedef struct hf_fp8_cast {
 
 /* A matrix of the folder that is written as codes and scales. */
 typedef struct hf_fp8_matrix {
-    const char *name;  /* tensor name, "model.layers.0.mlp.up_proj.weight"; borrowed from the places */
+    const char *name;  /* tensor name, "model.layers.0.mlp.up_proj.weight"; borrowed from places */
     const char *fused; /* matrices with the same `fused` share one per-tensor scale */
-    int first;         /* index of its first place */
+    int first;         /* index of its first item in places->items */
     int64_t rows, columns;
     int64_t block_rows, block_columns; /* shape of the block of elements that share a scale */
     int64_t scale_rows, scale_columns;
@@ -45,8 +45,8 @@ typedef struct hf_fp8 {
     hf_fp8_options options; /* AS_TRAINED is replaced by the granularity of the run's recipe */
     const hf_places *places;
     arena *memory;
-    hf_fp8_cast *casts;      /* one per place with AS_TRAINED, else NULL */
-    hf_fp8_matrix *matrices; /* in the order of the places */
+    hf_fp8_cast *casts;      /* one for each item of places with AS_TRAINED, else NULL */
+    hf_fp8_matrix *matrices; /* in the order of places->items */
     int64_t count;
     const char **unquantized; /* [unquantized_count] modules in blocks that stay in high precision */
     int64_t unquantized_count;
@@ -60,12 +60,12 @@ typedef struct hf_fp8 {
 ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, const hf_fp8_options *o,
                        hf_fp8 *out);
 void hf_fp8_close(hf_fp8 *f);
-/* The matrix with first place i; NULL if it stays in high precision. */
+/* Returns the matrix that begins with places->items[i]; NULL if this stays in high precision. */
 hf_fp8_matrix *hf_fp8_find(const hf_fp8 *f, int i);
 /* Reads all matrices and computes their scales. Collective: each rank reads its shards. buffer: [HF_BUFFER].
    OTT_ERR_UNSUPPORTED, with the tensor's name, if a matrix has a NaN or an infinity. */
 ott_status hf_fp8_measure(hf_fp8 *f, const checkpoint_ranks *ranks, float *buffer);
-/* Name and shape of the scale tensor in the folder. The name is allocated in `names`. */
+/* Sets the name and shape of x's scale tensor in the folder. The name is allocated in `names`. */
 ott_status hf_fp8_declare(const hf_fp8 *f, const hf_fp8_matrix *x, arena *names, const char **name, int *rank,
                           int64_t shape[2]);
 /* Dequantization factor `index` as the folder stores it. */

@@ -2,7 +2,7 @@
 #include "checkpoint/hf_frozen.h"
 #include <inttypes.h>
 
-/* Rows of a scale block that a place covers. */
+/* Rows of a scale block that belong to an hf_place. */
 typedef struct range {
     int64_t first, end;
 } range;
@@ -14,12 +14,12 @@ static range clip_range(int64_t index, int64_t size, int64_t first, int64_t end)
     return r;
 }
 
-/* The place's first row within its matrix. */
+/* Returns the first row of an hf_place within its matrix (one expert's matrix, if there are experts). */
 static int64_t first_row(const hf_place *at) {
     return at->first % at->parameter->codes->rows;
 }
 
-/* Converts a row of the matrix to a row of the tensor. */
+/* Converts a row of this matrix to a row of the folder's tensor. */
 static int64_t row_in_tensor(const hf_place *at, int64_t row) {
     return row - first_row(at) + at->tensor_row;
 }

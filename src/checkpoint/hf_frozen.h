@@ -8,11 +8,11 @@
 #include "checkpoint/hf_dequantize.h"
 #include "checkpoint/hf_places.h"
 
-/* OTT_ERR_UNSUPPORTED if the codes of a place's tensor t cannot be kept: they are not E4M3, or the folder has
-   more scales than the parameter. */
+/* OTT_ERR_UNSUPPORTED if the codes of tensor t, which stores the rows `at`, cannot be kept: they are not
+   E4M3, or the folder has more scales than the parameter. */
 ott_status hf_frozen_check(const hf_place *at, const shard_tensor *t, const hf_dequantize *scales);
-/* Copies the scales to the parameter's rows that the place covers. OTT_ERR_UNSUPPORTED if one block of the
-   parameter spans several tensors with different scales. */
+/* Copies the scales to the parameter, for the rows `at`. OTT_ERR_UNSUPPORTED if one block of the parameter
+   spans several tensors with different scales. */
 ott_status hf_frozen_take_scales(const hf_place *at, const hf_dequantize *scales);
 
 #endif

@@ -225,17 +225,18 @@ typedef struct loading {
     float *matrix;                 /* [rows, columns] the tensor matrix_of, transposed */
     const shard_tensor *matrix_of; /* NULL if none was read yet */
     bool as_codes;                 /* read bytes unchanged */
-    const frozen_filling *filling; /* parameter that the values are quantized for; NULL: none */
-    const uint64_t *dither_seed;   /* NULL: no dither */
+    const frozen_filling
+        *filling; /* quantizes the values while they are loaded; NULL: values are not quantized */
+    const uint64_t *dither_seed; /* NULL: no dither */
     cancellation_progress progress;
-    int64_t done; /* elements */
+    int64_t done; /* elements loaded so far */
 } loading;
 
 static bool is_fp8(const shard_tensor *t) {
     return t->entry->dtype != OTT_DTYPE_COUNT && dtype_is_fp8(t->entry->dtype);
 }
 
-/* *out = the folder's tensor of place i, with its shape checked. */
+/* *out = the folder's tensor of places.items[i], with its shape checked. */
 static ott_status find_tensor(const loading *l, int i, const shard_tensor **out) {
     const hf_place *at = &l->places.items[i];
     int64_t shape[PARAMETER_RANKS];
@@ -245,14 +246,14 @@ static ott_status find_tensor(const loading *l, int i, const shard_tensor **out)
     return safetensors_check_shape(shards_file(l->file, (*out)->file), (*out)->entry, rank, shape);
 }
 
-/* True for layers after the last: DeepSeek-V3's multi-token prediction. */
+/* True for tensors of layers after the last: DeepSeek-V3's multi-token prediction. */
 static bool is_next_token_layer(const model *m, const char *name) {
     static const char stem[] = "model.layers.";
     if (!m->options.family->latent || strncmp(name, stem, sizeof stem - 1) != 0) return false;
     return strtoll(name + sizeof stem - 1, NULL, 10) >= m->options.layers;
 }
 
-/* Tensors that some folders have but no model needs: a tied head, rotary frequencies, masks. */
+/* True for tensors that some folders have but no model needs: a tied head, rotary frequencies, masks. */
 static bool is_ignored(const model *m, const char *name) {
     if (is_next_token_layer(m, name)) return true;
     bool is_mask = str_ends_with(name, ".attn.bias") || str_ends_with(name, ".attn.masked_bias");
@@ -295,7 +296,7 @@ static ott_status find_if_codes(const loading *l, int i, int count, bool *codes)
     return OTT_OK;
 }
 
-/* Number of consecutive places, from i on, that belong to one parameter. */
+/* Returns the number of consecutive items of places, from i on, that belong to one parameter. */
 static int count_places(const loading *l, int i) {
     int count = 1;
     while (i + count < l->places.count &&
@@ -397,7 +398,7 @@ static ott_status read_part(loading *l, const shard_tensor *t, const hf_dequanti
     return OTT_OK;
 }
 
-/* Loads this rank's slice of place i, piece by piece. */
+/* Loads this rank's slice of places.items[i], piece by piece. */
 static ott_status load_rows(loading *l, const shard_tensor *t, const hf_dequantize *scales, int i) {
     hf_slice own = hf_place_slice(&l->places.items[i]);
     int64_t total = own.part.rows * own.part.columns;
@@ -476,14 +477,14 @@ static ott_status encode_parameter(loading *l, int i, int count) {
 static ott_status load_kept_in_fp8(loading *l, int i, int count) {
     const parameter *p = l->places.items[i].parameter;
     bool codes;
-    if (!p->codes->scale_inv) return OTT_OK; /* on another pipeline stage */
+    if (!p->codes->scale_inv) return OTT_OK; /* it is on another pipeline stage */
     TRY(find_if_codes(l, i, count, &codes));
     if (!codes) return encode_parameter(l, i, count);
     for (int k = 0; k < count; k++) TRY(load_frozen_codes(l, i + k));
     return frozen_place_scales(p, l->m->device);
 }
 
-/* Lists the matrices of all experts as one: "experts.0.up_proj" as "experts.up_proj". */
+/* Appends a matrix's name. All experts have one name: "experts.up_proj" for "experts.0.up_proj". */
 static void list_matrix(const char *name, str *names) {
     const char *experts = strstr(name, ".experts."), *number = experts ? experts + strlen(".experts.") : name;
     size_t digits = experts ? strspn(number, "0123456789") : 0;

@@ -17,7 +17,7 @@ typedef enum tensor_part { PART_VALUES, PART_CODES, PART_SCALES } tensor_part;
 /* A tensor of the folder. */
 typedef struct tensor_output {
     tensor_part part;
-    int first;                   /* index of its first place */
+    int first;                   /* index of its first item in places */
     const hf_fp8_matrix *matrix; /* for codes and scales */
 } tensor_output;
 
@@ -288,7 +288,7 @@ static safetensors_tensor *declare_tensor(saving *s, tensor_output what, const c
     return t;
 }
 
-/* Declares the tensor that begins with place i. Later places of a fused tensor belong to it. */
+/* Declares the tensor that begins with places.items[i]. Later items of a fused tensor belong to it. */
 static ott_status declare_place(saving *s, int i) {
     const hf_place *at = &s->places.items[i];
     const hf_fp8_matrix *x = s->o->fp8 ? hf_fp8_find(&s->fp8, i) : NULL;
@@ -404,7 +404,7 @@ static bool blocks_fit(const saving *s, int i) {
     return at->columns % BLOCK == 0 && (!is_joined || at->count % BLOCK == 0);
 }
 
-/* The first block matrix that blocks do not fit; NULL if all fit. */
+/* Returns the module of the first matrix that 128x128 scale blocks do not fit; NULL if they fit all. */
 static const model_module *find_unfit(const saving *s) {
     for (int i = 0; i < s->places.count; i++)
         if (hf_is_block_matrix(&s->places.items[i]) && !blocks_fit(s, i)) return s->places.items[i].module;

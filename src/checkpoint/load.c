@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Number of trained parameters in a file or a set. Each has one tensor of the optimizer's first slot. */
+/* Number of trained parameters in the file, or in this run's set: each has one tensor of the first slot. */
 static int64_t count_trained_in_file(const safetensors *f, const optimizer_rule *rule) {
     int64_t count = 0;
     for (int64_t i = 0; i < safetensors_count(f); i++)
@@ -102,7 +102,7 @@ static ott_status check_frozen(const safetensors *f, const model *m) {
     return OTT_OK;
 }
 
-/* Moments are not converted between FP8 and other formats. */
+/* Fails if moments are FP8 only in the file or only in this run: loading does not convert them. */
 static ott_status check_moments(const safetensors *f, const tensor_set *set) {
     for (int64_t i = 0; i < set->count; i++) {
         const safetensors_tensor *t = &set->declared[i];
@@ -200,7 +200,7 @@ static void loader_close(loader *l) {
     tensor_set_close(&l->set);
 }
 
-/* The file may store state in another format than this run. */
+/* Logs that the file stores tensors in another format than this run. */
 static void log_converted(const logger *log, const loader *l) {
     const safetensors_tensor *t = l->file ? tensor_set_converted(&l->set, l->file) : NULL;
     if (t)
@@ -210,7 +210,8 @@ static void log_converted(const logger *log, const loader *l) {
                  dtype_name(t->dtype));
 }
 
-/* The frozen parameters of a full checkpoint may differ from the base folder: save them later, too. */
+/* Loads the base folder's weights if the checkpoint lacks them. Else frozen weights may differ from the
+   folder's, so later checkpoints have them, too. */
 static ott_status load_base(model *m, const logger *log, const char *path, const model_base *base) {
     if (base->files > 0) return hf_base_load(m, log, path, base);
     m->options.base = NULL;

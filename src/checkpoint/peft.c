@@ -63,7 +63,7 @@ static ott_status fail_conflict(const config *cfg, const char *path, const char 
                        config_where(cfg, key), member, path, key, value, key, value, key);
 }
 
-/* The rank must match the folder's tensors. */
+/* Sets peft.dim. A value of the user must match the folder's tensors. */
 static ott_status set_rank(config *cfg, const char *path, int64_t rank) {
     char text[32];
     snprintf(text, sizeof text, "%lld", (long long)rank);
@@ -139,7 +139,7 @@ static ott_status set_patterns(config *cfg, const char *path, const json_t *root
     return entries->length > 0 ? set_config_key(cfg, key, entries->text) : OTT_OK;
 }
 
-/* Accepts one number or a list. */
+/* Reads layers_to_transform, which may be one number or a list. */
 static ott_status set_layers(config *cfg, const char *path, const json_t *root, str *list) {
     static const char member[] = "layers_to_transform";
     const json_t *layers = json_object_get(root, member);
@@ -162,7 +162,7 @@ static ott_status set_selection(config *cfg, const char *path, const json_t *roo
     TRY(set_patterns(cfg, path, root, "rank_pattern", "peft.rank_pattern", text));
     TRY(set_patterns(cfg, path, root, "alpha_pattern", "peft.alpha_pattern", text));
     TRY(set_layers(cfg, path, root, text));
-    /* Accepts one name or a list. */
+    /* layers_pattern may be one name or a list */
     const char *name = json_string_value(json_object_get(root, "layers_pattern"));
     if (name) return *name ? set_config_key(cfg, "peft.layers_pattern", name) : OTT_OK;
     return set_modules(cfg, path, root, "layers_pattern", "peft.layers_pattern", text);

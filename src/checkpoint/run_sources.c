@@ -140,7 +140,7 @@ static void log_change(const logger *log, const run_source *before, const run_so
 void run_sources_compare(const run_sources *before, const run_sources *now, run_source_role role,
                          const logger *log) {
     int64_t changes = 0;
-    if (before->count == 0) return; /* unknown */
+    if (before->count == 0) return; /* the files are not known */
     for (int64_t i = 0; i < before->count; i++) {
         const run_source *b = &before->files[i], *n = find_path(now, b);
         bool other = role != SOURCE_ROLES && b->role != role;

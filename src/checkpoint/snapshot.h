@@ -42,7 +42,7 @@ ott_status checkpoint_snapshot_fill(const checkpoint_snapshot *s, const run_mark
 /* Writes a checkpoint that belongs to no run, to `path`, complete or absent. Replaces an existing one. */
 ott_status checkpoint_snapshot_put(const checkpoint_snapshot *s, const char *path);
 
-/* Writes one set as a file into a staged folder; each rank writes its slices. */
+/* Writes one set as the file `path` in a staging folder; each rank writes its slices. */
 ott_status checkpoint_snapshot_put_set(mem *account, const checkpoint_ranks *ranks, const tensor_set *set,
                                        const char *path);
 

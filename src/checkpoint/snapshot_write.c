@@ -80,7 +80,7 @@ static ott_status write_tensors(const file_set *s, const tensor_set *set, safete
     return OTT_OK;
 }
 
-/* Metadata of the file: notes of the tensors, then of the set. */
+/* Lists the file's metadata: the notes of its tensors, then the notes of the set. */
 static ott_status list_metadata(const tensor_set *set, arena *memory, safetensors_pair **out,
                                 int64_t *count) {
     TRY(arena_alloc(memory, (set->count + set->metadata_count) * (int64_t)sizeof **out, out));
@@ -151,7 +151,7 @@ typedef struct written_file {
     written_part part;
 } written_file;
 
-/* Computes the checksum of the file on disk, not of the memory. */
+/* Computes the checksum of the tensor in the file on disk, not in memory. */
 static ott_status measure_tensor(const file_set *s, written_file *f, const safetensors_tensor *t,
                                  const tensor_slice *p) {
     int64_t total = tensor_slice_elements(p), size = dtype_bytes(t->dtype), bytes;

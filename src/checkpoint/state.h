@@ -38,7 +38,7 @@ typedef struct checkpoint_file {
     uint32_t crc;
 } checkpoint_file;
 
-/* A model dimension. Its field in state.c selects which member is used. */
+/* The value of a field of state.json. The type of the field in state.c selects the member. */
 typedef struct state_value {
     int64_t integer; /* also a bool, or the index of a word */
     double real;
@@ -60,7 +60,7 @@ typedef struct checkpoint_state {
 const char *checkpoint_file_name(enum checkpoint_file_id id);
 void checkpoint_state_describe(const model_options *o, checkpoint_state *s); /* fills s->shape */
 ott_status checkpoint_state_write(mem *account, const char *path, const checkpoint_state *s);
-/* Checks everything except the other files. Errors name the path, the member and its value. */
+/* Reads state.json and checks it, but not the other files. Errors name the path, the member and its value. */
 ott_status checkpoint_state_read(mem *account, const char *path, checkpoint_state *s);
 /* Compares dimensions. OTT_ERR_SHAPE, with the first different key. folder: for the message. */
 ott_status checkpoint_state_match(const checkpoint_state *s, const model_options *o, const char *folder);

@@ -69,7 +69,7 @@ static ott_status add_value(tensor_set *set, const char *name, const parameter *
     return OTT_OK;
 }
 
-/* Adds the group scales of FP8 optimizer state, for the local rows. Ranks never split a group. */
+/* Adds the group scales of FP8 optimizer state, for this rank's rows. Ranks never split a group. */
 static ott_status add_group_scales(tensor_set *set, const char *slot, const parameter *p,
                                    const tensor *group_scales) {
     safetensors_tensor t = {.dtype = OTT_F32, .rank = p->rank};
@@ -144,7 +144,7 @@ static bool is_own_turn(const record *records, int size, int own, int64_t i) {
     return has_elements(&records[own]) && i % copies == before;
 }
 
-/* Returns false if no rank has tensor i. */
+/* Chooses the rank that writes tensor i. Returns false if no rank has the tensor. */
 static bool decide_writer(tensor_set *set, int64_t i, const record *records, int size, int own) {
     int first = 0;
     while (first < size && !has_elements(&records[first])) first++;

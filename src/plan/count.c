@@ -68,7 +68,7 @@ static bool is_once_a_step(const exec *cx) {
     return cx->part == PART_REDUCTION || cx->part == PART_OPTIMIZER;
 }
 
-/* False in the evaluation plan. Later plans keep its PHASE_EVALUATE but are known by their part. */
+/* False in the evaluation plan. Later plans have PHASE_EVALUATE, too, but another cx->part. */
 static bool is_of_step(const exec *cx) {
     return is_once_a_step(cx) || cx->phase != PHASE_EVALUATE;
 }
@@ -206,7 +206,7 @@ static void add_unpacking(counter *c, const exec *cx, const collective *call) {
     add_work(c, cx, OP_KIND_OTHER, &w, is_once_a_step(cx), false);
 }
 
-/* Advances the clock. Messages between stages do not count here: plan/stages times them. */
+/* Advances the clocks by a collective. Messages between stages take no time here: plan/stages times them. */
 static void advance_clocks(clocks *c, traffic_kind kind, collective_kind call, double seconds, bool once) {
     if (kind == TRAFFIC_STAGES && !once) return;
     if (kind == TRAFFIC_GATHER || kind == TRAFFIC_REDUCE || once)
@@ -265,8 +265,8 @@ static ott_status count_model(void *user, trainer *t) {
 
 /* ---- a rank ---- */
 
-/* Prepares the dry run of the first rank of stage `stage_index`. The memory of its process groups is added by
-   formula on this machine; on a GPU they take no host memory. */
+/* Prepares the dry run of the first rank of stage `stage_index`. On this machine, adds the memory of its
+   process groups by formula. On a GPU they take no host memory. */
 static ott_status open_rank(const count_request *r, int64_t stage_index, process_group *pg,
                             model_options *shape, memory_check *out) {
     int64_t first =

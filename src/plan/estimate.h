@@ -9,7 +9,7 @@ typedef struct estimate {
     rank_count rank;          /* of the slowest stage */
     memory_need need;         /* of the stage that needs most memory */
     int64_t shortfall;        /* bytes needed minus bytes left; above 0: does not fit; -INT64_MAX: no limit */
-    int64_t slowest, fullest; /* indices of these stages, from 0 */
+    int64_t slowest, fullest; /* index of the slowest stage and of the fullest stage, from 0 */
     int64_t ranks, micro_batches;
     int64_t tokens;                          /* of a step, on all ranks */
     double compute_seconds, waiting_seconds; /* of a step: computing; waiting for ranks of the same stage */

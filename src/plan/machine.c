@@ -126,7 +126,7 @@ bool machine_has_fp8(const machine *m) {
 typedef struct rate_key {
     const char *name;
     size_t offset;
-    double unit, least, most; /* limits in units: bytes must fit into 64 bits and times must be finite */
+    double unit, least, most; /* limits, in units: bytes must fit into 64 bits and times must be finite */
 } rate_key;
 
 static const rate_key keys[] = {

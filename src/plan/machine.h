@@ -14,11 +14,11 @@ typedef struct machine_rates {
     double peak[WORK_FORMATS]; /* FLOP/s of dense GEMMs by data sheet; 0: format not supported */
     double gemm[WORK_FORMATS]; /* FLOP/s that large GEMMs reach */
     double attention_forward, attention_backward; /* FLOP/s that causal attention reaches */
-    double bandwidth;                             /* bytes of device memory */
-    double bus;                                   /* bytes of host memory, each way */
-    double link, network;                         /* bytes one way: inside a node; to other nodes */
+    double bandwidth;                             /* bytes/s of device memory */
+    double bus;                                   /* bytes/s of host memory, each way */
+    double link, network;                         /* bytes/s one way: inside a node; to other nodes */
     double node;                                  /* devices per node */
-    double cores;   /* compute tiles of a GEMM in parallel; 0: do not model tiles */
+    double cores;   /* cores that compute tiles of a GEMM; 0: do not model tiles */
     double latency; /* seconds until a message begins to arrive */
     double launch;  /* seconds added to every operation */
 } machine_rates;

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 
 enum {
-    MOST_TRIED = 48, /* estimates */
+    MOST_TRIED = 48, /* maximum number of estimates */
     MOST_CANDIDATES = 4096,
     BATCHES_TRIED = 4,  /* micro-batch sizes of a candidate, at most */
-    BATCHES_FITTING = 2 /* stop after this many fit */
+    BATCHES_FITTING = 2 /* stop a candidate after this many sizes fit */
 };
 
 typedef struct candidate {
@@ -76,7 +76,7 @@ static double copies_seconds(const search *s, const candidate *c) {
                                 others * 2 * part_bytes(&c->mesh, trained(s), s->base->shape->gradient));
 }
 
-/* Includes the pipeline bubble, which interleaved chunks reduce. */
+/* Lower bound of a step's seconds, with the pipeline bubble, which interleaved chunks reduce. */
 static double least_seconds(const search *s, const candidate *c) {
     double busy = step_product_seconds(s, c->checkpointing) + tensor_seconds(s, c);
     int chunks =

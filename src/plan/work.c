@@ -89,7 +89,7 @@ static double field_bytes(const exec *cx, const op_field *f, const void *args, i
     if (!value) return 0;
     switch (f->kind) {
     case OP_INOUT: return 2 * tensor_traffic(value);
-    case OP_QTENSOR: /* the source is another field; amaxes alone need no further pass */
+    case OP_QTENSOR: /* the source is another field; without codes, the op writes only amaxes */
         return qtensor_has_codes(value) ? quantized_bytes(cx, value, source, BY_TILES) : 0;
     case OP_OPERAND: return tensor_traffic(&((const operand *)value)->t);
     case OP_QOUT: {
@@ -137,7 +137,7 @@ static void count_product(const gemm_args *a, work *w) {
     w->flops = 2.0 * (double)w->m * (double)w->n * (double)w->k;
 }
 
-/* Every row is multiplied by one expert's matrix. */
+/* Counts a grouped GEMM: each row is multiplied by one expert's matrix. */
 static void count_grouped(const operand *a, const operand *b, const tensor *c, work *w) {
     w->format = format_of(a->t.dtype, b->t.dtype);
     w->flops = 2.0 * (double)a->t.rows * (double)a->t.columns * (double)c->columns;
@@ -152,7 +152,7 @@ static double seen_pairs(int64_t tokens, int64_t documents, int64_t window) {
     return (double)tokens * w - (double)(documents > 0 ? documents : 1) * w * (w - 1) / 2;
 }
 
-/* products: 2 forward, 5 backward, each with head_dim multiply-adds per pair. */
+/* products: number of GEMMs, 2 forward and 5 backward. Each has head_dim multiply-adds per pair and head. */
 static void count_attention(const tensor *q, const tensor *cu_seqlens, int64_t window, int products,
                             work *w) {
     w->flops = 2.0 * products * (double)q->columns * seen_pairs(q->rows, cu_seqlens->columns - 1, window);
@@ -175,7 +175,7 @@ static void count_bus(const op_info *op, const void *args, work *w) {
 
 /* ---- an operation ---- */
 
-/* Only the tokens' rows of the table are read or written. */
+/* Bytes of an embedding op: only the tokens' rows of the table are read or written. */
 static double embedding_bytes(const tensor *token, const tensor *rows, const tensor *table,
                               double table_passes) {
     double elements = (double)rows->rows * (double)rows->columns;
@@ -183,13 +183,13 @@ static double embedding_bytes(const tensor *token, const tensor *rows, const ten
            (double)dtype_bytes(table->dtype) * table_passes * elements;
 }
 
-/* The scales are known, so the source is read once. */
+/* Bytes of a cast. The scales are known, so the source is read once. */
 static double cast_bytes(const exec *cx, const cast_args *a) {
     return tensor_traffic(a->x) +
            (double)a->q->rows * (double)a->q->columns * code_copies(cx->device->can, &a->q->spec);
 }
 
-/* A source in host memory is read as often as work_cast_bytes counts. */
+/* Counts a second read of a source in host memory, as work_cast_bytes does. */
 static void count_second_read(const quantize_args *a, work *w) {
     if (needs_all(&a->q->spec.rowwise) || needs_all(&a->q->spec.columnwise)) w->from_host *= 2;
 }

@@ -26,7 +26,7 @@ work work_of_product(work_format format, int64_t m, int64_t n, int64_t k, int c_
    since quantizing is not fused into that op. */
 double work_cast_bytes(const backend_capabilities *can, const quant_spec *spec, int64_t rows, int64_t columns,
                        int source, bool is_separate);
-/* Returns FLOP, or bytes if there are none: time is proportional to it. */
+/* Returns the FLOP, or the bytes if there are none. The time is proportional to the result. */
 static inline double work_units(const work *w) {
     return w->flops > 0 ? w->flops : w->bytes;
 }

@@ -20,7 +20,7 @@ static bool needs_date(const config *cfg) {
     return may_chat && *path && !*cfg->data.chat_date;
 }
 
-/* before: configuration of the resumed run, or NULL. A run older than this key has no date. */
+/* Chooses the date. before: configuration of the resumed run, or NULL. Runs before this key had no date. */
 static void choose_date(const config *before, char out[16]) {
     if (!before)
         chat_today(out);

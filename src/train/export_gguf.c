@@ -142,8 +142,7 @@ static int64_t other_stop(const tokenizer *t) {
     return -1;
 }
 
-/* True if one token, `id`, is added before a text (`after`: after it). GGUF files cannot express other
-   tokens. */
+/* True if one token, `id`, is added before a text (`after`: after it). GGUF cannot express more tokens. */
 static bool adds_only(const tokenizer *t, bool after, int32_t id) {
     int count;
     const int32_t *around = tokenizer_added_around(t, after, &count);
@@ -156,7 +155,7 @@ static bool adds_other(const tokenizer *t, bool after, int32_t id) {
     return count > 0 && !adds_only(t, after, id);
 }
 
-/* Without an EOS key, llama.cpp would use token 11. */
+/* Writes the ids of special tokens. Without an EOS key, llama.cpp would use token 11 as EOS. */
 static void describe_ids(describing *d) {
     int32_t bos = tokenizer_bos(d->t), eos = tokenizer_eos(d->t);
     int64_t end = eos >= 0 ? eos : bos >= 0 ? bos : tokenizer_vocab(d->t);
@@ -243,7 +242,7 @@ static ott_status describe_tokenizer(describing *d) {
     return describe_template(d);
 }
 
-/* A tokenizer with one token per byte and no merges. */
+/* Writes a tokenizer with one token per byte and no merges. */
 static void describe_bytes(gguf_metadata *m, int64_t vocab) {
     char name[4] = "";
     put_text(m, "tokenizer.ggml.model", "gpt2");

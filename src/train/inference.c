@@ -32,7 +32,7 @@ static ott_status keep_codes(mem *account, config *cfg) {
     if (names.length == 0 || (cfg->peft.enabled && !others_are_bf16)) goto out;
     if (!cfg->peft.enabled) TRY_OUT(config_set(cfg, "train.freeze", names.text));
     TRY_OUT(config_set(cfg, "train.frozen_dtype", "fp8"));
-    TRY_OUT(hf_model_configure(account, cfg, NULL)); /* again, for the folder's granularity */
+    TRY_OUT(hf_model_configure(account, cfg, NULL)); /* again: sets the granularity of the codes */
 out:
     str_free(&names);
     return status;
@@ -145,7 +145,7 @@ static ott_status set_precision(config *cfg, const char *name) {
     const char *own = recipe_canonical_name(name);
     const recipe *r = recipe_find(own ? own : name);
     if (!r) return fail_precision(name);
-    /* Resets all recipe keys, so that a named recipe is used as published in all layers of the filter. */
+    /* Resets all recipe keys: a named recipe is used as published, in all layers that the filter allows. */
     static const char *const places[] = {"schedule", "module", "keep_first_layers", "keep_last_layers"};
     int count;
     const char *const *keys = config_recipe_keys(&count);

@@ -352,7 +352,7 @@ static ott_status validate(run *r) {
     return progress_validation(&r->progress, r->trainer, &e, clock_seconds() - started);
 }
 
-/* KempnerForge's wording, which other tools parse. Names the parameter if only a gradient is not finite. */
+/* Logs the step in KempnerForge's words, which tools parse. Names the parameter if the loss is finite. */
 static void log_nonfinite(const run *r, const step_result *s, const char *gradient, const char *where) {
     const run_state *state = &r->trainer->run;
     const run_history *h = &r->progress.history;
@@ -370,7 +370,7 @@ static void log_nonfinite(const run *r, const step_result *s, const char *gradie
                     (long long)h->last_good_step, where);
 }
 
-/* A step with a non-finite loss or gradient was skipped. Too many in a row end the run. */
+/* Logs a step that was skipped because of a non-finite value. Too many such steps in a row end the run. */
 static ott_status handle_nonfinite(run *r, const step_result *s) {
     char where[224], gradient[160];
     const run_state *state = &r->trainer->run;

@@ -20,13 +20,13 @@ typedef struct loss_monitor {
     double first[LOSS_MONITOR_START];
     int count;        /* number of losses in `first` */
     double start;     /* set when count is LOSS_MONITOR_START */
-    int above, below; /* latest losses in a row above or below the limit */
-    double sum;       /* of the `above` losses */
+    int above, below; /* number of latest losses in a row above the limit, or not above it */
+    double sum;       /* sum of these `above` losses */
     bool warned;
 } loss_monitor;
 
 void loss_monitor_open(loss_monitor *m, int64_t vocab);
-/* Adds a step's loss. True if a warning is due; then *mean is of the last LOSS_MONITOR_STEPS losses. */
+/* Adds a step's loss. True if a warning is due; then *mean = mean of the last LOSS_MONITOR_STEPS losses. */
 bool loss_monitor_add(loss_monitor *m, double loss, double *mean);
 
 #endif

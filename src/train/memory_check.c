@@ -156,7 +156,7 @@ static void write_proposals(str *text, const memory_check *c, const variant *v, 
 
 enum { MOST_RANKS = 1024 };
 
-/* Doubles the number of shard ranks until the run fits and appends it. False if MOST_RANKS are too few. */
+/* Appends a number of shard ranks, doubled until the run fits. False if MOST_RANKS ranks are too few. */
 static bool write_ranks(str *text, const memory_check *c, const variant *from, int64_t left) {
     variant v = *from;
     memory_need n;
@@ -180,7 +180,7 @@ static bool write_ranks(str *text, const memory_check *c, const variant *from, i
     return false;
 }
 
-/* True if the text names a number of ranks. */
+/* Appends all suggestions. True if they include a number of ranks. */
 static bool write_suggestions(const memory_check *c, const variant *v, int64_t need, int64_t left,
                               str *text) {
     write_proposals(text, c, v, need, left);
@@ -194,7 +194,7 @@ ott_status memory_check_suggest(const memory_check *c, int64_t need, int64_t lef
 
 /* ---- FP8 and bf16 ---- */
 
-/* An excess is reported from 1 / EXCESS_SHARE of the memory in bf16 and from EXCESS_LEAST bytes on. */
+/* An excess is reported if it is at least 1 / EXCESS_SHARE of the bf16 memory and EXCESS_LEAST bytes. */
 enum { EXCESS_SHARE = 100, EXCESS_LEAST = 16 << 20 };
 
 /* *fits is false if the rest of the configuration does not allow the setting. */

@@ -66,7 +66,7 @@ static void apply_options_to(const config *cfg, cast_spec *s) {
     apply_pow2(cfg, s);
 }
 
-/* fp8_format selects the gradients' format, as in TransformerEngine. torchao's recipes have their own. */
+/* fp8_format is the gradients' format, as in TransformerEngine. torchao's recipes have their own format. */
 static void apply_format(const config *cfg, cast_spec *s) {
     if (cfg->float8.fp8_format == FP8_FORMAT_RECIPE || s->scale.rule == SCALE_TORCHAO) return;
     s->format = cfg->float8.fp8_format == FP8_FORMAT_HYBRID ? OTT_E5M2 : OTT_E4M3;
@@ -85,7 +85,7 @@ static void change_uses(const config *cfg, recipe *r, use_change change) {
     change_tensor(cfg, &r->grad_output, change);
 }
 
-/* How a GEMM without FP8 operands adds its products. */
+/* The order of addition in a GEMM without FP8 operands. */
 static accumulate_mode high_precision_mode(const config *cfg, const recipe *r) {
     bool tiles = cfg->train.bf16_accumulate == BF16_SUM_TILE32 && r->activation == OTT_BF16;
     return tiles ? ACCUMULATE_TILE32 : ACCUMULATE_FP32;
@@ -120,7 +120,7 @@ static ott_status read_use(const char *key, const char *text, cast_spec *out) {
     return status_context(recipe_cast_parse(text, OTT_BF16, out), "%s = \"%s\"", key, str_show(text).text);
 }
 
-/* As in torchao: the columnwise cast is the same as the rowwise cast, unless it is given. */
+/* As in torchao: the columnwise cast is the rowwise cast, unless `column` is given. */
 static ott_status read_tensor(const char *row_key, const char *row, const char *column_key,
                               const char *column, quant_spec *q) {
     if (*row) {
@@ -143,7 +143,6 @@ static ott_status read_operands(const config *cfg, recipe *r) {
 
 /* ---- products ---- */
 
-/* The keys of one GEMM. */
 typedef struct product_keys {
     const char *name;
     config_fast_accum fast;

@@ -16,7 +16,7 @@ typedef struct profile_counts {
     double seconds; /* of the steps */
     profile_count ops[OP_COUNT], scaled_gemm;
     profile_count collectives; /* each from its start to its end; they mostly overlap with operations */
-    double collective_bytes;   /* sum of the larger of input and output */
+    double collective_bytes;   /* of each collective the larger of input and output, summed */
     double waited;             /* seconds that this rank only waited for collectives */
 } profile_counts;
 

@@ -41,7 +41,7 @@ double progress_tokens_per_second(const progress *p) {
     return p->run_seconds > 0 ? (double)p->run_tokens / p->run_seconds : 0;
 }
 
-/* Everything that a line may show. Rates are of this step; in a step line, since the last step line. */
+/* Figures of a step, for all outputs. Rates are of this step; in a step line, since the last step line. */
 typedef struct reading {
     int64_t step, epoch;
     double loss, z_loss, grad_norm, learning_rate, seconds, memory;

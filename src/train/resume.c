@@ -58,7 +58,7 @@ static checkpoint_exclusions choose_exclusions(const config *cfg, bool is_own) {
     return exclusions;
 }
 
-/* Older checkpoints have no step_rows. Then assumes that all steps had equally many; 0 if they did not. */
+/* Rows per step; 0: unknown. Old checkpoints lack step_rows: assumes that all steps had equally many rows. */
 static int64_t step_rows(const run_state *s) {
     if (s->step_rows > 0 || s->step == 0) return s->step_rows;
     return s->samples % s->step == 0 ? s->samples / s->step : 0;
@@ -135,7 +135,7 @@ static bool is_float8_incidental(const comparison *c, const char *key) {
             strcmp(key, "float8.precompute_float8_dynamic_scale_for_fsdp") == 0);
 }
 
-/* Skips keys that cannot affect later losses. */
+/* Logs a changed key, unless the key cannot affect later losses. */
 static void log_difference(void *user, const char *key, const char *before, const char *now) {
     const comparison *c = user;
     static const char *const incidental[] = {
@@ -229,7 +229,7 @@ ott_status resume_finalize(const logger *log, run_folder *f, resume_point *p) {
 void resume_command(const run_folder *folder, str *out) {
     str path = {.account = folder->account};
     str_printf(&path, "%s%s/config.toml", folder->path[0] == '-' ? "./" : "",
-               folder->path); /* else it would be an option */
+               folder->path); /* else the path would be an option */
     launch_append_command(out);
     str_append(out, " train ");
     if (!path.failed) launch_append_word(out, path.text);

@@ -85,7 +85,7 @@ static muon_scale muon_scale_from(const config *cfg) {
     }
 }
 
-/* Learning rate of the parameters that AdamW updates, divided by Muon's: both follow the same schedule. */
+/* Learning rate of AdamW's parameters in a Muon run, divided by Muon's: both follow the same schedule. */
 static double adam_rate_from(const config *cfg) {
     return cfg->optimizer.muon_adam_lr > 0 ? cfg->optimizer.muon_adam_lr / cfg->optimizer.lr : 1.0;
 }

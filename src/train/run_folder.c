@@ -105,7 +105,7 @@ static ott_status check_folder_files(mem *account, const char *folder) {
     return status;
 }
 
-/* *busy: another process holds the lock. Only warns if the file system does not support locks. */
+/* Locks the folder. *busy = another process holds the lock. Only warns if the file system has no locks. */
 static ott_status lock_folder(run_folder *f, const logger *log, const char *folder, bool *busy) {
     char *path;
     *busy = false;

@@ -268,7 +268,7 @@ void run_log_write_start(const run_log_start *s) {
 
 /* ---- after the last step ---- */
 
-/* "rowwise" or "rowwise, tensorwise": the recipes of FP8 GEMMs, each once. */
+/* Writes the recipes of the run's FP8 GEMMs, each once: "rowwise" or "rowwise, tensorwise". */
 static void name_recipes(const run_history *h, char *out, size_t size) {
     size_t length = 0;
     out[0] = 0;

@@ -275,7 +275,7 @@ static ott_status take_gradient(exec *cx, stage *s, pipeline_task t, activation 
     int64_t end = layers_of(s, t).end;
     message *from = received_message(s, PIPELINE_GRADIENT, t);
     *g = s->in_flight[t.micro_batch].grad;
-    if (end == s->m->options.layers) /* the loss has quantized it, maybe with an older scale */
+    if (end == s->m->options.layers) /* the loss has quantized the gradient, maybe with an older scale */
         return s->m->delayed.block ? activation_quantize(cx, g) : OTT_OK;
     cx->part = PART_BACKWARD;
     TRY(activation_adopt(cx, "residual gradient", from->t, &from->buffer, &s->m->blocks[end - 1].grad_output,

@@ -14,7 +14,7 @@ ott_status trainer_gather_values(trainer *t, group *g, float own, float *all);
 
 /* ---- passes and their memory (trainer_plan.c) ---- */
 
-/* Each pass records cx.plan or replays it. This one trains on the resident micro-batches. */
+/* Passes record cx.plan or replay it. This pass trains on the resident micro-batches. */
 ott_status trainer_train_pass(trainer *t);
 /* Evaluates the batch on the device. */
 ott_status trainer_evaluate_pass(trainer *t);
@@ -31,7 +31,7 @@ ott_status trainer_plan_documents(trainer *t);
 
 /* ---- parts of a step (trainer_step.c) ---- */
 
-/* Passes of a step; each runs the resident micro-batches. */
+/* Number of passes in a step. Each pass runs trainer.resident micro-batches. */
 int64_t trainer_pass_count(const trainer *t);
 /* Sends the micro-batches of pass `index` to the device and runs them with hook p (may be NULL). in_step:
    false if the pass is only inspected; then no graph is replayed. */

@@ -61,7 +61,7 @@ static ott_status run_training_pass(trainer *t) {
     return trainer_train_pass(t);
 }
 
-/* A training pass and the update of delayed scaling; a pipeline stage updates scales itself. */
+/* Runs a training pass and updates delayed scales. A pipeline stage updates its scales itself. */
 static ott_status run_full_pass(void *user) {
     trainer *t = user;
     TRY(run_training_pass(t));
@@ -109,7 +109,7 @@ static ott_status add_labels(trainer *t, int64_t *labels) {
         dataset_name(t->train_data), (long long)t->run.step + 1);
 }
 
-/* Micro-batches of a step on all data ranks. */
+/* Number of micro-batches of a step on all data-parallel ranks. */
 static int64_t micro_batches_of_step(const trainer *t) {
     return t->options.grad_accum * t->cx.data_group->size;
 }
