@@ -100,7 +100,7 @@ typedef struct loop {
     ott_module *m;
     ott_optimizer *o;
     dataset *rows;
-    ott_tensor *tokens[2], *targets[2]; /* of each micro-batch */
+    ott_tensor *tokens[2], *targets[2]; /* [micro-batch] */
 } loop;
 
 static void open_loop(loop *l, const history *h) {
@@ -177,7 +177,7 @@ static void run_api(history *h, const char *from, const char *to) {
     }
     snprintf(path, sizeof path, "%s/%s", h->folder, to);
     succeed(ott_checkpoint_save(path, l.m, l.o));
-    succeed(ott_checkpoint_save(path, l.m, l.o)); /* replaces its own */
+    succeed(ott_checkpoint_save(path, l.m, l.o)); /* replaces the loop's own checkpoint */
     close_loop(&l, h);
 }
 

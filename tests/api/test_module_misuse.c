@@ -281,7 +281,7 @@ static int filter_in_use(void *user, const char *fqn, const ott_module *module) 
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_error(ott_module_forward(a->m, a->f->x, a->f->y), BAD,
                  "ott_module_forward: cannot be called from a callback");
-    ott_module_close(a->m);                              /* nothing */
+    ott_module_close(a->m);                              /* no effect */
     assert_int_equal(ott_module_in_features(module), 8); /* getters are allowed */
     succeed(ott_module_parameter_value(a->m, 0, &t));
     return 1;

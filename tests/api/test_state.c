@@ -249,7 +249,7 @@ static void test_mismatch(void **state) {
     assert_error(ott_checkpoint_save(parent, m, NULL), OTT_ERR_IO, "exists and is no checkpoint");
     assert_error(ott_checkpoint_save("/proc/none/x", m, NULL), OTT_ERR_NOT_FOUND, "/proc/none");
     fill(value_of(m, "bias"), 5.0f);
-    succeed(ott_checkpoint_save(folder, m, NULL)); /* replaces its own */
+    succeed(ott_checkpoint_save(folder, m, NULL)); /* replaces the module's own checkpoint */
     fill(value_of(m, "bias"), 0.0f);
     succeed(ott_checkpoint_load(folder, m, NULL));
     float *bias = values_of(value_of(m, "bias"));
@@ -298,7 +298,7 @@ static void test_old_format(void **state) {
     fputs("{\"version\": 1}\n", f);
     assert_int_equal(fclose(f), 0);
     assert_error(ott_checkpoint_load(parent, m, NULL), OTT_ERR_UNSUPPORTED, "an earlier version");
-    succeed(ott_checkpoint_save(parent, m, NULL)); /* replaces it */
+    succeed(ott_checkpoint_save(parent, m, NULL)); /* replaces the older version */
     succeed(ott_checkpoint_load(parent, m, NULL));
     assert_file(parent, "module.json", false);
     snprintf(path, sizeof path, "%s/config.toml", parent); /* makes it look like a run's checkpoint */

@@ -60,7 +60,7 @@ static void test_second_thread_is_refused(void **state) {
     assert_int_equal(m.described, OTT_ERR_ARGUMENT);
     assert_int_equal(m.configured, OTT_ERR_ARGUMENT);
     assert_non_null(strstr(m.config_text, "ott_config_open: the context is in use by another thread"));
-    assert_int_equal(m.nested, OTT_OK); /* the same thread may */
+    assert_int_equal(m.nested, OTT_OK); /* the same thread may call again */
     succeed(ott_tensor_read(m.t, &value, 1));
     ott_context_close(m.context);
 }

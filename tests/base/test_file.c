@@ -162,7 +162,7 @@ static void test_remove_tree_leaves_what_links_point_to(void **state) {
     assert_int_equal(file_remove_tree(at("direct/")), OTT_OK); /* removes the link, not its folder */
     assert_false(file_exists(at("direct")));
     assert_text(at("precious/sub/data"), "kept");
-    assert_int_equal(file_remove_tree(at("tree")), OTT_OK); /* nothing to do */
+    assert_int_equal(file_remove_tree(at("tree")), OTT_OK); /* the folder is missing */
     assert_int_equal(file_remove_tree(at("precious/sub/data")), OTT_OK);
     assert_false(file_exists(at("precious/sub/data")));
     assert_int_equal(file_remove_tree("///"), OTT_ERR_ARGUMENT);

@@ -120,7 +120,7 @@ static void test_failure_hook(void **state) {
     assert_non_null(strstr(status_text(), "gradients"));
     assert_non_null(strstr(status_text(), "123456"));
     assert_int_equal(mem_read(m).now, 8);
-    assert_int_equal(mem_alloc(m, MEM_GRAD, 8, "third", &q), OTT_OK); /* only one fails */
+    assert_int_equal(mem_alloc(m, MEM_GRAD, 8, "third", &q), OTT_OK); /* only one allocation fails */
     mem_free(m, p);
     mem_free(m, q);
     char *copy;

@@ -67,7 +67,7 @@ static void the_environment_names_a_isa(void **state) {
     assert_int_equal(cpu_open(account, 1, NULL, &d), OTT_OK);
     assert_non_null(strstr(d->name, "scalar"));
     device_close(d);
-    setenv(CPU_ISA_VARIABLE, "", 1); /* as if not set */
+    setenv(CPU_ISA_VARIABLE, "", 1); /* an empty variable counts as unset */
     assert_int_equal(cpu_open(account, 1, NULL, &d), OTT_OK);
     device_close(d);
     setenv(CPU_ISA_VARIABLE, "sse9", 1);

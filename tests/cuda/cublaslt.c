@@ -225,7 +225,7 @@ static ott_dtype dtype_of(cudaDataType_t type) {
 typedef struct operand {
     const void *data;
     layout l;
-    bool contiguous; /* its contraction is contiguous */
+    bool contiguous; /* contiguous along the contraction */
     const float *scale;
     int32_t mode;
     int64_t mn;

@@ -652,7 +652,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->number = cudart_queue(stream, run_record, event, NULL);
     event->stream = stream_of(stream);
     if (event->stream->done + 1 == event->number && !event->stream->runs)
-        run_until_event(event); /* nothing comes before it */
+        run_until_event(event); /* the stream has no earlier work */
     cudart_unlock();
     return cudaSuccess;
 }

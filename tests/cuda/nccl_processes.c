@@ -56,7 +56,7 @@ typedef struct launch {
 } launch;
 
 struct ncclComm {
-    char name[64]; /* of its sockets */
+    char name[64]; /* begins the names of its sockets */
     int rank, ranks, device;
     int sockets[RANKS_MAX];
     bool joined, broken, gone;
@@ -80,8 +80,8 @@ static void *need_memory(void *p) {
 static socklen_t name_socket(const nccl_comm *c, int rank, struct sockaddr_un *out) {
     *out = (struct sockaddr_un){.sun_family = AF_UNIX};
     int length = snprintf(out->sun_path + 1, sizeof out->sun_path - 1, "%s-%d", c->name, rank);
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-                       (size_t)length); /* no file: it begins with 0 */
+    /* The path begins with a zero byte, so the socket has no file. */
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
 static void tick(void) {

@@ -29,7 +29,7 @@ static ott_status refuse_link(device *d, const device_group *own, device_link *o
 
 typedef struct gpu_rank {
     int index;
-    bool refuses; /* its GPU cannot communicate */
+    bool refuses; /* the rank's GPU cannot communicate */
     group *control;
     double timeout;
 } gpu_rank;

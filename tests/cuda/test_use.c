@@ -100,7 +100,7 @@ static void losses_are_the_cpus(void **state) {
 static void generate(const fixture *f, const char *run, const char *where, collected *out) {
     mem *account;
     const ott_generate_options o = {.prompt = "The ",
-                                    .max_tokens = 40, /* more than its window */
+                                    .max_tokens = 40, /* more than the model's window */
                                     .temperature = 1,
                                     .top_p = 1,
                                     .seed = 3,

@@ -6,7 +6,7 @@
 
 typedef struct held_row {
     dataset_row row;
-    int32_t *memory; /* free it */
+    int32_t *memory; /* the caller frees it */
 } held_row;
 
 /* A source with the whole file, as bytes, and no field except "text". The path is borrowed. */

@@ -50,8 +50,8 @@ static void memory_runs_out(void **state) {
         str_append(&s, "{\"b\":2}");
         mem_fail_after(f->account, n);
         status = json_edit_put(&s, "a", "1");
-        assert_string_equal(s.text,
-                            status == OTT_OK ? "{\"b\":2,\"a\": 1}" : "{\"b\":2}"); /* all or nothing */
+        assert_string_equal(s.text, status == OTT_OK ? "{\"b\":2,\"a\": 1}"
+                                                     : "{\"b\":2}"); /* a failed edit changes nothing */
         mem_fail_after(f->account, 0);
         str_free(&s);
     }

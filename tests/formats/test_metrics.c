@@ -323,7 +323,7 @@ static void long_series(void **state) {
     write_loss(w, 0, "loss", 0);
     int64_t allocations = mem_read(f->account).allocations;
     for (int64_t step = 1; step < 1000; step++) write_loss(w, step, "loss", (double)step / 8);
-    assert_int_equal(mem_read(f->account).allocations, allocations); /* none per step */
+    assert_int_equal(mem_read(f->account).allocations, allocations); /* no allocation per step */
     metrics_close(w);
     assert_int_equal(metrics_read(f->account, folder_file(f, "metrics.jsonl"), keys, 1, &s), OTT_OK);
     assert_int_equal(s.count, 1000);
@@ -355,7 +355,7 @@ static void reads_health(void **state) {
     assert_int_equal(h.count, 3);
     assert_int_equal(h.measurements, 2);
     assert_int_equal(h.last, 2);
-    assert_false(h.complete); /* nothing follows it */
+    assert_false(h.complete); /* no later step follows the line */
     assert_int_equal(h.module_count, 2);
     assert_string_equal(h.modules[0].name, "b"); /* in order of appearance */
     assert_string_equal(h.modules[1].name, "a");

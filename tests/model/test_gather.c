@@ -205,7 +205,7 @@ typedef struct outcome {
     store_traffic traffic;
     slow_group slow;
     double seconds;
-    int weights_seen; /* of all ranks */
+    int weights_seen; /* reported by all ranks */
 } outcome;
 
 static outcome measure_in(double second, const model_options *o, const char *name, const store_options *store,

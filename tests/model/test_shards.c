@@ -29,7 +29,7 @@ typedef struct kind {
     int64_t hidden;     /* 0: 256 */
     bool narrow;        /* k and v have 4 rows, fewer than ranks */
     bool power_of_two;  /* power-of-two scales */
-    const char *freeze; /* NULL: nothing */
+    const char *freeze; /* NULL: no parameter */
     bool codes;         /* frozen matrices are stored in FP8 */
     int micro_batches;  /* per rank; 0: one */
     store_options store;

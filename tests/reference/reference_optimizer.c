@@ -141,7 +141,7 @@ static bool is_skipped(const tensor *state) {
     return state_of(state, STEP_SKIP) != 0;
 }
 
-/* for each element */
+/* for each element (i, j) of t */
 #define EACH(t)                                                                                              \
     for (int64_t i = 0; i < (t)->rows; i++)                                                                  \
         for (int64_t j = 0; j < (t)->columns; j++)

@@ -33,9 +33,9 @@
 
 enum { RANKS_MAX = 4, STEPS = 3, ARGUMENTS = 24 };
 
-#define GRADIENT_BOUND      6.1e-4 /* of the first step */
+#define GRADIENT_BOUND      6.1e-4 /* gradients of the first step */
 #define GRADIENT_BOUND_BF16 3.9e-2
-#define LOSS_BOUND          3.9e-3 /* of all steps, and of values after them */
+#define LOSS_BOUND          3.9e-3 /* losses of all steps, and values after the last step */
 #define VALUE_BOUND         1.9e-3
 #define VALUE_BOUND_FP32    1.8e-5 /* 3 * 0.01 * 6.1e-4 */
 

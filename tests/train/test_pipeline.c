@@ -78,7 +78,7 @@ static void expect_same(rank_run *one, rank_run *k) {
     int64_t gemms[2][2];
     trainer_gemms(one->r.t, &gemms[0][0], &gemms[0][1]);
     trainer_gemms(k->r.t, &gemms[1][0], &gemms[1][1]);
-    assert_memory_equal(gemms[0], gemms[1], sizeof gemms[0]); /* of all stages */
+    assert_memory_equal(gemms[0], gemms[1], sizeof gemms[0]); /* GEMM counts of all stages */
     assert_memory_equal(&one->r.t->converted, &k->r.t->converted, sizeof one->r.t->converted);
     expect_same_loads(one, k);
     for (int i = 0; i < k->r.t->m->parameter_count; i++) {

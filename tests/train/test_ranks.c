@@ -48,7 +48,7 @@ static void expect_same_steps(const outcome *one, const outcome *rank, const cha
             fail_msg("%s, step %d: loss %.9g and %.9g, norm %.9g and %.9g", what, i + 1, a->loss, b->loss,
                      a->grad_norm, b->grad_norm);
     }
-    assert_int_equal(one->gemms, rank->gemms); /* of all ranks */
+    assert_int_equal(one->gemms, rank->gemms); /* GEMM counts of all ranks */
     assert_int_equal(one->fp8_gemms, rank->fp8_gemms);
 }
 

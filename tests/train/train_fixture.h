@@ -123,7 +123,7 @@ const parameter *rig_parameter(const rig *r, const char *name);
 void rig_poke(rig *r, const char *name, int64_t index, float value);
 /* Element `index` of an fp32 tensor in row order. */
 float rig_peek(const rig *r, const tensor *t, int64_t index);
-float *rig_copy(const rig *r, const void *device_data, int64_t count); /* the caller frees it */
+float *rig_copy(const rig *r, const void *device_data, int64_t count); /* the caller frees the copy */
 float *rig_copy_wide(const rig *r, const tensor *t); /* any format, converted to fp32; the caller frees it */
 
 /* A copy of the parameters and both moments. */
