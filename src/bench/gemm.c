@@ -111,8 +111,8 @@ const bench_entry bench_gemm = {
 
 /* ---- gemv ---- */
 
-static const int64_t mn[] = {1, 2, 4, 8};
-enum { LINES = sizeof mn / sizeof *mn };
+static const int64_t gemv_rows[] = {1, 2, 4, 8};
+enum { GEMV_ROWS = sizeof gemv_rows / sizeof *gemv_rows };
 
 static const gemm_format weights[] = {
     {"e4m3", OTT_E4M3, OTT_E4M3}, {"bf16", OTT_BF16, OTT_BF16}, {"fp32", OTT_F32, OTT_F32}};
@@ -177,8 +177,9 @@ static ott_status add_gemv(bench *b) {
     for (int w = 0; w < WEIGHTS; w++)
         TRY(bench_tensor(b, weights[w].b, 1, region_elements(b, s, weights[w].b), &region[w]));
     for (int i = 0; i < s->products; i++)
-        for (int l = 0; l < LINES && !is_repeated(s, i); l++)
-            for (int w = 0; w < WEIGHTS; w++) TRY(add_gemv_case(b, &s->product[i], mn[l], w, &region[w]));
+        for (int l = 0; l < GEMV_ROWS && !is_repeated(s, i); l++)
+            for (int w = 0; w < WEIGHTS; w++)
+                TRY(add_gemv_case(b, &s->product[i], gemv_rows[l], w, &region[w]));
     return OTT_OK;
 }
 
