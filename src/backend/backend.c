@@ -30,7 +30,7 @@ static ott_status fail_device_name(const char *name) {
                        nearest ? "\"?" : "");
 }
 
-/* Returns the GPU's index in "cuda" (0) or "cuda:12"; -1 if name is no GPU. */
+/* Returns the index of the GPU: 0 for "cuda", 12 for "cuda:12"; -1 if the name is not a GPU's. */
 static int gpu_index(const char *name) {
     if (strcmp(name, "cuda") == 0) return 0;
     const char *digits = str_starts_with(name, "cuda:") ? name + 5 : "";
@@ -38,7 +38,7 @@ static int gpu_index(const char *name) {
     return count == 0 || count > 3 || digits[count] ? -1 : atoi(digits);
 }
 
-/* Refuses a CUDA backend that lacks ops, because a run would fail later. */
+/* Finds the CUDA backend. Fails if it lacks ops, because a run would fail later. */
 static ott_status find_plugin(const plugin **out) {
     char missing[LOADER_TEXT];
     TRY(loader_find(out));
@@ -49,7 +49,7 @@ static ott_status find_plugin(const plugin **out) {
         missing);
 }
 
-/* Chooses the GPU for "cuda": the only visible one, else the one with the number of the local rank. */
+/* Chooses the GPU for "cuda": the only visible GPU, else the GPU with the index local_rank. */
 static ott_status choose_gpu(const plugin *p, const backend_choice *c, int *index) {
     int count;
     TRY(p->count(loader_services(), &count));
@@ -80,8 +80,8 @@ static bool can_run(const device *d, const recipe *r) {
     return !r || backend_check_recipe(d->can, r) == OTT_OK;
 }
 
-/* Opens a GPU that can run the recipes. On failure returns false, with the reason in status_text(). *is_here:
-   this machine has a GPU. */
+/* Opens a GPU that can run both recipes of `c`. If there is none, returns false, with the reason in
+   status_text(). *is_here: true if this machine has a GPU. */
 static bool try_gpu(const backend_choice *c, mem *account, device **out, bool *is_here) {
     const plugin *p;
     backend_choice gpu = *c;
@@ -131,7 +131,7 @@ bool backend_has_cuda(void) {
     return find_plugin(&p) == OTT_OK;
 }
 
-/* Checks the recipe on the opened device. */
+/* Fails if the device that was opened cannot run the recipe. */
 static ott_status check_device(const char *name, const recipe *r, mem *account) {
     device *d;
     TRY(backend_open(&(backend_choice){.name = name, .threads = 1}, account, &d));

@@ -49,7 +49,7 @@ static bool is_folder(const char *path) {
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-/* Writes the folder of the program or library that contains this code. */
+/* Writes the path of the folder with the program or library that contains this code. */
 static bool own_folder(char out[PATH_MAX]) {
     static const char here;
     Dl_info info;
@@ -61,8 +61,8 @@ static bool own_folder(char out[PATH_MAX]) {
     return true;
 }
 
-/* Opens a library and keeps the first error of an existing file. Passes a full path, because dlopen searches
-   the system's folders for a name without a slash. */
+/* Opens a library. If a file exists but cannot be opened, `reason` keeps the first such error. dlopen gets a
+   full path, because it searches the system's folders for a name without a slash. */
 static void *try_file(const char *path, char reason[LOADER_TEXT]) {
     char full[PATH_MAX];
     if (!realpath(path, full)) return NULL;

@@ -1,6 +1,6 @@
-/* backend/loader: finds and loads the CUDA plugin (backend/plugin.h). It looks at the file or folder in the
-   environment variable OTTAVA_CUDA_PATH; if unset, in the folder of this program or library and in its
-   ../lib. The plugin stays loaded. */
+/* backend/loader: finds and loads the CUDA plugin (backend/plugin.h). The environment variable
+   OTTAVA_CUDA_PATH names the plugin's file or folder. If it is unset, the folder of this program or library
+   is searched, then ../lib from there. The plugin stays loaded. */
 #ifndef BACKEND_LOADER_H
 #define BACKEND_LOADER_H
 
@@ -10,10 +10,10 @@
 #define LOADER_VARIABLE "OTTAVA_CUDA_PATH"
 enum { LOADER_TEXT = 768 };
 
-/* Loads the plugin on the first call. OTT_ERR_UNSUPPORTED gives the searched places, the reason, and what to
-   do. */
+/* Loads the plugin on the first call. OTT_ERR_UNSUPPORTED if that fails; the text has the searched places,
+   the reason, and what to do. */
 ott_status loader_find(const plugin **out);
-/* Returns the library's functions for the plugin. */
+/* Returns the library's functions that the plugin calls. */
 const plugin_services *loader_services(void);
 /* Writes the names of the ops that the plugin lacks, "rope, adamw". Returns their number. */
 int loader_list_missing(const plugin *p, char out[LOADER_TEXT]);

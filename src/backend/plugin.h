@@ -1,6 +1,6 @@
 /* backend/plugin: the interface to a backend in a shared library, which exports one function, plugin_entry.
-   Only tables and structs are exchanged. plugin_abi() is a hash of their layout: a library built from other
-   sources is refused. */
+   The interface consists of tables and structs. plugin_abi() is a hash of their layout: a library that was
+   built from other sources is refused. */
 #ifndef BACKEND_PLUGIN_H
 #define BACKEND_PLUGIN_H
 
@@ -8,7 +8,7 @@
 #include "tensor/exec.h"
 #include "tensor/group.h"
 
-/* Functions of the main library for the plugin, so that both share errors and memory accounts. */
+/* Functions of the main library that the plugin calls, so that both share errors and memory accounts. */
 typedef struct plugin_services {
     ott_status (*fail)(ott_status code, const char *text);    /* status_fail */
     ott_status (*context)(ott_status code, const char *text); /* status_context */
@@ -17,18 +17,18 @@ typedef struct plugin_services {
     void (*free)(mem *m, void *block);       /* mem_free */
 } plugin_services;
 
-/* Called for each finding about this machine: what was checked, whether it is good, what was found, and if
-   not good, what to do (else NULL). Texts are valid during the call. */
+/* Called once for each thing that was checked on this machine. what: its name. found: what was found. good:
+   false if something must be done; way_out: what to do, else NULL. Texts are valid during the call. */
 typedef void (*plugin_finding)(void *user, bool good, const char *what, const char *found,
                                const char *way_out);
 
 typedef struct plugin {
-    uint64_t abi;        /* plugin_abi() at the plugin's build */
+    uint64_t abi;        /* plugin_abi() when the plugin was built */
     const op_table *ops; /* op table of all its devices */
-    /* Counts the devices. OTT_ERR_DEVICE with the reason if there are none. `services` must stay valid, here
-       and below. */
+    /* Counts the devices. OTT_ERR_DEVICE, with the reason, if there are none. `services` must stay valid
+       while the plugin is used. */
     ott_status (*count)(const plugin_services *services, int *out);
-    /* Opens the device with this index. emulates: as in backend_choice (backend/backend.h). */
+    /* Opens the device with this index. emulates: see backend_choice (backend/backend.h). */
     ott_status (*open)(const plugin_services *services, mem *account, int index, bool emulates, device **out);
     /* Reports drivers, devices and libraries. */
     void (*inspect)(plugin_finding report, void *user);
@@ -42,7 +42,7 @@ static inline uint64_t plugin_mix(uint64_t hash, uint64_t value) {
     return (hash ^ value) * UINT64_C(0x100000001b3); /* FNV-1a */
 }
 
-/* Returns a hash of the ops and struct sizes. */
+/* Returns a hash of all ops with their arguments, and of the sizes of all shared structs. */
 static inline uint64_t plugin_abi(void) {
     static const char ops[] =
 #define OP(name, ...) #name "(" #__VA_ARGS__ ")"

@@ -1,17 +1,17 @@
 /*
- * eval/compare: compares the predictions of two models: KL(against || model) of each token, the cosine of
- * all logits, and how often both have the same most likely token.
+ * eval/compare: compares the predictions of two models: KL(against || model) of each token, the cosine of all
+ * logits, and how often both have the same most likely token.
  *
- * A window runs through the model, and its logits are kept in their format. Then the window runs through
- * `against`, and these logits are compared chunk by chunk as the head computes them. Each token's figures are
- * computed by one thread, and tokens are added up in order, so results do not depend on the number of
- * threads.
+ * A window first runs through the model, and its logits are kept in their format. Then the window runs
+ * through `against`. Its logits are compared with the kept ones chunk by chunk, as the head computes them.
+ * One thread computes the figures of a token, and tokens are added in order. So results do not depend on the
+ * number of threads.
  */
 #include "base/pool.h"
 #include "eval/eval.h"
 #include <math.h>
 
-/* Figures of two rows of logits. */
+/* The figures that compare two rows of logits. */
 typedef struct token_figures {
     double divergence;
     double dot, square, against_square;
@@ -24,11 +24,11 @@ typedef struct comparison {
     eval_batch batch;
     int64_t vocab;
     ott_dtype format, against_format;
-    char *logits; /* [kept, vocab] of the model for the batch, in `format` */
+    char *logits; /* [kept, vocab], in `format`: the model's logits for the batch */
     int64_t kept;
-    char *chunk; /* [chunk_rows, vocab] of `against`, in `against_format` */
+    char *chunk; /* [chunk_rows, vocab], in `against_format`: a chunk of the logits of `against` */
     int64_t chunk_rows, chunk_capacity;
-    int64_t seen;           /* tokens of the batch that were copied or compared */
+    int64_t seen;           /* number of tokens of the batch that were copied or compared */
     token_figures *figures; /* [kept] */
     double sum, dot, square, against_square;
     int64_t same;
@@ -47,8 +47,9 @@ static float largest_logit(ott_dtype d, const void *x, int64_t count, int64_t *w
 }
 
 /*
- * With e = x - max: KL(p || q) = sum p (log p - log q)
- *                              = sum exp(ep) (ep - eq) / sum exp(ep) - log sum exp(ep) + log sum exp(eq)
+ * a, b: logits of `against` and of the model; p, q: their softmax; ep = a - max a; eq = b - max b.
+ * KL(p || q) = sum p (log p - log q)
+ *            = sum exp(ep) (ep - eq) / sum exp(ep) - log sum exp(ep) + log sum exp(eq)
  */
 static token_figures compare_token(const comparison *c, const void *own, const void *other) {
     token_figures f = {0};
@@ -67,7 +68,7 @@ static token_figures compare_token(const comparison *c, const void *own, const v
         f.against_square += p * p;
     }
     f.divergence = weighted / other_sum - log(other_sum) + log(own_sum);
-    if (f.divergence < 0) f.divergence = 0; /* from rounding */
+    if (f.divergence < 0) f.divergence = 0; /* a rounding error */
     f.same = own_first == other_first;
     return f;
 }

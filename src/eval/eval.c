@@ -37,7 +37,7 @@ static ott_status run_task(eval_job *j) {
     return status;
 }
 
-/* The second model has the same context length as the first, so that both get the same windows. */
+/* Reads both models. `against` gets the model's context length, so that both have the same windows. */
 static ott_status read_models(eval_job *j, const char *path) {
     const ott_eval_options *o = j->options;
     TRY(eval_model_read(j->account, j->log,

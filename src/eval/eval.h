@@ -1,6 +1,6 @@
 /*
  * eval/eval: evaluates a trained model: HellaSwag accuracy, perplexity of a text, difference from another
- * model. Each runs batches of separate documents through the model, one forward for each batch.
+ * model. Each task runs batches of separate documents through the model, with one forward for each batch.
  */
 #ifndef EVAL_EVAL_H
 #define EVAL_EVAL_H
@@ -12,105 +12,108 @@
 
 /* ---- a model that is open for evaluation (eval/open.c) ---- */
 
-enum { EVAL_MAX_FILTERS = 64 }; /* including the run's filters */
+enum { EVAL_MAX_FILTERS = 64 }; /* the filters of the run's configuration included */
 
 typedef struct eval_model {
     mem *account;
     const logger *log;
-    const char *path;  /* as the caller gave it; borrowed */
+    const char *path;  /* as the caller passed it; borrowed */
     config *cfg;       /* the run's configuration, or one derived from a Hugging Face folder's config.json */
-    char *checkpoint;  /* NULL: a Hugging Face folder */
-    const char *codec; /* tokenizer that the caller chose; borrowed; NULL: the model's */
+    char *checkpoint;  /* NULL: the model is from a Hugging Face folder */
+    const char *codec; /* tokenizer that the caller chose; borrowed; NULL: the model's own */
     inference_plan inference;
-    const char *filters[EVAL_MAX_FILTERS]; /* of the conversion to FP8 */
+    const char *filters[EVAL_MAX_FILTERS]; /* layers that stay in high precision */
     device *device;                        /* borrowed */
     model *m;
     model_slot *slot;
     exec cx;
     plan *plan;
-    /* tokens and length of cu_seqlens of the batch that `plan` is sealed for */
+    /* The batch that `plan` was sealed for: number of tokens, and columns of cu_seqlens. */
     int64_t planned, planned_places;
     void *arena, *device_block;
     int64_t arena_bytes, device_tokens; /* capacities of arena and device_block */
-    int64_t window;                     /* tokens of context */
+    int64_t window;                     /* longest context in tokens */
     tokenizer *tokenizer;               /* NULL: a token is a byte, or text cannot be encoded (no_text) */
     tokenizer_scratch *scratch;
     const char *no_text; /* why text cannot be encoded; NULL: it can */
 } eval_model;
 
 typedef struct eval_source {
-    const char *path;            /* run folder, checkpoint folder, or Hugging Face folder */
-    const char *base;            /* base model of its adapters (inference_find); NULL: by the configuration */
+    const char *path;            /* run folder, checkpoint folder or Hugging Face folder */
+    const char *base;            /* base model of adapters (inference_find); NULL: by the configuration */
     const char *precision;       /* as in ott_eval_options */
     const char *const *settings; /* [setting_count] */
     int setting_count;
-    const char *const *filter; /* [filter_count] */
+    const char *const *filter; /* [filter_count], as in ott_eval_options */
     int filter_count;
-    const char *tokenizer; /* NULL: the model's */
-    int64_t seq_len;       /* 0: the model's */
+    const char *tokenizer; /* NULL: the model's own */
+    int64_t seq_len;       /* 0: the model's own */
 } eval_source;
 
-/* Reads what does not need a device: configuration, recipe, window. Borrows the strings of `s`. Call
+/* Reads what needs no device: configuration, recipe, window. Borrows the strings of `s`. Call
    eval_model_close also after a failure. */
 ott_status eval_model_read(mem *account, const logger *log, const eval_source *s, eval_model *out);
 /* Opens the model. The device is borrowed; close it after the model. */
 ott_status eval_model_open(device *d, eval_model *e);
 void eval_model_close(eval_model *e);
 
-/* Appends the ids of a text. OTT_ERR_ARGUMENT for a token that the model does not have. */
+/* Appends the ids of a text. OTT_ERR_ARGUMENT if the text has a token that the model does not have. */
 ott_status eval_encode(const eval_model *e, const char *text, int64_t bytes, unsigned flags,
                        tokenizer_ids *ids);
 
 /* ---- batches ---- */
 
-/* Documents, one after the other. Initialize with {.account = m}; free with eval_batch_free. */
+/* A batch of documents, which follow each other. Initialize with {.account = m}; free with
+   eval_batch_free. */
 typedef struct eval_batch {
     mem *account;
     int32_t *token, *target, *position; /* [tokens], in one allocation; target < 0: no loss */
-    int32_t *start;                     /* [documents + 1] */
-    float *loss;                        /* [tokens], after eval_forward */
+    int32_t *start;                     /* [documents + 1]: first tokens, then the number of tokens */
+    float *loss;                        /* [tokens]; set by eval_forward */
     int64_t tokens, documents, capacity;
 } eval_batch;
 
 void eval_batch_clear(eval_batch *b);
 void eval_batch_free(eval_batch *b);
-/* Adds a document: inputs ids[0, count - 1), predictions ids[first, count); 1 <= first < count. */
+/* Adds a document: ids[count - 1] are the inputs, and ids[first, count) are predicted; 1 <= first < count. */
 ott_status eval_batch_add(eval_batch *b, const int32_t *ids, int64_t count, int64_t first);
-/* Adds a dataset's row of `length` tokens, split into its documents. */
+/* Adds a row of `length` tokens from a dataset, as the documents that it consists of. */
 ott_status eval_batch_add_row(eval_batch *b, const dataset_row *row, int64_t length);
 
-/* True if a hook's call with this module and `what` has the logits. */
+/* True if a hook is called with the logits: `module` and `what` are its arguments. */
 bool eval_is_logits(const eval_model *e, const char *module, const char *what);
-/* Runs the batch and fills b->loss. `look`: a hook for the forward (exec.hook); may be NULL. OTT_ERR_DIVERGED
-   if a loss is NaN or infinite. */
+/* Runs the batch and fills b->loss. look: a hook for the forward (exec.hook), or NULL. OTT_ERR_DIVERGED if a
+   loss is NaN or infinite. */
 ott_status eval_forward(eval_model *e, eval_batch *b, const hook *look);
 
 /* ---- windows of a text (eval/windows.c) ---- */
 
-/* Windows of e->window tokens, one after the other, and a shorter last one: every token is predicted once. */
+/* A text, divided into windows of e->window tokens that follow each other. The last window may be shorter.
+   Every token except the first is predicted once. */
 typedef struct eval_windows {
     mem *account;
     const eval_model *model;
     dataset *data;
-    dataset_row row; /* buffers for one row */
+    dataset_row row; /* memory for one row */
     int64_t length;  /* tokens of a full window */
     int64_t full;    /* number of full windows */
-    int64_t count;   /* number of all windows */
-    bool pack;       /* attention stays within a document, as in the run */
+    int64_t count;   /* number of windows, with the shorter one */
+    bool pack;       /* attention stays within a document, as in training */
 } eval_windows;
 
-/* Opens o->data: a token file, JSONL or text, by its name. Call eval_windows_close also after a failure. */
+/* Opens o->data, which is a token file, JSONL or text, depending on its name. Call eval_windows_close also
+   after a failure. */
 ott_status eval_windows_open(mem *account, const eval_model *e, const ott_eval_options *o, eval_windows *out);
 void eval_windows_close(eval_windows *w);
-/* Starts again with the first window. */
+/* Goes back to the first window. */
 ott_status eval_windows_rewind(eval_windows *w);
-/* Adds window `index` to the batch. Call it in ascending order. */
+/* Adds window `index` to the batch. Indices must ascend. */
 ott_status eval_windows_add(eval_windows *w, int64_t index, eval_batch *b);
 
 /* ---- the tasks ---- */
 
 typedef struct eval_hooks {
-    bool (*stop)(void *user); /* called between items; true cancels the evaluation; NULL: none */
+    bool (*stop)(void *user); /* called between items; true ends the evaluation; NULL: never */
     void *user;
 } eval_hooks;
 
@@ -120,20 +123,20 @@ typedef struct eval_job {
     const logger *log;
     const ott_eval_options *options;
     const eval_hooks *hooks;     /* may be NULL */
-    eval_model *model, *against; /* against: only for a comparison */
+    eval_model *model, *against; /* against: the second model of a comparison; else NULL */
     ott_eval_result *result;
-    double started; /* clock_seconds() */
+    double started; /* clock_seconds() at the start */
 } eval_job;
 
-/* Sets j->result's windows, tokens, windows for each forward (`together`), and whether a BOS begins the
-   text. */
+/* Sets four members of j->result: total (windows), window (its tokens), batch (together: windows per forward)
+   and bos. */
 ott_status eval_windows_note(eval_windows *w, eval_job *j, int64_t together);
 
 ott_status eval_hellaswag(eval_job *j);
 ott_status eval_perplexity(eval_job *j);
 ott_status eval_compare(eval_job *j);
 
-/* Counts one more item of result->total and reports progress. Returns false if the evaluation is canceled. */
+/* Counts a finished item and reports progress. Returns false if the evaluation must end. */
 bool eval_advance(eval_job *j);
 
 /* See ott_eval. */

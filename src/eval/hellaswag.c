@@ -1,9 +1,10 @@
 /*
  * eval/hellaswag: finds which of four endings the model considers most likely.
  *
- * As in lm-eval, context and " " + ending are encoded as one text; the ending's ids begin after as many ids
- * as the context alone has. As in llm.c, context and " " + ending are encoded separately, without special
- * tokens. The four endings run through the model in one forward, as separate documents.
+ * A row is encoded in two ways. In lm-eval's, context and " " + ending are encoded as one text. The ending
+ * then begins after as many ids as the context alone has. In llm.c's, context and " " + ending are encoded
+ * separately, without special tokens. The four endings run through the model in one forward, as separate
+ * documents.
  */
 #include "base/file.h"
 #include "base/json_text.h"
@@ -15,22 +16,22 @@
 
 #define DATA_LIMIT (INT64_C(1) << 30) /* largest file, in bytes */
 
-/* The four endings of a row in one encoding, as ids: context, then ending. */
+/* A row in one of both encodings: for each ending the ids of the context, then of the ending. */
 typedef struct encoding {
     tokenizer_ids ids[EVAL_ENDINGS];
-    int64_t first[EVAL_ENDINGS]; /* where the ending begins */
+    int64_t first[EVAL_ENDINGS]; /* index of the ending's first id */
 } encoding;
 
 typedef struct score {
     double loss;    /* sum over the ending's tokens */
-    int64_t tokens; /* of the ending */
+    int64_t tokens; /* number of the ending's tokens */
 } score;
 
 typedef struct hellaswag {
     eval_job *job;
     eval_batch batch;
     encoding lm_eval, llmc;
-    str text; /* work space */
+    str text; /* text to be encoded next */
     int64_t right, right_norm, right_llmc;
     double loss; /* sum over the right endings */
 } hellaswag;
@@ -48,7 +49,7 @@ static ott_status check_ending(const encoding *f, int i) {
     return status_fail(OTT_ERR_FORMAT, "endings[%d] adds no token", i);
 }
 
-/* Moves white space at the end of the context to the ending, as lm-eval does. */
+/* Encodes a row as lm-eval does. White space at the end of the context becomes part of the ending. */
 static ott_status encode_pair(hellaswag *h, const eval_row *row, int i) {
     encoding *f = &h->lm_eval;
     const unsigned flags = TOKENIZER_ADD_SPECIAL | TOKENIZER_MATCH_SPECIAL;
@@ -88,7 +89,8 @@ static bool same_encoding(const encoding *a, const encoding *b) {
 
 /* ---- scores ---- */
 
-/* Adds an ending. A text longer than the window loses its beginning, as in lm-eval. */
+/* Adds a context with its ending to the batch. If they exceed the window, drops their beginning, as lm-eval
+   does. */
 static ott_status add_ending(hellaswag *h, const encoding *f, int i) {
     int64_t window = h->job->model->window, count = f->ids[i].count, first = f->first[i],
             drop = count - 1 - window;
@@ -116,7 +118,8 @@ static ott_status score_encoding(hellaswag *h, const encoding *f, score out[EVAL
     return OTT_OK;
 }
 
-/* Returns the first of the smallest values, as argmax of the negated values does. */
+/* Returns the index of the smallest value; of equal values the first, as argmax of the negated values
+   does. */
 static int smallest(const double x[EVAL_ENDINGS]) {
     int best = 0;
     for (int i = 1; i < EVAL_ENDINGS; i++)
@@ -140,7 +143,8 @@ static void count_llmc(hellaswag *h, const eval_row *row, const score s[EVAL_END
     h->right_llmc += smallest(mean) == row->label;
 }
 
-/* Scores the requested encodings; one forward serves both if they have the same ids. */
+/* Scores the row in the encodings that the options request. If both have the same ids, one forward is
+   enough. */
 static ott_status score_row(hellaswag *h, const eval_row *row) {
     score s[EVAL_ENDINGS];
     int forms = h->job->options->hellaswag_forms;
@@ -170,7 +174,7 @@ typedef struct line {
     int64_t bytes, number;
 } line;
 
-/* Finds the next line that is not blank. Returns false at the end. */
+/* Finds the next line that is not blank. Returns false if there is none. */
 static bool next_row_line(const char **at, const char *end, line *l) {
     while (*at < end) {
         const char *stop = memchr(*at, '\n', (size_t)(end - *at));
@@ -209,7 +213,7 @@ static ott_status run_lines(hellaswag *h, const char *text, int64_t bytes) {
 
 /* ---- the result ---- */
 
-/* lm-eval's standard error of a mean, with the sample's n - 1. */
+/* Returns the share, and in *error its standard error as in lm-eval: the sample's deviation, with n - 1. */
 static double share_right(int64_t right, int64_t count, double *error) {
     double p = (double)right / (double)count;
     *error = count > 1 ? sqrt(p * (1 - p) / (double)(count - 1)) : NAN;

@@ -11,7 +11,7 @@ static const void *logits_at(const eval_batch *b, int64_t at) {
     return at == INPUT_IDS ? b->token : at == LABELS ? b->target : b->position;
 }
 
-/* Writes the tensors of token ids that come next in the file. */
+/* Writes the tensors of token ids that come before the logits in the file, or after them. */
 static ott_status write_ids(eval_logits *l) {
     int64_t at;
     while ((at = safetensors_writer_next(l->writer)) > LOGITS)
@@ -42,7 +42,7 @@ static ott_status open_logits_writer(eval_logits *l) {
 ott_status eval_logits_open(eval_job *j, eval_windows *w, eval_logits *out) {
     *out = (eval_logits){.job = j, .tokens = {.account = j->account}};
     if (!j->options->logits) return OTT_OK;
-    /* Fails if the file is the text itself or in the model's folder. */
+    /* Fails if the output file is the evaluated text, or is in the model's folder. */
     char folder[PATH_MAX];
     const char *path = j->options->logits, *slash = strrchr(path, '/');
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");

@@ -5,20 +5,21 @@
 #include "eval/eval.h"
 #include "formats/safetensors.h"
 
-/* {0}: nothing is written. */
+/* If it is {0}, nothing is written. */
 typedef struct eval_logits {
     eval_job *job;
-    safetensors_writer *writer; /* NULL: no file is requested */
-    eval_batch tokens;          /* of all windows */
-    char *rows;                 /* host copy of a chunk of logits */
+    safetensors_writer *writer; /* NULL: the options name no file */
+    eval_batch tokens;          /* the tokens of all windows */
+    char *rows;                 /* host memory for a chunk of logits */
     int64_t bytes;              /* size of `rows` */
 } eval_logits;
 
-/* Opens the file of the options, if any, and declares its tensors. Reads and rewinds the windows. */
+/* Opens the file that the options name, if any, and declares its tensors. Reads all windows for this, and
+   goes back to the first. */
 ott_status eval_logits_open(eval_job *j, eval_windows *w, eval_logits *out);
-/* Fills *storage with the hook for eval_forward and returns it; NULL: nothing is written. */
+/* Sets *storage to a hook for eval_forward and returns it. Returns NULL if nothing is written. */
 const hook *eval_logits_hook(eval_logits *l, hook *storage);
-/* Completes the file if `status` is OTT_OK and all windows were evaluated, else discards it. */
+/* Completes the file if `status` is OTT_OK and all windows were evaluated. Otherwise discards it. */
 ott_status eval_logits_close(eval_logits *l, ott_status status);
 
 #endif

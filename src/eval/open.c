@@ -4,11 +4,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { HEAD_CHUNK = 256 }; /* tokens of a chunk of logits; a multiple of every recipe's block size */
+enum { HEAD_CHUNK = 256 }; /* tokens of a chunk of logits; a multiple of the block size of every recipe */
 
 /* ---- the precision ---- */
 
-/* The layers that the configuration excludes, then the layers that the caller excludes. */
+/* Lists the filters of the configuration, then the caller's filters. */
 static ott_status join_filters(const eval_source *s, const char *all[EVAL_MAX_FILTERS], convert_options *o) {
     int count = 0;
     if (o->filter_count + s->filter_count > EVAL_MAX_FILTERS)
@@ -52,7 +52,8 @@ ott_status eval_model_read(mem *account, const logger *log, const eval_source *s
 
 /* ---- text ---- */
 
-/* Opens the caller's tokenizer, the run's, or the one next to the weights. Without one, tokens are bytes. */
+/* Opens the caller's tokenizer, else the run's, else the one in the folder of the weights. If there is none,
+   tokens are bytes. */
 static ott_status open_tokenizer(eval_model *e) {
     char own[PATH_MAX];
     data_tokenizer_path(e->cfg, own);
@@ -129,7 +130,7 @@ void eval_batch_free(eval_batch *b) {
     *b = (eval_batch){.account = b->account};
 }
 
-/* Grows the batch. Its arrays are parts of one allocation, which is replaced by a larger copy. */
+/* Grows the batch. Its arrays are in one allocation, so they are copied to a larger one. */
 static ott_status grow_batch(eval_batch *b, int64_t tokens) {
     int32_t *all;
     if (tokens <= b->capacity) return OTT_OK;
@@ -179,7 +180,8 @@ ott_status eval_batch_add_row(eval_batch *b, const dataset_row *row, int64_t len
 
 /* ---- a forward ---- */
 
-/* Grows the device memory for a batch's tokens, targets, positions, starts and losses, in this order. */
+/* Describes a batch in device memory: tokens, targets, positions and starts follow each other. The losses are
+   after them. */
 static batch lay_out_batch(const eval_model *e, int64_t tokens, int64_t documents) {
     int32_t *data = e->device_block;
     return (batch){.count = 1,
@@ -200,7 +202,7 @@ static ott_status grow_device(eval_model *e, int64_t tokens) {
     return OTT_OK;
 }
 
-/* Records a new plan if the batch has another number of tokens or document places. */
+/* Records a new plan if the batch has another number of tokens, or another length of cu_seqlens. */
 static ott_status plan_for(eval_model *e, const batch *b, const tensor *losses) {
     if (b->length == e->planned && b->at.cu_seqlens.columns == e->planned_places) return OTT_OK;
     e->planned = 0;
@@ -235,7 +237,7 @@ bool eval_is_logits(const eval_model *e, const char *module, const char *what) {
 ott_status eval_forward(eval_model *e, eval_batch *b, const hook *look) {
     STATUS_REQUIRE(b->documents > 0);
     TRY(grow_device(e, b->tokens));
-    /* Adds empty documents up to a power of two, so that few different plans are needed. */
+    /* Adds empty documents until their number is a power of two, so that few different plans are needed. */
     int64_t places = 1;
     while (places < b->documents) places *= 2;
     if (places > b->tokens) places = b->tokens;

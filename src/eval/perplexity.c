@@ -2,7 +2,7 @@
 #include "eval/logits.h"
 #include <math.h>
 
-/* Counts the bytes of text of the predicted tokens. */
+/* Counts the bytes of the text of the predicted tokens. */
 typedef struct byte_count {
     bool known;
     const tokenizer *tokenizer; /* NULL: a token is a byte */
@@ -29,7 +29,7 @@ static ott_status count_token(byte_count *c, int32_t id) {
     return OTT_OK;
 }
 
-/* An incomplete character at the end counts with the bytes that it has. */
+/* If the text ends in an incomplete character, the bytes that are there count. */
 static double bits_per_byte(const byte_count *c, double nats) {
     int64_t bytes = c->bytes + (c->tokenizer ? c->stream.waiting : 0);
     return c->known && bytes > 0 ? nats / log(2.0) / (double)bytes : NAN;
@@ -45,7 +45,8 @@ static ott_status add_losses(const eval_batch *b, ott_eval_result *r, byte_count
     return OTT_OK;
 }
 
-/* A forward has as many windows as the run's batches, because tensorwise scales depend on the batch. */
+/* A forward has as many windows as the run's micro-batches have rows, because tensorwise scales depend on the
+   batch. */
 static ott_status run_windows(eval_job *j, eval_windows *w, eval_batch *b, eval_logits *logits,
                               byte_count *count, double *sum) {
     ott_eval_result *r = j->result;

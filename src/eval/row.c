@@ -1,7 +1,7 @@
 /*
- * eval/row: lm-eval's text rules for HellaSwag (EleutherAI lm-evaluation-harness,
- * tasks/hellaswag/utils.py). Like Python's string functions, they use code points as characters and Unicode's
- * white space.
+ * eval/row: lm-eval's rules for the texts of HellaSwag (EleutherAI lm-evaluation-harness,
+ * tasks/hellaswag/utils.py). As in Python's string functions, a character is a code point, and white space is
+ * Unicode's.
  */
 #define _GNU_SOURCE /* memmem */
 #include "eval/row.h"
@@ -12,14 +12,14 @@
 
 /* ---- characters ---- */
 
-/* True for characters that Python's str.strip removes. */
+/* True for the characters that Python's str.strip removes. */
 static bool is_space(int32_t c) {
     return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
            c == 0x3000;
 }
 
-/* Decodes the character at `text`; an invalid byte counts as a character. */
+/* Decodes the character at `text` and returns its bytes. An invalid byte counts as a character. */
 static int64_t character(const char *text, int64_t bytes, int32_t *out) {
     utf8proc_ssize_t size = utf8proc_iterate((const utf8proc_uint8_t *)text, bytes, out);
     if (size > 0) return size;
@@ -82,7 +82,7 @@ static void replace_all_text(const str *in, const char *from, const char *to, st
     str_append_bytes(out, at, end - at);
 }
 
-/* re.sub("\\[.*?\\]", ""): removes text in brackets, within a line. */
+/* Like Python's re.sub("\\[.*?\\]", ""): removes text in brackets that is on one line. */
 static void drop_brackets(const str *in, str *out) {
     const char *at = in->text ? in->text : "", *end = at + in->length;
     while (at < end) {
@@ -135,7 +135,7 @@ static ott_status read_endings(const json_t *object, eval_row *row) {
     return OTT_OK;
 }
 
-/* Reads an integer, or an integer in a string, as in Hugging Face's copy. */
+/* Reads the label: an integer, or a text with an integer, as in Hugging Face's copy of the data. */
 static ott_status read_label(const json_t *object, int *out) {
     const json_t *value;
     TRY(json_row_field(object, "label", &value));
@@ -151,7 +151,7 @@ static ott_status read_label(const json_t *object, int *out) {
 
 /* ---- lm-eval's texts ---- */
 
-/* clean(activity_label + ": " + ctx_a + " " + ctx_b.capitalize()) */
+/* Writes clean(activity_label + ": " + ctx_a + " " + ctx_b.capitalize()). */
 static ott_status make_query(const json_t *object, str *out) {
     eval_text label, a, b;
     str query = {.account = out->account};
@@ -174,7 +174,8 @@ static bool is_raw(const json_t *object) {
            json_object_get(object, "ctx_b");
 }
 
-/* Writes context and endings to row->memory, then sets pointers, because the memory moves while it grows. */
+/* Writes context and endings to row->memory. Sets the pointers to them at the end, because the memory moves
+   while it grows. */
 static ott_status make_texts(eval_row *row) {
     int64_t end[EVAL_ENDINGS + 1];
     if (is_raw(row->object))
@@ -199,7 +200,7 @@ static ott_status make_texts(eval_row *row) {
     return OTT_OK;
 }
 
-/* A row without ctx gets it from ctx_a and ctx_b, as in the data set. */
+/* Reads ctx. If the row has none, makes it from ctx_a and ctx_b, as in the published data. */
 static ott_status read_context(eval_row *row) {
     eval_text a, b;
     if (json_object_get(row->object, "ctx")) return read_text_member(row->object, "ctx", &row->raw_context);

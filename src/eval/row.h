@@ -1,4 +1,4 @@
-/* eval/row: the texts of a HellaSwag row, formatted as in lm-eval and as in llm.c. Internal to eval/eval. */
+/* eval/row: the texts of a row of HellaSwag, as lm-eval and as llm.c use them. Internal to eval/eval. */
 #ifndef EVAL_ROW_H
 #define EVAL_ROW_H
 
@@ -13,29 +13,32 @@ typedef struct eval_text {
 } eval_text;
 
 typedef struct eval_row {
-    json_t *object; /* owns the texts of raw_context and raw_ending */
+    json_t *object; /* the JSON object; owns the texts of raw_context and raw_ending */
     int label;      /* index of the right ending */
-    /* as in llm.c: unchanged */
+    /* for llm.c's scores: the texts of the file, unchanged */
     eval_text raw_context, raw_ending[EVAL_ENDINGS];
-    /* as in lm-eval: cleaned; the texts are in `memory` */
+    /* for lm-eval's scores: cleaned texts, which are in `memory` */
     str memory;
     eval_text context, ending[EVAL_ENDINGS];
-    int64_t characters[EVAL_ENDINGS]; /* Unicode characters of the ending */
+    int64_t characters[EVAL_ENDINGS]; /* number of Unicode characters of each ending */
 } eval_row;
 
 /*
- * Parses a line of JSON. lm-eval's context is composed of activity_label, ctx_a and ctx_b; if a field is
- * absent, ctx is cleaned instead. OTT_ERR_FORMAT names the field. Call eval_row_free also after a failure.
+ * Parses a line of JSON. lm-eval makes the context from activity_label, ctx_a and ctx_b. If one of them is
+ * absent, ctx is cleaned instead. The text of OTT_ERR_FORMAT names the field. Call eval_row_free also after a
+ * failure.
  */
 ott_status eval_row_read(mem *account, const char *line, int64_t bytes, eval_row *out);
 void eval_row_free(eval_row *row);
 
-/* lm-eval's preprocess: strip, " [title]" -> ". ", no [...], one pass of "  " -> " ". */
+/* lm-eval's preprocess: strips white space, replaces " [title]" by ". ", removes [...], and replaces each " "
+   by " ", once. */
 void eval_clean(const char *text, int64_t bytes, str *out);
-/* Python's str.capitalize, one character for each: the first in title case, the rest in lower case. */
+/* Python's str.capitalize: the first character in title case, the others in lower case. Maps one character to
+   one. */
 void eval_capitalize(const char *text, int64_t bytes, str *out);
 int64_t eval_characters(const char *text, int64_t bytes); /* number of Unicode characters */
-/* Number of bytes of white space at the end (Python's str.rstrip). */
+/* Number of bytes of white space at the end of the text, as Python's str.rstrip finds it. */
 int64_t eval_trailing_space(const char *text, int64_t bytes);
 
 #endif

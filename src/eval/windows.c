@@ -1,4 +1,4 @@
-/* eval/windows: splits a file into windows of tokens; the last one may be shorter. */
+/* eval/windows: divides a file into windows of tokens. The last window may be shorter. */
 #include "data/ends.h"
 #include "eval/eval.h"
 #include "base/file.h"
@@ -18,7 +18,7 @@ static ott_status open_data(eval_windows *w, const ott_eval_options *o) {
     const eval_model *e = w->model;
     const config *cfg = e->cfg;
     const tokenizer *t = e->tokenizer;
-    const bool trained = config_was_set(cfg, "data.add_bos"); /* else as transformers does */
+    const bool trained = config_was_set(cfg, "data.add_bos"); /* else BOS is added as in transformers */
     const dataset_source s = {.paths = &o->data,
                               .count = 1,
                               .to_share = 1,
@@ -105,7 +105,8 @@ ott_status eval_windows_note(eval_windows *w, eval_job *j, int64_t together) {
     return status == OTT_OK ? eval_windows_rewind(w) : status;
 }
 
-/* Adds the tokens after the last full window. They are rows of one token: all rows have one length. */
+/* Adds the tokens after the last full window. The dataset's rows have one length, so these are read as rows
+   of one token. */
 static ott_status add_rest(eval_windows *w, eval_batch *b) {
     int64_t first = w->full * w->length, length = dataset_tokens(w->data) - 1 - first;
     dataset_row *row = &w->row;
@@ -118,7 +119,7 @@ static ott_status add_rest(eval_windows *w, eval_batch *b) {
         TRY(dataset_read_row(w->data, first + i, &one));
         if (begin == i) row->start[row->documents++] = (int32_t)i;
         row->position[i] = (int32_t)(i - begin);
-        if (row->target[i] < 0) begin = i + 1; /* a document ends */
+        if (row->target[i] < 0) begin = i + 1; /* the token is a document's last */
     }
     return eval_batch_add_row(b, row, length);
 }

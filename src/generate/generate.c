@@ -1,4 +1,4 @@
-/* generate/generate: loads a run's model, and continues a text or a conversation. */
+/* generate/generate: loads the model of a run, and continues a text or a conversation. */
 #include "generate/generate.h"
 #include "backend/backend.h"
 #include "base/arena.h"
@@ -16,7 +16,7 @@
 struct text_generator {
     mem *account;
     const logger *log;
-    arena *strings; /* memory of the copied options */
+    arena *strings; /* has the copied options */
     ott_generate_options options;
     config *cfg;
     inference_plan plan;
@@ -26,15 +26,15 @@ struct text_generator {
     text_codec codec;
     sampler sampler;
     text_filter stop;
-    /* tokens since the window last moved, with a prefix in the cache */
+    /* tokens since the window last moved; the cache has the first of them */
     tokenizer_ids text;
-    str piece;                           /* text of the newest token */
-    chat *template;                      /* NULL: a text is continued, not a conversation */
+    str piece;                           /* text of the latest token */
+    chat *template;                      /* NULL: continues a text, not a conversation */
     json_t *messages;                    /* the conversation so far */
     str answer;                          /* the message that is being generated */
-    bool window_moved;                   /* the window has moved at least once, which is logged once */
-    int64_t read, chosen;                /* number of prompt tokens and of generated tokens */
-    double read_seconds, choice_seconds; /* time spent on them */
+    bool window_moved;                   /* the window has moved; this is logged only the first time */
+    int64_t read, chosen;                /* number of tokens read from prompts; number of generated tokens */
+    double read_seconds, choice_seconds; /* time for reading; time for generating */
 };
 
 /* ---- opening ---- */
@@ -112,7 +112,7 @@ static ott_status open_chat(text_generator *g, const char *run) {
             run);
     TRY(chat_open(g->account, g->codec.tokenizer, &(chat_settings){.date = g->cfg->data.chat_date},
                   &g->template));
-    g->codec.started = true; /* the template contains the BOS token */
+    g->codec.started = true; /* the template has the BOS token */
     g->messages = json_array();
     return g->messages ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
 }
@@ -149,7 +149,7 @@ ott_status generate_open(mem *account, const logger *log, const char *run,
     return OTT_OK;
 }
 
-/* Logs how many GEMMs ran in FP8, and the times. */
+/* Logs how many GEMMs ran in FP8, and the times for reading and generating. */
 static void log_work(const text_generator *g) {
     int64_t all, fp8;
     model_cache_gemms(g->cache, &all, &fp8);
@@ -180,7 +180,8 @@ void generate_close(text_generator *g) {
 
 /* ---- the window ---- */
 
-/* Keeps only the end of a text that no longer fits: half a window, or all new tokens. Empties the cache. */
+/* If the text exceeds the window, keeps only its last half window of tokens, or all new tokens if these are
+   more. Empties the cache. */
 static void move_window(text_generator *g) {
     int64_t window = model_cache_capacity(g->cache), keep = g->text.count - model_cache_length(g->cache);
     if (keep < window / 2) keep = window / 2;
@@ -194,7 +195,7 @@ static void move_window(text_generator *g) {
     model_cache_truncate(g->cache, 0);
 }
 
-/* Runs the tokens that are not in the cache. Writes the last token's logits to the sampler. */
+/* Runs the tokens that are not in the cache. Writes the logits after the last token to the sampler. */
 static ott_status compute_logits(text_generator *g) {
     if (g->text.count > model_cache_capacity(g->cache)) move_window(g);
     int64_t done = model_cache_length(g->cache);
@@ -212,10 +213,10 @@ static ott_status take_text(text_generator *g, const char *text) {
     return OTT_OK;
 }
 
-/* Runs the text that was added since the last generated token. */
+/* Runs the tokens that were added since the last generated token. */
 static ott_status read_template(text_generator *g) {
     int64_t cached = model_cache_length(g->cache);
-    /* run it again: the sampler has overwritten its logits */
+    /* the last token runs again, because the sampler has overwritten its logits */
     if (g->text.count == cached) model_cache_truncate(g->cache, --cached);
     double start = clock_seconds();
     g->read += g->text.count - cached;
@@ -224,7 +225,7 @@ static ott_status read_template(text_generator *g) {
     return OTT_OK;
 }
 
-/* Chooses a token and writes its text. *ends: it was the last token. */
+/* Chooses the next token and writes its text. *ends: true if the text ends here. */
 static ott_status add_token(text_generator *g, ott_text_fn write, void *user, bool *ends) {
     int32_t token;
     TRY(sampler_choose(&g->sampler, &token));
@@ -259,7 +260,8 @@ static ott_status add_chat_message(text_generator *g, const char *role, const ch
     return status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
 }
 
-/* Replaces the text by these tokens. A common prefix stays in the cache. Takes over `ids`. */
+/* Replaces the tokens of the text by `ids`, and owns them. The cache keeps the tokens that both begin
+   with. */
 static void replace_context(text_generator *g, tokenizer_ids *ids) {
     int64_t same = 0, cached = model_cache_length(g->cache);
     while (!g->window_moved && same < g->text.count && same < ids->count &&
@@ -271,7 +273,7 @@ static void replace_context(text_generator *g, tokenizer_ids *ids) {
     g->text = *ids;
 }
 
-/* Adds a user's message and renders the full conversation again with the chat template. */
+/* Adds a message of the user, and renders the full conversation with the chat template. */
 static ott_status take_turn(text_generator *g, const char *text) {
     str all = {.account = g->account};
     tokenizer_ids ids = {.account = g->account};
@@ -318,7 +320,7 @@ ott_status generate_run(mem *account, const logger *log, const char *run, const 
     TRY(generate_open(account, log, run, options, &g));
     ott_status status = g->template ? take_turn(g, options->prompt) : take_text(g, options->prompt);
     if (status == OTT_OK && !g->template)
-        write(user, options->prompt); /* only now: encoding it could have failed */
+        write(user, options->prompt); /* not earlier: encoding it could have failed */
     if (status == OTT_OK) status = add_tokens(g, write, user);
     generate_close(g);
     return status;

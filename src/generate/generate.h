@@ -7,17 +7,18 @@
 #include "ottava/ottava.h"
 
 /*
- * A model with a KV cache (model/cache.h). When the window of train.seq_len tokens is full, the newer half is
- * computed again at positions from 0. So no position exceeds those seen in training, and a token costs the
- * work of two tokens on average.
+ * A model with a KV cache (model/cache.h). When the window of train.seq_len tokens is full, its newer half is
+ * computed again, at positions from 0. So positions stay below train.seq_len, and on average a token costs
+ * the work of two tokens.
  */
 typedef struct text_generator text_generator;
 
-/* Opens a run, checkpoint or Hugging Face folder. Copies `options`; does not use options->prompt. */
+/* Opens a run folder, checkpoint or Hugging Face folder. Copies `options`, except options->prompt, which is
+   not used. */
 ott_status generate_open(mem *account, const logger *log, const char *run,
                          const ott_generate_options *options, text_generator **out);
 void generate_close(text_generator *g); /* NULL is allowed */
-/* Appends `text` (in a chat, a user's message) and generates the continuation; see ott_generator_continue. */
+/* Appends `text` (in a chat, the user's message) and generates what follows. See ott_generator_continue. */
 ott_status generate_continue(text_generator *g, const char *text, ott_text_fn write, void *user);
 
 /* Opens a generator, continues options->prompt and closes it; see ott_generate. */

@@ -23,7 +23,7 @@ void sampler_note(sampler *s, const int32_t *tokens, int64_t count) {
 
 /* ---- from logits to probabilities ---- */
 
-/* Keskar et al. 2019. */
+/* The repetition penalty of Keskar et al. 2019. */
 static void penalize_repetition(sampler *s) {
     float penalty = (float)s->options->repetition_penalty;
     for (int64_t i = 0; penalty != 1.0f && i < s->choices; i++)
@@ -68,7 +68,8 @@ static void build_heap(sampler *s) {
     for (int64_t i = s->choices / 2 - 1; i >= 0; i--) sink_token(s, i, s->choices);
 }
 
-/* Removes the top of `count` tokens, moves it to heap[count - 1] and returns it. */
+/* Takes the likeliest of the first `count` tokens from the heap: moves it to heap[count - 1] and returns
+   it. */
 static int32_t pop_token(sampler *s, int64_t count) {
     int32_t top = s->heap[0];
     s->heap[0] = s->heap[count - 1];
@@ -79,7 +80,7 @@ static int32_t pop_token(sampler *s, int64_t count) {
 
 /* ---- the choice ---- */
 
-/* The total probability of the `limit` most likely tokens. */
+/* Returns the sum of the probabilities of the `limit` most likely tokens. */
 static double top_mass(sampler *s, int64_t limit) {
     double mass = 0;
     if (limit < s->choices) {
@@ -90,8 +91,9 @@ static double top_mass(sampler *s, int64_t limit) {
     return mass;
 }
 
-/* Nucleus sampling (Holtzman et al. 2020) among the top_k tokens: draws from the smallest set that has the
-   share top_p of their probability. The set ends up at the end of the heap, the most likely token last. */
+/* Nucleus sampling (Holtzman et al. 2020) among the top_k tokens: draws from the smallest set of likeliest
+   tokens that has the share top_p of their probability. The set is at the end of the heap; its likeliest
+   token is last. */
 static int32_t draw_token(sampler *s) {
     const ott_generate_options *o = s->options;
     int64_t n = s->choices, limit = o->top_k > 0 && o->top_k < n ? o->top_k : n, kept = 0;

@@ -9,11 +9,11 @@
 typedef struct sampler {
     mem *account;
     const ott_generate_options *options; /* borrowed */
-    int64_t choices;                     /* ids below it can be chosen; at most vocab */
-    float *logits;  /* [vocab]; the caller fills it before each call of sampler_choose, which overwrites it */
+    int64_t choices;                     /* tokens with a smaller id can be chosen; at most vocab */
+    float *logits;  /* [vocab]; the caller fills it before each sampler_choose, which overwrites it */
     int32_t *heap;  /* [choices] */
-    bool *seen;     /* [vocab] true if the text so far contains the token */
-    uint64_t drawn; /* number of tokens chosen so far: the random counter */
+    bool *seen;     /* [vocab]: true if the text so far has this token */
+    uint64_t drawn; /* number of tokens chosen so far; counter of the random numbers */
 } sampler;
 
 ott_status sampler_open(mem *account, const ott_generate_options *o, int64_t vocab, int64_t choices,

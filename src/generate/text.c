@@ -10,7 +10,7 @@ ott_status text_codec_open(mem *account, const char *tokenizer_path, int64_t voc
     TRY(tokenizer_open(account, tokenizer_path, &out->tokenizer));
     TRY(tokenizer_scratch_open(account, out->tokenizer, &out->scratch));
     out->stream = tokenizer_stream_start(out->tokenizer, true);
-    int64_t known = tokenizer_vocab(out->tokenizer); /* further rows of the head are padding */
+    int64_t known = tokenizer_vocab(out->tokenizer); /* more rows of the head are padding */
     out->choices = known < vocab ? known : vocab;
     return OTT_OK;
 }
@@ -48,7 +48,8 @@ static ott_status encode_prompt(text_codec *c, const char *text, tokenizer_ids *
     TRY(tokenizer_encode(c->tokenizer, c->scratch, text, (int64_t)strlen(text), flags, ids));
     TRY(check_prompt_ids(c, ids, from));
     c->started = true;
-    /* Passes the prompt's tokens to the decoder, which drops a space only at the beginning of a text. */
+    /* Decodes the prompt's tokens and drops their text. So the decoder knows that the next token is not the
+       first of a text, where it would drop a space. */
     str unseen = {.account = c->account};
     ott_status status = OTT_OK;
     for (int64_t i = from; status == OTT_OK && i < ids->count; i++)
@@ -66,7 +67,7 @@ ott_status text_codec_encode(text_codec *c, const char *text, tokenizer_ids *ids
 
 ott_status text_codec_decode(text_codec *c, int32_t token, str *out) {
     if (c->tokenizer) return tokenizer_stream_push(&c->stream, token, out);
-    if (token != 0) str_append_bytes(out, (char[]){(char)token}, 1); /* a text cannot hold the byte 0 */
+    if (token != 0) str_append_bytes(out, (char[]){(char)token}, 1); /* a C string cannot have the byte 0 */
     return OTT_OK;
 }
 
@@ -76,7 +77,7 @@ bool text_codec_ends(const text_codec *c, int32_t token) {
 
 /* ---- stop strings ---- */
 
-/* Writes the first `bytes` held bytes and removes them. */
+/* Writes the first `bytes` bytes of held text and removes them. */
 static void write_held(str *held, int64_t bytes, ott_text_fn write, void *user) {
     if (bytes == 0) return;
     char kept = held->text[bytes];
@@ -87,8 +88,8 @@ static void write_held(str *held, int64_t bytes, ott_text_fn write, void *user) 
     memmove(held->text, held->text + bytes, (size_t)held->length + 1);
 }
 
-/* Returns where the stop string begins that is complete first, so that the result does not depend on token
-   boundaries; -1: there is none. */
+/* Returns where the stop string that ends first begins in the held text; -1: there is none. So the result
+   does not depend on how the text was divided into tokens. */
 static int64_t find_stop(const text_filter *f) {
     int64_t begin = -1, end = INT64_MAX;
     for (int i = 0; i < f->count; i++) {
@@ -101,7 +102,7 @@ static int64_t find_stop(const text_filter *f) {
     return begin;
 }
 
-/* Returns how many bytes at the end may be the beginning of a stop string. */
+/* Returns the number of bytes at the end of the held text that may be the beginning of a stop string. */
 static int64_t uncertain(const text_filter *f) {
     int64_t most = 0;
     for (int i = 0; i < f->count; i++) {

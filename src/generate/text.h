@@ -9,35 +9,35 @@ typedef struct text_codec {
     mem *account;
     tokenizer *tokenizer; /* NULL: a token is a byte */
     tokenizer_scratch *scratch;
-    tokenizer_stream stream; /* decoder state after all text so far */
-    int64_t vocab;           /* of the model */
-    int64_t choices;         /* ids below it have text; the model's further ids are padding */
-    bool started;            /* the text has begun: no further BOS */
+    tokenizer_stream stream; /* state of the decoder after all text so far */
+    int64_t vocab;           /* number of ids of the model */
+    int64_t choices;         /* smaller ids have text; the others are padding */
+    bool started;            /* a text was encoded already, so no BOS follows */
 } text_codec;
 
-/* tokenizer_path "": bytes. Call text_codec_close after a failure too. */
+/* tokenizer_path "": tokens are bytes. Call text_codec_close also after a failure. */
 ott_status text_codec_open(mem *account, const char *tokenizer_path, int64_t vocab, text_codec *out);
 void text_codec_close(text_codec *c);
-/* Appends the ids of a text that continues the earlier text. The first text gets the special tokens of the
-   tokenizer's post-processor, such as BOS. OTT_ERR_ARGUMENT for a token that the model lacks; `ids` is then
-   unchanged. */
+/* Appends the ids of a text that continues the earlier text. The first text gets the special tokens that the
+   tokenizer's post-processor adds, such as BOS. OTT_ERR_ARGUMENT for a token that the model lacks; `ids` is
+   then unchanged. */
 ott_status text_codec_encode(text_codec *c, const char *text, tokenizer_ids *ids);
-/* Appends the text of the model's next token to `out`; nothing while a UTF-8 character is incomplete. */
+/* Appends the text of the next token to `out`; nothing while a UTF-8 character is incomplete. */
 ott_status text_codec_decode(text_codec *c, int32_t token, str *out);
 bool text_codec_ends(const text_codec *c, int32_t token); /* true for an end-of-text token */
 
-/* Writes text while it is generated, up to the first stop string. Text that may be the beginning of a stop
-   string is held back until this is decided. */
+/* Writes text while it is generated, and ends it at the first stop string. Text that may be the beginning of
+   a stop string is held until the next text decides. */
 typedef struct text_filter {
     const char *const *stop; /* [count], borrowed; none is empty */
     int count;
-    str held; /* the caller sets its account, and frees it */
+    str held; /* text that is held; the caller sets its account and frees it */
 } text_filter;
 
-/* Adds text and writes what is certain. *stopped: a stop string was found; the text ends before the stop
-   string. */
+/* Adds text, and writes the text that cannot belong to a stop string. *stopped: true if a stop string was
+   found; the text ends before it. */
 ott_status text_filter_push(text_filter *f, const str *text, ott_text_fn write, void *user, bool *stopped);
-/* Writes the text that was held back. Call it at the end. */
+/* Writes the held text. Call it at the end. */
 void text_filter_finish(text_filter *f, ott_text_fn write, void *user);
 
 #endif

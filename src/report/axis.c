@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sets the multiples of the smallest round step that gives at most `ticks` tick marks. */
+/* Sets tick marks at the multiples of a round step: the smallest one that gives at most `ticks` marks. */
 static void put_linear_ticks(axis *a, int ticks) {
     static const double mantissas[] = {1, 2, 2.5, 5, 10};
     double power = pow(10, floor(log10((a->high - a->low) / ticks)));
@@ -22,7 +22,7 @@ static void put_linear_ticks(axis *a, int ticks) {
 axis axis_linear(double low, double high, int ticks) {
     axis a = {.low = low, .high = high};
     if (!isfinite(low) || !isfinite(high)) a.low = 0, a.high = 1;
-    if (!(a.high - a.low > fabs(a.high) * 1e-12)) { /* a single value is centered */
+    if (!(a.high - a.low > fabs(a.high) * 1e-12)) { /* centers a single value */
         double margin = a.high != 0 ? fabs(a.high) / 2 : 1;
         a.low -= margin;
         a.high += margin;
@@ -36,7 +36,8 @@ axis axis_steps(double low, double high, int ticks) {
     return axis_linear(near ? 0 : low, high, ticks);
 }
 
-/* Sets tick marks at mantissa * 10^k, k multiples of `stride`. Returns their number, at most `limit` + 1. */
+/* Sets tick marks at mantissa * 10^k, where k is a multiple of `stride`. Returns the number of marks, at most
+   `limit` + 1. */
 static int put_log_ticks(axis *a, const double *mantissas, int count, int stride, int limit) {
     a->count = 0;
     int first = (int)floor(log10(a->low)), last = (int)ceil(log10(a->high));

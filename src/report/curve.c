@@ -6,7 +6,7 @@
 static ott_status curve_allocate(mem *account, int64_t capacity, curve *out) {
     *out = (curve){.account = account};
     TRY(mem_alloc_array(account, MEM_OTHER, 2 * capacity, sizeof(double), "a curve",
-                        &out->x)); /* one block for x and y */
+                        &out->x)); /* x and y are in one block */
     out->y = out->x + capacity;
     return OTT_OK;
 }
@@ -26,7 +26,7 @@ ott_status curve_from_series(mem *account, const metrics_series *s, curve *out) 
     return OTT_OK;
 }
 
-/* Adds the values of `other`; keeps only the points that both have. */
+/* Adds the values of `other`. Drops points that only one of both curves has. */
 static void add_common(curve *c, const curve *other) {
     int64_t kept = 0, j = 0;
     for (int64_t i = 0; i < c->count; i++) {

@@ -1,4 +1,4 @@
-/* report/health: evaluates the FP8 health lines of a run: worst tensors, modules that left FP8. */
+/* report/health: evaluates the FP8 health lines of a run: the worst tensors, and modules that left FP8. */
 #include "report/internal.h"
 #include "base/text.h"
 #include <math.h>
@@ -10,7 +10,8 @@ double report_format_sqnr(const char *format) {
     return strcmp(format, "e5m2") == 0 ? 25.6 : 0;
 }
 
-/* If SQNR and amax are missing, the tensor has a NaN or infinity. If only SQNR is, there is no error. */
+/* A missing SQNR means that there is no error, or, if amax is missing too, that the tensor has a NaN or
+   infinity. */
 double report_use_rank(const metrics_use *use) {
     if (!isnan(use->sqnr_db)) return use->sqnr_db - report_format_sqnr(use->format);
     return isnan(use->amax) ? -INFINITY : INFINITY;
@@ -30,7 +31,7 @@ const char *report_sqnr_gap_text(const metrics_use *use, char out[32]) {
     return out;
 }
 
-/* Ties keep the file's order. */
+/* Equal uses keep the order of the file. */
 static int compare_uses(const void *a, const void *b) {
     const metrics_use *x = *(const metrics_use *const *)a, *y = *(const metrics_use *const *)b;
     double rank_x = report_use_rank(x), rank_y = report_use_rank(y);
@@ -49,7 +50,7 @@ ott_status report_worst_uses(mem *account, const metrics_health *h, const metric
 
 int64_t report_next_left_fp8(const report_run_data *run, int64_t from) {
     const metrics_health *h = &run->health;
-    if (!run->finished && !h->complete) return -1; /* the module's line may not be written yet */
+    if (!run->finished && !h->complete) return -1; /* a line of the last measurement may not be written yet */
     for (int64_t i = from; i < h->module_count; i++)
         if (h->modules[i].last_step != h->uses[h->last].step) return i;
     return -1;

@@ -1,4 +1,4 @@
-/* report/inspect: lists tensors one by one, because statistics of a large model take minutes. */
+/* report/inspect: lists tensors one after the other, because statistics of a large model take minutes. */
 #include "report/inspect.h"
 #include "base/number.h"
 #include "formats/safetensors_format.h"
@@ -17,21 +17,22 @@ typedef struct printer {
     inspect_sink sink;
     void *user;
     shards *model;
-    const shard_tensor **order; /* [shards_count], sorted by name; numbers in names compare as numbers */
+    const shard_tensor **order; /* [shards_count], sorted by name; numbers in names are compared as numbers */
     float *buffer;              /* [BUFFER_FLOATS] */
     int name_width, shape_width;
-    str text; /* text that was not delivered yet */
+    str text; /* text that the sink has not received yet */
 } printer;
 
 /* ---- statistics ---- */
 
-/* Moments of the finite elements so far. m2: sum of squared deviations from the mean. */
+/* Moments of the finite elements so far. m2: sum of the squared deviations from their mean. */
 typedef struct moments {
     int64_t finite, zeros, nans, infinities;
     double least, most, mean, m2;
 } moments;
 
-/* Merges two sets (Chan, Golub, LeVeque 1979); accurate for any number of elements. */
+/* Merges the moments of two sets of elements (Chan, Golub, LeVeque 1979). Accurate for any number of
+   elements. */
 static void join_moments(moments *m, int64_t count, double mean, double m2) {
     double total = (double)(m->finite + count), delta = mean - m->mean;
     if (count == 0) return;
@@ -70,7 +71,7 @@ static ott_status measure_moments(printer *p, const shard_tensor *t, moments *m)
                          m);
 }
 
-/* Texts of the moments; "null" if there are no finite elements. */
+/* The moments as texts; "null" if there are no finite elements. */
 typedef struct figures {
     char least[32], most[32], mean[32], deviation[32];
 } figures;
@@ -95,7 +96,7 @@ static ott_status flush_lines(printer *p) {
     return OTT_OK;
 }
 
-/* Replaces control characters, which could change the terminal. */
+/* Appends a name. Control characters, which could change the terminal, are replaced. */
 static void append_name(printer *p, const char *name) {
     for (const char *c = name; *c; c++) {
         int bytes = str_control(c);
@@ -192,7 +193,7 @@ static void append_heading(printer *p) {
     str_append(&p->text, shards_file_count(p->model) > 1 ? "  file\n" : "\n");
 }
 
-/* Four significant digits; "-" for NaN. */
+/* Formats a number with four significant digits; "-" for NaN. */
 static const char *four_digits(double x, char out[32]) {
     return isnan(x) ? strcpy(out, "-") : number_digits(x, 4, out);
 }
@@ -235,7 +236,7 @@ static void append_total(printer *p, const format_total *t, const char *label) {
     str_append(&p->text, "\n");
 }
 
-/* Prints the metadata of each file; later files print only what differs from the first. */
+/* Prints the metadata of each file. For later files prints only what differs from the first file. */
 static void append_metadata(printer *p) {
     for (int64_t file = 0; file < shards_file_count(p->model); file++) {
         int64_t count;
@@ -357,7 +358,7 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-/* Sorts layer 9 before layer 10: compares runs of digits as numbers. */
+/* Compares runs of digits as numbers, so that layer 9 comes before layer 10. */
 static int compare_natural(const char *a, const char *b) {
     while (*a && *b) {
         if (is_digit(*a) && is_digit(*b)) {

@@ -8,17 +8,18 @@
 #include "base/str.h"
 
 typedef struct inspect_options {
-    bool statistics; /* minimum, maximum, mean, standard deviation; zeros, NaNs and infinities */
-    bool json;       /* prints one JSON object, else a table */
+    bool statistics; /* also minimum, maximum, mean, standard deviation, zeros, NaNs and infinities */
+    bool json;       /* true: one JSON object; false: a table */
 } inspect_options;
 
-/* Receives the text in pieces, without a NUL. A status other than OTT_OK ends the listing and is returned. */
+/* Receives the text in pieces, without a NUL. Any status except OTT_OK ends the listing, and inspect_print
+   returns it. */
 typedef ott_status (*inspect_sink)(void *user, const char *text, int64_t length);
 
 /*
- * Lists `path` (shards_open; its errors are returned before the first piece). Minimum, maximum, mean and
- * population standard deviation are over the finite elements. FP8 codes are decoded without scales. Integers,
- * F64: no statistics.
+ * Lists the tensors of `path`, which shards_open opens; its errors are returned before the first piece.
+ * Minimum, maximum, mean and (population) standard deviation are over the finite elements. FP8 codes are
+ * decoded without their scales. Integers and F64 have no statistics.
  */
 ott_status inspect_print(mem *account, const char *path, const inspect_options *options, inspect_sink sink,
                          void *user);

@@ -25,23 +25,23 @@ typedef enum report_key {
 typedef struct report_run_data {
     const char *folder;
     report_summary summary;
-    bool finished; /* has a summary.json */
+    bool finished; /* the run has a summary.json */
     metrics_series series[REPORT_KEY_COUNT];
     metrics_health health;
-    const char *config, *sample; /* texts; NULL if there is no such file */
-    const node *settings;        /* parsed config; NULL if there is none, or it is damaged */
-    bool seeded;                 /* settings has a seed */
+    const char *config, *sample; /* their text; NULL if there is no such file */
+    const node *settings;        /* the parsed configuration; NULL if there is none, or it is damaged */
+    bool seeded;                 /* the settings have a seed */
     int64_t seed, data_seed;
 } report_run_data;
 
-/* A row of the comparison: runs that differ only in their seed. */
+/* A row of the comparison: runs that differ only in the seed. */
 typedef struct report_row {
-    int count; /* number of runs, each with another seed */
-    int *run;  /* [count]: indices into report.runs; where only one run is shown, it is run[0] */
-    /* Means of losses, speed and time; maximum of peak memory; other fields are the first run's. */
+    int count; /* number of runs; each has another seed */
+    int *run;  /* [count]: indices into report.runs. Where only one run can be shown, it is run[0]. */
+    /* Means of losses, speed and time; maximum of peak memory; other members as in run[0]. */
     report_summary mean;
     double train_error, val_error; /* standard errors of the mean losses; NaN for one run */
-    /* differences to the first row besides precision, "other data than bf16 (...)"; or NULL */
+    /* differences to the first row except precision, "other data than bf16 (...)"; or NULL */
     const char *differs;
 } report_row;
 
@@ -53,62 +53,63 @@ struct report {
     report_row *rows;      /* [row_count] */
 };
 
-/* Parses config.toml into run->settings, if it is valid. */
+/* Parses config.toml into run->settings. NULL if it is not valid. */
 ott_status report_read_settings(report *r, report_run_data *run);
 /* True if both runs are finished and their configurations differ only in the seed. */
 bool report_same_but_seed(const report_run_data *a, const report_run_data *b);
-/* Describes how `run` differs from `first` besides precision and seed, for report_row.differs. */
+/* Describes how `run` differs from `first`, except in precision and seed, for report_row.differs. */
 ott_status report_differences(report *r, const report_run_data *run, const report_run_data *first,
                               const char **out);
 /* Groups the runs into rows. */
 ott_status report_make_rows(report *r);
 const report_run_data *report_row_run(const report *r, int row, int member);
 
-/* A row's loss relative to the first row's, in percent; positive is worse. */
+/* How much larger the loss of a row is than the loss of the first row, in percent. */
 typedef struct report_gap {
-    double percent; /* NaN if a loss is missing */
-    double error;   /* standard error; NaN if each row has one seed */
-    /* the true gap is below percent + margin with 95% confidence; NaN if each row has one seed */
+    double percent; /* positive: worse; NaN if a loss is missing */
+    double error;   /* standard error of `percent`; NaN if both rows have one seed */
+    /* with 95% confidence the true gap is below percent + margin; NaN if both rows have one seed */
     double margin;
     bool validation; /* gap of the validation loss, if both rows have one; else of the training loss */
 } report_gap;
 report_gap report_gap_of(const report *r, int row);
 
-/* Percent by which the losses of small models differ between seeds: the largest difference of BF16 and FP32
-   on the demo's model (docs/recipes.md). With one seed each, smaller gaps are not significant. */
+/* Largest difference in percent between two seeds, for BF16 and FP32 runs of the demo's model
+   (docs/recipes.md). With one seed each, a smaller gap is not significant. */
 #define REPORT_SEED_NOISE 1.5
-#define REPORT_WORSE      1.0 /* percent above the first row's loss that counts as worse */
-/* Verdict on an FP8 row, compared with a first row without FP8. */
+#define REPORT_WORSE      1.0 /* percent above the loss of the first row that counts as worse */
+/* The verdict on a row with FP8, compared with a first row without FP8. */
 typedef enum report_verdict {
-    /* no verdict: no FP8, no reference without FP8, or other differences than precision */
+    /* no verdict: the row has no FP8, the first row has FP8, or they differ in more than precision */
     REPORT_VERDICT_NONE,
-    /* less than 1% worse with 95% confidence; with one seed each: a lower loss, by more than seeds explain */
+    /* at most 1% worse, with 95% confidence; with one seed each: better by more than REPORT_SEED_NOISE */
     REPORT_VERDICT_NO_WORSE,
-    /* more than 1% worse with 95% confidence; one seed each: by more than seeds explain; or no loss */
+    /* more than 1% worse, with 95% confidence; with one seed each: worse by more than REPORT_SEED_NOISE; or
+       no loss */
     REPORT_VERDICT_WORSE,
-    REPORT_VERDICT_OPEN,    /* not significant: more seeds are needed */
-    REPORT_VERDICT_ONE_SEED /* one seed each, and a gap that seeds can explain */
+    REPORT_VERDICT_OPEN,    /* not decided: more seeds are needed */
+    REPORT_VERDICT_ONE_SEED /* one seed each, and at most REPORT_SEED_NOISE apart */
 } report_verdict;
 report_verdict report_judge(const report *r, int row);
 const char *report_verdict_name(report_verdict verdict);
-/* "BF16" if the first row is a BF16 run, else its label. */
+/* "BF16" if the first row is a BF16 run, else the label of the row. */
 const char *report_reference_name(const report *r);
 
 /* ---- FP8 health ---- */
 
-/* Expected SQNR in dB of a format on Gaussian data (docs/recipes.md); 0 for unknown formats. */
+/* SQNR in dB that a format has on Gaussian data (docs/recipes.md); 0 for unknown formats. */
 double report_format_sqnr(const char *format);
-/* SQNR minus the format's expected SQNR: smaller is worse. -infinity for tensors with a NaN or infinity;
-   infinity if there is no SQNR (only zeros, or no error). */
+/* SQNR minus the SQNR that the format has on Gaussian data; smaller is worse. -infinity for a tensor with a
+   NaN or infinity. Infinity if there is no SQNR, because all elements are 0 or there is no error. */
 double report_use_rank(const metrics_use *use);
 /* "27.3 dB", "not finite" or "-" */
 const char *report_sqnr_text(const metrics_use *use, char out[32]);
-/* ", -4.2 from expected 31.5": rank and expected SQNR; "" if there is no SQNR or the format is unknown. */
+/* ", -4.2 from expected 31.5": report_use_rank and report_format_sqnr; "" if either is unknown. */
 const char *report_sqnr_gap_text(const metrics_use *use, char out[32]);
-/* The *count uses of the last measurement, worst first; the caller frees *out with mem_free. */
+/* The uses that the last measurement measured, worst first; *count: their number. Free *out with mem_free. */
 ott_status report_worst_uses(mem *account, const metrics_health *h, const metrics_use ***out, int64_t *count);
-/* Index of the next module, from `from` on, that is missing in the last measurement: it left FP8 by fallback
-   or by the precision schedule. -1 if there is none. */
+/* Finds a module that left FP8 (by fallback or by the precision schedule): the last measurement does not have
+   it. Returns the first such index from `from` on; -1 if there is none. */
 int64_t report_next_left_fp8(const report_run_data *run, int64_t from);
 
 int report_compare_doubles(const void *a, const void *b); /* for qsort */
@@ -120,7 +121,7 @@ const char *report_bytes_text(int64_t bytes, char out[32]);
 /* "12,345", or "-" for NaN, negative or too large values */
 const char *report_count_text(double count, char out[32]);
 
-/* "1.6721 ± 0.0012"; "+0.12% ± 0.05%", without ± for one seed; "validation loss +0.12%: one seed ..." */
+/* "1.6721 ± 0.0012"; "+0.12% ± 0.05%"; "validation loss +0.12%: one seed ..."; no ± if there is one seed. */
 void report_loss_and_error(double loss, double error, str *out);
 void report_gap_and_error(const report_gap *gap, str *out);
 void report_verdict_text(const report *r, int row, str *out);

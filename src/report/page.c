@@ -1,6 +1,6 @@
 /*
- * report/page: fills the template page.html with the runs' data. Every "<" in the data is escaped, so that a
- * run's text cannot end the script element.
+ * report/page: fills the template page.html with the data of the runs. Every "<" in the data is escaped, so
+ * that a text of a run cannot end the script element.
  */
 #include "base/json_write.h"
 #include "base/number.h"
@@ -11,7 +11,7 @@
 
 #define DATA_MARK "@DATA@"
 
-enum { MOST_POINTS = 700 }; /* points of a curve that can be distinguished */
+enum { MOST_POINTS = 700 }; /* a page cannot show more points of a curve */
 
 /* ---- curves ---- */
 
@@ -21,7 +21,8 @@ static void append_point(const curve *c, int64_t i, str *out) {
     str_printf(out, "[%s,%s]", number_json(c->x[i], x), number_digits(c->y[i], 6, y));
 }
 
-/* Appends the lowest and the highest point of a group, in order, so that thinned curves keep their spikes. */
+/* Appends the lowest and the highest point of a group, in the order of their steps. So curves keep their
+   spikes when they are thinned. */
 static void append_extremes(const curve *c, int64_t begin, int64_t end, str *out) {
     int64_t low = begin, high = begin;
     for (int64_t i = begin; i < end; i++) {
@@ -49,7 +50,7 @@ static ott_status load_curve(const report *r, int row, report_key key, bool smoo
     return smooth ? curve_smooth(out, curve_half_window(out->count)) : OTT_OK;
 }
 
-/* Appends a curve and, if `gap_name` is given, its gap to the first row's curve in percent. */
+/* Appends a curve. gap_name not NULL: also appends its gap to the curve of the first row, in percent. */
 static ott_status append_curve(const report *r, int row, report_key key, bool smooth, const char *name,
                                const char *gap_name, str *out) {
     curve c = {0}, first = {0}, gap = {0};
@@ -68,7 +69,7 @@ out:
     return status;
 }
 
-/* Appends the unsmoothed loss only if smoothing changes it. */
+/* Appends the loss curves; the one without smoothing only if smoothing changes it. */
 static ott_status append_curves(const report *r, int row, str *out) {
     curve logged = {0};
     json_write_key(out, "curves");

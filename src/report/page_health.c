@@ -1,5 +1,5 @@
 /*
- * report/page_health: FP8 measurements for the page: a heat map of the lowest SQNR per module and
+ * report/page_health: FP8 measurements for the page: a heat map with the lowest SQNR of each module in each
  * measurement, the worst uses of the last measurement, and the modules that left FP8.
  */
 #include "base/json_write.h"
@@ -8,17 +8,17 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MOST_ROWS = 240, MOST_COLUMNS = 60 }; /* limits of what can be distinguished */
+enum { MOST_ROWS = 240, MOST_COLUMNS = 60 }; /* a page cannot show more of the heat map */
 enum { MOST_USES = 40, MOST_LEFT = 20 };
 
-/* Modules by measurements. */
+/* Rows are modules, and columns are measurements. */
 typedef struct heat_map {
     const metrics_health *health;
     arena *memory;
     int rows, columns;
-    int64_t left_out;           /* modules that are not shown, with the highest SQNR */
+    int64_t left_out;           /* number of modules that are not shown, because their SQNR is higher */
     int64_t *module;            /* [rows] */
-    int64_t *step;              /* [columns]: last step of the column's measurements */
+    int64_t *step;              /* [columns]: last step that the column includes */
     const metrics_use **lowest; /* [rows][columns]: the use with the lowest SQNR; NULL if not measured */
 } heat_map;
 
@@ -28,7 +28,7 @@ static bool begins_measurement(const metrics_health *h, int64_t use) {
     return use == 0 || h->uses[use].step != h->uses[use - 1].step;
 }
 
-/* The lowest rank of each module; NaN if no use of the module is kept. */
+/* Finds the lowest report_use_rank of each module; NaN if no use of the module is kept. */
 static void find_lowest(const metrics_health *h, double *lowest) {
     for (int64_t i = 0; i < h->module_count; i++) lowest[i] = NAN;
     for (int64_t i = 0; i < h->count; i++) {
@@ -37,7 +37,8 @@ static void find_lowest(const metrics_health *h, double *lowest) {
     }
 }
 
-/* The highest rank among the MOST_ROWS lowest modules. sorted: scratch [module_count]. */
+/* Returns the rank of the MOST_ROWS-th lowest module: higher ranks are not shown. sorted: scratch
+   [module_count]. */
 static double find_shown_limit(const metrics_health *h, const double *lowest, double *sorted) {
     int64_t count = 0;
     for (int64_t i = 0; i < h->module_count; i++)
@@ -46,7 +47,7 @@ static double find_shown_limit(const metrics_health *h, const double *lowest, do
     return count > MOST_ROWS ? sorted[MOST_ROWS - 1] : INFINITY;
 }
 
-/* Selects the modules to show. row_of[module_count]: row of each module, or -1. */
+/* Selects the modules to show. row_of[module_count]: row of each module; -1: not shown. */
 static ott_status select_modules(heat_map *m, int64_t *row_of) {
     double *lowest;
     int64_t count = m->health->module_count;
@@ -97,7 +98,7 @@ static void append_json_number(const char *key, double value, str *out) {
     str_append(out, isfinite(value) ? number_digits(value, 6, text) : "null");
 }
 
-/* Appends the members of a use, except its module and step. */
+/* Appends the members of a use, but not its module and step. */
 static void append_use_json(const metrics_use *use, str *out) {
     json_write_text(out, "tensor", use->tensor);
     json_write_text(out, "gemm", use->gemm);

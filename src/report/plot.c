@@ -1,6 +1,7 @@
 /*
- * report/plot: plots the training loss in a terminal. Curves are drawn with braille characters of 2 x 4 dots.
- * Some characters on a curve show the run's letter instead, so that runs can be distinguished without colour.
+ * report/plot: plots the training loss in a terminal. Curves consist of braille characters with 2 x 4 dots.
+ * Some characters of a curve show the letter of its run instead, so that runs can be distinguished without
+ * colour.
  */
 #include "report/axis.h"
 #include "report/curve.h"
@@ -9,22 +10,22 @@
 #include <string.h>
 
 enum { MAX_WIDTH = 80, MAX_HEIGHT = 20, MIN_WIDTH = 32, MIN_HEIGHT = 8, GUTTER = 9, MAX_RUNS = 26 };
-enum { LETTER_DISTANCE = 12 }; /* characters between two letters of a curve */
+enum { LETTER_DISTANCE = 12 }; /* characters from one letter of a curve to the next */
 
 typedef struct cell {
     unsigned char dots;
-    uint32_t runs; /* bit i: run i has dots here */
+    uint32_t runs; /* bit i is set if run i has dots here */
 } cell;
 
 typedef struct plot {
     const report *r;
     int width;         /* characters per line */
-    int columns, rows; /* size of the drawing area in characters */
+    int columns, rows; /* size of the area for curves, in characters */
     int runs;          /* number of rows of the report that are drawn */
     axis x, y;
     curve curves[MAX_RUNS];
     cell cells[MAX_HEIGHT][MAX_WIDTH];
-    int end_row[MAX_RUNS]; /* row of the curve's last point; -1 if there is none */
+    int end_row[MAX_RUNS]; /* row of the last point of the curve; -1 if it has no points */
 } plot;
 
 /* ---- curves ---- */
@@ -53,7 +54,7 @@ static ott_status load_curves(plot *p) {
 
 /* ---- dots ---- */
 
-/* Bits of U+2800 for the dots of a braille character, by row and column. */
+/* [row][column]: bit of each dot of a braille character, to be added to U+2800. */
 static const unsigned char braille[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
 
 static void set_dot(plot *p, int run, int x, int y) {
@@ -67,7 +68,7 @@ static int clamp(double position, int count) {
     return i < 0 ? 0 : i >= count ? count - 1 : i;
 }
 
-/* Draws from the last dot to this one; steep parts have no gaps. */
+/* Draws a line from the last dot to this one, so that steep parts have no gaps. */
 static void draw_segment(plot *p, int run, int x0, int y0, int x1, int y1) {
     int from = y0;
     for (int x = x0; x <= x1; x++) {
@@ -98,7 +99,8 @@ static void draw_curve(plot *p, int run) {
 
 /* ---- text ---- */
 
-/* The letter that a character shows instead of dots, or 0. Different runs use different columns. */
+/* Returns the letter that a character shows instead of dots; 0: none. The letters of different runs are in
+   different columns. */
 static char letter_at(const plot *p, int row, int column) {
     uint32_t runs = p->cells[row][column].runs;
     for (int i = 0; p->runs > 1 && i < p->runs; i++)
@@ -120,7 +122,7 @@ static void append_cell(const plot *p, int row, int column, str *out) {
     }
 }
 
-/* Index of the y axis tick in this row, or -1. */
+/* Returns the index of the tick mark of the y axis in this row; -1 if there is none. */
 static int tick_in_row(const plot *p, int row) {
     for (int t = 0; t < p->y.count; t++)
         if (clamp(1 - axis_position(&p->y, p->y.tick[t]), 4 * p->rows) / 4 == row) return t;
@@ -143,7 +145,7 @@ static void append_row(const plot *p, int row, str *out) {
     str_append(out, "\n");
 }
 
-/* Appends the axis line with its marks, and below it the numbers that fit. */
+/* Appends the line of the x axis with its tick marks, and below it the numbers that fit. */
 static void append_x_axis(const plot *p, str *out) {
     char line[MAX_WIDTH + 1], label[32];
     int used = 0;
@@ -163,7 +165,7 @@ static void append_x_axis(const plot *p, str *out) {
     str_printf(out, "\n%.*s\n", used > 0 ? used - 1 : 0, line);
 }
 
-/* Bytes of the first `characters` characters of `text`. */
+/* Returns the number of bytes of the first `characters` characters of `text`. */
 static int truncated_bytes(const char *text, int characters) {
     int bytes = 0;
     while (text[bytes]) {

@@ -1,4 +1,4 @@
-/* report/report: summary.json and reading of run folders. */
+/* report/report: writes summary.json, and reads run folders. */
 #include "report/report.h"
 #include "base/file.h"
 #include "base/json_member.h"
@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_LIMIT (INT64_C(16) << 20) /* maximum bytes of a summary, configuration or sample */
+#define TEXT_LIMIT (INT64_C(16) << 20) /* largest summary, configuration or sample in bytes */
 
-/* Members of report_summary by type: X(member). */
+/* The members of report_summary, by type. */
 #define INTEGER_FIELDS(X) X(steps) X(tokens) X(parameters) X(peak_memory_bytes) X(fp8_gemms) X(gemms)
 #define REAL_FIELDS(X)    X(train_loss) X(val_loss) X(tokens_per_second) X(seconds)
 #define TEXT_FIELDS(X)    X(label) X(precision) X(recipe)
@@ -81,7 +81,7 @@ static ott_status parse_text_member(arena *texts, const json_t *object, const ch
     TRY(json_member_text(object, key, JSON_OPTIONAL, &text));
     if (!text) return OTT_OK;
     TRY(arena_strdup(texts, text, out));
-    str_replace_controls((char *)*out, ' '); /* line breaks would break the table */
+    str_replace_controls((char *)*out, ' '); /* a line break would break the table */
     return OTT_OK;
 }
 
@@ -121,7 +121,8 @@ static ott_status parse_phases(arena *texts, const json_t *object, report_summar
     return OTT_OK;
 }
 
-/* Missing keys keep their values, so that files of other versions can be read. */
+/* Reads the members that the object has. Others keep their values, so that files of other versions can be
+   read. */
 static ott_status parse_summary(arena *texts, const json_t *object, report_summary *out) {
 #define X(field) TRY(parse_text_member(texts, object, #field, &out->field));
     TEXT_FIELDS(X)
@@ -177,19 +178,19 @@ static ott_status median(mem *account, const metrics_series *s, double *out) {
     return OTT_OK;
 }
 
-/* The label of "runs/fp8/" is "fp8". */
+/* Sets the label of a run to the name of its folder: "fp8" for "runs/fp8/". */
 static ott_status label_folder(arena *texts, const char *folder, const char **label) {
     size_t end = strlen(folder);
     while (end > 1 && folder[end - 1] == '/') end--;
     size_t begin = end;
     while (begin > 0 && folder[begin - 1] != '/') begin--;
-    if (begin == end) begin = 0; /* "/" */
+    if (begin == end) begin = 0; /* the path is "/" */
     TRY(arena_printf(texts, label, "%.*s", (int)(end - begin), folder + begin));
     str_replace_controls((char *)*label, ' ');
     return OTT_OK;
 }
 
-/* Fills the summary from the metrics; summary.json overrides it later. */
+/* Fills the summary from the metrics. summary.json replaces these values later, if there is one. */
 static ott_status summarize_metrics(report *r, report_run_data *run) {
     report_summary *s = &run->summary;
     const metrics_series *loss = &run->series[REPORT_LOSS];
@@ -201,7 +202,7 @@ static ott_status summarize_metrics(report *r, report_run_data *run) {
     return median(r->account, &run->series[REPORT_TPS], &s->tokens_per_second);
 }
 
-/* Reads a text file of the run folder; NULL if there is none. */
+/* Reads a text file of the run folder. *out: NULL if there is none. */
 static ott_status read_text_file(report *r, const char *folder, const char *name, const char **out) {
     const char *path;
     char *text;
@@ -237,7 +238,7 @@ static ott_status read_run(report *r, const char *folder, report_run_data *run) 
     return read_text_file(r, folder, "sample.txt", &run->sample);
 }
 
-/* True if the file begins like a page; false if it cannot be read. */
+/* True if the file begins like a report page; false if it cannot be read. */
 static bool is_page(const char *path) {
     static const char begin[] = "<!DOCTYPE html>";
     char head[sizeof begin - 1];
@@ -249,7 +250,7 @@ static bool is_page(const char *path) {
     return page;
 }
 
-/* Files of the runs are refused first: sample.txt may begin like a page. */
+/* Files of the runs are checked first, because sample.txt may begin like a page. */
 ott_status report_check_page(const report *r, const char *path) {
     static const char *const names[] = {"metrics.jsonl", "summary.json", "config.toml", "sample.txt"};
     char own[PATH_MAX];

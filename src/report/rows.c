@@ -18,7 +18,7 @@ static bool has_seed(const report *r, const report_row *row, const report_run_da
     return false;
 }
 
-/* The row that the run belongs to, or a new one. A second run with the same seed gets its own row. */
+/* Returns the row of the run, or a new row. A second run with the same seed gets a new row. */
 static report_row *find_or_add_row(report *r, const report_run_data *run) {
     for (int i = 0; i < r->row_count; i++) {
         report_row *row = &r->rows[i];
@@ -43,10 +43,11 @@ static ott_status group_runs(report *r) {
 
 typedef struct sample {
     int count;
-    double mean, squares; /* squares: sum of squared deviations */
+    double mean, squares; /* squares: sum of the squared deviations from the mean */
 } sample;
 
-/* Mean and deviations of a double in report_summary, at byte offset `at`, over the runs of a row. */
+/* Mean and deviations of one member of report_summary, over the runs of a row. at: byte offset of the member,
+   a double. */
 static sample sample_of(const report *r, const report_row *row, size_t at) {
     sample s = {.count = row->count};
     double value[1];
@@ -83,7 +84,7 @@ static void compute_means(const report *r, report_row *row) {
     }
 }
 
-/* Labels bf16-1, bf16-2 and bf16-3 as "bf16 (3 seeds)": their common beginning, up to a separator. */
+/* Labels the row of bf16-1, bf16-2 and bf16-3 "bf16 (3 seeds)": their common beginning, up to a separator. */
 static ott_status label_row(report *r, report_row *row) {
     const char *first = row->mean.label;
     size_t length = strlen(first), common = length;
@@ -117,7 +118,8 @@ ott_status report_make_rows(report *r) {
 
 /* ---- gaps ---- */
 
-/* 95% quantile of Student's t distribution: a table, then its expansion around the normal distribution. */
+/* 95% quantile of Student's t distribution: from a table, or by its expansion around the normal
+   distribution. */
 static double student_95(int freedom) {
     static const double first[] = {6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812};
     if (freedom <= 10) return first[freedom - 1];
@@ -135,7 +137,7 @@ static double final_loss(const report_run_data *run, bool validation) {
     return validation ? run->summary.val_loss : run->summary.train_loss;
 }
 
-/* The run of the row with the same seed. */
+/* Returns the run of the row that has the same seed as `run`. */
 static const report_run_data *run_of_same_seed(const report *r, const report_row *row,
                                                const report_run_data *run) {
     int i = 0;
@@ -144,8 +146,8 @@ static const report_run_data *run_of_same_seed(const report *r, const report_row
 }
 
 /* Squared standard error of the difference between the means of two rows. *freedom: degrees of freedom; 0 if
-   each row has one seed. Runs with the same seed have the same initial weights and batches. So rows with the
-   same seeds are compared in pairs; other rows as two samples with equal variance. */
+   both rows have one seed. Runs with the same seed have the same initial weights and batches. So rows with
+   the same seeds are compared run by run. Other rows are compared as two samples with equal variance. */
 static double squared_error(const report *r, const report_row *a, const report_row *b, bool validation,
                             int *freedom) {
     size_t at = validation ? offsetof(report_summary, val_loss) : offsetof(report_summary, train_loss);

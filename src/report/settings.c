@@ -1,6 +1,7 @@
 /*
  * report/settings: reads the seed from config.toml, and finds the differences between two runs. Ottava writes
- * every key to config.toml. So a key that only one run has comes from another version and is ignored.
+ * every key to config.toml. So if only one run has a key, the other version of Ottava did not know it, and
+ * the key is ignored.
  */
 #include "config/toml.h"
 #include "report/internal.h"
@@ -12,12 +13,12 @@ typedef enum setting {
     SETTING_DATA,
     SETTING_VALIDATION,
     SETTING_SEED,
-    SETTING_PRECISION, /* the subject of the comparison */
-    SETTING_COST,      /* affects speed or memory, not the loss */
+    SETTING_PRECISION, /* precision, which the report compares */
+    SETTING_COST,      /* affects speed or memory, but not the loss */
     SETTING_IGNORED    /* paths and output */
 } setting;
 
-/* The first match counts. */
+/* The first row that matches a key counts. */
 static const struct {
     const char *section, *key; /* key NULL: all keys of the section */
     setting means;
@@ -29,7 +30,7 @@ static const struct {
     {"eval", "enabled", SETTING_IGNORED},
     {"eval", "interval", SETTING_IGNORED},
     {"eval", NULL, SETTING_VALIDATION},
-    {"model", "preset", SETTING_IGNORED}, /* its dimensions are separate keys */
+    {"model", "preset", SETTING_IGNORED}, /* the dimensions of the preset are separate keys */
     {"model", NULL, SETTING_MODEL},
     {"data", NULL, SETTING_DATA},
     {"train", "seed", SETTING_SEED},
@@ -73,7 +74,7 @@ ott_status report_read_settings(report *r, report_run_data *run) {
     if (bytes == 0 || str_utf8_error(run->config, bytes) >= 0) return OTT_OK;
     tree_builder b = {.account = r->account, .memory = r->texts, .place = run->folder};
     ott_status status = toml_read(&b, run->config, bytes, &root);
-    if (status == OTT_ERR_CONFIG) return OTT_OK; /* an invalid file: shown, but not compared */
+    if (status == OTT_ERR_CONFIG) return OTT_OK; /* an invalid file is shown, but not compared */
     TRY(status);
     run->settings = root;
     run->seeded = read_seed(root, "seed", &run->seed);
@@ -94,14 +95,14 @@ static bool same_value(const node *a, const node *b) {
     return !x && !y;
 }
 
-/* Iterator over the differing keys of two configurations. */
+/* One key that differs between two configurations. */
 typedef struct difference {
     const char *section;
     const node *a, *b;
     setting means;
 } difference;
 
-/* Advances to the next difference; *at zeroed: to the first. */
+/* Advances to the next key that differs; *at {0}: to the first. Returns false if there is none. */
 static bool next_difference(const node *first, const node *second, difference *at) {
     const node *section = at->section ? tree_child(first, at->section) : first->first;
     const node *key = at->a ? at->a->next : NULL;
@@ -146,7 +147,7 @@ typedef struct difference_list {
     str *list;
 } difference_list;
 
-/* Counts a difference; returns true if it should be listed. */
+/* Counts a difference. Returns true if it must be listed. */
 static bool note_difference(difference_list *s, setting means) {
     s->kind[means] = true;
     if (s->count++ >= MOST_NAMED) return false;

@@ -11,14 +11,14 @@ static const char *const headings[COLUMNS] = {"run",      "train loss",  "val lo
 
 typedef struct line {
     const char *label;
-    char cell[COLUMNS][48]; /* [LABEL] is unused */
+    char cell[COLUMNS][48]; /* cell[LABEL] is not used */
 } line;
 
 static const char *cell(const line *r, int column) {
     return column == LABEL ? r->label : r->cell[column];
 }
 
-/* Width on a terminal: counts characters, not bytes. */
+/* Width on a terminal: the number of characters, not of bytes. */
 static int width_of(const char *text) {
     int width = 0;
     for (; *text; text++) width += (*text & 0xc0) != 0x80;
@@ -54,7 +54,7 @@ static ott_status fill_row(const report *r, int index, line *out) {
     return OTT_OK;
 }
 
-/* Aligns labels left and numbers right. */
+/* Labels are aligned left, numbers right. */
 static void append_cell(str *out, const char *text, int column, int width) {
     int pad = width - width_of(text);
     if (column == LABEL) str_append(out, text);
@@ -94,7 +94,7 @@ static void append_verdicts(const report *r, str *out) {
     if (several) str_append(out, "(±: standard error of the mean over the seeds)\n");
 }
 
-/* Lists the recipes of runs that changed their recipe. */
+/* Lists the phases of runs that changed their recipe. */
 static void append_phases(const report *r, str *out) {
     char steps[32], gemms[32], fp8[32];
     for (int i = 0; i < r->count; i++) {

@@ -6,7 +6,7 @@
 
 /* ---- numbers ---- */
 
-/* "1.6721", or "-" if there is none. */
+/* "1.6721"; "-" if there is no loss. */
 static const char *loss_text(double loss, char out[32]) {
     if (!isfinite(loss)) return strcpy(out, "-");
     text_format(out, 32, fabs(loss) < 1e6 ? "%.4f" : "%.4g", loss);
