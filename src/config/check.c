@@ -74,7 +74,7 @@ static ott_status check_batches(config *cfg) {
              (long long)global, (long long)local, (long long)ranks);
     int64_t steps = global / each, given = cfg->train.grad_accum_steps;
     bool fits = counted ? given == steps : steps % given == 0;
-    if (*cfg->checkpoint.load_path) fits = true; /* the checkpoint's run may have had other ranks */
+    if (*cfg->checkpoint.load_path) fits = true; /* the checkpoint's run may have had more or fewer ranks */
     if (config_was_set(cfg, "train.grad_accum_steps") && !fits)
         FAIL("train.global_batch_size (%lld) is not train.batch_size (%lld) times train.grad_accum_steps "
              "(%lld)%s; give only one",
@@ -192,7 +192,7 @@ static ott_status check_checkpoint(config *cfg) {
          "checkpoint.save_hf = \"final\", or remove checkpoint.export_dtype");
 }
 
-/* The words of checkpoint.exclude_from_loading. */
+/* The parts of a checkpoint that checkpoint.exclude_from_loading may name. */
 static const char *const parts[] = {"model", "optimizer", "lr_scheduler", "dataloader", "train_state"};
 enum { OPTIMIZER_PART = 1, SCHEDULE_PART = 2, COUNTERS_PART = 4, PARTS = sizeof parts / sizeof *parts };
 
@@ -402,7 +402,7 @@ static bool sizes_may_change(const config *cfg) {
     return cfg->distributed.fit && cfg->state->data_ranks == 0;
 }
 
-/* KempnerForge's documented message word for word, then Ottava's own key. */
+/* Fails with the words of KempnerForge's documented message, and then names Ottava's own key. */
 static ott_status check_tensor_parallel(config *cfg) {
     if (sizes_may_change(cfg) || cfg->train.mixed_precision != PRECISION_FP8 || cfg->distributed.tp <= 1 ||
         cfg->float8.tensor_parallel)

@@ -94,7 +94,7 @@ ott_status config_check_lengths(const config *cfg);
    other key. */
 ott_status config_override(config *cfg, const char *argument, const char *const *allowed, const char *user,
                            const char **key);
-/* The name of the output head in filter_fqns, in the config format of the run's file: "lm_head". */
+/* The name of the output head in filter_fqns, as the tool of the run's file spells it: "lm_head". */
 const char *config_head_name(const config *cfg);
 /* The keys of [float8] that define a recipe. Its other keys decide which layers and steps use the recipe. */
 const char *const *config_recipe_keys(int *count);

@@ -1,4 +1,4 @@
-/* config/diagnostic: a list in file order, and its output as error text or log lines. */
+/* config/diagnostic: the list of diagnostics in the file's order, and its output as error text or log. */
 #include "config/diagnostic.h"
 #include "config/state.h"
 #include <stdio.h>

@@ -38,7 +38,7 @@ enum { DIAGNOSTIC_SWITCHES = 64 }; /* files have about twenty; more than 64 are 
 
 typedef struct diagnostics {
     diagnostic *first, *last;
-    bool collecting;  /* between config_collect_begin and config_collect_end */
+    bool collecting;  /* true between config_collect_begin and config_collect_end */
     diagnostic *kept; /* the last diagnostic before config_collect_begin */
     int count;        /* diagnostics ever added, including removed ones */
     diagnostic_switch switches[DIAGNOSTIC_SWITCHES];

@@ -20,9 +20,9 @@ typedef enum family_window {
 /* Where a block applies its norms. */
 typedef enum family_norms {
     FAMILY_NORMS_BEFORE, /* before attention and before the feed-forward (pre-norm) */
-    FAMILY_NORMS_AROUND, /* before and after each of the two */
-    FAMILY_NORMS_AFTER,  /* after each of the two (post-norm) */
-    FAMILY_NORMS_SHARED  /* one norm before both, which run in parallel */
+    FAMILY_NORMS_AROUND, /* before and after attention, before and after the feed-forward */
+    FAMILY_NORMS_AFTER,  /* after attention and after the feed-forward (post-norm) */
+    FAMILY_NORMS_SHARED  /* one norm before attention and feed-forward, which run in parallel */
 } family_norms;
 
 /* How a family computes the scores that choose a token's experts. */

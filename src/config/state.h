@@ -26,8 +26,8 @@ struct config_state {
     key_note *keys;   /* one per key, by table_index */
     diagnostics diagnostics;
     foreign_state foreign;
-    int64_t data_ranks; /* config_set_data_ranks; 0: not known yet */
-    bool reading_file;  /* values come from the file, not from options */
+    int64_t data_ranks; /* number of data-parallel ranks (config_set_data_ranks); 0: not known yet */
+    bool reading_file;  /* the values that are being set come from the file, not from options */
     bool deriving;      /* one of our keys is being set from a foreign key */
 };
 

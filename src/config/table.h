@@ -41,7 +41,7 @@ typedef struct config_section {
 
 const config_key *table_keys(int *count);
 const config_section *table_sections(int *count);
-/* The key with that path; NULL if unknown. */
+/* Returns the key with this path ("train.seq_len"); NULL if it is unknown. */
 const config_key *table_find(const char *path);
 int table_index(const config_key *key);
 int table_choice(const config_key *key, const char *word); /* index of the word in key->choices, or -1 */

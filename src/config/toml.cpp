@@ -26,7 +26,7 @@ int line_of(const toml::node &n) {
 
 using entry = std::tuple<toml::source_position, const toml::key *, const toml::node *>;
 
-/* The entries in file order (toml++ sorts by name), so that messages follow the file. */
+/* Returns the entries in file order, so that messages have this order. toml++ sorts them by name. */
 std::vector<entry> in_order(const toml::table &source) {
     std::vector<entry> entries;
     for (auto &&[key, value] : source) entries.emplace_back(key.source().begin, &key, &value);

@@ -83,7 +83,7 @@ static ott_status read_scalar(reader *r, const yaml_event_t *event, node *parent
     if (status == OTT_OK) status = tree_add(r->b, parent, kind, line_of(event), name, text, out);
     if (status != OTT_OK) return status;
     (*out)->yaml = kind == NODE_PLAIN;
-    (*out)->trouble = trouble; /* an error if a key reads the value */
+    (*out)->trouble = trouble; /* it becomes an error if a key reads the value */
     return OTT_OK;
 }
 

@@ -235,7 +235,7 @@ static ott_status split_weight(const char *text, char path[PATH_MAX], double *we
     return OTT_OK;
 }
 
-/* Returns the dataset's name in such a text, of `length` characters; the end of the path if there is none. */
+/* Returns the name in "path=weight name", of `length` characters; without a name, the end of the path. */
 static const char *dataset_name_in(const char *text, size_t *length) {
     const char *equals = strrchr(text, '='), *space = equals ? strchr(equals, ' ') : NULL;
     size_t path = equals ? (size_t)(equals - text) : strlen(text);

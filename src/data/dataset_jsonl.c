@@ -30,7 +30,7 @@ struct row_reader {
     /* HellaSwag: remove the context's last token; remove the ending's first token */
     bool strip_context, strip_target;
     chat *template;   /* conversations only; else NULL */
-    uint8_t *learned; /* for the tokens of the last conversation */
+    uint8_t *learned; /* 1 for each target among the last conversation's tokens */
 };
 
 /* ---- fields ---- */

@@ -79,7 +79,7 @@ static void fill_slots(shares *s, int64_t count) {
     }
 }
 
-/* Counts the rows of each part before row `first`, including the previous phase. */
+/* Counts the rows of each part in all earlier phases, the rows before s->first. */
 static void count_before(shares *s, int64_t count) {
     const shares *e = s->earlier;
     int64_t rows = s->first - e->first;

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* If a dataset has more files, each read opens its file: the number of open files of a process is limited. */
+/* Maximum number of files that stay open. With more files, each read opens its file. */
 #define KEPT_OPEN 128
 
 typedef struct shard {
@@ -136,7 +136,7 @@ static const token_source tokens_source = {tokens_read, tokens_close};
 
 /* ---- checking all ids ---- */
 
-/* Token files of more bytes are not checked before training. An invalid id is then found when it is read. */
+/* Maximum bytes of token files for checking all ids before training. Else an invalid id fails when read. */
 #define CHECKED_BYTES (INT64_C(1) << 30)
 
 /* Returns the index of the first id outside [0, vocab), or count. */

@@ -13,7 +13,7 @@
 
 /* ---- family and unsupported features ---- */
 
-/* "llama, mistral and phi3 can be loaded" */
+/* Lists all families: "llama, mistral and phi3". */
 static const char *list_families(char out[256]) {
     size_t length = 0;
     for (int i = 0; i < FAMILY_COUNT; i++)
@@ -95,7 +95,7 @@ const char *hf_activation(const hf_config *c) {
     return functions[i].word;
 }
 
-/* "gelu_pytorch_tanh", "gelu" and "relu" */
+/* Lists the family's activation functions: "gelu_pytorch_tanh", "gelu", "relu", with quotes. */
 static const char *list_functions(const family *f, char out[256]) {
     size_t length = 0;
     if (f->mlp == FAMILY_MLP_SWIGLU) length = (size_t)text_format(out, 256, "\"silu\" (SwiGLU)");

@@ -42,7 +42,7 @@ typedef struct hf_config {
     double attention_softcap, logit_softcap; /* 0 if none */
     double rope_local_theta;                 /* for layers with a window; 0: rope_theta */
     hf_rope rope;
-    /* Parameters of the rope scaling rule; 0 if the rule has none. */
+    /* Parameters of the rope scaling rule; 0 if the rule does not have the parameter. */
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
     double rope_beta_fast, rope_beta_slow, rope_attention_factor, rope_mscale, rope_mscale_all_dim;
     int64_t rope_original_max_position;

@@ -49,8 +49,7 @@ ott_status metrics_write(metrics_writer *w, int64_t step, const metrics_value *v
 ott_status metrics_sync(metrics_writer *w);
 /* False if the open file was removed, renamed or replaced. */
 bool metrics_path_is_current(const metrics_writer *w);
-/* Continues in the file that the path now names. If there is none, makes one with all lines of the old file.
-   */
+/* Continues in the file that the path now names. If there is none, makes a copy of the old file's lines. */
 ott_status metrics_restore(metrics_writer *w);
 void metrics_close(metrics_writer *w); /* NULL is allowed */
 

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* True if the line contains the text `mark`. Skips lines of the other kind without parsing them. */
+/* True if the line contains the text `mark`. So lines without it are skipped without parsing. */
 static bool has_key(const metrics_lines *l, const char *mark) {
     return l->line && memmem(l->line, (size_t)l->length, mark, strlen(mark));
 }

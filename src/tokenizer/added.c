@@ -95,8 +95,8 @@ static ott_status tree_add(added_tree *tree, text_view text, int32_t token) {
     return OTT_OK;
 }
 
-/* Fills the tree of tokens with this `normalized` flag, special tokens first: if two texts become equal, the
-   first wins. */
+/* Adds the tokens with this `normalized` flag to the tree, special tokens first. If two tokens have equal
+   texts, the first token wins. */
 static ott_status fill_tree(tokenizer *t, tokenizer_scratch *s, bool normalized, added_tree *tree) {
     for (int special = 1; special >= 0; special--)
         for (int64_t i = 0; i < t->added_count; i++) {

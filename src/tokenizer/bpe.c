@@ -117,7 +117,7 @@ static void remove_at(int32_t *values, int at, int count) {
 
 /* Merges ids[count] in place. Returns the number of ids that remain. */
 static int merge_short(const bpe_model *m, int32_t *ids, int count) {
-    int32_t ranks[SHORT_WORD], merged[SHORT_WORD]; /* merge of the pair that begins at this symbol */
+    int32_t ranks[SHORT_WORD], merged[SHORT_WORD]; /* of the pair that begins at symbol i */
     for (int i = 0; i + 1 < count; i++) ranks[i] = rank_of(m, ids + i, &merged[i]);
     while (count > 1) {
         int best = 0;
@@ -178,7 +178,7 @@ static ott_status grow_long(mem *account, bpe_work *w, int64_t count) {
                      &w->symbols));
         w->symbol_capacity = count;
     }
-    /* initially count - 1 pairs; each of at most count - 1 merges removes one and adds two */
+    /* The heap begins with count - 1 pairs. Each of at most count - 1 merges removes one and adds two. */
     if (2 * count > w->heap_capacity) {
         TRY(mem_grow(account, MEM_SCRATCH, 2 * count * (int64_t)sizeof *w->heap, "tokenizer scratch",
                      &w->heap));

@@ -11,7 +11,7 @@ struct chat {
     mem *account;
     const tokenizer *tokenizer;
     jinja *template;
-    const char *path; /* path of the template's file; in memory */
+    const char *path; /* path of the template's file; `memory` owns it */
     arena *memory;
     const cancellation *cancellation;
     struct tm today;
@@ -341,7 +341,7 @@ static ott_status plan_prefixes(const encoder *e, const int64_t *which, bool wit
     return OTT_OK;
 }
 
-/* Renders the text and finds the ends of turns, from prefixes that end with the turn. */
+/* Renders e->text. Finds where each turn ends: where the text of the messages up to the turn ends. */
 static ott_status find_ends(encoder *e, const int64_t *which) {
     str tails = {.account = e->r.c->account};
     prefix_texts p = {.tails = &tails};

@@ -43,7 +43,7 @@ static ott_status load_replace(decode_draft *d, const json_t *object) {
     return json_get_text(d->t->texts, object, "content", &step->content);
 }
 
-/* After Fuse, Strip applies to the full text. */
+/* Loads Strip, which applies to each token, or after Fuse to the full text. */
 static ott_status load_strip(decode_draft *d, const json_t *object) {
     text_view content;
     int64_t start, stop;
@@ -65,8 +65,8 @@ static ott_status load_strip(decode_draft *d, const json_t *object) {
     return OTT_OK;
 }
 
-/* Replaces the mark with a space. In the first token the mark is removed, unless the pre-tokenizer never adds
-   it. */
+/* Loads a step that replaces the mark of a space (U+2581) with a space. In the first token it removes the
+   mark, unless the pre-tokenizer never adds one. */
 static ott_status load_metaspace(decode_draft *d, const json_t *object) {
     const char *scheme = json_string_value(json_object_get(object, "prepend_scheme"));
     bool add;
@@ -141,7 +141,7 @@ static ott_status seen_name(const tokenizer *t, tokenizer_scratch *s, int32_t id
     return normalize_text(s, *name, name);
 }
 
-/* Applies all steps to a token; `buffers` holds the text. */
+/* Applies all steps to the text of a token. The new text is in one of the buffers. */
 static ott_status change_token(const decode_draft *d, tokenizer_scratch *s, bool first, str buffers[2],
                                text_view *text) {
     int64_t limit = 1024 + 64 * text->bytes; /* limits steps that repeatedly enlarge the text */

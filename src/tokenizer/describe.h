@@ -38,7 +38,7 @@ bool tokenizer_is_byte_level(const tokenizer *t, const char *const *regex, bool 
 /* True for SentencePiece's BPE: characters, U+2581 for a space, byte fallback. *prepends: a U+2581 is added
    before a text. */
 bool tokenizer_is_sentencepiece(const tokenizer *t, bool *prepends);
-/* Writes the character that represents a byte in the names of byte-level tokens; returns its bytes. */
+/* Writes the character that represents a byte in names of byte-level tokens; returns its length in bytes. */
 int tokenizer_byte_name(unsigned char byte, char out[3]);
 
 #endif

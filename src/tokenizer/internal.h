@@ -80,8 +80,8 @@ typedef struct added_tree {
 typedef struct decode_rule {
     bool byte_level, byte_fallback;
     bool spaced;           /* no decoder: join tokens with spaces */
-    text_view strip;       /* one character, stripped from the beginning of the entire text ... */
-    int strip_count;       /* ... at most this many times */
+    text_view strip;       /* a character that is stripped from the start of the full text */
+    int strip_count;       /* maximum number of characters that are stripped */
     text_list texts;       /* text of each token */
     text_list first_texts; /* text as first token, if different (Metaspace); else empty */
     int16_t *bytes;        /* [vocab] byte of a byte-fallback token; -1: none */
@@ -96,7 +96,7 @@ struct tokenizer {
     text_list names;       /* token texts as in the file */
     text_index by_name;    /* vocabulary and added tokens */
     text_list piece_bytes; /* byte-level only: bytes of each token of the vocabulary */
-    text_index by_piece;   /* vocabulary only, by piece_bytes or name */
+    text_index by_piece;   /* finds tokens of the vocabulary by piece_bytes; by name if not byte-level */
     bpe_model model;
     normalize_step normalize[TOKENIZER_MAX_STEPS];
     int normalize_count;
@@ -125,7 +125,7 @@ struct tokenizer_scratch {
     str *split_text; /* [split_count] output of steps that change their text */
     bpe_work *work;
     const cancellation *cancellation; /* or NULL */
-    int64_t unchecked;                /* bytes encoded since the last check */
+    int64_t unchecked;                /* bytes encoded since the last check of `cancellation` */
 };
 
 /* One call of tokenizer_encode. */

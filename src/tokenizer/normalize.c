@@ -63,7 +63,7 @@ ott_status normalize_load(tokenizer *t, const json_t *root) {
 
 /* ---- Unicode forms ---- */
 
-/* Sorts the marks after a letter by combining class, stable. utf8proc's own sort takes quadratic time. */
+/* Sorts the marks after a letter by combining class (stable sort). utf8proc's sort takes quadratic time. */
 static void order_marks(utf8proc_int32_t *c, utf8proc_int32_t *sorted, int64_t count) {
     int64_t starts[257] = {0};
     for (int64_t i = 0; i < count; i++) starts[utf8proc_get_property(c[i])->combining_class + 1]++;

@@ -196,7 +196,7 @@ ott_status regex_matcher_open(mem *account, matcher *out) {
 
 void regex_matcher_begin(matcher *m, int64_t bytes) {
     m->budget = m->left = BUDGET_OF_ANY + BUDGET_PER_BYTE * bytes;
-    m->searches = 0; /* the choice depends only on the text, so results are reproducible */
+    m->searches = 0; /* so the counted searches depend only on the text: results are reproducible */
 }
 
 void regex_matcher_close(matcher *m) {

@@ -65,7 +65,7 @@ static ott_status load_byte_level(tokenizer *t, const json_t *object) {
     return OTT_OK;
 }
 
-/* Older files have add_prefix_space instead of prepend_scheme. */
+/* Reads prepend_scheme. Older files have add_prefix_space instead. */
 static ott_status get_prepend(const json_t *object, metaspace_prepend *out) {
     const json_t *scheme = json_object_get(object, "prepend_scheme");
     bool add;
@@ -152,7 +152,7 @@ static ott_status hand_on(splitter *c, int64_t begin, int64_t end) {
                      c->at_start && begin == 0);
 }
 
-/* Passes the held part to the next step, and holds this one. */
+/* Passes the held part to the next step, and holds the part [begin, end). */
 static ott_status hold_piece(splitter *c, int64_t begin, int64_t end) {
     if (c->held) TRY(hand_on(c, c->begin, c->end));
     c->held = true;

@@ -8,8 +8,7 @@ static bool is_space(int32_t c) {
            c == 0x3000;
 }
 
-/* True for letters, marks, decimal digits, letter numbers, connectors, joiners, circled or squared letters.
-   */
+/* True for letters (also circled or squared), marks, decimal digits, letter numbers, connectors, joiners. */
 static bool is_word(int32_t c) {
     switch (utf8proc_category(c)) {
     case UTF8PROC_CATEGORY_LU:
@@ -29,7 +28,7 @@ static bool is_word(int32_t c) {
            (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);
 }
 
-/* Returns the bytes of the first character; 0 for an empty text. */
+/* Decodes the first character. Returns its length in bytes; 0 for an empty text. */
 static int64_t first_character(text_view text, int32_t *c) {
     if (text.bytes == 0) return 0;
     return utf8proc_iterate((const utf8proc_uint8_t *)text.at, text.bytes, c);

@@ -33,7 +33,7 @@ typedef struct foreign_state {
     double decay_ratio;     /* torchtitan's share of all steps that decay; -1: not given */
     int64_t schedule_total; /* steps of torchtitan's schedule; 0: train.max_steps */
     config_wsd_decay decay_type;
-    bool automodel_schedule;   /* an AutoModel file has a schedule */
+    bool automodel_schedule;   /* an AutoModel file has a learning-rate schedule */
     int64_t decay_total;       /* AutoModel's decay steps including the warmup; 0: not given */
     double min_lr;             /* AutoModel's last learning rate, not divided by the peak; -1: not given */
     bool mx;                   /* torchtitan's converters include MX */

@@ -514,7 +514,7 @@ static ott_status parse_generation(parser *p, jinja_node *node) {
     return parse_closed_body(p, ends, &node->list);
 }
 
-/* Parses {% filter %}: outputs a filter of the body's text. */
+/* Parses {% filter NAME %}, which outputs the filtered text of its body. */
 static ott_status parse_filter_block(parser *p, jinja_node *node) {
     static const char *const ends[] = {"endfilter", NULL};
     jinja_node *body;

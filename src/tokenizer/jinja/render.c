@@ -265,7 +265,7 @@ static ott_status evaluate_condition(rendering *r, const jinja_node *n, jinja_va
     return *out = jinja_value_undefined((text_view){"the other case", 14}), OTT_OK;
 }
 
-/* and, or: return the deciding operand. */
+/* Evaluates `and` or `or`. The value is the operand that decides. */
 static ott_status evaluate_logic(rendering *r, const jinja_node *n, jinja_value *out) {
     TRY(evaluate_any(r, n->child[0], out));
     return truth_of(r, out) == (n->kind == JINJA_NODE_OR) ? OTT_OK : evaluate_any(r, n->child[1], out);
@@ -338,7 +338,7 @@ static ott_status evaluate_one(rendering *r, const jinja_node *n, jinja_value *o
     }
 }
 
-/* Evaluates; the value may be a growing list. */
+/* Evaluates a node. The value may be a growing list, which evaluate_value does not return. */
 static ott_status evaluate_any(rendering *r, const jinja_node *n, jinja_value *out) {
     TRY(enter_node(r, n));
     TRY(evaluate_one(r, n, out));
@@ -464,7 +464,7 @@ static ott_status run_last(rendering *r, const jinja_node *n, const jinja_list *
     return OTT_OK;
 }
 
-/* Runs the rest in a branch with its own scope and memory. Undoes namespace changes afterwards. */
+/* Renders the rest of a prefix as a branch with its own scope and memory. Then undoes namespace changes. */
 static ott_status run_branch(rendering *r, const jinja_node *n, const jinja_list *l, int64_t index,
                              jinja_prefix *p) {
     rendering branch = *r;

@@ -15,7 +15,7 @@ ott_status jinja_work_fail(const jinja_work *w, ott_status code, const char *for
     return status_fail(code, "line %d: %s", w->line, text);
 }
 
-enum { STEPS_BETWEEN_CHECKS = 1 << 16 }; /* steps of a few milliseconds */
+enum { STEPS_BETWEEN_CHECKS = 1 << 16 }; /* so many steps take a few milliseconds */
 
 ott_status jinja_work_steps(jinja_work *w, int64_t count) {
     int64_t before = w->steps / STEPS_BETWEEN_CHECKS;
@@ -413,7 +413,7 @@ ott_status jinja_value_elements(jinja_work *w, const jinja_value *v, jinja_list 
     return OTT_OK;
 }
 
-/* True if another element follows. If so, records that this needs the message that follows. */
+/* True if another element follows. If so, records that the output depends on the next message. */
 static bool has_next(jinja_work *w, const jinja_loop *loop) {
     const jinja_list *l = loop->over;
     bool next = loop->index + 1 < jinja_list_count(w, l);
