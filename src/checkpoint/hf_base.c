@@ -60,7 +60,7 @@ ott_status hf_base_load(model *m, const logger *log, const char *path, const mod
     if (!file_is_folder(folder))
         return status_fail(
             OTT_ERR_NOT_FOUND,
-            "%s: it does not contain the frozen weights, and %s is no folder (they were in %s): " HOW_TO_FIX,
+            "%s: the checkpoint lacks the frozen weights, and %s is no folder (they were in %s): " HOW_TO_FIX,
             path, folder, base->folder);
     TRY(hf_base_mark(m, folder));
     if (!is_same_mark(base, &m->base))
@@ -69,6 +69,6 @@ ott_status hf_base_load(model *m, const logger *log, const char *path, const mod
                            " files, %" PRId64 " bytes then; %" PRId64 ", %" PRId64 " now): " HOW_TO_FIX,
                            path, folder, base->files, base->bytes, m->base.files, m->base.bytes);
     TRY(hf_model_load(m, folder));
-    log_info(log, "Loaded the frozen weights from %s: the checkpoint holds the trained ones", folder);
+    log_info(log, "Loaded the frozen weights from %s: the checkpoint has only the trained weights", folder);
     return OTT_OK;
 }

@@ -47,7 +47,7 @@ static ott_status check_unbuilt(const char *path, const json_t *root) {
     }
     const char *bias = json_string_value(json_object_get(root, "bias"));
     if (bias && strcmp(bias, "none") != 0)
-        return refuse_member(path, "bias", "is not none, which is not supported");
+        return refuse_member(path, "bias", "is not \"none\"; other values are not supported");
     const char *type = json_string_value(json_object_get(root, "peft_type"));
     if (!type || strcmp(type, "LORA") != 0) return refuse_member(path, "peft_type", "is not LORA");
     return check_initialization(path, root);

@@ -224,7 +224,7 @@ static ott_status finish_rewind(mem *account, const logger *log, const char *hom
     if (status == OTT_OK) status = run_record_write(account, home, &r);
     if (status == OTT_OK && count > 0)
         log_info(log,
-                 "Set aside in %s: %" PRId64 " checkpoints after step %" PRId64 ", as abandoned-%" PRId64
+                 "Renamed in %s: %" PRId64 " checkpoints after step %" PRId64 ", to abandoned-%" PRId64
                  "-step-N",
                  home, count, after < 0 ? 0 : after, left);
     return status;

@@ -385,7 +385,7 @@ static ott_status check_state_version(const char *path, const json_t *root) {
     if (number >= STATE_OLDEST && number <= STATE_VERSION) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "%s: is of version %" PRId64
-                       ", this program reads version %d: use the one that wrote it",
+                       ", this program reads up to version %d: use the program that wrote it",
                        path, number, STATE_VERSION);
 }
 
@@ -431,11 +431,10 @@ static void show_value(const field *f, state_value v, char out[32]) {
 ott_status checkpoint_state_match(const checkpoint_state *s, const model_options *o, const char *folder) {
     checkpoint_state own;
     if (s->is_bare_module)
-        return status_fail(
-            OTT_ERR_SHAPE,
-            "%s: is the checkpoint of a module (ott_checkpoint_save), not of a run: load one of "
-            "this model",
-            folder);
+        return status_fail(OTT_ERR_SHAPE,
+                           "%s: is the checkpoint of a module (ott_checkpoint_save), not of a run: load a "
+                           "checkpoint of this model",
+                           folder);
     checkpoint_state_describe(o, &own);
     for (int i = 0; i < CHECKPOINT_SHAPE_FIELDS; i++) {
         const field *f = &shape_fields[i];

@@ -62,7 +62,8 @@ static void start_write(checkpoint_writer *w) {
     w->in_flight = true;
     w->on_thread = failure == 0;
     if (w->on_thread) return;
-    log_warning(w->log, "Cannot start the thread that writes checkpoints: %s; training waits for this one",
+    log_warning(w->log,
+                "Cannot start the thread that writes checkpoints: %s; training waits for this checkpoint",
                 strerror(failure));
     write_snapshot(w);
 }

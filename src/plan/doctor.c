@@ -32,8 +32,8 @@ static ott_status report_cpu(doctor *d, ott_context *context) {
     if (refusal)
         print_finding(
             d, false, "AMX", refusal,
-            "results are the same without AMX; the permission needs Linux 5.16 or newer, and a sandbox must "
-            "allow arch_prctl");
+            "results are the same without AMX; permission to use it needs Linux 5.16 or newer, and a sandbox "
+            "must allow arch_prctl");
     device_close(cpu);
     return OTT_OK;
 }

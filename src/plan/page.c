@@ -148,7 +148,7 @@ static void write_layers(const page *p, str *out) {
         any |= r->converted && layers_speedup(r) < LAYERS_PAYS;
     }
     if (any) {
-        const char *before = "  to exclude layers where it is not: --float8.filter_fqns=";
+        const char *before = "  to exclude layers where FP8 is not faster: --float8.filter_fqns=";
         for (int i = 0; i < p->layers->count; i++) {
             const layer_row *r = &p->layers->rows[i];
             const char *dot = strrchr(r->name, '.');
@@ -184,7 +184,7 @@ static void write_rates(const page *p, str *out) {
     const machine_rates *r = &p->machine->rate;
     str_printf(out,
                "- Rates of %s: %.1f GiB; TFLOP/s of large products fp32 %.4g, bf16 %.4g, FP8 %.4g; attention "
-               "%.4g and %.4g; memory %.4g GB/s.\n",
+               "forward %.4g, backward %.4g; memory %.4g GB/s.\n",
                p->machine->is_local ? "this machine, measured with a small model" : p->machine->about, r->gib,
                r->gemm[WORK_FP32] / 1e12, r->gemm[WORK_BF16] / 1e12, r->gemm[WORK_FP8] / 1e12,
                r->attention_forward / 1e12, r->attention_backward / 1e12, r->bandwidth / 1e9);
@@ -209,11 +209,12 @@ static void write_assumptions(const page *p, str *out) {
     str_append(out, "- Every sequence is one document as long as train.seq_len; evaluation and checkpoints "
                     "take no time.\n");
     if (p->estimate->ranks > 1)
-        str_append(out, "- Gathering a block's parameters overlaps with the block before, and reducing its "
-                        "gradients with the next one,\n"
-                        "  without slowing them down. Communication inside of layers (tp, cp) is not "
-                        "overlapped.\n"
-                        "- One kernel unpacks the parameters that were gathered for a block.\n");
+        str_append(
+            out, "- A block's parameters are gathered while the block before is computed. Its gradients are "
+                 "reduced while the next block\n"
+                 "  is computed. Neither slows the computation. Communication inside of layers (tp, cp) is "
+                 "not overlapped.\n"
+                 "- One kernel unpacks the parameters that were gathered for a block.\n");
 }
 
 ott_status page_write(const page *p, str *out) {

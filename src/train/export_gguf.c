@@ -167,8 +167,8 @@ static void describe_ids(describing *d) {
     gguf_metadata_bool(d->m, "tokenizer.ggml.add_eos_token", adds_only(d->t, true, eos));
     if (adds_other(d->t, false, bos) || adds_other(d->t, true, eos))
         log_warning(d->log,
-                    "%s: adds other tokens around a text than BOS and EOS, which a GGUF file cannot "
-                    "express: llama.cpp will not add them",
+                    "%s: the tokenizer adds tokens other than BOS and EOS around a text; a GGUF file cannot "
+                    "express them, so llama.cpp will not add them",
                     tokenizer_path(d->t));
 }
 
@@ -206,7 +206,7 @@ static ott_status describe_kind(describing *d, const tokenizer_merge *merge, int
     if (!tokenizer_is_sentencepiece(d->t, &prepends))
         return status_fail(
             OTT_ERR_UNSUPPORTED,
-            "%s: llama.cpp does not support how it splits a text into pieces: give an empty --from for "
+            "%s: llama.cpp does not support how the tokenizer splits a text: give an empty --from for "
             "a file without a tokenizer (llama.cpp then needs token ids)",
             tokenizer_path(d->t));
     put_text(d->m, "tokenizer.ggml.model", "llama");

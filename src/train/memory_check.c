@@ -173,7 +173,7 @@ static bool write_ranks(str *text, const memory_check *c, const variant *from, i
         if (n.total > left) continue;
         str_printf(text,
                    "; sharded over %d ranks with as much memory each (distributed.dp_shard = %d) it needs %s "
-                   "on each",
+                   "on each rank",
                    ranks, ranks, size_text(n.total, size));
         return true;
     }
@@ -271,7 +271,7 @@ static ott_status fail_with_suggestions(const memory_check *c, const variant *v,
     append_memory_kinds(&text, n->total, n->by_kind);
     str_append(&text, "; ");
     if (write_suggestions(c, v, n->total, available, &text))
-        str_append(&text, "; ottava plan estimates the speed on them");
+        str_append(&text, "; ottava plan estimates the speed on these ranks");
     ott_status status = str_finish(&text);
     if (status == OTT_OK) status = status_fail(OTT_ERR_MEMORY, "%s", text.text);
     str_free(&text);

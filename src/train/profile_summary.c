@@ -95,6 +95,6 @@ void profile_summary_write(const profile_counts *c, const char *title, str *out)
     write_communication(c, out);
     str_append(out, "\n## By operation\n\n");
     write_operations(c, out);
-    str_append(out, "\nQuantizing that is fused into an operation is timed as part of it. Calls are counted "
-                    "over all\nprofiled steps.\n");
+    str_append(out, "\nQuantizing that is fused into an operation is timed as part of that operation. Calls "
+                    "are counted\nover all profiled steps.\n");
 }

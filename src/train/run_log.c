@@ -50,9 +50,10 @@ static void log_kept(const run_log_start *s) {
     log_info(s->log, "Kept in FP8: %d frozen weights; forward reads %s; backward %s", kept, forward,
              backward);
     if (count[0][LINEAR_CODES_REQUANTIZED] + count[1][LINEAR_CODES_REQUANTIZED] > 0)
-        log_info(s->log,
-                 "Requantized weights are rounded again at each use: recipe %s needs scales of other blocks",
-                 s->trainer->recipe->name);
+        log_info(
+            s->log,
+            "Requantized weights are rounded again at each use: recipe %s scales other blocks of elements",
+            s->trainer->recipe->name);
 }
 
 /* Logs the kind, ranks and scales of the adapters. Ranks and scales may differ between layers. */
@@ -164,8 +165,8 @@ static void log_folder(const run_log_start *s) {
                     s->cfg->model.hf_path, s->notes->dropout);
     if (s->notes->router_aux_loss_coef >= 0)
         log_info(s->log,
-                 "config.json of %s has router_aux_loss_coef = %g; model.moe_aux_loss_weight = %g is used, "
-                 "which the key model.moe_aux_loss_weight sets",
+                 "config.json of %s has router_aux_loss_coef = %g; this run uses %g, the value of the key "
+                 "model.moe_aux_loss_weight",
                  s->cfg->model.hf_path, s->notes->router_aux_loss_coef, o->moe.balance);
     if (o->has_padding)
         log_info(s->log,
@@ -201,7 +202,7 @@ static void log_graphs(const run_log_start *s) {
     if (t->replay.enabled && device_has_graphs(t->device))
         log_info(s->log, "Graphs: micro-batches and the optimizer are recorded once and then replayed%s",
                  s->cfg->train.compile_mode == COMPILE_MAX_AUTOTUNE
-                     ? "; train.compile_mode=max-autotune searches no further"
+                     ? "; train.compile_mode=max-autotune has no further effect"
                      : "");
     else
         log_info(s->log, "Graphs: not used, since %s; every kernel is launched separately",

@@ -96,7 +96,7 @@ static void later_checkpoints_are_set_aside(void **state) {
     const char *const keep[] = {"--checkpoint.keep_last_n=3", NULL};
     FIXTURE_OK(train(f, "back", 4, "", NULL, 0));
     FIXTURE_OK(train(f, "back", 3, in(f, "back/checkpoints/step-2"), keep, 0));
-    assert_true(captured_log_has(&logged, "2 checkpoints after step 2, as abandoned-1-step-N"));
+    assert_true(captured_log_has(&logged, "2 checkpoints after step 2, to abandoned-1-step-N"));
     assert_true(captured_log_has(&logged, "metrics-abandoned-1.jsonl"));
     /* keep_last_n counts only the run's own branch. */
     assert_string_equal(names(in(f, "back/checkpoints")),
