@@ -27,7 +27,7 @@ static bool may_have(const model_module *m) {
     return m->kind == MODULE_LINEAR && m->layer != MODULES_OUTSIDE && m->rank == 2 && m->role != ROLE_ROUTER;
 }
 
-/* True if the module's block may have adapters. A full name as target matches in any block, as in PEFT. */
+/* True if the module's block may have adapters. A target that is a full name allows any block, as in PEFT. */
 static bool is_of_layers(const adapter_options *o, const model_module *m) {
     bool found = !o->layers || o->layers->count == 0;
     for (int64_t i = 0; !found && i < o->layers->count; i++)
@@ -47,7 +47,7 @@ bool adapters_has(const adapter_options *o, const model_module *m) {
 
 enum { PATTERN_BYTES = 256 };
 
-/* Parses "q_proj=16". False if it is not a pattern and a number above 0. */
+/* Parses "q_proj=16". Returns false if the entry is not a pattern, "=" and a number above 0. */
 static bool read_pattern_entry(const char *entry, char pattern[PATTERN_BYTES], double *number) {
     const char *equals = strrchr(entry, '=');
     size_t length = equals ? (size_t)(equals - entry) : 0;
@@ -58,7 +58,7 @@ static bool read_pattern_entry(const char *entry, char pattern[PATTERN_BYTES], d
     return end != equals + 1 && *end == '\0' && *number > 0 && *number < 1e9;
 }
 
-/* The number of the first entry that matches. */
+/* The number of the first entry with a pattern that matches the module; `fallback` if there is none. */
 static double number_of(const config_list *entries, const model_module *m, double fallback) {
     char pattern[PATTERN_BYTES];
     double number;
@@ -150,7 +150,7 @@ static ott_status check_layers(const model_options *m) {
                                str_show(o->layer_lists->items[0]).text, m->family->name, blocks);
 }
 
-/* Why a module cannot be saved as PEFT does it, separately and as in the base's files; NULL: it can. */
+/* Says why PEFT's folders cannot hold a module that trains in full; NULL if they can. */
 static const char *trouble_with_saved(const model_options *o, const model_module *m) {
     bool is_table = m->role == ROLE_EMBEDDING || m->role == ROLE_HEAD;
     if (is_table && o->tied) return "both embedding and head, which PEFT would untie";
@@ -238,7 +238,7 @@ ott_status adapters_norms(exec *cx, const linear *l, float *norms) {
 
 enum { STRIP = 1 << 16 /* elements of a weight that are converted to fp32 at a time */ };
 
-/* Decodes rows [row, row + w->rows) of this rank's FP8 shard to w. values: host memory for w's elements. */
+/* Dequantizes rows [row, row + w->rows) of this rank's FP8 shard to w. values: host memory of w's size. */
 static ott_status read_codes(device *d, const parameter *p, int64_t row, const tensor *w, float *values) {
     const parameter_part part = parameter_shard_part(p);
     const tensor codes = tensor_rows(p->shard.value, row, w->rows);
@@ -255,7 +255,7 @@ static ott_status read_codes(device *d, const parameter *p, int64_t row, const t
     return device_copy_in(d, w->data, values, tensor_bytes(*w));
 }
 
-/* Reads rows [row, row + w->rows) of this rank's shard in fp32. */
+/* Writes rows [row, row + w->rows) of this rank's shard to w, in fp32. */
 static ott_status read_weight_rows(exec *cx, const parameter *p, int64_t row, const tensor *w) {
     const tensor rows = tensor_rows(p->shard.value, row, w->rows);
     void *memory;
@@ -267,7 +267,7 @@ static ott_status read_weight_rows(exec *cx, const parameter *p, int64_t row, co
     return status;
 }
 
-/* Writes norms[rows of this rank's shard]. */
+/* Writes the row norms of this rank's shard to norms[rows of the shard]. */
 static ott_status norms_of_shard(exec *cx, const linear *l, float *norms) {
     const parameter *p = l->weight;
     int64_t rows = p->shard.value.rows, columns = p->local.columns, strip = STRIP / columns;
@@ -285,7 +285,7 @@ static ott_status norms_of_shard(exec *cx, const linear *l, float *norms) {
     return plan_close(cx->plan, &buffer);
 }
 
-/* Adds up the ranks' norms, which are 0 for rows of other ranks. */
+/* Adds up norms[count] over the ranks. On each rank, the norms of other ranks' rows are 0. */
 static ott_status join_norms(exec *cx, group *ranks, int64_t count, float *norms) {
     plan_buffer buffer;
     tensor all;

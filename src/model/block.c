@@ -6,8 +6,8 @@ static bool is_added_unchanged(const block *b, const norm *post) {
     return !post->weight && (b->multiplier == 0 || b->multiplier == 1);
 }
 
-/* If the projection is added unchanged, both share one gradient tensor. Otherwise the projection's is a
-   second tensor, and the residual's needs no quantized copies. */
+/* If the projection is added unchanged, projection and residual have one gradient tensor. Otherwise the
+   projection's gradient is a second tensor, and the residual's gradient needs no quantized copies. */
 static void separate_gradients(const block *b, const norm *post, activation_specs *projection,
                                activation_specs *residual) {
     *residual = *projection;
@@ -43,7 +43,7 @@ static ott_status close_added(exec *cx, block_added *s) {
     return plan_close(cx->plan, &s->rstd_buffer);
 }
 
-/* Computes the projection's gradient from g, the residual's. Opens *own; zeroed if it is g itself. */
+/* Opens *own, the projection's gradient, from g, the residual's. Zeroes *own if both gradients are equal. */
 static ott_status backward_added(exec *cx, const block *b, const norm *post, const activation *g,
                                  const activation_specs *specs, block_added *s, activation *own) {
     *own = (activation){0};
@@ -59,7 +59,7 @@ static ott_status backward_added(exec *cx, const block *b, const norm *post, con
 
 /* ---- forward, in the parts that recomputation also uses ---- */
 
-/* y = norm(h) with h = x + delta, which is also written (delta NULL: h is x). Without a norm, y is h. */
+/* Computes h = x + delta (delta NULL: h is x) and y = norm(h). Without a norm, y is h. */
 static ott_status norm_stream(exec *cx, const norm *n, const tensor *x, const tensor *delta, tensor *h,
                               const activation *y, const tensor *rstd) {
     if (n->weight) return norm_forward(cx, n, x, delta, delta ? h : NULL, y, rstd);
@@ -67,7 +67,7 @@ static ott_status norm_stream(exec *cx, const norm *n, const tensor *x, const te
     return activation_quantize(cx, y);
 }
 
-/* Opens the input of attention or the feed-forward: a new tensor, or without a norm a view of h. */
+/* Opens y, the input of attention or of the feed-forward: a new tensor, or without a norm a view of h. */
 static ott_status open_input(exec *cx, const norm *n, const char *what, const tensor *h,
                              const activation_specs *specs, activation *y, tensor *rstd,
                              plan_buffer *rstd_buffer) {
@@ -119,7 +119,7 @@ ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x
     return norm_attention(cx, b, &s->h1, NULL, s);
 }
 
-/* Projects the feed-forward's activations to delta. */
+/* Opens delta and runs the feed-forward's down projection, and the post norm or multiplier. */
 static ott_status finish_mlp(exec *cx, block *b, block_saved *s, tensor *delta, plan_buffer *delta_buffer) {
     TRY(exec_open(cx, "mlp projection", s->h2.dtype, s->h2.rows, s->h2.columns, delta, delta_buffer));
     TRY(b->ffn->project(cx, b, s, delta));
@@ -135,7 +135,7 @@ ott_status block_run(exec *cx, block *b, const sequence_metadata *at, block_save
     return finish_mlp(cx, b, s, delta, delta_buffer);
 }
 
-/* ---- what is kept ---- */
+/* ---- tensors kept for backward ---- */
 
 static ott_status drop_attention(exec *cx, block_saved *s) {
     TRY(attention_discard(cx, &s->attention));
@@ -153,7 +153,7 @@ static ott_status keep_mlp(exec *cx, block *b, block_saved *s) {
     return activation_keep_for_backward(cx, &s->n2, &b->mlp_input, false);
 }
 
-/* Keeps the outputs of GEMMs and attention. */
+/* Keeps only h1, h2 and the outputs of GEMMs and attention. */
 static ott_status keep_products(exec *cx, const block *b, block_saved *s) {
     TRY(activation_close(cx, &s->n1));
     TRY(plan_close(cx->plan, &s->rstd1_buffer));
@@ -163,7 +163,7 @@ static ott_status keep_products(exec *cx, const block *b, block_saved *s) {
     return b->ffn->keep_products(cx, s);
 }
 
-/* Closes all but h1. */
+/* Closes all of `s` but h1. */
 static ott_status drop_all(exec *cx, const block *b, block_saved *s) {
     TRY(drop_attention(cx, s));
     TRY(b->ffn->discard(cx, s));

@@ -13,7 +13,7 @@ struct model_cache {
     plan *plans[SIZES]; /* [i] runs 1 << i tokens; NULL: larger than the capacity */
     void *arena;        /* memory of all plans, which run one at a time */
     int64_t capacity, length;
-    attention_cache *layers; /* [layers] */
+    attention_cache *layers; /* [layers] keys and values of earlier tokens */
     void *keys;              /* device memory of `layers` */
     int32_t *staging;        /* host copy of device_staging: a chunk's tokens, positions and cu_seqlens[2] */
     void *device_staging, *device_logits;
@@ -93,7 +93,7 @@ static ott_status open_keys(model_cache *c) {
     return OTT_OK;
 }
 
-/* Records a pass of every chunk size that fits the capacity. All share one arena. */
+/* Records a pass of every chunk size up to the capacity. All plans share one arena. */
 static ott_status open_cache_plans(model_cache *c) {
     int64_t most = 0;
     for (int i = 0; i < SIZES && (int64_t)1 << i <= c->capacity; i++) {

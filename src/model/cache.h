@@ -1,13 +1,13 @@
 /*
- * model/cache: a KV cache: inference on one growing sequence. It keeps keys and values of earlier tokens, so
- * each further token costs only its own work.
+ * model/cache: a KV cache, for inference on one growing sequence. It keeps keys and values of earlier tokens,
+ * so that earlier tokens are not computed again.
  *
- * Tokens run through the layers in chunks of 1, 2, 4, ... up to CACHE_CHUNK tokens. Opening the cache plans
+ * Tokens run through the layers in chunks of 1, 2, 4, ... up to CACHE_CHUNK tokens. model_cache_open plans
  * the memory of every chunk size; nothing is allocated later.
  *
- * Results have the same bits as one forward over the full sequence if a token's scales depend only on its own
- * row: in high precision, and with rowwise, 1x128, 1x32 or delayed scales. Current tensorwise scaling uses
- * one scale for all tokens of a chunk, so its results are close to those of the full forward, but not equal.
+ * Results have the same bits as one forward over the full sequence if a token's scales do not depend on other
+ * tokens: in high precision, and with rowwise, 1x128, 1x32 or delayed scales. Current tensorwise scaling uses
+ * one scale for all tokens of a chunk, so results are close to the full forward's, but not equal.
  */
 #ifndef MODEL_CACHE_H
 #define MODEL_CACHE_H
@@ -18,11 +18,11 @@
 
 typedef struct model_cache model_cache;
 
-/* Opens a cache for at most `capacity` tokens; the model's rotary tables must have as many positions. The
-   model must be converted already, and must not be converted again while the cache is open. Its compute
-   weights are made by the first call of model_cache_extend. `log` is borrowed. */
+/* Opens a cache for at most `capacity` tokens. The model's rotary tables must have as many positions. The
+   model must be converted, and must not be converted again while the cache is open. The first call of
+   model_cache_extend makes its compute weights. `log` is borrowed. */
 ott_status model_cache_open(model *m, const logger *log, int64_t capacity, model_cache **out);
-void model_cache_close(model_cache *c); /* before the model; NULL is allowed */
+void model_cache_close(model_cache *c); /* call it before model_close; NULL is allowed */
 int64_t model_cache_length(const model_cache *c);
 int64_t model_cache_capacity(const model_cache *c);
 /* Removes all tokens from position `length` on. */

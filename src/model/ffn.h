@@ -12,24 +12,25 @@
 struct block;
 struct block_saved;
 
-/* The functions read the input s->n2 and keep their own tensors in `s`. */
+/* The functions read the input s->n2 and keep the feed-forward's tensors in `s`. */
 struct ffn_kind {
-    /* True if it has a module with this role under these options. */
+    /* True if this kind has a module with this role under these options. */
     bool (*has)(const model_options *o, module_role role);
     /* Lets FP8 layers keep the outputs of gate and up for backward in FP8. Call it before connect. */
     void (*store_inputs)(struct block *b, bool store);
-    ott_status (*connect)(struct block *b); /* adds its specs to b->mlp_input and b->grad_mlp */
+    ott_status (*connect)(struct block *b); /* adds the specs of its layers to b->mlp_input and b->grad_mlp */
     /* Forward in three parts: the first GEMMs; the activation function, which is cheap to recompute; the down
        projection, which writes out[T,D]. */
     ott_status (*forward)(exec *cx, struct block *b, struct block_saved *s);
     ott_status (*activate)(exec *cx, struct block *b, struct block_saved *s);
     ott_status (*project)(exec *cx, struct block *b, struct block_saved *s, const tensor *out);
-    /* Close buffers after forward: keep closes buffers that backward does not read, keep_products
-       the output of `activate`, discard all. */
+    /* Close buffers after forward: `keep` closes what backward does not read, `keep_products` closes the
+       output of `activate`, `discard` closes all. */
     ott_status (*keep)(exec *cx, struct block *b, struct block_saved *s);
     ott_status (*keep_products)(exec *cx, struct block_saved *s);
     ott_status (*discard)(exec *cx, struct block_saved *s);
-    /* From g, the gradient of out: writes dn2[T,D], adds to all weight gradients, and closes its buffers. */
+    /* From g, the gradient of out: writes dn2[T,D], the gradient of n2, adds to all weight gradients, and
+       closes the feed-forward's buffers in `s`. */
     ott_status (*backward)(exec *cx, struct block *b, struct block_saved *s, const activation *g,
                            const tensor *dn2);
 };

@@ -12,7 +12,7 @@
 #include "nn/linear.h"
 #include "nn/norm.h"
 
-/* What a module is for in its model or block, in forward order. */
+/* The role of a module in its model or block, in forward order. */
 typedef enum module_role {
     ROLE_EMBEDDING,
     ROLE_POSITION_EMBEDDING,
@@ -113,7 +113,7 @@ module_start modules_start(module_role role);
 /* Byte offset of the layer with this role in struct block, or in struct model for roles outside of blocks. */
 int64_t modules_offset(module_role role);
 
-/* The framework whose names are used. Filters accept the names of all three. */
+/* The framework that a module's name comes from. Filters accept the names of all three frameworks. */
 typedef enum naming { NAMING_HUGGING_FACE, NAMING_KEMPNERFORGE, NAMING_TORCHTITAN, NAMING_COUNT } naming;
 
 enum { MODULES_NAME_BYTES = 128 };

@@ -6,7 +6,7 @@
 
 enum { NAME_BYTES = MODULES_NAME_BYTES };
 
-/* Parts that only some models have. Filters of published configurations also list them for other models. */
+/* Parts that only some models have. Published configurations filter these parts for other models too. */
 static const struct {
     const char *name, *models;
 } foreign_parts[] = {
@@ -55,7 +55,7 @@ static bool has_components(const char *name, const char *part) {
     return false;
 }
 
-/* The module's name in this spelling; Hugging Face's is m->name. */
+/* The module's name in this framework; Hugging Face's is m->name. */
 static const char *spell(const model_module *m, naming style, char out[NAME_BYTES]) {
     return style == NAMING_HUGGING_FACE ? m->name : modules_name(NULL, m->role, style, m->layer, out);
 }
@@ -108,8 +108,8 @@ static int layer_in(const module_list *list, const char *text) {
     return number < last ? (int)number : last;
 }
 
-/* Candidates for the nearest name: modules and the modules that contain them, in all spellings. Each has
-   three entries: its full name, the name inside its block, and the last component. */
+/* Candidates for the nearest name: modules, and modules that contain these, in all frameworks. Each has three
+   entries in `name`: its full name, the name inside its block, and the last component. */
 typedef struct name_list {
     char full[3 * ROLE_COUNT * NAMING_COUNT][NAME_BYTES];
     const char *name[9 * ROLE_COUNT * NAMING_COUNT];

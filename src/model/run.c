@@ -22,7 +22,7 @@ void model_slot_close(const model *m, model_slot *slot) {
 
 enum { BOTH_USES = STORE_ROWWISE | STORE_COLUMNWISE };
 
-/* True if a unit stays gathered until backward. The last unit does: its backward follows immediately. */
+/* True if a unit stays gathered until backward. The last unit stays: its backward follows immediately. */
 static bool is_kept_gathered(const exec *cx, const model *m, int unit) {
     if (cx->phase != PHASE_TRAIN || unit == MODEL_TABLE_UNIT) return false;
     if (unit == model_last_unit(m)) return true;
@@ -118,7 +118,7 @@ static ott_status embed_tokens(exec *cx, model *m, const batch *b, layer_range r
     return store_release(cx, &m->store, MODEL_TABLE_UNIT);
 }
 
-/* Closes what block i - 1 kept open for its reader, after layer i or the final norm has read the stream. */
+/* Closes the buffers of block i - 1 that layer i, or the final norm, has now read. */
 static ott_status release_previous(exec *cx, model *m, model_slot *slot, int64_t i, model_stream *s) {
     TRY(plan_close(cx->plan, &s->delta_buffer));
     return s->has_delta ? block_finalize(cx, &m->blocks[i - 1], &slot->blocks[i - 1]) : OTT_OK;
@@ -177,7 +177,7 @@ static ott_status close_final(exec *cx, model *m, model_slot *slot) {
     return store_release(cx, &m->store, model_last_unit(m));
 }
 
-/* Opens the gradients before the head's backward, which writes dfinal[T,D]. */
+/* Opens the gradients before the head's backward; dfinal[T,D]: the gradient of the final norm's output. */
 static ott_status open_head_gradients(exec *cx, model *m, const model_slot *slot, tensor *dfinal,
                                       plan_buffer *buffer) {
     TRY(store_open_gradients(cx, &m->store, model_last_unit(m)));

@@ -1,7 +1,7 @@
 /*
- * model/run: passes over a micro-batch: forward and backward over a range of layers, embedding, head and
- * loss, and the full pass made of them. Each pass gathers the parameters of a layer before it runs and
- * reduces its gradients after.
+ * model/run: passes over a micro-batch: the full pass, and its parts: forward and backward over a range of
+ * layers (with the embedding), head and loss. Each pass gathers a layer's parameters before the layer runs,
+ * and reduces the layer's gradients after its backward.
  */
 #ifndef MODEL_RUN_H
 #define MODEL_RUN_H
@@ -13,22 +13,22 @@ typedef struct batch {
     int64_t count, length;
     tensor token, target; /* i32[T]; target < 0: ignored */
     sequence_metadata at; /* positions and documents; at.cache is not read */
-    tensor number;        /* i32[2]: index of the first token in the run (exec.token); data NULL: unknown */
-    /* [layers] keys and values of earlier tokens, for model_logits (model/cache.h); NULL: none. */
+    tensor number; /* i32[2]: index in the training run of the first token (exec.token); data NULL: unknown */
+    /* [layers] keys and values of earlier tokens, for model_logits (model/cache.h); NULL: none */
     const attention_cache *cache;
 } batch;
 
-/* What forward keeps for backward: one for each in-flight micro-batch. */
+/* The tensors that forward keeps for backward: one slot for each in-flight micro-batch. */
 typedef struct model_slot model_slot;
 ott_status model_slot_open(const model *m, model_slot **out);
 void model_slot_close(const model *m, model_slot *slot);
 
-/* Returns this rank's part of a micro-batch's vector[T]; without context parallelism the full vector. */
+/* Returns this context-parallel rank's elements of a micro-batch's vector[T]; without cp, the vector. */
 tensor model_own_tokens(const model *m, tensor of_all);
 
-/* Writes losses[T], only for this rank's tokens. With grad_scale (fp32[1] on the device, multiplies the
-   gradients) it is a training pass: gradients accumulate in the parameters. grad_scale NULL: an evaluation.
-   cx->plan must be recording, or sealed after a recording of the same call. */
+/* Writes losses[T], only for this rank's tokens. With grad_scale (fp32[1] on the device, factor of all
+   gradients) it is a training pass, which accumulates the parameters' gradients. grad_scale NULL: an
+   evaluation. cx->plan must be recording, or sealed after a recording of the same call. */
 ott_status model_run(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
                      const tensor *losses);
 /* Writes the logits[1,V] (activation format) of the batch's last token. */
@@ -36,39 +36,39 @@ ott_status model_logits(exec *cx, model *m, model_slot *slot, const batch *b, co
 
 /* ---- the parts of model_run ---- */
 
-/* The residual stream between blocks: its value is x + delta. Zero-initialized before the first block. */
+/* The residual stream between blocks: x + delta (model/block.h). model_forward initializes it at layer 0. */
 typedef struct model_stream {
     tensor x, delta; /* [T,D] */
     plan_buffer x_buffer, delta_buffer;
-    /* false: the value is x. True: x is the h2 of the block that computed delta, which owns it */
+    /* false: the stream is x. true: x is h2 of the block that computed delta, and that block's slot owns x */
     bool has_delta;
 } model_stream;
 
-/* Sets *rows to this rank's rows of the stream: T divided by the context-parallel and sequence-parallel
-   ranks. OTT_ERR_CONFIG if they do not divide T. */
+/* Sets *rows to the number of this rank's rows of the stream: T / (number of context-parallel ranks x number
+   of sequence-parallel ranks). OTT_ERR_CONFIG if this is not an integer. */
 ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows);
 
-/* Runs layers [first, end). If first is 0, it starts with the embedding, else with *stream. If end is the
-   last layer, it ends with the final norm, whose output stays in `slot`; else the result is in *stream.
-   cx->phase decides what is kept for backward. */
+/* Runs layers [first, end). first = 0: starts with the embedding; else with *stream. end = number of layers:
+   ends with the final norm and leaves the norm's output in `slot`; else leaves the result in *stream. Keeps
+   tensors for backward by cx->phase. */
 ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
                          model_stream *stream);
-/* Between two ranges: opens out[T,D] = x + delta, the stream after layers [0, end), and finalizes the last of
-   these blocks. A stream with this tensor as x and no delta continues with the same bits. */
+/* Call it between two ranges: opens out[T,D] = x + delta, the stream after layers [0, end), and finalizes
+   block end - 1. A stream with x = *out and without delta continues with the same bits. */
 ott_status model_stream_materialize(exec *cx, model *m, model_slot *slot, int64_t end, model_stream *stream,
                                     tensor *out, plan_buffer *out_buffer);
-/* After the last layer: runs the head and the loss. With grad_scale also their backward: opens *grad, the
-   gradient of the last block's output, with the quantized copies that model_backward reads. */
+/* Call it after the last layer: runs the head and the loss. With grad_scale also runs their backward and
+   opens *grad, the gradient of the last block's output, with quantized copies for model_backward. */
 ott_status model_loss(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
                       const tensor *losses, activation *grad);
-/* Instead of model_loss, for a caller with its own loss: writes logits[T,V] (activation format). In
-   PHASE_TRAIN, model_head_backward must follow. It takes the gradient of the logits, closes its buffer, and
-   opens *grad as model_loss does. */
+/* For a caller with its own loss, instead of model_loss: writes logits[T,V] (activation format). In
+   PHASE_TRAIN, model_head_backward must follow. It reads dlogits, the gradient of the logits, closes *buffer,
+   which holds dlogits, and opens *grad as model_loss does. */
 ott_status model_head(exec *cx, model *m, model_slot *slot, const tensor *logits);
 ott_status model_head_backward(exec *cx, model *m, model_slot *slot, const tensor *dlogits,
                                plan_buffer *buffer, activation *grad);
-/* Backward through layers [first, end): replaces *grad, the gradient of their output, by the gradient of
-   their input. If first is 0, it also runs the embedding's backward and closes *grad. */
+/* Backward through layers [first, end): replaces *grad, the gradient of the layers' output, by the gradient
+   of their input. first = 0: also runs the embedding's backward and closes *grad. */
 ott_status model_backward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
                           activation *grad);
 

@@ -131,7 +131,7 @@ static ott_status project_latent(exec *cx, attention *a, const sequence_metadata
 
 /* ---- exchange with context-parallel ranks ---- */
 
-/* The tensor whose heads are exchanged: q; k or v; the attention output. */
+/* What the exchanged heads belong to: q; k or v; the attention output. */
 typedef enum head_kind { HEADS_OF_QUERIES, HEADS_OF_KEYS, HEADS_OF_OUTPUT } head_kind;
 
 static context_split split_of(const attention *a, head_kind kind) {
@@ -490,7 +490,7 @@ static ott_status backward_paths(exec *cx, attention *a, const sequence_metadata
     return plan_close(cx->plan, &buffer);
 }
 
-/* backward_core for a dq whose heads are not padded. */
+/* backward_core for a dq with heads that are not padded. */
 static ott_status backward_core_latent(exec *cx, attention *a, const sequence_metadata *at,
                                        attention_saved *s, const tensor *dout, const tensor *dq,
                                        const tensor *dk, const tensor *dv) {

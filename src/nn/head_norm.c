@@ -6,7 +6,7 @@ static tensor by_head(const tensor *x, int64_t head_dim) {
     return tensor_matrix(x->data, x->dtype, tensor_count(*x) / head_dim, head_dim);
 }
 
-/* True if the norm is over all heads and this rank's x has only some of them. */
+/* True if the norm is over all heads, and x has only this rank's heads. */
 static bool is_over_ranks(const norm *n, const tensor *x) {
     return n->part == 0 && n->weight->columns > x->columns;
 }

@@ -20,7 +20,7 @@ static bool is_sharded(const linear *l) {
     return l->weight && l->weight->shard.rows_per_rank;
 }
 
-/* Bytes of the columnwise codes if each backward makes them, else 0. qtensor_lay_out places them last. */
+/* Bytes of columnwise codes that each backward makes, else 0. qtensor_lay_out places these codes last. */
 static int64_t requantized_bytes(const linear *l, const device *d) {
     const quant_spec *w = &l->spec.weight;
     bool alike = cast_spec_is_fp8(&w->rowwise) && quant_spec_shares_scales(w);
@@ -117,7 +117,7 @@ static const float *next_scale(const linear *l, recipe_tensor which) {
     return l->delayed[which].scale.data;
 }
 
-/* True if the bias' gradient reads rows that sequence-parallel ranks gather: not only codes of them. */
+/* True if the bias' gradient sums gathered rows: sequence-parallel ranks must gather values, not codes. */
 static bool sums_gathered_gradient(const linear *l) {
     return l->split == PARAMETER_COLUMNS && l->ranks.sequence && l->bias && !l->bias->frozen;
 }
@@ -257,7 +257,7 @@ static ott_status observe_tensor(exec *cx, linear *l, recipe_tensor which, const
     return exec_hook_quantized(cx, l->name, which, t, q);
 }
 
-/* observe_tensor for a weight whose columnwise codes are not kept. */
+/* observe_tensor for a weight without kept columnwise codes (is_requantized). */
 static ott_status observe_kept(exec *cx, linear *l) {
     const qtensor kept = kept_copy(l);
     if (cx->phase != PHASE_TRAIN) return OTT_OK;

@@ -21,7 +21,7 @@ static int token_ranks_of(const moe *m) {
     return m->token_ranks ? m->token_ranks->size : 1;
 }
 
-/* Number of sequences in the micro-batch, of which this rank has `tokens` tokens. */
+/* Number of sequences in the micro-batch. tokens: number of the micro-batch's tokens on this rank. */
 static int64_t sequences_of(const moe *m, int64_t tokens) {
     int64_t all = tokens * token_ranks_of(m), length = m->options->sequence;
     return length > 0 && all % length == 0 ? all / length : 1;
@@ -31,8 +31,8 @@ static int ranks_of(const moe *m) {
     return m->ranks ? m->ranks->group->size : 1;
 }
 
-/* The micro-batch has `runs` runs of tokens: its sequences, or one run. Returns how many of them this rank
-   has; 1 if it has a part of one. */
+/* The micro-batch has `runs` runs of tokens: its sequences, or one run. Returns the number of this rank's
+   runs; 1 if this rank has a part of a run. */
 static int64_t local_runs(const moe *m, int64_t runs) {
     int64_t ranks = token_ranks_of(m);
     return runs > ranks ? runs / ranks : 1;

@@ -14,7 +14,7 @@ typedef enum muon_scale {
     MUON_SCALE_ONE
 } muon_scale;
 
-/* Options of all rules. Each rule reads only some of them. */
+/* Options of all rules. A rule ignores the options of other rules. */
 typedef struct optimizer_options {
     float beta1, beta2, epsilon, weight_decay;
     float max_norm; /* gradients are clipped to this global norm; 0: no clipping */

@@ -1,4 +1,4 @@
-/* nn/optimizer_rules: the rules that are defined outside of nn/optimizer.c, and what they share. */
+/* nn/optimizer_rules: the rules that are defined outside of nn/optimizer.c, and their helpers. */
 #ifndef NN_OPTIMIZER_RULES_H
 #define NN_OPTIMIZER_RULES_H
 

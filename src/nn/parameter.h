@@ -112,7 +112,7 @@ typedef struct parameter_run {
    of the full parameter from the part's first row. */
 parameter_run parameter_rows_at(const parameter_part *part, int64_t at, int64_t most);
 /* The same for elements: `at` counts the part's elements in row-major order. run.first is the row-major index
-   in the full parameter, whose rows have `columns` elements. */
+   in the full parameter, which has `columns` columns. */
 parameter_run parameter_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most);
 
 /* Sets p->local to the share of rank `rank` of `ranks`: an equal part of the rows of each section.

@@ -58,7 +58,7 @@ ott_status rope_build(rope *r, device *d, const rope_options *o, int64_t head_di
 void rope_release(rope *r, device *d);
 /* Rotates x[T, heads * head_dim] in place by position[T]. inverse: rotates back, which is the gradient. */
 ott_status rope_apply(exec *cx, const rope *r, const tensor *x, const tensor *position, bool inverse);
-/* The same for heads of head_dim columns of which the columns from `first` on rotate. */
+/* The same for heads of head_dim columns that rotate only from column `first` on. */
 ott_status rope_apply_within(exec *cx, const rope *r, const tensor *x, int64_t head_dim, int64_t first,
                              const tensor *position, bool inverse);
 

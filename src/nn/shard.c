@@ -9,7 +9,7 @@ typedef struct axis {
 
 enum { AXES = 3 };
 
-/* The axes of one use. rows_are_mn: true for the rowwise use, whose MN dimension is the tensor's rows. */
+/* The axes of one use. rows_are_mn: true for the rowwise use: the MN dimension is the tensor's rows. */
 static void use_axes(const tensor_shard *c, const cast_spec *s, bool rows_are_mn, axis out[AXES]) {
     scale_block block = granularity_block(s->grain);
     int64_t along_rows = rows_are_mn ? block.mn : block.k, along_columns = rows_are_mn ? block.k : block.mn;
