@@ -53,7 +53,7 @@ static ott_status list_linears(api_conversion *c) {
 }
 
 /* True if the caller's filter accepts the layer. */
-static bool accepts(void *user, const model_module *e) {
+static bool filter_accepts(void *user, const model_module *e) {
     const api_conversion *c = user;
     const ott_convert_options *o = c->options;
     return !o->filter || o->filter(o->user, e->name, c->nodes[e - c->list.items]);
@@ -132,7 +132,7 @@ static ott_status convert_module(api_conversion *c, const char *function) {
                              .small = o->auto_filter != 0,
                              .log = log,
                              .by_call = true,
-                             .accepts = accepts,
+                             .accepts = filter_accepts,
                              .user = c};
     module_drop_forward(m, "the module was converted after it");
     ott_status status = m->table->is_model ? convert_nodes(c, &asked) : convert_each(c, &asked);

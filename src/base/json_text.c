@@ -5,32 +5,32 @@
 
 enum { DEEPEST = 2048 }; /* jansson's JSON_PARSER_MAX_DEPTH */
 
-/* ---- the grammar: functions read an element that begins at `at`, and return its end; NULL: invalid ---- */
+/* ---- the grammar: functions skip an element that begins at `at`, and return its end; NULL: invalid ---- */
 
-static const char *space(const char *at, const char *end) {
+static const char *skip_space(const char *at, const char *end) {
     while (at < end && strchr(" \t\r\n", *at) && *at) at++;
     return at;
 }
 
-static const char *digits(const char *at, const char *end) {
+static const char *skip_digits(const char *at, const char *end) {
     const char *begin = at;
     while (at < end && *at >= '0' && *at <= '9') at++;
     return at > begin ? at : NULL;
 }
 
-static const char *number(const char *at, const char *end) {
+static const char *skip_number(const char *at, const char *end) {
     if (at < end && *at == '-') at++;
     bool zero = at < end && *at == '0';
-    at = zero ? at + 1 : digits(at, end);
-    if (at && at < end && *at == '.') at = digits(at + 1, end);
+    at = zero ? at + 1 : skip_digits(at, end);
+    if (at && at < end && *at == '.') at = skip_digits(at + 1, end);
     if (!at || at >= end || (*at != 'e' && *at != 'E')) return at;
     at++;
     if (at < end && (*at == '+' || *at == '-')) at++;
-    return digits(at, end);
+    return skip_digits(at, end);
 }
 
 /* Reads "uXXXX". *out: its number. */
-static const char *unit(const char *at, const char *end, unsigned *out) {
+static const char *skip_unit(const char *at, const char *end, unsigned *out) {
     static const char hex[] = "0123456789abcdef";
     *out = 0;
     if (at >= end || *at != 'u') return NULL;
@@ -43,26 +43,26 @@ static const char *unit(const char *at, const char *end, unsigned *out) {
 }
 
 /* Reads an escape, after the backslash. A surrogate must be part of a pair. */
-static const char *escape(const char *at, const char *end) {
+static const char *skip_escape(const char *at, const char *end) {
     unsigned high, low;
     if (at < end && *at && strchr("\"\\/bfnrt", *at)) return at + 1;
-    at = unit(at, end, &high);
+    at = skip_unit(at, end, &high);
     if (!at || high < 0xd800 || high > 0xdfff) return at;
     if (high > 0xdbff || end - at < 2 || *at != '\\') return NULL;
-    at = unit(at + 1, end, &low);
+    at = skip_unit(at + 1, end, &low);
     return at && low >= 0xdc00 && low <= 0xdfff ? at : NULL;
 }
 
-static const char *string(const char *at, const char *end) {
+static const char *skip_string(const char *at, const char *end) {
     if (at >= end || *at != '"') return NULL;
     for (at++; at && at < end && *at != '"';) {
         if ((unsigned char)*at < 0x20) return NULL;
-        at = *at == '\\' ? escape(at + 1, end) : at + 1;
+        at = *at == '\\' ? skip_escape(at + 1, end) : at + 1;
     }
     return at && at < end ? at + 1 : NULL;
 }
 
-static const char *word(const char *at, const char *end) {
+static const char *skip_word(const char *at, const char *end) {
     static const char *const words[] = {"true", "false", "null"};
     for (int i = 0; i < 3; i++) {
         size_t length = strlen(words[i]);
@@ -71,45 +71,45 @@ static const char *word(const char *at, const char *end) {
     return NULL;
 }
 
-static const char *value(const char *at, const char *end, int depth);
+static const char *skip_value(const char *at, const char *end, int depth);
 
 /* Reads an object's members or an array's elements, up to `close`. */
-static const char *items(const char *at, const char *end, char close, int depth) {
-    at = space(at + 1, end);
+static const char *skip_items(const char *at, const char *end, char close, int depth) {
+    at = skip_space(at + 1, end);
     if (at < end && *at == close) return at + 1;
     for (;; at++) {
-        at = space(at, end);
+        at = skip_space(at, end);
         if (close == '}') {
-            at = string(at, end);
+            at = skip_string(at, end);
             if (!at) return NULL;
-            at = space(at, end);
+            at = skip_space(at, end);
             if (at >= end || *at++ != ':') return NULL;
         }
-        at = value(at, end, depth + 1);
+        at = skip_value(at, end, depth + 1);
         if (!at) return NULL;
-        at = space(at, end);
+        at = skip_space(at, end);
         if (at < end && *at == close) return at + 1;
         if (at >= end || *at != ',') return NULL;
     }
 }
 
-static const char *value(const char *at, const char *end, int depth) {
-    at = space(at, end);
+static const char *skip_value(const char *at, const char *end, int depth) {
+    at = skip_space(at, end);
     if (at >= end || depth > DEEPEST) return NULL;
     switch (*at) {
-    case '{': return items(at, end, '}', depth);
-    case '[': return items(at, end, ']', depth);
-    case '"': return string(at, end);
+    case '{': return skip_items(at, end, '}', depth);
+    case '[': return skip_items(at, end, ']', depth);
+    case '"': return skip_string(at, end);
     case 't':
     case 'f':
-    case 'n': return word(at, end);
-    default: return number(at, end);
+    case 'n': return skip_word(at, end);
+    default: return skip_number(at, end);
     }
 }
 
 bool json_text_is_valid(const char *text, int64_t bytes) {
-    const char *end = text + bytes, *after = value(text, end, 1);
-    return after && space(after, end) == end;
+    const char *end = text + bytes, *after = skip_value(text, end, 1);
+    return after && skip_space(after, end) == end;
 }
 
 /* ---- parsing ---- */
@@ -118,7 +118,7 @@ bool json_text_is_valid(const char *text, int64_t bytes) {
    for a string or number it reports a syntax error, and some failures have no text. */
 static bool memory_ran_out(const char *text, int64_t bytes, size_t flags, const json_error_t *error) {
     enum json_error_code code = json_error_code(error);
-    const char *begin = space(text, text + bytes);
+    const char *begin = skip_space(text, text + bytes);
     bool allowed = (flags & JSON_DECODE_ANY) || (begin < text + bytes && (*begin == '{' || *begin == '['));
     if (code == json_error_out_of_memory || !error->text[0]) return true;
     return code == json_error_invalid_syntax && allowed && json_text_is_valid(text, bytes);
@@ -173,5 +173,5 @@ ott_status json_row_parse(const char *text, int64_t bytes, json_t **out, json_er
 }
 
 bool json_text_is_blank(const char *text, int64_t bytes) {
-    return space(text, text + bytes) == text + bytes;
+    return skip_space(text, text + bytes) == text + bytes;
 }

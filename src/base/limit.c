@@ -23,7 +23,7 @@ static FILE *open_system_file(const reading *r, const char *path) {
 }
 
 /* Stores a limit of `total` bytes, of which `left` are available, if `left` is the smallest so far. */
-static void offer(const reading *r, int64_t left, int64_t total, const char *owner) {
+static void keep_smallest(const reading *r, int64_t left, int64_t total, const char *owner) {
     if (left < 0) left = 0;
     if (left >= r->smallest->left) return;
     r->smallest->left = left;
@@ -43,7 +43,8 @@ static void read_machine(const reading *r) {
         sscanf(line, "MemAvailable: %lld kB", &available);
     }
     fclose(f);
-    if (total >= 0 && available >= 0) offer(r, available * 1024 - r->promised, total * 1024, "this machine");
+    if (total >= 0 && available >= 0)
+        keep_smallest(r, available * 1024 - r->promised, total * 1024, "this machine");
 }
 
 /* ---- cgroups ---- */
@@ -99,7 +100,7 @@ static void read_cgroup(const reading *r, const char *folder, const cgroup_versi
     int64_t most = read_limit_file(r, folder, v->limit), used = read_limit_file(r, folder, v->usage);
     if (most < 0 || used < 0 || most >= INT64_MAX / 2) return; /* version 1 writes "none" as a huge number */
     snprintf(name, sizeof name, "the cgroup %.150s", folder);
-    offer(r, most - used + read_file_pages(r, folder, v) - r->promised, most, name);
+    keep_smallest(r, most - used + read_file_pages(r, folder, v) - r->promised, most, name);
 }
 
 /* True if `word` is in a comma-separated list. The empty list has one word: "". */
@@ -164,7 +165,7 @@ static void read_address_limit(const reading *r, int resource, int64_t used, con
     struct rlimit most;
     if (used < 0 || getrlimit(resource, &most) != 0 || most.rlim_cur == RLIM_INFINITY) return;
     if (most.rlim_cur > INT64_MAX) return;
-    offer(r, (int64_t)most.rlim_cur - used, (int64_t)most.rlim_cur, owner);
+    keep_smallest(r, (int64_t)most.rlim_cur - used, (int64_t)most.rlim_cur, owner);
 }
 
 /* Sets r->address, r->data and r->promised. counted: see limit_read. */

@@ -47,7 +47,7 @@ struct pool {
     int threads, spins;
 };
 
-static void relax(void) {
+static void pause_processor(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -98,7 +98,7 @@ static void gate_wake(gate *g) {
 static void gate_wait(gate *g, uint32_t old, int spins) {
     for (; spins > 0; spins--) {
         if (atomic_load_explicit(&g->count, memory_order_acquire) != old) return;
-        relax();
+        pause_processor();
     }
     /* both accesses are sequentially consistent: either gate_move sees the sleeper, or the sleeper the new
        count */
@@ -112,7 +112,7 @@ static void gate_move(gate *g) {
     if (atomic_load(&g->sleepers) > 0) gate_wake(g);
 }
 
-static void *work(void *argument) {
+static void *run_worker(void *argument) {
     const worker *w = argument;
     pool *p = w->owner;
     for (uint32_t round = 0;; round++) {
@@ -153,7 +153,7 @@ static ott_status start_worker(pool *p, int i) {
     *w = (worker){.owner = p, .index = i + 1};
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failure = pthread_create(&w->handle, NULL, work, w);
+    int failure = pthread_create(&w->handle, NULL, run_worker, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failure)
         return status_fail(OTT_ERR_MEMORY, "cannot start thread %d of %d: %s; ask for fewer threads", i + 2,
@@ -162,7 +162,7 @@ static ott_status start_worker(pool *p, int i) {
 }
 
 /* Stops the first `started` workers and frees the pool. */
-static void shut(pool *p, int started) {
+static void close_pool(pool *p, int started) {
     p->closing = true;
     gate_move(&p->start);
     for (int i = 0; i < started; i++) pthread_join(p->workers[i].handle, NULL);
@@ -201,7 +201,7 @@ ott_status pool_open(mem *account, int threads, pool **out) {
     for (int i = 0; i < threads - 1; i++) {
         status = start_worker(p, i);
         if (status != OTT_OK) {
-            shut(p, i);
+            close_pool(p, i);
             return status;
         }
     }
@@ -210,7 +210,7 @@ ott_status pool_open(mem *account, int threads, pool **out) {
 }
 
 void pool_close(pool *p) {
-    if (p) shut(p, p->threads - 1);
+    if (p) close_pool(p, p->threads - 1);
 }
 
 int pool_threads(const pool *p) {

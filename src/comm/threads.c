@@ -64,7 +64,7 @@ static void fail_all(threads_group *s, const char *reason) {
     pthread_cond_broadcast(&s->changed);
 }
 
-static ott_status failure(const threads_group *s) {
+static ott_status fail_group(const threads_group *s) {
     return status_fail(OTT_ERR_RANK, "%s", s->reason);
 }
 
@@ -113,7 +113,7 @@ static ott_status wait_until(const condition *c) {
     struct timespec end = deadline(s);
     char text[256];
     while (!c->holds(c)) {
-        if (s->failed) return failure(s);
+        if (s->failed) return fail_group(s);
         if (has_left(c)) {
             name_missing(c, true, text);
             fail_all(s, text);
@@ -200,7 +200,7 @@ static void free_contribution(const threads_group *s, contribution *c) {
 /* Call with the lock held. */
 static ott_status join_meeting(rank_state *self, const contribution *own, meeting **out) {
     threads_group *s = self->shared;
-    if (s->failed) return failure(s);
+    if (s->failed) return fail_group(s);
     meeting *m = s->meetings;
     while (m && m->number != self->number) m = m->next;
     *out = m;
@@ -218,7 +218,7 @@ static ott_status post_message(rank_state *self, const contribution *own) {
     threads_group *s = self->shared;
     message **at = &s->messages;
     void *memory;
-    if (s->failed) return failure(s);
+    if (s->failed) return fail_group(s);
     TRY(mem_alloc(s->account, MEM_COMM, sizeof(message), "a message", &memory));
     while (*at) at = &(*at)->next;
     *at = memory;
@@ -318,7 +318,7 @@ static ott_status wait_meeting(rank_state *self, exec *cx, const group_request *
     pthread_mutex_lock(&s->lock);
     ott_status status = wait_until(&(condition){
         .holds = all_arrived, .needs = is_missing, .meeting = m, .self = self, .call = &request->call});
-    if (status == OTT_OK && s->failed) status = failure(s);
+    if (status == OTT_OK && s->failed) status = fail_group(s);
     pthread_mutex_unlock(&s->lock);
     if (status == OTT_OK) status = give_output(cx, m, &self->group, &request->call);
     pthread_mutex_lock(&s->lock);

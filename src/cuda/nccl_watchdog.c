@@ -87,7 +87,7 @@ static void look_at_channel(nccl_group *g, nccl_channel *at) {
 
 /* ---- the thread ---- */
 
-static void tick(nccl_watchdog *w) {
+static void wait_tick(nccl_watchdog *w) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     t.tv_nsec += TICK * 1000000L;
@@ -104,7 +104,7 @@ static void *run_watchdog_thread(void *argument) {
     while (!w->stops) {
         for (nccl_group *g = w->groups; g && !w->failed; g = g->next)
             for (int i = 0; i < CHANNELS && !w->failed; i++) look_at_channel(g, &g->channels[i]);
-        tick(w);
+        wait_tick(w);
     }
     pthread_mutex_unlock(&w->lock);
     return NULL;

@@ -51,7 +51,7 @@ quantize_uses quantize_uses_of(const qtensor *q) {
 
 /* True if the use must wait for a complete amax: its groups extend beyond a tile, and its scaling is not
    delayed. */
-static bool waits(const quantize_use *u) {
+static bool waits_for_amax(const quantize_use *u) {
     return !quantize_is_local(u) && !u->delayed;
 }
 
@@ -83,7 +83,7 @@ cudaError_t quantize_work(const tensor *x, const qtensor *q, int work, cudaStrea
 
 static int producer_work(const quantize_use *u, quantize_producer producer) {
     const int all = QUANTIZE_AMAX | QUANTIZE_SCALE | QUANTIZE_CAST;
-    if (producer == QUANTIZE_BY_TILES) return waits(u) ? QUANTIZE_AMAX : all;
+    if (producer == QUANTIZE_BY_TILES) return waits_for_amax(u) ? QUANTIZE_AMAX : all;
     bool of_rows = u->column_shift == QUANTIZE_SPAN_ALL && !u->delayed;
     if (!of_rows || (u->row_shift != QUANTIZE_SPAN_ALL && u->row_shift != 0)) return 0;
     bool casts =
@@ -103,7 +103,7 @@ quantize_uses quantize_after_tiles(const qtensor *q) {
     quantize_uses uses = quantize_uses_of(q);
     bool any = false;
     for (int i = 0; i < uses.count; i++) {
-        uses.use[i].work = waits(&uses.use[i]) ? QUANTIZE_SCALE | QUANTIZE_CAST : 0;
+        uses.use[i].work = waits_for_amax(&uses.use[i]) ? QUANTIZE_SCALE | QUANTIZE_CAST : 0;
         any = any || uses.use[i].work;
     }
     if (!any || !qtensor_has_codes(q)) uses.count = 0;
@@ -123,7 +123,7 @@ static cudaError_t finish_uses(const tensor *x, const quantize_uses *uses, const
     quantize_uses first = *uses, second = first;
     for (int i = 0; i < first.count; i++) {
         int done = i < made->count ? made->use[i].work : 0, cast = QUANTIZE_SCALE | QUANTIZE_CAST;
-        bool late = waits(&first.use[i]);
+        bool late = waits_for_amax(&first.use[i]);
         first.use[i].work = (late ? QUANTIZE_AMAX : QUANTIZE_AMAX | cast) & ~done;
         second.use[i].work = (late ? cast : 0) & ~done;
     }

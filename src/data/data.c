@@ -419,13 +419,13 @@ static void log_dataset(const opener *o, const char *what, const dataset *d, con
                     str_commas(dataset_left_out(d), left_out), length_key, (long long)dataset_length(d));
 }
 
-static bool packs(const opener *o) {
+static bool packs_sequences(const opener *o) {
     return o->cfg->data.pack_sequences && !is_synthetic(o->cfg);
 }
 
 static ott_status make_training_rows(const opener *o, dataset *d) {
     TRY(dataset_make_rows(d, &(dataset_row_options){.length = o->cfg->train.seq_len,
-                                                    .pack = packs(o),
+                                                    .pack = packs_sequences(o),
                                                     .shuffle = o->cfg->data.shuffle}));
     log_dataset(o, "Training data", d, "train.seq_len");
     return OTT_OK;
@@ -435,7 +435,8 @@ static ott_status make_validation_rows(const opener *o, dataset *d) {
     const config *cfg = o->cfg;
     const char *key = evaluation_length_key(cfg);
     int64_t length = config_evaluation_length(cfg), batch = config_evaluation_batch(cfg);
-    TRY(dataset_make_rows(d, &(dataset_row_options){.length = length, .length_key = key, .pack = packs(o)}));
+    TRY(dataset_make_rows(
+        d, &(dataset_row_options){.length = length, .length_key = key, .pack = packs_sequences(o)}));
     log_dataset(o, "Validation data", d, key);
     if (dataset_rows(d) >= batch) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG, "%s has %lld sequences of %s = %lld, fewer than %s = %lld",

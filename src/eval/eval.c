@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include <math.h>
 
-static ott_eval_result nothing(void) {
+static ott_eval_result empty_result(void) {
     return (ott_eval_result){.struct_size = sizeof(ott_eval_result),
                              .loss = NAN,
                              .perplexity = NAN,
@@ -79,7 +79,7 @@ static ott_status open_models(eval_job *j, device **d) {
 ott_status eval_run(mem *account, const logger *log, const char *path, const ott_eval_options *o,
                     const eval_hooks *hooks, ott_eval_result *out) {
     eval_model own = {0}, other = {0};
-    ott_eval_result result = nothing();
+    ott_eval_result result = empty_result();
     eval_job j = {.account = account,
                   .log = log,
                   .options = o,

@@ -128,7 +128,7 @@ static bool read_float(const char *text, float *out) {
 }
 
 /* Removes the zeros of an exponent: "1e-04" becomes "1e-4". */
-static void tidy(char *text) {
+static void shorten_exponent(char *text) {
     char *exponent = strchr(text, 'e');
     if (!exponent) return;
     char *from = exponent + 1, *to = exponent + 1;
@@ -145,8 +145,8 @@ static void write_float(float value, char out[32]) {
     for (int digits = 1; digits <= 9 && back != value; digits++) {
         text_format(out, 32, "%.*e", digits - 1, (double)value);
         text_format(plain, sizeof plain, "%.*g", digits, (double)value);
-        tidy(out);
-        tidy(plain);
+        shorten_exponent(out);
+        shorten_exponent(plain);
         read_float(plain, &back);
     }
     if (strlen(plain) <= strlen(out)) memcpy(out, plain, sizeof plain);

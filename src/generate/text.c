@@ -103,7 +103,7 @@ static int64_t find_stop(const text_filter *f) {
 }
 
 /* Returns the number of bytes at the end of the held text that may be the beginning of a stop string. */
-static int64_t uncertain(const text_filter *f) {
+static int64_t uncertain_bytes(const text_filter *f) {
     int64_t most = 0;
     for (int i = 0; i < f->count; i++) {
         int64_t length = (int64_t)strlen(f->stop[i]) - 1;
@@ -123,7 +123,7 @@ ott_status text_filter_push(text_filter *f, const str *text, ott_text_fn write, 
     if (f->held.length == 0) return OTT_OK;
     int64_t stop = find_stop(f);
     *stopped = stop >= 0;
-    write_held(&f->held, *stopped ? stop : f->held.length - uncertain(f), write, user);
+    write_held(&f->held, *stopped ? stop : f->held.length - uncertain_bytes(f), write, user);
     if (*stopped) f->held.length = 0;
     return OTT_OK;
 }

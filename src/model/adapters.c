@@ -94,13 +94,13 @@ static bool ends_within(const char *name, const char *pattern) {
     }
 }
 
-static bool saves(const model_module *m, const char *pattern) {
+static bool is_saved_module(const model_module *m, const char *pattern) {
     return *pattern && (names_any(m, ends_within, pattern) || str_ends_with(m->name, pattern));
 }
 
 bool adapters_is_saved(const adapter_options *o, const model_module *m) {
     for (int64_t i = 0; o->saved && i < o->saved->count; i++)
-        if (saves(m, o->saved->items[i])) return true;
+        if (is_saved_module(m, o->saved->items[i])) return true;
     return false;
 }
 
@@ -168,7 +168,7 @@ static ott_status check_saved(const model_options *o, const module_list *list) {
         bool found = false;
         for (int k = 0; k < list->count; k++) {
             const model_module *m = &list->items[k];
-            if (!saves(m, saved->items[i])) continue;
+            if (!is_saved_module(m, saved->items[i])) continue;
             const char *trouble = trouble_with_saved(o, m);
             found = true;
             if (trouble)

@@ -56,7 +56,7 @@ static bool has_components(const char *name, const char *part) {
 }
 
 /* The module's name in this framework; Hugging Face's is m->name. */
-static const char *spell(const model_module *m, naming style, char out[NAME_BYTES]) {
+static const char *name_in_style(const model_module *m, naming style, char out[NAME_BYTES]) {
     return style == NAMING_HUGGING_FACE ? m->name : modules_name(NULL, m->role, style, m->layer, out);
 }
 
@@ -64,7 +64,7 @@ bool names_any(const model_module *m, name_test test, const char *text) {
     if (m->role == ROLE_COUNT) return test(m->name, text);
     for (int style = 0; style < NAMING_COUNT; style++) {
         char name[NAME_BYTES];
-        if (test(spell(m, (naming)style, name), text)) return true;
+        if (test(name_in_style(m, (naming)style, name), text)) return true;
     }
     return false;
 }
@@ -130,7 +130,7 @@ static void add_module_name(name_list *list, const char *text, size_t length) {
 /* Adds the module, then the modules that contain it: "model.layers.0.mlp", "model.layers.0". */
 static void add_names(name_list *names, const model_module *m, naming style) {
     char buffer[NAME_BYTES];
-    const char *text = spell(m, style, buffer);
+    const char *text = name_in_style(m, style, buffer);
     size_t block = strcspn(text, "0123456789"), length = strlen(text);
     add_module_name(names, text, length);
     while (length > block) {

@@ -96,7 +96,7 @@ static ott_status store_fp8(exec *cx, const mlp *m, const tensor *t, plan_buffer
     return activation_close_tensor(cx, stored);
 }
 
-static ott_status restore(exec *cx, activation *stored, tensor *t, plan_buffer *buffer) {
+static ott_status restore_input(exec *cx, activation *stored, tensor *t, plan_buffer *buffer) {
     TRY(exec_open(cx, "restored mlp input", t->dtype, t->rows, t->columns, t, buffer));
     TRY(op_dequantize(cx, &(dequantize_args){.q = activation_copy(stored, 0), .y = t}));
     return activation_close(cx, stored);
@@ -112,10 +112,10 @@ static ott_status store_inputs(exec *cx, const mlp *m, mlp_saved *s) {
 static ott_status restore_inputs(exec *cx, const mlp *m, mlp_saved *s) {
     if (!m->stores_fp8) return OTT_OK;
     if (!is_fused(m)) {
-        TRY(restore(cx, &s->stored_gate, &s->gate, &s->gate_buffer));
-        return is_gated(m) ? restore(cx, &s->stored_up, &s->up, &s->up_buffer) : OTT_OK;
+        TRY(restore_input(cx, &s->stored_gate, &s->gate, &s->gate_buffer));
+        return is_gated(m) ? restore_input(cx, &s->stored_up, &s->up, &s->up_buffer) : OTT_OK;
     }
-    TRY(restore(cx, &s->stored_gate_up, &s->gate_up, &s->gate_up_buffer));
+    TRY(restore_input(cx, &s->stored_gate_up, &s->gate_up, &s->gate_up_buffer));
     split(&s->gate_up, &s->gate, &s->up);
     return OTT_OK;
 }

@@ -169,7 +169,7 @@ static traffic_kind traffic_of(const counter *c, const exec *cx, const group *g,
 }
 
 /* Returns the bytes that a rank receives in a collective. */
-static double received(const group *g, const collective *call) {
+static double received_bytes(const group *g, const collective *call) {
     double others = (double)(g->size - 1) / g->size;
     switch (call->kind) {
     case COLLECTIVE_ALL_TO_ALL:
@@ -222,7 +222,7 @@ static void on_collective(void *user, const exec *cx, const group *g, const coll
     bool once = scales || is_once_a_step(cx);
     traffic_kind kind = traffic_of(c, cx, g, call);
     clocks *clock = once ? &c->update : &c->micro_batch;
-    double before = c->micro_batch.compute, bytes = received(g, call);
+    double before = c->micro_batch.compute, bytes = received_bytes(g, call);
     clock->together = clock->together && clock->last == call->kind;
     double seconds = seconds_of(c->machine, machine_group_along(c->request->mesh, dimension_of(c, g)), call,
                                 bytes, clock->together);

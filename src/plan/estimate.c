@@ -25,14 +25,14 @@ static int64_t stage_of(const stage_counts *s, int kind) {
     return kind == LAST ? s->stages - 1 : kind;
 }
 
-static bool exists(const stage_counts *s, int kind) {
+static bool has_stage_kind(const stage_counts *s, int kind) {
     return stage_kind(s, stage_of(s, kind)) == kind;
 }
 
 static void choose_stages(const stage_counts *s, estimate *e) {
     for (int kind = FIRST; kind < KINDS_OF_STAGE; kind++) {
         const rank_count *c = &s->counts[kind];
-        if (!exists(s, kind)) continue;
+        if (!has_stage_kind(s, kind)) continue;
         if (kind == FIRST || c->need.total > e->need.total) {
             e->need = c->need;
             e->fullest = stage_of(s, kind);
@@ -90,7 +90,7 @@ ott_status estimate_run(const count_request *r, estimate *out) {
     stage_counts s = {.stages = r->mesh->size[MESH_PP]};
     *out = (estimate){.ranks = mesh_ranks(r->mesh), .micro_batches = r->cfg->train.grad_accum_steps};
     for (int kind = 0; kind < KINDS_OF_STAGE; kind++)
-        if (exists(&s, kind)) TRY(count_run(r, stage_of(&s, kind), &s.counts[kind]));
+        if (has_stage_kind(&s, kind)) TRY(count_run(r, stage_of(&s, kind), &s.counts[kind]));
     choose_stages(&s, out);
     out->shortfall = find_shortfall(r->machine, &out->need);
     return sum_up(r, &s, out);

@@ -37,7 +37,7 @@ static double part_bytes(const mesh *m, int64_t parameters, ott_dtype format) {
     return (double)dtype_bytes(format) * (double)parameters / parts;
 }
 
-static int64_t trained(const search *s) {
+static int64_t trained_parameters(const search *s) {
     return s->asked->rank.parameters - s->asked->rank.frozen;
 }
 
@@ -45,8 +45,9 @@ static int64_t trained(const search *s) {
 static double state_bytes(const search *s, const mesh *m) {
     const model_options *o = s->base->shape;
     int slots = o->optimizer->applied_slots ? o->optimizer->applied_slots : o->optimizer->slots;
-    return part_bytes(m, s->asked->rank.frozen, o->frozen) + part_bytes(m, trained(s), o->master) +
-           part_bytes(m, trained(s), o->gradient) + slots * part_bytes(m, trained(s), o->state);
+    return part_bytes(m, s->asked->rank.frozen, o->frozen) + part_bytes(m, trained_parameters(s), o->master) +
+           part_bytes(m, trained_parameters(s), o->gradient) +
+           slots * part_bytes(m, trained_parameters(s), o->state);
 }
 
 static double step_product_seconds(const search *s, config_checkpointing kind) {
@@ -73,7 +74,8 @@ static double copies_seconds(const search *s, const candidate *c) {
     machine_group g = machine_group_along(&c->mesh, MESH_DP_REPLICATE);
     double others = (double)(g.ranks - 1) / (double)g.ranks;
     return machine_ring_seconds(s->base->machine, g,
-                                others * 2 * part_bytes(&c->mesh, trained(s), s->base->shape->gradient));
+                                others * 2 *
+                                    part_bytes(&c->mesh, trained_parameters(s), s->base->shape->gradient));
 }
 
 /* Lower bound of a step's seconds, with the pipeline bubble, which interleaved chunks reduce. */

@@ -21,7 +21,7 @@ static bool refuses_tensor(const backend_capabilities *can, const char *name, co
     return refuses_cast(can, &q->rowwise, o) || refuses_cast(can, &q->columnwise, o);
 }
 
-static bool refuses(const backend_capabilities *can, const recipe *r, error *o) {
+static bool refuses_recipe(const backend_capabilities *can, const recipe *r, error *o) {
     static const char *const products[GEMM_COUNT] = {"the output GEMM", "the grad_input GEMM",
                                                      "the grad_weight GEMM"};
     if (refuses_tensor(can, "input", &r->input, o) || refuses_tensor(can, "weight", &r->weight, o) ||
@@ -42,7 +42,7 @@ static void list_possible(const backend_capabilities *can, char *out, size_t siz
     size_t length = 0;
     out[0] = '\0';
     for (int i = 0; i < count && length < size; i++)
-        if (!refuses(can, &table[i], &o))
+        if (!refuses_recipe(can, &table[i], &o))
             length +=
                 (size_t)snprintf(out + length, size - length, "%s%s", length ? ", " : "", table[i].name);
 }
@@ -50,7 +50,7 @@ static void list_possible(const backend_capabilities *can, char *out, size_t siz
 ott_status backend_check_recipe(const backend_capabilities *can, const recipe *r) {
     error o;
     char possible[192];
-    if (!refuses(can, r, &o)) return OTT_OK;
+    if (!refuses_recipe(can, r, &o)) return OTT_OK;
     list_possible(can, possible, sizeof possible);
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "recipe %s cannot run on the device %s: %s in %s: %s; supported: %s", r->name,

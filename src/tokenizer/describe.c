@@ -61,7 +61,7 @@ ott_status tokenizer_merges(mem *account, const tokenizer *t, tokenizer_merge **
 
 /* ---- two known tokenizer types ---- */
 
-static bool composes(const normalize_step *step) {
+static bool is_nfc(const normalize_step *step) {
     return step->kind == NORMALIZE_UNICODE && step->unicode == (UTF8PROC_STABLE | UTF8PROC_COMPOSE);
 }
 
@@ -77,7 +77,7 @@ bool tokenizer_is_byte_level(const tokenizer *t, const char *const *regex, bool 
     int step = 0;
     if (!t->model.byte_level || t->model.ignore_merges != ignores_merges) return false;
     for (int i = 0; i < t->normalize_count; i++)
-        if (!composes(&t->normalize[i])) return false;
+        if (!is_nfc(&t->normalize[i])) return false;
     for (; regex[step]; step++)
         if (step == t->split_count || !splits_by(&t->split[step], regex[step])) return false;
     return step == t->split_count;

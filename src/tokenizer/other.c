@@ -59,20 +59,20 @@ ott_status tokenizer_check_kind(const char *path) {
 
 /* ---- a folder without tokenizer.json ---- */
 
-static bool has(const char *folder, const char *name, char path[PATH_MAX]) {
+static bool find_file(const char *folder, const char *name, char path[PATH_MAX]) {
     return snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX && file_exists(path);
 }
 
 ott_status tokenizer_fail_absent(const char *folder) {
     char path[PATH_MAX];
-    if (has(folder, "tokenizer.model", path)) {
+    if (find_file(folder, "tokenizer.model", path)) {
         const char *kind = tokenizer_kind(path);
         return status_fail(
             OTT_ERR_NOT_FOUND,
             "%s: has no tokenizer.json; its tokenizer.model%s%s%s is not supported: " CONVERSION, folder,
             kind ? " (" : "", kind ? kind : "", kind ? ")" : "");
     }
-    if (has(folder, "vocab.json", path) && has(folder, "merges.txt", path))
+    if (find_file(folder, "vocab.json", path) && find_file(folder, "merges.txt", path))
         return status_fail(
             OTT_ERR_NOT_FOUND,
             "%s: has no tokenizer.json; its vocab.json and merges.txt are not supported: " CONVERSION,

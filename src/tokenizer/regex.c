@@ -121,7 +121,7 @@ static void *take_memory(PCRE2_SIZE bytes, void *account) {
                                                                                                     : NULL;
 }
 
-static void give(void *block, void *account) {
+static void free_block(void *block, void *account) {
     mem_free(account, block);
 }
 
@@ -152,7 +152,7 @@ static ott_status compile(pcre2_general_context *memory, text_view regex, const 
 ott_status regex_compile(mem *account, text_view regex, pattern *out) {
     translation t = {.from = regex, .to = {.account = account}};
     *out = (pattern){.source = regex};
-    pcre2_general_context *memory = pcre2_general_context_create(take_memory, give, account);
+    pcre2_general_context *memory = pcre2_general_context_create(take_memory, free_block, account);
     ott_status status = memory ? translate(&t) : OTT_ERR_MEMORY;
     if (status == OTT_OK) status = compile(memory, regex, &t.to, PCRE2_USE_OFFSET_LIMIT, &out->code);
     if (status == OTT_OK)
@@ -180,7 +180,7 @@ enum { STACK_FIRST = 32 << 10, STACK_MOST = 16 << 20 }; /* bytes of the JIT stac
 enum { FREE_STEPS = 64, FREE_PLACES = 64, SAMPLE = 64, BUDGET_PER_BYTE = 1024, BUDGET_OF_ANY = 1000000 };
 
 ott_status regex_matcher_open(mem *account, matcher *out) {
-    *out = (matcher){.memory = pcre2_general_context_create(take_memory, give, account)};
+    *out = (matcher){.memory = pcre2_general_context_create(take_memory, free_block, account)};
     if (!out->memory) return OTT_ERR_MEMORY;
     out->context = pcre2_match_context_create(out->memory);
     out->data = pcre2_match_data_create(1, out->memory);
@@ -257,7 +257,7 @@ static int search_counted(const regex_walk *w, int64_t times) {
     return code;
 }
 
-static int search(const regex_walk *w) {
+static int search_match(const regex_walk *w) {
     matcher *m = w->matcher;
     if (++m->searches % SAMPLE == 0) return search_counted(w, SAMPLE);
     pcre2_set_match_limit(m->context, FREE_STEPS);
@@ -268,7 +268,7 @@ static int search(const regex_walk *w) {
 }
 
 static ott_status find_regex(regex_walk *w) {
-    int code = search(w);
+    int code = search_match(w);
     w->begin = w->end = -1;
     if (code == PCRE2_ERROR_NOMATCH) return OTT_OK;
     if (code < 0) return fail_match(w, code);

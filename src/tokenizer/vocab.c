@@ -73,14 +73,14 @@ static ott_status load_names(tokenizer *t, const json_t *vocab, const extent *e)
 /* ---- bytes as characters, as GPT-2 writes them ---- */
 
 /* True for bytes that represent themselves. The other bytes map to characters from U+0100 on, in order. */
-static bool prints(int byte) {
+static bool is_printable(int byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte != 0xad);
 }
 
 static int codepoint_of_byte(int byte) {
-    if (prints(byte)) return byte;
+    if (is_printable(byte)) return byte;
     int before = 0;
-    for (int i = 0; i < byte; i++) before += !prints(i);
+    for (int i = 0; i < byte; i++) before += !is_printable(i);
     return 0x100 + before;
 }
 

@@ -21,7 +21,7 @@ static void write_row(const profile_counts *c, const char *name, profile_count n
 }
 
 /* Time between operations: reading the batch, copies, host code. */
-static profile_count outside(const profile_counts *c) {
+static profile_count time_outside_ops(const profile_counts *c) {
     profile_count rest = {.seconds = c->seconds - c->waited};
     for (int k = 0; k < OP_KINDS; k++) rest.seconds -= profile_kind_count(c, (op_kind)k).seconds;
     return rest;
@@ -34,7 +34,7 @@ static void append_time_kinds(const profile_counts *c, str *out) {
     if (c->collectives.calls > 0)
         write_row(c, "communication that operations wait for",
                   (profile_count){c->waited, c->collectives.calls}, out);
-    write_row(c, "outside operations", outside(c), out);
+    write_row(c, "outside operations", time_outside_ops(c), out);
     write_row(c, "all", (profile_count){.seconds = c->seconds}, out);
 }
 

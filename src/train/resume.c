@@ -32,7 +32,7 @@ static ott_status find_latest(const logger *log, const run_folder *folder, bool 
 
 /* ---- excluded parts ---- */
 
-static bool excludes(const config *cfg, const char *part) {
+static bool excludes_part(const config *cfg, const char *part) {
     const config_list *list = &cfg->checkpoint.exclude_from_loading;
     for (int64_t i = 0; i < list->count; i++)
         if (strcmp(list->items[i], part) == 0) return true;
@@ -54,7 +54,7 @@ enum { PARTS = sizeof parts / sizeof *parts };
 static checkpoint_exclusions choose_exclusions(const config *cfg, bool is_own) {
     checkpoint_exclusions exclusions = {.any_frozen = cfg->checkpoint.ignore_freeze_mismatch};
     for (int i = 0; i < PARTS; i++)
-        *(bool *)((char *)&exclusions + parts[i].left_out) = !is_own && excludes(cfg, parts[i].name);
+        *(bool *)((char *)&exclusions + parts[i].left_out) = !is_own && excludes_part(cfg, parts[i].name);
     return exclusions;
 }
 

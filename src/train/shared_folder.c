@@ -31,7 +31,7 @@ static ott_status write_token(const process_group *pg, const char *folder, uint6
     return status;
 }
 
-static bool sees(const char *path) {
+static bool wait_for_path(const char *path) {
     for (int i = 0; i < LOOKS; i++) {
         if (access(path, F_OK) == 0) return true;
         nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
@@ -47,7 +47,7 @@ ott_status shared_folder_check(process_group *pg, const char *folder, const char
     TRY(process_group_broadcast(pg, &token, sizeof token));
     str path = {.account = pg->account};
     ott_status status = name_token(folder, token, &path);
-    if (status == OTT_OK) status = process_group_first_rank(pg, !sees(path.text), &blind);
+    if (status == OTT_OK) status = process_group_first_rank(pg, !wait_for_path(path.text), &blind);
     if (status == OTT_OK && process_group_is_leader(pg)) unlink(path.text);
     str_free(&path);
     TRY(status);

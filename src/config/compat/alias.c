@@ -24,7 +24,7 @@ const config_alias *alias_table(int *count) {
 
 /* Number of characters of `path` that match the text before the * of a pattern like "peft.*" or "_*"; 0 if
    the pattern does not match. "peft.*" matches "peft" too. */
-static size_t covers(const char *pattern, const char *path) {
+static size_t covered_length(const char *pattern, const char *path) {
     size_t length = strlen(pattern);
     if (pattern[length - 1] != '*') return 0;
     if (strncmp(pattern, path, length - 1) == 0) return length - 1;
@@ -38,7 +38,7 @@ const config_alias *alias_find(const char *path) {
     size_t longest = 0;
     for (int i = 0; i < count; i++) {
         if (strcmp(all[i].path, path) == 0) return &all[i];
-        size_t covered = covers(all[i].path, path);
+        size_t covered = covered_length(all[i].path, path);
         if (covered > longest) longest = covered, best = &all[i];
     }
     return best;

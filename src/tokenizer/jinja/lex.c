@@ -31,7 +31,7 @@ static ott_status add_text_token(lexer *l, jinja_token_kind kind, const char *fr
     return add_token(l, (jinja_token){.kind = kind, .text = {from, to - from}});
 }
 
-static bool starts(const lexer *l, const char *at, const char *word) {
+static bool starts_with(const lexer *l, const char *at, const char *word) {
     size_t n = strlen(word);
     return (size_t)(l->end - at) >= n && memcmp(at, word, n) == 0;
 }
@@ -173,7 +173,7 @@ static ott_status lex_sign(lexer *l) {
     static const char *const two[] = {"==", "!=", "<=", ">=", "//", "**"};
     int64_t bytes = 1;
     for (size_t i = 0; i < sizeof two / sizeof *two; i++)
-        if (starts(l, l->at, two[i])) bytes = 2;
+        if (starts_with(l, l->at, two[i])) bytes = 2;
     if (bytes == 1 && !strchr("+-*/%~()[]{}:,.|=<>", *l->at)) {
         char shown[8] = {isprint((unsigned char)*l->at) ? *l->at : '?'};
         return status_fail(OTT_ERR_FORMAT, "line %d: '%s' has no meaning in a tag", l->line, shown);
@@ -197,8 +197,8 @@ static ott_status lex_token(lexer *l) {
 
 /* Returns the length of the tag's end at `at`, including its "-" or "+"; 0 if no tag ends there. */
 static int64_t end_bytes(const lexer *l, const char *at, const char *closing) {
-    if (starts(l, at, closing)) return 2;
-    return (*at == '-' || *at == '+') && starts(l, at + 1, closing) ? 3 : 0;
+    if (starts_with(l, at, closing)) return 2;
+    return (*at == '-' || *at == '+') && starts_with(l, at + 1, closing) ? 3 : 0;
 }
 
 static void note_end(lexer *l, const char *at, bool is_output) {

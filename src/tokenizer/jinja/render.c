@@ -82,7 +82,7 @@ static ott_status open_scope(rendering *r, const scope *around, scope *out) {
 /* ---- lists that grow ---- */
 
 /* Replaces a growing list by its elements in this rendering. The output then depends on their number. */
-static ott_status settle(rendering *r, jinja_value *v) {
+static ott_status fix_growing_list(rendering *r, jinja_value *v) {
     jinja_value snapshot;
     if (v->kind != JINJA_LIST || !v->list->grows) return OTT_OK;
     jinja_work_see(&r->work, INT64_MAX);
@@ -189,7 +189,7 @@ static ott_status call_method(rendering *r, const jinja_node *n, const jinja_val
                 n->name.at, jinja_value_kind(object));
 }
 
-static ott_status call(rendering *r, const jinja_node *n, jinja_value *out) {
+static ott_status evaluate_call(rendering *r, const jinja_node *n, jinja_value *out) {
     jinja_arguments a;
     jinja_value callee;
     const jinja_node *function = n->child[0];
@@ -324,7 +324,7 @@ static ott_status evaluate_one(rendering *r, const jinja_node *n, jinja_value *o
     case JINJA_NODE_NAME: return find_name(r, n->name, out);
     case JINJA_NODE_LIST: return evaluate_list(r, n, out);
     case JINJA_NODE_DICT: return evaluate_dict(r, n, out);
-    case JINJA_NODE_CALL: return call(r, n, out);
+    case JINJA_NODE_CALL: return evaluate_call(r, n, out);
     case JINJA_NODE_FILTER: return apply_filter(r, n, out);
     case JINJA_NODE_TEST: return apply_test(r, n, out);
     case JINJA_NODE_CONDITION: return evaluate_condition(r, n, out);
@@ -348,7 +348,7 @@ static ott_status evaluate_any(rendering *r, const jinja_node *n, jinja_value *o
 
 static ott_status evaluate_value(rendering *r, const jinja_node *n, jinja_value *out) {
     TRY(evaluate_any(r, n, out));
-    return settle(r, out);
+    return fix_growing_list(r, out);
 }
 
 /* ---- statements ---- */
@@ -383,7 +383,7 @@ static ott_status set_namespace(rendering *r, const jinja_node *target, jinja_va
     if (object.kind != JINJA_NAMESPACE)
         return FAIL(r, OTT_ERR_FORMAT, "a member of %s cannot be set, only a member of a namespace",
                     jinja_value_kind(&object));
-    TRY(settle(r, &v));
+    TRY(fix_growing_list(r, &v));
     if (r->branches && r->branches->running)
         TRY(jinja_undos_note(&r->work, &r->branches->undos, object.dict, target->name));
     return jinja_dict_set(&r->work, object.dict, jinja_value_string(target->name), v);
@@ -395,7 +395,7 @@ static ott_status assign(rendering *r, const jinja_node *target, jinja_value v) 
     int64_t count = 0;
     for (const jinja_node *n = target->list; n; n = n->next) count++;
     TRY(jinja_work_steps(&r->work, count));
-    TRY(settle(r, &v));
+    TRY(fix_growing_list(r, &v));
     if (v.kind != JINJA_LIST || v.list->count != count)
         return FAIL(r, OTT_ERR_FORMAT, "%s cannot be unpacked into %d names", jinja_value_kind(&v),
                     (int)count);
@@ -526,7 +526,7 @@ static ott_status run_for(rendering *r, const jinja_node *n) {
     jinja_list *elements;
     TRY(evaluate_any(r, n->child[1], &over));
     if (branches_here(r, n, &over)) return run_messages(r, n, over.list);
-    TRY(settle(r, &over));
+    TRY(fix_growing_list(r, &over));
     TRY(jinja_value_elements(&r->work, &over, &elements));
     if (n->child[2]) {
         scope own, *before = r->here;

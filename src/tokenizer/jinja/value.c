@@ -187,7 +187,7 @@ ott_status jinja_value_list(jinja_work *w, jinja_value *out) {
 }
 
 /* Records the depth of a container with element `v`. The limit prevents endless comparing and printing. */
-static ott_status nest(const jinja_work *w, const jinja_value *v, int *nesting) {
+static ott_status record_nesting(const jinja_work *w, const jinja_value *v, int *nesting) {
     int inside = v->kind == JINJA_LIST ? v->list->nesting : v->kind == JINJA_DICT ? v->dict->nesting : 0;
     if (inside >= *nesting) *nesting = inside + 1;
     if (*nesting <= JINJA_NESTING_MOST) return OTT_OK;
@@ -208,7 +208,7 @@ static ott_status grow(jinja_work *w, void **array, int64_t count, int64_t *capa
 
 ott_status jinja_list_append(jinja_work *w, jinja_list *l, jinja_value v) {
     void *items = l->items;
-    TRY(nest(w, &v, &l->nesting));
+    TRY(record_nesting(w, &v, &l->nesting));
     TRY(grow(w, &items, l->count, &l->capacity, sizeof v));
     l->items = items;
     l->items[l->count++] = v;
@@ -303,8 +303,8 @@ ott_status jinja_dict_set(jinja_work *w, jinja_dict *d, jinja_value key, jinja_v
     uint64_t hash;
     int64_t found;
     int32_t *slot;
-    TRY(nest(w, &key, &d->nesting));
-    TRY(nest(w, &value, &d->nesting));
+    TRY(record_nesting(w, &key, &d->nesting));
+    TRY(record_nesting(w, &value, &d->nesting));
     TRY(hash_key(w, &key, &hash));
     TRY(jinja_work_steps(w, 1));
     TRY(find_slot(w, d, &key, hash, &found, &slot));
@@ -328,7 +328,7 @@ void jinja_dict_drop_last(jinja_dict *d) {
 
 /* ---- from JSON ---- */
 
-static text_view borrow(const char *text, size_t bytes) {
+static text_view view_bytes(const char *text, size_t bytes) {
     return (text_view){text, (int64_t)bytes};
 }
 
@@ -349,7 +349,7 @@ static ott_status dict_from_json(jinja_work *w, const json_t *json, jinja_value 
     for (void *i = json_object_iter(object); i; i = json_object_iter_next(object, i)) {
         const char *key = json_object_iter_key(i);
         TRY(jinja_value_from_json(w, json_object_iter_value(i), &value));
-        TRY(jinja_dict_set(w, out->dict, jinja_value_string(borrow(key, strlen(key))), value));
+        TRY(jinja_dict_set(w, out->dict, jinja_value_string(view_bytes(key, strlen(key))), value));
     }
     return OTT_OK;
 }
@@ -359,7 +359,7 @@ ott_status jinja_value_from_json(jinja_work *w, const json_t *json, jinja_value 
     case JSON_OBJECT: return dict_from_json(w, json, out);
     case JSON_ARRAY: return list_from_json(w, json, out);
     case JSON_STRING:
-        *out = jinja_value_string(borrow(json_string_value(json), json_string_length(json)));
+        *out = jinja_value_string(view_bytes(json_string_value(json), json_string_length(json)));
         break;
     case JSON_INTEGER: *out = jinja_value_integer(json_integer_value(json)); break;
     case JSON_REAL: *out = (jinja_value){.kind = JINJA_REAL, .real = json_real_value(json)}; break;
