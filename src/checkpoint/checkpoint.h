@@ -87,7 +87,7 @@ ott_status checkpoint_has_any(mem *account, const char *folder, bool *any);
    error. */
 ott_status checkpoint_load(model *m, const logger *log, group *ranks, const char *path, run_state *state,
                            bool *fell_back);
-/* Same, but skips what `choice` excludes. */
+/* Like checkpoint_load, but skips the state that `choice` excludes. */
 ott_status checkpoint_load_part(model *m, const logger *log, group *ranks, const char *path,
                                 const checkpoint_exclusions *choice, run_state *state, bool *fell_back);
 

@@ -80,7 +80,7 @@ static bool is_checkpoint(const char *path) {
     return checkpoint_is_step(split_at_name(path).name, &step) || file_is_in(path, CHECKPOINT_STATE_NAME);
 }
 
-/* Checks an optional JSON file if it exists. */
+/* Checks the checksum of an optional JSON file, if the file exists. */
 static ott_status check_extra(mem *account, const char *folder, const char *name) {
     json_t *root = NULL;
     char path[PATH_MAX];

@@ -91,7 +91,8 @@ static bool is_multiplier(double by) {
 static const char *multipliers_limit(const model_options *o, const gguf_arch *a) {
     bool is_granite = a->family == FAMILY_GRANITE;
     bool is_cohere = a->family == FAMILY_COHERE || a->family == FAMILY_COHERE2;
-    double root = is_gemma(a) ? sqrt((double)o->dim) : 1; /* llama.cpp multiplies Gemma's embedding by it */
+    double root =
+        is_gemma(a) ? sqrt((double)o->dim) : 1; /* llama.cpp multiplies Gemma's embedding by sqrt(dim) */
     bool inside = is_multiplier((double)o->embedding_multiplier / root) ||
                   is_multiplier((double)o->residual_multiplier);
     if (is_gemma(a) ? !scales_as_gemma(o, a) : o->attention_multiplier != 0 && !is_granite)

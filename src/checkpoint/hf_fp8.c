@@ -138,7 +138,8 @@ static ott_status choose_matrices(hf_fp8 *f) {
         bool routes = f->places->items[i].module->role == ROLE_ROUTER;
         if (as_trained) TRY(join_trained(f->places, i, f, cast));
         if (as_trained && f->places->items[i].tensor_row > 0) TRY(check_same(f, i, cast));
-        if (f->places->items[i].tensor_row > 0) continue; /* it belongs to a matrix that was added before */
+        if (f->places->items[i].tensor_row > 0)
+            continue; /* these rows belong to a matrix that was added before */
         TRY(cast || !(as_trained || routes) ? add_matrix(f, i, cast) : keep_unquantized(f, i));
     }
     if (f->count > 0) return OTT_OK;

@@ -30,7 +30,7 @@ typedef struct hf_fp8_cast {
 typedef struct hf_fp8_matrix {
     const char *name;  /* tensor name, "model.layers.0.mlp.up_proj.weight"; borrowed from places */
     const char *fused; /* matrices with the same `fused` share one per-tensor scale */
-    int first;         /* index of its first item in places->items */
+    int first;         /* index in places->items of the matrix's first rows */
     int64_t rows, columns;
     int64_t block_rows, block_columns; /* shape of the block of elements that share a scale */
     int64_t scale_rows, scale_columns;

@@ -19,7 +19,7 @@ static int64_t first_row(const hf_place *at) {
     return at->first % at->parameter->codes->rows;
 }
 
-/* Converts a row of this matrix to a row of the folder's tensor. */
+/* Converts a row of an hf_place's matrix to a row of the folder's tensor. */
 static int64_t row_in_tensor(const hf_place *at, int64_t row) {
     return row - first_row(at) + at->tensor_row;
 }

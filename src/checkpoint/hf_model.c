@@ -477,7 +477,7 @@ static ott_status encode_parameter(loading *l, int i, int count) {
 static ott_status load_kept_in_fp8(loading *l, int i, int count) {
     const parameter *p = l->places.items[i].parameter;
     bool codes;
-    if (!p->codes->scale_inv) return OTT_OK; /* it is on another pipeline stage */
+    if (!p->codes->scale_inv) return OTT_OK; /* the parameter is on another pipeline stage */
     TRY(find_if_codes(l, i, count, &codes));
     if (!codes) return encode_parameter(l, i, count);
     for (int k = 0; k < count; k++) TRY(load_frozen_codes(l, i + k));
@@ -513,7 +513,7 @@ ott_status hf_model_list_codes(mem *account, const char *folder, str *names, boo
 
 /* ---- Baichuan 2's head has normalized rows ---- */
 
-/* Baichuan 2 is recognized by its vocabulary size. NULL for other models. */
+/* Returns the head of Baichuan 2, recognized by the vocabulary size; NULL for other models. */
 static parameter *head_to_normalize(const model *m) {
     enum { VOCABULARY = 125696 };
     const model_options *o = &m->options;

@@ -17,7 +17,7 @@ typedef enum tensor_part { PART_VALUES, PART_CODES, PART_SCALES } tensor_part;
 /* A tensor of the folder. */
 typedef struct tensor_output {
     tensor_part part;
-    int first;                   /* index of its first item in places */
+    int first;                   /* index in places.items of the tensor's first rows */
     const hf_fp8_matrix *matrix; /* for codes and scales */
 } tensor_output;
 
@@ -65,7 +65,7 @@ static bool can_express_biases(const family *f, const model_options *o) {
     if (f->biases)
         return o->o_bias == o->mlp_bias && o->qkv_bias == o->o_bias && (o->o_bias || f->biases_key);
     if (o->mlp_bias && !f->mlp_bias_key) return false;
-    if (f->bias_key) return o->qkv_bias == o->o_bias; /* one key for both */
+    if (f->bias_key) return o->qkv_bias == o->o_bias; /* one key sets both biases */
     return !o->o_bias && (f->qkv_bias_key || f->qkv_bias == o->qkv_bias);
 }
 
@@ -369,7 +369,7 @@ static ott_status append_tensors(const saving *s, shards_writer *w) {
     return OTT_OK;
 }
 
-/* Rank 0 opens the files before the other ranks and commits after them. */
+/* Rank 0 opens the files before the other ranks and commits them after the other ranks. */
 static ott_status write_as_rank_0(const saving *s) {
     shards_writer *w = NULL;
     ott_status status = ranks_agree(&s->ranks, open_weights(s, &w));

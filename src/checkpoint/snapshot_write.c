@@ -206,7 +206,7 @@ static ott_status measure_sets(file_set *s, written_part *own) {
     return OTT_OK;
 }
 
-/* Joins the ranks' CRCs. The bytes they wrote must add up to the file's. all: [ranks][CHECKPOINT_CONFIG]. */
+/* Joins the ranks' CRCs. Their bytes must add up to each file's size. all: [ranks][CHECKPOINT_CONFIG]. */
 static ott_status join_parts(file_set *s, const written_part *all) {
     for (int id = 0; id < CHECKPOINT_CONFIG; id++) {
         checkpoint_file *file = &s->state.files[id];

@@ -258,7 +258,7 @@ static ott_status take_field(const member_path *at, const field *f, const json_t
     return OTT_OK;
 }
 
-/* Checks that the object has exactly these names. */
+/* Checks that the object has exactly these members. */
 static ott_status check_member_names(const member_path *at, json_t *object, const char *const *names,
                                      int count) {
     const char *name;

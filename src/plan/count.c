@@ -30,7 +30,7 @@ typedef struct clocks {
     double waiting;       /* part of `compute` */
     double gathered;      /* end of the previous gather */
     collective_kind last; /* kind of the previous collective */
-    bool together;        /* no operation since then: the next one of that kind starts with it */
+    bool together; /* no operation since the previous collective: the next of its kind starts with it */
 } clocks;
 
 static void wait_until(clocks *c, double moment) {
@@ -187,7 +187,7 @@ static double received_bytes(const group *g, const collective *call) {
 static double seconds_of(const machine *m, machine_group g, const collective *call, double bytes,
                          bool together) {
     if (call->kind == COLLECTIVE_ALL_TO_ALL) return machine_exchange_seconds(m, g, bytes);
-    if (call->kind == COLLECTIVE_SEND) return 0; /* counted where it is received */
+    if (call->kind == COLLECTIVE_SEND) return 0; /* the message is counted where it is received */
     if (call->kind == COLLECTIVE_RECEIVE) return machine_send_seconds(m, g, bytes);
     double delay = call->kind == COLLECTIVE_ALL_REDUCE ? machine_tree_delay(m, g) : machine_ring_delay(m, g);
     return machine_ring_seconds(m, g, bytes) + (together ? 0 : delay);

@@ -40,7 +40,7 @@ static ott_status report_cpu(doctor *d, ott_context *context) {
 
 /* ---- without the CUDA backend ---- */
 
-/* Loading the backend fails if cuBLASLt, which it is linked with, is missing, or if it was not built. */
+/* Loading the backend fails if it was not built, or if cuBLASLt is missing: the backend is linked with it. */
 static void report_no_backend(doctor *d) {
     const char *why = status_text();
     print_finding(d, false, "CUDA backend", why,

@@ -13,7 +13,7 @@ typedef struct estimate {
     int64_t ranks, micro_batches;
     int64_t tokens;                          /* of a step, on all ranks */
     double compute_seconds, waiting_seconds; /* of a step: computing; waiting for ranks of the same stage */
-    double bubble_seconds;                   /* waiting for other stages */
+    double bubble_seconds;                   /* of a step: waiting for other stages */
     double step_seconds, tokens_per_second;  /* tokens of all ranks */
     double mfu;                              /* relative to estimate_peak, 0 to 1 */
 } estimate;

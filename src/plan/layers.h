@@ -12,7 +12,7 @@ typedef struct layer_row {
     int count;
     int64_t m, n, k;  /* tokens of a micro-batch, output features, input features */
     bool converted;   /* runs in FP8 */
-    char kept[96];    /* why it stays in high precision; "" if it is in FP8 or the run is not in FP8 */
+    char kept[96];    /* why the layers are not in FP8; "" if they are, or if the run is not in FP8 */
     double high, fp8; /* seconds of one layer's GEMMs in a micro-batch; fp8 includes casts */
     double casts;     /* seconds of the casts in fp8 */
 } layer_row;

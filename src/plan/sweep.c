@@ -148,7 +148,7 @@ static void insert_row(sweep *s, const sweep_row *row) {
     if (s->count < SWEEP_SHOWN) s->count++;
 }
 
-/* Estimates a row and inserts it if it fits. False if it does not fit or is not allowed. */
+/* Estimates the settings of a row and inserts the row if the run fits. False if the run does not fit. */
 static bool try_row(const search *s, sweep_row *row) {
     config cfg = *s->base->cfg;
     estimate e;

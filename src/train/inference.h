@@ -19,7 +19,7 @@
 ott_status inference_find(mem *account, const char *path, const char *base, int64_t window, config **cfg,
                           char **checkpoint);
 
-/* Do not move or copy it after reading (see precision_plan). */
+/* Do not move or copy a plan after inference_read (see precision_plan). */
 typedef struct inference_plan {
     const config *cfg;      /* borrowed */
     const char *checkpoint; /* borrowed; NULL: load the folder model.hf_path */

@@ -175,7 +175,7 @@ static ott_status fit_rows(run *r) {
     TRY(resume_fit_rows(r->log, r->account, r->cfg, &r->start, r->train_data));
     r->asked.train.grad_accum_steps = r->cfg->train.grad_accum_steps;
     r->asked.train.max_steps = r->cfg->train.max_steps;
-    return precision_plan_read(r->cfg, &r->precision); /* the lengths of its phases depend on max_steps */
+    return precision_plan_read(r->cfg, &r->precision); /* its phases depend on train.max_steps */
 }
 
 static ott_status open_trainer(run *r) {
@@ -469,7 +469,7 @@ static ott_status one_step(run *r) {
     report_progress(r, &s, learning_rate);
     bool due = r->cfg->checkpoint.interval > 0 && step % r->cfg->checkpoint.interval == 0;
     TRY(share_stop_request(r));
-    if (due && !r->stopping) TRY(save(r)); /* else save_and_stop saves it */
+    if (due && !r->stopping) TRY(save(r)); /* else save_and_stop saves */
     return OTT_OK;
 }
 

@@ -82,7 +82,7 @@ static bool apply_setting(const memory_check *c, const variant *from, setting se
     char text[MEMORY_CHECK_TEXT];
     *out = (proposal){.set = set, .total = need};
     for (int times = 1; times <= MOST_TIMES && out->total > left && set(c, &v, text); times++) {
-        if (need_of(c, &v, &n) != OTT_OK) break; /* the rest of the configuration does not allow it */
+        if (need_of(c, &v, &n) != OTT_OK) break; /* another key does not allow this setting */
         if (n.host > host_limit(c).left) break;
         if (n.total >= out->total) continue;
         out->total = n.total;

@@ -21,7 +21,7 @@ typedef struct memory_check {
     /* Called with the trainer after the step is recorded; may be NULL. */
     ott_status (*inspect)(void *user, trainer *t);
     void *user;
-    int64_t group_bytes;   /* memory that process groups will take when they are opened; 0 if they are open */
+    int64_t group_bytes;   /* memory that process groups will take when they are opened; 0: already open */
     bool is_other_machine; /* planning for another machine: its host memory is unknown and not checked */
 } memory_check;
 

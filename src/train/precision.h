@@ -26,7 +26,7 @@ typedef struct precision_phase {
     int64_t first;
 } precision_phase;
 
-/* Do not move or copy it after reading: it has pointers into itself. */
+/* Do not move or copy a plan after precision_plan_read: it has pointers into itself. */
 typedef struct precision_plan {
     recipe rows[PRECISION_ROWS]; /* fp8/recipe.h's table, with the recipe options applied */
     int row_count;

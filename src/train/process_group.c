@@ -1,4 +1,4 @@
-/* train/process_group: joining the ranks, opening their groups, and control messages between them. */
+/* train/process_group: joins the ranks, opens their groups, and sends control messages between ranks. */
 #include "train/process_group.h"
 #include "base/pool.h"
 #include "comm/launch.h"
@@ -303,7 +303,7 @@ static bool next_value(const char **text, char section[64], char line[256]) {
     return false;
 }
 
-/* Both texts have the same keys in the same order. */
+/* Compares line by line: both texts have the same keys in the same order. */
 static ott_status compare_values(const char *own, const char *leaders) {
     char section[64] = "", other_section[64] = "", value[256], other[256];
     while (next_value(&own, section, value) && next_value(&leaders, other_section, other))

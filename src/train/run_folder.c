@@ -131,7 +131,7 @@ static ott_status lock_folder(run_folder *f, const logger *log, const char *fold
 
 /* ---- choosing ---- */
 
-/* Creates and locks the folder. *taken: a new run (`fresh`) cannot use it: it has a run or is locked. */
+/* Creates and locks the folder. *taken = a new run (`fresh`) cannot use the folder: it is used or locked. */
 static ott_status try_folder(run_folder *f, const logger *log, const char *folder, const char *dir,
                              bool fresh, bool *taken) {
     bool busy;
@@ -143,7 +143,7 @@ static ott_status try_folder(run_folder *f, const logger *log, const char *folde
     ott_status status = lock_folder(f, log, folder, &busy);
     *taken = fresh && busy;
     TRY(status);
-    if (fresh) TRY(is_taken(f->account, folder, dir, taken)); /* again: it may have changed before the lock */
+    if (fresh) TRY(is_taken(f->account, folder, dir, taken)); /* again: now the folder is locked */
     if (!*taken) return OTT_OK;
     close(f->lock);
     f->lock = -1;

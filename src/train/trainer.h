@@ -88,7 +88,7 @@ typedef struct trainer {
 
 typedef struct step_result {
     double loss;   /* cross-entropy, mean over the label tokens of all ranks */
-    double z_loss; /* z_weight times the squared log-partition, the same mean */
+    double z_loss; /* z_weight times the squared log-partition, mean over the same tokens */
     double grad_norm;
     bool skipped;            /* loss or gradients were not finite, so the parameters did not change */
     int64_t tokens, labels;  /* of all ranks: tokens read, and tokens with a target */

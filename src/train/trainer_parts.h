@@ -14,7 +14,7 @@ ott_status trainer_gather_values(trainer *t, group *g, float own, float *all);
 
 /* ---- passes and their memory (trainer_plan.c) ---- */
 
-/* Passes record cx.plan or replay it. This pass trains on the resident micro-batches. */
+/* Passes record cx.plan or replay it. trainer_train_pass trains on the resident micro-batches. */
 ott_status trainer_train_pass(trainer *t);
 /* Evaluates the batch on the device. */
 ott_status trainer_evaluate_pass(trainer *t);
