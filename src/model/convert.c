@@ -21,7 +21,7 @@ static void log_verdict(const convert_options *o, const char *name, const conver
 
 /* ---- the conversion ---- */
 
-/* Logs a verdict and keeps its reason in the layer. */
+/* Logs a verdict and stores its recipe and reason in the layer. */
 static ott_status note_verdict(conversion *c, linear *l, const convert_verdict *v) {
     log_verdict(c->options, l->name, v);
     l->recipe_name = v->recipe->name;
@@ -31,7 +31,7 @@ static ott_status note_verdict(conversion *c, linear *l, const convert_verdict *
     return OTT_OK;
 }
 
-/* The full layer is converted by its size. Each rank's part must then fit FP8 too. */
+/* convert_judge checks the dimensions of the full layer. This checks the dimensions of this rank's part. */
 static ott_status check_rank_part(const convert_options *o, const linear *l, const linear_spec *spec) {
     if (!spec->fp8 || convert_takes_dimensions(o, l->in, l->out)) return linear_check_blocks(l, spec);
     return status_fail(
@@ -41,7 +41,7 @@ static ott_status check_rank_part(const convert_options *o, const linear *l, con
         l->name, l->ranks.group->size, (long long)l->out, (long long)l->in, CONVERT_DIMENSION_MULTIPLE);
 }
 
-/* Expert weights: only the grouped GEMMs are in FP8; the layer's own spec is high precision. */
+/* For expert weights: moves an FP8 *spec to l->grouped, and makes *spec high precision. */
 static ott_status convert_expert_weights(conversion *c, linear *l, linear_spec *spec) {
     const char *why;
     l->grouped = (linear_spec){0};
@@ -89,7 +89,7 @@ static ott_status convert_all(conversion *c) {
     return delayed_store_set(&c->m->delayed, c->m->device, c->wanted, c->summary.linears * TENSOR_COUNT);
 }
 
-/* The summary and the log also contain the layers of other pipeline stages. */
+/* Adds the layers of other pipeline stages to the summary and the log. */
 static ott_status judge_other_stages(conversion *c) {
     const module_list *all = &c->m->all_modules;
     convert_verdict v;
@@ -108,7 +108,7 @@ static ott_status judge_other_stages(conversion *c) {
     return OTT_OK;
 }
 
-/* Smoothing casts the weight from its master for each micro-batch: this rank must have the full master. */
+/* SmoothQuant casts the weight from its master for each micro-batch: this rank must have the full master. */
 static ott_status check_smooth(const linear *down) {
     static const char text[] =
         "float8.smooth_swiglu casts %s again for each micro-batch, which is not supported for %s: "
@@ -150,7 +150,7 @@ static ott_status check_recipes(const model *m, const convert_options *o) {
     return OTT_OK;
 }
 
-/* A filter that matches nothing is an error: otherwise a typo would silently convert the layer. */
+/* A filter that matches nothing is an error, because a typo would silently convert the layer. */
 static ott_status check_filter_names(const model *m, const convert_options *o) {
     if (o->by_call || !recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
     for (int i = 0; i < o->filter_count; i++) {
@@ -163,7 +163,7 @@ static ott_status check_filter_names(const model *m, const convert_options *o) {
     return OTT_OK;
 }
 
-/* Writes how many layers each option leaves out: "float8.filter_fqns keeps 28, ...". */
+/* Writes how many layers each option keeps in high precision: "float8.filter_fqns keeps 28, ...". */
 static void list_kept(const convert_summary *s, char *out, size_t size) {
     static const char *const by[CONVERT_KEPT_COUNT] = {
         [CONVERT_KEPT_EXPERTS] = "mixtures of experts have",

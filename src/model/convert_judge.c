@@ -7,7 +7,7 @@
 
 /* ---- the size of a layer ---- */
 
-/* *worth: FP8 is faster for these dimensions, by torchao's _auto_filter_for_recipe (for H100). */
+/* *worth: true if FP8 is faster for these dimensions, by torchao's _auto_filter_for_recipe (for H100). */
 static ott_status is_worth(const recipe *r, int64_t in, int64_t out, bool *worth) {
     granularity grain = r->input.rowwise.grain;
     if (grain == GRANULARITY_TENSOR) {
@@ -38,8 +38,8 @@ const recipe *convert_high_precision(const convert_options *o, ott_dtype high) {
 typedef struct candidate {
     const convert_options *options;
     const model_module *module;
-    int64_t layers;           /* of its model */
-    ott_dtype high_precision; /* of activations */
+    int64_t layers;           /* number of blocks of its model */
+    ott_dtype high_precision; /* format of activations */
 } candidate;
 
 /* The prefix of option names in messages. */
@@ -57,7 +57,7 @@ __attribute__((format(printf, 4, 5))) static void keep(const candidate *c, conve
     v->recipe = convert_high_precision(c->options, c->high_precision);
 }
 
-/* The reason why a layer of the first or last blocks stays in high precision; NULL: none. */
+/* The reason if the layer is in one of the first or last blocks that stay in high precision; else NULL. */
 static const char *kept_at_an_end(const candidate *c) {
     int layer = c->module->layer;
     if (layer == MODULES_OUTSIDE) return NULL; /* the head is in no block */
@@ -106,7 +106,7 @@ static bool filters_small(const convert_options *o) {
     return named && !o->reduced;
 }
 
-/* torchao's thresholds leave out dimensions that are no multiples of 16, even with padding. */
+/* torchao's thresholds exclude dimensions that are not multiples of 16, even with padding. */
 static bool takes_any_dimension(const convert_options *o) {
     return o->any_dimension && !filters_small(o);
 }

@@ -60,7 +60,7 @@ static void apply_preset(config *cfg, const preset *p) {
     take_int(cfg, "model.max_seq_len", &cfg->model.max_seq_len, p->max_positions);
     bool same_width = !config_was_set(cfg, "model.dim");
     bool same_heads = same_width && !config_was_set(cfg, "model.n_heads");
-    if (same_heads && cfg->model.kv_lora_rank == 0) { /* otherwise derived from the configured width */
+    if (same_heads && cfg->model.kv_lora_rank == 0) { /* else derive_sizes derives them */
         take_int(cfg, "model.n_kv_heads", &cfg->model.n_kv_heads, p->kv_heads);
         take_int(cfg, "model.head_dim", &cfg->model.head_dim, p->head_dim);
     }
@@ -76,8 +76,8 @@ static void apply_preset(config *cfg, const preset *p) {
 
 #define LARGEST_DIMENSION (1 << 20)
 
-/* KempnerForge's rule: 4 dim 2/3 multiplier, rounded up to a multiple of 256. A result that is too large
-   stays too large, so that check_dimensions() reports it. */
+/* KempnerForge's rule: 4 dim 2/3 multiplier, rounded up to a multiple of 256. Too large results are limited
+   to a value that check_dimensions refuses. */
 static int64_t hidden_from_dim(int64_t dim, double multiplier) {
     double width = 4.0 * (double)dim * 2.0 / 3.0 * multiplier;
     return width <= 16 * LARGEST_DIMENSION ? ((int64_t)width + 255) / 256 * 256 : 16 * LARGEST_DIMENSION;
@@ -90,7 +90,7 @@ static int64_t width_of_expert(const config *cfg) {
     return width <= 16 * LARGEST_DIMENSION ? (int64_t)width : 16 * LARGEST_DIMENSION;
 }
 
-/* With balancing biases, the balance loss is off by default. */
+/* Sets derived values of experts. With balancing biases, the balance loss is off by default. */
 static void derive_moe(config *cfg) {
     if (cfg->model.num_experts == 0) return;
     if (cfg->model.moe_router == MOE_ROUTER_SIGMOID_TOPK && !config_was_set(cfg, "model.moe_aux_loss_weight"))
@@ -127,7 +127,7 @@ static ott_status check_latent_widths(const config *cfg) {
     return OTT_OK;
 }
 
-/* A head of q and k is as wide as its two parts, and each query head has a key head. */
+/* With latents, a q or k head has nope_dim + rope_dim columns. Each query head has a key head. */
 static ott_status check_latent_heads(const config *cfg) {
     const latent_shape shape = latent_from(cfg);
     int64_t width = latent_key_width(&shape);
@@ -190,7 +190,7 @@ static int64_t at_least(int64_t x, int64_t least) {
     return x > least ? x : least;
 }
 
-/* width / by, rounded down to a multiple of 16, as FP8 requires. */
+/* width / by, rounded down to a multiple of 16, which FP8 requires, at least 16. */
 static int64_t narrowed(int64_t width, int64_t by) {
     return at_least(width / by / 16 * 16, 16);
 }
@@ -200,7 +200,7 @@ static void drop_layers(config_list *list, int64_t layers) {
     while (list->count > 0 && strtol(list->items[list->count - 1], NULL, 10) >= layers) list->count--;
 }
 
-/* The reduced model keeps at least one mixture layer. */
+/* Reduces the experts' width. Changes the layers with experts so that the reduced model has one. */
 static void reduce_moe(config *cfg, int64_t by) {
     int64_t layers = cfg->model.n_layers;
     if (cfg->model.num_experts == 0) return;
@@ -210,8 +210,8 @@ static void reduce_moe(config *cfg, int64_t by) {
     drop_layers(&cfg->model.moe_dense_layers, layers);
 }
 
-/* Makes the model smaller by a factor. Heads keep their width, and n_heads stays a multiple of n_kv_heads.
-   Afterwards cfg describes the small model, so reduce becomes 1. */
+/* model.reduce: divides layers, heads and widths by a factor. Heads keep their width, and n_heads stays a
+   multiple of n_kv_heads. Afterwards cfg describes the small model, so model.reduce becomes 1. */
 static void reduce_model(config *cfg) {
     int64_t by = cfg->model.reduce;
     if (by <= 1) return;
@@ -228,7 +228,7 @@ static void reduce_model(config *cfg) {
     cfg->model.reduce = 1;
 }
 
-/* KempnerForge's norm_type and activation change Llama's block. Other families accept only their own. */
+/* KempnerForge's norm_type and activation: llama accepts all; other families, values that fit their block. */
 static ott_status check_block(const config *cfg, const family *f) {
     const char *function = config_word(cfg, "model.activation");
     bool is_llama = family_is(f, FAMILY_LLAMA), plain = cfg->model.activation == ACTIVATION_SILU;
@@ -311,7 +311,7 @@ static ott_status check_groups(const config *cfg) {
     return OTT_OK;
 }
 
-/* True if a block is a mixture of experts. */
+/* True if at least one block is a mixture of experts. */
 static bool has_mixture(const config *cfg) {
     const config_list *dense = &cfg->model.moe_dense_layers;
     for (int64_t i = cfg->model.moe_first_dense_layers; i < cfg->model.n_layers; i++) {
@@ -329,7 +329,7 @@ static ott_status check_moe(const config *cfg) {
         return status_fail(OTT_ERR_CONFIG,
                            "model.num_experts = %lld, and none of the %lld blocks is a mixture: "
                            "model.moe_frequency (%lld), model.moe_first_dense_layers (%lld) and "
-                           "model.moe_dense_layers leave none; lower them, or leave out model.num_experts",
+                           "model.moe_dense_layers exclude all; change them, or leave out model.num_experts",
                            (long long)experts, (long long)cfg->model.n_layers,
                            (long long)cfg->model.moe_frequency, (long long)cfg->model.moe_first_dense_layers);
     if (cfg->model.moe_top_k > experts)
@@ -338,12 +338,13 @@ static ott_status check_moe(const config *cfg) {
     if (cfg->model.moe_expert_hidden_dim > LARGEST_DIMENSION ||
         cfg->model.moe_shared_experts > LARGEST_DIMENSION / cfg->model.moe_expert_hidden_dim)
         return status_fail(OTT_ERR_CONFIG,
-                           "model.moe_expert_hidden_dim = %lld, and that many times model.moe_shared_experts "
-                           "(%lld), must be at most %d",
+                           "model.moe_expert_hidden_dim = %lld, and its product with "
+                           "model.moe_shared_experts (%lld), must be at most %d",
                            (long long)cfg->model.moe_expert_hidden_dim,
                            (long long)cfg->model.moe_shared_experts, LARGEST_DIMENSION);
     if (rows > INT32_MAX)
-        return status_fail(OTT_ERR_CONFIG, "model.num_experts (%lld) times their width (%lld) is too large",
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.num_experts (%lld) times model.moe_expert_hidden_dim (%lld) is too large",
                            (long long)experts, (long long)cfg->model.moe_expert_hidden_dim);
     return check_groups(cfg);
 }
@@ -365,7 +366,7 @@ static ott_status check_expert_ranks(const config *cfg) {
     return OTT_OK;
 }
 
-/* The balance loss of sequences needs full sequences on a rank, or equal parts of one on all ranks. */
+/* The balance loss of sequences needs full sequences on each rank, or equal parts of one sequence. */
 static ott_status check_sequences(const config *cfg) {
     int64_t ranks = cfg->distributed.cp, length = cfg->train.seq_len,
             own = cfg->train.batch_size * length / at_least(ranks, 1);
@@ -408,11 +409,11 @@ static moe_options moe_from(const config *cfg, const family *f) {
                          .balances_gradients = cfg->model.moe_gradient_scale};
 }
 
-/* Reads at most `most` layer indices from a list. `instead` names the keys to use for more. */
+/* Reads at most `most` layer indices from a list. instead: keys that the error for more names. */
 static ott_status read_layers(const model_options *o, const char *key, const config_list *list, int most,
                               const char *instead, int32_t *out, int *count) {
     if (list->count > most)
-        return status_fail(OTT_ERR_CONFIG, "%s has %lld numbers, and at most %d work: use %s", key,
+        return status_fail(OTT_ERR_CONFIG, "%s has %lld numbers, but at most %d are allowed: use %s", key,
                            (long long)list->count, most, instead);
     for (int64_t i = 0; i < list->count; i++) {
         long layer = strtol(list->items[i], NULL, 10);
@@ -440,20 +441,19 @@ static ott_status read_full_layers(const config *cfg, model_options *o) {
                        "model.full_attention_every", o->full, &o->full_count);
 }
 
-/* Reads one factor for each pair of rotated columns. */
+/* Reads a list of longrope factors, one for each pair of rotated columns. */
 static ott_status read_factors(const char *key, const config_list *list, int64_t pairs,
                                float out[ROPE_MOST_FACTORS]) {
     if (list->count != pairs || pairs > ROPE_MOST_FACTORS)
-        return status_fail(
-            OTT_ERR_CONFIG,
-            "%s has %lld numbers: longrope needs one for each of the %lld pairs of a head, and "
-            "at most %d work",
-            key, (long long)list->count, (long long)pairs, ROPE_MOST_FACTORS);
+        return status_fail(OTT_ERR_CONFIG,
+                           "%s has %lld numbers: longrope needs one for each of the %lld pairs of a head, at "
+                           "most %d",
+                           key, (long long)list->count, (long long)pairs, ROPE_MOST_FACTORS);
     for (int64_t i = 0; i < pairs; i++) {
         char *end;
         out[i] = strtof(list->items[i], &end);
         if (*end || end == list->items[i] || !(out[i] >= 1e-6f && out[i] <= 1e9f))
-            return status_fail(OTT_ERR_CONFIG, "%s has \"%s\", which is no number above 0", key,
+            return status_fail(OTT_ERR_CONFIG, "%s has \"%s\", which is not a number above 0", key,
                                str_show(list->items[i]).text);
     }
     return OTT_OK;
@@ -484,8 +484,8 @@ static ott_status read_rope(const config *cfg, rope_options *out) {
     int64_t columns = rope_columns(out, width);
     if (columns < 2 || columns % 2 != 0)
         return status_fail(OTT_ERR_CONFIG,
-                           "model.partial_rotary_factor = %g of model.%s = %lld are %lld columns: rotary "
-                           "embedding rotates pairs, so the number must be even",
+                           "model.partial_rotary_factor = %g and model.%s = %lld give %lld rotated columns: "
+                           "rotary embedding rotates pairs, so the number must be even",
                            out->partial_rotary_factor, is_latent ? "qk_rope_head_dim" : "head_dim",
                            (long long)width, (long long)columns);
     if (out->kind != ROPE_LONGROPE) return OTT_OK;
@@ -515,7 +515,7 @@ static void apply_family(config *cfg, const family *f) {
         cfg->model.partial_rotary_factor = f->partial_rotary_factor;
 }
 
-/* The scale is PEFT's alpha / rank, or rsLoRA's alpha / sqrt(rank) (Kalajdzievski 2023). */
+/* The adapter's scale is PEFT's alpha / rank, or rsLoRA's alpha / sqrt(rank) (Kalajdzievski 2023). */
 static adapter_options adapter_from(const config *cfg) {
     if (!cfg->peft.enabled) return (adapter_options){0};
     double rank = (double)cfg->peft.dim;
@@ -538,7 +538,7 @@ static adapter_options adapter_from(const config *cfg) {
                              .layer_lists = &cfg->peft.layers_pattern};
 }
 
-/* A reduced model is not the folder's model: it has no base. */
+/* The folder of the base weights. A model that model.reduce made small has no base. */
 static const char *base_from(const config *cfg) {
     return cfg->peft.enabled && *cfg->model.hf_path && !cfg->model.reduce ? cfg->model.hf_path : NULL;
 }
