@@ -1,14 +1,14 @@
 /*
  * cpu/gemm/amx: the micro-kernel of ACCUMULATE_TILE32 on the tile unit (cpu/simd/tiles.h). It keeps 32 x 32
- * sums in four tiles and multiplies two tiles of A with two tiles of B at a time. Its bits are the same as
- * cpu/gemm/tile32.h's.
+ * sums in four tile registers and multiplies two registers of A with two of B at a time. Its bits are the
+ * same as those that cpu/gemm/tile32.h computes.
  *
- * Packed elements are pairs in the order PAIR_CHAIN: the high half is an even term of a tile of 32, the low
- * half an odd term. A is packed in full tiles in either orientation: [panel of 32 rows][16 pairs][2 tiles][16
- * rows][16 pairs].
+ * Packed elements are pairs in the order PAIR_CHAIN: of 32 consecutive terms, the high half of a pair is an
+ * even term, the low half an odd term. A is packed in blocks of 16 rows x 16 pairs, each the contents of a
+ * register: [panel of 32 rows][block of 16 pairs][upper or lower 16 rows][row][pair].
  *
- * The unit flushes subnormal numbers, like the unit for pairs. Tiles that may have subnormal numbers
- * (cpu/gemm/pairs.h) are computed by fp32 multiply-adds of the same terms in the same order.
+ * The unit treats subnormal numbers as 0. Tiles of C whose terms or sums may be subnormal (cpu/gemm/pairs.h)
+ * are computed by fp32 multiply-adds of the same terms in the same order.
  */
 #ifndef CPU_GEMM_AMX_H
 #define CPU_GEMM_AMX_H
@@ -18,7 +18,7 @@
 _Static_assert(GEMM_MR == 2 * TILE_SIDE && GEMM_NR == 2 * TILE_SIDE && GEMM_A_STEP == GEMM_MR,
                "a panel is two tiles high, and two wide");
 
-/* Tile registers: C by row and column of tiles, A by row, B by column. */
+/* Tile registers: C by upper or lower 16 rows and left or right 16 columns, A by rows, B by columns. */
 #define AMX_C00 0
 #define AMX_C01 1
 #define AMX_C10 2
@@ -28,7 +28,7 @@ _Static_assert(GEMM_MR == 2 * TILE_SIDE && GEMM_NR == 2 * TILE_SIDE && GEMM_A_ST
 #define AMX_B0  6
 #define AMX_B1  7
 
-/* tall, wide: there are more than 16 rows, or columns. */
+/* Loads the initial sums. tall: there are more than 16 rows; wide: more than 16 columns. */
 SIMD_PRIMITIVE void amx_start(const float *start, bool tall, bool wide) {
     const float *lower = start + TILE_SIDE * GEMM_NR;
     tile_load(AMX_C00, start, GEMM_NR);
@@ -50,7 +50,7 @@ SIMD_PRIMITIVE void amx_store(float *sums, bool tall, bool wide) {
     if (tall && wide) tile_store(AMX_C11, lower + TILE_SIDE, GEMM_NR);
 }
 
-/* Computes the unscaled sums of a tile. */
+/* Adds the tile's products to t->start and stores the unscaled sums. */
 SIMD_PRIMITIVE void amx_extend(const gemm_tile *t, float *sums, bool tall, bool wide) {
     const float *a = t->a, *b = t->b;
     if (t->start)
@@ -74,7 +74,7 @@ SIMD_PRIMITIVE void amx_extend(const gemm_tile *t, float *sums, bool tall, bool 
     amx_store(sums, tall, wide);
 }
 
-/* Computes the same sums of row i by fp32 multiply-adds. */
+/* Does the same for row i of the tile by fp32 multiply-adds. */
 static void amx_extend_apart(const gemm_tile *t, int64_t i, float *sums) {
     const float *a = t->a + i / TILE_SIDE * TILE_FLOATS + i % TILE_SIDE * TILE_SIDE, *b = t->b;
     v16 sum[GEMM_NV];

@@ -1,6 +1,6 @@
 /*
- * cpu/gemm/blocks: block scales in a product (fp8/reference.h). Each scale block of the contraction is a
- * separate chain, and its sums are scaled before they are added to the tile's sums. Scales are packed in the
+ * cpu/gemm/blocks: block scales in a product (fp8/reference.h). Each scale block of the contraction has a
+ * separate chain. Its sum is scaled before it is added to the element of C. Inverse scales are packed in the
  * micro-kernel's order, so all granularities use the same kernel.
  */
 #ifndef CPU_GEMM_BLOCKS_H
@@ -13,8 +13,8 @@ SIMD int64_t blocks_of(int64_t kc, int64_t block) {
     return (kc + block - 1) / block;
 }
 
-/* Packs the inverse scales of rows [row, row + rows) for one scale block of the contraction, which start at
-   `from`. Rows up to `panel` get 0. */
+/* Packs the inverse scales of rows [row, row + rows) for one scale block of the contraction. `from`: the
+   inverse scales of this block; NULL: none. Rows from `rows` to `panel` get 0. */
 SIMD void pack_scale_inv_panel(float *out, const float *from, const operand *o, int64_t row, int64_t rows,
                                int64_t panel, int64_t block_mn) {
     for (int64_t i = 0; i < panel; i++) {
@@ -23,7 +23,7 @@ SIMD void pack_scale_inv_panel(float *out, const float *from, const operand *o, 
     }
 }
 
-/* Packs the inverse scales of a block of an operand: [panel of `panel` rows][scale block][panel]. */
+/* Packs the inverse scales of block b of an operand: [panel of `panel` rows][scale block][row in panel]. */
 SIMD void pack_scale_invs(float *out, const operand *o, gemm_block b, int64_t block, int64_t panel) {
     int64_t block_mn = granularity_block(o->grain).mn;
     for (int64_t i = 0; i < b.rows; i += panel)
@@ -37,8 +37,8 @@ SIMD void pack_scale_invs(float *out, const operand *o, gemm_block b, int64_t bl
         }
 }
 
-/* Computes a tile with scale blocks of `block` packed elements. scale_inv_a and scale_inv_b are the tile's
-   scales in the first scale block. a_step: distance of consecutive packed elements of A. */
+/* Computes a tile whose scale blocks have `block` packed elements. tile.scale_inv_a and _b: inverse scales of
+   the first scale block. a_step: distance of consecutive packed elements of a row of A. */
 static void multiply_blocks(gemm_kernel kernel, gemm_tile tile, int64_t block, int64_t a_step) {
     int64_t kc = tile.kc;
     if (!tile.start) memset(tile.sums, 0, GEMM_TILE * sizeof(float));

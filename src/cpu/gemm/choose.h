@@ -1,5 +1,5 @@
 /*
- * cpu/gemm/choose: chooses the micro-kernel of a tile of C from the order of sums, the level's units, the
+ * cpu/gemm/choose: chooses the micro-kernel of a tile of C from the order of addition, the ISA level, the
  * tile's size and the smallest numbers of the operands.
  */
 #ifndef CPU_GEMM_CHOOSE_H
@@ -13,7 +13,7 @@
 #include "cpu/gemm/tile32.h"
 #endif
 
-/* Indices of a tile of C in its block. */
+/* Row and column of a tile of C in its block, counted in tiles. */
 typedef struct gemm_place {
     int64_t row_tile, column_tile;
 } gemm_place;

@@ -27,7 +27,7 @@ static float smallest_normal(ott_dtype d) {
     return d == OTT_E4M3 ? 0x1p-6f : 0x1p-14f;
 }
 
-/* Multiplies packed rows of A, from p.i on, with packed B. row_tile: the first tile's index in w->partial. */
+/* Multiplies packed A with packed B, for part p of C. row_tile: rows of tiles that precede p in its block. */
 static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int64_t row_tile,
                             gemm_stage stage) {
     _Alignas(64) float finished[GEMM_TILE];
@@ -67,7 +67,7 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
     }
 }
 
-/* Pack a block of A, or of B. first: it is the first block of the contraction. */
+/* Pack a block of A, or of B. first: true for the first block of the contraction. */
 static void pack_a(const gemm_job *job, gemm_work *w, gemm_block b, int64_t row_tile, bool first) {
     const operand *a = job->args->a;
     gemm_pack_a(w->a, a, job->terms, b);
@@ -106,14 +106,14 @@ static void multiply_block(const gemm_job *job, gemm_work *w, gemm_part p) {
     } while (k < job->k);
 }
 
-/* Columns of C in a block: as many as the buffers for packed B and its block scales can hold. */
+/* Returns the number of columns of C in a block: as many as the buffers for packed B and its scales allow. */
 static int64_t block_columns(const gemm_job *job) {
     int64_t length = gemm_length(job->k, job->terms, job->tile32);
     if (length > GEMM_KC) return GEMM_NB;
     return GEMM_B_FLOATS / (length > GEMM_BLOCK_MIN ? length : GEMM_BLOCK_MIN) / job->grain * job->grain;
 }
 
-/* Rows of C in a block: unlimited if no partial sums are kept. */
+/* Returns the number of rows of C in a block: unlimited if no partial sums are kept. */
 static int64_t block_rows(const gemm_job *job) {
     return job->k > GEMM_KC * job->terms ? GEMM_MB : INT64_MAX;
 }
@@ -128,8 +128,8 @@ static void multiply_part(const gemm_job *job, gemm_work *w, gemm_part p) {
 
 /* ---- threads ---- */
 
-/* Each thread configures its tile unit for each product and releases it afterwards. Otherwise every context
-   switch would save the 8 KiB of its registers. Configuring is faster than packing a row. */
+/* Each thread configures its tile unit for a product and releases it afterwards. Otherwise every context
+   switch would save the unit's registers (8 KiB). Configuring is faster than packing a row. */
 static void start_unit(void) {
 #if SIMD_HAS_TILES
     tile_configure();
@@ -172,8 +172,8 @@ static int64_t blocks(int64_t count, int64_t size) {
     return count / size + (count % size != 0);
 }
 
-/* Chooses the grid with the smallest largest share, counting outputs and packing. Packing an element costs
-   about PACK_COST multiply-adds. A is packed again for each block of columns, B for each block of rows. */
+/* Chooses the grid of threads whose largest share of C costs least. Packing an element costs about PACK_COST
+   multiply-adds. A is packed again for each block of columns, B for each block of rows. */
 static void choose_grid(gemm_job *job, int threads) {
     enum { PACK_COST = 16 };
     int64_t least = INT64_MAX;
@@ -193,10 +193,11 @@ static void choose_grid(gemm_job *job, int threads) {
 static ott_status check_operands(const gemm_args *a) {
     bool fp8 = dtype_is_fp8(a->a->t.dtype) && dtype_is_fp8(a->b->t.dtype);
     if (recipe_accumulate_is_hopper(a->spec.accumulate) && !fp8)
-        return status_fail(OTT_ERR_UNSUPPORTED,
-                           "gemm: the tensor core's accumulation is that of FP8 operands, not %s x %s; use "
-                           "fp32 accumulation",
-                           dtype_name(a->a->t.dtype), dtype_name(a->b->t.dtype));
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "gemm: accumulation as in tensor cores is defined for FP8 operands, not %s x %s; use "
+            "fp32 accumulation",
+            dtype_name(a->a->t.dtype), dtype_name(a->b->t.dtype));
     if (granularity_block(a->a->grain).k != granularity_block(a->b->grain).k)
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "gemm: scales by %s and by %s do not split the contraction into the same blocks",
@@ -217,7 +218,7 @@ ott_status ISA(gemm_times)(exec *cx, const gemm_args *a, float factor) {
     int64_t kc = granularity_block(a->a->grain).k;
     job.block = kc == INT64_MAX || job.k == 0 ? 0 : kc; /* an empty sum has no scale blocks */
     job.grain = a->b->packed ? PANEL_ROWS : GEMM_NR;
-    /* A few microseconds of work; waking another thread may take longer. */
+    /* Smaller products take a few microseconds; waking another thread may take longer. */
     enum { WORTH_SPLITTING = 1 << 19 };
     bool one_thread = job.m * job.n * (job.k + 16) < WORTH_SPLITTING;
     pool_task task = choose_task(&job);

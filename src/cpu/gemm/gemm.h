@@ -19,8 +19,8 @@
 #include "cpu/simd/simd.h"
 #include "cpu/isa.h"
 
-/* The micro-kernel's tile has MR rows of A and NV vectors of rows of B. It has as many sums as the registers
-   can hold in addition to the operands. In a panel of A, each term has A_STEP >= MR floats, for alignment. */
+/* The micro-kernel computes a tile of C of MR rows and NR columns (NV vectors), as large as the registers
+   allow. In a panel of A, the packed elements of MR rows at one k are A_STEP >= MR floats, for alignment. */
 #if SIMD_HAS_TILES
 #define GEMM_MR     32
 #define GEMM_A_STEP 32
@@ -40,10 +40,10 @@
 #endif
 #define GEMM_NR (16 * GEMM_NV)
 
-/* Block sizes (measured). MC and NB are multiples of the tile. A packed row of A is not a power of
-   two long, so that rows map to different cache sets. If the contraction has several blocks, C is
-   computed in blocks of MB rows and NB columns, whose unfinished sums fit gemm_work.partial. If it has one
-   block, no sums are kept, and as many rows of B are packed as fit. */
+/* Block sizes (measured). MC and NB are multiples of MR and NR. A_LD is no power of two, so that packed rows
+   of A map to different cache sets. If the contraction has several blocks, C is computed in blocks of MB rows
+   and NB columns, whose unfinished sums fit gemm_work.partial. If it has one, as many rows of B are packed as
+   fit. */
 enum {
     GEMM_KC = 1024,                          /* packed elements of the contraction in a block */
     GEMM_TERMS_MAX = SIMD_HAS_PAIRS ? 2 : 1, /* terms in a packed element */
@@ -60,7 +60,7 @@ enum {
     GEMM_BLOCK_MIN = 32,       /* terms of the smallest scale block; all divide GEMM_KC */
     GEMM_A_INVERSES = GEMM_MC * GEMM_KC * GEMM_TERMS_MAX / GEMM_BLOCK_MIN,
     GEMM_B_INVERSES =
-        (GEMM_TERMS_MAX + 1) * GEMM_B_FLOATS / GEMM_BLOCK_MIN, /* 33 terms have two scale blocks */
+        (GEMM_TERMS_MAX + 1) * GEMM_B_FLOATS / GEMM_BLOCK_MIN, /* + 1: 33 terms have two scale blocks */
     GEMM_A_TILES = GEMM_MB / GEMM_MR,
     GEMM_B_TILES = GEMM_B_FLOATS / GEMM_BLOCK_MIN / GEMM_NR
 };
@@ -69,11 +69,11 @@ enum {
 typedef struct gemm_work {
     float a[GEMM_A_FLOATS];
     float b[GEMM_B_FLOATS];
-    float partial[GEMM_MB * GEMM_NB];   /* [column tile][row tile][GEMM_MR][GEMM_NR] */
-    float scale_inv_b[GEMM_B_INVERSES]; /* block scales of the packed B: [column tile][block][GEMM_NR] */
-    float scale_inv_a[GEMM_A_INVERSES]; /* [row tile][block][GEMM_MR] */
-    /* Smallest exponents of the packed pairs of each row tile and column tile, over the blocks of the
-       contraction packed so far (cpu/simd/avx512bf16.h, PAIR_LEAST). */
+    float partial[GEMM_MB * GEMM_NB];   /* unfinished sums: [column tile][row tile][GEMM_MR][GEMM_NR] */
+    float scale_inv_b[GEMM_B_INVERSES]; /* inverse block scales of b: [column tile][block][GEMM_NR] */
+    float scale_inv_a[GEMM_A_INVERSES]; /* inverse block scales of a: [row tile][block][GEMM_MR] */
+    /* Smallest exponents of the packed pairs of each row tile and each column tile, in the blocks of the
+       contraction that were packed so far (cpu/simd/avx512bf16.h, PAIR_LEAST). */
     int16_t least_a[GEMM_A_TILES], least_b[GEMM_B_TILES];
 } gemm_work;
 
@@ -85,17 +85,17 @@ typedef struct gemm_job {
     const gemm_args *args;
     exec *cx;
     int64_t m, n, k; /* C is m x n; k is the contraction */
-    /* threads and blocks split B at multiples of this: a tile, or a panel if B is packed rows */
+    /* threads and blocks split the rows of B at multiples of this: GEMM_NR; PANEL_ROWS if B is packed */
     int64_t grain;
     int64_t block;      /* terms of a scale block; 0: scales apply to the full contraction */
     int64_t terms;      /* terms of the contraction in a packed element: 1, or 2 for pairs */
-    bool tile32;        /* order ACCUMULATE_TILE32, else one chain or the tensor core's order */
+    bool tile32;        /* true: order ACCUMULATE_TILE32; false: one chain, or the tensor core's order */
     int grid_m, grid_n; /* grid of threads over C */
     float factor;       /* multiplies the scaled sums */
 } gemm_job;
 
-/* Returns the packed elements of kc terms. Padding completes the last pair, or the last tile of
-   ACCUMULATE_TILE32. It is -0 in A and 0 in B, so products are -0, which changes no sum, not even -0. */
+/* Returns the number of packed elements of kc terms. Padding completes the last pair, or the last 32 terms of
+   ACCUMULATE_TILE32. It is -0 in A and 0 in B. So its products are -0, which changes no sum, not even -0. */
 SIMD int64_t gemm_length(int64_t kc, int64_t terms, bool tile32) {
     int64_t step = tile32 ? GEMM_TERMS_OF_TILE32 : terms;
     return (kc + step - 1) / step * step / terms;
@@ -107,7 +107,7 @@ typedef struct gemm_part {
 } gemm_part;
 
 /* Return the inverse scales of 16 rows (n of them exist), or of one row, for finished sums. They are 1
-   without scales, and with block scales, which are already applied. Multiplying by 1 changes nothing. */
+   without scales. They are also 1 with block scales, because partial sums are multiplied by these. */
 SIMD v16 gemm_scale_inv_lanes(const operand *o, int64_t row, int64_t n) {
     if (o->scale_inv && o->grain == GRANULARITY_ROW) return v16_load_n(o->scale_inv + row, n);
     return v16_set1(o->scale_inv && o->grain == GRANULARITY_TENSOR ? o->scale_inv[0] : 1.0f);
@@ -152,7 +152,7 @@ SIMD void gemm_finish_format(const gemm_job *job, const float *sums, gemm_part p
 /* gemm.c: the op gemm, with scaled sums multiplied by `factor` before they are added to C (1: plain gemm). */
 ott_status ISA(gemm_times)(exec *cx, const gemm_args *a, float factor);
 
-/* Epilogue of a tile: scales the finished sums[GEMM_MR][GEMM_NR], adds bias and C (if accumulate), rounds. */
+/* Finishes a tile of C: scales sums[GEMM_MR][GEMM_NR], adds bias and C (if accumulate), rounds, stores. */
 static inline void gemm_finish(const gemm_job *job, const float *sums, gemm_part p) {
     ott_dtype d = job->args->c->dtype;
     if (p.n < GEMM_NR)

@@ -1,4 +1,4 @@
-/* cpu/gemm/grouped: grouped products, one after the other: a group of rows with its expert's matrix. */
+/* cpu/gemm/grouped: grouped GEMMs, computed one after the other as plain GEMMs. */
 #include "cpu/gemm/gemm.h"
 #include "cpu/rows.h"
 #include "tensor/route_check.h"

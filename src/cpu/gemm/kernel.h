@@ -1,11 +1,12 @@
 /*
- * cpu/gemm/kernel: the micro-kernel. It holds a tile of up to GEMM_MR x GEMM_NR sums in registers and adds
- * `kc` packed elements.
+ * cpu/gemm/kernel: the micro-kernel. It keeps the sums of a tile of C, up to GEMM_MR x GEMM_NR, in registers
+ * and adds the products of `kc` packed elements.
  *
  *     sum[i][j] = fmaf(a(i, k), b(j, k), sum[i][j])   for each term k, ascending
  *
  * With block scales it computes the sums of one scale block from 0, scales them and adds them to the tile's
- * sums. There is a function for each number of rows, so that an edge tile costs no more than its rows.
+ * sums. There is a function for each number of rows, so that a tile at the edge of C costs no more than its
+ * rows.
  */
 #ifndef CPU_GEMM_KERNEL_H
 #define CPU_GEMM_KERNEL_H
@@ -36,7 +37,7 @@ SIMD void gemm_extend(const gemm_tile *t, int rows, int vectors, gemm_a_layout l
     gemm_leave(t, rows, vectors, sum);
 }
 
-/* X(rows, ...) for each number of rows that a tile may have. */
+/* GEMM_ROWS(X, ...) expands X(rows, ...) for each number of rows that a tile may have. */
 #define GEMM_ROWS_4(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
 #define GEMM_ROWS_6(X, ...) GEMM_ROWS_4(X, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
 #define GEMM_ROWS_10(X, ...)                                                                                 \

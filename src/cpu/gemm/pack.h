@@ -80,7 +80,7 @@ SIMD float *pack_tile_row(float *out, int64_t length, int64_t i, int64_t e) {
 SIMD int64_t pack_tile_rows(gemm_block b) {
     return (b.rows + GEMM_MR - 1) / GEMM_MR * GEMM_MR;
 }
-/* Contraction contiguous. Rows that pad a panel are 0. */
+/* For an operand whose contraction is contiguous. Rows that pad a panel are 0. */
 SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     for (int64_t i = 0; i < pack_tile_rows(b); i++)
         for (int64_t e = 0; e < b.length; e += TILE_SIDE) {
@@ -89,7 +89,7 @@ SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, int64_t terms, 
                       i < b.rows ? pack_along(o, d, terms, &b, from, b.kc - k, true) : v16_zero());
         }
 }
-/* Rows contiguous. */
+/* For a transposed operand. */
 SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     v16 t[TILE_SIDE];
     for (int64_t e = 0; e < b.length; e += TILE_SIDE)
@@ -103,11 +103,11 @@ SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms
 
 #else
 
-/* Contraction contiguous: row i at out + i*GEMM_A_LD. Up to 15 elements after it are written, never read. */
+/* For a contiguous contraction. Row i is packed to out + i*GEMM_A_LD; up to 15 more elements are written. */
 SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     for (int64_t i = 0; i < b.rows; i++) {
         int64_t from = (b.row + i) * o->t.ld + b.k;
-        /* Pairs must be padded after this block's terms. Single terms after them are not read. */
+        /* The last pair must be padded after the block's terms. Without pairs, later terms are not read. */
         int64_t there = terms == 2 ? b.kc : o->t.columns - b.k;
         for (int64_t t = 0; t < b.length * terms; t += 16 * terms)
             v16_store(out + i * GEMM_A_LD + t / terms,
@@ -129,7 +129,7 @@ SIMD void pack_store_step(float *to, v16 x) {
 #endif
 }
 
-/* Rows contiguous: [panel of GEMM_MR rows][element][GEMM_A_STEP]. */
+/* For a transposed operand. Packs to [panel of GEMM_MR rows][packed element][GEMM_A_STEP]. */
 SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     int64_t length = b.length, available = o->t.columns - b.row;
     for (int64_t t0 = 0; t0 < length; t0 += PACK_ELEMENTS) {
@@ -144,9 +144,9 @@ SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms
 
 #endif
 
-/* ---- B: [panel of GEMM_NR rows][element][GEMM_NR]; missing rows are 0 ---- */
+/* ---- B: packed to [panel of GEMM_NR rows][packed element][GEMM_NR]; missing rows are 0 ---- */
 
-/* Rows contiguous. Writes PACK_ELEMENTS elements of all panels, then the next ones. */
+/* For a transposed operand. */
 SIMD void pack_b_panels(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     int64_t length = b.length;
     for (int64_t t0 = 0; t0 < length; t0 += PACK_ELEMENTS) {
@@ -174,7 +174,7 @@ SIMD void codes16_transpose(codes16 t[16]) {
         }
     }
 }
-/* pack_square for FP8: transposes the codes, a quarter of the data. */
+/* pack_square for FP8. Transposes codes before they are decoded, because they are a quarter of the data. */
 SIMD void pack_square_fp8(float *out, const operand *o, ott_dtype d, gemm_block b) {
     codes16 t[16];
     const uint8_t *from = (const uint8_t *)o->t.data + b.row * o->t.ld + b.k;
@@ -186,7 +186,7 @@ SIMD void pack_square_fp8(float *out, const operand *o, ott_dtype d, gemm_block 
 }
 #endif
 
-/* Transposes at most 16 rows x 16 packed elements with a contiguous contraction. */
+/* Packs at most 16 rows x 16 packed elements of an operand whose contraction is contiguous. */
 SIMD void pack_square(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
 #ifndef CPU_ISA_scalar
     if (pack_is_fp8(d) && terms == 1) {
@@ -202,7 +202,7 @@ SIMD void pack_square(float *out, const operand *o, ott_dtype d, int64_t terms, 
     for (int64_t k = 0; k < 16 && k < b.length; k++) v16_store(out + k * GEMM_NR, t[k]);
 }
 
-/* Contraction contiguous. */
+/* For an operand whose contraction is contiguous. */
 SIMD void pack_b_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     int64_t side = 16 * terms;
     for (int64_t j = 0; j < b.rows; j += 16) {
@@ -223,7 +223,7 @@ SIMD void pack_b_rows(float *out, const operand *o, ott_dtype d, int64_t terms, 
     }
 }
 
-/* Returns pair e of a panel's rows. */
+/* Sets out to packed pair e of the rows of the panel that starts at row `row`. */
 SIMD void pack_panel_pairs(const operand *o, ott_dtype d, const gemm_block *b, int64_t row, int64_t e,
                            v16 out[PANEL_VECTORS]) {
 #if SIMD_HAS_PAIRS
@@ -240,7 +240,7 @@ SIMD void pack_panel_pairs(const operand *o, ott_dtype d, const gemm_block *b, i
 #endif
 }
 
-/* Packed rows. b.row is the first row of a panel, and full panels are written. b.k is even. */
+/* For packed rows (cpu/gemm/panel.h). b.row is the first row of a panel. Writes full panels. b.k is even. */
 SIMD void pack_b_packed(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     int64_t length = b.length;
     for (int64_t j = 0; j < b.rows; j += PANEL_ROWS)

@@ -1,8 +1,8 @@
 /*
- * cpu/gemm/pairs: chooses which products, and which tiles of C, use the unit for pairs of bf16 numbers. The
- * unit flushes subnormal numbers, so it is used only if no operand and no sum can be subnormal
- * (cpu/simd/avx512bf16.h). FP8 operands always qualify. For BF16 operands, the smallest number of each packed
- * row tile and column tile decides.
+ * cpu/gemm/pairs: chooses which GEMMs, and which tiles of C, are computed by bf16 dot products of pairs. The
+ * instruction treats subnormal numbers as 0. So it is used only if no operand and no sum can be subnormal
+ * (cpu/simd/avx512bf16.h). This holds for all FP8 operands. For BF16 operands it depends on the smallest
+ * number in the tile's packed rows.
  */
 #ifndef CPU_GEMM_PAIRS_H
 #define CPU_GEMM_PAIRS_H
@@ -10,7 +10,7 @@
 #include "cpu/gemm/pack.h"
 #include "cpu/gemm/tile.h"
 
-/* Returns the terms in a packed element of this product's operands: 1, or 2 for pairs. */
+/* Returns the number of terms in a packed element of this GEMM's operands: 1, or 2 for pairs. */
 static inline int64_t pairs_terms(const gemm_args *g) {
     bool both = panel_has_pairs(g->a->t.dtype) && panel_has_pairs(g->b->t.dtype);
     return both && !recipe_accumulate_is_hopper(g->spec.accumulate) ? 2 : 1;
@@ -28,12 +28,12 @@ static int pairs_least(const float *packed, ott_dtype d, int64_t rows, int64_t n
     return v16_pair_least(least);
 }
 
-/* Updates the smallest exponent of a tile. first: this is the first block of the contraction. */
+/* Updates *noted, a smallest exponent. first: true for the first block of the contraction. */
 static void pairs_note(int16_t *noted, int exponent, bool first) {
     if (first || exponent < *noted) *noted = (int16_t)exponent;
 }
 
-/* Records the exponents of a packed block of A: `rows` rows of `length` pairs. */
+/* Records the smallest exponents of a packed block of A: `rows` rows of `length` pairs. */
 static void pairs_note_a(gemm_work *w, const operand *a, int64_t rows, int64_t length, int16_t *noted,
                          bool first) {
     for (int64_t i = 0; i < rows; i += GEMM_MR, noted++) {
@@ -46,7 +46,7 @@ static void pairs_note_a(gemm_work *w, const operand *a, int64_t rows, int64_t l
     }
 }
 
-/* Records the exponents of a packed block of B. */
+/* Records the smallest exponents of a packed block of B. */
 static void pairs_note_b(gemm_work *w, const operand *b, int64_t rows, int64_t length, bool first) {
     for (int64_t j = 0; j < rows; j += GEMM_NR)
         pairs_note(w->least_b + j / GEMM_NR,

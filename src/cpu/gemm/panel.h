@@ -1,30 +1,29 @@
 /*
- * cpu/gemm/panel: packed rows, the layout of an operand that many products read, and decoding one term of a
- * panel to fp32.
- *
- * Shifts split two neighbouring elements at once, at half the cost of widening each element. Neighbours are
- * two terms of a row on the level avx512bf16, as its unit needs them, and two rows of a term elsewhere.
+ * cpu/gemm/panel: packed rows, the layout that the op `pack` writes for an operand of many GEMMs; and
+ * functions that decode a panel of packed rows to fp32. Shifts split two neighbouring elements in memory, at
+ * half the cost of widening each element. Neighbours are two terms of a row on the level avx512bf16, as its
+ * dot products need them, and two rows at one k on other levels.
  */
 #ifndef CPU_GEMM_PANEL_H
 #define CPU_GEMM_PANEL_H
 
 #include "cpu/gemm/gemm.h"
 
-/* Packed rows are read sequentially by a product whose other operand has few rows. Layout: panels of
-   PANEL_ROWS rows, [panel][contraction][PANEL_ROWS], elements in the matrix's format, rows beyond the last
-   are 0. Rows i and i + PANEL_ROWS/2 of a panel are neighbours, so that shifts split a vector of 16-bit or
-   8-bit elements into both. Layout in pairs (panel_has_pairs): [panel][contraction / 2][PANEL_ROWS][2], the
-   later term first. An odd contraction is padded with 0. FP8 codes are in the order of v16_pairs_from_codes:
-   rows 0 to 31 in the first 64 bytes; each 16 bytes have 4 rows, then the 4 rows 16 further. */
+/* A GEMM whose other operand has few rows reads packed rows sequentially. Layout: panels of PANEL_ROWS rows,
+   [panel][contraction][PANEL_ROWS], elements in the matrix's format, rows beyond the last are 0. Rows i and i
+   + 32 of a panel are neighbours. Layout in pairs (panel_has_pairs): [panel][contraction / 2][PANEL_ROWS][2],
+   the later term first. An odd contraction is padded with 0. FP8 codes are in the order of
+   v16_pairs_from_codes: rows 0 to 31 in the first 64 bytes; 16 bytes have rows r to r + 3, r + 16 to r + 19.
+   */
 #define PANEL_ROWS 64
 SIMD bool panel_has_pairs(ott_dtype d) {
     return SIMD_HAS_PAIRS && cpu_is_pair_format(d);
 }
-/* dtype_bytes(d) for kernels; a constant if d is a constant. */
+/* Returns dtype_bytes(d); a constant if d is a constant. */
 SIMD int64_t panel_bytes(ott_dtype d) {
     return d == OTT_F32 ? 4 : d == OTT_BF16 || d == OTT_F16 ? 2 : 1;
 }
-/* Returns the terms of a panel, with padding. */
+/* Returns the number of terms in a panel, with padding. */
 static inline int64_t panel_contraction(ott_dtype d, int64_t contraction) {
     return panel_has_pairs(d) ? (contraction + 1) / 2 * 2 : contraction;
 }
@@ -67,11 +66,11 @@ SIMD int64_t panel_row(int part, int v) {
 #endif
 #define PANEL_NAN (480.0f / PANEL_FACTOR)
 
-/* ---- decodes a part: even elements, odd elements ---- */
+/* ---- decoding of a part: to even elements, then odd elements ---- */
 
 #if defined(CPU_ISA_avx512)
 
-/* Decodes 64 FP8 codes through fp16 (cpu/simd/avx512.h: v16_from_e4m3). */
+/* Decodes 64 FP8 codes by converting them to fp16 first (cpu/simd/avx512.h: v16_from_e4m3). */
 SIMD void panel_from_fp8(const uint8_t *p, ott_dtype d, v16 out[PANEL_VECTORS]) {
     __m512i codes = _mm512_loadu_si512(p), even = _mm512_slli_epi16(codes, 8), odd;
     if (d == OTT_E4M3) {
@@ -197,8 +196,8 @@ SIMD void panel_load(const void *p, ott_dtype d, int64_t at, v16 out[PANEL_VECTO
 
 /* ---- NaN among E4M3 codes ---- */
 
-/* Largest magnitude of the codes seen at each position of a part, over all terms so far. panel_nans returns a
-   bit for each position that had a NaN. */
+/* The largest code (with sign bit 1) at each position of a part, over all terms so far; 255 is a NaN.
+   panel_see adds a term. panel_nans returns a bit for each position that had a NaN. */
 #if defined(CPU_ISA_avx512)
 typedef __m512i panel_seen;
 SIMD panel_seen panel_seen_none(void) {
@@ -257,10 +256,10 @@ SIMD panel_seen panel_see(panel_seen seen, const uint8_t *p) {
 }
 #endif
 
-/* ---- packed elements of a panel: terms or pairs of terms ---- */
+/* ---- decoding of one term, or of a pair of terms, of a panel ---- */
 
 #if SIMD_HAS_PAIRS
-/* Decodes the 64 pairs of a panel's rows. `at` is the index of their first element. d must have pairs. */
+/* Decodes one pair of each of a panel's 64 rows. `at`: index of the first element. d must have pairs. */
 SIMD void panel_load_pairs(const void *p, ott_dtype d, int64_t at, v16 out[PANEL_VECTORS]) {
     if (d == OTT_BF16) {
         SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) out[v] =
@@ -271,7 +270,7 @@ SIMD void panel_load_pairs(const void *p, ott_dtype d, int64_t at, v16 out[PANEL
     }
 }
 
-/* Decodes terms k (even) and k + 1 of the panel at row `row`; 0 beyond the contraction. d must have pairs. */
+/* Decodes terms k (even) and k + 1 of the panel that starts at row `row`; 0 beyond the contraction. */
 SIMD void panel_pairs(const operand *o, ott_dtype d, int64_t row, int64_t k, v16 out[PANEL_VECTORS]) {
     if (k < o->t.columns) {
         panel_load_pairs(o->t.data, d, panel_index(d, row, k + 1, o->t.columns), out);
@@ -281,7 +280,7 @@ SIMD void panel_pairs(const operand *o, ott_dtype d, int64_t row, int64_t k, v16
 }
 #endif
 
-/* Decodes term k of a part of the panel that starts at row `row`; 0 beyond the contraction. Handles NaN. */
+/* Decodes term k of a part of the panel that starts at row `row`, also NaN; 0 beyond the contraction. */
 SIMD void panel_terms(const operand *o, ott_dtype d, int64_t row, int64_t k, int part,
                       v16 out[PANEL_VECTORS]) {
 #if SIMD_HAS_PAIRS

@@ -1,10 +1,10 @@
-/* cpu/gemm/panels: packs rows (cpu/gemm/panel.h), once for all products that read them. */
+/* cpu/gemm/panels: the op pack: writes packed rows (cpu/gemm/panel.h), once for all GEMMs that read them. */
 #include "cpu/gemm/panel.h"
 
-/* Terms packed at a time, so that the cache lines of each row are used completely while they are cached. */
+/* Terms packed at a time. So the cache lines of each row are used completely while they are cached. */
 enum { TERMS = 64 };
 
-/* Packs rows [row, row + PANEL_ROWS), as far as they exist, of elements of type `t`. */
+/* Packs those of rows [row, row + PANEL_ROWS) that exist. t: C type of the elements. */
 #define PACK_PANEL(t)                                                                                        \
     static void pack_panel_##t(const tensor *x, t *out, int64_t row) {                                       \
         int64_t k = x->columns, there = x->rows - row < PANEL_ROWS ? x->rows - row : PANEL_ROWS;             \

@@ -1,6 +1,6 @@
 /*
- * cpu/gemm/skinny: the product of a few rows with packed rows, for decoding tokens. Reading the packed rows
- * from memory limits its speed. So they are read once, in order, and decoded directly into registers.
+ * cpu/gemm/skinny: the product of a few rows of A with packed rows of B (cpu/gemm/panel.h), for generating
+ * tokens. Its speed is limited by reading B from memory. So B is read in order and decoded to registers.
  *
  *     sum[i][j] = fmaf(a(i, k), b(j, k), sum[i][j])   for k ascending
  *
@@ -12,7 +12,7 @@
 #include "cpu/gemm/pack.h"
 #include "cpu/gemm/tile.h"
 
-/* Rows of A computed together, limited by the registers. Above SKINNY_MOST the blocked product is faster. */
+/* Rows of A computed together, limited by the registers. Above SKINNY_MOST rows, gemm_task is faster. */
 #if defined(CPU_ISA_avx512)
 #define SKINNY_ROWS 4
 #else
@@ -23,22 +23,23 @@ enum {
     SKINNY_A_FLOATS = GEMM_MB * GEMM_NB, /* the rows of A are in gemm_work.partial: [row][skinny_ld] */
     SKINNY_AHEAD = 4096,                 /* prefetch distance in bytes */
 };
-_Static_assert(SKINNY_ROWS <= GEMM_MR, "the sums of a panel are some of whole tiles");
+_Static_assert(SKINNY_ROWS <= GEMM_MR, "the sums of a panel fit into tiles");
 
-/* Returns the terms in a packed element of A for panels of format d. FP8 codes become pairs if there is a
-   unit for pairs. BF16 panels do not use it: memory limits their speed, and some numbers may be subnormal. */
+/* Returns the number of terms in a packed element of A for panels of format d. It is 2 for FP8 on levels with
+   bf16 dot products. BF16 panels do not use these: memory limits their speed, and some numbers may be
+   subnormal. */
 SIMD int64_t skinny_terms(ott_dtype d) {
     return panel_has_pairs(d) && pack_is_fp8(d) ? 2 : 1;
 }
-/* Returns the packed elements of kc terms of a row of A. */
+/* Returns the number of packed elements of kc terms of a row of A. */
 SIMD int64_t skinny_length(const gemm_job *job, int64_t kc) {
     return gemm_length(kc, skinny_terms(job->args->b->t.dtype), job->tile32);
 }
-/* Returns the distance of rows of A, in packed elements. */
+/* Returns the row stride of A, in packed elements. */
 SIMD int64_t skinny_ld(const gemm_job *job) {
     return (skinny_length(job, job->k) + 15) / 16 * 16;
 }
-/* Rows of A computed together. ACCUMULATE_TILE32 needs two chains for each sum. */
+/* Returns the number of rows of A computed together. ACCUMULATE_TILE32 needs two chains for each sum. */
 static int64_t skinny_rows(const gemm_job *job) {
     return job->tile32 ? SKINNY_ROWS / 2 : SKINNY_ROWS;
 }
@@ -49,8 +50,8 @@ typedef struct skinny_tile {
     const float *a;    /* [rows][ld] packed elements */
     int64_t ld, kc;
     float *sums; /* [PANEL_ROWS / GEMM_NR][GEMM_MR][GEMM_NR] */
-    /* Inverse block scales scale_inv_a[rows], scale_inv_b[PANEL_ROWS], or NULL. With block scales, the scaled
-       sums of the block are added to `sums`. */
+    /* Inverse block scales scale_inv_a[rows], scale_inv_b[PANEL_ROWS]: the scaled sums of the block are added
+       to `sums`. NULL: the sums are stored in `sums`. */
     const float *scale_inv_a, *scale_inv_b;
     scale_order order;
 } skinny_tile;
@@ -66,7 +67,7 @@ SIMD void skinny_leave(const skinny_tile *t, int i, int64_t row, v16 sum) {
     v16_store(y, sum);
 }
 
-/* Sets the sums of rows of B that contain a NaN to NaN. */
+/* Sets the sums of rows of B that contain a NaN to NaN. places: what panel_nans returned for the part. */
 static void skinny_leave_nans(const skinny_tile *t, int rows, int part, uint64_t places) {
     for (; places; places &= places - 1) {
         int place = __builtin_ctzll(places);
@@ -81,7 +82,7 @@ SIMD void skinny_ask_ahead(const void *element, int64_t bytes) {
         __builtin_prefetch((const char *)element + SKINNY_AHEAD + at);
 }
 
-/* Sums of some rows of A and a part of a panel. */
+/* Sums of some rows of A with the rows in a part of a panel. */
 typedef v16 skinny_sums[SKINNY_ROWS][PANEL_VECTORS];
 
 SIMD void skinny_zero(int rows, skinny_sums sum) {
@@ -96,14 +97,14 @@ SIMD void skinny_add_tile32(int rows, skinny_sums sum, skinny_sums even, skinny_
             v16_add(sum[i][v], v16_add(even[i][v], odd[i][v]));
     }
 }
-/* Returns the end of the chain that starts at term k: the end of its tile with ACCUMULATE_TILE32. */
+/* Returns the end of the chain that starts at term k. With ACCUMULATE_TILE32 it is 32 terms long. */
 SIMD int64_t skinny_end(const skinny_tile *t, int64_t k, bool tile32) {
     return tile32 && t->kc - k > GEMM_TERMS_OF_TILE32 ? k + GEMM_TERMS_OF_TILE32 : t->kc;
 }
 
 #if SIMD_HAS_PAIRS
-/* Adds the pairs of terms [k, end). With `unit`, A holds pairs too, and the unit for pairs adds both terms to
-   `first`. Otherwise a pair's first term is added to `first`, the second to `second`. */
+/* Adds the products of terms [k, end). With `unit`, A has pairs too, and dot products add both terms of a
+   pair to `first`. Otherwise fp32 multiply-adds add the first term to `first`, the second to `second`. */
 SIMD void skinny_extend_pairs(const skinny_tile *t, int rows, ott_dtype d, bool unit, int64_t k, int64_t end,
                               skinny_sums first, skinny_sums second) {
     v16 right[PANEL_VECTORS];
@@ -126,8 +127,8 @@ SIMD void skinny_extend_pairs(const skinny_tile *t, int rows, ott_dtype d, bool 
     }
 }
 
-/* Adds the terms [k, end) of FP8 rows to the two chains of ACCUMULATE_TILE32. The first terms of two pairs of
-   the panel make a pair of the even chain; their second terms make a pair of the odd chain. */
+/* Adds the products of terms [k, end) of FP8 rows to the two chains of ACCUMULATE_TILE32. The first terms of
+   two pairs of the panel make a pair of the even chain; their second terms make a pair of the odd chain. */
 SIMD void skinny_extend_tile32(const skinny_tile *t, int rows, ott_dtype d, int64_t k, int64_t end,
                                skinny_sums even, skinny_sums odd) {
     v16 right[PANEL_VECTORS], next[PANEL_VECTORS];
@@ -153,7 +154,7 @@ SIMD void skinny_extend_tile32(const skinny_tile *t, int rows, ott_dtype d, int6
 }
 #endif
 
-/* Adds one term of a part of a panel. */
+/* Adds the products of term k for a part of a panel. */
 SIMD void skinny_extend(const skinny_tile *t, int rows, ott_dtype d, int part, int64_t k, skinny_sums sum,
                         panel_seen *seen) {
     int64_t size = PANEL_ROWS * panel_bytes(d), first = part * 16 * PANEL_VECTORS;
@@ -241,13 +242,13 @@ static skinny_kernel skinny_kernel_of(ott_dtype d, int64_t rows, bool tile32) {
 
 /* ---- block scales ---- */
 
-/* Returns the inverse scale of `row` in scale block `block` of the contraction. */
+/* Returns the inverse scale of row `row` in scale block `block` of the contraction. */
 static float skinny_scale_inv_a(const operand *o, int64_t row, int64_t block) {
     int64_t rows = granularity_block(o->grain).mn;
     return o->scale_inv ? o->scale_inv[row / rows * o->mn_step + block * o->k_step] : 1.0f;
 }
 
-/* The inverse scales of the panel that starts at `row`. A square scale block contains full panels. */
+/* Writes the inverse scales of the panel that starts at row `row`; 0 for rows that do not exist. */
 static void skinny_scale_invs_b(float out[PANEL_ROWS], const operand *o, int64_t row, int64_t block) {
     int64_t block_mn = granularity_block(o->grain).mn, there = o->t.rows - row;
     if (block_mn == 1 && there < PANEL_ROWS) memset(out, 0, PANEL_ROWS * sizeof *out);
@@ -273,7 +274,7 @@ static void skinny_multiply_blocks(const gemm_job *job, skinny_kernel kernel, sk
 
 /* ---- one thread's part ---- */
 
-/* Multiplies rows p.i and following with the panel that starts at p.j. */
+/* Computes part p of C: p.m rows of A with the panel of B that starts at row p.j. */
 static void skinny_multiply(const gemm_job *job, const float *rows, gemm_part p) {
     _Alignas(64) float sums[PANEL_ROWS / GEMM_NR * GEMM_TILE];
     const operand *b = job->args->b;
@@ -305,7 +306,7 @@ SIMD void skinny_decode_format(float *out, const operand *o, ott_dtype d, int64_
             v16 x = pack_along(o, d, terms, &order, i * o->t.ld + t, k - t, true);
             v16_store(out + t / terms, terms == 1 ? v16_mul(x, v16_set1(factor)) : x);
         }
-        /* Padding of a panel's last pair. FP8 sums are never -0, so they need no -0 here. */
+        /* The padding of a panel's last pair is multiplied by -0, which keeps a sum of -0. */
         if (terms == 1 && panel_has_pairs(job->args->b->t.dtype) && k % 2) out[k] = -0.0f;
     }
 }

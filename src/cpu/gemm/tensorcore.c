@@ -2,21 +2,22 @@
  * cpu/gemm/tensorcore: the micro-kernel that accumulates like Hopper's FP8 tensor cores (fp8/tensorcore.h),
  * to study them and to check a GPU.
  *
- * fp32 numbers hold all integers of the model exactly. A finite FP8 number is significand * 2^exponent, with
- * at least the format's smallest exponent. Its `power` is 2^exponent, or 0 for a zero. The largest product of
- * powers is the model's 2^E. A term, truncated to the grid, is term * 2^(13 - E) converted to an integer. The
- * sum of the integers is below 2^24. Clearing its last 10 bits as a float truncates it to 14 bits.
+ * fp32 represents all integers of the model exactly. A finite FP8 number is significand * 2^exponent, with at
+ * least the format's smallest exponent. Its `power` is 2^exponent, or 0 for a zero. The largest product of
+ * powers is 2^E, where E is the model's largest exponent. term * 2^(13 - E), converted to an integer, is the
+ * aligned and truncated term. The sum of these integers is below 2^24. Clearing the last 10 bits of this sum
+ * as a float truncates its significand to 14 bits.
  */
 #include "cpu/gemm/tile.h"
 
 enum {
     PRODUCTS = 32,            /* products of one instruction */
-    FRACTION_BITS = 13,       /* bits of each term that are kept below the largest exponent */
-    MANTISSA_BITS = 13,       /* bits of the result that are kept */
-    PROMOTION_INTERVAL = 128, /* terms between two promotions to fp32 */
+    FRACTION_BITS = 13,       /* an aligned term is a multiple of 2^(E - FRACTION_BITS) */
+    MANTISSA_BITS = 13,       /* the result keeps these bits after its leading bit */
+    PROMOTION_INTERVAL = 128, /* `split` adds the accumulator to an fp32 sum after so many terms */
 };
 
-/* Every sum is a multiple of 2^-41, the grid of the smallest product of two numbers. */
+/* Lower bound of 2^E, used if all terms are 0. Other terms are at least 2^-41. */
 #define LEAST_MAXIMUM 0x1p-60f
 
 static inline float power_of(float x, float smallest) {
@@ -25,7 +26,7 @@ static inline float power_of(float x, float smallest) {
     return x == 0.0f ? 0.0f : power;
 }
 
-/* Operands of one instruction: `count` terms of the tile's rows. */
+/* The operands of one instruction: `count` terms of all rows of A and B of the tile. */
 typedef struct instruction {
     int64_t count;
     const float *b; /* [PRODUCTS][GEMM_NR] */
@@ -46,7 +47,7 @@ SIMD void instruction_load(instruction *in, const gemm_tile *t, int64_t k, int64
         }
 }
 
-/* tensorcore_fp8_step for row i and 16 rows of B. */
+/* Returns tensorcore_fp8_step for row i of A and 16 rows of B, those of vector v. */
 SIMD v16 instruction_step(const instruction *in, int64_t i, int v, v16 accumulator) {
     const float *a = in->a + i * PRODUCTS, *a_power = in->a_power + i * PRODUCTS;
     v16i exponent = v16i_set1(0x7f800000u);
@@ -65,7 +66,7 @@ SIMD v16 instruction_step(const instruction *in, int64_t i, int v, v16 accumulat
     const uint32_t kept = ~((1u << (23 - MANTISSA_BITS)) - 1);
     v16 result = v16_from_bits(v16i_and(v16_bits(v16_from_int(sum)), v16i_set1(kept)));
     result = v16_mul(result, v16_mul(most, v16_set1(1.0f / (1 << FRACTION_BITS))));
-    /* The plain sum is not finite if a term is infinite or NaN. It is then the IEEE result, which is used. */
+    /* The plain sum is infinite or NaN if a term is. It is then the result. */
     return v16_select(v16_lt(v16_abs(plain), v16_set1(INFINITY)), result, plain);
 }
 

@@ -1,4 +1,4 @@
-/* cpu/gemm/tile: arguments of a micro-kernel, and how it stores its sums. */
+/* cpu/gemm/tile: the arguments of a micro-kernel, and functions that all micro-kernels use. */
 #ifndef CPU_GEMM_TILE_H
 #define CPU_GEMM_TILE_H
 
@@ -6,8 +6,8 @@
 
 /* Layout of a packed block of A. */
 typedef enum gemm_a_layout {
-    GEMM_A_ROWS, /* row i at a + i*GEMM_A_LD, k contiguous */
-    GEMM_A_PANEL /* element k at a + k*GEMM_A_STEP, rows contiguous; for the tile unit see cpu/gemm/amx.h */
+    GEMM_A_ROWS, /* packed element (i, k) of row i is a[i*GEMM_A_LD + k] */
+    GEMM_A_PANEL /* packed element (i, k) of row i is a[k*GEMM_A_STEP + i]; tile unit: see cpu/gemm/amx.h */
 } gemm_a_layout;
 
 static inline gemm_a_layout gemm_layout_of(const operand *a) {
@@ -20,26 +20,26 @@ typedef struct gemm_tile {
     const float *a, *b; /* b: [kc][GEMM_NR], aligned */
     const float *start; /* initial sums [GEMM_MR][GEMM_NR], or NULL for 0 */
     float *sums;        /* [GEMM_MR][GEMM_NR], may be `start` */
-    /* Inverse block scales scale_inv_a[rows], scale_inv_b[GEMM_NR], or NULL. With block scales `start` is
+    /* Inverse block scales scale_inv_a[rows], scale_inv_b[GEMM_NR]; NULL: none. With block scales `start` is
        NULL, and the scaled sums of the block are added to `sums`. */
     const float *scale_inv_a, *scale_inv_b;
     scale_order order;
-    const char *prefetch;         /* memory to prefetch, which is written next: */
-    int64_t prefetch_step;        /* one address per row of A, prefetch_step bytes apart */
-    float smallest_a, smallest_b; /* smallest normal numbers of the operands' formats (gemm_tensorcore.c) */
+    const char *prefetch;         /* address of the first row of the tile that is written next */
+    int64_t prefetch_step;        /* distance of that tile's rows in bytes */
+    float smallest_a, smallest_b; /* smallest normal numbers of the operands' formats (tensorcore.c) */
 } gemm_tile;
 
 typedef void (*gemm_kernel)(const gemm_tile *t);
 
 /* How the product of two packed elements is added to a sum. All give the bits of the fp32 chain. */
 typedef enum gemm_arithmetic {
-    GEMM_FMA,   /* one term: fused multiply-add */
-    GEMM_EXACT, /* one term with an exact product: multiply and add, because scalar fma is a library call */
-    GEMM_PAIRS, /* pairs, in the unit for pairs: no sum may be subnormal */
-    GEMM_PAIRS_APART /* pairs, each term separately in fp32 */
+    GEMM_FMA,        /* one term: fused multiply-add */
+    GEMM_EXACT,      /* one term with an exact product: multiply, then add (scalar fmaf is a library call) */
+    GEMM_PAIRS,      /* a pair: bf16 dot product; no number or sum may be subnormal */
+    GEMM_PAIRS_APART /* a pair: two fp32 multiply-adds */
 } gemm_arithmetic;
 
-/* Returns the arithmetic for single terms. fp8: both operands are FP8, so that products are exact in fp32. */
+/* Returns the arithmetic for single terms. fp8: both operands are FP8, so products are exact in fp32. */
 SIMD gemm_arithmetic gemm_of_terms(bool fp8) {
 #ifdef CPU_ISA_scalar
     if (fp8) return GEMM_EXACT;
@@ -60,7 +60,7 @@ SIMD_PRIMITIVE v16 gemm_extended(v16 a, v16 b, v16 sum, gemm_arithmetic how) {
     return v16_fma(a, b, sum);
 }
 
-/* Scales a block's sums of row i and vector v and adds them to the tile's (scale_order: fp8/recipe.h). */
+/* Scales a scale block's sums of row i and vector v, and adds them to t->sums (scale_order: fp8/recipe.h). */
 SIMD void gemm_add_scaled(const gemm_tile *t, int64_t i, int v, v16 sum, scale_order order) {
     v16 scale_inv_a = v16_set1(t->scale_inv_a[i]), scale_inv_b = v16_load(t->scale_inv_b + 16 * v);
     float *y = t->sums + i * GEMM_NR + 16 * v;
@@ -76,6 +76,7 @@ SIMD void gemm_add_block(const gemm_tile *t, int rows, int vectors, v16 sum[GEMM
     }
 }
 
+/* Stores the sums in t->sums. With block scales, scales them and adds them to t->sums. */
 SIMD void gemm_leave(const gemm_tile *t, int rows, int vectors, v16 sum[GEMM_MR][GEMM_NV]) {
     if (t->scale_inv_a && t->order == SCALE_PRODUCT)
         gemm_add_block(t, rows, vectors, sum, SCALE_PRODUCT);
@@ -92,7 +93,7 @@ SIMD void gemm_leave(const gemm_tile *t, int rows, int vectors, v16 sum[GEMM_MR]
 /* Adds a tile's products to the sums in t->start and stores the result in `sums`, which may be t->start. */
 typedef void (*gemm_multiply)(const gemm_tile *t, float *sums);
 
-/* Runs a kernel that keeps its sums in memory. Applies block scales before the sums are added. */
+/* Runs `multiply` on a tile. With block scales, then scales its sums and adds them to t->sums. */
 static inline void gemm_multiply_scaled(const gemm_tile *t, int vectors, gemm_multiply multiply) {
     _Alignas(64) float sums[GEMM_TILE];
     for (int64_t i = 0; i < t->rows; i++)
@@ -107,8 +108,8 @@ static inline void gemm_multiply_scaled(const gemm_tile *t, int vectors, gemm_mu
             gemm_add_scaled(t, i, v, v16_load(sums + i * GEMM_NR + 16 * v), t->order);
 }
 
-/* GEMM_VARIANTS(X) expands X(name, vectors, how) for each kernel of the level: one for all columns of a tile,
-   and where it is faster, one for the first 16 only. */
+/* GEMM_VARIANTS(X) expands X(name, vectors, how) for each kernel of the ISA level. A narrow kernel computes
+   only the first 16 columns of a tile. */
 #if SIMD_HAS_PAIRS
 #define GEMM_VARIANTS(X)                                                                                     \
     X(wide, GEMM_NV, GEMM_FMA)                                                                               \
@@ -134,7 +135,7 @@ static inline int gemm_variant(bool narrow, gemm_arithmetic how) {
     return chosen;
 }
 
-/* gemm_tensorcore.c: returns the kernel that accumulates like an FP8 tensor core, for any number of rows. */
+/* tensorcore.c: returns the kernel that accumulates like an FP8 tensor core, for any number of rows. */
 gemm_kernel ISA(gemm_tensorcore)(gemm_a_layout layout, bool split);
 
 #endif

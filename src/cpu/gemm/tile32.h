@@ -1,18 +1,18 @@
 /*
- * cpu/gemm/tile32: the micro-kernel of the order ACCUMULATE_TILE32 (fp8/reference.h). It adds full tiles of
- * 32 terms of the contraction to up to GEMM_MR x GEMM_NR sums:
+ * cpu/gemm/tile32: the micro-kernel of the order ACCUMULATE_TILE32 (fp8/reference.h). It computes a tile of C
+ * of up to GEMM_MR x GEMM_NR sums. For each 32 terms of the contraction:
  *
- *     sum[i][j] += even[i][j] + odd[i][j]    even, odd: chains of the tile's even, odd terms, from 0
+ *     sum[i][j] += even[i][j] + odd[i][j]    even, odd: chains from 0 of the even and the odd terms
  *
- * The registers hold these three sums for only a few rows. So the contraction is split into chunks that fit
- * into the first-level cache, and each chunk is computed for a few rows at a time.
+ * The registers are enough for these three sums of only a few rows. So the contraction is split into chunks
+ * that fit into the first-level cache, and each chunk is computed for a few rows at a time.
  */
 #ifndef CPU_GEMM_TILE32_H
 #define CPU_GEMM_TILE32_H
 
 #include "cpu/gemm/tile.h"
 
-/* Rows computed together, limited by the registers. */
+/* Rows computed together, limited by the number of registers. */
 #if defined(CPU_ISA_avx2)
 #define TILE32_ROWS 3
 #elif GEMM_MR == 6
@@ -20,10 +20,10 @@
 #else
 #define TILE32_ROWS 4
 #endif
-/* Packed elements in a chunk: a multiple of 32 terms. The cache also holds the prefetched next chunk of B. */
+/* Packed elements in a chunk: a multiple of 32 terms. The cache also keeps the prefetched next chunk of B. */
 enum { TILE32_CHUNK = 2048 / GEMM_NR };
 
-/* Returns the packed elements of a tile of 32 terms. */
+/* Returns the number of packed elements of 32 terms. */
 SIMD int64_t tile32_length(gemm_arithmetic how) {
     return GEMM_TERMS_OF_TILE32 / (how == GEMM_PAIRS || how == GEMM_PAIRS_APART ? 2 : 1);
 }
@@ -90,7 +90,7 @@ SIMD void tile32_add(const tile32_chunk *t, int rows, int vectors, gemm_a_layout
 
 typedef void (*tile32_kernel)(const tile32_chunk *t);
 
-/* Computes the unscaled sums of a tile into sums[rows][GEMM_NR]. */
+/* Adds a tile's products to t->start and stores the sums in sums[rows][GEMM_NR] (see gemm_multiply). */
 static void tile32_multiply(const gemm_tile *t, float *sums, gemm_a_layout layout,
                             const tile32_kernel kernels[TILE32_ROWS]) {
     int64_t k = 0;

@@ -15,7 +15,7 @@ typedef struct v16i {
 } v16i;
 typedef v16i v16m; /* all bits of a lane set or none */
 
-/* A primitive that is one intrinsic for each half. */
+/* Define a primitive that is one intrinsic for each half. */
 #define V16_UNARY(type, name, of, f)                                                                         \
     SIMD_PRIMITIVE type name(of x) {                                                                         \
         return (type){f(x.a), f(x.b)};                                                                       \
@@ -151,7 +151,7 @@ SIMD_PRIMITIVE uint32_t v16i_fold_umax(v16i x) {
     return (uint32_t)_mm_cvtsi128_si32(b);
 }
 
-/* Lane i: the largest of t[i]'s lanes, for 8 vectors; with `halves`, of low and high 16 bits separately. */
+/* Returns in lane i the largest lane of t[i], for 8 vectors; `halves`: of low and high 16 bits separately. */
 SIMD_PRIMITIVE __m256i v16i_fold_rows8(v16i t[8], bool halves) {
 #define LARGER(x, y) (halves ? _mm256_max_epu16(x, y) : _mm256_max_epu32(x, y))
 #define LANES(x, y, which)                                                                                   \
@@ -191,7 +191,7 @@ SIMD_PRIMITIVE void v16_transpose8(__m256 t[8]) {
     }
     for (int i = 0; i < 8; i++) t[i] = u[i];
 }
-/* Transposes: lane j of t[i] becomes lane i of t[j]. Moves the transposed 8 x 8 block (i, j) to (j, i). */
+/* Transposes: lane j of t[i] becomes lane i of t[j]. Works on 8 x 8 blocks. */
 SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     __m256 block[4][8];
     for (int i = 0; i < 8; i++) {
@@ -213,7 +213,7 @@ SIMD_PRIMITIVE __m256 v16_half_scale(__m256 x, __m256i n) {
         _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(n, half), bias), 23));
     return _mm256_mul_ps(_mm256_mul_ps(x, low), high);
 }
-/* x * 2^n for integers n in [-252, 254]. Multiplies by two powers: only the second product can round. */
+/* Returns x * 2^n, n an integer in [-252, 254]. Multiplies twice: only the second product can round. */
 SIMD_PRIMITIVE v16 v16_scale_by_power(v16 x, v16 n) {
     v16i integer = v16_to_int(n);
     return (v16){v16_half_scale(x.a, integer.a), v16_half_scale(x.b, integer.b)};
@@ -265,7 +265,7 @@ SIMD_PRIMITIVE void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d)
     _mm256_storeu_si256((void *)(p + 32), v16i_u8_lanes(c, d));
 }
 
-/* ---- parts of v16_store_fp8x64 ---- */
+/* ---- helpers of v16_store_fp8x64 (cpu/simd/simd.h) ---- */
 SIMD_PRIMITIVE bool v16_have_no_nan(const v16 x[4]) {
     __m256 nan = _mm256_cmp_ps(x[0].a, x[0].b, _CMP_UNORD_Q);
     for (int v = 1; v < 4; v++) nan = _mm256_or_ps(nan, _mm256_cmp_ps(x[v].a, x[v].b, _CMP_UNORD_Q));
@@ -277,7 +277,7 @@ SIMD_PRIMITIVE v16 v16_magnitude(v16 x, v16 limit) {
     return (v16){_mm256_min_ps(_mm256_and_ps(x.a, magnitude), limit.a),
                  _mm256_min_ps(_mm256_and_ps(x.b, magnitude), limit.b)};
 }
-/* Multiplies the signed 16-bit halves and adds the two products. */
+/* Multiplies the signed 16-bit halves of each lane and adds the two products. */
 V16_BINARY(v16i, v16i_madd16, v16i, _mm256_madd_epi16)
 SIMD_PRIMITIVE __m256i v16i_signed_u8_lanes(v16i a, v16i b, int offset, int shift, v16 x, v16 y) {
     const __m256i from = _mm256_set1_epi16((short)offset), sign = _mm256_set1_epi8((char)0x80);
@@ -290,7 +290,7 @@ SIMD_PRIMITIVE __m256i v16i_signed_u8_lanes(v16i a, v16i b, int offset, int shif
     bytes = _mm256_or_si256(bytes, _mm256_and_si256(signs, sign));
     return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
-/* Stores 64 bytes in order: (word - offset) >> shift of each lane, below 128, with the sign of x. */
+/* Stores 64 bytes in order: (word - offset) >> shift of each lane, below 128, and x's sign in bit 7. */
 SIMD_PRIMITIVE void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift,
                                             const v16 x[4]) {
     _mm256_storeu_si256((void *)p, v16i_signed_u8_lanes(word[0], word[1], offset, shift, x[0], x[1]));
@@ -339,8 +339,9 @@ SIMD_PRIMITIVE v16 v16_from_f16_lanes(__m256i h) {
 SIMD_PRIMITIVE v16 v16_from_e5m2(codes16 c) {
     return v16_from_f16_lanes(_mm256_slli_epi16(_mm256_cvtepu8_epi16(c), 8));
 }
-/* Decodes through fp16, whose subnormals convert at full speed. An E4M3 number is 2^8 times the fp16 number
-   with its bits. E4M3's NaN is a finite number in these bits, so it gets fp16's all-ones exponent. */
+/* Decodes via fp16, whose subnormals convert at full speed. An E4M3 number is 2^8 times the fp16 number with
+   the same sign, exponent and mantissa. This number is finite for E4M3's NaN, so a NaN gets an exponent of
+   ones. */
 SIMD_PRIMITIVE v16 v16_from_e4m3(codes16 c) {
     __m256i wide = _mm256_cvtepi8_epi16(c);
     __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16((short)0xbf80));

@@ -10,7 +10,7 @@ typedef __m512 v16;
 typedef __m512i v16i;
 typedef __mmask16 v16m;
 
-/* A primitive that is one intrinsic. */
+/* Define a primitive that is one intrinsic. */
 #define V16_UNARY(type, name, of, f)                                                                         \
     SIMD_PRIMITIVE type name(of a) {                                                                         \
         return f(a);                                                                                         \
@@ -126,7 +126,7 @@ SIMD_PRIMITIVE uint32_t v16i_fold_umax(v16i x) {
     return _mm512_reduce_max_epu32(x);
 }
 
-/* Lane i: the largest of t[i]'s lanes; with `halves`, of their low and high 16 bits separately. */
+/* Returns in lane i the largest lane of t[i]. halves: compares low and high 16 bits separately. */
 SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
 #define LARGER(a, b)       (halves ? _mm512_max_epu16(a, b) : _mm512_max_epu32(a, b))
 #define UNITS(a, b, which) _mm512_shuffle_i32x4(a, b, which)
@@ -146,7 +146,7 @@ SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
     return _mm512_permutexvar_epi32(order, folded);
 }
 
-/* Transposes: lane j of t[i] becomes lane i of t[j]: pairs, fours in each 128-bit part, then the parts. */
+/* Transposes: lane j of t[i] becomes lane i of t[j]. Transposes 4 x 4 blocks, then moves these. */
 SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     __m512 u[16];
     SIMD_UNROLL for (int i = 0; i < 16; i += 2) {
@@ -173,7 +173,7 @@ SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     }
 }
 
-/* x * 2^n for integers n, rounded once. */
+/* Returns x * 2^n for integers n, rounded once. */
 SIMD_PRIMITIVE v16 v16_scale_by_power(v16 x, v16 n) {
     return _mm512_scalef_ps(x, n);
 }
@@ -207,7 +207,7 @@ SIMD_PRIMITIVE void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d)
     _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, bytes));
 }
 
-/* ---- parts of v16_store_fp8x64 ---- */
+/* ---- helpers of v16_store_fp8x64 (cpu/simd/simd.h) ---- */
 SIMD_PRIMITIVE bool v16_have_no_nan(const v16 x[4]) {
     __mmask16 nan = _mm512_cmp_ps_mask(x[0], x[1], _CMP_UNORD_Q);
     return _kortestz_mask16_u8(nan, _mm512_cmp_ps_mask(x[2], x[3], _CMP_UNORD_Q));
@@ -216,9 +216,9 @@ SIMD_PRIMITIVE bool v16_have_no_nan(const v16 x[4]) {
 SIMD_PRIMITIVE v16 v16_magnitude(v16 x, v16 limit) {
     return _mm512_range_ps(x, limit, 0xa);
 }
-/* Multiplies the signed 16-bit halves and adds the two products. */
+/* Multiplies the signed 16-bit halves of each lane and adds the two products. */
 V16_BINARY(v16i, v16i_madd16, v16i, _mm512_madd_epi16)
-/* Stores 64 bytes in order: (word - offset) >> shift of each lane, below 128, with the sign of x. */
+/* Stores 64 bytes in order: (word - offset) >> shift of each lane, below 128, and x's sign in bit 7. */
 SIMD_PRIMITIVE void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift,
                                             const v16 x[4]) {
     const __m512i from = _mm512_set1_epi16((short)offset);
@@ -265,7 +265,7 @@ SIMD_PRIMITIVE codes16 codes16_load_n(const uint8_t *p, int64_t n) {
 SIMD_PRIMITIVE v16 v16_from_e5m2(codes16 c) {
     return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(c), 8));
 }
-/* Decodes through fp16, whose subnormals convert at full speed: E4M3 is 2^8 times the fp16 with its bits. */
+/* Decodes via fp16, whose subnormals convert at full speed: E4M3 is 2^8 times fp16 with the same fields. */
 SIMD_PRIMITIVE v16 v16_from_e4m3(codes16 c) {
     __m256i half = _mm256_slli_epi16(_mm256_cvtepi8_epi16(c), 7);
     __m512 x = _mm512_mul_ps(_mm512_cvtph_ps(_mm256_and_si256(half, _mm256_set1_epi16((short)0xbf80))),

@@ -2,11 +2,11 @@
  * cpu/simd/avx512bf16: pairs of bf16 numbers, for the level avx512bf16 and levels above it (AVX512-BF16 and
  * VBMI, in addition to cpu/simd/avx512.h).
  *
- * A pair holds two consecutive terms of a chain in 32 bits: the first in the high half, the second in the low
- * half. VDPBF16PS makes two fused multiply-adds of each pair, the high half first. So a sum over pairs is
- * bit-identical to the fp32 chain over terms if no operand and no sum is subnormal: the unit flushes
- * subnormal numbers to zero (Intel SDM, VDPBF16PS; measured on Zen 4 and Emerald Rapids). PAIR_LEAST gives
- * the condition.
+ * A pair has two consecutive terms of a chain in 32 bits: the first in the high half, the second in the low
+ * half. VDPBF16PS, the bf16 dot product, does two fused multiply-adds for each pair, the high half first. It
+ * treats subnormal numbers as 0 (Intel SDM; measured on Zen 4 and Emerald Rapids). So a sum over pairs has
+ * the bits of the fp32 chain over terms if no operand and no sum is subnormal. PAIR_LEAST gives the
+ * condition.
  *
  * 16 pairs are stored in a v16. fp32 loads, broadcasts and stores do not change their bits.
  */
@@ -26,7 +26,7 @@ SIMD_PRIMITIVE v16 v16_pair_first(v16 pairs) {
 SIMD_PRIMITIVE v16 v16_pair_second(v16 pairs) {
     return v16_from_bits(v16i_shl(v16_bits(pairs), 16));
 }
-/* Return pairs of the first, or the second, terms of a and b. */
+/* Return 16 pairs of a's and b's first terms, or of their second terms. */
 SIMD_PRIMITIVE v16 v16_pair_firsts(v16 a, v16 b) {
     return v16_from_bits(v16i_or(v16_bits(v16_pair_first(a)), v16i_shr(v16_bits(b), 16)));
 }
@@ -36,23 +36,24 @@ SIMD_PRIMITIVE v16 v16_pair_seconds(v16 a, v16 b) {
 
 /* ---- the smallest number of an operand ---- */
 
-/* All sums of a product are multiples of the product of the operands' smallest steps. A bf16 number with
-   biased exponent e is a multiple of 2^(e - 134). If the exponents of both operands' smallest numbers add up
-   to PAIR_LEAST or more, all products and sums are multiples of 2^-126, the smallest normal number. */
+/* A bf16 number with biased exponent e or more is a multiple of 2^(e - 134). So with smallest biased
+   exponents e and f of the two operands, all products and sums are multiples of 2^(e + f - 268). If e + f is
+   at least PAIR_LEAST, this is a multiple of 2^-126, the smallest normal number, and no sum is subnormal. */
 enum {
     PAIR_LEAST = 142,
     PAIR_LEAST_E4M3 = 118, /* bf16 exponent of 2^-9, the smallest E4M3 number */
     PAIR_LEAST_E5M2 = 111, /* bf16 exponent of 2^-16, the smallest E5M2 number */
-    PAIR_LEAST_NONE = 511, /* the operand is all zeros */
+    PAIR_LEAST_NONE = 511, /* exponent of an operand that is all zeros */
 };
 
-/* Updates the smallest (magnitude - 1) of 32 bf16 numbers. Subtracting 1 makes zeros the largest numbers. */
+/* Returns the minimum of `least` and the magnitudes of 32 bf16 numbers, minus 1. This makes zeros the
+   largest. */
 SIMD_PRIMITIVE v16i v16_pair_smaller(v16i least, v16 pairs) {
     v16i magnitude = v16i_and(v16_bits(pairs), v16i_set1(0x7fff7fffu));
     return _mm512_min_epu16(least, _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)));
 }
-/* Returns the exponent of the smallest nonzero number. A subnormal number gives -PAIR_LEAST_NONE, so that no
-   sum of two exponents reaches PAIR_LEAST. */
+/* Returns the biased exponent of the smallest nonzero number. A subnormal one gives -PAIR_LEAST_NONE, so that
+   no sum of two exponents reaches PAIR_LEAST. */
 SIMD int v16_pair_least(v16i least) {
     uint16_t lane[32], smallest = 0xffff;
     _mm512_storeu_si512(lane, least);
@@ -63,7 +64,8 @@ SIMD int v16_pair_least(v16i least) {
 
 /* ---- FP8 codes to bf16 ---- */
 
-/* The bf16 number of FP8 magnitude c. Codes 1 to 3 are subnormal in both formats, 4 to 7 only in E4M3. */
+/* The bf16 bits of FP8 code c without sign. `one`: the bits of code 1. Codes 1 to 3 are subnormal in both
+   formats, 4 to 7 only in E4M3. */
 #define PAIR_SUBNORMAL(c, one)                                                                               \
     ((c) == 0   ? 0                                                                                          \
      : (c) == 1 ? (one)                                                                                      \
@@ -85,7 +87,7 @@ SIMD int v16_pair_least(v16i least) {
 #define PAIR_E5M2_LOW(c)  (uint8_t)(PAIR_E5M2(c) & 0xff)
 #define PAIR_E5M2_HIGH(c) (uint8_t)(PAIR_E5M2(c) >> 8)
 
-/* [E4M3, E5M2][low byte, high byte][magnitude] */
+/* Bytes of bf16 numbers: [E4M3, E5M2][low byte, high byte][FP8 code without sign]. */
 static const _Alignas(64) uint8_t pair_bytes[2][2][128] = {
     {PAIR_128(PAIR_E4M3_LOW), PAIR_128(PAIR_E4M3_HIGH)},
     {PAIR_128(PAIR_E5M2_LOW), PAIR_128(PAIR_E5M2_HIGH)},
@@ -94,8 +96,9 @@ static const _Alignas(64) uint8_t pair_bytes[2][2][128] = {
 SIMD_PRIMITIVE __m512i pair_look_up(__m512i codes, const uint8_t table[128]) {
     return _mm512_permutex2var_epi8(_mm512_load_si512(table), codes, _mm512_load_si512(table + 64));
 }
-/* Decodes 64 codes to two vectors of pairs. Of each 16 bytes of codes, the first 8 make 4 pairs of the first
-   vector, the last 8 make 4 pairs of the second vector. In memory, a pair's second term comes first. */
+/* Decodes 64 codes to two vectors of pairs. Of each 16 codes, the first 8 make 4 pairs of the first vector,
+   the last 8 make 4 pairs of the second vector. The code of a pair's second term is before that of its first
+   term. */
 SIMD_PRIMITIVE void v16_pairs_from_codes(__m512i codes, ott_dtype d, v16 pairs[2]) {
     const uint8_t(*bytes)[128] = pair_bytes[d == OTT_E5M2];
     __m512i low = pair_look_up(codes, bytes[0]), high = pair_look_up(codes, bytes[1]);
@@ -107,13 +110,13 @@ SIMD_PRIMITIVE void v16_pairs_from_codes(__m512i codes, ott_dtype d, v16 pairs[2
 
 /* ---- loads: d is E4M3, E5M2 or BF16 ---- */
 
-/* Which terms packed pair e holds. */
+/* The terms that pair e has. */
 typedef enum pair_order {
     PAIR_CHAIN, /* 2e, then 2e + 1 */
-    PAIR_TILE32 /* of each four terms, the first and third, then the second and fourth (ACCUMULATE_TILE32) */
+    PAIR_TILE32 /* for ACCUMULATE_TILE32: of four terms, one pair has terms 0 and 2, the next has 1 and 3 */
 } pair_order;
 
-/* Return the first term of pair e, and the distance to its second term. */
+/* Return the number of pair e's first term, and the distance to its second term. */
 SIMD_PRIMITIVE int64_t pair_term(pair_order order, int64_t e) {
     return order == PAIR_TILE32 ? e / 2 * 4 + e % 2 : 2 * e;
 }
@@ -126,19 +129,19 @@ SIMD_PRIMITIVE v16 pair_of_codes(__m256i codes, __m512i places, ott_dtype d) {
     v16_pairs_from_codes(_mm512_permutexvar_epi8(places, _mm512_castsi256_si512(codes)), d, pairs);
     return pairs[0];
 }
-/* Loads 16 pairs: the first n (any number) of 32 elements from `index` on, then zeros (-0 if `minus`). */
+/* Loads 16 pairs of the elements from `index` on. Elements from n (any number) on are 0, or -0 if `minus`. */
 SIMD_PRIMITIVE v16 v16_load_pairs(const void *p, ott_dtype d, int64_t index, int64_t n, pair_order order,
                                   bool minus) {
     __mmask32 there = n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (1u << n) - 1;
     if (d == OTT_BF16) {
-        /* Byte positions of 4 elements in a quarter of the vector. A pair's second term comes first. */
+        /* For 4 elements: the byte of the source that becomes each byte. A pair's second term comes first. */
         int64_t of_8 = order == PAIR_TILE32 ? 0x0302070601000504 : 0x0504070601000302;
         __m512i x = _mm512_mask_loadu_epi16(_mm512_set1_epi16(minus ? (short)0x8000 : 0), there,
                                             (const uint16_t *)p + index);
         __m512i places = _mm512_broadcast_i32x4(_mm_set_epi64x(of_8 + 0x0808080808080808, of_8));
         return _mm512_castsi512_ps(_mm512_shuffle_epi8(x, places));
     }
-    /* Byte positions of 8 codes. The other 8 bytes of each quarter are unused. */
+    /* For 8 codes: the byte of the source that becomes each byte. Every other 8 bytes are not used. */
     int64_t of_8 = order == PAIR_TILE32 ? 0x0507040601030002 : 0x0607040502030001;
     __m512i places = _mm512_add_epi8(
         _mm512_set1_epi64(of_8),
@@ -147,8 +150,8 @@ SIMD_PRIMITIVE v16 v16_load_pairs(const void *p, ott_dtype d, int64_t index, int
         _mm256_mask_loadu_epi8(_mm256_set1_epi8(minus ? (char)0x80 : 0), there, (const uint8_t *)p + index);
     return pair_of_codes(codes, places, d);
 }
-/* Loads 16 pairs from two rows: the first n of 16 elements from index `first` on, and from index `second` on.
-   Other elements, and all elements of a negative index, are 0, or -0 if `minus`. */
+/* Loads 16 pairs: their first terms from index `first` on, their second terms from index `second` on.
+   Elements from n on, and all elements for a negative index, are 0, or -0 if `minus`. */
 SIMD_PRIMITIVE v16 v16_join_pairs(const void *p, ott_dtype d, int64_t first, int64_t second, int64_t n,
                                   bool minus) {
     __mmask16 there = n >= 16 ? 0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);

@@ -18,7 +18,7 @@ typedef struct v16i {
 } v16i;
 typedef v16i v16m; /* all bits of a lane set or none */
 
-/* A primitive that is one function for each quarter. */
+/* Define a primitive that is one function for each quarter. */
 #define V16_UNARY(type, name, of, f)                                                                         \
     SIMD_PRIMITIVE type name(of x) {                                                                         \
         return (type){f(x.a), f(x.b), f(x.c), f(x.d)};                                                       \
@@ -76,7 +76,7 @@ SIMD_PRIMITIVE void v16_store_n(float *p, v16 x, int64_t n) {
     memcpy(p, part, (size_t)(n < 16 ? n : 16) * 4);
 }
 
-/* ---- one register: replacements of intrinsics that differ in order or result from cpu/simd/simd.h ---- */
+/* ---- one register: functions for intrinsics whose operands or results differ from cpu/simd/simd.h ---- */
 
 SIMD_PRIMITIVE float32x4_t neon_fma(float32x4_t x, float32x4_t y, float32x4_t z) {
     return vfmaq_f32(z, x, y);
@@ -87,14 +87,14 @@ SIMD_PRIMITIVE float32x4_t neon_fnma(float32x4_t x, float32x4_t y, float32x4_t z
 SIMD_PRIMITIVE float32x4_t neon_fms(float32x4_t x, float32x4_t y, float32x4_t z) {
     return vfmaq_f32(vnegq_f32(z), x, y);
 }
-/* The max and min instructions handle NaN differently, and order -0 below 0. */
+/* NEON's max and min handle NaN differently, and treat -0 as smaller than 0. */
 SIMD_PRIMITIVE float32x4_t neon_max(float32x4_t x, float32x4_t y) {
     return vbslq_f32(vcgtq_f32(x, y), x, y);
 }
 SIMD_PRIMITIVE float32x4_t neon_min(float32x4_t x, float32x4_t y) {
     return vbslq_f32(vcltq_f32(x, y), x, y);
 }
-/* The instruction saturates, and converts a NaN to 0. Here what does not fit becomes the smallest int. */
+/* NEON's conversion saturates, and gives 0 for a NaN. Here both give the smallest int. */
 SIMD_PRIMITIVE uint32x4_t neon_to_int(float32x4_t x) {
     uint32x4_t fits = vandq_u32(vcgeq_f32(x, vdupq_n_f32(-0x1p31f)), vcltq_f32(x, vdupq_n_f32(0x1p31f)));
     return vbslq_u32(fits, vreinterpretq_u32_s32(vcvtq_s32_f32(x)), vdupq_n_u32(0x80000000u));
@@ -189,11 +189,11 @@ SIMD_PRIMITIVE uint32_t v16i_fold_umax(v16i x) {
     return vmaxvq_u32(vmaxq_u32(vmaxq_u32(x.a, x.b), vmaxq_u32(x.c, x.d)));
 }
 
-/* The larger of neighbouring lanes, of x, then of y; with `halves`, of low and high 16 bits separately. */
+/* Returns the larger of lanes 0, 1 and of lanes 2, 3, of x, then of y; `halves`: of 16 bits separately. */
 SIMD_PRIMITIVE uint32x4_t neon_fold_pairs(uint32x4_t x, uint32x4_t y, bool halves) {
     return halves ? neon_umax16(vuzp1q_u32(x, y), vuzp2q_u32(x, y)) : vpmaxq_u32(x, y);
 }
-/* Lane i: the largest of t[i]'s lanes, for 4 vectors. */
+/* Returns in lane i the largest lane of t[i], for 4 vectors. */
 SIMD_PRIMITIVE uint32x4_t neon_fold_rows4(const v16i t[4], bool halves) {
     uint32x4_t m[4];
     SIMD_UNROLL for (int i = 0; i < 4; i++) {
@@ -209,14 +209,14 @@ SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
                   neon_fold_rows4(t + 12, halves)};
 }
 
-/* Transposes a 4 x 4 block: pairs, then pairs of pairs. */
+/* Transposes a 4 x 4 block with rows a, b, c, d. */
 SIMD_PRIMITIVE v16 neon_transpose4(float32x4_t a, float32x4_t b, float32x4_t c, float32x4_t d) {
     float64x2_t ab = vreinterpretq_f64_f32(vtrn1q_f32(a, b)), ba = vreinterpretq_f64_f32(vtrn2q_f32(a, b));
     float64x2_t cd = vreinterpretq_f64_f32(vtrn1q_f32(c, d)), dc = vreinterpretq_f64_f32(vtrn2q_f32(c, d));
     return (v16){vreinterpretq_f32_f64(vtrn1q_f64(ab, cd)), vreinterpretq_f32_f64(vtrn1q_f64(ba, dc)),
                  vreinterpretq_f32_f64(vtrn2q_f64(ab, cd)), vreinterpretq_f32_f64(vtrn2q_f64(ba, dc))};
 }
-/* Transposes: lane j of t[i] becomes lane i of t[j]. Moves the transposed 4 x 4 block (i, j) to (j, i). */
+/* Transposes: lane j of t[i] becomes lane i of t[j]. Works on 4 x 4 blocks. */
 SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     v16 block[4][4];
     SIMD_UNROLL for (int i = 0; i < 4; i++) {
@@ -235,7 +235,7 @@ SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     }
 }
 
-/* x * 2^n for integers n in [-252, 254]. Multiplies by two powers: only the second product can round. */
+/* Returns x * 2^n, n an integer in [-252, 254]. Multiplies twice: only the second product can round. */
 SIMD_PRIMITIVE float32x4_t neon_scale_by_power(float32x4_t x, float32x4_t n) {
     uint32x4_t integer = vreinterpretq_u32_s32(vcvtq_s32_f32(n)), half = neon_sar(integer, 1);
     const uint32x4_t bias = vdupq_n_u32(127);
@@ -301,7 +301,7 @@ SIMD_PRIMITIVE void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d)
     v16i_store_u8(p + 48, d);
 }
 
-/* ---- parts of v16_store_fp8x64 ---- */
+/* ---- helpers of v16_store_fp8x64 (cpu/simd/simd.h) ---- */
 SIMD_PRIMITIVE uint32x4_t neon_no_nan(v16 x) {
     return vandq_u32(vandq_u32(vceqq_f32(x.a, x.a), vceqq_f32(x.b, x.b)),
                      vandq_u32(vceqq_f32(x.c, x.c), vceqq_f32(x.d, x.d)));
@@ -315,7 +315,7 @@ SIMD_PRIMITIVE float32x4_t neon_magnitude(float32x4_t x, float32x4_t limit) {
     return vminq_f32(vabsq_f32(x), limit);
 }
 V16_BINARY(v16, v16_magnitude, v16, neon_magnitude)
-/* Multiplies the signed 16-bit halves and adds the two products. */
+/* Multiplies the signed 16-bit halves of each lane and adds the two products. */
 SIMD_PRIMITIVE uint32x4_t neon_madd16(uint32x4_t x, uint32x4_t y) {
     int16x8_t a = vreinterpretq_s16_u32(x), b = vreinterpretq_s16_u32(y);
     return vreinterpretq_u32_s32(
@@ -325,7 +325,7 @@ V16_BINARY(v16i, v16i_madd16, v16i, neon_madd16)
 SIMD_PRIMITIVE uint16x8_t neon_shifted_low16(uint32x4_t x, uint32x4_t y, int offset, int shift) {
     return vsubq_u16(neon_low16(x, y), vdupq_n_u16((uint16_t)offset)) >> vdupq_n_u16((uint16_t)shift);
 }
-/* Stores 64 bytes in order: (word - offset) >> shift of each lane, below 128, with the sign of x. */
+/* Stores 64 bytes in order: (word - offset) >> shift of each lane, below 128, and x's sign in bit 7. */
 SIMD_PRIMITIVE void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift,
                                             const v16 x[4]) {
     SIMD_UNROLL for (int v = 0; v < 4; v++) {
@@ -337,7 +337,7 @@ SIMD_PRIMITIVE void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int 
     }
 }
 
-/* Converts sixteen fp16 numbers, given as bits in two registers. */
+/* Converts 16 fp16 numbers, given as bits in two registers, to fp32. */
 SIMD_PRIMITIVE v16 neon_from_f16(uint16x8_t low, uint16x8_t high) {
     float16x8_t a = vreinterpretq_f16_u16(low), b = vreinterpretq_f16_u16(high);
     return (v16){vcvt_f32_f16(vget_low_f16(a)), vcvt_high_f32_f16(a), vcvt_f32_f16(vget_low_f16(b)),
@@ -382,8 +382,8 @@ SIMD_PRIMITIVE codes16 codes16_load_n(const uint8_t *p, int64_t n) {
 SIMD_PRIMITIVE v16 v16_from_e5m2(codes16 c) {
     return neon_from_f16(vshll_n_u8(vget_low_u8(c), 8), vshll_high_n_u8(c, 8));
 }
-/* Converts through fp16. An E4M3 number is 2^8 times the fp16 number with its bits. E4M3's NaN is a finite
-   number in these bits, so it gets fp16's all-ones exponent. */
+/* Returns the fp16 numbers with the sign, exponent and mantissa of E4M3 codes: the codes' values divided by
+   2^8. Such an fp16 number is finite for E4M3's NaN, so a NaN gets an exponent of ones. */
 SIMD_PRIMITIVE uint16x8_t neon_e4m3_as_f16(int16x8_t wide) {
     uint16x8_t half = vandq_u16(vreinterpretq_u16_s16(vshlq_n_s16(wide, 7)), vdupq_n_u16(0xbf80));
     const uint16x8_t top = vdupq_n_u16(0x7f);

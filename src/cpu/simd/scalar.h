@@ -18,7 +18,7 @@ typedef struct v16m {
     bool lane[16];
 } v16m;
 
-/* A vector of the given type whose lane i is `expression`. */
+/* Returns a vector of the given type whose lane i is `expression`. */
 #define V16_LANES(type, expression)                                                                          \
     do {                                                                                                     \
         type result;                                                                                         \
@@ -26,7 +26,7 @@ typedef struct v16m {
         return result;                                                                                       \
     } while (0)
 
-/* A primitive: `expression` computes lane i from lanes i of the operands. */
+/* Define a primitive. `expression` computes lane i from the operands' lanes i. */
 #define V16_UNARY(type, name, of, expression)                                                                \
     SIMD type name(of a) {                                                                                   \
         V16_LANES(type, expression);                                                                         \
@@ -77,7 +77,7 @@ V16_UNARY(v16, v16_round, v16, rintf(a.lane[i]))
 
 V16_UNARY(v16i, v16_bits, v16, fmath_bits(a.lane[i]))
 V16_UNARY(v16, v16_from_bits, v16i, fmath_from_bits(a.lane[i]))
-/* As on vector units, what does not fit becomes the smallest int. */
+/* As with x86 instructions, numbers that do not fit become the smallest int. */
 V16_UNARY(v16i, v16_to_int, v16,
           a.lane[i] >= -0x1p31f && a.lane[i] < 0x1p31f ? (uint32_t)(int32_t)a.lane[i] : 0x80000000u)
 V16_UNARY(v16, v16_from_int, v16i, (float)(int32_t)a.lane[i])
@@ -151,7 +151,7 @@ SIMD uint32_t v16i_fold_umax(v16i x) {
     return most;
 }
 
-/* Lane i: the largest of t[i]'s lanes; with `halves`, of their low and high 16 bits separately. */
+/* Returns in lane i the largest lane of t[i]. halves: compares low and high 16 bits separately. */
 SIMD v16i v16i_fold_rows(v16i t[16], bool halves) {
     v16i folded;
     for (int i = 0; i < 16; i++) {
@@ -177,7 +177,7 @@ SIMD void v16_transpose(v16 t[16]) {
         }
 }
 
-/* x * 2^n for integers n in [-252, 254]. Multiplies by two powers: only the second product can round. */
+/* Returns x * 2^n, n an integer in [-252, 254]. Multiplies twice: only the second product can round. */
 SIMD v16 v16_scale_by_power(v16 x, v16 n) {
     v16i integer = v16_to_int(n), half = v16i_sar(integer, 1), bias = v16i_set1(127);
     v16 low = v16_from_bits(v16i_shl(v16i_add(half, bias), 23));

@@ -19,8 +19,8 @@
  *   v16i_set1 add sub and or xor umax umin umax16 shl shr sar fold_umax fold_rows; load store;
  *   load_u16 store_u16 load_u8 store_u8 (and _n)
  *
- * The level avx512bf16 is avx512 with a unit for pairs of bf16 numbers (SIMD_HAS_PAIRS). The level amx is
- * avx512bf16 with a tile unit (SIMD_HAS_TILES). The level amx_emulated is amx with the tile unit in plain C.
+ * The level avx512bf16 is avx512 with dot products of pairs of bf16 numbers (SIMD_HAS_PAIRS). The level amx
+ * is avx512bf16 with a tile unit (SIMD_HAS_TILES). The level amx_emulated is amx with a tile unit in C.
  */
 #ifndef CPU_SIMD_H
 #define CPU_SIMD_H
@@ -28,10 +28,9 @@
 #include "base/fmath.h"
 #include "fp8/cast.h"
 
-/* Each function is one or a few instructions and must be inlined. SIMD_UNROLL unrolls loops over arrays of
-   vectors, so that the arrays stay in registers. Under a sanitizer, inlined and instrumented code takes
-   minutes to compile. So there only functions of one intrinsic per register are inlined (SIMD_PRIMITIVE),
-   because calling them would double a test's time. */
+/* SIMD functions are one or a few instructions and must be inlined. SIMD_UNROLL unrolls loops over arrays of
+   vectors, so that the arrays stay in registers. With a sanitizer this takes minutes to compile. So then only
+   SIMD_PRIMITIVE functions, one intrinsic per register, are inlined: calling them would double test time. */
 #define SIMD_PRIMITIVE static inline __attribute__((always_inline, unused))
 #if defined(OTT_SANITIZED)
 #define SIMD static __attribute__((noinline, unused))
@@ -82,8 +81,8 @@ SIMD v16 v16_keep_n(v16 a, int64_t n) {
     return v16_select(v16m_first(n), a, v16_zero());
 }
 
-/* ---- amax: the largest magnitude, compared by bits: a NaN exceeds infinity, so it is never lost ---- */
-/* Returns the larger of amax and |x|. Start with v16_zero(). */
+/* ---- amax: the largest magnitude. Bits are compared: a NaN is larger than infinity, so it is kept. ---- */
+/* Returns the larger of amax and |x| in each lane. The first amax is v16_zero(). */
 SIMD v16 v16_amax(v16 amax, v16 x) {
     return v16_from_bits(v16i_umax(v16_bits(amax), v16i_and(v16_bits(x), v16i_set1(0x7fffffffu))));
 }
@@ -100,17 +99,17 @@ SIMD float amax_of(float amax, float x) {
 SIMD v16i v16i_amax_bf16(v16i amax, const void *two_each) {
     return v16i_umax16(amax, v16i_and(v16i_load(two_each), v16i_set1(0x7fff7fffu)));
 }
-/* Returns the larger of each lane's two numbers. */
+/* Returns the larger of the two bf16 numbers in each lane, in fp32. */
 SIMD v16 v16_larger_bf16(v16i amax) {
     return v16_from_bits(v16i_umax(v16i_shl(amax, 16), v16i_and(amax, v16i_set1(0xffff0000u))));
 }
-/* Lane i: the largest of amax[i], which has one fp32 number in each lane, or two bf16 numbers with `bf16`. */
+/* Returns in lane i the largest number in amax[i]. A lane of amax[i] has an fp32 number, or two if `bf16`. */
 SIMD v16 v16_fold_rows_amax(v16i amax[16], bool bf16) {
     v16i folded = v16i_fold_rows(amax, bf16);
     return bf16 ? v16_larger_bf16(folded) : v16_from_bits(folded);
 }
 
-/* ---- exp: bit-identical to fmath_exp ---- */
+/* ---- exp, with the bits of fmath_exp ---- */
 SIMD v16 v16_exp(v16 given) {
     v16 x = v16_max(v16_set1(FMATH_EXP_MIN), given); /* keeps a NaN */
     x = v16_min(v16_set1(FMATH_EXP_MAX), x);
@@ -124,8 +123,8 @@ SIMD v16 v16_exp(v16 given) {
     p = v16_fma(p, r, v16_set1(FMATH_EXP_P4));
     p = v16_fma(p, r, v16_set1(FMATH_EXP_P5));
     p = v16_add(v16_fma(p, v16_mul(r, r), r), v16_set1(1.0f));
-    /* At the lower clamp the product rounds to 0. Selecting 0 directly avoids the processor's slow path for
-       subnormal results, which masked scores (-inf) would always take. */
+    /* At FMATH_EXP_MIN the product rounds to 0. Selecting 0 directly avoids subnormal results, which are slow
+       in the processor and which masked scores (-inf) would always give. */
     v16m tiny = v16_le(x, v16_set1(FMATH_EXP_MIN));
     p = v16_select(tiny, v16_zero(), p);
     n = v16_select(tiny, v16_zero(), n);
@@ -139,7 +138,7 @@ SIMD v16 v16_load_bf16(const uint16_t *p) {
 SIMD v16 v16_load_bf16_n(const uint16_t *p, int64_t n) {
     return v16_from_bits(v16i_shl(v16i_load_u16_n(p, n), 16));
 }
-/* Integer arithmetic: the conversion instruction of AVX512-BF16 flushes subnormals. */
+/* Converts with integer arithmetic, because AVX512-BF16's instruction treats subnormal numbers as 0. */
 SIMD v16i v16_to_bf16(v16 x) {
     v16i u = v16_bits(x);
     v16i odd = v16i_and(v16i_shr(u, 16), v16i_set1(1));
@@ -177,7 +176,7 @@ SIMD v16i v16_to_fp8(v16 x, ott_dtype d, cast_mode mode) {
     const uint32_t round_half = (1u << (22 - mantissa)) - 1;
     v16i normal = v16i_add(v16i_add(a, odd), v16i_set1(round_half - ((uint32_t)(127 - bias) << 23)));
     normal = v16i_sar(normal, 23 - mantissa);
-    /* Subnormal results: add a constant whose last bit equals the target's last bit: the addition rounds. */
+    /* Subnormal results: adding a power of two whose last bit is worth the target's last bit rounds. */
     const uint32_t magic = (uint32_t)(127 + 1 - bias + 23 - mantissa) << 23;
     v16 sum = v16_add(v16_from_bits(a), v16_from_bits(v16i_set1(magic)));
     v16i subnormal = v16i_sub(v16_bits(sum), v16i_set1(magic));
@@ -193,16 +192,16 @@ SIMD void v16_store_fp8_n(uint8_t *p, v16 x, ott_dtype d, cast_mode mode, int64_
     v16i_store_u8_n(p, v16_to_fp8(x, d, mode), n);
 }
 
-/* Magnitudes are clamped to this limit before a cast: the largest FP8 value, or with CAST_OVERFLOW the next
-   number above it, whose code is NaN in E4M3 and infinity in E5M2. */
+/* Returns the limit to which magnitudes are clamped before a cast: the largest FP8 value, or with
+   CAST_OVERFLOW the next number above it, whose code is NaN in E4M3 and infinity in E5M2. */
 SIMD v16 v16_fp8_limit(ott_dtype d, cast_mode mode) {
     if (d == OTT_E4M3) return v16_set1(mode == CAST_SATURATE ? 448.0f : 480.0f);
     return v16_set1(mode == CAST_SATURATE ? 57344.0f : 65536.0f);
 }
 
-/* Stores 64 codes, with the bits of v16_to_fp8. A faster method handles vectors without NaN. It adds a power
-   of two whose last bit has the value of the target's last bit, so that the addition rounds. The upper 16
-   bits of the sum are its exponent; the lower 16 bits count the target's last bits. A multiply-add of both
+/* Stores 64 codes, with the bits of v16_to_fp8. A faster method is used for vectors without NaN. It adds a
+   power of two whose last bit has the value of the target's last bit, so the addition rounds. The sum's upper
+   16 bits are its exponent; the lower 16 bits are a multiple of the target's last bit. A multiply-add of both
    halves gives the code, times a power of two. */
 SIMD void v16_store_fp8x64(uint8_t *p, const v16 x[4], ott_dtype d, cast_mode mode) {
     v16i code[4];
@@ -253,7 +252,7 @@ SIMD void v16_store_any_n(void *p, ott_dtype d, int64_t index, v16 x, int64_t n)
         v16_store_f16_n((uint16_t *)p + index, x, n);
 }
 
-/* Returns x as it is read back after it was stored in format d. */
+/* Returns x rounded to format d, as a store and a load would. */
 SIMD v16 v16_rounded(v16 x, ott_dtype d) {
     if (d == OTT_F32) return x;
     uint16_t h[16];

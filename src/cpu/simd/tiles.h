@@ -3,17 +3,17 @@
  * amx and amx_emulated have it, in addition to cpu/simd/avx512bf16.h.
  *
  *   tile_configure()              sets all registers to full tiles of zeros; a thread must call it first
- *   tile_release()                empties the registers, so that the kernel need not save them
+ *   tile_release()                empties the registers, so that the operating system need not save them
  *   tile_zero(t)                  sets a register to zeros
  *   tile_load(t, p, step)         loads 16 rows of 16 floats or pairs, `step` floats apart
  *   tile_store(t, p, step)        stores 16 rows
  *   tile_multiply(c, a, b)        TDPBF16PS: c[16][16] += a[16][16 pairs] * b[16 pairs][16]
  *
  * Registers are literal digits (0 to 7), because GCC pastes them into the names of operands. TDPBF16PS (Intel
- * SDM) sums the products of all low halves of the pairs, and the products of all high halves, in two chains
+ * SDM) sums the products of the low halves of the pairs, and the products of the high halves, in two chains
  * of fused multiply-adds from 0. It adds the two chains, and adds the result to c. It rounds to nearest even
- * and treats subnormal operands and results as zero. So a pair holds an even and an odd term of a tile of
- * ACCUMULATE_TILE32, in either order.
+ * and treats subnormal operands and results as zero. So for ACCUMULATE_TILE32 one half of a pair must be an
+ * even term and the other an odd term.
  */
 #ifndef CPU_SIMD_TILES_H
 #define CPU_SIMD_TILES_H
@@ -26,7 +26,7 @@ enum { TILE_SIDE = 16, TILE_FLOATS = TILE_SIDE * TILE_SIDE, TILE_REGISTERS = 8 }
 #ifdef CPU_ISA_amx
 #include <immintrin.h>
 
-/* Memory operand of LDTILECFG. */
+/* The operand of LDTILECFG in memory. */
 typedef struct tile_configuration {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
@@ -89,7 +89,7 @@ static inline float tile_flushed(float x) {
     uint32_t bits = fmath_bits(x);
     return fmath_from_bits(bits & 0x7f800000u ? bits : bits & 0x80000000u);
 }
-/* The bf16 numbers of a pair. */
+/* Return the bf16 number in the low, or the high, half of a pair. */
 static inline float tile_low(float pair) {
     return tile_flushed(fmath_from_bits(fmath_bits(pair) << 16));
 }
