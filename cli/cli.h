@@ -1,10 +1,10 @@
 /*
- * cli: declarations shared by the program's verbs. The program uses only the public API, bench/bench.h,
- * plan/plan.h and plan/doctor.h. Each verb is one file with one function; main.c has the table of verbs.
+ * cli: declarations that the verbs of the program share. The program uses only the public API, bench/bench.h,
+ * plan/plan.h and plan/doctor.h. Each verb is one function in one file; main.c has the table of verbs.
  *
  * Exit codes: 0 done, 1 the run failed, 2 bad input (ott_status_exit_code), 128 + N if signal N ended the
- * program early (SIGPIPE if the reader of a training's output went away). Errors are printed as one line
- * "ottava: ..." on standard error.
+ * program early (SIGPIPE if training ended because the reader of its output went away). Errors are printed on
+ * standard error, as one line "ottava: ...".
  */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
@@ -14,7 +14,7 @@
 
 enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_BAD_INPUT = 2, CLI_SIGNAL = 128 };
 
-/* ---- verbs: argc and argv are the arguments after the verb; the result is the exit code ---- */
+/* ---- verbs. argc, argv: the arguments after the verb. They return the exit code. ---- */
 
 int verb_train(int argc, char **argv);
 int verb_generate(int argc, char **argv);
@@ -30,78 +30,79 @@ int verb_doctor(int argc, char **argv);
 
 /* ---- errors (output.c) ---- */
 
-/* Prints one line and returns exit_code. For CLI_BAD_INPUT it calls cli_wait_for_rank_0 first, because all
+/* Prints one line and returns exit_code. For CLI_BAD_INPUT it first calls cli_wait_for_rank_0, because all
    ranks of a job have the same arguments. */
 int cli_error(int exit_code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Prints the library's text for its last failure, immediately on every rank. Returns the exit code of
+/* Prints the library's text for its last failure, immediately and on every rank. Returns the exit code for
    `status`. */
 int cli_fail(ott_status status);
-/* Lets only rank 0 print an error that all ranks have: any other rank waits 3 s for the launcher to end it.
-   If it returns, only this rank has the error. */
+/* Lets only rank 0 print an error that all ranks have. Every other rank waits here until the launcher ends
+   it, but at most 3 s. If the function returns, only this rank has the error. */
 void cli_wait_for_rank_0(void);
 
 /* ---- standard output (output.c) ---- */
 
 /*
- * Writes are unbuffered, so that text streams and errors are detected immediately. If the reader went away
- * (EPIPE), the program ends quietly; any other failure is an error. A write waits while a pipe is full. After
- * a stop request it waits 2 s at most and then drops the text.
+ * Writes are unbuffered, so that text streams and errors are noticed immediately. If the reader went away
+ * (EPIPE), the program ends without a message. Any other failure is an error. A write waits while a pipe is
+ * full. After a stop request it waits at most 2 s, and then the text is lost.
  */
 typedef struct output {
-    bool terminal;     /* standard output is a terminal, so the live line can be redrawn */
-    bool color;        /* print warnings in color; false until metrics.color is read */
+    bool terminal;     /* standard output is a terminal, on which the live line can be redrawn */
+    bool color;        /* print warnings in color; false until metrics.color was read */
     bool ends_at_once; /* a failed write ends the program immediately */
     bool live_shown;
-    bool quiet;       /* drop log lines */
-    int rank;         /* output_rank */
+    bool quiet;       /* print no log lines */
+    int rank;         /* the result of output_rank */
     int error;        /* errno of the first failed write; 0: none */
-    double live_time; /* time of the last redraw, in seconds */
-    char live[256];   /* the live line */
+    double live_time; /* seconds; when the live line was last redrawn */
+    char live[256];   /* text of the live line */
 } output;
 
-/* This process's rank according to the launcher's environment variables; -1 without a launcher. */
+/* Returns the rank of this process, from the launcher's environment variables; -1 without a launcher. */
 int output_rank(void);
 void output_open(output *o);
-/* Writes bytes unchanged; no live line may be shown. */
+/* Writes bytes unchanged. The live line must not be shown. */
 void output_bytes(output *o, const void *data, size_t bytes);
 void output_text(output *o, const char *text); /* writes text above the live line */
-void output_line(output *o, const char *text); /* the same with a newline */
-/* Shows the live line at the bottom of a terminal, redrawn at most ten times a second. Does nothing in a
-   pipe. */
+void output_line(output *o, const char *text); /* like output_text, with a newline */
+/* Sets the live line, which is shown at the bottom of a terminal. It is redrawn at most ten times a second.
+   Does nothing if the output is a pipe. */
 void output_live(output *o, const char *text);
 void output_live_end(output *o);
-/* Closes the output. Returns the program's exit code: exit_code unless a write failed. */
+/* Closes the output. Returns the program's exit code: exit_code, or another one if a write failed. */
 int output_close(output *o, int exit_code);
-int output_width(void); /* columns of the terminal; 80 without one */
-/* Writes "1:02:03"; "-" if there is no estimate. */
+int output_width(void); /* columns of the terminal; 80 if there is none */
+/* Writes a time as "1:02:03"; "-" if it is unknown. */
 void output_duration(double seconds, char out[32]);
 
-/* ott_text_fn and ott_log_fn callbacks; `user` is an output. */
+/* Callbacks: an ott_text_fn and an ott_log_fn. `user` is an output. */
 void output_write(void *user, const char *text);
 void output_log(void *user, ott_log_level level, const char *text); /* "[ottava] date - root - INFO - text" */
-/* Opens a context that logs warnings and errors to standard error, for verbs with their result on standard
+/* Opens a context that logs warnings and errors to standard error. For verbs that print a result on standard
    output. */
 ott_status cli_open_context(ott_context **out);
-ott_status cli_open_context_at(int level, ott_context **out); /* the same with a log level: OTT_LOG_INFO */
-/* Opens the configuration of the arguments. If they name no file, uses the file of the environment variable
-   CONFIG_FILE, with a log line (`log` may be NULL). */
+ott_status cli_open_context_at(int level, ott_context **out); /* the same with another log level */
+/* Opens the configuration that the arguments describe. If they name no file, uses the file that the
+   environment variable CONFIG_FILE names, and logs this (log NULL: no log). */
 ott_status cli_open_config(ott_context *context, output *log, int argc, char **argv, ott_config **out);
 bool cli_is_config_file(
-    const char *argument); /* true for a path of a configuration file, or an option for it */
+    const char *argument); /* true for the path of a configuration file, or an option for it */
 
 /* `train --nproc-per-node N`, as in automodel and torchrun: replaces this process by `mpirun -np N ottava
-   train` with the other arguments. Returns CLI_NOT_LAUNCHED if the option is missing or 1, or mpirun started
-   this process; after an error, an exit code. */
+   train` with the other arguments. Returns CLI_NOT_LAUNCHED if the option is missing or 1, or if mpirun
+   started this process. Returns an exit code after an error. */
 enum { CLI_NOT_LAUNCHED = -1 };
 int cli_launch(output *log, int argc, char **argv);
 
-/* PLAIN: a second signal ends the program. SAVING: the work saves before it stops; SIGHUP and SIGUSR1 stop it
-   too; only a second SIGINT ends the program. */
+/* What signals do. CLI_STOP_PLAIN: the first signal stops the work, a second signal ends the program.
+   CLI_STOP_SAVING: the first signal lets the work save and stop, and SIGHUP and SIGUSR1 do this too; only a
+   second SIGINT ends the program. */
 typedef enum cli_stop_kind { CLI_STOP_PLAIN, CLI_STOP_SAVING } cli_stop_kind;
-/* From now on SIGINT and SIGTERM stop the work of this context (ott_stop), until cli_stop_end. */
+/* Lets SIGINT and SIGTERM stop the work of this context (ott_stop), until cli_stop_end. */
 void cli_stop_begin(ott_context *context, cli_stop_kind kind);
 void cli_stop_end(void);
-int cli_stop_signal(void); /* the first signal that requested a stop; 0 if there was none */
+int cli_stop_signal(void); /* the signal that requested a stop; 0: none */
 
 /* ---- options of a verb (options.c) ---- */
 
@@ -115,17 +116,17 @@ typedef enum option_type {
     OPTION_TEXTS
 } option_type;
 
-/* The values of an option that may be given several times. */
+/* All values of an option that may be given several times. */
 typedef struct option_texts {
     const char *text[32];
     int count;
 } option_texts;
 
-/* `to` points to the bool, const char *, int, int64_t, uint64_t, double or option_texts that receives the
-   value. The caller stores the default there first. */
+/* An option. `to` points to a bool, const char *, int, int64_t, uint64_t, double or option_texts, depending
+   on the type; it receives the value. The caller first stores the default there. */
 typedef struct option {
     const char *name;  /* "--max-tokens" */
-    const char *value; /* the value's name in the help, "N"; NULL for a flag */
+    const char *value; /* name of the value in the help, "N"; NULL: the option is a flag */
     option_type type;
     void *to;
     const char *help;
@@ -134,22 +135,22 @@ typedef struct option {
 typedef struct command {
     const char *name;     /* "generate" */
     const char *synopsis; /* "RUN_DIR --prompt TEXT [options]" */
-    const char *about;    /* sentences */
+    const char *about;    /* sentences that describe the verb */
     const option *options;
     int option_count;
     const char *operand;    /* name of the operand, "RUN_DIR" */
-    int operands_most;      /* maximum; at least one is required; 0: none allowed */
-    bool operand_optional;  /* no operand is allowed too */
-    option_texts *settings; /* receives --section.key=value options for the library; NULL: not allowed */
+    int operands_most;      /* maximum; at least one is required; 0: no operand is allowed */
+    bool operand_optional;  /* the operand may be missing */
+    option_texts *settings; /* receives --section.key=value, for the library; NULL: not allowed */
 } command;
 
 enum { OPTIONS_CONTINUE = -1 };
 
 /* Reads the options (--name=value or --name value; "--" ends them) and moves the operands to the front of
-   argv; *operands is their number. Returns OPTIONS_CONTINUE or an exit code: 0 after --help, 2 after it
-   printed an error. */
+   argv. *operands: number of operands. Returns OPTIONS_CONTINUE, or an exit code: 0 after --help, 2 after an
+   error, which it printed. */
 int options_take(const command *c, int argc, char **argv, int *operands);
-/* The word of `words` nearest to `word`; NULL if none is near. */
+/* Returns the word in `words` that is nearest to `word`; NULL if none is near. words ends with NULL. */
 const char *options_nearest(const char *word, const char *const *words, int count);
 
 #endif

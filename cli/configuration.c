@@ -1,4 +1,4 @@
-/* cli/configuration: opens the configuration of the arguments of train and plan. */
+/* cli/configuration: opens the configuration that the arguments of train and plan describe. */
 #include "cli.h"
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,8 @@ bool cli_is_config_file(const char *argument) {
            (ends_with(argument, ".toml") || ends_with(argument, ".yaml") || ends_with(argument, ".yml"));
 }
 
-/* The file of CONFIG_FILE, like torchtitan's run_train.sh; NULL if it is not set or the arguments name a
-   file. */
+/* Returns the file that CONFIG_FILE names, as torchtitan's run_train.sh reads it; NULL if the variable is not
+   set or the arguments name a file. */
 static const char *file_of_environment(int argc, char **argv) {
     const char *file = getenv("CONFIG_FILE");
     for (int i = 0; i < argc; i++)

@@ -1,4 +1,4 @@
-/* cli/doctor: `ottava doctor`: checks for a GPU and its libraries. */
+/* cli/doctor: `ottava doctor`: checks for a GPU and the libraries that it needs. */
 #include "plan/doctor.h"
 #include "cli.h"
 

@@ -1,4 +1,4 @@
-/* cli/eval: `ottava eval`: measures accuracy, perplexity, or the difference from another model; prints a
+/* cli/eval: `ottava eval`: measures accuracy, perplexity, or the difference from another model. Prints a
    table or JSON. */
 #define _GNU_SOURCE
 #include "cli.h"
@@ -14,14 +14,15 @@ typedef struct request {
     const char *model, *task, *forms;
     option_texts filter, settings;
     bool json;
-    time_t shown_at; /* time of the last progress line in a pipe */
+    time_t shown_at; /* when the last progress line was printed in a pipe */
     output out;
     ott_eval_options options;
 } request;
 
 /* ---- progress ---- */
 
-/* Redraws a line on a terminal; prints a line every SECONDS_BETWEEN in a pipe, except with --json. */
+/* Redraws the progress line on a terminal. In a pipe prints a line every SECONDS_BETWEEN, but none with
+   --json. */
 static void show_progress(void *user, const ott_work *w) {
     request *r = user;
     char line[128], left[32];
@@ -53,7 +54,7 @@ static void print_accuracy(request *r, const char *name, double value, double er
     output_line(&r->out, line);
 }
 
-/* A limit of --against and the measured value. NaN misses every limit. */
+/* A limit of --against, and the value that was measured. NaN is beyond every limit. */
 typedef struct limit {
     const char *name, *key, *side;
     double measured, limit;
@@ -69,7 +70,8 @@ static void take_limits(const request *r, const ott_eval_result *e, limit out[LI
     out[2] = (limit){"cosine", "cosine", "at least", e->cosine, o->cosine, e->cosine >= o->cosine};
 }
 
-/* Prints one line with the limits that were held (or missed), if there are any. */
+/* Prints one line with the limits that were held (or, if `held` is false, missed); nothing if there are
+   none. */
 static void print_limits(request *r, const limit limits[LIMITS], bool held, const char *word) {
     char line[160];
     bool any = false;
@@ -91,7 +93,8 @@ static void print_verdict(request *r, const ott_eval_result *e) {
     print_limits(r, limits, true, e->passed ? "passed: " : "held: ");
 }
 
-/* Tensorwise scales depend on all windows of a forward pass, so reproducing a result needs both sizes. */
+/* Prints both sizes: tensorwise scales depend on all windows of a forward pass, so both are needed to get the
+   same result again. */
 static void print_windows(request *r, const ott_eval_result *e) {
     char line[160];
     if (e->window == 0) return;
@@ -126,7 +129,7 @@ static void print_table(request *r, const ott_eval_result *e) {
     if (o->task == OTT_EVAL_COMPARE) print_verdict(r, e);
 }
 
-/* Values that the task does not compute are null. */
+/* Prints a number; null if it is NaN, which means that the task does not compute it. */
 static void json_number(request *r, const char *name, double value) {
     char line[96], number[40] = "null";
     if (isfinite(value)) snprintf(number, sizeof number, "%.17g", value);
@@ -212,7 +215,7 @@ static int run_evaluation(request *r) {
     return code;
 }
 
-/* Sets the task; --against selects OTT_EVAL_COMPARE. */
+/* Sets the task: the one that --task names, or OTT_EVAL_COMPARE with --against. */
 static int take_task(request *r) {
     static const char *const names[] = {"perplexity", "hellaswag"};
     ott_eval_options *o = &r->options;

@@ -1,11 +1,11 @@
-/* cli/export: `ottava export`: writes a run's model for transformers, for serving and for llama.cpp. */
+/* cli/export: `ottava export`: writes a model for transformers, for serving programs and for llama.cpp. */
 #include "cli.h"
 #include <string.h>
 
 /* An option that takes one of a few words. */
 typedef struct choice {
     const char *name;
-    const char *words[6]; /* a word's index is its value in the API; ends with NULL */
+    const char *words[6]; /* the index of a word is its value in the API; ends with NULL */
 } choice;
 
 static const choice formats = {"--format", {"hf", "hf-fp8", "peft", "gguf", "gguf-q8_0", NULL}};

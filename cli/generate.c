@@ -1,4 +1,4 @@
-/* cli/generate: `ottava generate`: continues a text with a model, once or in turns. */
+/* cli/generate: `ottava generate`: continues a text with a model, once or in several turns. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
@@ -19,14 +19,14 @@ typedef struct request {
 
 /* ---- the prompt ---- */
 
-/* The exit code for an errno: CLI_FAILED for a problem of the machine, else CLI_BAD_INPUT. */
+/* The exit code for an errno: CLI_FAILED if the machine has the problem, else CLI_BAD_INPUT. */
 static int code_of(int reason) {
     return reason == EIO || reason == EMFILE || reason == ENFILE || reason == ENOMEM ? CLI_FAILED
                                                                                      : CLI_BAD_INPUT;
 }
 
-/* Reads a file without its last newline. The caller frees *out. Returns an exit code; after an error, which
-   it printed, *out is unchanged. `name` is the file's name in messages. */
+/* Reads a file without its last newline. name: the file's name in messages. The caller frees *out. Returns an
+   exit code; after an error, which it printed, *out is unchanged. */
 static int read_all(int file, const char *name, char **out) {
     char *text = malloc(PROMPT_LIMIT + 1);
     size_t length = 0;
@@ -65,7 +65,7 @@ static int read_file(const char *path, char **out) {
 
 /* ---- output ---- */
 
-/* The output; line_begins is true if the last text ended with a newline. */
+/* The output of the text. line_begins: the last text ended with a newline. */
 typedef struct stream {
     output out;
     bool line_begins;
@@ -82,9 +82,10 @@ static void end_line(stream *s) {
     if (!s->line_begins) write_piece(s, "\n");
 }
 
-/* ---- in turns ---- */
+/* ---- several turns ---- */
 
-/* Reads the next line of standard input into *line, without its newline. False at the end. */
+/* Reads the next line of standard input into *line, without its newline. Returns false at the end of the
+   input. */
 static bool read_line(char **line, size_t *capacity) {
     if (isatty(STDIN_FILENO) && isatty(STDERR_FILENO)) fputs("> ", stderr);
     ssize_t length = getline(line, capacity, stdin);
@@ -92,7 +93,8 @@ static bool read_line(char **line, size_t *capacity) {
     return length >= 0;
 }
 
-/* One turn: adds `text` and prints the continuation. *new_line: the continuation ended with a newline. */
+/* Runs one turn: adds `text` and prints the continuation. *new_line: true if the continuation ended with a
+   newline. */
 static ott_status take_turn(ott_generator *generator, const char *text, stream *s, bool *new_line) {
     s->line_begins = false;
     ott_status status = ott_generator_continue(generator, text, write_piece, s);
@@ -101,8 +103,8 @@ static ott_status take_turn(ott_generator *generator, const char *text, stream *
     return status;
 }
 
-/* Gives the model the same text as the terminal shows: each input starts on a new line. An empty line
-   continues the text. In a chat, each line is a user message. */
+/* Gives the model the text that the terminal shows: each input line begins a new line. An empty line
+   continues the text. In a chat, each line is a message of the user. */
 static int converse(ott_generator *generator, const char *prompt, bool chat, stream *s) {
     char *line = NULL, *text = NULL;
     size_t capacity = 0;
@@ -152,8 +154,8 @@ static int generate(const request *r) {
     return code;
 }
 
-/* Takes the prompt from --prompt, a file or standard input. The caller frees *text, the text that was read
-   (NULL: none). */
+/* Finds the prompt: --prompt, a file, or standard input. *text: text that was read, which the caller frees;
+   NULL: none. */
 static int take_prompt(request *r, char **text) {
     const char *file = r->prompt_file ? r->prompt_file : "-";
     if (r->prompt && r->prompt_file)
@@ -223,7 +225,7 @@ int verb_generate(int argc, char **argv) {
         .about = "Continues a text with the newest model of a run folder or with one checkpoint\n"
                  "(RUN_DIR/checkpoints/step-N), in its training precision, or with a Hugging Face folder,\n"
                  "in bf16 unless --precision is given. The context is train.seq_len tokens (2048 for a\n"
-                 "Hugging Face folder); if the text becomes longer, its newer half. Ids without a\n"
+                 "Hugging Face folder); if the text becomes longer, its newer half counts. Ids without a\n"
                  "token in the tokenizer are never chosen.",
         .options = options,
         .option_count = sizeof options / sizeof *options,

@@ -3,7 +3,7 @@
 #include "cli.h"
 #include <unistd.h>
 
-/* A missing path is bad input; any other error is a damaged file, CLI_FAILED. */
+/* A missing path is bad input. Any other error means that a file is damaged: CLI_FAILED. */
 static int fail_inspect(const char *path, ott_status status) {
     int code = cli_fail(status);
     return status == OTT_ERR_ARGUMENT || status == OTT_ERR_UNSUPPORTED || access(path, F_OK) != 0

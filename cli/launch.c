@@ -1,4 +1,4 @@
-/* cli/launch: starts mpirun for automodel's and torchrun's option --nproc-per-node. */
+/* cli/launch: starts mpirun for the option --nproc-per-node, which automodel and torchrun have. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* True if the argument is the option. *value is the text after its =, or NULL. */
+/* True if the argument is the option. *value: the text after its "="; NULL if it has none. */
 static bool is_process_count(const char *argument, const char **value) {
     static const char *const names[] = {"--nproc-per-node", "--nproc_per_node", "--nproc"};
     size_t length = strcspn(argument, "=");
@@ -18,8 +18,8 @@ static bool is_process_count(const char *argument, const char **value) {
     return false;
 }
 
-/* Finds the option: *at is its index, *value its value. Returns the number of its arguments; 0 if it is
-   missing. */
+/* Finds the option. *at: its index. *value: its value. Returns the number of arguments that it takes; 0 if it
+   is missing. */
 static int find_process_count(int argc, char **argv, int *at, const char **value) {
     for (*at = 0; *at < argc; ++*at) {
         if (!is_process_count(argv[*at], value)) continue;
@@ -30,7 +30,8 @@ static int find_process_count(int argc, char **argv, int *at, const char **value
     return 0;
 }
 
-/* Returns 2 to 4096; 0 for other texts, which the configuration accepts or refuses. */
+/* Returns a number from 2 to 4096. Returns 0 for any other text, which the configuration accepts or
+   refuses. */
 static int read_count(const char *text) {
     char *end;
     errno = 0;

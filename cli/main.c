@@ -74,8 +74,8 @@ static int fail_empty(void) {
     return cli_error(CLI_BAD_INPUT, "the verb is missing: %s (ottava --help)", list);
 }
 
-/* Opens /dev/null for closed descriptors 0 to 2. Else a file opened later would get the number, and the
-   output. */
+/* Opens /dev/null for each of the descriptors 0 to 2 that is closed. Otherwise a file that is opened later
+   would get its number, and the program's output would go into this file. */
 static void fill_standard_descriptors(void) {
     int descriptor;
     do descriptor = open("/dev/null", O_RDONLY);
@@ -89,7 +89,7 @@ static const verb *find_verb(const char *word) {
     return NULL;
 }
 
-/* "help train float8" is "train --help float8". */
+/* Runs "help train float8" as "train --help float8". */
 static int help_verb(int argc, char **argv) {
     const verb *v = argc > 0 ? find_verb(argv[0]) : NULL;
     if (argc == 0) return print_help();
@@ -101,7 +101,7 @@ static int help_verb(int argc, char **argv) {
 int main(int argc, char **argv) {
     fill_standard_descriptors();
     signal(SIGPIPE, SIG_IGN); /* output.c handles failed writes */
-    signal(SIGXFSZ, SIG_IGN); /* a file over the size limit is an error like a full disk */
+    signal(SIGXFSZ, SIG_IGN); /* a file beyond the size limit is then an error, like a full disk */
     if (argc < 2) return fail_empty();
     const char *word = argv[1];
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return print_help();

@@ -1,4 +1,4 @@
-/* cli/options: reads the options of all verbs but train, which takes configuration keys. */
+/* cli/options: reads the options of all verbs except train. The options of train are configuration keys. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
@@ -14,7 +14,7 @@ static int smaller(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Levenshtein distance; `b` has at most LONGEST_WORD characters. */
+/* Levenshtein distance. `b` has at most LONGEST_WORD characters. */
 static int distance(const char *a, const char *b) {
     int row[LONGEST_WORD + 1], columns = (int)strlen(b);
     for (int j = 0; j <= columns; j++) row[j] = j;
@@ -78,7 +78,7 @@ static int fail_value(const command *c, const option *o, const char *value, cons
     return cli_error(CLI_BAD_INPUT, "%s: %s is \"%s\"; it takes %s", c->name, o->name, value, wanted);
 }
 
-/* True for decimal digits with an optional minus. Unlike strtoll, refuses spaces and empty texts. */
+/* True for decimal digits, with or without a minus. strtoll would also accept spaces and an empty text. */
 static bool is_integer(const char *text) {
     const char *digits = text + (*text == '-');
     return *digits && digits[strspn(digits, "0123456789")] == '\0';
@@ -156,12 +156,12 @@ static int fail_unknown(const command *c, const char *text, size_t length) {
                      c->name);
 }
 
-/* "--section.key" or "--section.key=value" */
+/* True for "--section.key" and "--section.key=value", if the verb takes settings. */
 static bool is_setting(const command *c, const char *text, size_t length) {
     return c->settings && strncmp(text, "--", 2) == 0 && memchr(text, '.', length);
 }
 
-/* Reads the option at argv[*at] and leaves *at at its last argument. */
+/* Reads the option at argv[*at]. Sets *at to the index of its last argument. */
 static int take_option(const command *c, int argc, char **argv, int *at) {
     const char *text = argv[*at], *equals = strchr(text, '='), *value = equals ? equals + 1 : NULL;
     size_t length = equals ? (size_t)(equals - text) : strlen(text);

@@ -21,7 +21,7 @@
 
 enum { SLICE_MS = 100, GRACE_MS = 2000 };
 
-/* Waits while a pipe is full. False if the pipe is still full 2 s after a stop request. */
+/* Waits while a pipe is full. Returns false if it is still full 2 s after a stop request. */
 static bool wait_until_writable(int descriptor) {
     struct pollfd p = {.fd = descriptor, .events = POLLOUT};
     for (int waited = 0; waited < GRACE_MS;) {
@@ -33,8 +33,8 @@ static bool wait_until_writable(int descriptor) {
     return false;
 }
 
-/* Writes in pieces of PIPE_BUF, so that write() never blocks and stop requests are noticed. Returns 0 or an
-   errno; ETIMEDOUT if the pipe stays full. */
+/* Writes in pieces of PIPE_BUF bytes, so that write() never blocks and stop requests are noticed. Returns 0
+   or an errno; ETIMEDOUT if the pipe stays full. */
 static int write_all(int descriptor, const char *text, size_t bytes) {
     while (bytes > 0) {
         if (!wait_until_writable(descriptor)) return ETIMEDOUT;
@@ -57,7 +57,7 @@ static int print_error(int exit_code, const char *format, va_list arguments) {
         bool second =
             (unsigned char)c[0] == 0xc2 && (unsigned char)c[1] >= 0x80 && (unsigned char)c[1] < 0xa0;
         if (((unsigned char)*c < 0x20 && !item) || *c == 0x7f) *c = ' ';
-        if (second) c[0] = c[1] = ' '; /* U+0080 to U+009F are terminal codes too */
+        if (second) c[0] = c[1] = ' '; /* U+0080 to U+009F control terminals too */
     }
     char line[sizeof text + 16];
     int length = snprintf(line, sizeof line, "ottava: %s\n", text);
@@ -65,7 +65,7 @@ static int print_error(int exit_code, const char *format, va_list arguments) {
     return exit_code;
 }
 
-/* mpirun ends the other ranks as soon as rank 0 has failed. */
+/* Waits 3 s. When rank 0 has printed the error and ended, mpirun ends the other ranks in this time. */
 void cli_wait_for_rank_0(void) {
     const struct timespec nap = {.tv_nsec = 10 * 1000 * 1000};
     for (int naps = output_rank() > 0 ? 300 : 0; naps > 0; naps--) {
@@ -102,7 +102,7 @@ int cli_fail(ott_status status) {
 
 static int exit_code_of(const output *o, int exit_code) {
     if (o->error == 0 || o->error == EPIPE || o->error == ETIMEDOUT) return exit_code;
-    int code = o->error == EBADF ? CLI_BAD_INPUT : CLI_FAILED; /* the caller closed it */
+    int code = o->error == EBADF ? CLI_BAD_INPUT : CLI_FAILED; /* EBADF: the caller closed it */
     return cli_error(code, "standard output: cannot write: %s", strerror(o->error));
 }
 
@@ -125,7 +125,7 @@ int output_rank(void) {
 
 void output_open(output *o) {
     const char *kind = getenv("TERM");
-    int rank = output_rank(); /* a launcher collects the output of all ranks, so no rank draws a live line */
+    int rank = output_rank(); /* a launcher collects the output of all ranks, so there is no live line */
     *o =
         (output){.rank = rank,
                  .terminal = rank < 0 && isatty(STDOUT_FILENO) && kind && *kind && strcmp(kind, "dumb") != 0};
@@ -151,7 +151,7 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Leaves the last column free: a wrapped line could not be cleared. */
+/* Leaves the last column free, because a line that wraps could not be cleared. */
 static void draw_live_line(output *o) {
     char line[sizeof o->live + 16];
     snprintf(line, sizeof line, "\r%.*s\x1b[K", output_width() - 1, o->live);
@@ -201,7 +201,7 @@ void output_write(void *user, const char *text) {
     output_text(user, text);
 }
 
-/* Writes the time like Python's logging: "2026-11-20 13:41:26,042". */
+/* Writes the time as Python's logging does: "2026-11-20 13:41:26,042". */
 static void print_time(char out[32]) {
     struct timespec t;
     struct tm parts;
@@ -211,7 +211,7 @@ static void print_time(char out[32]) {
     snprintf(out, 32, "%s,%03d", seconds, (int)(t.tv_nsec / 1000000) % 1000);
 }
 
-/* A "[rank3]:" prefix stays at the beginning of the line, like torchtitan's launcher prints it. */
+/* A prefix "[rank3]:" stays at the beginning of the line, where torchtitan's launcher prints it. */
 void output_log(void *user, ott_log_level level, const char *text) {
     static const char *const names[] = {[OTT_LOG_ERROR] = "ERROR",
                                         [OTT_LOG_WARNING] = "WARNING",

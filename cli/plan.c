@@ -11,7 +11,7 @@ static const char about[] =
     "ranks may be missing. The memory comes from train's dry run. Exit code 1: the run does\n"
     "not fit; the plan then names settings that would help.";
 
-/* Moves the arguments of the configuration to `rest` and plan's own options to the front of argv. */
+/* Moves plan's own options to the front of argv, and the arguments of the configuration to `rest`. */
 static int split_arguments(const command *c, int argc, char **argv, char **rest, int *rest_count) {
     int count = 0;
     for (int i = 0; i < argc; i++) {

@@ -1,4 +1,4 @@
-/* cli/stop: stops a verb's work on signals. */
+/* cli/stop: stops the work of a verb on signals. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
@@ -7,15 +7,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The state of the signal handler, which has no argument for it. */
+/* State for the signal handler, which gets no argument for it. */
 static struct {
     ott_context *context;
     cli_stop_kind kind;
-    volatile sig_atomic_t asked; /* the first signal */
-    bool is_single;              /* no launcher: only this process prints the message */
+    volatile sig_atomic_t asked; /* the first signal; 0: none yet */
+    bool is_single;              /* there is no launcher, so this process prints the message */
 } stopping;
 
-/* Drops the text if the pipe is full: a handler must not wait. */
+/* Writes a text. Drops it if the pipe is full, because a signal handler must not wait. */
 static void write_error_text(const char *text) {
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
     if (poll(&p, 1, 0) != 1 || !(p.revents & POLLOUT)) return;
@@ -27,8 +27,9 @@ static void print_over_live_line(const char *text) {
     write_error_text(text);
 }
 
-/* The first signal saves the last complete step. A second Ctrl-C ends the program and loses the steps since
-   the last checkpoint. A second SIGTERM is ignored, because schedulers repeat it. */
+/* After the first signal, training saves the last complete step and ends. A second Ctrl-C ends the program
+   immediately; the steps since the last checkpoint are then lost. A second SIGTERM is ignored, because
+   schedulers repeat it. */
 static void stop_training(int signal_number) {
     if (stopping.asked && signal_number == SIGINT) {
         print_over_live_line("ottava: ended immediately; resume from the last checkpoint\n");

@@ -10,15 +10,15 @@
 typedef struct request {
     const char *tokenizer, *input, *result;
     bool jsonl, decode, no_special, chat, mask;
-    int descriptor; /* of the input */
+    int descriptor; /* descriptor of the input */
     output out;
-    double shown_share; /* share of the work in the last progress line in a pipe */
+    double shown_share; /* share of the work in the last progress line that was printed in a pipe */
     ott_tokenize_options options;
 } request;
 
 /* ---- standard input to standard output ---- */
 
-/* ott_read_fn. Ends the input if the output failed. */
+/* An ott_read_fn. Ends the input if the output failed. */
 static int64_t read_input(void *user, void *buffer, int64_t bytes) {
     const request *r = user;
     ssize_t got;
@@ -28,7 +28,7 @@ static int64_t read_input(void *user, void *buffer, int64_t bytes) {
     return got;
 }
 
-/* ott_bytes_fn. The data may have zero bytes. */
+/* An ott_bytes_fn. The data may have zero bytes. */
 static void write_output(void *user, const void *data, int64_t bytes) {
     request *r = user;
     output_bytes(&r->out, data, (size_t)bytes);
@@ -44,7 +44,7 @@ static int run_stream(request *r, ott_context *context) {
 
 /* ---- a corpus ---- */
 
-/* Redraws a line on a terminal; prints a line for every 10% in a pipe. */
+/* Redraws the progress line on a terminal. In a pipe prints a line for every 10%. */
 static void show_progress(void *user, const ott_work *w) {
     request *r = user;
     char line[128], left[32];

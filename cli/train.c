@@ -1,5 +1,5 @@
-/* cli/train: `ottava train`: trains a model, with log lines, a live status line on a terminal, and stop
-   signals. */
+/* cli/train: `ottava train`: trains a model, with log lines, a live line on a terminal, and signals that stop
+   it. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
@@ -14,7 +14,7 @@ typedef struct training {
     output out;
     ott_context *context;
     int64_t step;  /* last reported step; 0: none yet */
-    bool complete; /* the last step is done */
+    bool complete; /* the last step of the run is done */
 } training;
 
 /* Formats 12345678 as "12,345,678". */
@@ -32,14 +32,14 @@ static void show_progress(void *user, const ott_progress *p) {
     training *t = user;
     char line[256], validation[40] = "", rate[32], left[32];
     t->complete = p->step >= p->max_steps;
-    if (t->out.error) ott_stop(t->context); /* the output cannot be written: save and end */
+    if (t->out.error) ott_stop(t->context); /* the output cannot be written: training saves and ends */
     t->step = p->step;
     if (!t->out.terminal) return;
     if (p->validation_loss == p->validation_loss)
         snprintf(validation, sizeof validation, "  val %.4f", p->validation_loss);
     with_commas(p->tokens_per_second, rate);
     output_duration(p->seconds_left, left);
-    /* The most important values come first, because a narrow terminal shows only the beginning. */
+    /* the most important values come first, because a narrow terminal shows only the beginning */
     snprintf(line, sizeof line, "%sstep %lld/%lld %d%%  ETA %s  loss %.4f%s  %s tokens/s  lr %.2e",
              cli_stop_signal() ? "stopping: " : "", (long long)p->step, (long long)p->max_steps,
              p->max_steps > 0 ? (int)(100 * p->step / p->max_steps) : 0, left, p->loss, validation, rate,
@@ -47,14 +47,14 @@ static void show_progress(void *user, const ott_progress *p) {
     output_live(&t->out, line);
 }
 
-/* Shows the progress inside a long step. */
+/* Shows the progress within a long step. */
 static void show_work(void *user, const ott_work *w) {
     training *t = user;
     char line[160], step[40] = "first step", left[32];
     if (!t->out.terminal) return;
     if (t->step > 0) snprintf(step, sizeof step, "step %lld", (long long)t->step + 1);
     output_duration(w->seconds_left, left);
-    snprintf(line, sizeof line, "%s%s: micro-batch %lld/%lld done, %s left in it",
+    snprintf(line, sizeof line, "%s%s: micro-batch %lld/%lld done, %s left in this step",
              cli_stop_signal() ? "stopping: " : "", step, (long long)w->done, (long long)w->total, left);
     output_live(&t->out, line);
 }
@@ -97,7 +97,7 @@ static void take_color(void *user, const char *value) {
     o->color = o->terminal && strcmp(value, "true") == 0 && !(plain && *plain);
 }
 
-/* All ranks would log the same lines about the configuration, so only rank 0 does. */
+/* Opens the configuration. Only rank 0 logs lines about it, because all ranks would log the same lines. */
 static ott_status open_config(training *t, int argc, char **argv, ott_config **config) {
     t->out.quiet = t->out.rank > 0;
     ott_status status = cli_open_config(t->context, &t->out, argc, argv, config);
@@ -120,7 +120,7 @@ static ott_status train(training *t, int argc, char **argv) {
     return status;
 }
 
-/* True if the arguments contain --help. *about receives the section or key; NULL for all keys. */
+/* True if the arguments have --help. *about: the section or key to explain; NULL: all keys. */
 static bool asks_for_help(int argc, char **argv, const char **about) {
     *about = NULL;
     for (int i = 0; i < argc; i++) {
@@ -132,7 +132,7 @@ static bool asks_for_help(int argc, char **argv, const char **about) {
     return false;
 }
 
-/* The exit code must show if the run is not complete. */
+/* Returns the exit code, which shows whether the run is complete. */
 static int end_code(const training *t) {
     if (t->complete) return CLI_DONE;
     if (cli_stop_signal()) return CLI_SIGNAL + cli_stop_signal();
@@ -143,7 +143,7 @@ static int run_training(training *t, int argc, char **argv) {
     cli_stop_begin(t->context, CLI_STOP_SAVING);
     ott_status status = train(t, argc, argv);
     cli_stop_end();
-    output_live_end(&t->out); /* before an error line on the same terminal */
+    output_live_end(&t->out); /* before an error line is printed on the same terminal */
     return output_close(&t->out, status == OTT_OK ? end_code(t) : cli_fail(status));
 }
 

@@ -1,9 +1,9 @@
 /*
  * autocast_block: autocast regions, as in TransformerEngine. Inside a region the linear layers of a
- * transformer layer run with delayed scaling. Its scales come from the amaxes of earlier steps on all ranks
- * of a group, and are updated when the region ends.
+ * transformer layer run with delayed scaling. Their scales follow from the amaxes of earlier steps, taken
+ * over all ranks of a group. The scales are updated when the region ends.
  *
- *     cc autocast_block.c $(pkg-config --cflags --libs ottava) -o autocast_block && ./autocast_block
+ * cc autocast_block.c $(pkg-config --cflags --libs ottava) -o autocast_block && ./autocast_block
  */
 #include <ottava/ottava.h>
 #include <stdio.h>
@@ -22,8 +22,8 @@
 enum { SEQUENCES = 2, LENGTH = 32, TOKENS = SEQUENCES * LENGTH, DIM = 64, STEPS = 5 };
 
 /*
- * A real program calls MPI_Allreduce or ncclAllReduce here. This example runs as one process and simulates a
- * second rank with amaxes that are larger by a quarter.
+ * A real program calls MPI_Allreduce or ncclAllReduce here. This example runs as one process, and simulates a
+ * second rank whose amaxes are larger by a quarter.
  */
 static ott_status all_reduce(void *user, float *values, int64_t count, ott_reduce kind) {
     int *calls = user;

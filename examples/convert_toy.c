@@ -29,10 +29,10 @@ static void print_log(void *user, ott_log_level level, const char *text) {
     puts(text);
 }
 
-/* Selects the layers to convert, by name and size: FP8 GEMMs on GPUs need multiples of 16. */
+/* Chooses the layers to convert, by name and size. FP8 GEMMs on a GPU need sizes that are multiples of 16. */
 static int module_filter(void *user, const char *fqn, const ott_module *module) {
     (void)user;
-    if (strcmp(fqn, "1") == 0) return 0; /* for example because it is sensitive to quantization */
+    if (strcmp(fqn, "1") == 0) return 0; /* for example because this layer is sensitive to quantization */
     return ott_module_in_features(module) % 16 == 0 && ott_module_out_features(module) % 16 == 0;
 }
 
@@ -49,7 +49,7 @@ static ott_module *linear(ott_context *context, int64_t in, int64_t out) {
 static ott_module *toy_model(ott_context *context) {
     ott_module *parts[] = {linear(context, IN, 4096), linear(context, 4096, 128), linear(context, 128, 1)};
     ott_module *m;
-    CHECK(ott_sequential_open(context, parts, 3, &m)); /* it owns the parts */
+    CHECK(ott_sequential_open(context, parts, 3, &m)); /* the sequential owns the parts */
     return m;
 }
 

@@ -83,7 +83,7 @@ static void train(ott_context *context, const char *folder, const char *load_pat
 
 /* ---- the own loop ---- */
 
-/* Reads sequence `number` of the text; each target is the next token. */
+/* Reads sequence number `number` of the text. The target of a token is the next token. */
 static void read_sequence(const char *text, long long number, float *token, float *target) {
     long long first = number * LENGTH % (TEXT - LENGTH);
     for (int i = 0; i < LENGTH; i++) {
@@ -99,7 +99,8 @@ static void one_step(ott_context *context, ott_module *model, ott_optimizer *opt
     double loss;
 
     ott_model_counters_init(&at);
-    CHECK(ott_model_read_counters(model, &at)); /* at.samples: sequences trained so far, by run or program */
+    CHECK(
+        ott_model_read_counters(model, &at)); /* at.samples: sequences trained so far, by runs and programs */
     for (int i = 0; i < SEQUENCES; i++)
         read_sequence(text, at.samples + i, token + i * LENGTH, target + i * LENGTH);
     CHECK(ott_tensor_open(context, OTT_I32, SEQUENCES, LENGTH, &tokens));
@@ -136,7 +137,7 @@ int main(void) {
     ott_context *context;
     CHECK(ott_context_open(NULL, &context));
     write_text(text);
-    train(context, "model_loop_run", "auto"); /* "auto": if it is done from an earlier start, nothing runs */
+    train(context, "model_loop_run", "auto"); /* "auto": nothing runs if an earlier start finished it */
     own_loop(context, text);
     train(context, "model_loop_after", "model_loop_own");
     ott_context_close(context);

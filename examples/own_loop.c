@@ -1,9 +1,9 @@
 /*
- * own_loop: your own training loop with FP8 GEMMs. A network of two linear layers learns to imitate a third
- * matrix. Each step quantizes the tensors of both layers, runs the three FP8 GEMMs of each, and updates the
- * fp32 weights, which are arrays of this program, by gradient descent.
+ * own_loop: your own training loop with FP8 GEMMs. Two linear layers with a ReLU between them learn the
+ * outputs of a third matrix. Each step quantizes the tensors of both layers, runs the three FP8 GEMMs of each
+ * layer, and updates the fp32 weights by gradient descent. The weights are arrays of this program.
  *
- *     cc own_loop.c $(pkg-config --cflags --libs ottava) -o own_loop && ./own_loop [recipe]
+ * cc own_loop.c $(pkg-config --cflags --libs ottava) -o own_loop && ./own_loop [recipe]
  */
 #include <ottava/ottava.h>
 #include <stdio.h>
@@ -64,7 +64,7 @@ static void forward(ott_recipe *recipe, layer *l) {
     CHECK(ott_gemm(recipe, OTT_GEMM_OUTPUT, &x, &w, NULL, 0, l->y));
 }
 
-/* dx = dy W, grad = dy^T x. Forward also made the columnwise copies of x and W that are read here. */
+/* dx = dy W, grad = dy^T x. Reads the columnwise copies of x and W, which forward quantized too. */
 static void backward(ott_recipe *recipe, layer *l) {
     CHECK(ott_quantize(l->qdy, l->dy));
     const ott_operand x = {l->x, l->qx}, w = {l->compute, l->qw}, dy = {l->dy, l->qdy};
@@ -72,7 +72,7 @@ static void backward(ott_recipe *recipe, layer *l) {
     CHECK(ott_gemm(recipe, OTT_GEMM_GRAD_WEIGHT, &dy, &x, NULL, 0, l->gradient));
 }
 
-/* Gradient descent on the weights, then the next scales of delayed scaling. */
+/* Updates the weights by gradient descent, then the scales of delayed scaling. */
 static void update(layer *l, float learning_rate) {
     for (int64_t i = 0; i < l->out * l->in; i++) l->weight[i] -= learning_rate * l->grad[i];
     CHECK(ott_qtensor_update_scale(l->qx, NULL));
@@ -96,7 +96,7 @@ static void relu_backward(const layer *to, layer *from) {
     CHECK(ott_tensor_write(from->dy, g, TOKENS * HIDDEN));
 }
 
-/* Prints scales and cast errors of a tensor in the last step. */
+/* Prints the scales and the cast errors of a tensor in the last step. */
 static void print_statistics(const char *name, ott_qtensor *q, const ott_tensor *x) {
     ott_qdata use;
     ott_statistics s;
@@ -111,7 +111,7 @@ static void print_statistics(const char *name, ott_qtensor *q, const ott_tensor 
            s.sqnr_db);
 }
 
-/* The output to imitate: target = x teacher^T in fp32. */
+/* Computes the output to learn: target = x teacher^T in fp32. */
 static ott_tensor *make_target(ott_context *c, const ott_tensor *x_bf16) {
     ott_recipe *fp32;
     ott_tensor *x, *teacher, *y;
@@ -155,7 +155,7 @@ int main(int argc, char **argv) {
     ott_context_options options;
     ott_recipe *recipe;
     ott_context_options_init(&options);
-    options.device = "cpu"; /* because the weights are arrays in host memory */
+    options.device = "cpu"; /* the weights are arrays in host memory */
     CHECK(ott_context_open(&options, &context));
     CHECK(ott_recipe_open(context, name, &recipe));
     if (argc == 1) CHECK(ott_recipe_set(recipe, "amax_history_len", "16"));

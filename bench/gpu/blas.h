@@ -8,7 +8,7 @@
 
 enum { BLAS_WORKSPACE_BYTES = 64 << 20 };
 
-/* Returns a cuBLASLt handle, to be destroyed by the caller. Ends the program on failure. */
+/* Returns a cuBLASLt handle; the caller destroys it. Ends the program on failure. */
 static inline cublasLtHandle_t blas_handle(void) {
     cublasLtHandle_t handle = NULL;
     cublasStatus_t status = cublasLtCreate(&handle);

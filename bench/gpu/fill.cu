@@ -10,8 +10,8 @@ __device__ __forceinline__ uint64_t mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-/* A sum of four uniform 16-bit numbers has variance 4 / 12, so the centered sum times sqrt(3) has deviation
-   1. */
+/* The sum of four uniform 16-bit numbers, each scaled to [0, 1), has variance 4 / 12. So the centered sum
+   times sqrt(3) has standard deviation 1. */
 __device__ __forceinline__ float normal(uint64_t random) {
     float sum = 0;
     for (int i = 0; i < 4; i++) sum += ((float)(random >> 16 * i & 0xffff) + 0.5f) / 65536.0f - 0.5f;
@@ -69,7 +69,7 @@ extern "C" cudaError_t fill_normal(void *data, ott_dtype format, size_t count, f
 
 extern "C" cudaError_t fill_scales(float *data, size_t count, float low, float high, uint64_t seed,
                                    cudaStream_t stream) {
-    if (count == 0) return cudaSuccess; /* an empty grid is an error */
+    if (count == 0) return cudaSuccess; /* CUDA refuses an empty grid */
     LAUNCH(scales_kernel, blocks(count), block_threads, stream, data, count, low, high, seed);
     return cudaGetLastError();
 }

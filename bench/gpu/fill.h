@@ -11,11 +11,11 @@
 extern "C" {
 #endif
 
-/* Writes `count` approximately normal numbers (a sum of four uniform ones) with this standard deviation,
-   rounded to fp32, bf16, E4M3 or E5M2. They depend only on (seed, index). */
+/* Writes `count` random numbers with this standard deviation, rounded to fp32, bf16, E4M3 or E5M2. They are
+   approximately normal: sums of four uniform numbers. They depend only on seed and index. */
 cudaError_t fill_normal(void *data, ott_dtype format, size_t count, float deviation, uint64_t seed,
                         cudaStream_t stream);
-/* Writes `count` fp32 scales 2^u, with u uniform in [low, high). */
+/* Writes `count` fp32 scales 2^u, where u is uniform in [low, high). */
 cudaError_t fill_scales(float *data, size_t count, float low, float high, uint64_t seed, cudaStream_t stream);
 
 #ifdef __cplusplus

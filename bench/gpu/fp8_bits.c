@@ -1,10 +1,11 @@
 /*
- * bench/gpu/fp8_bits: compares cuBLASLt's FP8 products bit by bit with src/fp8/tensorcore.h, along K: with
- * fast accumulation one chain, with split accumulation a new chain every 128 elements. tensor_core.c tests
- * the instruction itself; here the library's order of additions is also involved.
+ * bench/gpu/fp8_bits: compares cuBLASLt's FP8 products bit by bit with the model in src/fp8/tensorcore.h. The
+ * model adds along K: with fast accumulation in one accumulator, with split accumulation in a new accumulator
+ * every 128 elements. tensor_core.c tests the instruction itself. Here the library's order of additions also
+ * matters.
  *
- * A difference is no failure, because a library may split K or promote elsewhere. The results give the number
- * of equal outputs, and the error of both against float64.
+ * A difference is no failure, because a library may split K, or change accumulators elsewhere. The results
+ * have the number of equal outputs, and the errors of the product and of the model against float64.
  */
 #include "base/rng.h"
 #include "fill.h"
@@ -21,7 +22,7 @@ typedef struct bits {
     cublasLtHandle_t handle;
     void *workspace;
     uint8_t *a, *b;           /* [SIDE,K] codes on the device */
-    float *d, *one;           /* [SIDE,SIDE]; the scale 1 */
+    float *d, *one;           /* d: [SIDE,SIDE]; one: a scale of 1 */
     uint8_t *host_a, *host_b; /* the same codes on the host */
     float *host_d;
 } bits;
@@ -87,7 +88,7 @@ static double exact_dot(const uint8_t *a, ott_dtype da, const uint8_t *b, int64_
 
 typedef struct comparison {
     int64_t equal;
-    gpu_error product, model; /* errors against float64 */
+    gpu_error product, model; /* errors of the library's product and of the model against float64 */
 } comparison;
 
 static comparison compare(const bits *p, const matmul_spec *spec) {
@@ -122,7 +123,7 @@ static void measure(bits *p, const matmul_spec *spec) {
         result_int(g, "equal", c.equal);
         result_number(g, "rms_error", gpu_error_rms(&c.product));
         result_number(g, "model_rms_error", gpu_error_rms(&c.model));
-        printf("%lld of %d are the model's; rms error %.2e, the model's %.2e\n", (long long)c.equal, SAMPLES,
+        printf("%lld of %d equal the model; rms error %.2e, of the model %.2e\n", (long long)c.equal, SAMPLES,
                gpu_error_rms(&c.product), gpu_error_rms(&c.model));
     } else
         printf("%s\n", cublasLtGetStatusString(status));

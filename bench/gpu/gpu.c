@@ -39,7 +39,7 @@ void gpu_open(gpu *g, const char *stage, int argc, char **argv) {
     *g = (gpu){.stage = stage};
     read_options(g, argc, argv);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    int devices = 0; /* cudaGetDeviceCount does not set it on failure */
+    int devices = 0; /* set here, because cudaGetDeviceCount does not set it on failure */
     cudaError_t status = cudaGetDeviceCount(&devices);
     if (status != cudaSuccess || devices == 0) {
         fprintf(stderr, "%s: no CUDA device: %s\n", stage, cudaGetErrorString(status));
@@ -119,7 +119,7 @@ static gpu_time summarize(double *sample, int samples) {
     return (gpu_time){median, sample[0], sample[samples - 1]};
 }
 
-/* Runs the work, alternating between its input sets. */
+/* A work to measure. Its calls use the input sets in turn. */
 typedef struct turns {
     gpu_work *work;
     void *context;
@@ -133,8 +133,8 @@ static void queue_calls(gpu *g, turns *t, int calls) {
     }
 }
 
-/* Measures `samples` samples of `calls` calls, in microseconds per call. All are queued after a call that is
-   not counted, so the device never waits for the host. */
+/* Measures `samples` samples of `calls` calls each. us[i]: microseconds per call. All calls are queued after
+   a call that does not count, so the device does not wait for the host. */
 static void take_samples(gpu *g, turns *t, int samples, int calls, double *us) {
     cudaEvent_t at[SAMPLES_MAX + 1];
     for (int i = 0; i <= samples; i++) GPU_CHECK(cudaEventCreate(&at[i]));
@@ -154,7 +154,7 @@ static void take_samples(gpu *g, turns *t, int samples, int calls, double *us) {
     for (int i = 0; i <= samples; i++) GPU_CHECK(cudaEventDestroy(at[i]));
 }
 
-/* Runs the work until the clocks are up. Returns microseconds per call. */
+/* Runs the work until the GPU's clocks have risen. Returns microseconds per call. */
 static double warm_up(gpu *g, turns *t) {
     double us = 0, spent = 0;
     do {

@@ -1,9 +1,9 @@
 /*
- * bench/gpu/gpu: the common part of this folder's programs: options, device memory, timing with events,
+ * bench/gpu/gpu: the common part of the programs in this folder: options, device memory, timing with events,
  * errors of sampled results, and results as JSON lines.
  *
- * A program measures many cases. A failed case is a result with its status, and the next case follows. A
- * failed CUDA call ends the program with one line.
+ * A program measures many cases. If a case fails, its result has the status, and the next case follows. If a
+ * CUDA call fails, the program prints one line and ends.
  */
 #ifndef GPU_H
 #define GPU_H
@@ -16,61 +16,64 @@
 typedef struct gpu {
     struct cudaDeviceProp properties;
     cudaStream_t stream;
-    const char *stage; /* the program's name, in every result */
-    const char *out;   /* file name of --out; not owned; NULL without */
-    FILE *results;     /* the same file, opened */
-    bool tiny;         /* small sizes and few samples: tests the program, measures nothing */
+    const char *stage; /* name of the program; every result has it */
+    const char *out;   /* file name from --out; not owned; NULL: no --out */
+    FILE *results;     /* this file, open for writing; NULL: no --out */
+    bool tiny;         /* small sizes and few samples, to test the program; times then mean nothing */
 } gpu;
 
-/* Reads the options ([--out FILE] [--tiny]; appends to FILE) and opens the first device. Ends the program
-   with code 2 for an invalid option, and 1 without a device. */
+/* Reads the options ([--out FILE] [--tiny]; results are appended to FILE) and opens the first device. Ends
+   the program with code 2 for an invalid option, and with code 1 if there is no device. */
 void gpu_open(gpu *g, const char *stage, int argc, char **argv);
 void gpu_close(gpu *g);
 
-/* Unless `status` is success, ends the program with a line that gives the call, its place and the reason. */
+/* Unless `status` is success, ends the program with a line that has the call, its file and line, and the
+   reason. */
 void gpu_check(cudaError_t status, const char *call, const char *file, int line);
 #define GPU_CHECK(call) gpu_check((call), #call, __FILE__, __LINE__)
 
 /* ---- memory ---- */
 
-/* Returns device memory, aligned to 256 bytes; ends the program if there is none. Free it with gpu_free. */
+/* Returns device memory, aligned to 256 bytes. Ends the program if there is not enough. Free it with
+   gpu_free. */
 void *gpu_alloc(size_t bytes);
 void gpu_free(void *data);
-/* Returns zero-filled host memory; ends the program if there is none. Free it with free. */
+/* Returns zero-filled host memory. Ends the program if there is not enough. Free it with free. */
 void *gpu_host_alloc(size_t bytes);
-/* Copy device memory to the host and back, after all queued work: `rows` rows of `width` bytes, `pitch` bytes
-   apart on the device, dense on the host. */
+/* Copy device memory to the host, or host memory to the device, after all queued work. gpu_read_rows copies
+   `rows` rows of `width` bytes, which are `pitch` bytes apart on the device and contiguous on the host. */
 void gpu_read(gpu *g, void *host, const void *device, size_t bytes);
 void gpu_read_rows(gpu *g, void *host, const void *device, size_t pitch, size_t width, size_t rows);
 void gpu_write(gpu *g, void *device, const void *host, size_t bytes);
-/* Sets every byte to 0xFF, which is NaN in fp32, bf16 and E4M3, so that values a kernel does not write are
+/* Sets every byte to 0xFF, which is NaN in fp32, bf16 and E4M3. So elements that a kernel does not write are
    noticed. */
 void gpu_poison(gpu *g, void *device, size_t bytes);
 
 /* ---- time ---- */
 
-/* Microseconds per call of the work, over its samples. */
+/* Microseconds per call: the median, the least and the most of the samples. */
 typedef struct gpu_time {
     double median, min, max;
 } gpu_time;
 
-/* Queues one run of the work on g->stream, with the input set `set`. */
+/* Queues one call of the work on g->stream. set: index of the input set to use. */
 typedef void gpu_work(gpu *g, void *context, int set);
 
-/* Returns the number of input sets, 1 to 16, so that all sets of `bytes` each are twice as large as the L2
-   cache. Then a set has left the cache before its next use. */
+/* Returns a number of input sets, 1 to 16. If possible, all sets of `bytes` bytes together are twice as large
+   as the L2 cache, so that a set is no longer in the cache when it is used again. */
 int gpu_sets(const gpu *g, size_t bytes);
-/* Times the work, alternating between the sets: after 5 ms of warm-up, 15 samples or as many as fit into 0.1
-   s, at least 5, of at least 200 us each. All are queued in advance, so the device never waits for the host.
-   These are burst rates: too short for a card to reach its power limit. */
+/* Times the work. The calls use the sets in turn. After 5 ms of warm-up it takes 15 samples, or as many as
+   fit into 0.1 s, but at least 5; each lasts at least 200 us. All calls are queued in advance, so the device
+   does not wait for the host. The times are too short for a card to reach its power limit. */
 gpu_time gpu_measure(gpu *g, gpu_work *work, void *context, int sets);
 /* Times two single calls after one warm-up call, to choose between algorithms. */
 gpu_time gpu_measure_briefly(gpu *g, gpu_work *work, void *context, int sets);
 
 /* ---- correctness ---- */
 
-/* Root-mean-square and largest error relative to the reference's root mean square. Values are added one at a
-   time. If a result is NaN or infinite and the reference is finite, both are infinite. */
+/* Root-mean-square error and largest error, both relative to the root mean square of the reference. Values
+   are added one at a time. If a result is NaN or infinite but the reference is finite, both errors are
+   infinite. */
 typedef struct gpu_error {
     double difference2, reference2, worst;
     int64_t count;
@@ -82,12 +85,13 @@ double gpu_error_worst(const gpu_error *e); /* max |got - ref| / rms(ref) */
 
 /* ---- results ---- */
 
-/* Write one JSON object per line: begin, members, end. Non-finite numbers become null. */
+/* Write one JSON object per line: call begin, then a function for each member, then end. Non-finite numbers
+   become null. */
 void result_begin(gpu *g);
 void result_text(gpu *g, const char *key, const char *value);
 void result_int(gpu *g, const char *key, int64_t value);
 void result_number(gpu *g, const char *key, double value);
-void result_time(gpu *g, const gpu_time *time); /* us, us_min, us_max */
+void result_time(gpu *g, const gpu_time *time); /* members us, us_min and us_max */
 void result_end(gpu *g);
 
 #endif

@@ -1,16 +1,17 @@
 /*
- * bench/gpu/tensor_core: compares Hopper's FP8 tensor cores bit by bit with src/fp8/tensorcore.h.
+ * bench/gpu/tensor_core: compares Hopper's FP8 tensor cores bit by bit with the model in
+ * src/fp8/tensorcore.h.
  *
- * First it finds the operands' layout with small integers. Then it compares single instructions, with all
- * kinds of operands and accumulators, with the model and with other rules (tensor_core_rules.h). Then it
- * compares contractions along K, "fast" (one accumulator) and "split" (a new one every 128 elements), and
- * gives their error against float64. The exit status is 1 if no layout fits or any result differs from the
- * model.
+ * First it finds the layout of the operands, by products of small integers. Then it compares single
+ * instructions with the model and with other rules (tensor_core_rules.h), for all kinds of operands and
+ * accumulators. Then it compares contractions along K, "fast" (one accumulator) and "split" (a new
+ * accumulator every 128 elements), and measures their errors against float64. The exit status is 1 if no
+ * layout gives right products, or if any result differs from the model.
  *
- * With --out FILE, FILE.vectors contains all single instructions: "OTTTCV01", then for each tile of 64 x 8
- * results four bytes (formats of a and b: 0 E4M3, 1 E5M2; operand kind and accumulator kind, as numbered in
- * tensor_core_cases.c), codes a [64,32] and b [8,32], accumulators c [64,8] and results d [64,8] as
- * little-endian fp32.
+ * With --out FILE, FILE.vectors has all single instructions. It begins with "OTTTCV01". For each tile of 64 x
+ * 8 results it has four bytes (formats of a and b: 0 E4M3, 1 E5M2; kind of operands and kind of accumulators,
+ * as numbered in tensor_core_cases.c), codes a [64,32] and b [8,32], accumulators c [64,8] and results d
+ * [64,8] as little-endian fp32.
  */
 #include "fp8/cast.h"
 #include "fp8/tensorcore.h"
@@ -31,16 +32,17 @@ static const wgmma_layout layouts[] = {{128, 256}, {256, 128}};
 typedef struct bench {
     gpu g;
     wgmma_layout layout;
-    FILE *vectors; /* NULL without --out */
-    /* single instructions: with a finite result; of these not equal to the model */
+    FILE *vectors; /* NULL: no --out */
+    /* single instructions: results that are finite; finite results that differ from the model */
     int64_t finite, missed;
-    int64_t unlike;                      /* results for which the first rule differs from fp8/tensorcore: 0 */
-    int64_t explained[RULES_MAX];        /* finite results that each rule explains */
-    int64_t explained_missed[RULES_MAX]; /* of those missed by the model */
+    int64_t unlike; /* results for which the first rule differs from fp8/tensorcore: must be 0 */
+    int64_t explained[RULES_MAX]; /* for each rule: finite results that it gives too */
+    int64_t explained_missed
+        [RULES_MAX]; /* of the results that differ from the model: those that each rule gives */
     bool failed;
 } bench;
 
-/* Products on the host: the operands and results of a wgmma_batch, which it owns. */
+/* Products in host memory: the operands and results of a wgmma_batch. Owns its arrays. */
 typedef struct products {
     ott_dtype da, db;
     int64_t k, tiles;
@@ -64,7 +66,7 @@ static int64_t bytes_of_c(const products *p) {
     return outputs(p) * (int64_t)sizeof(float);
 }
 
-/* Allocates products with zero accumulators. */
+/* Allocates products. Their accumulators are zero. */
 static products open_products(ott_dtype da, ott_dtype db, int64_t k, int64_t tiles) {
     products p = {.da = da, .db = db, .k = k, .tiles = tiles};
     p.a = gpu_host_alloc((size_t)bytes_of_a(&p));
@@ -100,7 +102,7 @@ static void run(gpu *g, wgmma_layout layout, products *p) {
     gpu_free(d);
 }
 
-/* The rows of A and B for result i. */
+/* The row of A and the row of B that give result i. */
 static const uint8_t *row_of_a(const products *p, int64_t i) {
     return p->a + i / WGMMA_COLUMNS * p->k;
 }
@@ -133,7 +135,7 @@ static void result_codes(gpu *g, const char *key, const uint8_t *codes, int64_t 
     result_text(g, key, text);
 }
 
-/* Reports a wrong result, with its operands unless they are long. */
+/* Reports a wrong result; also its operands, unless K is too large to print them. */
 static void report_mismatch(gpu *g, const char *name, const products *p, int64_t i, float expected) {
     result_begin(g);
     result_text(g, "case", "mismatch");
@@ -156,7 +158,7 @@ static void report_mismatch(gpu *g, const char *name, const products *p, int64_t
 
 /* ---- the layout ---- */
 
-/* Small integers, with sums that are exact under all rules. */
+/* Operands that are small integers. Their sums are exact under all rules. */
 static products integer_products(ott_dtype da, ott_dtype db) {
     products p = open_products(da, db, WGMMA_PRODUCTS, 2);
     case_integers(1, da, bytes_of_a(&p), p.a);
@@ -194,7 +196,7 @@ static int64_t layout_mismatches(gpu *g, wgmma_layout layout, products *p) {
     return wrong;
 }
 
-/* True if all four pairs of formats give the exact integer sums. */
+/* True if products of integers are exact for all four pairs of formats. */
 static bool layout_is_right(gpu *g, wgmma_layout layout) {
     int64_t wrong = 0, all = 0;
     for (int pair = 0; pair < 4; pair++) {
@@ -230,7 +232,7 @@ static float expected_step(const products *p, int64_t i) {
     return tensorcore_fp8_step(row_of_a(p, i), p->da, row_of_b(p, i), p->db, WGMMA_PRODUCTS, p->c[i]);
 }
 
-/* Counts the rules that explain result i; sets explains[r] to false for the others. */
+/* Counts the rules that give result i too. Sets explains[r] to false for each rule r that does not. */
 static void score_rules(bench *b, const products *p, int64_t i, float expected, bool *explains) {
     bool missed = !same(p->d[i], expected);
     b->finite++;
@@ -257,7 +259,7 @@ static void write_vectors(bench *b, const products *p, int operands, int accumul
     }
 }
 
-/* Writes the names of the rules that explain all results of a case. */
+/* Writes the names of the rules that give all results of a case. */
 static void result_rules(gpu *g, const bool *explains) {
     char text[1024] = "";
     for (int r = 0; r < rule_count; r++)
@@ -267,7 +269,7 @@ static void result_rules(gpu *g, const bool *explains) {
     result_text(g, "explained_by", text);
 }
 
-/* Results for one kind of operands and one kind of accumulators. */
+/* The results for one kind of operands and one kind of accumulators. */
 typedef struct instruction_result {
     const char *operands, *accumulators;
     int64_t mismatches, odd_nans;
@@ -314,7 +316,7 @@ static void all_instructions(bench *b, ott_dtype da, ott_dtype db) {
     for (int o = 0; o < operand_kind_count; o++) {
         int64_t wrong = 0;
         for (int a = 0; a < accumulator_kind_count; a++) wrong += instruction_case(b, &p, o, a);
-        printf("%s x %s, one instruction, operands %s: %lld of %lld are not the model's\n", dtype_name(da),
+        printf("%s x %s, one instruction, operands %s: %lld of %lld differ from the model\n", dtype_name(da),
                dtype_name(db), operand_kinds[o], (long long)wrong,
                (long long)(accumulator_kind_count * outputs(&p)));
         b->failed |= wrong > 0;
@@ -323,7 +325,7 @@ static void all_instructions(bench *b, ott_dtype da, ott_dtype db) {
 }
 
 static void report_rules(bench *b) {
-    printf("rules, of %lld finite results of one instruction and %lld that are not the model's:\n",
+    printf("rules, with their parts of %lld finite results and of %lld that differ from the model:\n",
            (long long)b->finite, (long long)b->missed);
     for (int r = 0; r < rule_count; r++) {
         result_begin(&b->g);
@@ -338,7 +340,7 @@ static void report_rules(bench *b) {
                (long long)b->explained_missed[r]);
     }
     if (b->unlike == 0) return;
-    fprintf(stderr, "tensor_core: the first rule is not src/fp8/tensorcore.c's in %lld results\n",
+    fprintf(stderr, "tensor_core: the first rule differs from src/fp8/tensorcore.c in %lld results\n",
             (long long)b->unlike);
     b->failed = true;
 }
@@ -384,7 +386,7 @@ static void chain_case(bench *b, products *p, const char *data) {
     result_number(g, "model_rms_error", gpu_error_rms(&model));
     result_number(g, "model_worst_error", gpu_error_worst(&model));
     result_end(g);
-    printf("%s x %s, %s, K %lld, %s: %lld of %lld are not the model's; rms error %.2e, worst %.2e\n",
+    printf("%s x %s, %s, K %lld, %s: %lld of %lld differ from the model; rms error %.2e, worst %.2e\n",
            dtype_name(p->da), dtype_name(p->db), data, (long long)p->k, mode, (long long)wrong,
            (long long)outputs(p), gpu_error_rms(&measured), gpu_error_worst(&measured));
     b->failed |= wrong > 0;

@@ -17,7 +17,7 @@ static uint32_t draw(draws *r) {
     return rng_u32(SEED, r->stream, r->taken++);
 }
 
-/* Uniform in [low, high]. */
+/* Draws an integer in [low, high], uniformly. */
 static int between(draws *r, int low, int high) {
     return low + (int)(draw(r) % (uint32_t)(high - low + 1));
 }
@@ -26,7 +26,7 @@ static int mantissa_bits(ott_dtype d) {
     return d == OTT_E4M3 ? 3 : 2;
 }
 
-/* The largest exponent field of finite numbers. */
+/* Returns the largest exponent field that a finite number has. */
 static int top_field(ott_dtype d) {
     return d == OTT_E4M3 ? 15 : 30;
 }
@@ -34,7 +34,7 @@ static int field_of_one(ott_dtype d) {
     return d == OTT_E4M3 ? 7 : 15;
 }
 
-/* Draws a finite code with an exponent field in [low, high]; field 0 contains zero and subnormals. */
+/* Draws a finite code with an exponent field in [low, high]. Field 0 has zero and the subnormal numbers. */
 static uint8_t draw_code(draws *r, ott_dtype d, int low, int high) {
     int bits = mantissa_bits(d), field = between(r, low, high);
     uint32_t random = draw(r);
@@ -46,7 +46,8 @@ static void draw_codes(draws *r, ott_dtype d, int low, int high, int count, uint
     for (int i = 0; i < count; i++) codes[i] = draw_code(r, d, low, high);
 }
 
-/* Draws an exponent in [low, high], limited to fp32's range. The mantissa's last `zeros` bits are 0. */
+/* Draws a number with an exponent in [low, high] that fp32 can have. The last `zeros` bits of its mantissa
+   are 0. */
 static float draw_float(draws *r, int low, int high, int zeros) {
     int field = between(r, low, high) + 127;
     field = field < 0 ? 0 : field > 254 ? 254 : field;
@@ -68,7 +69,8 @@ static void fill_normal(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_
     case_normal(r->stream + 2, false, db, COLUMNS * K, b);
 }
 
-/* Products of nearly the same size and one sign: the largest sum relative to 2^E. */
+/* All products have nearly the same size, and in a row of A one sign: the sum is as large as possible
+   relative to 2^E (tensor_core_rules.h). */
 static void fill_one_sign(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     draw_codes(r, da, field_of_one(da), field_of_one(da), ROWS * K, a);
     draw_codes(r, db, field_of_one(db), field_of_one(db), COLUMNS * K, b);
@@ -87,7 +89,7 @@ static void fill_subnormal(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uin
     draw_codes(r, db, 0, 2, COLUMNS * K, b);
 }
 
-/* Sets all codes to zero, with their sign, except at `count` places of each row. */
+/* Makes all codes zero, but keeps their sign. The codes at `count` places of each row stay unchanged. */
 static void clear_all_but(uint8_t *codes, int rows, const int *places, int count) {
     for (int row = 0; row < rows; row++) {
         uint8_t kept[K];
@@ -97,7 +99,7 @@ static void clear_all_but(uint8_t *codes, int rows, const int *places, int count
     }
 }
 
-/* Two products; all others are zero times zero. */
+/* Two products; all other operands are zero. */
 static void fill_two(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     int first = between(r, 0, K - 1), places[] = {first, (first + between(r, 1, K - 1)) % K};
     fill_any(r, da, db, a, b);
@@ -114,7 +116,8 @@ static void fill_zero_times(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, ui
     for (int row = 0; row < COLUMNS; row++) b[row * K + place] = draw_code(r, db, 0, 3);
 }
 
-/* Products k and k + 16 cancel. In every second row of A one of them is slightly different. */
+/* The products k and k + 16 cancel. In every second row of A one operand may be changed, so that the sum is
+   not exactly zero. */
 static void fill_pairs(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     fill_any(r, da, db, a, b);
     for (int row = 0; row < COLUMNS; row++) memcpy(b + row * K + K / 2, b + row * K, K / 2);
@@ -125,8 +128,8 @@ static void fill_pairs(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t
     }
 }
 
-/* A is zero: a quarter of its rows is positive, a quarter negative, the rest mixed. Every second row of B is
-   positive. */
+/* A is zero: in a quarter of its rows +0, in a quarter -0, in the others mixed. In every second row of B all
+   signs are positive. */
 static void fill_zeros(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     fill_any(r, da, db, a, b);
     for (int i = 0; i < ROWS * K; i++) {
@@ -142,7 +145,7 @@ static uint8_t draw_special(draws *r, ott_dtype d) {
     return (d == OTT_E4M3 ? 0x7f : (uint8_t)between(r, 0x7c, 0x7f)) | sign;
 }
 
-/* One infinity or NaN in every second row of A and B; every fourth row of A is zero. */
+/* Every second row of A and of B has one infinity or NaN. Every fourth row of A is zero. */
 static void fill_special(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     fill_normal(r, da, db, a, b);
     for (int row = 0; row < ROWS; row++) {
@@ -152,7 +155,7 @@ static void fill_special(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8
     for (int row = 0; row < COLUMNS; row += 2) b[row * K + between(r, 0, K - 1)] = draw_special(r, db);
 }
 
-/* ---- accumulators for products with the largest exponent `top` and an exact sum ---- */
+/* ---- accumulators; top: largest exponent of the products; sum: their exact sum ---- */
 
 typedef float fill_accumulator(draws *r, int top, double sum);
 
@@ -161,7 +164,7 @@ static float draw_zero(draws *r, int top, double sum) {
     return sign_of(r) ? -0.0f : 0.0f;
 }
 
-/* 13 fraction bits, as an earlier instruction gives. */
+/* 13 fraction bits, like the result of an earlier instruction. */
 static float draw_short(draws *r, int top, double sum) {
     (void)sum;
     return draw_float(r, top - 4, top + 6, 10);
@@ -182,14 +185,14 @@ static float draw_below(draws *r, int top, double sum) {
     return draw_float(r, top - 40, top - 4, 0);
 }
 
-/* Ones down to some bit: additions carry far, and rounding carries further. */
+/* A mantissa of ones down to some bit: an addition carries far, and so does rounding. */
 static float draw_ones(draws *r, int top, double sum) {
     (void)sum;
     float x = draw_float(r, top - 14, top + 14, 0);
     return fmath_from_bits(fmath_bits(x) | (0x7fffffu & ~((1u << between(r, 0, 16)) - 1)));
 }
 
-/* The negative of the products' sum, plus or minus some units in the last place. */
+/* The negative of the sum of the products, plus or minus a few units in the last place. */
 static float draw_opposite(draws *r, int top, double sum) {
     (void)top;
     float x = (float)-sum;

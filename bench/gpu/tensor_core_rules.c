@@ -3,7 +3,8 @@
 #include "fp8/cast.h"
 
 enum { PRODUCTS = 32, FRACTION = 13, MANTISSA = 13 };
-/* With products_lead, E is at most these bits below the accumulator's exponent: less changes no result. */
+/* With products_lead, E is at least the accumulator's exponent minus this number. If E were smaller, no
+   result would change. */
 enum { ACCUMULATOR_REACH = 30 };
 
 const rule rules[] = {
@@ -43,7 +44,7 @@ const rule rules[] = {
 };
 const int rule_count = sizeof rules / sizeof *rules;
 
-/* value * 2^unit; aligned by `exponent`. */
+/* A number: value * 2^unit. `exponent` is the exponent that counts for E. */
 typedef struct term {
     int64_t value;
     int unit, exponent;
@@ -82,7 +83,7 @@ static term term_of_product(const rule *r, uint8_t a, ott_dtype da, uint8_t b, o
     return (term){x.value * y.value, x.unit + y.unit, x.exponent + y.exponent};
 }
 
-/* Returns value / 2^shift, rounded. */
+/* Returns value / 2^shift, rounded to an integer. */
 static int64_t shifted(int64_t value, int shift, rule_rounding rounding) {
     if (value == 0 || shift <= 0) return value == 0 ? 0 : value * (1ll << -shift);
     if (shift > 60) return rounding == ROUND_DOWN && value < 0 ? -1 : 0;
@@ -110,21 +111,22 @@ static int largest_exponent(const rule *r, const term *t, int count) {
     return largest;
 }
 
-/* Returns the sum in units of 2^(largest - fraction). */
+/* Returns the sum of the terms in units of 2^(largest - fraction). Each term is rounded to such a unit
+   first. */
 static int64_t sum_terms(const rule *r, const term *t, int count, int largest, int fraction) {
     int64_t sum = 0;
     for (int i = 0; i < count; i++) sum += shifted(t[i].value, largest - fraction - t[i].unit, r->terms);
     return sum;
 }
 
-/* Returns E of the products, `largest`, and the accumulator. */
+/* Returns E. largest: the largest exponent of the products. */
 static int join_accumulator(const rule *r, int largest, term accumulator) {
     if (accumulator.value == 0) return largest;
     int least = accumulator.exponent - (r->products_lead ? ACCUMULATOR_REACH : 0);
     return least > largest ? least : largest;
 }
 
-/* Rounds sum * 2^unit to R bits after the leading one. */
+/* Rounds sum * 2^unit to R fraction bits. */
 static float round_sum(const rule *r, int64_t sum, int unit) {
     if (sum == 0) return 0.0f;
     int drop = top_bit(sum) - (MANTISSA + r->mantissa);

@@ -1,5 +1,5 @@
 /* bench/gpu/tensor_core_rules: possible rules for a tensor core's addition of 32 FP8 products to an
-   accumulator: the model of fp8/tensorcore and variants. */
+   accumulator: the model of fp8/tensorcore and variants of the model. */
 #ifndef TENSOR_CORE_RULES_H
 #define TENSOR_CORE_RULES_H
 
@@ -9,32 +9,33 @@
 
 typedef enum rule_rounding { ROUND_TO_ZERO, ROUND_DOWN, ROUND_TO_EVEN } rule_rounding;
 
-/* A variant of the model; all members zero: the model. A product's exponent is the sum of its operands'
-   exponents. E is the largest exponent of all terms, F the fraction bits kept below 2^E, and R the fraction
-   bits kept of the result. */
+/* A variant of the model. If all members are zero, it is the model. A term is a product or the accumulator.
+   The exponent of a product is the sum of the exponents of its operands. E is the largest exponent of all
+   terms. Terms are rounded to F fraction bits relative to 2^E, and the result to R fraction bits. */
 typedef struct rule {
     const char *name;
     int fraction;              /* F - 13 */
     int mantissa;              /* R - 13 */
-    int accumulator_fraction;  /* extra bits that the accumulator keeps beyond F */
-    rule_rounding terms;       /* rounding of a term to F bits */
-    rule_rounding result;      /* rounding of the result to R bits */
-    bool truncate_accumulator; /* first truncate the accumulator to 13 fraction bits */
+    int accumulator_fraction;  /* the accumulator is rounded to F bits plus this many */
+    rule_rounding terms;       /* how a term is rounded to F bits */
+    rule_rounding result;      /* how the result is rounded to R bits */
+    bool truncate_accumulator; /* the accumulator is first truncated to 13 fraction bits */
     bool products_lead;        /* E ignores the accumulator */
-    bool products_first;       /* sum the products on their own grid; the sum is then one term */
-    bool zero_products;        /* zero products count for E, with their format's smallest exponents */
-    bool smallest_product;     /* E is at least the sum of the formats' smallest exponents */
+    bool products_first;       /* the products are summed relative to their own E; the sum is then one term */
+    bool zero_products;        /* zero products count for E, with the smallest exponents of their formats */
+    bool smallest_product;     /* E is at least the sum of the smallest exponents of both formats */
     bool normal_operands;      /* a subnormal operand has the exponent of its leading bit */
-    bool normal_accumulator;   /* the same for the accumulator */
+    bool normal_accumulator;   /* a subnormal accumulator has the exponent of its leading bit */
     bool flush_accumulator;    /* a subnormal accumulator counts as zero */
     bool minus_zero;           /* the sum of negative zeros is -0 */
 } rule;
 
-/* The model is the first rule. */
+/* All rules. The first one is the model. */
 extern const rule rules[];
 extern const int rule_count;
 
-/* Adds 32 products of codes a[i] (format da) and b[i] (format db) to the accumulator. All must be finite. */
+/* Adds 32 products of codes a[i] (format da) and b[i] (format db) to the accumulator, by a rule. All numbers
+   must be finite. */
 float rule_step(const rule *r, const uint8_t *a, ott_dtype da, const uint8_t *b, ott_dtype db,
                 float accumulator);
 

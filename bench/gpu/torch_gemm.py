@@ -7,7 +7,7 @@ FP8), on Llama's shapes, for comparison with this folder's cuBLASLt probe.
 Y[T,N] = X[T,K] W[N,K]^T (output), dX[T,K] = dY[T,N] W[N,K] (grad_input), dW[N,K] = dY[T,N]^T X[T,K]
 (grad_weight). The tensor cores need FP8 operands with a contiguous contraction, so transposed copies and
 quantization are made before timing. bf16 products use X, W and dY in their original layout. Inputs are
-random. They alternate between several sets, together larger than twice the L2 cache.
+random. Calls use several sets of inputs in turn, which together are twice as large as the L2 cache.
 
 A result is one JSON line, appended to FILE. If PyTorch refuses a product, the result's status gives the
 reason. rel_error compares the product of the quantized operands with float64 dot products at 64 places.
@@ -53,11 +53,11 @@ QUEUE_CYCLES = 10_000_000  # about 5 ms, in which all calls are queued before th
 # ---- operands ----
 
 class Operand:
-    """An FP8 matrix [lines, depth], its depth the contraction, with the scales of its blocks (value = data *
-    scale)."""
+    """An FP8 matrix [lines, depth] and the scales of its blocks: value = data * scale. Products contract
+    depth."""
 
     def __init__(self, values, dtype, block):
-        """`block` is (lines, depth) of a block; None takes all of them."""
+        """block: lines and depth of a block; None: all lines, or the full depth."""
         lines, depth = values.shape
         self.block = (block[0] or lines, block[1] or depth)
         blocks = values.float().view(lines // self.block[0], self.block[0], depth // self.block[1],
@@ -71,7 +71,7 @@ class Operand:
     def exact_lines(self, lines):
         """The values of these lines in float64, [len(lines), depth]."""
         depth = torch.arange(self.data.shape[1], device=self.data.device) // self.block[1]
-        data = self.data.view(torch.uint8)[lines].view(self.data.dtype)  # any backend can index bytes
+        data = self.data.view(torch.uint8)[lines].view(self.data.dtype)  # not every backend can index FP8
         return data.float().double() * self.scale[lines // self.block[0]][:, depth].double()
 
     @property
@@ -80,8 +80,8 @@ class Operand:
 
 
 def block_scales(operand):
-    """The scales as scaled_mm takes them: of 1x128 blocks [lines, depth/128], lines contiguous; of 128x128
-    blocks [depth/128 rounded up to 4, lines/128], depth contiguous."""
+    """The scales in the layout that scaled_mm requires. 1x128 blocks: [lines, depth/128], lines contiguous.
+    128x128 blocks: [depth/128 rounded up to 4, lines/128], depth contiguous."""
     if operand.block[0] == 1:
         return ScalingType.BlockWise1x128, operand.scale.t().contiguous().t()
     padding = -operand.scale.shape[1] % 4
@@ -89,7 +89,7 @@ def block_scales(operand):
 
 
 def random_matrices(gemm, tokens, n, k, device):
-    """The two operands as they lie, seen as [lines, contraction]: A [M,contraction], B [N,contraction]."""
+    """Views of the stored operands as [lines, contraction]: A [M,contraction], B [N,contraction]."""
     def normal(*shape):
         return torch.randn(shape, dtype=torch.bfloat16, device=device)
 
@@ -101,7 +101,7 @@ def random_matrices(gemm, tokens, n, k, device):
 
 
 def operand_formats(recipe, gemm):
-    """(dtype, block) of A and of B. A is grad_output in the two backward products."""
+    """(dtype, block) of A and of B. A is grad_output in grad_input and grad_weight."""
     if recipe == "tensorwise":
         return (E4M3 if gemm == "output" else E5M2, (None, None)), (E4M3, (None, None))
     if recipe == "rowwise":
@@ -112,7 +112,7 @@ def operand_formats(recipe, gemm):
 # ---- products ----
 
 class Product:
-    """One product over input sets that take turns: run(set) computes it, exact(...) is the reference."""
+    """A product and several sets of its inputs. run uses the sets in turn. exact gives the reference."""
 
     def __init__(self, case, device):
         self.recipe, self.fast_accum = case["recipe"], case["fast_accum"]
@@ -146,7 +146,7 @@ class Product:
                                 use_fast_accum=self.fast_accum)
 
     def exact(self, rows, columns):
-        """The first set's product at these places, in float64."""
+        """These elements of the first set's product, in float64."""
         a, b = self.sets[0][:2]
         if self.recipe == "bf16":
             return (a[rows].double() * b[columns].double()).sum(1)
@@ -161,7 +161,7 @@ def needed_sets(set_bytes, device):
 
 
 def relative_error(product):
-    """RMS of the difference over RMS of the reference."""
+    """RMS of the error, divided by the RMS of the reference."""
     result = product.run(0)
     rows = torch.randint(result.shape[0], (CHECKED,), device=result.device)
     columns = torch.randint(result.shape[1], (CHECKED,), device=result.device)
@@ -173,7 +173,7 @@ def relative_error(product):
 # ---- time ----
 
 def timed_on_gpu(run, samples, calls):
-    """Seconds a call, one number a sample of `calls` calls."""
+    """Seconds per call: one number for each sample of `calls` calls."""
     events = [torch.cuda.Event(enable_timing=True) for _ in range(samples + 1)]
     torch.cuda._sleep(QUEUE_CYCLES)
     events[0].record()
@@ -196,7 +196,7 @@ def timed_on_cpu(run, samples, calls):
 
 
 def measure(run, device):
-    """Seconds a call: 15 samples, or 5 and as many more as fit 0.3 s, each of at least 200 us."""
+    """Seconds per call: 15 samples, or as many as fit into 0.3 s, but at least 5; each of at least 200 us."""
     timed = timed_on_cpu if device.type == "cpu" else timed_on_gpu
     timed(run, 1, WARM_UP)
     one = timed(run, 1, 1)[0]
@@ -208,7 +208,7 @@ def measure(run, device):
 # ---- cases ----
 
 def list_cases(tiny):
-    """Every product, block scaling last: the newest, so it takes nothing along if it fails badly."""
+    """All products. Block scaling is the newest, so it comes last: if it crashes, all other results exist."""
     cases = []
     for block in (False, True):
         for model, shapes in (TINY_MODELS if tiny else MODELS).items():
@@ -223,7 +223,7 @@ def list_cases(tiny):
 
 
 def fast_accum_settings(recipe, gemm):
-    """torchao's setting first, then the other; block scaling only accumulates in full."""
+    """torchao's setting first, then the other one. Block scaling has only full accumulation."""
     if recipe == "bf16":
         return (None,)
     if recipe == "block":
@@ -249,7 +249,7 @@ def run_case(case, device):
 def try_case(case, device):
     try:
         return dict(run_case(case, device), status="ok")
-    except Exception as error:  # whatever it is, it is this case's result
+    except Exception as error:  # any error is the result of this case
         return {"status": (str(error).strip() or type(error).__name__).splitlines()[0][:MESSAGE_WIDTH]}
 
 
@@ -263,7 +263,7 @@ def result_of(case, device, deadline):
 
 
 def line_of(result):
-    """A result for a person."""
+    """The result as a line of text."""
     fast = {None: "", True: "fast", False: "full"}[result["fast_accum"]]
     name = (f"{result['model']:4} {result['shape']:8} {result['gemm']:11} {result['recipe']:10} {fast:4} "
             f"{result['M']:6} x {result['N']:6} x {result['K']:6}")
@@ -276,9 +276,9 @@ def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, help="file to which the results are appended")
-    parser.add_argument("--seconds", type=float, default=150, help="no product starts after so long")
+    parser.add_argument("--seconds", type=float, default=150, help="start no product after these seconds")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="small shapes, to see that all of it works")
+    parser.add_argument("--tiny", action="store_true", help="small shapes, to test the program")
     arguments = parser.parse_args()
     if arguments.device == "cpu" and not arguments.tiny:
         parser.error("--device cpu: needs --tiny; the full shapes are for a GPU")

@@ -13,7 +13,8 @@ reason. The weights are random, and every step trains on the same random tokens,
 
 Blocks and the loss are compiled separately. The compiled loss reads bf16 logits [B,T,vocab], computes in fp32
 and writes a bf16 gradient, so no fp32 copy of the logits exists. Without a compiler (bf16_eager) PyTorch
-makes several. The head is never converted to float8, as in torchtitan. On a CPU float8 is emulated.
+makes several such copies. The head is never converted to float8, as in torchtitan. On a CPU float8 is
+emulated.
 """
 import argparse
 import contextlib
@@ -36,7 +37,7 @@ except ImportError as error:
     sys.exit(f"torch_step: {error}; needs PyTorch 2.11 or newer: pip install torch")
 
 CASES = ("bf16_eager", "bf16", "tensorwise", "rowwise", "rowwise_with_gw_hp")
-FEWEST_SECONDS = 20  # a process that has less than this need not start
+FEWEST_SECONDS = 20  # a process with less time is not started
 GIB = 2**30
 MESSAGE_WIDTH = 300
 
@@ -68,7 +69,7 @@ PRESETS = {
 
 
 class RMSNorm(nn.RMSNorm):
-    """The weight takes the input's dtype, as under FSDP's mixed precision: PyTorch's fused kernel needs one
+    """Casts the weight to the input's dtype, as FSDP's mixed precision does: PyTorch's fused kernel needs one
     dtype."""
 
     def forward(self, x):
@@ -76,7 +77,7 @@ class RMSNorm(nn.RMSNorm):
 
 
 def rotate(x, cos, sin):
-    """RoPE on x [B,heads,T,head_dim] with cos, sin [T,head_dim/2], Hugging Face's order of the pairs."""
+    """RoPE of x [B,heads,T,head_dim], with pairs as in Hugging Face. cos, sin: [T,head_dim/2]."""
     a, b = x.float().chunk(2, dim=-1)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).type_as(x)
 
@@ -123,10 +124,10 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
-    """Parameters have Hugging Face's names, without the "model." in front."""
+    """Parameters have Hugging Face's names without the prefix "model."."""
 
     def __init__(self, shape, seq_len, activations):
-        """Activations between the blocks have the dtype `activations`."""
+        """activations: dtype of the activations between the blocks."""
         super().__init__()
         self.activations = activations
         self.embed_tokens = nn.Embedding(shape.vocab, shape.dim)
@@ -189,7 +190,7 @@ def make_model(arguments, shape):
 
 
 def make_step(arguments, shape, model):
-    """A function that does one training step and returns its loss; the device has finished it by then."""
+    """Returns a function that runs one training step on the device to its end, and returns the loss."""
     loss_of = next_token_loss if arguments.worker == "bf16_eager" else torch.compile(next_token_loss)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1,
                                   fused=True)
@@ -209,7 +210,7 @@ def make_step(arguments, shape, model):
 
 
 def timed_steps(arguments, step, deadline):
-    """Seconds and loss of each step, warm-up first."""
+    """Seconds and loss of each step; the warm-up steps come first."""
     steps = []
     for number in range(arguments.warmup + arguments.steps):
         if number == arguments.warmup and arguments.device == "cuda":
@@ -226,7 +227,8 @@ def timed_steps(arguments, step, deadline):
 
 
 def flops_per_token(shape, seq_len, model):
-    """torchtitan's count: 6 for each weight a token meets, 12 layers heads head_dim seq_len for attention."""
+    """As torchtitan counts: 6 for each weight that multiplies a token, and for attention
+    12 * layers * heads * head_dim * seq_len."""
     weights = sum(weight.numel() for weight in model.parameters() if weight.dim() == 2)
     if not shape.tied:
         weights -= model.embed_tokens.weight.numel()
@@ -250,7 +252,7 @@ def speed(arguments, shape, model, steps):
 
 
 def attention_backends(arguments, shape):
-    """The attention kernel PyTorch chooses here, and those it could run."""
+    """The attention kernel that PyTorch chooses, and the kernels that it could run."""
     q, kv = (torch.empty(arguments.batch, heads, arguments.seq_len, shape.head_dim, dtype=torch.bfloat16,
                          device=arguments.device, requires_grad=True) for heads in (shape.heads,
                                                                                     shape.kv_heads))
@@ -269,7 +271,7 @@ def first_line(error):
 
 
 def run_worker(arguments):
-    """Measures one case and leaves its result in the file arguments.result."""
+    """Measures one case and writes its result to the file arguments.result."""
     deadline = time.monotonic() + arguments.seconds
     shape = PRESETS[arguments.preset]
     result = {"torch": torch.__version__, "device": "CPU"}
@@ -280,13 +282,13 @@ def run_worker(arguments):
             result["device"] = torch.cuda.get_device_name()
         try:
             result.update(attention_backends(arguments, shape))
-        except Exception as error:  # only a description: the steps can go on
+        except Exception as error:  # only a description: continue without it
             result["sdpa"] = first_line(error)
         model = make_model(arguments, shape)
         result["parameters"] = sum(weight.numel() for weight in model.parameters())
         steps = timed_steps(arguments, make_step(arguments, shape, model), deadline)
         result.update(speed(arguments, shape, model, steps), status="ok")
-    except Exception as error:  # whatever it is, it is this case's result
+    except Exception as error:  # any error is the result of this case
         traceback.print_exc()
         result["status"] = first_line(error)
     with open(arguments.result, "w") as file:
@@ -296,7 +298,7 @@ def run_worker(arguments):
 # ---- all cases ----
 
 def run_case(case, seconds):
-    """The case's result, from a process of its own that gets `seconds`."""
+    """The result of the case, measured in a separate process. seconds: its time limit."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "result.json")
         command = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--worker", case, "--result",
@@ -314,7 +316,7 @@ def run_case(case, seconds):
 
 
 def result_of(arguments, case, remaining, left):
-    """A case may use twice its even share of the time that remains."""
+    """A case may use twice its share of the remaining time. left: number of cases that remain."""
     named = {"stage": "torch_step", "preset": arguments.preset, "case": case, "state": arguments.state,
              "batch": arguments.batch, "seq_len": arguments.seq_len, "checkpoint": arguments.checkpoint}
     if remaining < FEWEST_SECONDS:
@@ -323,7 +325,7 @@ def result_of(arguments, case, remaining, left):
 
 
 def line_of(result):
-    """A result for a person."""
+    """The result as a line of text."""
     name = (f"{result['preset']:5} {result['case']:18} state {result['state']} "
             f"{result['batch']} x {result['seq_len']}"
             f"{' checkpoint' if result['checkpoint'] else ''}")
@@ -360,9 +362,9 @@ def read_arguments():
     parser.add_argument("--seq-len", type=positive, default=8192)
     parser.add_argument("--steps", type=positive, default=5)
     parser.add_argument("--warmup", type=positive, default=3,
-                        help="steps before them; the first one compiles")
+                        help="steps before these, not timed; the first one compiles")
     parser.add_argument("--checkpoint", action="store_true", help="recompute each block in the backward pass")
-    parser.add_argument("--seconds", type=float, default=540, help="for all cases")
+    parser.add_argument("--seconds", type=float, default=540, help="time limit for all cases")
     parser.add_argument("--peak-tflops", type=float, help="report mfu against this peak")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--worker", choices=CASES, help=argparse.SUPPRESS)

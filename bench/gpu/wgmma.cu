@@ -1,6 +1,6 @@
 /* bench/gpu/wgmma: implements wgmma.h. A block of four warps multiplies one tile. The operands of each
-   instruction go through shared memory. On the CPU shim, the model of fp8/tensorcore replaces the
-   instruction, and reads its operands through the same descriptors. */
+   instruction are copied to shared memory. On the CPU shim (tests/cuda), the model of fp8/tensorcore replaces
+   the instruction; it reads its operands through the same descriptors. */
 #include "wgmma.h"
 #include "cuda/launch.h"
 #ifndef __CUDACC__
@@ -11,15 +11,16 @@ extern "C" {
 }
 #endif
 
-/* Shared memory without swizzle: dense core matrices of 8 rows x 16 bytes. The two of a group of 8 rows are
-   consecutive, and then the groups. */
+/* Operands in shared memory, without swizzle: dense core matrices of 8 rows x 16 bytes. A group of 8 rows has
+   two core matrices, one after the other. The groups follow each other. */
 enum { THREADS = 128, CORE_BYTES = 128, GROUP_BYTES = 2 * CORE_BYTES, CHUNK = 16, OUTPUTS = 4 };
-/* B has one group of rows, but a wrong layout may read its second half from the next group. */
+/* B has one group of rows. A second one is allocated, because with a wrong layout an instruction reads it
+   too. */
 enum { A_BYTES = WGMMA_ROWS / 8 * GROUP_BYTES, B_BYTES = 2 * GROUP_BYTES };
 
 /* ---- descriptors ---- */
 
-/* The operands of a block, in shared memory. */
+/* The operands that a block multiplies, in shared memory. */
 struct staged_tiles {
     uint8_t a[A_BYTES], b[B_BYTES];
 };
@@ -34,15 +35,15 @@ static uint32_t shared_address(const staged_tiles &tiles, const uint8_t *p) {
 }
 #endif
 
-/* Three fields of 14 bits in units of 16 bytes: address from bit 0, leading offset from 16, stride offset
-   from
-   32. Swizzle mode (bits 62 and 63) and base offset are 0. */
+/* Makes a descriptor. It has three fields of 14 bits, in units of 16 bytes: the address from bit 0, the
+   leading offset from bit 16, the stride offset from bit 32. Swizzle mode (bits 62 and 63) and base offset
+   are 0. */
 __device__ uint64_t descriptor(const staged_tiles &tiles, const uint8_t *operand, wgmma_layout layout) {
     return (uint64_t)(shared_address(tiles, operand) >> 4 & 0x3fff) |
            (uint64_t)(layout.leading >> 4 & 0x3fff) << 16 | (uint64_t)(layout.stride >> 4 & 0x3fff) << 32;
 }
 
-/* Row of D for output i (of 4) of this thread. */
+/* Row of D in which this thread has output i (of 4). */
 __device__ int output_row(int i) {
     return (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4 + i / 2 * 8;
 }
@@ -54,7 +55,8 @@ __device__ int output_column(int i) {
 
 #ifdef __CUDACC__
 
-/* d += A B^T, complete on return. The predicate is scale-d = 1; the last two operands keep signs. */
+/* d += A B^T; complete on return. The predicate sets scale-d to 1. The last two operands, 1 and 1, keep the
+   signs of A and B. */
 #define MULTIPLY(formats)                                                                                    \
     asm volatile("{ .reg .pred accumulate; setp.ne.b32 accumulate, 1, 0;\n"                                  \
                  "wgmma.fence.sync.aligned;\n"                                                               \
@@ -80,7 +82,7 @@ __device__ __forceinline__ void multiply(const wgmma_batch &batch, float (&d)[OU
         MULTIPLY("e5m2.e5m2");
 }
 
-/* Makes stored operands visible to the tensor cores, which read shared memory through another proxy. */
+/* Makes the stored operands visible to the tensor cores, which read shared memory through another proxy. */
 __device__ __forceinline__ void publish_shared() {
     asm volatile("fence.proxy.async;" ::: "memory");
     __syncthreads();
@@ -114,7 +116,7 @@ static void publish_shared() {
 
 /* ---- one tile ---- */
 
-/* Copies columns [from, from + 32) of `rows` rows of codes [rows,k] to shared memory. */
+/* Copies columns [from, from + 32) of `rows` rows from codes [rows,k] to shared memory. */
 __device__ void stage(uint8_t *shared, const uint8_t *codes, int rows, int64_t k, int64_t from) {
     int row = (int)threadIdx.x / 2, chunk = (int)threadIdx.x % 2;
     if (row >= rows) return;

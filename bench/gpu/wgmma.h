@@ -15,20 +15,20 @@ extern "C" {
 /* One instruction multiplies [64,32] by [8,32]^T. */
 enum { WGMMA_ROWS = 64, WGMMA_COLUMNS = 8, WGMMA_PRODUCTS = 32, WGMMA_PROMOTION = 128 };
 
-/* The two offsets, in bytes, in a shared-memory descriptor. One is the distance of core matrices along the
-   contraction, the other along the rows. The caller finds out which is which. */
+/* The two offsets of a shared-memory descriptor, in bytes. One is the distance from core matrix to core
+   matrix along the contraction, the other along the rows. The caller finds out which one is which. */
 typedef struct wgmma_layout {
     uint32_t leading, stride;
 } wgmma_layout;
 
-/* `tiles` independent products D[64,8] = C[64,8] + A[64,k] B[8,k]^T in device memory. k is a multiple of 32;
+/* `tiles` independent products D[64,8] = C[64,8] + A[64,k] B[8,k]^T, in device memory. k is a multiple of 32.
    a and b are aligned to 16 bytes. */
 typedef struct wgmma_batch {
     ott_dtype a_format, b_format; /* E4M3 or E5M2 */
     int64_t k, tiles;
-    bool split; /* a new accumulator every 128 of k, summed in fp32; false: C is the only accumulator */
+    bool split; /* true: a new accumulator every 128 of k, summed in fp32; false: C is the only accumulator */
     wgmma_layout layout;
-    const uint8_t *a, *b; /* codes [tiles,64,k], [tiles,8,k] */
+    const uint8_t *a, *b; /* codes: a [tiles,64,k], b [tiles,8,k] */
     const float *c;       /* [tiles,64,8] */
     float *d;             /* [tiles,64,8] */
 } wgmma_batch;
