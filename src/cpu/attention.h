@@ -27,7 +27,7 @@ enum {
     TILE = ATTENTION_TILE,
     BLOCK_MAX = 512,           /* the largest attention.block */
     QUERIES = 64,              /* the smallest attention.block; a multiple of QUERY_LANES that divides TILE */
-    QUERY_LANES = 16 * VECTORS /* queries whose scores are computed together, one in each lane */
+    QUERY_LANES = 16 * VECTORS /* queries in a vector of scores, one in each lane */
 };
 #define SCRATCH_FLOATS (CPU_SCRATCH_BYTES / (int64_t)sizeof(float))
 _Static_assert(TILE % QUERIES == 0 && QUERIES % QUERY_LANES == 0 && TILE % ROWS == 0,
@@ -42,7 +42,7 @@ typedef struct attention {
     int64_t pairs; /* visible (query, key) pairs of one head */
     /* true: operands of products over head_dim (scores, dp) are packed in pairs (cpu/simd/avx512bf16.h) */
     bool in_pairs;
-    int64_t score_width; /* packed elements in a row of these operands: width, or width / 2 pairs */
+    int64_t score_width; /* packed elements in a row of such an operand: width, or width / 2 pairs */
     /* [documents] first token of each document; the last document, which may be empty, ends at `tokens` */
     const int32_t *cu_seqlens;
     float scale, softcap;
@@ -64,7 +64,7 @@ SIMD int64_t query_row(const attention *s, const document *d, int64_t i) {
     return d->first + i - s->past;
 }
 
-/* Checks what the op's entry in ops.def cannot express, and fills s. Defined in attention.c. */
+/* Checks arguments beyond op_check, and fills s. Defined in attention.c. */
 ott_status ISA(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *cu_seqlens,
                                const tensor *lse, int64_t head_dim, int64_t window, int64_t past, float scale,
                                attention *s);
@@ -178,7 +178,7 @@ static void product_ragged(product p, int64_t r, int64_t width, const band *b, i
 }
 
 /* Continues the chain of each of `rows` rows (a multiple of ROWS) of c with the row's terms in the band, in
-   ascending order. Terms that ROWS consecutive rows have in common are added to all of them at a time. */
+   ascending order. Terms that ROWS consecutive rows have in common are added to these rows together. */
 static void product_banded(product p, int64_t rows, int64_t width, const band *b) {
     for (int64_t r = 0; r < rows; r += ROWS, p.a += ROWS * p.a_row, p.c += ROWS * p.ldc) {
         int64_t begin = band_begin(b, r + ROWS - 1), end = clamp(band_end(b, r), begin, b->depth);

@@ -1,9 +1,9 @@
 /*
  * cpu/attention_backward: gradients of attention (Dao et al. 2022), in the order of tensor/attention.h.
  *
- * A unit of work is a key head of a document, with all query heads that share it. No other unit writes dk, dv
- * and dq of these heads. A unit processes blocks of queries in order, and for each block the tiles of keys in
- * order. So the terms of all chains ascend.
+ * A unit of work is a key head of a document, with all query heads that share it. No other unit writes their
+ * dk, dv and dq. A unit processes blocks of queries in order, and for each block the tiles of keys in order.
+ * So the terms of all chains ascend.
  */
 #include "cpu/attention.h"
 

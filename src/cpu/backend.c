@@ -102,12 +102,12 @@ static ott_status refuse_isa(const char *name, bool from_environment) {
     if (is_isa_known(name))
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "instruction set '%s'%s is not available on this machine%s%s; available: %s; "
-                           "leave " CPU_ISA_VARIABLE " unset for the best of them",
+                           "leave " CPU_ISA_VARIABLE " unset for the fastest",
                            name, origin, why ? ": " : "", why ? why : "", list);
     const char *nearest = str_nearest(name, known, KNOWN_COUNT);
     return status_fail(OTT_ERR_ARGUMENT,
                        "unknown instruction set '%s'%s%s%s%s; available: %s; leave " CPU_ISA_VARIABLE
-                       " unset for the best of them",
+                       " unset for the fastest",
                        name, origin, nearest ? "; did you mean '" : "", nearest ? nearest : "",
                        nearest ? "'?" : "", list);
 }

@@ -95,7 +95,7 @@ ott_status ISA(cross_entropy)(exec *cx, const cross_entropy_args *a) {
     return ISA(quantize_list)(cx, a->logits, a->q);
 }
 
-/* ---- logits whose columns are split over ranks ---- */
+/* ---- logits with columns that are split over ranks ---- */
 
 enum { PART_MAX, PART_SUM, PART_TARGET, PART_ROWS };
 

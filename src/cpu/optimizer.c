@@ -25,7 +25,7 @@ ott_status ISA(grad_norm)(exec *cx, const grad_norm_args *a) {
                            (long long)a->state->columns, STEP_STATE_COUNT);
     double total = 0.0;
     for (int64_t i = 0; i < a->sum_squares->columns; i++) total += (double)squares[i];
-    float scale = state[STEP_LOSS_SCALE]; /* the scale of these gradients */
+    float scale = state[STEP_LOSS_SCALE]; /* the gradients have this scale */
     float norm = (float)(sqrt(total) / (double)scale);
     float clip = a->max_norm > 0.0f ? a->max_norm / (norm + 1e-6f) : 1.0f;
     state[STEP_GRAD_NORM] = norm;

@@ -4,7 +4,7 @@
  * The work is split into units. A unit has as many rows as the highest scale block, and as many columns as
  * fit the second-level cache. The first pass computes every amax. It casts a scale block as soon as its scale
  * is known: a row with its own scale while the row is in the first-level cache, a block of 32 or 128 rows
- * after its last row, a tensor with delayed scaling at any time. A second pass casts uses whose scales need
+ * after its last row, a tensor with delayed scaling at any time. A second pass casts a use if its scales need
  * the amax of the full tensor or of full columns. Threads share the units; a maximum does not depend on the
  * order. Transposed codes are also computed row by row, and then copied to their columns.
  */
@@ -176,7 +176,7 @@ static uint8_t *codes_at(const quantize_use *s, int64_t row, int64_t column, con
     return s->at->transposed ? w->codes : (uint8_t *)s->at->data + row * s->at->ld + column;
 }
 
-/* Copies a row's codes to the transposed codes of this use or the other one, if there are any. */
+/* Copies a row's codes to the transposed codes of this use or of s->also, if there are any. */
 static void transpose_codes(const quantize_use *s, int64_t row, int64_t column, int64_t count,
                             const uint8_t *codes) {
     const qdata *d = s->at->transposed ? s->at : s->also;
@@ -185,7 +185,7 @@ static void transpose_codes(const quantize_use *s, int64_t row, int64_t column, 
     for (int64_t j = 0; j < count; j++) to[j * d->ld] = codes[j];
 }
 
-/* Casts rows [row, end) of a unit. All of them have the same scales. */
+/* Casts rows [row, end) of a unit, which have the same scales. */
 static void cast_rows(const quantize_job *job, const quantize_use *s, quantize_unit u, int64_t row,
                       int64_t end, row_ahead ahead, const quantize_work *w) {
     bool each = s->columns != QUANTIZE_ALL;

@@ -9,7 +9,7 @@
 #include "tensor/tensor.h"
 
 /* Block scales are computed for TILE_ROWS rows at a time, because the scales of neighbouring rows are
-   neighbours in memory. First the amaxes, then the scales of these rows are stored in a tile [block][row]. */
+   neighbours in memory. First their amaxes, then their scales are stored in a tile [block][row]. */
 enum { TILE_ROWS = 16 };
 
 /* Software prefetch into the second-level cache. The hardware prefetcher stops at the end of a page. */

@@ -9,7 +9,7 @@ SIMD void rotate_pairs(v16 *x0, v16 *x1, v16 c, v16 s) {
     *x1 = v16_fma(*x1, c, v16_mul(low, s));
 }
 
-/* Rotates every head of one token's row, whose pairs are `half` columns apart. */
+/* Rotates every head of one token's row. The columns of a pair are `half` columns apart. */
 SIMD void rotate_row(ott_dtype d, const rope_args *a, void *x, const float *cosine, const float *sine) {
     int64_t half = a->cosine->columns;
     BY_16(j, lanes, half, {

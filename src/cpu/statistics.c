@@ -110,7 +110,7 @@ static const float *lay_scales(const quantize_use *s, const float *values, int64
     return buffer;
 }
 
-/* Returns the codes of these elements. Copies them to `buffer` if they are transposed. */
+/* Returns the codes of elements [at, at + count). Copies transposed codes to `buffer`. */
 static const uint8_t *lay_codes(const qdata *d, int64_t columns, int64_t at, int64_t count, uint8_t *buffer) {
     int64_t row = at / columns, column = at % columns;
     if (!d->transposed) return (const uint8_t *)d->data + at;

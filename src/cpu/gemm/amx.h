@@ -1,7 +1,7 @@
 /*
  * cpu/gemm/amx: the micro-kernel of ACCUMULATE_TILE32 on the tile unit (cpu/simd/tiles.h). It keeps 32 x 32
- * sums in four tile registers and multiplies two registers of A with two of B at a time. Its bits are the
- * same as those that cpu/gemm/tile32.h computes.
+ * sums in four tile registers and multiplies two registers of A with two of B at a time. cpu/gemm/tile32.h
+ * computes the same bits.
  *
  * Packed elements are pairs in the order PAIR_CHAIN: of 32 consecutive terms, the high half of a pair is an
  * even term, the low half an odd term. A is packed in blocks of 16 rows x 16 pairs, each the contents of a

@@ -37,7 +37,7 @@ SIMD void pack_scale_invs(float *out, const operand *o, gemm_block b, int64_t bl
         }
 }
 
-/* Computes a tile whose scale blocks have `block` packed elements. tile.scale_inv_a and _b: inverse scales of
+/* Computes a tile with scale blocks of `block` packed elements. tile.scale_inv_a and _b: inverse scales of
    the first scale block. a_step: distance of consecutive packed elements of a row of A. */
 static void multiply_blocks(gemm_kernel kernel, gemm_tile tile, int64_t block, int64_t a_step) {
     int64_t kc = tile.kc;

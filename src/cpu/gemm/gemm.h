@@ -42,7 +42,7 @@
 
 /* Block sizes (measured). MC and NB are multiples of MR and NR. A_LD is no power of two, so that packed rows
    of A map to different cache sets. If the contraction has several blocks, C is computed in blocks of MB rows
-   and NB columns, whose unfinished sums fit gemm_work.partial. If it has one, as many rows of B are packed as
+   and NB columns: their unfinished sums fit gemm_work.partial. If it has one, as many rows of B are packed as
    fit. */
 enum {
     GEMM_KC = 1024,                          /* packed elements of the contraction in a block */
@@ -107,7 +107,7 @@ typedef struct gemm_part {
 } gemm_part;
 
 /* Return the inverse scales of 16 rows (n of them exist), or of one row, for finished sums. They are 1
-   without scales. They are also 1 with block scales, because partial sums are multiplied by these. */
+   without scales. They are also 1 with block scales, which multiply partial sums instead. */
 SIMD v16 gemm_scale_inv_lanes(const operand *o, int64_t row, int64_t n) {
     if (o->scale_inv && o->grain == GRANULARITY_ROW) return v16_load_n(o->scale_inv + row, n);
     return v16_set1(o->scale_inv && o->grain == GRANULARITY_TENSOR ? o->scale_inv[0] : 1.0f);

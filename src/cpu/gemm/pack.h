@@ -1,7 +1,7 @@
 /*
  * cpu/gemm/pack: packs a block of an operand: decodes any format in either orientation into the
  * micro-kernel's layout. A packed element is one term of the contraction in fp32 (`terms` = 1) or two terms
- * in bf16 (`terms` = 2); pack_order says which two. The format `d` and `terms` are constants of each
+ * in bf16 (`terms` = 2), in the order pack_order. The format `d` and `terms` are constants of each
  * function, so each combination gets its own loop.
  */
 #ifndef CPU_GEMM_PACK_H
@@ -14,7 +14,7 @@
    packed elements of each row. */
 typedef struct gemm_block {
     int64_t row, rows, k, kc, length;
-    bool tile32; /* order ACCUMULATE_TILE32; pack_order says which terms a pair then has */
+    bool tile32; /* true: order ACCUMULATE_TILE32, which also changes the terms of a pair (pack_order) */
 } gemm_block;
 
 SIMD bool pack_is_fp8(ott_dtype d) {
@@ -50,7 +50,7 @@ SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, const gemm_blo
     return minus && n < 16 ? v16_select(v16m_first(n < 0 ? 0 : n), x, pack_padding(true)) : x;
 }
 
-/* Returns packed element e of 16 contiguous rows from `row` on, n of which exist. minus: pad with -0 (A). */
+/* Returns packed element e of 16 contiguous rows from `row` on (n exist). minus: pad with -0 (operand A). */
 SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, const gemm_block *b, int64_t row,
                      int64_t n, int64_t e, bool minus) {
 #if SIMD_HAS_PAIRS
@@ -80,7 +80,7 @@ SIMD float *pack_tile_row(float *out, int64_t length, int64_t i, int64_t e) {
 SIMD int64_t pack_tile_rows(gemm_block b) {
     return (b.rows + GEMM_MR - 1) / GEMM_MR * GEMM_MR;
 }
-/* For an operand whose contraction is contiguous. Rows that pad a panel are 0. */
+/* For an operand with a contiguous contraction. Rows that pad a panel are 0. */
 SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     for (int64_t i = 0; i < pack_tile_rows(b); i++)
         for (int64_t e = 0; e < b.length; e += TILE_SIDE) {
@@ -186,7 +186,7 @@ SIMD void pack_square_fp8(float *out, const operand *o, ott_dtype d, gemm_block 
 }
 #endif
 
-/* Packs at most 16 rows x 16 packed elements of an operand whose contraction is contiguous. */
+/* Packs at most 16 rows x 16 packed elements of an operand with a contiguous contraction. */
 SIMD void pack_square(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
 #ifndef CPU_ISA_scalar
     if (pack_is_fp8(d) && terms == 1) {
@@ -202,7 +202,7 @@ SIMD void pack_square(float *out, const operand *o, ott_dtype d, int64_t terms, 
     for (int64_t k = 0; k < 16 && k < b.length; k++) v16_store(out + k * GEMM_NR, t[k]);
 }
 
-/* For an operand whose contraction is contiguous. */
+/* For an operand with a contiguous contraction. */
 SIMD void pack_b_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     int64_t side = 16 * terms;
     for (int64_t j = 0; j < b.rows; j += 16) {

@@ -9,12 +9,11 @@
 
 #include "cpu/gemm/gemm.h"
 
-/* A GEMM whose other operand has few rows reads packed rows sequentially. Layout: panels of PANEL_ROWS rows,
-   [panel][contraction][PANEL_ROWS], elements in the matrix's format, rows beyond the last are 0. Rows i and i
-   + 32 of a panel are neighbours. Layout in pairs (panel_has_pairs): [panel][contraction / 2][PANEL_ROWS][2],
-   the later term first. An odd contraction is padded with 0. FP8 codes are in the order of
-   v16_pairs_from_codes: rows 0 to 31 in the first 64 bytes; 16 bytes have rows r to r + 3, r + 16 to r + 19.
-   */
+/* A GEMM with few rows in the other operand reads packed rows sequentially. Layout: panels of PANEL_ROWS
+   rows, [panel][contraction][PANEL_ROWS], elements in the matrix's format, rows beyond the last are 0. Rows i
+   and i + 32 of a panel are neighbours. Layout in pairs (panel_has_pairs): [panel][contraction /
+   2][PANEL_ROWS][2], the later term first. An odd contraction is padded with 0. FP8 codes are in the order of
+   v16_pairs_from_codes: 64 bytes have rows 0 to 31; 16 bytes have rows r to r + 3, then r + 16 to r + 19. */
 #define PANEL_ROWS 64
 SIMD bool panel_has_pairs(ott_dtype d) {
     return SIMD_HAS_PAIRS && cpu_is_pair_format(d);

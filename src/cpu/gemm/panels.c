@@ -4,7 +4,7 @@
 /* Terms packed at a time. So the cache lines of each row are used completely while they are cached. */
 enum { TERMS = 64 };
 
-/* Packs those of rows [row, row + PANEL_ROWS) that exist. t: C type of the elements. */
+/* Packs rows [row, row + PANEL_ROWS), as far as they exist. t: C type of the elements. */
 #define PACK_PANEL(t)                                                                                        \
     static void pack_panel_##t(const tensor *x, t *out, int64_t row) {                                       \
         int64_t k = x->columns, there = x->rows - row < PANEL_ROWS ? x->rows - row : PANEL_ROWS;             \
@@ -45,7 +45,7 @@ int64_t ISA(packed_count)(const operand *b) {
 ott_status ISA(pack)(exec *cx, const pack_args *a) {
     if (a->b->packed || a->b->transposed)
         return status_fail(OTT_ERR_UNSUPPORTED,
-                           "pack: b is %s; the CPU packs rows whose contraction is contiguous",
+                           "pack: b is %s; the CPU packs rows with a contiguous contraction",
                            a->b->packed ? "packed already" : "transposed");
     STATUS_REQUIRE(a->y->dtype == a->b->t.dtype && a->y->columns == ISA(packed_count)(a->b));
     cpu_run_sized(cx, tensor_count(*a->y), pack_task, (void *)a);

@@ -14,7 +14,7 @@ enum {
     PRODUCTS = 32,            /* products of one instruction */
     FRACTION_BITS = 13,       /* an aligned term is a multiple of 2^(E - FRACTION_BITS) */
     MANTISSA_BITS = 13,       /* the result keeps these bits after its leading bit */
-    PROMOTION_INTERVAL = 128, /* `split` adds the accumulator to an fp32 sum after so many terms */
+    PROMOTION_INTERVAL = 128, /* `split` adds the accumulator to an fp32 sum after this number of terms */
 };
 
 /* Lower bound of 2^E, used if all terms are 0. Other terms are at least 2^-41. */
@@ -47,7 +47,7 @@ SIMD void instruction_load(instruction *in, const gemm_tile *t, int64_t k, int64
         }
 }
 
-/* Returns tensorcore_fp8_step for row i of A and 16 rows of B, those of vector v. */
+/* Returns tensorcore_fp8_step for row i of A and the 16 rows of B in vector v. */
 SIMD v16 instruction_step(const instruction *in, int64_t i, int v, v16 accumulator) {
     const float *a = in->a + i * PRODUCTS, *a_power = in->a_power + i * PRODUCTS;
     v16i exponent = v16i_set1(0x7f800000u);

@@ -97,8 +97,7 @@ SIMD_PRIMITIVE __m512i pair_look_up(__m512i codes, const uint8_t table[128]) {
     return _mm512_permutex2var_epi8(_mm512_load_si512(table), codes, _mm512_load_si512(table + 64));
 }
 /* Decodes 64 codes to two vectors of pairs. Of each 16 codes, the first 8 make 4 pairs of the first vector,
-   the last 8 make 4 pairs of the second vector. The code of a pair's second term is before that of its first
-   term. */
+   the last 8 make 4 pairs of the second vector. A pair's second term comes first in memory. */
 SIMD_PRIMITIVE void v16_pairs_from_codes(__m512i codes, ott_dtype d, v16 pairs[2]) {
     const uint8_t(*bytes)[128] = pair_bytes[d == OTT_E5M2];
     __m512i low = pair_look_up(codes, bytes[0]), high = pair_look_up(codes, bytes[1]);

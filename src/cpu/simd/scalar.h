@@ -18,7 +18,7 @@ typedef struct v16m {
     bool lane[16];
 } v16m;
 
-/* Returns a vector of the given type whose lane i is `expression`. */
+/* Returns a vector of the given type with lane i = `expression`. */
 #define V16_LANES(type, expression)                                                                          \
     do {                                                                                                     \
         type result;                                                                                         \

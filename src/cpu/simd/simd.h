@@ -176,7 +176,7 @@ SIMD v16i v16_to_fp8(v16 x, ott_dtype d, cast_mode mode) {
     const uint32_t round_half = (1u << (22 - mantissa)) - 1;
     v16i normal = v16i_add(v16i_add(a, odd), v16i_set1(round_half - ((uint32_t)(127 - bias) << 23)));
     normal = v16i_sar(normal, 23 - mantissa);
-    /* Subnormal results: adding a power of two whose last bit is worth the target's last bit rounds. */
+    /* Subnormal results: add a power of two with a last bit of the target's value, which rounds. */
     const uint32_t magic = (uint32_t)(127 + 1 - bias + 23 - mantissa) << 23;
     v16 sum = v16_add(v16_from_bits(a), v16_from_bits(v16i_set1(magic)));
     v16i subnormal = v16i_sub(v16_bits(sum), v16i_set1(magic));
@@ -193,15 +193,15 @@ SIMD void v16_store_fp8_n(uint8_t *p, v16 x, ott_dtype d, cast_mode mode, int64_
 }
 
 /* Returns the limit to which magnitudes are clamped before a cast: the largest FP8 value, or with
-   CAST_OVERFLOW the next number above it, whose code is NaN in E4M3 and infinity in E5M2. */
+   CAST_OVERFLOW the next number above it: NaN in E4M3, infinity in E5M2. */
 SIMD v16 v16_fp8_limit(ott_dtype d, cast_mode mode) {
     if (d == OTT_E4M3) return v16_set1(mode == CAST_SATURATE ? 448.0f : 480.0f);
     return v16_set1(mode == CAST_SATURATE ? 57344.0f : 65536.0f);
 }
 
 /* Stores 64 codes, with the bits of v16_to_fp8. A faster method is used for vectors without NaN. It adds a
-   power of two whose last bit has the value of the target's last bit, so the addition rounds. The sum's upper
-   16 bits are its exponent; the lower 16 bits are a multiple of the target's last bit. A multiply-add of both
+   power of two with a last bit of the same value as the target's, so the addition rounds. The sum's upper 16
+   bits are its exponent; the lower 16 bits are a multiple of the target's last bit. A multiply-add of both
    halves gives the code, times a power of two. */
 SIMD void v16_store_fp8x64(uint8_t *p, const v16 x[4], ott_dtype d, cast_mode mode) {
     v16i code[4];
