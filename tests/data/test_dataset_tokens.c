@@ -352,10 +352,10 @@ static void hostile_indices(void **state) {
     refuse_megatron(f, &m, OTT_ERR_FORMAT, "document 2 begins with sequence 3");
     m = usual;
     m.mark[3] = 4;
-    refuse_megatron(f, &m, OTT_ERR_FORMAT, "not all of its sequences");
+    refuse_megatron(f, &m, OTT_ERR_FORMAT, "do not contain all of its sequences");
     m = usual;
     m.mark[0] = 1;
-    refuse_megatron(f, &m, OTT_ERR_FORMAT, "not all of its sequences");
+    refuse_megatron(f, &m, OTT_ERR_FORMAT, "do not contain all of its sequences");
 }
 
 /* Counts that overflow when multiplied, and files that end too early. */
@@ -454,7 +454,7 @@ static void hostile_numpy(void **state) {
                "truncated or malformed");
     b.count = 0;
     put_text(&b, "\x93NUMPY\x02\x00\xff\xff\xff\x7f", 12);
-    refuse(f, "t.npy", &b, OTT_ERR_FORMAT, "a NumPy header of 2147483647 bytes");
+    refuse(f, "t.npy", &b, OTT_ERR_FORMAT, "its NumPy header of 2147483647 bytes");
     b.at[6] = 9;
     refuse(f, "t.npy", &b, OTT_ERR_UNSUPPORTED, "NumPy format 9");
     for (b.count = 1; b.count < 12; b.count++) {
