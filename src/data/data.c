@@ -113,7 +113,7 @@ static ott_status check_request(const opener *o, const request *r, config_data_f
     if (format == DATA_INSTRUCTION) TRY(check_data_fields(o->cfg));
     if (r->limit > 0 && (format == DATA_TOKENS || format == DATA_BYTES))
         return status_fail(OTT_ERR_CONFIG,
-                           "%s = %lld counts documents or samples, and %s is read as %s: set it to 0",
+                           "%s = %lld limits documents or samples, but %s is read as %s: set the limit to 0",
                            r->limit_key, (long long)r->limit, r->path,
                            format == DATA_BYTES ? "bytes" : "one sequence of tokens");
     return OTT_OK;
@@ -453,7 +453,7 @@ ott_status data_count_epochs(const logger *log, config *cfg, const dataset *trai
     int64_t left = fits && done < rows * epochs ? rows * epochs - done : 0, last = steps + left / a_step;
     if (!fits || last == 0)
         return status_fail(OTT_ERR_CONFIG,
-                           "train.num_epochs = %lld of %lld rows give no valid number of steps of %lld rows",
+                           "train.num_epochs = %lld of %lld rows cannot be divided into steps of %lld rows",
                            (long long)epochs, (long long)rows, (long long)a_step);
     if (is_limit && cfg->train.max_steps <= last) return OTT_OK;
     TRY(set_config_number(cfg, "train.max_steps", last));

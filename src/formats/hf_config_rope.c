@@ -93,7 +93,8 @@ static ott_status read_rotary_fraction(const char *name, json_t *root, json_t *p
     if (!(c->partial_rotary_factor > 0 && c->partial_rotary_factor <= 1) || columns < 2 ||
         fmod(columns, 2) != 0)
         return hf_fail(OTT_ERR_FORMAT, name, key, fraction,
-                       "must be above 0 and at most 1, and give an even part of head_dim (%" PRId64 ")",
+                       "must be above 0 and at most 1, and select an even number of head_dim = %" PRId64
+                       " columns",
                        c->head_dim);
     return OTT_OK;
 }

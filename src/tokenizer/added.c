@@ -21,7 +21,7 @@ static ott_status name_added(tokenizer *t, const added_token *token) {
     text_view there = t->names.at[token->id];
     int32_t id = text_index_find(&t->by_name, text, token->content.bytes);
     if (id >= 0 && id != token->id)
-        return status_fail(OTT_ERR_FORMAT, "'%s' has the id %d, and %d in the vocabulary or before",
+        return status_fail(OTT_ERR_FORMAT, "'%s' has the id %d, but %d in the vocabulary or an earlier token",
                            str_show(text).text, token->id, id);
     if (t->added_by_id[token->id]) return status_fail(OTT_ERR_FORMAT, "two tokens have the id %d", token->id);
     if (id >= 0) return OTT_OK;

@@ -397,7 +397,7 @@ static void refuses(void **state) {
          "partial_rotary_factor", OTT_ERR_UNSUPPORTED},
         {llama5, "torch_dtype", "\"float32\"", "differs from torch_dtype", OTT_ERR_FORMAT},
         {llama, "partial_rotary_factor", "0.75", "key 'partial_rotary_factor' = 0.75", OTT_ERR_UNSUPPORTED},
-        {phi4, "partial_rotary_factor", "0.508", "an even part of head_dim (128)", OTT_ERR_FORMAT},
+        {phi4, "partial_rotary_factor", "0.508", "an even number of head_dim = 128 columns", OTT_ERR_FORMAT},
         {phi4, "partial_rotary_factor", "1.5", "at most 1", OTT_ERR_FORMAT},
         {llama, "torch_dtype", "\"float64\"", "bfloat16, float16 and float32 are supported",
          OTT_ERR_UNSUPPORTED},

@@ -96,7 +96,7 @@ static void refuses_malformed_parts(void **state) {
          "token '<s>' has the id 99999999, far beyond the others"},
         {"added_tokens", "[{\"id\": 97, \"content\": \"<s>\"}]", "'<s>' has the id 97 of 'a'"},
         {"added_tokens", "[{\"id\": 400, \"content\": \"a\"}]",
-         "'a' has the id 400, and 97 in the vocabulary"},
+         "'a' has the id 400, but 97 in the vocabulary"},
         {"added_tokens", "[{\"id\": 400, \"content\": \"<s>\"}, {\"id\": 400, \"content\": \"<t>\"}]",
          "two tokens have the id 400"},
         {"added_tokens", "[{\"id\": 400, \"content\": \"<s>\"}, {\"id\": 401, \"content\": \"<s>\"}]",

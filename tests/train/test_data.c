@@ -332,7 +332,7 @@ static void incomplete_phases_are_refused(void **state) {
         {"--data.phases=[\"soon one.bin=1\"]", "\"soon one.bin=1\" is not a step"},
         {"--data.phases=[\"5 one.bin=1\", \"5 one.bin=2\"]", "step 5 does not come after step 5"},
         {"--data.phases=[\"5 one.bin=0 two.bin=0\"]", "no dataset has a weight above 0"},
-        {"--data.anneal_weights=[\"one.bin=1\"]", "data.anneal_start_step, which is 0"},
+        {"--data.anneal_weights=[\"one.bin=1\"]", "data.anneal_start_step is 0"},
     };
     const fixture *f = *state;
     char datasets[500];
@@ -346,7 +346,7 @@ static void incomplete_phases_are_refused(void **state) {
     refuse(f, OTT_ERR_CONFIG, "both set when the mixture changes",
            WITH("--data.dataset_path=", datasets, "--eval.enabled=false", "--data.phases=[\"5\"]",
                 "--data.anneal_start_step=4"));
-    refuse(f, OTT_ERR_CONFIG, "keeps its learning rate",
+    refuse(f, OTT_ERR_CONFIG, "has a constant learning rate",
            WITH("--data.dataset_path=", datasets, "--eval.enabled=false", "--data.phases=[\"5 lr_scale=2\"]",
                 "--scheduler.name=none", "--optimizer.name=schedule_free_adamw"));
     refuse(f, OTT_ERR_CONFIG, "data.datasets names no datasets",
@@ -369,7 +369,7 @@ static void epochs_set_the_steps(void **state) {
         assert_int_equal(o->cfg->train.max_steps, cases[i].expected);
         close_data(o);
     }
-    refuse(f, OTT_ERR_CONFIG, "train.num_epochs = 1 of 10 rows give no valid number of steps of 12 rows",
+    refuse(f, OTT_ERR_CONFIG, "train.num_epochs = 1 of 10 rows cannot be divided into steps of 12 rows",
            WITH(data_path(f, "t.bin"), "--train.grad_accum_steps=6", "--eval.enabled=false",
                 "--train.num_epochs=1"));
 }

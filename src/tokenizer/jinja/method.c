@@ -245,7 +245,7 @@ static ott_status method_rsplit(jinja_work *w, const jinja_value *v, const jinja
     TRY(text_argument(w, a, 0, "rsplit", &by));
     TRY(count_argument(w, a, 1, "maxsplit", &most));
     if (by.bytes == 0 || most != 1)
-        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "rsplit: built with a text and maxsplit 1");
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "rsplit is built only with a text and maxsplit 1");
     TRY(jinja_value_list(w, out));
     TRY(jinja_work_read(w, v->text.bytes));
     for (int64_t at = v->text.bytes - by.bytes; at >= 0; at--) {
