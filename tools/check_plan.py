@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the estimates of `ottava plan` with `ottava train` on this machine: memory, tokens a second.
+"""Compares the estimates of `ottava plan` with `ottava train` on this machine: memory, tokens per second.
 
     tools/check_plan.py [--program build/release/ottava] [--rounds 3] [--only WORD]
 
@@ -59,7 +59,7 @@ def plan(program, arguments, ranks):
 
 
 def train(program, arguments, ranks, steps):
-    """Tokens a second, and MiB allocated and resident of the rank that takes most."""
+    """Returns the tokens per second, and the MiB allocated and resident on the rank with the most memory."""
     with tempfile.TemporaryDirectory() as folder:
         launcher = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-np",
                     str(ranks)] if ranks > 1 else []

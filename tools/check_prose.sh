@@ -1,11 +1,11 @@
 #!/bin/sh
 # Counts phrases that make a reader look back for what they refer to ("those of", "what it has"), and literary
 # words that have a plain one ("beside", "anew"). Reads the comments of C, CUDA, shell, Python and CMake
-# files, the messages of C and CUDA files (string literals of more than five words), and Markdown text without
-# code blocks, tables and headings. Prints, for each kind of text, the phrases per 1,000 words, the words per
-# sentence, and the share of sentences over 25 words. Also counts the private words of tools/private_words.txt
-# in text, in identifiers of C and CUDA files and in file names. Exits 1 if the phrases are more than the
-# kind's limit, or a private word is left that is no exception.
+# files, the docstrings of Python files, the messages of C and CUDA files (string literals of more than five
+# words), and Markdown text without code blocks, tables and headings. Prints, for each kind of text, the
+# phrases per 1,000 words, the words per sentence, and the share of sentences over 25 words. Also counts the
+# private words of tools/private_words.txt in text, identifiers of C and CUDA files, and file names. Exits
+# 1 if the phrases are more than the kind's limit, or a private word is left that is no exception.
 #
 #   tools/check_prose.sh [--list] [PATH...]
 #
@@ -19,7 +19,7 @@ list=0
 
 files=$(git ls-files -- "$@" |
     grep -E '\.(c|h|cu|cuh|cpp|hpp|def|md|sh|py|cmake)$|(^|/)CMakeLists\.txt$|^\.ci/run$' |
-    grep -vE '(^|/)(goldens?|corpus)/|^docs/plans/|^bench/results/|^tools/check_prose\.sh$')
+    grep -vE '(^|/)(golden|corpus)/|^docs/plans/|^bench/results/|^tools/check_prose\.sh$')
 
 # A regular expression of the private words.
 private=$(awk -F '  +' '/^[a-z]/ { print $1 }' tools/private_words.txt | sed 's/ /[ _]/g' | paste -sd '|')
@@ -66,7 +66,15 @@ function read_c(line,    end, token, string) {
         }
     }
 }
-function read_hash(line) {
+function read_hash(line,    quotes) {
+    if (docstring || (name ~ /\.py$/ && line ~ /^[ \t]*"""[A-Za-z{(]/)) {
+        quotes = gsub(/"""/, "", line)
+        if (!docstring) { finish(); open = 1; text = ""; began = FNR }
+        text = text " " line
+        if (quotes % 2) docstring = !docstring
+        if (!docstring) finish()
+        return
+    }
     if (line !~ /^[ \t]*#[^!]/) {
         finish()
         if (name ~ /\.sh$/) passage("short", FNR, line, 1e6)

@@ -116,7 +116,7 @@ def copy_memory():
 
 
 def worker(arguments):
-    """Answers each line of standard input with the seconds of a turn, as JSON."""
+    """Measures one turn for each line of standard input, and prints the seconds as JSON."""
     if arguments.worker == "neighbour":
         copy_memory()
     import torch
@@ -160,7 +160,7 @@ def stop(workers):
 
 
 def run_bench(program, arguments, what, *more):
-    """The results of one `ottava bench`."""
+    """Returns the results of one `ottava bench`."""
     command = [program, "bench", what, "--json", f"--threads={arguments.threads}", *more]
     done = subprocess.run(command, stdout=subprocess.PIPE)
     if done.returncode:
@@ -173,7 +173,7 @@ def programs(arguments):
 
 
 def make_weights(arguments, preset, folder):
-    """Ottava's initial weights as a Hugging Face folder."""
+    """Writes Ottava's initial weights as a Hugging Face folder."""
     run, hf = os.path.join(folder, "run"), os.path.join(folder, "hf")
     quiet = {"check": True, "stdout": subprocess.DEVNULL}
     subprocess.run([arguments.ottava, "train", f"--model.preset={preset}", "--train.max_steps=1",
@@ -196,7 +196,7 @@ def cells(values, text):
 
 
 def speeds(taken, work):
-    """Cells of "747.0 (1.00)": work a second, and how many times as fast Ottava's fp8 is."""
+    """Returns cells like "747.0 (1.00)": work per second, and the speed relative to Ottava's fp8."""
     ours = statistics.median(taken["Ottava fp8"])
     return cells(taken, lambda seconds: f"{work / seconds:.1f} ({seconds / ours:.2f})")
 

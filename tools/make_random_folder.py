@@ -15,7 +15,7 @@ import statistics
 import struct
 
 PIECE = 1 << 24
-ROOM = 4 << 30  # bytes of a file, about
+FILE_BYTES = 4 << 30  # approximate size of a file
 
 
 def e4m3(code):
@@ -25,14 +25,14 @@ def e4m3(code):
 
 
 def nearest_codes(deviation):
-    """The code nearest to each of 256 quantiles of a normal distribution."""
+    """Returns the code nearest to each of 256 quantiles of a normal distribution."""
     normal = statistics.NormalDist(0, deviation)
     codes = [c for c in range(256) if c & 127 != 127]
     return bytes(min(codes, key=lambda c: abs(e4m3(c) - normal.inv_cdf((i + 0.5) / 256))) for i in range(256))
 
 
 CODES = nearest_codes(110)  # the largest is near 448 / 1.5
-# The high bytes of bf16 numbers of a normal distribution; the low ones are any.
+# The high bytes of normally distributed bf16 values; the low bytes are random.
 HIGH = bytes(struct.pack(">f", statistics.NormalDist(0, 0.02).inv_cdf((i + 0.5) / 256))[0]
              for i in range(256))
 
@@ -57,7 +57,7 @@ ONE = constant("<H", 0x3F80)
 
 
 def tensors(o):
-    """(name, format, shape, maker) of all."""
+    """Yields (name, format, shape, maker) of every tensor."""
     head = o.dim // o.heads
     q, kv = o.heads * head, o.kv_heads * head
     yield "model.embed_tokens.weight", "BF16", [o.vocab, o.dim], random_bf16
@@ -81,27 +81,27 @@ def elements(shape):
 
 
 def split(all_tensors):
-    """Lists of tensors, each of a file."""
+    """Splits the tensors into lists, one for each file."""
     files, size = [[]], 0
     for t in all_tensors:
         size += elements(t[2]) * FORMATS[t[1]]
-        if size > ROOM and files[-1]:
+        if size > FILE_BYTES and files[-1]:
             files.append([])
             size = 0
         files[-1].append(t)
     return files
 
 
-def write_file(path, of):
+def write_file(path, members):
     header, end = {}, 0
-    for name, form, shape, _ in of:
-        begin, end = end, end + elements(shape) * FORMATS[form]
-        header[name] = {"dtype": form, "shape": shape, "data_offsets": [begin, end]}
+    for name, dtype, shape, _ in members:
+        begin, end = end, end + elements(shape) * FORMATS[dtype]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for _, _, shape, make in of:
+        for _, _, shape, make in members:
             for at in range(0, elements(shape), PIECE):
                 file.write(make(min(PIECE, elements(shape) - at)))
     return end
@@ -132,10 +132,10 @@ def main():
     o = parser.parse_args()
     os.mkdir(o.folder)
     files, places, total = split(tensors(o)), {}, 0
-    for i, of in enumerate(files):
+    for i, members in enumerate(files):
         name = f"model-{i + 1:05}-of-{len(files):05}.safetensors"
-        total += write_file(os.path.join(o.folder, name), of)
-        places.update({t[0]: name for t in of})
+        total += write_file(os.path.join(o.folder, name), members)
+        places.update({t[0]: name for t in members})
     with open(os.path.join(o.folder, "model.safetensors.index.json"), "w", encoding="utf-8") as file:
         json.dump({"metadata": {"total_size": total}, "weight_map": places}, file)
     write_config(o.folder, o)

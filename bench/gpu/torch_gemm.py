@@ -65,11 +65,11 @@ class Operand:
         amax = blocks.abs().amax(dim=(1, 3), keepdim=True)
         largest = torch.finfo(dtype).max
         scale = largest / amax
-        self.data = (blocks * scale).clamp_(-largest, largest).to(dtype).view(lines, depth)
-        self.scale = scale.reciprocal().view(blocks.shape[0], blocks.shape[2])  # [lines/block, depth/block]
+        self.data = (blocks * scale).clamp_(-largest, largest).to(dtype).view(mn, depth)
+        self.scale = scale.reciprocal().view(blocks.shape[0], blocks.shape[2])  # [mn/block, depth/block]
 
-    def exact_lines(self, lines):
-        """The values of these lines in float64, [len(lines), depth]."""
+    def exact_rows(self, rows):
+        """Returns these rows in float64, [len(rows), depth]."""
         depth = torch.arange(self.data.shape[1], device=self.data.device) // self.block[1]
         data = self.data.view(torch.uint8)[lines].view(self.data.dtype)  # not every backend can index FP8
         return data.float().double() * self.scale[lines // self.block[0]][:, depth].double()
@@ -150,7 +150,7 @@ class Product:
         a, b = self.sets[0][:2]
         if self.recipe == "bf16":
             return (a[rows].double() * b[columns].double()).sum(1)
-        return (a.exact_lines(rows) * b.exact_lines(columns)).sum(1)
+        return (a.exact_rows(rows) * b.exact_rows(columns)).sum(1)
 
 
 def needed_sets(set_bytes, device):

@@ -84,7 +84,7 @@ static bool scales_as_gemma(const model_options *o, const gguf_arch *a) {
 }
 
 /* True if a multiplier has an effect. 0 means none. A multiplier of 1 may have been rounded. */
-static bool is_multiplier(double by) {
+static bool has_effect(double by) {
     return by != 0 && fabs(by - 1) > 1e-6;
 }
 
@@ -93,13 +93,13 @@ static const char *multipliers_limit(const model_options *o, const gguf_arch *a)
     bool is_cohere = a->family == FAMILY_COHERE || a->family == FAMILY_COHERE2;
     double root =
         is_gemma(a) ? sqrt((double)o->dim) : 1; /* llama.cpp multiplies Gemma's embedding by sqrt(dim) */
-    bool inside = is_multiplier((double)o->embedding_multiplier / root) ||
-                  is_multiplier((double)o->residual_multiplier);
+    bool inside =
+        has_effect((double)o->embedding_multiplier / root) || has_effect((double)o->residual_multiplier);
     if (is_gemma(a) ? !scales_as_gemma(o, a) : o->attention_multiplier != 0 && !is_granite)
         return "no model.attention_multiplier of this value";
     if (!is_granite && inside) return "no model.embedding_multiplier or model.residual_multiplier";
-    return is_multiplier((double)o->logit_multiplier) && !is_granite && !is_cohere ? "no model.logits_scaling"
-                                                                                   : NULL;
+    return has_effect((double)o->logit_multiplier) && !is_granite && !is_cohere ? "no model.logits_scaling"
+                                                                                : NULL;
 }
 
 static const char *softcaps_limit(const model_options *o, const gguf_arch *a) {

@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/adapters.safetensors and the folder tests/golden/adapter: what the PEFT library makes
-of adapters on tiny models, in fp32.
+"""Writes tests/golden/adapters.safetensors and the folder tests/golden/adapter: the PEFT library's results
+for adapters on tiny models, in fp32.
 
-The base weights, tokens and targets are those of model_fp32.safetensors ("untied"). "llama" has an adapter
-beside every projection, "rslora" beside q and v with the scale of rsLoRA, "phi3" beside every projection of
-the same weights as Phi-3 joins them, "dora" is "llama" decomposed, its magnitudes a little off the norms,
-"patterns" has ranks and alphas of single layers, adapters in one block, and modules that train whole. Each
-stores the loss of every token and the gradient of their mean with respect to A, B, magnitudes and those
-modules. The folders "adapter", "adapter_dora" and "adapter_patterns" are "llama", "dora" and "patterns" as
-PEFT saves them.
+The base weights, tokens and targets are the variant "untied" of model_fp32.safetensors. Variants:
+
+- "llama": an adapter for every projection;
+- "rslora": adapters for q and v, with rsLoRA's scale;
+- "phi3": an adapter for every projection, with the same weights fused as in Phi-3;
+- "dora": "llama" with DoRA, with magnitudes that differ a little from the norms;
+- "patterns": ranks and alphas of single layers, adapters in one block only, and modules that train in full.
+
+Each variant stores the loss of every token, and the gradient of the mean loss with respect to A, B, the
+magnitudes and the modules that train in full. The folders "adapter", "adapter_dora" and "adapter_patterns"
+are "llama", "dora" and "patterns" as PEFT saves them.
 
     python tools/goldens/make_adapter_goldens.py tests/golden
 
-With a second folder, one that `ottava export --format=peft` wrote of these adapters (a third argument: of
-"dora" or "patterns"), it checks that PEFT reads the same from it.
+A second folder, written by `ottava export --format=peft` from these adapters, is compared: PEFT must read
+the same values from it. The third argument names its variant, "dora" or "patterns"; default: "llama".
 """
 
 import pathlib
@@ -51,7 +55,7 @@ FOLDERS = {"llama": "adapter", "dora": "adapter_dora", "patterns": "adapter_patt
 
 
 def join(weights):
-    """The same weights as Phi-3 has them."""
+    """Returns the weights with Phi-3's fused matrices."""
     out = {k: v for k, v in weights.items() if not any(f"{n}_proj" in k for n in "qkv")
            and "gate_proj" not in k and "up_proj" not in k}
     for layer in range(SHAPE["num_hidden_layers"]):
@@ -116,12 +120,12 @@ def main(folder, ours=None, name="llama"):
                and ".bias" not in k}
     generator = torch.Generator().manual_seed(11)
     tensors = {}
-    for name, variant in VARIANTS.items():
+    for label, variant in VARIANTS.items():
         model, found = run(variant, weights, golden, generator)
-        tensors |= {f"{name}/{key}": value.contiguous() for key, value in found.items()}
-        print(f"{name}: mean loss {found['losses'].sum().item() / 45:.7f}")
-        if name in FOLDERS:
-            saved = folder / FOLDERS[name]
+        tensors |= {f"{label}/{key}": value.contiguous() for key, value in found.items()}
+        print(f"{label}: mean loss {found['losses'].sum().item() / 45:.7f}")
+        if label in FOLDERS:
+            saved = folder / FOLDERS[label]
             shutil.rmtree(saved, ignore_errors=True)
             model.save_pretrained(saved)
             (saved / "README.md").unlink(missing_ok=True)

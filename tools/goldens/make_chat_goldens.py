@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/chat/cases.json: what Jinja2, set up as transformers sets it up for chat templates,
-makes of the templates in tests/golden/chat, for several conversations: the text, and the bytes that {%
-generation %} wrote; or that it refuses.
+"""Writes tests/golden/chat/cases.json: for each template in tests/golden/chat and several conversations, the
+text that Jinja2 renders and the bytes that {% generation %} wrote, or that Jinja2 refuses the template.
+Jinja2 is configured as transformers configures it for chat templates.
 
     pip install jinja2==3.1.6
     tools/goldens/make_chat_goldens.py
     tools/goldens/make_chat_goldens.py FILE COUNT SEED    # the same for COUNT random conversations, into FILE
 
-Without jinja2 it ends with exit code 77.
+The exit code is 77 if jinja2 is not installed.
 """
 import datetime
 import json
@@ -84,7 +84,7 @@ def random_conversations(count, seed):
 
 
 class Generation(Extension):
-    """{% generation %}: notes what is written inside; places are found by marks that no text has."""
+    """{% generation %}: records the text inside. Marks that no text contains give the places."""
     tags = {"generation"}
 
     def parse(self, parser):
@@ -132,7 +132,7 @@ def find_marks(text):
 
 
 def without_null_members(messages):
-    """As transformers passes messages to templates."""
+    """Removes null members, as transformers does before it renders a template."""
     return [{key: value for key, value in message.items() if value is not None} for message in messages]
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes tests/golden/families/NAME: a tiny random model of each family as Hugging Face transformers saves it
-(config.json, model.safetensors in bf16), and in golden.safetensors what transformers computes with it in
-fp32: the loss of each token, and the gradient of their mean with respect to every parameter. Targets below
-zero do not count.
+(config.json, model.safetensors in bf16), and golden.safetensors: the loss of each token, and the gradient of
+the mean loss with respect to every parameter, computed by transformers in fp32. Targets below zero are not
+counted.
 
     python tools/goldens/make_family_goldens.py tests/golden/families [NAME...]
 """
@@ -50,7 +50,7 @@ GPT2 = dict(
     attn_pdrop=0.0
 )
 LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.5}
-# 24 positions are more than the original 16: the long factors count. 6 of the 8 columns of a head turn.
+# 24 positions exceed the original 16, so the long factors apply. 6 of the 8 columns of a head rotate.
 LONGROPE = {
     "rope_type": "longrope",
     "rope_theta": 1e4,
@@ -73,7 +73,7 @@ DEEPSEEK = {
     "routed_scaling_factor": 2.5,
     "first_k_dense_replace": 1,
 }
-# name: the prefix of transformers' classes, what differs from SHAPE
+# name: the prefix of transformers' classes, and the differences from SHAPE
 FAMILIES = {
     "yarn": ("Llama", {"rope_parameters": YARN}),
     "linear": ("Llama", {"rope_parameters": LINEAR}),
@@ -125,7 +125,7 @@ FAMILIES = {
             "sliding_window": None,
         },
     ),
-    # Values are narrower than keys, and yarn scales cosine and sine by one number and attention by another.
+    # Values are narrower than keys. yarn scales cosine and sine by one factor, and attention by another.
     "deepseek_v3": (
         "DeepseekV3",
         DEEPSEEK
@@ -143,8 +143,8 @@ FAMILIES = {
         DEEPSEEK | {"q_lora_rank": None, "v_head_dim": 10, "n_group": 1, "topk_group": 1,
                     "norm_topk_prob": False},
     ),
-    # More choices than groups: a group that is as good as its best expert differs from no groups, and from
-    # its two best.
+    # The score of a group is the score of its best expert. With more choices than groups this differs from no
+    # groups, and from the sum of the two best experts.
     "deepseek_v2": (
         "DeepseekV2",
         DEEPSEEK
@@ -158,7 +158,7 @@ FAMILIES = {
         },
     ),
     "olmo2": ("Olmo2", {}),
-    # Llama, but for names: `as_baichuan` puts them.
+    # Llama with other tensor names: see `as_baichuan`.
     "baichuan": ("Llama", {"num_key_value_heads": 4, "head_dim": 4}),
     "gemma2": (
         "Gemma2",
@@ -170,7 +170,7 @@ FAMILIES = {
             "tie_word_embeddings": True,
         },
     ),
-    # The layer that sees all has frequencies of its own.
+    # The layer with full attention has separate frequencies.
     "gemma3": (
         "Gemma3",
         {
@@ -200,7 +200,7 @@ FAMILIES = {
     "starcoder2": ("Starcoder2", {"sliding_window": 7, "rms_norm_eps": LEFT_OUT}),
     # Biases everywhere, and GELU for SiLU. q, k, v, o and all of the feed-forward have biases.
     "llama_biases": ("Llama", {"attention_bias": True, "mlp_bias": True, "hidden_act": "gelu"}),
-    # 24 positions are more than the 12 of the model: the base of the frequencies grows with the length.
+    # 24 positions exceed the 12 of the model, so the base of the frequencies grows with the length.
     "dynamic": (
         "Llama",
         {
@@ -209,7 +209,7 @@ FAMILIES = {
             "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0},
         },
     ),
-    # The first layer sees all, the others have a window.
+    # The first layer has full attention, the others have a window.
     "qwen2_windows": (
         "Qwen2",
         {
@@ -223,8 +223,8 @@ FAMILIES = {
         },
     ),
     "cohere_norms": ("Cohere", {"use_qk_norm": True, "logit_scale": 0.6, "rms_norm_eps": LEFT_OUT}),
-    # Values are wider than keys, the rotary embedding turns halves, and all that attention_bias is for has
-    # biases.
+    # Values are wider than keys, the rotary embedding rotates halves, and attention_bias adds every bias that
+    # it controls.
     "deepseek_v3_wide": (
         "DeepseekV3",
         DEEPSEEK
@@ -240,7 +240,7 @@ FAMILIES = {
     ),
     "gpt2_layers": ("GPT2", GPT2 | {"scale_attn_by_inverse_layer_idx": True} | dict.fromkeys(NOT_OF_GPT2,
                                                                                              LEFT_OUT)),
-    # n_inner is left at four times n_embd; dropout is none so that training is the same each time.
+    # n_inner has its default, four times n_embd. Without dropout, training is reproducible.
     "gpt2": ("GPT2", GPT2 | dict.fromkeys(NOT_OF_GPT2, LEFT_OUT)),
 }
 
@@ -258,8 +258,8 @@ def kind_of(family):
 
 
 def set_weights(model, generator):
-    """Wide enough that attention is far from uniform and every gradient far from zero."""
-    around = 0.0 if "gemma" in model.config.model_type else 1.0  # of a norm's weight
+    """Draws weights so large that attention is far from uniform and every gradient is far from zero."""
+    around = 0.0 if "gemma" in model.config.model_type else 1.0  # mean of a norm's weight
     for name, p in model.named_parameters():
         noise = torch.randn(p.shape, generator=generator)
         if p.dim() == 1 and name.endswith("bias"):
@@ -277,8 +277,8 @@ def set_weights(model, generator):
 
 
 def in_files(name, grad, family):
-    """A gradient by the names that files have: transformers keeps gate and up of all experts in one
-    tensor."""
+    """Returns a gradient under the tensor names of files. transformers keeps gate and up of all experts in
+    one tensor."""
     parts = {name: grad}
     if name.endswith("experts.gate_up_proj"):
         gate, up = grad.chunk(2, dim=1)
@@ -287,7 +287,7 @@ def in_files(name, grad, family):
     elif name.endswith("experts.down_proj"):
         parts = {name + ".weight": grad}
     if family == "GPT2" and ".h." in name and grad.dim() == 2:
-        return {name: grad.t()}  # as a matrix [out, in], which its files turn round
+        return {name: grad.t()}  # [out, in]; its files store the transposed matrix
     if family != "Mixtral":
         return parts
     spelled = {"mlp": "block_sparse_moe", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
@@ -295,7 +295,7 @@ def in_files(name, grad, family):
 
 
 def pack(tensors):
-    """Baichuan's names: q, k and v are one matrix."""
+    """Returns the tensors under Baichuan's names, with q, k and v as one matrix."""
     packed = {k: v for k, v in tensors.items() if not any(f".{p}_proj." in k for p in "qkv")}
     for k in [k for k in tensors if ".q_proj." in k]:
         parts = [tensors[k.replace(".q_proj.", f".{p}_proj.")] for p in "qkv"]
@@ -304,7 +304,7 @@ def pack(tensors):
 
 
 def as_baichuan(folder):
-    """Its own code is not transformers'; what it computes is Llama's."""
+    """Turns a Llama folder into a Baichuan folder: Baichuan computes like Llama. transformers lacks it."""
     config = json.loads((folder / "config.json").read_text())
     for key in ("num_key_value_heads", "head_dim", "attention_bias", "mlp_bias", "rope_parameters",
                 "pretraining_tp"):
@@ -326,7 +326,7 @@ def write_golden(folder, name, family, more):
     tokens = torch.randint(0, VOCAB, (SEQUENCES, LENGTH), generator=generator)
     targets = torch.randint(0, VOCAB, (SEQUENCES, LENGTH), generator=generator)
     targets[0, 5] = targets[0, LENGTH - 1] = targets[1, 0] = -1
-    kind = kind_of(family)  # read again: casting has rounded the rotary frequencies too
+    kind = kind_of(family)  # loaded again, because casting also rounded the rotary frequencies
     model = kind.from_pretrained(folder, dtype="float32", attn_implementation="eager").train()
     logits = model(input_ids=tokens, use_cache=False).logits.reshape(-1, VOCAB)
     flat = targets.reshape(-1)

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/linear_<recipe>.safetensors: what torchao's Float8Linear makes of given tensors.
+"""Writes tests/golden/linear_<recipe>.safetensors: the results of torchao's Float8Linear.
 
-Each file has a few cases (shape and high-precision dtype). A case holds input X[M,K], the fp32 weight W[N,K]
-and grad_output G[M,N]; amax, scale and FP8 codes of every cast that Float8Linear really makes in one forward
-and backward (seen by wrapping its own cast function, so a cast that a recipe leaves out is absent); and
-output, grad_input, grad_weight. The GEMMs are torchao's emulated ones, so no GPU is needed.
+Each file has a few cases (shape and high-precision dtype). A case holds:
 
-Codes are stored in the layout of X, W and G themselves, whichever way torchao transposes them on the way;
-"row" is the cast that is contracted along rows, "column" the one contracted along columns.
+- input X[M,K], the fp32 weight W[N,K] and grad_output G[M,N];
+- amax, scale and FP8 codes of every cast in one forward and backward. A wrapper of torchao's cast function
+  records them, so a case has only the casts that the recipe makes;
+- output, grad_input and grad_weight. The GEMMs are torchao's emulated GEMMs, so no GPU is needed.
+
+Codes are stored in the layout of X, W and G, not transposed. The cast "row" is contracted along rows, the
+cast "column" along columns.
 
     python tools/goldens/make_linear_goldens.py tests/golden
 """
@@ -23,8 +25,7 @@ from torchao.float8 import Float8LinearConfig, convert_to_float8_training, float
 from torchao.float8.float8_utils import tensor_to_amax
 
 RECIPES = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
-# name, dtype of activations, M, K, N. M and K of the second are no multiples of anything; the third is one
-# token.
+# name, dtype of activations, M, K, N. In the second, M and K are odd sizes; the third has one token.
 CASES = (
     ("bf16", torch.bfloat16, 48, 64, 80),
     ("fp32", torch.float32, 37, 40, 48),
@@ -34,8 +35,8 @@ ROLES = {"INPUT": "input", "WEIGHT": "weight", "GRAD_OUTPUT": "grad_output"}
 
 
 def hostile(rows, columns, std, generator):
-    """Normal numbers with what a scale rule can go wrong on: zero, tiny and huge lines and single
-    outliers."""
+    """Returns normal numbers with values that scale rules can fail on: zero, tiny and huge rows and columns,
+    and single outliers."""
     x = torch.randn(rows, columns, generator=generator) * std
     if rows < 4:
         x[0, 0], x[0, 1] = 0.0, 200.0 * std
@@ -53,7 +54,7 @@ def hostile(rows, columns, std, generator):
 
 
 class CastRecorder:
-    """Stands in for the function Float8Linear casts with; keeps what each call made."""
+    """Replaces the cast function of Float8Linear, and keeps the results of each call."""
 
     def __init__(self):
         self.original = float8_linear.hp_tensor_to_float8_dynamic
@@ -72,7 +73,7 @@ class CastRecorder:
             hp, scaling_granularity=options["scaling_granularity"], axiswise_dim=options["axiswise_dim"]
         )
         role = ROLES[options["gemm_input_role"].name]
-        # Each tensor is cast for its use by rows first: in forward, or for grad_input before grad_weight.
+        # The first cast of a tensor is the cast along rows: in forward, or for grad_input before grad_weight.
         side = "column" if f"{role}.row.codes" in self.seen else "row"
         codes = q._data.t() if role == "weight" else q._data  # the weight reaches the cast as W^T
         self.seen[f"{role}.{side}.codes"] = codes
@@ -82,15 +83,14 @@ class CastRecorder:
 
 
 def is_power_of_two_by_mask(amax, scale, top):
-    """Whether clearing the mantissa of top / amax gives this scale."""
+    """True if clearing the mantissa of top / amax gives this scale."""
     full = (top / amax.double().clamp(min=1e-12)).float()
     return torch.equal((full.view(torch.int32) & -0x800000).view(torch.float32), scale)
 
 
 def check_powers_of_two(name, seen):
-    """torchao floors scales by exp2(floor(log2)), which for a few fp32 amax in a million rounds up. Ottava
-    clears the mantissa. A golden on which they differ would be a golden of that defect: refuse to write
-    it."""
+    """Refuses goldens on which torchao's rounding differs from clearing the mantissa, as Ottava does.
+    torchao rounds scales down by exp2(floor(log2)), which rounds up for a few fp32 amaxes in a million."""
     for key in [k for k in seen if k.endswith(".scale")]:
         codes, amax = seen[key.replace("scale", "codes")], seen[key.replace("scale", "amax")]
         if not is_power_of_two_by_mask(amax, seen[key], torch.finfo(codes.dtype).max):
@@ -125,7 +125,7 @@ def make_case(recipe, dtype, m, k, n, seed):
 
 def main(folder):
     torch.set_num_threads(1)
-    # One entry: the writer puts several in no fixed order, and the file should come out the same each time.
+    # Only one entry, because the order of several entries varies, and the file must be reproducible.
     made_with = f"torch {torch.__version__}, torchao {torchao.__version__}"
     for recipe in RECIPES:
         tensors = {}

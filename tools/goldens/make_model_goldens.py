@@ -2,14 +2,19 @@
 """Writes tests/golden/model_fp32.safetensors: losses and gradients of tiny models as Hugging Face
 transformers computes them in fp32.
 
-One set of weights serves all variants: "untied" (an output head of its own), "tied" (the embedding is the
-head), "llama3" (untied, with Llama 3's scaling of the rotary frequencies), "mistral" (a sliding window of 7),
-"qwen2" (biases of q, k and v) and "qwen3" (norms of the heads of q and k). "padding" and "tied_padding" are
-untied and tied with a pad_token_id, and go into a file of their own, model_padding.safetensors, with the
-embedding's gradient alone. "z_loss" is untied, trained on the loss plus Z_WEIGHT times the mean square of the
-logits' log-partition; model_z_loss.safetensors has that mean and the gradients of the head and the embedding.
-Each other variant stores the loss of every token, the mean over the tokens that count, and the gradient of
-that mean with respect to every parameter. Targets below zero do not count.
+All variants have the same weights:
+
+- "untied": a separate output head; "tied": the embedding is also the head;
+- "llama3": untied, with Llama 3's scaling of the rotary frequencies;
+- "mistral": a sliding window of 7 tokens;
+- "qwen2": biases of q, k and v; "qwen3": norms of the heads of q and k;
+- "padding" and "tied_padding": untied and tied with a pad_token_id. Their file is model_padding.safetensors,
+  which stores only the embedding's gradient;
+- "z_loss": untied, trained on the loss plus Z_WEIGHT times the mean square of the logits' log-partition.
+  model_z_loss.safetensors stores this mean, and the gradients of the head and the embedding.
+
+Each other variant stores the loss of every token, the mean over the counted tokens, and the gradient of this
+mean with respect to every parameter. Targets below zero are not counted.
 
     python tools/goldens/make_model_goldens.py tests/golden
 """
@@ -72,7 +77,7 @@ def make_model(family, tied, rope, more):
 
 
 def make_weights(generator):
-    """Wide enough that attention is far from uniform and every gradient far from zero."""
+    """Draws weights so large that attention is far from uniform and every gradient is far from zero."""
     weights = {}
     everything = dict(make_model(*VARIANTS["untied"]).named_parameters())
     for family in ("qwen2", "qwen3"):
@@ -136,7 +141,7 @@ def main(folder):
 
 
 def write(path, tensors):
-    # One entry: the writer puts several in no fixed order, and the file should come out the same each time.
+    # Only one entry, because the order of several entries varies, and the file must be reproducible.
     made_with = f"torch {torch.__version__}, transformers {transformers.__version__}"
     save_file({k: v.contiguous() for k, v in tensors.items()}, path, metadata={"made_with": made_with})
     print(f"{path}: {len(tensors)} tensors, {path.stat().st_size} bytes")

@@ -2,11 +2,13 @@
 """Writes tests/golden/optimizers.safetensors: steps of optimizers in their authors' code, computed in
 float64.
 
-schedule_free.<weight_lr_power>: AdamWScheduleFree of the package `schedulefree`, STEPS steps with WARMUP of
-warmup. muon.<rows>x<columns>.<nesterov or plain>.<adjust_lr_fn>: torch.optim.Muon, MUON_STEPS steps. Its
-Newton-Schulz products are bf16; here they are float64, so that a test can compare the definition to rounding.
-Each has `start` [rows, columns], `grad` [steps, rows * columns], `value` after the last step (of
-schedule_free the point that trains) and of schedule_free `average`.
+- schedule_free.<weight_lr_power>: AdamWScheduleFree of the package `schedulefree`, STEPS steps, the first
+  WARMUP of them with warmup;
+- muon.<rows>x<columns>.<nesterov or plain>.<adjust_lr_fn>: torch.optim.Muon, MUON_STEPS steps. Its
+  Newton-Schulz products are float64 instead of bf16, so that a test can compare the definition precisely.
+
+Each case stores `start` [rows, columns], `grad` [steps, rows * columns] and `value`, the weights after the
+last step. schedule_free also stores `average`; its `value` is the point where gradients are taken.
 
     python tools/goldens/make_optimizer_goldens.py tests/golden
 """
@@ -26,7 +28,7 @@ generator = torch.Generator().manual_seed(2026)
 
 
 def case(rows, columns, steps):
-    """Start and gradients, which are exact in fp32."""
+    """Returns the start and the gradients, which are exact in fp32."""
     start = (torch.randn(rows, columns, generator=generator) * 0.5).double()
     return torch.nn.Parameter(start.clone()), start, torch.randn(steps, rows * columns,
                                                                  generator=generator).double()

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/te_rules.safetensors: TransformerEngine's published rules, transcribed for numpy from
-their text.
+"""Writes tests/golden/te_rules.safetensors: results of TransformerEngine's published rules, transcribed for
+numpy from their text.
 
-history.<length>.<algorithm>.<margin>.<format>: `seen`, the largest magnitude of each step (0: the tensor was
-not used), and `scale`, the one in force after that step's update (the fused update of DelayedScaling).
-current.<format>.<eps>.<pow2>: `amax` and `scale` (compute_scale_from_amax).
-block.<granularity>.<side>, mx.<rule>.<side>: of the bf16 tensor `x`: `codes` [rows, columns] as x lies and
-`inverse`, the inverse scales [block of the contraction, group of lines]. The side "row" is contracted along a
-row, "column" down a column.
-gemm.<recipe>.<gemm>: every seventh row of the three products of x, w, g, summed in float64, each block of the
-contraction scaled by itself; and `bound`, the sum of the magnitudes of the products.
+- history.<length>.<algorithm>.<margin>.<format>: `seen`, the largest magnitude of each step (0: the tensor
+  was not used), and `scale`, the scale after that step's update (the fused update of DelayedScaling);
+- current.<format>.<eps>.<pow2>: `amax` and `scale` (compute_scale_from_amax);
+- block.<granularity>.<side>, mx.<rule>.<side>: `codes` [rows, columns] of the bf16 tensor `x`, in the layout
+  of x, and `inverse`, the inverse scales [block of the contraction, group of rows]. The side "row" is
+  contracted along rows, "column" along columns;
+- gemm.<recipe>.<gemm>: every seventh row of the three products of x, w, g, summed in float64, with a separate
+  scale for each block of the contraction; and `bound`, the sum of the magnitudes of the products.
 
     python tools/goldens/make_te_goldens.py tests/golden
 """
@@ -29,7 +29,7 @@ rng = np.random.default_rng(2026)
 
 
 def fused_update(history, scale, fp8_max, margin, algorithm):
-    """One step of the fused delayed-scaling update; history[0] is the staging row. Returns (history,
+    """Does one step of the fused delayed-scaling update; history[0] is the staging row. Returns (history,
     scale)."""
     last = history[0]
     if last == 0:
@@ -92,8 +92,7 @@ def make_currents(out):
 
 
 def e8m0_roundup(amax):
-    """TransformerEngine: the biased exponent of amax * fl(1 / 448), one more when the mantissa is not
-    zero."""
+    """TransformerEngine: the biased exponent of amax * fl(1 / 448), plus one if the mantissa is not zero."""
     if np.isnan(amax):
         return 255
     if np.isinf(amax):
@@ -110,16 +109,16 @@ def e8m0_floor(amax):
     return max(0, int(np.floor(np.log2(float(amax)))) + 127 - 8) if amax > 0 else 0
 
 
-def quantize(x, lines, depth, side, scale_of):
-    """x [rows, columns] float32; `scale_of(amax)` -> (scale, inverse). Codes as x lies, inverse [depth
-    blocks, line groups]."""
+def quantize(x, rows, depth, side, scale_of):
+    """Quantizes x [rows, columns] (float32); `scale_of(amax)` -> (scale, inverse). Returns the codes in the
+    layout of x, and the inverse scales [depth blocks, row groups]."""
     t = x if side == "row" else x.T
     n, k = t.shape
     codes = np.zeros((n, k), np.uint8)
-    inverse = np.zeros((-(-k // depth), -(-n // lines)), F)
+    inverse = np.zeros((-(-k // depth), -(-n // rows)), F)
     for b in range(inverse.shape[0]):
         for g in range(inverse.shape[1]):
-            part = np.s_[g * lines : (g + 1) * lines, b * depth : (b + 1) * depth]
+            part = np.s_[g * rows : (g + 1) * rows, b * depth : (b + 1) * depth]
             scale, inverse[b, g] = scale_of(F(np.abs(t[part]).max()))
             scaled = np.clip((t[part] * scale).astype(F), F(-448), F(448))
             codes[part] = scaled.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
@@ -139,17 +138,17 @@ def mx_scale(rule):
     return scale_of
 
 
-def decoded(codes, inverse, lines, depth, side):
-    """float64 values of a quantized tensor, as x lies."""
+def decoded(codes, inverse, rows, depth, side):
+    """Returns the float64 values of a quantized tensor, in the layout of x."""
     t = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float64)
     t = t if side == "row" else t.T
-    per_element = np.repeat(np.repeat(inverse.T.astype(np.float64), lines, 0), depth, 1)
+    per_element = np.repeat(np.repeat(inverse.T.astype(np.float64), rows, 0), depth, 1)
     t = t * per_element[: t.shape[0], : t.shape[1]]
     return t if side == "row" else t.T
 
 
 def make_tensors(out):
-    m, k, n = 144, 160, 136  # no multiples of 128; 160 is of 32, the others are not
+    m, k, n = 144, 160, 136  # not multiples of 128; only 160 is a multiple of 32
 
     def some(rows, columns):
         x = rng.standard_normal((rows, columns)) * np.exp2(rng.integers(-12, 4, (rows, 1)))
@@ -162,8 +161,8 @@ def make_tensors(out):
     for name, t in (("x", x), ("w", w), ("g", g)):
         out[f"tensor.{name}"] = t
     for side in ("row", "column"):
-        for name, lines, depth in (("1x128", 1, 128), ("128x128", 128, 128)):
-            codes, inverse = quantize(x, lines, depth, side, block_scale)
+        for name, rows, depth in (("1x128", 1, 128), ("128x128", 128, 128)):
+            codes, inverse = quantize(x, rows, depth, side, block_scale)
             out[f"block.{name}.{side}.codes"], out[f"block.{name}.{side}.inverse"] = codes, inverse
         for rule in ("roundup", "floor"):
             codes, inverse = quantize(x, 1, 32, side, mx_scale(rule))
@@ -171,8 +170,8 @@ def make_tensors(out):
     for recipe, one, two in (("block", (1, 128, block_scale), (128, 128, block_scale)),
                              ("mxfp8", (1, 32, mx_scale("roundup")), (1, 32, mx_scale("roundup")))):
         def value(t, side, rule):
-            lines, depth, scale_of = rule
-            return decoded(*quantize(t, lines, depth, side, scale_of), lines, depth, side)
+            rows, depth, scale_of = rule
+            return decoded(*quantize(t, rows, depth, side, scale_of), rows, depth, side)
 
         products = {
             "output": (value(x, "row", one), value(w, "row", two).T),

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/tokenizers.json: what Hugging Face's tokenizers library makes of a few texts.
+"""Writes tests/golden/tokenizers.json: ids and texts of Hugging Face's tokenizers library for a few texts.
 
-Two small BPE models, of bytes and of characters, are trained on the text below. Each case is a tokenizer.json
-put together from one of them, with options of the model changed, and from a normalizer, a pre-tokenizer, a
-decoder, a post-processor and added tokens.
+Two small BPE models, one of bytes and one of characters, are trained on the text below. Each case is a
+tokenizer.json of one of the models with changed options, and of a normalizer, a pre-tokenizer, a decoder, a
+post-processor and added tokens.
 
     {"models": {name: model}, "strings": [text],
      "cases": [{"name", "model", "options": {key: value of the model}, "file": {the other parts},
