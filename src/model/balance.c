@@ -2,7 +2,7 @@
 #include "model/balance.h"
 #include "model/model.h"
 
-/* True if the layer has experts. Layers of other pipeline stages are allowed. */
+/* True if the layer has experts. Also works for layers of other pipeline stages. */
 static bool is_mixture(const model *m, int64_t layer) {
     return modules_ffn(&m->options, layer) == &ffn_moe;
 }

@@ -48,7 +48,6 @@ static ott_status copy_in(model_cache *c, const int32_t *tokens, int64_t count) 
     return device_copy_in(c->device, c->device_staging, c->staging, 4 * (2 * count + 2));
 }
 
-/* Appends a chunk of 1 << size tokens. */
 static ott_status extend_by_chunk(model_cache *c, int size, const int32_t *tokens) {
     int64_t count = (int64_t)1 << size;
     for (int64_t i = 0; i < c->m->options.layers; i++) c->layers[i].past = c->length;

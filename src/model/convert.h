@@ -32,7 +32,7 @@ typedef struct convert_options {
     bool experts;          /* also convert expert weights; routers and shared experts are never converted */
     bool for_storage;      /* decide which weights are stored in FP8: experts too, but no routers */
     bool store_mlp_inputs; /* keep the outputs of FP8 gate and up layers for backward in FP8 (nn/mlp.h) */
-    bool smooth_mlp;       /* the input of FP8 down projections is smoothed (nn/mlp.h) */
+    bool smooth_mlp;       /* SmoothQuant for the input of FP8 down projections (nn/mlp.h) */
     const logger *log;
     /* True for a call of the public API, which adds to earlier conversions: layers that are left out keep
        their format. A filter that matches nothing is a warning. Messages name API options, not keys. */

@@ -66,7 +66,7 @@ static const char *kept_at_an_end(const candidate *c) {
     return last ? "float8.keep_last_layers covers its block" : NULL;
 }
 
-/* Applies the filters by name, float8.fallback, and the filters by block. */
+/* Applies the filters by name, float8.fallback, and keep_first and keep_last. */
 static void apply_filters(const candidate *c, convert_verdict *v) {
     const convert_options *o = c->options;
     for (int f = 0; f < o->filter_count; f++) {

@@ -276,7 +276,7 @@ static ott_status make_lists(model *m) {
     return m->options.stage ? modules_make(m->names, &all, &m->all_modules) : OTT_OK;
 }
 
-/* Tensor parallelism splits a layer evenly. */
+/* Checks that tensor parallelism can split layers evenly. */
 static ott_status check_tensor_ranks(const model_options *o) {
     const struct {
         const char *key;
@@ -297,7 +297,7 @@ static ott_status check_tensor_ranks(const model_options *o) {
     return OTT_OK;
 }
 
-/* Context parallelism splits the query heads evenly around attention. */
+/* Checks that context parallelism can split the query heads evenly. */
 static ott_status check_context_ranks(const model_options *o) {
     int tp = o->tensor_ranks ? o->tensor_ranks->size : 1, cp = o->context_ranks ? o->context_ranks->size : 1;
     if (cp == 1 || o->heads / tp % cp == 0) return OTT_OK;

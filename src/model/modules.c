@@ -345,7 +345,7 @@ static ott_status add_roles(arena *memory, const model_options *o, module_role f
 }
 
 ott_status modules_make(arena *memory, const model_options *o, module_list *out) {
-    const module_role first = ROLE_ATTENTION_NORM, end = ROLE_FINAL_NORM; /* of a block */
+    const module_role first = ROLE_ATTENTION_NORM, end = ROLE_FINAL_NORM; /* roles of a block */
     int64_t count = ROLE_COUNT - (end - first);
     *out = (module_list){0};
     for (int layer = 0; layer < o->layers; layer++)

@@ -58,7 +58,7 @@ typedef struct model_module {
     module_kind kind;
     int layer;        /* index of its block, or MODULES_OUTSIDE */
     const char *name; /* Hugging Face's, "model.layers.0.self_attn.q_proj" */
-    /* shape of the full weight, [columns], [rows, columns] or [experts, rows, columns], and its length */
+    /* number of axes, and shape of the full weight: [columns], [rows, columns], [experts, rows, columns] */
     int rank;
     int64_t shape[PARAMETER_RANKS];
     parameter_split split; /* how tensor parallelism splits the weight; the bias is split with the rows */

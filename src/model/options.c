@@ -311,7 +311,6 @@ static ott_status check_groups(const config *cfg) {
     return OTT_OK;
 }
 
-/* True if at least one block is a mixture of experts. */
 static bool has_mixture(const config *cfg) {
     const config_list *dense = &cfg->model.moe_dense_layers;
     for (int64_t i = cfg->model.moe_first_dense_layers; i < cfg->model.n_layers; i++) {
@@ -349,7 +348,7 @@ static ott_status check_moe(const config *cfg) {
     return check_groups(cfg);
 }
 
-/* Expert parallelism splits the experts evenly. */
+/* Checks that expert parallelism can split the experts evenly. */
 static ott_status check_expert_ranks(const config *cfg) {
     int64_t ranks = cfg->distributed.ep, experts = cfg->model.num_experts;
     if (ranks <= 1) return OTT_OK;

@@ -139,7 +139,7 @@ static int64_t padded_bytes(const model *m, tensor t) {
     return backend_align(m->device->can, tensor_bytes(t));
 }
 
-/* A tensor of the shape of p's shard, in `format` if p is no vector; data is NULL. */
+/* A tensor of the shape of p's shard, in `format`, or in fp32 if p is a vector; data is NULL. */
 static tensor shard_in(const parameter *p, ott_dtype format) {
     tensor t = p->shard.value;
     t.dtype = parameter_format(p, format);

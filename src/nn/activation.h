@@ -10,7 +10,7 @@
 
 #include "nn/shard.h"
 
-/* The specs of all consumers of an activation, collected when modules are connected. */
+/* The specs of all consumers of an activation, collected by the layers' connect functions. */
 typedef struct activation_specs {
     int count; /* number of quantized copies, one for each distinct spec */
     quant_spec spec[QLIST_MAX];

@@ -36,7 +36,7 @@ static int64_t key_head(const attention *a) {
     return is_latent(a) ? latent_key_width(&a->latent.shape) : a->head_dim;
 }
 
-/* True if q and k heads have fewer columns than v heads: they are padded to head_dim. */
+/* True if q and k heads have fewer columns than v heads, and so are padded to head_dim. */
 static bool has_narrow_keys(const attention *a) {
     return key_head(a) < a->head_dim;
 }
@@ -179,7 +179,7 @@ static ott_status open_heads(exec *cx, const attention *a, head_kind kind, const
     return open_exchanged(cx, a, "heads of all tokens", &d, x, heads, buffer);
 }
 
-/* True if v heads have fewer columns than q and k heads: they are padded to head_dim. */
+/* True if v heads have fewer columns than q and k heads, and so are padded to head_dim. */
 static bool has_narrow_values(const attention *a) {
     return is_latent(a) && a->latent.shape.value < a->head_dim;
 }
@@ -193,7 +193,7 @@ static ott_status scatter_heads(exec *cx, const attention *a, head_kind kind, te
     return plan_close(cx->plan, buffer);
 }
 
-/* Opens `heads`, the attention kernel's output, for x, which is the input of o or has its shape. */
+/* Opens `heads`, shaped as the attention kernel's output. x is shaped as the input of o. */
 static ott_status open_output(exec *cx, const attention *a, const tensor *x, tensor *heads,
                               plan_buffer *buffer) {
     int64_t ranks = a->context ? a->context->size : 1;

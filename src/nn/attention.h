@@ -48,18 +48,18 @@ typedef struct sequence_metadata {
 /* What forward saves for backward; one per in-flight micro-batch. */
 typedef struct attention_saved {
     tensor q, k, v, lse; /* q, k rotated; lse[heads, T]; with context parallelism some heads of all tokens */
-    plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer; /* qkv_buffer, or q, k and v: open */
+    plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer; /* open: the first or the next three */
     head_norm_saved q_norm, k_norm;
     latent_saved query_latent, key_latent;
     activation o;
 } attention_saved;
 
-/* x, y, g and dx have this rank's rows (nn/tensor_ranks.h). `at` has all T tokens of the micro-batch. */
+/* x, y, g and dx have this rank's rows (nn/tensor_ranks.h). `at` is for all T tokens of the micro-batch. */
 
 /* Connects the projections. Writes the specs of this rank's rows of the input x and of the gradient of y. */
 ott_status attention_connect(attention *a, activation_specs *input, activation_specs *grad_output);
 
-/* Computes q, k, v and the attention output from x[T,D] into `s`, which it opens. */
+/* Computes q, k, v and the attention output from x[T,D]; opens them in `s`. */
 ott_status attention_forward(exec *cx, attention *a, const sequence_metadata *at, const activation *x,
                              attention_saved *s);
 /* y[T,D] = o W_o^T. */

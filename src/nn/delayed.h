@@ -32,7 +32,7 @@ const cast_spec *delayed_cast(const quant_spec *q);
 typedef struct delayed_request {
     delayed_state *state;
     const cast_spec *spec; /* NULL: no state */
-    bool is_input;         /* of a layer's input */
+    bool is_input;         /* the state belongs to a layer's input */
 } delayed_request;
 
 /* Makes the store hold exactly the requested states. A state that exists with the same rule and format keeps

@@ -33,7 +33,6 @@ static float uniform(const piece *p, int64_t i) {
     return (float)(p->s.bound * (2.0 * x - 1.0));
 }
 
-/* Fills this thread's share of the piece. Each element depends only on its own index. */
 static void fill_share(void *argument, int thread, int threads) {
     const piece *p = argument;
     int64_t begin, end;

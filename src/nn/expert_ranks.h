@@ -36,7 +36,7 @@ static inline int64_t expert_ranks_own(const expert_ranks *r) {
 /* Maximum number of rows that this rank can receive. Each rank has `tokens` tokens with `choices` experts
    each. An expert takes at most `capacity` rows of each choice from a rank; 0: no limit. */
 int64_t expert_ranks_max_rows(const expert_ranks *r, int64_t tokens, int64_t choices, int64_t capacity);
-/* Number of rows that this rank receives in the present layer; while the plan is recorded, `rows` below. */
+/* Number of rows that this rank receives in the present layer; in a recording, the `rows` of the exchange. */
 int64_t expert_ranks_received_rows(const expert_ranks *r);
 
 /* Exchanges the row counts after routing. end: i32[experts], the end of each expert's rows among this rank's

@@ -10,7 +10,7 @@ static bool is_scaling_delayed(const quant_spec *s) {
     return s->rowwise.policy == AMAX_DELAYED || s->columnwise.policy == AMAX_DELAYED;
 }
 
-/* Weights may be tensorwise: each expert's matrix has its own scale. Tokens may not. */
+/* Weights may be tensorwise: each expert's matrix has its own scale. Input and grad_output may not. */
 bool grouped_supports(const linear_spec *s, const char **why) {
     *why = "it leaves one use of a weight in high precision";
     if (!cast_spec_is_fp8(&s->weight.rowwise) || !cast_spec_is_fp8(&s->weight.columnwise)) return false;

@@ -1,4 +1,4 @@
-/* nn/latent: paths through latents, and the heads made from them. */
+/* nn/latent: projections to and from latents, and the heads made from their outputs. */
 #include "nn/latent.h"
 
 ott_status latent_connect(latent_path *p, activation_specs *input) {

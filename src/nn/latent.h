@@ -6,8 +6,8 @@
  * width: narrower heads are padded with zeros.
  *
  * Tensor parallelism splits the heads. Every rank computes the projections to latents (A) and the latents'
- * norms for all heads, and the projections from latents (B) for its heads. In backward, ranks sum their terms
- * of a normed latent's gradient. From there on, all ranks compute the same bits.
+ * norms in full, and the projections from latents (B) for its heads. In backward, ranks sum their terms of a
+ * normed latent's gradient. From there on, all ranks compute the same bits.
  */
 #ifndef NN_LATENT_H
 #define NN_LATENT_H

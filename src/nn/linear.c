@@ -87,7 +87,7 @@ tensor_shard linear_shard(const linear *l, recipe_tensor which) {
 static ott_status check_scale_blocks(const linear *l, const linear_spec *spec, int64_t rows) {
     const struct {
         const quant_spec *spec;
-        int64_t rows, columns; /* rows 0: tokens, which tensor parallelism does not split */
+        int64_t rows, columns; /* rows 0: the rows are tokens, which tensor parallelism does not split */
     } parts[TENSOR_COUNT] = {[TENSOR_INPUT] = {&spec->input, 0, l->in},
                              [TENSOR_WEIGHT] = {&spec->weight, rows, l->in},
                              [TENSOR_GRAD_OUTPUT] = {&spec->grad_output, 0, rows}};

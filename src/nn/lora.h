@@ -4,8 +4,8 @@
  * FP8: A, B and scale * A x are converted to the activation format.
  *
  * Backward recomputes A x from x, because the gradient of A needs x anyway. If tensor parallelism splits the
- * layer's weight by rows, each rank has the same rows of B, and all of A. If it splits the weight by columns,
- * each rank has the same columns of A, and all of B. Only tensors [T, r] are summed over the ranks.
+ * layer's weight by rows, each rank has the matching rows of B and all of A. If it splits the weight by
+ * columns, each rank has the matching columns of A and all of B. Ranks sum only tensors [T, r].
  */
 #ifndef NN_LORA_H
 #define NN_LORA_H
@@ -36,7 +36,7 @@ static inline bool lora_drops_input(const exec *cx, const lora *l) {
 
 /* Adds to the specs of the layer's input and grad_output that the adapter reads them in high precision. */
 void lora_connect(activation_specs *input, activation_specs *grad_output);
-/* y += scale B A x. x[T,in] is in the activation format. y[,out] has this rank's rows (nn/tensor_ranks.h). */
+/* y += scale B A x. x[T,in] is in the activation format. y has this rank's rows (nn/tensor_ranks.h). */
 ott_status lora_forward(exec *cx, const lora *l, const tensor *x, const tensor *y);
 /* dx[T,in] += scale A^T B^T g, from g[T,out]. If weight rows are split, dx is this rank's term of a sum. */
 ott_status lora_grad_input(exec *cx, const lora *l, const tensor *g, const tensor *dx);

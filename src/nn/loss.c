@@ -116,7 +116,6 @@ static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, con
     return activation_close(cx, &logits);
 }
 
-/* Processes all rows of x in chunks. */
 static ott_status run_chunks(exec *cx, loss_head *h, const activation *x, const token_values *values,
                              const tensor *grad_scale, const tensor *dx) {
     for (int64_t first = 0; first < x->t.rows; first += h->chunk) {

@@ -37,7 +37,6 @@ static void split(const tensor *gate_up, tensor *gate, tensor *up) {
     *up = tensor_columns(*gate_up, width, width);
 }
 
-/* Opens all rows of the input. */
 static ott_status gather_input(exec *cx, const mlp *m, const activation *x, activation *all) {
     return tensor_ranks_gather(cx, &m->down.ranks, "gathered mlp input", &m->input_specs, x, all);
 }

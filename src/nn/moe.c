@@ -328,7 +328,7 @@ static rank_rows rows_from(const moe *m, const moe_saved *s, int rank) {
     return (rank_rows){group_part_first(rows, 0, rank, rank), rows[rank], grouped};
 }
 
-/* Row counts of the full micro-batch of the rows from `rank`: on each of its context-parallel ranks. */
+/* Row counts of the micro-batch of the rows from `rank`, on each of its context-parallel ranks. */
 static grouped_balance balance_from(const moe *m, const moe_saved *s, int rank) {
     int64_t first = m->ranks ? m->ranks->group->rank * expert_ranks_own(m->ranks) : 0;
     tensor end = m->ranks ? tensor_rows(s->all_end, rank, 1) : s->end;
@@ -505,7 +505,7 @@ static route_losses losses_of(const exec *cx, const moe *m, int64_t tokens) {
 static ott_status backward_router(exec *cx, moe *m, const moe_saved *s, const activation *x,
                                   const tensor *dweight, const tensor *dx) {
     const route_losses losses = losses_of(cx, m, s->score.rows);
-    tensor unused = tensor_columns(s->lse, 0, 1); /* a factor of losses that are 0: any value */
+    tensor unused = tensor_columns(s->lse, 0, 1); /* multiplies losses that are all 0: any value */
     plan_buffer buffer;
     activation g = {0};
     TRY(exec_open(cx, "router gradient", OTT_F32, s->logits.rows, s->logits.columns, &g.t, &buffer));

@@ -8,7 +8,6 @@ static const tensor *columns_of_part(const norm *n, const tensor *all, int64_t i
     return part;
 }
 
-/* Returns the saved statistics of part i. */
 static tensor kept_of(const norm *n, const tensor *statistics, int64_t i) {
     int64_t rows = n->centered ? 2 : 1;
     return tensor_rows(*statistics, i * rows, rows);

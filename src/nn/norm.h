@@ -1,4 +1,4 @@
-/* nn/norm: RMSNorm (Zhang and Sennrich 2019) and LayerNorm (Ba et al. 2016), after a residual addition. */
+/* nn/norm: RMSNorm (Zhang and Sennrich 2019) and LayerNorm (Ba et al. 2016), with a residual addition. */
 #ifndef NN_NORM_H
 #define NN_NORM_H
 
@@ -13,14 +13,15 @@ typedef struct norm {
     bool centered;   /* LayerNorm; else RMSNorm */
     parameter *bias; /* [D], LayerNorm only; NULL: none */
     int64_t part;    /* LayerNorm only: parts of this many columns are normalized separately; 0: one part */
-    group *ranks;    /* ranks that norm other rows or heads; they sum their gradients; borrowed; NULL: none */
+    group *ranks;    /* ranks that normalize other rows or heads and sum gradients; borrowed; NULL: none */
 } norm;
 
 /* Number of parts on this rank. */
 static inline int64_t norm_parts(const norm *n) {
     return n->part > 0 ? n->weight->value.columns / n->part : 1;
 }
-/* Rows of rstd[norm_kept, T], the saved statistics: rstd (LayerNorm: mean and rstd) of each part. */
+/* Number of rows of the saved statistics, rstd[norm_kept, T]: 1 / RMS of each part. LayerNorm: mean and
+   1 / standard deviation. */
 static inline int64_t norm_kept(const norm *n) {
     return (n->centered ? 2 : 1) * norm_parts(n);
 }

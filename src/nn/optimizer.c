@@ -26,7 +26,6 @@ static adamw_args plain_call(const optimizer_options *o, const optimizer_rows *r
                         .q = quant_spec_is_fp8(&quantized->spec) ? quantized : NULL};
 }
 
-/* Arguments of AdamW with FP8 moments. */
 static adamw_fp8_args grouped_call(const optimizer_options *o, const optimizer_rows *r, const tensor *state) {
     return (adamw_fp8_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
                             .moment1 = &r->slot[ADAMW_MOMENT1],
@@ -139,8 +138,9 @@ static ott_status square_blocks(exec *cx, const parameter *parameters, int count
     return op_block_squares_many(cx, items, filled);
 }
 
-/* Sums the blocks of each parameter, in order, into one element of `squares`. On a pipeline stage, its index
-   is p->number, so that the squares are added in one rank's order. *measured: number of parameters. */
+/* Sums the blocks of each parameter, in order, into one element of `squares`. On a pipeline stage, the
+   element has index p->number, so that the squares are added in one rank's order. *measured: number of
+   parameters. */
 static ott_status sum_parameters(exec *cx, const parameter *parameters, int count,
                                  const optimizer_ranks *ranks, const tensor *blocks, const tensor *squares,
                                  int *measured) {

@@ -82,7 +82,6 @@ static ott_status normalize_update(exec *cx, const tensor *x, const tensor *y) {
     return plan_close(cx->plan, &blocks_buffer);
 }
 
-/* update = orthogonalized momentum. */
 static ott_status orthogonalize(exec *cx, int steps, const tensor *momentum, const tensor *update) {
     tensor other;
     plan_buffer buffer;
@@ -128,7 +127,6 @@ static ott_status gather_matrix(exec *cx, const parameter *p, const optimizer_ra
                                    .output_rows = p->shard.rows_per_rank});
 }
 
-/* Adds this rank's gradient to its momentum. */
 static ott_status update_momentum(exec *cx, const optimizer_options *o, const optimizer_rows *own,
                                   const tensor *state) {
     if (own->param.rows == 0) return OTT_OK;
@@ -151,7 +149,6 @@ static double update_scale(muon_scale how, double rows, double columns) {
     return 1.0;
 }
 
-/* Applies the update to this rank's rows of the parameter. */
 static ott_status apply_update(exec *cx, const optimizer_options *o, const optimizer_rows *own,
                                const tensor *update, const tensor *state) {
     double scale_tensor =

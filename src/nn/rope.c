@@ -88,7 +88,6 @@ static void fill_angles(float *cosine, float *sine, const double *frequency, dou
         }
 }
 
-/* Fills both tables, ROWS rows at a time. */
 static ott_status fill_rope_tables(const rope *r, device *d, const rope_options *o) {
     int64_t half = r->cosine.columns, positions = r->cosine.rows, count;
     double *frequency;

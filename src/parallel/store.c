@@ -28,7 +28,6 @@ static void add_unit_part(store_unit *u, store_part part) {
     if (part.uses) u->parts[u->part_count++] = part;
 }
 
-/* The uses of the weight that are FP8. */
 static int fp8_uses(const linear *l) {
     return (cast_spec_is_fp8(&l->spec.weight.rowwise) ? STORE_ROWWISE : 0) |
            (cast_spec_is_fp8(&l->spec.weight.columnwise) ? STORE_COLUMNWISE : 0);

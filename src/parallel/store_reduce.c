@@ -92,7 +92,8 @@ static int run_end(const exec *cx, const parameter_store *s, const store_unit *u
     return next;
 }
 
-/* Packs parameter i with one op for each run of ranks with equal shards: many ranks have small shards. */
+/* Packs parameter i, with one op for each run of ranks with equal shards: with many ranks, these are
+   small. */
 static ott_status pack_gradient(exec *cx, const parameter_store *s, const store_unit *u, int i, tensor to) {
     const parameter *p = u->parameters[i];
     for (int r = 0, next; r < s->ranks->size; r = next) {
