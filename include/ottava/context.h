@@ -22,8 +22,8 @@ extern "C" {
 
 /* The library's version, "0.1.0". Static text. */
 OTT_API const char *ott_version(void);
-/* Why the last failing call on this thread failed, one line; "" if no call failed yet. The library owns the
-   text. It is valid until the next failing call on this thread. */
+/* Why the last failing call on this thread failed, in one line or more (ottava.h); "" if no call failed yet.
+   The library owns the text. It is valid until the next failing call on this thread. */
 OTT_API const char *ott_error_text(void);
 /* The name of a status, "ERR_SHAPE", and its meaning, "shapes do not agree". Static texts. */
 OTT_API const char *ott_status_name(ott_status status);
@@ -39,7 +39,7 @@ typedef void (*ott_log_fn)(void *user, ott_log_level level, const char *text);
 typedef void (*ott_text_fn)(void *user, const char *text);
 
 /* Holds everything that is made with it: log callback, memory account, device. Contexts are independent of
-   each other; objects of one context cannot be used with another. */
+   each other. An object of one context cannot be used with another context. */
 typedef struct ott_context ott_context;
 typedef struct ott_config ott_config; /* see ott_config_open in ottava.h */
 
@@ -67,12 +67,12 @@ OTT_API void ott_context_options_init(ott_context_options *options);
  */
 OTT_API ott_status ott_context_open(const ott_context_options *options, ott_context **out);
 /* Frees the context and the memory of all objects that are still open in it (with a warning in the log). Does
-   nothing for NULL and for a closed context. Refused, with the reason in ott_error_text, inside a callback of
-   this context, while another thread uses it, and in a child process after fork. */
+   nothing for NULL and for a closed context. Also does nothing, with the reason in ott_error_text, inside a
+   callback of this context, while another thread uses it, and in a child process after fork. */
 OTT_API void ott_context_close(ott_context *context);
 /* Requests the training, evaluation or tokenization that runs in this context to stop. Training discards the
    step in progress, saves the last complete step and returns OTT_OK; OTT_ERR_STOPPED if no step could run
-   yet. If nothing runs, it applies to the next such call. Any thread or signal handler may call it. */
+   yet. If nothing runs, the next such call stops. Any thread or signal handler may call ott_stop. */
 OTT_API void ott_stop(ott_context *context);
 
 #ifdef __cplusplus

@@ -87,13 +87,13 @@ OTT_API ott_status ott_tensor_convert(const ott_tensor *from, ott_tensor *to);
 /* How the tensors and GEMMs of a linear layer use FP8. Objects that are made with a recipe copy it. */
 typedef struct ott_recipe ott_recipe;
 
-/* Your own rules for delayed scaling. NULL members keep TransformerEngine's. Called once per scale update. */
+/* Your own rules for delayed scaling; NULL: TransformerEngine's rule. Called once per scale update. */
 typedef struct ott_delayed_callbacks {
     size_t struct_size;
-    /* Returns the amax to scale by. amax_history[length]: the last amaxes, newest at the end. */
+    /* Returns the amax that determines the scale. amax_history[length]: the last amaxes, the newest last. */
     float (*amax)(void *user, const float *amax_history, int64_t length);
     /* Returns the new scale. It must be finite and above 0; otherwise the update fails with OTT_ERR_ARGUMENT
-       and the old scale stays. max: largest value of the FP8 format. */
+       and the old scale stays. max: largest value of the FP8 format. margin: as in DelayedScaling. */
     float (*scale)(void *user, float amax, float old_scale, float max, int margin);
     void *user; /* passed to both */
 } ott_delayed_callbacks;
@@ -114,7 +114,7 @@ OTT_API void ott_delayed_callbacks_init(ott_delayed_callbacks *callbacks);
    callbacks of this recipe. callbacks NULL: TransformerEngine's rules again. The functions must stay callable
    until those objects are closed. OTT_ERR_ARGUMENT for a recipe without delayed scaling. */
 OTT_API ott_status ott_recipe_set_callbacks(ott_recipe *r, const ott_delayed_callbacks *callbacks);
-/* Writes the recipe as text: each tensor's two uses, the three GEMMs, the publication it follows. */
+/* Writes the recipe as text: the two uses of each tensor, the three GEMMs, and the publication it follows. */
 OTT_API ott_status ott_recipe_describe(ott_recipe *r, ott_text_fn write, void *user);
 /* Writes all recipes: format, granularity and scale rule of every operand, the accumulator of every GEMM,
    bytes per input element kept for backward, devices, source. json: 1 one JSON object, 0 a table. */
@@ -122,8 +122,8 @@ OTT_API ott_status ott_recipe_table(ott_context *context, int json, ott_text_fn 
 
 /* OTT_OK if the device can run the recipe. device_name: as in ott_context_options; "auto" is answered for the
    CPU, its fallback. OTT_ERR_UNSUPPORTED if it cannot, OTT_ERR_DEVICE if there is no such GPU.
-   OTT_ERR_ARGUMENT for an unknown device, OTT_ERR_CONFIG for an unknown recipe. *reason, if not NULL: "" or
-   the error. */
+   OTT_ERR_ARGUMENT for an unknown device, OTT_ERR_CONFIG for an unknown recipe. *reason (reason may be NULL)
+   becomes "" or the error text, valid until the next failing call on this thread. */
 OTT_API ott_status ott_supported(ott_context *context, const char *device_name, const char *recipe_name,
                                  const char **reason);
 
@@ -135,8 +135,8 @@ typedef struct ott_group ott_group;
 typedef enum ott_reduce { OTT_REDUCE_SUM, OTT_REDUCE_MAX } ott_reduce;
 
 /* Your all-reduce: replaces values[count], in host memory, by their sum or maximum over all ranks of the
-   group, with the same bits on every rank. It returns when the result is there. If it returns an error, the
-   library call that needed it fails with that status. */
+   group, with the same bits on every rank. It must not return before that. If it returns an error, the
+   library call that called it fails with that status. */
 typedef ott_status (*ott_all_reduce_fn)(void *user, float *values, int64_t count, ott_reduce kind);
 
 typedef struct ott_group_options {
@@ -160,8 +160,8 @@ typedef enum ott_role { OTT_INPUT, OTT_WEIGHT, OTT_GRAD_OUTPUT } ott_role;
 typedef enum ott_usage { OTT_ROWWISE, OTT_COLUMNWISE } ott_usage;
 
 /* Opens an empty quantized tensor for a tensor of this shape and role. The recipe is copied and may be
-   closed. Uses that the recipe keeps in high precision take no memory: ott_gemm then reads the original
-   tensor. rows and columns: 1 or more. OTT_ERR_UNSUPPORTED if the device cannot run the recipe. */
+   closed. Uses that the recipe keeps in high precision take no memory: for these ott_gemm reads the
+   original tensor. rows and columns: 1 or more. OTT_ERR_UNSUPPORTED if the device cannot run the recipe. */
 OTT_API ott_status ott_qtensor_open(ott_context *context, int64_t rows, int64_t columns, ott_recipe *r,
                                     ott_role role, ott_qtensor **out);
 OTT_API void ott_qtensor_close(ott_qtensor *q);

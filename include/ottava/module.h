@@ -152,10 +152,11 @@ OTT_API ott_status ott_model_open(ott_context *context, ott_config *config, ott_
 /*
  * Runs forward, loss and backward in one call, as ott_train does. With train.loss_fn = chunked_cross_entropy
  * the logits of only one chunk of tokens are in memory at a time. tokens and targets: [sequences, length],
- * OTT_I32; targets as in ott_cross_entropy_loss, already shifted. labels: number of targets that count in all
- * micro-batches of the optimizer step, at least as many as in this call; 0: in this call. *loss (may be NULL)
- * is the sum of this call's losses divided by labels, so the losses of a step's micro-batches add up to the
- * step's mean. Adds to the parameter gradients; in evaluation only the loss is computed.
+ * OTT_I32; targets as in ott_cross_entropy_loss, already shifted. labels: the number of targets that count in
+ * all micro-batches of the optimizer step, at least the number in this call; 0: the number in this call.
+ * *loss (may be NULL) is the sum of this call's losses divided by labels. So the losses of a step's
+ * micro-batches add up to the step's mean. Adds to the parameter gradients; in evaluation only computes the
+ * loss.
  */
 OTT_API ott_status ott_model_loss(ott_module *model, const ott_tensor *tokens, const ott_tensor *targets,
                                   int64_t labels, double *loss);
@@ -185,8 +186,8 @@ OTT_API ott_status ott_module_forward(ott_module *module, const ott_tensor *x, o
 /*
  * Computes dx[M, in_features], the gradient of x (NULL: not needed), from dy[M, out_features], the gradient
  * of y. Adds to the parameter gradients; ott_optimizer_zero_grad clears them. It consumes the saved forward:
- * OTT_ERR_ARGUMENT if there is none, because no forward ran, a backward used it, or it was an evaluation. May
- * run outside the region of its forward.
+ * OTT_ERR_ARGUMENT if there is none, because no forward ran, a backward used it, or the forward was an
+ * evaluation. May run outside the region of its forward.
  */
 OTT_API ott_status ott_module_backward(ott_module *module, const ott_tensor *dy, ott_tensor *dx);
 /* 1 (default): training. 0: evaluation, which saves nothing and records no amax. Applies to all parts. */
@@ -198,11 +199,11 @@ OTT_API ott_status ott_module_set_training(ott_module *module, int training);
  */
 OTT_API ott_status ott_module_set_sequences(ott_module *module, const int64_t *start, int count);
 /*
- * Sets which micro-batch of the optimizer step the next forwards are (TransformerEngine's
- * is_first_microbatch). -1 (default): every forward quantizes the weights. 0: the first micro-batch, which
- * quantizes the weights and keeps the quantized copies. Above 0: a later one, which reuses the copies and
- * records no weight amax, unless an optimizer step ran in between. If you write parameters yourself, set -1
- * or 0 before the next forward. Applies to all parts.
+ * Sets the index, in the optimizer step, of the micro-batch that the next forwards compute
+ * (TransformerEngine's is_first_microbatch). -1 (default): every forward quantizes the weights. 0: the first
+ * micro-batch, which quantizes the weights and keeps the quantized copies. Above 0: a later one, which reuses
+ * the copies and records no weight amax, unless an optimizer step ran in between. If you write parameters
+ * yourself, set -1 or 0 before the next forward. Applies to all parts.
  */
 OTT_API ott_status ott_module_set_micro_batch(ott_module *module, int index);
 
@@ -217,7 +218,7 @@ OTT_API const char *ott_module_kind(const ott_module *module);
 OTT_API int64_t ott_module_in_features(const ott_module *module); /* 0: the input is tokens */
 OTT_API int64_t ott_module_out_features(const ott_module *module);
 OTT_API ott_dtype ott_module_dtype(const ott_module *module);
-/* The part with this name relative to the module, "0" or "self_attn.q_proj"; "" is the module itself. NULL if
+/* The part with this name, "0" or "self_attn.q_proj", relative to the module; "": the module itself. NULL if
    there is none. Borrowed. */
 OTT_API ott_module *ott_module_child(ott_module *module, const char *fqn);
 /* 1 if the module is a linear layer that computes in FP8: converted, or last run in a region. */
@@ -228,7 +229,7 @@ OTT_API const char *ott_module_skip_reason(const ott_module *module);
 OTT_API const char *ott_module_recipe(const ott_module *module);
 
 /* Parameters of the module and its parts, indices 0 to count - 1, in the order of use. Names are relative to
-   the module: "0.weight", "self_attn.q_proj.weight". Valid until the module becomes a part. */
+   the module: "0.weight", "self_attn.q_proj.weight". Valid until the module becomes part of another. */
 OTT_API int ott_module_parameter_count(const ott_module *module);
 OTT_API const char *ott_module_parameter_name(const ott_module *module, int index);
 /* Index of the parameter with this name; -1 if there is none. */
@@ -261,13 +262,13 @@ typedef struct ott_convert_options {
     /* [filter_fqn_count] skip layers with one of these texts in their name. */
     const char *const *filter_fqns;
     int filter_fqn_count;
-    /* Delayed scaling takes the maximum amax over this group, which must stay open. NULL: this rank. */
+    /* Delayed scaling uses the maximum amax over this group, which must stay open. NULL: this rank only. */
     ott_group *amax_group;
 } ott_convert_options;
 
 typedef struct ott_convert_summary {
     size_t struct_size;
-    int converted, linears; /* linear layers that this call converted, and that it looked at */
+    int converted, linears; /* number of linear layers: converted by this call; in the module */
 } ott_convert_summary;
 
 OTT_API void ott_convert_options_init(ott_convert_options *options);
@@ -277,8 +278,9 @@ OTT_API void ott_convert_summary_init(ott_convert_summary *summary);
  * of the module stays valid. Dimensions need not be multiples of 16. Each skipped layer is logged with its
  * reason. A warning is logged if a text of filter_fqns matches no linear layer, or if nothing was converted.
  * Later calls may convert more layers or change recipes; a layer that a call skips keeps its recipe. The
- * saved forward is dropped. With delayed scaling, ott_optimizer_step updates the scales, or the region that a
- * layer runs in. OTT_ERR_UNSUPPORTED if the device cannot run the recipe. options and out may be NULL.
+ * saved forward is dropped. With delayed scaling, ott_optimizer_step updates the scales; for layers that run
+ * in a region, the region does. OTT_ERR_UNSUPPORTED if the device cannot run the recipe. options and out may
+ * be NULL.
  */
 OTT_API ott_status ott_convert_to_float8_training(ott_module *module, const ott_convert_options *options,
                                                   ott_convert_summary *out);

@@ -41,24 +41,24 @@ extern "C" {
 /* ---- configuration ---- */
 
 /* Reads a configuration from the arguments of `ottava train`: at most one file (a path, or --config FILE) and
-   overrides (--section.key=value). argv[argc], none NULL, without the program's name. */
+   overrides (--section.key=value). argv: argc arguments without the program's name, none NULL. */
 OTT_API ott_status ott_config_open(ott_context *context, int argc, const char *const *argv, ott_config **out);
 OTT_API void ott_config_close(ott_config *config);
-/* Overrides one key, for example "train.max_steps" with "100". OTT_ERR_ARGUMENT, as for ott_config_close,
-   inside a callback of the training that uses the configuration. */
+/* Overrides one key, for example "train.max_steps" with "100". Inside a callback of the training that uses
+   the configuration this is OTT_ERR_ARGUMENT, and ott_config_close does nothing. */
 OTT_API ott_status ott_config_set(ott_config *config, const char *key, const char *value);
 /* Writes the value of a key ("metrics.color") as TOML: true, 3, "text", [1, 2]. */
 OTT_API ott_status ott_config_get(const ott_config *config, const char *key, ott_text_fn write, void *user);
 /* Writes all keys with type, default and meaning. */
 OTT_API ott_status ott_config_help(ott_context *context, ott_text_fn write, void *user);
-/* Writes the same for one section ("float8") or key ("optimizer.lr"), by any of its names. */
+/* Writes the help of one section ("float8") or one key ("optimizer.lr"). `what` may be any of its names. */
 OTT_API ott_status ott_config_help_about(ott_context *context, const char *what, ott_text_fn write,
                                          void *user);
 
 /* ---- progress of long calls ---- */
 
 typedef struct ott_work {
-    int64_t done, total; /* micro-batches, rows, windows or bytes, depending on the call */
+    int64_t done, total; /* number of micro-batches, rows, windows or bytes, depending on the call */
     double seconds_left; /* estimate; NaN while there is none */
 } ott_work;
 
@@ -96,7 +96,7 @@ OTT_API ott_status ott_train(ott_context *context, ott_config *config, const ott
 
 /* The precision of a run's model. */
 typedef enum ott_generate_precision {
-    OTT_GENERATE_AS_TRAINED, /* the run's precision at its end, its FP8 recipe included */
+    OTT_GENERATE_AS_TRAINED, /* the precision at the end of the run, with its FP8 recipe */
     OTT_GENERATE_BF16
 } ott_generate_precision;
 
@@ -109,10 +109,11 @@ typedef struct ott_generate_options {
     uint64_t seed;      /* default 42 */
     int threads;        /* CPU threads; 0: one per core */
     int64_t top_k;      /* sample among the k most likely tokens; 0 (default): all */
-    /* Above 0; 1 (default): none. Logits of tokens that the text already contains are divided by it if
-       positive and multiplied by it if negative. */
+    /* Above 0; 1 (default): no penalty. Logits of tokens that the text already contains are divided by it if
+       positive, and multiplied by it if negative. */
     double repetition_penalty;
-    /* [stop_count] stop texts, none empty. The first complete one ends the text and is not written. */
+    /* [stop_count] stop texts, none empty. The first one that is complete ends the text and is not
+       written. */
     const char *const *stop;
     int stop_count;
     ott_generate_precision precision;
@@ -124,9 +125,9 @@ typedef struct ott_generate_options {
     /* For a run with adapters or a PEFT folder: the Hugging Face folder of the base model. NULL: the folder
        that the run or adapter_config.json names. */
     const char *base;
-    const char *precision_name; /* as `precision` in ott_eval_options; NULL: the member `precision` */
-    /* [setting_count] configuration keys that replace the model's own, as arguments of ott_config_open
-       ("--float8.recipe_name=block"): [float8], train.mixed_precision and train.seq_len. */
+    const char *precision_name; /* as `precision` in ott_eval_options; NULL: the member `precision` counts */
+    /* [setting_count] overrides of the model's configuration, as arguments of ott_config_open
+       ("--float8.recipe_name=block"): keys of [float8], train.mixed_precision and train.seq_len. */
     const char *const *settings;
     int setting_count;
 } ott_generate_options;
@@ -170,9 +171,10 @@ typedef enum ott_export_format {
     OTT_EXPORT_GGUF_Q8 /* the same, with the matrices in Q8_0 */
 } ott_export_format;
 
-/* quantization_config.quant_method in config.json, which also determines the names of the scales. vLLM and
-   SGLang read both. transformers reads OTT_EXPORT_COMPRESSED_TENSORS (the default) if the Python package of
-   that name is installed, and OTT_EXPORT_FP8 with block scales only: other scales give wrong values. */
+/* quantization_config.quant_method in config.json. It also determines the names of the scales. vLLM and
+   SGLang read both methods. transformers reads OTT_EXPORT_COMPRESSED_TENSORS (the default) if the Python
+   package compressed-tensors is installed. It reads OTT_EXPORT_FP8 correctly only with block scales; other
+   scales give wrong values. */
 typedef enum ott_export_method {
     OTT_EXPORT_FP8, /* "fp8": X.weight_scale [], or X.weight_scale_inv [N/128, K/128] for blocks */
     OTT_EXPORT_COMPRESSED_TENSORS /* "compressed-tensors": X.weight_scale [1], [N, 1] or [N/128, K/128] */
@@ -189,14 +191,15 @@ typedef enum ott_export_granularity {
 typedef struct ott_export_options {
     size_t struct_size;
     ott_export_format format; /* default OTT_EXPORT_HF */
-    /* OTT_BF16 (default), OTT_F32 or OTT_F16. Format of all tensors for OTT_EXPORT_HF, of the matrices for
-       OTT_EXPORT_GGUF, and for OTT_EXPORT_GGUF_Q8 of matrices whose rows are no multiple of 32. */
+    /* OTT_BF16 (default), OTT_F32 or OTT_F16. OTT_EXPORT_HF: format of all tensors. OTT_EXPORT_GGUF: format
+       of the matrices. OTT_EXPORT_GGUF_Q8: format of matrices whose rows are no multiple of 32. */
     ott_dtype dtype;
     ott_export_method method;           /* for OTT_EXPORT_HF_FP8 */
     ott_export_granularity granularity; /* for OTT_EXPORT_HF_FP8 */
-    /* The Hugging Face folder that tokenizer files and further keys of config.json are copied from. NULL: the
-       run's model.hf_path, or the exported folder itself; "": none. If the base model of a run's adapters is
-       no longer at its path, its weights are read here too. GGUF: the tokenizer's folder; NULL: the run's. */
+    /* The Hugging Face folder from which tokenizer files and further keys of config.json are copied. NULL:
+       the run's model.hf_path, or the exported folder itself; "": none. If the base model of a run's adapters
+       is no longer at its path, its weights are read from this folder too. For GGUF: the folder of the
+       tokenizer; NULL: the run's tokenizer. */
     const char *from;
     const char *device; /* as in ott_context_options */
 } ott_export_options;
@@ -237,14 +240,14 @@ OTT_API ott_status ott_inspect(ott_context *context, const char *path, const ott
 typedef struct ott_report_options {
     size_t struct_size;
     const char *html;            /* file for the self-contained HTML page; NULL: none */
-    const char *title;           /* of the page; NULL: a default */
+    const char *title;           /* title of the page; NULL: a default */
     int plot_width, plot_height; /* size of the text plot in characters, default 80 x 20; 0: no plot */
     int json;                    /* 1: one JSON object instead of table and plot */
 } ott_report_options;
 
 OTT_API void ott_report_options_init(ott_report_options *options);
-/* Compares runs[count], run folders, with the first one. Writes a table and a plot as text, and the page.
-   Runs that differ only in the seed share a row. options may be NULL. */
+/* Compares runs[count], which are run folders, with the first one. Writes a table and a plot as text, and the
+   page. Runs that differ only in the seed share a row. options may be NULL. */
 OTT_API ott_status ott_report(ott_context *context, const char *const *runs, int count,
                               const ott_report_options *options, ott_text_fn write, void *user);
 
@@ -253,16 +256,16 @@ OTT_API ott_status ott_report(ott_context *context, const char *const *runs, int
 typedef enum ott_eval_task {
     OTT_EVAL_PERPLEXITY, /* loss of a text, JSONL or token file; an item is a window of seq_len tokens */
     OTT_EVAL_HELLASWAG,  /* accuracy on HellaSwag; an item is a row */
-    OTT_EVAL_COMPARE     /* divergence of the predictions from another model's; an item is a window */
+    OTT_EVAL_COMPARE     /* divergence from the predictions of another model; an item is a window */
 } ott_eval_task;
 
 typedef struct ott_eval_options {
     size_t struct_size;
     ott_eval_task task;
     const char *data; /* file to evaluate on; required */
-    /* NULL or "trained": the run's own precision, for a Hugging Face folder bf16. "fp32", "bf16" or "fp16".
+    /* NULL or "trained": the run's own precision; for a Hugging Face folder bf16. "fp32", "bf16" or "fp16".
        "fp8": the run's float8.recipe_name. Or the name of a recipe (ott_recipe_table), for every linear layer
-       that the filters do not exclude. */
+       that no filter excludes. */
     const char *precision;
     /* [filter_count] layers with one of these texts in their name stay in high precision, in addition to the
        filters of the run's configuration. */
@@ -270,28 +273,30 @@ typedef struct ott_eval_options {
     int filter_count;
     int threads;   /* CPU threads; 0: one per core */
     int64_t limit; /* maximum number of items to evaluate; 0: all */
-    /* Window in tokens. 0: the run's train.seq_len; for a folder 2048, or its context length. */
+    /* Tokens per window. 0: the run's train.seq_len; for a Hugging Face folder 2048, or its context length if
+       that is shorter. */
     int64_t seq_len;
     const char *tokenizer;         /* folder or tokenizer.json; NULL: the model's own */
     const char *text_field;        /* field of a JSONL row that has the text; default "text" */
     int hellaswag_forms;           /* OTT_HELLASWAG_... flags; default both */
     const char *against;           /* COMPARE: the reference model, as `path` of ott_eval */
     const char *against_precision; /* COMPARE: its precision, as `precision` */
-    /* COMPARE passes if the largest and the mean KL divergence are at most these and the cosine at least
-       this. The defaults are NeMo AutoModel's for FP8: 1e-2, 3e-3, 0.999. */
+    /* COMPARE passes if the largest KL divergence is at most kl_max, the mean KL divergence at most kl_mean,
+       and the cosine at least `cosine`. The defaults are NeMo AutoModel's for FP8: 1e-2, 3e-3, 0.999. */
     double kl_max, kl_mean, cosine;
     ott_work_fn progress; /* counts items; NULL: none */
     void *user;           /* passed to progress */
     const char *device;   /* as in ott_context_options */
-    const char *base;     /* of the model, as in ott_generate_options */
-    /* [setting_count] configuration keys that replace the model's own, as arguments of ott_config_open
-       ("--float8.recipe_name=block"): [float8], train.mixed_precision, train.batch_size, train.seq_len,
-       data.add_bos, data.add_eos, data.document_separator and data.pack_sequences. Not for `against`. */
+    const char *base;     /* of the model at `path`, as in ott_generate_options */
+    /* [setting_count] overrides of the model's configuration, as arguments of ott_config_open
+       ("--float8.recipe_name=block"): keys of [float8], train.mixed_precision, train.batch_size,
+       train.seq_len, data.add_bos, data.add_eos, data.document_separator and data.pack_sequences. Not for
+       `against`. */
     const char *const *settings;
     int setting_count;
-    /* PERPLEXITY: safetensors file for the logits; NULL: none. It has logits [tokens, vocabulary] in the
-       format of the activations, and int32 input_ids, labels (-100: not predicted) and position_ids
-       [tokens]. */
+    /* PERPLEXITY: safetensors file to write with the logits; NULL: none. Its tensors: logits [tokens,
+       vocabulary] in the format of the activations, and int32 input_ids, labels (-100: not predicted) and
+       position_ids [tokens]. */
     const char *logits;
 } ott_eval_options;
 
@@ -301,10 +306,10 @@ enum { OTT_HELLASWAG_LM_EVAL = 1, OTT_HELLASWAG_LLMC = 2 };
 /* Numbers that the task does not compute are NaN. */
 typedef struct ott_eval_result {
     size_t struct_size;
-    int64_t items, total;   /* rows or windows evaluated, and available; fewer after ott_stop */
-    int64_t tokens;         /* predicted tokens; HELLASWAG: of the right endings, in lm-eval's form */
+    int64_t items, total;   /* rows or windows: evaluated (fewer after ott_stop); available */
+    int64_t tokens;         /* predicted tokens; HELLASWAG: tokens of the right endings */
     int64_t truncated;      /* HELLASWAG: endings whose context did not fit and lost its beginning */
-    double loss;            /* mean over these tokens, in nats */
+    double loss;            /* mean over `tokens`, in nats */
     double perplexity;      /* exp(loss) */
     double bits_per_byte;   /* loss in bits per byte of the tokens' text */
     double acc, acc_stderr; /* lm-eval's acc: the ending with the largest log probability */
@@ -316,7 +321,7 @@ typedef struct ott_eval_result {
     int passed;               /* COMPARE: 1 if all three limits hold; other tasks: 1 */
     int64_t gemms, fp8_gemms; /* GEMMs of the model: all, and in FP8 */
     double seconds;           /* without loading */
-    int64_t window;           /* tokens per window (the last may be shorter); 0 for HELLASWAG */
+    int64_t window;           /* tokens per window (the last one may have fewer); 0 for HELLASWAG */
     int64_t batch;            /* windows per forward pass; they share tensorwise scales */
     int bos;                  /* 1: the text begins with the tokenizer's BOS token; 0: it does not */
 } ott_eval_result;
@@ -340,7 +345,8 @@ typedef int64_t (*ott_read_fn)(void *user, void *buffer, int64_t bytes);
 /* Receives `bytes` bytes of output; data is valid during the call. */
 typedef void (*ott_bytes_fn)(void *user, const void *data, int64_t bytes);
 
-/* For both functions below, unless a member names one. */
+/* Options of ott_tokenize and ott_tokenize_file. If a comment names one of them, the other ignores or refuses
+   the member. */
 typedef struct ott_tokenize_options {
     size_t struct_size;
     int jsonl;      /* ott_tokenize: each text is a JSON string on a line, and so may contain newlines */
@@ -351,8 +357,9 @@ typedef struct ott_tokenize_options {
     const char *separator;  /* ott_tokenize_file: text between documents of a text file; "": one document */
     ott_work_fn progress;   /* ott_tokenize_file: counts bytes; NULL: none */
     void *user;             /* passed to progress */
-    /* ott_tokenize: each line is a conversation, as for data.format = "chat". The output is its text in the
-       tokenizer's chat template; with jsonl an object with text, ids and learned (0 or 1 for each id). */
+    /* ott_tokenize: each line is a conversation, as for data.format = "chat". The output is its text in
+       the tokenizer's chat template. With jsonl it is an object with text, ids and learned (0 or 1 for
+       each id). */
     int chat;
     int mask;              /* chat: puts [[ and ]] around the parts of the text that a model is trained on */
     const char *chat_date; /* chat: the date for strftime_now, as data.chat_date; NULL: today */
