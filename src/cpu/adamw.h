@@ -7,7 +7,7 @@
 
 #include "cpu/stochastic.h"
 
-/* Constants of an update, the same for every element of a parameter. decay: learning rate * weight decay;
+/* Constants of an update, equal for all elements of a parameter. decay: learning rate * weight decay;
    step_size: learning rate / (1 - beta1^t); sqrt_correction2: sqrt(1 - beta2^t); keep1, keep2: 1 - beta1, 1 -
    beta2; update: the update's index. */
 typedef struct adamw_constants {

@@ -147,7 +147,7 @@ SIMD void product_add(const product *p, int rows, int vectors, int64_t begin, in
     EACH_ROW(r, rows) EACH_VECTOR(v, vectors) v16_store(p->c + r * p->ldc + 16 * v, sum[r][v]);
 }
 
-/* The same for all `width` lanes of c. rows is a constant. */
+/* Continues the chains in all `width` lanes of c with the terms [begin, end). rows is a constant. */
 SIMD void product_add_wide(product p, int rows, int64_t width, int64_t begin, int64_t end) {
     int64_t lane = 0;
     for (; lane + 16 * VECTORS <= width; lane += 16 * VECTORS, p.b += 16 * VECTORS, p.c += 16 * VECTORS)

@@ -219,7 +219,7 @@ static void backward_block(const backward_job *j, const query_block *q, int64_t 
     unpack_rows(w->dq, s, a->dq, q->d.first + q->query, q->count, q->head * s->head_dim);
 }
 
-/* Clear, or round into `out`, columns [column, column + head_dim) of a document's rows of `sum`. */
+/* Set columns [column, column + head_dim) of a document's rows of `sum` to 0, or round them to `out`. */
 static void clear_sum(const tensor *sum, document d, int64_t column, int64_t head_dim) {
     for (int64_t t = d.first; t < d.first + d.length; t++)
         memset((float *)row_of(sum, t) + column, 0, (size_t)head_dim * sizeof(float));

@@ -48,7 +48,7 @@ typedef struct isa_entry {
     bool is_for_tests; /* never listed; chosen only by name */
 } isa_entry;
 
-/* Slowest first. */
+/* The ISA levels of this build, slowest first. */
 static const isa_entry isas[] = {
     {.isa = &cpu_isa_scalar, .available = always},
 #if CPU_HAS_avx2
@@ -136,7 +136,7 @@ static const cpu_isa *best_isa(void) {
     return isas[i].isa;
 }
 
-/* *tiles is NULL if the level has no tile unit. */
+/* Chooses the ISA level for cpu_open. *tiles is NULL if the level has no tile unit. */
 static ott_status choose_isa(const char *name, const cpu_isa **isa, const cpu_tiles **tiles) {
     const char *wanted = name ? name : getenv(CPU_ISA_VARIABLE);
     bool any = !wanted || (!name && !*wanted);

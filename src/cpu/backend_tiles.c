@@ -46,7 +46,7 @@ const char *cpu_tiles_refusal(void) {
 typedef struct sample {
     ott_dtype format;
     int64_t m, n, k;
-    bool transposed; /* both operands */
+    bool transposed; /* both operands are transposed */
     gemm_args args;
     operand a, b;
     tensor c;

@@ -28,7 +28,7 @@ typedef struct cpu_device {
     const struct cpu_tiles *tiles; /* replaces some ops of isa (cpu/tiles.h); NULL: no tile unit */
     op_table ops;                  /* ops of isa, some replaced by ops of `tiles` */
     char name[48];                 /* "cpu avx512, 2 threads" */
-    const char *warning;           /* see cpu_warning */
+    const char *warning;           /* what cpu_warning returns */
 } cpu_device;
 
 /* An ISA level, as backend.c uses it. */
@@ -111,7 +111,7 @@ ott_status ISA(quantize_list)(exec *cx, const tensor *x, const qlist *q);
 int64_t ISA(attention_backward_workspace)(const attention_backward_args *a);
 /* gemm/panels.c: returns the number of elements, in b's format, that the op `pack` writes for b. */
 int64_t ISA(packed_count)(const operand *b);
-/* peak.c: cpu_isa.burst */
+/* peak.c: implements cpu_isa.burst */
 double ISA(burst)(ott_dtype d, int64_t rounds);
 #endif
 

@@ -42,7 +42,7 @@ typedef struct adamw_formats {
     ott_dtype param, grad, moment1, moment2;
 } adamw_formats;
 
-/* Arguments, the same for every element. */
+/* Arguments of the op that are equal for all elements. */
 typedef struct adamw_job {
     tensor param, grad, moment1, moment2;
     adamw_constants constants;

@@ -150,7 +150,7 @@ static void update_task(void *argument, int thread, int threads) {
     }
 }
 
-/* t[rule.tensors] all have the same shape. */
+/* Runs the rule on tensors t[rule.tensors], which have equal shapes. */
 static ott_status run_rule(exec *cx, update_rule rule, const update_options *o, const tensor *state,
                            update_place place, const tensor *const *t) {
     const float *values = state->data; /* [S] */

@@ -246,7 +246,7 @@ static void raise_row(const quantize_job *job, quantize_unit u, int64_t row, con
     }
 }
 
-/* The same for at most TILE_ROWS rows [row, end). */
+/* Raises the running amaxes of each use to the magnitudes of rows [row, end), at most TILE_ROWS. */
 static void raise_tile(const quantize_job *job, quantize_unit u, int64_t row, int64_t end,
                        const quantize_work *w) {
     void *each = column_amax_at(w->each, job->x->dtype, job->each_full ? u.column : 0);

@@ -15,8 +15,8 @@ enum { TILE_ROWS = 16 };
 /* Software prefetch into the second-level cache. The hardware prefetcher stops at the end of a page. */
 typedef struct row_ahead {
     int64_t distance; /* in elements; 0: none */
-    int64_t mask;     /* a loop prefetches only at elements i with (i & mask) == turn: */
-    int64_t turn;     /* two loops over the same rows prefetch alternately */
+    int64_t mask;     /* prefetch only at elements i with (i & mask) == turn */
+    int64_t turn;     /* differs between two loops over the same rows, so that they prefetch alternately */
 } row_ahead;
 
 /* Prefetches for elements [i, i + 64) of the row that starts at index `from`. */
@@ -122,7 +122,7 @@ ROW_LOOP v16 amax_full_tile(const void *x, ott_dtype d, int64_t from, int64_t ld
     return v16_fold_rows_amax(most, d == OTT_BF16);
 }
 
-/* The same for up to TILE_ROWS rows and any n. */
+/* Does what amax_full_tile does, for up to TILE_ROWS rows and any n. */
 SIMD v16 amax_part_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, int64_t rows, int64_t n,
                         void *columns) {
     float most[TILE_ROWS] = {0};

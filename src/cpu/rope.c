@@ -35,7 +35,7 @@ SIMD void move_pairs(ott_dtype d, void *x, int64_t at, int64_t lanes, float pair
     }
 }
 
-/* The same for interleaved pairs (neighbouring columns). */
+/* Rotates every head of one token's row. The columns of a pair are neighbours. */
 SIMD void rotate_interleaved_row(ott_dtype d, const rope_args *a, void *x, const float *cosine,
                                  const float *sine) {
     float pair[32], first[16], second[16];

@@ -28,12 +28,12 @@ typedef struct statistics_buffers {
 
 /* ---- one block ---- */
 
-/* The consecutive elements of a block. */
+/* The elements of a block, and their codes and scales, each stored consecutively. */
 typedef struct block_data {
     int64_t count;
     const void *x;
     const uint8_t *codes;
-    const float *scale, *scale_inv; /* [1], or with `each` [count] */
+    const float *scale, *scale_inv; /* [1]; with `each` [count], one for each element */
 } block_data;
 
 typedef struct block_counts {

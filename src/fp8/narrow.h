@@ -12,7 +12,7 @@ typedef struct narrow_format {
     uint32_t overflow; /* code of any larger magnitude: infinity, or E4M3's NaN */
 } narrow_format;
 
-/* d: E4M3, E5M2 or F16. */
+/* Returns the properties of format d: E4M3, E5M2 or F16. */
 ANYWHERE narrow_format narrow_of(ott_dtype d) {
     const narrow_format e4m3 = {3, 7, 0x7e, 0x7f}, e5m2 = {2, 15, 0x7b, 0x7c}, f16 = {10, 15, 0x7bff, 0x7c00};
     return d == OTT_E4M3 ? e4m3 : d == OTT_E5M2 ? e5m2 : f16;

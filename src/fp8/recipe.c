@@ -331,7 +331,7 @@ static quant_spec in_activation(quant_spec q, ott_dtype activation) {
 void recipe_compile(const recipe *r, ott_dtype activation, linear_spec *out) {
     *out = (linear_spec){
         .input = quant_spec_from(in_activation(r->input, activation), activation),
-        /* cast from the fp32 master */
+        /* weights are cast from the fp32 master */
         .weight = quant_spec_from(in_activation(r->weight, activation), OTT_F32),
         .grad_output = quant_spec_from(in_activation(r->grad_output, activation), activation),
         .activation = activation,

@@ -15,7 +15,7 @@ static const struct {
     {"Float8BlockScaling", "block"},
     {"BlockScaling", "block"},
     {"MXFP8BlockScaling", "mxfp8"},
-    /* Megatron's option; DeepSeek's papers */
+    /* names in Megatron's options and DeepSeek's papers */
     {"blockwise", "block"},
     {"blockwise_fp8", "block"},
 };

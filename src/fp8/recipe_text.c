@@ -312,7 +312,6 @@ static cast_spec build_spec(const sentence *given) {
     return s;
 }
 
-/* Checks that "high" is the only word. */
 static ott_status check_high(const sentence *given) {
     for (int f = FIELD_FORMAT + 1; f < FIELD_COUNT; f++)
         if (given->word[f])

@@ -117,7 +117,6 @@ ANYWHERE float scale_from_amax(float amax, ott_dtype d, const scale_options *opt
     return options->power_of_two ? scale_power_of_two(scale, options->rule) : scale;
 }
 
-/* 1/scale, one IEEE division. */
 ANYWHERE float scale_inverse(float scale) {
     return 1.0f / scale;
 }

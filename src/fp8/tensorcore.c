@@ -2,14 +2,14 @@
 #include "fp8/tensorcore.h"
 
 enum {
-    PRODUCTS = 32,            /* per instruction */
+    PRODUCTS = 32,            /* products that an instruction adds */
     FRACTION_BITS = 13,       /* an aligned term is a multiple of 2^(largest exponent - FRACTION_BITS) */
     MANTISSA_BITS = 13,       /* the result keeps these bits after its leading bit */
-    PROMOTION_INTERVAL = 128, /* _split adds the accumulator to its fp32 sum after so many elements */
+    PROMOTION_INTERVAL = 128, /* _split adds the accumulator to its fp32 sum after this number of elements */
     NO_EXPONENT = -100000     /* the largest exponent if all terms are 0 */
 };
 
-/* (-1)^negative * significand * 2^(exponent - fraction), not normalized. */
+/* The number (-1)^negative * significand * 2^(exponent - fraction), not normalized. */
 typedef struct term {
     bool negative;
     int64_t significand;

@@ -40,7 +40,7 @@ struct group; /* tensor/group.h */
 
 /* A process group over NCCL, with one device for each process. */
 typedef struct device_group {
-    const char *name; /* for messages */
+    const char *name; /* the group's name in messages */
     int rank, size;
     double timeout; /* seconds to wait for another rank; 0: forever */
     /* SEND and RECEIVE between neighboring ranks also work; the first and the last rank are neighbors */
@@ -119,8 +119,7 @@ ott_status device_copy_out(device *d, void *to_host, const void *from_device, in
 /* Copies within the device. The two ranges must not overlap. */
 ott_status device_copy(device *d, void *to, const void *from, int64_t bytes);
 ott_status device_zero(device *d, void *data, int64_t bytes);
-/* Waits for all queued work. */
-ott_status device_synchronize(device *d);
+ott_status device_synchronize(device *d); /* waits for all queued work */
 
 ott_status device_event_open(device *d, device_event **out);
 void device_event_close(device *d, device_event *e); /* NULL is allowed */

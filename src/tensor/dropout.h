@@ -1,4 +1,4 @@
-/* tensor/dropout: which elements dropout keeps. The draw depends only on the seed and the element's index in
+/* tensor/dropout: which elements dropout keeps. It depends only on seed, stream and the element's index in
    the run. So recomputation, a resumed run and any number of ranks keep the same elements. */
 #ifndef TENSOR_DROPOUT_H
 #define TENSOR_DROPOUT_H

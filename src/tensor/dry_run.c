@@ -126,7 +126,6 @@ static void release_host(device *d, void *data) {
     count_back(r, tally_of_host(r), data);
 }
 
-/* Does nothing: there is no memory to copy to. */
 static ott_status copy_nothing(device *d, void *to, const void *from, int64_t bytes) {
     (void)d, (void)to, (void)from, (void)bytes;
     return OTT_OK;

@@ -17,7 +17,7 @@ ott_status dry_run_open(mem *account, const device *like, device **out);
    several ranks. */
 typedef struct dry_run_listener {
     void (*op)(void *user, const exec *cx, enum op_index op, const void *args);
-    /* only collectives of several ranks */
+    /* called only for collectives of several ranks */
     void (*collective)(void *user, const exec *cx, const group *g, const collective *call);
     void *user;
 } dry_run_listener;
@@ -34,7 +34,7 @@ ott_status dry_run_count_host(device *d, mem_kind kind, int64_t count, int64_t s
 ott_status dry_run_count_comm(device *d, const group *g, bool messages, int64_t bytes);
 /* Returns the peak of the device's memory. Sets bytes_of_kind[] to the bytes of each kind at the peak. */
 int64_t dry_run_peak(const device *d, int64_t bytes_of_kind[MEM_KIND_COUNT]);
-/* The same for host memory (staging and mapped) of a device with separate memory; 0 for a CPU. */
+/* Does so for host memory (staging and mapped) of a device with separate memory. Returns 0 for a CPU. */
 int64_t dry_run_host_peak(const device *d, int64_t bytes_of_kind[MEM_KIND_COUNT]);
 /* True if this address of a dry run is mapped host memory of a device with separate memory. */
 bool dry_run_is_mapped(const void *data);

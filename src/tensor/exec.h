@@ -76,7 +76,7 @@ struct exec {
 
 /* Runs op_gemm and counts it by its role. OTT_ERR_STOPPED if cx->cancellation is canceled. */
 ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args);
-/* The same for op_grouped_gemm and op_grouped_gemm_weight; each counts as one GEMM. */
+/* Run op_grouped_gemm or op_grouped_gemm_weight; each counts as one GEMM. OTT_ERR_STOPPED as in exec_gemm. */
 ott_status exec_grouped_gemm(exec *cx, recipe_gemm role, const grouped_gemm_args *args);
 ott_status exec_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *args);
 /* Call a function of cx->hook, unless it is NULL or the plan is recorded. */

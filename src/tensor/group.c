@@ -64,7 +64,6 @@ static bool is_recording(const exec *cx) {
     return cx->plan && plan_recording(cx->plan);
 }
 
-/* Runs a collective of a group of one rank. */
 static ott_status run_single_rank(exec *cx, const collective *call) {
     if (!call->output.data || call->output.data == call->input.data) return OTT_OK;
     return device_copy(cx->device, call->output.data, call->input.data, tensor_bytes(call->output));

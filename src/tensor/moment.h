@@ -15,7 +15,7 @@
 
 enum {
     MOMENT_GROUP = 128,
-    MOMENT_SCALES = 2 /* for each group: a, p */
+    MOMENT_SCALES = 2 /* group scales of a group: a and p */
 };
 #define MOMENT_LARGEST   448.0f /* E4M3's largest and smallest positive number */
 #define MOMENT_SMALLEST  0x1p-9f

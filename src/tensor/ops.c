@@ -82,8 +82,8 @@ bool op_shape_parse(const char *text, op_shape *out) {
 /* The sizes of the letters and the dtype of act in a call, from the fields that were checked so far. */
 typedef struct binding {
     const op_info *op;
-    int64_t size[26];      /* by letter; -1: unknown */
-    const char *first[26]; /* the field that set the size */
+    int64_t size[26];      /* size of each letter; -1: unknown */
+    const char *first[26]; /* the field that set the letter's size */
     int act;               /* dtype of every act; -1: unknown */
 } binding;
 
@@ -209,7 +209,6 @@ bool op_is_there(const op_table *table, enum op_index op) {
     }
 }
 
-/* Calls the table's function. */
 static ott_status dispatch_op(const op_table *table, exec *cx, enum op_index op, const void *args) {
     switch (op) {
 #define OP(name, fields)                                                                                     \
@@ -281,7 +280,7 @@ static ott_status run_op(const op_table *table, exec *cx, enum op_index op, cons
     return status != OTT_OK ? status : closed;
 }
 
-/* Calls the table's function for lists. Returns false if there is none. */
+/* Calls the table's function for a list of calls. Returns false if there is none. */
 static bool dispatch_many(const op_table *table, exec *cx, enum op_index op, const void *items, int64_t count,
                           ott_status *status) {
     switch (op) {

@@ -111,7 +111,7 @@ typedef struct op_field {
     op_field_kind kind;
     bool optional;
     const char *text; /* "act[T,D]"; for OP_SCALAR the C type */
-    size_t offset;    /* of the pointer or value in the argument struct */
+    size_t offset;    /* offset of the pointer or value in the argument struct */
 } op_field;
 
 typedef struct op_info {

@@ -8,15 +8,15 @@ typedef struct plan_entry {
     const char *what;
     int64_t bytes;      /* rounded up to the alignment of the device */
     int64_t offset;     /* in the arena; set by plan_seal */
-    int32_t born, died; /* ticks of plan.time; died < 0 while open */
-    void *data;         /* immediate mode: its device memory; NULL: the entry is free */
+    int32_t born, died; /* plan.time when the buffer was opened and closed; died < 0 while open */
+    void *data;         /* immediate mode: the buffer's device memory; NULL: the entry is free */
 } plan_entry;
 
 enum plan_state { PLAN_EMPTY, PLAN_RECORDING, PLAN_SEALED, PLAN_IMMEDIATE };
 
 struct plan {
     device *device;
-    mem *account; /* the device's */
+    mem *account; /* the device's account */
     enum plan_state state;
     plan_entry *entries;
     int32_t count, open;
@@ -104,16 +104,15 @@ void plan_replay(plan *p) {
     p->next_entry = 0;
 }
 
-/* Grows the array of entries if it is full. */
 static ott_status grow_entries(plan *p) {
-    if ((p->count & (p->count - 1)) != 0) return OTT_OK; /* it is full if count is a power of two */
+    if ((p->count & (p->count - 1)) != 0) return OTT_OK; /* the array is full if count is a power of two */
     int64_t capacity = p->count ? 2 * (int64_t)p->count : 1;
     return mem_grow(p->account, MEM_OTHER, capacity * (int64_t)sizeof(plan_entry), "memory plan",
                     &p->entries);
 }
 
 static ott_status record_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {
-    if (!size_add(p->opened, bytes, &p->opened)) /* an upper bound of all sums below */
+    if (!size_add(p->opened, bytes, &p->opened)) /* all other sums of bytes are smaller */
         return status_fail(OTT_ERR_MEMORY,
                            "out of memory: the buffers of a step, up to \"%s\", are more than 2^63 bytes",
                            what);

@@ -69,7 +69,7 @@ static void place_use_codes(qdata *d, block_writer *c, const qtensor *q, bool tr
 }
 
 static ott_status check_shape(int64_t rows, int64_t columns) {
-    int64_t most; /* upper bound of the number of blocks and of codes */
+    int64_t most; /* upper bound of the number of scale blocks and of codes */
     if (rows >= 0 && columns >= 0 && rows < INT64_MAX && columns < INT64_MAX &&
         !__builtin_mul_overflow(rows + 1, columns + 1, &most) && most <= INT64_C(1) << 56)
         return OTT_OK;

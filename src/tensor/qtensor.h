@@ -18,7 +18,7 @@
    block.k * k_step. All pointers are NULL if this use is in high precision. */
 typedef struct qdata {
     void *data; /* codes: row i, column j is at i * ld + j, or at j * ld + i if transposed */
-    /* stride of rows, or of columns if transposed; larger than the tensor if it is a part of another one */
+    /* stride of rows, or of columns if transposed; longer than a row in a part of another tensor */
     int64_t ld;
     bool transposed;  /* columnwise only: the codes of a column are contiguous */
     float *amax;      /* largest magnitude of each block */
@@ -37,7 +37,6 @@ typedef struct qtensor {
     qdata rowwise, columnwise;
 } qtensor;
 
-/* A block of memory for one use. */
 typedef struct qblock {
     void *data; /* aligned for the backend; NULL: qtensor_lay_out only sets bytes */
     int64_t bytes;
@@ -67,7 +66,7 @@ static inline void qtensor_order(qdata *d, granularity g, int64_t mn) {
     d->mn_step = 1;
     d->k_step = granularity_mn_groups(g, mn);
 }
-/* The same for a use of q, which may have groups. Returns the number of entries. */
+/* Sets mn_step and k_step of a use of q, which may have groups. Returns the number of entries. */
 int64_t qtensor_order_use(qdata *d, const qtensor *q, bool columnwise);
 /* Returns the columnwise use that shares this rowwise use's codes and scales: MN and K are swapped. */
 static inline qdata qtensor_shared_use(qdata rowwise) {

@@ -1,9 +1,9 @@
 /*
  * tensor/route: routing in a mixture of experts: the rule, and the arithmetic of one token for host and
- * device. Scores are the softmax or the sigmoid of the router's logits. The K experts with the highest scores
- * are chosen; equal scores are ordered by index. A bias affects only the choice, never a weight (DeepSeek-V3,
- * arXiv:2412.19437). With groups, only experts of the best groups can be chosen. A group's score is the sum
- * of its top two experts, or its best expert's score (DeepSeek-V2, arXiv:2405.04434).
+ * device. Scores are the softmax or the sigmoid of the router's logits. Of E experts, the K with the highest
+ * scores are chosen; equal scores are ordered by index. A bias affects only the choice, never a weight
+ * (DeepSeek-V3, arXiv:2412.19437). With groups, only experts of the best groups can be chosen. A group's
+ * score is the sum of its top two experts, or its best expert's score (DeepSeek-V2, arXiv:2405.04434).
  *
  * An assignment is a token's choice of an expert. The k-th choice of token t of T has number k T + t.
  */

@@ -17,7 +17,7 @@
     X(TOKENS)           /* label tokens of the global batch */                                               \
     X(LOSS_SCALING)     /* 1: dynamic loss scaling (fp16), 0: LOSS_SCALE does not change */                  \
     X(UPDATE_LOW)       /* low 24 bits of the update's index; a float holds 24 bits exactly */               \
-    X(UPDATE_HIGH)      /* its higher bits */                                                                \
+    X(UPDATE_HIGH)      /* the higher bits of the update's index */                                          \
     X(BALANCE)          /* factor of the rate at which the routers' balancing biases change */               \
     X(AVERAGE)          /* schedule-free: weight of the newest iterate in the average */                     \
     /* kept on the device from step to step */                                                               \

@@ -1,8 +1,8 @@
 /*
  * tensor/stochastic: stochastic rounding of fp32 to bf16: rounds away from zero with probability (dropped
- * bits) / 2^16. A draw depends only on the seed, the element's index in the full parameter and the update's
- * index. So every instruction set, number of threads, sharding and resumed run rounds the same. A "step" here
- * is the distance between neighboring bf16 numbers.
+ * bits) / 2^16. A draw, the random number of a rounding, depends only on the seed, the element's index in the
+ * full parameter and the update's index. So every instruction set, number of threads, sharding and resumed
+ * run rounds the same. A "step" here is the distance between neighboring bf16 numbers.
  *
  * There are two kinds of tensors. Sums are weights, to which each update adds a little. Averages are moments,
  * which decay.

@@ -23,13 +23,12 @@ static inline tensor tensor_matrix(void *data, ott_dtype d, int64_t rows, int64_
 static inline tensor tensor_vector(void *data, ott_dtype d, int64_t count) {
     return tensor_matrix(data, d, 1, count);
 }
-/* Returns a view of rows [first, first + count). */
+/* Return a view of rows, or of columns, [first, first + count). */
 static inline tensor tensor_rows(tensor t, int64_t first, int64_t count) {
     t.data = (char *)t.data + first * t.ld * dtype_bytes(t.dtype);
     t.rows = count;
     return t;
 }
-/* Returns a view of columns [first, first + count). */
 static inline tensor tensor_columns(tensor t, int64_t first, int64_t count) {
     t.data = (char *)t.data + first * dtype_bytes(t.dtype);
     t.columns = count;

@@ -74,7 +74,7 @@ SIMD_PRIMITIVE void amx_extend(const gemm_tile *t, float *sums, bool tall, bool 
     amx_store(sums, tall, wide);
 }
 
-/* Does the same for row i of the tile by fp32 multiply-adds. */
+/* Adds the products of row i of the tile by fp32 multiply-adds, as amx_extend does. */
 static void amx_extend_apart(const gemm_tile *t, int64_t i, float *sums) {
     const float *a = t->a + i / TILE_SIDE * TILE_FLOATS + i % TILE_SIDE * TILE_SIDE, *b = t->b;
     v16 sum[GEMM_NV];

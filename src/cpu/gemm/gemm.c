@@ -19,7 +19,7 @@ static int64_t at_most(int64_t x, int64_t limit) {
 
 /* A block of the contraction. */
 typedef struct gemm_stage {
-    int64_t kc, length; /* terms, packed elements */
+    int64_t kc, length; /* number of terms, and of packed elements */
     bool first, last;
 } gemm_stage;
 

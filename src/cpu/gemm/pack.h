@@ -80,7 +80,7 @@ SIMD float *pack_tile_row(float *out, int64_t length, int64_t i, int64_t e) {
 SIMD int64_t pack_tile_rows(gemm_block b) {
     return (b.rows + GEMM_MR - 1) / GEMM_MR * GEMM_MR;
 }
-/* For an operand with a contiguous contraction. Rows that pad a panel are 0. */
+/* Packs a block of A with a contiguous contraction. Rows that pad a panel are 0. */
 SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     for (int64_t i = 0; i < pack_tile_rows(b); i++)
         for (int64_t e = 0; e < b.length; e += TILE_SIDE) {
@@ -89,7 +89,7 @@ SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, int64_t terms, 
                       i < b.rows ? pack_along(o, d, terms, &b, from, b.kc - k, true) : v16_zero());
         }
 }
-/* For a transposed operand. */
+/* Packs a block of a transposed A. */
 SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     v16 t[TILE_SIDE];
     for (int64_t e = 0; e < b.length; e += TILE_SIDE)
@@ -103,7 +103,7 @@ SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms
 
 #else
 
-/* For a contiguous contraction. Row i is packed to out + i*GEMM_A_LD; up to 15 more elements are written. */
+/* Packs a block of A with a contiguous contraction: row i to out + i*GEMM_A_LD, up to 15 elements too far. */
 SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     for (int64_t i = 0; i < b.rows; i++) {
         int64_t from = (b.row + i) * o->t.ld + b.k;
@@ -129,7 +129,7 @@ SIMD void pack_store_step(float *to, v16 x) {
 #endif
 }
 
-/* For a transposed operand. Packs to [panel of GEMM_MR rows][packed element][GEMM_A_STEP]. */
+/* Packs a block of a transposed A to [panel of GEMM_MR rows][packed element][GEMM_A_STEP]. */
 SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     int64_t length = b.length, available = o->t.columns - b.row;
     for (int64_t t0 = 0; t0 < length; t0 += PACK_ELEMENTS) {
@@ -146,7 +146,7 @@ SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms
 
 /* ---- B: packed to [panel of GEMM_NR rows][packed element][GEMM_NR]; missing rows are 0 ---- */
 
-/* For a transposed operand. */
+/* Packs a block of a transposed B. */
 SIMD void pack_b_panels(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     int64_t length = b.length;
     for (int64_t t0 = 0; t0 < length; t0 += PACK_ELEMENTS) {
@@ -202,7 +202,7 @@ SIMD void pack_square(float *out, const operand *o, ott_dtype d, int64_t terms, 
     for (int64_t k = 0; k < 16 && k < b.length; k++) v16_store(out + k * GEMM_NR, t[k]);
 }
 
-/* For an operand with a contiguous contraction. */
+/* Packs a block of B with a contiguous contraction. */
 SIMD void pack_b_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     int64_t side = 16 * terms;
     for (int64_t j = 0; j < b.rows; j += 16) {
@@ -240,7 +240,7 @@ SIMD void pack_panel_pairs(const operand *o, ott_dtype d, const gemm_block *b, i
 #endif
 }
 
-/* For packed rows (cpu/gemm/panel.h). b.row is the first row of a panel. Writes full panels. b.k is even. */
+/* Packs a block of packed rows (cpu/gemm/panel.h) of B, in full panels. b.row starts a panel; b.k is even. */
 SIMD void pack_b_packed(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     int64_t length = b.length;
     for (int64_t j = 0; j < b.rows; j += PANEL_ROWS)

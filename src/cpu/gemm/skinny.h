@@ -90,7 +90,7 @@ SIMD void skinny_zero(int rows, skinny_sums sum) {
         SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) sum[i][v] = v16_zero();
     }
 }
-/* sum += even + odd */
+/* Adds even + odd to sum. */
 SIMD void skinny_add_tile32(int rows, skinny_sums sum, skinny_sums even, skinny_sums odd) {
     SIMD_UNROLL for (int i = 0; i < rows; i++) {
         SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) sum[i][v] =

@@ -97,7 +97,7 @@ V16_BINARY(v16i, v16i_or, v16i, _mm256_or_si256)
 V16_BINARY(v16i, v16i_xor, v16i, _mm256_xor_si256)
 V16_BINARY(v16i, v16i_umax, v16i, _mm256_max_epu32)
 V16_BINARY(v16i, v16i_umin, v16i, _mm256_min_epu32)
-/* 32 unsigned 16-bit numbers. */
+/* Returns the maximum of 32 unsigned 16-bit numbers, one by one. */
 V16_BINARY(v16i, v16i_umax16, v16i, _mm256_max_epu16)
 SIMD_PRIMITIVE v16i v16i_load(const void *p) {
     return (v16i){_mm256_loadu_si256(p), _mm256_loadu_si256((const __m256i *)p + 1)};
@@ -168,7 +168,7 @@ SIMD_PRIMITIVE __m256i v16i_fold_rows8(v16i t[8], bool halves) {
 #undef LANES
     return _mm256_permutevar8x32_epi32(folded, _mm256_setr_epi32(0, 2, 1, 3, 4, 6, 5, 7));
 }
-/* The same for 16 vectors. */
+/* Returns in lane i the largest lane of t[i]; `halves`: of low and high 16 bits separately. */
 SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
     return (v16i){v16i_fold_rows8(t, halves), v16i_fold_rows8(t + 8, halves)};
 }

@@ -80,7 +80,7 @@ V16_BINARY(v16i, v16i_or, v16i, _mm512_or_si512)
 V16_BINARY(v16i, v16i_xor, v16i, _mm512_xor_si512)
 V16_BINARY(v16i, v16i_umax, v16i, _mm512_max_epu32)
 V16_BINARY(v16i, v16i_umin, v16i, _mm512_min_epu32)
-/* 32 unsigned 16-bit numbers. */
+/* Returns the maximum of 32 unsigned 16-bit numbers, one by one. */
 V16_BINARY(v16i, v16i_umax16, v16i, _mm512_max_epu16)
 SIMD_PRIMITIVE v16i v16i_load(const void *p) {
     return _mm512_loadu_si512(p);

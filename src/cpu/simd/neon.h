@@ -146,7 +146,7 @@ V16_BINARY(v16i, v16i_or, v16i, vorrq_u32)
 V16_BINARY(v16i, v16i_xor, v16i, veorq_u32)
 V16_BINARY(v16i, v16i_umax, v16i, vmaxq_u32)
 V16_BINARY(v16i, v16i_umin, v16i, vminq_u32)
-/* 32 unsigned 16-bit numbers. */
+/* Returns the maximum of 32 unsigned 16-bit numbers, one by one. */
 V16_BINARY(v16i, v16i_umax16, v16i, neon_umax16)
 SIMD_PRIMITIVE v16i v16i_load(const void *p) {
     const uint32_t *q = p;
@@ -203,7 +203,7 @@ SIMD_PRIMITIVE uint32x4_t neon_fold_rows4(const v16i t[4], bool halves) {
     }
     return neon_fold_pairs(neon_fold_pairs(m[0], m[1], halves), neon_fold_pairs(m[2], m[3], halves), halves);
 }
-/* The same for 16 vectors. */
+/* Returns in lane i the largest lane of t[i]; `halves`: of low and high 16 bits separately. */
 SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
     return (v16i){neon_fold_rows4(t, halves), neon_fold_rows4(t + 4, halves), neon_fold_rows4(t + 8, halves),
                   neon_fold_rows4(t + 12, halves)};

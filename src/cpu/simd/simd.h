@@ -89,7 +89,7 @@ SIMD v16 v16_amax(v16 amax, v16 x) {
 SIMD float v16_fold_amax(v16 amax) {
     return fmath_from_bits(v16i_fold_umax(v16_bits(amax)));
 }
-/* The same for two floats; a is an amax already. */
+/* Returns the larger of amax and |x|. */
 SIMD float amax_of(float amax, float x) {
     uint32_t a = fmath_bits(amax), b = fmath_bits(x) & 0x7fffffffu;
     return fmath_from_bits(a > b ? a : b);
