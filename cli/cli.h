@@ -33,8 +33,7 @@ int verb_doctor(int argc, char **argv);
 /* Prints one line and returns exit_code. For CLI_BAD_INPUT it first calls cli_wait_for_rank_0, because all
    ranks of a job have the same arguments. */
 int cli_error(int exit_code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Prints the library's text for its last failure, immediately and on every rank. Returns the exit code for
-   `status`. */
+/* Prints the library's text for its last failure, immediately on every rank. Returns `status`'s exit code. */
 int cli_fail(ott_status status);
 /* Lets only rank 0 print an error that all ranks have. Every other rank waits here until the launcher ends
    it, but at most 3 s. If the function returns, only this rank has the error. */
@@ -79,8 +78,7 @@ void output_duration(double seconds, char out[32]);
 /* Callbacks: an ott_text_fn and an ott_log_fn. `user` is an output. */
 void output_write(void *user, const char *text);
 void output_log(void *user, ott_log_level level, const char *text); /* "[ottava] date - root - INFO - text" */
-/* Opens a context that logs warnings and errors to standard error. For verbs that print a result on standard
-   output. */
+/* Opens a context that logs warnings and errors to standard error, for verbs that print their result. */
 ott_status cli_open_context(ott_context **out);
 ott_status cli_open_context_at(int level, ott_context **out); /* the same with another log level */
 /* Opens the configuration that the arguments describe. If they name no file, uses the file that the

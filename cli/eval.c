@@ -1,5 +1,4 @@
-/* cli/eval: `ottava eval`: measures accuracy, perplexity, or the difference from another model. Prints a
-   table or JSON. */
+/* cli/eval: `ottava eval`: measures accuracy, perplexity, or the difference from another model. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <math.h>
@@ -21,7 +20,7 @@ typedef struct request {
 
 /* ---- progress ---- */
 
-/* Redraws the progress line on a terminal. In a pipe prints a line every SECONDS_BETWEEN, but none with
+/* Redraws the progress line on a terminal. In a pipe, prints a line every SECONDS_BETWEEN, except with
    --json. */
 static void show_progress(void *user, const ott_work *w) {
     request *r = user;
@@ -70,8 +69,7 @@ static void take_limits(const request *r, const ott_eval_result *e, limit out[LI
     out[2] = (limit){"cosine", "cosine", "at least", e->cosine, o->cosine, e->cosine >= o->cosine};
 }
 
-/* Prints one line with the limits that were held (or, if `held` is false, missed); nothing if there are
-   none. */
+/* Prints one line with the limits that were held (held false: missed). Prints nothing if there are none. */
 static void print_limits(request *r, const limit limits[LIMITS], bool held, const char *word) {
     char line[160];
     bool any = false;

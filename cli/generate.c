@@ -84,8 +84,7 @@ static void end_line(stream *s) {
 
 /* ---- several turns ---- */
 
-/* Reads the next line of standard input into *line, without its newline. Returns false at the end of the
-   input. */
+/* Reads the next line of standard input into *line, without its newline. Returns false at the end. */
 static bool read_line(char **line, size_t *capacity) {
     if (isatty(STDIN_FILENO) && isatty(STDERR_FILENO)) fputs("> ", stderr);
     ssize_t length = getline(line, capacity, stdin);
@@ -93,7 +92,7 @@ static bool read_line(char **line, size_t *capacity) {
     return length >= 0;
 }
 
-/* Runs one turn: adds `text` and prints the continuation. *new_line: true if the continuation ended with a
+/* Runs one turn: adds `text` and prints the continuation. *new_line: the continuation ended with a
    newline. */
 static ott_status take_turn(ott_generator *generator, const char *text, stream *s, bool *new_line) {
     s->line_begins = false;
@@ -154,8 +153,8 @@ static int generate(const request *r) {
     return code;
 }
 
-/* Finds the prompt: --prompt, a file, or standard input. *text: text that was read, which the caller frees;
-   NULL: none. */
+/* Finds the prompt: --prompt, a file, or standard input. *text: the text if it was read, which the caller
+   frees. */
 static int take_prompt(request *r, char **text) {
     const char *file = r->prompt_file ? r->prompt_file : "-";
     if (r->prompt && r->prompt_file)

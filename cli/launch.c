@@ -18,8 +18,7 @@ static bool is_process_count(const char *argument, const char **value) {
     return false;
 }
 
-/* Finds the option. *at: its index. *value: its value. Returns the number of arguments that it takes; 0 if it
-   is missing. */
+/* Finds the option, its index *at and its *value. Returns the number of its arguments; 0 if it is missing. */
 static int find_process_count(int argc, char **argv, int *at, const char **value) {
     for (*at = 0; *at < argc; ++*at) {
         if (!is_process_count(argv[*at], value)) continue;
@@ -30,8 +29,7 @@ static int find_process_count(int argc, char **argv, int *at, const char **value
     return 0;
 }
 
-/* Returns a number from 2 to 4096. Returns 0 for any other text, which the configuration accepts or
-   refuses. */
+/* Returns a number from 2 to 4096, or 0 for any other text, which the configuration accepts or refuses. */
 static int read_count(const char *text) {
     char *end;
     errno = 0;

@@ -51,13 +51,12 @@ extern "C" {
 typedef struct ott_tensor ott_tensor;
 
 /* Allocates a zero-filled tensor. dtype: OTT_F32, OTT_BF16, OTT_F16, or OTT_I32 (token ids). Sizes may be
-   0. */
+   0 */
 OTT_API ott_status ott_tensor_open(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns,
                                    ott_tensor **out);
 /* Makes a tensor of your own memory, which must stay valid until the tensor is closed. data: rows * columns
-   elements, aligned to their size, in the memory of the context's device. For a GPU that is memory from
-   cudaMalloc or a similar call in this process; other memory is OTT_ERR_ARGUMENT. NULL if there are no
-   elements. */
+   elements, aligned to their size, in the memory of the context's device; NULL if there are none. For a GPU:
+   memory from cudaMalloc or a similar call in this process; other memory is OTT_ERR_ARGUMENT. */
 OTT_API ott_status ott_tensor_wrap(ott_context *context, void *data, ott_dtype dtype, int64_t rows,
                                    int64_t columns, ott_tensor **out);
 OTT_API void ott_tensor_close(ott_tensor *t);

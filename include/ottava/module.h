@@ -68,8 +68,7 @@ typedef struct ott_norm_options {
 } ott_norm_options;
 
 /* Causal self-attention with rotary position embeddings and grouped-query heads; x and y are [M, dim].
-   ott_module_set_sequences divides the rows into sequences. q_proj, k_proj, v_proj and o_proj have no
-   bias. */
+   ott_module_set_sequences divides the rows into sequences. q_proj, k_proj, v_proj and o_proj lack a bias. */
 typedef struct ott_attention_options {
     size_t struct_size;
     int64_t dim, heads;    /* required */
@@ -153,10 +152,9 @@ OTT_API ott_status ott_model_open(ott_context *context, ott_config *config, ott_
  * Runs forward, loss and backward in one call, as ott_train does. With train.loss_fn = chunked_cross_entropy
  * the logits of only one chunk of tokens are in memory at a time. tokens and targets: [sequences, length],
  * OTT_I32; targets as in ott_cross_entropy_loss, already shifted. labels: the number of targets that count in
- * all micro-batches of the optimizer step, at least the number in this call; 0: the number in this call.
- * *loss (may be NULL) is the sum of this call's losses divided by labels. So the losses of a step's
- * micro-batches add up to the step's mean. Adds to the parameter gradients; in evaluation only computes the
- * loss.
+ * all micro-batches of the optimizer step; 0: the number in this call, which is also the least. *loss (may be
+ * NULL) is the sum of this call's losses divided by labels. So the losses of a step's micro-batches add up to
+ * the step's mean. Adds to the parameter gradients; in evaluation only computes the loss.
  */
 OTT_API ott_status ott_model_loss(ott_module *model, const ott_tensor *tokens, const ott_tensor *targets,
                                   int64_t labels, double *loss);
@@ -279,8 +277,8 @@ OTT_API void ott_convert_summary_init(ott_convert_summary *summary);
  * reason. A warning is logged if a text of filter_fqns matches no linear layer, or if nothing was converted.
  * Later calls may convert more layers or change recipes; a layer that a call skips keeps its recipe. The
  * saved forward is dropped. With delayed scaling, ott_optimizer_step updates the scales; for layers that run
- * in a region, the region does. OTT_ERR_UNSUPPORTED if the device cannot run the recipe. options and out may
- * be NULL.
+ * in a region, the region does. OTT_ERR_UNSUPPORTED if the device cannot run the recipe. options, out: or
+ * NULL.
  */
 OTT_API ott_status ott_convert_to_float8_training(ott_module *module, const ott_convert_options *options,
                                                   ott_convert_summary *out);

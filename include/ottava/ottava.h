@@ -112,8 +112,7 @@ typedef struct ott_generate_options {
     /* Above 0; 1 (default): no penalty. Logits of tokens that the text already contains are divided by it if
        positive, and multiplied by it if negative. */
     double repetition_penalty;
-    /* [stop_count] stop texts, none empty. The first one that is complete ends the text and is not
-       written. */
+    /* [stop_count] stop texts, none empty. The first complete one ends the text and is not written. */
     const char *const *stop;
     int stop_count;
     ott_generate_precision precision;
@@ -289,9 +288,8 @@ typedef struct ott_eval_options {
     const char *device;   /* as in ott_context_options */
     const char *base;     /* of the model at `path`, as in ott_generate_options */
     /* [setting_count] overrides of the model's configuration, as arguments of ott_config_open
-       ("--float8.recipe_name=block"): keys of [float8], train.mixed_precision, train.batch_size,
-       train.seq_len, data.add_bos, data.add_eos, data.document_separator and data.pack_sequences. Not for
-       `against`. */
+       ("--float8.recipe_name=block"): [float8], train.mixed_precision, train.batch_size, train.seq_len,
+       data.add_bos, data.add_eos, data.document_separator and data.pack_sequences. Not for `against`. */
     const char *const *settings;
     int setting_count;
     /* PERPLEXITY: safetensors file to write with the logits; NULL: none. Its tensors: logits [tokens,
@@ -345,8 +343,7 @@ typedef int64_t (*ott_read_fn)(void *user, void *buffer, int64_t bytes);
 /* Receives `bytes` bytes of output; data is valid during the call. */
 typedef void (*ott_bytes_fn)(void *user, const void *data, int64_t bytes);
 
-/* Options of ott_tokenize and ott_tokenize_file. If a comment names one of them, the other ignores or refuses
-   the member. */
+/* Options of ott_tokenize and ott_tokenize_file. A comment that names one of them excludes the other. */
 typedef struct ott_tokenize_options {
     size_t struct_size;
     int jsonl;      /* ott_tokenize: each text is a JSON string on a line, and so may contain newlines */
@@ -357,9 +354,8 @@ typedef struct ott_tokenize_options {
     const char *separator;  /* ott_tokenize_file: text between documents of a text file; "": one document */
     ott_work_fn progress;   /* ott_tokenize_file: counts bytes; NULL: none */
     void *user;             /* passed to progress */
-    /* ott_tokenize: each line is a conversation, as for data.format = "chat". The output is its text in
-       the tokenizer's chat template. With jsonl it is an object with text, ids and learned (0 or 1 for
-       each id). */
+    /* ott_tokenize: each line is a conversation, as for data.format = "chat". The output is its text in the
+       chat template. With jsonl it is an object with text, ids and learned (0 or 1 for each id). */
     int chat;
     int mask;              /* chat: puts [[ and ]] around the parts of the text that a model is trained on */
     const char *chat_date; /* chat: the date for strftime_now, as data.chat_date; NULL: today */
@@ -368,8 +364,8 @@ typedef struct ott_tokenize_options {
 OTT_API void ott_tokenize_options_init(ott_tokenize_options *options);
 /*
  * Tokenizes a stream: each line of text becomes a line of ids, separated by spaces. decode does the reverse
- * and restores the exact text. tokenizer_path: a folder or tokenizer.json. options may be NULL. Errors name
- * the line.
+ * and restores the exact text. tokenizer_path: a folder or tokenizer.json. options: or NULL. Errors name the
+ * line.
  */
 OTT_API ott_status ott_tokenize(ott_context *context, const char *tokenizer_path,
                                 const ott_tokenize_options *options, ott_read_fn read, void *read_user,

@@ -27,8 +27,8 @@ static ott_status set_store(ott_module *m) {
     return delayed_store_set(&b->store, m->handle.context->device, wanted, TENSOR_COUNT);
 }
 
-/* Sets the spec of a layer. With a high-precision spec, the layer keeps the state of delayed scaling, for its
-   next FP8 spec. */
+/* Sets the spec of a layer. A high-precision spec keeps the state of delayed scaling, for the next FP8
+   spec. */
 ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed) {
     linear_body *b = m->body;
     if (recipe_spec_equal(&b->layer->spec, spec)) return OTT_OK;
@@ -79,8 +79,7 @@ static ott_status enter_linear(void *user, ott_module *m) {
     return autocast_set_spec(m, &spec, name, &e->changed);
 }
 
-/* The layers of a model share one block of memory for delayed scaling. So a region cannot change single
-   layers. */
+/* The layers of a model share one block of delayed-scaling state. So a region cannot change single layers. */
 static ott_status refuse_region(void) {
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "a model runs under the recipe of its configuration ([float8]) or of "
@@ -199,8 +198,7 @@ static ott_status reduce_over(update *u, ott_group *g) {
     return status == OTT_OK ? closed : status;
 }
 
-/* Reduces over each group once, in the order in which the layers first have the groups. All ranks have the
-   same order. */
+/* Reduces over each group once, in the order of its first layer. All ranks have the same order. */
 static ott_status reduce_all(update *u) {
     for (int i = 0; i < u->count; i++) {
         ott_group *g = reduction_group(u, i);

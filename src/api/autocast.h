@@ -35,8 +35,7 @@ ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char 
 ott_status autocast_before_forward(ott_module *m);
 /* Call after a forward in training: registers the layers that ran FP8 in a region. */
 ott_status autocast_after_forward(ott_module *m);
-/* Call after a backward of m: updates the grad_output scales, if m was the first module with FP8 layers in
-   its region. */
+/* Call after a backward: updates the grad_output scales, if m ran the first FP8 layers in its region. */
 ott_status autocast_after_backward(ott_module *m);
 /* Call after an optimizer step: updates the scales of the module's converted layers. */
 ott_status autocast_after_step(ott_module *m);

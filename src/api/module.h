@@ -25,8 +25,7 @@ typedef struct module_table {
     const char *kind; /* "linear" */
     bool is_linear;   /* the body is a linear_body */
     bool is_model;    /* the body is a model_body (api/module_model.h); x is tokens, dx is NULL */
-    /* Checks x: OTT_ERR_DTYPE, OTT_ERR_SHAPE, OTT_ERR_ARGUMENT. NULL: x must be [M, in] in the module's
-       dtype. */
+    /* Checks x: OTT_ERR_DTYPE, OTT_ERR_SHAPE, OTT_ERR_ARGUMENT. NULL: x is [M, in] in the module's dtype. */
     ott_status (*check_input)(const ott_module *m, const ott_tensor *x, const char *function);
     /* Computes y from x. Closes x's buffer, or keeps it for backward. */
     ott_status (*forward)(exec *cx, ott_module *m, module_value *x, const tensor *y);
@@ -115,14 +114,13 @@ ott_status module_rename(ott_module *root);
 ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,
                          ott_module **out);
 void module_close_tree(ott_module *m); /* NULL is allowed */
-/* Draws the initial weights of m's tree, if they were not drawn yet. Call it before weights are read or
-   changed. */
+/* Draws the initial weights of m's tree, if not done yet. Call it before weights are read or changed. */
 ott_status module_make_weights(ott_module *m);
 /* Records that all weights of a root have values, after a checkpoint was loaded. */
 void module_mark_weights_set(ott_module *root);
 
-/* Make a linear or norm node. layer: the nn layer to use, in the body of a composite module; NULL: the node's
-   own layer. */
+/* Make a linear or norm node. layer: a layer in the body of a composite module; NULL: the node's own
+   layer. */
 ott_status module_make_linear(ott_context *context, linear *layer, int64_t in, int64_t out, bool bias,
                               ott_dtype dtype, ott_module **made);
 struct norm;

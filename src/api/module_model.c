@@ -89,8 +89,7 @@ static ott_status model_module_forward(exec *cx, ott_module *m, module_value *x,
     return model_head(cx, b->m, b->slot, y);
 }
 
-/* Call it after a training pass: updates the counters and, as ott_train does, the scales of delayed
-   scaling. */
+/* Call it after a training pass: updates the counters and, as ott_train does, the delayed scales. */
 static ott_status finish_pass(exec *cx, ott_module *m) {
     model_body *b = m->body;
     if (b->amax_group) TRY(handle_check(b->amax_group, HANDLE_GROUP, "delayed scaling", "amax_group"));

@@ -119,8 +119,7 @@ ott_status ott_adamw_open(ott_context *context, ott_module *module, const ott_ad
     return MODULE_INSIDE(context, open_adamw(module, &o, out));
 }
 
-/* Opens the optimizer of the model's configuration. Its learning rate follows the schedule until the caller
-   sets one. */
+/* Opens the configuration's optimizer. Its learning rate follows the schedule until the caller sets one. */
 static ott_status open_configured(ott_module *m, ott_optimizer **out) {
     const model_body *b = module_model_body(m);
     if (b->rule->use_average) /* it evaluates and saves averaged weights */

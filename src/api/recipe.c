@@ -102,8 +102,7 @@ static void replace_all(char *text, size_t size, const char *from, const char *t
     }
 }
 
-/* Checks of a configuration name its keys, "float8.x". In an error of a recipe, they become the recipe's
-   keys, "x". */
+/* Checks name the keys of a configuration, "float8.x". In a recipe's error they become its keys, "x". */
 static ott_status reword_error(ott_status status) {
     char text[1024];
     if (status == OTT_OK) return status;

@@ -4,9 +4,8 @@
 
 #include "api/tensor.h"
 
-/* Finds a row of the recipe table by its name, or by another framework's name for it (fp8/recipe_names.h).
-   *out is NULL for "custom", which has no row. OTT_ERR_CONFIG, with the nearest name, if there is no such
-   recipe. */
+/* Finds a row of the recipe table by its name, or another framework's name for it (fp8/recipe_names.h). *out:
+   NULL for "custom", which has no row. OTT_ERR_CONFIG, with the nearest name, if there is no such recipe. */
 ott_status recipe_named(const char *name, const char *function, const recipe **out);
 /* "output", "grad_input", "grad_weight" */
 extern const char *const recipe_product_names[GEMM_COUNT];

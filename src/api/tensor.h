@@ -44,8 +44,7 @@ ott_status api_device(ott_context *context, device **out);
 /* Fills in an execution context for this device, with the context's immediate plan. */
 ott_status api_exec(ott_context *context, exec *out);
 /* Finds the recipe for the context's device. r NULL: the row `otherwise` of the recipe table.
-   OTT_ERR_UNSUPPORTED if the device cannot run the recipe. *out is valid until the next ott_recipe_set on
-   r. */
+   OTT_ERR_UNSUPPORTED if the device cannot run it. *out is valid until the next ott_recipe_set on r. */
 ott_status recipe_to_run(ott_context *context, ott_recipe *r, const char *otherwise, const recipe **out);
 
 /* OTT_ERR_DTYPE, with the function and the argument, unless the tensor is fp32, bf16 or fp16. */

@@ -20,8 +20,8 @@ typedef struct backend_choice {
     const logger *log; /* NULL: nothing is logged */
 } backend_choice;
 
-/* Opens a device with `threads` host threads (0: all cores). Close it with device_close, before the account
-   is closed. */
+/* Opens a device with `threads` host threads (0: all cores). Close it before the account, with
+   device_close. */
 typedef ott_status backend_open_fn(mem *account, int threads, device **out);
 
 /* Opens a device. A plugin opens GPUs (backend/loader.h). With "auto" the log names the device, and warns if
@@ -44,8 +44,7 @@ bool backend_has_tiles(const device *d);
 /* Measures for some milliseconds how much faster an FP8 product is in the order ACCUMULATE_TILE32 than as one
    chain of fp32 additions. *out: quotient of the speeds; 0 on a device without a tile unit. */
 ott_status backend_tiles_speed(device *d, double *out);
-/* Returns why a CPU device does not use the tile unit of its processor; NULL if it uses the unit or there is
-   none. */
+/* Returns why a CPU device does not use its processor's tile unit; NULL if it does, or there is none. */
 const char *backend_tiles_refusal(const device *d);
 
 /* Not defined in the library. A test program that defines it opens its own device instead of the CPU. If it

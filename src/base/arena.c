@@ -157,8 +157,7 @@ ott_status arena_printf(arena *a, const char **out, const char *format, ...) {
     return status;
 }
 
-/* Counts the damaged blocks of a chunk. The count ends at a broken header, because the next block cannot be
-   found. */
+/* Counts the damaged blocks of a chunk, up to a broken header: the blocks after it cannot be found. */
 READS_RED_ZONES static int check_chunk(const chunk *c) {
     int damaged = 0;
     for (int64_t at = 0; at < c->used;) {

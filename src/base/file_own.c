@@ -22,8 +22,7 @@ ott_status file_check_own(const char *path) {
     return fail_kind(path, info.st_mode);
 }
 
-/* O_NONBLOCK: opening a pipe must not wait. O_NOFOLLOW: another process may have made the name a link after
-   the check. */
+/* O_NONBLOCK: opening a pipe must not wait. O_NOFOLLOW: the name may have become a link after the check. */
 ott_status file_open_own(const char *path, int flags, int *descriptor) {
     struct stat info;
     *descriptor = -1;

@@ -16,8 +16,7 @@ typedef enum json_kind {
     JSON_KIND_OBJECT
 } json_kind;
 
-/* JSON_OPTIONAL: if the member is absent or null, the output keeps its value. JSON_NEEDED: that is an
-   error. */
+/* JSON_OPTIONAL: if the member is absent or null, the output keeps its value. JSON_NEEDED: it is an error. */
 typedef enum json_need { JSON_OPTIONAL, JSON_NEEDED } json_need;
 
 /* Names the kind of a value: "a list", "true", ... */

@@ -1,12 +1,11 @@
-/* base/json_write: writes JSON, member by member. The caller writes brackets and braces: str_append(out,
-   "{"). */
+/* base/json_write: writes JSON, member by member. The caller writes brackets and braces with str_append. */
 #ifndef BASE_JSON_WRITE_H
 #define BASE_JSON_WRITE_H
 
 #include "base/str.h"
 
-/* Each function writes the key and the value (key NULL: a list element). It first writes ", ", except after
-   "{" or "[". */
+/* Each function writes the key (NULL: a list element) and the value; before them ", ", except after "{" or
+   "[". */
 void json_write_key(str *out, const char *key); /* writes no value: the caller does */
 void json_write_text(str *out, const char *key, const char *text);
 void json_write_integer(str *out, const char *key, int64_t value);

@@ -161,7 +161,7 @@ ott_status(mem_alloc_array)(mem *m, mem_kind kind, int64_t count, int64_t size, 
     return mem_alloc(m, kind, bytes, what, out);
 }
 
-/* Returns the header of a block. `data` that is no live block is a bug: debug builds abort, others return
+/* Returns a block's header. If `data` is no live block, which is a bug, debug builds abort, others return
    NULL. */
 static block *block_of(void *data) {
     block *b = (block *)data - 1;

@@ -100,8 +100,7 @@ static void gate_wait(gate *g, uint32_t old, int spins) {
         if (atomic_load_explicit(&g->count, memory_order_acquire) != old) return;
         pause_processor();
     }
-    /* both accesses are sequentially consistent: either gate_move sees the sleeper, or the sleeper the new
-       count */
+    /* sequentially consistent accesses: either gate_move sees the sleeper, or the sleeper the new count */
     atomic_fetch_add(&g->sleepers, 1);
     while (atomic_load(&g->count) == old) gate_sleep(g, old);
     atomic_fetch_sub(&g->sleepers, 1);

@@ -10,8 +10,7 @@
    exceeds INT64_MAX. */
 bool size_multiply(int64_t a, int64_t b, int64_t *out);
 bool size_add(int64_t a, int64_t b, int64_t *out);
-/* Sets *out to the product of factors[count]. OTT_ERR_CONFIG, with `what` and the factors, if it
-   overflows. */
+/* Sets *out to the product of factors[count]. OTT_ERR_CONFIG, with `what` and factors, if it overflows. */
 ott_status size_product(const char *what, const int64_t *factors, int count, int64_t *out);
 
 /* Greatest common divisor. a and b must be 0 or more, and not both 0. */

@@ -22,8 +22,7 @@ const char *status_name(ott_status code);
 const char *status_meaning(ott_status code);
 int status_exit_code(ott_status code);
 
-/* Checks a condition that only a bug can break, never input. Returns OTT_ERR_INTERNAL, with the expression,
-   file and line. */
+/* Checks what only a bug can break, never input. Returns OTT_ERR_INTERNAL, with expression, file and line. */
 #define STATUS_REQUIRE(expression)                                                                           \
     do {                                                                                                     \
         if (!(expression))                                                                                   \

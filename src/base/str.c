@@ -169,8 +169,7 @@ int str_distance(const char *a, const char *b) {
     return row[rows % 3][columns];
 }
 
-/* True if the longer text begins with the shorter one and the shorter one is long enough ("seq_len",
-   "seq_length"). */
+/* True if the longer text begins with the shorter one, and this is long enough ("seq_len", "seq_length"). */
 static bool shares_prefix(const char *a, const char *b) {
     enum { ENOUGH = 5 };
     size_t x = strlen(a), y = strlen(b), common = x < y ? x : y;

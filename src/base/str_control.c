@@ -1,5 +1,4 @@
-/* base/str: control characters. Separate from str.c, so that base/log, also in a plugin, does not depend on
-   base/mem. */
+/* base/str: control characters. A separate file, so that base/log in a plugin does not need base/mem. */
 #include "base/str.h"
 
 int str_control(const char *text) {

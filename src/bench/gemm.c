@@ -132,8 +132,7 @@ static int64_t region_elements(const bench *b, const bench_shapes *s, ott_dtype 
     return elements;
 }
 
-/* Multiplies with the next weight. The weights are never packed, because any bytes are a valid packed
-   matrix. */
+/* Multiplies with the next weight. Any bytes are a valid packed matrix, so no weight is packed. */
 static ott_status run_next(bench *b, void *state) {
     product *p = state;
     operand weight = p->b;

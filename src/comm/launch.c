@@ -80,7 +80,7 @@ static ott_status read_joined(launch *out) {
     return OTT_OK;
 }
 
-/* A launcher may bind several processes to the same cores, for example to one socket. Then they share these
+/* A launcher may bind several processes to the same cores, for example to a socket. They share these
    cores. */
 int launch_threads(const launch *l, int cores, int online) {
     bool own = l->is_bound && (int64_t)cores * l->local_size <= online;

@@ -24,8 +24,7 @@ ott_status launch_read(launch *out);
 /* Returns the number of threads for this process; 0: one for each core. cores: cores that this process may
    use. online: cores of the machine. */
 int launch_threads(const launch *l, int cores, int online);
-/* Compares the number of processes that MPI joined with the launcher's number. OTT_ERR_UNSUPPORTED if they
-   differ. */
+/* OTT_ERR_UNSUPPORTED if MPI joined another number of processes than the launcher started. */
 ott_status launch_check_joined(const launch *l, int size);
 
 /* Appends the command that started this program's processes, with the launcher's own arguments: "mpirun -np 4

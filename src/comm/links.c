@@ -8,8 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* All-gathers lines[control->size], which have `bytes` bytes each. The caller has filled in this rank's
-   line. */
+/* All-gathers lines[control->size] of `bytes` bytes each. The caller has filled in this rank's line. */
 static ott_status gather_lines(mem *account, group *control, void *lines, int64_t bytes) {
     device host = host_device(account);
     exec cx = {.device = &host};

@@ -233,8 +233,8 @@ static void fail_and_notify(mpi_group *g, ott_status status) {
         send_failure(g->members[r].rank, g->id, g->reason);
 }
 
-/* Call with the lock held. Releases the lock while data moves. In this time other threads may only append to
-   the queue. */
+/* Call with the lock held. Releases it while data moves. Meanwhile other threads may only append to the
+   queue. */
 static void step_group(mpi_group *g, bool *moved) {
     for (mpi_operation *o = g->queue, *next; o && !g->failed; o = next) {
         if (can_step(g, o)) {

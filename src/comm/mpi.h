@@ -4,8 +4,7 @@
  * no thread support, and collectives overlap with computation. comm/reduce computes sums and maxima.
  *
  * Before its data, a collective exchanges headers, so mismatched calls are an error on every rank. If a rank
- * has left or does not come within the timeout, the group fails on all its ranks, with a message that names
- * this rank.
+ * has left or does not come within the timeout, the group fails on all ranks. The message names this rank.
  */
 #ifndef COMM_MPI_H
 #define COMM_MPI_H

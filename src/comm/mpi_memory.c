@@ -1,5 +1,4 @@
-/* comm/mpi_memory: memory of groups, allocated once, and of their operations, allocated if no operation is
-   idle. */
+/* comm/mpi_memory: memory of groups, allocated once, and of operations, allocated when none is idle. */
 #include "comm/mpi.h"
 #include "comm/mpi_parts.h"
 
@@ -17,8 +16,8 @@ void mpi_give_back(mpi_group *g, mpi_operation *o) {
     g->idle = o;
 }
 
-/* Finds the smallest idle operation with `bytes` bytes of message memory, else the one with the most; NULL if
-   none is idle. */
+/* Finds the smallest idle operation with `bytes` of message memory, else the one with the most; NULL: none is
+   idle. */
 static mpi_operation **find_idle(mpi_group *g, int64_t bytes) {
     mpi_operation **best = &g->idle;
     for (mpi_operation **at = best; *at; at = &(*at)->next) {

@@ -25,8 +25,7 @@ typedef struct mpi_header {
     int64_t part_rows;             /* rows of the input that go to the receiver */
 } mpi_header;
 
-/* Bytes that a rank sends to another rank, or receives, in one pass: an offset into the input or output, and
-   a length. */
+/* Bytes that a rank sends or receives in one pass: an offset into the input or output, and a length. */
 typedef struct mpi_span {
     int64_t first, bytes;
 } mpi_span;

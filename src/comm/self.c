@@ -1,5 +1,4 @@
-/* comm/self: collectives over one rank do nothing, so tensor/group calls this table only to close the
-   group. */
+/* comm/self: collectives over one rank do nothing. tensor/group calls this table only to close the group. */
 #include "comm/self.h"
 
 static void self_close(group *g) {

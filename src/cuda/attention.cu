@@ -63,8 +63,7 @@ static documents documents_of(const tensor *cu_seqlens, int64_t tokens, int64_t 
     return {(const int32_t *)cu_seqlens->data, cu_seqlens->columns, tokens, window};
 }
 
-/* The tokens of the document that contains `token`. The result is within [0, tokens) even if cu_seqlens is
-   invalid. */
+/* The tokens of the document that contains `token`. Within [0, tokens) even if cu_seqlens is invalid. */
 __device__ __forceinline__ span document_of(const documents &d, int64_t token) {
     int64_t low = 0, high = d.count;
     while (low < high) {

@@ -1,5 +1,4 @@
-/* cuda/attention_cudnn: lowers a graph to cuDNN's descriptors and chooses an engine. A plan owns its
-   descriptors. */
+/* cuda/attention_cudnn: lowers a graph to cuDNN's descriptors, which the plan owns, and chooses an engine. */
 #include "cuda/attention_cudnn.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -330,8 +329,7 @@ static descriptor choose_knob(builder *p, cudnnBackendKnobType_t type, int64_t v
     return finalize(p, d, "knob");
 }
 
-/* Chooses Hopper's backward engine with 64 x 64 tiles and 4 stages. It sums grad_q tile by tile in one
-   order. */
+/* Chooses Hopper's backward engine with 64 x 64 tiles and 4 stages. It sums grad_q by tiles in one order. */
 static void choose_deterministic_engine(builder *p, descriptor operations) {
     descriptor knobs[] = {
         choose_knob(p, CUDNN_KNOB_TYPE_TILE_M, 2),     choose_knob(p, CUDNN_KNOB_TYPE_TILE_N, 1),

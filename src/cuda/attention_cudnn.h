@@ -65,8 +65,7 @@ typedef struct attention_plan {
    uses the best suggestion of cuDNN's heuristics that can be built. OTT_ERR_UNSUPPORTED, and p->error, if
    there is none. Close it even after a failure. */
 ott_status attention_plan_build(attention_plan *p, const attention_library *l, const graph *g);
-/* Queues a run. data[uid]: device memory of a tensor, host memory of a scalar. workspace: p->workspace
-   bytes. */
+/* Queues a run. data[uid]: device memory of a tensor, host memory of a scalar. Needs p->workspace bytes. */
 ott_status attention_plan_run(attention_plan *p, const attention_library *l,
                               void *const data[ATTENTION_NAMED], void *workspace);
 void attention_plan_close(attention_plan *p, const attention_library *l);

@@ -7,8 +7,7 @@
 #include "cuda/kernels.h"
 #include <string.h>
 
-/* Building a plan takes a second. Training has few shapes, but prompts can have any length, so the cache is
-   limited. */
+/* Building a plan takes a second. Prompts can have any length, unlike training, so the cache is limited. */
 enum { PLANS_MOST = 32, REASONS_MOST = 16 };
 
 typedef struct attention_entry attention_entry;

@@ -25,8 +25,7 @@ static inline int64_t chain_blocks(int64_t columns) {
     return (columns + CHAIN_COLUMNS - 1) / CHAIN_COLUMNS;
 }
 
-/* Loads the links that this thread prefetches, from rows [first, first + CHAIN_ROWS). Links beyond the matrix
-   are 0. */
+/* Loads the links that this thread prefetches, from rows [first, first + CHAIN_ROWS); 0 beyond the matrix. */
 template <class R>
 __device__ __forceinline__ void fetch_links(chain_link (&own)[CHAIN_OWN], const R &rows, int64_t first,
                                             int64_t count, int64_t n, int64_t columns) {

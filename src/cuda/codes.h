@@ -19,7 +19,7 @@ __device__ __forceinline__ bool rounds_beyond(float x, ott_dtype format) {
     return format == OTT_E4M3 ? fabsf(x) > 464.0f : fabsf(x) >= 61440.0f;
 }
 
-/* The conversion instruction saturates. With CAST_OVERFLOW, values that round beyond the format are corrected
+/* The conversion instruction saturates. CAST_OVERFLOW corrects values that round beyond the format
    afterwards. */
 template <__nv_fp8_interpretation_t F> __device__ __forceinline__ uint32_t saturated_codes4(const float *x) {
     uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(x[0], x[1]), __NV_SATFINITE, F);

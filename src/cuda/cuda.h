@@ -48,8 +48,8 @@ static inline cuda_device *cuda_device_of(const device *d) {
 ott_status cuda_count(int *out);
 /* Opens the GPU with that index. Close it with device_close. `account` (for host memory) must outlive it.
    emulates: accept formats and scales that the tensor cores lack; Ottava's own kernel (cuda/gemm.cu) then
-   multiplies them. OTT_ERR_DEVICE if there is no such GPU. OTT_ERR_UNSUPPORTED if the plugin was not built
-   for the GPU. */
+   multiplies them. OTT_ERR_DEVICE if there is no such GPU, OTT_ERR_UNSUPPORTED if the plugin lacks code for
+   it. */
 ott_status cuda_open(mem *account, int index, bool emulates, device **out);
 
 /* Returns OTT_ERR_DEVICE, naming `what` and CUDA's reason, unless `error` is cudaSuccess. */

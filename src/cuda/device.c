@@ -373,8 +373,7 @@ static ott_status find_gpu(int index) {
                        count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
 }
 
-/* Keeps freed memory in the pool until the device is closed, because returning it to the system would
-   synchronize. */
+/* Keeps freed memory in the pool until the device is closed: returning it to the system would synchronize. */
 static ott_status keep_pool(cuda_device *c) {
     uint64_t threshold = UINT64_MAX;
     TRY(cuda_check(cudaDeviceGetDefaultMemPool(&c->pool, c->index), "the GPU's memory pool"));

@@ -1,5 +1,4 @@
-/* cuda/elementwise: convert, add, multiply, dropout and rotary positions. Reads each input and writes each
-   output once. */
+/* cuda/elementwise: convert, add, multiply, dropout, rotary positions. Moves each input and output once. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 #include "tensor/dropout.h"

@@ -153,8 +153,7 @@ static ott_status place_library_codes(exec *cx, const operand *o, int64_t at, in
     return at < 0 ? OTT_OK : copy_codes(cx, o, k, copy);
 }
 
-/* Describes the copy of the operand's scales: their strides as stored, and their strides in the library's
-   order. */
+/* Describes the copy of the operand's scales: their strides as stored and in the library's order. */
 static gemm_scales describe_scales(const matmul_spec *s, const operand *o, bool of_b, void *to) {
     scale_block block = granularity_block(o->grain);
     int64_t mn = of_b ? s->n : s->m;
@@ -208,8 +207,7 @@ static bool is_misaligned(const gemm_args *g, const matmul_data *data) {
     return dtype_is_fp8(g->a->t.dtype) && bits % FP8_MULTIPLE != 0;
 }
 
-/* Runs the library's product. If there is a bias, adds it afterwards, because the library's epilogue rounds
-   differently. */
+/* Runs the library's product, then adds the bias, because the library's epilogue rounds differently. */
 static ott_status run_product(exec *cx, const gemm_args *g, const gemm_choice *w, cuda_product *p,
                               const matmul_data *data, bool *ran) {
     TRY(products_run(cx, p, data, (char *)cx->workspace + w->library_at, ran));

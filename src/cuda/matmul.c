@@ -144,8 +144,7 @@ static cublasStatus_t layout(cublasLtMatrixLayout_t *out, cudaDataType_t type, i
     return cublasLtMatrixLayoutCreate(out, type, (uint64_t)inner, (uint64_t)outer, ld ? ld : inner);
 }
 
-/* Excludes algorithms that split the contraction: they would round partial sums, and their order of additions
-   is not fixed. */
+/* Excludes algorithms that split the contraction: they round partial sums, which are added in any order. */
 static cublasStatus_t limit_algorithms(cublasLtMatmulPreference_t p, const matmul_spec *spec) {
     uint64_t workspace = (uint64_t)spec->workspace;
     uint32_t alignment = (uint32_t)spec->alignment, schemes = CUBLASLT_REDUCTION_SCHEME_NONE;

@@ -78,8 +78,8 @@ static ott_status broadcast(nccl_group *g, nccl_channel *at, const collective *c
     return batch_end(g, &b, call->kind);
 }
 
-/* Gathers the parts of all ranks to `to`, in rank order. Rank r's part has bytes[r] bytes. This rank's part
-   is `from`. */
+/* Gathers the parts of all ranks to `to`, in rank order. Rank r's part: bytes[r] bytes; this rank's:
+   `from`. */
 static ott_status gather_parts(nccl_group *g, nccl_channel *at, collective_kind kind, const void *from,
                                char *to, const int64_t *bytes) {
     bool even = true;

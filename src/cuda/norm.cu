@@ -30,7 +30,7 @@ extern "C" bool norm_is_wide(const tensor *x) {
     return x->columns > NORM_NARROW && x->columns <= norm_eights(x->dtype) * ROW_PIECE;
 }
 
-/* Runs a statement. N is a compile-time constant: the groups of eight per thread for a wide row in format
+/* Runs a statement with the compile-time constant N: groups of eight per thread for a wide row of format
    D. */
 #define WITH_EIGHTS(columns, D, N, ...)                                                                      \
     if ((columns) <= 2 * ROW_PIECE) {                                                                        \

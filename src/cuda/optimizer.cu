@@ -59,8 +59,7 @@ struct adamw_quantize_job {
     quantize_uses uses;
 };
 
-/* Which tensors are bf16 (update_job.narrow). Bits that P and Mixed determine become compile-time
-   constants. */
+/* The bf16 tensors (update_job.narrow). Bits that P and Mixed determine become compile-time constants. */
 template <ott_dtype P, bool Mixed> __device__ __forceinline__ unsigned formats_of(unsigned narrow) {
     if constexpr (!Mixed) return 0;
     return P == OTT_F32 ? narrow & ~(1u << UPDATE_PARAM) : narrow | 1u << UPDATE_PARAM;
@@ -199,8 +198,7 @@ __device__ __forceinline__ float largest_of_history(const history_job &j, float 
     return most;
 }
 
-/* Does history_update (fp8/history.h) with one warp. Barriers separate reading an entry from overwriting
-   it. */
+/* history_update (fp8/history.h) by one warp. Barriers separate reading an entry from overwriting it. */
 __global__ void __launch_bounds__(32) amax_update_kernel(GRID_CONSTANT(job_list<history_job>) list) {
     const history_job &j = list.job[list_place_of(list).job];
     float seen = *j.seen;

@@ -1,5 +1,4 @@
-/* cuda/permute: copies token rows to their experts and back, with routing weights. Reads and writes each row
-   once. */
+/* cuda/permute: copies token rows to their experts and back, with routing weights. Moves each row once. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 

@@ -81,7 +81,7 @@ cudaError_t quantize_work(const tensor *x, const qtensor *q, int work, cudaStrea
 /* ---- quantize.cu ---- */
 
 /* Does the `work` of each use in one pass over x. For groups that extend beyond a tile (not
-   quantize_is_local), the amax must be 0 before QUANTIZE_AMAX, and complete before QUANTIZE_SCALE or
+   quantize_is_local), the amax must be 0 before QUANTIZE_AMAX, and complete before QUANTIZE_SCALE and
    QUANTIZE_CAST. */
 cudaError_t quantize_pass(const tensor *x, const quantize_uses *uses, cudaStream_t stream);
 /* Finds amaxes, scales and codes of a use with scale blocks of many rows. Each of the `groups` groups begins
@@ -96,8 +96,7 @@ cudaError_t transpose_launch(const tensor *x, const tensor *y, cudaStream_t stre
 
 /* ---- statistics.cu ---- */
 
-/* Bytes of workspace; and a launch that writes the statistics of one use of x (tensor/statistics.h) to
-   out. */
+/* Bytes of workspace; and a launch that writes the statistics of one use of x (tensor/statistics.h). */
 int64_t statistics_workspace(int64_t elements);
 cudaError_t statistics_launch(const tensor *x, const quantize_use *use, float *out, float *workspace,
                               cudaStream_t stream);

@@ -1,5 +1,4 @@
-/* cuda/quantize_ops: the ops of the quantize family, and the quantized copies that other ops make of their
-   outputs. */
+/* cuda/quantize_ops: the quantize ops, and the quantized copies that other ops make of their outputs. */
 #include "cuda/quantize_ops.h"
 #include "cuda/cuda.h"
 #include "cuda/ops.h"

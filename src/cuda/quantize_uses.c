@@ -49,8 +49,7 @@ quantize_uses quantize_uses_of(const qtensor *q) {
 
 /* ---- passes ---- */
 
-/* True if the use must wait for a complete amax: its groups extend beyond a tile, and its scaling is not
-   delayed. */
+/* True if the use must wait for a complete amax: a group exceeds a tile, and scaling is not delayed. */
 static bool waits_for_amax(const quantize_use *u) {
     return !quantize_is_local(u) && !u->delayed;
 }

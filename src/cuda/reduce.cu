@@ -147,8 +147,7 @@ extern "C" cudaError_t channel_scales_launch(const channel_scales_args *a, cudaS
 
 /* ---- non-finite values ---- */
 
-/* Bits that are all set in a format's non-finite values, and only there. The only such value of E4M3 is
-   NaN. */
+/* Bits that are all set only in a format's non-finite values. The only such value of E4M3 is NaN. */
 static inline uint32_t nonfinite_mask(ott_dtype d) {
     switch (d) {
     case OTT_F32: return 0x7f800000u;

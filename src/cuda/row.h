@@ -10,8 +10,7 @@
 __device__ __forceinline__ int64_t row_column(int k) {
     return k * (int64_t)ROW_PIECE + 8 * (int64_t)threadIdx.x;
 }
-/* Number of columns in piece k of the row. A piece has ROW_PIECE columns (cuda/view.h); the last one may have
-   fewer. */
+/* Number of columns in piece k of the row: ROW_PIECE (cuda/view.h), or fewer in the last piece. */
 __device__ __forceinline__ int64_t row_filled(int k, int64_t columns) {
     int64_t left = columns - k * (int64_t)ROW_PIECE;
     return left < ROW_PIECE ? left : (int64_t)ROW_PIECE;

@@ -4,8 +4,7 @@
 
 #include "cuda/cuda.h"
 
-/* The i-th of `count` sampled rows. They are evenly spaced and include the last row, where a tile may be
-   partial. */
+/* The i-th of `count` sampled rows: evenly spaced, with the last row, where a tile may be partial. */
 static inline int64_t samples_at(int64_t rows, int64_t count, int64_t i) {
     int64_t step = count > 1 ? (rows - 1) / (count - 1) : 0;
     return rows - 1 - step * (count - 1 - i);

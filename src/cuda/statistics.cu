@@ -1,6 +1,5 @@
-/* cuda/statistics: quantization statistics of a tensor (tensor/statistics.h). A half warp measures a
-   block of REDUCE_BLOCK elements. One thread block adds the results in order. It is rarely called, so it
-   is not tuned. */
+/* cuda/statistics: quantization statistics of a tensor (tensor/statistics.h). A half warp measures a block of
+   REDUCE_BLOCK elements; one thread block adds the results in order. Rarely called, so not tuned. */
 #include "cuda/codes.h"
 #include "cuda/ordered.h"
 #include "tensor/ops.h"
@@ -51,8 +50,7 @@ struct scale_range {
     float amax, least, most;
 };
 
-/* Ignores NaN scales, unless r already has one: r starts from the first scale. A NaN amax counts as the
-   largest. */
+/* Ignores NaN scales, unless r already has one: r starts from the first scale. A NaN amax is the largest. */
 __device__ __forceinline__ scale_range wider(scale_range r, float amax, float least, float most) {
     if (isnan(amax) || amax > r.amax) r.amax = amax;
     if (least < r.least) r.least = least;

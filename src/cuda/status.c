@@ -1,5 +1,4 @@
-/* cuda/status: implements base/status.h by calls to the library that opened the plugin, which keeps the error
-   text. */
+/* cuda/status: implements base/status.h by calls to the library that opened the plugin and keeps the text. */
 #include "cuda/library.h"
 #include <stdarg.h>
 #include <stdio.h>

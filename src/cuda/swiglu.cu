@@ -1,6 +1,6 @@
-/* cuda/swiglu: SwiGLU forward and backward, optionally with quantization by tiles: while the values are in
-   the cache, the kernel finds amaxes and casts uses with known scales. Reads inputs and writes outputs and
-   codes once. */
+/* cuda/swiglu: SwiGLU forward and backward, optionally with quantization by tiles: while the values are
+   in the cache, the kernel finds amaxes and casts uses with known scales. Moves inputs, outputs and codes
+   once. */
 #include "cuda/kernels.h"
 #include "cuda/tile.h"
 

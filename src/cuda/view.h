@@ -172,8 +172,7 @@ __device__ __forceinline__ eight load8(const view &v, int64_t row, int64_t colum
 template <ott_dtype D> __device__ __forceinline__ eight load8(const view &v, int64_t row, int64_t column) {
     return load8<D>(v, row, column, v.columns);
 }
-/* Stores 16 bytes at a 16-byte-aligned address. The compiler would split a plain assignment into four
-   stores. */
+/* Stores 16 bytes at a 16-byte-aligned address. The compiler would split an assignment into four stores. */
 __device__ __forceinline__ void store16(uint4 *to, uint4 u) {
 #ifdef __CUDACC__
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(u.x),
@@ -238,8 +237,7 @@ __device__ __forceinline__ row_place row_place_of(int64_t columns) {
 
 /* ---- eight neighbours in a format chosen at run time: bf16 if `narrow`, else fp32 ---- */
 
-/* Loads eight neighbours as stored. They are widened where they are used, so that loads of several matrices
-   overlap. */
+/* Loads eight neighbours as stored. They are widened when used, so that loads of several matrices overlap. */
 __device__ __forceinline__ held<OTT_F32> hold8_state(const view &v, bool narrow, const row_place &at) {
     if (!narrow) return hold8<OTT_F32>(v, at.row, at.column, v.columns);
     held<OTT_BF16> stored = hold8<OTT_BF16>(v, at.row, at.column, v.columns);
@@ -262,8 +260,7 @@ __device__ __forceinline__ void store8_state(const view &v, bool narrow, const r
 
 /* ---- launches ---- */
 
-/* Launches a one-dimensional grid of `blocks` blocks; none if blocks is 0. For use in a function that returns
-   cudaError_t. */
+/* Launches a one-dimensional grid of `blocks` blocks; 0: none. Needs a function that returns cudaError_t. */
 #define LAUNCH_BLOCKS(kernel, blocks, threads, stream, ...)                                                  \
     do {                                                                                                     \
         int64_t blocks_ = (blocks);                                                                          \

@@ -128,8 +128,7 @@ typedef struct eval_job {
     double started; /* clock_seconds() at the start */
 } eval_job;
 
-/* Sets four members of j->result: total (windows), window (its tokens), batch (together: windows per forward)
-   and bos. */
+/* Sets j->result's total (windows), window (tokens of one), batch (together: windows per forward) and bos. */
 ott_status eval_windows_note(eval_windows *w, eval_job *j, int64_t together);
 
 ott_status eval_hellaswag(eval_job *j);

@@ -3,8 +3,7 @@
  *
  * A row is encoded in two ways. In lm-eval's, context and " " + ending are encoded as one text. The ending
  * then begins after as many ids as the context alone has. In llm.c's, context and " " + ending are encoded
- * separately, without special tokens. The four endings run through the model in one forward, as separate
- * documents.
+ * separately, without special tokens. One forward runs the four endings, as separate documents.
  */
 #include "base/file.h"
 #include "base/json_text.h"
@@ -89,7 +88,7 @@ static bool same_encoding(const encoding *a, const encoding *b) {
 
 /* ---- scores ---- */
 
-/* Adds a context with its ending to the batch. If they exceed the window, drops their beginning, as lm-eval
+/* Adds a context with its ending to the batch. Drops the beginning if it exceeds the window, as lm-eval
    does. */
 static ott_status add_ending(hellaswag *h, const encoding *f, int i) {
     int64_t window = h->job->model->window, count = f->ids[i].count, first = f->first[i],
@@ -118,8 +117,7 @@ static ott_status score_encoding(hellaswag *h, const encoding *f, score out[EVAL
     return OTT_OK;
 }
 
-/* Returns the index of the smallest value; of equal values the first, as argmax of the negated values
-   does. */
+/* Returns the index of the smallest value, the first of equal ones, as argmax of the negated values does. */
 static int smallest(const double x[EVAL_ENDINGS]) {
     int best = 0;
     for (int i = 1; i < EVAL_ENDINGS; i++)
@@ -143,8 +141,7 @@ static void count_llmc(hellaswag *h, const eval_row *row, const score s[EVAL_END
     h->right_llmc += smallest(mean) == row->label;
 }
 
-/* Scores the row in the encodings that the options request. If both have the same ids, one forward is
-   enough. */
+/* Scores the row in the requested encodings. If both have the same ids, one forward is enough. */
 static ott_status score_row(hellaswag *h, const eval_row *row) {
     score s[EVAL_ENDINGS];
     int forms = h->job->options->hellaswag_forms;

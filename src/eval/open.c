@@ -180,8 +180,7 @@ ott_status eval_batch_add_row(eval_batch *b, const dataset_row *row, int64_t len
 
 /* ---- a forward ---- */
 
-/* Describes a batch in device memory: tokens, targets, positions and starts follow each other. The losses are
-   after them. */
+/* Describes a batch in device memory: tokens, targets, positions, starts. The losses follow them. */
 static batch lay_out_batch(const eval_model *e, int64_t tokens, int64_t documents) {
     int32_t *data = e->device_block;
     return (batch){.count = 1,

@@ -1,7 +1,6 @@
 /*
  * eval/row: lm-eval's rules for the texts of HellaSwag (EleutherAI lm-evaluation-harness,
- * tasks/hellaswag/utils.py). As in Python's string functions, a character is a code point, and white space is
- * Unicode's.
+ * tasks/hellaswag/utils.py). As in Python, a character is a code point, and white space is Unicode's.
  */
 #define _GNU_SOURCE /* memmem */
 #include "eval/row.h"

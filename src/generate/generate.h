@@ -13,8 +13,7 @@
  */
 typedef struct text_generator text_generator;
 
-/* Opens a run folder, checkpoint or Hugging Face folder. Copies `options`, except options->prompt, which is
-   not used. */
+/* Opens a run folder, checkpoint or Hugging Face folder. Copies `options`; options->prompt is not used. */
 ott_status generate_open(mem *account, const logger *log, const char *run,
                          const ott_generate_options *options, text_generator **out);
 void generate_close(text_generator *g); /* NULL is allowed */

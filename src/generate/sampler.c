@@ -68,8 +68,7 @@ static void build_heap(sampler *s) {
     for (int64_t i = s->choices / 2 - 1; i >= 0; i--) sink_token(s, i, s->choices);
 }
 
-/* Takes the likeliest of the first `count` tokens from the heap: moves it to heap[count - 1] and returns
-   it. */
+/* Takes the likeliest of the first `count` tokens from the heap, to heap[count - 1], and returns it. */
 static int32_t pop_token(sampler *s, int64_t count) {
     int32_t top = s->heap[0];
     s->heap[0] = s->heap[count - 1];
@@ -92,8 +91,8 @@ static double top_mass(sampler *s, int64_t limit) {
 }
 
 /* Nucleus sampling (Holtzman et al. 2020) among the top_k tokens: draws from the smallest set of likeliest
-   tokens that has the share top_p of their probability. The set is at the end of the heap; its likeliest
-   token is last. */
+   tokens with the share top_p of their probability. The set is at the end of the heap, the likeliest token
+   last. */
 static int32_t draw_token(sampler *s) {
     const ott_generate_options *o = s->options;
     int64_t n = s->choices, limit = o->top_k > 0 && o->top_k < n ? o->top_k : n, kept = 0;

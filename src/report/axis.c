@@ -36,8 +36,7 @@ axis axis_steps(double low, double high, int ticks) {
     return axis_linear(near ? 0 : low, high, ticks);
 }
 
-/* Sets tick marks at mantissa * 10^k, where k is a multiple of `stride`. Returns the number of marks, at most
-   `limit` + 1. */
+/* Sets tick marks at mantissa * 10^k, k a multiple of `stride`. Returns their number, at most `limit` + 1. */
 static int put_log_ticks(axis *a, const double *mantissas, int count, int stride, int limit) {
     a->count = 0;
     int first = (int)floor(log10(a->low)), last = (int)ceil(log10(a->high));

@@ -10,8 +10,7 @@ double report_format_sqnr(const char *format) {
     return strcmp(format, "e5m2") == 0 ? 25.6 : 0;
 }
 
-/* A missing SQNR means that there is no error, or, if amax is missing too, that the tensor has a NaN or
-   infinity. */
+/* A missing SQNR means: no error, or, if amax is missing too, a NaN or infinity in the tensor. */
 double report_use_rank(const metrics_use *use) {
     if (!isnan(use->sqnr_db)) return use->sqnr_db - report_format_sqnr(use->format);
     return isnan(use->amax) ? -INFINITY : INFINITY;

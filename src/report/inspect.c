@@ -31,8 +31,7 @@ typedef struct moments {
     double least, most, mean, m2;
 } moments;
 
-/* Merges the moments of two sets of elements (Chan, Golub, LeVeque 1979). Accurate for any number of
-   elements. */
+/* Merges two sets of elements (Chan, Golub, LeVeque 1979). Accurate for any number of elements. */
 static void join_moments(moments *m, int64_t count, double mean, double m2) {
     double total = (double)(m->finite + count), delta = mean - m->mean;
     if (count == 0) return;

@@ -84,8 +84,7 @@ typedef enum report_verdict {
     REPORT_VERDICT_NONE,
     /* at most 1% worse, with 95% confidence; with one seed each: better by more than REPORT_SEED_NOISE */
     REPORT_VERDICT_NO_WORSE,
-    /* more than 1% worse, with 95% confidence; with one seed each: worse by more than REPORT_SEED_NOISE; or
-       no loss */
+    /* over 1% worse, with 95% confidence; one seed each: worse by over REPORT_SEED_NOISE; or no loss */
     REPORT_VERDICT_WORSE,
     REPORT_VERDICT_OPEN,    /* not decided: more seeds are needed */
     REPORT_VERDICT_ONE_SEED /* one seed each, and at most REPORT_SEED_NOISE apart */

@@ -1,5 +1,4 @@
-/* report/page: report.html is page.html with the rows as JSON. These functions append members of this
-   JSON. */
+/* report/page: report.html is page.html with the rows as JSON. These functions append members of it. */
 #ifndef REPORT_PAGE_H
 #define REPORT_PAGE_H
 

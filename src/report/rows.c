@@ -46,8 +46,8 @@ typedef struct sample {
     double mean, squares; /* squares: sum of the squared deviations from the mean */
 } sample;
 
-/* Mean and deviations of one member of report_summary, over the runs of a row. at: byte offset of the member,
-   a double. */
+/* Mean and deviations of one member of report_summary (a double at byte offset `at`) over the runs of a
+   row. */
 static sample sample_of(const report *r, const report_row *row, size_t at) {
     sample s = {.count = row->count};
     double value[1];
@@ -118,8 +118,7 @@ ott_status report_make_rows(report *r) {
 
 /* ---- gaps ---- */
 
-/* 95% quantile of Student's t distribution: from a table, or by its expansion around the normal
-   distribution. */
+/* 95% quantile of Student's t distribution: a table, then an expansion around the normal distribution. */
 static double student_95(int freedom) {
     static const double first[] = {6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812};
     if (freedom <= 10) return first[freedom - 1];
