@@ -18,12 +18,10 @@ int64_t adapters_rank(const adapter_options *o, const model_module *m);
 double adapters_alpha(const adapter_options *o, const model_module *m);
 float adapters_scale(const adapter_options *o, const model_module *m);
 /* True if peft.modules_to_save matches the module, which then trains in full. A pattern matches the name, or
-   the name's last components, of the module or of a module that contains it. As in PEFT, it also matches any
-   end of the module's Hugging Face name. */
+   its last components, of the module or of a module that contains it; or any end of the Hugging Face name. */
 bool adapters_is_saved(const adapter_options *o, const model_module *m);
-/* Checks the options. OTT_ERR_CONFIG if a pattern matches nothing (the message has the nearest name) or no
-   layer has an adapter. OTT_ERR_UNSUPPORTED for DoRA with output dropout, and for modules that PEFT cannot
-   save. */
+/* Checks the options. OTT_ERR_CONFIG, with the nearest name, if a pattern matches nothing or no layer has an
+   adapter. OTT_ERR_UNSUPPORTED for DoRA with output dropout, and for modules that PEFT cannot save. */
 ott_status adapters_check(const model_options *o, const module_list *list);
 /* Creates the adapter of a module in `memory`. The module's lora_a, lora_b and lora_m must be declared.
    `tables` is borrowed; only DoRA adapters read it. */

@@ -27,8 +27,7 @@ int64_t model_cache_length(const model_cache *c);
 int64_t model_cache_capacity(const model_cache *c);
 /* Removes all tokens from position `length` on. */
 void model_cache_truncate(model_cache *c, int64_t length);
-/* Appends `count` > 0 tokens, which must fit into the capacity. Writes the last token's logits to
-   logits[vocab] on the host. */
+/* Appends `count` > 0 tokens, within the capacity. Writes the last token's logits[vocab] to the host. */
 ott_status model_cache_extend(model_cache *c, const int32_t *tokens, int64_t count, float *logits);
 /* Number of forward GEMMs so far, and the number of FP8 GEMMs among them. */
 void model_cache_gemms(const model_cache *c, int64_t *all, int64_t *fp8);

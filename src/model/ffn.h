@@ -19,8 +19,7 @@ struct ffn_kind {
     /* Lets FP8 layers keep the outputs of gate and up for backward in FP8. Call it before connect. */
     void (*store_inputs)(struct block *b, bool store);
     ott_status (*connect)(struct block *b); /* adds the specs of its layers to b->mlp_input and b->grad_mlp */
-    /* Forward in three parts: the first GEMMs; the activation function, which is cheap to recompute; the down
-       projection, which writes out[T,D]. */
+    /* Forward: the first GEMMs; the activation, cheap to recompute; the down projection to out[T,D]. */
     ott_status (*forward)(exec *cx, struct block *b, struct block_saved *s);
     ott_status (*activate)(exec *cx, struct block *b, struct block_saved *s);
     ott_status (*project)(exec *cx, struct block *b, struct block_saved *s, const tensor *out);

@@ -78,10 +78,9 @@ typedef enum model_use { MODEL_INFERENCE, MODEL_TRAINING } model_use;
 ott_status model_open(device *d, const model_options *o, model_use use, int64_t positions, model **out);
 void model_close(model *m); /* NULL is allowed */
 
-int64_t
-model_parameter_count(const model *m);      /* number of elements of the full model; tied ones count once */
-int64_t model_shard_count(const model *m);  /* number of elements of this rank's shards */
-int64_t model_frozen_count(const model *m); /* number of elements of the full model that are frozen */
+int64_t model_parameter_count(const model *m); /* elements of the full model; tied weights count once */
+int64_t model_shard_count(const model *m);     /* number of elements of this rank's shards */
+int64_t model_frozen_count(const model *m);    /* number of elements of the full model that are frozen */
 /* Number of weights that GEMMs multiply each token with; a tied embedding counts as the head. */
 int64_t model_matmul_weights(const model *m);
 /* FLOPs of a training step for each token, as torchtitan counts: 6 for each matmul weight, and for attention

@@ -120,8 +120,7 @@ enum { MODULES_NAME_BYTES = 128 };
 /* Writes a module's name to `out` and returns `out`. f NULL: the name that most families use. */
 const char *modules_name(const family *f, module_role role, naming style, int layer,
                          char out[MODULES_NAME_BYTES]);
-/* The same for one expert's matrix in files that store experts separately: the expert's index `matrix` comes
-   before the last component of the name. */
+/* The same for one expert's matrix in a file: the index `matrix` comes before the name's last component. */
 const char *modules_matrix_name(const family *f, module_role role, naming style, int layer, int64_t matrix,
                                 char out[MODULES_NAME_BYTES]);
 

@@ -76,8 +76,7 @@ typedef struct model_options {
     /* Format of frozen matrices. OTT_E4M3: FP8 codes for linear layers of blocks, BF16 for other matrices. */
     ott_dtype frozen;
     config_frozen_granularity frozen_granularity; /* of the FP8 codes */
-    /* For FP8 codes: decides which layers have codes, and how their weights are cast. Borrowed, read by
-       model_open. NULL: all, rowwise. */
+    /* decides which layers get FP8 codes and by which cast; borrowed, read by model_open; NULL: rowwise */
     const struct convert_options *frozen_convert;
     const optimizer_rule *optimizer;   /* decides the state of trained parameters; NULL: no state */
     ott_dtype master, gradient, state; /* formats of matrices, of their gradients, of optimizer state */

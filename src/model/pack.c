@@ -6,8 +6,7 @@ typedef struct packing {
     const model *m;
 } packing;
 
-/* Drops a packed layer's master, except a tied head's, which the embedding reads. Expert weights that are
-   stored as FP8 codes are not packed. */
+/* Drops a packed layer's master, except a tied head's. Expert weights with FP8 codes are not packed. */
 static ott_status pack_linear(void *user, linear *l) {
     packing *p = user;
     TRY(linear_pack(&p->cx, l));

@@ -49,8 +49,7 @@ typedef struct model_stream {
 ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows);
 
 /* Runs layers [first, end). first = 0: starts with the embedding; else with *stream. end = number of layers:
-   ends with the final norm and leaves the norm's output in `slot`; else leaves the result in *stream. Keeps
-   tensors for backward by cx->phase. */
+   ends with the final norm, whose output stays in `slot`; else the result is in *stream. */
 ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
                          model_stream *stream);
 /* Call it between two ranges: opens out[T,D] = x + delta, the stream after layers [0, end), and finalizes

@@ -45,8 +45,7 @@ ott_status activation_open(exec *cx, const char *what, ott_dtype d, int64_t rows
 /* The same for an existing tensor t: moves *buffer, which holds t, into `e`, and opens only the copies. */
 ott_status activation_adopt(exec *cx, const char *what, tensor t, plan_buffer *buffer,
                             const activation_specs *specs, activation *e);
-/* SmoothQuant: computes the channel scales (tensor/smooth.h) and divides the tensor by them. Call it before
-   the copies are made. */
+/* SmoothQuant: divides the tensor by its channel scales (tensor/smooth.h), before activation_quantize. */
 ott_status activation_smooth(exec *cx, activation *e);
 /* Makes all copies from the tensor, for producers that do not quantize. */
 ott_status activation_quantize(exec *cx, const activation *e);

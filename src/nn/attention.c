@@ -360,8 +360,7 @@ static ott_status backward_heads(exec *cx, attention *a, const sequence_metadata
     return rotate(cx, a, at, dq, dk, true);
 }
 
-/* backward_heads for tensors of this rank's tokens. With context parallelism, exchanges o and dout before,
-   and dq, dk and dv after. */
+/* backward_heads for this rank's tokens: with context parallelism, exchanges tensors before and after. */
 static ott_status backward_core(exec *cx, attention *a, const sequence_metadata *at, const attention_saved *s,
                                 const tensor *dout, const tensor *dq, const tensor *dk, const tensor *dv) {
     const tensor *of_tokens[] = {&s->o.t, dout, dq, dk, dv};

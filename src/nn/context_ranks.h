@@ -33,8 +33,7 @@ context_split context_split_keys(int ranks, int64_t heads, int64_t kv_heads, int
 /* Number of columns that each rank gets of a tensor with `columns` columns, copies included. */
 int64_t context_split_columns(const context_split *d, int ranks, int64_t columns);
 
-/* Fills heads[T, context_split_columns], this rank's heads of all tokens. tokens[T/C, columns] has all heads
-   of this rank's tokens. */
+/* Fills this rank's heads[T, context_split_columns] from every rank's tokens[T/C, columns]. */
 ott_status context_ranks_gather(exec *cx, group *g, const context_split *d, const tensor *tokens,
                                 const tensor *heads);
 /* The reverse: fills `tokens` from `heads`. Copies are summed in fp32, in rank order, and rounded once. */

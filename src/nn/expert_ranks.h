@@ -3,13 +3,11 @@
  * rank order, and its own tokens. An all-to-all sends rows, sorted by expert, to the experts' ranks
  * (dispatch); another returns the outputs (combine).
  *
- * Received rows are ordered by sending rank, then by expert. Each GEMM runs once for each sending rank, on
- * that rank's rows. So an expert's weight gradient has the bits of one rank that runs the ranks'
- * micro-batches in order.
+ * Received rows are ordered by sending rank, then by expert. Each GEMM runs once for each sending rank. So an
+ * expert's weight gradient has the bits of one rank that runs the ranks' micro-batches in order.
  *
- * Row counts are known after routing. The ranks exchange the counts, and the host reads them, before rows are
- * sent. Buffers hold the worst case, in which all tokens choose one rank's experts; only actual rows are
- * sent.
+ * Row counts are known after routing. Ranks exchange the counts, and the host reads them, before rows are
+ * sent. Buffers hold the worst case: all tokens choose one rank's experts. Only actual rows are sent.
  */
 #ifndef NN_EXPERT_RANKS_H
 #define NN_EXPERT_RANKS_H

@@ -25,8 +25,7 @@ typedef struct grouped_operand {
     plan_buffer buffer; /* codes and scales; PLAN_NONE in high precision */
 } grouped_operand;
 
-/* Quantizes x by groups of rows: group e has rows [end[e-1], end[e]). end NULL: all groups have equally many
-   rows. Opens a buffer for `most` rows. */
+/* Quantizes x by groups of rows that end at end[e] (NULL: equal groups). Opens a buffer for `most` rows. */
 static ott_status quantize_groups(exec *cx, qtensor *q, bool columnwise, const tensor *x, const tensor *end,
                                   int64_t most, plan_buffer *buffer) {
     qblocks blocks = {0};

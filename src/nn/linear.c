@@ -194,8 +194,7 @@ ott_status linear_quantize_weight(exec *cx, linear *l) {
 
 /* ---- refresh for a step ---- */
 
-/* Like shard_quantize, but skips the amax if the optimizer step computed it, and makes no columnwise codes if
-   each backward makes them. */
+/* Like shard_quantize, but makes only codes that are kept, and no amax that the optimizer step computed. */
 static ott_status quantize_kept(exec *cx, const linear *l, const tensor_shard *shard) {
     const tensor *master = &l->weight->value;
     const qtensor kept = kept_copy(l);

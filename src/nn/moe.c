@@ -289,8 +289,7 @@ static ott_status apply_weights(exec *cx, const moe *m, const moe_saved *s, cons
                                       .y = y});
 }
 
-/* Computes dweight, the gradient of the routing weights. y: rows before apply_weights; dy: the gradient of
-   the rows after it. */
+/* Computes dweight from y, rows before apply_weights, and dy, the gradient of the rows after it. */
 static ott_status apply_weights_backward(exec *cx, const moe *m, const moe_saved *s, const tensor *y,
                                          const tensor *dy, const tensor *dweight) {
     tensor received, sorted, all, row;
@@ -464,8 +463,8 @@ static ott_status backward_down(exec *cx, moe *m, const moe_saved *s, const tens
     return apply_weights(cx, m, s, dy);
 }
 
-/* s->gate and s->up hold their gradients. Adds the gradient through the experts to dx, if dx has the shared
-   experts' gradient; else writes dx. */
+/* s->gate and s->up hold their gradients. Adds the experts' gradient to dx; sets dx without shared
+   experts. */
 static ott_status backward_inputs(exec *cx, moe *m, const moe_saved *s, const tensor *x, const tensor *dx) {
     tensor rows, drows;
     plan_buffer buffer, dbuffer;

@@ -60,8 +60,7 @@ typedef struct moe_saved {
     mlp_saved shared;
 } moe_saved;
 
-/* These correspond to the functions of nn/mlp.h. x and g are also read in high precision. moe_keep_products
-   closes only y of the shared experts. */
+/* As in nn/mlp.h. x and g are also read in high precision. moe_keep_products closes only s->shared.y. */
 ott_status moe_connect(moe *m, activation_specs *input, activation_specs *grad_output);
 ott_status moe_forward(exec *cx, moe *m, const activation *x, moe_saved *s);
 ott_status moe_activate(exec *cx, moe *m, moe_saved *s);

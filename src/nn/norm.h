@@ -20,8 +20,7 @@ typedef struct norm {
 static inline int64_t norm_parts(const norm *n) {
     return n->part > 0 ? n->weight->value.columns / n->part : 1;
 }
-/* Number of rows of the saved statistics, rstd[norm_kept, T]: 1 / RMS of each part. LayerNorm: mean and
-   1 / standard deviation. */
+/* Rows of the saved rstd[norm_kept, T]: 1 / RMS of each part; LayerNorm: mean and 1 / standard deviation. */
 static inline int64_t norm_kept(const norm *n) {
     return (n->centered ? 2 : 1) * norm_parts(n);
 }

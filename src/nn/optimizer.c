@@ -138,9 +138,8 @@ static ott_status square_blocks(exec *cx, const parameter *parameters, int count
     return op_block_squares_many(cx, items, filled);
 }
 
-/* Sums the blocks of each parameter, in order, into one element of `squares`. On a pipeline stage, the
-   element has index p->number, so that the squares are added in one rank's order. *measured: number of
-   parameters. */
+/* Sums the blocks of each parameter, in order, into squares[number of the parameter], on a pipeline stage
+   squares[p->number]: so the squares are added in one rank's order. *measured: number of parameters. */
 static ott_status sum_parameters(exec *cx, const parameter *parameters, int count,
                                  const optimizer_ranks *ranks, const tensor *blocks, const tensor *squares,
                                  int *measured) {

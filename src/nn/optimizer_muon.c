@@ -40,8 +40,7 @@ typedef struct squares {
     tensor gram, scaled, polynomial;
 } squares;
 
-/* y = a x + (b g + c g g) x with g = x x^T. If x has more rows than columns: y = a x + x (b g + c g g) with
-   g = x^T x. */
+/* y = a x + (b g + c g g) x with g = x x^T; more rows than columns: y = a x + x (b g + c g g), g = x^T x. */
 static ott_status iterate_newton_schulz(exec *cx, const squares *s, const tensor *x, const tensor *y) {
     const float a = 3.4445f, b = -4.7750f, c = 2.0315f;
     bool tall = x->rows > x->columns;

@@ -86,8 +86,7 @@ static double warmup_weights(double k, double w, double power) {
     return sum + power * (pow(last, power - 1) - pow(first, power - 1)) / (12 * w);
 }
 
-/* An iterate's weight in the average is a power of its learning rate. In warmup, update k of w multiplies the
-   learning rate by k / w. */
+/* An iterate's weight is a power of its learning rate. Warmup update k of w multiplies the rate by k / w. */
 static void schedule_average(const optimizer_options *o, int64_t update, float *host_state) {
     double k = (double)update, w = o->warmup > 1 ? (double)o->warmup : 1.0;
     double rate = k < w ? k / w : 1.0, sum = warmup_weights(k < w ? k : w, w, o->weight_lr_power);

@@ -17,8 +17,7 @@ struct optimizer_rows {
     int64_t first, row_step;
 };
 
-/* Fills *out with the longest list of rows of p's shard that starts at `row` and is contiguous in the full
-   parameter. Returns the number of rows. */
+/* Fills *out with the rows of p's shard from `row` on that are contiguous in the full p; returns how many. */
 int64_t optimizer_rows_at(const optimizer_options *o, const parameter *p, int64_t row, optimizer_rows *out);
 
 /* Initializes the members that the arguments of all element-wise update ops have, from rows *r. */

@@ -45,8 +45,7 @@ typedef struct rope {
 
 /* Number of columns of a head that rotate. */
 int64_t rope_columns(const rope_options *o, int64_t head_dim);
-/* Angle in radians by which pair j rotates per position, after scaling for tables of `positions` positions.
-   columns: what rope_columns returns. */
+/* Radians that pair j rotates per position, for tables of `positions` rows. columns: from rope_columns. */
 double rope_frequency(const rope_options *o, int64_t columns, int64_t positions, int64_t j);
 /* Factor of all cosines and sines: attention_factor, or the value computed instead; 1 for other kinds. */
 double rope_cos_sin_scale(const rope_options *o);

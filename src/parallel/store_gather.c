@@ -73,8 +73,7 @@ static ott_status start_gather(exec *cx, parameter_store *s, store_unit *u, int 
 
 /* ---- unpacking ---- */
 
-/* Copies one rank's shard of a part, elements [first, first + count), from the buffer at `from`. Not called
-   while the plan is recorded. */
+/* Copies elements [first, first + count) of a part, one rank's, from `from`. Not called in a recording. */
 typedef ott_status (*unpack_shard)(exec *cx, store_part *part, void *from, int64_t first, int64_t count);
 
 static ott_status for_each_shard(exec *cx, const parameter_store *s, const store_unit *u, store_part *part,

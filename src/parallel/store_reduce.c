@@ -92,8 +92,7 @@ static int run_end(const exec *cx, const parameter_store *s, const store_unit *u
     return next;
 }
 
-/* Packs parameter i, with one op for each run of ranks with equal shards: with many ranks, these are
-   small. */
+/* Packs parameter i. Ranks with equal shards share one op, because with many ranks shards are small. */
 static ott_status pack_gradient(exec *cx, const parameter_store *s, const store_unit *u, int i, tensor to) {
     const parameter *p = u->parameters[i];
     for (int r = 0, next; r < s->ranks->size; r = next) {

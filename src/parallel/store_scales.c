@@ -10,8 +10,7 @@ static int64_t rows_per_scale(const qtensor *q, bool columnwise) {
                       : granularity_block(q->spec.rowwise.grain).mn;
 }
 
-/* Returns the end of the first piece of rows [first, end): the end of the scale block that `first` is inside,
-   or `end` if `first` starts a block. */
+/* Returns where the piece from row `first` on ends: at its scale block's end if inside one, else at `end`. */
 static int64_t piece_end(int64_t first, int64_t end, int64_t block) {
     if (block == INT64_MAX || first % block == 0) return end;
     int64_t next = (first / block + 1) * block;
