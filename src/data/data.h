@@ -9,7 +9,7 @@
 
 /*
  * Opens the training and validation data and makes their rows. Close both with dataset_close. *validation is
- * NULL if the run does not evaluate. *vocab: size of the model's vocabulary. Sets keys of cfg by the data:
+ * NULL if the run does not evaluate. *vocab: size of the model's vocabulary. Sets these keys of cfg:
  * - train.seq_len, if it was not given and samples are not packed;
  * - train.max_steps, if train.num_epochs was given and no checkpoint is loaded;
  * - model.vocab_size (and *vocab), if a preset's vocabulary is smaller than the tokenizer's;
