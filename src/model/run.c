@@ -79,8 +79,8 @@ ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows) {
     return status_fail(
         OTT_ERR_CONFIG,
         "the %lld tokens of a micro-batch (train.batch_size x train.seq_len), or of a batch of evaluation "
-        "(eval.batch_size x eval.seq_len), must be divisible by %d: distributed.cp, and, with "
-        "distributed.sequence_parallel, distributed.tp",
+        "(eval.batch_size x eval.seq_len), must be divisible by %d (distributed.cp; with "
+        "distributed.sequence_parallel, times distributed.tp)",
         (long long)tokens, parts);
 }
 

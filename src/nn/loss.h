@@ -1,9 +1,9 @@
 /*
  * nn/loss: the output head fused with cross-entropy. Both run on chunks of tokens, so the logits of a full
- * micro-batch are never stored. The gradient of a chunk's logits overwrites the logits. An FP8 head has one
- * tensorwise grad_output scale per chunk, so the chunk size changes results. With tensor parallelism each
- * rank has the logits of its rows of the vocabulary. For each token, the ranks exchange the maximum of these
- * logits, the sum of their exponentials, and the target's logit.
+ * micro-batch are never stored. The gradient of a chunk's logits overwrites the logits. With tensorwise
+ * scaling, an FP8 head has one grad_output scale per chunk, so the chunk size changes results. With tensor
+ * parallelism, each rank has the logits of its rows of the vocabulary. For each token, the ranks exchange the
+ * maximum of these logits, the sum of their exponentials, and the target's logit.
  */
 #ifndef NN_LOSS_H
 #define NN_LOSS_H

@@ -26,7 +26,7 @@ static ott_status fail_ranks(const int64_t size[MESH_DIMENSIONS], int64_t produc
             OTT_ERR_CONFIG,
             "Parallelism dimensions (%s = %lld) do not match world_size (%lld): "
             "distributed.dp_shard = -1 takes the ranks that pp, dp_replicate, cp, ep and tp leave, but "
-            "%lld is no multiple of %lld; " OFFER,
+            "%lld is not a multiple of %lld; " OFFER,
             factors, (long long)product, (long long)ranks, (long long)ranks, (long long)product);
     return status_fail(
         OTT_ERR_CONFIG,

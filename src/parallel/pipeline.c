@@ -17,7 +17,7 @@ ott_status pipeline_check(const pipeline_stage *s, int64_t layers, int64_t micro
             "model.n_layers (%lld) must be at least distributed.pp (%d)%s: each part of a "
             "pipeline needs a layer",
             (long long)layers, s->stages,
-            s->chunks > 1 ? " times 2, as pp_schedule = \"interleaved_1f1b\" has two parts a stage" : "");
+            s->chunks > 1 ? " times 2, as pp_schedule = \"interleaved_1f1b\" has two parts per stage" : "");
     if (s->chunks > 1 && micro_batches % s->stages != 0)
         return status_fail(OTT_ERR_CONFIG,
                            "train.grad_accum_steps (%lld) must be divisible by distributed.pp (%d) with "

@@ -49,7 +49,7 @@ static void what_does_not_fit_is_refused(void **state) {
     expect_refused((int64_t[]){1, 2, 2, 1, 1, 1}, 8,
                    "Parallelism dimensions (1 × 2 × 2 × 1 × 1 × 1 = 4) do not match world_size (8)");
     expect_refused((int64_t[]){1, 1, 4, 1, 1, 1}, 1, "do not match world_size (1): start 4 ranks");
-    expect_refused((int64_t[]){1, 3, -1, 1, 1, 1}, 4, "4 is no multiple of 3");
+    expect_refused((int64_t[]){1, 3, -1, 1, 1, 1}, 4, "4 is not a multiple of 3");
     expect_refused((int64_t[]){INT64_MAX, INT64_MAX, 2, 1, 1, 1}, 4, "do not match world_size (4)");
 }
 
