@@ -51,7 +51,7 @@ ott_status ISA(attention_fits)(const char *op, const attention *s, int64_t float
     int64_t bytes = floats * (int64_t)sizeof(float);
     if (floats <= SCRATCH_FLOATS) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
-                       "%s: head_dim %lld needs %lld bytes of thread scratch, which has %lld", op,
+                       "%s: head_dim %lld needs %lld bytes of scratch memory per thread; there are %lld", op,
                        (long long)s->head_dim, (long long)bytes, (long long)CPU_SCRATCH_BYTES);
 }
 

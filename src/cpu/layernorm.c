@@ -57,7 +57,7 @@ static void forward_task(void *argument, int thread, int threads) {
 ott_status ISA(layernorm_forward)(exec *cx, const layernorm_forward_args *a) {
     if (a->delta != NULL && a->h == NULL)
         return status_fail(OTT_ERR_ARGUMENT,
-                           "layernorm_forward: delta is given but h, where x + delta goes, is not");
+                           "layernorm_forward: delta is given, but h, the output for x + delta, is not");
     cpu_run_sized(cx, tensor_count(*a->x), forward_task, (void *)a);
     return ISA(quantize_list)(cx, a->y, a->q);
 }

@@ -46,7 +46,7 @@ static void forward_task(void *argument, int thread, int threads) {
 ott_status ISA(rmsnorm_forward)(exec *cx, const rmsnorm_forward_args *a) {
     if (a->delta != NULL && a->h == NULL)
         return status_fail(OTT_ERR_ARGUMENT,
-                           "rmsnorm_forward: delta is given but h, where x + delta goes, is not");
+                           "rmsnorm_forward: delta is given, but h, the output for x + delta, is not");
     cpu_run_sized(cx, tensor_count(*a->x), forward_task, (void *)a);
     return ISA(quantize_list)(cx, a->y, a->q);
 }

@@ -140,7 +140,7 @@ static inline ott_status row_check_ends(const char *op, const tensor *end, int64
     for (int64_t e = 0; e < end->columns; e++) {
         int32_t here = ((const int32_t *)end->data)[e];
         if (here < last || here > rows)
-            return status_fail(OTT_ERR_INTERNAL, "%s: group %lld ends at row %d, after %lld, of %lld", op,
+            return status_fail(OTT_ERR_INTERNAL, "%s: group %lld ends at row %d; it must be %lld to %lld", op,
                                (long long)e, here, (long long)last, (long long)rows);
         last = here;
     }

@@ -231,11 +231,11 @@ static ott_status check_cast_spec(const char *tensor, const char *use, const cas
     if (field != NULL)
         return status_fail(OTT_ERR_CONFIG, "%s.%s.%s has an unknown value", tensor, use, field);
     if ((s->grain == GRANULARITY_1X32) != scale_rule_is_e8m0(s->scale.rule))
-        return status_fail(OTT_ERR_CONFIG, "%s.%s.scale.rule: E8M0 scales and blocks of 1x32 go together",
+        return status_fail(OTT_ERR_CONFIG, "%s.%s.scale.rule: E8M0 scales require grain 1x32, and 1x32 E8M0",
                            tensor, use);
     if (s->policy != AMAX_DELAYED) return OTT_OK;
     if (s->grain != GRANULARITY_TENSOR)
-        return status_fail(OTT_ERR_CONFIG, "%s.%s.grain: delayed scaling has one scale for the tensor",
+        return status_fail(OTT_ERR_CONFIG, "%s.%s.grain: delayed scaling requires one scale for the tensor",
                            tensor, use);
     if (s->history < 1 || s->history > LONGEST_HISTORY)
         return status_fail(OTT_ERR_CONFIG, "%s.%s.history is %d: delayed scaling needs 1 to %d", tensor, use,
@@ -270,9 +270,8 @@ static ott_status check_tensor_spec(const char *tensor, const quant_spec *q, ott
 static ott_status check_contraction_blocks(const gemm_operands *o) {
     granularity a = o->use[0]->grain, b = o->use[1]->grain;
     if (a == GRANULARITY_128X128 && b == GRANULARITY_128X128)
-        return status_fail(OTT_ERR_CONFIG,
-                           "%s and %s (%s GEMM): grain 128x128 on both sides is not a block GEMM", o->name[0],
-                           o->name[1], o->gemm);
+        return status_fail(OTT_ERR_CONFIG, "%s and %s (%s GEMM): only one of them may have grain 128x128",
+                           o->name[0], o->name[1], o->gemm);
     bool mixed = granularity_is_block(a) != granularity_is_block(b) ||
                  (a == GRANULARITY_1X32) != (b == GRANULARITY_1X32);
     if (mixed)

@@ -333,7 +333,7 @@ ott_status recipe_cast_parse(const char *text, ott_dtype activation, cast_spec *
     if ((out->grain == GRANULARITY_1X32) != rule_is_e8m0(out->scale.rule))
         return status_fail(
             OTT_ERR_CONFIG,
-            "\"%s\" and \"%s\" contradict each other: E8M0 scales and blocks of 1x32 go together",
+            "\"%s\" and \"%s\" contradict each other: E8M0 scales require 1x32, and 1x32 requires E8M0",
             granularity_name(out->grain), field_word(out, FIELD_RULE));
     return OTT_OK;
 }

@@ -20,7 +20,7 @@ static ott_status check_row_counts(const group *g, const collective *call, const
                 part->columns == full->columns && part->dtype == full->dtype;
     if (sound) return OTT_OK;
     return status_fail(OTT_ERR_SHAPE,
-                       "%s of %d ranks: the parts do not add up to %lld rows, or have another shape",
+                       "%s of %d ranks: the parts do not add up to %lld rows, or one has a wrong shape",
                        group_collective_name(call->kind), g->size, (long long)full->rows);
 }
 

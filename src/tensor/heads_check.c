@@ -21,7 +21,7 @@ ott_status heads_check_join(const join_heads_args *a) {
         return OTT_OK;
     return status_fail(
         OTT_ERR_SHAPE,
-        "join_heads: %lld columns from %lld on of %lld heads: x has %lld columns, the tail %lld "
+        "join_heads: count %lld, first %lld and heads %lld do not fit: x has %lld columns, tail %lld "
         "in %lld heads, y %lld",
         (long long)a->count, (long long)a->first, (long long)heads, (long long)x, (long long)tail,
         (long long)a->tail_heads, (long long)y);
@@ -31,6 +31,6 @@ ott_status heads_check_sum(const sum_heads_args *a) {
     int64_t heads = a->heads, x = a->x->columns, y = a->y->columns;
     if (heads > 0 && x % heads == 0 && a->first >= 0 && y <= x / heads - a->first) return OTT_OK;
     return status_fail(OTT_ERR_SHAPE,
-                       "sum_heads: %lld columns from %lld on of %lld heads: x has %lld columns", (long long)y,
-                       (long long)a->first, (long long)heads, (long long)x);
+                       "sum_heads: cannot take %lld columns from %lld on of %lld heads: x has %lld",
+                       (long long)y, (long long)a->first, (long long)heads, (long long)x);
 }

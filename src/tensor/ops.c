@@ -167,7 +167,7 @@ static ott_status check_operand(binding *b, const op_field *f, const op_shape *s
     }
     if (o->packed && (f->name[0] == 'a' || o->transposed || o->t.ld != o->t.columns))
         return status_fail(OTT_ERR_UNSUPPORTED,
-                           "%s: %s is packed%s; only b can be, not transposed, and dense", b->op->name,
+                           "%s: %s is packed%s; only a dense b that is not transposed can be", b->op->name,
                            f->name, o->transposed ? " and transposed" : "");
     return check_field_tensor(b, f, &as_stored, &o->t);
 }

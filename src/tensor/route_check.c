@@ -11,14 +11,14 @@ ott_status route_check_choice(const route_args *a) {
     }
     if (fits && choices <= open) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT,
-                       "route: %lld of %lld experts cannot be chosen in %d of %d groups (at most %d)",
+                       "route: cannot choose %lld of %lld experts from %d of %d groups (at most %d)",
                        (long long)choices, (long long)experts, r->chosen_groups, r->groups, ROUTE_GROUPS_MAX);
 }
 
 ott_status route_check_sort(const route_sort_args *a) {
     int64_t assignments = tensor_count(*a->row), tokens = a->row->rows;
     if (a->first < 0 || a->first > a->expert->rows - tokens)
-        return status_fail(OTT_ERR_ARGUMENT, "route_sort: %lld tokens from token %lld on, of %lld",
+        return status_fail(OTT_ERR_ARGUMENT, "route_sort: row's %lld tokens start at token %lld of %lld",
                            (long long)tokens, (long long)a->first, (long long)a->expert->rows);
     if (a->source->columns == assignments && assignments <= INT32_MAX) return OTT_OK;
     return status_fail(OTT_ERR_SHAPE, "route_sort: source has %lld elements, not row's %lld (at most 2^31)",
@@ -27,7 +27,7 @@ ott_status route_check_sort(const route_sort_args *a) {
 
 ott_status route_check_bias(const balance_bias_args *a) {
     if (a->first >= 0 && a->first <= a->count->columns - a->bias->columns) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "balance_bias: %lld biases from expert %lld on, of %lld",
+    return status_fail(OTT_ERR_ARGUMENT, "balance_bias: %lld experts of bias start at expert %lld of %lld",
                        (long long)a->bias->columns, (long long)a->first, (long long)a->count->columns);
 }
 
@@ -65,7 +65,7 @@ ott_status route_check_product(const grouped_gemm_args *a) {
 ott_status route_check_weight(const grouped_gemm_weight_args *a) {
     int64_t groups = a->end->columns, m = operand_mn(a->a);
     if (a->all && (a->first < 0 || a->first > a->all->columns - groups))
-        return status_fail(OTT_ERR_ARGUMENT, "grouped_gemm_weight: %lld groups from group %lld on, of %lld",
+        return status_fail(OTT_ERR_ARGUMENT, "grouped_gemm_weight: %lld groups start at group %lld of %lld",
                            (long long)groups, (long long)a->first, (long long)a->all->columns);
     if (a->c->rows == groups * m && !a->b->packed) return OTT_OK;
     return status_fail(OTT_ERR_SHAPE,

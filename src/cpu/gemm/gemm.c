@@ -200,7 +200,7 @@ static ott_status check_operands(const gemm_args *a) {
             dtype_name(a->a->t.dtype), dtype_name(a->b->t.dtype));
     if (granularity_block(a->a->grain).k != granularity_block(a->b->grain).k)
         return status_fail(OTT_ERR_UNSUPPORTED,
-                           "gemm: scales by %s and by %s do not split the contraction into the same blocks",
+                           "gemm: granularities %s and %s do not split the contraction into the same blocks",
                            granularity_name(a->a->grain), granularity_name(a->b->grain));
     return OTT_OK;
 }
