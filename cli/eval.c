@@ -20,7 +20,7 @@ typedef struct request {
 
 /* ---- progress ---- */
 
-/* Redraws the progress line on a terminal. In a pipe, prints a line every SECONDS_BETWEEN, except with
+/* Redraws the progress line on a terminal; in a pipe prints one every SECONDS_BETWEEN, but not with
    --json. */
 static void show_progress(void *user, const ott_work *w) {
     request *r = user;
@@ -91,8 +91,7 @@ static void print_verdict(request *r, const ott_eval_result *e) {
     print_limits(r, limits, true, e->passed ? "passed: " : "held: ");
 }
 
-/* Prints both sizes: tensorwise scales depend on all windows of a forward pass, so both are needed to get the
-   same result again. */
+/* Prints both sizes: tensorwise scales depend on all windows of a forward pass. Both determine a result. */
 static void print_windows(request *r, const ott_eval_result *e) {
     char line[160];
     if (e->window == 0) return;

@@ -92,8 +92,7 @@ static bool read_line(char **line, size_t *capacity) {
     return length >= 0;
 }
 
-/* Runs one turn: adds `text` and prints the continuation. *new_line: the continuation ended with a
-   newline. */
+/* Runs one turn: adds `text` and prints the continuation. *new_line: the output ended with a newline. */
 static ott_status take_turn(ott_generator *generator, const char *text, stream *s, bool *new_line) {
     s->line_begins = false;
     ott_status status = ott_generator_continue(generator, text, write_piece, s);
@@ -153,8 +152,8 @@ static int generate(const request *r) {
     return code;
 }
 
-/* Finds the prompt: --prompt, a file, or standard input. *text: the text if it was read, which the caller
-   frees. */
+/* Finds the prompt: --prompt, a file, or standard input. *text: the text that was read; the caller frees
+   it. */
 static int take_prompt(request *r, char **text) {
     const char *file = r->prompt_file ? r->prompt_file : "-";
     if (r->prompt && r->prompt_file)

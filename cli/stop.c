@@ -27,9 +27,9 @@ static void print_over_live_line(const char *text) {
     write_error_text(text);
 }
 
-/* After the first signal, training saves the last complete step and ends. A second Ctrl-C ends the program
-   immediately; the steps since the last checkpoint are then lost. A second SIGTERM is ignored, because
-   schedulers repeat it. */
+/* After the first signal, training saves the last complete step and ends. A second Ctrl-C ends it
+   immediately; the steps since the last checkpoint are lost. A second SIGTERM is ignored: schedulers repeat
+   it. */
 static void stop_training(int signal_number) {
     if (stopping.asked && signal_number == SIGINT) {
         print_over_live_line("ottava: ended immediately; resume from the last checkpoint\n");

@@ -50,8 +50,8 @@ extern "C" {
 /* A dense row-major matrix [rows, columns] in device memory (on the CPU: host memory). */
 typedef struct ott_tensor ott_tensor;
 
-/* Allocates a zero-filled tensor. dtype: OTT_F32, OTT_BF16, OTT_F16, or OTT_I32 (token ids). Sizes may be
-   0 */
+/* Allocates a zero-filled tensor. dtype: OTT_F32, OTT_BF16, OTT_F16 or OTT_I32 (token ids). Sizes: 0 or
+   more. */
 OTT_API ott_status ott_tensor_open(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns,
                                    ott_tensor **out);
 /* Makes a tensor of your own memory, which must stay valid until the tensor is closed. data: rows * columns

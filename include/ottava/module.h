@@ -276,9 +276,8 @@ OTT_API void ott_convert_summary_init(ott_convert_summary *summary);
  * of the module stays valid. Dimensions need not be multiples of 16. Each skipped layer is logged with its
  * reason. A warning is logged if a text of filter_fqns matches no linear layer, or if nothing was converted.
  * Later calls may convert more layers or change recipes; a layer that a call skips keeps its recipe. The
- * saved forward is dropped. With delayed scaling, ott_optimizer_step updates the scales; for layers that run
- * in a region, the region does. OTT_ERR_UNSUPPORTED if the device cannot run the recipe. options, out: or
- * NULL.
+ * saved forward is dropped. ott_optimizer_step updates delayed scales; for layers that run in a region, the
+ * region does. OTT_ERR_UNSUPPORTED if the device cannot run the recipe. options and out may be NULL.
  */
 OTT_API ott_status ott_convert_to_float8_training(ott_module *module, const ott_convert_options *options,
                                                   ott_convert_summary *out);

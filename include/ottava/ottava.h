@@ -272,8 +272,7 @@ typedef struct ott_eval_options {
     int filter_count;
     int threads;   /* CPU threads; 0: one per core */
     int64_t limit; /* maximum number of items to evaluate; 0: all */
-    /* Tokens per window. 0: the run's train.seq_len; for a Hugging Face folder 2048, or its context length if
-       that is shorter. */
+    /* Tokens per window. 0: the run's train.seq_len; for a folder 2048, or its shorter context length. */
     int64_t seq_len;
     const char *tokenizer;         /* folder or tokenizer.json; NULL: the model's own */
     const char *text_field;        /* field of a JSONL row that has the text; default "text" */
@@ -292,9 +291,8 @@ typedef struct ott_eval_options {
        data.add_bos, data.add_eos, data.document_separator and data.pack_sequences. Not for `against`. */
     const char *const *settings;
     int setting_count;
-    /* PERPLEXITY: safetensors file to write with the logits; NULL: none. Its tensors: logits [tokens,
-       vocabulary] in the format of the activations, and int32 input_ids, labels (-100: not predicted) and
-       position_ids [tokens]. */
+    /* PERPLEXITY: safetensors file for the logits; NULL: none. Tensors: logits [tokens, vocabulary] in the
+       format of the activations; int32 input_ids, labels (-100: not predicted), position_ids [tokens]. */
     const char *logits;
 } ott_eval_options;
 
@@ -364,8 +362,8 @@ typedef struct ott_tokenize_options {
 OTT_API void ott_tokenize_options_init(ott_tokenize_options *options);
 /*
  * Tokenizes a stream: each line of text becomes a line of ids, separated by spaces. decode does the reverse
- * and restores the exact text. tokenizer_path: a folder or tokenizer.json. options: or NULL. Errors name the
- * line.
+ * and restores the exact text. tokenizer_path: a folder or tokenizer.json. options may be NULL. Errors have
+ * the line.
  */
 OTT_API ott_status ott_tokenize(ott_context *context, const char *tokenizer_path,
                                 const ott_tokenize_options *options, ott_read_fn read, void *read_user,

@@ -27,8 +27,7 @@ static ott_status set_store(ott_module *m) {
     return delayed_store_set(&b->store, m->handle.context->device, wanted, TENSOR_COUNT);
 }
 
-/* Sets the spec of a layer. A high-precision spec keeps the state of delayed scaling, for the next FP8
-   spec. */
+/* Sets a layer's spec. A high-precision spec keeps the state of delayed scaling for the next FP8 spec. */
 ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed) {
     linear_body *b = m->body;
     if (recipe_spec_equal(&b->layer->spec, spec)) return OTT_OK;

@@ -23,13 +23,11 @@ typedef struct autocast {
     int depth;          /* number of open regions, which are in `regions` */
     bool was_enabled;   /* a region was enabled since the outermost ott_autocast_begin */
     bool first_pending; /* no module has run FP8 layers in training since the outermost ott_autocast_begin */
-    /* list of the linear layers that ran FP8 in a region, in the order of their first run; linked by
-       next_registered */
+    /* list of the linear layers that ran FP8 in a region, by first run; linked by next_registered */
     ott_module *registered, **registered_end;
 } autocast;
 
-/* Sets the spec of a linear layer. If the layer had another spec, sets *changed to true; then call
-   module_connect. */
+/* Sets the spec of a linear layer. If it had another spec, sets *changed; then call module_connect. */
 ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed);
 /* Call before a forward: sets the spec of each linear layer, from its conversion or the innermost region. */
 ott_status autocast_before_forward(ott_module *m);

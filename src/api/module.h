@@ -108,9 +108,8 @@ ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, 
                                 const parameter **out);
 /* Updates the full names of all nodes of the tree. */
 ott_status module_rename(ott_module *root);
-/* Last step of opening a module: names the tree, sets how its weights are drawn, connects it and sets *out.
-   built: status of the earlier steps; if it is an error, or if this step fails, the tree is closed.
-   deviation: init_std. */
+/* Last step of opening a module: names the tree, sets how weights are drawn, connects it and sets *out.
+   built: status of the earlier steps. Closes the tree if they or this step failed. deviation: init_std. */
 ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,
                          ott_module **out);
 void module_close_tree(ott_module *m); /* NULL is allowed */
@@ -119,8 +118,7 @@ ott_status module_make_weights(ott_module *m);
 /* Records that all weights of a root have values, after a checkpoint was loaded. */
 void module_mark_weights_set(ott_module *root);
 
-/* Make a linear or norm node. layer: a layer in the body of a composite module; NULL: the node's own
-   layer. */
+/* Make a linear or norm node. layer: a layer in a composite module's body; NULL: the node's own layer. */
 ott_status module_make_linear(ott_context *context, linear *layer, int64_t in, int64_t out, bool bias,
                               ott_dtype dtype, ott_module **made);
 struct norm;

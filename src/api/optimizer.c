@@ -41,8 +41,7 @@ static void release_optimizer(ott_optimizer *o) {
     handle_close(&o->handle);
 }
 
-/* Assigns memory from `base` on to the optimizer state, then to the step state; NULL: only counts. Returns
-   the number of floats. */
+/* Assigns memory from `base` on to optimizer and step state (NULL: only counts). Returns the floats used. */
 static int64_t lay_out_state(ott_optimizer *o, float *base) {
     int64_t at = 0;
     for (int i = 0; i < o->count; i++) {

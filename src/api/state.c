@@ -142,8 +142,8 @@ static ott_status has_file(mem *account, const char *folder, const char *name, b
     return status;
 }
 
-/* *ours: true if ott_checkpoint_save wrote this checkpoint. A run's checkpoint has config.toml and the run's
-   name in its state. */
+/* *ours: ott_checkpoint_save wrote this checkpoint. A run's has config.toml, and the run's name in its
+   state. */
 static ott_status is_module_checkpoint(mem *account, const char *folder, bool *ours) {
     bool has_state, has_config, lacks_owner;
     checkpoint_state s;

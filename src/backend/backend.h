@@ -20,8 +20,8 @@ typedef struct backend_choice {
     const logger *log; /* NULL: nothing is logged */
 } backend_choice;
 
-/* Opens a device with `threads` host threads (0: all cores). Close it before the account, with
-   device_close. */
+/* Opens a device with `threads` host threads; 0: all cores. Close it with device_close, before the
+   account. */
 typedef ott_status backend_open_fn(mem *account, int threads, device **out);
 
 /* Opens a device. A plugin opens GPUs (backend/loader.h). With "auto" the log names the device, and warns if

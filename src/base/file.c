@@ -331,8 +331,7 @@ typedef struct staged {
     int descriptor;
 } staged;
 
-/* Opens TARGET.ottava-tmp-PID. Appends a number if a file has this name: of a rank on another host, or of a
-   crashed process. */
+/* Opens TARGET.ottava-tmp-PID, with a number if another host's rank or a crashed process made this file. */
 static int open_unique(staged *a) {
     int descriptor = -1;
     errno = EEXIST;

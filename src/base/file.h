@@ -20,8 +20,7 @@ ott_status file_join(const char *folder, const char *name, char out[PATH_MAX]);
 ott_status file_resolve(mem *account, const char *folder, const char *path, char **out);
 /* Gives the size of a regular file in bytes. */
 ott_status file_size(const char *path, int64_t *bytes);
-/* Reads a regular file into *data, with an extra NUL byte. Free it with mem_free. Fails if the file has more
-   than `limit` bytes. */
+/* Reads a regular file of at most `limit` bytes to *data, with a NUL after it. Free it with mem_free. */
 ott_status file_read(mem *account, const char *path, int64_t limit, char **data, int64_t *bytes);
 /* Creates a folder and its parents. No error if it exists. */
 ott_status file_make_folder(const char *path);
@@ -99,8 +98,8 @@ uint32_t file_crc32c(uint32_t crc, const void *data, int64_t bytes);
    file after the piece. The file's CRC is the xor of the contributions of all pieces, in any order. */
 uint32_t file_crc32c_before(uint32_t crc, int64_t bytes);
 
-/* Detects whether a file changed: its size and a hash. Of a file above 16 MiB, only 64 pieces of 64 KiB are
-   hashed, evenly spaced. */
+/* A file's size and a hash, to detect changes. Above 16 MiB, only 64 pieces of 64 KiB are hashed, evenly
+   spaced. */
 typedef struct file_mark {
     int64_t bytes;
     uint64_t hash;

@@ -1,5 +1,4 @@
-/* base/json_text: parses JSON with jansson. Unlike jansson, it distinguishes invalid text
-   from a lack of memory. */
+/* base/json_text: parses JSON with jansson, and also distinguishes invalid text from a lack of memory. */
 #ifndef BASE_JSON_TEXT_H
 #define BASE_JSON_TEXT_H
 

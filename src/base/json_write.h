@@ -4,8 +4,7 @@
 
 #include "base/str.h"
 
-/* Each function writes the key (NULL: a list element) and the value; before them ", ", except after "{" or
-   "[". */
+/* Each function writes ", " (except after "{" or "["), the key (NULL: a list element) and the value. */
 void json_write_key(str *out, const char *key); /* writes no value: the caller does */
 void json_write_text(str *out, const char *key, const char *text);
 void json_write_integer(str *out, const char *key, int64_t value);

@@ -1,6 +1,5 @@
 /* base/limit: how much more memory this process can allocate: the minimum of the machine's available memory,
-   the limits of its cgroups (versions 1 and 2, up to the root), and ulimit -v and -d. Absent files set no
-   limit. */
+   the limits of its cgroups (versions 1 and 2, up to the root), and ulimit -v and -d. No file: no limit. */
 #ifndef BASE_LIMIT_H
 #define BASE_LIMIT_H
 

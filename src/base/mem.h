@@ -47,8 +47,7 @@ static inline void mem_stats_add(mem_stats *s, mem_kind kind, int64_t bytes) {
 }
 
 ott_status mem_open(mem **out);
-/* Closes an account; NULL is allowed. All blocks must be freed: debug builds report leaks on stderr and
-   abort. */
+/* Closes an account (or NULL). All blocks must be freed: debug builds report leaks on stderr and abort. */
 void mem_close(mem *m);
 
 /* Passes the address of a pointer to any type as `out` of an allocating function. */

@@ -1,6 +1,5 @@
-/* base/pool: a call of pool_run is a round. `start` counts the started rounds, and `finish` the finished
-   ones. A thread that waits for a counter spins briefly, then sleeps. A system call is made only to wake a
-   sleeping thread. */
+/* base/pool: a call of pool_run is a round. `start` counts started rounds, `finish` finished ones. A thread
+   that waits for a counter spins briefly, then sleeps. Only waking a sleeping thread takes a system call. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "base/pool.h"
 #include <pthread.h>

@@ -32,7 +32,7 @@ ANYWHERE rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t index) {
 uint32_t rng_u32(uint64_t seed, uint64_t stream, uint64_t index);
 /* Uniform in [0, 1): the top 24 bits of rng_u32 times 2^-24. */
 float rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);
-/* Standard normal number by Box-Muller in double, from block index / 2: the cosine for an even index, else
+/* Standard normal number by Box-Muller in double, from block index / 2: cosine for an even index, else
    sine. */
 float rng_normal(uint64_t seed, uint64_t stream, uint64_t index);
 /* out[i] = rng_normal(seed, stream, first + i) for i in [0, count), in about half the time. */

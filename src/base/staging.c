@@ -1,5 +1,4 @@
-/* base/staging: writes a folder under a temporary name next to its target, and removes temporary files of
-   killed processes. */
+/* base/staging: writes a folder under a temporary name, and removes temporary files of killed processes. */
 #define _GNU_SOURCE /* realpath, kill, renameat2 */
 #include "base/staging.h"
 #include "base/file.h"
@@ -84,9 +83,8 @@ ott_status staging_open(mem *account, const char *goal, staging *out) {
     return status;
 }
 
-/* Exchanges the new and the old folder atomically if the file system can. Otherwise the folder is absent
-   for a moment, but never incomplete. If the old folder cannot be removed, staging_remove_stale removes
-   it later. */
+/* Exchanges the new and the old folder atomically if the file system can. Otherwise the folder is absent for
+   a moment, but never incomplete. If the old one cannot be removed, staging_remove_stale removes it later. */
 static ott_status replace_old(const staging *s) {
     char old[FILE_STAGING_NAME];
     const char *path = s->path.text, *goal = s->goal.text;

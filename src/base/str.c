@@ -202,8 +202,7 @@ bool str_ends_with(const char *text, const char *suffix) {
     return tail <= length && memcmp(text + length - tail, suffix, tail) == 0;
 }
 
-/* On a mismatch, only the last star is tried again, one byte longer. So there is no recursion, and time is
-   not exponential. */
+/* On a mismatch, only the last star is tried again, one byte longer: no recursion, no exponential time. */
 bool str_glob(const char *pattern, const char *text) {
     const char *star = NULL, *resume = NULL;
     while (*text) {

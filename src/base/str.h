@@ -42,8 +42,7 @@ int str_control(const char *text);
 bool str_has_control(const char *text);
 /* Replaces each byte of each control character by `with`. */
 void str_replace_controls(char *text, char with);
-/* The start of a text from a file, for one line of a message. It ends with a complete character. Control
-   characters become "?". */
+/* The start of a text from a file, for a message: complete characters; control characters become "?". */
 typedef struct str_shown {
     char text[96];
 } str_shown;

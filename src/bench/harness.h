@@ -138,8 +138,8 @@ typedef struct bench_shapes {
     bench_matrix matrix[BENCH_SHAPES_MOST];
 } bench_shapes;
 
-/* Finds the list that the option `shapes` names, or makes it from M,K,N. OTT_ERR_ARGUMENT for anything
-   else. */
+/* Finds the list that the option `shapes` names, or makes it from M,K,N. OTT_ERR_ARGUMENT if neither
+   works. */
 ott_status bench_find_shapes(bench *b, const bench_shapes **out);
 
 /* ---- results ---- */

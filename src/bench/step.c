@@ -59,8 +59,7 @@ static ott_status run_contestant_step(contestant *c) {
                        result.loss, (long long)c->trainer->run.step);
 }
 
-/* To time an operation, the host waits for it. On a GPU this would slow down the step, so only a warm-up step
-   is timed by operation. */
+/* Timing an operation waits for it, so it would slow down a GPU. There, only a warm-up step is timed so. */
 static ott_status run_contestant(bench *b, void *state) {
     contestant *c = state;
     bool first = c->trainer->run.step == 0, gpu = b->cx.device->threads == 0;
@@ -109,8 +108,7 @@ static ott_status open_contestant(bench *b, const char *precision, contestant *c
     return OTT_OK;
 }
 
-/* Returns the format of most products of a step. On a GPU the peak is bf16's for every step, as usual for
-   MFU. */
+/* Returns the format of most products of a step; on a GPU always bf16, whose peak is usual for MFU. */
 static ott_dtype format_of_products(const bench *b, const char *precision) {
     if (b->cx.device->threads == 0 || strcmp(precision, "bf16") == 0) return OTT_BF16;
     return strcmp(precision, "fp8") == 0 ? OTT_E4M3 : OTT_F32;

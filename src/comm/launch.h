@@ -18,8 +18,8 @@ typedef struct launch {
 } launch;
 
 /* Reads the environment. OTT_ERR_UNSUPPORTED if a launcher without MPI started this process as one of
-   several; the message has the variable, its value and a command that works. OTT_ERR_CONFIG for a value that
-   is not a number. */
+   several; the message has the variable and a command that works. OTT_ERR_CONFIG for a value that is not a
+   number. */
 ott_status launch_read(launch *out);
 /* Returns the number of threads for this process; 0: one for each core. cores: cores that this process may
    use. online: cores of the machine. */

@@ -1,5 +1,4 @@
-/* comm/links: gathers the device descriptions of all ranks, compares them, and opens a group that uses the
-   devices' own links. */
+/* comm/links: gathers and compares all ranks' device descriptions, and opens groups on the devices' links. */
 #include "comm/links.h"
 #include "base/str.h"
 #include "tensor/exec.h"

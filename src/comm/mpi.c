@@ -233,8 +233,7 @@ static void fail_and_notify(mpi_group *g, ott_status status) {
         send_failure(g->members[r].rank, g->id, g->reason);
 }
 
-/* Call with the lock held. Releases it while data moves. Meanwhile other threads may only append to the
-   queue. */
+/* Call with the lock held. Releases it while data moves; other threads may then only append to the queue. */
 static void step_group(mpi_group *g, bool *moved) {
     for (mpi_operation *o = g->queue, *next; o && !g->failed; o = next) {
         if (can_step(g, o)) {
@@ -259,8 +258,8 @@ static bool is_busy(void) {
     return false;
 }
 
-/* If several processes give up at the same time, the lowest rank reports the reason. Higher ranks first wait
-   for its message. */
+/* If several processes give up together, the lowest rank reports why. Higher ranks first wait for its
+   message. */
 static void choose_reporter(void) {
     int turns = 5 * (mpi.rank < 20 ? mpi.rank : 20);
     bool is_notified = false;
@@ -287,7 +286,7 @@ static void sleep_a_while(void) {
 }
 
 /* Pauses after `idle` polls without progress. since: time of the first poll. First yields, and later
-   sleeps: on a busy core a thread that yields is scheduled last, but a thread that wakes from sleep is
+   sleeps: on a busy core a yielding thread is scheduled last, but a thread that wakes from sleep is
    scheduled first. */
 static void pause_between_polls(int idle, double since) {
     if (idle <= EAGER_POLLS && clock_seconds() - since < 1e-6 * EAGER_MOST) {

@@ -16,7 +16,7 @@ void mpi_give_back(mpi_group *g, mpi_operation *o) {
     g->idle = o;
 }
 
-/* Finds the smallest idle operation with `bytes` of message memory, else the one with the most; NULL: none is
+/* Finds the smallest idle operation with `bytes` of message memory, else the largest one; NULL: none is
    idle. */
 static mpi_operation **find_idle(mpi_group *g, int64_t bytes) {
     mpi_operation **best = &g->idle;

@@ -93,8 +93,8 @@ typedef struct mpi_channels {
 
 extern mpi_channels mpi_channel;
 
-/* Allocates a group of `ranks` (numbers from mpi_join). own: index of this rank. The caller adds it to the
-   list of groups. */
+/* Allocates a group of `ranks` (numbers from mpi_join; own: this rank's index). The caller adds it to the
+   list. */
 ott_status mpi_allocate_group(mem *account, const int *ranks, int count, int own, mpi_group **out);
 void mpi_release_group(mpi_group *g);
 /* Moves a failed group's memory to another account, because MPI may still use it. */

@@ -106,8 +106,8 @@ static bool has_left(const condition *c) {
     return false;
 }
 
-/* Waits until the condition holds. Fails if a rank that it waits for has left, if the time is over, or if
-   another rank failed. */
+/* Waits until the condition holds. Fails if a rank that it waits for left, on timeout, or if a rank
+   failed. */
 static ott_status wait_until(const condition *c) {
     threads_group *s = c->self->shared;
     struct timespec end = deadline(s);

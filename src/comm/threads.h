@@ -13,8 +13,8 @@
 
 typedef struct threads_group threads_group;
 
-/* Opens a group of `ranks` ranks. timeout: seconds to wait for other ranks before the group fails. All ranks
-   use the account. */
+/* Opens a group of `ranks` ranks, which share the account. timeout: seconds to wait for ranks before it
+   fails. */
 ott_status threads_group_open(mem *account, int ranks, double timeout, threads_group **out);
 /* Returns the group for rank r, owned by the threads_group. group_close on it marks the rank as left. */
 group *threads_group_of_rank(threads_group *s, int rank);

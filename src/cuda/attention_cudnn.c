@@ -305,8 +305,7 @@ static void take_error(builder *p, char reason[ATTENTION_TEXT]) {
     p->error[0] = '\0';
 }
 
-/* Builds the first configuration that can be built. If none can be built, p->error is the first
-   configuration's error. */
+/* Builds the first configuration that can be built; if none can, p->error is the first one's error. */
 static void choose_engine(builder *p, descriptor operations) {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
     char reason[ATTENTION_TEXT] = "";

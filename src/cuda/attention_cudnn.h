@@ -46,8 +46,8 @@ typedef struct attention_library {
 } attention_library;
 
 /* Opens cuDNN for the current CUDA device and `stream`, or for the device that `json` describes
-   (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). OTT_ERR_DEVICE if cuDNN is missing or too old. Close it even
-   after a failure. */
+   (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). OTT_ERR_DEVICE if cuDNN is missing or too old. Always close
+   it. */
 ott_status attention_library_open(attention_library *l, cudaStream_t stream);
 ott_status attention_library_describe(attention_library *l, const char *json);
 void attention_library_close(attention_library *l);

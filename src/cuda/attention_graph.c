@@ -256,8 +256,7 @@ static int add_heads(graph *g, attention_name uid) {
     return uid;
 }
 
-/* gradient[key] = sum over queries of pairs[query, key] * rows[query]. Sums query heads that share a key
-   head. */
+/* gradient[key] = sum over queries of pairs[query, key] * rows[query], and over query heads of a key head. */
 static void add_key_gradient(graph *g, int pairs, int rows, attention_name heads, attention_name gradient) {
     int transposed = add_transpose(g, pairs, add_pairs_transposed(g));
     if (g->config.heads == g->config.kv_heads) {

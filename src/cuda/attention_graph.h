@@ -12,8 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Tensors that a caller provides. The values are their uids, the same in every graph. A graph has only the
-   tensors that it needs. */
+/* Tensors that a caller provides, by uid; every graph has the same uids, but only the tensors it needs. */
 typedef enum attention_name {
     ATTENTION_NONE,
     ATTENTION_Q,
@@ -119,8 +118,7 @@ bool attention_graph_has(const graph *g, int uid);
 size_t attention_graph_type_bytes(graph_type type);
 /* Bytes of a tensor's memory. rows: rows of all documents together. */
 size_t attention_graph_tensor_bytes(const graph *g, int uid, int64_t rows);
-/* Index of element index[4] in a tensor's memory. offsets: values of the tensor's offsets tensor; NULL if the
-   tensor is dense. */
+/* Index of element index[4] in a tensor's memory. offsets: values of its offsets tensor; NULL: dense. */
 int64_t attention_graph_element(const graph_tensor *t, const int64_t *offsets, const int64_t index[4]);
 
 #endif

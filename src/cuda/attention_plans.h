@@ -1,5 +1,5 @@
-/* cuda/attention_plans: attention by cuDNN. Each plan is built once, while the memory plan is recorded, and
-   cached with the device. Calls that cuDNN cannot compute, or not with the same bits in every run, are
+/* cuda/attention_plans: attention by cuDNN. Each plan is built once, while the memory plan is recorded,
+   and kept with the device. Calls that cuDNN cannot compute, or not with the same bits in every run, are
    refused. */
 #ifndef CUDA_ATTENTION_PLANS_H
 #define CUDA_ATTENTION_PLANS_H

@@ -1,5 +1,4 @@
-/* cuda/codes: casts eight values at a time to FP8 codes. Uses the hardware's conversion where it gives the
-   bits of fp8/cast. */
+/* cuda/codes: casts eight values to FP8 codes, by the hardware's conversion where it has fp8/cast's bits. */
 #ifndef CUDA_CODES_H
 #define CUDA_CODES_H
 
@@ -19,8 +18,7 @@ __device__ __forceinline__ bool rounds_beyond(float x, ott_dtype format) {
     return format == OTT_E4M3 ? fabsf(x) > 464.0f : fabsf(x) >= 61440.0f;
 }
 
-/* The conversion instruction saturates. CAST_OVERFLOW corrects values that round beyond the format
-   afterwards. */
+/* The conversion instruction saturates. CAST_OVERFLOW then corrects values that round beyond the format. */
 template <__nv_fp8_interpretation_t F> __device__ __forceinline__ uint32_t saturated_codes4(const float *x) {
     uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(x[0], x[1]), __NV_SATFINITE, F);
     uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(x[2], x[3]), __NV_SATFINITE, F);

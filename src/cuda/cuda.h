@@ -1,7 +1,6 @@
 /* cuda/cuda: declarations that the backend's host code shares: the device of an execution context, and CUDA
    errors as status codes. An op is ott_status cuda_<op>(exec *, const <op>_args *), declared by cuda/ops.h.
-   Its arguments are checked already and its tensors are on the device. It queues kernels on cuda_stream(cx)
-   without waiting. */
+   Its arguments are checked, and its tensors are on the device. It queues kernels on cuda_stream(cx). */
 #ifndef CUDA_CUDA_H
 #define CUDA_CUDA_H
 
@@ -47,7 +46,7 @@ static inline cuda_device *cuda_device_of(const device *d) {
 /* Counts the GPUs, at least one. OTT_ERR_DEVICE if there is none, or no driver. */
 ott_status cuda_count(int *out);
 /* Opens the GPU with that index. Close it with device_close. `account` (for host memory) must outlive it.
-   emulates: accept formats and scales that the tensor cores lack; Ottava's own kernel (cuda/gemm.cu) then
+   emulates: accept formats and scales that the tensor cores lack; Ottava's own kernel (cuda/gemm.cu)
    multiplies them. OTT_ERR_DEVICE if there is no such GPU, OTT_ERR_UNSUPPORTED if the plugin lacks code for
    it. */
 ott_status cuda_open(mem *account, int index, bool emulates, device **out);

@@ -116,8 +116,7 @@ extern "C" cudaError_t dropout_launch(const dropout_args *a, cudaStream_t stream
 
 /* ---- rotary positions ---- */
 
-/* Each thread rotates eight pairs. `eights` threads share a head. before: columns of a head before the
-   rotated columns. */
+/* Each thread rotates eight pairs; `eights` threads share a head. before: a head's columns before these. */
 struct rope_job {
     view x, cosine, sine;
     const int32_t *position;

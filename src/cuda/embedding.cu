@@ -2,8 +2,8 @@
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 
-/* Reads each looked-up row and writes y once. A token without a row gives NaN: kernels cannot return
-   errors. */
+/* Reads each looked-up row and writes y once. Kernels cannot return errors: a token without a row gives
+   NaN. */
 template <ott_dtype T, ott_dtype D>
 __global__ void __launch_bounds__(ROW_THREADS)
     embedding_forward_kernel(const int32_t *token, view table, view y, int64_t before, int64_t after) {

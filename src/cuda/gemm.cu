@@ -329,8 +329,7 @@ extern "C" cudaError_t gemm_scales_launch(const gemm_scales *s, cudaStream_t str
 
 enum { MX_ROWS = 128, MX_DEPTH = 4, MX_TILE = MX_ROWS * MX_DEPTH };
 
-/* The exponent field of an fp32 power of two is its E8M0 code. 2^-127 is subnormal; its exponent field and
-   its code are both 0. */
+/* The exponent field of an fp32 power of two is its E8M0 code; also for 2^-127, a subnormal with field 0. */
 __global__ void __launch_bounds__(GEMM_THREADS)
     mx_scales_kernel(gemm_scales s, int64_t tiles, int64_t count) {
     int64_t at = (int64_t)blockIdx.x * GEMM_THREADS + threadIdx.x;

@@ -1,5 +1,5 @@
 /* cuda/gemm: kernels that complement cuBLASLt: products that the library cannot compute, grouped products
-   (only the device knows the group sizes), the epilogue with a bias, and scales copied into the library's
+   (only the device knows the group sizes), the epilogue with a bias, and scales copied to the library's
    order. */
 #ifndef CUDA_GEMM_H
 #define CUDA_GEMM_H

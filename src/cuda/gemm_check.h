@@ -12,8 +12,7 @@ typedef struct gemm_check {
     float before[GEMM_CHECK_ROWS * GEMM_CHECK_ROWS]; /* c's old values at the sampled elements */
 } gemm_check;
 
-/* Call before the product is queued. Synchronizes and reads the old values of c if the product
-   accumulates. */
+/* Call before the product is queued. If the product accumulates, synchronizes and reads c's old values. */
 ott_status gemm_check_begin(gemm_check *check, exec *cx, const gemm_args *g);
 /* Call after the product is queued: synchronizes and compares. *conclusive: false if the sampled results are
    all zero. OTT_ERR_DEVICE if the product is wrong; the message has its spec and its error. */

@@ -1,7 +1,6 @@
 /* cuda/kernels: launches of the kernels. Each launch is an op of tensor/ops.def or a part of one.
-   cuda/quantize.h has the quantize family. Launches check nothing and do not wait. They return whether CUDA
-   accepted the launch. Out-of-range indices produce NaN. Optional tensors may be NULL. Functions with `items`
-   run a list of calls. */
+   cuda/quantize.h has the quantize family. Launches check nothing, do not wait, and return whether CUDA
+   accepted them. Out-of-range indices produce NaN. Optional tensors may be NULL. `items`: a list of calls. */
 #ifndef CUDA_KERNELS_H
 #define CUDA_KERNELS_H
 

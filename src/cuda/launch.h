@@ -1,6 +1,5 @@
-/* cuda/launch: macros that let nvcc compile a kernel's source for a GPU, and g++ compile it for the
-   emulator (tests/cuda/emulate.h), which needs no GPU. Such a source has inline PTX only inside `#ifdef
-   __CUDACC__`. */
+/* cuda/launch: macros that let nvcc compile a kernel's source for a GPU, and g++ compile it for the emulator
+   (tests/cuda/emulate.h), which needs no GPU. Such a source has PTX only inside `#ifdef __CUDACC__`. */
 #ifndef CUDA_LAUNCH_H
 #define CUDA_LAUNCH_H
 

@@ -1,6 +1,5 @@
-/* cuda/list: one launch for a list of jobs. Each job has its own blocks, as if it were launched
-   separately. The jobs are kernel parameters, at most 32,764 bytes in CUDA 13, so nothing is copied to
-   the device first. */
+/* cuda/list: one launch for a list of jobs. Each job has its own blocks, as if it were launched separately.
+   Jobs are kernel parameters, at most 32,764 bytes in CUDA 13, so nothing is copied to the device first. */
 #ifndef CUDA_LIST_H
 #define CUDA_LIST_H
 

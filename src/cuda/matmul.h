@@ -28,8 +28,7 @@ typedef enum matmul_scales {
 typedef struct matmul_spec {
     int64_t m, n, k;
     int64_t lda, ldb, ldd; /* row strides in elements; 0: dense */
-    /* formats: of A and B one of CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F, CUDA_R_8F_E4M3, CUDA_R_8F_E5M2; of D
-       one of the first three */
+    /* formats: a, b: CUDA_R_32F, _16BF, _16F, _8F_E4M3 or _8F_E5M2; d: one of the first three */
     cudaDataType_t a, b, d;
     bool a_transposed, b_transposed; /* A is stored as [K,M], B as [K,N]; not for FP8 */
     matmul_scales scales;

@@ -50,8 +50,7 @@ static link_ids ids_of(const device_group *own, int rank) {
     return ids;
 }
 
-/* Sets place, peer and turn of the channel, and returns its id. A pair's sender made its id and has place
-   0. */
+/* Sets place, peer and turn of the channel. Returns its id; a pair's sender made the id and has place 0. */
 static nccl_id place_channel(const device_group *own, int channel, nccl_channel *at) {
     int next = (own->rank + 1) % own->size, previous = (own->rank + own->size - 1) % own->size;
     bool sends = channel == CHANNEL_TO_NEXT || channel == CHANNEL_TO_PREVIOUS;

@@ -1,5 +1,4 @@
-/* cuda/nccl_move: implements each collective as NCCL transfers of bytes, followed by the reduction of the
-   exchanged data. */
+/* cuda/nccl_move: collectives as NCCL transfers of bytes, followed by the reduction of the received data. */
 #include "base/clock.h"
 #include "cuda/kernels.h"
 #include "cuda/nccl_group.h"
@@ -78,8 +77,8 @@ static ott_status broadcast(nccl_group *g, nccl_channel *at, const collective *c
     return batch_end(g, &b, call->kind);
 }
 
-/* Gathers the parts of all ranks to `to`, in rank order. Rank r's part: bytes[r] bytes; this rank's:
-   `from`. */
+/* Gathers the parts of all ranks to `to`, in rank order. bytes[r]: of rank r's part. from: this rank's
+   part. */
 static ott_status gather_parts(nccl_group *g, nccl_channel *at, collective_kind kind, const void *from,
                                char *to, const int64_t *bytes) {
     bool even = true;

@@ -20,8 +20,7 @@ __device__ __forceinline__ int64_t norm_row() {
 
 enum { NORM_NARROW = 256 };
 
-/* Largest number of groups of eight that fit in a thread's registers. fp32 takes twice the registers of
-   16-bit formats. */
+/* Most groups of eight that fit in a thread's registers; fp32 takes twice the registers of 16-bit formats. */
 static constexpr int norm_eights(ott_dtype d) {
     return d == OTT_F32 ? 2 : 4;
 }
@@ -30,7 +29,7 @@ extern "C" bool norm_is_wide(const tensor *x) {
     return x->columns > NORM_NARROW && x->columns <= norm_eights(x->dtype) * ROW_PIECE;
 }
 
-/* Runs a statement with the compile-time constant N: groups of eight per thread for a wide row of format
+/* Runs a statement with the compile-time constant N: groups of eight per thread for a wide row in format
    D. */
 #define WITH_EIGHTS(columns, D, N, ...)                                                                      \
     if ((columns) <= 2 * ROW_PIECE) {                                                                        \

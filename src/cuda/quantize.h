@@ -81,11 +81,11 @@ cudaError_t quantize_work(const tensor *x, const qtensor *q, int work, cudaStrea
 /* ---- quantize.cu ---- */
 
 /* Does the `work` of each use in one pass over x. For groups that extend beyond a tile (not
-   quantize_is_local), the amax must be 0 before QUANTIZE_AMAX, and complete before QUANTIZE_SCALE and
-   QUANTIZE_CAST. */
+   quantize_is_local), the amax must be 0 before QUANTIZE_AMAX, and complete before QUANTIZE_SCALE or
+   _CAST. */
 cudaError_t quantize_pass(const tensor *x, const quantize_uses *uses, cudaStream_t stream);
-/* Finds amaxes, scales and codes of a use with scale blocks of many rows. Each of the `groups` groups begins
-   a new scale block. */
+/* Quantizes for a use with scale blocks of many rows. Each of the `groups` groups begins a new scale
+   block. */
 cudaError_t quantize_groups_launch(const tensor *x, const tensor *end, int64_t groups,
                                    const quantize_use *use, cudaStream_t stream);
 /* Computes the scales of all groups from their amaxes. */

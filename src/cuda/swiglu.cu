@@ -1,6 +1,5 @@
-/* cuda/swiglu: SwiGLU forward and backward, optionally with quantization by tiles: while the values are
-   in the cache, the kernel finds amaxes and casts uses with known scales. Moves inputs, outputs and codes
-   once. */
+/* cuda/swiglu: SwiGLU forward and backward, optionally with quantization by tiles: while values are in the
+   cache, the kernel finds amaxes and casts uses with known scales. Moves inputs, outputs and codes once. */
 #include "cuda/kernels.h"
 #include "cuda/tile.h"
 

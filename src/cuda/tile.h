@@ -1,7 +1,7 @@
 /* cuda/tile: finds amaxes, scales and codes of a tensor in memory, or of one that the kernel is producing. A
    block holds a tile of 128 x 128 elements in registers. A scale group divides the tile evenly or contains
-   it. The amaxes of groups that extend beyond the tile are raised with atomicMax, so the order of the tiles
-   does not matter. */
+   it. The amaxes of groups larger than a tile are raised with atomicMax, so the order of tiles does not
+   matter. */
 #ifndef CUDA_TILE_H
 #define CUDA_TILE_H
 
@@ -178,8 +178,8 @@ __device__ __forceinline__ void store_rows(const quantize_codes &to, const own_c
 }
 
 /* The codes of a tile, transposed: for each of TILE columns, 16 units of 8 rows. Unit u of column c is stored
-   at u ^ (c / 8). So neither the stores (16 threads, 8 columns apart) nor the loads (16 threads, one column)
-   have bank conflicts. */
+   at u ^ (c / 8). So stores (16 threads, 8 columns apart) and loads (16 threads, one column) have no
+   conflicts. */
 struct transposed_tile {
     uint2 unit[TILE][TILE / 8];
 };
@@ -209,8 +209,7 @@ __device__ __forceinline__ void store_transposed(const quantize_codes &to, const
                          vectorized);
 }
 
-/* Each transposed copy needs two barriers. The first waits until the previous copy was read, the second until
-   this copy was written. */
+/* A transposed copy needs two barriers: after the previous copy was read, and after this one was written. */
 __device__ __forceinline__ void store_copies(const quantize_use &u, const own_codes &codes,
                                              const tile_place &p, int64_t rows, int64_t columns) {
     SHARED(tile, transposed_tile);

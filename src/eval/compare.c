@@ -3,9 +3,8 @@
  * logits, and how often both have the same most likely token.
  *
  * A window first runs through the model, and its logits are kept in their format. Then the window runs
- * through `against`. Its logits are compared with the kept ones chunk by chunk, as the head computes them.
- * One thread computes the figures of a token, and tokens are added in order. So results do not depend on the
- * number of threads.
+ * through `against`, and its logits are compared with these chunk by chunk, as the head computes them. One
+ * thread computes a token's figures, and tokens are added in order. So the number of threads does not matter.
  */
 #include "base/pool.h"
 #include "eval/eval.h"

@@ -63,8 +63,7 @@ ott_status eval_encode(const eval_model *e, const char *text, int64_t bytes, uns
 
 /* ---- batches ---- */
 
-/* A batch of documents, which follow each other. Initialize with {.account = m}; free with
-   eval_batch_free. */
+/* A batch of documents, one after the other. Initialize with {.account = m}; free with eval_batch_free. */
 typedef struct eval_batch {
     mem *account;
     int32_t *token, *target, *position; /* [tokens], in one allocation; target < 0: no loss */
@@ -101,8 +100,7 @@ typedef struct eval_windows {
     bool pack;       /* attention stays within a document, as in training */
 } eval_windows;
 
-/* Opens o->data, which is a token file, JSONL or text, depending on its name. Call eval_windows_close also
-   after a failure. */
+/* Opens o->data: a token file, JSONL or text, by its name. Call eval_windows_close also after a failure. */
 ott_status eval_windows_open(mem *account, const eval_model *e, const ott_eval_options *o, eval_windows *out);
 void eval_windows_close(eval_windows *w);
 /* Goes back to the first window. */

@@ -88,8 +88,7 @@ static bool same_encoding(const encoding *a, const encoding *b) {
 
 /* ---- scores ---- */
 
-/* Adds a context with its ending to the batch. Drops the beginning if it exceeds the window, as lm-eval
-   does. */
+/* Adds a context and its ending to the batch. Drops the beginning beyond the window, as lm-eval does. */
 static ott_status add_ending(hellaswag *h, const encoding *f, int i) {
     int64_t window = h->job->model->window, count = f->ids[i].count, first = f->first[i],
             drop = count - 1 - window;

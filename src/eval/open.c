@@ -52,8 +52,8 @@ ott_status eval_model_read(mem *account, const logger *log, const eval_source *s
 
 /* ---- text ---- */
 
-/* Opens the caller's tokenizer, else the run's, else the one in the folder of the weights. If there is none,
-   tokens are bytes. */
+/* Opens the caller's tokenizer, else the run's, else the one of the weights' folder. None: tokens are
+   bytes. */
 static ott_status open_tokenizer(eval_model *e) {
     char own[PATH_MAX];
     data_tokenizer_path(e->cfg, own);

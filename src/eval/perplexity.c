@@ -45,8 +45,7 @@ static ott_status add_losses(const eval_batch *b, ott_eval_result *r, byte_count
     return OTT_OK;
 }
 
-/* A forward has as many windows as a micro-batch of the run, because tensorwise scales depend on the
-   batch. */
+/* A forward has as many windows as the run's micro-batch: tensorwise scales depend on the batch. */
 static ott_status run_windows(eval_job *j, eval_windows *w, eval_batch *b, eval_logits *logits,
                               byte_count *count, double *sum) {
     ott_eval_result *r = j->result;

@@ -173,8 +173,7 @@ static bool is_raw(const json_t *object) {
            json_object_get(object, "ctx_b");
 }
 
-/* Writes context and endings to row->memory. Sets the pointers to them at the end, because the memory moves
-   while it grows. */
+/* Writes context and endings to row->memory, and then sets the pointers: the memory moves while it grows. */
 static ott_status make_texts(eval_row *row) {
     int64_t end[EVAL_ENDINGS + 1];
     if (is_raw(row->object))

@@ -25,14 +25,12 @@ typedef struct eval_row {
 
 /*
  * Parses a line of JSON. lm-eval makes the context from activity_label, ctx_a and ctx_b; without one of them
- * ctx is cleaned instead. The text of OTT_ERR_FORMAT names the field. Call eval_row_free also after a
- * failure.
+ * ctx is cleaned instead. OTT_ERR_FORMAT: the text names the field. Call eval_row_free also after a failure.
  */
 ott_status eval_row_read(mem *account, const char *line, int64_t bytes, eval_row *out);
 void eval_row_free(eval_row *row);
 
-/* lm-eval's preprocess: strips white space; " [title]" becomes ". "; [...] is removed; each " " becomes "
-   ". */
+/* lm-eval's preprocess: strips white space; " [title]" becomes ". "; drops [...]; each " " becomes " ". */
 void eval_clean(const char *text, int64_t bytes, str *out);
 /* Python's str.capitalize, one character for each: the first in title case, the others in lower case. */
 void eval_capitalize(const char *text, int64_t bytes, str *out);

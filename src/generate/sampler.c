@@ -91,8 +91,7 @@ static double top_mass(sampler *s, int64_t limit) {
 }
 
 /* Nucleus sampling (Holtzman et al. 2020) among the top_k tokens: draws from the smallest set of likeliest
-   tokens with the share top_p of their probability. The set is at the end of the heap, the likeliest token
-   last. */
+   tokens with the share top_p of their probability. The set ends the heap, with the likeliest token last. */
 static int32_t draw_token(sampler *s) {
     const ott_generate_options *o = s->options;
     int64_t n = s->choices, limit = o->top_k > 0 && o->top_k < n ? o->top_k : n, kept = 0;

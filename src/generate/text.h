@@ -18,9 +18,9 @@ typedef struct text_codec {
 /* tokenizer_path "": tokens are bytes. Call text_codec_close also after a failure. */
 ott_status text_codec_open(mem *account, const char *tokenizer_path, int64_t vocab, text_codec *out);
 void text_codec_close(text_codec *c);
-/* Appends the ids of a text that continues the earlier text. The first text gets the special tokens that the
-   tokenizer's post-processor adds, such as BOS. OTT_ERR_ARGUMENT for a token that the model lacks; `ids` is
-   then unchanged. */
+/* Appends the ids of a text that continues the earlier text. The first text gets the special tokens of the
+   tokenizer's post-processor, such as BOS. OTT_ERR_ARGUMENT, with `ids` unchanged, if the model lacks a
+   token. */
 ott_status text_codec_encode(text_codec *c, const char *text, tokenizer_ids *ids);
 /* Appends the text of the next token to `out`; nothing while a UTF-8 character is incomplete. */
 ott_status text_codec_decode(text_codec *c, int32_t token, str *out);

@@ -12,8 +12,8 @@ typedef struct inspect_options {
     bool json;       /* true: one JSON object; false: a table */
 } inspect_options;
 
-/* Receives the text in pieces, without a NUL. A status other than OTT_OK ends inspect_print, which returns
-   it. */
+/* Receives the text in pieces, without a NUL. If it does not return OTT_OK, inspect_print returns its
+   status. */
 typedef ott_status (*inspect_sink)(void *user, const char *text, int64_t length);
 
 /*

@@ -98,8 +98,7 @@ static void draw_curve(plot *p, int run) {
 
 /* ---- text ---- */
 
-/* Returns the letter that a character shows instead of dots; 0: none. The letters of different runs are in
-   different columns. */
+/* Returns the letter that a character shows instead of dots, or 0. Runs have letters in different columns. */
 static char letter_at(const plot *p, int row, int column) {
     uint32_t runs = p->cells[row][column].runs;
     for (int i = 0; p->runs > 1 && i < p->runs; i++)

@@ -46,8 +46,7 @@ typedef struct sample {
     double mean, squares; /* squares: sum of the squared deviations from the mean */
 } sample;
 
-/* Mean and deviations of one member of report_summary (a double at byte offset `at`) over the runs of a
-   row. */
+/* Mean and deviations over a row's runs of a member of report_summary: the double at byte offset `at`. */
 static sample sample_of(const report *r, const report_row *row, size_t at) {
     sample s = {.count = row->count};
     double value[1];

@@ -1,7 +1,6 @@
 /*
  * report/settings: reads the seed from config.toml, and finds the differences between two runs. Ottava writes
- * every key to config.toml. So if only one run has a key, the other version of Ottava did not know it, and
- * the key is ignored.
+ * every key to config.toml. A key that only one run has comes from another version, and is ignored.
  */
 #include "config/toml.h"
 #include "report/internal.h"
