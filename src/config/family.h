@@ -72,12 +72,12 @@ typedef struct family {
     bool learned_positions; /* learned position embeddings instead of rotary ones */
     bool transposed;        /* files hold the blocks' matrices as [in, out] */
     /* which keys config.json has for this family, and their values if they are missing */
-    bool bias_key;                /* attention_bias exists: biases of q, k, v and o */
-    bool qkv_bias_key;            /* attention_bias exists: biases of q, k and v only; default: qkv_bias */
-    bool biases_key;              /* use_bias exists: sets `biases` */
-    bool mlp_bias_key;            /* mlp_bias exists: biases of the feed-forward */
-    bool qk_norm_key;             /* use_qk_norm exists: sets qk_norm */
-    bool interleave_key;          /* rope_interleave exists: sets rope_interleaved */
+    bool bias_key;                /* the key attention_bias exists: biases of q, k, v and o */
+    bool qkv_bias_key;            /* attention_bias exists: biases of q, k, v only; default: qkv_bias */
+    bool biases_key;              /* the key use_bias exists and sets `biases` */
+    bool mlp_bias_key;            /* the key mlp_bias exists: biases of the feed-forward */
+    bool qk_norm_key;             /* the key use_qk_norm exists and sets qk_norm */
+    bool interleave_key;          /* the key rope_interleave exists and sets rope_interleaved */
     double partial_rotary_factor; /* default of partial_rotary_factor; 0: no such key, it is 1 */
     bool kv_heads_optional;       /* num_key_value_heads may be missing; default: num_attention_heads */
     int head_dim;                 /* default of head_dim; 0: hidden_size / num_attention_heads */

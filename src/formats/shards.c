@@ -20,7 +20,7 @@ typedef struct shard_file {
 struct shards {
     mem *account;
     arena *texts;
-    const char *path;   /* as passed to shards_open */
+    const char *path;   /* the path that was passed to shards_open */
     const char *folder; /* folder of the shards; "" is the current folder, else ends with '/' */
     const char *index;  /* path of the index; NULL: single file */
     shard_file *files;  /* [file_count], by name */

@@ -32,7 +32,7 @@ typedef struct shards shards; /* not thread-safe */
  */
 ott_status shards_open(mem *account, const char *path, shards **out);
 void shards_close(shards *s);             /* NULL is allowed */
-const char *shards_path(const shards *s); /* as passed to shards_open */
+const char *shards_path(const shards *s); /* the path that was passed to shards_open */
 int64_t shards_file_count(const shards *s);
 /* The header of a file; read its data with shards_read. */
 const safetensors *shards_file(const shards *s, int64_t file);

@@ -144,7 +144,7 @@ static ott_status seen_name(const tokenizer *t, tokenizer_scratch *s, int32_t id
 /* Applies all steps to the text of a token. The new text is in one of the buffers. */
 static ott_status change_token(const decode_draft *d, tokenizer_scratch *s, bool first, str buffers[2],
                                text_view *text) {
-    int64_t limit = 1024 + 64 * text->bytes; /* limits steps that repeatedly enlarge the text */
+    int64_t limit = 1024 + 64 * text->bytes; /* maximum bytes: steps may repeatedly enlarge the text */
     for (int i = 0; i < d->count; i++) {
         const token_step *step = &d->steps[i];
         str *buffer = &buffers[i % 2];

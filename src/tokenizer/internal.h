@@ -54,8 +54,8 @@ typedef struct split_step {
 
 enum { TOKENIZER_MAX_STEPS = 64, TOKENIZER_MAX_TEMPLATE = 64 };
 
-/* lstrip, rstrip: the match includes white space on this side. single_word: matches only between non-word
-   characters. normalized: matches after normalization. */
+/* lstrip, rstrip: a match includes the white space to its left, to its right. single_word: matches only
+   between non-word characters. normalized: matches after normalization. */
 typedef struct added_token {
     int32_t id;
     bool special, lstrip, rstrip, single_word, normalized;
@@ -168,7 +168,7 @@ ott_status added_load(tokenizer *t, const json_t *root);     /* added.c: after n
 ott_status decode_load(tokenizer *t, const json_t *root);    /* decode_load.c */
 void decode_close(tokenizer *t);
 ott_status template_load(tokenizer *t, const json_t *root); /* template.c */
-ott_status template_load_neighbours(tokenizer *t);          /* other files in the folder of tokenizer.json */
+ott_status template_load_neighbours(tokenizer *t); /* reads other files in the folder of tokenizer.json */
 
 /* GPT-2's mapping of bytes to characters, all less than U+0180. */
 typedef struct byte_characters {

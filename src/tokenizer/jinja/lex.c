@@ -209,7 +209,7 @@ static void note_end(lexer *l, const char *at, bool is_output) {
 static ott_status lex_tag(lexer *l, bool is_output) {
     const char *closing = is_output ? "}}" : "%}";
     int64_t bytes;
-    int braces = 0; /* depth of open brackets: "}}" inside them does not end the tag */
+    int braces = 0; /* number of open braces: "}}" inside braces does not end the tag */
     TRY(add_token(l, (jinja_token){.kind = is_output ? JINJA_TOKEN_OUTPUT_BEGIN : JINJA_TOKEN_BLOCK_BEGIN}));
     l->at += 2;
     if (l->at < l->end && (*l->at == '-' || *l->at == '+')) l->at++;
