@@ -20,7 +20,7 @@ typedef struct model_cache model_cache;
 
 /* Opens a cache for at most `capacity` tokens. The model's rotary tables must have as many positions. The
    model must be converted, and must not be converted again while the cache is open. The first call of
-   model_cache_extend makes its compute weights. `log` is borrowed. */
+   model_cache_extend makes the model's compute weights. `log` is borrowed. */
 ott_status model_cache_open(model *m, const logger *log, int64_t capacity, model_cache **out);
 void model_cache_close(model_cache *c); /* call it before model_close; NULL is allowed */
 int64_t model_cache_length(const model_cache *c);

@@ -191,7 +191,7 @@ static ott_status bind_module(model *m, model_module *e) {
     return OTT_OK;
 }
 
-/* Sliding-window layers may have separate frequencies. In some families, other layers have no rotation. */
+/* Sliding-window layers may have separate frequencies. Some families' full-attention layers do not rotate. */
 static const rope *rope_of(const model *m, bool sees_all) {
     const family *f = m->options.family;
     if (f->learned_positions || (sees_all && f->rope_in_windows)) return NULL;
@@ -394,7 +394,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
     return OTT_OK;
 }
 
-/* If model_open failed, some layers may not be bound. */
+/* If model_open failed, some layers may be NULL. */
 static void release_linears(model *m) {
     for (int i = 0; i < m->modules.count; i++) {
         const model_module *e = &m->modules.items[i];

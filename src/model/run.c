@@ -49,7 +49,7 @@ static ott_status gather_forward(exec *cx, model *m, int unit) {
     return store_gather(cx, &m->store, unit, forward_uses(cx, m, unit));
 }
 
-/* Prefetches a unit, unless it is the block after a range that ends early. */
+/* Prefetches a unit for forward, unless it is the block after `range`, which this pass does not run. */
 static ott_status prefetch_forward(exec *cx, model *m, int unit, layer_range range) {
     if (unit == model_block_unit(range.end) && range.end < m->options.layers) return OTT_OK;
     return store_prefetch(cx, &m->store, unit, forward_uses(cx, m, unit));

@@ -246,7 +246,7 @@ static ott_status project_inputs(exec *cx, attention *a, const sequence_metadata
     return rotate(cx, a, at, &s->q, &s->k, false);
 }
 
-/* Writes `own` to rows [past, past + own->rows) of the cache. *all: the cache's rows up to these. */
+/* Writes `own` to the cache from row `past` on. *all: rows [0, past + own->rows) of the cache. */
 static ott_status append_to_cache(exec *cx, const tensor *own, const tensor *cache, int64_t past,
                                   tensor *all) {
     STATUS_REQUIRE(past + own->rows <= cache->rows);

@@ -25,7 +25,7 @@ typedef struct moe_options {
     route_rule rule;
     bool biased;       /* a per-expert bias is added to the scores for the choice only (DeepSeek-V3) */
     double bias_rate;  /* step size of the bias update after each step */
-    bool bias_by_sign; /* update: +-bias_rate; false: bias_rate x distance from an equal load */
+    bool bias_by_sign; /* true: the update is +-bias_rate; false: bias_rate x distance from an equal load */
     double balance, sequence_balance, z; /* weights of the router losses; 0: none */
     int64_t sequence;                    /* tokens per sequence, for sequence_balance */
     double capacity;         /* maximum tokens per expert, in multiples of the mean; 0: no limit */

@@ -81,7 +81,7 @@ static int64_t packed_step(const exec *cx, const parameter_store *s, const store
     return step;
 }
 
-/* The first rank after r with another shard size of parameter i, or another packed_step. */
+/* The end of the run of ranks from r on with equal shard sizes of parameter i and equal packed_step. */
 static int run_end(const exec *cx, const parameter_store *s, const store_unit *u, int i, int r) {
     const parameter *p = u->parameters[i];
     int64_t step = packed_step(cx, s, u, i, r);
