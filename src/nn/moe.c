@@ -463,8 +463,7 @@ static ott_status backward_down(exec *cx, moe *m, const moe_saved *s, const tens
     return apply_weights(cx, m, s, dy);
 }
 
-/* s->gate and s->up hold their gradients. Adds the experts' gradient to dx; sets dx without shared
-   experts. */
+/* s->gate and s->up hold their gradients. Adds to dx, which has the shared experts' gradient, or sets dx. */
 static ott_status backward_inputs(exec *cx, moe *m, const moe_saved *s, const tensor *x, const tensor *dx) {
     tensor rows, drows;
     plan_buffer buffer, dbuffer;

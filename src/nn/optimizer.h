@@ -64,8 +64,7 @@ typedef struct optimizer_rule {
     /* `step` works matrix by matrix (Muon). */
     ott_status (*step)(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
                        const optimizer_ranks *ranks, const tensor *state);
-    /* average: writes the averaged weights to p's value; else the training weights. NULL: the rule has no
-       average. */
+    /* average: writes the averaged weights to p's value; else the training weights. NULL: no average. */
     ott_status (*use_average)(exec *cx, const optimizer_options *o, const parameter *p, bool average);
 } optimizer_rule;
 
