@@ -81,8 +81,7 @@ SIMD float delta_of_row(ott_dtype d, const float *dout, const void *o, int64_t c
 }
 
 /* Packs rows of t (q or dout) to `lanes`, with a lane for each query, for products over head_dim. rows: the
-   same rows in fp32. pairs: scratch [capacity][score_width]. Returns the pairs' smallest exponent, 0 without
-   pairs. */
+   same rows in fp32. pairs: scratch [capacity][score_width]. Returns the pairs' smallest exponent. */
 static int pack_query_lanes(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
                             const float *rows, float *pairs, float *lanes) {
     int64_t capacity = padded_lanes(count), width = s->score_width;

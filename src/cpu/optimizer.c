@@ -1,8 +1,7 @@
 /* cpu/optimizer: gradient norm, clipping, skipping of steps, loss scale, and AdamW. */
 #include "cpu/adamw.h"
 
-/* Halves the loss scale, to at least 1, if a gradient is not finite. Doubles it after STEP_GROWTH_INTERVAL
-   finite steps in a row. */
+/* Updates the loss scale after a step (tensor/step_state.h). finite: gradients and loss are finite. */
 static void update_loss_scale(float *state, bool finite) {
     if (!finite) {
         state[STEP_LOSS_SCALE] = fmaxf(state[STEP_LOSS_SCALE] * 0.5f, 1.0f);

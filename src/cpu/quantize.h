@@ -1,6 +1,6 @@
 /*
- * cpu/quantize: private to src/cpu. Finds the scale of each element of a quantized tensor, for its rowwise or
- * its columnwise use.
+ * cpu/quantize: private to src/cpu. Finds the scale of each element of a quantized tensor, for one of its
+ * uses.
  */
 #ifndef CPU_QUANTIZE_H
 #define CPU_QUANTIZE_H

@@ -23,8 +23,7 @@ typedef struct delayed_callbacks {
     void *user;
 } delayed_callbacks;
 
-/* The cast for one use of a tensor. Format F32, BF16 or F16: the use is in high precision and all other
-   members are ignored. */
+/* The cast for one use of a tensor. Format F32, BF16 or F16: no cast to FP8, other members are ignored. */
 typedef struct cast_spec {
     ott_dtype format;
     granularity grain;

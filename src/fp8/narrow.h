@@ -1,5 +1,4 @@
-/* fp8/narrow: conversions between fp32 and narrower formats in integer arithmetic, for CPU and GPU. fp8/cast
-   uses them. */
+/* fp8/narrow: conversions between fp32 and narrower formats in integer arithmetic, for CPU and GPU. */
 #ifndef FP8_NARROW_H
 #define FP8_NARROW_H
 
@@ -64,8 +63,7 @@ ANYWHERE float narrow_widen_ieee(uint32_t code, narrow_format f) {
     return code == f.overflow ? INFINITY : narrow_widen(code, f);
 }
 
-/* Returns the FP8 code of x in format d (E4M3 or E5M2), rounded to nearest even; narrow_from_fp8 returns the
-   value of a code. */
+/* Return the FP8 code of x in format d (E4M3 or E5M2), rounded to nearest even, or the value of a code. */
 ANYWHERE uint8_t narrow_to_fp8(float x, ott_dtype d, cast_mode mode) {
     uint32_t bits = fmath_bits(x), magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return 0x7f;

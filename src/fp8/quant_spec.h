@@ -14,8 +14,7 @@ bool quant_spec_is_fp8(const quant_spec *s);
 /* True if both uses give each element the same scale and code: the casts are equal, and a block of elements
    with one scale is equally long along MN and K. */
 bool quant_spec_shares_scales(const quant_spec *s);
-/* Returns q for a source tensor of format d (F32, BF16 or F16): sets `infinite` of SCALE_TE's block scales to
-   d's largest number. */
+/* Returns q for a source tensor of format d: `infinite` of SCALE_TE's block scales is d's largest number. */
 quant_spec quant_spec_from(quant_spec q, ott_dtype d);
 
 #endif

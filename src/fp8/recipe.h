@@ -1,7 +1,6 @@
 /*
  * fp8/recipe: FP8 recipes: formats and scales of a linear layer's tensors. A recipe is a constant row of a
- * table. recipe_compile makes a linear_spec from it for each linear module. The layers use only the
- * linear_spec.
+ * table. recipe_compile makes a linear_spec from it for each linear module. Layers read only the spec.
  *
  * A linear layer Y[M,N] = X[M,K] W[N,K]^T has three GEMMs and three tensors. Each tensor is used exactly
  * twice:
@@ -69,8 +68,7 @@ const recipe *recipe_high_precision(ott_dtype d);
 /* True if this GEMM multiplies FP8 operands. which = GEMM_COUNT: true if any GEMM does. */
 bool recipe_gemm_is_fp8(const recipe *r, recipe_gemm which);
 /* Checks that a row is consistent: both operands of a GEMM are FP8 or neither, at most one is E5M2, they
-   split K into the same blocks, and both FP8 uses of a tensor have one format. The error names the wrong
-   field. */
+   split K into the same blocks, and both FP8 uses of a tensor have one format. The error names the field. */
 ott_status recipe_check(const recipe *r);
 
 /* The specs of one linear module, compiled from a recipe. fp8: at least one GEMM multiplies FP8 operands. */

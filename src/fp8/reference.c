@@ -103,8 +103,7 @@ static void operand_gather(const reference_operand *x, int64_t mn, int64_t k, in
     for (int l = 0; l < count; l++) out[l] = ((const uint8_t *)x->data)[operand_index(x, mn, k + l)];
 }
 
-/* Returns tensorcore_fp8_dot_fast, or _split if `split`, for operands of any layout: copies the codes of one
-   instruction at a time. */
+/* Returns tensorcore_fp8_dot_fast, or _split if `split`, for operands of any layout. */
 static float sum_tensorcore(const reference_operand *a, int64_t i, const reference_operand *b, int64_t j,
                             int64_t k, int64_t end, bool split) {
     enum { INSTRUCTION = 32, PROMOTION = 128 };

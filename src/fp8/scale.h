@@ -42,8 +42,7 @@ ANYWHERE uint32_t scale_log2_floor_bits(uint32_t bits) {
                                                 : 0;
     return (bits & 0xff800000u) + (steps <= rounds_up ? 0x800000u : 0u);
 }
-/* Rounds down to a power of two by clearing the mantissa. Keeps NaN and infinity; subnormals stay
-   subnormal. */
+/* Rounds down to a power of two by clearing the mantissa. Keeps NaN and infinity; also rounds subnormals. */
 ANYWHERE float scale_floor_power_of_two(float scale) {
     uint32_t bits = fmath_bits(scale);
     uint32_t magnitude = bits & 0x7fffffffu;
@@ -55,16 +54,14 @@ ANYWHERE float scale_floor_power_of_two(float scale) {
 }
 
 /* torchao float8_utils.amax_to_scale divides in double and rounds to fp32. Double has more than 2*24+2 bits,
-   so this equals one fp32 division. Only the lower bound 1e-12 needs double, because fp32 cannot represent
-   it. */
+   so this equals one fp32 division. Only the lower bound 1e-12 needs double: it is no fp32 number. */
 ANYWHERE float scale_torchao(float amax, float max) {
     const double smallest = 1e-12;
     if ((double)amax < smallest) return (float)((double)max / smallest);
     return max / amax; /* NaN stays NaN, infinity gives 0 */
 }
 
-/* Rounds a scale down to a power of two. SCALE_TORCHAO's scales are 0, NaN or normal: 448 / FLT_MAX to
-   57344 / 1e-12. */
+/* Rounds a scale down to a power of two. SCALE_TORCHAO's scales are 0, NaN or normal numbers. */
 ANYWHERE float scale_power_of_two(float scale, scale_rule rule) {
     bool by_logarithm = rule == SCALE_TORCHAO && scale > 0;
     if (!by_logarithm) return scale_floor_power_of_two(scale);
@@ -95,8 +92,7 @@ ANYWHERE uint8_t scale_e8m0_floor(float amax, ott_dtype d) {
     if (isnan(amax)) return 255;
     /* The largest power of two of the format: 2^8 (E4M3), 2^15 (E5M2). */
     int emax = ilogbf(dtype_max(d));
-    /* OCP does not define the scale of an infinite amax. Here it is treated as 2^128: its exponent field is
-       255. */
+    /* OCP does not define the scale of an infinite amax. Here it counts as 2^128 (exponent field 255). */
     int code = (int)(fmath_bits(amax) >> 23) - emax;
     return (uint8_t)(code > 0 ? code : 0);
 }

@@ -53,8 +53,7 @@ static float round_result(int64_t sum, int exponent) {
     return sum < 0 ? -result : result;
 }
 
-/* Returns the sum by plain fp32 additions. It is infinite or NaN only if a term is; tensorcore_fp8_step then
-   returns it. */
+/* Returns the sum by plain fp32 additions. It is infinite or NaN only if a term is. */
 static float plain_sum(const uint8_t *a, ott_dtype da, const uint8_t *b, ott_dtype db, int count,
                        float accumulator) {
     for (int i = 0; i < count; i++) accumulator += cast_from_fp8(a[i], da) * cast_from_fp8(b[i], db);

@@ -76,8 +76,7 @@ typedef struct device_table {
     ott_status (*graph_run)(device *d, device_graph *g);
     void (*graph_close)(device *d, device_graph *g);
     void (*close)(device *d);
-    /* Groups over NCCL (comm/links.h); NULL: collectives copy through host memory. make_link gets `own`
-       without links. */
+    /* Groups over NCCL (comm/links.h); NULL: collectives use host memory. make_link reads no own->links. */
     ott_status (*describe)(device *d, device_card *out);
     ott_status (*make_link)(device *d, const device_group *own, device_link *out);
     ott_status (*open_group)(device *d, const device_group *own, struct group **out);

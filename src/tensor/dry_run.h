@@ -1,8 +1,7 @@
 /*
  * tensor/dry_run: a device that counts allocations instead of making them. A model or trainer opened on it
  * makes the same calls as on a real device; afterwards the bytes of each memory kind are known. Plans can be
- * recorded and sealed, but not replayed. If device.dry_run is set, callers need not prepare the data that
- * they copy to the device.
+ * recorded and sealed, but not replayed. If device.dry_run is set, data to copy need not be prepared.
  */
 #ifndef TENSOR_DRY_RUN_H
 #define TENSOR_DRY_RUN_H
@@ -13,8 +12,8 @@
 ott_status dry_run_open(mem *account, const device *like, device **out);
 
 /* Callbacks for the ops and collectives of plans that are recorded on a dry run, in order. Shapes and formats
-   are the real step's; the addresses must not be read or written. `collective` may be NULL without groups of
-   several ranks. */
+   are the real step's; the addresses must not be read or written. `collective` may be NULL if all groups have
+   one rank. */
 typedef struct dry_run_listener {
     void (*op)(void *user, const exec *cx, enum op_index op, const void *args);
     /* called only for collectives of several ranks */
@@ -23,8 +22,8 @@ typedef struct dry_run_listener {
 } dry_run_listener;
 void dry_run_listen(device *d, const dry_run_listener *l); /* borrowed; NULL: none */
 /* Opens a fake group with this rank and size: collectives are checked and reported to the listener, no data
-   moves. On a dry run of a GPU, collectives reserve staging memory (tensor/group_staging.h). Close the group
-   with group_close. */
+   moves. On a dry run of a GPU, collectives reserve staging memory (tensor/group_staging.h). Close it with
+   group_close. */
 ott_status dry_run_group_open(mem *account, int rank, int size, group **out);
 /* Counts host memory that is never released: `count` elements of `size` bytes. On a dry run of a CPU it
    counts as device memory. */

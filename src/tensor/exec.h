@@ -59,8 +59,7 @@ struct exec {
     exec_part part;
     int64_t step;             /* finished training steps; copies of trained weights are made once a step */
     bool is_first_microbatch; /* first micro-batch of the step; later ones use the same weights */
-    /* i32[2] on the device: index of the micro-batch's first token among all tokens of the run, low word
-       first; borrowed; NULL: unknown */
+    /* i32[2] on the device: index in the run of the micro-batch's first token, low word first; may be NULL */
     const tensor *token;
     group *data_group; /* ranks that hold the same part of the model and train on other data */
     /* fp32[1] on the device: loss scale / number of micro-batches of a step. Layers multiply the gradients of

@@ -21,8 +21,7 @@ static inline int64_t operand_mn(const operand *o) {
 static inline int64_t operand_k(const operand *o) {
     return o->transposed ? o->t.rows : o->t.columns;
 }
-/* Returns group `group` of an operand with groups (tensor/qtensor.h): elements [first, first + count) along
-   MN, or along K if `deep`. */
+/* Returns group `group` of an operand (tensor/qtensor.h): [first, first + count) of MN, or of K if `deep`. */
 operand operand_group(const operand *o, bool deep, int64_t group, int64_t first, int64_t count);
 /* Return the operand for the rowwise or columnwise use: q's FP8 codes if q (may be NULL) has FP8 codes for
    this use, else the high-precision tensor. */

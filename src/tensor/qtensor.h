@@ -1,8 +1,7 @@
 /*
  * tensor/qtensor: a quantized tensor: FP8 codes and scales for two uses (fp8/recipe.h): rowwise, contracted
  * along its rows, and columnwise, contracted along its columns. qtensor_lay_out decides the layout for all
- * code: where codes, amax and scales are stored, whether columnwise codes are transposed, and what the two
- * uses share.
+ * code: where codes, amax and scales are stored, if columnwise codes are transposed, and what is shared.
  */
 #ifndef TENSOR_QTENSOR_H
 #define TENSOR_QTENSOR_H

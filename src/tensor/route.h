@@ -212,8 +212,7 @@ ANYWHERE float route_load(float load, float count, float total) {
     return fmaf(load, 0.99f, 0.01f * (count / total));
 }
 
-/* DeepSeek-V3's rule: raises the bias if the expert has fewer choices than this step's mean, lowers it if
-   more. */
+/* DeepSeek-V3's rule: raises the bias if the expert has fewer choices than the mean, lowers it if more. */
 ANYWHERE float route_bias_by_sign(float bias, float count, float total, int64_t experts, float rate) {
     float mean = total / (float)experts;
     return fmaf(rate, (count < mean ? 1.0f : 0.0f) - (count > mean ? 1.0f : 0.0f), bias);

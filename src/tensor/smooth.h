@@ -4,8 +4,8 @@
  * it. Channel scales are powers of two, so neither operation rounds.
  *
  * A channel scale is near the square root of the channel's amax. So an outlier channel enlarges the amax of
- * activation and weight equally. The paper divides by the full amax. But here the weight also has one FP8
- * scale for all channels.
+ * activation and weight equally. The paper divides by the full amax, but here the weight also has one FP8
+ * scale.
  */
 #ifndef TENSOR_SMOOTH_H
 #define TENSOR_SMOOTH_H

@@ -47,8 +47,7 @@ ANYWHERE uint64_t step_state_update(const float *state) {
 }
 
 /* Dynamic loss scaling (Micikevicius et al. 2018) with the constants of PyTorch's GradScaler: a non-finite
-   gradient halves the scale, down to 1; STEP_GROWTH_INTERVAL finite steps in a row double it, to a finite
-   value. */
+   gradient halves the scale, down to 1; STEP_GROWTH_INTERVAL finite steps in a row double it. */
 #define STEP_GROWTH_INTERVAL  2000
 #define STEP_LOSS_SCALE_START 65536.0f
 

@@ -9,8 +9,7 @@
  *
  * Draws for averages are practically independent (splitmix32 from a random start), so each rounding is
  * unbiased. An average forgets its rounding errors, but a sum does not. After n independent roundings of a
- * fraction f of a step, a sum is off by sqrt(n f (1 - f)) steps. That is more than small learning rates move
- * it.
+ * fraction f of a step, a sum is off by sqrt(n f (1 - f)) steps. Updates at small learning rates are smaller.
  *
  * Draws for sums therefore form a Weyl sequence: the first is random, and each update adds a constant, called
  * turn, modulo 2^16 (Kuipers and Niederreiter 1974, chapter 2). Of n consecutive updates by a fraction f of a

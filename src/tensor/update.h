@@ -1,6 +1,5 @@
 /*
- * tensor/update: the optimizers' update rules (tensor/ops.def) for one element: fp32 IEEE operations in this
- * order, on CPU and GPU.
+ * tensor/update: the optimizers' update rules (tensor/ops.def) for one element, in fp32 and in this order.
  */
 #ifndef TENSOR_UPDATE_H
 #define TENSOR_UPDATE_H

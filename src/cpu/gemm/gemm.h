@@ -42,8 +42,7 @@
 
 /* Block sizes (measured). MC and NB are multiples of MR and NR. A_LD is no power of two, so that packed rows
    of A map to different cache sets. If the contraction has several blocks, C is computed in blocks of MB rows
-   and NB columns: their unfinished sums fit gemm_work.partial. If it has one, as many rows of B are packed as
-   fit. */
+   and NB columns: their unfinished sums fit gemm_work.partial. Otherwise B is packed in larger blocks. */
 enum {
     GEMM_KC = 1024,                          /* packed elements of the contraction in a block */
     GEMM_TERMS_MAX = SIMD_HAS_PAIRS ? 2 : 1, /* terms in a packed element */

@@ -5,8 +5,7 @@
  *     sum[i][j] = fmaf(a(i, k), b(j, k), sum[i][j])   for each term k, ascending
  *
  * With block scales it computes the sums of one scale block from 0, scales them and adds them to the tile's
- * sums. There is a function for each number of rows, so that a tile at the edge of C costs no more than its
- * rows.
+ * sums. There is a function for each number of rows, so that tiles at the edge of C cost less.
  */
 #ifndef CPU_GEMM_KERNEL_H
 #define CPU_GEMM_KERNEL_H

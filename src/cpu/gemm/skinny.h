@@ -26,8 +26,7 @@ enum {
 _Static_assert(SKINNY_ROWS <= GEMM_MR, "the sums of a panel fit into tiles");
 
 /* Returns the number of terms in a packed element of A for panels of format d. It is 2 for FP8 on levels with
-   bf16 dot products. BF16 panels do not use these: memory limits their speed, and some numbers may be
-   subnormal. */
+   bf16 dot products. BF16 panels use none: memory limits their speed, and numbers may be subnormal. */
 SIMD int64_t skinny_terms(ott_dtype d) {
     return panel_has_pairs(d) && pack_is_fp8(d) ? 2 : 1;
 }

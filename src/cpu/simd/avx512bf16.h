@@ -5,8 +5,7 @@
  * A pair has two consecutive terms of a chain in 32 bits: the first in the high half, the second in the low
  * half. VDPBF16PS, the bf16 dot product, does two fused multiply-adds for each pair, the high half first. It
  * treats subnormal numbers as 0 (Intel SDM; measured on Zen 4 and Emerald Rapids). So a sum over pairs has
- * the bits of the fp32 chain over terms if no operand and no sum is subnormal. PAIR_LEAST gives the
- * condition.
+ * the bits of the fp32 chain over terms if no operand and no sum is subnormal (PAIR_LEAST).
  *
  * 16 pairs are stored in a v16. fp32 loads, broadcasts and stores do not change their bits.
  */
@@ -46,8 +45,7 @@ enum {
     PAIR_LEAST_NONE = 511, /* exponent of an operand that is all zeros */
 };
 
-/* Returns the minimum of `least` and the magnitudes of 32 bf16 numbers, minus 1. This makes zeros the
-   largest. */
+/* Returns the minimum of `least` and magnitude - 1 of 32 bf16 numbers. The 1 makes zeros the largest. */
 SIMD_PRIMITIVE v16i v16_pair_smaller(v16i least, v16 pairs) {
     v16i magnitude = v16i_and(v16_bits(pairs), v16i_set1(0x7fff7fffu));
     return _mm512_min_epu16(least, _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)));
@@ -64,8 +62,7 @@ SIMD int v16_pair_least(v16i least) {
 
 /* ---- FP8 codes to bf16 ---- */
 
-/* The bf16 bits of FP8 code c without sign. `one`: the bits of code 1. Codes 1 to 3 are subnormal in both
-   formats, 4 to 7 only in E4M3. */
+/* The bf16 bits of subnormal FP8 code c: 0 to 7 in E4M3, 0 to 3 in E5M2. one: the bits of code 1. */
 #define PAIR_SUBNORMAL(c, one)                                                                               \
     ((c) == 0   ? 0                                                                                          \
      : (c) == 1 ? (one)                                                                                      \

@@ -1,6 +1,5 @@
 /*
- * cpu/simd/neon: the primitives of cpu/simd/simd.h on four 128-bit registers (ARMv8-A, the base of every
- * aarch64).
+ * cpu/simd/neon: the primitives of cpu/simd/simd.h on four 128-bit registers (ARMv8-A, every aarch64).
  *
  * Uses only fp32 multiply-adds, because the rounding of BFMLALB/T and BFDOT differs between cores.
  */
