@@ -36,9 +36,8 @@ typedef struct bench {
     /* single instructions: results that are finite; finite results that differ from the model */
     int64_t finite, missed;
     int64_t unlike; /* results for which the first rule differs from fp8/tensorcore: must be 0 */
-    int64_t explained[RULES_MAX]; /* for each rule: finite results that it gives too */
-    int64_t explained_missed
-        [RULES_MAX]; /* of the results that differ from the model: those that each rule gives */
+    int64_t explained[RULES_MAX];        /* for each rule: finite results that it gives too */
+    int64_t explained_missed[RULES_MAX]; /* like `explained`, of the results that differ from the model */
     bool failed;
 } bench;
 

@@ -83,7 +83,7 @@ typedef struct mpi_group {
     char *staging;
     bool failed, is_notified, left; /* is_notified: another rank reported the failure */
     ott_status code;
-    char reason[REASON_BYTES]; /* of the failure; the other ranks receive it */
+    char reason[REASON_BYTES]; /* of the failure, which the other ranks receive */
 } mpi_group;
 
 /* Separate communicators, so that different kinds of messages cannot overtake each other. */

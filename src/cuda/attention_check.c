@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { SAMPLES = 4, HEAD_MOST = 256, OUTPUTS = ATTENTION_GRAD_V + 1, LEAST_DB = 30 };
-#define WEIGHT_LEAST_F16 0x1p-19 /* for smaller weights, fp16 rounding is as large as the bound */
+#define WEIGHT_LEAST_F16 0x1p-19 /* fp16 rounds smaller weights by as much as the allowed error */
 
 /* ---- fetching ---- */
 
@@ -22,7 +22,7 @@ typedef struct workbench {
     uint16_t *stored;        /* [tokens][head_dim], as stored on the GPU */
     float *x, *y, *z;        /* [tokens][head_dim] of one head */
     float *lse;              /* [tokens] of one head */
-    float own[3][HEAD_MOST]; /* single rows */
+    float own[3][HEAD_MOST]; /* rows of one token */
 } workbench;
 
 /* rows [begin, end) */

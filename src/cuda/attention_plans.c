@@ -7,7 +7,7 @@
 #include "cuda/kernels.h"
 #include <string.h>
 
-/* Building a plan takes a second. Prompts can have any length, unlike training, so the cache is limited. */
+/* Building a plan takes a second, so plans are kept. Prompts have many lengths, so the number is limited. */
 enum { PLANS_MOST = 32, REASONS_MOST = 16 };
 
 typedef struct attention_entry attention_entry;

@@ -1,4 +1,4 @@
-/* cuda/codes: casts eight values to FP8 codes, by the hardware's conversion where it has fp8/cast's bits. */
+/* cuda/codes: casts eight values to FP8 codes; uses the hardware's conversion where it equals fp8/cast. */
 #ifndef CUDA_CODES_H
 #define CUDA_CODES_H
 

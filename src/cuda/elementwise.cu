@@ -116,7 +116,7 @@ extern "C" cudaError_t dropout_launch(const dropout_args *a, cudaStream_t stream
 
 /* ---- rotary positions ---- */
 
-/* Each thread rotates eight pairs; `eights` threads share a head. before: a head's columns before these. */
+/* Each thread rotates eight pairs; `eights` threads share a head. before: columns before the rotated ones. */
 struct rope_job {
     view x, cosine, sine;
     const int32_t *position;

@@ -23,7 +23,7 @@ struct loss_job {
     /* statistics of all shards: [3 * shards, T], `step` elements per row; NULL: rows are full */
     const float *parts;
     int64_t part_rows, step;
-    float *part;         /* [3, T]: output of this shard's maxima, sums and target logits; NULL: loss */
+    float *part;         /* [3, T]: for this shard's maxima, sums, target logits; NULL: compute losses */
     int64_t before, all; /* columns of the vocabulary before this shard, and of the full vocabulary */
     quantize_uses uses;  /* quantized copies of the gradient */
 };

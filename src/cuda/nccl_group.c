@@ -307,8 +307,8 @@ static void leave(group *base) {
 
 /* ---- opening ---- */
 
-/* Sets *bytes to the number of bytes that the call transfers. Reserves memory only for reductions, because
-   messages allocate theirs when they are sent. */
+/* *bytes: staging bytes of the call (of a send: its message). Reserves memory, but not for sends, which
+   allocate theirs when they start. */
 static ott_status reserve(group *base, exec *cx, const collective *call, int64_t *bytes) {
     nccl_group *g = nccl_group_of(base);
     *bytes = group_staging_bytes(g->group.size, call);

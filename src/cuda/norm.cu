@@ -50,7 +50,7 @@ __device__ __forceinline__ void put_eight(float *terms, const eight &e) {
     for (int i = 0; i < 8; i++) terms[8 * threadIdx.x + i] = e.x[i];
 }
 
-/* Adds the next `count` products to this thread's lane. Only the first 16 threads have one. */
+/* Adds the next `count` products to this thread's lane. Only the first 16 threads have a lane. */
 __device__ __forceinline__ float add_products(float lane, const float *a, const float *b, int64_t count) {
     if (threadIdx.x < 16)
 #pragma unroll 8

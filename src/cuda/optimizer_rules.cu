@@ -78,7 +78,7 @@ static inline bool is_narrow(const tensor *t) {
 
 struct lerp_job {
     view from, to, y;
-    bool narrow_from, narrow_to, narrow_y; /* these are bf16 */
+    bool narrow_from, narrow_to, narrow_y; /* true if bf16 */
     float weight;
 };
 
@@ -107,7 +107,7 @@ extern "C" cudaError_t lerp_launch(const lerp_args *a, cudaStream_t stream) {
 
 struct direction_job {
     view momentum, grad, y;
-    bool narrow_momentum, narrow_grad, narrow_y; /* these are bf16 */
+    bool narrow_momentum, narrow_grad, narrow_y; /* true if bf16 */
     const float *state;
     float factor;
 };

@@ -10,8 +10,7 @@ static inline int64_t samples_at(int64_t rows, int64_t count, int64_t i) {
     return rows - 1 - step * (count - 1 - i);
 }
 
-/* Queues a copy of `count` rows of `width` bytes to the host, `step` bytes apart on the device, dense
-   there. */
+/* Queues a copy of `count` rows of `width` bytes, `step` bytes apart on the device, dense on the host. */
 ott_status samples_fetch(exec *cx, void *to, const void *from, int64_t step, int64_t width, int64_t count);
 /* Synchronizes the stream, so that all fetches are complete. */
 ott_status samples_finish(exec *cx);

@@ -179,7 +179,7 @@ __device__ __forceinline__ void store_rows(const quantize_codes &to, const own_c
 
 /* The codes of a tile, transposed: for each of TILE columns, 16 units of 8 rows. Unit u of column c is stored
    at u ^ (c / 8). So stores (16 threads, 8 columns apart) and loads (16 threads, one column) have no
-   conflicts. */
+   bank conflicts. */
 struct transposed_tile {
     uint2 unit[TILE][TILE / 8];
 };
