@@ -177,7 +177,7 @@ static ott_status check_eval(config *cfg) {
     bool source = *cfg->eval.dataset_path || (cfg->eval.holdout > 0.0 && *cfg->data.dataset_path) ||
                   cfg->data.format == DATA_SYNTHETIC;
     bool named = *cfg->data.dataset || *cfg->data.hf_dataset_name || cfg->data.datasets.count > 0;
-    bool refused = /* check_built or check_data refuses these keys */
+    bool refused = /* another check, check_built or check_data, refuses these keys */
         *cfg->eval.dataset || *cfg->eval.hf_dataset_name || (cfg->eval.holdout > 0.0 && named);
     if (!source && !refused)
         FAIL("eval.enabled is True but no eval data source is configured. Set eval.dataset_path, or "

@@ -193,7 +193,7 @@ static const char *spelled_key(const option *o) {
     return key ? key->path : NULL;
 }
 
-/* True if the list names the key, or its section with a point: "float8." allows all keys of [float8]. */
+/* True if the list has the key, or a section and a point: "float8." allows all keys of [float8]. */
 static bool is_allowed(const char *key, const char *const *allowed) {
     for (; *allowed; allowed++) {
         bool section = str_ends_with(*allowed, ".");

@@ -9,7 +9,7 @@ typedef enum key_type { KEY_INT, KEY_REAL, KEY_PAIR, KEY_BOOL, KEY_TEXT, KEY_CHO
 typedef enum key_state { STATE_BUILT, STATE_LATER, STATE_INSTEAD, STATE_WITH } key_state;
 
 typedef struct key_choice {
-    const char *text; /* as written in a file */
+    const char *text; /* the word that a file contains: "bf16" */
 } key_choice;
 
 /* One value of any type. The key's type selects the member. */
@@ -23,7 +23,7 @@ typedef struct config_value {
 typedef struct config_key {
     const char *path, *section, *name; /* "train.seq_len", "train", "seq_len" */
     key_type type;
-    size_t offset;         /* of the value in struct config, in bytes */
+    size_t offset;         /* offset of the value in struct config, in bytes */
     config_value fallback; /* the default */
     /* Range of a number, or of each integer in a list: "[1, inf)", "(0, 1)", "-1|[1, inf)"; else NULL. */
     const char *range;

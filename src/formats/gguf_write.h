@@ -13,7 +13,7 @@
 /* Metadata as key-value pairs. Zero-initialize with {.bytes = {.account = m}}; free with gguf_metadata_free.
    gguf_writer_open reports values out of range and failed allocations. */
 typedef struct gguf_metadata {
-    str bytes; /* encoded as in the file */
+    str bytes; /* the pairs, encoded as in the file */
     int64_t count;
     int64_t list_remaining; /* missing elements of the last list */
     char bad_key[80];       /* key and value of the first value out of range; "" if none */

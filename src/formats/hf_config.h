@@ -61,13 +61,13 @@ typedef struct hf_config {
     int64_t sliding_window;      /* positions that a query sees; 0: all */
     /* every full_attention_every-th layer has no window; if 0, `full` lists the layers without a window */
     int64_t full_attention_every;
-    int full_count; /* `full` is in ascending order */
+    int full_count; /* number of layers in `full`, in ascending order */
     int32_t full[HF_CONFIG_MOST_FULL];
-    family_mlp mlp;           /* the family's, or another function if the file names one */
+    family_mlp mlp;           /* the family's MLP, or one with the activation that the file names */
     bool attention_bias;      /* attention_bias (biases of q, k, v and, except for glm, o) or use_bias */
-    bool mlp_bias, qk_norm;   /* keys of some families; false for the others */
-    bool rope_interleave;     /* key of some families; false for the others */
-    bool scales_by_layer;     /* scale_attn_by_inverse_layer_idx */
+    bool mlp_bias, qk_norm;   /* mlp_bias and use_qk_norm; false if the family has no such key */
+    bool rope_interleave;     /* rope_interleave; false if the family has no such key */
+    bool scales_by_layer;     /* scale_attn_by_inverse_layer_idx: layer i also divides q k^T by i + 1 */
     bool tie_word_embeddings; /* lm_head shares its weight with embed_tokens */
     int64_t bos, pad;         /* token ids; -1 if none, or if the embedding has no row for pad */
     /* embedding row that is not trained: pad_token_id; from the end if negative; -1 if none */
@@ -88,7 +88,7 @@ typedef struct hf_config {
  * out of range) and OTT_ERR_UNSUPPORTED name the file, the key and its value.
  */
 ott_status hf_config_read(mem *account, const char *path, hf_config *out, char **text);
-/* Same, from text. `name` is the file's name in messages. */
+/* Like hf_config_read, of the contents of a file. `name` is the file's name in messages. */
 ott_status hf_config_parse(const char *name, const char *text, int64_t length, hf_config *out);
 bool hf_config_equal(const hf_config *a, const hf_config *b);
 
@@ -101,7 +101,7 @@ bool hf_config_equal(const hf_config *a, const hf_config *b);
  */
 ott_status hf_config_text(mem *account, const hf_config *c, const char *original, const char *quantization,
                           str *out);
-/* Same, into a file, written atomically. */
+/* Writes the text of hf_config_text to the file `path`, atomically. */
 ott_status hf_config_write(mem *account, const hf_config *c, const char *original, const char *quantization,
                            const char *path);
 

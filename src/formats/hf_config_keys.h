@@ -64,8 +64,8 @@ ott_status hf_read_quantization(const char *name, json_t *root, hf_config *c);
 bool hf_rope_equal(const hf_config *a, const hf_config *b);
 bool hf_can_list_dense_layers(const family *f); /* the family has the key mlp_only_layers */
 bool hf_dense_layers_equal(const hf_config *a, const hf_config *b);
-bool hf_has_full_attention(const hf_config *c, int64_t layer);     /* the layer has no window */
-bool hf_full_layers_equal(const hf_config *a, const hf_config *b); /* same layers without a window */
+bool hf_has_full_attention(const hf_config *c, int64_t layer);     /* no sliding window */
+bool hf_full_layers_equal(const hf_config *a, const hf_config *b); /* both have a window in the same layers */
 const char *hf_activation_key(const family *f);                    /* "hidden_act" */
 const char *hf_activation(const hf_config *c);                     /* the value of hf_activation_key */
 const char *hf_routing_method(const hf_config *c);                 /* DeepSeek-V2's topk_method */

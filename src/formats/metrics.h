@@ -108,7 +108,7 @@ typedef struct metrics_health {
     int64_t count, capacity;
     metrics_use *uses;              /* [count], in file order */
     int64_t last;                   /* index of the first use of the last measurement */
-    int64_t measurements;           /* in the file, including measurements that were not kept */
+    int64_t measurements;           /* number in the file, with those that are not in `uses` */
     int64_t damaged, first_damaged; /* as in metrics_series, for health lines */
     bool complete; /* another line follows the last measurement, so the run is not writing it */
 } metrics_health;

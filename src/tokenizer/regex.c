@@ -234,8 +234,8 @@ static int run_code(const regex_walk *w, const pcre2_code *code) {
 /* State of a counted search. Each item costs 1, plus 1 for each byte since the previous item. */
 typedef struct search_count {
     matcher *matcher;
-    int64_t times; /* number of searches that it represents */
-    int64_t at;
+    int64_t times; /* number of searches that this search represents; multiplies the costs */
+    int64_t at;    /* offset of the previous item in the text */
 } search_count;
 
 static int count_item(pcre2_callout_block *block, void *context) {
