@@ -73,7 +73,7 @@ static ott_status train_rank(void *rank) {
 
 /* ---- opening ---- */
 
-/* The groups along a set of mesh dimensions; no groups if each would have one rank. */
+/* Opens the groups along a set of mesh dimensions. Opens none if each group would have one rank. */
 static void open_groups(const mesh *m, mesh_set set, int which, int count, thread_groups *w,
                         rank_run *ranks) {
     group *opened[MESH_RUN_RANKS_MAX];
@@ -211,7 +211,8 @@ static void put_shard(outcome *o, const parameter *p, outcome_kind kind, const f
     }
 }
 
-/* Stores the rank's part of a gradient, of the first or the last step. */
+/* Copies the rank's shard of a parameter's gradient into the outcome. last: 0 for the first step's gradient,
+   1 for the last step's. */
 static void put_gradient(outcome *o, const rank_run *k, const parameter *p, int last) {
     const tensor *grad = &p->shard.grad;
     int64_t offset = (const char *)grad->data - (const char *)k->r.t->m->grads, count = tensor_count(*grad);
@@ -251,7 +252,7 @@ static void take_state(outcome *o, const rank_run *k, const char *name, outcome_
     free(x);
 }
 
-/* Stores a layer's amax histories and scales. adds: this rank is the first that has the layer. */
+/* Stores a layer's amax histories and scales. adds: this rank is the first rank that owns the layer. */
 static void take_states(outcome *o, const rank_run *k, const linear *l, const char *layer, bool adds) {
     for (int i = 0; i < TENSOR_COUNT; i++) {
         char name[96];
@@ -261,7 +262,7 @@ static void take_states(outcome *o, const rank_run *k, const linear *l, const ch
     }
 }
 
-/* Stores the expert loads of all stages. Every rank has them. */
+/* Stores the token counts of the experts of all stages. Every rank has the same counts. */
 static void take_loads(outcome *o, const rank_run *k, bool adds) {
     take_state(o, k, "expert loads", OUTCOME_LOAD, &k->r.t->m->balance.loads, adds);
 }
@@ -346,7 +347,8 @@ void outcome_free(outcome *o) {
 static const char *const kind_names[OUTCOME_KINDS] = {
     "gradient", "last gradient", "value", "first moment", "second moment", "scale", "amax history", "load"};
 
-/* Ranks add the losses of several micro-batches in another order, so the sums differ by rounding. */
+/* Compares losses. Ranks add the losses of several micro-batches in another order, so the sums differ by
+   rounding. */
 static bool is_near(double a, double b) {
     return fabs(a - b) <= 1e-6 * fabs(a);
 }

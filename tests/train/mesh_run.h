@@ -37,7 +37,7 @@ typedef enum outcome_kind {
     OUTCOME_KINDS
 } outcome_kind;
 
-/* A tensor of the full model. */
+/* A tensor of the full model, assembled from all ranks' shards. */
 typedef struct outcome_tensor {
     char name[96];
     outcome_kind kind;
@@ -54,8 +54,8 @@ typedef struct outcome {
     int count;
 } outcome;
 
-/* Fails the test if a rank fails, if ranks differ in a bit that they share, or if no rank has a part of a
-   tensor. */
+/* Fails the test if a rank fails, if two ranks have different bits of the same element, or if no rank has
+   some element of a tensor. */
 void mesh_run(const fixture *f, const mesh_run_options *o, outcome *out);
 void outcome_free(outcome *o);
 

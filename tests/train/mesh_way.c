@@ -49,9 +49,9 @@ unsigned way_bits(const mesh_way *w) {
 
 /* ---- bounds ---- */
 
-#define NOISE_E4M3 0x1p-4 /* relative error of an E4M3 code that changes */
+#define NOISE_E4M3 0x1p-4 /* relative error if an E4M3 value gets a neighboring code */
 #define NOISE_E5M2 0x1p-3
-#define SUM_FP32   6.1e-5 /* two orders of a sum of 512 products (see tests/train/test_layer_ranks.c) */
+#define SUM_FP32   6.1e-5 /* of two orders of a sum of 512 products (tests/train/test_layer_ranks.c) */
 
 static bool has_e5m2(int format) {
     return format == TENSORWISE || format == DELAYED || format == CURRENT;

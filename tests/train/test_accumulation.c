@@ -125,7 +125,7 @@ static void clipping_is_by_the_global_norm(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         outcome o = one_step(f, (const char *const[]){cases[i].argument, NULL});
         double size = norm_of_gradients(&o);
-        assert_true(size > 0.5 && size < 500); /* so that one limit clips and another does not */
+        assert_true(size > 0.5 && size < 500); /* one limit is smaller than this norm, one is larger */
         assert_true(relative(size, o.step.grad_norm) < 1e-6);
         double clip = cases[i].limit > 0 ? cases[i].limit / (size + 1e-6) : 1;
         check_moments(&o, clip < 1 ? clip : 1);

@@ -139,7 +139,8 @@ static float *merged_weight(const fixture *f, rig *r, const model_module *e, con
     return read_exported(r, folder, e, "weight", parameter_count(e->weight));
 }
 
-/* Checks that each FP8 value is the nearest code, in units of its row's scale. */
+/* Checks that each FP8 code is the nearest to the exact value. Distances are compared in units of the row's
+   scale. */
 static void expect_rounded(const fixture *f, rig *r, const model_module *e, const float *exact) {
     char folder[160];
     hf_save_summary sum;
@@ -163,7 +164,7 @@ static double row_factor(rig *r, const model_module *e, const float *sum, int64_
     return e->lora_m ? (double)rig_peek(r, &e->lora_m->value, row) / sqrt(squares) : 1;
 }
 
-/* Compares q with its tensor in the GGUF file. llama.cpp orders the rows of a head of q by rotary pairs. */
+/* Compares q with its tensor in the GGUF file. llama.cpp orders a head's rows of q_proj by rotary pairs. */
 static void expect_in_gguf(const fixture *f, rig *r, const model_module *e, const float *merged) {
     char path[160];
     gguf_save_summary sum;
@@ -239,7 +240,7 @@ static void adapters_are_logged(void **state) {
     }
 }
 
-/* Saved adapters are read back by a model of a family that stores these projections the same way. */
+/* Saves adapters after three steps and reads them into a second model with the same options. */
 static void check_saved(const fixture *f, const char *dora) {
     const char *const more[] = {LORA, dora, NULL};
     char folder[120];
@@ -266,7 +267,7 @@ static char *read_member(const char *folder, const char *member) {
     return text;
 }
 
-/* Layers with their own rank and alpha, adapters in one block only, and fully trained modules. */
+/* Saves layers with their own rank and alpha, adapters in one block only, and fully trained modules. */
 static void saved_by_patterns(void **state) {
     static const char *const more[] = {LORA,
                                        "--peft.rank_pattern=q_proj=2,model.layers.1.mlp.down_proj=6",
@@ -301,7 +302,8 @@ static void saved_by_patterns(void **state) {
     rig_close(&again);
 }
 
-/* If another layer without an adapter has the same name ending, the file has full layer names. */
+/* The file must list full layer names if a layer without an adapter has the same name ending as one with an
+   adapter. */
 static void some_of_those_that_end_alike(void **state) {
     static const char *const more[] = {LORA,
                                        "--peft.target_modules=*.mlp.up_proj",

@@ -1,7 +1,7 @@
 /*
  * Adapters (peft.*). Adapters train, and the other weights keep their bits. The first step equals a model
- * without adapters. Recomputation, ranks and a stop change no bit, with dropout before and after them. Sums
- * over ranks that share a layer stay within the rounding bound of train.layer_ranks.
+ * without adapters. With dropout too, recomputation changes no bit, nor do data-parallel ranks, nor a stop
+ * and resume. Sums over ranks that share a layer stay within the rounding bound of train.layer_ranks.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -379,7 +379,7 @@ static void ready_configuration(void **state) {
 typedef struct spread {
     const char *name;
     mesh_layout layout;
-    int micro_batches, of_one; /* per rank in a step; and of the single rank that trains on the same data */
+    int micro_batches, of_one; /* micro-batches per step: of a rank, of the single rank */
     bool exact;
 } spread;
 
@@ -426,8 +426,8 @@ static void on_ranks(void **state) {
     }
 }
 
-/* FP8 expert weights are sharded and sent as codes. */
-/* Layers with their own rank, adapters in one block, and fully trained modules: embedding, head and norms. */
+/* Tests layers with their own rank, adapters in one block only, and fully trained modules: embedding, head
+   and norms. */
 static void patterns_on_ranks(void **state) {
     static const char *const choice[] = {"--peft.modules_to_save=lm_head,embed_tokens,input_layernorm",
                                          "--peft.rank_pattern=q_proj=2,down_proj=8"};
@@ -436,6 +436,7 @@ static void patterns_on_ranks(void **state) {
         check_spread(*state, &spreads[which[i]], FP32, choice, "--peft.layers_to_transform=1");
 }
 
+/* FP8 weights of experts are sharded and gathered as codes. */
 static void with_experts_on_ranks(void **state) {
     static const spread ways[] = {
         {"dp_shard", .layout = {SIZES([MESH_DP_SHARD] = 2)}, .micro_batches = 1, .of_one = 2, .exact = true},
@@ -451,7 +452,8 @@ static void with_experts_on_ranks(void **state) {
 
 #define DORA LORA, "--peft.use_dora=true"
 
-/* A DoRA run starts at the base model, all three kinds of parameters train, and the base keeps its bits. */
+/* A DoRA run starts at the base model, its A, B and magnitudes train, and the base weights keep their
+   bits. */
 static void decomposed_begin_at_the_base(void **state) {
     static const char *const more[] = {DORA, NULL}, *const kept[] = {DORA, "--train.frozen_dtype=fp8", NULL};
     rig plain, r;

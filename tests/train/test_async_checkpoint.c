@@ -1,7 +1,7 @@
 /*
- * Asynchronous checkpoints. The files have the same bytes as synchronous checkpoints, and the state at the
- * save, whatever happens later. A write error ends the run as in synchronous mode. Every end of a run waits
- * for the pending write.
+ * Asynchronous checkpoints. The files have the same bytes as synchronous checkpoints. They have the state at
+ * the time of the save, whatever changes later. A write error ends the run as in synchronous mode. Every end
+ * of a run waits for the pending write.
  */
 #define _GNU_SOURCE /* pthread_setattr_default_np */
 #include <pthread.h>
@@ -228,7 +228,7 @@ static void check_full_disk(const fixture *f, const char *mode, const char *name
     mem_close(account);
 }
 
-/* Both modes end with the same error, except for the folder's name. */
+/* Both modes end with the same error message, except for the folder's name in it. */
 static void full_disk_ends_the_run(void **state) {
     char plain[400], background[400];
     check_full_disk(*state, "disabled", "full-a", plain);
@@ -240,7 +240,7 @@ static void full_disk_ends_the_run(void **state) {
     assert_string_equal(plain, background);
 }
 
-/* The save after a failed write returns the write's error and saves nothing. */
+/* After a failed write, the next save returns the write's error and saves nothing. */
 static void error_comes_before_the_next_save(void **state) {
     rig r;
     checkpoint_writer *w;
@@ -340,7 +340,7 @@ static void old_one_that_cannot_be_removed(void **state) {
     check_old_one_stays(*state, "async", "deep-b");
 }
 
-/* A run that stops for another reason waits for the write and returns its own error. */
+/* A run that stops for another reason waits for the write, but returns the error of that other reason. */
 static void other_ends_wait_for_the_write(void **state) {
     const fixture *f = *state;
     static captured_log logged;

@@ -19,7 +19,8 @@
 
 static captured_log logged;
 
-/* Returns the path "FOLDER/name" from a printf format. Four paths may be in use at a time. */
+/* Returns the path "FOLDER/name" from a printf format. The path is valid until the fourth call after this
+   one. */
 static const char *in(const fixture *f, const char *format, ...) {
     static char paths[4][300];
     static int next;
@@ -108,7 +109,7 @@ static void later_checkpoints_are_set_aside(void **state) {
     assert_true(captured_log_has(&logged, "back/checkpoints/step-3 at step 3"));
     assert_string_equal(names(in(f, "back/checkpoints")),
                         "abandoned-1-step-3 abandoned-1-step-4 step-3 step-4 step-5 ");
-    /* A second time: another branch gets new names. */
+    /* A second branch sets checkpoints aside under new names. */
     FIXTURE_OK(train(f, "back", 4, in(f, "back/checkpoints/step-3"), keep, 0));
     assert_string_equal(
         names(in(f, "back/checkpoints")),
@@ -172,14 +173,15 @@ static void a_shared_folder(void **state) {
     FIXTURE_OK(train(f, "one", 4, "latest", shared, 0));
     assert_true(captured_log_has(&logged, "shared/step-3 at step 3"));
     assert_true(str_ends_with(names(in(f, "shared")), " step-4 ")); /* sorted after the name run-ID */
-    /* A run without checkpoints does not take another run's. */
+    /* "latest" fails for a run without checkpoints: it does not load another run's. */
     assert_says(train(f, "three", 4, "latest", shared, 0), OTT_ERR_NOT_FOUND, "shared/step-4");
     FIXTURE_OK(train(f, "three", 2, "auto", shared, 0));
     assert_true(captured_log_has(&logged, "the run starts from scratch"));
     assert_newest(in(f, "one"), "step-4");
 }
 
-/* A copied run folder is a new run if the checkpoints are in a folder outside of both. */
+/* A copied run folder is a new run, if the checkpoints are in a folder outside of the original and the
+   copy. */
 static void a_copied_run(void **state) {
     const fixture *f = *state;
     char dir[200], command[700];
@@ -198,7 +200,7 @@ static void a_copied_run(void **state) {
     assert_true(captured_log_has(&logged, "outside/step-2 at step 2"));
 }
 
-/* Resumes from checkpoints of versions that had no run ids. */
+/* Resumes from checkpoints of earlier Ottava versions, which had no run ids. */
 static void old_checkpoints_resume(void **state) {
     const fixture *f = *state;
     FIXTURE_OK(train(f, "old", 2, "", NULL, 0));
@@ -262,7 +264,7 @@ static void stopping_saves_and_logs_how_to_resume(void **state) {
     at = after(at, "stop/checkpoints/step-2");
     at = after(at, "Resume with: ottava train ");
     after(at, "stop/config.toml --checkpoint.load_path=latest");
-    /* A periodic checkpoint that is due at the stop is the same checkpoint. */
+    /* If a periodic checkpoint is due at the step of the stop, only one checkpoint is saved. */
     FIXTURE_OK(train(f, "stop", 4, "latest", NULL, 1));
     after(after(logged.text, "Shutdown requested at step 3 — saving"), "stop/checkpoints/step-3");
     assert_int_equal(captured_log_count(&logged, "Saved "), 1);

@@ -57,7 +57,8 @@ static void fits_with_the_same_bits(void **state) {
     }
 }
 
-/* Ranks that run blocks together choose the same blocks to recompute. */
+/* Ranks that run blocks together (tensor, sequence or context parallelism) choose the same blocks to
+   recompute. */
 static void ranks_choose_alike(void **state) {
     static const mesh_layout layouts[] = {{.size = {[MESH_DP_SHARD] = 3}},
                                           {.size = {[MESH_PP] = 2}, .schedule = PP_1F1B},

@@ -404,7 +404,7 @@ static void packing_changes_no_loss(void **state) {
     char *path = data_path(f, "six.jsonl");
     double grad_norm, other;
     step_result padded = one_step(f, WITH(path, QA, "--train.batch_size=6"), &grad_norm);
-    int64_t labels = 0; /* the completion's bytes, computed as in write_samples */
+    int64_t labels = 0; /* the number of bytes of all completions, computed as in write_samples */
     for (int i = 0; i < 6; i++) labels += 2 + i * 5 % 7;
     assert_int_equal(padded.labels, labels);
     assert_int_equal(padded.tokens, 6 * 24);
@@ -438,7 +438,8 @@ static void check_batch(const rig *r, const batch *b) {
     free(start);
 }
 
-/* A backend with an attention workspace that depends on the number of documents, as in GPU libraries. */
+/* The op table of a backend whose attention workspace depends on the number of documents, as in GPU
+   libraries. */
 static const op_table *plain_ops;
 static int64_t workspace_by_documents(const device *d, enum op_index op, const void *args) {
     int64_t bytes = plain_ops->workspace ? plain_ops->workspace(d, op, args) : 0;
@@ -468,7 +469,7 @@ static void documents_have_few_counts(void **state) {
         counts += b->at.cu_seqlens.columns != before;
         before = b->at.cu_seqlens.columns;
     }
-    assert_true(before > 4); /* rows have several documents */
+    assert_true(before > 4); /* each row has several documents */
     assert_true(counts <= 2);
     r.device->ops = plain_ops;
     rig_close(&r);
@@ -570,7 +571,7 @@ static void a_run_counts_labels(void **state) {
                                                           "--metrics.log_style=automodel"),
                                              .logged = logged}));
     assert_true(captured_log_has(
-        logged, "Training complete: 6 steps")); /* 27 rows give 13 steps of 2; max_steps = 6 */
+        logged, "Training complete: 6 steps")); /* max_steps; 27 rows would give 13 steps of 2 */
     char *metrics = fixture_read(f, "labels/metrics.jsonl", &bytes);
     assert_non_null(strstr(metrics, "\"num_tokens_per_step\":48"));
     assert_null(strstr(metrics, "\"num_label_tokens\":48"));

@@ -51,7 +51,7 @@ static void does_not_change_training(void **state) {
     rig_close(&b);
 }
 
-/* The plan before the first step has room for the larger batch. */
+/* The plan that is made before the first step covers the larger batch. */
 static void is_planned(void **state) {
     static const char *const large[] = {"--eval.batch_size=8", "--eval.seq_len=64", NULL};
     rig a, b;
@@ -63,7 +63,7 @@ static void is_planned(void **state) {
     rig_close(&b);
 }
 
-/* The same with data, pipeline, context and tensor parallelism. */
+/* Evaluation uses its own batch size with data, pipeline, context and tensor parallelism too. */
 static void so_on_ranks(void **state) {
     static const mesh_layout layouts[] = {{.size = {[MESH_DP_SHARD] = 2}},
                                           {.size = {[MESH_PP] = 2}, .schedule = PP_1F1B},

@@ -52,7 +52,7 @@ static void assert_exported(const exported *e, ott_status expected, const char *
         fail_msg("\"%s\" instead of \"%s\"", e->summary, part);
 }
 
-/* Checks that no name next to the runs contains `part`. */
+/* Checks that no file or folder next to the runs has a name that contains `part`. */
 static void assert_nothing_aside(const fixture *f, const char *part) {
     file_list names;
     mem *account;
@@ -100,7 +100,7 @@ static void compare_with_masters(const char *checkpoint, const char *folder) {
     mem_close(account);
 }
 
-/* The messages name the newest checkpoint, and the folder has its weights. */
+/* The messages name the checkpoint that is exported, and the folder has its weights. */
 static void test_the_newest_checkpoint_or_the_one_given(void **state) {
     const fixture *f = *state;
     const ott_export_options o = options_of(OTT_EXPORT_HF);
@@ -132,7 +132,7 @@ static void test_as_trained_takes_the_recipe_of_the_run(void **state) {
     assert_nothing_aside(f, "none");
 }
 
-/* FP8 matrices of a folder run from their codes under every precision. */
+/* A model that is loaded from an FP8 folder uses the folder's codes under every precision. */
 static void test_codes_of_a_folder_stay(void **state) {
     const fixture *f = *state;
     ott_export_options o = options_of(OTT_EXPORT_HF_FP8);
@@ -234,7 +234,7 @@ static void test_a_gguf_file(void **state) {
     assert_nothing_aside(f, "tmp");
 }
 
-/* tokenizer.json in parts: text before the pre-tokenizer, the pre-tokenizer, the model. */
+/* A tokenizer.json in four parts: the normalizer, the pre-tokenizer, the post-processor, the model. */
 #define JSON(normalizer, pre, post, model)                                                                   \
     "{\"added_tokens\":[{\"id\":5,\"content\":\"<s>\",\"special\":true},"                                    \
     "{\"id\":6,\"content\":\"<t>\",\"special\":false}],\"normalizer\":" normalizer ",\"pre_tokenizer\":" pre \
@@ -309,8 +309,8 @@ static void test_a_byte_level_tokenizer(void **state) {
     gguf_reader_close(&g);
 }
 
-/* Llama 3's split pattern without its rule for full words is not Llama 3's pre-tokenizer, and neither is
-   GPT-2's. */
+/* Llama 3's split pattern without its rule for full words is not recognized as Llama 3's pre-tokenizer, nor
+   as GPT-2's. */
 static void test_names_of_pre_tokenizers(void **state) {
     static const char *const cases[][2] = {
         {JSON("null", SPLIT(LLAMA3), "null", BYTE_LEVEL), "dbrx"},
@@ -330,7 +330,7 @@ static void test_names_of_pre_tokenizers(void **state) {
     }
 }
 
-/* A token of an earlier merge has a higher score. */
+/* In the GGUF file, tokens of earlier merges must have higher scores. */
 static void test_a_sentencepiece_tokenizer(void **state) {
     char path[200];
     FIXTURE_OK(describe(

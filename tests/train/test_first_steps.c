@@ -1,6 +1,6 @@
 /*
- * The first updates of a fine-tune from a bf16 folder, with and without train.master_dither. bf16 and FP8
- * follow fp32 only with it.
+ * The first updates of a fine-tune from a bf16 folder, with and without train.master_dither. Only with dither
+ * do bf16 and FP8 follow fp32.
  */
 #include "train/export.h"
 #include "train/train_fixture.h"
@@ -33,7 +33,7 @@ static void make_base(const fixture *f) {
     mem_close(account);
 }
 
-/* Trains on a few repeated rows from FOLDER/base to FOLDER/name. dither_seed 0: without dither. */
+/* Trains FOLDER/base on a few repeated rows. The run is FOLDER/name. dither_seed 0: no dither. */
 static void tune(const fixture *f, const char *name, int kind, int dither_seed, int stop_after,
                  captured_log *logged) {
     char base[160], row[160], dither[40], seed[40];
@@ -104,7 +104,8 @@ static void expect_follows(const fixture *f, int kind, double fp32) {
         assert_true(start[seed] == start[0]); /* rounding to bf16 removes the offsets */
 }
 
-/* Tensorwise differs less here. tools/first_steps.sh checks it on a real model. */
+/* Under tensorwise the dither matters less on this small model. tools/first_steps.sh checks it on a real
+   model. */
 static void test_dithered_masters_follow_fp32(void **state) {
     const fixture *f = *state;
     double start, fp32 = progress_of(f, FP32, 0, &start), dithered = progress_of(f, FP32, 1, &start);

@@ -48,7 +48,7 @@ static recipe without_scales(const char *name) {
     return r;
 }
 
-/* Updates that are small compared with bf16's precision. */
+/* Number of steps of runs whose updates are small compared with bf16's precision. */
 enum { STATE_STEPS = 80 };
 static const char *const gentle[] = {"--train.max_steps=80", "--optimizer.lr=2e-4"};
 static const char *const narrow_state[] = {STATE_IN_BF16}, *const fp8_moments[] = {MOMENTS_IN_FP8};
@@ -104,7 +104,7 @@ static void narrow_state_is_near_wide(void **state) {
     assert_true(nearest / wide - 1 > STATE_BOUND);
 }
 
-/* The other optimizers in a shorter run. */
+/* Compares narrow and wide state of the other optimizers, in a shorter run. */
 static void narrow_state_of_others_is_near_wide(void **state) {
     enum { STEPS_OF_OTHERS = 30 };
     static const char *const others[][4] = {
@@ -123,7 +123,8 @@ static void narrow_state_of_others_is_near_wide(void **state) {
     }
 }
 
-/* Returns the final validation loss. */
+/* Trains with precision p and returns the final validation loss. row: replaces the precision's recipe; NULL:
+   does not. */
 static double train(const fixture *f, int p, const recipe *row) {
     rig r;
     int64_t fp8, all;

@@ -130,7 +130,7 @@ static void only_the_rest_moves(void **state) {
 
 /* ---- quantized copies of frozen weights ---- */
 
-/* Counts the operations that quantized one master. */
+/* Counts how often ops quantized one master. */
 typedef struct makings {
     const void *master;
     int count;
@@ -147,8 +147,8 @@ static void count_making(void *user, enum op_index op, const void *args, double 
 
 enum { STEPS = 3 };
 
-/* Returns how often STEPS steps and a validation quantize a weight. renewed: every step is notified that
-   masters changed. *end: the final state; the caller frees it. */
+/* Returns how often STEPS steps and a validation quantize a weight. renewed: true reports before every step
+   that masters changed. *end: the final state; the caller frees it. */
 static int count_makings(const fixture *f, int which, const char *weight, bool renewed, snapshot *end) {
     static const char *const more[] = {"--train.freeze=model.layers.0.mlp", "--train.grad_accum_steps=2",
                                        NULL};
@@ -258,8 +258,9 @@ static void run_kept(const fixture *f, int which, const mesh_layout *layout, con
              out);
 }
 
-/* If both uses have the same scaling, stored codes equal the cast of a frozen master. Losses and gradients
-   then equal a run with the master, on every layout. */
+/* An FP8 layer has one copy of codes per use of its weight, in forward and in backward. If both uses have the
+   same scaling, the stored codes equal the cast of a frozen master. Losses and gradients then equal a run
+   with the master, on every layout. */
 static void on_ranks(void **state) {
     static const struct {
         int precision;
@@ -292,7 +293,7 @@ static void on_ranks(void **state) {
     }
 }
 
-/* The startup log shows how GEMMs use the codes. Evaluation and generation read the same codes. */
+/* The startup log reports how GEMMs use a folder's codes. Evaluation and generation read the same codes. */
 static void is_run_as_it_was_trained(void **state) {
     static captured_log logged;
     const fixture *f = *state;
@@ -383,7 +384,7 @@ static void frozen_for_some_steps(void **state) {
     rig_close(&r);
 }
 
-/* A run follows the schedule, and resumes within it. */
+/* A run follows the freeze schedule, and so does a run that is resumed within it. */
 static void a_run_follows_its_schedule(void **state) {
     static captured_log logged;
     static const char schedule[] = "--train.freeze_schedule=[\"1 layers.0\", \"3 lm_head\"]",

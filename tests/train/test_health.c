@@ -1,6 +1,6 @@
 /*
- * Health metrics. They describe the casts, and measuring changes no bit. A layer that stays below the
- * bound falls back to bf16 once and is logged. A checkpoint in between changes nothing.
+ * Health metrics. The metrics describe the casts to FP8, and measuring them changes no bit. A layer that
+ * stays below the bound falls back to bf16 once and is logged. Stop and resume do not change this.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -80,7 +80,7 @@ static void every_use_has_a_line(void **state) {
     }
 }
 
-/* Compares a weight's metrics with values computed here from the master before the step. */
+/* Compares a weight's metrics with values that this test computes from the master before the step. */
 static void numbers_are_those_of_the_cast(void **state) {
     const fixture *f = *state;
     measured m;
@@ -234,7 +234,7 @@ static ott_status run_measured(void *argument) {
 
 typedef enum layout { COPIES, SHARDS, LAYERS_SHARDED, STAGES, LAYOUTS } layout;
 
-/* More key and value rows. Half the number of rows is still a multiple of 16, as FP8 requires. */
+/* With 4 key heads, half of the key rows is still a multiple of 16, as FP8 GEMMs require. */
 static const char *const wide_keys[] = {"--model.n_kv_heads=4", NULL};
 
 static void open_ranks(rank_measured *ranks, thread_groups *opened, const fixture *f, layout how,
@@ -284,7 +284,7 @@ static void ranks_are_one_run(void **state) {
         run_together(ranks);
         for (int k = 0; k < RANKS; k++) {
             measured *m = &ranks[k].m;
-            int linears = how == STAGES ? 1 : RANKS; /* counts of all ranks, in LINEARS */
+            int linears = how == STAGES ? 1 : RANKS; /* pipeline stages run each layer once */
             assert_int_equal(captured_log_count(&m->logged, "Float8 fallback"), LINEARS);
             assert_true(
                 captured_log_has(&m->logged, "model.layers.0.mlp.up_proj moves to bf16 after step 3"));
@@ -303,7 +303,7 @@ static void ranks_are_one_run(void **state) {
     }
 }
 
-/* One rank's weight is NaN. The layer's other replicas are fine, and fall back too. */
+/* A weight is NaN on one of the ranks that hold copies of the model. The layer falls back on all of them. */
 static void the_worst_rank_decides(void **state) {
     static rank_measured ranks[RANKS];
     thread_groups opened = {0};

@@ -16,7 +16,7 @@
 #include "checkpoint/run_history.h"
 #include "train/train_fixture.h"
 
-/* Resumes (or starts) a run until `steps` steps are done. */
+/* Starts a run or resumes it, and trains until `steps` steps are done. */
 static void part(const fixture *f, const char *name, int which, int64_t steps, const char *from,
                  captured_log *logged) {
     char max[64], load[128];
@@ -47,7 +47,7 @@ static void check_phase(const report_phase *p, const char *name, int64_t steps, 
     assert_int_equal(p->fp8_gemms > 0, fp8);
 }
 
-/* bf16, FP8 and bf16 again, each in its own process. */
+/* Trains one run in three processes: in bf16, in FP8, and in bf16 again. */
 static void counts_every_part(void **state) {
     const fixture *f = *state;
     static captured_log logged;
@@ -159,7 +159,7 @@ static void resumes_without_a_history(void **state) {
     check_without(*state, "other", "{\"phases\": [], \"crc32c\": 7}", "its checksum does not match");
 }
 
-/* More recipe changes than the table has entries. */
+/* The run changes its recipe more often than the summary's table has entries. */
 static void many_phases(void **state) {
     (void)state;
     run_history h;

@@ -151,8 +151,8 @@ static double distance_of(const distance *d, bool gradient) {
     return d->norm > 0 ? sqrt(d->apart / d->norm) : sqrt(d->apart);
 }
 
-/* Adds a rank's shard of a parameter's value or gradient, compared with the same rows and columns of one
-   rank's. */
+/* Compares a rank's shard of a parameter's value or gradient with the same rows and columns of one rank's
+   tensor. Adds the result to *d. */
 static void add_part(distance *d, const rig *one, const rig *rank, int i, bool gradient) {
     const parameter *full = &one->t->m->parameters[i], *part = &rank->t->m->parameters[i];
     const parameter_part *at = &part->local;
@@ -199,7 +199,7 @@ static double loss_apart(const rank_run *one, const rank_run *rank) {
     return most;
 }
 
-/* Ranks of one model agree in every bit: in losses and in unsharded parameters. */
+/* All ranks that run layers together agree in every bit of the losses, norms and unsharded parameters. */
 static void expect_agreement(const layer_ranks *w, const char *what) {
     for (int k = 1; k < w->size; k++) {
         const rank_run *a = &w->rank[0], *b = &w->rank[k];
@@ -221,8 +221,8 @@ static void expect_agreement(const layer_ranks *w, const char *what) {
 
 /* ---- the comparison with one rank ---- */
 
-/* All shards consist of complete scale blocks, of 32 or 128. With this eps an update is nearly linear in the
-   gradient. */
+/* With these sizes all shards consist of complete scale blocks, of 128 (wide) or 32 (narrow). With the eps of
+   `always`, an update is nearly linear in the gradient. */
 static const char *const wide[] = {"--model.dim=256", "--model.n_kv_heads=4", "--model.ffn_hidden_dim=256",
                                    NULL};
 static const char *const narrow[] = {"--model.dim=128", "--model.n_kv_heads=4", "--model.ffn_hidden_dim=128",
@@ -308,7 +308,8 @@ static void recipes_are_near_one_rank(void **state) {
         }
 }
 
-/* 4 ranks have 4 heads with their keys. A rank's rows are complete blocks of 32 (of 128 with BLOCK). */
+/* Context parallelism exchanges heads between 4 ranks; each gets a head of q, k and v. A rank's tokens are
+   complete blocks of 32 (of 128 with BLOCK). */
 static void so_is_context_parallelism(void **state) {
     static const char *const blocks[] = {"--train.seq_len=128", "--model.max_seq_len=128", NULL};
     for (int i = 0; i < WAYS; i++) {
@@ -329,8 +330,8 @@ static void write_documents(const char *path) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* Rows that begin within a sequence, documents that continue on the next rank, sliding windows, and fused
-   projections. */
+/* Tests ranks whose rows begin within a sequence, documents that continue on the next rank, sliding windows,
+   and fused projections. */
 static void of_any_documents(void **state) {
     const fixture *f = *state;
     char path[128], documents[160];
@@ -349,7 +350,7 @@ static void of_any_documents(void **state) {
                                   "--train.z_loss_weight=0.1", NULL};
     const char *const *const models[] = {long_one, packed, window, fused, tied, chunks};
     for (int i = 0; i < 6; i++) expect_near(f, FP32, (layout){.size = 2, .context = true}, models[i]);
-    /* the query heads of a rank read a part of one key head, or parts of two */
+    /* a rank's query heads share one key head with other ranks, or read two key heads */
     const char *const one[] = {"--model.n_kv_heads=1",
                                "--data.pack_sequences=true",
                                "--train.batch_size=1",
@@ -387,9 +388,9 @@ static void so_are_other_models(void **state) {
         }
 }
 
-/* Mixtures of experts. Routing losses cover a full micro-batch, wherever its tokens are, with one or two
-   sequences. With a loss per rank, the router's gradients would differ by percents. An expert's capacity and
-   its gradient balancing also cover all ranks. */
+/* Mixtures of experts. Routing losses are computed over the tokens of all ranks of a micro-batch, with one or
+   two sequences. If each rank computed them over its own tokens, the router's gradients would differ by
+   percents. An expert's capacity and the balancing of its gradient also count the tokens of all ranks. */
 static const char *const mixture[] = {"--model.num_experts=4",
                                       "--model.moe_shared_experts=1",
                                       "--model.moe_router=sigmoid_topk",
@@ -434,7 +435,7 @@ static void so_are_mixtures(void **state) {
 }
 
 #define HALF_A_SEQUENCE "--train.batch_size=1", "--train.seq_len=64"
-/* Values narrower than keys or equally wide, queries with and without a latent. */
+/* MLA with values narrower than keys or as wide as keys, and queries with and without a latent. */
 static const char *const latents[] = {"--model.family=deepseek_v3",
                                       "--model.kv_lora_rank=32",
                                       "--model.q_lora_rank=64",
@@ -450,7 +451,7 @@ static const char *const wide_values[] = {"--model.family=deepseek_v2",
                                           "--model.v_head_dim=64",
                                           HALF_A_SEQUENCE,
                                           NULL};
-/* Values wider than keys, and projections with biases. */
+/* MLA with values wider than keys, and projections with biases. */
 static const char *const wider_values[] = {"--model.family=deepseek_v3",
                                            "--model.kv_lora_rank=32",
                                            "--model.qk_nope_head_dim=32",
@@ -461,13 +462,14 @@ static const char *const wider_values[] = {"--model.family=deepseek_v3",
                                            "--model.rope_interleaved=false",
                                            HALF_A_SEQUENCE,
                                            NULL};
-/* All shards are complete scale blocks of 128. */
+/* With these sizes all shards are complete scale blocks of 128. */
 static const char *const wide_latents[] = {
     "--model.family=deepseek_v3",  "--model.kv_lora_rank=128",    "--model.q_lora_rank=128",
     "--model.qk_nope_head_dim=64", "--model.qk_rope_head_dim=64", "--model.v_head_dim=64",
     "--train.seq_len=128",         "--model.max_seq_len=128",     NULL};
 
-/* A rank's tokens keep their global positions. Projections to latents are not sharded under any recipe. */
+/* Tests latent attention (MLA). A rank's tokens keep their global positions. Projections to latents are not
+   sharded under any recipe. */
 static void so_is_latent_attention(void **state) {
     static const struct {
         int way;
@@ -493,8 +495,8 @@ static void so_is_latent_attention(void **state) {
         expect_near(*state, cells[i].way, cells[i].how, cells[i].model);
 }
 
-/* Biases of summed outputs, norms over all heads, and position tables. In a GPT-2 with tensorwise scales one
-   value gets the next code, so these runs use rowwise scales. */
+/* Tests biases of outputs that ranks sum, norms over all heads, and position tables. In a GPT-2 with
+   tensorwise scales the rounding of a sum changes one FP8 code, so these runs use rowwise scales. */
 static void so_are_other_families(void **state) {
     const char *const olmo2[] = {"--model.family=olmo2", NULL};
     const char *const starcoder2[] = {"--model.family=starcoder2", NULL};
@@ -509,7 +511,7 @@ static void so_are_other_families(void **state) {
         }
 }
 
-/* Per-head norm weights, biases of a gated feed-forward, and sliding windows in some layers. */
+/* Tests per-head norm weights, biases of a gated feed-forward, and sliding windows in some layers. */
 static void so_are_variants(void **state) {
     const char *const norms[] = {"--model.family=cohere", "--model.qk_norm=true", NULL};
     const char *const biases[] = {"--model.attention_bias=true", "--model.attention_output_bias=true",
@@ -525,7 +527,7 @@ static void so_are_variants(void **state) {
 
 /* ---- equal bits ---- */
 
-/* Compares ranks of two layouts with the same shards. */
+/* Expects that two layouts with the same shards give equal losses, weights and moments on every rank. */
 static void expect_same(const layer_ranks *a, const layer_ranks *b, const char *what) {
     for (int k = 0; k < a->size; k++) {
         snapshot x = snapshot_take(&a->rank[k].r), y = snapshot_take(&b->rank[k].r);
@@ -553,8 +555,9 @@ static void expect_same_bits(const fixture *f, int way, layout how[2], const cha
     free(w);
 }
 
-/* Sequence parallelism may gather codes, tensors or nothing, also with experts. Only the gradients of norms,
-   which the ranks add, have another order. */
+/* Depending on the recipe, sequence parallelism gathers FP8 codes, bf16 tensors or nothing. Experts are
+   tested too. Only gradients of norm weights differ from tensor parallelism alone: ranks add them in another
+   order. */
 static void sequence_parallelism_changes_no_bit(void **state) {
     layout how[2] = {{.size = 2}, {.size = 2, .sequence = true}};
     static const char *const frozen[] = {"--train.freeze=*norm*", NULL};
@@ -573,7 +576,8 @@ static void sequence_parallelism_changes_no_bit(void **state) {
 
 /* ---- negative controls and refused settings ---- */
 
-/* The negative control. Power-of-two scales hide a missing maximum, because they change no rounding. */
+/* The negative control: ranks do not reduce a scale's amax. Recipes with power-of-two scales are left out,
+   since another power of two changes no rounding. */
 static void a_missing_maximum_shows(void **state) {
     static const int scaled[] = {TENSORWISE, CURRENT};
     if (FIXTURE_SANITIZED) skip(); /* compares rounding only, which a sanitizer does not check */
@@ -626,7 +630,7 @@ static void what_does_not_divide_is_refused(void **state) {
     expect_refusal(f, BLOCK, NULL, two, "splits scale blocks of 128");
     expect_refusal(f, MXFP8, NULL, two, "splits scale blocks of 32");
     static const char *const heads[] = {"--model.dim=256", "--model.fused_qkv=true",
-                                        NULL}; /* 128, 64 and 64 rows */
+                                        NULL}; /* q, k and v have 128, 64 and 64 rows on a rank */
     expect_refusals(f, BLOCK, heads, two, "a rank's part of the weight is 64 x 256");
     expect_refusal(f, BF16, "--optimizer.state_dtype=fp8", two,
                    "a rank has 16 of the 32 columns of model.layers.0.self_attn.o_proj.weight");
@@ -643,7 +647,8 @@ static void what_has_no_heads_is_refused(void **state) {
     assert_non_null(strstr(status_text(),
                            "model.n_heads (4) must be divisible by distributed.tp x distributed.cp (1 x 3)"));
     o.context_ranks = &four;
-    o.precision = &fixture_precisions[MXFP8]; /* 12 rows per rank */
+    /* a rank has 12 rows of the sequence, fewer than a scale block of 32 */
+    o.precision = &fixture_precisions[MXFP8];
     o.more = tokens;
     assert_int_equal(rig_try(&r, account, *state, &o), OTT_ERR_CONFIG);
     assert_non_null(strstr(status_text(), "splits scale blocks of 32"));

@@ -11,8 +11,8 @@
 #include "train/train_fixture.h"
 #include "train/loss_monitor.h"
 
-/* Adds `steps` losses on a line from `from` to `to`, with noise of that deviation. Returns the number of
-   warnings, and the last warning's step in `*at`. */
+/* Adds `steps` losses to the monitor. They rise or fall linearly from `from` to `to`, with noise of that
+   deviation. Returns the number of warnings, and the last warning's step in `*at`. */
 typedef struct curve {
     double from, to, noise;
     int steps;
@@ -46,7 +46,8 @@ static void divergence_is_reported_early(void **state) {
     assert_int_equal(add(&w, &after, 4, &at), 1);
 }
 
-/* The loss diverges within the first steps. The start must not include the higher losses. */
+/* If the loss diverges within the first steps, the monitor's start value must not include the higher
+   losses. */
 static void early_divergence_too(void **state) {
     (void)state;
     static const curve first = {5.6, 5.6, 0, 1}, up = {12, 12, 0.3, 60}, guess = {2, 2, 0, 2};
@@ -67,7 +68,7 @@ static void slow_divergence_too(void **state) {
     assert_int_equal(add(&w, &c, 1, NULL), 1);
 }
 
-/* Training from scratch, fine-tuning with few labels per step, and a run that learns nothing. */
+/* Tests training from scratch, fine-tuning with few labels per step, and a run that learns nothing. */
 static void a_normal_run_gets_no_warning(void **state) {
     (void)state;
     static const curve runs[] = {
@@ -93,7 +94,7 @@ static void spikes_and_no_numbers_do_not_count(void **state) {
     }
 }
 
-/* A full run with a learning rate that is far too large, and one with a good learning rate. */
+/* Runs the training loop with a learning rate that is far too large, and with a good learning rate. */
 static void a_run_says_so(void **state) {
     const char *wild[] = {"--optimizer.lr=3", "--train.max_steps=40", "--scheduler.warmup_steps=0",
                           "--checkpoint.interval=0", NULL};

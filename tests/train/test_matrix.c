@@ -1,11 +1,12 @@
 /*
  * The matrix of docs/parallelism.md. It runs every recipe on every way to spread a run over ranks, with every
- * kind of recomputation, and each pair of ways with one recomputation in turn. Each run has two steps and is
- * compared with one rank that trains on the same micro-batches. This test makes the page's table:
- * `train_test_matrix --write` updates it. docs/numerics.md derives the bounds.
+ * kind of recomputation. A pair of ways, such as dp_shard with tp, runs with one kind, which changes from
+ * cell to cell. Each run has two steps and is compared with one rank that trains on the same micro-batches.
+ * This test makes the page's table: `train_test_matrix --write` updates it. docs/numerics.md derives the
+ * bounds.
  *
- * Every other cell has a tied embedding, and cells with ep have experts. Layers are not divisible by the
- * stages, nor shards by the ranks.
+ * Every other cell has a tied embedding, and cells with ep have experts. The number of layers is not
+ * divisible by the number of stages, nor a shard's size by the number of ranks.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,7 +75,8 @@ enum {
     EXPERT_WAYS = sizeof expert_ways / sizeof *expert_ways
 };
 
-/* A pipeline has several micro-batches. So has a single rank that trains on all ranks' rows. */
+/* Returns the micro-batches per step: several for a pipeline, and for a single rank that trains on all ranks'
+   rows. */
 static int default_micro_batches(const mesh_way *r) {
     if (r->kinds & WAY_PIPELINE) return way_data_ranks(r) == 1 ? 4 : 2;
     return way_data_ranks(r) == 1 ? 2 : 1;
@@ -173,7 +175,7 @@ static void run(const fixture *f, const job *j, outcome *out) {
              out);
 }
 
-/* Outcomes that several cells are compared with, kept between cells. */
+/* Outcomes of runs that later cells are compared with again. */
 typedef struct memory {
     const fixture *f;
     job jobs[MEMORY];
@@ -240,7 +242,8 @@ static void judge(memory *m, const job *j, const outcome *found, char cell[CELL]
     snprintf(cell, CELL, "≤ %.2g (%.2g)", bound, apart);
 }
 
-/* Fills a cell, with some kinds of recomputation. They change no bit. */
+/* Runs a cell with `count` kinds of recomputation, beginning with kind `first`, and writes its text.
+   Recomputation changes no bit. */
 static void find_cell(memory *m, const mesh_way *r, int number, int column, int first, int count,
                       char cell[CELL]) {
     job j = job_of(r, number, column);
@@ -334,8 +337,8 @@ static void write_table(const table *t) {
 
 static bool writes;
 
-/* Runs each way with every kind of recomputation. Pairs of ways, also with experts, run with one kind in
-   turn. */
+/* Fills a recipe's column. Each single way runs with every kind of recomputation. A pair of ways, with or
+   without experts, runs with one kind, which changes from cell to cell. */
 static void find_column(memory *m, table *t, int column) {
     for (int i = 0; i < t->count; i++) {
         bool is_pair = i >= SINGLE_WAYS + OTHER_WAYS;
@@ -345,7 +348,7 @@ static void find_column(memory *m, table *t, int column) {
     forget(m);
 }
 
-/* Runs some cells of every column with some kinds of recomputation, for builds with slow steps. */
+/* Runs some cells of every column with some kinds of recomputation. Used by builds with slow steps. */
 static void find_some(memory *m, table *t) {
     for (int i = 0; i < t->count; i += FIXTURE_SANITIZED ? 13 : i < SINGLE_WAYS + OTHER_WAYS ? 1 : 4)
         find_cell(m, &t->rows[i], i, i % COLUMNS, i % RECOMPUTATIONS, 1, t->cells[i][i % COLUMNS]);
@@ -365,7 +368,7 @@ static void every_cell_is_as_written(void **state) {
     free(t);
 }
 
-/* Compares with one rank, or with a run without the kinds that change no bit. All bits must be equal. */
+/* Compares a run with a run without those kinds of parallelism that change no bit. All bits must be equal. */
 static void expect_bits(const fixture *f, const job *j) {
     outcome found, expected;
     char what[160];
@@ -404,20 +407,22 @@ static void state_in_bf16_has_the_same_bits(void **state) {
     expect_bits_of(*state, ways, 6, false);
 }
 
-/* Groups of FP8 moments are groups of the full tensor's rows. */
+/* FP8 moments have one scale per group of a row's elements. The groups are the same with and without
+   sharding. */
 static void moments_in_fp8_have_the_same_bits(void **state) {
     static const char *const ways[] = {"dp_shard", "pp 1f1b", "dp_shard x tp", "ep"};
     expect_bits_of(*state, ways, 4, true);
 }
 
-/* Every routing option of a mixture: more choices than a rank has experts, capacity limits, and all weighted
-   losses. FP8 GEMMs run with experts divided among ranks, or shared by them. */
+/* Tests every routing option of MoE layers: more experts per token than a rank has, capacity limits, and all
+   weighted losses. The expert GEMMs run in FP8, with the experts divided among ranks or each expert sharded
+   over ranks. */
 static void experts_divided_have_the_same_bits(void **state) {
     static const mesh_way shared = {"dp_shard of experts", WAY_DATA, SIZES([MESH_DP_SHARD] = 2),
                                     .experts = true};
     static const struct {
         const mesh_way *way;
-        int column; /* of the recipe table */
+        int column; /* the recipe's column in the table */
         const char *more[6];
     } cells[] = {
         {&expert_ways[0],
@@ -448,7 +453,7 @@ static void experts_divided_have_the_same_bits(void **state) {
     }
 }
 
-/* Latent attention with pipeline stages and sharding. */
+/* Runs latent attention (MLA) with pipeline stages and sharding. */
 static void latents_on_every_mesh_have_the_same_bits(void **state) {
     static const char *const more[] = {"--model.family=deepseek_v3",  "--model.head_dim=32",
                                        "--model.kv_lora_rank=32",     "--model.q_lora_rank=32",
@@ -489,12 +494,12 @@ static void learned_positions_on_every_pipeline_have_the_same_bits(void **state)
     "--model.moe_sequence_aux_loss_weight=0.02", "--model.moe_router_z_loss_weight=0.01",                    \
         "--model.moe_shared_experts=1"
 
-/* Experts on pipeline stages (one stage has no experts), divided on each stage, and with tensor or context
-   parallelism. */
+/* Runs MoE layers on pipeline stages (one stage has no experts), with experts divided on each stage, and with
+   tensor or context parallelism. */
 static void experts_on_every_mesh_have_the_same_bits(void **state) {
     static const struct {
         mesh_way way;
-        int column; /* of the recipe table */
+        int column; /* the recipe's column in the table */
         const char *more[6];
     } cells[] = {
         {{"pp gpipe", WAY_PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_GPIPE, .micro_batches = 4},

@@ -1,6 +1,6 @@
 /*
  * Memory. Steps after the first allocate nothing. The plan predicts a run's peak, as the account and the
- * system measure it. Activation checkpointing makes it smaller. If any allocation fails, the run ends with an
+ * system measure it. Activation checkpointing lowers the peak. If any allocation fails, the run ends with an
  * error and frees all memory.
  */
 #define _GNU_SOURCE /* popen */
@@ -57,7 +57,8 @@ static void bad_steps_allocate_nothing(void **state) {
     rig_close(&r);
 }
 
-/* FP8 codes of weights that only backward reads may be made in backward: equal bits, less memory. */
+/* FP8 codes of weights that only backward reads can be made in backward. Results keep their bits, and less
+   memory is used. */
 static void codes_for_backward_need_not_be_kept(void **state) {
     static const int precisions[] = {TENSORWISE, ROWWISE, DELAYED, BLOCK, MXFP8};
     static const char *const ways[] = {"--float8.force_recompute_fp8_weight_in_bwd=false",
@@ -79,7 +80,7 @@ static void codes_for_backward_need_not_be_kept(void **state) {
         }
         assert_true(snapshot_equal(&end[0], &end[1]));
         assert_true(planned[1] <= planned[0]);
-        if (precisions[i] == ROWWISE || precisions[i] == MXFP8) /* each use has its own codes */
+        if (precisions[i] == ROWWISE || precisions[i] == MXFP8) /* one copy of codes per use */
             assert_int_equal(weights[0] - weights[1], codes);
         snapshot_free(&end[0]);
         snapshot_free(&end[1]);
@@ -128,8 +129,8 @@ static void slots_in_bf16_take_half(void **state) {
     }
 }
 
-/* Masters and gradients in bf16, moments in FP8: 6 bytes per element, and two fp32 values per moment and
-   group of a row. */
+/* Masters and gradients in bf16, moments in FP8: 6 bytes per element, and two fp32 values for each group of a
+   row, per moment. */
 static void moments_in_fp8_take_less(void **state) {
     static const char *const more[] = {MOMENTS_IN_FP8, NULL};
     static const mem_kind kinds[] = {MEM_PARAM, MEM_GRAD, MEM_OPTIMIZER};
@@ -337,7 +338,7 @@ static void run_survives(void **state) {
     fail_everywhere(*state, run_new, "run", 0);
 }
 
-/* Resumes a run. Its checkpoint must stay complete, however often resuming fails. */
+/* Resumes a run. The run's checkpoint must stay complete, however often resuming fails. */
 static ott_status run_on(const fixture *f, mem *account) {
     const char *more[] = {"--train.max_steps=1", "--checkpoint.load_path=latest", NULL};
     return run_in(f, account, "out", more);

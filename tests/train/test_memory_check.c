@@ -1,7 +1,7 @@
 /*
- * The memory check. It knows a run's memory before the run allocates, the run then takes that much, and the
- * check compares it with the process limits. An error names the largest parts and the settings that help, and
- * these settings do help.
+ * The memory check. It computes a run's memory before the run allocates, and compares it with the process
+ * limits. The run then takes this much memory. An error names the largest parts and the settings that help,
+ * and these settings do help.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -139,7 +139,8 @@ static void refusal_helps(void **state) {
     assert_int_equal(run_limited("helped", allowed, helped, text), OTT_OK);
 }
 
-/* No setting makes this model fit. */
+/* No setting makes this model fit on one rank. The error suggests a small model of the family, or more
+   ranks. */
 static void refusal_of_a_model_that_is_too_large(void **state) {
     char text[4096];
     const char *const asked[] = {"--model.dim=8192",
@@ -228,7 +229,7 @@ static void copies_and_offloaded_state_use_host_memory(void **state) {
     FIXTURE_OK(memory_check_measure(&a, &offloaded));
     const model *m = r.t->m;
     assert_int_equal(offloaded.host_by_kind[MEM_OPTIMIZER], m->slot_bytes[0] + m->slot_bytes[1]);
-    /* vectors are not offloaded */
+    /* bytes of the blocks that stay on the device: vectors are not offloaded */
     assert_in_range(m->block_bytes - offloaded.host_by_kind[MEM_PARAM], 1, m->block_bytes / 10);
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
         assert_int_equal(offloaded.by_kind[kind] + offloaded.host_by_kind[kind],

@@ -64,7 +64,7 @@ static void check_poison(const fixture *f, const precision *how, const poison *p
 }
 
 /* TransformerEngine's and MX's rules turn an infinite amax into a finite scale, and the cast saturates, so
-   the infinity disappears, as published. torchao's rule makes it NaN. */
+   the infinity disappears, as in the published code. torchao's rule turns it into NaN. */
 static bool saturates_infinity(int precision_index) {
     return precision_index >= DELAYED;
 }
@@ -90,7 +90,8 @@ static void poisoned_embedding(void **state) {
     rig_close(&r);
 }
 
-/* The search names the first non-finite gradient in backward order, and no finite gradient. */
+/* The search names the first non-finite gradient in the order of backward. It never names a finite
+   gradient. */
 static void gradient_is_named(void **state) {
     rig r;
     char where[160];
@@ -218,7 +219,7 @@ static void absurd_learning_rate_ends_the_run(void **state) {
     }
 }
 
-/* A run resumed from a checkpoint with one NaN stops after train.max_consecutive_nan steps and saves
+/* The checkpoint has one NaN. The resumed run stops after train.max_consecutive_nan steps and saves
    nothing. */
 static void poisoned_checkpoint_ends_the_run(void **state) {
     static captured_log logged;

@@ -1,4 +1,4 @@
-/* Loads a part of a checkpoint (checkpoint.exclude_from_loading), and a checkpoint with other frozen
+/* Loads some of a checkpoint's state (checkpoint.exclude_from_loading), and a checkpoint with other frozen
    parameters (checkpoint.ignore_freeze_mismatch). */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@ static void open_rig(rig *r, const fixture *f, const char *const *more) {
     rig_open(r, f, &(rig_options){.precision = &fixture_precisions[DELAYED], .more = more});
 }
 
-/* First element of a parameter in fp32: its value, or a slot of its optimizer state. */
+/* Returns the first element, in fp32, of a parameter's value or of a slot of its optimizer state. */
 static float first_of(const rig *r, const char *parameter_name, int slot) {
     const parameter_shard *s = &rig_parameter(r, parameter_name)->shard;
     return rig_peek(r, slot < 0 ? &s->value : &s->slot[slot], 0);
@@ -65,7 +65,7 @@ static double rate_of(const rig *r) {
     return schedule_rate(r->cfg, r->t->run.step, r->t->run.schedule_start);
 }
 
-/* A schedule that restarted runs over the remaining steps, and a checkpoint stores its start. */
+/* A learning-rate schedule that restarts covers the remaining steps, and a checkpoint stores its start. */
 static void the_schedule_is_remembered(void **state) {
     char path[160];
     rig a, b, c;
@@ -85,7 +85,7 @@ static void the_schedule_is_remembered(void **state) {
     rig_close(&c);
 }
 
-/* A run that started from a part of another checkpoint resumes with all of its own state after a stop. */
+/* A run first loads parts of another run's checkpoint. After a stop it resumes with all of its own state. */
 static void a_run_resumes_completely(void **state) {
     const fixture *f = *state;
     char load[200];
@@ -139,7 +139,8 @@ static void frozen_otherwise(void **state) {
     rig_close(&b);
 }
 
-/* Missing state of another optimizer is reported as such, not as a difference of frozen parameters. */
+/* If state is missing because the checkpoint has another optimizer, the error says this and does not blame
+   frozen parameters. */
 static void other_state_is_named(void **state) {
     static const char *const sgd[] = {"--optimizer.name=sgd", "--optimizer.momentum=0.9", NULL};
     static const char *const lion[] = {"--optimizer.name=lion", NULL};

@@ -59,7 +59,7 @@ static void expect_same_tensor(rank_run *one, const tensor *a, rank_run *k, cons
     free(y);
 }
 
-/* Compares expert loads. Layers with experts may be on any stage. */
+/* Compares the token counts of experts. Layers with experts may be on any stage. */
 static void expect_same_loads(rank_run *one, rank_run *k) {
     const tensor *a = &one->r.t->m->balance.loads, *b = &k->r.t->m->balance.loads;
     if (a->data) expect_same_tensor(one, a, k, b, "expert loads");
@@ -137,8 +137,8 @@ static void stages_train_as_one_rank(void **state) {
     for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) compare(*state, precisions[i], NULL);
 }
 
-/* Amax histories roll after each micro-batch, though several are in flight. Recomputation casts with the
-   scales of its forward pass. */
+/* Amax histories roll after each micro-batch, though several micro-batches are in flight. Recomputation casts
+   with the scales of its forward pass. */
 static void histories_move_with_micro_batches(void **state) {
     static const char *const modes[] = {"full", "selective", "op"};
     for (int i = 0; i < 3; i++) {
@@ -148,7 +148,8 @@ static void histories_move_with_micro_batches(void **state) {
     }
 }
 
-/* Norms over all stages, and filters and frozen layers that only one stage has. */
+/* Tests gradient norms over all stages, filters that match layers of one stage only, and frozen layers on one
+   stage only. */
 static void rules_that_span_all_stages(void **state) {
     compare(*state, TENSORWISE,
             (const char *const[]){"--model.tie_embeddings=true", "--train.grad_clip_norm=0.1",
@@ -158,7 +159,7 @@ static void rules_that_span_all_stages(void **state) {
                                   "--train.freeze=model.embed_tokens", "--train.z_loss_weight=0.1", NULL});
 }
 
-/* One rank's checkpoint contains the expert-balancing state for the stages that have experts. */
+/* One rank writes a checkpoint. Its expert-balancing state is loaded by the stages that have experts. */
 static void stages_resume_with_a_mixture(void **state) {
     static rank_run one, ranks[STAGES];
     const char *const more[] = {"--model.n_layers=4",
@@ -186,7 +187,7 @@ static void expect_found(rank_run *one, rank_run *k) {
     assert_string_equal(k->found, "output of model.layers.3.mlp.up_proj on rank 1, stage 1");
 }
 
-/* A non-finite value skips the update on every stage. All stages report the value and its place. */
+/* A non-finite value skips the update on every stage. All stages report the value and where it is. */
 static void not_finite_anywhere(void **state) {
     static rank_run ranks[STAGES];
     const char *const more[] = {"--model.n_layers=4", "--train.grad_accum_steps=4", NULL};

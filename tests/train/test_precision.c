@@ -1,5 +1,5 @@
-/* Tests of train/precision: the effect of each [float8] key on the recipes, the schedule's grammar, rules,
-   and custom recipes with a key per operand. */
+/* Tests of train/precision: the effect of each [float8] key on recipes, the grammar of float8.schedule, rules
+   for single modules, and custom recipes with a key per operand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,14 +12,14 @@
 #include "train/precision.h"
 #include <stdio.h>
 
-/* A plan and the configuration it was read from. */
+/* A precision plan and the configuration that it was read from. */
 typedef struct plan_case {
     mem *account;
     config *cfg;
     precision_plan plan;
 } plan_case;
 
-static plan_case now; /* one plan at a time */
+static plan_case now; /* the current test's plan */
 
 static int close_case(void **state) {
     (void)state;
@@ -51,7 +51,7 @@ static ott_status read_list(va_list list) {
     return status == OTT_OK ? precision_plan_read(now.cfg, &now.plan) : status;
 }
 
-/* Reads the plan for these options. The list ends with NULL. */
+/* Reads the precision plan for these options. The list ends with NULL. */
 static const precision_plan *plan_of(const char *first, ...) {
     va_list list;
     (void)first;
@@ -64,7 +64,8 @@ static const precision_plan *plan_of(const char *first, ...) {
 #define PLAN(...)     plan_of("", __VA_ARGS__, (const char *)NULL)
 #define FP8_PLAN(...) PLAN("--train.mixed_precision=fp8", __VA_ARGS__)
 
-/* Expects these options to fail with one line that contains `wanted`. */
+/* Expects that reading a plan for these options fails with one line that contains `wanted`. The list ends
+   with NULL. */
 static void bad(const char *wanted, ...) {
     va_list list;
     va_start(list, wanted);
@@ -126,7 +127,7 @@ static void every_recipe_is_its_row(void **state) {
     }
 }
 
-/* With another precision everything in [float8] except the schedule is ignored. */
+/* If train.mixed_precision is not "fp8", every key in [float8] except the schedule is ignored. */
 static void other_precisions(void **state) {
     (void)state;
     const precision_plan *p = PLAN("--float8.input=nonsense", "--float8.module=x", "--float8.margin=3");
@@ -146,7 +147,7 @@ static void delayed_options(void **state) {
     static const char forward[] = "e4m3 delayed margin=-3 history=16 algo=most_recent no_reduce";
     static const char backward[] = "e5m2 delayed margin=-3 history=16 algo=most_recent no_reduce";
     assert_uses(&p->fp8, (const char *const[]){forward, forward, forward, forward, backward, backward});
-    assert_string_equal(p->fp8.name, "delayed"); /* the options have their published values */
+    assert_string_equal(p->fp8.name, "delayed"); /* not "custom" */
     assert_string_equal(p->fp8.display, "DELAYED");
     p = FP8_PLAN("--float8.recipe_name=delayed", "--float8.fp8_format=e4m3");
     assert_use(&p->fp8.grad_output.rowwise, "e4m3 delayed");
@@ -190,11 +191,12 @@ static void torchao_options(void **state) {
                                                "e5m2 pow2", "e5m2 pow2"});
     assert_string_equal(p->fp8.name, "tensorwise");
     p = FP8_PLAN("--float8.recipe_name=rowwise_with_gw_hp", "--float8.round_scales_to_power_of_2");
-    /* scales that were always powers of two stay so, and bf16 stays bf16 */
+    /* scales of recipes that always have powers of two stay so, and bf16 stays bf16 */
     assert_true(same(&p->fp8, recipe_find("rowwise_with_gw_hp")));
 }
 
-/* fp32 scales without a custom recipe. An operand with an explicit power-of-two scale keeps it. */
+/* Chooses fp32 scales without a custom recipe. An operand whose key asks for power-of-two scales keeps
+   them. */
 static void fp32_scales(void **state) {
     (void)state;
     static const char off[] = "--float8.round_scales_to_power_of_2=false", row[] = "e4m3 row";
@@ -212,7 +214,7 @@ static void fp32_scales(void **state) {
     assert_use(&p->fp8.weight.rowwise, "e4m3 row pow2");
 }
 
-/* Options also apply to recipes in a schedule or a rule. */
+/* Options also apply to recipes that a schedule or a rule names. */
 static void options_of_other_rows(void **state) {
     (void)state;
     const precision_plan *p = FP8_PLAN("--float8.module=lm_head=delayed", "--float8.margin=2",
@@ -234,7 +236,7 @@ static void fast_accumulation(void **state) {
     assert_string_equal(p->fp8.name, "custom");
     assert_string_equal(p->fp8.display, "CUSTOM");
     p = FP8_PLAN("--float8.fast_accum_output=true", "--float8.fast_accum_grad_weight=false");
-    assert_string_equal(p->fp8.name, "tensorwise"); /* the published value */
+    assert_string_equal(p->fp8.name, "tensorwise"); /* not "custom": these are the recipe's own values */
 }
 
 static void assert_modes(const recipe *r, accumulate_mode y, accumulate_mode dx, accumulate_mode dw) {
@@ -263,7 +265,7 @@ static void accumulation(void **state) {
     p = FP8_PLAN("--float8.accumulate_output=tile32");
     assert_modes(&p->fp8, ACCUMULATE_TILE32, fp32, fp32);
     assert_modes(p->bf16, fp32, fp32, fp32);
-    /* only FP8 GEMMs */
+    /* the options change FP8 GEMMs only */
     p = FP8_PLAN("--float8.accumulate=hopper_split", "--float8.recipe_name=rowwise_with_gw_hp");
     assert_modes(&p->fp8, split, split, fp32);
     FP8_BAD("float8.accumulate_grad_weight: the grad_weight GEMM of recipe rowwise_with_gw_hp has no FP8",
@@ -297,17 +299,19 @@ static void operands_follow(void **state) {
     assert_uses(&p->fp8, (const char *const[]){"e4m3 row", "e4m3 row", "e4m3", "e4m3 row pow2",
                                                "e4m3 overflow", "e4m3 row"});
     assert_string_equal(p->fp8.name, "custom");
-    assert_true(p->fp8.gemm[GEMM_OUTPUT].fast_accumulate); /* the other settings are tensorwise's */
+    /* settings that no key gives are those of tensorwise */
+    assert_true(p->fp8.gemm[GEMM_OUTPUT].fast_accumulate);
     p = FP8_PLAN("--float8.input=e4m3 tensor torchao");
-    assert_string_equal(p->fp8.name, "tensorwise"); /* unchanged */
-    /* an operand key replaces all options of its use, but torchao's switch applies to every cast */
+    assert_string_equal(p->fp8.name, "tensorwise"); /* not "custom": the key gives the recipe's own value */
+    /* float8.input replaces all options of the input's casts. But torchao's power-of-two switch applies to
+       every cast. */
     p = FP8_PLAN("--float8.recipe_name=current", "--float8.amax_epsilon=1e-4", "--float8.input=e4m3 te",
                  "--float8.round_scales_to_power_of_2");
     assert_use(&p->fp8.input.rowwise, "e4m3 te pow2");
     assert_use(&p->fp8.weight.rowwise, "e4m3 te pow2 eps=1e-4");
 }
 
-/* A custom recipe with the texts of a table row equals that row. */
+/* A custom recipe whose keys have the texts of a table row equals that row. */
 static void rows_spelled_out(void **state) {
     (void)state;
     int count;
@@ -340,7 +344,7 @@ static void rows_spelled_out(void **state) {
     }
 }
 
-/* The negative control: FP8 values without scales. */
+/* The negative control: a custom recipe with FP8 values and all scales 1. */
 static void all_unit(void **state) {
     (void)state;
     const precision_plan *p =

@@ -42,7 +42,7 @@ static void check_changes(const part *p, const captured_log *logged) {
         if (!captured_log_has(logged, line))
             fail_msg("the log does not contain \"%s\":\n%s", p->changes[count], logged->text);
     }
-    /* expected for every phase except the first */
+    /* each phase except the first also changes train.max_steps */
     int longer = captured_log_has(logged, CHANGED "train.max_steps = ");
     if (captured_log_count(logged, CHANGED) != count + longer)
         fail_msg("the log names more than %d changes:\n%s", count, logged->text);
@@ -57,7 +57,7 @@ static long long fp8_products(const captured_log *logged) {
     return fp8;
 }
 
-/* Checks that only FP8 phases run FP8 GEMMs. `before`: the number in earlier phases. */
+/* Checks that FP8 GEMMs run only in FP8 phases. before: number of FP8 GEMMs in earlier phases. */
 static void check_products(const part *p, const captured_log *logged, long long before) {
     bool fp8 = p->precision >= TENSORWISE;
     assert_int_equal(captured_log_has(logged, "Applied Float8 training: recipe="), fp8);
@@ -141,7 +141,7 @@ static void training_continues(void **state) {
                           fixture_precisions[order[i]].name, loss, before);
             assert_true(fabs(loss / before - 1) < 2e-3);
         }
-        for (int k = 0; k < 8; k++) /* fp16 adapts its loss scale first */
+        for (int k = 0; k < 8; k++) /* in the first steps fp16 may skip updates, until its loss scale fits */
             assert_true(!rig_step(&r).skipped || order[i] == FP16);
         double after = rig_validate(&r);
         if (i > 0) assert_true(after < before);
@@ -151,7 +151,7 @@ static void training_continues(void **state) {
     }
 }
 
-/* Only fp16 uses the loss scale. Other precisions keep it in their checkpoints. */
+/* Only fp16 uses the loss scale. Runs in other precisions keep its value in their checkpoints. */
 static void loss_scale_is_carried_along(void **state) {
     const fixture *f = *state;
     rig r;
@@ -174,7 +174,7 @@ static void loss_scale_is_carried_along(void **state) {
     rig_close(&r);
 }
 
-/* The smallest loss scale is kept. It must not be mistaken for the mark of another precision. */
+/* The smallest loss scale is kept. It must not be mistaken for the value that another precision writes. */
 static void smallest_loss_scale_is_kept(void **state) {
     const fixture *f = *state;
     rig r;
@@ -210,7 +210,7 @@ static bool same_use(device *d, const cast_spec *s, int64_t mn, int64_t k, const
             same_bytes(d, a->scale_inv, b->scale_inv, bytes) && same_bytes(d, a->data, b->data, mn * k));
 }
 
-/* Quantizes a weight again from its master and compares. */
+/* Quantizes a weight again from its master and compares the codes and scales. */
 static ott_status cast_again(void *user, exec *cx, const char *module, recipe_tensor which, const tensor *t,
                              const qtensor *q) {
     int *weights = user;
@@ -258,7 +258,7 @@ static void check_weights(const fixture *f, const precision *p, const char *stat
     look_at_step(&r, false);
     rig_save(&r, f, "weights", path);
     look_at_step(&r, false);
-    rig_poke(&r, weight, 5, 3.0f); /* the test changes a weight */
+    rig_poke(&r, weight, 5, 3.0f); /* changes a master outside of a step */
     look_at_step(&r, false);
     FIXTURE_OK(trainer_load(r.t, path));
     look_at_step(&r, false);

@@ -49,7 +49,8 @@ static outcome scheduled(const fixture *f, const char *schedule) {
     return o;
 }
 
-/* Runs the phases separately: each opens in its own precision, from the checkpoint of the phase before. */
+/* Runs the phases separately: each in a run with its own precision, which starts from the checkpoint of the
+   phase before. */
 typedef struct part {
     int precision, until;
 } part;
@@ -98,7 +99,8 @@ static void equals_stopping_and_resuming(void **state) {
     check(*state, "fp32:2, rowwise", formats, 2);
 }
 
-/* Both the phases and the state change the results: without the state the runs differ. */
+/* The test could fail: a run with phases has other losses than a run without, and it lacks the state of
+   delayed scaling. */
 static void phases_matter(void **state) {
     outcome plain = scheduled(*state, "fp8"), bf16 = scheduled(*state, "bf16:2, fp8, bf16:2");
     assert_true(plain.loss[0] != bf16.loss[0]);
@@ -110,7 +112,8 @@ static void phases_matter(void **state) {
 
 /* ---- delayed scaling ---- */
 
-/* The scales of a step come from earlier steps: scale 1 in the first step, max / first amax in the second. */
+/* The scales of a step come from earlier steps: scale 1 in the first step, (the format's maximum / the first
+   step's amax) in the second. */
 static void scales_follow_the_steps(void **state) {
     rig r;
     const char *more[] = {"--float8.amax_history_len=1", "--float8.margin=1", NULL};

@@ -1,6 +1,7 @@
 /*
- * Profiles of training steps: the profiled steps in both tools' settings, a valid trace with every slice
- * inside its phase and step, a summary of the FP8 work, and equal bits with and without a profile.
+ * Profiles of training steps. Tests which steps are profiled under the settings of torchtitan and
+ * KempnerForge. Every slice of the trace is inside its phase and step. The summary reports the FP8 work. A
+ * profile changes no bit.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -80,7 +81,7 @@ static bool is_step(const slice *s) {
     return strncmp(s->name, "ProfilerStep#", 13) == 0;
 }
 
-/* Compares with a tolerance, because times are rounded to a nanosecond. */
+/* True if one slice is inside another. The tolerance is needed because times are rounded to a nanosecond. */
 static bool is_inside(const slice *in, const slice *out) {
     return in->began >= out->began - 0.01 && in->ended <= out->ended + 0.01;
 }
@@ -120,7 +121,7 @@ static void check_arguments(const trace *t) {
     }
 }
 
-/* 2 blocks of 7 linear layers and the head, three GEMMs each, and 2 micro-batches. */
+/* GEMMs in one step: (2 blocks of 7 linear layers, and the head) * 3 GEMMs * 2 micro-batches. */
 enum { PRODUCTS = 15 * 3 * 2 };
 
 static void trace_of_a_step(void **state) {
@@ -196,11 +197,12 @@ static void every_so_many_steps(void **state) {
     }
 }
 
-/* A run that ends within the range writes its profile so far. A run that ends before the range logs this. */
+/* Profiles steps beyond the end of the run. If the run ends within these steps, it writes the profile so far.
+   If it ends before them, it logs this. */
 static void range_beyond_the_run(void **state) {
     static captured_log logged;
     const char *over[] = {ON, NULL}, *never[] = {ON, "--train.max_steps=4", NULL};
-    run(*state, "over", BF16, over, &logged); /* steps 5 to 7, in a run of 6 steps */
+    run(*state, "over", BF16, over, &logged); /* profiles steps 5 to 7 of a run of 6 steps */
     assert_true(exists(*state, "over/profiler_traces/iteration_6/rank0_trace.json"));
     assert_true(captured_log_has(&logged, "Wrote the profile of 2 steps"));
     run(*state, "never", BF16, never, &logged);
@@ -208,7 +210,7 @@ static void range_beyond_the_run(void **state) {
     assert_false(exists(*state, "never/profiler_traces"));
 }
 
-/* A run stopped within the range writes a profile of the steps that ran. */
+/* A run that is stopped within the profiled steps writes a profile of the steps that ran. */
 static void stopped_within_the_range(void **state) {
     static captured_log logged;
     const char *more[] = {ON, "--profiling.start_step=2", "--profiling.end_step=6", NULL};

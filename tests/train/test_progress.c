@@ -33,7 +33,8 @@ static const style styles[] = {
       "val_loss"}},
 };
 
-/* Counts a tag in an event file: as a protocol buffer string, with its length in front. */
+/* Counts how often a tag is in an event file. There a tag is a protocol buffer string: its length, then its
+   bytes. */
 static int count_tag(const char *data, int64_t bytes, const char *tag) {
     char field[80];
     int count = 0, length = snprintf(field, sizeof field, "\n%c%s", (char)strlen(tag), tag);
@@ -117,7 +118,7 @@ static void tags(void **state) {
     }
 }
 
-/* Reads the mfu of each line of a run's metrics. */
+/* Reads the mfu value of each line of a run's metrics. */
 static int read_mfu(const fixture *f, const char *name, double mfu[STEPS]) {
     char path[64];
     int64_t bytes;
@@ -137,7 +138,7 @@ static void run_with_peak(const fixture *f, const char *name, bool given, const 
     progress p = {.log = &log, .interval = 100, .max_steps = 1000, .memory_total = 1e9};
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
     p.account = r.account;
-    p.flops_per_token = 1e30; /* more than any device can do */
+    p.flops_per_token = 1e30; /* FLOPs per token so high that any device exceeds its measured peak */
     p.peak_flops = 1e12;
     if (!given) progress_measure_peak(&p, r.device, OTT_BF16);
     snprintf(path, sizeof path, "%s/%s", f->folder, name);

@@ -1,8 +1,8 @@
 /*
- * A seeded sampler of rank cells. A cell is a random model family, mesh, schedule, precision and settings
- * that change no bit. The test trains each cell for two steps and compares it with one rank that trains on
- * the same micro-batches. train.matrix tries every pair of mesh dimensions with one family. This test uses
- * all families.
+ * A seeded sampler of rank cells. A cell is a random model family, mesh, schedule and precision, with random
+ * other settings. The test trains each cell for two steps and compares it with one rank that trains on the
+ * same micro-batches. train.matrix tries every pair of mesh dimensions with one family. This test uses all
+ * families.
  *
  *     train_test_rank_cells                            the cells of the test
  *     train_test_rank_cells --cells 500 --seed 9       500 cells of another seed
@@ -92,7 +92,8 @@ static void draw_mesh(cell *c) {
                (way_size(w, MESH_CP) > 1 ? WAY_CONTEXT : 0) | (way_size(w, MESH_TP) > 1 ? WAY_TENSOR : 0);
 }
 
-/* Each part of a pipeline has at least one layer. Interleaved schedules need micro-batches in groups. */
+/* Draws the number of layers and of micro-batches. Each part of a pipeline has at least one layer. An
+   interleaved schedule needs a multiple of `stages` micro-batches. */
 static void draw_lengths(cell *c) {
     int64_t stages = way_size(&c->way, MESH_PP);
     bool interleaved = c->way.layout.schedule == PP_INTERLEAVED_1F1B && stages > 1;
@@ -106,7 +107,8 @@ static void draw_lengths(cell *c) {
 
 /* ---- precision ---- */
 
-/* Tensor parallelism changes the order of sums. With experts only fp32 routes all tokens as one rank does. */
+/* Draws the precision. Tensor parallelism changes the order of sums. In any precision but fp32, such a change
+   may route a token to another expert. */
 static void draw_precision(cell *c) {
     bool shards = c->way.kinds & WAY_TENSOR;
     c->precision = shards ? PICK(c, FP32, FP32, FP32, BF16, TENSORWISE, ROWWISE, CURRENT, MXFP8, BLOCK)
@@ -141,13 +143,14 @@ static void draw_experts(cell *c) {
     if (one_in(c, 3)) say_number(c, "model.moe_frequency", 2);
 }
 
-/* Blocks of 128 need wide layers. */
+/* True if the layers must be wide: with tensor parallelism, a rank's shard must hold complete blocks of
+   128. */
 static bool is_wide(const cell *c) {
     return c->precision == BLOCK && c->way.kinds & WAY_TENSOR;
 }
 
-/* Ranks divide key heads as they divide query heads. If there are fewer key heads than ranks, ranks share
-   them. */
+/* Draws the numbers of heads. Ranks divide key heads as they divide query heads. If there are fewer key heads
+   than ranks, several ranks use the same key head. */
 static void draw_heads(cell *c) {
     bool wide = is_wide(c);
     int64_t tp = way_size(&c->way, MESH_TP);
@@ -175,8 +178,8 @@ static void draw_attention(cell *c) {
     if (softcaps) say(c, "--model.final_logit_softcap=8");
 }
 
-/* Larger multipliers of attention scores make softmax so steep that changed FP8 codes change the gradients by
-   half. */
+/* Draws the family's multipliers. Larger multipliers of attention scores than these make softmax so steep
+   that changed FP8 codes change the gradients by half. */
 static void draw_multipliers(cell *c) {
     if (!family_is(c->family, FAMILY_GRANITE) && !one_in(c, 8)) return;
     say(c, "--model.embedding_multiplier=3");
@@ -199,8 +202,8 @@ static void draw_model(cell *c) {
 
 /* ---- trained parameters ---- */
 
-/* Muon needs full matrices. Muon and Lion make large updates from gradients near zero, so no bound holds if
-   sums have another order. */
+/* Draws the optimizer. Muon needs full matrices. Muon and Lion make large updates from gradients near zero,
+   so no bound holds if sums have another order. */
 static void draw_optimizer(cell *c) {
     static const char *const names[] = {"sgd", "schedule_free_adamw", "lion", "muon"};
     bool equal = (c->way.kinds & ~way_bits(&c->way)) == 0, single = way_size(&c->way, MESH_EP) == 1;
@@ -232,7 +235,8 @@ static void draw_settings(cell *c) {
     static const char *const frozen[] = {"tok_embeddings", "layers.0", "norm"};
     say(c, "--distributed.reshard_after_forward=%s", reshard[draw(c, 3)]);
     if (one_in(c, 6) && !c->adapts) say(c, "--train.freeze=%s", frozen[draw(c, 3)]);
-    /* Each chunk of an FP8 head has its own scale, and context ranks make other chunks. */
+    /* In FP8 each chunk of the head's rows has its own scale. Ranks with context parallelism have other
+       chunks, so they cannot equal one rank. */
     if (one_in(c, 4) && !(is_fp8(c) && (has_blocks(c) || c->way.kinds & WAY_CONTEXT))) {
         say(c, "--train.loss_fn=chunked_cross_entropy");
         say(c, "--train.ce_chunk_size=16");
@@ -309,7 +313,7 @@ static const char *draw_recomputation(cell *c) {
     return ways[draw(c, 4)];
 }
 
-/* Without the kinds that change no bit, the run must have the same bits. */
+/* Compares a run with a run without those kinds of parallelism that change no bit. All bits must be equal. */
 static void expect_bits(const cell *c, const outcome *found) {
     mesh_way less = way_without(&c->way, way_bits(&c->way));
     outcome expected;
@@ -320,7 +324,8 @@ static void expect_bits(const cell *c, const outcome *found) {
     outcome_free(&expected);
 }
 
-/* Gradients near zero, as of a key's bias, are compared relative to the norm of all gradients. */
+/* Expects that ranks and one rank differ by at most the bound. Gradients near zero, such as those of a key's
+   bias, are compared relative to the norm of all gradients. */
 static void expect_near(const cell *c, const outcome *found) {
     mesh_way one_rank = way_without(&c->way, WAY_ALL);
     outcome one;
@@ -329,7 +334,7 @@ static void expect_near(const cell *c, const outcome *found) {
     double bound = way_gradient_bound(&c->way, c->precision, c->layers, SEQUENCES * c->length);
     double apart = outcome_distance(&one, found, way_gradient_kind(&c->way, c->precision));
     way_expect_within(c->name, "gradients", apart, bound);
-    /* doubled for the second step, because the weights differ by then */
+    /* twice the bound for the second step, because the weights differ by then */
     way_expect_near(&one, found, 2 * bound, c->name);
     outcome_free(&one);
 }
@@ -344,7 +349,7 @@ static void ranks_train_as_one(void **state) {
     outcome_free(&found);
 }
 
-/* cmocka would give the tests the group's state instead of their own. */
+/* cmocka gives each test its own state only if the group's setup sets no state. */
 static int setup(void **state) {
     (void)state;
     return fixture_setup((void **)&shared);

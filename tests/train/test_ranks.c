@@ -64,9 +64,8 @@ static void expect_same(const outcome *one, const outcome *rank, const char *wha
 
 /* ---- one rank ---- */
 
-/* Amax histories roll after every micro-batch, so one rank rolls N times while N ranks roll once a step. To
-   compare, one rank rolls only after its last micro-batch: until then the histories are hidden from the
-   model. */
+/* Amax histories roll after every micro-batch: N times a step on one rank with N micro-batches, but once on N
+   ranks. To compare them, the histories of one rank are hidden from the model until the last micro-batch. */
 typedef struct waiting {
     trainer *t;
     void *histories, *before;
@@ -119,8 +118,8 @@ static ott_status train_rank(void *argument) {
     return status;
 }
 
-/* Every `shards` consecutive ranks share the parameters. Ranks with the same index in these groups hold the
-   same shard. */
+/* Trains on `size` ranks. Every `shards` consecutive ranks together hold one copy of the parameters. Ranks
+   with the same index in these groups hold the same shard. */
 static void run_ranks(const fixture *f, const rig_options *o, int size, int shards, rank_run *ranks) {
     group *all[RANKS_MAX], *shard[RANKS_MAX], *replica[RANKS_MAX];
     thread_groups opened = {0};
@@ -177,7 +176,8 @@ static void ranks_are_micro_batches(void **state) {
         for (int size = 1; size <= RANKS_MAX; size *= 2) compare(*state, precisions[i], size, NULL);
 }
 
-/* A micro-batch adds several times to these gradients: a chunked head, a tied head, biases. */
+/* A micro-batch adds to some gradients several times: with a chunked head, with a tied head, and to
+   biases. */
 static void gradients_of_many_parts_too(void **state) {
     const char *const chunks[] = {"--train.loss_fn=chunked_cross_entropy", "--train.ce_chunk_size=16",
                                   "--train.z_loss_weight=0.1", NULL};
@@ -190,7 +190,7 @@ static void gradients_of_many_parts_too(void **state) {
     }
 }
 
-/* One rank's weight is NaN: all ranks report the weight and the rank. */
+/* A weight is NaN on one rank. All ranks report the weight and the rank. */
 static void every_rank_names_what_is_not_finite(void **state) {
     enum { SIZE = 3, BAD = 2 };
     char found[SIZE][160];
@@ -214,7 +214,7 @@ static void every_rank_names_what_is_not_finite(void **state) {
     ranks_close(&opened);
 }
 
-/* The other ranks' rows change the result. */
+/* The test could fail: the other rank's rows change the result. */
 static void each_rank_has_rows_of_its_own(void **state) {
     rank_run *ranks = calloc(2, sizeof *ranks);
     outcome one = {0};
@@ -237,7 +237,8 @@ static void expect_near(const outcome *full, const outcome *shard) {
     assert_true(shard->grad_count < full->grad_count * 6 / 10);
 }
 
-/* Shards the parameters over two ranks. With four ranks, each pair has a copy. */
+/* Compares ranks that shard the parameters over two ranks with ranks that have full copies. With four ranks,
+   each pair has a copy. */
 static void compare_shards(const fixture *f, const char *const *more, int size) {
     rank_run *full = calloc(RANKS_MAX, sizeof *full), *shards = calloc(RANKS_MAX, sizeof *shards);
     const rig_options o = {.precision = &fixture_precisions[TENSORWISE], .more = more};
@@ -253,7 +254,8 @@ static void compare_shards(const fixture *f, const char *const *more, int size) 
     free(shards);
 }
 
-/* Expert counts, losses and biases cover all ranks, and expert weights are sharded like any matrix. */
+/* Tests MoE layers: token counts, losses and biases of experts are computed over all ranks, and expert
+   weights are sharded like any matrix. */
 static void mixtures_of_experts_too(void **state) {
     const char *const mixture[] = {"--model.num_experts=4", "--model.moe_router=sigmoid_topk",
                                    "--model.moe_aux_loss_weight=0.02", "--model.moe_shared_experts=1", NULL};
@@ -310,8 +312,8 @@ static void a_shared_norm_is_one_rank_s(void **state) {
     free(shards);
 }
 
-/* Sharded ranks take one rank's steps. Muon needs full matrices, and stochastic rounding depends on an
-   element's position in the full tensor. */
+/* Sharded ranks must take one rank's steps with this optimizer. Muon needs full matrices, and stochastic
+   rounding depends on an element's position in the full tensor. */
 static void compare_optimizer(const fixture *f, const char *name, bool narrow) {
     enum { SIZE = 3 };
     char setting[64];

@@ -19,7 +19,7 @@
 
 enum { STEPS = 6, BREAK = 4, MORE = 6 };
 
-/* Where a phase of a run is computed: threads and instruction set. */
+/* The threads and the instruction set that compute a phase of a run. */
 typedef struct place {
     const char *isa, *threads;
 } place;
@@ -28,7 +28,7 @@ typedef struct variant {
     const char *name;
     int precision;
     const char *more[MORE];
-    float loss_scale; /* the initial scale; 0: the default */
+    float loss_scale; /* the first step's loss scale; 0: the default */
 } variant;
 
 static const variant variants[] = {
@@ -70,7 +70,7 @@ static const variant variants[] = {
      BF16,
      {STATE_IN_BF16, "--optimizer.name=schedule_free_adamw", "--scheduler.name=none"},
      0},
-    /* Overflows in the steps before and after the stop, then recovers. */
+    /* the scale overflows in the steps before and after the stop, then recovers */
     {"fp16, loss scale too large", FP16, {"--train.max_consecutive_nan=100"}, 16777216.0f},
 };
 #define VARIANTS (sizeof variants / sizeof *variants)
@@ -216,7 +216,7 @@ static void resumed_equals_uninterrupted(void **state) {
 }
 
 /* True if two recipes must give equal results here. torchao's tensorwise and TransformerEngine's current
-   scaling differ only for an amax of 0, below 1e-12 or not finite. Power-of-two scales only change exponents,
+   scaling differ only if the amax is 0, below 1e-12 or not finite. Power-of-two scales only change exponents,
    so the granularity has no effect while values stay in E4M3's normal range, as in this model. */
 static bool same_rule(int a, int b) {
     bool power_of_two_scales = (a == BLOCK || a == MXFP8) && (b == ROWWISE || b == BLOCK);
@@ -225,7 +225,7 @@ static bool same_rule(int a, int b) {
 
 /* ---- stopped within a step ---- */
 
-/* Requests a stop after `left` calls, and counts the calls. */
+/* A stop hook that requests a stop at its call number `left`, and counts its calls. */
 typedef struct countdown {
     int64_t left, asked;
 } countdown;
@@ -236,7 +236,8 @@ static bool count_down(void *user) {
     return c->left-- == 0;
 }
 
-/* Runs a step with a stop request at call `at`; at < 0: no request. Returns the number of calls. */
+/* Runs a step and requests a stop when the trainer asks the stop hook for the `at`-th time; at < 0: never.
+   Returns how often the trainer asked. */
 static int64_t watched_step(rig *r, int64_t at, step_result *s) {
     countdown c = {.left = at};
     int64_t fp8[2], all[2];
@@ -282,9 +283,8 @@ static void abandoned_step_leaves_no_trace(void **state) {
     snapshot_free(&expected.end);
 }
 
-/* Checks that variants give different results. Otherwise equal bits could mean that no option is applied. */
-/* Masters and moments of a checkpoint are converted to the run's format: to bf16 rounded to nearest, to fp32
-   exactly. */
+/* A checkpoint's masters and moments are converted to the run's format. Conversion to bf16 rounds to nearest,
+   conversion to fp32 is exact. */
 static void check_converted(const fixture *f, const char *const *from, const char *const *to) {
     static const char name[] = "model.layers.0.mlp.up_proj.weight";
     captured_log logged;
@@ -357,7 +357,8 @@ static void precisions_differ(void **state) {
     for (int i = 0; i < PRECISIONS; i++) snapshot_free(&end[i]);
 }
 
-/* Detects a checkpoint that is not fully loaded: without the moments or the counters the runs differ. */
+/* Shows that the other tests would detect a checkpoint that is not fully loaded. Without the moments or the
+   counters the runs differ. */
 static void what_is_loaded_matters(void **state) {
     (void)state;
     const variant *v = &variants[0];
@@ -371,7 +372,7 @@ static void what_is_loaded_matters(void **state) {
     FIXTURE_OK(device_zero(r.device, r.t->m->slot[1], r.t->m->block_bytes));
     take_steps(&r, BREAK, STEPS, &o);
     finish(&r, &o);
-    /* the moments take effect after this step */
+    /* the moments change weights, so losses differ only from the next step on */
     assert_true(same_step(&o.step[BREAK], &expected.step[BREAK]));
     assert_false(same_step(&o.step[BREAK + 1], &expected.step[BREAK + 1]));
     assert_false(snapshot_equal(&o.end, &expected.end));
@@ -480,7 +481,8 @@ static void finished_run_resumed(void **state) {
     fixture_expect_same_run(the_fixture, "once", "finished", 6);
 }
 
-/* A run folder as load path means its newest checkpoint, whatever the configured checkpoint folder is. */
+/* If the load path is a run folder, its newest checkpoint is loaded, whatever the configured checkpoint
+   folder is. */
 static void checkpoints_in_another_folder(void **state) {
     (void)state;
     char load[160];
@@ -511,7 +513,8 @@ static void expect_orders(const char *run, const char *word) {
     free(text);
 }
 
-/* With "auto" a tile unit decides when the run starts. The run keeps its order on another CPU. */
+/* With "auto" the order of sums is chosen when the run starts, by whether the CPU has a tile unit. The run
+   keeps this order when it resumes on another CPU. */
 static void order_of_sums_is_kept(void **state) {
     (void)state;
     static captured_log logged;
@@ -574,7 +577,8 @@ int main(void) {
             .name = abandoned[i], .test_func = abandoned_step_leaves_no_trace, .initial_state = initial};
     }
     for (size_t i = 0; i < RUN_SETUPS; i++) {
-        if (i / 2 % EVERY != 0) continue; /* a test with two threads is compared with the test before it */
+        /* two consecutive tests differ only in their threads, and are compared with each other */
+        if (i / 2 % EVERY != 0) continue;
         snprintf(names[i], sizeof names[i], "full run, %s, %s threads",
                  fixture_precisions[run_setups[i].precision].name, run_setups[i].threads);
         tests[SINGLE + 2 * VARIANTS + i] =
@@ -585,6 +589,6 @@ int main(void) {
     void *state;
     if (fixture_setup(&state)) return 1;
     the_fixture = state;
-    int failed = cmocka_run_group_tests(tests, NULL, NULL); /* each test has its own state */
+    int failed = cmocka_run_group_tests(tests, NULL, NULL); /* no group setup: each test has its own state */
     return fixture_teardown(&state) ? 1 : failed;
 }

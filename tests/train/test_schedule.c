@@ -9,11 +9,11 @@
 #include "train/schedule.h"
 #include "train/train_fixture.h"
 
-#define STEPS 110 /* 10 of warmup and 100 more */
+#define STEPS 110 /* 10 steps of warmup and 100 more */
 
 typedef struct point {
     int64_t step;
-    double share; /* relative to the peak */
+    double share; /* the learning rate, relative to the peak */
 } point;
 
 /* A schedule and its points, with warmup 10 and a last ratio of 0.1. */
@@ -146,7 +146,7 @@ static void every_step_is_in_range(void **state) {
     mem_close(account);
 }
 
-/* A run shorter than its warmup only warms up. */
+/* A run that is shorter than its warmup ends before the learning rate reaches its peak. */
 static void warmup_longer_than_the_run(void **state) {
     (void)state;
     mem *account;

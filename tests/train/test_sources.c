@@ -1,6 +1,7 @@
 /*
- * A checkpoint records the files that its run read. Resuming names a file with changed contents, and so does
- * generation for the tokenizer. A moved file, or a checkpoint without these records, gives no message.
+ * A checkpoint records the files that its run read. A resumed run logs the files with changed contents.
+ * Generation logs a changed tokenizer. A moved file is not logged, nor is any file if the checkpoint lacks
+ * these records.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,7 +59,7 @@ static void changed_data(void **state) {
     assert_int_equal(captured_log_count(&logged, "data file"), 0);
 }
 
-/* A data folder with one new file and one missing file. */
+/* Resumes with a data folder that has one new file and lacks one file. */
 static void other_files(void **state) {
     const fixture *f = *state;
     static captured_log logged;
@@ -117,7 +118,7 @@ static void changed_tokenizer(void **state) {
     mem_close(account);
 }
 
-/* Detects a change anywhere in a small file, or at the ends of a large file. */
+/* The recorded marks detect a change anywhere in a small file, or at the ends of a large file. */
 static void marks(void **state) {
     const fixture *f = *state;
     const char *path = in(f, "marked");

@@ -27,7 +27,7 @@ typedef struct kind {
 } kind;
 
 static int layers_of(const kind *k) {
-    /* so that parts have different lengths */
+    /* one layer more than can be divided evenly, so that the parts have different lengths */
     return k->schedule == PP_INTERLEAVED_1F1B ? 2 * k->stages + 1 : k->stages + 1;
 }
 
@@ -63,9 +63,10 @@ static void set_batch(tiny *t, int number) {
 typedef struct rank_run {
     tiny t;
     pipeline_stage shape;
-    stage *stage; /* NULL: the only rank */
+    stage *stage; /* NULL: this rank runs the full model */
     group *group,
-        /* ranks of all stages; ranks that shard this stage's parameters and have other rows; NULL: none */
+        /* group: ranks of all stages. shards: ranks that shard this stage's parameters and train on other
+           rows; NULL if the parameters are not sharded. */
         *shards;
     int micro_batches;
     model_slot *slot;
@@ -104,7 +105,7 @@ static ott_status update(exec *cx, rank_run *r) {
                             &r->state);
 }
 
-/* Runs a call that has no recorded plan. */
+/* Runs a call directly, without a recorded plan. */
 static ott_status in_immediate_plan(rank_run *r, ott_status (*call)(exec *cx, rank_run *r)) {
     exec cx = r->t.h.cx;
     TRY(plan_create(r->t.h.device, &cx.plan));
@@ -227,7 +228,7 @@ static void compare(const kind *k) {
         for (int i = 0; i < ranks[r].t.m->parameter_count; i++)
             parameters += !ranks[r].t.m->parameters[i].repeated;
     }
-    assert_int_equal(parameters, one.t.m->parameter_count); /* no other stage has them */
+    assert_int_equal(parameters, one.t.m->parameter_count); /* every parameter is on exactly one stage */
     rank_run *last = &ranks[k->stages - 1];
     for (int i = 0; i < k->micro_batches; i++)
         expect_tensor(k, &one.t, &one.losses[i], &last->t, &last->losses[i], "a micro-batch", "losses");
@@ -267,7 +268,7 @@ static void expect_joined(const kind *k, rank_run *flat, rank_run *staged) {
         }
 }
 
-/* Compares with sharding without a pipeline. */
+/* Compares a pipeline whose stages shard their parameters with ranks that shard them without a pipeline. */
 static void compare_sharded(const kind *k, store_reshard reshard) {
     static rank_run flat[SHARDS], ranks[SHARDS * STAGES_MAX];
     group *flat_groups[SHARDS], *stages[SHARDS * STAGES_MAX], *shards[SHARDS * STAGES_MAX];
@@ -300,7 +301,7 @@ static void four_stages_are_one_rank(void **state) {
     compare(&(kind){"bf16", CHECKPOINT_NONE, true, PP_INTERLEAVED_1F1B, 4, 8});
 }
 
-/* Fewer micro-batches than stages, and a number that no number of stages divides. */
+/* Tests fewer micro-batches than stages, and numbers that the number of stages does not divide. */
 static void any_number_of_micro_batches(void **state) {
     (void)state;
     for (int s = 0; s < 2; s++) {
@@ -328,7 +329,8 @@ static void memory_is_that_of_micro_batches_in_flight(void **state) {
     for (int s = 0; s < 2; s++)
         for (int rank = 0; rank < STAGES; rank++) {
             static rank_run r;
-            static const group_table nowhere = {0}; /* nothing is sent, because a step is only recorded */
+            /* no messages are sent, because a step is only recorded */
+            static const group_table nowhere = {0};
             group ranks = {.table = &nowhere, .rank = rank, .size = STAGES};
             kind k = {"bf16", CHECKPOINT_NONE, false, schedules[s], STAGES, MICRO_BATCHES};
             open_rank(&r, &k, &ranks, NULL, STORE_RESHARD_DEFAULT);
@@ -338,7 +340,8 @@ static void memory_is_that_of_micro_batches_in_flight(void **state) {
     /* inner stages with one layer, without embedding and head */
     for (int rank = 1; rank < STAGES - 1; rank++) {
         double each = (double)saved[0][rank] / MICRO_BATCHES;
-        assert_true((double)saved[1][rank] < each * (STAGES - rank + 1)); /* one more, for a message */
+        /* one more, for the message buffer */
+        assert_true((double)saved[1][rank] < each * (STAGES - rank + 1));
         assert_true((double)saved[1][rank] > each * (STAGES - rank - 1));
     }
     assert_true(saved[1][STAGES - 1] * 3 < saved[0][STAGES - 1]);

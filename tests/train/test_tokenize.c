@@ -162,7 +162,7 @@ static void rows_are_what_training_reads(void **state) {
     }
 }
 
-/* One JSON array of rows, larger than a round. */
+/* Tokenizes one JSON array of rows. The array is larger than a round. */
 static void an_array_is_what_training_reads(void **state) {
     const fixture *f = *state;
     FILE *file = fopen(path_of(f, "rows.json"), "wb");
@@ -185,7 +185,7 @@ static bool stop_third(void *user) {
     return ++*asked >= 3;
 }
 
-/* Tokenizing stops within a file that is one document. */
+/* A stop request ends tokenizing even within a file that is one document. */
 static void stops_within_a_document(void **state) {
     const fixture *f = *state;
     fixture_write_text(path_of(f, "one.txt"), 1 << 20, 3);
@@ -203,7 +203,7 @@ static void stops_within_a_document(void **state) {
     mem_close(account);
 }
 
-/* The file is larger than a round, which has 4 MiB per thread, and so is one of its documents. */
+/* A round tokenizes 4 MiB per thread. The file is larger than a round, and one of its documents is too. */
 static void many_rounds_are_one_file(void **state) {
     const fixture *f = *state;
     fixture_write_text(path_of(f, "part.txt"), 1 << 20, 3);

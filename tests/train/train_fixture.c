@@ -27,7 +27,7 @@ static const char *const onsets[] = {"b", "d", "f", "g", "h",  "l",  "m",  "n",
 static const char *const vowels[] = {"a", "e", "i", "o", "u", "ea", "ai", "ou"};
 static const char *const codas[] = {"", "", "", "n", "r", "s", "t", "ll"};
 
-/* Appends word `index` of the language, with one to three syllables. */
+/* Appends word `index` of the invented language. It has one to three syllables. */
 static void append_word(char *out, uint64_t index) {
     uint32_t count = 1 + (index > 20) + (rng_u32(2, 9, index) % 3 == 0);
     for (uint32_t i = 0; i < count; i++) {
@@ -143,7 +143,8 @@ static const char *const tiny_run[] = {
     "--checkpoint.interval=3",
     "--checkpoint.keep_last_n=0",
     "--metrics.log_interval=1",
-    "--metrics.peak_tflops=0.1", /* a measurement would take longer than the run */
+    /* without this key the run would measure the peak, which takes longer than the run */
+    "--metrics.peak_tflops=0.1",
 };
 
 #define ARGUMENTS_MAX 96
@@ -366,7 +367,7 @@ static void count_step(void *user, const ott_progress *p) {
     s->steps++;
 }
 
-/* Returns true once, after `after` steps and `within` more calls. */
+/* A stop hook: requests a stop once, `within` calls after the run has done `after` steps. */
 static bool stop_now(void *user) {
     stopper *s = user;
     if (s->after == 0 || s->asked || s->steps < s->after || s->within-- > 0) return false;

@@ -1,7 +1,7 @@
 /*
- * train_fixture: a temporary folder with a text, a model that trains in milliseconds, and its trainer or full
- * run, configured as by the command line. A call that fails ends the test (cmocka). Closing a rig also checks
- * that all memory was freed.
+ * train_fixture: a temporary folder with a text, and a model that trains in milliseconds. A rig is this
+ * model's trainer; fixture_run runs the whole training loop. Both are configured by command-line arguments. A
+ * call that fails ends the test (cmocka). Closing a rig also checks that all memory was freed.
  */
 #ifndef TESTS_TRAIN_FIXTURE_H
 #define TESTS_TRAIN_FIXTURE_H
@@ -16,8 +16,8 @@
 #else
 #define FIXTURE_SANITIZED 0
 #endif
-/* True if steps take ten times as long (sanitizer), or if the test repeats on the fenced device, which checks
-   only memory access. Tests then run only some of many similar cases. */
+/* True if steps take ten times as long (sanitizer), or if the test runs again on the fenced device, which
+   only checks memory accesses. Tests then run only some of many similar cases. */
 bool fixture_takes_few(void);
 
 /* The group's state: a temporary folder, removed at the end, and the path of its text. */
@@ -60,8 +60,8 @@ enum {
     PRECISIONS
 };
 
-/* The configuration of the tiny run in FOLDER/name at this precision. `more`: further arguments, which
-   override earlier ones; ends with NULL; may be NULL. */
+/* The configuration of the tiny run in FOLDER/name at this precision. more: further arguments, which override
+   earlier ones. The list ends with NULL; it may be NULL. */
 config *fixture_config(const fixture *f, mem *account, const char *name, const precision *p,
                        const char *const *more);
 
@@ -85,7 +85,7 @@ typedef struct rig_options {
     const char *const *more; /* further arguments, as for fixture_config */
     const recipe *row;       /* replaces the configured recipe; NULL: keeps it */
     group *run_group;        /* as in trainer_options; NULL: stage_ranks, or data_group */
-    group *data_group;       /* as in trainer_options, and so is replica_group */
+    group *data_group;       /* as in trainer_options */
     group *tensor_ranks;     /* as in model_options; so are the next four members */
     bool sequence_parallel;
     group *context_ranks;
@@ -142,8 +142,9 @@ typedef struct run_options {
     const char *name; /* of the run's folder in the fixture's folder */
     const precision *precision;
     const char *const *more;
-    int64_t stop_after;   /* requests a stop after this number of steps; 0: never */
-    int64_t stop_within;  /* and this number of calls of the stop hook later, within the next step */
+    int64_t stop_after; /* requests a stop after this number of steps; 0: never */
+    /* the stop hook's number of further calls before the request, within the next step */
+    int64_t stop_within;
     captured_log *logged; /* may be NULL */
 } run_options;
 
@@ -152,7 +153,8 @@ ott_status fixture_run(const fixture *f, const run_options *o);
 char *fixture_read(const fixture *f, const char *name, int64_t *bytes);
 /* Reads a run's metrics.jsonl without values that depend on time or machine. The caller frees it. */
 char *fixture_read_metrics(const fixture *f, const char *run);
-/* Fail unless both runs have the same bytes in a file; or in their metrics and the checkpoint of a step. */
+/* Fail unless two runs have the same bytes in a file; or the same metrics, and the same checkpoint of a
+   step. */
 void fixture_expect_same_file(const fixture *f, const char *a, const char *b, const char *file);
 void fixture_expect_same_run(const fixture *f, const char *a, const char *b, int step);
 
