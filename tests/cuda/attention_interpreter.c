@@ -1,11 +1,12 @@
-/* tests/cuda/attention_interpreter: a graph's operations by plain loops. */
+/* tests/cuda/attention_interpreter: computes a graph's operations with plain loops. */
 #include "attention_interpreter.h"
 #include "fp8/cast.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A tensor's values are a dense array of its dims, independent of its strides. */
+/* Holds the values of all tensors. A tensor's values are a dense array in the order of its dims, whatever its
+   strides are. */
 typedef struct interpreter {
     const graph *g;
     void *const *images;
@@ -35,7 +36,7 @@ static int64_t dense(const graph_tensor *t, const int64_t at[4]) {
     return ((at[0] * t->dims[1] + at[1]) * t->dims[2] + at[2]) * t->dims[3] + at[3];
 }
 
-/* The next index in dense order; false after the last. */
+/* Advances `at` to the next index in dense order. False after the last index. */
 static bool next(const graph_tensor *t, int64_t at[4]) {
     for (int i = 3; i >= 0; i--) {
         if (++at[i] < t->dims[i]) return true;
@@ -59,7 +60,8 @@ static float rounded(double x, graph_type type) {
 
 /* ---- memory ---- */
 
-/* True if the index is within its document: the offsets give each document's rows. */
+/* True if the row at this index belongs to the index's document. The offsets say where each document's rows
+   begin. */
 static bool inside(const graph_tensor *t, const int64_t *offsets, const int64_t at[4]) {
     if (!t->offsets) return true;
     int axis = t->strides[3] > t->strides[2] ? 3 : 2;
@@ -116,7 +118,8 @@ static bool store(interpreter *in, int uid) {
 
 /* ---- operations ---- */
 
-/* Value of a tensor that is broadcast to the shape of `like`. Groups of heads may share a head. */
+/* The value of a tensor at an index of `like`, to whose shape the tensor is broadcast. Several query heads
+   may read one key head. */
 static float get(interpreter *in, int uid, const graph_tensor *like, const int64_t at[4]) {
     const graph_tensor *t = &in->g->tensors[uid];
     int64_t from[4];
@@ -169,7 +172,7 @@ static void reduce(interpreter *in, const graph_op *op) {
     free(sums);
 }
 
-/* The same memory with its axes in another order. Axes are matched by their strides. */
+/* Reads the same memory with the axes in another order. The axes are matched by their strides. */
 static bool reshape(interpreter *in, const graph_op *op) {
     const graph_tensor *x = &in->g->tensors[op->a], *t = &in->g->tensors[op->out];
     int axis[4];
@@ -193,7 +196,7 @@ static int64_t length(const interpreter *in, int uid, int64_t document, int64_t 
     return uid ? ((const int32_t *)in->images[uid])[document] : all;
 }
 
-/* out[m,n] of one document and head. */
+/* Computes the matrix product out[m,n] of one document and one head. */
 static void multiply(interpreter *in, const graph_op *op, int64_t document, int64_t head) {
     const graph_tensor *a = &in->g->tensors[op->a], *b = &in->g->tensors[op->b],
                        *t = &in->g->tensors[op->out];

@@ -18,7 +18,7 @@ typedef enum attention_fault {
 /* cuDNN's version for devices opened from now on; 0: cuDNN is missing. */
 extern size_t attention_shim_version;
 extern attention_fault attention_shim_fault;
-/* Numbers of plans built and of plan runs. */
+/* How many plans were built, and how often plans ran. */
 extern int attention_shim_plans, attention_shim_runs;
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * Copies, staging memory, events, graphs and mapped host memory of the CUDA device, for the thread sanitizer.
- * A program that touches a buffer while the stream may still use it has a race; one that waits has none.
- * Exits with 1 if bytes are wrong.
+ * Each test waits before it uses a buffer that the stream may still use, so the sanitizer must report no
+ * race. Exits with 1 if bytes are wrong.
  */
 #include "backend/open.h"
 #include "tensor/exec.h"
@@ -28,7 +28,7 @@ static ott_status memory_comes_cleared(void) {
     return expect_bytes(back, 0, "new memory");
 }
 
-/* The source may be reused when the call returns. */
+/* When a copy to the GPU returns, the caller may overwrite the source. */
 static ott_status copy_in_is_over_when_it_returns(void) {
     memset(staging, 1, BYTES);
     TRY(device_copy_in(gpu, there, staging, BYTES));
@@ -65,7 +65,7 @@ static ott_status expect(bool good, const char *what) {
     return good ? OTT_OK : status_fail(OTT_ERR_INTERNAL, "%s", what);
 }
 
-/* Adds device memory to `mapped`, as fp32. */
+/* mapped += there, as fp32 vectors: a kernel that accesses mapped host memory. */
 static ott_status add_there(void *mapped) {
     exec cx = {.device = gpu};
     const tensor sum = tensor_vector(mapped, OTT_F32, BYTES / 4),
@@ -73,7 +73,8 @@ static ott_status add_there(void *mapped) {
     return op_add(&cx, &(add_args){.x = &sum, .delta = &more, .y = &sum});
 }
 
-/* Copies and kernels can access mapped memory; a copy within the GPU cannot. It uses no GPU memory. */
+/* Copies and kernels can access mapped memory; a copy within the GPU cannot. Mapped memory takes no GPU
+   memory. */
 static ott_status mapped_memory_is_worked_in(void) {
     void *mapped;
     int64_t taken = device_taken(gpu).now;
@@ -102,7 +103,8 @@ static ott_status mapped_memory_is_worked_in(void) {
     return OTT_OK;
 }
 
-/* A graph reads staging memory when it runs, and repeats all recorded work each time. */
+/* A graph reads staging memory at each launch, not at the recording. Each launch repeats all recorded
+   work. */
 static ott_status a_graph_does_it_again(void) {
     device_graph *g;
     TRY(device_capture_begin(gpu));

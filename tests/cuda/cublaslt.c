@@ -3,8 +3,8 @@
  * and pointers without a GPU. It refuses the cases that cuBLAS 13 documents as unsupported on sm_90: FP8
  * operands with non-contiguous contraction, E5M2 times E5M2, sizes and pointers not aligned to 16 bytes,
  * block scales with fast accumulation, and in-place C with another layout than D. It sums in the order of
- * fp8/reference.h (lines: product of the scales; blocks: first our A's scale, then our B's), so its bits
- * match the CPU backend.
+ * fp8/reference.h (row scales: multiplies by the product of the scales; block scales: by A's scale, then by
+ * B's, with Ottava's A and B), so its bits match the CPU backend.
  */
 #include "cudart.h"
 #include "fp8/cast.h"
@@ -28,7 +28,8 @@ typedef struct layout {
     int64_t rows, columns, ld;
 } layout;
 
-/* Guarantees of a plan, kept with its algorithm: alignment of addresses, and allowed reduction schemes. */
+/* Guarantees that the caller gave for a plan: alignments of the addresses, and the allowed reduction schemes.
+   They are stored in the plan's algorithm. */
 typedef struct promise {
     uint32_t alignment[4]; /* of A, B, C, D; 0: none */
     uint32_t schemes;
@@ -56,7 +57,7 @@ const char *cublasLtGetStatusString(cublasStatus_t status) {
     return cublasLtGetStatusName(status);
 }
 
-/* A handle has no content; any address will do. */
+/* A handle has no content, so it may have any address. */
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
     static char nothing;
     *handle = (cublasLtHandle_t)(void *)&nothing;
@@ -236,14 +237,14 @@ typedef struct operand {
 typedef struct product {
     operand a, b;
     float alpha, beta;
-    bool split; /* split the contraction in two, as a GPU might, which changes the sum */
+    bool split; /* sums the two halves of the contraction separately, as a GPU may: the rounding differs */
     const void *c;
     void *d;
     layout out;
     int64_t k;
 } product;
 
-/* E8M0 scales, stored in tiles of 128 rows and 4 blocks. */
+/* Returns an MX scale. The E8M0 scales are stored in tiles of 128 rows and 4 blocks. */
 static float mx_scale_at(const operand *x, int64_t k, int64_t mn_index, int64_t block) {
     const unsigned char *codes = (const void *)x->scale;
     int64_t tile = mn_index / 128 * ((k + 127) / 128) + block / 4;
@@ -276,7 +277,7 @@ static float *float_values(const operand *x, int64_t k) {
     return out;
 }
 
-/* sum[i] = fmaf(a[p][i], b[p][j], sum[i]) for each p of [from, to). */
+/* For each p of [from, to): sum[i] = fmaf(a[p][i], b[p][j], sum[i]). */
 __attribute__((target_clones("fma", "default"))) static void
 add_products(int64_t mn, int64_t from, int64_t to, const float *a, const float *b, int64_t b_mn, float *sum) {
     for (int64_t i = 0; i < mn; i++) sum[i] = 0;
@@ -291,7 +292,8 @@ static bool is_mx(const operand *x) {
     return x->scale && x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
 }
 
-/* Sums in blocks of 128 (MX: 32) and scales each block. Ottava's A is cuBLAS' B, so b's scale comes first. */
+/* Sums blocks of 128 terms (MX: 32), multiplies each sum by its scales, and adds it. Ottava's A is cuBLAS' B,
+   so b's scale comes first. */
 static void add_blocks(const product *w, int64_t j, const float *a, const float *b, float *sum, float *y) {
     int64_t m = w->a.mn, blocks = (w->k + 127) / 128, deep = is_mx(&w->a) ? 32 : 128;
     for (int64_t i = 0; i < m; i++) y[i] = 0;
@@ -356,7 +358,7 @@ static void require_device(const product *w) {
                           (size_t)layout_bytes(&w->out));
 }
 
-/* Aborts if an address lacks the guaranteed alignment, as a GPU would. */
+/* Aborts if an address lacks the alignment that the caller guaranteed. A GPU would fail too. */
 static void require_promised(const promise *p, const void *a, const void *b, const void *d) {
     const void *address[] = {a, b, d, d};
     for (int i = 0; i < 4; i++)

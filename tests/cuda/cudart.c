@@ -1,12 +1,12 @@
 /*
- * tests/cuda/cudart: a CPU stand-in for the CUDA runtime functions that Ottava uses. Device memory is
- * host memory: an allocation is filled with 0xFF and has a guard on each side. Freeing memory with an
- * overwritten guard aborts the program. A stream is a queue whose work runs only when a thread waits for it.
- * Copies behave as in CUDA: a copy from pageable memory reads the bytes immediately, a copy to it waits,
- * copies of pinned memory are queued, and a copy within host memory is waited for. Kernels can access their
- * GPU's memory and mapped host memory. Library products and collectives can access only GPU memory. A copy
- * names the kinds of memory, or leaves it to the runtime. Events hold the time at which the stream reached
- * them.
+ * tests/cuda/cudart: a CPU stand-in for the CUDA runtime functions that Ottava uses. Device memory is host
+ * memory: an allocation is filled with 0xFF and has a guard on each side. Freeing memory with an overwritten
+ * guard aborts the program. A stream is a queue whose work runs only when a thread waits for it. Copies
+ * behave as in CUDA: a copy from pageable memory reads the bytes immediately, a copy to it waits, copies of
+ * pinned memory are queued, and a copy within host memory is waited for. Kernels can access their GPU's
+ * memory and mapped host memory. Library products and collectives can access only GPU memory. A copy states
+ * the kinds of memory of its two sides, or lets the runtime find them. An event stores the time at which its
+ * stream reached it.
  *
  * CUDART_DEVICES gives the number of GPUs (cudart.h). The current GPU is a property of the thread. Another
  * GPU's memory is not device memory, and another GPU's stream accepts no work. One lock is held while a job
@@ -31,7 +31,8 @@ static _Thread_local int device;
 
 /* ---- the lock ---- */
 
-/* C11 locks are invisible to the thread sanitizer: the emulator's lock must not order a GPU's streams. */
+/* The emulator's lock must not order a GPU's streams for the thread sanitizer. So it is a C11 lock, which the
+   sanitizer does not see. */
 static mtx_t lock;
 static cnd_t changed;
 static _Thread_local int depth; /* how often this thread holds it */
@@ -76,13 +77,13 @@ void cudart_notify(void) {
 
 enum { GUARD = 256, GUARD_BYTE = 0xA5 };
 
-/* [guard][data][guard] */
+/* An allocation in memory: [guard][data][guard]. */
 typedef struct block {
     unsigned char *data;
     size_t bytes;
     bool pinned; /* host memory */
     bool mapped; /* host memory that kernels can access */
-    int device;  /* of device memory */
+    int device;  /* the GPU of device memory */
     bool pooled; /* device memory from the GPU's pool */
     struct block *next;
 } block;
@@ -254,7 +255,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int index
     return check_device(index);
 }
 
-/* Kernels exist for all compute capabilities except the oldest. */
+/* Reports that kernels exist for all compute capabilities except the oldest. */
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *found, const void *kernel) {
     (void)kernel;
     *found = (struct cudaFuncAttributes){.maxThreadsPerBlock = 1024};
@@ -301,16 +302,16 @@ typedef struct job {
 /* Work recorded by a stream capture. */
 struct CUgraph_st {
     job *first, **last;
-    bool broken; /* a call that cannot be captured */
+    bool broken; /* a call was made that cannot be captured */
 };
 
 struct CUstream_st {
     job *first, **last;
     struct CUgraph_st *capture; /* NULL: no capture */
-    uint64_t queued, done;      /* jobs since the stream was created */
+    uint64_t queued, done;      /* numbers of jobs since the stream was created */
     int device;
     bool runs;  /* a job is running */
-    int waited; /* number of waiting threads */
+    int waited; /* number of threads that wait for the stream */
     pthread_t runner;
     actor *seen;
     struct CUstream_st *next;
@@ -352,7 +353,8 @@ static void drop_job(job *j) {
     free(j);
 }
 
-/* Calls that CUDA refuses during stream capture. */
+/* Called by functions that CUDA refuses during stream capture. If the stream is being captured, returns true
+   and marks the capture as failed. */
 static bool breaks_capture(cudaStream_t stream) {
     struct CUgraph_st *g = stream_of(stream)->capture;
     if (g) g->broken = true;
@@ -394,7 +396,7 @@ void cudart_run(cudaStream_t stream, uint64_t done) {
     cudart_unlock();
 }
 
-/* Runs the stream until it is empty; the waiting thread is ordered after it. */
+/* Runs the stream's jobs until none is left. The waiting thread then happens after them. */
 static void run_stream(struct CUstream_st *s) {
     cudart_run(s, s->queued);
     order_acquire(s);
@@ -461,7 +463,7 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int index) {
     return error;
 }
 
-/* Expects the threshold that keeps all freed memory. */
+/* Accepts only the threshold with which the pool keeps all freed memory. */
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value) {
     (void)pool;
     bool keeps = attribute == cudaMemPoolAttrReleaseThreshold && *(const uint64_t *)value == UINT64_MAX;
@@ -516,7 +518,7 @@ typedef struct copy {
     unsigned char *to;
     const unsigned char *from;
     size_t to_pitch, from_pitch, width, height;
-    int value; /* memset: value of each byte */
+    int value; /* of memset: the value of each byte */
     unsigned char taken[];
 } copy;
 
@@ -535,19 +537,19 @@ static size_t spread(size_t pitch, const copy *c) {
     return c->width && c->height ? (c->height - 1) * pitch + c->width : 0;
 }
 
-/* The kind of copy, from where both sides are. */
+/* The kind of copy, found from the memory of both sides. */
 static enum cudaMemcpyKind kind_of(const copy *c) {
     bool to_host = !holds(c->to, 1, false), from_host = !holds(c->from, 1, false);
     if (to_host) return from_host ? cudaMemcpyHostToHost : cudaMemcpyDeviceToHost;
     return from_host ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToDevice;
 }
 
-/* Any range of pageable memory is accepted. */
+/* True if the bytes are in memory of this kind. Any range of pageable memory is accepted. */
 static bool side_fits(const void *data, size_t bytes, bool host) {
     return (host && !block_around(data)) || holds(data, bytes, host);
 }
 
-/* Copies the source's bytes now. */
+/* Makes a copy job that already holds the source's bytes, as CUDA does for pageable memory. */
 static copy *take_source(const copy *c) {
     copy *later = need_memory(malloc(sizeof *later + c->width * c->height));
     *later = *c;
@@ -615,7 +617,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
 
 struct CUevent_st {
     struct CUstream_st *stream; /* NULL: never recorded */
-    uint64_t number;            /* number of its job in the stream */
+    uint64_t number;            /* number of the event's job in the stream */
     struct timespec at;
 };
 
@@ -652,7 +654,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->number = cudart_queue(stream, run_record, event, NULL);
     event->stream = stream_of(stream);
     if (event->stream->done + 1 == event->number && !event->stream->runs)
-        run_until_event(event); /* the stream has no earlier work */
+        run_until_event(event); /* nothing else is queued before the event */
     cudart_unlock();
     return cudaSuccess;
 }
@@ -663,7 +665,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     return cudaSuccess;
 }
 
-/* A stream waits until another stream has done `number` jobs. */
+/* A job with which a stream waits until another stream has done `number` jobs. */
 typedef struct stream_wait {
     struct CUstream_st *stream;
     uint64_t number;
@@ -743,7 +745,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
     return cudaErrorStreamCaptureInvalidated;
 }
 
-/* Takes over the jobs: a graph can be instantiated once. */
+/* Instantiates a graph. It takes the jobs out of the graph, so a graph can be instantiated only once. */
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *ready, cudaGraph_t graph, unsigned long long flags) {
     (void)flags;
     *ready = need_memory(calloc(1, sizeof **ready));

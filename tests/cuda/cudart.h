@@ -1,6 +1,7 @@
 /*
- * tests/cuda/cudart: shared by the stand-ins for CUDA's libraries and the emulated kernels. A stream runs its
- * work only when a thread waits for it, so that missing waits are detected.
+ * tests/cuda/cudart: what the CUDA runtime stand-in offers to the stand-ins of other CUDA libraries and to
+ * the emulated kernels. A stream runs its work only when a thread waits for it, so that tests detect missing
+ * waits.
  */
 #ifndef CUDART_H
 #define CUDART_H
@@ -30,7 +31,8 @@ void cudart_lock(void);
 void cudart_unlock(void);
 void cudart_wait(void);
 void cudart_notify(void);
-/* A job releases the lock for slow work and takes it again; pass cudart_leave's result to cudart_return. */
+/* A job that does slow work releases the lock meanwhile: cudart_return, with cudart_leave's result, takes it
+   again. */
 int cudart_leave(void);
 void cudart_return(int held);
 /* Aborts with a message unless `bytes` bytes from `data` are in one block of the current GPU's memory. */
@@ -38,19 +40,20 @@ void cudart_require_device(const char *what, const void *data, size_t bytes);
 /* Aborts unless a kernel argument `address` is NULL, or inside or at the end of memory that a GPU can
    access. */
 void cudart_require_memory(const char *kernel, const void *address);
-/* Launches of Ottava's kernels, and how often the host waited for a stream. */
+/* Number of launches of Ottava's kernels, and how often the host waited for a stream. */
 extern int64_t cudart_launches, cudart_waits;
-/* Environment variables: number of GPUs (default 1), and compute capability times ten (default 90). */
+/* Environment variables: the number of GPUs (default 1), and their compute capability times ten (default
+   90). */
 #define CUDART_DEVICES    "CUDART_DEVICES"
 #define CUDART_CAPABILITY "CUDART_CAPABILITY"
 int cudart_capability(void);
-/* Bytes that the NCCL stand-in moved between GPUs: by all-gathers and broadcasts, and by messages. */
+/* Bytes that the NCCL stand-in moved between GPUs: by all-gathers and broadcasts; by send and receive. */
 extern int64_t nccl_bytes_gathered, nccl_bytes_sent;
-/* Products that the cuBLASLt stand-in accepted. */
+/* Number of matrix products that the cuBLASLt stand-in accepted. */
 extern int cublaslt_products;
-/* If true, it has no algorithm for any product. */
+/* If true, the cuBLASLt stand-in finds no algorithm for any product. */
 extern bool cublaslt_refuses;
-/* If true, its products are twice the correct result. */
+/* If true, the cuBLASLt stand-in's results are twice the correct ones. */
 extern bool cublaslt_wrong_results;
 
 #ifdef __cplusplus

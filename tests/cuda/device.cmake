@@ -5,14 +5,14 @@ file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.c
 set(cuda_boundary ${cuda_sources}) # only for a plugin: these tests link the library itself
 list(FILTER cuda_boundary INCLUDE REGEX "/(plugin|status|mem|nccl_library)\\.c$")
 list(REMOVE_ITEM cuda_sources ${cuda_boundary})
-list(FILTER cuda_boundary EXCLUDE REGEX "/nccl_library\\.c$") # nccl.c is in its place
-# In place of cuDNN, an interpreter of its graphs.
+list(FILTER cuda_boundary EXCLUDE REGEX "/nccl_library\\.c$") # nccl.c replaces it
+# An interpreter of cuDNN's graphs replaces cuDNN.
 list(FILTER cuda_sources EXCLUDE REGEX "/attention_cudnn\\.c$")
 set(cuda_kernels ${cuda_sources})
 list(FILTER cuda_kernels INCLUDE REGEX "\\.cu$")
 set_source_files_properties(${cuda_kernels} PROPERTIES LANGUAGE CXX
                             COMPILE_OPTIONS "-xc++;-Wno-unused-function;-Wno-unknown-pragmas")
-set_source_files_properties(cuda/cublaslt.c PROPERTIES COMPILE_OPTIONS -O3) # vectors
+set_source_files_properties(cuda/cublaslt.c PROPERTIES COMPILE_OPTIONS -O3) # -O3 vectorizes
 set(cuda_stand_ins cuda/cudart.c cuda/cublaslt.c cuda/nccl.c cuda/nccl_processes.c cuda/attention_shim.c
     cuda/attention_interpreter.c)
 add_library(cuda_emulated OBJECT ${cuda_sources} ${cuda_stand_ins})
@@ -21,7 +21,7 @@ target_link_libraries(cuda_emulated PUBLIC tests_backend)
 add_library(tests_cuda STATIC $<TARGET_OBJECTS:cuda_emulated>)
 target_include_directories(tests_cuda PUBLIC cuda)
 target_link_libraries(tests_cuda PUBLIC tests_backend)
-# No code refers to it by name, so force the linker to take it from the archive.
+# No code refers to cuda_open by name. This option makes the linker take it from the archive.
 target_link_options(tests_cuda PUBLIC LINKER:--undefined=cuda_open)
 
 # cuda_test(NAME SOURCE LIBRARY...): a test program on the emulated GPU.
@@ -42,7 +42,8 @@ cuda_test(train cuda/test_train.c tests_train)
 cuda_test(use cuda/test_use.c tests_train ottava_eval)
 cuda_test(attention cuda/test_attention.c)
 
-# The same as a plugin, for the program and for tests that do not link it: OTTAVA_CUDA_PATH is this folder.
+# Builds the emulated backend as a plugin too, for the program and for tests that do not link it.
+# OTTAVA_CUDA_PATH must be this folder.
 add_library(emulated_plugin SHARED $<TARGET_OBJECTS:cuda_emulated> ${cuda_boundary})
 set_target_properties(emulated_plugin PROPERTIES OUTPUT_NAME ottava_cuda
                       LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/emulated)
@@ -50,18 +51,18 @@ target_link_libraries(emulated_plugin PRIVATE ottava_fp8 ottava_tensor)
 target_link_options(emulated_plugin PRIVATE LINKER:--exclude-libs,ALL)
 add_dependencies(cuda emulated_plugin ottava_cli backend_test_ops)
 
-# The check of a GPU machine.
+# Tests the script that checks a GPU machine.
 add_test(NAME cuda.gpu_check COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/cuda/gpu_check.sh
                                      ${PROJECT_SOURCE_DIR}/tools/gpu_check.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda.gpu_check PROPERTIES TIMEOUT ${test_timeout})
 
-# One process per GPU.
+# Tests runs with one process per GPU.
 add_test(NAME cuda.processes COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/cuda/processes.sh
     $<TARGET_FILE:ottava_cli>
                                      $<TARGET_FILE_DIR:emulated_plugin>)
 set_tests_properties(cuda.processes PROPERTIES TIMEOUT ${test_timeout})
 
-# A GPU opened by a program without CUDA code, like a user's.
+# Tests that a program without CUDA code, such as a user's, can open a GPU.
 add_executable(cuda_test_open cuda/test_open.c)
 target_include_directories(cuda_test_open PRIVATE cuda)
 target_link_libraries(cuda_test_open PRIVATE ottava_backend PkgConfig::CMOCKA)
@@ -70,8 +71,8 @@ set_tests_properties(cuda.open PROPERTIES TIMEOUT ${test_timeout}
                      ENVIRONMENT OTTAVA_CUDA_PATH=$<TARGET_FILE_DIR:emulated_plugin>)
 add_dependencies(cuda_test_open emulated_plugin)
 add_dependencies(cuda cuda_test_open)
-# cuDNN's attention plans, on a stand-in for the driver: libcuda.c, and weak functions for the stub library's
-# other names.
+# Builds cuDNN's attention plans with a stand-in for the driver: libcuda.c, and weak functions for the other
+# names of the driver's stub library.
 find_library(OTTAVA_LIBCUDA_STUB cuda PATHS ${CUDAToolkit_LIBRARY_DIR}/stubs NO_DEFAULT_PATH)
 if(OTTAVA_LIBCUDA_STUB)
   set(calls ${CMAKE_CURRENT_BINARY_DIR}/libcuda_calls.c)

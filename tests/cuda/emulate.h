@@ -30,7 +30,8 @@
 
 namespace emulate {
 
-/* Saves the callee-saved registers on this stack, stores its top in *from, and continues on stack `to`. */
+/* Saves the callee-saved registers on the current stack, stores the stack's top in *from, and continues on
+   stack `to`. */
 __attribute__((naked, noinline, unused)) static void switch_stack(void **, void *) {
     __asm__("pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
             "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
@@ -43,20 +44,22 @@ enum class waits { nothing, warp, block, done };
 struct fiber {
     void *stack; /* top of the stack while another fiber runs */
     waits state;
-    /* value for the current shuffle, and for the previous one, which other threads may still read */
+    /* this thread's values in the current shuffle and in the previous one, which other threads may still
+       read */
     uint64_t slots[2];
-    bool turn;   /* index of the next slot */
+    bool turn;   /* index of the slot for the next shuffle */
     actor *seen; /* the sanitizer's actor */
     bool fresh;
 };
 
 constexpr int warp_size = 32, stack_bytes = 64 << 10;
-/* Limits of a launch; shared memory without opt-in attributes. */
+/* Limits of a launch. shared_limit: bytes of shared memory that a kernel may use without opt-in
+   attributes. */
 constexpr unsigned block_limit = 1024, grid_limit = 65535;
 constexpr size_t shared_limit = 48 << 10;
 
-/* Blocks that reuse the same fibers are thereby ordered for the sanitizer. So neighbouring blocks use
-   different sets, and different streams never share any. */
+/* The fibers of one block. For the sanitizer, blocks that use the same fibers one after the other are
+   ordered. So neighboring blocks use different sets, and streams never share a set. */
 struct fiber_set {
     fiber of[block_limit];
     char block_start, block_barrier; /* their addresses identify the barriers to the sanitizer */
@@ -108,7 +111,7 @@ inline void enter() {
     wait(waits::done, &works->block_end);
 }
 
-/* True if every unfinished fiber of [from, to) waits for `what`; false if all are finished. */
+/* True if every unfinished fiber of [from, to) waits for `what`. False if all fibers are finished. */
 UNSEEN inline bool all_wait(int from, int to, waits what) {
     bool any = false;
     for (int i = from; i < to; i++) {
@@ -144,9 +147,10 @@ UNSEEN inline bool pass_a_barrier(int round) {
     return passed;
 }
 
-/* Prepares the stack for switch_stack: it returns into `enter`. */
+/* Prepares fiber i's stack so that the first switch_stack to the fiber returns into `enter`. */
 UNSEEN inline void make_fiber(int i) {
-    int apart = i % 32 * 512; /* shift, so that the stack tops do not share cache lines */
+    /* bytes by which the stack is shifted, so that the stack tops do not share cache lines */
+    int apart = i % 32 * 512;
     uintptr_t end = (uintptr_t)(set->stacks + (size_t)stack_bytes * (i + 1) - apart) & ~(uintptr_t)15;
     memory_allow((char *)end - frame_bytes, frame_bytes); /* left by `enter`, which does not return */
     void **top = (void **)end;
@@ -234,7 +238,7 @@ inline void check_launch(const char *kernel, dim3 grid, dim3 block) {
     abort();
 }
 
-/* The address of an argument that is a pointer or a matrix; NULL for other arguments. */
+/* The address in a kernel's argument, if the argument is a pointer or a matrix; otherwise NULL. */
 template <class T> const void *address_in(T *const &x, int) {
     return x;
 }
@@ -262,7 +266,7 @@ inline void launch(const char *name, dim3 grid, dim3 block, cudaStream_t stream,
     cudart_queue(stream, run_job, new grid_job{grid, block, std::move(kernel)}, drop_job);
 }
 
-/* Every lane passes `value` and returns the value of lane `from(lane)`. */
+/* A warp shuffle: every lane passes `value` and receives the value of lane `from(lane)`. */
 template <class T, class From> UNSEEN T shuffle(T value, From from) {
     static_assert(sizeof(T) <= sizeof(uint64_t), "a shuffled value has at most 8 bytes");
     int lane = current % warp_size, first = current - lane;
@@ -275,7 +279,7 @@ template <class T, class From> UNSEEN T shuffle(T value, From from) {
     return got;
 }
 
-/* Counts a shared variable of `bytes` once per launch. */
+/* Adds the `bytes` bytes of a shared variable to the launch's shared memory, once per launch. */
 UNSEEN inline void count_shared(uint64_t &launch, size_t bytes) {
     if (launch == launches) return;
     launch = launches;
@@ -286,7 +290,7 @@ UNSEEN inline void count_shared(uint64_t &launch, size_t bytes) {
     abort();
 }
 
-/* The shared variable of type T. The type `Place` is unique for each variable. */
+/* Returns the block's shared variable of type T. The type `Place` identifies the variable. */
 template <class Place, class T> UNSEEN T &shared() {
     static void *at;
     static uint64_t launch, block;
@@ -315,7 +319,7 @@ template <class Place, class T> UNSEEN T &shared() {
 #define blockDim           emulate::block_size
 #define gridDim            emulate::grid_size
 
-/* Arguments are evaluated at the launch, as on a GPU. */
+/* The arguments are evaluated at once, not when the kernel runs, as on a GPU. */
 #define LAUNCH(kernel, grid, block, stream, ...)                                                             \
     emulate::check_arguments(#kernel, __VA_ARGS__),                                                          \
         emulate::launch(#kernel, (grid), (block), (stream), [arguments = std::make_tuple(__VA_ARGS__)] {     \
@@ -362,7 +366,8 @@ static inline unsigned __float_as_uint(float f) {
 static inline float __uint_as_float(unsigned i) {
     return __int_as_float((int)i);
 }
-/* Byte i of the result is byte number (selector >> 4 i) & 7 of b:a. */
+/* Byte i of the result is a byte of the eight bytes of b (high) and a (low). Its number is (selector >> 4 i)
+   & 7. */
 static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
     uint64_t both = (uint64_t)b << 32 | a;
     unsigned result = 0;

@@ -6,7 +6,7 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 bad=0
 
-# expect NAME COMMAND...: it must succeed.
+# expect NAME COMMAND...: the command must succeed.
 expect() {
     local name=$1
     shift
@@ -34,8 +34,8 @@ expect "results.jsonl has no other lines" test "$(grep -cvE '^\{"stage":"[a-z0-9
 expect "a failed stage makes the exit status 1" test $? = 1
 expect "the stages after a failed stage run" test "$(grep -cE '^(ceilings|kernels) +FAILED' "$out/log")" = 2
 
-# A program that hangs, and a check that is stopped: the stage's processes end too, and the finished stages
-# are reported.
+# Tests a program that hangs, and a check that is stopped. The processes of the stage must end too, and the
+# finished stages must be reported.
 mkdir "$out/slow"
 cat >"$out/slow/ottava" <<END
 #!/bin/sh

@@ -3,12 +3,12 @@
  * GPU: it compiles and "loads" kernels, but nothing can run.
  *
  * This file has the functions that return data. The build generates all others from the names in the
- * toolkit's stub library (libcuda.awk): weak functions that return 0 (if they load code) or
- * CUDA_ERROR_STUB_LIBRARY.
+ * toolkit's stub library (libcuda.awk). These are weak functions. They return 0 if they load or query code,
+ * otherwise CUDA_ERROR_STUB_LIBRARY.
  */
 #include <cuda.h>
 
-static char thing; /* all handles point to it */
+static char thing; /* all handles point to this byte */
 
 CUresult cuDriverGetVersion(int *version) {
     *version = CUDA_VERSION;

@@ -1,6 +1,6 @@
 /*
- * Mistakes that the emulated GPU must detect. `mistakes NAME` makes one mistake and fails when it is
- * detected; faults.def lists the build that detects it. Without a name, runs the correct versions.
+ * Mistakes that the emulated GPU must detect. `mistakes NAME` makes one mistake, and fails when the mistake
+ * is detected. faults.def lists which build detects it. Without a name, runs the correct versions.
  */
 #include <emulate.h>
 
@@ -13,12 +13,13 @@ __global__ void mirror(const float *x, float *y, bool waits) {
     y[threadIdx.x] = tile[COUNT - 1 - threadIdx.x];
 }
 
-/* Blocks write the same elements (step 0), or separate ones. */
+/* With step 0 all blocks write the same elements, which is a race. Otherwise each block writes its own. */
 __global__ void number(float *y, int step) {
     y[step * blockIdx.x + threadIdx.x] = (float)threadIdx.x;
 }
 
-/* A lane reads what another lane of its warp wrote: a shuffle is no barrier. */
+/* A lane reads what another lane of its warp wrote. Without a barrier this is a race, because a shuffle does
+   not order memory accesses. */
 __global__ void exchange(float *y, bool waits) {
     y[threadIdx.x] = (float)threadIdx.x;
     int other = __shfl_xor_sync(0xffffffffu, (int)threadIdx.x, 1);
@@ -40,7 +41,7 @@ __global__ void reserve_much(float *y, bool much) {
 }
 
 struct mistakes {
-    const char *name; /* NULL: none */
+    const char *name; /* name of the mistake; NULL: none */
     float *x, *y;     /* device memory, COUNT elements each */
     cudaStream_t stream, other;
     cudaEvent_t event;
@@ -62,7 +63,7 @@ static void make_kernels(const mistakes &m) {
     LAUNCH(mirror, dim3(1), dim3(COUNT), m.stream, m.x, is(m, "host_memory") ? host : m.y, true);
 }
 
-/* One stream reads what another stream wrote. */
+/* One stream reads what another stream wrote. The mistake: it does not wait for an event. */
 static void use_streams(const mistakes &m) {
     LAUNCH(number, dim3(1), dim3(COUNT), m.stream, m.x, 0);
     cudaEventRecord(m.event, m.stream);
@@ -72,7 +73,7 @@ static void use_streams(const mistakes &m) {
     cudaStreamSynchronize(m.other);
 }
 
-/* The host refills staging memory while a copy may still read it. */
+/* The host refills staging memory. The mistake: a copy may still read it. */
 static void use_staging(const mistakes &m) {
     void *memory;
     cudaHostAlloc(&memory, COUNT * sizeof(float), cudaHostAllocDefault);
@@ -85,7 +86,7 @@ static void use_staging(const mistakes &m) {
     cudaFreeHost(memory);
 }
 
-/* In stream order, the memory is freed before the kernel runs. */
+/* Frees memory in stream order. The mistake: a kernel that uses the memory runs later in the stream. */
 static void use_freed(const mistakes &m) {
     void *memory;
     cudaMallocAsync(&memory, COUNT * sizeof(float), m.stream);
@@ -95,7 +96,7 @@ static void use_freed(const mistakes &m) {
     cudaStreamSynchronize(m.stream);
 }
 
-/* A graph keeps the addresses of its recording. */
+/* A graph keeps the addresses of its recording. The mistake: the memory is freed before the graph runs. */
 static void use_graph(const mistakes &m) {
     void *memory;
     cudaGraph_t recorded;

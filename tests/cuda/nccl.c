@@ -1,11 +1,12 @@
 /*
- * tests/cuda/nccl: a stand-in for NCCL whose ranks are threads of one process, each with a GPU of cudart.h. A
- * call queues work on its stream, like NCCL's kernels. The work is done when all participants have reached it
- * in their streams; a waiting thread runs those streams. Calls match by order: the n-th collective of each
- * rank, and the n-th send to a rank with its n-th receive. A mismatch aborts the program. Other ranks see a
- * rank that leaves as a remote error. Aborted work moves nothing. Closing a communicator waits for its other
- * ranks. Aborting one waits for all work on its GPU that is not aborted with it. Under mpirun, ranks are
- * processes (nccl_processes.c).
+ * tests/cuda/nccl: a stand-in for NCCL whose ranks are threads of one process, each with a GPU of
+ * cudart.h. A call queues work on its stream, like NCCL's kernels. The work is done when all participants
+ * have reached it in their streams; a waiting thread runs those streams. Calls match by order: a rank's
+ * n-th collective belongs to the other ranks' n-th collective, and a rank's n-th send to another rank
+ * belongs to that rank's n-th receive from it. A mismatch aborts the program. If a rank leaves, the other
+ * ranks get a remote error. Aborted work moves nothing. Closing a communicator waits for its other ranks.
+ * Aborting a communicator waits for all work on its GPU that is not aborted with it. Under mpirun, ranks
+ * are processes (nccl_processes.c).
  */
 #include "cudart.h"
 #include "nccl_processes.h"
@@ -22,8 +23,9 @@ static const char *const kind_names[] = {"all-gather", "broadcast", "send", "rec
 
 typedef struct move {
     struct move *next; /* next move of this rank */
-    int kind, peer;    /* peer: the root, or the other rank */
-    uint64_t number;   /* counts the moves of this kind between the two ranks */
+    int kind, peer;    /* of a collective: the root; of a send or receive: the other rank */
+    /* number of earlier collectives of this rank, or of earlier sends (receives) between the two ranks */
+    uint64_t number;
     const char *from;
     char *to;
     size_t bytes;
@@ -31,7 +33,7 @@ typedef struct move {
     bool arrived, done;
 } move;
 
-/* Moves that one rank queued together. */
+/* Moves that one rank queued together, as one job of its stream. */
 typedef struct launch {
     nccl_comm *comm;
     cudaStream_t stream;
@@ -68,11 +70,11 @@ static void *need_memory(void *p) {
     return p;
 }
 
-/* This thread's calls since begin. */
+/* The calls of this thread that ncclGroupStart and ncclGroupEnd join. */
 static _Thread_local struct {
     int depth;
     struct launch *launch;
-    int aborted; /* 1 + the GPU; 0: none */
+    int aborted; /* 1 + the number of the GPU whose communicators are being aborted; 0: none */
 } together;
 
 /* ---- joining and closing ---- */
@@ -142,7 +144,7 @@ static int finalize_comm(nccl_comm *c) {
     return NCCL_SUCCESS;
 }
 
-/* Requires the lock. */
+/* Marks the rank as gone. The caller holds the lock. */
 static void leave_shared_comm(nccl_comm *c) {
     c->gone = true;
     c->shared_comm->left++;
@@ -170,7 +172,8 @@ static int close_comm(nccl_comm *c) {
     return NCCL_SUCCESS;
 }
 
-/* Freeing GPU memory waits for all work on the GPU, including other communicators' that are not aborted. */
+/* Aborting a communicator frees GPU memory, which waits for all work on the GPU. Aborts the program if
+   another communicator on this GPU has unfinished work that is not aborted too. */
 static void require_idle(int gpu) {
     for (shared_comm *w = shared_comms; w; w = w->next)
         for (int r = 0; r < w->ranks; r++) {
@@ -206,7 +209,7 @@ static move *find(const nccl_comm *c, bool collective, int kind, int peer, uint6
     return NULL;
 }
 
-/* The move of rank r that m matches; NULL: not called yet. */
+/* The move of rank r that belongs to m; NULL: rank r has not called it yet. */
 static move *partner(const nccl_comm *c, const move *m, int r) {
     bool collective = m->kind <= BROADCAST;
     return find(c->shared_comm->comms[r], collective, m->kind == SEND ? RECEIVE : SEND, c->rank, m->number);
@@ -242,7 +245,8 @@ static bool all_arrived(const nccl_comm *c, const move *m) {
         if (!takes_part(c, m, r)) continue;
         move *other = partner(c, m, r);
         if (other && other->arrived && !has_gone(c->shared_comm, r)) continue;
-        if (other && other->launch && other->launch->job > 0) /* queued */
+        /* the launch is a job in the other rank's stream */
+        if (other && other->launch && other->launch->job > 0)
             cudart_run(other->launch->stream, other->launch->job);
         else
             cudart_wait();
@@ -309,7 +313,7 @@ static void move_now(const nccl_comm *c, move *m) {
 static void forget_done(nccl_comm *c) {
     while (c->first && c->first->done && c->first->arrived) {
         move *m = c->first;
-        if (m->launch) return; /* its launch still uses it */
+        if (m->launch) return; /* a launch still uses it */
         c->first = m->next;
         if (!c->first) c->last = NULL;
         free(m);
@@ -362,7 +366,7 @@ static int end(void) {
     return NCCL_IN_PROGRESS;
 }
 
-/* Number of earlier matching moves of the same rank. */
+/* Returns the number of a new move (see move.number) and counts the move. */
 static uint64_t next_number(nccl_comm *c, const move *m) {
     if (m->kind <= BROADCAST) return c->collectives++;
     return m->kind == SEND ? c->sent[m->peer]++ : c->received[m->peer]++;

@@ -1,11 +1,12 @@
 /*
  * tests/cuda/nccl_processes: the NCCL stand-in of nccl.c for ranks that are processes on one machine, each
- * with a GPU of cudart.h. Each pair of ranks of a communicator has a socket; its name follows from the id.
- * Data goes through it in call order. A line before each piece describes it; a mismatch aborts the program.
+ * with a GPU of cudart.h. Each pair of ranks of a communicator has a socket; the socket's name contains the
+ * communicator's id. Data goes through the socket in call order. A header before each piece of data describes
+ * the piece; a mismatch aborts the program.
  *
  * Another process cannot run this process's streams. So each communicator has a thread, which connects the
- * ranks and then runs the stream's work as soon as possible, like a GPU. Waiting ranks see a rank that died
- * or left as a remote error. Aborted work moves no more data.
+ * ranks and then runs the stream's work as soon as possible, like a GPU. If a rank dies or leaves, waiting
+ * ranks get a remote error. Aborted work moves no more data.
  */
 #define _GNU_SOURCE /* accept4 */
 #include "nccl_processes.h"
@@ -23,23 +24,24 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RANKS_MAX = CUDART_DEVICES_MAX, TICK = 2 /* milliseconds */ };
+enum { RANKS_MAX = CUDART_DEVICES_MAX, TICK = 2 /* TICK in milliseconds */ };
 
 typedef enum piece_kind { ALL_GATHER, BROADCAST, SEND } piece_kind;
 
 static const char *const kind_names[] = {"all-gather", "broadcast", "send"};
 
-/* Header of a piece. */
+/* The header that is sent before a piece of data. */
 typedef struct piece_line {
     int kind, root;
     uint64_t bytes;
 } piece_line;
 
-/* Data from or to one other rank. */
+/* A piece of data that is sent to another rank or received from it. */
 typedef struct piece {
     struct piece *next;
-    piece_line line, came; /* came: the other rank's header */
-    size_t done;           /* bytes of line and data */
+    /* line: the header that this rank sends or expects. came: the header that was received. */
+    piece_line line, came;
+    size_t done; /* number of bytes moved, of header and data */
     char *data;
     const char *from; /* local source to copy to `data` */
 } piece;
@@ -48,7 +50,7 @@ typedef struct piece_queue {
     piece *first, *last;
 } piece_queue;
 
-/* Pieces that were queued together. */
+/* Pieces that were queued together, as one job of the stream. */
 typedef struct launch {
     nccl_comm *comm;
     cudaStream_t stream;
@@ -56,13 +58,14 @@ typedef struct launch {
 } launch;
 
 struct ncclComm {
-    char name[64]; /* begins the names of its sockets */
+    char name[64]; /* first part of the names of the communicator's sockets */
     int rank, ranks, device;
     int sockets[RANKS_MAX];
     bool joined, broken, gone;
-    int users; /* the rank, the thread and unfinished launches; the last one frees it */
+    /* number of users: the rank, the thread and unfinished launches. The last user frees the communicator. */
+    int users;
     cudaStream_t stream;
-    uint64_t job; /* the last job in the stream */
+    uint64_t job; /* number of the stream's last job of this communicator */
 };
 
 static void die(const nccl_comm *c, const char *what) {
@@ -80,7 +83,7 @@ static void *need_memory(void *p) {
 static socklen_t name_socket(const nccl_comm *c, int rank, struct sockaddr_un *out) {
     *out = (struct sockaddr_un){.sun_family = AF_UNIX};
     int length = snprintf(out->sun_path + 1, sizeof out->sun_path - 1, "%s-%d", c->name, rank);
-    /* The path begins with a zero byte, so the socket has no file. */
+    /* The name begins with a zero byte: an abstract socket, which is no file. */
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
@@ -217,7 +220,7 @@ static void free_pieces(piece_queue *q) {
     }
 }
 
-/* Requires the lock. */
+/* Gives up one use of the communicator. The caller holds the lock. */
 static void let_go(nccl_comm *c) {
     if (--c->users > 0) return;
     for (int r = 0; r < c->ranks; r++)
@@ -243,7 +246,7 @@ static void run_launch(void *argument) {
     let_go(c);
 }
 
-/* Connects the ranks, then runs the stream. */
+/* The communicator's thread: connects the ranks, then runs the stream's work. */
 static void *attend(void *argument) {
     nccl_comm *c = argument;
     cudaSetDevice(c->device);
@@ -297,7 +300,7 @@ static int finalize_comm(nccl_comm *c) {
     return NCCL_SUCCESS;
 }
 
-/* Running work, and the other ranks, see that the rank has left. */
+/* Leaves the communicator: running work fails, here and on the other ranks. */
 static int leave_comm(nccl_comm *c) {
     cudart_lock();
     __atomic_store_n(&c->gone, true, __ATOMIC_RELEASE);
@@ -318,7 +321,7 @@ static int get_state(nccl_comm *c, int *state) {
     return NCCL_SUCCESS;
 }
 
-/* This thread's calls since begin. */
+/* The calls of this thread that ncclGroupStart and ncclGroupEnd join. */
 static _Thread_local struct {
     int depth;
     launch *launch;

@@ -1,7 +1,8 @@
 #!/bin/sh
-# processes.sh PROGRAM PLUGINS: the program on emulated GPUs (the plugin is in the folder PLUGINS), one
-# process per GPU, started by mpirun. Training matches as many CPU ranks bit for bit, and each device resumes
-# the other's checkpoints. Tests the messages of failures, then the verbs that take a device, on one GPU.
+# processes.sh PROGRAM PLUGINS: tests the program on emulated GPUs, one process per GPU, started by mpirun.
+# PLUGINS is the folder of the emulated plugin. Training matches as many CPU ranks bit for bit, and each
+# device resumes the other's checkpoints. Tests the messages of failures, then the verbs that take a device,
+# on one GPU.
 . "$(dirname "$0")/../cli/checks.sh"
 ranks_can_run
 export OTTAVA_CUDA_PATH="$2" CUDART_DEVICES=4
@@ -78,7 +79,8 @@ two "two ranks use the same GPU" "ranks 0 and 1 have the same GPU, cuda:0" OMPI_
 two "two ranks have different versions of NCCL" "NCCL 2.23.0, and rank 0|NCCL 2.22.0: install the same" \
     NCCL_STAND_IN_VERSION=22300 cuda
 
-# struck NAME SIGNAL PARTS: one of two ranks receives the signal. Both ranks must end.
+# struck NAME SIGNAL PARTS: one of two ranks gets the signal. Both ranks must end, with a message that
+# contains the parts.
 struck() {
     strike "$2" --train.device=cuda --checkpoint.interval=3
     trouble=$(missing out "$3")

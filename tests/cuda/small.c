@@ -12,14 +12,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#ifdef SANITIZE_ORDER /* ten times as slow; values do not matter */
+/* a case takes ten times as long; races do not depend on values, so few cases suffice */
+#ifdef SANITIZE_ORDER
 enum { CASES = 14, CASES_OF_QUANTIZATION = 42, CASES_OF_PRODUCTS = 42 };
 #else
 enum {
     CASES = 28,
     CASES_OF_QUANTIZATION = 63,
     CASES_OF_PRODUCTS = 250
-}; /* covers every spec and every pair of operands */
+}; /* enough cases for every quantization spec and every pair of operand formats */
 #endif
 
 static op_case c;
@@ -85,7 +86,8 @@ static int cases_of(const op_info *op) {
     return CASES;
 }
 
-/* The kind of values changes after each round of shapes and formats. */
+/* Runs the cases of an op. After each round of shapes and formats, the next round draws another kind of
+   values. */
 static bool run_op(const op_info *op) {
     static const ott_dtype formats[] = {OTT_F32, OTT_BF16, OTT_F16};
     int shapes = case_shapes(op), dtypes = case_dtypes(op), count = cases_of(op);

@@ -1,8 +1,8 @@
 /*
  * Training steps on the emulated GPU, for builds with sanitizers and planted faults. `steps
  * [bf16|tensorwise|delayed|dp_shard...]` runs steps with several micro-batches and stochastically rounded
- * bf16 state. All but tensorwise scaling use CUDA graphs, which detect stale weights themselves. Fails if
- * weights or moments differ from the CPU's, which has no planted fault.
+ * bf16 state. All but tensorwise scaling use CUDA graphs, and a graph fails if it would use stale weights.
+ * Fails if weights or moments differ from the CPU's, which has no planted fault.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static const char *arguments[] = {"--model.dim=16",
                                   "--train.seq_len=16",
                                   "--train.grad_accum_steps=2",
                                   STATE_IN_BF16,
-                                  NULL, /* graphs */
+                                  NULL, /* with CUDA graphs */
                                   NULL};
 enum { GRAPHS = sizeof arguments / sizeof *arguments - 2 };
 

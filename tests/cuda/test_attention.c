@@ -1,7 +1,7 @@
 /*
  * Attention on the emulated GPU, with a stand-in for cuDNN that interprets the graphs. It matches Ottava's
- * kernels, which match the reference (cuda.ops). Calls that cuDNN is not used for run on Ottava's kernels,
- * and the log gives the reason once.
+ * kernels, which match the reference (cuda.ops). If cuDNN cannot run a call, Ottava's kernels run it, and the
+ * log gives the reason once.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,8 @@
 #include <string.h>
 
 enum { TOKENS = 90, WIDTH_MOST = 64, BLOCK = TOKENS * 3 * WIDTH_MOST, STARTS = 7, NEW = 92600, OLD = 91900 };
-static const double bound = 1e-2; /* relative RMS: some roundings to bf16 */
+/* largest relative root-mean-square error: values are rounded to bf16 several times */
+static const double bound = 1e-2;
 
 /* Documents of 30, 0, 41, 1, 18 and 0 tokens. */
 static const int32_t packed[STARTS] = {0, 30, 30, 71, 72, 90, 90}, dense[2] = {0, TOKENS};
@@ -28,12 +29,12 @@ typedef struct problem {
     ott_dtype dtype;
     int64_t heads, kv_heads, head_dim, window;
     bool packed, fused;    /* fused: q, k, v and their gradients are columns of one matrix */
-    attention_fault fault; /* active in the library's second run, which is not checked */
+    attention_fault fault; /* of the library's second run; only the first run is compared with the host */
 } problem;
 
 typedef enum part { Q, K, V, O, DOUT, DQ, DK, DV, PARTS } part;
 
-/* A problem on a device. */
+/* The tensors of a problem, in a device's memory. */
 typedef struct bench {
     device *gpu;
     exec cx;
@@ -66,7 +67,7 @@ static void *allocate_copy(bench *b, int64_t bytes, const void *from) {
     return block;
 }
 
-/* Normally distributed values. */
+/* Allocates a matrix of normally distributed values. */
 static tensor take_matrix(bench *b, ott_dtype dtype, int64_t columns, uint64_t seed) {
     static uint16_t values[BLOCK];
     for (int64_t i = 0; i < TOKENS * columns; i++)
@@ -272,7 +273,7 @@ static void test_a_wrong_library_is_found(void **state) {
     }
 }
 
-/* `runs` and `warned`: expected numbers of the stand-in's runs, and of warnings. */
+/* Expects correct results, `runs` runs of the cuDNN stand-in, and `warned` warnings. */
 static void expect_own(const problem *p, size_t version, int runs, int warned) {
     assert_true(largest_error(p, version) < bound);
     assert_int_equal(attention_shim_runs, runs);
@@ -283,7 +284,7 @@ static void test_the_rest_goes_to_our_kernels(void **state) {
     (void)state;
     problem p = grouped;
     expect_own(&p, 0, 0, 1);
-    expect_own(&p, OLD, 2, 1); /* forward */
+    expect_own(&p, OLD, 2, 1); /* this version of cuDNN runs forward only */
     p.packed = true;
     expect_own(&p, OLD, 0, 1);
     p.head_dim = 12;

@@ -1,6 +1,6 @@
 /*
  * cuDNN builds the attention plans of every configuration in configs/ for a Hopper GPU, which a file
- * describes in cuDNN's JSON. Needs no GPU, but libcuda.c's stand-in as libcuda.so.1.
+ * describes in cuDNN's JSON. No GPU is needed, but libcuda.c's stand-in must be loaded as libcuda.so.1.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Packed documents, or the rows of a micro-batch, follow each other. */
+/* The shape of an attention problem. The sequences are packed documents, or the rows of a micro-batch. */
 typedef struct shape {
     const char *configs; /* configuration files with this shape */
     int64_t rows, documents, heads, kv_heads, head_dim, window;

@@ -1,7 +1,7 @@
 /*
  * Products on the emulated GPU. cuBLASLt computes the products that it supports, with the reference's bits,
- * like Ottava's kernel. If the library refuses a product, the log reports it once and the kernel replaces it.
- * (cuda.ops tests all shapes and formats.)
+ * like Ottava's kernel. If the library refuses a product, Ottava's kernel computes it, and the log reports
+ * this once. (cuda.ops tests all shapes and formats.)
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CASES = 300, ALIGNED = 12 /* the shape with multiples of 16 */ };
+enum { CASES = 300, ALIGNED = 12 /* number of the shape whose sizes are multiples of 16 */ };
 
 static mem *account;
 static case_device reference, gpu;
@@ -87,10 +87,10 @@ enum { M = 32, N = 144, LONG = 272, ODD = 200 /* not a multiple of 16: codes are
 
 typedef struct product {
     granularity a, b;
-    ott_dtype format; /* a's; b's is E4M3 */
+    ott_dtype format; /* format of a; b is E4M3 */
     ott_dtype d;
     int64_t k;
-    int shift; /* offset of the scales */
+    int shift; /* number of elements by which the scales begin later */
     bool accumulate, bias;
 } product;
 
@@ -153,7 +153,8 @@ static ott_status multiply(void *args, exec *cx) {
     return op_gemm(cx, args);
 }
 
-/* Scales may begin at any address. */
+/* Runs a product. Its scales begin at p->shift elements from an aligned address, because they may begin
+   anywhere. */
 static void run_product(const product *p) {
     exec cx = {.device = gpu.device, .log = &lg};
     void *data[6] = {to_device(codes[0], sizeof codes[0]),   to_device(codes[1], sizeof codes[1]),
@@ -184,7 +185,8 @@ static void check_product(const product *p) {
                  p->bias, cublaslt_products == products + 1 ? "other bits" : "not by the library");
 }
 
-/* All formats, accumulation, bias, and codes that must be copied. */
+/* Checks products in all formats, with and without accumulation and bias, and with codes that must be
+   copied. */
 static void check_products(granularity a, granularity b) {
     static const ott_dtype results[] = {OTT_BF16, OTT_F16, OTT_F32};
     for (int i = 0; i < 2 * 3 * 8; i++) {
@@ -253,7 +255,9 @@ static void a_wrong_product_is_found(void **state) {
         float four[8] = {1, 2, 3, 4, 5, 6, 7, 8};
         bool accumulate = i & 1, added = i & 2, bf16 = i & 4;
         exec cx = {.device = gpu.device, .log = &lg};
-        int64_t k = i % 4 + 1; /* otherwise a product with bias equals one without */
+        /* contraction; with only one length, a product with bias would count as the same kind as one
+           without */
+        int64_t k = i % 4 + 1;
         tensor x = tensor_matrix(to_device(four, sizeof four), bf16 ? OTT_BF16 : OTT_F32, bf16 ? k : 2,
                                  bf16 ? 2 : k);
         tensor y = tensor_matrix(NULL, x.dtype, 2, 2);

@@ -79,7 +79,7 @@ static void a_graph_is_done_when_it_is_replayed(void **state) {
     for (int i = 0; i < 3; i++) FIXTURE_OK(device_graph_run(b.device, g));
     expect_sum(&b, 6);
     FIXTURE_OK(device_graph_run(b.device, g));
-    device_graph_close(b.device, g); /* the graph may still run */
+    device_graph_close(b.device, g); /* the GPU may still run the graph */
     expect_sum(&b, 8);
     close_bench(&b);
 }
@@ -110,7 +110,7 @@ static void what_cannot_be_recorded_is_refused(void **state) {
         assert_int_equal(device_capture_end(b.device, &g), OTT_ERR_DEVICE);
         assert_null(g);
         expect_sum(&b, (float)i);
-        add_one(&b); /* the device can still be used */
+        add_one(&b); /* after the refusals the device can still be used */
     }
     FIXTURE_OK(device_capture_begin(b.device));
     add_one(&b);
@@ -119,7 +119,7 @@ static void what_cannot_be_recorded_is_refused(void **state) {
     close_bench(&b);
 }
 
-/* z = x y, as matrices, in preallocated workspace. */
+/* z = x y for square matrices. The GEMM uses workspace that was allocated before. */
 static void multiply(bench *b) {
     exec cx = {.device = b->device, .workspace = b->workspace};
     operand x = {.t = tensor_matrix(b->x.data, OTT_F32, SIDE, SIDE)},
@@ -128,7 +128,8 @@ static void multiply(bench *b) {
     FIXTURE_OK(b->device->ops->gemm(&cx, &(gemm_args){.a = &x, .b = &y, .c = &z}));
 }
 
-/* A product of zeros, or a recorded one, cannot be compared with the host. */
+/* The first product of a kind is compared with the host. Products of zeros cannot be compared, nor can
+   recorded products. */
 static void a_product_nobody_has_checked_is_recorded(void **state) {
     (void)state;
     bench b = open_bench();
@@ -202,8 +203,9 @@ static void expect_same(const precision *p, const outcome *plain, const outcome 
     assert_int_equal(plain->looked, graphs->looked);
 }
 
-/* Step 0 runs its first later micro-batch and records the second. Step 1 records the rest. In FP8, the state
-   is in host memory. */
+/* Micro-batches after the first of a step share one graph. Step 0 runs the second micro-batch and records
+   the third. Step 1 records the first micro-batch and the update. In FP8, the
+   optimizer state is in host memory. */
 static void training_with_graphs_is_the_same(void **state) {
     const fixture *f = *state;
     static const int precisions[] = {BF16, TENSORWISE, DELAYED};
@@ -232,7 +234,8 @@ static void *copy_delayed(const rig *r) {
     return test_device_fetch(r->device, r->t->m->delayed.block, r->t->m->delayed.block_bytes);
 }
 
-/* Requests a stop at each check of a step in turn: the step ends as if it had not begun, or is complete. */
+/* Requests a stop at each check of a step in turn. The step ends either as if it had not begun, or
+   complete. */
 static void a_stopped_step_is_undone(void **state) {
     const char *const more[] = {"--train.compile_mode=reduce-overhead", "--train.grad_accum_steps=3", NULL};
     ott_status status = OTT_ERR_STOPPED;
@@ -267,7 +270,7 @@ static void a_stopped_step_is_undone(void **state) {
 static const int counted[] = {BF16, TENSORWISE, DELAYED};
 enum { COUNTED = sizeof counted / sizeof *counted };
 
-/* GPU work of the third step, which replays the recorded second step. */
+/* GPU work of the third step. This step replays the graph that the second step recorded. */
 typedef struct step_work {
     long long kernels, queued; /* Ottava's kernels; all queued work, with copies and library products */
 } step_work;

@@ -29,7 +29,7 @@ static ott_status refuse_link(device *d, const device_group *own, device_link *o
 
 typedef struct gpu_rank {
     int index;
-    bool refuses; /* the rank's GPU cannot communicate */
+    bool refuses; /* this rank's GPU cannot communicate with the others */
     group *control;
     double timeout;
 } gpu_rank;
@@ -65,7 +65,7 @@ static ott_status run_rank(void *argument) {
     return OTT_OK;
 }
 
-/* A single GPU has no communication. */
+/* A group of one GPU does not communicate. */
 static ott_status run_single_rank(void *argument) {
     rank_run *r = &collectives_ranks[0];
     r->group = ((gpu_rank *)argument)->control;
@@ -98,7 +98,7 @@ static void expect_failure(int size, int rank, const char *text) {
     }
 }
 
-/* The output never arrives; copying it to the host reports the failure. */
+/* Reduces a tensor. The other rank never joins, so the copy of the output to the host must fail. */
 static ott_status reduce_once(rank_run *r) {
     float got;
     tensor t = tensor_vector(r->in, OTT_F32, 1);
@@ -174,7 +174,7 @@ static void a_rank_that_gives_up_aborts_only_itself(void **state) {
     expect_failure(2, 1, "this rank has given up");
 }
 
-/* Ranks that are not neighbours have no channel. */
+/* A rank has channels only to its neighbors, so a send to another rank fails. */
 static ott_status send_across(rank_run *r) {
     if (r->group->rank > 0) return OTT_OK;
     return group_run(

@@ -1,6 +1,7 @@
 /*
- * Opens a GPU as a user does. The plugin (with the stand-ins linked in) is found and loaded by its folder.
- * Tests which GPU a name and a rank select, when auto selects one, and the messages of failures.
+ * Opens a GPU as a user does. The plugin, with the stand-ins linked in, is loaded from the folder that an
+ * environment variable names. Tests which GPU a name and a rank select, when auto selects one, and the
+ * messages of failures.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,7 +77,7 @@ static void lists_its_libraries_and_reserves_memory(void **state) {
     device_close(d);
 }
 
-/* Memory available to a run, with nothing else on the GPU. */
+/* Returns the free memory of the GPU that a run could use. */
 static int64_t free_bytes(device *d) {
     device_memory memory;
     device_read_memory(d, &memory);
@@ -103,7 +104,7 @@ static void memory_given_back_can_be_taken_again(void **state) {
 static void each_rank_takes_its_own(void **state) {
     (void)state;
     opens((backend_choice){.name = "cuda", .local_rank = 3, .local_ranks = 4},
-          "cuda:0 "); /* one GPU is visible */
+          "cuda:0 "); /* only one GPU is visible */
     setenv(CUDART_DEVICES, "4", 1);
     opens((backend_choice){.name = "cuda", .local_rank = 2, .local_ranks = 4}, "cuda:2 ");
     opens((backend_choice){.name = "cuda:1"}, "cuda:1 ");
@@ -176,7 +177,7 @@ static void auto_takes_a_gpu_that_can(void **state) {
     expect_part(logged, "has no code for");
     setenv(CUDART_DEVICES, "0", 1);
     opens((backend_choice){.recipe = block}, "cpu ");
-    assert_int_equal(lines, 4); /* no GPU, no further finding */
+    assert_int_equal(lines, 4); /* without a GPU the doctor reports nothing more about CUDA */
 }
 
 static void fp8_is_emulated_where_it_is_asked_for(void **state) {

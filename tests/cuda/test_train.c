@@ -175,7 +175,8 @@ static bool has_cell(int i, int column) {
 
 static fixture *the_fixture;
 
-/* On the CPU, or on the emulated GPU: a Hopper, or a Blackwell if the recipe needs one. */
+/* Trains a cell's run on the CPU, or on an emulated GPU. The GPU is a Hopper, or a Blackwell if the recipe
+   needs one. */
 static void run_on(const char *where, const cell *c, char name[64]) {
     static captured_log logged;
     enum { OWN = 6 };
@@ -237,7 +238,7 @@ static void the_page_has_the_table(void **state) {
 
 /* ---- all ---- */
 
-/* Documents of 8 to 47 bytes, in the folder where the runs start. */
+/* Writes documents of 8 to 47 bytes to the folder where the runs start. */
 static void write_documents(void) {
     FILE *file = fopen("rows.jsonl", "wb");
     assert_non_null(file);
@@ -252,7 +253,7 @@ static int setup(void **state) {
     the_fixture = *state;
     if (!failed) failed = chdir(the_fixture->folder);
     if (!failed) write_documents();
-    *state = NULL; /* each test has its cell as state */
+    *state = NULL; /* no group state: each test's state is its cell */
     return failed;
 }
 

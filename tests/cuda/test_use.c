@@ -1,5 +1,5 @@
 /*
- * Uses of a run, on the emulated GPU and on the CPU, with equal bytes: resuming a checkpoint on the other
+ * Uses of a run must give equal bytes on the emulated GPU and on the CPU: resuming a checkpoint on the other
  * device, evaluation, generation with a KV cache, and export "as trained".
  */
 #include <setjmp.h>
@@ -30,7 +30,7 @@ static const char *path_of(const fixture *f, const char *name) {
 
 /* ---- resume ---- */
 
-/* Runs to the end, or until it is stopped after the break. On the GPU, the state is in host memory. */
+/* Trains to the end, or stops after step `BREAK`. On the GPU the optimizer state is in host memory. */
 static void run_part(const fixture *f, int kind, const char *name, const char *where, bool stops,
                      bool continues) {
     const char *more[] = {"--train.max_steps=4", "--checkpoint.interval=4",
@@ -100,7 +100,7 @@ static void losses_are_the_cpus(void **state) {
 static void generate(const fixture *f, const char *run, const char *where, collected *out) {
     mem *account;
     const ott_generate_options o = {.prompt = "The ",
-                                    .max_tokens = 40, /* more than the model's window */
+                                    .max_tokens = 40, /* more tokens than the model's window */
                                     .temperature = 1,
                                     .top_p = 1,
                                     .seed = 3,

@@ -1,11 +1,11 @@
 # Builds of the CUDA backend with sanitizers, for mistakes that do not change results. `order`: thread
-# sanitizer, with a thread per thread of a block and per stream. `memory`: address and undefined-behaviour
-# sanitizers (cuda/sanitize.h). Both contain the faults of cuda/faults.def, which are off unless a run selects
-# one.
+# sanitizer. Each thread of a block and each stream is a thread for the sanitizer. `memory`: address and
+# undefined-behaviour sanitizers (cuda/sanitize.h). Both contain the faults of cuda/faults.def, which are off
+# unless a run selects one.
 set(planted ${CMAKE_CURRENT_BINARY_DIR}/planted)
 set(here ${CMAKE_CURRENT_SOURCE_DIR}/cuda)
 file(GLOB planted_from CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.h)
-# Sources of other folders that a step on the GPU depends on.
+# Sources outside of src/cuda that get planted faults too: a training step on the GPU depends on them.
 set(planted_hosts nn/linear.c parallel/store_gather.c parallel/store_reduce.c train/replay.c)
 list(TRANSFORM planted_hosts PREPEND ${PROJECT_SOURCE_DIR}/src/)
 list(PREPEND planted_from ${cuda_sources} ${planted_hosts})
@@ -16,13 +16,13 @@ add_custom_command(OUTPUT ${planted_files} ${planted}/faults.txt VERBATIM
                    COMMAND awk -f ${here}/plant.awk -v out=${planted} ${here}/faults.def ${planted_from})
 list(TRANSFORM cuda_sources REPLACE ".*/" "${planted}/cuda/" OUTPUT_VARIABLE planted_sources)
 list(TRANSFORM planted_hosts REPLACE ".*/" "${planted}/cuda/")
-list(REMOVE_ITEM planted_files ${planted_hosts}) # these sources are not part of the library
+list(REMOVE_ITEM planted_files ${planted_hosts}) # these are not sources of the CUDA backend
 set(planted_kernels ${planted_sources})
 list(FILTER planted_kernels INCLUDE REGEX "\\.cu$")
 set_source_files_properties(${planted_kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++")
 
-# trust_build(NAME DEFINITION FLAGS RUNTIME_FLAGS): the backend and the programs that test it; RUNTIME_FLAGS
-# are for the stand-ins.
+# trust_build(NAME DEFINITION FLAGS RUNTIME_FLAGS): builds the backend and the programs that test it. FLAGS:
+# compiler flags of the backend and of the programs. RUNTIME_FLAGS: of the stand-ins.
 function(trust_build name definition flags runtime_flags)
   add_library(cuda_${name} STATIC ${planted_sources} ${planted_files})
   target_compile_options(cuda_${name} PRIVATE -O1 -g1 -w ${flags} -include ${here}/planted.h)
@@ -47,7 +47,7 @@ function(trust_build name definition flags runtime_flags)
                           RUNTIME_OUTPUT_DIRECTORY ${planted}/${name})
     add_dependencies(cuda cuda_${name}_${short})
   endforeach()
-  # Linked in place of the same files in the library.
+  # These objects replace the library's objects of the same sources.
   target_sources(cuda_${name}_steps PRIVATE ${planted_hosts})
   set_source_files_properties(${planted_hosts} PROPERTIES COMPILE_OPTIONS "-include;${here}/planted.h")
   target_link_libraries(cuda_${name}_steps PRIVATE tests_train)
@@ -58,7 +58,7 @@ trust_build(order SANITIZE_ORDER "-fsanitize=thread;--param=tsan-instrument-func
 set(memory_flags -fsanitize=address,undefined -fno-sanitize-recover=all)
 trust_build(memory SANITIZE_MEMORY "${memory_flags}" "${memory_flags}")
 
-# trust_test(NAME COMMAND...)
+# trust_test(NAME COMMAND...): adds a test that runs the command.
 function(trust_test name)
   add_test(NAME cuda.${name} COMMAND ${ARGN} WORKING_DIRECTORY ${planted})
   set_tests_properties(cuda.${name} PROPERTIES TIMEOUT ${test_timeout} SKIP_RETURN_CODE 77 ENVIRONMENT
@@ -69,7 +69,7 @@ trust_test(races ${here}/trust.sh order)
 trust_test(bounds ${here}/trust.sh memory)
 trust_test(faults ${here}/trust.sh faults)
 
-# Checks of nvcc's output.
+# Tests of the machine code that nvcc makes.
 if(TARGET ottava_plugin)
   trust_test(machine ${here}/machine.sh ${PROJECT_BINARY_DIR}/CMakeFiles/ottava_plugin.dir)
   trust_test(vectors ${here}/vectors.sh ${PROJECT_BINARY_DIR}/CMakeFiles/ottava_plugin.dir/src/cuda)

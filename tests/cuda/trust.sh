@@ -8,8 +8,8 @@ set -uo pipefail
 export TSAN_OPTIONS="halt_on_error=1 history_size=2 ${TSAN_OPTIONS:-}"
 export ASAN_OPTIONS="detect_leaks=0 ${ASAN_OPTIONS:-}"
 
-# in_build BUILD PROGRAM ARGUMENT...: runs the program. The thread sanitizer does not support address
-# randomization.
+# in_build BUILD PROGRAM ARGUMENT...: runs the build's program. Address randomization is off, because the
+# thread sanitizer does not support it.
 in_build() {
     local build=$1 program=$2
     shift 2
@@ -24,8 +24,8 @@ require_order() {
     exit 77
 }
 
-# run_all BUILD STEPS...: runs all programs. Races do not depend on the formats of a product, so `order` runs
-# one products test.
+# run_all BUILD STEPS...: runs all programs of a build. Races do not depend on the formats of a product, so
+# with `order` only one test of products runs.
 run_all() {
     local build=$1 product=
     shift
