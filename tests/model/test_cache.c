@@ -1,6 +1,7 @@
 /*
  * Inference with a KV cache. Tokens in chunks or one by one give the logits of a forward pass over the full
- * sequence. They are bit-identical if scales are per row or constant, and close if a chunk has one scale.
+ * sequence. The logits are bit-identical if each row has its own scale or scales are constant. They are close
+ * if a chunk has one scale.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +13,7 @@
 #include "model/pack.h"
 #include "model/tiny_model.h"
 
-#define VOCAB    64 /* of the tiny model */
+#define VOCAB    64 /* the tiny model's */
 #define CAPACITY 200
 #define LENGTH   150 /* more than two tiles of keys and more than a chunk */
 
@@ -48,7 +49,7 @@ static void open_model_under(tiny *t, const model_options *o, const recipe *r, i
     tiny_open(t, o, threads, NULL);
     tiny_convert(t, r, NULL, NULL);
     tiny_randomize(t);
-    /* tiny_randomize fills vectors with values around 1, which would not test biases */
+    /* random biases: the vectors of tiny_randomize are around 1, which would not test biases */
     for (int i = 0; i < t->m->parameter_count; i++) {
         const parameter *p = &t->m->parameters[i];
         if (!strstr(p->name, ".bias")) continue;
@@ -63,7 +64,8 @@ static void open_model(tiny *t, const model_options *o, const char *name, int th
     open_model_under(t, o, recipe_find(name), threads);
 }
 
-/* All options that affect a cached position: grouped heads, head norms, biases, a sliding window. */
+/* A model with all options that affect a cached position: grouped heads, head norms, biases, a sliding
+   window. */
 static model_options options_of(int kind) {
     model_options o = tiny_options();
     o.qk_norm = kind == 1;
@@ -166,7 +168,8 @@ static void one_scale_a_chunk_is_near_the_full_pass(void **state) {
     }
 }
 
-/* With one scale per 128 tokens, the last token's row (the head's input) shares its block with other rows. */
+/* Under 128 x 128 blocks the last token's row, which is the input of the head, shares its scale with other
+   rows. */
 static void square_blocks_of_activations(void **state) {
     static const int64_t once[2] = {CACHE_CHUNK};
     (void)state;
@@ -189,7 +192,7 @@ static void square_blocks_of_activations(void **state) {
     tiny_close(&t);
 }
 
-/* Truncated positions have no effect on later logits. */
+/* Tokens that were truncated from the cache have no effect on later logits. */
 static void truncation_forgets(void **state) {
     (void)state;
     model_options o = options_of(0);

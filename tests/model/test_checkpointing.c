@@ -16,12 +16,12 @@
 #define LENGTH    40
 #define TOKENS    (SEQUENCES * LENGTH)
 
-/* Applies a mode to every `every`-th block. The other blocks keep all activations. */
+/* A checkpointing mode that is applied to every `every`-th block. The other blocks keep all activations. */
 typedef struct mode {
     const char *name;
     checkpointing checkpointing;
     int every;
-    int recomputed; /* recomputed output GEMMs in a block: q, k, v; with full also o, gate and up */
+    int recomputed; /* number of output GEMMs recomputed in a block: q, k and v; "full" also o, gate and up */
 } mode;
 
 static const mode modes[] = {
@@ -48,7 +48,7 @@ static const kind kinds[] = {
     {.name = "tensorwise", .recipe = "tensorwise"},
     {.name = "rowwise", .recipe = "rowwise"},
     {.name = "rowwise_with_gw_hp", .recipe = "rowwise_with_gw_hp"},
-    /* FP8 and high-precision layers share an activation, and keep different copies. */
+    /* Layers in FP8 and layers in high precision read the same activation. Each kind keeps its own copy. */
     {.name = "tensorwise, partly", .recipe = "tensorwise", .filter = {"k_proj", "up_proj"}},
     {.name = "rowwise, partly", .recipe = "rowwise", .filter = {"q_proj", "down_proj"}},
     {.name = "rowwise, fused", .recipe = "rowwise", .fused = true},
@@ -108,7 +108,7 @@ static bool same_numbers(const outcome *a, const outcome *b) {
            memcmp(a->grads, b->grads, (size_t)a->gradients * sizeof *a->grads) == 0;
 }
 
-/* Fails for NaNs and zeros, because comparing them would prove nothing. */
+/* Fails if a result is NaN or if all results are zero: then equal results would prove nothing. */
 static void assert_telling(const outcome *o) {
     double squares = 0;
     for (int64_t i = 0; i < o->gradients; i++) {
@@ -126,8 +126,8 @@ static void check_products(const kind *k, const outcome *o, const mode *m) {
     assert_int_equal(o->products[GEMM_GRAD_WEIGHT], linears);
 }
 
-/* Documented order of memory: full, then selective, then op, which keeps GEMM outputs, then none (unless none
-   keeps gate and up in FP8). */
+/* Checks the order of the modes by memory, smallest first: full, selective, none. "op" keeps GEMM outputs and
+   is between full and none, unless none keeps gate and up in FP8. */
 static void check_bytes(const kind *k, const int64_t *bytes) {
     assert_true(bytes[FULL] < bytes[SELECTIVE]);
     assert_true(bytes[SELECTIVE] < bytes[NONE]);
@@ -167,8 +167,8 @@ static void recipes_differ(void **state) {
     for (size_t i = 0; i < KINDS; i++) outcome_free(&outcomes[i]);
 }
 
-/* float8.store_mlp_inputs: less memory, equal losses, and MLP gradients that differ a little. It has no
-   effect if no layer is in FP8. */
+/* float8.store_mlp_inputs: a pass takes less memory, losses are equal, and MLP gradients differ a little. The
+   option has no effect if no layer is in FP8. */
 static void stored_inputs(void **state) {
     (void)state;
     kind plain = {.recipe = "rowwise"}, stored = {.recipe = "rowwise", .stores = true};
@@ -182,7 +182,8 @@ static void stored_inputs(void **state) {
     }
     assert_true(apart > 0 && apart < 0.09 * size); /* the FP8 error bound of test_fp8_model.c */
     assert_true(b.arena_bytes < a.arena_bytes);
-    /* gate and up take F elements of 2 bytes each; then F of 1 byte with a scale per row */
+    /* gate and up save o.hidden elements each per token: 2 bytes per element, or 1 byte with a scale per
+       row */
     const model_options o = tiny_options();
     int64_t all = 2 * LAYERS * TOKENS * o.hidden * 2;
     assert_in_range(a.saved_bytes - b.saved_bytes, all / 4, all / 2);
@@ -210,7 +211,7 @@ static void count_op(void *user, enum op_index op, const void *args, double bega
     seen->count[op][seen->cx->part]++;
 }
 
-/* The caller decides if an op belongs to forward or backward. Recomputation belongs to backward. */
+/* An op belongs to forward or to backward by its caller. Recomputation belongs to backward. */
 static void recomputation_is_part_of_backward(void **state) {
     (void)state;
     tiny t;

@@ -1,6 +1,7 @@
 /*
- * The recipe of each layer: rules for single modules, high-precision blocks at both ends, layers that fell
- * back, torchao's thresholds. A second conversion keeps the state of unchanged layers.
+ * Tests which recipe each layer gets: from rules for single modules, for high-precision blocks at both ends,
+ * for layers that fell back, and by torchao's thresholds. A second conversion keeps the state of unchanged
+ * layers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,8 +11,8 @@
 
 #include "model/tiny_model.h"
 
-/* Writes one letter per layer: T tensor scales, R row or column scales, - high precision. In forward order: q
-   k v o gate up down, ..., head. */
+/* Appends one letter for a layer: T tensor scales, R row or column scales, - high precision. Layers are in
+   forward order: q k v o gate up down, ..., head. */
 static ott_status spell(void *user, linear *l) {
     char *text = user;
     strcat(text, !l->spec.fp8 ? "-" : l->spec.input.rowwise.grain == GRANULARITY_TENSOR ? "T" : "R");
@@ -80,11 +81,11 @@ static void rules(void **state) {
     expect(&t, &o, "----RRRRTTTTTRT");
     o.rule_count = 1;
     expect(&t, &o, "----TTTTTTTTTTT");
-    const char *filter[] = {"down_proj"}; /* filters have priority over rules */
+    const char *filter[] = {"down_proj"}; /* a filter has priority over a rule */
     o = (convert_options){
         .recipe = o.recipe, .rules = list, .rule_count = 4, .filter = filter, .filter_count = 1};
     expect(&t, &o, "----RR-RTTTTT-T");
-    /* a high-precision recipe need not reach any layer in FP8 */
+    /* under a high-precision recipe it is no error that no layer is in FP8 */
     o.recipe = bf16;
     expect(&t, &o, "---------------");
 }
@@ -105,12 +106,12 @@ static void ends_stay(void **state) {
     convert_options o = {.recipe = recipe_find("tensorwise"), .keep_first = 1};
     expect(&t, &o, "-------TTTTTTTT");
     o = (convert_options){.recipe = o.recipe, .keep_last = 1};
-    expect(&t, &o, "TTTTTTT-------T"); /* the head is in no block */
+    expect(&t, &o, "TTTTTTT-------T"); /* the head is in no block, so it stays in FP8 */
     o = (convert_options){.recipe = o.recipe, .keep_first = 5, .keep_last = 5};
     expect(&t, &o, "--------------T");
 }
 
-/* Fused projections are layers with their own names. */
+/* Fused projections are layers with their own names, which rules and filters match. */
 static void fused_projections(void **state) {
     (void)state;
     tiny fused;
@@ -133,12 +134,12 @@ static void fallback_layers_stay(void **state) {
     up->low_sqnr_count = LINEAR_FELL_BACK;
     expect(&t, &o, "TTTTTTTTTTTT-TT");
     assert_non_null(strstr(up->skip_reason, "float8.fallback"));
-    up->low_sqnr_count = 2; /* counted, but not fallen back */
+    up->low_sqnr_count = 2; /* low values were counted, but the layer has not fallen back */
     expect(&t, &o, "TTTTTTTTTTTTTTT");
     up->low_sqnr_count = 0;
 }
 
-/* The decision of the automatic filter for a separate layer with these dimensions. */
+/* Returns the decision of the automatic filter for a layer with these dimensions. */
 static ott_status judge(const char *recipe_name, int64_t in, int64_t out, bool *taken) {
     parameter weight = parameter_of_shape(2, (int64_t[]){out, in});
     linear l = {.in = in, .out = out, .weight = &weight};
@@ -290,7 +291,8 @@ static float get_at(const tensor *values, int64_t index) {
     return value;
 }
 
-/* The state of delayed scaling is kept where the rule stays the same, and reset elsewhere. */
+/* Converting again keeps a tensor's state of delayed scaling if its scale rule stays the same, and resets it
+   otherwise. */
 static void state_continues(void **state) {
     (void)state;
     const recipe *delayed = recipe_find("delayed");

@@ -1,7 +1,7 @@
 /*
  * Models with different kinds of layers. The second layer has another feed-forward: a single projection u
- * with y = silu(u) * u, or a mixture of experts. The module list, gradients and all kinds of checkpointing
- * follow from the kind's row. A mixture equals a loop over its experts.
+ * with y = silu(u) * u, or a mixture of experts. The table row of this kind of feed-forward must suffice for
+ * the module list, gradients and all kinds of checkpointing. A mixture must equal a loop over its experts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -61,7 +61,7 @@ static ott_status discard(exec *cx, block_saved *s) {
     return activation_close(cx, &s->mlp.y);
 }
 
-/* du is the sum of the gradients of both factors of silu(u) * u. */
+/* Computes du for y = silu(u) * u: du is the sum of the gradients of both factors. */
 static ott_status backward_activation(exec *cx, const tensor *u, const tensor *dy, const tensor *du) {
     tensor other;
     plan_buffer buffer;
@@ -125,7 +125,7 @@ static void each_layer_has_its_own_modules(void **state) {
     tiny_close(&t);
 }
 
-/* The loss after one weight changes by `by`. */
+/* Returns the loss if element `at` of a parameter changes by `by`. */
 static double loss_near(tiny *t, const parameter *p, int64_t at, float by) {
     float value, moved;
     char *place = (char *)p->value.data + 4 * at;
@@ -161,7 +161,7 @@ static void gradients_are_finite_differences(void **state) {
     tiny_close(&t);
 }
 
-/* Losses and gradients with this checkpointing in all blocks. */
+/* Runs a pass with this checkpointing in all blocks. The caller frees the losses and gradients. */
 static void run(const char *name, checkpointing mode, float **losses, float **grads, int64_t *count) {
     tiny t;
     open_mixed(&t, name);
@@ -197,7 +197,7 @@ static void recomputed_is_kept(void **state) {
 
 enum { EXPERTS = 6, CHOICES = 2 };
 
-/* The second layer is a mixture with all options. */
+/* A model whose second layer is a mixture of experts with all options. */
 static model_options mixture_options(void) {
     model_options o = tiny_options();
     o.moe_every = 2;
@@ -241,7 +241,7 @@ static void a_mixture_has_its_modules(void **state) {
     tiny_close(&t);
 }
 
-/* The trained loss, including the router's losses. */
+/* Returns the loss that is trained. It includes the router's losses. */
 static double total_loss(tiny *t) {
     balance_figures figures;
     HARNESS_OK(balance_begin(t->m));
@@ -337,8 +337,9 @@ static void a_recomputed_mixture_is_kept(void **state) {
 
 enum { BALANCED = 8, TOKENS = 512 };
 
-/* The largest expert load divided by the mean, after this many bias updates by a rule. Each token takes the
-   expert with the highest score plus bias, and the scores favor the first experts. */
+/* Returns the largest token count of an expert divided by the mean, after this many updates of the router's
+   biases. by_sign: DeepSeek-V3's rule. Each token takes the expert with the highest score plus bias, and the
+   scores favor the first experts. */
 static double unevenness_after(harness *h, int updates, bool by_sign) {
     float bias[BALANCED] = {0}, load[BALANCED], count[BALANCED], noise[BALANCED * TOKENS];
     const float host[STEP_STATE_COUNT] = {[STEP_BALANCE] = 1};
@@ -373,8 +374,8 @@ static double unevenness_after(harness *h, int updates, bool by_sign) {
     return (double)most * BALANCED / TOKENS;
 }
 
-/* DeepSeek-V3's rule balances the load in 120 updates when biases of 0.1 are needed. Updates in proportion to
-   the load take hundreds. */
+/* DeepSeek-V3's rule needs 120 updates to balance the experts, if this takes biases of 0.1. Updates in
+   proportion to the load take hundreds. */
 static void biases_balance_the_load(void **state) {
     harness h;
     (void)state;
@@ -424,7 +425,8 @@ static tensor product(harness *h, const tensor *x, const linear *l, int expert) 
     return y;
 }
 
-/* sum[t] collects the outputs of each expert's tokens, by choice: [CHOICES][ROWS][D]. */
+/* Runs expert e on its tokens, in a loop. made [CHOICES][ROWS][D] receives the outputs, by choice and
+   token. */
 static void run_expert(harness *h, const single_expert *a, int e, const int32_t *expert, const float *weight,
                        const float *x, float *made) {
     int64_t dim = a->x.columns, count = 0, source[ROWS * CHOICES];
@@ -474,7 +476,8 @@ static void compare_with_loop(tiny *t, single_expert *a) {
     free(made);
 }
 
-/* First without favored experts. Then all tokens choose two experts, and the other experts have no tokens. */
+/* Compares with a loop over experts. First no expert is favored. Then all tokens choose the same two experts,
+   and the other experts have no tokens. */
 static void a_mixture_is_a_loop_over_its_experts(void **state) {
     (void)state;
     static const char *const recipes[] = {"fp32", "bf16"};

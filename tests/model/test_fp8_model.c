@@ -24,10 +24,10 @@
 #define SEQUENCES  4
 #define LENGTH     40
 #define TOKENS     (SEQUENCES * LENGTH)
-#define CHUNK      50 /* tokens of a chunk */
-#define LINEARS    15 /* 7 in each of 2 blocks, and the head */
+#define CHUNK      50 /* tokens per chunk of the head */
+#define LINEARS    15 /* number of linear layers: 7 in each of 2 blocks, and the head */
 
-/* Without delayed scaling, because its first pass has no useful scales. */
+/* The FP8 recipes without delayed scaling: in its first pass all scales are 1, which is not useful. */
 static const char *const fp8_recipes[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp",
                                           "current",    "block",   "mxfp8"};
 #define RECIPES (sizeof fp8_recipes / sizeof *fp8_recipes)
@@ -60,7 +60,7 @@ typedef struct outcome {
     double loss;
     float *losses, *grads; /* arrays of `tokens` and `count` elements */
     int64_t tokens, count;
-    int64_t head; /* offset of the head's gradient, the last part of grads */
+    int64_t head; /* index in grads where the head's gradient begins, which is last */
     int64_t gemms[GEMM_COUNT][2];
 } outcome;
 
@@ -89,7 +89,7 @@ static bool same_outcome(const outcome *a, const outcome *b) {
     return same_floats(a->losses, b->losses, a->tokens) && same_floats(a->grads, b->grads, a->count);
 }
 
-/* Tokens of a chunk of the head. A chunk must not split a scale block. */
+/* Returns the number of tokens in a chunk of the head. A chunk must not split a scale block. */
 static int64_t chunk_of(const recipe *r) {
     int64_t depth = granularity_block(r->input.columnwise.grain).k;
     return cast_spec_is_fp8(&r->input.columnwise) && depth != INT64_MAX ? 128 : CHUNK;
@@ -142,11 +142,11 @@ static void check_near(const char *name, const outcome *o, const outcome *refere
 static void fp8_is_near_bf16(void **state) {
     (void)state;
     outcome fp32 = run(recipe_find("fp32")), bf16 = run(recipe_find("bf16"));
-    check_near("bf16", &bf16, &fp32, 0.1); /* bf16 has four more bits */
+    check_near("bf16", &bf16, &fp32, 0.1); /* bf16 has four more bits than E4M3, so a tenth of the bounds */
     for (size_t i = 0; i < RECIPES; i++) {
         outcome o = run(recipe_find(fp8_recipes[i]));
         check_near(fp8_recipes[i], &o, &bf16, 1);
-        assert_true(gradient_distance(&o, &bf16) > 0.01); /* otherwise it did not run in FP8 */
+        assert_true(gradient_distance(&o, &bf16) > 0.01); /* otherwise the pass did not run in FP8 */
         outcome_free(&o);
     }
     outcome_free(&fp32);
@@ -238,7 +238,7 @@ typedef struct filter_row {
     const char *first; /* a layer that stays in high precision */
 } filter_row;
 
-/* The same layers by Hugging Face's, KempnerForge's and torchtitan's names. */
+/* The same layers by the names of Hugging Face, KempnerForge and torchtitan. */
 static const filter_row filters[] = {
     {{"lm_head"}, 1, "lm_head"},
     {{"output_head.proj"}, 1, "lm_head"},
@@ -438,8 +438,9 @@ static outcome run_in_chunks(const recipe *r, int64_t chunk) {
     return out;
 }
 
-/* A chunk changes the order of sums over tokens (the head's weight gradient), and tensorwise's single scale
-   of the logits' gradient. All other results have the same bits, including scales per row. */
+/* Checks a pass whose head runs in chunks of tokens. Two results change: sums over tokens, as in the head's
+   weight gradient, have another order, and each chunk has its own scale of the logits' gradient under
+   tensorwise. All other results have the same bits. So have scales per row. */
 static void check_chunks(const recipe *r, int64_t chunk, const outcome *full) {
     const cast_spec *g = &r->grad_output.rowwise;
     bool one_scale = cast_spec_is_fp8(g) && g->grain == GRANULARITY_TENSOR && g->policy == AMAX_CURRENT;
@@ -461,8 +462,7 @@ static void a_chunk_changes_only_its_own_scale(void **state) {
         outcome full = run_in_chunks(&table[i], INT64_MAX);
         check_chunks(&table[i], chunk_of(&table[i]), &full);
         if (chunk_of(&table[i]) == CHUNK)
-            check_chunks(&table[i], 1,
-                         &full); /* each token is a chunk, so that some chunks have no targets */
+            check_chunks(&table[i], 1, &full); /* each token is a chunk, so some chunks have no targets */
         outcome_free(&full);
     }
 }
@@ -478,16 +478,18 @@ static void shift_weights(tiny *t) {
     free(values);
 }
 
-/* One pass from zero gradients, in the same step as the last pass or in the next. */
+/* Runs one pass from zero gradients. same_step: it belongs to the step of the last pass, otherwise to the
+   next step. */
 static outcome run_again(tiny *t, bool same_step) {
     HARNESS_OK(device_zero(t->h.device, t->m->grads, t->m->trained_bytes));
-    if (same_step) t->h.cx.step--; /* a replay belongs to the next step */
+    if (same_step) t->h.cx.step--; /* tiny_again begins the next step */
     tiny_again(t);
     return outcome_of(t);
 }
 
-/* Compute weights are made once per step from the masters. Micro-batches of one step share them. The next
-   step reads the masters again, and so does a step after other code than the optimizer changed them. */
+/* Compute weights (bf16 or FP8 copies) are made from the masters once per step. Micro-batches of one step use
+   the same copies. The next step reads the masters again. So does a step after masters were changed by other
+   code than the optimizer. */
 static void weights_are_read_once_a_step(void **state) {
     static const char *const recipes[] = {"bf16", "tensorwise", "rowwise", "rowwise_with_gw_hp"};
     static tiny t;

@@ -1,7 +1,7 @@
 /*
- * Frozen matrices stored in FP8: which matrices, and with which scales. Losses and gradients equal a model
- * with frozen fp32 masters of the same values, bit for bit if no scale is computed twice. A model packed for
- * inference reads the same codes.
+ * Frozen matrices stored in FP8. Tests which matrices are stored so, and with which scales. Losses and
+ * gradients equal a model with frozen fp32 masters of the same values, bit for bit if no scale is computed
+ * twice. A model packed for inference reads the same codes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,12 +16,12 @@
 #include "model/tiny_model.h"
 
 enum { SEQUENCES = 2, LENGTH = 12, WIDTH = 160, EXPERTS = 4, EXPERT_WIDTH = 144 };
-/* Separate or fused projections, or experts, with their GEMMs in FP8 or not. */
+/* The kind of model: with separate or fused projections, or with experts, whose GEMMs may be in FP8. */
 typedef enum build { APART, FUSED, MIXTURE, FP8_EXPERTS } build;
 
 typedef struct kind {
     const char *recipe; /* the recipe of the GEMMs */
-    const char *kept;   /* the recipe of the stored codes; NULL: the same */
+    const char *kept;   /* the recipe of the stored codes; NULL: the same as of the GEMMs */
     config_frozen_granularity granularity;
     const char *freeze; /* NULL: all projections of the blocks */
     build build;
@@ -29,7 +29,7 @@ typedef struct kind {
 
 static model_options options_of(const kind *k) {
     model_options o = tiny_options();
-    o.dim = WIDTH; /* more than a scale block, and no multiple of a block */
+    o.dim = WIDTH; /* more columns than a scale block, and no multiple of a block */
     o.head_dim = WIDTH / 4;
     o.hidden = 2 * WIDTH;
     o.init_std = 0.2;
@@ -102,8 +102,9 @@ static void expect_same(tiny *a, tiny *b, const kind *k) {
     free(y);
 }
 
-/* Power-of-two scales are recovered from the values. If each use has its own scale, both models compute it
-   from the values. */
+/* Compares a model with stored codes with a model that has masters of the same values. The casts of these
+   masters give the same codes, if scales are powers of two or if both models compute a use's scale from the
+   values. */
 static void values_are_what_counts(void **state) {
     static const kind kinds[] = {
         {"fp32", NULL, FROZEN_RECIPE, NULL, APART},
@@ -136,8 +137,8 @@ static void values_are_what_counts(void **state) {
     }
 }
 
-/* If scales are not powers of two, the stored codes equal the cast, so GEMMs give the results of the weights
-   before the cast. */
+/* The stored codes equal the cast of the weights. So the GEMMs have the results of the original weights, also
+   if scales are not powers of two. */
 static void codes_are_the_casts(void **state) {
     static const char *const recipes[] = {"tensorwise", "rowwise", "current", "block"};
     (void)state;
@@ -197,7 +198,8 @@ static void which_are_kept(void **state) {
     harness_close(&t.h);
 }
 
-/* All matrices of a mixture except the router are stored in FP8. Each expert's matrix has its own blocks. */
+/* All weights of a mixture of experts except the router's are stored in FP8. The scale blocks of an expert's
+   matrix do not reach into the next expert's. */
 static void experts_are_kept(void **state) {
     static tiny t;
     const kind k = {.recipe = "block", .freeze = "model.layers.*", .build = MIXTURE};
@@ -215,7 +217,7 @@ static void experts_are_kept(void **state) {
     tiny_close(&t);
 }
 
-/* Memory is one byte per weight and the scales, and nothing else. */
+/* A frozen weight takes one byte per element, and its scales. Nothing else is kept. */
 static void only_the_codes_are_kept(void **state) {
     static const kind kinds[] = {{.recipe = "block"}, {.recipe = "rowwise", .build = FP8_EXPERTS}};
     (void)state;
@@ -263,7 +265,7 @@ static void packed_codes_give_the_same_bits(void **state) {
     }
 }
 
-/* A NaN has no scale, so it is refused. */
+/* A weight with a NaN cannot be stored in FP8, because it has no scale. The error says so. */
 static void values_must_be_finite(void **state) {
     static tiny t;
     const kind k = {.recipe = "rowwise"};

@@ -66,7 +66,7 @@ static float bits_differ(const float *a, const float *b, int64_t count) {
     return memcmp(a, b, (size_t)count * sizeof *a) != 0;
 }
 
-/* Norm of the difference, relative to the norm. */
+/* Returns ||a - b|| / ||a||. */
 static float relative(const float *a, const float *b, int64_t count) {
     double apart = 0, size = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -119,7 +119,7 @@ static void same_pass_in_each_format(void **state) {
     same_pass("bf16", true, 0.02f);
     same_pass("rowwise", true, 0.2f);
     same_pass("mxfp8", true, 0.2f);
-    same_pass("tensorwise", false, 0.5f); /* one scale for all three projections */
+    same_pass("tensorwise", false, 0.5f); /* the fused model has one scale for all three projections */
 }
 
 int main(void) {

@@ -24,21 +24,21 @@ enum { RANKS = 2, SEQUENCES = 2, LENGTH = 16, TOKENS = SEQUENCES * LENGTH };
 /* ---- a transport with simulated time ---- */
 
 typedef struct slow_group {
-    group group; /* must be first: the code casts a group to slow_group */
+    group group; /* must be first: a pointer to it is cast to slow_group */
     group *inner;
     const model *m;
-    /* time per byte of the only wire, current time, and when the wire is free */
+    /* time per byte on the only wire; current time; time when the wire is free */
     double per_byte, now, free_from;
     double second; /* length of a simulated unit in real time; 0: simulated only */
-    /* time of all-gathers on the wire, and the part that no other op overlapped */
+    /* time of all-gathers on the wire; the part of it in which no other op ran */
     double gathering, waited;
     double done[64]; /* completion time of each started collective */
     int started;
     int gathers, amaxes; /* number of collectives of each kind */
-    int units_held;      /* largest number at a time */
+    int units_held;      /* largest number of gathered units at a time */
     int64_t gathered_bytes;
     int weights_seen;
-    /* as in a trace: end times of GEMMs, gathers that overlap GEMMs, and all gathers */
+    /* end times of GEMMs, number of GEMMs; number of gathers that overlap GEMMs, and of all gathers */
     double product[512];
     int products, overlapped, traced;
 } slow_group;
@@ -49,7 +49,7 @@ static int units_held(const model *m) {
     return held;
 }
 
-/* The current simulated or real time of a rank. */
+/* Sets the current time of a rank: simulated or real. */
 static void look_at_clock(slow_group *s) {
     if (s->second > 0) s->now = clock_seconds() * s->second;
 }
@@ -105,7 +105,8 @@ static void slow_close(group *g) {
 
 static const group_table slow_table = {.start = slow_start, .wait = slow_wait, .close = slow_close};
 
-/* Called after a GEMM. Its backward output has the same size. */
+/* A hook that advances the time by a layer's GEMMs. In forward it gets the layer's output. In backward it
+   gets the gradient of the output, for two GEMMs. */
 static ott_status see(void *user, exec *cx, const char *module, const char *what, const tensor *t) {
     (void)cx;
     (void)module;
@@ -150,7 +151,7 @@ static ott_status pass(exec *cx, void *user) {
     return model_run(cx, t->m, t->slot, &t->batch, &t->grad_scale, &t->losses);
 }
 
-/* Reports weights by the rows that this rank has. */
+/* A hook that counts the reported weights, and computes cast statistics of the rows that this rank has. */
 static ott_status measure_weight(void *user, exec *cx, const char *module, recipe_tensor which,
                                  const tensor *t, const qtensor *q) {
     (void)module;
@@ -205,7 +206,7 @@ typedef struct outcome {
     store_traffic traffic;
     slow_group slow;
     double seconds;
-    int weights_seen; /* reported by all ranks */
+    int weights_seen; /* number of weights that all ranks reported */
 } outcome;
 
 static outcome measure_in(double second, const model_options *o, const char *name, const store_options *store,
@@ -262,7 +263,7 @@ static model_options blocks_of_124m(void) {
     return o;
 }
 
-/* Includes the bytes of norms and amaxes. */
+/* Counts gathered bytes, with the bytes of norms and amaxes: FP8 takes about half of bf16. */
 static void fp8_halves_what_travels(void **state) {
     (void)state;
     static const char *const recipes[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp",
@@ -286,7 +287,7 @@ static void fp8_halves_what_travels(void **state) {
     assert_int_equal(full.traffic.fp32, 2 * 4 * (elements + norms));
 }
 
-/* A unit is gathered in one collective per pass. */
+/* All parameters of a unit are gathered in one collective per pass. */
 static void a_unit_is_one_collective(void **state) {
     (void)state;
     model_options o = tiny_options();
@@ -305,8 +306,8 @@ static ott_status run_two_micro_batches(rank_run *r) {
     return run_pass(r);
 }
 
-/* Amaxes are reduced once per step, per block and head or all together, and again after weights may have
-   changed. */
+/* Runs passes in two steps. Amaxes are reduced once per step, and again after weights may have changed. There
+   is one reduction per block and one for the head, or one for all. */
 static ott_status run_two_steps(rank_run *r) {
     TRY(run_two_micro_batches(r));
     r->t.h.cx.step++;
@@ -333,7 +334,7 @@ static bool after_some(void *user) {
     return (*left)-- <= 0;
 }
 
-/* Stops before the n-th GEMM, while a gather or a reduction is in flight. */
+/* Requests a stop at check n of a pass, while a gather or a reduction is in flight. */
 static ott_status stop_pass(rank_run *r, int n) {
     int left = n;
     const cancellation w = {.stop = after_some, .user = &left};
@@ -375,7 +376,8 @@ static double hidden_share(const outcome *o) {
     return 1 - o->slow.waited / o->slow.gathering;
 }
 
-/* GEMMs take about three quarters of the time of gathers in these models. */
+/* The next block's gather overlaps with this block's GEMMs. In these models GEMMs take about three quarters
+   of the gathers' time. */
 static void the_next_gather_runs_under_this_block(void **state) {
     (void)state;
     static const char *const recipes[] = {"bf16", "tensorwise", "rowwise"};
@@ -391,16 +393,17 @@ static void the_next_gather_runs_under_this_block(void **state) {
         assert_true(hidden >= 0.7);
         assert_true(behind.slow.waited >= 0.99 * behind.slow.gathering);
         assert_true(ahead.seconds < behind.seconds);
-        assert_true(ahead.slow.units_held <= 3); /* two units, and the last unit, which waits for the loss */
+        assert_true(ahead.slow.units_held <= 3); /* two, and the last unit, which waits for the loss */
         assert_true(behind.slow.units_held <= 2);
         assert_int_equal(ahead.slow.traced, ahead.slow.gathers);
-        /* all gathers except the table's and the first block's */
+        /* all gathers overlap, except those of the token table and of the first block */
         assert_true(ahead.slow.overlapped >= ahead.slow.gathers - 2);
         assert_int_equal(behind.slow.overlapped, 0);
     }
 }
 
-/* On a busy machine GEMMs take longer and hide more communication. */
+/* Measures the same overlap in real time. On a busy machine GEMMs take longer, so they hide more
+   communication. */
 static void it_does_so_in_real_time(void **state) {
     (void)state;
     enum { REAL_SECONDS = 1 };

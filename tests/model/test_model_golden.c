@@ -113,7 +113,8 @@ static void raise_to(distance *worst, distance d) {
     worst->norm = fmax(worst->norm, d.norm);
 }
 
-/* The largest distance of all parameters. `times`: the number of accumulated passes. */
+/* Returns the largest distance of any parameter's gradient from the golden. times: the number of passes that
+   were accumulated. */
 static distance compare_gradients(tiny *t, const golden *g, const char *name, double times) {
     distance worst = {0};
     for (int i = 0; i < t->m->parameter_count; i++) {
@@ -170,7 +171,8 @@ static void equals_transformers(void **state) {
     close_variant(&t, &g);
 }
 
-/* The padding token's embedding row gets no gradient. A tied head still trains it. Nothing else changes. */
+/* As in transformers, the padding token's embedding row gets no gradient, but a tied head still trains it.
+   All other gradients stay the same. */
 static void the_padding_row_is_that_of_transformers(void **state) {
     (void)state;
     enum { PADDING = 41 };
@@ -197,7 +199,8 @@ static void the_padding_row_is_that_of_transformers(void **state) {
     }
 }
 
-/* Also with a chunked head. The reported loss is the cross-entropy only. */
+/* Compares the z-loss with PyTorch's, also with a chunked head. The reported loss is the cross-entropy
+   only. */
 static void the_z_loss_is_that_of_pytorch(void **state) {
     (void)state;
     static const char *const names[] = {"lm_head.weight", "model.embed_tokens.weight"};
@@ -234,7 +237,7 @@ static void the_z_loss_is_that_of_pytorch(void **state) {
     close_variant(&t, &g);
 }
 
-/* A head in chunks of tokens gives the same results. */
+/* A head that runs in chunks of tokens gives the same results. */
 static void equals_transformers_in_chunks(void **state) {
     (void)state;
     tiny t;
@@ -279,7 +282,7 @@ static ott_status generate(exec *cx, void *user) {
     return model_logits(cx, s->t->m, s->t->slot, &s->t->batch, &s->logits);
 }
 
-/* Runs model_logits on the second sequence only, and computes the loss of its last token. */
+/* Computes the logits of the second sequence only. They must give the loss of its last token. */
 static void last_logits_give_the_last_loss(void **state) {
     (void)state;
     tiny t;
@@ -303,7 +306,7 @@ static void last_logits_give_the_last_loss(void **state) {
     close_variant(&t, &g);
 }
 
-/* Runs all variants on one kind of device, and returns their losses and gradients in sequence. */
+/* Runs a variant with these threads and this instruction set. Returns its losses, then its gradients. */
 static float *bits_of(const variant *v, int threads, const char *isa, int64_t *count) {
     tiny t;
     golden g;
@@ -341,7 +344,8 @@ static void same_bits_on_every_isa_and_thread_count(void **state) {
     }
 }
 
-/* The negative control: the bounds detect one weight changed by a ten-thousandth, and another rope. */
+/* The negative control: the bounds must detect one weight that is changed by a ten-thousandth, and a
+   different rope. */
 static void another_model_is_found(void **state) {
     (void)state;
     tiny t;

@@ -1,5 +1,5 @@
-/* The module list of a model: names and shapes in execution order, for the differences between families. A
-   model's layers and parameters match its list. */
+/* The module list of a model: names and shapes in execution order, for families that differ from each other.
+   A model's layers and parameters must match its list. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +12,8 @@
 
 enum { TEXT = 4096 };
 
-/* Writes "model.norm [32]\n...", with tied weights in parentheses and biases as +. */
+/* Writes a line for each module, such as "model.norm [32]". Tied weights are in parentheses, and + means a
+   bias. */
 static void spell(const model_options *o, char out[TEXT]) {
     mem *account;
     arena *memory;
@@ -100,7 +101,7 @@ static void test_model_is_its_list(void **state) {
     tiny_close(&t);
 }
 
-/* Muon updates matrices of layers. It does not update the embedding and the head. */
+/* Muon updates the matrices of layers, but not the embedding and the head. */
 static void test_muon_decides_by_role(void **state) {
     const optimizer_rule *muon = optimizer_find("muon");
     const model_options o = tiny_options();

@@ -1,4 +1,5 @@
-/* The presets' shapes: parameter counts of the published models, and the preset's family. */
+/* Model options: the presets' families and parameter counts, which must be those of the published models, and
+   options that are derived or refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,7 +51,8 @@ static void test_llama(void **state) {
     check("405B", "llama", 405853388800);
 }
 
-/* A default seq_len is reduced to the model's maximum. A configured seq_len above it is an error. */
+/* A seq_len that is not configured is reduced to the model's maximum. A configured seq_len above the maximum
+   is an error. */
 static void test_default_length(void **state) {
     (void)state;
     const char *arguments[] = {"--model.preset=42M", "--train.seq_len=2048"};
@@ -81,7 +83,7 @@ static void test_qwen3(void **state) {
     check("qwen3-32B", "qwen3", 32762123264);
 }
 
-/* Invalid options of a mixture of experts. */
+/* These options of a mixture of experts are refused. */
 static void test_mixtures_that_are_refused(void **state) {
     (void)state;
     static const struct {
@@ -129,7 +131,7 @@ static ott_status resolve(const char *const *arguments, int count, model_options
     return status;
 }
 
-/* DeepSeek-V3's rule, unless KempnerForge's is configured. */
+/* Biases follow DeepSeek-V3's rule, unless KempnerForge's rule is configured. */
 static void test_bias_rule(void **state) {
     static const char *const arguments[] = {"--model.preset=debug", "--train.seq_len=64",
                                             "--model.num_experts=8", "--model.moe_router=sigmoid_topk",
@@ -142,7 +144,7 @@ static void test_bias_rule(void **state) {
     }
 }
 
-/* Invalid options of latent attention. */
+/* These options of latent attention are refused. */
 static void test_latents_that_are_refused(void **state) {
     (void)state;
     static const struct {
@@ -170,7 +172,8 @@ static void test_latents_that_are_refused(void **state) {
     }
 }
 
-/* KempnerForge's blocks: another norm (but not for heads), and a feed-forward of two unbiased matrices. */
+/* KempnerForge's blocks have another norm (but not for heads), and a feed-forward of two matrices without
+   biases. */
 static void test_kempner_blocks(void **state) {
     (void)state;
     model_options o;
@@ -191,7 +194,8 @@ static void test_kempner_blocks(void **state) {
     assert_true(modules_has(&o, 0, ROLE_GATE));
 }
 
-/* Length-dependent rope frequencies apply to sequences longer than the model's own length. */
+/* Rope frequencies that depend on the length change if sequences are longer than the model's original
+   length. */
 static void test_longer_than_the_model(void **state) {
     (void)state;
     model_options o;
@@ -250,7 +254,7 @@ static void test_latents_are_reduced(void **state) {
     assert_false(modules_has(&o, 0, ROLE_Q));
 }
 
-/* A reduced model of a family with experts has experts too, and reads all of their keys. */
+/* A reduced model of an MoE family (model.reduce) has experts too, and reads all keys of experts. */
 static void test_a_mixture_is_reduced(void **state) {
     (void)state;
     mem *account;
@@ -268,13 +272,13 @@ static void test_a_mixture_is_reduced(void **state) {
     assert_int_equal(o.moe.shared_hidden, 2 * 14336 / 16);
     assert_true(modules_has(&o, 1, ROLE_EXPERT_DOWN));
     assert_false(modules_has(&o, 0, ROLE_ROUTER));
-    assert_int_equal(o.dense_count, 1); /* there is no block 31 */
+    assert_int_equal(o.dense_count, 1); /* block 31 does not exist, so it is not counted */
     config_close(cfg);
     mem_close(account);
 }
 
-/* Every second block except the first three, and not block 5. A model without experts has no such blocks,
-   whatever the options are. */
+/* Every second block has experts, except the first three and block 5. A model without experts has no such
+   blocks, whatever the options are. */
 static void test_which_blocks_are_mixtures(void **state) {
     (void)state;
     for (int experts = 0; experts <= 8; experts += 8) {
@@ -296,8 +300,8 @@ static void test_which_blocks_are_mixtures(void **state) {
     }
 }
 
-/* Runs KempnerForge's MoE configurations, if its files are available, with small sizes, on their mesh, with
-   divided experts. */
+/* Runs KempnerForge's MoE configurations with small sizes, on their mesh, with divided experts. Needs
+   KempnerForge's files; skipped without them. */
 static void test_published_mixtures(void **state) {
     (void)state;
     static const struct {
