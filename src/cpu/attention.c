@@ -67,7 +67,7 @@ typedef struct forward_buffers {
     float *most;                /* [block] running maximum */
     float *sum;                 /* [block] running sum */
     float *factor;              /* [QUERY_LANES] exp(old maximum - new maximum) */
-    int least_query, least_key; /* smallest exponents of queries and keys in pairs */
+    int least_query, least_key; /* smallest exponents of packed pairs (pack_operand) */
 } forward_buffers;
 
 /* Assigns the buffers in `base`. Returns their size in floats. */

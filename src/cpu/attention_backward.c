@@ -16,7 +16,7 @@ typedef struct backward_buffers {
     float *k, *dk, *dv;                        /* [TILE][width] */
     float *k_operand, *v;                      /* [TILE][score_width]; without pairs, k_operand is k */
     float *p, *ds;                             /* [TILE][QUERIES] */
-    int least_q, least_dout, least_k, least_v; /* smallest exponents of operands in pairs */
+    int least_q, least_dout, least_k, least_v; /* smallest exponents of packed pairs (pack_operand) */
 } backward_buffers;
 
 /* Assigns the buffers in `base`. Returns their size in floats. */

@@ -42,10 +42,10 @@ static bool has_amx(void) {
 #endif
 
 typedef struct isa_entry {
-    const cpu_isa *isa; /* NULL: use the best level without tiles */
+    const cpu_isa *isa; /* NULL: the fastest level without tile unit */
     bool (*available)(void);
     const cpu_tiles *tiles;
-    bool is_for_tests; /* never listed; chosen only by name */
+    bool is_for_tests; /* true: cpu_isas does not list it; only its name chooses it */
 } isa_entry;
 
 /* The ISA levels of this build, slowest first. */

@@ -36,7 +36,7 @@ SIMD void gradient_row(ott_dtype d, void *x, float m, float inverse, int64_t tar
     if (is_here) cast_store(x, d, target, (fmath_exp(at_target - m) * inverse - 1.0f) * grad);
 }
 
-/* Addresses of a row's outputs, and factors. */
+/* Addresses of a row's outputs, and factors of its gradient. */
 typedef struct loss_places {
     float *loss, *z;   /* z NULL: not written */
     const float *grad; /* scale of the gradient; NULL: compute no gradient */

@@ -66,7 +66,7 @@ static inline bool quantize_spreads(const quantize_use *s) {
 }
 
 /* Returns the scales of `count` elements of a row from `column` on, one for each element. Copies them to
-   buffer[count + 15], unless they are stored like this. values: the scale or scale_inv array of the use. */
+   buffer[count + 15] unless `values`, the scale or scale_inv array of the use, has them so. */
 static inline const float *quantize_spread(const quantize_use *s, const float *values, int64_t row,
                                            int64_t column, int64_t count, float *buffer) {
     if (s->columns != QUANTIZE_ALL && !quantize_spreads(s)) return values + quantize_group(s, row, column);

@@ -14,7 +14,7 @@ enum { TILE_ROWS = 16 };
 
 /* Software prefetch into the second-level cache. The hardware prefetcher stops at the end of a page. */
 typedef struct row_ahead {
-    int64_t distance; /* in elements; 0: none */
+    int64_t distance; /* prefetch distance in elements; 0: no prefetch */
     int64_t mask;     /* prefetch only at elements i with (i & mask) == turn */
     int64_t turn;     /* differs between two loops over the same rows, so that they prefetch alternately */
 } row_ahead;

@@ -46,7 +46,7 @@ ANYWHERE activated activate_erf(float x) {
     return a;
 }
 
-/* The value of a NaN is NaN. */
+/* ReLU. A NaN gives NaN. */
 ANYWHERE activated activate_relu(float x) {
     float slope = x <= 0.0f ? 0.0f : 1.0f;
     activated a = {x <= 0.0f ? 0.0f : x, slope};

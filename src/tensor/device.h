@@ -45,7 +45,7 @@ typedef struct device_group {
     double timeout; /* seconds to wait for another rank; 0: forever */
     /* SEND and RECEIVE between neighboring ranks also work; the first and the last rank are neighbors */
     bool messages;
-    const device_link *links; /* [size], from each rank's make_link */
+    const device_link *links; /* [size] the links of all ranks (make_link) */
 } device_group;
 
 /* The backend's implementations of the device_ calls below. Those calls check the arguments. */

@@ -49,7 +49,7 @@ typedef struct exec_times {
 
 /* Opens the events; the caller has set on_op and user. Call exec_times_close also after a failure. */
 ott_status exec_times_open(exec_times *t, device *d);
-ott_status exec_times_start(exec_times *t, device *d); /* sets time 0 */
+ott_status exec_times_start(exec_times *t, device *d); /* `began` counts from now on */
 void exec_times_close(exec_times *t, device *d);
 
 struct exec {

@@ -64,7 +64,7 @@ typedef struct group_request {
     group *group; /* NULL: no collective is running */
     collective call;
     void *state;  /* owned by the transport */
-    double began; /* clock_seconds(), if the context is timed */
+    double began; /* start by clock_seconds(), if cx->times is set */
 } group_request;
 
 typedef struct group_table {

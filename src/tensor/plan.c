@@ -21,7 +21,7 @@ struct plan {
     plan_entry *entries;
     int32_t count, open;
     int32_t time;       /* number of opens and closes so far in the recording */
-    int32_t next_entry; /* next entry of a replay */
+    int32_t next_entry; /* index of the entry that a replay opens next */
     int64_t bytes, live_peak, saved;
     int64_t opened;   /* sum of the bytes of all buffers of the recording */
     int64_t messages; /* bytes of all messages of the recording */
@@ -112,7 +112,7 @@ static ott_status grow_entries(plan *p) {
 }
 
 static ott_status record_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {
-    if (!size_add(p->opened, bytes, &p->opened)) /* all other sums of bytes are smaller */
+    if (!size_add(p->opened, bytes, &p->opened)) /* other sums are smaller */
         return status_fail(OTT_ERR_MEMORY,
                            "out of memory: the buffers of a step, up to \"%s\", are more than 2^63 bytes",
                            what);

@@ -27,7 +27,7 @@ typedef struct plan_buffer {
 
 /* Creates an empty plan of buffers on the device, which is borrowed. */
 ott_status plan_create(device *d, plan **out);
-void plan_destroy(plan *p); /* before the device is closed; NULL is allowed */
+void plan_destroy(plan *p); /* call it before the device is closed; NULL is allowed */
 
 void plan_record(plan *p);         /* clears the plan and starts a recording */
 ott_status plan_seal(plan *p);     /* ends the recording and packs it; every buffer must be closed */

@@ -8,7 +8,7 @@
 ott_status route_check_choice(const route_args *a); /* there must be at least K experts to choose from */
 ott_status
 route_check_sort(const route_sort_args *a); /* the token range must be valid, and source have T K elements */
-ott_status route_check_bias(const balance_bias_args *a); /* the range of experts must be valid */
+ott_status route_check_bias(const balance_bias_args *a); /* experts [first, first + N) must exist */
 /* Rows must split into q's groups, and scaling must not be delayed. */
 ott_status route_check_quantize(const grouped_quantize_args *a);
 /* True if the expert matrices of b are stored one after the other along the contraction (N x E K). */

@@ -14,14 +14,14 @@
     X(LEARNING_RATE)                                                                                         \
     X(CORRECTION1)      /* 1 - beta1^t */                                                                    \
     X(SQRT_CORRECTION2) /* sqrt(1 - beta2^t) */                                                              \
-    X(TOKENS)           /* label tokens of the global batch */                                               \
+    X(TOKENS)           /* number of label tokens in the global batch */                                     \
     X(LOSS_SCALING)     /* 1: dynamic loss scaling (fp16), 0: LOSS_SCALE does not change */                  \
     X(UPDATE_LOW)       /* low 24 bits of the update's index; a float holds 24 bits exactly */               \
     X(UPDATE_HIGH)      /* the higher bits of the update's index */                                          \
     X(BALANCE)          /* factor of the rate at which the routers' balancing biases change */               \
     X(AVERAGE)          /* schedule-free: weight of the newest iterate in the average */                     \
     /* kept on the device from step to step */                                                               \
-    X(LOSS_SCALE) /* 1 unless fp16 */                                                                        \
+    X(LOSS_SCALE) /* 1 unless activations are fp16 */                                                        \
     X(GOOD_STEPS) /* finite steps since the loss scale last changed */                                       \
     /* results */                                                                                            \
     X(GRAD_NORM) /* L2 norm of all gradients, loss scale removed, before clipping */                         \

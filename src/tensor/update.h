@@ -43,7 +43,7 @@ ANYWHERE update_constants update_constants_of(const update_options *o, const flo
     return c;
 }
 
-/* Returns 0 for 0 and NaN. */
+/* Returns the sign of x: 1 or -1; 0 for 0 and NaN. */
 ANYWHERE float update_sign(float x) {
     return (x > 0.0f ? 1.0f : 0.0f) - (x < 0.0f ? 1.0f : 0.0f);
 }

@@ -17,7 +17,7 @@ static int64_t at_most(int64_t x, int64_t limit) {
 
 /* ---- one thread's part ---- */
 
-/* A block of the contraction. */
+/* A block of the contraction: its size, and if it is the first or last one. */
 typedef struct gemm_stage {
     int64_t kc, length; /* number of terms, and of packed elements */
     bool first, last;
@@ -53,7 +53,7 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
                 tile.sums = w->partial + (at.column_tile * GEMM_A_TILES + at.row_tile) * GEMM_TILE;
             tile.start = stage.first ? NULL : tile.sums;
             tile.prefetch = stage.last ? (const char *)g->c->data + (part.i * g->c->ld + part.j) * size
-                                       : (const char *)(tile.sums + GEMM_TILE); /* sums of the next tile */
+                                       : (const char *)(tile.sums + GEMM_TILE); /* the next tile's sums */
             tile.prefetch_step = stage.last ? g->c->ld * size : GEMM_NR * (int64_t)sizeof(float);
             if (job->block) {
                 tile.scale_inv_a = w->scale_inv_a + i * blocks;

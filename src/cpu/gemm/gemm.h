@@ -55,7 +55,7 @@ enum {
     GEMM_A_PANELS_FLOATS = GEMM_MC / GEMM_MR * GEMM_A_STEP * GEMM_KC,
     GEMM_A_FLOATS = GEMM_A_ROWS_FLOATS > GEMM_A_PANELS_FLOATS ? GEMM_A_ROWS_FLOATS : GEMM_A_PANELS_FLOATS,
     GEMM_TILE = GEMM_MR * GEMM_NR,
-    GEMM_TERMS_OF_TILE32 = 32, /* divides GEMM_KC and all scale blocks */
+    GEMM_TERMS_OF_TILE32 = 32, /* divides GEMM_KC and the length of every scale block */
     GEMM_BLOCK_MIN = 32,       /* terms of the smallest scale block; all divide GEMM_KC */
     GEMM_A_INVERSES = GEMM_MC * GEMM_KC * GEMM_TERMS_MAX / GEMM_BLOCK_MIN,
     GEMM_B_INVERSES =
@@ -120,7 +120,7 @@ SIMD v16 gemm_scaled(v16 sum, v16 scale_inv_a, v16 scale_inv_b, scale_order orde
     return v16_mul(v16_mul(sum, scale_inv_a), scale_inv_b);
 }
 
-/* gemm_finish for C's format d. `full`: all GEMM_NR columns exist. */
+/* Implements gemm_finish for format d of C. `full`: all GEMM_NR columns exist. */
 SIMD void gemm_finish_format(const gemm_job *job, const float *sums, gemm_part p, ott_dtype d, bool full) {
     const gemm_args *g = job->args;
     const tensor *c = g->c;

@@ -1,8 +1,8 @@
 /*
  * cpu/gemm/pack: packs a block of an operand: decodes any format in either orientation into the
  * micro-kernel's layout. A packed element is one term of the contraction in fp32 (`terms` = 1) or two terms
- * in bf16 (`terms` = 2), in the order pack_order. The format `d` and `terms` are constants of each
- * function, so each combination gets its own loop.
+ * in bf16 (`terms` = 2, chosen by pack_order). The format `d` and `terms` are constants of each function, so
+ * each combination gets its own loop.
  */
 #ifndef CPU_GEMM_PACK_H
 #define CPU_GEMM_PACK_H
@@ -65,8 +65,8 @@ SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, const gemm_bl
     return e < b->kc ? pack_load_n(o->t.data, d, (b->k + e) * o->t.ld + row, n) : pack_padding(minus);
 }
 
-/* This many packed elements of every panel are written, then the next ones of every panel. So each cache line
-   of the source is used completely while it is cached, for any leading dimension. */
+/* PACK_ELEMENTS packed elements of every panel are written, then the next ones of every panel. So each cache
+   line of the source is used completely while it is cached, for any leading dimension. */
 enum { PACK_ELEMENTS = 8 };
 
 /* ---- A ---- */

@@ -17,7 +17,7 @@ enum {
     PROMOTION_INTERVAL = 128, /* `split` adds the accumulator to an fp32 sum after this number of terms */
 };
 
-/* Lower bound of 2^E, used if all terms are 0. Other terms are at least 2^-41. */
+/* Lower bound of 2^E, used if all terms are 0. Terms that are not 0 are at least 2^-41. */
 #define LEAST_MAXIMUM 0x1p-60f
 
 static inline float power_of(float x, float smallest) {

@@ -129,7 +129,7 @@ static inline int gemm_variant(bool narrow, gemm_arithmetic how) {
 #define X(name, vectors, arithmetic) arithmetic,
     static const gemm_arithmetic variants[] = {GEMM_VARIANTS(X)};
 #undef X
-    int chosen = -1; /* a narrow kernel follows its wide one */
+    int chosen = -1; /* in GEMM_VARIANTS, a narrow kernel follows the wide one */
     for (int i = 0; i < (int)(sizeof variants / sizeof variants[0]); i++)
         if (variants[i] == how && (chosen < 0 || narrow)) chosen = i;
     return chosen;

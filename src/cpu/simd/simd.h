@@ -168,7 +168,7 @@ SIMD v16 v16_load_fp8_n(const uint8_t *p, ott_dtype d, int64_t n) {
 SIMD v16i v16_to_fp8(v16 x, ott_dtype d, cast_mode mode) {
     const int mantissa = d == OTT_E4M3 ? 3 : 2, bias = d == OTT_E4M3 ? 7 : 15;
     const uint32_t largest = d == OTT_E4M3 ? 0x7e : 0x7b;
-    const uint32_t most = mode == CAST_SATURATE ? largest : largest + 1; /* NaN of E4M3, infinity of E5M2 */
+    const uint32_t most = mode == CAST_SATURATE ? largest : largest + 1; /* + 1: NaN or infinity */
     const uint32_t smallest_normal = (uint32_t)(127 + 1 - bias) << 23;
     v16i u = v16_bits(x), a = v16i_and(u, v16i_set1(0x7fffffffu));
     /* Normal results: round the fp32 bits at the target's last mantissa bit, then change the bias. */
