@@ -26,7 +26,7 @@ ott_status tree_add(tree_builder *b, node *parent, node_kind kind, int line, con
     return OTT_OK;
 }
 
-/* Every front end refuses trees deeper than TREE_DEPTH_LIMIT first, which bounds the recursion. */
+/* The readers refuse trees deeper than TREE_DEPTH_LIMIT, which bounds the recursion. */
 ott_status tree_copy(tree_builder *b, node *parent, const node *source, const char *name, node **out) {
     node *copy;
     TRY(tree_add(b, parent, source->kind, source->line, name, source->text, &copy));

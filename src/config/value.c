@@ -1,4 +1,4 @@
-/* config/value: checks types, ranges and words for every front end. */
+/* config/value: checks types, ranges and words of values from TOML, YAML and options. */
 #include "config/value.h"
 #include "config/number.h"
 #include "config/yaml_number.h"

@@ -1,4 +1,4 @@
-/* formats/json_edit: edits a JSON text that is known to be valid, so that it needs no parser. */
+/* formats/json_edit: finds members by quotes and brackets. The text is valid, so no parser is needed. */
 #include "formats/json_edit.h"
 #include <string.h>
 

@@ -35,7 +35,7 @@ struct shards_writer {
     int64_t part_count, current;  /* files before `current` are complete */
     safetensors_pair *metadata;
     int64_t metadata_count;
-    int rank, size;           /* of the processes that write together */
+    int rank, size;           /* this process, and the number of processes that write together */
     safetensors_writer *file; /* parts[current]; NULL if none is open */
 };
 

@@ -1,6 +1,6 @@
 /* tokenizer/added: finds added tokens: texts that are one token wherever they occur. The leftmost match wins,
-   and the longest at this position. The normalizer changes tokens marked "normalized" and the text before
-   these tokens are matched. */
+   and the longest at this position. Tokens marked "normalized" are normalized too, and are searched in the
+   normalized text. */
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 

@@ -133,7 +133,7 @@ static ott_status compile(pcre2_general_context *memory, text_view regex, const 
     pcre2_compile_context *context = pcre2_compile_context_create(memory);
     if (!context) return OTT_ERR_MEMORY;
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    /* Ruby's ^ and $ match at lines. \C could split a character. */
+    /* In Ruby, ^ and $ match at the start and end of every line. \C could split a character. */
     *out = pcre2_compile((PCRE2_SPTR)text->text, (PCRE2_SIZE)text->length,
                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | options, &error,
                          &at, context);

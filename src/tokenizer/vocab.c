@@ -195,7 +195,7 @@ static ott_status load_merge(tokenizer *t, const json_t *merge, size_t rank, str
     TRY(str_finish(joined));
     text_view merged = {joined->text, joined->length};
     TRY(find_token_part(t, merged, "the result", rank, &id));
-    /* An empty part would merge forever. */
+    /* A merge with an empty part would apply again and again. */
     if (left.bytes == 0 || right.bytes == 0)
         return status_fail(OTT_ERR_FORMAT, "model.merges: merge %zu has an empty part", rank);
     *merge_at(&t->model, a, b) = (merge_slot){a, b, (int32_t)rank, (int32_t)id}; /* a later merge wins */

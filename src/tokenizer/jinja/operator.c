@@ -34,7 +34,7 @@ static ott_status join_lists(jinja_work *w, const jinja_list *a, const jinja_lis
 static ott_status repeat_text(jinja_work *w, text_view text, int64_t times, jinja_value *out) {
     void *memory;
     if (times < 0 || text.bytes == 0) times = 0;
-    if (times > JINJA_MEMORY_MOST) times = JINJA_MEMORY_MOST; /* larger than any possible result */
+    if (times > JINJA_MEMORY_MOST) times = JINJA_MEMORY_MOST; /* such a text fails by its memory */
     TRY(jinja_work_steps(w, times));
     TRY(jinja_work_alloc(w, times * text.bytes + 1, &memory));
     for (int64_t i = 0; i < times; i++) memcpy((char *)memory + i * text.bytes, text.at, (size_t)text.bytes);
