@@ -26,7 +26,7 @@ enum { ROWS = 4, VECTORS = 1 };
 enum {
     TILE = ATTENTION_TILE,
     BLOCK_MAX = 512,           /* the largest attention.block */
-    QUERIES = 64,              /* the smallest attention.block; a multiple of QUERY_LANES that divides TILE */
+    QUERIES = 64,              /* the smallest attention.block; queries of backward's score tiles */
     QUERY_LANES = 16 * VECTORS /* queries in a vector of scores, one in each lane */
 };
 #define SCRATCH_FLOATS (CPU_SCRATCH_BYTES / (int64_t)sizeof(float))
@@ -226,7 +226,7 @@ static int pack_operand(const tensor *t, int64_t first, int64_t count, int64_t c
     return 0;
 }
 
-/* Returns the arithmetic for two packed operands. least_a, least_b: pack_operand's results for them. */
+/* Returns how to add products of two packed operands. least_a, least_b: pack_operand's results for them. */
 static gemm_arithmetic operand_arithmetic(const attention *s, int least_a, int least_b) {
 #if SIMD_HAS_PAIRS
     if (s->in_pairs) return least_a + least_b >= PAIR_LEAST ? GEMM_PAIRS : GEMM_PAIRS_APART;

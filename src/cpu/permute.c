@@ -1,4 +1,5 @@
-/* cpu/permute: copies tokens' rows to experts' rows, multiplies these by weights and sums them; gradients. */
+/* cpu/permute: copies token rows to expert rows, weighs expert rows, sums them for each token; and gradients.
+   */
 #include "cpu/rows.h"
 
 static int32_t number_at(const tensor *t, int64_t row, int64_t column) {

@@ -4,9 +4,9 @@
  * The work is split into units. A unit has as many rows as the highest scale block, and as many columns as
  * fit the second-level cache. The first pass computes every amax. It casts a scale block as soon as its scale
  * is known: a row with its own scale while the row is in the first-level cache, a block of 32 or 128 rows
- * after its last row, a tensor with delayed scaling at any time. A second pass casts a use if its scales need
- * the amax of the full tensor or of full columns. Threads share the units; a maximum does not depend on the
- * order. Transposed codes are also computed row by row, and then copied to their columns.
+ * after its last row, a row of a tensor with delayed scaling immediately. A second pass casts a use if its
+ * scales need the amax of the full tensor or of full columns. Threads share the units; a maximum does not
+ * depend on the order. Transposed codes are also computed row by row, and then copied to their columns.
  */
 #include "cpu/quantize.h"
 #include "cpu/quantize_row.h"

@@ -29,8 +29,8 @@ ANYWHERE uint32_t narrow_truncate(uint32_t magnitude, narrow_format f, uint64_t 
     if (shift > 63) shift = 63;
     uint64_t rest = significand & (((uint64_t)1 << shift) - 1);
     *fraction = (rest << 32) >> shift;
-    /* The -1: a normal number's hidden bit adds one to the exponent field. A subnormal has no hidden bit and
-       exponent field 0. */
+    /* 1 is subtracted because a normal number's hidden bit adds 1 to the exponent field. A subnormal has no
+       hidden bit and exponent field 0. */
     return ((uint32_t)(kept + f.bias - 1) << f.mantissa_bits) + (uint32_t)(significand >> shift);
 }
 

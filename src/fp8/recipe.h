@@ -23,7 +23,7 @@
 typedef enum accumulate_mode {
     ACCUMULATE_FP32,         /* one sequential fp32 chain over the contraction */
     ACCUMULATE_HOPPER_FAST,  /* one chain in the FP8 tensor core's accumulator (fp8/tensorcore.h) */
-    ACCUMULATE_HOPPER_SPLIT, /* such a chain for each 128 terms; the chains' sums are added in fp32 */
+    ACCUMULATE_HOPPER_SPLIT, /* a chain in it for each 128 terms; these sums are added in fp32 */
     ACCUMULATE_TILE32        /* sums of 32 terms, as AMX computes them; fp8/reference.h defines the order */
 } accumulate_mode;
 enum { ACCUMULATE_MODES = ACCUMULATE_TILE32 + 1 };

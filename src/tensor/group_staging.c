@@ -2,8 +2,8 @@
 #include "tensor/group_staging.h"
 
 enum {
-    MOST = 64 << 20,     /* staging bytes of a group, at most */
-    FULL_MOST = 1 << 18, /* bytes of all ranks' tensors, at most, to send them in full */
+    MOST = 64 << 20,     /* largest number of staging bytes of a group */
+    FULL_MOST = 1 << 18, /* largest sum of bytes of all ranks' tensors that are sent in full */
     ALIGNED = 16         /* alignment of slots and pieces in bytes: the width of one load */
 };
 

@@ -84,7 +84,7 @@ typedef struct binding {
     const op_info *op;
     int64_t size[26];      /* size of each letter; -1: unknown */
     const char *first[26]; /* the field that set the letter's size */
-    int act;               /* dtype of every act; -1: unknown */
+    int act;               /* dtype of all act fields; -1: unknown */
 } binding;
 
 static ott_status bind_size(binding *b, const op_field *f, char letter, int64_t fixed, int64_t found,

@@ -30,7 +30,7 @@ typedef struct qdata {
 /* A quantized tensor with both uses. Owns nothing. An array that the uses share has one address in both. */
 typedef struct qtensor {
     int64_t rows, columns;
-    /* groups of rows, each with separate scale blocks from its first row on; 0: not grouped */
+    /* number of groups of rows; each group's scale blocks begin with its first row; 0: not grouped */
     int64_t groups;
     quant_spec spec;
     qdata rowwise, columnwise;

@@ -24,8 +24,8 @@ typedef struct gemm_tile {
        NULL, and the scaled sums of the block are added to `sums`. */
     const float *scale_inv_a, *scale_inv_b;
     scale_order order;
-    const char *prefetch;         /* address of the first row of the tile that is written next */
-    int64_t prefetch_step;        /* distance of that tile's rows in bytes */
+    const char *prefetch;         /* memory to prefetch: row 0 of the sums, or of C, to write next */
+    int64_t prefetch_step;        /* distance in bytes of the `rows` rows that are prefetched */
     float smallest_a, smallest_b; /* smallest normal numbers of the operands' formats (tensorcore.c) */
 } gemm_tile;
 
