@@ -1,5 +1,4 @@
-/* cpu/permute: copies token rows to expert rows, weighs expert rows, sums them for each token; and gradients.
-   */
+/* cpu/permute: copies token rows to expert rows, weighs these and sums them for each token; gradients. */
 #include "cpu/rows.h"
 
 static int32_t number_at(const tensor *t, int64_t row, int64_t column) {
