@@ -1,6 +1,6 @@
 /*
- * tensor/statistics: the output of the op quantize_statistics for one use of a quantized tensor: a row of
- * floats, one slot for each figure.
+ * tensor/statistics: the output of the op quantize_statistics for one use of a quantized tensor: a row with a
+ * float for each statistic.
  */
 #ifndef TENSOR_STATISTICS_H
 #define TENSOR_STATISTICS_H

@@ -32,8 +32,9 @@ enum { STOCHASTIC_PARAM, STOCHASTIC_SLOT };
 #define STOCHASTIC_SUM_PARAM    UINT64_C(0x00000000ffff)
 #define STOCHASTIC_SUM_ITERATES UINT64_C(0xffffffffffff)
 
-/* Eight turns of 16 bits. All are odd, so that 2^16 updates draw each number once, and their continued
-   fractions have no quotient above 4, which spreads consecutive draws evenly. */
+/* The eight turns: constants of 16 bits; each update adds one to an element's draw. All are odd, so that 2^16
+   updates draw each number once. The continued fractions of turn / 2^16 have no quotient above 4, which
+   spreads consecutive draws evenly. */
 #define STOCHASTIC_TURNS_LOW  UINT64_C(0x5aa14c076301c655) /* 50773, 25345, 19463, 23201 */
 #define STOCHASTIC_TURNS_HIGH UINT64_C(0x8c1d5f09b8b15c63) /* 23651, 47281, 24329, 35869 */
 
