@@ -207,7 +207,7 @@ works "a warning about ignored dropout" "WARNING - config.json of drops has atte
 resid_pdrop = 0.25, which is ignored: Ottava trains without dropout" \
     train --model.hf_path=drops $tune_text --run.dir=drops-run
 folder pads llama LlamaForCausalLM '"pad_token_id":32,'
-works "the padding row is not trained" "Row 32 of the embedding (model.pad_token_id) is not trained" \
+works "the padding row gets no gradient" "Row 32 of the embedding (model.pad_token_id) gets no gradient" \
     train --model.hf_path=pads $tune_text --run.dir=pads-run
 holds "the run's config.toml has pad_token_id" grep -q '^pad_token_id = 32' pads-run/config.toml
 
