@@ -70,7 +70,7 @@ typedef struct forward_buffers {
     int least_query, least_key; /* smallest exponents of packed pairs (pack_operand) */
 } forward_buffers;
 
-/* Assigns the buffers in `base`. Returns their size in floats. */
+/* Assigns parts of `base` to the buffers. Returns their size in floats. */
 static int64_t lay_out_forward(const attention *s, float *base, forward_buffers *w) {
     int64_t used = 0;
     w->queries = reserve_floats(base, &used, s->block * s->width);

@@ -19,7 +19,7 @@ typedef struct backward_buffers {
     int least_q, least_dout, least_k, least_v; /* smallest exponents of packed pairs (pack_operand) */
 } backward_buffers;
 
-/* Assigns the buffers in `base`. Returns their size in floats. */
+/* Assigns parts of `base` to the buffers. Returns their size in floats. */
 static int64_t lay_out_backward(const attention *s, float *base, backward_buffers *w) {
     int64_t used = 0;
     float **blocks[] = {&w->q, &w->dout, &w->q_lanes, &w->dout_lanes, &w->dq};
@@ -46,7 +46,7 @@ static tensor take_sum(char *base, int64_t *used, int64_t rows, int64_t columns)
     return t;
 }
 
-/* Assigns the tensors in `base` (NULL: none are assigned). Returns their size in bytes. */
+/* Assigns parts of `base`, unless it is NULL, to the tensors. Returns their size in bytes. */
 static int64_t lay_out_sums(const attention_backward_args *a, char *base, backward_sums *out) {
     int64_t used = 0;
     out->delta = take_sum(base, &used, a->lse->rows, a->q->rows);

@@ -242,7 +242,7 @@ const char *cpu_peak_unit(const device *d, ott_dtype format) {
     return pairs ? "bf16 dot product" : "fp32 multiply-add";
 }
 
-/* Supports every recipe: operands of any format are decoded to fp32, or to pairs of bf16 numbers. */
+/* The CPU supports every recipe: it decodes operands of any format to fp32, or to pairs of bf16 numbers. */
 const backend_capabilities cpu_capabilities = {.name = "cpu", .alignment = MEM_ALIGNMENT};
 
 static void name_device(cpu_device *c) {

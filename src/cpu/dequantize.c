@@ -1,4 +1,4 @@
-/* cpu/dequantize: codes times inverse scales, to a high-precision format. */
+/* cpu/dequantize: multiplies FP8 codes by inverse scales and rounds to a high-precision format. */
 #include "cpu/quantize.h"
 #include "cpu/rows.h"
 

@@ -62,7 +62,7 @@ ott_status ISA(layernorm_forward)(exec *cx, const layernorm_forward_args *a) {
     return ISA(quantize_list)(cx, a->y, a->q);
 }
 
-/* dy * weight and (h - mean) * rstd of lanes [at, at + n); other lanes are 0. */
+/* dy * weight and (h - mean) * rstd of columns [at, at + n); other lanes are 0. */
 typedef struct gradient_pair {
     v16 wdy, xhat;
 } gradient_pair;

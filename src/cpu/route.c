@@ -49,7 +49,7 @@ static void add_counts(const route_balance_args *a, int64_t s, int64_t t) {
     for (int64_t k = 0; k < a->expert->columns; k++) floats_out(a->count, s)[expert[k]] += 1.0f;
 }
 
-/* Each thread computes the shares of some experts over all tokens. */
+/* Each thread computes share[s,e] of some experts e, over all tokens. */
 static void share_task(void *argument, int thread, int threads) {
     const route_balance_args *a = argument;
     int64_t first, end, tokens = a->score->rows, runs = a->share->rows;

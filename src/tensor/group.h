@@ -59,7 +59,7 @@ typedef struct collective {
 
 typedef struct group group;
 
-/* A collective from group_start to group_wait. The caller owns it and must not move it. */
+/* A running collective, from group_start to group_wait. The caller owns it and must not move it. */
 typedef struct group_request {
     group *group; /* NULL: no collective is running */
     collective call;

@@ -45,10 +45,11 @@ typedef struct qblocks {
     qblock rowwise, columnwise;
 } qblocks;
 
-/* Sets the pointers of q (rows, columns, groups and spec are set) into the two blocks, and both `bytes`. Call
-   it first without data for the bytes, then with the allocated blocks. The uses share scales if each element
-   has the same scale in both (quant_spec_shares_scales). They then also share codes, except on backends with
-   contiguous_contraction, where columnwise codes are transposed. OTT_ERR_SHAPE for invalid sizes. */
+/* Sets q's pointers into the two blocks, and the `bytes` of the blocks. The caller has set q's rows, columns,
+   groups and spec. Call it first with data NULL to get the bytes, then with the allocated blocks. The uses
+   share scales if each element has the same scale in both (quant_spec_shares_scales). They then also share
+   codes, except on backends with contiguous_contraction, where columnwise codes are transposed. OTT_ERR_SHAPE
+   for invalid sizes. */
 ott_status qtensor_lay_out(qtensor *q, const backend_capabilities *can, qblocks *blocks);
 
 /* Returns the index of the first scale block (of `block` rows) of group `group`, which begins with row
