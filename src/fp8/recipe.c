@@ -270,8 +270,8 @@ static ott_status check_tensor_spec(const char *tensor, const quant_spec *q, ott
 static ott_status check_contraction_blocks(const gemm_operands *o) {
     granularity a = o->use[0]->grain, b = o->use[1]->grain;
     if (a == GRANULARITY_128X128 && b == GRANULARITY_128X128)
-        return status_fail(OTT_ERR_CONFIG, "%s and %s (%s GEMM): only one of them may have grain 128x128",
-                           o->name[0], o->name[1], o->gemm);
+        return status_fail(OTT_ERR_CONFIG, "%s and %s (%s GEMM): only one may have grain 128x128", o->name[0],
+                           o->name[1], o->gemm);
     bool mixed = granularity_is_block(a) != granularity_is_block(b) ||
                  (a == GRANULARITY_1X32) != (b == GRANULARITY_1X32);
     if (mixed)

@@ -37,7 +37,7 @@ typedef struct qtensor {
 } qtensor;
 
 typedef struct qblock {
-    void *data; /* aligned for the backend; NULL: qtensor_lay_out only sets bytes */
+    void *data; /* aligned for the backend; NULL: qtensor_lay_out sets only `bytes` */
     int64_t bytes;
 } qblock;
 /* The memory of both uses. Arrays that the uses share are in the columnwise block, which backward needs. */

@@ -379,8 +379,7 @@ static void inconsistent_operands(void **state) {
     FP8_BAD("float8: recipe custom: input.columnwise.format is e4m3 but input.rowwise.format is e5m2",
             "--float8.input=e5m2", "--float8.input_for_grad_weight=e4m3");
     FP8_BAD("both grains must split K into the same blocks", "--float8.input=e4m3 1x128");
-    FP8_BAD("only one of them may have grain 128x128", "--float8.input=e4m3 128x128",
-            "--float8.weight=e4m3 128x128");
+    FP8_BAD("only one may have grain 128x128", "--float8.input=e4m3 128x128", "--float8.weight=e4m3 128x128");
     FP8_BAD("delayed scaling keeps one scale for both uses", "--float8.input=e4m3 delayed",
             "--float8.input_for_grad_weight=e4m3");
     FP8_BAD("no operand is in FP8; give float8.input", "--float8.recipe_name=custom");
