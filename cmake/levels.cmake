@@ -25,7 +25,8 @@ set(api_uses eval generate ${generate_uses})
 set(bench_uses api ${api_uses}) # part of the program, not of the shared library
 set(plan_uses api ${api_uses}) # likewise
 set(cli_uses bench plan)
-set(cuda_uses base fp8 tensor backend) # the plugin: cmake/cuda_plugin.cmake
+set(mpi_uses comm)                     # a plugin: cmake/products.cmake
+set(cuda_uses base fp8 tensor backend) # likewise: cmake/cuda_plugin.cmake
 
 # Embeds a file as a C string in a level's library; made again when the file changes.
 function(embed_text file name target)
@@ -61,8 +62,5 @@ if(TARGET ottava_config)
 endif()
 if(TARGET ottava_tokenizer)
   target_link_libraries(ottava_tokenizer PUBLIC PkgConfig::PCRE2 PkgConfig::UTF8PROC)
-endif()
-if(TARGET ottava_comm)
-  target_link_libraries(ottava_comm PRIVATE PkgConfig::MPI)
 endif()
 embed_text(src/report/page.html report_page_template ottava_report)

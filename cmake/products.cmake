@@ -26,6 +26,21 @@ target_link_libraries(ottava_cli PRIVATE ottava_bench ottava_plan m)
 # current folder.
 set_target_properties(ottava ottava_cli PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
 
+# libottava_mpi.so, which joins ranks by the MPI library of this machine. The program and the library open it if a
+# launcher such as mpirun has started them.
+if(MPI_FOUND)
+  add_library(ottava_mpi SHARED src/mpi/plugin.c)
+  target_link_libraries(ottava_mpi PRIVATE PkgConfig::MPI)
+  target_include_directories(ottava_mpi PRIVATE src)
+  harden(ottava_mpi)
+  set_target_properties(ottava_mpi PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
+  add_dependencies(ottava ottava_mpi)
+  add_dependencies(ottava_cli ottava_mpi)
+  install(TARGETS ottava_mpi LIBRARY DESTINATION lib)
+else()
+  message(WARNING "Open MPI (libopenmpi-dev) is missing: this build trains on one rank only")
+endif()
+
 include(CMakePackageConfigHelpers)
 configure_file(cmake/ottava.pc.in ottava.pc @ONLY)
 write_basic_package_version_file(ottava-config-version.cmake COMPATIBILITY SameMinorVersion)

@@ -2,6 +2,7 @@
 # Checks that the program and the libraries of a build or installation are hardened and safe to start in any
 # folder:
 # - RUNPATH has no empty or relative element, which the dynamic linker would read as the current folder;
+# - the program and libottava.so need only the C and C++ libraries and the parsers of files;
 # - with --hardened (release builds): full RELRO, position independent, with stack protector and FORTIFY.
 #
 #   tools/check_binaries.sh [--hardened] FOLDER
@@ -23,6 +24,12 @@ check_hardened() {
     readelf -W --dyn-syms "$1" | grep -q '__[a-z]*printf_chk' || fail "$1: was not built with FORTIFY"
 }
 
+check_needed() {
+    readelf -dW "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p' |
+        grep -vE '^(ld-linux.*|libc|libm|libdl|libpthread|libstdc\+\+|libgcc_s|libasan|libubsan|libtsan|libjansson|libyaml-0|libpcre2-8|libutf8proc|libtomlplusplus)(-[0-9.]+)?\.so' |
+        while read -r name; do fail "$1: needs $name"; done
+}
+
 files=$(find "$folder" -path "$folder/tests" -prune -o -type f \( -name ottava -o -name 'libottava*.so*' \) \
     -print)
 [ -n "$files" ] || fail "$folder has neither the program nor the library"
@@ -31,6 +38,7 @@ for file in $files; do
     if printf %s "$path" | tr : '\n' | grep -qv '^[/$]'; then
         fail "$file: an element of RUNPATH is empty or relative: ${path%:}"
     fi
+    case $file in *_mpi.so* | *_cuda.so*) ;; *) check_needed "$file" ;; esac
     [ -z "$hardened" ] || check_hardened "$file"
     echo "$file: RUNPATH ${path:-none}${hardened:+, hardened}"
 done

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks that includes point downwards. A file of src/ may include its own level and the levels in its list of
 # cmake/levels.cmake. Every level may include ottava/types.h; api, and the levels whose structures the public
-# API shows, may include all of ottava/. cli may include itself, bench, plan and ottava/. Only comm may
+# API shows, may include all of ottava/. cli may include itself, bench, plan and ottava/. Only mpi may
 # include <mpi.h>. Tests may include everything. Prints file:line of each other include and exits 1.
 set -eu
 cd "${1:-$(dirname "$0")/..}"
@@ -43,7 +43,7 @@ FNR == 1 {
     name = substr($0, RSTART + 1, RLENGTH - 1)
     head = name
     sub(/\/.*/, "", head)
-    if (name == "mpi.h" && level != "comm") bad("<mpi.h>: only comm knows MPI")
+    if (name == "mpi.h" && level != "mpi") bad("<mpi.h>: only the plugin src/mpi knows MPI")
     if (!quoted && head != "ottava" && !(head in known)) next # a system header
     includes++
     if (name ~ /(^|\/)\.\.?\//) bad("\"" name "\": write the path from src/")

@@ -40,7 +40,7 @@ static int gpu_index(const char *name) {
 
 /* Finds the CUDA backend. Fails if it lacks ops, because a run would fail later. */
 static ott_status find_plugin(const plugin **out) {
-    char missing[LOADER_TEXT];
+    char missing[LIBRARY_TEXT];
     TRY(loader_find(out));
     if (!loader_list_missing(*out, missing)) return OTT_OK;
     return status_fail(

@@ -1,14 +1,13 @@
-/* backend/loader: finds and loads the CUDA plugin (backend/plugin.h). The environment variable
-   OTTAVA_CUDA_PATH names the plugin's file or folder. If it is unset, the folder of this program or library
-   is searched, then ../lib from there. The plugin stays loaded. */
+/* backend/loader: loads the CUDA plugin (backend/plugin.h), which base/library finds with OTTAVA_CUDA_PATH. The
+   plugin stays loaded. */
 #ifndef BACKEND_LOADER_H
 #define BACKEND_LOADER_H
 
 #include "backend/plugin.h"
+#include "base/library.h"
 
 #define LOADER_FILE     "libottava_cuda.so"
 #define LOADER_VARIABLE "OTTAVA_CUDA_PATH"
-enum { LOADER_TEXT = 768 };
 
 /* Loads the plugin on the first call. OTT_ERR_UNSUPPORTED if that fails; the text has the searched places,
    the reason, and what to do. */
@@ -16,6 +15,6 @@ ott_status loader_find(const plugin **out);
 /* Returns the library's functions that the plugin calls. */
 const plugin_services *loader_services(void);
 /* Writes the names of the ops that the plugin lacks, "rope, adamw". Returns their number. */
-int loader_list_missing(const plugin *p, char out[LOADER_TEXT]);
+int loader_list_missing(const plugin *p, char out[LIBRARY_TEXT]);
 
 #endif

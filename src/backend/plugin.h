@@ -34,8 +34,8 @@ typedef struct plugin {
     void (*inspect)(plugin_finding report, void *user);
 } plugin;
 
-/* The function that the library exports. */
-const plugin *plugin_entry(void);
+/* The function that the library exports; it returns a const plugin *. */
+const void *plugin_entry(void);
 #define PLUGIN_SYMBOL "plugin_entry"
 
 static inline uint64_t plugin_mix(uint64_t hash, uint64_t value) {

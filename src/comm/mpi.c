@@ -69,24 +69,34 @@ static void fail_group(mpi_group *g, ott_status status, const char *reason) {
     pthread_cond_broadcast(&mpi.changed);
 }
 
-/* Sends the reason of a failure. The rank receives it at its next poll. `text` must stay valid until then. */
+static mpi_envelope failure_envelope(int rank, int tag) {
+    return (mpi_envelope){CHANNEL_FAILURES, rank, tag};
+}
+
+/* Sends without waiting. The rank receives the bytes when it next polls; they must stay valid until then. */
+static void send_note(int rank, int tag, const void *data, int64_t bytes) {
+    mpi_request request;
+    if (mpi_functions->send(failure_envelope(rank, tag), data, bytes, &request) == 0)
+        mpi_functions->forget(&request);
+}
+
+/* Receives a note with this tag from `rank`, or from ANY_RANK. *sender: its rank; -1: there is none. */
+static ott_status receive_note(int rank, int tag, void *data, int bytes, int *sender) {
+    TRY(mpi_check(mpi_functions->probe(failure_envelope(rank, tag), sender), "MPI_Iprobe"));
+    if (*sender < 0) return OTT_OK;
+    return mpi_check(mpi_functions->receive_now(failure_envelope(*sender, tag), data, bytes), "MPI_Recv");
+}
+
 static void send_failure(int rank, int tag, const char text[REASON_BYTES]) {
-    MPI_Request request;
-    if (rank == mpi.rank) return;
-    if (MPI_Isend(text, REASON_BYTES, MPI_BYTE, rank, tag, mpi_channel.failures, &request) == MPI_SUCCESS)
-        MPI_Request_free(&request);
+    if (rank != mpi.rank) send_note(rank, tag, text, REASON_BYTES);
 }
 
 /* If another rank's failure with this tag has arrived, receives it and returns it as an error. */
 static ott_status receive_failure(int tag) {
-    MPI_Status from;
-    int there = 0;
     char text[REASON_BYTES];
-    TRY(mpi_check(MPI_Iprobe(MPI_ANY_SOURCE, tag, mpi_channel.failures, &there, &from), "MPI_Iprobe"));
-    if (!there) return OTT_OK;
-    TRY(mpi_check(
-        MPI_Recv(text, sizeof text, MPI_BYTE, from.MPI_SOURCE, tag, mpi_channel.failures, MPI_STATUS_IGNORE),
-        "MPI_Recv"));
+    int sender;
+    TRY(receive_note(ANY_RANK, tag, text, sizeof text, &sender));
+    if (sender < 0) return OTT_OK;
     text[sizeof text - 1] = '\0';
     return status_fail(OTT_ERR_RANK, "%s", text);
 }
@@ -116,29 +126,18 @@ static int own_late_rank(void) {
     return NOT_WAITING;
 }
 
-static void send_word(const int *word, int to, int tag) {
-    MPI_Request request;
-    if (MPI_Isend(word, 1, MPI_INT, to, tag, mpi_channel.failures, &request) == MPI_SUCCESS)
-        MPI_Request_free(&request);
-}
-
-static bool receive_word(int from, int tag, int *word, int *sender) {
-    MPI_Status status;
-    int there = 0;
-    MPI_Iprobe(from, tag, mpi_channel.failures, &there, &status);
-    if (!there) return false;
-    *sender = status.MPI_SOURCE;
-    return MPI_Recv(word, 1, MPI_INT, status.MPI_SOURCE, tag, mpi_channel.failures, MPI_STATUS_IGNORE) ==
-           MPI_SUCCESS;
+/* Receives an answer or query; false if there is none. */
+static bool receive_word(int rank, int tag, int *word, int *sender) {
+    return receive_note(rank, tag, word, sizeof *word, sender) == OTT_OK && *sender >= 0;
 }
 
 /* Call with the lock held. */
 static void answer_queries(void) {
-    static int answer; /* static only for its address: MPI_Isend copies a short message before it returns */
+    static int answer; /* so small that send_note copies it */
     int word, from;
-    while (receive_word(MPI_ANY_SOURCE, QUERY, &word, &from)) {
+    while (receive_word(ANY_RANK, QUERY, &word, &from)) {
         answer = own_late_rank();
-        send_word(&answer, from, ANSWER);
+        send_note(from, ANSWER, &answer, sizeof answer);
     }
 }
 
@@ -146,7 +145,7 @@ static void answer_queries(void) {
 static bool ask_rank(int rank, double seconds, int *answer) {
     static const int query;
     int from;
-    send_word(&query, rank, QUERY);
+    send_note(rank, QUERY, &query, sizeof query);
     for (double end = clock_seconds() + seconds; clock_seconds() < end; sleep_microseconds(REST_MOST)) {
         pthread_mutex_lock(&mpi.lock);
         answer_queries();
@@ -320,21 +319,10 @@ static void make_progress(void) {
     pthread_mutex_unlock(&mpi.lock);
 }
 
-static ott_status start_mpi(void) {
-    MPI_Comm *all[] = {&mpi_channel.collectives, &mpi_channel.messages, &mpi_channel.failures};
-    int provided, major = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
-    TRY(mpi_check(major, "MPI_Init_thread"));
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(MPI_COMM_WORLD, &mpi.rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &mpi.size);
-    for (int i = 0; i < 3; i++) TRY(mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, all[i]), "MPI_Comm_dup"));
-    return OTT_OK;
-}
-
-/* The progress thread: the only thread that calls MPI. */
+/* The only thread that calls MPI, from start to end. */
 static void *run_progress_thread(void *unused) {
     (void)unused;
-    ott_status status = start_mpi();
+    ott_status status = mpi_check(mpi_functions->start(&mpi.rank, &mpi.size), "MPI_Init_thread");
     pthread_mutex_lock(&mpi.lock);
     mpi.status = status;
     snprintf(mpi.text, sizeof mpi.text, "%s", status == OTT_OK ? "" : status_text());
@@ -343,12 +331,12 @@ static void *run_progress_thread(void *unused) {
     pthread_mutex_unlock(&mpi.lock);
     if (status != OTT_OK) return NULL;
     make_progress();
-    if (!mpi.given_up) return MPI_Finalize(), NULL;
+    if (!mpi.given_up) return mpi_functions->finish(), NULL;
     choose_reporter();
     pthread_mutex_lock(&mpi.lock);
     while (!mpi.ending) pthread_cond_wait(&mpi.changed, &mpi.lock);
     pthread_mutex_unlock(&mpi.lock);
-    MPI_Abort(MPI_COMM_WORLD, mpi.exit_code);
+    mpi_functions->abort(mpi.exit_code);
     return NULL;
 }
 
@@ -366,7 +354,7 @@ static ott_status begin_operation(mpi_group *g, const collective *call, device *
                          .call = *call,
                          .device = d,
                          .message = {.capacity = o->message.capacity, .data = o->message.data}};
-    o->message.requests[0] = o->message.requests[1] = MPI_REQUEST_NULL;
+    o->message.requests[0] = o->message.requests[1] = mpi_functions->no_request;
     *out = o;
     return OTT_OK;
 }
@@ -384,7 +372,7 @@ static void enqueue(mpi_group *g, mpi_operation *o) {
 static int64_t bytes_of_message(const collective *call) {
     const tensor *t = call->kind == COLLECTIVE_SEND ? &call->input : &call->output;
     bool message = call->kind == COLLECTIVE_SEND || call->kind == COLLECTIVE_RECEIVE;
-    return message ? mpi_blocks(tensor_bytes(*t)) * (int64_t)BLOCK_BYTES : 0;
+    return message ? (tensor_bytes(*t) + MESSAGE_BLOCK - 1) / MESSAGE_BLOCK * MESSAGE_BLOCK : 0;
 }
 
 static ott_status copy_message(mpi_operation *o) {
@@ -498,6 +486,7 @@ static void end_process(void) {
 /* Call with the lock held. */
 static ott_status join_processes(void) {
     sigset_t all, before;
+    TRY(mpi_load());
     TRY(mem_open(&mpi.account));
     sigfillset(&all); /* signal handlers must run on the program's own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -506,6 +495,12 @@ static ott_status join_processes(void) {
     if (failure) return status_fail(OTT_ERR_MEMORY, "no thread for MPI can be started");
     atexit(end_process);
     while (!mpi.joined) pthread_cond_wait(&mpi.changed, &mpi.lock);
+    return OTT_OK;
+}
+
+ott_status mpi_library(const char **name) {
+    TRY(mpi_load());
+    *name = mpi_functions->library;
     return OTT_OK;
 }
 

@@ -16,6 +16,9 @@
    with the process. Later calls return the same values. */
 ott_status mpi_join(int *rank, int *size);
 
+/* Returns the MPI library's name and version, without starting MPI. OTT_ERR_UNSUPPORTED without the plugin. */
+ott_status mpi_library(const char **name);
+
 /* Opens a group of `ranks` (numbers as from mpi_join, ascending, with this process). `name` is for messages
    and is borrowed. `timeout`: seconds to wait for another rank; 0: no limit. Every process must open the same
    number of groups in the same order. Allocates mpi_group_bytes(count) now, and buffers for COLLECTIVE_SEND

@@ -32,19 +32,13 @@ static ott_status send_headers(mpi_group *g, mpi_operation *o) {
         mpi_member *m = &g->members[r];
         write_header(o, g->group.size, r, &m->out);
         m->in = (mpi_header){0};
-        g->requests[2 * r] = g->requests[2 * r + 1] = MPI_REQUEST_NULL;
+        g->requests[2 * r] = g->requests[2 * r + 1] = mpi_functions->no_request;
         if (r == g->group.rank) continue;
-        TRY(mpi_check(MPI_Isend(&m->out, sizeof m->out, MPI_BYTE, m->rank, g->id, mpi_channel.collectives,
-                                &g->requests[2 * r + 1]),
-                      "MPI_Isend"));
-        if (o->kind == KIND_LEFT) /* also notifies ranks that wait for a message from this rank */
-            TRY(mpi_check(MPI_Isend(&m->out, sizeof m->out, MPI_BYTE, m->rank, g->id, mpi_channel.messages,
-                                    &g->requests[2 * r]),
-                          "MPI_Isend"));
+        TRY(mpi_send(g, CHANNEL_COLLECTIVES, r, &m->out, sizeof m->out, &g->requests[2 * r + 1]));
+        if (o->kind == KIND_LEFT) /* also notify ranks that wait for a message */
+            TRY(mpi_send(g, CHANNEL_MESSAGES, r, &m->out, sizeof m->out, &g->requests[2 * r]));
         else
-            TRY(mpi_check(MPI_Irecv(&m->in, sizeof m->in, MPI_BYTE, m->rank, g->id, mpi_channel.collectives,
-                                    &g->requests[2 * r]),
-                          "MPI_Irecv"));
+            TRY(mpi_receive(g, CHANNEL_COLLECTIVES, r, &m->in, sizeof m->in, &g->requests[2 * r]));
     }
     return OTT_OK;
 }
@@ -184,9 +178,7 @@ static ott_status receive_piece(mpi_group *g, const mpi_operation *o, int r) {
     const mpi_member *m = &g->members[r];
     mpi_span s = piece_of(g, o, m->receive);
     if (s.bytes == 0) return OTT_OK;
-    return mpi_check(MPI_Irecv(m->receive_piece, (int)s.bytes, MPI_BYTE, m->rank, g->id,
-                               mpi_channel.collectives, &g->requests[2 * r]),
-                     "MPI_Irecv");
+    return mpi_receive(g, CHANNEL_COLLECTIVES, r, m->receive_piece, s.bytes, &g->requests[2 * r]);
 }
 
 /* Sends a piece to rank r. *copied: if all ranks receive the same piece, it is already in staging memory. */
@@ -198,9 +190,7 @@ static ott_status send_piece(mpi_group *g, const mpi_operation *o, int r, bool *
     if (!*copied || !o->shared_send)
         TRY(device_copy_out(o->device, staging, (const char *)o->call.input.data + s.first, s.bytes));
     *copied = true;
-    return mpi_check(MPI_Isend(staging, (int)s.bytes, MPI_BYTE, m->rank, g->id, mpi_channel.collectives,
-                               &g->requests[2 * r + 1]),
-                     "MPI_Isend");
+    return mpi_send(g, CHANNEL_COLLECTIVES, r, staging, s.bytes, &g->requests[2 * r + 1]);
 }
 
 static ott_status begin_piece(mpi_group *g, mpi_operation *o) {
@@ -283,9 +273,6 @@ ott_status mpi_collective_step(mpi_group *g, mpi_operation *o, bool *moved) {
 }
 
 void mpi_collective_late(const mpi_group *g, bool *late) {
-    for (int i = 0; i < 2 * g->group.size; i++) {
-        int done = 1;
-        MPI_Request_get_status(g->requests[i], &done, MPI_STATUS_IGNORE);
-        if (!done) late[i / 2] = true;
-    }
+    for (int i = 0; i < 2 * g->group.size; i++)
+        if (!mpi_functions->is_done(&g->requests[i])) late[i / 2] = true;
 }

@@ -65,7 +65,7 @@ static int64_t staging_bytes(int count) {
 
 static int64_t table_bytes(int count) {
     return (int64_t)sizeof(mpi_group) +
-           count * ((int64_t)sizeof(mpi_member) + 2 * (int64_t)sizeof(MPI_Request));
+           count * ((int64_t)sizeof(mpi_member) + 2 * (int64_t)sizeof(mpi_request));
 }
 
 int64_t mpi_group_bytes(int count) {
@@ -75,12 +75,12 @@ int64_t mpi_group_bytes(int count) {
 static void lay_out_group(mpi_group *g, const int *ranks, int own) {
     int size = g->group.size;
     g->members = (mpi_member *)(g + 1);
-    g->requests = (MPI_Request *)(g->members + size);
+    g->requests = (mpi_request *)(g->members + size);
     for (int r = 0; r < size; r++) {
         g->members[r].rank = ranks[r];
         g->members[r].send_piece = g->staging + 2 * r * g->piece_bytes;
         g->members[r].receive_piece = g->members[r].send_piece + g->piece_bytes;
-        g->requests[2 * r] = g->requests[2 * r + 1] = MPI_REQUEST_NULL;
+        g->requests[2 * r] = g->requests[2 * r + 1] = mpi_functions->no_request;
         if (ranks[r] == own) g->group.rank = r;
     }
     g->sum = (float *)(void *)(g->staging + 2 * size * g->piece_bytes);

@@ -1,34 +1,15 @@
 /* comm/mpi_message: a message from one rank to another: a header, then all data. */
 #include "comm/mpi_parts.h"
 
-static ott_status block_type(MPI_Datatype *out) {
-    static MPI_Datatype type = MPI_DATATYPE_NULL; /* only the progress thread uses it */
-    if (type == MPI_DATATYPE_NULL) {
-        TRY(mpi_check(MPI_Type_contiguous(BLOCK_BYTES, MPI_BYTE, &type), "MPI_Type_contiguous"));
-        TRY(mpi_check(MPI_Type_commit(&type), "MPI_Type_commit"));
-    }
-    *out = type;
-    return OTT_OK;
-}
-
 static ott_status start_message(mpi_group *g, mpi_operation *o) {
     mpi_message *m = &o->message;
-    int to = g->members[o->call.peer].rank;
-    MPI_Datatype type;
-    TRY(block_type(&type));
-    TRY(mpi_check(
-        MPI_Isend(&m->header, sizeof m->header, MPI_BYTE, to, g->id, mpi_channel.messages, &m->requests[0]),
-        "MPI_Isend"));
-    return mpi_check(MPI_Isend(m->data, mpi_blocks(tensor_bytes(o->call.input)), type, to, g->id,
-                               mpi_channel.messages, &m->requests[1]),
-                     "MPI_Isend");
+    TRY(mpi_send(g, CHANNEL_MESSAGES, o->call.peer, &m->header, sizeof m->header, &m->requests[0]));
+    return mpi_send(g, CHANNEL_MESSAGES, o->call.peer, m->data, tensor_bytes(o->call.input), &m->requests[1]);
 }
 
 static ott_status receive_header(mpi_group *g, mpi_operation *o) {
     mpi_message *m = &o->message;
-    return mpi_check(MPI_Irecv(&m->header, sizeof m->header, MPI_BYTE, g->members[o->call.peer].rank, g->id,
-                               mpi_channel.messages, &m->requests[0]),
-                     "MPI_Irecv");
+    return mpi_receive(g, CHANNEL_MESSAGES, o->call.peer, &m->header, sizeof m->header, &m->requests[0]);
 }
 
 static ott_status check_message(const mpi_group *g, const mpi_operation *o) {
@@ -47,14 +28,9 @@ static ott_status check_message(const mpi_group *g, const mpi_operation *o) {
 static ott_status step_receive(mpi_group *g, mpi_operation *o) {
     if (o->stage == STAGE_HEADERS) {
         o->stage = STAGE_PIECES;
-        mpi_message *m = &o->message;
-        MPI_Datatype type;
         TRY(check_message(g, o));
-        TRY(block_type(&type));
-        return mpi_check(MPI_Irecv(m->data, mpi_blocks(tensor_bytes(o->call.output)), type,
-                                   g->members[o->call.peer].rank, g->id, mpi_channel.messages,
-                                   &m->requests[1]),
-                         "MPI_Irecv");
+        return mpi_receive(g, CHANNEL_MESSAGES, o->call.peer, o->message.data, tensor_bytes(o->call.output),
+                           &o->message.requests[1]);
     }
     o->stage = STAGE_DONE;
     return device_copy_in(o->device, o->call.output.data, o->message.data, tensor_bytes(o->call.output));

@@ -5,17 +5,12 @@
 #define COMM_MPI_PARTS_H
 
 #include "base/mem.h"
+#include "comm/mpi_api.h"
 #include "tensor/exec.h"
 #include "tensor/group.h"
-#include <mpi.h>
 #include <pthread.h>
 
-enum {
-    KIND_LEFT = -1,
-    REASON_BYTES = 256,
-    /* MPI counts with int: messages are sent in blocks of this size, and buffers are multiples of it */
-    BLOCK_BYTES = 4096
-};
+enum { KIND_LEFT = -1, REASON_BYTES = 256 };
 
 /* The header that a rank sends before its data. */
 typedef struct mpi_header {
@@ -42,7 +37,7 @@ typedef enum mpi_stage { STAGE_WAITING, STAGE_HEADERS, STAGE_PIECES, STAGE_DONE 
 /* A message between two ranks is copied completely, so the sender does not wait for the receiver. */
 typedef struct mpi_message {
     mpi_header header;
-    MPI_Request requests[2];
+    mpi_request requests[2];
     int64_t capacity;
     char *data;
 } mpi_message;
@@ -76,8 +71,7 @@ typedef struct mpi_group {
     int64_t number;                           /* number of collectives started */
     mpi_operation *queue, *idle, *operations; /* pending; free for reuse; all */
     mpi_member *members;
-    MPI_Request *requests; /* [2 size], of the current collective: 2r receives from rank r, 2r + 1 sends to it
-                              */
+    mpi_request *requests; /* [2 size] current collective: 2r receives from, 2r + 1 sends to rank r */
     int64_t piece_bytes;
     float *sum;
     char *staging;
@@ -86,15 +80,13 @@ typedef struct mpi_group {
     char reason[REASON_BYTES]; /* of the failure, which the other ranks receive */
 } mpi_group;
 
-/* Separate communicators, so that different kinds of messages cannot overtake each other. */
-typedef struct mpi_channels {
-    MPI_Comm collectives, messages, failures;
-} mpi_channels;
+/* MPI's functions; set by mpi_load. */
+extern const mpi_api *mpi_functions;
+/* Opens libottava_mpi.so. OTT_ERR_UNSUPPORTED gives the searched places and what to do. */
+ott_status mpi_load(void);
 
-extern mpi_channels mpi_channel;
-
-/* Allocates a group of `ranks` (numbers from mpi_join; own: this rank's index). The caller adds it to the
-   list. */
+/* Allocates a group of `ranks` (numbers from mpi_join). own: the number of this process. The caller adds the
+   group to the list. */
 ott_status mpi_allocate_group(mem *account, const int *ranks, int count, int own, mpi_group **out);
 void mpi_release_group(mpi_group *g);
 /* Moves a failed group's memory to another account, because MPI may still use it. */
@@ -109,10 +101,15 @@ ott_status mpi_message_step(mpi_group *g, mpi_operation *o, bool *moved);
 /* Sets late[r] to true for each member r that the current collective waits for. */
 void mpi_collective_late(const mpi_group *g, bool *late);
 
-ott_status mpi_check(int code, const char *what); /* OTT_ERR_RANK with MPI's error text */
+/* OTT_ERR_RANK with MPI's error text, unless the code is 0. */
+ott_status mpi_check(int code, const char *what);
+/* Begin to send bytes to a member of the group, or to receive them. */
+ott_status mpi_send(const mpi_group *g, mpi_channel channel, int member, const void *data, int64_t bytes,
+                    mpi_request *out);
+ott_status mpi_receive(const mpi_group *g, mpi_channel channel, int member, void *data, int64_t bytes,
+                       mpi_request *out);
 /* Sets *done to true if all `count` requests are complete. */
-ott_status mpi_test(int count, MPI_Request *requests, bool *done);
-int mpi_blocks(int64_t bytes); /* number of blocks that hold `bytes` bytes */
+ott_status mpi_test(int count, mpi_request *requests, bool *done);
 /* Writes "2 x 5 fp32"; returns text. */
 const char *mpi_shape(const mpi_header *h, char text[64]);
 

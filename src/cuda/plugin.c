@@ -18,7 +18,7 @@ static ott_status open_cuda_device(const plugin_services *services, mem *account
     return cuda_open(account, index, emulates, out);
 }
 
-__attribute__((visibility("default"))) const plugin *plugin_entry(void) {
+__attribute__((visibility("default"))) const void *plugin_entry(void) {
     static plugin p = {
         .ops = &cuda_ops, .count = count_devices, .open = open_cuda_device, .inspect = inspect_machine};
     p.abi = plugin_abi();

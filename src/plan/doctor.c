@@ -4,6 +4,7 @@
 #include "backend/backend.h"
 #include "backend/loader.h"
 #include "base/str.h"
+#include "comm/mpi.h"
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -80,7 +81,7 @@ static void report_driver(doctor *d) {
 
 static void report_gpu(doctor *d) {
     const plugin *p;
-    char missing[LOADER_TEXT];
+    char missing[LIBRARY_TEXT];
     if (loader_find(&p) != OTT_OK) {
         report_no_backend(d);
         report_toolkit(d);
@@ -94,9 +95,17 @@ static void report_gpu(doctor *d) {
     p->inspect(print_finding, d);
 }
 
+static void report_mpi(doctor *d) {
+    const char *name;
+    bool there = mpi_library(&name) == OTT_OK;
+    print_finding(d, there, "MPI", there ? name : "libottava_mpi.so cannot be opened",
+                  "only runs with several ranks need it: install Open MPI and build again");
+}
+
 ott_status doctor_run(ott_context *context, ott_text_fn write, void *user, int *missing) {
     doctor d = {.text = {.account = context->account}};
     ott_status status = report_cpu(&d, context);
+    report_mpi(&d);
     if (status == OTT_OK) report_gpu(&d);
     if (status == OTT_OK) status = str_finish(&d.text);
     if (status == OTT_OK) write(user, d.text.text);

@@ -88,7 +88,7 @@ static void ops_that_a_plugin_lacks_are_named(void **state) {
     (void)state;
     op_table ops = {0};
     plugin p = {.ops = &ops};
-    char text[LOADER_TEXT];
+    char text[LIBRARY_TEXT];
     assert_int_equal(loader_list_missing(&p, text), OP_COUNT);
     assert_memory_equal(text, "convert, quantize, amax", 23);
 }

@@ -48,7 +48,7 @@ static void inspect(plugin_finding report, void *user) {
     (void)report, (void)user;
 }
 
-__attribute__((visibility("default"))) const plugin *plugin_entry(void) {
+__attribute__((visibility("default"))) const void *plugin_entry(void) {
     static plugin p = {.ops = &ops, .count = count, .open = open_gpu, .inspect = inspect};
     p.abi = plugin_abi();
     return &p;

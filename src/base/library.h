@@ -1,0 +1,25 @@
+/* base/library: finds and opens a shared library that Ottava loads at run time, a plugin. Searches the file or
+   folder in an environment variable; if the variable is unset, the folder of this program or library and its
+   ../lib. The system's folders are not searched. */
+#ifndef BASE_LIBRARY_H
+#define BASE_LIBRARY_H
+
+#include <stdbool.h>
+
+enum { LIBRARY_TEXT = 768 };
+
+typedef struct library_name {
+    const char *file;     /* "libottava_cuda.so" */
+    const char *variable; /* "OTTAVA_CUDA_PATH" */
+    bool is_global;       /* libraries that are loaded later also see its symbols (RTLD_GLOBAL) */
+} library_name;
+
+/* Returns the opened library, which stays loaded. NULL: `reason` gives the error or the searched folder. */
+void *library_open(const library_name *name, char reason[LIBRARY_TEXT]);
+/* Closes a library that cannot be used. */
+void library_close(void *library);
+/* Returns a function of the library that returns a table; NULL if there is no such function. */
+typedef const void *library_entry(void);
+library_entry *library_find(void *library, const char *symbol);
+
+#endif

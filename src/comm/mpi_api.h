@@ -1,0 +1,65 @@
+/*
+ * comm/mpi_api: the MPI functions that Ottava uses, as a table. The plugin libottava_mpi.so (src/mpi) fills
+ * the table with the MPI library that it was built for. So neither libottava nor the program links MPI.
+ *
+ * Functions that return int return 0, or MPI's error code (error_text). Only one thread calls them.
+ */
+#ifndef COMM_MPI_API_H
+#define COMM_MPI_API_H
+
+#include <stdint.h>
+
+/* Three communicators of all processes, so that different kinds of messages cannot overtake each other. */
+typedef enum mpi_channel {
+    CHANNEL_COLLECTIVES,
+    CHANNEL_MESSAGES,
+    CHANNEL_FAILURES,
+    CHANNEL_COUNT
+} mpi_channel;
+
+/* A message that is being sent or received: MPI's handle. */
+typedef struct mpi_request {
+    uint64_t handle;
+} mpi_request;
+
+/* Where a message goes or comes from: its channel, the other process's rank, its tag. */
+typedef struct mpi_envelope {
+    mpi_channel channel;
+    int rank, tag;
+} mpi_envelope;
+
+enum {
+    ANY_RANK = -1, /* rank of a message that may come from any process */
+    /* MPI counts with int. So messages of more than MESSAGE_LONG bytes are sent in whole blocks, and `data`
+       must have memory for the last block. */
+    MESSAGE_BLOCK = 4096,
+    MESSAGE_LONG = 1 << 16,
+    MPI_API_TEXT = 256
+};
+
+typedef struct mpi_api {
+    uint64_t bytes;      /* sizeof(mpi_api) at the plugin's build */
+    const char *library; /* name and version of the MPI library */
+    mpi_request no_request;
+    /* Starts MPI and opens the channels. Once in a process. */
+    int (*start)(int *rank, int *size);
+    void (*finish)(void);
+    void (*abort)(int exit_code);                          /* ends all processes */
+    void (*error_text)(int code, char text[MPI_API_TEXT]); /* names this process's rank */
+    /* Begin to send or receive `bytes` bytes. */
+    int (*send)(mpi_envelope to, const void *data, int64_t bytes, mpi_request *out);
+    int (*receive)(mpi_envelope from, void *data, int64_t bytes, mpi_request *out);
+    /* Gives up the handle; the message is still sent. */
+    void (*forget)(mpi_request *r);
+    /* *done: all requests are complete, and become no_request. */
+    int (*test)(int count, mpi_request *requests, int *done);
+    int (*is_done)(const mpi_request *r); /* 1 if complete; changes nothing */
+    /* *sender: the rank of a message that can be received now; -1: none. from.rank may be ANY_RANK. */
+    int (*probe)(mpi_envelope from, int *sender);
+    int (*receive_now)(mpi_envelope from, void *data, int bytes);
+} mpi_api;
+
+/* The function that the plugin exports; it returns a const mpi_api *. */
+#define MPI_API_SYMBOL "ottava_mpi_api"
+
+#endif
