@@ -1,5 +1,5 @@
-/* backend/loader: loads the CUDA plugin (backend/plugin.h), which base/library finds with OTTAVA_CUDA_PATH. The
-   plugin stays loaded. */
+/* backend/loader: loads the CUDA plugin (backend/plugin.h). base/library finds its file; the environment
+   variable is OTTAVA_CUDA_PATH. The plugin stays loaded. */
 #ifndef BACKEND_LOADER_H
 #define BACKEND_LOADER_H
 

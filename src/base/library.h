@@ -1,6 +1,6 @@
-/* base/library: finds and opens a shared library that Ottava loads at run time, a plugin. Searches the file or
-   folder in an environment variable; if the variable is unset, the folder of this program or library and its
-   ../lib. The system's folders are not searched. */
+/* base/library: finds and opens a plugin, a shared library that Ottava loads at run time. An environment
+   variable names the plugin's file or folder. If it is unset, the folder of this program or library is
+   searched, then ../lib from there. The system's folders are not searched. */
 #ifndef BASE_LIBRARY_H
 #define BASE_LIBRARY_H
 

@@ -16,7 +16,8 @@
    with the process. Later calls return the same values. */
 ott_status mpi_join(int *rank, int *size);
 
-/* Returns the MPI library's name and version, without starting MPI. OTT_ERR_UNSUPPORTED without the plugin. */
+/* Sets *name to the MPI library's name and version, without starting MPI. OTT_ERR_UNSUPPORTED if there is no
+   plugin. */
 ott_status mpi_library(const char **name);
 
 /* Opens a group of `ranks` (numbers as from mpi_join, ascending, with this process). `name` is for messages
