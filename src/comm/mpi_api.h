@@ -60,6 +60,6 @@ typedef struct mpi_api {
 } mpi_api;
 
 /* The function that the plugin exports; it returns a const mpi_api *. */
-#define MPI_API_SYMBOL "ottava_mpi_api"
+#define MPI_API_SYMBOL "mpi_api_entry"
 
 #endif

@@ -109,9 +109,9 @@ static int receive_now(mpi_envelope from, void *data, int bytes) {
                     MPI_STATUS_IGNORE);
 }
 
-__attribute__((visibility("default"))) const void *ottava_mpi_api(void);
+__attribute__((visibility("default"))) const void *mpi_api_entry(void);
 
-const void *ottava_mpi_api(void) {
+const void *mpi_api_entry(void) {
     static mpi_api api = {.bytes = sizeof api,
                           .start = start,
                           .finish = finish,
