@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Lets malloc return NULL for an impossible size under a sanitizer too. */
+/* Makes malloc return NULL for an impossible size also under the address sanitizer. */
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__asan_default_options(void) {

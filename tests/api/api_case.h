@@ -16,9 +16,10 @@ void succeed(ott_status status);
 void assert_error(ott_status status, ott_status expected, const char *part);
 /* Opens a context with two threads and no log. */
 ott_context *open_context(void);
-/* Makes the context's device require transposed columnwise codes (tensor/backend.h). */
+/* Makes the device of the context require transposed columnwise codes (see contiguous_contraction in
+   tensor/backend.h). */
 void set_contiguous_contraction(ott_context *context);
-/* True if the device requires transposed columnwise codes. */
+/* True if the context's device requires transposed columnwise codes. */
 bool needs_contiguous_contraction(ott_context *context);
 /* Open an object. The test fails if the call fails. */
 ott_recipe *open_recipe(ott_context *context, const char *name);
@@ -26,8 +27,8 @@ ott_tensor *open_tensor(ott_context *context, ott_dtype dtype, int64_t rows, int
 ott_tensor *open_normal(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns, uint64_t seed);
 ott_qtensor *open_qtensor(ott_context *context, int64_t rows, int64_t columns, ott_recipe *r, ott_role role);
 
-/* Host copies of a tensor's elements, and of the arrays of one use of a quantized tensor. The last
-   COPIES_KEPT arrays stay valid. */
+/* Copy to the host: a tensor's elements; the arrays of one copy (rowwise or columnwise) of a quantized
+   tensor. The last COPIES_KEPT arrays stay valid. */
 #define COPIES_KEPT 32
 const void *tensor_on_host(ott_tensor *t);
 ott_qdata use_on_host(ott_qtensor *q, ott_usage use);

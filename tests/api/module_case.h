@@ -5,7 +5,7 @@
 #include "api/api_case.h"
 #include <stdbool.h>
 
-/* Opens a context and captures its log lines. */
+/* The log lines of a context that open_context_logged opens. */
 typedef struct captured_log {
     char text[32768]; /* lines with newlines */
 } captured_log;
@@ -16,10 +16,10 @@ int count_logged(const captured_log *h, const char *part);
 ott_module *open_linear(ott_context *context, int64_t in, int64_t out, bool bias, ott_dtype dtype,
                         uint64_t seed);
 ott_module *open_sequential(ott_context *context, ott_module *const *parts, int count);
-/* A transformer layer: dim 32, 4 heads, 2 kv heads, hidden 48. */
+/* Opens a transformer layer: dim 32, 4 heads, 2 key heads, hidden size 48. */
 ott_module *open_layer(ott_context *context, ott_dtype dtype, uint64_t seed);
 
-/* Tensors for one pass of a module; x and dy hold normal numbers. */
+/* Tensors for a module's forward and backward. x and dy hold normally distributed numbers. */
 typedef struct flow {
     ott_tensor *x, *y, *dy, *dx;
     int64_t rows;
@@ -29,7 +29,7 @@ void close_flow(flow *f);
 void forward(ott_module *m, const flow *f);
 void backward(ott_module *m, const flow *f);
 
-/* All elements; free with free. */
+/* Returns all elements of a tensor. The caller frees the array. */
 float *values_of(const ott_tensor *t);
 void assert_same_values(const ott_tensor *a, const ott_tensor *b);
 ott_tensor *value_of(ott_module *m, const char *name);

@@ -1,6 +1,6 @@
 /*
- * Autocast regions and delayed scaling of modules: scale traces of TransformerEngine, nesting, evaluation,
- * when scales are updated, and over which ranks.
+ * Autocast regions and delayed scaling of modules: sequences of scales as in TransformerEngine, nested
+ * regions, evaluation, when scales are updated, and over which ranks amaxes are reduced.
  */
 #include "api/module_case.h"
 #include <float.h>
@@ -35,7 +35,7 @@ static void end(ott_context *c) {
 
 /* ---- traces ---- */
 
-/* TransformerEngine's rule: the scale comes from the last L amaxes that are not 0. */
+/* Computes scales by TransformerEngine's rule: from those of the last L amaxes that are not 0. */
 typedef struct reference {
     float window[8];
     int length, margin;
@@ -58,7 +58,8 @@ static void assert_scale(ott_module *m, const char *which, const reference *r, i
         fail_msg("step %d: scale of %s is %g, not %g", step, which, (double)scale, (double)r->scale);
 }
 
-/* x = t + .25, w = t + .5, dy = t + .75 (TransformerEngine's test), in a region or converted. */
+/* Compares the scales of 10 steps with the rule. In step t, x = t + .25, w = t + .5 and dy = t + .75, as in
+   TransformerEngine's test. converted: the module was converted, otherwise it runs in an autocast region. */
 static void trace(bool converted, bool most_recent, int margin) {
     char margin_text[8];
     ott_context *c = open_context();
@@ -77,11 +78,11 @@ static void trace(bool converted, bool most_recent, int margin) {
         options.recipe = r;
         succeed(ott_convert_to_float8_training(m, &options, NULL));
         ott_adamw_options_init(&adamw);
-        adamw.lr = 0; /* the test sets the weights */
+        adamw.lr = 0; /* the update must not change the weights that the test sets */
         succeed(ott_adamw_open(c, m, &adamw, &o));
     }
     for (int t = 0; t < 12; t++) {
-        float at = (float)(t < 5 ? t : 12 - t); /* rises and falls, so that the history length matters */
+        float at = (float)(t < 5 ? t : 12 - t); /* amaxes rise and fall, so that the history length matters */
         fill(f.x, at + 0.25f);
         fill(value_of(m, "weight"), at + 0.5f);
         fill(f.dy, at + 0.75f);
@@ -109,7 +110,8 @@ static void test_traces(void **state) {
     for (int i = 0; i < 8; i++) trace(i & 1, i & 2, i & 4 ? 2 : 0);
 }
 
-/* TransformerEngine's reference trace of 10 amaxes. Ottava ignores the infinite one. */
+/* Compares with the scales that TransformerEngine computed from 10 amaxes. One amax is infinite; Ottava
+   ignores it. */
 static void test_reference_trace(void **state) {
     (void)state;
     static const float amaxes[] = {2, 8, 0, 1, INFINITY, 4, 0.5f, 0.25f, 0.25f, 0.25f};
@@ -142,7 +144,7 @@ enum { NONE = -1 };
 
 static const struct matrix_row {
     const char *name;
-    int outer, inner; /* enabled; NONE: no region */
+    int outer, inner; /* `enabled` of the outer and the inner region; NONE: no region */
     int training;
     int fp8, updated;
 } matrix[] = {
@@ -182,7 +184,7 @@ static void test_nesting(void **state) {
     for (size_t i = 0; i < sizeof matrix / sizeof *matrix; i++) check_row(&matrix[i]);
 }
 
-/* An evaluation with a larger amax between training steps changes no scale. */
+/* An evaluation between training steps changes no scale, even if its amax is larger. */
 static void test_evaluation_records_nothing(void **state) {
     (void)state;
     ott_context *c = open_context();
@@ -207,7 +209,7 @@ static void test_evaluation_records_nothing(void **state) {
 static void test_backward_of_the_first(void **state) {
     (void)state;
     ott_context *c = open_context();
-    ott_module *norm_like = open_linear(c, DIM, DIM, false, OTT_BF16, 1); /* runs without FP8 */
+    ott_module *norm_like = open_linear(c, DIM, DIM, false, OTT_BF16, 1); /* a layer that runs without FP8 */
     ott_module *first = open_linear(c, DIM, DIM, false, OTT_BF16, 2),
                *second = open_linear(c, DIM, DIM, false, OTT_BF16, 3);
     flow f = open_flow(c, first, ROWS, 1), g = open_flow(c, second, ROWS, 2),
@@ -225,7 +227,7 @@ static void test_backward_of_the_first(void **state) {
     assert_true(scale_of(second, "", "grad_output") == 1.0f);
     backward(norm_like, &h);
     assert_true(scale_of(second, "", "grad_output") == 1.0f);
-    backward(first, &f); /* all layers */
+    backward(first, &f); /* updates the scales of all layers of the region */
     assert_true(scale_of(second, "", "grad_output") == 57344.0f / 2);
     assert_true(scale_of(first, "", "grad_output") == 57344.0f);
     ott_module *all[] = {norm_like, first, second};
@@ -236,7 +238,8 @@ static void test_backward_of_the_first(void **state) {
     ott_context_close(c);
 }
 
-/* A module that ran once keeps its scale while it does not run. A closed module is removed from the list. */
+/* A module that ran once and does not run now keeps its scale. A closed module is removed from the context's
+   list. */
 static void test_layers_that_do_not_run(void **state) {
     (void)state;
     ott_context *c = open_context();
@@ -249,14 +252,14 @@ static void test_layers_that_do_not_run(void **state) {
     begin(c, NULL, 1, NULL);
     for (int i = 0; i < 3; i++) forward(all[i], &f);
     end(c);
-    ott_module_close(b); /* in the middle of the list */
+    ott_module_close(b); /* removes it from the middle of the list */
     fill(f.x, 4.0f);
     begin(c, NULL, 1, NULL);
     forward(d, &f);
     end(c);
     assert_true(scale_of(a, "", "input") == 224.0f);
     assert_true(scale_of(d, "", "input") == 112.0f);
-    ott_module_close(d); /* the last of the list */
+    ott_module_close(d); /* removes it from the end of the list */
     ott_module *e = open_linear(c, DIM, DIM, false, OTT_BF16, 4);
     begin(c, NULL, 1, NULL);
     forward(e, &f);
@@ -273,7 +276,7 @@ static void test_layers_that_do_not_run(void **state) {
 typedef struct ranks {
     int calls;
     int64_t count;
-    float least; /* the amax of all tensors on the other rank */
+    float least; /* the other rank reports this amax for all tensors */
     bool fail;
 } ranks;
 
@@ -309,7 +312,7 @@ static void test_group(void **state) {
     forward(m, &f);
     assert_int_equal(r.calls, 0);
     end(c);
-    assert_int_equal(r.calls, 1); /* one reduction for all layers */
+    assert_int_equal(r.calls, 1); /* one reduction for all layers together */
     assert_int_equal(r.count, 14);
     assert_true(scale_of(m, "self_attn.q_proj", "weight") == 112.0f);
     backward(m, &f);
@@ -373,11 +376,12 @@ static void test_recipe_changes(void **state) {
     end(c);
     backward(m, &f);
     float scale = scale_of(m, "mlp.up_proj", "weight");
-    forward(m, &f); /* in bf16: the state is kept */
+    forward(m, &f); /* a pass in bf16 keeps the FP8 state */
     assert_int_equal(ott_module_is_float8(ott_module_child(m, "mlp.up_proj")), 0);
     begin(c, two, 1, NULL);
     forward(m, &f);
-    assert_true(scale_of(m, "mlp.up_proj", "weight") == scale); /* and continues with a shorter history */
+    /* the next FP8 pass uses the state, with a shorter history */
+    assert_true(scale_of(m, "mlp.up_proj", "weight") == scale);
     end(c);
     assert_int_equal(count_logged(&h, "Recipe type changed from delayed to delayed with other settings"), 1);
     begin(c, tensorwise, 1, NULL);
@@ -401,7 +405,7 @@ static void test_recipe_changes(void **state) {
     ott_context_close(c);
 }
 
-/* A converted layer keeps its recipe in a region. */
+/* A converted layer uses its own recipe inside of a region with another recipe. */
 static void test_converted_in_region(void **state) {
     (void)state;
     ott_context *c = open_context();
@@ -446,7 +450,7 @@ static void test_micro_batches(void **state) {
     succeed(ott_adamw_open(c, m, &adamw, &o));
     float expected[] = {1.0f, 448.0f, 448.0f, 112.0f, 112.0f};
     float first = 0;
-    /* The weight is 1, then 4; micro-batches 0, 1, then none. */
+    /* index of each step's micro-batch (-1: not given); the weight is 1, then 4 */
     const int index[] = {0, 1, -1, 0};
     for (int t = 0; t < 4; t++) {
         fill(value_of(m, "weight"), t == 0 ? 1.0f : 4.0f);
@@ -459,12 +463,12 @@ static void test_micro_batches(void **state) {
         float scale = scale_of(m, "", "weight"), *y = values_of(f.y);
         if (scale != expected[t + 1]) fail_msg("step %d: scale of weight %g", t, (double)scale);
         if (t == 0) first = y[0];
-        if (t == 1) assert_true(y[0] == first); /* the kept weight */
-        if (t == 2) assert_true(y[0] == first); /* 4 saturates until the scale is updated */
+        if (t == 1) assert_true(y[0] == first); /* uses the weight's codes of micro-batch 0 */
+        if (t == 2) assert_true(y[0] == first); /* under the old scale 4 saturates, to 1 */
         if (t == 3) assert_true(y[0] == 4 * first);
         free(y);
     }
-    /* A kept weight belongs to an optimizer step. */
+    /* The weight's codes are kept only until the next optimizer step. */
     fill(value_of(m, "weight"), 2.0f);
     succeed(ott_optimizer_step(o, NULL));
     succeed(ott_module_set_micro_batch(m, 1));
@@ -473,7 +477,8 @@ static void test_micro_batches(void **state) {
     end(c);
     float *y = values_of(f.y);
     assert_true(y[0] == 2 * first);
-    assert_true(scale_of(m, "", "weight") == 112.0f); /* no amax recorded */
+    /* the scale did not change, because no amax was recorded */
+    assert_true(scale_of(m, "", "weight") == 112.0f);
     free(y);
     ott_optimizer_close(o);
     close_flow(&f);
@@ -504,7 +509,7 @@ static void test_callbacks(void **state) {
     succeed(ott_recipe_set_callbacks(r, &callbacks));
     fill(f.x, 2.0f);
     begin(c, r, 1, NULL);
-    ott_recipe_close(r); /* the region has a copy */
+    ott_recipe_close(r); /* the region has its own copy of the recipe */
     forward(m, &f);
     end(c);
     assert_int_equal(calls, 2);

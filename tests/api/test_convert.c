@@ -16,7 +16,8 @@ typedef struct asked {
     char names[256];
 } asked;
 
-/* torchao's tutorial: skip "1" and dimensions that are no multiples of 16. */
+/* A filter as in torchao's tutorial: skips layer "1", and layers with a dimension that is not a multiple of
+   16. */
 static int tutorial_filter(void *user, const char *fqn, const ott_module *module) {
     asked *a = user;
     strcat(strcat(a->names, fqn), " ");
@@ -50,12 +51,12 @@ static void test_tutorial(void **state) {
     assert_int_equal(count_logged(&h, "Not converted to Float8: "), 2);
     assert_int_equal(
         count_logged(&h, "Applied Float8 training: recipe=TENSORWISE, 1 of 3 linear layers converted\n"), 1);
-    assert_same_parameters(m, same); /* names and weights */
+    assert_same_parameters(m, same); /* conversion changes no name and no weight */
     flow f = open_flow(c, m, 16, 5), g = open_flow(c, same, 16, 5);
     forward(m, &f);
     forward(same, &g);
     float *x = values_of(f.y), *y = values_of(g.y);
-    assert_true(memcmp(x, y, 16 * sizeof *x) != 0); /* FP8, so close but not equal */
+    assert_true(memcmp(x, y, 16 * sizeof *x) != 0); /* the results of FP8 are close to bf16's but not equal */
     double difference = 0, size = 0;
     for (int i = 0; i < 16; i++) {
         difference += pow((double)x[i] - (double)y[i], 2);
@@ -71,7 +72,7 @@ static void test_tutorial(void **state) {
     ott_context_close(c);
 }
 
-/* A linear layer that is the root has the name "". */
+/* If a linear layer is the root of the module tree, its name is "". */
 static void test_root(void **state) {
     (void)state;
     captured_log h;
@@ -142,7 +143,7 @@ static void test_filter_names(void **state) {
     assert_int_equal(s.linears, 7);
     assert_int_equal(count_logged(&h, "self_attn.q_proj, because filter_fqns has \"q_proj\""), 1);
     assert_int_equal(count_logged(&h, "because filter_fqns has \"mlp\""), 3);
-    /* A second call with another recipe: the layers that it skips stay unchanged. */
+    /* A second call converts to another recipe. Layers that its filter skips keep the first. */
     ott_recipe *r = open_recipe(c, "rowwise");
     const char *const others[] = {"self_attn"};
     o.recipe = r;
@@ -153,7 +154,7 @@ static void test_filter_names(void **state) {
     assert_string_equal(ott_module_recipe(ott_module_child(m, "mlp.up_proj")), "rowwise");
     assert_string_equal(ott_module_recipe(ott_module_child(m, "self_attn.k_proj")), "tensorwise");
     assert_null(ott_module_recipe(ott_module_child(m, "self_attn.q_proj")));
-    ott_recipe_close(r); /* the module has a copy */
+    ott_recipe_close(r); /* the module has its own copy of the recipe */
     flow f = open_flow(c, m, 16, 5);
     forward(m, &f);
     backward(m, &f);
@@ -162,7 +163,7 @@ static void test_filter_names(void **state) {
     ott_context_close(c);
 }
 
-/* A filter without a match and a call that converts nothing log a warning. */
+/* Logs a warning if a filter matches nothing, and if a call converts nothing. */
 static void test_nothing_converted(void **state) {
     (void)state;
     captured_log h;
@@ -186,7 +187,8 @@ static void test_nothing_converted(void **state) {
     ott_context_close(c);
 }
 
-/* torchao's boundary cases of _auto_filter_for_recipe. */
+/* Compares the automatic filter with torchao's _auto_filter_for_recipe, at the borders between its
+   decisions. */
 static void test_auto_filter(void **state) {
     (void)state;
     static const struct {
@@ -234,7 +236,7 @@ static void test_refused(void **state) {
     o.auto_filter = 1;
     assert_error(ott_convert_to_float8_training(m, &o, NULL), OTT_ERR_CONFIG, "tensorwise and rowwise");
     assert_int_equal(ott_module_is_float8(m), 0);
-    forward(m, &f); /* a conversion drops it */
+    forward(m, &f); /* conversion drops the state that this forward saved */
     succeed(ott_convert_to_float8_training(m, NULL, NULL));
     assert_error(ott_module_backward(m, f.dy, f.dx), OTT_ERR_ARGUMENT, "the module was converted after it");
     close_flow(&f);

@@ -50,14 +50,15 @@ static void test_options_that_do_not_fit(void **state) {
     refuses(context, wrong, "method = 7");
     wrong = o, wrong.granularity = (ott_export_granularity)4;
     refuses(context, wrong, "granularity = 4");
-    wrong = o, wrong.method = OTT_EXPORT_FP8; /* with the default granularity, channel scales */
+    /* OTT_EXPORT_FP8 does not allow the default granularity, channel scales */
+    wrong = o, wrong.method = OTT_EXPORT_FP8;
     refuses(context, wrong, "compressed-tensors");
     wrong = o, wrong.dtype = OTT_F32;
     refuses(context, wrong, "dtype = fp32");
     ott_context_close(context);
 }
 
-/* A file of one scalar, 2.5. */
+/* Inspects a file with one tensor: the scalar 2.5. */
 static void test_inspect_a_file(void **state) {
     static const char header[] = "{\"x\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}} ";
     const uint64_t length = sizeof header - 1;

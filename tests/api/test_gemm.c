@@ -1,4 +1,5 @@
-/* The three GEMMs of the public API under every recipe, compared with the scalar reference; misuse. */
+/* The three GEMMs of the public API, under every recipe, compared with the scalar reference; and wrong calls,
+   which are refused. */
 #include "api/api_case.h"
 #include "fp8/reference.h"
 #include <stdbool.h>
@@ -6,7 +7,7 @@
 
 enum { M = 48, N = 160, K = 96 };
 
-/* A linear layer's tensors, quantized. */
+/* The quantized tensors of a linear layer. */
 typedef struct fixture {
     ott_context *context;
     ott_recipe *r;
@@ -101,7 +102,8 @@ static void test_products_by_the_definition(void **state) {
     }
 }
 
-/* A recipe with the tensor core's accumulator gives the reference's result for it, which differs. */
+/* A recipe whose GEMMs accumulate like a tensor core gives the reference's result for this order, which
+   differs from fp32's. */
 static void test_recipe_keys_apply(void **state) {
     (void)state;
     fixture f = open_fixture("tensorwise");
@@ -114,7 +116,7 @@ static void test_recipe_keys_apply(void **state) {
     ott_context_close(f.context);
 }
 
-/* The member of an operand that a GEMM does not read may be NULL. */
+/* A quantized tensor has a rowwise and a columnwise copy. The copy that a GEMM does not read may be NULL. */
 static void test_unused_operand_may_be_null(void **state) {
     (void)state;
     fixture f = open_fixture("rowwise_with_gw_hp");

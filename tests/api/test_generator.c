@@ -11,7 +11,7 @@ typedef struct trained {
     char folder[64], run[80];
 } trained;
 
-/* A model trained on one repeated sentence. */
+/* Trains a model on one repeated sentence. */
 static int setup(void **state) {
     static trained t;
     char text[96], data[128], run[128];
@@ -65,7 +65,7 @@ static void turns_continue_one_text(void **state) {
     ott_context *context = open_context();
     ott_generator *generator;
     ott_generate_options o = greedy(3);
-    char stop[] = "uv"; /* copied, so it may change */
+    char stop[] = "uv"; /* the stop text is copied, so the caller may change its own */
     o.stop = (const char *const[]){stop};
     o.stop_count = 1;
     collected text = {0};
@@ -165,7 +165,8 @@ static void wrong_options_are_reported(void **state) {
     ott_context_close(context);
 }
 
-/* A program compiled before top_k, repetition_penalty, stop and precision existed. */
+/* The options struct of a program that was compiled before top_k, repetition_penalty, stop and precision
+   existed. */
 static void an_older_struct_works(void **state) {
     const trained *t = *state;
     ott_context *context = open_context();

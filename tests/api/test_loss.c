@@ -1,4 +1,4 @@
-/* Losses of the public API: values and gradients compared with sums in double; misuse. */
+/* Losses of the public API: values and gradients compared with sums in double; and wrong calls. */
 #include "api/api_case.h"
 #include <math.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static ott_tensor *open_targets(ott_context *context, int64_t rows, int64_t colu
     return t;
 }
 
-/* The loss of a row and its unscaled gradient, in double. */
+/* Computes a row's loss and its unscaled gradient in double. */
 static double row_loss(const float *x, int target, double *gradient) {
     double sum = 0;
     for (int j = 0; j < COLUMNS; j++) sum += exp((double)x[j]);
@@ -107,7 +107,7 @@ static void test_null_results(void **state) {
     assert_true(loss == loss_only);
     succeed(ott_mse_loss(x, t, &loss, NULL));
     succeed(ott_mse_loss(x, t, NULL, g));
-    succeed(ott_cross_entropy_loss(x, ids, NULL, x)); /* in place */
+    succeed(ott_cross_entropy_loss(x, ids, NULL, x)); /* the gradient replaces the logits */
     read_all(x, in_place);
     assert_memory_equal(apart, in_place, sizeof apart);
     ott_context_close(context);

@@ -1,8 +1,9 @@
-/* Each allocation fails once: the call returns an error, frees its memory, and the context still works. */
+/* Lets each allocation fail once. The call must return an error and free its memory, and the context must
+   still work. */
 #include "api/api_case.h"
 #include "api/handle.h"
 
-/* Returns at the first error. */
+/* Calls, and returns from `use` at the first error. */
 #define STEP(call)                                                                                           \
     do {                                                                                                     \
         status = (call);                                                                                     \
@@ -65,7 +66,7 @@ static void test_every_allocation_fails_once(void **state) {
     for (int64_t n = 1; n <= allocations; n++) {
         context = open_context();
         mem_fail_after(context->account, n);
-        ott_status status = use(context); /* OTT_OK: the failed allocation was for an optional text */
+        ott_status status = use(context); /* OTT_OK if the allocation that failed was for an optional text */
         mem_fail_after(context->account, 0);
         if (status != OTT_OK && status != OTT_ERR_MEMORY)
             fail_msg("allocation %lld: %s", (long long)n, ott_error_text());
@@ -79,7 +80,7 @@ static void test_every_allocation_fails_once(void **state) {
                  (long long)allocations);
 }
 
-/* A loop of opening and closing needs no additional memory, except for the closed handles. */
+/* Opening and closing objects in a loop needs no additional memory, except for the closed handles. */
 static void test_memory_does_not_grow(void **state) {
     (void)state;
     ott_context *context = open_context();

@@ -1,5 +1,5 @@
-/* Misuse of contexts and configurations: handles that are closed or of another context, calls from callbacks,
-   a child of fork, uninitialized structs; and a program with another locale. */
+/* Wrong calls with contexts and configurations: with closed handles, with handles of another context, from
+   callbacks, from a child of fork, with uninitialized structs. Also tests a program with another locale. */
 #define _GNU_SOURCE
 #include "api/api_case.h"
 #include "base/comma_locale.h"
@@ -127,7 +127,7 @@ static void test_closed_twice(void **state) {
     assert_error(ott_recipe_open(context, "block", &r), OTT_ERR_ARGUMENT, "the context has been closed");
     ott_stop(context);
     other = open_context();
-    ott_context_close(context); /* `other` stays open */
+    ott_context_close(context); /* the other context stays open */
     succeed(ott_recipe_open(other, "block", &r));
     ott_recipe_close(r);
     ott_context_close(other);
@@ -140,7 +140,8 @@ typedef struct last_words {
     char text[160];
 } last_words;
 
-/* A log callback that closes its context during ott_context_close. Other calls still work. */
+/* A log callback that closes its context during ott_context_close. This has no effect, and other calls still
+   work. */
 static void close_again(void *user, ott_log_level level, const char *text) {
     last_words *w = user;
     if (level != OTT_LOG_WARNING || !strstr(text, "still open")) return;
@@ -227,7 +228,7 @@ static void test_child_of_fork(void **state) {
     assert_true(child > 0 && waitpid(child, &status, 0) == child);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
-    succeed(ott_tensor_fill(t, 2)); /* still works in the parent */
+    succeed(ott_tensor_fill(t, 2)); /* the parent process can still use the tensor */
     ott_config_close(config);
     ott_context_close(context);
 }
@@ -264,7 +265,7 @@ static void test_results_are_checked_before_the_work(void **state) {
 
 /* ---- callbacks ---- */
 
-/* A tokenizer with single letters as tokens. */
+/* A tokenizer whose tokens are single letters. */
 static const char tokenizer_json[] =
     "{\"added_tokens\": [], \"normalizer\": null, \"post_processor\": null,"
     " \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true,"
@@ -305,7 +306,8 @@ static void test_read_callback_that_returns_too_much(void **state) {
 
 /* ---- locale ---- */
 
-/* Fails on a decimal comma: a comma between digits that separates no elements, as in "ts":107,480. */
+/* Fails if a file has a number with a decimal comma: a comma between digits that does not separate elements,
+   as in "ts":107,480. */
 static void assert_points(const char *path) {
     static char text[1 << 20];
     FILE *file = fopen(path, "r");

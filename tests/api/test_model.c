@@ -1,6 +1,6 @@
 /*
- * A full model as a module: parts and parameters, logits compared with the fused loss, conversion by a call
- * compared with conversion by the configuration, and errors.
+ * A full model as a module: its parts and parameters, and errors. A separate loss of the logits must equal
+ * the fused loss. Conversion by ott_convert must equal conversion by the configuration.
  */
 #include "api/handle.h"
 #include "api/module_case.h"
@@ -25,7 +25,7 @@ static ott_module *open_model(ott_context *c, const char *const *more, int count
     ott_module *m;
     ott_config *cfg = open_config(c, more, count);
     succeed(ott_model_open(c, cfg, &m));
-    succeed(ott_config_set(cfg, "train.seed", "99")); /* the model has a copy */
+    succeed(ott_config_set(cfg, "train.seed", "99")); /* the model has its own copy of the configuration */
     ott_config_close(cfg);
     return m;
 }
@@ -64,7 +64,8 @@ static void test_parts(void **state) {
     assert_string_equal(ott_module_parameter_name(q, 0), "weight");
     assert_string_equal(ott_module_kind(ott_module_child(m, "model.norm")), "norm");
     assert_string_equal(ott_module_kind(ott_module_child(m, "model.embed_tokens")), "embedding");
-    assert_int_equal(ott_module_parameter_count(small), 1 + 2 * 9 + 1); /* the head is the embedding */
+    /* the embedding, 9 parameters in each of 2 blocks, the norm; the head is tied to the embedding */
+    assert_int_equal(ott_module_parameter_count(small), 1 + 2 * 9 + 1);
     assert_int_equal(ott_module_parameter_count(ott_module_child(small, "lm_head")), 0);
     ott_tensor *t;
     int norm = ott_module_parameter_index(small, "model.norm.weight");
@@ -77,7 +78,7 @@ static void test_parts(void **state) {
 
 /* ---- the two ways of training ---- */
 
-/* A step with the logits and a separate loss, or with the fused loss. */
+/* Trains a step, with the logits and a separate loss, or with the fused loss. Returns the loss. */
 static double step_of(ott_module *m, ott_optimizer *o, ott_tensor *x, ott_tensor *target, bool fused) {
     double loss;
     succeed(ott_optimizer_zero_grad(o));
@@ -142,7 +143,7 @@ static void test_logits(void **state) {
     check_logits(block, 3);
 }
 
-/* Each row of tokens is a sequence by default. Explicit starts may be the same or others. */
+/* By default each row of tokens is a sequence. The caller may give the same sequence starts, or others. */
 static void test_sequences(void **state) {
     (void)state;
     ott_context *c = open_context();
@@ -179,7 +180,8 @@ static int refuse_down(void *user, const char *fqn, const ott_module *layer) {
     return ott_module_out_features(layer) > 0 && !strstr(fqn, "down_proj");
 }
 
-/* A call converts as the configuration does. A second call changes only the layers that it accepts. */
+/* Conversion by a call equals conversion by the configuration. A second call changes only the layers that its
+   filter accepts. */
 static void test_conversion(void **state) {
     (void)state;
     captured_log h;

@@ -12,7 +12,7 @@
 
 enum { STEPS = 6, SEQUENCES = 2, LENGTH = 16, ROW_ARGUMENTS = 6, ARGUMENTS = 32 };
 
-/* A configuration of the run. */
+/* The settings of a run. */
 typedef struct style {
     const char *name, *more[ROW_ARGUMENTS];
     int micro_batches;
@@ -34,7 +34,7 @@ static const style styles[] = {
     {"block", {"--train.mixed_precision=fp8", "--float8.recipe_name=block"}, 1},
 };
 
-/* The configuration under test, and the losses of its steps. */
+/* A run's settings, and the losses of its steps. */
 typedef struct history {
     const style *style;
     char folder[64]; /* holds all run folders */
@@ -100,7 +100,7 @@ typedef struct loop {
     ott_module *m;
     ott_optimizer *o;
     dataset *rows;
-    ott_tensor *tokens[2], *targets[2]; /* [micro-batch] */
+    ott_tensor *tokens[2], *targets[2]; /* one per micro-batch */
 } loop;
 
 static void open_loop(loop *l, const history *h) {
@@ -130,7 +130,8 @@ static void close_loop(loop *l, const history *h) {
     ott_context_close(l->c);
 }
 
-/* Reads the run's rows from `first` on; adds the number of targets that count. */
+/* Reads a micro-batch: the rows of the run's data from row `first` on. Adds the number of targets that are
+   not ignored. */
 static void read_rows(loop *l, int micro_batch, int64_t first, int64_t *labels) {
     int32_t token[SEQUENCES * LENGTH], target[SEQUENCES * LENGTH], position[LENGTH], start[LENGTH];
     float values[SEQUENCES * LENGTH];
@@ -177,7 +178,7 @@ static void run_api(history *h, const char *from, const char *to) {
     }
     snprintf(path, sizeof path, "%s/%s", h->folder, to);
     succeed(ott_checkpoint_save(path, l.m, l.o));
-    succeed(ott_checkpoint_save(path, l.m, l.o)); /* replaces the loop's own checkpoint */
+    succeed(ott_checkpoint_save(path, l.m, l.o)); /* replaces the checkpoint that this loop saved before */
     close_loop(&l, h);
 }
 
@@ -210,7 +211,8 @@ static void expect_same_files(const history *h, const char *a, const char *b) {
     }
 }
 
-/* A run adds the losses of a step's micro-batches in fp32. */
+/* Expects the same losses, up to fp32 rounding: a run of the program adds the losses of a step's
+   micro-batches in fp32. */
 static void expect_same_losses(const history *full, const history *h) {
     for (int i = 0; i < STEPS; i++) {
         double bound = h->style->micro_batches > 1 ? 1e-6 : 0;
@@ -225,14 +227,14 @@ static void check(const style *s) {
     make_folder(full.folder);
     first = second = full;
     run_program(&full, "whole", NULL);
-    /* program, API, program */
+    /* The program, then the API, then the program train two steps each. */
     memcpy(first.loss, full.loss, 2 * sizeof *full.loss);
     run_api(&first, "whole/checkpoints/step-2", "ours");
     expect_same_files(&full, "whole/checkpoints/step-4", "ours");
     run_program(&first, "after", "ours");
     expect_same_files(&full, "whole/checkpoints/step-6", "after/checkpoints/step-6");
     expect_same_losses(&full, &first);
-    /* API, program, API */
+    /* The API, then the program, then the API train two steps each. */
     run_api(&second, NULL, "fresh");
     expect_same_files(&full, "whole/checkpoints/step-2", "fresh");
     run_program(&second, "middle", "fresh");
@@ -248,8 +250,8 @@ static void test_resume_from_each_other(void **state) {
     for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) check(&styles[i]);
 }
 
-/* A run's own checkpoint is not replaced. A checkpoint without an optimizer can be evaluated but not
-   resumed. */
+/* ott_checkpoint_save does not replace a checkpoint of a program's run. A checkpoint without an optimizer can
+   be evaluated, but a run cannot resume from it. */
 static void test_save_over_a_run(void **state) {
     (void)state;
     history h = {.style = &styles[0]};

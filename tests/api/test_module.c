@@ -1,6 +1,6 @@
 /*
- * Modules: gradients compared with finite differences, FP8 compared with ott_gemm, names, and the rules of
- * forward and backward.
+ * Modules: gradients compared with finite differences, FP8 compared with ott_gemm, names, and which calls of
+ * forward and backward are allowed.
  */
 #include "api/module_case.h"
 #include <math.h>
@@ -18,7 +18,7 @@
  */
 #define H          0x1p-5
 #define DIRECTIONS 6
-#define RELATIVE   2e-3 /* relative to the root mean square of the gradient */
+#define RELATIVE   2e-3 /* allowed difference, relative to the gradient's root mean square */
 #define ABSOLUTE   4e-4
 
 typedef ott_module *(*opener)(ott_context *context);
@@ -233,14 +233,15 @@ static void test_names(void **state) {
     assert_null(ott_module_child(m, "2"));
     assert_ptr_equal(value_of(m, "1.weight"), value_of(ott_module_child(m, "1"), "weight"));
     assert_int_equal(ott_tensor_rows(value_of(m, "1.bias")), 1);
-    ott_module_close(parts[0]); /* does nothing: the sequential owns it */
+    ott_module_close(parts[0]); /* has no effect: the sequential owns the part */
     assert_string_equal(ott_module_kind(parts[0]), "transformer_layer");
     ott_module_close(m);
     assert_null(ott_module_kind(parts[0]));
     ott_context_close(c);
 }
 
-/* If the caller closes a getter's view, the getter opens a new one. */
+/* A getter returns the same view of a parameter each time. If the caller closes the view, the getter opens a
+   new one. */
 static void test_views(void **state) {
     (void)state;
     ott_context *c = open_context();
@@ -273,7 +274,7 @@ static void test_seeds(void **state) {
 
 /* ---- the rules of running ---- */
 
-/* Compares two passes of a module bit for bit. */
+/* The output and the gradients of a pass, which are compared bit for bit. */
 typedef struct result {
     float *y, *dx, *gradient;
 } result;
@@ -300,7 +301,7 @@ static void free_result(result *r) {
     free(r->gradient);
 }
 
-/* x may change after forward; dx may be NULL. */
+/* The caller may change x after forward. backward's dx may be NULL. */
 static void test_x_may_change(void **state) {
     (void)state;
     const char *const names[] = {NULL, "tensorwise", "rowwise_with_gw_hp"};
@@ -328,7 +329,7 @@ static void test_one_forward_is_saved(void **state) {
     flow f = open_flow(c, m, 16, 60), other = open_flow(c, m, 8, 61);
     assert_error(ott_module_backward(m, f.dy, f.dx), OTT_ERR_ARGUMENT, "no forward ran yet");
     forward(m, &other);
-    forward(m, &f); /* replaces */
+    forward(m, &f); /* replaces the state that the first forward saved */
     assert_error(ott_module_backward(m, other.dy, other.dx), OTT_ERR_SHAPE, "dy is [8, 32]");
     backward(m, &f);
     float *dx = values_of(f.dx);
@@ -373,7 +374,7 @@ static void test_gradients_add_up(void **state) {
     ott_context_close(c);
 }
 
-/* Two sequences in one batch give the same results as separate ones. */
+/* Two sequences in one batch give the same results as in two batches. */
 static void test_sequences(void **state) {
     (void)state;
     const int64_t start[] = {0, 6};

@@ -1,4 +1,5 @@
-/* Misuse of modules: errors name the function and the argument. Running out of memory leaks nothing. */
+/* Wrong calls with modules: errors name the function and the argument. Running out of memory leaks
+   nothing. */
 #include "api/context.h"
 #include "api/module_case.h"
 #include <float.h>
@@ -68,7 +69,7 @@ static void test_null(void **state) {
     ott_context_close(c);
 }
 
-/* A tensor instead of a module, a closed module, a module of another context. */
+/* Calls with a tensor instead of a module, with a closed module, and with a module of another context. */
 static void test_wrong_handles(void **state) {
     (void)state;
     ott_context *c = open_context(), *other = open_context();
@@ -139,7 +140,7 @@ static void test_tensors(void **state) {
     assert_error(ott_module_backward(m, f.dy, narrow), OTT_ERR_SHAPE,
                  "dx is [6, 7], but sequential needs [6, 8]");
     assert_error(ott_module_backward(m, f.dy, wrong), OTT_ERR_DTYPE, "dx is");
-    backward(m, &f); /* the failed calls kept the saved forward */
+    backward(m, &f); /* works: the failed calls kept the state that forward saved */
     ott_module *square = open_linear(c, 8, 8, true, OTT_BF16, 4);
     assert_error(ott_module_forward(square, f.x, f.x), BAD, "x and y overlap");
     assert_error(ott_module_forward(parts[0], f.x, f.y), BAD,
@@ -251,7 +252,7 @@ static void test_regions(void **state) {
     for (int i = 0; i < 32; i++) succeed(ott_autocast_end(c));
     assert_error(ott_autocast_end(c), BAD, "no region is open");
     assert_int_equal(ott_autocast_depth(c), 0);
-    succeed(ott_autocast_begin(c, NULL)); /* the region stays open */
+    succeed(ott_autocast_begin(c, NULL)); /* not ended: the region stays open */
     ott_context_close(c);
 }
 
@@ -271,7 +272,7 @@ static void *try_forward(void *user) {
     return NULL;
 }
 
-/* Runs while the main thread is inside a conversion. */
+/* A filter callback: runs while a conversion is in progress on the main thread. */
 static int filter_in_use(void *user, const char *fqn, const ott_module *module) {
     attempt *a = user;
     pthread_t thread;
@@ -281,7 +282,7 @@ static int filter_in_use(void *user, const char *fqn, const ott_module *module) 
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_error(ott_module_forward(a->m, a->f->x, a->f->y), BAD,
                  "ott_module_forward: cannot be called from a callback");
-    ott_module_close(a->m);                              /* no effect */
+    ott_module_close(a->m);                              /* has no effect during the conversion */
     assert_int_equal(ott_module_in_features(module), 8); /* getters are allowed */
     succeed(ott_module_parameter_value(a->m, 0, &t));
     return 1;
@@ -300,7 +301,7 @@ static void test_threads(void **state) {
     succeed(ott_convert_to_float8_training(m, &o, NULL));
     assert_int_equal(a.status, BAD);
     assert_non_null(strstr(a.text, "ott_module_forward: the context is in use by another thread"));
-    pthread_t thread; /* threads may take turns */
+    pthread_t thread; /* another thread may use the context after this call */
     assert_int_equal(pthread_create(&thread, NULL, try_forward, &a), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(a.status, OTT_OK);
@@ -358,13 +359,13 @@ static ott_status run_all(ott_context *c, objects *all, ott_tensor *x, ott_tenso
 static void close_all(objects *all) {
     ott_optimizer_close(all->o);
     ott_module_close(all->m);
-    ott_module_close(all->parts[0]); /* no effect if a sequential owns the part */
+    ott_module_close(all->parts[0]); /* has no effect if a sequential owns the part */
     ott_module_close(all->parts[1]);
     ott_recipe_close(all->r);
 }
 
-/* Each allocation fails once: an error, no leak (checked when a debug build closes the context), and the same
-   calls succeed afterwards. */
+/* Lets each allocation fail once. The call returns an error, nothing leaks (a debug build checks this when
+   the context is closed), and the same calls then succeed. */
 static void test_memory(void **state) {
     (void)state;
     char parent[64], folder[128];

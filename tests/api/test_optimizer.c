@@ -19,7 +19,7 @@ static ott_optimizer *open_adamw(ott_context *c, ott_module *m, double decay, do
     return made;
 }
 
-/* The update as ops.def specifies it: single fp32 operations in order. */
+/* The update that ops.def specifies, in fp32, one operation after the other in this order. */
 typedef struct reference {
     float p[COUNT], m[COUNT], v[COUNT];
 } reference;
@@ -81,7 +81,7 @@ static void test_numbers(void **state) {
     check_numbers(0.1, 1.0);
 }
 
-/* Norms and biases do not decay: without gradients only matrices shrink. */
+/* With zero gradients, weight decay makes matrices smaller. Norms and biases do not decay. */
 static void test_decay(void **state) {
     (void)state;
     ott_context *c = open_context();
@@ -126,7 +126,7 @@ static void test_skipped(void **state) {
     succeed(ott_optimizer_zero_grad(o));
     fill(gradient_of(m, "weight"), 0.5f);
     fill(gradient_of(same, "weight"), 0.5f);
-    succeed(ott_optimizer_step(o, &info)); /* continues normally */
+    succeed(ott_optimizer_step(o, &info)); /* after skipped steps this step updates normally */
     succeed(ott_optimizer_step(plain, NULL));
     assert_int_equal(info.skipped, 0);
     assert_same_parameters(m, same);
@@ -151,7 +151,8 @@ static void test_learning_rate(void **state) {
     succeed(ott_optimizer_set_lr(o, 0.5));
     succeed(ott_optimizer_step(o, NULL));
     float *after = values_of(value_of(m, "weight"));
-    assert_true(fabsf(before[3] - after[3] - 0.5f) < 1e-6f); /* the first step equals the learning rate */
+    /* Adam's first step moves a weight by the learning rate */
+    assert_true(fabsf(before[3] - after[3] - 0.5f) < 1e-6f);
     free(before);
     free(after);
     ott_optimizer_close(o);
@@ -159,7 +160,7 @@ static void test_learning_rate(void **state) {
     ott_context_close(c);
 }
 
-/* A step drops the saved forward. */
+/* A step between forward and backward drops the state that forward saved. */
 static void test_step_between(void **state) {
     (void)state;
     ott_context *c = open_context();
@@ -175,7 +176,7 @@ static void test_step_between(void **state) {
     ott_context_close(c);
 }
 
-/* An FP8 layer learns to imitate another layer. */
+/* Trains an FP8 layer to have the same outputs as another layer. */
 static void test_it_learns(void **state) {
     (void)state;
     ott_context *c = open_context();

@@ -1,5 +1,5 @@
 /* Quantized tensors of the public API: codes and scales of every recipe compared with the scalar reference,
-   delayed scaling step by step, statistics, misuse. */
+   delayed scaling step by step, statistics, and wrong calls. */
 #include "api/api_case.h"
 #include "fp8/reference.h"
 #include <float.h>
@@ -19,7 +19,7 @@ static const quant_spec *spec_of(const recipe *row, ott_role role) {
     return specs[role];
 }
 
-/* The expected codes and scales of one use, from the scalar reference. */
+/* The codes and scales of one copy (rowwise or columnwise), computed by the scalar reference. */
 typedef struct expected {
     uint8_t codes[COUNT];
     float amax[COUNT], scale[COUNT], scale_inv[COUNT];
@@ -39,7 +39,7 @@ static void check_use(ott_qtensor *q, ott_usage use, const cast_spec *spec, cons
     }
     assert_int_equal(view.count, granularity_groups(spec->grain, mn_size, depth));
     memset(&e, 0, sizeof e);
-    e.scale[0] = 1.0f; /* delayed scaling before its first update */
+    e.scale[0] = 1.0f; /* delayed scaling before the first update of the scale */
     reference_quantize(x, dtype, ROWS, COLUMNS, COLUMNS, spec, column, e.amax, e.scale, e.scale_inv, e.codes);
     for (int64_t i = 0; i < ROWS; i++)
         for (int64_t j = 0; j < COLUMNS; j++)
@@ -78,7 +78,8 @@ static void check_dequantized(ott_context *context, ott_qtensor *q, ott_usage us
     ott_tensor_close(out);
 }
 
-/* The contraction is contiguous rowwise, and columnwise too if the device requires it. */
+/* The rowwise copy's codes are contiguous along the contraction. So are the columnwise copy's if the device
+   requires it. */
 static void check_contiguous(ott_qtensor *q, bool contiguous) {
     ott_qdata view;
     ott_qdata_init(&view);
@@ -102,14 +103,15 @@ static void check_every_recipe(bool contiguous) {
             ott_tensor *x = open_normal(context, dtype, ROWS, COLUMNS, (uint64_t)(10 * i + role));
             ott_qtensor *q = open_qtensor(context, ROWS, COLUMNS, r, (ott_role)role);
             const quant_spec *spec = spec_of(recipe_find(recipes[i]), (ott_role)role);
-            ott_recipe_close(r); /* q does not need r from here on */
+            ott_recipe_close(r); /* q keeps what it needs of the recipe */
             succeed(ott_quantize(q, x));
             check_use(q, OTT_ROWWISE, &spec->rowwise, tensor_on_host(x), dtype);
             check_use(q, OTT_COLUMNWISE, &spec->columnwise, tensor_on_host(x), dtype);
             check_contiguous(q, contiguous);
             check_dequantized(context, q, OTT_ROWWISE);
             check_dequantized(context, q, OTT_COLUMNWISE);
-            succeed(ott_qtensor_update_scale(q, NULL)); /* nothing, or the first update */
+            /* the first update with delayed scaling; otherwise no effect */
+            succeed(ott_qtensor_update_scale(q, NULL));
             ott_qtensor_close(q);
             ott_tensor_close(x);
         }
@@ -142,19 +144,19 @@ static void test_delayed_scale_from_history(void **state) {
     ott_qtensor *q = open_qtensor(context, 2, 2, r, OTT_INPUT);
     ott_tensor *x = open_tensor(context, OTT_F32, 2, 2);
     quantize_amax(q, x, 7.0f);
-    assert_true(scale_of(q) == 1.0f); /* this step's amax counts for the next scale */
-    quantize_amax(q, x, 3.5f);        /* a second micro-batch: the larger amax counts */
+    assert_true(scale_of(q) == 1.0f); /* this step's amax only affects the next scale */
+    quantize_amax(q, x, 3.5f);        /* a second micro-batch of the step: its amax is larger, so it counts */
     succeed(ott_qtensor_update_scale(q, NULL));
     quantize_amax(q, x, 1.75f);
     assert_true(scale_of(q) == 448.0f / 7.0f);
     succeed(ott_qtensor_update_scale(q, NULL));
     quantize_amax(q, x, 1.75f);
-    assert_true(scale_of(q) == 448.0f / 7.0f); /* 7 is still in the history of length 2 */
+    assert_true(scale_of(q) == 448.0f / 7.0f); /* the history has 2 entries, and 7 is still in it */
     succeed(ott_qtensor_update_scale(q, NULL));
     quantize_amax(q, x, 1.0f);
     assert_true(scale_of(q) == 448.0f / 1.75f);
     succeed(ott_qtensor_update_scale(q, NULL));
-    succeed(ott_qtensor_update_scale(q, NULL)); /* no amax was recorded: nothing changes */
+    succeed(ott_qtensor_update_scale(q, NULL)); /* no amax was recorded, so nothing changes */
     quantize_amax(q, x, 1.0f);
     assert_true(scale_of(q) == 448.0f / 1.75f);
     ott_context_close(context);
@@ -193,7 +195,7 @@ static void test_callbacks(void **state) {
     succeed(ott_recipe_set(r, "amax_history_len", "5"));
     succeed(ott_recipe_set(r, "margin", "3"));
     ott_qtensor *q = open_qtensor(context, 2, 2, r, OTT_WEIGHT);
-    ott_recipe_close(r); /* objects made with it still work */
+    ott_recipe_close(r); /* objects made with the recipe still work */
     ott_tensor *x = open_tensor(context, OTT_F32, 2, 2);
     quantize_amax(q, x, 7.0f);
     succeed(ott_qtensor_update_scale(q, NULL));
@@ -215,7 +217,7 @@ static float wrong_scale(void *user, float amax, float old_scale, float max, int
     return *(const float *)user;
 }
 
-/* An invalid scale from a callback is an error, and the current scale stays. */
+/* If a callback returns an invalid scale, this is an error, and the old scale stays. */
 static void test_wrong_scales_of_callbacks(void **state) {
     (void)state;
     float wrong[] = {NAN, 0.0f, -2.0f, INFINITY};
@@ -239,7 +241,7 @@ static void test_wrong_scales_of_callbacks(void **state) {
 
 /* ---- groups ---- */
 
-/* Simulates a second rank with an amax of 28. */
+/* A reduction callback that acts as if a second rank had an amax of 28. */
 static ott_status pretend(void *user, float *values, int64_t count, ott_reduce kind) {
     int *calls = user;
     if (++*calls > 1) return OTT_ERR_IO;
@@ -257,7 +259,8 @@ static float first_scale(ott_context *context, ott_recipe *r, ott_dtype dtype) {
     return use_on_host(q, OTT_ROWWISE).scale[0];
 }
 
-/* TransformerEngine's block scaling: an infinite scale becomes the largest number of the source format. */
+/* Under TransformerEngine's block scaling, a scale that would be infinite becomes the largest number of the
+   source format. */
 static void test_infinite_block_scales(void **state) {
     (void)state;
     ott_context *context = open_context();
@@ -314,7 +317,7 @@ static void test_statistics(void **state) {
     const float exact[8] = {1, 2, 3, 4, -1, -2, -3, -4}, rough[8] = {1000, 1e-9f, 0, 3, 4, 5, 6, 7};
     ott_statistics_init(&s);
     succeed(ott_tensor_write(x, exact, 8));
-    succeed(ott_quantize(q, x)); /* scale 1: small integers are exact */
+    succeed(ott_quantize(q, x)); /* the scale is 1, and E4M3 represents small integers exactly */
     succeed(ott_quantize_statistics(q, x, OTT_COLUMNWISE, &s));
     assert_true(s.saturated == 0 && s.underflowed == 0 && isinf(s.sqnr_db) && s.amax == 4);
     assert_true(s.scale_min == 1 && s.scale_max == 1);
@@ -324,7 +327,7 @@ static void test_statistics(void **state) {
     assert_true(s.saturated == 0.125 && s.underflowed == 0.125 && s.amax == 1000);
     double noise = 552.0 * 552.0, signal = 1e6 + 9 + 16 + 25 + 36 + 49;
     assert_true(fabs(s.sqnr_db - 10 * log10(signal / noise)) < 1e-4);
-    s.struct_size = offsetof(ott_statistics, sqnr_db); /* a program with an older header */
+    s.struct_size = offsetof(ott_statistics, sqnr_db); /* as in a program with an older header */
     s.sqnr_db = -5;
     succeed(ott_quantize_statistics(q, x, OTT_ROWWISE, &s));
     assert_true(s.sqnr_db == -5);

@@ -1,4 +1,5 @@
-/* Recipes of the public API: names, keys, texts, the table, and which devices can run them. */
+/* Recipes of the public API: names, keys, descriptions, the table of recipes, and which devices can run each
+   recipe. */
 #include "api/api_case.h"
 #include "fp8/recipe.h"
 #include <stdio.h>
@@ -50,7 +51,8 @@ static void test_options(void **state) {
     ott_context_close(context);
 }
 
-/* TransformerEngine's class names and other spellings find rows of the table. Names of formats get a hint. */
+/* Class names of TransformerEngine and other spellings are accepted as names of recipes. For names of number
+   formats the error has a hint. */
 static void test_other_frameworks_names(void **state) {
     (void)state;
     static const struct {
@@ -83,7 +85,7 @@ static void test_other_frameworks_names(void **state) {
     ott_context_close(context);
 }
 
-/* A custom recipe is defined operand by operand. Without operands the error names their keys. */
+/* A custom recipe is defined by a key per operand. If keys are missing, the error names them. */
 static void test_custom(void **state) {
     (void)state;
     ott_qtensor *q;
@@ -106,8 +108,8 @@ static void test_custom(void **state) {
     ott_context_close(context);
 }
 
-/* Messages name functions, arguments and keys of the API, not keys of a configuration or options of the
-   program. */
+/* Messages name functions, arguments and keys of the API. They do not name keys of a run's configuration or
+   options of the program. */
 static void test_messages_use_api_names(void **state) {
     (void)state;
     ott_qtensor *q;
@@ -124,7 +126,8 @@ static void test_messages_use_api_names(void **state) {
     ott_context_close(context);
 }
 
-/* Contradicting keys are reported when the recipe is used, and can then be corrected. */
+/* Keys that contradict each other are reported only when the recipe is used, so that later calls can correct
+   them. */
 static void test_inconsistent_options(void **state) {
     (void)state;
     ott_qtensor *q;
@@ -191,7 +194,7 @@ static void assert_cuda(const char *json, const char *recipe_name, const char *b
     if (strncmp(cuda + 8, begin, strlen(begin)) != 0) fail_msg("\"%.200s\" is not \"%s\"", cuda, begin);
 }
 
-/* Checks the devices of two recipes in the table, and their "cuda" members in the JSON. */
+/* Checks which devices can run two of the table's recipes, and their "cuda" members in the JSON text. */
 static void assert_table(ott_context *context, const char *rowwise, const char *mxfp8,
                          const char *json_rowwise, const char *json_mxfp8) {
     static collected text, json;
@@ -205,7 +208,8 @@ static void assert_table(ott_context *context, const char *rowwise, const char *
     assert_has(json.text, "\"cpu\": {\"built\": true, \"supported\": true}");
 }
 
-/* Without the CUDA backend, with it, and with a GPU. Runs last: a loaded plugin stays loaded. */
+/* Checks the table without the CUDA backend, with the backend but no GPU, and with a GPU. This test runs
+   last, because a plugin stays loaded. */
 static void test_table_asks_the_backends(void **state) {
     (void)state;
     ott_context *context = open_context();

@@ -1,4 +1,5 @@
-/* Calls of the public API with wrong arguments, with option structs of other versions, and with a run. */
+/* Calls of the public API that train, evaluate, export and so on: with wrong arguments, with option structs
+   of other versions, and on a run. */
 #define _GNU_SOURCE
 #include "api/api_case.h"
 #include <stdbool.h>
@@ -55,7 +56,8 @@ static void test_null_arguments(void **state) {
     ott_context_close(context);
 }
 
-/* An older program has a shorter struct, a newer program a longer one. */
+/* A program compiled with an older header has a shorter option struct, one with a newer header a longer
+   one. */
 static void test_options_of_other_versions(void **state) {
     (void)state;
     size_t bytes = 0;
@@ -207,7 +209,8 @@ static void follow_work(void *user, const ott_work *w) {
     seen->calls++;
 }
 
-/* The work callback is called in a step of several micro-batches, not in a step of one. */
+/* The work callback is called between the micro-batches of a step. So it is not called in a step of one
+   micro-batch. */
 static void work_inside_steps(const char *accumulate, int calls) {
     worker seen = {0};
     char folder[] = "test-api-XXXXXX";
@@ -245,7 +248,7 @@ static void test_stopping(void **state) {
     remove_folder(folder);
 }
 
-/* Keys set after ott_config_open are checked before training begins. */
+/* Keys that are set after ott_config_open are checked too, before training begins. */
 static void test_train_checks(void **state) {
     (void)state;
     ott_context *context = open_context();

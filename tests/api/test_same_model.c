@@ -1,7 +1,7 @@
 /*
  * The program's model compared with the same model built of the public API's modules. With equal weights and
  * data all losses, gradients and weights are equal bit for bit in every step. The API has no embedding
- * module, so the program's embedding is frozen and its output is the modules' input.
+ * module. So the program's embedding is frozen, and the modules get its output as input.
  */
 #include "api/module_case.h"
 #include "api/tensor.h"
@@ -26,7 +26,7 @@ typedef struct program {
     optimizer_options options;
 } program;
 
-/* Device memory with a copy of `values` (NULL: zeros). */
+/* Allocates device memory with a copy of `values` (NULL: zeros). */
 static tensor place(program *p, ott_dtype d, int64_t columns, const void *values) {
     tensor t = tensor_vector(NULL, d, columns);
     succeed(device_allocate(p->cx.device, MEM_OTHER, tensor_bytes(t), "a test", &t.data));
@@ -88,7 +88,8 @@ static void close_program(program *p) {
     model_close(p->m);
 }
 
-/* Runs a step; returns its mean loss, summed in the order of ott_cross_entropy_loss. */
+/* Runs a step of the program's model. Returns the mean loss, summed in the order of
+   ott_cross_entropy_loss. */
 static double step_program(program *p, int step) {
     float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1.0f}, sum = 0;
     tensor total = place(p, OTT_F32, 1, &sum);
@@ -167,8 +168,9 @@ static double step_modules(modules *a) {
 
 /* ---- side by side ---- */
 
-/* The model's "model.layers.0.mlp.up_proj.weight" is the modules' "0.mlp.up_proj.weight". Both lists have the
-   same order; the modules have no embedding. */
+/* Finds the program's parameter for parameter i of the modules. The program's
+   "model.layers.0.mlp.up_proj.weight" is the modules' "0.mlp.up_proj.weight". Both lists have the same order;
+   the modules have no embedding. */
 static const parameter *twin(const program *p, const modules *a, int i) {
     const parameter *own = &p->m->parameters[i + 1];
     const char *name = ott_module_parameter_name(a->m, i);
@@ -240,7 +242,8 @@ static void test_same_steps(void **state) {
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) check(recipes[i]);
 }
 
-/* The program reads a module's checkpoint, and its error explains why a run cannot resume from it. */
+/* The program's model loads a module's checkpoint. But a run cannot resume from it, and the error says
+   why. */
 static void test_same_checkpoint(void **state) {
     (void)state;
     char parent[64], folder[128];

@@ -10,10 +10,10 @@
 
 enum { ROWS = 16 };
 
-/* A setup for the runs. */
+/* The precision of a run. */
 typedef struct style {
     const char *recipe; /* NULL: bf16 */
-    bool region;        /* false: converted */
+    bool region;        /* FP8 in an autocast region; false: by conversion */
 } style;
 
 typedef struct run {
@@ -40,7 +40,8 @@ static void convert(run *r, ott_recipe *with) {
     succeed(ott_convert_to_float8_training(r->m, &o, NULL));
 }
 
-/* A transformer layer and a linear layer, with different initial weights that a checkpoint must replace. */
+/* Opens a transformer layer and a linear layer. Their initial weights depend on `seed`, so that loading a
+   checkpoint must replace them. */
 static void open_run(run *r, style s, uint64_t seed) {
     ott_adamw_options o;
     *r = (run){.style = s};
@@ -104,8 +105,8 @@ static void check_resume(style s) {
     assert_file(folder, "model.safetensors", true);
     assert_file(folder, "optimizer.safetensors", true);
     assert_file(folder, "float8.safetensors", delayed);
-    open_run(&second, s, 2);            /* other weights */
-    if (s.region) train(&second, 7, 8); /* the module ran before loading */
+    open_run(&second, s, 2);            /* with other initial weights */
+    if (s.region) train(&second, 7, 8); /* a module that ran before it loads a checkpoint */
     succeed(ott_checkpoint_load(folder, second.m, second.o));
     assert_same_parameters(first.m, second.m);
     train(&second, 3, 6);
@@ -129,7 +130,8 @@ static void test_resume(void **state) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) check_resume(all[i]);
 }
 
-/* A module that has not run in a region yet continues from the file's scales. */
+/* A module that has not run in a region when it loads a checkpoint must still start with the checkpoint's
+   scales. */
 static void test_fresh_module_in_a_region(void **state) {
     (void)state;
     const style s = {"delayed", true};
@@ -145,7 +147,8 @@ static void test_fresh_module_in_a_region(void **state) {
     succeed(ott_checkpoint_save(folder, first.m, first.o));
     open_run(&second, s, 2);
     succeed(ott_checkpoint_load(folder, second.m, second.o));
-    succeed(ott_checkpoint_save(again, second.m, second.o)); /* saving keeps the loaded state */
+    /* a save without training writes the state that was loaded */
+    succeed(ott_checkpoint_save(again, second.m, second.o));
     close_run(&second);
     open_run(&second, s, 3);
     succeed(ott_checkpoint_load(again, second.m, second.o));
@@ -157,7 +160,7 @@ static void test_fresh_module_in_a_region(void **state) {
     remove_folder(parent);
 }
 
-/* Loading into a module with another recipe. */
+/* Loads a checkpoint into a module with another recipe. */
 static void test_other_recipe(void **state) {
     (void)state;
     char parent[64], delayed[128], plain[128];
@@ -189,7 +192,7 @@ static void test_other_recipe(void **state) {
     remove_folder(parent);
 }
 
-/* The longest allowed history, and a shorter one that keeps its newest amaxes. */
+/* Loads the longest allowed amax history. A module with a shorter history keeps its newest amaxes. */
 static void test_history_lengths(void **state) {
     (void)state;
     char parent[64], folder[128];
@@ -219,7 +222,7 @@ static void test_history_lengths(void **state) {
     succeed(ott_checkpoint_load(folder, m[1], NULL));
     float scale, amax;
     succeed(ott_module_scale(m[1], "input", &scale, &amax));
-    assert_true(scale == 56.0f && amax == 2.0f); /* the last entry of the history is for the next step */
+    assert_true(scale == 56.0f && amax == 2.0f); /* the history's last entry counts for the next step */
     for (int i = 0; i < 2; i++) {
         ott_module_close(m[i]);
         ott_recipe_close(r[i]);
@@ -261,7 +264,8 @@ static void test_mismatch(void **state) {
     remove_folder(parent);
 }
 
-/* Weights are drawn when first needed. If a checkpoint is loaded before that, they are not drawn. */
+/* A module's weights are drawn when they are first needed. If a checkpoint is loaded before that, they are
+   not drawn. */
 static void test_weights_drawn_late(void **state) {
     (void)state;
     char parent[64], folder[128];
@@ -276,7 +280,8 @@ static void test_weights_drawn_late(void **state) {
     succeed(ott_checkpoint_load(folder, loaded, NULL));
     assert_true(loaded->has_weights);
     assert_same_parameters(m, loaded);
-    ott_module *all = open_sequential(c, &part, 1); /* names change, the drawn weights do not */
+    /* the names of parameters change, but not the weights that are drawn */
+    ott_module *all = open_sequential(c, &part, 1);
     assert_same_values(value_of(m, "mlp.up_proj.weight"), value_of(all, "0.mlp.up_proj.weight"));
     ott_module_close(m);
     ott_module_close(loaded);
@@ -285,7 +290,7 @@ static void test_weights_drawn_late(void **state) {
     remove_folder(parent);
 }
 
-/* The folder of an older version of the library. */
+/* Loads and replaces a checkpoint folder of an older version of the library. */
 static void test_old_format(void **state) {
     (void)state;
     char parent[64], path[160];
@@ -301,7 +306,8 @@ static void test_old_format(void **state) {
     succeed(ott_checkpoint_save(parent, m, NULL)); /* replaces the older version */
     succeed(ott_checkpoint_load(parent, m, NULL));
     assert_file(parent, "module.json", false);
-    snprintf(path, sizeof path, "%s/config.toml", parent); /* makes it look like a run's checkpoint */
+    /* a checkpoint with this file looks like a run's */
+    snprintf(path, sizeof path, "%s/config.toml", parent);
     f = fopen(path, "w");
     assert_non_null(f);
     assert_int_equal(fclose(f), 0);
@@ -329,7 +335,7 @@ static void flip(const char *path, long at) {
     assert_int_equal(fclose(f), 0);
 }
 
-/* One flipped bit anywhere is an error, and the module stays unchanged. */
+/* If any one bit of a checkpoint is flipped, loading fails and the module stays unchanged. */
 static void test_damage(void **state) {
     (void)state;
     static const char *const names[] = {"model.safetensors", "optimizer.safetensors", "float8.safetensors",

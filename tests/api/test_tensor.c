@@ -1,4 +1,4 @@
-/* Tensors of the public API: values, memory, misuse. */
+/* Tensors of the public API: values, memory, and wrong calls. */
 #include "api/api_case.h"
 #include "backend/open.h"
 #include <math.h>
@@ -73,14 +73,16 @@ static void test_wrapped_memory_is_the_callers(void **state) {
     assert_null(t);
     assert_error(ott_tensor_wrap(context, (char *)mine + 1, OTT_F32, 1, 2, &t), OTT_ERR_ARGUMENT,
                  "not aligned for fp32");
-    succeed(ott_tensor_wrap(context, NULL, OTT_F32, 0, 8, &t)); /* no elements, no memory */
+    /* a tensor without elements needs no memory */
+    succeed(ott_tensor_wrap(context, NULL, OTT_F32, 0, 8, &t));
     assert_int_equal(ott_tensor_columns(t), 8);
     succeed(ott_tensor_read(t, back, 0));
     ott_tensor_close(t);
     ott_context_close(context);
 }
 
-/* The same seed gives the same numbers in every format, with about the requested deviation. */
+/* The same seed gives the same numbers in every format. Their standard deviation is about the one that was
+   requested. */
 static void test_fill_normal(void **state) {
     (void)state;
     enum { N = 4096 };
@@ -105,7 +107,7 @@ static void test_fill_normal(void **state) {
     succeed(ott_tensor_convert(x, half));
     succeed(ott_tensor_read(half, b, N));
     for (int i = 0; i < N; i++) assert_true(fabsf(a[i] - b[i]) <= fabsf(a[i]) * 0x1p-8f);
-    ott_context_close(context); /* with three tensors open */
+    ott_context_close(context); /* three tensors are still open */
 }
 
 /* ---- misuse ---- */
@@ -165,7 +167,8 @@ static void test_invalid_handles(void **state) {
     assert_int_equal(ott_tensor_columns(NULL), -1);
     assert_int_equal(ott_tensor_dtype(t), OTT_DTYPE_COUNT);
     assert_null(ott_tensor_data(t));
-    ott_tensor_close(t); /* does nothing twice, for another kind, for NULL */
+    /* a second close has no effect, nor has a close of another kind of object or of NULL */
+    ott_tensor_close(t);
     ott_tensor_close((ott_tensor *)r);
     ott_tensor_close(NULL);
     ott_recipe_close((ott_recipe *)other);
@@ -184,12 +187,13 @@ static void test_another_context(void **state) {
     ott_tensor_close(a);
     ott_context_close(one);
     float values[4];
-    succeed(ott_tensor_read(b, values, 4)); /* b still works */
+    succeed(ott_tensor_read(b, values, 4)); /* tensor b still works */
     ott_tensor_close(b);
     ott_context_close(two);
 }
 
-/* A loop of opening and closing needs no more memory. The newest closed tensors are still recognized. */
+/* Opening and closing tensors in a loop needs no more memory. The tensors closed last are still recognized as
+   closed. */
 static void test_closed_tensors_are_recycled(void **state) {
     (void)state;
     enum { MANY = 5000 };
@@ -210,7 +214,7 @@ static void test_closed_tensors_are_recycled(void **state) {
     ott_context_close(context);
 }
 
-/* The device name is checked and copied when the context is opened. */
+/* Opening a context checks the device's name and copies it. */
 static void a_context_uses_its_device(void **state) {
     (void)state;
     char name[] = "cpu";

@@ -1,10 +1,11 @@
-/* One context in two threads; callbacks that call the library; contexts closed with open objects. */
+/* One context used by two threads, callbacks that call the library, and contexts that are closed with open
+   objects. */
 #include "api/api_case.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
-/* Results of a second thread while the first is inside a call. */
+/* Results of calls that a second thread makes while the first thread is inside a call. */
 typedef struct meeting {
     ott_context *context;
     ott_tensor *t;
@@ -30,7 +31,7 @@ static void *intrude(void *user) {
     m->described = ott_recipe_describe(m->r, ignore, NULL);
     m->configured = ott_config_open(m->context, 0, NULL, &config);
     strncpy(m->config_text, ott_error_text(), sizeof m->config_text - 1);
-    ott_tensor_close(m->t); /* does nothing, and has no status to report it */
+    ott_tensor_close(m->t); /* has no effect; it returns no status that could say why */
     return NULL;
 }
 
@@ -60,7 +61,7 @@ static void test_second_thread_is_refused(void **state) {
     assert_int_equal(m.described, OTT_ERR_ARGUMENT);
     assert_int_equal(m.configured, OTT_ERR_ARGUMENT);
     assert_non_null(strstr(m.config_text, "ott_config_open: the context is in use by another thread"));
-    assert_int_equal(m.nested, OTT_OK); /* the same thread may call again */
+    assert_int_equal(m.nested, OTT_OK); /* the thread inside the call may call again */
     succeed(ott_tensor_read(m.t, &value, 1));
     ott_context_close(m.context);
 }
@@ -71,7 +72,7 @@ static void *use(void *user) {
     return NULL;
 }
 
-/* Threads may take turns, also after an error inside a call. */
+/* Several threads may use a context one after the other, also after a call that failed. */
 static void test_threads_take_turns(void **state) {
     (void)state;
     pthread_t thread;
@@ -120,7 +121,7 @@ static void capture_log(void *user, ott_log_level level, const char *text) {
     strncpy(user, text, 255);
 }
 
-/* Debug builds abort on a leak. */
+/* Closing a context frees its open objects. A debug build aborts on a leak. */
 static void test_closing_with_objects_open(void **state) {
     (void)state;
     char logged[256] = "";
@@ -148,7 +149,7 @@ static void test_context_options(void **state) {
     options.threads = -2;
     assert_error(ott_context_open(&options, &context), OTT_ERR_ARGUMENT, "ott_context_open: threads = -2");
     assert_null(context);
-    options.struct_size = offsetof(ott_context_options, threads); /* a program with an older header */
+    options.struct_size = offsetof(ott_context_options, threads); /* as in a program with an older header */
     succeed(ott_context_open(&options, &context));
     ott_context_close(context);
 }

@@ -1,4 +1,5 @@
-/* fenced: addresses without memory, and calls that map them to the real memory. */
+/* fenced: gives out addresses without accessible memory, and maps them to the inner device's memory for each
+   call. */
 #include "backend/fenced.h"
 #include "backend/op_args.h"
 #include "tensor/exec.h"
@@ -8,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* One allocation: `fence` is the address that the host sees, `memory` belongs to inner. */
+/* One allocation. fence: the address that the host sees. memory: the address on the inner device. */
 typedef struct fenced_block {
     char *fence, *memory;
     int64_t bytes;
@@ -16,15 +17,17 @@ typedef struct fenced_block {
 } fenced_block;
 
 typedef struct fenced_device {
-    device base; /* first member: cast from device */
+    device base; /* must be first: a device is cast to fenced_device */
     backend_capabilities can;
     device *inner;
-    const op_table *kernels; /* inner's op table */
-    pthread_mutex_t lock;    /* guards the blocks: a checkpoint thread copies during training */
+    const op_table *kernels; /* the inner device's op table */
+    pthread_mutex_t lock;    /* guards the list of blocks, which a checkpoint thread reads during training */
     fenced_block *blocks;
     int count, capacity;
     int64_t given, done,
-        waits; /* calls that a GPU would queue; the number that the host has waited for; count of waits */
+        /* given: calls so far that a GPU would queue. done: the first `done` of them are finished, because
+           the host has waited. waits: how often the host has waited. */
+        waits;
     char name[80];
 } fenced_device;
 
@@ -47,7 +50,7 @@ static int64_t given_so_far(fenced_device *f) {
     return given;
 }
 
-/* Waits until this many calls are done. */
+/* Waits until the first `given` calls are finished. */
 static void wait_for(fenced_device *f, int64_t given) {
     pthread_mutex_lock(&f->lock);
     f->waits += f->done < given;
@@ -104,7 +107,7 @@ static ott_status check_host(fenced_device *f, const void *address) {
 
 /* ---- ops ---- */
 
-/* A call with inner's addresses. */
+/* An op's arguments, with the addresses on the inner device. */
 typedef struct inner_call {
     exec cx;
     op_args args;
@@ -129,10 +132,10 @@ static ott_status prepare_call(const exec *cx, enum op_index op, const void *arg
 #include "tensor/ops.def"
 #undef OP
 
-/* A list of calls with inner's addresses. */
+/* A list of such calls, for ops that take lists. */
 typedef struct inner_list {
-    inner_call *calls; /* the arguments that the items point at */
-    char *items;       /* back to back */
+    inner_call *calls; /* the arguments that the list's items point at */
+    char *items;       /* the items, one after the other */
 } inner_list;
 
 static ott_status fill_list(const exec *cx, enum op_index op, const void *items, int64_t count,
@@ -152,7 +155,7 @@ static inner_list open_list(enum op_index op, int64_t count) {
     return list;
 }
 
-/* Inner's function for lists, or its op for each call. */
+/* Runs an op on the inner device: by its function for lists if it has one, otherwise call by call. */
 #define OP(name, fields)
 #define MANY(name)                                                                                           \
     static ott_status run_##name##_many(const op_table *kernels, exec *cx, const name##_args *items,         \
@@ -194,7 +197,7 @@ static const op_table fenced_ops = {
     .packed_count = packed_count,
 };
 
-/* The op table of the device that inner's ops see: they must not call ops. */
+/* The op table that the inner device's ops see. It is empty, because a backend's ops must not call ops. */
 static const op_table no_ops = {0};
 
 /* ---- memory ---- */
@@ -304,7 +307,7 @@ static void release_host(device *d, void *data) {
 
 struct device_event {
     device_event *inner;
-    int64_t given; /* number of calls given when it was recorded */
+    int64_t given; /* number of calls that were given when the event was recorded */
 };
 
 static ott_status event_open(device *d, device_event **out) {

@@ -1,9 +1,9 @@
 /*
- * fenced: a test backend that keeps the host away from device memory, like a GPU. Its addresses are in pages
- * without access rights, so that a direct access ends the program. Ops and copies map an address to the
- * memory of the inner device, which does the work; results are bit-identical to the inner device's. An op
- * fails, with its own name and the argument's, if an address is not from this device or has fewer bytes than
- * the op uses.
+ * fenced: a test backend that keeps the host away from device memory, like a GPU. The fenced device's
+ * addresses are in pages without access rights, so a direct access ends the program. Ops and copies map an
+ * address to memory of another device, the inner device, and run there. So results are bit-identical to the
+ * inner device's. An op fails, with its own name and the argument's, if an address is not from this device or
+ * has fewer bytes than the op uses.
  */
 #ifndef TESTS_BACKEND_FENCED_H
 #define TESTS_BACKEND_FENCED_H
@@ -14,8 +14,9 @@
    the device with device_close. It uses inner's account. */
 ott_status fenced_open(device *inner, bool contiguous_contraction, device **out);
 
-/* Number of times that the host would have waited if the device queued all calls. Copies through memory other
-   than staging wait, and so do waits for work that is not done yet. */
+/* Number of times that the host would have waited if the device queued all calls. Copies from or to memory
+   other than staging memory wait. So do calls that wait for an event, a stream or the device, if the work is
+   not finished yet. */
 int64_t fenced_waits(const device *d);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * for_tests: linked into a test program; if the environment names a device of backend/open, cpu_open opens
- * that device instead of the CPU.
+ * for_tests: linked into test programs. If an environment variable names a device (backend/open.h), cpu_open
+ * opens this device instead of the CPU.
  */
 #include "backend/backend.h"
 #include "backend/open.h"

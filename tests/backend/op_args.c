@@ -28,7 +28,7 @@ static ott_status replace_tensor(const replacing *r, const char *what, tensor *t
     return replace_at(r, what, &t->data, elements * dtype_bytes(t->dtype));
 }
 
-/* Bytes of a use's scale array, up to the end of the last entry. */
+/* Size in bytes of an operand's scale array, up to the end of its last entry. */
 static int64_t scale_bytes(granularity g, int64_t mn, int64_t depth, int64_t mn_step, int64_t k_step) {
     int64_t along = granularity_mn_groups(g, mn), groups = granularity_groups(g, mn, depth);
     if (groups == 0) return 0;
@@ -77,7 +77,7 @@ static ott_status replace_qlist(const replacing *r, const char *what, qlist *lis
 
 static ott_status replace_operand(const replacing *r, const char *what, operand *o) {
     float *scale_inv = (float *)(uintptr_t)o->scale_inv;
-    TRY(replace_tensor(r, what, &o->t)); /* packed operands may have more */
+    TRY(replace_tensor(r, what, &o->t)); /* a packed operand may have more memory than its tensor */
     TRY(replace_floats(r, what, "scale_inv", &scale_inv,
                        scale_bytes(o->grain, operand_mn(o), operand_k(o), o->mn_step, o->k_step)));
     o->scale_inv = scale_inv;

@@ -10,8 +10,8 @@
 #define OP_ARGS_FIELDS_MAX 20
 #define OP_ARGS_BYTES_MAX  512
 
-/* Replaces *address; the op reads or writes `bytes` bytes there (never 0). `what` names it:
-   "q[1].column.amax". */
+/* Replaces an address of an op's arguments. The op reads or writes `bytes` bytes there (never 0). what: the
+   name of the argument, such as "q[1].column.amax". */
 typedef ott_status (*op_args_replace)(void *user, const char *what, void **address, int64_t bytes);
 
 /* A copy of the arguments, without pointers into the original. */
@@ -25,7 +25,8 @@ typedef struct op_args {
     } field[OP_ARGS_FIELDS_MAX];
 } op_args;
 
-/* Copies arguments that op_check accepts. Stops at the first failure; the error names op and field. */
+/* Copies arguments that op_check accepts, and replaces every address. Stops at the first failure. The error
+   names the op and the field. */
 ott_status op_args_copy(const op_info *op, const void *args, op_args_replace replace, void *user,
                         op_args *out);
 

@@ -5,9 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GUARD       64
-#define INPUT_GUARD 0xFF /* NaN in every float format, so that a stray read shows */
-#define OUTPUT_FILL 0x5A /* large in every format, so that adding to an unwritten output shows */
+#define GUARD 64
+/* byte around inputs: NaN in every float format, so that an access outside of an input changes a result */
+#define INPUT_GUARD 0xFF
+/* byte of unwritten outputs: a large number in every format, so that adding to an unwritten output is
+   detected */
+#define OUTPUT_FILL 0x5A
 
 /* ---- small things ---- */
 
@@ -27,7 +30,8 @@ void case_memory_close(mem *account, op_case *c) {
     mem_free(account, c->expected);
 }
 
-/* splitmix64 (Steele, Lea and Flood 2014): cheap, and depends only on the case. */
+/* Random numbers by splitmix64 (Steele, Lea and Flood 2014), which is fast. The numbers depend only on the
+   case. */
 int64_t case_draw(op_case *c, int64_t n) {
     uint64_t z = c->number * UINT64_C(0xD1342543DE82EF95) + ++c->draws * UINT64_C(0x9E3779B97F4A7C15);
     z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -64,8 +68,8 @@ void case_set(op_case *c, const char *field, const void *value, size_t bytes) {
 
 /* ---- sizes ---- */
 
-/* Rows x columns for ops without their own shape list: 1, around a vector's length, several blocks of a
-   reduction, many rows, many columns. */
+/* Rows and columns for ops without their own list of shapes: 1; sizes near a vector's length; several blocks
+   of a reduction; many rows; many columns. */
 static const int64_t generic_shapes[][2] = {{1, 1},    {1, 15},  {2, 16},   {3, 17},   {15, 33},
                                             {16, 1},   {17, 64}, {33, 100}, {5, 1025}, {3, 4097},
                                             {1, 9000}, {300, 7}, {61, 260}, {130, 520}};
@@ -87,7 +91,8 @@ int case_dtypes(const op_info *op) {
     return 1;
 }
 
-/* Letters that count rows get the shape's rows, other letters its columns. Then the fixture's bind runs. */
+/* Gives each letter of the op's shapes a size. Letters that count rows get the shape's rows, other letters
+   its columns. Then the fixture's `bind` may change the sizes. */
 static void bind_sizes(op_case *c) {
     int64_t rows = 1, columns = 1;
     if (!c->fixture->shapes) {
@@ -114,8 +119,8 @@ static void fill_output(op_case *c, const region *r) {
         memset(c->live + r->offset + i * r->ld * size, OUTPUT_FILL, (size_t)(r->columns * size));
 }
 
-/* Adds an array to the block. Matrices may get a leading dimension above their columns. Arrays may begin at
-   any element. */
+/* Adds an array to the case's block. A matrix may get a leading dimension larger than its columns. An array
+   may begin at any element. */
 region *case_region(op_case *c, const char *label, ott_dtype d, int64_t rows, int64_t columns, bool padded,
                     region_role role, void **data) {
     static const int64_t paddings[] = {0, 0, 1, 5, 16};
@@ -150,14 +155,16 @@ static ott_dtype draw_dtype(op_case *c, const char *text) {
     if (strcmp(text, "e4m3") == 0) return OTT_E4M3;
     if (strcmp(text, "state") == 0) return any[case_draw(c, 2)];
     if (strcmp(text, "any") == 0) return any[case_draw(c, 5)];
-    if (!c->act_used) { /* hp: the first field gets the case's format, the others any */
+    /* fields of any high-precision format: the first gets the case's format, the others a random one */
+    if (!c->act_used) {
         c->act_used = true;
         return c->act;
     }
     return any[case_draw(c, 3)];
 }
 
-/* Draws an input region that output f may share; -1: none. */
+/* Draws the input whose memory output f uses too. Returns the input's region, or -1: the output has its own
+   memory. */
 static int draw_alias(op_case *c, const op_field *f) {
     for (int i = 0; i < 2; i++) {
         const char *output = c->fixture->alias[i].output;
@@ -192,7 +199,8 @@ static bool make_tensor(op_case *c, const op_field *f, const op_shape *s, case_f
     return true;
 }
 
-/* Makes one array of a quantized use: written, read, or unused (then it must not change). */
+/* Makes one array of a quantized copy. The op writes it, reads it, or does not use it and so must not change
+   it. */
 static void *make_quant_array(op_case *c, const char *label, const char *array, ott_dtype d, int64_t rows,
                               int64_t columns, int bit) {
     char text[40];
@@ -204,7 +212,8 @@ static void *make_quant_array(op_case *c, const char *label, const char *array, 
     return data;
 }
 
-/* Delayed scaling: the scale comes from `next`, or is already stored. */
+/* Makes the state of delayed scaling. The op computes the scale from `next`, or reads a scale that is already
+   stored. */
 static bool make_next(op_case *c, const char *label, qdata *out) {
     char text[40];
     void *data;
@@ -241,14 +250,16 @@ static bool is_delayed(const quant_spec *s) {
     return s->rowwise.policy == AMAX_DELAYED || s->columnwise.policy == AMAX_DELAYED;
 }
 
-/* Uses either layout (tensor/qtensor.h), whatever the device prefers: ops follow the tensor's layout. */
+/* Makes a quantized tensor in either layout (tensor/qtensor.h), whichever the device prefers: an op accepts
+   both layouts. */
 static bool make_qtensor(op_case *c, const char *label, const op_shape *s, qtensor *q) {
     int count;
     fixture_quant_spec(0, &count);
     char text[32];
     char groups = c->fixture->groups;
     do *q = (qtensor){.spec = *fixture_quant_spec((int)case_draw(c, count), &count)};
-    while (groups && is_delayed(&q->spec)); /* delayed scaling is not for groups, which change every step */
+    /* tensors with groups have no delayed scaling, because groups change every step */
+    while (groups && is_delayed(&q->spec));
     q->groups = groups ? bound(c, groups, 0) : 0;
     q->rows = bound(c, s->rows, s->rows_fixed);
     q->columns = bound(c, s->columns, s->columns_fixed);
@@ -262,7 +273,7 @@ static bool make_qtensor(op_case *c, const char *label, const op_shape *s, qtens
     return !cast_spec_is_fp8(columnwise) || make_use(c, text, q, true, transposed, &q->columnwise);
 }
 
-/* Makes at most two quantized copies, which cover all code paths. */
+/* Makes the list of quantized copies. Two copies at most suffice to run all code paths. */
 static bool make_qlist(op_case *c, const op_field *f, const op_shape *s, case_field *out) {
     out->qlist = (qlist){.count = 1 + (int)case_draw(c, 2)};
     for (int i = 0; i < out->qlist.count; i++) {
@@ -276,7 +287,7 @@ static bool make_qlist(op_case *c, const op_field *f, const op_shape *s, case_fi
 
 static bool make_field(op_case *c, const op_field *f, case_field *out) {
     op_shape s;
-    if (!field_shape(f, &s)) return true; /* the fixture fills scalars and operands */
+    if (!field_shape(f, &s)) return true; /* scalars and operands have no shape: the fixture fills them */
     bool wanted = !f->optional || case_draw(c, 3) > 0;
     if (f->optional && c->fixture->present) wanted = c->fixture->present(c, f, wanted);
     if (!wanted) return true;
@@ -475,7 +486,7 @@ bool case_compare(op_case *c) {
     return false;
 }
 
-/* Relative error over the elements that are finite on both sides. */
+/* Returns the relative error of an output, over the elements that are finite in both results. */
 static double output_error(const op_case *c, const region *r) {
     const void *got = c->live + r->offset, *stored = c->expected + r->offset;
     double error = 0, sum = 0;
@@ -536,7 +547,7 @@ void case_describe(const op_case *c, char *text, size_t bytes) {
 
 /* ---- lists ---- */
 
-/* Makes item `number`, or the next one that fits in an item's share of the block. */
+/* Makes item `number` of a list, or the next item that fits in an item's share of the block. */
 static ott_status make_item(op_case *c, const op_info *op, int number) {
     for (int shape = number % case_shapes(op);; shape = 0) {
         if (!case_make(c, op, OTT_F32, shape, (value_kind)(number % VALUE_KINDS), (uint64_t)number))
@@ -551,7 +562,7 @@ static case_device place_of(const case_device *d, int number) {
 }
 
 ott_status case_run_list(op_case *c, const op_info *op, const case_device *d) {
-    static op_args loaded[CASE_LIST_CALLS]; /* the arguments that the items point at */
+    static op_args loaded[CASE_LIST_CALLS]; /* the arguments of the items, which the list points at */
     static _Alignas(16) char items[CASE_LIST_CALLS * OP_ARGS_BYTES_MAX];
     exec cx = {.device = d->device};
     for (int i = 0; i < CASE_LIST_CALLS; i++) {

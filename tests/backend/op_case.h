@@ -19,7 +19,7 @@
 typedef enum value_kind {
     VALUES_NORMAL,
     VALUES_ZEROS,     /* normal values; a third is 0 or -0 */
-    VALUES_EXTREME,   /* a range of magnitudes from subnormal to nearly infinite */
+    VALUES_EXTREME,   /* magnitudes from subnormal to nearly infinite */
     VALUES_NONFINITE, /* some NaN and infinities */
     VALUE_KINDS
 } value_kind;
@@ -32,10 +32,11 @@ typedef struct region {
     ott_dtype dtype;
     region_role role;
     int64_t rows, columns, ld;
-    int64_t offset; /* bytes from the block's start to element 0 */
+    int64_t offset; /* bytes from the beginning of the block to element 0 */
 } region;
 
-/* The struct that one field of the arguments points at; the member of the field's kind is used. */
+/* The struct that one pointer field of the op's arguments points at. Only the member for the field's kind is
+   used. */
 typedef struct case_field {
     tensor tensor;
     operand operand;
@@ -47,60 +48,64 @@ typedef struct case_field {
 typedef struct op_case {
     const op_info *op;
     const struct op_fixture *fixture;
-    ott_dtype act; /* format of the act fields, or of the first hp field */
-    int shape;     /* index in the op's shape list */
+    /* format of the fields with format "act", or of the first field with format "hp" (see ops.def) */
+    ott_dtype act;
+    int shape; /* index in the op's shape list */
     value_kind values;
-    uint64_t number, draws; /* key of the case's random choices, and their count */
-    int64_t size[26];       /* values of the letters */
-    int64_t note[4];        /* for the fixture */
+    uint64_t number, draws; /* the case's number, which seeds its random choices; number of choices so far */
+    int64_t size[26];       /* sizes that the letters 'A' to 'Z' of the op's shapes stand for */
+    int64_t note[4];        /* for use by the op's fixture */
     bool act_used;          /* an hp field has taken `act` */
-    int quant_writes;       /* arrays of the current quantized tensor that the op writes */
+    int quant_writes;       /* which arrays (QUANT_*) of the current quantized tensor the op writes */
     region regions[CASE_REGIONS_MAX];
     int region_count;
     int64_t bytes; /* size of the used part of the block */
     case_field fields[OP_ARGS_FIELDS_MAX];
-    _Alignas(16) unsigned char args[OP_ARGS_BYTES_MAX]; /* with addresses in `live` */
-    /* copies of the block: after the last run, before it, and after the reference's run */
+    /* the op's argument struct, with addresses in `live` */
+    _Alignas(16) unsigned char args[OP_ARGS_BYTES_MAX];
+    /* copies of the block: after the last run; before any run; after the reference's run */
     unsigned char *live, *pristine, *expected;
     unsigned char *block; /* the block that the addresses in `loaded` point into */
-    op_args loaded;       /* args with the addresses of the device of the last case_run */
+    op_args loaded;       /* the arguments with addresses on the device of the last case_run */
     char message[400];    /* the difference that case_compare found */
 } op_case;
 
 /* Arrays of a quantized tensor that an op uses. */
 enum { QUANT_AMAX = 1, QUANT_SCALE = 2, QUANT_CODES = 4, QUANT_ALL = 7 };
 
-/* The information about an op's arguments that ops.def does not contain. */
+/* What ops.def does not say about an op's arguments, as functions and data for the generated cases. */
 typedef struct op_fixture {
     const char *op;
     /* names of the scalars, operands and index tensors that `prepare` fills, separated by spaces */
     const char *sets;
     int shapes;               /* number of shapes that `bind` knows; 0: the generic list of rows x columns */
     void (*bind)(op_case *c); /* sets letter sizes, before anything is made */
-    void (*prepare)(op_case *c); /* sets values of special fields, after everything is made */
+    void (*prepare)(op_case *c); /* sets the values of special fields, after all arrays are made */
     bool (*present)(const op_case *c, const op_field *f,
-                    bool wanted); /* true if an optional field may be present (NULL: always) */
+                    bool wanted); /* returns true if an optional field may be present; NULL: always */
     struct {
         const char *output, *input;
     } alias[2];  /* outputs that may share memory with an input */
-    bool opaque; /* only the backend can read its result; tested through another op's cases */
+    bool opaque; /* only the backend can read the op's result, so other ops' cases test it */
     char groups; /* letter that counts the groups of a QTENSOR's rows; 0: no groups */
-    /* arrays of a QTENSOR that are written; the others are inputs (amax and scale not negative) */
+    /* the arrays (QUANT_*) of a QTENSOR that the op writes; it reads the others (amax and scale are not
+       negative) */
     int quant_writes;
 } op_fixture;
 
-/* op_fixture.c */
+/* Defined in op_fixture.c. */
 const op_fixture *fixture_find(const op_info *op); /* never NULL: an empty fixture if an op needs none */
-/* Returns the field that a generated case cannot fill without a fixture, or NULL. */
+/* Returns a field that a generated case can fill only with a fixture, which is missing. NULL: no such
+   field. */
 const op_field *fixture_missing(const op_info *op);
 const quant_spec *fixture_quant_spec(int index, int *count);
 
-/* op_values.c */
-void values_fill(op_case *c, const region *r); /* fills elements of c->live */
+/* Defined in op_values.c. */
+void values_fill(op_case *c, const region *r); /* fills the elements of an array in c->live */
 void values_make_positive(op_case *c, const region *r);
 
-/* op_case.c */
-ott_status case_memory_open(mem *account, op_case *c); /* call once, for any number of cases */
+/* Defined in op_case.c. */
+ott_status case_memory_open(mem *account, op_case *c); /* called once, before any number of cases */
 void case_memory_close(mem *account, op_case *c);
 int case_shapes(const op_info *op);
 /* number of formats: 3 (F32, BF16, F16), or 1 if the op's formats are fixed */
@@ -108,14 +113,15 @@ int case_dtypes(const op_info *op);
 /* Makes the case: arguments in c->args, values in c->live and c->pristine. False if it does not fit c's
    arrays. */
 bool case_make(op_case *c, const op_info *op, ott_dtype act, int shape, value_kind values, uint64_t number);
-/* Returns a random number below n; the sequence depends only on the case. */
+/* Returns a random number in [0, n). The sequence of numbers depends only on the case. */
 int64_t case_draw(op_case *c, int64_t n);
 bool case_present(const op_case *c, const char *field);
 case_field *case_at(op_case *c, const char *field);
-void case_set(op_case *c, const char *field, const void *value, size_t bytes); /* sets a scalar */
+/* sets a scalar of the op's arguments */
+void case_set(op_case *c, const char *field, const void *value, size_t bytes);
 region *case_region(op_case *c, const char *label, ott_dtype d, int64_t rows, int64_t columns, bool padded,
                     region_role role, void **data);
-/* A device with a block for cases. */
+/* A device, and a block in its memory for the arrays of cases. */
 typedef struct case_device {
     device *device;
     void *block;
@@ -123,32 +129,33 @@ typedef struct case_device {
 /* Takes ownership of the device, and closes it on failure. */
 ott_status case_device_open(device *d, case_device *out);
 void case_device_close(case_device *d);
-/* True if the device reports that it cannot sum in the case's order. */
+/* True if the device reports that its GEMMs cannot sum in the order that the case asks for. */
 bool case_is_impossible(const op_case *c, const device *d);
-/* case_load copies the pristine block to the device; loaded: the arguments with the device's addresses.
-   case_call runs the op with c->loaded. case_store copies the device's block to c->live. */
+/* case_load copies the pristine block to the device; loaded: receives the arguments with the device's
+   addresses. case_call runs the op with c->loaded. case_store copies the device's block to c->live. */
 ott_status case_load(op_case *c, const case_device *d, op_args *loaded);
 ott_status case_call(op_case *c, exec *cx);
 ott_status case_store(op_case *c, const case_device *d);
-/* Runs all three. case_expect stores the result as the expected one. */
+/* case_run calls all three. case_expect stores the result of the last run as the expected one. */
 ott_status case_run(op_case *c, const case_device *d);
 ott_status case_expect(op_case *c, const case_device *reference);
-/* Runs call(cx) as in a step: recorded in a plan, then replayed in an arena that contains old data. */
+/* Runs call(cx) as a step does: records it in a plan, then replays it in an arena that contains old data. */
 ott_status case_in_plan(exec *cx, ott_status (*call)(void *user, exec *cx), void *user);
 
 /* ---- lists ---- */
 
-/* Calls of a list, more than one GPU launch takes; bytes of a call's share of the block. */
+/* CASE_LIST_CALLS: calls of a list, more than one GPU launch takes. CASE_LIST_PLACE: bytes of the block for
+   each call. */
 enum { CASE_LIST_CALLS = 70, CASE_LIST_PLACE = 64 << 10 };
-/* Runs a list of calls of an op in fp32, each in its own part of the device's block, and checks that each has
+/* Runs a list of fp32 calls of an op, each in its own part of the device's block. Checks that each call has
    the result of a single call. */
 ott_status case_run_list(op_case *c, const op_info *op, const case_device *d);
 ott_status case_compare_list(op_case *c, const op_info *op, const case_device *d,
                              const case_device *reference);
-/* Compares c->live with the reference. False: c->message describes the difference. */
+/* Compares c->live with the reference's results. If false, c->message describes the difference. */
 bool case_compare(op_case *c);
-/* case_compare for libraries with their own order of sums: the root mean square error of each output may be
-   up to `most`, relative to the expected values. INFINITY: any values pass. */
+/* Like case_compare, but for libraries with their own order of sums. The root mean square error of each
+   output may be up to `most`, relative to the expected values. INFINITY: any values pass. */
 bool case_compare_within(op_case *c, double most);
 void case_describe(const op_case *c, char *text, size_t bytes);
 

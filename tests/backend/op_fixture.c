@@ -1,5 +1,6 @@
 /*
- * op_fixture: the needs of generated cases beyond ops.def's text: indices in range, scalars, related sizes.
+ * op_fixture: what generated cases need beyond the text of ops.def: indices in range, values of scalars,
+ * sizes that depend on each other.
  */
 #include "backend/op_case.h"
 #include "tensor/moment.h"
@@ -94,7 +95,7 @@ static void statistics_bind(op_case *c) {
     SIZE('S') = STATISTICS_COUNT;
 }
 
-/* An unused tensor has amax 0. */
+/* Sets the amax of unused tensors to 0. */
 static void amax_update_prepare(op_case *c) {
     cast_spec spec = DELAYED(OTT_E4M3);
     spec.history = (int)SIZE('H');
@@ -124,14 +125,15 @@ static void gemm_bind(op_case *c) {
     c->note[0] = case_draw(c, sizeof gemm_formats / sizeof *gemm_formats);
 }
 
-/* Scale granularities of FP8 operands: none, tensor, row, or blocks of equal depth. */
+/* Pairs of scale granularities of A and B that FP8 GEMMs accept: none, tensor, row, or blocks of equal
+   depth. */
 static const granularity gemm_grains[][2] = {
     {GRANULARITY_TENSOR, GRANULARITY_TENSOR}, {GRANULARITY_TENSOR, GRANULARITY_ROW},
     {GRANULARITY_ROW, GRANULARITY_TENSOR},    {GRANULARITY_ROW, GRANULARITY_ROW},
     {GRANULARITY_1X128, GRANULARITY_1X128},   {GRANULARITY_1X128, GRANULARITY_128X128},
     {GRANULARITY_128X128, GRANULARITY_1X128}, {GRANULARITY_1X32, GRANULARITY_1X32}};
 
-/* Sets the order of a use's scales. Scales of a square block may be another use's, transposed. */
+/* Sets the strides of an operand's scales. Scales of square blocks may be those of the transposed matrix. */
 static void gemm_scale_order(op_case *c, operand *o, int64_t mn) {
     qdata use = {0};
     bool shared = o->grain == GRANULARITY_128X128 && case_draw(c, 2);
@@ -141,8 +143,8 @@ static void gemm_scale_order(op_case *c, operand *o, int64_t mn) {
     o->k_step = use.k_step;
 }
 
-/* Makes an operand of mn_size x depth in either layout (packed: only that layout), with as many scales as the
-   entries require. */
+/* Makes an operand of mn_size x depth. Its matrix is transposed or not (packed: not), and it has as many
+   scales as its granularity requires. */
 static operand *gemm_place(op_case *c, const char *field, ott_dtype d, granularity grain, int64_t mn,
                            int64_t depth) {
     operand *o = &case_at(c, field)->operand;
@@ -150,7 +152,7 @@ static operand *gemm_place(op_case *c, const char *field, ott_dtype d, granulari
     o->transposed = !o->packed && case_draw(c, 2);
     o->t = tensor_matrix(NULL, d, o->transposed ? depth : mn, o->transposed ? mn : depth);
     region *r = case_region(c, field, d, o->t.rows, o->t.columns, !o->packed, REGION_IN, &data);
-    if (r) { /* without data op_check fails, and the test with it */
+    if (r) { /* without data op_check would refuse the operand */
         o->t.data = data;
         o->t.ld = r->ld;
     }
@@ -166,7 +168,7 @@ static void gemm_scale(op_case *c, operand *o, const char *label, int64_t entrie
     o->scale_inv = data;
 }
 
-/* packed: case_run packs it on the device. */
+/* Makes one operand of a GEMM. packed: case_run packs it on the device. */
 static void gemm_operand(op_case *c, const char *field, const char *label, int64_t mn, ott_dtype d,
                          granularity grain) {
     case_at(c, field)->operand.packed = field[0] == 'b' && case_draw(c, 3) == 0;
@@ -196,7 +198,7 @@ static void gemm_prepare(op_case *c) {
 static void embedding_bind(op_case *c) {
     SIZE('V') = 1 + case_draw(c, 50);
 }
-/* The table is often a range of rows of a larger table. */
+/* The op's table is often a range of rows of a larger table. Draws the number of further rows. */
 static int64_t draw_more(op_case *c) {
     int64_t before = case_draw(c, 2) ? case_draw(c, 20) : 0, after = case_draw(c, 2) ? case_draw(c, 20) : 0;
     set_integer(c, "before", before);
@@ -214,7 +216,7 @@ static void embedding_backward_prepare(op_case *c) {
 
 /* ---- norm ---- */
 
-/* h is optional only where it would equal x. */
+/* h may be left out only if it would equal x. */
 static bool rmsnorm_present(const op_case *c, const op_field *f, bool wanted) {
     return wanted || (strcmp(f->name, "h") == 0 && case_present(c, "delta"));
 }
@@ -251,11 +253,11 @@ static void dropout_prepare(op_case *c) {
 
 /* ---- attention ---- */
 
-/* tokens, heads, head_dim, positions, rotated columns, columns before them */
+/* Columns: tokens, heads, head_dim, positions, rotated columns, columns before them. */
 static const int64_t rope_shapes[][6] = {
     {1, 1, 2, 1, 2},      {3, 2, 16, 7, 16},    {17, 3, 34, 40, 34},   {33, 4, 64, 64, 64},
     {5, 1, 128, 300, 96}, {16, 2, 30, 16, 30},  {2, 5, 8, 3, 8},       {130, 2, 32, 200, 16},
-    {9, 2, 24, 11, 24}, /* half a head is not a multiple of the vector length */
+    {9, 2, 24, 11, 24}, /* half of head_dim is not a multiple of the vector length */
     {7, 2, 33, 9, 20},    {6, 3, 24, 9, 8, 16}, {11, 2, 21, 5, 10, 7}, {4, 2, 64, 9, 32, 16}};
 
 static void rope_bind(op_case *c) {
@@ -276,7 +278,8 @@ static void rope_prepare(op_case *c) {
     set_bool(c, "inverse", case_draw(c, 2));
 }
 
-/* tokens, heads, heads of the tail; widths of a head of x, of the tail and of y; column ranges of x */
+/* Columns: tokens, heads, heads of the tail; widths of a head of x, of the tail and of y; column ranges of
+   x. */
 static const int64_t heads_shapes[][8] = {{1, 1, 1, 1, 1, 2, 0, 1},       {5, 3, 1, 40, 8, 24, 0, 16},
                                           {7, 2, 2, 33, 40, 33, 20, 13},  {33, 4, 1, 24, 16, 40, 8, 16},
                                           {17, 3, 3, 24, 24, 32, 0, 16},  {9, 5, 5, 17, 3, 35, 1, 16},
@@ -308,7 +311,7 @@ static void sum_heads_prepare(op_case *c) {
     set_integer(c, "first", heads_shapes[c->shape][6]);
 }
 
-/* tokens, heads, key heads, head_dim, documents */
+/* Columns: tokens, heads, key heads, head_dim, documents. */
 static const int64_t attention_shapes[][5] = {{1, 1, 1, 16, 1},  {7, 1, 1, 1, 7},    {15, 2, 1, 16, 1},
                                               {17, 4, 2, 24, 3}, {33, 3, 3, 33, 2},  {64, 2, 1, 64, 1},
                                               {65, 2, 2, 16, 1}, {20, 1, 1, 128, 2}, {130, 4, 2, 32, 4},
@@ -319,7 +322,7 @@ static void attention_sizes(op_case *c, const int64_t *s) {
     SIZE('H') = s[1];
     SIZE('C') = s[1] * s[3];
     SIZE('E') = s[2] * s[3];
-    SIZE('B') = s[4] + 1; /* each document's start, and T */
+    SIZE('B') = s[4] + 1; /* each document's first token, and the end of the last document */
     c->note[0] = s[3];
 }
 
@@ -327,14 +330,14 @@ static void attention_bind(op_case *c) {
     attention_sizes(c, attention_shapes[c->shape]);
 }
 
-/* Documents start anywhere and may be empty. The first starts at 0, the last ends at T. */
+/* Draws the beginnings of documents. Documents may be empty. The first begins at 0, the last ends at T. */
 static void attention_prepare(op_case *c) {
     static const int64_t windows[] = {0, 0, 1, 7, 64, 100};
     int32_t *start = integers(c, "cu_seqlens");
     draw_indices(c, "cu_seqlens", SIZE('T') + 1);
     start[0] = 0;
     start[SIZE('B') - 1] = (int32_t)SIZE('T');
-    for (int64_t i = 1; i < SIZE('B'); i++) /* insertion sort */
+    for (int64_t i = 1; i < SIZE('B'); i++) /* sorts by insertion */
         for (int64_t j = i; start[j - 1] > start[j]; j--) {
             int32_t swap = start[j];
             start[j] = start[j - 1];
@@ -346,7 +349,8 @@ static void attention_prepare(op_case *c) {
     set_float(c, "softcap", case_draw(c, 3) ? 0.0f : 5.0f);
 }
 
-/* Tokens that continue a document: the five of attention_shapes, then the number of earlier tokens. */
+/* Shapes of tokens that continue a document. Columns: the five of attention_shapes, then the number of
+   earlier tokens. */
 static const int64_t cached_shapes[][6] = {
     {1, 2, 1, 16, 1, 1},   {1, 4, 2, 24, 1, 63},  {1, 2, 2, 64, 1, 64},
     {1, 3, 1, 33, 1, 150}, {3, 2, 1, 8, 1, 62},   {4, 1, 1, 128, 1, 65},
@@ -374,7 +378,7 @@ static void activate_prepare(op_case *c) {
     case_set(c, "kind", &kind, sizeof kind);
 }
 
-/* dup is present exactly where up is. */
+/* The field dup is present exactly if up is present. */
 static bool activate_present(const op_case *c, const op_field *f, bool wanted) {
     return strcmp(f->name, "dup") == 0 ? case_present(c, "up") : wanted;
 }
@@ -385,7 +389,7 @@ static void softcap_prepare(op_case *c) {
     set_float(c, "cap", case_draw(c, 2) ? 30.0f : 0.5f);
 }
 
-/* Some targets are ignored. */
+/* Draws targets; some have the value that is ignored. */
 static void loss_prepare(op_case *c) {
     set_float(c, "z_weight", case_draw(c, 2) ? 0.25f : 0.0f);
     for (int64_t t = 0; t < SIZE('T'); t++)
@@ -408,14 +412,14 @@ static void cross_entropy_finish_prepare(op_case *c) {
     loss_prepare(c);
 }
 
-/* Without grad_scale there is no gradient to quantize. */
+/* The quantized gradient is present only if grad_scale is. */
 static bool cross_entropy_present(const op_case *c, const op_field *f, bool wanted) {
     return wanted && (f->kind != OP_QOUT || case_present(c, "grad_scale"));
 }
 
 /* ---- mixture of experts ---- */
 
-/* tokens, experts, top-k, columns, groups (0: none), groups chosen, runs of tokens */
+/* Columns: tokens, experts, top-k, columns, groups (0: none), chosen groups, runs of tokens. */
 static const int64_t moe_shapes[][7] = {
     {1, 1, 1, 1, 0, 0, 1},   {1, 8, 2, 16, 0, 0, 1},   {7, 4, 1, 33, 0, 0, 7},
     {15, 3, 3, 17, 0, 0, 1}, {16, 8, 2, 20, 4, 2, 4},  {33, 16, 4, 24, 4, 1, 3},
@@ -442,7 +446,7 @@ static void moe_rule(op_case *c) {
     case_set(c, "rule", &rule, sizeof rule);
 }
 
-/* Draws distinct experts for each token; often a few experts get most tokens. */
+/* Draws distinct experts for each token. In many cases a few experts get most tokens. */
 static void draw_experts(op_case *c) {
     const tensor *t = &case_at(c, "expert")->tensor;
     int64_t experts = SIZE('E'), few = case_draw(c, 2) ? experts : SIZE('K');
@@ -458,7 +462,7 @@ static void route_backward_prepare(op_case *c) {
     case_set(c, "losses", &losses, sizeof losses);
 }
 
-/* Tokens before and after the tokens that are sorted. */
+/* The op sorts a range of tokens. Draws the numbers of tokens before and after the range. */
 static void route_sort_bind(op_case *c) {
     moe_bind(c);
     c->note[0] = case_draw(c, 2) * case_draw(c, 300);
@@ -471,7 +475,7 @@ static void route_sort_prepare(op_case *c) {
     set_integer(c, "first", c->note[0]);
 }
 
-/* An assignment may be in any row, or in none. */
+/* Draws the row of each assignment (token and expert): any row, or none. */
 static void draw_places(op_case *c, const char *field, int64_t limit) {
     const tensor *t = &case_at(c, field)->tensor;
     for (int64_t i = 0; i < t->rows; i++)
@@ -486,12 +490,12 @@ static void row_prepare(op_case *c) {
     draw_places(c, "row", SIZE('R'));
 }
 
-/* rows, groups, output columns, contracted dimension */
+/* Columns: rows, groups, output columns, contracted dimension. */
 static const int64_t grouped_shapes[][4] = {{1, 1, 1, 1},    {9, 4, 17, 33},  {40, 3, 16, 15},
                                             {130, 5, 33, 7}, {65, 8, 70, 64}, {64, 2, 48, 130},
                                             {300, 2, 9, 150}};
 
-/* note[0]: the groups are expert weights. */
+/* Draws note[0]: 1 if the groups are the matrices of expert weights. */
 static void grouped_quantize_bind(op_case *c) {
     const int64_t *s = grouped_shapes[c->shape];
     c->note[0] = case_draw(c, 2);
@@ -523,7 +527,7 @@ static void grouped_weight_bind(op_case *c) {
     c->note[0] = case_draw(c, sizeof gemm_formats / sizeof *gemm_formats);
 }
 
-/* Groups of any size, some empty, with rows left over. */
+/* Draws where the groups of rows end. Groups have any size, some are empty, and rows may be left over. */
 static void draw_ends(op_case *c, int64_t rows) {
     int64_t left = rows - case_draw(c, 2) * case_draw(c, rows), end = 0;
     for (int64_t e = 0; e < SIZE('E'); e++) {
@@ -538,8 +542,8 @@ static void grouped_quantize_prepare(op_case *c) {
     if (case_present(c, "end")) draw_ends(c, SIZE('M'));
 }
 
-/* An operand with groups along its rows, or along its depth if `deep`: a quantized use of a tensor with the
-   given rows and columns. */
+/* Makes an operand from a quantized copy of a tensor with these rows and columns. deep: the groups are along
+   the contraction, otherwise along the operand's rows. */
 static void grouped_operand(op_case *c, const char *field, const char *label, ott_dtype d, granularity grain,
                             bool deep, int64_t rows, int64_t columns) {
     qtensor q = {.rows = rows, .columns = columns, .groups = SIZE('E')};
@@ -552,7 +556,7 @@ static void grouped_operand(op_case *c, const char *field, const char *label, ot
     gemm_scale(c, o, label, entries);
 }
 
-/* Draws formats, and granularities of equal depth, for both grouped products. */
+/* Draws formats, and granularities of equal depth, for both operands of a grouped product. */
 static const granularity *grouped_grains(op_case *c, const ott_dtype **formats) {
     *formats = gemm_formats[c->note[0]];
     return gemm_grains[dtype_is_fp8((*formats)[0]) ? case_draw(c, COUNT(gemm_grains)) : 0];
@@ -574,7 +578,7 @@ static void grouped_prepare(op_case *c) {
     set_bool(c, "accumulate", case_draw(c, 2));
     grouped_finish(c);
 }
-/* Every group has rows on each rank. */
+/* Draws where each group's rows end on each rank. Every group has rows. */
 static void draw_ends_of_all(op_case *c, const tensor *all) {
     for (int64_t p = 0; p < all->rows; p++)
         for (int64_t g = 0; g < all->columns; g++)
@@ -630,7 +634,7 @@ static void grad_norm_prepare(op_case *c) {
     set_float(c, "max_norm", norms[case_draw(c, 3)]);
 }
 
-/* Draws the scalars that give an element's place in its parameter. */
+/* Draws the scalars that say where an element is in its parameter. */
 static void draw_scalars(op_case *c) {
     set_integer(c, "seed", 0x123456789 + case_draw(c, 1000));
     set_integer(c, "first", case_draw(c, 2) ? case_draw(c, 1000) : (int64_t)1 << 33);
@@ -674,7 +678,7 @@ static void rule_prepare(op_case *c) {
     state[STEP_AVERAGE] = case_draw(c, 2) ? 1.0f : 0.07f;
     if (case_draw(c, 2)) step_state_set_update(state, 1);
     if (case_present(c, "moment2")) values_make_positive(c, &c->regions[case_at(c, "moment2")->region]);
-    bool rounds = false; /* stochastic rounding */
+    bool rounds = false; /* the op rounds stochastically */
     for (int i = 0; i < c->op->field_count; i++) {
         rounds = rounds || strcmp(c->op->fields[i].name, "seed") == 0;
         for (int k = 0; k < COUNT(scalars); k++)

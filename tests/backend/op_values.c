@@ -3,7 +3,7 @@
 #include "base/rng.h"
 #include <math.h>
 
-/* Normal numbers are slow to make; a table is enough. */
+/* Returns a normally distributed number from a table, because computing these numbers is slow. */
 static float normal(op_case *c) {
     enum { COUNT = 4096 };
     static float table[COUNT];
@@ -12,7 +12,8 @@ static float normal(op_case *c) {
     return table[case_draw(c, COUNT)];
 }
 
-/* Magnitudes 2^low to 2^high, one range per tensor: all, subnormal, small, large, medium. */
+/* A range of magnitudes, 2^low to 2^high. A tensor has one of these ranges: all, subnormal, small, large,
+   medium. */
 typedef struct range {
     int low, high;
 } range;
@@ -29,7 +30,8 @@ static float extreme(op_case *c, range r) {
     return (case_draw(c, 2) ? -1.0f : 1.0f) * ldexpf(mantissa, exponent);
 }
 
-/* The special values in a tensor: none, NaN, one infinity, or all. */
+/* Returns a value that is not finite. mixture: 0: NaN, 1: infinity, 2: -infinity, otherwise a random one of
+   these. */
 static float nonfinite(op_case *c, int64_t mixture) {
     static const float values[] = {NAN, INFINITY, -INFINITY};
     return values[mixture < 3 ? mixture : case_draw(c, 3)];
@@ -46,7 +48,8 @@ static float value_of_kind(op_case *c, range r, int64_t mixture) {
     return normal(c);
 }
 
-/* FP8 codes. The two extreme kinds have any byte; NaN and infinity occur only if requested. */
+/* Draws an FP8 code. The kinds VALUES_EXTREME and VALUES_NONFINITE have any code, but NaN and infinity occur
+   only in the second. */
 static uint8_t fp8_code(op_case *c, ott_dtype d) {
     if (c->values == VALUES_NORMAL) return cast_to_fp8(normal(c), d, CAST_SATURATE);
     if (c->values == VALUES_ZEROS && case_draw(c, 3) == 0) return case_draw(c, 2) ? 0x80 : 0;

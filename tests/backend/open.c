@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The CUDA backend, in programs that link it (tests/cuda/device.cmake). */
+/* The CUDA backend. Defined only in programs that link it (tests/cuda/device.cmake). */
 ott_status cuda_open(mem *account, int index, bool emulates, device **out) __attribute__((weak));
 
 static bool is_cuda(const char *name) {

@@ -5,7 +5,7 @@
  * - "amx_emulated": the CPU, with an emulated tile unit
  * - "fenced", "fenced_transposed": the CPU inside a fence (backend/fenced.h); the second requires transposed
  * columnwise data
- * - "cuda": an emulated GPU in programs that link that backend, otherwise the GPU of the plugin that is found
+ * - "cuda": an emulated GPU in programs that link that backend, otherwise a GPU, by the plugin that is found
  * (backend/loader.h)
  */
 #ifndef TESTS_BACKEND_OPEN_H
@@ -15,15 +15,16 @@
 
 #define TEST_DEVICE_VARIABLE "OTTAVA_TEST_DEVICE"
 
-/* `threads` and `isa` as in cpu_open. */
+/* Opens the device that the environment selects. threads and isa: as for cpu_open. */
 ott_status test_device_open(mem *account, int threads, const char *isa, device **out);
 /* test_device_open with a device name instead of the environment's; NULL or "": the CPU. */
 ott_status test_device_open_named(const char *name, mem *account, int threads, const char *isa, device **out);
-/* True for a plugin's device that uses a library's products and attention, which sum in their own order. */
+/* True for a plugin's device if a library computes its GEMMs and attention, in the library's own order of
+   sums. */
 bool test_device_has_own_sums(const device *d);
 /* Opens GPU number `index`, in programs that link that backend. */
 ott_status test_device_open_gpu(mem *account, int index, device **out);
-/* Returns a host copy of device data; free it. Ends the program on failure. */
+/* Copies device data to the host. The caller frees the copy. Ends the program on failure. */
 void *test_device_fetch(device *d, const void *data, int64_t bytes);
 
 #endif

@@ -36,7 +36,7 @@ static int close_all(void **state) {
     return left;
 }
 
-/* Large enough that threads share it, and not a multiple of any block. */
+/* So large that several threads share a copy, and not a multiple of any block. */
 enum { BYTES = (1 << 20) + 13 };
 
 static void bytes_go_in_within_and_out(void **state) {
@@ -48,7 +48,7 @@ static void bytes_go_in_within_and_out(void **state) {
     succeed(device_allocate(d, MEM_DATA, BYTES, "a", &a));
     succeed(device_allocate(d, MEM_DATA, BYTES, "b", &b));
     succeed(device_event_open(d, &sent));
-    succeed(device_event_wait(d, sent)); /* does not wait: the event was never recorded */
+    succeed(device_event_wait(d, sent)); /* returns at once: the event was never recorded */
     for (int i = 0; i < BYTES; i++) ((unsigned char *)staging)[i] = (unsigned char)(i * 31 >> 3);
     succeed(device_copy_in_async(d, a, staging, BYTES));
     succeed(device_event_record(d, sent));
@@ -56,7 +56,7 @@ static void bytes_go_in_within_and_out(void **state) {
     succeed(device_copy_out(d, out, b, BYTES));
     assert_memory_equal(out, staging, BYTES);
     succeed(device_event_wait(d, sent));
-    memset(staging, 7, BYTES); /* staging may change now, and a keeps the copied bytes */
+    memset(staging, 7, BYTES); /* the copy is done: changing staging memory must not change a */
     succeed(device_copy_out(d, out, a, BYTES));
     assert_int_equal(((unsigned char *)out)[BYTES - 1], (unsigned char)((BYTES - 1) * 31 >> 3));
     device_event_close(d, sent);
@@ -68,7 +68,7 @@ static void bytes_go_in_within_and_out(void **state) {
     device_event_close(d, NULL);
 }
 
-/* Zero-copy memory is separate memory on this device. */
+/* This device has mapped host memory. It is separate from device memory, and ops can use it. */
 static void memory_of_the_host_is_worked_in(void **state) {
     (void)state;
     void *mapped, *own;

@@ -20,7 +20,7 @@ enum { ROWS = 3, COLUMNS = 5, COUNT = ROWS * COLUMNS };
 static struct {
     mem *account;
     device *d;
-    float *data; /* COUNT floats on the device */
+    float *data; /* COUNT floats in device memory */
 } fence;
 
 static void succeed(ott_status status) {
@@ -124,7 +124,7 @@ static void an_op_stays_within_its_memory(void **state) {
                    "convert: x: 60 bytes from byte 4 on end beyond the 60 bytes", "a test's tensor");
 }
 
-/* Every array of a quantized copy is checked. */
+/* The fence checks the address of every array of a quantized copy. */
 static void a_quantized_copy_is_checked(void **state) {
     (void)state;
     exec cx = {.device = fence.d};
@@ -168,7 +168,8 @@ static ott_status call_an_op(exec *cx, const add_args *a) {
     return op_convert(cx, &(convert_args){.x = a->x, .y = a->y});
 }
 
-/* A backend's op must call the backend's functions, not the checked ops. */
+/* An inner device's op must call the backend's own functions. If it calls an op of the checked table, the
+   call fails. */
 static void a_backend_does_not_call_ops(void **state) {
     (void)state;
     device *reference, *d;

@@ -1,4 +1,5 @@
-/* Opening a device by name, the error for an unknown name, and a test's own backend in place of the CPU. */
+/* Tests opening a device by its name, the error for an unknown name, and a test's own backend in place of the
+   CPU. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -76,7 +77,7 @@ static void a_gpu_needs_the_plugin(void **state) {
     setenv(LOADER_VARIABLE, "/nowhere", 1);
     refused("cuda", OTT_ERR_UNSUPPORTED, "no CUDA backend is here (/nowhere is not there); \"make cuda\"");
     refused("cuda:1", OTT_ERR_UNSUPPORTED, "\"ottava doctor\" lists other missing parts");
-    setenv(LOADER_VARIABLE, TEST_SOURCE_DIR, 1); /* a folder without a plugin */
+    setenv(LOADER_VARIABLE, TEST_SOURCE_DIR, 1); /* the folder has no plugin */
     refused("cuda", OTT_ERR_UNSUPPORTED, TEST_SOURCE_DIR "/" LOADER_FILE);
     setenv(LOADER_VARIABLE, TEST_SOURCE_DIR "/CMakeLists.txt", 1);
     refused("cuda", OTT_ERR_UNSUPPORTED, "invalid ELF header");

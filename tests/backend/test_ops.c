@@ -1,10 +1,10 @@
 /*
- * Every op of ops.def on every backend against the scalar reference, bit for bit: each activation format, odd
- * shapes, and values from subnormal to NaN. The CPU runs at each ISA level of this machine, on one to three
- * threads, and inside a fence; or the one device that the environment names runs (backend/open.h). The test
- * reaches a backend only through copies and skips ops that it lacks.
- * The cases come from the op table, so a new op is tested immediately, or the test names the fixture that it
- * needs.
+ * Compares every op of ops.def on every backend with the scalar reference, bit for bit: in each activation
+ * format, with odd shapes, and with values from subnormal to NaN. The CPU backend is tested with each
+ * instruction set of this machine, on one to three threads, and inside a fence. If the environment names a
+ * device (backend/open.h), only this device is tested. The test reaches a backend only through copies and
+ * skips ops that it lacks. The cases come from the op table, so a new op is tested immediately, or the test
+ * names the fixture that it needs.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,14 +18,14 @@
 #include "cpu/cpu.h"
 #include "reference/reference_ops.h"
 
-/* REPEATS: cases for each format, shape and kind of values, with different random choices. Slow builds
-   (OTT_TEST_PART) and the emulated GPU run every nth case. n has no common factor with the loop counts, so
-   that each kind of case occurs. */
+/* REPEATS: number of cases with different random choices, for each format, shape and kind of values. Slow
+   builds (OTT_TEST_PART) and the emulated GPU run every nth case. n has no common factor with the loop
+   counts, so that each kind of case occurs. */
 #ifdef OTT_TEST_PART
-static const int thread_counts[] = {3}; /* one thread count finds memory errors */
+static const int thread_counts[] = {3}; /* several threads; one thread count suffices to find memory errors */
 enum { EVERY = 5, EVERY_EMULATED = 5 };
 #else
-static const int thread_counts[] = {1, 3}; /* 2 threads run inside the fence */
+static const int thread_counts[] = {1, 3}; /* the device inside the fence has 2 threads */
 enum { EVERY = 1, EVERY_EMULATED = 3 };
 #endif
 enum { THREAD_COUNTS = sizeof thread_counts / sizeof *thread_counts, REPEATS = 2 };
@@ -35,7 +35,8 @@ static const ott_dtype act_dtypes[] = {OTT_F32, OTT_BF16, OTT_F16};
 static struct {
     mem *account;
     case_device reference, devices[CPU_ISAS_MAX * THREAD_COUNTS + 2];
-    const case_device *tiles; /* the level amx_emulated, for GEMMs only; NULL: not available */
+    /* the CPU with isa "amx_emulated", which runs GEMM cases only; NULL: not available */
+    const case_device *tiles;
     int count;
     op_case c;
 } all;
@@ -92,7 +93,7 @@ static int close_devices(void **state) {
 
 /* ---- the generated test ---- */
 
-/* From the emulated GPU (tests/cuda), in programs that link it. */
+/* Counts launches on the emulated GPU (tests/cuda). NULL in programs that do not link it. */
 extern int64_t cudart_launches __attribute__((weak));
 
 static bool is_emulated(void) {
@@ -103,7 +104,8 @@ static int64_t launches(void) {
     return is_emulated() ? cudart_launches : 0;
 }
 
-/* A GPU's GEMMs and attention come from a library; they are compared within a bound, on normal values. */
+/* Compares with the reference. If a library computes a GPU's GEMMs and attention, only normal values are
+   compared, within a bound. */
 static bool compare(op_case *c, const device *d) {
     bool library = strcmp(c->op->name, "gemm") == 0 || strncmp(c->op->name, "attention", 9) == 0;
     if (!library || !test_device_has_own_sums(d)) return case_compare(c);
@@ -174,7 +176,7 @@ static void test_lists(void **state) {
 
 /* ---- ops that the definition equates ---- */
 
-/* amax, scale and cast in sequence equal quantize. */
+/* The ops amax, scale and cast, one after the other, must equal the op quantize. */
 static void test_quantize_is_its_three_parts(void **state) {
     (void)state;
     op_case *c = &all.c;
@@ -242,7 +244,8 @@ static bool has_nan(op_case *c, const char *field) {
     return found;
 }
 
-/* A host reports the index. A GPU cannot, and produces NaN, so that the step fails. */
+/* For an index out of range, a CPU returns an error that names the index. A GPU cannot, and writes NaN, so
+   that the step fails. */
 static void test_indices_out_of_range_are_seen(void **state) {
     static const char *const ops[][3] = {{"embedding_forward", "token", "y"},
                                          {"rope", "position", "x"},
@@ -268,7 +271,7 @@ static void test_indices_out_of_range_are_seen(void **state) {
 /* ---- the comparison finds errors ---- */
 
 static void make_swiglu(op_case *c) {
-    uint64_t number = 0; /* draw until a case has a quantized copy and padding after y's columns */
+    uint64_t number = 0; /* draw cases until one has a quantized copy, and padding after y's columns */
     do assert_true(case_make(c, op_find("swiglu_forward"), OTT_BF16, 4, VALUES_NORMAL, number++));
     while (!case_present(c, "q") || case_at(c, "y")->tensor.ld == case_at(c, "y")->tensor.columns);
     succeed(case_expect(c, &all.reference));
@@ -312,7 +315,7 @@ static void test_comparison_sees_damage(void **state) {
 
 /* ---- one cmocka test an op ---- */
 
-/* [NAME]: runs only that test. */
+/* An argument selects one test by name. */
 int main(int argc, char **argv) {
     int count = op_count();
     if (argc > 1) cmocka_set_test_filter(argv[1]);

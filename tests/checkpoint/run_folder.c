@@ -54,7 +54,7 @@ model_options folder_model_options(mem *account, const char *folder) {
     HARNESS_OK(hf_model_configure(account, cfg, NULL));
     HARNESS_OK(model_options_resolve(cfg, &o));
     config_close(cfg);
-    o.freeze = NULL; /* freed with the configuration */
+    o.freeze = NULL; /* the list is freed with the configuration */
     return o;
 }
 
@@ -75,7 +75,7 @@ model_options small_options(void) {
                            .optimizer = optimizer_find("adamw")};
 }
 
-/* Fills a tensor with random bits, including NaNs and subnormals, because a checkpoint only copies. */
+/* Fills a tensor with random bits, which include NaNs and subnormals: a checkpoint must copy any bits. */
 static void fill(device *d, const tensor *t, uint64_t seed, uint64_t stream) {
     uint32_t *bits = malloc((size_t)tensor_bytes(*t));
     assert_non_null(bits);
@@ -123,7 +123,7 @@ void set_parameter(const model *m, const parameter *p, const float *values) {
     assert_int_equal(device_copy_in(m->device, p->value.data, values, tensor_bytes(p->value)), OTT_OK);
 }
 
-/* Compares `own`, a tensor of a shard, with its rows in `all`, the full tensor. */
+/* Compares a tensor of a shard, `own`, with the same rows of the full tensor, `all`. */
 static void assert_rows(device *d, const parameter *part, const tensor *all, const tensor *own) {
     int64_t bytes = tensor_bytes(*own);
     parameter_part at = parameter_shard_part(part);

@@ -12,31 +12,33 @@ typedef struct run_folder {
     device *device;
     config *cfg;
     char root[64];
-    char text[4][256]; /* the last results of at() */
+    char text[4][256]; /* the last four results of at() */
     int next;
 } run_folder;
 
 /* cmocka setup and teardown; the state is a run_folder. Teardown fails the test when memory was leaked. */
 int run_folder_setup(void **state);
 int run_folder_teardown(void **state);
-/* The path "ROOT/name" from a printf format. Four paths may be in use at a time. */
+/* Returns the path "ROOT/name" from a printf format. The path is valid until the fourth call after this
+   one. */
 const char *at(run_folder *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The model options of a run that starts from a Hugging Face folder. */
 model_options folder_model_options(mem *account, const char *folder);
-/* Two layers of width 16. The embedding is larger than any copy buffer of a checkpoint. */
+/* Options of a model with two layers of width 16. Its embedding is larger than a checkpoint's copy buffer. */
 model_options small_options(void);
-/* A model with parameters and moments of bits that depend on `seed`. seed 0: zeros. */
+/* Opens a model whose parameters and moments have bits that depend on `seed`. seed 0: all zeros. */
 model *small_model(run_folder *f, const model_options *o, model_use use, uint64_t seed);
-/* Fails unless parameters (and moments, if both models have them) have the same bits. */
+/* Fails unless two models have the same bits: parameters, and moments if both models have them. */
 void assert_same_model(const model *a, const model *b);
-/* Fails unless `part`, a rank's model, has this rank's rows of `full`: values, and state if both have it. */
+/* Fails unless a rank's model, `part`, equals this rank's rows of the model `full`: values, and optimizer
+   state if both models have it. */
 void assert_shard_of(const model *full, const model *part);
-/* A parameter's elements on the host. The caller frees them. */
+/* Copies a parameter's elements to the host, as fp32. The caller frees the copy. */
 float *parameter_values(const model *m, const parameter *p);
 void set_parameter(const model *m, const parameter *p, const float *values);
 run_state state_at(int64_t step);
-/* Saves a model of that seed as step `step` in the root. keep: keep_last_n. */
+/* Saves a model with bits of `seed` as step `step` in the root. keep: checkpoint.keep_last_n. */
 void save_step(run_folder *f, int64_t step, uint64_t seed, int64_t keep);
 
 /* Read a full file. The caller frees the text. */

@@ -23,7 +23,7 @@ static void assert_same_state(const run_state *a, const run_state *b) {
     assert_memory_equal(&a->good_steps, &b->good_steps, sizeof(float));
 }
 
-/* Each of several ranks loads its rows. */
+/* Several ranks load a checkpoint. Each loads its own rows. */
 static void check_shards(run_folder *f, const model_options *o, const model *full, const char *path) {
     for (int size = 2; size <= 3; size++)
         for (int rank = 0; rank < size; rank++) {
@@ -68,7 +68,7 @@ static void test_round_trip(void **state) {
 static void test_round_trip_tied_llama3(void **state) {
     model_options o = small_options();
     o.tied = true;
-    o.norm_epsilon = 1e-6f; /* has no short decimal representation */
+    o.norm_epsilon = 1e-6f; /* a number without a short decimal representation */
     o.rope = (rope_options){.kind = ROPE_LLAMA3,
                             .theta = 5e5,
                             .factor = 32,
@@ -177,7 +177,7 @@ static void test_find_in_a_run(void **state) {
     assert_int_equal(file_make_folder(at(f, "run/checkpoints")), OTT_OK);
     assert_int_equal(file_rename(at(f, "step-20"), at(f, "run/checkpoints/step-20")), OTT_OK);
     assert_finds(f, at(f, "run"), "elsewhere", at(f, "run/checkpoints/step-20"));
-    /* Users may rename a checkpoint. */
+    /* Users may rename a checkpoint's folder. */
     assert_int_equal(file_rename(at(f, "run/checkpoints/step-20"), at(f, "best")), OTT_OK);
     assert_finds(f, at(f, "best"), "elsewhere", at(f, "best"));
 }
@@ -205,7 +205,7 @@ static void test_purge_by_number(void **state) {
     save_step(f, 10, 1, 2);
     save_step(f, 100, 1, 2);
     assert_string_equal(names_in_root(f), "step-10 step-100 ");
-    save_step(f, 5, 1, 2); /* a run that resumed from an earlier step: its new checkpoint stays */
+    save_step(f, 5, 1, 2); /* as a run that resumed from an earlier step; the new checkpoint must stay */
     assert_string_equal(names_in_root(f), "step-100 step-5 ");
     save_step(f, 6, 1, 1);
     assert_string_equal(names_in_root(f), "step-6 ");
@@ -274,7 +274,7 @@ static void test_file_in_the_way(void **state) {
     assert_string_equal(names_in_root(f), "file step-8 ");
 }
 
-/* A file-size limit simulates a full disk: both end a write in the middle. */
+/* Simulates a full disk by a limit of the file size. Both end a write in the middle. */
 static void test_full_disk(void **state) {
     run_folder *f = *state;
     struct rlimit before, limit;
@@ -292,7 +292,8 @@ static void test_full_disk(void **state) {
     assert_string_equal(names_in_root(f), "step-4 ");
 }
 
-/* Fails each allocation in turn: one error, no temporary files, no leak. */
+/* Fails each allocation of a save in turn. Each failure gives one error, and no temporary files or memory are
+   left. */
 static void test_memory_failures(void **state) {
     run_folder *f = *state;
     model_options o = small_options();

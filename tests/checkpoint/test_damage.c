@@ -1,5 +1,5 @@
 /* Checkpoints that are damaged, incomplete, forged or of another model. Each is refused with one line that
-   names the file, the damage and the fix, and the model does not change. */
+   names the file, the damage and the fix. The model that loads it does not change. */
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "checkpoint/run_folder.h"
@@ -14,7 +14,8 @@
 
 #define WAY_OUT "--checkpoint.load_path="
 
-/* Loads step `step` of the root into a model of `o`. After a failure the model must be unchanged. */
+/* Loads the checkpoint of step `step` into a model with options `o`. After a failure the model must be
+   unchanged. */
 static ott_status try_load_as(run_folder *f, const model_options *o, int step) {
     model *m = small_model(f, o, MODEL_TRAINING, 5), *before = small_model(f, o, MODEL_TRAINING, 5);
     bool fell_back;
@@ -80,7 +81,8 @@ static void test_grown(void **state) {
     run_folder *f = two_steps(state);
     int64_t bytes;
     char *data = read_text(f, at(f, "step-20/model.safetensors"), &bytes);
-    write_bytes(at(f, "step-20/model.safetensors"), data, bytes + 1); /* file_read adds a NUL */
+    /* without the NUL that file_read adds */
+    write_bytes(at(f, "step-20/model.safetensors"), data, bytes + 1);
     mem_free(f->account, data);
     assert_error(try_find(f, 20), OTT_ERR_FORMAT, "model.safetensors", "has grown", "/step-10", NULL);
 }
@@ -119,7 +121,7 @@ static void test_a_folder_for_a_file(void **state) {
     assert_error(try_find(f, 20), OTT_ERR_ARGUMENT, "model.safetensors", "a folder", "/step-10", NULL);
 }
 
-/* The error suggests an earlier undamaged checkpoint, or reports that none is left. */
+/* The error suggests an earlier checkpoint that is not damaged, or reports that there is none. */
 static void test_advice(void **state) {
     run_folder *f = two_steps(state);
     save_step(f, 30, 3, 0);
@@ -158,7 +160,7 @@ static void test_state_is_no_json(void **state) {
     mem_free(f->account, text);
 }
 
-/* The checksum covers every digit of the counters. */
+/* A changed digit of any counter must be detected, by the checksum of state.json. */
 static void test_state_digit_changed(void **state) {
     run_folder *f = two_steps(state);
     char *text = read_text(f, at(f, "step-20/state.json"), NULL);
@@ -182,7 +184,8 @@ static void test_newer_version(void **state) {
     assert_error(try_find(f, 20), OTT_ERR_UNSUPPORTED, "version 4", "reads version 3", "/step-10", NULL);
 }
 
-/* Forges a checkpoint: replaces section.name with `value` (JSON; NULL: removes it) and fixes the checksum. */
+/* Forges a checkpoint's state.json: sets section.name to `value` and corrects the checksum. value: JSON; NULL
+   removes the member. */
 static void forge(run_folder *f, const char *section, const char *name, const char *value) {
     char *text = read_text(f, at(f, "step-20/state.json"), NULL);
     json_t *root = json_loads(text, 0, NULL);
@@ -291,7 +294,7 @@ static void test_other_shape(void **state) {
                      cases[i].ours, NULL);
 }
 
-/* Fused projections against separate projections. */
+/* The checkpoint and the model differ in their fused projections. The error says which keys to set. */
 static void test_other_projections(void **state) {
     static const struct {
         bool saved[2], wanted[2]; /* fused_qkv, fused_gate_up */
@@ -318,7 +321,7 @@ static void test_other_projections(void **state) {
     }
 }
 
-/* A configuration of a version without the keys for fused projections. */
+/* The checkpoint's configuration is from an earlier version, which had no keys for fused projections. */
 static void test_projections_not_named(void **state) {
     run_folder *f = *state;
     config *cfg;

@@ -1,7 +1,7 @@
 /*
- * Expert weights [experts, rows, columns] as one parameter. Each matrix has the initial values of a separate
- * parameter, on any number of ranks. Checkpoints store one tensor of rank 3. Hugging Face folders store one
- * tensor, or one per matrix.
+ * Expert weights [experts, rows, columns] as one parameter. Each expert's matrix has the same initial values
+ * as a separate parameter, on any number of ranks. Checkpoints store one tensor of rank 3. Hugging Face
+ * folders store one tensor, or one per matrix.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,7 +87,7 @@ static void open_full(expert_test *s) {
     HARNESS_OK(model_initialize(&s->m, 5, 1));
 }
 
-/* Compares a rank's shard with its part of the full tensor. */
+/* Compares a rank's shard with the same elements of the full tensor. */
 static void expect_part(expert_test *s, const tensor *part, const float *full) {
     static float values[ALL];
     harness_get(&s->h, part, values);
@@ -175,7 +175,7 @@ static void open_rank(rank_run *r, group *ranks) {
     open_expert_test(&r->s, ranks);
     HARNESS_OK(model_initialize(&r->s.m, 5, 1));
     r->gathered = harness_tensor(&r->s.h, OTT_F32, EXPERTS * ROWS, COLUMNS);
-    r->added = harness_tensor(&r->s.h, OTT_F32, EXPERTS * ROWS, COLUMNS); /* zero */
+    r->added = harness_tensor(&r->s.h, OTT_F32, EXPERTS * ROWS, COLUMNS); /* zeros */
     harness_record(&r->s.h, gather_and_reduce, r);
 }
 
@@ -307,7 +307,7 @@ static void saved_folders_are_read_again(void **state) {
     load_on_ranks(path, full);
 }
 
-/* Expert weights with gate and up fused, in a folder that stores them separately, and in one that stores them
+/* The model fuses gate and up of each expert. One folder stores them separately, another stores them
    fused. */
 static void fused_experts_have_places(void **state) {
     (void)state;

@@ -107,7 +107,7 @@ static void compare_losses(held *f, const char *name) {
 static void compare_gradients(held *f, const char *name) {
     for (int i = 0; i < f->t.m->parameter_count; i++) {
         const parameter *p = &f->t.m->parameters[i];
-        if (p->frozen) continue; /* the selection bias of experts */
+        if (p->frozen) continue; /* frozen: the bias that selects experts */
         golden_tensor theirs = golden_read(&f->g, "grad/%s", p->name);
         float *ours = malloc((size_t)theirs.count * sizeof *ours);
         assert_int_equal(theirs.count, parameter_count(p));
@@ -120,7 +120,8 @@ static void compare_gradients(held *f, const char *name) {
 
 /* ---- tests ---- */
 
-/* Gradients have the same bits with every kind of recomputation. */
+/* Losses and gradients must be close to transformers', and must have the same bits with every kind of
+   recomputation. */
 static void equals_transformers(void **state) {
     run_folder *r = *state;
     for (int i = 0; i < FAMILIES_HELD; i++) {
@@ -146,7 +147,7 @@ static void equals_transformers(void **state) {
     }
 }
 
-/* Computes the last token's loss from logits of a sequence that was passed in pieces. */
+/* Passes a sequence in pieces to a model with a KV cache. The last logits must give the last token's loss. */
 static void generates_with_a_cache(void **state) {
     run_folder *r = *state;
     static const int64_t pieces[] = {10, 1, 13};
@@ -175,7 +176,8 @@ static void generates_with_a_cache(void **state) {
     }
 }
 
-/* Writes a file's tensors and one more. With `rootless`, names lose their first component. */
+/* Writes the tensors of a folder's file to `path`, and a tensor named `more`. rootless: removes the first
+   component of each name. */
 static void write_more(mem *account, const char *path, const char *folder, bool rootless, const char *more) {
     enum { MOST = 64, BYTES = 4096 };
     safetensors_tensor declared[MOST];
@@ -208,7 +210,8 @@ static void write_more(mem *account, const char *path, const char *folder, bool 
     safetensors_close(from);
 }
 
-/* GPT-2's own files: the model was saved without its head, its names have no root, and it contains masks. */
+/* OpenAI's GPT-2 files contain the model without its head. Tensor names lack the first component
+   "transformer", and there are attention masks. */
 static void reads_an_older_folder(void **state) {
     run_folder *r = *state;
     char path[300];
@@ -223,8 +226,8 @@ static void reads_an_older_folder(void **state) {
     close_family(&f);
 }
 
-/* DeepSeek-V3's own files have an extra layer after the last, which predicts a second token. Other families
-   do not. */
+/* DeepSeek-V3's published files have an extra layer after the last, which predicts a second token. This layer
+   is skipped. In other families such tensors are an error. */
 static void passes_over_a_layer_behind_the_last(void **state) {
     static const struct {
         const char *family, *more;
@@ -334,7 +337,7 @@ static void writes_what_it_read(void **state) {
     }
 }
 
-/* config.json names the layer without experts by number. The model's layers must match. */
+/* config.json lists the layers without experts by their numbers. The model must have the same layers. */
 static void names_single_layers_without_experts(void **state) {
     run_folder *r = *state;
     held f;
@@ -359,8 +362,8 @@ static void names_single_layers_without_experts(void **state) {
     close_family(&f);
 }
 
-/* Baichuan 2's vocabulary size shows that its head's rows are normalized to length 1. A trained head would
-   not stay normalized. */
+/* Baichuan 2 normalizes the rows of its head to length 1. Such a model is recognized by its vocabulary size.
+   A trained head would not stay normalized. */
 static void divides_baichuan2s_head(void **state) {
     enum { SEEN = 100 };
     run_folder *r = *state;

@@ -1,5 +1,6 @@
-/* The file of the FP8 state. A state of delayed scaling fits a layer with the same format and margin. A file
-   of an earlier version has no margin and fits any margin. */
+/* The checkpoint's file of delayed-scaling state. A layer loads its state from the file only if it has the
+   same format and margin. A file of an earlier version stores no margin, so its state is loaded with any
+   margin. */
 #include "checkpoint/float8.h"
 #include "checkpoint/run_folder.h"
 #include "fp8/recipe.h"
@@ -12,7 +13,7 @@
 
 enum { HISTORY = 3 };
 
-/* A layer with delayed scaling of its weight with this margin, in the initial state. */
+/* A layer with delayed scaling of its weight, with this margin. The scaling state is the initial one. */
 typedef struct layer_case {
     linear layer;
     delayed_store store;
@@ -31,7 +32,7 @@ static void open_layer(run_folder *f, layer_case *c, int margin) {
     c->named = (float8_layer){"a", &c->layer};
 }
 
-/* Writes a file with a state of format e4m3. margin NULL: as an earlier version wrote it. */
+/* Writes a file with the state of a weight in E4M3. margin NULL: writes no margin, as an earlier version. */
 static safetensors *write_file(run_folder *f, const char *margin) {
     const safetensors_tensor tensors[] = {
         {.name = "a.weight.e4m3.amax_history", .dtype = OTT_F32, .rank = 1, .shape = {HISTORY}},
@@ -57,8 +58,8 @@ static void note_event(void *user, const float8_layer *layer, int which, float8_
     if (which == TENSOR_WEIGHT) *(int *)user |= 1 << event;
 }
 
-/* Reads the file into a layer of margin 2. Returns the logged events, and checks if the layer then has the
-   file's scale. */
+/* Reads the file into a layer with margin 2. Returns the logged events, and checks whether the layer then has
+   the file's scale. */
 static int read_into_layer(run_folder *f, const char *margin) {
     layer_case c;
     int events = 0;

@@ -23,7 +23,7 @@
 typedef struct held {
     tiny t;
     char folder[256];
-    shards *weights; /* the weights that transformers saved */
+    shards *weights; /* the tensors of the folder that transformers saved */
 } held;
 
 static void open_family(held *f, mem *account, const char *name) {
@@ -50,8 +50,8 @@ static ott_status save(run_folder *r, held *f, gguf_type type) {
 
 /* ---- where llama.cpp's tensors are in the folder ---- */
 
-/* A tensor's possible names in a block; one name exists. The second is for fused projections, the last for
-   GPT-2. */
+/* A GGUF tensor and the names that its source tensor may have in a block. A folder has one of these names.
+   The second is of fused projections, the last of GPT-2. */
 typedef struct source {
     const char *gguf, *name[3];
 } source;
@@ -89,7 +89,8 @@ static bool is_gpt2(const held *f) {
     return f->t.m->options.family->transposed;
 }
 
-/* Finds the source tensor, of matrix `expert` if there are several. */
+/* Finds the tensor that a GGUF tensor was made from. expert: the number of the matrix, if each expert has its
+   own tensor. */
 static const shard_tensor *find_source(const held *f, const gguf_entry *e, int64_t expert) {
     char part[64], name[160], own[64];
     int layer;
@@ -114,8 +115,8 @@ static const shard_tensor *find_source(const held *f, const gguf_entry *e, int64
     return NULL;
 }
 
-/* llama.cpp's "llama" and "granite" rotate elements 2 p and 2 p + 1 of a head, transformers rotates p and p +
-   half. */
+/* Returns the row of transformers' q or k that is row `row` in llama.cpp. llama.cpp's "llama" and "granite"
+   rotate elements 2 p and 2 p + 1 of a head, transformers rotates p and p + half. */
 static int64_t turned_row(const model_options *o, int64_t row) {
     int64_t pair = row % o->head_dim / 2, head = row / o->head_dim;
     return head * o->head_dim + pair + (row % 2 ? o->head_dim / 2 : 0);
@@ -127,7 +128,7 @@ static bool is_turned(const gguf_reader *r, const gguf_entry *e) {
     return turns && (strstr(e->name, "attn_q.") || strstr(e->name, "attn_k."));
 }
 
-/* Returns the number of elements. */
+/* Compares a tensor of the file with its source. Returns the number of elements. */
 static int64_t compare_tensor(held *f, const gguf_reader *r, const gguf_entry *e) {
     static float values[1 << 14];
     const model_options *o = &f->t.m->options;
@@ -135,7 +136,8 @@ static int64_t compare_tensor(held *f, const gguf_reader *r, const gguf_entry *e
     int64_t rows = e->count / columns / experts;
     bool is_gemma = gguf_reader_says(r, "general.architecture", "gemma2") ||
                     gguf_reader_says(r, "general.architecture", "gemma3");
-    float more = is_gemma && strstr(e->name, "norm.weight") ? 1 : 0; /* its norms multiply by 1 + weight */
+    /* Gemma's norms multiply by 1 + weight */
+    float more = is_gemma && strstr(e->name, "norm.weight") ? 1 : 0;
     bool turns_over = is_gpt2(f) && e->rank == 2 && strncmp(e->name, "blk.", 4) == 0;
     for (int64_t i = 0; i < experts; i++) {
         const shard_tensor *from = find_source(f, e, i);
@@ -205,7 +207,8 @@ static void has_every_weight(void **state) {
     }
 }
 
-/* Biases of projections and of the feed-forward. The biases of q and k are reordered like their rows. */
+/* The file has the biases of projections and of the feed-forward. Biases of q and k are reordered like the
+   rows of their matrices. */
 static void has_every_bias(void **state) {
     run_folder *r = *state;
     held f;
@@ -254,7 +257,7 @@ static void refuses_what_llama_cpp_has_not(void **state) {
     }
 }
 
-/* llama.cpp would treat such blocks as mixtures. */
+/* Blocks without experts between blocks with experts are refused: llama.cpp would treat them as mixtures. */
 static void refuses_single_blocks_without_experts(void **state) {
     run_folder *r = *state;
     held f;
@@ -273,8 +276,8 @@ static void assert_number(const gguf_reader *g, const char *key, double expected
     if (fabs(number - expected) > 1e-6 * fabs(expected)) fail_msg("%s is %g, not %g", key, number, expected);
 }
 
-/* Expected values from config.json in tests/golden/families. transformers' attention factors and Llama 3's
-   frequencies were computed separately. */
+/* Compares the metadata with expected values from config.json in tests/golden/families. The attention factors
+   of transformers and the frequencies of Llama 3 were computed separately. */
 static void says_what_the_model_is(void **state) {
     run_folder *r = *state;
     held f;
@@ -324,14 +327,15 @@ static void says_what_a_mixture_is(void **state) {
     assert_number(&g, "llama.expert_count", 4);
     assert_number(&g, "llama.expert_used_count", 2);
     assert_int_equal(gguf_reader_tensor(&g, "blk.1.ffn_gate_inp.weight")->type, GGUF_F32);
-    /* rows of 32 in matrices that join heads, rows of 16 elsewhere */
+    /* Q8_0 has blocks of 32: rows of attn_output have 32 elements, rows of the other matrices 16 */
     assert_int_equal(gguf_reader_tensor(&g, "blk.1.attn_output.weight")->type, GGUF_Q8_0);
     assert_int_equal(gguf_reader_tensor(&g, "blk.1.ffn_gate_exps.weight")->type, GGUF_F16);
     gguf_reader_close(&g);
     close_family(&f);
 }
 
-/* Llama 3.1's rule for the first rotary pair, which has a high frequency, and the last, with a low one. */
+/* Checks Llama 3.1's frequency factors of the first rotary pair, which has a high frequency, and of the last,
+   which has a low one. */
 static void gives_llama3_factors(void **state) {
     run_folder *r = *state;
     held f;

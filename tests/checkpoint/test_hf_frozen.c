@@ -23,7 +23,8 @@ static void succeed(ott_status status) {
     if (status != OTT_OK) fail_msg("%s", status_text());
 }
 
-/* Wider than a block, and no multiple of a block, except where a family's files fuse projections. */
+/* dim is no multiple of a scale block, so a row's last block is smaller. The rows of projections that a
+   family's files may fuse are multiples. */
 static model_options options_of(const char *name) {
     model_options o = small_options();
     o.family = family_find(name);
@@ -71,8 +72,8 @@ static void save_plain(model *m, const char *folder) {
 
 typedef struct opening {
     const char *recipe, *folder;
-    const char *granularity; /* value of the key; NULL: not set */
-    const char *freeze;      /* NULL: all projections of the blocks */
+    const char *granularity; /* value of train.frozen_granularity; NULL: not set */
+    const char *freeze;      /* value of train.freeze; NULL: all projections of the blocks */
     group *shard_ranks;
     bool fused; /* q, k and v are fused, and gate and up */
 } opening;
@@ -139,8 +140,9 @@ static const struct {
                {"block", "llama", HF_METHOD_FP8},          {"block", "phi3", HF_METHOD_COMPRESSED},
                {"current", "llama", HF_METHOD_COMPRESSED}};
 
-/* A run that cast its masters exports its codes. They are read and written without change, and the
-   unquantized values give the same codes. The GEMMs' recipe cannot use these codes directly. */
+/* A run casts masters to FP8 and exports the codes. Reading and writing the folder does not change them. A
+   folder with the unquantized values gives the same codes. The GEMMs' recipe cannot use these codes
+   directly. */
 static void codes_stay(void **state) {
     run_folder *f = *state;
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
@@ -173,8 +175,8 @@ static model_options mixture_options(void) {
     return o;
 }
 
-/* The experts of a folder become one tensor of expert weights. The export has the codes and scales that were
-   read, also if several experts share a scale. */
+/* The experts of a folder become one tensor of expert weights. The export has the codes and scales of the
+   folder that was read, also if several experts share a scale. */
 static void experts_stay(void **state) {
     static const hf_scales grains[] = {HF_SCALE_TENSOR, HF_SCALE_CHANNEL, HF_SCALE_BLOCK};
     run_folder *f = *state;
@@ -196,8 +198,8 @@ static void experts_stay(void **state) {
     model_close(m);
 }
 
-/* Expert weights are listed once by their own name. For other matrices the list shows if bf16 would round
-   them. */
+/* Lists the FP8 matrices of a folder. Expert weights are listed once, by the name of the whole parameter. For
+   other matrices the list says whether bf16 would round their values. */
 static void codes_are_listed(void **state) {
     static const ott_dtype others[] = {OTT_BF16, OTT_F32};
     run_folder *f = *state;
@@ -216,13 +218,13 @@ static void codes_are_listed(void **state) {
         assert_non_null(strstr(names.text, "model.layers.0.block_sparse_moe.experts.w2.weight"));
         int count = 1;
         for (const char *c = names.text; *c; c++) count += *c == ',';
-        assert_int_equal(count, 4 + 3); /* attention and expert weights, without the router */
+        assert_int_equal(count, 4 + 3); /* attention matrices and expert weights, but not the router */
         str_free(&names);
     }
     model_close(m);
 }
 
-/* A folder with fused projections and a model with separate projections, and the reverse. */
+/* Loads a folder with fused projections into a model with separate ones, and the reverse. */
 static void together_or_apart(void **state) {
     run_folder *f = *state;
     model_options o = options_of("llama");
@@ -240,14 +242,14 @@ static void together_or_apart(void **state) {
     opening w = {.recipe = "rowwise", .folder = at(f, "scales"), .fused = true};
     assert_error(open_kept(f, &w, &kept), OTT_ERR_UNSUPPORTED, "have different scales", "fused_qkv = false",
                  NULL);
-    w.granularity = "channel"; /* each row gets its matrix's scale */
+    w.granularity = "channel"; /* each row gets the scale of the separate matrix that it comes from */
     kept = must_open(f, &w);
     assert_true(kept->blocks[1].attention.qkv.weight->codes->scale_inv[0] !=
                 kept->blocks[1].attention.qkv.weight->codes->scale_inv[128]);
     model_close(kept);
 }
 
-/* A rank has its rows of the codes and all scales. */
+/* A rank loads its own rows of the codes, and all scales. */
 static void ranks_have_their_rows(void **state) {
     run_folder *f = *state;
     group second = {.rank = 1, .size = 2};

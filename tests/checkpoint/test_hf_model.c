@@ -41,13 +41,13 @@ static model_options options_of(const char *name) {
     return o;
 }
 
-/* The same model with separate projections. */
+/* Returns the options with separate projections. */
 static model_options apart(model_options o) {
     o.fused_qkv = o.fused_gate_up = false;
     return o;
 }
 
-/* A model with values of many magnitudes, as after training. */
+/* Opens a model with values of many magnitudes, like a trained model. */
 static model *filled_model(run_folder *f, const model_options *o, uint64_t seed) {
     model *m = small_model(f, o, MODEL_INFERENCE, 0);
     for (int i = 0; i < m->parameter_count; i++) {
@@ -106,7 +106,7 @@ static void assert_same_options(const model_options *a, const model_options *b) 
 
 /* ---- save and load ---- */
 
-/* Each of several ranks reads its rows. */
+/* Several ranks load a folder. Each reads its own rows. */
 static void check_shards(run_folder *f, const model_options *o, const model *full, const char *folder) {
     for (int rank = 0; rank < 3; rank++) {
         group ranks = {.rank = rank, .size = 3};
@@ -145,7 +145,7 @@ static void test_round_trip_of_features(void **state) {
     tied.tied = true;
     tied.norm_epsilon = 1e-6f;
     window.window = 7;
-    window.head_dim = 16; /* not dim / heads */
+    window.head_dim = 16; /* another number than dim / heads */
     llama3.rope = (rope_options){.kind = ROPE_LLAMA3,
                                  .theta = 5e5,
                                  .factor = 32,
@@ -185,8 +185,8 @@ static void test_formats_round_once(void **state) {
 
 /* ---- master dither ---- */
 
-/* Dithered masters differ from the loaded values in both directions and round back to them. Frozen parameters
-   and norms do not change. */
+/* Dithered masters differ from the loaded values, up and down, but round to them. Frozen parameters and norms
+   do not change. */
 static void assert_dithered(const model *plain, const model *dithered, ott_dtype d) {
     int64_t moved = 0, up = 0, all = 0, frozen = 0;
     for (int i = 0; i < plain->parameter_count; i++) {
@@ -211,7 +211,7 @@ static void assert_dithered(const model *plain, const model *dithered, ott_dtype
     assert_true(up > moved * 48 / 100 && up < moved * 52 / 100);
 }
 
-/* A shard gets the same offsets as in the full tensor. */
+/* Dithering adds the same offsets to a shard as to these elements of the full tensor. */
 static void check_dithered_shards(run_folder *f, const model_options *o, const model *full,
                                   const char *folder) {
     for (int rank = 0; rank < 3; rank++) {
@@ -254,7 +254,8 @@ static void test_masters_are_dithered(void **state) {
     model_close(saved);
 }
 
-/* No tensor is coarser than the masters, so the loaded values do not change. */
+/* Dithering changes only tensors that the folder stores in a coarser format than the masters'. Here all are
+   fp32, so nothing changes. */
 static void test_fp32_folders_are_not_dithered(void **state) {
     run_folder *f = *state;
     model_options o = options_of("llama");
@@ -300,7 +301,7 @@ static float *read_tensor(shards *s, const char *name) {
     return out;
 }
 
-/* Phi-3's files store rows of q, then k, then v, and rows of gate, then up. */
+/* Phi-3's files store q, k and v in one tensor, in this order of rows, and gate and up in another. */
 static void test_fused_tensors_hold_the_parts_in_order(void **state) {
     run_folder *f = *state;
     static const char *const parts[2][3] = {{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
@@ -330,7 +331,7 @@ static void test_fused_tensors_hold_the_parts_in_order(void **state) {
     model_close(m);
 }
 
-/* The folder must not depend on whether the model has fused or separate projections. */
+/* The saved folder must be the same for fused and for separate projections of the model. */
 static void check_together_and_apart(run_folder *f, const char *family_name, const hf_save_options *options,
                                      const char *folder) {
     static const char *const names[] = {"apart", "qkv", "gate_up", "together"};
@@ -371,7 +372,8 @@ static void test_projections_together_or_apart(void **state) {
     check_together_and_apart(*state, "phi3", &fp8, "phi8");
 }
 
-/* A model is saved as a family that can represent it, which may differ from its preset's name. */
+/* A model is saved as a family that can represent its options. This may be another family than its
+   preset's. */
 static void test_a_model_is_saved_as_the_family_that_can_say_it(void **state) {
     run_folder *f = *state;
     model_options o = options_of("llama");
@@ -406,8 +408,8 @@ static void test_a_model_is_saved_as_the_family_that_can_say_it(void **state) {
     model_close(m);
 }
 
-/* KempnerForge's block with layer normalization and two matrices is saved as starcoder2 without biases in
-   linear layers. */
+/* KempnerForge's blocks with layer normalization and a feed-forward of two matrices are saved as starcoder2
+   whose linear layers have no biases. */
 static void test_blocks_of_two_matrices_are_starcoder2(void **state) {
     run_folder *f = *state;
     const hf_save_options options = {.dtype = OTT_F32};
@@ -428,7 +430,8 @@ static void test_blocks_of_two_matrices_are_starcoder2(void **state) {
     }
 }
 
-/* No family has layer normalization before SwiGLU, or RMSNorm before two matrices. */
+/* Saving these models fails: no family has layer normalization before SwiGLU, or RMSNorm before a
+   feed-forward of two matrices. */
 static void test_blocks_that_no_family_has(void **state) {
     run_folder *f = *state;
     const hf_save_options options = {.dtype = OTT_F32};
@@ -481,7 +484,7 @@ static void test_what_the_original_gives(void **state) {
     model *m = filled_model(f, &o, 1);
     const hf_save_options options = {.original = at(f, "original"), .dtype = OTT_F32};
     assert_int_equal(save(m, at(f, "same"), &options).copied, 2);
-    assert_file_text(f, at(f, "same/config.json"), original_config); /* no byte changed */
+    assert_file_text(f, at(f, "same/config.json"), original_config); /* the copy equals the original */
     int64_t bytes;
     char *tokenizer = read_text(f, at(f, "same/tokenizer.json"), &bytes);
     assert_int_equal(bytes, 11);
@@ -552,7 +555,6 @@ static void test_configurations_that_are_refused(void **state) {
     }
 }
 
-/* Settings of transformers' training: router loss, dropout, padding. */
 /* The folder's router-loss weight is used, unless the key is set. */
 static void test_router_loss(void **state) {
     static const char key[] = "model.moe_aux_loss_weight";
@@ -578,7 +580,7 @@ static void test_dropout_and_padding(void **state) {
                  {"\"pad_token_id\": null, \"attention_dropout\": 0.5,", "attention_dropout = 0.5", -1},
                  {"\"pad_token_id\": -1, \"resid_pdrop\": 0.1, \"embd_pdrop\": 1e-3,",
                   "resid_pdrop = 0.1, embd_pdrop = 0.001", 63},
-                 {"\"pad_token_id\": 64,", "", -1}}; /* nn.Embedding would refuse it */
+                 {"\"pad_token_id\": 64,", "", -1}}; /* transformers' nn.Embedding would refuse this id */
     run_folder *f = *state;
     char changed[sizeof original_config + 120];
     hf_model_notes notes;
@@ -600,11 +602,12 @@ static void test_dropout_and_padding(void **state) {
     fails_to_configure(f, at(f, "original"), OTT_ERR_FORMAT, "attention_dropout");
 }
 
-/* A list of a model's tensors that a test modifies before writing it, with zeros as data. */
+/* A list of a model's tensors, for a file with zeros as data. A test changes the list before the file is
+   written. */
 typedef struct spoiled {
     safetensors_tensor tensors[64];
     int64_t count;
-    const char *nan; /* the tensor with all bytes 0xff; NULL: none */
+    const char *nan; /* name of the tensor whose bytes are all 0xff; NULL: none */
 } spoiled;
 
 static spoiled declare_model(const model *m) {
@@ -727,7 +730,7 @@ static void test_scales_that_are_refused(void **state) {
         else
             assert_error(status, cases[i].expected, "up_proj.weight", cases[i].part, NULL);
     }
-    /* A scale without an FP8 weight is left over. */
+    /* A scale is refused if its weight is not FP8. */
     spoiled s = declare_model(m);
     snprintf(names[0], sizeof names[0], "%s_scale", s.tensors[1].name);
     s.tensors[s.count++] = (safetensors_tensor){names[0], OTT_F32, 0, {0}};
@@ -764,11 +767,12 @@ typedef struct fp8_case {
     const char *family, *name;
     hf_method method;
     hf_scales granularity;
-    const char *scale; /* suffix of the weight's name */
+    const char *scale; /* suffix that is added to the weight's name */
     int rank;
 } fp8_case;
 
-/* Half a unit in the last place of E4M3 for w / scale, with room for the rounding of the division. */
+/* Largest error of scale * code, with the nearest E4M3 code: half a unit in the last place. The added terms
+   cover the rounding of the division. */
 static double half_unit(double w, double scale) {
     int exponent;
     frexp(w / scale, &exponent); /* w / scale is in [0.5, 1) 2^exponent */
@@ -785,8 +789,9 @@ static void expect_shape(const fp8_case *c, const shard_tensor *t, int64_t rows,
     for (int i = 0; i < c->rank; i++) assert_int_equal(t->entry->shape[i], shape[i]);
 }
 
-/* Checks rows of `p` with values `w`, stored in tensor `name` from `row` on: they must be near codes times
-   scales. Loaded values must equal them exactly. */
+/* Checks rows of parameter p in a folder: tensor `name` stores them from row `row` on. w: the values that
+   were saved, which codes times scales must be near. read: the loaded values, which must equal codes times
+   scales exactly; NULL: not loaded. */
 static void compare_rows(shards *s, const fp8_case *c, const char *name, const parameter *p, const float *w,
                          const float *read, int64_t row) {
     char scale_name[128];
@@ -813,7 +818,8 @@ static void compare_rows(shards *s, const fp8_case *c, const char *name, const p
     free(scale);
 }
 
-/* `read`: the loaded values; NULL: not loaded. */
+/* Checks a parameter that the folder stores in bf16. w: the values that were saved. read: the loaded values;
+   NULL: not loaded. */
 static void compare_plain(shards *s, const parameter *p, const float *w, const float *read) {
     const shard_tensor *t = shards_find(s, p->name);
     assert_non_null(t);
@@ -824,7 +830,8 @@ static void compare_plain(shards *s, const parameter *p, const float *w, const f
     free(values);
 }
 
-/* Finds a part in a phi3 file: writes the tensor's name and returns the row. */
+/* Finds where a phi3 folder stores a projection. Writes the name of the fused tensor, and returns the
+   projection's first row. */
 static int64_t find_fused(const model *m, const char *part, char out[128]) {
     const model_options *o = &m->options;
     int64_t q = o->heads * o->head_dim, kv = o->kv_heads * o->head_dim;
@@ -846,7 +853,7 @@ static int64_t find_fused(const model *m, const char *part, char out[128]) {
     return 0;
 }
 
-/* Multiples of 16, as FP8 requires, but not of 128, so that the last blocks are smaller. */
+/* Sizes that are multiples of 16, as FP8 requires, but not of 128, so the last scale blocks are smaller. */
 static model_options wide_options(const char *name) {
     model_options o = apart(options_of(name));
     o.dim = 144;
@@ -922,7 +929,8 @@ static void poke(const model *m, const parameter *p, int64_t index, float value)
     succeed(device_copy_in(m->device, (float *)p->value.data + index, &value, sizeof value));
 }
 
-/* Projections that inference fuses share one scale, the largest. Other projections keep their own. */
+/* Inference programs fuse q, k and v, and gate and up. In the folder the fused projections share one scale,
+   the largest. Other projections keep their own. */
 static void test_scales_are_shared(void **state) {
     run_folder *f = *state;
     model_options o = options_of("llama");
@@ -1029,7 +1037,7 @@ static void convert(model *m, const char *recipe_name, const char *filter) {
                           NULL));
 }
 
-/* Compares codes and scales with the definition of the training cast, for the matrix w[rows, columns]. */
+/* Compares the codes and scales in the folder with those of the training cast of w[rows, columns]. */
 static void check_trained_matrix(shards *s, const recipe *r, const char *tensor_name, const float *w,
                                  int64_t rows, int64_t columns, const char *scale_name) {
     enum { MOST = 2 * 208 * 144 };
@@ -1044,7 +1052,7 @@ static void check_trained_matrix(shards *s, const recipe *r, const char *tensor_
     assert_memory_equal(codes, read, (size_t)(rows * columns));
     snprintf(name, sizeof name, "%s%s", tensor_name, scale_name);
     float *scales = read_tensor(s, name);
-    /* the file stores blocks by rows, the definition by columns */
+    /* the folder stores the blocks' scales by rows, the definition stores them by columns */
     int64_t groups = granularity_groups(spec->grain, rows, columns);
     int64_t high = granularity_mn_groups(spec->grain, rows), wide = groups / high;
     for (int64_t i = 0; i < groups; i++) assert_true(scales[i] == scale_inv[i % wide * high + i / wide]);
@@ -1102,7 +1110,7 @@ static void check_trained_experts(shards *s, const recipe *r, model *m, const ch
     }
 }
 
-/* Experts that ran in FP8 are saved with their training codes. Only routers stay in high precision. */
+/* Experts that ran in FP8 are saved with their training codes. Only routers are saved in high precision. */
 static void test_experts_as_trained(void **state) {
     run_folder *f = *state;
     static const struct {
@@ -1135,7 +1143,8 @@ static void test_experts_as_trained(void **state) {
     model_close(m);
 }
 
-/* Projections that were fused in training had one scale, and keep it in a file that splits them. */
+/* Projections that were fused in training had one common scale. They keep this scale in a folder that stores
+   them separately. */
 static void test_as_trained_together(void **state) {
     run_folder *f = *state;
     static const char *const parts[] = {"q_proj", "k_proj", "v_proj"};
@@ -1166,7 +1175,8 @@ static void test_as_trained_together(void **state) {
     model_close(m);
 }
 
-/* A filtered layer is saved in bf16 and listed in both lists. */
+/* A layer that a filter kept out of FP8 is saved in bf16, and config.json lists it in both lists of such
+   layers. */
 static void test_as_trained_keeps_what_the_run_kept(void **state) {
     run_folder *f = *state;
     model_options o = wide_options("llama");

@@ -1,6 +1,6 @@
 /*
- * Checkpoints of several ranks, which are threads. Together they write the bytes that one rank writes, for
- * any sharding, and any number of ranks can read them. The same holds for Hugging Face folders. If a rank
+ * Checkpoints of several ranks, which are threads. Together they write the bytes that one rank writes, with
+ * any sharding. Any number of ranks can read these bytes. The same holds for Hugging Face folders. If a rank
  * fails or exits, all ranks report it, and the last checkpoint stays complete.
  */
 #define _GNU_SOURCE
@@ -24,11 +24,11 @@
 
 enum { RANKS_MAX = 8, HISTORY = 5, STEP = 20 };
 
-/* The shard of a module's weight that a rank has. */
+/* Returns which shard of a module's weight a rank holds. */
 typedef parameter_part (*layout)(const model_module *e, int rank, int size);
 
-/* The ranks and the model of a job. layout NULL: the model shards itself, with `tensor` ranks per layer (0:
-   one). */
+/* The ranks of a job, and the options of their model. layout NULL: the model shards itself; `tensor` ranks
+   then share each layer (0: one). */
 typedef struct team {
     run_folder *f;
     const model_options *options;
@@ -42,13 +42,13 @@ typedef struct rank_run {
     mem *account;
     device *device;
     group *group;
-    struct group tensor, shard; /* only give the rank's index; nothing is sent over them */
+    struct group tensor, shard; /* only their rank and size are used; nothing is sent */
     pipeline_stage stage;
     model *m;
     ott_status (*job)(struct rank_run *r);
-    const char *folder; /* of checkpoints, or of a model */
+    const char *folder; /* folder of the checkpoints, or of a Hugging Face model */
     run_state run;
-    group leaving; /* wraps group and fails after `calls` collectives have begun */
+    group leaving; /* forwards to `group`; fails after `calls` collectives have begun */
     group *inner;
     int calls;
 } rank_run;
@@ -79,7 +79,7 @@ static parameter_part all_of(const model_module *e) {
     return (parameter_part){.rows = e->rank == 2 ? e->shape[0] : 1, .columns = e->shape[e->rank - 1]};
 }
 
-/* Splits a part by the rows of a matrix or the elements of a vector. */
+/* Splits a parameter's part: a matrix by rows, a vector by elements. */
 static parameter_part shard_part(const model_module *e, parameter_part p, int at, int parts) {
     int64_t first;
     if (e->rank == 2) {
@@ -92,8 +92,8 @@ static parameter_part shard_part(const model_module *e, parameter_part p, int at
     return p;
 }
 
-/* Two replicas, each sharded over two ranks and split by tensor parallelism, which splits columns of o and
-   down and keeps norms full. */
+/* A layout of two replicas. Each replica is sharded over two groups of tensor-parallel ranks. Tensor
+   parallelism splits the columns of o and down and the rows of other matrices; norms are not split. */
 static parameter_part mesh(const model_module *e, int rank, int size) {
     int tp = size / 4, at = rank % tp, shard = rank / tp % 2;
     parameter_part p = all_of(e);
@@ -107,7 +107,7 @@ static parameter_part mesh(const model_module *e, int rank, int size) {
     return shard_part(e, p, shard, 2);
 }
 
-/* Two pipeline stages, each sharded over its ranks. */
+/* A layout of two pipeline stages. Each stage's parameters are sharded over the stage's ranks. */
 static parameter_part stages(const model_module *e, int rank, int size) {
     int parts = size / 2;
     return shard_part(e, all_of(e), rank % parts, parts);
@@ -118,7 +118,7 @@ static void shard_tensor(tensor *t, const parameter_part *part) {
     t->columns = t->ld = part->columns;
 }
 
-/* Reduces a full model to the shards of a layout. */
+/* Reduces a full model to this rank's shards. */
 static void shard_model(model *m, layout layout_of, int rank, int size) {
     for (int i = 0; i < m->modules.count; i++) {
         model_module *e = &m->modules.items[i];
@@ -135,7 +135,8 @@ static void put(device *d, const tensor *t, const float *values) {
     assert_int_equal(device_copy_in(d, t->data, values, tensor_bytes(*t)), OTT_OK);
 }
 
-/* Gives the down projections delayed scaling of weight and input, with values or in the initial state. */
+/* Gives the down projections delayed scaling of weight and input. values: with some scales and histories,
+   otherwise in the initial state. */
 static void set_delayed(model *m, device *d, bool values) {
     delayed_request wanted[8] = {{0}};
     cast_spec specs[8];
@@ -166,7 +167,8 @@ static float *fetch(const model *m, const tensor *t) {
     return test_device_fetch(m->device, t->data, tensor_bytes(*t));
 }
 
-/* Called for each tensor of a parameter's shard that both models have, with the full tensor. */
+/* A function that is called for each tensor (value, moments) of a shard that both models have. full: the
+   elements of the full tensor. */
 typedef void (*tensor_visit)(const model *m, const parameter *p, const tensor *part, const float *full);
 
 static const parameter *find_parameter(const model *m, const char *name) {
@@ -187,7 +189,7 @@ static void visit_tensors(const model *full, const model *m, int slots, tensor_v
     }
 }
 
-/* Copies this shard's elements from the full tensor. */
+/* Returns the shard's elements of the full tensor. The caller frees them. */
 static float *select_part(const parameter *p, const tensor *part, const float *full) {
     float *out = malloc((size_t)tensor_bytes(*part));
     const parameter_part at = parameter_shard_part(p);
@@ -212,7 +214,7 @@ static void expect_part(const model *m, const parameter *p, const tensor *part, 
 static void expect_delayed(const model *full, const model *m) {
     for (int i = 0; i < m->all_modules.count; i++) {
         const model_module *e = &m->all_modules.items[i], *all = &full->all_modules.items[i];
-        if (e->role != ROLE_DOWN || !e->linear) continue; /* of another stage */
+        if (e->role != ROLE_DOWN || !e->linear) continue; /* the layer is on another stage */
         assert_true(e->linear->low_sqnr_count == all->linear->low_sqnr_count);
         for (int t = 0; t < 2; t++) {
             float *a = fetch(full, &all->linear->delayed[t].amax_history),
@@ -262,7 +264,8 @@ static ott_status run_rank(void *argument) {
     return status;
 }
 
-/* Opens the team's ranks with the state of `full` (or none) and runs the job on all ranks in parallel. */
+/* Runs the job on all ranks of the team in parallel. full: the model whose state the ranks have; NULL:
+   none. */
 static void run_team(const team *t, const model *full, ott_status (*job)(rank_run *r), const char *folder,
                      void (*prepare)(rank_run *r)) {
     group *groups[RANKS_MAX];
@@ -300,7 +303,7 @@ static ott_status load_job(rank_run *r) {
     return checkpoint_load(r->m, NULL, r->group, r->folder, &r->run, &fell_back);
 }
 
-/* Saves with the writer thread, if the configuration has asynchronous checkpoints. */
+/* Saves a checkpoint, with the writer thread if the configuration has asynchronous checkpoints. */
 static ott_status writer_job(rank_run *r) {
     checkpoint_writer *w;
     run_state run = state_at(STEP);
@@ -382,7 +385,7 @@ typedef struct arrangement {
 static const arrangement any_sizes[] = {{NULL, 1, 0},   {NULL, 2, 0},   {NULL, 3, 0},
                                         {NULL, 8, 0},   {mesh, 4, 0},   {mesh, 8, 0},
                                         {stages, 2, 0}, {stages, 8, 0}, {0}};
-/* Each rank has an equal part of a layer. With 6 ranks, groups of 2 share layers. */
+/* Layouts in which each rank has an equal part of a layer. With 6 ranks, 2 ranks share each layer. */
 static const arrangement even_sizes[] = {{NULL, 2, 2}, {NULL, 6, 2}, {0}};
 
 static team team_of(run_folder *f, const model_options *o, const arrangement *how) {
@@ -444,7 +447,8 @@ static void expect_failure(const team *t, int rank, const char *what) {
     }
 }
 
-/* A file-size limit simulates a full disk. Only the last rank's part of the largest file exceeds it. */
+/* Simulates a full disk by a limit of the file size. Only the last rank's part of the largest file exceeds
+   the limit. */
 static void fill_disk(const team *t, const model *full, int64_t bytes, ott_status (*job)(rank_run *r)) {
     struct rlimit before, limit;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -471,7 +475,7 @@ static void a_full_disk_of_one_rank(void **state) {
     write_in_background(f);
     fill_disk(&t, full, bytes, writer_job);
     assert_int_equal(file_list_folder(f->account, at(f, "one"), &list), OTT_OK);
-    assert_int_equal(list.count, 1); /* the older one, and no incomplete one */
+    assert_int_equal(list.count, 1); /* only the older checkpoint, and no incomplete one */
     file_list_free(&list);
     assert_int_equal(checkpoint_check(f->account, at(f, "one/step-4")), OTT_OK);
     model_close(full);
@@ -506,8 +510,8 @@ static void let_last_leave(rank_run *r) {
     r->calls = calls_before_leaving;
 }
 
-/* Checks the number of names in a folder without staging folders. One may remain if a rank wrote into it
-   while it was removed. The next save removes it. */
+/* Checks the number of names in a folder without staging folders. A staging folder may remain if a rank wrote
+   into it while another rank removed it. The next save removes it. */
 static void expect_names(run_folder *f, const char *folder, int expected) {
     file_list list;
     int count = 0;
@@ -517,7 +521,7 @@ static void expect_names(run_folder *f, const char *folder, int expected) {
     file_list_free(&list);
 }
 
-/* A rank exits at each possible point: afterwards the checkpoint is complete or absent. */
+/* A rank exits after each possible number of collectives. Afterwards the checkpoint is complete or absent. */
 static void a_rank_that_leaves(void **state) {
     run_folder *f = *state;
     model_options o = odd_options();
@@ -542,7 +546,7 @@ static void a_rank_that_leaves(void **state) {
     model_close(full);
 }
 
-/* A layout that leaves out a row. */
+/* A wrong layout: no rank has one of the rows. */
 static parameter_part with_a_gap(const model_module *e, int rank, int size) {
     parameter_part p = shard_part(e, all_of(e), rank, size);
     if (e->role == ROLE_HEAD && rank == 1) p.rows--;
@@ -579,7 +583,7 @@ static void set_numbers(model *m) {
 }
 
 static hf_save_options folder_options;
-static const char *folder_recipe; /* the training recipe; NULL: models are not converted */
+static const char *folder_recipe; /* the recipe that models are converted to; NULL: not converted */
 
 /* Converts all layers except the last, which stays in bf16. */
 static ott_status convert_folder(model *m) {
@@ -663,8 +667,7 @@ static void folders_of_ranks(void **state) {
     check_folders(*state, &o, any_sizes);
 }
 
-/* The folder has fused projections and the model separate ones, and the reverse, with blocks that ranks
-   split. */
+/* Saves separate projections to a folder that fuses them, and the reverse. Ranks split scale blocks. */
 static void fused_folders_of_ranks(void **state) {
     model_options o = odd_options();
     o.hidden = 300;
@@ -675,7 +678,7 @@ static void fused_folders_of_ranks(void **state) {
     check_folders(*state, &o, any_sizes);
 }
 
-/* The folder has transposed matrices, and q, k and v fused. */
+/* Saves to a folder with transposed matrices, and with q, k and v fused. */
 static void transposed_folders_of_ranks(void **state) {
     model_options o = odd_options();
     o.family = family_find("gpt2");
@@ -687,7 +690,7 @@ static void transposed_folders_of_ranks(void **state) {
     }
 }
 
-/* Tensor-parallel ranks with fused or separate projections, as in the folder or not. */
+/* Tests tensor-parallel ranks. Projections are fused or separate, in the model and in the folder. */
 static void ranks_that_shard_layers(void **state) {
     model_options o = odd_options();
     o.heads = 4;
@@ -706,8 +709,8 @@ static void ranks_that_shard_layers(void **state) {
     }
 }
 
-/* Heads computed from latents are split. Projections to latents are not. Experts, which such folders have,
-   are split too. */
+/* Tests tensor-parallel ranks with latent attention. Matrices that compute heads from latents are split, as
+   are experts. Projections to latents are not split. */
 static void ranks_that_shard_latents(void **state) {
     model_options o = odd_options();
     o.family = family_find("deepseek_v3");
@@ -727,7 +730,8 @@ static void ranks_that_shard_latents(void **state) {
     check_folders(*state, &o, even_sizes);
 }
 
-/* A rank receives the casts of other stages' layers, and the full tensor's scales for other ranks' shards. */
+/* Saves training codes. The writing rank receives the casts of other stages' layers. If ranks shard a tensor,
+   it uses the scales of the full tensor. */
 static void folders_as_trained(void **state) {
     static const char *const recipes[] = {"tensorwise", "rowwise", "block"};
     const hf_save_options kind = {
@@ -745,7 +749,7 @@ static void folders_as_trained(void **state) {
         set_numbers(full);
         assert_int_equal(convert_folder(full), OTT_OK);
         check_folder_kind(*state, &o, full, &kind, any_sizes);
-        if (strcmp(recipes[i], "block") != 0) /* no two ranks share its blocks */
+        if (strcmp(recipes[i], "block") != 0) /* shards of `block` must be complete blocks */
             check_folder_kind(*state, &o, full, &kind, even_sizes);
         model_close(full);
     }

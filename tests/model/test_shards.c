@@ -106,7 +106,7 @@ static void open_model(tiny *t, const kind *k, group *ranks) {
     for (int64_t i = 0; i < o.layers; i++) t->m->blocks[i].checkpointing = k->checkpointing;
 }
 
-/* Sets micro-batch r: the r-th of a single rank, or rank r's only one. */
+/* Sets micro-batch r: the r-th micro-batch of a single rank, or the only one of rank r. */
 static void set_batch(tiny *t, int r) {
     int32_t token[TOKENS], target[TOKENS];
     uint32_t vocab = (uint32_t)t->m->options.vocab;
@@ -121,7 +121,7 @@ static int micro_batches_of(const kind *k) {
     return k->micro_batches ? k->micro_batches : 1;
 }
 
-/* The full model's tensors, for comparison. */
+/* All tensors of the full model that are compared. */
 typedef struct outcome {
     float *losses[RANKS_MAX], *start, *grads, *values, *moments, *histories;
     int64_t history_count;
@@ -140,7 +140,8 @@ static int64_t all_elements(const model *m) {
     return model_parameter_count(m);
 }
 
-/* Copies a tensor of each parameter's shard to its place in the array of all parameters. */
+/* Copies a tensor of every parameter's shard (`member`: its offset in parameter_shard) into `all`, which has
+   all elements of the full model's parameters. */
 static void collect(tiny *t, size_t member, float *all) {
     for (int i = 0; i < t->m->parameter_count; i++) {
         const parameter *p = &t->m->parameters[i];
@@ -153,7 +154,7 @@ static void collect(tiny *t, size_t member, float *all) {
 }
 
 static ott_status update(exec *cx, const tiny *t, const tensor *state) {
-    const optimizer_options o = {/* no clipping, because there is no norm */
+    const optimizer_options o = {/* the gradient is not clipped, because the test computes no norm */
                                  .beta1 = 0.9f,
                                  .beta2 = 0.95f,
                                  .epsilon = 1e-8f,
@@ -169,7 +170,7 @@ static tensor step_state(tiny *t) {
     return harness_tensor_of(&t->h, OTT_F32, 1, STEP_STATE_COUNT, host);
 }
 
-/* The update at the end of a step, outside of the recorded pass. */
+/* Runs the update at the end of a step. It is not part of the recorded pass. */
 static ott_status update_now(tiny *t, const tensor *state) {
     exec cx = t->h.cx;
     TRY(plan_create(t->h.device, &cx.plan));
@@ -332,7 +333,8 @@ static void shards_match_the_full_model(void **state) {
         for (int size = 2; size <= 4; size++) compare(&kinds[i], size);
 }
 
-/* Norms over all heads, biases, learned positions, parallel parts of blocks, latent attention. */
+/* Tests families with norms over all heads, biases, learned positions, parallel parts of blocks, and latent
+   attention. */
 static void families_are_too(void **state) {
     static const char *const names[] = {"olmo2",      "gemma2", "gemma3_text", "cohere2",
                                         "starcoder2", "gpt2",   "deepseek_v3"};
@@ -357,7 +359,7 @@ enum { EVERY = 3 };
 enum { EVERY = 1 };
 #endif
 
-/* Scale blocks of 128 rows begin and end within shards. */
+/* Some scale blocks of 128 rows begin or end within a shard. */
 static void every_recipe_on_every_number_of_ranks(void **state) {
     (void)state;
     for (int i = 0; i < RECIPES; i += EVERY)
@@ -384,9 +386,9 @@ static void whatever_travels_and_when(void **state) {
                     sizes[(i + way) % 4]);
 }
 
-/* Cases where torchao's sharded weights differ from one rank's: scales that are not powers of two, bf16
-   weights rounded twice, uneven and empty shards (which fail there), a precomputed scale of an older weight,
-   and a tied embedding that would read FP8 codes. */
+/* In these cases torchao's sharded weights differ from one rank's, but Ottava's must not: scales that are not
+   powers of two, bf16 weights rounded twice, uneven and empty shards (with which torchao fails), a
+   precomputed scale of an older weight, and a tied embedding that would read FP8 codes. */
 static void what_other_shards_get_wrong(void **state) {
     (void)state;
     static const char *const wrong[] = {"tensorwise", "rowwise", "block"};
@@ -404,7 +406,8 @@ static void what_other_shards_get_wrong(void **state) {
         }
 }
 
-/* Frozen weights are gathered as their codes. Under bf16 the codes are converted where they are used. */
+/* Frozen weights are gathered as FP8 codes. Under bf16, ranks convert the gathered codes when a GEMM needs
+   the weights. */
 static void frozen_codes_travel(void **state) {
     static const char *const names[] = {"bf16", "tensorwise", "rowwise", "block"};
     (void)state;
@@ -419,7 +422,7 @@ static void frozen_codes_travel(void **state) {
                 i % 2 ? 4 : 3);
 }
 
-/* Each rank holds only its shard. A pass needs one block's parameters at a time. */
+/* A rank's memory is its own shard, and one block's full parameters at a time. */
 static void a_rank_holds_its_part(void **state) {
     (void)state;
     static tiny full, part;
@@ -427,7 +430,8 @@ static void a_rank_holds_its_part(void **state) {
     open_model(&full, &kinds[0], NULL);
     open_model(&part, &kinds[0], &two);
     assert_true(part.m->block_bytes < full.m->block_bytes * 6 / 10);
-    assert_int_equal(part.m->parameters[0].rows, 131); /* 64 x 64 elements are a block */
+    /* the embedding's shard is a complete reduction block: 64 x 64 elements */
+    assert_int_equal(part.m->parameters[0].rows, 131);
     assert_int_equal(part.m->parameters[0].shard.first, 128);
     assert_int_equal(part.m->parameters[0].shard.value.rows, 3);
     assert_null(part.m->parameters[0].value.data);
@@ -463,7 +467,7 @@ static void open_preset(harness *h, const char *preset, device **counting, confi
     HARNESS_OK(model_open(*counting, &o, MODEL_TRAINING, 16, m));
 }
 
-/* Every rank has complete reduction blocks, and about as many elements as the other ranks. */
+/* Every rank's shard consists of complete reduction blocks, and all ranks have about as many elements. */
 static void shards_are_even(void **state) {
     static const struct {
         const char *preset;
@@ -513,7 +517,7 @@ static ott_status run_micro_batches(rank_run *r) {
     return status;
 }
 
-/* Adds the gradient over all micro-batches, and its magnitudes. */
+/* Computes the sum of all micro-batches' gradients in double, and the sum of the gradients' magnitudes. */
 static void sum_gradients(const kind *k, int micro_batches, double *sum, double *magnitude) {
     static tiny t;
     open_model(&t, k, NULL);
@@ -532,8 +536,8 @@ static void sum_gradients(const kind *k, int micro_batches, double *sum, double 
     tiny_close(&t);
 }
 
-/* A sum of n fp32 values has n - 1 roundings, each relative to at most the sum of magnitudes. In bf16 each
-   gradient is rounded before, and the sum afterwards. */
+/* A sum of n fp32 values has n - 1 roundings, each relative to at most the sum of magnitudes. If gradients
+   are bf16, each term is rounded before the sum, and the sum afterwards. */
 static double bound_of(const kind *k, int n) {
     double rounding = k->store.reduce_bf16 ? 0x1p-8 : 0;
     return 1.01 * ((double)(n - 1) * 0x1p-24 + 2 * rounding);
@@ -555,7 +559,7 @@ static void expect_within(const kind *k, int size) {
             fail_msg("%s on %d ranks: gradient %lld is %.9g, not %.9g", k->recipe, size, (long long)i,
                      (double)many.grads[i], sum[i]);
     }
-    assert_true(differ > 0); /* otherwise the sums would be exact in any order and the test proves nothing */
+    assert_true(differ > 0); /* if all sums were exact in any order, the test would prove nothing */
     free(sum);
     free(magnitude);
     outcome_free(&many);

@@ -1,4 +1,4 @@
-/* tiny_model: a small decoder with its device, batch and execution context. */
+/* tiny_model: opens a small decoder with its device, batch and execution context, and runs passes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -16,7 +16,7 @@ typedef struct tiny {
     model_slot *slot;
     batch batch;
     tensor grad_scale, losses;
-    bool evaluate; /* the next recording is an evaluation */
+    bool evaluate; /* the next recorded pass is an evaluation */
 } tiny;
 
 /* The dimensions of the golden files, with plain rope and a separate head. */
@@ -27,23 +27,23 @@ void tiny_open(tiny *t, const model_options *o, int threads, const char *isa);
 void tiny_close(tiny *t);
 /* Random weights, wide enough that attention is far from uniform and no gradient is near zero. */
 void tiny_randomize(tiny *t);
-/* Converts every layer to the recipe, except layers with a name that contains a filter (ends with NULL; may
-   be NULL). */
+/* Converts every layer to the recipe, except layers whose name contains one of `filters`. The list ends with
+   NULL, and may be NULL. */
 convert_summary tiny_convert(tiny *t, const recipe *r, const char *const *filter, const logger *log);
-/* Sets the batch: count sequences of length tokens. grad_scale is 1 / (targets >= 0). */
+/* Sets the batch to `count` sequences of `length` tokens. grad_scale becomes 1 / (number of targets >= 0). */
 void tiny_batch(tiny *t, int64_t count, int64_t length, const int32_t *token, const int32_t *target);
 /* Sets a batch of random tokens. Every seventh target is ignored. */
 void tiny_random_batch(tiny *t, int64_t count, int64_t length);
 
 /* Sets gradients to zero, records, and runs one pass. */
 void tiny_run(tiny *t);
-/* Runs the recorded pass once more. Gradients accumulate. */
+/* Replays the recorded pass. Gradients accumulate. */
 void tiny_again(tiny *t);
 /* Host copies that the caller frees: losses[tokens], and all gradients in the order of the model's block. */
 float *tiny_losses(tiny *t);
 float *tiny_gradients(tiny *t);
 int64_t tiny_gradient_count(const tiny *t);
-/* Mean over the tokens with a target. */
+/* Mean loss of the tokens that have a target. */
 double tiny_loss(tiny *t);
 parameter *tiny_parameter(tiny *t, const char *name);
 

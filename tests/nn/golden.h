@@ -13,16 +13,17 @@ typedef struct golden {
     safetensors *file;
 } golden;
 
-/* One tensor of a file in host memory; free it with golden_free. A vector has one row. */
+/* A tensor of a file, in host memory. The caller frees it with golden_free. A vector has one row. */
 typedef struct golden_tensor {
-    tensor t;      /* in the file's format */
+    tensor t;      /* the elements in the file's format */
     float *values; /* the values as fp32 */
     int64_t count;
 } golden_tensor;
 
-void golden_open(golden *g, mem *account, const char *file); /* "model_fp32" */
+/* file: its name without folder and suffix, such as "model_fp32" */
+void golden_open(golden *g, mem *account, const char *file);
 void golden_close(golden *g);
-/* `format` is a printf format of the name. */
+/* True if the file has this tensor. The name is a printf format and its arguments. */
 bool golden_has(const golden *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
 golden_tensor golden_read(const golden *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void golden_free(const golden *g, golden_tensor *t);

@@ -45,7 +45,7 @@ void harness_record(harness *h, harness_step step, void *user) {
     plan_bind(h->plan, h->arena);
 }
 
-/* 0xFF bytes are a NaN in every format. */
+/* Fills all of the arena with 0xFF bytes, which are NaN in every format. */
 static void poison(harness *h) {
     int64_t bytes = plan_bytes(h->plan);
     void *garbage = malloc((size_t)bytes + 1);

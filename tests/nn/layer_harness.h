@@ -1,10 +1,10 @@
 /*
- * layer_harness: runs layers like any caller: a device, an execution context, and a memory plan that is
- * recorded, sealed and bound before the step is replayed. The harness makes tensors that outlive a step
- * (inputs, parameters, results). Temporaries come from the plan.
+ * layer_harness: runs layers like any caller: it has a device, an execution context, and a memory plan. The
+ * plan is recorded, sealed and bound before the step is replayed. The harness allocates the tensors that
+ * exist longer than a step (inputs, parameters, results). Temporary tensors come from the plan.
  *
- * Before each replay the whole arena is filled with NaN, so that a read of unwritten memory shows. A call
- * that fails ends the test (cmocka).
+ * Before each replay the whole arena is filled with NaN, so that results are NaN if a layer reads memory that
+ * it did not write. A call that fails ends the test (cmocka).
  */
 #ifndef TESTS_NN_LAYER_HARNESS_H
 #define TESTS_NN_LAYER_HARNESS_H
@@ -20,14 +20,14 @@ typedef struct harness {
     group single_rank;
     exec cx;
     void *arena;
-    void *blocks[HARNESS_BLOCKS_MAX]; /* device memory from harness_tensor */
+    void *blocks[HARNESS_BLOCKS_MAX]; /* device memory of the harness's tensors */
     int block_count;
 } harness;
 
-/* The calls of one step, which are recorded and then replayed. */
+/* Makes the calls of one step. It is called to record the step, and then to replay it. */
 typedef ott_status (*harness_step)(exec *cx, void *user);
 
-/* `threads` and `isa` as in cpu_open. */
+/* Opens the device. threads and isa: as for cpu_open. */
 void harness_open(harness *h, int threads, const char *isa);
 void harness_close(harness *h); /* fails if memory is still allocated */
 
@@ -39,18 +39,20 @@ void harness_replay(harness *h, harness_step step, void *user);
    test, and leaves the group. */
 ott_status harness_replay_rank(harness *h, harness_step step, void *user, group *ranks);
 
-/* A zero-filled tensor that the harness owns. */
+/* Returns a tensor of zeros. The harness owns its memory. */
 tensor harness_tensor(harness *h, ott_dtype d, int64_t rows, int64_t columns);
-/* harness_tensor with values from the host, rounded to d. */
+/* Like harness_tensor, with values from the host, rounded to format d. */
 tensor harness_tensor_of(harness *h, ott_dtype d, int64_t rows, int64_t columns, const float *values);
 tensor harness_vector_of_int(harness *h, int64_t count, const int32_t *values);
-/* harness_tensor with normal random numbers of this standard deviation, determined by the stream. */
+/* Like harness_tensor, with normally distributed numbers of this standard deviation. The stream number
+   determines them. */
 tensor harness_tensor_normal(harness *h, ott_dtype d, int64_t rows, int64_t columns, double deviation,
                              uint64_t stream);
 void harness_put(harness *h, const tensor *t, const float *values);
 void harness_get(harness *h, const tensor *t, float *values);
 void harness_zero(harness *h, const tensor *t);
-/* Value and gradient of a parameter. rows = 0: a vector. `name` is borrowed. */
+/* Returns a parameter with memory for value and gradient. rows = 0: a vector. The name is not copied and must
+   stay valid. */
 parameter harness_parameter(harness *h, const char *name, int64_t rows, int64_t columns, double deviation,
                             uint64_t stream);
 

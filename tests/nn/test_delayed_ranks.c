@@ -1,6 +1,6 @@
 /*
- * Delayed scaling over ranks. One collective takes the largest amax of all ranks for the states that the
- * recipe marks. All other states stay local.
+ * Delayed scaling over ranks. For the tensors whose amax the recipe reduces, one collective takes the maximum
+ * over all ranks. The amaxes of all other tensors stay local.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,9 +20,9 @@ static const cast_spec reduced = {
 static const cast_spec own = {
     .format = OTT_E5M2, .scale = {.rule = SCALE_TE}, .policy = AMAX_DELAYED, .history = 2};
 
-/* Counts the collectives of the group that it wraps. */
+/* A group that forwards all collectives to another group and counts them. */
 typedef struct counting_group {
-    group group; /* first member: cast from group */
+    group group; /* must be first: a pointer to it is cast to counting_group */
     group *inner;
     int started;
     int64_t elements;
@@ -59,7 +59,7 @@ static const cast_spec *spec_of(int state) {
     return specs[state];
 }
 
-/* The amax of a state on a rank; different on each rank. */
+/* Returns the amax of a state on a rank. It is different on each rank. */
 static float seen_on(int rank, int state) {
     return (float)((rank + state) % RANKS + 10 * state);
 }
@@ -103,7 +103,8 @@ static void what_asks_for_it_is_reduced_at_once(void **state) {
     ranks_close(&opened);
 }
 
-/* A state keeps its values when other states join or leave the reduction, which moves it in memory. */
+/* States that are reduced are stored together. If states join or leave the reduction, the others move in
+   memory, but keep their values. */
 static void moved_states_keep_their_values(void **state) {
     (void)state;
     static rank_run r;

@@ -1,8 +1,8 @@
 /*
- * Every layer's backward against finite differences of its forward, in fp32.
+ * Compares every layer's backward with finite differences of its forward, in fp32.
  *
- * The loss is sum(output * weight) with random weights, accumulated in double. Backward gets the weights as
- * gradient of the output. A layer is a row of a table: its constructor, its forward and its backward. All
+ * The loss is sum(output * weight) with random weights, accumulated in double. Backward gets these weights as
+ * the gradient of the output. A layer is a row of a table: its constructor, its forward and its backward. All
  * other code is shared.
  *
  * Each input and parameter is moved along directions of length 1: along single elements (all, in small
@@ -39,14 +39,14 @@
 
 #define STEP           0x1p-5
 #define BOUND          5e-4
-#define SMALL_TENSOR   64 /* tensors up to this many elements: each element is moved */
+#define SMALL_TENSOR   64 /* in tensors of up to this many elements, each element is moved */
 #define SINGLES        24 /* elements that are moved in a larger tensor */
 #define RANDOM         24 /* directions that move all elements */
 #define PARAMETERS_MAX 8
 #define VARIABLES_MAX  8
 #define TOKENS_MAX     96
 
-/* A tensor that is moved, and the tensor where backward stores its gradient. */
+/* A tensor that is moved to compute a derivative, and the tensor where backward stores its gradient. */
 typedef struct variable {
     const char *name;
     tensor value, grad;
@@ -73,7 +73,7 @@ typedef struct layer {
     tensor x, dx, residual, h_out, rstd;
     tensor token, target, grad_scale;
     sequence_metadata at;
-    tensor output[2], weight[2]; /* weight: dL/doutput */
+    tensor output[2], weight[2]; /* weight: the gradient of the loss by the output */
     int output_count;
     variable variables[VARIABLES_MAX];
     int variable_count;
@@ -127,7 +127,7 @@ static activation activation_of(tensor t) {
     return (activation){.t = t};
 }
 
-/* Sets up documents with the given lengths (ended by 0). Positions restart at 0 in each document. */
+/* Makes a batch of documents with these lengths. A 0 ends the list. Positions begin at 0 in each document. */
 static void place(layer *l, const int32_t *lengths) {
     int32_t start[TOKENS_MAX + 1] = {0}, position[TOKENS_MAX];
     int32_t documents = 0, tokens = 0;
@@ -178,7 +178,8 @@ static void build_lora_after(layer *l) {
     build_lora_of(l, 0.3f, true);
 }
 
-/* Backward treats the norms as constants, so only the input and the magnitudes are moved. */
+/* DoRA's backward treats the norms of the rows as constants, so only the input and the magnitudes are
+   moved. */
 static void build_dora_of(layer *l, float dropout) {
     float ones[13];
     int32_t order[7];
@@ -220,7 +221,8 @@ static void build_norm(layer *l) {
     add_output(l, harness_tensor(&l->h, OTT_F32, 9, 21));
 }
 
-/* The second output is the residual stream h, so that its gradient is checked too. */
+/* A norm whose second output is the residual stream h. The loss includes h, so that its gradient is checked
+   too. */
 static void build_norm_residual(layer *l) {
     build_norm(l);
     l->residual = harness_tensor_normal(&l->h, OTT_F32, 9, 21, 1.0, 2);
@@ -258,7 +260,7 @@ static const rope_options llama3_rope = {.kind = ROPE_LLAMA3,
                                          .high_frequency_factor = 4,
                                          .original_max_position = 128};
 
-/* Adjacent pairs, in three quarters of a head. */
+/* Rotates adjacent pairs of elements, in three quarters of a head. */
 static const rope_options interleaved_rope = {.kind = ROPE_YARN,
                                               .theta = 1e4,
                                               .partial_rotary_factor = 0.75,
@@ -298,7 +300,7 @@ static ott_status forward_rope(exec *cx, layer *l) {
 static ott_status backward_rope(exec *cx, layer *l) {
     return rotate_copy(cx, l, &l->weight[0], &l->dx, true);
 }
-/* A wrong backward, for a negative control. */
+/* A wrong backward for a negative control: it rotates in the forward direction. */
 static ott_status backward_rope_forwards(exec *cx, layer *l) {
     return rotate_copy(cx, l, &l->weight[0], &l->dx, false);
 }
@@ -307,8 +309,8 @@ static ott_status backward_rope_forwards(exec *cx, layer *l) {
 
 typedef struct attention_shape {
     int64_t dim, heads, kv_heads, head_dim, window;
-    int32_t lengths[5]; /* of the documents, ended by 0 */
-    bool fused;         /* q, k and v come from one projection */
+    int32_t lengths[5]; /* lengths of the documents, ended by 0 */
+    bool fused;         /* q, k and v are columns of one matrix */
 } attention_shape;
 
 static void build_attention_of(layer *l, const attention_shape *a) {
@@ -355,7 +357,8 @@ static void build_attention_window(layer *l) {
         l, &(attention_shape){
                .dim = 12, .heads = 2, .kv_heads = 1, .head_dim = 8, .window = 4, .lengths = {15, 9}});
 }
-/* More keys than one tile (tensor/attention.h), also with a window that skips the first tile. */
+/* Attention with more keys than one tile has (tensor/attention.h), also with a window that skips the first
+   tile. */
 static void build_attention_tiles(layer *l) {
     build_attention_of(
         l, &(attention_shape){.dim = 6, .heads = 2, .kv_heads = 1, .head_dim = 4, .lengths = {5, 83}});
@@ -435,7 +438,7 @@ static void build_mlp_fused(layer *l) {
     build_mlp_of(l, true);
 }
 
-/* An MLP of two matrices. */
+/* An MLP of two matrices, with GELU. */
 static void build_mlp_gelu(layer *l) {
     add_input(l, 10, 12);
     l->mlp.activates = true;
@@ -462,7 +465,8 @@ static ott_status backward_mlp(exec *cx, layer *l) {
 /* ---- embedding ---- */
 
 static void build_embedding(layer *l) {
-    const int32_t token[] = {3, 0, 3, 7, 2, 3, 7}; /* some rows repeat, some never occur */
+    /* some rows of the table are read several times, some never */
+    const int32_t token[] = {3, 0, 3, 7, 2, 3, 7};
     l->token = harness_vector_of_int(&l->h, 7, token);
     l->embedding = (embedding){.name = "embedding", .weight = add_parameter(l, "table", 8, 6, 1.0)};
     add_output(l, harness_tensor(&l->h, OTT_F32, 7, 6));
@@ -477,7 +481,8 @@ static ott_status backward_embedding(exec *cx, layer *l) {
 
 /* ---- loss head ---- */
 
-/* The layer multiplies each token's gradient by this scale, so the losses get this weight. */
+/* The layer multiplies each token's gradient by this scale, so the test multiplies each token's loss by
+   it. */
 #define LOSS_SCALE 0.75f
 
 static void build_loss_of(layer *l, int64_t chunk) {
@@ -504,7 +509,7 @@ static void build_loss_chunked(layer *l) {
     build_loss_of(l, 4);
 }
 
-/* The z-loss (squared log-partitions) has a weight too. */
+/* The loss includes a z-loss (the squared log-partition of each token). */
 static void build_loss_z(layer *l) {
     const float weight = LOSS_SCALE * 0.3f;
     build_loss_of(l, 4);
@@ -514,7 +519,7 @@ static void build_loss_z(layer *l) {
     l->loss.z = l->output[1];
 }
 
-/* Forward and backward are one call. */
+/* The layer computes loss and gradient in one call. */
 static ott_status forward_loss(exec *cx, layer *l) {
     activation x = activation_of(l->x);
     return loss_forward(cx, &l->loss, &x, &l->target, &l->grad_scale, &l->output[0], &l->dx);
@@ -594,7 +599,7 @@ static double loss_of(pass *p) {
 
 /* ---- directions ---- */
 
-/* Direction number `index`, of length 1, for a tensor of `count` elements. */
+/* Makes direction number `index`, a vector of length 1, for a tensor of `count` elements. */
 static void make_direction(float *d, int64_t count, int64_t index) {
     int64_t singles = count <= SMALL_TENSOR ? count : SINGLES;
     memset(d, 0, (size_t)count * sizeof *d);
@@ -614,7 +619,7 @@ static int64_t direction_count(int64_t count) {
     return (count <= SMALL_TENSOR ? count : SINGLES) + RANDOM;
 }
 
-/* The loss with v moved by `distance` along d. */
+/* Returns the loss when v is moved by `distance` along d. base: the elements of v before. */
 static double loss_at(pass *p, const variable *v, const float *base, const float *d, double distance) {
     int64_t count = tensor_count(v->value);
     float *moved = malloc((size_t)count * sizeof *moved);
@@ -639,8 +644,8 @@ static double dot(const float *a, const float *b, int64_t count) {
     return sum;
 }
 
-/* Returns the largest disagreement over all directions of one variable, in units of BOUND. Above 1: the
-   gradient is wrong. */
+/* Compares the gradient of one variable with finite differences along all directions. Returns the largest
+   disagreement in units of BOUND. Above 1 the gradient is wrong. */
 static double check_variable(pass *p, const variable *v, const float *grad) {
     int64_t count = tensor_count(v->value);
     float *base = host_copy(p->l, &v->value), *d = malloc((size_t)count * sizeof *d);
@@ -657,7 +662,7 @@ static double check_variable(pass *p, const variable *v, const float *grad) {
     return worst;
 }
 
-/* Spoils a gradient, for the controls. NULL: no change. */
+/* A function that makes a gradient wrong, for negative controls. NULL: none. */
 typedef void (*spoiler)(float *grad, int64_t count);
 
 static double check_layer(const layer_row *row, spoiler spoil) {
@@ -667,7 +672,7 @@ static double check_layer(const layer_row *row, spoiler spoil) {
     row->build(&l);
     pass p = {&l, row};
     harness_record(&l.h, step, &p);
-    loss_of(&p); /* the gradients, once, from zero */
+    loss_of(&p); /* computes the gradients once, from zero */
     float *grads[VARIABLES_MAX];
     for (int i = 0; i < l.variable_count; i++) {
         grads[i] = host_copy(&l, &l.variables[i].grad);
@@ -692,8 +697,8 @@ static void layer_agrees(void **state) {
 
 /* ---- negative controls ---- */
 
-/* Changes one element by a hundredth of a typical element. Only small tensors have every element checked, so
-   it is the element that the tensor's first direction moves. */
+/* Changes one element by a hundredth of a typical element. In large tensors not every element is checked, so
+   this changes the element that the first direction moves. */
 static void spoil_element(float *grad, int64_t count) {
     int64_t i = (int64_t)rng_permute(5, (uint64_t)count, 0, (uint64_t)count);
     grad[i] += (float)(0.01 * (sqrt(dot(grad, grad, count) / (double)count) + fabs((double)grad[i])));
@@ -725,7 +730,8 @@ static void a_wrong_backward_is_found(void **state) {
 
 /* ---- a decomposed adapter's dropout ---- */
 
-/* PEFT: the base product reads all of x; (m / |V| - 1) W and m / |V| scale B A read x after dropout. */
+/* Compares with PEFT's DoRA. The product with the base weight W reads x without dropout. The products with (m
+   / |V| - 1) W and with (m / |V|) scale B A read x after dropout. */
 static void expect_output(const float *x, const float *w, const float *a, const float *b, const float *m,
                           const float *y) {
     const int32_t token[] = {-5, 3};

@@ -1,6 +1,6 @@
 /*
- * The FP8 linear layer against torchao's Float8Linear (tests/golden/README.md): casts bit for bit, GEMMs to
- * the accuracy of their fp32 sums.
+ * Compares the FP8 linear layer with torchao's Float8Linear (tests/golden/README.md): casts bit for bit,
+ * GEMMs up to the rounding of their fp32 sums.
  *
  * Casts: amax, scale and codes of every torchao cast must be equal in bits (any NaN equals any NaN), and
  * there must be no other casts. One deviation is intended. Where scales are rounded down to a power of two
@@ -28,22 +28,22 @@
 #include "nn/layer_harness.h"
 #include "nn/linear.h"
 
-#define SUM_BOUND 1e-6 /* of sum|a||b| */
+#define SUM_BOUND 1e-6 /* relative to the sum of |a||b| */
 
 static const char *const cases[] = {"bf16", "fp32", "token"};
 #define CASES (sizeof cases / sizeof *cases)
 
-/* One case of one file, run through a linear layer. */
+/* A case of a golden file, and the linear layer that runs it. */
 typedef struct bench {
     harness h;
     golden file;
-    const char *name; /* of the case */
+    const char *name; /* the case's name in the file */
     ott_dtype act;
     int64_t m, k, n;
     linear linear;
     parameter weight;
     activation_specs input_specs, grad_specs;
-    tensor input, grad_output; /* outside the plan */
+    tensor input, grad_output; /* their memory is not part of the plan */
     activation x, g;
     tensor y, dx;
 } bench;
@@ -73,7 +73,8 @@ static tensor upload(bench *b, const char *what) {
     return t;
 }
 
-/* The recipe table is for bf16 activations; the fp32 case uses the same rule without their rounding. */
+/* Returns the spec of the linear layer. The recipe table rounds as bf16 activations need. The fp32 case uses
+   the same rules without this rounding. */
 static linear_spec spec_of(const recipe *r, ott_dtype act) {
     linear_spec s;
     recipe_compile(r, act, &s);
@@ -140,7 +141,8 @@ static int count_differences_codes(bench *b, const qdata *d, const golden_tensor
     return differences;
 }
 
-/* Returns how many values of one use differ from torchao's. Fails if only one side has the use. */
+/* Compares the casts of one tensor for one of its GEMMs. Returns how many codes and scales differ from
+   torchao's. Fails if only one side casts the tensor. */
 static int compare_use(bench *b, const char *tensor_name, const char *use_name, const cast_spec *spec,
                        const qdata *use) {
     bool cast = golden_has(&b->file, "%s/%s.%s.codes", b->name, tensor_name, use_name);
@@ -174,7 +176,7 @@ static int compare_casts(bench *b) {
 
 /* ---- matrix products ---- */
 
-/* An operand from torchao's casts, in double: code / scale, or the high-precision number. */
+/* The values of a GEMM operand, in double: torchao's code / scale, or the high-precision number. */
 typedef struct values {
     double *data;
     int64_t rows, columns;
@@ -204,14 +206,14 @@ static double bf16_half_ulp(double x) {
     return ldexp(1.0, (exponent < -125 ? -125 : exponent) - 9);
 }
 
-/* Returns the allowed error: the sum's error plus the rounding to the result's format. */
+/* Returns the allowed error of an element: the sum's error, and the rounding to the result's format. */
 static double allowed(double exact, double magnitude, ott_dtype d) {
     return SUM_BOUND * magnitude + (d == OTT_BF16 ? bf16_half_ulp(fabs(exact) + SUM_BOUND * magnitude) : 0);
 }
 
 typedef struct product {
     const char *result;                /* "output" */
-    const char *a, *a_use, *b, *b_use; /* c(i,j) = sum of row i of a times row j of b */
+    const char *a, *a_use, *b, *b_use; /* result(i,j) = sum of products of row i of a and row j of b */
 } product;
 
 static const product products[GEMM_COUNT] = {
@@ -220,7 +222,8 @@ static const product products[GEMM_COUNT] = {
     [GEMM_GRAD_WEIGHT] = {"grad_weight", "grad_output", "column", "input", "column"},
 };
 
-/* Element `at` of row (or column) `line`, along the contracted dimension. */
+/* Returns element `at`, along the contraction, of a row or column of an operand. line: number of the row or
+   column. */
 static double line_value(const values *v, const char *use, int64_t line, int64_t at) {
     return strcmp(use, "row") == 0 ? v->data[line * v->columns + at] : v->data[at * v->columns + line];
 }
@@ -238,7 +241,7 @@ static double exact_product(const product *p, const values *a, const values *b, 
     return sum;
 }
 
-/* Largest errors, relative to the allowed errors. */
+/* The largest errors of the elements, in units of their allowed errors. */
 typedef struct errors {
     double ours, theirs, between;
 } errors;
@@ -277,7 +280,7 @@ static void check_product(bench *b, recipe_gemm role) {
     print_message("  %-5s %-11s of the bound: Ottava %.3f, torchao %.3f, between them %.3f\n", b->name,
                   products[role].result, e.ours, e.theirs, e.between);
     assert_true(e.ours <= 1);
-    assert_true(e.theirs <= 1); /* fails if the operands are not the values that torchao multiplied */
+    assert_true(e.theirs <= 1); /* if not, the operands are not what torchao multiplied */
     assert_true(e.between <= 1);
 }
 
@@ -303,7 +306,7 @@ static void equals_torchao(void **state) {
     }
 }
 
-/* Counts the values that differ from the golden with this spec. */
+/* Returns how many values differ from the golden file if the layer has this spec. */
 static int differences_with(const char *file, const linear_spec *spec) {
     bench b;
     open_bench(&b, file, "bf16");
@@ -313,7 +316,7 @@ static int differences_with(const char *file, const linear_spec *spec) {
     return differences;
 }
 
-/* Negative control: a changed rule must give differences. */
+/* Negative control: with any one rule changed, some values must differ. */
 static void another_rule_is_found(void **state) {
     (void)state;
     linear_spec s = spec_of(recipe_find("rowwise"), OTT_BF16);
@@ -321,7 +324,7 @@ static void another_rule_is_found(void **state) {
     assert_true(differences_with("linear_rowwise", &s) > 0);
     s = spec_of(recipe_find("rowwise"), OTT_BF16);
     s.input.rowwise.scale.rule =
-        SCALE_TE; /* differs only in rows of zeros and rows with an amax under torchao's minimum */
+        SCALE_TE; /* differs only in rows of zeros, and in rows whose amax is below torchao's minimum */
     assert_true(differences_with("linear_rowwise", &s) > 0);
     s = spec_of(recipe_find("tensorwise"), OTT_BF16);
     s.grad_output.rowwise.scale.power_of_two = s.grad_output.columnwise.scale.power_of_two = true;
@@ -333,7 +336,7 @@ static void another_sum_is_found(void **state) {
     bench b;
     open_bench(&b, "linear_tensorwise", "fp32");
     linear_spec spec = spec_of(recipe_find("tensorwise"), b.act);
-    spec.gemm[GEMM_OUTPUT].accumulate = ACCUMULATE_HOPPER_FAST; /* about 14 bits instead of 24 */
+    spec.gemm[GEMM_OUTPUT].accumulate = ACCUMULATE_HOPPER_FAST; /* sums have about 14 bits instead of 24 */
     run_bench(&b, &spec);
     errors e = compare_product(&b, &products[GEMM_OUTPUT], &b.y);
     assert_true(e.ours > 1 && e.theirs <= 1);

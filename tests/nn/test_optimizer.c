@@ -1,6 +1,7 @@
 /*
- * Optimizer update rules. Every rule of the table steps as its formula in double. A rule from outside the
- * table, with its own slot and workspace, is recorded and run too. Frozen parameters do not change.
+ * Optimizer update rules. A step of every rule of the table must equal the rule's formula in double. A rule
+ * that is not in the table, with its own slot and workspace, can be recorded and run too. Frozen parameters
+ * do not change.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +54,7 @@ static const optimizer_rule summing = {
     .name = "summing", .slots = 1, .slot = {"sum"}, .schedule = schedule_nothing, .step = step_summing};
 
 typedef struct updated {
-    parameter parameters[2]; /* the second is frozen */
+    parameter parameters[2]; /* the second parameter is frozen */
     tensor state;
 } updated;
 
@@ -97,7 +98,7 @@ static void a_rule_brings_its_slots_and_workspace(void **state) {
     expect(&h, &u.parameters[0].shard.value, (const float[]){4, 2, 3, 10, 5, 12});
     expect(&h, &u.parameters[1].shard.value, (const float[]){1, 2, 3, 4, 5, 6});
     harness_get(&h, &u.state, host);
-    assert_true(host[STEP_GRAD_NORM] == 3.0f); /* of the trained parameter only */
+    assert_true(host[STEP_GRAD_NORM] == 3.0f); /* the norm is that of the trained parameter only */
     harness_close(&h);
 }
 
@@ -118,7 +119,8 @@ static void fill_part(harness *h, tensor *t, const parameter *p, ott_dtype d, co
     harness_put(h, t, own);
 }
 
-/* Does one step of a parameter by a rule and writes this rank's part of the value to out[TALL * WIDE]. */
+/* Runs one step of a rule on a rank's shard of a parameter. Writes the shard's new elements to their places
+   in out[TALL * WIDE]. */
 static void step_part(harness *h, const optimizer_rule *rule, parameter *p, float *out) {
     float full[TALL * WIDE], host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1, [STEP_CLIP] = 1};
     const optimizer_options o = {
@@ -150,8 +152,8 @@ static void expect_part(const parameter *p, const float *full, const float *own)
     }
 }
 
-/* Stochastic rounding of an element does not depend on the rank that owns it: shards by rows of three
-   projections, by columns, unsharded. */
+/* Stochastic rounding of an element does not depend on which rank holds it. Compares an unsharded parameter
+   with shards of rows of three projections, and with shards of columns. */
 static void check_parts(const char *name) {
     static const int64_t sections[] = {4, 4, 4};
     const optimizer_rule *rule = optimizer_find(name);
@@ -201,8 +203,8 @@ static void expect_same_bytes(harness *h, const void *a, const void *b, int64_t 
     assert_memory_equal(x, y, bytes);
 }
 
-/* The copy's codes (or only its amax) match the value after the step, whether or not the step changed the
-   value. Nothing of the old copy remains. */
+/* After a step, the codes (or the amax) of the quantized copy must match the value, whether or not the step
+   changed it. Nothing of the old copy may remain. */
 static void check_copy(harness *h, parameter *p, const quant_spec *spec, bool codes, bool skips) {
     float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1, [STEP_CLIP] = 1, [STEP_SKIP] = skips};
     const optimizer_rule *adamw = optimizer_find("adamw");
@@ -261,7 +263,8 @@ typedef struct exact {
     double p[MOST], slot[3][MOST];
 } exact;
 
-/* One element of an elementwise rule: PyTorch's Adam and SGD; the papers' Lion and schedule-free AdamW. */
+/* Updates one element by an elementwise rule, in double: Adam and SGD as in PyTorch; Lion and schedule-free
+   AdamW as in their papers. */
 static void exact_element(const char *rule, const optimizer_options *o, exact *e, int i, double g, int t,
                           double lr, double decay) {
     double *p = &e->p[i], *m = &e->slot[0][i], *v = &e->slot[1][i];
@@ -284,7 +287,7 @@ static void exact_element(const char *rule, const optimizer_options *o, exact *e
         *z -= lr * warm * (g / (sqrt(*moment2 / c2) + o->epsilon) + decay * *p);
         *x += (*z - *x) * pow(warm, o->weight_lr_power) / sum;
         *p = (1 - o->beta1) * *z + o->beta1 * *x;
-    } else { /* adam, adamw, and Muon's AdamW */
+    } else { /* adam, adamw, and Muon's update of vectors, which is AdamW */
         bool decoupled = strcmp(rule, "adam") != 0;
         if (decoupled)
             *p *= 1 - lr * decay;
@@ -296,8 +299,8 @@ static void exact_element(const char *rule, const optimizer_options *o, exact *e
     }
 }
 
-/* Newton-Schulz: x = 3.4445 x - 4.775 (x x^T) x + 2.0315 (x x^T)^2 x, from x / (|x| + 1e-7);
-   x[rows][columns]. */
+/* Orthogonalizes x[rows][columns] by Newton-Schulz: begins with x / (|x| + 1e-7), then repeats x = 3.4445 x -
+   4.775 (x x^T) x + 2.0315 (x x^T)^2 x. */
 static void exact_orthogonal(double *x, int rows, int columns, int steps) {
     static double gram[40][40], y[MOST], z[MOST];
     double norm = 1e-7, sum = 0;
