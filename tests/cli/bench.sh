@@ -1,5 +1,5 @@
 #!/bin/sh
-# Benchmarks through the program: tables, JSON, loading a folder, and refused options.
+# Runs benchmarks through the program. Tests tables, JSON, loading a folder, and refused options.
 . "$(dirname "$0")/checks.sh"
 
 quick="--threads=1 --repeats=1"

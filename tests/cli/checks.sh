@@ -11,10 +11,10 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 bad=0
 
-# Use the CPU, also if the CUDA backend is next to the program.
+# Keeps tests on the CPU if the CUDA backend is next to the program.
 export OTTAVA_CUDA_PATH=/nowhere
 
-# A model, a text and a run that take almost no time.
+# Settings of a model and a run that take almost no time, and their text.
 yes 'In the beginning God created the heaven and the earth.' | head -c 4000 >small.txt
 small="--data.dataset_path=$folder/small.txt
        --model.dim=32 --model.n_layers=1 --model.n_heads=2 --model.vocab_size=256 --model.ffn_hidden_dim=64
@@ -42,7 +42,7 @@ tokenizer() {
 }
 
 # folder NAME MODEL_TYPE ARCHITECTURE [KEYS]: writes config.json and tokenizer of a model with 4 layers of
-# width 128, all divisible by 2
+# width 128. All sizes can be divided by 2
 folder() {
     mkdir -p "$1"
     printf '{"architectures":["%s"],"model_type":"%s","hidden_size":128,"intermediate_size":256,' "$3" "$2" \
@@ -54,7 +54,7 @@ folder() {
     tokenizer "$1"
 }
 
-# hellaswag FILE: writes 40 rows
+# hellaswag FILE: writes 40 rows in HellaSwag's format.
 hellaswag() {
     i=0
     while [ $i -lt 40 ]; do
@@ -95,7 +95,7 @@ missing() {
 }
 
 # fails NAME CODE PARTS ARGUMENT...: the program must end with that code and an error that contains the parts.
-# The error is one line, or one line with an indented list.
+# The error must be one line, or one line with an indented list.
 fails() {
     name=$1 expected=$2 parts=$3
     shift 3
@@ -128,8 +128,8 @@ holds() {
     shown=printed report "$name" "$trouble"
 }
 
-# ranks_can_run: prepares mpirun for several ranks, as root, in a container, with fewer processors than ranks.
-# Ends the script if mpirun is missing.
+# ranks_can_run: sets variables with which mpirun runs several ranks as root, in a container, and on fewer
+# processors than ranks. Ends the script if mpirun is missing.
 ranks_can_run() {
     if ! command -v mpirun >/dev/null; then
         echo "SKIPPED: mpirun (openmpi-bin) is missing: several ranks are not tested"
@@ -140,7 +140,7 @@ ranks_can_run() {
     export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI leaks memory
 }
 
-# ranks N ARGUMENT...: trains on N ranks. Writes their output to the file out, and sets $code to the exit
+# ranks N ARGUMENT...: trains on N ranks. Writes the ranks' output to the file out, and sets $code to the exit
 # code.
 ranks() {
     count=$1
@@ -149,8 +149,8 @@ ranks() {
     code=$?
 }
 
-# strike SIGNAL ARGUMENT...: trains two ranks for a long time and sends the signal to rank 1, most likely
-# within a collective.
+# strike SIGNAL ARGUMENT...: trains on two ranks for a long time and sends the signal to rank 1, most likely
+# during a collective.
 strike() {
     signal=$1
     shift

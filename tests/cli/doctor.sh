@@ -1,7 +1,6 @@
 #!/bin/sh
-# The output of `ottava doctor` on a machine without the CUDA backend, and for files that are not a CUDA
-# backend.
-# tools/gpu_check.sh --emulated tests it with the backend.
+# Tests the output of `ottava doctor` on a machine without the CUDA backend, and with files that are not a
+# CUDA backend. tools/gpu_check.sh --emulated tests it with the backend.
 . "$(dirname "$0")/checks.sh"
 
 # reports NAME PARTS VARIABLE=VALUE...: the doctor must find something missing and print all the parts.

@@ -1,13 +1,14 @@
 #!/bin/sh
 # Runs every command in README.md and docs/*.md as written, in the order of the pages, in a folder with the
-# files that the commands name. Added options make the runs small (bin/ottava below). `left` lists commands
-# that do not run.
+# files that the commands name. The wrapper bin/ottava, which this script writes, adds options that make the
+# runs small. `left` lists commands that do not run.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tests/cli/checks.sh"
 export program
 unset CONFIG_FILE MODULE CONFIG NGPU LOG_RANK
 
-# Parts of commands that do not run, and why. Each must occur in a document, except for tools.
+# Prints parts of commands that are not run, and why. Each part must occur in a document, except for parts
+# that begin with tools/.
 left() {
     cat <<'LEFT'
 make demo|trains for minutes; tests/cli/setup.sh tests its parts
@@ -81,7 +82,7 @@ cp cfg.toml next.toml
 
 # ---- small runs ----
 
-# Wrappers of ottava and mpirun. The wrapper of mpirun starts one rank.
+# Writes wrappers of ottava and mpirun. The wrapper of mpirun starts one rank.
 cat >bin/ottava <<'OTTAVA'
 #!/bin/sh
 case $1 in
@@ -103,8 +104,8 @@ MPIRUN
 chmod +x bin/ottava bin/mpirun
 export PATH="$PWD/bin:$PATH" OTTAVA="$PWD/bin/ottava" STEPS=2 seed=1 small_train small_plan small_bench
 
-# shrink COMMAND: sets options that make the command small. Large models get smaller dimensions. Some commands
-# need enough steps for the commands after them.
+# shrink COMMAND: sets options that make the command's run small. Large models get smaller dimensions. Some
+# runs keep enough steps for the commands that follow.
 shrink() {
     small_train="--train.threads=1 --train.batch_size=1 --train.global_batch_size=1 --train.seq_len=128 \
 --eval.steps=1
@@ -154,7 +155,7 @@ for file in "$root/README.md" "$root"/docs/*.md; do
     done 3<all
 done
 
-# The calls of ottava in tools/compare_pytorch.py.
+# Checks the calls of ottava in tools/compare_pytorch.py.
 if command -v python3 >/dev/null; then
     python3 -c "
 import argparse, importlib.util, sys

@@ -145,7 +145,7 @@ fails "a file where the run folder should be" 2 "file|a file has its name" train
 fails "a file above the run folder" 2 "file|a file has its name" train $small --run.dir=file/run
 fails "no permission to make the run folder" 2 "/proc/run" train $small --run.dir=/proc/run
 
-# A file-size limit simulates a full disk. The checkpoint is the first file above it.
+# Simulates a full disk by a limit of the file size. The checkpoint is the first file that exceeds it.
 small_files() {
     ulimit -f 60
     exec "$program" "$@"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Evaluation through the program: tables, JSON, the verdict and errors.
+# Evaluates through the program. Tests tables, JSON, the verdict and errors.
 . "$(dirname "$0")/checks.sh"
 
 yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt

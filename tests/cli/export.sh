@@ -56,8 +56,8 @@ fails "the GGUF file exists" 2 "r.gguf exists" export r --format=gguf --out=r.gg
 works "a GGUF file in Q8_0" "Weights: Q8_0" export r --format=gguf-q8_0 --dtype=fp16 --out=q8.gguf
 holds "the Q8_0 file is smaller" sh -c '[ "$(wc -c <q8.gguf)" -lt "$(wc -c <r.gguf)" ]'
 
-# ---- FP8 folders are read ----
-# A model with FP8 weights has the run's loss on the text, within E4M3's precision of one and a half digits.
+# ---- FP8 folders are read ---- A model with FP8 weights has nearly the run's loss on the text. E4M3 has a
+# precision of one and a half digits.
 loss() { sed -n 's/.*"loss": *\([0-9.]*\).*/\1/p' "$1"; }
 mkdir bytes && tokenizer bytes
 task="--task=perplexity --data=text.txt --tokenizer=bytes --limit=4 --threads=1 --json"
@@ -136,7 +136,7 @@ fails "a method without FP8" 2 "--method is for --format=hf-fp8" export r --out=
 fails "fp32 with FP8" 2 "dtype = fp32|bf16" export r --out=x --format=hf-fp8 --dtype=fp32
 works "help of export" "Usage: ottava export RUN_DIR|--granularity G|compressed-tensors" export --help
 
-# A file-size limit simulates a full disk.
+# Simulates a full disk by a limit of the file size.
 small_files() {
     ulimit -f 20
     exec "$program" "$@"

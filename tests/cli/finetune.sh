@@ -1,6 +1,6 @@
 #!/bin/sh
-# The five fine-tuning configurations, each with a tiny model of its family. A folder with config.json and a
-# byte tokenizer replaces the download.
+# Runs the five fine-tuning configurations, each with a tiny model of its family. A folder with config.json
+# and a byte tokenizer replaces the download.
 . "$(dirname "$0")/checks.sh"
 
 configs=$(dirname "$0")/../../configs
@@ -14,7 +14,7 @@ folder nemo mistral MistralForCausalLM '"head_dim":64,"sliding_window":null,'
 folder qwen qwen2 Qwen2ForCausalLM '"use_sliding_window":false,"sliding_window":131072,'
 folder phi phi3 Phi3ForCausalLM '"rope_scaling":null,"sliding_window":null,'
 
-# tune CONFIGURATION FOLDER
+# tune CONFIGURATION FOLDER: fine-tunes the model in FOLDER with few steps.
 tune() {
     works "$1" "Applied Float8 training: recipe=TENSORWISE|Not converted to Float8: lm_head|Training \
 complete: 2 steps" \

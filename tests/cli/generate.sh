@@ -1,5 +1,6 @@
 #!/bin/sh
-# Text from a trained run: sources of the prompt, end conditions, and errors for bad requests.
+# Generates text from a trained run. Tests the sources of the prompt, the conditions that end a text, and
+# errors for bad requests.
 . "$(dirname "$0")/checks.sh"
 
 yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
@@ -9,7 +10,8 @@ works "prepare a run" "Training complete" \
 works "prepare an FP8 run" "Training complete" train $small --data.dataset_path=text.txt --run.dir=f \
     --train.mixed_precision=fp8 --float8.recipe_name=tensorwise
 
-# generated FILE ARGUMENT...: writes the text to FILE. The program must end with 0 and without messages.
+# generated FILE ARGUMENT...: generates text and writes it to FILE. The program must end with 0 and print no
+# messages.
 generated() {
     file=$1
     shift

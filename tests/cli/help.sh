@@ -1,5 +1,5 @@
 #!/bin/sh
-# Help texts of the program, and errors for unknown names.
+# Tests the help texts of the program, and errors for unknown names.
 . "$(dirname "$0")/checks.sh"
 
 call --version

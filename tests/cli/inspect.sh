@@ -1,5 +1,5 @@
 #!/bin/sh
-# Contents of model files, and the verdict on damaged files.
+# Tests what `ottava inspect` prints about model files, and its verdict on damaged files.
 . "$(dirname "$0")/checks.sh"
 
 yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The files that `make install` copies work in the new folder, and `make uninstall` removes them.
+# The files that `make install` copies must work in the new folder. `make uninstall` must remove them.
 . "$(dirname "$0")/checks.sh"
 
 root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Tensor and context parallelism through the program, also with sharded parameters, compared with one rank.
+# Trains with tensor and context parallelism, also with sharded parameters, and compares the losses with one
+# rank's.
 . "$(dirname "$0")/checks.sh"
 ranks_can_run
 
@@ -8,7 +9,7 @@ run="$small --data.dataset_path=text.txt --metrics.log_interval=1 --model.n_head
 --train.mixed_precision=fp32"
 fp8="--train.mixed_precision=fp8 --float8.recipe_name=tensorwise --float8.tensor_parallel=true"
 
-# on RANKS ARGUMENT...: trains on RANKS ranks.
+# on RANKS ARGUMENT...: trains on this number of ranks.
 on() {
     ranks=$1
     shift

@@ -1,7 +1,8 @@
 #!/bin/sh
-# AutoModel's FP8 recipes and torchtitan's Llama configurations, unchanged. Each file trains a model with
-# smaller dimensions, or is refused in one line that names the unsupported part. A tiny folder of the family
-# replaces each recipe's download.
+# Tests the unchanged files of AutoModel's FP8 recipes and torchtitan's Llama configurations. The program
+# trains a model with smaller dimensions from each file, or refuses the file in one line that names the
+# unsupported part. A tiny Hugging Face folder of the same family replaces the model that a recipe would
+# download.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/checks.sh"
 
@@ -17,7 +18,7 @@ rows="--data.dataset_path=rows.jsonl --eval.dataset_path=rows.jsonl \
 gelu='"hidden_act":"gelu_pytorch_tanh",'
 ran=0 refused=0
 
-# family NAME: makes the folder `tiny` a model of this family.
+# family NAME: makes the folder `tiny` a Hugging Face model of this family.
 family() {
     rm -rf tiny
     case $1 in
@@ -73,7 +74,7 @@ for file in $(grep -rl '^fp8:' "$files" | sort); do
         tried "$name" "" "$file" $rows $run --run.dir="run-$ran"
     fi
 done
-# AutoModel has the same recipe for other models. Only the model's name differs.
+# AutoModel has this recipe for several models. The files differ only in the model's name.
 recipe=$(find "$files" -name llama3_1_8b_hellaswag_fp8.yaml | sort | tail -1)
 for model in google/gemma-2-9b-it google/gemma-3-270m-it zai-org/glm-4-9b-chat-hf \
     ByteDance-Seed/Seed-Coder-8B-Instruct allenai/OLMo-2-0425-1B-Instruct CohereForAI/c4ai-command-r-v01; do

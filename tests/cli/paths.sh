@@ -3,7 +3,7 @@
 # files in unsupported formats.
 . "$(dirname "$0")/checks.sh"
 
-# same NAME FILE TEXT: the file must still contain the text
+# same NAME FILE TEXT: the file must still contain the text.
 same() {
     holds "$1" sh -c "[ \"\$(cat '$2')\" = '$3' ]"
 }

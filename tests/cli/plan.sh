@@ -1,5 +1,5 @@
 #!/bin/sh
-# Plans as the program prints them, and refused options. tests/plan checks the numbers of a page.
+# Tests how the program prints plans, and refused options. tests/plan checks the numbers of a plan.
 . "$(dirname "$0")/checks.sh"
 
 model="--model.preset=debug --train.seq_len=64 --train.batch_size=2"

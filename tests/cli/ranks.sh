@@ -1,7 +1,7 @@
 #!/bin/sh
-# Several ranks, started by mpirun. They compute the results of one rank with as many micro-batches. Any
-# number of ranks can resume from a checkpoint. If a rank fails, dies or hangs, all ranks end with one
-# message.
+# Trains on several ranks, which mpirun starts. They must compute the results of one rank with as many
+# micro-batches. Any number of ranks can resume from a checkpoint. If a rank fails, dies or hangs, all ranks
+# end with one message.
 . "$(dirname "$0")/checks.sh"
 ranks_can_run
 
@@ -16,7 +16,7 @@ near() {
     awk 'NF == 2 { printf "%s %.5g\n", $1, $2 } NF == 1'
 }
 
-# same NAME A B [FILTER]: two runs must have the same curve
+# same NAME A B [FILTER]: two runs must have the same curve, after the filter if there is one.
 same() {
     curve "$2" | ${4:-cat} >a
     curve "$3" | ${4:-cat} >b
@@ -34,7 +34,7 @@ for precision in bf16 fp8; do
         same "$count sharded ranks, $precision" one-$precision-$count shard-$precision-$count
     done
     prints "$count ranks use the same GEMMs as one rank" "$(grep -o 'GEMMs run.*' one)" \
-        # 3 ranks divide the evaluation's batches evenly
+        # With 3 ranks, each rank evaluates the same number of batches.
     ranks 2 --train.mixed_precision=$precision --run.dir=copy-$precision \
         --distributed.dp_shard=1 --distributed.dp_replicate=2
     same "2 copies, $precision" one-$precision-2 copy-$precision
@@ -128,7 +128,7 @@ holds "a missing data file ends several ranks with the exit code of one rank" te
 holds "one rank reports the missing file" test "$(grep -c '^ottava:' out)" = 1
 
 
-# differ: two ranks, each with small.txt in its own folder
+# differ: trains on two ranks. Each reads the small.txt in its own folder.
 differ() {
     set -- "$program" train $small --data.dataset_path=small.txt --run.dir="$folder/differ"
     timeout 120 mpirun -np 1 --bind-to none --wdir "$folder" "$@" : -np 1 --wdir "$folder/aside" "$@" >out \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The list of recipes, as text and as JSON.
+# Tests the list of recipes, as text and as JSON.
 . "$(dirname "$0")/checks.sh"
 
 works "recipes lists every recipe" \

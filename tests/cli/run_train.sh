@@ -1,6 +1,6 @@
 #!/bin/sh
-# run_train.sh, which is torchtitan's launcher, and the option --nproc-per-node: the processes that they
-# start, and errors. A stub replaces mpirun.
+# Tests which processes two ways to start ranks begin, and their errors: run_train.sh, which has the interface
+# of torchtitan's launcher, and the option --nproc-per-node. A stub replaces mpirun.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tests/cli/checks.sh"
 mkdir stub
@@ -9,7 +9,7 @@ chmod +x stub/mpirun
 PATH=$PWD/stub:$PATH
 unset CONFIG_FILE MODULE CONFIG COMM_MODE NGPU LOG_RANK
 
-# starts NAME PARTS [VARIABLE=VALUE]...: run_train.sh must call mpirun with the parts
+# starts NAME PARTS [VARIABLE=VALUE]...: run_train.sh, with these variables, must call mpirun with the parts.
 starts() {
     name=$1 parts=$2
     shift 2
@@ -20,7 +20,8 @@ starts() {
     report "$name" "$trouble"
 }
 
-# refuses NAME PARTS [VARIABLE=VALUE]...
+# refuses NAME PARTS [VARIABLE=VALUE]...: run_train.sh, with these variables, must fail with an error that
+# contains the parts.
 refuses() {
     name=$1 parts=$2
     shift 2

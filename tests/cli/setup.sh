@@ -1,6 +1,6 @@
 #!/bin/sh
-# tools/setup.sh prints the commands that need root before it runs them. Stubs that only print replace these
-# commands.
+# tools/setup.sh prints the commands that need root before it runs them. Here stubs replace these commands,
+# and only print.
 . "$(dirname "$0")/checks.sh"
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -26,8 +26,8 @@ report "setup.sh prints the commands before it runs sudo" "$(missing out-before 
 report "setup.sh runs only the printed commands" "$([ "$(wc -l <ran)" -eq 2 ] && grep -q \
     'install --yes --no-install-recommends cmake$' ran || cat ran)"
 
-# Without apt-get it uses Homebrew. A formula for two packages is installed once. make, gcc and g++ are not
-# formulas.
+# Without apt-get it uses Homebrew. If one formula replaces two packages, it is installed once. No formula is
+# installed for make, gcc and g++.
 mkdir brew
 for tool in awk cat cc grep printf sh tail env; do ln -s "$(command -v $tool)" brew/ 2>/dev/null; done
 cat >brew/brew <<'END'

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Converts text to ids and back, and corpora to token files. If the shared data is available, real tokenizers
-# run too.
+# Converts text to ids and back, and corpora to token files. Also tests the tokenizers of real models, if
+# their files are available (OTTAVA_SHARED).
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/checks.sh"
 shared=${OTTAVA_SHARED:-$here/../../../shared}/data
 
-# A character tokenizer that puts <s> and </s> around a text.
+# Makes a tokenizer of characters that puts <s> and </s> around a text.
 mkdir t
 cat >t/tokenizer.json <<'END'
 {"added_tokens": [
@@ -29,7 +29,7 @@ cat >t/tokenizer.json <<'END'
 END
 printf '{"bos_token": "<s>", "eos_token": "</s>"}' >t/tokenizer_config.json
 
-# pipe NAME WANTED INPUT ARGUMENT...: standard output must equal WANTED for standard input INPUT, byte for
+# pipe NAME WANTED INPUT ARGUMENT...: with INPUT on standard input, standard output must equal WANTED byte for
 # byte. Both are formats of printf.
 pipe() {
     name=$1
@@ -92,7 +92,7 @@ printf '{"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": true}' >n/tok
 holds "add_bos_token adds BOS" sh -c '[ "$("$0" tokenize --tokenizer n <given 2>err)" = "1 7 5" ]' "$program"
 holds "the log names BOS" grep -q "Each text begins with <s> (no_special leaves it out)" err
 
-# Conversations: the template's text, and the tokens that training learns.
+# Tests conversations: the text that the template makes, and the tokens whose loss is trained.
 cat >t/chat_template.jinja <<'END'
 {% for m in messages %}{{ m.role[0] if m.role != 'user' else
     'b' }}{{ m.content }}</s>{% endfor %}{{ strftime_now('') }}
@@ -114,7 +114,7 @@ refuses "a row that is not a conversation" 'line 2|has neither "messages"' \
 refuses "--mask without --chat" 'add --chat' 'a\n' --mask
 refuses "a wrong date" '2026-02-30|data.chat_date' '{}\n' --chat --chat-date 2026-02-30
 
-# Decoded text is printed as ids arrive, before the line or the input ends.
+# Decoding prints text as ids arrive. It does not wait for the end of a line or of the input.
 {
     printf '3 4 '
     tries=0
@@ -207,7 +207,7 @@ printf '{"messages": [{"role": "user", "content": "ab"}, {"role": "assistant", "
     >chat.jsonl
 chat="$small --data.dataset_path=chat.jsonl --data.tokenizer_path=c --model.vocab_size=258 \
 --train.batch_size=1"
-# tokens NAME COUNT ARGUMENT...: a run must log this number of tokens for the conversation
+# tokens NAME COUNT ARGUMENT...: a run must log that the conversation has this number of tokens.
 tokens() {
     name=$1 count=$2
     shift 2
@@ -225,7 +225,7 @@ holds "the default date is the day of the start" grep -q \
     "^chat_date = \"20[0-9][0-9]-[01][0-9]-[0-3][0-9]\"" today/config.toml
 fails "a wrong date" 2 "2026-13-01|data.chat_date" train $chat --run.dir=wrong --data.chat_date=2026-13-01
 
-# Rendering these rows takes 10 minutes. SIGTERM ends the run before step 1.
+# Rendering these rows would take 10 minutes. SIGTERM ends the run before step 1.
 echo '{% for i in range(400) %}{% for k in range(400) %}{% endfor %}{% endfor %}{% for m in messages '\
 '%}<s>{{ m.content }}{% endfor %}' >c/chat_template.jinja
 yes "$(cat chat.jsonl)" | head -20000 >slow.jsonl

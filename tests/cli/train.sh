@@ -1,5 +1,5 @@
 #!/bin/sh
-# A run through the program: its log, stopping, resuming, and the other commands on its result.
+# Trains through the program. Tests the log, stopping, resuming, and the other commands on the run.
 . "$(dirname "$0")/checks.sh"
 
 yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
@@ -67,7 +67,7 @@ stop() {
 }
 for signal in INT:130 TERM:143 HUP:129; do
     expected=${signal#*:} signal=${signal%:*} home=s
-    [ $signal != HUP ] || home=-s # a name that looks like an option
+    [ $signal != HUP ] || home=-s # begins with "-", like an option
     stop $signal
     trouble=$(missing err "saving and ending")
     ls ./$home/checkpoints/step-*/state.json >/dev/null || trouble="no checkpoint"
@@ -75,7 +75,7 @@ for signal in INT:130 TERM:143 HUP:129; do
     report "SIG$signal saves and ends" "$trouble"
 done
 step=$(ls ./$home/checkpoints | sed 's/step-//' | sort -n | tail -1)
-# The command that the run printed resumes it.
+# The run printed a command, which must resume the run.
 command=$(sed -n 's/.*Resume with: [^ ]*ottava //p' out)
 works "the printed command resumes the stopped run" "Resumed from $home/checkpoints/step-$step" $command \
     --train.max_steps=$((step + 2))
@@ -83,7 +83,7 @@ holds "no temporary checkpoint is left" sh -c '! ls ./-s/checkpoints | grep -q t
 
 # ---- closed output ----
 if command -v mkfifo >/dev/null 2>&1 && mkfifo pipe; then
-    sleep 60 <>pipe & # holds the pipe open, and reads nothing
+    sleep 60 <>pipe & # holds the pipe open and does not read
     holder=$!
     "$program" train $run --train.max_steps=1000000 --run.dir=b >pipe 2>&1 &
     process=$!

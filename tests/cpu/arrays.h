@@ -1,4 +1,4 @@
-/* arrays: small tensors for tests: zeros, random numbers, integers. */
+/* arrays: makes small tensors for tests: of zeros, random numbers or integers. */
 #ifndef TESTS_CPU_ARRAYS_H
 #define TESTS_CPU_ARRAYS_H
 
@@ -16,11 +16,11 @@ static inline void succeed(ott_status status) {
     if (status != OTT_OK) fail_msg("%s", status_text());
 }
 
-/* A matrix of zeros; free its data with free(). */
+/* Makes a matrix of zeros. The caller frees its data with free(). */
 static inline tensor make_zeros(ott_dtype d, int64_t rows, int64_t columns) {
     return tensor_matrix(calloc((size_t)(rows * columns), (size_t)dtype_bytes(d)), d, rows, columns);
 }
-/* Uniform in [-size, size); the same seed gives the same numbers. */
+/* Makes a matrix of numbers that are uniform in [-size, size). The same seed gives the same numbers. */
 static inline tensor make_random(ott_dtype d, int64_t rows, int64_t columns, float size, uint64_t seed) {
     tensor t = make_zeros(d, rows, columns);
     for (int64_t i = 0; i < rows * columns; i++)

@@ -1,10 +1,10 @@
-/* devices: CPU devices of every ISA level and several numbers of threads. */
+/* devices: opens CPU devices of every instruction set and with several numbers of threads. */
 #include "devices.h"
 #include <stdio.h>
 #include <stdlib.h>
 
 devices devices_open(void) {
-#ifdef OTT_TEST_PART /* ten times as slow, and one number of threads finds memory errors */
+#ifdef OTT_TEST_PART /* a slow build; several numbers of threads would find no more memory errors */
     static const int threads[] = {3};
 #else
     static const int threads[] = {1, 2, 3, 5};

@@ -1,6 +1,6 @@
 /*
- * devices: a CPU device for every ISA level of this machine and several numbers of threads, for tests that
- * compare their bits.
+ * devices: CPU devices for every instruction set of this machine, each with several numbers of threads, for
+ * tests that compare their bits.
  */
 #ifndef TESTS_CPU_DEVICES_H
 #define TESTS_CPU_DEVICES_H
@@ -15,9 +15,9 @@ typedef struct devices {
     device *list[DEVICES_MAX];
 } devices;
 
-/* Opens each ISA level with 1, 2, 3 and 5 threads. Aborts on failure. */
+/* Opens devices of each instruction set with 1, 2, 3 and 5 threads. Aborts on failure. */
 devices devices_open(void);
-/* Adds the emulated level amx_emulated, which is not listed, if available. */
+/* Adds the device amx_emulated, if available. cpu_isas does not list it. */
 void devices_add_tiles(devices *d);
 void devices_close(devices *d);
 

@@ -1,6 +1,6 @@
 /*
- * simd_probe: the functions of cpu/simd/simd.h at one ISA level, as ordinary functions over arrays of 16. The
- * test that calls them is compiled for any machine.
+ * simd_probe: the functions of cpu/simd/simd.h for one instruction set (ISA level), as ordinary functions
+ * over arrays of 16 numbers. The test that calls them is compiled for any machine.
  */
 #ifndef TESTS_CPU_SIMD_PROBE_H
 #define TESTS_CPU_SIMD_PROBE_H
@@ -28,23 +28,25 @@ typedef struct simd_probe {
     const char *isa;
     void (*unary)(simd_unary f, const float *x, float *y);
     void (*binary)(simd_binary f, const float *a, const float *b,
-                   float *y); /* select: a is smaller ? a : 2*b */
+                   float *y); /* simd_select: returns a where it is smaller than b, otherwise 2*b */
     void (*ternary)(simd_ternary f, const float *a, const float *b, const float *c, float *y);
     float (*fold)(simd_fold f, const float *x);
     void (*to_int)(const float *x, int32_t *y);
     int (*count_nan)(const float *x);
-    void (*transpose)(float *square); /* 16 x 16, in place */
-    /* The amax of each of 16 rows of 16 fp32 or 32 bf16 numbers. */
+    void (*transpose)(float *square); /* transposes 16 x 16 numbers in place */
+    /* y[i]: the amax of row i of 16 rows; a row has 16 fp32 or 32 bf16 numbers. */
     void (*fold_rows)(const void *rows, bool bf16, float *y);
-    /* load: n elements of any format from index on into y[16], zeros after them. store: the reverse; nothing
-       is written after n. n = 16 uses the full-vector functions. */
+    /* load: reads n elements of any format from element `index` on into y[16], and sets the rest of y to 0.
+       store: writes n elements from y; no memory after them is written. n = 16 uses the functions for full
+       vectors. */
     void (*load)(const void *x, ott_dtype d, int64_t index, int64_t n, float *y);
     void (*store)(void *y, ott_dtype d, cast_mode mode, int64_t index, int64_t n, const float *x);
     void (*encode64)(uint8_t *codes, ott_dtype d, cast_mode mode, const float *x);
     void (*rounded)(const float *x, ott_dtype d, float *y);
 } simd_probe;
 
-/* Defined in the file of each ISA level. Call one only if its level is available. NULL: not compiled. */
+/* Each is defined in the file of its ISA level; NULL: not compiled. Call a probe's functions only if this
+   machine has the level. */
 extern const simd_probe *const simd_probe_scalar, *const simd_probe_avx2, *const simd_probe_avx512,
                                                                               *const simd_probe_neon;
 

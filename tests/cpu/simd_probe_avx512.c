@@ -1,4 +1,4 @@
-/* simd_probe at ISA level avx512. */
+/* simd_probe for ISA level avx512. */
 #define CPU_ISA_avx512 1
 #if defined(__x86_64__)
 #if defined(__clang__)

@@ -1,4 +1,4 @@
-/* simd_probe at ISA level neon. */
+/* simd_probe for ISA level neon. */
 #if defined(__aarch64__)
 #define CPU_ISA_neon 1
 #include "simd_probe_body.h"

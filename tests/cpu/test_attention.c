@@ -1,13 +1,13 @@
 /*
- * Attention against a naive version in double: forward with error bounds, backward by finite differences.
- * Then bit equality of every ISA level and number of threads, with runs over several query blocks and key
- * tiles.
+ * Compares attention with a simple version in double: forward within error bounds, backward with finite
+ * differences. All ISA levels and numbers of threads must give the same bits, with several blocks of queries
+ * and tiles of keys.
  */
 #include "arrays.h"
 #include "devices.h"
 #include <math.h>
 
-static devices all; /* the first: scalar code, one thread */
+static devices all; /* all.list[0] is scalar code on one thread */
 
 typedef struct setting {
     int tokens, heads, kv_heads, head_dim, window;
@@ -17,14 +17,15 @@ typedef struct setting {
 } setting;
 
 static const setting settings[] = {
-    {70, 1, 1, 16, 0, 1, {0}, OTT_F32},  /* one key head, a little more than a tile */
-    {150, 4, 2, 24, 0, 1, {0}, OTT_F32}, /* grouped heads, head_dim not a multiple of 16 */
+    {70, 1, 1, 16, 0, 1, {0}, OTT_F32},  /* one key head, a few more keys than one tile */
+    {150, 4, 2, 24, 0, 1, {0}, OTT_F32}, /* grouped heads, head_dim is not a multiple of 16 */
     {300, 4, 2, 40, 0, 5, {0, 130, 130, 197, 300}, OTT_F32}, /* empty documents within and at the end */
     {300, 2, 1, 64, 50, 2, {0, 290}, OTT_F32},               /* a window shorter than a tile */
     {300, 2, 2, 33, 100, 2, {0, 3}, OTT_BF16},               /* a window longer than a tile */
     {140, 3, 1, 7, 1, 1, {0}, OTT_F32},                      /* each query sees only itself */
     {200, 1, 1, 256, 0, 1, {0}, OTT_F16},                    /* a wide head */
-    {150, 2, 1, 64, 70, 2, {0, 30}, OTT_BF16}, /* pairs of terms, on CPUs with dot-product instructions */
+    /* bf16: CPUs with dot-product instructions compute pairs of terms */
+    {150, 2, 1, 64, 70, 2, {0, 30}, OTT_BF16},
 };
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
 
@@ -35,7 +36,7 @@ typedef struct problem {
     tensor q, k, v, dout, start, o, lse, dq, dk, dv;
 } problem;
 
-/* gradient: the magnitude of dout. */
+/* Makes a problem with random tensors. gradient: the magnitude of dout. */
 static problem make_problem(const setting *s, float gradient) {
     int64_t wide = s->heads * s->head_dim, narrow = s->kv_heads * s->head_dim;
     return (problem){
@@ -87,7 +88,7 @@ static void run(problem *p, device *d) {
 
 /* ---- naive attention in double ---- */
 
-/* q, k, v as double, so that a finite difference can move one element a little. */
+/* q, k and v in double. A test moves one element a little to compute a finite difference. */
 typedef struct exact {
     const setting *s;
     double scale;
@@ -107,7 +108,7 @@ static int first_visible(const setting *s, int i) {
     return s->window > 0 && i - s->window + 1 > first ? i - s->window + 1 : first;
 }
 
-/* o[head_dim] and the log of the sum of exponentials of query i of head h. */
+/* Computes o[head_dim] of query i and head h. Returns the logarithm of the sum of exponentials. */
 static double exact_row(const exact *e, int h, int i, double *o) {
     const setting *s = e->s;
     int first = first_visible(s, i), column = h / (s->heads / s->kv_heads) * s->head_dim;
@@ -130,7 +131,7 @@ static double exact_row(const exact *e, int h, int i, double *o) {
     return most + log(sum);
 }
 
-/* The sum of dout * o over the queries in [begin, end) and heads in [head, head_end). */
+/* Returns the sum of dout * o over the queries in [begin, end) and the heads in [head, head_end). */
 static double exact_loss(const exact *e, const tensor *dout, int begin, int end, int head, int head_end) {
     double o[256], loss = 0.0;
     for (int i = begin; i < end; i++)
@@ -143,7 +144,7 @@ static double exact_loss(const exact *e, const tensor *dout, int begin, int end,
 
 /* ---- the tests ---- */
 
-/* Twice the spacing of a format's numbers at 1: the allowed error of a result of size 1. */
+/* Allowed error of a result of size 1: about twice the spacing of the format's numbers at 1. */
 static double coarse(ott_dtype d) {
     return d == OTT_F32 ? 4e-6 : d == OTT_BF16 ? 8e-3 : 1e-3;
 }
@@ -170,8 +171,8 @@ static void test_forward_is_near_exact(void **state) {
     }
 }
 
-/* Central difference of the loss along element (token, column) of q (of_query), k or v. Only the query heads
-   that use the element's head are computed. */
+/* Returns the central difference of the loss when element (token, column) of q, k or v moves. of_query: the
+   element is in q. Only query heads that read the element's head are computed. */
 static double difference(exact *x, double *data, const tensor *dout, int token, int column, bool of_query) {
     const setting *s = x->s;
     int heads = of_query ? s->heads : s->kv_heads, shared = of_query ? 1 : s->heads / s->kv_heads;
@@ -233,7 +234,8 @@ static void expect_same_bits(int n, float gradient) {
     free_problem(&first);
 }
 
-/* The second gradient's products are subnormal, which the pair instructions would flush. */
+/* With the second magnitude of dout, products are subnormal. Pair instructions would flush them to 0, which
+   must not happen. */
 static void test_same_bits_everywhere(void **state) {
     (void)state;
     for (int n = 0; n < SETTINGS; n++) {
@@ -242,7 +244,7 @@ static void test_same_bits_everywhere(void **state) {
     }
 }
 
-/* Runs rows [from, from + count) of the document as a continuation of the earlier tokens. */
+/* Runs tokens [from, from + count) of a document, with the earlier tokens as past. */
 static void run_part(problem *p, device *d, int from, int count) {
     exec cx = {.device = d};
     int32_t start[2] = {0, count};
@@ -261,7 +263,7 @@ static void run_part(problem *p, device *d, int from, int count) {
                                                                 .softmax_scale = p->scale}));
 }
 
-/* A document run token by token or in parts of any length has the same bits as in one run. */
+/* A document that runs token by token, or in parts of any length, gives the same bits as in one pass. */
 static void test_parts_give_the_bits_of_the_full_pass(void **state) {
     (void)state;
     static const int parts[] = {1, 3, 70};
@@ -284,7 +286,7 @@ static void test_parts_give_the_bits_of_the_full_pass(void **state) {
     }
 }
 
-/* A non-finite key affects exactly the queries that see it. */
+/* A non-finite key changes exactly the outputs of the queries that see it. */
 static void test_nan_stays_with_those_who_see_it(void **state) {
     (void)state;
     const setting s = {200, 2, 1, 32, 70, 2, {0, 160}, OTT_F32};
@@ -330,7 +332,7 @@ static void test_refusals(void **state) {
     }
 }
 
-/* Past keys and values must belong to one document. */
+/* Past keys and values must belong to a single document. Other calls are refused. */
 static void test_refusals_of_past(void **state) {
     (void)state;
     const setting s = {10, 1, 1, 16, 0, 2, {0, 4}, OTT_F32};

@@ -50,7 +50,7 @@ static void opens_every_isa_and_the_best_without_a_name(void **state) {
         device_close(d);
     }
     assert_int_equal(cpu_open(account, 1, NULL, &d), OTT_OK);
-    /* The level with pair instructions is the best only if they are faster than the previous level. */
+    /* avx512bf16 is the best level only if its pair instructions are faster than avx512. */
     bool has_pairs = strcmp(names[count - 1], "avx512bf16") == 0;
     bool has_tiles = strcmp(names[count - 1], "amx") == 0;
     assert_int_equal(cpu_has_tiles(d), has_tiles);
@@ -75,7 +75,8 @@ static void the_environment_names_a_isa(void **state) {
     assert_null(d);
     assert_non_null(strstr(status_text(), "sse9"));
     assert_non_null(strstr(status_text(), "environment variable " CPU_ISA_VARIABLE));
-    assert_int_equal(cpu_open(account, 1, "scalar", &d), OTT_OK); /* an argument wins */
+    /* an argument has priority over the variable */
+    assert_int_equal(cpu_open(account, 1, "scalar", &d), OTT_OK);
     device_close(d);
 }
 
@@ -105,7 +106,7 @@ static void every_failed_allocation_is_undone(void **state) {
         ott_status status = cpu_open(account, 2, "scalar", &d);
         mem_fail_after(account, 0);
         if (status == OTT_OK) {
-            assert_true(n > 3); /* at least the device, the pool and the scratch memory */
+            assert_true(n > 3); /* allocations: at least the device, the pool and the scratch memory */
             device_close(d);
             return;
         }
@@ -121,7 +122,7 @@ static void scratch_is_accounted_for(void **state) {
     assert_int_equal(cpu_open(account, 1, "scalar", &one), OTT_OK);
     int64_t one_thread = mem_read(account).now_of[MEM_SCRATCH];
     assert_true(one_thread > 0);
-    assert_int_equal(cpu_open(account, 4, "scalar", &four), OTT_OK); /* two open devices */
+    assert_int_equal(cpu_open(account, 4, "scalar", &four), OTT_OK); /* a second device at the same time */
     assert_int_equal(mem_read(account).now_of[MEM_SCRATCH], 5 * one_thread);
     device_close(one);
     device_close(four);
@@ -165,11 +166,11 @@ static void the_peak_is_measured(void **state) {
     device *d;
     assert_int_equal(cpu_open(account, 2, NULL, &d), OTT_OK);
     double peak = device_peak(d, OTT_F32);
-    assert_true(peak > 1e6 && peak < 1e15); /* a range for any machine */
+    assert_true(peak > 1e6 && peak < 1e15); /* FLOP/s that any machine is between */
     device_close(d);
 }
 
-/* The emulated level opens only by name, and is not listed. */
+/* The level with an emulated tile unit opens only by its name. cpu_isas does not list it. */
 static void the_emulated_tile_unit_is_for_tests(void **state) {
     (void)state;
     const char *names[CPU_ISAS_MAX];
@@ -196,7 +197,7 @@ static void the_emulated_tile_unit_is_for_tests(void **state) {
     device_close(d);
 }
 
-/* A tile unit with another summation order changes some last bits, and must be refused. */
+/* A tile unit that adds in another order changes some last bits. It must not be used. */
 static void a_tile_unit_with_other_bits_is_not_used(void **state) {
     (void)state;
     device *d;
@@ -211,7 +212,7 @@ static void a_tile_unit_with_other_bits_is_not_used(void **state) {
     device_close(d);
 }
 
-/* Only level avx512bf16 has its own peak for FP8 and BF16 operands. */
+/* Only level avx512bf16 has another peak for FP8 and BF16 operands than for fp32. */
 static void peaks_have_units(void **state) {
     (void)state;
     static const ott_dtype narrow[] = {OTT_E4M3, OTT_E5M2, OTT_BF16};

@@ -1,7 +1,7 @@
 /*
- * cpu/gemm/gemm: every ISA level and several numbers of threads against fp8/reference, bit for bit: shapes
- * around the block sizes, formats, orientations, scales of every granularity, bias, accumulation, special
- * values, and tensor-core accumulation.
+ * cpu/gemm/gemm: compares every ISA level and several numbers of threads with fp8/reference, bit for bit.
+ * Cases have shapes near the block sizes, all formats and orientations, scales of every granularity, bias,
+ * accumulation, special values, and tensor-core accumulation.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,19 +18,20 @@ typedef enum values {
     VALUES_NORMAL,
     VALUES_ANY_BITS,
     VALUES_TINY,
-    VALUES_NEARLY_SUBNORMAL, /* operands and products are normal, sums are not; 0 from term 20 on */
-    VALUES_ANY_FINITE,       /* FP8: any finite code; otherwise normal */
+    /* operands and products are normal numbers, sums are subnormal; terms from 20 on are 0 */
+    VALUES_NEARLY_SUBNORMAL,
+    VALUES_ANY_FINITE, /* FP8: any finite code; other formats: normally distributed */
     VALUES_KINDS
 } values;
 
 typedef struct use {
     ott_dtype format;
     bool transposed;
-    int padding; /* leading dimension beyond the columns */
+    int padding; /* elements by which the leading dimension exceeds the columns */
     bool scaled;
     granularity grain;
-    bool turned; /* scales in the order of qtensor_shared_use */
-    bool packed; /* b: not transposed, and packed before the product */
+    bool turned; /* scales are stored in the order of the transposed matrix (qtensor_shared_use) */
+    bool packed; /* b is not transposed, and is packed before the product */
 } use;
 
 typedef struct gemm_case {
@@ -43,7 +44,7 @@ typedef struct gemm_case {
     values values;
 } gemm_case;
 
-/* The arrays of a case, in memory of exactly their size. */
+/* The arrays of a case. Each is an allocation of exactly its size. */
 typedef struct gemm_data {
     void *a, *b, *c_before, *c_expected, *c;
     float *scale_inv_a, *scale_inv_b, *bias;
@@ -51,7 +52,7 @@ typedef struct gemm_data {
 } gemm_data;
 
 static devices all;
-static uint64_t draws; /* counter of random numbers */
+static uint64_t draws; /* random numbers drawn so far */
 
 static uint32_t draw(void) {
     return rng_u32(1, 2, draws++);
@@ -66,7 +67,8 @@ static float some_value(values v) {
     return v == VALUES_TINY ? x * 0x1p-128f : x;
 }
 
-/* Few magnitudes, so that products cancel down to 2^-128; k: the term of the contraction. */
+/* Draws one of few magnitudes, so that products cancel and their sums get as small as 2^-128. k: number of
+   the term in the contraction. */
 static float nearly_subnormal(int64_t k) {
     if (k >= 20 || draw() % 8 == 0) return 0.0f;
     return (draw() % 2 ? 0x1p-57f : -0x1p-57f) * (draw() % 2 ? 1.0f + 0x1p-7f : 1.0f);
@@ -79,7 +81,8 @@ static uint8_t some_number(ott_dtype d) {
 
 static void *some_matrix(ott_dtype d, int64_t rows, int64_t columns, int64_t ld, values v) {
     int64_t count = rows > 0 ? (rows - 1) * ld + columns : 0;
-    uint8_t *data = malloc((size_t)(count * dtype_bytes(d) + 1)); /* one byte more: not NULL when empty */
+    /* one more byte, so that it is not NULL if count is 0 */
+    uint8_t *data = malloc((size_t)(count * dtype_bytes(d) + 1));
     assert_non_null(data);
     for (int64_t i = 0; i < count; i++) {
         if (v == VALUES_ANY_BITS && d != OTT_F32)
@@ -138,7 +141,7 @@ static reference_operand use_reference(const operand *o) {
                                .k_step = o->k_step};
 }
 
-/* Packs the operand on the device, in memory of exactly its size; free it with free(). */
+/* Packs the operand on the device, in an allocation of exactly its size. The caller frees it with free(). */
 static operand pack(exec *cx, const operand *plain) {
     operand packed = *plain;
     int64_t count = op_packed_count(cx, plain), size = dtype_bytes(plain->t.dtype);
@@ -173,7 +176,7 @@ static void discard(gemm_data *d) {
     free(d->scale_inv_a), free(d->scale_inv_b), free(d->bias);
 }
 
-/* Compares every element of memory, including the padding. In fp32 any NaN equals any NaN. */
+/* Compares every byte of C's memory, including the padding. In fp32 any NaN equals any NaN. */
 static void assert_same(const gemm_case *t, const gemm_data *d, const device *on) {
     for (int64_t i = 0; i < d->c_bytes / dtype_bytes(t->c); i++) {
         float found = cast_load(d->c, t->c, i), expected = cast_load(d->c_expected, t->c, i);
@@ -216,7 +219,7 @@ static void check(const gemm_case *t) {
     discard(&d);
 }
 
-/* Scales of two operands: for the full contraction, or blocks of equal depth. */
+/* Granularities of A's and B's scales: for the full contraction, or blocks of equal depth. */
 static const granularity grains[][2] = {
     {GRANULARITY_TENSOR, GRANULARITY_TENSOR}, {GRANULARITY_TENSOR, GRANULARITY_ROW},
     {GRANULARITY_ROW, GRANULARITY_TENSOR},    {GRANULARITY_ROW, GRANULARITY_ROW},
@@ -233,7 +236,7 @@ static void set_grains(gemm_case *t, int64_t pair) {
     }
 }
 
-/* Random choices for everything except shape and format. */
+/* Makes a case of this shape and these formats. Everything else is random. */
 static gemm_case some_case(int64_t m, int64_t n, int64_t k, ott_dtype a, ott_dtype b) {
     const ott_dtype results[] = {OTT_F32, OTT_BF16, OTT_F16};
     gemm_case t = {
@@ -282,7 +285,7 @@ static void shapes_around_tiles_and_vectors(void **state) {
     }
 }
 
-/* Sizes above the packed block sizes: the contraction (1024), rows of A (168, 1008) and of B (512). */
+/* Tests sizes above the packed block sizes: 1024 of the contraction, 168 and 1008 of A's rows, 512 of B's. */
 static void shapes_beyond_the_blocks(void **state) {
     (void)state;
     const int64_t shapes[][3] = {{15, 33, 1024}, {14, 32, 1025}, {3, 17, 2100}, {29, 7, 3100},
@@ -299,7 +302,7 @@ static void shapes_beyond_the_blocks(void **state) {
         }
 }
 
-/* A dot-product unit that flushes subnormals may compute some tiles only. */
+/* A dot-product unit flushes subnormals, so it may compute only tiles of C without them. */
 static void sums_around_the_smallest_normal_number(void **state) {
     (void)state;
     const int64_t shapes[][3] = {
@@ -317,7 +320,7 @@ static void sums_around_the_smallest_normal_number(void **state) {
         }
 }
 
-/* Large enough for several threads, with shares that end inside a tile. */
+/* Tests shapes that several threads divide. A thread's share may end inside a tile. */
 static void shapes_that_are_shared(void **state) {
     (void)state;
     const int64_t shapes[][3] = {{100, 100, 64}, {257, 33, 100}, {31, 257, 80},
@@ -348,8 +351,8 @@ static void every_scale_order_bias_and_accumulation(void **state) {
     }
 }
 
-/* Every pair of block scales in every orientation; contractions of full blocks and with a remainder; one and
-   several blocks packed at a time. */
+/* Tests every pair of block scales in every orientation, contractions with and without an incomplete block,
+   and contractions of one and of several packed blocks. */
 static void block_scales(void **state) {
     (void)state;
     const int64_t shapes[][3] = {{15, 33, 128}, {17, 65, 31},  {31, 30, 257}, {300, 9, 129},
@@ -377,7 +380,8 @@ static gemm_case some_packed_case(int64_t m, int64_t n, int64_t k, ott_dtype a, 
     return t;
 }
 
-/* Up to 16 rows of A and more, which use different paths. All pairs of formats, every kind of values. */
+/* Tests packed B with up to 16 rows of A, and with more, which other code computes. All pairs of formats,
+   every kind of values. */
 static void packed_rows_of_every_format(void **state) {
     (void)state;
     const int64_t mn[] = {1, 3, 63, 64, 65, 100, 128, 150}, depths[] = {0, 1, 2, 15, 32, 50, 129};
@@ -392,7 +396,7 @@ static void packed_rows_of_every_format(void **state) {
             }
 }
 
-/* Shared by several threads; contraction and rows larger than one packed block. */
+/* Tests packed B that several threads divide, with a contraction and rows larger than one packed block. */
 static void packed_rows_of_large_shapes(void **state) {
     (void)state;
     const int64_t shapes[][3] = {{1, 700, 800},  {1, 65, 8200}, {4, 513, 300},  {16, 520, 70}, {2, 300, 1030},
@@ -472,7 +476,7 @@ static void refuses_blocks_that_differ(void **state) {
     }
 }
 
-/* Sums of -0 * +0 start from +0, so only a scale can make a -0. */
+/* A sum begins with +0, so it cannot become -0. Only multiplication by a scale can give -0. */
 static void zeros_keep_their_sign_as_the_reference_says(void **state) {
     (void)state;
     float a[4] = {-0.0f, 0.0f, -0.0f, 1.0f}, b[4] = {1.0f, -1.0f, 0.0f, -0.0f}, minus = -1.0f;
@@ -507,8 +511,8 @@ static void tensor_core_accumulation(void **state) {
         }
 }
 
-/* Terms and accumulators of every magnitude of a format, more than normal numbers reach. Small terms lose
-   bits to large terms. */
+/* Tests tensor-core sums of terms and accumulators of every magnitude of a format. Normally distributed
+   numbers would not reach all. Small terms lose bits when large terms are added. */
 static void tensor_core_sums_of_all_magnitudes(void **state) {
     (void)state;
     for (int f = 0; f < 4; f++)
@@ -533,7 +537,7 @@ static void tensor_core_accumulation_is_for_fp8_only(void **state) {
     assert_non_null(strstr(status_text(), "bf16"));
 }
 
-/* Contractions that end at each position in a tile of 32 terms. */
+/* Tests contractions that end at each position within a tile of 32 terms. */
 static void incomplete_tiles_of_32(void **state) {
     (void)state;
     for (int64_t k = 0; k <= 66; k++)

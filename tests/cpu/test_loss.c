@@ -1,11 +1,12 @@
-/* Cross-entropy against double, and its edge cases: huge logits, ignored rows, NaN, targets out of range. */
+/* Compares cross-entropy with double, and tests edge cases: huge logits, ignored rows, NaN, targets out of
+   range. */
 #include "arrays.h"
 #include "devices.h"
 #include <math.h>
 
-static devices all; /* the first: scalar code, one thread */
+static devices all; /* all.list[0] is scalar code on one thread */
 
-/* Loss and gradient of row t against double. */
+/* Compares loss and gradient of row t with double. */
 static void compare_row(const tensor *logits, const tensor *gradient, int64_t t, int64_t target,
                         double loss) {
     double most = -INFINITY, sum = 0.0;
@@ -47,8 +48,9 @@ static void test_ignored_and_nan_rows(void **state) {
         exec cx = {.device = all.list[i]};
         tensor logits = make_random(OTT_BF16, 3, 37, 5.0f, 1), target = make_integers(targets, 3);
         tensor loss = make_random(OTT_F32, 1, 3, 1.0f, 2), scale = make_random(OTT_F32, 1, 1, 1.0f, 3);
-        cast_store(logits.data, OTT_BF16, 2, NAN);       /* in an ignored row: no effect */
-        cast_store(logits.data, OTT_BF16, 37 + 20, NAN); /* neither the largest nor the target */
+        cast_store(logits.data, OTT_BF16, 2, NAN); /* has no effect, because the row is ignored */
+        /* a logit that is neither the largest nor the target's */
+        cast_store(logits.data, OTT_BF16, 37 + 20, NAN);
         succeed(op_cross_entropy(
             &cx, &(cross_entropy_args){
                      .logits = &logits, .target = &target, .grad_scale = &scale, .loss = &loss}));

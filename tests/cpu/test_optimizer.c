@@ -1,6 +1,6 @@
 /*
- * AdamW against double over several steps, also with FP8 moments, and every path of grad_norm: clipping,
- * skipping, the dynamic loss scale.
+ * Compares AdamW with double over several steps, also with FP8 moments. Tests every path of the op grad_norm:
+ * clipping, skipping, the dynamic loss scale.
  */
 #include "arrays.h"
 #include "devices.h"
@@ -8,15 +8,15 @@
 #include <float.h>
 #include <math.h>
 
-static devices all; /* the first: scalar code, one thread */
+static devices all; /* all.list[0] is scalar code on one thread */
 
-enum { ELEMENTS = 5003 }; /* enough to be split over threads */
+enum { ELEMENTS = 5003 }; /* enough elements to be divided among threads */
 
 typedef struct adam {
     double p, m, v;
 } adam;
 
-/* PyTorch's AdamW, one element and step t in double. */
+/* Computes step t of PyTorch's AdamW for one element, in double. */
 static void exact_step(adam *a, double g, int t, double lr, double decay) {
     a->p -= lr * decay * a->p;
     a->m += (g - a->m) * 0.1;
@@ -73,7 +73,8 @@ static void test_bf16_keeps_small_updates(void **given) {
     tensor state = tensor_vector(s, OTT_F32, STEP_STATE_COUNT);
     double sum = 0;
     for (int i = 0; i < ELEMENTS; i++) cast_store(p.data, OTT_BF16, i, 0.99609375f);
-    for (int i = 0; i < ELEMENTS; i++) ((float *)g.data)[i] = 1.0f; /* with betas 0 an update is its sign */
+    /* with both betas 0, AdamW moves each element by lr * sign(g) */
+    for (int i = 0; i < ELEMENTS; i++) ((float *)g.data)[i] = 1.0f;
     for (uint64_t t = 1; t <= 100; t++) {
         step_state_set_update(s, t);
         succeed(op_adamw(
@@ -87,7 +88,7 @@ static void test_bf16_keeps_small_updates(void **given) {
 
 /* ---- moments in FP8 ---- */
 
-/* A group with magnitudes from 2^low to 2^high, both included, of either sign, with an occasional 0. */
+/* Fills a group with magnitudes from 2^low to 2^high, of either sign, and a few zeros. */
 static void fill_group(float x[MOMENT_GROUP], int low, int high, uint64_t seed) {
     tensor u = make_random(OTT_F32, 1, MOMENT_GROUP, 1.0f, seed);
     for (int i = 0; i < MOMENT_GROUP; i++) {
@@ -107,7 +108,8 @@ static moment_scale scale_of(const float x[MOMENT_GROUP]) {
     return moment_scale_of(largest, smallest);
 }
 
-/* The codec equals its formulas in double: the power, the code's value before rounding, the element. */
+/* The code of FP8 moments equals its formulas in double: the group's power, the value before rounding to a
+   code, the decoded element. */
 static void test_moments_near_double(void **given) {
     static const int ranges[][2] = {{-1, 0},     {-8, -5},   {-30, -14},  {-40, -10},
                                     {-126, 127}, {100, 127}, {-126, -120}};
@@ -129,12 +131,12 @@ static void test_moments_near_double(void **given) {
             assert_true(fabs(fabs((double)moment_decode(code, s.largest, s.power)) - back) <= 2e-5 * back);
         }
         assert_true(moment_decode(moment_encode(x[64], &s), s.largest, s.power) ==
-                    x[64]); /* the largest stays exact */
+                    x[64]); /* the group's largest element is exact */
     }
 }
 
-/* Only 0 becomes 0. A non-finite element makes the whole group non-finite. A group of zeros or nearly zeros
-   decodes to zeros. */
+/* Only an element 0 is decoded as 0. A non-finite element makes the whole group non-finite. A group of zeros
+   or nearly zeros decodes to zeros. */
 static void test_moments_at_the_ends(void **given) {
     (void)given;
     float x[MOMENT_GROUP] = {[5] = 1e30f, [6] = -1e-30f};
@@ -149,7 +151,8 @@ static void test_moments_at_the_ends(void **given) {
     assert_true(s.largest == 0.0f && moment_decode(moment_encode(1.0f, &s), s.largest, s.power) == 0.0f);
 }
 
-/* Mean relative error of a group's elements. Without expansion they are E4M3 codes of a scaled group. */
+/* Returns the mean relative error of a group's decoded elements. expands: with the power of the group.
+   Otherwise codes are E4M3 numbers of the scaled group. */
 static double error_of_group(const float x[MOMENT_GROUP], bool expands) {
     moment_scale s = scale_of(x);
     double sum = 0;
@@ -161,7 +164,8 @@ static double error_of_group(const float x[MOMENT_GROUP], bool expands) {
     return sum / MOMENT_GROUP;
 }
 
-/* Expansion reduces the error: a row's moments span only a few powers of two, and E4M3 spans eighteen. */
+/* Expansion (a power that spreads the group over E4M3's range) reduces the error: a row's moments span only a
+   few powers of two, and E4M3 spans eighteen. */
 static void test_expansion_makes_finer_steps(void **given) {
     (void)given;
     for (int bits = 1; bits <= 4; bits *= 2) {
@@ -171,7 +175,7 @@ static void test_expansion_makes_finer_steps(void **given) {
     }
 }
 
-/* Runs grad_norm on these sums of squares. */
+/* Runs the op grad_norm on these sums of squares. */
 static void norm(float *state, const float *squares, int count, float max_norm) {
     exec cx = {.device = all.list[0]};
     tensor parts = tensor_vector((void *)squares, OTT_F32, count),
@@ -193,11 +197,13 @@ static void test_clipping(void **given) {
     norm(s, (const float[]){9.0f, 16.0f}, 2, 0.0f);
     assert_true(s[STEP_GRAD_NORM] == 5.0f && s[STEP_SKIP] == 1.0f);
     s[STEP_LOSS] = 0.0f;
-    s[STEP_LOSS_SCALE] = 4.0f; /* fixed scale: gradients are divided by the scale that they were made with */
+    /* without a dynamic scale, gradients are divided by the loss scale that they were computed with */
+    s[STEP_LOSS_SCALE] = 4.0f;
     norm(s, (const float[]){9.0f, 16.0f}, 2, 0.5f);
     assert_true(s[STEP_GRAD_NORM] == 1.25f && s[STEP_LOSS_SCALE] == 4.0f);
     assert_true(s[STEP_CLIP] == 0.5f / (1.25f + 1e-6f) / 4.0f);
-    norm(s, (const float[]){FLT_MAX, FLT_MAX}, 2, 1.0f); /* the sum is beyond fp32, its root is not */
+    /* the sum exceeds fp32's range, its square root does not */
+    norm(s, (const float[]){FLT_MAX, FLT_MAX}, 2, 1.0f);
     assert_true(s[STEP_SKIP] == 0.0f && isfinite(s[STEP_GRAD_NORM]));
 }
 
@@ -224,7 +230,8 @@ static void test_dynamic_loss_scale(void **given) {
     assert_true(s[STEP_LOSS_SCALE] == 1.0f && s[STEP_GOOD_STEPS] == STEP_GROWTH_INTERVAL - 1);
     norm(s, (const float[]){4.0f}, 1, 0.0f);
     assert_true(s[STEP_LOSS_SCALE] == 2.0f && s[STEP_GOOD_STEPS] == 0.0f);
-    assert_true(s[STEP_GRAD_NORM] == 2.0f && s[STEP_CLIP] == 1.0f); /* from the last step, with its scale */
+    /* computed with the loss scale of the last step */
+    assert_true(s[STEP_GRAD_NORM] == 2.0f && s[STEP_CLIP] == 1.0f);
 }
 
 static int open_devices(void **state) {

@@ -1,6 +1,6 @@
 /*
- * cpu/quantize and cpu/convert: every ISA level and several numbers of threads against fp8/reference and
- * fp8/cast, bit for bit.
+ * cpu/quantize and cpu/convert: compares every ISA level and several numbers of threads with fp8/reference
+ * and fp8/cast, bit for bit.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,7 +47,7 @@ static float value_of(values v, int64_t i) {
     }
 }
 
-/* rows x columns with leading dimension ld, in memory of exactly that size. */
+/* Makes a tensor of rows x columns with leading dimension ld, in an allocation of exactly that size. */
 static tensor some_tensor(ott_dtype d, int64_t rows, int64_t columns, int64_t ld, values v) {
     int64_t count = rows > 0 ? (rows - 1) * ld + columns : 0;
     void *data = malloc((size_t)(count * dtype_bytes(d)) + 1);
@@ -58,7 +58,7 @@ static tensor some_tensor(ott_dtype d, int64_t rows, int64_t columns, int64_t ld
     return t;
 }
 
-/* The arrays of one use. */
+/* Allocates the arrays of one copy (rowwise or columnwise). */
 static qdata make_use(int64_t groups, int64_t elements) {
     qdata s = {.data = malloc((size_t)elements + 1)};
     s.amax = malloc((size_t)groups * 4), s.scale = malloc((size_t)groups * 4),
@@ -86,7 +86,7 @@ static void assert_same_floats(const char *on, const char *what, const float *fo
                      (double)expected[i]);
 }
 
-/* `expected` codes are row-major. */
+/* Compares the codes of a copy with `expected`, which are in row order. */
 static void assert_same_codes(const char *on, const tensor *x, const qdata *found, const qdata *expected) {
     const uint8_t *f = found->data, *e = expected->data;
     for (int64_t i = 0; i < x->rows; i++)
@@ -95,7 +95,7 @@ static void assert_same_codes(const char *on, const tensor *x, const qdata *foun
                 fail_msg("%s: code[%d,%d]%s is %02x, expected %02x", on, (int)i, (int)j,
                          found->transposed ? ", transposed," : "", f[qtensor_index(found, i, j)],
                          e[i * x->columns + j]);
-    assert_int_equal(f[tensor_count(*x)], 0xa5); /* nothing written after the end */
+    assert_int_equal(f[tensor_count(*x)], 0xa5); /* the byte after the last code is unchanged */
 }
 
 static void assert_same_use(const char *on, const tensor *x, const cast_spec *s, const qdata *found,
@@ -114,7 +114,7 @@ static int64_t groups_of(const cast_spec *s, const tensor *x, bool column) {
                   : granularity_groups(s->grain, x->rows, x->columns);
 }
 
-/* Delayed scaling receives its scale: at `next`, or where it is used. */
+/* The scale of delayed scaling. give_scale stores it in qdata.next or in qdata.scale. */
 static const float given_scale = 3.7f;
 
 static void give_scale(const cast_spec *s, qdata *out, int64_t groups, bool as_next) {
@@ -135,7 +135,8 @@ static ott_status quantize_in_parts(exec *cx, const tensor *x, const qtensor *q)
     return op_cast(cx, &(cast_args){.x = x, .q = q});
 }
 
-/* The layout of tensor/qtensor for backends that require a contiguous contraction, or for others. */
+/* Gives a quantized tensor the layout of tensor/qtensor. transposed: for backends that require a contiguous
+   contraction. */
 static qtensor lay_out(const tensor *x, const quant_spec *spec, const qdata *row, const qdata *column,
                        bool transposed) {
     qtensor q = {
@@ -176,13 +177,14 @@ static void check_quantize(const tensor *x, const quant_spec *spec) {
             assert_same_use(cx.device->name, x, &spec->columnwise, &q.columnwise, &wanted_column,
                             column_groups);
         else if (cast_spec_is_fp8(
-                     &spec->columnwise)) /* the scales are the same arrays, in the rowwise use's order */
+                     &spec->columnwise)) /* the columnwise copy has the rowwise copy's scales, in its order */
             assert_same_codes(cx.device->name, x, &q.columnwise, &wanted_column);
     }
     free_use(&row), free_use(&column), free_use(&wanted_row), free_use(&wanted_column);
 }
 
-/* A NaN's amax, scale and scale_inv have the same bits at every ISA level, for any bits of the source. */
+/* If an amax is NaN, amax, scale and scale_inv have the same bits at every ISA level, whatever bits the
+   source's NaN has. */
 static void test_nan_is_one_number(void **state) {
     (void)state;
     enum { ROWS = 40, COLUMNS = 160, ELEMENTS = ROWS * COLUMNS };
@@ -252,7 +254,7 @@ static void every_pair_of_uses(void **state) {
         }
 }
 
-/* Both uses the same: tensorwise and in square blocks they share their data. */
+/* If both copies have the same spec, tensorwise or with square blocks, they share their data. */
 static void uses_that_may_share(void **state) {
     (void)state;
     for (int grain = 0; grain < GRANULARITY_COUNT; grain++)
@@ -279,7 +281,7 @@ static void many_shapes(void **state) {
     }
 }
 
-/* Large enough for several threads, and for several work units along a row. */
+/* Tests shapes that several threads divide, with several work units along a row. */
 static void shapes_that_are_shared(void **state) {
     (void)state;
     const int64_t shapes[][2] = {{300, 70}, {3, 9000}, {129, 257}, {1, 17000}, {17000, 1}, {150, 1100}};
@@ -294,8 +296,8 @@ static void shapes_that_are_shared(void **state) {
         }
 }
 
-/* The vector encoder against fp8/cast, for every half-precision number and for fp32 around every rounding
-   boundary. */
+/* Compares the vector encoder with fp8/cast, for every half-precision number, and for fp32 numbers near every
+   rounding boundary. */
 static void every_bf16_and_f16_number(void **state) {
     (void)state;
     uint16_t *every = malloc(65536 * 2);
@@ -334,8 +336,8 @@ static void fp32_around_every_boundary(void **state) {
     free(near);
 }
 
-/* The vector code of the scale rules: every exponent of amax, mantissas around 1, 1.75 and the largest values
-   of both formats. Each column is a block. */
+/* Compares the vector code of the scale rules, for every exponent of amax, and mantissas near 1, near 1.75
+   and near the largest values of both formats. Each column is a block with one amax. */
 static void block_scales_of_every_amax(void **state) {
     (void)state;
     enum { NEAR = 12, PER_EXPONENT = 4 * NEAR };
@@ -360,7 +362,7 @@ static void block_scales_of_every_amax(void **state) {
     free(amax);
 }
 
-/* Delayed scaling records amax and uses the given scale. */
+/* Delayed scaling records the amax, but casts with the scale that it was given. */
 static void delayed_keeps_the_given_scale(void **state) {
     (void)state;
     tensor x = some_tensor(OTT_F32, 5, 40, 40, VALUES_NORMAL);

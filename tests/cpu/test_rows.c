@@ -5,13 +5,13 @@
 #include "arrays.h"
 #include "devices.h"
 
-static devices all; /* the first: scalar code, one thread */
+static devices all; /* all.list[0] is scalar code on one thread */
 
 enum { T = 131, D = 150, V = 40, HEAD = 30, BIG = 3 * REDUCE_BLOCK + 77 };
 
-/* All inputs and outputs of the ops; inputs depend on `act` only. */
+/* All inputs and outputs of the ops. The inputs depend only on the format `act`. */
 typedef struct arrays {
-    tensor token, position, table, x, delta, dy, weight, cosine, sine, big; /* read */
+    tensor token, position, table, x, delta, dy, weight, cosine, sine, big; /* inputs */
     tensor y, h, rstd, dx, dweight, dtable, rotated, gated, dgate, dup, column, sums, squares, count;
 } arrays;
 enum { INPUTS = 10, ARRAYS = sizeof(arrays) / sizeof(tensor) };
@@ -81,7 +81,7 @@ static void run_layers(arrays *a, exec *cx) {
 
 static void run_reductions(arrays *a, exec *cx) {
     tensor first = tensor_columns(a->sums, 0, 1), second = tensor_columns(a->sums, 1, 1);
-    tensor table = tensor_columns(a->table, 0, D - 9); /* rows with a gap between them */
+    tensor table = tensor_columns(a->table, 0, D - 9); /* the table's leading dimension exceeds its columns */
     succeed(op_column_sum(cx, &(column_sum_args){.x = &a->dy, .sum = &a->column}));
     succeed(op_sum(cx, &(sum_args){.x = &a->big, .sum = &first}));
     succeed(op_sum(cx, &(sum_args){.x = &table, .sum = &first}));

@@ -1,4 +1,4 @@
-/* cpu/simd/simd: every function of every ISA level of this machine against scalar C, bit for bit. */
+/* cpu/simd/simd: compares every function of every ISA level of this machine with scalar C, bit for bit. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -17,7 +17,7 @@ static int probe_count;
     for (int at = 0; at < probe_count; at++)                                                                 \
         for (const simd_probe *p = probes[at]; p; p = NULL)
 
-/* Edge-case numbers, then random bits. */
+/* Returns edge cases first, then numbers of random bits. */
 static float some_float(uint64_t i) {
     static const float special[] = {0.0f,     -0.0f,    1.0f,     -1.0f,     NAN,       INFINITY,   -INFINITY,
                                     0.5f,     1.5f,     2.5f,     -2.5f,     0x1p-149f, -0x1p-149f, 0x1p-126f,
@@ -123,7 +123,7 @@ static void exp_is_fmath_exp(void **state) {
             for (uint32_t i = 0; i < 16; i++) x[i] = fmath_from_bits((uint32_t)bits + i * 20011);
             check_exp(p, x);
         }
-        for (int step = 0; step < 5000; step++) { /* where the result is neither 0 nor infinite */
+        for (int step = 0; step < 5000; step++) { /* x where the result is neither 0 nor infinite */
             for (int i = 0; i < 16; i++) x[i] = -110.0f + 0.003f * (float)(16 * step + i);
             check_exp(p, x);
         }
@@ -149,7 +149,7 @@ static void folds_take_the_order_of_sum16(void **state) {
         for (int repeat = 0; repeat < 1000; repeat++) {
             fill(x, 16, &draws);
             if (repeat % 2)
-                for (int i = 0; i < 16; i++) x[i] = rng_normal(3, 7, draws++); /* sums that round, no NaN */
+                for (int i = 0; i < 16; i++) x[i] = rng_normal(3, 7, draws++); /* rounded sums */
             for (int f = 0; f < SIMD_FOLD_COUNT; f++)
                 assert_same(p, "fold", p->fold((simd_fold)f, x), fold((simd_fold)f, x), (float)f, 0, 0);
         }
@@ -218,7 +218,7 @@ static void every_code_decodes(void **state) {
     }
 }
 
-/* Like cast_store with the cast mode, but NaN in fp32 keeps its payload. */
+/* Stores x as cast_store does, with the cast mode. But an fp32 NaN keeps its payload. */
 static void store_one(void *y, ott_dtype d, cast_mode mode, int64_t index, float x) {
     if (dtype_is_fp8(d))
         ((uint8_t *)y)[index] = cast_to_fp8(x, d, mode);
@@ -257,7 +257,7 @@ static void stores_round_as_cast_does(void **state) {
     }
 }
 
-/* Every second time without a NaN, because NaN takes a separate path. */
+/* Every second array has no NaN, because other code encodes arrays with a NaN. */
 static void sixty_four_codes_are_those_of_cast(void **state) {
     (void)state;
     float x[64];
@@ -317,7 +317,7 @@ static void rounded_is_store_then_load(void **state) {
     }
 }
 
-/* The probes of the ISA levels this machine can run. */
+/* Collects the probes of the ISA levels that this machine can run. */
 static int setup(void **state) {
     (void)state;
     const simd_probe *every[] = {simd_probe_scalar, simd_probe_avx2, simd_probe_avx512, simd_probe_neon};
@@ -327,7 +327,8 @@ static int setup(void **state) {
     for (int i = 0; i < count; i++)
         for (int j = 0; j < EVERY; j++)
             if (every[j] && strcmp(every[j]->isa, names[i]) == 0) probes[probe_count++] = every[j];
-    /* avx512bf16 has the functions of avx512, and pairs; amx has tiles. The tests of GEMM cover both. */
+    /* avx512bf16 and amx have no probe: they have the functions of avx512, and pairs or tiles, which the
+       tests of GEMM cover */
     int without = 0;
     for (int i = 0; i < count; i++)
         without += strcmp(names[i], "avx512bf16") == 0 || strcmp(names[i], "amx") == 0;

@@ -324,7 +324,7 @@ static void exact_orthogonal(double *x, int rows, int columns, int steps) {
     }
 }
 
-/* Muon's step of one matrix. */
+/* Computes Muon's step of one matrix in double. */
 static void exact_muon(const optimizer_options *o, exact *e, int first, int rows, int columns, const float *g,
                        double lr) {
     double x[MOST];
@@ -380,7 +380,8 @@ static void compare(harness *h, const tensor *t, const double *expected, double 
                      expected[i]);
 }
 
-/* hidden: a hidden matrix, not an embedding or an output head. */
+/* Runs the steps of a trial and compares them with the formulas. hidden: the parameter is a hidden matrix,
+   not an embedding or an output head. */
 static void run_trial(harness *h, const trial *t, bool hidden) {
     static exact e;
     float values[MOST], g[MOST];
@@ -400,7 +401,7 @@ static void run_trial(harness *h, const trial *t, bool hidden) {
     for (int step = 1; step <= STEPS; step++) {
         float state[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1};
         rng_normals(7, (uint64_t)step, 0, count, g);
-        if (step == 4) g[0] = NAN; /* the step is skipped under every rule */
+        if (step == 4) g[0] = NAN; /* every rule skips this step */
         harness_put(h, &r.p.shard.grad, g);
         optimizer_schedule(r.rule, &t->o, 0.01, step < 4 ? step : step - 1, state);
         harness_put(h, &r.state, state);
@@ -421,8 +422,8 @@ static void run_trial(harness *h, const trial *t, bool hidden) {
     assert_memory_equal(average, trains, (size_t)count * sizeof *average);
 }
 
-/* Several steps of each rule, with weight decay. Muon gets a square, a wide and a tall matrix and expert
-   weights. Vectors, embeddings and heads of any shape use AdamW. */
+/* Runs several steps of each rule, with weight decay. Muon updates a square, a wide and a tall matrix, and
+   expert weights. Vectors, embeddings and heads of any shape use AdamW. */
 static void rules_follow_their_formulas(void **state) {
     (void)state;
 #define OPTIONS(...)                                                                                         \
@@ -457,7 +458,7 @@ static void rules_follow_their_formulas(void **state) {
     }
 }
 
-/* Muon updates embeddings of any shape with AdamW. */
+/* Muon's rule for embeddings of any shape is AdamW. */
 static void muon_leaves_a_table_to_adamw(void **state) {
     static const trial t = {"muon", MUON, 2, {12, 10}};
     harness h;
@@ -467,7 +468,8 @@ static void muon_leaves_a_table_to_adamw(void **state) {
     harness_close(&h);
 }
 
-/* Checks the weight of an update in the average, in a warmup too long to sum term by term. */
+/* Schedule-free AdamW averages its updates. Checks the weight of one update in the average, for a warmup that
+   is too long to sum its weights one by one. */
 static void long_warmups_sum_right(void **state) {
     static const double lr_powers[] = {0, 0.5, 1, 2, 16};
     const int64_t warmup = 200000, updates[] = {999, 1001, 50000, 200000, 300000};
@@ -573,7 +575,8 @@ static void rules_equal_their_authors_code(void **state) {
     mem_close(account);
 }
 
-/* Muon's bf16 products change the update little: it is as nearly orthogonal as in fp32. */
+/* Muon may compute its products in bf16. This changes the update little: it is as nearly orthogonal as in
+   fp32. */
 static void muon_in_bf16_is_near(void **state) {
     (void)state;
     enum { SIDE = 20 };

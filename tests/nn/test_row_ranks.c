@@ -1,7 +1,7 @@
 /*
- * Rows of one tensor on several ranks. Where a scale covers all rows, the ranks reduce the amax between amax
- * and cast. A layer's output for each rank's rows is bit-identical to one rank's. Around attention, each rank
- * gets the key heads that its queries read, and sends back their summed gradients.
+ * Several ranks have different rows of one tensor. If a scale covers all rows, the ranks reduce the amax
+ * before the cast. A layer's output for each rank's rows is bit-identical to one rank's. For attention, each
+ * rank receives the key heads that its queries read, and sends back the sums of their gradients.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@ typedef struct part {
     linear linear;
     activation_specs input, grad;
     int64_t rows;
-    tensor x, y, rstd, amax; /* amax: of the columnwise use, one per group */
+    tensor x, y, rstd, amax; /* amax: of the columnwise copy, one value per scale group */
     group *ranks;
 } part;
 
@@ -42,7 +42,8 @@ static ott_status step(exec *cx, void *user) {
     return activation_close(cx, &a);
 }
 
-/* Later rows are larger, so that local amaxes would give different scales. */
+/* Fills a rank's rows. Later rows have larger values, so that scales from a rank's own amax would differ
+   between ranks. */
 static void fill_rows(part *p, int64_t first) {
     float *values = malloc((size_t)(p->rows * DIM) * sizeof *values);
     for (int64_t i = 0; i < p->rows * DIM; i++)
@@ -146,7 +147,8 @@ static ott_status run_sharer(void *argument) {
     return harness_replay_rank(&s->h, exchange, s, s->ranks);
 }
 
-/* Key heads of token `row` of all. grad_at: gradients of the key heads that rank r received. */
+/* key_at: a number of a key head of token `row`, counted over all ranks. grad_at: a gradient of the key heads
+   that rank r received. */
 static float key_at(int64_t row, int64_t column) {
     return (float)(row * COLUMNS_MAX + column);
 }
@@ -169,7 +171,8 @@ static void open_sharer(sharer *s, group *ranks, int rank, int size, int64_t hea
     harness_record(&s->h, exchange, s);
 }
 
-/* Query head q of a rank must find the right key head among the heads that the rank got. */
+/* Checks that each query head of a rank finds the right key head among the key heads that the rank
+   received. */
 static void expect_keys(sharer *s, int rank, int size, int64_t heads, int64_t kv_heads) {
     float found[SHARERS_MAX * EACH * COLUMNS_MAX];
     int64_t own = heads / size, dealt = s->dealt.columns / HEAD;
@@ -184,7 +187,7 @@ static void expect_keys(sharer *s, int rank, int size, int64_t heads, int64_t kv
             }
 }
 
-/* The gradient of a key head: the sum over all its copies, in rank order. */
+/* Returns an element of a key head's gradient: the sum over all copies of the head, in rank order. */
 static float sum_at(int64_t row, int64_t key, int64_t c, int size, int64_t heads, int64_t kv_heads,
                     int64_t dealt) {
     int64_t own = heads / size, last = -1;
@@ -223,13 +226,14 @@ static void share_heads(int size, int64_t heads, int64_t kv_heads, int64_t dealt
     ranks_close(&opened);
 }
 
-/* Several key heads per rank; part of one head; parts of two heads, so that a rank has one head twice. */
+/* Tests ranks whose queries read several key heads, part of one head, or parts of two heads. In the last case
+   a rank receives one head twice. */
 static void queries_find_their_keys(void **state) {
     (void)state;
     share_heads(2, 8, 4, 2);
     share_heads(4, 4, 1, 1);
     share_heads(4, 8, 2, 1);
-    share_heads(7, 14, 2, 2); /* Qwen 2.5 0.5B */
+    share_heads(7, 14, 2, 2); /* the heads of Qwen 2.5 0.5B */
     share_heads(2, 6, 3, 3);
 }
 

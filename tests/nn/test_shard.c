@@ -1,8 +1,8 @@
 /*
- * A tensor sharded over ranks, by rows or by columns, under every recipe. Each shard is cast to the same bits
- * as in the full tensor, in both uses; without the amax reduction it is not (control). A linear layer sharded
- * by rows gives one rank's bits. Sharded by columns it is within the bound of docs/numerics.md. Also checks
- * where a shard's rows are in the full tensor.
+ * A tensor sharded over ranks, by rows or by columns, under every recipe. Each shard gets the same codes as
+ * in the full tensor, in the rowwise and the columnwise copy. As a control, codes differ without the amax
+ * reduction. A linear layer sharded by rows gives one rank's bits. Sharded by columns, the layer's results
+ * are within the bound of docs/numerics.md. Also checks where a shard's rows are in the full tensor.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,12 +17,13 @@
 #include "nn/layer_harness.h"
 #include "nn/linear.h"
 
-enum { RANKS_MAX = 4, SIDE = 512 }; /* every shard consists of full blocks of 128 */
+/* with SIDE rows and columns, every shard consists of complete blocks of 128 */
+enum { RANKS_MAX = 4, SIDE = 512 };
 
 typedef struct part {
     harness h;
     activation_specs specs;
-    tensor x, y; /* original values, decoded codes */
+    tensor x, y; /* x: original values, y: decoded codes */
     int64_t row, column;
     group *ranks;
 } part;
@@ -37,7 +38,7 @@ static ott_status step(exec *cx, void *user) {
     return activation_close(cx, &a);
 }
 
-/* Element (i, j) of the full tensor. Rows, columns and corners have different largest values. */
+/* Returns element (i, j) of the full tensor. Rows, columns and corners have different largest values. */
 static float value_at(int64_t i, int64_t j) {
     return rng_normal(5, 1, (uint64_t)(i * SIDE + j)) * (float)(1 + i % 7) * (float)(1 + j % 5) *
            (i >= SIDE / 2 ? 3.0f : 1.0f) * (j >= SIDE / 2 ? 5.0f : 1.0f);
@@ -76,7 +77,7 @@ static bool part_is_equal(part *p, const float *all) {
     return equal;
 }
 
-/* True if all shards equal the full tensor. `meets`: the ranks reduce the amax. */
+/* True if all shards have the codes of the full tensor. meets: the ranks reduce the amax. */
 static bool parts_are_equal(const quant_spec *spec, int size, bool by_rows, bool meets) {
     static part full, parts[RANKS_MAX];
     float *all = malloc(SIDE * SIDE * sizeof *all);
@@ -106,7 +107,8 @@ static bool parts_are_equal(const quant_spec *spec, int size, bool by_rows, bool
     return equal;
 }
 
-/* A tensor's spec with both uses or one use. Sets the scale of delayed scaling. */
+/* Makes the spec of a recipe's tensor. uses: 1 for the rowwise copy only, 2 for the columnwise copy only,
+   otherwise both. False if no copy is FP8. */
 static bool spec_of(const recipe *r, int tensor_index, int uses, quant_spec *out) {
     const quant_spec *specs[TENSOR_COUNT] = {&r->input, &r->weight, &r->grad_output};
     *out = quant_spec_from(*specs[tensor_index], OTT_F32);
@@ -138,7 +140,8 @@ static void and_not_each_for_itself(void **state) {
     assert_true(spec_of(recipe_find("tensorwise"), 0, 0, &spec));
     assert_false(parts_are_equal(&spec, 2, true, false));
     assert_false(parts_are_equal(&spec, 2, false, false));
-    assert_true(spec_of(recipe_find("block"), 0, 1, &spec)); /* every block is on one rank */
+    /* no reduction is needed, because every block is on one rank */
+    assert_true(spec_of(recipe_find("block"), 0, 1, &spec));
     assert_true(parts_are_equal(&spec, 2, false, false));
 }
 
@@ -198,7 +201,7 @@ static tensor fill_from(harness *h, const parameter_part *at, float (*value)(int
     return t;
 }
 
-/* Rank `rank` of `size`; ranks NULL: unsharded. */
+/* Opens a layer of which this rank has a shard. ranks NULL: the layer is not sharded. */
 static void open_layer(layer_part *p, const recipe *r, parameter_split shard, group *ranks, int rank,
                        int size) {
     static const int64_t shape[] = {WIDTH, DEPTH};
@@ -235,7 +238,8 @@ static ott_status run_layer_part(void *argument) {
     return harness_replay_rank(&p->h, run_layer, p, p->ranks);
 }
 
-/* 2 K 2^-24 of the sum of magnitudes; casts may have enlarged each factor by half a step, 2^-4. */
+/* Bound of the difference of each output: 2 K 2^-24 of the sum of the products' magnitudes. A cast may have
+   enlarged each factor by half a step, 2^-4. */
 static double bound[TOKENS * WIDTH];
 
 static void find_bounds(void) {
@@ -299,10 +303,11 @@ static void sharded_layers_match_the_full_layer(void **state) {
 
 /* ---- rows ---- */
 
-/* Each of 2 ranks has half of 8, 4 and 4 rows. */
+/* The rows of each of 2 ranks: half of 8, half of 4 and half of 4 rows. */
 static const int64_t halves[2][8] = {{0, 1, 2, 3, 8, 9, 12, 13}, {4, 5, 6, 7, 10, 11, 14, 15}};
 
-/* Walks the shard of rows [first, first + count) run by run. Each element must match a separate lookup. */
+/* Visits the shard of rows [first, first + count) in runs of consecutive elements. The position of each
+   element must match a separate lookup. */
 static void expect_runs(parameter *p, int rank, int64_t first, int64_t count) {
     int64_t width = p->rank > 1 ? p->columns : 1, at = 0;
     p->shard.first = first;

@@ -1,8 +1,9 @@
 /*
  * Signal to quantization noise ratio (SQNR) of each recipe on Gaussian data, for every cast and the three
- * GEMMs of a linear layer. Published values hold within 0.3 dB: casts 31.5 dB (E4M3) and 25.6 dB (E5M2),
- * products 28.5 dB (E4M3 x E4M3) and 24.6 dB (E5M2 x E4M3), for every scaling. A row of outliers shows where
- * the scaling matters. Grouped GEMMs have the same SQNR as GEMMs of the single matrices.
+ * GEMMs of a linear layer. The SQNR is within 0.3 dB of published values: casts 31.5 dB (E4M3) and 25.6 dB
+ * (E5M2), products 28.5 dB (E4M3 x E4M3) and 24.6 dB (E5M2 x E4M3), for every scaling. A row of outliers
+ * shows how much each kind of scaling loses. Grouped GEMMs have the same SQNR as GEMMs of the single
+ * matrices.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +24,7 @@ typedef struct bench {
     parameter weight;
     delayed_store store;
     activation_specs input_specs, grad_specs;
-    bool smooths; /* the input's channels are smoothed */
+    bool smooths; /* the input's channels are smoothed (SmoothQuant) */
     tensor input, grad_output, y, dx, statistics;
     hook hook;
     float cast[TENSOR_COUNT][2][STATISTICS_COUNT];
@@ -104,7 +105,7 @@ static double decibel(double signal, double noise) {
     return 10 * log10(signal / noise);
 }
 
-/* Copies rows from `first` on to the host; free the result. */
+/* Copies the rows from row `first` on to the host. The caller frees the result. */
 static float *fetch(bench *b, const tensor *t, int64_t first) {
     tensor rows = tensor_rows(*t, first, t->rows - first);
     float *values = malloc((size_t)tensor_count(rows) * sizeof *values);
@@ -112,7 +113,7 @@ static float *fetch(bench *b, const tensor *t, int64_t first) {
     return values;
 }
 
-/* SQNR of a result's rows from `first` on; with one_less without their first column. */
+/* Returns the SQNR of a result's rows from row `first` on. one_less: without their first column. */
 static double sqnr_of(bench *b, const tensor *found, bench *exactly, const tensor *exact, int64_t first,
                       bool one_less) {
     float *f = fetch(b, found, first), *e = fetch(exactly, exact, first);
@@ -134,7 +135,7 @@ static double sqnr(bench *b, const tensor *found, bench *exactly, const tensor *
 
 /* ---- Gaussian data ---- */
 
-/* Expected SQNR of a product of operands in these formats. */
+/* Returns the expected SQNR of a product of operands in these formats. */
 static double expected_product(ott_dtype a, ott_dtype b) {
     if (!dtype_is_fp8(a)) return INFINITY;
     return a == OTT_E5M2 || b == OTT_E5M2 ? 24.6 : 28.5;
@@ -143,7 +144,8 @@ static double expected_product(ott_dtype a, ott_dtype b) {
 static void expect(const char *recipe_name, const char *what, double found, double wanted) {
     print_message("  %-20s %-12s %.2f dB\n", recipe_name, what, found);
     if (isinf(wanted))
-        assert_true(found > 45); /* bf16 operands, and the compute weight's rounding */
+        assert_true(found > 45); /* the only noise is rounding to bf16: of the operands, and of the compute
+                                    weight */
     else
         assert_true(fabs(found - wanted) <= TOLERANCE);
 }
@@ -161,7 +163,7 @@ static void check_casts(const bench *b, const recipe *r) {
         }
 }
 
-/* The same GEMMs in fp32. */
+/* Computes the same three GEMMs in fp32. */
 static void reference_results(bench *exact) {
     open_bench(exact, 1.0f);
     recipe r = *recipe_find("fp32");
@@ -193,7 +195,8 @@ static void every_recipe_keeps_what_is_published(void **state) {
 
 /* ---- outliers ---- */
 
-/* SQNR of the other output rows when one input row is `outlier` times as large. */
+/* Makes one input row `outlier` times as large as the others, and returns the SQNR of the other output
+   rows. */
 static double with_outlier(const char *name, float outlier) {
     static bench exact, b;
     open_bench(&exact, outlier);
@@ -207,8 +210,8 @@ static double with_outlier(const char *name, float outlier) {
     return found;
 }
 
-/* One scale per tensor serves normal rows until the outlier uses up E4M3's range. Scales per row or per block
-   are not affected. */
+/* With one scale per tensor, the other rows keep their SQNR until the outlier uses up E4M3's range. With
+   scales per row or per block the outlier has no effect on them. */
 static void outlier_rows(void **state) {
     (void)state;
     assert_true(with_outlier("tensorwise", 3e3f) > 28.0);
@@ -220,7 +223,8 @@ static void outlier_rows(void **state) {
     assert_true(fabs(with_outlier("mxfp8", 3e5f) - 28.5) <= TOLERANCE);
 }
 
-/* One channel of the input is `outlier` times as large as the others, and its weights so much smaller. */
+/* Makes one input channel `outlier` times as large as the others, and its weights smaller by the same
+   factor. */
 static void open_channel(bench *b, float outlier) {
     tensor *both[] = {&b->input, &b->weight.value};
     open_bench(b, 1.0f);
@@ -232,7 +236,8 @@ static void open_channel(bench *b, float outlier) {
     }
 }
 
-/* SQNR of the output, and of the weight gradients of the other channels. */
+/* Returns the SQNR of the output in found[0], and of the weight gradients of the other channels in found[1].
+   smooths: with smoothed channels. */
 static void of_channels(const char *name, float outlier, bool smooths, double found[2]) {
     static bench exact, b;
     open_channel(&exact, outlier);
@@ -248,7 +253,8 @@ static void of_channels(const char *name, float outlier, bool smooths, double fo
     close_bench(&exact);
 }
 
-/* An outlier channel costs range in the common scale. Smoothing the channels restores the SQNR. */
+/* A channel of outliers uses up the range of the common scale. If channels are smoothed, the SQNR is as
+   without outliers. */
 static void smoothed_channels(void **state) {
     (void)state;
     static const char *const names[] = {"tensorwise", "delayed", "rowwise"};
@@ -259,7 +265,7 @@ static void smoothed_channels(void **state) {
         of_channels(names[i], 0x1p17f, true, smooth);
         assert_true(plain[0] < 14 && smooth[0] > 28.0);
         assert_true(smooth[1] > (e4m3 ? 28.0 : 24.2));
-        /* by rows, each channel of the weight gradient has its own scale */
+        /* with rowwise scales, each channel of the weight gradient has its own scale */
         if (!e4m3) assert_true(plain[1] < 10);
     }
 }
@@ -269,10 +275,11 @@ static void smoothed_channels(void **state) {
 enum { MATRICES = 3 };
 static const int32_t ends[MATRICES] = {100, 100, M}; /* one expert has no rows */
 
-/* One grouped layer, or a separate layer of matrix `part` with its rows of input and grad_output. */
+/* A grouped layer, or a separate layer of matrix number `part` with the rows of input and grad_output that
+   belong to it. */
 typedef struct expert_layer {
     bench b;
-    parameter weight; /* [MATRICES N, KK] */
+    parameter weight; /* all matrices, shape [MATRICES N, KK] */
     parameter matrix; /* one of the matrices */
     linear layer, single;
     grouped_rows rows;
@@ -353,7 +360,7 @@ static void expect_same(expert_layer *a, const tensor *x, expert_layer *b, const
     free(wanted);
 }
 
-/* A grouped layer has the bits of separate layers for each matrix, and their error against high precision. */
+/* A grouped layer has the same bits as separate layers, one for each matrix. So it has the same error too. */
 static void expert_weights_match_their_matrices(void **state) {
     (void)state;
     static const char *const names[] = {"rowwise", "rowwise_with_gw_hp", "block", "mxfp8"};

@@ -1,8 +1,8 @@
 /*
- * TransformerEngine's rules against their Python transcription (tests/golden/te_rules.safetensors): delayed
- * scaling's updates, current scaling's scales, block and MX casts bit for bit, and block-scaled products to
- * the accuracy of their fp32 sums. This tests the plain definitions in fp8/; tests/backend compares every
- * backend with them.
+ * Compares Ottava's rules with a Python transcription of TransformerEngine's
+ * (tests/golden/te_rules.safetensors). Updates of delayed scaling, scales of current scaling, and block and
+ * MX casts must be equal bit for bit. Block-scaled products must be equal up to the rounding of their fp32
+ * sums. The test runs the plain definitions in fp8/. tests/backend compares every backend with these.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -188,7 +188,7 @@ static reference_operand operand_from(const cast *c, const cast_spec *s, const g
                                .k_step = granularity_mn_groups(s->grain, mn)};
 }
 
-/* Every seventh row is in the golden. */
+/* Compares a product with the golden, which has every seventh row and a bound for each element. */
 static void compare_product(golden *g, const char *key, const float *ours, int64_t rows, int64_t columns) {
     golden_tensor theirs = golden_read(g, "%s", key), bound = golden_read(g, "%s.bound", key);
     double worst = 0;
@@ -205,7 +205,8 @@ static void compare_product(golden *g, const char *key, const float *ours, int64
     golden_free(g, &bound);
 }
 
-/* C = A B; a is contracted along its rows or down its columns, likewise b. */
+/* Checks a product of casts of two tensors. a_column: a's columnwise copy is multiplied, so the contraction is
+   over a's rows; otherwise over its columns. b_column: likewise for b. */
 static void check_product(golden *g, const recipe *r, recipe_gemm which, const char *word, const char *a_name,
                           const cast_spec *a_use, bool a_column, const char *b_name, const cast_spec *b_use,
                           bool b_column) {
