@@ -119,7 +119,7 @@ static gpu_time summarize(double *sample, int samples) {
     return (gpu_time){median, sample[0], sample[samples - 1]};
 }
 
-/* A work to measure. Its calls use the input sets in turn. */
+/* The work that is measured. Its calls use the input sets in turn. */
 typedef struct turns {
     gpu_work *work;
     void *context;

@@ -152,9 +152,9 @@ OTT_API ott_status ott_model_open(ott_context *context, ott_config *config, ott_
  * Runs forward, loss and backward in one call, as ott_train does. With train.loss_fn = chunked_cross_entropy
  * the logits of only one chunk of tokens are in memory at a time. tokens and targets: [sequences, length],
  * OTT_I32; targets as in ott_cross_entropy_loss, already shifted. labels: the number of targets that count in
- * all micro-batches of the optimizer step; 0: the number in this call, which is also the least. *loss (may be
+ * all micro-batches of the optimizer step, at least the number in this call; 0: that number. *loss (may be
  * NULL) is the sum of this call's losses divided by labels. So the losses of a step's micro-batches add up to
- * the step's mean. Adds to the parameter gradients; in evaluation only computes the loss.
+ * the step's mean. Adds to the parameter gradients, except in evaluation.
  */
 OTT_API ott_status ott_model_loss(ott_module *model, const ott_tensor *tokens, const ott_tensor *targets,
                                   int64_t labels, double *loss);

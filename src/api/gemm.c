@@ -46,7 +46,7 @@ static ott_status check_quantized(const call *c, int which, const ott_qtensor *q
             "ott_gemm: %s.quantized was made with another recipe than %s, or before the recipe changed",
             operand_letter(which), c->row->name);
     if (!q->filled)
-        return status_fail(OTT_ERR_ARGUMENT, "ott_gemm: %s.quantized is empty: ott_quantize fills it",
+        return status_fail(OTT_ERR_ARGUMENT, "ott_gemm: %s.quantized is empty: call ott_quantize first",
                            operand_letter(which));
     return OTT_OK;
 }

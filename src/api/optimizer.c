@@ -123,7 +123,7 @@ static ott_status open_configured(ott_module *m, ott_optimizer **out) {
     const model_body *b = module_model_body(m);
     if (b->rule->use_average) /* it evaluates and saves averaged weights */
         return status_fail(OTT_ERR_UNSUPPORTED,
-                           "ott_model_optimizer_open: optimizer.name = \"%s\" is for ott_train: give another",
+                           "ott_model_optimizer_open: only ott_train has optimizer.name = \"%s\"",
                            b->rule->name);
     TRY(open_optimizer(m, b->rule, &b->options.optimizer, out));
     (*out)->scheduled = true;

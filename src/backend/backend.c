@@ -57,7 +57,7 @@ static ott_status choose_gpu(const plugin *p, const backend_choice *c, int *inde
     if (*index < count) return OTT_OK;
     return status_fail(
         OTT_ERR_DEVICE,
-        "cuda: process %d of this machine finds %d GPUs, and each takes one: start at most %d here, "
+        "cuda: process %d of this machine finds %d GPUs; each process needs its own: start at most %d here, "
         "or compute on the CPU (\"cpu\")",
         c->local_rank + 1, count, count);
 }
@@ -67,7 +67,7 @@ static ott_status open_gpu(const backend_choice *c, int index, mem *account, dev
     if (index > 0 && c->local_ranks > 1)
         return status_fail(
             OTT_ERR_ARGUMENT,
-            "%s is one GPU, and %d processes run on this machine: with \"cuda\" each takes its own", c->name,
+            "%s is one GPU, and %d processes run on this machine: with \"cuda\" each has its own", c->name,
             c->local_ranks);
     TRY(find_plugin(&p));
     if (strchr(c->name, ':') == NULL) TRY(choose_gpu(p, c, &index));

@@ -66,7 +66,7 @@ ott_status loader_find(const plugin **out) {
     return status_fail(
         OTT_ERR_UNSUPPORTED,
         "cuda: no CUDA backend is here (%s); \"make cuda\" builds it where the CUDA toolkit "
-        "is, " LOADER_VARIABLE
-        " may give its place; \"ottava doctor\" lists other missing parts; \"cpu\" computes on the CPU",
+        "is; \"ottava doctor\" lists other missing parts; \"cpu\" computes on the CPU; " LOADER_VARIABLE
+        " may name its file or folder",
         reason);
 }

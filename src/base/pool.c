@@ -15,7 +15,7 @@
 #endif
 
 enum {
-    SPINS = 2000, /* measured: more slows other processes on the same cores, fewer cost 70 us a wake-up */
+    SPINS = 2000, /* measured: more slow down processes on the same cores, fewer cost 70 us per wake-up */
     MOST_THREADS = 4096
 };
 

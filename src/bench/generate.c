@@ -109,7 +109,7 @@ static void write_rates(bench *b, str *out) {
         values[i] = bench_seconds(b, bf16) / bench_seconds(b, &b->cases[i]);
     if (bf16) bench_text_line(out, "times bf16's speed", values, g->count, 3, "");
     for (int i = 0; i < g->count; i++) values[i] = 1e3 * bench_processor_seconds(b, &b->cases[i]);
-    bench_text_line(out, "processor time a token, ms", values, g->count, 3, "");
+    bench_text_line(out, "processor time per token, ms", values, g->count, 3, "");
     for (int i = 0; i < g->count; i++) values[i] = memory_of(&g->generator[i]) / 1048576.0;
     bench_text_line(out, "memory in MiB", values, g->count, 1, "");
 }

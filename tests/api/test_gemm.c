@@ -172,7 +172,7 @@ static void test_wrong_operands(void **state) {
                  "a.quantized is a quantized weight, but the output product takes the input there");
     ott_qtensor *empty = open_qtensor(f.context, M, K, f.r, OTT_INPUT);
     assert_error(ott_gemm(f.r, OTT_GEMM_OUTPUT, &(ott_operand){.quantized = empty}, &w, NULL, 0, y),
-                 OTT_ERR_ARGUMENT, "a.quantized is empty: ott_quantize fills it");
+                 OTT_ERR_ARGUMENT, "a.quantized is empty: call ott_quantize first");
     ott_recipe *rowwise = open_recipe(f.context, "rowwise"), *bf16 = open_recipe(f.context, "bf16");
     assert_error(ott_gemm(rowwise, OTT_GEMM_OUTPUT, &x, &w, NULL, 0, y), OTT_ERR_ARGUMENT,
                  "a.quantized was made with another recipe than rowwise");
