@@ -1,4 +1,4 @@
-/* collected: collects the pieces that a function writes (an ott_text_fn) into one text. */
+/* collected: joins the pieces of text that a function writes with an ott_text_fn. */
 #ifndef TEST_BASE_COLLECTED_H
 #define TEST_BASE_COLLECTED_H
 
@@ -9,14 +9,14 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* All zero: empty. */
+/* The text so far. All zero: empty. */
 typedef struct collected {
     char text[1 << 15];
     size_t length;
     int pieces;
 } collected;
 
-/* An ott_text_fn; `user` is a collected. Text that does not fit fails the test. */
+/* An ott_text_fn. user: the collected. The test fails if the text does not fit. */
 static inline void collect(void *user, const char *text) {
     collected *c = user;
     size_t length = strlen(text);

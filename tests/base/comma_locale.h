@@ -1,6 +1,6 @@
 /*
- * comma_locale: sets a locale with a decimal comma: the system's German, or one that localedef makes in a
- * temporary folder.
+ * comma_locale: sets a locale with a decimal comma: the system's German locale, or a locale that localedef
+ * makes in a temporary folder.
  */
 #ifndef COMMA_LOCALE_H
 #define COMMA_LOCALE_H
@@ -22,7 +22,7 @@ static inline void comma_locale_leave(void) {
     unsetenv("LOCPATH");
 }
 
-/* False if no such locale is available. */
+/* Sets the locale. False if no such locale is available. */
 static inline bool comma_locale_enter(void) {
     char command[160];
     if (setlocale(LC_ALL, COMMA_LOCALE)) return true;

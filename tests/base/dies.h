@@ -1,4 +1,4 @@
-/* dies: runs a function in a child process and checks that it ends the process. */
+/* dies: runs a function in a child process and checks that the function ends this process. */
 #ifndef TEST_BASE_DIES_H
 #define TEST_BASE_DIES_H
 
@@ -8,14 +8,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* True if `act` aborted, accessed invalid memory or was stopped by a sanitizer. Its stderr is dropped. */
+/* True if `act` aborted, accessed invalid memory or was stopped by a sanitizer. What it writes to stderr is
+   dropped. */
 static inline bool dies(void (*act)(void)) {
     enum { SURVIVED = 77 };
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
         if (!freopen("/dev/null", "w", stderr)) _exit(SURVIVED);
-        signal(SIGSEGV, SIG_DFL); /* otherwise cmocka continues with the next test */
+        signal(SIGSEGV, SIG_DFL); /* otherwise cmocka's handler continues with the next test */
         act();
         _exit(SURVIVED);
     }

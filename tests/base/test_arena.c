@@ -1,4 +1,4 @@
-/* Arenas: zeroes, alignment, chunks, formatting, failure, red zones. */
+/* Arenas: zero-filled blocks, alignment, chunks, formatted text, failures, guards around blocks. */
 #include "base/arena.h"
 #include "dies.h"
 #include <string.h>
@@ -40,7 +40,7 @@ static void test_blocks_are_zero_aligned_and_apart(void **state) {
     for (int i = 0; i < COUNT; i++)
         for (int64_t j = 0; j < i * 37 % 601; j++) assert_int_equal(block[i][j], i % 255 + 1);
     assert_int_equal(arena_check(a), 0);
-    assert_in_range(mem_read(m).allocations, 10, COUNT / 10); /* many blocks to a chunk */
+    assert_in_range(mem_read(m).allocations, 10, COUNT / 10); /* one allocation for many blocks */
 }
 
 static void test_empty_blocks_differ(void **state) {
@@ -105,7 +105,7 @@ static void test_nothing_to_close(void **state) {
 }
 
 #ifdef OTT_DEBUG
-/* Writes just outside a block that is followed by another, then closes the arena. */
+/* Writes a byte just outside of a block, which another block follows, and closes the arena. */
 static void damage(int at) {
     void *p, *q;
     if (arena_alloc(a, 20, &p) != OTT_OK || arena_alloc(a, 20, &q) != OTT_OK) return;

@@ -1,6 +1,6 @@
 /*
- * Files: reading, folders, removal without following links, atomic writes, full disks, CRC-32C; and the
- * clocks.
+ * Files: reading, folders, removing trees without following links, atomic writes, full disks, CRC-32C; and
+ * the clocks.
  */
 #include "base/clock.h"
 #include "base/file.h"
@@ -23,7 +23,7 @@
 static mem *m;
 static char root[64], path_text[4][256];
 
-/* "ROOT/name"; up to four may be in use at a time. */
+/* Returns "ROOT/name". The path is valid until the fourth call after this one. */
 static const char *at(const char *name) {
     static int next;
     char *out = path_text[next++ % 4];
@@ -76,7 +76,7 @@ static void test_write_and_read(void **state) {
     assert_text(at("a"), "");
     assert_int_equal(file_size(at("a"), &bytes), OTT_OK);
     assert_int_equal(bytes, 0);
-    assert_int_equal(count_names(root), 1); /* no other file is left */
+    assert_int_equal(count_names(root), 1); /* no temporary file is left */
     assert_true(file_exists(at("a")));
     assert_false(file_exists(at("b")));
     assert_true(file_is_folder(root));
@@ -101,7 +101,7 @@ static void test_reading_errors_name_the_path(void **state) {
     assert_int_equal(file_size(at("none"), &bytes), OTT_ERR_NOT_FOUND);
     assert_int_equal(mkfifo(at("pipe"), 0600), 0);
     assert_int_equal(file_read(m, at("pipe"), 100, &text, &bytes),
-                     OTT_ERR_ARGUMENT); /* an error without waiting */
+                     OTT_ERR_ARGUMENT); /* fails at once, without waiting */
     write_text(at("a"), "0123456789");
     assert_int_equal(file_read(m, at("a"), 9, &text, &bytes), OTT_ERR_FORMAT);
     assert_names(at("a"), "at most 9");
@@ -159,10 +159,12 @@ static void test_remove_tree_leaves_what_links_point_to(void **state) {
     assert_int_equal(symlink("precious", at("direct")), 0);
     assert_int_equal(file_remove_tree(at("tree")), OTT_OK);
     assert_false(file_exists(at("tree")));
-    assert_int_equal(file_remove_tree(at("direct/")), OTT_OK); /* removes the link, not its folder */
+    /* removes the link, but not the folder that it points to */
+    assert_int_equal(file_remove_tree(at("direct/")), OTT_OK);
     assert_false(file_exists(at("direct")));
     assert_text(at("precious/sub/data"), "kept");
-    assert_int_equal(file_remove_tree(at("tree")), OTT_OK); /* the folder is missing */
+    /* no error, although the folder no longer exists */
+    assert_int_equal(file_remove_tree(at("tree")), OTT_OK);
     assert_int_equal(file_remove_tree(at("precious/sub/data")), OTT_OK);
     assert_false(file_exists(at("precious/sub/data")));
     assert_int_equal(file_remove_tree("///"), OTT_ERR_ARGUMENT);
@@ -188,13 +190,13 @@ static void test_writer(void **state) {
     assert_int_equal(file_writer_open(m, at("w"), &w), OTT_OK);
     int64_t written = 0;
     for (int64_t bytes = 1; written < TOTAL;
-         bytes = bytes * 3 % 699967 + 1) { /* smaller and larger than the buffer */
+         bytes = bytes * 3 % 699967 + 1) { /* sizes below and above the buffer's */
         if (bytes > TOTAL - written) bytes = TOTAL - written;
         for (int64_t i = 0; i < bytes; i++) piece[i] = (char)((written + i) * 2654435761u >> 13);
         assert_int_equal(file_writer_append(w, piece, bytes), OTT_OK);
         written += bytes;
     }
-    assert_text(at("w"), "old"); /* untouched until the commit */
+    assert_text(at("w"), "old"); /* the old file stays until the commit */
     assert_int_equal(file_writer_commit(w), OTT_OK);
     file_reader r;
     assert_int_equal(file_reader_open(at("w"), &r), OTT_OK);
@@ -210,7 +212,8 @@ static void test_abandon_leaves_nothing(void **state) {
     (void)state;
     file_writer *w, *v;
     assert_int_equal(file_writer_open(m, at("w"), &w), OTT_OK);
-    assert_int_equal(file_writer_open(m, at("w"), &v), OTT_OK); /* each writer has its own staging name */
+    /* a second writer has another temporary name */
+    assert_int_equal(file_writer_open(m, at("w"), &v), OTT_OK);
     assert_int_equal(count_names(root), 2);
     assert_int_equal(file_writer_append(w, "one", 3), OTT_OK);
     assert_int_equal(file_writer_append(v, "two", 3), OTT_OK);
@@ -221,7 +224,7 @@ static void test_abandon_leaves_nothing(void **state) {
     file_writer_abandon(NULL);
 }
 
-/* Returns the id of a process that has ended, so that no process has it. */
+/* Returns the id of a process that has ended. No process has this id now. */
 static long dead_process(void) {
     pid_t child = fork();
     if (child == 0) _exit(0);
@@ -246,7 +249,8 @@ static void test_what_the_dead_left_is_removed(void **state) {
         snprintf(name, sizeof name, left[i].format, left[i].process);
         write_text(at(name), "half");
     }
-    file_staging_name(at("out/"), staged); /* a folder left by an earlier process with the same id */
+    /* a staging folder that an earlier process with the same id left */
+    file_staging_name(at("out/"), staged);
     assert_int_equal(file_make_folder(staged), OTT_OK);
     assert_int_equal(staging_remove_stale(m, at("out")), OTT_OK);
     assert_false(file_exists(staged));
@@ -257,7 +261,8 @@ static void test_what_the_dead_left_is_removed(void **state) {
     assert_int_equal(staging_remove_stale(m, at("none/out")), OTT_OK);
 }
 
-/* A staged folder appears only when complete and replaces an older one. A failed write leaves nothing. */
+/* A folder that is written under a staging name appears only when it is complete. It replaces an older
+   folder. A failed write leaves nothing. */
 static void test_staging(void **state) {
     (void)state;
     staging s;
@@ -309,7 +314,7 @@ static void test_writing_errors_name_the_path(void **state) {
     mem_fail_after(m, 1);
     assert_int_equal(file_writer_open(m, at("a"), &w), OTT_ERR_MEMORY);
     assert_int_equal(count_names(root), 0);
-    if (geteuid() == 0) return; /* root may do everything */
+    if (geteuid() == 0) return; /* root may write anywhere, so nothing would fail */
     assert_int_equal(chmod(root, 0500), 0);
     ott_status status = file_write_atomic(at("a"), "x", 1);
     chmod(root, 0700);
@@ -330,11 +335,12 @@ static void test_full_disk(void **state) {
     assert_int_equal(file_writer_commit(w), OTT_ERR_IO);
     assert_names("/dev/full", "No space left on device");
     assert_int_equal(stat("/dev/full", &info), 0);
-    assert_true(S_ISCHR(info.st_mode)); /* a device is written in place, never replaced */
+    assert_true(S_ISCHR(info.st_mode)); /* a device is written to, not replaced by a file */
     assert_int_equal(file_write_output("/dev/null", "x", 1), OTT_OK);
 }
 
-/* Runs in a child: a limit on file sizes cannot be lifted again. Returns the failed check's number, or 0. */
+/* Runs in a child process, because a limit of the file size cannot be raised again. Returns the number of the
+   failed check; 0: all passed. */
 static int write_beyond_limit(void) {
     static const char block[300000];
     struct rlimit limit = {250000, 250000};
@@ -378,7 +384,8 @@ static void test_links_stay_links(void **state) {
     assert_text(at("far/real"), "new");
 }
 
-/* The program's own files: a link, a pipe or a folder at the name is refused; the link's target stays. */
+/* The program's own files are refused if a link, a pipe or a folder has their name. The link's target does
+   not change. */
 static void test_own_files_are_no_links(void **state) {
     (void)state;
     file_writer *w;
@@ -408,7 +415,8 @@ static void test_own_files_are_no_links(void **state) {
     assert_int_equal(file_open_own(at("none/new"), O_RDWR, &descriptor), OTT_ERR_NOT_FOUND);
 }
 
-/* Runs in a child, because the limit cannot be lifted again. Returns the number of the failed check, or 0. */
+/* Runs in a child process, because the limit of open files cannot be raised again. Returns the number of the
+   failed check; 0: all passed. */
 static int write_without_descriptors(void) {
     struct rlimit limit = {3, 3};
     int descriptor;
@@ -488,12 +496,12 @@ static void test_reader_checks_bounds(void **state) {
     assert_int_equal(file_reader_read(&r, 3, out, 4), OTT_ERR_IO);
     assert_names(path, "shrank");
     file_reader_close(&r);
-    file_reader_close(&r); /* no effect */
+    file_reader_close(&r); /* a second close has no effect */
     assert_int_equal(file_reader_open(at("none"), &r), OTT_ERR_NOT_FOUND);
     file_reader_close(&r);
 }
 
-/* Bit by bit, as in the definition. */
+/* Computes CRC-32C bit by bit, as it is defined. */
 static uint32_t slow_crc32c(const unsigned char *p, int64_t bytes) {
     uint32_t crc = UINT32_MAX;
     for (int64_t i = 0; i < bytes; i++) {
@@ -503,7 +511,7 @@ static uint32_t slow_crc32c(const unsigned char *p, int64_t bytes) {
     return ~crc;
 }
 
-/* The CRC of a text is the xor of its pieces' contributions, in any order. */
+/* The CRC of a text is the exclusive or of its pieces' CRCs, each shifted to its place, in any order. */
 static void test_crc32c_of_pieces(void **state) {
     (void)state;
     static unsigned char data[5000];
@@ -519,7 +527,7 @@ static void test_crc32c_of_pieces(void **state) {
         file_crc32c_before(file_crc32c_before(file_crc32c(0, data, 1), INT64_C(1) << 39), INT64_C(1) << 39));
 }
 
-/* Two writers of one file; each skips the ranges that the other writes. */
+/* Two writers write one file. Each skips the ranges that the other writes. */
 static void test_two_write_one_file(void **state) {
     (void)state;
     file_writer *w[2];
@@ -539,7 +547,7 @@ static void test_crc32c(void **state) {
     unsigned char data[600] = {0};
     assert_int_equal(file_crc32c(0, "", 0), 0);
     assert_int_equal(file_crc32c(0, "123456789", 9), 0xe3069283u);
-    assert_int_equal(file_crc32c(0, data, 32), 0x8a9136aau); /* RFC 3720, B.4 */
+    assert_int_equal(file_crc32c(0, data, 32), 0x8a9136aau); /* an example of RFC 3720, B.4 */
     memset(data, 0xff, 32);
     assert_int_equal(file_crc32c(0, data, 32), 0x62a8ab43u);
     for (int i = 0; i < 600; i++) data[i] = (unsigned char)(i * 151 + i / 7);

@@ -1,4 +1,5 @@
-/* base/fmath against libm in double: exp and log over their whole ranges, and the ends of the ranges. */
+/* base/fmath: compares exp and log with libm in double, over their whole ranges and at the ends of the
+   ranges. */
 #include "base/fmath.h"
 #include <float.h>
 #include <setjmp.h>
@@ -12,7 +13,7 @@ static float from_bits(uint32_t u) {
     return x;
 }
 
-/* |got - exact| in units in the last place of a float of exact's size. */
+/* Returns |got - exact| in units in the last place of a float of exact's size. */
 static double ulps(float got, double exact) {
     int exponent;
     frexp(exact, &exponent);
@@ -26,7 +27,7 @@ static void test_log_is_rounded_once(void **state) {
         float x = from_bits(u);
         worst = fmax(worst, ulps(fmath_log(x), log((double)x)));
     }
-    for (uint32_t u = 0x3f700000u; u < 0x3f900000u; u++) { /* near 1, where log is near 0 */
+    for (uint32_t u = 0x3f700000u; u < 0x3f900000u; u++) { /* x near 1, where log is near 0 */
         float x = from_bits(u);
         if (x != 1.0f) worst = fmax(worst, ulps(fmath_log(x), log((double)x)));
     }
@@ -46,7 +47,7 @@ static void test_log_ends(void **state) {
 static void test_exp_error(void **state) {
     (void)state;
     double worst = 0.0;
-    for (uint32_t u = 0x30000000u; u <= 0x42b00000u; u += 101) { /* 2^-31 to 88 */
+    for (uint32_t u = 0x30000000u; u <= 0x42b00000u; u += 101) { /* x from 2^-31 to 88 */
         float x = from_bits(u);
         worst = fmax(worst, ulps(fmath_exp(x), exp((double)x)));
         if (x <= 87.0f) worst = fmax(worst, ulps(fmath_exp(-x), exp(-(double)x)));
@@ -64,7 +65,7 @@ static void test_exp_ends(void **state) {
     assert_true(fmath_exp(FMATH_EXP_MAX) == INFINITY);
     assert_true(fmath_exp(INFINITY) == INFINITY);
     assert_true(isnan(fmath_exp(NAN)));
-    for (float x = -103.0f; x < -87.0f; x += 0.01f) /* subnormal results: one more rounding */
+    for (float x = -103.0f; x < -87.0f; x += 0.01f) /* results are subnormal, and so rounded once more */
         assert_true(fabs((double)fmath_exp(x) - exp((double)x)) <= 1.01 * FLT_TRUE_MIN);
 }
 

@@ -1,4 +1,4 @@
-/* Reading and writing members of JSON objects; a missing member or a wrong type is named. */
+/* Reads and writes members of JSON objects. Errors name a missing member, or a member of the wrong type. */
 #include "base/json_member.h"
 #include "base/json_write.h"
 #include <math.h>

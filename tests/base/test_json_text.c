@@ -1,4 +1,4 @@
-/* Parsing JSON: valid texts, errors, and an allocation failure at every place. */
+/* Parses JSON: valid texts, wrong texts, and with each allocation failing in turn. */
 #include "base/json_text.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-static int64_t left; /* allocations that succeed; negative: all */
+static int64_t left; /* number of allocations that will still succeed; negative: all succeed */
 
 static void *rationed(size_t bytes) {
     if (left == 0) return NULL;
@@ -54,7 +54,7 @@ static void out_of_memory_is_reported_everywhere(void **state) {
     json_decref(json);
 }
 
-/* A syntax error is reported as one, whatever code jansson gives. */
+/* A syntax error is reported as a syntax error, never as missing memory, whatever code jansson gives. */
 static void wrong_texts_are_not_memory(void **state) {
     (void)state;
     static const char *const texts[] = {"",
@@ -96,7 +96,7 @@ static void wrong_texts_are_not_memory(void **state) {
     }
 }
 
-/* The code's own syntax check agrees with jansson. */
+/* base/json_text checks the syntax itself. It must agree with jansson. */
 static void grammar(void **state) {
     (void)state;
     static const char *const valid[] = {"{}",

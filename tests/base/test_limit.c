@@ -1,4 +1,5 @@
-/* Free memory of the machine, of cgroups (both versions) and of address limits; and checked arithmetic. */
+/* Limits of memory: free memory of the machine, of cgroups (versions 1 and 2) and of address limits. Also
+   tests checked arithmetic. */
 #include "base/limit.h"
 #include "base/mem.h"
 #include "base/size.h"
@@ -18,7 +19,7 @@
 enum { MIB = 1 << 20 };
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1 }; /* the sanitizer's shadow is larger than any limit on addresses */
+enum { SANITIZED = 1 }; /* the sanitizer's shadow memory exceeds any limit of the address space */
 #else
 enum { SANITIZED = 0 };
 #endif
@@ -40,7 +41,7 @@ static int remove_root(void **state) {
     return system(command);
 }
 
-/* Writes root/path and creates its parent folders. */
+/* Writes the file root/path, and creates its parent folders. */
 static void put(const char *path, const char *text) {
     char full[256];
     snprintf(full, sizeof full, "%s%s", root, path);
@@ -86,7 +87,7 @@ static void test_machine(void **state) {
     memory_limit l = read_root(0);
     check(&l, 2048, 4096, "this machine");
     assert_string_equal(limit_text(&l, text), "2.00 GiB of the 4.00 GiB of this machine are left");
-    /* 100 MiB are allocated, but only 40 MiB are resident: 60 MiB more will be used. */
+    /* 100 MiB are allocated and 40 MiB of them are resident, so the process will still use 60 MiB. */
     snprintf(statm, sizeof statm, "100000 %ld 1 1 0 100 0\n", 40L * MIB / sysconf(_SC_PAGESIZE));
     put("/proc/self/statm", statm);
     l = read_root((int64_t)100 * MIB);
@@ -105,21 +106,22 @@ static void test_cgroup_2(void **state) {
     (void)state;
     put_version_2();
     memory_limit l = read_root(0);
-    check(&l, 2048, 4096, "this machine"); /* "max" is no limit */
+    check(&l, 2048, 4096, "this machine"); /* "max" means no limit */
     put("/sys/fs/cgroup/user/job/memory.max", "62914560\n");
     l = read_root(0);
     check(&l, 40, 60, "the cgroup /sys/fs/cgroup/user/job");
     put("/sys/fs/cgroup/user/job/memory.stat", "anon 5\ninactive_file 3145728\nactive_file 2097152\n");
     l = read_root(0);
     check(&l, 45, 60, "the cgroup /sys/fs/cgroup/user/job");
-    /* A parent cgroup has a lower limit. */
+    /* the parent cgroup has a lower limit */
     put("/sys/fs/cgroup/user/memory.max", "104857600\n");
     put("/sys/fs/cgroup/user/memory.current", "94371840\n");
     l = read_root(0);
     check(&l, 10, 100, "the cgroup /sys/fs/cgroup/user");
     put("/sys/fs/cgroup/user/memory.current", "204857600\n");
     l = read_root(0);
-    check(&l, 0, 100, "the cgroup /sys/fs/cgroup/user"); /* over its limit: 0 bytes left, not negative */
+    /* the cgroup uses more than its limit: 0 bytes are left */
+    check(&l, 0, 100, "the cgroup /sys/fs/cgroup/user");
 }
 
 static void put_version_1(const char *folder, const char *most) {
@@ -147,7 +149,8 @@ static void test_cgroup_1(void **state) {
     check(&l, 51, 60, "the cgroup /sys/fs/cgroup/memory/docker/abc");
 }
 
-/* In a container the host's path does not exist; the mount's root is the container's cgroup. */
+/* In a container, /proc gives the cgroup's path on the host, which does not exist here. The root of the
+   cgroup mount is the container's cgroup. */
 static void test_cgroup_of_a_container(void **state) {
     (void)state;
     put_version_1("/sys/fs/cgroup/memory", "62914560\n");
@@ -168,7 +171,7 @@ static void test_damaged_files(void **state) {
 
 /* ---- this process ---- */
 
-/* Runs `act` in a child and returns its exit code. */
+/* Runs `act` in a child process and returns its exit code. */
 static int in_a_child(int (*act)(void)) {
     int result = 0;
     fflush(NULL);
@@ -209,7 +212,8 @@ static void test_address_limits(void **state) {
     assert_int_equal(in_a_child(limited_data), 0);
 }
 
-/* Blocks that together exceed memory are refused when allocated, although the C library would return them. */
+/* Blocks that together exceed the memory are refused when they are allocated, although malloc would return
+   them. */
 static void test_blocks_that_do_not_fit_together(void **state) {
     (void)state;
     mem *m;

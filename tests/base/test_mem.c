@@ -1,4 +1,5 @@
-/* Memory accounts: counting, zeroes, alignment, growth, failures, misuse, threads, untouched pages. */
+/* Memory accounts: counting, zero-filled blocks, alignment, growth, failures, wrong calls, threads, pages
+   that were not written. */
 #include "base/mem.h"
 #include "dies.h"
 #include <pthread.h>
@@ -10,7 +11,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-/* An impossible size must give NULL under a sanitizer too. */
+/* Makes malloc return NULL for an impossible size also under the address sanitizer. */
 const char *__asan_default_options(void);
 const char *__tsan_default_options(void);
 const char *__asan_default_options(void) {
@@ -71,7 +72,8 @@ static void test_blocks_are_zero_and_aligned(void **state) {
             assert_int_equal(mem_alloc(m, MEM_OTHER, sizes[i], "p", &p), OTT_OK);
             assert_int_equal((uintptr_t)p % MEM_ALIGNMENT, 0);
             assert_true(all_zero(p, sizes[i]));
-            memset(p, 0xff, (size_t)sizes[i]); /* detects reuse without clearing */
+            /* so that the test detects a block that is reused without clearing */
+            memset(p, 0xff, (size_t)sizes[i]);
             mem_free(m, p);
         }
 }
@@ -92,7 +94,8 @@ static void test_grow_keeps_contents_and_zeroes_the_rest(void **state) {
     void *p = NULL;
     assert_int_equal(mem_grow(m, MEM_DATA, 10, "p", &p), OTT_OK);
     memcpy(p, "0123456789", 10);
-    assert_int_equal(mem_grow(m, MEM_DATA, 5, "p", &p), OTT_OK); /* never shrinks */
+    /* a smaller size does not shrink the block */
+    assert_int_equal(mem_grow(m, MEM_DATA, 5, "p", &p), OTT_OK);
     assert_int_equal(mem_read(m).now, 10);
     for (int64_t bytes = 20; bytes < 3000000; bytes *= 7) {
         assert_int_equal(mem_grow(m, MEM_DATA, bytes, "p", &p), OTT_OK);
@@ -120,7 +123,7 @@ static void test_failure_hook(void **state) {
     assert_non_null(strstr(status_text(), "gradients"));
     assert_non_null(strstr(status_text(), "123456"));
     assert_int_equal(mem_read(m).now, 8);
-    assert_int_equal(mem_alloc(m, MEM_GRAD, 8, "third", &q), OTT_OK); /* only one allocation fails */
+    assert_int_equal(mem_alloc(m, MEM_GRAD, 8, "third", &q), OTT_OK); /* only the one allocation failed */
     mem_free(m, p);
     mem_free(m, q);
     char *copy;
@@ -137,7 +140,7 @@ static void test_failure_hook(void **state) {
 static void test_give_all(void **state) {
     (void)state;
     void *block;
-    mem_free_all(m); /* an empty account: no effect */
+    mem_free_all(m); /* has no effect on an empty account */
     for (int i = 0; i < 20; i++)
         assert_int_equal(mem_alloc(m, (mem_kind)(i % MEM_KIND_COUNT), 100, "a", &block), OTT_OK);
     mem_free(m, block);
@@ -170,7 +173,8 @@ static void test_impossible_sizes(void **state) {
 #endif
 #endif
 
-/* Resident bytes of this process; -1 if /proc does not have them, or includes ThreadSanitizer's shadow. */
+/* Returns the resident bytes of this process; -1 if /proc does not have them, or if they include
+   ThreadSanitizer's shadow memory. */
 static int64_t resident(void) {
 #ifdef __SANITIZE_THREAD__
     return -1;

@@ -1,6 +1,6 @@
 /*
- * The thread pool: each share runs once per round, more threads than cores, rounds after sleep, failure, the
- * split of the work.
+ * The thread pool: each thread runs its share once per round. Also tests more threads than cores, rounds
+ * after threads slept, failures, and how work is split into shares.
  */
 #include "base/pool.h"
 #include <sched.h>
@@ -28,10 +28,11 @@ static int close_account(void **state) {
 
 enum { MOST = 64 };
 
-/* Not atomic on purpose: the pool must order the reads and writes of one round and the next. */
+/* The sums are not atomic on purpose: the pool must order the reads and writes of a round before those of the
+   next round. */
 typedef struct tally {
     int64_t runs[MOST];
-    int64_t sum; /* thread 0 writes it from all threads' results of the previous round */
+    int64_t sum; /* written by thread 0: the sum of all threads' results of the previous round */
     int threads;
 } tally;
 
@@ -64,7 +65,7 @@ static void test_every_share_runs_once_a_round(void **state) {
     }
 }
 
-/* Each thread reads its neighbor's result of the previous round. */
+/* Each thread reads the result that its neighbor wrote in the previous round. */
 static void pass_on(void *argument, int thread, int threads) {
     int64_t(*cell)[MOST] = argument;
     int64_t round = cell[2][0];
@@ -97,7 +98,7 @@ static void test_sleepers_wake(void **state) {
     tally t = {0};
     assert_int_equal(pool_open(m, 2, &p), OTT_OK);
     for (int round = 0; round < 20; round++) {
-        usleep(2000); /* longer than the spin time: the worker sleeps here, the caller in pool_run */
+        usleep(2000); /* longer than threads spin: the workers sleep now, and the caller sleeps in pool_run */
         pool_run(p, sleep_unevenly, &t);
     }
     assert_int_equal(t.runs[0], 20);

@@ -1,4 +1,5 @@
-/* Random numbers: published Philox vectors, draws as functions of their index, moments, permutations. */
+/* Random numbers: published results of Philox, draws as functions of their index, mean and variance,
+   permutations. */
 #include "base/rng.h"
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-/* Random123's kat_vectors, philox4x32 with 10 rounds. */
+/* The results of philox4x32 with 10 rounds in Random123's file kat_vectors. */
 static void test_known_answers(void **state) {
     (void)state;
     static const struct {
@@ -44,7 +45,7 @@ static void test_words_and_uniforms(void **state) {
     assert_true(fabs(squares / 1e5 - 1.0 / 3) < 0.004);
 }
 
-/* The same draw with the C library's functions; equal up to rounding. */
+/* Computes the same draws with the functions of the C library. They are equal up to rounding. */
 static void test_normal_is_box_muller(void **state) {
     (void)state;
     const double pi = 3.14159265358979323846;
@@ -75,7 +76,7 @@ static void test_normal_moments_and_tail(void **state) {
         beyond3 += fabs(x) > 3;
         largest = fmax(largest, fabs(x));
     }
-    /* five standard errors each */
+    /* each bound is five standard errors */
     assert_true(fabs(sum / DRAWS) < 0.005);
     assert_true(fabs(power2 / DRAWS - 1) < 0.0071);
     assert_true(fabs(power3 / DRAWS) < 0.0194);
@@ -86,7 +87,8 @@ static void test_normal_moments_and_tail(void **state) {
     assert_true(largest > 4.2 && largest < 6.5);
 }
 
-/* A digest of the bits of many draws. Any change of the stream, on any machine, would break resumed runs. */
+/* Compares a hash of the bits of many draws. If the numbers changed, on any machine, resumed runs would
+   differ. */
 static void test_normal_bits_never_change(void **state) {
     (void)state;
     uint64_t digest = 0;
@@ -129,11 +131,11 @@ static void test_permute_of_huge_counts(void **state) {
             for (uint64_t j = 0; j < i; j++) assert_true(place[i] != place[j]);
         }
     }
-    /* out of range: returned unchanged, without an endless loop */
+    /* an index out of range is returned unchanged, and does not cause an endless loop */
     assert_int_equal(rng_permute(1, 2, 9, 5), 9);
 }
 
-/* Each of the 6 orders of 3 items must come up about equally often over the seeds. */
+/* Over many seeds, each of the 6 orders of 3 items must occur about equally often. */
 static void test_permute_is_uniform(void **state) {
     (void)state;
     enum { SEEDS = 12000 };
@@ -143,12 +145,12 @@ static void test_permute_is_uniform(void **state) {
     double chi2 = 0;
     for (int i = 0; i < 9; i++)
         if (i % 4 != 0) chi2 += (orders[i] - SEEDS / 6.0) * (orders[i] - SEEDS / 6.0) / (SEEDS / 6.0);
-    assert_true(chi2 < 25.7); /* 5 degrees of freedom: p = 1e-4 */
+    assert_true(chi2 < 25.7); /* chi-squared with 5 degrees of freedom: p = 1e-4 */
 }
 
 static void test_streams(void **state) {
     (void)state;
-    assert_true(rng_stream("") == UINT64_C(0xcbf29ce484222325)); /* FNV-1a's published values */
+    assert_true(rng_stream("") == UINT64_C(0xcbf29ce484222325)); /* published values of FNV-1a */
     assert_true(rng_stream("a") == UINT64_C(0xaf63dc4c8601ec8c));
     assert_true(rng_stream("foobar") == UINT64_C(0x85944171f73967e8));
     assert_true(rng_u32(1, 2, 3) != rng_u32(2, 2, 3));

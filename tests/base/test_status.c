@@ -1,4 +1,5 @@
-/* Error text: setting, context, truncation, threads; the texts of the codes; log lines. */
+/* The error text: setting it, adding context, truncation, threads. Also tests the texts of error codes, and
+   log lines. */
 #include "base/log.h"
 #include "base/status.h"
 #include <pthread.h>
@@ -14,7 +15,8 @@ static void test_fail_sets_text_and_returns_code(void **state) {
     (void)state;
     assert_int_equal(status_fail(OTT_ERR_SHAPE, "k is %d, not %d", 7, 16), OTT_ERR_SHAPE);
     assert_string_equal(status_text(), "k is 7, not 16");
-    status_fail(OTT_ERR_IO, "again: %s", status_text()); /* the old text as an argument */
+    /* the old error text may be an argument of the new one */
+    status_fail(OTT_ERR_IO, "again: %s", status_text());
     assert_string_equal(status_text(), "again: k is 7, not 16");
 }
 
@@ -74,7 +76,8 @@ static void test_codes_have_texts(void **state) {
     assert_int_equal(status_exit_code((ott_status)-1), 1);
 }
 
-/* A wrong name from the caller is bad input; a system that cannot do it now is not. */
+/* A system error is bad input if the caller's name for a file is wrong. It is not bad input if the system
+   cannot do the call at the moment. */
 static void test_system_errors(void **state) {
     (void)state;
     static const int machine[] = {ENOSPC, EDQUOT, EIO, EMFILE, ENFILE, EFBIG, EAGAIN};

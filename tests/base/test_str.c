@@ -1,4 +1,4 @@
-/* Strings: the growing buffer and its failure, JSON literals, UTF-8, nearest matches, patterns, numbers. */
+/* Strings: growing, failed growth, JSON literals, UTF-8, nearest matches, patterns, numbers. */
 #include "base/str.h"
 #include <math.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ static void test_appending(void **state) {
     assert_int_equal(str_finish(&s), OTT_OK);
     str_free(&s);
     assert_null(s.text);
-    str_append(&s, "again"); /* usable after free */
+    str_append(&s, "again"); /* can be used again after str_free */
     assert_string_equal(s.text, "again");
     str_free(&s);
 }

@@ -41,7 +41,7 @@ static void write_text(config_case *c, const char *extension, const char *text, 
     close(descriptor);
 }
 
-/* Appends the texts, up to NULL. */
+/* Appends the texts of a list that ends with NULL. */
 static int gather(const char **arguments, int count, va_list list) {
     for (const char *next; (next = va_arg(list, const char *)) != NULL;) {
         assert_true(count < ARGUMENTS);

@@ -1,4 +1,4 @@
-/* config/case: parses a configuration from text, in one line. */
+/* config/case: functions with which a test parses a configuration from a text in one line. */
 #ifndef CONFIG_CASE_H
 #define CONFIG_CASE_H
 
@@ -22,22 +22,22 @@ typedef struct config_case {
 int case_open(void **state);  /* cmocka set-up */
 int case_close(void **state); /* cmocka tear-down; fails if memory is still allocated */
 
-/* Writes `bytes` of text (-1: the full text) to a file with `extension`. Parses the file with the following
-   arguments, up to NULL. */
+/* Writes `bytes` of text (-1: up to its NUL) to a file with `extension`. Parses the file with the arguments
+   that follow. The list ends with NULL. */
 ott_status case_parse_bytes(config_case *c, const char *extension, const char *text, int64_t bytes,
                             config **out, ...);
 #define case_parse(c, extension, text, out, ...)                                                             \
     case_parse_bytes(c, extension, text, -1, out, ##__VA_ARGS__, (const char *)NULL)
-/* Parses arguments only. */
+/* Parses a list of arguments, which ends with NULL, without a file. */
 ott_status case_arguments(config_case *c, config **out, ...);
 
-/* Expects the text to parse. */
+/* Parses the text. The test fails if the text is not valid. */
 config *case_good(config_case *c, const char *extension, const char *text, ...);
-/* Expects OTT_ERR_CONFIG with a one-line message that contains each of the texts, up to NULL. */
+/* Expects OTT_ERR_CONFIG with a one-line message that contains each of the texts. The list ends with NULL. */
 void case_bad(config_case *c, const char *extension, const char *text, ...);
-/* case_bad with `count` errors, one line each after the first line. */
+/* Like case_bad, but expects `count` errors: a first line, and a line for each error. */
 void case_bad_lines(config_case *c, const char *extension, const char *text, int count, ...);
-/* case_bad for one argument. */
+/* Like case_bad, for one command-line argument. */
 void case_bad_argument(config_case *c, const char *argument, ...);
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, case_open, case_close)

@@ -1,4 +1,4 @@
-/* AutoModel's FP8 fine-tuning file, with its keys of 2025 and of 2026. */
+/* Tests AutoModel's FP8 fine-tuning file, with the keys that AutoModel had in 2025 and in 2026. */
 #include "config/case.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +61,8 @@ static void check_values(config_case *c, const char *text) {
     assert_true(cfg->float8.precompute_float8_dynamic_scale_for_fsdp);
     assert_true(cfg->float8.force_recompute_fp8_weight_in_bwd);
     assert_string_equal(cfg->float8.filter_fqns.items[0], "lm_head");
-    assert_int_equal(cfg->optimizer.name, OPTIMIZER_ADAMW); /* Adam without weight decay */
+    /* the file asks for Adam, which is AdamW with weight decay 0 */
+    assert_int_equal(cfg->optimizer.name, OPTIMIZER_ADAMW);
     assert_true(cfg->optimizer.betas[1] == 0.999 && cfg->optimizer.lr == 1e-5 &&
                 cfg->optimizer.weight_decay == 0.0);
     assert_int_equal(cfg->scheduler.name, SCHEDULER_CONSTANT);
@@ -84,7 +85,8 @@ static void test_2026(void **state) {
     check_values(*state, of_2026);
 }
 
-/* A name on a hub is refused; the message names the key for a local file, and how to make one. */
+/* The name of a data set on a hub is refused. The message names the key for a local file, and says how to
+   make the file. */
 static void test_hub_names(void **state) {
     config_case *c = *state;
     case_bad_lines(c, ".yaml", of_2026, 3, "meta-llama/Llama-3.1-8B: there is no such folder",
@@ -98,7 +100,7 @@ static void test_hub_names(void **state) {
              "validation_dataset.path_or_dataset = rowan/hellaswag", "eval.dataset_path", NULL);
 }
 
-/* Existing local paths are read, and so are patterns. */
+/* Paths of existing local files are accepted, and so are patterns that match files. */
 static void test_local_datasets(void **state) {
     config_case *c = *state;
     char text[300];
@@ -126,7 +128,7 @@ static void test_local_datasets(void **state) {
     assert_int_equal(cfg->data.num_samples_limit, 9);
     config_close(cfg);
     cfg = case_good(c, ".yaml", text, "--data.format=squad", NULL);
-    assert_null(config_dataset_class(cfg)); /* selected by its own name */
+    assert_null(config_dataset_class(cfg)); /* no class: data.format has selected the data set */
     config_close(cfg);
     snprintf(text, sizeof text,
              "dataset:\n  _target_: a.ColumnMappedTextInstructionDataset\n  path_or_dataset_id: %s\n"
@@ -150,7 +152,7 @@ static void test_epochs(void **state) {
     config_close(cfg);
 }
 
-/* local_batch_size, as in some 2025 files. */
+/* Some files of 2025 call local_batch_size micro_batch_size. */
 static void test_micro_batch_size(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".yaml",
@@ -220,9 +222,10 @@ static void test_schedule(void **state) {
                   NULL);
     assert_int_equal(cfg->scheduler.name, SCHEDULER_COSINE);
     assert_int_equal(cfg->scheduler.warmup_steps, 50);
-    assert_int_equal(cfg->scheduler.decay_steps, 250); /* AutoModel's count includes the warmup */
+    /* AutoModel's number of decay steps includes the warmup */
+    assert_int_equal(cfg->scheduler.decay_steps, 250);
     assert_float_equal(cfg->scheduler.min_lr_ratio, 0.1, 1e-12);
-    assert_true(cfg->optimizer.weight_decay == 0.01); /* PyTorch's AdamW */
+    assert_true(cfg->optimizer.weight_decay == 0.01); /* the default of PyTorch's AdamW */
     config_close(cfg);
     case_bad(c, ".yaml", "optimizer:\n  lr: 1e-5\nlr_scheduler:\n  min_lr: 1e-4\n", "min_lr",
              "above optimizer.lr", NULL);
@@ -271,7 +274,7 @@ static void test_targets(void **state) {
     config_close(cfg);
 }
 
-/* Blocks with and without experts, in the words of Qwen3-MoE's config.json. */
+/* Reads which blocks have experts, from the keys of Qwen3-MoE's config.json. */
 static void test_blocks_without_experts(void **state) {
     config_case *c = *state;
     config *cfg = case_good(
@@ -282,7 +285,7 @@ static void test_blocks_without_experts(void **state) {
     config_close(cfg);
 }
 
-/* The LoRA examples, also with keys left out. */
+/* Reads AutoModel's LoRA examples, also with some keys left out. */
 static void test_adapters(void **state) {
     config_case *c = *state;
     config *cfg = case_good(
@@ -320,7 +323,8 @@ static void test_adapters(void **state) {
     config_close(cfg);
 }
 
-/* AutoModel drops these keys for every recipe except tensorwise; its files keep them. */
+/* AutoModel's files have these keys for every recipe, but AutoModel ignores them for every recipe except
+   tensorwise. */
 static void test_rowwise(void **state) {
     static const char text[] = "rng:\n  seed: 3\nfp8:\n  enabled: true\n  recipe_name: rowwise\n"
                                "  enable_fsdp_float8_all_gather: true\n"
@@ -334,7 +338,7 @@ static void test_rowwise(void **state) {
     assert_non_null(line);
     line = strstr(line, ":7: fp8.precompute_float8_dynamic_scale_for_fsdp = true: ignored, as in AutoModel");
     assert_non_null(line);
-    assert_null(strstr(strchr(line, '\n'), "as in AutoModel")); /* one line for both */
+    assert_null(strstr(strchr(line, '\n'), "as in AutoModel")); /* one log line names both keys */
     config_close(cfg);
     cfg = case_good(c, ".yaml", text, "--float8.recipe_name=tensorwise", NULL);
     assert_true(cfg->float8.enable_fsdp_float8_all_gather &&
@@ -342,7 +346,7 @@ static void test_rowwise(void **state) {
     config_close(cfg);
 }
 
-/* TransformerEngine's FP8 is on if its section exists. */
+/* AutoModel's FP8 with TransformerEngine is on if the file has its section. */
 static void test_te_fp8(void **state) {
     static const struct {
         const char *section, *recipe;
@@ -384,7 +388,8 @@ static void test_te_fp8(void **state) {
              NULL);
 }
 
-/* Mock data are random tokens in rows of the requested length. A local file has precedence. */
+/* AutoModel's mock data set is random tokens, in rows of the length that the file gives. A local file has
+   priority. */
 static void test_mock_data(void **state) {
     static const char text[] =
         "rng: {seed: 3}\ndataset:\n  _target_: a.llm.mock_iterable_dataset.MockIterableDataset\n  "

@@ -1,8 +1,8 @@
-/* Overrides in every spelling, and the precedence of settings. */
+/* Command-line overrides in every spelling, and which setting has priority. */
 #include "config/case.h"
 #include <stdio.h>
 
-/* Parses arguments, which must be valid. */
+/* Parses arguments and fails the test if they are not valid. */
 #define GOOD(c, cfg, ...)                                                                                    \
     do {                                                                                                     \
         if (case_arguments(c, &cfg, __VA_ARGS__, (char *)NULL) != OTT_OK) fail_msg("%s", status_text());     \
@@ -40,7 +40,7 @@ static void test_switches(void **state) {
     GOOD(c, cfg, "--float8.enabled", "--train.seed", "3");
     assert_int_equal(cfg->train.mixed_precision, PRECISION_FP8);
     config_close(cfg);
-    /* a key without effect still takes its value */
+    /* the value of a key that has no effect is not taken for another argument */
     GOOD(c, cfg, "--wandb.project", "mine", "--train.seed", "4");
     assert_int_equal(cfg->train.seed, 4);
     config_close(cfg);
@@ -83,7 +83,8 @@ static void test_files(void **state) {
     for (size_t i = 0; i < sizeof spelled / sizeof spelled[0]; i++) {
         GOOD(c, cfg, spelled[i], c->path, "--train.seq_len=16");
         assert_int_equal(cfg->train.seed, 7);
-        assert_int_equal(cfg->train.seq_len, 16); /* the command line has precedence, wherever it is */
+        /* the command line has priority over the file, wherever the file's name is */
+        assert_int_equal(cfg->train.seq_len, 16);
         assert_string_equal(cfg->path, c->path);
         config_close(cfg);
     }
@@ -102,7 +103,7 @@ static void test_order(void **state) {
     config_close(cfg);
     GOOD(c, cfg, "--train.mixed_precision=fp8", "--model.torch_dtype=bf16");
     assert_int_equal(cfg->train.mixed_precision,
-                     PRECISION_FP8); /* the switch and the format are independent */
+                     PRECISION_FP8); /* torch_dtype does not change mixed_precision */
     config_close(cfg);
     GOOD(c, cfg, "--fp8.enabled=true", "--train.mixed_precision=fp32");
     assert_int_equal(cfg->train.mixed_precision, PRECISION_FP32);
@@ -147,7 +148,7 @@ static void test_set(void **state) {
     config_close(NULL);
 }
 
-/* Errors about a key, when the key is used, begin with the place where it was set. */
+/* An error about a key's value, found when the key is used, begins with the place where the key was set. */
 static void where_a_key_was_given(void **state) {
     config_case *c = *state;
     char wanted[128];
@@ -160,7 +161,7 @@ static void where_a_key_was_given(void **state) {
     config_close(cfg);
 }
 
-/* "train.max_steps=3" is an override, not a file; with "./" it may be a file name. */
+/* "train.max_steps=3" is an override. With "./" in front it is the name of a file. */
 static void test_dashes(void **state) {
     config_case *c = *state;
     config *cfg = NULL;
@@ -171,7 +172,8 @@ static void test_dashes(void **state) {
     assert_null(strstr(status_text(), "dashes"));
 }
 
-/* A preset on the command line replaces the file's dimensions, but not those on the command line. */
+/* A preset on the command line replaces the dimensions in the file, but not dimensions on the command
+   line. */
 static void test_preset_over_file(void **state) {
     static const char file[] = "[model]\ndim = 96\nn_layers = 7\nrope_theta = 5e5\ninit_std = 0.5\n";
     config_case *c = *state;
@@ -184,7 +186,7 @@ static void test_preset_over_file(void **state) {
     config_close(cfg);
     c->log[0] = '\0';
     cfg = case_good(c, ".toml", "[model]\npreset = \"10M\"\nn_layers = 7\n", NULL);
-    assert_int_equal(cfg->model.n_layers, 7); /* in one file, dimensions change the preset */
+    assert_int_equal(cfg->model.n_layers, 7); /* a file's dimensions change the preset in the same file */
     assert_null(strstr(c->log, "replaces"));
     config_close(cfg);
 }

@@ -1,4 +1,4 @@
-/* Every error of a configuration, and its one-line message. */
+/* Tests every error of a configuration. Each message is one line. */
 #include "config/case.h"
 #include <stdio.h>
 
@@ -181,7 +181,7 @@ static void test_memory(void **state) {
     fail_msg("never succeeded");
 }
 
-/* Checks between keys run even if other keys are invalid, and each reports its error. */
+/* If some keys are invalid, the checks that compare other keys run too, and each reports its error. */
 static void test_all_at_once(void **state) {
     config_case *c = *state;
     case_bad_lines(c, ".toml",
@@ -197,12 +197,13 @@ static void test_all_at_once(void **state) {
                    "float8.amax_history_len = 8 has no effect", "e6m3", "rows",
                    "train.offload = \"moments\" is not built", "distributed.tp = 2 shards them",
                    "FP8 + Tensor Parallelism", NULL);
-    /* Checks that need an invalid key are skipped: max_seq_len 64 is not compared with the default length. */
+    /* A check that needs an invalid key is skipped: max_seq_len 64 is not compared with seq_len's default. */
     case_bad(c, ".toml", "[train]\nseq_len = \"many\"\n[model]\nmax_seq_len = 64\n", "must be an integer",
              NULL);
 }
 
-/* The message about two lengths names the keys, valid values, and where the values come from. */
+/* If seq_len and max_seq_len do not fit, the message names the keys, valid values, and where the values were
+   set. */
 static void test_lengths(void **state) {
     config_case *c = *state;
     case_bad(c, ".yaml",
@@ -221,7 +222,7 @@ static void test_lengths(void **state) {
     config_close(cfg);
 }
 
-/* Checks in other folders report together too, and are cleared afterwards. */
+/* Errors that code outside of src/config collects are reported together too, and are cleared afterwards. */
 static void test_collect(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml", "[train]\nbatch_size = 3\nglobal_batch_size = 9\n", NULL);

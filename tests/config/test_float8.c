@@ -1,4 +1,5 @@
-/* The keys of [float8]: their recipes, operands, rules as texts and as tables, other spellings. */
+/* Tests the keys of [float8]: which recipes a key applies to, keys of operands, rules for modules as texts
+   and as tables, and other spellings. */
 #include "config/case.h"
 
 #define FP8 "[train]\nmixed_precision = \"fp8\"\n[float8]\n"
@@ -38,8 +39,8 @@ static void test_defaults(void **state) {
 /* ---- options of single recipes ---- */
 
 static const struct {
-    const char *option, *list;    /* the option and its recipes, as in the message */
-    const char *good[3], *bad[3]; /* recipes */
+    const char *option, *list;    /* the key, and the recipes that it applies to, as in the error message */
+    const char *good[3], *bad[3]; /* recipes with which the key is accepted, or an error */
 } options[] = {
     {"margin = 2", "delayed", {"delayed"}, {"tensorwise", "current", "custom"}},
     {"amax_history_len = 16", "delayed", {"delayed"}, {"block", "rowwise"}},
@@ -62,7 +63,7 @@ static const struct {
      {"tensorwise", "rowwise", "custom"}},
 };
 
-/* The text of a file with "margin = 2" and a recipe. */
+/* Returns the text of a file with this key and this recipe. */
 static const char *file_of(const char *option, const char *recipe) {
     static char text[256];
     strcpy(text, FP8);
@@ -84,7 +85,8 @@ static void test_options(void **state) {
     }
 }
 
-/* A default value has no effect. A recipe may be used only by a schedule or a rule. */
+/* A key with its default value is accepted with any recipe. Other values are accepted too if a schedule or a
+   rule for modules uses a recipe that they apply to. */
 static void test_options_that_count(void **state) {
     config_case *c = *state;
     config_close(
@@ -128,7 +130,7 @@ static void test_operands(void **state) {
     config_close(cfg);
 }
 
-/* torchao's rule for the weight: one scale per tensor. */
+/* The FP8 all-gather is possible if the weight has one scale per tensor, as in torchao. */
 static void test_all_gather(void **state) {
     config_case *c = *state;
     static const char *const tensorwise[] = {"recipe_name = \"tensorwise\"\n", "recipe_name = \"delayed\"\n",
@@ -152,7 +154,7 @@ static void test_all_gather(void **state) {
                  "only supports tensorwise scaling granularity", other[i][1], NULL);
         strcat(strcpy(text, FP8), other[i][0]);
         config *cfg = case_good(c, ".toml", text, NULL);
-        /* its default, which is not possible for this weight */
+        /* the default, because this weight cannot be gathered in FP8 */
         assert_false(cfg->float8.enable_fsdp_float8_all_gather);
         config_close(cfg);
     }
@@ -212,7 +214,8 @@ static void test_wrong_rules(void **state) {
 
 /* ---- scales that are rounded, or not ---- */
 
-/* In older config.toml files the default was false, and rowwise rounds; in AutoModel's files it still is. */
+/* In config.toml files of earlier versions, whose default it was, `false` means `recipe`. It means the same in
+   AutoModel's files. In other files `false` means fp32 scales. */
 static void test_rounding(void **state) {
     static const char older[] = "# Ottava: the configuration of a run with every value it used.\n" FP8
                                 "recipe_name = \"rowwise\"\nround_scales_to_power_of_2 = false\n";
@@ -270,7 +273,8 @@ static void fail_difference(void *user, const char *key, const char *a, const ch
     fail_msg("%s: %s | %s", key, a, b);
 }
 
-/* The resolved configuration has every key, and the recipe must accept all keys. */
+/* Writes the resolved configuration and parses it again. It contains every key, and the recipe must accept
+   all of them. */
 static void round_trip(config_case *c, config *cfg) {
     str text = {.account = c->account};
     assert_int_equal(config_write_toml(cfg, &text), OTT_OK);
@@ -297,7 +301,8 @@ static void test_round_trip(void **state) {
         round_trip(c, case_good(c, ".toml", texts[i], NULL));
 }
 
-/* Without FP8, each key that has no effect is logged, and nothing is checked. */
+/* Without FP8, keys of [float8] have no effect. Each key that is set is logged, and its value is not
+   checked. */
 static void test_without_fp8(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml", "[float8]\nmargin = 3\ninput = \"x\"\nemulate = false\n", NULL);

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* nftw */
-/* Files of other tools. All their keys, also of old versions, are known. All errors are reported together, by
-   kind. Keys that are disabled or replaced are not errors. */
+/* Tests files of other tools. All keys of these tools are known, also of old versions. All errors of a
+   file are reported together, by kind. A key is no error if its value disables it, or if another key
+   replaces it. */
 #include "config/case.h"
 #include <ftw.h>
 #include <stdio.h>
@@ -53,7 +54,7 @@ static void test_by_what_is_asked(void **state) {
         case_bad(c, ".yaml", rows[i].text, rows[i].wanted, NULL);
 }
 
-/* A suggestion appears only for keys of no tool, and only if it is similar. */
+/* An unknown key's error suggests a similar key. It suggests nothing for keys of other tools. */
 static void test_guesses(void **state) {
     config_case *c = *state;
     case_bad(c, ".toml", "[training]\nwidth_of_it = 5\n",
@@ -95,7 +96,7 @@ static void test_overridden(void **state) {
     assert_int_equal(cfg->train.max_steps, 7);
     config_close(cfg);
     cfg = case_good(c, ".yaml", "peft:\n  dim: 8\nseed: 3\nrng:\n  seed: 5\n", "--peft=none", NULL);
-    assert_int_equal(cfg->train.seed, 5); /* AutoModel's rng.seed has precedence over seed */
+    assert_int_equal(cfg->train.seed, 5); /* rng.seed, which is AutoModel's, has priority over seed */
     assert_false(cfg->peft.enabled);
     config_close(cfg);
 }
@@ -128,7 +129,7 @@ static void test_flavors(void **state) {
     cfg = case_good(c, ".toml", "[model]\nname = \"llama3\"\nflavor = \"8B_flex\"\n[training]\nsteps = 3\n",
                     NULL);
     assert_int_equal(cfg->model.preset, PRESET_8B);
-    assert_true(cfg->data.pack_sequences); /* attention inside each document */
+    assert_true(cfg->data.pack_sequences); /* torchtitan's attention is within each document */
     config_close(cfg);
     case_bad(c, ".toml", "[model]\nname = \"llama3\"\nflavor = \"32B\"\n",
              "model.flavor = \"32B\" is not a known flavor of llama3; known: debug, demo, 10M", NULL);
@@ -143,7 +144,7 @@ static void test_flavors(void **state) {
              NULL);
 }
 
-/* from_config reads the shape from a folder and draws random weights. */
+/* The target from_config reads a model's shape from a folder, and draws random weights. */
 static void test_model_target(void **state) {
     config_case *c = *state;
     config *cfg = case_good(
@@ -203,7 +204,7 @@ static void test_recipe_names(void **state) {
     config_close(cfg);
 }
 
-/* The log line has the format of the tool that the file was written for. */
+/* Log lines have the format of the tool whose keys the file has. */
 static void test_log_style(void **state) {
     config_case *c = *state;
     static const struct {
@@ -223,7 +224,7 @@ static void test_log_style(void **state) {
     }
 }
 
-/* Integers and booleans as PyYAML reads them, and AutoModel's conversion of texts. */
+/* Reads integers and booleans as PyYAML does, and converts texts as AutoModel does. */
 static void test_yaml_numbers(void **state) {
     config_case *c = *state;
     static const struct {
@@ -253,14 +254,14 @@ static void test_yaml_numbers(void **state) {
     assert_int_equal(cfg->train.activation_checkpointing, CHECKPOINTING_FULL);
     assert_int_equal(cfg->float8.fast_accum_output, FAST_ACCUM_TRUE);
     config_close(cfg);
-    /* PyYAML takes the last of two equal keys; two that differ are an error */
+    /* if a key occurs twice, PyYAML takes the last value; here two different values are an error */
     cfg = case_good(c, ".yaml", "train:\n  seq_len: 8\nrng: {seed: 1}\nrng: {seed: 1}\n", NULL);
     config_close(cfg);
     case_bad(c, ".yaml", "rng: {seed: 1}\nrng: {seed: 2}\n", ":2: rng is given twice, first in line 1", NULL);
     case_bad(c, ".yaml", "rng:\n  seed: ${NO_SUCH_VARIABLE}\n", "NO_SUCH_VARIABLE is not set", NULL);
 }
 
-/* An unsupported schedule is refused if there is a pipeline, and ignored otherwise. */
+/* A pipeline schedule that Ottava lacks is refused if there is a pipeline. Otherwise it is ignored. */
 static void test_pipeline_schedules(void **state) {
     config_case *c = *state;
     static const char zero_bubble[] = "[parallelism]\npipeline_parallel_schedule = \"ZBVZeroBubble\"\n";
@@ -271,7 +272,7 @@ static void test_pipeline_schedules(void **state) {
     case_bad(c, ".toml", with, "schedules that split backward", NULL);
 }
 
-/* All keys without effect are logged in one line. */
+/* One log line lists all keys that have no effect. */
 static void test_inert(void **state) {
     config_case *c = *state;
     config *cfg = case_good(
@@ -303,7 +304,7 @@ static bool is_answered_badly(const char *message) {
     return false;
 }
 
-/* Writes "a.b.c" as nested YAML with this value. */
+/* Writes the key "a.b.c" with this value as nested YAML. */
 static void write_nested(char *out, size_t size, const char *path, const char *value) {
     size_t length = 0;
     int depth = 0;
@@ -360,7 +361,8 @@ static int check_file(const char *path, const struct stat *info, int type, struc
     if (!is_config) return 0;
     const char *arguments[] = {path, "--data.dataset_path=x.txt", "--eval.enabled=false",
                                "--model.hf_path=none"};
-    for (int count = 1; count <= 4; count += 3) { /* unchanged; then with the values that a user must give */
+    /* 1: the unchanged file; 4: also with values that a user must give */
+    for (int count = 1; count <= 4; count += 3) {
         ott_status status = config_parse(walking->account, &walking->lg, count, arguments, &cfg);
         config_close(cfg);
         walking->log[0] = '\0';
@@ -384,7 +386,7 @@ static void test_every_file(void **state) {
     assert_true(walked > 100);
 }
 
-static int trained, seeing; /* KempnerForge's files that run, and files with vision models */
+static int trained, seeing; /* numbers of KempnerForge's files: that run, and that have vision models */
 
 static int train_file(const char *path, const struct stat *info, int type, struct FTW *where) {
     config *cfg = NULL;
@@ -401,7 +403,7 @@ static int train_file(const char *path, const struct stat *info, int type, struc
     return 0;
 }
 
-/* Every file that trains a language model runs with a user's own data. */
+/* Every KempnerForge file that trains a language model runs with local data. */
 static void test_kempner_files(void **state) {
     char name[1024];
     walking = *state;

@@ -1,4 +1,4 @@
-/* KempnerForge's files and messages. */
+/* Tests KempnerForge's configuration files, and its error messages. */
 #include "config/case.h"
 
 static const char fp8_7b[] =
@@ -29,7 +29,7 @@ static void test_fp8_file(void **state) {
     assert_true(cfg->optimizer.betas[0] == 0.9 && cfg->optimizer.betas[1] == 0.95);
     assert_int_equal(cfg->scheduler.name, SCHEDULER_COSINE);
     assert_string_equal(cfg->checkpoint.dir, "checkpoints/7b");
-    /* mixed_precision = "fp8" alone is tensorwise with the FP8 all-gather */
+    /* mixed_precision = "fp8" without [float8] means tensorwise with the FP8 all-gather */
     assert_int_equal(cfg->float8.recipe_name, RECIPE_TENSORWISE);
     assert_true(cfg->float8.enable_fsdp_float8_all_gather);
     assert_true(config_was_set(cfg, "train.seq_len") && !config_was_set(cfg, "train.data_seed"));
@@ -65,7 +65,7 @@ static void test_not_built(void **state) {
              "vision-language", NULL);
 }
 
-/* The optimizers other than AdamW, and keys of AdamW only. */
+/* Tests optimizers other than AdamW, and keys that only AdamW has. */
 static void test_optimizers(void **state) {
     config_case *c = *state;
     config *cfg =
@@ -101,7 +101,7 @@ static void test_optimizers(void **state) {
     case_bad(c, ".toml", "[optimizer]\nname = \"sgd\"\nnesterov = true\n", "optimizer.momentum is 0", NULL);
 }
 
-/* Tables become the texts that --data.phases also takes. */
+/* KempnerForge's tables of data phases become the same texts that --data.phases accepts. */
 static void test_phases(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml",
@@ -132,7 +132,7 @@ static void test_phases(void **state) {
     case_bad(c, ".toml", "[[data.phases]]\nstart = 5\n", "unknown key start in a phase", "start_step", NULL);
 }
 
-/* The number of micro-batches depends on the number of ranks. */
+/* The number of micro-batches per step depends on the number of data-parallel ranks. */
 static void test_ranks(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml", "[train]\nbatch_size = 2\nglobal_batch_size = 16\n", NULL);
@@ -167,7 +167,7 @@ static void test_async_mode(void **state) {
              "\"async\"", "\"async_with_pinned_mem\"", NULL);
 }
 
-/* The file runs, and the log names where the metrics go instead. */
+/* A file that enables wandb runs. The log says where Ottava writes the metrics. */
 static void test_wandb(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml", "[metrics]\nenable_wandb = true\nwandb_project = \"x\"\n", NULL);
@@ -176,7 +176,7 @@ static void test_wandb(void **state) {
     config_close(cfg);
 }
 
-/* One range of steps. */
+/* KempnerForge profiles one range of steps. */
 static void test_profiling(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml", "[train]\nseed = 1\n[profiling]\nenable = true\n", NULL);
@@ -192,7 +192,7 @@ static void test_profiling(void **state) {
              "PyTorch's allocator", NULL);
 }
 
-/* A value without effect is not an error, and a later value may undo an earlier one. */
+/* A value that has no effect is not an error. A later value may replace an earlier one. */
 static void test_neutral(void **state) {
     config_case *c = *state;
     static const char text[] =
@@ -247,7 +247,7 @@ static void test_derived(void **state) {
                             "\"fp8\"\n[float8]\nrecipe_name = \"rowwise\"\n",
                             NULL);
     assert_int_equal(cfg->train.grad_accum_steps, 4);
-    /* its default, which is not possible with rowwise */
+    /* the default, because rowwise weights cannot be gathered in FP8 */
     assert_false(cfg->float8.enable_fsdp_float8_all_gather);
     config_close(cfg);
     cfg = case_good(c, ".toml", "[eval]\nenabled = true\nholdout = 0.1\n[data]\ndataset_path = \"x.txt\"\n",
@@ -275,7 +275,8 @@ static void test_fp8_settings_without_fp8(void **state) {
     config_close(cfg);
 }
 
-/* KempnerForge's tables of datasets, Ottava's list of texts, and combinations that are refused. */
+/* Tests mixtures of data sets: KempnerForge's tables, Ottava's list of texts, and combinations that are
+   refused. */
 static void test_mixture(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml",

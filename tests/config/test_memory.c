@@ -1,4 +1,4 @@
-/* Out of memory inside the TOML reader: an error, and the process does not end. */
+/* If memory runs out inside the TOML reader, parsing returns an error and the process continues. */
 #define _GNU_SOURCE
 #include "config/config.h"
 #include <limits.h>
@@ -25,12 +25,12 @@
 
 enum { BLOCK = 112, BLOCKS = 1 << 19, LIMITS = 450, UNLIMITED = -1 };
 
-/* Takes all memory available to this process, then frees `blocks` of BLOCK bytes. */
+/* Allocates all memory that this process can get, then frees `blocks` blocks of BLOCK bytes. */
 static int leave_free(int64_t blocks) {
     static void *block[BLOCKS];
     const struct rlimit limit = {0, 0}; /* the address space may not grow */
     int64_t count = 0;
-    mallopt(M_TRIM_THRESHOLD, INT_MAX); /* freed memory stays in the process */
+    mallopt(M_TRIM_THRESHOLD, INT_MAX); /* the process keeps memory that it frees */
     if (setrlimit(RLIMIT_AS, &limit) != 0) return 3;
     while (count < BLOCKS && (block[count] = malloc(BLOCK))) count++;
     while (malloc(16)) {
@@ -39,7 +39,8 @@ static int leave_free(int64_t blocks) {
     return 0;
 }
 
-/* Runs in a child process: 0 read, 1 out of memory, other values are wrong. */
+/* Parses in a child process. Returns 0 if the file was read, 1 if memory ran out. Other values fail the
+   test. */
 static int read_with(const char *path, int64_t blocks) {
     mem *account;
     config *cfg = NULL;

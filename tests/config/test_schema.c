@@ -60,7 +60,8 @@ static bool is_word(char c) {
     return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* True for a use as a field: "cfg->train.seq_len", not followed by more of a name. */
+/* True if the sources use the key as a field: "cfg->train.seq_len". A longer name that begins so does not
+   count. */
 static bool has_field(const char *path) {
     size_t length = strlen(path);
     for (const char *at = sources; (at = strstr(at, path)); at++)
@@ -68,7 +69,8 @@ static bool has_field(const char *path) {
     return false;
 }
 
-/* True for a use by name: config_word(cfg, "model.family"), ott_config_get(config, "metrics.color", ...). */
+/* True if the sources use the key by its name, as in config_word(cfg, "model.family") or
+   ott_config_get(config, "metrics.color", ...). */
 static bool is_asked_by_name(const char *path) {
     char quoted[100];
     snprintf(quoted, sizeof quoted, ", \"%s\"", path);
@@ -83,7 +85,7 @@ static bool has_one_word(const config_key *key) {
     return key->type == KEY_CHOICE && key->choice_count == 1;
 }
 
-/* Keys that config_check translates to another key, with an argument that shows it. */
+/* Keys that config_check translates to another key. argument: sets the key so that the other key changes. */
 static const struct {
     const char *path, *argument, *other;
 } settled[] = {
@@ -105,7 +107,8 @@ static bool settles_another(config_case *c, const config_key *key) {
     return false;
 }
 
-/* True for a key that only config_check reads, because it allows a value that is refused otherwise. */
+/* True for float8.tensor_parallel. Only config_check reads this key: FP8 with tp > 1 is refused without
+   it. */
 static bool lets_pass(config_case *c, const config_key *key) {
     config *cfg;
     if (strcmp(key->path, "float8.tensor_parallel") != 0) return false;
@@ -132,13 +135,13 @@ static void built_keys_are_read(void **state) {
                  key->path);
     }
     assert_true(built > 100);
-    assert_false(has_field("train.seq_le")); /* the search can fail */
+    assert_false(has_field("train.seq_le")); /* a name that is only part of a key must not be found */
     assert_false(is_asked_by_name("model.famil"));
 }
 
 /* ---- inert keys report that they have no effect ---- */
 
-/* "--section.key=VALUE" with a value other than the default. */
+/* Writes an argument "--section.key=VALUE" that sets the key to another value than its default. */
 static void argument_of(const config_key *key, char out[200]) {
     const char *value = key->type == KEY_TEXT ? "mpi" : key->type == KEY_LIST ? "[a]" : "7";
     if (key->type == KEY_BOOL) value = key->fallback.integer ? "false" : "true";
@@ -174,7 +177,8 @@ static void inert_keys_say_what_happens_instead(void **state) {
     str_free(&help);
 }
 
-/* A key that depends on another key names it, and the other key is refused or inert itself. */
+/* Some keys only have an effect together with another key, which Ottava refuses or ignores. The schema must
+   name that key. */
 static void waiting_keys_name_what_they_wait_for(void **state) {
     (void)state;
     int count;
@@ -187,7 +191,7 @@ static void waiting_keys_name_what_they_wait_for(void **state) {
     }
 }
 
-/* A synonym names a key that is not a synonym. */
+/* A synonym names the key that it stands for. That key must not be a synonym. */
 static void synonyms_name_keys(void **state) {
     (void)state;
     static const char *const rows[][2] = {
@@ -211,7 +215,7 @@ static void refused_keys_say_why(void **state) {
         char argument[200];
         if (keys[i].state != STATE_LATER) continue;
         argument_of(&keys[i], argument);
-        /* [eval] has no effect while it is off */
+        /* keys of [eval] have no effect unless eval.enabled is true */
         if (case_arguments(c, &cfg, "--eval.enabled=true", argument, NULL) == OTT_OK)
             fail_msg("%s passes", argument);
         if (!strstr(status_text(), argument) || !strstr(status_text(), keys[i].reason))

@@ -1,8 +1,8 @@
-/* torchtitan's files and options, and its values for absent keys. */
+/* Tests torchtitan's files and options, and its defaults for keys that a file lacks. */
 #include "config/case.h"
 #include <stdio.h>
 
-/* The published Llama 3 8B run of June 2025, key by key. */
+/* The configuration of the Llama 3 8B run that torchtitan published in June 2025, key by key. */
 static const char llama3_8b[] =
     "[job]\ndump_folder = \"./outputs\"\ndescription = \"Llama 3 8B training\"\n"
     "[profiling]\nenable_profiling = true\nsave_traces_folder = \"profile_trace\"\nprofile_freq = 100\n"
@@ -68,7 +68,7 @@ static void test_llama3_8b(void **state) {
     assert_string_equal(cfg->data.dataset_path, "c4.txt");
     assert_string_equal(cfg->run.dir, "./outputs");
     assert_int_equal(cfg->checkpoint.interval, 0);
-    /* no decay_ratio: linear to zero over everything after the warmup */
+    /* without decay_ratio, the learning rate falls linearly to zero over all steps after the warmup */
     assert_int_equal(cfg->scheduler.name, SCHEDULER_LINEAR);
     assert_int_equal(cfg->scheduler.warmup_steps, 200);
     assert_int_equal(cfg->scheduler.decay_steps, 800);
@@ -77,7 +77,7 @@ static void test_llama3_8b(void **state) {
     config_close(cfg);
 }
 
-/* One step of every profile_freq; torchtitan's default is 10. */
+/* torchtitan profiles one of every profile_freq steps (default 10). */
 static void test_profiling(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml", llama3_8b, "--training.dataset_path=c4.txt", NULL);
@@ -108,7 +108,7 @@ static void test_debug_model(void **state) {
     assert_false(cfg->train.compile_model);
     assert_string_equal(cfg->float8.filter_fqns.items[0], "output");
     assert_false(cfg->float8.enable_fsdp_float8_all_gather);
-    /* 2 warmup, 8 decay of 10 steps: no constant part */
+    /* 10 steps: 2 of warmup and 8 of decay, none with a constant rate */
     assert_int_equal(cfg->scheduler.name, SCHEDULER_LINEAR);
     assert_int_equal(cfg->scheduler.decay_steps, 8);
     config_close(cfg);
@@ -124,14 +124,14 @@ static void test_schedule(void **state) {
     assert_int_equal(cfg->scheduler.decay_steps, 30);
     assert_int_equal(cfg->scheduler.stable_steps, 60);
     assert_true(cfg->scheduler.min_lr_ratio == 0.2);
-    /* it follows a later change of the length */
+    /* the decay is computed again when the number of steps changes */
     assert_int_equal(config_set(cfg, "training.steps", "200"), OTT_OK);
     assert_int_equal(config_check(cfg), OTT_OK);
     assert_int_equal(cfg->scheduler.decay_steps, 60);
     config_close(cfg);
     cfg = case_good(c, ".toml",
                     "[training]\nsteps = 100\n[lr_scheduler]\nwarmup_steps = 10\ntotal_steps = 500\n",
-                    NULL); /* a run that ends before its schedule */
+                    NULL); /* the run ends before its schedule does */
     assert_int_equal(cfg->scheduler.name, SCHEDULER_LINEAR);
     assert_int_equal(cfg->scheduler.decay_steps, 490);
     config_close(cfg);
@@ -162,7 +162,7 @@ static void test_precision(void **state) {
     case_bad(c, ".toml", "[model]\nconverters = [\"lora\"]\n", "\"lora\" is not one of \"float8\"", NULL);
 }
 
-/* FSDP's offloading, in both spellings. Masters that GEMMs read stay on the device. */
+/* Tests the key for FSDP's CPU offloading, in both spellings. Masters that GEMMs read stay on the device. */
 static void test_offload(void **state) {
     config_case *c = *state;
     static const char text[] = "[training]\nsteps = 5\nenable_cpu_offload = true\n";
@@ -185,7 +185,7 @@ static void test_offload(void **state) {
              "with train.mixed_precision = \"fp32\" matrix products read them", NULL);
 }
 
-/* Parameters in bf16 have bf16 gradients and moments; Ottava's own keys still take effect. */
+/* If parameters are bf16, gradients and moments are bf16 too, unless Ottava's own keys say otherwise. */
 static void test_state_dtype(void **state) {
     config_case *c = *state;
     const char *text = "[training]\nsteps = 5\ndtype = \"bfloat16\"\n";
@@ -202,7 +202,8 @@ static void test_state_dtype(void **state) {
              "is not one of \"float32\", \"bfloat16\"", NULL);
 }
 
-/* The formats that sharding sends and keeps, with the keys of both versions. */
+/* Tests the formats in which sharding gathers and stores parameters, with the keys of both versions of
+   torchtitan. */
 static void test_sharding(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml",
@@ -221,7 +222,7 @@ static void test_sharding(void **state) {
              "bfloat16", NULL);
 }
 
-/* torchtitan's MX converter has its own section, which is used only when the converter is on. */
+/* torchtitan's MX converter has its own section of keys. They have an effect only if the converter is on. */
 static void test_mx(void **state) {
     config_case *c = *state;
     static const char text[] = "[training]\nsteps = 500\n[mx]\nuse_fp8_dim1_cast_triton_kernel = true\n"
@@ -246,7 +247,7 @@ static void test_mx(void **state) {
              "quantize.linear.mx.recipe_name = \"mxfp4\" is not one of \"mxfp8\"", NULL);
 }
 
-/* "auto_filter_small_kn" stays in the list for the code that converts the model. */
+/* "auto_filter_small_kn" stays in filter_fqns, because the code that converts the model reads it there. */
 static void test_filter_small(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml",
@@ -287,7 +288,7 @@ static void test_words(void **state) {
     config_close(cfg);
 }
 
-/* The converter of grouped GEMMs puts all experts into FP8, with their own recipe. */
+/* The converter of grouped GEMMs converts all experts to FP8, with its own recipe. */
 static void test_grouped_products(void **state) {
     static const char base[] =
         "[training]\nsteps = 3\n[quantize.grouped_mm.float8]\nfqns = [\"experts\"]\n"
@@ -312,7 +313,8 @@ static void test_grouped_products(void **state) {
     cfg = case_good(c, ".toml", text, "--float8.moe_experts=false", NULL);
     assert_int_equal(cfg->float8.module.count, 0);
     config_close(cfg);
-    cfg = case_good(c, ".toml", base, NULL); /* without the converter its section has no effect */
+    /* the converter's section has no effect unless the converter is on */
+    cfg = case_good(c, ".toml", base, NULL);
     assert_int_equal(cfg->train.mixed_precision, PRECISION_BF16);
     assert_false(cfg->float8.moe_experts);
     config_close(cfg);

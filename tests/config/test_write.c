@@ -1,4 +1,5 @@
-/* The resolved configuration round trips; help knows every key; differences are found. */
+/* A resolved configuration that is written and parsed again is the same. The help lists every key.
+   Differences between configurations are found. */
 #include "config/case.h"
 #include "config/compat/alias.h"
 #include "config/number.h"
@@ -54,7 +55,8 @@ static void test_round_trip(void **state) {
     config_close(cfg);
 }
 
-/* A resolved torchtitan run uses Ottava's keys, so torchtitan's rules do not apply again. */
+/* A resolved run of torchtitan is written with Ottava's keys. When the file is parsed, torchtitan's rules do
+   not apply again. */
 static void test_round_trip_of_titan(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml",
@@ -102,7 +104,7 @@ static void test_help(void **state) {
     str_free(&text);
 }
 
-/* The tables are consistent: unique paths, existing targets, valid defaults. */
+/* The tables of keys are consistent: paths are unique, synonyms name existing keys, defaults are valid. */
 static void test_tables(void **state) {
     config_case *c = *state;
     int key_count, alias_count;

@@ -1,4 +1,4 @@
-/* YAML's special features: anchors, merges, variables, and malicious files. */
+/* Tests special features of YAML: anchors, merges, variables, and malicious files. */
 #include "config/case.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,7 +74,7 @@ static void test_variables(void **state) {
     unsetenv("OTTAVA_TEST_SEED");
 }
 
-/* Nine levels of ten aliases each: a billion values from 400 bytes. */
+/* A malicious file: nine levels of ten aliases each would make a billion values from 400 bytes. */
 static void test_alias_bomb(void **state) {
     config_case *c = *state;
     char text[2048] = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
@@ -87,7 +87,7 @@ static void test_alias_bomb(void **state) {
     case_bad(c, ".yaml", text, "more than 20000 values", NULL);
 }
 
-/* Aliases nest values that are nested already; the copy must stay within the depth limit too. */
+/* An alias may copy nested values into nested values. The result must stay within the depth limit too. */
 static void test_alias_depth(void **state) {
     config_case *c = *state;
     char text[8192] = "a0: &a0 [x]\n";

@@ -1,4 +1,5 @@
-/* GGUF files: an independent reader finds the metadata and tensors; blocks of Q8_0; refused models. */
+/* GGUF files: a second, independent reader finds the metadata and tensors. Also tests blocks of Q8_0, and
+   models that are refused. */
 #include "formats/gguf_write.h"
 #include "fp8/cast.h"
 #include "support/folder.h"
@@ -64,7 +65,7 @@ static void test_metadata(void **state) {
 
 enum { ROWS = 3, COLUMNS = 64, ELEMENTS = ROWS * COLUMNS };
 
-/* Values of increasing size, of both signs, with a row of zeros. */
+/* Fills rows with values of increasing size and both signs. One row is zeros. */
 static void fill(float *values) {
     for (int i = 0; i < ELEMENTS; i++)
         values[i] = i / COLUMNS == 1 ? 0 : (float)(i % 2 ? -i : i) * 0.0371f + (float)(i % 7);
@@ -103,7 +104,7 @@ static void test_tensors_of_every_type(void **state) {
     gguf_reader_close(&r);
 }
 
-/* A tie rounds away from zero, as in roundf, not to even. */
+/* In Q8_0 a tie is rounded away from zero, as roundf does, and not to even. */
 static void test_ties_of_q8_0(void **state) {
     static const gguf_tensor t = {"x", GGUF_Q8_0, 1, {32}};
     folder *f = *state;

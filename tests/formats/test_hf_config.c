@@ -1,6 +1,6 @@
 /*
- * config.json: five families, both spellings, refused files and their messages, and rewriting that keeps all
- * other text.
+ * config.json: five families, the spellings of transformers 4 and 5, refused files and their messages, and
+ * changes of values that keep all other text.
  */
 #define _GNU_SOURCE
 #include "support/folder.h"
@@ -38,7 +38,7 @@ static const char llama[] =
     "  \"torch_dtype\": \"bfloat16\",\n  \"transformers_version\": \"4.42.3\",\n"
     "  \"use_cache\": true,\n  \"vocab_size\": 128256\n}\n";
 
-/* The same model in the spelling of transformers 5. */
+/* The same model as above, as transformers 5 writes it. */
 static const char llama5[] =
     "{\n"
     "  \"architectures\": [\"LlamaForCausalLM\"],\n"
@@ -179,7 +179,7 @@ static void reads_the_families(void **state) {
     c = must_parse(qwen2);
     check_dims(&c, (int64_t[]){3584, 18944, 28, 28, 4, 128, 152064, 131072});
     assert_true(c.family == family_find("qwen2") && c.norm_eps == 1e-6);
-    assert_int_equal(c.sliding_window, 0); /* 131072, but not used */
+    assert_int_equal(c.sliding_window, 0); /* the file has 131072, but use_sliding_window is false */
 
     c = must_parse(phi4);
     check_dims(&c, (int64_t[]){5120, 17920, 40, 40, 10, 128, 100352, 16384});
@@ -196,7 +196,7 @@ static void reads_the_families(void **state) {
 
 /* ---- one key of a good file changed ---- */
 
-/* Returns `text` with `key` = `value`, or without the key if value is NULL. */
+/* Returns `text` with `key` = `value`; value NULL: without the key. */
 static char *changed(folder *f, const char *text, const char *key, const char *value) {
     str s = {.account = f->account};
     str_append(&s, text);
@@ -217,7 +217,8 @@ static void absent_keys(void **state) {
     assert_int_equal(parse_change(f, llama, "num_key_value_heads", "null").kv_heads, 32);
     assert_int_equal(parse_change(f, nemo, "head_dim", NULL).head_dim, 160); /* 5120 / 32 */
     assert_int_equal(parse_change(f, nemo, "head_dim", "null").head_dim, 160);
-    assert_int_equal(parse_change(f, qwen3, "head_dim", NULL).head_dim, 128); /* not 1024 / 16 */
+    /* Qwen 3's default, not 1024 / 16 */
+    assert_int_equal(parse_change(f, qwen3, "head_dim", NULL).head_dim, 128);
     assert_true(parse_change(f, llama, "rope_theta", NULL).rope_theta == 10000);
     assert_int_equal(parse_change(f, llama, "rope_scaling", NULL).rope, HF_ROPE_PLAIN);
     assert_int_equal(parse_change(f, llama, "rope_scaling", "{\"type\": \"default\"}").rope, HF_ROPE_PLAIN);
@@ -233,7 +234,7 @@ static void absent_keys(void **state) {
     assert_false(parse_change(f, llama, "tie_word_embeddings", NULL).tie_word_embeddings);
     assert_true(parse_change(f, llama, "attention_bias", "true").attention_bias);
     assert_false(
-        parse_change(f, phi4, "attention_bias", "true").attention_bias); /* transformers ignores it */
+        parse_change(f, phi4, "attention_bias", "true").attention_bias); /* transformers ignores this key */
     assert_string_equal(
         parse_change(f, llama, "quantization_config", "{\"quant_method\": \"fp8\"}").quantization, "fp8");
 }
@@ -290,7 +291,7 @@ static void sliding_windows(void **state) {
     assert_int_equal(parse_change(f, phi4, "sliding_window", "2047").sliding_window, 2047);
     assert_int_equal(parse_change(f, phi4, "sliding_window", NULL).sliding_window, 0);
     assert_int_equal(parse_change(f, qwen2, "use_sliding_window", "true").sliding_window,
-                     0); /* from layer 28 on */
+                     0); /* the window begins at layer 28, which does not exist */
     char *used = changed(f, qwen2, "use_sliding_window", "true");
     assert_int_equal(parse_change(f, used, "max_window_layers", "0").sliding_window, 131072);
     assert_int_equal(parse_change(f, used, "max_window_layers", "30").sliding_window, 0);
@@ -457,7 +458,8 @@ static void refuses_no_json(void **state) {
     }
 }
 
-/* Every truncation and many damaged bytes: an error or a valid model. */
+/* Parses every truncation of the text, and texts with many damaged bytes. Each must give an error or a valid
+   model. */
 static void damaged_anywhere(void **state) {
     (void)state;
     hf_config c;
@@ -499,7 +501,7 @@ static void unchanged_is_untouched(void **state) {
     for (int i = 0; i < 5; i++) {
         hf_config c = must_parse(old[i]);
         check_rewrite(f, &c, old[i], NULL, old[i]);
-        c.norm_eps = (float)c.norm_eps; /* rounded to fp32, as in models */
+        c.norm_eps = (float)c.norm_eps; /* models have this number in fp32 */
         c.dtype = OTT_DTYPE_COUNT;
         check_rewrite(f, &c, old[i], NULL, old[i]);
     }
@@ -547,18 +549,18 @@ static void changes_only_what_differs(void **state) {
     check_rewrite(f, &c, before, NULL, after);
 }
 
-/* An absent key must be written if its default no longer matches. */
+/* If the file lacks a key, the key must be written when the model's value is no longer the key's default. */
 static void derived_values(void **state) {
     folder *f = *state;
     hf_config c = must_parse(llama);
-    c.hidden_size = 5120; /* head_dim stays 128, which is no longer hidden / heads */
+    c.hidden_size = 5120; /* head_dim stays 128, but hidden_size / heads is no longer 128 */
     char *text = rewrite(f, &c, llama, NULL);
     assert_non_null(strstr(text, "\"head_dim\": 128"));
     hf_config again = must_parse(text);
     assert_true(hf_config_equal(&c, &again));
     mem_free(f->account, text);
     c = must_parse(nemo);
-    c.vocab_size = 64; /* and bos 1, eos 2 do not change */
+    c.vocab_size = 64; /* bos 1 and eos 2 are still valid ids */
     text = rewrite(f, &c, nemo, NULL);
     mem_free(f->account, text);
     c = must_parse(llama);
@@ -595,14 +597,14 @@ static void changes_family(void **state) {
     str_free(&out);
 }
 
-/* The number of layers without a window is written again if it changes. */
+/* If the number of layers without a window changes, it is written again. */
 static void layers_change_with_windows(void **state) {
     folder *f = *state;
     hf_config again;
     char *used = changed(f, qwen2, "use_sliding_window", "true");
     char *some = changed(f, used, "layer_types", "[\"full_attention\", \"full_attention\"]");
     char *two = changed(f, some, "num_hidden_layers", "2");
-    hf_config c = must_parse(used); /* windows from layer 28 on: no layer */
+    hf_config c = must_parse(used); /* no layer has a window, because windows begin at layer 28 */
     c.layers = 40;
     char *text = rewrite(f, &c, used, NULL);
     again = must_parse(text);
@@ -615,7 +617,7 @@ static void layers_change_with_windows(void **state) {
     assert_true(hf_config_equal(&c, &again));
     assert_null(strstr(text, "layer_types"));
     mem_free(f->account, text);
-    c.sliding_window = 64; /* in all three files */
+    c.sliding_window = 64; /* another window */
     text = rewrite(f, &c, two, NULL);
     assert_int_equal(must_parse(text).sliding_window, 64);
     mem_free(f->account, text);
@@ -624,8 +626,8 @@ static void layers_change_with_windows(void **state) {
     mem_free(f->account, two);
 }
 
-/* Layers without a window are the first ones, given by a number, or they are listed; also in a family with a
-   pattern. */
+/* Writes models in which only some layers have windows. The layers without a window are the first ones, given
+   by their number, or they are listed. Some families have a pattern by default. */
 static void writes_mixed_windows(void **state) {
     folder *f = *state;
     static const struct {
@@ -647,7 +649,7 @@ static void writes_mixed_windows(void **state) {
         assert_int_equal(strstr(text, "layer_types") != NULL, i > 0);
         hf_config again = must_parse(text);
         assert_true(hf_config_equal(&c, &again));
-        c.full_count = 0; /* written into a file that had windows */
+        c.full_count = 0; /* now all layers have windows */
         char *other = rewrite(f, &c, text, NULL);
         again = must_parse(other);
         assert_true(hf_config_equal(&c, &again));
@@ -766,7 +768,7 @@ static void memory_runs_out(void **state) {
 
 /* ---- a published model's real files ---- */
 
-/* Returns the model's folder; NULL, with a message, if it is not on this machine. */
+/* Returns the folder of a real model. If it is not on this machine, prints a message and returns NULL. */
 static const char *real_model(char out[512]) {
     const char *shared = getenv("OTTAVA_SHARED");
     snprintf(out, 512, "%s/data/tokenizers/mistral-7b-v0.1", shared ? shared : TEST_SOURCE_DIR "/../shared");
@@ -781,7 +783,7 @@ static int64_t rows_of(const hf_config *c, const char *name) {
     return strstr(name, "gate_proj") || strstr(name, "up_proj") ? c->intermediate_size : c->hidden_size;
 }
 
-/* Appends a tensor's description. */
+/* Appends a tensor's entry to a safetensors header. Returns the tensor's end, in bytes. */
 static int64_t describe(const hf_config *c, const char *name, int64_t begin, str *header) {
     bool is_norm = strstr(name, "norm") != NULL;
     int64_t columns = strstr(name, "down_proj") ? c->intermediate_size : c->hidden_size;
@@ -795,7 +797,7 @@ static int64_t describe(const hf_config *c, const char *name, int64_t begin, str
     return end;
 }
 
-/* Makes a shard of an index: the right header, and a hole of the right size. */
+/* Makes a shard that the index names. Its header is correct; its data are a hole of the right size. */
 static bool make_shard(folder *f, const hf_config *c, json_t *weight_map, const char *file) {
     str header = {.account = f->account};
     const char *name;

@@ -1,4 +1,5 @@
-/* Copying a model's other files: which files, byte for byte, and never through a link out of the folder. */
+/* Copying a model's other files: which files are copied, that their bytes are equal, and that no link out of
+   the folder is followed. */
 #define _GNU_SOURCE
 #include "support/folder.h"
 #include "formats/hf_folder.h"
@@ -67,7 +68,7 @@ static void which_files(void **state) {
 
 static void copies_bytes(void **state) {
     folder *f = *state;
-    enum { LARGE = 700001 }; /* several buffers */
+    enum { LARGE = 700001 }; /* several copy buffers */
     int64_t copied;
     file_list names;
     char *data = malloc(LARGE);
@@ -90,7 +91,7 @@ static void copies_bytes(void **state) {
     must_equal(f, "to/config.json", "mine", 4);
     must_equal(f, "to/additional_chat_templates/tool.jinja", "{{ x }}", 7);
     assert_int_equal(file_list_folder(f->account, folder_file(f, "to"), &names), OTT_OK);
-    assert_int_equal(names.count, 4); /* and no temporary file is left */
+    assert_int_equal(names.count, 4); /* the copied files, and no temporary file */
     file_list_free(&names);
     free(data);
 }
@@ -124,7 +125,7 @@ static void links(void **state) {
     link_to(f, "..", "from/additional_chat_templates");
     assert_int_equal(copy(f, "from", "to3", &copied), OTT_ERR_UNSUPPORTED);
     unlink(folder_file(f, "from/additional_chat_templates"));
-    make_folder(f, "fromage"); /* a name with the same beginning */
+    make_folder(f, "fromage"); /* this name begins with the folder's name, but the folder is another one */
     folder_write_text(f, "fromage/x", "x");
     link_to(f, "../fromage/x", "from/x.txt");
     assert_int_equal(copy(f, "from", "to4", &copied), OTT_ERR_UNSUPPORTED);
@@ -149,7 +150,8 @@ static void hugging_face_cache(void **state) {
     folder_write_text(f, "models--a--b/secret", "secret");
     link_to(f, "../../secret", "models--a--b/snapshots/abc/merges.txt");
     assert_int_equal(copy(f, "models--a--b/snapshots/abc", "to", &copied), OTT_ERR_UNSUPPORTED);
-    make_folder(f, "plain/other/abc"); /* the same structure under another name is not a cache */
+    /* a folder with the structure of Hugging Face's cache, but without its names, is not a cache */
+    make_folder(f, "plain/other/abc");
     make_folder(f, "plain/blobs");
     folder_write_text(f, "plain/blobs/0123", "tokens");
     link_to(f, "../../blobs/0123", "plain/other/abc/tokenizer.json");
@@ -176,7 +178,8 @@ static void odd_files(void **state) {
     make_folder(f, "from");
     FILE *large = fopen(folder_file(f, "from/large.txt"), "wb");
     assert_non_null(large);
-    assert_int_equal(ftruncate(fileno(large), HF_FOLDER_MOST_BYTES + 1), 0); /* a hole: takes no disk space */
+    /* a hole, which takes no disk space */
+    assert_int_equal(ftruncate(fileno(large), HF_FOLDER_MOST_BYTES + 1), 0);
     fclose(large);
     assert_int_equal(copy(f, "from", "to", &copied), OTT_OK);
     assert_int_equal(copied, 0);

@@ -1,4 +1,4 @@
-/* Editing JSON as text: all other bytes stay the same. */
+/* Edits JSON texts. All bytes that are not part of the edit must stay the same. */
 #include "support/folder.h"
 #include "formats/json_edit.h"
 #include <setjmp.h>
@@ -10,7 +10,8 @@
 static void edits(void **state) {
     folder *f = *state;
     static const struct {
-        const char *text, *key, *value, *expected; /* value NULL: remove; value beginning with '>': rename */
+        /* value: NULL removes the key; a value that begins with '>' is the key's new name */
+        const char *text, *key, *value, *expected;
     } cases[] = {
         {"{}", "a", "1", "{\n  \"a\": 1\n}"},
         {" { } ", "a", "1", " {\n  \"a\": 1\n } "},

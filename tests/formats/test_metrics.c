@@ -1,4 +1,5 @@
-/* metrics.jsonl: exact lines, truncation on resume, full disks, reading back curves and health lines. */
+/* metrics.jsonl: the exact lines, truncation when a run resumes, full disks, and reading curves and health
+   lines. */
 #include "support/folder.h"
 #include "formats/metrics.h"
 #include "base/number.h"
@@ -42,7 +43,7 @@ static void exact_lines(void **state) {
     metrics_writer *w = open_writer(f, -1);
     assert_int_equal(metrics_write(w, 1, values, 4), OTT_OK);
     assert_file(f, "{\"step\":1,\"loss\":2.345,\"tokens\":9007199254740993,\"phase\":\"a \\\"b\\\"\\n\","
-                   "\"grad_norm\":null}\n"); /* the line is in the file before the writer is closed */
+                   "\"grad_norm\":null}\n"); /* the line is in the file although the writer is still open */
     assert_int_equal(metrics_write(w, 2, NULL, 0), OTT_OK);
     metrics_close(w);
     metrics_close(NULL);
@@ -96,7 +97,7 @@ static void formats_of_numbers(void **state) {
     }
 }
 
-/* A program with a decimal comma in its locale still writes JSON. */
+/* A program whose locale has a decimal comma still writes valid JSON. */
 static void numbers_of_any_locale(void **state) {
     (void)state;
     char out[32];
@@ -120,7 +121,7 @@ static void resume_truncates(void **state) {
     write_loss(w, 6, "val_loss", 7);
     metrics_close(w);
     assert_file(f, uninterrupted);
-    metrics_close(open_writer(f, 6)); /* nothing to remove */
+    metrics_close(open_writer(f, 6)); /* no line is after step 6 */
     assert_file(f, uninterrupted);
     metrics_close(open_writer(f, 0));
     assert_file(f, "");
@@ -134,7 +135,7 @@ static void resume_repairs_the_last_line(void **state) {
     write_loss(w, 2, "loss", 2);
     metrics_close(w);
     assert_file(f, "{\"step\":1,\"loss\":1}\n{\"step\":2,\"loss\":2}\n");
-    w = open_writer(f, -1); /* a new run */
+    w = open_writer(f, -1); /* -1: a new run, which removes all lines */
     metrics_close(w);
     assert_file(f, "");
     assert_int_equal(file_remove_tree(folder_file(f, "metrics.jsonl")), OTT_OK);
@@ -144,7 +145,7 @@ static void resume_repairs_the_last_line(void **state) {
     assert_file(f, "{\"step\":4,\"loss\":2}\n");
 }
 
-/* Lines that are not metrics are skipped and counted, and stay in the file. */
+/* A reader skips and counts lines that are not metrics. Truncation keeps them in the file. */
 static void passes_over_damage(void **state) {
     folder *f = *state;
     static const char *const bad[] = {
@@ -176,7 +177,7 @@ static void keep_warning(void *user, ott_log_level level, const char *text) {
     if (level == OTT_LOG_WARNING) snprintf(user, 300, "%s", text);
 }
 
-/* Truncation inside damaged lines removes them with everything after the step, and reports them. */
+/* Truncation removes all lines from the first later step on. Damaged lines among these are reported. */
 static void truncates_damage(void **state) {
     folder *f = *state;
     char warning[300] = "";
@@ -191,7 +192,7 @@ static void truncates_damage(void **state) {
     assert_non_null(strstr(warning, "metrics.jsonl: removed 2 damaged lines after step 2"));
 }
 
-/* More than 2 GiB, mostly one line without an end: only the end of the file is read. */
+/* A file of more than 2 GiB, most of which is one line without an end. Only the end of the file is read. */
 static void huge_file(void **state) {
     folder *f = *state;
     metrics_writer *w;
@@ -209,7 +210,7 @@ static void huge_file(void **state) {
     assert_int_equal(bytes, (INT64_C(3) << 30) + 12);
 }
 
-/* Lines across the reader's buffer boundary, and one longer than the buffer. */
+/* Reads lines that cross the end of the reader's buffer, and a line that is longer than the buffer. */
 static void lines_of_any_length(void **state) {
     folder *f = *state;
     const char *keys[] = {"loss"};
@@ -234,7 +235,8 @@ static void lines_of_any_length(void **state) {
     metrics_series_free(&s);
 }
 
-/* A file that was removed or renamed is written again, with its lines. A replaced file is appended to. */
+/* If the file was removed or renamed, the writer writes it again with all its lines. If another file replaced
+   it, the writer appends to that file. */
 static void file_that_went_away(void **state) {
     folder *f = *state;
     char aside[200];
@@ -258,7 +260,7 @@ static void file_that_went_away(void **state) {
     assert_file(f, "{\"step\":1,\"loss\":1}\n{\"step\":3,\"loss\":3}\n");
 }
 
-/* A series has a maximum number of points, and always includes its first and last point. */
+/* The number of points of a curve is limited. The first and the last point are always kept. */
 static void very_long_series(void **state) {
     folder *f = *state;
     enum { LINES = METRICS_MOST_POINTS * 5 / 2 };
@@ -323,7 +325,7 @@ static void long_series(void **state) {
     write_loss(w, 0, "loss", 0);
     int64_t allocations = mem_read(f->account).allocations;
     for (int64_t step = 1; step < 1000; step++) write_loss(w, step, "loss", (double)step / 8);
-    assert_int_equal(mem_read(f->account).allocations, allocations); /* no allocation per step */
+    assert_int_equal(mem_read(f->account).allocations, allocations); /* logging a step allocates nothing */
     metrics_close(w);
     assert_int_equal(metrics_read(f->account, folder_file(f, "metrics.jsonl"), keys, 1, &s), OTT_OK);
     assert_int_equal(s.count, 1000);
@@ -355,9 +357,9 @@ static void reads_health(void **state) {
     assert_int_equal(h.count, 3);
     assert_int_equal(h.measurements, 2);
     assert_int_equal(h.last, 2);
-    assert_false(h.complete); /* no later step follows the line */
+    assert_false(h.complete); /* the last measurement may be incomplete, because no later step follows */
     assert_int_equal(h.module_count, 2);
-    assert_string_equal(h.modules[0].name, "b"); /* in order of appearance */
+    assert_string_equal(h.modules[0].name, "b"); /* modules are in the order in which they first occur */
     assert_string_equal(h.modules[1].name, "a");
     assert_true(h.modules[0].last_step == 2 && h.modules[1].last_step == 1);
     const metrics_use *u = h.uses;
@@ -380,7 +382,7 @@ static void reads_health(void **state) {
     assert_int_equal(metrics_read_health(f->account, folder_file(f, "absent"), &h), OTT_ERR_NOT_FOUND);
 }
 
-/* A key of a health line is not a point of the curve of that name. */
+/* A health line may have a key with the name of a curve. It is not a point of this curve. */
 static void curves_without_health(void **state) {
     folder *f = *state;
     const char *keys[] = {"amax", "loss"};
@@ -431,7 +433,7 @@ static void hostile_health(void **state) {
     long_name[METRICS_NAME_BYTES + 1] = '"';
     snprintf(line, sizeof line, USE("1", "%s", "\"sqnr_db\":\"low\""), long_name);
     h = read_health(f, line);
-    assert_true(h.count == 1 && isnan(h.uses[0].sqnr_db)); /* a value that is not a number counts as null */
+    assert_true(h.count == 1 && isnan(h.uses[0].sqnr_db)); /* a value that is not a number is read as null */
     metrics_health_free(&h);
     h = read_health(f, USE("1", "\"a\\n\\u007fb\"", "\"sqnr_db\":[1]"));
     assert_string_equal(h.modules[0].name, "a  b");
@@ -443,7 +445,8 @@ static void hostile_health(void **state) {
     metrics_health_free(&h);
 }
 
-/* Writes `measurements` of `modules` modules each, at steps 1, 2, ... (or all at `step`, if positive). */
+/* Writes `measurements` measurements of `modules` modules each. step: the step of all measurements; 0: they
+   are at steps 1, 2, ... */
 static const char *write_health(folder *f, int measurements, int modules, int64_t step) {
     str text = {.account = f->account};
     for (int i = 0; i < measurements; i++)
@@ -465,7 +468,8 @@ static void long_health(void **state) {
     assert_int_equal(h.measurements, MEASUREMENTS);
     assert_in_range(h.count, METRICS_MOST_USES / 2, METRICS_MOST_USES);
     assert_int_equal(h.count - h.last, MODULES);
-    for (int64_t i = 0; i < h.last; i++) /* every second measurement, complete */
+    /* of the earlier measurements every second one is kept, with all modules */
+    for (int64_t i = 0; i < h.last; i++)
         assert_true(h.uses[i].step == 2 * (i / MODULES + 1) && h.uses[i].module == i % MODULES);
     for (int64_t i = h.last; i < h.count; i++)
         assert_true(h.uses[i].step == MEASUREMENTS && h.uses[i].module == i - h.last);
@@ -479,7 +483,7 @@ static void long_health(void **state) {
     assert_error_names("metrics.jsonl: line 65537: more than 65536 modules");
 }
 
-/* Measurements that nearly fill the limit one by one: the last one is always kept. */
+/* Reads measurements each of which nearly reaches the limit. The last measurement is always kept. */
 static void large_measurements(void **state) {
     folder *f = *state;
     enum { USES = METRICS_MOST_USES * 3 / 4 };
@@ -501,7 +505,8 @@ static void memory_runs_out_for_health(void **state) {
     folder *f = *state;
     metrics_health h = {0};
     int64_t n;
-    const char *path = write_health(f, 40, 70, 0); /* every table grows */
+    /* enough measurements and modules that every table grows */
+    const char *path = write_health(f, 40, 70, 0);
     for (n = 1; !h.uses; n++) {
         mem_fail_after(f->account, n);
         ott_status status = metrics_read_health(f->account, path, &h);

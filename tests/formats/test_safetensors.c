@@ -1,4 +1,5 @@
-/* Safetensors: the writer's exact bytes, round trips, and malicious files. */
+/* Safetensors: the exact bytes that the writer makes, files that are written and read back, and malicious
+   files. */
 #include "support/folder.h"
 #include "formats/safetensors.h"
 #include "base/file.h"
@@ -49,12 +50,12 @@ static void writes_exact_bytes(void **state) {
     mem_free(f->account, data);
 }
 
-/* Byte i of tensor t in the round trip. */
+/* Returns byte i of tensor t, for files that are written and read back. */
 static unsigned char pattern(int64_t t, int64_t i) {
     return (unsigned char)rng_u32(1, (uint64_t)t, (uint64_t)i);
 }
 
-/* Writes rank r's bytes of the file of write_two: every third byte. */
+/* Writes every third byte of the file of write_two, as rank r of three ranks. */
 static void write_third(folder *f, const char *name, int r) {
     const safetensors_tensor tensors[] = {{"b", OTT_E4M3, 1, {3}}, {"a", OTT_F32, 2, {1, 2}}};
     const safetensors_pair metadata[] = {{"step", "7"}};
@@ -70,7 +71,7 @@ static void write_third(folder *f, const char *name, int r) {
     assert_int_equal(safetensors_writer_commit(w), OTT_OK);
 }
 
-/* Three ranks write one file, in any order. */
+/* Three ranks write one file, in any order of the ranks. */
 static void three_write_one_file(void **state) {
     folder *f = *state;
     int64_t bytes, expected_bytes;
@@ -146,7 +147,7 @@ static void round_trip(void **state) {
     assert_string_equal(safetensors_metadata(s, "format"), "pt");
     assert_null(safetensors_metadata(s, "step"));
     for (int64_t i = 0; i < count; i++) check_tensor(s, &tensors[i], i);
-    /* widest format first: aligned without padding */
+    /* tensors with the widest format are first, so that no padding is needed for alignment */
     assert_string_equal(safetensors_at(s, 0)->name, "rank 8");
     assert_null(safetensors_at(s, count));
     assert_null(safetensors_at(s, -1));
@@ -220,7 +221,7 @@ static void incomplete_is_absent(void **state) {
 
 /* ---- files made to break a reader ---- */
 
-/* Writes a file of `header` and `data` zero bytes, and opens it. */
+/* Writes a file of this header and `data` bytes of zeros, and opens it. */
 static ott_status open_made(folder *f, const char *header, int64_t length, int64_t data, safetensors **out) {
     str file = {.account = f->account};
     unsigned char prefix[8];
@@ -349,7 +350,8 @@ static void hostile_lengths(void **state) {
     assert_null(s);
 }
 
-/* The reference's known denial of service (many tensors with one range), and nesting to overflow a stack. */
+/* A header with very many tensors of the same byte range, which is a known denial of service of the reference
+   implementation, and a header nested so deep that a parser's stack would overflow. */
 static void hostile_bulk(void **state) {
     folder *f = *state;
     safetensors *s;
@@ -370,13 +372,14 @@ static void hostile_bulk(void **state) {
     for (int i = 0; i < 5000; i++) str_append(&header, "n");
     str_append(&header, "\":1}");
     assert_int_equal(open_made(f, header.text, header.length, 0, &s), OTT_ERR_FORMAT);
-    assert_error_names("?[31mnnn"); /* a name cannot send control codes to a terminal or fill a message */
+    /* the message replaces control codes in the name, and shortens the name */
+    assert_error_names("?[31mnnn");
     assert_null(strchr(status_text(), '\x1b'));
     assert_true(strlen(status_text()) < 600);
     str_free(&header);
 }
 
-/* Every prefix of a good file is refused. */
+/* Every truncation of a valid file is refused. */
 static void truncated_anywhere(void **state) {
     folder *f = *state;
     int64_t bytes;
@@ -388,7 +391,7 @@ static void truncated_anywhere(void **state) {
     mem_free(f->account, data);
 }
 
-/* A damaged file opens only if every tensor that it names can be read. */
+/* If a damaged file opens, every tensor that it names must be readable. */
 static void damaged_anywhere(void **state) {
     folder *f = *state;
     int64_t bytes;

@@ -1,4 +1,5 @@
-/* Sharded weights: the written files, round trips in every format, and malicious indexes. */
+/* Weights in several files (shards): the files that are written, reading them back in every format, and
+   malicious indexes. */
 #define _GNU_SOURCE
 #include "support/folder.h"
 #include "formats/shards.h"
@@ -32,7 +33,7 @@ static int64_t elements(const safetensors_tensor *t) {
     return n;
 }
 
-/* Element i of tensor t: exact in every format. */
+/* Returns element i of tensor t. Every format represents it exactly. */
 static float value(int64_t t, int64_t i) {
     return (float)((t * 37 + i * 11) % 31 - 15) / 8;
 }
@@ -94,7 +95,7 @@ static void splits_like_transformers(void **state) {
                          "    \"model.layers.0.mlp.up_proj.weight\": \"model-00002-of-00003.safetensors\",\n"
                          "    \"model.layers.1.mlp.up_proj.weight\": \"model-00002-of-00003.safetensors\",\n"
                          "    \"model.norm.weight\": \"model-00003-of-00003.safetensors\"\n  }\n}\n";
-    write_model(f, "m", five, FIVE, 100); /* 64 | 64 + 32 | 16 + 64 */
+    write_model(f, "m", five, FIVE, 100); /* shards of at most 100 bytes: 64 | 64 + 32 | 16 + 64 */
     char *text = folder_read(f, "m/" SHARDS_INDEX_NAME, NULL);
     assert_string_equal(text, index);
     mem_free(f->account, text);
@@ -112,7 +113,7 @@ static void splits_like_transformers(void **state) {
     shards_close(s);
 }
 
-/* Appends rank r's elements of every tensor, one by one, in as many files. */
+/* Appends every second element of every tensor, as rank r of two ranks, and skips the others. */
 static void append_every_other(shards_writer *w, int r) {
     for (int64_t t; (t = shards_writer_next(w)) >= 0;)
         for (int64_t i = 0; i < elements(&five[t]); i++) {
@@ -131,7 +132,7 @@ static void two_write_one_folder(void **state) {
     for (int r = 0; r < 2; r++)
         assert_int_equal(
             shards_writer_join(f->account, folder_file(f, "m"), five, FIVE, 100, &metadata, 1, r, 2, &w[r]),
-            OTT_OK); /* 64 | 64 + 32 | 16 + 64 */
+            OTT_OK); /* shards of 64 | 64 + 32 | 16 + 64 bytes */
     for (int r = 1; r >= 0; r--) {
         append_every_other(w[r], r);
         assert_int_equal(shards_writer_commit(w[r]), OTT_OK);
@@ -142,7 +143,7 @@ static void two_write_one_folder(void **state) {
     shards_close(s);
 }
 
-/* A tensor above the limit gets its own shard. The next tensors go to the current shard. */
+/* A tensor above the limit is alone in a shard. The tensors after it are added to the shard before it. */
 static void large_tensor_gets_a_shard(void **state) {
     folder *f = *state;
     const safetensors_tensor tensors[] = {
@@ -174,7 +175,8 @@ static void one_file_needs_no_index(void **state) {
     }
 }
 
-/* More shards than may be open, read back and forth; reading keeps no other file open. */
+/* Reads from more shards than the process may have open, forwards and backwards. At most one file is open at
+   a time. */
 static void many_shards_few_open(void **state) {
     folder *f = *state;
     enum { COUNT = 11 };
@@ -244,7 +246,7 @@ static void streams_in_pieces(void **state) {
     shards_close(s);
 }
 
-/* Every code of every format, in a piece longer than the converter's buffer. */
+/* Converts every code of every format, in one piece that is longer than the converter's buffer. */
 static void widens_every_code(void **state) {
     folder *f = *state;
     static const ott_dtype formats[] = {OTT_BF16, OTT_F16, OTT_E4M3, OTT_E5M2, OTT_E8M0};
@@ -343,7 +345,7 @@ static void incomplete_is_absent(void **state) {
     assert_int_equal(open_writer(f, "m", five, FIVE, 100, &w), OTT_OK);
     assert_int_equal(shards_writer_append_floats(w, values, 33), OTT_ERR_ARGUMENT);
     assert_int_equal(shards_writer_append_floats(w, values, 32), OTT_OK);
-    assert_int_equal(count_files(f, "m"), 2); /* the first, and the temporary second */
+    assert_int_equal(count_files(f, "m"), 2); /* the first shard, and the temporary file of the second */
     shards_writer_abandon(w);
     assert_int_equal(count_files(f, "m"), 0);
     assert_int_equal(open_writer(f, "m", five, FIVE, 100, &w), OTT_OK);
@@ -354,7 +356,8 @@ static void incomplete_is_absent(void **state) {
     shards_writer_abandon(NULL);
 }
 
-/* Too many elements must not run into the next tensor, even if they are converted in pieces. */
+/* Appending too many elements to a tensor fails, even if they are appended in pieces. None goes to the next
+   tensor. */
 static void floats_stay_in_their_tensor(void **state) {
     folder *f = *state;
     enum { COUNT = 2048 };
@@ -394,7 +397,7 @@ static void writer_refuses(void **state) {
     const safetensors_tensor large[] = {{"a", OTT_U8, 1, {INT64_MAX}}, {"b", OTT_U8, 1, {1}}};
     const safetensors_tensor format = {"a", OTT_DTYPE_COUNT, 0, {0}},
                              reserved = {"__metadata__", OTT_F32, 0, {0}};
-    refuse(f, twice, 3, "two tensors are named 'a'"); /* even in two files */
+    refuse(f, twice, 3, "two tensors are named 'a'"); /* even if they are in two files */
     refuse(f, &negative, 1, "'a'");
     refuse(f, &rank, 1, "'a'");
     refuse(f, large, 2, "'b'");
@@ -421,7 +424,7 @@ static void no_tensors(void **state) {
 
 /* ---- folders and indexes made to mislead ---- */
 
-/* Writes a file with one U8 tensor of one element for each letter of `names`. */
+/* Writes a file with a U8 tensor of one element for each letter of `names`. */
 static void write_letters(folder *f, const char *file, const char *names) {
     safetensors_tensor tensors[8];
     char texts[8][2] = {{0}};
@@ -444,7 +447,7 @@ static void hostile_indexes(void **state) {
     folder *f = *state;
     shards *s;
     static const struct {
-        const char *index, *message; /* NULL: valid */
+        const char *index, *message; /* message: NULL if the index is valid */
         ott_status status;
     } cases[] = {
         {MAP("\"a\":\"1.safetensors\",\"b\":\"1.safetensors\",\"c\":\"2.safetensors\""), NULL, OTT_OK},
@@ -544,7 +547,8 @@ static void replaced_file_is_noticed(void **state) {
     char byte;
     write_letters(f, "model.safetensors", "ab");
     assert_int_equal(open_model(f, "", &s), OTT_OK);
-    write_letters(f, "model.safetensors", "ba"); /* the same size, but not the declared order a, b */
+    /* the file has the right size, but another order of tensors than the index, which has a, b */
+    write_letters(f, "model.safetensors", "ba");
     assert_int_equal(shards_read(s, shards_find(s, "a"), 0, 1, &byte), OTT_OK);
     shards_close(s);
     assert_int_equal(open_model(f, "", &s), OTT_OK);
@@ -554,7 +558,7 @@ static void replaced_file_is_noticed(void **state) {
     shards_close(s);
 }
 
-/* An index with any one byte changed opens as the same model, or not at all. */
+/* Changes each byte of an index. The index must open as the same model, or be refused. */
 static void damaged_index(void **state) {
     folder *f = *state;
     int64_t bytes;

@@ -1,4 +1,5 @@
-/* Event files, read back with an independent reader written from the format's description. */
+/* TensorBoard event files. The test reads them with its own reader, which was written from the description of
+   the format. */
 #include "support/folder.h"
 #include "formats/tensorboard.h"
 #include "base/clock.h"
@@ -21,7 +22,7 @@ typedef struct event {
     int session_status;
 } event;
 
-/* CRC-32C, bit by bit. */
+/* Computes CRC-32C bit by bit. */
 static uint32_t crc32c(const unsigned char *data, int64_t bytes) {
     uint32_t crc = ~0u;
     for (int64_t i = 0; i < bytes; i++) {
@@ -56,7 +57,7 @@ static void copy_text(char *to, size_t capacity, const unsigned char *p, uint64_
     to[length] = '\0';
 }
 
-/* `level` 0: Event, 1: Summary, 2: Summary.Value, 3: SessionLog. */
+/* Parses a message of a protocol buffer. level: 0 Event, 1 Summary, 2 Summary.Value, 3 SessionLog. */
 static void parse(const unsigned char *p, const unsigned char *end, int level, event *e) {
     while (p < end) {
         uint64_t key = varint(&p), field = key >> 3, number = 0;
@@ -116,7 +117,7 @@ static int read_events(folder *f, const char *path, event *events, int capacity)
     return count;
 }
 
-/* Returns the last of `count` event files in a folder; the folder has no other files. */
+/* Returns the last event file of a folder. The folder must have `count` event files and no other files. */
 static const char *find_events(folder *f, const char *logs, int count, char path[512]) {
     static const char start[] = "events.out.tfevents.";
     file_list list;
@@ -137,7 +138,7 @@ static void scalars(void **state) {
     snprintf(logs, sizeof logs, "%s", folder_file(f, "runs/tb_logs"));
     assert_int_equal(tensorboard_open(f->account, logs, 0, &w), OTT_OK);
     find_events(f, logs, 1, path);
-    assert_int_equal(read_events(f, path, e, 8), 1); /* the version record is written on open */
+    assert_int_equal(read_events(f, path, e, 8), 1); /* opening the writer writes the record of the version */
     assert_string_equal(e[0].version, "brain.Event:2");
     assert_int_equal(tensorboard_scalar(w, 0, "train/loss", 10.5f), OTT_OK);
     assert_int_equal(tensorboard_scalar(w, 300, "train/loss", 2.25f), OTT_OK);
@@ -168,7 +169,7 @@ static void resumed_run(void **state) {
     char path[512];
     assert_int_equal(tensorboard_open(f->account, f->path, 0, &w), OTT_OK);
     assert_int_equal(tensorboard_open(f->account, f->path, 500, &second),
-                     OTT_OK); /* the same second and process */
+                     OTT_OK); /* a second file of the same process in the same second */
     assert_int_equal(read_events(f, find_events(f, f->path, 2, path), e, 4), 2);
     assert_int_equal(e[1].step, 500);
     assert_int_equal(e[1].session_status, 1);
@@ -205,7 +206,7 @@ static void failures(void **state) {
     assert_int_equal(tensorboard_close(w), OTT_OK);
 }
 
-/* A full disk, simulated by a limit on file sizes. */
+/* Simulates a full disk by a limit of the file size. */
 static void full_disk(void **state) {
     folder *f = *state;
     tensorboard_writer *w;
@@ -226,7 +227,7 @@ static void full_disk(void **state) {
     assert_int_equal(tensorboard_scalar(w, 2, "train/loss", 1), OTT_ERR_IO);
     assert_error_names("an earlier write failed");
     assert_int_equal(tensorboard_flush(w), OTT_ERR_IO);
-    assert_int_equal(tensorboard_close(w), OTT_OK); /* the error was reported already */
+    assert_int_equal(tensorboard_close(w), OTT_OK); /* the error was reported before */
 }
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* The FP8 formats by definition; see formats.h. */
+/* formats: computes the values and codes of the FP8 formats from their definition. */
 #include "formats.h"
 
 double format_value(int code, ott_dtype d) {
@@ -17,7 +17,8 @@ uint8_t format_search(float x, ott_dtype d, cast_mode mode) {
     uint8_t sign = signbit(x) ? 0x80 : 0;
     int top = format_top(d), best = top + 1;
     double magnitude = fabs((double)x);
-    if (magnitude < format_value(top + 1, d)) { /* farther away, double rounds differences too */
+    /* for larger numbers, differences would be rounded in double */
+    if (magnitude < format_value(top + 1, d)) {
         for (int code = top; code >= 0; code--) {
             double now = fabs(magnitude - format_value(code, d)),
                    before = fabs(magnitude - format_value(best, d));

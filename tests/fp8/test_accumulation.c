@@ -1,7 +1,7 @@
 /*
- * Error of Hopper's accumulation over K = 4096: the tensor core's own accumulator, promotion to fp32 every
- * 128 elements, and an fp32 chain, each against the exact sum. DeepSeek-V3 (2412.19437, section 3.3.2)
- * reports errors of up to nearly 2% for K = 4096.
+ * Measures the error of sums over K = 4096, compared with the exact sum: in the accumulator of Hopper's
+ * tensor core, with promotion to fp32 every 128 elements, and in an fp32 chain. DeepSeek-V3 (2412.19437,
+ * section 3.3.2) reports errors of up to nearly 2% for K = 4096.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static float uniform(uint64_t stream, uint64_t index) {
     return (float)rng_u32(1, stream, index) * 0x1p-32f;
 }
 
-/* Largest error of ROWS x ROWS outputs, relative to their root mean square. */
+/* Returns the largest error of ROWS x ROWS outputs, relative to the outputs' root mean square. */
 static double worst_error(accumulate_mode mode, number draw) {
     static uint8_t a[ROWS * K], b[ROWS * K];
     static float c[ROWS * ROWS];
@@ -39,7 +39,7 @@ static double worst_error(accumulate_mode mode, number draw) {
     reference_gemm(ROWS, ROWS, K, &left, &right, &spec, NULL, false, c, OTT_F32, ROWS);
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < ROWS; j++) {
-            double exact = 0; /* products of FP8 numbers and their sums are exact in double */
+            double exact = 0; /* FP8 products and their sums are exact in double */
             for (int k = 0; k < K; k++)
                 exact += (double)cast_from_e4m3(a[i * K + k]) * (double)cast_from_e4m3(b[j * K + k]);
             double error = fabs((double)c[i * ROWS + j] - exact);
@@ -65,7 +65,7 @@ static void fast_accumulation_loses_what_the_literature_says(void **state) {
     check("Gaussian", gaussian, 0.005, 0.02, 0.001);
 }
 
-/* Sums of one sign grow, and so does the truncation error of each product. */
+/* If all terms have one sign, the sum grows. A larger sum truncates more of each product. */
 static void sums_of_one_sign_lose_more(void **state) {
     (void)state;
     check("uniform in [0, 1)", uniform, 0.05, 0.1, 0.001);

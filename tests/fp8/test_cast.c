@@ -1,4 +1,4 @@
-/* fp8/cast: all codes, casts against a search in double, ties, saturation, stochastic rounding. */
+/* fp8/cast: all codes, casts compared with a search in double, ties, saturation, stochastic rounding. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -67,7 +67,8 @@ static void the_two_formats_have_their_own_entries(void **state) {
     }
 }
 
-/* Every midpoint of two neighbors goes to the even code; one fp32 step away it goes to the nearer code. */
+/* Every midpoint of two neighboring values goes to the even code. One fp32 step away from it, x goes to the
+   nearer code. */
 static void ties_go_to_even(void **state) {
     (void)state;
     EACH_FORMAT(d) for (int code = 0; code < format_top(d); code++) {
@@ -80,7 +81,8 @@ static void ties_go_to_even(void **state) {
     }
 }
 
-/* CUDA's conversion, measured by TransformerEngine's users; OCP OFP8 v1.0 table 3 agrees. */
+/* Checks results of CUDA's conversion, which users of TransformerEngine measured. Table 3 of OCP OFP8 v1.0
+   agrees with them. */
 static void overflow_and_special_values(void **state) {
     (void)state;
     const struct {
@@ -88,16 +90,16 @@ static void overflow_and_special_values(void **state) {
         int e4m3_saturate, e4m3_overflow, e5m2_saturate, e5m2_overflow;
     } rows[] = {
         {448.0f, 0x7e, 0x7e, 0x5f, 0x5f},
-        {464.0f, 0x7e, 0x7e, 0x5f, 0x5f}, /* a tie between 448 and 480, to even */
+        {464.0f, 0x7e, 0x7e, 0x5f, 0x5f}, /* midpoint of 448 and 480: goes to the even code */
         {0x1.d00002p8f, 0x7e, 0x7f, 0x5f, 0x5f},
         {57344.0f, 0x7e, 0x7f, 0x7b, 0x7b},
-        {0x1.dffffep15f, 0x7e, 0x7f, 0x7b, 0x7b}, /* just under 61440 */
+        {0x1.dffffep15f, 0x7e, 0x7f, 0x7b, 0x7b}, /* a little below 61440 */
         {61440.0f, 0x7e, 0x7f, 0x7b, 0x7c},
         {0x1.fffffep127f, 0x7e, 0x7f, 0x7b, 0x7c},
         {INFINITY, 0x7e, 0x7f, 0x7b, 0x7c},
-        {0x1p-10f, 0x00, 0x00, 0x14, 0x14}, /* half E4M3's smallest: a tie to zero */
+        {0x1p-10f, 0x00, 0x00, 0x14, 0x14}, /* half of E4M3's smallest value: a tie, which goes to 0 */
         {0x1.000002p-10f, 0x01, 0x01, 0x14, 0x14},
-        {0x1p-17f, 0x00, 0x00, 0x00, 0x00}, /* half E5M2's smallest */
+        {0x1p-17f, 0x00, 0x00, 0x00, 0x00}, /* half of E5M2's smallest value */
         {0x1.000002p-17f, 0x00, 0x00, 0x01, 0x01},
         {0x1p-149f, 0x00, 0x00, 0x00, 0x00},
         {0.0f, 0x00, 0x00, 0x00, 0x00},
@@ -141,7 +143,8 @@ static void stochastic_keeps_what_is_representable(void **state) {
     }
 }
 
-/* Of the 2^32 random words, exactly the fraction of the gap times 2^32 must round away from zero. */
+/* Checks for which random words x is rounded up. If x is a fraction f of the way between two values, exactly
+   f * 2^32 of the 2^32 words must round it away from zero. */
 static void check_threshold(float x, ott_dtype d, int low_code) {
     double low = format_value(low_code, d), high = format_value(low_code + 1, d);
     double words = ldexp(((double)x - low) / (high - low), 32);
@@ -160,7 +163,7 @@ static void check_threshold(float x, ott_dtype d, int low_code) {
 
 static void stochastic_probability_is_the_distance(void **state) {
     (void)state;
-    EACH_FORMAT(d) for (int code = 0; code < format_top(d); code++) { /* subnormals are the first codes */
+    EACH_FORMAT(d) for (int code = 0; code < format_top(d); code++) { /* the first codes are subnormals */
         double low = format_value(code, d), high = format_value(code + 1, d);
         for (uint32_t i = 0; i < 16; i++)
             check_threshold((float)(low + (high - low) * rng_uniform(3, (uint64_t)code, i) * 0.999), d, code);
@@ -169,11 +172,13 @@ static void stochastic_probability_is_the_distance(void **state) {
     }
     check_threshold(0x1p-149f, OTT_E4M3, 0);
     check_threshold(0x1p-42f, OTT_E4M3, 0);
-    check_threshold(0x1p-41f, OTT_E4M3, 0); /* 2^-32 of the gap: the smallest value that ever rounds up */
+    /* 2^-32 of the way to the first value: the smallest x that any word rounds up */
+    check_threshold(0x1p-41f, OTT_E4M3, 0);
 }
 
-/* The mean of n two-point variables with probability p has the standard deviation gap*sqrt(p(1-p)/n) <=
-   gap/(2 sqrt n). The bound for random words is six standard deviations. */
+/* A rounded x is one of two values, `gap` apart, the upper with probability p. The mean of n of them has the
+   standard deviation gap*sqrt(p(1-p)/n) <= gap/(2 sqrt n). The bound for random words is six standard
+   deviations. */
 static void stochastic_mean_is_unbiased(void **state) {
     (void)state;
     enum { N = 20000 };
@@ -205,7 +210,7 @@ static void stochastic_saturates(void **state) {
             }
         }
     }
-    /* Without saturation, the neighbor above the largest value is the overflow code. */
+    /* Without saturation, the next code above the largest value is the code for overflow. */
     assert_int_equal(cast_to_fp8_stochastic(464.0f, OTT_E4M3, CAST_OVERFLOW, 0x7fffffff), 0x7f);
     assert_int_equal(cast_to_fp8_stochastic(464.0f, OTT_E4M3, CAST_OVERFLOW, 0x80000000), 0x7e);
     assert_int_equal(cast_to_fp8_stochastic(-INFINITY, OTT_E5M2, CAST_OVERFLOW, 0xffffffff), 0xfc);
@@ -234,7 +239,7 @@ static void every_f16_round_trips(void **state) {
 static void f16_ties_and_overflow(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 0x7c00; h++) {
-        /* the next is infinity */
+        /* after the largest number comes infinity, which counts as 65536 */
         double next = h == 0x7bff ? 65536.0 : (double)cast_from_f16((uint16_t)(h + 1));
         float middle = (float)(((double)cast_from_f16((uint16_t)h) + next) / 2);
         assert_int_equal(cast_to_f16(middle), h % 2 == 0 ? h : h + 1);
@@ -253,7 +258,8 @@ static void bf16_round_trips_and_ties(void **state) {
         float x = cast_from_bf16((uint16_t)h);
         assert_int_equal(cast_to_bf16(x), isnan(x) ? 0x7fff : h);
         if ((h & 0x7fff) >= 0x7f80) continue;
-        uint32_t middle = h << 16 | 0x8000; /* between h and h + 1; above the largest is infinity */
+        /* midpoint of h and h + 1; above the largest number it becomes infinity */
+        uint32_t middle = h << 16 | 0x8000;
         assert_int_equal(cast_to_bf16(fmath_from_bits(middle)), h + (h & 1));
         assert_int_equal(cast_to_bf16(fmath_from_bits(middle - 1)), h);
         assert_int_equal(cast_to_bf16(fmath_from_bits(middle + 1)), h + 1);

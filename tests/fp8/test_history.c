@@ -1,4 +1,5 @@
-/* fp8/history: the traces and tables published for TransformerEngine's fused update, and edge cases. */
+/* fp8/history: sequences and tables of scales that are published for TransformerEngine's fused update, and
+   edge cases. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -22,11 +23,11 @@ static void assert_trace(const cast_spec *spec, const float *seen, const float *
         history_update(spec, seen[i], amax_history, &scale);
         if (scale != scales[i])
             fail_msg("after step %d the scale is %g, expected %g", i, (double)scale, (double)scales[i]);
-        assert_true(amax_history[spec->history - 1] == 0.0f); /* the slot of the next amax */
+        assert_true(amax_history[spec->history - 1] == 0.0f); /* the last entry is for the next amax */
     }
 }
 
-/* TransformerEngine, update rule: L = 4, E4M3. */
+/* TransformerEngine's update rule for E4M3 with a history of 4 amaxes. */
 static void published_traces(void **state) {
     (void)state;
     const float seen[] = {2, 8, 0, 1, INFINITY, 4, .5f, .25f, .25f, .25f};
@@ -38,7 +39,8 @@ static void published_traces(void **state) {
     assert_trace(&s, seen, recent, 10);
 }
 
-/* A rule that always rolls would forget the 8 and end with 448. */
+/* The history rolls only if an amax was recorded. If it always rolled, it would lose the 8, and the last
+   scale would be 448. */
 static void rolls_only_what_was_seen(void **state) {
     (void)state;
     const float seen[] = {8, 0, 0, 0, 0, 1}, scales[] = {56, 56, 56, 56, 56, 56};
@@ -46,7 +48,8 @@ static void rolls_only_what_was_seen(void **state) {
     assert_trace(&s, seen, scales, 6);
 }
 
-/* Constant tensors t + 0.25: a history of 31 forgets after 31 steps. The margin divides the scale. */
+/* Step t has an amax of t + 0.25. A history of 31 loses an amax after 31 steps. The scale is divided by
+   2^margin. */
 static void follows_formula(void **state) {
     (void)state;
     for (int margin = 0; margin <= 2; margin += 2)
@@ -68,7 +71,8 @@ static void edges(void **state) {
     float amax_history[3] = {0}, scale = 1.0f;
     history_update(&s, 0x1p-149f, amax_history, &scale); /* 57344 / 2^-149 is infinite */
     assert_true(scale == FLT_MAX);
-    history_update(&s, NAN, amax_history, &scale); /* the maximum ignores NaN, but the history rolls */
+    /* NaN is not recorded, so the maximum ignores it, but the history rolls */
+    history_update(&s, NAN, amax_history, &scale);
     assert_true(scale == FLT_MAX);
     s.algorithm = AMAX_MOST_RECENT;
     history_update(&s, NAN, amax_history, &scale);
@@ -88,7 +92,8 @@ static void records_the_largest_finite(void **state) {
 
 static void a_resized_window_keeps_the_newest(void **state) {
     (void)state;
-    const float amax_history[4] = {1, 2, 3, 0}; /* 3 is the newest; 0 is the next slot */
+    /* 3 is the newest amax; the last entry is for the next amax */
+    const float amax_history[4] = {1, 2, 3, 0};
     float longer[6], shorter[2];
     const float expected_longer[6] = {0, 0, 1, 2, 3, 0}, expected_shorter[2] = {3, 0};
     history_resize(amax_history, 4, longer, 6);
@@ -118,7 +123,7 @@ static void callbacks_take_the_place_of_the_rules(void **state) {
     s.callbacks = &own;
     float amax_history[4] = {0}, scale = 1.0f;
     history_update(&s, 7.0f, amax_history, &scale);
-    assert_true(scale == 1.0f); /* the previous amax was 0 */
+    assert_true(scale == 1.0f); /* the amax before was 0, which gives scale 1 */
     history_update(&s, 9.0f, amax_history, &scale);
     assert_true(scale == 448.0f / 2 / 7);
     assert_int_equal(lengths, 8);

@@ -1,6 +1,6 @@
 /*
- * fp8/recipe: the recipe table against torchao's published table, and recipe_check on recipes with one wrong
- * field each.
+ * fp8/recipe: compares the recipe table with the table that torchao published, and runs recipe_check on
+ * recipes with one wrong field each.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,7 +59,8 @@ static void high_precision_rows(void **state) {
     assert_null(recipe_high_precision(OTT_E4M3));
 }
 
-/* The FP8 rows against torchao's recipe table (float8/config.py): format, granularity, power of two. */
+/* The FP8 recipes have the formats, granularities and power-of-two scales of torchao's recipe table
+   (float8/config.py). */
 static void fp8_rows_equal_torchao(void **state) {
     (void)state;
     enum { T = GRANULARITY_TENSOR, R = GRANULARITY_ROW };
@@ -67,7 +68,7 @@ static void fp8_rows_equal_torchao(void **state) {
         const char *name;
         struct {
             int format, grain, pow2;
-        } input[2], weight[2], grad_output[2]; /* rowwise use, columnwise use */
+        } input[2], weight[2], grad_output[2]; /* of the rowwise and of the columnwise copy */
     } rows[] = {
         {"tensorwise",
          {{OTT_E4M3, T, 0}, {OTT_E4M3, T, 0}},
@@ -128,7 +129,7 @@ static void specs_are_compared_by_what_they_do(void **state) {
     assert_false(quant_spec_equal(&a, &row("tensorwise")->grad_output));
     assert_false(quant_spec_equal(&a, &row("rowwise")->input));
 
-    b.columnwise.history = 16; /* no history under current scaling */
+    b.columnwise.history = 16; /* ignored: current scaling has no history */
     assert_true(quant_spec_equal(&a, &b));
     a.columnwise.policy = b.columnwise.policy = AMAX_DELAYED;
     assert_false(quant_spec_equal(&a, &b));
@@ -139,7 +140,8 @@ static void specs_are_compared_by_what_they_do(void **state) {
     b = a;
     b.rowwise.rounding = ROUND_STOCHASTIC;
     assert_false(quant_spec_equal(&a, &b));
-    a.rowwise.format = b.rowwise.format = OTT_BF16; /* in high precision all other fields are ignored */
+    /* if the format is not FP8, all other fields are ignored */
+    a.rowwise.format = b.rowwise.format = OTT_BF16;
     assert_true(quant_spec_equal(&a, &b));
 }
 
@@ -185,7 +187,8 @@ static void expect_refusal(const recipe *r, const char *field) {
     if (strstr(status_text(), r->name) == NULL) fail_msg("\"%s\" does not name the recipe", status_text());
 }
 
-/* Changes one field of a copy of a recipe, and expects a message that contains `field`. */
+/* Changes one field of a copy of a recipe. Expects that recipe_check refuses it with a message that contains
+   `field`. */
 #define REFUSES(name, change, field)                                                                         \
     do {                                                                                                     \
         recipe r = *row(name);                                                                               \

@@ -1,4 +1,5 @@
-/* fp8/recipe_text: every use of the table round trips, the meaning of each word, and wrong texts. */
+/* fp8/recipe_text: writes and reads back every cast of the recipe table, and tests the meaning of each word
+   and wrong texts. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -20,7 +21,7 @@ static cast_spec good(const char *text) {
     return s;
 }
 
-/* Writes s and reads the text back. */
+/* Writes s as text, and reads the text back. It must give the same cast. */
 static void there_and_back(const cast_spec *s, ott_dtype activation, const char *name) {
     char text[RECIPE_CAST_TEXT], again[RECIPE_CAST_TEXT];
     cast_spec back;
@@ -45,11 +46,11 @@ static void every_row_there_and_back(void **state) {
     }
 }
 
-/* The text of each use of the table, as in a listing. */
+/* Compares the texts of the table's casts with expected texts. */
 static void rows_as_texts(void **state) {
     (void)state;
     const struct {
-        const char *recipe, *input, *weight, *grad_output; /* row uses */
+        const char *recipe, *input, *weight, *grad_output; /* texts of the rowwise casts */
     } rows[] = {
         {"bf16", "high", "high", "high"},
         {"tensorwise", "e4m3", "e4m3", "e5m2"},
@@ -98,7 +99,8 @@ static void words_mean(void **state) {
     assert_int_equal(s.format, OTT_F16);
 }
 
-/* The text is the shortest: no defaults, no superfluous digits. The longest text fits. */
+/* The text is the shortest one: it has no defaults and no superfluous digits. The longest text fits into the
+   buffer. */
 static void shortest(void **state) {
     (void)state;
     const char *const texts[][2] = {
@@ -194,7 +196,8 @@ static void wrong_numbers(void **state) {
     bad("e4m3 te margin=-", "must be an integer");
 }
 
-/* Random bytes give a spec that round trips, or a one-line error. */
+/* Reads texts of random bytes. Each must give a cast that can be written and read back, or a one-line
+   error. */
 static void hostile_texts(void **state) {
     (void)state;
     static const char *const bases[] = {"e4m3 row pow2 overflow", "e5m2 delayed history=16 no_reduce",

@@ -1,4 +1,5 @@
-/* fp8/reference: small cases with known results, layouts against each other, quality against theory. */
+/* fp8/reference: small cases with known results, different layouts compared with each other, and the quality
+   of casts compared with theory. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -28,8 +29,8 @@ static void assert_same_bits(float a, float b) {
 
 static void amax_is_the_largest_magnitude(void **state) {
     (void)state;
-    const float x[] = {1.0f,  -7.0f, 3.0f,  NAN, /* ld 4, 3 columns: the last is padding */
-                       -0.0f, 2.0f,  -4.0f, INFINITY};
+    /* leading dimension 4, 3 columns: the last number of each row is padding */
+    const float x[] = {1.0f, -7.0f, 3.0f, NAN, -0.0f, 2.0f, -4.0f, INFINITY};
     float by_row[2], by_column[3];
     assert_same_bits(reference_amax(x, OTT_F32, 2, 3, 4), 7.0f);
     reference_amax_rows(x, OTT_F32, 2, 3, 4, by_row);
@@ -52,7 +53,7 @@ static void amax_keeps_nan_and_infinity(void **state) {
     assert_same_bits(by_row[1], 6.0f);
     assert_true(isnan(by_column[1]));
     assert_same_bits(by_column[2], INFINITY);
-    for (int i = 0; i < 6; i++) { /* for each position of the NaN */
+    for (int i = 0; i < 6; i++) { /* a NaN at each position in turn */
         float y[] = {1.0f, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f};
         y[i] = NAN;
         assert_true(isnan(reference_amax(y, OTT_F32, 2, 3, 3)));
@@ -109,7 +110,7 @@ static void quantize_by_hand(void **state) {
     assert_same_bits(amax[1], 4.0f);
 }
 
-/* The columnwise use of a matrix is the rowwise use of its transpose, transposed. */
+/* The columnwise copy of a matrix has the codes of the rowwise copy of its transpose. */
 static void columns_are_rows_of_the_transpose(void **state) {
     (void)state;
     enum { M = 13, N = 7, LD = 9 };
@@ -135,7 +136,7 @@ static void columns_are_rows_of_the_transpose(void **state) {
     }
 }
 
-/* torchao's rules: zeros stay; NaN and infinity affect only their own row. */
+/* Under torchao's rules zeros stay zeros, and NaN and infinity affect only their own row. */
 static void quantize_special_rows(void **state) {
     (void)state;
     const float x[] = {0.0f,      -0.0f,     0.0f,  /**/ 1.0f, NAN,  2.0f,
@@ -178,7 +179,8 @@ static void quantize_of_nothing(void **state) {
 
 /* ---- GEMM ---- */
 
-/* Small integers: sums in any order are exact, so every layout must give the integer product. */
+/* Multiplies matrices of small integers. Sums are exact in any order, so every layout must give the integer
+   product. */
 static void gemm_in_every_layout(void **state) {
     (void)state;
     enum { M = 3, N = 4, K = 5 };
@@ -193,7 +195,7 @@ static void gemm_in_every_layout(void **state) {
                                   GRANULARITY_TENSOR,          NULL,    1,          0};
         reference_operand right = {tb ? (void *)bt : (void *)b, OTT_F32, tb ? N : K, tb,
                                    GRANULARITY_TENSOR,          NULL,    1,          0};
-        float c[M][N + 2]; /* ldc larger than N */
+        float c[M][N + 2]; /* the leading dimension exceeds N */
         reference_gemm(M, N, K, &left, &right, &plain, NULL, false, c, OTT_F32, N + 2);
         for (int i = 0; i < M; i++) {
             for (int j = 0; j < N; j++) {
@@ -216,7 +218,7 @@ static float dot(const float *a, const float *b, int64_t k) {
 static void gemm_is_one_fused_ascending_chain(void **state) {
     (void)state;
     const float one[] = {1.0f, 1.0f, 1.0f};
-    /* 2^24 + 1 ties back to 2^24, twice; any other order would reach 2^24 + 2. */
+    /* 2^24 + 1 is a tie that is rounded to 2^24, twice; any other order would give 2^24 + 2. */
     const float ascending[] = {0x1p24f, 1.0f, 1.0f}, descending[] = {1.0f, 1.0f, 0x1p24f};
     assert_same_bits(dot(ascending, one, 3), 0x1p24f);
     assert_same_bits(dot(descending, one, 3), 0x1p24f + 2.0f);
@@ -242,7 +244,8 @@ static void gemm_applies_scales_in_order(void **state) {
         {&third, &third, SCALE_PRODUCT, 3.0f * ((1.0f / 3.0f) * (1.0f / 3.0f))},
         {&third, &third, SCALE_A_THEN_B, (3.0f * (1.0f / 3.0f)) * (1.0f / 3.0f)},
     };
-    assert_true(3.0f * (third * third) != (3.0f * third) * third); /* so that the last two rows differ */
+    /* then the last two rows have different results */
+    assert_true(3.0f * (third * third) != (3.0f * third) * third);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         reference_operand left = {&three, OTT_F32, 1, false, GRANULARITY_TENSOR, rows[i].scale_inv_a, 1, 0};
         reference_operand right = {&one, OTT_F32, 1, false, GRANULARITY_ROW, rows[i].scale_inv_b, 1, 0};
@@ -265,7 +268,8 @@ static void gemm_scales_rows(void **state) {
     for (int i = 0; i < 6; i++) assert_same_bits(c[i], i % 2 == 0 ? 32.0f : 64.0f);
 }
 
-/* Scaled sum, then bias, then C, each rounded to fp32; then once to the result's format. */
+/* The scaled sum, then + bias, then + C: each is rounded to fp32. The result is rounded once to its
+   format. */
 static void gemm_adds_bias_then_c(void **state) {
     (void)state;
     const float one = 1.0f, big = 0x1p24f, bias = 1.0f;
@@ -273,7 +277,7 @@ static void gemm_adds_bias_then_c(void **state) {
                       right = {&one, OTT_F32, 1, false, GRANULARITY_TENSOR, NULL, 1, 0};
     float c = 1.0f;
     reference_gemm(1, 1, 1, &left, &right, &plain, &bias, true, &c, OTT_F32, 1);
-    assert_same_bits(c, 0x1p24f); /* the bias ties away, then C does */
+    assert_same_bits(c, 0x1p24f); /* adding the bias is a tie, which is rounded to 2^24; then adding C is */
     c = 5.0f;
     reference_gemm(1, 1, 1, &left, &right, &plain, NULL, false, &c, OTT_F32, 1);
     assert_same_bits(c, 0x1p24f);
@@ -351,8 +355,8 @@ static void gemm_with_the_tensor_core_rule(void **state) {
     }
 }
 
-/* A second version, as Intel publishes TDPBF16PS: C = C + (even + odd), with one chain each for a tile's even
-   and odd terms. */
+/* A second implementation of tile32, as Intel documents TDPBF16PS: C = C + (even + odd). A tile's even terms
+   are summed in one chain, its odd terms in another. */
 static float tile32_sum(const float *a, const float *b, int64_t k) {
     float sum = 0.0f;
     for (int64_t tile = 0; tile < k; tile += 32) {
@@ -382,7 +386,7 @@ static void gemm_in_tiles_of_32(void **state) {
         differ += fmath_bits(c) != fmath_bits(sequential);
     }
     assert_true(differ > 0);
-    /* With block scales, each block's sum starts from 0. */
+    /* With block scales, the sum of each block begins with 0. */
     const reference_operand
         blocks_left = {.data = a, .format = OTT_F32, .ld = K, .grain = GRANULARITY_1X128, .scale_inv = &one},
         blocks_right = {.data = b, .format = OTT_F32, .ld = K, .grain = GRANULARITY_1X128, .scale_inv = &one};
@@ -396,7 +400,8 @@ static double decibel(double signal, double noise) {
     return 10.0 * log10(signal / noise);
 }
 
-/* Casting N(0,1): 31.5 dB in E4M3 and 25.6 dB in E5M2 for every recipe, within sampling variation. */
+/* The SQNR of casts of N(0,1) numbers is 31.5 dB in E4M3 and 25.6 dB in E5M2 for every recipe, within the
+   variation of samples. */
 static void cast_quality(void **state) {
     (void)state;
     enum { M = 128, K = 512 };
@@ -440,7 +445,7 @@ static reference_operand quantize_operand(const float *x, int64_t rows, int64_t 
     return (reference_operand){q->codes, s->format, k, false, s->grain, q->scale_inv, 1, 0};
 }
 
-/* SQNR of an FP8 GEMM of two N(0,1) matrices against the same product in double. */
+/* Returns the SQNR of an FP8 GEMM of two N(0,1) matrices, relative to the same product in double. */
 static double gemm_decibel(const cast_spec *left, const cast_spec *right) {
     enum { M = 48, N = 40, K = 512 };
     float *x = malloc(sizeof(float) * M * K), *w = malloc(sizeof(float) * N * K), c[M * N];
@@ -462,7 +467,8 @@ static double gemm_decibel(const cast_spec *left, const cast_spec *right) {
     return decibel(signal, noise);
 }
 
-/* 28.5 dB for E4M3 x E4M3 and 24.6 dB for E5M2 x E4M3; 1920 outputs vary by a few tenths. */
+/* The SQNR of products is 28.5 dB for E4M3 x E4M3 and 24.6 dB for E5M2 x E4M3. With 1920 outputs it varies by
+   a few tenths. */
 static void gemm_quality(void **state) {
     (void)state;
     cast_spec tensorwise = use(OTT_E4M3, GRANULARITY_TENSOR, false),

@@ -1,4 +1,5 @@
-/* fp8/scale: the published tables, and torchao's double division against Ottava's. */
+/* fp8/scale: the tables of scales that TransformerEngine and torchao published, and torchao's division in
+   double compared with Ottava's. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -20,7 +21,7 @@ static void check_bits(float value, uint32_t expected, float amax) {
 
 /* ---- TransformerEngine ---- */
 
-/* Values of compute_scale_from_amax and of the MXFP8 rule for chosen amaxes. */
+/* Scales of chosen amaxes by compute_scale_from_amax (TransformerEngine) and by the MXFP8 rule. */
 static void te_table(void **state) {
     (void)state;
     const struct {
@@ -78,7 +79,7 @@ static void te_margin_halves(void **state) {
 
 /* ---- torchao ---- */
 
-/* torchao's own rule: division in double, the result rounded to fp32. */
+/* torchao's rule as torchao computes it: divides in double, and rounds the result to fp32. */
 static float torchao_in_double(float amax, ott_dtype d) {
     double max = d == OTT_E4M3 ? 448.0 : 57344.0, bounded = (double)amax;
     if (bounded < 1e-12) bounded = 1e-12; /* clamp keeps NaN */
@@ -88,7 +89,7 @@ static float torchao_in_double(float amax, ott_dtype d) {
 static void torchao_division_for_every_mantissa(void **state) {
     (void)state;
     for (uint32_t mantissa = 0; mantissa < 1u << 23; mantissa++) {
-        /* the binade varies with the mantissa, so that all binades occur */
+        /* the exponent depends on the mantissa, so that all exponents occur */
         uint32_t bits = (mantissa % 253 + 1) << 23 | mantissa;
         float near_one = fmath_from_bits(0x3f800000 | mantissa), anywhere = fmath_from_bits(bits);
         for (ott_dtype d = OTT_E4M3; d <= OTT_E5M2; d++) {
@@ -101,12 +102,13 @@ static void torchao_division_for_every_mantissa(void **state) {
     }
 }
 
-/* exp2(floor(log2(scale))) as in torchao, with log2 rounded to fp32 as in PyTorch. */
+/* Computes exp2(floor(log2(scale))) as torchao does. As in PyTorch, log2 is rounded to fp32. */
 static float torchao_power_of_two(float scale) {
     return exp2f(floorf((float)log2((double)scale)));
 }
 
-/* Near every power of two of a scale, where log2 rounds up, and for every amax of some binades. */
+/* Compares the power-of-two rules for scales near every power of two, where log2 rounds up, and for every
+   amax with some exponents. */
 static void torchao_power_of_two_for_every_mantissa(void **state) {
     (void)state;
     const int binades[] = {-39, -12, 0, 3, 60, 126};
@@ -126,8 +128,8 @@ static void torchao_power_of_two_for_every_mantissa(void **state) {
         }
 }
 
-/* Results of torchao 0.18 on PyTorch 2.15 (CPU) for fp32 amaxes with a scale just below 2^k, and for the
-   first amax that it rounds down. */
+/* Results of torchao 0.18 with PyTorch 2.15 (CPU): for fp32 amaxes whose scale is just below 2^k, and for the
+   first amax whose scale torchao rounds down. */
 static void torchao_power_of_two_of_chosen_amaxes(void **state) {
     (void)state;
     const struct {
@@ -145,7 +147,7 @@ static void torchao_power_of_two_of_chosen_amaxes(void **state) {
                    fmath_bits(ldexpf(1.0f, rows[i].k)), rows[i].amax);
 }
 
-/* For every bf16 amax the mask gives the same power of two as torchao. */
+/* For every bf16 amax, clearing the mantissa gives the same power of two as torchao. */
 static void torchao_power_of_two_for_every_bf16(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 0x7f80; h++) {
@@ -158,7 +160,7 @@ static void torchao_power_of_two_for_every_bf16(void **state) {
     }
 }
 
-/* The mask at the values of torchao's test_float8_utils.py, and more values. */
+/* Clears the mantissa of the values of torchao's test_float8_utils.py, and of more values. */
 static void mask_power_of_two_table(void **state) {
     (void)state;
     const struct {
@@ -179,12 +181,12 @@ static void mask_power_of_two_table(void **state) {
         check_bits(scale_floor_power_of_two(rows[i].scale), fmath_bits(rows[i].expected), rows[i].scale);
     assert_true(isnan(scale_floor_power_of_two(NAN)));
     assert_true(
-        isnan(scale_floor_power_of_two(fmath_from_bits(0x7f800001)))); /* only its mantissa makes it NaN */
+        isnan(scale_floor_power_of_two(fmath_from_bits(0x7f800001)))); /* the lowest bit makes it a NaN */
 }
 
 static void torchao_special_values(void **state) {
     (void)state;
-    const float tiny[] = {0.0f, 0x1p-149f, 1e-20f, 1e-12f}; /* fp32's 1e-12 is just below the bound */
+    const float tiny[] = {0.0f, 0x1p-149f, 1e-20f, 1e-12f}; /* 1e-12 in fp32 is a little below the bound */
     for (size_t i = 0; i < sizeof tiny / sizeof tiny[0]; i++) {
         check_bits(scale_from_amax(tiny[i], OTT_E4M3, &torchao), fmath_bits((float)4.48e14), tiny[i]);
         check_bits(scale_from_amax(tiny[i], OTT_E5M2, &torchao), fmath_bits((float)5.7344e16), tiny[i]);
@@ -196,7 +198,8 @@ static void torchao_special_values(void **state) {
     check_bits(scale_from_amax(INFINITY, OTT_E5M2, &torchao_pow2), 0, INFINITY);
 }
 
-/* torchao's test_float8_utils.py: log2 rounds the largest normal number up, to infinity. */
+/* In torchao's test_float8_utils.py, log2 rounds up the largest normal number, and the power of two is
+   infinity. */
 static void torchao_rounds_the_largest_up(void **state) {
     (void)state;
     check_bits(fmath_from_bits(scale_log2_floor_bits(0x7f7fffffu)), 0x7f800000u, FLT_MAX);
@@ -242,7 +245,7 @@ static void e8m0_roundup_is_the_least_that_fits(void **state) {
     }
 }
 
-/* OCP MX v1.0: amax's power of two maps to the format's largest power of two. */
+/* By OCP MX v1.0, the power of two at or below amax becomes the largest power of two of the format. */
 static void e8m0_floor_aligns_exponents(void **state) {
     (void)state;
     for (uint32_t h = 1; h < 0x7f80; h++) {
@@ -261,7 +264,8 @@ static void e8m0_floor_aligns_exponents(void **state) {
 static void e8m0_rules_as_scales(void **state) {
     (void)state;
     const scale_options up = {.rule = SCALE_E8M0}, down = {.rule = SCALE_E8M0_FLOOR};
-    /* 449 does not fit into 448: the round-up rule halves it; the floor rule keeps 2^8 and saturates. */
+    /* 449 exceeds E4M3's 448. The round-up rule halves the scale. The floor rule keeps it, and 449
+       saturates. */
     assert_true(scale_from_amax(449.0f, OTT_E4M3, &up) == 0.5f);
     assert_true(scale_from_amax(449.0f, OTT_E4M3, &down) == 1.0f);
     assert_true(scale_from_amax(1.0f, OTT_E4M3, &up) == 256.0f);

@@ -1,6 +1,7 @@
 /*
- * fp8/tensorcore: measured dot products if available (in OTTAVA_SHARED, or ../shared next to the project;
- * gzip unpacks them), and hand-made cases that they do not cover.
+ * fp8/tensorcore: compares the model with dot products that were measured on GPUs, if their files are
+ * available, and tests cases that the measurements do not cover. The files are in the folder OTTAVA_SHARED,
+ * or in ../shared next to the project. gzip unpacks them.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +33,7 @@ static FILE *open_measured(const char *format, const char *file) {
     return stream;
 }
 
-/* One row of operands: fp32 in hexadecimal, each exactly representable in the format. */
+/* Reads one row of operands: fp32 numbers in hexadecimal, which the format represents exactly. */
 static void read_codes(FILE *stream, ott_dtype d, uint8_t codes[PRODUCTS]) {
     for (int i = 0; i < PRODUCTS; i++) {
         uint32_t bits;
@@ -42,7 +43,7 @@ static void read_codes(FILE *stream, ott_dtype d, uint8_t codes[PRODUCTS]) {
     }
 }
 
-/* One result: 32 binary digits. */
+/* Reads one result: 32 binary digits. */
 static uint32_t read_binary(FILE *stream) {
     char digits[40];
     assert_int_equal(fscanf(stream, "%39s", digits), 1);
@@ -83,7 +84,8 @@ static void e5m2_equals_the_measured(void **state) {
 
 /* ---- hand-made cases, from the rule instead of measurements ---- */
 
-/* Up to four products in fp32 (each exact in the row's format) and the incoming accumulator. */
+/* Up to four products of fp32 numbers (which the format d represents exactly), and the accumulator that they
+   are added to. */
 typedef struct step_case {
     const char *what;
     ott_dtype d;
@@ -92,41 +94,43 @@ typedef struct step_case {
 } step_case;
 
 static const step_case step_cases[] = {
-    /* A subnormal's exponent is clamped at the smallest, here 2^-6 for 2^-9. So 0.5 = 2^-9 * 2^8 aligns to
-       2^2, and that grid of 2^-11 loses 2^-12. Its real exponent, -1, would keep it. */
+    /* The exponent of a subnormal is the smallest of the format: -6 for 2^-9. So the product 2^-9 * 2^8 = 0.5
+       has exponent 2. All terms are aligned to it, with a last bit of 2^-11, which loses 2^-12. The exponent
+       -1, which 0.5 really has, would keep 2^-12. */
     {"e4m3 emin clamp", OTT_E4M3, {0x1p-9f, 0x1p-6f}, {0x1p8f, 0x1p-6f}, 0.0f, 0.5f},
     {"e4m3 without the clamp", OTT_E4M3, {0x1p-6f, 0x1p-6f}, {0x1p5f, 0x1p-6f}, 0.0f, 0x1.002p-1f},
     {"e5m2 emin clamp", OTT_E5M2, {0x1p-16f, 0x1p-6f}, {0x1p15f, 0x1p-7f}, 0.0f, 0.5f},
     {"e5m2 without the clamp", OTT_E5M2, {0x1p-14f, 0x1p-6f}, {0x1p13f, 0x1p-7f}, 0.0f, 0x1.001p-1f},
-    /* The accumulator's exponent is clamped at -126: a grid of 2^-139. */
+    /* The smallest exponent of the accumulator is -126. Then the last bit is 2^-139. */
     {"fp32 emin clamp loses", OTT_E4M3, {0}, {0}, 0x1p-140f, 0.0f},
     {"fp32 emin clamp keeps", OTT_E4M3, {0}, {0}, 0x1.8p-138f, 0x1.8p-138f},
     {"fp32 emin clamp truncates", OTT_E4M3, {0}, {0}, -0x1.9p-138f, -0x1.8p-138f},
-    /* The model's lower bound of the largest exponent, -133, is below both clamps, so it does not affect the
-       smallest terms. */
+    /* In the model, the exponent that terms are aligned to is at least -133. The products and the accumulator
+       have larger smallest exponents, so the smallest terms are kept. */
     {"exponent floor, accumulator", OTT_E4M3, {0}, {0}, 0x1p-139f, 0x1p-139f},
     {"exponent floor, product", OTT_E5M2, {0x1p-16f}, {0x1p-16f}, 0.0f, 0x1p-32f},
-    /* A zero sum is always +0. */
+    /* A sum that is zero is always +0. */
     {"zero without products", OTT_E4M3, {0}, {0}, 0.0f, 0.0f},
     {"zero of negative zeros", OTT_E4M3, {-0.0f, -0.0f}, {1.0f, 448.0f}, -0.0f, 0.0f},
     {"zero of cancellation", OTT_E4M3, {3.5f, -3.5f}, {2.0f, 2.0f}, 0.0f, 0.0f},
     {"zero of cancellation with the accumulator", OTT_E5M2, {1.0f}, {1.0f}, -1.0f, 0.0f},
     {"zero of a truncated remainder", OTT_E4M3, {1.0f, -1.0f, 0x1p-7f}, {1.0f, 1.0f, 0x1p-7f}, 0.0f, 0.0f},
-    /* Each term is truncated towards zero, including negative terms and the accumulator. */
+    /* Each term is truncated towards zero. This includes negative terms and the accumulator. */
     {"terms below the grid vanish", OTT_E4M3, {1.0f, 0x1p-7f, 0x1p-7f}, {1.0f, 0x1p-7f, 0x1p-7f}, 0.0f, 1.0f},
     {"negative terms below the grid vanish", OTT_E4M3, {1.0f, -0x1p-7f}, {1.0f, 0x1p-7f}, 0.0f, 1.0f},
     {"a term on the grid stays", OTT_E4M3, {1.0f, 0x1p-6f}, {1.0f, 0x1p-7f}, 0.0f, 0x1.0008p0f},
     {"the accumulator is truncated", OTT_E4M3, {0}, {0}, 0x1.00fffep0f, 0x1.00f8p0f},
     {"a small accumulator is aligned", OTT_E4M3, {1.0f}, {1.0f}, 0x1.8p-12f, 0x1.0018p0f},
     {"a small accumulator is truncated towards zero", OTT_E4M3, {0}, {0}, -0x1.00fffep0f, -0x1.00f8p0f},
-    /* Products are aligned without normalization: 1.75*1.75 = 3.0625 has exponent 0 and a grid of 2^-13. */
+    /* Products are not normalized before they are aligned: 1.75*1.75 = 3.0625 has exponent 0 and a last bit
+       of 2^-13. */
     {"an unnormalised product",
      OTT_E4M3,
      {1.75f, 0x1p-6f, -1.0f},
      {1.75f, 0x1p-7f, 1.0f},
      -1.0625f,
      0x1.0008p0f},
-    /* The result keeps 13 bits after its leading one: 2 + 2^-13 does not fit. */
+    /* The result has 13 bits after its leading one, so 2 + 2^-13 is truncated. */
     {"the result is truncated", OTT_E4M3, {1.0f, 1.0f, 0x1p-6f}, {1.0f, 1.0f, 0x1p-7f}, 0.0f, 2.0f},
     {"the negative result is truncated towards zero",
      OTT_E4M3,
@@ -136,7 +140,7 @@ static const step_case step_cases[] = {
      -2.0f},
     {"a small term against a large accumulator", OTT_E5M2, {57344.0f}, {57344.0f}, 0x1p100f, 0x1p100f},
     {"the largest accumulator stays finite", OTT_E5M2, {57344.0f}, {57344.0f}, 0x1.fff8p127f, 0x1.fff8p127f},
-    /* Infinity and NaN by IEEE's rules. */
+    /* Infinity and NaN follow IEEE's rules. */
     {"infinity", OTT_E5M2, {INFINITY, 1.0f}, {2.0f, 1.0f}, 0.0f, INFINITY},
     {"minus infinity", OTT_E5M2, {INFINITY, 1.0f}, {-2.0f, 1.0f}, 0.0f, -INFINITY},
     {"infinity times zero", OTT_E5M2, {INFINITY}, {0.0f}, 0.0f, NAN},
@@ -167,7 +171,7 @@ static void cases_of_the_rule(void **state) {
 
 static void formats_may_be_mixed(void **state) {
     (void)state;
-    /* e5m2 gradient times e4m3 weight: 3 fraction bits and 2 */
+    /* a: gradients in E5M2 with 2 fraction bits; b: weights in E4M3 with 3 */
     const uint8_t a[] = {cast_to_e5m2(1.75f, CAST_OVERFLOW), cast_to_e5m2(-40960.0f, CAST_OVERFLOW)};
     const uint8_t b[] = {cast_to_e4m3(1.875f, CAST_OVERFLOW), cast_to_e4m3(0x1p-9f, CAST_OVERFLOW)};
     assert_true(tensorcore_fp8_step(a, OTT_E5M2, b, OTT_E4M3, 1, 0.0f) == 3.28125f);
@@ -175,7 +179,7 @@ static void formats_may_be_mixed(void **state) {
     assert_true(tensorcore_fp8_step(a + 1, OTT_E5M2, b + 1, OTT_E4M3, 1, 0.0f) == -80.0f);
 }
 
-/* Sums that fit in 13 bits are exact: small integers. */
+/* Sums that fit into 13 bits, such as sums of small integers, are exact. */
 static void exact_sums_stay_exact(void **state) {
     (void)state;
     for (uint32_t trial = 0; trial < 200; trial++) {
@@ -194,7 +198,8 @@ static void exact_sums_stay_exact(void **state) {
 
 /* ---- full dot products ---- */
 
-/* 2^-14 is lost when added to an accumulator of 1. A separate sum of 128 such products is 2^-7. */
+/* An accumulator of 1 loses each product 2^-14. If 128 products are summed separately, their sum 2^-7 is
+   kept. */
 static void split_keeps_what_fast_loses(void **state) {
     (void)state;
     uint8_t a[256];

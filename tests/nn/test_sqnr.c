@@ -144,8 +144,7 @@ static double expected_product(ott_dtype a, ott_dtype b) {
 static void expect(const char *recipe_name, const char *what, double found, double wanted) {
     print_message("  %-20s %-12s %.2f dB\n", recipe_name, what, found);
     if (isinf(wanted))
-        assert_true(found > 45); /* the only noise is rounding to bf16: of the operands, and of the compute
-                                    weight */
+        assert_true(found > 45); /* only values rounded to bf16 add noise */
     else
         assert_true(fabs(found - wanted) <= TOLERANCE);
 }
