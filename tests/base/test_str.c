@@ -50,7 +50,8 @@ static void test_growth(void **state) {
     assert_int_equal(strlen(s.text), 25000);
     assert_memory_equal(s.text + 4321 * 5, "4321,", 5);
     assert_in_range(mem_read(m).allocations, 1, 20);
-    for (int length = 0; length < 300; length++) { /* each length at each fill level near the capacity */
+    /* texts of each length, with the buffer filled almost to its capacity */
+    for (int length = 0; length < 300; length++) {
         str t = {.account = m};
         for (int i = 0; i < length; i++) str_append(&t, "x");
         str_printf(&t, "%s", "yz");
@@ -104,10 +105,10 @@ static void test_utf8(void **state) {
         {"plain", -1},
         {"\xc2\x80\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xf0\x90\x80\x80\xf4\x8f\xbf\xbf", -1},
         {"ab\x80", 2},           /* a continuation byte without a start */
-        {"\xc0\xaf", 0},         /* overlong / */
-        {"\xc1\xbf", 0},         /* overlong */
-        {"a\xe0\x9f\xbf", 1},    /* overlong in three bytes */
-        {"\xf0\x8f\xbf\xbf", 0}, /* overlong in four */
+        {"\xc0\xaf", 0},         /* '/' in too many bytes */
+        {"\xc1\xbf", 0},         /* a character in too many bytes */
+        {"a\xe0\x9f\xbf", 1},    /* a character of two bytes in three */
+        {"\xf0\x8f\xbf\xbf", 0}, /* a character of three bytes in four */
         {"xyz\xed\xa0\x80", 3},  /* surrogate */
         {"\xf4\x90\x80\x80", 0}, /* beyond U+10FFFF */
         {"\xf5\x80\x80\x80", 0},
@@ -148,14 +149,15 @@ static void test_nearest(void **state) {
     assert_string_equal(str_nearest("mxfp4", recipes, 5), "mxfp8");
     assert_string_equal(str_nearest("tensor", (const char *const[]){"ten", "tensorx"}, 2), "tensorx");
     assert_string_equal(str_nearest("fp8", (const char *const[]){"bp8", "fp4"}, 2),
-                        "bp8"); /* the first of equally near ones */
+                        "bp8"); /* of equally near words, the first */
     assert_string_equal(str_nearest("trian", (const char *const[]){"drain", "train"}, 2), "train");
     assert_string_equal(str_nearest("seq_length", (const char *const[]){"seq_len"}, 1), "seq_len");
     assert_null(str_nearest("32B", (const char *const[]){"42M"}, 1));
     assert_null(str_nearest("qat", (const char *const[]){"data"}, 1));
     assert_null(str_nearest("quantization", (const char *const[]){"activation"}, 1));
     assert_null(str_nearest("something_else", recipes, 5));
-    assert_null(str_nearest("abcdefg", (const char *const[]){"abcdxyz"}, 1)); /* 3 edits, 2 allowed */
+    /* 3 edits are needed, 2 are allowed */
+    assert_null(str_nearest("abcdefg", (const char *const[]){"abcdxyz"}, 1));
     assert_string_equal(str_nearest("abcdefg", (const char *const[]){"abcdexy"}, 1), "abcdexy");
     assert_null(str_nearest("x", recipes, 0));
 }
@@ -193,7 +195,8 @@ static void test_glob(void **state) {
     char text[5001];
     memset(text, 'a', 5000);
     text[5000] = '\0';
-    assert_false(str_glob("*a*a*a*a*a*a*a*a*a*a*b", text)); /* exponential time if every star backtracked */
+    /* backtracking at every star would take exponential time */
+    assert_false(str_glob("*a*a*a*a*a*a*a*a*a*a*b", text));
 }
 
 static void test_numbers(void **state) {

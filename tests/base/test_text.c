@@ -1,4 +1,4 @@
-/* Conversion between numbers and text in a program with a decimal comma in its locale. */
+/* Converts numbers to text and back in a program whose locale has a decimal comma. */
 #define _GNU_SOURCE
 #include "base/text.h"
 #include "base/comma_locale.h"
@@ -26,12 +26,12 @@ static void numbers_have_a_point(void **state) {
         skip();
     }
     snprintf(out, sizeof out, "%.1f", 1.5);
-    assert_string_equal(out, "1,5"); /* in the program's locale */
+    assert_string_equal(out, "1,5"); /* printf uses the program's locale */
     assert_int_equal(text_format(out, sizeof out, "%.1f %s %d", 1.5, "a", 1000), 10);
     assert_string_equal(out, "1.5 a 1000");
     assert_true(text_to_double("2.25e1", NULL) == 22.5 && text_to_float("0.5", NULL) == 0.5f);
     snprintf(out, sizeof out, "%.1f", 1.5);
-    assert_string_equal(out, "1,5"); /* the locale has not changed */
+    assert_string_equal(out, "1,5"); /* printf still uses the program's locale */
     assert_int_equal(status_fail(OTT_ERR_CONFIG, "lr = %g", 0.25), OTT_ERR_CONFIG);
     assert_string_equal(status_text(), "lr = 0.25");
     logger lg = {.callback = keep, .user = line, .level = OTT_LOG_INFO};

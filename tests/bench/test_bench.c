@@ -30,7 +30,7 @@ static ott_status run_into(const bench_options *o, collected *w) {
     return status;
 }
 
-/* Returns its JSON object; free it with json_decref. */
+/* Returns the benchmark's JSON object. Release it with json_decref. */
 static json_t *run_json(const bench_options *o) {
     static collected w;
     bench_options json = *o;
@@ -77,7 +77,7 @@ static ott_status add_two(bench *b) {
                                       .state = &second});
 }
 
-/* One warm-up round, then one round per repeat; each round runs every case once. */
+/* There is one warm-up round, then one round per repeat. Each round runs every case once. */
 static void cases_take_turns(void **state) {
     (void)state;
     mem *account;
@@ -91,7 +91,7 @@ static void cases_take_turns(void **state) {
     FIXTURE_OK(str_finish(&text));
     assert_int_equal(runs, 8);
     for (int i = 0; i < 8; i++) assert_int_equal(order[i], 1 + i % 2);
-    /* both variants are in one line */
+    /* one line has both variants */
     assert_non_null(strstr(text.text, "\nop "));
     assert_null(strstr(strstr(text.text, "\nop ") + 1, "\nop "));
     str_free(&text);
@@ -110,7 +110,8 @@ static ott_status add_impossible(bench *b) {
                                       .state = &first});
 }
 
-/* The peak is at least the fastest GEMM's rate. On a busy machine short runs may measure less. */
+/* The reported peak is at least the rate of the fastest GEMM. On a busy machine the short measurement of the
+   peak may give less. */
 static void no_product_exceeds_its_peak(void **state) {
     (void)state;
     mem *account;
@@ -185,13 +186,13 @@ static void every_family_of_ops_runs(void **state) {
     expect_results("gemv", 2 * 4 * 3, "gbytes_per_second");
     expect_results("quantize", 2 * 7 * 2, "gbytes_per_second");
     expect_results("norm", 2 * 4 * 3, "gbytes_per_second");
-    if (FIXTURE_SANITIZED || getenv(TEST_DEVICE_VARIABLE)) return; /* their sizes take a while */
+    if (FIXTURE_SANITIZED || getenv(TEST_DEVICE_VARIABLE)) return; /* cases of these sizes take long */
     expect_results("attention", 2 * 4 * 2 * 2, "gflops");
     expect_results("optimizer", 3 * 2, "gbytes_per_second");
 }
 
-/* Three layers of seven linear layers and a head: forward and two gradients each, grouped so that equal
-   shapes are measured once. */
+/* Measures the GEMMs of a configuration: three blocks of seven linear layers and a head, each in forward and
+   for two gradients. GEMMs of equal shape are measured once. */
 static void products_are_those_of_a_configuration(void **state) {
     (void)state;
     bench_options o = options_of("products");
@@ -233,7 +234,7 @@ static void a_step_says_where_its_time_went(void **state) {
         json_t *shares = json_object_get(step, "shares");
         json_object_foreach(shares, name, share) sum += json_number_value(share);
         assert_true(sum > 0.995 && sum < 1.005);
-        /* Quantizing fused into other ops counts as quantizing. */
+        /* quantizing that is fused into another op counts as quantizing */
         assert_int_equal(number(shares, "quantize") > 0, i == 0);
         assert_int_equal(number(shares, "gemm_fp8") > 0, i == 0);
     }
@@ -277,7 +278,7 @@ static void expect_error(const bench_options *o, const char *part) {
 static void wrong_options_are_errors(void **state) {
     (void)state;
     static const struct {
-        bench_options o; /* sets repeats and threads */
+        bench_options o; /* repeats and threads are the same in all cases */
         const char *says;
     } rows[] = {
         {{.what = "gem"}, "there is no benchmark \"gem\"; there are: gemm, gemv"},

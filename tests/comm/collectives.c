@@ -1,7 +1,7 @@
 /*
- * Collectives of a transport against plain loops, for 1 to 4 ranks, several formats and uneven parts. Sums
- * are in rank order, bit for bit. Requests are awaited in another order than started. Ranks that disagree,
- * leave or hang end all others.
+ * Compares the collectives of a transport with plain loops, for 1 to 4 ranks, several formats and uneven
+ * parts. Sums are in rank order, bit for bit. Requests are waited for in another order than they were
+ * started. If a rank calls another collective, leaves or hangs, all other ranks end.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static float *take_memory(const rank_run *r, int64_t count) {
     return memory;
 }
 
-/* Runs the body, and copies its results after all queued work is done. */
+/* Runs the body of a test. Copies its results to the host after all queued work is done. */
 static ott_status run_body(rank_run *r) {
     r->in = take_memory(r, COLLECTIVES_COUNT);
     r->out = take_memory(r, COLLECTIVES_COUNT);
@@ -57,7 +57,7 @@ static void expect_success(int size) {
             fail_msg("rank %d of %d: %s", i, size, collectives_ranks[i].text);
 }
 
-/* A value for each rank and index. A sum of such values depends on the order. */
+/* Returns a value for a rank and an index. Sums of these values differ if they are in another order. */
 static float value(int rank, int64_t i) {
     return (rank % 2 ? -1.0f : 1.0f) * (1e7f / (float)(rank + 1) + (float)i / 3.0f);
 }
@@ -88,7 +88,7 @@ static void sums_are_in_rank_order(void **state) {
     }
 }
 
-/* Some columns of a row: columns next to them are not read or written. */
+/* Reduces some columns of a row. The columns next to them must not be read or written. */
 static ott_status reduce_columns(rank_run *r) {
     tensor t = fill(r, r->in, 2);
     t = tensor_columns(tensor_rows(t, 1, 1), 2, 2);
@@ -125,7 +125,7 @@ static void a_maximum_keeps_a_nan(void **state) {
     }
 }
 
-/* 1 + 2^-8 is 1 in bf16; 1 + 2^-8 + 2^-8, rounded once, is larger. */
+/* Sums in bf16 are rounded once, at the end: 1 + 2^-8 is 1 in bf16, but 1 + 2^-8 + 2^-8 is larger. */
 static ott_status reduce_bf16(rank_run *r) {
     uint16_t *x = (uint16_t *)r->in;
     for (int i = 0; i < COLUMNS; i++) x[i] = cast_to_bf16(r->group->rank == 0 ? 1.0f : 0.00390625f);
@@ -141,7 +141,7 @@ static void sums_of_bf16_are_rounded_once(void **state) {
         assert_true(cast_from_bf16(((uint16_t *)collectives_ranks[k].in_after)[0]) == 1.0078125f);
 }
 
-/* Parts of 0, 2, 3, 4 rows. */
+/* Numbers of rows of the ranks' parts. */
 static const int64_t uneven[RANKS_MAX] = {0, 2, 3, 4};
 
 static int64_t rows_until(int rank) {
@@ -176,7 +176,8 @@ static void each_rank_gets_its_part_of_the_sum(void **state) {
 
 /* ---- data movement ---- */
 
-/* E4M3 codes: any format is moved unchanged. Each rank's part is already in place. */
+/* Gathers E4M3 codes, as any format is moved unchanged. Each rank's part is already in its place in the
+   output. */
 static ott_status all_gather(rank_run *r) {
     int rank = r->group->rank, size = r->group->size;
     uint8_t *all = (uint8_t *)r->out;
@@ -255,7 +256,7 @@ static void all_have_what_the_root_had(void **state) {
     }
 }
 
-/* Host memory, through a buffer that does not divide its size. */
+/* Moves host memory through a buffer. The size is not a multiple of the buffer's. */
 static ott_status move_host(rank_run *r) {
     float *buffer = r->in + 2 * COLUMNS;
     const group_host h = {r->group, r->cx.device, buffer, 3 * sizeof *buffer};
@@ -280,7 +281,7 @@ static void host_memory_moves_in_pieces(void **state) {
     }
 }
 
-/* More counts than one reduction takes, with values that fp32 would round. */
+/* Adds more counts than one reduction takes. fp32 would round them. */
 static ott_status count_together(rank_run *r) {
     enum { THREES = 4 };
     const group_host h = {r->group, r->cx.device, r->in, 3 * sizeof *r->in};
@@ -308,7 +309,7 @@ static void counts_are_exact(void **state) {
     }
 }
 
-/* Two messages to the next rank, received in order. */
+/* Sends two messages to the next rank, which receives them in order. */
 static ott_status pass_on(rank_run *r) {
     int rank = r->group->rank, size = r->group->size;
     for (int n = 0; n < 2; n++) {
@@ -351,7 +352,7 @@ static float large_sum(int size, int64_t i) {
     return sum;
 }
 
-/* A reduction of all, then of uneven parts; the second part is empty. */
+/* Reduces all elements, then uneven parts, of which the second is empty. */
 static ott_status reduce_large(rank_run *r, float *x, float *part) {
     int rank = r->group->rank, size = r->group->size;
     int64_t rows[RANKS_MAX] = {MANY / size + MORE, 0, MANY / 3};
@@ -372,7 +373,7 @@ static ott_status reduce_large(rank_run *r, float *x, float *part) {
     return OTT_OK;
 }
 
-/* Each rank sends to the next; all send at the same time. */
+/* Each rank sends to the next one. All send at the same time. */
 static ott_status pass_large(rank_run *r, float *x, float *from) {
     int rank = r->group->rank, size = r->group->size, before = (rank + size - 1) % size;
     collective call = {
@@ -407,7 +408,8 @@ static void large_tensors_arrive_complete(void **state) {
 
 /* ---- requests, plans ---- */
 
-/* Rank 0 waits for messages that the other ranks send after the reduction, then for the reduction. */
+/* The other ranks wait for a reduction, then send messages. Rank 0 waits for the messages first, so the
+   reduction must progress before rank 0 waits for it. */
 static ott_status continue_without_the_rank(rank_run *r) {
     tensor t = tensor_vector(r->in, OTT_F32, 1), word = tensor_vector(r->out, OTT_F32, 1);
     collective reduce = {.kind = COLLECTIVE_ALL_REDUCE, .input = t, .output = t};
@@ -453,7 +455,8 @@ static void requests_are_waited_for_in_any_order(void **state) {
         assert_true(collectives_ranks[k].in_after[0] == 3.0f && collectives_ranks[k].out_after[0] == 6.0f);
 }
 
-/* While a plan is recorded no rank communicates; a single rank would wait forever. */
+/* Rank 0 records a collective in a plan. If it communicated, it would wait forever, because the other ranks
+   do not call it. */
 static ott_status record(rank_run *r) {
     if (r->group->rank > 0) return OTT_OK;
     tensor t = fill(r, r->in, 1);

@@ -1,4 +1,4 @@
-/* comm/ranks: ranks as threads of a test. Makes their groups, and runs all ranks in parallel. */
+/* comm/ranks: makes groups of ranks that are threads of a test, and runs all ranks in parallel. */
 #ifndef TESTS_COMM_RANKS_H
 #define TESTS_COMM_RANKS_H
 
@@ -6,22 +6,22 @@
 
 enum { THREAD_GROUPS_MAX = 128 };
 
-/* Initialize with zeros. */
+/* Owns groups. Initialize it with zeros. */
 typedef struct thread_groups {
     mem *account;
     threads_group *opened[THREAD_GROUPS_MAX];
     int count;
 } thread_groups;
 
-/* Makes groups of `size` ranks with distance `stride`, for `count` ranks: out[r] is rank r's group. `w` owns
-   them. Stride 1: neighboring ranks. A wait for a rank ends after a minute. */
+/* Divides `count` ranks into groups of `size` ranks whose numbers differ by `stride` (1: neighboring ranks).
+   out[r] becomes rank r's group. w owns the groups. A wait for another rank ends after a minute. */
 void ranks_groups(thread_groups *w, int count, int stride, int size, group **out);
-/* Makes one group of the listed ranks: out[ranks[i]] is its i-th member. */
+/* Makes one group of the listed ranks. out[ranks[i]] becomes its member i. */
 void ranks_group(thread_groups *w, const int *ranks, int size, group **out);
 /* Frees the groups. Call when no rank runs. */
 void ranks_close(thread_groups *w);
 
-/* The result of a rank. */
+/* How a rank ended. */
 typedef struct ranks_end {
     ott_status status;
     char text[1024];
@@ -30,7 +30,7 @@ typedef struct ranks_end {
 /* Runs job(ranks + r * bytes) for all ranks in parallel, each on its own thread. The job closes the rank's
    groups at its end, so that other ranks do not wait for a failed rank. */
 void ranks_try(int count, void *ranks, size_t bytes, ott_status (*job)(void *rank), ranks_end *ends);
-/* Like ranks_try, but a rank's failure fails the test, with a message that begins with `what`. */
+/* Like ranks_try. But if a rank fails, the test fails, with a message that begins with `what`. */
 void ranks_run(const char *what, int count, void *ranks, size_t bytes, ott_status (*job)(void *rank));
 
 #endif

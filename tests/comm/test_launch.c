@@ -1,6 +1,6 @@
 /*
- * The environment variables of launchers: one process of several without MPI is refused; a single process is
- * not.
+ * The environment variables of launchers. If they say that this is one process of several, it is refused
+ * without MPI. A single process is not refused.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -50,7 +50,7 @@ static void one_is_not(void **state) {
     setup(NULL);
 }
 
-/* A job of two tasks may start a step of one task; the step's count is used. */
+/* In Slurm, a job of two tasks may start a step of one task. The number of tasks of the step is used. */
 static void the_step_counts(void **state) {
     (void)state;
     setenv("SLURM_NTASKS", "2", 1);
@@ -62,7 +62,8 @@ static void the_step_counts(void **state) {
     setup(NULL);
 }
 
-/* With MPI, other launchers' variables are ignored, but the number of processes must match the launcher's. */
+/* With MPI, other launchers' variables are ignored, but MPI's number of processes must match the one of the
+   launcher that started it. */
 static void what_mpi_joins_is_not_refused(void **state) {
     (void)state;
     setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
@@ -101,10 +102,10 @@ static void processes_share_the_cores(void **state) {
     assert_int_equal(launch_threads(&single, 8, 8), 0);
     assert_int_equal(launch_threads(&four, 8, 8), 2);
     assert_int_equal(launch_threads(&four, 2, 2), 1);
-    assert_int_equal(launch_threads(&four, 8, 64), 2); /* a container's cores, shared by all */
+    assert_int_equal(launch_threads(&four, 8, 64), 2); /* a container's cores, which all ranks share */
     four.is_bound = true;
-    assert_int_equal(launch_threads(&four, 16, 64), 0);  /* each has its own cores */
-    assert_int_equal(launch_threads(&four, 32, 64), 16); /* each has a socket's cores */
+    assert_int_equal(launch_threads(&four, 16, 64), 0);  /* each rank has its own cores */
+    assert_int_equal(launch_threads(&four, 32, 64), 16); /* each rank has the cores of a socket */
     assert_int_equal(launch_threads(&four, 1, 2), 1);
 }
 

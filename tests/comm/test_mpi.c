@@ -1,8 +1,8 @@
 /*
  * Ranks as processes: runs the tests of collectives.c with four processes from mpirun (tests/CMakeLists.txt).
- * An extra group shares each rank's results, and all ranks check them. Then tests that only processes need:
- * two groups used together, in crossing order. Argument "give-up": ranks give up while data move, which ends
- * the processes.
+ * All ranks check the results of each rank, which another group distributes. Some tests are for processes
+ * only: two groups that are used at the same time, and not in the same order on all ranks. With the argument
+ * "give-up", ranks give up while data move, which ends the processes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@
 #include "cpu/cpu.h"
 
 static int own_rank, rank_count;
-static mem *group_account; /* of the groups; some tests make them fail */
+static mem *group_account; /* account of the groups; some tests make its groups fail */
 
 static void open_group(int first, int step, int size, double timeout, group **out) {
     int members[RANKS_MAX] = {0};
@@ -29,7 +29,7 @@ static void open_group(int first, int step, int size, double timeout, group **ou
         fail_msg("%s", status_text());
 }
 
-/* Ranks outside the test are each in a group of one. */
+/* Gathers the results of every rank on all ranks. */
 static void share_results(void) {
     group *all_ranks;
     rank_run own = collectives_ranks[own_rank], *every = collectives_ranks;
@@ -64,7 +64,8 @@ void collectives_run(int size, double timeout, rank_body body) {
 
 enum { ROUNDS = 300, MOST_BITS = 18, MOST = 2 << MOST_BITS };
 
-/* Of four ranks, 0 1 and 2 3 are pairs, and 0 2 and 1 3: a mesh of dp_shard 2 and tp 2. */
+/* Two groups of each of four ranks: ranks 0 1 and 2 3 are pairs, and ranks 0 2 and 1 3 are across. This is a
+   mesh of dp_shard 2 and tp 2. */
 typedef struct crossing {
     exec cx;
     group *pair, *across;
@@ -72,7 +73,7 @@ typedef struct crossing {
     uint64_t seed; /* the same on all ranks */
 } crossing;
 
-/* Most counts are small. */
+/* Draws a number of elements. Most are small. */
 static int64_t draw_count(crossing *c) {
     c->seed = c->seed * 6364136223846793005u + 1442695040888963407u;
     int64_t limit = INT64_C(1) << (1 + (c->seed >> 33) % MOST_BITS);
@@ -111,7 +112,8 @@ static void check_gather(const crossing *c, const int64_t rows[2]) {
             if (at[i] != cell(own_rank % 2 + 2 * k, i)) fail_msg("part %d, %lld", k, (long long)i);
 }
 
-/* A gather during sums; half of the ranks start with the gather, half with the sums. */
+/* Runs a gather in one group and sums in the other at the same time. Half of the ranks start with the gather,
+   half with the sums. */
 static ott_status cross(crossing *c) {
     int64_t rows[2];
     group_request gathering, summing;
@@ -157,7 +159,7 @@ static void crossing_groups_do_not_wait_for_each_other(void **state) {
 
 static atomic_bool moving;
 
-/* On the progress thread: slow, so that the other rank gives up during the copy. */
+/* A copy that runs on the progress thread. It is slow, so that the other rank gives up during the copy. */
 static ott_status copy_slowly(device *d, void *to, const void *from, int64_t bytes) {
     (void)d;
     moving = true;
@@ -182,7 +184,7 @@ static int give_up_while_data_move(void) {
     if (group_start(all, &cx, &sum, &request) != OTT_OK) return 1;
     while (!moving) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     bool reports = mpi_give_up(OTT_ERR_RANK, "enough");
-    (void)group_wait(&cx, &request); /* done, or failed */
+    (void)group_wait(&cx, &request); /* it is done or has failed */
     if (reports && group_run(all, &cx, &sum) == OTT_ERR_RANK) printf("gave up: %s\n", status_text());
     fflush(stdout);
     return 0;
@@ -203,10 +205,11 @@ static void a_group_takes_what_it_says_and_gives_it_back(void **state) {
     }
 }
 
-/* MPI may still write to the memory of a failed group. */
+/* A failed group's memory is not freed, because MPI may still write to it. It is counted in another
+   account. */
 static void what_a_failed_group_took_stays_on_another_account(void **state) {
     (void)state;
-    assert_int_equal(mem_read(group_account).now, 0); /* runs after the tests in which groups fail */
+    assert_int_equal(mem_read(group_account).now, 0); /* this test runs after those in which groups fail */
 }
 
 int main(int count, char **arguments) {

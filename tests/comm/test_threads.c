@@ -1,4 +1,4 @@
-/* Ranks as threads: the tests of collectives.c. */
+/* Runs the tests of collectives.c with threads as ranks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

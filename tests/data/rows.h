@@ -6,14 +6,15 @@
 
 typedef struct held_row {
     dataset_row row;
-    int32_t *memory; /* the caller frees it */
+    int32_t *memory; /* the row's memory, which the caller frees */
 } held_row;
 
-/* A source with the whole file, as bytes, and no field except "text". The path is borrowed. */
+/* Returns a source that is the whole file, with bytes as tokens, and no field except "text". *path must stay
+   valid. */
 dataset_source rows_source(const char *const *path);
 void rows_split(dataset *d, int64_t length, bool pack);
 held_row rows_read(const dataset *d, int64_t index);
-/* Number of tokens of document `index` of the row. */
+/* Returns the number of tokens in document number `index` of the row. */
 int64_t rows_document(const dataset *d, const dataset_row *r, int64_t index);
 
 #endif

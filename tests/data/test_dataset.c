@@ -1,4 +1,4 @@
-/* Bytes, synthetic tokens and the loader: shares of a text, UTF-8, windows, epochs. */
+/* Text as bytes, synthetic tokens, and the order of rows: shares of a text, UTF-8, windows, epochs. */
 #include "support/folder.h"
 #include "data/dataset.h"
 #include "base/str.h"
@@ -36,7 +36,7 @@ static dataset_row row_of(int32_t *tokens, int32_t *targets) {
     return (dataset_row){.token = tokens, .target = targets, .position = position, .start = start};
 }
 
-/* Splits the dataset into rows of that length and reads one. */
+/* Splits the dataset into rows of `length` tokens and reads row `index`. */
 static ott_status read_window(dataset *d, int64_t length, int64_t index, int32_t *tokens, int32_t *targets) {
     dataset_row row = row_of(tokens, targets);
     TRY(split(d, length));
@@ -46,7 +46,7 @@ static ott_status read_window(dataset *d, int64_t length, int64_t index, int32_t
     return OTT_OK;
 }
 
-/* Reads row `number` of a run with one-token rows. */
+/* Reads row `number` of a run whose rows have one token. */
 static ott_status read_sample(dataset *d, uint64_t seed, int64_t number, int32_t *tokens, int32_t *targets) {
     dataset_row row = row_of(tokens, targets);
     TRY(split(d, 1));
@@ -63,7 +63,7 @@ static void bytes_are_tokens(void **state) {
     assert_int_equal(dataset_vocab(d), 256);
     assert_int_equal(dataset_tokens(d), 10);
     assert_string_equal(dataset_name(d), folder_file(f, "t.txt"));
-    assert_int_equal(windows(d, 4), 2); /* 0..4 and 4..8; 9 is left over */
+    assert_int_equal(windows(d, 4), 2); /* tokens 0 to 4 and 4 to 8; token 9 is in no row */
     assert_int_equal(read_window(d, 4, 0, tokens, targets), OTT_OK);
     assert_memory_equal(tokens, ((int32_t[]){'0', '1', '2', '3'}), sizeof tokens);
     assert_memory_equal(targets, ((int32_t[]){'1', '2', '3', 0xc3}), sizeof targets);
@@ -90,7 +90,8 @@ static void counts_windows(void **state) {
     dataset_close(d);
 }
 
-/* Two adjacent shares have all bytes of the file, each once, even if the split falls inside a character. */
+/* Two adjacent shares together have every byte of the file once, even if their border is inside a
+   character. */
 static void shares_tile_the_file(void **state) {
     folder *f = *state;
     const char *text = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z\xf0\x9f\x98\x80\xe2\x82\xac\xc3\xa9";
@@ -149,7 +150,7 @@ static void refuses_what_is_no_text(void **state) {
     assert_null(d);
 }
 
-/* A bad byte is an error only for the share that contains it; the other share opens. */
+/* A byte that is not UTF-8 is an error only in the share that contains it. The other share opens. */
 static void bad_byte_of_another_part(void **state) {
     folder *f = *state;
     dataset *d;
@@ -198,7 +199,7 @@ static void synthetic_tokens(void **state) {
         for (int i = 0; i < SEQ; i++) assert_in_range(tokens[i], 0, VOCAB - 1);
         for (int i = 0; i < SEQ; i++) counts[tokens[i]]++;
     }
-    /* expected 1000, standard deviation 30 */
+    /* each count is 1000 on average, with standard deviation 30 */
     for (int i = 0; i < VOCAB; i++) assert_in_range(counts[i], 850, 1150);
     assert_int_equal(read_window(other, SEQ, 9, again, targets), OTT_OK);
     assert_memory_not_equal(tokens, again, sizeof tokens);
@@ -209,7 +210,7 @@ static void synthetic_tokens(void **state) {
     assert_int_equal(dataset_open_synthetic(f->account, 5, 1, -1, &d), OTT_ERR_ARGUMENT);
 }
 
-/* Each epoch has every window once, in an order of its own. A sample depends only on its number. */
+/* Each epoch has every row once, in another order. The row of sample n depends only on n and the seed. */
 static void epochs_permute_windows(void **state) {
     folder *f = *state;
     enum { WINDOWS = 100, EPOCHS = 3 };

@@ -1,6 +1,6 @@
 /*
- * Samples: HellaSwag token for token as in AutoModel, prompts with completions, padding, and packing, which
- * must change nothing except the position of a sample.
+ * Samples: HellaSwag token for token as in AutoModel, prompts with completions, padding, and packing. Packing
+ * may only change where a sample is.
  */
 #include "support/folder.h"
 #include "base/file.h"
@@ -16,7 +16,8 @@
 
 /* ---- HellaSwag ---- */
 
-/* Returns "../shared/NAME" next to the sources, or in OTTAVA_SHARED; skips the test if absent. */
+/* Returns the path of "../shared/NAME" next to the sources, or of NAME in OTTAVA_SHARED. Skips the test if
+   the file is missing. */
 static const char *shared(const char *name) {
     static char path[16][400];
     static int next;
@@ -96,7 +97,8 @@ static void hellaswag_is_automodels(void **state) {
 
 /* ---- packing ---- */
 
-/* The packed rows contain the samples of the padded rows in order, token for token, and nothing else. */
+/* Expects that packed rows have the samples of the padded rows in the same order, token for token, and
+   nothing else. */
 static void check_packing(dataset *d, int64_t length) {
     rows_split(d, dataset_longest(d), false);
     int64_t samples = dataset_rows(d), width = dataset_length(d), labels = 0, packed_labels = 0;
@@ -115,10 +117,11 @@ static void check_packing(dataset *d, int64_t length) {
         for (int64_t k = 0; k < h.row.documents; k++) {
             int64_t at = h.row.start[k], count = rows_document(d, &h.row, k);
             for (int64_t i = 0; i < count; i++) assert_int_equal(h.row.position[at + i], i);
-            while (next < samples && unpacked[next].row.start[1] > length) next++; /* too long: left out */
+            /* samples that are longer than a row are left out */
+            while (next < samples && unpacked[next].row.start[1] > length) next++;
             bool sample = next < samples && unpacked[next].row.start[1] == count &&
                           memcmp(unpacked[next].row.token, h.row.token + at, (size_t)count * 4) == 0;
-            if (!sample) { /* the padding */
+            if (!sample) { /* after the last sample: padding */
                 assert_int_equal(k, h.row.documents - 1);
                 for (int64_t i = at; i < length; i++) assert_true(h.row.token[i] == 0 && h.row.target[i] < 0);
                 break;
@@ -128,7 +131,7 @@ static void check_packing(dataset *d, int64_t length) {
             used += count;
             next++;
         }
-        /* greedy: the sample did not fit into the previous row */
+        /* packing is greedy: the first sample did not fit into the previous row */
         if (r > 0) assert_true(used_before + first > length);
         used_before = used;
         packed_labels += h.row.labels;
@@ -208,7 +211,7 @@ static void loss_is_on_the_completion(void **state) {
     rows_split(d, 8, true);
     assert_int_equal(dataset_rows(d), 1);
     h = rows_read(d, 0);
-    assert_true(h.row.documents == 2 && h.row.start[1] == 5); /* full: no padding */
+    assert_true(h.row.documents == 2 && h.row.start[1] == 5); /* the row is full and has no padding */
     free(h.memory);
     dataset_close(d);
 }
@@ -291,9 +294,9 @@ static void label_may_be_a_text(void **state) {
 
 /* ---- context, question and answer ---- */
 
-/* Expects the full row with AutoModel's labels: the tokens, and which tokens are targets. */
+/* Expects a row's tokens, and the same targets as in AutoModel. */
 static void expect_sample(dataset *d, int64_t row, const char *text, int64_t unlearned) {
-    int64_t count = (int64_t)strlen(text) - 1; /* the last token is a target only */
+    int64_t count = (int64_t)strlen(text) - 1; /* the last token is a target, but no input */
     held_row h = rows_read(d, row);
     for (int64_t i = 0; i < count; i++) {
         assert_int_equal(h.row.token[i], (unsigned char)text[i]);
@@ -318,7 +321,8 @@ static void squad_rows_are_those_of_automodel(void **state) {
     rows_split(d, 40, false);
     assert_int_equal(dataset_rows(d), 2);
     expect_sample(d, 0, "Context: c Question: q Answer: yes", 31);
-    expect_sample(d, 1, "Context: c Question: qq Answer: ", 32); /* no answer and no EOS: no target */
+    /* no answer and no EOS fit into the row, so it has no target */
+    expect_sample(d, 1, "Context: c Question: qq Answer: ", 32);
     dataset_close(d);
     path = folder_write_text(f, "t.jsonl",
                              "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": \"a\"}}");
@@ -349,7 +353,8 @@ static void instructions_are_joined_by_spaces(void **state) {
     assert_error_names("the row has no field \"question\"; it has a, b, c");
 }
 
-/* For tokens across the end of the prompt, the token count of the prompt alone decides. */
+/* If a token covers the end of the prompt and the beginning of the completion, the number of tokens of the
+   prompt alone decides which tokens are targets. */
 static void what_carries_no_loss_is_counted(void **state) {
     folder *f = *state;
     dataset *d;
@@ -361,7 +366,8 @@ static void what_carries_no_loss_is_counted(void **state) {
     dataset_source s = rows_source(&path);
     s.tokenizer = t;
     assert_int_equal(dataset_open_squad(f->account, &s, &d), OTT_OK);
-    /* 31 tokens of the prompt; the last one is the space that merges into " yes", so no target is left. */
+    /* the prompt alone has 31 tokens; its last token, a space, merges with "yes" to " yes", so no target is
+       left */
     rows_split(d, 40, false);
     held_row h = rows_read(d, 0);
     assert_int_equal(h.row.labels, 0);
@@ -383,7 +389,7 @@ static tokenizer *chat_tokenizer(folder *f, const char *template) {
     return case_open(f, case_bytes(""));
 }
 
-/* Expects a row of one sample: its text, and under each character a "^" if it is a target. */
+/* Expects a row of one sample. The expected text has a "^" under each character of a target. */
 static void expect_turns(const tokenizer *t, const dataset *d, int64_t index, const char *text,
                          const char *targets) {
     held_row h = rows_read(d, index);
@@ -432,7 +438,8 @@ static void only_the_assistant_is_learned(void **state) {
     }
 }
 
-/* The template gets a row's tools for each text of the row, and the extra fields of messages. */
+/* The template gets the tools of a row for each text that it makes of the row, and also extra fields of
+   messages. */
 static void templates_see_tools(void **state) {
     static const char rows[] =
         "{\"tools\": [{\"n\": 1}], \"messages\": [{\"role\": \"user\", \"content\": \"u\"}, "
@@ -460,8 +467,8 @@ static void templates_see_tools(void **state) {
     tokenizer_close(t);
 }
 
-/* Null members are left out, as in transformers. The templates below would write "None" or refuse to loop
-   over it. */
+/* Members that are null are left out, as in transformers. With a null the templates below would write "None",
+   or would be refused for a loop over it. */
 static void null_members_are_left_out(void **state) {
     static const char rows[] =
         "{\"messages\": [{\"role\": \"user\", \"content\": \"u\", \"tool_calls\": null, \"name\": null}, "
@@ -484,7 +491,7 @@ static void null_members_are_left_out(void **state) {
     tokenizer_close(t);
 }
 
-/* The date comes from the setting, never from the clock. */
+/* The template's date comes from a key of the configuration, never from the clock. */
 static void templates_get_the_day(void **state) {
     static const char rows[] = "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}\n";
     static const char *const days[][2] = {{"2026-02-03", "03 Feb 2026 Tuesday 34 00:00"},
@@ -539,7 +546,7 @@ static tokenizer *end_tokenizer(folder *f, const char *template) {
     return case_open(f, root);
 }
 
-/* Returns how often a conversation of this many turns calls the stop callback. */
+/* Returns how often reading a conversation of this many turns calls the stop callback. */
 static int64_t work_of_turns(folder *f, const tokenizer *t, int turns) {
     str row = {.account = f->account};
     call_counter c = {.most = INT64_MAX};
@@ -562,7 +569,8 @@ static int64_t work_of_turns(folder *f, const tokenizer *t, int turns) {
     return c.asked;
 }
 
-/* 16,000 turns take ten times the work of 1,600, whether or not the template marks turns. */
+/* A conversation of 16,000 turns takes ten times the work of one with 1,600, whether or not the template
+   marks turns. */
 static void long_conversations_take_linear_work(void **state) {
     static const char *const templates[] = {
         "{% for m in messages %}<{{ m.role[0] }}>{{ m.content | trim }}<end>{% endfor %}"
@@ -578,8 +586,8 @@ static void long_conversations_take_linear_work(void **state) {
     }
 }
 
-/* A conversation that must be rendered again for each turn is refused after a limited number of steps. The
-   message has a remedy. */
+/* If a conversation must be rendered again for each turn, reading ends with an error after a limited number
+   of steps. The message says what to do. */
 static void long_conversations_are_limited(void **state) {
     static const char *const templates[] = {
         "{% set n = messages | length %}{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}<end>{% "
@@ -648,8 +656,8 @@ static void conversations_are_refused_by_line(void **state) {
 
 typedef ott_status (*open_rows)(mem *account, const dataset_source *s, dataset **out);
 
-/* All reading and tokenizing calls the stop callback, within a row and between rows, and ends with
-   OTT_ERR_STOPPED. */
+/* Reading and tokenizing call the stop callback, within a row and between rows. If it asks to stop, they end
+   with OTT_ERR_STOPPED. */
 static void stops_when_asked(void **state) {
     static const char template[] = "{% for i in range(100000) %}{{ i }}{% endfor %}{{ messages[0].content }}";
     folder *f = *state;
@@ -663,7 +671,7 @@ static void stops_when_asked(void **state) {
     static const struct {
         open_rows open;
         int64_t most;
-    } cases[] = {{dataset_open_chat, 5}, /* in the first row */
+    } cases[] = {{dataset_open_chat, 5}, /* most: stops within the first row */
                  {dataset_open_jsonl, 40},
                  {dataset_open_text, 0},
                  {dataset_open_bytes, 0}};
@@ -677,7 +685,8 @@ static void stops_when_asked(void **state) {
         if (cases[i].open(f->account, &s, &d) != OTT_ERR_STOPPED)
             fail_msg("case %d: cancellation does not stop it: %s", (int)i, status_text());
         assert_null(d);
-        assert_int_equal(c.asked, cases[i].most + 1); /* and the callback is not called again */
+        /* after it asked to stop, the callback is not called again */
+        assert_int_equal(c.asked, cases[i].most + 1);
     }
     str_free(&rows);
     tokenizer_close(t);

@@ -1,6 +1,6 @@
 /*
- * Text in a tokenizer's ids, JSONL documents, document boundaries in running text, and mixtures: shares,
- * order, determinism.
+ * Text as ids of a tokenizer, JSONL documents, document boundaries in running text, and mixtures of datasets:
+ * shares, order, determinism.
  */
 #include "support/folder.h"
 #include "base/str.h"
@@ -16,7 +16,7 @@
 
 /* ---- a tokenizer ---- */
 
-/* Letters a to h, "ab" and "cd", <s> and </s>: ids 0 to 11. */
+/* A tokenizer whose tokens are the letters a to h, "ab", "cd", <s> and </s>, with ids 0 to 11. */
 static const char tokenizer_json[] =
     "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,"
     "\"added_tokens\":[{\"id\":10,\"content\":\"<s>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":"
@@ -43,7 +43,7 @@ static tokenizer *open_tokenizer(folder *f) {
     return t;
 }
 
-/* Expects all tokens of a dataset: rows of one token, and the target of the last row. */
+/* Expects all tokens of a dataset. Reads them as rows of one token, and the target of the last row. */
 static void check_ids(dataset *d, const int32_t *expected, int64_t count) {
     assert_int_equal(dataset_tokens(d), count);
     rows_split(d, count - 1, false);
@@ -80,7 +80,8 @@ static void text_becomes_documents(void **state) {
     CHECK_IDS(d, AB, 4, CD);
     dataset_close(d);
     s.separator = "";
-    assert_int_equal(dataset_open_text(f->account, &s, &d), OTT_ERR_FORMAT); /* | has no token */
+    /* the tokenizer has no token for '|' */
+    assert_int_equal(dataset_open_text(f->account, &s, &d), OTT_ERR_FORMAT);
     assert_error_names("/t.txt: ");
     tokenizer_close(t);
 }
@@ -99,7 +100,7 @@ static void files_are_documents(void **state) {
     assert_int_equal(dataset_open_text(f->account, &s, &d), OTT_OK);
     CHECK_IDS(d, BOS, AB, CD, EOS, BOS, AB, EOS);
     dataset_close(d);
-    s.from_share = 0.5; /* bytes 3 to 5: d, a, b */
+    s.from_share = 0.5; /* the share is bytes 3 to 5: d, a, b */
     assert_int_equal(dataset_open_text(f->account, &s, &d), OTT_OK);
     CHECK_IDS(d, BOS, 3, EOS, BOS, AB, EOS);
     dataset_close(d);
@@ -123,7 +124,7 @@ static void rows_of_text(void **state) {
     assert_memory_equal(h.row.position, ((int32_t[]){0, 1, 2, 0, 1, 2}), 24);
     assert_true(h.row.documents == 2 && h.row.start[1] == 3 && h.row.labels == 5);
     free(h.memory);
-    rows_split(d, 3, true); /* a document ends where a row ends */
+    rows_split(d, 3, true); /* one document ends where a row ends */
     h = rows_read(d, 0);
     assert_memory_equal(h.row.target, ((int32_t[]){AB, EOS, -100}), 12);
     assert_true(h.row.documents == 1 && h.row.labels == 2);
@@ -135,7 +136,7 @@ static void rows_of_text(void **state) {
     tokenizer_close(t);
 }
 
-/* Token files have no document boundaries, but their tokenizer's EOS ends a document. */
+/* Token files do not store document boundaries. But a document ends after each EOS of their tokenizer. */
 static void eos_ends_documents(void **state) {
     folder *f = *state;
     tokenizer *t = open_tokenizer(f);
@@ -166,7 +167,7 @@ static void eos_ends_documents(void **state) {
 
 enum { PARTS = 3 };
 
-/* Part i has `rows[i]` rows of one token, all the letter 'a' + i. */
+/* Opens a mixture. Part i has `rows[i]` rows of one token, all the letter 'a' + i. */
 static dataset *open_mixture(folder *f, const double *weights, double temperature, const int *rows,
                              bool shuffle) {
     dataset *parts[PARTS], *d;
@@ -197,10 +198,11 @@ static void check_shares(folder *f, const double *weights, double temperature, c
     const int rows[PARTS] = {50, 7, 300};
     dataset *d = open_mixture(f, weights, temperature, rows, true);
     int64_t counts[PARTS] = {0};
-    for (int64_t i = 0; i < 140000; i++) { /* more than the table has slots */
+    for (int64_t i = 0; i < 140000; i++) { /* more rows than the table of the mixture has slots */
         counts[part_of_row(d, 1, i)]++;
         for (int k = 0; k < PARTS && i % 997 == 0; k++)
-            if (fabs((double)counts[k] - shares[k] * (double)(i + 1)) > 2.5) /* 1/65536 is from rounding */
+            if (fabs((double)counts[k] - shares[k] * (double)(i + 1)) >
+                2.5) /* shares are rounded to 1/65536 */
                 fail_msg("after %d rows, part %d has %d rows, not %g", (int)i + 1, k, (int)counts[k],
                          shares[k] * (double)(i + 1));
     }
@@ -214,7 +216,8 @@ static void mixtures_keep_their_shares(void **state) {
     check_shares(*state, (double[]){1, 4, 16}, 1e6, (double[]){1 / 3.0, 1 / 3.0, 1 / 3.0});
 }
 
-/* Every part has its own epochs: each of its rows occurs once before any repeats. */
+/* Every part of a mixture has its own epochs: each row of a part occurs once before any of its rows
+   repeats. */
 static void parts_have_their_own_epochs(void **state) {
     folder *f = *state;
     dataset *parts[2], *d;
@@ -237,12 +240,13 @@ static void parts_have_their_own_epochs(void **state) {
     dataset_close(d);
 }
 
-/* The shares change at a row. The parts continue their epochs, and a part of weight 0 pauses. */
+/* From some row on the mixture has other shares. The parts continue their epochs, and a part of weight 0
+   pauses. */
 static void phases_change_the_shares(void **state) {
     static const struct {
         int end;
         double weights[2];
-        int digits; /* rows of the second part */
+        int digits; /* number of rows of the second part */
     } phases[] = {{301, {3, 1}, 75}, {651, {1, 1}, 175}, {1000, {0, 1}, 349}, {70000, {1, 1}, 34500}};
     folder *f = *state;
     dataset *parts[2], *d;

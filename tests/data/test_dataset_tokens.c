@@ -1,5 +1,6 @@
 /*
- * Token files: every format is read back; invalid headers are refused; documents, shards, ids out of range.
+ * Token files: every format is read, invalid headers are refused. Also tests documents, several files, and
+ * ids out of range.
  */
 #include "support/folder.h"
 #include "base/file.h"
@@ -16,7 +17,7 @@
 
 enum { TOKENS = 50 };
 
-/* Token i of the test files; the ids use both bytes. */
+/* Returns token i of the test files. Ids use both bytes of 2-byte tokens. */
 static int32_t token(int64_t i) {
     return (int32_t)(i * 1237 % 50257);
 }
@@ -73,7 +74,7 @@ static dataset *open_one(folder *f, const char *name) {
     return d;
 }
 
-/* Expects rows of 7: the tokens from `first` on, in order. */
+/* Reads rows of 7 tokens. Expects the file's tokens from number `first` on, in order. */
 static void check_tokens(const dataset *d, int64_t first) {
     for (int64_t r = 0; r < dataset_rows(d); r++) {
         held_row h = rows_read(d, r);
@@ -135,7 +136,7 @@ static void numpy_reads_back(void **state) {
     }
 }
 
-/* An odd number of 2-byte tokens is not a multiple of 4 bytes. */
+/* An odd number of 2-byte tokens: the file's size is not a multiple of 4. */
 static void bare_file_of_two_bytes(void **state) {
     folder *f = *state;
     bytes b = {.count = 0};
@@ -194,7 +195,7 @@ static void shards_are_one_sequence(void **state) {
     dataset_close(d);
 }
 
-/* More files than a process may have open. */
+/* Opens more files than the process may have open at a time. */
 static void many_shards(void **state) {
     folder *f = *state;
     enum { FILES = 150 };
@@ -253,7 +254,8 @@ static void ids_out_of_range_are_found(void **state) {
     bytes b = {.count = 0};
     put_tokens(&b, 0, TOKENS, 4);
     write_bytes(f, name, &b);
-    assert_int_equal(open_files(f, &name, 1, 40000, &d), OTT_ERR_FORMAT); /* fails before reading data */
+    /* the check fails before any data are read */
+    assert_int_equal(open_files(f, &name, 1, 40000, &d), OTT_ERR_FORMAT);
     assert_error_names(" or more");
     assert_error_names("set model.vocab_size to the vocabulary of the tokenizer that made the file, ");
     assert_error_names("/t.bin: token 33 is 40821, and model.vocab_size is 40000");
@@ -263,7 +265,7 @@ static void ids_out_of_range_are_found(void **state) {
 
 /* ---- Megatron ---- */
 
-/* The lengths of the sequences, and the first sequence of each document. */
+/* The index of a Megatron file: the lengths of the sequences, and the first sequence of each document. */
 typedef struct megatron {
     int type, width;
     int64_t sequences, marks;
@@ -299,7 +301,8 @@ static void megatron_reads_back(void **state) {
     dataset_close(d);
 }
 
-/* Documents [0, 15), [15, 35), [35, 50): no token predicts another document's, and positions restart. */
+/* The documents are tokens [0, 15), [15, 35) and [35, 50). No token has a target in another document, and
+   positions restart. */
 static void documents_stay_apart(void **state) {
     folder *f = *state;
     write_megatron(f, &usual);
@@ -316,11 +319,11 @@ static void documents_stay_apart(void **state) {
             assert_int_equal(h.row.position[i], at - (begin > 7 * r ? begin : 7 * r));
         }
         assert_int_equal(h.row.documents, r == 2 ? 2 : 1);
-        if (r == 2) assert_int_equal(h.row.start[1], 1); /* token 15 */
+        if (r == 2) assert_int_equal(h.row.start[1], 1); /* the second document begins at token 15 */
         labels += h.row.labels;
         free(h.memory);
     }
-    assert_int_equal(labels, 49 - 2); /* tokens 14 and 34 predict nothing; 49 is in no row */
+    assert_int_equal(labels, 49 - 2); /* tokens 14 and 34 have no target, and token 49 is no input */
     dataset_close(d);
 }
 
@@ -358,7 +361,7 @@ static void hostile_indices(void **state) {
     refuse_megatron(f, &m, OTT_ERR_FORMAT, "do not contain all of its sequences");
 }
 
-/* Counts that overflow when multiplied, and files that end too early. */
+/* Indexes whose counts overflow when they are multiplied, and indexes that end too early. */
 static void hostile_index_counts(void **state) {
     folder *f = *state;
     dataset *d;
@@ -369,7 +372,7 @@ static void hostile_index_counts(void **state) {
                  {1, UINT64_MAX},
                  {UINT64_C(1) << 61, 4},
                  {5, UINT64_C(1) << 61},
-                 {UINT64_C(0x1555555555555556), 4}, /* times 12: 8 modulo 2^64 */
+                 {UINT64_C(0x1555555555555556), 4}, /* times 12 this is 8 modulo 2^64 */
                  {6, 4},
                  {5, 5},
                  {5, 0}};

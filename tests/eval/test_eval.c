@@ -1,6 +1,6 @@
 /*
- * Evaluation against separate computations from the logits of one token at a time, on any number of threads:
- * HellaSwag by lm-eval's and llm.c's definitions, loss, divergence and cosine.
+ * Compares evaluation with separate computations from the logits of one token at a time, on any number of
+ * threads: HellaSwag by the definitions of lm-eval and llm.c, loss, KL divergence and cosine.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -37,23 +37,24 @@ static void assert_cleaned(const char *in, const char *out) {
     mem_close(account);
 }
 
-/* Each expectation is the result of lm-eval's preprocess in Python. */
+/* Each expected text is what lm-eval's Python function preprocess returns. */
 static void cleaning_is_lm_evals(void **state) {
     (void)state;
     assert_cleaned("", "");
     assert_cleaned(" \t\n", "");
     assert_cleaned("  a  b\n", "a b");
-    assert_cleaned("a   b", "a  b"); /* a single pass */
+    assert_cleaned("a   b", "a  b"); /* double spaces are replaced in a single pass */
     assert_cleaned("a    b", "a  b");
     assert_cleaned("[header] How [title] One [step] two.", " How. One two.");
     assert_cleaned("a [title]", "a. ");
-    assert_cleaned("a[title]b", "ab"); /* without the space it is an ordinary bracket */
+    assert_cleaned("a[title]b", "ab"); /* without a space before it, [title] is removed like any brackets */
     assert_cleaned("[a [b] c]", " c]");
     assert_cleaned("a] [b", "a] [b");
-    assert_cleaned("[a\nb] c", "[a\nb] c"); /* . does not match a line break */
+    /* brackets across lines stay, because . does not match a line break */
+    assert_cleaned("[a\nb] c", "[a\nb] c");
     assert_cleaned("[a\n[b]c", "[a\nc");
     assert_cleaned("[]x[]", "x");
-    assert_cleaned("\xc2\xa0 x\xe3\x80\x80", "x"); /* white space as in Unicode */
+    assert_cleaned("\xc2\xa0 x\xe3\x80\x80", "x"); /* Unicode's white space is removed at both ends */
 }
 
 static void assert_capitalized(const char *in, const char *out) {
@@ -71,7 +72,7 @@ static void capitalizing_is_pythons(void **state) {
     (void)state;
     assert_capitalized("", "");
     assert_capitalized("he", "He");
-    assert_capitalized("HE IS", "He is"); /* the rest becomes lower case */
+    assert_capitalized("HE IS", "He is"); /* all letters but the first become lower case */
     assert_capitalized(" he", " he");
     assert_capitalized("\xc3\xa9T\xc3\x89", "\xc3\x89t\xc3\xa9"); /* e acute */
     assert_capitalized("\xc7\x86x", "\xc7\x85x");                 /* the title case of dz with caron */
@@ -85,9 +86,9 @@ static void capitalizing_is_pythons(void **state) {
 /* ---- rows, and their expected texts ---- */
 
 typedef struct sample {
-    const char *line;                /* with %d for the label */
-    const char *context, *ending[4]; /* lm-eval's */
-    const char *raw, *raw_ending[4]; /* llm.c's */
+    const char *line;                /* a line of the file, with %d in place of the label */
+    const char *context, *ending[4]; /* the expected texts of lm-eval */
+    const char *raw, *raw_ending[4]; /* the expected texts of llm.c */
 } sample;
 
 static const sample samples[] = {
@@ -120,7 +121,7 @@ static const sample samples[] = {
      "sea\", \"q\", \"sails\"]}",
      "Sea: A ship. It",
      {"sinks", "is the sea", "q", "sails"},
-     "A ship. it", /* ctx_a and ctx_b, if there is no ctx */
+     "A ship. it", /* without ctx, the context is ctx_a and ctx_b */
      {"sinks", "is the sea", "q", "sails"}},
 };
 enum { SAMPLES = sizeof samples / sizeof *samples };
@@ -185,7 +186,8 @@ static void write_file(const fixture *f, const char *name, const char *text) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* Each call uses its own static buffer for `data`, so several requests can exist together. */
+/* Returns options of an evaluation. Each use in the source has its own static buffer for `data`, so several
+   options can exist together. */
 static ott_eval_options options(const fixture *f, ott_eval_task task, const char *name) {
     static char data[4][160];
     static int next;
@@ -219,7 +221,7 @@ static ott_eval_result evaluate(const fixture *f, const char *run, const ott_eva
 
 /* ---- a separate computation ---- */
 
-/* A run's model, evaluated one token at a time. */
+/* Evaluates a run's model one token at a time, to compute the expected results. */
 typedef struct oracle {
     mem *account;
     device *device;
@@ -242,7 +244,7 @@ static void oracle_close(oracle *o) {
     mem_close(o->account);
 }
 
-/* logits[count][VOCAB] after each token of a text. */
+/* Computes logits[count][VOCAB]: row i has the logits after token i of a text. */
 static void oracle_logits(oracle *o, const unsigned char *text, int64_t count, float (*logits)[VOCAB]) {
     model_cache_truncate(o->cache, 0);
     for (int64_t i = 0; i < count; i++) {
@@ -258,7 +260,7 @@ static double log_sum(const float *x) {
     return most + log(sum);
 }
 
-/* The loss of `ending` after `context`, as bytes, within the window. */
+/* Returns the loss of `ending` after `context`. Both are bytes, truncated to the window. */
 static double oracle_loss(oracle *o, const char *context, const char *ending) {
     static float logits[WINDOW][VOCAB];
     unsigned char text[512];
@@ -274,7 +276,7 @@ static double oracle_loss(oracle *o, const char *context, const char *ending) {
 
 typedef struct choice {
     int sum, by_character, llmc;
-    double loss[4]; /* lm-eval's */
+    double loss[4]; /* the losses that lm-eval compares */
     int64_t tokens[4];
 } choice;
 
@@ -311,7 +313,8 @@ static choice oracle_choice(oracle *o, const sample *s) {
 
 /* ---- HellaSwag ---- */
 
-/* Every row with every label, so each metric is correct exactly where its choice is. */
+/* Evaluates every row with each label in turn. A metric must count the row as correct exactly if the label is
+   the metric's choice. */
 static void check_choices(const fixture *f, const char *run, oracle *o) {
     for (int i = 0; i < SAMPLES; i++) {
         choice c = oracle_choice(o, &samples[i]);
@@ -323,7 +326,7 @@ static void check_choices(const fixture *f, const char *run, oracle *o) {
             ott_eval_result r = evaluate(f, run, &request);
             assert_true(r.acc == (c.sum == label) && r.acc_norm == (c.by_character == label));
             assert_true(r.acc_llmc == (c.llmc == label));
-            assert_true(isnan(r.acc_stderr)); /* one row has no standard error */
+            assert_true(isnan(r.acc_stderr)); /* the standard error of one row is not defined */
             assert_int_equal(r.tokens, c.tokens[label]);
             double wanted = c.loss[label] / (double)c.tokens[label];
             if (fabs(r.loss - wanted) > 1e-5 * wanted)
@@ -332,7 +335,7 @@ static void check_choices(const fixture *f, const char *run, oracle *o) {
     }
 }
 
-/* Recipes in which a token's numbers do not depend on other tokens. */
+/* Tests recipes in which a token's values do not depend on other tokens. */
 static void hellaswag_is_lm_evals_and_llmcs(void **state) {
     const fixture *f = *state;
     static const char *const runs[] = {"bf16", "rowwise", "delayed"};
@@ -353,7 +356,8 @@ static void write_rows(const fixture *f, const char *name, const int *labels, in
     write_file(f, name, text);
 }
 
-/* Accuracies of all rows with their standard errors, by one definition or both; the limit counts rows. */
+/* Checks the accuracies of all rows and their standard errors, by either definition or both. The limit is a
+   number of rows. */
 static void rows_are_counted(void **state) {
     const fixture *f = *state;
     oracle o;
@@ -383,13 +387,13 @@ static void rows_are_counted(void **state) {
     ott_eval_result other = evaluate(f, "bf16", &request);
     assert_true(isnan(other.acc) && isnan(other.acc_norm) && other.acc_llmc == both.acc_llmc &&
                 other.loss != one.loss);
-    /* the cleaned row has the same ids in both definitions, and runs once */
+    /* a row that has the same ids in both definitions is evaluated once */
     assert_true(both.gemms < one.gemms + other.gemms);
     request.limit = 2;
     assert_int_equal(evaluate(f, "bf16", &request).items, 2);
 }
 
-/* Of equal endings the first is chosen. */
+/* Of endings with equal losses the first is chosen. */
 static void the_first_of_equals_is_chosen(void **state) {
     const fixture *f = *state;
     for (int label = 0; label < 4; label++) {
@@ -404,15 +408,15 @@ static void the_first_of_equals_is_chosen(void **state) {
     }
 }
 
-/* A long context loses its beginning, never the ending. */
+/* If context and ending exceed the window, the beginning of the context is left out, never the ending. */
 static void contexts_lose_their_beginning(void **state) {
     const fixture *f = *state;
     static const char row[] =
         "{\"ctx\": \"%sThe man\", \"endings\": [\"sits\", \"then\", \"a b c\", \"in\"], \"label\": 1}";
     char line[400], before[101];
     double loss[3];
-    const int more[] = {WINDOW - 7 - 5 + 1, 60,
-                        100}; /* context, space and ending minus one fill the window: the 2nd */
+    /* With the first length, the context, a space and the ending "then" without its last byte fill the window. */
+    const int more[] = {WINDOW - 7 - 5 + 1, 60, 100};
     for (int i = 0; i < 3; i++) {
         memset(before, 'x', sizeof before);
         before[more[i]] = 0;
@@ -421,10 +425,11 @@ static void contexts_lose_their_beginning(void **state) {
         ott_eval_options o = options(f, OTT_EVAL_HELLASWAG, "long.jsonl");
         o.hellaswag_forms = OTT_HELLASWAG_LM_EVAL;
         ott_eval_result r = evaluate(f, "bf16", &o);
-        assert_int_equal(r.truncated, i == 0 ? 1 : 4); /* 53 x, "The man", " a b c" minus its last: 65 */
+        /* 65 bytes exceed the window: 53 x, "The man", and " a b c" without its last byte */
+        assert_int_equal(r.truncated, i == 0 ? 1 : 4);
         loss[i] = r.loss;
     }
-    assert_true(loss[0] == loss[1] && loss[1] == loss[2]); /* the window contains only x */
+    assert_true(loss[0] == loss[1] && loss[1] == loss[2]); /* the window has nothing but x */
 }
 
 /* ---- bad rows ---- */
@@ -489,7 +494,7 @@ static void bad_rows_are_named(void **state) {
 
 /* ---- perplexity ---- */
 
-/* The loss equals a training run's validation loss of the same text. */
+/* The loss equals the validation loss of a training run on the same text. */
 static void the_loss_is_that_of_validation(void **state) {
     const fixture *f = *state;
     fixture_write_text(path_of(f, "held.txt"), 3 * 4 * WINDOW + 1, 9); /* 4 batches of 3 rows */
@@ -519,7 +524,7 @@ static void the_loss_is_that_of_validation(void **state) {
     }
 }
 
-/* Every byte except the first is predicted, for any window. */
+/* Every byte except the first is predicted once, with windows of any length. */
 static void every_token_counts_once(void **state) {
     const fixture *f = *state;
     static float logits[WINDOW][VOCAB];
@@ -552,7 +557,7 @@ static void every_token_counts_once(void **state) {
     check_refused(f, "bf16", &o, OTT_ERR_FORMAT, "one.txt: has 1 tokens");
 }
 
-/* Bytes, the same bytes as a token file, and as a row: the same loss. */
+/* A text, the same bytes as a token file, and the same bytes as a row give the same loss. */
 static void a_text_is_its_tokens(void **state) {
     const fixture *f = *state;
     int64_t bytes;
@@ -581,7 +586,7 @@ static void a_text_is_its_tokens(void **state) {
     o.limit = 2;
     assert_int_equal(evaluate(f, "tensorwise", &o).tokens, 2 * WINDOW);
     o.limit = 0;
-    o.seq_len = 100; /* fewer windows, and a longer context */
+    o.seq_len = 100; /* with longer windows there are fewer */
     assert_int_equal(evaluate(f, "tensorwise", &o).items, 3);
     o.seq_len = 129;
     check_refused(f, "tensorwise", &o, OTT_ERR_ARGUMENT,
@@ -610,7 +615,7 @@ static void a_model_is_itself(void **state) {
     }
 }
 
-/* KL(against || model), cosine and agreement, computed plainly from both models' logits. */
+/* Compares KL(against || model), cosine and agreement with simple computations from both models' logits. */
 static void the_distance_is_what_it_is(void **state) {
     const fixture *f = *state;
     static float p[WINDOW][VOCAB], q[WINDOW][VOCAB];
@@ -649,7 +654,7 @@ static void the_distance_is_what_it_is(void **state) {
     assert_true(r.agreement == same / (double)(bytes - 1));
 }
 
-/* A run's FP8 is close to its bf16 (pass); another training run is not (fail). */
+/* The verdict passes an FP8 run compared with its own weights in bf16. It fails another training run. */
 static void the_verdict_can_be_either(void **state) {
     const fixture *f = *state;
     ott_eval_result near = compare(f, "rowwise", "rowwise", "bf16");
@@ -673,7 +678,7 @@ static void the_verdict_can_be_either(void **state) {
 
 /* ---- precision ---- */
 
-/* A requested precision is applied to the run's weights; a filter keeps layers out of FP8. */
+/* A precision can be chosen for the weights of a run, and a filter keeps layers out of FP8. */
 static void precision_on_request(void **state) {
     const fixture *f = *state;
     static const char *const filter[] = {"lm_head", "layers.0"};
@@ -687,7 +692,8 @@ static void precision_on_request(void **state) {
     o.filter = filter;
     o.filter_count = 2;
     ott_eval_result part = evaluate(f, "bf16", &o);
-    assert_int_equal(part.fp8_gemms * 15, part.gemms * 7); /* of 2 layers of 7, and the head */
+    /* 15 layers: 7 in each of 2 blocks, and the head */
+    assert_int_equal(part.fp8_gemms * 15, part.gemms * 7);
     o = options(f, OTT_EVAL_PERPLEXITY, "tail.txt");
     o.precision = "bf16";
     assert_int_equal(evaluate(f, "tensorwise", &o).fp8_gemms, 0);
@@ -698,7 +704,7 @@ static void precision_on_request(void **state) {
     assert_true(evaluate(f, "delayed", &o).fp8_gemms > 0);
 }
 
-/* Keys of the schema set the same as a precision's name, and more. */
+/* Keys of the configuration can choose the same as the name of a precision, and more. */
 static void keys_on_request(void **state) {
     const fixture *f = *state;
     static const char *const block_keys[] = {"--train.mixed_precision=fp8", "--float8.recipe_name=block"};
@@ -727,7 +733,7 @@ static void keys_on_request(void **state) {
 
 /* ---- logits ---- */
 
-/* The loss matches the logits of the file. */
+/* The logits that are written to a file give the loss that is reported. */
 static void logits_are_those_of_the_loss(void **state) {
     const fixture *f = *state;
     mem *account;
@@ -855,7 +861,7 @@ static void every_failed_allocation_is_undone(void **state) {
         snprintf(other, sizeof other, "%s", path_of(f, "rowwise"));
         if (task == OTT_EVAL_COMPARE) o.against = other;
         ott_status status = OTT_ERR_MEMORY;
-        for (int n = 1; status != OTT_OK; n += 1 + n / 12) { /* later allocations are alike */
+        for (int n = 1; status != OTT_OK; n += 1 + n / 12) { /* the later allocations are all of one kind */
             ott_eval_result r;
             mem_fail_after(account, n);
             status = eval_run(account, NULL, path_of(f, "rowwise"), &o, NULL, &r);

@@ -1,7 +1,7 @@
 /*
  * Casts all 2^32 floats to E4M3 and E5M2, saturating and overflowing, and compares each code with an
- * independent reference: magnitudes are walked in ascending order past the midpoints of neighbouring codes,
- * in double. Two threads, a few minutes; prints mismatches and exits 1 if there are any.
+ * independent reference. As the magnitude increases, the reference passes the midpoints of neighboring codes,
+ * in double. Takes a few minutes on two threads. Prints mismatches, and exits with 1 if there are any.
  */
 #include "fp8/cast.h"
 
@@ -11,14 +11,14 @@
 
 enum { CODES = 128, SHOWN = 10 };
 
-/* One format and one mode over all floats. */
+/* Casts all floats to one format in one mode. */
 typedef struct job {
     ott_dtype d;
     cast_mode mode;
     int64_t mismatches;
 } job;
 
-/* Value of a code without sign, every code read as a finite number. */
+/* Returns the value of a code without sign. Every code is read as a finite number. */
 static double code_value(int code, ott_dtype d) {
     int bits = d == OTT_E4M3 ? 3 : 2, bias = d == OTT_E4M3 ? 7 : 15;
     int exponent = code >> bits, mantissa = code & ((1 << bits) - 1);
@@ -36,7 +36,8 @@ static void compare(job *j, uint32_t bits, uint8_t expected) {
 
 static void run_job(job *j) {
     int top = j->d == OTT_E4M3 ? 0x7e : 0x7b, overflow = top + 1, code = 0;
-    double midpoint[CODES]; /* between code and code + 1; the code after the largest counts as finite */
+    /* midpoint[i] is between codes i and i + 1; the code after the largest counts as a finite number */
+    double midpoint[CODES];
     for (int i = 0; i <= top; i++) midpoint[i] = (code_value(i, j->d) + code_value(i + 1, j->d)) / 2;
 
     for (uint32_t bits = 0; bits <= 0x7f800000u; bits++) {
@@ -52,7 +53,7 @@ static void run_job(job *j) {
     }
 }
 
-/* Both modes of one format. */
+/* Casts all floats to one format in both modes. */
 static void *run_format(void *argument) {
     job *jobs = argument;
     for (int i = 0; i < 2; i++) run_job(&jobs[i]);

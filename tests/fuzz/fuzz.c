@@ -1,4 +1,4 @@
-/* fuzz: files and failures of the fuzz targets. */
+/* fuzz: accounts, files and failures for the fuzz targets. */
 #include "fuzz.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ mem *fuzz_account(void) {
     return account;
 }
 
-/* run.sh, which sets TMPDIR, empties the folder: a target that crashes cannot. */
+/* The folder of this process. run.sh, which sets TMPDIR, deletes it, because a target that crashes cannot. */
 static const char *folder(void) {
     static char path[256];
     if (path[0]) return path;

@@ -1,6 +1,7 @@
 /*
- * fuzz: shared by all targets. A target reads one input as a malicious file. It may refuse the input, but
- * must not crash, hang, leak, read out of bounds or violate a guarantee of the header (FUZZ_REQUIRE).
+ * fuzz: functions that all fuzz targets use. A target reads its input as a malicious file. It may refuse the
+ * input, but must not crash, hang, leak, read out of bounds or violate a guarantee of the tested header
+ * (FUZZ_REQUIRE).
  */
 #ifndef TESTS_FUZZ_FUZZ_H
 #define TESTS_FUZZ_FUZZ_H
@@ -10,20 +11,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* libFuzzer's entry points; the second one is optional. */
+/* libFuzzer calls these functions of a target. The second one is optional. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t limit, unsigned seed);
-/* provided by libFuzzer, for the second */
+/* libFuzzer provides this function for the second one. */
 size_t LLVMFuzzerMutate(uint8_t *data, size_t bytes, size_t limit);
 
 /* Opens an account for one input; mem_close reports leaks. */
 mem *fuzz_account(void);
-/* Returns "FOLDER/name" in this process's folder inside TMPDIR. Valid until the fourth call from now. */
+/* Returns "FOLDER/name". FOLDER is this process's folder inside TMPDIR. The path is valid until the fourth
+   call after this one. */
 const char *fuzz_path(const char *name);
 /* Writes these bytes to the file; data = NULL: removes it. Returns its path. */
 const char *fuzz_file(const char *name, const void *data, size_t bytes);
 
-/* Aborts with the place and the last error text. */
+/* Aborts with the place in the source and the last error text. */
 void fuzz_fail(const char *file, int line, const char *expression) __attribute__((noreturn));
 #define FUZZ_REQUIRE(expression)                                                                             \
     do {                                                                                                     \

@@ -1,6 +1,6 @@
 /*
  * adapter_config.json of a PEFT folder. Input: the text. An accepted file gives a configuration with
- * adapters, which round trips through TOML.
+ * adapters. Written as TOML and parsed again, it must be the same.
  */
 #include "fuzz.h"
 #include "checkpoint/peft.h"

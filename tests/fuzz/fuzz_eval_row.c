@@ -1,4 +1,4 @@
-/* A row of HellaSwag. Input: the line. */
+/* A row of HellaSwag. Input: one line of its file. */
 #include "fuzz.h"
 #include "eval/row.h"
 

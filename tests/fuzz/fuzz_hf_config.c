@@ -1,6 +1,6 @@
 /*
- * config.json. Input: the text. An accepted file must be written back the same, over the original and from
- * scratch.
+ * config.json. Input: the text. If the file is accepted, its configuration is written into the original text
+ * and as a new text. Both must be read as the same configuration.
  */
 #include "fuzz.h"
 #include "formats/hf_config.h"

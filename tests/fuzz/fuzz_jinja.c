@@ -1,4 +1,4 @@
-/* tokenizer/jinja. Input: a template, rendered for one conversation. */
+/* Chat templates (tokenizer/jinja). Input: a template, which renders one conversation. */
 #include "fuzz.h"
 #include "tokenizer/jinja/jinja.h"
 

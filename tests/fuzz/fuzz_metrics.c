@@ -1,6 +1,6 @@
 /*
- * metrics.jsonl. Input: a byte (the step to resume after), then the file. Series and health lines are read
- * from any content, and a run resumes: the truncated file is a prefix of the old one.
+ * metrics.jsonl. Input: a byte (the step to resume after), then the file. Curves and health lines are read
+ * from any content. When a run resumes, the truncated file must be a prefix of the old one.
  */
 #include "fuzz.h"
 #include "formats/metrics.h"

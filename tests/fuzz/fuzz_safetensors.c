@@ -1,4 +1,5 @@
-/* Safetensors: open, list, find, read the ends of every tensor. Input: the file. */
+/* Safetensors files. Input: the file. It is opened, its tensors are listed and searched for, and the ends of
+   every tensor are read. */
 #include "fuzz.h"
 #include "formats/safetensors.h"
 #include <string.h>
@@ -45,8 +46,8 @@ static uint64_t header_length(const uint8_t *data) {
     return length;
 }
 
-/* Mostly changes the header and keeps its length field and the data valid. The parser
-   refuses a wrong length first, which would hide all other errors. */
+/* Most mutations change only the header, and keep its length field and the data valid. A wrong length is
+   refused first, so other errors would not be reached. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t limit, unsigned seed) {
     uint8_t tail[4096];
     if (bytes < 8 || seed % 8 == 0) return LLVMFuzzerMutate(data, bytes, limit);

@@ -1,6 +1,6 @@
 /*
- * The index of a sharded model, next to two valid shards. Input: the index. The files that it names must be
- * in its own folder.
+ * The index of a sharded model, next to two valid shards. Input: the index. Files that the index names must
+ * be in the index's folder.
  */
 #include "fuzz.h"
 #include "formats/shards.h"

@@ -10,7 +10,7 @@
 #include "checkpoint/run_sources.h"
 #include <string.h>
 
-/* Writes the input as the file `name` of a checkpoint. */
+/* Writes the input, with a correct checksum, as the file `name` of a checkpoint. */
 static const char *write_sealed(mem *account, const char *name, const uint8_t *data, size_t bytes) {
     str text = {.account = account};
     json_t *root = json_loadb((const char *)data, bytes, JSON_REJECT_DUPLICATES, NULL);
@@ -35,7 +35,7 @@ static void read_state(mem *account, const char *path) {
     FUZZ_REQUIRE(memcmp(again.shape, s.shape, sizeof s.shape) == 0);
 }
 
-/* `folder` contains history.json. */
+/* Reads the history.json in `folder`. */
 static void read_history(mem *account, const char *folder) {
     run_history h, again;
     bool known;

@@ -1,6 +1,7 @@
 /*
- * Configuration values with their own syntax: a use of a tensor (fp8/recipe_text), the precision schedule,
- * rules for single modules, and a mixture of datasets. Input: a byte that selects the syntax, then the text.
+ * Configuration values with their own syntax: a cast of a tensor (fp8/recipe_text), the precision
+ * schedule, rules for single modules, and a mixture of datasets. Input: a byte that selects the syntax,
+ * then the text.
  */
 #include "fuzz.h"
 #include "fp8/recipe_text.h"

@@ -1,4 +1,4 @@
-/* fuzz/rows: reads rows of a dataset. */
+/* fuzz/rows: reads rows of a dataset and checks them. */
 #include "rows.h"
 #include "fuzz.h"
 

@@ -4,7 +4,8 @@
 
 #include "data/dataset.h"
 
-/* Closes the dataset. Reads may fail; rows must satisfy the guarantees of dataset.h. */
+/* Closes the dataset at the end. Reading may fail. Rows that are read must satisfy the guarantees of
+   dataset.h. */
 void read_some_rows(dataset *d);
 
 #endif

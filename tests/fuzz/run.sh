@@ -12,14 +12,14 @@ all='tokenizer jinja yaml toml safetensors shards hf_config tokens jsonl state m
 'words command
     eval_row adapter'
 
-# Inputs are written to memory, not to a disk.
+# The programs write their inputs to memory, not to a disk.
 [ -w /dev/shm ] && shared=/dev/shm || shared=${TMPDIR:-/tmp}
 TMPDIR=$(mktemp -d "$shared/ottava-fuzz.XXXXXX") || exit 1
 export TMPDIR root build seconds
 trap 'rm -rf "$TMPDIR"' EXIT
 export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 
-# words TARGET: prints a dictionary of the words that the parser's source compares with, for the fuzzer.
+# words TARGET: prints a dictionary for the fuzzer: the words that the parser's source knows.
 words() {
     case $1 in
     yaml | toml) grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/schema.def \

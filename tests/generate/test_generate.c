@@ -1,6 +1,6 @@
 /*
- * Generation continues a prompt with a run's model: text that the model learned, the same for the same seed,
- * in the run's precision. A bad request gives a one-line error.
+ * Generation continues a prompt with a run's model, in the run's precision. The text is what the model
+ * learned, and the same seed gives the same text. A bad request gives a one-line error.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,9 +13,10 @@
 #include "generate/generate.h"
 #include "train/train_fixture.h"
 
-#define WINDOW 24 /* train.seq_len of the fixture */
+#define WINDOW 24 /* train.seq_len of the fixture's runs */
 
-/* A token may be the byte 0, which a text cannot contain, so untrained models generate few tokens. */
+/* Generates text. A token may be the byte 0, which a text cannot contain, so models that are not trained
+   generate few tokens. */
 static ott_status generate_from(const char *path, const ott_generate_options *o, collected *w,
                                 captured_log *logged) {
     mem *account;
@@ -72,7 +73,7 @@ static void train_on(const fixture *f, int p, const char *text, const char *step
         fixture_run(f, &(run_options){.name = name, .precision = &fixture_precisions[p], .more = more}));
 }
 
-/* Runs on sentences, named by their precision, and one run on the alphabet. */
+/* Trains runs on sentences, one per precision, and one run on the alphabet. */
 static int setup(void **state) {
     if (fixture_setup(state)) return -1;
     const fixture *f = *state;
@@ -117,7 +118,7 @@ static void same_seed_same_text(void **state) {
     }
 }
 
-/* The seed has no effect at temperature 0, with a nucleus of one token, or at a tiny temperature. */
+/* The seed has no effect at temperature 0, at a tiny temperature, or if top-p leaves one token. */
 static void greedy_is_the_most_likely(void **state) {
     ott_generate_options greedy = options("The man", 0, 1), o = options("The man", 0, 2);
     collected a = generate(*state, "rowwise", &greedy);
@@ -127,12 +128,12 @@ static void greedy_is_the_most_likely(void **state) {
     assert_same(a, generate(*state, "rowwise", &o));
     o = options("The man", 1, 4);
     assert_true(differ(a, generate(*state, "rowwise", &o)));
-    greedy.prompt = o.prompt = "abc"; /* a prompt without equally likely tokens */
+    greedy.prompt = o.prompt = "abc"; /* after this prompt no two tokens are equally likely */
     o.temperature = 1e-6;
     assert_same(generate(*state, "alphabet-rowwise", &greedy), generate(*state, "alphabet-rowwise", &o));
 }
 
-/* The first tokens do not depend on the number of tokens. */
+/* The first tokens do not depend on how many tokens are generated. */
 static void a_longer_text_begins_alike(void **state) {
     ott_generate_options o = options("The man", 1, 1);
     collected all = generate(*state, "bf16", &o);
@@ -144,7 +145,7 @@ static void a_longer_text_begins_alike(void **state) {
     assert_string_equal(generate(*state, "bf16", &o).text, "The man");
 }
 
-/* Only the last WINDOW bytes of a prompt are used. The prompt is written in full. */
+/* The model reads only the last WINDOW bytes of a prompt. The output has the full prompt. */
 static void long_prompts_are_truncated_to_the_window(void **state) {
     static const char prompt[] =
         "A prompt that is much longer than what the model was trained to look back upon";
@@ -159,11 +160,11 @@ static void long_prompts_are_truncated_to_the_window(void **state) {
         collected shorter = generate(*state, "rowwise", &less);
         others += strcmp(last.text + WINDOW, shorter.text + WINDOW - 1) != 0;
     }
-    assert_true(others > 0); /* the window's first byte has an effect */
+    assert_true(others > 0); /* for some prompts the first byte of the window changes the text */
 }
 
-/* If a token's numbers do not depend on other tokens, continuing from the KV cache equals a fresh start
-   with the full text so far as the prompt, token by token. */
+/* Under recipes in which a token's values do not depend on other tokens, generation with the KV cache equals
+   generation of one token at a time, each with the full text so far as prompt. */
 static void continuing_equals_a_new_prompt(void **state) {
     static const char *const runs[] = {"bf16", "rowwise"};
     for (int i = 0; i < 2; i++) {
@@ -182,13 +183,13 @@ static void continuing_equals_a_new_prompt(void **state) {
     }
 }
 
-/* A full window continues with its newer half. */
+/* When the window is full, generation continues with the newer half of the window. */
 static void a_full_window_keeps_half(void **state) {
     ott_generate_options o = options("The prompt has 24 bytes.", 0, 1);
     o.max_tokens = 1 + WINDOW / 2;
     collected all = generate(*state, "bf16", &o);
     assert_int_equal(all.length, WINDOW + 1 + WINDOW / 2);
-    char half[WINDOW / 2 + 1]; /* the first new token is its newest */
+    char half[WINDOW / 2 + 1]; /* the newer half ends with the first new token */
     snprintf(half, sizeof half, "%.*s", WINDOW / 2, all.text + 1 + WINDOW / 2);
     o.prompt = half;
     o.max_tokens = WINDOW / 2;
@@ -206,7 +207,8 @@ static void long_texts_continue(void **state) {
     snprintf(path, sizeof path, "%s/alphabet-bf16", f->folder);
     FIXTURE_OK(generate_from(path, &o, &w, &logged));
     assert_int_equal(w.length, 510);
-    assert_memory_equal(w.text + 490, w.text + 490 - 27, 20); /* still the alphabet and a newline */
+    /* the text still repeats every 27 bytes: the alphabet and a newline */
+    assert_memory_equal(w.text + 490, w.text + 490 - 27, 20);
     assert_int_equal(
         captured_log_count(&logged,
                            "The window of train.seq_len = 24 tokens is full: continuing from the last 12"),
@@ -224,12 +226,13 @@ static void a_stop_text_ends_it(void **state) {
     o.stop = stops + 2;
     o.stop_count = 1;
     assert_string_equal(generate(*state, "alphabet-bf16", &o).text, "klmnopqrstuvwxy");
-    o.prompt = "xyz\nabcd"; /* in the prompt it is ordinary text */
+    o.prompt = "xyz\nabcd"; /* in the prompt, the stop text has no effect */
     o.max_tokens = 3;
     assert_string_equal(generate(*state, "alphabet-bf16", &o).text, "xyz\nabcdefg");
 }
 
-/* With a penalty, a sentence that repeats letters changes; one without repetition does not. */
+/* A repetition penalty changes a sentence that repeats letters. It does not change a text without
+   repetition. */
 static void a_penalty_avoids_generated_tokens(void **state) {
     ott_generate_options o = options("The man", 0, 1), once = options("klmnopqrst", 0, 1);
     collected plain = generate(*state, "bf16", &o);
@@ -258,7 +261,7 @@ static void turns_make_one_text(void **state) {
     assert_int_equal(generate_continue(g, "", collect, &w), OTT_ERR_ARGUMENT);
     FIXTURE_OK(generate_continue(g, "abcdef", collect, &w));
     assert_string_equal(w.text, "ghij");
-    FIXTURE_OK(generate_continue(g, "", collect, &w)); /* continue without a new prompt */
+    FIXTURE_OK(generate_continue(g, "", collect, &w)); /* continues the text without a new prompt */
     assert_string_equal(w.text, "ghijklmn");
     FIXTURE_OK(generate_continue(g, "opq", collect, &w));
     assert_string_equal(w.text, "ghijklmnrstu");
@@ -267,7 +270,7 @@ static void turns_make_one_text(void **state) {
     mem_close(account);
 }
 
-/* A failed open frees everything. */
+/* If an allocation fails, opening or generating frees everything. */
 static void every_failed_allocation_is_undone(void **state) {
     const fixture *f = *state;
     ott_generate_options o = options(NULL, 0, 1);
@@ -278,7 +281,7 @@ static void every_failed_allocation_is_undone(void **state) {
     text_generator *g;
     FIXTURE_OK(mem_open(&account));
     ott_status status = OTT_ERR_MEMORY;
-    for (int n = 1; status != OTT_OK; n += 1 + n / 16) { /* later allocations are alike */
+    for (int n = 1; status != OTT_OK; n += 1 + n / 16) { /* the later allocations are all of one kind */
         mem_fail_after(account, n);
         status = generate_open(account, &log, path, &o, &g);
         mem_fail_after(account, 0);
@@ -290,7 +293,7 @@ static void every_failed_allocation_is_undone(void **state) {
 
 /* ---- a tokenizer ---- */
 
-/* Letters are tokens, and so are some sequences of letters; a text begins with BOS. */
+/* Writes a tokenizer whose tokens are letters and some sequences of letters. A text begins with BOS. */
 static void write_tokenizer(const char *path) {
     FILE *file = fopen(path, "w");
     assert_non_null(file);
@@ -327,12 +330,12 @@ static void text_through_a_tokenizer(void **state) {
     ott_generate_options o = options("cdefghijklmn", 0, 1);
     o.max_tokens = 20;
     FIXTURE_OK(generate_from(path, &o, &w, NULL));
-    /* op qrs tuv w xyz newline ab cd ef ...: a token may be several characters */
+    /* the tokens are op qrs tuv w xyz newline ab cd ef ...: a token may have several characters */
     assert_memory_equal(w.text, "cdefghijklmnopqrstuvwxyz\nabcdef", 31);
     assert_true(w.length > 12 + 20);
 }
 
-/* The conversation so far, as one prompt, has the same continuation as the conversation. */
+/* A conversation's next answer equals the continuation of a prompt that contains the conversation so far. */
 static void a_conversation_is_the_text_of_its_template(void **state) {
     const fixture *f = *state;
     ott_generate_options o = options(NULL, 0, 1), plain = options("cdefghijkmn", 0, 1);
@@ -375,7 +378,7 @@ static void a_conversation_is_the_text_of_its_template(void **state) {
     assert_non_null(strstr(status_text(), "a conversation needs a tokenizer with a chat template"));
 }
 
-/* A run folder selects its newest checkpoint. */
+/* A path to a run folder means the run's newest checkpoint. A checkpoint can also be named. */
 static void a_checkpoint_can_be_named(void **state) {
     ott_generate_options o = options("The man", 1, 1);
     collected run = generate(*state, "tensorwise", &o);
@@ -393,7 +396,7 @@ static void check_products(const fixture *f, const char *run, bool fp8) {
     o.max_tokens = 5;
     snprintf(path, sizeof path, "%s/%s", f->folder, run);
     FIXTURE_OK(generate_from(path, &o, &w, &logged));
-    /* every linear layer for 4, 2 and 1 tokens of the prompt, and once for each new token */
+    /* every linear layer runs for chunks of 4, 2 and 1 tokens of the prompt, and once for each new token */
     int all = (3 + 4) * 15;
     snprintf(expected, sizeof expected, "GEMMs run: %d, in FP8: %d\n", all, fp8 ? all : 0);
     if (!captured_log_has(&logged, expected)) fail_msg("%s: no \"%s\" in:\n%s", run, expected, logged.text);
@@ -405,7 +408,7 @@ static void products_are_those_of_the_run(void **state) {
     check_products(*state, "rowwise", true);
 }
 
-/* bf16 on request: no GEMM is in FP8, and the text equals a bf16 run's with these weights. */
+/* With precision bf16, no GEMM runs in FP8. The text equals that of a bf16 run with these weights. */
 static void bf16_on_request(void **state) {
     static captured_log logged;
     static collected asked;
@@ -429,7 +432,8 @@ static void bf16_on_request(void **state) {
     assert_true(differ(asked, own));
 }
 
-/* The same weights in other configurations: the text depends on the precision, so it is really applied. */
+/* Generates with the same weights in several precisions. The texts differ, so the precision is really
+   applied. */
 static void precision_changes_the_numbers(void **state) {
     const fixture *f = *state;
     collected text[3];
@@ -457,7 +461,7 @@ static void check_error(const char *path, const ott_generate_options *o, ott_sta
     if (status != expected || !strstr(status_text(), says) || strchr(status_text(), '\n'))
         fail_msg("%s and \"%s\" instead of %s and \"%s\"", status_name(status), status_text(),
                  status_name(expected), says);
-    assert_int_equal(w.pieces, 0); /* nothing is written before all checks pass */
+    assert_int_equal(w.pieces, 0); /* nothing is written before all checks have passed */
     assert_int_equal(status_exit_code(status), 2);
 }
 
@@ -469,11 +473,11 @@ static void bad_requests(void **state) {
     check_error(path, &empty, OTT_ERR_ARGUMENT, "the prompt is empty");
     snprintf(missing, sizeof missing, "%s/nowhere", f->folder);
     check_error(missing, &good, OTT_ERR_NOT_FOUND, "nowhere");
-    check_error(f->folder, &good, OTT_ERR_NOT_FOUND, f->folder); /* a folder without checkpoints */
-    check_error(f->text, &good, OTT_ERR_NOT_FOUND, "text.txt");  /* a file */
+    check_error(f->folder, &good, OTT_ERR_NOT_FOUND, f->folder); /* the folder has no checkpoints */
+    check_error(f->text, &good, OTT_ERR_NOT_FOUND, "text.txt");  /* the path is a file */
 }
 
-/* A model of 64 token ids cannot encode letters. */
+/* A model with 64 token ids has no ids for letters. */
 static void prompt_outside_the_vocabulary(void **state) {
     const fixture *f = *state;
     const char *more[] = {"--model.vocab_size=64", "--data.dataset_path=", "--data.format=synthetic",

@@ -1,6 +1,6 @@
 /*
- * The parts of generation: sampling against a naive version, stop texts at every split of the text, and text
- * to tokens and back through a tokenizer.
+ * The parts of generation: sampling compared with a simple version, stop texts at every split of the text
+ * into pieces, and text to tokens and back through a tokenizer.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,14 +19,15 @@
 
 #define TOKENS 9
 static const float given[TOKENS] = {1.5f, -0.5f, 3.0f, 3.0f, 0.25f, -2.0f, 2.0f, 0.0f, 9.0f};
-enum { CHOICES = 8, DRAWS = 20000 }; /* the last token is the likeliest, but must not be chosen */
+/* CHOICES: tokens that may be chosen; one more is the likeliest, and must not be chosen */
+enum { CHOICES = 8, DRAWS = 20000 };
 
 static ott_generate_options sampling(double temperature, int64_t top_k, double top_p, double penalty) {
     return (ott_generate_options){
         .temperature = temperature, .top_k = top_k, .top_p = top_p, .repetition_penalty = penalty, .seed = 3};
 }
 
-/* The probability of each token: Hugging Face's processors in sequence, by sorting. */
+/* Computes the probability of each token, by Hugging Face's processors in their order. Sorts all tokens. */
 static void naive(const ott_generate_options *o, const bool *seen, double p[CHOICES]) {
     int order[CHOICES];
     double sum = 0, mass = 0;
@@ -36,7 +37,7 @@ static void naive(const ott_generate_options *o, const bool *seen, double p[CHOI
         p[i] = exp(logit / o->temperature);
         order[i] = i;
     }
-    for (int i = 1; i < CHOICES; i++) /* insertion sort, stable */
+    for (int i = 1; i < CHOICES; i++) /* insertion sort, which is stable */
         for (int j = i; j > 0 && p[order[j]] > p[order[j - 1]]; j--) {
             int swap = order[j];
             order[j] = order[j - 1];
@@ -59,7 +60,7 @@ static int32_t choose(sampler *s) {
     return token;
 }
 
-/* Frequencies match the probabilities; excluded tokens never occur. */
+/* Draws many tokens. Their frequencies must match the probabilities, and excluded tokens must not occur. */
 static void check_frequencies(const ott_generate_options *o, const int32_t *text, int64_t count) {
     mem *account;
     sampler s;
@@ -95,7 +96,7 @@ static void tokens_are_as_likely_as_they_should_be(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_frequencies(&cases[i], text, 3);
 }
 
-/* The token that one draw returns, after the given text. */
+/* Returns the token that one draw after the given text chooses. */
 static int32_t first_choice(const ott_generate_options *o, const int32_t *text, int64_t count) {
     mem *account;
     sampler s;
@@ -111,7 +112,7 @@ static int32_t first_choice(const ott_generate_options *o, const int32_t *text, 
 static void greedy_takes_the_first_of_the_most_likely(void **state) {
     (void)state;
     ott_generate_options o = sampling(0, 0, 1, 1);
-    assert_int_equal(first_choice(&o, NULL, 0), 2); /* 3 has the same logit */
+    assert_int_equal(first_choice(&o, NULL, 0), 2); /* token 3 has the same logit */
     for (o.seed = 0; o.seed < 20; o.seed++) {
         ott_generate_options one = sampling(1, 1, 1, 1);
         one.seed = o.seed;
@@ -119,7 +120,7 @@ static void greedy_takes_the_first_of_the_most_likely(void **state) {
     }
 }
 
-/* Also at temperature 0. Chosen tokens count as text. */
+/* The repetition penalty works at temperature 0 too. Tokens that were chosen count as part of the text. */
 static void a_penalty_turns_the_choice(void **state) {
     (void)state;
     mem *account;
@@ -129,7 +130,8 @@ static void a_penalty_turns_the_choice(void **state) {
     assert_int_equal(first_choice(&o, (const int32_t[]){2, 3}, 2), 6);
     FIXTURE_OK(mem_open(&account));
     FIXTURE_OK(sampler_open(account, &o, TOKENS, CHOICES, &s));
-    /* Once chosen, 3.0 counts as 1.5 and 2.0 as 1.0. Then the maximum is 1.5, token 0's from the start. */
+    /* Chosen tokens with logits 3.0 and 2.0 then count as 1.5 and 1.0. After three choices the largest logit is
+   1.5, and the first token with it is token 0. */
     static const int32_t expected[] = {2, 3, 6, 0};
     for (int i = 0; i < 4; i++) assert_int_equal(choose(&s), expected[i]);
     sampler_close(&s);
@@ -150,7 +152,7 @@ static void logits_that_are_none_are_refused(void **state) {
     assert_non_null(strstr(status_text(), "logit of token 4 is NaN"));
     s.logits[4] = INFINITY;
     assert_int_equal(sampler_choose(&s, &token), OTT_ERR_DIVERGED);
-    s.logits[4] = -INFINITY; /* never chosen, no error */
+    s.logits[4] = -INFINITY; /* this token is never chosen; it is no error */
     FIXTURE_OK(sampler_choose(&s, &token));
     sampler_close(&s);
     mem_close(account);
@@ -163,7 +165,8 @@ static void show(void *user, const char *text) {
     collect(user, text);
 }
 
-/* Feeds pieces of `step` bytes, and collects the output until the text ends or the filter has stopped. */
+/* Gives a text to the filter in pieces of `step` bytes, and collects the output. Ends at the end of the text,
+   or when the filter found a stop text. */
 static bool filtered(const char *const *stop, int count, const char *text, size_t step, collected *shown) {
     mem *account;
     bool stopped = false;
@@ -203,7 +206,7 @@ static void text_ends_before_the_first_stop(void **state) {
     assert_string_equal(shown.text, "abc");
 }
 
-/* Text that cannot begin a stop text is written immediately. */
+/* Text that cannot be the beginning of a stop text is written immediately. */
 static void only_what_is_uncertain_is_held_back(void **state) {
     (void)state;
     mem *account;
@@ -227,9 +230,10 @@ static void only_what_is_uncertain_is_held_back(void **state) {
 /* ---- text and tokens ---- */
 
 #define VOCAB 300
-enum { BOS = 1, EOS = 2, FIRST_BYTE = 3, SPACE = 259 }; /* then a, b, c, "ab" */
+enum { BOS = 1, EOS = 2, FIRST_BYTE = 3, SPACE = 259 }; /* ids; after SPACE come a, b, c and "ab" */
 
-/* A tokenizer like Llama 2's: a space before the text, bytes for characters without a token, BOS first. */
+/* Writes a tokenizer like Llama 2's: it adds a space before the text and BOS before that, and characters
+   without a token become byte tokens. */
 static void write_tokenizer(const char *path) {
     FILE *file = fopen(path, "w");
     assert_non_null(file);
@@ -274,9 +278,10 @@ static void bytes_are_tokens(void **state) {
     assert_int_equal(c.choices, 200);
     FIXTURE_OK(text_codec_encode(&c, "Az", &ids));
     assert_ids(&ids, 0, (const int32_t[]){'A', 'z'}, 2);
-    assert_int_equal(text_codec_encode(&c, "b\xc3\xa9", &ids), OTT_OK); /* 195 and 169 */
+    /* the bytes 195 and 169 of one character */
+    assert_int_equal(text_codec_encode(&c, "b\xc3\xa9", &ids), OTT_OK);
     assert_int_equal(text_codec_encode(&c, "b\xe2", &ids), OTT_ERR_ARGUMENT);
-    assert_int_equal(ids.count, 5); /* unchanged */
+    assert_int_equal(ids.count, 5); /* the ids of the failed call are not added */
     FIXTURE_OK(text_codec_decode(&c, 'q', &text));
     FIXTURE_OK(text_codec_decode(&c, 0, &text));
     assert_string_equal(text.text, "q");
@@ -297,17 +302,17 @@ static void a_tokenizer_begins_and_ends_texts(void **state) {
     FIXTURE_OK(mem_open(&account));
     FIXTURE_OK(text_codec_open(account, path, VOCAB, &c));
     tokenizer_ids ids = {.account = account};
-    assert_int_equal(c.choices, 264); /* without the padding rows */
+    assert_int_equal(c.choices, 264); /* without the rows of the table that are padding */
     FIXTURE_OK(text_codec_encode(&c, "ab c", &ids));
     assert_ids(&ids, 0, (const int32_t[]){BOS, SPACE, 263, SPACE, 262}, 5);
     str text = {.account = account};
-    FIXTURE_OK(text_codec_decode(&c, SPACE, &text)); /* not the first space of the text: written */
+    FIXTURE_OK(text_codec_decode(&c, SPACE, &text)); /* only the first space of a text is left out */
     FIXTURE_OK(text_codec_decode(&c, FIRST_BYTE + 0xc3, &text));
     assert_string_equal(text.text, " ");
     FIXTURE_OK(text_codec_decode(&c, FIRST_BYTE + 0xa9, &text));
     assert_string_equal(text.text, " \xc3\xa9");
     int64_t before = ids.count;
-    FIXTURE_OK(text_codec_encode(&c, "a", &ids)); /* a continued text has no second BOS */
+    FIXTURE_OK(text_codec_encode(&c, "a", &ids)); /* a text that is continued gets no second BOS */
     assert_true(ids.count > before && ids.ids[before] != BOS);
     assert_true(text_codec_ends(&c, EOS));
     assert_false(text_codec_ends(&c, SPACE));

@@ -1,5 +1,6 @@
 /*
- * Which rows of a parameter each rank owns: the rule, written plainly, is compared for every rank and unit.
+ * Which rows of a parameter each rank owns. Compares the result with a simple implementation of the rule, for
+ * every rank and unit.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,8 @@ static const int64_t shapes[][2] = {{1000, 64},  {5, 4096}, {257, 24}, {1, 4096}
                                     {4099, 128}, {3, 3},    {4096, 64}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-/* The rank with the fewest elements (the lowest of equals) gets the next unit. */
+/* The rule: the next unit goes to the rank that has the fewest elements so far. Of equal ranks the lowest
+   gets it. */
 static void divide_plainly(int64_t *held, int ranks, int64_t row_count, int64_t elements,
                            int64_t *rows_per_rank) {
     int64_t unit = REDUCE_BLOCK / size_common_divisor(REDUCE_BLOCK, elements),

@@ -1,4 +1,4 @@
-/* The mesh: sizes from the requested dimensions, errors, and the members of each group. */
+/* The mesh: its sizes for the requested dimensions, errors, and the members of each group. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 #include "parallel/mesh.h"
 
-/* Ranks along pp, dp_replicate, dp_shard, cp, ep and tp. */
+/* Opens a mesh with these numbers of ranks along pp, dp_replicate, dp_shard, cp, ep and tp. */
 static ott_status try_mesh(const int64_t asked[MESH_DIMENSIONS], int64_t ranks, mesh *out) {
     const config cfg = {.distributed = {.pp = asked[0],
                                         .dp_replicate = asked[1],
@@ -75,7 +75,7 @@ static void neighbours_share_a_layer(void **state) {
     assert_string_equal(text, "1 rank");
 }
 
-/* Every set of dimensions partitions the ranks: each rank is in one group, at the expected index. */
+/* For every set of dimensions, each rank is in exactly one group, at the expected index. */
 static void groups_part_the_ranks(void **state) {
     (void)state;
     mesh m = open_mesh(2, 3, 2, 2, 1, 2, 48);
@@ -91,7 +91,7 @@ static void groups_part_the_ranks(void **state) {
     for (int64_t r = 0; r < 48; r++) assert_int_equal(mesh_group_rank(&m, MESH_ALL, r), r);
 }
 
-/* The sizes that distributed.fit makes from the requested ones; they always fit. */
+/* Expects the sizes that distributed.fit makes of the requested sizes. These always fit. */
 static void expect_fit(const int64_t asked[MESH_DIMENSIONS], int64_t ranks,
                        const int64_t wanted[MESH_DIMENSIONS]) {
     config cfg = {.distributed = {.fit = true,
@@ -114,11 +114,12 @@ static void sizes_are_reduced_to_the_ranks(void **state) {
     expect_fit((int64_t[]){1, 1, -1, 1, 1, 8}, 2, (int64_t[]){1, 1, 1, 1, 1, 2});
     expect_fit((int64_t[]){4, 2, 16, 2, 8, 8}, 1, (int64_t[]){1, 1, 1, 1, 1, 1});
     expect_fit((int64_t[]){1, 1, -1, 1, 1, 8}, 6,
-               (int64_t[]){1, 1, 3, 1, 1, 2}); /* 6 would not divide 8 heads */
+               (int64_t[]){1, 1, 3, 1, 1, 2}); /* tp 6 would not divide 8 heads */
     expect_fit((int64_t[]){4, 1, 8, 1, 1, 4}, 8, (int64_t[]){2, 1, 1, 1, 1, 4});
     expect_fit((int64_t[]){1, 2, 2, 1, 1, 1}, 8,
-               (int64_t[]){1, 2, 4, 1, 1, 1}); /* fewer ranks than available */
-    expect_fit((int64_t[]){2, 1, -1, 1, 1, 2}, 8, (int64_t[]){2, 1, 2, 1, 1, 2}); /* fits unchanged */
+               (int64_t[]){1, 2, 4, 1, 1, 1}); /* uses fewer ranks than are available */
+    /* the requested sizes fit and stay */
+    expect_fit((int64_t[]){2, 1, -1, 1, 1, 2}, 8, (int64_t[]){2, 1, 2, 1, 1, 2});
     expect_fit((int64_t[]){INT64_MAX, INT64_MAX, 2, 1, 1, 1}, 4, (int64_t[]){1, 1, 4, 1, 1, 1});
     for (int64_t ranks = 1; ranks <= 64; ranks++) {
         config cfg = {

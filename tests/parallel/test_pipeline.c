@@ -1,7 +1,7 @@
 /*
  * Pipeline schedules as data. Every stage runs every task once, in the order of the micro-batches. The number
- * of micro-batches in flight is bounded. Sends match receives, in an order without deadlock, even if a send
- * completes only when its receiver is there.
+ * of micro-batches in flight is bounded. Every send has its receive. The order of sends and receives has no
+ * deadlock, even if a send completes only when the receive has been posted.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,8 @@ static void each_shape(visit look) {
 
 /* ---- one stage ---- */
 
-/* The maximum of micro-batches in flight (forward done, backward not), counted once per model chunk. */
+/* Returns the largest number of micro-batches in flight (forward done, backward not). It counts each model
+   chunk of a micro-batch. */
 static int64_t in_flight(const pipeline_stage *s, int64_t n) {
     int64_t later = s->stages - 1 - s->rank, all = n * s->chunks;
     int64_t most = s->schedule == PP_GPIPE  ? n
@@ -46,7 +47,7 @@ static void check_tasks(const pipeline_stage *shape, int64_t n) {
         for (int64_t i = 0; i < pipeline_task_count(&s, n); i++) {
             pipeline_task t = pipeline_task_at(&s, n, i);
             int64_t *next = t.backward ? &backward[t.chunk] : &forward[t.chunk];
-            assert_int_equal(t.micro_batch, *next); /* each once, in order */
+            assert_int_equal(t.micro_batch, *next); /* each micro-batch once, in order */
             ++*next;
             assert_true(backward[t.chunk] <= forward[t.chunk]);
             flying += t.backward ? -1 : 1;
@@ -66,7 +67,7 @@ static void tasks_are_in_order(void **state) {
 
 typedef struct walker {
     int64_t task;
-    int sent; /* messages of the last task that have started */
+    int sent; /* number of messages of the last task that were sent so far */
 } walker;
 
 typedef struct simulation {
@@ -74,10 +75,11 @@ typedef struct simulation {
     int64_t n;
     bool tied;
     walker at[STAGES_MAX];
-    /* per message: the receiver has posted its receive; the sender has started to send */
+    /* asked: the receiver has posted the receive of the message; left: the sender has started to send the
+       message */
     bool asked[PIPELINE_CONTENTS][STAGES_MAX][CHUNKS_MAX][BATCHES_MAX],
         left[PIPELINE_CONTENTS][STAGES_MAX][CHUNKS_MAX][BATCHES_MAX];
-    /* of the last messages sent: flags of their posted receives */
+    /* flags (in asked) of the last messages sent, for each sender, content and receiver */
     const bool *leaving[STAGES_MAX][PIPELINE_CONTENTS][STAGES_MAX];
     int64_t sent[STAGES_MAX][PIPELINE_CONTENTS];
 } simulation;
@@ -88,7 +90,7 @@ static pipeline_stage stage_of(const simulation *w, int rank) {
     return s;
 }
 
-/* Posts the receives of all messages from `from` to `to`, in order, up to this message. */
+/* Posts all receives of messages from `from` to `to`, in order, up to the receive of this message. */
 static void ask_up_to(simulation *w, int to, const pipeline_message *wanted) {
     pipeline_stage from = stage_of(w, wanted->peer);
     for (int64_t i = 0; i < pipeline_task_count(&from, w->n); i++) {
@@ -105,7 +107,7 @@ static void ask_up_to(simulation *w, int to, const pipeline_message *wanted) {
     fail_msg("stage %d waits for a message that stage %d never sends", to, wanted->peer);
 }
 
-/* True if all inputs of the next task have arrived. Posts their receives. */
+/* Posts the receives of the next task. True if all its inputs have arrived. */
 static bool may_run(simulation *w, int rank) {
     pipeline_stage s = stage_of(w, rank);
     pipeline_message needs[PIPELINE_MESSAGES];
@@ -118,7 +120,8 @@ static bool may_run(simulation *w, int rank) {
     return here;
 }
 
-/* Sends the outputs of the last task, as far as earlier messages of the same kind have been received. */
+/* Sends outputs of the last task. A message is sent when the earlier ones of the same kind have been
+   received. True if all are sent. */
 static bool send(simulation *w, int rank) {
     pipeline_stage s = stage_of(w, rank);
     pipeline_message sends[PIPELINE_MESSAGES];
@@ -142,7 +145,7 @@ static bool advance(simulation *w, int rank) {
     pipeline_stage s = stage_of(w, rank);
     walker *a = &w->at[rank], before = *a;
     bool done = a->task == pipeline_task_count(&s, w->n);
-    bool runs = !done && may_run(w, rank); /* it posts the next task's receives before it sends */
+    bool runs = !done && may_run(w, rank); /* posts the next task's receives before the outputs are sent */
     if (!send(w, rank) || !runs) return a->sent != before.sent;
     *a = (walker){.task = a->task + 1};
     return true;
@@ -165,7 +168,8 @@ static void check_messages(const pipeline_stage *shape, int64_t n) {
                 fail_msg("%d stages, %d parts, %d micro-batches: stage %d waits forever at task %d",
                          shape->stages, shape->chunks, (int)n, r, (int)w.at[r].task);
         }
-        assert_memory_equal(w.asked, w.left, sizeof w.left); /* nothing is sent without a receive */
+        /* the messages that were sent are those that were received */
+        assert_memory_equal(w.asked, w.left, sizeof w.left);
     }
 }
 

@@ -1,6 +1,7 @@
 /*
- * The page of a plan. One page is compared word for word. For every page: its memory is what `ottava train`
- * would plan, the largest batch fits and the next one does not, and rates affect the times as defined.
+ * The page of a plan. The text of one page is compared word for word. The other pages' numbers are checked:
+ * the memory is what `ottava train` would plan, the largest batch fits and the next larger one does not, and
+ * rates affect the times as defined.
  */
 #include <setjmp.h>
 #include <math.h>
@@ -21,7 +22,7 @@
 
 enum { MOST = 24 };
 
-static bool page_fits; /* whether the last plan fits */
+static bool page_fits; /* true if the last plan fits into the device's memory */
 
 static ott_status plan_of(const plan_options *o, const char *const *arguments, collected *w) {
     ott_context *context;
@@ -41,7 +42,7 @@ static ott_status plan_of(const plan_options *o, const char *const *arguments, c
 
 static collected printed;
 
-/* The plan's JSON object. Release it with json_decref. */
+/* Returns the JSON object of a plan. Release it with json_decref. */
 static json_t *plan_json(plan_options o, const char *const *arguments) {
     o.json = 1;
     if (plan_of(&o, arguments, &printed) != OTT_OK) fail_msg("%s", ott_error_text());
@@ -60,7 +61,7 @@ static double number(const json_t *object, const char *path) {
     return json_number_value(value);
 }
 
-/* Pages by their options, because many checks read the same page. */
+/* Plans that were made before, by their options: many checks read the same plan. */
 static json_t *pages;
 
 static double number_of(plan_options o, const char *const *arguments, const char *path) {
@@ -128,7 +129,7 @@ static void assert_printed(const char *part) {
     if (!strstr(printed.text, part)) fail_msg("\"%s\" is not in\n%s", part, printed.text);
 }
 
-/* If a plan does not fit, it suggests settings, as train does when it refuses the run. */
+/* If a plan does not fit, the page suggests settings, as `ottava train` does when it refuses the run. */
 static void what_would_fit_is_suggested(void **state) {
     const plan_options small = {.device = "h100", .ranks = 1, .rates = "gib=6"};
     const char *const eight[] = {SIZES("8"), NULL}, *const one[] = {SIZES("1"), NULL};
@@ -188,7 +189,7 @@ static void rates_count(void **state) {
     assert_true(number_of(h100, eight, "mfu") < 1 && number_of(h100, eight, "mfu") > 0.1);
 }
 
-/* Six FLOPs per GEMM weight and token. */
+/* A token takes six FLOPs per weight that a GEMM reads. */
 static void products_are_counted_once(void **state) {
     const char *const eight[] = {SIZES("8"), NULL};
     (void)state;
@@ -196,8 +197,8 @@ static void products_are_counted_once(void **state) {
     assert_true(number_of(h100, eight, "work/gemm_fp8/flops") == 6 * weights * 8 * 1024);
 }
 
-/* Moments are half of 8B's fp32 state, masters a quarter. Offloaded state adds the time to read it over the
-   bus. */
+/* Of the fp32 state of 8B, moments are half and masters a quarter. If state is in host memory, a step takes
+   the additional time to read it over the bus. */
 static void offloading_moves_bytes_to_the_host(void **state) {
     const char *const kept[] = {SIZES("8"), NULL}, *const moments[] = {SIZES("8"), "--train.offload=moments",
                                                                        NULL};
@@ -215,7 +216,7 @@ static void offloading_moves_bytes_to_the_host(void **state) {
     assert_true(number_of(slow, all, "work/optimizer/seconds") > (state_bytes + masters) / 1e9);
 }
 
-/* This machine's rates are measured, so only general properties are checked. */
+/* The rates of this machine are measured, so only general properties of the plan are checked. */
 static void this_machine(void **state) {
     const plan_options here = {.ranks = 1};
     const char *const tiny[] = {"--model.preset=debug", "--train.seq_len=32", "--train.batch_size=1",
@@ -297,7 +298,8 @@ static void fp8_travels_as_codes(void **state) {
     (void)state;
     double codes = of_ranks(8, fp8, "gathered/bytes"), full_values = of_ranks(8, bf16, "gathered/bytes");
     assert_true(codes < 0.7 * full_values);
-    /* The scales of all weights are computed once per step. One collective or many give the same work. */
+    /* The scales of all weights are computed once per step, with one collective or with many. The work is the
+       same. */
     const char *const at_once[] = {SIZES("1"), "--float8.precompute_float8_dynamic_scale_for_fsdp=true",
                                    NULL};
     const char *const apart[] = {SIZES("1"), "--float8.precompute_float8_dynamic_scale_for_fsdp=false", NULL};
@@ -305,13 +307,14 @@ static void fp8_travels_as_codes(void **state) {
     assert_true(of_ranks(8, at_once, "exchanged/calls") < of_ranks(8, apart, "exchanged/calls"));
 }
 
-/* Bytes that each of four ranks sends and receives in a step. */
+/* Returns the bytes that each of four ranks sends and receives in a step. */
 static double moved(const char *recipe, int layers, const char *more) {
     char named[64], depth[64];
     bool bf16 = strcmp(recipe, "bf16") == 0;
-    const char *device = strcmp(recipe, "mxfp8") == 0 ? "b200" : "h100"; /* a device with this format */
+    /* a device whose FP8 GEMMs support the recipe */
+    const char *device = strcmp(recipe, "mxfp8") == 0 ? "b200" : "h100";
     snprintf(named, sizeof named, "--float8.recipe_name=%s",
-             bf16 ? "tensorwise" : recipe); /* bf16 ignores the recipe */
+             bf16 ? "tensorwise" : recipe); /* with bf16 the recipe is not used */
     snprintf(depth, sizeof depth, "--model.n_layers=%d", layers);
     const char *const arguments[] = {SIZES("1"), named, depth, bf16 ? "--train.mixed_precision=bf16" : more,
                                      NULL};
@@ -319,16 +322,16 @@ static double moved(const char *recipe, int layers, const char *more) {
            of_ranks_on(device, 4, arguments, "exchanged/bytes");
 }
 
-/* Bytes for one more layer, gathered in forward and backward. */
+/* Returns the bytes for one more layer, whose weights are gathered in forward and in backward. */
 static double moved_by_block(const char *recipe, const char *more) {
     return moved(recipe, 13, more) - moved(recipe, 12, more);
 }
 
-/* The rows of a table in docs/parallelism.md. */
+/* Checks the rows of a table in docs/parallelism.md. */
 static void what_fp8_saves_on_the_way(void **state) {
     static const struct {
         const char *recipe, *more, *name;
-        double most; /* relative to bf16, for a block */
+        double most; /* largest bytes of a block, relative to bf16 */
     } rows[] = {
         {"bf16", NULL, "bf16", 1},
         {"tensorwise", NULL, "tensorwise", 0.52},
@@ -368,7 +371,7 @@ static void what_fp8_saves_on_the_way(void **state) {
             "--train.mixed_precision=bf16", "--train.grad_accum_steps=4", more, NULL                         \
     }
 
-/* With tensor parallelism a rank has half of each layer, and all ranks read the same rows. */
+/* Two ranks with tensor parallelism: each has half of every layer, and both read the same tokens. */
 static void two_share_a_layer(void **state) {
     const char *const *one = BF16("--distributed.tp=1"), *const *two = BF16("--distributed.tp=2");
     (void)state;
@@ -376,28 +379,30 @@ static void two_share_a_layer(void **state) {
     assert_true(of_ranks(2, two, "tokens") == of_ranks(1, one, "tokens"));
     double ours = of_ranks(2, two, "parameters_of_a_rank"), all = of_ranks(2, two, "parameters");
     assert_true(ours > all / 2 && ours < 0.501 * all);
-    /* Each layer sends the stream at least twice in forward and twice in backward, in both directions. */
+    /* Each layer sends the residual stream at least twice in forward and twice in backward. The bytes count
+       what a rank sends and receives. */
     double stream = 2 * 1024 * 768 * 0.5;
     assert_true(of_ranks(2, two, "tensor/bytes") >= 4 * 12 * 8 * stream);
     assert_true(of_ranks(2, two, "waiting_seconds") >= of_ranks(2, two, "tensor/seconds"));
     assert_true(of_ranks(1, one, "tensor/bytes") == 0);
 }
 
-/* With context parallelism a rank has all tokens for its own heads' attention, and half of the tokens
-   elsewhere. */
+/* Two ranks with context parallelism: each computes attention of half of the heads for all tokens, and
+   everything else for half of the tokens. */
 static void two_share_a_sequence(void **state) {
     const char *const *one = BF16("--distributed.cp=1"), *const *two = BF16("--distributed.cp=2");
     (void)state;
     assert_true(of_ranks(2, two, "work/gemm/flops") == of_ranks(1, one, "work/gemm/flops") / 2);
     assert_true(of_ranks(2, two, "work/attention/flops") == of_ranks(1, one, "work/attention/flops") / 2);
-    /* q, k, v and the output, and their gradients. Selective recomputation of attention may add some. */
+    /* Each layer exchanges q, k, v, the output and their gradients. If attention is recomputed, some are
+       exchanged again. */
     double heads = 2 * 512 * 768 * 0.5;
     assert_true(of_ranks(2, two, "context/bytes") >= 4 * 12 * 8 * heads);
     assert_true(of_ranks(2, two, "between_copies/bytes") == 4 * of_ranks(2, two, "parameters"));
 }
 
-/* The last stage receives each micro-batch's stream, and once the sum of the gradient of the tied table. It
-   waits while the pipeline fills and drains. */
+/* Two pipeline stages. The last stage receives the residual stream of each micro-batch, and once the summed
+   gradient of the tied table. It waits while the pipeline fills and drains. */
 static void two_stages(void **state) {
     const char *const *one = BF16("--distributed.pp=1"), *const *two = BF16("--distributed.pp=2");
     (void)state;
@@ -409,8 +414,8 @@ static void two_stages(void **state) {
     assert_true(of_ranks(1, one, "bubble_seconds") == 0);
 }
 
-/* With equal stages a step takes (n + p - 1) micro-batches' time. With two parts per stage the waiting time
-   halves. */
+/* With p equal stages and n micro-batches, a step takes the time of n + p - 1 micro-batches. With two parts
+   per stage the waiting time halves. */
 static void schedules_of_alike_stages(void **state) {
     enum { STAGES = 4, MICRO_BATCHES = 8 };
     static const config_pp_schedule schedules[] = {PP_GPIPE, PP_1F1B, PP_INTERLEAVED_1F1B};
@@ -431,7 +436,7 @@ static void schedules_of_alike_stages(void **state) {
     mem_close(account);
 }
 
-/* Gradients that are reduced once per step are sent once. */
+/* If gradients are reduced once per step instead of per micro-batch, they are sent once. */
 static void deferred_gradients_travel_once(void **state) {
     const char *const *each = BF16("--distributed.defer_fsdp_grad_sync=false");
     const char *const *once = BF16("--distributed.defer_fsdp_grad_sync=true");
@@ -441,15 +446,15 @@ static void deferred_gradients_travel_once(void **state) {
     assert_true(of_ranks(4, each, "reduced/bytes") == 4 * bytes);
 }
 
-/* A shard of hundreds of ranks is small. Packing shards takes one operation, not one per rank. */
+/* With hundreds of ranks a shard is small. All shards are packed by one operation, not by one per rank. */
 static void many_ranks_lay_out_at_once(void **state) {
     (void)state;
     double few = of_ranks(8, BF16("--train.seed=1"), "work/convert/seconds");
     assert_true(of_ranks(256, BF16("--train.seed=1"), "work/convert/seconds") < 1.5 * few);
 }
 
-/* GPUs reduce through staging memory of at most 64 MiB per group. All messages of a step may be in flight,
-   including the gradient of a tied head. */
+/* GPUs reduce through staging memory of at most 64 MiB per group. In a pipeline, all messages of a step may
+   be in flight at a time, with the gradient of a tied head. */
 static void groups_of_gpus_take_memory(void **state) {
     const char *comm = "memory_bytes/communication";
     (void)state;

@@ -1,5 +1,5 @@
-/* Compares the counted work of operations with hand-computed values, and checks the time that a machine takes
-   for them. */
+/* Compares the work (FLOPs and bytes) that is counted for operations with values computed by hand, and checks
+   the time that a machine takes for the work. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,14 +43,15 @@ static void a_product(void **state) {
     assert_int_equal(w.format, WORK_FP8);
     assert_true(w.m == 6 && w.n == 10 && w.k == 4);
     assert_true(w.flops == 2 * 6 * 10 * 4);
-    assert_true(w.bytes == 6 * 4 + 4 * 10 + 2 * (2 * 6 * 10)); /* the GEMM reads C and adds to it */
+    assert_true(w.bytes == 6 * 4 + 4 * 10 + 2 * (2 * 6 * 10)); /* with accumulate, the GEMM also reads C */
     b.t = shape(OTT_BF16, 4, 10);
     assert_int_equal(work_of(&cx, OP_INDEX_gemm, &(gemm_args){.a = &a, .b = &b, .c = &c}).format, WORK_BF16);
     work separate_product = work_of_product(WORK_FP8, 6, 10, 4, 2);
     assert_true(separate_product.flops == w.flops && separate_product.bytes == 6 * 4 + 4 * 10 + 2 * 6 * 10);
 }
 
-/* Two documents of four tokens: the queries read 1 + 2 + 3 + 4 keys, with a window of two 1 + 2 + 2 + 2. */
+/* In a document of four tokens, the queries read 1 + 2 + 3 + 4 keys. With a window of two they read 1 + 2 + 2
+   + 2. There are two documents. */
 static void attention_counts(void **state) {
     exec cx = {.device = cpu};
     tensor q = shape(OTT_BF16, 8, 16), k = shape(OTT_BF16, 8, 8), lse = shape(OTT_F32, 2, 8);
@@ -73,7 +74,8 @@ static void attention_counts(void **state) {
     assert_true(work_of(&cx, OP_INDEX_attention_backward, &b).flops == 5.0 * 2 * 16 * 20);
 }
 
-/* Bytes per element to cast an 8 x 4 tensor of 2-byte elements. */
+/* Returns the bytes per element that a cast of an 8 x 4 tensor of 2-byte elements reads and writes.
+   contiguous: the device needs transposed columnwise codes. separate: the cast is not part of another op. */
 static double cast_bytes(const char *name, bool contiguous, bool separate) {
     backend_capabilities can = {.contiguous_contraction = contiguous};
     return work_cast_bytes(&can, &recipe_find(name)->input, 8, 4, 2, separate) / 32;
@@ -82,18 +84,20 @@ static double cast_bytes(const char *name, bool contiguous, bool separate) {
 static void casts(void **state) {
     (void)state;
     assert_true(cast_bytes("tensorwise", false, false) ==
-                1 + 2); /* one set of codes for both uses, and one pass to read it again */
-    assert_true(cast_bytes("tensorwise", true, false) == 2 + 2); /* a second, transposed set */
-    /* two passes: for the amax and for the codes */
+                1 + 2); /* writes one set of codes for both copies, and reads the tensor again */
+    /* writes a second, transposed set of codes */
+    assert_true(cast_bytes("tensorwise", true, false) == 2 + 2);
+    /* reads the tensor twice: for the amax and for the codes */
     assert_true(cast_bytes("tensorwise", true, true) == 2 + 4);
     assert_true(cast_bytes("delayed", true, false) == 2);     /* its scale is known in advance */
-    assert_true(cast_bytes("rowwise", true, false) == 2 + 2); /* column scales depend on all rows */
+    assert_true(cast_bytes("rowwise", true, false) == 2 + 2); /* the columnwise scales depend on all rows */
     assert_true(cast_bytes("block", true, false) == 2);
     assert_true(cast_bytes("rowwise_with_gw_hp", true, false) == 1 + 2);
     assert_true(cast_bytes("bf16", true, true) == 0);
 }
 
-/* Extra bytes for a fused quantize, per 2-byte element of the output. */
+/* Returns the bytes that a quantize adds when it is fused into an op, per 2-byte element of the op's
+   output. */
 static double quantized_bytes(enum op_index op, const char *name) {
     backend_capabilities can = {.contiguous_contraction = true};
     device gpu = {.can = &can};
@@ -106,12 +110,13 @@ static double quantized_bytes(enum op_index op, const char *name) {
     return (work_of(&cx, op, &after).bytes - 2 * 64 - 4 * 4 - 4 * 8) / 32;
 }
 
-/* A tiled producer knows every amax except the tensor's. A row-wise producer knows only the amaxes of its
-   rows and of the tensor. */
+/* An op that computes its output by tiles knows every amax except the tensor's. An op that computes it by
+   rows knows only the amaxes of rows and of the tensor. */
 static void casts_in_their_producers(void **state) {
     static const struct {
         const char *recipe;
-        int codes, by_tiles, by_rows; /* sets of codes written, and passes that read the output again */
+        /* number of sets of codes written; number of passes that read the output again */
+        int codes, by_tiles, by_rows;
     } rows[] = {
         {"tensorwise", 2, 1, 1}, {"current", 2, 1, 1}, {"rowwise", 2, 1, 2}, {"rowwise_with_gw_hp", 1, 1, 0},
         {"delayed", 2, 0, 1},    {"block", 2, 0, 1},   {"mxfp8", 2, 0, 1}};
@@ -138,7 +143,8 @@ static void bytes_of_others(void **state) {
     assert_true(work_of(&cx, OP_INDEX_amax_record, &(amax_record_args){.q = &q, .seen = &w}).bytes < 30);
     rmsnorm_forward_args n = {.x = &x, .weight = &w, .y = &x, .rstd = &rstd};
     assert_true(work_of(&cx, OP_INDEX_rmsnorm_forward, &n).bytes == 30 + 20 + 30 + 12);
-    embedding_forward_args e = {.token = &token, .table = &table, .y = &x}; /* only three rows of the table */
+    /* the tokens read only three rows of the table */
+    embedding_forward_args e = {.token = &token, .table = &table, .y = &x};
     assert_true(work_of(&cx, OP_INDEX_embedding_forward, &e).bytes == 12 + 30 + 60);
 }
 
@@ -157,10 +163,10 @@ static void products_on_a_gpu(void **state) {
            fp8 = gemm_seconds(&m, WORK_FP8, 8192, 8192, 8192);
     assert_true(bf16 > 2 * 8192.0 * 8192 * 8192 / 765e12 && bf16 < 1.1 * 2 * 8192.0 * 8192 * 8192 / 765e12);
     assert_true(bf16 / fp8 > 1.6 && bf16 / fp8 < 1297.0 / 765);
-    /* One tile takes as long as a hundred: both run in one wave. */
+    /* one tile takes as long as a hundred, which run at the same time */
     assert_true(gemm_seconds(&m, WORK_BF16, 128, 128, 8192) >
                 0.9 * gemm_seconds(&m, WORK_BF16, 1280, 1280, 8192));
-    /* With many outputs and a short contraction, writing the output limits the time. */
+    /* with many outputs and a short contraction, the time is that of writing the output */
     assert_true(gemm_seconds(&m, WORK_FP8, 8192, 8192, 16) > 2 * 8192.0 * 8192 / m.rate.bandwidth);
 }
 
@@ -169,9 +175,9 @@ static void rings(void **state) {
     (void)state;
     FIXTURE_OK(machine_open("h100", cpu, &m));
     assert_true(machine_ring_seconds(&m, (machine_group){1, 1}, 1e9) == 0);
-    assert_true(machine_ring_seconds(&m, (machine_group){8, 1}, 360e9) == 1); /* within a node */
+    assert_true(machine_ring_seconds(&m, (machine_group){8, 1}, 360e9) == 1); /* all ranks are in one node */
     assert_true(machine_ring_seconds(&m, (machine_group){16, 1}, 320e9) ==
-                1); /* with eight adapters of 40 GB/s */
+                1); /* nodes have eight network adapters of 40 GB/s */
     assert_true(machine_ring_delay(&m, (machine_group){1, 1}) == 0 &&
                 machine_ring_delay(&m, (machine_group){512, 1}) >
                     machine_ring_delay(&m, (machine_group){8, 1}));

@@ -1,8 +1,8 @@
-/* reference_attention: tensor/attention.h, word for word. */
+/* reference_attention: computes attention exactly as tensor/attention.h specifies it. */
 #include "reference/reference_parts.h"
 #include "tensor/exec.h"
 
-/* The first token of the document that token i belongs to. */
+/* Returns the first token of the document that token i is in. */
 static int64_t document_start(const tensor *cu_seqlens, int64_t i) {
     int64_t first = 0;
     for (int64_t b = 0; b < cu_seqlens->columns; b++)
@@ -10,12 +10,13 @@ static int64_t document_start(const tensor *cu_seqlens, int64_t i) {
     return first;
 }
 
-/* The first key that query i sees; the last one is i. */
+/* Returns the first key that query i sees. The last key is i. */
 static int64_t first_visible(int64_t document, int64_t i, int64_t window) {
     return window > 0 && i - window + 1 > document ? i - window + 1 : document;
 }
 
-/* CHAIN of the products of one head's elements: x's row i from column xc, y's row j from column yc. */
+/* Multiplies a head of two rows, in one CHAIN (ops.def): x's row i from column xc on, and y's row j from
+   column yc on. */
 static float dot(const tensor *x, int64_t i, int64_t xc, const tensor *y, int64_t j, int64_t yc,
                  int64_t head_dim) {
     float s = 0;
@@ -29,16 +30,16 @@ static float capped(float s, float cap) {
 
 /* ---- forward ---- */
 
-/* The state of one query row of one head while it passes over the tiles. */
+/* The state of a query (a row and a head), between the tiles of keys. */
 typedef struct query {
     const attention_forward_args *a;
-    /* row in q; row of k for the same token; first column in q and o, and in k and v */
+    /* row: in q; i: row of k for the same token; qc: the head's first column in q and o; kc: in k and v */
     int64_t row, i, qc, kc;
     int64_t first; /* first visible key */
     float m, l, *o;
 } query;
 
-/* Adds the tile that begins at key j0. */
+/* Adds the tile of keys that begins at key j0. */
 static void forward_tile(query *r, int64_t j0, bool first_tile) {
     const attention_forward_args *a = r->a;
     float s[ATTENTION_TILE], p[ATTENTION_TILE], lane[16] = {0}, n = r->m;
@@ -65,7 +66,7 @@ static void forward_tile(query *r, int64_t j0, bool first_tile) {
     r->m = n;
 }
 
-/* `sharing` query heads use one key head. */
+/* Computes a query's output. sharing: the number of query heads that read one key head. */
 static void forward_query(const attention_forward_args *a, int64_t head, int64_t sharing, int64_t row,
                           float *o) {
     int64_t i = a->past + row, document = a->past > 0 ? 0 : document_start(a->cu_seqlens, i);
@@ -93,7 +94,7 @@ ott_status reference_op_attention_forward(exec *cx, const attention_forward_args
 
 /* ---- backward ---- */
 
-/* fp32 sums, rounded at the end. */
+/* Gradients are summed in fp32 and rounded at the end. */
 typedef struct backward_sums {
     tensor delta, dk_sum, dv_sum;
 } backward_sums;
@@ -148,7 +149,8 @@ ott_status reference_op_attention_backward(exec *cx, const attention_backward_ar
     backward_sums sums = {.delta = tensor_matrix(delta, OTT_F32, heads, tokens),
                           .dk_sum = tensor_matrix(dk, OTT_F32, tokens, width),
                           .dv_sum = tensor_matrix(dk + tokens * width, OTT_F32, tokens, width)};
-    for (int64_t head = 0; head < heads; head++) /* ascending, also within each key head */
+    /* heads in ascending order, so also those of each key head */
+    for (int64_t head = 0; head < heads; head++)
         for (int64_t i = 0; i < a->q->rows; i++) {
             row_delta(a, &sums.delta, head, i);
             backward_query(a, &sums, head, sharing, i, dq);

@@ -1,8 +1,8 @@
-/* reference_device: a device in host memory, and the op table of the reference. */
+/* reference_device: a device whose memory is host memory, and the op table of the reference. */
 #include "reference/reference_parts.h"
 #include "tensor/host.h"
 
-/* An op of ops.def that this folder lacks does not compile: write its loops here. */
+/* If ops.def has an op that this folder lacks, this table does not compile: write the op's loops here. */
 const op_table reference_ops = {
 #define OP(name, fields) .name = reference_op_##name,
 #include "tensor/ops.def"

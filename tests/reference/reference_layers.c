@@ -1,4 +1,4 @@
-/* reference_layers: embedding, norm, rotary positions, SwiGLU, loss. */
+/* reference_layers: embedding, norm, rotary positions, SwiGLU, loss, as plain loops. */
 #include "base/rng.h"
 #include "reference/reference_parts.h"
 
@@ -186,7 +186,7 @@ ott_status reference_op_rope(exec *cx, const rope_args *a) {
 
 /* ---- heads side by side, and added up ---- */
 
-/* Column j of head h of row t. */
+/* Returns column j of head h in row t of the joined matrix. */
 static float joined_at(const join_heads_args *a, int64_t t, int64_t h, int64_t j) {
     int64_t behind = j - a->count, tail = a->tail ? a->tail->columns / a->tail_heads : 0;
     if (behind < 0) return at(a->x, t, h * (a->x->columns / a->heads) + a->first + j);
@@ -245,7 +245,7 @@ ott_status reference_op_swiglu_backward(exec *cx, const swiglu_backward_args *a)
     return OTT_OK;
 }
 
-/* Returns f(x) and stores its slope. */
+/* Returns f(x) and stores the derivative. */
 static float activated_at(activate_kind kind, float x, float *slope) {
     if (kind == ACTIVATE_RELU) {
         *slope = x <= 0 ? 0 : 1;
@@ -316,7 +316,7 @@ static void ignored_row(const cross_entropy_args *a, int64_t t) {
     for (int64_t j = 0; a->grad_scale && j < a->logits->columns; j++) put(a->logits, t, j, 0.0f);
 }
 
-/* A row's largest element m, and the sum of exp(x - m). */
+/* Finds a row's largest element m and returns the sum of exp(x - m). */
 static float sum_row(const tensor *logits, int64_t t, float *m) {
     float lane[16] = {0};
     *m = -INFINITY;
@@ -326,7 +326,7 @@ static float sum_row(const tensor *logits, int64_t t, float *m) {
     return fold16(lane);
 }
 
-/* Finishes a row's loss and gradient, from m, the sum and the target's logit. */
+/* Computes a row's loss and gradient from m, the sum and the target's logit. */
 static void finish_row(const cross_entropy_args *a, int64_t t, float m, float sum, float at_target,
                        int64_t target) {
     float lse = m + fmath_log(sum), inverse = 1.0f / sum;

@@ -1,4 +1,4 @@
-/* reference_moe: routing, permutation and grouped products of a mixture of experts. */
+/* reference_moe: routing, permutation and grouped products of a mixture of experts, as plain loops. */
 #include "reference/reference_parts.h"
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@ typedef struct candidate {
     int64_t index;
 } candidate;
 
-/* Largest first, NaN last, the lower index first among equal values. */
+/* Order: the largest value first, NaN last; of equal values the lower index first. */
 static int by_value(const void *a, const void *b) {
     const candidate *x = a, *y = b;
     bool x_is_nan = x->value != x->value, y_is_nan = y->value != y->value;
@@ -142,7 +142,7 @@ ott_status reference_op_route_backward(exec *cx, const route_backward_args *a) {
     return OTT_OK;
 }
 
-/* True if assignment (t, k) is within its expert's capacity. */
+/* True if the expert of assignment (t, k) still has capacity for token t. */
 static bool has_capacity(const route_sort_args *a, int64_t t, int64_t k) {
     int64_t before = 0;
     for (int64_t u = 0; u < t; u++) before += integers(a->expert, u)[k] == integers(a->expert, t)[k];
@@ -254,7 +254,7 @@ static void add_gradient(exec *cx, const grouped_gemm_weight_args *a, int64_t e,
     free(sums);
 }
 
-/* Mean rows per group over all groups, divided by the rows of expert e. */
+/* Factor of expert e's gradient: the mean number of rows of all groups, divided by e's rows. */
 static float balance(const tensor *all, int64_t e) {
     int64_t sum = 0, rows = 0;
     for (int64_t p = 0; p < all->rows; p++) {

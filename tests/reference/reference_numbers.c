@@ -1,4 +1,4 @@
-/* reference_numbers: conversion, quantization, matrix product, sums and counts. */
+/* reference_numbers: conversion, quantization, matrix product, sums and counts, as plain loops. */
 #include "fp8/history.h"
 #include "fp8/reference.h"
 #include "reference/reference_parts.h"
@@ -56,7 +56,7 @@ void reference_quantize_list(const tensor *x, const qlist *list) {
     for (int i = 0; list && i < list->count; i++) quantize_both(x, &list->item[i]);
 }
 
-/* Number of groups of a use, and the group of element (i, j). */
+/* Number of scale groups of a copy, and the group of element (i, j). column: the columnwise copy. */
 static int64_t group_count(const qtensor *q, const cast_spec *spec, bool column) {
     return column ? granularity_groups(spec->grain, q->columns, q->rows)
                   : granularity_groups(spec->grain, q->rows, q->columns);
@@ -141,7 +141,8 @@ ott_status reference_op_quantize(exec *cx, const quantize_args *a) {
     return OTT_OK;
 }
 
-/* Quantizes one use of a group's rows densely, then stores scales and codes in place. */
+/* Quantizes one copy (rowwise or columnwise) of a group's rows as a dense tensor, then stores its scales and
+   codes in the full tensor's arrays. */
 static void quantize_group_use(const tensor *x, const qtensor *q, bool column) {
     const cast_spec *spec = column ? &q->spec.columnwise : &q->spec.rowwise;
     const qdata *s = column ? &q->columnwise : &q->rowwise;
@@ -254,7 +255,7 @@ static reference_operand plain_operand(const operand *o) {
                                .k_step = o->k_step};
 }
 
-/* The reference's packed operand is the dense one. */
+/* In the reference a packed operand is the operand itself. */
 ott_status reference_op_gemm(exec *cx, const gemm_args *args) {
     (void)cx;
     reference_operand a = plain_operand(args->a), b = plain_operand(args->b);
@@ -326,12 +327,12 @@ ott_status reference_op_column_sum(exec *cx, const column_sum_args *a) {
 
 /* ---- reductions over full tensors ---- */
 
-/* Element `index` of the rows, back to back. */
+/* Returns element `index` of a tensor, counted row by row without padding. */
 static float laid_end_to_end(const tensor *x, int64_t index) {
     return at(x, index / x->columns, index % x->columns);
 }
 
-/* The SUM16 of block `block`, of the elements or of their squares. */
+/* The SUM16 (ops.def) of one block of elements, or of their squares. */
 static float block_sum(const tensor *x, int64_t block, bool squares) {
     float lane[16] = {0};
     for (int64_t j = 0; j < REDUCE_BLOCK && block * REDUCE_BLOCK + j < tensor_count(*x); j++) {

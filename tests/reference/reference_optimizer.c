@@ -1,9 +1,9 @@
-/* reference_optimizer: gradient norm with the loss scale, and the update rules. */
+/* reference_optimizer: gradient norm with the loss scale, and the update rules, as plain loops. */
 #include "reference/reference_parts.h"
 #include "tensor/moment.h"
 #include "tensor/stochastic.h"
 
-/* The loss scale after a step with finite or non-finite gradients. */
+/* Computes the next loss scale, after a step whose gradients were finite or not. */
 static void update_loss_scale(float *state, bool finite) {
     if (state[STEP_LOSS_SCALING] == 0) return;
     state[STEP_GOOD_STEPS] = finite ? state[STEP_GOOD_STEPS] + 1 : 0;
@@ -30,7 +30,8 @@ ott_status reference_op_grad_norm(exec *cx, const grad_norm_args *a) {
     return OTT_OK;
 }
 
-/* The key of a random draw. */
+/* What a random draw depends on: the seed, the positions of the shard's elements in the full tensor, the step
+   state, and which sum is rounded (STOCHASTIC_SUM_PARAM and others). */
 typedef struct draws {
     uint64_t seed;
     int64_t first, row_step;
@@ -40,7 +41,8 @@ typedef struct draws {
 #define DRAWS_OF(a, of_sums) ((draws){(a)->seed, (a)->first, (a)->row_step, (a)->state, of_sums})
 #define DRAWS(a)             DRAWS_OF(a, STOCHASTIC_SUM_PARAM)
 
-/* Stores element (i, j) with stochastic rounding; `which` selects the draw. */
+/* Stores x in element (i, j), rounded stochastically if t is bf16. which: selects one of the element's
+   draws. */
 static void put_rounded(draws d, const tensor *t, int64_t i, int64_t j, float x, int which) {
     uint64_t index = (uint64_t)(d.first + i * d.row_step + j);
     uint64_t update = step_state_update(d.state->data);
@@ -48,7 +50,7 @@ static void put_rounded(draws d, const tensor *t, int64_t i, int64_t j, float x,
     put(t, i, j, t->dtype == OTT_F32 ? x : stochastic_bf16(x, draw, which));
 }
 
-/* Element (i, j) of parameter and moments. */
+/* Updates element (i, j) of the parameter and its moments. */
 static void adamw_element(const adamw_args *a, int64_t i, int64_t j) {
     const float *state = a->state->data;
     float lr = state[STEP_LEARNING_RATE];
@@ -97,7 +99,8 @@ static void narrow_group(const tensor *codes, const tensor *group_scales, int64_
         ((uint8_t *)codes->data)[i * codes->ld + first + k] = moment_encode(x[k], &s);
 }
 
-/* Runs adamw_element on the groups in fp32, where no draw is needed. */
+/* Updates a group of elements with FP8 moments: runs adamw_element on the decoded moments. They are fp32
+   then, so no draw is needed. */
 static void adamw_group(const adamw_fp8_args *a, int64_t i, int64_t g) {
     float m[MOMENT_GROUP] = {0}, v[MOMENT_GROUP] = {0};
     int64_t first = g * MOMENT_GROUP;
@@ -141,7 +144,7 @@ static bool is_skipped(const tensor *state) {
     return state_of(state, STEP_SKIP) != 0;
 }
 
-/* for each element (i, j) of t */
+/* A loop over every element (i, j) of t. */
 #define EACH(t)                                                                                              \
     for (int64_t i = 0; i < (t)->rows; i++)                                                                  \
         for (int64_t j = 0; j < (t)->columns; j++)

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <cmocka.h>
 
-/* The data end at the first "<". */
+/* Finds the page's data. They end at the first "<". */
 static char *data_of(const char *text) {
     const char *mark = "<script type=\"application/json\" id=\"data\">";
     const char *begin = strstr(text, mark);

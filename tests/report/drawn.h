@@ -1,4 +1,5 @@
-/* report/drawn: reads report.html: its data, and the elements that its script makes from them. */
+/* report/drawn: reads report.html: the data in the page, and the elements that the page's script makes from
+   them. */
 #ifndef TESTS_REPORT_DRAWN_H
 #define TESTS_REPORT_DRAWN_H
 
@@ -7,14 +8,15 @@
 
 typedef struct drawn_page {
     str text;
-    char *data;  /* JSON; checked to contain nothing that would end its script element */
-    char *drawn; /* the elements that the script made (draw.js); NULL without node */
+    char *data;  /* JSON; it contains nothing that would end its script element */
+    char *drawn; /* the elements that the script made (draw.js); NULL if node is not installed */
 } drawn_page;
 
 drawn_page drawn_open(folder *f, const report *r, const char *title);
-drawn_page drawn_open_narrow(folder *f, const report *r, const char *title); /* at the width of a phone */
+drawn_page drawn_open_narrow(folder *f, const report *r, const char *title); /* with the width of a phone */
 void drawn_close(drawn_page *p);
-/* Expects that the drawn elements contain `part`, lack it, or contain it this often. Needs node. */
+/* Expect that the drawn elements contain `part`, do not contain it, or contain it this often. Skipped without
+   node. */
 void assert_drawn(const drawn_page *p, const char *part);
 void assert_not_drawn(const drawn_page *p, const char *part);
 void assert_drawn_times(const drawn_page *p, const char *part, int times);

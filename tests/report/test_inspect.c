@@ -1,4 +1,4 @@
-/* Inspecting weights: the table, the JSON, and statistics against a separate computation. */
+/* Inspecting weights: the table, the JSON text, and statistics compared with a separate computation. */
 #include "support/folder.h"
 #include "report/inspect.h"
 #include "formats/shards.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { LARGE = 150001 }; /* elements: several reader buffers */
+enum { LARGE = 150001 }; /* elements that fill several buffers of the reader */
 
 static float large_value(int64_t i) {
     if (i % 1000 == 7) return i % 2000 == 7 ? NAN : i % 4000 == 1007 ? INFINITY : -INFINITY;
@@ -85,7 +85,7 @@ static void table(void **state) {
     mem_free(f->account, text);
 }
 
-/* Copies the line that begins with `name`. */
+/* Copies the line of the text that begins with `name`. */
 static void line_of(const char *text, const char *name, char out[256]) {
     const char *line = strstr(text, name);
     assert_non_null(line);
@@ -102,7 +102,7 @@ static void table_with_statistics(void **state) {
     char *text = inspect(f, "m", true, false);
     line_of(text, "layers.10.w", line);
     assert_non_null(strstr(line, " -2 "));
-    assert_non_null(strstr(line, " 0.4167 ")); /* mean of 2.5 over 6 */
+    assert_non_null(strstr(line, " 0.4167 ")); /* the mean: 2.5 / 6 */
     assert_non_null(strstr(line, "model-0000"));
     line_of(text, "steps", line);
     assert_non_null(strstr(line, " -           -           -           -           -       -       - "));

@@ -1,4 +1,5 @@
-/* The report: summaries, the table, the terminal plot and the page, from runs that the test writes. */
+/* The report: summaries, the table, the plot on a terminal and the page, from runs whose files the test
+   writes. */
 #include "support/folder.h"
 #include "report/drawn.h"
 #include "report/page.h"
@@ -115,7 +116,7 @@ static void bad_folders(void **state) {
     refuse_summary(f, "{\"steps\":1,\"steps\":2}", "is not a JSON object");
 }
 
-/* Without summary.json the metrics are used. */
+/* If a run has no summary.json, its metrics are used. */
 static void unfinished_run(void **state) {
     folder *f = *state;
     char path[128];
@@ -131,7 +132,7 @@ static void unfinished_run(void **state) {
     assert_int_equal(s->steps, 50);
     assert_true(fabs(s->train_loss - (2 + 4 * exp(-2.5))) < 1e-6);
     assert_true(fabs(s->val_loss - 1.05 * (2 + 4 * exp(-2))) < 1e-6);
-    assert_true(s->tokens_per_second == 1026); /* the median */
+    assert_true(s->tokens_per_second == 1026); /* the median of the steps */
     assert_int_equal(report_table(r, &text), OTT_OK);
     assert_non_null(strstr(text.text, "my run: has no summary.json"));
     str_free(&text);
@@ -141,7 +142,7 @@ static void unfinished_run(void **state) {
     report_close(r);
 }
 
-/* Lines that are not metrics are counted, and all other lines are reported. */
+/* Lines that are not metrics are counted. The report is made of all other lines. */
 static void damaged_metrics(void **state) {
     folder *f = *state;
     const char *folders[] = {f->path};
@@ -182,7 +183,7 @@ static void table(void **state) {
     report_close(r);
 }
 
-/* The verdict on an FP8 run compared with one other run. */
+/* Returns the verdict on an FP8 run compared with another run. */
 static report_verdict judge(folder *f, report_summary first, report_summary second, double *gap) {
     char a[128], b[128];
     const char *folders[] = {a, b};
@@ -203,7 +204,7 @@ static report_verdict judge(folder *f, report_summary first, report_summary seco
     return verdict;
 }
 
-/* With one seed each, only a gap larger than the effect of a seed gives a verdict. */
+/* If each row has one seed, only a gap that is larger than the effect of a seed gives a verdict. */
 static void verdicts(void **state) {
     folder *f = *state;
     report_summary bf16 = {"ref", "bf16", "", .train_loss = 2, .val_loss = NAN}, fp8 = bf16;
@@ -214,21 +215,21 @@ static void verdicts(void **state) {
     assert_true(fabs(gap - 1.495) < 1e-9);
     fp8.train_loss = 2.0301;
     assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_WORSE);
-    fp8.train_loss = 1.9701; /* a gap in the good direction is not a problem */
+    fp8.train_loss = 1.9701; /* a lower loss is not a problem */
     assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_ONE_SEED);
     fp8.train_loss = 1.9;
     assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_NO_WORSE);
     assert_true(fabs(gap + 5) < 1e-9);
-    fp8.train_loss = NAN; /* diverged */
+    fp8.train_loss = NAN; /* the run diverged */
     assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_WORSE);
     assert_true(isnan(gap));
     fp8.train_loss = 2;
-    fp8.val_loss = 9; /* the first run has none: training losses are compared */
+    fp8.val_loss = 9; /* the first run has no validation loss, so the training losses are compared */
     assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_ONE_SEED);
     bf16.val_loss = 8;
     assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_WORSE);
     assert_true(fabs(gap - 12.5) < 1e-9);
-    /* FP8 compared with FP8 gives no verdict */
+    /* two FP8 runs get no verdict */
     assert_int_equal(judge(f, fp8, fp8, &gap), REPORT_VERDICT_NONE);
     assert_int_equal(judge(f, bf16, bf16, &gap), REPORT_VERDICT_NONE);
     bf16.precision = "fp32";
@@ -242,12 +243,12 @@ typedef struct seeded {
     const char *label, *precision;
     int seed;
     double val_loss;
-    const char *more; /* for config.toml */
+    const char *more; /* further lines of config.toml */
 } seeded;
 
 enum { MOST_SEEDED = 16 };
 
-/* Makes the runs and opens a report of all runs. */
+/* Writes the runs and opens a report of them. */
 static report *open_seeded(folder *f, const seeded *runs, int count) {
     static char path[MOST_SEEDED][128];
     const char *folders[MOST_SEEDED];
@@ -280,13 +281,14 @@ static report *open_seeded(folder *f, const seeded *runs, int count) {
     return r;
 }
 
-/* Runs that differ only in seed and folder form one row. Rows with equal seeds are compared seed by seed. */
+/* Runs that differ only in seed and folder are one row. If two rows have the same seeds, runs with the same
+   seed are compared. */
 static void seeds_make_rows(void **state) {
     folder *f = *state;
     static const seeded runs[] = {
         {"bf16-s1", "bf16", 1, 2.00, ""}, {"bf16-s2", "bf16", 2, 2.20, ""}, {"bf16-s3", "bf16", 3, 2.40, ""},
         {"fp8-s1", "fp8", 1, 2.01, ""},   {"fp8-s2", "fp8", 2, 2.22, ""},   {"fp8-s3", "fp8", 3, 2.40, ""},
-        {"fp8-s3", "fp8", 3, 2.40, ""}, /* the same seed again counts once */
+        {"fp8-s3", "fp8", 3, 2.40, ""}, /* a seed that occurs twice counts once */
     };
     report *r = open_seeded(f, runs, 7);
     str text = {.account = f->account};
@@ -297,12 +299,14 @@ static void seeds_make_rows(void **state) {
     assert_true(fabs(r->rows[0].mean.val_loss - 2.2) < 1e-12);
     assert_true(fabs(r->rows[0].val_error - 0.2 / sqrt(3)) < 1e-12);
     assert_true(r->rows[0].mean.peak_memory_bytes == 3 << 20);
-    report_gap gap = report_gap_of(r, 1); /* differences 0.01, 0.02, 0: 0.01 with an error of 0.01/sqrt(3) */
+    /* the gaps 0.01, 0.02 and 0 have the mean 0.01, with a standard error of 0.01/sqrt(3) */
+    report_gap gap = report_gap_of(r, 1);
     assert_true(fabs(gap.percent - 100 * 0.01 / 2.2) < 1e-9);
     assert_true(fabs(gap.error - 100 * 0.01 / sqrt(3) / 2.2) < 1e-9);
     assert_true(fabs(gap.margin / gap.error - 2.920) < 1e-9);
-    assert_int_equal(report_judge(r, 1), REPORT_VERDICT_OPEN); /* 0.45% + 0.77% */
-    gap = report_gap_of(r, 2); /* 2.40 against 2.2 with a deviation of 0.2, by 1/3 + 1/1 */
+    assert_int_equal(report_judge(r, 1), REPORT_VERDICT_OPEN); /* 0.45% + 0.77% of uncertainty exceeds 1% */
+    /* 2.40 of one seed against the mean 2.2 of three with deviation 0.2; the error is 0.2 sqrt(1/3 + 1/1) */
+    gap = report_gap_of(r, 2);
     assert_true(fabs(gap.error - 100 * 0.2 * sqrt(4.0 / 3) / 2.2) < 1e-9);
     assert_int_equal(report_table(r, &text), OTT_OK);
     assert_non_null(strstr(text.text, "bf16 (3 seeds) | 2.2000 ± 0.1155 | 2.2000 ± 0.1155 |"));
@@ -323,7 +327,7 @@ static void seeds_make_rows(void **state) {
     report_close(r);
 }
 
-/* One-sided 95% bounds decide: FP8 is at most 1% worse, or it is worse. */
+/* A verdict needs one-sided 95% confidence: that FP8 is at most 1% worse, or that it is worse. */
 static void seeds_decide(void **state) {
     folder *f = *state;
     seeded runs[] = {
@@ -339,13 +343,13 @@ static void seeds_decide(void **state) {
     r = open_seeded(f, runs, 6);
     assert_int_equal(report_judge(r, 1), REPORT_VERDICT_WORSE);
     report_close(r);
-    runs[4].val_loss = NAN; /* one run diverged, and so did its training loss */
+    runs[4].val_loss = NAN; /* one run diverged, so its training loss is NaN too */
     r = open_seeded(f, runs, 6);
     assert_int_equal(report_judge(r, 1), REPORT_VERDICT_WORSE);
     report_close(r);
 }
 
-/* A row's curve is the mean at the steps that all its runs have. */
+/* The curve of a row is the mean of its runs, at the steps that all its runs have. */
 static void seeds_share_a_curve(void **state) {
     folder *f = *state;
     static const seeded runs[] = {{"a", "bf16", 1, 2, ""}, {"a", "bf16", 2, 2, ""}};
@@ -359,7 +363,8 @@ static void seeds_share_a_curve(void **state) {
     report_close(r);
 }
 
-/* Differences other than the precision are listed, and such a gap gives no verdict on FP8. */
+/* If runs differ in more than the precision, the differences are listed, and the gap gives no verdict on
+   FP8. */
 static void other_models_and_data(void **state) {
     folder *f = *state;
     static const seeded runs[] = {
@@ -368,9 +373,9 @@ static void other_models_and_data(void **state) {
         {"same", "fp8", 1, 2, "[model]\ndim = 256\n[data]\ndataset_path = \"a.txt\"\n[eval]\ninterval = 7\n"},
         {"model", "fp8", 1, 2, "[model]\ndim = 512\n[data]\ndataset_path = \"a.txt\"\n"},
         {"both", "fp8", 1, 2, "[model]\ndim = 512\nn = 3\n[data]\ndataset_path = \"b.txt\"\n"},
-        /* a key that the first run lacks is not a difference */
+        /* a key that only this run's file has is not a difference */
         {"rate", "fp8", 1, 2, "[optimizer]\nlr = 0.1\n"},
-        {"edited", "fp8", 1, 2, "[optimizer\n"}, /* nor is an unreadable file */
+        {"edited", "fp8", 1, 2, "[optimizer\n"}, /* a file that cannot be parsed is not a difference either */
         {"seeds", "bf16", 2, 2,
          "[model]\ndim = 512\n[data]\ndataset_path = \"a.txt\"\n[eval]\ninterval = 5\n"},
     };
@@ -407,7 +412,7 @@ static int characters(const char *line, size_t bytes) {
     return count;
 }
 
-/* Counts the lines of `text`; no line may be wider than `width`. */
+/* Counts the lines of `text`. Fails if a line is wider than `width`. */
 static int count_lines(const char *text, int width) {
     int lines = 0;
     for (; *text; lines++) {
@@ -437,7 +442,8 @@ static void plot(void **state) {
         assert_int_equal(str_utf8_error(text.text, text.length), -1);
         assert_null(strchr(text.text, '\x1b'));
         if (i == 0) {
-            assert_non_null(strstr(text.text, " C\n")); /* its label is apart from, and above, A and B */
+            /* the label of C is above those of A and B, and apart from them */
+            assert_non_null(strstr(text.text, " C\n"));
             assert_true(strstr(text.text, " C\n") < strstr(text.text, " AB\n"));
             assert_non_null(strstr(text.text, "      4 ┤"));
             assert_non_null(strstr(text.text, "150"));
@@ -447,7 +453,7 @@ static void plot(void **state) {
     report_close(r);
 }
 
-/* One straight line: every character of the plot is known. */
+/* Plots one straight line. Every character of the plot is known. */
 static void plot_of_a_line(void **state) {
     folder *f = *state;
     const char *folders[] = {f->path};
@@ -481,7 +487,7 @@ static void plot_without_data(void **state) {
     drawn_page p = drawn_open(f, r, NULL);
     assert_not_drawn(&p, "<figure");
     drawn_close(&p);
-    folder_write_text(f, "metrics.jsonl", "{\"step\":7,\"loss\":2}\n"); /* a single point */
+    folder_write_text(f, "metrics.jsonl", "{\"step\":7,\"loss\":2}\n"); /* a run with a single point */
     report_close(r);
     assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
     assert_int_equal(report_plot(r, 80, 20, &text), OTT_OK);
@@ -517,7 +523,8 @@ static void page(void **state) {
         &p, "[train]\nseed = 1\n<mark>name = &quot;&lt;script&gt;alert(1)&lt;/script&gt;&quot;</mark>\n");
     assert_drawn(&p, "Thou &lt;/pre&gt; &amp; I\x01\xef\xbf\xbd\n");
     assert_drawn_times(&p, "<figure ", 5);
-    assert_drawn_times(&p, "<circle ", 3 * 10 + 2 * 10); /* validation losses, and their gaps */
+    /* validation losses, and gaps between validation losses */
+    assert_drawn_times(&p, "<circle ", 3 * 10 + 2 * 10);
     assert_drawn(&p, "<title>fp8 tensorwise, step 20: 0.5000%</title>");
     assert_drawn(&p, ">Loss gap to BF16<");
     assert_not_drawn(&p, "NaN");
@@ -532,8 +539,8 @@ static void page(void **state) {
     report_close(r);
 }
 
-/* A narrow page draws its charts at the screen's width, so that their text is readable. Each table row
-   becomes lines with headings. */
+/* On a narrow page, charts have the screen's width, so that their text is readable. Each row of a table
+   becomes several lines, each with its column's heading. */
 static void narrow_page(void **state) {
     folder *f = *state;
     made m;
@@ -549,7 +556,7 @@ static void narrow_page(void **state) {
     report_close(r);
 }
 
-/* Any run name stays plain text, and the page loads nothing from elsewhere. */
+/* Run names of any characters are shown as plain text. The page loads nothing from other servers. */
 static void hostile_names(void **state) {
     folder *f = *state;
     static const char *const names[] = {"</script><script>x()</script>", "<!--<script>", "\xff\x01\x7f\"\\",
@@ -563,8 +570,8 @@ static void hostile_names(void **state) {
         folder_write_text(f, "config.toml", names[i]);
         assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
         drawn_page p = drawn_open(f, r, names[i]);
-        assert_int_equal(occurrences(p.text.text, "</script>"), 2); /* from the template */
-        assert_int_equal(occurrences(p.text.text, "http://"), 1);   /* the namespace of SVG */
+        assert_int_equal(occurrences(p.text.text, "</script>"), 2); /* both are in the template */
+        assert_int_equal(occurrences(p.text.text, "http://"), 1);   /* only the name of SVG's namespace */
         assert_non_null(strstr(p.text.text, "\"http://www.w3.org/2000/svg\""));
         assert_null(strstr(p.text.text, "https:"));
         assert_null(strstr(p.text.text, "url("));
@@ -575,8 +582,8 @@ static void hostile_names(void **state) {
     }
 }
 
-/* Coordinates of a chart with known points. The frame leaves 56 left, 20 right, 10 above and 34 below of 530
-   x 300, with a margin of 3% above and below the curve. */
+/* Checks the coordinates of a chart with known points. The chart has 530 x 300 pixels: 56 left of the frame,
+   20 right, 10 above and 34 below it. A margin of 3% is above and below the curve. */
 static void chart_places_points(void **state) {
     folder *f = *state;
     const char *folders[] = {f->path};
@@ -644,7 +651,7 @@ static void axes(void **state) {
     assert_ticks(&a, "0 2e-4 4e-4 6e-4");
     a = axis_linear(5, 5, 4);
     assert_true(a.low == 2.5 && a.high == 7.5);
-    a = axis_linear(INFINITY, -INFINITY, 4); /* no data */
+    a = axis_linear(INFINITY, -INFINITY, 4); /* no points */
     assert_ticks(&a, "0 0.5 1");
     a = axis_log(1.4, 11, 8);
     assert_ticks(&a, "1.5 2 3 4 5 7 10");
@@ -710,7 +717,7 @@ static void memory_runs_out(void **state) {
         str_free(&text);
     }
     mem_fail_after(f->account, 0);
-    assert_int_equal(status, OTT_OK); /* the last allocation count is below 59 */
+    assert_int_equal(status, OTT_OK); /* after 59 allocations none failed */
     report_close(r);
 }
 

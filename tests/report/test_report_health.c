@@ -1,4 +1,4 @@
-/* Health lines in the report: the text, the heat map and the table of the page. */
+/* Health lines in the report: the text, the heat map of the page, and its table. */
 #include "support/folder.h"
 #include "report/drawn.h"
 #include "report/report.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* A cell of the page's tables, and the first four cells of a use. */
+/* HTML of a table cell, and of the first four cells of a row for one use of a tensor. */
 #define CELL(heading, text) "<td data-heading=\"" heading "\">" text "</td>"
 #define USE(module, tensor_of)                                                                               \
     CELL("Module", module) CELL("Tensor", tensor_of) CELL("GEMM", "output") CELL("Format", "e4m3")
@@ -27,7 +27,7 @@ static void write_loss(metrics_writer *w, int64_t step) {
     assert_int_equal(metrics_write(w, step, values, 1), OTT_OK);
 }
 
-/* As train/health writes it. */
+/* Writes a health line as train/health does. */
 static void write_format(metrics_writer *w, int64_t step, const char *module, const char *tensor,
                          const char *format, double amax, double sqnr_db) {
     const metrics_value values[] = {
@@ -44,7 +44,7 @@ static void write_use(metrics_writer *w, int64_t step, const char *module, const
     write_format(w, step, module, tensor, "e4m3", amax, sqnr_db);
 }
 
-/* Two measurements of three modules; c leaves FP8 after the first. */
+/* Writes two measurements of three modules. Module c leaves FP8 after the first. */
 static void write_run(metrics_writer *w) {
     for (int64_t step = 10; step <= 20; step += 10) {
         write_loss(w, step);
@@ -121,10 +121,10 @@ static void page(void **state) {
     assert_int_equal(occurrences(p.data, "null]"), 1);
     assert_non_null(strstr(p.data, "\"left\": [{\"module\": \"c\", \"step\": 10}], \"more_left\": 0"));
     assert_drawn_times(&p, "<h2>What FP8 does to the tensors</h2>", 1);
-    assert_drawn_times(&p, "</title></rect>", 5); /* c has no second cell */
+    assert_drawn_times(&p, "</title></rect>", 5); /* module c has no cell for the second measurement */
     assert_drawn(&p, "Left FP8, by fallback or by schedule: c (after step 10).</p>");
-    /* 28.5 dB below E4M3's value has the darkest color. Each color covers 4 dB, down to 32 dB below. The
-       cells fill the page. */
+    /* Checks the cells of the heat map: 28.5 dB below E4M3's value has the darkest color. Each color covers 4
+       dB, down to 32 dB below. The cells fill the page. */
     assert_drawn(
         &p,
         "<rect class=\"h0\" x=\"236\" y=\"80\" width=\"412.5\" height=\"13.5\"><title>c, step 10: 3.0 dB, "
@@ -170,14 +170,15 @@ static void one_step(void **state) {
     drawn_page p = page_of(f);
     assert_drawn_times(&p, "</title></rect>", 1);
     assert_drawn(
-        &p, "<rect class=\"h6\" x=\"236\" y=\"50\" width=\"826.5\""); /* 30 dB: 1.5 below the value of E4M3 */
+        &p, "<rect class=\"h6\" x=\"236\" y=\"50\" width=\"826.5\""); /* 30 dB is 1.5 below E4M3's value */
     assert_drawn(&p, ">12.35k</text>");
     assert_drawn(&p, "Measurements: 1.<");
     assert_not_drawn(&p, "Left FP8");
     drawn_close(&p);
 }
 
-/* Null in the file: the worst value for a non-finite tensor; no value for zeros or an exact tensor. */
+/* A null SQNR in the file is the worst value if the tensor is not finite. It is no value if the tensor is
+   zeros or exact. */
 static void without_sqnr(void **state) {
     folder *f = *state;
     metrics_writer *w = open_writer(f, "metrics.jsonl");
@@ -196,16 +197,18 @@ static void without_sqnr(void **state) {
                    "           -  zeros  input (output, e4m3)\n");
     str_free(&t);
     drawn_page p = page_of(f);
-    assert_int_equal(occurrences(p.data, "\"sqnr_db\": \"not finite\""), 4); /* cells, and worst uses */
+    /* in cells, and in lists of the worst values */
+    assert_int_equal(occurrences(p.data, "\"sqnr_db\": \"not finite\""), 4);
     assert_int_equal(occurrences(p.data, "\"sqnr_db\": null"), 4);
-    assert_drawn_times(&p, "<rect class=\"hx\"", 3); /* two, and one in the legend */
+    assert_drawn_times(&p, "<rect class=\"hx\"", 3); /* two cells, and one in the legend */
     assert_drawn_times(&p, "<rect class=\"hz\"", 3);
     assert_drawn(&p, "<title>broken, step 1: not finite (input of output, e4m3)</title>");
     assert_drawn(&p, USE("broken", "input") CELL("amax", "–"));
     drawn_close(&p);
 }
 
-/* The run may still be writing a measurement, so a module that is missing from it has not left. */
+/* The run may not have written all of the last measurement yet, so a module that is missing there has not
+   left FP8. */
 static void half_a_measurement(void **state) {
     folder *f = *state;
     metrics_writer *w = open_writer(f, "metrics.jsonl");
@@ -218,12 +221,12 @@ static void half_a_measurement(void **state) {
     str_free(&t);
     const report_summary summary = {.label = "run", .precision = "fp8", .recipe = "", .fp8_gemms = 1};
     assert_int_equal(report_summary_write(f->account, f->path, &summary), OTT_OK);
-    t = table_of(f); /* the run has ended: the measurement is complete */
+    t = table_of(f); /* the run has ended, so the measurement is complete */
     assert_has(&t, "run: b left FP8 after step 1 (fallback or schedule)\n");
     str_free(&t);
 }
 
-/* A long run of a large model: the page shows the worst values and counts the omitted ones. */
+/* For a long run of a large model the page shows the worst values, and says how many it omits. */
 static void large_run(void **state) {
     folder *f = *state;
     enum { MODULES = 300, STEPS = 150 };
@@ -241,7 +244,8 @@ static void large_run(void **state) {
     assert_non_null(strstr(p.data, "\"more_uses\": 260, "));
     assert_drawn_times(&p, "</title></rect>", 240 * 60);
     assert_drawn(&p, "Measurements: 150. Not drawn: 60 modules with higher SQNR.<");
-    assert_drawn(&p, "layers.7.x, step 75: -20.0 dB, "); /* a good module, except for one measurement */
+    /* this module has good values except in one measurement */
+    assert_drawn(&p, "layers.7.x, step 75: -20.0 dB, ");
     assert_not_drawn(&p, "layers.60.x");
     assert_drawn(&p, ">…\xc3\xa9.a.long.name.of.module.layers.299.x</text>");
     assert_drawn_times(&p, CELL("Scale", "0.5 to 1024"), 40);
@@ -268,16 +272,17 @@ static void equal_modules(void **state) {
     drawn_close(&p);
 }
 
-/* The color scale ends at the format's value, and reaches below the lowest value. */
+/* The color scale ends at the format's value. It begins below the lowest value that occurs. */
 static void scale_of_colors(void **state) {
     folder *f = *state;
     static const struct {
         double low, high;
         const char *first, *second, *last;
     } cases[] = {
-        {9, 25, ">-24</text>", ">-21</text>", ">0</text>"}, /* 22.5 below; steps of 2.5 would begin at -20 */
+        /* the lowest is 22.5 below; with steps of 2.5 the scale would only reach -20 */
+        {9, 25, ">-24</text>", ">-21</text>", ">0</text>"},
         {31, 60, ">-8</text>", ">-7</text>", ">0</text>"},
-        {-5000, 12, ">-1000</text>", ">-875</text>", ">0</text>"}, /* as if it were -1000 dB */
+        {-5000, 12, ">-1000</text>", ">-875</text>", ">0</text>"}, /* shown as -1000 dB */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         metrics_writer *w = open_writer(f, "metrics.jsonl");
@@ -292,7 +297,7 @@ static void scale_of_colors(void **state) {
     }
 }
 
-/* E5M2 has 25.6 dB: in a healthy run no tensor is marked, and 28 dB in E4M3 are worse. */
+/* E5M2 has 25.6 dB, so in a healthy run no tensor is marked. 28 dB in E4M3 are worse than that. */
 static void formats_have_their_norm(void **state) {
     folder *f = *state;
     metrics_writer *w = open_writer(f, "metrics.jsonl");
@@ -333,7 +338,7 @@ static void many_modules_leave(void **state) {
     drawn_close(&p);
 }
 
-/* Values that no run has, in valid lines. */
+/* Draws valid lines with values that no run has. */
 static void absurd_numbers(void **state) {
     folder *f = *state;
     metrics_writer *w = open_writer(f, "metrics.jsonl");
@@ -350,7 +355,7 @@ static void absurd_numbers(void **state) {
     str_free(&t);
 }
 
-/* All runs share one color scale, also if only some runs were measured. */
+/* The heat maps of all runs have one color scale, also if some runs have no health lines. */
 static void two_runs(void **state) {
     folder *f = *state;
     report *r;

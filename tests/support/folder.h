@@ -7,21 +7,21 @@
 typedef struct folder {
     mem *account;
     char path[64];
-    char file[128]; /* the last result of folder_file */
+    char file[128]; /* the path that folder_file returned last */
 } folder;
 
 /* cmocka setup and teardown; the state is a folder. Teardown fails the test if memory leaked. */
 int folder_setup(void **state);
 int folder_teardown(void **state);
-/* "FOLDER/name", valid until the next call. */
+/* Returns "FOLDER/name". The path is valid until the next call. */
 const char *folder_file(folder *f, const char *name);
 /* Writes a file and returns its path. */
 const char *folder_write(folder *f, const char *name, const void *data, int64_t bytes);
 const char *folder_write_text(folder *f, const char *name, const char *text);
-/* Returns the file's text; free it with mem_free. */
+/* Reads a file as text. The caller frees it with mem_free. */
 char *folder_read(folder *f, const char *name, int64_t *bytes);
 
-/* The last error text must contain `part`. */
+/* Expects that the last error text contains `part`. */
 void assert_error_names(const char *part);
 
 #endif

@@ -76,7 +76,7 @@ static int64_t bytes_of(const gguf_entry *e) {
     return 0;
 }
 
-/* Returns the offset. */
+/* Reads the entry of a tensor. Returns the offset of its data. */
 static int64_t take_entry(gguf_reader *r, gguf_entry *e) {
     take_name(r, e->name, 64);
     e->rank = (int)take_number(r, 4);
@@ -101,7 +101,8 @@ static void read_file(gguf_reader *r, const char *path) {
     fclose(f);
 }
 
-/* Tensors are stored back to back, each at a multiple of 32, up to the end of the file. */
+/* Opens the file. The data of each tensor begin at the first multiple of 32 bytes after the tensor before it.
+   The last tensor ends where the file ends. */
 gguf_reader gguf_reader_open(const char *path) {
     gguf_reader r = {0};
     int64_t end = 0;

@@ -12,18 +12,18 @@ typedef struct gguf_value {
     char key[96];
     int type; /* 4 count, 5 integer, 6 real, 7 bool, 8 text, 9 list */
     double number;
-    const char *text; /* [bytes], not terminated */
+    const char *text; /* [bytes] bytes, without a NUL at the end */
     int64_t bytes;
-    int element_type; /* of a list; its elements start at `text` */
+    int element_type; /* type of a list's elements, which begin at `text` */
     int64_t count;
 } gguf_value;
 
 typedef struct gguf_entry {
     char name[80];
     int rank, type;
-    int64_t size[4]; /* as in the file: the row length first */
+    int64_t size[4]; /* in the file's order: size[0] is the length of a row */
     const unsigned char *data;
-    int64_t count; /* elements */
+    int64_t count; /* number of elements */
 } gguf_entry;
 
 typedef struct gguf_reader {
@@ -36,13 +36,16 @@ typedef struct gguf_reader {
 
 gguf_reader gguf_reader_open(const char *path);
 void gguf_reader_close(gguf_reader *r);
-const gguf_value *gguf_reader_find(const gguf_reader *r, const char *key); /* returns NULL if absent */
-double gguf_reader_number(const gguf_reader *r, const char *key);          /* fails the test if absent */
+const gguf_value *gguf_reader_find(const gguf_reader *r, const char *key); /* NULL if the key is absent */
+/* fails the test if the key is absent */
+double gguf_reader_number(const gguf_reader *r, const char *key);
 bool gguf_reader_says(const gguf_reader *r, const char *key, const char *text);
-/* item_is: true if this element of a list of texts equals `text`. item: an element of a list of numbers. */
+/* item_is: true if element `index` of a list of texts equals `text`. item: returns an element of a list of
+   numbers. */
 bool gguf_reader_item_is(const gguf_value *list, int64_t index, const char *text);
 double gguf_reader_item(const gguf_value *list, int64_t index);
-const gguf_entry *gguf_reader_tensor(const gguf_reader *r, const char *name); /* fails the test if absent */
+/* fails the test if the tensor is absent */
+const gguf_entry *gguf_reader_tensor(const gguf_reader *r, const char *name);
 float gguf_reader_element(const gguf_entry *e, int64_t index);
 
 #endif

@@ -1,4 +1,4 @@
-/* support/page: reads a page, and replaces its table. */
+/* support/page: reads a page of the documentation, and replaces a table in it. */
 #include "support/page.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /*
- * support/page: a generated table of a page of the documentation. The table ranges from the line that begins
- * with these cells to the last line that begins with '|'. A failure ends the test (cmocka).
+ * support/page: a table in a page of the documentation, which a test generates. The table begins with the
+ * line that begins with `title`, and ends with the last line that begins with '|'. A failure ends the test
+ * (cmocka).
  */
 #ifndef TESTS_SUPPORT_PAGE_H
 #define TESTS_SUPPORT_PAGE_H
@@ -8,8 +9,8 @@
 #include <stdbool.h>
 
 typedef struct page_table {
-    const char *path; /* borrowed */
-    char *page;       /* the full text */
+    const char *path; /* the caller's string, which must stay valid */
+    char *page;       /* the text of the full page */
     char *begin, *end;
 } page_table;
 
@@ -17,8 +18,8 @@ void page_table_open(page_table *t, const char *path, const char *title);
 /* Writes the page with `text` in place of the table. */
 void page_table_write(const page_table *t, const char *text);
 void page_table_close(page_table *t);
-/* Expects the page's table to be `text`, or replaces it if `writes`. The failure message has the command
-   `program` --write. */
+/* writes false: expects that the page's table is `text`; the failure message names the command `program`
+   --write. writes true: replaces the table with `text`. */
 void page_table_expect(const char *path, const char *title, const char *text, bool writes,
                        const char *program);
 

@@ -1,4 +1,4 @@
-/* Activation functions of the MLP against double arithmetic and the C library's erf. */
+/* Compares the activation functions of the MLP with double arithmetic and the C library's erf. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 
 #include "tensor/activate.h"
 
-/* Largest errors of value and slope against GELU, over [-14, 14]. */
+/* Finds the largest errors of an activation's value and slope, compared with GELU over [-14, 14]. */
 static void distances(activate_kind kind, double *value, double *slope) {
     *value = *slope = 0;
     for (int i = -14000; i <= 14000; i++) {
@@ -21,7 +21,7 @@ static void distances(activate_kind kind, double *value, double *slope) {
     }
 }
 
-/* The tanh approximation is a different function; the bound distinguishes the two functions. */
+/* GELU by erf must be near GELU. Its tanh approximation is another function, which must exceed the bound. */
 static void test_gelu_is_near_erf(void **state) {
     (void)state;
     double value, slope;
@@ -31,7 +31,7 @@ static void test_gelu_is_near_erf(void **state) {
     assert_true(value > 1e-4 && value < 1e-3);
 }
 
-/* In the tail, where 1 + erf would cancel. */
+/* Tests the tail, where 1 + erf would lose all digits. */
 static void test_the_tail_keeps_its_digits(void **state) {
     (void)state;
     for (int i = 2; i <= 5; i++) {

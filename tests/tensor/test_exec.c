@@ -28,7 +28,7 @@ static ott_status fake_gemm(exec *cx, const gemm_args *a) {
     return a->accumulate ? status_fail(OTT_ERR_DEVICE, "fake") : OTT_OK;
 }
 
-/* Records its workspace. It requests workspace by the number of columns. */
+/* An op that stores the workspace that it gets. It requests workspace in proportion to its columns. */
 static ott_status fake_add(exec *cx, const add_args *a) {
     (void)a;
     seen.workspace = cx->workspace;
@@ -85,7 +85,7 @@ static void test_ops_do_nothing_while_recording(void **state) {
     assert_ptr_equal(seen.args, &a);
 }
 
-/* Invalid arguments are an error while recording. */
+/* Wrong arguments are found while the plan is recorded. */
 static void test_arguments_are_checked_while_recording(void **state) {
     fixture *f = *state;
     convert_args a = {.x = &f->x, .y = &f->y};
@@ -107,7 +107,8 @@ static void test_arguments_are_checked_while_recording(void **state) {
     assert_int_equal(seen.converts, 0);
 }
 
-/* A recorded op's workspace is in the plan, and a replay passes it to the op. Other ops get none. */
+/* The workspace of a recorded op is in the plan, and a replay passes it to the op. Ops that request none get
+   none. */
 static void test_an_op_has_the_workspace_it_asks_for(void **state) {
     fixture *f = *state;
     static char arena[4096];
@@ -145,7 +146,7 @@ static void test_gemms_are_counted_by_role(void **state) {
     plan_record(f->cx.plan);
     assert_int_equal(exec_gemm(&f->cx, GEMM_OUTPUT, &fp8), OTT_OK);
     assert_int_equal(seen.gemms, 0);
-    assert_int_equal(f->cx.gemms[GEMM_OUTPUT][1], 0); /* not run, not counted */
+    assert_int_equal(f->cx.gemms[GEMM_OUTPUT][1], 0); /* the GEMM was only recorded, so it is not counted */
     assert_int_equal(plan_seal(f->cx.plan), OTT_OK);
     for (int i = 0; i < 2; i++) assert_int_equal(exec_gemm(&f->cx, GEMM_OUTPUT, &fp8), OTT_OK);
     assert_int_equal(exec_gemm(&f->cx, GEMM_GRAD_WEIGHT, &bf16), OTT_OK);
@@ -153,7 +154,7 @@ static void test_gemms_are_counted_by_role(void **state) {
     static const int64_t expected[GEMM_COUNT][2] = {
         [GEMM_OUTPUT] = {0, 2}, [GEMM_GRAD_INPUT] = {0, 0}, [GEMM_GRAD_WEIGHT] = {1, 0}};
     assert_memory_equal(f->cx.gemms, expected, sizeof expected);
-    fp8.accumulate = true; /* makes the fake op fail: not counted */
+    fp8.accumulate = true; /* the fake op fails for this setting, so the GEMM is not counted */
     assert_int_equal(exec_gemm(&f->cx, GEMM_GRAD_INPUT, &fp8), OTT_ERR_DEVICE);
     assert_memory_equal(f->cx.gemms, expected, sizeof expected);
 }

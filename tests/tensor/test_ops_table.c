@@ -1,4 +1,4 @@
-/* The op table as data: the text of the entries, and the errors of op_check with the argument's name. */
+/* The op table: the texts of its entries, and op_check, whose errors name the argument. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -119,7 +119,7 @@ static void test_tensors(void **state) {
     refused(check("rmsnorm_forward", &bad), OTT_ERR_DTYPE, "rmsnorm_forward", "x", dtype_name(OTT_E4M3));
 
     bad = good;
-    wrong = matrix(OTT_F16, T, D); /* valid alone, but x is bf16 */
+    wrong = matrix(OTT_F16, T, D); /* a valid format, but x is bf16 */
     bad.delta = &wrong;
     refused(check("rmsnorm_forward", &bad), OTT_ERR_DTYPE, "delta", dtype_name(OTT_F16),
             dtype_name(OTT_BF16));
@@ -141,7 +141,7 @@ static void test_shapes(void **state) {
     refused(check("rmsnorm_forward", &bad), OTT_ERR_SHAPE, "y", "7", "3");
 
     bad = good;
-    wrong = matrix(OTT_F32, 2, D); /* a vector has one row */
+    wrong = matrix(OTT_F32, 2, D); /* a vector must have one row */
     bad.weight = &wrong;
     refused(check("rmsnorm_forward", &bad), OTT_ERR_SHAPE, "weight", "2", NULL);
 
@@ -212,7 +212,7 @@ static void test_quantized(void **state) {
     q = rowwise(T, D);
     q.columnwise.scale = NULL;
     refused(check("quantize", &a), OTT_ERR_INTERNAL, "quantize", "q", "column");
-    q.spec.columnwise = (cast_spec){.format = OTT_BF16}; /* a high-precision use needs no buffers */
+    q.spec.columnwise = (cast_spec){.format = OTT_BF16}; /* a copy that is not FP8 needs no buffers */
     assert_int_equal(check("quantize", &a), OTT_OK);
     a.q = NULL;
     refused(check("quantize", &a), OTT_ERR_INTERNAL, "quantize", "q", "missing");
@@ -221,7 +221,7 @@ static void test_quantized(void **state) {
     qlist list = {.count = 2, .item = {rowwise(T, D), rowwise(T + 1, D)}};
     swiglu_forward_args s = {.gate = &x, .up = &x, .y = &y, .q = &list};
     refused(check("swiglu_forward", &s), OTT_ERR_SHAPE, "swiglu_forward", "q", "4");
-    list.count = 1; /* the second quantized copy is not read */
+    list.count = 1; /* then the second quantized copy, which is wrong, is not checked */
     assert_int_equal(check("swiglu_forward", &s), OTT_OK);
 }
 
@@ -233,7 +233,7 @@ static void test_operands(void **state) {
     assert_int_equal(check("gemm", &g), OTT_OK);
     b = (operand){.t = matrix(OTT_E5M2, 5, 3), .transposed = true};
     assert_int_equal(check("gemm", &g), OTT_OK);
-    b.transposed = false; /* 5 rows of 3: neither N nor K matches */
+    b.transposed = false; /* 5 x 3, but N x K is 3 x 5 */
     refused(check("gemm", &g), OTT_ERR_SHAPE, "gemm", "b", NULL);
     b = (operand){.t = matrix(OTT_BF16, 3, 6)};
     refused(check("gemm", &g), OTT_ERR_SHAPE, "gemm", "b", "6");
@@ -247,7 +247,7 @@ static void test_operands(void **state) {
     refused(check("gemm", &g), OTT_ERR_INTERNAL, "gemm", "a", "missing");
 }
 
-/* A linear layer's tensors become the right operands. */
+/* The GEMMs of a linear layer get the right copies of its tensors as operands. */
 static void test_operand_uses(void **state) {
     (void)state;
     tensor x = matrix(OTT_BF16, T, D);

@@ -1,4 +1,4 @@
-/* The memory plan: recording, packing, replay. */
+/* The memory plan: how buffers are recorded, packed and replayed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,7 +52,7 @@ static void refused(ott_status status, const char *word) {
 
 /* ---- a small step ---- */
 
-/* x lives during the step. a and b live one after the other. */
+/* A step with buffer x all the time. Buffer a is closed before buffer b is opened. */
 static void small_step(char **x, char **a, char **b) {
     plan_buffer bx = open_buffer("x", 10 * UNIT);
     *x = bx.data;
@@ -65,7 +65,7 @@ static void small_step(char **x, char **a, char **b) {
     *b = bb.data;
     succeed(plan_close(p, &bb));
     succeed(plan_close(p, &bx));
-    succeed(plan_close(p, &bx)); /* PLAN_NONE: no effect */
+    succeed(plan_close(p, &bx)); /* a buffer PLAN_NONE: no effect */
 }
 
 static void test_closed_buffers_are_reused(void **state) {
@@ -82,13 +82,13 @@ static void test_closed_buffers_are_reused(void **state) {
     plan_replay(p);
     small_step(&x, &a, &b);
     assert_true(a >= arena && a + 5 * UNIT <= arena + sizeof arena);
-    assert_true(a < b + 7 * UNIT && b < a + 5 * UNIT); /* they overlap at least in part */
+    assert_true(a < b + 7 * UNIT && b < a + 5 * UNIT); /* a and b share at least some bytes */
     assert_true(x + 10 * UNIT <= b || b + 7 * UNIT <= x);
     assert_true(x + 10 * UNIT <= a || a + 5 * UNIT <= x);
     plan_replay(p);
     small_step(&again[0], &again[1], &again[2]);
     assert_true(again[0] == x && again[1] == a && again[2] == b);
-    plan_record(p); /* clears the recording */
+    plan_record(p); /* clears what was recorded */
     succeed(plan_seal(p));
     assert_int_equal(plan_bytes(p), 0);
 }
@@ -140,7 +140,7 @@ static void test_replay_must_follow_the_recording(void **state) {
     record_small_step(arena);
     small_step(&x, &y, &z);
     refused(plan_open(p, "more", UNIT, &b), "\"more\"");
-    plan_replay(p); /* a new run succeeds */
+    plan_replay(p); /* after a failed replay, the next one succeeds */
     small_step(&x, &y, &z);
 }
 
@@ -157,7 +157,8 @@ static void test_misuse(void **state) {
     (void)state;
     static char arena[17 * UNIT];
     plan_buffer b, copy;
-    assert_int_not_equal(plan_open(p, "early", UNIT, &b), OTT_OK); /* neither recording nor sealed */
+    /* the plan is neither recording nor sealed */
+    assert_int_not_equal(plan_open(p, "early", UNIT, &b), OTT_OK);
     assert_int_not_equal(plan_seal(p), OTT_OK);
     plan_record(p);
     assert_int_not_equal(plan_open(p, "negative", -1, &b), OTT_OK);
@@ -166,7 +167,7 @@ static void test_misuse(void **state) {
     succeed(plan_close(p, &b));
     refused(plan_close(p, &copy), "twice");
     succeed(plan_seal(p));
-    assert_int_not_equal(plan_open(p, "twice", UNIT, &b), OTT_OK); /* no arena */
+    assert_int_not_equal(plan_open(p, "twice", UNIT, &b), OTT_OK); /* the plan has no arena */
     record_small_step(arena);
     plan_destroy(NULL);
 }
@@ -225,13 +226,14 @@ static void test_immediate_buffers_come_and_go(void **state) {
     succeed(plan_close(p, &a));
     assert_int_equal(a.id, PLAN_NONE.id);
     assert_int_equal(mem_read(account).now_of[MEM_STEP], 6 * UNIT);
-    plan_buffer c = open_buffer("c", UNIT); /* any size, any order */
+    /* in immediate mode buffers of any size are opened and closed in any order */
+    plan_buffer c = open_buffer("c", UNIT);
     assert_int_equal(((char *)c.data)[0], 0);
     assert_int_equal(((char *)b.data)[5 * UNIT - 1], 2);
     succeed(plan_close(p, &b));
     succeed(plan_close(p, &c));
     succeed(plan_close(p, &none));
-    succeed(plan_close(p, &none)); /* PLAN_NONE: no effect */
+    succeed(plan_close(p, &none)); /* a buffer PLAN_NONE: no effect */
     assert_int_equal(mem_read(account).now_of[MEM_STEP], 0);
     assert_true(mem_read(account).now >= before);
     plan_destroy(p);
@@ -252,13 +254,14 @@ static void test_immediate_misuse(void **state) {
     assert_int_equal(b.id, PLAN_NONE.id);
     mem_fail_after(account, 0);
     b = open_buffer("x", UNIT);
-    assert_int_equal(b.id, 1); /* a failed open takes no slot */
+    assert_int_equal(b.id, 1); /* the open that failed has used no number */
     assert_int_not_equal(plan_seal(p), OTT_OK);
     plan_destroy(p);
     succeed(plan_create(d, &p));
 }
 
-/* Destroying the plan, recording and another immediate mode free the open buffers. */
+/* Open buffers of immediate mode are freed when the plan is destroyed, when it records, and when immediate
+   mode begins again. */
 static void test_immediate_gives_back(void **state) {
     (void)state;
     plan_immediate(p);
@@ -277,14 +280,15 @@ static void test_immediate_gives_back(void **state) {
 
 /* ---- properties, over random lifetimes ---- */
 
-/* A script. Event i opens a new buffer of bytes[i] (> 0), or closes buffer number victim[i]. */
+/* A list of events. Event i opens a new buffer of bytes[i] bytes if this is positive. Otherwise it closes
+   buffer number victim[i]. */
 typedef struct script {
     int events, buffers;
     int64_t bytes[2 * BUFFERS];
     int victim[2 * BUFFERS];
 } script;
 
-/* Random opens and closes; nested: the last opened is closed first. */
+/* Makes a random list of events. nested: the buffer that was opened last is closed first. */
 static script random_script(uint64_t seed, bool nested) {
     script s = {0};
     int alive[BUFFERS], count = 0;
@@ -329,13 +333,13 @@ static void record_script(const script *s) {
     succeed(plan_seal(p));
 }
 
-/* Every byte of the buffer is `value`. */
+/* Expects that every byte of the buffer is `value`. */
 static void expect_bytes(const unsigned char *data, int64_t bytes, int value) {
     for (int64_t i = 0; i < bytes; i++)
         if (data[i] != value) fail_msg("byte %lld of buffer %d was overwritten", (long long)i, value);
 }
 
-/* Replays the script. Each buffer is filled when it opens and must be intact when it closes. */
+/* Replays the events. Each buffer is filled when it opens, and must be unchanged when it closes. */
 static void replay_script(const script *s, unsigned char *arena) {
     plan_buffer b[BUFFERS];
     int64_t bytes[BUFFERS];
@@ -375,13 +379,13 @@ static void test_random_lifetimes(void **state) {
         script s = random_script(seed, false);
         check_script(&s);
         if (plan_bytes(p) * 4 >
-            plan_live_peak(p) * 5) /* not a bound of the method; detects a wasteful packing */
+            plan_live_peak(p) * 5) /* not a proven bound; fails if packing wastes memory */
             fail_msg("seed %d: %lld bytes for a live peak of %lld", (int)seed, (long long)plan_bytes(p),
                      (long long)plan_live_peak(p));
     }
 }
 
-/* Nested lifetimes form a stack, which must pack without waste. */
+/* If buffers are closed in the opposite order of opening, packing must waste no memory. */
 static void test_nested_lifetimes_pack_perfectly(void **state) {
     (void)state;
     for (uint64_t seed = 0; seed < 50; seed++) {

@@ -1,6 +1,7 @@
 /*
- * tensor/qtensor: the memory layout of a quantized tensor's parts, for every recipe's tensors and for
- * backends with either data layout; the data that its uses share; and the operands that a GEMM gets.
+ * tensor/qtensor: the memory layout of a quantized tensor's arrays, for every recipe's tensors and for
+ * backends with either data layout; which data the rowwise and the columnwise copy share; and the operands
+ * that a GEMM gets.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +17,7 @@ typedef struct part {
     int64_t bytes;
 } part;
 
-/* Parts that must not overlap, each inside the blocks. */
+/* The arrays of a quantized tensor. They must not overlap, and each must be inside of the memory blocks. */
 typedef struct parts {
     part items[8];
     int count;
@@ -48,7 +49,7 @@ static void add_scales(parts *all, const qdata *d, const cast_spec *s, int64_t m
     assert_int_equal(d->k_step, granularity_mn_groups(s->grain, mn_size));
 }
 
-/* `bytes` bytes of memory that begin at a multiple of `alignment`. */
+/* Allocates `bytes` bytes that begin at a multiple of `alignment`. */
 static void *memory_of(int64_t bytes, int64_t alignment) {
     return bytes ? aligned_alloc((size_t)alignment, (size_t)bytes) : NULL;
 }
@@ -81,7 +82,7 @@ static void check_uses(const qtensor *q, const backend_capabilities *can, const 
         assert_true(is_within(&blocks->columnwise, scales) && is_within(&blocks->columnwise, codes));
     } else
         assert_true(!q->columnwise.data && !q->columnwise.scale);
-    int64_t bytes = 0; /* no memory that no part needs */
+    int64_t bytes = 0; /* all bytes belong to some array */
     for (int i = 0; i < all.count; i++) bytes += backend_align(can, all.items[i].bytes);
     assert_int_equal(bytes, blocks->rowwise.bytes + blocks->columnwise.bytes);
 }
@@ -91,7 +92,7 @@ static void check_layout(const quant_spec *spec, const backend_capabilities *can
     qtensor q = {.rows = rows, .columns = columns, .spec = *spec};
     qblocks blocks = {0};
     assert_int_equal(qtensor_lay_out(&q, can, &blocks), OTT_OK);
-    assert_true(!q.rowwise.data && !q.columnwise.data); /* so far it only computes sizes */
+    assert_true(!q.rowwise.data && !q.columnwise.data); /* the first call only computes sizes */
     int64_t rowwise = blocks.rowwise.bytes, columnwise = blocks.columnwise.bytes;
     blocks.rowwise.data = memory_of(rowwise, can->alignment);
     blocks.columnwise.data = memory_of(columnwise, can->alignment);
@@ -119,7 +120,7 @@ static void test_every_recipe_and_backend(void **state) {
     }
 }
 
-/* The tables above would also pass if nothing were ever shared. */
+/* Checks which copies share data. Without this test, the tests above would also pass if none ever did. */
 static void test_what_recipes_share(void **state) {
     (void)state;
     assert_true(quant_spec_shares_scales(&recipe_find("tensorwise")->input));
@@ -128,7 +129,7 @@ static void test_what_recipes_share(void **state) {
     assert_false(quant_spec_shares_scales(&recipe_find("rowwise")->weight));
 }
 
-/* An element of an operand, by row and contraction index, is the same in both layouts. */
+/* An operand's element, by its row and its index along the contraction, is the same in both layouts. */
 static void test_operands_of_both_layouts(void **state) {
     (void)state;
     enum { ROWS = 3, COLUMNS = 5 };
@@ -159,8 +160,8 @@ static void test_operands_of_both_layouts(void **state) {
     }
 }
 
-/* Groups of rows, an empty group, and no rows. Each group is a tensor with its own scales; its codes are a
-   part of the full tensor's codes. */
+/* A tensor whose rows are divided into groups: each group has its own scales, and its codes are part of the
+   full tensor's codes. Tests also an empty group, and a tensor without rows. */
 static void expect_own_scales(const qtensor *q, bool columnwise, const int64_t *end, int groups) {
     const qdata *full = columnwise ? &q->columnwise : &q->rowwise;
     scale_block block = granularity_block(columnwise ? q->spec.columnwise.grain : q->spec.rowwise.grain);
@@ -186,7 +187,7 @@ static void expect_own_scales(const qtensor *q, bool columnwise, const int64_t *
 }
 
 static void test_groups_share_no_scale(void **state) {
-    static const int64_t end[] = {100, 100, 131, 259, 290, 300}; /* the last rows: in no group */
+    static const int64_t end[] = {100, 100, 131, 259, 290, 300}; /* rows from 300 on are in no group */
     enum { GROUPS = sizeof end / sizeof *end - 1 };
     (void)state;
     for (int n = 0; n < 2 * GRANULARITY_COUNT; n++) {

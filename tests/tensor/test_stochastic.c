@@ -1,6 +1,7 @@
 /*
- * Stochastic rounding. Each draw of a sum occurs once in a period. The rounding errors of many small updates
- * stay small, at any interval between updates. Decaying averages have no bias.
+ * Stochastic rounding. For one element, each draw that a sum depends on occurs once in a period of updates.
+ * The rounding errors of many small updates stay small, at any interval between updates. Decaying averages
+ * have no bias.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,8 +31,8 @@ static void each_number_is_drawn_once_in_a_period(void **state) {
         for (int i = 0; i < PERIOD; i++) assert_int_equal(seen[lane][i], 1);
 }
 
-/* The mean of 4000 draws has the expected size: within four standard deviations. Checked over elements in one
-   update, and over updates of one element. */
+/* The mean of 4000 draws is within four standard deviations of its expected value: over the elements of one
+   update, and over the updates of one element. */
 static void draws_are_even(void **state) {
     (void)state;
     int counts[LANES + 1] = {0}, count = 4000;
@@ -43,7 +44,8 @@ static void draws_are_even(void **state) {
     for (int lane = 0; lane <= LANES; lane++) assert_in_range(counts[lane], 1000 - 4 * 27, 1000 + 4 * 27);
 }
 
-/* The largest error, in bf16 steps, after each of many updates by `share` of a step. */
+/* Adds `share` of a bf16 step in each of many updates. Returns the largest error of the sum after any update,
+   in bf16 steps. independent: with independent draws. */
 static double wander(double share, float sign, bool independent) {
     const float step = ldexpf(1.0f, -7);
     float x = sign * 1.5f;
@@ -71,7 +73,8 @@ static void small_updates_add_up(void **state) {
     assert_true(independent > 2 * most);
 }
 
-/* Standard deviation over elements, in steps, of the sum of 400 half-step updates, `every` updates apart. */
+/* Adds 400 half steps to each of many elements, in every `every`-th update. Returns the standard deviation of
+   the sums over the elements, in steps. */
 static double spread_of_sums(uint64_t every) {
     enum { ELEMENTS = 512, ADDED = 400 };
     double squares = 0;
@@ -85,7 +88,8 @@ static double spread_of_sums(uint64_t every) {
     return sqrt(squares / ELEMENTS);
 }
 
-/* Independent draws are off by sqrt(400) / 2 = 10 steps. */
+/* The sums must not depend on the interval between updates. With independent draws they would be off by
+   sqrt(400) / 2 = 10 steps. */
 static void no_rhythm_resonates(void **state) {
     (void)state;
     double most = 0;
@@ -98,7 +102,8 @@ static void no_rhythm_resonates(void **state) {
     assert_true(most < 9);
 }
 
-/* Relative error of the mean of second moments after 500 updates without a gradient. */
+/* Returns the relative error of the mean of second moments, after they decayed in 500 updates without a
+   gradient. */
 static double bias_of_decay(float beta2) {
     enum { ELEMENTS = 4096, DECAYS = 500 };
     double sum = 0, expected = 0;
@@ -114,7 +119,7 @@ static double bias_of_decay(float beta2) {
     return sum / expected - 1;
 }
 
-/* Five standard deviations of such a mean: 5 * 0.055 / sqrt(4096). */
+/* The bound is five standard deviations of such a mean: 5 * 0.055 / sqrt(4096). */
 static void averages_decay_without_bias(void **state) {
     (void)state;
     static const float betas[] = {0.9f, 0.95f, 0.98f, 0.99f, 0.999f};

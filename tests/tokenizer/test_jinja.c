@@ -1,6 +1,6 @@
 /*
- * Chat templates against Jinja2's results (tools/goldens/make_chat_goldens.py), and templates that are
- * refused.
+ * Compares chat templates with the results of Jinja2 (tools/goldens/make_chat_goldens.py), and tests
+ * templates that are refused.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,7 +41,7 @@ static void expect_spans(const json_t *expected, const jinja_spans *spans) {
     }
 }
 
-/* DATE of the script. */
+/* DATE in make_chat_goldens.py. */
 static const struct tm script_day = {
     .tm_year = 126, .tm_mon = 10, .tm_mday = 24, .tm_wday = 2, .tm_yday = 327};
 
@@ -80,7 +80,8 @@ static void renders_as_jinja2(void **state) {
     check_cases(FOLDER "cases.json", 150);
 }
 
-/* Random conversations, if Python and Jinja2 are available. OTTAVA_CHAT_SEED selects others. */
+/* Renders random conversations and compares with Jinja2, if Python and Jinja2 are installed. OTTAVA_CHAT_SEED
+   selects other conversations. */
 static void renders_as_the_jinja2_at_hand(void **state) {
     char path[64], command[512];
     const char *seed = getenv("OTTAVA_CHAT_SEED");
@@ -106,7 +107,7 @@ static void renders_as_the_jinja2_at_hand(void **state) {
 static const struct {
     const char *template;
     ott_status status;
-    const char *words; /* of the message */
+    const char *words; /* part of the error message */
 } refusals[] = {
     {"a\n{{ x", OTT_ERR_FORMAT, "line 2: {{ has no }}"},
     {"{% if x %}a", OTT_ERR_FORMAT, "without {% endif %}"},
@@ -131,7 +132,7 @@ static const struct {
     {"{{ raise_exception('no way') }}", OTT_ERR_ARGUMENT, "the template says: no way"},
     {"{% set x.y = 1 %}", OTT_ERR_FORMAT, "only a member of a namespace"},
     {"{% set a, b = [1] %}", OTT_ERR_FORMAT, "cannot be unpacked into 2 names"},
-    /* too long, too deep, too large */
+    /* templates that take too long, are nested too deep, or make too large results */
     {"{% for i in range(2000000000) %}x{% endfor %}", OTT_ERR_UNSUPPORTED, "makes more than 64 MiB"},
     {"{% set n = namespace(x='a') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}",
      OTT_ERR_UNSUPPORTED, "makes more than 64 MiB"},
@@ -259,7 +260,8 @@ static int64_t steps_of(mem *account, const char *template, const json_t *contex
     return budget.taken;
 }
 
-/* Members of a message, by name and key: ten times as many take ten times the steps. */
+/* Looks up members of a message, by name and by key. Ten times as many members must take only ten times the
+   steps. */
 static void dictionaries_take_linear_work(void **state) {
     mem *account;
     int64_t steps[2][2];
@@ -290,7 +292,7 @@ static void dictionaries_take_linear_work(void **state) {
 
 static const struct {
     const char *name, *template;
-    bool known; /* true: all prefixes are known; false: one is not */
+    bool known; /* expected result: true if the text of every prefix is found */
 } growing[] = {
     {"ChatML",
      "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<end>' }}{% endfor %}"
@@ -373,7 +375,7 @@ static void check_prefixes(mem *account, size_t k, bool asks) {
     assert_int_equal(jinja_render(t, context, &(jinja_settings){0}, &full, NULL), OTT_OK);
     assert_string_equal(text.text, full.text);
     bool known = true;
-    for (int i = 1; i < MESSAGES - 1; i++) { /* the first prefix has only the system message */
+    for (int i = 1; i < MESSAGES - 1; i++) { /* not the first prefix, which has only the system message */
         known &= prefixes[i].known;
         if (prefixes[i].known) check_prefix(t, account, name, &prefixes[i], &text, &tails, asks);
     }

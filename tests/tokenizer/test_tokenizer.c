@@ -1,5 +1,6 @@
 /*
- * Tokenizers through their public functions: opening, flags, errors in texts, BOS and EOS, decoding, threads.
+ * Tests tokenizers through their public functions: opening, flags, errors in texts, BOS and EOS, decoding,
+ * threads.
  */
 #include "tokenizer/tokenizer_case.h"
 #include <pthread.h>
@@ -86,13 +87,13 @@ static void assert_repeats(folder *f, const tokenizer *t, const char *part, cons
     assert_tokens(f, t, text, 0, expected);
 }
 
-/* Merges are applied by rank, not from left to right. Many symbols use a heap, few do not. */
+/* Merges are applied in the order of their ranks, not from left to right. Texts of many symbols use a heap,
+   short texts do not. */
 static void merges_in_order_of_rank(void **state) {
     folder *f = *state;
     tokenizer *t = case_open(f, case_bytes("b c|a b|a bc|a a|aa aa|aaaa aaaa|bc d|x y|z x"));
     for (int times = 1; times < 100; times += 33) {
-        assert_repeats(f, t, "abc", "abc",
-                       times); /* of "a b" and "a bc", the first no longer applies at its turn */
+        assert_repeats(f, t, "abc", "abc", times); /* "a b" merges before "a bc" can */
         assert_repeats(f, t, "bcd", "bcd", times);
         assert_repeats(f, t, "aabd", "a|ab|d", times);
         assert_repeats(f, t, "zxyzx", "z|xy|zx", times);
@@ -117,7 +118,7 @@ static void merges_across_spaces(void **state) {
     tokenizer_close(t);
 }
 
-/* "first" marks the beginning of the full text, not of a piece. */
+/* With "first" the marker is added at the beginning of the full text, not of each piece. */
 static void marks_the_beginning_only(void **state) {
     folder *f = *state;
     json_t *root = case_characters("");
@@ -142,7 +143,7 @@ static void added_tokens_swallow_white_space(void **state) {
     tokenizer *t = case_open(f, root);
     assert_tokens(f, t, "x\xe3\x80\x80\xe2\x80\x83\xc2\x85 \t<A>\xc2\xa0\xe1\x9a\x80\n<A>\xe2\x80\xa8y", 0,
                   "x|<A>|<A>|y");
-    /* U+180E is not white space */
+    /* U+180E does not count as white space */
     assert_tokens(f, t, "x\xe1\xa0\x8e<A>", 0, "x|\xc3\xa1|\xc5\x82|\xc4\xb0|<A>");
     assert_tokens(f, t, "on.on", 0, "on|.|on");
     assert_tokens(f, t, "on_ on1", 0, "o|n|_|\xc4\xa0|o|n|1");
@@ -165,7 +166,7 @@ static void refuses_texts(void **state) {
     assert_int_equal(tokenizer_encode(t, s, "ab", -1, 0, &ids), OTT_ERR_ARGUMENT);
     assert_int_equal(tokenizer_encode(t, s, NULL, 1, 0, &ids), OTT_ERR_ARGUMENT);
     assert_int_equal(tokenizer_encode(t, s, "ab", TOKENIZER_TEXT_LIMIT + 1, 0, &ids), OTT_ERR_ARGUMENT);
-    assert_int_equal(ids.count, 2); /* unchanged */
+    assert_int_equal(ids.count, 2); /* the ids are unchanged */
     assert_int_equal(tokenizer_encode(t, s, NULL, 0, 0, &ids), OTT_OK);
     assert_int_equal(tokenizer_encode(t, s, "ab", 2, 0, &ids), OTT_OK);
     assert_int_equal(ids.count, 3);
@@ -175,7 +176,7 @@ static void refuses_texts(void **state) {
     tokenizer_close(t);
 }
 
-/* A pattern with endless backtracking is an error, not a hang. */
+/* If a pattern backtracks endlessly, encoding returns an error. */
 static void gives_up_on_endless_patterns(void **state) {
     folder *f = *state;
     json_t *root = case_bytes("");
@@ -195,7 +196,7 @@ static void gives_up_on_endless_patterns(void **state) {
 static void reads_the_neighboring_files(void **state) {
     folder *f = *state;
     tokenizer *t = case_open(f, with_template(with_added(case_bytes(MERGES))));
-    assert_int_equal(tokenizer_bos(t), 1000); /* from the post-processor */
+    assert_int_equal(tokenizer_bos(t), 1000); /* the post-processor's BOS */
     assert_int_equal(tokenizer_eos(t), 1002);
     assert_true(tokenizer_is_stop(t, 1002));
     assert_false(tokenizer_is_stop(t, 1000) || tokenizer_is_stop(t, -1));
@@ -231,7 +232,7 @@ static void reads_the_neighboring_files(void **state) {
 static void configuration_decides_over_the_template(void **state) {
     folder *f = *state;
     folder_write_text(f, "tokenizer_config.json",
-                      "{\"bos_token\": \"<s>\", \"add_bos_token\": false}"); /* EOS is not mentioned */
+                      "{\"bos_token\": \"<s>\", \"add_bos_token\": false}"); /* no EOS */
     tokenizer *t = case_open(f, with_template(with_added(case_bytes(MERGES))));
     assert_tokens(f, t, "the", TOKENIZER_ADD_SPECIAL, "the|</s>");
     tokenizer_close(t);
@@ -257,13 +258,13 @@ static void streams_complete_characters(void **state) {
     str out = {.account = f->account};
     tokenizer_stream s = tokenizer_stream_start(t, false);
     push(&s, t, "the", &out);
-    push(&s, t, "\xc3\xb0", &out); /* U+1F600: f0 9f 98 80 */
+    push(&s, t, "\xc3\xb0", &out); /* the first of the bytes f0 9f 98 80 of U+1F600 */
     push(&s, t, "\xc5\x81", &out);
     push(&s, t, "\xc4\xba", &out);
     assert_string_equal(out.text, "the");
     push(&s, t, "\xc4\xa2", &out);
     assert_string_equal(out.text, "the\xf0\x9f\x98\x80");
-    push(&s, t, "\xc3\xa2", &out); /* e2, followed by a letter, then incomplete at the end */
+    push(&s, t, "\xc3\xa2", &out); /* an incomplete sequence: followed by a letter, and at the end */
     push(&s, t, "a", &out);
     assert_string_equal(out.text, "the\xf0\x9f\x98\x80\xef\xbf\xbd"
                                   "a");
@@ -275,19 +276,20 @@ static void streams_complete_characters(void **state) {
     tokenizer_close(t);
 }
 
-/* One U+FFFD for an incomplete sequence, and one for each byte that cannot begin a sequence. */
+/* Decoding writes one U+FFFD for an incomplete sequence, and one for each byte that cannot begin a
+   sequence. */
 static void replaces_what_is_no_utf8(void **state) {
     folder *f = *state;
     tokenizer *t = case_open(f, case_bytes(""));
     static const struct {
-        const char *bytes, *text; /* ! for U+FFFD */
+        const char *bytes, *text; /* in text, ! means U+FFFD */
     } cases[] = {{"\xf0\x9f\x98z", "!z"}, {"\xe0\x80\x80", "!!!"}, {"\xed\xa0\x80", "!!!"},
                  {"\x80\xff", "!!"},      {"\xf4\x90", "!!"},      {"\xe2\x82\xe2\x82\xac", "!\xe2\x82\xac"},
                  {"\xc0\xaf", "!!"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char ids[128] = "", expected[64] = "";
         for (const unsigned char *p = (const unsigned char *)cases[i].bytes; *p; p++)
-            sprintf(ids + strlen(ids), " %d", *p); /* case_bytes: the id of a byte is the byte */
+            sprintf(ids + strlen(ids), " %d", *p); /* in case_bytes the id of a byte is the byte */
         for (const char *p = cases[i].text; *p; p++)
             sprintf(expected + strlen(expected), "%.*s", *p == '!' ? 3 : 1, *p == '!' ? "\xef\xbf\xbd" : p);
         assert_decodes(f, t, ids, false, expected, -1, true);
@@ -305,17 +307,18 @@ static void decodes_byte_tokens(void **state) {
                    "\xe2\x82\xac"
                    "a",
                    -1, true);
-    sprintf(ids, "1 %d %d %d 2", e2, 3 + 0x82, a); /* one for each byte of a run of invalid UTF-8 */
+    sprintf(ids, "1 %d %d %d 2", e2, 3 + 0x82, a); /* one U+FFFD for each byte of a run of invalid UTF-8 */
     assert_decodes(f, t, ids, false,
                    "<s>\xef\xbf\xbd\xef\xbf\xbd"
                    "a</s>",
                    -1, true);
-    sprintf(ids, "%d %d %d", 3 + 'x', e2, a); /* also its valid bytes; a stream has written them already */
+    /* also for the run's valid bytes, which a stream would already have written */
+    sprintf(ids, "%d %d %d", 3 + 'x', e2, a);
     assert_decodes(f, t, ids, false,
                    "\xef\xbf\xbd\xef\xbf\xbd"
                    "a",
                    -1, false);
-    sprintf(ids, "%d %d %d", mark, mark, a); /* one space is removed */
+    sprintf(ids, "%d %d %d", mark, mark, a); /* the decoder removes one space */
     assert_decodes(f, t, ids, false, " a", -1, true);
     tokenizer_close(t);
 }
@@ -355,7 +358,7 @@ static void *encode_often(void *argument) {
     return NULL;
 }
 
-/* More words than the cache has entries, each twice. */
+/* Returns a text with more words than the cache has entries. Each word occurs twice. */
 static char *many_words(void) {
     char *text = malloc(60000 * 20), *p = text;
     assert_non_null(text);
@@ -388,7 +391,7 @@ static void threads_agree(void **state) {
     tokenizer_close(t);
 }
 
-/* Opens, encodes, decodes. */
+/* Opens a tokenizer, encodes a text and decodes the ids. */
 static ott_status do_all(mem *account, const char *path) {
     tokenizer *t;
     tokenizer_scratch *s = NULL;
@@ -406,8 +409,8 @@ static ott_status do_all(mem *account, const char *path) {
     return status;
 }
 
-/* Every allocation fails once: an error each time, and no leak (teardown). Only the pattern compiler
-   continues without memory: patterns are then interpreted. */
+/* Lets every allocation fail once. Each failure must give an error and leak nothing (the teardown checks
+   this). Only patterns still work without memory for their compiler: they are then interpreted. */
 static void survives_failing_memory(void **state) {
     folder *f = *state;
     json_t *root = case_characters(MARK " a|a b");

@@ -1,6 +1,6 @@
 /*
- * The split patterns with hand-written ASCII code against their regular expressions: every match is the same,
- * on all short texts of the relevant characters and on long random texts.
+ * Compares hand-written ASCII code for known split patterns with the regular expressions. Every match must be
+ * the same, in all short texts of the relevant characters and in long random texts.
  */
 #include "support/folder.h"
 #include "tokenizer/internal.h"
@@ -11,21 +11,21 @@
 #include <cmocka.h>
 
 static const char *const regexes[] = {
-    /* Llama 3, Phi-4 */
+    /* Pattern of Llama 3 and Phi-4. */
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
     "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-    /* Qwen 2.5 */
+    /* Pattern of Qwen 2.5. */
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
     "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-    /* Mistral Nemo */
+    /* Pattern of Mistral Nemo. */
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|"
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|\\p{N}|"
     " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
 };
 enum { REGEXES = sizeof regexes / sizeof *regexes };
 
-/* One character of each kind that the patterns distinguish. The last ones are not ASCII: letters of both
-   cases and of title case, the long s that (?i:s) matches, a numeral, spaces, a mark, and U+180E. */
+/* One character of each kind that the patterns distinguish. Some are not ASCII: letters of both cases and of
+   title case, the long s that (?i:s) matches, a numeral, spaces, a mark, and U+180E. */
 static const char *const characters[] = {"a",           "s",        "r",
                                          "e",           "l",        "L",
                                          "E",           "S",        "1",
@@ -40,7 +40,8 @@ static const char *const characters[] = {"a",           "s",        "r",
 static const char *const few[] = {"a", "S", "l", "'", " ", "\n", "/", "1", "\xc3\xa9"};
 
 typedef struct pair {
-    pattern known, plain; /* the same expression in brackets, which is not recognized */
+    /* known: a known pattern; plain: the same expression in brackets, which is not recognized as known */
+    pattern known, plain;
     matcher matcher;
 } pair;
 
@@ -57,7 +58,7 @@ static void compare(pair *p, const char *text, int64_t bytes) {
     } while (plain.begin >= 0);
 }
 
-/* Compares all texts of `length` characters from the set. */
+/* Compares the matches in all texts of `length` characters from the set. */
 static void compare_all(pair *p, const char *const *set, int count, int length) {
     int digit[8] = {0};
     for (int at = 0; at < length;) {
@@ -109,7 +110,8 @@ static void matches_as_the_regular_expression(void **state) {
     }
 }
 
-/* Runs over which a regular expression would backtrack repeatedly. */
+/* Compares matches in long runs of one character, over which a regular expression would backtrack
+   repeatedly. */
 static void long_runs(void **state) {
     folder *f = *state;
     static const char *const ends[] = {"", "a", "\n", ".", "\xc3\xa9", "\xc2\xa0"};

@@ -1,4 +1,5 @@
-/* Files that are invalid or unsupported give one clear error each, never a different tokenizer. */
+/* Files that are invalid or unsupported give one clear error each. They never open as a different
+   tokenizer. */
 #include "tokenizer/tokenizer_case.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +39,7 @@ static void refuses_what_is_no_json(void **state) {
 }
 
 typedef struct change {
-    const char *path, *value; /* NULL: deleted */
+    const char *path, *value; /* value: NULL deletes the member */
     const char *message;
 } change;
 
@@ -169,7 +170,7 @@ static void names_what_is_not_supported(void **state) {
     REFUSE_ALL(state, changes, OTT_ERR_UNSUPPORTED);
 }
 
-/* Regular expressions that PCRE2 refuses or reads differently from Oniguruma. */
+/* Patterns are refused if PCRE2 refuses them, or if PCRE2 and Oniguruma would match different texts. */
 static void refuses_doubtful_patterns(void **state) {
     static const char *const regexes[][2] = {
         {"a(b", "is not understood: missing closing parenthesis"},
@@ -234,7 +235,8 @@ static char *repeat(const char *part, int times) {
     return text;
 }
 
-/* Each position takes fewer steps than the limit, which is for the whole text; together they exceed it. */
+/* The limit of backtracking is for the whole text. At each position this pattern takes fewer steps, but
+   together they exceed the limit. */
 static void gives_up_on_endless_backtracking(void **state) {
     folder *f = *state;
     static const struct {
@@ -258,7 +260,7 @@ static void gives_up_on_endless_backtracking(void **state) {
     }
 }
 
-/* Backtracking once over a long run is not an error. */
+/* A pattern may backtrack once over a long run. */
 static void allows_long_runs(void **state) {
     folder *f = *state;
     tokenizer *t = case_open(f, split_by("x*[yz]|x+"));
@@ -301,7 +303,7 @@ static void limits_added_tokens(void **state) {
     char *longest = repeat("a", 1024), *longer = repeat("a", 1025);
     tokenizer *t = case_open(f, with_added_text(longest, ""));
     char *ids = case_ids(f, t, longer, -1, 0);
-    assert_string_equal(ids, "300 97"); /* case_bytes: the id of a byte is the byte */
+    assert_string_equal(ids, "300 97"); /* in case_bytes the id of a byte is the byte */
     free(ids);
     tokenizer_close(t);
     case_refuse(
@@ -316,8 +318,8 @@ static void limits_added_tokens(void **state) {
     free(longer);
 }
 
-/* Each byte of a good file is changed in turn, and the file is truncated there. It is refused, or it opens
-   and encodes. */
+/* Changes each byte of a valid file in turn, and truncates the file at each byte. The file must be refused,
+   or open and encode a text. */
 static void survives_any_damage(void **state) {
     folder *f = *state;
     json_t *root = case_json("ab\xe2\x96\x81", "a b|\xe2\x96\x81 ab");

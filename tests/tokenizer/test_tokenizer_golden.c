@@ -1,4 +1,5 @@
-/* Tokenizers with every supported component against Hugging Face's engine: tests/golden/tokenizers.json. */
+/* Compares tokenizers with every supported component with Hugging Face's engine
+   (tests/golden/tokenizers.json). */
 #include "tokenizer/tokenizer_case.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +34,7 @@ static void check_ids(folder *f, const tokenizer *t, const json_t *c, const char
 static void check_case(folder *f, const json_t *c) {
     const json_t *strings = json_object_get(golden, "strings"), *ids = json_object_get(c, "ids");
     const json_t *plain = json_object_get(c, "plain");
-    /* Streaming one token at a time may differ only where byte tokens are invalid UTF-8. */
+    /* Decoding one token at a time must give the same text, except for byte tokens that are invalid UTF-8. */
     bool streamed = strcmp(json_string_value(json_object_get(c, "name")), "fallback alone") != 0;
     tokenizer *t = open_case(f, c);
     for (size_t i = 0; i < json_array_size(strings); i++) {

@@ -1,6 +1,6 @@
 /*
- * Tokenizers of real models against ids from Hugging Face's engine. The files are in OTTAVA_SHARED, or
- * ../shared next to the sources. Skipped if absent.
+ * Compares tokenizers of real models with ids from Hugging Face's engine. The files are in OTTAVA_SHARED, or
+ * in ../shared next to the sources. Without them the test is skipped.
  */
 #include "tokenizer/tokenizer_case.h"
 #include "base/file.h"
@@ -14,8 +14,8 @@
 typedef struct model {
     const char *name;
     int64_t vocab;
-    const char *bos, *eos;     /* NULL: the folder names none */
-    bool adds_bos, byte_level; /* byte-level: every text round trips */
+    const char *bos, *eos;     /* NULL: the model's folder names none */
+    bool adds_bos, byte_level; /* byte_level: decoding gives back every text */
 } model;
 
 static const char *shared_path(const char *rest, const char *name, char out[512]) {
@@ -35,7 +35,8 @@ static void check_text(folder *f, const tokenizer *t, const json_t *text, bool c
     free(ids);
 }
 
-/* With a byte-level tokenizer every text round trips; after NFC, every ASCII text. */
+/* True if decoding the ids must give back the text: with a byte-level tokenizer every text; every ASCII text
+   if it first applies NFC. */
 static bool comes_back(const model *m, const json_t *text) {
     const char *bytes = json_string_value(text);
     bool ascii = true;

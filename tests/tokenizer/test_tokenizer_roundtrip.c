@@ -13,7 +13,7 @@
 #include <utf8proc.h>
 
 #define MARK "\xe2\x96\x81"
-enum { TEXTS = 3000, LONGEST = 80 }; /* characters of a text */
+enum { TEXTS = 3000, LONGEST = 80 }; /* LONGEST: characters of a text */
 
 #define WORDS_OF_LLAMA                                                                                       \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| "                   \
@@ -96,7 +96,7 @@ static void composed(const str *text, str *out) {
     free(nfc);
 }
 
-/* The mark becomes a space; the first character has none before it. */
+/* Writes the text with a space for each U+2581. A U+2581 at the beginning is left out. */
 static void without_marks(const str *text, str *out) {
     for (int64_t i = 0; i < text->length;) {
         bool mark = text->length - i >= 3 && memcmp(text->text + i, MARK, 3) == 0;
@@ -105,7 +105,8 @@ static void without_marks(const str *text, str *out) {
     }
 }
 
-/* Mistral's files add no mark before a text that begins with one or a space, but the decoder removes it. */
+/* Mistral's files add no U+2581 before a text that begins with U+2581 or a space. But the decoder removes the
+   first one. */
 static void without_first_space(const str *text, str *out) {
     without_marks(text, out);
     if (out->text[0] != ' ') return;

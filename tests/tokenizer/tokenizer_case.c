@@ -170,7 +170,8 @@ static void decode_streamed(const tokenizer *t, const int32_t *ids, int64_t coun
     tokenizer_stream s = tokenizer_stream_start(t, skip_special);
     for (int64_t i = 0; i < count; i++) {
         assert_int_equal(tokenizer_stream_push(&s, ids[i], out), OTT_OK);
-        assert_int_equal(str_utf8_error(out->text, out->length), -1); /* never a partial character */
+        /* a stream never writes an incomplete character */
+        assert_int_equal(str_utf8_error(out->text, out->length), -1);
     }
     assert_int_equal(tokenizer_stream_finish(&s, out), OTT_OK);
 }

@@ -9,10 +9,11 @@
 /* Makes the root of a tokenizer.json. Its vocabulary has the characters of `alphabet` (UTF-8), then the
    results of `merges` ("a b", separated by '|'), with ids in this order. All other members are null. */
 json_t *case_json(const char *alphabet, const char *merges);
-/* A byte-level tokenizer: the 256 bytes as GPT-2 writes them; pre-tokenizer and decoder ByteLevel. */
+/* Makes a byte-level tokenizer: its characters are the 256 bytes as GPT-2 writes them; the pre-tokenizer and
+   the decoder are ByteLevel. */
 json_t *case_bytes(const char *merges);
-/* A character tokenizer: "<unk>", "<s>", "</s>", the 256 byte tokens, U+2581 and a to z; Metaspace and
-   Llama's decoder. */
+/* Makes a tokenizer of characters: "<unk>", "<s>", "</s>", the 256 byte tokens, U+2581, and a to z. The
+   pre-tokenizer is Metaspace, the decoder is Llama's. */
 json_t *case_characters(const char *merges);
 /* Sets the member at the path ("model.vocab.a") to the JSON `text`; NULL deletes the member. */
 void case_set(json_t *root, const char *path, const char *text);
@@ -23,12 +24,13 @@ tokenizer *case_open(folder *f, json_t *root);
 /* Expects that opening fails with this status, and an error that names the file and contains `message`. */
 void case_refuse(folder *f, json_t *root, ott_status expected, const char *message);
 
-/* Returns the ids of a text as "1 2 3", or the error's text; free it. Below, bytes < 0: up to the NUL. */
+/* Returns the ids of a text as "1 2 3", or the error's text. The caller frees it. Here and below, bytes < 0:
+   the text ends with NUL. */
 char *case_ids(folder *f, const tokenizer *t, const char *text, int64_t bytes, unsigned flags);
 /* Expects that the text encodes to these tokens, separated by '|'. */
 void assert_tokens(folder *f, const tokenizer *t, const char *text, unsigned flags, const char *expected);
-/* Expects that the ids, given as "1 2 3", decode to this text in one call, and also in one call per id if
-   `streamed`. */
+/* Expects that the ids, given as "1 2 3", decode to this text in one call. streamed: also in one call per
+   id. */
 void assert_decodes(folder *f, const tokenizer *t, const char *ids, bool skip_special, const char *expected,
                     int64_t bytes, bool streamed);
 
