@@ -102,6 +102,22 @@ static void renders_as_the_jinja2_at_hand(void **state) {
     unlink(path);
 }
 
+/* Python ignores white space around a number; Jinja2's int also reads real numbers. */
+static void texts_become_numbers(void **state) {
+    (void)state;
+    mem *account;
+    assert_int_equal(mem_open(&account), OTT_OK);
+    str out = {.account = account};
+    const char *template =
+        "{{ '3.7'|int }} {{ ' 12\n'|int }} {{ 'x'|int(5) }} {{ '1e3'|int }} {{ ''|int }} {{ ' 2.5 '|float }}";
+    json_t *context = json_object();
+    assert_int_equal(render(account, template, context, &out, NULL), OTT_OK);
+    json_decref(context);
+    assert_string_equal(out.text, "3 12 5 1000 0 2.5");
+    str_free(&out);
+    mem_close(account);
+}
+
 /* ---- refusals ---- */
 
 static const struct {
@@ -399,6 +415,7 @@ static void prefixes_are_as_rendered_separately(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(renders_as_jinja2),
                                        cmocka_unit_test(renders_as_the_jinja2_at_hand),
+                                       cmocka_unit_test(texts_become_numbers),
                                        cmocka_unit_test(hostile_templates_end),
                                        cmocka_unit_test(dictionaries_take_linear_work),
                                        cmocka_unit_test(prefixes_are_as_rendered_separately),

@@ -1,6 +1,8 @@
 /* jinja/filter: filters and tests. */
 #include "base/text.h"
 #include "tokenizer/jinja/value.h"
+#include <ctype.h>
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -87,21 +89,42 @@ static ott_status filter_indent(jinja_work *w, const jinja_value *v, const jinja
 
 /* ---- filters of numbers ---- */
 
+/* Copies a number's text without white space at its ends; false if it cannot be a number. */
+static bool copy_number(text_view text, char out[40]) {
+    while (text.bytes > 0 && isspace((unsigned char)text.at[0])) text.at++, text.bytes--;
+    while (text.bytes > 0 && isspace((unsigned char)text.at[text.bytes - 1])) text.bytes--;
+    if (text.bytes == 0 || text.bytes >= 40) return false;
+    memcpy(out, text.at, (size_t)text.bytes);
+    out[text.bytes] = '\0';
+    return true;
+}
+
+/* Python's int(x) drops the fraction. */
+static void set_integer(double x, jinja_value *out) {
+    if (x > -9e18 && x < 9e18) *out = jinja_value_integer((int64_t)x);
+}
+
+/* A text that is no integer is read as a real number, as in Jinja2. */
 static ott_status filter_int(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                              jinja_value *out) {
     const jinja_value *otherwise = jinja_argument(a, 0, "default");
     static const char *const names[] = {"default", NULL};
     TRY(jinja_arguments_check(w, a, "int", 1, names));
     *out = otherwise ? *otherwise : jinja_value_integer(0);
-    if (jinja_value_is_number(v)) {
-        double x = jinja_value_real(v);
-        bool fits = v->kind != JINJA_REAL || (x > -9e18 && x < 9e18);
-        if (fits) *out = jinja_value_integer(v->kind == JINJA_INTEGER ? v->integer : (int64_t)x);
-    } else if (v->kind == JINJA_STRING && v->text.bytes > 0 && v->text.bytes < 19) {
-        char digits[20] = {0}, *end;
-        memcpy(digits, v->text.at, (size_t)v->text.bytes);
-        long long x = strtoll(digits, &end, 10);
-        if (*end == '\0') *out = jinja_value_integer(x);
+    char number[40], *end;
+    if (v->kind == JINJA_INTEGER) {
+        *out = *v;
+    } else if (jinja_value_is_number(v)) {
+        set_integer(jinja_value_real(v), out);
+    } else if (v->kind == JINJA_STRING && copy_number(v->text, number)) {
+        errno = 0;
+        long long x = strtoll(number, &end, 10);
+        if (*end == '\0' && errno == 0) {
+            *out = jinja_value_integer(x);
+        } else {
+            double real = text_to_double(number, &end);
+            if (*end == '\0') set_integer(real, out);
+        }
     }
     return OTT_OK;
 }
@@ -111,10 +134,9 @@ static ott_status filter_float(jinja_work *w, const jinja_value *v, const jinja_
     TRY(jinja_arguments_check(w, a, "float", 0, NULL));
     *out = (jinja_value){.kind = JINJA_REAL};
     if (jinja_value_is_number(v)) out->real = jinja_value_real(v);
-    if (v->kind == JINJA_STRING && v->text.bytes > 0 && v->text.bytes < 40) {
-        char digits[40] = {0}, *end;
-        memcpy(digits, v->text.at, (size_t)v->text.bytes);
-        double x = text_to_double(digits, &end);
+    char number[40], *end;
+    if (v->kind == JINJA_STRING && copy_number(v->text, number)) {
+        double x = text_to_double(number, &end);
         if (*end == '\0') out->real = x;
     }
     return OTT_OK;
