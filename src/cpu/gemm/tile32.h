@@ -138,7 +138,7 @@ static void tile32_multiply(const gemm_tile *t, float *sums, gemm_a_layout layou
         tile32_multiply(t, sums, layout, kernels);                                                           \
     }                                                                                                        \
     static void name(const gemm_tile *t) {                                                                   \
-        gemm_multiply_scaled(t, GEMM_NV, name##_sums);                                                       \
+        gemm_multiply_scaled(t, vectors, name##_sums);                                                       \
     }
 #define TILE32_KERNELS(name, vectors, how)                                                                   \
     TILE32_LAYOUT(tile32_##name##_rows, vectors, GEMM_A_ROWS, how)                                           \
