@@ -248,7 +248,7 @@ static ott_status add_conversation(row_reader *r, const json_t *object, int64_t 
     bool learns = false;
     (void)row;
     ott_status status = encode_row(r, object, &ids);
-    for (int64_t i = 0; i < ids.count && !learns; i++) learns = r->learned[i];
+    for (int64_t i = 0; status == OTT_OK && i < ids.count && !learns; i++) learns = r->learned[i];
     if (status == OTT_OK && !learns)
         status = status_fail(OTT_ERR_FORMAT, "no message is the assistant's: there is nothing to learn");
     if (status == OTT_OK) status = corpus_add_ids(&r->c, &ids);
