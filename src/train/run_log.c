@@ -238,7 +238,7 @@ static void warn_unsaved(const run_log_start *s) {
     if (s->cfg->checkpoint.interval > 0) return;
     log_warning(
         s->log,
-        "checkpoint.interval = 0: this run saves no checkpoint, not even at its end, and its weights are "
+        "checkpoint.interval = 0: unless it is stopped, this run saves no checkpoint, and its weights are "
         "lost; give --checkpoint.interval=N to save every N steps and at the end");
 }
 
