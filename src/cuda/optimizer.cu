@@ -59,7 +59,7 @@ struct adamw_quantize_job {
     quantize_uses uses;
 };
 
-/* The bf16 tensors (update_job.narrow). Bits that P and Mixed determine become compile-time constants. */
+/* Which tensors are bf16 (update_job.narrow). Bits that P and Mixed determine are compile-time constants. */
 template <ott_dtype P, bool Mixed> __device__ __forceinline__ unsigned formats_of(unsigned narrow) {
     if constexpr (!Mixed) return 0;
     return P == OTT_F32 ? narrow & ~(1u << UPDATE_PARAM) : narrow | 1u << UPDATE_PARAM;
