@@ -53,7 +53,7 @@ typedef struct op_case {
     int shape; /* index in the op's shape list */
     value_kind values;
     uint64_t number, draws; /* the case's number, which seeds its random choices; number of choices so far */
-    int64_t size[26];       /* sizes that the letters 'A' to 'Z' of the op's shapes stand for */
+    int64_t size[26];       /* sizes of the letters 'A' to 'Z' in the op's shapes */
     int64_t note[4];        /* for use by the op's fixture */
     bool act_used;          /* an hp field has taken `act` */
     int quant_writes;       /* which arrays (QUANT_*) of the current quantized tensor the op writes */

@@ -191,7 +191,7 @@ static void waiting_keys_name_what_they_wait_for(void **state) {
     }
 }
 
-/* A synonym names the key that it stands for. That key must not be a synonym. */
+/* A synonym names its key, which must not be a synonym. */
 static void synonyms_name_keys(void **state) {
     (void)state;
     static const char *const rows[][2] = {
