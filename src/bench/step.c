@@ -108,7 +108,7 @@ static ott_status open_contestant(bench *b, const char *precision, contestant *c
     return OTT_OK;
 }
 
-/* Returns the format of most products of a step; on a GPU always bf16, whose peak is usual for MFU. */
+/* Returns the format of most products of a step; on a GPU always bf16, as is usual for MFU. */
 static ott_dtype format_of_products(const bench *b, const char *precision) {
     if (b->cx.device->threads == 0 || strcmp(precision, "bf16") == 0) return OTT_BF16;
     return strcmp(precision, "fp8") == 0 ? OTT_E4M3 : OTT_F32;
