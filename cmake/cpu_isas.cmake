@@ -1,22 +1,24 @@
-# The CPU backend. src/cpu/backend*.c is compiled once, every other file once per ISA, with the macro CPU_ISA
-# (cpu/simd/simd.h maps a 16-lane vector type to each ISA). The ISA is chosen at run time. For ISAs with a
-# tile unit only src/cpu/tiles.c and the products are compiled.
+# Builds the CPU backend. src/cpu/backend*.c is compiled once, every other file once per instruction set
+# (ISA), with the macro CPU_ISA. cpu/simd/simd.h implements a vector type of 16 lanes for each ISA. The ISA is
+# chosen at run time. For ISAs with a tile unit only src/cpu/tiles.c and the products are compiled.
 set(CPU_ISAS scalar)
 set(CPU_ISA_FLAGS_scalar -O2)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND CPU_ISAS avx2 avx512 avx512bf16)
   set(CPU_ISA_FLAGS_avx2 -O3 -march=x86-64-v3)
   set(CPU_ISA_FLAGS_avx512 -O3 -march=x86-64-v4 -mtune=skylake-avx512 -mprefer-vector-width=512)
-  # avx512 plus the bf16 unit: CPU_ISA_avx512 is also defined.
+  # avx512 and the unit for pairs of bf16 numbers. CPU_ISA_avx512 is defined too.
   set(CPU_ISA_FLAGS_avx512bf16 ${CPU_ISA_FLAGS_avx512} -mavx512bf16 -mavx512vbmi -DCPU_ISA_avx512=1)
-  # avx512bf16 plus a tile unit, used only in products. amx_emulated implements the tile unit in plain C.
+  # avx512bf16 and a tile unit, which only matrix products use. amx_emulated implements the tile unit in plain
+  # C.
   set(CPU_TILE_ISAS amx amx_emulated)
   set(CPU_ISA_FLAGS_amx_emulated ${CPU_ISA_FLAGS_avx512bf16} -DCPU_ISA_avx512bf16=1)
   set(CPU_ISA_FLAGS_amx ${CPU_ISA_FLAGS_amx_emulated} -mamx-tile -mamx-bf16)
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   list(APPEND CPU_ISAS neon)
-  # GCC would schedule loads before register allocation, and then spill the sums of a product.
+  # Without -fno-schedule-insns GCC would move loads up before it allocates registers, and then spill the sums
+  # of a product.
   set(CPU_ISA_FLAGS_neon -O3 $<$<C_COMPILER_ID:GNU>:-fno-schedule-insns>)
 endif()
 
@@ -40,8 +42,8 @@ foreach(isa IN LISTS CPU_ISAS CPU_TILE_ISAS)
     add_library(ottava_cpu_${isa} OBJECT ${isa_sources})
   endif()
   target_include_directories(ottava_cpu_${isa} PRIVATE src include)
-  # -fno-math-errno: vector square roots. -falign-functions: inner loops have the same alignment in every
-  # link, which is a sixth of a product's time.
+  # -fno-math-errno lets square roots be vectorized. -falign-functions gives inner loops the same alignment in
+  # every link; a wrong one costs a sixth of a product's time.
   target_compile_options(ottava_cpu_${isa} PRIVATE ${CPU_ISA_FLAGS_${isa}} -fno-math-errno
       -falign-functions=64)
   target_compile_definitions(ottava_cpu_${isa} PRIVATE CPU_ISA=${isa} CPU_ISA_${isa}=1)

@@ -9,7 +9,7 @@ if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 90) # code for Hopper, and PTX, which a driver compiles for later GPUs
 endif()
 
-# Stops the configuration, and turns CUDA off for the next one in this build folder.
+# Stops the configuration. The next configuration of this build folder is without CUDA.
 function(cuda_missing what)
   unset(OTTAVA_CUDA CACHE)
   message(FATAL_ERROR "The CUDA backend needs ${what}. Install CUDA 13 and cuDNN 9 (pip install "

@@ -40,5 +40,5 @@ if(OTTAVA_FUZZ)
   if(NOT CMAKE_C_COMPILER_ID STREQUAL "Clang")
     message(FATAL_ERROR "OTTAVA_FUZZ needs clang: cmake --preset fuzz")
   endif()
-  add_compile_options(-fsanitize=fuzzer-no-link) # what a program covers; tests/fuzz links the rest
+  add_compile_options(-fsanitize=fuzzer-no-link) # tests/fuzz links libFuzzer itself
 endif()

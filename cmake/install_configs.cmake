@@ -1,5 +1,5 @@
-# Run by cmake --install: replaces paths in the installed configurations. In the source tree they are relative
-# to its root. An installation has a sample instead of the demo's text, which a build makes.
+# Runs in `cmake --install`: replaces paths in the installed configurations. In the source tree these paths
+# are relative to its root. `make demo` makes the demo's text; an installation has a sample text instead.
 cmake_path(ABSOLUTE_PATH configs BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}")
 file(GLOB files "$ENV{DESTDIR}${configs}/*.toml" "$ENV{DESTDIR}${configs}/*.yaml"
      "$ENV{DESTDIR}${configs}/titan/*.toml")

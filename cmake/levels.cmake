@@ -22,13 +22,14 @@ set(train_uses checkpoint report data tokenizer comm backend ${checkpoint_uses})
 set(eval_uses train ${train_uses})
 set(generate_uses train ${train_uses})
 set(api_uses eval generate ${generate_uses})
-set(bench_uses api ${api_uses}) # part of the program, not of the shared library
-set(plan_uses api ${api_uses}) # likewise
+set(bench_uses api ${api_uses}) # part of the program only
+set(plan_uses api ${api_uses}) # part of the program only
 set(cli_uses bench plan)
 set(mpi_uses comm)                     # a plugin: cmake/products.cmake
-set(cuda_uses base fp8 tensor backend) # likewise: cmake/cuda_plugin.cmake
+set(cuda_uses base fp8 tensor backend) # a plugin: cmake/cuda_plugin.cmake
 
-# Embeds a file as a C string in a level's library; made again when the file changes.
+# embed_text(FILE NAME TARGET): embeds a file as the C string NAME in a level's library. A changed file is
+# embedded again.
 function(embed_text file name target)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
   file(READ ${file} bytes HEX)

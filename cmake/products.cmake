@@ -3,7 +3,7 @@
 
 target_compile_definitions(ottava_api PRIVATE OTT_VERSION="${PROJECT_VERSION}")
 
-# Exports only names with ott_, not others that OTT_API or a C++ header makes visible.
+# Exports only names that begin with ott_. OTT_API and C++ headers may make other names visible.
 set(exports ${PROJECT_SOURCE_DIR}/cmake/exports.map)
 
 add_library(ottava SHARED $<TARGET_OBJECTS:ottava_api>)
@@ -18,7 +18,7 @@ add_executable(ottava_cli ${cli_sources})
 set_target_properties(ottava_cli PROPERTIES OUTPUT_NAME ottava)
 harden(ottava_cli)
 target_include_directories(ottava_cli PRIVATE cli)
-# The program contains these levels and all lower levels, and needs no shared library of ours.
+# The program contains these levels and all levels below them. It needs no shared library of this project.
 target_link_libraries(ottava_cli PRIVATE ottava_bench ottava_plan m)
 
 # The build and the installation have the same RUNPATH: the folders of libraries that the linker does not
@@ -26,8 +26,8 @@ target_link_libraries(ottava_cli PRIVATE ottava_bench ottava_plan m)
 # current folder.
 set_target_properties(ottava ottava_cli PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
 
-# libottava_mpi.so, which joins ranks by the MPI library of this machine. The program and the library open it if a
-# launcher such as mpirun has started them.
+# libottava_mpi.so, which lets ranks communicate by the MPI library of this machine. The program and the
+# library open it if a launcher such as mpirun has started them.
 if(MPI_FOUND)
   add_library(ottava_mpi SHARED src/mpi/plugin.c)
   target_link_libraries(ottava_mpi PRIVATE PkgConfig::MPI)

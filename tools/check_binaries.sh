@@ -34,7 +34,7 @@ files=$(find "$folder" -path "$folder/tests" -prune -o -type f \( -name ottava -
     -print)
 [ -n "$files" ] || fail "$folder has neither the program nor the library"
 for file in $files; do
-    path=$(readelf -dW "$file" | sed -n 's/.*(R[UN]*PATH).*\[\(.*\)\]$/\1:/p') # a colon after each element
+    path=$(readelf -dW "$file" | sed -n 's/.*(R[UN]*PATH).*\[\(.*\)\]$/\1:/p') # a colon ends each element
     if printf %s "$path" | tr : '\n' | grep -qv '^[/$]'; then
         fail "$file: an element of RUNPATH is empty or relative: ${path%:}"
     fi

@@ -18,20 +18,20 @@ g++ -O1 -std=c++17 -I"$llama/include" -I"$llama/ggml/include" "$here/gguf_check.
 cd "$folder" || exit 1
 bad=0
 
-# Words in an order that a model of this size does not memorize.
+# Writes words in an order that a model of this size cannot memorize.
 awk 'BEGIN { srand(7)
              split("the sea a ship sails north wind over cold deep water and turns home again at night",
              w, " ")
              for (i = 0; i < 6000; i++) printf "%s%s", w[1 + int(rand() * 16)],
                  i % 11 == 10 ? ".\n" : " " }' >text.txt
 printf 'the sea and the ship' >prompt.txt
-head -c 97 text.txt >whole.txt # as long as a sequence
+head -c 97 text.txt >whole.txt # a text as long as a sequence
 
 agree() { # NAME OURS THEIRS
     if cmp -s "$2" "$3"; then echo "same    $1"; else echo "OTHER   $1"; head -c 300 "$2" "$3"; bad=1; fi
 }
 
-# try NAME ARGUMENT...: a model with these keys
+# try NAME ARGUMENT...: trains and exports a model with these keys, and compares the two programs.
 try() {
     name=$1
     shift

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks that an outside program builds against the installed library and runs, through pkg-config and CMake:
-# a small program and every example.
+# Checks that programs outside of the project build against the installed library and run: a small program and
+# every example. Each is built with pkg-config and with CMake.
 #
 #   tools/check_install.sh BUILD_FOLDER
 set -eu

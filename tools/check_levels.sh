@@ -8,10 +8,11 @@ cd "${1:-$(dirname "$0")/..}"
 
 find src cli -type f \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.hpp' -o -name '*.def' -o -name '*.cu' \) |
     LC_ALL=C sort | tr '\n' '\0' | xargs -0 awk '
-BEGIN { public = " cli api data train eval generate bench plan " } # levels that know all of ottava/
+BEGIN { public = " cli api data train eval generate bench plan " } # levels that may include all of ottava/
 function bad(why) { printf "%s:%d: %s\n", FILENAME, FNR, why; failed = 1 }
 
-# The table: set(OTTAVA_LEVELS base fp8 ...), set(nn_uses base fp8 ...), set(model_uses nn ${nn_uses})
+# The table of levels: set(OTTAVA_LEVELS base fp8 ...), set(nn_uses base fp8 ...), set(model_uses nn
+# ${nn_uses}).
 FILENAME == "cmake/levels.cmake" {
     if (!sub(/^set\(/, "")) next
     gsub(/[()]/, " ")
@@ -44,7 +45,7 @@ FNR == 1 {
     head = name
     sub(/\/.*/, "", head)
     if (name == "mpi.h" && level != "mpi") bad("<mpi.h>: only the plugin src/mpi knows MPI")
-    if (!quoted && head != "ottava" && !(head in known)) next # a system header
+    if (!quoted && head != "ottava" && !(head in known)) next # the header of a library
     includes++
     if (name ~ /(^|\/)\.\.?\//) bad("\"" name "\": write the path from src/")
     else if (head == name) {

@@ -242,7 +242,7 @@ def measure_step(arguments, preset):
 
 
 def measure_generation(arguments, preset):
-    # One program's precisions take turns inside it, and opening a large model takes long.
+    # Opening a large model takes long, so each program is opened once and its precisions alternate.
     turns, rounds = {}, arguments.repeats if arguments.before else 1
     options = [f"--preset={preset}", f"--precision={PRECISIONS}",
                f"--repeats={15 * arguments.repeats // rounds}"]
@@ -253,7 +253,7 @@ def measure_generation(arguments, preset):
                 note(turns, name, "speed", r["seconds"])
                 note(turns, name, "memcpy", r["of_peak"])
                 note(turns, name, "processor", r.get("processor_seconds",
-                                                     own))  # an older program may not know it
+                                                     own))  # an older program may not report it
     return {f"generation, {preset}: tokens/s": speeds(turns["speed"], 1),
             f"generation, {preset}: of memcpy's bandwidth": cells(turns["memcpy"],
                                                                   lambda share: f"{100 * share:.0f}%"),

@@ -6,7 +6,7 @@
 #   OTTAVA=program  another ottava than build/release/ottava
 set -eu
 
-started=${STARTED:-$(date +%s)} # of the build, when `make demo` calls
+started=${STARTED:-$(date +%s)} # if `make demo` calls this script: when its build started
 text=${TEXT:-}
 case $text in '' | /*) ;; *) text=$PWD/$text ;; esac
 cd "$(dirname "$0")/.."
@@ -25,7 +25,7 @@ run() {
     printf '\n'
     "$@"
 }
-# train NAME OVERRIDE...
+# train NAME OVERRIDE...: trains the run NAME with these settings.
 train() {
     name=$1
     shift
@@ -40,7 +40,7 @@ else
         "the package bible-kjv is missing: run tools/setup.sh demo, or give a text with TEXT=file"
     text=build/demo/bible.txt
     mkdir -p build/demo
-    bible -f gen1:1-rev22:21 </dev/null | sed 's/^[^ ]* //' >"$text" # a verse a line, without its number
+    bible -f gen1:1-rev22:21 </dev/null | sed 's/^[^ ]* //' >"$text" # one verse per line, without its number
 fi
 
 rm -rf runs/demo

@@ -15,7 +15,7 @@ ottava=${OTTAVA:-build/release/ottava}
 out=runs/finetune/$(basename "$config" .yaml)
 rm -rf "$out"
 
-# tune NAME OVERRIDE...
+# tune NAME OVERRIDE...: fine-tunes the run NAME with these settings.
 tune() {
     name=$1
     shift

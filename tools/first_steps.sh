@@ -33,7 +33,7 @@ out=runs/first_steps
     "tools/first_steps.sh: no text $text: run 'make demo' first, or give one with TEXT=file" >&2; exit 1; }
 mkdir -p "$out"
 
-# train NAME PRECISION DITHER OVERRIDE...: trains; prints the run's folder
+# train NAME PRECISION DITHER OVERRIDE...: trains a run and prints its folder.
 train() {
     folder=$out/$1
     case $2 in
@@ -54,7 +54,8 @@ train() {
         { cat "$folder.log" >&2; exit 1; }
     echo "$folder"
 }
-# losses FOLDER KEY STEPS: prints the values of KEY at some steps, as cells; - if missing
+# losses FOLDER KEY STEPS: prints the values of KEY at these steps, as cells of a table; "-" if a value is
+# missing.
 losses() {
     for step in $3; do
         sed -n "s/^{\"step\":$step,.*\"$2\": *\([-0-9.e+]*\).*/\1/p" "$1/metrics.jsonl" | head -n 1 |
@@ -62,12 +63,12 @@ losses() {
     done
     echo
 }
-# A row of a table: precision, dither, cells.
+# row PRECISION DITHER CELLS: prints a row of a table.
 row() {
     [ "$2" = true ] && label=", dithered" || label=
     printf '| %s%s |%s\n' "$1" "$label" "$3"
 }
-# heading FIRST STEPS
+# heading FIRST STEPS: prints the heading of a table.
 heading() {
     printf '| %s |' "$1"
     for step in $2; do printf ' %s |' "$step"; done
@@ -76,7 +77,7 @@ heading() {
     echo
 }
 
-# The end of the text is for validation, its middle for training. A row of data is the fewest bytes with more
+# The end of the text is for validation, its middle for training. A row of data has just enough bytes for more
 # than SEQ_LEN tokens.
 size=$(wc -c <"$text")
 tail -c $((size / 5)) "$text" >"$out/validation.txt"
@@ -89,8 +90,8 @@ while [ "$tokens" -le "$seq_len" ]; do
     tokens=$("$ottava" tokenize --tokenizer "$model" <"$out/row.txt" | wc -w)
 done
 
-# table NAME STEPS KEY OVERRIDE...: trains in each precision with and without dither; prints the values of KEY
-# at some steps
+# table NAME STEPS KEY OVERRIDE...: trains in each precision with and without dither, and prints the values of
+# KEY at these steps.
 table() {
     name=$1 steps=$2 key=$3
     shift 3

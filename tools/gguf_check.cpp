@@ -1,8 +1,7 @@
-// gguf_check: runs a GGUF file in llama.cpp, for tools/check_gguf.sh: prints the tokens of a text, or its
-// greedy continuation.
-//   gguf_check FILE tokens < TEXT        ids of the text, with what begins and ends one
-//   gguf_check FILE text COUNT < TEXT    what follows, COUNT tokens at most
-//   gguf_check FILE loss < TEXT          mean loss of its tokens but the first
+// gguf_check: runs a GGUF file in llama.cpp, for tools/check_gguf.sh. Prints, for the text on standard input:
+//   gguf_check FILE tokens < TEXT        its token ids, with BOS and EOS as the file requires
+//   gguf_check FILE text COUNT < TEXT    its greedy continuation, COUNT tokens at most
+//   gguf_check FILE loss < TEXT          the mean loss of all tokens except the first
 #include "llama.h"
 #include <algorithm>
 #include <cmath>

@@ -17,7 +17,7 @@ here=$PWD self=$(realpath "$0") arguments=("$@")
 cd "$(dirname "$0")/.." || exit 2
 
 recipes='tensorwise rowwise delayed'
-# Sizes of measurements and of a rehearsal.
+# Sizes for measurements on a GPU, and for a rehearsal (--emulated).
 parity_recipes="bf16 $recipes block" parity_steps=20 ceiling=8192,8192,8192 copy=16384,16384,16384 op=
 shapes='8192,4096,4096 8192,14336,4096' kernels='quantize norm optimizer attention' \
     product_recipes="bf16 $recipes block"
@@ -28,14 +28,14 @@ rehearse() {
 }
 tiny=
 
-# A model that the emulated GPU trains in seconds.
+# Writes the configuration of a model that the emulated GPU trains in seconds.
 write_tiny() {
     printf '[model]\ndim = 64\nn_layers = 1\nn_heads = 2\nffn_hidden_dim = 96\nvocab_size = '\
 '256\nmax_seq_len = 64\n'
     printf '[train]\nseq_len = 32\nbatch_size = 1\n'
 }
 
-# Name, group, limit in seconds, purpose.
+# The stages: name, group, time limit in seconds, purpose.
 stages() {
     cat <<'STAGES'
 environment      1  30 the machine, its driver and libraries
@@ -114,29 +114,29 @@ if [ -n "$bundled" ]; then
 fi
 [ -z "$emulated" ] || export OTTAVA_CUDA_PATH=$build/tests/emulated
 
-# Runs our programs with NVIDIA's libraries; PyTorch has its own.
+# ours COMMAND...: runs a program of this project with NVIDIA's libraries. PyTorch brings its own.
 ours() {
     LD_LIBRARY_PATH=$own_libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$@"
 }
 
-# Sets a stage's text in the table.
+# note TEXT: sets the text of this stage in the table.
 note() {
     echo "$*" >"$out/note.txt"
 }
 
-# Ends a stage that cannot run here, which is no failure.
+# skip TEXT: ends a stage that cannot run on this machine. This is no failure.
 skip() {
     note "skipped: $*"
     exit 77
 }
 
-# record STAGE [MEMBERS]: appends the JSON object on standard input to results.jsonl, with extra members
-# before its own.
+# record STAGE [MEMBERS]: appends the JSON object on standard input to results.jsonl. The stage and MEMBERS
+# are added as its first members.
 record() {
     sed "s|^{|{\"stage\":\"$1\",${2:+$2,}|" | tee -a "$out/results.jsonl"
 }
 
-# bench STAGE MEMBERS ARGUMENT...: runs a benchmark and records its object.
+# bench STAGE MEMBERS ARGUMENT...: runs a benchmark and records its JSON object.
 bench() {
     local stage=$1 members=$2
     shift 2
@@ -185,7 +185,7 @@ stage_build() {
     compile
 }
 
-# A rehearsal does not check the machine.
+# With --emulated the stage does not check the machine.
 stage_doctor() {
     ours "$program" doctor || [ -n "$emulated" ]
 }
@@ -205,7 +205,7 @@ stage_ops() {
     on_gpu "$ops" $op
 }
 
-# losses DEVICE FOLDER ARGUMENT...: trains, and prints the losses, one step a line.
+# losses DEVICE FOLDER ARGUMENT...: trains, and prints the loss of each step on a line.
 losses() {
     local device=$1 folder=$2
     shift 2
@@ -234,7 +234,7 @@ stage_parity() {
     awk -v far="$worst" 'BEGIN { exit !(far < 0.01) }'
 }
 
-# All digits must be equal.
+# Losses with and without CUDA graphs must have the same digits.
 stage_graphs() {
     local fp8='--train.mixed_precision=fp8 --float8.recipe_name=delayed'
     losses cuda "$out/run_cuda" $fp8 >"$out/losses_cuda.txt" &&
@@ -242,7 +242,7 @@ stage_graphs() {
         cmp "$out/losses_cuda.txt" "$out/losses_graphs.txt" && note "equal to losses without"
 }
 
-# Models with the sizes of a Hugging Face folder and head_dim 128.
+# Model sizes for benchmarks: those of a Hugging Face folder, with head_dim 128.
 models() {
     cat <<'MODELS'
 mistral_7b      4096 32 32 8 14336 32768
@@ -324,8 +324,8 @@ stage_step_1b() {
     note "$(step_note bf16); ${ratios%, }"
 }
 
-# Parameters, gradients and moments in bf16: 8 bytes a parameter. The free memory decides whether backward
-# recomputes activations. The head is in bf16, as in torch_step.py.
+# Parameters, gradients and moments in bf16: 8 bytes a parameter. If memory is small, backward recomputes
+# activations. The head is in bf16, as in torch_step.py.
 step_8b() {
     local file=$out/8b.toml memory
     memory=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | head -n 1)
@@ -366,7 +366,8 @@ stage_torch_gemm() { torch torch_gemm.py --seconds 110; }
 stage_torch_1b() { torch torch_step.py --preset 1b --state fp32 --batch 4 --seq-len 2048 --seconds 400; }
 stage_torch_8b() {
     local checkpoint=
-    # 64 GB of parameters, gradients and moments; below 110 the activations are recomputed
+    # parameters, gradients and moments need 64 GB; if the GPU has less than 110 GB, activations are
+    # recomputed
     [ "$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null || echo 0)" -gt \
         110000 ] 2>/dev/null || checkpoint=--checkpoint
     torch torch_step.py --preset 8b --state bf16 --batch 1 --seq-len 8192 --seconds 540 $checkpoint
@@ -378,7 +379,7 @@ if [ -n "$bundle" ]; then
     compile || exit 1
     mkdir -p "$bundle/lib"
     cp "$program" "$build/libottava_cuda.so" "$ops" "$tensor_core" "$fp8_bits" "$bundle" || exit 1
-    # All libraries except the C library and NVIDIA's, which the machine must have.
+    # Copies all libraries except the C library and NVIDIA's, which the other machine must have.
     ldd "$program" "$ops" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
         grep -vE '/(ld-|libc\.|libm\.|libdl|libpthread|librt|libcu|libnv)' | xargs -r cp -Lt "$bundle/lib"
     echo "$bundle: take the source tree and this folder along, and run there: tools/gpu_check.sh OUT \
@@ -392,7 +393,8 @@ fi
 mkdir -p "$out" || exit 2
 [ -z "$emulated" ] || write_tiny >"$out/tiny.toml"
 
-# A stage is another run of this script, so that its time limit applies to all its processes.
+# A stage runs in another process of this script, so that its time limit applies to all processes that it
+# starts.
 if [ -n "${GPU_CHECK_STAGE:-}" ]; then
     "stage_$GPU_CHECK_STAGE"
     exit
@@ -404,15 +406,15 @@ for stage in ${wanted//,/ }; do
 done
 
 table='' failed=0 running='' stopped=''
-# A stage has its own process group, which Ctrl-C does not reach. So a signal is passed on to it, and no stage
-# follows.
+# A stage has its own process group, which Ctrl-C does not reach. So the script passes the signal to the
+# stage, and starts no further stage.
 stop() {
     stopped=1
     [ -z "$running" ] || kill "$running" 2>/dev/null
 }
 trap stop INT TERM HUP
 
-# timeout passes a signal to the whole group, and kills processes that ignore it.
+# `timeout` passes a signal to the stage's process group, and kills processes that ignore it.
 run_stage() {
     local name=$1 limit=$2 since=$SECONDS rc verdict note
     echo "=== $name" | tee -a "$out/log.txt"
@@ -470,7 +472,7 @@ while read -r name number limit _; do
     run_stage "$name" "$limit"
 done < <(stages)
 
-# 8B: the recipes compared with bf16, from all runs of this script.
+# Compares the recipes with bf16 for 8B, from the results of all runs of this script.
 ratios=$(grep '"stage":"step_8b"' "$out/results.jsonl" 2>/dev/null | awk '
     match($0, /"recipe":"[a-z0-9_]*"/) { recipe = substr($0, RSTART + 10, RLENGTH - 11) }
     match($0, /"tokens_per_second":[0-9.]+/) { speed[recipe] = substr($0, RSTART + 20, RLENGTH - 20) }

@@ -14,13 +14,13 @@ program=$(realpath "${1:-build/release/ottava}")
 configs=$(cd "$(dirname "$0")/../configs" && pwd)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 RANDOM=${SEED:-1}
-timeout=10 # seconds that ranks wait for each other
+timeout=10 # seconds that a rank waits for another rank
 folder=$(mktemp -d /tmp/kill-check-XXXXXX)
 [ -n "${KEEP:-}" ] || trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 for run in whole broken; do mkdir "$run" && ln -s "$configs" "$run/configs"; done
 
-# train NAME STEPS: runs in the folder NAME, from its newest checkpoint.
+# train NAME STEPS: trains in the folder NAME, from its newest checkpoint if there is one.
 train() {
     cd "$1"
     exec mpirun -np "$ranks" "$program" train configs/debug.toml --train.max_steps="$2" \

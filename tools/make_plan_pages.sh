@@ -21,7 +21,7 @@ for ranks in 8 64 512; do
     done
 done
 
-# 8 bytes a parameter and a bf16 head fit on one GPU.
+# With 8 bytes per parameter and a bf16 head, 8B fits on one GPU.
 state="--float8.filter_fqns=output --train.master_dtype=bf16 --train.grad_dtype=bf16 \
 --optimizer.state_dtype=bf16"
 # shellcheck disable=SC2086
@@ -29,8 +29,8 @@ state="--float8.filter_fqns=output --train.master_dtype=bf16 --train.grad_dtype=
     plan configs/llama3_1_8b.toml --train.mixed_precision=fp8 --train.batch_size=1 --train.seq_len=8192 \
     --train.activation_checkpointing=full $state --device h100 >"$out/llama_8B_h100_1.txt"
 
-# Milliseconds of a step: computing, waiting for ranks of the same stage, waiting for other stages, moving
-# data (partly overlapped).
+# Prints a row of the table, in milliseconds of a step: computing, waiting for ranks of the same stage,
+# waiting for other stages, moving data (partly at the same time as computing).
 row() { # MODEL RANKS MESH OPTIONS...
     local model=$1 ranks=$2 mesh=$3 arguments=model_$1
     shift 3

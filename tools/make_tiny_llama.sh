@@ -27,7 +27,7 @@ command -v "$ottava" >/dev/null || fail "no program $ottava: run 'make build' fi
 [ ! -e "$out" ] || fail "$out is there already: remove it, or name another folder"
 mkdir -p "$out/tokenizer"
 
-# Token 0..255 is that byte; 256 begins a text, 257 ends it.
+# Makes a tokenizer: token 0..255 is that byte, 256 begins a text, 257 ends it.
 awk 'BEGIN {
     printf "{\"version\":\"1.0\",\"added_tokens\":["
     for (i = 0; i < 2; i++)

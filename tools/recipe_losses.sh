@@ -24,22 +24,23 @@ loss() {
         eval "$folder" --task perplexity --data "$text" --limit "${WINDOWS:-8}" --seq-len "${LENGTH:-512}" \
         --train.batch_size=1 --json "$@" | sed -n 's/.*"loss": \([0-9.]*\),.*/\1/p' | grep . || exit 1
 }
-# row LABEL SCALES LOSS
+# row LABEL SCALES LOSS: prints a row of the first table.
 row() {
     awk -v label="$1" -v scales="$2" -v loss="$3" -v base="$fp32" 'BEGIN {
         printf "| %s | %s | %.4f | %+.2f%% |\n", label, scales, loss, 100 * (loss / base - 1) }'
 }
-# recipe NAME SCALES OPTION...: a row of the first table
+# recipe NAME SCALES OPTION...: evaluates a recipe and prints its row of the first table.
 recipe() {
     name=$1 label=$2
     shift 2
     row "\`$name\`" "$label" "$(loss --precision "$name" --float8.filter_fqns="$head" "$@")"
 }
-# others KIND: all the other kinds, with commas
+# others KIND: prints all kinds of layers except KIND, separated by commas.
 others() {
     for other in $kinds; do [ "$other" = "$1" ] || printf '%s,' "$other"; done | sed 's/,$//'
 }
-# added KIND RECIPE OPTION...: prints the loss that the kind adds to bf16's, in thousandths
+# added KIND RECIPE OPTION...: prints the loss that FP8 layers of this kind add to the loss of bf16, in
+# thousandths.
 added() {
     kind=$1 name=$2
     shift 2

@@ -17,7 +17,7 @@ unscaled='e4m3 tensor unit'
 [ -r "$text" ] || { echo \
     "tools/recipes.sh: no text $text: run 'make demo' first, or give one with TEXT=file" >&2; exit 1; }
 
-# train FOLDER STEPS OVERRIDE...
+# train FOLDER STEPS OVERRIDE...: trains the demo model in this folder.
 train() {
     folder=$out/$1
     count=$2
@@ -53,13 +53,13 @@ done
 number() {
     sed -n "s/.*\"$2\": *\([-0-9.e+]*\).*/\1/p" "$1" | head -n 1
 }
-# speed NAME: prints the median tokens/s of the steps of all rounds; - if not measured
+# speed NAME: prints the median tokens/s of the steps of all rounds; "-" if it was not measured.
 speed() {
     [ -d "$out/speed-1-$1" ] || { echo -; return; }
     sed -n 's/.*"loss":.*"tps":\([0-9.e+]*\),.*/\1/p' $out/speed-*-"$1"/metrics.jsonl | sort -g |
         awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
 }
-# sqnr NAME TENSOR: prints the mean over the layers at the last measurement, in dB
+# sqnr NAME TENSOR: prints the mean SQNR of the layers at the last measurement, in dB.
 sqnr() {
     awk -v tensor="\"tensor\":\"$2\"" '
         index($0, tensor) && match($0, /"sqnr_db":[-0-9.e+]+/) {
@@ -71,7 +71,7 @@ sqnr() {
         }
         END { if (n) printf "%.1f", sum / n; else printf "-" }' "$out/$1/metrics.jsonl"
 }
-# row NAME LABEL
+# row NAME LABEL: prints the row of a recipe.
 row() {
     awk -v label="$2" -v loss="$(number $out/"$1"/summary.json val_loss)" -v base="$base_loss" \
         -v speed="$(speed "$1")" -v base_speed="$base_speed" \

@@ -9,13 +9,13 @@ rounds=$1
 program=$(realpath "${2:-build/release/ottava}")
 configs=$(cd "$(dirname "$0")/../configs" && pwd)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-few=4 many=16 # steps: what starting costs is in both
+few=4 many=16 # numbers of steps of two runs; their difference leaves out the time of starting
 folder=$(mktemp -d /tmp/scaling-check-XXXXXX)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 ln -s "$configs" configs
 
-# train RANKS STEPS: trains in `run`; writes the processor seconds of all ranks to `cpu`
+# train RANKS STEPS: trains in the folder `run`. Writes the processor seconds of all ranks to the file `cpu`.
 train() {
     rm -rf run
     TIMEFORMAT='%U %S'

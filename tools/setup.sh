@@ -58,7 +58,8 @@ if [ -n "$only_names" ]; then
     printf '%s\n' $wanted
     exit 0
 fi
-# Prints "package  purpose" for each package given, found by its name in a column, 2 or 3.
+# explain COLUMN PACKAGE...: prints "package  purpose" for each package. COLUMN of the list has its name: 2
+# (Debian) or 3 (Homebrew).
 explain() {
     column=$1
     shift
@@ -115,7 +116,7 @@ if [ "$(id -u)" != 0 ]; then
     as_root=sudo
 fi
 
-# Prints all root commands before it runs them.
+# Prints all commands that need root before it runs them.
 cat <<END
 Missing packages:
 $(explain 2 $missing)
@@ -126,12 +127,13 @@ To install them this runs${as_root:+, as root through sudo, which may ask for yo
 END
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# apt's output is shown only on failure.
+# apt ARGUMENT...: runs apt-get. Prints its output only if it fails.
 apt() {
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 "$@" </dev/null >"$log" \
         2>&1
 }
-# Ignores a failed update (perhaps one dead source of several): if it matters, the installation fails.
+# A failed update is no error, because perhaps only one of several sources is dead. If the source is needed,
+# the installation fails.
 apt update || { echo "tools/setup.sh: apt-get update complains:" >&2; grep -E '^[EW]:' "$log" >&2 || true; }
 if ! apt install --yes --no-install-recommends $missing; then
     tail -n 15 "$log" >&2

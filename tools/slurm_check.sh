@@ -82,5 +82,5 @@ fi
 status=0
 "$@" || status=$?
 for _ in $(seq 50); do [ -z "$(squeue -h 2>/dev/null)" ] && break; sleep 0.2; done \
-    # else its step would outlive slurmd
+    # otherwise the step of COMMAND would run longer than slurmd
 exit $status

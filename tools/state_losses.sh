@@ -23,7 +23,7 @@ narrow='--train.master_dtype=bf16 --train.grad_dtype=bf16'
 rm -rf "$out"
 mkdir -p "$out"
 
-# loss PROGRAM NAME OVERRIDE...: trains; prints the last validation loss
+# loss PROGRAM NAME OVERRIDE...: trains a run and prints its last validation loss.
 loss() {
     program=$1
     folder=$out/$2
@@ -32,7 +32,7 @@ loss() {
         >"$folder.log" 2>&1 || { cat "$folder.log" >&2; exit 1; }
     sed -n 's/.*"val_loss": *\([-0-9.e+]*\).*/\1/p' "$folder/summary.json"
 }
-# cell LOSS WIDE: prints the loss and its difference to the loss with fp32 state
+# cell LOSS WIDE: prints the loss, and its difference to WIDE, the loss with fp32 state.
 cell() {
     awk -v x="$1" -v wide="$2" 'BEGIN { printf " %.4f, %+.2f%% |", x, 100 * (x / wide - 1) }'
 }

@@ -50,7 +50,8 @@ GPT2 = dict(
     attn_pdrop=0.0
 )
 LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.5}
-# 24 positions exceed the original 16, so the long factors apply. 6 of the 8 columns of a head rotate.
+# 24 positions exceed the original length of 16, so the long factors apply. 6 of the 8 columns of a head are
+# rotated.
 LONGROPE = {
     "rope_type": "longrope",
     "rope_theta": 1e4,
@@ -73,7 +74,7 @@ DEEPSEEK = {
     "routed_scaling_factor": 2.5,
     "first_k_dense_replace": 1,
 }
-# name: the prefix of transformers' classes, and the differences from SHAPE
+# Families: name, prefix of transformers' classes, and the values that differ from SHAPE.
 FAMILIES = {
     "yarn": ("Llama", {"rope_parameters": YARN}),
     "linear": ("Llama", {"rope_parameters": LINEAR}),
@@ -143,8 +144,8 @@ FAMILIES = {
         DEEPSEEK | {"q_lora_rank": None, "v_head_dim": 10, "n_group": 1, "topk_group": 1,
                     "norm_topk_prob": False},
     ),
-    # The score of a group is the score of its best expert. With more choices than groups this differs from no
-    # groups, and from the sum of the two best experts.
+    # A group's score is the score of its best expert. A token chooses more experts than groups, so other
+    # rules would choose other experts: without groups, or with the sum of a group's two best experts.
     "deepseek_v2": (
         "DeepseekV2",
         DEEPSEEK
@@ -198,9 +199,9 @@ FAMILIES = {
         },
     ),
     "starcoder2": ("Starcoder2", {"sliding_window": 7, "rms_norm_eps": LEFT_OUT}),
-    # Biases everywhere, and GELU for SiLU. q, k, v, o and all of the feed-forward have biases.
+    # q, k, v, o and all matrices of the feed-forward have biases, and GELU replaces SiLU.
     "llama_biases": ("Llama", {"attention_bias": True, "mlp_bias": True, "hidden_act": "gelu"}),
-    # 24 positions exceed the 12 of the model, so the base of the frequencies grows with the length.
+    # 24 positions exceed the model's length of 12, so the base of the frequencies grows with the sequence.
     "dynamic": (
         "Llama",
         {
@@ -223,8 +224,8 @@ FAMILIES = {
         },
     ),
     "cohere_norms": ("Cohere", {"use_qk_norm": True, "logit_scale": 0.6, "rms_norm_eps": LEFT_OUT}),
-    # Values are wider than keys, the rotary embedding rotates halves, and attention_bias adds every bias that
-    # it controls.
+    # Values are wider than keys, the rotary embedding pairs element p with p + half, and attention_bias adds
+    # every bias that it controls.
     "deepseek_v3_wide": (
         "DeepseekV3",
         DEEPSEEK
@@ -287,7 +288,7 @@ def in_files(name, grad, family):
     elif name.endswith("experts.down_proj"):
         parts = {name + ".weight": grad}
     if family == "GPT2" and ".h." in name and grad.dim() == 2:
-        return {name: grad.t()}  # [out, in]; its files store the transposed matrix
+        return {name: grad.t()}  # grad is [out, in]; files of this family store the transposed matrix
     if family != "Mixtral":
         return parts
     spelled = {"mlp": "block_sparse_moe", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
@@ -326,7 +327,7 @@ def write_golden(folder, name, family, more):
     tokens = torch.randint(0, VOCAB, (SEQUENCES, LENGTH), generator=generator)
     targets = torch.randint(0, VOCAB, (SEQUENCES, LENGTH), generator=generator)
     targets[0, 5] = targets[0, LENGTH - 1] = targets[1, 0] = -1
-    kind = kind_of(family)  # loaded again, because casting also rounded the rotary frequencies
+    kind = kind_of(family)  # loaded again: the cast to bf16 also rounded the rotary frequencies
     model = kind.from_pretrained(folder, dtype="float32", attn_implementation="eager").train()
     logits = model(input_ids=tokens, use_cache=False).logits.reshape(-1, VOCAB)
     flat = targets.reshape(-1)

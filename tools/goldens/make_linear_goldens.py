@@ -25,7 +25,7 @@ from torchao.float8 import Float8LinearConfig, convert_to_float8_training, float
 from torchao.float8.float8_utils import tensor_to_amax
 
 RECIPES = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
-# name, dtype of activations, M, K, N. In the second, M and K are odd sizes; the third has one token.
+# name, dtype of activations, M, K, N. In the second case M and K are odd sizes; the third has one token.
 CASES = (
     ("bf16", torch.bfloat16, 48, 64, 80),
     ("fp32", torch.float32, 37, 40, 48),
@@ -73,9 +73,10 @@ class CastRecorder:
             hp, scaling_granularity=options["scaling_granularity"], axiswise_dim=options["axiswise_dim"]
         )
         role = ROLES[options["gemm_input_role"].name]
-        # The first cast of a tensor is the cast along rows: in forward, or for grad_input before grad_weight.
+        # The first cast of a tensor is along rows: in forward, or for grad_input, which is computed before
+        # grad_weight.
         side = "column" if f"{role}.row.codes" in self.seen else "row"
-        codes = q._data.t() if role == "weight" else q._data  # the weight reaches the cast as W^T
+        codes = q._data.t() if role == "weight" else q._data  # the cast gets W^T as weight
         self.seen[f"{role}.{side}.codes"] = codes
         self.seen[f"{role}.{side}.scale"] = q._scale.reshape(-1)
         self.seen[f"{role}.{side}.amax"] = amax.float().reshape(-1)
@@ -125,7 +126,8 @@ def make_case(recipe, dtype, m, k, n, seed):
 
 def main(folder):
     torch.set_num_threads(1)
-    # Only one entry, because the order of several entries varies, and the file must be reproducible.
+    # The metadata have only one entry: several entries would be written in varying order, and the file must
+    # be reproducible.
     made_with = f"torch {torch.__version__}, torchao {torchao.__version__}"
     for recipe in RECIPES:
         tensors = {}

@@ -42,7 +42,8 @@ SHAPE = dict(
     mlp_bias=False,
 )
 PLAIN = {"rope_type": "default", "rope_theta": 1e4}
-# The four frequencies of a head of 8 fall into all three bands: kept, blended, divided.
+# With a head_dim of 8, the four frequencies are in all three ranges of the rule: unchanged, interpolated,
+# divided by the factor.
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 1e4,
@@ -141,7 +142,8 @@ def main(folder):
 
 
 def write(path, tensors):
-    # Only one entry, because the order of several entries varies, and the file must be reproducible.
+    # The metadata have only one entry: several entries would be written in varying order, and the file must
+    # be reproducible.
     made_with = f"torch {torch.__version__}, transformers {transformers.__version__}"
     save_file({k: v.contiguous() for k, v in tensors.items()}, path, metadata={"made_with": made_with})
     print(f"{path}: {len(tensors)} tensors, {path.stat().st_size} bytes")
