@@ -278,7 +278,7 @@ static void expect_error(const bench_options *o, const char *part) {
 static void wrong_options_are_errors(void **state) {
     (void)state;
     static const struct {
-        bench_options o; /* repeats and threads are the same in all cases */
+        bench_options o; /* the loop below sets repeats and threads */
         const char *says;
     } rows[] = {
         {{.what = "gem"}, "there is no benchmark \"gem\"; there are: gemm, gemv"},

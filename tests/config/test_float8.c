@@ -214,7 +214,7 @@ static void test_wrong_rules(void **state) {
 
 /* ---- scales that are rounded, or not ---- */
 
-/* In config.toml files of earlier versions, whose default it was, `false` means `recipe`. It means the same in
+/* In config.toml files of earlier versions, `false` was the default and means `recipe`. It means the same in
    AutoModel's files. In other files `false` means fp32 scales. */
 static void test_rounding(void **state) {
     static const char older[] = "# Ottava: the configuration of a run with every value it used.\n" FP8

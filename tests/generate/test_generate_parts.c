@@ -130,8 +130,8 @@ static void a_penalty_turns_the_choice(void **state) {
     assert_int_equal(first_choice(&o, (const int32_t[]){2, 3}, 2), 6);
     FIXTURE_OK(mem_open(&account));
     FIXTURE_OK(sampler_open(account, &o, TOKENS, CHOICES, &s));
-    /* Chosen tokens with logits 3.0 and 2.0 then count as 1.5 and 1.0. After three choices the largest logit is
-   1.5, and the first token with it is token 0. */
+    /* Chosen tokens with logits 3.0 and 2.0 then count as 1.5 and 1.0. After three choices the largest logit
+       is 1.5, and the first token with it is token 0. */
     static const int32_t expected[] = {2, 3, 6, 0};
     for (int i = 0; i < 4; i++) assert_int_equal(choose(&s), expected[i]);
     sampler_close(&s);
