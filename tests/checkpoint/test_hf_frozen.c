@@ -119,12 +119,12 @@ static void assert_same_folder(run_folder *f, const char *a, const char *b) {
     for (int64_t i = 0; i < shards_count(x); i++) {
         const shard_tensor *s = shards_at(x, i), *t = shards_find(y, s->entry->name);
         int64_t bytes = dtype_bytes(s->entry->dtype);
-        if (!t || t->entry->dtype != s->entry->dtype) fail_msg("%s has another %s", b, s->entry->name);
+        if (!t || t->entry->dtype != s->entry->dtype) fail_msg("%s: %s differs", b, s->entry->name);
         for (int r = 0; r < s->entry->rank; r++) bytes *= s->entry->shape[r];
         char *p = malloc((size_t)bytes), *q = malloc((size_t)bytes);
         succeed(shards_read(x, s, 0, bytes, p));
         succeed(shards_read(y, t, 0, bytes, q));
-        if (memcmp(p, q, (size_t)bytes) != 0) fail_msg("%s has another %s", b, s->entry->name);
+        if (memcmp(p, q, (size_t)bytes) != 0) fail_msg("%s: %s differs", b, s->entry->name);
         free(p);
         free(q);
     }

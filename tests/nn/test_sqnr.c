@@ -354,7 +354,7 @@ static void run_single(expert_layer *s, const recipe *r, int part) {
 static void expect_same(expert_layer *a, const tensor *x, expert_layer *b, const tensor *y,
                         const char *what) {
     float *found = fetch(&a->b, x, 0), *wanted = fetch(&b->b, y, 0);
-    if (memcmp(found, wanted, (size_t)tensor_count(*x) * sizeof *found) != 0) fail_msg("other %s", what);
+    if (memcmp(found, wanted, (size_t)tensor_count(*x) * sizeof *found) != 0) fail_msg("different %s", what);
     free(found);
     free(wanted);
 }

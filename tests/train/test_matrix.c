@@ -232,7 +232,7 @@ static void judge(memory *m, const job *j, const outcome *found, char cell[CELL]
     snprintf(text, sizeof text, "%s, %s%s, %s", j->way.name, fixture_precisions[j->recipe].name,
              j->tied ? ", tied" : "", recomputations[j->recomputation]);
     if (j->way.kinds & left_out && !outcome_equal(recall_without(m, j, left_out), found, what))
-        fail_msg("%s: other %s", text, what);
+        fail_msg("%s: different %s", text, what);
     snprintf(cell, CELL, "equal");
     if (outcome_equal(one, found, what)) return;
     double bound = way_gradient_bound(&j->way, j->recipe, j->layers, SEQUENCES * j->length);
@@ -256,8 +256,8 @@ static void find_cell(memory *m, const mesh_way *r, int number, int column, int 
         j.recomputation = k;
         run(m->f, &j, &again);
         if (!outcome_equal(&found, &again, what))
-            fail_msg("%s, %s, %s: other %s", r->name, fixture_precisions[j.recipe].name, recomputations[k],
-                     what);
+            fail_msg("%s, %s, %s: different %s", r->name, fixture_precisions[j.recipe].name,
+                     recomputations[k], what);
         outcome_free(&again);
     }
     outcome_free(&found);
@@ -377,8 +377,8 @@ static void expect_bits(const fixture *f, const job *j) {
     run(f, j, &found);
     run(f, &less, &expected);
     if (!outcome_equal(&expected, &found, what))
-        fail_msg("%s, state in bf16%s%s: other %s", j->way.name, j->narrow_gradient ? ", gradients too" : "",
-                 j->fp8_moments ? ", moments in fp8" : "", what);
+        fail_msg("%s, state in bf16%s%s: different %s", j->way.name,
+                 j->narrow_gradient ? ", gradients too" : "", j->fp8_moments ? ", moments in fp8" : "", what);
     outcome_free(&found);
     outcome_free(&expected);
 }

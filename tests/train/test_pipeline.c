@@ -54,7 +54,7 @@ static void expect_same_tensor(rank_run *one, const tensor *a, rank_run *k, cons
                                const char *name) {
     float *x = rig_copy(&one->r, a->data, tensor_count(*a)), *y = rig_copy(&k->r, b->data, tensor_count(*b));
     assert_int_equal(tensor_count(*a), tensor_count(*b));
-    if (memcmp(x, y, (size_t)tensor_bytes(*a)) != 0) fail_msg("stage %d: other %s", k->stage.rank, name);
+    if (memcmp(x, y, (size_t)tensor_bytes(*a)) != 0) fail_msg("stage %d: different %s", k->stage.rank, name);
     free(x);
     free(y);
 }

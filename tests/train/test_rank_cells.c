@@ -320,7 +320,7 @@ static void expect_bits(const cell *c, const outcome *found) {
     char what[160];
     if (less.kinds == c->way.kinds) return;
     run(shared, c, &less, "--train.activation_checkpointing=none", &expected);
-    if (!outcome_equal(&expected, found, what)) fail_msg("%s: other %s", c->name, what);
+    if (!outcome_equal(&expected, found, what)) fail_msg("%s: different %s", c->name, what);
     outcome_free(&expected);
 }
 

@@ -154,7 +154,7 @@ static void check_same(const char *what, const outcome *a, const outcome *b) {
     if (memcmp(&a->state, &b->state, sizeof a->state)) fail_msg("%s: counters differ", what);
     if (memcmp(&a->validation, &b->validation, sizeof a->validation))
         fail_msg("%s: validation loss %.9g, not %.9g", what, b->validation, a->validation);
-    if (!snapshot_equal(&a->end, &b->end)) fail_msg("%s: other parameters or moments", what);
+    if (!snapshot_equal(&a->end, &b->end)) fail_msg("%s: parameters or moments differ", what);
 }
 
 /* Checks that the run trains: its updates are not skipped and its loss falls. Otherwise equality would prove
