@@ -88,11 +88,15 @@ static bool same_encoding(const encoding *a, const encoding *b) {
 
 /* ---- scores ---- */
 
+/* Returns the tokens of an ending and its context that do not fit the window; 0 or less: all fit. */
+static int64_t excess(const hellaswag *h, const encoding *f, int i) {
+    return f->ids[i].count - 1 - h->job->model->window;
+}
+
 /* Adds a context and its ending to the batch. Drops the beginning beyond the window, as lm-eval does. */
 static ott_status add_ending(hellaswag *h, const encoding *f, int i) {
     int64_t window = h->job->model->window, count = f->ids[i].count, first = f->first[i],
-            drop = count - 1 - window;
-    if (drop > 0) h->job->result->truncated++;
+            drop = excess(h, f, i);
     if (drop < 0) drop = 0;
     if (first - drop < 1)
         return status_fail(OTT_ERR_FORMAT,
@@ -153,6 +157,9 @@ static ott_status score_row(hellaswag *h, const eval_row *row) {
         TRY(score_encoding(h, &h->lm_eval, s));
         count_lm_eval(h, row, s);
     }
+    for (int i = 0; i < EVAL_ENDINGS; i++)
+        h->job->result->truncated +=
+            (lm_eval && excess(h, &h->lm_eval, i) > 0) || (llmc && excess(h, &h->llmc, i) > 0);
     bool same = lm_eval && llmc && same_encoding(&h->lm_eval, &h->llmc);
     const score *right = &s[row->label];
     if (lm_eval) h->loss += right->loss, h->job->result->tokens += right->tokens;

@@ -428,6 +428,8 @@ static void contexts_lose_their_beginning(void **state) {
         /* 65 bytes exceed the window: 53 x, "The man", and " a b c" without its last byte */
         assert_int_equal(r.truncated, i == 0 ? 1 : 4);
         loss[i] = r.loss;
+        o.hellaswag_forms = OTT_HELLASWAG_LM_EVAL | OTT_HELLASWAG_LLMC; /* counts an ending once */
+        assert_int_equal(evaluate(f, "bf16", &o).truncated, r.truncated);
     }
     assert_true(loss[0] == loss[1] && loss[1] == loss[2]); /* the window has nothing but x */
 }
