@@ -64,13 +64,14 @@ static ott_status choose_gpu(const plugin *p, const backend_choice *c, int *inde
 
 static ott_status open_gpu(const backend_choice *c, int index, mem *account, device **out) {
     const plugin *p;
-    if (index > 0 && c->local_ranks > 1)
+    bool has_index = strchr(c->name, ':') != NULL;
+    if (has_index && c->local_ranks > 1)
         return status_fail(
             OTT_ERR_ARGUMENT,
             "%s is one GPU, and %d processes run on this machine: with \"cuda\" each has its own", c->name,
             c->local_ranks);
     TRY(find_plugin(&p));
-    if (strchr(c->name, ':') == NULL) TRY(choose_gpu(p, c, &index));
+    if (!has_index) TRY(choose_gpu(p, c, &index));
     return p->open(loader_services(), account, index, c->emulates, out);
 }
 

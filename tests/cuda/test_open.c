@@ -110,6 +110,8 @@ static void each_rank_takes_its_own(void **state) {
     opens((backend_choice){.name = "cuda:1"}, "cuda:1 ");
     refuses((backend_choice){.name = "cuda", .local_rank = 4, .local_ranks = 8}, OTT_ERR_DEVICE,
             "process 5 of this machine finds 4 GPUs");
+    refuses((backend_choice){.name = "cuda:0", .local_ranks = 2}, OTT_ERR_ARGUMENT,
+            "cuda:0 is one GPU, and 2 processes");
     refuses((backend_choice){.name = "cuda:1", .local_ranks = 4}, OTT_ERR_ARGUMENT,
             "cuda:1 is one GPU, and 4 processes");
     refuses((backend_choice){.name = "cuda:4"}, OTT_ERR_DEVICE,
