@@ -24,9 +24,11 @@ check_hardened() {
     readelf -W --dyn-syms "$1" | grep -q '__[a-z]*printf_chk' || fail "$1: was not built with FORTIFY"
 }
 
+system='ld-linux.*|libc|libm|libdl|libpthread|libstdc\+\+|libgcc_s|libasan|libubsan|libtsan'
+parsers='libjansson|libyaml-0|libpcre2-8|libutf8proc|libtomlplusplus'
 check_needed() {
     readelf -dW "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p' |
-        grep -vE '^(ld-linux.*|libc|libm|libdl|libpthread|libstdc\+\+|libgcc_s|libasan|libubsan|libtsan|libjansson|libyaml-0|libpcre2-8|libutf8proc|libtomlplusplus)(-[0-9.]+)?\.so' |
+        grep -vE "^($system|$parsers)(-[0-9.]+)?\.so" |
         while read -r name; do fail "$1: needs $name"; done
 }
 

@@ -145,12 +145,12 @@ static ott_status has_file(mem *account, const char *folder, const char *name, b
 /* *ours: ott_checkpoint_save wrote this checkpoint. A run's has config.toml, and the run's name in its
    state. */
 static ott_status is_module_checkpoint(mem *account, const char *folder, bool *ours) {
-    bool has_state, has_config, lacks_owner;
+    bool has_state, has_config, has_old_state;
     checkpoint_state s;
     TRY(has_file(account, folder, CHECKPOINT_STATE_NAME, &has_state));
     TRY(has_file(account, folder, checkpoint_file_name(CHECKPOINT_CONFIG), &has_config));
-    TRY(has_file(account, folder, OLD_STATE_NAME, &lacks_owner));
-    *ours = lacks_owner || (has_state && !has_config);
+    TRY(has_file(account, folder, OLD_STATE_NAME, &has_old_state));
+    *ours = has_old_state || (has_state && !has_config);
     if (!has_state || !has_config) return OTT_OK;
     str path = {.account = account};
     str_printf(&path, "%s/" CHECKPOINT_STATE_NAME, folder);
