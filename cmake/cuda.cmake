@@ -23,7 +23,8 @@ if(CMAKE_CUDA_COMPILER)
   enable_language(CUDA)
   set(CMAKE_CUDA_STANDARD 17)
   set(OTTAVA_NVCC ON)
-  # IEEE arithmetic without contraction: a kernel's results must equal the CPU's bit for bit.
+  # Arithmetic follows IEEE, without contraction of multiply and add: a kernel's results must equal the CPU's
+  # bit for bit.
   add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>)
   # Register spills slow a kernel down, so ptxas reports them.
   add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills>)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# make_plan_pages.sh [PROGRAM]: writes docs/plans, the plans of Llama 8B and 70B on H100s: a page each for 8,
-# 64 and 512 devices, a page for 8B with bf16 state on one device, and scaling.md, a table up to 1,024 devices
-# with several meshes. Takes ten minutes.
+# make_plan_pages.sh [PROGRAM]: writes docs/plans: the plans of Llama 8B and 70B on H100s, each with 8, 64 and
+# 512 devices, a plan of 8B with bf16 state on one device, and scaling.md, a table of several meshes of up to
+# 1,024 devices. Takes ten minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${1:-build/release/ottava}

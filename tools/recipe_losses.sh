@@ -18,7 +18,7 @@ kinds=${KINDS:-lm_head q_proj k_proj v_proj o_proj gate_proj up_proj down_proj}
 head=${kinds%% *}
 scales=--float8.round_scales_to_power_of_2
 
-# loss OPTION...: prints the mean loss of a token
+# loss OPTION...: prints the mean loss of a token with these options of `ottava eval`.
 loss() {
     "$ottava" \
         eval "$folder" --task perplexity --data "$text" --limit "${WINDOWS:-8}" --seq-len "${LENGTH:-512}" \

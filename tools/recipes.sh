@@ -26,7 +26,7 @@ train() {
         --checkpoint.interval=0 --run.dir="$folder" "$@" >"$out/log.txt" 2>&1 || { cat "$out/log.txt" >&2; \
         exit 1; }
 }
-# precision NAME: prints the options for a recipe
+# precision NAME: prints the options that select a recipe, or bf16.
 precision() {
     if [ "$1" = bf16 ]; then echo --train.mixed_precision=bf16; else echo --train.mixed_precision=fp8 \
         --float8.recipe_name="$1"; fi
@@ -49,7 +49,7 @@ for round in 1 2 3 4 5; do
     done
 done
 
-# number FILE KEY: prints a number of a JSON object
+# number FILE KEY: prints the number KEY of a JSON object.
 number() {
     sed -n "s/.*\"$2\": *\([-0-9.e+]*\).*/\1/p" "$1" | head -n 1
 }

@@ -10,8 +10,8 @@
 #   --names   only prints the names of the packages, one a line
 set -eu
 
-# Group, package of Debian and Ubuntu, formula of Homebrew, purpose. One line each. `-`: part of Xcode's
-# Command Line Tools. `none`: Homebrew lacks it, or only continuous integration on Linux needs it.
+# The packages, one on each line: group, package of Debian and Ubuntu, formula of Homebrew, purpose. `-`: part
+# of Xcode's Command Line Tools. `none`: Homebrew lacks it, or only continuous integration on Linux needs it.
 packages='
 build  cmake                  cmake         the build system
 build  make                   -             runs the build

@@ -83,7 +83,7 @@ static void fill_any(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *
     draw_codes(r, db, 0, top_field(db), COLUMNS * K, b);
 }
 
-/* Subnormal numbers, the smallest normal numbers, and zeros. */
+/* Fills subnormal numbers, the smallest normal numbers, and zeros. */
 static void fill_subnormal(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     draw_codes(r, da, 0, 1, ROWS * K, a);
     draw_codes(r, db, 0, 2, COLUMNS * K, b);
@@ -107,7 +107,7 @@ static void fill_two(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *
     clear_all_but(b, COLUMNS, places, 2);
 }
 
-/* One small product; all others are zero times a number of any size. */
+/* Fills one small product. In all other products one factor is zero, and the other has any size. */
 static void fill_zero_times(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     int place = between(r, 0, K - 1);
     fill_any(r, da, db, a, b);

@@ -21,7 +21,7 @@ ott_context *open_context(void);
 void set_contiguous_contraction(ott_context *context);
 /* True if the context's device requires transposed columnwise codes. */
 bool needs_contiguous_contraction(ott_context *context);
-/* Open an object. The test fails if the call fails. */
+/* Open an object. If the call fails, the test fails. */
 ott_recipe *open_recipe(ott_context *context, const char *name);
 ott_tensor *open_tensor(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns);
 ott_tensor *open_normal(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns, uint64_t seed);

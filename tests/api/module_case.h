@@ -10,7 +10,7 @@ typedef struct captured_log {
     char text[32768]; /* lines with newlines */
 } captured_log;
 ott_context *open_logging_context(captured_log *h);
-/* Number of occurrences of `part` in the log. */
+/* Counts how often `part` is in the log. */
 int count_logged(const captured_log *h, const char *part);
 
 ott_module *open_linear(ott_context *context, int64_t in, int64_t out, bool bias, ott_dtype dtype,

@@ -1,4 +1,4 @@
-/* Generators of the public API: text in turns, misuse of the handle, wrong options. */
+/* Generators of the public API: texts in several calls, wrong calls with the handle, wrong options. */
 #define _GNU_SOURCE
 #include "api/api_case.h"
 #include "base/file.h"

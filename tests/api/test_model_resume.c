@@ -79,7 +79,7 @@ static void note_loss(void *user, const ott_progress *p) {
     ((history *)user)->loss[p->step - 1] = p->loss;
 }
 
-/* Runs all remaining steps; records their losses in h. */
+/* Runs all remaining steps as a run of the program. Records their losses in h. */
 static void run_program(history *h, const char *run_name, const char *load) {
     ott_context *c = open_context();
     ott_config *cfg = open_config(c, h, run_name, load);

@@ -90,7 +90,7 @@ static void check_contiguous(ott_qtensor *q, bool contiguous) {
     if (view.codes) assert_int_equal(view.column_step, contiguous ? ROWS : 1);
 }
 
-/* contiguous: the device requires a contiguous contraction. */
+/* Checks every recipe. contiguous: the device requires a contiguous contraction. */
 static void check_every_recipe(bool contiguous) {
     const ott_dtype dtypes[] = {OTT_BF16, OTT_F32, OTT_F16};
     ott_context *context = open_context();

@@ -10,8 +10,8 @@
 
 #include "tensor/device.h"
 
-/* Takes ownership of `inner`, and closes it on failure. contiguous_contraction as in tensor/backend.h. Close
-   the device with device_close. It uses inner's account. */
+/* Takes ownership of `inner`, and closes it on failure. contiguous_contraction: as in tensor/backend.h. Close
+   the device with device_close. It allocates from inner's account. */
 ott_status fenced_open(device *inner, bool contiguous_contraction, device **out);
 
 /* Number of times that the host would have waited if the device queued all calls. Copies from or to memory

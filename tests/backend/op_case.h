@@ -26,7 +26,7 @@ typedef enum value_kind {
 
 typedef enum region_role { REGION_IN, REGION_OUT, REGION_INOUT } region_role;
 
-/* One array of a case. */
+/* An array of a case: a part of the block. */
 typedef struct region {
     char label[40]; /* "q[1].column.amax" */
     ott_dtype dtype;
@@ -70,7 +70,7 @@ typedef struct op_case {
     char message[400];    /* the difference that case_compare found */
 } op_case;
 
-/* Arrays of a quantized tensor that an op uses. */
+/* The arrays of a quantized tensor that an op may use. */
 enum { QUANT_AMAX = 1, QUANT_SCALE = 2, QUANT_CODES = 4, QUANT_ALL = 7 };
 
 /* What ops.def does not say about an op's arguments, as functions and data for the generated cases. */
@@ -108,7 +108,7 @@ void values_make_positive(op_case *c, const region *r);
 ott_status case_memory_open(mem *account, op_case *c); /* called once, before any number of cases */
 void case_memory_close(mem *account, op_case *c);
 int case_shapes(const op_info *op);
-/* number of formats: 3 (F32, BF16, F16), or 1 if the op's formats are fixed */
+/* Number of activation formats to test: 3 (F32, BF16, F16), or 1 if the op's formats are fixed. */
 int case_dtypes(const op_info *op);
 /* Makes the case: arguments in c->args, values in c->live and c->pristine. False if it does not fit c's
    arrays. */

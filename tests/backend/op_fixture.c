@@ -666,7 +666,7 @@ static void adamw_fp8_prepare(op_case *c) {
     values_make_positive(c, &c->regions[case_at(c, "moment2")->region]);
 }
 
-/* Sets the scalars of update rules that this op has. */
+/* Sets those scalars of update rules that this op has. */
 static void rule_prepare(op_case *c) {
     static const struct {
         const char *name;

@@ -1,4 +1,4 @@
-/* open: the CPU, with or without a fence, or a GPU. */
+/* open: opens the CPU, with or without a fence, or a GPU. */
 #include "backend/open.h"
 #include "backend/fenced.h"
 #include "backend/loader.h"

@@ -17,12 +17,12 @@
 
 /* Opens the device that the environment selects. threads and isa: as for cpu_open. */
 ott_status test_device_open(mem *account, int threads, const char *isa, device **out);
-/* test_device_open with a device name instead of the environment's; NULL or "": the CPU. */
+/* Like test_device_open, with a device name instead of the environment's. NULL or "": the CPU. */
 ott_status test_device_open_named(const char *name, mem *account, int threads, const char *isa, device **out);
 /* True for a plugin's device if a library computes its GEMMs and attention, in the library's own order of
    sums. */
 bool test_device_has_own_sums(const device *d);
-/* Opens GPU number `index`, in programs that link that backend. */
+/* Opens GPU number `index`. For programs that link the CUDA backend. */
 ott_status test_device_open_gpu(mem *account, int index, device **out);
 /* Copies device data to the host. The caller frees the copy. Ends the program on failure. */
 void *test_device_fetch(device *d, const void *data, int64_t bytes);

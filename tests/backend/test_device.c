@@ -1,5 +1,6 @@
 /*
- * The device table on the CPU and inside a fence: staging memory, copies, events, elapsed time, free memory.
+ * Tests the device table on the CPU and inside a fence: staging memory, copies, events, elapsed time, free
+ * memory.
  */
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /*
- * The fence itself. Access to device memory without an op or a copy ends the program. A wrong address in an
- * op's arguments is reported. Results are bit-identical to the inner device's.
+ * Tests the fence itself. An access to device memory without an op or a copy must end the program. A wrong
+ * address in an op's arguments is reported. Results are bit-identical to the inner device's.
  */
 #include <setjmp.h>
 #include <stdarg.h>

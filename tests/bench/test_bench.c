@@ -1,4 +1,4 @@
-/* The benchmarks: the harness that runs their cases, the cases of each benchmark, and the options. */
+/* Benchmarks: the harness that runs the cases, the cases of each benchmark, and the options. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -23,7 +23,7 @@ int run_folder_teardown(void **state);
    one. */
 const char *at(run_folder *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The model options of a run that starts from a Hugging Face folder. */
+/* Returns the model options of a run that starts from a Hugging Face folder. */
 model_options folder_model_options(mem *account, const char *folder);
 /* Options of a model with two layers of width 16. Its embedding is larger than a checkpoint's copy buffer. */
 model_options small_options(void);
@@ -41,10 +41,10 @@ run_state state_at(int64_t step);
 /* Saves a model with bits of `seed` as step `step` in the root. keep: checkpoint.keep_last_n. */
 void save_step(run_folder *f, int64_t step, uint64_t seed, int64_t keep);
 
-/* Read a full file. The caller frees the text. */
+/* Reads a file as text. The caller frees it. */
 char *read_text(run_folder *f, const char *path, int64_t *bytes);
 void write_bytes(const char *path, const void *data, int64_t bytes);
-/* The names in the root folder, each followed by a space. */
+/* Returns the names in the root folder, each followed by a space. */
 const char *names_in_root(run_folder *f);
 /* Fails unless the last error is one line and contains each of the texts. The list ends with NULL. */
 void assert_error(ott_status status, ott_status expected, ...) __attribute__((sentinel));

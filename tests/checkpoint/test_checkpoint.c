@@ -205,7 +205,8 @@ static void test_purge_by_number(void **state) {
     save_step(f, 10, 1, 2);
     save_step(f, 100, 1, 2);
     assert_string_equal(names_in_root(f), "step-10 step-100 ");
-    save_step(f, 5, 1, 2); /* as a run that resumed from an earlier step; the new checkpoint must stay */
+    /* saved by a run that resumed from an earlier step; the new checkpoint must stay */
+    save_step(f, 5, 1, 2);
     assert_string_equal(names_in_root(f), "step-100 step-5 ");
     save_step(f, 6, 1, 1);
     assert_string_equal(names_in_root(f), "step-6 ");
@@ -288,7 +289,7 @@ static void test_full_disk(void **state) {
     signal(SIGXFSZ, old);
     assert_error(status, OTT_ERR_IO, "cannot save the checkpoint of step 8", "model.safetensors",
                  "checkpoint.dir", NULL);
-    /* no incomplete checkpoint, and the old one is not purged */
+    /* no incomplete checkpoint is left, and the old one was not purged */
     assert_string_equal(names_in_root(f), "step-4 ");
 }
 

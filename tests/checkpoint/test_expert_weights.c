@@ -23,7 +23,7 @@
 
 enum { EXPERTS = 3, ROWS = 32, COLUMNS = 48, EACH = ROWS * COLUMNS, ALL = EXPERTS * EACH, RANKS_MAX = 3 };
 
-/* A model with this weight in place of one layer's down projection. */
+/* A model in which expert weights replace the down projection of one layer. */
 typedef struct expert_test {
     harness h;
     arena *memory;
@@ -107,7 +107,7 @@ static void full_values(float *out) {
 
 /* ---- initial values ---- */
 
-/* Draws the initial values of one matrix as a separate parameter. */
+/* Draws the initial values of one expert's matrix, as if it were a separate parameter. */
 static void draw_separate(int matrix, float *out) {
     harness h;
     draw w;

@@ -1,9 +1,9 @@
 /*
- * Model families against Hugging Face transformers (tests/golden/README.md). The test reads a folder that
- * transformers saved, trains a micro-batch, generates, and writes the folder again.
+ * Compares model families with Hugging Face transformers (tests/golden/README.md). The test reads a folder
+ * that transformers saved, trains a micro-batch, generates, and writes the folder again.
  *
- * Both sides compute in fp32 in different orders. The bounds match tests/model/test_model_golden.c, a
- * few times wider if a family scales its logits or its residual stream.
+ * Both sides compute in fp32 in different orders. The bounds are those of tests/model/test_model_golden.c,
+ * times two for an element, since some families scale their logits or their residual stream.
  */
 #include <setjmp.h>
 #include <stdarg.h>

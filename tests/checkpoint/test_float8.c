@@ -84,7 +84,7 @@ static void a_state_fits_its_margin(void **state) {
     assert_int_equal(read_into_layer(*state, NULL), 1 << FLOAT8_TAKEN);
 }
 
-/* The file contains every margin, including 0. */
+/* The file stores the margin of each state, also a margin of 0. */
 static void a_margin_is_noted(void **state) {
     run_folder *f = *state;
     for (int margin = 0; margin < 2; margin++) {

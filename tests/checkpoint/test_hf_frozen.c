@@ -38,7 +38,7 @@ static model_options options_of(const char *name) {
     return o;
 }
 
-/* A model with values that bf16 represents exactly. */
+/* Opens a model whose values bf16 represents exactly. */
 static model *filled_model(run_folder *f, const model_options *o) {
     model *m = small_model(f, o, MODEL_INFERENCE, 0);
     for (int i = 0; i < m->parameter_count; i++) {

@@ -66,7 +66,7 @@ static hf_save_summary save(model *m, const char *folder, const hf_save_options 
     return sum;
 }
 
-/* The configuration of a run that starts from the folder. Close it with config_close. */
+/* Returns the configuration of a run that starts from the folder. Close it with config_close. */
 static config *configuration(run_folder *f, const char *folder) {
     char argument[320];
     config *cfg;
@@ -555,7 +555,7 @@ static void test_configurations_that_are_refused(void **state) {
     }
 }
 
-/* The folder's router-loss weight is used, unless the key is set. */
+/* The router-loss weight of the folder's config.json is used, unless the run sets the key. */
 static void test_router_loss(void **state) {
     static const char key[] = "model.moe_aux_loss_weight";
     static const char path[] = TEST_SOURCE_DIR "/tests/golden/families/mixtral";

@@ -436,7 +436,7 @@ static void during_training_too(void **state) {
     model_close(full);
 }
 
-/* Checks that all ranks report the same error of rank `rank`. */
+/* Checks that all ranks report the same error, and that it names rank `rank`. */
 static void expect_failure(const team *t, int rank, const char *what) {
     char named[32];
     snprintf(named, sizeof named, "rank %d: ", rank);

@@ -17,7 +17,7 @@ on() {
     code=$?
 }
 
-# losses FILE: prints the losses of a run, to three digits.
+# losses FILE: prints the losses of a run, rounded to three digits.
 losses() {
     sed -n 's/.*"loss":[ ]*\([0-9.]*\).*/\1/p' "$1/metrics.jsonl" | awk '{ printf "%.3f\n", $1 }'
 }

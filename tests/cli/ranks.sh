@@ -5,13 +5,13 @@
 . "$(dirname "$0")/checks.sh"
 ranks_can_run
 
-# curve FOLDER: prints the losses and norms of a run
+# curve FOLDER: prints the losses and norms of a run.
 curve() {
     sed -n 's/.*"loss":\([^,]*\),"grad_norm":\([^,]*\),.*/\1 \2/p; s/.*"val_loss":\([^,}]*\).*/\1/p' \
         "$1/metrics.jsonl"
 }
 
-# near: rounds a curve's norms to five digits, because the order of the sums differs
+# near: a filter that rounds the norms of a curve to five digits, because the order of sums differs.
 near() {
     awk 'NF == 2 { printf "%s %.5g\n", $1, $2 } NF == 1'
 }
@@ -101,7 +101,8 @@ done
 ranks 2 --run.dir=second --metrics.log_rank=1
 prints "the rank of metrics.log_rank writes the log" "step:  4|Training complete"
 
-# The memory plan of a run includes its process groups. So does a plan for ranks that do not exist here.
+# The memory plan of a run includes its process groups. So does a plan of `ottava plan` for other numbers of
+# ranks.
 taken=$(sed -n 's/.*Collectives: \([0-9.]*\) MiB.*/\1/p;T;q' out)
 holds "the allocated memory is close to the planned memory" awk '/Peak memory:/ {
     sub(/.*planned /, ""); planned = $1; sub(/.*allocated /, ""); close_by = $1 > 0.95 * planned &&

@@ -29,7 +29,7 @@ static const setting settings[] = {
 };
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
 
-/* All tensors of forward and backward. */
+/* All tensors of attention's forward and backward. */
 typedef struct problem {
     const setting *s;
     float scale;

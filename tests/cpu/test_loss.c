@@ -75,7 +75,7 @@ static void test_without_gradient_logits_stay(void **state) {
     free(logits.data), free(same.data), free(target.data), free(loss.data);
 }
 
-/* An index out of range is an error that names the index; nothing beyond the table is read. */
+/* An index out of range is an error. The message names the index, and nothing beyond the table is read. */
 static void test_indices_out_of_range(void **state) {
     (void)state;
     exec cx = {.device = all.list[0]};

@@ -1,6 +1,6 @@
 /*
- * Row-wise ops and reductions at sizes that are split over threads: every ISA level and number of threads
- * gives the same bits. (test_ops checks the bits themselves, at smaller sizes.)
+ * Runs row-wise ops and reductions at sizes that several threads divide. Every ISA level and number of
+ * threads must give the same bits. (test_ops checks the bits themselves, at smaller sizes.)
  */
 #include "arrays.h"
 #include "devices.h"

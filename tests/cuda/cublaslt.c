@@ -232,8 +232,8 @@ typedef struct operand {
     int64_t mn;
 } operand;
 
-/* d = alpha a b^T + beta c. c and d are column-major; their rows are the rows of a and their columns the rows
-   of b. */
+/* The product d = alpha a b^T + beta c. c and d are column-major. Their rows are the rows of a, and their
+   columns are the rows of b. */
 typedef struct product {
     operand a, b;
     float alpha, beta;
@@ -267,7 +267,7 @@ static float *need_floats(int64_t count) {
     abort();
 }
 
-/* The operand's values as [k][rows]. */
+/* Returns an operand's values as [k][rows]. The caller frees them. */
 static float *float_values(const operand *x, int64_t k) {
     float *out = need_floats(x->mn * k);
     for (int64_t p = 0; p < k; p++)

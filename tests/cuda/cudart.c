@@ -299,7 +299,7 @@ typedef struct job {
     struct job *next;
 } job;
 
-/* Work recorded by a stream capture. */
+/* A graph: the work that a stream capture recorded. */
 struct CUgraph_st {
     job *first, **last;
     bool broken; /* a call was made that cannot be captured */
@@ -361,7 +361,8 @@ static bool breaks_capture(cudaStream_t stream) {
     return g;
 }
 
-/* Runs a job as the stream's actor. Requires the lock, which the job may release for a while. */
+/* Runs the stream's first job as the stream's actor (sanitize.h). The caller holds the lock. The job may
+   release it for a while. */
 static void run_job(struct CUstream_st *s) {
     job *j = s->first;
     s->first = j->next;

@@ -16,17 +16,17 @@ extern "C" {
 
 enum { CUDART_DEVICES_MAX = 16 };
 
-/* Queues a job: run(argument) runs when a thread waits, after all earlier jobs of the stream; then
-   drop(argument), if not NULL. During stream capture: run at each launch of the graph, drop when the graph is
-   destroyed. Returns the job's number in the stream. */
+/* Queues a job: when a thread waits, run(argument) is called after all earlier jobs of the stream, and then
+   drop(argument), unless drop is NULL. If the stream is being captured, run is called at each launch of the
+   graph, and drop when the graph is destroyed. Returns the job's number in the stream. */
 uint64_t cudart_queue(cudaStream_t stream, void (*run)(void *argument), void *argument,
                       void (*drop)(void *argument));
 /* Number of kernels, products, copies and graphs that the host has queued. */
 extern int64_t cudart_queued;
 /* Waits until the stream has done `done` jobs. */
 void cudart_run(cudaStream_t stream, uint64_t done);
-/* The emulator's recursive lock; jobs run with it held. `cudart_wait` releases the lock until `cudart_notify`
-   is called, or a job is queued or done. */
+/* The emulator's recursive lock, which is held while a job runs. `cudart_wait` releases the lock until
+   `cudart_notify` is called, a job is queued, or a job is done. */
 void cudart_lock(void);
 void cudart_unlock(void);
 void cudart_wait(void);

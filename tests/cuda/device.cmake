@@ -1,5 +1,6 @@
-# The CUDA backend's own sources on the CPU (emulate.h, cudart.c, cublaslt.c, nccl.c), and the tests that run
-# on it (OTTAVA_TEST_DEVICE=cuda). In this folder, .cu files are compiled as C++.
+# Builds the sources of the CUDA backend for the CPU, with stand-ins for CUDA (emulate.h, cudart.c,
+# cublaslt.c, nccl.c), and the tests that run on this emulated GPU (OTTAVA_TEST_DEVICE=cuda). In this folder,
+# .cu files are compiled as C++.
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.c
     ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
 set(cuda_boundary ${cuda_sources}) # only for a plugin: these tests link the library itself
@@ -24,7 +25,7 @@ target_link_libraries(tests_cuda PUBLIC tests_backend)
 # No code refers to cuda_open by name. This option makes the linker take it from the archive.
 target_link_options(tests_cuda PUBLIC LINKER:--undefined=cuda_open)
 
-# cuda_test(NAME SOURCE LIBRARY...): a test program on the emulated GPU.
+# cuda_test(NAME SOURCE LIBRARY...): builds a test program and runs it on the emulated GPU.
 function(cuda_test name source)
   add_executable(cuda_test_${name} ${source})
   target_link_libraries(cuda_test_${name} PRIVATE tests_cuda ${ARGN})

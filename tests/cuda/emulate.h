@@ -130,7 +130,8 @@ UNSEEN inline void run_all(int from, int to, int round) {
     }
 }
 
-/* Lets one group of threads pass if all its threads wait at the same barrier. */
+/* If all threads of a warp, or all of the block, wait at the same barrier, lets them continue. False if none
+   could continue. */
 UNSEEN inline bool pass_a_barrier(int round) {
     bool passed = false;
     for (int from = 0; from < count; from += warp_size) {
@@ -345,7 +346,7 @@ static inline int atomicAdd(int *p, int v) {
     return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
 }
 
-/* Position of the lowest set bit, from 1; 0 if there is none. */
+/* Position of the lowest set bit, counted from 1; 0 if no bit is set. */
 static inline int __ffs(int bits) {
     return __builtin_ffs(bits);
 }

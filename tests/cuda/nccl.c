@@ -154,7 +154,7 @@ static void leave_shared_comm(nccl_comm *c) {
 
 enum { CLOSING_MILLISECONDS = 10000 };
 
-/* Returns when all ranks have closed the communicator. */
+/* Closes the rank's communicator. Returns when all its ranks have closed it. */
 static int close_comm(nccl_comm *c) {
     cudart_lock();
     shared_comm *w = c->shared_comm;
@@ -223,7 +223,7 @@ static bool takes_part(const nccl_comm *c, const move *m, int r) {
     return r != c->rank && (m->kind <= BROADCAST || r == m->peer);
 }
 
-/* True if the rank waits for a rank that has left. */
+/* True if this rank waits for a rank that has left. */
 static bool is_deserted(const nccl_comm *c) {
     for (const move *m = c->first; m; m = m->next)
         for (int r = 0; r < c->shared_comm->ranks && !m->done; r++)
@@ -239,7 +239,8 @@ static int get_state(nccl_comm *c, int *state) {
     return NCCL_SUCCESS;
 }
 
-/* True if all participants have arrived; otherwise runs one of their streams, or waits. */
+/* True if all participants of a move have arrived. Otherwise runs the stream of one that has not, or
+   waits. */
 static bool all_arrived(const nccl_comm *c, const move *m) {
     for (int r = 0; r < c->shared_comm->ranks; r++) {
         if (!takes_part(c, m, r)) continue;

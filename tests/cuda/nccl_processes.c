@@ -91,7 +91,7 @@ static void tick(void) {
     nanosleep(&(struct timespec){.tv_nsec = TICK * 1000000L}, NULL);
 }
 
-/* Reads `gone` without the lock. */
+/* True if the rank has left. Does not need the lock. */
 static bool has_gone(nccl_comm *c) {
     return __atomic_load_n(&c->gone, __ATOMIC_ACQUIRE);
 }
@@ -142,7 +142,8 @@ static void join(nccl_comm *c) {
 
 /* ---- moving ---- */
 
-/* Moves the next bytes of a piece. Returns 0 if it would block, -1 if the other rank is gone. */
+/* Moves the next bytes of a piece through socket s. Returns 0 if the call would block, -1 if the other rank
+   has left. */
 static ssize_t move_bytes(int s, piece *p, bool out) {
     bool line = p->done < sizeof p->line;
     char *at = line ? (char *)(out ? &p->line : &p->came) + p->done : p->data + (p->done - sizeof p->line);
@@ -162,7 +163,7 @@ static void require_fit(const nccl_comm *c, const piece *p) {
     die(c, "ranks call collectives in different orders or with different sizes");
 }
 
-/* Moves as much as possible without blocking. False if the other rank is gone. */
+/* Moves as many bytes of a queue as possible without blocking. False if the other rank has left. */
 static bool move_queue(const nccl_comm *c, int s, piece_queue *q, bool out) {
     while (q->first) {
         piece *p = q->first;

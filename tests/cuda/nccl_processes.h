@@ -6,7 +6,7 @@
 
 extern const nccl_calls nccl_processes;
 
-/* Environment variable: the version that the stand-in reports. */
+/* Environment variable: the version of NCCL that the stand-in reports. */
 #define NCCL_STAND_IN_VERSION "NCCL_STAND_IN_VERSION"
 
 #endif

@@ -26,7 +26,7 @@ same() {
     shown=out report "$1" "$trouble"
 }
 
-# as_on_cpu NAME N ARGUMENT...: trains on N GPUs and on N CPU ranks
+# as_on_cpu NAME N ARGUMENT...: trains on N GPUs and on N CPU ranks. The two runs must be the same.
 as_on_cpu() {
     name=$1 number=$2
     shift 2

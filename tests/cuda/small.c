@@ -1,9 +1,9 @@
 /*
- * Every op on the emulated GPU with a few small shapes, for builds with a sanitizer and for planted faults.
- * `small [OP...]` runs all ops, or the named ones (`lists`: ops that take lists, with one item), and compares
- * with the reference bit for bit. It exits with 1 at the first difference. All bytes outside of arguments,
- * including row padding, are forbidden to the op (sanitize.h), even for reading. A product that cuBLASLt
- * refuses counts as a difference, because the fallback is correct but slow.
+ * Runs every op on the emulated GPU with a few small shapes, for builds with a sanitizer and for planted
+ * faults. `small [OP...]` runs all ops, or the named ones (`lists`: ops that take lists, with one item), and
+ * compares with the reference bit for bit. It exits with 1 at the first difference. All bytes outside of
+ * arguments, including row padding, are forbidden to the op (sanitize.h), even for reading. A product that
+ * cuBLASLt refuses counts as a difference, because the fallback is correct but slow.
  */
 #include "backend/op_case.h"
 #include "backend/open.h"

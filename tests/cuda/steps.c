@@ -28,11 +28,12 @@ static const char *arguments[] = {"--model.dim=16",
                                   "--train.seq_len=16",
                                   "--train.grad_accum_steps=2",
                                   STATE_IN_BF16,
-                                  NULL, /* with CUDA graphs */
+                                  NULL, /* the key for CUDA graphs */
                                   NULL};
 enum { GRAPHS = sizeof arguments / sizeof *arguments - 2 };
 
-/* A rank's shards of all parameters and their state, concatenated without the device's padding. */
+/* Copies a rank's shards of all parameters and their optimizer state, one after the other without the
+   device's padding. */
 static snapshot take_parameters(const rig *r) {
     const model *m = r->t->m;
     snapshot s = {.data = malloc((size_t)(m->block_bytes + m->slot_bytes[0] + m->slot_bytes[1]))};
@@ -70,7 +71,7 @@ static bool is_right(const fixture *f, const precision *p) {
     return right;
 }
 
-/* Two GPUs match two CPU ranks. Gathers and reductions overlap with computation. */
+/* Compares two GPUs with two CPU ranks. On the GPUs, gathers and reductions overlap with computation. */
 static bool ranks_are_right(const fixture *f) {
     mesh_run_options o = {.precision = &fixture_precisions[TENSORWISE],
                           .more = arguments,

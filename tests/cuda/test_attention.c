@@ -28,8 +28,9 @@ static const int32_t packed[STARTS] = {0, 30, 30, 71, 72, 90, 90}, dense[2] = {0
 typedef struct problem {
     ott_dtype dtype;
     int64_t heads, kv_heads, head_dim, window;
-    bool packed, fused;    /* fused: q, k, v and their gradients are columns of one matrix */
-    attention_fault fault; /* of the library's second run; only the first run is compared with the host */
+    bool packed, fused; /* fused: q, k, v and their gradients are columns of one matrix */
+    /* active in the library's second run; only the first run is compared with the host */
+    attention_fault fault;
 } problem;
 
 typedef enum part { Q, K, V, O, DOUT, DQ, DK, DV, PARTS } part;
@@ -166,7 +167,7 @@ static double relative_rms(bench *a, bench *b, const tensor *x, const tensor *y)
     return sqrt(error / energy);
 }
 
-/* The largest error of all outputs; NaN if one output has NaN. */
+/* Returns the largest error of all outputs; NaN if an output has a NaN. */
 static double largest_error(const problem *p, size_t version) {
     static const part outputs[] = {O, DQ, DK, DV};
     bench own, library;
@@ -242,7 +243,7 @@ static void expect_refusal(ott_status status, const char *direction) {
     assert_non_null(strstr(status_text(), "OTTAVA_CUDA_ATTENTION=own"));
 }
 
-/* The first conclusive run of a plan is compared with the host; later runs are not. */
+/* The first run of a plan whose samples are not all zero is compared with the host. Later runs are not. */
 static void test_a_wrong_library_is_found(void **state) {
     (void)state;
     static const uint16_t zeros[BLOCK];

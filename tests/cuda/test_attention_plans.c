@@ -78,7 +78,7 @@ static attention_config config_of(const shape *s) {
     return c;
 }
 
-/* The plan's workspace grows linearly with the length. */
+/* Expects that the plan's workspace grows linearly with the length. */
 static void expect_plan(const attention_config *c, bool backward) {
     static graph g;
     static attention_plan p;

@@ -248,7 +248,7 @@ static void a_refusal_is_logged_once_and_replaced(void **state) {
     device_release(gpu.device, data);
 }
 
-/* The first product of a kind is compared with the host; later ones are not. */
+/* The first product of each kind is compared with the host. Later products of this kind are not. */
 static void a_wrong_product_is_found(void **state) {
     (void)state;
     for (int i = 0; i < 8; i++) {

@@ -114,7 +114,7 @@ static void a_rank_that_leaves_ends_those_who_wait(void **state) {
     expect_failure(3, 2, "NCCL: remote process exited");
 }
 
-/* Each rank waits for a message from the other. */
+/* Waits for a message from the other rank, which does the same. */
 static ott_status wait_for_each_other(rank_run *r) {
     collective call = {
         .kind = COLLECTIVE_RECEIVE, .output = tensor_vector(r->out, OTT_F32, 1), .peer = 1 - r->group->rank};
@@ -133,7 +133,7 @@ static void a_rank_that_hangs_ends_in_time(void **state) {
         fail_msg("\"%s\", \"%s\"", collectives_ranks[0].text, collectives_ranks[1].text);
 }
 
-/* Messages on two channels do not wait for each other. */
+/* Waits for messages on two channels. Messages on different channels do not wait for each other. */
 static ott_status wait_on_two_channels(rank_run *r) {
     tensor sum = tensor_vector(r->in, OTT_F32, 1), got = tensor_vector(r->out, OTT_F32, 1);
     group_request reduction, message;
@@ -214,7 +214,7 @@ static void all_ranks_fail_if_a_gpu_has_no_peer(void **state) {
     ranks_close(&opened);
 }
 
-/* Messages use the group's memory. Closing the group frees its memory. */
+/* Messages use memory that the group allocates. Closing the group frees it. */
 static ott_status count_memory(rank_run *r) {
     tensor t = tensor_vector(r->in, OTT_F32, COLLECTIVES_COUNT);
     int64_t before = device_taken(r->cx.device).now_of[MEM_COMM];

@@ -52,7 +52,7 @@ seeds() {
     esac
 }
 
-# Runs one target, prints its line and its findings.
+# Runs one target. Prints a line about it, and its findings.
 fuzz() {
     local target=$1 log="$build/findings/$1.log"
     mkdir -p "$build/corpus/$target" "$TMPDIR/$target"

@@ -196,7 +196,7 @@ static void a_full_window_keeps_half(void **state) {
     assert_string_equal(generate(*state, "bf16", &o).text, all.text + 1 + WINDOW / 2);
 }
 
-/* Long texts shift the window many times, and log it once. */
+/* A long text fills the window many times. The log reports this once. */
 static void long_texts_continue(void **state) {
     static captured_log logged;
     static collected w;

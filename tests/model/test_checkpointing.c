@@ -1,7 +1,7 @@
 /*
  * Activation checkpointing changes when tensors are computed and which are kept, but not the results. Losses
- * and all gradients have the same bits in every mode and recipe. The memory plan shrinks, and exactly the
- * mode's documented GEMMs are recomputed.
+ * and all gradients have the same bits in every mode and recipe. The memory plan gets smaller, and exactly
+ * the GEMMs that the documentation lists for the mode are recomputed.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -152,7 +152,7 @@ static ott_status judge(const char *recipe_name, int64_t in, int64_t out, bool *
     return status;
 }
 
-/* The test cases of torchao's _auto_filter_for_recipe, with K input features and N output features. */
+/* Runs the test cases of torchao's _auto_filter_for_recipe, with K input features and N output features. */
 static void worth(void **state) {
     (void)state;
     const struct {
@@ -209,7 +209,7 @@ static ott_status fall(void *user, linear *l) {
     return OTT_OK;
 }
 
-/* If all layers fell back during the run, conversion succeeds: FP8 did reach them before. */
+/* If all layers fell back to bf16 during the run, conversion succeeds without an FP8 layer. */
 static void all_may_fall(void **state) {
     (void)state;
     float fell_back = LINEAR_FELL_BACK, up = 0;
@@ -223,8 +223,8 @@ static void keep_message(void *user, ott_log_level level, const char *text) {
     snprintf(user, 256, "%s", text);
 }
 
-/* A filter that matches no layer is an error that suggests the nearest name, unless it matches modules that
-   FP8 never converts. */
+/* A filter that matches no layer is an error that suggests the nearest name. But a filter may match modules
+   that are never converted. */
 static void a_filter_names_a_layer(void **state) {
     (void)state;
     static const struct {
@@ -278,7 +278,7 @@ static void a_rule_names_a_layer(void **state) {
     }
 }
 
-/* Writes one value of the state on the device. */
+/* Writes one element of a state vector on the device. */
 static void put_at(const tensor *values, int64_t index, float value) {
     tensor at = tensor_columns(*values, index, 1);
     harness_put(&t.h, &at, &value);

@@ -235,7 +235,7 @@ static void a_mixture_has_its_modules(void **state) {
     assert_int_equal(gate->rows, EXPERTS * 24);
     assert_int_equal(tiny_parameter(&t, "model.layers.1.mlp.shared_experts.down_proj.weight")->columns, 16);
     assert_true(tiny_parameter(&t, "model.layers.1.mlp.gate.e_score_correction_bias")->frozen);
-    /* a token runs its chosen experts and the shared experts */
+    /* projections: of attention; mixture: of the experts that a token chooses, and of the shared experts */
     int64_t projections = 2 * (2 * 32 + 2 * 16) * 32, mixture = 3 * (CHOICES * 24 + 16) * 32 + EXPERTS * 32;
     assert_int_equal(model_matmul_weights(t.m), projections + 3 * 48 * 32 + mixture + 64 * 32);
     tiny_close(&t);
@@ -501,7 +501,8 @@ static void a_mixture_is_a_loop_over_its_experts(void **state) {
     }
 }
 
-/* With a capacity of half the mean load some tokens have no expert, and all results stay finite. */
+/* Each expert has a capacity of half the mean load, so some tokens have no expert. All results must be
+   finite. */
 static void a_full_expert_drops_tokens(void **state) {
     (void)state;
     model_options o = mixture_options();

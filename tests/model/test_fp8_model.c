@@ -157,7 +157,7 @@ static void fp8_is_near_bf16(void **state) {
 static void an_unfit_recipe_is_not_near(void **state) {
     (void)state;
     outcome bf16 = run(recipe_find("bf16"));
-    /* gradients are 1e-3 or smaller and are cast without a scale */
+    /* gradients are 1e-3 or smaller, and here they are cast without a scale */
     recipe unscaled = *recipe_find("tensorwise");
     unscaled.grad_output.rowwise.format = unscaled.grad_output.columnwise.format = OTT_E4M3;
     unscaled.grad_output.rowwise.scale = unscaled.grad_output.columnwise.scale =

@@ -162,8 +162,9 @@ static const parameter *find(tiny *t, const char *name) {
     return tiny_parameter(t, name);
 }
 
-/* Embedding, head and layers outside FP8 become bf16, and a rule's recipe decides the scales of its layers.
-   Nothing else is stored in codes. */
+/* Frozen embedding, head and layers outside of FP8 are stored in bf16. The recipe of a rule decides the
+   scales of the codes of the layers that the rule matches. Other frozen projections have codes of
+   the recipe c.kept. */
 static void which_are_kept(void **state) {
     static tiny t;
     const char *filter[] = {"layers.0"}, *freeze = "*";

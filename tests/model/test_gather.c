@@ -163,7 +163,7 @@ static ott_status measure_weight(void *user, exec *cx, const char *module, recip
                                   &(quantize_statistics_args){.x = t, .q = q, .statistics = &r->statistics});
 }
 
-/* Runs a pass that was recorded before. */
+/* Replays a pass that was recorded before. */
 static ott_status run_pass(rank_run *r) {
     tiny *t = &r->t;
     exec_times times = {.on_op = see_op, .on_collective = see_collective, .user = &r->slow};
@@ -201,7 +201,7 @@ static ott_status run_rank(void *argument) {
     return status;
 }
 
-/* Rank 0's results, for comparison. */
+/* What rank 0 measured. */
 typedef struct outcome {
     store_traffic traffic;
     slow_group slow;

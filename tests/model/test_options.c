@@ -12,7 +12,7 @@
 #include "config/config.h"
 #include "model/modules.h"
 
-/* Number of weights in all modules. */
+/* Returns the number of parameters of all modules. */
 static int64_t count_parameters(mem *account, const model_options *o) {
     arena *memory;
     module_list list;

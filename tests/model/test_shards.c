@@ -439,7 +439,7 @@ static void a_rank_holds_its_part(void **state) {
     tiny_close(&part);
 }
 
-/* Number of elements of all parameters that rank `rank` of `size` holds. */
+/* Returns the number of elements of all parameters that rank `rank` of `size` ranks holds. */
 static int64_t held(const model *m, int rank, int size) {
     group ranks = {.rank = rank, .size = size};
     parameter_store s = {.ranks = &ranks};

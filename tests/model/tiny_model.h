@@ -19,13 +19,13 @@ typedef struct tiny {
     bool evaluate; /* the next recorded pass is an evaluation */
 } tiny;
 
-/* The dimensions of the golden files, with plain rope and a separate head. */
+/* Returns the dimensions of the models in the golden files, with plain rope and a separate head. */
 model_options tiny_options(void);
 
-/* threads and isa: as for cpu_open. Parameters are zero. */
+/* Opens the model and its device. threads and isa: as for cpu_open. All parameters are zero. */
 void tiny_open(tiny *t, const model_options *o, int threads, const char *isa);
 void tiny_close(tiny *t);
-/* Random weights, wide enough that attention is far from uniform and no gradient is near zero. */
+/* Sets random weights, so large that attention is far from uniform and no gradient is near zero. */
 void tiny_randomize(tiny *t);
 /* Converts every layer to the recipe, except layers whose name contains one of `filters`. The list ends with
    NULL, and may be NULL. */
@@ -35,11 +35,12 @@ void tiny_batch(tiny *t, int64_t count, int64_t length, const int32_t *token, co
 /* Sets a batch of random tokens. Every seventh target is ignored. */
 void tiny_random_batch(tiny *t, int64_t count, int64_t length);
 
-/* Sets gradients to zero, records, and runs one pass. */
+/* Sets gradients to zero, records a pass and runs it. */
 void tiny_run(tiny *t);
 /* Replays the recorded pass. Gradients accumulate. */
 void tiny_again(tiny *t);
-/* Host copies that the caller frees: losses[tokens], and all gradients in the order of the model's block. */
+/* Copy to the host: losses[tokens]; all gradients, in the order of the model's memory block. The caller frees
+   the copy. */
 float *tiny_losses(tiny *t);
 float *tiny_gradients(tiny *t);
 int64_t tiny_gradient_count(const tiny *t);

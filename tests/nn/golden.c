@@ -1,4 +1,4 @@
-/* golden: reading the files of tests/golden. */
+/* golden: reads the files of tests/golden. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

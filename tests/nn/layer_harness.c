@@ -1,4 +1,4 @@
-/* layer_harness: device, plan and execution context for tests of layers and models. */
+/* layer_harness: sets up device, plan and execution context for tests of layers and models. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -35,8 +35,8 @@ void harness_close(harness *h); /* fails if memory is still allocated */
 void harness_record(harness *h, harness_step step, void *user);
 /* Replays the recorded step as the next step. Parameters may have changed. */
 void harness_replay(harness *h, harness_step step, void *user);
-/* harness_replay for a rank on its own thread (tests/comm/ranks.h): returns the failure instead of ending the
-   test, and leaves the group. */
+/* Like harness_replay, for a rank on its own thread (tests/comm/ranks.h). A failure is returned and does not
+   end the test, and the rank leaves its group. */
 ott_status harness_replay_rank(harness *h, harness_step step, void *user, group *ranks);
 
 /* Returns a tensor of zeros. The harness owns its memory. */

@@ -59,7 +59,7 @@ static ott_status step(exec *cx, void *user) {
     TRY(linear_forward(cx, &b->linear, &b->x, &b->y));
     TRY(linear_grad_input(cx, &b->linear, &b->g, &b->dx, false));
     TRY(linear_grad_weight(cx, &b->linear, &b->x, &b->g));
-    /* Closed last, so that the test can still read the quantized copies after the step. */
+    /* Closed last, so that the test can read the quantized copies after the step. */
     TRY(activation_close(cx, &b->x));
     return activation_close(cx, &b->g);
 }
@@ -199,7 +199,7 @@ static values golden_operand(bench *b, const char *name, const char *use) {
     return v;
 }
 
-/* Half the distance between bf16 numbers around x. */
+/* Returns half the distance between neighboring bf16 numbers near x. */
 static double bf16_half_ulp(double x) {
     int exponent;
     frexp(x, &exponent); /* |x| = f * 2^exponent, f in [1/2, 1): 8 significant bits */

@@ -19,7 +19,7 @@
 
 enum { RANKS_MAX = 4, ROWS = 48, DIM = 32, OUT = 16 };
 
-/* Runs rows [first, first + rows) through a norm and a linear layer. */
+/* A rank that runs rows [first, first + rows) through a norm and a linear layer. */
 typedef struct part {
     harness h;
     parameter gain, weight;

@@ -146,7 +146,8 @@ static void what_would_fit_is_suggested(void **state) {
     json_decref(yes);
 }
 
-/* With full recomputation, the gradient of the logits and its two sets of codes take more than FP8 saves. */
+/* With full recomputation FP8 takes more memory than bf16: the gradient of the logits and its two sets of
+   codes take more than FP8 saves. */
 static void memory_that_fp8_adds_is_printed(void **state) {
 #define RECOMPUTED SIZES("8"), "--train.activation_checkpointing=full"
     const char *const fp8[] = {RECOMPUTED, NULL}, *const bf16[] = {RECOMPUTED, "--train.mixed_precision=bf16",
@@ -266,9 +267,10 @@ static void thousands_of_ranks(void **state) {
     assert_true(own > all / 4096 / 1.2 && own < all / 4096 * 1.2);
 }
 
-/* Bytes sent by the three other ranks. Block weights are gathered in bf16 for forward and again for backward.
-   But the last block's weights stay gathered from forward to backward. The tied table is gathered for the
-   embedding and the head, and not again for backward. Norms and gradients are fp32. */
+/* Checks the bytes that a rank receives from the three other ranks. Block weights are gathered in bf16 for
+   forward and again for backward. But the last block's weights stay gathered from forward to backward. The
+   tied table is gathered for the embedding and the head, and not again for backward. Norms and gradients are
+   fp32. */
 static void bytes_of_four_ranks(void **state) {
     const char *const arguments[] = {"--model.preset=124M", "--train.seq_len=1024", "--train.batch_size=1",
                                      "--train.mixed_precision=bf16", NULL};

@@ -19,7 +19,7 @@ ott_status reference_op_grad_norm(exec *cx, const grad_norm_args *a) {
     float *state = a->state->data;
     double total = 0;
     for (int64_t i = 0; i < a->sum_squares->columns; i++) total += at(a->sum_squares, 0, i);
-    /* the sum stays in double until here */
+    /* up to here the sum is double */
     float norm = (float)(sqrt(total) / (double)state[STEP_LOSS_SCALE]);
     bool finite = isfinite(norm) && isfinite(state[STEP_LOSS]);
     float clip = a->max_norm / (norm + 1e-6f);
@@ -74,7 +74,7 @@ ott_status reference_op_adamw(exec *cx, const adamw_args *a) {
     return reference_op_quantize(cx, &(quantize_args){.x = a->param, .q = a->q});
 }
 
-/* Decodes a group of one moment, with its group scales. */
+/* Decodes a group of elements of one moment, with the group's scales. */
 static void widen_group(const tensor *codes, const tensor *group_scales, int64_t i, int64_t g,
                         float x[MOMENT_GROUP]) {
     for (int64_t j = g * MOMENT_GROUP, k = 0; j < codes->columns && k < MOMENT_GROUP; j++, k++)

@@ -1,5 +1,5 @@
 /*
- * reference_parts: shared by the files of the reference: reading and writing an element, the 16-lane sum,
+ * reference_parts: what the files of the reference share: reading and writing an element, the 16-lane sum,
  * quantized copies of an output, and the name of every op's function.
  */
 #ifndef REFERENCE_PARTS_H

@@ -15,7 +15,7 @@ typedef struct page_table {
 } page_table;
 
 void page_table_open(page_table *t, const char *path, const char *title);
-/* Writes the page with `text` in place of the table. */
+/* Writes the page, with `text` in place of the table. */
 void page_table_write(const page_table *t, const char *text);
 void page_table_close(page_table *t);
 /* writes false: expects that the page's table is `text`; the failure message names the command `program`

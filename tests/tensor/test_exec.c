@@ -1,5 +1,6 @@
 /*
- * The execution context: ops are checked but not run while the plan is recorded; GEMMs are counted by role.
+ * The execution context. While the plan is recorded, ops are checked but not run. GEMMs are counted by their
+ * role.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -201,7 +201,7 @@ static void refuses_deep_nesting(void **state) {
 
 /* ---- hostile templates ---- */
 
-/* Each template exceeds the limit by one operation, and ends with the limit's error. */
+/* Each template takes one operation more than the limit allows, and ends with the limit's error. */
 static const char *const hostile[] = {
     "{% set ns = namespace(a=[], b=[]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}"
     "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}",

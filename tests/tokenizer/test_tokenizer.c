@@ -107,7 +107,7 @@ static void merges_in_order_of_rank(void **state) {
     tokenizer_close(t);
 }
 
-/* Words are encoded separately only if no merge crosses them. */
+/* Words are encoded separately only if no merge joins tokens of two words. */
 static void merges_across_spaces(void **state) {
     folder *f = *state;
     tokenizer *t = case_open(f, case_characters("a " MARK "|" MARK " b|" MARK " " MARK));

@@ -1,4 +1,4 @@
-/* tokenizer/tokenizer_case: small tokenizer.json files, and short checks of a tokenizer. */
+/* tokenizer/tokenizer_case: makes small tokenizer.json files, and checks a tokenizer. */
 #include "tokenizer/tokenizer_case.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tokenizer/tokenizer_case: small tokenizer.json files, and short checks of a tokenizer. */
+/* tokenizer/tokenizer_case: makes small tokenizer.json files, and checks a tokenizer in one call. */
 #ifndef TESTS_IO_TOKENIZER_CASE_H
 #define TESTS_IO_TOKENIZER_CASE_H
 

@@ -61,7 +61,7 @@ void outcome_free(outcome *o);
 
 /* True if all bits are equal. Otherwise `what` names the first tensor that differs. */
 bool outcome_equal(const outcome *a, const outcome *b, char what[160]);
-/* The largest relative distance |a - b| / |a| of two tensors of one kind. */
+/* Returns the largest relative distance ||a - b|| / ||a|| of the tensors of one kind. */
 double outcome_distance(const outcome *a, const outcome *b, outcome_kind kind);
 
 #endif

@@ -1,4 +1,4 @@
-/* mesh_way: mesh sizes, the order of sums over ranks, and bounds. */
+/* mesh_way: computes the sizes of a mesh, says whether sums have one rank's order, and bounds differences. */
 #include "train/mesh_way.h"
 
 #include <math.h>
@@ -51,7 +51,7 @@ unsigned way_bits(const mesh_way *w) {
 
 #define NOISE_E4M3 0x1p-4 /* relative error if an E4M3 value gets a neighboring code */
 #define NOISE_E5M2 0x1p-3
-#define SUM_FP32   6.1e-5 /* of two orders of a sum of 512 products (tests/train/test_layer_ranks.c) */
+#define SUM_FP32   6.1e-5 /* for sums of 512 products in two orders (tests/train/test_layer_ranks.c) */
 
 static bool has_e5m2(int format) {
     return format == TENSORWISE || format == DELAYED || format == CURRENT;
@@ -66,8 +66,8 @@ double way_gradient_bound(const mesh_way *w, int format, int64_t layers, int64_t
     return NOISE_E4M3 + (has_e5m2(format) ? NOISE_E5M2 : NOISE_E4M3);
 }
 
-/* In its first step delayed scaling uses scale 1. Most gradients are too small for it, so few codes are
-   nonzero. */
+/* In the first step of delayed scaling all scales are 1, and most gradients are rounded to 0. So with tensor
+   parallelism the last step's gradients are compared. */
 outcome_kind way_gradient_kind(const mesh_way *w, int format) {
     return format == DELAYED && w->kinds & WAY_TENSOR ? OUTCOME_LAST_GRADIENT : OUTCOME_GRADIENT;
 }
@@ -76,7 +76,8 @@ void way_expect_within(const char *what, const char *subject, double apart, doub
     if (!(apart <= bound)) fail_msg("%s: %s %.3g apart, more than %.3g", what, subject, apart, bound);
 }
 
-/* After an update all tensors contain the noise of FP8 codes. */
+/* After an update all tensors contain the noise of FP8 codes, so losses and values get the bounds of the
+   noise. */
 void way_expect_near(const outcome *one, const outcome *ranks, double gradient, const char *what) {
     double noise = fmax(gradient, NOISE_E4M3);
     for (int i = 0; i < MESH_RUN_STEPS; i++) {

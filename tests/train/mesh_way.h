@@ -7,7 +7,7 @@
 
 #include "train/mesh_run.h"
 
-/* Kinds of parallelism, a bit each. */
+/* Kinds of parallelism. Each is one bit. */
 enum {
     WAY_DATA = 1, /* dp_replicate, dp_shard, ep */
     WAY_PIPELINE = 2,

@@ -72,7 +72,7 @@ static void micro_batches_are_one_batch(void **state) {
     rig_close(&parts.r);
 }
 
-/* The second micro-batch changes the gradient: it has other samples. */
+/* The test could fail: the second micro-batch has other samples, so it changes the gradient. */
 static void second_micro_batch_counts(void **state) {
     const fixture *f = *state;
     outcome half = one_step(f, (const char *const[]){"--train.batch_size=2", NULL});
@@ -212,7 +212,7 @@ static void update_is_adamw(void **state) {
 
 /* ---- host waits ---- */
 
-/* The host waits for the device once, at the end of a step. */
+/* In a step the host waits for the device only once, at the end. */
 static void a_step_waits_once(void **state) {
     static const int precisions[] = {BF16, TENSORWISE, DELAYED};
     rig r;
@@ -233,7 +233,7 @@ static void a_step_waits_once(void **state) {
     }
 }
 
-/* Ranks exchange a step's GEMM counts once. A later step that runs other GEMMs fails. */
+/* In the first step ranks exchange how many GEMMs they ran. A later step that runs other GEMMs fails. */
 static void a_step_runs_the_products_of_the_first(void **state) {
     rig r;
     step_result step;

@@ -156,7 +156,7 @@ static void expect_rounded(const fixture *f, rig *r, const model_module *e, cons
     free(codes), free(scales);
 }
 
-/* The factor that DoRA multiplies a row of the sum (weight and adapter) by. */
+/* Returns the factor by which DoRA multiplies a row of the sum of weight and adapter. */
 static double row_factor(rig *r, const model_module *e, const float *sum, int64_t row) {
     double squares = 0;
     int64_t in = e->weight->columns;
@@ -184,7 +184,7 @@ static void expect_in_gguf(const fixture *f, rig *r, const model_module *e, cons
     gguf_reader_close(&g);
 }
 
-/* Export merges adapters into masters and into FP8 codes, which it quantizes again. */
+/* Export adds adapters to the masters, or to decoded FP8 weights, which it then quantizes again. */
 static void check_merged(const fixture *f, const char *frozen, const char *dora) {
     const char *const more[] = {LORA, frozen, dora, NULL};
     char before_name[96], after_name[96];

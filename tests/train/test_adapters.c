@@ -32,7 +32,7 @@ static bool is_adapter(const parameter *p) {
 
 /* ---- which layers have an adapter ---- */
 
-/* Writes the adapted layers as their first letters, in the model's order. */
+/* Writes the first letter of each adapted layer, in the model's order. */
 static void spell(const rig *r, char *out) {
     const model *m = r->t->m;
     for (int i = 0; i < m->modules.count; i++)
@@ -226,8 +226,8 @@ static void expect_refused(ott_status status, const char *part) {
     if (!strstr(status_text(), part)) fail_msg("%s", status_text());
 }
 
-/* The checkpoint contains only adapters. Base weights are read from their old path or the configured path,
-   never elsewhere. */
+/* A checkpoint contains only adapters. The base weights are read from the path that the run used, or from the
+   configured path, and from nowhere else. */
 static void checkpoints_leave_the_base(void **state) {
     static const char *const short_run[] = {"--train.max_steps=2", "--checkpoint.interval=2", NULL};
     const fixture *f = *state;
@@ -269,7 +269,8 @@ static void checkpoints_leave_the_base(void **state) {
 
 enum { VOCABULARY = 256, PROMPT = 12 };
 
-/* Computes logits of the model in FOLDER/name, opened as for generation, or with masters of its weights. */
+/* Computes logits of the model in FOLDER/name. The model is opened as for generation; masters: with masters
+   of its weights. */
 static void read_logits(const fixture *f, const char *name, bool masters, float logits[VOCABULARY]) {
     char path[160], *checkpoint;
     int32_t prompt[PROMPT];
@@ -351,7 +352,8 @@ static void mixtures_stay_in_fp8(void **state) {
     assert_memory_not_equal(base_logits, adapted, sizeof base_logits);
 }
 
-/* Runs the example configuration on a folder with an 8B model's keys and the fixture's sizes. */
+/* Runs an example configuration. Its model folder has the keys of an 8B model and the sizes of the fixture's
+   model. */
 static void ready_configuration(void **state) {
     static const char *const keys[] = {"--model.rope_scaling=llama3", "--model.rope_theta=5e5",
                                        "--train.max_steps=1", "--checkpoint.interval=1", NULL};
@@ -559,7 +561,8 @@ static const variant variants[] = {
       .layer_lists = LIST_OF("layers"),
       .saved = LIST_OF("lm_head", "input_layernorm")}}};
 
-/* Joins the rows of tensors that the base model's files store separately. */
+/* Puts a fused base weight together: it joins the rows of the tensors that the golden file stores
+   separately. */
 static void put_base(tiny *t, const golden *base, const model_module *e) {
     module_part part[MODULES_PARTS];
     int parts = modules_parts(&t->m->options, e, part);

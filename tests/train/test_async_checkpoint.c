@@ -89,7 +89,8 @@ static void files_are_the_same(void **state) {
     for (int i = 0; i < PRECISIONS; i++) check_precision(*state, i);
 }
 
-/* Checks that full runs in both modes have the same bits, in their checkpoints and in the run. */
+/* Checks that full runs with synchronous and with asynchronous checkpoints have the same bits, in their
+   checkpoints and metrics. */
 static void runs_are_the_same(void **state) {
     static const char *const modes[] = {"disabled", "async", "async_with_pinned_mem"};
     char mode[64], folder[64];
@@ -187,7 +188,7 @@ static void memory_that_cannot_be_had(void **state) {
 
 /* ---- errors ---- */
 
-/* A file-size limit simulates a full disk. */
+/* A limit of the file size, which simulates a full disk. */
 typedef struct full_disk {
     struct rlimit before;
     void (*handler)(int);

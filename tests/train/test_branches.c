@@ -1,7 +1,7 @@
 /*
- * Branches of a run. Resuming from an earlier checkpoint sets later checkpoints aside, all or none, and
- * leaves no gap in the metrics. Runs that share a checkpoint folder do not touch each other's checkpoints.
- * One command starts and resumes a run. Only one process at a time trains in a folder.
+ * Branches of a run. If a run resumes from an earlier checkpoint, the later checkpoints are renamed, all or
+ * none, and the metrics have no gap. Runs that share a checkpoint folder do not touch each other's
+ * checkpoints. One command starts and resumes a run. Only one process at a time trains in a folder.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -99,7 +99,7 @@ static void later_checkpoints_are_set_aside(void **state) {
     FIXTURE_OK(train(f, "back", 3, in(f, "back/checkpoints/step-2"), keep, 0));
     assert_true(captured_log_has(&logged, "2 checkpoints after step 2, to abandoned-1-step-N"));
     assert_true(captured_log_has(&logged, "metrics-abandoned-1.jsonl"));
-    /* keep_last_n counts only the run's own branch. */
+    /* keep_last_n counts only the checkpoints of the current branch. */
     assert_string_equal(names(in(f, "back/checkpoints")),
                         "abandoned-1-step-3 abandoned-1-step-4 step-1 step-2 step-3 ");
     assert_string_equal(rows(f, "back/metrics.jsonl"), "1 2 3 ");
@@ -117,7 +117,7 @@ static void later_checkpoints_are_set_aside(void **state) {
     assert_string_equal(rows(f, "back/metrics.jsonl"), "1 2 3 4 ");
 }
 
-/* Kills the run after it decided to set checkpoints aside, before and in the middle of the renames. The next
+/* Kills the run after it decided to rename later checkpoints: before the renames, and in the middle. The next
    start completes them. */
 static void a_killed_change_is_completed(void **state) {
     const fixture *f = *state;
@@ -194,7 +194,7 @@ static void a_copied_run(void **state) {
     assert_newest(in(f, "first"), "step-2");
     assert_newest(in(f, "copy"), "step-4");
     assert_non_null(strstr(names(in(f, "outside")), " step-1 step-2 "));
-    /* A moved run folder stays the same run. */
+    /* If a run folder is moved, it is still the same run. */
     FIXTURE_OK(file_rename(in(f, "first"), in(f, "moved")));
     FIXTURE_OK(train(f, "moved", 3, "latest", shared, 0));
     assert_true(captured_log_has(&logged, "outside/step-2 at step 2"));

@@ -1,5 +1,5 @@
-/* train.activation_checkpointing = memory_budget recomputes blocks until the step's plan fits. No bit
-   changes. */
+/* With train.activation_checkpointing = memory_budget, blocks are recomputed until the step's memory fits the
+   budget. No bit changes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -36,7 +36,7 @@ static void write_file(const fixture *f, const char *name, const char *text) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* Prompts have 1 to 5 letters and completions 2 to 8, so that a sample has 4 to 13 bytes. */
+/* Writes samples: prompts of 1 to 5 letters with completions of 2 to 8 letters. */
 static void write_samples(const fixture *f, const char *name, int count) {
     char text[8192] = "";
     for (int i = 0; i < count; i++)
@@ -190,7 +190,7 @@ static void write_tokenizer(const fixture *f) {
     free(text);
 }
 
-/* A preset's vocabulary grows to the tokenizer's size. A configured size does not. */
+/* A preset's vocabulary size grows to the tokenizer's size. A configured vocabulary size does not. */
 static void vocabulary_follows_the_tokenizer(void **state) {
     const fixture *f = *state;
     write_tokenizer(f);
@@ -228,8 +228,8 @@ static void vocabulary_follows_the_tokenizer(void **state) {
     close_data(o);
 }
 
-/* Documents begin with BOS if transformers puts it before a text, or if the key requires it. The resolved key
-   is saved. */
+/* Documents begin with BOS if transformers puts BOS before a text, or if a key asks for it. The saved
+   configuration has the resolved value. */
 static void bos_is_that_of_the_tokenizer(void **state) {
     static const struct {
         const char *config, *key;
@@ -422,8 +422,8 @@ static void packing_changes_no_loss(void **state) {
     check_near("packed gradient", other, grad_norm);
 }
 
-/* Checks that empty documents pad the document count after the rows' own documents, and that the batch's
-   arrays are aligned. */
+/* Checks that a batch's documents are followed by empty ones up to the padded number of documents, and that
+   the batch's arrays are aligned. */
 static void check_batch(const rig *r, const batch *b) {
     int64_t tokens = b->count * b->length, documents = b->at.cu_seqlens.columns - 1, places = b->count;
     const tensor *parts[] = {&b->token, &b->target, &b->at.position, &b->at.cu_seqlens, &r->t->losses[0]};
@@ -447,7 +447,7 @@ static int64_t workspace_by_documents(const device *d, enum op_index op, const v
     return bytes + 4096 * ((const attention_backward_args *)args)->cu_seqlens->columns;
 }
 
-/* The padded document count grows with the rows, never shrinks, and the step is planned for it. */
+/* The padded number of documents grows with the rows and never shrinks. The step is planned for it. */
 static void documents_have_few_counts(void **state) {
     const fixture *f = *state;
     int64_t counts = 0, before = 0;
@@ -558,7 +558,7 @@ static void resumes_inside_an_epoch(void **state) {
                          "--data.phases=[\"3 two.bin=5\", \"5 one.bin=0 lr_scale=0.5\"]"));
 }
 
-/* A full run on samples: the metrics count labels and tokens separately. */
+/* Runs the training loop on samples. The metrics count labels and tokens separately. */
 static void a_run_counts_labels(void **state) {
     const fixture *f = *state;
     captured_log *logged = calloc(1, sizeof *logged);

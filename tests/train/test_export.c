@@ -366,7 +366,7 @@ static void test_tokenizers_that_gguf_cannot_say(void **state) {
     assert_non_null(strstr(status_text(), "has 7 tokens, but the model has 6"));
 }
 
-/* A file-size limit simulates a full disk. */
+/* Exports with a limit of the file size, which simulates a full disk. */
 static void check_full_disk(const fixture *f, ott_export_format format) {
     pid_t child = fork();
     if (child == 0) {

@@ -17,9 +17,10 @@
 #define STEPS       150
 
 /*
- * A reduced demo with its own dimensions, schedule and fewer steps. The text has too many different words to
- * memorize, so that the loss flattens as with a real language. (While a run still learns single words, its
- * loss falls by several percent in a few steps, and BF16 runs with different seeds differ by as much.)
+ * The demo's model with smaller dimensions, another schedule and fewer steps. The text has too many different
+ * words to memorize, so that the loss flattens as with a real language. (While a run still learns single
+ * words, its loss falls by several percent in a few steps, and BF16 runs with different seeds differ by as
+ * much.)
  */
 static const char *const reduced_demo[] = {"--model.dim=64",
                                            "--model.n_heads=2",
@@ -36,7 +37,7 @@ static const char *const reduced_demo[] = {"--model.dim=64",
                                            "--eval.steps=20",
                                            NULL};
 
-/* The recipe with the scale of every operand set to 1. */
+/* Returns the recipe with the scale of every operand set to 1. */
 static recipe without_scales(const char *name) {
     recipe r = *recipe_find(name);
     cast_spec *uses[] = {&r.input.rowwise,     &r.input.columnwise,    &r.weight.rowwise,
@@ -65,8 +66,8 @@ static void round_to_nearest(rig *r) {
     }
 }
 
-/* Returns BF16's final validation loss with masters, gradients and moments as in `way`. The settings choose
-   the optimizer and end with NULL. */
+/* Returns BF16's final validation loss with masters, gradients and moments in the formats that `way` says.
+   The settings choose the optimizer and end with NULL. */
 typedef enum state_way { STATE_WIDE, STATE_NARROW, STATE_FP8, STATE_NEAREST } state_way;
 static double train_state(const fixture *f, state_way way, const char *const *optimizer, int steps) {
     const char *more[28] = {NULL};

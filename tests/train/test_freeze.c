@@ -242,7 +242,7 @@ static void resumes_in_fp8(void **state) {
         check_resumes(*state, precisions[i], in_fp8, "--train.freeze=layers.1,tok_embeddings", part);
 }
 
-/* Trains the other parameters for two steps on ranks. */
+/* Trains on ranks for two steps, with frozen projections. format: the argument for their stored format. */
 static void run_kept(const fixture *f, int which, const mesh_layout *layout, const char *format,
                      const char *recomputation, outcome *out) {
     const char *more[] = {"--train.freeze=layers.*_proj",

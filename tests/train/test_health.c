@@ -59,7 +59,8 @@ static int count_of(const char *text, const char *part) {
 
 /* ---- measurements ---- */
 
-/* Checks the measured operands of each recipe. Shared codes count once, high-precision operands never. */
+/* Checks which operands each recipe measures. Codes that two GEMMs share count once. High-precision operands
+   are not measured. */
 static void every_use_has_a_line(void **state) {
     const fixture *f = *state;
     const struct {
@@ -179,7 +180,8 @@ static void above_the_bound_it_stays(void **state) {
     close_measured(&m);
 }
 
-/* Stops after `stop` steps and resumes. The checkpoint contains counts and decisions. */
+/* Stops after `stop` steps and resumes. The checkpoint has the counts of low values and the layers that fell
+   back. */
 static snapshot run_with_break(const fixture *f, int stop) {
     const health_options o = {.interval = 1, .bound_db = 40, .window = 3};
     measured m;

@@ -1,6 +1,7 @@
 /*
  * The summary of a run covers all processes of the run, phase by phase: steps, tokens, GEMMs, time, and the
- * losses of the last steps. A checkpoint contains it. Without it, or if it is damaged, the run still resumes.
+ * losses of the last steps. A checkpoint contains the summary so far. If it is missing or damaged, the run
+ * still resumes.
  */
 #include <math.h>
 #include <setjmp.h>

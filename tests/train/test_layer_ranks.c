@@ -76,7 +76,7 @@ static ott_status train_rank(void *argument) {
     return status;
 }
 
-/* A group without the max reduction: every rank keeps its own maximum. */
+/* A group without the max reduction. Every rank keeps its own amax. */
 typedef struct deaf_group {
     group g, *inner;
 } deaf_group;
@@ -97,7 +97,7 @@ static void deaf_close(group *g) {
 }
 static const group_table deaf_table = {.start = deaf_start, .wait = deaf_wait, .close = deaf_close};
 
-/* The settings of a group of ranks. */
+/* How the ranks share the layers. */
 typedef struct layout {
     int size;
     bool sequence, context, deaf;
@@ -140,7 +140,7 @@ static void close_ranks(layer_ranks *w) {
 
 /* ---- comparisons ---- */
 
-/* Sum of squared differences, and sum of squares of the reference. */
+/* Sums over elements: of squared differences, and of squares of the reference. */
 typedef struct distance {
     double apart, norm;
     int64_t count;
@@ -172,8 +172,8 @@ static void add_part(distance *d, const rig *one, const rig *rank, int i, bool g
     free(b);
 }
 
-/* The largest difference of any parameter: of gradients relative to their norm, of values as root mean
-   square. */
+/* Returns the largest difference of any parameter: for gradients relative to their norm, for values as root
+   mean square. */
 static double farthest(const rig *one, const layer_ranks *w, bool gradient) {
     double most = 0;
     for (int i = 0; i < one->t->m->parameter_count; i++) {

@@ -128,8 +128,9 @@ typedef struct job {
     const char *const *more;      /* further settings; NULL: none */
     bool narrow, narrow_gradient; /* masters and moments in bf16; gradients in bf16 */
     bool fp8_moments;             /* instead of bf16 */
-    bool wide;                    /* so that tensor parallelism splits no scale block of 128 */
-    /* tokens of a sequence, so that context parallelism leaves complete scale blocks on each rank */
+    bool wide;                    /* sizes with which tensor parallelism splits no scale block of 128 */
+    /* tokens of a sequence; with enough of them, each rank of context parallelism has complete scale
+       blocks */
     int64_t length;
 } job;
 
@@ -399,8 +400,9 @@ static void expect_bits_of(const fixture *f, const char *const *ways, int number
     }
 }
 
-/* Masters and moments in bf16 are rounded alike on every rank. Gradients are rounded once per micro-batch of
-   all ranks that add them, so removing these ranks changes bits. */
+/* Masters and moments in bf16 are rounded alike on every rank. bf16 gradients are rounded once for each
+   micro-batch of all data-parallel ranks together. With fewer ranks they are rounded more often, so the bits
+   differ. */
 static void state_in_bf16_has_the_same_bits(void **state) {
     static const char *const ways[] = {"dp_replicate", "dp_shard",      "dp_shard, FP8 all-gather",
                                        "pp 1f1b",      "dp_shard x tp", "ep"};

@@ -87,7 +87,8 @@ static void codes_for_backward_need_not_be_kept(void **state) {
     }
 }
 
-/* Masters, gradients and moments in bf16: 8 bytes per matrix element, and no separate compute copy. */
+/* With masters, gradients and moments in bf16, a matrix takes 8 bytes per element, and has no separate
+   compute copy. */
 static void state_in_bf16_takes_half(void **state) {
     static const mem_kind kinds[] = {MEM_PARAM, MEM_GRAD, MEM_OPTIMIZER};
     static const char *const ways[][4] = {{NULL}, {STATE_IN_BF16, NULL}};
@@ -209,7 +210,7 @@ static void checkpointing_shrinks_the_plan(void **state) {
 
 /* ---- the plan and the system ---- */
 
-/* Bytes in a line of /proc/self/status, -1 if the line is missing. */
+/* Returns the bytes in a line of /proc/self/status; -1 if there is no such line. */
 static int64_t status_bytes(const char *key) {
     char line[160];
     long long kib = -1;
@@ -227,7 +228,7 @@ typedef struct resident {
 static const char *const resident_sizes[] = {LARGER, "--train.batch_size=16", NULL};
 static const char *program; /* path of this program */
 
-/* The main function of a separate process that does nothing else: "test_memory FOLDER PRECISION". */
+/* The main function of a process that only trains and measures its memory. Arguments: FOLDER PRECISION. */
 static int be_measured(const char *folder, int p) {
     fixture f;
     rig r;
@@ -292,8 +293,8 @@ static ott_status fail_one(const fixture *f, attempt try, int64_t n, int64_t *ma
 /* With a sanitizer a run takes seconds, so only every ninth allocation fails. */
 enum { EVERY = FIXTURE_SANITIZED ? 9 : 1 };
 
-/* Fails each allocation in turn. `harmless`: the number of failures that may cause no error, for example when
-   a message text cannot be allocated. */
+/* Fails each allocation in turn. harmless: the number of failed allocations that may cause no error, such as
+   of a message text. */
 static void fail_everywhere(const fixture *f, attempt try, const char *what, int64_t harmless) {
     int64_t survived = 0, made;
     for (int64_t n = 1;; n += EVERY) {

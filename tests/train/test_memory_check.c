@@ -31,7 +31,7 @@ static const fixture *the_fixture;
 
 #define SHORT LARGER, "--train.max_steps=2"
 
-/* The MiB after `word` in the logged lines. */
+/* Returns the number of MiB after `word` in the log. */
 static double mib_after(const captured_log *s, const char *word) {
     const char *at = strstr(s->text, word);
     assert_non_null(at);
@@ -165,7 +165,7 @@ static void refusal_of_a_model_that_is_too_large(void **state) {
     expect(text, " ranks with as much memory each (distributed.dp_shard = ");
 }
 
-/* The memory check allocates nothing large before it refuses a run. */
+/* Before the memory check refuses a run, it allocates nothing large. */
 static void nothing_is_taken_before(void **state) {
     mem *account;
     model_options shape;

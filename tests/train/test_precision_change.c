@@ -48,7 +48,7 @@ static void check_changes(const part *p, const captured_log *logged) {
         fail_msg("the log names more than %d changes:\n%s", count, logged->text);
 }
 
-/* Number of FP8 GEMMs in all phases of the run. */
+/* Returns the number of FP8 GEMMs in all phases of the run so far. */
 static long long fp8_products(const captured_log *logged) {
     long long all, fp8 = -1;
     const char *line = strstr(logged->text, "GEMMs run: ");
@@ -85,7 +85,8 @@ static void bf16_tensorwise_bf16(void **state) {
     run_parts(*state, "tensorwise", parts, 3);
 }
 
-/* Settings implied by the other recipe are not listed, nor are changes of an unused recipe. */
+/* Changes of settings that follow from another recipe are not logged. Neither are changes of a recipe that is
+   not used. */
 static void bf16_rowwise_bf16(void **state) {
     const part parts[] = {
         {BF16, "3", {NULL}, {NULL}}, {ROWWISE, "6", {NULL}, {TO_FP8}}, {BF16, "9", {NULL}, {TO_BF16}}};
@@ -108,7 +109,7 @@ static void nothing_changes(void **state) {
     run_parts(*state, "same", parts, 3);
 }
 
-/* Other important keys are listed too. */
+/* Changes of other important keys are logged too. */
 static void other_keys_are_named(void **state) {
     const part parts[] = {
         {BF16, "3", {NULL}, {NULL}},
@@ -236,7 +237,7 @@ static ott_status cast_again(void *user, exec *cx, const char *module, recipe_te
     return OTT_OK;
 }
 
-/* Runs one step, skipped or not, and checks every quantized weight. */
+/* Runs one step, and checks every quantized weight. skipped: whether the step must be skipped. */
 static void look_at_step(rig *r, bool skipped) {
     int weights = 0;
     const hook looks = {.quantized = cast_again, .user = &weights};

@@ -17,7 +17,7 @@ enum { STEPS = 7 };
 typedef struct outcome {
     double loss[STEPS], validation;
     snapshot end;
-    float scale; /* of one delayed state; 0 without delayed scaling */
+    float scale; /* the scale of one tensor's delayed scaling; 0 without delayed scaling */
 } outcome;
 
 static void take_steps(rig *r, int from, int to, outcome *o) {

@@ -107,7 +107,8 @@ static void check_nesting(const trace *t) {
     }
 }
 
-/* Every operation's slice has its arguments. An FP8 GEMM's slice has both formats. */
+/* The slice of every operation has arguments that describe the operation. An FP8 GEMM's slice has both
+   operands' formats. */
 static void check_arguments(const trace *t) {
     for (int i = 0; i < t->count; i++) {
         const slice *s = &t->slices[i];

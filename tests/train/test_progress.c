@@ -1,4 +1,5 @@
-/* TensorBoard output of a run: tags by log style, a file for each process, clear errors. */
+/* TensorBoard output of a run: the tags depend on the log style, each process writes its own file, and errors
+   are clear. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -284,8 +284,8 @@ static void sharded_as_the_configuration_says(void **state) {
         for (int size = 2; size <= 4; size += 2) compare_shards(*state, ways[i], size);
 }
 
-/* Clips the steps, so that the norm affects all later values, on sharded ranks and on one rank. Shards end
-   within most matrices, and some ranks have no elements of a parameter. */
+/* Compares sharded ranks with one rank. The gradients are clipped, so that the norm affects all later values.
+   Shards end within most matrices, and some ranks have no elements of a parameter. */
 static void a_shared_norm_is_one_rank_s(void **state) {
     static const int precisions[] = {BF16, TENSORWISE, ROWWISE, DELAYED};
     rank_run *shards = calloc(RANKS_MAX, sizeof *shards);

@@ -136,7 +136,7 @@ static outcome second_part(const fixture *f, const variant *v, const place *p, c
     return o;
 }
 
-/* True if both have the same bits, or both are NaN. */
+/* True if both numbers have the same bits, or if both are NaN. */
 static bool same_number(double a, double b) {
     return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
 }
@@ -179,7 +179,7 @@ static void check_and_free(const variant *v, const place *p, const char *how, co
     snapshot_free(&o->end);
 }
 
-/* Runs uninterrupted, resumed in the same place, and resumed in another place. */
+/* Runs uninterrupted, resumed with the same threads and instruction set, and resumed with others. */
 static void check_at(const fixture *f, const variant *v, const place *here, const place *there,
                      const outcome *expected) {
     char path[160];
@@ -459,7 +459,8 @@ static void run_stopped_within_a_step(void **state) {
     fixture_expect_same_run(the_fixture, "within-a", "within-b", 6);
 }
 
-/* A crash leaves metrics of steps after the last checkpoint. The resumed run writes them again. */
+/* A crash leaves metrics of steps after the last checkpoint. The resumed run removes these and writes them
+   again. */
 static void metrics_after_the_checkpoint_are_removed(void **state) {
     (void)state;
     const run_setup w = {ROWWISE, "1"};

@@ -337,7 +337,7 @@ static void memory_is_that_of_micro_batches_in_flight(void **state) {
             saved[s][rank] = plan_saved(r.t.h.plan);
             close_rank(&r);
         }
-    /* inner stages with one layer, without embedding and head */
+    /* inner stages have one layer each, and neither embedding nor head */
     for (int rank = 1; rank < STAGES - 1; rank++) {
         double each = (double)saved[0][rank] / MICRO_BATCHES;
         /* one more, for the message buffer */

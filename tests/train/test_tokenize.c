@@ -85,7 +85,7 @@ static ott_tokenize_result tokenize(const fixture *f, const char *in, const char
 
 /* ---- comparison with training data ---- */
 
-/* The tokens of an open dataset. The caller frees them. */
+/* Returns the tokens of an open dataset. The caller frees them. */
 static int32_t *tokens_of(dataset *d) {
     int64_t count = dataset_tokens(d);
     int32_t *tokens = malloc((size_t)count * sizeof *tokens),
@@ -144,7 +144,8 @@ static void text_is_what_training_reads(void **state) {
     check_tokens(f, "text.txt", "one.bin", false, "");
 }
 
-/* Lines without text are not documents. A special token in a text is ordinary characters. */
+/* A line whose text is empty is not a document. The name of a special token in a text is read as ordinary
+   characters. */
 static void rows_are_what_training_reads(void **state) {
     const fixture *f = *state;
     FILE *file = fopen(path_of(f, "rows.jsonl"), "wb");

@@ -39,7 +39,7 @@ void fixture_ok(ott_status status, const char *what);
 #define STATE_IN_BF16  "--train.master_dtype=bf16", "--train.grad_dtype=bf16", "--optimizer.state_dtype=bf16"
 #define MOMENTS_IN_FP8 "--train.master_dtype=bf16", "--train.grad_dtype=bf16", "--optimizer.state_dtype=fp8"
 
-/* A precision and its command-line arguments. */
+/* A precision of training and the command-line arguments that select it. */
 typedef struct precision {
     const char *name;
     const char *arguments[3]; /* ends with NULL */
@@ -107,7 +107,7 @@ typedef struct rig {
 } rig;
 
 void rig_open(rig *r, const fixture *f, const rig_options *o);
-/* rig_open in two calls. Ranks that open together call rig_make on their own threads. */
+/* Like rig_open, in two calls. If several ranks open together, each calls rig_make on its own thread. */
 void rig_prepare(rig *r, const fixture *f, const rig_options *o);
 ott_status rig_make(rig *r, const rig_options *o);
 /* Opens and closes a rig in the caller's account, which may run out of memory. All memory is freed. */
@@ -121,7 +121,7 @@ void rig_save(rig *r, const fixture *f, const char *name, char *path);
 const parameter *rig_parameter(const rig *r, const char *name);
 /* Sets one element of a parameter. */
 void rig_poke(rig *r, const char *name, int64_t index, float value);
-/* Element `index` of an fp32 tensor in row order. */
+/* Returns element `index` of an fp32 tensor, in row order. */
 float rig_peek(const rig *r, const tensor *t, int64_t index);
 float *rig_copy(const rig *r, const void *device_data, int64_t count); /* the caller frees the copy */
 float *rig_copy_wide(const rig *r, const tensor *t); /* any format, converted to fp32; the caller frees it */
@@ -139,7 +139,7 @@ void snapshot_free(snapshot *s);
 /* ---- full runs ---- */
 
 typedef struct run_options {
-    const char *name; /* of the run's folder in the fixture's folder */
+    const char *name; /* name of the run's folder, inside of the fixture's folder */
     const precision *precision;
     const char *const *more;
     int64_t stop_after; /* requests a stop after this number of steps; 0: never */

@@ -61,7 +61,7 @@ VARIANTS = {
     "qwen3": ("Qwen3", False, PLAIN, {}),
 }
 Z_WEIGHT = 0.05
-# A token that the sequences have several times.
+# A token that occurs several times in the sequences.
 PADDING = 41
 PADDED = {
     "padding": ("Llama", False, PLAIN, {"pad_token_id": PADDING}),
