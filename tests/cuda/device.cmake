@@ -79,8 +79,8 @@ if(OTTAVA_LIBCUDA_STUB)
   set(calls ${CMAKE_CURRENT_BINARY_DIR}/libcuda_calls.c)
   add_custom_command(OUTPUT ${calls} DEPENDS cuda/libcuda.awk VERBATIM
                      COMMAND sh -c
-                     "'${CMAKE_NM}' -D --defined-only '${OTTAVA_LIBCUDA_STUB}' |
-                      awk -f cuda/libcuda.awk > '${calls}'"
+                     "'${CMAKE_NM}' -D --defined-only '${OTTAVA_LIBCUDA_STUB}' | \
+awk -f cuda/libcuda.awk > '${calls}'"
                      WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
   add_library(stand_in_cuda SHARED cuda/libcuda.c ${calls})
   set_target_properties(stand_in_cuda PROPERTIES OUTPUT_NAME cuda SOVERSION 1 VERSION 1 C_VISIBILITY_PRESET
