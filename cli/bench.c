@@ -9,7 +9,7 @@ static const char about[] =
     "attention  forward and backward\n"
     "norm       RMSNorm and SwiGLU, forward and backward\n"
     "optimizer  AdamW and the gradient norm\n"
-    "products FILE  each kind of product and attention in a step of a configuration\n"
+    "products FILE  each kind of matrix product and attention in a training step of FILE\n"
     "step [FILE]    full training steps\n"
     "generate   generation, one sequence\n"
     "load PATH  loading a Hugging Face folder's weights into a model\n\n"

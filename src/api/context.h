@@ -31,7 +31,7 @@ struct ott_context {
     int threads;                   /* CPU threads of the device; 0: one per core */
     char *device_name;             /* for backend_open; NULL: "auto" */
     struct device *device;         /* NULL until an object needs it (api_device) */
-    struct plan *plan;             /* immediate: allocates a buffer when it is opened; made with the device */
+    struct plan *plan;             /* in immediate mode (tensor/plan.h); created with `device` */
     struct closed_handles *closed; /* [HANDLE_KINDS]; NULL until the first handle is opened */
     int64_t open_handles;
     struct autocast *autocast; /* NULL until a module needs it */

@@ -205,7 +205,7 @@ typedef struct member_path {
     const char *path, *section;
 } member_path;
 
-/* Returns the name if it is short and valid UTF-8, for messages. */
+/* For messages: returns the name, or "(a long name)" if it is long or not valid UTF-8. */
 static const char *show_member(const char *name) {
     return strlen(name) <= 40 && str_utf8_error(name, (int64_t)strlen(name)) < 0 ? name : "(a long name)";
 }

@@ -453,8 +453,9 @@ ott_status data_count_epochs(const logger *log, config *cfg, const dataset *trai
     int64_t left = fits && done < rows * epochs ? rows * epochs - done : 0, last = steps + left / a_step;
     if (!fits || last == 0)
         return status_fail(OTT_ERR_CONFIG,
-                           "train.num_epochs = %lld of %lld rows cannot be divided into steps of %lld rows",
-                           (long long)epochs, (long long)rows, (long long)a_step);
+                           "train.num_epochs = %lld, with %lld rows in an epoch: too %s rows for steps of "
+                           "%lld rows",
+                           (long long)epochs, (long long)rows, fits ? "few" : "many", (long long)a_step);
     if (is_limit && cfg->train.max_steps <= last) return OTT_OK;
     TRY(set_config_number(cfg, "train.max_steps", last));
     if (done == 0)

@@ -70,7 +70,7 @@ typedef struct hf_config {
     bool scales_by_layer;     /* scale_attn_by_inverse_layer_idx: layer i also divides q k^T by i + 1 */
     bool tie_word_embeddings; /* lm_head shares its weight with embed_tokens */
     int64_t bos, pad;         /* token ids; -1 if none, or if the embedding has no row for pad */
-    /* embedding row that is not trained: pad_token_id; from the end if negative; -1 if none */
+    /* embedding row that is not trained; -1: none */
     int64_t padding_row;
     char dropout[128]; /* non-zero dropouts, "attention_dropout = 0.1, resid_pdrop = 0.1"; "" if none */
     int eos_count;

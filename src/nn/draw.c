@@ -20,7 +20,7 @@ enum { LEAST_PIECE = 1 << 12, LARGEST_PIECE = 1 << 18 }; /* number of elements d
 /* below this number of elements, one thread is faster */
 enum { FEW = 1 << 18 };
 
-/* Elements [first, first + length) of the `count` elements that share a stream. */
+/* Elements [first, first + length) of the `count` elements that share a random stream. */
 typedef struct piece {
     draw_distribution s;
     uint64_t seed, stream;

@@ -49,7 +49,7 @@ static inline int64_t panel_index(ott_dtype d, int64_t row, int64_t k, int64_t c
 #endif
 #define PANEL_PARTS (PANEL_ROWS / 16 / PANEL_VECTORS)
 _Static_assert(PANEL_ROWS == 64 && PANEL_ROWS % GEMM_NR == 0,
-               "a panel is four vectors of rows, and whole tiles");
+               "a panel has 64 rows: four vectors of 16, and full tiles of GEMM_NR");
 
 /* Returns the row of a panel that is lane 0 of vector v of a part. */
 SIMD int64_t panel_row(int part, int v) {
