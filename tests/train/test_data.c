@@ -369,7 +369,8 @@ static void epochs_set_the_steps(void **state) {
         assert_int_equal(o->cfg->train.max_steps, cases[i].expected);
         close_data(o);
     }
-    refuse(f, OTT_ERR_CONFIG, "train.num_epochs = 1, with 10 rows in an epoch: too few rows for steps of 12 rows",
+    refuse(f, OTT_ERR_CONFIG,
+           "train.num_epochs = 1, with 10 rows in an epoch: too few rows for steps of 12 rows",
            WITH(data_path(f, "t.bin"), "--train.grad_accum_steps=6", "--eval.enabled=false",
                 "--train.num_epochs=1"));
 }
