@@ -114,7 +114,8 @@ if [ -n "$bundled" ]; then
 fi
 [ -z "$emulated" ] || export OTTAVA_CUDA_PATH=$build/tests/emulated
 
-# ours COMMAND...: runs a program of this project with NVIDIA's libraries. PyTorch brings its own.
+# ours COMMAND...: runs a program of this project with NVIDIA's libraries. (PyTorch has copies of these
+# libraries.)
 ours() {
     LD_LIBRARY_PATH=$own_libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$@"
 }
@@ -242,7 +243,7 @@ stage_graphs() {
         cmp "$out/losses_cuda.txt" "$out/losses_graphs.txt" && note "equal to losses without"
 }
 
-# Model sizes for benchmarks: those of a Hugging Face folder, with head_dim 128.
+# Model sizes for benchmarks: the sizes of Hugging Face folders with head_dim 128.
 models() {
     cat <<'MODELS'
 mistral_7b      4096 32 32 8 14336 32768

@@ -35,7 +35,8 @@ static void end(ott_context *c) {
 
 /* ---- traces ---- */
 
-/* Computes scales by TransformerEngine's rule: from those of the last L amaxes that are not 0. */
+/* Computes scales by TransformerEngine's rule. Amaxes of 0 are not recorded; the scale comes from the last L
+   recorded amaxes. */
 typedef struct reference {
     float window[8];
     int length, margin;

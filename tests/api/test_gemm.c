@@ -102,8 +102,8 @@ static void test_products_by_the_definition(void **state) {
     }
 }
 
-/* A recipe whose GEMMs accumulate like a tensor core gives the reference's result for this order, which
-   differs from fp32's. */
+/* A recipe with GEMMs that accumulate like a tensor core gives the reference's result for this order. It
+   differs from the result in fp32. */
 static void test_recipe_keys_apply(void **state) {
     (void)state;
     fixture f = open_fixture("tensorwise");

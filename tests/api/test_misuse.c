@@ -265,7 +265,7 @@ static void test_results_are_checked_before_the_work(void **state) {
 
 /* ---- callbacks ---- */
 
-/* A tokenizer whose tokens are single letters. */
+/* A tokenizer of single letters. */
 static const char tokenizer_json[] =
     "{\"added_tokens\": [], \"normalizer\": null, \"post_processor\": null,"
     " \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true,"

@@ -103,7 +103,7 @@ static void check_every_recipe(bool contiguous) {
             ott_tensor *x = open_normal(context, dtype, ROWS, COLUMNS, (uint64_t)(10 * i + role));
             ott_qtensor *q = open_qtensor(context, ROWS, COLUMNS, r, (ott_role)role);
             const quant_spec *spec = spec_of(recipe_find(recipes[i]), (ott_role)role);
-            ott_recipe_close(r); /* q keeps what it needs of the recipe */
+            ott_recipe_close(r); /* q has a copy of the recipe's settings */
             succeed(ott_quantize(q, x));
             check_use(q, OTT_ROWWISE, &spec->rowwise, tensor_on_host(x), dtype);
             check_use(q, OTT_COLUMNWISE, &spec->columnwise, tensor_on_host(x), dtype);

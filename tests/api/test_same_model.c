@@ -242,8 +242,8 @@ static void test_same_steps(void **state) {
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) check(recipes[i]);
 }
 
-/* The program's model loads a module's checkpoint. But a run cannot resume from it, and the error says
-   why. */
+/* The program's model loads a module's checkpoint. But a run cannot resume from it, and the error gives the
+   reason. */
 static void test_same_checkpoint(void **state) {
     (void)state;
     char parent[64], folder[128];

@@ -192,7 +192,7 @@ static void test_another_context(void **state) {
     ott_context_close(two);
 }
 
-/* Opening and closing tensors in a loop needs no more memory. The tensors closed last are still recognized as
+/* Opening and closing tensors in a loop needs no more memory. The tensors closed last are still known to be
    closed. */
 static void test_closed_tensors_are_recycled(void **state) {
     (void)state;

@@ -31,7 +31,7 @@ static void *intrude(void *user) {
     m->described = ott_recipe_describe(m->r, ignore, NULL);
     m->configured = ott_config_open(m->context, 0, NULL, &config);
     strncpy(m->config_text, ott_error_text(), sizeof m->config_text - 1);
-    ott_tensor_close(m->t); /* has no effect; it returns no status that could say why */
+    ott_tensor_close(m->t); /* has no effect, and returns no status */
     return NULL;
 }
 

@@ -73,7 +73,7 @@ typedef struct op_case {
 /* The arrays of a quantized tensor that an op may use. */
 enum { QUANT_AMAX = 1, QUANT_SCALE = 2, QUANT_CODES = 4, QUANT_ALL = 7 };
 
-/* What ops.def does not say about an op's arguments, as functions and data for the generated cases. */
+/* Functions and data that generated cases of an op need in addition to ops.def. */
 typedef struct op_fixture {
     const char *op;
     /* names of the scalars, operands and index tensors that `prepare` fills, separated by spaces */

@@ -133,7 +133,8 @@ static const granularity gemm_grains[][2] = {
     {GRANULARITY_1X128, GRANULARITY_1X128},   {GRANULARITY_1X128, GRANULARITY_128X128},
     {GRANULARITY_128X128, GRANULARITY_1X128}, {GRANULARITY_1X32, GRANULARITY_1X32}};
 
-/* Sets the strides of an operand's scales. Scales of square blocks may be those of the transposed matrix. */
+/* Sets the strides of an operand's scales. The operand may use the transposed matrix's scales if the blocks
+   are square. */
 static void gemm_scale_order(op_case *c, operand *o, int64_t mn) {
     qdata use = {0};
     bool shared = o->grain == GRANULARITY_128X128 && case_draw(c, 2);
@@ -634,7 +635,7 @@ static void grad_norm_prepare(op_case *c) {
     set_float(c, "max_norm", norms[case_draw(c, 3)]);
 }
 
-/* Draws the scalars that say where an element is in its parameter. */
+/* Draws the scalars that give an element's position in its parameter. */
 static void draw_scalars(op_case *c) {
     set_integer(c, "seed", 0x123456789 + case_draw(c, 1000));
     set_integer(c, "first", case_draw(c, 2) ? case_draw(c, 1000) : (int64_t)1 << 33);

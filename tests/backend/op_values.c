@@ -12,8 +12,7 @@ static float normal(op_case *c) {
     return table[case_draw(c, COUNT)];
 }
 
-/* A range of magnitudes, 2^low to 2^high. A tensor has one of these ranges: all, subnormal, small, large,
-   medium. */
+/* A range of magnitudes, 2^low to 2^high. A tensor has all, subnormal, small, large or medium magnitudes. */
 typedef struct range {
     int low, high;
 } range;
@@ -30,8 +29,7 @@ static float extreme(op_case *c, range r) {
     return (case_draw(c, 2) ? -1.0f : 1.0f) * ldexpf(mantissa, exponent);
 }
 
-/* Returns a value that is not finite. mixture: 0: NaN, 1: infinity, 2: -infinity, otherwise a random one of
-   these. */
+/* Returns NaN (mixture 0), infinity (1), -infinity (2), or a random one of the three (otherwise). */
 static float nonfinite(op_case *c, int64_t mixture) {
     static const float values[] = {NAN, INFINITY, -INFINITY};
     return values[mixture < 3 ? mixture : case_draw(c, 3)];

@@ -49,7 +49,7 @@ static void bytes_go_in_within_and_out(void **state) {
     succeed(device_allocate(d, MEM_DATA, BYTES, "a", &a));
     succeed(device_allocate(d, MEM_DATA, BYTES, "b", &b));
     succeed(device_event_open(d, &sent));
-    succeed(device_event_wait(d, sent)); /* returns at once: the event was never recorded */
+    succeed(device_event_wait(d, sent)); /* returns without waiting: the event was never recorded */
     for (int i = 0; i < BYTES; i++) ((unsigned char *)staging)[i] = (unsigned char)(i * 31 >> 3);
     succeed(device_copy_in_async(d, a, staging, BYTES));
     succeed(device_event_record(d, sent));

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* True if `act` aborted, accessed invalid memory or was stopped by a sanitizer. What it writes to stderr is
+/* True if `act` aborted, accessed invalid memory or was stopped by a sanitizer. Its output to stderr is
    dropped. */
 static inline bool dies(void (*act)(void)) {
     enum { SURVIVED = 77 };

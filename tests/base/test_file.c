@@ -100,8 +100,7 @@ static void test_reading_errors_name_the_path(void **state) {
     assert_int_equal(file_size(root, &bytes), OTT_ERR_ARGUMENT);
     assert_int_equal(file_size(at("none"), &bytes), OTT_ERR_NOT_FOUND);
     assert_int_equal(mkfifo(at("pipe"), 0600), 0);
-    assert_int_equal(file_read(m, at("pipe"), 100, &text, &bytes),
-                     OTT_ERR_ARGUMENT); /* fails at once, without waiting */
+    assert_int_equal(file_read(m, at("pipe"), 100, &text, &bytes), OTT_ERR_ARGUMENT); /* fails immediately */
     write_text(at("a"), "0123456789");
     assert_int_equal(file_read(m, at("a"), 9, &text, &bytes), OTT_ERR_FORMAT);
     assert_names(at("a"), "at most 9");
@@ -501,7 +500,7 @@ static void test_reader_checks_bounds(void **state) {
     file_reader_close(&r);
 }
 
-/* Computes CRC-32C bit by bit, as it is defined. */
+/* Computes CRC-32C by its definition, one bit after the other. */
 static uint32_t slow_crc32c(const unsigned char *p, int64_t bytes) {
     uint32_t crc = UINT32_MAX;
     for (int64_t i = 0; i < bytes; i++) {

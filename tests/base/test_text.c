@@ -1,4 +1,4 @@
-/* Converts numbers to text and back in a program whose locale has a decimal comma. */
+/* Converts numbers to text and back in a program with a decimal comma in its locale. */
 #define _GNU_SOURCE
 #include "base/text.h"
 #include "base/comma_locale.h"

@@ -186,7 +186,7 @@ static void every_family_of_ops_runs(void **state) {
     expect_results("gemv", 2 * 4 * 3, "gbytes_per_second");
     expect_results("quantize", 2 * 7 * 2, "gbytes_per_second");
     expect_results("norm", 2 * 4 * 3, "gbytes_per_second");
-    if (FIXTURE_SANITIZED || getenv(TEST_DEVICE_VARIABLE)) return; /* cases of these sizes take long */
+    if (FIXTURE_SANITIZED || getenv(TEST_DEVICE_VARIABLE)) return; /* cases with these sizes take long */
     expect_results("attention", 2 * 4 * 2 * 2, "gflops");
     expect_results("optimizer", 3 * 2, "gbytes_per_second");
 }

@@ -27,7 +27,7 @@ const char *at(run_folder *f, const char *format, ...) __attribute__((format(pri
 model_options folder_model_options(mem *account, const char *folder);
 /* Options of a model with two layers of width 16. Its embedding is larger than a checkpoint's copy buffer. */
 model_options small_options(void);
-/* Opens a model whose parameters and moments have bits that depend on `seed`. seed 0: all zeros. */
+/* Opens a model. The bits of its parameters and moments depend on `seed`. seed 0: all zeros. */
 model *small_model(run_folder *f, const model_options *o, model_use use, uint64_t seed);
 /* Fails unless two models have the same bits: parameters, and moments if both models have them. */
 void assert_same_model(const model *a, const model *b);

@@ -294,7 +294,7 @@ static void test_other_shape(void **state) {
                      cases[i].ours, NULL);
 }
 
-/* The checkpoint and the model differ in their fused projections. The error says which keys to set. */
+/* The checkpoint and the model differ in their fused projections. The error names the keys to set. */
 static void test_other_projections(void **state) {
     static const struct {
         bool saved[2], wanted[2]; /* fused_qkv, fused_gate_up */

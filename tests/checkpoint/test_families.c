@@ -2,8 +2,9 @@
  * Compares model families with Hugging Face transformers (tests/golden/README.md). The test reads a folder
  * that transformers saved, trains a micro-batch, generates, and writes the folder again.
  *
- * Both sides compute in fp32 in different orders. The bounds are those of tests/model/test_model_golden.c,
- * times two for an element, since some families scale their logits or their residual stream.
+ * Both sides compute in fp32 in different orders. The bound of an element is
+ * twice as wide as in tests/model/test_model_golden.c, because some families scale their logits or their
+ * residual stream.
  */
 #include <setjmp.h>
 #include <stdarg.h>

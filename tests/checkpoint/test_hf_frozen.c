@@ -38,7 +38,7 @@ static model_options options_of(const char *name) {
     return o;
 }
 
-/* Opens a model whose values bf16 represents exactly. */
+/* Opens a model with values that bf16 represents exactly. */
 static model *filled_model(run_folder *f, const model_options *o) {
     model *m = small_model(f, o, MODEL_INFERENCE, 0);
     for (int i = 0; i < m->parameter_count; i++) {
@@ -199,7 +199,7 @@ static void experts_stay(void **state) {
 }
 
 /* Lists the FP8 matrices of a folder. Expert weights are listed once, by the name of the whole parameter. For
-   other matrices the list says whether bf16 would round their values. */
+   other matrices the list shows whether bf16 would round their values. */
 static void codes_are_listed(void **state) {
     static const ott_dtype others[] = {OTT_BF16, OTT_F32};
     run_folder *f = *state;

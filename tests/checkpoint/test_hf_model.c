@@ -409,7 +409,7 @@ static void test_a_model_is_saved_as_the_family_that_can_say_it(void **state) {
 }
 
 /* KempnerForge's blocks with layer normalization and a feed-forward of two matrices are saved as starcoder2
-   whose linear layers have no biases. */
+   without biases in linear layers. */
 static void test_blocks_of_two_matrices_are_starcoder2(void **state) {
     run_folder *f = *state;
     const hf_save_options options = {.dtype = OTT_F32};
@@ -607,7 +607,7 @@ static void test_dropout_and_padding(void **state) {
 typedef struct spoiled {
     safetensors_tensor tensors[64];
     int64_t count;
-    const char *nan; /* name of the tensor whose bytes are all 0xff; NULL: none */
+    const char *nan; /* all bytes of this tensor are 0xff; NULL: of no tensor */
 } spoiled;
 
 static spoiled declare_model(const model *m) {
@@ -1037,7 +1037,7 @@ static void convert(model *m, const char *recipe_name, const char *filter) {
                           NULL));
 }
 
-/* Compares the codes and scales in the folder with those of the training cast of w[rows, columns]. */
+/* Compares the codes and scales in the folder with a training cast of w[rows, columns]. */
 static void check_trained_matrix(shards *s, const recipe *r, const char *tensor_name, const float *w,
                                  int64_t rows, int64_t columns, const char *scale_name) {
     enum { MOST = 2 * 208 * 144 };

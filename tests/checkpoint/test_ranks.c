@@ -264,8 +264,8 @@ static ott_status run_rank(void *argument) {
     return status;
 }
 
-/* Runs the job on all ranks of the team in parallel. full: the model whose state the ranks have; NULL:
-   none. */
+/* Runs the job on all ranks of the team in parallel. full: the ranks have the state of this model; NULL: no
+   state. */
 static void run_team(const team *t, const model *full, ott_status (*job)(rank_run *r), const char *folder,
                      void (*prepare)(rank_run *r)) {
     group *groups[RANKS_MAX];

@@ -92,7 +92,7 @@ printf '{"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": true}' >n/tok
 holds "add_bos_token adds BOS" sh -c '[ "$("$0" tokenize --tokenizer n <given 2>err)" = "1 7 5" ]' "$program"
 holds "the log names BOS" grep -q "Each text begins with <s> (no_special leaves it out)" err
 
-# Tests conversations: the text that the template makes, and the tokens whose loss is trained.
+# Tests conversations: the text that the template makes, and which tokens are trained.
 cat >t/chat_template.jinja <<'END'
 {% for m in messages %}{{ m.role[0] if m.role != 'user' else
     'b' }}{{ m.content }}</s>{% endfor %}{{ strftime_now('') }}

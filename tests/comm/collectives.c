@@ -57,7 +57,7 @@ static void expect_success(int size) {
             fail_msg("rank %d of %d: %s", i, size, collectives_ranks[i].text);
 }
 
-/* Returns a value for a rank and an index. Sums of these values differ if they are in another order. */
+/* Returns a value for a rank and an index. A sum of such values depends on their order. */
 static float value(int rank, int64_t i) {
     return (rank % 2 ? -1.0f : 1.0f) * (1e7f / (float)(rank + 1) + (float)i / 3.0f);
 }
@@ -352,7 +352,7 @@ static float large_sum(int size, int64_t i) {
     return sum;
 }
 
-/* Reduces all elements, then uneven parts, of which the second is empty. */
+/* Reduces all elements, then uneven parts. The second part is empty. */
 static ott_status reduce_large(rank_run *r, float *x, float *part) {
     int rank = r->group->rank, size = r->group->size;
     int64_t rows[RANKS_MAX] = {MANY / size + MORE, 0, MANY / 3};

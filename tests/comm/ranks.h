@@ -13,8 +13,8 @@ typedef struct thread_groups {
     int count;
 } thread_groups;
 
-/* Divides `count` ranks into groups of `size` ranks whose numbers differ by `stride` (1: neighboring ranks).
-   out[r] becomes rank r's group. w owns the groups. A wait for another rank ends after a minute. */
+/* Divides `count` ranks into groups of `size` ranks with distance `stride` (1: neighboring ranks). out[r]
+   becomes rank r's group. w owns the groups. A wait for another rank ends after a minute. */
 void ranks_groups(thread_groups *w, int count, int stride, int size, group **out);
 /* Makes one group of the listed ranks. out[ranks[i]] becomes its member i. */
 void ranks_group(thread_groups *w, const int *ranks, int size, group **out);

@@ -1,6 +1,6 @@
 /*
- * The environment variables of launchers. If they say that this is one process of several, it is refused
- * without MPI. A single process is not refused.
+ * The environment variables of launchers. A process that is one of several is refused without MPI. A single
+ * process is not refused.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>

@@ -85,8 +85,8 @@ static void test_2026(void **state) {
     check_values(*state, of_2026);
 }
 
-/* The name of a data set on a hub is refused. The message names the key for a local file, and says how to
-   make the file. */
+/* The name of a data set on a hub is refused. The message names the key for a local file, and how to make the
+   file. */
 static void test_hub_names(void **state) {
     config_case *c = *state;
     case_bad_lines(c, ".yaml", of_2026, 3, "meta-llama/Llama-3.1-8B: there is no such folder",

@@ -274,7 +274,7 @@ static void fail_difference(void *user, const char *key, const char *a, const ch
 }
 
 /* Writes the resolved configuration and parses it again. It contains every key, and the recipe must accept
-   all of them. */
+   these keys. */
 static void round_trip(config_case *c, config *cfg) {
     str text = {.account = c->account};
     assert_int_equal(config_write_toml(cfg, &text), OTT_OK);

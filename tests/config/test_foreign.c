@@ -204,7 +204,7 @@ static void test_recipe_names(void **state) {
     config_close(cfg);
 }
 
-/* Log lines have the format of the tool whose keys the file has. */
+/* Log lines have the format of the tool that the file was written for. */
 static void test_log_style(void **state) {
     config_case *c = *state;
     static const struct {

@@ -167,7 +167,7 @@ static void test_async_mode(void **state) {
              "\"async\"", "\"async_with_pinned_mem\"", NULL);
 }
 
-/* A file that enables wandb runs. The log says where Ottava writes the metrics. */
+/* A file that enables wandb runs. The log names the file in which Ottava writes the metrics. */
 static void test_wandb(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml", "[metrics]\nenable_wandb = true\nwandb_project = \"x\"\n", NULL);

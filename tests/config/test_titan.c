@@ -185,7 +185,7 @@ static void test_offload(void **state) {
              "with train.mixed_precision = \"fp32\" matrix products read them", NULL);
 }
 
-/* If parameters are bf16, gradients and moments are bf16 too, unless Ottava's own keys say otherwise. */
+/* If parameters are bf16, gradients and moments are bf16 too. Ottava's own keys have priority. */
 static void test_state_dtype(void **state) {
     config_case *c = *state;
     const char *text = "[training]\nsteps = 5\ndtype = \"bfloat16\"\n";

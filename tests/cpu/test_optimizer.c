@@ -63,7 +63,7 @@ static void test_adamw_near_double(void **state) {
 }
 
 /* 100 updates of 0.001 must change a bf16 value of 1. Each update is below half of a bf16 step, so rounding
-   to nearest would lose all of them. */
+   to nearest would lose all updates. */
 static void test_bf16_keeps_small_updates(void **given) {
     (void)given;
     exec cx = {.device = all.list[0]};

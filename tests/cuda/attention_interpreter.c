@@ -60,8 +60,7 @@ static float rounded(double x, graph_type type) {
 
 /* ---- memory ---- */
 
-/* True if the row at this index belongs to the index's document. The offsets say where each document's rows
-   begin. */
+/* True if the row at this index belongs to the index's document. offsets: the first row of each document. */
 static bool inside(const graph_tensor *t, const int64_t *offsets, const int64_t at[4]) {
     if (!t->offsets) return true;
     int axis = t->strides[3] > t->strides[2] ? 3 : 2;
@@ -118,8 +117,8 @@ static bool store(interpreter *in, int uid) {
 
 /* ---- operations ---- */
 
-/* The value of a tensor at an index of `like`, to whose shape the tensor is broadcast. Several query heads
-   may read one key head. */
+/* Returns a tensor's value at an index of `like`. The tensor is broadcast to the shape of `like`. Several
+   query heads may read one key head. */
 static float get(interpreter *in, int uid, const graph_tensor *like, const int64_t at[4]) {
     const graph_tensor *t = &in->g->tensors[uid];
     int64_t from[4];

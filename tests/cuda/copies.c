@@ -43,7 +43,7 @@ static ott_status copy_out_is_over_when_it_returns(void) {
     return expect_bytes(back, 0, "a copy from the GPU");
 }
 
-/* After an event that was recorded behind a copy, the copy's staging memory may be refilled. */
+/* A copy's staging memory may be refilled after an event that was recorded after the copy. */
 static ott_status staging_is_free_after_its_event(void) {
     device_event *taken;
     TRY(device_event_open(gpu, &taken));

@@ -1,5 +1,5 @@
 /*
- * tests/cuda/cudart: what the CUDA runtime stand-in offers to the stand-ins of other CUDA libraries and to
+ * tests/cuda/cudart: functions of the CUDA runtime stand-in for the stand-ins of other CUDA libraries and for
  * the emulated kernels. A stream runs its work only when a thread waits for it, so that tests detect missing
  * waits.
  */
@@ -31,8 +31,8 @@ void cudart_lock(void);
 void cudart_unlock(void);
 void cudart_wait(void);
 void cudart_notify(void);
-/* A job that does slow work releases the lock meanwhile: cudart_return, with cudart_leave's result, takes it
-   again. */
+/* A job that does slow work releases the lock meanwhile. cudart_return takes the lock again; pass
+   cudart_leave's result. */
 int cudart_leave(void);
 void cudart_return(int held);
 /* Aborts with a message unless `bytes` bytes from `data` are in one block of the current GPU's memory. */

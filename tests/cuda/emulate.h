@@ -320,7 +320,7 @@ template <class Place, class T> UNSEEN T &shared() {
 #define blockDim           emulate::block_size
 #define gridDim            emulate::grid_size
 
-/* The arguments are evaluated at once, not when the kernel runs, as on a GPU. */
+/* The arguments are evaluated at the launch, not when the kernel runs, as on a GPU. */
 #define LAUNCH(kernel, grid, block, stream, ...)                                                             \
     emulate::check_arguments(#kernel, __VA_ARGS__),                                                          \
         emulate::launch(#kernel, (grid), (block), (stream), [arguments = std::make_tuple(__VA_ARGS__)] {     \

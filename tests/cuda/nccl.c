@@ -74,7 +74,7 @@ static void *need_memory(void *p) {
 static _Thread_local struct {
     int depth;
     struct launch *launch;
-    int aborted; /* 1 + the number of the GPU whose communicators are being aborted; 0: none */
+    int aborted; /* 1 + the number of the GPU on which communicators are being aborted; 0: none */
 } together;
 
 /* ---- joining and closing ---- */

@@ -29,7 +29,7 @@ typedef struct problem {
     ott_dtype dtype;
     int64_t heads, kv_heads, head_dim, window;
     bool packed, fused; /* fused: q, k, v and their gradients are columns of one matrix */
-    /* active in the library's second run; only the first run is compared with the host */
+    /* active in the library's second run, which is not checked */
     attention_fault fault;
 } problem;
 
@@ -243,7 +243,7 @@ static void expect_refusal(ott_status status, const char *direction) {
     assert_non_null(strstr(status_text(), "OTTAVA_CUDA_ATTENTION=own"));
 }
 
-/* The first run of a plan whose samples are not all zero is compared with the host. Later runs are not. */
+/* A plan's first run with samples that are not all zero is compared with the host. Later runs are not. */
 static void test_a_wrong_library_is_found(void **state) {
     (void)state;
     static const uint16_t zeros[BLOCK];

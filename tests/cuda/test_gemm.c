@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CASES = 300, ALIGNED = 12 /* number of the shape whose sizes are multiples of 16 */ };
+enum { CASES = 300, ALIGNED = 12 /* number of the shape with sizes that are multiples of 16 */ };
 
 static mem *account;
 static case_device reference, gpu;

@@ -46,7 +46,7 @@ static ott_status read_window(dataset *d, int64_t length, int64_t index, int32_t
     return OTT_OK;
 }
 
-/* Reads row `number` of a run whose rows have one token. */
+/* Reads row `number` of a run with rows of one token. */
 static ott_status read_sample(dataset *d, uint64_t seed, int64_t number, int32_t *tokens, int32_t *targets) {
     dataset_row row = row_of(tokens, targets);
     TRY(split(d, 1));

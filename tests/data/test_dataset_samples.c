@@ -587,7 +587,7 @@ static void long_conversations_take_linear_work(void **state) {
 }
 
 /* If a conversation must be rendered again for each turn, reading ends with an error after a limited number
-   of steps. The message says what to do. */
+   of steps. The message has a remedy. */
 static void long_conversations_are_limited(void **state) {
     static const char *const templates[] = {
         "{% set n = messages | length %}{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}<end>{% "

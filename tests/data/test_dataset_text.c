@@ -16,7 +16,7 @@
 
 /* ---- a tokenizer ---- */
 
-/* A tokenizer whose tokens are the letters a to h, "ab", "cd", <s> and </s>, with ids 0 to 11. */
+/* A tokenizer of the letters a to h, "ab", "cd", <s> and </s>, with ids 0 to 11. */
 static const char tokenizer_json[] =
     "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,"
     "\"added_tokens\":[{\"id\":10,\"content\":\"<s>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":"

@@ -361,7 +361,7 @@ static void hostile_indices(void **state) {
     refuse_megatron(f, &m, OTT_ERR_FORMAT, "do not contain all of its sequences");
 }
 
-/* Indexes whose counts overflow when they are multiplied, and indexes that end too early. */
+/* Indexes with counts that overflow when they are multiplied, and indexes that end too early. */
 static void hostile_index_counts(void **state) {
     folder *f = *state;
     dataset *d;

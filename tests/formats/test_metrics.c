@@ -97,7 +97,7 @@ static void formats_of_numbers(void **state) {
     }
 }
 
-/* A program whose locale has a decimal comma still writes valid JSON. */
+/* A program with a decimal comma in its locale still writes valid JSON. */
 static void numbers_of_any_locale(void **state) {
     (void)state;
     char out[32];
@@ -192,7 +192,7 @@ static void truncates_damage(void **state) {
     assert_non_null(strstr(warning, "metrics.jsonl: removed 2 damaged lines after step 2"));
 }
 
-/* A file of more than 2 GiB, most of which is one line without an end. Only the end of the file is read. */
+/* A file of more than 2 GiB. Most of it is one line without an end. Only the end of the file is read. */
 static void huge_file(void **state) {
     folder *f = *state;
     metrics_writer *w;
@@ -483,7 +483,7 @@ static void long_health(void **state) {
     assert_error_names("metrics.jsonl: line 65537: more than 65536 modules");
 }
 
-/* Reads measurements each of which nearly reaches the limit. The last measurement is always kept. */
+/* Reads measurements that nearly reach the limit one by one. The last measurement is always kept. */
 static void large_measurements(void **state) {
     folder *f = *state;
     enum { USES = METRICS_MOST_USES * 3 / 4 };

@@ -176,8 +176,8 @@ static void stochastic_probability_is_the_distance(void **state) {
     check_threshold(0x1p-41f, OTT_E4M3, 0);
 }
 
-/* A rounded x is one of two values, `gap` apart, the upper with probability p. The mean of n of them has the
-   standard deviation gap*sqrt(p(1-p)/n) <= gap/(2 sqrt n). The bound for random words is six standard
+/* A rounded x is one of two values, `gap` apart, the upper with probability p. The mean of n such numbers has
+   the standard deviation gap*sqrt(p(1-p)/n) <= gap/(2 sqrt n). The bound for random words is six standard
    deviations. */
 static void stochastic_mean_is_unbiased(void **state) {
     (void)state;

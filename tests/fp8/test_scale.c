@@ -128,8 +128,8 @@ static void torchao_power_of_two_for_every_mantissa(void **state) {
         }
 }
 
-/* Results of torchao 0.18 with PyTorch 2.15 (CPU): for fp32 amaxes whose scale is just below 2^k, and for the
-   first amax whose scale torchao rounds down. */
+/* Results of torchao 0.18 with PyTorch 2.15 (CPU), for fp32 amaxes that give a scale just below 2^k, and for
+   the first amax that gives a scale which torchao rounds down. */
 static void torchao_power_of_two_of_chosen_amaxes(void **state) {
     (void)state;
     const struct {

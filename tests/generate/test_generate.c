@@ -1,6 +1,6 @@
 /*
- * Generation continues a prompt with a run's model, in the run's precision. The text is what the model
- * learned, and the same seed gives the same text. A bad request gives a one-line error.
+ * Generation continues a prompt with a run's model, in the run's precision. The model repeats the text that
+ * it learned, and the same seed gives the same text. A bad request gives a one-line error.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -293,7 +293,7 @@ static void every_failed_allocation_is_undone(void **state) {
 
 /* ---- a tokenizer ---- */
 
-/* Writes a tokenizer whose tokens are letters and some sequences of letters. A text begins with BOS. */
+/* Writes a tokenizer with letters and some sequences of letters as tokens. A text begins with BOS. */
 static void write_tokenizer(const char *path) {
     FILE *file = fopen(path, "w");
     assert_non_null(file);
@@ -408,7 +408,7 @@ static void products_are_those_of_the_run(void **state) {
     check_products(*state, "rowwise", true);
 }
 
-/* With precision bf16, no GEMM runs in FP8. The text equals that of a bf16 run with these weights. */
+/* With precision bf16, no GEMM runs in FP8. A bf16 run with these weights generates the same text. */
 static void bf16_on_request(void **state) {
     static captured_log logged;
     static collected asked;

@@ -197,7 +197,7 @@ static void recomputed_is_kept(void **state) {
 
 enum { EXPERTS = 6, CHOICES = 2 };
 
-/* A model whose second layer is a mixture of experts with all options. */
+/* A model with a mixture of experts, with all options, as second layer. */
 static model_options mixture_options(void) {
     model_options o = tiny_options();
     o.moe_every = 2;

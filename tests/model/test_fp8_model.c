@@ -440,7 +440,7 @@ static outcome run_in_chunks(const recipe *r, int64_t chunk) {
 
 /* Checks a pass whose head runs in chunks of tokens. Two results change: sums over tokens, as in the head's
    weight gradient, have another order, and each chunk has its own scale of the logits' gradient under
-   tensorwise. All other results have the same bits. So have scales per row. */
+   tensorwise. All other results have the same bits, also with scales per row. */
 static void check_chunks(const recipe *r, int64_t chunk, const outcome *full) {
     const cast_spec *g = &r->grad_output.rowwise;
     bool one_scale = cast_spec_is_fp8(g) && g->grain == GRANULARITY_TENSOR && g->policy == AMAX_CURRENT;

@@ -16,7 +16,7 @@
 #include "model/tiny_model.h"
 
 enum { SEQUENCES = 2, LENGTH = 12, WIDTH = 160, EXPERTS = 4, EXPERT_WIDTH = 144 };
-/* The kind of model: with separate or fused projections, or with experts, whose GEMMs may be in FP8. */
+/* The kind of model: with separate or fused projections, with experts, or with experts that run in FP8. */
 typedef enum build { APART, FUSED, MIXTURE, FP8_EXPERTS } build;
 
 typedef struct kind {
@@ -103,8 +103,8 @@ static void expect_same(tiny *a, tiny *b, const kind *k) {
 }
 
 /* Compares a model with stored codes with a model that has masters of the same values. The casts of these
-   masters give the same codes, if scales are powers of two or if both models compute a use's scale from the
-   values. */
+   masters give the same codes, if scales are powers of two or if both models compute the scales of each copy
+   from the values. */
 static void values_are_what_counts(void **state) {
     static const kind kinds[] = {
         {"fp32", NULL, FROZEN_RECIPE, NULL, APART},
@@ -266,7 +266,7 @@ static void packed_codes_give_the_same_bits(void **state) {
     }
 }
 
-/* A weight with a NaN cannot be stored in FP8, because it has no scale. The error says so. */
+/* A weight with a NaN cannot be stored in FP8, because it has no scale. Storing it is an error. */
 static void values_must_be_finite(void **state) {
     static tiny t;
     const kind k = {.recipe = "rowwise"};

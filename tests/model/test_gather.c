@@ -30,7 +30,7 @@ typedef struct slow_group {
     /* time per byte on the only wire; current time; time when the wire is free */
     double per_byte, now, free_from;
     double second; /* length of a simulated unit in real time; 0: simulated only */
-    /* time of all-gathers on the wire; the part of it in which no other op ran */
+    /* time of all-gathers on the wire; time of all-gathers without another op at the same time */
     double gathering, waited;
     double done[64]; /* completion time of each started collective */
     int started;
@@ -396,7 +396,7 @@ static void the_next_gather_runs_under_this_block(void **state) {
         assert_true(ahead.slow.units_held <= 3); /* two, and the last unit, which waits for the loss */
         assert_true(behind.slow.units_held <= 2);
         assert_int_equal(ahead.slow.traced, ahead.slow.gathers);
-        /* all gathers overlap, except those of the token table and of the first block */
+        /* all gathers overlap, except the token table's and the first block's */
         assert_true(ahead.slow.overlapped >= ahead.slow.gathers - 2);
         assert_int_equal(behind.slow.overlapped, 0);
     }

@@ -1,5 +1,5 @@
-/* Model options: the presets' families and parameter counts, which must be those of the published models, and
-   options that are derived or refused. */
+/* Model options: the presets' families, the presets' parameter counts (as published), and options that are
+   derived or refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

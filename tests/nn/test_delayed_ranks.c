@@ -1,6 +1,6 @@
 /*
- * Delayed scaling over ranks. For the tensors whose amax the recipe reduces, one collective takes the maximum
- * over all ranks. The amaxes of all other tensors stay local.
+ * Delayed scaling over ranks. The recipe reduces the amaxes of some tensors: one collective takes their
+ * maximum over all ranks. The amaxes of all other tensors stay local.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -221,7 +221,7 @@ static void build_norm(layer *l) {
     add_output(l, harness_tensor(&l->h, OTT_F32, 9, 21));
 }
 
-/* A norm whose second output is the residual stream h. The loss includes h, so that its gradient is checked
+/* A norm with the residual stream h as second output. The loss includes h, so that its gradient is checked
    too. */
 static void build_norm_residual(layer *l) {
     build_norm(l);

@@ -324,7 +324,7 @@ static void another_rule_is_found(void **state) {
     assert_true(differences_with("linear_rowwise", &s) > 0);
     s = spec_of(recipe_find("rowwise"), OTT_BF16);
     s.input.rowwise.scale.rule =
-        SCALE_TE; /* differs only in rows of zeros, and in rows whose amax is below torchao's minimum */
+        SCALE_TE; /* differs only in rows of zeros, and in rows with an amax below torchao's minimum */
     assert_true(differences_with("linear_rowwise", &s) > 0);
     s = spec_of(recipe_find("tensorwise"), OTT_BF16);
     s.grad_output.rowwise.scale.power_of_two = s.grad_output.columnwise.scale.power_of_two = true;

@@ -98,7 +98,7 @@ static void a_rule_brings_its_slots_and_workspace(void **state) {
     expect(&h, &u.parameters[0].shard.value, (const float[]){4, 2, 3, 10, 5, 12});
     expect(&h, &u.parameters[1].shard.value, (const float[]){1, 2, 3, 4, 5, 6});
     harness_get(&h, &u.state, host);
-    assert_true(host[STEP_GRAD_NORM] == 3.0f); /* the norm is that of the trained parameter only */
+    assert_true(host[STEP_GRAD_NORM] == 3.0f); /* the frozen parameter does not count */
     harness_close(&h);
 }
 

@@ -226,8 +226,8 @@ static void share_heads(int size, int64_t heads, int64_t kv_heads, int64_t dealt
     ranks_close(&opened);
 }
 
-/* Tests ranks whose queries read several key heads, part of one head, or parts of two heads. In the last case
-   a rank receives one head twice. */
+/* Tests ranks with queries that read several key heads, part of one head, or parts of two heads. In the last
+   case a rank receives one head twice. */
 static void queries_find_their_keys(void **state) {
     (void)state;
     share_heads(2, 8, 4, 2);

@@ -168,7 +168,7 @@ static void check_messages(const pipeline_stage *shape, int64_t n) {
                 fail_msg("%d stages, %d parts, %d micro-batches: stage %d waits forever at task %d",
                          shape->stages, shape->chunks, (int)n, r, (int)w.at[r].task);
         }
-        /* the messages that were sent are those that were received */
+        /* every sent message was received */
         assert_memory_equal(w.asked, w.left, sizeof w.left);
     }
 }

@@ -313,7 +313,7 @@ static void fp8_travels_as_codes(void **state) {
 static double moved(const char *recipe, int layers, const char *more) {
     char named[64], depth[64];
     bool bf16 = strcmp(recipe, "bf16") == 0;
-    /* a device whose FP8 GEMMs support the recipe */
+    /* a device that can run the recipe's FP8 GEMMs */
     const char *device = strcmp(recipe, "mxfp8") == 0 ? "b200" : "h100";
     snprintf(named, sizeof named, "--float8.recipe_name=%s",
              bf16 ? "tensorwise" : recipe); /* with bf16 the recipe is not used */
@@ -324,7 +324,7 @@ static double moved(const char *recipe, int layers, const char *more) {
            of_ranks_on(device, 4, arguments, "exchanged/bytes");
 }
 
-/* Returns the bytes for one more layer, whose weights are gathered in forward and in backward. */
+/* Returns the bytes for one more layer. Its weights are gathered in forward and in backward. */
 static double moved_by_block(const char *recipe, const char *more) {
     return moved(recipe, 13, more) - moved(recipe, 12, more);
 }
@@ -381,8 +381,8 @@ static void two_share_a_layer(void **state) {
     assert_true(of_ranks(2, two, "tokens") == of_ranks(1, one, "tokens"));
     double ours = of_ranks(2, two, "parameters_of_a_rank"), all = of_ranks(2, two, "parameters");
     assert_true(ours > all / 2 && ours < 0.501 * all);
-    /* Each layer sends the residual stream at least twice in forward and twice in backward. The bytes count
-       what a rank sends and receives. */
+    /* Each layer sends the residual stream at least twice in forward and twice in backward. Sent and received
+       bytes are counted. */
     double stream = 2 * 1024 * 768 * 0.5;
     assert_true(of_ranks(2, two, "tensor/bytes") >= 4 * 12 * 8 * stream);
     assert_true(of_ranks(2, two, "waiting_seconds") >= of_ranks(2, two, "tensor/seconds"));

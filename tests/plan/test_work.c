@@ -1,5 +1,5 @@
-/* Compares the work (FLOPs and bytes) that is counted for operations with values computed by hand, and checks
-   the time that a machine takes for the work. */
+/* Compares the work (FLOPs and bytes) counted for operations with values computed by hand, and checks the
+   time that a machine takes for the work. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -166,7 +166,7 @@ static void products_on_a_gpu(void **state) {
     /* one tile takes as long as a hundred, which run at the same time */
     assert_true(gemm_seconds(&m, WORK_BF16, 128, 128, 8192) >
                 0.9 * gemm_seconds(&m, WORK_BF16, 1280, 1280, 8192));
-    /* with many outputs and a short contraction, the time is that of writing the output */
+    /* with many outputs and a short contraction, writing the output takes the time */
     assert_true(gemm_seconds(&m, WORK_FP8, 8192, 8192, 16) > 2 * 8192.0 * 8192 / m.rate.bandwidth);
 }
 

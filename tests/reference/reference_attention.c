@@ -149,7 +149,7 @@ ott_status reference_op_attention_backward(exec *cx, const attention_backward_ar
     backward_sums sums = {.delta = tensor_matrix(delta, OTT_F32, heads, tokens),
                           .dk_sum = tensor_matrix(dk, OTT_F32, tokens, width),
                           .dv_sum = tensor_matrix(dk + tokens * width, OTT_F32, tokens, width)};
-    /* heads in ascending order, so also those of each key head */
+    /* heads in ascending order, so the heads of each key head are too */
     for (int64_t head = 0; head < heads; head++)
         for (int64_t i = 0; i < a->q->rows; i++) {
             row_delta(a, &sums.delta, head, i);

@@ -1,4 +1,4 @@
-/* reference_device: a device whose memory is host memory, and the op table of the reference. */
+/* reference_device: a device with host memory, and the op table of the reference. */
 #include "reference/reference_parts.h"
 #include "tensor/host.h"
 

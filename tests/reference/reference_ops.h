@@ -10,7 +10,7 @@
 
 extern const op_table reference_ops;
 
-/* Opens a device whose memory is host memory, and which runs reference_ops. Close it with device_close. */
+/* Opens a device with host memory that runs reference_ops. Close it with device_close. */
 ott_status reference_device_open(mem *account, device **out);
 
 #endif

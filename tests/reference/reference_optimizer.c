@@ -3,7 +3,7 @@
 #include "tensor/moment.h"
 #include "tensor/stochastic.h"
 
-/* Computes the next loss scale, after a step whose gradients were finite or not. */
+/* Computes the loss scale of the next step. finite: all gradients of this step were finite. */
 static void update_loss_scale(float *state, bool finite) {
     if (state[STEP_LOSS_SCALING] == 0) return;
     state[STEP_GOOD_STEPS] = finite ? state[STEP_GOOD_STEPS] + 1 : 0;
@@ -30,8 +30,8 @@ ott_status reference_op_grad_norm(exec *cx, const grad_norm_args *a) {
     return OTT_OK;
 }
 
-/* What a random draw depends on: the seed, the positions of the shard's elements in the full tensor, the step
-   state, and which sum is rounded (STOCHASTIC_SUM_PARAM and others). */
+/* The values that a random draw depends on: the seed, the positions of the shard's elements in the full
+   tensor, the step state, and which sum is rounded (STOCHASTIC_SUM_PARAM and others). */
 typedef struct draws {
     uint64_t seed;
     int64_t first, row_step;

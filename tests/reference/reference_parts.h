@@ -1,6 +1,6 @@
 /*
- * reference_parts: what the files of the reference share: reading and writing an element, the 16-lane sum,
- * quantized copies of an output, and the name of every op's function.
+ * reference_parts: functions that the files of the reference share: reading and writing an element, the
+ * 16-lane sum, quantized copies of an output, and the name of every op's function.
  */
 #ifndef REFERENCE_PARTS_H
 #define REFERENCE_PARTS_H

@@ -1,5 +1,5 @@
-/* The report: summaries, the table, the plot on a terminal and the page, from runs whose files the test
-   writes. */
+/* The report: summaries, the table, the plot on a terminal and the page. The test writes the files of the
+   runs. */
 #include "support/folder.h"
 #include "report/drawn.h"
 #include "report/page.h"
@@ -248,7 +248,7 @@ typedef struct seeded {
 
 enum { MOST_SEEDED = 16 };
 
-/* Writes the runs and opens a report of them. */
+/* Writes the files of the runs, and opens a report. */
 static report *open_seeded(folder *f, const seeded *runs, int count) {
     static char path[MOST_SEEDED][128];
     const char *folders[MOST_SEEDED];
@@ -442,7 +442,7 @@ static void plot(void **state) {
         assert_int_equal(str_utf8_error(text.text, text.length), -1);
         assert_null(strchr(text.text, '\x1b'));
         if (i == 0) {
-            /* the label of C is above those of A and B, and apart from them */
+            /* C's label is above A's and B's, and apart from both */
             assert_non_null(strstr(text.text, " C\n"));
             assert_true(strstr(text.text, " C\n") < strstr(text.text, " AB\n"));
             assert_non_null(strstr(text.text, "      4 ┤"));

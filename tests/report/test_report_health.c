@@ -226,7 +226,7 @@ static void half_a_measurement(void **state) {
     str_free(&t);
 }
 
-/* For a long run of a large model the page shows the worst values, and says how many it omits. */
+/* For a long run of a large model the page shows the worst values, and the number of omitted values. */
 static void large_run(void **state) {
     folder *f = *state;
     enum { MODULES = 300, STEPS = 150 };

@@ -1,4 +1,4 @@
-/* The op table: the texts of its entries, and op_check, whose errors name the argument. */
+/* The op table: the texts of its entries, and op_check. Errors of op_check name the argument. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

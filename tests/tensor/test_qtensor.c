@@ -160,8 +160,8 @@ static void test_operands_of_both_layouts(void **state) {
     }
 }
 
-/* A tensor whose rows are divided into groups: each group has its own scales, and its codes are part of the
-   full tensor's codes. Tests also an empty group, and a tensor without rows. */
+/* A tensor with groups of rows: each group has its own scales, and its codes are part of the full tensor's
+   codes. Tests also an empty group, and a tensor without rows. */
 static void expect_own_scales(const qtensor *q, bool columnwise, const int64_t *end, int groups) {
     const qdata *full = columnwise ? &q->columnwise : &q->rowwise;
     scale_block block = granularity_block(columnwise ? q->spec.columnwise.grain : q->spec.rowwise.grain);

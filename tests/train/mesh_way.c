@@ -1,4 +1,4 @@
-/* mesh_way: computes the sizes of a mesh, says whether sums have one rank's order, and bounds differences. */
+/* mesh_way: computes the sizes of a mesh, which sums have one rank's order, and bounds of differences. */
 #include "train/mesh_way.h"
 
 #include <math.h>

@@ -439,7 +439,7 @@ static void check_batch(const rig *r, const batch *b) {
     free(start);
 }
 
-/* The op table of a backend whose attention workspace depends on the number of documents, as in GPU
+/* A backend's op table with an attention workspace that depends on the number of documents, as in GPU
    libraries. */
 static const op_table *plain_ops;
 static int64_t workspace_by_documents(const device *d, enum op_index op, const void *args) {

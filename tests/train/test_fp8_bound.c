@@ -49,7 +49,7 @@ static recipe without_scales(const char *name) {
     return r;
 }
 
-/* Number of steps of runs whose updates are small compared with bf16's precision. */
+/* Number of steps of runs with updates that are small compared with bf16's precision. */
 enum { STATE_STEPS = 80 };
 static const char *const gentle[] = {"--train.max_steps=80", "--optimizer.lr=2e-4"};
 static const char *const narrow_state[] = {STATE_IN_BF16}, *const fp8_moments[] = {MOMENTS_IN_FP8};
@@ -66,8 +66,8 @@ static void round_to_nearest(rig *r) {
     }
 }
 
-/* Returns BF16's final validation loss with masters, gradients and moments in the formats that `way` says.
-   The settings choose the optimizer and end with NULL. */
+/* Returns BF16's final validation loss with masters, gradients and moments in the formats of `way`. The
+   settings choose the optimizer and end with NULL. */
 typedef enum state_way { STATE_WIDE, STATE_NARROW, STATE_FP8, STATE_NEAREST } state_way;
 static double train_state(const fixture *f, state_way way, const char *const *optimizer, int steps) {
     const char *more[28] = {NULL};

@@ -305,7 +305,7 @@ static void ranks_are_one_run(void **state) {
     }
 }
 
-/* A weight is NaN on one of the ranks that hold copies of the model. The layer falls back on all of them. */
+/* Ranks hold copies of the model, and a weight is NaN on one rank. The layer falls back on all ranks. */
 static void the_worst_rank_decides(void **state) {
     static rank_measured ranks[RANKS];
     thread_groups opened = {0};

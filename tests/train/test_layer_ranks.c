@@ -330,8 +330,8 @@ static void write_documents(const char *path) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* Tests ranks whose rows begin within a sequence, documents that continue on the next rank, sliding windows,
-   and fused projections. */
+/* Tests ranks that have rows from the middle of a sequence, documents that continue on the next rank, sliding
+   windows, and fused projections. */
 static void of_any_documents(void **state) {
     const fixture *f = *state;
     char path[128], documents[160];

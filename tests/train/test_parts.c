@@ -139,8 +139,8 @@ static void frozen_otherwise(void **state) {
     rig_close(&b);
 }
 
-/* If state is missing because the checkpoint has another optimizer, the error says this and does not blame
-   frozen parameters. */
+/* If state is missing because the checkpoint has another optimizer, the error names the optimizer, not frozen
+   parameters. */
 static void other_state_is_named(void **state) {
     static const char *const sgd[] = {"--optimizer.name=sgd", "--optimizer.momentum=0.9", NULL};
     static const char *const lion[] = {"--optimizer.name=lion", NULL};

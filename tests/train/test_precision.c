@@ -195,8 +195,8 @@ static void torchao_options(void **state) {
     assert_true(same(&p->fp8, recipe_find("rowwise_with_gw_hp")));
 }
 
-/* Chooses fp32 scales without a custom recipe. An operand whose key asks for power-of-two scales keeps
-   them. */
+/* Chooses fp32 scales without a custom recipe. If an operand's key asks for power-of-two scales, the operand
+   keeps these. */
 static void fp32_scales(void **state) {
     (void)state;
     static const char off[] = "--float8.round_scales_to_power_of_2=false", row[] = "e4m3 row";
@@ -299,7 +299,7 @@ static void operands_follow(void **state) {
     assert_uses(&p->fp8, (const char *const[]){"e4m3 row", "e4m3 row", "e4m3", "e4m3 row pow2",
                                                "e4m3 overflow", "e4m3 row"});
     assert_string_equal(p->fp8.name, "custom");
-    /* settings that no key gives are those of tensorwise */
+    /* settings without a key are tensorwise's */
     assert_true(p->fp8.gemm[GEMM_OUTPUT].fast_accumulate);
     p = FP8_PLAN("--float8.input=e4m3 tensor torchao");
     assert_string_equal(p->fp8.name, "tensorwise"); /* not "custom": the key gives the recipe's own value */
@@ -311,7 +311,7 @@ static void operands_follow(void **state) {
     assert_use(&p->fp8.weight.rowwise, "e4m3 te pow2 eps=1e-4");
 }
 
-/* A custom recipe whose keys have the texts of a table row equals that row. */
+/* A custom recipe with the texts of a table row as its keys equals that row. */
 static void rows_spelled_out(void **state) {
     (void)state;
     int count;

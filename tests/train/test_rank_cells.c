@@ -324,8 +324,8 @@ static void expect_bits(const cell *c, const outcome *found) {
     outcome_free(&expected);
 }
 
-/* Expects that ranks and one rank differ by at most the bound. Gradients near zero, such as those of a key's
-   bias, are compared relative to the norm of all gradients. */
+/* Expects that ranks and one rank differ by at most the bound. Gradients near zero, such as a key bias's
+   gradient, are compared relative to the norm of all gradients. */
 static void expect_near(const cell *c, const outcome *found) {
     mesh_way one_rank = way_without(&c->way, WAY_ALL);
     outcome one;

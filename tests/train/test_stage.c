@@ -268,7 +268,7 @@ static void expect_joined(const kind *k, rank_run *flat, rank_run *staged) {
         }
 }
 
-/* Compares a pipeline whose stages shard their parameters with ranks that shard them without a pipeline. */
+/* Compares a pipeline of stages that shard their parameters with ranks that shard them without a pipeline. */
 static void compare_sharded(const kind *k, store_reshard reshard) {
     static rank_run flat[SHARDS], ranks[SHARDS * STAGES_MAX];
     group *flat_groups[SHARDS], *stages[SHARDS * STAGES_MAX], *shards[SHARDS * STAGES_MAX];

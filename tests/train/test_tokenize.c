@@ -144,7 +144,7 @@ static void text_is_what_training_reads(void **state) {
     check_tokens(f, "text.txt", "one.bin", false, "");
 }
 
-/* A line whose text is empty is not a document. The name of a special token in a text is read as ordinary
+/* A line with an empty text is not a document. The name of a special token in a text is read as ordinary
    characters. */
 static void rows_are_what_training_reads(void **state) {
     const fixture *f = *state;
