@@ -28,7 +28,7 @@ printf 'the sea and the ship' >prompt.txt
 head -c 97 text.txt >whole.txt # a text as long as a sequence
 
 agree() { # NAME OURS THEIRS
-    if cmp -s "$2" "$3"; then echo "same    $1"; else echo "OTHER   $1"; head -c 300 "$2" "$3"; bad=1; fi
+    if cmp -s "$2" "$3"; then echo "same    $1"; else echo "DIFFERS $1"; head -c 300 "$2" "$3"; bad=1; fi
 }
 
 # try NAME ARGUMENT...: trains and exports a model with these keys, and compares the two programs.

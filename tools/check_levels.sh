@@ -63,6 +63,6 @@ FNR == 1 {
 
 END {
     if (!("base" in known)) { print "no levels found in cmake/levels.cmake"; failed = 1 }
-    if (!failed) printf "%d files, %d includes of our own: all point down\n", files, includes
+    if (!failed) printf "%d files, %d includes of our own: none is of a higher level\n", files, includes
     exit failed
 }' cmake/levels.cmake || exit 1

@@ -240,7 +240,7 @@ stage_graphs() {
     local fp8='--train.mixed_precision=fp8 --float8.recipe_name=delayed'
     losses cuda "$out/run_cuda" $fp8 >"$out/losses_cuda.txt" &&
         losses cuda "$out/run_graphs" $fp8 --train.compile_mode=reduce-overhead >"$out/losses_graphs.txt" &&
-        cmp "$out/losses_cuda.txt" "$out/losses_graphs.txt" && note "equal to losses without"
+        cmp "$out/losses_cuda.txt" "$out/losses_graphs.txt" && note "equal to losses without graphs"
 }
 
 # Model sizes for benchmarks: the sizes of Hugging Face folders with head_dim 128.
@@ -383,8 +383,8 @@ if [ -n "$bundle" ]; then
     # Copies all libraries except the C library and NVIDIA's, which the other machine must have.
     ldd "$program" "$ops" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
         grep -vE '/(ld-|libc\.|libm\.|libdl|libpthread|librt|libcu|libnv)' | xargs -r cp -Lt "$bundle/lib"
-    echo "$bundle: take the source tree and this folder along, and run there: tools/gpu_check.sh OUT \
---bundled=$(basename "$bundle")"
+    echo "$bundle: copy the source tree and this folder to the other machine, and run there: \
+tools/gpu_check.sh OUT --bundled=$(basename "$bundle")"
     exit
 fi
 

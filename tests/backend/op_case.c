@@ -286,7 +286,7 @@ static bool make_qlist(op_case *c, const op_field *f, const op_shape *s, case_fi
 
 static bool make_field(op_case *c, const op_field *f, case_field *out) {
     op_shape s;
-    if (!field_shape(f, &s)) return true; /* scalars and operands have no shape: the fixture fills them */
+    if (!field_shape(f, &s)) return true; /* the fixture fills scalars and operands, which have no shape */
     bool wanted = !f->optional || case_draw(c, 3) > 0;
     if (f->optional && c->fixture->present) wanted = c->fixture->present(c, f, wanted);
     if (!wanted) return true;

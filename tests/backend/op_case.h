@@ -28,7 +28,7 @@ typedef enum region_role { REGION_IN, REGION_OUT, REGION_INOUT } region_role;
 
 /* An array of a case: a part of the block. */
 typedef struct region {
-    char label[40]; /* "q[1].column.amax" */
+    char label[40]; /* such as "q[1].column.amax" */
     ott_dtype dtype;
     region_role role;
     int64_t rows, columns, ld;

@@ -100,7 +100,7 @@ static void time_passes_between_events(void **state) {
     assert_true(seconds > 1e-3 && seconds <= clock_seconds() - began);
     succeed(device_event_seconds(d, to, from, &seconds));
     assert_true(seconds < -1e-3);
-    succeed(device_event_record(d, from)); /* record the event again */
+    succeed(device_event_record(d, from)); /* an event may be recorded again */
     succeed(device_event_seconds(d, to, from, &seconds));
     assert_true(seconds >= 0);
     device_event_close(d, from);

@@ -109,10 +109,10 @@ static void test_utf8(void **state) {
         {"\xc1\xbf", 0},         /* a character in too many bytes */
         {"a\xe0\x9f\xbf", 1},    /* a character of two bytes in three */
         {"\xf0\x8f\xbf\xbf", 0}, /* a character of three bytes in four */
-        {"xyz\xed\xa0\x80", 3},  /* surrogate */
+        {"xyz\xed\xa0\x80", 3},  /* a surrogate */
         {"\xf4\x90\x80\x80", 0}, /* beyond U+10FFFF */
         {"\xf5\x80\x80\x80", 0},
-        {"ok\xe2\x82", 2}, /* truncated */
+        {"ok\xe2\x82", 2}, /* a truncated character */
         {"\xe2\x28\xa1", 0},
         {"\xf0\x9f\x8e", 0},
     };

@@ -308,7 +308,7 @@ struct CUgraph_st {
 struct CUstream_st {
     job *first, **last;
     struct CUgraph_st *capture; /* NULL: no capture */
-    uint64_t queued, done;      /* numbers of jobs since the stream was created */
+    uint64_t queued, done;      /* number of jobs queued, and of jobs done */
     int device;
     bool runs;  /* a job is running */
     int waited; /* number of threads that wait for the stream */
@@ -519,7 +519,7 @@ typedef struct copy {
     unsigned char *to;
     const unsigned char *from;
     size_t to_pitch, from_pitch, width, height;
-    int value; /* of memset: the value of each byte */
+    int value; /* value of each byte that a memset writes */
     unsigned char taken[];
 } copy;
 

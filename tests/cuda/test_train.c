@@ -186,7 +186,7 @@ static void run_on(const char *where, const cell *c, char name[64]) {
         "--model.dim=64", "--model.ffn_hidden_dim=128", "--train.seq_len=32", steps, interval, evaluations};
     for (int i = 0; c->row->more[i]; i++) more[OWN + i] = c->row->more[i];
     bool is_refused = columns[c->column] == FP32 && more[OWN] && strcmp(more[OWN], OFFLOAD_ALL) == 0;
-    if (is_refused) more[OWN] = "--train.offload=moments"; /* products in fp32 read the masters */
+    if (is_refused) more[OWN] = "--train.offload=moments"; /* GEMMs in fp32 read the masters */
     snprintf(steps, sizeof steps, "--train.max_steps=%d", c->row->steps);
     snprintf(evaluations, sizeof evaluations, "--eval.interval=%d", c->row->steps);
     snprintf(interval, sizeof interval, "--checkpoint.interval=%d", c->row->steps);

@@ -20,10 +20,10 @@
 
 static const safetensors_tensor five[] = {
     {"model.embed_tokens.weight", OTT_BF16, 2, {8, 4}},        /* 64 bytes */
-    {"model.layers.0.mlp.up_proj.weight", OTT_F32, 2, {4, 4}}, /* 64 */
-    {"model.layers.1.mlp.up_proj.weight", OTT_F16, 2, {4, 4}}, /* 32 */
-    {"model.norm.weight", OTT_F32, 1, {4}},                    /* 16 */
-    {"lm_head.weight", OTT_BF16, 2, {8, 4}},                   /* 64 */
+    {"model.layers.0.mlp.up_proj.weight", OTT_F32, 2, {4, 4}}, /* 64 bytes */
+    {"model.layers.1.mlp.up_proj.weight", OTT_F16, 2, {4, 4}}, /* 32 bytes */
+    {"model.norm.weight", OTT_F32, 1, {4}},                    /* 16 bytes */
+    {"lm_head.weight", OTT_BF16, 2, {8, 4}},                   /* 64 bytes */
 };
 enum { FIVE = 5 };
 

@@ -13,7 +13,7 @@
 #include "model/pack.h"
 #include "model/tiny_model.h"
 
-#define VOCAB    64 /* the tiny model's */
+#define VOCAB    64 /* of the tiny model */
 #define CAPACITY 200
 #define LENGTH   150 /* more than two tiles of keys and more than a chunk */
 

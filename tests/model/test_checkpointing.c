@@ -62,7 +62,7 @@ static const kind kinds[] = {
 /* The results of one training pass. */
 typedef struct outcome {
     float *losses, *grads;
-    int64_t tokens, gradients; /* number of elements */
+    int64_t tokens, gradients; /* number of losses; number of gradient elements */
     int64_t arena_bytes, saved_bytes;
     int64_t products[GEMM_COUNT]; /* GEMMs in FP8 and in high precision */
 } outcome;
@@ -119,7 +119,7 @@ static void assert_telling(const outcome *o) {
 }
 
 static void check_products(const kind *k, const outcome *o, const mode *m) {
-    int64_t linears = (k->fused ? 4 : 7) * LAYERS + 1; /* the head in one chunk */
+    int64_t linears = (k->fused ? 4 : 7) * LAYERS + 1; /* the head runs in one chunk */
     int64_t again = !k->fused ? m->recomputed : m->recomputed == 3 ? 1 : m->recomputed == 6 ? 3 : 0;
     assert_int_equal(o->products[GEMM_OUTPUT], linears + again * blocks_with(m));
     assert_int_equal(o->products[GEMM_GRAD_INPUT], linears);

@@ -29,7 +29,7 @@ typedef struct slow_group {
     const model *m;
     /* time per byte on the only wire; current time; time when the wire is free */
     double per_byte, now, free_from;
-    double second; /* length of a simulated unit in real time; 0: simulated only */
+    double second; /* real seconds of a simulated unit of time; 0: all time is simulated */
     /* time of all-gathers on the wire; time of all-gathers without another op at the same time */
     double gathering, waited;
     double done[64]; /* completion time of each started collective */

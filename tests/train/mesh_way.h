@@ -9,7 +9,7 @@
 
 /* Kinds of parallelism. Each is one bit. */
 enum {
-    WAY_DATA = 1, /* dp_replicate, dp_shard, ep */
+    WAY_DATA = 1, /* dp_replicate, dp_shard or ep */
     WAY_PIPELINE = 2,
     WAY_CONTEXT = 4,
     WAY_TENSOR = 8,

@@ -525,7 +525,7 @@ static void check_resume(const fixture *f, const char *const *more) {
     rig_close(&r);
     open_rig(&r, f, more);
     run_steps(&r, 0, BREAK, parts);
-    assert_true(r.t->run.samples % dataset_rows(r.train_data) != 0); /* within an epoch */
+    assert_true(r.t->run.samples % dataset_rows(r.train_data) != 0); /* stopped within an epoch */
     rig_save(&r, f, "saved", path);
     rig_close(&r);
     open_rig(&r, f, more);

@@ -127,7 +127,7 @@ typedef struct job {
     int64_t histories_every;      /* micro-batches per roll of the amax histories */
     const char *const *more;      /* further settings; NULL: none */
     bool narrow, narrow_gradient; /* masters and moments in bf16; gradients in bf16 */
-    bool fp8_moments;             /* instead of bf16 */
+    bool fp8_moments;             /* moments in FP8, not in bf16 */
     bool wide;                    /* sizes with which tensor parallelism splits no scale block of 128 */
     /* tokens of a sequence; with enough of them, each rank of context parallelism has complete scale
        blocks */

@@ -16,7 +16,7 @@
 /* A phase of a run: trains to this step in this precision. */
 typedef struct part {
     int precision;
-    const char *to;         /* train.max_steps */
+    const char *to;         /* value of train.max_steps */
     const char *more[3];    /* ends with NULL */
     const char *changes[4]; /* settings that the log must name on resume, and no others; ends with NULL */
 } part;
