@@ -20,8 +20,8 @@ if(OTTAVA_NVCC)
   target_link_options(ottava_plugin PRIVATE LINKER:--exclude-libs,ALL LINKER:--no-undefined)
   set_target_properties(ottava_plugin PROPERTIES LINKER_LANGUAGE C)
   add_dependencies(cuda ottava_plugin)
-  # RUNPATH has two folders. One is the folder `lib` of the installation, in which the program searches the
-  # plugin, whatever GNUInstallDirs calls this folder. The other has this machine's cuBLASLt.
+  # The plugin is installed to lib, where the program searches it, whatever GNUInstallDirs calls this folder.
+  # RUNPATH has the folder of this machine's cuBLASLt.
   set_target_properties(ottava_plugin PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS ottava_plugin LIBRARY DESTINATION lib OPTIONAL)
 endif()

@@ -132,7 +132,7 @@ static ott_status prepare_call(const exec *cx, enum op_index op, const void *arg
 #include "tensor/ops.def"
 #undef OP
 
-/* A list of such calls, for ops that take lists. */
+/* A list of op calls with addresses on the inner device. */
 typedef struct inner_list {
     inner_call *calls; /* the arguments that the list's items point at */
     char *items;       /* the items, one after the other */

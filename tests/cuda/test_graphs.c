@@ -204,8 +204,8 @@ static void expect_same(const precision *p, const outcome *plain, const outcome 
 }
 
 /* Micro-batches after the first of a step share one graph. Step 0 runs the second micro-batch and records
-   the third. Step 1 records the first micro-batch and the update. In FP8, the
-   optimizer state is in host memory. */
+   the third. Step 1 records the first micro-batch and the update. With the
+   FP8 recipes, masters and moments are in host memory. */
 static void training_with_graphs_is_the_same(void **state) {
     const fixture *f = *state;
     static const int precisions[] = {BF16, TENSORWISE, DELAYED};

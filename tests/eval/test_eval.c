@@ -186,8 +186,7 @@ static void write_file(const fixture *f, const char *name, const char *text) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* Returns options of an evaluation. Each use in the source has its own static buffer for `data`, so several
-   options can exist together. */
+/* Returns options of an evaluation. They are valid until the fourth call after this one. */
 static ott_eval_options options(const fixture *f, ott_eval_task task, const char *name) {
     static char data[4][160];
     static int next;

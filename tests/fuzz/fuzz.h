@@ -11,10 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* libFuzzer calls these functions of a target. The second one is optional. */
+/* libFuzzer calls these functions of a target. A target need not have LLVMFuzzerCustomMutator. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t limit, unsigned seed);
-/* libFuzzer provides this function for the second one. */
+/* A function of libFuzzer, which LLVMFuzzerCustomMutator may call. */
 size_t LLVMFuzzerMutate(uint8_t *data, size_t bytes, size_t limit);
 
 /* Opens an account for one input; mem_close reports leaks. */

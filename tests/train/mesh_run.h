@@ -1,5 +1,5 @@
 /*
- * mesh_run: runs training on the ranks of a mesh, one thread a rank. It assembles the ranks' shards to full
+ * mesh_run: runs training on the ranks of a mesh, one thread per rank. It assembles the ranks' shards to full
  * tensors, so that tests can compare runs on different meshes tensor by tensor.
  */
 #ifndef TESTS_TRAIN_MESH_RUN_H
