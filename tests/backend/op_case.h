@@ -136,7 +136,8 @@ bool case_is_impossible(const op_case *c, const device *d);
 ott_status case_load(op_case *c, const case_device *d, op_args *loaded);
 ott_status case_call(op_case *c, exec *cx);
 ott_status case_store(op_case *c, const case_device *d);
-/* case_run calls case_load, case_call and case_store. case_expect stores the result of the last run as the expected one. */
+/* case_run calls case_load, case_call and case_store. case_expect stores the result of the last run as the
+   expected one. */
 ott_status case_run(op_case *c, const case_device *d);
 ott_status case_expect(op_case *c, const case_device *reference);
 /* Runs call(cx) as a step does: records it in a plan, then replays it in an arena that contains old data. */

@@ -327,8 +327,8 @@ static int setup(void **state) {
     for (int i = 0; i < count; i++)
         for (int j = 0; j < EVERY; j++)
             if (every[j] && strcmp(every[j]->isa, names[i]) == 0) probes[probe_count++] = every[j];
-    /* avx512bf16 and amx have no probe. They have the functions of avx512. Their pairs and tiles are tested with
-       the GEMM. */
+    /* avx512bf16 and amx have no probe. They have the functions of avx512. Their pairs and tiles are tested
+       with the GEMM. */
     int without = 0;
     for (int i = 0; i < count; i++)
         without += strcmp(names[i], "avx512bf16") == 0 || strcmp(names[i], "amx") == 0;

@@ -203,9 +203,9 @@ static void expect_same(const precision *p, const outcome *plain, const outcome 
     assert_int_equal(plain->looked, graphs->looked);
 }
 
-/* Micro-batches after the first of a step share one graph. Step 0 runs the second micro-batch and records
-   the third. Step 1 records the first micro-batch and the update. With the
-   FP8 recipes, masters and moments are in host memory. */
+/* Micro-batches after the first of a step share one graph. Step 0 runs the second micro-batch and records the
+   third. Step 1 records the first micro-batch and the update. With the FP8 recipes, masters and moments are
+   in host memory. */
 static void training_with_graphs_is_the_same(void **state) {
     const fixture *f = *state;
     static const int precisions[] = {BF16, TENSORWISE, DELAYED};

@@ -30,8 +30,7 @@ static const char *path_of(const fixture *f, const char *name) {
 
 /* ---- resume ---- */
 
-/* Trains to the end, or stops after step `BREAK`. On the GPU, masters and moments are in
-   host memory. */
+/* Trains to the end, or stops after step `BREAK`. On the GPU, masters and moments are in host memory. */
 static void run_part(const fixture *f, int kind, const char *name, const char *where, bool stops,
                      bool continues) {
     const char *more[] = {"--train.max_steps=4", "--checkpoint.interval=4",

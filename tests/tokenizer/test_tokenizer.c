@@ -410,8 +410,7 @@ static ott_status do_all(mem *account, const char *path) {
 }
 
 /* Lets every allocation fail once. Each failure must give an error and leak nothing (the teardown checks
-   this). An exception is
-   a pattern that cannot be compiled for lack of memory: it is interpreted. */
+   this). An exception is a pattern that cannot be compiled for lack of memory: it is interpreted. */
 static void survives_failing_memory(void **state) {
     folder *f = *state;
     json_t *root = case_characters(MARK " a|a b");

@@ -76,8 +76,8 @@ void way_expect_within(const char *what, const char *subject, double apart, doub
     if (!(apart <= bound)) fail_msg("%s: %s %.3g apart, more than %.3g", what, subject, apart, bound);
 }
 
-/* After an update all tensors contain the noise of FP8 codes, so gradient norms and values may
-   differ by this noise. */
+/* After an update all tensors contain the noise of FP8 codes, so gradient norms and values may differ by this
+   noise. */
 void way_expect_near(const outcome *one, const outcome *ranks, double gradient, const char *what) {
     double noise = fmax(gradient, NOISE_E4M3);
     for (int i = 0; i < MESH_RUN_STEPS; i++) {

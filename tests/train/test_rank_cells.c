@@ -235,8 +235,8 @@ static void draw_settings(cell *c) {
     static const char *const frozen[] = {"tok_embeddings", "layers.0", "norm"};
     say(c, "--distributed.reshard_after_forward=%s", reshard[draw(c, 3)]);
     if (one_in(c, 6) && !c->adapts) say(c, "--train.freeze=%s", frozen[draw(c, 3)]);
-    /* An FP8 head has one scale for each chunk of tokens. Ranks with context parallelism have other chunks, so
-       they cannot equal one rank. */
+    /* An FP8 head has one scale for each chunk of tokens. Ranks with context parallelism have other chunks,
+       so they cannot equal one rank. */
     if (one_in(c, 4) && !(is_fp8(c) && (has_blocks(c) || c->way.kinds & WAY_CONTEXT))) {
         say(c, "--train.loss_fn=chunked_cross_entropy");
         say(c, "--train.ce_chunk_size=16");
