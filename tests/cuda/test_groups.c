@@ -98,7 +98,7 @@ static void expect_failure(int size, int rank, const char *text) {
     }
 }
 
-/* Reduces a tensor. The other rank never joins, so the copy of the output to the host must fail. */
+/* Reduces a tensor. Rank 1 never joins, so the copy of the output to the host must fail. */
 static ott_status reduce_once(rank_run *r) {
     float got;
     tensor t = tensor_vector(r->in, OTT_F32, 1);

@@ -143,7 +143,7 @@ static void two_write_one_folder(void **state) {
     shards_close(s);
 }
 
-/* A tensor above the limit is alone in a shard. The tensors after it are added to the shard before it. */
+/* A tensor above the limit is alone in a shard. The other tensors are in the same shards as without it. */
 static void large_tensor_gets_a_shard(void **state) {
     folder *f = *state;
     const safetensors_tensor tensors[] = {
@@ -175,8 +175,7 @@ static void one_file_needs_no_index(void **state) {
     }
 }
 
-/* Reads from more shards than the process may have open, forwards and backwards. At most one file is open at
-   a time. */
+/* Reads from many shards in random order. At most one shard is open at a time. */
 static void many_shards_few_open(void **state) {
     folder *f = *state;
     enum { COUNT = 11 };
