@@ -175,7 +175,7 @@ static void one_file_needs_no_index(void **state) {
     }
 }
 
-/* Reads from many shards in random order. At most one shard is open at a time. */
+/* Reads from many shards in random order. At most SHARDS_OPEN_MOST shards are open at a time. */
 static void many_shards_few_open(void **state) {
     folder *f = *state;
     enum { COUNT = 11 };

@@ -75,8 +75,8 @@ static model_options options_of(int kind) {
 }
 enum { KINDS = 5 };
 
-/* Runs the sequence in parts of the given lengths. If the parts are shorter than the sequence, the last
-   length repeats. Reads the logits after each part. */
+/* Runs the sequence in parts. parts: their lengths, ended by 0; the last length repeats to the end of the
+   sequence. Reads the logits after each part. */
 static void run_parts(model_cache *c, const int64_t *parts, int64_t length, float logits[VOCAB]) {
     int32_t tokens[LENGTH];
     for (int64_t i = 0; i < length; i++) tokens[i] = token_at(i);
