@@ -144,7 +144,7 @@ void autocast_unregister(ott_module *m) {
 
 /* ---- updates ---- */
 
-/* An update of scales: the layers, and which of the three tensors of each. */
+/* One update of delayed scales: the layers, and which of a layer's three tensors are updated. */
 typedef struct update {
     exec cx;
     ott_module **linears;
@@ -163,8 +163,8 @@ static const delayed_state *state_of(const update *u, int i, int t) {
     return u->tensors[t] && s->seen.data ? s : NULL;
 }
 
-/* GATHER copies the recorded amaxes of the layers with group g to the vector `all`, SCATTER copies them back.
-   *count: number of these amaxes. */
+/* GATHER copies the recorded amaxes of the layers that reduce over group g to `all`, SCATTER copies them
+   back. *count: number of these amaxes. */
 typedef enum direction { COUNT_ONLY, GATHER, SCATTER } direction;
 
 static ott_status move_seen(update *u, const ott_group *g, direction to, const tensor *all, int64_t *count) {
@@ -197,7 +197,7 @@ static ott_status reduce_over(update *u, ott_group *g) {
     return status == OTT_OK ? closed : status;
 }
 
-/* Reduces over each group once, in the order of its first layer. All ranks have the same order. */
+/* All-reduces the amaxes once over each group. All ranks have the groups' first layers in the same order. */
 static ott_status reduce_all(update *u) {
     for (int i = 0; i < u->count; i++) {
         ott_group *g = reduction_group(u, i);

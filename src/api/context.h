@@ -55,14 +55,14 @@ ott_status api_require(const void *pointer, const char *function, const char *ar
  */
 ott_status api_read_options(const void *given, void *own, size_t own_bytes, const char *name);
 
-/* OTT_ERR_ARGUMENT if a result's struct was not initialized. Call it before the work. given may be NULL. */
+/* OTT_ERR_ARGUMENT if the caller did not initialize the result's struct. Call it before the work. */
 ott_status api_check_struct(const void *given, const char *name);
 /* Checks the settings of ott_eval_options and ott_generate_options. */
 ott_status api_check_settings(const char *const *settings, int count);
-/* Copies a result to the caller's struct of another size. Members that only that struct has become 0. */
+/* Copies a result to the caller's struct, which may be larger. Sets the members that only it has to 0. */
 ott_status api_write_struct(void *given, const void *own, size_t own_bytes, const char *name);
 
-/* Passes a text to the caller's function. OTT_ERR_MEMORY if building the text ran out of memory. */
+/* Passes the text to `write`. OTT_ERR_MEMORY if building the text ran out of memory. */
 ott_status api_write(const str *text, ott_text_fn write, void *user);
 
 #endif

@@ -2,7 +2,7 @@
 #include "api/tensor.h"
 #include <stdio.h>
 
-/* For each operand of a GEMM (a, then b): the tensor, and the use of its quantized copy. */
+/* A GEMM of a linear layer: the roles of operands a and b, and which quantized copies they read. */
 typedef struct product {
     const char *name;
     ott_role role[2];
@@ -86,7 +86,7 @@ static ott_status take_tensor(call *c, int which, const ott_context *context) {
     return OTT_OK;
 }
 
-/* Writes the shape of t as it is stored, which is the caller's shape. */
+/* Writes the shape of t as it is stored, not transposed, which is the shape that the caller gave. */
 static void shape_text(tensor t, char out[48]) {
     snprintf(out, 48, "[%lld, %lld]", (long long)t.rows, (long long)t.columns);
 }

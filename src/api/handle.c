@@ -20,7 +20,7 @@ static bool is_reused(handle_kind kind) {
     return kind == HANDLE_TENSOR || kind == HANDLE_QTENSOR;
 }
 
-/* Takes the oldest closed object's struct, if over HANDLE_KEEP objects of this kind are closed; else NULL. */
+/* Returns the oldest closed struct of this kind for reuse; NULL unless more than HANDLE_KEEP are closed. */
 static handle *reuse_closed(closed_handles *closed, handle_kind kind, int64_t bytes) {
     handle *h = closed->first;
     if (!is_reused(kind) || closed->count <= HANDLE_KEEP || h->bytes != bytes) return NULL;

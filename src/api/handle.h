@@ -33,8 +33,8 @@ typedef struct handle {
     uint64_t magic; /* MAGIC_OPEN or MAGIC_CLOSED: whether the object is open */
     handle_kind kind;
     ott_context *context;
-    int64_t bytes; /* size of the object in bytes */
-    bool busy;     /* a call is using it; callbacks may not change or close it (handle_enter_exclusive) */
+    int64_t bytes;       /* size of the object in bytes */
+    bool busy;           /* a call is using the object; no callback may change it (handle_enter_exclusive) */
     struct handle *next; /* object of this kind in the context that was closed next */
 } handle;
 

@@ -141,7 +141,7 @@ ott_status loss_count_targets(const ott_tensor *target, int64_t classes, const c
     return status;
 }
 
-/* Computes losses: f32[M], one per row. gradient may be the same tensor as logits; NULL: not needed. */
+/* Computes losses[M], the loss of each row. gradient: may be the logits' tensor; NULL: not needed. */
 static ott_status row_losses(exec *cx, const ott_tensor *logits, const ott_tensor *target, float scale,
                              ott_tensor *gradient, const tensor *losses) {
     tensor factor, ids = tensor_vector(target->t.data, OTT_I32, tensor_count(target->t));

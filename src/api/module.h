@@ -43,7 +43,7 @@ typedef struct module_parameter {
     parameter *p;      /* points to `own`, or to a parameter of a model */
     parameter own;     /* own.name is the full name from the root; owned */
     const char *local; /* "weight" */
-    bool drawn;        /* the parameter has values; if not, draw_weights draws them from the next members */
+    bool drawn;        /* the parameter has values; if not, the next members say how to draw them */
     draw_distribution start;
     uint64_t seed, stream;
     ott_tensor *value, *gradient; /* returned by the public getters; NULL until a getter asks for it */

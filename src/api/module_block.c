@@ -13,7 +13,7 @@ static ott_status add_child(ott_module *m, const char *label, ott_module *part) 
     return status;
 }
 
-/* Returns the nn layer for a role in a block. part: the block's member at `offset`. */
+/* Returns the layer with this role in `part`, which is the member of a model's block at byte `offset`. */
 static void *layer_of(module_role role, void *part, size_t offset) {
     return (char *)part + (modules_offset(role) - (int64_t)offset);
 }

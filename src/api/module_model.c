@@ -310,7 +310,7 @@ static ott_status run_loss(ott_module *m, const ott_tensor *tokens, const ott_te
     return status;
 }
 
-/* If *labels is 0, sets it to the number of this call's targets that count. */
+/* Checks the targets. If *labels is 0, sets it to the number of targets that are not ignored (-100). */
 static ott_status check_targets(const ott_module *m, const ott_tensor *tokens, const ott_tensor *targets,
                                 const char *function, int64_t *labels) {
     int64_t counted;

@@ -63,7 +63,7 @@ static ott_status adopt_child(ott_module *m, ott_module *const *modules, int cou
     return OTT_OK;
 }
 
-/* After a failure: makes the modules roots again, which the caller owns. */
+/* After a failure: makes the modules separate roots again. The caller owns them. */
 static void release_parts(ott_module *m) {
     for (int i = 0; i < m->child_count; i++) {
         m->children[i]->parent = NULL;

@@ -102,7 +102,7 @@ static void replace_all(char *text, size_t size, const char *from, const char *t
     }
 }
 
-/* Checks name the keys of a configuration, "float8.x". In a recipe's error they become its keys, "x". */
+/* Replaces the name of a key in the error of a check, "float8.x", by the recipe's own name, "x". */
 static ott_status reword_error(ott_status status) {
     char text[1024];
     if (status == OTT_OK) return status;

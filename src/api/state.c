@@ -93,7 +93,7 @@ static ott_status describe_float8(ott_module *m, tensor_set *set) {
 
 /* ---- models ---- */
 
-/* Points the slots of the model's parameters to the state of an optimizer; NULL: to none. */
+/* Points the slots of the model's parameters to the state of optimizer o. If o is NULL, clears the slots. */
 static void attach_slots(model *m, const ott_optimizer *o) {
     m->options.optimizer = o ? o->rule : NULL;
     for (int i = 0; i < m->parameter_count; i++)
@@ -102,7 +102,7 @@ static void attach_slots(model *m, const ott_optimizer *o) {
 }
 
 /* Takes a snapshot of a model. If a checkpoint was loaded without the optimizer, the optimizer may have more
-   updates than the counters have steps. Then the steps become the updates. */
+   updates than the counters have steps. Then the number of updates is saved as the number of steps. */
 static ott_status take_model(const model_body *b, const ott_optimizer *o, checkpoint_snapshot *s) {
     run_state run = b->run;
     if (o) run.updates = o->updates;
@@ -130,7 +130,7 @@ static ott_status load_model(const char *folder, ott_module *m, ott_optimizer *o
 
 /* ---- saving ---- */
 
-/* In an older format this file had a module's counters and checksums. */
+/* Only module checkpoints of an older format have this file, with their counters and checksums. */
 #define OLD_STATE_NAME "module.json"
 
 static ott_status has_file(mem *account, const char *folder, const char *name, bool *has) {
@@ -142,8 +142,8 @@ static ott_status has_file(mem *account, const char *folder, const char *name, b
     return status;
 }
 
-/* *ours: ott_checkpoint_save wrote this checkpoint. A run's has config.toml, and the run's name in its
-   state. */
+/* *ours is true if ott_checkpoint_save wrote the checkpoint. A checkpoint of a training run differs: it has
+   config.toml, and the run's name is in its state. */
 static ott_status is_module_checkpoint(mem *account, const char *folder, bool *ours) {
     bool has_state, has_config, has_old_state;
     checkpoint_state s;

@@ -14,11 +14,11 @@ struct ott_tensor {
 
 struct ott_recipe {
     handle handle;
-    /* A configuration: its [float8] has the values of ott_recipe_set; NULL: a recipe without FP8. */
+    /* A configuration whose section [float8] has the values of ott_recipe_set; NULL: a recipe without FP8. */
     struct config *values;
     const recipe *plain;         /* row of the recipe table, for a recipe without FP8 */
     precision_plan plan;         /* plan.fp8 is the recipe; valid if not `stale` */
-    delayed_callbacks callbacks; /* objects made with the recipe use it, also after the recipe is closed */
+    delayed_callbacks callbacks; /* objects made with the recipe call them, even after it is closed */
     bool stale;                  /* a value was set after `plan` was made */
 };
 

@@ -14,7 +14,7 @@ enum { ROWS = 64, COLUMNS = 64, TILE = ATTENTION_TILE, GROUPS = COLUMNS / 8 };
 struct row_tile {
     float at[TILE][COLUMNS];
 };
-/* at[j][t]: score of thread t's row with row j of a tile. */
+/* at[j][t]: score (q k) of thread t's row with row j of a tile. */
 struct score_tile {
     float at[TILE][ROWS];
 };
@@ -46,7 +46,7 @@ struct span {
 __device__ __forceinline__ int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
-/* The rows of s inside the tile that begins at row `first`, counted from `first`. */
+/* Returns the rows of span s that are in the tile that begins at row `first`, counted from `first`. */
 __device__ __forceinline__ span within_tile(span s, int64_t first) {
     int64_t begin = s.begin - first, end = s.end - first;
     return {begin < 0 ? 0 : least(begin, TILE), end < 0 ? 0 : least(end, TILE)};
@@ -87,7 +87,7 @@ __device__ __forceinline__ span queries_of(const documents &d, int64_t end, int6
 
 /* ---- shared by forward and backward ---- */
 
-/* Loads rows [first, first + count) of h, COLUMNS columns from column c on, into the tile. On return all
+/* Loads rows [first, first + count) of head h into the tile, COLUMNS columns from column c on. On return all
    threads of the block may read the tile. */
 template <ott_dtype D>
 __device__ __forceinline__ void fetch_rows(row_tile &tile, const head_view &h, int64_t first, int64_t count,
@@ -103,8 +103,8 @@ __device__ __forceinline__ void fetch_rows(row_tile &tile, const head_view &h, i
     __syncthreads();
 }
 
-/* scores[j] = sum over the head's columns of this thread's row of `own` times row first + j of `other`, for
-   each j in `sees`. One chain of fmaf. */
+/* scores[j] = dot product of this thread's row of `own` with row first + j of `other`, for each j in `sees`.
+   The products of all columns are added in order by fmaf. */
 template <ott_dtype D>
 __device__ __forceinline__ void make_scores(score_tile &scores, row_tile &tile, const head_view &own,
                                             int64_t row, const head_view &other, int64_t first, int64_t count,
@@ -135,7 +135,7 @@ __device__ __forceinline__ void scale_sums(row_sums &sums, float factor) {
     for (int c = 0; c < COLUMNS; c++) sums.x[c] = sums.x[c] * factor;
 }
 
-/* sums[c] = fmaf(scores[j], row first + j of `other`, sums[c]), for each j in `sees`, ascending. */
+/* For each j in `sees`, ascending: adds scores[j] times row first + j of `other` to `sums`, by fmaf. */
 template <ott_dtype D>
 __device__ __forceinline__ void add_rows(row_sums &sums, const score_tile &scores, row_tile &tile,
                                          const head_view &other, int64_t first, int64_t count, int64_t from,
@@ -174,7 +174,7 @@ template <int STEP> __device__ __forceinline__ float fold_lanes(float (&lane)[16
         return lane[0];
 }
 
-/* The work of a block: rows [first, end) of one head. It sums COLUMNS columns, from column `from` on. */
+/* What a thread block computes: rows [first, end) of one head, and COLUMNS columns from column `from` on. */
 struct attention_place {
     int64_t first, end, head, from;
 };

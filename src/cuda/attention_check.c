@@ -90,7 +90,8 @@ static double dot_products(const float *x, const float *y, int64_t count) {
     return sum;
 }
 
-/* A row of an output, and for each element the energy of the terms of its sum. */
+/* A row of an output as computed on the host. Each element is a sum; its energy is its terms' sum of
+   squares. */
 typedef struct row_sum {
     double value[HEAD_MOST], energy[HEAD_MOST];
 } row_sum;
@@ -109,8 +110,8 @@ typedef struct energy {
     bool overflows;
 } energy;
 
-/* Adds one element to the signal and the noise. An error of one ulp does not count. In fp16 a gradient may
-   overflow; then the sample is inconclusive. */
+/* Adds an element to the signal and its error to the noise. An error of one ulp does not count. In fp16 a
+   gradient may overflow; then the sample is inconclusive. */
 static void add_error(energy *e, ott_dtype format, double expected, double terms, float got) {
     uint16_t stored;
     cast_store(&stored, format, 0, (float)expected);

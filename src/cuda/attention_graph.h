@@ -56,7 +56,7 @@ typedef struct attention_config {
     graph_type type; /* format of all tensors except the fp32 sums: bf16 or f16 */
     bool packed;
     int64_t documents, heads, kv_heads, length, head_dim, window;
-    /* by name: elements from one row to the next; for LSE from one head to the next */
+    /* [tensor name]: elements from one row to the next; of LSE from one head to the next */
     int64_t stride[ATTENTION_GRAD_V + 1];
 } attention_config;
 
@@ -72,7 +72,7 @@ typedef struct graph_tensor {
 } graph_tensor;
 
 typedef enum graph_mode {
-    GRAPH_MATMUL, /* out = a b; m, n, k: uids of lengths that limit the product per document, or 0 */
+    GRAPH_MATMUL, /* out = a b; m, n, k: uid of each document's length in that dimension; 0: full */
     GRAPH_RESHAPE,
     GRAPH_REDUCE_ADD, /* sums the dimensions where out is smaller; heads in consecutive groups */
     GRAPH_REDUCE_MAX,

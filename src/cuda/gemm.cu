@@ -45,7 +45,7 @@ __device__ __forceinline__ float scale_at(const gemm_side &s, int64_t mn, int64_
     return s.scale_inv ? s.scale_inv[mn / s.block_mn * s.mn_step + k / s.block_k * s.k_step] : 1.0f;
 }
 
-/* How to read an element: by its format. An FP8 code is looked up in a table of values. */
+/* How a kernel reads an element of a format. The value of an FP8 code is looked up in a table. */
 enum class reads { f32, bf16, f16, fp8 };
 
 /* Runs a statement with R as the compile-time constant for format d. */
@@ -204,7 +204,7 @@ __device__ __forceinline__ float balance_of(const grouped_job &j, int64_t group)
     return route_balance_factor(j.all, j.all_step, j.all_parts, j.all_groups, j.all_first + group);
 }
 
-/* The group that has row r; j.groups if no group has it. */
+/* Returns the group that row r belongs to; j.groups if r is in no group. */
 __device__ __forceinline__ int64_t group_of(const grouped_job &j, int64_t r) {
     int64_t first = 0, after = j.groups;
     while (first < after) {

@@ -62,8 +62,8 @@ ott_status gguf_writer_open(mem *account, const char *path, const gguf_metadata 
                             const gguf_tensor *tensors, int64_t count, gguf_writer **out);
 /* Index of the tensor that the next element belongs to; -1 if all data is written. */
 int64_t gguf_writer_next(const gguf_writer *w);
-/* Appends elements of that tensor, converted to its type. Any number of elements; whole blocks for Q8_0.
-   OTT_ERR_FORMAT for a NaN or an infinity in Q8_0. */
+/* Appends elements of the tensor that gguf_writer_next returns, converted to its type. `count` is any number,
+   but for Q8_0 a multiple of GGUF_BLOCK. OTT_ERR_FORMAT for a NaN or an infinity in Q8_0. */
 ott_status gguf_writer_append(gguf_writer *w, const float *values, int64_t count);
 ott_status gguf_writer_commit(gguf_writer *w); /* always closes w */
 void gguf_writer_abandon(gguf_writer *w);      /* deletes the temporary file; NULL is allowed */

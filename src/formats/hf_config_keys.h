@@ -18,7 +18,7 @@ typedef struct hf_key {
     double least, most;   /* range of a number */
     unsigned families;    /* bit mask of 1 << family_index: families with this key; 0: all */
     double default_value; /* value of a missing key; NAN: the key is required */
-    double other_value;   /* value for families without the key; NAN: they have another key for the member */
+    double other_value;   /* value for families without the key; NAN: another key of the family sets it */
 } hf_key;
 
 typedef union hf_value {
@@ -52,8 +52,8 @@ ott_status hf_fail(ott_status code, const char *name, const char *key, json_t *v
 json_t *hf_get(json_t *object, const char *key); /* NULL if it is missing or null */
 ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool default_value, bool *out);
 
-/* Read the settings that need several keys or spellings, from `root` into c. c->family, c->layers and
-   c->vocab_size must be set. */
+/* Each function reads settings that have several keys or spellings, from config.json's `root` into c.
+   c->family, c->layers and c->vocab_size must be set. */
 ott_status hf_read_rope(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_window(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_tokens(const char *name, json_t *root, hf_config *c);

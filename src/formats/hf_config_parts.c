@@ -227,7 +227,7 @@ ott_status hf_read_dtype(const char *name, json_t *root, hf_config *c) {
 
 /* ---- quantization ---- */
 
-/* Reads [rows, columns] that share a scale; null or missing: not given. */
+/* Reads the block size of FP8 weights: the [rows, columns] that share a scale. Keeps c if null or missing. */
 static ott_status read_block(const char *name, const char *key, json_t *block, hf_config *c) {
     if (!block || json_is_null(block)) return OTT_OK;
     for (size_t i = 0; i < 2; i++) {

@@ -15,7 +15,7 @@ typedef struct editor {
     const hf_config *c;
     json_t *root;     /* the original or the template, parsed */
     hf_config before; /* the original, parsed with c's family and vocabulary */
-    bool is_new;      /* no original: the text is a template, and all keys are set */
+    bool is_new;      /* there is no original config.json: the text is a template; sets all keys */
     str text, value;  /* the file so far; buffer for a value */
 } editor;
 
@@ -145,7 +145,7 @@ static ott_status put_layer_windows(editor *e) {
     return uses ? put_int(e, "max_window_layers", e->c->full_count) : OTT_OK;
 }
 
-/* Writes the keys of the window if the window or the number of layers has changed. */
+/* Writes the keys of the sliding window if the window or the number of layers has changed. */
 static ott_status edit_window(editor *e) {
     bool is_same = e->before.sliding_window == e->c->sliding_window &&
                    hf_full_layers_equal(&e->before, e->c) && e->before.layers == e->c->layers;
@@ -214,7 +214,7 @@ static ott_status edit_quantization(editor *e, const char *quantization) {
     if (!is_object)
         return status_fail(OTT_ERR_ARGUMENT, "quantization_config: not a JSON object: %s", quantization);
     if (!text) return status_fail(OTT_ERR_MEMORY, "out of memory: quantization_config");
-    /* Indents the text for the outermost object. JSON has line breaks only between values. */
+    /* Indents the lines as a member of the outermost object. JSON strings have no line breaks. */
     for (const char *c = text; *c; c++) {
         str_append_bytes(&e->value, c, 1);
         if (*c == '\n') str_append(&e->value, "  ");
@@ -329,7 +329,7 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
     str_append(s, "\n}\n");
 }
 
-/* Parses the original with the family and vocabulary that will be written. */
+/* Parses the original config.json, but with the family and vocabulary that will be written. */
 static ott_status read_before(editor *e) {
     if (e->is_new) return OTT_OK;
     TRY(hf_config_parse("the original " HF_CONFIG_NAME, e->text.text, e->text.length, &e->before));
@@ -367,7 +367,7 @@ static ott_status edit_all(editor *e, const char *quantization) {
     return edit_quantization(e, quantization);
 }
 
-/* The written text must parse to c. This is the last check. */
+/* The last check: the written text must parse to the configuration c. */
 static ott_status check_written(const editor *e) {
     hf_config again, wanted = *e->c;
     ott_status status =

@@ -36,7 +36,7 @@ static ott_status open_at_end(metrics_writer *w, int flags) {
     return OTT_OK;
 }
 
-/* *end: offset in the file after the lines of steps up to last_step. */
+/* *end: file offset where the lines of steps up to last_step end. */
 static ott_status find_resume_end(const metrics_writer *w, const logger *log, int64_t last_step,
                                   int64_t *end) {
     metrics_lines lines;

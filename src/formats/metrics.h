@@ -49,7 +49,8 @@ ott_status metrics_write(metrics_writer *w, int64_t step, const metrics_value *v
 ott_status metrics_sync(metrics_writer *w);
 /* False if the open file was removed, renamed or replaced. */
 bool metrics_path_is_current(const metrics_writer *w);
-/* Continues in the file that the path now names. If there is none, makes a copy of the old file's lines. */
+/* Call if the path is not current. Appends to the file that now has the path. Without such a file, copies the
+   old file's lines to a new one. */
 ott_status metrics_restore(metrics_writer *w);
 void metrics_close(metrics_writer *w); /* NULL is allowed */
 
@@ -79,13 +80,13 @@ void metrics_series_free(metrics_series *s);
 /* ---- FP8 health lines (train/health.h) ---- */
 
 enum {
-    /* maximum uses of a run; a longer run keeps every second, fourth, ... measurement and the last */
+    /* maximum number of uses kept; a longer run keeps every second, fourth, ... measurement and the last */
     METRICS_MOST_USES = 1 << 18,
     METRICS_MOST_MODULES = 1 << 16, /* more are an error */
     METRICS_NAME_BYTES = 200        /* lines with longer names are skipped */
 };
 
-/* One use of a tensor at one step. Values that are null or not numbers are NaN. */
+/* The measurement of one use of a tensor at one step. Values that are null or not numbers are NaN. */
 typedef struct metrics_use {
     int64_t step, module; /* module: index into metrics_health.modules */
     const char *tensor, *gemm, *format;
@@ -110,7 +111,7 @@ typedef struct metrics_health {
     int64_t last;                   /* index of the first use of the last measurement */
     int64_t measurements;           /* number in the file, with those that are not in `uses` */
     int64_t damaged, first_damaged; /* as in metrics_series, for health lines */
-    bool complete; /* another line follows the last measurement, so the run is not writing it */
+    bool complete;                  /* another line follows the last measurement, so it has all its lines */
 } metrics_health;
 
 /* Fills `out` from the health lines of a file: lines with module, tensor, gemm, format and sqnr_db. Free with

@@ -18,7 +18,7 @@
 typedef struct safetensors_entry {
     const char *name;
     const char *format; /* element format as in the file: "BF16", "F8_E4M3", "F64", ... */
-    ott_dtype dtype;    /* the same format; OTT_DTYPE_COUNT if Ottava has no such type (BOOL, F64, ...) */
+    ott_dtype dtype;    /* `format` as Ottava's type; OTT_DTYPE_COUNT if there is none (BOOL, F64, ...) */
     int rank;           /* 0: a scalar */
     int64_t shape[SAFETENSORS_MAX_RANK];
     /* offset and size of the tensor's data, counted from the start of the data section */
@@ -85,7 +85,7 @@ ott_status safetensors_writer_join(mem *account, const char *path, const safeten
 /* Index into `tensors` of the tensor that the next byte belongs to; -1 if all data is written. Skips empty
    tensors. The order is the reference writer's: widest element format first, then by name. */
 int64_t safetensors_writer_next(const safetensors_writer *w);
-/* Appends bytes of that tensor, in any number of pieces, none beyond its end. */
+/* Appends bytes of the tensor that safetensors_writer_next returns, in pieces that do not cross its end. */
 ott_status safetensors_writer_append(safetensors_writer *w, const void *data, int64_t bytes);
 ott_status safetensors_writer_skip(safetensors_writer *w, int64_t bytes);
 ott_status safetensors_writer_commit(safetensors_writer *w); /* always closes w */

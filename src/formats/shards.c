@@ -383,8 +383,8 @@ bool shards_has_floats(const shard_tensor *t) {
     return d != OTT_DTYPE_COUNT && (dtype_is_high_precision(d) || dtype_is_fp8(d) || d == OTT_E8M0);
 }
 
-/* Decodes codes of format d that were read to the end of values[count]. In-place works because codes are not
-   wider than floats: each code is read before its bytes are overwritten. */
+/* Decodes `count` codes of format d, which are at the end of values[count], in place. A code is not wider
+   than a float, so each code is read before a float overwrites it. */
 static void decode_in_place(float *values, int64_t count, ott_dtype d) {
     enum { PIECE = 512 };
     _Alignas(8) char piece[PIECE * 4];

@@ -48,7 +48,7 @@ static int64_t data_bytes(const safetensors_tensor *t) {
     return bytes;
 }
 
-/* Checks early what safetensors_writer_open would find only when it opens a later file. */
+/* Finds errors early that safetensors_writer_open would report only when it opens a later file. */
 static ott_status check_declared(shards_writer *w, const safetensors_tensor *tensors, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         const safetensors_tensor *t = &tensors[i];
