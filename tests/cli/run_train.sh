@@ -1,6 +1,6 @@
 #!/bin/sh
-# Tests two ways to start ranks: run_train.sh, which has the interface of torchtitan's launcher, and the option
-# --nproc-per-node. Checks the processes that they start, and their errors. A stub replaces mpirun.
+# Tests two ways to start ranks: run_train.sh, which has the interface of torchtitan's launcher, and the
+# option --nproc-per-node. Checks the processes that they start, and their errors. A stub replaces mpirun.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tests/cli/checks.sh"
 mkdir stub
