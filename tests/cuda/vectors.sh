@@ -15,9 +15,10 @@ fi
 ls "$folder"/elementwise.cu.o >/dev/null ||
     { echo "SKIPPED: no kernel was built for a GPU in $folder (nvcc)"; exit 77; }
 
-# Kernel : loads : stores : stores of eight codes. A letter is a matrix in the format of that template
-# argument (0: fp32, two loads for eight values), f is a matrix in fp32, r is in fp32 or bf16, selected at run
-# time. N: the second argument is the number of pieces, and the count is multiplied by it.
+# The columns: kernel : matrices that it loads : matrices that it stores : number of stores of eight codes.
+# A letter a or b is a matrix in the format of the first or second template argument (0: fp32, which takes two
+# loads for eight values). f: a matrix in fp32. r: a matrix in fp32 or bf16, selected at run time. N: the
+# second argument is a number of pieces, by which the loads and stores are multiplied.
 table='
 convert_kernel<                 : a       : b     : 0
 add_kernel<                     : a b     : a     : 0

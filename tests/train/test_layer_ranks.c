@@ -2,23 +2,27 @@
  * Compares ranks that run layers together with one rank. Ranks are threads. The test covers tensor
  * parallelism with and without sequence parallelism, and context parallelism.
  *
- * What must hold: casts use the scales of the full tensor, so equal values give equal codes (nn.shard).
- * Column-parallel outputs and attention with exchanged heads equal one rank's, bit for bit. The ranks agree
- * in every bit. A sum over ranks has another order than one rank's sum, and from there on the runs differ by
- * rounding. To separate rounding from errors, the runs have fp32 activations, also under the FP8 recipes.
+ * These results must be equal. Casts use the scales of the full tensor, so equal values give equal codes
+ * (nn.shard). Column-parallel outputs, and attention with exchanged heads, have one rank's bits. All ranks
+ * have the same losses and unsharded parameters. But a sum over ranks has another order than one rank's sum,
+ * so the values that follow differ by rounding. To separate rounding from errors, the runs have fp32
+ * activations, also under the FP8 recipes.
  *
- * The bound. An fp32 sum of K <= 512 products has an error of at most K u = 512 * 2^-24 = 3.1e-5 of the sum
- * of magnitudes, in either order, so two orders differ by at most 6.1e-5. With 2 layers, a value passes 4
- * such sums in forward, 4 in backward, and the loss sum in each: 10 * 6.1e-5 = 6.1e-4 of its tensor's norm.
- * Rounding errors partly cancel, which leaves room for what norm and softmax amplify.
+ * Bound in fp32: a sum of K <= 512 products has an error of at most K u = 512 * 2^-24 = 3.1e-5 of the sum of
+ * magnitudes, in any order. So sums in two orders differ by at most 6.1e-5. With 2 layers, a value depends on
+ * 4 such sums in forward, on 4 in backward, and on two sums of the loss. This gives 10 * 6.1e-5 = 6.1e-4 of
+ * the norm of its tensor. Norm and softmax amplify errors, but rounding errors also partly cancel.
  *
- * Under FP8 the same bound holds while no value crosses the border between two codes. This rarely happens
- * within one step, so the bound applies to the first step's gradients under every recipe. Afterwards runs
- * differ by the noise of the format. If two tensors differ by d, then d / 2^-4 of their codes differ, by 2^-4
- * each. That is 2^-4 sqrt(16 d) of the norm. Repeated, it stays below its fixed point, 2^-4. Three steps of
- * at most 0.01 have then moved values by 3 * 0.01 * 2^-4 = 1.9e-3. The loss is a mean over all tokens and of
- * second order in the noise: 2^-8 = 3.9e-3. Scales that were not reduced would show in the first step, and
- * a_missing_maximum_shows checks that. In bf16 each of the 10 sums may round the other way, by 2^-8: 3.9e-2.
+ * Bound under FP8: the same, as long as no value gets another code. A code rarely changes within one step. So
+ * the fp32 bound applies to the first step's gradients under every recipe. After the first step, runs differ
+ * by the noise of the format. If two tensors differ by a relative d, then a fraction d / 2^-4 of their codes
+ * differ, by 2^-4 each. The codes then differ by 2^-4 sqrt(16 d) of the norm. With every further cast d
+ * approaches 2^-4, but does not exceed it. Three updates of at most 0.01 have then moved values apart by
+ * 3 * 0.01 * 2^-4 = 1.9e-3. The loss is a mean over all tokens and changes by the square of the noise:
+ * 2^-8 = 3.9e-3. a_missing_maximum_shows checks that the first step exceeds the bound if ranks do not reduce
+ * the amaxes.
+ *
+ * Bound in bf16: each of the 10 sums may be rounded to the neighboring value, which is 2^-8 away: 3.9e-2.
  */
 #include <setjmp.h>
 #include <stdarg.h>
