@@ -61,9 +61,10 @@ typedef struct checkpoint_exclusions {
 ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe_name, const run_state *state,
                            group *ranks, const char *folder, int64_t keep, char **path);
 
-/* Finds the checkpoint that `load_path` means. It may be a step-N folder, a folder of checkpoints or a run
-   folder (the newest checkpoint is taken), or "latest" (the newest checkpoint in `folder`). Only checkpoints
-   of that folder's run and of its current branch count (run.h). If the checkpoint is incomplete, the error
+/* Finds the checkpoint that `load_path` means. It may be a checkpoint (a step-N folder, or any folder with a
+   state.json), a folder of checkpoints or a run folder (the newest checkpoint is taken), or "latest" (the
+   newest checkpoint in `folder`). Only checkpoints of that folder's run and of its current branch count
+   (run.h). If the checkpoint is incomplete, the error
    names the newest complete one next to it. OTT_ERR_NOT_FOUND if there is none. The caller frees *path with
    mem_free. */
 ott_status checkpoint_find(mem *account, const char *load_path, const char *folder, char **path);

@@ -26,8 +26,9 @@ typedef struct grouped_balance {
 bool grouped_supports(const linear_spec *s, const char **why);
 
 /* y = x W^T; dx = g W, or dx += g W; dw += g^T x. w and dw are [experts][out, in]. x and g are in high
-   precision. Rows of y and dx from end[experts - 1] on become 0, or do not change with accumulate. Each call
-   counts as one GEMM of the run. balance NULL: gradients are not balanced. */
+   precision. s: high precision, or FP8 that grouped_supports accepts. Rows of y and dx from end[experts - 1]
+   on become 0, or do not change with accumulate. Each call counts as one GEMM of the run. balance NULL:
+   gradients are not balanced. */
 ott_status grouped_output(exec *cx, const linear_spec *s, const tensor *w, const tensor *x,
                           const grouped_rows *r, const tensor *y);
 ott_status grouped_grad_input(exec *cx, const linear_spec *s, const tensor *w, const tensor *g,

@@ -128,16 +128,18 @@ ott_status linear_pack(exec *cx, linear *l);
 
 /* ---- the GEMMs ---- */
 
-/* Channel scales of x (activation_smooth): linear_forward multiplies the weight's columns by them, and
-   linear_grad_weight multiplies the product. Not for weights that are sharded, packed, adapted or stored as
-   codes. */
+/* If x has channel scales (activation_smooth), linear_forward multiplies the weight's columns by them, and
+   linear_grad_weight multiplies the columns of g^T x. linear_grad_input does not use them: dx is the gradient
+   of x before it was divided. Forward must read x and the weight in FP8. Not for weights that are sharded,
+   packed, adapted or stored as codes. */
 
 /* y[M,out] = x W^T + bias. If the columns of W are split, y is the sum over the ranks; with sequence
    parallelism, this rank's rows of the sum. */
 ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor *y);
 /* dx[M,in] = g W, or dx += g W. If the rows of W are split, dx is this rank's term of a sum. */
 ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const tensor *dx, bool accumulate);
-/* weight.grad += g^T x; bias.grad += column sums of g in high precision. Skips frozen parameters. */
+/* weight.grad += g^T x; bias.grad += column sums of g in high precision. Skips frozen parameters. Call it
+   even if all are frozen: it records g's amax for delayed scaling and calls the hook. */
 ott_status linear_grad_weight(exec *cx, linear *l, const activation *x, const activation *g);
 /* The same three for expert weights. Rows of x and g are sorted by expert as in `r`. FP8 if l->grouped.fp8.
    balance: scales each expert's weight gradient by mean rows / own rows; NULL: no scaling. */

@@ -1,6 +1,6 @@
 /*
  * nn/shard: quantizes a tensor that is split over ranks. If a scale covers elements of several ranks, the
- * ranks reduce its amax (max) between amax and cast. Codes then equal one rank's, bit for bit.
+ * ranks reduce its amax (max) between op_amax and op_scale. Codes then equal one rank's, bit for bit.
  */
 #ifndef NN_SHARD_H
 #define NN_SHARD_H
@@ -18,8 +18,8 @@ static inline bool shard_is_full(const tensor_shard *c) {
     return !c->row_ranks && !c->sequence_ranks && !c->column_ranks;
 }
 
-/* Call after op_amax of this rank's part: reduces q's amaxes over the ranks. Uses with delayed scaling are
-   skipped; delayed_reduce (nn/delayed.h) reduces their amaxes. */
+/* Reduces q's amaxes over the ranks. Call op_amax of this rank's part before it, then op_scale and op_cast.
+   Uses with delayed scaling are skipped; delayed_reduce (nn/delayed.h) reduces their amaxes. */
 ott_status shard_reduce_amax(exec *cx, const tensor_shard *c, const qtensor *q);
 /* Quantizes this rank's part x into q: op_quantize with the amax reduced over the ranks. OTT_ERR_CONFIG if
    ranks would split a scale block. */

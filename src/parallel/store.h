@@ -6,6 +6,7 @@
  * computation. On one rank nothing is moved.
  *
  * Ranks send data as the layers read it. A linear weight is sent in the activation format or as FP8 codes.
+ * DoRA weights, and expert weights of FP8 grouped GEMMs, are sent as masters.
  * For codes, ranks reduce the amaxes first, so that each casts its rows of the master with the scales of the
  * full weight, once per use in a pass. Codes and scales of every recipe equal one rank's, bit for bit:
  * nothing is rounded twice, and shards may split scale blocks. Frozen weights that are stored as FP8 codes
@@ -44,7 +45,8 @@ typedef struct store_options {
     store_reshard reshard;
 } store_options;
 
-/* Bits: for which uses of the weights a unit is gathered. Forward reads rowwise, backward columnwise. */
+/* Bits: for which uses of the weights a unit is gathered. Forward reads rowwise, backward columnwise. A
+   backward that recomputes GEMMs reads both. */
 enum { STORE_ROWWISE = 1, STORE_COLUMNWISE = 2 };
 
 /* Bytes of this rank's collectives: gathered full tensors, and gradients before their reduction. */
@@ -82,6 +84,7 @@ typedef struct parameter_store {
     struct parameter_store *expert_store;
     store_options options;
     bool micro_batches; /* a step has more than one; set it and `options` before store_set */
+    /* [unit_count], zeroed; the caller sets both before store_open; borrowed */
     store_unit *units;
     int unit_count;
     int64_t *shard_elements; /* [ranks] elements in each rank's shards of the parameters divided so far */

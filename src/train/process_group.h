@@ -34,7 +34,7 @@ typedef struct process_group {
     pipeline_stage stage; /* of this rank; process_group_set_model sets it if there are several stages */
     /* all ranks of one replica, always over MPI: writes checkpoints while training uses the other groups */
     group *savers;
-    double timeout;       /* seconds, of each collective */
+    double timeout;       /* seconds, of each collective; 0: no limit */
     device *device;       /* borrowed */
     device host;          /* the device of control; set by process_group_open */
     void *control_buffer; /* host memory for messages over control; owned; NULL with one rank */
@@ -70,7 +70,8 @@ bool process_group_saves_checkpoints(const process_group *pg);
 ott_status process_group_any(process_group *pg, bool *flag);
 /* *rank = the lowest rank on which flag is set; -1 if there is none. */
 ott_status process_group_first_rank(process_group *pg, bool flag, int *rank);
-/* Broadcasts rank 0's data[bytes], or its text, to all ranks. */
+/* Broadcasts rank 0's data[bytes], or its text, to all ranks. text->account must be set on every rank; the
+   text of the other ranks is replaced. */
 ott_status process_group_broadcast(process_group *pg, void *data, int64_t bytes);
 ott_status process_group_broadcast_text(process_group *pg, str *text);
 /* OTT_ERR_CONFIG on each rank whose configuration differs from rank 0's; the message has the first such key.

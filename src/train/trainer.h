@@ -16,9 +16,12 @@ typedef struct trainer_options {
     convert_options convert; /* its recipe is the recipe of the first step */
     store_options store;
     optimizer_options optimizer;
-    int64_t batch_size, seq_len, grad_accum; /* of one rank: sequences, tokens, micro-batches of a step */
+    /* Of one rank: sequences of a micro-batch, tokens of a sequence, micro-batches of a step. seq_len counts
+       the full sequence, also if context-parallel ranks divide it. */
+    int64_t batch_size, seq_len, grad_accum;
+    /* Sequences of a batch of evaluation, which one data-parallel rank evaluates, and tokens of each. */
     int64_t evaluation_batch, evaluation_length;
-    int64_t chunk;  /* tokens that the loss head processes at a time */
+    int64_t chunk;  /* tokens that the loss head processes at a time, >= 1 */
     float z_weight; /* weight of the z-loss; 0: none */
     checkpointing checkpointing;
     int64_t checkpoint_every; /* checkpoint every N-th block, N >= 1; 1: all */
@@ -96,8 +99,8 @@ typedef struct step_result {
 } step_result;
 
 typedef struct evaluation {
-    double loss; /* mean over the label tokens */
-    int64_t batches, tokens, labels;
+    double loss;                     /* mean over the label tokens of all ranks */
+    int64_t batches, tokens, labels; /* of all ranks; labels: tokens with a target */
 } evaluation;
 
 /* Opens the model and buffers on `device`, converts the model and plans memory. Weights are zero: fill them
@@ -121,9 +124,9 @@ ott_status trainer_share_fallbacks(trainer *t);
 /* Runs one optimizer step. OTT_ERR_STOPPED if cx.cancellation stops its micro-batches; then weights, FP8
    state and counters are as before the step. After any other error see is_consistent. */
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out);
-/* Evaluates the first `batches` batches of the validation data, or all if it has fewer, with the averaged
-   weights of a schedule-free optimizer. The training weights are in place afterwards. OTT_ERR_STOPPED if
-   cx.cancellation stops it. */
+/* Evaluates the first `batches` (>= 1) batches of the validation data, or all if it has fewer, with the
+   averaged weights of a schedule-free optimizer. The batches are divided over the data-parallel ranks. The
+   training weights are in place afterwards. OTT_ERR_STOPPED if cx.cancellation stops it. */
 ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out);
 /* Runs the last step's micro-batches again and names the first module whose output or gradient is not finite:
    "output of model.layers.0.mlp.up_proj". With several ranks every rank gets the same text, with
