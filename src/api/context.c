@@ -108,9 +108,10 @@ ott_status ott_context_open(const ott_context_options *options, ott_context **ou
     TRY(api_read_options(options, &o, sizeof o, "ott_context_options"));
     TRY(status_context(pool_check_threads(o.threads), "ott_context_open"));
     if ((int)o.log_level < OTT_LOG_ERROR || o.log_level > OTT_LOG_DEBUG)
-        return status_fail(OTT_ERR_ARGUMENT,
-                           "ott_context_open: log_level = %d is no level: give %d (error) to %d (debug)",
-                           (int)o.log_level, OTT_LOG_ERROR, OTT_LOG_DEBUG);
+        return status_fail(
+            OTT_ERR_ARGUMENT,
+            "ott_context_open: log_level = %d is not a log level: give %d (error) to %d (debug)",
+            (int)o.log_level, OTT_LOG_ERROR, OTT_LOG_DEBUG);
     TRY(backend_check(o.device, NULL));
     ott_context *context = calloc(1, sizeof *context); /* calloc: there is no memory account yet */
     if (!context) return status_fail(OTT_ERR_MEMORY, "out of memory: a context");

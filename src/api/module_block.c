@@ -165,11 +165,12 @@ static ott_status check_heads(ott_attention_options *o, const char *function) {
     if (o->kv_heads == 0) o->kv_heads = o->heads;
     TRY(module_option_positive(o->kv_heads, "kv_heads", function));
     if (o->heads % o->kv_heads != 0)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: heads = %lld is no multiple of kv_heads = %lld", function,
-                           (long long)o->heads, (long long)o->kv_heads);
+        return status_fail(OTT_ERR_ARGUMENT, "%s: heads = %lld is not a multiple of kv_heads = %lld",
+                           function, (long long)o->heads, (long long)o->kv_heads);
     if (o->head_dim == 0 && o->dim % o->heads != 0)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: dim = %lld is no multiple of heads = %lld: give head_dim",
-                           function, (long long)o->dim, (long long)o->heads);
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "%s: dim = %lld is not a multiple of heads = %lld: give head_dim", function,
+                           (long long)o->dim, (long long)o->heads);
     if (o->head_dim == 0) o->head_dim = o->dim / o->heads;
     TRY(module_option_positive(o->head_dim, "head_dim", function));
     if (o->head_dim % 2 == 0)

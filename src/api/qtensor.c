@@ -62,8 +62,9 @@ ott_status ott_qtensor_open(ott_context *context, int64_t rows, int64_t columns,
     *out = NULL;
     API_HANDLE_IN(r, RECIPE, context);
     if (rows < 1 || columns < 1 || rows > DIMENSION_MOST / columns)
-        return status_fail(OTT_ERR_SHAPE, "%s: [%lld, %lld] is no shape; rows and columns are 1 or more",
-                           __func__, (long long)rows, (long long)columns);
+        return status_fail(OTT_ERR_SHAPE,
+                           "%s: [%lld, %lld] is not a shape: rows and columns must be 1 or more", __func__,
+                           (long long)rows, (long long)columns);
     if ((unsigned)role >= TENSOR_COUNT)
         return status_fail(OTT_ERR_ARGUMENT, "%s: role = %d; give OTT_INPUT, OTT_WEIGHT or OTT_GRAD_OUTPUT",
                            __func__, (int)role);

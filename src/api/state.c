@@ -167,8 +167,8 @@ static ott_status check_place(mem *account, const char *folder) {
     if (!file_exists(folder)) return OTT_OK;
     if (file_is_folder(folder)) TRY(is_module_checkpoint(account, folder, &ours));
     if (ours) return OTT_OK;
-    return status_fail(OTT_ERR_IO,
-                       "%s: exists and is no checkpoint of a module: move it or choose another name", folder);
+    return status_fail(
+        OTT_ERR_IO, "%s: exists and is not a checkpoint of a module: move it or choose another name", folder);
 }
 
 static ott_status take_snapshot(ott_module *m, const ott_optimizer *o, checkpoint_snapshot *s) {

@@ -75,8 +75,9 @@ static ott_status check_new(ott_dtype d, int64_t rows, int64_t columns, const ch
                            dtype_name(d));
     if (rows < 0 || columns < 0 || __builtin_mul_overflow(rows, columns, &count) ||
         __builtin_mul_overflow(count, dtype_bytes(d), &bytes))
-        return status_fail(OTT_ERR_SHAPE, "%s: [%lld, %lld] is no shape; rows and columns are 0 or more",
-                           function, (long long)rows, (long long)columns);
+        return status_fail(OTT_ERR_SHAPE,
+                           "%s: [%lld, %lld] is not a shape: rows and columns must be 0 or more", function,
+                           (long long)rows, (long long)columns);
     return OTT_OK;
 }
 

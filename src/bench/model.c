@@ -78,7 +78,7 @@ static ott_status read_bench_config(const bench_options *o, const char *preset, 
     }
     TRY(bench_config(m->account, NULL, o, arguments, n, &m->cfg));
     if (preset && m->cfg->model.preset == PRESET_NONE)
-        return status_fail(OTT_ERR_ARGUMENT, "preset \"%s\" is no model", preset);
+        return status_fail(OTT_ERR_ARGUMENT, "preset \"%s\" is not a model", preset);
     TRY(model_options_resolve(m->cfg, &m->shape));
     return precision_plan_read(m->cfg, &m->precision);
 }

@@ -29,7 +29,7 @@ static ott_status mark_files(const shards *s, model_base *out) {
 static ott_status mark_folder(mem *account, const char *folder, model_base *out) {
     shards *s;
     *out = (model_base){0};
-    if (!realpath(folder, out->folder)) return status_fail(OTT_ERR_NOT_FOUND, "%s: is no folder", folder);
+    if (!realpath(folder, out->folder)) return status_fail(OTT_ERR_NOT_FOUND, "%s: is not a folder", folder);
     TRY(shards_open(account, folder, &s));
     ott_status status = mark_files(s, out);
     shards_close(s);
@@ -58,10 +58,10 @@ ott_status hf_base_fits(mem *account, const char *folder, const model_base *base
 ott_status hf_base_load(model *m, const logger *log, const char *path, const model_base *base) {
     const char *folder = m->options.base ? m->options.base : base->folder;
     if (!file_is_folder(folder))
-        return status_fail(
-            OTT_ERR_NOT_FOUND,
-            "%s: the checkpoint lacks the frozen weights, and %s is no folder (they were in %s): " HOW_TO_FIX,
-            path, folder, base->folder);
+        return status_fail(OTT_ERR_NOT_FOUND,
+                           "%s: the checkpoint lacks the frozen weights, and %s is not a folder (they were "
+                           "in %s): " HOW_TO_FIX,
+                           path, folder, base->folder);
     TRY(hf_base_mark(m, folder));
     if (!is_same_mark(base, &m->base))
         return status_fail(OTT_ERR_SHAPE,

@@ -60,7 +60,7 @@ ott_status assign_translate(config *cfg, const char *name, const config_key *tar
 static ott_status name_recipe(const config_key *key, const node **value, const char *where, node *ours) {
     if (!(*value)->text || strcmp(key->path, "float8.recipe_name") != 0) return OTT_OK;
     const char *own = recipe_canonical_name((*value)->text), *advice = recipe_word_advice((*value)->text);
-    if (!own && advice) return status_fail(OTT_ERR_CONFIG, "%s is no recipe: %s", where, advice);
+    if (!own && advice) return status_fail(OTT_ERR_CONFIG, "%s is not a recipe: %s", where, advice);
     if (!own || table_choice(key, own) < 0) return OTT_OK;
     *ours = (node){.kind = NODE_PLAIN, .line = (*value)->line, .text = own};
     *value = ours;

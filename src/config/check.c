@@ -200,11 +200,10 @@ static ott_status find_checkpoint_part(const config *cfg, const char *word, int 
     const char *nearest = str_nearest(word, parts, PARTS);
     for (*part = 0; *part < PARTS; ++*part)
         if (strcmp(parts[*part], word) == 0) return OTT_OK;
-    FAIL(
-        "%s: \"%s\" is no part of a checkpoint; its parts are model, optimizer, lr_scheduler, dataloader and "
-        "train_state%s%s%s",
-        config_where(cfg, "checkpoint.exclude_from_loading"), str_show(word).text,
-        nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+    FAIL("%s: \"%s\" is not a part of a checkpoint; its parts are model, optimizer, lr_scheduler, dataloader "
+         "and train_state%s%s%s",
+         config_where(cfg, "checkpoint.exclude_from_loading"), str_show(word).text,
+         nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
 /* Fails if train_state is excluded and optimizer or lr_scheduler is not: both depend on its step count. */
@@ -415,9 +414,8 @@ static ott_status check_tensor_parallel(config *cfg) {
 static ott_status check_pipeline(config *cfg) {
     if (sizes_may_change(cfg) || cfg->distributed.pp <= 1 || cfg->distributed.pp_schedule != PP_ZERO_BUBBLE)
         return OTT_OK;
-    FAIL(
-        "schedules that split backward, and looped breadth-first ones, are not built yet: use 1f1b, gpipe or "
-        "interleaved_1f1b");
+    FAIL("schedules that split backward, and looped breadth-first ones, are not supported yet: use 1f1b, "
+         "gpipe or interleaved_1f1b");
 }
 
 /* Control characters in file names would break log lines, terminals and config.toml. */
@@ -465,15 +463,15 @@ static ott_status check_offload(config *cfg) {
 
 static ott_status check_moments(config *cfg) {
     if (cfg->optimizer.name == OPTIMIZER_ADAMW || cfg->optimizer.state_dtype != MOMENT_FP8) return OTT_OK;
-    FAIL("optimizer.state_dtype = \"fp8\" is built for optimizer.name = \"adamw\" only, not for \"%s\": set "
-         "\"bf16\", or remove it",
+    FAIL("optimizer.state_dtype = \"fp8\" is supported only for optimizer.name = \"adamw\", not for \"%s\": "
+         "set \"bf16\", or remove it",
          config_word(cfg, "optimizer.name"));
 }
 
 static ott_status check_muon_offload(config *cfg) {
     if (cfg->optimizer.name == OPTIMIZER_MUON && cfg->train.offload != OFFLOAD_NONE)
-        FAIL("train.offload = \"%s\" is not built for optimizer.name = \"muon\": remove it, or use another "
-             "optimizer",
+        FAIL("train.offload = \"%s\" is not supported for optimizer.name = \"muon\": remove it, or use "
+             "another optimizer",
              config_word(cfg, "train.offload"));
     return OTT_OK;
 }
@@ -492,8 +490,8 @@ static ott_status check_nesterov(config *cfg) {
     config_optimizer name = cfg->optimizer.name;
     bool is_nesterov_muon = name == OPTIMIZER_MUON && cfg->optimizer.muon_nesterov;
     if (name != OPTIMIZER_SGD && !is_nesterov_muon && cfg->optimizer.nesterov)
-        FAIL("optimizer.nesterov = true is built for optimizer.name = \"sgd\", not for \"%s\": remove it "
-             "(muon has optimizer.muon_nesterov)",
+        FAIL("optimizer.nesterov = true is supported only for optimizer.name = \"sgd\", not for \"%s\": "
+             "remove it (muon has optimizer.muon_nesterov)",
              config_word(cfg, "optimizer.name"));
     if (name == OPTIMIZER_SGD && cfg->optimizer.nesterov && cfg->optimizer.momentum == 0.0)
         FAIL(

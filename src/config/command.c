@@ -123,7 +123,7 @@ static bool read_negation(const char *key, char *out) {
 
 /* Fails for "--train.no_seq_len": the key train.seq_len exists, but it is no switch. */
 static ott_status fail_negation(const char *shown, const char *positive) {
-    return status_fail(OTT_ERR_CONFIG, "%s: %s is no switch: write --%s=VALUE", shown, positive, positive);
+    return status_fail(OTT_ERR_CONFIG, "%s: %s is not a switch: write --%s=VALUE", shown, positive, positive);
 }
 
 static ott_status fail_option(const char *shown, const char *key) {

@@ -167,8 +167,8 @@ static ott_status fail_lines(const config *cfg, const str *lines, int count, int
     const char *name = *cfg->path ? cfg->path : "this configuration";
     if (count == 1 && shown == 1) return status_fail(OTT_ERR_CONFIG, "%s", lines->text + 3);
     if (count == shown)
-        return status_fail(OTT_ERR_CONFIG, "%d things keep %s from running:%s", count, name, lines->text);
-    return status_fail(OTT_ERR_CONFIG, "%d things keep %s from running:%s\n  and %d more", count, name,
+        return status_fail(OTT_ERR_CONFIG, "%d errors keep %s from running:%s", count, name, lines->text);
+    return status_fail(OTT_ERR_CONFIG, "%d errors keep %s from running:%s\n  and %d more", count, name,
                        lines->text ? lines->text : "", count - shown);
 }
 

@@ -171,7 +171,7 @@ static void list_kept(const convert_summary *s, char *out, size_t size) {
         [CONVERT_KEPT_RULE] = "float8.module keeps",
         [CONVERT_KEPT_END] = "float8.keep_first_layers and keep_last_layers keep",
         [CONVERT_KEPT_DIMENSIONS] =
-            "dimensions that are no multiples of 16 (without float8.pad_inner_dim) keep",
+            "dimensions that are not multiples of 16 (without float8.pad_inner_dim) keep",
         [CONVERT_KEPT_SMALL] = CONVERT_FILTER_SMALL " finds too small",
     };
     size_t length = 0;

@@ -154,15 +154,15 @@ static ott_status check_latent(const config *cfg, const family *f) {
                            f->latent
                                ? "model.family = %s has latent attention: set model.kv_lora_rank, the width "
                                  "of the latent of keys and values"
-                               : "model.kv_lora_rank does not go with model.family = %s: deepseek_v2 and "
-                                 "deepseek_v3 have latent attention",
+                               : "model.kv_lora_rank cannot be combined with model.family = %s: deepseek_v2 "
+                                 "and deepseek_v3 have latent attention",
                            f->name);
     if (!f->latent) return OTT_OK;
     TRY(check_latent_widths(cfg));
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (others[i].given)
             return status_fail(OTT_ERR_CONFIG,
-                               "%s = true does not go with latent attention (model.kv_lora_rank)",
+                               "%s = true cannot be combined with latent attention (model.kv_lora_rank)",
                                others[i].key);
     return check_latent_heads(cfg);
 }
@@ -235,29 +235,29 @@ static ott_status check_block(const config *cfg, const family *f) {
     bool is_gated = cfg->model.activation >= ACTIVATION_GEGLU;
     if (cfg->model.norm_type == NORM_LAYERNORM && !is_llama && f->norm < FAMILY_NORM_LAYER)
         return status_fail(OTT_ERR_CONFIG,
-                           "model.norm_type = layernorm does not go with model.family = %s, which has "
+                           "model.norm_type = layernorm cannot be combined with model.family = %s, which has "
                            "RMSNorm: leave out one of the two",
                            f->name);
     if (plain) return OTT_OK;
     if (is_gated && !family_mlp_is_gated(f->mlp))
         return status_fail(OTT_ERR_CONFIG,
-                           "model.activation = %s, a feed-forward with a gate, does not go with model.family "
-                           "= %s, which has none: give gelu or relu",
+                           "model.activation = %s, a feed-forward with a gate, cannot be combined with "
+                           "model.family = %s, which has none: give gelu or relu",
                            function, f->name);
     if (!is_gated && !is_llama && f->mlp != FAMILY_MLP_GELU)
         return status_fail(OTT_ERR_CONFIG,
-                           "model.activation = %s, a feed-forward without a gate, does not go with "
+                           "model.activation = %s, a feed-forward without a gate, cannot be combined with "
                            "model.family = %s, which has one: leave out one of the two",
                            function, f->name);
     if (cfg->model.num_experts > 0)
         return status_fail(OTT_ERR_CONFIG,
-                           "model.activation = %s does not go with model.num_experts = %lld: experts have "
-                           "SwiGLU; leave out one of the two",
+                           "model.activation = %s cannot be combined with model.num_experts = %lld: experts "
+                           "have SwiGLU; leave out one of the two",
                            function, (long long)cfg->model.num_experts);
     if (cfg->model.fused_gate_up && !is_gated)
         return status_fail(OTT_ERR_CONFIG,
-                           "model.fused_gate_up = true does not go with model.activation = %s, which has no "
-                           "gate: leave out one of the two",
+                           "model.fused_gate_up = true cannot be combined with model.activation = %s, which "
+                           "has no gate: leave out one of the two",
                            function);
     return OTT_OK;
 }
@@ -272,8 +272,9 @@ static ott_status check_dimensions(const config *cfg) {
     if (dim % heads != 0 && cfg->model.kv_lora_rank == 0 && !config_was_set(cfg, "model.head_dim"))
         return not_divisible("model.dim", dim, "model.n_heads", heads);
     if (cfg->model.fused_qkv && cfg->model.qk_norm)
-        return status_fail(OTT_ERR_CONFIG, "model.fused_qkv = true does not go with model.qk_norm = true: "
-                                           "QK norms need separate q and k; set one of the two to false");
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.fused_qkv = true cannot be combined with model.qk_norm = true: QK norms "
+                           "need separate q and k; set one of the two to false");
     if (cfg->model.kv_lora_rank == 0 && cfg->model.head_dim % 2 != 0)
         return status_fail(OTT_ERR_CONFIG,
                            "model.head_dim = %lld must be even: rotary embedding rotates pairs",

@@ -143,7 +143,7 @@ out:
 ott_status added_load(tokenizer *t, const json_t *root) {
     const json_t *array = json_object_get(root, "added_tokens");
     if (array && !json_is_null(array) && !json_is_array(array))
-        return status_fail(OTT_ERR_FORMAT, "added_tokens is no array");
+        return status_fail(OTT_ERR_FORMAT, "added_tokens is not an array");
     ott_status status = load_tokens(t, array);
     if (status == OTT_OK) status = load_trees(t);
     return status == OTT_OK ? status : status_context(status, "added_tokens");

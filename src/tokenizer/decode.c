@@ -80,7 +80,7 @@ static bool is_shown(const tokenizer *t, int32_t id, bool skip_special) {
 
 ott_status tokenizer_stream_push(tokenizer_stream *s, int32_t id, str *out) {
     const decode_rule *rule = &s->tokenizer->decode;
-    if (id < 0) return status_fail(OTT_ERR_ARGUMENT, "%" PRId32 " is no token id", id);
+    if (id < 0) return status_fail(OTT_ERR_ARGUMENT, "%" PRId32 " is not a token id", id);
     if (!is_shown(s->tokenizer, id, s->skip_special)) return OTT_OK;
     bool first = !s->started;
     s->started = true;

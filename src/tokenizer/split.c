@@ -22,7 +22,7 @@ static const struct {
 
 static ott_status get_behavior(const json_t *object, split_behavior *out) {
     const char *name = json_string_value(json_object_get(object, "behavior"));
-    if (!name) return status_fail(OTT_ERR_FORMAT, "behavior is missing or no string");
+    if (!name) return status_fail(OTT_ERR_FORMAT, "behavior is missing or not a string");
     for (size_t i = 0; i < sizeof behaviors / sizeof *behaviors; i++) {
         if (strcmp(behaviors[i].name, name) != 0) continue;
         *out = behaviors[i].behavior;
@@ -73,7 +73,7 @@ static ott_status get_prepend(const json_t *object, metaspace_prepend *out) {
     *out = add ? PREPEND_ALWAYS : PREPEND_NEVER;
     if (!scheme || json_is_null(scheme)) return OTT_OK;
     const char *name = json_string_value(scheme);
-    if (!name) return status_fail(OTT_ERR_FORMAT, "prepend_scheme is no string");
+    if (!name) return status_fail(OTT_ERR_FORMAT, "prepend_scheme is not a string");
     if (strcmp(name, "first") == 0)
         *out = PREPEND_FIRST;
     else if (strcmp(name, "always") == 0)

@@ -37,7 +37,7 @@ static ott_status append_special(tokenizer *t, const json_t *object, const json_
 static ott_status load_template(tokenizer *t, const json_t *object) {
     const json_t *single = json_object_get(object, "single");
     bool seen = false;
-    if (!json_is_array(single)) return status_fail(OTT_ERR_FORMAT, "single is missing or no array");
+    if (!json_is_array(single)) return status_fail(OTT_ERR_FORMAT, "single is missing or not an array");
     if (t->prefix_count + t->suffix_count > 0)
         return status_fail(OTT_ERR_UNSUPPORTED, "a second template is not supported");
     for (size_t i = 0; i < json_array_size(single); i++) {

@@ -19,7 +19,7 @@ typedef struct extent {
 
 static ott_status measure_id(const json_t *id, const char *name, extent *e) {
     if (!json_is_integer(id) || json_integer_value(id) < 0)
-        return status_fail(OTT_ERR_FORMAT, "the id of token '%s' is no integer from 0 on",
+        return status_fail(OTT_ERR_FORMAT, "the id of token '%s' is not an integer of 0 or more",
                            str_show(name).text);
     if (json_integer_value(id) > e->largest) {
         e->largest = json_integer_value(id);
@@ -40,8 +40,8 @@ static ott_status measure_vocab(const json_t *vocab, const json_t *added, extent
     for (size_t i = 0; i < json_array_size(added); i++) {
         const json_t *token = json_array_get(added, i), *content = json_object_get(token, "content");
         if (!json_is_string(content))
-            return status_fail(OTT_ERR_FORMAT, "added_tokens: content of token %zu is missing or no string",
-                               i);
+            return status_fail(OTT_ERR_FORMAT,
+                               "added_tokens: content of token %zu is missing or not a string", i);
         TRY(measure_id(json_object_get(token, "id"), json_string_value(content), e));
         e->bytes += (int64_t)json_string_length(content) + 1;
     }
@@ -186,7 +186,7 @@ static ott_status load_merge(tokenizer *t, const json_t *merge, size_t rank, str
     text_view left, right;
     uint32_t a, b, id;
     if (!read_pair(merge, &left, &right))
-        return status_fail(OTT_ERR_FORMAT, "model.merges: merge %zu is no pair of tokens", rank);
+        return status_fail(OTT_ERR_FORMAT, "model.merges: merge %zu is not a pair of tokens", rank);
     TRY(find_token_part(t, left, "the left part", rank, &a));
     TRY(find_token_part(t, right, "the right part", rank, &b));
     joined->length = 0;
@@ -207,7 +207,7 @@ static ott_status load_merge(tokenizer *t, const json_t *merge, size_t rank, str
 static ott_status load_merges(tokenizer *t, const json_t *merges) {
     bpe_model *m = &t->model;
     int64_t size = 64, count = (int64_t)json_array_size(merges);
-    if (!json_is_array(merges)) return status_fail(OTT_ERR_FORMAT, "model.merges is missing or no array");
+    if (!json_is_array(merges)) return status_fail(OTT_ERR_FORMAT, "model.merges is missing or not an array");
     while (size < 2 * count) size *= 2;
     TRY(mem_alloc_array(t->account, MEM_DATA, size, sizeof *m->merges, "merges", &m->merges));
     m->merge_mask = (uint64_t)size - 1;
@@ -256,13 +256,13 @@ static ott_status load_options(tokenizer *t, const json_t *model) {
 
 static ott_status check_type(const json_t *model) {
     const json_t *type = json_object_get(model, "type"); /* absent in the oldest files */
-    if (!json_is_object(model)) return status_fail(OTT_ERR_FORMAT, "model is missing or no object");
-    if (type && !json_is_string(type)) return status_fail(OTT_ERR_FORMAT, "model.type is no string");
+    if (!json_is_object(model)) return status_fail(OTT_ERR_FORMAT, "model is missing or not an object");
+    if (type && !json_is_string(type)) return status_fail(OTT_ERR_FORMAT, "model.type is not a string");
     if (type && strcmp(json_string_value(type), "BPE") != 0)
         return status_fail(OTT_ERR_UNSUPPORTED, "model.type '%s' is not supported; BPE is",
                            str_show(json_string_value(type)).text);
     if (!json_is_object(json_object_get(model, "vocab")))
-        return status_fail(OTT_ERR_FORMAT, "model.vocab is missing or no object");
+        return status_fail(OTT_ERR_FORMAT, "model.vocab is missing or not an object");
     return OTT_OK;
 }
 

@@ -180,7 +180,7 @@ static void test_options_out_of_range(void **state) {
     for (int level = -1; level < 200; level += 100) {
         o.log_level = (ott_log_level)level;
         assert_error(ott_context_open(&o, &context), OTT_ERR_ARGUMENT,
-                     "is no level: give 0 (error) to 3 (debug)");
+                     "is not a log level: give 0 (error) to 3 (debug)");
     }
     assert_null(context);
 }

@@ -262,7 +262,7 @@ static void test_save_over_a_run(void **state) {
     open_loop(&l, &h);
     snprintf(path, sizeof path, "%s/run/checkpoints/step-2", h.folder);
     succeed(ott_checkpoint_load(path, l.m, NULL));
-    assert_error(ott_checkpoint_save(path, l.m, l.o), OTT_ERR_IO, "is no checkpoint of a module");
+    assert_error(ott_checkpoint_save(path, l.m, l.o), OTT_ERR_IO, "is not a checkpoint of a module");
     snprintf(path, sizeof path, "%s/weights", h.folder);
     succeed(ott_checkpoint_save(path, l.m, NULL));
     succeed(ott_checkpoint_load(path, l.m, NULL));

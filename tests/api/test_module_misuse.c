@@ -212,12 +212,12 @@ static void test_options(void **state) {
     ott_attention_options_init(&ao);
     ao.dim = 30;
     ao.heads = 4;
-    assert_error(ott_attention_open(c, &ao, &out), BAD, "dim = 30 is no multiple of heads = 4");
+    assert_error(ott_attention_open(c, &ao, &out), BAD, "dim = 30 is not a multiple of heads = 4");
     ao.dim = 20;
     assert_error(ott_attention_open(c, &ao, &out), BAD, "head_dim = 5 is odd");
     ao.head_dim = 4;
     ao.kv_heads = 3;
-    assert_error(ott_attention_open(c, &ao, &out), BAD, "heads = 4 is no multiple of kv_heads = 3");
+    assert_error(ott_attention_open(c, &ao, &out), BAD, "heads = 4 is not a multiple of kv_heads = 3");
     ao.kv_heads = 2;
     ao.window = -1;
     assert_error(ott_attention_open(c, &ao, &out), BAD, "window = -1");

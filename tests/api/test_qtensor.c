@@ -355,8 +355,8 @@ static void test_wrong_arguments(void **state) {
                  "ott_qtensor_open: r belongs to another context");
     assert_error(ott_qtensor_open(context, 4, 8, (ott_recipe *)x, OTT_INPUT, &q), OTT_ERR_ARGUMENT,
                  "r is a tensor; give a recipe");
-    assert_error(ott_qtensor_open(context, 0, 8, r, OTT_INPUT, &q), OTT_ERR_SHAPE, "[0, 8] is no shape");
-    assert_error(ott_qtensor_open(context, INT64_MAX, 8, r, OTT_INPUT, &q), OTT_ERR_SHAPE, "is no shape");
+    assert_error(ott_qtensor_open(context, 0, 8, r, OTT_INPUT, &q), OTT_ERR_SHAPE, "[0, 8] is not a shape");
+    assert_error(ott_qtensor_open(context, INT64_MAX, 8, r, OTT_INPUT, &q), OTT_ERR_SHAPE, "is not a shape");
     assert_error(ott_qtensor_open(context, 4, 8, r, (ott_role)3, &q), OTT_ERR_ARGUMENT, "role = 3");
     assert_null(q);
     q = open_qtensor(context, 4, 8, r, OTT_INPUT);

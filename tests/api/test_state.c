@@ -249,7 +249,7 @@ static void test_mismatch(void **state) {
     assert_error(ott_checkpoint_load("/tmp/ottava-none", m, NULL), OTT_ERR_NOT_FOUND,
                  "/tmp/ottava-none/state.json");
     assert_error(ott_checkpoint_load(parent, m, NULL), OTT_ERR_FORMAT, "is not a complete checkpoint");
-    assert_error(ott_checkpoint_save(parent, m, NULL), OTT_ERR_IO, "exists and is no checkpoint");
+    assert_error(ott_checkpoint_save(parent, m, NULL), OTT_ERR_IO, "exists and is not a checkpoint");
     assert_error(ott_checkpoint_save("/proc/none/x", m, NULL), OTT_ERR_NOT_FOUND, "/proc/none");
     fill(value_of(m, "bias"), 5.0f);
     succeed(ott_checkpoint_save(folder, m, NULL)); /* replaces the module's own checkpoint */
@@ -311,7 +311,7 @@ static void test_old_format(void **state) {
     f = fopen(path, "w");
     assert_non_null(f);
     assert_int_equal(fclose(f), 0);
-    assert_error(ott_checkpoint_save(parent, m, NULL), OTT_ERR_IO, "is no checkpoint of a module");
+    assert_error(ott_checkpoint_save(parent, m, NULL), OTT_ERR_IO, "is not a checkpoint of a module");
     ott_module_close(m);
     ott_context_close(c);
     remove_folder(parent);

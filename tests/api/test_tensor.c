@@ -126,8 +126,8 @@ static void test_wrong_arguments(void **state) {
     assert_null(t);
     assert_error(ott_tensor_open(context, OTT_I64, 1, 1, &t), OTT_ERR_DTYPE, "dtype is i64");
     assert_error(ott_tensor_open(context, (ott_dtype)99, 1, 1, &t), OTT_ERR_DTYPE, "unknown");
-    assert_error(ott_tensor_open(context, OTT_F32, -1, 4, &t), OTT_ERR_SHAPE, "[-1, 4] is no shape");
-    assert_error(ott_tensor_open(context, OTT_F32, INT64_MAX, 4, &t), OTT_ERR_SHAPE, "is no shape");
+    assert_error(ott_tensor_open(context, OTT_F32, -1, 4, &t), OTT_ERR_SHAPE, "[-1, 4] is not a shape");
+    assert_error(ott_tensor_open(context, OTT_F32, INT64_MAX, 4, &t), OTT_ERR_SHAPE, "is not a shape");
     assert_error(ott_tensor_open(context, OTT_F32, INT64_C(1) << 50, 16, &t), OTT_ERR_MEMORY, "a tensor");
     assert_null(t);
     t = open_tensor(context, OTT_F32, 2, 4);

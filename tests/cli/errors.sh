@@ -19,7 +19,7 @@ echo x >file
 fails "an unknown precision" 2 'FP8|"bf16", "fp16", "fp32", "fp8"|did you mean "fp8"?' \
     train --train.mixed_precision=FP8
 fails "all errors are reported together" 2 \
-    "2 things keep this configuration from running:|--train.seq_len=many must be an integer" \
+    "2 errors keep this configuration from running:|--train.seq_len=many must be an integer" \
     train --train.seq_len=many --optimizer.lr=0
 report "each error is on its own line" "$(grep -q '^  --optimizer.lr=0 is out of range' err || cat err)"
 fails "an unknown key" 2 "train.seq_lenn|did you mean train.seq_len?" train --train.seq_lenn=3
@@ -53,7 +53,7 @@ CONFIG_FILE=absent.toml fails "--job.config_file overrides CONFIG_FILE" 2 "unsai
 
 # ---- several errors together ----
 fails "too many ranks, a hub model and no data" 2 \
-    "3 things keep this configuration from running:|(1): distributed.dp_shard|--distributed.fit=true|\
+    "3 errors keep this configuration from running:|(1): distributed.dp_shard|--distributed.fit=true|\
 no training data is named|--model.hf_path=meta-llama/Llama-3.1-8B: there is no such folder|\
 hf download meta-llama/Llama-3.1-8B --local-dir FOLDER" \
     train --model.hf_path=meta-llama/Llama-3.1-8B --distributed.tp=2 --train.max_steps=3

@@ -55,7 +55,7 @@ tried() {
         trouble=
         [ $code -eq 2 ] || trouble="exit code $code"
         [ "$(grep -vc '^  ' err)" -eq 1 ] || trouble="not one line on standard error"
-        grep -q 'not built\|not part of this program' err || \
+        grep -q 'not supported\|not part of this program' err || \
             trouble="the error does not name the unsupported part"
         report "$name: $(head -c 200 err | head -1)" "$trouble"
     fi

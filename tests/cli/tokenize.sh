@@ -218,7 +218,7 @@ tokens "data.chat_date sets the date of a run" 14 --run.dir=third --train.max_st
     --data.chat_date=2026-11-03
 tokens "a resumed run has the date of its start" 14 --run.dir=third --checkpoint.load_path=latest
 holds "the date causes no warning about changed data" sh -c '! grep -q "Changed on resume: data" out'
-fails "an undefined date is refused" 2 '"strftime_now" is not built' \
+fails "an undefined date is refused" 2 '"strftime_now" is not supported' \
     train $chat --run.dir=dateless --data.chat_date=undefined
 "$program" train $chat --run.dir=today --train.max_steps=2 >out 2>err
 holds "the default date is the day of the start" grep -q \

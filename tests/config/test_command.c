@@ -44,7 +44,7 @@ static void test_switches(void **state) {
     GOOD(c, cfg, "--wandb.project", "mine", "--train.seed", "4");
     assert_int_equal(cfg->train.seed, 4);
     config_close(cfg);
-    case_bad_argument(c, "--train.no_seq_len", "train.seq_len is no switch", NULL);
+    case_bad_argument(c, "--train.no_seq_len", "train.seq_len is not a switch", NULL);
     case_bad_argument(c, "--train.no_compile_model=true", "unknown key", NULL);
 }
 

@@ -195,7 +195,7 @@ static void test_all_at_once(void **state) {
                    "float8.enable_fsdp_float8_all_gather = true",
                    "float8.precompute_float8_dynamic_scale_for_fsdp", "float8.margin = 2 has no effect",
                    "float8.amax_history_len = 8 has no effect", "e6m3", "rows",
-                   "train.offload = \"moments\" is not built", "distributed.tp = 2 shards them",
+                   "train.offload = \"moments\" is not supported", "distributed.tp = 2 shards them",
                    "FP8 + Tensor Parallelism", NULL);
     /* A check that needs an invalid key is skipped: max_seq_len 64 is not compared with seq_len's default. */
     case_bad(c, ".toml", "[train]\nseq_len = \"many\"\n[model]\nmax_seq_len = 64\n", "must be an integer",
@@ -232,7 +232,7 @@ static void test_collect(void **state) {
     assert_int_equal(config_collect(cfg, config_set_data_ranks(cfg, 2)), OTT_OK);
     assert_int_equal(config_collect(cfg, status_fail(OTT_ERR_IO, "a disk")), OTT_ERR_IO);
     assert_int_equal(config_collect_end(cfg), OTT_ERR_CONFIG);
-    assert_non_null(strstr(status_text(), "2 things keep"));
+    assert_non_null(strstr(status_text(), "2 errors keep"));
     assert_non_null(strstr(status_text(), "\n  first\n  global_batch_size (9) must be divisible"));
     config_collect_begin(cfg);
     assert_int_equal(config_collect_end(cfg), OTT_OK);

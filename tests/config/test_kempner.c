@@ -89,11 +89,12 @@ static void test_optimizers(void **state) {
              "distributed.tp = 2", NULL);
     case_bad(c, ".toml", "[optimizer]\nname = \"muon\"\n[model]\nnum_experts = 4\n[distributed]\nep = 2\n",
              "distributed.ep = 2 shards them", NULL);
-    case_bad(c, ".toml", "[optimizer]\nname = \"lion\"\nstate_dtype = \"fp8\"\n",
-             "optimizer.state_dtype = \"fp8\" is built for optimizer.name = \"adamw\" only, not for \"lion\"",
-             NULL);
+    case_bad(
+        c, ".toml", "[optimizer]\nname = \"lion\"\nstate_dtype = \"fp8\"\n",
+        "optimizer.state_dtype = \"fp8\" is supported only for optimizer.name = \"adamw\", not for \"lion\"",
+        NULL);
     case_bad(c, ".toml", "[optimizer]\nname = \"muon\"\n[train]\noffload = \"moments\"\n",
-             "train.offload = \"moments\" is not built for optimizer.name = \"muon\"", NULL);
+             "train.offload = \"moments\" is not supported for optimizer.name = \"muon\"", NULL);
     case_bad(c, ".toml", "[optimizer]\nnesterov = true\n", "optimizer.nesterov = true", NULL);
     case_bad(c, ".toml", "[optimizer]\nname = \"muon\"\nmuon_nesterov = false\nnesterov = true\n",
              "optimizer.muon_nesterov", NULL);

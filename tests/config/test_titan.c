@@ -262,7 +262,7 @@ static void test_filter_small(void **state) {
 static void test_words(void **state) {
     config_case *c = *state;
     case_bad(c, ".toml", "[model]\nname = \"deepseek_v3\"\n",
-             "model.name = \"deepseek_v3\": mixtures of experts are not built yet", NULL);
+             "model.name = \"deepseek_v3\": mixtures of experts are not supported yet", NULL);
     case_bad(c, ".toml", "[model]\nflavor = \"9B\"\n",
              "model.flavor = \"9B\" is not a known flavor of llama3", " 8B,", NULL);
     case_bad(c, ".toml", "[activation_checkpoint]\nmode = \"some\"\n", "\"selective\"", NULL);

@@ -151,7 +151,7 @@ static void test_latents_that_are_refused(void **state) {
         const char *more[2], *message;
     } cases[] = {
         {{"--model.family=llama", "--model.kv_lora_rank=32"},
-         "model.kv_lora_rank does not go with model.family = llama"},
+         "model.kv_lora_rank cannot be combined with model.family = llama"},
         {{"--model.kv_lora_rank=0"},
          "model.family = deepseek_v3 has latent attention: set model.kv_lora_rank"},
         {{"--model.head_dim=64"},
@@ -160,7 +160,7 @@ static void test_latents_that_are_refused(void **state) {
         {{"--model.n_kv_heads=2"}, "model.n_kv_heads (2) must be model.n_heads (4)"},
         {{"--model.qk_rope_head_dim=31"}, "model.qk_rope_head_dim = 31 are 31 columns"},
         {{"--model.q_lora_rank=2000000"}, "model.q_lora_rank = 2000000"},
-        {{"--model.qk_norm=true"}, "model.qk_norm = true does not go with latent attention"},
+        {{"--model.qk_norm=true"}, "model.qk_norm = true cannot be combined with latent attention"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         model_options o;
@@ -214,19 +214,20 @@ static void test_blocks_that_are_refused(void **state) {
         const char *more[2], *message;
     } cases[] = {
         {{"--model.norm_type=layernorm", "--model.family=qwen3"},
-         "model.norm_type = layernorm does not go with model.family = qwen3"},
+         "model.norm_type = layernorm cannot be combined with model.family = qwen3"},
         {{"--model.activation=gelu", "--model.family=gemma2"},
-         "model.activation = gelu, a feed-forward without a gate, does not go with model.family = gemma2"},
+         "model.activation = gelu, a feed-forward without a gate, cannot be combined with model.family = "
+         "gemma2"},
         {{"--model.activation=geglu", "--model.family=gpt2"},
-         "model.activation = geglu, a feed-forward with a gate, does not go with model.family = gpt2"},
+         "model.activation = geglu, a feed-forward with a gate, cannot be combined with model.family = gpt2"},
         {{"--model.full_attention_layers=4", "--model.sliding_window=8"},
          "model.full_attention_layers has 4: the model has blocks 0 to 3"},
         {{"--model.full_attention_layers=1", "--model.full_attention_every=2"},
          "both name the layers without a window"},
         {{"--model.activation=gelu", "--model.num_experts=8"},
-         "model.activation = gelu does not go with model.num_experts = 8"},
+         "model.activation = gelu cannot be combined with model.num_experts = 8"},
         {{"--model.activation=relu", "--model.fused_gate_up=true"},
-         "model.fused_gate_up = true does not go with model.activation = relu"},
+         "model.fused_gate_up = true cannot be combined with model.activation = relu"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         model_options o;

@@ -330,7 +330,7 @@ static void decodes_ids_without_token(void **state) {
     assert_decodes(f, t, "257 999 5000 2147483647 1000 257", false, "the<s>the", -1, true);
     assert_decodes(f, t, "257 1000 1001 257", true, "the<tool>the", -1, true);
     assert_int_equal(tokenizer_decode(t, (int32_t[]){257, -1}, 2, false, &out), OTT_ERR_ARGUMENT);
-    assert_error_names("-1 is no token id");
+    assert_error_names("-1 is not a token id");
     str_free(&out);
     tokenizer_close(t);
 }

@@ -35,7 +35,7 @@ static void refuses_what_is_no_json(void **state) {
     deep[20000] = '\0';
     memcpy(deep, "{\"a\":", 5);
     refuse_text(f, deep, -1, "maximum parsing depth reached");
-    refuse_text(f, "{}", -1, "model is missing or no object");
+    refuse_text(f, "{}", -1, "model is missing or not an object");
 }
 
 typedef struct change {
@@ -56,27 +56,27 @@ static void refuse_all(folder *f, const change *changes, size_t count, ott_statu
 
 static void refuses_malformed_models(void **state) {
     static const change changes[] = {
-        {"model", NULL, "model is missing or no object"},
-        {"model", "[]", "model is missing or no object"},
-        {"model.type", "3", "model.type is no string"},
-        {"model.vocab", NULL, "model.vocab is missing or no object"},
-        {"model.vocab", "[[\"a\", -1.0]]", "model.vocab is missing or no object"},
+        {"model", NULL, "model is missing or not an object"},
+        {"model", "[]", "model is missing or not an object"},
+        {"model.type", "3", "model.type is not a string"},
+        {"model.vocab", NULL, "model.vocab is missing or not an object"},
+        {"model.vocab", "[[\"a\", -1.0]]", "model.vocab is missing or not an object"},
         {"model.vocab", "{}", "model.vocab has no tokens"},
-        {"model.vocab.a", "-1", "the id of token 'a' is no integer from 0 on"},
+        {"model.vocab.a", "-1", "the id of token 'a' is not an integer of 0 or more"},
         {"model.vocab.a", "1073741824",
          "token 'a' has the id 1073741824, far beyond the others: with 258 tokens, ids below 66568 are"},
         {"model.vocab.a", "9223372036854775807", "token 'a' has the id 9223372036854775807, far beyond"},
         {"model.vocab.a", "1.0", "the id of token 'a'"},
         {"model.vocab.a", "\"1\"", "the id of token 'a'"},
         {"model.vocab.a", "98", "have the same id 98"},
-        {"model.merges", NULL, "model.merges is missing or no array"},
-        {"model.merges", "{}", "model.merges is missing or no array"},
-        {"model.merges", "[\"th\"]", "merge 0 is no pair of tokens"},
-        {"model.merges", "[\"t h\", \"a b c\"]", "merge 1 is no pair of tokens"},
-        {"model.merges", "[[\"t\"]]", "merge 0 is no pair of tokens"},
-        {"model.merges", "[[\"t\", \"h\", \"e\"]]", "merge 0 is no pair of tokens"},
-        {"model.merges", "[[\"t\", 3]]", "merge 0 is no pair of tokens"},
-        {"model.merges", "[7]", "merge 0 is no pair of tokens"},
+        {"model.merges", NULL, "model.merges is missing or not an array"},
+        {"model.merges", "{}", "model.merges is missing or not an array"},
+        {"model.merges", "[\"th\"]", "merge 0 is not a pair of tokens"},
+        {"model.merges", "[\"t h\", \"a b c\"]", "merge 1 is not a pair of tokens"},
+        {"model.merges", "[[\"t\"]]", "merge 0 is not a pair of tokens"},
+        {"model.merges", "[[\"t\", \"h\", \"e\"]]", "merge 0 is not a pair of tokens"},
+        {"model.merges", "[[\"t\", 3]]", "merge 0 is not a pair of tokens"},
+        {"model.merges", "[7]", "merge 0 is not a pair of tokens"},
         {"model.merges", "[\"zz h\"]", "the left part 'zz' of merge 0 is not in the vocabulary"},
         {"model.merges", "[\"h zz\"]", "the right part 'zz' of merge 0 is not in the vocabulary"},
         {"model.merges", "[\"t h\", \"z z\"]", "the result 'zz' of merge 1 is not in the vocabulary"},
@@ -88,9 +88,9 @@ static void refuses_malformed_models(void **state) {
 
 static void refuses_malformed_parts(void **state) {
     static const change changes[] = {
-        {"added_tokens", "{}", "added_tokens is no array"},
-        {"added_tokens", "[3]", "added_tokens: content of token 0 is missing or no string"},
-        {"added_tokens", "[{\"id\": 1}]", "content of token 0 is missing or no string"},
+        {"added_tokens", "{}", "added_tokens is not an array"},
+        {"added_tokens", "[3]", "added_tokens: content of token 0 is missing or not a string"},
+        {"added_tokens", "[{\"id\": 1}]", "content of token 0 is missing or not a string"},
         {"added_tokens", "[{\"content\": \"<s>\"}]", "the id of token '<s>'"},
         {"added_tokens", "[{\"id\": -5, \"content\": \"<s>\"}]", "the id of token '<s>'"},
         {"added_tokens", "[{\"id\": 99999999, \"content\": \"<s>\"}]",
@@ -118,7 +118,7 @@ static void refuses_malformed_parts(void **state) {
         {"normalizer", "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}}", "content is missing"},
         {"decoder", "{\"type\": \"Strip\", \"content\": \" \", \"start\": -1, \"stop\": 0}",
          "start is -1; 0 to "},
-        {"post_processor", "{\"type\": \"TemplateProcessing\"}", "single is missing or no array"},
+        {"post_processor", "{\"type\": \"TemplateProcessing\"}", "single is missing or not an array"},
         {"post_processor", "{\"type\": \"TemplateProcessing\", \"single\": []}",
          "the Sequence A exactly once"},
         {"post_processor",

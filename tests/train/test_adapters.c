@@ -249,7 +249,7 @@ static void checkpoints_leave_the_base(void **state) {
     snprintf(moved, sizeof moved, "%s/elsewhere", f->folder);
     FIXTURE_OK(file_rename(old, moved));
     expect_refused(run_on(f, "base", "slim_moved", 0, true), "model.hf_path");
-    expect_refused(export_to(f, "slim", "out", ""), "is no folder");
+    expect_refused(export_to(f, "slim", "out", ""), "is not a folder");
     FIXTURE_OK(export_to(f, "slim", "out", moved));
     FIXTURE_OK(run_on(f, "elsewhere", "slim_moved", 0, true));
     snprintf(weights, sizeof weights, "%s/model.safetensors", moved);

@@ -167,7 +167,7 @@ static void other_state_is_named(void **state) {
 static void parts_that_are_refused(void **state) {
     static const struct {
         const char *parts, *message;
-    } cases[] = {{"optimiser", "\"optimiser\" is no part of a checkpoint"},
+    } cases[] = {{"optimiser", "\"optimiser\" is not a part of a checkpoint"},
                  {"optimiser", "did you mean optimizer?"},
                  {"train_state", "optimizer and lr_scheduler cannot be loaded without train_state"}};
     (void)state;

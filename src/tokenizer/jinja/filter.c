@@ -51,7 +51,7 @@ static ott_status filter_tojson(jinja_work *w, const jinja_value *v, const jinja
                       *indent = jinja_argument(a, 0, "indent");
     TRY(jinja_arguments_check(w, a, "tojson", 1, names));
     if (ascii && jinja_value_truth(ascii))
-        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "tojson: ensure_ascii is not built");
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "tojson: ensure_ascii is not supported");
     if (indent && indent->kind != JINJA_NONE &&
         (indent->kind != JINJA_INTEGER || indent->integer < 0 || indent->integer > 16))
         return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "tojson: indent is %s", jinja_value_kind(indent));
@@ -208,7 +208,7 @@ static ott_status filter_reverse(jinja_work *w, const jinja_value *v, const jinj
                                  jinja_value *out) {
     TRY(jinja_arguments_check(w, a, "reverse", 0, NULL));
     if (v->kind == JINJA_STRING)
-        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "reverse of a string is not built");
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "reverse of a string is not supported");
     TRY(copy_elements(w, v, out));
     jinja_value *items = out->list->items;
     for (int64_t i = 0, k = out->list->count - 1; i < k; i++, k--) {
@@ -348,7 +348,7 @@ static ott_status map_one(jinja_work *w, const jinja_value *element, const jinja
         return OTT_OK;
     }
     TRY(jinja_filter(w, filter->text, element, rest, out, &found));
-    return found ? OTT_OK : jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "map: its filter is not built");
+    return found ? OTT_OK : jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "map: its filter is not supported");
 }
 
 static ott_status filter_map(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
@@ -391,7 +391,7 @@ static ott_status select_elements(jinja_work *w, const jinja_value *v, const jin
         truth = jinja_value_truth(&element);
         if (test) TRY(jinja_test(w, test->text, &element, &rest, &truth, &found));
         if (!found)
-            return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "the test \"%.*s\" is not built",
+            return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "the test \"%.*s\" is not supported",
                                    (int)test->text.bytes, test->text.at);
         if (truth == wanted) TRY(jinja_list_append(w, out->list, l->items[i]));
     }

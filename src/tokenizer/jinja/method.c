@@ -184,7 +184,7 @@ static ott_status method_replace(jinja_work *w, const jinja_value *v, const jinj
     TRY(text_argument(w, a, 0, "replace", &old));
     TRY(text_argument(w, a, 1, "replace", &new));
     TRY(count_argument(w, a, 2, "count", &most));
-    if (old.bytes == 0) return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "replace of \"\" is not built");
+    if (old.bytes == 0) return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "replace of \"\" is not supported");
     ott_status status = replace_all(w, v->text, old, new, most, &made);
     if (status == OTT_OK) status = str_finish(&made);
     if (status == OTT_OK) status = jinja_value_copy_text(w, made.text ? made.text : "", made.length, out);
@@ -245,7 +245,7 @@ static ott_status method_rsplit(jinja_work *w, const jinja_value *v, const jinja
     TRY(text_argument(w, a, 0, "rsplit", &by));
     TRY(count_argument(w, a, 1, "maxsplit", &most));
     if (by.bytes == 0 || most != 1)
-        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "rsplit is built only with a text and maxsplit 1");
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "rsplit is supported only with a text and maxsplit 1");
     TRY(jinja_value_list(w, out));
     TRY(jinja_work_read(w, v->text.bytes));
     for (int64_t at = v->text.bytes - by.bytes; at >= 0; at--) {
@@ -286,7 +286,7 @@ static ott_status method_count(jinja_work *w, const jinja_value *v, const jinja_
     text_view part, rest = v->text;
     TRY(jinja_arguments_check(w, a, "count", 1, NULL));
     TRY(text_argument(w, a, 0, "count", &part));
-    if (part.bytes == 0) return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "count of \"\" is not built");
+    if (part.bytes == 0) return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "count of \"\" is not supported");
     *out = jinja_value_integer(0);
     for (const char *at;; out->integer++) {
         TRY(jinja_text_find(w, rest, part, &at));

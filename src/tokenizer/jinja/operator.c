@@ -257,7 +257,7 @@ ott_status jinja_slice(jinja_work *w, const jinja_value *object, const jinja_val
     if (object->kind == JINJA_STRING && step == 1)
         return *out = jinja_value_string(characters(object->text, from, to > from ? to - from : 0)), OTT_OK;
     if (object->kind == JINJA_STRING)
-        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "slices of a string with a step are not built");
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "slices of a string with a step are not supported");
     TRY(jinja_value_list(w, out));
     for (int64_t i = from; back ? i > to : i < to; i += step) {
         TRY(jinja_work_steps(w, 1));

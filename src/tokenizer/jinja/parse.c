@@ -24,7 +24,7 @@ static ott_status fail_expecting(const parser *p, const char *what) {
 }
 
 static ott_status fail_unsupported(int line, const char *what, text_view name) {
-    return status_fail(OTT_ERR_UNSUPPORTED, "line %d: the %s \"%.*s\" is not built", line, what,
+    return status_fail(OTT_ERR_UNSUPPORTED, "line %d: the %s \"%.*s\" is not supported", line, what,
                        (int)(name.bytes < 40 ? name.bytes : 40), name.at);
 }
 

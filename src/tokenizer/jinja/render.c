@@ -185,7 +185,7 @@ static ott_status call_method(rendering *r, const jinja_node *n, const jinja_val
     jinja_value member;
     TRY(jinja_member(&r->work, object, n->name, &member));
     if (member.kind == JINJA_MACRO) return call_macro(r, member.macro, a, out);
-    return FAIL(r, OTT_ERR_UNSUPPORTED, "the method \"%.*s\" of %s is not built", shown_bytes(n->name),
+    return FAIL(r, OTT_ERR_UNSUPPORTED, "the method \"%.*s\" of %s is not supported", shown_bytes(n->name),
                 n->name.at, jinja_value_kind(object));
 }
 
@@ -201,8 +201,8 @@ static ott_status evaluate_call(rendering *r, const jinja_node *n, jinja_value *
     if (callee.kind == JINJA_MACRO) return call_macro(r, callee.macro, &a, out);
     if (callee.kind == JINJA_FUNCTION) return jinja_function(&r->work, callee.text, &a, out);
     if (callee.kind == JINJA_UNDEFINED)
-        return FAIL(r, OTT_ERR_UNSUPPORTED, "the function \"%.*s\" is not built", shown_bytes(callee.text),
-                    callee.text.at);
+        return FAIL(r, OTT_ERR_UNSUPPORTED, "the function \"%.*s\" is not supported",
+                    shown_bytes(callee.text), callee.text.at);
     return FAIL(r, OTT_ERR_FORMAT, "%s is called", jinja_value_kind(&callee));
 }
 
@@ -215,7 +215,8 @@ static ott_status apply_filter(rendering *r, const jinja_node *n, jinja_value *o
     r->work.line = n->line;
     TRY(jinja_filter(&r->work, n->name, &v, &a, out, &found));
     if (found) return OTT_OK;
-    return FAIL(r, OTT_ERR_UNSUPPORTED, "the filter \"%.*s\" is not built", shown_bytes(n->name), n->name.at);
+    return FAIL(r, OTT_ERR_UNSUPPORTED, "the filter \"%.*s\" is not supported", shown_bytes(n->name),
+                n->name.at);
 }
 
 static ott_status apply_test(rendering *r, const jinja_node *n, jinja_value *out) {
@@ -228,7 +229,7 @@ static ott_status apply_test(rendering *r, const jinja_node *n, jinja_value *out
     r->work.line = n->line;
     TRY(jinja_test(&r->work, n->name, &v, &a, &truth, &found));
     if (!found)
-        return FAIL(r, OTT_ERR_UNSUPPORTED, "the test \"%.*s\" is not built", shown_bytes(n->name),
+        return FAIL(r, OTT_ERR_UNSUPPORTED, "the test \"%.*s\" is not supported", shown_bytes(n->name),
                     n->name.at);
     return *out = jinja_value_bool(truth != n->negated), OTT_OK;
 }
@@ -587,7 +588,7 @@ static ott_status render_names(rendering *r, const jinja *t, const json_t *conte
     scope global;
     TRY(jinja_value_from_json(&r->work, context, &names));
     if (names.kind != JINJA_DICT)
-        return status_fail(OTT_ERR_ARGUMENT, "a template's variables are no object");
+        return status_fail(OTT_ERR_ARGUMENT, "a template's variables are not an object");
     TRY(jinja_dict_find_text(&r->work, names.dict, (text_view){"messages", 8}, &messages));
     if (r->branches && messages && messages->kind == JINJA_LIST) {
         messages->list->grows = true;

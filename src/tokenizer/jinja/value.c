@@ -487,7 +487,8 @@ ott_status jinja_arguments_check(const jinja_work *w, const jinja_arguments *a, 
         places += known;
         for (int n = 0; !known && names && names[n]; n++) known = text_is(a->name[i], names[n]);
         if (!known || places > most)
-            return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "%s: argument %d is not built", function, i + 1);
+            return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "%s: argument %d is not supported", function,
+                                   i + 1);
     }
     return OTT_OK;
 }
