@@ -4,12 +4,12 @@
 
 static const char about[] =
     "gemm       matrix products of FP8, BF16 and FP32 operands\n"
-    "gemv       products of few rows with weights larger than any cache\n"
-    "quantize   fp32 and bf16 to FP8, by scaling\n"
+    "gemv       products of a few rows with weights larger than every cache\n"
+    "quantize   casts of fp32 and bf16 to FP8, with scales\n"
     "attention  forward and backward\n"
     "norm       RMSNorm and SwiGLU, forward and backward\n"
     "optimizer  AdamW and the gradient norm\n"
-    "products FILE  each kind of matrix product and attention in a training step of FILE\n"
+    "products FILE  every matrix product and attention call of a training step of FILE, by size\n"
     "step [FILE]    full training steps\n"
     "generate   generation, one sequence\n"
     "load PATH  loading a Hugging Face folder's weights into a model\n\n"
@@ -25,12 +25,12 @@ int verb_bench(int argc, char **argv) {
          "where to compute: cpu; cuda: a GPU; cuda:1: the second GPU; auto: a usable GPU, else cpu (auto)"},
         {"--threads", "N", OPTION_INT, &o.threads, "CPU threads; 0: all cores (0)"},
         {"--repeats", "N", OPTION_INT, &o.repeats,
-         "measurements of each benchmark, interleaved; the median counts (5)"},
+         "measurements per benchmark, interleaved; the median is reported (5)"},
         {"--shapes", "NAME", OPTION_TEXT, &o.shapes,
          "gemm, gemv, quantize, norm: small, square, llama-1b, llama-8b, tiny, or M,K,N of products (small)"},
         {"--preset", "NAME", OPTION_TEXT, &o.preset, "step, generate: size of the model (42M; 124M)"},
         {"--precision", "A,B", OPTION_TEXT, &o.precision,
-         "step, generate: fp8, bf16, fp32 to compare (fp8,bf16); products: a single one"},
+         "step, generate: precisions to compare, of fp8, bf16 and fp32 (fp8,bf16); products: one precision"},
         {"--recipe", "NAME", OPTION_TEXT, &o.recipe, "step, generate: FP8 recipe (tensorwise)"},
         {"--batch", "N", OPTION_INT64, &o.batch_size, "step: sequences per batch (4)"},
         {"--seq-len", "N", OPTION_INT64, &o.seq_len,

@@ -277,7 +277,7 @@ int verb_eval(int argc, char **argv) {
          "layers with this text in their name stay in high precision; may be given several times"},
         {"--limit", "N", OPTION_INT64, &o->limit, "maximum of rows or windows; 0: all (0)"},
         {"--seq-len", "N", OPTION_INT64, &o->seq_len,
-         "context length in tokens; 0: the run's, for a folder 2048 (0)"},
+         "context length in tokens; 0: train.seq_len of the run, or 2048 for a folder (0)"},
         {"--form", "F", OPTION_TEXT, &r.forms,
          "HellaSwag format: lm-eval (acc, acc_norm), llm.c (acc_llmc), both (both)"},
         {"--logits", "FILE", OPTION_TEXT, &o->logits,

@@ -78,9 +78,10 @@ int verb_export(int argc, char **argv) {
          "hf (default), hf-fp8: matrices of the blocks in E4M3, peft: the adapters alone, gguf: one file for "
          "llama.cpp, or gguf-q8_0: its matrices in Q8_0"},
         {"--dtype", "T", OPTION_TEXT, &w.dtype, "weights of hf and gguf: bf16 (default), fp32 or fp16"},
-        {"--method", "M", OPTION_TEXT, &w.method, "how FP8 is written: compressed-tensors (default) or fp8"},
+        {"--method", "M", OPTION_TEXT, &w.method,
+         "quantization method of the FP8 files: compressed-tensors (default) or fp8"},
         {"--granularity", "G", OPTION_TEXT, &w.granularity,
-         "what shares a scale: channel (default), tensor, block (default of fp8) or as-trained"},
+         "which elements share a scale: channel (default), tensor, block (default of fp8) or as-trained"},
         {"--from", "HF_DIR", OPTION_TEXT, &w.from,
          "folder with tokenizer files and further keys of config.json (for gguf: the tokenizer), and with\n"
          "                           the frozen weights of a run with adapters; default: the run's "

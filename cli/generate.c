@@ -44,7 +44,7 @@ static int read_all(int file, const char *name, char **out) {
     if (trouble) {
         int code = !text || got < 0 ? code_of(errno) : CLI_BAD_INPUT;
         free(text);
-        return cli_error(code, "generate: cannot take the prompt from %s: %s", name, trouble);
+        return cli_error(code, "generate: cannot read the prompt from %s: %s", name, trouble);
     }
     if (length > 0 && text[length - 1] == '\n') length--;
     text[length] = '\0';
@@ -56,7 +56,7 @@ static int read_file(const char *path, char **out) {
     if (strcmp(path, "-") == 0) return read_all(STDIN_FILENO, "standard input", out);
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
-        return cli_error(code_of(errno), "generate: cannot take the prompt from %s: %s", path,
+        return cli_error(code_of(errno), "generate: cannot read the prompt from %s: %s", path,
                          strerror(errno));
     int code = read_all(file, path, out);
     close(file);

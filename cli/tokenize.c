@@ -111,7 +111,7 @@ static int check_request(const request *r) {
                          r->result ? "out" : "decode");
     if (r->chat) return CLI_DONE;
     if (r->input && !r->result)
-        return cli_error(CLI_BAD_INPUT, "tokenize: --out is missing: name the token file to make of %s",
+        return cli_error(CLI_BAD_INPUT, "tokenize: --out is missing: name the token file to write from %s",
                          r->input);
     if (!r->input && r->result)
         return cli_error(CLI_BAD_INPUT, "tokenize: --out needs a file to read: ottava tokenize FILE --out=%s",

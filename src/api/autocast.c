@@ -292,7 +292,10 @@ static ott_status begin_region(ott_context *context, const ott_autocast_options 
     autocast_region region;
     TRY(autocast_of(context, &a));
     if (a->depth == AUTOCAST_DEPTH_MAX)
-        return status_fail(OTT_ERR_ARGUMENT, "ott_autocast_begin: %d regions are open: end them", a->depth);
+        return status_fail(
+            OTT_ERR_ARGUMENT,
+            "ott_autocast_begin: %d regions are open, and no more can be: end one with ott_autocast_end",
+            a->depth);
     TRY(region_of(context, o, &region));
     if (a->depth == 0) {
         a->was_enabled = false;

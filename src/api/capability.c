@@ -77,7 +77,7 @@ static ott_status add_gpu_requirement(ott_status status, const char *device_name
     if (status != OTT_ERR_UNSUPPORTED || !row || !str_starts_with(device_name, "cuda")) return status;
     gpu_range range = capability_gpus(row);
     capability_gpu_text(range, names);
-    return status_context(status, "recipe %s needs compute capability %d.%d there: %s", row->name,
+    return status_context(status, "recipe %s needs compute capability %d.%d on a GPU: %s", row->name,
                           range.from / 10, range.from % 10, names);
 }
 

@@ -123,7 +123,8 @@ static ott_status convert_module(api_conversion *c, const char *function) {
     const logger *log = &m->handle.context->log;
     TRY(recipe_to_run(m->handle.context, o->recipe, "tensorwise", &c->recipe));
     if (!recipe_gemm_is_fp8(c->recipe, GEMM_COUNT))
-        return status_fail(OTT_ERR_ARGUMENT, "%s: recipe is %s, under which nothing is FP8", function,
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "%s: recipe %s keeps every layer in high precision: give an FP8 recipe", function,
                            c->recipe->name);
     convert_options asked = {.recipe = c->recipe,
                              .filter = o->filter_fqns,

@@ -38,7 +38,9 @@ static ott_status check_numbers(const ott_eval_options *o) {
 static ott_status check_task(const ott_eval_options *o) {
     int all = OTT_HELLASWAG_LM_EVAL | OTT_HELLASWAG_LLMC;
     if (o->task != OTT_EVAL_PERPLEXITY && o->task != OTT_EVAL_HELLASWAG && o->task != OTT_EVAL_COMPARE)
-        return status_fail(OTT_ERR_ARGUMENT, "task = %d is none of OTT_EVAL_...", (int)o->task);
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "task = %d: give OTT_EVAL_HELLASWAG, OTT_EVAL_PERPLEXITY or OTT_EVAL_COMPARE",
+                           (int)o->task);
     if (o->task == OTT_EVAL_COMPARE && (!o->against || !*o->against))
         return status_fail(OTT_ERR_ARGUMENT, "against is missing: name the model to compare with");
     if (o->task != OTT_EVAL_COMPARE && (o->against || o->against_precision))
@@ -55,9 +57,8 @@ static ott_status check_logits(const ott_eval_options *o) {
     if (!o->logits) return OTT_OK;
     if (!*o->logits) return status_fail(OTT_ERR_ARGUMENT, "logits is empty: name a file");
     if (o->task == OTT_EVAL_PERPLEXITY) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT,
-                       "logits are written by the task perplexity alone: leave out --logits "
-                       "(logits in ott_eval_options), or take that task");
+    return status_fail(OTT_ERR_ARGUMENT, "only the task perplexity writes logits: leave out --logits (logits "
+                                         "in ott_eval_options), or choose that task");
 }
 
 /* ---- the call ---- */

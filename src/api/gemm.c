@@ -37,9 +37,10 @@ static const quant_spec *expected_spec(const call *c, int which) {
 static ott_status check_quantized(const call *c, int which, const ott_qtensor *q) {
     ott_role role = c->product->role[which];
     if ((ott_role)q->which != role)
-        return status_fail(OTT_ERR_ARGUMENT,
-                           "ott_gemm: %s.quantized is a quantized %s, but the %s product takes the %s there",
-                           operand_letter(which), role_names[q->which], c->product->name, role_names[role]);
+        return status_fail(
+            OTT_ERR_ARGUMENT,
+            "ott_gemm: %s.quantized is a quantized %s, but the %s product needs a quantized %s here",
+            operand_letter(which), role_names[q->which], c->product->name, role_names[role]);
     if (!quant_spec_equal(&q->q.spec, expected_spec(c, which)))
         return status_fail(
             OTT_ERR_ARGUMENT,
@@ -57,7 +58,7 @@ static ott_status take_quantized(call *c, int which, const ott_context *context)
     snprintf(name, sizeof name, "%s.quantized", operand_letter(which));
     if (!q)
         return status_fail(OTT_ERR_ARGUMENT,
-                           "ott_gemm: %s is NULL, but recipe %s multiplies the %s product in FP8", name,
+                           "ott_gemm: %s is NULL, but recipe %s computes the %s product in FP8", name,
                            c->row->name, c->product->name);
     TRY(handle_check_in(q, HANDLE_QTENSOR, context, "ott_gemm", name));
     TRY(check_quantized(c, which, q));
@@ -72,15 +73,14 @@ static ott_status take_tensor(call *c, int which, const ott_context *context) {
     snprintf(name, sizeof name, "%s.tensor", operand_letter(which));
     if (!t)
         return status_fail(OTT_ERR_ARGUMENT,
-                           "ott_gemm: %s is NULL, but recipe %s multiplies the %s product in %s", name,
+                           "ott_gemm: %s is NULL, but recipe %s computes the %s product in %s", name,
                            c->row->name, c->product->name, dtype_name(c->row->activation));
     TRY(handle_check_in(t, HANDLE_TENSOR, context, "ott_gemm", name));
     if (t->t.dtype != c->row->activation)
-        return status_fail(OTT_ERR_DTYPE,
-                           "ott_gemm: %s is %s, but recipe %s multiplies the %s product in %s "
-                           "(ott_tensor_convert converts)",
-                           name, dtype_name(t->t.dtype), c->row->name, c->product->name,
-                           dtype_name(c->row->activation));
+        return status_fail(
+            OTT_ERR_DTYPE,
+            "ott_gemm: %s is %s, but recipe %s computes the %s product in %s (ott_tensor_convert converts)",
+            name, dtype_name(t->t.dtype), c->row->name, c->product->name, dtype_name(c->row->activation));
     c->operand[which] =
         c->product->use[which] == OTT_ROWWISE ? operand_rowwise(t->t, NULL) : operand_columnwise(t->t, NULL);
     return OTT_OK;

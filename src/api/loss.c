@@ -23,7 +23,7 @@ static ott_status check_gradient(const ott_tensor *input, const char *name, cons
 
 static ott_status check_not_empty(const ott_tensor *t, const char *name, const char *function) {
     if (tensor_count(t->t) > 0) return OTT_OK;
-    return status_fail(OTT_ERR_SHAPE, "%s: %s is [%lld, %lld]: there is nothing to take a mean of", function,
+    return status_fail(OTT_ERR_SHAPE, "%s: %s is [%lld, %lld]: a mean needs at least one element", function,
                        name, (long long)t->t.rows, (long long)t->t.columns);
 }
 
@@ -119,13 +119,12 @@ static ott_status check_targets(const int32_t *target, int64_t count, int64_t cl
         if (target[i] < 0 || target[i] >= classes)
             return status_fail(
                 OTT_ERR_ARGUMENT,
-                "%s: target[%lld] is %d: give 0 to %lld, a column of logits, or %d for a row that "
-                "does not count",
+                "%s: target[%lld] is %d: give 0 to %lld, a column of logits, or %d to ignore the row",
                 function, (long long)i, (int)target[i], (long long)classes - 1, IGNORED);
         (*counted)++;
     }
     if (*counted > 0) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "%s: every target is %d: there is nothing to take a mean of",
+    return status_fail(OTT_ERR_ARGUMENT, "%s: every target is %d: a mean needs at least one element",
                        function, IGNORED);
 }
 

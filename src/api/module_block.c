@@ -175,8 +175,9 @@ static ott_status check_heads(ott_attention_options *o, const char *function) {
     TRY(module_option_positive(o->head_dim, "head_dim", function));
     if (o->head_dim % 2 == 0)
         return module_option_positive(o->heads * o->head_dim, "heads * head_dim", function);
-    return status_fail(OTT_ERR_ARGUMENT, "%s: head_dim = %lld is odd: rotary positions turn pairs", function,
-                       (long long)o->head_dim);
+    return status_fail(OTT_ERR_ARGUMENT,
+                       "%s: head_dim = %lld must be even: rotary embedding rotates pairs of columns",
+                       function, (long long)o->head_dim);
 }
 
 static ott_status check_attention(ott_attention_options *o, const char *function) {

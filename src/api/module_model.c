@@ -24,10 +24,10 @@ static ott_status check_row_tensor(const ott_tensor *x, const char *argument, co
         return status_fail(OTT_ERR_DTYPE, "%s: %s is %s; a model takes token ids, OTT_I32", function,
                            argument, dtype_name(x->t.dtype));
     if (rows >= 1 && length >= 1 && length < INT32_MAX / rows) return OTT_OK;
-    return status_fail(
-        OTT_ERR_SHAPE,
-        "%s: %s is [%lld, %lld]; a model takes [sequences, tokens of each], in all fewer than %d", function,
-        argument, (long long)rows, (long long)length, INT32_MAX);
+    return status_fail(OTT_ERR_SHAPE,
+                       "%s: %s is [%lld, %lld]; a model takes [sequences, tokens per sequence], with fewer "
+                       "than %d tokens in total",
+                       function, argument, (long long)rows, (long long)length, INT32_MAX);
 }
 
 static ott_status check_id_range(const int32_t *id, int64_t count, int64_t vocab, const char *function) {

@@ -130,7 +130,7 @@ ott_status ott_module_set_micro_batch(ott_module *module, int index) {
     API_HANDLE(module, MODULE);
     TRY(check_runnable(module, __func__));
     if (index < -1)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: index = %d: give -1, or 0 and more", __func__, index);
+        return status_fail(OTT_ERR_ARGUMENT, "%s: index = %d: give -1, or 0 or more", __func__, index);
     return MODULE_INSIDE(module->handle.context, module_visit(module, set_micro_batch, &index));
 }
 

@@ -103,7 +103,7 @@ ott_status ott_sequential_open(ott_context *context, ott_module *const *modules,
     API_REQUIRE(out);
     *out = NULL;
     if (count < 1)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: count = %d: give one module at least", __func__, count);
+        return status_fail(OTT_ERR_ARGUMENT, "%s: count = %d: give at least one module", __func__, count);
     for (int i = 0; i < count; i++) TRY(check_child(context, modules, i, __func__));
     return MODULE_INSIDE(context, open_sequential(context, modules, count, out));
 }

@@ -166,8 +166,9 @@ ott_status ott_qtensor_data(ott_qtensor *q, ott_usage use, ott_qdata *out) {
 static ott_status check_filled(const ott_qtensor *q, ott_usage use, const char *function) {
     TRY(check_usage(use, function));
     if (!cast_spec_is_fp8(spec_at(q, use)))
-        return status_fail(OTT_ERR_ARGUMENT, "%s: q is not FP8 %s: its recipe keeps that use in %s", function,
-                           use == OTT_ROWWISE ? "rowwise" : "columnwise", dtype_name(q->high_precision));
+        return status_fail(OTT_ERR_ARGUMENT, "%s: q has no %s FP8 codes: its recipe keeps that use in %s",
+                           function, use == OTT_ROWWISE ? "rowwise" : "columnwise",
+                           dtype_name(q->high_precision));
     if (!q->filled) return status_fail(OTT_ERR_ARGUMENT, "%s: q is empty: call ott_quantize first", function);
     return OTT_OK;
 }

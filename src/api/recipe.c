@@ -167,7 +167,8 @@ static ott_status check_recipe_key(const char *key) {
 static ott_status set_recipe_key(ott_recipe *r, const char *key, const char *value) {
     char path[64];
     if (!r->values)
-        return status_fail(OTT_ERR_CONFIG, "ott_recipe_set: %s: recipe %s has no FP8 and no keys", key,
+        return status_fail(OTT_ERR_CONFIG,
+                           "ott_recipe_set: %s: recipe %s has no FP8 operands, so it has no keys", key,
                            r->plain->name);
     TRY(check_recipe_key(key));
     snprintf(path, sizeof path, "float8.%s", key);

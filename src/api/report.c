@@ -53,7 +53,7 @@ ott_status ott_report(ott_context *context, const char *const *runs, int count,
     ott_report_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_report_options"));
     if (count < 1)
-        return status_fail(OTT_ERR_ARGUMENT, "ott_report: %d run folders are given; it takes one at least",
+        return status_fail(OTT_ERR_ARGUMENT, "ott_report: %d run folders are given: give at least one",
                            count);
     for (int i = 0; i < count; i++)
         if (!runs[i]) return status_fail(OTT_ERR_ARGUMENT, "ott_report: run folder %d is NULL", i);

@@ -66,10 +66,9 @@ ott_status tensor_check_apart(const tensor *a, const char *name_a, const tensor 
 static ott_status check_new(ott_dtype d, int64_t rows, int64_t columns, const char *function) {
     int64_t count, bytes;
     if (dtype_is_fp8(d))
-        return status_fail(
-            OTT_ERR_DTYPE,
-            "%s: dtype is %s, which needs scales: that is a quantized tensor (ott_qtensor_open)", function,
-            dtype_name(d));
+        return status_fail(OTT_ERR_DTYPE,
+                           "%s: dtype is %s, which needs scales: open a quantized tensor (ott_qtensor_open)",
+                           function, dtype_name(d));
     if (!dtype_is_high_precision(d) && d != OTT_I32)
         return status_fail(OTT_ERR_DTYPE, "%s: dtype is %s; give fp32, bf16, fp16 or i32", function,
                            dtype_name(d));
@@ -195,7 +194,7 @@ static ott_status fill_tensor(const ott_tensor *t, const source *s) {
     void *host;
     ott_context *context = t->handle.context;
     TRY(api_device(context, &d));
-    TRY(mem_alloc(context->account, MEM_OTHER, tensor_bytes(t->t), "a tensor on its way", &host));
+    TRY(mem_alloc(context->account, MEM_OTHER, tensor_bytes(t->t), "a copy of a tensor", &host));
     for (int64_t i = 0; i < tensor_count(t->t); i++) cast_store(host, t->t.dtype, i, source_element(s, i));
     ott_status status = device_copy_in(d, t->t.data, host, tensor_bytes(t->t));
     mem_free(context->account, host);
@@ -207,7 +206,7 @@ static ott_status read_out(const ott_tensor *t, float *out) {
     void *host;
     ott_context *context = t->handle.context;
     TRY(api_device(context, &d));
-    TRY(mem_alloc(context->account, MEM_OTHER, tensor_bytes(t->t), "a tensor on its way", &host));
+    TRY(mem_alloc(context->account, MEM_OTHER, tensor_bytes(t->t), "a copy of a tensor", &host));
     ott_status status = device_copy_out(d, host, t->t.data, tensor_bytes(t->t));
     for (int64_t i = 0; status == OTT_OK && i < tensor_count(t->t); i++)
         out[i] = cast_load(host, t->t.dtype, i);

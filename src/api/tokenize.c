@@ -32,9 +32,8 @@ ott_status ott_tokenize(ott_context *context, const char *tokenizer_path, const 
     API_REQUIRE_CALL(write);
     TRY(read_tokenize_options(options, &o));
     if ((o.chat && o.decode) || (o.mask && (!o.chat || o.jsonl)))
-        return status_fail(
-            OTT_ERR_ARGUMENT,
-            "ott_tokenize: chat excludes decode, and mask needs chat without jsonl: leave one out");
+        return status_fail(OTT_ERR_ARGUMENT, "ott_tokenize: chat cannot be combined with decode, and mask "
+                                             "needs chat without jsonl: leave one out");
     return API_INSIDE(context, tokenize_stream(context->account, &context->log, tokenizer_path, &o, read,
                                                read_user, write, write_user));
 }

@@ -65,8 +65,8 @@ ott_status loader_find(const plugin **out) {
     if (*out) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,
-        "cuda: no CUDA backend is here (%s); \"make cuda\" builds it where the CUDA toolkit "
-        "is; \"ottava doctor\" lists other missing parts; \"cpu\" computes on the CPU; " LOADER_VARIABLE
+        "cuda: no CUDA backend was found (%s); \"make cuda\" builds it if the CUDA toolkit is installed; "
+        "\"ottava doctor\" lists other missing parts; \"cpu\" computes on the CPU; " LOADER_VARIABLE
         " may name its file or folder",
         reason);
 }

@@ -55,7 +55,7 @@ typedef struct chunk {
     unsigned char data[];
 } chunk;
 
-_Static_assert(sizeof(front) == UNIT && sizeof(chunk) % UNIT == 0, "blocks are aligned to UNIT");
+_Static_assert(sizeof(front) == UNIT && sizeof(chunk) % UNIT == 0, "blocks must be aligned to UNIT");
 
 struct arena {
     mem *account;

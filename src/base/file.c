@@ -160,7 +160,7 @@ static ott_status make_one_folder(const char *path) {
     if (mkdir(path, 0777) == 0) return OTT_OK;
     if (errno == EEXIST && file_is_folder(path)) return OTT_OK; /* another rank may have made it first */
     if (errno == EEXIST)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: cannot make the folder: a file has its name", path);
+        return status_fail(OTT_ERR_ARGUMENT, "%s: cannot create the folder: a file has its name", path);
     return fail_system(path, "make the folder");
 }
 

@@ -49,8 +49,8 @@ ott_status json_member_integer(const json_t *object, const char *key, json_need 
     if (!value) return OTT_OK;
     *out = json_integer_value(value);
     if (*out >= least && *out <= most) return OTT_OK;
-    return status_fail(OTT_ERR_FORMAT, "%s is %" PRId64 "; %" PRId64 " to %" PRId64 " are possible", key,
-                       *out, least, most);
+    return status_fail(OTT_ERR_FORMAT, "%s is %" PRId64 "; %" PRId64 " to %" PRId64 " are allowed", key, *out,
+                       least, most);
 }
 
 ott_status json_member_real(const json_t *object, const char *key, json_need need, double *out) {

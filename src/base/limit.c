@@ -200,7 +200,7 @@ void limit_read(int64_t counted, memory_limit *out) {
 const char *limit_text(const memory_limit *l, char out[LIMIT_TEXT]) {
     char left[SIZE_TEXT], total[SIZE_TEXT];
     if (l->left == INT64_MAX)
-        snprintf(out, LIMIT_TEXT, "nothing is known about this machine's memory");
+        snprintf(out, LIMIT_TEXT, "the size of this machine's memory is unknown");
     else
         snprintf(out, LIMIT_TEXT, "%s of the %s of %s are left", size_text(l->left, left),
                  size_text(l->total, total), l->owner);

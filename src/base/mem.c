@@ -156,8 +156,9 @@ ott_status(mem_alloc_array)(mem *m, mem_kind kind, int64_t count, int64_t size, 
     STATUS_REQUIRE(count >= 0 && size >= 0);
     if (!size_multiply(count, size, &bytes))
         return status_fail(OTT_ERR_MEMORY,
-                           "out of memory: %s (%s) of %" PRId64 " x %" PRId64 " bytes has no size", what,
-                           mem_kind_name(kind), count, size);
+                           "out of memory: %s (%s) of %" PRId64 " x %" PRId64
+                           " bytes is more than any memory",
+                           what, mem_kind_name(kind), count, size);
     return mem_alloc(m, kind, bytes, what, out);
 }
 

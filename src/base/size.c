@@ -27,7 +27,7 @@ ott_status size_product(const char *what, const int64_t *factors, int count, int
     for (int i = 0; i < count && length + 32 < sizeof list; i++)
         length +=
             (size_t)snprintf(list + length, sizeof list - length, "%s%" PRId64, i ? " x " : "", factors[i]);
-    return status_fail(OTT_ERR_CONFIG, "%s = %s is more than any memory: lower these values", what, list);
+    return status_fail(OTT_ERR_CONFIG, "%s = %s is too large for any memory: lower these values", what, list);
 }
 
 const char *size_text(int64_t bytes, char out[SIZE_TEXT]) {

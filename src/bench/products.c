@@ -145,9 +145,10 @@ static ott_status record_step(bench *b, products_bench *p) {
                                              .listener = &listener},
                              &need));
     if (p->dropped == 0) return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED,
-                       "products: %s: %d calls are beyond the limit of %d kinds of products",
-                       b->options->path, p->dropped, KEYS_MOST);
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "products: %s: %d calls were not measured: a step can have at most %d different products",
+        b->options->path, p->dropped, KEYS_MOST);
 }
 
 /* ---- cases ---- */

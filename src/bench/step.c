@@ -118,7 +118,7 @@ static ott_dtype format_of_products(const bench *b, const char *precision) {
 static ott_status add_contestant(bench *b, const char *precision, contestant *c) {
     TRY(open_contestant(b, precision, c));
     const model *m = c->trainer->m;
-    bench_case step = {.what = "step, of 6 N a token",
+    bench_case step = {.what = "step, at 6 N FLOP per token",
                        .variant = precision,
                        .flops = 6.0 * (double)(model_matmul_weights(m) * c->tokens),
                        .format = format_of_products(b, precision),

@@ -177,7 +177,8 @@ static void describe_experts(const model_options *o, hf_config *c) {
     c->sparse_step = is_qwen ? o->moe_every : 0;
     c->first_dense = shares ? o->moe_first : 0;
     c->dense_count = o->dense_count;
-    _Static_assert(sizeof c->dense == sizeof o->dense, "config.json names as many layers as a model has");
+    _Static_assert(sizeof c->dense == sizeof o->dense,
+                   "config.json must be able to list all layers of a model");
     memcpy(c->dense, o->dense, sizeof c->dense);
     c->shared_experts = shares ? e->shared_hidden / e->hidden : 0;
     c->expert_groups = !shares ? 0 : e->rule.groups > 0 ? e->rule.groups : 1;

@@ -54,7 +54,7 @@ static ott_status check_trained(const safetensors *f, const tensor_set *set, con
             "checkpoint, or start with new state: --checkpoint.exclude_from_loading=optimizer",
             safetensors_path(f), rule->name, name, where);
     return status_fail(OTT_ERR_SHAPE,
-                       "%s: is of a run that trained %" PRId64 " parameters, this one trains %" PRId64
+                       "%s: its run trained %" PRId64 " parameters, this run trains %" PRId64
                        ", and %s is only in %s: set train.freeze as in the checkpoint, or use "
                        "--checkpoint.ignore_freeze_mismatch",
                        safetensors_path(f), before, now, name, where);

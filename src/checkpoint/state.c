@@ -296,9 +296,9 @@ static ott_status read_run(const char *path, json_t *object, run_state *run) {
 #define X(name, type) run->name = (__typeof__(run->name))values[i++].TAKEN_##type;
     RUN_MAP(X)
 #undef X
-    if (run->nan_steps > run->step) return fail_member(&at, "nan_steps", "is more than the steps");
+    if (run->nan_steps > run->step) return fail_member(&at, "nan_steps", "is more than the number of steps");
     if (run->schedule_start > run->step)
-        return fail_member(&(member_path){path, ""}, "schedule_start", "is more than the steps");
+        return fail_member(&(member_path){path, ""}, "schedule_start", "is more than the number of steps");
     if (!(run->loss_scale > 0)) return fail_member(&at, "loss_scale", "is not positive");
     return OTT_OK;
 }
@@ -403,7 +403,7 @@ static ott_status read_root(const char *path, json_t *root, checkpoint_state *s)
     TRY(read_files(path, json_object_get(root, "files"), s));
     if (s->is_bare_module) return OTT_OK;
     if (s->run.updates > s->run.step)
-        return fail_member(&(member_path){path, "run"}, "updates", "is more than the steps");
+        return fail_member(&(member_path){path, "run"}, "updates", "is more than the number of steps");
     return read_fields(&(member_path){path, "model"}, json_object_get(root, "model"), shape_fields,
                        CHECKPOINT_SHAPE_FIELDS, s->shape);
 }

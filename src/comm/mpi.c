@@ -173,7 +173,7 @@ static ott_status fail_late(const mpi_group *g, const mpi_operation *o) {
     int rank = find_blocking_rank(g, o, &answers);
     char number[48] = "";
     if (!is_message(o)) snprintf(number, sizeof number, ", collective number %lld", (long long)o->number);
-    return status_fail(OTT_ERR_RANK, "%s%s%s%s, on rank %d: rank %d did not come in time (%g s): %s",
+    return status_fail(OTT_ERR_RANK, "%s%s%s%s, on rank %d: rank %d did not join in time (%g s): %s",
                        group_collective_name(o->call.kind), number, *g->name ? " of " : "", g->name, mpi.rank,
                        rank, g->timeout,
                        answers ? "it is alive, and computes or waits elsewhere"
@@ -492,7 +492,7 @@ static ott_status join_processes(void) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failure = pthread_create(&mpi.thread, NULL, run_progress_thread, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failure) return status_fail(OTT_ERR_MEMORY, "no thread for MPI can be started");
+    if (failure) return status_fail(OTT_ERR_MEMORY, "cannot start a thread for MPI");
     atexit(end_process);
     while (!mpi.joined) pthread_cond_wait(&mpi.changed, &mpi.lock);
     return OTT_OK;

@@ -55,7 +55,7 @@ static ott_status check_header(const mpi_group *g, const mpi_operation *o, const
     const mpi_header *own = &m->out, *other = &m->in;
     char a[64], b[64];
     if (other->kind == KIND_LEFT)
-        return status_fail(OTT_ERR_RANK, "%s, collective number %lld: rank %d has left",
+        return status_fail(OTT_ERR_RANK, "%s, collective number %lld: rank %d has left the process group",
                            group_collective_name(o->call.kind), (long long)o->number, m->rank);
     if (same_call(own, other)) return OTT_OK;
     return status_fail(OTT_ERR_RANK, "collective number %lld%s%s: rank %d calls %s of %s, rank %d %s of %s",

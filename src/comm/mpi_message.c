@@ -18,7 +18,7 @@ static ott_status check_message(const mpi_group *g, const mpi_operation *o) {
     int from = g->members[o->call.peer].rank, own = g->members[g->group.rank].rank;
     char text[64];
     if (h->kind == KIND_LEFT)
-        return status_fail(OTT_ERR_RANK, "receive on rank %d: rank %d has left", own, from);
+        return status_fail(OTT_ERR_RANK, "receive on rank %d: rank %d has left the process group", own, from);
     if (h->rows == t->rows && h->columns == t->columns && h->dtype == (int32_t)t->dtype) return OTT_OK;
     return status_fail(OTT_ERR_RANK, "rank %d sends %s, rank %d expects %lld x %lld %s", from,
                        mpi_shape(h, text), own, (long long)t->rows, (long long)t->columns,

@@ -21,9 +21,8 @@ ott_status mpi_load(void) {
     if (found) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,
-        "this process was started as one of several ranks, but %s, which joins them, cannot be "
-        "opened (%s): the build makes it where Open MPI is (libopenmpi-dev), and %s may give its "
-        "place",
+        "this process was started as one of several ranks, but %s, which joins them, cannot be opened (%s): "
+        "the build creates it if Open MPI is installed (libopenmpi-dev), and %s can name its path",
         name.file, reason, name.variable);
 }
 

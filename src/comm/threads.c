@@ -96,7 +96,7 @@ static void name_missing(const condition *c, bool left, char text[256]) {
     for (int r = 0; r < s->size && length < 200; r++)
         if (c->needs(c, r) && (!left || s->ranks[r].gone))
             length += snprintf(text + length, 256 - (size_t)length, " rank %d", r);
-    snprintf(text + length, 256 - (size_t)length, left ? " has left" : " did not come in time");
+    snprintf(text + length, 256 - (size_t)length, left ? " has left" : " did not join in time");
 }
 
 static bool has_left(const condition *c) {

@@ -217,7 +217,7 @@ static void log_inert(const config *cfg) {
         append_inert(cfg, &line, r);
     }
     if (line.text && str_finish(&line) == OTT_OK)
-        log_info(cfg->state->lg, "%s: without effect here: %s", *cfg->path ? cfg->path : "options",
+        log_info(cfg->state->lg, "%s: these keys have no effect: %s", *cfg->path ? cfg->path : "options",
                  line.text);
     str_free(&line);
 }

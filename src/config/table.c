@@ -73,7 +73,8 @@ int table_choice(const config_key *key, const char *word) {
 
 /* A choice is stored as its enum. The enums have no negative values, so table_get and table_put access them
    as unsigned. */
-_Static_assert(sizeof(config_precision) == sizeof(unsigned), "an enum of choices is an unsigned");
+_Static_assert(sizeof(config_precision) == sizeof(unsigned),
+               "an enum of choices must have the size of unsigned");
 
 config_value table_get(const config *cfg, const config_key *key) {
     const char *field = (const char *)cfg + key->offset;

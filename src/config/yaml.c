@@ -102,7 +102,7 @@ static ott_status read_sequence(reader *r, int depth, node *list) {
 /* Adds the entries of a base (`<<: *base` or `<<: [*a, *b]`) to the table, except names it already has. */
 static ott_status merge_table(reader *r, node *table, const node *base, int line) {
     if (base->kind != NODE_TABLE)
-        return status_fail(OTT_ERR_CONFIG, "%s:%d: << merges a table only", r->b->place, line);
+        return status_fail(OTT_ERR_CONFIG, "%s:%d: << can only merge a table", r->b->place, line);
     for (const node *child = base->first; child; child = child->next) {
         node *copy;
         if (!tree_child(table, child->name)) TRY(tree_copy(r->b, table, child, child->name, &copy));

@@ -78,8 +78,7 @@ static void backward_task(void *argument, int thread, int threads) {
 
 ott_status ISA(activate_backward)(exec *cx, const activate_backward_args *a) {
     if ((a->up == NULL) != (a->dup == NULL))
-        return status_fail(OTT_ERR_ARGUMENT,
-                           "activate_backward: one of up and dup is given, the other is not");
+        return status_fail(OTT_ERR_ARGUMENT, "activate_backward: give both up and dup, or neither");
     cpu_run_sized(cx, tensor_count(*a->dy), backward_task, (void *)a);
     TRY(ISA(quantize_list)(cx, a->dgate, a->q_gate));
     return a->dup ? ISA(quantize_list)(cx, a->dup, a->q_up) : OTT_OK;

@@ -259,9 +259,8 @@ static ott_status take_tiles(cpu_device *c, const cpu_tiles *tiles) {
     if (same) return OTT_OK;
     c->tiles = NULL;
     c->ops = *c->isa->ops;
-    c->warning =
-        "the tile unit (AMX) of this processor gives other bits than its vector units; Ottava does not "
-        "use it here";
+    c->warning = "the tile unit (AMX) of this processor gives other results than its vector units, so Ottava "
+                 "does not use it";
     return OTT_OK;
 }
 

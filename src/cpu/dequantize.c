@@ -56,7 +56,7 @@ static void dequantize_task(void *argument, int thread, int threads) {
 ott_status ISA(dequantize)(exec *cx, const dequantize_args *a) {
     quantize_use use[2];
     if (quantize_uses(a->q, use) == 0)
-        return status_fail(OTT_ERR_INTERNAL, "dequantize: neither use of the tensor is FP8");
+        return status_fail(OTT_ERR_INTERNAL, "dequantize: the tensor has no FP8 codes");
     dequantize_job job = {.q = a->q, .y = a->y, .use = use[0]};
     cpu_run_sized(cx, tensor_count(*a->y), dequantize_task, &job);
     return OTT_OK;

@@ -20,7 +20,7 @@ ott_status ISA(grad_norm)(exec *cx, const grad_norm_args *a) {
     const float *squares = a->sum_squares->data; /* [P] */
     float *state = a->state->data;               /* [S] */
     if (a->state->columns < STEP_STATE_COUNT)
-        return status_fail(OTT_ERR_SHAPE, "grad_norm: state has %lld values; a step's state has %d",
+        return status_fail(OTT_ERR_SHAPE, "grad_norm: state has %lld values; at least %d are needed",
                            (long long)a->state->columns, STEP_STATE_COUNT);
     double total = 0.0;
     for (int64_t i = 0; i < a->sum_squares->columns; i++) total += (double)squares[i];

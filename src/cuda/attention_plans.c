@@ -167,7 +167,7 @@ static ott_status find_plan(cuda_device *c, const attention_call *call, attentio
     if (*reason) return OTT_OK;
     *out = find_or_add_entry(c->attentions, &config, call->backward);
     if (!*out && c->attentions->count == PLANS_MOST)
-        *reason = "there are too many different lengths to plan";
+        *reason = "there are too many different sequence lengths";
     else if (!*out)
         TRY(add_entry(c, &config, call->backward, out));
     if (*out && !(*out)->planned) *reason = (*out)->plan.error;

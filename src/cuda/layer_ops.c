@@ -103,8 +103,7 @@ ott_status cuda_activate_forward(exec *cx, const activate_forward_args *a) {
 
 ott_status cuda_activate_backward(exec *cx, const activate_backward_args *a) {
     if (!a->up != !a->dup)
-        return status_fail(OTT_ERR_ARGUMENT,
-                           "activate_backward: one of up and dup is given, the other is not");
+        return status_fail(OTT_ERR_ARGUMENT, "activate_backward: give both up and dup, or neither");
     TRY(cuda_check(activate_backward_launch(a, cuda_stream(cx)), "activate_backward"));
     TRY(quantize_after(cx, "activate_backward", a->dgate, a->q_gate));
     return a->dup ? quantize_after(cx, "activate_backward", a->dup, a->q_up) : OTT_OK;

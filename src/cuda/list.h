@@ -56,7 +56,8 @@ __device__ __forceinline__ unsigned block_again() {
 template <auto Kernel, class Job, class Item>
 static cudaError_t list_launch(int threads, int64_t (*fill)(const Item &item, Job &job), const Item *items,
                                int64_t count, cudaStream_t stream) {
-    static_assert(sizeof(job_list<Job>) <= LIST_PARAMETER_BYTES, "a launch takes no longer list");
+    static_assert(sizeof(job_list<Job>) <= LIST_PARAMETER_BYTES,
+                  "a list must fit into the parameters of one kernel launch");
     job_list<Job> list = {};
     int64_t blocks = 0;
     for (int64_t i = 0; i < count; i++) {

@@ -283,7 +283,7 @@ static void abandon(group *base) {
     cuda_device *c = nccl_group_of(base)->device;
     cudaSetDevice(c->index);
     pthread_mutex_lock(&c->watchdog->lock);
-    nccl_fail(c, "this rank has given up");
+    nccl_fail(c, "this rank has left the group after an error");
     pthread_mutex_unlock(&c->watchdog->lock);
 }
 

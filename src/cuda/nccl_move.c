@@ -26,7 +26,7 @@ ott_status nccl_settle(nccl_group *g, nccl_channel *at, int result, const char *
         if (asked == NCCL_SUCCESS && state == NCCL_SUCCESS) return OTT_OK;
         if (asked != NCCL_SUCCESS) state = asked;
         if (g->timeout > 0 && clock_seconds() - began > g->timeout)
-            return status_fail(OTT_ERR_RANK, "%s%s%s: another rank did not come in time", what,
+            return status_fail(OTT_ERR_RANK, "%s%s%s: another rank did not join in time", what,
                                g->name[0] ? " of " : "", g->name);
         pthread_mutex_unlock(&w->lock);
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);

@@ -82,7 +82,7 @@ static void look_at_channel(nccl_group *g, nccl_channel *at) {
     }
     if (!at->first || g->timeout <= 0) return;
     if (at->since == 0) at->since = clock_seconds();
-    if (clock_seconds() - at->since > g->timeout) fail_channel(g, at, "another rank did not come in time");
+    if (clock_seconds() - at->since > g->timeout) fail_channel(g, at, "another rank did not join in time");
 }
 
 /* ---- the thread ---- */

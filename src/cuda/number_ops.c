@@ -55,7 +55,7 @@ ott_status cuda_count_nonfinite(exec *cx, const count_nonfinite_args *a) {
 
 ott_status cuda_grad_norm(exec *cx, const grad_norm_args *a) {
     if (a->state->columns < STEP_STATE_COUNT)
-        return status_fail(OTT_ERR_SHAPE, "grad_norm: state has %lld values; a step's state has %d",
+        return status_fail(OTT_ERR_SHAPE, "grad_norm: state has %lld values; at least %d are needed",
                            (long long)a->state->columns, STEP_STATE_COUNT);
     return cuda_check(grad_norm_launch(a->sum_squares, a->state, a->max_norm, cuda_stream(cx)), "grad_norm");
 }

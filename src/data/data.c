@@ -135,7 +135,7 @@ static ott_status check_row_format(const opener *o, const file_list *files, conf
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (kinds[i].kind == kind && kinds[i].format != format)
             return status_fail(OTT_ERR_CONFIG,
-                               "%s: its rows are %s, and %s reads others: set data.format to %s",
+                               "%s: its rows are %s, and %s needs others: set data.format to %s",
                                files->names[0], kinds[i].name, config_where(o->cfg, "data.format"),
                                table_find("data.format")->choices[kinds[i].format].text);
     return OTT_OK;
@@ -260,7 +260,8 @@ static ott_status weigh_phase(const config_list *list, const data_phase *p, doub
         for (int j = 0; j < k; j++)
             if (strcmp(p->weights[j].name, p->weights[k].name) == 0)
                 return status_fail(
-                    OTT_ERR_CONFIG, "data.phases weighs %s twice from step %lld on: %g and %g; give one",
+                    OTT_ERR_CONFIG,
+                    "data.phases gives %s two weights from step %lld on: %g and %g; remove one",
                     p->weights[k].name, (long long)p->start_step, p->weights[j].weight, p->weights[k].weight);
         for (int64_t i = 0; i < list->count; i++) {
             size_t length;
@@ -272,8 +273,8 @@ static ott_status weigh_phase(const config_list *list, const data_phase *p, doub
         }
         if (count != 1)
             return status_fail(OTT_ERR_CONFIG,
-                               "data.phases: %s of data.datasets is called %s (weight %g from "
-                               "step %lld on): use names of data.datasets, or the last parts of their paths",
+                               "data.phases: %s of data.datasets has the name %s (weight %g from step %lld "
+                               "on): use names of data.datasets, or the last parts of their paths",
                                count ? "more than one" : "none", p->weights[k].name, p->weights[k].weight,
                                (long long)p->start_step);
         weights[found] = p->weights[k].weight;

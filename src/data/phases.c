@@ -93,9 +93,10 @@ ott_status phases_check(const config *cfg) {
                 "learning rate: remove lr_scale, or use another optimizer",
                 p.lr_scale);
         if (p.count > 0 && cfg->data.datasets.count == 0)
-            return status_fail(OTT_ERR_CONFIG,
-                               "data.phases weighs \"%s\", but data.datasets names no datasets to mix",
-                               p.weights[0].name);
+            return status_fail(
+                OTT_ERR_CONFIG,
+                "data.phases gives a weight to \"%s\", but data.datasets names no datasets to mix",
+                p.weights[0].name);
     }
     return OTT_OK;
 }

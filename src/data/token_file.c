@@ -36,8 +36,8 @@ static ott_status read_header(const file_reader *r, size_t which, token_file *ou
     uint64_t version = read_little_endian(header + 4, 4), count = read_little_endian(header + 8, 4),
              width = read_little_endian(header + 12, 4);
     if (version != headers[which].version)
-        return status_fail(OTT_ERR_UNSUPPORTED, "%s: %s in version %" PRIu64 "; version %u is known", r->path,
-                           headers[which].kind, version, headers[which].version);
+        return status_fail(OTT_ERR_UNSUPPORTED, "%s: %s in version %" PRIu64 "; version %u is supported",
+                           r->path, headers[which].kind, version, headers[which].version);
     if (headers[which].width) width = (uint64_t)headers[which].width;
     if (width != 2 && width != 4)
         FAIL("%s: its header specifies %" PRIu64 " bytes per token; 2 and 4 are supported", r->path, width);
@@ -159,7 +159,7 @@ static ott_status read_index_header(megatron_index *x) {
     uint64_t version = read_little_endian(h + 9, 8), sequences = read_little_endian(h + 18, 8),
              marks = read_little_endian(h + 26, 8);
     if (version != 1)
-        return status_fail(OTT_ERR_UNSUPPORTED, "%s: version %" PRIu64 "; version 1 is known", r->path,
+        return status_fail(OTT_ERR_UNSUPPORTED, "%s: version %" PRIu64 "; version 1 is supported", r->path,
                            version);
     if (h[17] >= sizeof types / sizeof *types || types[h[17]].width == 0)
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: type %d cannot hold token ids", r->path, h[17]);

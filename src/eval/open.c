@@ -12,7 +12,7 @@ enum { HEAD_CHUNK = 256 }; /* tokens of a chunk of logits; a multiple of the blo
 static ott_status join_filters(const eval_source *s, const char *all[EVAL_MAX_FILTERS], convert_options *o) {
     int count = 0;
     if (o->filter_count + s->filter_count > EVAL_MAX_FILTERS)
-        return status_fail(OTT_ERR_ARGUMENT, "%d filters are given; %d at most", s->filter_count,
+        return status_fail(OTT_ERR_ARGUMENT, "%d filters are given; at most %d are allowed", s->filter_count,
                            EVAL_MAX_FILTERS);
     for (int i = 0; i < o->filter_count; i++) all[count++] = o->filter[i];
     for (int i = 0; i < s->filter_count; i++) all[count++] = s->filter[i];

@@ -62,7 +62,8 @@ static ott_status run_windows(eval_job *j, eval_windows *w, eval_batch *b, eval_
         while (r->items < end) on = eval_advance(j) && on;
     }
     if (r->tokens > 0) return OTT_OK;
-    return status_fail(OTT_ERR_FORMAT, "%s: no token can be predicted, because none has another before it",
+    return status_fail(OTT_ERR_FORMAT,
+                       "%s: no token can be predicted, because no token has another token before it",
                        j->options->data);
 }
 

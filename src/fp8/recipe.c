@@ -224,15 +224,17 @@ static ott_status check_cast_spec(const char *tensor, const char *use, const cas
     if (!cast_spec_is_fp8(s)) {
         if (s->format == activation) return OTT_OK;
         return status_fail(OTT_ERR_CONFIG,
-                           "%s.%s.format is %s: must be e4m3, e5m2 or the row's activation format %s", tensor,
-                           use, dtype_name(s->format), dtype_name(activation));
+                           "%s.%s.format is %s: must be e4m3, e5m2 or the recipe's activation format %s",
+                           tensor, use, dtype_name(s->format), dtype_name(activation));
     }
     const char *field = use_unknown_field(s);
     if (field != NULL)
         return status_fail(OTT_ERR_CONFIG, "%s.%s.%s has an unknown value", tensor, use, field);
     if ((s->grain == GRANULARITY_1X32) != scale_rule_is_e8m0(s->scale.rule))
-        return status_fail(OTT_ERR_CONFIG, "%s.%s.scale.rule: E8M0 scales require grain 1x32, and 1x32 E8M0",
-                           tensor, use);
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "%s.%s.scale.rule: E8M0 scales require grain 1x32, and grain 1x32 requires E8M0 scales", tensor,
+            use);
     if (s->policy != AMAX_DELAYED) return OTT_OK;
     if (s->grain != GRANULARITY_TENSOR)
         return status_fail(OTT_ERR_CONFIG, "%s.%s.grain: delayed scaling requires one scale for the tensor",

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-_Static_assert(sizeof(MPI_Request) <= sizeof(mpi_request), "a request holds MPI's handle");
+_Static_assert(sizeof(MPI_Request) <= sizeof(mpi_request), "a request must be able to hold MPI's handle");
 
 static MPI_Comm channels[CHANNEL_COUNT];
 static MPI_Datatype block_type;

@@ -42,10 +42,11 @@ static inline ott_status attention_check_heads(const char *op, const tensor *q, 
                                                int64_t past) {
     if (head_dim <= 0 || q->columns % head_dim != 0 || k->columns == 0 || k->columns % head_dim != 0 ||
         q->columns % k->columns != 0 || lse->rows != q->columns / head_dim || cu_seqlens->columns < 1)
-        return status_fail(
-            OTT_ERR_SHAPE,
-            "%s: %lld columns of q, %lld of k and %lld rows of lse are not heads of head_dim %lld", op,
-            (long long)q->columns, (long long)k->columns, (long long)lse->rows, (long long)head_dim);
+        return status_fail(OTT_ERR_SHAPE,
+                           "%s: %lld columns of q, %lld of k and %lld rows of lse cannot be split into heads "
+                           "of head_dim %lld",
+                           op, (long long)q->columns, (long long)k->columns, (long long)lse->rows,
+                           (long long)head_dim);
     if (past < 0 || k->rows != past + q->rows)
         return status_fail(OTT_ERR_SHAPE,
                            "%s: k has %lld rows, not the sum of past (%lld) and the rows of q (%lld)", op,

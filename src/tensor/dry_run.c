@@ -53,7 +53,8 @@ static tally *tally_of_host(counting_device *r) {
 static ott_status count_bytes(tally *t, mem_kind kind, int64_t bytes, const char *what) {
     int64_t sum;
     if (!size_add(t->now, bytes, &sum))
-        return status_fail(OTT_ERR_MEMORY, "out of memory: with %s, all memory is over 2^63 bytes", what);
+        return status_fail(OTT_ERR_MEMORY, "out of memory: with %s, all memory together exceeds 2^63 bytes",
+                           what);
     t->now = sum;
     t->now_of[kind] += bytes;
     if (t->now <= t->peak) return OTT_OK;

@@ -167,8 +167,8 @@ static ott_status check_operand(binding *b, const op_field *f, const op_shape *s
     }
     if (o->packed && (f->name[0] == 'a' || o->transposed || o->t.ld != o->t.columns))
         return status_fail(OTT_ERR_UNSUPPORTED,
-                           "%s: %s is packed%s; only a dense b that is not transposed can be", b->op->name,
-                           f->name, o->transposed ? " and transposed" : "");
+                           "%s: %s is packed%s; only a dense b that is not transposed can be packed",
+                           b->op->name, f->name, o->transposed ? " and transposed" : "");
     return check_field_tensor(b, f, &as_stored, &o->t);
 }
 
@@ -272,8 +272,8 @@ static ott_status run_now(const op_table *table, exec *cx, enum op_index op, con
 static ott_status run_op(const op_table *table, exec *cx, enum op_index op, const void *args) {
     plan_buffer workspace;
     if (!op_is_there(table, op))
-        return status_fail(OTT_ERR_UNSUPPORTED, "%s: %s has no such operation", op_at((int)op)->name,
-                           cx->device->name);
+        return status_fail(OTT_ERR_UNSUPPORTED, "%s: the device %s does not support this operation",
+                           op_at((int)op)->name, cx->device->name);
     TRY(open_workspace(table, cx, op, args, &workspace));
     ott_status status = run_now(table, cx, op, args, &workspace);
     ott_status closed = close_workspace(cx, &workspace);

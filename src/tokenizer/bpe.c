@@ -16,7 +16,7 @@ typedef struct cache_slot {
     char key[CACHE_KEY];
     int32_t ids[CACHE_IDS];
 } cache_slot;
-_Static_assert(sizeof(cache_slot) == 64, "a slot is a cache line");
+_Static_assert(sizeof(cache_slot) == 64, "a slot must fill one cache line");
 
 /* A symbol of a long word, in a doubly linked list within an array. */
 typedef struct symbol {

@@ -204,7 +204,7 @@ static void write_gguf_report(const exporter *e, const gguf_save_summary *s, con
                str_commas(s->bytes, count));
     str_printf(report, "Weights: %s", q8 ? "Q8_0" : dtype_name(e->options->dtype));
     if (s->fallback_count > 0)
-        str_printf(report, "; %" PRId64 " matrices with rows that are no multiple of 32 in %s",
+        str_printf(report, "; %" PRId64 " matrices whose rows are not a multiple of 32 elements are in %s",
                    s->fallback_count, dtype_name(e->options->dtype));
     str_printf(report, "\nTokenizer: %s\nRead by: llama.cpp\n", tokenizer->text);
 }

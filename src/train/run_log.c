@@ -47,8 +47,7 @@ static void log_kept(const run_log_start *s) {
     if (kept == 0) return;
     show_readings(s->trainer, count[0], forward, sizeof forward);
     show_readings(s->trainer, count[1], backward, sizeof backward);
-    log_info(s->log, "Kept in FP8: %d frozen weights; forward reads %s; backward %s", kept, forward,
-             backward);
+    log_info(s->log, "Kept in FP8: %d frozen weights; forward uses %s; backward %s", kept, forward, backward);
     if (count[0][LINEAR_CODES_REQUANTIZED] + count[1][LINEAR_CODES_REQUANTIZED] > 0)
         log_info(
             s->log,
@@ -212,7 +211,7 @@ static void log_graphs(const run_log_start *s) {
 static const char *source_of_peak(const run_log_start *s, char text[96]) {
     if (s->cfg->metrics.peak_tflops > 0) return "metrics.peak_tflops";
     if (s->peak_unit) {
-        snprintf(text, 96, "rate of %ss, measured now and again in the first steps", s->peak_unit);
+        snprintf(text, 96, "speed of %ss, measured at the start and during the first steps", s->peak_unit);
         return text;
     }
     return s->peak_flops > 0 ? "dense bf16 products, by its data sheet"

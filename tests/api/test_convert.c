@@ -231,7 +231,8 @@ static void test_refused(void **state) {
     ott_convert_options o;
     ott_convert_options_init(&o);
     o.recipe = plain;
-    assert_error(ott_convert_to_float8_training(m, &o, NULL), OTT_ERR_ARGUMENT, "nothing is FP8");
+    assert_error(ott_convert_to_float8_training(m, &o, NULL), OTT_ERR_ARGUMENT,
+                 "keeps every layer in high precision");
     o.recipe = block;
     o.auto_filter = 1;
     assert_error(ott_convert_to_float8_training(m, &o, NULL), OTT_ERR_CONFIG, "tensorwise and rowwise");

@@ -146,7 +146,7 @@ static void test_wrong_handles(void **state) {
     assert_error(ott_gemm(f.r, (ott_gemm_kind)3, &x, &w, NULL, 0, y), OTT_ERR_ARGUMENT, "which = 3");
     assert_error(ott_gemm(f.r, OTT_GEMM_OUTPUT, &(ott_operand){.tensor = f.x}, &w, NULL, 0, y),
                  OTT_ERR_ARGUMENT,
-                 "ott_gemm: a.quantized is NULL, but recipe tensorwise multiplies the output product in FP8");
+                 "ott_gemm: a.quantized is NULL, but recipe tensorwise computes the output product in FP8");
     assert_error(ott_gemm(f.r, OTT_GEMM_OUTPUT, &foreign, &w, NULL, 0, y), OTT_ERR_ARGUMENT,
                  "ott_gemm: a.quantized belongs to another context");
     assert_error(ott_gemm(f.r, OTT_GEMM_OUTPUT, &x, &w, NULL, 0, other.x), OTT_ERR_ARGUMENT,
@@ -169,7 +169,7 @@ static void test_wrong_operands(void **state) {
     const ott_operand x = {f.x, f.qx}, w = {f.w, f.qw};
     ott_tensor *y = open_tensor(f.context, OTT_F32, M, N);
     assert_error(ott_gemm(f.r, OTT_GEMM_OUTPUT, &w, &x, NULL, 0, y), OTT_ERR_ARGUMENT,
-                 "a.quantized is a quantized weight, but the output product takes the input there");
+                 "a.quantized is a quantized weight, but the output product needs a quantized input here");
     ott_qtensor *empty = open_qtensor(f.context, M, K, f.r, OTT_INPUT);
     assert_error(ott_gemm(f.r, OTT_GEMM_OUTPUT, &(ott_operand){.quantized = empty}, &w, NULL, 0, y),
                  OTT_ERR_ARGUMENT, "a.quantized is empty: call ott_quantize first");
@@ -177,10 +177,10 @@ static void test_wrong_operands(void **state) {
     assert_error(ott_gemm(rowwise, OTT_GEMM_OUTPUT, &x, &w, NULL, 0, y), OTT_ERR_ARGUMENT,
                  "a.quantized was made with another recipe than rowwise");
     assert_error(ott_gemm(bf16, OTT_GEMM_OUTPUT, &(ott_operand){.quantized = f.qx}, &w, NULL, 0, y),
-                 OTT_ERR_ARGUMENT, "a.tensor is NULL, but recipe bf16 multiplies the output product in bf16");
+                 OTT_ERR_ARGUMENT, "a.tensor is NULL, but recipe bf16 computes the output product in bf16");
     ott_tensor *master = open_tensor(f.context, OTT_F32, N, K);
     assert_error(ott_gemm(bf16, OTT_GEMM_OUTPUT, &x, &(ott_operand){.tensor = master}, NULL, 0, y),
-                 OTT_ERR_DTYPE, "b.tensor is fp32, but recipe bf16 multiplies the output product in bf16");
+                 OTT_ERR_DTYPE, "b.tensor is fp32, but recipe bf16 computes the output product in bf16");
     ott_context_close(f.context);
 }
 

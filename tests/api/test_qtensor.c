@@ -61,7 +61,7 @@ static void check_dequantized(ott_context *context, ott_qtensor *q, ott_usage us
     ott_qdata view = use_on_host(q, use);
     ott_tensor *out = open_tensor(context, OTT_F32, ROWS, COLUMNS);
     if (!view.codes) {
-        assert_error(ott_dequantize(q, use, out), OTT_ERR_ARGUMENT, "q is not FP8 ");
+        assert_error(ott_dequantize(q, use, out), OTT_ERR_ARGUMENT, "FP8 codes: its recipe");
         return;
     }
     succeed(ott_dequantize(q, use, out));
@@ -375,7 +375,7 @@ static void test_wrong_arguments(void **state) {
     view.struct_size = 0;
     assert_error(ott_qtensor_data(q, OTT_ROWWISE, &view), OTT_ERR_ARGUMENT, "ott_qdata_init");
     assert_error(ott_dequantize(q, OTT_COLUMNWISE, x), OTT_ERR_ARGUMENT,
-                 "q is not FP8 columnwise: its recipe keeps that use in bf16");
+                 "q has no columnwise FP8 codes: its recipe keeps that use in bf16");
     assert_error(ott_dequantize(q, OTT_ROWWISE, wide), OTT_ERR_SHAPE, "out is [8, 4], but q is [4, 8]");
     assert_error(ott_dequantize(q, OTT_ROWWISE, tokens), OTT_ERR_DTYPE, "out is i32");
     ott_qtensor_close(q);

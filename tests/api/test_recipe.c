@@ -42,7 +42,8 @@ static void test_options(void **state) {
     assert_error(ott_recipe_set(r, "filter_fqns", "output"), OTT_ERR_CONFIG,
                  "filter_fqns selects layers or steps");
     assert_error(ott_recipe_set(r, "amax_history_len", "many"), OTT_ERR_CONFIG, "amax_history_len");
-    assert_error(ott_recipe_set(bf16, "margin", "1"), OTT_ERR_CONFIG, "recipe bf16 has no FP8 and no keys");
+    assert_error(ott_recipe_set(bf16, "margin", "1"), OTT_ERR_CONFIG,
+                 "recipe bf16 has no FP8 operands, so it has no keys");
     assert_error(ott_recipe_set(NULL, "margin", "1"), OTT_ERR_ARGUMENT, "ott_recipe_set: r is NULL");
     assert_error(ott_recipe_set(r, NULL, "1"), OTT_ERR_ARGUMENT, "ott_recipe_set: key is NULL");
     assert_error(ott_recipe_set(r, "margin", NULL), OTT_ERR_ARGUMENT, "ott_recipe_set: value is NULL");
@@ -215,7 +216,7 @@ static void test_table_asks_the_backends(void **state) {
     ott_context *context = open_context();
     setenv("OTTAVA_CUDA_PATH", "/nowhere", 1);
     assert_table(context, "cpu; not built: H100/H200, B200", "cpu; not built: B200",
-                 "{\"built\": false, \"supported\": false, \"reason\": \"cuda: no CUDA backend is here",
+                 "{\"built\": false, \"supported\": false, \"reason\": \"cuda: no CUDA backend was found",
                  "{\"built\": false");
     setenv("OTTAVA_CUDA_PATH", API_GPU_PLUGIN, 1);
     assert_table(context, "cpu; cuda: H100/H200, B200", "cpu; cuda: B200",
@@ -238,7 +239,7 @@ static void test_supported(void **state) {
     succeed(ott_supported(context, "cpu", "bf16", NULL));
     assert_error(ott_supported(context, "cuda", "rowwise", &reason), OTT_ERR_UNSUPPORTED,
                  "recipe rowwise needs compute capability 9.0");
-    assert_has(reason, "no CUDA backend is here");
+    assert_has(reason, "no CUDA backend was found");
     assert_error(ott_supported(context, "cuda", "mxfp8", NULL), OTT_ERR_UNSUPPORTED, "10.0 there: B200");
     assert_error(ott_supported(context, "cudo", "mxfp8", &reason), OTT_ERR_ARGUMENT,
                  "did you mean \"cuda\"?");

@@ -223,7 +223,7 @@ static void a_context_uses_its_device(void **state) {
     ott_tensor *t;
     ott_context_options_init(&o);
     o.device = "cuda:0";
-    assert_error(ott_context_open(&o, &own), OTT_ERR_UNSUPPORTED, "no CUDA backend is here");
+    assert_error(ott_context_open(&o, &own), OTT_ERR_UNSUPPORTED, "no CUDA backend was found");
     assert_null(own);
     o.device = "cpi";
     assert_error(ott_context_open(&o, &own), OTT_ERR_ARGUMENT, "did you mean \"cpu\"?");

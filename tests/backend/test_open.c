@@ -75,7 +75,7 @@ static void refused(const char *name, ott_status code, const char *why) {
 static void a_gpu_needs_the_plugin(void **state) {
     (void)state;
     setenv(LOADER_VARIABLE, "/nowhere", 1);
-    refused("cuda", OTT_ERR_UNSUPPORTED, "no CUDA backend is here (/nowhere is not there); \"make cuda\"");
+    refused("cuda", OTT_ERR_UNSUPPORTED, "no CUDA backend was found (/nowhere is not there); \"make cuda\"");
     refused("cuda:1", OTT_ERR_UNSUPPORTED, "\"ottava doctor\" lists other missing parts");
     setenv(LOADER_VARIABLE, TEST_SOURCE_DIR, 1); /* the folder has no plugin */
     refused("cuda", OTT_ERR_UNSUPPORTED, TEST_SOURCE_DIR "/" LOADER_FILE);
@@ -117,7 +117,7 @@ static void a_test_has_its_own_backend_opened(void **state) {
     assert_int_equal(open_named("cpu", 3, &d), OTT_ERR_DEVICE);
     assert_string_equal(status_text(), "the test's backend, 3 threads");
     assert_int_equal(open_named("auto", 3, &d), OTT_ERR_DEVICE);
-    refused("cuda", OTT_ERR_UNSUPPORTED, "no CUDA backend is here");
+    refused("cuda", OTT_ERR_UNSUPPORTED, "no CUDA backend was found");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

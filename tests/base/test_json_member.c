@@ -42,7 +42,7 @@ static void members(void **state) {
     expect(json_member_text(o, "none", JSON_NEEDED, &text), "none is null, not a text");
     expect(json_member_integer(o, "real", JSON_OPTIONAL, 0, 9, &integer),
            "real is a number, not a whole number");
-    expect(json_member_integer(o, "seven", JSON_OPTIONAL, 8, 9, &integer), "seven is 7; 8 to 9 are possible");
+    expect(json_member_integer(o, "seven", JSON_OPTIONAL, 8, 9, &integer), "seven is 7; 8 to 9 are allowed");
     expect(json_member_real(o, "text", JSON_OPTIONAL, &real), "text is a text, not a number");
     expect(json_member_bool(o, "seven", false, &truth), "seven is a whole number, not true or false");
     expect(json_row_text(o, "body", &value),

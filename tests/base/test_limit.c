@@ -77,7 +77,7 @@ static void test_nothing_known(void **state) {
     char text[LIMIT_TEXT];
     memory_limit l = read_root(0);
     assert_int_equal(l.left, INT64_MAX);
-    assert_non_null(strstr(limit_text(&l, text), "nothing is known"));
+    assert_non_null(strstr(limit_text(&l, text), "memory is unknown"));
 }
 
 static void test_machine(void **state) {

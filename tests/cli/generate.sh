@@ -89,9 +89,9 @@ holds "a prompt is the first turn" cmp expected turns
 fails "no prompt" 2 "--prompt is missing|--prompt-file=FILE" generate r
 fails "two prompts" 2 "--prompt and --prompt-file are both given" \
     generate r --prompt=x --prompt-file=prompt.txt
-fails "a missing prompt file" 2 "cannot take the prompt from absent.txt|No such file" \
+fails "a missing prompt file" 2 "cannot read the prompt from absent.txt|No such file" \
     generate r --prompt-file=absent.txt
-fails "a folder for a prompt" 2 "cannot take the prompt from .|directory" generate r --prompt-file=.
+fails "a folder for a prompt" 2 "cannot read the prompt from .|directory" generate r --prompt-file=.
 printf 'a\0b' >zero.txt
 fails "a zero byte in a prompt" 2 "zero.txt|zero byte" generate r --prompt-file=zero.txt
 : >empty.txt

@@ -21,8 +21,8 @@ works "help of a section of another tool" "--train.seq_len|--train.max_steps|tra
 works "help of one key" "--optimizer.lr  number" train --help optimizer.lr
 holds "help of one key has no other key" test "$(grep -c -e '^  --' out)" -eq 1
 fails "help of an unknown section" 2 "--help: unknown section [flot8]|[float8]" train --help flot8
-fails "a GPU" 2 "--device=cuda: cuda: no CUDA backend is here|make cuda|ottava doctor" train --device=cuda
-fails "a GPU for another verb" 2 "no CUDA backend is here" bench gemm --device=cuda:0
+fails "a GPU" 2 "--device=cuda: cuda: no CUDA backend was found|make cuda|ottava doctor" train --device=cuda
+fails "a GPU for another verb" 2 "no CUDA backend was found" bench gemm --device=cuda:0
 works "help of generate" "--prompt TEXT|--temperature X|--seed N" generate --help
 works "help of report" "--out FILE|--no-plot" report -h
 works "help of doctor" "Usage: ottava doctor" doctor --help

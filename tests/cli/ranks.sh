@@ -149,7 +149,7 @@ prints "the same command works with equal files" "Training complete"
 strike KILL --checkpoint.interval=20
 prints "a killed rank ends all ranks" "process rank 1 with|signal 9"
 strike STOP --checkpoint.interval=20
-prints "a rank that hangs ends all ranks" "on rank 0: rank 1 did not come in time (2 s)"
+prints "a rank that hangs ends all ranks" "on rank 0: rank 1 did not join in time (2 s)"
 "$program" train $small --run.dir=long --checkpoint.load_path=latest --train.max_steps=1 >out 2>&1
 prints "the last checkpoint before the hang is valid" "Resumed from"
 strike USR1 --checkpoint.interval=20

@@ -521,7 +521,7 @@ static void a_rank_that_hangs_is_named(void **state) {
     collectives_run(2, 0.05, hang);
     assert_int_equal(collectives_ranks[0].status, OTT_ERR_RANK);
     assert_int_equal(collectives_ranks[1].status, OTT_ERR_RANK);
-    expect_failure(2, "did not come in time");
+    expect_failure(2, "did not join in time");
 }
 
 static ott_status wrong_message(rank_run *r) {

@@ -20,7 +20,7 @@ static void test_anchors(void **state) {
     config_close(cfg);
     case_bad(c, ".yaml", "train:\n  seed: *none\n", ":2: alias *none has no anchor before it", NULL);
     case_bad(c, ".yaml", "train: &t\n  seed: *t\n", "alias *t has no anchor before it", NULL);
-    case_bad(c, ".yaml", "train:\n  <<: 5\n", "<< merges a table only", NULL);
+    case_bad(c, ".yaml", "train:\n  <<: 5\n", "<< can only merge a table", NULL);
     case_bad(c, ".yaml", "train:\n  <<: {seed: 1}\n  <<: {seed: 2}\n", "<< is given twice", NULL);
 }
 

@@ -88,7 +88,7 @@ struck() {
     shown=out report "$1" "$trouble"
 }
 struck "a rank that is killed" KILL "process rank 1 with|signal 9"
-struck "a rank that hangs" STOP "on rank 0: |did not come in time"
+struck "a rank that hangs" STOP "on rank 0: |did not join in time"
 
 # ---- the verbs that take a device (bench: gpu_check.sh) ----
 for device in cpu cuda; do

@@ -418,7 +418,7 @@ static void hostile_headers(void **state) {
     refuse(f, "t.bin", &b, OTT_ERR_FORMAT, "is empty");
     put_text(&b, "abc", 3);
     refuse(f, "t.bin", &b, OTT_ERR_FORMAT, "not a number of 2- or 4-byte tokens");
-    refuse_header(f, 20240520, 2, TOKENS, 0, OTT_ERR_UNSUPPORTED, "in version 2; version 1 is known");
+    refuse_header(f, 20240520, 2, TOKENS, 0, OTT_ERR_UNSUPPORTED, "in version 2; version 1 is supported");
     refuse_header(f, 20240520, 1, TOKENS + 1, 0, OTT_ERR_FORMAT, "51 tokens of 2 bytes");
     refuse_header(f, 20240520, 1, -1, 0, OTT_ERR_FORMAT, "truncated or malformed");
     refuse_header(f, 20240520, 1, INT32_MAX, 0, OTT_ERR_FORMAT, "truncated or malformed");

@@ -200,7 +200,7 @@ static void fp8_must_reach_a_layer(void **state) {
     tiny_open(&odd, &m, 1, NULL);
     o = (convert_options){.recipe = recipe_find("tensorwise")};
     assert_int_equal(model_convert(odd.m, &o, NULL), OTT_ERR_CONFIG);
-    assert_non_null(strstr(status_text(), "no multiples of 16 (without float8.pad_inner_dim) keep 15"));
+    assert_non_null(strstr(status_text(), "not multiples of 16 (without float8.pad_inner_dim) keep 15"));
     tiny_close(&odd);
 }
 

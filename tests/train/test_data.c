@@ -163,8 +163,8 @@ static void formats_are_found_out(void **state) {
     write_file(f, "squad.jsonl",
                "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [\"a\"]}}\n");
     refuse(f, OTT_ERR_CONFIG,
-           "SQuAD's (context, question, answers), and --data.format=hellaswag reads others: set "
-           "data.format to squad",
+           "SQuAD's (context, question, answers), and --data.format=hellaswag needs others: set data.format "
+           "to squad",
            WITH(data_path(f, "squad.jsonl"), "--data.format=hellaswag", "--eval.enabled=false"));
     refuse(f, OTT_ERR_CONFIG, "set data.format to hellaswag",
            WITH(data_path(f, "hs.jsonl"), "--data.format=squad", "--eval.enabled=false"));
@@ -325,8 +325,8 @@ static void incomplete_phases_are_refused(void **state) {
     static const struct {
         const char *more, *message;
     } cases[] = {
-        {"--data.phases=[\"3 three=5\"]", "none of data.datasets is called three"},
-        {"--data.phases=[\"3 two.bin=5 two.bin=1\"]", "weighs two.bin twice from step 3 on: 5 and 1"},
+        {"--data.phases=[\"3 three=5\"]", "none of data.datasets has the name three"},
+        {"--data.phases=[\"3 two.bin=5 two.bin=1\"]", "gives two.bin two weights from step 3 on: 5 and 1"},
         {"--data.phases=[\"5 lr_scale=0\"]", "\"5 lr_scale=0\" is not a step and weights"},
         {"--data.phases=[\"5 one.bin=-1\"]", "weights are 0 or more"},
         {"--data.phases=[\"soon one.bin=1\"]", "\"soon one.bin=1\" is not a step"},

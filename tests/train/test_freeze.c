@@ -308,7 +308,7 @@ static void is_run_as_it_was_trained(void **state) {
         f, &(run_options){
                .name = "kept", .precision = &fixture_precisions[ROWWISE], .more = more, .logged = &logged}));
     assert_true(captured_log_has(
-        &logged, "Kept in FP8: 14 frozen weights; forward reads 14 directly, 0 dequantized to bf16, 0 "
+        &logged, "Kept in FP8: 14 frozen weights; forward uses 14 directly, 0 dequantized to bf16, 0 "
                  "requantized; backward 0 directly, 0 dequantized to bf16, 14 requantized"));
     assert_true(captured_log_has(&logged, "recipe rowwise scales other blocks of elements"));
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[ROWWISE], .more = more});

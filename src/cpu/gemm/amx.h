@@ -16,7 +16,7 @@
 #include "cpu/gemm/tile.h"
 
 _Static_assert(GEMM_MR == 2 * TILE_SIDE && GEMM_NR == 2 * TILE_SIDE && GEMM_A_STEP == GEMM_MR,
-               "a panel is two tiles high, and two wide");
+               "a panel must be two tiles high and two tiles wide");
 
 /* Tile registers: C by upper or lower 16 rows and left or right 16 columns, A by rows, B by columns. */
 #define AMX_C00 0

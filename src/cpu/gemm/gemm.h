@@ -76,7 +76,8 @@ typedef struct gemm_work {
     int16_t least_a[GEMM_A_TILES], least_b[GEMM_B_TILES];
 } gemm_work;
 
-_Static_assert(sizeof(gemm_work) <= CPU_SCRATCH_BYTES, "a product's buffers fit the thread's scratch");
+_Static_assert(sizeof(gemm_work) <= CPU_SCRATCH_BYTES,
+               "the buffers of a product must fit into a thread's scratch memory");
 _Static_assert(GEMM_MC % GEMM_MR == 0 && GEMM_A_FLOATS % 16 == 0 && GEMM_NB % GEMM_NR == 0,
                "blocks are whole tiles");
 

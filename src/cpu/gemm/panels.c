@@ -45,7 +45,7 @@ int64_t ISA(packed_count)(const operand *b) {
 ott_status ISA(pack)(exec *cx, const pack_args *a) {
     if (a->b->packed || a->b->transposed)
         return status_fail(OTT_ERR_UNSUPPORTED,
-                           "pack: b is %s; the CPU packs rows with a contiguous contraction",
+                           "pack: b is %s; the CPU only packs a b with a contiguous contraction dimension",
                            a->b->packed ? "packed already" : "transposed");
     STATUS_REQUIRE(a->y->dtype == a->b->t.dtype && a->y->columns == ISA(packed_count)(a->b));
     cpu_run_sized(cx, tensor_count(*a->y), pack_task, (void *)a);

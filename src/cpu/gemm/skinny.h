@@ -23,7 +23,7 @@ enum {
     SKINNY_A_FLOATS = GEMM_MB * GEMM_NB, /* the rows of A are in gemm_work.partial: [row][skinny_ld] */
     SKINNY_AHEAD = 4096,                 /* prefetch distance in bytes */
 };
-_Static_assert(SKINNY_ROWS <= GEMM_MR, "the sums of a panel fit into tiles");
+_Static_assert(SKINNY_ROWS <= GEMM_MR, "the sums of a panel must fit into tiles");
 
 /* Returns the number of terms in a packed element of A for panels of format d. It is 2 for FP8 on levels with
    bf16 dot products. BF16 panels use none: memory limits their speed, and numbers may be subnormal. */
