@@ -105,8 +105,8 @@ typedef struct ott_delayed_callbacks {
  */
 OTT_API ott_status ott_recipe_open(ott_context *context, const char *name, ott_recipe **out);
 OTT_API void ott_recipe_close(ott_recipe *r);
-/* Sets a key of the configuration section [float8], for example "amax_history_len" to "16". Affects only
-   objects that are made with the recipe later. Contradicting values are reported when it is used. */
+/* Sets a key of the configuration section [float8], such as "amax_history_len" to "16". Affects only objects
+   that are made with the recipe later. Contradictions are reported when the recipe is used. */
 OTT_API ott_status ott_recipe_set(ott_recipe *r, const char *key, const char *value);
 OTT_API void ott_delayed_callbacks_init(ott_delayed_callbacks *callbacks);
 /* Sets the rules of a delayed recipe, for all objects made with it later and for objects that already use
@@ -218,8 +218,8 @@ OTT_API ott_status ott_quantize_statistics(ott_qtensor *q, const ott_tensor *x, 
 
 typedef enum ott_gemm_kind { OTT_GEMM_OUTPUT, OTT_GEMM_GRAD_INPUT, OTT_GEMM_GRAD_WEIGHT } ott_gemm_kind;
 
-/* A tensor and its quantized copy. If the recipe computes the GEMM in FP8, ott_gemm reads `quantized`.
-   Otherwise it reads `tensor`, which must have the recipe's high-precision format. The other may be NULL. */
+/* A tensor and its quantized copy. If the recipe computes the GEMM in FP8, ott_gemm reads `quantized`; else
+   `tensor`, which must have the recipe's high-precision format. The one not read may be NULL. */
 typedef struct ott_operand {
     const ott_tensor *tensor;
     const ott_qtensor *quantized;

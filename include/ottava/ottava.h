@@ -164,10 +164,10 @@ OTT_API ott_status ott_generator_continue(ott_generator *generator, const char *
 
 typedef enum ott_export_format {
     OTT_EXPORT_HF,     /* a Hugging Face folder: safetensors, config.json, tokenizer files */
-    OTT_EXPORT_HF_FP8, /* the same, with the matrices of the blocks in E4M3 with scales, for serving */
+    OTT_EXPORT_HF_FP8, /* a Hugging Face folder, with the blocks' matrices in E4M3 with scales, for serving */
     OTT_EXPORT_PEFT, /* the run's adapters for the PEFT library; other formats merge them into the weights */
     OTT_EXPORT_GGUF, /* one file for llama.cpp: weights, tokenizer, chat template */
-    OTT_EXPORT_GGUF_Q8 /* the same, with the matrices in Q8_0 */
+    OTT_EXPORT_GGUF_Q8 /* a GGUF file with the matrices in Q8_0 */
 } ott_export_format;
 
 /* quantization_config.quant_method in config.json. It also determines the names of the scales. vLLM and
@@ -181,7 +181,7 @@ typedef enum ott_export_method {
 
 /* Which elements of a weight [N, K] share a scale. */
 typedef enum ott_export_granularity {
-    OTT_EXPORT_TENSOR,    /* the whole tensor; q, k and v share one scale, and so do gate and up */
+    OTT_EXPORT_TENSOR,    /* one scale per tensor; q, k and v share one, and so do gate and up */
     OTT_EXPORT_CHANNEL,   /* a row (an output channel), with compressed-tensors only; the default */
     OTT_EXPORT_BLOCK,     /* 128 x 128 elements; sizes must be multiples of 128 */
     OTT_EXPORT_AS_TRAINED /* as in the run's recipe; see ott_export */
@@ -341,7 +341,7 @@ typedef int64_t (*ott_read_fn)(void *user, void *buffer, int64_t bytes);
 /* Receives `bytes` bytes of output; data is valid during the call. */
 typedef void (*ott_bytes_fn)(void *user, const void *data, int64_t bytes);
 
-/* Options of ott_tokenize and ott_tokenize_file. A comment that names one of them excludes the other. */
+/* Options of ott_tokenize and ott_tokenize_file; if a comment names one of them, only of that function. */
 typedef struct ott_tokenize_options {
     size_t struct_size;
     int jsonl;      /* ott_tokenize: each text is a JSON string on a line, and so may contain newlines */

@@ -28,7 +28,7 @@ enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 typedef struct product {
     operand a, b;
     tensor c;
-    /* gemv: number of packed weights, which follow each other; bytes of each; index of the next one to use */
+    /* gemv: number of packed weights in memory; bytes of one; index of the weight for the next run */
     int64_t weights, packed_bytes, at;
 } product;
 
@@ -123,7 +123,7 @@ static int64_t packed_count(const bench *b, const bench_product *p, ott_dtype d)
     return op_packed_count(&b->cx, &weight);
 }
 
-/* Enough elements to exceed the last-level cache, so that a weight is evicted before it is used again. */
+/* Returns a number of elements beyond the last-level cache, so that each run reads its weight from memory. */
 static int64_t region_elements(const bench *b, const bench_shapes *s, ott_dtype d) {
     const int64_t least = INT64_C(64) << 20, most = INT64_C(640) << 20;
     int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE), wanted = cache / 4 * 5;

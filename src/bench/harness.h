@@ -29,7 +29,7 @@ typedef struct bench_case {
     double flops;        /* FLOPs of a run; 0: the case moves bytes */
     ott_dtype format;    /* format of its products, which determines the peak */
     double bytes;        /* bytes that a run reads and writes, each byte counted once */
-    int64_t region;      /* bytes that the runs and memcpy go through in turn; 0: the same bytes each time */
+    int64_t region;      /* size of the region that runs and memcpy go through; 0: the same bytes each time */
     bool once;           /* one run per measurement; else as many as needed */
     ott_status (*run)(bench *b, void *state);
     void *state;

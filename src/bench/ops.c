@@ -6,7 +6,7 @@
 
 /* ---- norm and gated activation ---- */
 
-/* A precision of a block. fp8 computes in bf16, and makes a quantized copy of the result with one scale. */
+/* A precision to measure. fp8 computes in bf16 and then also quantizes the result, with one scale. */
 typedef struct block_precision {
     const char *name;
     ott_dtype activation;

@@ -14,7 +14,7 @@ typedef struct product_key {
     tensor c;
     bench_attention_shape attention;
     char text[48];
-    int64_t calls, backward_calls; /* calls in a step; of attention: its forward and its backward calls */
+    int64_t calls, backward_calls; /* calls in a step; attention: forward calls, backward calls */
 } product_key;
 
 enum { KEYS_MOST = 256 };
@@ -164,7 +164,7 @@ static void widen(tensor *t, ott_dtype d, int64_t elements) {
     if (elements > t->columns) t->columns = elements;
 }
 
-/* Number of elements that an operand's scales extend over, with their strides. */
+/* Returns the length of the array of an operand's scales. The strides of the scales may leave gaps. */
 static int64_t scale_elements(const operand *o) {
     scale_block each = granularity_block(o->grain);
     if (!o->scale_inv) return 0;

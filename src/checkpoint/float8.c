@@ -12,7 +12,7 @@
 
 const char *const float8_tensor_names[TENSOR_COUNT] = {"input", "weight", "grad_output"};
 
-/* Text after a layer's name. A single module that the API saves has an empty name. */
+/* Returns the text after a layer's name in a tensor's name. A module that the API saves alone has no name. */
 static const char *separator(const char *layer) {
     return *layer ? "." : "";
 }

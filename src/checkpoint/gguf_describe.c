@@ -214,7 +214,7 @@ static void describe_windows(describing *d) {
     if (o->local_theta > 0) put_real(d, "rope.freq_base_swa", o->local_theta);
 }
 
-/* attn_factor: llama.cpp multiplies YaRN's factor by this key; for longrope it uses only this key. */
+/* For YaRN llama.cpp multiplies its own factor by attn_factor; for longrope attn_factor is the factor. */
 static void describe_rope(describing *d) {
     const rope_options *r = &d->o->rope;
     if (d->o->family->learned_positions) return;

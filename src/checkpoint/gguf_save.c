@@ -80,13 +80,13 @@ static gguf_type choose_type(saving *s, const gguf_tensor *t, module_role role) 
     return s->o->fallback_type;
 }
 
-/* Returns the role that gives the GGUF tensor its name. A fused tensor has one name. */
+/* Returns the role that the GGUF tensor is named after. Fused projections are one tensor with one name. */
 static module_role role_of_tensor(const gguf_arch *a, module_role role) {
     if (a->fused_qkv && role >= ROLE_Q && role <= ROLE_V) return ROLE_QKV;
     return a->fused_gate_up && role == ROLE_GATE ? ROLE_UP : role;
 }
 
-/* Appends the part to an earlier tensor of its name (fused q, k, v or gate, up). False if there is none. */
+/* Appends the part to an earlier tensor with this name (fused q, k, v or gate, up). False if none exists. */
 static bool joins_earlier_tensor(const saving *s, const char *name, const source_part *part) {
     for (int64_t i = s->count - 1; i >= 0; i--) {
         tensor_source *d = &s->sources[i];

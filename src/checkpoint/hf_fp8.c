@@ -37,7 +37,7 @@ static ott_status share_casts(hf_fp8 *f, const checkpoint_ranks *ranks) {
     return OTT_OK;
 }
 
-/* Returns the cast that training applies to places->items[i]; NULL if that stays in high precision. */
+/* Returns the cast that training applies to places->items[i]; NULL if the item stays in high precision. */
 static const cast_spec *trained_cast(const hf_fp8 *f, int i) {
     const cast_spec *spec = &f->casts[i].spec;
     return cast_spec_is_fp8(spec) ? spec : NULL;
@@ -59,7 +59,7 @@ static ott_status fail_trained(const char *name, const char *why) {
                        name, why);
 }
 
-/* Training and the file may fuse projections differently. The scales fit only if their blocks are equal. */
+/* Fails if training's scales do not fit the file's tensor, because the two fuse projections differently. */
 static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
     const hf_place *at = &p->items[i];
     const parameter *trained = p->items[i].parameter;
@@ -245,7 +245,7 @@ static ott_status check_finite(const hf_fp8_matrix *x) {
     return OTT_OK;
 }
 
-/* Copies the scales of the rows of an hf_place that is kept in FP8. */
+/* Copies the scales of a weight that is kept in FP8, for the rows of its hf_place. */
 static void copy_scales(const hf_fp8_matrix *x, const hf_place *at) {
     const frozen_codes *c = at->parameter->codes;
     for (int64_t row = 0; row < at->count; row++)
@@ -266,14 +266,14 @@ static ott_status measure_own(const hf_fp8 *f, float *buffer) {
     return OTT_OK;
 }
 
-/* True if two matrices share a scale: serving programs fuse them, or (as trained) they were one matrix. */
+/* True if two matrices share a scale: servers fuse them; as trained: they were one matrix in training. */
 static bool is_joined(const hf_fp8 *f, const hf_fp8_matrix *a, const hf_fp8_matrix *b) {
     const parameter *p = f->places->items[a->first].parameter;
     if (!a->trained) return strcmp(a->fused, b->fused) == 0;
     return p == f->places->items[b->first].parameter && p->rank == 2;
 }
 
-/* Matrices that are fused are at most two positions apart in f->matrices. */
+/* Gives fused matrices the same amax. They are at most two positions apart in f->matrices. */
 static void share_scale(const hf_fp8 *f, int64_t i) {
     hf_fp8_matrix *x = &f->matrices[i];
     for (int64_t j = i - 1; j >= 0 && j >= i - 2; j--) {

@@ -60,7 +60,7 @@ typedef struct hf_fp8 {
 ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, const hf_fp8_options *o,
                        hf_fp8 *out);
 void hf_fp8_close(hf_fp8 *f);
-/* Returns the matrix that begins with places->items[i]; NULL if this stays in high precision. */
+/* Returns the matrix that begins with places->items[i]; NULL if the item stays in high precision. */
 hf_fp8_matrix *hf_fp8_find(const hf_fp8 *f, int i);
 /* Reads all matrices and computes their scales. Collective: each rank reads its shards. buffer: [HF_BUFFER].
    OTT_ERR_UNSUPPORTED, with the tensor's name, if a matrix has a NaN or an infinity. */

@@ -358,8 +358,8 @@ static ott_status read_floats(loading *l, const shard_tensor *t, const hf_place 
     return OTT_OK;
 }
 
-/* True if 16-bit values fill an fp32 master that is trained and read rounded. Layers read norms, biases and
-   routers in fp32. */
+/* True if 16-bit values of the file fill a trained fp32 master that layers read rounded. Layers read norms,
+   biases and routers unrounded. */
 static bool needs_dither(const shard_tensor *t, const hf_place *at) {
     const parameter *p = at->parameter;
     ott_dtype loaded = t->entry->dtype;
@@ -374,7 +374,7 @@ static void dither_run(const loading *l, const shard_tensor *t, int64_t first, i
     draw_dither(values, count, t->entry->dtype, *l->dither_seed, stream, (uint64_t)first);
 }
 
-/* Reads consecutive elements of tensor t to buffer offset `at`: fp32, or codes. */
+/* Reads consecutive elements of tensor t into the buffer at offset `at`, as fp32 or as FP8 codes. */
 static ott_status read_consecutive(loading *l, const shard_tensor *t, const hf_dequantize *scales,
                                    const hf_place *place, parameter_run run, int64_t at) {
     uint8_t *codes = (uint8_t *)l->buffer + at;
@@ -442,7 +442,7 @@ static ott_status load_frozen_codes(loading *l, int i) {
     return status;
 }
 
-/* Reads the full tensor, since scales do not depend on this rank's shard. */
+/* Reads the full tensor, so that its scales do not depend on how ranks shard it. */
 static ott_status measure_place(loading *l, const frozen_filling *f, int i) {
     const hf_place *at = &l->places.items[i];
     const shard_tensor *t;

@@ -4,7 +4,7 @@
 #include "checkpoint/tensors.h"
 #include <string.h>
 
-/* A parameter of a module and its kind, "weight". matrix: index of the expert, or 0. */
+/* A parameter of a module. kind: last part of its name, "weight". matrix: index of the expert, or 0. */
 typedef struct member {
     const model_module *module;
     const parameter *parameter;
@@ -41,7 +41,7 @@ static parameter_part owned_part(const parameter *p) {
     return part;
 }
 
-/* Adds the place of the rows `part` of a parameter, or of one expert's matrix. */
+/* Adds the hf_place of rows `part` of a parameter; if it has experts, of one expert's matrix. */
 static ott_status add_place(hf_places *places, const member *owner, const module_part *part) {
     const parameter *p = owner->parameter;
     module_part fused;

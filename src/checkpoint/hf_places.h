@@ -10,7 +10,7 @@
 #include "checkpoint/ranks.h"
 #include "model/model.h"
 
-/* A range of rows of a parameter, and its rows in the folder's tensor. A vector has one column. */
+/* Where a folder stores some rows of a parameter: in which rows of which tensor. A vector has one column. */
 typedef struct hf_place {
     const model_module *module;
     const parameter *parameter; /* weight or bias of the module */

@@ -24,7 +24,7 @@ typedef struct hf_save_options {
     hf_method method;      /* method and granularity are used only with fp8 (hf_fp8.h) */
     hf_scales granularity; /* AS_TRAINED needs a converted model (model_convert) */
     const logger *log;
-    group *ranks; /* ranks that together hold the model; all call hf_model_save; NULL: one rank */
+    group *ranks; /* the ranks of the model, which all call hf_model_save; NULL: one rank */
 } hf_save_options;
 
 typedef struct hf_save_summary {

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Number of trained parameters in the file, or in this run's set: each has one tensor of the first slot. */
+/* Count the trained parameters in the file, or in the set, by their tensors of the optimizer's first slot. */
 static int64_t count_trained_in_file(const safetensors *f, const optimizer_rule *rule) {
     int64_t count = 0;
     for (int64_t i = 0; i < safetensors_count(f); i++)

@@ -308,8 +308,8 @@ static bool is_in_layers(const config_list *layers, const model_module *e) {
     return layers->count == 0;
 }
 
-/* True if `test` holds for all modules in these layers with like's last component: PEFT needs no full
-   name. */
+/* True if `test` holds for all modules in these layers that have the last name component of `like`. Then PEFT
+   needs no full name. */
 static bool has_unique_suffix(const model *m, const model_module *like, module_test test,
                               const config_list *layers) {
     for (int i = 0; i < m->all_modules.count; i++) {

@@ -13,7 +13,7 @@
 
 #define RUN_SOURCES_NAME "sources.json"
 
-/* "data", "eval" (validation data, if it is not split from the training data), "tokenizer" */
+/* Which input of the run a file is: "data", "eval" (separate validation data) or "tokenizer". */
 typedef enum run_source_role { SOURCE_DATA, SOURCE_EVAL, SOURCE_TOKENIZER, SOURCE_ROLES } run_source_role;
 
 typedef struct run_source {

@@ -18,7 +18,7 @@ typedef struct checkpoint_snapshot {
     str config;                         /* text of config.toml */
     str history;                        /* text of history.json; empty: no file */
     const char *sources;                /* text of sources.json, borrowed; NULL: no file */
-    /* frozen base weights are not included; they are in the folder state.base */
+    /* the snapshot lacks the frozen base weights; the folder state.base has them */
     bool excludes_base;
     checkpoint_state state; /* complete except for file sizes and checksums */
 } checkpoint_snapshot;

@@ -59,7 +59,7 @@ ott_status tensor_set_note(tensor_set *set, const char *key, const char *value) 
     return OTT_OK;
 }
 
-/* value: this rank's slice of p, or of optimizer state of p's shape. */
+/* Adds `value`: this rank's slice of p, or of optimizer state that has p's shape. */
 static ott_status add_value(tensor_set *set, const char *name, const parameter *p, const tensor *value) {
     safetensors_tensor t = {.name = name, .dtype = value->dtype, .rank = p->rank};
     STATUS_REQUIRE(value->ld == value->columns);

@@ -54,8 +54,8 @@ const tensor_slice *tensor_set_find(const tensor_set *set, const char *name); /*
    that the set lists but this rank does not have. */
 int64_t tensor_set_count_local(const tensor_set *set);
 int64_t tensor_set_count_remote(const tensor_set *set, const safetensors *f);
-/* Checks shape and format (fp32, bf16, fp16, or equal) of all local tensors in the file. The file must have
-   no tensor that the set does not list; tensor_set_check_local allows them. Errors name the tensor. */
+/* Check shape and format (fp32, bf16, fp16, or equal) of all local tensors in the file. tensor_set_check also
+   fails if the file has tensors that the set does not list. Errors name the tensor. */
 ott_status tensor_set_check(const tensor_set *set, const safetensors *f);
 ott_status tensor_set_check_local(const tensor_set *set, const safetensors *f);
 /* Removes a parameter's optimizer state. tensor_is_state_of: true if `state` is one of its tensors. */
@@ -65,7 +65,7 @@ bool tensor_is_state_of(const char *state, const char *owner);
 int64_t tensor_set_columns(const safetensors_tensor *t);
 int64_t tensor_slice_elements(const tensor_slice *p); /* elements that this rank has */
 int64_t tensor_set_bytes(const tensor_set *set);      /* of all slices that this rank has */
-/* The first local tensor that reading converts from another format; NULL if none. */
+/* Returns the first local tensor that has another format in the file; NULL if there is none. */
 const safetensors_tensor *tensor_set_converted(const tensor_set *set, const safetensors *f);
 /* Reads all local slices from a checked file, through a small buffer. *done counts bytes, for `progress`. */
 ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *d,

@@ -13,7 +13,7 @@ void assign_default(config *cfg, const config_key *key) {
     *note = (key_note){.in_file = note->in_file};
 }
 
-/* Several foreign keys may set one of our keys. So `deriving` switches check_twice off. */
+/* Several keys of another tool may set one of our keys. So `deriving` switches check_twice off. */
 ott_status assign_word(config *cfg, const char *path, const char *word, const char *where) {
     node n = {.kind = NODE_PLAIN, .text = word};
     const config_key *key = table_find(path);

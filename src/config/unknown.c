@@ -6,7 +6,7 @@
 
 enum { NAME_LIMIT = 128, CANDIDATES = 1024 };
 
-/* Lists the keys and aliases in `section`, without it; for NULL, all our own keys. Returns their number. */
+/* Lists the keys and aliases in `section`, without its name; NULL: all our own keys. Returns their number. */
 static int names_within(const char *section, const char *out[CANDIDATES]) {
     int count, found = 0;
     const config_key *keys = table_keys(&count);

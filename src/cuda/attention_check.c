@@ -90,8 +90,7 @@ static double dot_products(const float *x, const float *y, int64_t count) {
     return sum;
 }
 
-/* A row of an output as computed on the host. Each element is a sum; its energy is its terms' sum of
-   squares. */
+/* A row of an output, from the host. Each element is a sum; its energy is the sum of its terms' squares. */
 typedef struct row_sum {
     double value[HEAD_MOST], energy[HEAD_MOST];
 } row_sum;

@@ -15,7 +15,7 @@ struct attention_entry {
     attention_config config;
     bool backward;
     bool planned; /* the plan was built; otherwise plan.error has the reason */
-    bool checked; /* the plan's first run was compared with the host and was right */
+    bool checked; /* the result of the plan's first run was compared with the host's and was right */
     attention_plan plan;
     /* byte offsets of scratch tensors in the workspace; [ATTENTION_NONE]: the plan's own workspace, which is
        last. bytes: size of all */

@@ -20,10 +20,10 @@ struct loss_job {
     const float *grad_scale; /* NULL: no gradient */
     float z_weight;
     float *loss, *z; /* z may be NULL */
-    /* statistics of all shards: [3 * shards, T], `step` elements per row; NULL: rows are full */
+    /* statistics of all vocabulary shards: [3 * shards, T], `step` elements per row; NULL: no sharding */
     const float *parts;
     int64_t part_rows, step;
-    float *part;         /* [3, T]: for this shard's maxima, sums, target logits; NULL: compute losses */
+    float *part;         /* [3, T] output: this shard's maxima, sums, target logits; NULL: compute losses */
     int64_t before, all; /* columns of the vocabulary before this shard, and of the full vocabulary */
     quantize_uses uses;  /* quantized copies of the gradient */
 };
@@ -55,7 +55,7 @@ template <ott_dtype D> __device__ __forceinline__ float largest_of_row(const vie
     return most;
 }
 
-/* SUM16 of exp(x - most). All threads of the first warp get it. */
+/* Sum of exp(x - most) over a row, in the order of SUM16. All threads of the first warp get it. */
 template <ott_dtype D> __device__ __forceinline__ float sum_of_row(const view &x, int64_t row, float most) {
     SHARED(tiles, loss_tile[2]);
     float lane = 0;

@@ -12,7 +12,7 @@ static nccl_group *nccl_group_of(group *g) {
 
 /* ---- channels ---- */
 
-/* Ids for NCCL communicators that a rank creates. A group uses rank 0's `all`. */
+/* The NCCL ids that a rank makes, one per communicator. Of the ids `all`, the group uses only rank 0's. */
 typedef struct link_ids {
     nccl_id all, to_next, to_previous;
 } link_ids;
@@ -50,7 +50,7 @@ static link_ids ids_of(const device_group *own, int rank) {
     return ids;
 }
 
-/* Sets place, peer and turn of the channel. Returns its id; a pair's sender made the id and has place 0. */
+/* Sets place, peer and turn of the channel. Returns its id, which a pair's sender (place 0) has made. */
 static nccl_id place_channel(const device_group *own, int channel, nccl_channel *at) {
     int next = (own->rank + 1) % own->size, previous = (own->rank + own->size - 1) % own->size;
     bool sends = channel == CHANNEL_TO_NEXT || channel == CHANNEL_TO_PREVIOUS;
@@ -78,7 +78,7 @@ static ott_status open_channel(nccl_group *g, const device_group *own, int chann
                        g->name, own->size, g->device->watchdog->calls->error_text(result));
 }
 
-/* First starts to open all channels, then waits for them, because each waits for another rank. */
+/* Starts to open all channels before it waits, because opening a channel needs the other rank. */
 static ott_status open_channels(nccl_group *g, const device_group *own) {
     for (int i = 0; i < CHANNELS; i++)
         if (has_channel(own, i)) TRY(open_channel(g, own, i));

@@ -124,8 +124,8 @@ static ott_status all_to_all(nccl_group *g, nccl_channel *at, const collective *
 
 /* ---- reductions ---- */
 
-/* Reduces `count` elements over ranks, to `out`. `own` has this rank's elements. The other ranks' elements
-   are in staging, `slot` bytes from rank to rank. */
+/* Reduces `count` elements over ranks, to `out`. `own` has this rank's elements. The staging memory has the
+   other ranks' elements, with `slot` bytes from one rank's to the next rank's. */
 static ott_status reduce_slots(const nccl_group *g, const nccl_channel *at, const collective *call,
                                const void *own, void *out, int64_t count, int64_t slot) {
     ott_dtype d = call->input.dtype;

@@ -112,7 +112,7 @@ static int64_t fill_adamw_quantize(const adamw_args &a, adamw_quantize_job &j) {
     return (j.update.narrow != 0) == Mixed ? tile_blocks(a.param->rows, a.param->columns) : 0;
 }
 
-/* Sets the amaxes of groups that extend beyond a tile to 0, because atomicMax raises them from there. */
+/* Sets the amaxes of groups that extend beyond a tile to 0, because atomicMax can only raise them. */
 struct clear_job {
     float *amax[2];
     int64_t groups[2];
@@ -140,7 +140,7 @@ static int64_t fill_clear(const adamw_args &a, clear_job &j) {
     return (most + ROW_THREADS - 1) / ROW_THREADS;
 }
 
-/* The work that needs complete amaxes, as a pass over the parameter in memory. */
+/* The second pass over the parameter, in memory: it does the work that needs complete amaxes. */
 template <ott_dtype P> static int64_t fill_rest(const adamw_args &a, pass_job &j) {
     if (!a.q || a.param->dtype != P) return 0;
     j = {view_of(a.param), quantize_after_tiles(a.q)};

@@ -49,7 +49,7 @@ struct group_job {
     int64_t width, across; /* columns of a thread block, and thread blocks across a row */
 };
 
-/* First row of the group. Group j.groups has the rows after the last group. */
+/* Returns the first row of a group. Group j.groups has the rows after the last group. */
 __device__ __forceinline__ int64_t group_first(const group_job &j, int64_t group) {
     return !j.end ? group * j.each : group > 0 ? j.end[group - 1] : 0;
 }
@@ -61,7 +61,7 @@ __device__ __forceinline__ int64_t group_block(const group_job &j, int64_t group
     return (group_first(j, group) >> j.use.row_shift) + group;
 }
 
-/* The group of scale block `block`. Blocks are numbered in group order. */
+/* Returns the group that scale block `block` is in. Blocks are numbered in group order. */
 __device__ __forceinline__ int64_t group_with(const group_job &j, int64_t block) {
     int64_t first = 0, after = j.groups + 1;
     while (after - first > 1) {

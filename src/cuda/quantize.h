@@ -19,17 +19,17 @@ typedef struct quantize_codes {
     bool transposed;
 } quantize_codes;
 
-/* Work that a pass does for one use: find the amax, set the scale, cast. A scale follows from the amax. With
-   delayed scaling it follows from amaxes of earlier steps. */
+/* Flags of the work that a pass does for one use: find amaxes, set scales, cast. A scale is computed from its
+   amax; with delayed scaling, from amaxes of earlier steps. */
 enum { QUANTIZE_AMAX = 1, QUANTIZE_SCALE = 2, QUANTIZE_CAST = 4 };
 
-/* The group of element (i, j) is (i >> row_shift) * row_step + (j >> column_shift) * column_step. */
+/* Element (i, j) is in scale group (i >> row_shift) * row_step + (j >> column_shift) * column_step. */
 typedef struct quantize_use {
     int work;
     int row_shift, column_shift;
     int64_t row_step, column_step, groups;
     float *amax, *scale, *scale_inv;
-    const float *next; /* delayed scaling: the scale to use and store; NULL: `scale` already has it */
+    const float *next; /* delayed scaling: the scale to use and to copy to `scale`; NULL: already copied */
     bool delayed;
     ott_dtype format;
     cast_mode mode;
@@ -61,15 +61,15 @@ typedef enum quantize_producer {
     QUANTIZE_ROW_AMAX  /* amax of rows and of the tensor */
 } quantize_producer;
 
-/* The work of a kernel that produces a tensor tile by tile. q: the tensor's quantized copies; without codes
-   only the amax is found. The caller sets the amaxes to 0. */
+/* What a kernel does for q if it writes the tensor tile by tile. q: the tensor's quantized copies; if q has
+   no codes, the kernel only finds the amax. The caller sets the amaxes to 0. */
 quantize_uses quantize_by_tiles(const qtensor *q);
 /* The work that quantize_by_tiles leaves for a pass over the tensor in memory; count 0: none. */
 quantize_uses quantize_after_tiles(const qtensor *q);
 /* Sets *made to the work that the producing kernel does for q, and queues setting the amaxes of q to 0. */
 cudaError_t quantize_begin(const qtensor *q, quantize_producer producer, quantize_uses *made,
                            cudaStream_t stream);
-/* Does the rest of the work, after x is in memory. *made: the work already done; count 0: none. */
+/* Call after x is in memory. Does all work for q except *made, which is already done (count 0: none). */
 cudaError_t quantize_finish(const tensor *x, const qtensor *q, const quantize_uses *made,
                             cudaStream_t stream);
 /* Quantizes each group of x's rows like a separate tensor. end: i32[groups], end rows of the groups; NULL:
@@ -96,7 +96,7 @@ cudaError_t transpose_launch(const tensor *x, const tensor *y, cudaStream_t stre
 
 /* ---- statistics.cu ---- */
 
-/* Bytes of workspace; and a launch that writes the statistics of one use of x (tensor/statistics.h). */
+/* statistics_workspace: in bytes. statistics_launch: writes statistics of one use (tensor/statistics.h). */
 int64_t statistics_workspace(int64_t elements);
 cudaError_t statistics_launch(const tensor *x, const quantize_use *use, float *out, float *workspace,
                               cudaStream_t stream);

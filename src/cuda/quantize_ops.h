@@ -11,7 +11,7 @@ ott_status cuda_check_rounding(const char *op, const qtensor *q);
    0 if it does none. q may be NULL. */
 ott_status cuda_quantize_begin(exec *cx, const char *op, const qlist *q, quantize_producer producer,
                                quantize_uses *made);
-/* Does the rest of the work for each quantized copy of x. The kernel that makes x must be queued already. */
+/* Does the work that *made lacks, for all quantized copies of x. The kernel that makes x must be queued. */
 ott_status cuda_quantize_finish(exec *cx, const char *op, const tensor *x, const qlist *q,
                                 const quantize_uses *made);
 

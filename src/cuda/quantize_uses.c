@@ -60,7 +60,7 @@ static cudaError_t launch_pass(const tensor *x, const quantize_uses *uses, cudaS
     return cudaSuccess;
 }
 
-/* Sets the amaxes of groups that extend beyond a tile to 0, because atomicMax raises them from there. */
+/* Sets the amaxes of groups that extend beyond a tile to 0, because atomicMax can only raise them. */
 static cudaError_t clear_amax(const quantize_uses *uses, cudaStream_t stream) {
     cudaError_t error = cudaSuccess;
     for (int i = 0; i < uses->count && error == cudaSuccess; i++) {

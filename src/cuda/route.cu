@@ -156,7 +156,7 @@ struct sort_job {
     int64_t tokens, choices, experts, capacity, rows;
 };
 
-/* One bit per thread of the block: the thread's token chose the block's expert. */
+/* Bit t is set if the token of the block's thread t chose the block's expert. */
 struct sort_bits {
     uint32_t word[SORT_THREADS / 32];
 };
@@ -167,7 +167,7 @@ __device__ __forceinline__ int bit_count(uint32_t x) {
     return (int)(((x + (x >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24);
 }
 
-/* Returns the number of earlier threads of the block with `mine`. *all: the number of all threads with it.
+/* Returns how many earlier threads of the block passed true for `mine`. *all: how many of all threads did.
    `found` must not be passed to the next call. */
 __device__ __forceinline__ int count_before(sort_bits &found, bool mine, int *all) {
     uint32_t lane = threadIdx.x % 32, bits = mine ? 1u << lane : 0;

@@ -38,7 +38,7 @@ __device__ __forceinline__ float row_amax(uint32_t most) {
     return amax_of(most);
 }
 
-/* Stores the row's amax for each use, or raises the tensor's amax to it. */
+/* For each use, stores the row's amax if the row has its own scale, else raises the tensor's amax to it. */
 __device__ __forceinline__ void settle_row(const quantize_uses &uses, int64_t row, float amax) {
     for (int i = 0; i < uses.count && threadIdx.x == 0; i++) {
         const quantize_use &u = uses.use[i];

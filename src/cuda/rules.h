@@ -45,7 +45,7 @@ static update_job<Rule> update_job_of(const Args &a, const tensor *const (&t)[Ru
     return j;
 }
 
-/* The random numbers of element first + i. *block has the numbers of two elements, and is kept for both. */
+/* Returns the random bits of element first + i. *block has the bits of two elements and is reused. */
 __device__ __forceinline__ uint64_t next_draw(rng_block &block, uint64_t seed, uint64_t update,
                                               uint64_t first, int i, uint64_t sums) {
     uint64_t index = first + i;

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(STATISTICS_THREADS)
     if (threadIdx.x % 16 == 0 && first < elements) out[block] = s;
 }
 
-/* Largest amax, smallest and largest scale: of one thread, later of all threads. */
+/* Largest amax, smallest and largest scale: first of one thread's groups, later of all threads' groups. */
 struct scale_range {
     float amax, least, most;
 };

@@ -93,7 +93,7 @@ __device__ __forceinline__ int tile_shift(int shift) {
     return shift < TILE_SHIFT ? shift : TILE_SHIFT;
 }
 
-/* Scales of the groups in a tile, row by row of groups. */
+/* Scales of the scale groups in a tile, in row-major order of the groups. */
 struct tile_scales {
     float of[TILE * TILE / 32];
 };

@@ -114,7 +114,7 @@ __device__ __forceinline__ eight eight_of(float x) {
     return {{x, x, x, x, x, x, x, x}};
 }
 
-/* Eight neighbours in format D: in 16-bit formats they take half the registers of fp32. */
+/* Eight neighbouring elements as stored in format D. 16-bit formats take half the registers of fp32. */
 template <ott_dtype D> struct held { uint32_t word[D == OTT_F32 ? 8 : 4]; };
 
 template <ott_dtype D> __device__ __forceinline__ float number(const held<D> &h, int i) {

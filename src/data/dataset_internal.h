@@ -32,7 +32,7 @@ struct dataset {
     int64_t longest;       /* tokens of the longest sample; 0 for running text */
     int64_t tokens, vocab; /* ids are below vocab */
     uint64_t seed;         /* synthetic */
-    /* `begin` lists the documents, or last_token ends them. If unknown: documents is 0, last_token -1. */
+    /* Documents are listed in `begin`, or end with last_token. If unknown: documents is 0, last_token -1. */
     int64_t documents;
     int64_t *begin;     /* [documents + 1] first token of each document, ascending */
     uint8_t *learned;   /* [tokens] samples only: 1 if the token is a target */

@@ -36,8 +36,8 @@ static int64_t document_after(const dataset *d, int64_t at) {
     return low;
 }
 
-/* True if a document ends with token i of the window that begins at token `first`. *next: a document that
-   begins after `first`; advances with i. */
+/* True if a document ends with token i of the window that begins at token `first`. *next: index of a document
+   that begins after `first`; this function advances it with i. */
 static bool ends_document(const dataset *d, const dataset_row *row, int64_t first, int64_t i, int64_t *next) {
     if (!d->begin) return row->token[i] == d->last_token;
     while (*next < d->documents && d->begin[*next] <= first + i) ++*next;

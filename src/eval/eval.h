@@ -79,7 +79,7 @@ ott_status eval_batch_add(eval_batch *b, const int32_t *ids, int64_t count, int6
 /* Adds a row of `length` tokens from a dataset, as the documents that it consists of. */
 ott_status eval_batch_add_row(eval_batch *b, const dataset_row *row, int64_t length);
 
-/* True if a hook is called with the logits: `module` and `what` are its arguments. */
+/* True if a hook that is called with these arguments gets the logits. */
 bool eval_is_logits(const eval_model *e, const char *module, const char *what);
 /* Runs the batch and fills b->loss. look: a hook for the forward (exec.hook), or NULL. OTT_ERR_DIVERGED if a
    loss is NaN or infinite. */
@@ -126,7 +126,7 @@ typedef struct eval_job {
     double started; /* clock_seconds() at the start */
 } eval_job;
 
-/* Sets j->result's total (windows), window (tokens of one), batch (together: windows per forward) and bos. */
+/* Sets in j->result: total windows, window (its tokens), batch (`together` windows per forward), and bos. */
 ott_status eval_windows_note(eval_windows *w, eval_job *j, int64_t together);
 
 ott_status eval_hellaswag(eval_job *j);

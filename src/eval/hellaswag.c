@@ -15,7 +15,7 @@
 
 #define DATA_LIMIT (INT64_C(1) << 30) /* largest file, in bytes */
 
-/* A row in one of both encodings: for each ending the ids of the context, then of the ending. */
+/* A row as token ids, in one of two encodings. ids[e]: the context, then ending e. */
 typedef struct encoding {
     tokenizer_ids ids[EVAL_ENDINGS];
     int64_t first[EVAL_ENDINGS]; /* index of the ending's first id */

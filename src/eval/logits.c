@@ -11,7 +11,7 @@ static const void *logits_at(const eval_batch *b, int64_t at) {
     return at == INPUT_IDS ? b->token : at == LABELS ? b->target : b->position;
 }
 
-/* Writes the tensors of token ids that come before the logits in the file, or after them. */
+/* Writes the tensors of token ids that are next in the file: up to the logits, or up to the end. */
 static ott_status write_ids(eval_logits *l) {
     int64_t at;
     while ((at = safetensors_writer_next(l->writer)) > LOGITS)

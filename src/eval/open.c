@@ -180,7 +180,7 @@ ott_status eval_batch_add_row(eval_batch *b, const dataset_row *row, int64_t len
 
 /* ---- a forward ---- */
 
-/* Describes a batch in device memory: tokens, targets, positions, starts. The losses follow them. */
+/* Places a batch in device memory: tokens, targets, positions, document starts, and then the losses. */
 static batch lay_out_batch(const eval_model *e, int64_t tokens, int64_t documents) {
     int32_t *data = e->device_block;
     return (batch){.count = 1,

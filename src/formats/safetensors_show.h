@@ -10,7 +10,7 @@ typedef struct safetensors_shown {
 /* Formats a shape as "[2, 3]". */
 safetensors_shown safetensors_show_shape(const int64_t *shape, int rank);
 
-/* Search for the known name nearest to a missing one; offer the known names one by one. */
+/* Finds the known name nearest to a missing one: begin with the missing name, then offer each known name. */
 typedef struct safetensors_nearest {
     const char *wanted;
     const char *found; /* borrowed from the offered names; NULL if none is near */

@@ -73,8 +73,8 @@ typedef struct shards_writer shards_writer;
 ott_status shards_writer_open(mem *account, const char *folder, const safetensors_tensor *tensors,
                               int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
                               int64_t metadata_count, shards_writer **out);
-/* Same, for one of `size` processes that write the folder together (safetensors_writer_join). Rank 0 must
-   open before the other ranks and commit after them. */
+/* Like shards_writer_open, for one of `size` processes that write the folder together
+   (safetensors_writer_join). Rank 0 must open before the other ranks and commit after them. */
 ott_status shards_writer_join(mem *account, const char *folder, const safetensors_tensor *tensors,
                               int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
                               int64_t metadata_count, int rank, int size, shards_writer **out);

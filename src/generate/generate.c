@@ -26,7 +26,7 @@ struct text_generator {
     text_codec codec;
     sampler sampler;
     text_filter stop;
-    /* tokens since the window last moved; the cache has the first of them */
+    /* all tokens in the window; the key-value cache has the first model_cache_length of them */
     tokenizer_ids text;
     str piece;                           /* text of the latest token */
     chat *template;                      /* NULL: continues a text, not a conversation */

@@ -68,7 +68,7 @@ static void build_heap(sampler *s) {
     for (int64_t i = s->choices / 2 - 1; i >= 0; i--) sink_token(s, i, s->choices);
 }
 
-/* Takes the likeliest of the first `count` tokens from the heap, to heap[count - 1], and returns it. */
+/* Moves the likeliest of the heap's first `count` tokens to heap[count - 1], and returns it. */
 static int32_t pop_token(sampler *s, int64_t count) {
     int32_t top = s->heap[0];
     s->heap[0] = s->heap[count - 1];

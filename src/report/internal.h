@@ -103,12 +103,12 @@ double report_format_sqnr(const char *format);
 double report_use_rank(const metrics_use *use);
 /* "27.3 dB", "not finite" or "-" */
 const char *report_sqnr_text(const metrics_use *use, char out[32]);
-/* ", -4.2 from expected 31.5": report_use_rank and report_format_sqnr; "" if either is unknown. */
+/* Writes ", -4.2 from expected 31.5": report_use_rank, report_format_sqnr. Writes "" if either is unknown. */
 const char *report_sqnr_gap_text(const metrics_use *use, char out[32]);
 /* The uses that the last measurement measured, worst first; *count: their number. Free *out with mem_free. */
 ott_status report_worst_uses(mem *account, const metrics_health *h, const metrics_use ***out, int64_t *count);
-/* Finds a module that left FP8 (by fallback or by the precision schedule): the last measurement does not have
-   it. Returns the first such index from `from` on; -1 if there is none. */
+/* Returns the index of the first module, from `from` on, that left FP8 (by fallback or by the precision
+   schedule): the last measurement does not have it. -1 if there is none. */
 int64_t report_next_left_fp8(const report_run_data *run, int64_t from);
 
 int report_compare_doubles(const void *a, const void *b); /* for qsort */

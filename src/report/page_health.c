@@ -37,7 +37,7 @@ static void find_lowest(const metrics_health *h, double *lowest) {
     }
 }
 
-/* Returns the rank of the MOST_ROWS-th lowest module; higher ranks are not shown. sorted: [module_count]. */
+/* Returns the MOST_ROWS-th lowest rank. Modules with a higher rank are not shown. sorted: [module_count]. */
 static double find_shown_limit(const metrics_health *h, const double *lowest, double *sorted) {
     int64_t count = 0;
     for (int64_t i = 0; i < h->module_count; i++)

@@ -121,7 +121,7 @@ static ott_status parse_phases(arena *texts, const json_t *object, report_summar
     return OTT_OK;
 }
 
-/* Reads the members that the object has. Others keep their values, so files of other versions can be read. */
+/* Members that the object lacks keep their values in *out, so files of other versions can be read. */
 static ott_status parse_summary(arena *texts, const json_t *object, report_summary *out) {
 #define X(field) TRY(parse_text_member(texts, object, #field, &out->field));
     TEXT_FIELDS(X)

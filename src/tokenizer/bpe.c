@@ -242,7 +242,7 @@ static bool is_slot_of(const cache_slot *slot, text_view word) {
     return slot->bytes == word.bytes && text_same(slot->key, word.at, word.bytes);
 }
 
-/* A set has two slots. A new word takes the first; the previous first moves to the second. */
+/* A set has two slots. A new word takes the first slot. The old word of this slot moves to the second. */
 static void cache_word(cache_slot *set, text_view word, const int32_t *ids, int64_t count) {
     if (count > CACHE_IDS) return;
     set[1] = set[0];

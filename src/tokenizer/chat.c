@@ -416,7 +416,7 @@ static int compare_positions(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Lists the positions where turns begin and end, ascending, without duplicates; returns their count. */
+/* Lists the byte positions where turns begin or end, ascending, without duplicates; returns their count. */
 static int64_t list_prefixes(const encoder *e, int64_t *prefixes) {
     int64_t count = 0, kept = 0;
     for (int64_t i = 0; i < e->turns.count; i++) {
@@ -434,7 +434,7 @@ static int64_t tokens_before(const tokenizer_prefixes *c, int64_t byte) {
     return found ? c->ids[found - c->at] : 0;
 }
 
-/* Sets learned[count] of the text's tokens. A turn begins at the token count of the text before it. */
+/* Marks turns in learned[count]. If the text before a turn has n tokens, the turn begins at token n. */
 static void mark_turns(const encoder *e, const tokenizer_prefixes *prefixes, int64_t count,
                        uint8_t *learned) {
     for (int64_t i = 0; i < e->turns.count; i++) {

@@ -54,7 +54,7 @@ typedef struct split_step {
 
 enum { TOKENIZER_MAX_STEPS = 64, TOKENIZER_MAX_TEMPLATE = 64 };
 
-/* lstrip, rstrip: a match includes the white space to its left, to its right. single_word: matches only
+/* lstrip: a match includes the white space to its left; rstrip: to its right. single_word: matches only
    between non-word characters. normalized: matches after normalization. */
 typedef struct added_token {
     int32_t id;

@@ -196,7 +196,7 @@ ott_status regex_matcher_open(mem *account, matcher *out) {
 
 void regex_matcher_begin(matcher *m, int64_t bytes) {
     m->budget = m->left = BUDGET_OF_ANY + BUDGET_PER_BYTE * bytes;
-    m->searches = 0; /* so the counted searches depend only on the text: results are reproducible */
+    m->searches = 0; /* so which searches are counted depends only on the text */
 }
 
 void regex_matcher_close(matcher *m) {
@@ -231,7 +231,7 @@ static int run_code(const regex_walk *w, const pcre2_code *code) {
                        PCRE2_NO_UTF_CHECK, w->matcher->data, w->matcher->context);
 }
 
-/* State of a counted search. Each item costs 1, plus 1 for each byte since the previous item. */
+/* State of a counted search. An item of the regex costs 1, plus 1 for each byte since the last item. */
 typedef struct search_count {
     matcher *matcher;
     int64_t times; /* number of searches that this search represents; multiplies the costs */

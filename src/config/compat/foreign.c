@@ -100,7 +100,7 @@ ott_status foreign_beta2(config *cfg, const node *value, const char *where) {
 
 /* --- Schedules --- */
 
-/* Reads a number, which must be in the range of our key `like`. Null gives -1. */
+/* Reads a number of another tool's key, which must be in the range of our key `like`. Null gives -1. */
 static ott_status read_foreign_number(config *cfg, const char *like, const node *value, const char *where,
                                       double *out) {
     config_value number;

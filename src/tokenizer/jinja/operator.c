@@ -66,7 +66,7 @@ static ott_status calculate_integers(jinja_work *w, text_view sign, int64_t a, i
     return fits ? OTT_OK : jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "a number is too large");
 }
 
-/* Python's % and // of floats. fmod is exact, so floor_quotient computes with it: a / b may round up to an
+/* Python's % and // of floats. floor_quotient uses fmod, which is exact, because a / b may round up to an
    integer. */
 static double modulo(double a, double b) {
     double rest = fmod(a, b);
@@ -178,8 +178,8 @@ static ott_status index_dict(jinja_work *w, const jinja_dict *d, const jinja_val
     return OTT_OK;
 }
 
-/* Records on how many messages the result depends. Later messages do not change an element that is counted
-   from the beginning. */
+/* Records how many messages the element at `index` depends on. Later messages do not change an element that
+   is counted from the beginning. */
 static void see_index(jinja_work *w, const jinja_list *l, int64_t index, int64_t count) {
     if (!l->grows || index >= count) return;
     jinja_work_see(w, index < 0 ? INT64_MAX : l->skipped + index + 1);
