@@ -69,9 +69,7 @@ static int64_t round_up(int64_t bytes) {
 
 ott_status arena_open(mem *account, mem_kind kind, arena **out) {
     *out = NULL;
-    void *memory;
-    TRY(mem_alloc(account, kind, sizeof(arena), "an arena", &memory));
-    *out = memory;
+    TRY(mem_alloc(account, kind, sizeof(arena), "an arena", out));
     **out = (arena){.account = account, .kind = kind};
     return OTT_OK;
 }
@@ -94,15 +92,14 @@ void arena_close(arena *a) {
 /* Adds a chunk with at least `need` bytes. If the block is large, the chunk is for it alone, and blocks still
    go to the chunk before it. */
 static ott_status add_chunk(arena *a, int64_t need, chunk **out) {
-    void *memory;
+    chunk *c;
     int large = need > CHUNK / 4;
     int64_t size = large ? need : CHUNK;
-    TRY(mem_alloc(a->account, a->kind, (int64_t)sizeof(chunk) + size, "an arena's chunk", &memory));
-    chunk *c = *out = memory;
+    TRY(mem_alloc(a->account, a->kind, (int64_t)sizeof(chunk) + size, "an arena's chunk", &c));
     chunk **place = large && a->first ? &a->first->next : &a->first;
     c->size = size;
     c->next = *place;
-    *place = c;
+    *place = *out = c;
     POISON(c->data, (size_t)size);
     return OTT_OK;
 }

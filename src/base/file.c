@@ -100,10 +100,7 @@ ott_status file_reader_open(const char *path, file_reader *out) {
     if (descriptor < 0) return fail_system(path, "open");
     ott_status status =
         fstat(descriptor, &info) == 0 ? require_regular(path, &info) : fail_system(path, "read");
-    if (status != OTT_OK) {
-        close(descriptor);
-        return status;
-    }
+    if (status != OTT_OK) return close(descriptor), status;
     out->descriptor = descriptor;
     out->bytes = info.st_size;
     return OTT_OK;
@@ -136,7 +133,6 @@ void file_reader_close(file_reader *r) {
 
 ott_status file_read(mem *account, const char *path, int64_t limit, char **data, int64_t *bytes) {
     file_reader r;
-    void *memory = NULL;
     ott_status status;
     *data = NULL;
     *bytes = 0;
@@ -144,12 +140,11 @@ ott_status file_read(mem *account, const char *path, int64_t limit, char **data,
     if (r.bytes > limit)
         TRY_OUT(status_fail(OTT_ERR_FORMAT, "%s: has %" PRId64 " bytes; at most %" PRId64 " are allowed here",
                             path, r.bytes, limit));
-    TRY_OUT(mem_alloc(account, MEM_OTHER, r.bytes + 1, "a file's text", &memory));
-    TRY_OUT(file_reader_read(&r, 0, memory, r.bytes));
-    *data = memory;
+    TRY_OUT(mem_alloc(account, MEM_OTHER, r.bytes + 1, "a file's text", data));
+    TRY_OUT(file_reader_read(&r, 0, *data, r.bytes));
     *bytes = r.bytes;
 out:
-    if (status != OTT_OK) mem_free(account, memory);
+    if (status != OTT_OK) mem_free(account, *data), *data = NULL;
     file_reader_close(&r);
     return status;
 }
@@ -445,10 +440,7 @@ static ott_status writer_open(mem *account, const char *path, opener open_file, 
     TRY(mem_alloc(account, MEM_OTHER, sizeof(file_writer), "a file's write buffer", &w));
     w->account = account;
     ott_status status = open_file(&w->file, path);
-    if (status != OTT_OK) {
-        mem_free(account, w);
-        return status;
-    }
+    if (status != OTT_OK) return mem_free(account, w), status;
     *out = w;
     return OTT_OK;
 }
@@ -506,10 +498,7 @@ ott_status file_writer_patch(file_writer *w, int64_t offset, const void *data, i
 ott_status file_writer_commit(file_writer *w) {
     ott_status status = file_writer_append(w, NULL, 0); /* returns an earlier failure */
     if (status == OTT_OK) status = flush_buffer(w);
-    if (status != OTT_OK) {
-        file_writer_abandon(w);
-        return status;
-    }
+    if (status != OTT_OK) return file_writer_abandon(w), status;
     status = staged_commit(&w->file);
     mem_free(w->account, w);
     return status;

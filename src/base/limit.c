@@ -31,8 +31,6 @@ static void keep_smallest(const reading *r, int64_t left, int64_t total, const c
     snprintf(r->smallest->owner, sizeof r->smallest->owner, "%s", owner);
 }
 
-/* ---- the machine ---- */
-
 static void read_machine(const reading *r) {
     long long total = -1, available = -1;
     char line[128];

@@ -1,4 +1,4 @@
-/* base/number: numbers as text for files, independent of the locale. */
+/* base/number: numbers as text for files, independent of the locale, and the order of numbers. */
 #ifndef BASE_NUMBER_H
 #define BASE_NUMBER_H
 
@@ -11,5 +11,6 @@ const char *number_json(double x, char out[32]);
 const char *number_metric(double x, char out[32]);
 /* Like printf's %.*g, but always with a decimal point. Returns out. */
 const char *number_digits(double x, int digits, char out[32]);
+int number_compare(const void *a, const void *b); /* compares two doubles, for qsort */
 
 #endif

@@ -181,27 +181,19 @@ ott_status pool_open(mem *account, int threads, pool **out) {
     int cores = pool_cores();
     TRY(pool_check_threads(threads));
     if (threads == 0) threads = cores;
-    void *memory, *workers;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(pool), "a thread pool", &memory));
-    pool *p = memory;
-    ott_status status =
-        mem_alloc_array(account, MEM_OTHER, threads - 1, sizeof(worker), "a thread pool's workers", &workers);
-    if (status != OTT_OK) {
-        mem_free(account, p);
-        return status;
-    }
+    pool *p;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(pool), "a thread pool", &p));
+    ott_status status = mem_alloc_array(account, MEM_OTHER, threads - 1, sizeof(worker),
+                                        "a thread pool's workers", &p->workers);
+    if (status != OTT_OK) return mem_free(account, p), status;
     p->account = account;
-    p->workers = workers;
     p->threads = threads;
     p->spins = threads > cores ? 0 : SPINS; /* a spinning thread would take a core from a working thread */
     gate_init(&p->start);
     gate_init(&p->finish);
     for (int i = 0; i < threads - 1; i++) {
         status = start_worker(p, i);
-        if (status != OTT_OK) {
-            close_pool(p, i);
-            return status;
-        }
+        if (status != OTT_OK) return close_pool(p, i), status;
     }
     *out = p;
     return OTT_OK;

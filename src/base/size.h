@@ -23,6 +23,14 @@ static inline int64_t size_common_divisor(int64_t a, int64_t b) {
     return a;
 }
 
+static inline int64_t size_min(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static inline int64_t size_max(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
 enum { SIZE_TEXT = 32 };
 /* "29.92 GiB", "60.0 MiB", "512 bytes"; returns out. */
 const char *size_text(int64_t bytes, char out[SIZE_TEXT]);

@@ -56,8 +56,6 @@ ott_status staging_remove_stale(mem *account, const char *path) {
     return remove_stale(account, slash == target ? "/" : target, slash + 1);
 }
 
-/* ---- a folder ---- */
-
 static void staging_close(staging *s) {
     str_free(&s->path);
     str_free(&s->goal);

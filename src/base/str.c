@@ -143,10 +143,6 @@ static int smaller(int a, int b) {
     return a < b ? a : b;
 }
 
-static bool are_swapped(const char *a, size_t i, const char *b, size_t j) {
-    return i > 0 && j > 0 && lower(a[i]) == lower(b[j - 1]) && lower(a[i - 1]) == lower(b[j]);
-}
-
 /* Keeps three rows of the edit matrix, with a column for each byte of the shorter text. If this text has 256
    bytes or more and they differ, returns the length of the longer text. */
 int str_distance(const char *a, const char *b) {
@@ -163,7 +159,8 @@ int str_distance(const char *a, const char *b) {
         for (size_t j = 0; j < columns; j++) {
             int replaced = last[j] + (lower(a[i]) != lower(b[j]));
             now[j + 1] = smaller(replaced, 1 + smaller(last[j + 1], now[j]));
-            if (are_swapped(a, i, b, j)) now[j + 1] = smaller(now[j + 1], before[j - 1] + 1);
+            if (i > 0 && j > 0 && lower(a[i]) == lower(b[j - 1]) && lower(a[i - 1]) == lower(b[j]))
+                now[j + 1] = smaller(now[j + 1], before[j - 1] + 1);
         }
     }
     return row[rows % 3][columns];
@@ -200,6 +197,11 @@ bool str_starts_with(const char *text, const char *prefix) {
 bool str_ends_with(const char *text, const char *suffix) {
     size_t length = strlen(text), tail = strlen(suffix);
     return tail <= length && memcmp(text + length - tail, suffix, tail) == 0;
+}
+
+bool str_ends_with_any(const char *text, const char *const *suffixes) {
+    while (*suffixes && !str_ends_with(text, *suffixes)) suffixes++;
+    return *suffixes;
 }
 
 /* On a mismatch, only the last star is tried again, one byte longer: no recursion, no exponential time. */
