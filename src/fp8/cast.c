@@ -61,8 +61,7 @@ static uint8_t e8m0_from_float(float x) {
 static int64_t integer_from_float(float x, int64_t low, int64_t high) {
     if (isnan(x)) return 0;
     if (x <= (float)low) return low;
-    if (x >= (float)high) return high;
-    return (int64_t)rintf(x);
+    return x >= (float)high ? high : (int64_t)rintf(x);
 }
 
 float cast_load(const void *data, ott_dtype d, int64_t index) {

@@ -33,6 +33,7 @@ typedef struct cast_spec {
     amax_policy policy;
     /* members for AMAX_DELAYED only */
     amax_algorithm algorithm;
+#define RECIPE_LONGEST_HISTORY (1 << 20)
     int history;                        /* number of steps in the amax history, including the current one */
     bool reduce;                        /* true: use the largest amax of all ranks of the amax group */
     const delayed_callbacks *callbacks; /* borrowed; NULL: none */

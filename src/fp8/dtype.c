@@ -36,10 +36,7 @@ const char *dtype_safetensors_name(ott_dtype d) {
 
 bool dtype_from_safetensors_name(const char *name, ott_dtype *out) {
     for (int d = 0; d < OTT_DTYPE_COUNT; d++) {
-        if (strcmp(facts[d].safetensors, name) == 0) {
-            *out = (ott_dtype)d;
-            return true;
-        }
+        if (strcmp(facts[d].safetensors, name) == 0) return *out = (ott_dtype)d, true;
     }
     return false;
 }

@@ -24,14 +24,10 @@ bool granularity_is_block(granularity g) {
     return g != GRANULARITY_TENSOR && g != GRANULARITY_ROW;
 }
 
-static int64_t blocks_in(int64_t count, int64_t block) {
-    return block == INT64_MAX ? 1 : (count + block - 1) / block;
-}
-
 int64_t granularity_mn_groups(granularity g, int64_t mn) {
-    return blocks_in(mn, granularity_block(g).mn);
+    return granularity_blocks(mn, granularity_block(g).mn);
 }
 
 int64_t granularity_groups(granularity g, int64_t mn, int64_t k) {
-    return granularity_mn_groups(g, mn) * blocks_in(k, granularity_block(g).k);
+    return granularity_mn_groups(g, mn) * granularity_blocks(k, granularity_block(g).k);
 }

@@ -29,6 +29,10 @@ typedef struct scale_block {
 
 scale_block granularity_block(granularity g);
 const char *granularity_name(granularity g); /* "1x128" */
+/* Returns the number of blocks of `block` elements; INT64_MAX: one block. */
+static inline int64_t granularity_blocks(int64_t count, int64_t block) {
+    return block == INT64_MAX ? 1 : (count + block - 1) / block;
+}
 /* True if K is split into blocks. */
 bool granularity_is_block(granularity g);
 /* Returns the number of blocks along MN of an operand with `mn` rows. */

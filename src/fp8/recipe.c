@@ -29,7 +29,6 @@
         .rounding = ROUND_NEAREST, .policy = AMAX_CURRENT                                                    \
     }
 #define CURRENT(d)   TE_CAST(d, GRANULARITY_TENSOR, false, FLT_MAX)
-#define BF16_MAX     0x1.fep127f
 #define BLOCK(grain) TE_CAST(OTT_E4M3, grain, true, BF16_MAX)
 #define DELAYED(d)                                                                                           \
     {                                                                                                        \
@@ -202,10 +201,6 @@ static bool in_list(unsigned value, unsigned last) {
     return value <= last;
 }
 
-static bool scale_rule_is_e8m0(scale_rule rule) {
-    return rule == SCALE_E8M0 || rule == SCALE_E8M0_FLOOR;
-}
-
 /* Returns the name of the first enum member with an unknown value; NULL if there is none. */
 static const char *use_unknown_field(const cast_spec *s) {
     if (!in_list(s->grain, GRANULARITY_COUNT - 1)) return "grain";
@@ -216,8 +211,6 @@ static const char *use_unknown_field(const cast_spec *s) {
     if (!in_list(s->algorithm, AMAX_MOST_RECENT)) return "algorithm";
     return NULL;
 }
-
-#define LONGEST_HISTORY (1 << 20)
 
 static ott_status check_cast_spec(const char *tensor, const char *use, const cast_spec *s,
                                   ott_dtype activation) {
@@ -239,9 +232,9 @@ static ott_status check_cast_spec(const char *tensor, const char *use, const cas
     if (s->grain != GRANULARITY_TENSOR)
         return status_fail(OTT_ERR_CONFIG, "%s.%s.grain: delayed scaling requires one scale for the tensor",
                            tensor, use);
-    if (s->history < 1 || s->history > LONGEST_HISTORY)
+    if (s->history < 1 || s->history > RECIPE_LONGEST_HISTORY)
         return status_fail(OTT_ERR_CONFIG, "%s.%s.history is %d: delayed scaling needs 1 to %d", tensor, use,
-                           s->history, LONGEST_HISTORY);
+                           s->history, RECIPE_LONGEST_HISTORY);
     return OTT_OK;
 }
 

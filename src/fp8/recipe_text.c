@@ -32,9 +32,8 @@ typedef struct word {
     int low, high; /* range of an integer that follows */
 } word;
 
-#define HIGH_FORMAT     (-1) /* value of FIELD_FORMAT for "high" */
-#define LARGEST_MARGIN  16
-#define LONGEST_HISTORY (1 << 20)
+#define HIGH_FORMAT    (-1) /* value of FIELD_FORMAT for "high" */
+#define LARGEST_MARGIN 16
 
 static const word words[] = {
     {"e4m3", FIELD_FORMAT, OTT_E4M3, 0, 0},
@@ -52,7 +51,7 @@ static const word words[] = {
     {"pow2", FIELD_POW2, true, 0, 0},
     {"eps=", FIELD_EPSILON, 0, 0, 0},
     {"margin=", FIELD_MARGIN, 0, -LARGEST_MARGIN, LARGEST_MARGIN},
-    {"history=", FIELD_HISTORY, 0, 1, LONGEST_HISTORY},
+    {"history=", FIELD_HISTORY, 0, 1, RECIPE_LONGEST_HISTORY},
     {"algo=max", FIELD_ALGORITHM, AMAX_MAX, 0, 0},
     {"algo=most_recent", FIELD_ALGORITHM, AMAX_MOST_RECENT, 0, 0},
     {"no_reduce", FIELD_REDUCE, false, 0, 0},
@@ -108,8 +107,6 @@ static cast_spec defaults(ott_dtype format, granularity grain, amax_policy polic
     s.reduce = true;
     return s;
 }
-
-#define BF16_MAX 0x1.fep127f
 
 /* Returns scale_options.infinite; 0 if the rule does not use it. */
 static float infinite_scale(const cast_spec *s) {
@@ -265,10 +262,6 @@ static ott_status read_words(const char *text, sentence *out) {
     return first ? fail_unknown("", true) : OTT_OK;
 }
 
-static bool rule_is_e8m0(scale_rule rule) {
-    return rule == SCALE_E8M0 || rule == SCALE_E8M0_FLOOR;
-}
-
 /* True if the cast depends on this field, given the policy and rule of s. */
 static bool field_counts(const cast_spec *s, field f) {
     bool delayed = s->policy == AMAX_DELAYED;
@@ -330,7 +323,7 @@ ott_status recipe_cast_parse(const char *text, ott_dtype activation, cast_spec *
     for (int f = 0; f < FIELD_COUNT; f++)
         if (given.word[f] && !field_counts(out, (field)f))
             return fail_meaning(given.word[f]->text, out, (field)f);
-    if ((out->grain == GRANULARITY_1X32) != rule_is_e8m0(out->scale.rule))
+    if ((out->grain == GRANULARITY_1X32) != scale_rule_is_e8m0(out->scale.rule))
         return status_fail(
             OTT_ERR_CONFIG,
             "\"%s\" and \"%s\" contradict each other: E8M0 scales require 1x32, and 1x32 requires E8M0",

@@ -16,6 +16,12 @@ typedef enum scale_rule {
     SCALE_E8M0_FLOOR /* OCP MX v1.0: scale_inv = 2^(floor(log2 amax) - floor(log2 max)); may saturate */
 } scale_rule;
 
+static inline bool scale_rule_is_e8m0(scale_rule rule) {
+    return rule == SCALE_E8M0 || rule == SCALE_E8M0_FLOOR;
+}
+
+#define BF16_MAX 0x1.fep127f
+
 typedef struct scale_options {
     scale_rule rule;
     bool power_of_two; /* round down to 2^k: SCALE_TORCHAO by log2, SCALE_TE by clearing the mantissa */

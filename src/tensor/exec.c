@@ -1,17 +1,13 @@
 /* tensor/exec: counted GEMMs, hooks, planned tensors and timers of an execution context. */
 #include "tensor/exec.h"
 
-static bool is_recorded(const exec *cx) {
-    return cx->plan && plan_recording(cx->plan);
-}
-
 static ott_status may_begin(const exec *cx) {
-    return is_recorded(cx) ? OTT_OK : cancellation_check(cx->cancellation);
+    return plan_recording(cx->plan) ? OTT_OK : cancellation_check(cx->cancellation);
 }
 
 static void count_gemm(exec *cx, recipe_gemm role, const operand *a, const operand *b) {
     bool fp8 = dtype_is_fp8(a->t.dtype) && dtype_is_fp8(b->t.dtype);
-    cx->gemms[role][fp8] += !is_recorded(cx);
+    cx->gemms[role][fp8] += !plan_recording(cx->plan);
 }
 
 ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args) {
@@ -36,13 +32,13 @@ ott_status exec_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *ar
 }
 
 ott_status exec_hook(exec *cx, const char *module, const char *what, const tensor *t) {
-    if (!cx->hook || !cx->hook->observe || is_recorded(cx)) return OTT_OK;
+    if (!cx->hook || !cx->hook->observe || plan_recording(cx->plan)) return OTT_OK;
     return cx->hook->observe(cx->hook->user, cx, module, what, t);
 }
 
 ott_status exec_hook_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,
                                const qtensor *q) {
-    if (!cx->hook || !cx->hook->quantized || is_recorded(cx)) return OTT_OK;
+    if (!cx->hook || !cx->hook->quantized || plan_recording(cx->plan)) return OTT_OK;
     return cx->hook->quantized(cx->hook->user, cx, module, which, t, q);
 }
 

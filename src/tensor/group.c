@@ -60,10 +60,6 @@ static ott_status check_call(const group *g, const collective *call) {
 
 /* ---- calls ---- */
 
-static bool is_recording(const exec *cx) {
-    return cx->plan && plan_recording(cx->plan);
-}
-
 static ott_status run_single_rank(exec *cx, const collective *call) {
     if (!call->output.data || call->output.data == call->input.data) return OTT_OK;
     return device_copy(cx->device, call->output.data, call->input.data, tensor_bytes(call->output));
@@ -93,7 +89,7 @@ ott_status group_start(group *g, exec *cx, const collective *call, group_request
     narrow_row(&request->call.input);
     narrow_row(&request->call.output);
     TRY(check_call(g, call));
-    if (is_recording(cx)) return record(g, cx, call);
+    if (plan_recording(cx->plan)) return record(g, cx, call);
     if (g->size == 1) return run_single_rank(cx, call);
     if (cx->times) request->began = clock_seconds();
     TRY(g->table->start(g, cx, request));

@@ -1,16 +1,13 @@
 /* tensor/group_host: copies a piece of the data to the device, runs the collective, copies the piece back. */
 #include "tensor/group_host.h"
+#include "base/size.h"
 #include <string.h>
-
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 
 ott_status group_host_broadcast(const group_host *h, void *data, int64_t bytes, int root) {
     exec cx = {.device = h->device};
     char *at = data;
     for (int64_t left = bytes, count; left > 0; left -= count, at += count) {
-        count = smaller(left, h->bytes);
+        count = size_min(left, h->bytes);
         tensor t = tensor_vector(h->buffer, OTT_U8, count);
         if (h->group->rank == root) TRY(device_copy_in(h->device, h->buffer, at, count));
         TRY(group_broadcast(h->group, &cx, &t, root));
@@ -23,7 +20,7 @@ ott_status group_host_reduce(const group_host *h, float *values, int64_t count, 
     exec cx = {.device = h->device};
     int64_t per_pass = h->bytes / (int64_t)sizeof *values;
     for (int64_t part; count > 0; count -= part, values += part) {
-        part = smaller(count, per_pass);
+        part = size_min(count, per_pass);
         tensor t = tensor_vector(h->buffer, OTT_F32, part);
         TRY(device_copy_in(h->device, h->buffer, values, part * (int64_t)sizeof *values));
         TRY(group_all_reduce(h->group, &cx, &t, kind));
@@ -37,7 +34,7 @@ ott_status group_host_count(const group_host *h, int64_t *values, int64_t count)
     enum { PIECES = 4, BITS = 12, AT_ONCE = 8 };
     float piece[AT_ONCE][PIECES];
     for (int64_t part; count > 0; count -= part, values += part) {
-        part = smaller(count, AT_ONCE);
+        part = size_min(count, AT_ONCE);
         for (int64_t i = 0; i < part * PIECES; i++)
             piece[i / PIECES][i % PIECES] =
                 (float)(values[i / PIECES] >> i % PIECES * BITS & ((1 << BITS) - 1));

@@ -261,7 +261,7 @@ static ott_status report_recorded(const exec *cx, enum op_index op, const void *
 
 static ott_status run_now(const op_table *table, exec *cx, enum op_index op, const void *args,
                           const plan_buffer *workspace) {
-    if (cx->plan && plan_recording(cx->plan)) return report_recorded(cx, op, args);
+    if (plan_recording(cx->plan)) return report_recorded(cx, op, args);
     if (cx->times) TRY(device_event_record(cx->device, cx->times->began));
     cx->workspace = workspace->data;
     ott_status status = dispatch_op(table, cx, op, args);
@@ -299,7 +299,7 @@ static bool dispatch_many(const op_table *table, exec *cx, enum op_index op, con
 /* Runs the calls one by one if they are recorded or timed. */
 static ott_status run_many(const op_table *table, exec *cx, enum op_index op, const void *items,
                            int64_t count) {
-    bool one_by_one = cx->times || (cx->plan && plan_recording(cx->plan));
+    bool one_by_one = cx->times || plan_recording(cx->plan);
     ott_status status = OTT_OK;
     if (count == 0 || (!one_by_one && dispatch_many(table, cx, op, items, count, &status))) return status;
     for (int64_t i = 0; i < count; i++)

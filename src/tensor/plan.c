@@ -74,7 +74,7 @@ void plan_immediate(plan *p) {
 }
 
 bool plan_recording(const plan *p) {
-    return p->state == PLAN_RECORDING;
+    return p && p->state == PLAN_RECORDING;
 }
 void plan_poison(plan *p) {
     p->poison = true;
@@ -197,17 +197,13 @@ static int by_size(const void *a, const void *b) {
     return x->born < y->born ? -1 : 1;
 }
 
-static bool alive_together(const plan_entry *a, const plan_entry *b) {
-    return a->born < b->died && b->born < a->died;
-}
-
 /* First fit: the lowest offset where `e` does not overlap a placed entry with an overlapping lifetime.
    `placed` is sorted by offset. */
 static int64_t lowest_fit(plan_entry **placed, int32_t count, const plan_entry *e) {
     int64_t offset = 0;
     for (int32_t i = 0; i < count && placed[i]->offset < offset + e->bytes; i++) {
         int64_t end = placed[i]->offset + placed[i]->bytes;
-        if (end > offset && alive_together(placed[i], e)) offset = end;
+        if (end > offset && placed[i]->born < e->died && e->born < placed[i]->died) offset = end;
     }
     return offset;
 }
@@ -270,10 +266,10 @@ static int64_t place_by_birth(plan *p, plan_entry **placed) {
    stack). The order of size leaves fewer holes, but `place` compares all pairs of entries. So it is tried
    only if the first arena is larger than p->live_peak. */
 static ott_status pack_entries(plan *p) {
-    void *block;
+    plan_entry **order;
     TRY(mem_alloc_array(p->account, MEM_OTHER, 2 * (int64_t)p->count, sizeof(plan_entry *),
-                        "packing the memory plan", &block));
-    plan_entry **order = block, **placed = order + p->count;
+                        "packing the memory plan", &order));
+    plan_entry **placed = order + p->count;
     p->bytes = place_by_birth(p, placed);
     if (p->bytes > p->live_peak) {
         for (int32_t i = 0; i < p->count; i++) order[i] = &p->entries[i];
@@ -284,7 +280,7 @@ static ott_status pack_entries(plan *p) {
         else
             place_by_birth(p, placed);
     }
-    mem_free(p->account, block);
+    mem_free(p->account, order);
     return OTT_OK;
 }
 

@@ -42,7 +42,7 @@ int64_t plan_saved(const plan *p);
 int64_t plan_add_message(plan *p, int64_t bytes);
 void plan_bind(plan *p, void *arena);    /* arena: device memory of at least plan_bytes; borrowed */
 void plan_replay(plan *p);               /* starts a replay: call it before each run of the step */
-bool plan_recording(const plan *p);      /* true during a recording */
+bool plan_recording(const plan *p);      /* true during a recording; false for NULL */
 bool plan_is_recorded(const void *data); /* true if the address is in a buffer that a recording opened */
 /* Clears the plan and switches to immediate mode. Buffers that stay open are freed by plan_destroy,
    plan_record or plan_immediate. */

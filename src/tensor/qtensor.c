@@ -1,22 +1,16 @@
 /* tensor/qtensor: lays out a quantized tensor in memory. */
 #include "tensor/qtensor.h"
 
-/* ---- blocks of rows ---- */
-
-static int64_t blocks_in(int64_t count, int64_t block) {
-    return block == INT64_MAX ? 1 : (count + block - 1) / block;
-}
-
 /* Returns the number of blocks of `block` rows. Groups need one more block, for rows that are in no group. */
 static int64_t row_blocks(const qtensor *q, int64_t block) {
-    if (q->groups == 0 || block == 1) return blocks_in(q->rows, block);
+    if (q->groups == 0 || block == 1) return granularity_blocks(q->rows, block);
     return qtensor_group_block(q->groups, q->rows, block) + 1;
 }
 
 int64_t qtensor_order_use(qdata *d, const qtensor *q, bool columnwise) {
     scale_block block = granularity_block(columnwise ? q->spec.columnwise.grain : q->spec.rowwise.grain);
     int64_t down = row_blocks(q, columnwise ? block.k : block.mn),
-            across = blocks_in(q->columns, columnwise ? block.mn : block.k);
+            across = granularity_blocks(q->columns, columnwise ? block.mn : block.k);
     d->mn_step = 1;
     d->k_step = columnwise ? across : down;
     return down * across;
@@ -40,8 +34,6 @@ qtensor qtensor_group(const qtensor *q, int64_t group, int64_t first, int64_t co
     move_use(&part.columnwise, first, qtensor_group_block(group, first, column) * q->columnwise.k_step);
     return part;
 }
-
-/* ---- layout ---- */
 
 /* Assigns arrays to a block of memory, one after the other. */
 typedef struct block_writer {
