@@ -44,8 +44,6 @@ ott_status ISA(multiply)(exec *cx, const multiply_args *a) {
     return OTT_OK;
 }
 
-/* ---- a factor for each column ---- */
-
 SIMD void columns_row(ott_dtype d, ott_dtype y_d, const void *x, const float *factor, void *y,
                       bool accumulate, int64_t columns) {
     BY_16(c, lanes, columns, {

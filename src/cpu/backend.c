@@ -245,11 +245,6 @@ const char *cpu_peak_unit(const device *d, ott_dtype format) {
 /* The CPU supports every recipe: it decodes operands of any format to fp32, or to pairs of bf16 numbers. */
 const backend_capabilities cpu_capabilities = {.name = "cpu", .alignment = MEM_ALIGNMENT};
 
-static void name_device(cpu_device *c) {
-    snprintf(c->name, sizeof c->name, "cpu %s, %d thread%s", c->tiles ? c->tiles->name : c->isa->name,
-             c->base.threads, c->base.threads == 1 ? "" : "s");
-}
-
 /* Lets the tile unit compute products, unless a test shows that their bits are wrong. */
 static ott_status take_tiles(cpu_device *c, const cpu_tiles *tiles) {
     bool same;
@@ -272,7 +267,8 @@ static ott_status fill_device(cpu_device *c, mem *account, int threads, const cp
                         &scratch));
     c->scratch = scratch;
     if (tiles) TRY(take_tiles(c, tiles));
-    name_device(c);
+    snprintf(c->name, sizeof c->name, "cpu %s, %d thread%s", c->tiles ? c->tiles->name : c->isa->name,
+             c->base.threads, c->base.threads == 1 ? "" : "s");
     return OTT_OK;
 }
 
@@ -281,18 +277,14 @@ ott_status cpu_open(mem *account, int threads, const char *isa, device **out) {
     const cpu_isa *chosen = NULL;
     const cpu_tiles *tiles = NULL;
     TRY(choose_isa(isa, &chosen, &tiles));
-    void *memory;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(cpu_device), "the CPU device", &memory));
-    cpu_device *c = memory;
+    cpu_device *c;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(cpu_device), "the CPU device", &c));
     c->isa = chosen;
     c->ops = *chosen->ops;
     c->base = (device){
         .table = &table, .ops = &c->ops, .can = &cpu_capabilities, .account = account, .name = c->name};
     ott_status status = fill_device(c, account, threads, tiles);
-    if (status != OTT_OK) {
-        close_device(&c->base);
-        return status;
-    }
+    if (status != OTT_OK) return close_device(&c->base), status;
     *out = &c->base;
     return OTT_OK;
 }

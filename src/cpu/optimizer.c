@@ -35,8 +35,6 @@ ott_status ISA(grad_norm)(exec *cx, const grad_norm_args *a) {
     return OTT_OK;
 }
 
-/* ---- AdamW ---- */
-
 typedef struct adamw_formats {
     ott_dtype param, grad, moment1, moment2;
 } adamw_formats;

@@ -14,8 +14,6 @@ static ott_status check_rows(const char *op, const tensor *row, int64_t rows) {
     return OTT_OK;
 }
 
-/* ---- tokens to experts ---- */
-
 SIMD void copy_row(ott_dtype d, const void *x, float weight, void *y, int64_t columns) {
     v16 by = v16_set1(weight);
     BY_16(c, lanes, columns, v16_put(y, d, c, v16_mul(v16_get(x, d, c, lanes), by), lanes););
@@ -64,8 +62,6 @@ ott_status ISA(weigh)(exec *cx, const weigh_args *a) {
     cpu_run_sized(cx, tensor_count(*a->y), weigh_task, (void *)a);
     return OTT_OK;
 }
-
-/* ---- experts to tokens ---- */
 
 SIMD void sum_rows(ott_dtype d, const unpermute_args *a, int64_t t) {
     const void *plus = row_of(a->plus, t);

@@ -9,6 +9,7 @@
  * depend on the order. Transposed codes are also computed row by row, and then copied to their columns.
  */
 #include "cpu/quantize.h"
+#include "base/size.h"
 #include "cpu/quantize_row.h"
 #include "cpu/quantize_scale.h"
 #include "cpu/rows.h"
@@ -59,10 +60,6 @@ static int64_t height(const quantize_use *s) {
     return is_tiled(s) ? TILE_ROWS : s->rows;
 }
 
-static int64_t at_most(int64_t x, int64_t limit) {
-    return x < limit ? x : limit;
-}
-
 static bool spans_columns(const quantize_use *s) {
     return s->rows == QUANTIZE_ALL && s->columns == 1;
 }
@@ -70,8 +67,8 @@ static bool spans_columns(const quantize_use *s) {
 static quantize_unit unit_at(const quantize_job *job, int64_t index) {
     int64_t band = job->strips == 1 ? index : index / job->strips;
     int64_t row = band * job->band, column = (index - band * job->strips) * job->width;
-    return (quantize_unit){row, at_most(row + job->band, job->x->rows), column,
-                           at_most(job->width, job->x->columns - column)};
+    return (quantize_unit){row, size_min(row + job->band, job->x->rows), column,
+                           size_min(job->width, job->x->columns - column)};
 }
 
 /* Returns a thread's share of the units. */
@@ -93,7 +90,7 @@ static void choose_units(quantize_job *job, int64_t columns) {
         spans_row |= s->rows != QUANTIZE_ALL && s->columns == QUANTIZE_ALL;
     }
     job->width =
-        spans_row ? columns : at_most(columns, UNIT_ELEMENTS / job->band / WIDEST_BLOCK * WIDEST_BLOCK);
+        spans_row ? columns : size_min(columns, UNIT_ELEMENTS / job->band / WIDEST_BLOCK * WIDEST_BLOCK);
     job->strips = columns > 0 ? quantize_blocks(columns, job->width) : 1;
     job->run = run == QUANTIZE_ALL ? job->width : run;
     for (int i = 0; i < job->uses; i++) {
@@ -214,9 +211,9 @@ static void cast_task(void *argument, int thread, int threads) {
         quantize_unit u = unit_at(job, index);
         for (int i = 0; i < job->uses; i++) {
             const quantize_use *s = &job->use[i];
-            int64_t step = at_most(s->rows, job->band);
+            int64_t step = size_min(s->rows, job->band);
             for (int64_t row = u.row; row < u.row_end && job->waits[i]; row += step)
-                cast_rows(job, s, u, row, at_most(row + step, u.row_end), job->ahead[2], &w);
+                cast_rows(job, s, u, row, size_min(row + step, u.row_end), job->ahead[2], &w);
         }
     }
 }
@@ -231,7 +228,7 @@ SIMD v16 canonical_nan(v16 amax) {
 /* Raises the amaxes most[0], most[step], ...: each one to the next `per` of the amaxes runs[count]. */
 static void raise_blocks(float *most, int64_t step, const float *runs, int64_t count, int64_t per) {
     for (int64_t n = 0; n < count; most += step)
-        for (int64_t end = at_most(n + per, count); n < end; n++) *most = amax_of(*most, runs[n]);
+        for (int64_t end = size_min(n + per, count); n < end; n++) *most = amax_of(*most, runs[n]);
 }
 
 /* Raises the running amaxes of each use to the magnitudes of a row. */
@@ -287,8 +284,7 @@ static void finish_tile(const quantize_job *job, const quantize_use *s, float *t
 
 /* Returns the running amaxes [n, n + count), at most 16, of use i as fp32. */
 static v16 amax_so_far(const quantize_job *job, int i, const quantize_work *w, int64_t n, int64_t count) {
-    bool each = job->use[i].columns == 1;
-    return column_amax_load_n(w->most[i], each ? job->x->dtype : OTT_F32, n, count);
+    return column_amax_load_n(w->most[i], job->use[i].columns == 1 ? job->x->dtype : OTT_F32, n, count);
 }
 
 /* Finishes rows [row, end) of use i: stores amaxes, and with `casts` scales and codes. */
@@ -321,13 +317,13 @@ static void amax_task(void *argument, int thread, int threads) {
     for (; index < end; index++) {
         quantize_unit u = unit_at(job, index);
         for (int64_t row = u.row, next; row < u.row_end; row = next) {
-            next = job->tiled ? at_most(row + TILE_ROWS, u.row_end) : row + 1;
+            next = job->tiled ? size_min(row + TILE_ROWS, u.row_end) : row + 1;
             if (job->tiled)
                 raise_tile(job, u, row, next, &w);
             else
                 raise_row(job, u, row, &w);
             for (int i = 0; i < job->uses; i++) {
-                int64_t rows = at_most(height(&job->use[i]), job->band), first = row & -rows;
+                int64_t rows = size_min(height(&job->use[i]), job->band), first = row & -rows;
                 if (next == u.row_end || next == first + rows) finish_rows(job, i, u, first, next, &w);
             }
         }

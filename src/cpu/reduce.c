@@ -40,20 +40,6 @@ SIMD float block_sum(ott_dtype d, const void *x, int64_t count, bool squares) {
     return v16_fold_sum(sum);
 }
 
-/* Returns elements [first, first + count) of x in row order. Copies them to `buffer` unless contiguous. */
-static const void *block_elements(const tensor *x, int64_t first, int64_t count, void *buffer) {
-    int64_t row = first / x->columns, column = first % x->columns, size = dtype_bytes(x->dtype);
-    if (x->ld == x->columns || column + count <= x->columns)
-        return (const char *)row_of(x, row) + column * size;
-    for (int64_t done = 0; done < count; row++, column = 0) {
-        int64_t part = x->columns - column < count - done ? x->columns - column : count - done;
-        memcpy((char *)buffer + done * size, (const char *)row_of(x, row) + column * size,
-               (size_t)(part * size));
-        done += part;
-    }
-    return buffer;
-}
-
 /* The sums of blocks [first, first + count) of x are written to sums[count]. */
 typedef struct block_job {
     const exec *cx;
@@ -70,7 +56,7 @@ static void block_task(void *argument, int thread, int threads) {
     for (; block < end; block++) {
         int64_t at = (j->first + block) * REDUCE_BLOCK;
         int64_t count = elements - at < REDUCE_BLOCK ? elements - at : REDUCE_BLOCK;
-        const void *x = block_elements(j->x, at, count, cpu_scratch(j->cx, thread));
+        const void *x = row_elements(j->x, at, count, cpu_scratch(j->cx, thread));
         j->sums[block] = !j->squares               ? block_sum(OTT_F32, x, count, false)
                          : j->x->dtype == OTT_BF16 ? block_sum(OTT_BF16, x, count, true)
                                                    : block_sum(OTT_F32, x, count, true);

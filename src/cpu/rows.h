@@ -101,6 +101,20 @@ SIMD void *row_of(const tensor *t, int64_t r) {
     return t == NULL ? NULL : (char *)t->data + r * t->ld * dtype_bytes(t->dtype);
 }
 
+/* Returns elements [first, first + count) of x in row order. Copies them to `buffer` unless contiguous. */
+static inline const void *row_elements(const tensor *x, int64_t first, int64_t count, void *buffer) {
+    int64_t row = first / x->columns, column = first % x->columns, size = dtype_bytes(x->dtype);
+    if (x->ld == x->columns || column + count <= x->columns)
+        return (const char *)row_of(x, row) + column * size;
+    for (int64_t done = 0; done < count; row++, column = 0) {
+        int64_t part = x->columns - column < count - done ? x->columns - column : count - done;
+        memcpy((char *)buffer + done * size, (const char *)row_of(x, row) + column * size,
+               (size_t)(part * size));
+        done += part;
+    }
+    return buffer;
+}
+
 /* Returns a dense tensor as one row, so that all threads can work on few long rows; other tensors as is. */
 SIMD tensor row_flattened(const tensor *t) {
     return t->ld == t->columns ? tensor_vector(t->data, t->dtype, tensor_count(*t)) : *t;

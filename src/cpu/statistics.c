@@ -84,19 +84,6 @@ static block_sums measure_any(const block_data *b, ott_dtype d, ott_dtype format
 
 /* ---- the consecutive elements and scales of a block ---- */
 
-/* Returns elements [at, at + count) of x in row order. Copies them to `buffer` unless contiguous. */
-static const void *lay_elements(const tensor *x, int64_t at, int64_t count, void *buffer) {
-    int64_t size = dtype_bytes(x->dtype), row = at / x->columns, column = at % x->columns;
-    const char *data = x->data;
-    if (x->ld == x->columns || column + count <= x->columns) return data + (row * x->ld + column) * size;
-    for (int64_t done = 0; done < count; row++, column = 0) {
-        int64_t part = x->columns - column < count - done ? x->columns - column : count - done;
-        memcpy((char *)buffer + done * size, data + (row * x->ld + column) * size, (size_t)(part * size));
-        done += part;
-    }
-    return buffer;
-}
-
 /* Copies the scales of elements [at, at + count) to `buffer`. values: the scale or scale_inv array of s. */
 static const float *lay_scales(const quantize_use *s, const float *values, int64_t columns, int64_t at,
                                int64_t count, float *buffer) {
@@ -135,7 +122,7 @@ static void block_task(void *argument, int thread, int threads) {
         block_data b = {.count = elements - at < REDUCE_BLOCK ? elements - at : REDUCE_BLOCK,
                         .scale = s->at->scale,
                         .scale_inv = s->at->scale_inv};
-        b.x = lay_elements(j->x, at, b.count, buffer->x);
+        b.x = row_elements(j->x, at, b.count, buffer->x);
         b.codes = lay_codes(s->at, columns, at, b.count, buffer->codes);
         if (each) b.scale = lay_scales(s, s->at->scale, columns, at, b.count, buffer->scale);
         if (each) b.scale_inv = lay_scales(s, s->at->scale_inv, columns, at, b.count, buffer->scale_inv);

@@ -3,6 +3,7 @@
  * cpu/gemm/gemm.h). Threads form a grid over C and never split the contraction, so the grid changes no bit.
  */
 #include "cpu/gemm/gemm.h"
+#include "base/size.h"
 #include "cpu/gemm/blocks.h"
 #include "cpu/gemm/choose.h"
 #include "cpu/gemm/pack.h"
@@ -10,10 +11,6 @@
 #if !SIMD_HAS_TILES
 #include "cpu/gemm/skinny.h"
 #endif
-
-static int64_t at_most(int64_t x, int64_t limit) {
-    return x < limit ? x : limit;
-}
 
 /* ---- one thread's part ---- */
 
@@ -41,7 +38,7 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
                       .smallest_b = smallest_normal(g->b->t.dtype)};
     for (int64_t j = 0; j < p.n; j += GEMM_NR) {
         for (int64_t i = 0; i < p.m; i += GEMM_MR) {
-            gemm_part part = {p.i + i, at_most(p.m - i, GEMM_MR), p.j + j, at_most(p.n - j, GEMM_NR)};
+            gemm_part part = {p.i + i, size_min(p.m - i, GEMM_MR), p.j + j, size_min(p.n - j, GEMM_NR)};
             gemm_place at = {row_tile + i / GEMM_MR, j / GEMM_NR};
             gemm_kernel kernel = choose_kernel(job, w, part, at);
             tile.rows = part.m;
@@ -89,14 +86,14 @@ static void pack_b(const gemm_job *job, gemm_work *w, gemm_block block, bool fir
 static void multiply_block(const gemm_job *job, gemm_work *w, gemm_part p) {
     int64_t k = 0;
     do { /* runs once even if the contraction is empty: the sums are 0 */
-        int64_t kc = at_most(job->k - k, GEMM_KC * job->terms),
+        int64_t kc = size_min(job->k - k, GEMM_KC * job->terms),
                 length = gemm_length(kc, job->terms, job->tile32);
         gemm_stage stage = {.kc = kc, .length = length, .first = k == 0, .last = k + kc == job->k};
         gemm_block b = {p.j, p.n, k, kc, length, job->tile32};
         pack_b(job, w, b, stage.first);
         if (job->block) pack_scale_invs(w->scale_inv_b, job->args->b, b, job->block, GEMM_NR);
         for (int64_t i = 0; i < p.m; i += GEMM_MC) {
-            int64_t rows = at_most(p.m - i, GEMM_MC);
+            int64_t rows = size_min(p.m - i, GEMM_MC);
             gemm_block a = {p.i + i, rows, k, kc, length, job->tile32};
             pack_a(job, w, a, i / GEMM_MR, stage.first);
             if (job->block) pack_scale_invs(w->scale_inv_a, job->args->a, a, job->block, GEMM_MR);
@@ -119,11 +116,11 @@ static int64_t block_rows(const gemm_job *job) {
 }
 
 static void multiply_part(const gemm_job *job, gemm_work *w, gemm_part p) {
-    int64_t rows = at_most(block_rows(job), p.m), columns = at_most(block_columns(job), p.n);
+    int64_t rows = size_min(block_rows(job), p.m), columns = size_min(block_columns(job), p.n);
     for (int64_t j = 0; j < p.n; j += columns)
         for (int64_t i = 0; i < p.m; i += rows)
-            multiply_block(job, w,
-                           (gemm_part){p.i + i, at_most(p.m - i, rows), p.j + j, at_most(p.n - j, columns)});
+            multiply_block(
+                job, w, (gemm_part){p.i + i, size_min(p.m - i, rows), p.j + j, size_min(p.n - j, columns)});
 }
 
 /* ---- threads ---- */
@@ -165,7 +162,7 @@ static pool_task choose_task(const gemm_job *job) {
 
 static int64_t share_of_grains(int64_t count, int64_t grain, int parts) {
     int64_t grains = (count + grain - 1) / grain;
-    return at_most((grains + parts - 1) / parts * grain, count);
+    return size_min((grains + parts - 1) / parts * grain, count);
 }
 
 static int64_t blocks(int64_t count, int64_t size) {
