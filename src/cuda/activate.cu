@@ -58,8 +58,6 @@ extern "C" cudaError_t activate_backward_launch(const activate_backward_args *a,
     return cudaGetLastError();
 }
 
-/* ---- soft cap ---- */
-
 template <ott_dtype D>
 __global__ void __launch_bounds__(ROW_THREADS) softcap_forward_kernel(view x, view y, float cap) {
     row_place p = row_place_of(x.columns);

@@ -52,8 +52,6 @@ __device__ __forceinline__ span within_tile(span s, int64_t first) {
     return {begin < 0 ? 0 : least(begin, TILE), end < 0 ? 0 : least(end, TILE)};
 }
 
-/* ---- documents ---- */
-
 struct documents {
     const int32_t *start;
     int64_t count, tokens, window;

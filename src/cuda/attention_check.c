@@ -30,10 +30,6 @@ typedef struct span {
     int64_t begin, end;
 } span;
 
-static int64_t workbench_bytes(const workbench *w) {
-    return w->tokens * w->head_dim * (3 * 4 + 2) + w->tokens * 4 + (w->documents + 1) * 4;
-}
-
 static void place_arrays(workbench *w, float *memory) {
     int64_t size = w->tokens * w->head_dim;
     w->x = memory;
@@ -288,7 +284,9 @@ ott_status attention_check(exec *cx, const attention_call *call, size_t version,
                    .head_dim = call->head_dim};
     mem *account = cuda_device_of(cx->device)->base.account;
     void *memory;
-    TRY(mem_alloc(account, MEM_OTHER, workbench_bytes(&w), "samples of attention", &memory));
+    TRY(mem_alloc(account, MEM_OTHER,
+                  w.tokens * w.head_dim * (3 * 4 + 2) + w.tokens * 4 + (w.documents + 1) * 4,
+                  "samples of attention", &memory));
     place_arrays(&w, memory);
     ott_status status = check_in_memory(&w, version, conclusive);
     mem_free(account, memory);

@@ -351,8 +351,7 @@ ott_status attention_plan_build(attention_plan *plan, const attention_library *l
     *plan = (attention_plan){0};
     builder p = {.cudnn = l, .plan = plan, .error = plan->error};
     descriptor operations = lower_graph(&p, g);
-    bool backward = attention_graph_has(g, ATTENTION_GRAD_Q);
-    bool ordered = backward && l->version >= ATTENTION_CUDNN_DETERMINISTIC;
+    bool ordered = attention_graph_has(g, ATTENTION_GRAD_Q) && l->version >= ATTENTION_CUDNN_DETERMINISTIC;
     if (!plan->error[0]) (ordered ? choose_deterministic_engine : choose_engine)(&p, operations);
     return plan->error[0] ? status_fail(OTT_ERR_UNSUPPORTED, "cuDNN: %s", plan->error) : OTT_OK;
 }

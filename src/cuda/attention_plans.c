@@ -88,14 +88,10 @@ static void fill_config(attention_config *g, const attention_call *call) {
 
 /* ---- plans ---- */
 
-static bool is_in_workspace(const graph *g, int uid) {
-    return attention_graph_has(g, uid) && uid > ATTENTION_GRAD_V && uid < ATTENTION_SCALE;
-}
-
 /* Assigns offsets in the workspace to scratch tensors, each a multiple of CUDA_ALIGNMENT. */
 static void lay_out_workspace(attention_entry *e, const graph *g) {
     for (int uid = 1; uid < ATTENTION_NAMED; uid++) {
-        if (!is_in_workspace(g, uid)) continue;
+        if (!(attention_graph_has(g, uid) && uid > ATTENTION_GRAD_V && uid < ATTENTION_SCALE)) continue;
         int64_t bytes = (int64_t)attention_graph_tensor_bytes(g, uid, e->config.length);
         e->offset[uid] = e->bytes;
         e->bytes += (bytes + CUDA_ALIGNMENT - 1) / CUDA_ALIGNMENT * CUDA_ALIGNMENT;
@@ -116,12 +112,9 @@ static void plan_entry(attention_entry *e, const attention_library *l) {
 }
 
 static ott_status open_attention_plans(cuda_device *c) {
-    void *memory;
     if (c->attentions) return OTT_OK;
-    TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(attention_plans), "attention's plans", &memory));
-    c->attentions = memory;
-    *c->attentions = (attention_plans){0};
-    return OTT_OK;
+    return mem_alloc(c->base.account, MEM_OTHER, sizeof(attention_plans), "attention's plans",
+                     &c->attentions);
 }
 
 /* Opens cuDNN on the first call. If cuDNN cannot be used, the result's `error` has the reason. */
@@ -141,10 +134,8 @@ static attention_entry *find_or_add_entry(const attention_plans *p, const attent
 static ott_status add_entry(cuda_device *c, const attention_config *config, bool backward,
                             attention_entry **out) {
     attention_plans *p = c->attentions;
-    void *memory;
-    TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(attention_entry), "a plan of attention", &memory));
-    attention_entry *e = *out = memory;
-    memset(e, 0, sizeof *e);
+    TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(attention_entry), "a plan of attention", out));
+    attention_entry *e = *out;
     memcpy(&e->config, config, sizeof *config);
     e->backward = backward;
     e->next = p->entries;
@@ -227,10 +218,7 @@ ott_status attention_plans_run(exec *cx, const attention_call *call, void *works
     const char *reason;
     TRY(find_plan(c, call, &e, &reason));
     *ran = !reason;
-    if (reason) {
-        log_refusal(cx, reason);
-        return OTT_OK;
-    }
+    if (reason) return log_refusal(cx, reason), OTT_OK;
     TRY(run_plan(cx, call, e, workspace));
     if (e->checked || c->is_capturing) return OTT_OK;
     return attention_check(cx, call, c->attentions->library.version, &e->checked);

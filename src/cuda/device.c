@@ -157,14 +157,10 @@ static ott_status allocate_host(device *d, mem_kind kind, int64_t bytes, const c
 
 static ott_status allocate_mapped(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
     cuda_device *c = cuda_device_of(d);
-    void *memory;
-    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(cuda_block), what, &memory));
+    cuda_block *b;
+    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(cuda_block), what, &b));
     ott_status status = take_pinned(c, cudaHostAllocMapped | cudaHostAllocPortable, kind, bytes, what, out);
-    if (status != OTT_OK) {
-        mem_free(d->account, memory);
-        return status;
-    }
-    cuda_block *b = memory;
+    if (status != OTT_OK) return mem_free(d->account, b), status;
     *b = (cuda_block){.data = *out, .bytes = bytes, .kind = kind, .mapped = true};
     keep_block(c, b);
     return OTT_OK;
@@ -231,10 +227,9 @@ struct device_event {
 };
 
 static ott_status event_open(device *d, device_event **out) {
-    void *memory;
+    device_event *e;
     TRY(make_current(cuda_device_of(d)));
-    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(device_event), "an event", &memory));
-    device_event *e = memory;
+    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(device_event), "an event", &e));
     ott_status status = cuda_check(cudaEventCreate(&e->event), "an event");
     if (status == OTT_OK)
         *out = e;
@@ -425,21 +420,17 @@ static ott_status read_own(const char *variable, const char *library, bool *own)
 }
 
 ott_status cuda_open(mem *account, int index, bool emulates, device **out) {
-    void *memory;
+    cuda_device *c;
     *out = NULL;
     TRY(find_gpu(index));
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(cuda_device), "the CUDA device", &memory));
-    cuda_device *c = memory;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(cuda_device), "the CUDA device", &c));
     c->base =
         (device){.table = &table, .ops = &cuda_ops, .can = &c->can, .account = account, .name = c->about};
     pthread_mutex_init(&c->lock, NULL);
     ott_status status = read_own("OTTAVA_CUDA_GEMM", "cuBLASLt", &c->own_products);
     if (status == OTT_OK) status = read_own("OTTAVA_CUDA_ATTENTION", "cuDNN", &c->own_attention);
     if (status == OTT_OK) status = fill_device(c, index, emulates);
-    if (status != OTT_OK) {
-        close_device(&c->base);
-        return status;
-    }
+    if (status != OTT_OK) return close_device(&c->base), status;
     *out = &c->base;
     return OTT_OK;
 }

@@ -27,8 +27,6 @@ extern "C" cudaError_t embedding_forward_launch(const tensor *token, const tenso
     return cudaGetLastError();
 }
 
-/* ---- backward ---- */
-
 struct embedding_job {
     const int32_t *token;
     view dy, dtable;

@@ -81,8 +81,6 @@ __device__ __forceinline__ float load(const void *data, int64_t at, const float 
     return value_of[((const uint8_t *)data)[at]];
 }
 
-/* ---- the result ---- */
-
 struct gemm_result {
     void *data;
     int64_t rows, columns, ld;

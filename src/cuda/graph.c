@@ -15,9 +15,8 @@ ott_status graph_capture_begin(device *d) {
 }
 
 static ott_status make_ready(device *d, cudaGraph_t recorded, device_graph **out) {
-    void *memory;
-    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(device_graph), "a graph", &memory));
-    device_graph *g = memory;
+    device_graph *g;
+    TRY(mem_alloc(d->account, MEM_OTHER, sizeof(device_graph), "a graph", &g));
     ott_status status = cuda_check(cudaGraphInstantiate(&g->ready, recorded, 0), "instantiating a graph");
     if (status == OTT_OK)
         *out = g;

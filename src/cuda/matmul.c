@@ -85,12 +85,8 @@ int64_t matmul_scale_index(const matmul_spec *spec, bool of_b, int64_t mn_index,
 
 /* ---- planning ---- */
 
-static cublasStatus_t set_attribute(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute,
-                                    const void *value, size_t bytes) {
-    return cublasLtMatmulDescSetAttribute(operation, attribute, value, bytes);
-}
 #define SET(attribute, value)                                                                                \
-    set_attribute(p->operation, CUBLASLT_MATMUL_DESC_##attribute, &(value), sizeof(value))
+    cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_##attribute, &(value), sizeof(value))
 
 #define LT_TRY(call)                                                                                         \
     do {                                                                                                     \

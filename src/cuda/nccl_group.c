@@ -104,15 +104,11 @@ static nccl_channel *channel_for(nccl_group *g, const collective *call) {
 /* ---- memory ---- */
 
 static ott_status make_operation(nccl_group *g) {
-    void *memory;
-    TRY(mem_alloc(g->device->base.account, MEM_COMM, sizeof(nccl_operation), "a collective", &memory));
-    nccl_operation *f = memory;
+    nccl_operation *f;
+    TRY(mem_alloc(g->device->base.account, MEM_COMM, sizeof(nccl_operation), "a collective", &f));
     ott_status status =
         cuda_check(cudaEventCreateWithFlags(&f->ended, cudaEventDisableTiming), "an event of a collective");
-    if (status != OTT_OK) {
-        mem_free(g->device->base.account, f);
-        return status;
-    }
+    if (status != OTT_OK) return mem_free(g->device->base.account, f), status;
     f->next_of_group = g->operations;
     f->next = g->idle;
     g->operations = g->idle = f;
@@ -151,9 +147,7 @@ static ott_status need_staging(nccl_group *g, const nccl_channel *at, int64_t by
         d->table->release(d, g->staging);
         g->staging = NULL, g->staging_bytes = 0;
     }
-    void *memory;
-    TRY(d->table->allocate(d, MEM_COMM, bytes, "staging of a reduction", &memory));
-    g->staging = memory;
+    TRY(d->table->allocate(d, MEM_COMM, bytes, "staging of a reduction", MEM_OUT(&g->staging)));
     g->staging_bytes = bytes;
     return OTT_OK;
 }
@@ -323,14 +317,13 @@ static const group_table table = {
 ott_status nccl_open_group(device *d, const device_group *own, group **out) {
     cuda_device *c = cuda_device_of(d);
     const nccl_calls *calls;
-    void *memory;
+    nccl_group *g;
     *out = NULL;
     STATUS_REQUIRE(own->size >= 2 && own->rank >= 0 && own->rank < own->size);
     TRY(nccl_library(&calls));
     TRY(cuda_check(cudaSetDevice(c->index), "a group of GPUs"));
     TRY(nccl_watchdog_open(c, calls));
-    TRY(mem_alloc(d->account, MEM_COMM, sizeof(nccl_group), "a group of GPUs", &memory));
-    nccl_group *g = memory;
+    TRY(mem_alloc(d->account, MEM_COMM, sizeof(nccl_group), "a group of GPUs", &g));
     g->group = (group){.table = &table, .rank = own->rank, .size = own->size};
     g->device = c;
     g->timeout = own->timeout;

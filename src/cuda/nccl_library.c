@@ -22,26 +22,17 @@ static ott_status find_call(void *library, const char *name, void *member, size_
     return OTT_OK;
 }
 
-static ott_status find_calls(void *library, nccl_calls *out) {
-#define X(member, name, result, arguments) TRY(find_call(library, name, &out->member, sizeof out->member));
-    NCCL_CALL_MAP(X)
-#undef X
-    return OTT_OK;
-}
-
-static ott_status check_nccl_version(const nccl_calls *calls) {
-    int version = 0;
-    calls->version(&version);
-    if (version >= NCCL_LEAST) return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED, "nccl: " NCCL_FILE " has version %d.%d; " REMEDY, version / 10000,
-                       version / 100 % 100);
-}
-
 static ott_status open_nccl(nccl_calls *out) {
     void *library = dlopen(NCCL_FILE, RTLD_NOW | RTLD_LOCAL);
     if (!library) return status_fail(OTT_ERR_UNSUPPORTED, "nccl: %s; " REMEDY, dlerror());
-    TRY(find_calls(library, out));
-    return check_nccl_version(out);
+#define X(member, name, result, arguments) TRY(find_call(library, name, &out->member, sizeof out->member));
+    NCCL_CALL_MAP(X)
+#undef X
+    int version = 0;
+    out->version(&version);
+    if (version >= NCCL_LEAST) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED, "nccl: " NCCL_FILE " has version %d.%d; " REMEDY, version / 10000,
+                       version / 100 % 100);
 }
 
 ott_status nccl_library(const nccl_calls **out) {

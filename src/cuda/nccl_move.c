@@ -1,20 +1,12 @@
 /* cuda/nccl_move: collectives as NCCL transfers of bytes, followed by the reduction of the received data. */
 #include "base/clock.h"
+#include "base/size.h"
 #include "cuda/kernels.h"
 #include "cuda/nccl_group.h"
 #include "tensor/group_staging.h"
 #include <time.h>
 
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* ---- calls ---- */
-
-static ott_status fail_call(nccl_group *g, int result, const char *what) {
-    return status_fail(OTT_ERR_RANK, "%s%s%s: NCCL: %s (NCCL_DEBUG=WARN prints details)", what,
-                       g->name[0] ? " of " : "", g->name, g->device->watchdog->calls->error_text(result));
-}
 
 ott_status nccl_settle(nccl_group *g, nccl_channel *at, int result, const char *what) {
     nccl_watchdog *w = g->device->watchdog;
@@ -32,7 +24,8 @@ ott_status nccl_settle(nccl_group *g, nccl_channel *at, int result, const char *
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
         pthread_mutex_lock(&w->lock);
     }
-    return fail_call(g, state, what);
+    return status_fail(OTT_ERR_RANK, "%s%s%s: NCCL: %s (NCCL_DEBUG=WARN prints details)", what,
+                       g->name[0] ? " of " : "", g->name, g->device->watchdog->calls->error_text(state));
 }
 
 /* NCCL calls between ncclGroupStart and ncclGroupEnd. */
@@ -179,10 +172,10 @@ static ott_status reduce_scatter(nccl_group *g, nccl_channel *at, const collecti
     }
     for (int64_t done = 0; done < most; done += piece) {
         for (int r = 0; r < n; r++) {
-            first[r] = begin[r] + smaller(done, part[r]);
-            count[r] = smaller(piece, part[r] - smaller(done, part[r]));
+            first[r] = begin[r] + size_min(done, part[r]);
+            count[r] = size_min(piece, part[r] - size_min(done, part[r]));
         }
-        char *out = (char *)call->output.data + smaller(done, part[g->group.rank]) * dtype_bytes(d);
+        char *out = (char *)call->output.data + size_min(done, part[g->group.rank]) * dtype_bytes(d);
         TRY(reduce_piece(g, at, call, call->input.data, out, first, count, piece * dtype_bytes(d)));
     }
     return OTT_OK;
@@ -197,8 +190,8 @@ static ott_status all_reduce(nccl_group *g, nccl_channel *at, const collective *
     for (int64_t done = 0; done < all; done += n * piece) {
         char *x = (char *)call->input.data + done * size;
         for (int r = 0; r < n; r++) {
-            first[r] = smaller(r * piece, all - done);
-            count[r] = smaller(piece, all - done - first[r]);
+            first[r] = size_min(r * piece, all - done);
+            count[r] = size_min(piece, all - done - first[r]);
             bytes[r] = count[r] * size;
         }
         char *own = x + first[g->group.rank] * size;

@@ -111,10 +111,9 @@ static void *run_watchdog_thread(void *argument) {
 }
 
 ott_status nccl_watchdog_open(cuda_device *c, const nccl_calls *calls) {
-    void *memory;
     if (c->watchdog) return OTT_OK;
-    TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(nccl_watchdog), "the NCCL watchdog", &memory));
-    nccl_watchdog *w = c->watchdog = memory;
+    TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(nccl_watchdog), "the NCCL watchdog", &c->watchdog));
+    nccl_watchdog *w = c->watchdog;
     w->calls = calls;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);

@@ -74,8 +74,6 @@ static inline bool is_narrow(const tensor *t) {
     return t->dtype == OTT_BF16;
 }
 
-/* ---- interpolation ---- */
-
 struct lerp_job {
     view from, to, y;
     bool narrow_from, narrow_to, narrow_y; /* true if bf16 */

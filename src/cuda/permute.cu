@@ -13,8 +13,6 @@ static places places_of(const tensor *t) {
     return {(const int32_t *)t->data, t->ld, t->rows, t->columns};
 }
 
-/* ---- to the experts ---- */
-
 template <ott_dtype D>
 __global__ void __launch_bounds__(ROW_THREADS) permute_kernel(view x, const int32_t *source, view y) {
     row_place p = row_place_of(y.columns);
@@ -56,8 +54,6 @@ extern "C" cudaError_t weigh_launch(const weigh_args *a, cudaStream_t stream) {
                            a->weight->ld, a->weight->rows, (const int32_t *)a->source->data, y));
     return cudaGetLastError();
 }
-
-/* ---- back to the tokens ---- */
 
 template <ott_dtype D>
 __global__ void __launch_bounds__(ROW_THREADS) unpermute_kernel(view y, places row, view plus, view x) {

@@ -30,17 +30,12 @@ static void log_refusal(const exec *cx, const matmul_spec *s, cublasStatus_t sta
                 dtype_name(matmul_dtype(s->b)), cublasLtGetStatusName(status));
 }
 
-static ott_status open_cublaslt(cuda_device *c) {
-    return c->library ? OTT_OK : check_cublas(cublasLtCreate(&c->library), "opening cuBLASLt");
-}
-
 static ott_status plan_product(exec *cx, const matmul_spec *spec, const matmul_data *data,
                                cuda_product **out) {
     cuda_device *c = cuda_device_of(cx->device);
-    void *memory;
-    TRY(open_cublaslt(c));
-    TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(cuda_product), "a product's plan", &memory));
-    cuda_product *p = memory;
+    cuda_product *p;
+    TRY(c->library ? OTT_OK : check_cublas(cublasLtCreate(&c->library), "opening cuBLASLt"));
+    TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(cuda_product), "a product's plan", &p));
     memcpy(&p->spec, spec, sizeof *spec);
     p->next = c->products;
     c->products = p;

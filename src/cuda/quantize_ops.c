@@ -13,8 +13,6 @@ ott_status cuda_check_rounding(const char *op, const qtensor *q) {
     return OTT_OK;
 }
 
-/* ---- the ops ---- */
-
 static const quantize_uses nothing_made = {.count = 0};
 
 ott_status cuda_quantize(exec *cx, const quantize_args *a) {

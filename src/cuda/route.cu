@@ -99,8 +99,6 @@ extern "C" cudaError_t route_balance_launch(const route_balance_args *a, cudaStr
     return cudaGetLastError();
 }
 
-/* ---- backward ---- */
-
 struct backward_job {
     floats logits, score, lse, total, dweight, batch_count, sequence_count, grad_scale, dlogits;
     integers expert;

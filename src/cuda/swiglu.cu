@@ -7,8 +7,6 @@ __device__ __forceinline__ float sigmoid(float x) {
     return 1.0f / (1.0f + fmath_exp(-x));
 }
 
-/* ---- forward ---- */
-
 template <ott_dtype D> struct swiglu_forward {
     static constexpr ott_dtype dtype = D;
     static constexpr int outputs = 1;
@@ -24,8 +22,6 @@ __device__ __forceinline__ void make_eight(const swiglu_forward<D> &s, int64_t r
     for (int i = 0; i < 8; i++) u.x[i] = (g.x[i] * sigmoid(g.x[i])) * u.x[i];
     store8<D>(s.made[0], row, column, u);
 }
-
-/* ---- backward ---- */
 
 template <ott_dtype D> struct swiglu_backward {
     static constexpr ott_dtype dtype = D;
@@ -49,8 +45,6 @@ __device__ __forceinline__ void make_eight(const swiglu_backward<D> &s, int64_t 
     store8<D>(s.made[0], row, column, g);
     store8<D>(s.made[1], row, column, u);
 }
-
-/* ---- launches ---- */
 
 template <class S> __global__ void __launch_bounds__(ROW_THREADS) swiglu_kernel(S s) {
     row_place p = row_place_of(s.columns);
