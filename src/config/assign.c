@@ -141,10 +141,6 @@ static ott_status give_leaf(config *cfg, const char *file, const char *path, con
     return assign_path(cfg, path, value, where);
 }
 
-static ott_status assign_leaf(config *cfg, const char *file, const char *path, const node *value) {
-    return diagnostic_failure(cfg, path, alias_target(path), give_leaf(cfg, file, path, value));
-}
-
 static ott_status assign_table(config *cfg, const char *file, const char *path, const node *table) {
     for (const node *child = table->first; child; child = child->next) {
         const char *child_path;
@@ -152,7 +148,9 @@ static ott_status assign_table(config *cfg, const char *file, const char *path, 
         bool leaf = child->kind != NODE_TABLE || (table_find(child_path) && !alias_is_section(child_path));
         if (child->kind == NODE_TABLE && !*path && !alias_is_section(child_path))
             leaf = true; /* an unknown section */
-        TRY(leaf ? assign_leaf(cfg, file, child_path, child) : assign_table(cfg, file, child_path, child));
+        TRY(leaf ? diagnostic_failure(cfg, child_path, alias_target(child_path),
+                                      give_leaf(cfg, file, child_path, child))
+                 : assign_table(cfg, file, child_path, child));
     }
     return OTT_OK;
 }

@@ -314,12 +314,6 @@ static ott_status check_recipe_option(const config *cfg, const char *path, const
          config_word(cfg, "float8.recipe_name"), list);
 }
 
-static ott_status check_recipe_options(config *cfg) {
-    for (size_t i = 0; i < sizeof recipe_options / sizeof *recipe_options; i++)
-        TRY(note_failure(cfg, check_recipe_option(cfg, recipe_options[i].key, recipe_options[i].recipes)));
-    return OTT_OK;
-}
-
 /* Checks the syntax of the operand keys. Conversion checks whether the operands fit together. */
 static ott_status check_operands(config *cfg) {
     static const char *const keys[] = {"float8.input",       "float8.input_for_grad_weight",
@@ -391,7 +385,8 @@ static void log_no_effect(const config *cfg) {
 
 static ott_status check_float8(config *cfg) {
     if (cfg->train.mixed_precision != PRECISION_FP8) return log_no_effect(cfg), OTT_OK;
-    TRY(check_recipe_options(cfg));
+    for (size_t i = 0; i < sizeof recipe_options / sizeof *recipe_options; i++)
+        TRY(note_failure(cfg, check_recipe_option(cfg, recipe_options[i].key, recipe_options[i].recipes)));
     TRY(check_operands(cfg));
     return check_tensorwise(cfg);
 }
@@ -533,17 +528,12 @@ static const struct {
     {check_schedule_free, "optimizer.name|scheduler.name"},
 };
 
-static ott_status check_together(config *cfg) {
-    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
-        if (!diagnostic_has_error_in(cfg, checks[i].reads)) TRY(note_failure(cfg, checks[i].check(cfg)));
-    return OTT_OK;
-}
-
 static ott_status check_all(config *cfg) {
     TRY(note_failure(cfg, foreign_finalize(cfg)));
     if (!cfg->checkpoint.enabled) cfg->checkpoint.interval = 0;
     finalize_adapters(cfg);
-    TRY(check_together(cfg));
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+        if (!diagnostic_has_error_in(cfg, checks[i].reads)) TRY(note_failure(cfg, checks[i].check(cfg)));
     return check_built(cfg);
 }
 

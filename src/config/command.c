@@ -121,11 +121,6 @@ static bool read_negation(const char *key, char *out) {
     return alias_knows(out);
 }
 
-/* Fails for "--train.no_seq_len": the key train.seq_len exists, but it is no switch. */
-static ott_status fail_negation(const char *shown, const char *positive) {
-    return status_fail(OTT_ERR_CONFIG, "%s: %s is not a switch: write --%s=VALUE", shown, positive, positive);
-}
-
 static ott_status fail_option(const char *shown, const char *key) {
     if (is_process_count(key))
         return status_fail(OTT_ERR_CONFIG,
@@ -142,7 +137,9 @@ ott_status command_override(config *cfg, const char *key, const char *value, con
     if (!alias_knows(key)) {
         if (value && is_process_count(key) && strcmp(value, "1") == 0) return OTT_OK;
         if (value || !read_negation(key, positive)) return fail_option(shown, key);
-        if (!assign_is_switch(positive)) return fail_negation(shown, positive);
+        if (!assign_is_switch(positive))
+            return status_fail(OTT_ERR_CONFIG, "%s: %s is not a switch: write --%s=VALUE", shown, positive,
+                               positive);
         TRY(tree_from_text(&b, "false", &n));
         return assign_path(cfg, positive, n, shown);
     }

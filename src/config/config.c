@@ -7,18 +7,16 @@
 #include <string.h>
 
 static ott_status open_config_state(mem *account, const logger *lg, config *cfg) {
-    void *block;
     int key_count;
     arena *memory;
     TRY(arena_open(account, MEM_OTHER, &memory));
-    ott_status status = arena_alloc(memory, sizeof(config_state), &block);
+    ott_status status = arena_alloc(memory, sizeof(config_state), &cfg->state);
     if (status != OTT_OK) return arena_close(memory), status;
-    config_state *state = cfg->state = block;
+    config_state *state = cfg->state;
     *state = (config_state){.account = account, .memory = memory, .lg = lg};
     foreign_open(&state->foreign);
     table_keys(&key_count);
-    TRY(arena_alloc(memory, key_count * (int64_t)sizeof(key_note), &block));
-    state->keys = block;
+    TRY(arena_alloc(memory, key_count * (int64_t)sizeof(key_note), &state->keys));
     for (int i = 0; i < key_count; i++) assign_default(cfg, &table_keys(&key_count)[i]);
     cfg->path = "";
     return OTT_OK;
@@ -33,9 +31,8 @@ void config_close(config *cfg) {
 }
 
 static ott_status open_empty_config(mem *account, const logger *lg, config **out) {
-    void *block;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(config), "a configuration", &block));
-    config *cfg = block;
+    config *cfg;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(config), "a configuration", &cfg));
     ott_status status = open_config_state(account, lg, cfg);
     if (status != OTT_OK) {
         if (cfg->state) arena_close(cfg->state->memory);

@@ -11,9 +11,8 @@ enum { MOST_DIAGNOSTICS = 1000 }; /* reading stops at this number: the file is n
 ott_status diagnostic_add(config *cfg, diagnostic_kind kind, const char *spelled, const config_key *key,
                           const char *where, const char *reason) {
     diagnostics *all = &cfg->state->diagnostics;
-    void *block;
-    TRY(arena_alloc(cfg->state->memory, sizeof(diagnostic), &block));
-    diagnostic *r = block;
+    diagnostic *r;
+    TRY(arena_alloc(cfg->state->memory, sizeof(diagnostic), &r));
     *r = (diagnostic){.kind = kind, .spelled = spelled, .key = key, .where = where, .reason = reason};
     if (all->last)
         all->last->next = r;
@@ -77,8 +76,7 @@ void diagnostic_remove_section(config *cfg, const char *section) {
 ott_status diagnostic_switched(config *cfg, const char *path, bool on) {
     diagnostics *all = &cfg->state->diagnostics;
     const char *section, *dot = strrchr(path, '.');
-    bool is_switch = dot && (strcmp(dot, ".enable") == 0 || strcmp(dot, ".enabled") == 0);
-    if (!is_switch) return OTT_OK;
+    if (!(dot && (strcmp(dot, ".enable") == 0 || strcmp(dot, ".enabled") == 0))) return OTT_OK;
     TRY(arena_printf(cfg->state->memory, &section, "%.*s", (int)(dot - path), path));
     int at = 0;
     while (at < all->switch_count && strcmp(all->switches[at].section, section) != 0) at++;
@@ -187,8 +185,7 @@ ott_status diagnostic_report(config *cfg) {
 
 /* True if the reason is a key ("distributed.pp"), not a sentence. */
 static bool is_key(const char *reason) {
-    size_t word = strcspn(reason, " ");
-    return memchr(reason, '.', word) != NULL;
+    return memchr(reason, '.', strcspn(reason, " ")) != NULL;
 }
 
 /* Appends "a, b.* (only with distributed.pp)". It names rows of ignored_keys.def (b.*) once, not each key

@@ -8,9 +8,8 @@ ott_status tree_add(tree_builder *b, node *parent, node_kind kind, int line, con
         return status_fail(OTT_ERR_CONFIG,
                            "%s:%d: more than %d values (aliases counted each time they are used)", b->place,
                            line, TREE_NODE_LIMIT);
-    void *block;
-    TRY(arena_alloc(b->memory, sizeof(node), &block));
-    node *n = block;
+    node *n;
+    TRY(arena_alloc(b->memory, sizeof(node), &n));
     n->kind = kind;
     n->line = line;
     if (name) TRY(arena_strdup(b->memory, name, &n->name));

@@ -27,10 +27,6 @@ static interval interval_parse(const char *text) {
     return i;
 }
 
-static bool interval_holds(const interval *i, double x) {
-    return (i->open_low ? x > i->low : x >= i->low) && (i->open_high ? x < i->high : x <= i->high);
-}
-
 /* Returns the interval of a range, as text. *extra points to the -1 of "-1|[1, inf)", or is NULL. */
 static const char *range_interval(const char *range, const char **extra) {
     const char *bar = strchr(range, '|');
@@ -41,7 +37,8 @@ static const char *range_interval(const char *range, const char **extra) {
 static bool range_holds(const char *range, double x) {
     const char *extra;
     interval i = interval_parse(range_interval(range, &extra));
-    return interval_holds(&i, x) || (extra && x == -1.0);
+    return ((i.open_low ? x > i.low : x >= i.low) && (i.open_high ? x < i.high : x <= i.high)) ||
+           (extra && x == -1.0);
 }
 
 static ott_status fail_range(const char *where, const char *range) {
@@ -165,9 +162,8 @@ static ott_status read_list(arena *memory, const config_key *key, const node *n,
     if (n->kind == NODE_TABLE && key->state == STATE_BUILT) return fail_list(key, where);
     int64_t count = 0;
     for (const node *child = n->first; child; child = child->next) count++;
-    void *block = NULL;
-    TRY(arena_alloc(memory, (count + 1) * (int64_t)sizeof(char *), &block));
-    const char **items = block;
+    const char **items;
+    TRY(arena_alloc(memory, (count + 1) * (int64_t)sizeof(char *), &items));
     int64_t at = 0;
     for (const node *child = n->first; child; child = child->next)
         TRY(read_item(memory, key, child, where, &items[at++]));

@@ -132,8 +132,7 @@ ott_status foreign_finalize_model(config *cfg) {
 /* AutoModel's top-level seed; rng.seed overrides it. */
 ott_status foreign_seed(config *cfg, const node *value, const char *where) {
     const key_note *note = state_note(cfg, "train.seed");
-    bool was_set = cfg->state->reading_file && note->in_file;
-    if (was_set || tree_is_null(value)) return OTT_OK;
+    if ((cfg->state->reading_file && note->in_file) || tree_is_null(value)) return OTT_OK;
     bool kept = cfg->state->deriving;
     cfg->state->deriving = true;
     ott_status status = assign_key(cfg, table_find("train.seed"), value, where, "seed");
