@@ -7,6 +7,7 @@
 #define FORMATS_GGUF_WRITE_H
 
 #include "base/str.h"
+#include <string.h>
 
 /* ---- metadata ---- */
 
@@ -26,6 +27,9 @@ void gguf_metadata_count(gguf_metadata *m, const char *key, int64_t value); /* i
 void gguf_metadata_real(gguf_metadata *m, const char *key, double value);   /* stored as fp32 */
 void gguf_metadata_bool(gguf_metadata *m, const char *key, bool value);
 void gguf_metadata_text(gguf_metadata *m, const char *key, const char *text, int64_t bytes);
+static inline void gguf_metadata_string(gguf_metadata *m, const char *key, const char *text) {
+    gguf_metadata_text(m, key, text, (int64_t)strlen(text));
+}
 /* Begins a list of `count` elements; add each with the function of its kind below. */
 void gguf_metadata_list(gguf_metadata *m, const char *key, gguf_list kind, int64_t count);
 void gguf_metadata_add_integer(gguf_metadata *m, int32_t value);

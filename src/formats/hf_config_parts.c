@@ -157,8 +157,6 @@ ott_status hf_read_tokens(const char *name, json_t *root, hf_config *c) {
     return OTT_OK;
 }
 
-/* ---- dropout ---- */
-
 ott_status hf_read_dropout(const char *name, json_t *root, hf_config *c) {
     static const char *const keys[] = {"attention_dropout", "attn_pdrop",     "resid_pdrop",
                                        "embd_pdrop",        "hidden_dropout", "residual_dropout",

@@ -177,10 +177,6 @@ static ott_status put_token(editor *e, const char *key, int64_t id) {
     return id < 0 ? put_word(e, key, "null") : put_int(e, key, id);
 }
 
-static bool is_same_eos(const hf_config *a, const hf_config *b) {
-    return a->eos_count == b->eos_count && memcmp(a->eos, b->eos, (size_t)b->eos_count * sizeof *b->eos) == 0;
-}
-
 static ott_status put_eos(editor *e) {
     const hf_config *c = e->c;
     if (c->eos_count <= 1) return put_token(e, "eos_token_id", c->eos_count == 1 ? c->eos[0] : -1);
@@ -361,7 +357,9 @@ static ott_status edit_all(editor *e, const char *quantization) {
     TRY(edit_dense(e));
     const hf_config *c = e->c, *before = &e->before;
     if (e->is_new || before->bos != c->bos) TRY(put_token(e, "bos_token_id", c->bos));
-    if (e->is_new || !is_same_eos(before, c)) TRY(put_eos(e));
+    if (e->is_new || before->eos_count != c->eos_count ||
+        memcmp(before->eos, c->eos, (size_t)c->eos_count * sizeof *c->eos) != 0)
+        TRY(put_eos(e));
     if (e->is_new || before->pad != c->pad) TRY(put_token(e, "pad_token_id", c->pad));
     TRY(edit_dtype(e));
     return edit_quantization(e, quantization);

@@ -67,10 +67,7 @@ static ott_status replace_bytes(str *s, int64_t from, int64_t to, const char *wi
     str_append(&result, with);
     str_append_bytes(&result, s->text + to, s->length - to);
     ott_status status = str_finish(&result);
-    if (status != OTT_OK) {
-        str_free(&result);
-        return status;
-    }
+    if (status != OTT_OK) return str_free(&result), status;
     str_free(s);
     *s = result;
     return OTT_OK;

@@ -7,11 +7,9 @@
 enum { BUFFER_BYTES = 2 * METRICS_LINE_BYTES };
 
 ott_status metrics_lines_open(mem *account, const char *path, metrics_lines *out) {
-    void *memory = NULL;
     *out = (metrics_lines){.account = account};
     TRY(file_reader_open(path, &out->file));
-    ott_status status = mem_alloc(account, MEM_OTHER, BUFFER_BYTES, "lines of metrics", &memory);
-    out->buffer = memory;
+    ott_status status = mem_alloc(account, MEM_OTHER, BUFFER_BYTES, "lines of metrics", &out->buffer);
     if (status != OTT_OK) metrics_lines_close(out);
     return status;
 }
@@ -29,8 +27,6 @@ static ott_status fill_buffer(metrics_lines *l, int64_t at) {
     return file_reader_read(&l->file, at, l->buffer, l->held);
 }
 
-/* ---- forward ---- */
-
 /* *found: offset of the first newline at or after offset `from`; -1 if there is none. */
 static ott_status find_newline(metrics_lines *l, int64_t from, int64_t *found) {
     *found = -1;
@@ -38,10 +34,7 @@ static ott_status find_newline(metrics_lines *l, int64_t from, int64_t *found) {
         if (from < l->at || from >= l->at + l->held) TRY(fill_buffer(l, from));
         const char *begin = l->buffer + (from - l->at);
         const char *newline = memchr(begin, '\n', (size_t)(l->at + l->held - from));
-        if (newline) {
-            *found = l->at + (newline - l->buffer);
-            return OTT_OK;
-        }
+        if (newline) return *found = l->at + (newline - l->buffer), OTT_OK;
         from = l->at + l->held;
     }
     return OTT_OK;
@@ -68,8 +61,6 @@ ott_status metrics_lines_next(metrics_lines *l, bool *more) {
     return OTT_OK;
 }
 
-/* ---- parsing ---- */
-
 static ott_status parse_line(const metrics_lines *l, json_t **object, int64_t *step) {
     json_error_t error;
     *object = NULL;
@@ -77,10 +68,7 @@ static ott_status parse_line(const metrics_lines *l, json_t **object, int64_t *s
         TRY(status_context(json_text_parse(l->line, l->length, JSON_REJECT_DUPLICATES, object, &error), "%s",
                            l->file.path));
     const json_t *number = json_object_get(*object, "step");
-    if (json_is_integer(number)) {
-        *step = json_integer_value(number);
-        return OTT_OK;
-    }
+    if (json_is_integer(number)) return *step = json_integer_value(number), OTT_OK;
     json_decref(*object);
     *object = NULL;
     return OTT_OK;
@@ -93,8 +81,6 @@ ott_status metrics_lines_parse(metrics_lines *l, json_t **object, int64_t *step)
     return OTT_OK;
 }
 
-/* ---- backward ---- */
-
 /* *begin: offset after the last newline before `end`; 0 if there is none. */
 static ott_status find_begin(metrics_lines *l, int64_t end, int64_t *begin) {
     *begin = 0;
@@ -102,10 +88,7 @@ static ott_status find_begin(metrics_lines *l, int64_t end, int64_t *begin) {
         if (end <= l->at || end > l->at + l->held)
             TRY(fill_buffer(l, end < BUFFER_BYTES ? 0 : end - BUFFER_BYTES));
         const char *newline = memrchr(l->buffer, '\n', (size_t)(end - l->at));
-        if (newline) {
-            *begin = l->at + (newline - l->buffer) + 1;
-            return OTT_OK;
-        }
+        if (newline) return *begin = l->at + (newline - l->buffer) + 1, OTT_OK;
         end = l->at;
     }
     return OTT_OK;

@@ -142,10 +142,7 @@ static ott_status reserve_module(metrics_health *h) {
 static ott_status find_or_add_module(health_reader *r, const char *name, int64_t *index) {
     metrics_health *h = r->h;
     const json_t *known = json_object_get(r->indices, name);
-    if (known) {
-        *index = json_integer_value(known);
-        return OTT_OK;
-    }
+    if (known) return *index = json_integer_value(known), OTT_OK;
     if (h->module_count == METRICS_MOST_MODULES) return fail_line(r, "modules", METRICS_MOST_MODULES);
     TRY(reserve_module(h));
     TRY(copy_name(h->names, name, &h->modules[h->module_count].name));

@@ -251,8 +251,7 @@ static ott_status fail_no_weights(const shards *s) {
 
 static ott_status open_shard_folder(shards *s) {
     const char *single, *index;
-    bool has_slash = str_ends_with(s->path, "/");
-    TRY(arena_printf(s->texts, &s->folder, "%s%s", s->path, has_slash ? "" : "/"));
+    TRY(arena_printf(s->texts, &s->folder, "%s%s", s->path, str_ends_with(s->path, "/") ? "" : "/"));
     TRY(arena_printf(s->texts, &single, "%s" SHARDS_SINGLE_NAME, s->folder));
     TRY(arena_printf(s->texts, &index, "%s" SHARDS_INDEX_NAME, s->folder));
     if (file_exists(single) && file_exists(index))

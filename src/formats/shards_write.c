@@ -174,8 +174,7 @@ static ott_status open_next_files(shards_writer *w) {
         if (!w->file)
             TRY(safetensors_writer_join(w->account, part->path, w->declared + part->first, part->count,
                                         w->metadata, w->metadata_count, w->rank, w->size, &w->file));
-        bool is_last = w->current == w->part_count - 1;
-        if (safetensors_writer_next(w->file) >= 0 || is_last)
+        if (safetensors_writer_next(w->file) >= 0 || w->current == w->part_count - 1)
             return OTT_OK; /* the last is committed with the index */
         ott_status status = safetensors_writer_commit(w->file);
         w->file = NULL;

@@ -40,10 +40,7 @@ ott_status token_writer_open(mem *account, const char *path, token_writer **out)
     TRY(mem_alloc(account, MEM_OTHER, sizeof(token_writer), "token file", &w));
     w->account = account;
     ott_status status = begin_file(w, path);
-    if (status != OTT_OK) {
-        token_writer_abandon(w);
-        return status;
-    }
+    if (status != OTT_OK) return token_writer_abandon(w), status;
     *out = w;
     return OTT_OK;
 }
