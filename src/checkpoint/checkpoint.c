@@ -7,8 +7,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- saving ---- */
-
 typedef struct saver {
     mem *account;
     const checkpoint_snapshot *from;

@@ -126,10 +126,7 @@ static ott_status find_home(mem *account, const char *run, char **home) {
 /* out = the checkpoint that a path other than "latest" means; "" if there is none. */
 static ott_status find_meant(mem *account, const char *path, char out[PATH_MAX]) {
     char *home;
-    if (is_checkpoint(path)) {
-        snprintf(out, PATH_MAX, "%s", path);
-        return OTT_OK;
-    }
+    if (is_checkpoint(path)) return snprintf(out, PATH_MAX, "%s", path), OTT_OK;
     TRY(find_newest(account, path, out));
     if (*out) return OTT_OK;
     TRY(find_home(account, path, &home));

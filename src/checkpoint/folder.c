@@ -22,13 +22,9 @@ static bool take_number(const char *text, int64_t *number, const char **end) {
     return true;
 }
 
-static bool take_step(const char *name, int64_t *step, const char **end) {
-    return str_starts_with(name, "step-") && take_number(name + strlen("step-"), step, end);
-}
-
 bool checkpoint_is_step(const char *name, int64_t *step) {
     const char *end;
-    return take_step(name, step, &end) && *end == '\0';
+    return str_starts_with(name, "step-") && take_number(name + strlen("step-"), step, &end) && *end == '\0';
 }
 
 bool checkpoint_is_abandoned(const char *name, int64_t *branch) {
@@ -151,12 +147,6 @@ static ott_status check_file_size(const char *path, const checkpoint_file *expec
                        bytes < expected->bytes ? "is truncated" : "has grown", bytes, expected->bytes);
 }
 
-static ott_status check_crc(const char *path, uint32_t expected, uint32_t found) {
-    if (found == expected) return OTT_OK;
-    return status_fail(OTT_ERR_FORMAT, "%s: is damaged: its checksum is %08" PRIx32 ", expected %08" PRIx32,
-                       path, found, expected);
-}
-
 /* State of a verification, which checks one file after the other. */
 typedef struct verifying {
     const char *folder;
@@ -187,7 +177,10 @@ static ott_status check_all_files(verifying *v, const uint32_t crc[CHECKPOINT_FI
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
         if (v->state->files[i].absent) continue;
         TRY(name_file(v, i));
-        TRY(check_crc(v->path, v->state->files[i].crc, crc[i]));
+        if (crc[i] != v->state->files[i].crc)
+            return status_fail(OTT_ERR_FORMAT,
+                               "%s: is damaged: its checksum is %08" PRIx32 ", expected %08" PRIx32, v->path,
+                               crc[i], v->state->files[i].crc);
     }
     return OTT_OK;
 }
@@ -248,8 +241,6 @@ ott_status checkpoint_verify_shared(const checkpoint_ranks *ranks, const char *p
     TRY(ranks_agree(ranks, checkpoint_verify(ranks->device->account, path, false, NULL, s)));
     return verify_files(ranks->device->account, ranks, path, w, s);
 }
-
-/* ---- the configuration ---- */
 
 ott_status checkpoint_config(mem *account, const char *path, config **out) {
     char file[PATH_MAX], option[PATH_MAX + 16];

@@ -183,14 +183,6 @@ static void put_multiplier(describing *d, const char *key, float value) {
     if (value != 0) put_real(d, key, (double)value);
 }
 
-static void put_text(gguf_metadata *m, const char *key, const char *text) {
-    gguf_metadata_text(m, key, text, (int64_t)strlen(text));
-}
-
-static bool is_layer_norm(const model_options *o) {
-    return model_norm(o) >= FAMILY_NORM_LAYER;
-}
-
 static void describe_shape(describing *d) {
     const model_options *o = d->o;
     put_count(d, "vocab_size", o->vocab);
@@ -202,7 +194,9 @@ static void describe_shape(describing *d) {
     put_count(d, "attention.head_count_kv", o->kv_heads);
     put_count(d, "attention.key_length", o->head_dim);
     put_count(d, "attention.value_length", o->head_dim);
-    put_real(d, is_layer_norm(o) ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+    put_real(d,
+             model_norm(o) >= FAMILY_NORM_LAYER ? "attention.layer_norm_epsilon"
+                                                : "attention.layer_norm_rms_epsilon",
              (double)o->norm_epsilon);
 }
 
@@ -221,10 +215,10 @@ static void describe_rope(describing *d) {
     put_count(d, "rope.dimension_count", rope_columns(r, d->o->head_dim));
     put_real(d, "rope.freq_base", r->theta);
     if (r->kind == ROPE_PLAIN || r->kind == ROPE_LLAMA3) return;
-    put_text(d->m, own_key(d, "rope.scaling.type"),
-             r->kind == ROPE_LINEAR ? "linear"
-             : r->kind == ROPE_YARN ? "yarn"
-                                    : "longrope");
+    gguf_metadata_string(d->m, own_key(d, "rope.scaling.type"),
+                         r->kind == ROPE_LINEAR ? "linear"
+                         : r->kind == ROPE_YARN ? "yarn"
+                                                : "longrope");
     if (r->kind != ROPE_LONGROPE) put_real(d, "rope.scaling.factor", r->factor);
     if (r->kind == ROPE_LINEAR) return;
     put_count(d, "rope.scaling.original_context_length", r->original_max_position);
@@ -268,8 +262,8 @@ static void describe_experts(describing *d) {
 void gguf_describe(const model_options *o, const gguf_arch *arch, gguf_type type, gguf_metadata *m) {
     describing d = {.o = o, .arch = arch, .m = m};
     static const int files[] = {[GGUF_F32] = 0, [GGUF_F16] = 1, [GGUF_Q8_0] = 7, [GGUF_BF16] = 32};
-    put_text(d.m, "general.architecture", d.arch->name);
-    put_text(d.m, "general.type", "model");
+    gguf_metadata_string(d.m, "general.architecture", d.arch->name);
+    gguf_metadata_string(d.m, "general.type", "model");
     gguf_metadata_count(d.m, "general.file_type", files[type]);
     if (type == GGUF_Q8_0) gguf_metadata_count(d.m, "general.quantization_version", 2);
     describe_shape(&d);

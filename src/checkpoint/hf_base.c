@@ -7,8 +7,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* ---- fingerprint ---- */
-
 /* The hash depends on the order of the files; formats/shards sorts them by name. */
 static void add_mark(model_base *base, const file_mark *mark) {
     uint64_t hash = (uint64_t)base->hash * UINT64_C(0x9E3779B97F4A7C15) + mark->hash;
@@ -50,8 +48,6 @@ ott_status hf_base_fits(mem *account, const char *folder, const model_base *base
     *fits = status == OTT_OK && is_same_mark(base, &now);
     return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }
-
-/* ---- loading ---- */
 
 #define HOW_TO_FIX "set the folder with --model.hf_path (train), --base (eval, generate) or --from (export)"
 

@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- names ---- */
-
 bool hf_dequantize_weight_of(const char *name, char weight[HF_NAME_MOST]) {
     static const struct {
         const char *tail, *becomes;
@@ -35,8 +33,6 @@ static ott_status find_scale(const shards *s, const shard_tensor *weight, const 
                        weight->entry->format, a ? "two scales" : "no scale", plain, a ? "and" : "or",
                        scale_inv);
 }
-
-/* ---- opening ---- */
 
 static int64_t block_count(int64_t size) {
     return (size + HF_BLOCK - 1) / HF_BLOCK;
@@ -98,8 +94,6 @@ void hf_dequantize_close(hf_dequantize *d) {
     mem_free(d->account, d->scale);
     d->scale = NULL;
 }
-
-/* ---- multiplying ---- */
 
 void hf_dequantize_apply(const hf_dequantize *d, int64_t first, int64_t count, float *values) {
     for (int64_t i = 0, run; i < count; i += run) {

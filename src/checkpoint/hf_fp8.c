@@ -83,8 +83,7 @@ static ott_status join_trained(const hf_places *p, int i, hf_fp8 *f, const cast_
     if (cast->rounding != ROUND_NEAREST) return fail_trained(name, "its codes are rounded stochastically");
     if (!resolve_granularity(cast->grain, &grain))
         return fail_trained(name, "serving programs do not read the scale blocks of its recipe");
-    bool is_first = f->options.granularity == HF_SCALE_AS_TRAINED;
-    if (!is_first && f->options.granularity != grain)
+    if (f->options.granularity != HF_SCALE_AS_TRAINED && f->options.granularity != grain)
         return fail_trained(name, "earlier layers have another granularity");
     f->options.granularity = grain;
     return check_fused(p, i, grain);
@@ -149,8 +148,7 @@ static ott_status choose_matrices(hf_fp8 *f) {
 
 static ott_status allocate_scales(hf_fp8 *f, hf_fp8_matrix *x) {
     bool blocks = f->options.granularity == HF_SCALE_BLOCK;
-    bool channels = f->options.granularity == HF_SCALE_CHANNEL;
-    x->block_rows = blocks ? STRIP : channels ? 1 : x->rows;
+    x->block_rows = blocks ? STRIP : f->options.granularity == HF_SCALE_CHANNEL ? 1 : x->rows;
     x->block_columns = blocks ? STRIP : x->columns;
     x->scale_rows = (x->rows + x->block_rows - 1) / x->block_rows;
     x->scale_columns = (x->columns + x->block_columns - 1) / x->block_columns;

@@ -33,10 +33,6 @@ static bool rows_fit(const hf_place *at, int64_t own, int64_t folder) {
     return true;
 }
 
-static bool columns_fit(int64_t columns, int64_t own, int64_t folder) {
-    return own >= columns ? folder >= columns : folder % own == 0;
-}
-
 ott_status hf_frozen_check(const hf_place *at, const shard_tensor *t, const hf_dequantize *scales) {
     const frozen_codes *c = at->parameter->codes;
     if (t->entry->dtype != OTT_E4M3)
@@ -44,7 +40,8 @@ ott_status hf_frozen_check(const hf_place *at, const shard_tensor *t, const hf_d
                            "%s is %s, and only E4M3 can stay in FP8: remove train.frozen_dtype = fp8",
                            at->name, t->entry->format);
     if (rows_fit(at, c->block_rows, scales->block_rows) &&
-        columns_fit(at->columns, c->block_columns, scales->block_columns))
+        (c->block_columns >= at->columns ? scales->block_columns >= at->columns
+                                         : scales->block_columns % c->block_columns == 0))
         return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "%s has a scale per %" PRId64 " x %" PRId64

@@ -275,10 +275,6 @@ static bool is_scale(const loading *l, const char *name) {
     return t && is_fp8(t);
 }
 
-static bool is_used(const loading *l, const char *name) {
-    return is_place(l, name) || is_scale(l, name) || is_ignored(l->m, name);
-}
-
 /* *codes = the folder has codes for a parameter kept in FP8. Fails if only some of its tensors are codes. */
 static ott_status find_if_codes(const loading *l, int i, int count, bool *codes) {
     const shard_tensor *t;
@@ -325,7 +321,7 @@ static ott_status check_tensors(const loading *l) {
     }
     for (int64_t i = 0; i < shards_count(l->file); i++) {
         const char *name = shards_at(l->file, i)->entry->name;
-        if (!is_used(l, name))
+        if (!(is_place(l, name) || is_scale(l, name) || is_ignored(l->m, name)))
             return status_fail(OTT_ERR_UNSUPPORTED,
                                "%s: the tensor %s does not belong to a %s model with this configuration",
                                shards_path(l->file), name, l->m->options.family->name);

@@ -321,15 +321,12 @@ typedef struct writing {
     int64_t end; /* elements written or skipped */
 } writing;
 
-static int64_t element_bytes(const writing *t) {
-    return t->d->matrix ? 1 : dtype_bytes(t->s->o->dtype);
-}
-
 /* Skips elements that other ranks write. */
 static ott_status skip_to(writing *t, int64_t element) {
     int64_t count = element - t->end;
     t->end = element;
-    return count > 0 ? shards_writer_skip(t->w, count * element_bytes(t)) : OTT_OK;
+    return count > 0 ? shards_writer_skip(t->w, count * (t->d->matrix ? 1 : dtype_bytes(t->s->o->dtype)))
+                     : OTT_OK;
 }
 
 static ott_status append_elements(void *user, int64_t first, int64_t count, const float *values) {
@@ -483,8 +480,7 @@ static ott_status prepare_save(saving *s) {
     TRY(hf_save_family(&s->m->options, &s->family));
     TRY(hf_places_open(s->m, s->family, false, &s->places));
     TRY(mem_alloc_array(s->account, MEM_OTHER, HF_BUFFER, sizeof(float), "weight buffer", &s->buffer));
-    if (!s->o->fp8) return OTT_OK;
-    return mem_alloc(s->account, MEM_OTHER, HF_BUFFER, "code buffer", &s->codes);
+    return !s->o->fp8 ? OTT_OK : mem_alloc(s->account, MEM_OTHER, HF_BUFFER, "code buffer", &s->codes);
 }
 
 /* Writes all files but the weights. */

@@ -150,8 +150,7 @@ static ott_status fit_frozen(const safetensors *f, const model *m, const logger 
     int64_t started = 0, dropped = 0;
     for (int i = 0; i < m->all_parameter_count; i++) {
         const parameter *p = m->all_parameters[i];
-        bool is_there = has_state(f, p, rule);
-        if (is_there == !p->frozen) continue;
+        if (has_state(f, p, rule) == !p->frozen) continue;
         if (!p->frozen) tensor_set_drop_state(set, p->name);
         started += !p->frozen;
         dropped += p->frozen;

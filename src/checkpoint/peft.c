@@ -1,5 +1,6 @@
 /* checkpoint/peft: reads and writes adapter_config.json and adapter tensors. */
 #include "checkpoint/peft.h"
+#include "checkpoint/hf_merge.h"
 #include "base/file.h"
 #include "base/json_member.h"
 #include "base/str.h"
@@ -294,10 +295,6 @@ static const char *last_component(const char *name) {
 
 typedef bool (*module_test)(const model_module *e);
 
-static bool has_adapter(const model_module *e) {
-    return e->lora_a != NULL;
-}
-
 static bool is_saved(const model_module *e) {
     return e->saved;
 }
@@ -396,7 +393,7 @@ static void describe_selection(const model *m, const config *cfg, json_t *root) 
                                .alphas = &cfg->peft.alpha_pattern};
     const config_list *layers = usable_layers(m, cfg);
     static const config_list all = {0};
-    json_object_set_new(root, "target_modules", list_modules(m, has_adapter, layers));
+    json_object_set_new(root, "target_modules", list_modules(m, hf_merge_applies, layers));
     if (layers->count > 0) json_object_set_new(root, "layers_to_transform", list_layers(layers));
     if (cfg->peft.modules_to_save.count > 0)
         json_object_set_new(root, "modules_to_save", list_modules(m, is_saved, &all));

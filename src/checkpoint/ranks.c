@@ -28,10 +28,7 @@ static ott_status gather_on_device(const checkpoint_ranks *r, void *memory, cons
 
 ott_status ranks_gather(const checkpoint_ranks *r, const void *mine, int64_t bytes, void *all) {
     void *memory;
-    if (ranks_size(r) == 1) {
-        memcpy(all, mine, (size_t)bytes);
-        return OTT_OK;
-    }
+    if (ranks_size(r) == 1) return memcpy(all, mine, (size_t)bytes), OTT_OK;
     TRY(device_allocate(r->device, MEM_OTHER, ranks_size(r) * bytes, "exchange buffer", &memory));
     ott_status status = gather_on_device(r, memory, mine, bytes, all);
     device_release(r->device, memory);

@@ -164,11 +164,6 @@ static json_t *owner_object(const run_mark *mark) {
     return NULL;
 }
 
-static json_t *base_object(const model_base *base) {
-    return json_pack("{s:s, s:I, s:I, s:I}", "folder", base->folder, "files", (json_int_t)base->files,
-                     "bytes", (json_int_t)base->bytes, "hash", (json_int_t)base->hash);
-}
-
 static ott_status fill_root(json_t *root, const checkpoint_state *s) {
     int failed = json_object_set_new(root, "version", json_integer(STATE_VERSION));
     failed |= json_object_set_new(root, "run", run_object(&s->run));
@@ -177,7 +172,11 @@ static ott_status fill_root(json_t *root, const checkpoint_state *s) {
         failed |= json_object_set_new(root, "schedule_start", json_integer(s->run.schedule_start));
     if (s->run.step_rows > 0)
         failed |= json_object_set_new(root, "step_rows", json_integer(s->run.step_rows));
-    if (s->base.files > 0) failed |= json_object_set_new(root, "base", base_object(&s->base));
+    if (s->base.files > 0)
+        failed |= json_object_set_new(root, "base",
+                                      json_pack("{s:s, s:I, s:I, s:I}", "folder", s->base.folder, "files",
+                                                (json_int_t)s->base.files, "bytes", (json_int_t)s->base.bytes,
+                                                "hash", (json_int_t)s->base.hash));
     failed |= json_object_set_new(
         root, "model",
         s->is_bare_module ? json_null() : object_of(shape_fields, s->shape, CHECKPOINT_SHAPE_FIELDS));
@@ -218,10 +217,7 @@ static ott_status fail_member(const member_path *at, const char *name, const cha
 static ott_status take_int(const member_path *at, const field *f, const json_t *value, int64_t *out) {
     if (!json_is_integer(value)) return fail_member(at, f->name, "is not an integer");
     int64_t x = json_integer_value(value);
-    if (x >= f->low && x <= f->high) {
-        *out = x;
-        return OTT_OK;
-    }
+    if (x >= f->low && x <= f->high) return *out = x, OTT_OK;
     char what[96];
     snprintf(what, sizeof what, "is %" PRId64 "; %" PRId64 " to %" PRId64 " is allowed", x, f->low, f->high);
     return fail_member(at, f->name, what);
@@ -230,17 +226,13 @@ static ott_status take_int(const member_path *at, const field *f, const json_t *
 static ott_status take_real(const member_path *at, const field *f, const json_t *value, double *out) {
     if (!json_is_number(value)) return fail_member(at, f->name, "is not a number");
     *out = json_number_value(value);
-    if (*out >= 0 && *out <= FLT_MAX) return OTT_OK;
-    return fail_member(at, f->name, "is negative or too large");
+    return *out >= 0 && *out <= FLT_MAX ? OTT_OK : fail_member(at, f->name, "is negative or too large");
 }
 
 static ott_status take_word(const member_path *at, const field *f, const json_t *value, int64_t *out) {
     const char *word = json_string_value(value);
     for (int i = 0; word && i < ROPE_WORDS; i++)
-        if (strcmp(word, rope_words[i]) == 0) {
-            *out = i;
-            return OTT_OK;
-        }
+        if (strcmp(word, rope_words[i]) == 0) return *out = i, OTT_OK;
     return fail_member(at, f->name, "is not one of none, llama3, linear, yarn, longrope, dynamic");
 }
 
@@ -299,8 +291,7 @@ static ott_status read_run(const char *path, json_t *object, run_state *run) {
     if (run->nan_steps > run->step) return fail_member(&at, "nan_steps", "is more than the number of steps");
     if (run->schedule_start > run->step)
         return fail_member(&(member_path){path, ""}, "schedule_start", "is more than the number of steps");
-    if (!(run->loss_scale > 0)) return fail_member(&at, "loss_scale", "is not positive");
-    return OTT_OK;
+    return run->loss_scale > 0 ? OTT_OK : fail_member(&at, "loss_scale", "is not positive");
 }
 
 /* Reads the optional member "owner" and removes it from the root. */

@@ -17,11 +17,6 @@ static bool is_state(ott_dtype d) {
     return d == OTT_F32 || d == OTT_BF16;
 }
 
-/* Other programs save adapters as fp16. */
-static bool is_readable(ott_dtype d) {
-    return is_state(d) || d == OTT_F16;
-}
-
 /* ---- building ---- */
 
 ott_status tensor_set_open(tensor_set *set, mem *account, int64_t capacity) {
@@ -123,10 +118,6 @@ static bool has_elements(const record *r) {
     return r->part.rows * r->part.columns > 0;
 }
 
-static bool is_same_slice(const record *a, const record *b) {
-    return memcmp(&a->part, &b->part, sizeof a->part) == 0;
-}
-
 static record describe_place(const tensor_set *set, int64_t i) {
     const tensor_slice *p = &set->slices[i];
     if (tensor_slice_elements(p) == 0) return (record){0};
@@ -137,7 +128,7 @@ static record describe_place(const tensor_set *set, int64_t i) {
 static bool is_own_turn(const record *records, int size, int own, int64_t i) {
     int copies = 0, before = 0;
     for (int r = 0; r < size; r++) {
-        if (!is_same_slice(&records[r], &records[own])) continue;
+        if (memcmp(&records[r].part, &records[own].part, sizeof records[r].part) != 0) continue;
         copies++;
         before += r < own;
     }
@@ -257,8 +248,10 @@ ott_status tensor_set_check_local(const tensor_set *set, const safetensors *f) {
         const safetensors_tensor *t = &set->declared[i];
         if (!set->slices[i].data) continue;
         e = safetensors_find(f, t->name);
-        TRY(safetensors_expect(f, t->name, e && is_readable(e->dtype) ? e->dtype : t->dtype, t->rank,
-                               t->shape, &e));
+        TRY(safetensors_expect(f, t->name,
+                               /* other programs save adapters as fp16 */
+                               e && (is_state(e->dtype) || e->dtype == OTT_F16) ? e->dtype : t->dtype,
+                               t->rank, t->shape, &e));
     }
     return OTT_OK;
 }

@@ -111,8 +111,7 @@ ott_status checkpoint_writer_wait(checkpoint_writer *w) {
 
 ott_status checkpoint_writer_poll(checkpoint_writer *w) {
     if (!w->in_flight || !is_done(w)) return OTT_OK;
-    bool is_single = !w->ranks || w->ranks->size == 1;
-    return is_single || w->result == OTT_OK ? checkpoint_writer_wait(w) : OTT_OK;
+    return !w->ranks || w->ranks->size == 1 || w->result == OTT_OK ? checkpoint_writer_wait(w) : OTT_OK;
 }
 
 /* ---- saving ---- */
