@@ -18,8 +18,6 @@ typedef struct request {
     ott_eval_options options;
 } request;
 
-/* ---- progress ---- */
-
 /* Redraws the progress line on a terminal; in a pipe prints one every SECONDS_BETWEEN, but not with
    --json. */
 static void show_progress(void *user, const ott_work *w) {

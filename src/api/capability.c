@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- GPUs ---- */
-
 static const struct {
     const char *name;
     int capability;
@@ -46,8 +44,6 @@ void capability_gpu_text(gpu_range range, char out[64]) {
     }
 }
 
-/* ---- backends ---- */
-
 ott_status capability_open(mem *account, capability *out) {
     *out = (capability){.cuda_built = backend_has_cuda()};
     ott_status status = backend_open(&(backend_choice){.name = "cuda", .threads = 1}, account, &out->gpu);
@@ -68,8 +64,6 @@ const char *capability_gpu_refusal(const capability *c, const recipe *r) {
     if (!c->gpu) return c->reason;
     return backend_check_recipe(c->gpu->can, r) == OTT_OK ? NULL : status_text();
 }
-
-/* ---- devices ---- */
 
 /* If a GPU lacks support, adds the GPUs that can run the recipe to the start of the error text. */
 static ott_status add_gpu_requirement(ott_status status, const char *device_name, const recipe *row) {
@@ -92,8 +86,7 @@ static ott_status check_supported(const char *device_name, const char *recipe_na
 ott_status ott_supported(ott_context *context, const char *device_name, const char *recipe_name,
                          const char **reason) {
     if (reason) *reason = "";
-    API_REQUIRE(context);
-    API_REQUIRE(device_name);
+    API_REQUIRE_BOTH(context, device_name);
     API_REQUIRE(recipe_name);
     ott_status status = check_supported(device_name, recipe_name);
     if (reason && status != OTT_OK) *reason = status_text();

@@ -4,22 +4,16 @@
 
 static ott_status open_public_config(ott_context *context, int argc, const char *const *argv,
                                      ott_config **out) {
-    void *memory;
     struct config *values;
     TRY(config_parse(context->account, &context->log, argc, argv, &values));
-    ott_status status = handle_open(context, HANDLE_CONFIG, sizeof(ott_config), &memory);
-    if (status != OTT_OK) {
-        config_close(values);
-        return status;
-    }
-    *out = memory;
+    ott_status status = handle_open(context, HANDLE_CONFIG, sizeof(ott_config), out);
+    if (status != OTT_OK) return config_close(values), status;
     (*out)->values = values;
     return OTT_OK;
 }
 
 ott_status ott_config_open(ott_context *context, int argc, const char *const *argv, ott_config **out) {
-    API_REQUIRE(context);
-    API_REQUIRE(out);
+    API_REQUIRE_BOTH(context, out);
     *out = NULL;
     if (argc < 0) return status_fail(OTT_ERR_ARGUMENT, "%s: argc = %d: give 0 or more", __func__, argc);
     if (argc > 0) API_REQUIRE(argv);
@@ -43,8 +37,7 @@ void ott_config_close(ott_config *configuration) {
    the configuration is used. */
 ott_status ott_config_set(ott_config *configuration, const char *key, const char *value) {
     TRY(handle_check(configuration, HANDLE_CONFIG, __func__, "config"));
-    API_REQUIRE(key);
-    API_REQUIRE(value);
+    API_REQUIRE_BOTH(key, value);
     TRY(handle_enter_exclusive(&configuration->handle, __func__));
     configuration->changed = true;
     return api_left(configuration->handle.context, config_set(configuration->values, key, value));
@@ -80,8 +73,7 @@ ott_status ott_config_help(ott_context *context, ott_text_fn write, void *user) 
 }
 
 ott_status ott_config_help_about(ott_context *context, const char *what, ott_text_fn write, void *user) {
-    API_REQUIRE(context);
-    API_REQUIRE(what);
+    API_REQUIRE_BOTH(context, what);
     API_REQUIRE_CALL(write);
     return write_help(context, what, write, user);
 }

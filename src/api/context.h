@@ -44,7 +44,12 @@ bool api_must_stop(void *user);
 
 /* OTT_ERR_ARGUMENT, with the function and the argument, if a required pointer is NULL. */
 ott_status api_require(const void *pointer, const char *function, const char *argument);
-#define API_REQUIRE(argument)      TRY(api_require((argument), __func__, #argument))
+#define API_REQUIRE(argument) TRY(api_require((argument), __func__, #argument))
+#define API_REQUIRE_BOTH(a, b)                                                                               \
+    do {                                                                                                     \
+        API_REQUIRE(a);                                                                                      \
+        API_REQUIRE(b);                                                                                      \
+    } while (0)
 #define API_REQUIRE_CALL(argument) TRY(api_require((const void *)(uintptr_t)(argument), __func__, #argument))
 
 /*

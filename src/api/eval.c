@@ -18,8 +18,6 @@ void ott_eval_result_init(ott_eval_result *result) {
     if (result) *result = (ott_eval_result){.struct_size = sizeof *result};
 }
 
-/* ---- checks ---- */
-
 static ott_status check_numbers(const ott_eval_options *o) {
     TRY(pool_check_threads(o->threads));
     if (o->limit < 0)
@@ -61,8 +59,6 @@ static ott_status check_logits(const ott_eval_options *o) {
                                          "in ott_eval_options), or choose that task");
 }
 
-/* ---- the call ---- */
-
 static ott_status run_evaluation(ott_context *context, const char *path, const ott_eval_options *o,
                                  ott_eval_result *result) {
     const eval_hooks hooks = {.stop = api_must_stop, .user = context};
@@ -75,10 +71,8 @@ static ott_status run_evaluation(ott_context *context, const char *path, const o
 ott_status ott_eval(ott_context *context, const char *path, const ott_eval_options *options,
                     ott_eval_result *result) {
     ott_eval_options o;
-    API_REQUIRE(context);
-    API_REQUIRE(path);
-    API_REQUIRE(options);
-    API_REQUIRE(result);
+    API_REQUIRE_BOTH(context, path);
+    API_REQUIRE_BOTH(options, result);
     ott_eval_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_eval_options"));
     TRY(check_task(&o));

@@ -46,8 +46,7 @@ static ott_status export_inside(ott_context *context, const char *run, const cha
 ott_status ott_export(ott_context *context, const char *run, const char *folder,
                       const ott_export_options *options, ott_text_fn write, void *user) {
     ott_export_options o;
-    API_REQUIRE(context);
-    API_REQUIRE(run);
+    API_REQUIRE_BOTH(context, run);
     API_REQUIRE(folder);
     API_REQUIRE_CALL(write);
     ott_export_options_init(&o);

@@ -139,8 +139,7 @@ static ott_status run_recipe_gemm(ott_recipe *r, call *c, recipe_gemm which, con
 ott_status ott_gemm(ott_recipe *r, ott_gemm_kind which, const ott_operand *a, const ott_operand *b,
                     const ott_tensor *bias, int accumulate, ott_tensor *c) {
     API_HANDLE(r, RECIPE);
-    API_REQUIRE(a);
-    API_REQUIRE(b);
+    API_REQUIRE_BOTH(a, b);
     if (bias) API_HANDLE_IN(bias, TENSOR, r->handle.context);
     API_HANDLE_IN(c, TENSOR, r->handle.context);
     TRY(tensor_check_number(c, __func__, "c"));

@@ -18,8 +18,6 @@ void ott_generate_options_init(ott_generate_options *options) {
                                           .repetition_penalty = 1};
 }
 
-/* ---- checks ---- */
-
 static ott_status check_choice(const ott_generate_options *o) {
     if (!(o->temperature >= 0 && o->temperature <= 1e6))
         return status_fail(OTT_ERR_ARGUMENT,
@@ -61,13 +59,10 @@ static ott_status read_generate_options(const ott_generate_options *given, ott_g
     return check_generate_options(o);
 }
 
-/* ---- calls ---- */
-
 ott_status ott_generate(ott_context *context, const char *run, const ott_generate_options *options,
                         ott_text_fn write, void *user) {
     ott_generate_options o;
-    API_REQUIRE(context);
-    API_REQUIRE(run);
+    API_REQUIRE_BOTH(context, run);
     API_REQUIRE(options);
     API_REQUIRE_CALL(write);
     TRY(read_generate_options(options, &o));
@@ -78,15 +73,10 @@ ott_status ott_generate(ott_context *context, const char *run, const ott_generat
 
 static ott_status open_inside(ott_context *context, const char *run, const ott_generate_options *o,
                               ott_generator **out) {
-    void *memory;
     text_generator *inside;
     TRY(generate_open(context->account, &context->log, run, o, &inside));
-    ott_status status = handle_open(context, HANDLE_GENERATOR, sizeof(ott_generator), &memory);
-    if (status != OTT_OK) {
-        generate_close(inside);
-        return status;
-    }
-    *out = memory;
+    ott_status status = handle_open(context, HANDLE_GENERATOR, sizeof(ott_generator), out);
+    if (status != OTT_OK) return generate_close(inside), status;
     (*out)->inside = inside;
     return OTT_OK;
 }
@@ -94,8 +84,7 @@ static ott_status open_inside(ott_context *context, const char *run, const ott_g
 ott_status ott_generator_open(ott_context *context, const char *run, const ott_generate_options *options,
                               ott_generator **out) {
     ott_generate_options o;
-    API_REQUIRE(context);
-    API_REQUIRE(run);
+    API_REQUIRE_BOTH(context, run);
     API_REQUIRE(out);
     *out = NULL;
     TRY(read_generate_options(options, &o));

@@ -1,12 +1,6 @@
 /* api/group: a process group with the caller's all-reduce as its only transport. */
 #include "api/tensor.h"
 
-/* ---- the group table ---- */
-
-static ott_group *owner_of(group *g) {
-    return (ott_group *)((char *)g - offsetof(ott_group, group));
-}
-
 static ott_status reduce_values(const ott_group *g, float *values, int64_t count, ott_reduce kind) {
     ott_status status = g->options.all_reduce(g->options.user, values, count, kind);
     if (status == OTT_OK) return OTT_OK;
@@ -39,7 +33,7 @@ static ott_status start_reduce(group *g, exec *cx, group_request *request) {
 }
 
 static ott_status wait_reduce(group *g, exec *cx, group_request *request) {
-    const ott_group *owner = owner_of(g);
+    const ott_group *owner = (ott_group *)((char *)g - offsetof(ott_group, group));
     const collective *call = &request->call;
     float nothing = 0;
     switch (call->kind) {
@@ -61,16 +55,13 @@ static void close_nothing(group *g) {
 
 static const group_table table = {.start = start_reduce, .wait = wait_reduce, .close = close_nothing};
 
-/* ---- the handle ---- */
-
 void ott_group_options_init(ott_group_options *options) {
     if (options) *options = (ott_group_options){.struct_size = sizeof *options, .size = 1};
 }
 
 static ott_status open_group(ott_context *context, const ott_group_options *o, ott_group **out) {
-    void *memory;
-    TRY(handle_open(context, HANDLE_GROUP, sizeof(ott_group), &memory));
-    ott_group *g = memory;
+    ott_group *g;
+    TRY(handle_open(context, HANDLE_GROUP, sizeof(ott_group), &g));
     g->options = *o;
     g->group = (group){.table = &table, .rank = o->rank, .size = o->size};
     *out = g;
@@ -79,8 +70,7 @@ static ott_status open_group(ott_context *context, const ott_group_options *o, o
 
 ott_status ott_group_open(ott_context *context, const ott_group_options *options, ott_group **out) {
     ott_group_options o;
-    API_REQUIRE(context);
-    API_REQUIRE(out);
+    API_REQUIRE_BOTH(context, out);
     *out = NULL;
     API_REQUIRE(options);
     ott_group_options_init(&o);

@@ -30,7 +30,7 @@ static handle *reuse_closed(closed_handles *closed, handle_kind kind, int64_t by
     return h;
 }
 
-ott_status handle_open(ott_context *context, handle_kind kind, int64_t bytes, void **out) {
+ott_status(handle_open)(ott_context *context, handle_kind kind, int64_t bytes, void **out) {
     *out = NULL;
     if (!context->closed)
         TRY(mem_alloc_array(context->account, MEM_OTHER, HANDLE_KINDS, sizeof(closed_handles),

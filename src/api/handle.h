@@ -48,6 +48,7 @@ struct ott_config {
 
 /* Allocates a zero-filled object of `bytes` bytes, which begins with a handle. */
 ott_status handle_open(ott_context *context, handle_kind kind, int64_t bytes, void **out);
+#define handle_open(context, kind, bytes, out) handle_open(context, kind, bytes, MEM_OUT(out))
 /* Marks the object as closed. The caller must have freed its memory. All other bytes stay unchanged. */
 void handle_close(handle *h);
 /* Frees the structs of all closed objects, when the context is closed. */

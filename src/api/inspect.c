@@ -73,8 +73,7 @@ static ott_status inspect_path(ott_context *context, const char *path, const ott
 ott_status ott_inspect(ott_context *context, const char *path, const ott_inspect_options *options,
                        ott_text_fn write, void *user) {
     ott_inspect_options o;
-    API_REQUIRE(context);
-    API_REQUIRE(path);
+    API_REQUIRE_BOTH(context, path);
     API_REQUIRE_CALL(write);
     ott_inspect_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_inspect_options"));

@@ -67,11 +67,10 @@ const char *module_show(const ott_module *m, char out[96]) {
 ott_status module_make(ott_context *context, const module_table *table, int64_t in, int64_t out,
                        ott_dtype dtype, int64_t body_bytes, ott_module **made) {
     device *d;
-    void *memory;
+    ott_module *m;
     *made = NULL;
     TRY(api_device(context, &d));
-    TRY(handle_open(context, HANDLE_MODULE, sizeof(ott_module), &memory));
-    ott_module *m = memory;
+    TRY(handle_open(context, HANDLE_MODULE, sizeof(ott_module), &m));
     m->table = table;
     m->in = in;
     m->out = out;
@@ -338,8 +337,6 @@ ott_status module_exec(ott_module *m, exec *cx) {
     cx->data_group = comm_self();
     return OTT_OK;
 }
-
-/* ---- locking ---- */
 
 ott_status module_enter(ott_context *context, const char *function) {
     TRY(api_enter(context, function));

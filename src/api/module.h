@@ -133,8 +133,6 @@ ott_status module_option_dtype(ott_dtype value, const char *function);
 ott_status module_option_deviation(double value, const char *function);
 ott_status module_option_epsilon(double value, const char *name, const char *function);
 
-/* ---- visiting ---- */
-
 typedef ott_status (*module_visitor)(void *user, ott_module *m);
 /* Visit each node after its children. Children are visited in the order in which they run.
    module_visit_linears visits only linear layers. */

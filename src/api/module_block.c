@@ -13,12 +13,8 @@ static ott_status add_child(ott_module *m, const char *label, ott_module *part) 
     return status;
 }
 
-/* Returns the layer with this role in `part`, which is the member of a model's block at byte `offset`. */
-static void *layer_of(module_role role, void *part, size_t offset) {
-    return (char *)part + (modules_offset(role) - (int64_t)offset);
-}
-
-/* Adds child nodes for the layers of roles `from` to `to`, named as in a model. */
+/* Adds child nodes for the layers of roles `from` to `to`, named as in a model. `part` is the member of a
+   model's block at byte `offset`. */
 static ott_status add_roles(ott_module *m, const model_options *o, module_role from, module_role to,
                             void *part, size_t offset) {
     ott_context *context = m->handle.context;
@@ -26,7 +22,7 @@ static ott_status add_roles(ott_module *m, const model_options *o, module_role f
         if (!modules_has(o, 0, role)) continue;
         char name[MODULES_NAME_BYTES];
         ott_module *made;
-        void *layer = layer_of(role, part, offset);
+        void *layer = (char *)part + (modules_offset(role) - (int64_t)offset);
         const model_module e = modules_describe(o, role, 0);
         TRY(e.kind == MODULE_NORM
                 ? module_make_norm(context, layer, e.shape[0], (double)o->norm_epsilon, m->dtype, &made)
@@ -203,8 +199,7 @@ static ott_status open_attention(ott_context *context, const ott_attention_optio
 
 ott_status ott_attention_open(ott_context *context, const ott_attention_options *options, ott_module **out) {
     ott_attention_options o;
-    API_REQUIRE(context);
-    API_REQUIRE(options);
+    API_REQUIRE_BOTH(context, options);
     API_REQUIRE(out);
     *out = NULL;
     ott_attention_options_init(&o);
@@ -287,8 +282,7 @@ static ott_status open_mlp(ott_context *context, const ott_mlp_options *o, ott_m
 
 ott_status ott_mlp_open(ott_context *context, const ott_mlp_options *options, ott_module **out) {
     ott_mlp_options o;
-    API_REQUIRE(context);
-    API_REQUIRE(options);
+    API_REQUIRE_BOTH(context, options);
     API_REQUIRE(out);
     *out = NULL;
     ott_mlp_options_init(&o);
@@ -397,8 +391,7 @@ static ott_status open_layer(ott_context *context, const ott_transformer_layer_o
 ott_status ott_transformer_layer_open(ott_context *context, const ott_transformer_layer_options *options,
                                       ott_module **out) {
     ott_transformer_layer_options o;
-    API_REQUIRE(context);
-    API_REQUIRE(options);
+    API_REQUIRE_BOTH(context, options);
     API_REQUIRE(out);
     *out = NULL;
     ott_transformer_layer_options_init(&o);

@@ -93,10 +93,8 @@ int ott_module_parameter_index(const ott_module *module, const char *name) {
 
 /* Returns the view that *view points to, or opens one if it is NULL or closed. */
 static ott_status open_view(ott_context *context, const tensor *t, ott_tensor **view) {
-    void *memory;
     if (handle_is_open(*view, HANDLE_TENSOR) && (*view)->t.data == t->data) return OTT_OK;
-    TRY(handle_open(context, HANDLE_TENSOR, sizeof(ott_tensor), &memory));
-    *view = memory;
+    TRY(handle_open(context, HANDLE_TENSOR, sizeof(ott_tensor), view));
     (*view)->t = *t;
     return OTT_OK;
 }
@@ -135,16 +133,15 @@ ott_status ott_module_parameter_gradient(ott_module *module, int index, ott_tens
 
 static ott_status read_scale(const ott_module *m, const delayed_state *s, float *scale, float *amax) {
     device *d = m->handle.context->device;
-    void *memory;
+    float *amax_history;
     if (scale) TRY(device_copy_out(d, scale, s->scale.data, sizeof *scale));
     if (!amax) return OTT_OK;
-    TRY(mem_alloc(d->account, MEM_OTHER, tensor_bytes(s->amax_history), "amax history", &memory));
-    const float *amax_history = memory;
-    ott_status status = device_copy_out(d, memory, s->amax_history.data, tensor_bytes(s->amax_history));
+    TRY(mem_alloc(d->account, MEM_OTHER, tensor_bytes(s->amax_history), "amax history", &amax_history));
+    ott_status status = device_copy_out(d, amax_history, s->amax_history.data, tensor_bytes(s->amax_history));
     *amax = 0.0f;
     for (int64_t i = 0; status == OTT_OK && i < s->amax_history.columns; i++)
         *amax = fmaxf(*amax, amax_history[i]);
-    mem_free(d->account, memory);
+    mem_free(d->account, amax_history);
     return status;
 }
 

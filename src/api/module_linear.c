@@ -75,9 +75,7 @@ ott_status module_make_linear(ott_context *context, linear *layer, int64_t in, i
     *b->layer = (linear){
         .name = "linear", .in = in, .out = out, .compute_step = -1, .input_copy = -1, .grad_copy = -1};
     ott_status status = build_linear(*made, bias);
-    if (status == OTT_OK) return OTT_OK;
-    module_close_tree(*made);
-    *made = NULL;
+    if (status != OTT_OK) module_close_tree(*made), *made = NULL;
     return status;
 }
 
@@ -95,8 +93,7 @@ static ott_status open_linear(ott_context *context, const ott_linear_options *o,
 
 ott_status ott_linear_open(ott_context *context, const ott_linear_options *options, ott_module **out) {
     ott_linear_options o;
-    API_REQUIRE(context);
-    API_REQUIRE(options);
+    API_REQUIRE_BOTH(context, options);
     API_REQUIRE(out);
     *out = NULL;
     ott_linear_options_init(&o);
@@ -161,9 +158,7 @@ ott_status module_make_norm(ott_context *context, norm *layer, int64_t dim, doub
     b->layer = layer ? layer : &b->own;
     ott_status status = module_add_parameter(*made, "weight", 0, dim, &weight);
     *b->layer = (norm){.name = "norm", .weight = (parameter *)(uintptr_t)weight, .epsilon = (float)epsilon};
-    if (status == OTT_OK) return OTT_OK;
-    module_close_tree(*made);
-    *made = NULL;
+    if (status != OTT_OK) module_close_tree(*made), *made = NULL;
     return status;
 }
 
@@ -180,8 +175,7 @@ static ott_status open_norm(ott_context *context, const ott_norm_options *o, ott
 
 ott_status ott_norm_open(ott_context *context, const ott_norm_options *options, ott_module **out) {
     ott_norm_options o;
-    API_REQUIRE(context);
-    API_REQUIRE(options);
+    API_REQUIRE_BOTH(context, options);
     API_REQUIRE(out);
     *out = NULL;
     ott_norm_options_init(&o);

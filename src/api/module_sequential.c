@@ -30,8 +30,6 @@ static ott_status sequential_backward(exec *cx, ott_module *m, module_value *dy,
 static const module_table module_sequential = {
     .kind = "sequential", .forward = sequential_forward, .backward = sequential_backward};
 
-/* ---- opening ---- */
-
 static ott_status check_child(ott_context *context, ott_module *const *modules, int i, const char *function) {
     char argument[32];
     snprintf(argument, sizeof argument, "modules[%d]", i);
@@ -87,10 +85,7 @@ static ott_status open_sequential(ott_context *context, ott_module *const *modul
     for (int i = 0; i < count; i++) drop_plan(modules[i]);
     ott_status status = adopt_child(m, modules, count);
     if (status == OTT_OK) status = module_rename(m);
-    if (status == OTT_OK) {
-        *out = m;
-        return OTT_OK;
-    }
+    if (status == OTT_OK) return *out = m, OTT_OK;
     release_parts(m);
     module_close_tree(m);
     return status;
@@ -98,8 +93,7 @@ static ott_status open_sequential(ott_context *context, ott_module *const *modul
 
 ott_status ott_sequential_open(ott_context *context, ott_module *const *modules, int count,
                                ott_module **out) {
-    API_REQUIRE(context);
-    API_REQUIRE(modules);
+    API_REQUIRE_BOTH(context, modules);
     API_REQUIRE(out);
     *out = NULL;
     if (count < 1)

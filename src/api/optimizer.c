@@ -75,9 +75,8 @@ static ott_status build_optimizer(ott_optimizer *o) {
 
 static ott_status open_optimizer(ott_module *module, const optimizer_rule *rule,
                                  const optimizer_options *options, ott_optimizer **out) {
-    void *memory;
-    TRY(handle_open(module->handle.context, HANDLE_OPTIMIZER, sizeof(ott_optimizer), &memory));
-    ott_optimizer *o = memory;
+    ott_optimizer *o;
+    TRY(handle_open(module->handle.context, HANDLE_OPTIMIZER, sizeof(ott_optimizer), &o));
     o->module = module;
     o->rule = rule;
     o->options = *options;

@@ -33,13 +33,12 @@ static const quant_spec *spec_of(const recipe *row, ott_role role) {
 static ott_status open_qtensor(ott_recipe *r, int64_t rows, int64_t columns, ott_role role,
                                ott_qtensor **out) {
     device *d;
-    void *memory;
+    ott_qtensor *q;
     const recipe *row;
     ott_context *context = r->handle.context;
     TRY(recipe_to_run(context, r, NULL, &row));
     TRY(api_device(context, &d));
-    TRY(handle_open(context, HANDLE_QTENSOR, sizeof(ott_qtensor), &memory));
-    ott_qtensor *q = memory;
+    TRY(handle_open(context, HANDLE_QTENSOR, sizeof(ott_qtensor), &q));
     q->which = (recipe_tensor)role;
     q->q = (qtensor){.rows = rows, .columns = columns, .spec = *spec_of(row, role)};
     q->high_precision = row->activation;
@@ -57,8 +56,7 @@ static ott_status open_qtensor(ott_recipe *r, int64_t rows, int64_t columns, ott
 
 ott_status ott_qtensor_open(ott_context *context, int64_t rows, int64_t columns, ott_recipe *r, ott_role role,
                             ott_qtensor **out) {
-    API_REQUIRE(context);
-    API_REQUIRE(out);
+    API_REQUIRE_BOTH(context, out);
     *out = NULL;
     API_HANDLE_IN(r, RECIPE, context);
     if (rows < 1 || columns < 1 || rows > DIMENSION_MOST / columns)

@@ -40,16 +40,12 @@ static ott_status open_values(ott_context *context, const char *name, struct con
 
 /* Opens a recipe object. row NULL: the custom recipe. */
 static ott_status open_recipe(ott_context *context, const recipe *row, ott_recipe **out) {
-    void *memory;
+    ott_recipe *r;
     struct config *values = NULL;
     bool fp8 = !row || recipe_gemm_is_fp8(row, GEMM_COUNT);
     if (fp8) TRY(open_values(context, row ? row->name : custom, &values));
-    ott_status status = handle_open(context, HANDLE_RECIPE, sizeof(ott_recipe), &memory);
-    if (status != OTT_OK) {
-        config_close(values);
-        return status;
-    }
-    ott_recipe *r = memory;
+    ott_status status = handle_open(context, HANDLE_RECIPE, sizeof(ott_recipe), &r);
+    if (status != OTT_OK) return config_close(values), status;
     r->values = values;
     r->plain = values ? NULL : row;
     r->stale = values != NULL;
@@ -59,8 +55,7 @@ static ott_status open_recipe(ott_context *context, const recipe *row, ott_recip
 
 ott_status ott_recipe_open(ott_context *context, const char *name, ott_recipe **out) {
     const recipe *row;
-    API_REQUIRE(context);
-    API_REQUIRE(out);
+    API_REQUIRE_BOTH(context, out);
     *out = NULL;
     API_REQUIRE(name);
     TRY(recipe_named(name, __func__, &row));
@@ -178,8 +173,7 @@ static ott_status set_recipe_key(ott_recipe *r, const char *key, const char *val
 
 ott_status ott_recipe_set(ott_recipe *r, const char *key, const char *value) {
     API_HANDLE(r, RECIPE);
-    API_REQUIRE(key);
-    API_REQUIRE(value);
+    API_REQUIRE_BOTH(key, value);
     return API_INSIDE(r->handle.context, set_recipe_key(r, key, value));
 }
 

@@ -53,8 +53,7 @@ static double bytes_kept(const recipe *r) {
     const cast_spec *s = &r->input.columnwise;
     if (!cast_spec_is_fp8(s)) return (double)dtype_bytes(r->activation);
     scale_block share = granularity_block(s->grain);
-    if (share.k == INT64_MAX) return 1;
-    return 1 + 3.0 * sizeof(float) / (double)(share.mn * share.k);
+    return share.k == INT64_MAX ? 1 : 1 + 3.0 * sizeof(float) / (double)(share.mn * share.k);
 }
 
 /* ---- as text ---- */
@@ -69,10 +68,6 @@ typedef struct grid {
 
 static char *grid_at(const grid *g, int row, int column) {
     return g->cell[row * g->columns + column];
-}
-
-static void grid_heads(const grid *g, const char *const *heads) {
-    for (int c = 0; c < g->columns; c++) snprintf(grid_at(g, 0, c), CELL, "%s", heads[c]);
 }
 
 static void grid_write(const grid *g, str *out) {
@@ -127,7 +122,7 @@ static ott_status write_grid(ott_context *context, const capability *c, const ch
     TRY(mem_alloc_array(context->account, MEM_OTHER, (int64_t)(count + 1) * columns, CELL,
                         "the table of recipes", &memory));
     grid g = {.columns = columns, .rows = count + 1, .cell = memory};
-    grid_heads(&g, heads);
+    for (int i = 0; i < columns; i++) snprintf(grid_at(&g, 0, i), CELL, "%s", heads[i]);
     for (int i = 0; i < count; i++) fill(&g, i + 1, &table[i], c);
     grid_write(&g, out);
     mem_free(context->account, memory);

@@ -47,8 +47,7 @@ out:
 ott_status ott_report(ott_context *context, const char *const *runs, int count,
                       const ott_report_options *options, ott_text_fn write, void *user) {
     ott_report_options o;
-    API_REQUIRE(context);
-    API_REQUIRE(runs);
+    API_REQUIRE_BOTH(context, runs);
     API_REQUIRE_CALL(write);
     ott_report_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_report_options"));

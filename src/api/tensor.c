@@ -12,10 +12,7 @@ static ott_status open_context_device(ott_context *context) {
         .name = context->device_name, .threads = context->threads, .log = &context->log};
     TRY(backend_open(&choice, context->account, &d));
     ott_status status = plan_create(d, &context->plan);
-    if (status != OTT_OK) {
-        device_close(d);
-        return status;
-    }
+    if (status != OTT_OK) return device_close(d), status;
     plan_immediate(context->plan);
     context->device = d;
     return OTT_OK;
@@ -93,19 +90,15 @@ static ott_status check_memory(device *d, const tensor *t) {
 
 static ott_status open_tensor(ott_context *context, tensor t, bool owned, ott_tensor **out) {
     device *d;
-    void *memory;
+    ott_tensor *opened;
     TRY(api_device(context, &d));
     if (!owned) TRY(check_memory(d, &t));
-    TRY(handle_open(context, HANDLE_TENSOR, sizeof(ott_tensor), &memory));
-    ott_tensor *opened = memory;
+    TRY(handle_open(context, HANDLE_TENSOR, sizeof(ott_tensor), &opened));
     opened->t = t;
     if (owned) {
         ott_status status = device_allocate(d, MEM_OTHER, tensor_bytes(t), "a tensor", &opened->owned);
         opened->t.data = opened->owned;
-        if (status != OTT_OK) {
-            handle_close(&opened->handle);
-            return status;
-        }
+        if (status != OTT_OK) return handle_close(&opened->handle), status;
     }
     *out = opened;
     return OTT_OK;
@@ -113,8 +106,7 @@ static ott_status open_tensor(ott_context *context, tensor t, bool owned, ott_te
 
 ott_status ott_tensor_open(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns,
                            ott_tensor **out) {
-    API_REQUIRE(context);
-    API_REQUIRE(out);
+    API_REQUIRE_BOTH(context, out);
     *out = NULL;
     TRY(check_new(dtype, rows, columns, __func__));
     return API_INSIDE(context, open_tensor(context, tensor_matrix(NULL, dtype, rows, columns), true, out));
@@ -122,8 +114,7 @@ ott_status ott_tensor_open(ott_context *context, ott_dtype dtype, int64_t rows, 
 
 ott_status ott_tensor_wrap(ott_context *context, void *data, ott_dtype dtype, int64_t rows, int64_t columns,
                            ott_tensor **out) {
-    API_REQUIRE(context);
-    API_REQUIRE(out);
+    API_REQUIRE_BOTH(context, out);
     *out = NULL;
     TRY(check_new(dtype, rows, columns, __func__));
     if (rows > 0 && columns > 0) API_REQUIRE(data);

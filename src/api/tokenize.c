@@ -26,8 +26,7 @@ static ott_status read_tokenize_options(const ott_tokenize_options *given, ott_t
 ott_status ott_tokenize(ott_context *context, const char *tokenizer_path, const ott_tokenize_options *options,
                         ott_read_fn read, void *read_user, ott_bytes_fn write, void *write_user) {
     ott_tokenize_options o;
-    API_REQUIRE(context);
-    API_REQUIRE(tokenizer_path);
+    API_REQUIRE_BOTH(context, tokenizer_path);
     API_REQUIRE_CALL(read);
     API_REQUIRE_CALL(write);
     TRY(read_tokenize_options(options, &o));
@@ -52,10 +51,8 @@ ott_status ott_tokenize_file(ott_context *context, const char *tokenizer_path, c
                              const char *output, const ott_tokenize_options *options,
                              ott_tokenize_result *result) {
     ott_tokenize_options o;
-    API_REQUIRE(context);
-    API_REQUIRE(tokenizer_path);
-    API_REQUIRE(input);
-    API_REQUIRE(output);
+    API_REQUIRE_BOTH(context, tokenizer_path);
+    API_REQUIRE_BOTH(input, output);
     TRY(read_tokenize_options(options, &o));
     if (o.jsonl || o.decode || o.chat || o.mask)
         return status_fail(OTT_ERR_ARGUMENT,
