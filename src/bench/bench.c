@@ -14,10 +14,7 @@ enum { ENTRIES = sizeof entries / sizeof *entries };
 static ott_status find_benchmark(const char *what, const bench_entry **out) {
     char names[128] = "";
     for (int i = 0; i < ENTRIES; i++) {
-        if (what && strcmp(entries[i]->name, what) == 0) {
-            *out = entries[i];
-            return OTT_OK;
-        }
+        if (what && strcmp(entries[i]->name, what) == 0) return *out = entries[i], OTT_OK;
         size_t length = strlen(names);
         snprintf(names + length, sizeof names - length, "%s%s", i ? ", " : "", entries[i]->name);
     }

@@ -1,6 +1,7 @@
 /* bench/gemm: matrix products: the three GEMMs of a linear layer, and products of a few rows with weights
    that are read from memory, not from a cache. */
 #include "bench/harness.h"
+#include "base/size.h"
 #include <stdio.h>
 #include <unistd.h>
 
@@ -42,10 +43,6 @@ static operand make_operand(void *data, ott_dtype d, int64_t mn, int64_t k, bool
                      .transposed = transposed};
 }
 
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 /* ---- gemm ---- */
 
 /* One buffer per operand and format, which all shapes share. */
@@ -57,9 +54,9 @@ static ott_status open_gemm_buffers(bench *b, const bench_shapes *s, gemm_buffer
     int64_t most_a = 0, most_b = 0, most_c = 0;
     for (int i = 0; i < s->products; i++) {
         const bench_product *p = &s->product[i];
-        most_a = larger(most_a, p->m * p->k);
-        most_b = larger(most_b, p->n * p->k);
-        most_c = larger(most_c, p->m * p->n);
+        most_a = size_max(most_a, p->m * p->k);
+        most_b = size_max(most_b, p->n * p->k);
+        most_c = size_max(most_c, p->m * p->n);
     }
     for (int f = 0; f < FORMATS; f++) {
         TRY(bench_tensor(b, formats[f].a, 1, most_a, &out->a[f]));
@@ -127,8 +124,9 @@ static int64_t packed_count(const bench *b, const bench_product *p, ott_dtype d)
 static int64_t region_elements(const bench *b, const bench_shapes *s, ott_dtype d) {
     const int64_t least = INT64_C(64) << 20, most = INT64_C(640) << 20;
     int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE), wanted = cache / 4 * 5;
-    int64_t elements = larger(least, wanted < most ? wanted : most) / dtype_bytes(d);
-    for (int i = 0; i < s->products; i++) elements = larger(elements, 2 * packed_count(b, &s->product[i], d));
+    int64_t elements = size_max(least, wanted < most ? wanted : most) / dtype_bytes(d);
+    for (int i = 0; i < s->products; i++)
+        elements = size_max(elements, 2 * packed_count(b, &s->product[i], d));
     return elements;
 }
 

@@ -39,8 +39,6 @@ static const bench_shapes lists[] = {
 };
 enum { LISTS = sizeof lists / sizeof *lists };
 
-/* ---- shapes in the options ---- */
-
 #define LONGEST_SIDE (INT64_C(1) << 20)
 
 /* Reads a number, and, if `comma` is true, the comma after it. Advances *text. */
@@ -87,10 +85,7 @@ ott_status bench_find_shapes(bench *b, const bench_shapes **out) {
     const char *wanted = b->options->shapes ? b->options->shapes : lists[0].name;
     if (isdigit((unsigned char)*wanted)) return parse_shapes(b, wanted, out);
     for (int i = 0; i < LISTS; i++) {
-        if (strcmp(lists[i].name, wanted) == 0) {
-            *out = &lists[i];
-            return OTT_OK;
-        }
+        if (strcmp(lists[i].name, wanted) == 0) return *out = &lists[i], OTT_OK;
         size_t length = strlen(names);
         snprintf(names + length, sizeof names - length, "%s%s", i ? ", " : "", lists[i].name);
     }

@@ -134,10 +134,9 @@ static ott_status add_contestant(bench *b, const char *precision, contestant *c)
 static ott_status add_contestants(bench *b) {
     const char *precisions[BENCH_PRECISIONS_MOST];
     int count;
-    void *memory;
     TRY(bench_precisions(b->options, precisions, &count));
-    TRY(bench_alloc(b, sizeof(step_bench), &memory));
-    step_bench *s = b->state = memory;
+    TRY(bench_alloc(b, sizeof(step_bench), &b->state));
+    step_bench *s = b->state;
     for (; s->count < count; s->count++) TRY(add_contestant(b, precisions[s->count], &s->entrant[s->count]));
     return OTT_OK;
 }

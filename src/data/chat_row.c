@@ -5,8 +5,6 @@
 #include "base/str.h"
 #include <string.h>
 
-/* ---- messages ---- */
-
 /* Returns the role for ShareGPT's "from"; NULL if it is unknown. */
 static const char *role_of(const char *from) {
     static const char *const words[][2] = {
@@ -85,8 +83,6 @@ static ott_status read_messages(const json_t *object, json_t **out) {
     *out = NULL;
     return status;
 }
-
-/* ---- tools ---- */
 
 /* Reads the tools of a row: a list, or a list as JSON text; NULL: none. Release with json_decref. */
 static ott_status read_tools(const json_t *object, json_t **out) {

@@ -2,16 +2,12 @@
 #include "data/corpus.h"
 #include <string.h>
 
-/* ---- reading ---- */
-
 static ott_status corpus_read(const dataset *d, int64_t begin, int64_t count, int32_t *tokens) {
     memcpy(tokens, (const int32_t *)d->state + begin, (size_t)count * sizeof *tokens);
     return OTT_OK;
 }
 
 static const token_source corpus_source = {corpus_read, NULL};
-
-/* ---- building ---- */
 
 ott_status corpus_open(mem *account, const dataset_source *s, bool samples, corpus *c) {
     *c = (corpus){.source = s, .samples = samples, .ids = {.account = account}};
@@ -58,12 +54,8 @@ ott_status corpus_add_eos(corpus *c) {
     return c->scratch && c->source->add_eos ? add_id(c, tokenizer_eos(c->source->tokenizer)) : OTT_OK;
 }
 
-static int64_t document_begin(const corpus *c) {
-    return c->documents > 0 ? c->begin[c->documents] : 0;
-}
-
 int64_t corpus_length(const corpus *c) {
-    return c->ids.count - document_begin(c);
+    return c->ids.count - (c->documents > 0 ? c->begin[c->documents] : 0);
 }
 
 static ott_status reserve_document(corpus *c) {

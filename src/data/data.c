@@ -91,8 +91,7 @@ static ott_status check_template(const opener *o) {
 }
 
 static ott_status check_data_fields(const config *cfg) {
-    bool prompt = *cfg->data.prompt_field || *cfg->data.context_field;
-    if (prompt && *cfg->data.completion_field) return OTT_OK;
+    if ((*cfg->data.prompt_field || *cfg->data.context_field) && *cfg->data.completion_field) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG,
                        "data.format = \"instruction\" needs data.completion_field, and "
                        "data.prompt_field or data.context_field (column_mapping's answer, question "
@@ -403,11 +402,6 @@ static ott_status choose_length(const opener *o, const dataset *train, const dat
         (long long)cfg->model.max_seq_len, (long long)longest);
 }
 
-/* Returns the config key of the validation row length. */
-static const char *evaluation_length_key(const config *cfg) {
-    return cfg->eval.seq_len > 0 ? "eval.seq_len" : "train.seq_len";
-}
-
 static void log_dataset(const opener *o, const char *what, const dataset *d, const char *length_key) {
     char tokens[32], rows[32], samples[32], left_out[32];
     log_info(o->log, "%s: %s, %s tokens, %s rows of %lld%s%s%s", what, dataset_name(d),
@@ -434,7 +428,7 @@ static ott_status make_training_rows(const opener *o, dataset *d) {
 
 static ott_status make_validation_rows(const opener *o, dataset *d) {
     const config *cfg = o->cfg;
-    const char *key = evaluation_length_key(cfg);
+    const char *key = cfg->eval.seq_len > 0 ? "eval.seq_len" : "train.seq_len";
     int64_t length = config_evaluation_length(cfg), batch = config_evaluation_batch(cfg);
     TRY(dataset_make_rows(
         d, &(dataset_row_options){.length = length, .length_key = key, .pack = packs_sequences(o)}));

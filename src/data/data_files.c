@@ -71,14 +71,6 @@ ott_status data_files_find(mem *account, const char *path, const char *pattern, 
     return status;
 }
 
-/* ---- the format ---- */
-
-static bool ends_with_one(const char *path, const char *const *endings) {
-    for (; *endings; endings++)
-        if (str_ends_with(path, *endings)) return true;
-    return false;
-}
-
 ott_status data_files_format(mem *account, const file_list *files, const config *cfg, bool has_tokenizer,
                              config_data_format *out) {
     static const char *const rows[] = {".jsonl", ".json", ".ndjson", NULL};
@@ -87,7 +79,7 @@ ott_status data_files_format(mem *account, const file_list *files, const config 
     const char *path = files->names[0];
     dataset_row_kind kind;
     *out = cfg->data.format;
-    if (ends_with_one(path, columns))
+    if (str_ends_with_any(path, columns))
         return status_fail(
             OTT_ERR_UNSUPPORTED,
             "%s: parquet and arrow files are not read; convert the file to JSONL: python3 -c \"import sys, "
@@ -95,8 +87,8 @@ ott_status data_files_format(mem *account, const file_list *files, const config 
             "lines=True)\" %s data.jsonl",
             path, path);
     if (*out != DATA_AUTO && *out != DATA_SYNTHETIC) return OTT_OK; /* synthetic data has no files */
-    *out = ends_with_one(path, tokens) ? DATA_TOKENS : has_tokenizer ? DATA_TEXT : DATA_BYTES;
-    if (!ends_with_one(path, rows)) return OTT_OK;
+    *out = str_ends_with_any(path, tokens) ? DATA_TOKENS : has_tokenizer ? DATA_TEXT : DATA_BYTES;
+    if (!str_ends_with_any(path, rows)) return OTT_OK;
     TRY(dataset_first_row(account, path, &kind));
     *out = DATA_JSONL;
     if (*cfg->data.prompt_field || config_was_set(cfg, "data.text_field")) return OTT_OK;

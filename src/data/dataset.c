@@ -74,8 +74,6 @@ int64_t dataset_samples(const dataset *d) {
     return d->samples;
 }
 
-/* ---- rows ---- */
-
 ott_status dataset_make_rows(dataset *d, const dataset_row_options *options) {
     d->row_options = *options;
     if (!options->length_key) d->row_options.length_key = "train.seq_len";
@@ -91,8 +89,6 @@ ott_status dataset_read_row(const dataset *d, int64_t index, dataset_row *row) {
                            d->name, index, d->rows);
     return d->rows_by->read(d, index, row);
 }
-
-/* ---- the loader ---- */
 
 int64_t dataset_epoch(const dataset *d, int64_t number) {
     return d->rows > 0 ? number / d->rows : 0;

@@ -173,10 +173,7 @@ ott_status dataset_open_synthetic(mem *account, int64_t vocab, uint64_t seed, in
         return status_fail(OTT_ERR_ARGUMENT, "synthetic tokens: a count of %" PRId64 " is negative", count);
     TRY(dataset_new(account, &synthetic_source, &dataset_windows, &d));
     ott_status status = mem_strdup(account, "synthetic tokens", &d->name);
-    if (status != OTT_OK) {
-        dataset_close(d);
-        return status;
-    }
+    if (status != OTT_OK) return dataset_close(d), status;
     d->tokens = count;
     d->vocab = vocab;
     d->seed = seed;

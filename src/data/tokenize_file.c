@@ -311,11 +311,6 @@ static ott_status open_job(corpus_job *j, const char *tokenizer_path, const char
     return OTT_OK;
 }
 
-static ott_status check_result(const corpus_job *j) {
-    if (j->result.documents > 0) return OTT_OK;
-    return status_fail(OTT_ERR_FORMAT, "%s: has no document with text", j->input);
-}
-
 /* Completes the output file, or removes it if canceled. */
 static ott_status finish_corpus(corpus_job *j) {
     token_writer *w = j->writer;
@@ -328,17 +323,14 @@ static ott_status finish_corpus(corpus_job *j) {
     return OTT_OK;
 }
 
-static bool is_jsonl(const char *path) {
-    return str_ends_with(path, ".jsonl") || str_ends_with(path, ".json") || str_ends_with(path, ".ndjson");
-}
-
 ott_status tokenize_file(mem *account, const cancellation *w, const char *tokenizer_path, const char *input,
                          const char *output, const ott_tokenize_options *o, ott_tokenize_result *result) {
     corpus_job j = {.account = account,
                     .options = o,
                     .cancellation = w,
                     .input = input,
-                    .rows = is_jsonl(input),
+                    .rows = str_ends_with(input, ".jsonl") || str_ends_with(input, ".json") ||
+                            str_ends_with(input, ".ndjson"),
                     .reader = {.descriptor = -1}};
     ott_status status;
     j.separator = j.rows ? "\n" : o->separator;
@@ -346,7 +338,8 @@ ott_status tokenize_file(mem *account, const cancellation *w, const char *tokeni
     TRY_OUT(open_job(&j, tokenizer_path, output));
     status = run_rounds(&j);
     if (status != OTT_ERR_STOPPED) TRY_OUT(status);
-    if (j.result.complete) TRY_OUT(check_result(&j));
+    if (j.result.complete && j.result.documents == 0)
+        TRY_OUT(status_fail(OTT_ERR_FORMAT, "%s: has no document with text", j.input));
     TRY_OUT(finish_corpus(&j));
     *result = j.result;
 out:

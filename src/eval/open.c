@@ -6,8 +6,6 @@
 
 enum { HEAD_CHUNK = 256 }; /* tokens of a chunk of logits; a multiple of the block size of every recipe */
 
-/* ---- the precision ---- */
-
 /* Lists the filters of the configuration, then the caller's filters. */
 static ott_status join_filters(const eval_source *s, const char *all[EVAL_MAX_FILTERS], convert_options *o) {
     int count = 0;
@@ -20,8 +18,6 @@ static ott_status join_filters(const eval_source *s, const char *all[EVAL_MAX_FI
     o->filter_count = count;
     return OTT_OK;
 }
-
-/* ---- the model ---- */
 
 static const char *const allowed[] = {"float8.",
                                       "train.mixed_precision",

@@ -168,15 +168,11 @@ static ott_status make_query(const json_t *object, str *out) {
     return OTT_OK;
 }
 
-static bool is_raw(const json_t *object) {
-    return json_object_get(object, "activity_label") && json_object_get(object, "ctx_a") &&
-           json_object_get(object, "ctx_b");
-}
-
 /* Writes context and endings to row->memory, and then sets the pointers: the memory moves while it grows. */
 static ott_status make_texts(eval_row *row) {
     int64_t end[EVAL_ENDINGS + 1];
-    if (is_raw(row->object))
+    if (json_object_get(row->object, "activity_label") && json_object_get(row->object, "ctx_a") &&
+        json_object_get(row->object, "ctx_b"))
         TRY(make_query(row->object, &row->memory));
     else
         eval_clean(row->raw_context.text, row->raw_context.bytes, &row->memory);

@@ -4,14 +4,6 @@
 #include "base/file.h"
 #include <inttypes.h>
 
-/* ---- opening ---- */
-
-static bool ends_with_one(const char *path, const char *const *endings) {
-    for (; *endings; endings++)
-        if (str_ends_with(path, *endings)) return true;
-    return false;
-}
-
 static ott_status open_data(eval_windows *w, const ott_eval_options *o) {
     static const char *const rows[] = {".jsonl", ".json", ".ndjson", NULL};
     static const char *const tokens[] = {".bin", ".npy", NULL};
@@ -31,7 +23,7 @@ static ott_status open_data(eval_windows *w, const ott_eval_options *o) {
                               .completion_field = "",
                               .vocab = e->m->options.vocab};
     TRY(file_refuse_gguf(o->data));
-    if (ends_with_one(o->data, tokens)) return dataset_open_tokens(w->account, &s, &w->data);
+    if (str_ends_with_any(o->data, tokens)) return dataset_open_tokens(w->account, &s, &w->data);
     if (e->no_text)
         return status_fail(OTT_ERR_ARGUMENT,
                            "%s: text needs a tokenizer, and %s: name one with --tokenizer "
@@ -40,7 +32,7 @@ static ott_status open_data(eval_windows *w, const ott_eval_options *o) {
     if (t)
         ends_log(e->log, t, "document", s.add_bos ? tokenizer_bos(t) : -1, s.add_eos ? tokenizer_eos(t) : -1,
                  trained ? "as the model was trained" : "as the tokenizer does in transformers");
-    if (ends_with_one(o->data, rows)) return dataset_open_jsonl(w->account, &s, &w->data);
+    if (str_ends_with_any(o->data, rows)) return dataset_open_jsonl(w->account, &s, &w->data);
     return e->tokenizer ? dataset_open_text(w->account, &s, &w->data)
                         : dataset_open_bytes(w->account, &s, &w->data);
 }
@@ -84,8 +76,6 @@ void eval_windows_close(eval_windows *w) {
     w->data = NULL;
     w->row.token = NULL;
 }
-
-/* ---- reading ---- */
 
 ott_status eval_windows_rewind(eval_windows *w) {
     return set_row_length(w, w->length);

@@ -141,10 +141,7 @@ ott_status generate_open(mem *account, const logger *log, const char *run,
     g->codec.account = g->sampler.account = account;
     ott_status status = copy_options(g, options);
     if (status == OTT_OK) status = open_generator_parts(g, run);
-    if (status != OTT_OK) {
-        generate_close(g);
-        return status;
-    }
+    if (status != OTT_OK) return generate_close(g), status;
     *out = g;
     return OTT_OK;
 }

@@ -23,13 +23,6 @@ void sampler_note(sampler *s, const int32_t *tokens, int64_t count) {
 
 /* ---- from logits to probabilities ---- */
 
-/* The repetition penalty of Keskar et al. 2019. */
-static void penalize_repetition(sampler *s) {
-    float penalty = (float)s->options->repetition_penalty;
-    for (int64_t i = 0; penalty != 1.0f && i < s->choices; i++)
-        if (s->seen[i]) s->logits[i] = s->logits[i] < 0 ? s->logits[i] * penalty : s->logits[i] / penalty;
-}
-
 static int32_t most_likely(const sampler *s) {
     int32_t best = 0;
     for (int32_t i = 1; i < s->choices; i++)
@@ -112,7 +105,10 @@ ott_status sampler_choose(sampler *s, int32_t *token) {
             return status_fail(OTT_ERR_DIVERGED,
                                "the model's logit of token %lld is %s: its training diverged", (long long)i,
                                isnan(s->logits[i]) ? "NaN" : "infinite");
-    penalize_repetition(s);
+    /* the repetition penalty of Keskar et al. 2019 */
+    float penalty = (float)s->options->repetition_penalty;
+    for (int64_t i = 0; penalty != 1.0f && i < s->choices; i++)
+        if (s->seen[i]) s->logits[i] = s->logits[i] < 0 ? s->logits[i] * penalty : s->logits[i] / penalty;
     if (s->options->temperature > 0) apply_softmax(s);
     *token = s->options->temperature > 0 ? draw_token(s) : most_likely(s);
     s->seen[*token] = true;

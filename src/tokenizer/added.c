@@ -60,9 +60,8 @@ static ott_status load_tokens(tokenizer *t, const json_t *array) {
 /* ---- the tree ---- */
 
 static ott_status tree_open(mem *account, int64_t bytes, added_tree *tree) {
-    void *memory;
-    TRY(mem_alloc_array(account, MEM_DATA, bytes + 1, sizeof *tree->nodes, "added tokens", &memory));
-    *tree = (added_tree){.nodes = memory, .count = 1, .capacity = bytes + 1};
+    *tree = (added_tree){.count = 1, .capacity = bytes + 1};
+    TRY(mem_alloc_array(account, MEM_DATA, bytes + 1, sizeof *tree->nodes, "added tokens", &tree->nodes));
     tree->nodes[0].token = -1;
     return OTT_OK;
 }

@@ -45,10 +45,6 @@ const ascii_rule *ascii_rule_find(text_view regex) {
 
 /* ---- characters ---- */
 
-static bool is_capital(unsigned char c) {
-    return c >= 'A' && c <= 'Z';
-}
-
 static bool is_small(unsigned char c) {
     return c >= 'a' && c <= 'z';
 }
@@ -88,7 +84,7 @@ static int64_t end_word(const ascii_rule *rule, const unsigned char *p, int64_t 
     if (!is_letter(p[at]) && !is_digit(p[at]) && !is_line_end(p[at])) at++;
     if (at == bytes || !is_letter(p[at])) return from;
     if (rule->cased) {
-        while (at < bytes && is_capital(p[at])) at++;
+        while (at < bytes && p[at] >= 'A' && p[at] <= 'Z') at++;
         while (at < bytes && is_small(p[at])) at++;
     } else {
         while (at < bytes && is_letter(p[at])) at++;

@@ -393,19 +393,17 @@ out:
 static ott_status find_turns(encoder *e) {
     const int64_t count = (int64_t)json_array_size(e->messages);
     mem *account = e->r.c->account;
-    void *memory, *turns;
-    TRY(mem_alloc_array(account, MEM_OTHER, count, sizeof(int64_t), "turns of a conversation", &memory));
-    int64_t *which = memory;
-    ott_status status =
-        mem_alloc_array(account, MEM_OTHER, count, sizeof *e->turns.items, "turns of a conversation", &turns);
+    int64_t *which;
+    TRY(mem_alloc_array(account, MEM_OTHER, count, sizeof(int64_t), "turns of a conversation", &which));
+    ott_status status = mem_alloc_array(account, MEM_OTHER, count, sizeof *e->turns.items,
+                                        "turns of a conversation", &e->turns.items);
     if (status == OTT_OK) {
-        e->turns.items = turns;
         for (int64_t i = 0; i < count; i++)
             if (is_assistant(json_array_get(e->messages, (size_t)i))) which[e->turns.count++] = i;
         status = find_ends(e, which);
     }
     if (status == OTT_OK) status = find_begins(e, which);
-    mem_free(account, memory);
+    mem_free(account, which);
     return status;
 }
 

@@ -195,10 +195,7 @@ ott_status normalize_replace(const pattern *p, matcher *m, text_view text, text_
 /* Applies a step to *text. `buffer` holds the new text if it changes. */
 static ott_status apply_step(tokenizer_scratch *s, const normalize_step *step, int64_t limit, str *buffer,
                              text_view *text) {
-    if (step->kind == NORMALIZE_STRIP) {
-        *text = strip(step, *text);
-        return OTT_OK;
-    }
+    if (step->kind == NORMALIZE_STRIP) return *text = strip(step, *text), OTT_OK;
     if (text->bytes == 0 || (step->kind == NORMALIZE_UNICODE && is_normal(step, *text))) return OTT_OK;
     buffer->length = 0;
     switch (step->kind) {

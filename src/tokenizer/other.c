@@ -11,8 +11,6 @@
     "tokenizer.json is; in the model's folder, python3 -c \"from transformers import AutoTokenizer as T; "   \
     "T.from_pretrained('.').save_pretrained('.')\" writes it"
 
-/* ---- kinds of files ---- */
-
 enum { HEAD_BYTES = 512 };
 
 /* Recognizes SentencePiece's ModelProto by its first pieces: field 1, containing the text as field 1. */

@@ -108,8 +108,7 @@ static ott_status read_additions(tokenizer *t, const json_t *config) {
 
 static ott_status read_neighbour(tokenizer *t, const char *name, size_t flags, json_t **out) {
     const char *slash = strrchr(t->path, '/'), *path;
-    int folder = slash ? (int)(slash - t->path) + 1 : 0;
-    TRY(arena_printf(t->texts, &path, "%.*s%s", folder, t->path, name));
+    TRY(arena_printf(t->texts, &path, "%.*s%s", slash ? (int)(slash - t->path) + 1 : 0, t->path, name));
     return json_read_file(t->account, path, flags, out);
 }
 

@@ -30,8 +30,7 @@ static bool is_word(int32_t c) {
 
 /* Decodes the first character. Returns its length in bytes; 0 for an empty text. */
 static int64_t first_character(text_view text, int32_t *c) {
-    if (text.bytes == 0) return 0;
-    return utf8proc_iterate((const utf8proc_uint8_t *)text.at, text.bytes, c);
+    return text.bytes == 0 ? 0 : utf8proc_iterate((const utf8proc_uint8_t *)text.at, text.bytes, c);
 }
 
 static int64_t last_character(text_view text, int32_t *c) {

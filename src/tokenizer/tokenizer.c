@@ -25,8 +25,7 @@ static ott_status load_steps(tokenizer *t, const char *path) {
     if (!root) return status_fail(OTT_ERR_NOT_FOUND, "%s: there is no such file", t->path);
     ott_status status = load_parts(t, root);
     json_decref(root);
-    if (status != OTT_OK) return status_context(status, "%s", t->path);
-    return template_load_neighbours(t);
+    return status != OTT_OK ? status_context(status, "%s", t->path) : template_load_neighbours(t);
 }
 
 ott_status tokenizer_open(mem *account, const char *path, tokenizer **out) {

@@ -1,8 +1,6 @@
 /* tokenizer/tokens: properties of tokens, and lists of ids. */
 #include "tokenizer/internal.h"
 
-/* ---- properties of tokens ---- */
-
 const char *tokenizer_path(const tokenizer *t) {
     return t->path;
 }
@@ -41,8 +39,6 @@ bool tokenizer_is_stop(const tokenizer *t, int64_t id) {
         if (t->stops[i] == id) return true;
     return id == t->eos;
 }
-
-/* ---- lists of ids ---- */
 
 ott_status tokenizer_ids_reserve(tokenizer_ids *ids, int64_t extra) {
     int64_t need = ids->count + extra, capacity = ids->capacity ? ids->capacity : 256;

@@ -2,10 +2,6 @@
 #include "tokenizer/jinja/value.h"
 #include <math.h>
 
-static int shown_bytes(text_view name) {
-    return (int)(name.bytes < 60 ? name.bytes : 60);
-}
-
 /* ---- texts and lists ---- */
 
 static ott_status join_texts(jinja_work *w, text_view a, text_view b, jinja_value *out) {
@@ -121,7 +117,7 @@ ott_status jinja_calculate(jinja_work *w, text_view sign, const jinja_value *a, 
         return repeat_text(w, a->text, b->integer, out);
     if (a->kind == JINJA_UNDEFINED || b->kind == JINJA_UNDEFINED) {
         text_view name = a->kind == JINJA_UNDEFINED ? a->text : b->text;
-        return jinja_work_fail(w, OTT_ERR_FORMAT, "\"%.*s\" is undefined", shown_bytes(name), name.at);
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "\"%.*s\" is undefined", jinja_shown_bytes(name), name.at);
     }
     return jinja_work_fail(w, OTT_ERR_FORMAT, "%s %.*s %s has no meaning", jinja_value_kind(a),
                            (int)sign.bytes, sign.at, jinja_value_kind(b));
@@ -132,8 +128,6 @@ ott_status jinja_negate(jinja_work *w, jinja_value *v) {
     if (v->kind == JINJA_INTEGER && v->integer != INT64_MIN) return v->integer = -v->integer, OTT_OK;
     return jinja_work_fail(w, OTT_ERR_FORMAT, "%s has no negative", jinja_value_kind(v));
 }
-
-/* ---- comparisons ---- */
 
 ott_status jinja_compare(jinja_work *w, text_view sign, const jinja_value *a, const jinja_value *b,
                          bool *out) {
@@ -192,7 +186,7 @@ ott_status jinja_index(jinja_work *w, const jinja_value *object, const jinja_val
     if (key->kind == JINJA_STRING) return jinja_member(w, object, key->text, out);
     if (object->kind == JINJA_UNDEFINED)
         return jinja_work_fail(w, OTT_ERR_FORMAT, "\"%.*s\" is undefined, and has no elements",
-                               shown_bytes(object->text), object->text.at);
+                               jinja_shown_bytes(object->text), object->text.at);
     if ((object->kind != JINJA_LIST && object->kind != JINJA_STRING) || key->kind != JINJA_INTEGER)
         return OTT_OK;
     TRY(length_of(w, object, &length));

@@ -301,8 +301,7 @@ static ott_status parse_binary(parser *p, int level, jinja_node **out) {
     }
     TRY(parse_binary(p, level + 1, out));
     while (is_binary(p, level)) {
-        jinja_node *left = *out;
-        TRY(make_over(p, JINJA_NODE_BINARY, left, out));
+        TRY(make_over(p, JINJA_NODE_BINARY, *out, out));
         (*out)->name = p->at++->text;
         TRY(parse_binary(p, level + 1, &(*out)->child[1]));
     }
@@ -320,8 +319,7 @@ static bool is_comparison(const parser *p) {
 static ott_status parse_comparison(parser *p, jinja_node **out) {
     TRY(parse_binary(p, 0, out));
     if (!is_comparison(p)) return OTT_OK;
-    jinja_node *left = *out;
-    TRY(make_over(p, JINJA_NODE_COMPARE, left, out));
+    TRY(make_over(p, JINJA_NODE_COMPARE, *out, out));
     (*out)->negated = skip_word(p, "not");
     (*out)->name = p->at++->text;
     TRY(parse_binary(p, 0, &(*out)->child[1]));
@@ -340,8 +338,7 @@ static ott_status parse_not(parser *p, jinja_node **out) {
 static ott_status parse_and(parser *p, jinja_node **out) {
     TRY(parse_not(p, out));
     while (skip_word(p, "and")) {
-        jinja_node *left = *out;
-        TRY(make_over(p, JINJA_NODE_AND, left, out));
+        TRY(make_over(p, JINJA_NODE_AND, *out, out));
         TRY(parse_not(p, &(*out)->child[1]));
     }
     return OTT_OK;
@@ -350,8 +347,7 @@ static ott_status parse_and(parser *p, jinja_node **out) {
 static ott_status parse_or(parser *p, jinja_node **out) {
     TRY(parse_and(p, out));
     while (skip_word(p, "or")) {
-        jinja_node *left = *out;
-        TRY(make_over(p, JINJA_NODE_OR, left, out));
+        TRY(make_over(p, JINJA_NODE_OR, *out, out));
         TRY(parse_and(p, &(*out)->child[1]));
     }
     return OTT_OK;
@@ -361,8 +357,7 @@ static ott_status parse_expression(parser *p, jinja_node **out) {
     TRY(enter_nesting(p));
     TRY(parse_or(p, out));
     while (skip_word(p, "if")) {
-        jinja_node *then = *out;
-        TRY(make_over(p, JINJA_NODE_CONDITION, then, out));
+        TRY(make_over(p, JINJA_NODE_CONDITION, *out, out));
         TRY(parse_or(p, &(*out)->child[1]));
         if (skip_word(p, "else")) TRY(parse_expression(p, &(*out)->child[2]));
     }

@@ -44,10 +44,6 @@ static ott_status run_statements(rendering *r, const jinja_node *first);
 
 #define FAIL(r, code, ...) jinja_work_fail(&(r)->work, code, __VA_ARGS__)
 
-static int shown_bytes(text_view name) {
-    return (int)(name.bytes < 60 ? name.bytes : 60);
-}
-
 static ott_status enter_node(rendering *r, const jinja_node *n) {
     r->work.line = n->line;
     TRY(jinja_work_steps(&r->work, 1));
@@ -154,7 +150,7 @@ static ott_status bind_parameters(rendering *r, const jinja_node *macro, const j
     int place = 0;
     for (const jinja_node *p = macro->other; p; p = p->next, place++) {
         char name[64];
-        snprintf(name, sizeof name, "%.*s", shown_bytes(p->name), p->name.at);
+        snprintf(name, sizeof name, "%.*s", jinja_shown_bytes(p->name), p->name.at);
         const jinja_value *given = jinja_argument(a, place, name);
         jinja_value v = jinja_value_undefined(p->name);
         if (given)
@@ -185,8 +181,8 @@ static ott_status call_method(rendering *r, const jinja_node *n, const jinja_val
     jinja_value member;
     TRY(jinja_member(&r->work, object, n->name, &member));
     if (member.kind == JINJA_MACRO) return call_macro(r, member.macro, a, out);
-    return FAIL(r, OTT_ERR_UNSUPPORTED, "the method \"%.*s\" of %s is not supported", shown_bytes(n->name),
-                n->name.at, jinja_value_kind(object));
+    return FAIL(r, OTT_ERR_UNSUPPORTED, "the method \"%.*s\" of %s is not supported",
+                jinja_shown_bytes(n->name), n->name.at, jinja_value_kind(object));
 }
 
 static ott_status evaluate_call(rendering *r, const jinja_node *n, jinja_value *out) {
@@ -202,7 +198,7 @@ static ott_status evaluate_call(rendering *r, const jinja_node *n, jinja_value *
     if (callee.kind == JINJA_FUNCTION) return jinja_function(&r->work, callee.text, &a, out);
     if (callee.kind == JINJA_UNDEFINED)
         return FAIL(r, OTT_ERR_UNSUPPORTED, "the function \"%.*s\" is not supported",
-                    shown_bytes(callee.text), callee.text.at);
+                    jinja_shown_bytes(callee.text), callee.text.at);
     return FAIL(r, OTT_ERR_FORMAT, "%s is called", jinja_value_kind(&callee));
 }
 
@@ -215,7 +211,7 @@ static ott_status apply_filter(rendering *r, const jinja_node *n, jinja_value *o
     r->work.line = n->line;
     TRY(jinja_filter(&r->work, n->name, &v, &a, out, &found));
     if (found) return OTT_OK;
-    return FAIL(r, OTT_ERR_UNSUPPORTED, "the filter \"%.*s\" is not supported", shown_bytes(n->name),
+    return FAIL(r, OTT_ERR_UNSUPPORTED, "the filter \"%.*s\" is not supported", jinja_shown_bytes(n->name),
                 n->name.at);
 }
 
@@ -229,7 +225,7 @@ static ott_status apply_test(rendering *r, const jinja_node *n, jinja_value *out
     r->work.line = n->line;
     TRY(jinja_test(&r->work, n->name, &v, &a, &truth, &found));
     if (!found)
-        return FAIL(r, OTT_ERR_UNSUPPORTED, "the test \"%.*s\" is not supported", shown_bytes(n->name),
+        return FAIL(r, OTT_ERR_UNSUPPORTED, "the test \"%.*s\" is not supported", jinja_shown_bytes(n->name),
                     n->name.at);
     return *out = jinja_value_bool(truth != n->negated), OTT_OK;
 }

@@ -209,4 +209,9 @@ ott_status jinja_index(jinja_work *w, const jinja_value *object, const jinja_val
 ott_status jinja_slice(jinja_work *w, const jinja_value *object, const jinja_value bounds[3],
                        jinja_value *out);
 
+/* Length of a name in messages. */
+static inline int jinja_shown_bytes(text_view name) {
+    return (int)(name.bytes < 60 ? name.bytes : 60);
+}
+
 #endif
