@@ -205,8 +205,6 @@ ott_status adapters_check(const model_options *m, const module_list *list) {
                        "no layer has an adapter");
 }
 
-/* ---- creation ---- */
-
 ott_status adapters_make(arena *memory, const model_options *o, const model_module *m, const linear *layer,
                          const dora_tables *tables, lora **out) {
     const adapter_options *a = &o->adapter;

@@ -126,10 +126,7 @@ ott_status model_cache_open(model *m, const logger *log, int64_t capacity, model
     *c = (model_cache){.m = m, .device = m->device, .capacity = capacity};
     c->cx = (exec){.device = m->device, .is_first_microbatch = true, .log = log};
     ott_status status = open_cache_buffers(c);
-    if (status != OTT_OK) {
-        model_cache_close(c);
-        return status;
-    }
+    if (status != OTT_OK) return model_cache_close(c), status;
     *out = c;
     return OTT_OK;
 }

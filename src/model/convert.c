@@ -69,8 +69,7 @@ static ott_status convert_linear(conversion *c, const model_module *e) {
     TRY(convert_judge(o, e, c->m->options.layers, c->m->activation, &v));
     if (*v.reason) c->summary.kept[v.by]++;
     note_head(c, e, &v);
-    bool stays = o->by_call && l->spec.fp8 && *v.reason && v.by != CONVERT_KEPT_FALLBACK;
-    if (!stays) {
+    if (!(o->by_call && l->spec.fp8 && *v.reason && v.by != CONVERT_KEPT_FALLBACK)) {
         TRY(note_verdict(c, l, &v));
         recipe_compile(v.recipe, c->m->activation, &spec);
         if (e->role == ROLE_ROUTER) recipe_compile(recipe_high_precision(OTT_F32), OTT_F32, &spec);

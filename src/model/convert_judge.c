@@ -10,10 +10,7 @@
 /* *worth: true if FP8 is faster for these dimensions, by torchao's _auto_filter_for_recipe (for H100). */
 static ott_status is_worth(const recipe *r, int64_t in, int64_t out, bool *worth) {
     granularity grain = r->input.rowwise.grain;
-    if (grain == GRANULARITY_TENSOR) {
-        *worth = !(in <= 4096 && out <= 1024);
-        return OTT_OK;
-    }
+    if (grain == GRANULARITY_TENSOR) return *worth = !(in <= 4096 && out <= 1024), OTT_OK;
     if (grain == GRANULARITY_ROW && recipe_gemm_is_fp8(r, GEMM_GRAD_WEIGHT)) {
         *worth = out > 2048 && in > 1024 && !(out <= 4096 && in <= 2048);
         return OTT_OK;
@@ -22,10 +19,6 @@ static ott_status is_worth(const recipe *r, int64_t in, int64_t out, bool *worth
                        "float8.filter_fqns has \"%s\", which works only with tensorwise and rowwise "
                        "scaling, not with recipe %s: list the layers to leave out instead",
                        CONVERT_FILTER_SMALL, r->name);
-}
-
-static bool splits_evenly(int64_t in, int64_t out) {
-    return in % CONVERT_DIMENSION_MULTIPLE == 0 && out % CONVERT_DIMENSION_MULTIPLE == 0;
 }
 
 const recipe *convert_high_precision(const convert_options *o, ott_dtype high) {
@@ -42,11 +35,6 @@ typedef struct candidate {
     ott_dtype high_precision; /* format of activations */
 } candidate;
 
-/* The prefix of option names in messages. */
-static const char *section_of(const convert_options *o) {
-    return o->by_call ? "" : "float8.";
-}
-
 __attribute__((format(printf, 4, 5))) static void keep(const candidate *c, convert_verdict *v,
                                                        convert_kept by, const char *format, ...) {
     va_list values;
@@ -62,8 +50,7 @@ static const char *kept_at_an_end(const candidate *c) {
     int layer = c->module->layer;
     if (layer == MODULES_OUTSIDE) return NULL; /* the head is in no block */
     if (layer < c->options->keep_first) return "float8.keep_first_layers covers its block";
-    bool last = layer >= c->layers - c->options->keep_last;
-    return last ? "float8.keep_last_layers covers its block" : NULL;
+    return layer >= c->layers - c->options->keep_last ? "float8.keep_last_layers covers its block" : NULL;
 }
 
 /* Applies the filters by name, float8.fallback, and keep_first and keep_last. */
@@ -72,7 +59,8 @@ static void apply_filters(const candidate *c, convert_verdict *v) {
     for (int f = 0; f < o->filter_count; f++) {
         if (strcmp(o->filter[f], CONVERT_FILTER_SMALL) == 0) continue;
         if (!names_any(c->module, names_contain, o->filter[f])) continue;
-        keep(c, v, CONVERT_KEPT_FILTER, "%sfilter_fqns has \"%s\"", section_of(o), o->filter[f]);
+        keep(c, v, CONVERT_KEPT_FILTER, "%sfilter_fqns has \"%s\"", o->by_call ? "" : "float8.",
+             o->filter[f]);
         return;
     }
     const char *end = kept_at_an_end(c);
@@ -112,7 +100,8 @@ static bool takes_any_dimension(const convert_options *o) {
 }
 
 bool convert_takes_dimensions(const convert_options *o, int64_t in, int64_t out) {
-    return splits_evenly(in, out) || takes_any_dimension(o);
+    return (in % CONVERT_DIMENSION_MULTIPLE == 0 && out % CONVERT_DIMENSION_MULTIPLE == 0) ||
+           takes_any_dimension(o);
 }
 
 static ott_status apply_size(const candidate *c, convert_verdict *v) {

@@ -276,8 +276,7 @@ const char *modules_matrix_name(const family *f, module_role role, naming style,
 /* ---- the list ---- */
 
 family_norm modules_norm(const model_options *o, module_role role) {
-    bool is_of_heads = role == ROLE_Q_NORM || role == ROLE_K_NORM;
-    return is_of_heads && o->family ? o->family->norm : model_norm(o);
+    return (role == ROLE_Q_NORM || role == ROLE_K_NORM) && o->family ? o->family->norm : model_norm(o);
 }
 
 static bool has_bias(const model_options *o, module_role role) {

@@ -1,5 +1,6 @@
 /* model/options: presets, derived values and checks of a model's options. */
 #include "model/options.h"
+#include "base/size.h"
 #include "base/str.h"
 #include <math.h>
 #include <stdlib.h>
@@ -186,13 +187,9 @@ static ott_status not_divisible(const char *what, int64_t x, const char *by, int
                        (long long)y);
 }
 
-static int64_t at_least(int64_t x, int64_t least) {
-    return x > least ? x : least;
-}
-
 /* width / by, rounded down to a multiple of 16, which FP8 requires, at least 16. */
 static int64_t narrowed(int64_t width, int64_t by) {
-    return at_least(width / by / 16 * 16, 16);
+    return size_max(width / by / 16 * 16, 16);
 }
 
 /* Removes the indices of layers that no longer exist from a sorted list. */
@@ -215,12 +212,12 @@ static void reduce_moe(config *cfg, int64_t by) {
 static void reduce_model(config *cfg) {
     int64_t by = cfg->model.reduce;
     if (by <= 1) return;
-    int64_t heads = at_least(cfg->model.n_heads / by, 1), shared = cfg->model.n_heads / cfg->model.n_kv_heads;
-    cfg->model.n_layers = at_least(cfg->model.n_layers / by, 1);
+    int64_t heads = size_max(cfg->model.n_heads / by, 1), shared = cfg->model.n_heads / cfg->model.n_kv_heads;
+    cfg->model.n_layers = size_max(cfg->model.n_layers / by, 1);
     drop_layers(&cfg->model.full_attention_layers, cfg->model.n_layers);
     cfg->model.dim = narrowed(cfg->model.dim, by);
     cfg->model.ffn_hidden_dim = narrowed(cfg->model.ffn_hidden_dim, by);
-    cfg->model.n_kv_heads = at_least(heads / shared, 1);
+    cfg->model.n_kv_heads = size_max(heads / shared, 1);
     cfg->model.n_heads = heads / cfg->model.n_kv_heads * cfg->model.n_kv_heads;
     if (cfg->model.q_lora_rank > 0) cfg->model.q_lora_rank = narrowed(cfg->model.q_lora_rank, by);
     if (cfg->model.kv_lora_rank > 0) cfg->model.kv_lora_rank = narrowed(cfg->model.kv_lora_rank, by);
@@ -260,11 +257,6 @@ static ott_status check_block(const config *cfg, const family *f) {
                            "has no gate: leave out one of the two",
                            function);
     return OTT_OK;
-}
-
-static ott_status check_heads(const config *cfg) {
-    int64_t heads = cfg->model.n_heads, kv_heads = cfg->model.n_kv_heads;
-    return heads % kv_heads ? not_divisible("model.n_heads", heads, "model.n_kv_heads", kv_heads) : OTT_OK;
 }
 
 static ott_status check_dimensions(const config *cfg) {
@@ -369,7 +361,7 @@ static ott_status check_expert_ranks(const config *cfg) {
 /* The balance loss of sequences needs full sequences on each rank, or equal parts of one sequence. */
 static ott_status check_sequences(const config *cfg) {
     int64_t ranks = cfg->distributed.cp, length = cfg->train.seq_len,
-            own = cfg->train.batch_size * length / at_least(ranks, 1);
+            own = cfg->train.batch_size * length / size_max(ranks, 1);
     if (ranks <= 1 || cfg->model.moe_sequence_aux_loss_weight <= 0 || own == 0) return OTT_OK;
     if (own % length == 0 || length % own == 0) return OTT_OK;
     return status_fail(
@@ -378,11 +370,6 @@ static ott_status check_sequences(const config *cfg) {
         "of a micro-batch, which is neither full sequences of %lld tokens nor an equal part of one: "
         "give train.batch_size a multiple or a divisor of distributed.cp",
         (long long)ranks, (long long)own, (long long)length);
-}
-
-static ott_status check_moe_ranks(const config *cfg) {
-    TRY(check_expert_ranks(cfg));
-    return cfg->model.num_experts > 0 ? check_sequences(cfg) : OTT_OK;
 }
 
 static moe_options moe_from(const config *cfg, const family *f) {
@@ -423,12 +410,6 @@ static ott_status read_layers(const model_options *o, const char *key, const con
         out[(*count)++] = (int32_t)layer;
     }
     return OTT_OK;
-}
-
-static ott_status read_dense_layers(const config *cfg, model_options *o) {
-    if (cfg->model.num_experts == 0) return OTT_OK;
-    return read_layers(o, "model.moe_dense_layers", &cfg->model.moe_dense_layers, MODEL_MAX_DENSE,
-                       "model.moe_frequency and model.moe_first_dense_layers", o->dense, &o->dense_count);
 }
 
 static ott_status read_full_layers(const config *cfg, model_options *o) {
@@ -552,10 +533,6 @@ static ott_dtype state_format(config_state_dtype d) {
     return d == STATE_BF16 ? OTT_BF16 : OTT_F32;
 }
 
-static ott_dtype moment_format(config_moment_dtype d) {
-    return d == MOMENT_FP8 ? OTT_E4M3 : d == MOMENT_BF16 ? OTT_BF16 : OTT_F32;
-}
-
 static ott_dtype frozen_format(const config *cfg) {
     switch (cfg->train.frozen_dtype) {
     case FROZEN_MASTER: break;
@@ -572,13 +549,15 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
     const family *f = family_find(config_word(cfg, "model.family"));
     apply_family(cfg, f);
     derive_sizes(cfg, f);
-    TRY(check_heads(cfg));
+    int64_t heads = cfg->model.n_heads, kv_heads = cfg->model.n_kv_heads;
+    if (heads % kv_heads) return not_divisible("model.n_heads", heads, "model.n_kv_heads", kv_heads);
     reduce_model(cfg);
     TRY(check_dimensions(cfg));
     TRY(check_block(cfg, f));
     TRY(check_latent(cfg, f));
     TRY(check_moe(cfg));
-    TRY(check_moe_ranks(cfg));
+    TRY(check_expert_ranks(cfg));
+    if (cfg->model.num_experts > 0) TRY(check_sequences(cfg));
     rope_options positions;
     TRY(read_rope(cfg, &positions));
     *out = (model_options){.family = f,
@@ -627,8 +606,12 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .optimizer = optimizer_find(config_word(cfg, "optimizer.name")),
                            .master = state_format(cfg->train.master_dtype),
                            .gradient = state_format(cfg->train.grad_dtype),
-                           .state = moment_format(cfg->optimizer.state_dtype),
+                           .state = cfg->optimizer.state_dtype == MOMENT_FP8    ? OTT_E4M3
+                                    : cfg->optimizer.state_dtype == MOMENT_BF16 ? OTT_BF16
+                                                                                : OTT_F32,
                            .offload = cfg->train.offload};
     TRY(read_full_layers(cfg, out));
-    return read_dense_layers(cfg, out);
+    if (cfg->model.num_experts == 0) return OTT_OK;
+    return read_layers(out, "model.moe_dense_layers", &cfg->model.moe_dense_layers, MODEL_MAX_DENSE,
+                       "model.moe_frequency and model.moe_first_dense_layers", out->dense, &out->dense_count);
 }

@@ -48,10 +48,7 @@ ott_status model_pack(model *m) {
     TRY(device_allocate(m->device, MEM_PARAM, bytes, "parameters", &store));
     ott_status status = move_parameters(m, store, &bytes);
     if (status == OTT_OK) status = device_synchronize(m->device);
-    if (status != OTT_OK) {
-        device_release(m->device, store);
-        return status;
-    }
+    if (status != OTT_OK) return device_release(m->device, store), status;
     device_release(m->device, m->values);
     m->values = store;
     m->block_bytes = bytes;

@@ -2,8 +2,6 @@
 #include "nn/context_ranks.h"
 #include "base/size.h"
 
-/* ---- the split ---- */
-
 tensor context_ranks_own(const group *g, tensor of_all) {
     if (!g) return of_all;
     int64_t count = of_all.columns / g->size;
@@ -40,8 +38,6 @@ static tensor copy_at(const context_split *d, const tensor *blocks, int ranks, i
 static int64_t copy_count(const context_split *d, const tensor *blocks, int ranks) {
     return blocks->columns / d->width * ranks;
 }
-
-/* ---- the exchange ---- */
 
 static ott_status exchange_parts(exec *cx, group *g, const tensor *from, const tensor *to) {
     return group_run(g, cx, &(collective){.kind = COLLECTIVE_ALL_TO_ALL, .input = *from, .output = *to});

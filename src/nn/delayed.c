@@ -11,11 +11,6 @@ const cast_spec *delayed_cast(const quant_spec *q) {
 
 /* ---- the store ---- */
 
-/* True if the state keeps its values under this spec. */
-static bool keeps_values(const delayed_state *s, const cast_spec *spec) {
-    return s->seen.data && s->spec.format == spec->format && s->spec.scale.margin == spec->scale.margin;
-}
-
 static ott_status carry_over(device *d, const delayed_state *from, const delayed_state *to) {
     int64_t old_length = from->amax_history.columns, length = to->amax_history.columns;
     void *memory;
@@ -34,7 +29,9 @@ out:
 
 static ott_status fill_state(device *d, const delayed_request *request, const delayed_state *state) {
     const float one = 1.0f;
-    if (keeps_values(request->state, request->spec)) return carry_over(d, request->state, state);
+    if (request->state->seen.data && request->state->spec.format == request->spec->format &&
+        request->state->spec.scale.margin == request->spec->scale.margin)
+        return carry_over(d, request->state, state);
     return device_copy_in(d, state->scale.data, &one, sizeof one);
 }
 

@@ -50,10 +50,7 @@ static void fill_share(void *argument, int thread, int threads) {
 
 /* Stores (or only measures) the drawn elements [first, first + count) of the parameter in format d. */
 static ott_status store_values(draw *w, int64_t first, int64_t count, ott_dtype d, char *to) {
-    if (w->measures) {
-        frozen_fill_measure(w->filling, first, count, w->host);
-        return OTT_OK;
-    }
+    if (w->measures) return frozen_fill_measure(w->filling, first, count, w->host), OTT_OK;
     if (w->filling)
         frozen_fill_encode(w->filling, first, count, w->host, (uint8_t *)w->host);
     else

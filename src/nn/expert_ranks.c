@@ -10,8 +10,6 @@ ott_status expert_ranks_open(expert_ranks *r, arena *memory, group *g, int64_t e
     return arena_alloc(memory, experts * (int64_t)sizeof(int32_t), &r->own_end);
 }
 
-/* ---- counts ---- */
-
 int64_t expert_ranks_max_rows(const expert_ranks *r, int64_t tokens, int64_t choices, int64_t capacity) {
     int64_t own = expert_ranks_own(r), most = tokens * (choices < own ? choices : own);
     if (capacity > 0 && own * choices * capacity < most) most = own * choices * capacity;
@@ -32,14 +30,6 @@ static int64_t begin_of(const expert_ranks *r, int from, int receiver) {
     return expert > 0 ? r->end[from * r->experts + expert - 1] : 0;
 }
 
-static void count_rows(expert_ranks *r) {
-    int own = r->group->rank;
-    for (int k = 0; k < r->group->size; k++) {
-        r->sent[k] = begin_of(r, own, k + 1) - begin_of(r, own, k);
-        r->received[k] = begin_of(r, k, own + 1) - begin_of(r, k, own);
-    }
-}
-
 /* While the plan is recorded, no counts are known: divides `rows` rows equally among the ranks. */
 static void assume_mean(expert_ranks *r, int64_t rows) {
     for (int k = 0; k < r->group->size; k++)
@@ -48,7 +38,11 @@ static void assume_mean(expert_ranks *r, int64_t rows) {
 
 static ott_status read_ends(exec *cx, expert_ranks *r, const tensor *all) {
     TRY(device_copy_out(cx->device, r->end, all->data, tensor_bytes(*all)));
-    count_rows(r);
+    int own = r->group->rank;
+    for (int k = 0; k < r->group->size; k++) {
+        r->sent[k] = begin_of(r, own, k + 1) - begin_of(r, own, k);
+        r->received[k] = begin_of(r, k, own + 1) - begin_of(r, k, own);
+    }
     int64_t each = expert_ranks_own(r), first = r->group->rank * each;
     for (int k = 0; k < r->group->size; k++)
         for (int64_t e = 0; e < each; e++)
@@ -60,10 +54,7 @@ static ott_status read_ends(exec *cx, expert_ranks *r, const tensor *all) {
 ott_status expert_ranks_exchange_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *end,
                                         const tensor *all, const tensor *own) {
     TRY(group_run(r->group, cx, &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = *end, .output = *all}));
-    if (plan_recording(cx->plan)) {
-        assume_mean(r, rows);
-        return OTT_OK;
-    }
+    if (plan_recording(cx->plan)) return assume_mean(r, rows), OTT_OK;
     TRY(read_ends(cx, r, all));
     return device_copy_in(cx->device, own->data, r->own_end, tensor_bytes(*own));
 }
@@ -73,8 +64,6 @@ ott_status expert_ranks_reload_counts(exec *cx, expert_ranks *r, int64_t rows, c
     assume_mean(r, rows);
     return OTT_OK;
 }
-
-/* ---- rows ---- */
 
 static ott_status exchange_rows(exec *cx, const expert_ranks *r, const tensor *from, const int64_t *from_rows,
                                 const tensor *to, const int64_t *to_rows) {

@@ -6,19 +6,14 @@ static bool is_tensorwise(const quant_spec *s) {
            (cast_spec_is_fp8(&s->columnwise) && s->columnwise.grain == GRANULARITY_TENSOR);
 }
 
-static bool is_scaling_delayed(const quant_spec *s) {
-    return s->rowwise.policy == AMAX_DELAYED || s->columnwise.policy == AMAX_DELAYED;
-}
-
 /* Weights may be tensorwise: each expert's matrix has its own scale. Input and grad_output may not. */
 bool grouped_supports(const linear_spec *s, const char **why) {
     *why = "it leaves one use of a weight in high precision";
     if (!cast_spec_is_fp8(&s->weight.rowwise) || !cast_spec_is_fp8(&s->weight.columnwise)) return false;
     *why = "it has one scale for a tensor of tokens, which would depend on the routing";
-    return !is_tensorwise(&s->input) && !is_tensorwise(&s->grad_output) && !is_scaling_delayed(&s->weight);
+    return !is_tensorwise(&s->input) && !is_tensorwise(&s->grad_output) &&
+           !(s->weight.rowwise.policy == AMAX_DELAYED || s->weight.columnwise.policy == AMAX_DELAYED);
 }
-
-/* ---- operands ---- */
 
 typedef struct grouped_operand {
     operand operand;
@@ -57,8 +52,6 @@ static ott_status close_operands(exec *cx, grouped_operand *a, grouped_operand *
     TRY(plan_close(cx->plan, &a->buffer));
     return plan_close(cx->plan, &b->buffer);
 }
-
-/* ---- GEMMs ---- */
 
 ott_status grouped_output(exec *cx, const linear_spec *s, const tensor *w, const tensor *x,
                           const grouped_rows *r, const tensor *y) {

@@ -15,8 +15,6 @@ static tensor own_heads(const tensor_ranks *r, const tensor *all, int64_t column
     return tensor_columns(*all, r->group->rank * columns, columns);
 }
 
-/* ---- forward ---- */
-
 /* Computes y, this rank's heads of a norm over the heads of all ranks, and rstd of that norm. */
 static ott_status normalize_all(exec *cx, const norm *n, const tensor_ranks *r, const tensor *x,
                                 const tensor *y, const tensor *rstd) {
@@ -49,8 +47,6 @@ ott_status head_norm_forward(exec *cx, const norm *n, const tensor_ranks *r, ten
     activation to = {.t = by_head(x, head_dim)};
     return norm_forward(cx, n, &from, NULL, NULL, &to, &s->rstd);
 }
-
-/* ---- backward ---- */
 
 /* head_norm_backward of a norm over the heads of all ranks. */
 static ott_status backward_all(exec *cx, const norm *n, const tensor_ranks *r, const head_norm_saved *s,

@@ -7,8 +7,6 @@ ott_status latent_connect(latent_path *p, activation_specs *input) {
     return linear_connect(&p->b, &p->specs, &p->grad_b);
 }
 
-/* ---- a path ---- */
-
 static tensor latent_of(const latent_path *p, const tensor *made) {
     return tensor_columns(*made, 0, p->b.in);
 }
@@ -83,8 +81,6 @@ ott_status latent_backward(exec *cx, latent_path *p, latent_saved *s, const acti
 ott_status latent_close(exec *cx, latent_saved *s) {
     return plan_close(cx->plan, &s->buffer);
 }
-
-/* ---- heads ---- */
 
 ott_status latent_split(exec *cx, const latent_shape *s, int64_t heads, const tensor *made,
                         const tensor *rotated, const tensor *k, const tensor *v) {

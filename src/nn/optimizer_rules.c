@@ -2,10 +2,6 @@
 #include "nn/optimizer_rules.h"
 #include <math.h>
 
-static bool has_shard(const parameter *p) {
-    return tensor_count(p->shard.value) > 0;
-}
-
 static void schedule_nothing(const optimizer_options *o, int64_t update, float *host_state) {
     (void)o, (void)update, (void)host_state;
 }
@@ -115,7 +111,7 @@ static ott_status schedule_free_rows(exec *cx, const optimizer_options *o, const
 /* Writes the average to the value, or restores the training weights. */
 static ott_status use_average(exec *cx, const optimizer_options *o, const parameter *p, bool average) {
     const parameter_shard *s = &p->shard;
-    if (!has_shard(p)) return OTT_OK;
+    if (tensor_count(p->shard.value) == 0) return OTT_OK;
     return average ? op_convert(cx, &(convert_args){.x = &s->slot[AVERAGE], .y = &s->value})
                    : op_lerp(cx, &(lerp_args){.from = &s->slot[ITERATE],
                                               .to = &s->slot[AVERAGE],

@@ -72,8 +72,6 @@ ott_status tensor_ranks_gather(exec *cx, const tensor_ranks *r, const char *what
     return activation_quantize(cx, out);
 }
 
-/* ---- gathering columns ---- */
-
 ott_status tensor_ranks_gather_columns(exec *cx, const tensor_ranks *r, const char *what, const tensor *own,
                                        tensor *all, plan_buffer *buffer) {
     int ranks = r->group->size;

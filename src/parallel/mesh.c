@@ -1,5 +1,6 @@
 /* parallel/mesh: arithmetic of the mesh. */
 #include "parallel/mesh.h"
+#include "base/size.h"
 #include <stdio.h>
 
 static const char *const names[] = {
@@ -65,15 +66,6 @@ ott_status mesh_open(const config *cfg, int64_t ranks, mesh *out) {
     return fail_ranks(out->size, product, ranks, takes_rest);
 }
 
-static int64_t greatest_common_divisor(int64_t a, int64_t b) {
-    while (b != 0) {
-        int64_t remainder = a % b;
-        a = b;
-        b = remainder;
-    }
-    return a;
-}
-
 ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log) {
     /* The order in which dimensions get ranks. If a size divides heads or layers, its divisors do too. */
     static const mesh_dimension order[] = {MESH_TP, MESH_CP,           MESH_PP,
@@ -86,7 +78,7 @@ ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log) {
     if (!cfg->distributed.fit || (takes_rest ? ranks % product == 0 : product == ranks)) return OTT_OK;
     for (int i = 0; i < MESH_DIMENSIONS; i++) {
         mesh_dimension d = order[i];
-        int64_t fitting = d == MESH_DP_SHARD ? left : greatest_common_divisor(size[d], left);
+        int64_t fitting = d == MESH_DP_SHARD ? left : size_common_divisor(size[d], left);
         left /= fitting;
         if (fitting == size[d] || *keys[d] == -1) continue;
         log_info(log, "distributed.fit: distributed.%s = %lld (was %lld), on %lld rank%s", names[d],

@@ -26,8 +26,6 @@ ott_status pipeline_check(const pipeline_stage *s, int64_t layers, int64_t micro
     return OTT_OK;
 }
 
-/* ---- layers ---- */
-
 layer_range pipeline_layers(const pipeline_stage *s, int64_t layers, int chunk) {
     int64_t part = part_of_chunk(s, chunk), each = layers / count_parts(s), more = layers % count_parts(s);
     int64_t first = part * each + (part < more ? part : more);
@@ -49,8 +47,6 @@ bool pipeline_is_first(const pipeline_stage *s) {
 bool pipeline_is_last(const pipeline_stage *s) {
     return !s || s->rank == s->stages - 1;
 }
-
-/* ---- tasks ---- */
 
 int64_t pipeline_task_count(const pipeline_stage *s, int64_t micro_batches) {
     return 2 * micro_batches * s->chunks;
@@ -81,8 +77,6 @@ pipeline_task pipeline_task_at(const pipeline_stage *s, int64_t micro_batches, i
     int64_t in_turn = i - before;
     return in_turn % 2 == 0 ? get_task(s, before + in_turn / 2, false) : get_task(s, in_turn / 2, true);
 }
-
-/* ---- messages ---- */
 
 static bool is_first_part(const pipeline_stage *s, int chunk) {
     return part_of_chunk(s, chunk) == 0;

@@ -28,18 +28,15 @@ static void add_unit_part(store_unit *u, store_part part) {
     if (part.uses) u->parts[u->part_count++] = part;
 }
 
-static int fp8_uses(const linear *l) {
-    return (cast_spec_is_fp8(&l->spec.weight.rowwise) ? STORE_ROWWISE : 0) |
-           (cast_spec_is_fp8(&l->spec.weight.columnwise) ? STORE_COLUMNWISE : 0);
-}
-
 static bool has_one_scale(const quant_spec *w) {
     const cast_spec *use = cast_spec_is_fp8(&w->rowwise) ? &w->rowwise : &w->columnwise;
     return use->grain == GRANULARITY_TENSOR;
 }
 
 static void add_weight(const parameter_store *s, store_unit *u, linear *l) {
-    int both = STORE_ROWWISE | STORE_COLUMNWISE, fp8 = fp8_uses(l);
+    int both = STORE_ROWWISE | STORE_COLUMNWISE,
+        fp8 = (cast_spec_is_fp8(&l->spec.weight.rowwise) ? STORE_ROWWISE : 0) |
+              (cast_spec_is_fp8(&l->spec.weight.columnwise) ? STORE_COLUMNWISE : 0);
     const quant_spec *w = &l->spec.weight;
     if (linear_keeps_codes(l) || linear_is_composed(l) || l->grouped.fp8) {
         ott_dtype format = linear_keeps_codes(l) ? OTT_E4M3 : l->weight->shard.value.dtype;

@@ -17,8 +17,6 @@ static void count_bytes(store_traffic *t, ott_dtype format, int64_t bytes) {
     *count += bytes;
 }
 
-/* ---- packing ---- */
-
 static ott_status pack_part(exec *cx, const store_part *part, void *to) {
     const tensor *shard = &part->p->shard.value;
     int64_t count = tensor_count(*shard);
@@ -122,8 +120,7 @@ static bool fills_rowwise(const store_unit *u, const store_part *part) {
 }
 
 static bool shares_codes(const linear *l) {
-    const quant_spec *w = &l->spec.weight;
-    return quant_spec_shares_scales(w) && !l->quantized.columnwise.transposed;
+    return quant_spec_shares_scales(&l->spec.weight) && !l->quantized.columnwise.transposed;
 }
 
 static ott_status open_gathered_codes(exec *cx, const store_unit *u, store_part *part) {

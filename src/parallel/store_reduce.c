@@ -49,8 +49,6 @@ ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit) {
     return OTT_OK;
 }
 
-/* ---- accumulation on this rank ---- */
-
 static ott_status accumulate_gradient(exec *cx, const parameter_store *s, const store_unit *u, int i) {
     parameter *p = u->parameters[i];
     const tensor sum = p->grad, kept = kept_gradient(s, u, i);
