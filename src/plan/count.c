@@ -80,10 +80,6 @@ static bool was_counted(counter *c, const void *weight) {
     return false;
 }
 
-static const void *amax_of(const qtensor *q) {
-    return cast_spec_is_fp8(&q->spec.rowwise) ? q->rowwise.amax : q->columnwise.amax;
-}
-
 /* True for a weight: it stays in memory between steps, while activations are buffers of the plan. */
 static bool is_weight(const tensor *x) {
     return !plan_is_recorded(x->data);
@@ -102,12 +98,13 @@ static const void *made_weight(const counter *c, enum op_index op, const void *a
     if (op == OP_INDEX_amax && is_weight(a->x))
         return (const char *)a->x->data +
                !cast_spec_is_fp8(&a->q->spec.rowwise); /* different for rowwise and columnwise */
-    if (op == OP_INDEX_scale && !plan_is_recorded(amax_of(s->q))) return s->q;
+    if (op == OP_INDEX_scale &&
+        !plan_is_recorded(cast_spec_is_fp8(&s->q->spec.rowwise) ? s->q->rowwise.amax : s->q->columnwise.amax))
+        return s->q;
     if (shared) return NULL;
     if (op == OP_INDEX_quantize && is_weight(q->x)) return q->q;
     if (op == OP_INDEX_cast && is_weight(cast->x)) return cast->q->rowwise.data;
-    if (op == OP_INDEX_convert && is_weight(v->x)) return v->y;
-    return NULL;
+    return op == OP_INDEX_convert && is_weight(v->x) ? v->y : NULL;
 }
 
 /* Like made_weight, for a collective that reduces amaxes of weights. */
@@ -125,8 +122,7 @@ static void add_timed_work(count_part *p, const work *w, double seconds, double 
 
 /* Adds the micro-batch clock's advance since `before` to forward or backward. */
 static void note_elapsed(counter *c, const exec *cx, double before) {
-    double elapsed = c->micro_batch.compute - before;
-    *(cx->part == PART_BACKWARD ? &c->out->backward : &c->out->forward) += elapsed;
+    *(cx->part == PART_BACKWARD ? &c->out->backward : &c->out->forward) += c->micro_batch.compute - before;
 }
 
 static void add_work(counter *c, const exec *cx, op_kind kind, const work *w, bool once, bool weight) {

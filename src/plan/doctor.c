@@ -39,8 +39,6 @@ static ott_status report_cpu(doctor *d, ott_context *context) {
     return OTT_OK;
 }
 
-/* ---- without the CUDA backend ---- */
-
 /* Loading the backend fails if it was not built, or if cuBLASLt is missing: the backend is linked with it. */
 static void report_no_backend(doctor *d) {
     const char *why = status_text();
@@ -76,8 +74,6 @@ static void report_driver(doctor *d) {
         "--gpus all)");
     if (driver) dlclose(driver);
 }
-
-/* ---- a GPU ---- */
 
 static void report_gpu(doctor *d) {
     const plugin *p;

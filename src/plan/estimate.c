@@ -3,11 +3,8 @@
 #include "plan/stages.h"
 
 double estimate_peak(const machine *m, const config *cfg) {
-    bool is_fp32 = m->is_local && cfg->train.mixed_precision == PRECISION_FP32;
-    return m->rate.peak[is_fp32 ? WORK_FP32 : WORK_BF16];
+    return m->rate.peak[m->is_local && cfg->train.mixed_precision == PRECISION_FP32 ? WORK_FP32 : WORK_BF16];
 }
-
-/* ---- stages ---- */
 
 /* BETWEEN is stage 1: of all middle stages it has the most layers and micro-batches in flight. */
 enum { FIRST, BETWEEN, LAST, KINDS_OF_STAGE };
@@ -43,8 +40,6 @@ static void choose_stages(const stage_counts *s, estimate *e) {
         }
     }
 }
-
-/* ---- time ---- */
 
 /* *out = seconds of all micro-batches through all stages. */
 static ott_status time_pipeline(const count_request *r, const stage_counts *s, int64_t micro_batches,

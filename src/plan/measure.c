@@ -1,5 +1,7 @@
 /* plan/measure: times the steps of a small model. */
 #include "plan/measure.h"
+#include "base/number.h"
+#include "base/size.h"
 #include "base/clock.h"
 #include "data/data.h"
 #include "model/init.h"
@@ -53,21 +55,17 @@ static void note_op(void *user, enum op_index op, const void *args, double began
 
 /* ---- opening ---- */
 
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 enum { ARGUMENTS = 14 };
 
 /* Makes the small model's configuration, as from the command line of `ottava train`. */
 static ott_status make_config(probe *p, const config *from, const char *precision) {
     char text[ARGUMENTS][96];
     const char *arguments[ARGUMENTS];
-    int64_t head = from->model.head_dim, length = smaller(from->train.seq_len, MOST_LENGTH);
-    int64_t heads = smaller(from->model.n_heads, MOST_WIDTH / head > 1 ? MOST_WIDTH / head : 1);
-    int64_t dim = smaller(from->model.dim, MOST_WIDTH),
-            hidden = smaller(from->model.ffn_hidden_dim, MOST_HIDDEN);
-    int64_t sequences = MOST_TOKENS / length > 1 ? smaller(from->train.batch_size, MOST_TOKENS / length) : 1;
+    int64_t head = from->model.head_dim, length = size_min(from->train.seq_len, MOST_LENGTH);
+    int64_t heads = size_min(from->model.n_heads, MOST_WIDTH / head > 1 ? MOST_WIDTH / head : 1);
+    int64_t dim = size_min(from->model.dim, MOST_WIDTH),
+            hidden = size_min(from->model.ffn_hidden_dim, MOST_HIDDEN);
+    int64_t sequences = MOST_TOKENS / length > 1 ? size_min(from->train.batch_size, MOST_TOKENS / length) : 1;
     const char *row = config_word(from, "float8.recipe_name");
     const struct {
         const char *key;
@@ -81,7 +79,7 @@ static ott_status make_config(probe *p, const config *from, const char *precisio
                  {"train.seq_len", length},
                  {"model.max_seq_len", length},
                  {"train.batch_size", sequences},
-                 {"model.vocab_size", smaller(from->model.vocab_size, MOST_VOCAB)}};
+                 {"model.vocab_size", size_min(from->model.vocab_size, MOST_VOCAB)}};
     int count = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         snprintf(text[count++], 96, "--%s=%lld", sizes[i].key, (long long)sizes[i].value);
@@ -133,13 +131,8 @@ static ott_status run_probe_step(probe *p) {
 
 /* ---- rates ---- */
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double values[STEPS]) {
-    qsort(values, STEPS, sizeof *values, compare_doubles);
+    qsort(values, STEPS, sizeof *values, number_compare);
     return values[STEPS / 2];
 }
 
@@ -178,8 +171,7 @@ static void derive_rates(const config *cfg, device *d, machine *out) {
 }
 
 static ott_status measure_probes(probe probes[2], const config *cfg, machine *out) {
-    const char *high = cfg->train.mixed_precision == PRECISION_FP32 ? "fp32" : "bf16";
-    TRY(open_probe(&probes[0], cfg, high));
+    TRY(open_probe(&probes[0], cfg, cfg->train.mixed_precision == PRECISION_FP32 ? "fp32" : "bf16"));
     TRY(open_probe(&probes[1], cfg, "fp8"));
     for (int i = 0; i <= STEPS; i++) /* interleaved, so that disturbances affect both */
         for (int k = 0; k < 2; k++) TRY(run_probe_step(&probes[k]));

@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- head ---- */
-
 static void write_head(const page *p, str *out) {
     const model_options *o = p->shape;
     const estimate *e = p->estimate;

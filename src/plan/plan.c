@@ -32,15 +32,11 @@ typedef struct planner {
 
 enum { MOST_RANKS = 1 << 16 };
 
-static ott_status check_ranks(int64_t ranks) {
-    if (ranks >= 1 && ranks <= MOST_RANKS) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "--ranks %lld: give 1 to %d processes", (long long)ranks,
-                       MOST_RANKS);
-}
-
 static ott_status resolve_options(planner *p) {
     hf_model_notes notes;
-    TRY(check_ranks(p->options->ranks));
+    if (p->options->ranks < 1 || p->options->ranks > MOST_RANKS)
+        return status_fail(OTT_ERR_ARGUMENT, "--ranks %lld: give 1 to %d processes",
+                           (long long)p->options->ranks, MOST_RANKS);
     TRY(mesh_fit(p->cfg, p->options->ranks, p->log));
     TRY(peft_configure(p->account, p->cfg)); /* may set model.hf_path */
     TRY(run_check_model(p->cfg));

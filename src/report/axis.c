@@ -32,8 +32,7 @@ axis axis_linear(double low, double high, int ticks) {
 }
 
 axis axis_steps(double low, double high, int ticks) {
-    bool near = low > 0 && low <= high / 8;
-    return axis_linear(near ? 0 : low, high, ticks);
+    return axis_linear(low > 0 && low <= high / 8 ? 0 : low, high, ticks);
 }
 
 /* Sets tick marks at mantissa * 10^k, k a multiple of `stride`. Returns their number, at most `limit` + 1. */

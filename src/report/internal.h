@@ -111,8 +111,6 @@ ott_status report_worst_uses(mem *account, const metrics_health *h, const metric
    schedule): the last measurement does not have it. -1 if there is none. */
 int64_t report_next_left_fp8(const report_run_data *run, int64_t from);
 
-int report_compare_doubles(const void *a, const void *b); /* for qsort */
-
 /* ---- text ---- */
 
 /* "1.50 GiB" or "-" */

@@ -42,7 +42,7 @@ static double find_shown_limit(const metrics_health *h, const double *lowest, do
     int64_t count = 0;
     for (int64_t i = 0; i < h->module_count; i++)
         if (!isnan(lowest[i])) sorted[count++] = lowest[i];
-    qsort(sorted, (size_t)count, sizeof *sorted, report_compare_doubles);
+    qsort(sorted, (size_t)count, sizeof *sorted, number_compare);
     return count > MOST_ROWS ? sorted[MOST_ROWS - 1] : INFINITY;
 }
 

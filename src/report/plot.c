@@ -189,19 +189,15 @@ static bool is_empty(const plot *p) {
     return true;
 }
 
-static void append_title(const plot *p, str *out) {
+static void append_plot(plot *p, str *out) {
+    find_range(p);
+    for (int i = 0; i < p->runs; i++) draw_curve(p, i);
     char title[64];
     bool smoothed = false;
     for (int i = 0; i < p->runs; i++) smoothed |= curve_half_window(p->curves[i].count) > 0;
     snprintf(title, sizeof title, "training loss by step%s%s", p->y.log ? ", log scale" : "",
              smoothed ? ", moving average" : "");
     str_printf(out, "%*s%.*s\n", GUTTER, "", p->width - GUTTER, title);
-}
-
-static void append_plot(plot *p, str *out) {
-    find_range(p);
-    for (int i = 0; i < p->runs; i++) draw_curve(p, i);
-    append_title(p, out);
     for (int row = 0; row < p->rows; row++) append_row(p, row, out);
     append_x_axis(p, out);
     if (p->r->row_count > 1) append_legend(p, out);

@@ -107,16 +107,15 @@ static ott_status parse_phase(arena *texts, const json_t *object, report_phase *
 static ott_status parse_phases(arena *texts, const json_t *object, report_summary *out) {
     const json_t *list = json_object_get(object, "phases");
     size_t count = json_array_size(list);
-    void *memory;
+    report_phase *phases;
     if (count > REPORT_MOST_PHASES)
         return status_fail(OTT_ERR_FORMAT, "phases has %zu members; at most %d are allowed", count,
                            REPORT_MOST_PHASES);
     if (count == 0) return OTT_OK;
-    TRY(arena_alloc(texts, (int64_t)(count * sizeof(report_phase)), &memory));
-    memset(memory, 0, count * sizeof(report_phase));
-    out->phases = memory;
-    for (size_t i = 0; i < count; i++)
-        TRY(parse_phase(texts, json_array_get(list, i), (report_phase *)memory + i));
+    TRY(arena_alloc(texts, (int64_t)(count * sizeof(report_phase)), &phases));
+    memset(phases, 0, count * sizeof(report_phase));
+    out->phases = phases;
+    for (size_t i = 0; i < count; i++) TRY(parse_phase(texts, json_array_get(list, i), &phases[i]));
     out->phase_count = (int)count;
     return OTT_OK;
 }
@@ -161,16 +160,11 @@ static double last_value(const metrics_series *s) {
     return s->count > 0 ? s->value[s->count - 1] : (double)NAN;
 }
 
-int report_compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static ott_status median(mem *account, const metrics_series *s, double *out) {
     curve c;
     TRY(curve_from_series(account, s, &c));
     if (c.count > 0) {
-        qsort(c.y, (size_t)c.count, sizeof *c.y, report_compare_doubles);
+        qsort(c.y, (size_t)c.count, sizeof *c.y, number_compare);
         *out = c.y[c.count / 2];
     }
     curve_free(&c);

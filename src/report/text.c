@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- numbers ---- */
-
 /* "1.6721"; "-" if there is no loss. */
 static const char *loss_text(double loss, char out[32]) {
     if (!isfinite(loss)) return strcpy(out, "-");
@@ -34,8 +32,6 @@ const char *report_count_text(double count, char out[32]) {
     if (!(count >= 0 && count < 9e18)) return strcpy(out, "-");
     return str_commas((int64_t)llround(count), out);
 }
-
-/* ---- verdicts ---- */
 
 void report_loss_and_error(double loss, double error, str *out) {
     char text[32];

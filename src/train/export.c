@@ -68,10 +68,7 @@ static ott_status open_export_model(exporter *e) {
 static ott_status find_original(const exporter *e, const char **out) {
     const char *from = e->options->from;
     *out = from ? from : e->cfg->model.hf_path;
-    if (!**out) {
-        *out = NULL;
-        return OTT_OK;
-    }
+    if (!**out) return *out = NULL, OTT_OK;
     if (file_is_folder(*out)) return OTT_OK;
     return status_fail(OTT_ERR_NOT_FOUND,
                        "%s: %s is not a folder: give a Hugging Face folder with the tokenizer by "

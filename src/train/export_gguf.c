@@ -22,15 +22,9 @@ typedef struct describing {
     gguf_metadata *m;
 } describing;
 
-static void put_text(gguf_metadata *m, const char *key, const char *text) {
-    gguf_metadata_text(m, key, text, (int64_t)strlen(text));
-}
-
 static void add_metadata_text(gguf_metadata *m, const char *text) {
     gguf_metadata_add_text(m, text, (int64_t)strlen(text));
 }
-
-/* ---- pre-tokenizers ---- */
 
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
 #define WORD_START   "[^\\r\\n\\p{L}\\p{N}]?"
@@ -199,8 +193,8 @@ static ott_status describe_kind(describing *d, const tokenizer_merge *merge, int
     bool prepends;
     const char *pre = find_pre_tokenizer(d->t);
     if (pre) {
-        put_text(d->m, "tokenizer.ggml.model", "gpt2");
-        put_text(d->m, "tokenizer.ggml.pre", pre);
+        gguf_metadata_string(d->m, "tokenizer.ggml.model", "gpt2");
+        gguf_metadata_string(d->m, "tokenizer.ggml.pre", pre);
         return describe_merges(d, merge, count);
     }
     if (!tokenizer_is_sentencepiece(d->t, &prepends))
@@ -209,8 +203,8 @@ static ott_status describe_kind(describing *d, const tokenizer_merge *merge, int
             "%s: llama.cpp does not support how the tokenizer splits a text: give an empty --from for "
             "a file without a tokenizer (llama.cpp then needs token ids)",
             tokenizer_path(d->t));
-    put_text(d->m, "tokenizer.ggml.model", "llama");
-    put_text(d->m, "tokenizer.ggml.pre", "default");
+    gguf_metadata_string(d->m, "tokenizer.ggml.model", "llama");
+    gguf_metadata_string(d->m, "tokenizer.ggml.pre", "default");
     gguf_metadata_bool(d->m, "tokenizer.ggml.add_space_prefix", prepends);
     return describe_scores(d, merge, count);
 }
@@ -245,8 +239,8 @@ static ott_status describe_tokenizer(describing *d) {
 /* Writes a tokenizer with one token per byte and no merges. */
 static void describe_bytes(gguf_metadata *m, int64_t vocab) {
     char name[4] = "";
-    put_text(m, "tokenizer.ggml.model", "gpt2");
-    put_text(m, "tokenizer.ggml.pre", "gpt-2");
+    gguf_metadata_string(m, "tokenizer.ggml.model", "gpt2");
+    gguf_metadata_string(m, "tokenizer.ggml.pre", "gpt-2");
     gguf_metadata_list(m, "tokenizer.ggml.merges", GGUF_LIST_TEXTS, 0);
     gguf_metadata_list(m, "tokenizer.ggml.tokens", GGUF_LIST_TEXTS, vocab);
     for (int64_t id = 0; id < vocab; id++) {
@@ -273,7 +267,7 @@ ott_status export_gguf_tokenizer(mem *account, const logger *log, const config *
         return str_finish(source);
     }
     if (!*path) {
-        put_text(m, "tokenizer.ggml.model", "none");
+        gguf_metadata_string(m, "tokenizer.ggml.model", "none");
         str_append(source, "none: llama.cpp needs token ids");
         return str_finish(source);
     }

@@ -236,10 +236,7 @@ ott_status health_open(trainer *t, const health_options *o, health **out) {
     TRY(mem_alloc(t->account, MEM_OTHER, sizeof(health), "health", &h));
     *h = (health){.t = t, .options = *o, .hook = {.quantized = measure_quantization, .user = h}};
     ott_status status = allocate_buffers(h);
-    if (status != OTT_OK) {
-        health_close(h);
-        return status;
-    }
+    if (status != OTT_OK) return health_close(h), status;
     *out = h;
     return OTT_OK;
 }

@@ -111,11 +111,6 @@ static ott_status load_start(run *r) {
     return OTT_OK;
 }
 
-static ott_status open_writer(run *r) {
-    return checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->folder.checkpoints,
-                                  r->process_group.savers, &r->writer);
-}
-
 static ott_status decide_memory_check(run *r) {
     const memory_check a = {.account = r->account,
                             .device = r->device,
@@ -192,7 +187,8 @@ static ott_status open_trainer(run *r) {
                      &r->trainer));
     TRY(freezing_check_names(r->cfg, r->trainer->m));
     r->trainer->cx.cancellation = r->trainer->m->cancellation = &r->cancellation;
-    TRY(open_writer(r));
+    TRY(checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->folder.checkpoints, r->process_group.savers,
+                               &r->writer));
     TRY(load_start(r));
     return resume_load(r->trainer, r->cfg, &r->start);
 }
@@ -271,8 +267,6 @@ static ott_status open_health(run *r) {
                                          .window = falls_back ? r->cfg->float8.fallback_window : 0},
                        &r->health);
 }
-
-/* ---- the run folder ---- */
 
 /* Recreates the run folder if it was removed or renamed while running. */
 static ott_status keep_folder(run *r) {
@@ -597,13 +591,6 @@ static ott_status collect_errors(run *r) {
     return config_collect(r->cfg, hub_name_check(r->cfg, "data.tokenizer_path", r->cfg->data.tokenizer_path));
 }
 
-/* Reports all configuration errors together, before any data or weights are read. */
-static ott_status check_start(run *r) {
-    config_collect_begin(r->cfg);
-    ott_status status = collect_errors(r), collected = config_collect_end(r->cfg);
-    return status == OTT_OK ? collected : status;
-}
-
 /* Checks that all ranks see the run folder, and the checkpoint folder if that is elsewhere. */
 static ott_status check_folder(run *r) {
     TRY(shared_folder_check(&r->process_group, r->folder.path, "run.dir"));
@@ -613,7 +600,9 @@ static ott_status check_folder(run *r) {
 
 static ott_status open_run(run *r) {
     TRY(open_device(r));
-    TRY(check_start(r));
+    config_collect_begin(r->cfg); /* reports all errors together, before any data or weights are read */
+    ott_status status = collect_errors(r), collected = config_collect_end(r->cfg);
+    TRY(status == OTT_OK ? collected : status);
     TRY(process_group_open(&r->process_group, r->device, r->cfg));
     TRY(process_group_check_config(&r->process_group, r->cfg));
     TRY(freezing_check(r->cfg));

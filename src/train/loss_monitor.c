@@ -1,5 +1,6 @@
 /* train/loss_monitor: detects a loss that stays above its start. */
 #include "train/loss_monitor.h"
+#include "base/number.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,19 +11,6 @@ _Static_assert(LOSS_MONITOR_START < LOSS_MONITOR_STEPS, "the first losses alone 
 
 void loss_monitor_open(loss_monitor *m, int64_t vocab) {
     *m = (loss_monitor){.guess = log((double)vocab)};
-}
-
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static void set_start(loss_monitor *m) {
-    double sorted[LOSS_MONITOR_START];
-    memcpy(sorted, m->first, sizeof sorted);
-    qsort(sorted, LOSS_MONITOR_START, sizeof *sorted, by_size);
-    double median = 0.5 * (sorted[LOSS_MONITOR_START / 2 - 1] + sorted[LOSS_MONITOR_START / 2]);
-    m->start = fmin(median, fmax(m->first[0], m->guess));
 }
 
 static bool judge_loss(loss_monitor *m, double loss, double *mean) {
@@ -44,7 +32,11 @@ bool loss_monitor_add(loss_monitor *m, double loss, double *mean) {
     if (m->count == LOSS_MONITOR_START) return judge_loss(m, loss, mean);
     m->first[m->count++] = loss;
     if (m->count < LOSS_MONITOR_START) return false;
-    set_start(m);
+    double sorted[LOSS_MONITOR_START];
+    memcpy(sorted, m->first, sizeof sorted);
+    qsort(sorted, LOSS_MONITOR_START, sizeof *sorted, number_compare);
+    double median = 0.5 * (sorted[LOSS_MONITOR_START / 2 - 1] + sorted[LOSS_MONITOR_START / 2]);
+    m->start = fmin(median, fmax(m->first[0], m->guess));
     for (int i = 0; i < LOSS_MONITOR_START; i++) judge_loss(m, m->first[i], mean); /* too few for a warning */
     return false;
 }

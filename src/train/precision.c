@@ -41,8 +41,7 @@ static void apply_scale(const config *cfg, cast_spec *s) {
 /* True if round_scales_to_power_of_2 applies to this cast. */
 static bool can_round(const config *cfg, const cast_spec *s) {
     bool rounds = s->scale.rule == SCALE_TORCHAO || s->scale.rule == SCALE_TE;
-    bool kept = s->policy == AMAX_DELAYED || (cfg->float8.use_f32_scales && is_block(s->grain));
-    return rounds && !kept;
+    return rounds && !(s->policy == AMAX_DELAYED || (cfg->float8.use_f32_scales && is_block(s->grain)));
 }
 
 /* round_scales_to_power_of_2 = true applies to every cast, also of operand keys, as in torchao. */
@@ -91,11 +90,6 @@ static accumulate_mode high_precision_mode(const config *cfg, const recipe *r) {
     return tiles ? ACCUMULATE_TILE32 : ACCUMULATE_FP32;
 }
 
-static void apply_bf16_sum(const config *cfg, recipe *r) {
-    for (int g = 0; g < GEMM_COUNT; g++)
-        if (!recipe_gemm_is_fp8(r, (recipe_gemm)g)) r->gemm[g].accumulate = high_precision_mode(cfg, r);
-}
-
 static ott_status read_rows(const config *cfg, precision_plan *p) {
     const recipe *table = recipe_table(&p->row_count);
     STATUS_REQUIRE(p->row_count <= PRECISION_ROWS);
@@ -103,7 +97,9 @@ static ott_status read_rows(const config *cfg, precision_plan *p) {
         p->rows[i] = table[i];
         change_uses(cfg, &p->rows[i], apply_options_to);
         change_tensor(cfg, &p->rows[i].grad_output, apply_format);
-        apply_bf16_sum(cfg, &p->rows[i]);
+        for (int g = 0; g < GEMM_COUNT; g++)
+            if (!recipe_gemm_is_fp8(&p->rows[i], (recipe_gemm)g))
+                p->rows[i].gemm[g].accumulate = high_precision_mode(cfg, &p->rows[i]);
     }
     return OTT_OK;
 }

@@ -290,10 +290,7 @@ ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, i
                    .times = {.on_op = on_op, .on_collective = on_collective, .user = p}};
     ott_status status = exec_times_open(&p->times, t->device);
     if (status == OTT_OK) status = file_resolve(t->account, run_folder, cfg->profiling.trace_dir, &p->folder);
-    if (status != OTT_OK) {
-        profile_close(p);
-        return status;
-    }
+    if (status != OTT_OK) return profile_close(p), status;
     log_plan(p);
     *out = p;
     return OTT_OK;

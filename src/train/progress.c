@@ -99,8 +99,6 @@ static void step_line(progress *p, reading *r) {
     }
 }
 
-/* ---- metrics.jsonl ---- */
-
 static ott_status write_metrics(const progress *p, const trainer *t, const reading *r) {
     int64_t fp8, all;
     trainer_gemms(t, &fp8, &all);

@@ -13,10 +13,6 @@ static bool has_model(const config *cfg) {
            config_was_set(cfg, "model.n_layers");
 }
 
-static bool has_data(const config *cfg) {
-    return *cfg->data.dataset_path || cfg->data.datasets.count > 0 || cfg->data.format == DATA_SYNTHETIC;
-}
-
 static ott_status check_described(const config *cfg, bool described, bool named) {
     static const char file[] = "no model is given: use a configuration file (ready ones are in "
                                "configs/, or share/ottava/configs of an installation: debug.toml, demo.toml, "
@@ -34,14 +30,14 @@ static ott_status check_described(const config *cfg, bool described, bool named)
 }
 
 ott_status run_check_described(const config *cfg) {
-    return check_described(cfg, has_model(cfg), has_data(cfg));
+    return check_described(cfg, has_model(cfg),
+                           *cfg->data.dataset_path || cfg->data.datasets.count > 0 ||
+                               cfg->data.format == DATA_SYNTHETIC);
 }
 
 ott_status run_check_model(const config *cfg) {
     return check_described(cfg, has_model(cfg), true);
 }
-
-/* ---- weights ---- */
 
 ott_status run_load_initial_weights(model *m, const config *cfg, int threads) {
     uint64_t seed = (uint64_t)cfg->train.seed;
@@ -71,10 +67,6 @@ static checkpointing checkpointing_from(const config *cfg) {
 
 /* Tokens per chunk if train.ce_chunk_size is 0. Unchunked cross-entropy has one chunk of all tokens. */
 #define DEFAULT_CHUNK 4096
-
-static double momentum_from(const config *cfg) {
-    return cfg->optimizer.name == OPTIMIZER_MUON ? cfg->optimizer.muon_momentum : cfg->optimizer.momentum;
-}
 
 static muon_scale muon_scale_from(const config *cfg) {
     switch (cfg->optimizer.muon_adjust_lr) {
@@ -179,7 +171,8 @@ ott_status run_trainer_options(const config *cfg, const precision_plan *precisio
                       .weight_decay = (float)cfg->optimizer.weight_decay,
                       .max_norm = (float)cfg->train.grad_clip_norm,
                       .seed = (uint64_t)cfg->train.seed,
-                      .momentum = (float)momentum_from(cfg),
+                      .momentum = (float)(cfg->optimizer.name == OPTIMIZER_MUON ? cfg->optimizer.muon_momentum
+                                                                                : cfg->optimizer.momentum),
                       .nesterov = cfg->optimizer.name == OPTIMIZER_MUON ? cfg->optimizer.muon_nesterov
                                                                         : cfg->optimizer.nesterov,
                       .warmup = cfg->optimizer.schedule_free_warmup_steps,

@@ -113,10 +113,7 @@ static ott_status lock_folder(run_folder *f, const logger *log, const char *fold
     ott_status status = file_open_own(path, O_RDWR, &f->lock);
     mem_free(f->account, path);
     TRY(status);
-    if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) {
-        write_owner(f->lock);
-        return OTT_OK;
-    }
+    if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) return write_owner(f->lock), OTT_OK;
     *busy = errno == EWOULDBLOCK;
     if (!*busy) {
         log_warning(log, "%s cannot be locked (%s): make sure that no other process trains in it", folder,

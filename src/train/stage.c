@@ -103,10 +103,7 @@ ott_status stage_open(model *m, int64_t micro_batches, stage **out) {
     m->store.micro_batches =
         true; /* so that table gradients are summed in micro-batch order on both stages */
     ott_status status = open_stage_parts(s);
-    if (status != OTT_OK) {
-        stage_close(s);
-        return status;
-    }
+    if (status != OTT_OK) return stage_close(s), status;
     *out = s;
     return OTT_OK;
 }

@@ -1,5 +1,6 @@
 /* train/trainer: opens a trainer, converts and loads its model. */
 #include "train/trainer_parts.h"
+#include "base/size.h"
 #include "comm/self.h"
 
 /* ---- buffers ---- */
@@ -10,10 +11,6 @@ static int64_t tokens_of(const trainer *t) {
 
 static int64_t evaluation_tokens(const trainer *t) {
     return t->options.evaluation_batch * t->options.evaluation_length;
-}
-
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
 }
 
 static ott_status open_resident(trainer *t) {
@@ -33,7 +30,7 @@ static int64_t batch_bytes(const trainer *t) {
     const feed *f = &t->feed;
     int64_t training = feed_batch_bytes(f, &f->training) + loss_bytes(t, tokens_of(t));
     int64_t evaluated = feed_batch_bytes(f, &f->evaluation) + loss_bytes(t, evaluation_tokens(t));
-    return larger(t->resident * training, evaluated);
+    return size_max(t->resident * training, evaluated);
 }
 
 static void place_batches(trainer *t) {
@@ -50,7 +47,7 @@ static void place_batches(trainer *t) {
 
 static ott_status open_step_buffers(trainer *t) {
     enum { EXCHANGE_WORDS = 256, WORDS = SENT_WORDS + 1 };
-    int64_t exchange_words = larger(t->options.data_group->size, t->options.run_group->size),
+    int64_t exchange_words = size_max(t->options.data_group->size, t->options.run_group->size),
             head = backend_align(t->device->can, 4 * WORDS);
     if (exchange_words < EXCHANGE_WORDS) exchange_words = EXCHANGE_WORDS;
     TRY(feed_open(&t->feed, t->device,
@@ -115,8 +112,8 @@ ott_status trainer_convert(trainer *t, const recipe *r) {
 static ott_status build_trainer(trainer *t, const model_options *shape) {
     model_options own = *shape;
     own.frozen_convert = &t->options.convert;
-    TRY(model_open(t->device, &own, MODEL_TRAINING, larger(t->options.seq_len, t->options.evaluation_length),
-                   &t->m));
+    TRY(model_open(t->device, &own, MODEL_TRAINING,
+                   size_max(t->options.seq_len, t->options.evaluation_length), &t->m));
     t->m->store.options = t->options.store;
     t->m->store.micro_batches = t->options.grad_accum > 1;
     TRY(convert_for_training(t, t->options.convert.recipe));
@@ -157,10 +154,7 @@ ott_status trainer_open(mem *account, const logger *log, device *d, const model_
                    .balance_factor = 1.0,
                    .run.loss_scale = STEP_LOSS_SCALE_START};
     ott_status status = build_trainer(t, shape);
-    if (status != OTT_OK) {
-        trainer_close(t);
-        return status;
-    }
+    if (status != OTT_OK) return trainer_close(t), status;
     *out = t;
     return OTT_OK;
 }

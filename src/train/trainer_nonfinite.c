@@ -87,8 +87,6 @@ ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
     return status;
 }
 
-/* ---- gradients of parameters ---- */
-
 /* Backward starts with the last pipeline stage and, within a stage, with the last parameter. */
 static float order_of_gradient(const trainer *t, int i) {
     const pipeline_stage *own = t->m->options.stage;
