@@ -192,7 +192,7 @@ int verb_generate(int argc, char **argv) {
     const option options[] = {
         {"--prompt", "TEXT", OPTION_TEXT, &r.prompt, "text to continue; -: standard input"},
         {"--prompt-file", "FILE", OPTION_TEXT, &r.prompt_file,
-         "the same from a file, without its last newline; -: standard input"},
+         "file with the text to continue, without its last newline; -: standard input"},
         {"--interactive", NULL, OPTION_FLAG, &r.interactive,
          "read lines until the input ends and continue the text after each; an empty line: continue"},
         {"--chat", NULL, OPTION_FLAG, &r.chat,

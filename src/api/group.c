@@ -79,7 +79,7 @@ ott_status ott_group_open(ott_context *context, const ott_group_options *options
         return status_fail(OTT_ERR_ARGUMENT, "ott_group_open: rank %d of %d: give 0 <= rank < size", o.rank,
                            o.size);
     if (o.size > 1 && !o.all_reduce)
-        return status_fail(OTT_ERR_ARGUMENT, "ott_group_open: all_reduce is NULL, which %d ranks need",
+        return status_fail(OTT_ERR_ARGUMENT, "ott_group_open: all_reduce is NULL, but %d ranks need it",
                            o.size);
     return API_INSIDE(context, open_group(context, &o, out));
 }

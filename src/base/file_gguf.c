@@ -16,7 +16,7 @@ static bool has_gguf_magic(const char *path) {
 ott_status file_refuse_gguf(const char *path) {
     bool named = str_ends_with(path, ".gguf") && file_exists(path) && !file_is_folder(path);
     if (!named && !has_gguf_magic(path)) return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED,
-                       "%s: GGUF is not read yet: give the Hugging Face folder that the file was made from",
-                       path);
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "%s: GGUF files cannot be read yet: give the Hugging Face folder that the file was made from", path);
 }

@@ -87,8 +87,8 @@ ott_status float8_describe(mem *account, const float8_layer *layers, int64_t cou
 static ott_status check_shape(const safetensors *f, const safetensors_entry *e, bool is_history) {
     bool fits = e->dtype == OTT_F32 && e->rank == 1 && e->shape[0] >= 1;
     if (fits && (is_history || e->shape[0] == 1)) return OTT_OK;
-    return status_fail(OTT_ERR_SHAPE, "%s: %s is not fp32[%s]", safetensors_path(f), e->name,
-                       is_history ? "length" : "1");
+    return status_fail(OTT_ERR_SHAPE, "%s: %s is not an fp32 tensor of shape [%s]", safetensors_path(f),
+                       e->name, is_history ? "length" : "1");
 }
 
 /* Rejects values that training cannot produce. */

@@ -286,10 +286,10 @@ static const char *field_word(const cast_spec *s, field f) {
 
 static ott_status fail_meaning(const char *text, const cast_spec *s, field f) {
     if (f == FIELD_HISTORY || f == FIELD_ALGORITHM || f == FIELD_REDUCE)
-        return status_fail(OTT_ERR_CONFIG, "\"%s\" has a meaning only with \"delayed\"", text);
+        return status_fail(OTT_ERR_CONFIG, "\"%s\" can be combined only with \"delayed\"", text);
     if (s->policy == AMAX_DELAYED)
-        return status_fail(OTT_ERR_CONFIG, "\"%s\" has no meaning with \"delayed\"", text);
-    return status_fail(OTT_ERR_CONFIG, "\"%s\" has no meaning with the scale rule \"%s\"", text,
+        return status_fail(OTT_ERR_CONFIG, "\"%s\" cannot be combined with \"delayed\"", text);
+    return status_fail(OTT_ERR_CONFIG, "\"%s\" cannot be combined with the scale rule \"%s\"", text,
                        field_word(s, FIELD_RULE));
 }
 
@@ -308,7 +308,8 @@ static cast_spec build_spec(const sentence *given) {
 static ott_status check_high(const sentence *given) {
     for (int f = FIELD_FORMAT + 1; f < FIELD_COUNT; f++)
         if (given->word[f])
-            return status_fail(OTT_ERR_CONFIG, "\"%s\" has no meaning with \"high\"", given->word[f]->text);
+            return status_fail(OTT_ERR_CONFIG, "\"%s\" cannot be combined with \"high\"",
+                               given->word[f]->text);
     return OTT_OK;
 }
 

@@ -192,7 +192,7 @@ ott_status names_check_filter(const module_list *list, const char *text, const l
 
 ott_status names_check_rule(const module_list *list, const char *pattern) {
     if (any_of(list, true, names_fit, pattern)) return OTT_OK;
-    return fail_module_name(list, true, "float8.module", pattern, "a pattern that fits no linear layer");
+    return fail_module_name(list, true, "float8.module", pattern, "a pattern that matches no linear layer");
 }
 
 ott_status names_fail_target(const module_list *list, const char *key, const char *pattern) {

@@ -215,14 +215,14 @@ static ott_status fail_match(const regex_walk *w, int code) {
     PCRE2_UCHAR message[128];
     if (code == PCRE2_ERROR_CALLOUT)
         return status_fail(OTT_ERR_UNSUPPORTED,
-                           "a regular expression of the tokenizer gives up at byte %" PRId64
+                           "a regular expression of the tokenizer fails at byte %" PRId64
                            " of a text of %" PRId64 " bytes: it backtracks more than the %" PRId64
-                           " steps that are the budget of a text",
+                           " steps allowed for a text",
                            w->from, w->text.bytes, w->matcher->budget);
     pcre2_get_error_message(code, message, sizeof message);
     return status_fail(OTT_ERR_UNSUPPORTED,
-                       "a regular expression of the tokenizer gives up at byte %" PRId64
-                       " of a text of %" PRId64 " bytes: %s",
+                       "a regular expression of the tokenizer fails at byte %" PRId64 " of a text of %" PRId64
+                       " bytes: %s",
                        w->from, w->text.bytes, (const char *)message);
 }
 

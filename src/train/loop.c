@@ -412,8 +412,8 @@ static void report_micro_batch(void *user, int64_t done, int64_t total) {
 static ott_status follow_schedule(run *r) {
     const recipe *now = precision_at(&r->precision, r->trainer->run.step);
     if (now == r->trainer->recipe) return OTT_OK;
-    log_info(r->log, "Precision schedule: step %lld on in %s (was %s)", (long long)r->trainer->run.step + 1,
-             now->name, r->trainer->recipe->name);
+    log_info(r->log, "Precision schedule: from step %lld on in %s (was %s)",
+             (long long)r->trainer->run.step + 1, now->name, r->trainer->recipe->name);
     TRY(trainer_convert(r->trainer, now));
     run_log_write_conversion(r->log, r->trainer);
     return OTT_OK;

@@ -192,7 +192,7 @@ static void log_ranks(const run_log_start *s) {
     char text[128];
     if (mesh_ranks(s->mesh) == 1) return;
     mesh_describe(s->mesh, text);
-    log_info(s->log, "Ranks: %s; a step takes %lld rows", text, (long long)config_step_rows(s->cfg));
+    log_info(s->log, "Ranks: %s; a step trains on %lld rows", text, (long long)config_step_rows(s->cfg));
 }
 
 static void log_graphs(const run_log_start *s) {

@@ -295,8 +295,7 @@ static void test_group_shares_the_amax(void **state) {
     ott_group_close(g);
     assert_error(ott_qtensor_update_scale(q, g), OTT_ERR_ARGUMENT, "g is a group that has been closed");
     options.all_reduce = NULL;
-    assert_error(ott_group_open(context, &options, &g), OTT_ERR_ARGUMENT,
-                 "all_reduce is NULL, which 2 ranks");
+    assert_error(ott_group_open(context, &options, &g), OTT_ERR_ARGUMENT, "all_reduce is NULL, but 2 ranks");
     options.rank = 2;
     assert_error(ott_group_open(context, &options, &g), OTT_ERR_ARGUMENT, "ott_group_open: rank 2 of 2");
     options.struct_size = 0;

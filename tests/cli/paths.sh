@@ -108,7 +108,7 @@ fails "inspect a renamed checkpoint" 1 "step-2: holds the checkpoint of step 4" 
 printf 'GGUF\003\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000' >m.gguf
 cp m.gguf plain
 cp m.gguf m.txt
-gguf="GGUF is not read yet|Hugging Face folder"
+gguf="GGUF files cannot be read yet|Hugging Face folder"
 fails "GGUF as a configuration" 2 "m.gguf: $gguf" train m.gguf
 fails "GGUF as a configuration by its option" 2 "m.gguf: $gguf" train --config m.gguf
 for file in m.gguf plain; do

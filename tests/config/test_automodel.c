@@ -245,7 +245,7 @@ static void test_targets(void **state) {
     assert_int_equal(te->optimizer.state_dtype, MOMENT_FP8);
     config_close(te);
     case_bad(c, ".yaml", "optimizer:\n  exp_avg_dtype: torch.bfloat16\n  exp_avg_sq_dtype: torch.float32\n",
-             "both moments have one format here: give optimizer.state_dtype", NULL);
+             "both moments must have one format: give optimizer.state_dtype", NULL);
     config *sgd = case_good(
         c, ".yaml", "optimizer:\n  _target_: torch.optim.SGD\n  momentum: 0.9\n  nesterov: true\n", NULL);
     assert_int_equal(sgd->optimizer.name, OPTIMIZER_SGD);

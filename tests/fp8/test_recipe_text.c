@@ -147,21 +147,21 @@ static void wrong_texts(void **state) {
     bad("e4m3 e5m2", "\"e4m3\" and \"e5m2\" contradict each other");
     bad("e4m3 te unit", "\"te\" and \"unit\" contradict each other");
     bad("e4m3 delayed algo=max algo=most_recent", "contradict each other");
-    bad("high row", "\"row\" has no meaning with \"high\"");
-    bad("high pow2", "\"pow2\" has no meaning with \"high\"");
-    bad("e4m3 unit pow2", "\"pow2\" has no meaning with the scale rule \"unit\"");
-    bad("e4m3 1x32 pow2", "\"pow2\" has no meaning with the scale rule \"e8m0\"");
-    bad("e4m3 eps=1e-4", "\"eps=\" has no meaning with the scale rule \"torchao\"");
-    bad("e4m3 margin=1", "has no meaning with the scale rule \"torchao\"");
-    bad("e4m3 history=4", "\"history=\" has a meaning only with \"delayed\"");
+    bad("high row", "\"row\" cannot be combined with \"high\"");
+    bad("high pow2", "\"pow2\" cannot be combined with \"high\"");
+    bad("e4m3 unit pow2", "\"pow2\" cannot be combined with the scale rule \"unit\"");
+    bad("e4m3 1x32 pow2", "\"pow2\" cannot be combined with the scale rule \"e8m0\"");
+    bad("e4m3 eps=1e-4", "\"eps=\" cannot be combined with the scale rule \"torchao\"");
+    bad("e4m3 margin=1", "cannot be combined with the scale rule \"torchao\"");
+    bad("e4m3 history=4", "\"history=\" can be combined only with \"delayed\"");
     bad("e4m3 no_reduce", "only with \"delayed\"");
-    bad("e4m3 row delayed", "\"row\" has no meaning with \"delayed\"");
-    bad("e4m3 torchao delayed", "\"torchao\" has no meaning with \"delayed\"");
-    bad("e4m3 delayed pow2", "\"pow2\" has no meaning with \"delayed\"");
-    bad("e4m3 delayed eps=1", "\"eps=\" has no meaning with \"delayed\"");
+    bad("e4m3 row delayed", "\"row\" cannot be combined with \"delayed\"");
+    bad("e4m3 torchao delayed", "\"torchao\" cannot be combined with \"delayed\"");
+    bad("e4m3 delayed pow2", "\"pow2\" cannot be combined with \"delayed\"");
+    bad("e4m3 delayed eps=1", "\"eps=\" cannot be combined with \"delayed\"");
     bad("e4m3 1x32 te", "\"1x32\" and \"te\" contradict each other");
     bad("e4m3 e8m0", "\"tensor\" and \"e8m0\" contradict each other");
-    bad("e4m3 delayed 1x32", "\"1x32\" has no meaning with \"delayed\"");
+    bad("e4m3 delayed 1x32", "\"1x32\" cannot be combined with \"delayed\"");
 }
 
 static void wrong_numbers(void **state) {

@@ -264,11 +264,11 @@ static void a_filter_names_a_layer(void **state) {
 static void a_rule_names_a_layer(void **state) {
     (void)state;
     static const char *const rows[][2] = {
-        {"*.q_prj", "float8.module has \"*.q_prj\", a pattern that fits no linear layer; the nearest is "
+        {"*.q_prj", "float8.module has \"*.q_prj\", a pattern that matches no linear layer; the nearest is "
                     "model.layers.0.self_attn.q_proj"},
         {"model.layers.1.self_atn.*", "the nearest is model.layers.1.self_attn"},
-        {"lm_head.weight", "fits no linear layer"},
-        {"model.embed_tokens", "fits no linear layer"},
+        {"lm_head.weight", "matches no linear layer"},
+        {"model.embed_tokens", "matches no linear layer"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const module_rule list[] = {{"*.down_proj", recipe_find("rowwise")},

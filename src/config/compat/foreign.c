@@ -35,14 +35,15 @@ ott_status foreign_moment_dtype(config *cfg, const node *value, const char *wher
     TRY(read_state_dtype(value, where, "float32=fp32|bfloat16=bf16|uint8=fp8|float8_e4m3fn=fp8",
                          "\"float32\", \"bfloat16\", \"uint8\" (FP8)", word));
     if (state_note(cfg, key)->set && strcmp(config_word(cfg, key), word) != 0)
-        return status_fail(OTT_ERR_CONFIG, "%s: both moments have one format here: give %s", where, key);
+        return status_fail(OTT_ERR_CONFIG, "%s: both moments must have one format: give %s", where, key);
     return assign_word(cfg, key, word, where);
 }
 
 /* `--peft=none` switches the file's section off; `peft: null` in a file has no effect. */
 ott_status foreign_adapters(config *cfg, const node *value, const char *where) {
     if (!tree_is_null(value))
-        return status_fail(OTT_ERR_CONFIG, "%s is a section: give peft.enabled, or none", where);
+        return status_fail(OTT_ERR_CONFIG, "%s is a section: give single keys such as peft.enabled, or none",
+                           where);
     return cfg->state->reading_file ? OTT_OK : assign_word(cfg, "peft.enabled", "false", where);
 }
 

@@ -374,7 +374,7 @@ static ott_status function_raise(jinja_work *w, const jinja_arguments *a, jinja_
     const jinja_value *given = jinja_argument(a, 0, "message");
     if (given) TRY(jinja_show(w, given, &text));
     *out = text;
-    return jinja_work_fail(w, OTT_ERR_ARGUMENT, "the template says: %.*s",
+    return jinja_work_fail(w, OTT_ERR_ARGUMENT, "the template raised an exception: %.*s",
                            (int)(text.text.bytes < 300 ? text.text.bytes : 300), text.text.at);
 }
 

@@ -204,7 +204,7 @@ static ott_status read_bound(const jinja_work *w, const jinja_value *v, int64_t 
     *out = absent;
     if (v->kind == JINJA_NONE) return OTT_OK;
     if (v->kind != JINJA_INTEGER)
-        return jinja_work_fail(w, OTT_ERR_FORMAT, "a slice begins or ends with %s", jinja_value_kind(v));
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "a slice cannot begin or end with %s", jinja_value_kind(v));
     int64_t at = v->integer < 0 ? (v->integer < -length ? -1 - length : v->integer) + length : v->integer;
     *out = at < least ? least : at > most ? most : at;
     return OTT_OK;
@@ -214,7 +214,7 @@ static ott_status read_slice_step(const jinja_work *w, const jinja_value *v, int
     bool none = v->kind == JINJA_NONE;
     if (!none &&
         (v->kind != JINJA_INTEGER || v->integer == 0 || v->integer < -INT32_MAX || v->integer > INT32_MAX))
-        return jinja_work_fail(w, OTT_ERR_FORMAT, "a slice cannot have this step");
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "the step of a slice must be an integer other than 0");
     *out = none ? 1 : v->integer;
     return OTT_OK;
 }

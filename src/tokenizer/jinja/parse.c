@@ -522,7 +522,7 @@ static ott_status parse_filter_block(parser *p, jinja_node *node) {
 
 static ott_status parse_jump(parser *p, jinja_node *node) {
     if (p->loops) return end_block(p);
-    return status_fail(OTT_ERR_FORMAT, "line %d: %s is in no loop", node->line,
+    return status_fail(OTT_ERR_FORMAT, "line %d: %s is not in a loop", node->line,
                        node->kind == JINJA_NODE_BREAK ? "break" : "continue");
 }
 

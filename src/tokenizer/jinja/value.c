@@ -154,7 +154,7 @@ ott_status jinja_value_order(jinja_work *w, const jinja_value *a, const jinja_va
         return *out = order_texts(a->text, b->text), OTT_OK;
     }
     if (a->kind == JINJA_LIST && b->kind == JINJA_LIST) return order_lists(w, a->list, b->list, out);
-    return jinja_work_fail(w, OTT_ERR_FORMAT, "%s and %s have no order", jinja_value_kind(a),
+    return jinja_work_fail(w, OTT_ERR_FORMAT, "%s and %s cannot be compared", jinja_value_kind(a),
                            jinja_value_kind(b));
 }
 
@@ -172,7 +172,7 @@ ott_status jinja_value_in(jinja_work *w, const jinja_value *a, const jinja_value
         return *out = there != NULL, OTT_OK;
     }
     if (b->kind != JINJA_LIST)
-        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s is in no %s", jinja_value_kind(a),
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s cannot be in a %s", jinja_value_kind(a),
                                jinja_value_kind(b) + 2);
     for (int64_t i = 0; i < b->list->count && !*out; i++)
         TRY(jinja_value_equal(w, a, &b->list->items[i], out));
