@@ -61,7 +61,7 @@ OTT_API ott_status ott_tensor_wrap(ott_context *context, void *data, ott_dtype d
                                    int64_t columns, ott_tensor **out);
 OTT_API void ott_tensor_close(ott_tensor *t);
 
-/* For a NULL or closed tensor: OTT_DTYPE_COUNT, -1, -1 and NULL, with the reason in ott_error_text. */
+/* Getters. A NULL or closed tensor gives OTT_DTYPE_COUNT, -1, -1 and NULL; ott_error_text has the reason. */
 OTT_API ott_dtype ott_tensor_dtype(const ott_tensor *t);
 OTT_API int64_t ott_tensor_rows(const ott_tensor *t);
 OTT_API int64_t ott_tensor_columns(const ott_tensor *t);

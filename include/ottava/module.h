@@ -119,7 +119,8 @@ OTT_API ott_status ott_mlp_open(ott_context *context, const ott_mlp_options *opt
 OTT_API ott_status ott_transformer_layer_open(ott_context *context,
                                               const ott_transformer_layer_options *options, ott_module **out);
 /* Runs modules[count] one after the other; count is 1 or more. Their names become "0", "1", ... The
-   sequential owns them, unless this call fails. OTT_ERR_SHAPE or OTT_ERR_DTYPE if two do not fit. */
+   sequential owns them, unless this call fails. OTT_ERR_SHAPE or OTT_ERR_DTYPE if y does not fit the next
+   x. */
 OTT_API ott_status ott_sequential_open(ott_context *context, ott_module *const *modules, int count,
                                        ott_module **out);
 /* Closes the module and its parts. Does nothing for a module that is part of another. */

@@ -29,7 +29,7 @@ static ott_status check_not_empty(const ott_tensor *t, const char *name, const c
 
 /* ---- sums on the device ---- */
 
-/* Opens an fp32 buffer and copies `host` into it; NULL: it stays uninitialized. */
+/* Opens an fp32 buffer and copies `host` into it. If `host` is NULL, the buffer stays uninitialized. */
 static ott_status open_loss_buffer(exec *cx, const float *host, int64_t rows, int64_t columns, tensor *t,
                                    plan_buffer *b) {
     TRY(exec_open(cx, "a loss", OTT_F32, rows, columns, t, b));

@@ -91,7 +91,7 @@ int ott_module_parameter_index(const ott_module *module, const char *name) {
     return -1;
 }
 
-/* Returns the view that *view points to, or opens one if it is NULL or closed. */
+/* Opens a view of t in *view. Keeps *view if it already is an open view of t. */
 static ott_status open_view(ott_context *context, const tensor *t, ott_tensor **view) {
     if (handle_is_open(*view, HANDLE_TENSOR) && (*view)->t.data == t->data) return OTT_OK;
     TRY(handle_open(context, HANDLE_TENSOR, sizeof(ott_tensor), view));

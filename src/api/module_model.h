@@ -31,7 +31,7 @@ static inline model_body *module_model_body(const ott_module *m) {
 }
 /* OTT_ERR_ARGUMENT, with the function and the argument, unless m is an open model. */
 ott_status module_model_check(const ott_module *m, const char *function, const char *argument);
-/* Switches layers to high precision that float8.fallback disabled, as the loaded checkpoint lists them. */
+/* Switches the layers that fell back in the loaded checkpoint's run (float8.fallback) to high precision. */
 ott_status module_model_apply_fallbacks(model_body *b);
 /* The learning rate of the next step, from the configuration's schedule. */
 double module_model_learning_rate(const model_body *b);

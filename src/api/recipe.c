@@ -114,8 +114,8 @@ static ott_status read_values(ott_recipe *r) {
     return precision_plan_read(r->values, &r->plan);
 }
 
-/* Checks the current values and builds the recipe from them. *out is valid until the next ott_recipe_set. Its
-   delayed scaling uses the callbacks of `r`, if they are set. */
+/* Checks the current values and builds the recipe *out, which is valid until the next ott_recipe_set. The
+   recipe's delayed scaling uses the callbacks of `r`, if they are set. */
 static ott_status refresh_recipe(ott_recipe *r, const recipe **out) {
     *out = r->plain ? r->plain : &r->plan.fp8;
     if (!r->stale) return OTT_OK;

@@ -47,7 +47,7 @@ static void product_text(const recipe *r, recipe_gemm which, char out[CELL]) {
              g->accumulate == ACCUMULATE_FP32 ? "" : recipe_accumulate_name(g->accumulate));
 }
 
-/* Bytes per element of its input that a layer keeps for backward: the columnwise codes, and amax, scale and
+/* Bytes that a layer keeps for backward per element of its input: the columnwise codes, and amax, scale and
    scale_inv of each scale group (nn/activation). Scales per tensor or per column are too few to count. */
 static double bytes_kept(const recipe *r) {
     const cast_spec *s = &r->input.columnwise;

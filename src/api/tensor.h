@@ -41,7 +41,7 @@ struct ott_qtensor {
 
 /* Returns the device of a context. The first call opens it. */
 ott_status api_device(ott_context *context, device **out);
-/* Fills in an execution context for this device, with the context's immediate plan. */
+/* Fills in *out for ops on the context's device that run at once, without a recorded plan. */
 ott_status api_exec(ott_context *context, exec *out);
 /* Finds the recipe for the context's device. r NULL: the row `otherwise` of the recipe table.
    OTT_ERR_UNSUPPORTED if the device cannot run it. *out is valid until the next ott_recipe_set on r. */

@@ -59,7 +59,7 @@ static ott_status run_contestant_step(contestant *c) {
                        result.loss, (long long)c->trainer->run.step);
 }
 
-/* Timing an operation waits for it, so it would slow down a GPU. There, only a warm-up step is timed so. */
+/* Timing an operation waits for it, which slows a GPU down. So on a GPU only a warm-up step is timed. */
 static ott_status run_contestant(bench *b, void *state) {
     contestant *c = state;
     bool first = c->trainer->run.step == 0, gpu = b->cx.device->threads == 0;

@@ -264,7 +264,7 @@ static ott_status measure_own(const hf_fp8 *f, float *buffer) {
     return OTT_OK;
 }
 
-/* True if two matrices share a scale: servers fuse them; as trained: they were one matrix in training. */
+/* True if two matrices share a scale, because servers fuse them or (as trained) training had fused them. */
 static bool is_joined(const hf_fp8 *f, const hf_fp8_matrix *a, const hf_fp8_matrix *b) {
     const parameter *p = f->places->items[a->first].parameter;
     if (!a->trained) return strcmp(a->fused, b->fused) == 0;

@@ -438,7 +438,7 @@ static ott_status load_frozen_codes(loading *l, int i) {
     return status;
 }
 
-/* Reads the full tensor, so that its scales do not depend on how ranks shard it. */
+/* Reads the full tensor, so that the scales do not depend on how ranks shard the tensor. */
 static ott_status measure_place(loading *l, const frozen_filling *f, int i) {
     const hf_place *at = &l->places.items[i];
     const shard_tensor *t;

@@ -209,8 +209,8 @@ static void log_converted(const logger *log, const loader *l) {
                  dtype_name(t->dtype));
 }
 
-/* Loads the base folder's weights if the checkpoint lacks them. Else frozen weights may differ from the
-   folder's, so later checkpoints have them, too. */
+/* Loads the base folder's weights if the checkpoint lacks them. Otherwise its frozen weights may differ from
+   the folder's weights, so later checkpoints also store frozen weights. */
 static ott_status load_base(model *m, const logger *log, const char *path, const model_base *base) {
     if (base->files > 0) return hf_base_load(m, log, path, base);
     m->options.base = NULL;

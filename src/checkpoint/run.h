@@ -31,7 +31,7 @@ ott_status checkpoint_run_relation(mem *account, const char *home, const char *p
                                    checkpoint_relation *out);
 /* *branch: the branch that a rewind to `step` (-1: start) abandons; 0 if no checkpoint is later. */
 ott_status checkpoint_run_branch_to_abandon(mem *account, const char *home, int64_t step, int64_t *branch);
-/* Rewinds to `step`: sets later checkpoints aside, logs it, and starts the next branch. */
+/* Rewinds to `step`: sets later checkpoints aside, logs the rewind, and starts the next branch. */
 ott_status checkpoint_run_rewind(mem *account, const logger *log, const char *home, int64_t step);
 
 #endif

@@ -60,9 +60,9 @@ ott_status diagnostic_switched(config *cfg, const char *path, bool on);
 /* True if the key is in a section that is switched off. */
 bool diagnostic_is_off(const config *cfg, const char *spelled);
 
-/* True if there is an active error, for `spelled` only unless it is NULL. */
+/* True if a key that has an effect has an error. spelled: look only at this key; NULL: at all keys. */
 bool diagnostic_has_error(const config *cfg, const char *spelled);
-/* True if there is an active error for one of the keys or sections of "a.b|c". */
+/* Like diagnostic_has_error, for the keys and the sections that "a.b|c" lists. */
 bool diagnostic_has_error_in(const config *cfg, const char *names);
 /* OTT_ERR_CONFIG with all active errors, one a line; OTT_OK if there is none. */
 ott_status diagnostic_report(config *cfg);

@@ -61,7 +61,7 @@ static documents documents_of(const tensor *cu_seqlens, int64_t tokens, int64_t 
     return {(const int32_t *)cu_seqlens->data, cu_seqlens->columns, tokens, window};
 }
 
-/* The tokens of the document that contains `token`. Within [0, tokens) even if cu_seqlens is invalid. */
+/* Returns the tokens of the document of `token`, all within [0, tokens) even if cu_seqlens is invalid. */
 __device__ __forceinline__ span document_of(const documents &d, int64_t token) {
     int64_t low = 0, high = d.count;
     while (low < high) {
@@ -199,7 +199,7 @@ __device__ __forceinline__ float capped(float s, float cap) {
     return cap > 0 ? cap * fmath_tanh(s / cap) : s;
 }
 
-/* A query's online softmax: the largest score so far, and the sum of exp(score - most). */
+/* A query's online softmax. most: largest score so far; sum: of exp(score - most) so far. */
 struct running_softmax {
     float most, sum;
 };

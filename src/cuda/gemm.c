@@ -146,7 +146,7 @@ static ott_status copy_codes(exec *cx, const operand *o, int64_t k, char *to) {
                       "gemm");
 }
 
-/* The codes as the library reads them: in place, or their padded copy. */
+/* *out: the codes that the library reads, which are the operand's own codes or their padded copy. */
 static ott_status place_library_codes(exec *cx, const operand *o, int64_t at, int64_t k, const void **out) {
     char *copy = (char *)cx->workspace + at;
     *out = at < 0 ? o->t.data : copy;

@@ -228,7 +228,7 @@ static ott_status wait_for(group *base, exec *cx, group_request *request) {
 
 /* ---- closing ---- */
 
-/* Waits for queued work. The watchdog aborts it if another rank is missing for LEAVE_SECONDS. */
+/* Waits for queued work. The watchdog aborts this work if another rank is missing for LEAVE_SECONDS. */
 static void finish_work(nccl_group *g) {
     pthread_mutex_lock(&g->device->watchdog->lock);
     if (g->timeout <= 0 || g->timeout > LEAVE_SECONDS) g->timeout = LEAVE_SECONDS;

@@ -50,7 +50,7 @@ __device__ __forceinline__ void put_eight(float *terms, const eight &e) {
     for (int i = 0; i < 8; i++) terms[8 * threadIdx.x + i] = e.x[i];
 }
 
-/* Adds the next `count` products to this thread's lane. Only the first 16 threads have a lane. */
+/* Adds the next `count` products a[i] b[i] to this thread's lane of SUM16. Threads 0 to 15 have lanes. */
 __device__ __forceinline__ float add_products(float lane, const float *a, const float *b, int64_t count) {
     if (threadIdx.x < 16)
 #pragma unroll 8
@@ -94,7 +94,7 @@ __device__ __forceinline__ held<D> residual8(const norm_forward &n, int64_t row,
     return h;
 }
 
-/* Tiles are double-buffered: one barrier per piece separates filling a tile from adding it. */
+/* Tiles are double-buffered: one barrier per piece of the row separates filling a tile from adding it. */
 template <ott_dtype D, int N>
 __device__ __forceinline__ float sum_of_squares(const held<D> (&h)[N], int64_t columns) {
     SHARED(tiles, float[2][ROW_PIECE]);

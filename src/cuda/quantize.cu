@@ -74,7 +74,7 @@ __device__ __forceinline__ int64_t group_with(const group_job &j, int64_t block)
     return first;
 }
 
-/* Returns the scale. If each column has a scale, it is this thread's, otherwise the thread block's. */
+/* Returns the scale of this thread's column if each column has a scale, else of the thread block's rows. */
 __device__ __forceinline__ float settle_scale(const quantize_use &u, int64_t group, uint32_t most,
                                               bool stores) {
     SHARED(largest, uint32_t[GROUP_THREADS]);

@@ -111,7 +111,7 @@ extern "C" cudaError_t column_sum_launch(const tensor *x, const tensor *sum, cud
     return cudaGetLastError();
 }
 
-/* A block has 32 columns. Each of its eight warps has every eighth row. */
+/* A thread block reads 32 columns. Each of its eight warps reads every eighth row. */
 enum { CHANNEL_SCALES_THREADS = 256, CHANNEL_SCALES_WARPS = CHANNEL_SCALES_THREADS / 32 };
 
 struct channel_scales_tile {

@@ -183,8 +183,8 @@ __device__ __forceinline__ int count_before(sort_bits &found, bool mine, int *al
     return before;
 }
 
-/* PLACES: assigns rows to the assignments of the block's expert, from row end[expert - 1] on. Otherwise
-   stores their number in end[expert]. */
+/* PLACES true: gives each token that chose the block's expert a row, from end[expert - 1] on, or -1 beyond
+   the capacity. PLACES false: stores the number of these rows in end[expert]. */
 template <bool PLACES> __global__ void __launch_bounds__(SORT_THREADS) sort_kernel(sort_job j) {
     SHARED(found, sort_bits[2]);
     int32_t e = (int32_t)blockIdx.x;

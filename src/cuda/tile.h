@@ -245,7 +245,7 @@ __device__ __forceinline__ void quantize_tile(const held<D> (&own)[OWN_ROWS], co
     }
 }
 
-/* Loads a tile of x from memory and does the work of all uses on it. */
+/* Loads a tile of x from memory and does the quantization work of all uses for this tile. */
 template <ott_dtype D>
 __device__ __forceinline__ void quantize_loaded(const view &x, const quantize_uses &uses,
                                                 const tile_place &p) {

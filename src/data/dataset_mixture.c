@@ -50,7 +50,7 @@ static int64_t index_of_largest(const int64_t *share, int64_t count) {
     return at;
 }
 
-/* Rounds each part's share of the slots. The largest share absorbs the rounding error. */
+/* Computes how many slots each part gets, rounded. The largest share absorbs the rounding error. */
 static void share_slots(shares *s, int64_t count, const double *weights, double temperature) {
     double unnormalized[MAX_PARTS], most = 0, total = 0;
     int64_t taken = 0;

@@ -62,8 +62,8 @@ static ott_status read_layer_types(const char *name, json_t *types, hf_config *c
     return OTT_OK;
 }
 
-/* Qwen's files list in layer_types which layers have a window. Without it, the first max_window_layers layers
-   have none. */
+/* Qwen's layer_types lists which layers have a sliding window. Without layer_types, the first
+   max_window_layers layers have none. */
 static ott_status read_layer_windows(const char *name, json_t *root, hf_config *c) {
     json_t *types = hf_get(root, "layer_types");
     bool uses;

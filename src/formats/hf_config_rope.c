@@ -16,7 +16,7 @@ static const char *const rule_words[HF_ROPE_COUNT] = {
     [HF_ROPE_PLAIN] = "default", [HF_ROPE_LLAMA3] = "llama3",     [HF_ROPE_LINEAR] = "linear",
     [HF_ROPE_YARN] = "yarn",     [HF_ROPE_LONGROPE] = "longrope", [HF_ROPE_DYNAMIC] = "dynamic"};
 
-/* A parameter of a scaling rule, and the member of hf_config that holds it. */
+/* A parameter of a rope scaling rule, and the member of hf_config that holds the parameter. */
 typedef struct rule_member {
     hf_rope rope;
     const char *name;

@@ -152,7 +152,7 @@ static ott_status find_or_add_module(health_reader *r, const char *name, int64_t
     return OTT_OK;
 }
 
-/* Removes the first, third, ... of the measurements before the last one. */
+/* Removes every second measurement (the first, third, ...), but never the last measurement. */
 static void halve_measurements(metrics_health *h) {
     int64_t kept = 0;
     bool keep = true;

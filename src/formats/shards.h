@@ -47,7 +47,7 @@ ott_status shards_expect(const shards *s, const char *name, int rank, const int6
                          const shard_tensor **out);
 /* Reads bytes [offset, offset + bytes) of a tensor as stored. */
 ott_status shards_read(shards *s, const shard_tensor *t, int64_t offset, int64_t bytes, void *out);
-/* True if shards_read_floats can read it: F32, BF16, F16 and the FP8 formats. */
+/* True if shards_read_floats can read the tensor's format: F32, BF16, F16 and the FP8 formats. */
 bool shards_has_floats(const shard_tensor *t);
 /* Reads elements [first, first + count) in row-major order as fp32; FP8 codes are decoded without scales.
    Needs no memory beyond out[count]. */

@@ -257,7 +257,7 @@ static ott_status add_chat_message(text_generator *g, const char *role, const ch
     return status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
 }
 
-/* Replaces the tokens of the text by `ids`, and owns them. Their common beginning stays in the cache. */
+/* Replaces the tokens of the text by `ids`, which it then owns. The cache keeps their common beginning. */
 static void replace_context(text_generator *g, tokenizer_ids *ids) {
     int64_t same = 0, cached = model_cache_length(g->cache);
     while (!g->window_moved && same < g->text.count && same < ids->count &&

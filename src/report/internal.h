@@ -118,7 +118,7 @@ const char *report_bytes_text(int64_t bytes, char out[32]);
 /* "12,345", or "-" for NaN, negative or too large values */
 const char *report_count_text(double count, char out[32]);
 
-/* "1.6721 ± 0.0012"; "+0.12% ± 0.05%"; "validation loss +0.12%: one seed ..."; no ± if there is one seed. */
+/* Append "1.6721 ± 0.0012", "+0.12% ± 0.05%", "validation loss +0.12%: one seed ..."; with one seed no ±. */
 void report_loss_and_error(double loss, double error, str *out);
 void report_gap_and_error(const report_gap *gap, str *out);
 void report_verdict_text(const report *r, int row, str *out);

@@ -69,7 +69,7 @@ out:
     return status;
 }
 
-/* Appends the loss curves; the one without smoothing only if smoothing changes it. */
+/* Appends the loss curves. Omits the curve without smoothing if smoothing does not change it. */
 static ott_status append_curves(const report *r, int row, str *out) {
     curve logged = {0};
     json_write_key(out, "curves");

@@ -65,8 +65,8 @@ static ott_status load_strip(decode_draft *d, const json_t *object) {
     return OTT_OK;
 }
 
-/* Loads a step that replaces the mark of a space (U+2581) with a space. In the first token it removes the
-   mark, unless the pre-tokenizer never adds one. */
+/* Loads a step that replaces the mark of a space (U+2581) with a space. The step removes the mark from the
+   first token, unless the pre-tokenizer never adds a mark there. */
 static ott_status load_metaspace(decode_draft *d, const json_t *object) {
     const char *scheme = json_string_value(json_object_get(object, "prepend_scheme"));
     bool add;
@@ -175,7 +175,7 @@ static int byte_of_name(text_view name) {
     return high && low ? (int)((high - digits) % 16 * 16 + (low - digits) % 16) : -1;
 }
 
-/* Makes the texts of all tokens twice: to measure, then to store them. first: texts of a first token. */
+/* Makes the texts of all tokens twice: to measure, then to store them. first: as tokens that begin a text. */
 static ott_status change_all(const decode_draft *d, tokenizer_scratch *s, bool first, str buffers[2],
                              text_list *out) {
     const tokenizer *t = d->t;

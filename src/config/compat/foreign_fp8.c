@@ -80,7 +80,7 @@ ott_status foreign_expert_names(config *cfg, const node *value, const char *wher
 }
 
 /* Sets float8.module so that experts have the recipe of the grouped_mm converter. Other layers stay in bf16
-   if there is no converter for them. */
+   if no converter is given for other layers. */
 static ott_status finalize_experts(config *cfg) {
     const foreign_state *f = &cfg->state->foreign;
     const char *text;

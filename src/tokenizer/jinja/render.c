@@ -77,7 +77,7 @@ static ott_status open_scope(rendering *r, const scope *around, scope *out) {
 
 /* ---- lists that grow ---- */
 
-/* Replaces a growing list by its elements in this rendering. The output then depends on their number. */
+/* Copies a growing list (of messages) as it is in this rendering. The output then depends on its length. */
 static ott_status fix_growing_list(rendering *r, jinja_value *v) {
     jinja_value snapshot;
     if (v->kind != JINJA_LIST || !v->list->grows) return OTT_OK;
@@ -450,7 +450,7 @@ static ott_status run_iterations(rendering *r, const jinja_node *n, const jinja_
 
 /* ---- prefixes ---- */
 
-/* Runs the iteration of a prefix's last message, and the statements after the loop. */
+/* Runs the loop's iteration for the last message of a prefix, and then the statements after the loop. */
 static ott_status run_last(rendering *r, const jinja_node *n, const jinja_list *l, int64_t index) {
     jinja_loop *loop;
     TRY(open_loop(r, l, &loop));
