@@ -8,8 +8,7 @@ static ott_status autocast_of(ott_context *context, autocast **out) {
         TRY(mem_alloc(context->account, MEM_OTHER, sizeof(autocast), "regions", &context->autocast));
         context->autocast->registered_end = &context->autocast->registered;
     }
-    *out = context->autocast;
-    return OTT_OK;
+    return *out = context->autocast, OTT_OK;
 }
 
 /* The innermost open region if it is enabled; NULL otherwise. */

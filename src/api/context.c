@@ -121,8 +121,7 @@ ott_status ott_context_open(const ott_context_options *options, ott_context **ou
         free(context);
         return status;
     }
-    *out = context;
-    return OTT_OK;
+    return *out = context, OTT_OK;
 }
 
 /* The last HANDLE_KEEP closed contexts stay allocated, so that their use is an error, not a crash. */

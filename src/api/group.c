@@ -64,8 +64,7 @@ static ott_status open_group(ott_context *context, const ott_group_options *o, o
     TRY(handle_open(context, HANDLE_GROUP, sizeof(ott_group), &g));
     g->options = *o;
     g->group = (group){.table = &table, .rank = o->rank, .size = o->size};
-    *out = g;
-    return OTT_OK;
+    return *out = g, OTT_OK;
 }
 
 ott_status ott_group_open(ott_context *context, const ott_group_options *options, ott_group **out) {

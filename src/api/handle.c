@@ -42,8 +42,7 @@ ott_status(handle_open)(ott_context *context, handle_kind kind, int64_t bytes, v
     h->context = context;
     h->bytes = bytes;
     context->open_handles++;
-    *out = h;
-    return OTT_OK;
+    return *out = h, OTT_OK;
 }
 
 void handle_close(handle *h) {

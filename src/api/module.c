@@ -87,8 +87,7 @@ ott_status module_make(ott_context *context, const module_table *table, int64_t 
         handle_close(&m->handle);
         return status;
     }
-    *made = m;
-    return OTT_OK;
+    return *made = m, OTT_OK;
 }
 
 ott_status module_add_child(ott_module *m, const char *label, ott_module *child) {
@@ -118,8 +117,7 @@ ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, 
     TRY(device_allocate(d, MEM_PARAM, tensor_bytes(p->value), local, &p->value.data));
     TRY(device_allocate(d, MEM_GRAD, tensor_bytes(p->grad), "gradients", &p->grad.data));
     p->shard = (parameter_shard){.value = p->value, .grad = p->grad};
-    *out = p;
-    return OTT_OK;
+    return *out = p, OTT_OK;
 }
 
 /* Replaces *out by "prefix.label", without the dot if one is empty. */
@@ -132,8 +130,7 @@ static ott_status join_names(mem *account, const char *prefix, const char *label
     str_free(&text);
     if (status != OTT_OK) return status;
     mem_free(account, *out);
-    *out = joined;
-    return OTT_OK;
+    return *out = joined, OTT_OK;
 }
 
 static ott_status name_tree(ott_module *m, const char *prefix) {

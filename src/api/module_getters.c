@@ -111,8 +111,7 @@ static ott_status view_parameter(ott_module *m, int index, bool gradient, const 
     if (!gradient) TRY(module_make_weights(m));
     ott_tensor **view = gradient ? &p->gradient : &p->value;
     TRY(open_view(m->handle.context, gradient ? &p->p->grad : &p->p->value, view));
-    *out = *view;
-    return OTT_OK;
+    return *out = *view, OTT_OK;
 }
 
 ott_status ott_module_parameter_value(ott_module *module, int index, ott_tensor **out) {

@@ -48,8 +48,7 @@ static ott_status open_qtensor(ott_recipe *r, int64_t rows, int64_t columns, ott
         handle_close(&q->handle);
         return status;
     }
-    *out = q;
-    return OTT_OK;
+    return *out = q, OTT_OK;
 }
 
 #define DIMENSION_MOST (INT64_C(1) << 40) /* so that products of sizes cannot overflow */

@@ -49,8 +49,7 @@ static ott_status open_recipe(ott_context *context, const recipe *row, ott_recip
     r->values = values;
     r->plain = values ? NULL : row;
     r->stale = values != NULL;
-    *out = r;
-    return OTT_OK;
+    return *out = r, OTT_OK;
 }
 
 ott_status ott_recipe_open(ott_context *context, const char *name, ott_recipe **out) {

@@ -20,8 +20,7 @@ static ott_status open_context_device(ott_context *context) {
 
 ott_status api_device(ott_context *context, device **out) {
     if (!context->device) TRY(open_context_device(context));
-    *out = context->device;
-    return OTT_OK;
+    return *out = context->device, OTT_OK;
 }
 
 ott_status api_exec(ott_context *context, exec *out) {
@@ -100,8 +99,7 @@ static ott_status open_tensor(ott_context *context, tensor t, bool owned, ott_te
         opened->t.data = opened->owned;
         if (status != OTT_OK) return handle_close(&opened->handle), status;
     }
-    *out = opened;
-    return OTT_OK;
+    return *out = opened, OTT_OK;
 }
 
 ott_status ott_tensor_open(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns,

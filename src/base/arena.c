@@ -126,8 +126,7 @@ ott_status(arena_alloc)(arena *a, int64_t bytes, void **out) {
     int64_t need = FRONT + round_up(bytes ? bytes : 1) + BACK;
     chunk *c = a->first;
     if (!c || c->size - c->used < need) TRY(add_chunk(a, need, &c));
-    *out = place_block(c, bytes, need);
-    return OTT_OK;
+    return *out = place_block(c, bytes, need), OTT_OK;
 }
 
 ott_status arena_strdup(arena *a, const char *text, const char **out) {
@@ -135,8 +134,7 @@ ott_status arena_strdup(arena *a, const char *text, const char **out) {
     size_t bytes = strlen(text) + 1;
     void *copy;
     TRY(arena_alloc(a, (int64_t)bytes, &copy));
-    *out = memcpy(copy, text, bytes);
-    return OTT_OK;
+    return *out = memcpy(copy, text, bytes), OTT_OK;
 }
 
 ott_status arena_printf(arena *a, const char **out, const char *format, ...) {

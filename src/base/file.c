@@ -86,8 +86,7 @@ ott_status file_size(const char *path, int64_t *bytes) {
     *bytes = 0;
     if (stat(path, &info) != 0) return fail_system(path, "read");
     TRY(require_regular(path, &info));
-    *bytes = info.st_size;
-    return OTT_OK;
+    return *bytes = info.st_size, OTT_OK;
 }
 
 /* ---- reading ---- */
@@ -441,8 +440,7 @@ static ott_status writer_open(mem *account, const char *path, opener open_file, 
     w->account = account;
     ott_status status = open_file(&w->file, path);
     if (status != OTT_OK) return mem_free(account, w), status;
-    *out = w;
-    return OTT_OK;
+    return *out = w, OTT_OK;
 }
 
 ott_status file_writer_open(mem *account, const char *path, file_writer **out) {

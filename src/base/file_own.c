@@ -39,8 +39,7 @@ ott_status file_open_own(const char *path, int flags, int *descriptor) {
         close(opened);
         return fail_kind(path, info.st_mode);
     }
-    *descriptor = opened;
-    return OTT_OK;
+    return *descriptor = opened, OTT_OK;
 }
 
 bool file_is_same(const char *a, const char *b) {

@@ -54,8 +54,7 @@ ott_status mem_open(mem **out) {
     mem *m = calloc(1, sizeof *m);
     if (!m) return status_fail(OTT_ERR_MEMORY, "out of memory: a memory account (%zu bytes)", sizeof *m);
     pthread_mutex_init(&m->lock, NULL);
-    *out = m;
-    return OTT_OK;
+    return *out = m, OTT_OK;
 }
 
 static void report_leaks(const mem *m) {
@@ -145,8 +144,7 @@ ott_status(mem_alloc)(mem *m, mem_kind kind, int64_t bytes, const char *what, vo
     block *b = refused ? NULL : make_block(kind, bytes, what);
     if (!b) return fail_take(m, kind, bytes, what);
     put_in(m, b);
-    *out = b + 1;
-    return OTT_OK;
+    return *out = b + 1, OTT_OK;
 }
 
 ott_status(mem_alloc_array)(mem *m, mem_kind kind, int64_t count, int64_t size, const char *what,
@@ -182,8 +180,7 @@ ott_status(mem_grow)(mem *m, mem_kind kind, int64_t bytes, const char *what, voi
     TRY(mem_alloc(m, kind, bytes, what, &larger));
     memcpy(larger, *data, (size_t)old->bytes);
     mem_free(m, *data);
-    *data = larger;
-    return OTT_OK;
+    return *data = larger, OTT_OK;
 }
 
 void mem_free(mem *m, void *data) {
@@ -210,8 +207,7 @@ ott_status mem_strdup(mem *m, const char *text, char **out) {
     size_t bytes = strlen(text) + 1;
     void *copy;
     TRY(mem_alloc(m, MEM_OTHER, (int64_t)bytes, "a string", &copy));
-    *out = memcpy(copy, text, bytes);
-    return OTT_OK;
+    return *out = memcpy(copy, text, bytes), OTT_OK;
 }
 
 mem_stats mem_read(const mem *m) {

@@ -195,8 +195,7 @@ ott_status pool_open(mem *account, int threads, pool **out) {
         status = start_worker(p, i);
         if (status != OTT_OK) return close_pool(p, i), status;
     }
-    *out = p;
-    return OTT_OK;
+    return *out = p, OTT_OK;
 }
 
 void pool_close(pool *p) {

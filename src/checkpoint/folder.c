@@ -115,8 +115,7 @@ static ott_status measure_bytes(const file_reader *r, int64_t at, int64_t end, v
         TRY(file_reader_read(r, at, buffer, piece));
         *crc = file_crc32c(*crc, buffer, piece);
     }
-    *crc = file_crc32c_before(*crc, r->bytes - end);
-    return OTT_OK;
+    return *crc = file_crc32c_before(*crc, r->bytes - end), OTT_OK;
 }
 
 /* Reads one of `shares` shares of a file. *out = the file's size, and the share's contribution to its CRC. */

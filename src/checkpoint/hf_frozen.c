@@ -57,8 +57,7 @@ static ott_status take_scale(const hf_place *at, float *to, float scale, bool be
             "%s: the fused tensors have different scales, and one scale would round codes twice: set "
             "model.fused_qkv = false and model.fused_gate_up = false, or train.frozen_granularity = channel",
             at->parameter->name);
-    *to = scale;
-    return OTT_OK;
+    return *to = scale, OTT_OK;
 }
 
 ott_status hf_frozen_take_scales(const hf_place *at, const hf_dequantize *scales) {

@@ -246,8 +246,7 @@ ott_status checkpoint_peek(mem *account, const char *path, run_state *state) {
     checkpoint_state s;
     ott_status status = checkpoint_verify(account, path, false, NULL, &s);
     if (status != OTT_OK) return checkpoint_suggest_newest(account, path, status);
-    *state = s.run;
-    return OTT_OK;
+    return *state = s.run, OTT_OK;
 }
 
 ott_status checkpoint_base_matches(mem *account, const char *path, const char *folder, bool *fits) {

@@ -74,8 +74,7 @@ static ott_status is_copy(mem *account, const char *run_folder, const char *fold
     if (!*owner->folder || file_is_same(owner->folder, run_folder) || is_inside(run_folder, folder))
         return OTT_OK;
     TRY(run_record_read(account, owner->folder, &other));
-    *copy = strcmp(other.mark.run, owner->mark.run) == 0;
-    return OTT_OK;
+    return *copy = strcmp(other.mark.run, owner->mark.run) == 0, OTT_OK;
 }
 
 /* Decides if the run owns `folder`, given its record `owner`. Gives a copied run folder a new id. */

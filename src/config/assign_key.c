@@ -63,8 +63,7 @@ static ott_status name_recipe(const config_key *key, const node **value, const c
     if (!own && advice) return status_fail(OTT_ERR_CONFIG, "%s is not a recipe: %s", where, advice);
     if (!own || table_choice(key, own) < 0) return OTT_OK;
     *ours = (node){.kind = NODE_PLAIN, .line = (*value)->line, .text = own};
-    *value = ours;
-    return OTT_OK;
+    return *value = ours, OTT_OK;
 }
 
 /* A preset given as an option resets the dimensions that the file set. Dimensions given as options stay. */

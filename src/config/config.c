@@ -39,8 +39,7 @@ static ott_status open_empty_config(mem *account, const logger *lg, config **out
         mem_free(account, cfg);
         return status;
     }
-    *out = cfg;
-    return OTT_OK;
+    return *out = cfg, OTT_OK;
 }
 
 /* In a config.toml of an older version, round_scales_to_power_of_2 = false means "recipe". */
@@ -102,8 +101,7 @@ ott_status config_parse(mem *account, const logger *lg, int argc, const char *co
     TRY(open_empty_config(account, lg, &cfg));
     ott_status status = parse_into(cfg, argc, argv);
     if (status != OTT_OK) return config_close(cfg), status;
-    *out = cfg;
-    return OTT_OK;
+    return *out = cfg, OTT_OK;
 }
 
 /* ---- copying a config ---- */

@@ -136,8 +136,7 @@ static ott_status read_weights(tree_builder *b, const node **value, const char *
         TRY(append_weights(b->memory, &one, &text, where));
         TRY(tree_add(b, texts, NODE_TEXT, child->line, NULL, text, &ignored));
     }
-    *value = texts;
-    return OTT_OK;
+    return *value = texts, OTT_OK;
 }
 
 static bool has_tables(const node *list) {
@@ -167,6 +166,5 @@ ott_status rules_read(arena *memory, const config_key *key, const node **value, 
     for (const node *child = (*value)->first; child; child = child->next)
         TRY(child->kind != NODE_TABLE ? tree_copy(&b, texts, child, NULL, &ignored)
                                       : lists[i].add(&b, texts, child, where));
-    *value = texts;
-    return OTT_OK;
+    return *value = texts, OTT_OK;
 }

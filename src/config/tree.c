@@ -21,8 +21,7 @@ ott_status tree_add(tree_builder *b, node *parent, node_kind kind, int line, con
             parent->first = n;
         parent->last = n;
     }
-    *out = n;
-    return OTT_OK;
+    return *out = n, OTT_OK;
 }
 
 /* The readers refuse trees deeper than TREE_DEPTH_LIMIT, which bounds the recursion. */
@@ -37,8 +36,7 @@ ott_status tree_copy(tree_builder *b, node *parent, const node *source, const ch
         node *ignored;
         TRY(tree_copy(b, copy, child, child->name, &ignored));
     }
-    *out = copy;
-    return OTT_OK;
+    return *out = copy, OTT_OK;
 }
 
 static bool same_text(const char *a, const char *b) {

@@ -150,8 +150,7 @@ static ott_status choose_isa(const char *name, const cpu_isa **isa, const cpu_ti
     }
     if (!any) return refuse_isa(wanted, !name);
     *tiles = NULL;
-    *isa = best_isa();
-    return OTT_OK;
+    return *isa = best_isa(), OTT_OK;
 }
 
 /* ---- peak ---- */
@@ -285,6 +284,5 @@ ott_status cpu_open(mem *account, int threads, const char *isa, device **out) {
         .table = &table, .ops = &c->ops, .can = &cpu_capabilities, .account = account, .name = c->name};
     ott_status status = fill_device(c, account, threads, tiles);
     if (status != OTT_OK) return close_device(&c->base), status;
-    *out = &c->base;
-    return OTT_OK;
+    return *out = &c->base, OTT_OK;
 }

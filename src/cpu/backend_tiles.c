@@ -132,8 +132,7 @@ static ott_status measure(cpu_device *c, sample *s, double *out) {
         double seconds = clock_seconds() - start;
         if (seconds < best[i % 2]) best[i % 2] = seconds;
     }
-    *out = best[0] / best[1];
-    return OTT_OK;
+    return *out = best[0] / best[1], OTT_OK;
 }
 
 ott_status cpu_tiles_measure(cpu_device *c, double *out) {

@@ -71,7 +71,6 @@ static quantize_unit unit_at(const quantize_job *job, int64_t index) {
                            size_min(job->width, job->x->columns - column)};
 }
 
-/* Returns a thread's share of the units. */
 static void share_units(const quantize_job *job, int thread, int threads, int64_t *first, int64_t *end) {
     pool_share(quantize_blocks(job->x->rows, job->band) * job->strips, 1, thread, threads, first, end);
 }

@@ -147,8 +147,7 @@ static ott_status take_pinned(const cuda_device *c, unsigned flags, mem_kind kin
     }
     TRY(cuda_check(error, what));
     memset(data, 0, (size_t)bytes);
-    *out = data;
-    return OTT_OK;
+    return *out = data, OTT_OK;
 }
 
 static ott_status allocate_host(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
@@ -259,8 +258,7 @@ static ott_status event_seconds(device *d, device_event *from, device_event *to,
     TRY(event_wait(d, from));
     TRY(event_wait(d, to));
     TRY(cuda_check(cudaEventElapsedTime(&milliseconds, from->event, to->event), "the time between events"));
-    *out = 1e-3 * (double)milliseconds;
-    return OTT_OK;
+    return *out = 1e-3 * (double)milliseconds, OTT_OK;
 }
 
 /* ---- the device ---- */
@@ -431,6 +429,5 @@ ott_status cuda_open(mem *account, int index, bool emulates, device **out) {
     if (status == OTT_OK) status = read_own("OTTAVA_CUDA_ATTENTION", "cuDNN", &c->own_attention);
     if (status == OTT_OK) status = fill_device(c, index, emulates);
     if (status != OTT_OK) return close_device(&c->base), status;
-    *out = &c->base;
-    return OTT_OK;
+    return *out = &c->base, OTT_OK;
 }

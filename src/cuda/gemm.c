@@ -180,8 +180,7 @@ static ott_status place_library_scales(exec *cx, const gemm_choice *w, const ope
                        (scales.k == 1 || scales.k_step == scales.to_k_step);
     if (!is_in_place || (uintptr_t)o->scale_inv % FP8_MULTIPLE != 0)
         return cuda_check(gemm_scales_launch(&scales, cuda_stream(cx)), "gemm");
-    *out = o->scale_inv;
-    return OTT_OK;
+    return *out = o->scale_inv, OTT_OK;
 }
 
 static ott_status place_operands(exec *cx, const gemm_args *g, const gemm_choice *w, matmul_data *out) {

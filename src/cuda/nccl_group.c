@@ -134,8 +134,7 @@ static ott_status take_operation(nccl_group *g, int64_t bytes, nccl_operation **
     *best = f->next;
     f->next = NULL;
     f->completed = f->waited = false;
-    *out = f;
-    return OTT_OK;
+    return *out = f, OTT_OK;
 }
 
 /* Enlarges the staging memory. Synchronizes first, because queued work may still use the old memory. */

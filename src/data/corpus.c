@@ -120,6 +120,5 @@ ott_status corpus_finish(corpus *c, dataset **out) {
     c->learned = NULL;
     c->ids = (tokenizer_ids){.account = account};
     c->begin = NULL;
-    *out = d;
-    return OTT_OK;
+    return *out = d, OTT_OK;
 }

@@ -18,7 +18,6 @@ static ott_status add_path(file_list *list, const char *folder, const char *name
     return OTT_OK;
 }
 
-/* Adds a folder's files that match the pattern. */
 static ott_status add_matches(file_list *out, const file_list *all, const char *folder, const char *pattern) {
     for (int64_t i = 0; i < all->count; i++)
         if (str_glob(pattern, all->names[i])) TRY(add_path(out, folder, all->names[i]));

@@ -146,8 +146,7 @@ ott_status dataset_open_bytes(mem *account, const dataset_source *s, dataset **o
     TRY(dataset_new(account, &bytes_source, &dataset_windows, &d));
     ott_status status = read_bytes(d, s, &p);
     if (status != OTT_OK) return dataset_close(d), status;
-    *out = d;
-    return OTT_OK;
+    return *out = d, OTT_OK;
 }
 
 /* ---- synthetic ---- */
@@ -177,6 +176,5 @@ ott_status dataset_open_synthetic(mem *account, int64_t vocab, uint64_t seed, in
     d->tokens = count;
     d->vocab = vocab;
     d->seed = seed;
-    *out = d;
-    return OTT_OK;
+    return *out = d, OTT_OK;
 }

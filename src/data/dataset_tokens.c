@@ -269,6 +269,5 @@ ott_status dataset_open_tokens(mem *account, const dataset_source *s, dataset **
     TRY(dataset_new(account, &tokens_source, &dataset_windows, &d));
     ott_status status = fill_dataset(d, s);
     if (status != OTT_OK) return dataset_close(d), status;
-    *out = d;
-    return OTT_OK;
+    return *out = d, OTT_OK;
 }

@@ -60,7 +60,6 @@ static bool find_member(const str *s, const char *key, member *m) {
     return false;
 }
 
-/* Replaces bytes [from, to) with `with`. */
 static ott_status replace_bytes(str *s, int64_t from, int64_t to, const char *with) {
     str result = {.account = s->account};
     str_append_bytes(&result, s->text, from);
@@ -69,8 +68,7 @@ static ott_status replace_bytes(str *s, int64_t from, int64_t to, const char *wi
     ott_status status = str_finish(&result);
     if (status != OTT_OK) return str_free(&result), status;
     str_free(s);
-    *s = result;
-    return OTT_OK;
+    return *s = result, OTT_OK;
 }
 
 /* Appends a member with the white space of the first one. */

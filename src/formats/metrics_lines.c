@@ -70,8 +70,7 @@ static ott_status parse_line(const metrics_lines *l, json_t **object, int64_t *s
     const json_t *number = json_object_get(*object, "step");
     if (json_is_integer(number)) return *step = json_integer_value(number), OTT_OK;
     json_decref(*object);
-    *object = NULL;
-    return OTT_OK;
+    return *object = NULL, OTT_OK;
 }
 
 ott_status metrics_lines_parse(metrics_lines *l, json_t **object, int64_t *step) {

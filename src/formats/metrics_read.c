@@ -127,8 +127,7 @@ static ott_status intern_word(health_reader *r, const char *text, const char **o
         TRY(copy_name(r->h->names, text, &r->words[i]));
         r->word_count++;
     }
-    *out = r->words[i];
-    return OTT_OK;
+    return *out = r->words[i], OTT_OK;
 }
 
 static ott_status reserve_module(metrics_health *h) {
@@ -148,8 +147,7 @@ static ott_status find_or_add_module(health_reader *r, const char *name, int64_t
     TRY(copy_name(h->names, name, &h->modules[h->module_count].name));
     if (json_object_set_new(r->indices, name, json_integer(h->module_count)) != 0)
         return status_fail(OTT_ERR_MEMORY, "out of memory: the modules of %s", r->lines.file.path);
-    *index = h->module_count++;
-    return OTT_OK;
+    return *index = h->module_count++, OTT_OK;
 }
 
 /* Removes every second measurement (the first, third, ...), but never the last measurement. */

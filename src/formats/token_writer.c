@@ -41,8 +41,7 @@ ott_status token_writer_open(mem *account, const char *path, token_writer **out)
     w->account = account;
     ott_status status = begin_file(w, path);
     if (status != OTT_OK) return token_writer_abandon(w), status;
-    *out = w;
-    return OTT_OK;
+    return *out = w, OTT_OK;
 }
 
 static void put_little(unsigned char *to, uint32_t value) {

@@ -43,8 +43,7 @@ static ott_status copy_texts(arena *strings, const char *const *texts, int count
     const char **copies;
     TRY(arena_alloc(strings, (count + 1) * (int64_t)sizeof(char *), &copies));
     for (int i = 0; i < count; i++) TRY(arena_strdup(strings, texts[i], &copies[i]));
-    *out = copies;
-    return OTT_OK;
+    return *out = copies, OTT_OK;
 }
 
 static ott_status copy_options(text_generator *g, const ott_generate_options *o) {
@@ -142,8 +141,7 @@ ott_status generate_open(mem *account, const logger *log, const char *run,
     ott_status status = copy_options(g, options);
     if (status == OTT_OK) status = open_generator_parts(g, run);
     if (status != OTT_OK) return generate_close(g), status;
-    *out = g;
-    return OTT_OK;
+    return *out = g, OTT_OK;
 }
 
 /* Logs how many GEMMs ran in FP8, and the times for reading and generating. */

@@ -127,8 +127,7 @@ ott_status model_cache_open(model *m, const logger *log, int64_t capacity, model
     c->cx = (exec){.device = m->device, .is_first_microbatch = true, .log = log};
     ott_status status = open_cache_buffers(c);
     if (status != OTT_OK) return model_cache_close(c), status;
-    *out = c;
-    return OTT_OK;
+    return *out = c, OTT_OK;
 }
 
 void model_cache_close(model_cache *c) {

@@ -387,8 +387,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
     m->experts.ranks = o->expert_shard_ranks;
     ott_status status = build_model(m, use, positions);
     if (status != OTT_OK) return model_close(m), status;
-    *out = m;
-    return OTT_OK;
+    return *out = m, OTT_OK;
 }
 
 /* If model_open failed, some layers may be NULL. */

@@ -156,8 +156,7 @@ static ott_status exchange_heads(exec *cx, const attention *a, const char *what,
     TRY(context_ranks_gather(cx, a->context, d, x, &heads));
     TRY(plan_close(cx->plan, x_buffer));
     *x = heads;
-    *x_buffer = buffer;
-    return OTT_OK;
+    return *x_buffer = buffer, OTT_OK;
 }
 
 static ott_status exchange_inputs(exec *cx, const attention *a, attention_saved *s) {

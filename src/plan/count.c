@@ -164,7 +164,6 @@ static traffic_kind traffic_of(const counter *c, const exec *cx, const group *g,
                                                      : TRAFFIC_OTHER;
 }
 
-/* Returns the bytes that a rank receives in a collective. */
 static double received_bytes(const group *g, const collective *call) {
     double others = (double)(g->size - 1) / g->size;
     switch (call->kind) {

@@ -135,7 +135,6 @@ static double final_loss(const report_run_data *run, bool validation) {
     return validation ? run->summary.val_loss : run->summary.train_loss;
 }
 
-/* Returns the run of the row that has the same seed as `run`. */
 static const report_run_data *run_of_same_seed(const report *r, const report_row *row,
                                                const report_run_data *run) {
     int i = 0;

@@ -172,8 +172,7 @@ ott_status dry_run_open(mem *account, const device *like, device **out) {
                        .name = like->name,
                        .dry_run = like};
     r->mapped_end = MAPPED_FIRST;
-    *out = &r->base;
-    return OTT_OK;
+    return *out = &r->base, OTT_OK;
 }
 
 void dry_run_listen(device *d, const dry_run_listener *l) {
@@ -209,8 +208,7 @@ ott_status dry_run_group_open(mem *account, int rank, int size, group **out) {
     absent_ranks *r;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(absent_ranks), "ranks of a dry run", &r));
     *r = (absent_ranks){.base = {.table = &group_of_absent, .rank = rank, .size = size}, .account = account};
-    *out = &r->base;
-    return OTT_OK;
+    return *out = &r->base, OTT_OK;
 }
 
 /* ---- counting ---- */

@@ -45,8 +45,7 @@ ott_status exec_hook_quantized(exec *cx, const char *module, recipe_tensor which
 ott_status exec_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int64_t columns, tensor *t,
                      plan_buffer *b) {
     TRY(plan_open(cx->plan, what, rows * columns * dtype_bytes(d), b));
-    *t = tensor_matrix(b->data, d, rows, columns);
-    return OTT_OK;
+    return *t = tensor_matrix(b->data, d, rows, columns), OTT_OK;
 }
 
 ott_status exec_times_open(exec_times *t, device *d) {

@@ -187,8 +187,7 @@ ott_status plan_close(plan *p, plan_buffer *b) {
     } else if (p->poison) {
         TRY(poison(p, &p->entries[id]));
     }
-    *b = PLAN_NONE;
-    return OTT_OK;
+    return *b = PLAN_NONE, OTT_OK;
 }
 
 static int by_size(const void *a, const void *b) {

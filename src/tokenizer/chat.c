@@ -50,8 +50,7 @@ static ott_status read_date(const char *date, struct tm *out) {
             OTT_ERR_CONFIG,
             "data.chat_date = \"%s\" is not a date: set it to a date such as 2026-11-24, or to \"undefined\"",
             str_show(date).text);
-    *out = real;
-    return OTT_OK;
+    return *out = real, OTT_OK;
 }
 
 void chat_today(char out[11]) {
@@ -274,7 +273,6 @@ static bool is_assistant(const json_t *message) {
     return role && strcmp(role, "assistant") == 0;
 }
 
-/* Returns the first `count` messages. */
 static ott_status first_messages(const json_t *messages, size_t count, json_t **out) {
     *out = json_array();
     for (size_t i = 0; *out && i < count; i++)

@@ -32,8 +32,7 @@ static ott_status new_step(decode_draft *d, token_change change, token_step **ou
     if (d->count == TOKENIZER_MAX_STEPS)
         return status_fail(OTT_ERR_UNSUPPORTED, "more than %d steps", TOKENIZER_MAX_STEPS);
     d->steps[d->count] = (token_step){.change = change};
-    *out = &d->steps[d->count++];
-    return OTT_OK;
+    return *out = &d->steps[d->count++], OTT_OK;
 }
 
 static ott_status load_replace(decode_draft *d, const json_t *object) {

@@ -36,8 +36,7 @@ static ott_status new_step(tokenizer *t, split_step step, split_step **out) {
     if (t->split_count == TOKENIZER_MAX_STEPS)
         return status_fail(OTT_ERR_UNSUPPORTED, "more than %d steps", TOKENIZER_MAX_STEPS);
     t->split[t->split_count] = step;
-    *out = &t->split[t->split_count++];
-    return OTT_OK;
+    return *out = &t->split[t->split_count++], OTT_OK;
 }
 
 static ott_status add_regex(tokenizer *t, const char *regex, split_behavior behavior, bool invert) {

@@ -28,8 +28,7 @@ static ott_status search_choice(const budget *b, model *m, int64_t limit, int64_
         else
             low = middle + 1;
     }
-    *found = low;
-    return OTT_OK;
+    return *found = low, OTT_OK;
 }
 
 /* Takes the largest n of all ranks: blocks have collectives, so all ranks must recompute the same blocks. */

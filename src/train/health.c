@@ -237,8 +237,7 @@ ott_status health_open(trainer *t, const health_options *o, health **out) {
     *h = (health){.t = t, .options = *o, .hook = {.quantized = measure_quantization, .user = h}};
     ott_status status = allocate_buffers(h);
     if (status != OTT_OK) return health_close(h), status;
-    *out = h;
-    return OTT_OK;
+    return *out = h, OTT_OK;
 }
 
 void health_close(health *h) {

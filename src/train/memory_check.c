@@ -120,8 +120,7 @@ static ott_status need_with(const memory_check *c, const variant *from, const pr
     for (int i = 0; i < count; i++)
         for (int times = 0; times < list[i].times; times++) list[i].set(c, &v, text);
     TRY(need_of(c, &v, &n));
-    *out = n.total;
-    return OTT_OK;
+    return *out = n.total, OTT_OK;
 }
 
 static void write_together(str *text, const memory_check *c, const variant *v, const proposal *list,

@@ -210,8 +210,7 @@ ott_status process_group_any(process_group *pg, bool *flag) {
     group_host exchange = control_exchange(pg);
     if (pg->size == 1) return OTT_OK;
     TRY(group_host_reduce(&exchange, &value, 1, REDUCE_MAX));
-    *flag = value != 0.0f;
-    return OTT_OK;
+    return *flag = value != 0.0f, OTT_OK;
 }
 
 ott_status process_group_first_rank(process_group *pg, bool flag, int *rank) {

@@ -292,8 +292,7 @@ ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, i
     if (status == OTT_OK) status = file_resolve(t->account, run_folder, cfg->profiling.trace_dir, &p->folder);
     if (status != OTT_OK) return profile_close(p), status;
     log_plan(p);
-    *out = p;
-    return OTT_OK;
+    return *out = p, OTT_OK;
 }
 
 void profile_close(profile *p) {

@@ -104,8 +104,7 @@ ott_status stage_open(model *m, int64_t micro_batches, stage **out) {
         true; /* so that table gradients are summed in micro-batch order on both stages */
     ott_status status = open_stage_parts(s);
     if (status != OTT_OK) return stage_close(s), status;
-    *out = s;
-    return OTT_OK;
+    return *out = s, OTT_OK;
 }
 
 void stage_close(stage *s) {

@@ -155,8 +155,7 @@ ott_status trainer_open(mem *account, const logger *log, device *d, const model_
                    .run.loss_scale = STEP_LOSS_SCALE_START};
     ott_status status = build_trainer(t, shape);
     if (status != OTT_OK) return trainer_close(t), status;
-    *out = t;
-    return OTT_OK;
+    return *out = t, OTT_OK;
 }
 
 void trainer_close(trainer *t) {

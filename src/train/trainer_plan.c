@@ -81,8 +81,7 @@ ott_status trainer_plan_memory(trainer *t) {
 static ott_status measure_step(void *user, int64_t *bytes) {
     trainer *t = user;
     TRY(record_plan(t, t->train_plan, trainer_train_pass));
-    *bytes = plan_bytes(t->train_plan);
-    return OTT_OK;
+    return *bytes = plan_bytes(t->train_plan), OTT_OK;
 }
 
 ott_status trainer_fit_budget(trainer *t) {

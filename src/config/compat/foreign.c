@@ -54,8 +54,7 @@ static ott_status finalize_checkpointing(config *cfg, const char *where) {
     const char *mode = f->ac_mode ? f->ac_mode : "selective", *option = f->ac_option ? f->ac_option : "2";
     const char *word = strcmp(mode, "selective") == 0 ? option : mode;
     TRY(assign_word(cfg, "train.activation_checkpointing", word, where));
-    *f = kept;
-    return OTT_OK;
+    return *f = kept, OTT_OK;
 }
 
 ott_status foreign_ac_mode(config *cfg, const node *value, const char *where) {
@@ -108,8 +107,7 @@ static ott_status read_foreign_number(config *cfg, const char *like, const node 
     *out = -1.0;
     if (tree_is_null(value)) return OTT_OK;
     TRY(value_read(cfg->state->memory, table_find(like), value, where, &number));
-    *out = number.real[0];
-    return OTT_OK;
+    return *out = number.real[0], OTT_OK;
 }
 
 ott_status foreign_total_steps(config *cfg, const node *value, const char *where) {
@@ -267,8 +265,7 @@ static ott_status finalize_mock(config *cfg) {
     if (!f->mock_length || state_note(cfg, "train.seq_len")->set) return OTT_OK;
     TRY(assign_word(cfg, "train.seq_len", f->mock_length->text ? f->mock_length->text : "",
                     f->mock_length_where));
-    *f = kept;
-    return OTT_OK;
+    return *f = kept, OTT_OK;
 }
 
 /* Sets data.format. Also sets data.dataset, so that the run is refused unless another key names the files. */

@@ -24,8 +24,7 @@ static ott_status as_list(config *cfg, const node *value, const char *where, con
     *out = (config_list){0};
     if (tree_is_null(value)) return OTT_OK;
     TRY(value_read(cfg->state->memory, table_find("float8.filter_fqns"), value, where, &list));
-    *out = list.list;
-    return OTT_OK;
+    return *out = list.list, OTT_OK;
 }
 
 /* Stores what one of torchtitan's converters turns on. */

@@ -15,8 +15,7 @@ static ott_status text_argument(const jinja_work *w, const jinja_arguments *a, i
     if (!v || v->kind != JINJA_STRING)
         return jinja_work_fail(w, OTT_ERR_FORMAT, "%s: argument %d is %s, not a string", function, place + 1,
                                v ? jinja_value_kind(v) : "missing");
-    *out = v->text;
-    return OTT_OK;
+    return *out = v->text, OTT_OK;
 }
 
 static bool holds_character(text_view set, const char *at, int64_t bytes) {
@@ -46,8 +45,7 @@ static ott_status bytes_at_end(jinja_work *w, text_view text, const text_view *s
         if (!holds_character(*set, text.at + from, i - from)) break;
         i = from;
     }
-    *out = text.bytes - i;
-    return OTT_OK;
+    return *out = text.bytes - i, OTT_OK;
 }
 
 static ott_status strip(jinja_work *w, const jinja_value *v, const jinja_arguments *a, bool left, bool right,
@@ -68,8 +66,7 @@ static ott_status strip(jinja_work *w, const jinja_value *v, const jinja_argumen
         TRY(bytes_at_end(w, text, given, &bytes));
         text.bytes -= bytes;
     }
-    *out = jinja_value_string(text);
-    return OTT_OK;
+    return *out = jinja_value_string(text), OTT_OK;
 }
 
 static ott_status method_strip(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
@@ -155,8 +152,7 @@ static ott_status count_argument(const jinja_work *w, const jinja_arguments *a, 
     if (!v || v->kind == JINJA_NONE) return OTT_OK;
     if (v->kind != JINJA_INTEGER)
         return jinja_work_fail(w, OTT_ERR_FORMAT, "%s is %s", name, jinja_value_kind(v));
-    *out = v->integer;
-    return OTT_OK;
+    return *out = v->integer, OTT_OK;
 }
 
 static ott_status replace_all(jinja_work *w, text_view rest, text_view old, text_view new, int64_t most,
@@ -363,8 +359,7 @@ ott_status jinja_method(jinja_work *w, text_view name, const jinja_value *v, con
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         if (methods[i].kind == v->kind && text_is(name, methods[i].name))
             return methods[i].apply(w, v, a, out);
-    *found = false;
-    return OTT_OK;
+    return *found = false, OTT_OK;
 }
 
 /* ---- functions ---- */

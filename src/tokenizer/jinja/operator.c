@@ -158,8 +158,7 @@ static text_view characters(text_view text, int64_t first, int64_t count) {
 
 static ott_status length_of(jinja_work *w, const jinja_value *v, int64_t *out) {
     if (v->kind == JINJA_STRING) return jinja_text_length(w, v->text, out);
-    *out = jinja_list_count(w, v->list);
-    return OTT_OK;
+    return *out = jinja_list_count(w, v->list), OTT_OK;
 }
 
 static ott_status index_dict(jinja_work *w, const jinja_dict *d, const jinja_value *key, jinja_value *out) {

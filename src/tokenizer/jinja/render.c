@@ -86,8 +86,7 @@ static ott_status fix_growing_list(rendering *r, jinja_value *v) {
     *snapshot.list = *v->list;
     snapshot.list->count = snapshot.list->capacity = jinja_list_count(&r->work, v->list);
     snapshot.list->grows = false;
-    *v = snapshot;
-    return OTT_OK;
+    return *v = snapshot, OTT_OK;
 }
 
 static bool truth_of(rendering *r, const jinja_value *v) {
@@ -100,8 +99,7 @@ static bool truth_of(rendering *r, const jinja_value *v) {
 static ott_status evaluate_truth(rendering *r, const jinja_node *n, bool *out) {
     jinja_value v;
     TRY(evaluate_any(r, n, &v));
-    *out = truth_of(r, &v);
-    return OTT_OK;
+    return *out = truth_of(r, &v), OTT_OK;
 }
 
 /* ---- calls ---- */

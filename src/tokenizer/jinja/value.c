@@ -102,8 +102,7 @@ static ott_status equal_dicts(jinja_work *w, const jinja_dict *a, const jinja_di
 static ott_status equal_texts(jinja_work *w, text_view a, text_view b, bool *out) {
     *out = false;
     if (a.bytes == b.bytes) TRY(jinja_work_steps(w, a.bytes / 64));
-    *out = same_text(a, b);
-    return OTT_OK;
+    return *out = same_text(a, b), OTT_OK;
 }
 
 ott_status jinja_value_equal(jinja_work *w, const jinja_value *a, const jinja_value *b, bool *out) {
@@ -202,8 +201,7 @@ static ott_status grow(jinja_work *w, void **array, int64_t count, int64_t *capa
     TRY(jinja_work_alloc(w, more * size, &memory));
     if (count) memcpy(memory, *array, (size_t)(count * size));
     *array = memory;
-    *capacity = more;
-    return OTT_OK;
+    return *capacity = more, OTT_OK;
 }
 
 ott_status jinja_list_append(jinja_work *w, jinja_list *l, jinja_value v) {
