@@ -2,8 +2,8 @@
  * run_folder: a temporary folder of checkpoints, and small models to save into it and load from it. A call
  * that fails ends the test (cmocka).
  */
-#ifndef TESTS_PARALLEL_RUN_FOLDER_H
-#define TESTS_PARALLEL_RUN_FOLDER_H
+#ifndef TESTS_CHECKPOINT_RUN_FOLDER_H
+#define TESTS_CHECKPOINT_RUN_FOLDER_H
 
 #include "checkpoint/checkpoint.h"
 
