@@ -89,7 +89,7 @@ static void foreign_folders_are_refused(void **state) {
          "'alpha_pattern' is not an object of names and numbers"},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"layers_to_transform\": [\"1\"]}",
          "'layers_to_transform' is not a list of numbers"},
-        {"{\"peft_type\": \"LORA\", \"r\": 4, \"bias\": \"all\"}", "'bias' is not none"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"bias\": \"all\"}", "'bias' is not \"none\""},
         {"{\"peft_type\": \"LORA\", \"r\": 0}", "r"},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": \".*\"}", "regular expression"},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": 1}", "'target_modules' is not a list"},

@@ -175,7 +175,7 @@ static void formats_are_found_out(void **state) {
            WITH(data_path(f, "one.jsonl"), "--eval.enabled=false", "--data.prompt_field=q",
                 "--data.completion_field=text"));
     refuse(f, OTT_ERR_UNSUPPORTED, "read_parquet", WITH(data_path(f, "x.parquet")));
-    refuse(f, OTT_ERR_CONFIG, "data.num_samples_limit = 5 counts documents",
+    refuse(f, OTT_ERR_CONFIG, "data.num_samples_limit = 5 limits documents or samples",
            WITH("--data.num_samples_limit=5"));
     refuse(f, OTT_ERR_CONFIG, "model.vocab_size = 100 is too small", WITH("--model.vocab_size=100"));
 }
