@@ -148,7 +148,7 @@ static void keep_closed(ott_context *context) {
     free(oldest);
 }
 
-/* Locks the context for the last time. Fails inside a callback of the context. */
+/* Locks the context to close it. Fails inside a callback of the context. */
 static ott_status enter_to_close(ott_context *context) {
     TRY(api_enter(context, "ott_context_close"));
     if (context->depth > 1) {

@@ -46,7 +46,7 @@ typedef struct module_parameter {
     bool drawn;        /* the parameter has values; if not, the next members say how to draw them */
     draw_distribution start;
     uint64_t seed, stream;
-    ott_tensor *value, *gradient; /* returned by the public getters; NULL until a getter asks for it */
+    ott_tensor *value, *gradient; /* views for the public getters; NULL until a getter is called */
 } module_parameter;
 
 enum { MODULE_PARAMETERS = 2 };

@@ -41,7 +41,7 @@ typedef struct run_state {
     int64_t step_rows;            /* sequences per step on all ranks, in the last step; 0 if unknown */
 } run_state;
 
-/* What to skip when a checkpoint is loaded. All zero: nothing. */
+/* The parts of a checkpoint that loading skips. All zero: loads everything. */
 typedef struct checkpoint_exclusions {
     bool no_model;     /* keep the current weights and FP8 state */
     bool no_optimizer; /* keep the current optimizer state; updates = 0 */

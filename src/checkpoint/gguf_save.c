@@ -98,7 +98,7 @@ static bool joins_earlier_tensor(const saving *s, const char *name, const source
     return false;
 }
 
-/* Declares the tensor of a layer's experts, or of one projection's rows of a fused parameter. */
+/* Declares a GGUF tensor: of all experts of a layer, or of one projection's rows in a fused parameter. */
 static void declare_part(saving *s, const model_module *e, const parameter *p, const module_part *from,
                          bool is_bias) {
     bool reorders = s->arch->rotates_pairs && (from->role == ROLE_Q || from->role == ROLE_K);

@@ -1,4 +1,4 @@
-/* checkpoint/hf_frozen: matches the scale blocks of a folder and of a parameter. */
+/* checkpoint/hf_frozen: checks that a parameter can keep a folder's FP8 codes, and copies their scales. */
 #include "checkpoint/hf_frozen.h"
 #include <inttypes.h>
 

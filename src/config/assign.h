@@ -18,7 +18,7 @@ ott_status assign_key(config *cfg, const config_key *key, const node *value, con
    NULL. */
 ott_status assign_translate(config *cfg, const char *name, const config_key *target, const node **value,
                             const char *where, const char *spelled, node *ours);
-/* Sets our key `path` to a word that follows from a foreign key. */
+/* Sets our key `path` to a word that follows from another tool's key. */
 ott_status assign_word(config *cfg, const char *path, const char *word, const char *where);
 /* Restores the default; config_was_set is false afterwards. */
 void assign_default(config *cfg, const config_key *key);

@@ -23,7 +23,7 @@
 #define WORD(constant, text) constant,
 #include "config/choices.def"
 
-/* A list of texts, owned by the config. A list of integers holds their digits. */
+/* A list of texts, owned by the config. For a list of integers, the texts are their decimal digits. */
 typedef struct config_list {
     const char *const *items;
     int64_t count;

@@ -188,8 +188,8 @@ static bool is_key(const char *reason) {
     return memchr(reason, '.', strcspn(reason, " ")) != NULL;
 }
 
-/* Appends "a, b.* (only with distributed.pp)". It names rows of ignored_keys.def (b.*) once, not each key
-   that matches a row. */
+/* Appends "a, b.* (only with distributed.pp)". All keys that match one row of ignored_keys.def are named
+   once, by the row (b.*). */
 static void append_inert(const config *cfg, str *out, const diagnostic *r) {
     const char *shown = r->where;
     int more = 0;

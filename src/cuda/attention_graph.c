@@ -44,7 +44,7 @@ static void name(graph *g, attention_name uid, graph_type type, const int64_t di
     memcpy(t->strides, strides, sizeof t->strides);
 }
 
-/* [rows, heads * head_dim], `stride` elements per row, viewed as [documents, heads, length, head_dim]. */
+/* Declares rows of heads * head_dim elements, `stride` apart, as [documents, heads, length, head_dim]. */
 static void name_rows(graph *g, attention_name uid, graph_type type, int64_t heads, int64_t stride,
                       int offsets) {
     int64_t s = g->config.length, d = g->config.head_dim;

@@ -22,7 +22,7 @@ typedef enum matmul_scales {
     /* A: 1x128, [ceil(K/128)][M]; B: 128x128, [ceil(N/128)][ceil(K/128) rounded up to 4] */
     SCALES_BLOCK_2D,
     SCALES_BLOCK_1D, /* both 1x128: [ceil(K/128)][M] and [ceil(K/128)][N] */
-    SCALES_MX,       /* both 1x32: E8M0 bytes in tiles of 128 rows x 4 blocks, tiles along K adjacent */
+    SCALES_MX,       /* A and B 1x32: E8M0 bytes in tiles of 128 rows x 4 blocks, adjacent along K */
 } matmul_scales;
 
 typedef struct matmul_spec {

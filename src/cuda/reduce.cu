@@ -48,7 +48,7 @@ struct ordered_sum_job {
     float *sum;
 };
 
-/* sum[0] = the block sums, added in order. ADDS: they are added to the old sum[0]. */
+/* Stores the total of the block sums, added in order, in sum[0]. ADDS: adds the total to the old sum[0]. */
 template <bool ADDS>
 __global__ void __launch_bounds__(ORDERED_THREADS)
     ordered_sum_kernel(GRID_CONSTANT(job_list<ordered_sum_job>) list) {

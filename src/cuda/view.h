@@ -36,7 +36,7 @@ template <int N> static inline void view_flatten(view (&v)[N]) {
     for (int k = 0; k < N && dense; k++) view_flatten(v[k]);
 }
 
-/* Runs a statement with D as a compile-time constant: the dtype d. */
+/* Runs a statement with the dtype d as the compile-time constant D. */
 #define WITH_DTYPE(d, D, ...)                                                                                \
     switch (d) {                                                                                             \
     case OTT_BF16: {                                                                                         \

@@ -154,7 +154,7 @@ static text_view stripped(const json_t *answer) {
 }
 
 /* Adds a sample of a prompt and an answer. The tokenizer may merge the end of the prompt with the answer. So
-   the prompt is also tokenized alone, and as many tokens as it then has carry no loss. */
+   the prompt is also tokenized alone. If that gives n tokens, the sample's first n carry no loss. */
 static ott_status add_answer(corpus *c, str *prompt, text_view answer) {
     const unsigned flags = TOKENIZER_ADD_SPECIAL | TOKENIZER_MATCH_SPECIAL;
     const tokenizer *t = c->source->tokenizer;

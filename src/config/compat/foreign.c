@@ -289,7 +289,7 @@ ott_status foreign_validation_target(config *cfg, const node *value, const char 
     return state_note(cfg, "eval.dataset")->set ? OTT_OK : assign_word(cfg, "eval.dataset", name, where);
 }
 
-/* Sets path_key if the value is an existing file or a pattern. Else it is a name on a hub: sets name_key. */
+/* Sets path_key if the value is an existing file or a pattern. Else it is a hub name: sets name_key. */
 static ott_status set_dataset(config *cfg, const char *path_key, const char *name_key, const node *value,
                               const char *where) {
     if (tree_is_null(value)) return OTT_OK;

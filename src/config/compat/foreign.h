@@ -55,9 +55,9 @@ void foreign_open(foreign_state *f); /* resets all members to "not given" */
 config_format config_format_detect(const node *root);
 /* Sets the keys that a file does not give to the defaults of the file's tool. */
 ott_status config_format_defaults(config *cfg);
-/* Call after one of our own keys was set. It drops the stored foreign keys that set the same thing. */
+/* Call after one of our own keys was set. Drops the stored values of other tools' keys for the same thing. */
 void foreign_key_was_set(config *cfg, const config_key *key);
-/* Computes each of our keys that depends on several foreign keys. May be called repeatedly. */
+/* Computes each of our keys that depends on several keys of another tool. May be called repeatedly. */
 ott_status foreign_finalize(config *cfg);
 /* The FP8 part of foreign_finalize. */
 ott_status foreign_finalize_float8(config *cfg);

@@ -371,8 +371,8 @@ static ott_status filter_map(jinja_work *w, const jinja_value *v, const jinja_ar
     return OTT_OK;
 }
 
-/* Selects the elements for which a test (of the element or its member) returns `wanted`. Without a test,
-   tests truth. */
+/* Selects the elements for which a test (of the element or its member) returns `wanted`. Without a test, the
+   truth value must be `wanted`. */
 static ott_status select_elements(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                   bool of_member, bool wanted, jinja_value *out) {
     const jinja_value *member = of_member ? jinja_argument(a, 0, NULL) : NULL,

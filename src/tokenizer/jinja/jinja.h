@@ -71,7 +71,7 @@ ott_status jinja_render(const jinja *t, const json_t *context, const jinja_setti
                         jinja_spans *generation);
 
 /* Text of the first `count` messages: the first `shared` bytes of the full text, followed by `bytes` bytes at
-   offset `at` of the tails. */
+   offset `at` of the string `tails`. */
 typedef struct jinja_prefix {
     int64_t count; /* input: 1 <= count < messages */
     bool known;    /* output; false: render these messages separately */

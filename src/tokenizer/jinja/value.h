@@ -5,7 +5,7 @@
 #include "tokenizer/jinja/syntax.h"
 
 typedef enum jinja_kind {
-    JINJA_UNDEFINED, /* a missing name or member: empty, false; accessing its members is an error */
+    JINJA_UNDEFINED, /* a missing name or member: empty text, false; accessing its members is an error */
     JINJA_NONE,
     JINJA_BOOL,
     JINJA_INTEGER,
