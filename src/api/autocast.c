@@ -217,16 +217,11 @@ static ott_status run_update(update *u) {
     return OTT_OK;
 }
 
-static int count_registered(const autocast *a) {
-    int count = 0;
-    for (ott_module *m = a->registered; m; m = module_linear_body(m)->next_registered) count++;
-    return count;
-}
-
 static ott_status update_registered(ott_context *context, bool forward) {
     const autocast *a = context->autocast;
     update u = {.by_region = true};
-    int count = count_registered(a);
+    int count = 0;
+    for (ott_module *m = a->registered; m; m = module_linear_body(m)->next_registered) count++;
     if (count == 0) return OTT_OK;
     u.tensors[TENSOR_INPUT] = u.tensors[TENSOR_WEIGHT] = forward;
     u.tensors[TENSOR_GRAD_OUTPUT] = !forward;

@@ -46,14 +46,9 @@ static ott_status plan_product(exec *cx, const matmul_spec *spec, const matmul_d
     return p->refused ? OTT_OK : check_cublas(status, "planning a product");
 }
 
-static cuda_product *find_product(const cuda_device *c, const matmul_spec *spec) {
-    cuda_product *p = c->products;
-    while (p && memcmp(&p->spec, spec, sizeof *spec) != 0) p = p->next;
-    return p;
-}
-
 ott_status products_find(exec *cx, const matmul_spec *spec, const matmul_data *data, cuda_product **out) {
-    cuda_product *p = find_product(cuda_device_of(cx->device), spec);
+    cuda_product *p = cuda_device_of(cx->device)->products;
+    while (p && memcmp(&p->spec, spec, sizeof *spec) != 0) p = p->next;
     if (!p) TRY(plan_product(cx, spec, data, &p));
     *out = p->refused ? NULL : p;
     return OTT_OK;

@@ -464,12 +464,6 @@ ott_status data_count_epochs(const logger *log, config *cfg, const dataset *trai
     return config_check(cfg); /* schedules depend on the number of steps */
 }
 
-/* A resumed run counts the remaining rows after it has read its checkpoint. */
-static ott_status count_epochs(const opener *o, const dataset *train) {
-    if (*o->cfg->checkpoint.load_path) return OTT_OK;
-    return data_count_epochs(o->log, o->cfg, train, 0, 0, config_was_set(o->cfg, "train.max_steps"));
-}
-
 static ott_status open_both(opener *o, dataset **train, dataset **validation) {
     TRY(open_tokenizer(o));
     /* Adds the BOS if transformers would, and the EOS at the end of each document. */
@@ -481,7 +475,9 @@ static ott_status open_both(opener *o, dataset **train, dataset **validation) {
     TRY(open_validation(o, validation));
     TRY(choose_length(o, *train, *validation));
     TRY(make_training_rows(o, *train));
-    TRY(count_epochs(o, *train));
+    /* A resumed run counts the remaining rows after it has read its checkpoint. */
+    if (!*o->cfg->checkpoint.load_path)
+        TRY(data_count_epochs(o->log, o->cfg, *train, 0, 0, config_was_set(o->cfg, "train.max_steps")));
     return *validation ? make_validation_rows(o, *validation) : OTT_OK;
 }
 

@@ -5,10 +5,6 @@
 
 /* ---- windows ---- */
 
-static int64_t windows(const dataset *d, int64_t length) {
-    return d->tokens > length ? (d->tokens - 1) / length : 0;
-}
-
 static void place_in_row(int64_t length, dataset_row *row) {
     for (int64_t i = 0; i < length; i++) row->position[i] = (int32_t)i;
     row->start[0] = 0;
@@ -72,7 +68,7 @@ static ott_status read_window(const dataset *d, int64_t index, dataset_row *row)
 
 static ott_status make_window_rows(dataset *d) {
     int64_t length = d->row_options.length;
-    d->rows = windows(d, length);
+    d->rows = d->tokens > length ? (d->tokens - 1) / length : 0;
     if (d->row_options.pack && !d->begin && d->last_token < 0)
         return status_fail(OTT_ERR_CONFIG,
                            "data.pack_sequences needs the ends of documents, but %s does not contain them: "

@@ -116,12 +116,6 @@ static ott_status check_chunk(const recipe *r, const trainer_options *o) {
                        (long long)o->chunk, (long long)depth, r->name, granularity_name(use->grain));
 }
 
-static ott_status check_chunks(const precision_plan *precision, const trainer_options *o) {
-    for (int i = 0; i < precision->phase_count; i++) TRY(check_chunk(precision->phases[i].recipe, o));
-    for (int i = 0; i < precision->rule_count; i++) TRY(check_chunk(precision->rules[i].recipe, o));
-    return OTT_OK;
-}
-
 /* Token indices in a micro-batch are 32-bit integers. */
 static ott_status check_tokens(const config *cfg) {
     long long size = cfg->train.batch_size, length = cfg->train.seq_len, rows = config_evaluation_batch(cfg),
@@ -198,5 +192,7 @@ ott_status run_trainer_options(const config *cfg, const precision_plan *precisio
         .fp16_scaling = cfg->train.mixed_precision == PRECISION_FP16,
         .graphs = cfg->train.compile_model && cfg->train.compile_mode != COMPILE_DEFAULT,
     };
-    return check_chunks(precision, out);
+    for (int i = 0; i < precision->phase_count; i++) TRY(check_chunk(precision->phases[i].recipe, out));
+    for (int i = 0; i < precision->rule_count; i++) TRY(check_chunk(precision->rules[i].recipe, out));
+    return OTT_OK;
 }
