@@ -254,8 +254,8 @@ static ott_status recorded_recipe(const state_loader *l, const char *layer, char
     return status;
 }
 
-/* Loads the state into a layer that has not run with an FP8 recipe yet. Its first region continues from this
-   state, if format and margin are the same. */
+/* Loads the delayed-scaling state into a layer that has not run with an FP8 recipe yet. The layer's first
+   autocast region continues from this state, if format and margin are the same. */
 static ott_status hold_float8_state(const state_loader *l, linear_body *b, const char *name) {
     const safetensors *f = l->files[CHECKPOINT_FLOAT8];
     cast_spec specs[TENSOR_COUNT];

@@ -50,7 +50,7 @@ ott_status checkpoint_mark(mem *account, const char *path, run_mark *out) {
     return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }
 
-/* *own = the checkpoint is of the folder's run. A checkpoint with an unreadable state.json counts as such. */
+/* *own = the checkpoint belongs to the folder's run, or the checkpoint's state.json is unreadable. */
 static ott_status is_of_run(mem *account, const char *path, const run_record *r, bool *own) {
     run_mark mark;
     *own = file_is_folder(path);

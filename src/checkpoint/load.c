@@ -66,7 +66,7 @@ static bool has_weight(const safetensors *f, module_role role) {
     return safetensors_find(f, weight) != NULL;
 }
 
-/* True if the file fuses these projections. otherwise: result if the file has no such projections. */
+/* True if the file fuses these projections. otherwise: result if the file has neither of the weights. */
 static bool has_fused(const safetensors *f, module_role fused, module_role apart, bool otherwise) {
     return has_weight(f, fused) || (!has_weight(f, apart) && otherwise);
 }

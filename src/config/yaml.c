@@ -139,7 +139,7 @@ static ott_status check_twin(const reader *r, node *table, node *last, int line)
     return OTT_OK;
 }
 
-/* Reads one entry: `key` is its key event, and the value's events follow. */
+/* Reads one entry of a table. key: the event of the entry's key. The events of the value follow it. */
 static ott_status read_mapping_entry(reader *r, const yaml_event_t *key, int depth, node *table,
                                      const node **bases) {
     const char *name;

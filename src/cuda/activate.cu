@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(ROW_THREADS) activate_forward_kernel(activate_
     store8<D>(j.y, p.row, p.column, x);
 }
 
-/* Each thread stores only to the elements that it loaded. So dgate may alias gate, and dup may alias up. */
+/* Each thread stores only the elements that it has loaded. So dgate may alias gate, and dup may alias up. */
 template <ott_dtype D>
 __global__ void __launch_bounds__(ROW_THREADS) activate_backward_kernel(activate_job j) {
     row_place p = row_place_of(j.gate.columns);

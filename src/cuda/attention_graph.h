@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Tensors that a caller provides, by uid; every graph has the same uids, but only the tensors it needs. */
+/* Tensors that a caller provides, by uid. All graphs use these uids, but only the tensors that they need. */
 typedef enum attention_name {
     ATTENTION_NONE,
     ATTENTION_Q,

@@ -31,7 +31,7 @@ template <ott_dtype D> struct swiglu_backward {
     quantize_uses uses[2];
 };
 
-/* Each thread stores only to the elements that it loaded. So dgate may alias gate, and dup may alias up. */
+/* Each thread stores only the elements that it has loaded. So dgate may alias gate, and dup may alias up. */
 template <ott_dtype D>
 __device__ __forceinline__ void make_eight(const swiglu_backward<D> &s, int64_t row, int64_t column) {
     eight dy = load8<D>(s.dy, row, column), g = load8<D>(s.gate, row, column),

@@ -49,7 +49,7 @@ ott_status metrics_write(metrics_writer *w, int64_t step, const metrics_value *v
 ott_status metrics_sync(metrics_writer *w);
 /* False if the open file was removed, renamed or replaced. */
 bool metrics_path_is_current(const metrics_writer *w);
-/* If the path is not current: appends to the file that has it now, or to a new copy of the old lines. */
+/* After the file was removed or replaced: appends to the file at its path, or to a new copy of its lines. */
 ott_status metrics_restore(metrics_writer *w);
 void metrics_close(metrics_writer *w); /* NULL is allowed */
 

@@ -317,8 +317,8 @@ static ott_status measure_prefix(encoder *e, int64_t count, bool asks, int64_t *
     return status;
 }
 
-/* Finds where the text of a prefix ends in e->text. The prefix was rendered as a branch of another text. That
-   text and e->text begin with the same `same` bytes. */
+/* Finds where the text of a prefix ends in e->text. The prefix was rendered as a branch of another text. The
+   first `same` bytes of that text and of e->text are equal. */
 static ott_status find_prefix_end(encoder *e, const jinja_prefix *p, const str *tails, int64_t same,
                                   bool asks, int64_t *out) {
     if (!p->known) return measure_prefix(e, p->count, asks, out);
