@@ -133,7 +133,7 @@ static ott_status compare_row(workbench *w, energy errors[OUTPUTS], attention_na
     return OTT_OK;
 }
 
-/* An absolute error of lse is a relative error of the softmax weights. */
+/* Compares lse by absolute error, which is a relative error of the softmax weights. */
 static ott_status compare_lse(workbench *w, energy *e, int64_t head, int64_t row, double expected) {
     TRY(fetch_lse(w, head, (span){row, row + 1}));
     double error = (double)w->lse[0] - expected;

@@ -1,4 +1,4 @@
-/* cuda/ops: the op table. An op that it lacks fails with its name. */
+/* cuda/ops: the table of ops. Calling an op that the table lacks is an error that names the op. */
 #include "cuda/ops.h"
 #include "tensor/device.h"
 #include "cuda/kernels.h"

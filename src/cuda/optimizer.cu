@@ -59,7 +59,7 @@ struct adamw_quantize_job {
     quantize_uses uses;
 };
 
-/* Which tensors are bf16 (update_job.narrow). Bits that P and Mixed determine are compile-time constants. */
+/* Returns a bit for each bf16 tensor (update_job.narrow). Bits that P and Mixed determine are constants. */
 template <ott_dtype P, bool Mixed> __device__ __forceinline__ unsigned formats_of(unsigned narrow) {
     if constexpr (!Mixed) return 0;
     return P == OTT_F32 ? narrow & ~(1u << UPDATE_PARAM) : narrow | 1u << UPDATE_PARAM;

@@ -25,7 +25,7 @@ static inline view view_of(const tensor *t) {
     return {t->data, t->rows, t->columns, t->ld, view_is_aligned(t->data, row_bytes, 16)};
 }
 
-/* Turns each view into one long row if all views are dense. Views without data do not count. */
+/* Turns each view into one long row if all views with data are dense. */
 template <class... V> static inline void view_flatten(V &...v) {
     bool dense = (... && (!v.data || v.ld == v.columns || v.rows == 1));
     if (dense) (..., (v = {v.data, 1, v.rows * v.columns, v.rows * v.columns, (uintptr_t)v.data % 16 == 0}));
