@@ -16,8 +16,7 @@ extern "C" {
    may be NULL. The old c is added only if `accumulate`. Computes only ACCUMULATE_FP32. */
 cudaError_t gemm_launch(const operand *a, const operand *b, const tensor *bias, const tensor *c,
                         bool accumulate, scale_order order, cudaStream_t stream);
-/* The grouped GEMM ops. deep: the experts' B operands are stored one after the other along K, else along
-   N. */
+/* The grouped GEMM ops. deep: the experts' B operands follow each other along K, else along N. */
 cudaError_t gemm_grouped_launch(const grouped_gemm_args *a, bool deep, cudaStream_t stream);
 cudaError_t gemm_grouped_weight_launch(const grouped_gemm_weight_args *a, cudaStream_t stream);
 /* c = round(sum + bias + c); the old c only if `accumulate`. sum: fp32, dense, with c's rows and columns. */

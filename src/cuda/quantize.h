@@ -96,7 +96,7 @@ cudaError_t transpose_launch(const tensor *x, const tensor *y, cudaStream_t stre
 
 /* ---- statistics.cu ---- */
 
-/* statistics_workspace: in bytes. statistics_launch: writes statistics of one use (tensor/statistics.h). */
+/* Bytes of workspace for the launch, which writes the statistics of one use (tensor/statistics.h). */
 int64_t statistics_workspace(int64_t elements);
 cudaError_t statistics_launch(const tensor *x, const quantize_use *use, float *out, float *workspace,
                               cudaStream_t stream);

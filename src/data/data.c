@@ -59,7 +59,7 @@ static void log_ends(const opener *o, config_data_format format) {
 
 /* ---- one dataset ---- */
 
-/* The part to open of the data in the files of `path`: from from_share to to_share, as fractions (0 to 1). */
+/* Which part of the data in the files of `path` to open: between the fractions from_share and to_share. */
 typedef struct request {
     const char *path, *pattern;
     double from_share, to_share;

@@ -31,7 +31,7 @@ typedef struct line_stream {
     /* decoder of the current line */
     tokenizer_stream decoder;
     bool begun;     /* the line already had an id */
-    bool eos_waits; /* the last id was EOS, which is decoded unless it ends the line */
+    bool eos_waits; /* the last id was EOS; it is decoded only if another id of the line follows */
 } line_stream;
 
 /* ---- text to ids ---- */

@@ -46,7 +46,7 @@ typedef struct sample {
     double mean, squares; /* squares: sum of the squared deviations from the mean */
 } sample;
 
-/* Mean and deviations over a row's runs of a member of report_summary: the double at byte offset `at`. */
+/* Mean and deviations, over the runs of a row, of the double at byte offset `at` of report_summary. */
 static sample sample_of(const report *r, const report_row *row, size_t at) {
     sample s = {.count = row->count};
     double value[1];

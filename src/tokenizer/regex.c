@@ -279,7 +279,7 @@ static ott_status find_regex(regex_walk *w) {
     return OTT_OK;
 }
 
-/* Uses plain code if it can find the match of a known pattern. */
+/* Uses plain code instead of PCRE2 if the pattern is known and non-ASCII characters do not matter. */
 static bool find_ascii(regex_walk *w) {
     if (!w->pattern->ascii || w->from == w->text.bytes) return false;
     int64_t end = ascii_match(w->pattern->ascii, w->text, w->from);
