@@ -44,7 +44,7 @@ static int take_arguments(const export_arguments *w, ott_export_options *o) {
         return code;
     if (w->dtype && (code = choose_word(&dtypes, w->dtype, &dtype)) != OPTIONS_CONTINUE) return code;
     if (format != OTT_EXPORT_HF_FP8 && (w->method || w->granularity))
-        return cli_error(CLI_BAD_INPUT, "export: %s is for --format=hf-fp8",
+        return cli_error(CLI_BAD_INPUT, "export: %s works only with --format=hf-fp8",
                          w->method ? "--method" : "--granularity");
     if (!w->out) return cli_error(CLI_BAD_INPUT, "export: --out is missing: --out=DIR");
     ott_export_options_init(o);

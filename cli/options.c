@@ -152,8 +152,8 @@ static int fail_unknown(const command *c, const char *text, size_t length) {
     const char *near = options_nearest(word, names, count);
     if (near)
         return cli_error(CLI_BAD_INPUT, "%s: there is no option %s; did you mean %s?", c->name, word, near);
-    return cli_error(CLI_BAD_INPUT, "%s: there is no option %s; ottava %s --help lists them", c->name, word,
-                     c->name);
+    return cli_error(CLI_BAD_INPUT, "%s: there is no option %s; ottava %s --help lists all options", c->name,
+                     word, c->name);
 }
 
 /* True for "--section.key" and "--section.key=value", if the verb takes settings. */

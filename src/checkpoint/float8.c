@@ -99,8 +99,8 @@ static ott_status check_state_values(const safetensors *f, const safetensors_ent
         bool good = is_counter ? x == LINEAR_FELL_BACK || (x >= 0 && x == floorf(x))
                                : isfinite(x) && (is_history ? x >= 0 : x > 0);
         if (!good)
-            return status_fail(OTT_ERR_FORMAT, "%s: %s[%" PRId64 "] is %g", safetensors_path(f), e->name, i,
-                               (double)x);
+            return status_fail(OTT_ERR_FORMAT, "%s: %s[%" PRId64 "] is %g, which is not valid",
+                               safetensors_path(f), e->name, i, (double)x);
     }
     return OTT_OK;
 }

@@ -48,9 +48,9 @@ static ott_status check_line(const device_line *lines, int rank) {
             "CPUs (train.device = \"cpu\")",
             rank, own->machine, own->card.name, first->machine, first->card.name);
     if (strcmp(own->card.libraries, first->card.libraries) != 0)
-        return status_fail(OTT_ERR_RANK,
-                           "rank %d (%s) has %s, and rank 0 (%s) %s: install the same on all machines", rank,
-                           own->machine, own->card.libraries, first->machine, first->card.libraries);
+        return status_fail(
+            OTT_ERR_RANK, "rank %d (%s) has %s, and rank 0 (%s) %s: install the same version on all machines",
+            rank, own->machine, own->card.libraries, first->machine, first->card.libraries);
     for (int other = 0; other < rank && own->linked; other++) TRY(check_pair(lines, other, rank));
     return OTT_OK;
 }

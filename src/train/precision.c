@@ -271,7 +271,8 @@ static ott_status find_recipe(const precision_plan *p, bool for_module, const ch
     *out = strcmp(name, "fp8") == 0 || strcmp(name, p->fp8.name) == 0 ? &p->fp8 : find_row(p, name);
     if (!*out) return fail_name(p, for_module, name);
     if (may_name(for_module, name)) return OTT_OK;
-    if (for_module) FAIL("%s: a layer outside FP8 has the activation format of the run; write bf16", name);
+    if (for_module)
+        FAIL("%s: a layer in high precision has the activation format of the run: write bf16", name);
     FAIL("fp16: loss scaling applies to a full run; use bf16, or train.mixed_precision = \"fp16\"");
 }
 

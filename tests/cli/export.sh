@@ -132,7 +132,7 @@ fails "an unknown granularity" 2 "did you mean channel?" export r --out=x --form
 fails "an unknown dtype" 2 "fp32, bf16, fp16" export r --out=x --dtype=int4
 fails "channels in the method fp8" 2 "compressed-tensors" \
     export r --out=x --format=hf-fp8 --method=fp8 --granularity=channel
-fails "a method without FP8" 2 "--method is for --format=hf-fp8" export r --out=x --method=fp8
+fails "a method without FP8" 2 "--method works only with --format=hf-fp8" export r --out=x --method=fp8
 fails "fp32 with FP8" 2 "dtype = fp32|bf16" export r --out=x --format=hf-fp8 --dtype=fp32
 works "help of export" "Usage: ottava export RUN_DIR|--granularity G|compressed-tensors" export --help
 

@@ -128,7 +128,7 @@ static const struct {
     {"a\n{{ x", OTT_ERR_FORMAT, "line 2: {{ has no }}"},
     {"{% if x %}a", OTT_ERR_FORMAT, "without {% endif %}"},
     {"{% for x in y %}a{% endif %}", OTT_ERR_UNSUPPORTED, "the tag \"endif\" is not supported"},
-    {"{{ 'abc }}", OTT_ERR_FORMAT, "a string has no end"},
+    {"{{ 'abc }}", OTT_ERR_FORMAT, "a string has no closing quote"},
     {"{{ a $ b }}", OTT_ERR_FORMAT, "'$' has no meaning"},
     {"{{ 1 + }}", OTT_ERR_FORMAT, "where an expression should be"},
     {"{# a", OTT_ERR_FORMAT, "{# has no #}"},

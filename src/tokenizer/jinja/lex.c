@@ -123,7 +123,7 @@ static ott_status lex_string(lexer *l) {
     char quote = *l->at;
     const char *from = l->at + 1, *to = from;
     while (to < l->end && *to != quote) to += *to == '\\' && to + 1 < l->end ? 2 : 1;
-    if (to >= l->end) return fail_at_line(l, "a string has no end");
+    if (to >= l->end) return fail_at_line(l, "a string has no closing quote");
     void *memory;
     int64_t bytes = 0;
     TRY(arena_alloc(l->t->memory, to - from + 1, &memory));
