@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes a Hugging Face folder with a Llama's real shapes and random FP8 weights, to test models of that size.
 
-    tools/make_random_folder.py FOLDER [--dim 4096 --layers 32 --heads 32 --kv-heads 8 --hidden 14336 --vocab
-    128256]
+    tools/make_random_folder.py FOLDER [--dim 4096 --layers 32 --heads 32 --kv-heads 8 --hidden 14336
+                                        --vocab 128256]
 
 Matrices inside blocks are E4M3 codes with one scale per row (compressed-tensors, strategy channel); other
 tensors are bf16. The defaults are Llama 3.1 8B's shapes: 9 GB, written in pieces. Needs only Python. Values
