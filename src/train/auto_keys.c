@@ -37,15 +37,20 @@ static void choose_sum(const config *before, const config *cfg, const device *d,
     snprintf(out, 16, "%s", word);
 }
 
+static ott_status choose_all(mem *account, const device *d, const config *cfg, choice *out) {
+    config *before = NULL;
+    bool has_auto = cfg->float8.accumulate == SUM_AUTO || cfg->train.bf16_accumulate == BF16_SUM_AUTO;
+    if (has_auto || needs_date(cfg)) TRY(resume_config(account, cfg, &before));
+    if (needs_date(cfg)) choose_date(before, out->chat_date);
+    choose_sum(before, cfg, d, "float8.accumulate", out->fp8_sum);
+    choose_sum(before, cfg, d, "train.bf16_accumulate", out->bf16_sum);
+    config_close(before);
+    return OTT_OK;
+}
+
 ott_status auto_keys_choose(mem *account, process_group *pg, const device *d, config *cfg) {
     choice c = {.chat_date = ""};
-    if (process_group_is_leader(pg)) {
-        config *before = resume_config(account, cfg);
-        if (needs_date(cfg)) choose_date(before, c.chat_date);
-        choose_sum(before, cfg, d, "float8.accumulate", c.fp8_sum);
-        choose_sum(before, cfg, d, "train.bf16_accumulate", c.bf16_sum);
-        config_close(before);
-    }
+    if (process_group_is_leader(pg)) TRY(choose_all(account, d, cfg, &c));
     if (pg->size > 1) TRY(process_group_broadcast(pg, &c, sizeof c));
     if (*c.chat_date) TRY(config_set(cfg, "data.chat_date", c.chat_date));
     if (cfg->float8.accumulate == SUM_AUTO) TRY(config_set(cfg, "float8.accumulate", c.fp8_sum));

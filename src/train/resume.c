@@ -108,14 +108,14 @@ static ott_status find_early(mem *account, const config *cfg, char **out) {
     return status;
 }
 
-config *resume_config(mem *account, const config *cfg) {
+ott_status resume_config(mem *account, const config *cfg, config **out) {
     char *path = NULL;
-    config *before = NULL;
-    if (!*cfg->checkpoint.load_path) return NULL;
+    *out = NULL;
+    if (!*cfg->checkpoint.load_path) return OTT_OK;
     ott_status status = find_early(account, cfg, &path);
-    if (status == OTT_OK) checkpoint_config(account, path, &before);
+    if (status == OTT_OK) status = checkpoint_config(account, path, out);
     mem_free(account, path);
-    return before;
+    return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }
 
 /* ---- loading, and changed configuration keys ---- */

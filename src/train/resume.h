@@ -19,9 +19,9 @@ typedef struct resume_point {
    "latest", but starts from scratch if there is none. Free with resume_close, even on failure. */
 ott_status resume_find(const logger *log, const config *cfg, const run_folder *folder, resume_point *out);
 void resume_close(mem *account, resume_point *p);
-/* Returns the configuration of the run that is resumed, before its folder is opened; close it with
-   config_close. NULL if no run is resumed or the checkpoint cannot be read; resume_find reports the error. */
-config *resume_config(mem *account, const config *cfg);
+/* Reads the configuration of the run that is resumed, before its folder is opened; close *out with
+   config_close. NULL if no run is resumed or the checkpoint cannot be read: resume_find reports that error. */
+ott_status resume_config(mem *account, const config *cfg, config **out);
 /* Loads the checkpoint, if any. Logs its path and step, and the changed keys that can affect the losses. */
 ott_status resume_load(trainer *t, const config *cfg, const resume_point *p);
 /* Rewinds the run folder to the resume point: renames later checkpoints and copies the metrics, as an
