@@ -101,7 +101,7 @@ static void refuses_malformed_parts(void **state) {
         {"added_tokens", "[{\"id\": 400, \"content\": \"<s>\"}, {\"id\": 400, \"content\": \"<t>\"}]",
          "two tokens have the id 400"},
         {"added_tokens", "[{\"id\": 400, \"content\": \"<s>\"}, {\"id\": 401, \"content\": \"<s>\"}]",
-         "'<s>' has the id 401, and 400"},
+         "'<s>' has the id 401, but 400"},
         {"added_tokens", "[{\"id\": 400, \"content\": \"<s>\", \"lstrip\": 1}]",
          "lstrip is a whole number, not true or false"},
         {"pre_tokenizer", "3", "pre_tokenizer: type is missing"},
