@@ -20,7 +20,8 @@ typedef struct resume_point {
 ott_status resume_find(const logger *log, const config *cfg, const run_folder *folder, resume_point *out);
 void resume_close(mem *account, resume_point *p);
 /* Reads the configuration of the run that is resumed, before its folder is opened; close *out with
-   config_close. NULL if no run is resumed or the checkpoint cannot be read: resume_find reports that error. */
+   config_close. NULL if no run is resumed, or if the checkpoint cannot be read: resume_find reports this
+   error. */
 ott_status resume_config(mem *account, const config *cfg, config **out);
 /* Loads the checkpoint, if any. Logs its path and step, and the changed keys that can affect the losses. */
 ott_status resume_load(trainer *t, const config *cfg, const resume_point *p);
