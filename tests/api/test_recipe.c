@@ -240,7 +240,7 @@ static void test_supported(void **state) {
     assert_error(ott_supported(context, "cuda", "rowwise", &reason), OTT_ERR_UNSUPPORTED,
                  "recipe rowwise needs compute capability 9.0");
     assert_has(reason, "no CUDA backend was found");
-    assert_error(ott_supported(context, "cuda", "mxfp8", NULL), OTT_ERR_UNSUPPORTED, "10.0 there: B200");
+    assert_error(ott_supported(context, "cuda", "mxfp8", NULL), OTT_ERR_UNSUPPORTED, "10.0 on a GPU: B200");
     assert_error(ott_supported(context, "cudo", "mxfp8", &reason), OTT_ERR_ARGUMENT,
                  "did you mean \"cuda\"?");
     assert_error(ott_supported(context, "abacus", "mxfp8", &reason), OTT_ERR_ARGUMENT,

@@ -158,7 +158,7 @@ static void test_latents_that_are_refused(void **state) {
          "model.head_dim (64) must be model.qk_nope_head_dim + model.qk_rope_head_dim (192)"},
         {{"--model.v_head_dim=1000000"}, "model.n_heads * model.v_head_dim = 4000000 is more than"},
         {{"--model.n_kv_heads=2"}, "model.n_kv_heads (2) must be model.n_heads (4)"},
-        {{"--model.qk_rope_head_dim=31"}, "model.qk_rope_head_dim = 31 are 31 columns"},
+        {{"--model.qk_rope_head_dim=31"}, "model.qk_rope_head_dim = 31 give 31 rotated columns"},
         {{"--model.q_lora_rank=2000000"}, "model.q_lora_rank = 2000000"},
         {{"--model.qk_norm=true"}, "model.qk_norm = true cannot be combined with latent attention"},
     };
