@@ -266,7 +266,8 @@ static void test_misuse(void **state) {
     const char *const free_of_schedules[] = {"--optimizer.name=schedule_free_adamw", "--scheduler.name=none"};
     ott_module *averaged = open_model(c, free_of_schedules, 2);
     ott_optimizer *optimizer;
-    assert_error(ott_model_optimizer_open(averaged, &optimizer), OTT_ERR_UNSUPPORTED, "is for ott_train");
+    assert_error(ott_model_optimizer_open(averaged, &optimizer), OTT_ERR_UNSUPPORTED,
+                 "only ott_train has optimizer.name");
     ott_module_close(averaged);
     assert_error(ott_model_loss(linear, x, target, 0, NULL), OTT_ERR_ARGUMENT, "give a model");
     assert_error(ott_model_loss(m, y, target, 0, NULL), OTT_ERR_DTYPE, "tokens is bf16");
