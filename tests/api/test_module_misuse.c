@@ -214,7 +214,7 @@ static void test_options(void **state) {
     ao.heads = 4;
     assert_error(ott_attention_open(c, &ao, &out), BAD, "dim = 30 is not a multiple of heads = 4");
     ao.dim = 20;
-    assert_error(ott_attention_open(c, &ao, &out), BAD, "head_dim = 5 is odd");
+    assert_error(ott_attention_open(c, &ao, &out), BAD, "head_dim = 5 must be even");
     ao.head_dim = 4;
     ao.kv_heads = 3;
     assert_error(ott_attention_open(c, &ao, &out), BAD, "heads = 4 is not a multiple of kv_heads = 3");
