@@ -171,8 +171,8 @@ ott_status jinja_value_in(jinja_work *w, const jinja_value *a, const jinja_value
         return *out = there != NULL, OTT_OK;
     }
     if (b->kind != JINJA_LIST)
-        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s cannot be in a %s", jinja_value_kind(a),
-                               jinja_value_kind(b) + 2);
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s cannot be in %s", jinja_value_kind(a),
+                               jinja_value_kind(b));
     for (int64_t i = 0; i < b->list->count && !*out; i++)
         TRY(jinja_value_equal(w, a, &b->list->items[i], out));
     return OTT_OK;
