@@ -29,7 +29,7 @@ static int find_process_count(int argc, char **argv, int *at, const char **value
     return 0;
 }
 
-/* Returns a number from 2 to 4096, or 0 for any other text, which the configuration accepts or refuses. */
+/* Returns the number of ranks from 2 to 4096; 0 for any other text: then mpirun is not started. */
 static int read_count(const char *text) {
     char *end;
     errno = 0;

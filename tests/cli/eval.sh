@@ -99,7 +99,8 @@ fails "a key without a value" 2 "--float8.recipe_name=VALUE" \
     eval r --task perplexity --data part.txt --float8.recipe_name block
 fails "FP8 keys without FP8" 2 "has no effect|add --precision=fp8" \
     eval r --task perplexity --data part.txt --float8.recipe_name=block
-fails "logits of HellaSwag" 2 "only the task perplexity writes logits" eval r --task hellaswag --data rows.jsonl --logits x
+fails "logits of HellaSwag" 2 "only the task perplexity writes logits" \
+    eval r --task hellaswag --data rows.jsonl --logits x
 fails "logits over the text" 2 "part.txt: is an input too" \
     eval r --task perplexity --data part.txt --logits part.txt
 fails "logits in the model's folder" 2 "is in the model's folder" \
