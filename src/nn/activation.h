@@ -22,9 +22,9 @@ typedef struct activation_specs {
 } activation_specs;
 
 /* Adds a consumer's spec. next: the consumer's scale on the device if its scaling is delayed, else NULL.
-   Consumers with equal specs share a copy and the first one's scale: all of them scale by the same amaxes.
-   grad_weight: the consumer's weight is trained. *index: the copy that the consumer reads; -1: only the
-   high-precision tensor. OTT_ERR_UNSUPPORTED for more than QLIST_MAX copies. */
+   Consumers with equal specs share one copy and the first consumer's scale, because their scales are equal.
+   grad_weight: the consumer's weight is trained. *index: the copy that the consumer reads; -1 if it reads
+   only the high-precision tensor. OTT_ERR_UNSUPPORTED for more than QLIST_MAX copies. */
 ott_status activation_specs_add(activation_specs *e, const quant_spec *s, const float *next, bool grad_weight,
                                 int *index);
 
@@ -42,16 +42,16 @@ typedef struct activation {
    static text for the memory plan. The caller closes `e` with activation_close. */
 ott_status activation_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int64_t columns,
                            const activation_specs *specs, activation *e);
-/* The same for an existing tensor t: moves *buffer, which holds t, into `e`, and opens only the copies. */
+/* Moves the existing tensor t and its *buffer into `e`, and opens the quantized copies. */
 ott_status activation_adopt(exec *cx, const char *what, tensor t, plan_buffer *buffer,
                             const activation_specs *specs, activation *e);
-/* SmoothQuant: divides the tensor by its channel scales (tensor/smooth.h), before activation_quantize. */
+/* SmoothQuant: divides the tensor by its channel scales. Must precede activation_quantize. */
 ott_status activation_smooth(exec *cx, activation *e);
 /* Makes all copies from the tensor, for producers that do not quantize. */
 ott_status activation_quantize(exec *cx, const activation *e);
-/* Returns the list of copies for the op that computes the tensor, which then also makes them. Returns NULL if
-   the tensor is split over ranks, because they may have to reduce an amax before the cast. Call
-   activation_finish after the op: it then makes the copies. */
+/* Returns the quantized copies that the op that computes the tensor should make. Returns NULL if the tensor
+   is split over ranks, because the ranks may have to reduce an amax before the cast. Call activation_finish
+   after the op: it makes the copies that the op did not make. */
 const qlist *activation_fused(const activation *e);
 ott_status activation_finish(exec *cx, const activation *e);
 /* Call it after the forward GEMMs. Closes the rowwise uses, and the columnwise uses that no grad_weight GEMM
@@ -60,8 +60,8 @@ ott_status activation_keep_for_backward(exec *cx, activation *e, const activatio
                                         bool keep_tensor);
 ott_status activation_close_tensor(exec *cx, activation *e);
 ott_status activation_close_copies(exec *cx, activation *e);
-ott_status activation_close(exec *cx, activation *e); /* closes all that is still open */
-/* Returns copy `index`; NULL for -1. */
+ott_status activation_close(exec *cx, activation *e); /* closes all buffers of `e` that are still open */
+/* Returns quantized copy `index`, or NULL if index is -1. */
 const qtensor *activation_copy(const activation *e, int index);
 /* Makes *view rows [first, first + count) of e. The view owns no buffers. In every copy, row `first` must
    start a scale block, or the rows must be in one block; else an internal error. */

@@ -131,7 +131,7 @@ static ott_status project_latent(exec *cx, attention *a, const sequence_metadata
 
 /* ---- exchange with context-parallel ranks ---- */
 
-/* What the exchanged heads belong to: q; k or v; the attention output. */
+/* The kind of heads that ranks exchange: heads of q, heads of k or v, or heads of the attention output. */
 typedef enum head_kind { HEADS_OF_QUERIES, HEADS_OF_KEYS, HEADS_OF_OUTPUT } head_kind;
 
 static context_split split_of(const attention *a, head_kind kind) {
@@ -140,7 +140,7 @@ static context_split split_of(const attention *a, head_kind kind) {
     return context_split_queries(ranks, a->heads, kind == HEADS_OF_OUTPUT ? a->o.in / a->heads : a->head_dim);
 }
 
-/* Opens `heads`, for this rank's heads of all tokens. x[T/C, columns] has all heads of this rank's tokens. */
+/* Opens `heads`: this rank's heads of all tokens. x[T/C, columns] has all heads of this rank's tokens. */
 static ott_status open_exchanged(exec *cx, const attention *a, const char *what, const context_split *d,
                                  const tensor *x, tensor *heads, plan_buffer *buffer) {
     return exec_open(cx, what, x->dtype, x->rows * a->context->size,
@@ -359,7 +359,7 @@ static ott_status backward_heads(exec *cx, attention *a, const sequence_metadata
     return rotate(cx, a, at, dq, dk, true);
 }
 
-/* backward_heads for this rank's tokens: with context parallelism, exchanges tensors before and after. */
+/* Calls backward_heads. With context parallelism, ranks exchange its inputs and outputs. */
 static ott_status backward_core(exec *cx, attention *a, const sequence_metadata *at, const attention_saved *s,
                                 const tensor *dout, const tensor *dq, const tensor *dk, const tensor *dv) {
     const tensor *of_tokens[] = {&s->o.t, dout, dq, dk, dv};
@@ -395,12 +395,12 @@ static ott_status backward_fused(exec *cx, attention *a, const sequence_metadata
     return linear_backward(cx, &a->qkv, x, &g, dx, false);
 }
 
-/* One of the separate projections of q, k and v in backward. */
+/* Backward of one of the separate projections of q, k and v. */
 typedef struct branch {
     const char *what;
     linear *projection;
-    const activation_specs *specs; /* of the gradient of the projection's output */
-    const norm *norm;              /* head norm; NULL (v) or weight NULL: none */
+    const activation_specs *specs; /* specs of the gradient of the projection's output */
+    const norm *norm;              /* norm of q's or k's heads; NULL, or its weight is NULL: none */
     const head_norm_saved *saved;  /* the norm's input and statistics */
     tensor dy;                     /* gradient of the norm's output, from attention's backward */
     plan_buffer dy_buffer;
@@ -451,19 +451,19 @@ static ott_status backward_separate(exec *cx, attention *a, const sequence_metad
     return close_norms(cx, s);
 }
 
-/* True if q also comes from a latent: then every rank computes the projections of x, and dx, in full. */
+/* True if q also comes from a latent. Then every rank computes the full projections to latents and dx. */
 static bool projects_to_latents(const attention *a) {
     return a->latent.query.a.weight != NULL;
 }
 
-/* The dx that gets the gradient through the projection to the key latent; NULL: none. All ranks compute the
-   same gradient. If they sum their dx, only rank 0 adds the gradient. */
+/* Returns dx if this rank adds the gradient through the projection to the key latent to dx, else NULL. All
+   ranks compute the same gradient. If the ranks sum their dx, only rank 0 adds this gradient. */
 static const tensor *added_once(const attention *a, const tensor *dx) {
     const group *ranks = a->o.ranks.group;
     return !ranks || ranks->rank == 0 || projects_to_latents(a) ? dx : NULL;
 }
 
-/* Backward of the projections with latents. dq: before rotation. dk, dv: in heads of head_dim columns. */
+/* Backward of the projections with latents. dq: before rotation. Heads of dk and dv are head_dim wide. */
 static ott_status backward_paths(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                                  const activation *x, activation *dq, const tensor *dk, const tensor *dv,
                                  const tensor *dx) {
@@ -488,7 +488,7 @@ static ott_status backward_paths(exec *cx, attention *a, const sequence_metadata
     return plan_close(cx->plan, &buffer);
 }
 
-/* backward_core for a dq with heads that are not padded. */
+/* Calls backward_core. The heads of dq are not padded to head_dim columns. */
 static ott_status backward_core_latent(exec *cx, attention *a, const sequence_metadata *at,
                                        attention_saved *s, const tensor *dout, const tensor *dq,
                                        const tensor *dk, const tensor *dv) {
@@ -519,8 +519,8 @@ static ott_status backward_latent(exec *cx, attention *a, const sequence_metadat
     return plan_close(cx->plan, &dv_buffer);
 }
 
-/* Backward of the input projections. dx: for all ranks' rows, this rank's term of a sum; or, if
-   projects_to_latents, the full gradient. */
+/* Backward of the input projections. dx has all ranks' rows. dx is the full gradient if projects_to_latents
+   is true, else this rank's term of a sum. */
 static ott_status backward_inputs(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                                   const activation *x, const tensor *dout, plan_buffer *dout_buffer,
                                   const tensor *dx) {

@@ -15,20 +15,20 @@
 typedef struct attention {
     linear qkv; /* fused projection with the rows of q, k, v in this order; weight NULL: three projections */
     linear q, k, v, o;
-    norm q_norm, k_norm; /* QK norms before rotation (nn/head_norm.h); weight NULL: none; not with qkv */
-    latent latent;       /* replaces k and v, and q if latent.query exists; shape.key_rank 0: no latents */
-    /* Numbers of this rank's heads. head_dim: columns of a head in the attention kernel; with latents the
-       larger width of a q or k head and a v head. */
+    norm q_norm, k_norm; /* QK norms before rotation (nn/head_norm.h), not used with qkv; weight NULL: none */
+    latent latent;       /* replaces k, v and, if latent.query exists, q; shape.key_rank 0: no latents */
+    /* Numbers of heads on this rank. head_dim: columns of a head in the attention kernel. With latents,
+       head_dim is the larger of the widths of a q or k head and of a v head. */
     int64_t heads, kv_heads, head_dim;
     float softcap;    /* cap of the scaled scores; 0: none */
     float scale;      /* factor of q k^T before the softmax; 0: 1 / sqrt(head_dim) */
     int64_t window;   /* number of keys a query attends to, including its own token; 0: no limit */
     const rope *rope; /* borrowed; NULL: no rotation */
     group *context;   /* context-parallel ranks (nn/context_ranks.h); borrowed; NULL: none */
-    activation_specs input_specs;  /* of all ranks' rows of the input, which qkv, or q, k and v read */
-    activation_specs output_specs; /* of the attention output, which o reads */
-    activation_specs grad_specs;   /* of all ranks' rows of the gradient of o's output */
-    activation_specs grad_qkv, grad_q, grad_k, grad_v; /* of the gradients of the projections' outputs */
+    activation_specs input_specs;  /* specs of the input of the projections, all ranks' rows */
+    activation_specs output_specs; /* specs of the attention output, the input of o */
+    activation_specs grad_specs;   /* specs of the gradient of o's output, all ranks' rows */
+    activation_specs grad_qkv, grad_q, grad_k, grad_v; /* specs of the projections' output gradients */
 } attention;
 
 /* KV cache of one layer for one sequence. Rows [0, past) hold the keys (after norm and rotation) and values
@@ -42,13 +42,13 @@ typedef struct attention_cache {
 typedef struct sequence_metadata {
     tensor position;   /* i32[T] */
     tensor cu_seqlens; /* i32[documents + 1]: document b has tokens [cu_seqlens[b], cu_seqlens[b+1]) */
-    const attention_cache *cache; /* keys and values of earlier tokens; NULL: none; NULL in training */
+    const attention_cache *cache; /* keys and values of earlier tokens; NULL: none, as in training */
 } sequence_metadata;
 
 /* What forward saves for backward; one per in-flight micro-batch. */
 typedef struct attention_saved {
-    tensor q, k, v, lse; /* q, k rotated; lse[heads, T]; with context parallelism some heads of all tokens */
-    plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer; /* open: the first or the next three */
+    tensor q, k, v, lse; /* rotated q and k; lse[heads, T]; context parallelism: some heads, all tokens */
+    plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer; /* open: qkv_buffer, or q, k and v's */
     head_norm_saved q_norm, k_norm;
     latent_saved query_latent, key_latent;
     activation o;
@@ -66,7 +66,7 @@ ott_status attention_forward(exec *cx, attention *a, const sequence_metadata *at
 ott_status attention_project(exec *cx, attention *a, const attention_saved *s, const tensor *y);
 /* Call it if backward reads s: closes the quantized copies of o, which backward makes again. */
 ott_status attention_keep(exec *cx, attention_saved *s);
-ott_status attention_discard(exec *cx, attention_saved *s); /* closes all of s */
+ott_status attention_discard(exec *cx, attention_saved *s); /* closes all tensors of s */
 /* Computes dx[T,D] and all weight gradients from g, the gradient of y, and the input x. Closes s. */
 ott_status attention_backward(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                               const activation *x, const activation *g, const tensor *dx);

@@ -24,7 +24,7 @@ int64_t context_split_columns(const context_split *d, int ranks, int64_t columns
     return columns * d->all_queries / d->queries / ranks;
 }
 
-/* The first column of copy k's piece in `tokens`. Copies are numbered over all ranks, in rank order. */
+/* First column in `tokens` of what copy k copies. Copies are numbered over all ranks, in rank order. */
 static int64_t column_of(const context_split *d, int64_t k) {
     return k * d->queries / d->all_queries * d->width;
 }

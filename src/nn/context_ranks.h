@@ -15,28 +15,28 @@
 
 #include "tensor/exec.h"
 
-/* of_all has one column for each token of the micro-batch. Returns this rank's columns; all if g is NULL. */
+/* Returns this rank's columns of of_all, which has a column for each token; all columns if g is NULL. */
 tensor context_ranks_own(const group *g, tensor of_all);
 
 /* How the columns of q, k or v are distributed over the ranks: in pieces of `width` columns, equally many for
    each rank. If `all_queries` query heads read one key head, the key head has all_queries / queries copies,
-   and each copy serves `queries` query heads. Both 1: pieces are not copied. */
+   and each copy serves `queries` query heads. If queries and all_queries are 1, no piece is copied. */
 typedef struct context_split {
     int64_t width;
     int64_t queries, all_queries;
 } context_split;
 
-/* For q and the attention output. */
+/* Returns the split of the columns of q and of the attention output. */
 context_split context_split_queries(int ranks, int64_t heads, int64_t head_dim);
-/* For k and v. */
+/* Returns the split of the columns of k and v. */
 context_split context_split_keys(int ranks, int64_t heads, int64_t kv_heads, int64_t head_dim);
-/* Number of columns that each rank gets of a tensor with `columns` columns, copies included. */
+/* Number of columns that each rank gets, copies included, from a tensor with `columns` columns. */
 int64_t context_split_columns(const context_split *d, int ranks, int64_t columns);
 
 /* Fills this rank's heads[T, context_split_columns] from every rank's tokens[T/C, columns]. */
 ott_status context_ranks_gather(exec *cx, group *g, const context_split *d, const tensor *tokens,
                                 const tensor *heads);
-/* The reverse: fills `tokens` from `heads`. Copies are summed in fp32, in rank order, and rounded once. */
+/* Fills `tokens` from `heads`. Copies are summed in fp32, in rank order, and the sum is rounded once. */
 ott_status context_ranks_scatter(exec *cx, group *g, const context_split *d, const tensor *heads,
                                  const tensor *tokens);
 

@@ -11,7 +11,7 @@
 /* State of one tensor: views into a delayed_store. seen.data NULL: scaling is not delayed. */
 typedef struct delayed_state {
     cast_spec spec;
-    tensor seen, scale;  /* fp32[1] each: amax since the last update; scale of the next cast */
+    tensor seen, scale;  /* fp32[1] each; seen: amax since the last update; scale: scale of the next cast */
     tensor amax_history; /* fp32[spec.history] */
 } delayed_state;
 
@@ -24,7 +24,7 @@ typedef struct delayed_store {
     tensor input_scales;   /* fp32: the scales of layer inputs, which recomputation must read unchanged */
 } delayed_store;
 
-/* Returns the use of q with delayed scaling, rowwise first; NULL: none. */
+/* Returns the rowwise or else the columnwise use of q, if its scaling is delayed; NULL: neither. */
 const cast_spec *delayed_cast(const quant_spec *q);
 
 /* A request for a state; delayed_store_set fills *state. */

@@ -28,8 +28,8 @@ ott_status dora_tables_open(device *d, int64_t outputs, int64_t inputs, dora_tab
 
 /* Replaces W by W' in w[out,in], fp32. */
 ott_status dora_compose(exec *cx, const lora *l, const tensor *w);
-/* Accumulates the gradients of a, b and magnitude from x[T,in] and g[T,out], the gradient of the layer's
-   output. w holds W in fp32 and is overwritten. */
+/* Accumulates the gradients of A, B and m from x[T,in] and g[T,out], the gradient of the layer's output. w
+   holds W in fp32 and is overwritten. */
 ott_status dora_grad_weight(exec *cx, const lora *l, const tensor *w, const tensor *x, const tensor *g);
 /* With dropout: y[T,out] += dropout(x) change^T; dx[T,in] += dropout(g change). change = W' - W. */
 ott_status dora_forward(exec *cx, const lora *l, const tensor *change, const tensor *x, const tensor *y);

@@ -17,7 +17,7 @@ static double redraw(const draw_distribution *s, uint64_t seed, uint64_t stream,
 }
 
 enum { LEAST_PIECE = 1 << 12, LARGEST_PIECE = 1 << 18 }; /* number of elements drawn at a time */
-/* below this number of elements, one thread is faster */
+/* below this number of elements, drawing on one thread is faster */
 enum { FEW = 1 << 18 };
 
 /* Elements [first, first + length) of the `count` elements that share a random stream. */

@@ -21,7 +21,7 @@ typedef struct draw {
     float *host;                   /* [piece] */
     int64_t piece;                 /* number of elements drawn at a time */
     const frozen_filling *filling; /* for a parameter that is stored as FP8 codes; else NULL */
-    bool measures; /* first pass of filling: draws the full parameter to measure amaxes, stores nothing */
+    bool measures; /* the first pass draws the full parameter to measure amaxes and stores nothing */
     cancellation_progress progress;
     int64_t done; /* elements stored so far */
 } draw;

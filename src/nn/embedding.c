@@ -26,7 +26,7 @@ static ott_status look_up_own(exec *cx, const embedding *e, const tensor *token,
 
 static ott_status look_up_parts(exec *cx, const embedding *e, const tensor *token, const tensor *y) {
     partial_sum sum;
-    ott_dtype format = y->dtype == OTT_F16 ? OTT_F32 : y->dtype; /* groups do not sum fp16 */
+    ott_dtype format = y->dtype == OTT_F16 ? OTT_F32 : y->dtype; /* collectives cannot sum fp16 tensors */
     TRY(tensor_partial_open(cx, &e->ranks, format, y, &sum));
     TRY(look_up(cx, e, token, &sum.t));
     return tensor_partial_close(cx, &e->ranks, y, &sum);

@@ -9,8 +9,8 @@ typedef struct embedding {
     const char *name;
     parameter *weight; /* [V,D] */
     bool has_padding;
-    int64_t padding;    /* if has_padding: this row gets no gradient (transformers' padding_idx) */
-    tensor_ranks ranks; /* tensor-parallel ranks; each has some rows of the table, or all */
+    int64_t padding;    /* if has_padding: row without a gradient (padding_idx in transformers) */
+    tensor_ranks ranks; /* tensor-parallel ranks; each rank has some rows of the table, or all rows */
 } embedding;
 
 /* y[T,D] = rows of the master, rounded to y's format. token: i32[T]. y and dy have this rank's rows. */

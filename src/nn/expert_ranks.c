@@ -24,7 +24,7 @@ int64_t expert_ranks_received_rows(const expert_ranks *r) {
     return sum_of(r->received, r->group->size);
 }
 
-/* Index of the first row for rank `receiver` among rank `from`'s rows; receiver = group size: their end. */
+/* Index of the first row from rank `from` to rank `receiver`. receiver = group size: number of rows. */
 static int64_t begin_of(const expert_ranks *r, int from, int receiver) {
     int64_t expert = receiver * expert_ranks_own(r);
     return expert > 0 ? r->end[from * r->experts + expert - 1] : 0;

@@ -19,8 +19,8 @@ typedef struct expert_ranks {
     group *group;    /* borrowed */
     int64_t experts; /* number of experts on all ranks */
     /* Row counts of the layer that runs at present, in host memory of expert_ranks_open: */
-    int64_t *sent, *received; /* [ranks] rows that this rank sends to, and receives from, each rank */
-    /* [ranks, experts], [ranks, experts of this rank]: `all` and `own` of expert_ranks_exchange_counts */
+    int64_t *sent, *received; /* [ranks] number of rows sent to, and received from, each rank */
+    /* `all` and `own` of expert_ranks_exchange_counts: [ranks, experts] and [ranks, experts of this rank] */
     int32_t *end, *own_end;
 } expert_ranks;
 
@@ -34,7 +34,7 @@ static inline int64_t expert_ranks_own(const expert_ranks *r) {
 /* Maximum number of rows that this rank can receive. Each rank has `tokens` tokens with `choices` experts
    each. An expert takes at most `capacity` rows of each choice from a rank; 0: no limit. */
 int64_t expert_ranks_max_rows(const expert_ranks *r, int64_t tokens, int64_t choices, int64_t capacity);
-/* Number of rows that this rank receives in the present layer; in a recording, the `rows` of the exchange. */
+/* Rows that this rank receives in the layer that runs; while the plan is recorded, an assumed number. */
 int64_t expert_ranks_received_rows(const expert_ranks *r);
 
 /* Exchanges the row counts after routing. end: i32[experts], the end of each expert's rows among this rank's
@@ -43,13 +43,13 @@ int64_t expert_ranks_received_rows(const expert_ranks *r);
    plan assumes. The host waits for the device. */
 ott_status expert_ranks_exchange_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *end,
                                         const tensor *all, const tensor *own);
-/* Loads a layer's counts again, from `all` of its exchange. Call it before the layer's backward. */
+/* Loads a layer's row counts from `all`, which their exchange filled. Call it before the backward. */
 ott_status expert_ranks_reload_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *all);
 
 /* Sends rows x of this rank's tokens, sorted by expert, to the experts' ranks; y gets the received rows. With
    a capacity, the last rows of x belong to no expert and are not sent. */
 ott_status expert_ranks_dispatch(exec *cx, const expert_ranks *r, const tensor *x, const tensor *y);
-/* The reverse: sends rows y back to the tokens' ranks; x gets the rows of this rank's tokens. */
+/* Sends rows y back to the tokens' ranks; x gets the rows of this rank's tokens. */
 ott_status expert_ranks_combine(exec *cx, const expert_ranks *r, const tensor *y, const tensor *x);
 
 #endif

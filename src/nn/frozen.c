@@ -147,10 +147,10 @@ void frozen_multiply(const parameter *p, int64_t first, int64_t count, float *va
 typedef struct expert_ends {
     const tensor *ends; /* on the device; NULL: unknown, every expert may have rows */
     int32_t end[64];    /* host copy of the current 64 entries */
-    int32_t last;       /* entry of the previous expert */
+    int32_t last;       /* `end` of the previous expert */
 } expert_ends;
 
-/* Sets *has: expert `matrix` may have rows. Call it for all experts in order. */
+/* Sets *has to true if expert `matrix` may have rows. Call it for all experts in order. */
 static ott_status has_rows(exec *cx, expert_ends *s, int64_t matrix, bool *has) {
     const int64_t some = sizeof s->end / sizeof *s->end;
     *has = true;

@@ -11,17 +11,17 @@
 
 /* Format and scales of parameter.codes. Every rank of a stage has all scales of the full parameter. */
 typedef struct frozen_codes {
-    cast_spec cast; /* granularity (one scale, one per row, or one per 128x128 block) and scale rule */
-    int64_t rows;   /* of one matrix */
+    cast_spec cast;                    /* cast.grain: one scale, one per row, or one per 128x128 block */
+    int64_t rows;                      /* rows of one matrix */
     int64_t block_rows, block_columns; /* size of a scale block */
     int64_t scale_rows, scale_columns; /* number of blocks; scale_rows counts the blocks of all matrices */
-    /* [scale_rows, scale_columns], on the host, in the arena of frozen_open; NULL: on another stage */
+    /* [scale_rows, scale_columns], on the host, in the arena of frozen_open; NULL on other pipeline stages */
     float *scale_inv;
     float *local; /* scale_inv of the local part, on the device, in qtensor.h's order; owned by the model */
 } frozen_codes;
 
-/* Returns how to store a weight that the recipe casts as *use for its rowwise use: the same granularity and
-   rule if *use is E4M3 and frozen_codes.cast allows its granularity; else one power-of-two scale per row. */
+/* Returns the cast that stores a weight that the recipe casts as *use for its rowwise use: the granularity
+   and rule of *use if it is E4M3 and frozen_codes.cast allows it, else one power-of-two scale per row. */
 cast_spec frozen_cast_for(const cast_spec *use);
 
 /* Index of the scale-block row that contains this row of the full parameter. */
@@ -39,16 +39,16 @@ int64_t frozen_local_bytes(const parameter *p);
 /* Fills frozen_codes.local from scale_inv. */
 ott_status frozen_place_scales(const parameter *p, device *d);
 /* Returns matrix `matrix` of the local part (0 unless expert weights) as a view of codes and scales. The
-   columnwise use shares them if the matrix has one scale or square blocks; else its format is OTT_F32. Read
-   only; of the scales only scale_inv is valid. */
+   columnwise use has these codes and scales if the matrix has one scale or square blocks; else its format is
+   OTT_F32. The view is read only. It has scale_inv, but no valid scale and amax. */
 qtensor frozen_quantized(const parameter *p, int64_t matrix);
-/* Dequantizes elements [first, first + count) of the full parameter, in row-major order, in place: values[i]
-   holds the value of a code before and the element after. */
+/* Dequantizes elements [first, first + count) of the full parameter, in row-major order: multiplies
+   values[i], the value of a code, by the scale_inv of the code's block. */
 void frozen_multiply(const parameter *p, int64_t first, int64_t count, float *values);
 
-/* Dequantizes the local part of expert weights into w[rows, columns], in an activation format. end (as
-   grouped_rows.end): does not write experts without rows, if the host can read it without waiting (CPU);
-   NULL: all experts. */
+/* Dequantizes the local part of expert weights into w[rows, columns], in an activation format. end: as
+   grouped_rows.end; NULL: writes all experts. If the host can read `end` without waiting (on the CPU),
+   experts without rows are not written. */
 ott_status frozen_expert_values(exec *cx, const parameter *p, const tensor *end, const tensor *w);
 
 /* Makes codes from values piece by piece. Order: frozen_fill_open, frozen_fill_measure for all elements of
@@ -60,7 +60,7 @@ typedef struct frozen_filling {
 } frozen_filling;
 
 ott_status frozen_fill_open(mem *account, const parameter *p, frozen_filling *out);
-void frozen_fill_close(frozen_filling *f); /* accepts an all-zero one */
+void frozen_fill_close(frozen_filling *f); /* accepts an all-zero *f */
 void frozen_fill_measure(const frozen_filling *f, int64_t first, int64_t count, const float *values);
 /* Writes scale_inv and the memory of frozen_codes.local. OTT_ERR_FORMAT if a value was NaN or infinite. */
 ott_status frozen_fill_scales(const frozen_filling *f, device *d);

@@ -17,7 +17,7 @@ bool grouped_supports(const linear_spec *s, const char **why) {
 
 typedef struct grouped_operand {
     operand operand;
-    plan_buffer buffer; /* codes and scales; PLAN_NONE in high precision */
+    plan_buffer buffer; /* buffer of codes and scales; PLAN_NONE in high precision */
 } grouped_operand;
 
 /* Quantizes x by groups of rows that end at end[e] (NULL: equal groups). Opens a buffer for `most` rows. */
@@ -38,7 +38,7 @@ static ott_status quantize_groups(exec *cx, qtensor *q, bool columnwise, const t
 static ott_status open_copy(exec *cx, const quant_spec *spec, bool columnwise, const tensor *x,
                             const grouped_rows *r, bool per_expert, grouped_operand *f) {
     qtensor q = {.columns = x->columns, .groups = r->end.columns, .spec = *spec};
-    (columnwise ? &q.spec.rowwise : &q.spec.columnwise)->format = OTT_F32; /* the use that is not needed */
+    (columnwise ? &q.spec.rowwise : &q.spec.columnwise)->format = OTT_F32; /* use that no GEMM reads here */
     bool fp8 = quant_spec_is_fp8(&q.spec);
     f->buffer = PLAN_NONE;
     if (fp8)

@@ -13,12 +13,12 @@
 /* Rows sorted by expert: expert e has rows [end[e-1], end[e]) (tensor/ops.def: grouped_gemm). */
 typedef struct grouped_rows {
     tensor end;       /* i32[experts] */
-    int64_t max_rows; /* at least the rows of x and g in every micro-batch; sizes buffers */
+    int64_t max_rows; /* upper bound of the rows of x and g in a micro-batch; sizes buffers */
 } grouped_rows;
 
 /* Row counts for balancing expert gradients (tensor/ops.def: grouped_gemm_weight). */
 typedef struct grouped_balance {
-    tensor end;    /* i32[ranks, experts of all ranks]: end of each expert's rows, per context rank */
+    tensor end;    /* i32[context ranks, experts of all ranks]: end of each expert's rows on each rank */
     int64_t first; /* index of this rank's first expert */
 } grouped_balance;
 
@@ -27,7 +27,7 @@ bool grouped_supports(const linear_spec *s, const char **why);
 
 /* y = x W^T; dx = g W, or dx += g W; dw += g^T x. w and dw are [experts][out, in]. x and g are in high
    precision. s: high precision, or FP8 that grouped_supports accepts. Rows of y and dx from end[experts - 1]
-   on become 0, or do not change with accumulate. Each call counts as one GEMM of the run. balance NULL:
+   on become 0; with accumulate they do not change. Each call counts as one GEMM of the run. balance NULL:
    gradients are not balanced. */
 ott_status grouped_output(exec *cx, const linear_spec *s, const tensor *w, const tensor *x,
                           const grouped_rows *r, const tensor *y);

@@ -48,7 +48,7 @@ ott_status head_norm_forward(exec *cx, const norm *n, const tensor_ranks *r, ten
     return norm_forward(cx, n, &from, NULL, NULL, &to, &s->rstd);
 }
 
-/* head_norm_backward of a norm over the heads of all ranks. */
+/* Computes head_norm_backward of a norm over all heads of all ranks. */
 static ott_status backward_all(exec *cx, const norm *n, const tensor_ranks *r, const head_norm_saved *s,
                                const tensor *own_dy, const tensor *dx) {
     tensor dy, raw;

@@ -15,7 +15,7 @@ tensor latent_extra_columns(const latent_path *p, const latent_saved *s) {
     return tensor_columns(s->made, p->b.in, p->a.out - p->b.in);
 }
 
-/* Opens y, the normed latent, which b reads, and the norm's rstd. Backward opens both again: less memory. */
+/* Opens y, the normed latent that b reads, and the norm's rstd. Backward opens both again to save memory. */
 static ott_status open_latent(exec *cx, const latent_path *p, const latent_saved *s, activation *y,
                               tensor *rstd, plan_buffer *rstd_buffer) {
     tensor from = latent_of(p, &s->made);
@@ -36,7 +36,7 @@ ott_status latent_forward(exec *cx, latent_path *p, const activation *x, const t
     return activation_close(cx, &n);
 }
 
-/* Computes dn, the gradient of the normed latent, from g; sums the ranks' terms. Closes g. */
+/* Computes dn, the gradient of the normed latent, from g. Sums the ranks' terms of dn. Closes g. */
 static ott_status backward_up(exec *cx, latent_path *p, const activation *n, activation *g,
                               const tensor *dn) {
     const tensor_ranks ranks = latent_ranks(p);

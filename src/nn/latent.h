@@ -18,16 +18,16 @@
 typedef struct latent_shape {
     int64_t query_rank;         /* width of the query latent; 0: none */
     int64_t key_rank;           /* width of the latent of keys and values; 0: plain attention */
-    int64_t nope_dim, rope_dim; /* columns of a q or k head without, then with rotary embedding */
+    int64_t nope_dim, rope_dim; /* columns of a q or k head without, and with, rotary embedding */
     int64_t value;              /* columns of a v head */
 } latent_shape;
 
 /* y = norm(first b.in columns of x A^T) B^T. y does not depend on the extra columns after these, if any. */
 typedef struct latent_path {
-    linear a, b; /* a.weight NULL: no such path */
+    linear a, b; /* a.weight NULL: the model has no such path */
     norm norm;
-    activation_specs specs;          /* of the latent, which b reads */
-    activation_specs grad_a, grad_b; /* of the gradients of a's and b's outputs */
+    activation_specs specs;          /* specs of the normed latent, which b reads */
+    activation_specs grad_a, grad_b; /* specs of the gradients of a's and b's outputs */
 } latent_path;
 
 typedef struct latent {
@@ -35,7 +35,7 @@ typedef struct latent {
     latent_path query, key;
 } latent;
 
-/* What forward saves for backward, per path. */
+/* What forward saves of one path for backward. */
 typedef struct latent_saved {
     tensor made; /* x A^T: [T, a.out] */
     plan_buffer buffer;
@@ -45,19 +45,19 @@ static inline int64_t latent_key_width(const latent_shape *s) {
     return s->nope_dim + s->rope_dim;
 }
 
-/* The tensor-parallel ranks, which have the other columns of b's output. `sequence` is false. */
+/* The tensor-parallel ranks, which have the other columns of b's output; without sequence parallelism. */
 static inline tensor_ranks latent_ranks(const latent_path *p) {
     return (tensor_ranks){.group = p->b.ranks.group};
 }
 
-/* Connects a and b: adds to the specs of the input x and sets the path's own specs. */
+/* Connects a and b: adds a's spec to the specs of the input x, and sets the specs of the path. */
 ott_status latent_connect(latent_path *p, activation_specs *input);
 /* Computes y[T, b.out] from x[T,D]. Opens s->made. */
 ott_status latent_forward(exec *cx, latent_path *p, const activation *x, const tensor *y, latent_saved *s);
 /* View of the extra columns of x A^T. */
 tensor latent_extra_columns(const latent_path *p, const latent_saved *s);
-/* Computes dx (NULL: not) and accumulates the weight gradients. Closes s and g, the gradient of y. extra: the
-   gradient of the extra columns, summed over the ranks; NULL: there are no extra columns. */
+/* Computes dx (unless NULL) and accumulates the weight gradients. Closes s and g, the gradient of y. extra:
+   the gradient of the extra columns, summed over the ranks; NULL: there are no extra columns. */
 ott_status latent_backward(exec *cx, latent_path *p, latent_saved *s, const activation *x, activation *g,
                            const tensor *extra, const tensor *dx, bool accumulate);
 ott_status latent_close(exec *cx, latent_saved *s);

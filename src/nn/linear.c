@@ -83,11 +83,11 @@ tensor_shard linear_shard(const linear *l, recipe_tensor which) {
     return (tensor_shard){0};
 }
 
-/* linear_check_blocks for `rows` rows of the local weight that are contiguous in the full weight. */
+/* Calls linear_check_blocks for `rows` rows of the local weight that are contiguous in the full weight. */
 static ott_status check_scale_blocks(const linear *l, const linear_spec *spec, int64_t rows) {
     const struct {
         const quant_spec *spec;
-        int64_t rows, columns; /* rows 0: the rows are tokens, which tensor parallelism does not split */
+        int64_t rows, columns; /* rows is 0 for tokens, which tensor parallelism does not split */
     } parts[TENSOR_COUNT] = {[TENSOR_INPUT] = {&spec->input, 0, l->in},
                              [TENSOR_WEIGHT] = {&spec->weight, rows, l->in},
                              [TENSOR_GRAD_OUTPUT] = {&spec->grad_output, 0, rows}};
@@ -194,7 +194,7 @@ ott_status linear_quantize_weight(exec *cx, linear *l) {
 
 /* ---- refresh for a step ---- */
 
-/* Like shard_quantize, but makes only codes that are kept, and no amax that the optimizer step computed. */
+/* As shard_quantize, but makes only codes that are kept, and no amax that the optimizer step computed. */
 static ott_status quantize_kept(exec *cx, const linear *l, const tensor_shard *shard) {
     const tensor *master = &l->weight->value;
     const qtensor kept = kept_copy(l);
@@ -247,16 +247,16 @@ static ott_status record_amax(exec *cx, const linear *l, recipe_tensor which, co
     return op_amax_record(cx, &(amax_record_args){.q = q, .seen = &l->delayed[which].seen});
 }
 
-/* In training: records the amax and calls the hook. q NULL: does nothing. */
+/* In training: records the amax of q and calls the hook. Does nothing if q is NULL. */
 static ott_status observe_tensor(exec *cx, linear *l, recipe_tensor which, const tensor *t,
                                  const qtensor *q) {
     if (!q || cx->phase != PHASE_TRAIN) return OTT_OK;
     TRY(record_amax(cx, l, which, q));
-    if (!t->data) return OTT_OK; /* only codes were gathered from other ranks */
+    if (!t->data) return OTT_OK; /* the values are not here: ranks gathered only codes */
     return exec_hook_quantized(cx, l->name, which, t, q);
 }
 
-/* observe_tensor for a weight without kept columnwise codes (is_requantized). */
+/* As observe_tensor, for a weight without kept columnwise codes (is_requantized). */
 static ott_status observe_kept(exec *cx, linear *l) {
     const qtensor kept = kept_copy(l);
     if (cx->phase != PHASE_TRAIN) return OTT_OK;
@@ -267,7 +267,7 @@ static ott_status observe_kept(exec *cx, linear *l) {
 
 static ott_status observe_forward(exec *cx, linear *l, const activation *x) {
     TRY(observe_tensor(cx, l, TENSOR_INPUT, &x->t, activation_copy(x, l->input_copy)));
-    /* Once per step: micro-batches share the weight. parallel/store calls the hook for sharded weights. */
+    /* Once per step for the weight. For sharded weights, parallel/store calls the hook. */
     if (!cx->is_first_microbatch || !linear_casts_weight(l)) return OTT_OK;
     if (is_requantized(l)) return observe_kept(cx, l);
     if (!is_sharded(l)) return observe_tensor(cx, l, TENSOR_WEIGHT, &l->weight->value, &l->quantized);
@@ -463,7 +463,7 @@ static ott_status make_packed(exec *cx, const linear *l, const operand *plain, o
     return status;
 }
 
-/* Copies expert weights, unpacked, in the activation format, or in the master's if grouped GEMMs are FP8. */
+/* Copies expert weights in the activation format, or the master's if GEMMs are FP8. Does not pack them. */
 static ott_status pack_experts(exec *cx, linear *l) {
     tensor copy = tensor_matrix(NULL, l->grouped.fp8 ? master_format(l) : l->spec.activation, l->out, l->in);
     TRY(device_allocate(cx->device, MEM_WEIGHT, tensor_bytes(copy), l->name, &copy.data));
@@ -493,7 +493,7 @@ ott_status linear_pack(exec *cx, linear *l) {
 
 /* ---- the GEMMs ---- */
 
-/* The bias that forward's GEMM adds. If ranks sum their products (sum_of), only rank 0 adds the bias. */
+/* The bias that forward's GEMM adds. If ranks sum their products (sum_of), rank 0 alone adds the bias. */
 static const tensor *bias_of_product(const linear *l, const tensor_ranks *sum_of) {
     bool is_added = l->bias && !(sum_of && sum_of->group && sum_of->group->rank > 0);
     return is_added ? &l->bias->value : NULL;
@@ -525,7 +525,7 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
     return exec_hook(cx, l->name, "output", y);
 }
 
-/* Opens the columnwise codes that are not kept, cast from the master. */
+/* Opens columnwise codes that are not kept: casts them from the master. */
 static ott_status open_requantized(exec *cx, const linear *l, qtensor *q, plan_buffer *codes) {
     TRY(plan_open(cx->plan, "columnwise weight", l->out * l->in, codes));
     q->columnwise.data = codes->data;
@@ -608,7 +608,7 @@ ott_status linear_backward(exec *cx, linear *l, const activation *x, activation 
 
 /* ---- expert weights ---- */
 
-/* Opens the expert weights that the GEMMs read; stored codes are dequantized. The caller closes `buffer`. */
+/* Opens the expert weights that the GEMMs read. Stored codes are dequantized. The caller closes `buffer`. */
 static ott_status open_experts(exec *cx, const linear *l, const grouped_rows *r, tensor *w,
                                plan_buffer *buffer) {
     *buffer = PLAN_NONE;

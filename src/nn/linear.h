@@ -13,39 +13,39 @@
 #include "nn/lora.h"
 #include "nn/tensor_ranks.h"
 
-/* Does not own parameters, adapter, groups and strings; owns compute_block. */
+/* A linear layer. It owns only compute_block: parameters, adapter, groups and strings are borrowed. */
 typedef struct linear {
     const char *name;      /* fully qualified, "model.layers.0.mlp.up_proj" */
-    int64_t in, out;       /* of the local part of the weight; expert weights: out counts all experts' rows */
+    int64_t in, out;       /* sizes of the local weight; expert weights: out counts all experts' rows */
     tensor_ranks ranks;    /* the tensor-parallel ranks that share the weight */
-    parameter_split split; /* the dimension of the weight that is split over them */
+    parameter_split split; /* the dimension of the weight that `ranks` split */
     parameter *weight;     /* [out, in] */
     parameter *bias;       /* [out]; NULL: none */
-    lora *lora;            /* adapter, which the calls for one matrix also apply; NULL: none */
+    lora *lora;            /* adapter, applied by all GEMMs except grouped ones; NULL: none */
     linear_spec spec;
-    /* Expert weights: spec of FP8 grouped GEMMs, set by the caller before linear_set_spec; `spec` is then
-       high precision. fp8 false: `spec` applies. */
+    /* Expert weights: the spec of FP8 grouped GEMMs, or fp8 false: `spec` applies. The caller sets it before
+       linear_set_spec. If it is FP8, `spec` is high precision. */
     linear_spec grouped;
-    const char *recipe_name; /* name of the recipe that spec was compiled from; NULL: unknown */
+    const char *recipe_name; /* name of the recipe that `spec` was compiled from; NULL: unknown */
     group *row_ranks;        /* context-parallel ranks, which hold other rows of the input; NULL: none */
-    const char *skip_reason; /* why an FP8 recipe leaves this layer in high precision; NULL: it does not */
-    /* Consecutive health measurements with an SQNR below the bound of float8.fallback. LINEAR_FELL_BACK: the
-       layer has fallen back to high precision for good. */
+    const char *skip_reason; /* why an FP8 recipe leaves this layer in high precision; NULL if it does not */
+    /* Number of consecutive health measurements with an SQNR below the bound of float8.fallback; or
+       LINEAR_FELL_BACK if the layer has fallen back to high precision for good. */
     float low_sqnr_count;
-    /* Set by linear_connect: activation_copy indices for input and grad_output; -1: high precision. */
+    /* Set by linear_connect: which copies of input and grad_output GEMMs read; -1: high precision. */
     int input_copy, grad_copy;
     /* The compute weight, which the GEMMs read. It is made from the master once per optimizer step; if the
        weight is frozen and its scaling is not delayed, only once. If data-parallel ranks shard the weight,
        parallel/store fills it: scales once per step, values around each pass. DoRA weights and weights stored
        as FP8 codes have no compute weight: each GEMM makes its operand. */
-    tensor compute;    /* in the activation format; data NULL: GEMMs read the master or only FP8 codes */
-    qtensor quantized; /* FP8 codes and scales of both uses */
-    operand packed;    /* operand b of linear_forward after linear_pack; data NULL: not packed */
-    bool requantizes;  /* backward makes columnwise codes each time; set before linear_set_spec */
+    tensor compute;    /* weight in the activation format; data NULL: GEMMs read the master or FP8 codes */
+    qtensor quantized; /* FP8 codes and scales of the rowwise and columnwise uses */
+    operand packed;    /* packed operand b of linear_forward; data NULL: the weight is not packed */
+    bool requantizes;  /* backward makes columnwise codes each time; set it before linear_set_spec */
     bool optimizer_quantizes;            /* linear_fuse_quantize is in effect */
     int64_t quantized_step;              /* exec.step of the optimizer's latest output; -1: none */
-    void *compute_block;                 /* device memory of compute, quantized or packed */
-    int64_t compute_step;                /* exec.step of the compute weight, or of its scales; -1: none */
+    void *compute_block;                 /* device memory of `compute`, `quantized` or `packed` */
+    int64_t compute_step;                /* exec.step of the compute weight or its scales; -1: none */
     delayed_state delayed[TENSOR_COUNT]; /* views into a delayed_store */
 } linear;
 
@@ -59,18 +59,18 @@ static inline const linear_spec *linear_products_spec(const linear *l) {
 /* ---- setup: linear_check_blocks, linear_set_spec, linear_delayed_requests, delayed_store_set, store_set (if
    the weight is sharded), linear_connect, linear_fuse_quantize; again after each change of the spec ---- */
 
-/* The ranks that hold the other shards of one of the layer's tensors. */
+/* The ranks that hold the other shards of this tensor of the layer. */
 tensor_shard linear_shard(const linear *l, recipe_tensor which);
 /* OTT_ERR_CONFIG if tensor parallelism splits a scale block between ranks. */
 ott_status linear_check_blocks(const linear *l, const linear_spec *spec);
-/* Sets l->spec and allocates the compute weight; releases an earlier one. Does not set l->grouped. DoRA
-   weights and weights stored as codes get current scaling instead of delayed scaling. */
+/* Sets l->spec and allocates the compute weight. Releases an earlier compute weight. Does not set l->grouped.
+   DoRA weights and weights stored as codes get current scaling instead of delayed scaling. */
 ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec);
 /* Frees the compute weight and ends linear_fuse_quantize. */
 void linear_release(linear *l, device *d);
 /* Fills in the layer's requests. Call it before delayed_store_set, which must precede linear_connect. */
 void linear_delayed_requests(linear *l, delayed_request requests[TENSOR_COUNT]);
-/* Adds what this layer reads to the specs of its input and of its grad_output. */
+/* Adds the specs of the copies that this layer reads to the specs of its input and of its grad_output. */
 ott_status linear_connect(linear *l, activation_specs *input, activation_specs *grad_output);
 
 /* ---- how the weight is stored and read ---- */
@@ -90,16 +90,16 @@ static inline bool linear_casts_weight(const linear *l) {
 
 /* How a GEMM reads a weight that is stored as FP8 codes. */
 typedef enum linear_codes_use {
-    LINEAR_CODES_DIRECT,      /* multiplies the stored codes */
-    LINEAR_CODES_DEQUANTIZED, /* dequantizes them to the activation format */
-    /* Dequantizes them, then quantizes again as the recipe requires: values are rounded twice. FP8 GEMMs of
-       expert weights, or with a DoRA adapter, always do this. */
+    LINEAR_CODES_DIRECT,      /* the GEMM multiplies the stored codes */
+    LINEAR_CODES_DEQUANTIZED, /* dequantizes the codes to the activation format */
+    /* Dequantizes the codes, then quantizes as the recipe requires: values are rounded twice. FP8 GEMMs of
+       expert weights, and FP8 GEMMs with a DoRA adapter, always do this. */
     LINEAR_CODES_REQUANTIZED,
     LINEAR_CODES_USES
 } linear_codes_use;
-/* Requires linear_keeps_codes. backward: for grad_input, which reads columnwise; else for forward. */
+/* Requires linear_keeps_codes. backward true: the use for grad_input (columnwise); false: for forward. */
 linear_codes_use linear_get_codes_use(const linear *l, bool backward);
-/* Opens the weight in fp32, w[out, in]; adapted: with its DoRA adapter, which it must have. The caller closes
+/* Opens the weight in fp32, w[out, in]. adapted: with its DoRA adapter, which must exist. The caller closes
    *buffer. */
 ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w, plan_buffer *buffer);
 
@@ -112,8 +112,8 @@ void linear_fuse_quantize(linear *l);
 /* True if the optimizer quantized the weight for this step. While the plan is recorded: if
    linear_fuse_quantize is in effect. */
 bool linear_is_quantized_by_optimizer(const exec *cx, const linear *l);
-/* Quantizes as the optimizer step would have, if that is missing for this step (weights were loaded). No
-   effect without linear_fuse_quantize. Call it before a graph is replayed, which does not check. */
+/* Quantizes as the optimizer step does, if no step has quantized the loaded weight. No effect without
+   linear_fuse_quantize. Call it before a graph is replayed: the replay does not check. */
 ott_status linear_quantize_weight(exec *cx, linear *l);
 
 /* True if the compute weight never changes: the weight is frozen and its scaling is not delayed. */
@@ -141,15 +141,15 @@ ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const ten
 /* weight.grad += g^T x; bias.grad += column sums of g in high precision. Skips frozen parameters. Call it
    even if all are frozen: it records g's amax for delayed scaling and calls the hook. */
 ott_status linear_grad_weight(exec *cx, linear *l, const activation *x, const activation *g);
-/* The same three for expert weights. Rows of x and g are sorted by expert as in `r`. FP8 if l->grouped.fp8.
-   balance: scales each expert's weight gradient by mean rows / own rows; NULL: no scaling. */
+/* The three calls above for expert weights. Rows of x and g are sorted by expert as in `r`. FP8 if
+   l->grouped.fp8. balance: scales each expert's weight gradient by mean rows / own rows; NULL: no scaling. */
 ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const grouped_rows *r,
                                   const tensor *y);
 ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const grouped_rows *r,
                                      const tensor *dx, bool accumulate);
 ott_status linear_grad_weight_grouped(exec *cx, linear *l, const tensor *x, const tensor *g,
                                       const grouped_rows *r, const grouped_balance *balance);
-/* linear_grad_input, then linear_grad_weight; closes g. dx is required. */
+/* Calls linear_grad_input, then linear_grad_weight; closes g. dx must not be NULL. */
 ott_status linear_backward(exec *cx, linear *l, const activation *x, activation *g, const tensor *dx,
                            bool accumulate);
 

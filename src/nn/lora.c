@@ -42,7 +42,7 @@ static ott_status drop_elements(exec *cx, const lora *l, const tensor *x, int64_
                                           .row_step = columns});
 }
 
-/* The same for x[T, local rows of B]. In the full output, these columns may have gaps. */
+/* y = dropout(x) for x[T, local rows of B]. In the full output, these columns may have gaps. */
 static ott_status drop_outputs(exec *cx, const lora *l, const tensor *x, int64_t row, const tensor *y) {
     parameter_run run;
     for (int64_t at = 0; at < y->columns; at += run.count) {
@@ -70,7 +70,7 @@ static ott_status open_adapter_gradient(exec *cx, const lora *l, const tensor *g
 
 /* ---- tensors between A and B ---- */
 
-/* Opens u[T,r] = scale * a b, summed over `ranks`; NULL: not summed. */
+/* Opens u[T,r] = scale * a b, summed over `ranks`, or not summed if `ranks` is NULL. */
 static ott_status open_inner(exec *cx, const lora *l, recipe_gemm role, const tensor_ranks *ranks,
                              const tensor *a, operand b, lora_part *out) {
     tensor *u = &out->t;
@@ -91,7 +91,7 @@ static ott_status open_down(exec *cx, const lora *l, const tensor *x, lora_part 
     return lora_part_close(cx, &a);
 }
 
-/* Opens scale * B^T g. sums: summed over ranks that split the rows of B; else this rank's term of the sum. */
+/* Opens scale * B^T g: if sums is true, summed over ranks that split B's rows, else this rank's term. */
 static ott_status open_up(exec *cx, const lora *l, const tensor *g, bool sums, lora_part *out) {
     tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_ROWS);
     lora_part b;

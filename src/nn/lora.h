@@ -17,13 +17,13 @@ typedef struct dora_tables dora_tables;
 
 typedef struct lora {
     parameter *a, *b; /* A, B; owned by the model */
-    /* [out]: the adapter is DoRA: nn/dora replaces the GEMMs of nn/lora. NULL: LoRA */
+    /* Magnitude[out] of a DoRA adapter: nn/dora then replaces the GEMMs of nn/lora. NULL: LoRA. */
     parameter *magnitude;
-    const dora_tables *tables; /* for DoRA; borrowed */
+    const dora_tables *tables; /* tables of nn/dora; borrowed; not read for LoRA */
     float scale;
     float dropout;         /* probability of dropping an element in training */
-    bool drops_output;     /* dropout applies to B A x; else to x */
-    uint64_t seed, stream; /* of the dropout mask (tensor/dropout.h), which also depends on exec.token */
+    bool drops_output;     /* true: dropout applies to B A x; false: to x */
+    uint64_t seed, stream; /* seed and stream of the dropout mask, which also depends on exec.token */
     tensor_ranks ranks;    /* the layer's tensor-parallel ranks */
     parameter_split split; /* how these ranks split the layer's weight */
     group *row_ranks;      /* context-parallel ranks; borrowed; NULL: none */
@@ -34,7 +34,7 @@ static inline bool lora_drops_input(const exec *cx, const lora *l) {
     return l->dropout > 0 && !l->drops_output && cx->phase != PHASE_EVALUATE;
 }
 
-/* Adds to the specs of the layer's input and grad_output that the adapter reads them in high precision. */
+/* Makes the layer's input and grad_output keep a high-precision tensor for the adapter. */
 void lora_connect(activation_specs *input, activation_specs *grad_output);
 /* y += scale B A x. x[T,in] is in the activation format. y has this rank's rows (nn/tensor_ranks.h). */
 ott_status lora_forward(exec *cx, const lora *l, const tensor *x, const tensor *y);

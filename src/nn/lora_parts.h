@@ -4,7 +4,7 @@
 
 #include "nn/lora.h"
 
-/* A tensor with its buffer of the memory plan; PLAN_NONE if the tensor is borrowed. */
+/* A tensor with its buffer of the memory plan; the buffer is PLAN_NONE if the tensor is borrowed. */
 typedef struct lora_part {
     tensor t;
     plan_buffer buffer;
@@ -22,14 +22,14 @@ static inline operand lora_columnwise(tensor t) {
     return operand_columnwise(t, NULL);
 }
 
-/* The layer's tensor-parallel ranks if they split its weight by `split`, else none. `sequence` is false. */
+/* The layer's tensor-parallel ranks if they split its weight by `split`, else none. No sequence ranks. */
 static inline tensor_ranks lora_ranks_of_sum(const lora *l, parameter_split split) {
     return (tensor_ranks){.group = l->split == split ? l->ranks.group : NULL};
 }
 
 /* Opens the adapter's input: dropout(x)[T,in] if lora_drops_input, else x itself. */
 ott_status lora_open_input(exec *cx, const lora *l, const tensor *x, lora_part *out);
-/* dx += dropout(v a), with the mask of lora_open_input. */
+/* dx += dropout(v a), with the dropout mask of lora_open_input. */
 ott_status lora_add_input_gradient(exec *cx, const lora *l, const tensor *v, const tensor *a,
                                    const tensor *dx);
 

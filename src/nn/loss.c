@@ -79,7 +79,7 @@ static ott_status copy_logits(exec *cx, const loss_head *h, const tensor *logits
 
 /* Per-token vectors of a full pass or of one chunk, one element for each token. */
 typedef struct token_values {
-    tensor target, losses, z; /* z: logsumexp(logits)^2; data NULL: not recorded */
+    tensor target, losses, z; /* z: logsumexp(logits)^2 of each token; data NULL: not recorded */
 } token_values;
 
 static token_values token_range(const token_values *all, int64_t first, int64_t count) {
@@ -93,7 +93,7 @@ static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, con
     activation logits;
     tensor copy;
     plan_buffer copy_buffer = PLAN_NONE;
-    /* no multiplier and no softcap between head and loss */
+    /* true: there is no multiplier and no softcap between head and loss */
     bool is_direct = !is_multiplied(h) && h->softcap == 0;
     TRY(activation_open(cx, "logits", x->t.dtype, x->t.rows, h->head.out, grad_scale ? &h->grad_specs : NULL,
                         &logits));

@@ -12,21 +12,21 @@
 
 typedef struct loss_head {
     linear head;      /* weight [V,D] */
-    int64_t chunk;    /* tokens, >= 1 */
+    int64_t chunk;    /* number of tokens of a chunk, at least 1 */
     float multiplier; /* factor of the logits; 0: none */
     float softcap;    /* cap of the multiplied logits; 0: none */
     float z_weight;   /* weight of the z-loss, logsumexp(logits)^2, which is added to the trained loss */
     tensor z;         /* fp32[1]: sum of logsumexp(logits)^2 over training passes; data NULL: not recorded */
-    activation_specs input_specs; /* of the head's input, all ranks' rows */
-    activation_specs grad_specs;  /* of the gradient of the logits */
+    activation_specs input_specs; /* specs of the head's input, all ranks' rows */
+    activation_specs grad_specs;  /* specs of the gradient of the logits */
 } loss_head;
 
 /* Connects the head. *input: the specs of x, this rank's rows of the head's input. */
 ott_status loss_connect(loss_head *h, activation_specs *input);
 /* Computes logits[T,V], multiplied and capped, from x[T,D]. */
 ott_status loss_logits(exec *cx, loss_head *h, const activation *x, const tensor *logits);
-/* Computes losses[T] (fp32) for targets i32[T]; negative targets are ignored, with loss 0. With grad_scale
-   (fp32[1], factor of every token's gradient) it is a training pass that also computes dx[T,D] and
+/* Computes losses[T] (fp32) for targets i32[T]; negative targets are ignored, with loss 0. grad_scale
+   (fp32[1]): factor of every token's gradient; not NULL: a training pass, which also computes dx[T,D] and
    accumulates the head's weight gradient. In evaluation grad_scale and dx are NULL. With sequence parallelism
    x and dx have only this rank's rows (nn/tensor_ranks.h); targets and losses have all T entries. */
 ott_status loss_forward(exec *cx, loss_head *h, const activation *x, const tensor *target,

@@ -10,7 +10,7 @@ static bool is_gated(const mlp *m) {
 }
 
 ott_status mlp_connect(mlp *m, activation_specs *input, activation_specs *grad_output) {
-    /* One scale per row, as in the rowwise recipe, because gate and up have outliers in single tokens. */
+    /* Stored gate and up have one scale per row, because they have outliers in single tokens. */
     int index;
     ott_dtype high = m->down.spec.activation;
     quant_spec spec = {.rowwise = recipe_find("rowwise")->input.rowwise, .columnwise = {.format = high}};
@@ -146,7 +146,7 @@ static ott_status backward_projection(exec *cx, mlp *m, mlp_saved *s, const acti
     return activation_close(cx, &s->y);
 }
 
-/* Computes the gradients of gate and up from dy, with quantized copies q_gate and q_up. dup NULL: no gate. */
+/* From dy, computes the gradients of gate and up, and copies q_gate and q_up of them. dup NULL: no gate. */
 static ott_status backward_activation(exec *cx, const mlp *m, const mlp_saved *s, const tensor *dy,
                                       const tensor *dgate, const tensor *dup, const qlist *q_gate,
                                       const qlist *q_up) {
@@ -157,7 +157,7 @@ static ott_status backward_activation(exec *cx, const mlp *m, const mlp_saved *s
     return op_swiglu_backward(cx, &(swiglu_backward_args){dy, &s->gate, up, dgate, dup, q_gate, q_up});
 }
 
-/* The gradient overwrites gate and up in their buffer. */
+/* The gradients of gate and up overwrite gate and up in their fused buffer. */
 static ott_status backward_fused(exec *cx, mlp *m, mlp_saved *s, const activation *x, const tensor *dy,
                                  plan_buffer *dy_buffer, const tensor *dx) {
     activation g;
@@ -178,7 +178,7 @@ static ott_status backward_plain(exec *cx, mlp *m, mlp_saved *s, const activatio
     return linear_backward(cx, &m->up, x, &g, dx, false);
 }
 
-/* The gradients overwrite gate and up in their buffers. */
+/* The gradients of gate and up overwrite gate and up in their two buffers. */
 static ott_status backward_separate(exec *cx, mlp *m, mlp_saved *s, const activation *x, const tensor *dy,
                                     plan_buffer *dy_buffer, const tensor *dx) {
     activation dgate, dup;
@@ -193,7 +193,7 @@ static ott_status backward_separate(exec *cx, mlp *m, mlp_saved *s, const activa
     return linear_backward(cx, &m->up, x, &dup, dx, true);
 }
 
-/* Computes the gradient of all ranks' rows of the input. dx is this rank's term of a sum. */
+/* Computes the gradient of all ranks' rows of the input. dx is this rank's term of the sum over the ranks. */
 static ott_status backward_inputs(exec *cx, mlp *m, mlp_saved *s, const activation *x, const tensor *dy,
                                   plan_buffer *dy_buffer, const tensor *dx) {
     if (is_fused(m)) return backward_fused(cx, m, s, x, dy, dy_buffer, dx);

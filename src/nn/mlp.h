@@ -12,19 +12,19 @@ typedef struct mlp {
     linear gate, up, down; /* gate.weight NULL and not fused: no gate */
     bool activates;        /* true: the activation is `function`; false: silu, with a gate */
     activate_kind function;
-    activation_specs input_specs;  /* of all ranks' rows of the input, which gate_up, or gate and up read */
-    activation_specs hidden_specs; /* of y, which down reads */
-    activation_specs grad_specs;   /* of all ranks' rows of the output's gradient */
-    activation_specs grad_gate_up, grad_gate, grad_up; /* of the gradients of the projections' outputs */
-    bool stores_fp8; /* save gate and up in FP8; this changes gradients; set before mlp_connect */
-    activation_specs stored_specs; /* of the stored copies: E4M3, one scale per row */
-    bool smooths;                  /* SmoothQuant (tensor/smooth.h) of y, if down is FP8 */
+    activation_specs input_specs;  /* specs of the input of gate and up, all ranks' rows */
+    activation_specs hidden_specs; /* specs of y, the input of down */
+    activation_specs grad_specs;   /* specs of the gradient of `out`, all ranks' rows */
+    activation_specs grad_gate_up, grad_gate, grad_up; /* specs of the gradients of gate and up */
+    bool stores_fp8; /* saves gate and up in FP8, which changes gradients; set it before mlp_connect */
+    activation_specs stored_specs; /* specs of stored FP8 copies: E4M3, one scale per row */
+    bool smooths;                  /* applies SmoothQuant (tensor/smooth.h) to y if down is FP8 */
 } mlp;
 
 /* What forward saves for backward. */
 typedef struct mlp_saved {
     tensor gate, up;                                    /* [T,F]; without a gate, `gate` holds up's output */
-    tensor gate_up;                                     /* [T, 2F], if fused */
+    tensor gate_up;                                     /* [T, 2F] if gate and up are fused */
     plan_buffer gate_up_buffer, gate_buffer, up_buffer; /* either gate_up_buffer is open, or gate and up */
     activation y;                                       /* [T,F] */
     activation stored_gate_up, stored_gate, stored_up;  /* FP8 copies of gate and up, with stores_fp8 */
@@ -42,7 +42,7 @@ ott_status mlp_activate(exec *cx, mlp *m, mlp_saved *s);
 ott_status mlp_project(exec *cx, mlp *m, const mlp_saved *s, const tensor *out);
 /* Closes the tensors of `s` that backward does not read. With stores_fp8, gate and up become FP8 copies. */
 ott_status mlp_keep(exec *cx, mlp *m, mlp_saved *s);
-ott_status mlp_discard(exec *cx, mlp_saved *s); /* closes all of `s` */
+ott_status mlp_discard(exec *cx, mlp_saved *s); /* closes all tensors of `s` */
 /* Computes dx[T,D] and all weight gradients from g, the gradient of out, and the input x. Closes s. */
 ott_status mlp_backward(exec *cx, mlp *m, mlp_saved *s, const activation *x, const activation *g,
                         const tensor *dx);
