@@ -38,7 +38,7 @@ static int gpu_index(const char *name) {
     return count == 0 || count > 3 || digits[count] ? -1 : atoi(digits);
 }
 
-/* Finds the CUDA backend. Fails if it lacks ops, because a run would fail later. */
+/* Finds the CUDA backend. Fails if the backend lacks ops, because a run would fail later. */
 static ott_status find_plugin(const plugin **out) {
     char missing[LIBRARY_TEXT];
     TRY(loader_find(out));

@@ -11,8 +11,8 @@ typedef struct backend_choice {
     const char *name;
     int threads;          /* host threads; 0: all cores */
     const recipe *recipe; /* recipe of the linear layers: "auto" uses only a GPU that can run it. NULL: any */
-    const recipe *second_recipe; /* recipe of a second model, as above; NULL: no second model */
-    /* on a GPU: also compute formats and scales that its tensor cores lack, slowly */
+    const recipe *second_recipe; /* recipe of a second model's linear layers; NULL: no second model */
+    /* on a GPU: also compute formats and scales that the GPU's tensor cores lack, slowly */
     bool emulates;
     /* Local rank of this process, and number of processes on this machine; 0 and 0: a single process. "cuda"
        is the only visible GPU, else the GPU with the index local_rank. */
@@ -35,20 +35,20 @@ bool backend_has_cuda(void);
 /* Fails if the device cannot be opened, or cannot run linear layers with the recipe (NULL: any). */
 ott_status backend_check(const char *name, const recipe *r);
 
-/* The compute unit for products of this format, "fp32 multiply-add"; device_peak measures its peak. Formats
-   with the same unit have the same text. NULL for a GPU, because its data sheet has its peaks. */
+/* Names the compute unit for products of this format, "fp32 multiply-add". device_peak measures the unit's
+   peak. Formats with the same unit have the same text. NULL for a GPU (see its data sheet). */
 const char *backend_peak_unit(const device *d, ott_dtype format);
 
-/* True if the device is a CPU whose tile unit computes ACCUMULATE_TILE32 products. */
+/* True if the device is a CPU whose tile unit (AMX) computes ACCUMULATE_TILE32 products. */
 bool backend_has_tiles(const device *d);
 /* Measures for some milliseconds how much faster an FP8 product is in the order ACCUMULATE_TILE32 than as one
-   chain of fp32 additions. *out: quotient of the speeds; 0 on a device without a tile unit. */
+   chain of fp32 additions. *out: speedup; 0 on a device without a tile unit (AMX). */
 ott_status backend_tiles_speed(device *d, double *out);
-/* Returns why a CPU device does not use its processor's tile unit; NULL if it does, or there is none. */
+/* Returns why a CPU device does not use its tile unit (AMX). NULL if the unit is used or does not exist. */
 const char *backend_tiles_refusal(const device *d);
 
-/* Not defined in the library. A test program that defines it opens its own device instead of the CPU. If it
-   returns NULL, the CPU is opened. */
+/* The library does not define this function. A test program that defines it opens its own device instead of
+   the CPU. If the function returns NULL, the CPU is opened. */
 backend_open_fn *backend_for_tests(void) __attribute__((weak));
 
 #endif

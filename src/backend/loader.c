@@ -50,7 +50,7 @@ static const plugin *ask_library(void *library, char reason[LIBRARY_TEXT]) {
 }
 
 static struct {
-    const plugin *plugin; /* NULL: not loaded yet */
+    const plugin *plugin; /* NULL before the plugin is loaded */
     pthread_mutex_t lock;
 } loaded = {.lock = PTHREAD_MUTEX_INITIALIZER};
 

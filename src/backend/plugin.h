@@ -8,13 +8,13 @@
 #include "tensor/exec.h"
 #include "tensor/group.h"
 
-/* Functions of the main library that the plugin calls, so that both share errors and memory accounts. */
+/* Functions of the library that the plugin calls, so that they share errors and memory accounts. */
 typedef struct plugin_services {
-    ott_status (*fail)(ott_status code, const char *text);    /* status_fail */
-    ott_status (*context)(ott_status code, const char *text); /* status_context */
+    ott_status (*fail)(ott_status code, const char *text);    /* the library's status_fail */
+    ott_status (*context)(ott_status code, const char *text); /* the library's status_context */
     ott_status (*alloc)(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out); /* mem_alloc */
-    const char *(*kind_name)(mem_kind kind); /* mem_kind_name */
-    void (*free)(mem *m, void *block);       /* mem_free */
+    const char *(*kind_name)(mem_kind kind); /* the library's mem_kind_name */
+    void (*free)(mem *m, void *block);       /* the library's mem_free */
 } plugin_services;
 
 /* Called once for each thing that was checked on this machine. what: its name. found: what was found. good:
@@ -39,7 +39,7 @@ const void *plugin_entry(void);
 #define PLUGIN_SYMBOL "plugin_entry"
 
 static inline uint64_t plugin_mix(uint64_t hash, uint64_t value) {
-    return (hash ^ value) * UINT64_C(0x100000001b3); /* FNV-1a */
+    return (hash ^ value) * UINT64_C(0x100000001b3); /* a step of the FNV-1a hash */
 }
 
 /* Returns a hash of all ops with their arguments, and of the sizes of all shared structs. */

@@ -9,7 +9,7 @@
 
 typedef struct launcher {
     const char *variable;
-    /* variable with the number of processes of this job step; if it is set, `variable` is not read */
+    /* if this environment variable is set, another row has the number of processes; NULL: none */
     const char *better;
     const char *name, *instead;
 } launcher;
@@ -32,7 +32,7 @@ static bool is_set(const char *variable) {
     return value && *value;
 }
 
-/* Reads a number of processes. Keeps *out if the variable is not set. */
+/* Reads a number of processes from an environment variable. Keeps *out if the variable is not set. */
 static ott_status read_variable(const char *variable, long long *out) {
     const char *value = getenv(variable);
     char *end;
@@ -80,7 +80,7 @@ static ott_status read_joined(launch *out) {
     return OTT_OK;
 }
 
-/* A launcher may bind several processes to the same cores, such as a socket. They share these cores. */
+/* A launcher may bind several processes to the same cores, such as a socket. They then share these cores. */
 int launch_threads(const launch *l, int cores, int online) {
     bool own = l->is_bound && (int64_t)cores * l->local_size <= online;
     if (l->local_size <= 1 || own) return 0;
@@ -120,8 +120,8 @@ void launch_append_word(str *out, const char *word) {
 
 enum { COMMAND_BYTES = 1 << 14 };
 
-/* Reads the arguments of a process; each ends with a NUL. Returns the number of bytes; 0 if there are too
-   many or they cannot be read. */
+/* Reads the command line of a process: arguments that each end with a NUL. Returns its number of bytes; 0 if
+   it is too long or cannot be read. */
 static size_t read_words(const char *process, char words[COMMAND_BYTES]) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%s/cmdline", process);
@@ -145,7 +145,7 @@ static size_t launcher_bytes(const char *words, size_t bytes, const char *progra
     bool known = false;
     for (int i = 0; bytes > 0 && i < 4; i++) known |= strcmp(base_name(words), launchers_here[i]) == 0;
     for (size_t at = 0; known && at < bytes; at += strlen(words + at) + 1) {
-        if (strcmp(words + at, ":") == 0) return 0; /* the launcher starts several programs */
+        if (strcmp(words + at, ":") == 0) return 0; /* mpirun separates several programs by ":" */
         if (end == 0 && strcmp(words + at, program) == 0) end = at;
     }
     return end;

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 typedef struct launch {
-    bool uses_mpi;  /* true if the launcher started this process for MPI, even as the only one */
+    bool uses_mpi;  /* true if the launcher joins its processes by MPI, even if it started only one */
     int size;       /* number of processes, from the environment variable `variable`; 0: unknown */
     int local_size; /* number of processes on this machine; 0: unknown */
     int local_rank; /* rank of this process on its machine */
@@ -17,8 +17,8 @@ typedef struct launch {
     const char *variable;
 } launch;
 
-/* Reads the environment. OTT_ERR_UNSUPPORTED if a launcher without MPI started this process as one of
-   several; the message has the variable and a command that works. OTT_ERR_CONFIG for a value that is not a
+/* Reads the launcher's environment variables. OTT_ERR_UNSUPPORTED if a launcher without MPI started several
+   processes; the message has the variable and a command that works. OTT_ERR_CONFIG for a value that is not a
    number. */
 ott_status launch_read(launch *out);
 /* Returns the number of threads for this process; 0: one for each core. cores: cores that this process may

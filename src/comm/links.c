@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* All-gathers lines[control->size] of `bytes` bytes each. The caller has filled in this rank's line. */
+/* Gathers all ranks' lines, of `bytes` bytes, to lines[control->size]. The caller has filled in its line. */
 static ott_status gather_lines(mem *account, group *control, void *lines, int64_t bytes) {
     device host = host_device(account);
     exec cx = {.device = &host};
@@ -19,7 +19,7 @@ static ott_status gather_lines(mem *account, group *control, void *lines, int64_
 
 /* ---- devices ---- */
 
-/* One rank's device, as all ranks receive it. */
+/* Description of one rank's device, as all ranks receive it. */
 typedef struct device_line {
     device_card card;
     char machine[64];
@@ -92,7 +92,7 @@ ott_status links_check(mem *account, const logger *log, device *d, group *contro
 
 /* ---- groups ---- */
 
-/* One rank's link, as all ranks receive it. */
+/* Connection data of one rank, as all ranks receive it. failed: make_link failed on that rank. */
 typedef struct link_line {
     device_link link;
     int64_t failed;
@@ -111,8 +111,8 @@ static ott_status pick_links(const links_options *o, const link_line *lines, dev
     return OTT_OK;
 }
 
-/* Makes this rank's link and gathers the links of all ranks. A rank whose link failed also takes part, so
-   that the other ranks fail too. */
+/* Makes this rank's link and gathers the links of all ranks. A rank that cannot make its link also takes
+   part, so that the other ranks fail too. */
 static ott_status exchange_links(mem *account, const links_options *o, device_group *own, link_line *lines,
                                  device_link *links) {
     link_line *mine = &lines[o->control->rank];

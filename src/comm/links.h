@@ -8,18 +8,18 @@
 #include "tensor/group.h"
 
 /* Checks that the devices of all ranks can communicate, and logs which rank has which GPU (log NULL: no log).
-   All ranks of `control` must call it, before links_open and with any kind of device. Returns OTT_ERR_RANK on
-   all ranks if two ranks share a GPU, if only some ranks have GPUs, if library versions differ, or if a rank
-   cannot describe its device. */
+   All ranks of `control` must call links_check before links_open, also ranks without a GPU. Returns
+   OTT_ERR_RANK on all ranks if two ranks share a GPU, if only some ranks have GPUs, if library versions
+   differ, or if a rank cannot describe its device. */
 ott_status links_check(mem *account, const logger *log, device *d, group *control);
 
 typedef struct links_options {
     device *device;   /* this rank's device; its table has open_group */
     group *control;   /* existing group; all its ranks call links_open together, each for its new group */
-    const int *ranks; /* [count] ranks of the new group in `control`, ascending, with this rank */
-    int count;        /* at least 2 */
-    const char *name; /* for messages */
-    double timeout;   /* seconds; 0: wait without limit */
+    const int *ranks; /* [count] the new group's ranks in `control`, ascending, including this rank */
+    int count;        /* number of ranks in the new group, at least 2 */
+    const char *name; /* the new group's name in error messages */
+    double timeout;   /* seconds to wait for another rank; 0: no limit */
     bool messages;    /* also open channels for COLLECTIVE_SEND and COLLECTIVE_RECEIVE between neighbors */
 } links_options;
 

@@ -13,16 +13,16 @@
 
 enum {
     EAGER_POLLS = 200, /* polls without a pause after the last progress */
-    EAGER_MOST = 100,  /* microseconds; if these polls take longer, other threads need the core */
+    EAGER_MOST = 100,  /* microseconds; if EAGER_POLLS polls take longer, other threads need the core */
     REST_LEAST = 20,   /* microseconds between two polls; the pause doubles up to REST_MOST */
     REST_MOST = 500,
     IDLE_REST = 50,    /* milliseconds that the thread sleeps without pending operations */
-    GIVEN_UP = 0,      /* tag of a message: a process gives up */
-    QUERY,             /* tag: asks which rank the receiver waits for */
-    ANSWER,            /* tag: answers a query */
+    GIVEN_UP = 0,      /* tag of the message that a process gives up */
+    QUERY,             /* tag of a query: which rank does the receiver wait for? */
+    ANSWER,            /* tag of the answer to a query */
     GROUPS,            /* tag of the first group's messages; each group has its own tag */
-    NOT_WAITING = -1,  /* answer to a query: this rank waits for no other rank; other answers are ranks */
-    ENDED_WITHIN = 10, /* seconds after which a process that gave up, but does not report it, ends itself */
+    NOT_WAITING = -1,  /* answer to a query if the rank waits for no other rank; else the answer is a rank */
+    ENDED_WITHIN = 10, /* seconds that a process waits to be ended by the process that reports a failure */
 };
 
 /* State of MPI in this process. MPI can start only once in a process. */
@@ -34,10 +34,10 @@ static struct {
     int rank, size;
     bool joined, ending;
     bool given_up;                 /* this process cannot continue */
-    bool is_notified, is_reporter; /* another process reported a failure first; this process reports it */
+    bool is_notified, is_reporter; /* another process reports the failure; this process reports it */
     int group_count;
     mpi_group *groups;
-    ott_status status; /* result of joining */
+    ott_status status; /* result of starting MPI */
     int exit_code;     /* exit code of all processes if this one gives up */
     char text[REASON_BYTES];
 } mpi = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -73,14 +73,14 @@ static mpi_envelope failure_envelope(int rank, int tag) {
     return (mpi_envelope){CHANNEL_FAILURES, rank, tag};
 }
 
-/* Sends without waiting. The rank receives the bytes when it next polls; they must stay valid until then. */
+/* Sends without waiting. `data` must stay valid until the receiving rank polls next. */
 static void send_note(int rank, int tag, const void *data, int64_t bytes) {
     mpi_request request;
     if (mpi_functions->send(failure_envelope(rank, tag), data, bytes, &request) == 0)
         mpi_functions->forget(&request);
 }
 
-/* Receives a note with this tag from `rank`, or from ANY_RANK. *sender: its rank; -1: there is none. */
+/* Receives a note with this tag from `rank` or ANY_RANK. *sender: the sending rank; -1: none has arrived. */
 static ott_status receive_note(int rank, int tag, void *data, int bytes, int *sender) {
     TRY(mpi_check(mpi_functions->probe(failure_envelope(rank, tag), sender), "MPI_Iprobe"));
     if (*sender < 0) return OTT_OK;
@@ -107,7 +107,7 @@ static bool is_message(const mpi_operation *o) {
     return o->kind == COLLECTIVE_SEND || o->kind == COLLECTIVE_RECEIVE;
 }
 
-/* Returns the first rank that the operation waits for. */
+/* Returns the lowest rank that the operation waits for; NOT_WAITING if there is none. */
 static int late_rank(const mpi_group *g, const mpi_operation *o) {
     bool late[g->group.size];
     memset(late, 0, sizeof late);
@@ -126,12 +126,12 @@ static int own_late_rank(void) {
     return NOT_WAITING;
 }
 
-/* Receives an answer or query; false if there is none. */
+/* Receives a query or an answer to *word; false if none has arrived. */
 static bool receive_word(int rank, int tag, int *word, int *sender) {
     return receive_note(rank, tag, word, sizeof *word, sender) == OTT_OK && *sender >= 0;
 }
 
-/* Call with the lock held. */
+/* Answers the queries that have arrived. Call with the lock held. */
 static void answer_queries(void) {
     static int answer; /* so small that send_note copies it */
     int word, from;
@@ -155,8 +155,8 @@ static bool ask_rank(int rank, double seconds, int *answer) {
     return false;
 }
 
-/* Follows the chain of waiting ranks to its end. The last rank computes, hangs or does not answer. *answers:
-   false if it does not answer. */
+/* Follows the chain in which each rank waits for the next one. Returns the last rank, which computes, hangs
+   or does not answer. *answers: false if the last rank does not answer. */
 static int find_blocking_rank(const mpi_group *g, const mpi_operation *o, bool *answers) {
     double seconds = g->timeout < 4 ? g->timeout / 4 : 1;
     int rank = late_rank(g, o), next = rank;
@@ -203,7 +203,7 @@ static bool can_step(const mpi_group *g, const mpi_operation *o) {
     return true;
 }
 
-/* Call with the lock held. */
+/* Removes a finished operation from the queue. Call with the lock held. */
 static void dequeue(mpi_group *g, mpi_operation *o) {
     mpi_operation **at = &g->queue;
     while (*at != o) at = &(*at)->next;
@@ -215,7 +215,7 @@ static void dequeue(mpi_group *g, mpi_operation *o) {
     pthread_cond_broadcast(&mpi.changed);
 }
 
-/* Call without the lock. Only the progress thread changes a queued operation. */
+/* Advances a queued operation, which only the progress thread may change. Call without the lock. */
 static ott_status step_operation(mpi_group *g, mpi_operation *o, bool *moved) {
     bool advanced = false;
     TRY(is_message(o) ? mpi_message_step(g, o, &advanced) : mpi_collective_step(g, o, &advanced));
@@ -232,7 +232,7 @@ static void fail_and_notify(mpi_group *g, ott_status status) {
         send_failure(g->members[r].rank, g->id, g->reason);
 }
 
-/* Call with the lock held. Releases it while data moves; other threads may then only append to the queue. */
+/* Call with the lock held. While data moves, the lock is free, but other threads only append to the queue. */
 static void step_group(mpi_group *g, bool *moved) {
     for (mpi_operation *o = g->queue, *next; o && !g->failed; o = next) {
         if (can_step(g, o)) {
@@ -250,15 +250,15 @@ static void step_group(mpi_group *g, bool *moved) {
     }
 }
 
-/* Call with the lock held. */
+/* True if a group has pending operations. Call with the lock held. */
 static bool is_busy(void) {
     for (const mpi_group *g = mpi.groups; g; g = g->next)
         if (g->queue) return true;
     return false;
 }
 
-/* If several processes give up together, the lowest rank reports why. Higher ranks first wait for its
-   message. */
+/* If several processes give up together, the lowest rank reports the reason. Higher ranks first wait for the
+   lowest rank's message. */
 static void choose_reporter(void) {
     int turns = 5 * (mpi.rank < 20 ? mpi.rank : 20);
     bool is_notified = false;
@@ -319,7 +319,7 @@ static void make_progress(void) {
     pthread_mutex_unlock(&mpi.lock);
 }
 
-/* The only thread that calls MPI, from start to end. */
+/* The progress thread. No other thread calls MPI, not even to start or end it. */
 static void *run_progress_thread(void *unused) {
     (void)unused;
     ott_status status = mpi_check(mpi_functions->start(&mpi.rank, &mpi.size), "MPI_Init_thread");
@@ -359,7 +359,7 @@ static ott_status begin_operation(mpi_group *g, const collective *call, device *
     return OTT_OK;
 }
 
-/* Call with the lock held. */
+/* Appends an operation to the group's queue. Call with the lock held. */
 static void enqueue(mpi_group *g, mpi_operation *o) {
     mpi_operation **at = &g->queue;
     while (*at) at = &(*at)->next;
@@ -483,7 +483,7 @@ static void end_process(void) {
     if (running) pthread_join(mpi.thread, NULL);
 }
 
-/* Call with the lock held. */
+/* Starts the progress thread and waits until it has started MPI. Call with the lock held. */
 static ott_status join_processes(void) {
     sigset_t all, before;
     TRY(mpi_load());

@@ -2,7 +2,7 @@
  * comm/mpi_api: the MPI functions that Ottava uses, as a table. The plugin libottava_mpi.so (src/mpi) fills
  * the table with the MPI library that it was built for. So neither libottava nor the program links MPI.
  *
- * Functions that return int return 0, or MPI's error code (error_text). Only one thread calls them.
+ * Functions that return int (except is_done) return 0 or MPI's error code. Only one thread calls them.
  */
 #ifndef COMM_MPI_API_H
 #define COMM_MPI_API_H
@@ -17,43 +17,43 @@ typedef enum mpi_channel {
     CHANNEL_COUNT
 } mpi_channel;
 
-/* A message that is being sent or received: MPI's handle. */
+/* MPI's handle of a message that is being sent or received. */
 typedef struct mpi_request {
     uint64_t handle;
 } mpi_request;
 
-/* Where a message goes or comes from: its channel, the other process's rank, its tag. */
+/* Destination or source of a message: channel, rank of the other process, tag. */
 typedef struct mpi_envelope {
     mpi_channel channel;
     int rank, tag;
 } mpi_envelope;
 
 enum {
-    ANY_RANK = -1, /* rank of a message that may come from any process */
-    /* MPI counts with int. So messages of more than MESSAGE_LONG bytes are sent in whole blocks, and `data`
-       must have memory for the last block. */
+    ANY_RANK = -1, /* instead of a rank: a message from any process */
+    /* MPI counts with int. So a message of more than MESSAGE_LONG bytes is sent as blocks of MESSAGE_BLOCK
+       bytes, and the memory at `data` must be large enough for a full last block. */
     MESSAGE_BLOCK = 4096,
     MESSAGE_LONG = 1 << 16,
     MPI_API_TEXT = 256
 };
 
 typedef struct mpi_api {
-    uint64_t bytes;      /* sizeof(mpi_api) at the plugin's build */
+    uint64_t bytes;      /* sizeof(mpi_api) when the plugin was built */
     const char *library; /* name and version of the MPI library */
     mpi_request no_request;
-    /* Starts MPI and opens the channels. Once in a process. */
+    /* Starts MPI and opens the channels. May be called once in a process. */
     int (*start)(int *rank, int *size);
     void (*finish)(void);
     void (*abort)(int exit_code);                          /* ends all processes */
-    void (*error_text)(int code, char text[MPI_API_TEXT]); /* names this process's rank */
+    void (*error_text)(int code, char text[MPI_API_TEXT]); /* adds this process's rank */
     /* Begin to send or receive `bytes` bytes. */
     int (*send)(mpi_envelope to, const void *data, int64_t bytes, mpi_request *out);
     int (*receive)(mpi_envelope from, void *data, int64_t bytes, mpi_request *out);
-    /* Gives up the handle; the message is still sent. */
+    /* Frees the handle of a message that is being sent. The message is still sent. */
     void (*forget)(mpi_request *r);
-    /* *done: all requests are complete, and become no_request. */
+    /* *done: 1 if all requests are complete; all of them are then set to no_request. */
     int (*test)(int count, mpi_request *requests, int *done);
-    int (*is_done)(const mpi_request *r); /* 1 if complete; changes nothing */
+    int (*is_done)(const mpi_request *r); /* 1 if the request is complete; does not change it */
     /* *sender: the rank of a message that can be received now; -1: none. from.rank may be ANY_RANK. */
     int (*probe)(mpi_envelope from, int *sender);
     int (*receive_now)(mpi_envelope from, void *data, int bytes);

@@ -1,10 +1,10 @@
 /* comm/mpi_collective: a collective as messages between pairs of ranks: first headers, then one or two passes
-   of pieces. In a reduction each rank receives all values of its part and adds them in rank order. In a large
-   all-reduce, a second pass gathers the parts. */
+   of pieces. In a reduction each rank reduces one part: it receives the values of all ranks and adds them in
+   rank order. In a large all-reduce, a second pass gathers the parts. */
 #include "comm/mpi_parts.h"
 #include "comm/reduce.h"
 
-/* Up to this size, every rank reduces all values in one pass, which has a lower latency than two passes. */
+/* In all-reduces of at most SMALL_BYTES every rank reduces all values in one pass, which has less latency. */
 enum { SMALL_BYTES = 4096 };
 
 static int64_t row_bytes(const tensor *t) {
@@ -43,7 +43,7 @@ static ott_status send_headers(mpi_group *g, mpi_operation *o) {
     return OTT_OK;
 }
 
-/* True if the calls of two ranks match. */
+/* True if two ranks call the same collective, with matching arguments. */
 static bool same_call(const mpi_header *a, const mpi_header *b) {
     bool same_shape =
         a->kind == COLLECTIVE_ALL_GATHER || a->kind == COLLECTIVE_ALL_TO_ALL || a->rows == b->rows;
@@ -181,7 +181,7 @@ static ott_status receive_piece(mpi_group *g, const mpi_operation *o, int r) {
     return mpi_receive(g, CHANNEL_COLLECTIVES, r, m->receive_piece, s.bytes, &g->requests[2 * r]);
 }
 
-/* Sends a piece to rank r. *copied: if all ranks receive the same piece, it is already in staging memory. */
+/* Sends a piece to rank r. *copied: the piece that all ranks receive is already in staging memory. */
 static ott_status send_piece(mpi_group *g, const mpi_operation *o, int r, bool *copied) {
     const mpi_member *m = &g->members[r];
     char *staging = o->shared_send ? g->members[0].send_piece : m->send_piece;
@@ -214,7 +214,7 @@ static ott_status reduce_piece(mpi_group *g, const mpi_operation *o) {
     reduce_first(g->sum, g->members[0].receive_piece, d, count);
     for (int r = 1; r < g->group.size; r++)
         reduce_next(g->sum, g->members[r].receive_piece, d, count, o->call.reduce);
-    reduce_last(g->sum, d, g->sum, count); /* in place: no format is wider than fp32, and the loop ascends */
+    reduce_last(g->sum, d, g->sum, count); /* in and out may be `sum`: no format is wider than fp32 */
     return device_copy_in(o->device, (char *)o->call.output.data + s.first, g->sum, s.bytes);
 }
 

@@ -3,10 +3,10 @@
 #include "comm/mpi_parts.h"
 
 enum {
-    PIECE_MOST = 512 << 10, /* bytes of a piece */
+    PIECE_MOST = 512 << 10, /* most bytes of a piece */
     PIECE_LEAST = 64 << 10,
     STAGING_MOST = 2 << 20, /* bytes of the pieces to all ranks together; PIECE_LEAST may require more */
-    OPERATIONS = 6, /* operations that a group has from the start; a step without messages needs no more */
+    OPERATIONS = 6, /* operations allocated with the group; a training step without messages needs no more */
 };
 
 /* ---- operations ---- */
@@ -16,8 +16,8 @@ void mpi_give_back(mpi_group *g, mpi_operation *o) {
     g->idle = o;
 }
 
-/* Finds the smallest idle operation with `bytes` of message memory, else the largest one; NULL: none is
-   idle. */
+/* Finds the smallest idle operation with at least `bytes` of message memory, else the largest idle operation.
+   The result points to NULL if no operation is idle. */
 static mpi_operation **find_idle(mpi_group *g, int64_t bytes) {
     mpi_operation **best = &g->idle;
     for (mpi_operation **at = best; *at; at = &(*at)->next) {
@@ -58,7 +58,7 @@ static int64_t piece_bytes(int count) {
     return bytes < PIECE_LEAST ? PIECE_LEAST : bytes > PIECE_MOST ? PIECE_MOST : bytes;
 }
 
-/* Bytes of a piece to and from each rank, and of the fp32 sums of a piece of bf16 values. */
+/* Bytes for a piece to each rank, a piece from each rank, and the fp32 sums of a piece of bf16 values. */
 static int64_t staging_bytes(int count) {
     return count > 1 ? (2 * (int64_t)count + 2) * piece_bytes(count) : 0;
 }

@@ -1,4 +1,4 @@
-/* comm/mpi_message: a message from one rank to another: a header, then all data. */
+/* comm/mpi_message: sends or receives a message between two ranks: first a header, then all data. */
 #include "comm/mpi_parts.h"
 
 static ott_status start_message(mpi_group *g, mpi_operation *o) {

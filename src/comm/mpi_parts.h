@@ -1,6 +1,6 @@
 /* comm/mpi_parts: structures that the files of comm/mpi share. An operation is one call of a collective. It
    waits in the queue of its group until the progress thread has run it. The lock guards the queues and the
-   results of operations. Only the progress thread uses the rest. */
+   results of operations. Only the progress thread uses the other members. */
 #ifndef COMM_MPI_PARTS_H
 #define COMM_MPI_PARTS_H
 
@@ -26,15 +26,15 @@ typedef struct mpi_span {
 } mpi_span;
 
 typedef struct mpi_member {
-    int rank; /* number from mpi_join */
+    int rank; /* the member's rank from mpi_join */
     mpi_header out, in;
     mpi_span send, receive;
-    char *send_piece, *receive_piece; /* staging memory for one piece each */
+    char *send_piece, *receive_piece; /* staging memory for a piece to send, and for a received piece */
 } mpi_member;
 
 typedef enum mpi_stage { STAGE_WAITING, STAGE_HEADERS, STAGE_PIECES, STAGE_DONE } mpi_stage;
 
-/* A message between two ranks is copied completely, so the sender does not wait for the receiver. */
+/* A message between two ranks. It is copied here completely, so the sender does not wait for the receiver. */
 typedef struct mpi_message {
     mpi_header header;
     mpi_request requests[2];
@@ -43,55 +43,55 @@ typedef struct mpi_message {
 } mpi_message;
 
 typedef struct mpi_operation {
-    struct mpi_operation *next;          /* in the queue, or in the list of idle operations */
+    struct mpi_operation *next;          /* next in the queue, or in the list of idle operations */
     struct mpi_operation *next_of_group; /* next in the list of all operations of the group */
     int kind;                            /* collective_kind, or KIND_LEFT */
     collective call;
     device *device;
     int64_t number; /* number of the collective in its group; all ranks must agree on it */
     mpi_stage stage;
-    int pass;                   /* 1: the pass of an all-reduce that gathers; else 0 */
+    int pass;                   /* 1 in the second pass of an all-reduce, which gathers; else 0 */
     int64_t piece;              /* index of the piece in the pass */
-    bool reducing, shared_send; /* in this pass: values are reduced; all ranks receive the same bytes */
+    bool reducing, shared_send; /* in this pass values are added; all ranks receive equal bytes */
     double moved;               /* clock_seconds() at the last progress */
     mpi_message message;
-    bool abandoned; /* no caller waits for it: reuse it when it is done */
+    bool abandoned; /* no caller waits for the operation: reuse it when it has ended */
     bool done;      /* guarded by the lock: the operation has left the queue */
     ott_status status;
     char text[REASON_BYTES];
 } mpi_operation;
 
 typedef struct mpi_group {
-    group group; /* must be first: a group is cast to this */
+    group group; /* must be first: a pointer to it is cast to mpi_group * */
     struct mpi_group *next;
     mem *account;
     const char *name;
     int id; /* tag of the group's messages */
     double timeout;
     int64_t number;                           /* number of collectives started */
-    mpi_operation *queue, *idle, *operations; /* pending; free for reuse; all */
+    mpi_operation *queue, *idle, *operations; /* queue: pending; idle: reusable; operations: all */
     mpi_member *members;
-    mpi_request *requests; /* [2 size] current collective: 2r receives from, 2r + 1 sends to rank r */
+    mpi_request *requests; /* [2 size] for rank r: entry 2r receives, entry 2r + 1 sends */
     int64_t piece_bytes;
     float *sum;
     char *staging;
     bool failed, is_notified, left; /* is_notified: another rank reported the failure */
     ott_status code;
-    char reason[REASON_BYTES]; /* of the failure, which the other ranks receive */
+    char reason[REASON_BYTES]; /* why the group failed; sent to the other ranks */
 } mpi_group;
 
 /* MPI's functions; set by mpi_load. */
 extern const mpi_api *mpi_functions;
-/* Opens libottava_mpi.so. OTT_ERR_UNSUPPORTED gives the searched places and what to do. */
+/* Opens libottava_mpi.so. The text of OTT_ERR_UNSUPPORTED has the searched places and what to do. */
 ott_status mpi_load(void);
 
-/* Allocates a group of `ranks` (numbers from mpi_join). own: the number of this process. The caller adds the
-   group to the list. */
+/* Allocates a group of `ranks`; `own` is this process's rank. All are ranks from mpi_join. The caller adds
+   the group to the list of groups. */
 ott_status mpi_allocate_group(mem *account, const int *ranks, int count, int own, mpi_group **out);
 void mpi_release_group(mpi_group *g);
 /* Moves a failed group's memory to another account, because MPI may still use it. */
 void mpi_move_group(mpi_group *g, mem *to);
-/* Takes an operation with memory for a message of `bytes` bytes. Call with the lock held. */
+/* Takes an idle or new operation, with memory for a message of `bytes` bytes. Call with the lock held. */
 ott_status mpi_allocate_operation(mpi_group *g, int64_t bytes, mpi_operation **out);
 void mpi_give_back(mpi_group *g, mpi_operation *o);
 
@@ -110,7 +110,7 @@ ott_status mpi_receive(const mpi_group *g, mpi_channel channel, int member, void
                        mpi_request *out);
 /* Sets *done to true if all `count` requests are complete. */
 ott_status mpi_test(int count, mpi_request *requests, bool *done);
-/* Writes "2 x 5 fp32"; returns text. */
+/* Writes the header's shape and format, "2 x 5 fp32", to `text`; returns text. */
 const char *mpi_shape(const mpi_header *h, char text[64]);
 
 #endif

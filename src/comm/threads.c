@@ -10,11 +10,11 @@
 #include <string.h>
 #include <time.h>
 
-/* A copy of one rank's input, with the rows of each part if the call has them. */
+/* A copy of one rank's input. If the call has input_rows, also a copy of the rows of each part. */
 typedef struct contribution {
-    collective call; /* its tensors' data must not be used */
+    collective call; /* must not be used: the data of the call's tensors */
     char *data;
-    int64_t *input_rows; /* [size] */
+    int64_t *input_rows; /* [size] rows of each part, or NULL */
 } contribution;
 
 typedef struct meeting {
@@ -32,7 +32,7 @@ typedef struct message {
 } message;
 
 typedef struct rank_state {
-    group group; /* must be first: a group is cast to this */
+    group group; /* must be first: a pointer to it is cast to rank_state * */
     threads_group *shared;
     int64_t number; /* number of collectives started */
     bool gone;
@@ -75,16 +75,16 @@ static struct timespec deadline(const threads_group *s) {
     return (struct timespec){.tv_sec = (time_t)end, .tv_nsec = (long)((end - (double)(time_t)end) * 1e9)};
 }
 
-/* A condition that a rank waits for. */
+/* A condition that a rank waits for: the arrival of all ranks, or of a message. */
 typedef struct condition {
     bool (*holds)(const struct condition *c);
     bool (*needs)(const struct condition *c, int rank); /* true if the condition waits for this rank */
-    const meeting *meeting;                             /* NULL: waits for a message */
+    const meeting *meeting;                             /* NULL: the rank waits for a message */
     rank_state *self;
     const collective *call;
 } condition;
 
-/* Writes the ranks that have not arrived. left: only the ranks that closed the group. */
+/* Writes the ranks that the condition waits for. left: writes only the ranks that closed the group. */
 static void name_missing(const condition *c, bool left, char text[256]) {
     const threads_group *s = c->self->shared;
     int length =
@@ -197,7 +197,7 @@ static void free_contribution(const threads_group *s, contribution *c) {
     mem_free(s->account, c->input_rows);
 }
 
-/* Call with the lock held. */
+/* Adds a rank's input to the meeting for the rank's next collective. Call with the lock held. */
 static ott_status join_meeting(rank_state *self, const contribution *own, meeting **out) {
     threads_group *s = self->shared;
     if (s->failed) return fail_group(s);
@@ -256,7 +256,7 @@ static ott_status give_reduction(exec *cx, const meeting *m, int size, int64_t f
     TRY(mem_alloc_array(account, MEM_COMM, count, sizeof(float), "a reduction", &sum));
     reduce_first(sum, m->from[0].data + skip, out->dtype, count);
     for (int r = 1; r < size; r++) reduce_next(sum, m->from[r].data + skip, out->dtype, count, call->reduce);
-    /* in place: no format is wider than fp32, and the loop ascends */
+    /* in and out may be `sum`: no format is wider than fp32 */
     reduce_last(sum, out->dtype, sum, count);
     ott_status status = device_copy_in(cx->device, out->data, sum, tensor_bytes(*out));
     mem_free(account, sum);
@@ -310,8 +310,8 @@ static bool is_missing(const condition *c, int rank) {
     return !c->meeting->from[rank].data;
 }
 
-/* After all ranks have arrived, no rank changes the inputs until every rank has its output. So the lock is
-   not held while they are read. */
+/* After all ranks have arrived, no rank changes the inputs until every rank has its output. So a rank reads
+   the inputs without the lock. */
 static ott_status wait_meeting(rank_state *self, exec *cx, const group_request *request) {
     threads_group *s = self->shared;
     meeting *m = request->state;
