@@ -1,7 +1,7 @@
 /* cpu/activate: MLP activations other than SiLU, gated or not. */
 #include "cpu/rows.h"
 
-/* f(x) and its derivative (tensor/activate.h). */
+/* Values f(x) of an activation function (tensor/activate.h) and of its derivative, in 16 lanes. */
 typedef struct activated16 {
     v16 value, slope;
 } activated16;

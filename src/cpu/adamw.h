@@ -7,9 +7,9 @@
 
 #include "cpu/stochastic.h"
 
-/* Constants of an update, equal for all elements of a parameter. decay: learning rate * weight decay;
+/* Constants of update number t, equal for all elements of a parameter. decay: learning rate * weight decay;
    step_size: learning rate / (1 - beta1^t); sqrt_correction2: sqrt(1 - beta2^t); keep1, keep2: 1 - beta1, 1 -
-   beta2; update: the update's index. */
+   beta2; update: t. */
 typedef struct adamw_constants {
     float clip, decay, step_size, sqrt_correction2, keep1, keep2, beta2, epsilon;
     uint64_t seed, update;
@@ -21,7 +21,7 @@ typedef struct adamw_constants {
 
 static inline adamw_constants adamw_constants_of(const tensor *step, float beta1, float beta2, float epsilon,
                                                  float weight_decay, uint64_t seed) {
-    const float *state = step->data; /* [S] */
+    const float *state = step->data; /* the values of tensor/step_state.h */
     return (adamw_constants){.clip = state[STEP_CLIP],
                              .decay = state[STEP_LEARNING_RATE] * weight_decay,
                              .step_size = state[STEP_LEARNING_RATE] / state[STEP_CORRECTION1],
@@ -60,7 +60,7 @@ SIMD void adamw_update(const adamw_lanes *c, v16 gradient, v16 *p, v16 *m, v16 *
     *p = v16_sub(*p, v16_mul(c->step_size, v16_div(*m, denominator)));
 }
 
-/* Returns x rounded to d: to bf16 stochastically, with number `which` of each draw; unchanged for fp32. */
+/* Returns x rounded to d: bf16 stochastically, with number `which` of the draws; fp32 returns x. */
 SIMD v16 adamw_round(v16 x, ott_dtype d, draws16 *draws, int which) {
     return d == OTT_F32 ? x : draws16_round(draws, x, which);
 }

@@ -1,5 +1,5 @@
-/* cpu/add: y = x + delta; y = x * factor, with one factor or a factor for each column; and channel scales
-   (tensor/smooth.h). */
+/* cpu/add: adds two tensors; multiplies a tensor by one factor or by a factor for each column; computes
+   channel scales (tensor/smooth.h). */
 #include "cpu/rows.h"
 #include "tensor/smooth.h"
 

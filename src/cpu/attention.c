@@ -2,9 +2,9 @@
  * cpu/attention: causal attention forward, tile by tile with an online softmax (Milakov and Gimelshein 2018;
  * Dao et al. 2022), in the order of tensor/attention.h.
  *
- * A unit of work is a block of queries of one head, with all tiles of keys that they see, in order. Each
- * query has a vector lane for its running maximum and sum. A unit of only a few queries would leave most
- * lanes empty. So its queries are processed one by one, and the lanes are keys or elements of a value's row.
+ * A unit of work is a block of queries of one head, with all tiles of keys that the queries see, in order.
+ * Each vector lane is a query. With only a few queries most lanes would be empty. So the queries of a small
+ * unit are processed one by one, and a lane is a key or an element of a row of v.
  */
 #include "cpu/attention.h"
 
@@ -38,7 +38,7 @@ ott_status ISA(attention_open)(const char *op, const tensor *q, const tensor *k,
                      .block = BLOCK_MAX,
                      .cu_seqlens = cu_seqlens->data,
                      .scale = scale};
-    /* Pairs need an even head_dim, and a row must fill vectors of 16 pairs. */
+    /* Pairs of bf16 numbers require an even head_dim and rows that fill vectors of 16 pairs. */
     s->in_pairs = SIMD_HAS_PAIRS && q->dtype == OTT_BF16 && head_dim % 2 == 0 && s->width % 32 == 0;
     s->score_width = s->in_pairs ? s->width / 2 : s->width;
     TRY(check_documents(op, s));
@@ -67,7 +67,7 @@ typedef struct forward_buffers {
     float *most;                /* [block] running maximum */
     float *sum;                 /* [block] running sum */
     float *factor;              /* [QUERY_LANES] exp(old maximum - new maximum) */
-    int least_query, least_key; /* smallest exponents of packed pairs (pack_operand) */
+    int least_query, least_key; /* smallest exponents in queries, in keys */
 } forward_buffers;
 
 /* Assigns parts of `base` to the buffers. Returns their size in floats. */
@@ -106,7 +106,7 @@ static void start_block(const forward_job *j, const unit *u, forward_buffers *w)
     for (int64_t i = 0; i < capacity; i++) w->most[i] = -INFINITY, w->sum[i] = 0.0f;
 }
 
-/* Sets scores of keys that a query does not see to -inf. i, tile: first query, first key. */
+/* Sets scores of keys that a query does not see to -inf. i: the first query; tile: the first key. */
 static void mask_tile(const attention *s, int64_t i, int64_t tile, const key_range *k, float *scores) {
     for (int64_t j = k->begin; j < k->end; j++) {
         int64_t see = clamp(tile + j - i, 0, QUERY_LANES);
@@ -116,7 +116,7 @@ static void mask_tile(const attention *s, int64_t i, int64_t tile, const key_ran
     }
 }
 
-/* Returns the largest score of each of 16 queries. Four independent chains hide the latency. */
+/* Returns the largest score of each of 16 queries. Four independent maxima hide the latency of v16_max. */
 SIMD v16 largest(const float *scores, const key_range *k) {
     v16 most[4];
     for (int i = 0; i < 4; i++) most[i] = v16_set1(-INFINITY);
@@ -126,8 +126,8 @@ SIMD v16 largest(const float *scores, const key_range *k) {
     return v16_max(v16_max(most[0], most[1]), v16_max(most[2], most[3]));
 }
 
-/* Replaces each score by exp(score - shift) and returns the SUM16 over keys for each query. A lane is a
-   query, so the 16 lanes of SUM16 are vectors here. */
+/* Replaces each score by exp(score - shift) and returns the sum over keys for each query, as SUM16
+   (tensor/ops.def). A lane of a vector is a query, so the 16 partial sums of SUM16 are 16 vectors here. */
 SIMD v16 exponentials(float *scores, const key_range *k, v16 shift) {
     v16 part[16];
     for (int l = 0; l < 16; l++) part[l] = v16_zero();
@@ -141,8 +141,8 @@ SIMD v16 exponentials(float *scores, const key_range *k, v16 shift) {
     return part[0];
 }
 
-/* Online softmax step of 16 queries with a tile: replaces scores by p. Only the first `seeing` queries see
-   keys of the tile. For the other queries p is 0, and maximum and sum do not change. */
+/* Online softmax step of 16 queries with a tile: replaces scores by p = exp(score - maximum). Only the first
+   `seeing` queries see keys of the tile. The running maximum and sum of the other queries do not change. */
 SIMD void softmax_step(float *scores, const key_range *k, int64_t seeing, float *most, float *sum,
                        float *factor) {
     v16m sees = v16m_first(seeing);
@@ -163,8 +163,8 @@ static void rescale(float *output, int64_t width, const float *factor) {
     }
 }
 
-/* Processes queries [i, i + QUERY_LANES) of the document, which start at row `row` of the block, with the
-   tile of keys that starts at `tile`. */
+/* Processes queries [i, i + QUERY_LANES) of the document, which start at row `row` of the block of queries,
+   with the tile of keys that starts at key `tile`. */
 static void meet_tile(const attention *s, const forward_buffers *w, int64_t i, int64_t row, int64_t tile) {
     key_range k = visible_keys(s, i, tile);
     if (k.begin >= k.end) return;
@@ -198,7 +198,7 @@ SIMD void output_row(ott_dtype d, const float *from, float l, void *o, int64_t c
     BY_16(c, lanes, head_dim, v16_put(o, d, column + c, v16_mul(v16_load(from + c), inverse), lanes););
 }
 
-/* Stores o and lse of the query at position i. */
+/* Stores the row of o and the log-sum-exp (lse) of the query at position i. */
 static void finish_query(const forward_job *j, const unit *u, int64_t i, const float *output, float most,
                          float sum) {
     int64_t row = query_row(&j->s, &u->d, i), column = u->head * j->s.head_dim;
@@ -233,7 +233,7 @@ SIMD void score_query(ott_dtype d, const tensor *k, int64_t row, int64_t column,
     for (int64_t j = see->end; j < TILE; j++) scores[j] = -INFINITY;
 }
 
-/* Multiplies output[c] by factor, then continues its chain with fmaf(p[j], v[j,c], ...) for visible j. */
+/* Multiplies output[c] by factor, then adds p[j] * v[j,c] with one fmaf for each visible key j. */
 SIMD void add_values(ott_dtype d, const tensor *v, int64_t row, int64_t column, const attention *s,
                      const key_range *see, const float *p, float factor, float *output) {
     BY_16(c, lanes, s->head_dim, {
@@ -244,7 +244,7 @@ SIMD void add_values(ott_dtype d, const tensor *v, int64_t row, int64_t column, 
     });
 }
 
-/* Replaces the scores of a tile by p and returns the SUM16 of p. A score of -inf gives 0. */
+/* Replaces each score of a tile by p = exp(score - most) and returns their SUM16. A score of -inf gives 0. */
 static float query_exponentials(float *scores, float most) {
     v16 sum = v16_zero(), shift = v16_set1(most);
     for (int64_t j = 0; j < TILE; j += 16) {
@@ -255,7 +255,7 @@ static float query_exponentials(float *scores, float most) {
     return v16_fold_sum(sum);
 }
 
-/* Computes the query at position i. Uses w->queries and w->output as [width]. */
+/* Computes the output of the query at position i. w->queries and w->output have one row here. */
 static void forward_query(const forward_job *j, const unit *u, int64_t i, const forward_buffers *w) {
     const attention *s = &j->s;
     float *q = w->queries, *output = w->output, *scores = w->scores, most = -INFINITY, sum = 0.0f;
@@ -301,7 +301,7 @@ static void forward_unit(const forward_job *j, const unit *u, forward_buffers *w
 }
 
 /* Computes this thread's units. The visible (query, key) pairs of all documents and heads, in order, are
-   divided equally among the threads. A unit belongs to the thread that has the middle one of its pairs. */
+   divided equally among the threads. A thread computes the units whose middle pair is in its share. */
 static void forward_task(void *argument, int thread, int threads) {
     const forward_job *j = argument;
     const attention *s = &j->s;

@@ -12,21 +12,21 @@
 #include "cpu/gemm/tile.h"
 #include "cpu/rows.h"
 
-/* A product computes ROWS x VECTORS vectors of 16 sums at a time, in registers. */
+/* A product computes ROWS x VECTORS vectors of 16 sums together, in registers. */
 #ifdef CPU_ISA_avx512
 enum { ROWS = 8, VECTORS = 2 };
 #else
 enum { ROWS = 4, VECTORS = 1 };
 #endif
 #ifdef CPU_ISA_scalar
-#define UNROLL /* vectors are arrays in memory, so unrolling has no effect */
+#define UNROLL /* scalar vectors are arrays in memory, so unrolling has no effect */
 #else
 #define UNROLL _Pragma("GCC unroll 8")
 #endif
 enum {
     TILE = ATTENTION_TILE,
     BLOCK_MAX = 512,           /* the largest attention.block */
-    QUERIES = 64,              /* the smallest attention.block; queries of backward's score tiles */
+    QUERIES = 64,              /* queries in a score tile of backward; divides attention.block */
     QUERY_LANES = 16 * VECTORS /* queries in a vector of scores, one in each lane */
 };
 #define SCRATCH_FLOATS (CPU_SCRATCH_BYTES / (int64_t)sizeof(float))
@@ -38,11 +38,11 @@ typedef struct attention {
     int64_t head_dim, width, heads, kv_heads, tokens, documents, window;
     /* cached keys before the first query of the only document; 0: the queries are all tokens */
     int64_t past;
-    int64_t block; /* queries for which a tile is packed once; a multiple of QUERIES; changes no bit */
+    int64_t block; /* number of queries that use a packed tile of keys, a multiple of QUERIES */
     int64_t pairs; /* visible (query, key) pairs of one head */
     /* true: operands of products over head_dim (scores, dp) are packed in pairs (cpu/simd/avx512bf16.h) */
     bool in_pairs;
-    int64_t score_width; /* packed elements in a row of such an operand: width, or width / 2 pairs */
+    int64_t score_width; /* packed elements in a row of operands for scores and dp */
     /* [documents] first token of each document; the last document, which may be empty, ends at `tokens` */
     const int32_t *cu_seqlens;
     float scale, softcap;
@@ -90,7 +90,7 @@ SIMD int64_t first_key(int64_t window, int64_t i) {
 SIMD int64_t padded_lanes(int64_t count) {
     return (count + QUERY_LANES - 1) / QUERY_LANES * QUERY_LANES;
 }
-/* Returns the first query after key j that does not see it, or `limit`. */
+/* Returns the first query after key j that does not see key j, at most `limit`. */
 SIMD int64_t end_query(int64_t window, int64_t j, int64_t limit) {
     return window > 0 && limit - j > window ? j + window : limit;
 }
@@ -104,9 +104,9 @@ static inline int64_t visible_pairs(int64_t window, int64_t count) {
 /* ---- products ---- */
 
 typedef struct product {
-    const float *a; /* element (row, k) at a[row * a_row + k * a_depth] */
+    const float *a; /* element (row, k) of a is at a[row * a_row + k * a_depth] */
     int64_t a_row, a_depth;
-    const float *b; /* [depth][ldb]; lanes are neighbours in a row */
+    const float *b; /* [depth][ldb]; lanes are neighbours in a row of b */
     int64_t ldb;
     float *c; /* [rows][ldc] */
     int64_t ldc;
@@ -139,7 +139,7 @@ SIMD void product_scaled(const product *p, int64_t depth, float scale, gemm_arit
     EACH_VECTOR(v, VECTORS) v16_store(p->c + r * p->ldc + 16 * v, v16_mul(factor, sum[r][v]));
 }
 
-/* Continues the chains in c with the terms [begin, end). rows and vectors are constants. */
+/* Continues the chains in c with the terms [begin, end). `rows` and `vectors` are constants. */
 SIMD void product_add(const product *p, int rows, int vectors, int64_t begin, int64_t end) {
     v16 sum[ROWS][VECTORS];
     EACH_ROW(r, rows) EACH_VECTOR(v, vectors) sum[r][v] = v16_load(p->c + r * p->ldc + 16 * v);
@@ -147,7 +147,7 @@ SIMD void product_add(const product *p, int rows, int vectors, int64_t begin, in
     EACH_ROW(r, rows) EACH_VECTOR(v, vectors) v16_store(p->c + r * p->ldc + 16 * v, sum[r][v]);
 }
 
-/* Continues the chains in all `width` lanes of c with the terms [begin, end). rows is a constant. */
+/* Continues the chains in all `width` lanes of c with the terms [begin, end). `rows` is a constant. */
 SIMD void product_add_wide(product p, int rows, int64_t width, int64_t begin, int64_t end) {
     int64_t lane = 0;
     for (; lane + 16 * VECTORS <= width; lane += 16 * VECTORS, p.b += 16 * VECTORS, p.c += 16 * VECTORS)
@@ -204,8 +204,8 @@ static void pack_rows(const tensor *t, int64_t first, int64_t count, int64_t col
                pack_rows_of(D, t, first, count, column, s->head_dim, s->width, capacity, packed));
 }
 
-/* Packs rows of t for products over head_dim to packed[capacity][score_width]: as pack_rows does, or in
-   pairs. Returns the smallest exponent of the pairs, or 0 without pairs. */
+/* Packs rows of t for products over head_dim to packed[capacity][score_width]: as fp32, or as pairs of bf16
+   numbers. Returns the smallest exponent in the pairs, or 0 without pairs. */
 static int pack_operand(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
                         int64_t capacity, float *packed) {
 #if SIMD_HAS_PAIRS
@@ -226,7 +226,7 @@ static int pack_operand(const tensor *t, int64_t first, int64_t count, int64_t c
     return 0;
 }
 
-/* Returns how to add products of two packed operands. least_a, least_b: pack_operand's results for them. */
+/* Returns how to add products of two packed operands. least_a, least_b: results of pack_operand. */
 static gemm_arithmetic operand_arithmetic(const attention *s, int least_a, int least_b) {
 #if SIMD_HAS_PAIRS
     if (s->in_pairs) return least_a + least_b >= PAIR_LEAST ? GEMM_PAIRS : GEMM_PAIRS_APART;
@@ -281,8 +281,8 @@ static void cap_scores(int64_t begin, int64_t end, const attention *s, float *sc
             v16_store(scores + j * ld + v, v16_softcap(v16_load(scores + j * ld + v), cap));
 }
 
-/* The keys that any of QUERY_LANES queries sees in a tile: [begin, end), relative to the tile's first key and
-   widened to multiples of ROWS. Empty if begin >= end. `all`: all of the queries see the full tile. */
+/* The keys that some of QUERY_LANES queries see in a tile: [begin, end), relative to the tile's first key and
+   widened to multiples of ROWS. Empty if begin >= end. `all`: each query sees every key of the tile. */
 typedef struct key_range {
     int64_t begin, end;
     bool all;

@@ -1,9 +1,9 @@
 /*
  * cpu/attention_backward: gradients of attention (Dao et al. 2022), in the order of tensor/attention.h.
  *
- * A unit of work is a key head of a document, with all query heads that share it. No other unit writes their
- * dk, dv and dq. A unit processes blocks of queries in order, and for each block the tiles of keys in order.
- * So the terms of all chains ascend.
+ * A unit of work is a key head of a document, with all query heads that share it. Only this unit writes dk
+ * and dv of the key head and dq of the query heads. A unit processes blocks of queries in order, and for each
+ * block the tiles of keys in order. So the terms of every sum are added in ascending order.
  */
 #include "cpu/attention.h"
 
@@ -16,7 +16,7 @@ typedef struct backward_buffers {
     float *k, *dk, *dv;                        /* [TILE][width] */
     float *k_operand, *v;                      /* [TILE][score_width]; without pairs, k_operand is k */
     float *p, *ds;                             /* [TILE][QUERIES] */
-    int least_q, least_dout, least_k, least_v; /* smallest exponents of packed pairs (pack_operand) */
+    int least_q, least_dout, least_k, least_v; /* smallest exponents in the packed pairs */
 } backward_buffers;
 
 /* Assigns parts of `base` to the buffers. Returns their size in floats. */
@@ -80,8 +80,8 @@ SIMD float delta_of_row(ott_dtype d, const float *dout, const void *o, int64_t c
     return v16_fold_sum(sum);
 }
 
-/* Packs rows of t (q or dout) to `lanes`, with a lane for each query, for products over head_dim. rows: the
-   same rows in fp32. pairs: scratch [capacity][score_width]. Returns the pairs' smallest exponent. */
+/* Packs rows of t (q or dout) to `lanes`, with a lane for each query, for products over head_dim. rows: these
+   rows of t in fp32. pairs: scratch [capacity][score_width]. Returns the smallest exponent in the pairs. */
 static int pack_query_lanes(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
                             const float *rows, float *pairs, float *lanes) {
     int64_t capacity = padded_lanes(count), width = s->score_width;
@@ -130,8 +130,8 @@ SIMD void gradients_of_scores(float *p, float *ds, const key_range *k, const flo
     }
 }
 
-/* Computes w->p and w->ds of queries [i, i + QUERIES) of the document, which start at row `row` of the block.
-   Values of keys that no query sees are undefined. */
+/* Computes w->p and w->ds of queries [i, i + QUERIES) of the document, which start at row `row` of the block
+   of queries. Values of keys that no query sees are undefined. */
 static void score_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count, int64_t row,
                        int64_t tile) {
     for (int64_t lane = 0; lane < count; lane += QUERY_LANES, i += QUERY_LANES, row += QUERY_LANES) {
@@ -147,8 +147,8 @@ static void score_tile(const attention *s, const backward_buffers *w, int64_t i,
     }
 }
 
-/* Processes queries [i, i + count) of the document, which start at row `row` of the block, with the tile of
-   keys that starts at `tile`. */
+/* Processes queries [i, i + count) of the document, which start at row `row` of the block of queries, with
+   the tile of keys that starts at key `tile`. */
 static void meet_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count, int64_t row,
                       int64_t tile) {
     int64_t width = s->width;
@@ -248,7 +248,7 @@ static void backward_unit(const backward_job *j, document d, int64_t kv_head, ba
     round_sum(&j->sums.dv_sum, d, column, s->head_dim, j->a->dv);
 }
 
-/* Computes this thread's units, which are divided among the threads as in forward. */
+/* Computes this thread's units. Units are divided among the threads as in cpu/attention.c. */
 static void backward_task(void *argument, int thread, int threads) {
     const backward_job *j = argument;
     const attention *s = &j->s;

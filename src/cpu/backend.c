@@ -17,7 +17,7 @@ static bool always(void) {
     return true;
 }
 #if CPU_HAS_avx2
-/* Every processor with AVX2 has F16C; clang 14 cannot test for it. */
+/* Every processor with AVX2 has F16C. clang 14 has no test for F16C. */
 static bool has_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
@@ -112,11 +112,11 @@ static ott_status refuse_isa(const char *name, bool from_environment) {
                        nearest ? "'?" : "", list);
 }
 
-/* True if the level's bf16 dot products do more operations a second than its fp32 multiply-adds; on some
-   processors they do half as many. Measures for about a millisecond, once. The answer changes no bits. */
+/* True if the level's bf16 dot products do more operations a second than its fp32 multiply-adds. On some
+   processors bf16 dot products do half as many. The first call measures for a millisecond. */
 static bool pairs_are_faster(const cpu_isa *isa) {
     enum { TRIES = 4, ROUNDS = 4000 };
-    static _Atomic int answer; /* 0: not measured, 1: no, 2: yes */
+    static _Atomic int answer; /* 0: not measured, 1: not faster, 2: faster */
     double best[2] = {0, 0};
     for (int i = 0; i < 2 * TRIES && !answer; i++) {
         double start = clock_seconds(), work = isa->burst(i % 2 ? OTT_BF16 : OTT_F32, ROUNDS);
@@ -169,7 +169,7 @@ static void burst(void *argument, int thread, int threads) {
     job->isa->burst(job->format, PEAK_ROUNDS);
 }
 
-/* Returns the best rate of a few bursts on all threads. */
+/* Returns the best FLOP/s of a few bursts of multiply-adds on all threads. */
 static double measure_peak(device *d, ott_dtype format) {
     cpu_device *c = (cpu_device *)d;
     burst_job job = {c->isa, format};

@@ -63,10 +63,10 @@ static void add_token(const int32_t *tokens, const tensor *dy, int64_t t, uint16
     }
 }
 
-/* Each thread adds some columns of all tokens. So additions to a table row are in the order of tokens. */
+/* Each thread adds some columns of the gradients of all tokens, in the order of the tokens. */
 static void backward_task(void *argument, int thread, int threads) {
     const embedding_backward_args *a = argument;
-    const int32_t *token = a->token->data; /* [T] */
+    const int32_t *token = a->token->data; /* [T]: a row of the table for each position */
     int64_t first, end;
     pool_share(a->dy->columns, 16, thread, threads, &first, &end);
     tensor dy = tensor_columns(*a->dy, first, end - first);

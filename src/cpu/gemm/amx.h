@@ -1,6 +1,6 @@
 /*
  * cpu/gemm/amx: the micro-kernel of ACCUMULATE_TILE32 on the tile unit (cpu/simd/tiles.h). It keeps 32 x 32
- * sums in four tile registers and multiplies two registers of A with two of B at a time. cpu/gemm/tile32.h
+ * sums in four tile registers and multiplies two registers of A by two registers of B. cpu/gemm/tile32.h
  * computes the same bits.
  *
  * Packed elements are pairs in the order PAIR_CHAIN: of 32 consecutive terms, the high half of a pair is an
@@ -74,7 +74,7 @@ SIMD_PRIMITIVE void amx_extend(const gemm_tile *t, float *sums, bool tall, bool 
     amx_store(sums, tall, wide);
 }
 
-/* Adds the products of row i of the tile by fp32 multiply-adds, as amx_extend does. */
+/* Does for row i of the tile what amx_extend does, but with fp32 multiply-adds. */
 static void amx_extend_apart(const gemm_tile *t, int64_t i, float *sums) {
     const float *a = t->a + i / TILE_SIDE * TILE_FLOATS + i % TILE_SIDE * TILE_SIDE, *b = t->b;
     v16 sum[GEMM_NV];
@@ -99,7 +99,7 @@ static void amx_multiply_apart(const gemm_tile *t, float *sums) {
     for (int64_t i = 0; i < t->rows; i++) amx_extend_apart(t, i, sums);
 }
 
-/* A function for each size, so that its loops have no branches: amx_sizes[tall][wide]. */
+/* A function for each size of a tile, so that the loops have no branches: amx_sizes[tall][wide]. */
 #define AMX_SIZE(name, tall, wide)                                                                           \
     static void name(const gemm_tile *t, float *sums) {                                                      \
         amx_extend(t, sums, tall, wide);                                                                     \
@@ -120,7 +120,7 @@ static void amx_kernel_apart(const gemm_tile *t) {
     gemm_multiply_scaled(t, GEMM_NV, amx_multiply_apart);
 }
 
-/* Returns the kernel. narrow: at most 16 columns. how: GEMM_PAIRS or GEMM_PAIRS_APART. */
+/* Returns the kernel; `narrow`: for tiles of at most 16 columns. how: GEMM_PAIRS or GEMM_PAIRS_APART. */
 static gemm_kernel amx_kernel(bool narrow, gemm_arithmetic how) {
     if (how == GEMM_PAIRS_APART) return amx_kernel_apart;
     return narrow ? amx_kernel_narrow : amx_kernel_wide;

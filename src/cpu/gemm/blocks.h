@@ -14,7 +14,7 @@ SIMD int64_t blocks_of(int64_t kc, int64_t block) {
 }
 
 /* Packs the inverse scales of rows [row, row + rows) for one scale block of the contraction. `from`: the
-   inverse scales of this block; NULL: none. Rows from `rows` to `panel` get 0. */
+   inverse scales of this block; without scales NULL, which packs 1. Rows from `rows` to `panel` get 0. */
 SIMD void pack_scale_inv_panel(float *out, const float *from, const operand *o, int64_t row, int64_t rows,
                                int64_t panel, int64_t block_mn) {
     for (int64_t i = 0; i < panel; i++) {

@@ -14,9 +14,9 @@
 
 /* ---- one thread's part ---- */
 
-/* A block of the contraction: its size, and if it is the first or last one. */
+/* A block of the contraction: its size, and whether it is the first or the last block. */
 typedef struct gemm_stage {
-    int64_t kc, length; /* number of terms, and of packed elements */
+    int64_t kc, length; /* number of terms, number of packed elements */
     bool first, last;
 } gemm_stage;
 
@@ -24,7 +24,7 @@ static float smallest_normal(ott_dtype d) {
     return d == OTT_E4M3 ? 0x1p-6f : 0x1p-14f;
 }
 
-/* Multiplies packed A with packed B, for part p of C. row_tile: rows of tiles that precede p in its block. */
+/* Multiplies packed A with packed B, for part p of C. row_tile: rows of tiles before p in the block of C. */
 static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int64_t row_tile,
                             gemm_stage stage) {
     _Alignas(64) float finished[GEMM_TILE];
@@ -50,7 +50,7 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
                 tile.sums = w->partial + (at.column_tile * GEMM_A_TILES + at.row_tile) * GEMM_TILE;
             tile.start = stage.first ? NULL : tile.sums;
             tile.prefetch = stage.last ? (const char *)g->c->data + (part.i * g->c->ld + part.j) * size
-                                       : (const char *)(tile.sums + GEMM_TILE); /* the next tile's sums */
+                                       : (const char *)(tile.sums + GEMM_TILE); /* sums of the next tile */
             tile.prefetch_step = stage.last ? g->c->ld * size : GEMM_NR * (int64_t)sizeof(float);
             if (job->block) {
                 tile.scale_inv_a = w->scale_inv_a + i * blocks;

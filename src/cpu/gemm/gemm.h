@@ -56,7 +56,7 @@ enum {
     GEMM_A_FLOATS = GEMM_A_ROWS_FLOATS > GEMM_A_PANELS_FLOATS ? GEMM_A_ROWS_FLOATS : GEMM_A_PANELS_FLOATS,
     GEMM_TILE = GEMM_MR * GEMM_NR,
     GEMM_TERMS_OF_TILE32 = 32, /* divides GEMM_KC and the length of every scale block */
-    GEMM_BLOCK_MIN = 32,       /* terms of the smallest scale block; all divide GEMM_KC */
+    GEMM_BLOCK_MIN = 32,       /* terms of the smallest scale block; all block lengths divide GEMM_KC */
     GEMM_A_INVERSES = GEMM_MC * GEMM_KC * GEMM_TERMS_MAX / GEMM_BLOCK_MIN,
     GEMM_B_INVERSES =
         (GEMM_TERMS_MAX + 1) * GEMM_B_FLOATS / GEMM_BLOCK_MIN, /* + 1: 33 terms have two scale blocks */
@@ -85,13 +85,13 @@ typedef struct gemm_job {
     const gemm_args *args;
     exec *cx;
     int64_t m, n, k; /* C is m x n; k is the contraction */
-    /* threads and blocks split the rows of B at multiples of this: GEMM_NR; PANEL_ROWS if B is packed */
+    /* threads and blocks split the rows of B at multiples of PANEL_ROWS if B is packed, else of GEMM_NR */
     int64_t grain;
     int64_t block;      /* terms of a scale block; 0: scales apply to the full contraction */
     int64_t terms;      /* terms of the contraction in a packed element: 1, or 2 for pairs */
     bool tile32;        /* true: order ACCUMULATE_TILE32; false: one chain, or the tensor core's order */
     int grid_m, grid_n; /* grid of threads over C */
-    float factor;       /* multiplies the scaled sums */
+    float factor;       /* factor of the scaled sums */
 } gemm_job;
 
 /* Returns the number of packed elements of kc terms. Padding completes the last pair, or the last 32 terms of
@@ -106,8 +106,8 @@ typedef struct gemm_part {
     int64_t i, m, j, n;
 } gemm_part;
 
-/* Return the inverse scales of 16 rows (n of them exist), or of one row, for finished sums. They are 1
-   without scales. They are also 1 with block scales, which multiply partial sums instead. */
+/* Return the inverse scales of 16 rows (n of them exist), or of one row, for finished sums. The result is 1
+   without scales, and 1 with block scales, because block scales multiply partial sums. */
 SIMD v16 gemm_scale_inv_lanes(const operand *o, int64_t row, int64_t n) {
     if (o->scale_inv && o->grain == GRANULARITY_ROW) return v16_load_n(o->scale_inv + row, n);
     return v16_set1(o->scale_inv && o->grain == GRANULARITY_TENSOR ? o->scale_inv[0] : 1.0f);
