@@ -26,8 +26,8 @@ typedef struct rank_run {
     mem *gpu_account;
     device *gpu; /* NULL: the rank is on the CPU */
     int64_t histories_every;
-    void *histories; /* saves the model's histories while they are hidden */
-    float *grads[2]; /* gradients of the first step and of the last */
+    void *histories; /* copy of the model's amax histories while they are hidden */
+    float *grads[2]; /* gradients of the first step and of the last step */
     step_result step[MESH_RUN_STEPS];
     evaluation evaluated;
 } rank_run;
@@ -87,7 +87,8 @@ static void open_groups(const mesh *m, mesh_set set, int which, int count, threa
     for (int k = 0; k < count; k++) ranks[k].groups[which] = opened[k];
 }
 
-/* Replaces the rank's groups with groups over its GPU's links. The old groups exchange the links' ids. */
+/* Replaces the rank's groups by groups that communicate between GPUs. The old groups exchange the ids that
+   GPUs need to open the new ones. */
 static ott_status link_rank(void *rank) {
     rank_run *k = rank;
     for (int i = 0; i < GROUPS; i++) {
@@ -252,7 +253,7 @@ static void take_state(outcome *o, const rank_run *k, const char *name, outcome_
     free(x);
 }
 
-/* Stores a layer's amax histories and scales. adds: this rank is the first rank that owns the layer. */
+/* Stores a layer's amax histories and scales. adds: true on the first rank that owns the layer. */
 static void take_states(outcome *o, const rank_run *k, const linear *l, const char *layer, bool adds) {
     for (int i = 0; i < TENSOR_COUNT; i++) {
         char name[96];
@@ -347,8 +348,8 @@ void outcome_free(outcome *o) {
 static const char *const kind_names[OUTCOME_KINDS] = {
     "gradient", "last gradient", "value", "first moment", "second moment", "scale", "amax history", "load"};
 
-/* Compares losses. Ranks add the losses of several micro-batches in another order, so the sums differ by
-   rounding. */
+/* True if two losses differ by rounding only. Several ranks add the losses of the micro-batches in another
+   order than one rank does. */
 static bool is_near(double a, double b) {
     return fabs(a - b) <= 1e-6 * fabs(a);
 }
@@ -400,7 +401,7 @@ double outcome_distance(const outcome *a, const outcome *b, outcome_kind kind) {
         const outcome_tensor *x = &a->tensors[i];
         if (x->kind != kind) continue;
         double d = distance(x, find_tensor(b, x->name, kind));
-        if (!(d <= most)) most = d; /* NaN counts as far */
+        if (!(d <= most)) most = d; /* a NaN counts as the largest distance */
     }
     return most;
 }

@@ -11,7 +11,7 @@
 enum { MESH_RUN_STEPS = 2, MESH_RUN_RANKS_MAX = 8 };
 
 typedef struct mesh_layout {
-    int64_t size[MESH_DIMENSIONS]; /* 0 means 1 */
+    int64_t size[MESH_DIMENSIONS]; /* size of each mesh dimension; 0 means 1 */
     config_pp_schedule schedule;
     bool sequence_parallel;
 } mesh_layout;
@@ -21,7 +21,8 @@ typedef struct mesh_run_options {
     const char *const *more; /* further arguments, as for fixture_config */
     mesh_layout layout;
     bool gpus; /* each rank has its own emulated GPU, and its groups use links between the GPUs */
-    /* micro-batches per roll of the amax histories, so that one rank matches several ranks; 0 means 1 */
+    /* Number of micro-batches after which the amax histories roll, so that one rank matches several; 0 means
+       1. */
     int64_t histories_every;
 } mesh_run_options;
 
@@ -48,20 +49,21 @@ typedef struct outcome_tensor {
 typedef struct outcome {
     step_result step[MESH_RUN_STEPS];
     evaluation evaluated;
-    store_traffic traffic;   /* store traffic of one rank */
-    int64_t planned, peak;   /* bytes of one rank: planned, and the measured peak */
+    store_traffic traffic;   /* traffic of one rank's parameter store */
+    int64_t planned, peak;   /* one rank's peak memory in bytes: planned, measured */
     outcome_tensor *tensors; /* [count] tensors */
     int count;
 } outcome;
 
-/* Fails the test if a rank fails, if two ranks have different bits of the same element, or if no rank has
-   some element of a tensor. */
+/* Trains on all ranks and assembles the outcome. Fails the test if a rank fails, if two ranks have different
+   bits of the same element, or if an element of a tensor is on no rank. */
 void mesh_run(const fixture *f, const mesh_run_options *o, outcome *out);
 void outcome_free(outcome *o);
 
-/* True if all bits are equal. Otherwise `what` names the first tensor that differs. */
+/* True if a and b have equal bits. Otherwise `what` names the first tensor that differs. */
 bool outcome_equal(const outcome *a, const outcome *b, char what[160]);
-/* Returns the largest relative distance ||a - b|| / ||a|| of the tensors of one kind. */
+/* Returns the largest relative distance ||x - y|| / ||x|| between a tensor x of this kind in a and its tensor
+   y in b. */
 double outcome_distance(const outcome *a, const outcome *b, outcome_kind kind);
 
 #endif

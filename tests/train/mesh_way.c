@@ -1,4 +1,5 @@
-/* mesh_way: computes the sizes of a mesh, which sums have one rank's order, and bounds of differences. */
+/* mesh_way: computes a mesh's sizes, decides which sums have one rank's order, and bounds the other
+   differences. */
 #include "train/mesh_way.h"
 
 #include <math.h>
@@ -51,7 +52,7 @@ unsigned way_bits(const mesh_way *w) {
 
 #define NOISE_E4M3 0x1p-4 /* relative error if an E4M3 value gets a neighboring code */
 #define NOISE_E5M2 0x1p-3
-#define SUM_FP32   6.1e-5 /* for sums of 512 products in two orders (tests/train/test_layer_ranks.c) */
+#define SUM_FP32   6.1e-5 /* relative difference of 512 products' sums in two orders (test_layer_ranks.c) */
 
 static bool has_e5m2(int format) {
     return format == TENSORWISE || format == DELAYED || format == CURRENT;

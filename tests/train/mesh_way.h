@@ -9,7 +9,7 @@
 
 /* Kinds of parallelism. Each is one bit. */
 enum {
-    WAY_DATA = 1, /* dp_replicate, dp_shard or ep */
+    WAY_DATA = 1, /* data parallelism: dp_replicate, dp_shard or ep */
     WAY_PIPELINE = 2,
     WAY_CONTEXT = 4,
     WAY_TENSOR = 8,
@@ -20,7 +20,7 @@ typedef struct mesh_way {
     char name[80];
     unsigned kinds;
     mesh_layout layout;
-    bool gather_masters; /* the all-gather sends masters, not FP8 codes */
+    bool gather_masters; /* the all-gather sends master weights, not FP8 codes */
     int micro_batches;   /* micro-batches of a rank in a step */
     bool experts;        /* the model has experts */
 } mesh_way;

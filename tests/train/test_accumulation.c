@@ -72,7 +72,7 @@ static void micro_batches_are_one_batch(void **state) {
     rig_close(&parts.r);
 }
 
-/* The test could fail: the second micro-batch has other samples, so it changes the gradient. */
+/* The negative control: the second micro-batch has other samples, so the loss and the gradient change. */
 static void second_micro_batch_counts(void **state) {
     const fixture *f = *state;
     outcome half = one_step(f, (const char *const[]){"--train.batch_size=2", NULL});
@@ -125,7 +125,7 @@ static void clipping_is_by_the_global_norm(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         outcome o = one_step(f, (const char *const[]){cases[i].argument, NULL});
         double size = norm_of_gradients(&o);
-        assert_true(size > 0.5 && size < 500); /* one limit is smaller than this norm, one is larger */
+        assert_true(size > 0.5 && size < 500); /* the norm is between the two clipping limits */
         assert_true(relative(size, o.step.grad_norm) < 1e-6);
         double clip = cases[i].limit > 0 ? cases[i].limit / (size + 1e-6) : 1;
         check_moments(&o, clip < 1 ? clip : 1);

@@ -164,7 +164,8 @@ static double row_factor(rig *r, const model_module *e, const float *sum, int64_
     return e->lora_m ? (double)rig_peek(r, &e->lora_m->value, row) / sqrt(squares) : 1;
 }
 
-/* Compares q with its tensor in the GGUF file. llama.cpp orders a head's rows of q_proj by rotary pairs. */
+/* Compares a q_proj weight with its tensor in a GGUF file. llama.cpp orders the rows of each head by rotary
+   pairs. */
 static void expect_in_gguf(const fixture *f, rig *r, const model_module *e, const float *merged) {
     char path[160];
     gguf_save_summary sum;
@@ -195,7 +196,7 @@ static void check_merged(const fixture *f, const char *frozen, const char *dora)
     assert_int_equal(e->weight->codes != NULL, strstr(frozen, "fp8") != NULL);
     snprintf(before_name, sizeof before_name, "before %s %s", frozen, dora);
     snprintf(after_name, sizeof after_name, "after %s %s", frozen, dora);
-    float *before = merged_weight(f, &r, e, before_name); /* without the adapter, because B is zero */
+    float *before = merged_weight(f, &r, e, before_name); /* B is zero, so the adapter adds nothing */
     for (int i = 0; i < 3; i++) rig_step(&r);
     int64_t in = e->weight->columns, count = parameter_count(e->weight);
     float *a = rig_copy(&r, e->lora_a->value.data, parameter_count(e->lora_a));

@@ -1,7 +1,8 @@
 /*
- * Adapters (peft.*). Adapters train, and the other weights keep their bits. The first step equals a model
- * without adapters. With dropout too, recomputation changes no bit, nor do data-parallel ranks, nor a stop
- * and resume. Sums over ranks that share a layer stay within the rounding bound of train.layer_ranks.
+ * Adapters (peft.*). Adapters train, and the other weights keep their bits. The first step's loss equals the
+ * loss of a model without adapters. Recomputation, data-parallel ranks, and a stop with a resume change no
+ * bit, also with dropout. Sums over ranks that share a layer stay within the rounding bound of the test
+ * train.layer_ranks.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -269,8 +270,8 @@ static void checkpoints_leave_the_base(void **state) {
 
 enum { VOCABULARY = 256, PROMPT = 12 };
 
-/* Computes logits of the model in FOLDER/name. The model is opened as for generation; masters: with masters
-   of its weights. */
+/* Computes logits of the model in FOLDER/name. The model is opened as for generation. masters: whether the
+   model keeps masters of its weights. */
 static void read_logits(const fixture *f, const char *name, bool masters, float logits[VOCABULARY]) {
     char path[160], *checkpoint;
     int32_t prompt[PROMPT];
@@ -381,7 +382,7 @@ static void ready_configuration(void **state) {
 typedef struct spread {
     const char *name;
     mesh_layout layout;
-    int micro_batches, of_one; /* micro-batches per step: of a rank, of the single rank */
+    int micro_batches, of_one; /* micro-batches per step of each rank; of the single reference rank */
     bool exact;
 } spread;
 
@@ -519,7 +520,8 @@ static void decomposed_are_refused(void **state) {
     mem_close(account);
 }
 
-/* Without tensor parallelism all bits are equal, also with an FP8 base or with dropout. */
+/* Compares DoRA on several ranks with one rank. Without tensor parallelism all bits are equal, also with a
+   base in FP8 or with dropout. */
 static void decomposed_on_ranks(void **state) {
     static const char *const kept[] = {"--train.frozen_dtype=fp8", "--peft.dropout=0"}, *const before[] = {
                                                                                             DROP_BEFORE};
@@ -533,7 +535,7 @@ static void decomposed_on_ranks(void **state) {
 
 /* ---- PEFT's reference values (tests/golden/README.md) ---- */
 
-#define GOLDEN_BOUND 1e-5 /* relative to the tensor's norm */
+#define GOLDEN_BOUND 1e-5 /* of a difference, relative to the tensor's norm */
 
 typedef struct variant {
     const char *name, *family;

@@ -142,7 +142,7 @@ static void old_ones_go_when_the_new_one_is_there(void **state) {
     rig_close(&r);
 }
 
-/* The writer allocates its memory once, and the account counts it. */
+/* The writer allocates its memory once, and the memory account counts this memory. */
 static void memory_is_counted(void **state) {
     rig r;
     checkpoint_writer *w;
@@ -223,7 +223,7 @@ static void check_full_disk(const fixture *f, const char *mode, const char *name
     snprintf(folder, sizeof folder, "%s/%s/checkpoints", f->folder, name);
     FIXTURE_OK(mem_open(&account));
     FIXTURE_OK(file_list_folder(account, folder, &names));
-    assert_int_equal(names.count, 1); /* no incomplete checkpoint */
+    assert_int_equal(names.count, 1); /* run.json only, and no incomplete checkpoint */
     assert_string_equal(names.names[0], "run.json");
     file_list_free(&names);
     mem_close(account);
@@ -289,7 +289,7 @@ static void thread_that_cannot_start(void **state) {
     assert_true(captured_log_has(&logged, "Saved "));
     assert_true(captured_log_has(&logged, "alone/step-1"));
     rig_step(&r);
-    save(&r, w); /* threads work again */
+    save(&r, w); /* now a thread can be started again */
     FIXTURE_OK(checkpoint_writer_wait(w));
     assert_int_equal(captured_log_count(&logged, "Cannot start"), 1);
     assert_int_equal(captured_log_count(&logged, "Saved "), 2);

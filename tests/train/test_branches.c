@@ -117,8 +117,8 @@ static void later_checkpoints_are_set_aside(void **state) {
     assert_string_equal(rows(f, "back/metrics.jsonl"), "1 2 3 4 ");
 }
 
-/* Kills the run after it decided to rename later checkpoints: before the renames, and in the middle. The next
-   start completes them. */
+/* Kills the run after it decided to rename later checkpoints: once before the first rename, and once between
+   two renames. The next start completes the renames. */
 static void a_killed_change_is_completed(void **state) {
     const fixture *f = *state;
     mem *account;
@@ -172,8 +172,8 @@ static void a_shared_folder(void **state) {
     assert_true(captured_log_has(&logged, "step-2 at step 2"));
     FIXTURE_OK(train(f, "one", 4, "latest", shared, 0));
     assert_true(captured_log_has(&logged, "shared/step-3 at step 3"));
-    assert_true(str_ends_with(names(in(f, "shared")), " step-4 ")); /* sorted after the name run-ID */
-    /* "latest" fails for a run without checkpoints: it does not load another run's. */
+    assert_true(str_ends_with(names(in(f, "shared")), " step-4 ")); /* the folder run-ID is first */
+    /* "latest" fails for a run without checkpoints. It does not load another run's checkpoint. */
     assert_says(train(f, "three", 4, "latest", shared, 0), OTT_ERR_NOT_FOUND, "shared/step-4");
     FIXTURE_OK(train(f, "three", 2, "auto", shared, 0));
     assert_true(captured_log_has(&logged, "the run starts from scratch"));

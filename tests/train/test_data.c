@@ -397,15 +397,16 @@ static void check_near(const char *what, double a, double b) {
 #define QA                                                                                                   \
     "--data.prompt_field=q", "--data.completion_field=a", "--data.shuffle=false", "--eval.enabled=false"
 
-/* Trains on the same six samples in one step: one per row, packed, and in micro-batches with different label
-   counts. If packed samples attended to each other, the losses would differ. */
+/* Trains on six samples in one step, in three ways: one sample per row, several samples packed into a row,
+   and micro-batches with different numbers of labels. If packed samples attended to each other, the losses
+   would differ. */
 static void packing_changes_no_loss(void **state) {
     const fixture *f = *state;
     write_samples(f, "six.jsonl", 6);
     char *path = data_path(f, "six.jsonl");
     double grad_norm, other;
     step_result padded = one_step(f, WITH(path, QA, "--train.batch_size=6"), &grad_norm);
-    int64_t labels = 0; /* the number of bytes of all completions, computed as in write_samples */
+    int64_t labels = 0; /* bytes of all completions, as in write_samples */
     for (int i = 0; i < 6; i++) labels += 2 + i * 5 % 7;
     assert_int_equal(padded.labels, labels);
     assert_int_equal(padded.tokens, 6 * 24);
@@ -448,7 +449,8 @@ static int64_t workspace_by_documents(const device *d, enum op_index op, const v
     return bytes + 4096 * ((const attention_backward_args *)args)->cu_seqlens->columns;
 }
 
-/* The padded number of documents grows with the rows and never shrinks. The step is planned for it. */
+/* The number of documents is padded. The padded number grows with the documents in the rows and never
+   shrinks. The step's memory plan uses the padded number. */
 static void documents_have_few_counts(void **state) {
     const fixture *f = *state;
     int64_t counts = 0, before = 0;

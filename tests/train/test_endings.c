@@ -109,7 +109,7 @@ static void check_made_again(const fixture *f, const char *name, int64_t step, v
         if (!has(f, path)) fail_msg("%s is missing", path);
     }
     snprintf(path, sizeof path, "%s/metrics.jsonl", name);
-    assert_int_equal(rows_of(f, path), 6); /* also the rows that were logged before the failure */
+    assert_int_equal(rows_of(f, path), 6); /* includes the rows before the failure */
 }
 
 static void folder_that_went_away(void **state) {

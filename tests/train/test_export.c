@@ -395,7 +395,8 @@ static void remove_export(const char *goal) {
         assert_int_equal(unlink(goal), 0);
 }
 
-/* Fails each allocation in turn: the export returns an error, frees all memory and leaves no folder. */
+/* Repeats an export and lets another allocation fail in each. The export returns an error, frees all memory
+   and leaves no folder. */
 static void check_no_memory(const fixture *f, ott_export_format format) {
     char run[200], goal[200];
     ott_export_options o = options_of(format);

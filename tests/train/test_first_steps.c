@@ -15,7 +15,7 @@
 enum { STEPS = 6, ROWS = 16, LENGTH = 24 };
 #define MODEL "--model.dim=128", "--model.ffn_hidden_dim=256"
 
-/* Trains a model a little and exports it in bf16 to FOLDER/base. */
+/* Trains a model for a few steps and exports it in bf16 to FOLDER/base. */
 static void make_base(const fixture *f) {
     static const char *const more[] = {MODEL, "--train.max_steps=100", "--optimizer.lr=3e-3",
                                        "--checkpoint.interval=100", NULL};
@@ -101,11 +101,11 @@ static void expect_follows(const fixture *f, int kind, double fp32) {
     assert_true(fabs(plain - 1) > 0.4);
     assert_true(fabs(dithered - 1) < 0.15);
     for (int seed = 1; kind == BF16 && seed <= SEEDS; seed++)
-        assert_true(start[seed] == start[0]); /* rounding to bf16 removes the offsets */
+        assert_true(start[seed] == start[0]); /* rounding weights to bf16 removes the dither */
 }
 
-/* Under tensorwise the dither matters less on this small model. tools/first_steps.sh checks it on a real
-   model. */
+/* With tensorwise scales the dither has less effect on this small model. tools/first_steps.sh checks the
+   effect on a real model. */
 static void test_dithered_masters_follow_fp32(void **state) {
     const fixture *f = *state;
     double start, fp32 = progress_of(f, FP32, 0, &start), dithered = progress_of(f, FP32, 1, &start);

@@ -105,7 +105,7 @@ static void narrow_state_is_near_wide(void **state) {
     assert_true(nearest / wide - 1 > STATE_BOUND);
 }
 
-/* Compares narrow and wide state of the other optimizers, in a shorter run. */
+/* Compares narrow and wide state of all optimizers except AdamW, in a shorter run. */
 static void narrow_state_of_others_is_near_wide(void **state) {
     enum { STEPS_OF_OTHERS = 30 };
     static const char *const others[][4] = {
@@ -124,8 +124,8 @@ static void narrow_state_of_others_is_near_wide(void **state) {
     }
 }
 
-/* Trains with precision p and returns the final validation loss. row: replaces the precision's recipe; NULL:
-   does not. */
+/* Trains with precision p and returns the final validation loss. row: a recipe that replaces the precision's
+   recipe, or NULL. */
 static double train(const fixture *f, int p, const recipe *row) {
     rig r;
     int64_t fp8, all;
@@ -140,9 +140,9 @@ static double train(const fixture *f, int p, const recipe *row) {
 }
 
 static void fp8_is_near_bf16(void **state) {
-    if (FIXTURE_SANITIZED) skip(); /* takes minutes; other tests run the same code */
-    /* the last recipes have no negative control: their scales equal another recipe's except for the rounding
-       rule */
+    if (FIXTURE_SANITIZED) skip(); /* takes minutes, and other tests run this code */
+    /* Only the first CONTROLS recipes have a negative control. The scales of each later recipe equal another
+       recipe's scales except for the rounding rule. */
     const int kinds[] = {TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP, DELAYED, CURRENT, BLOCK, MXFP8};
     enum { KINDS = sizeof kinds / sizeof *kinds, CONTROLS = 3 };
     double bf16 = train(*state, BF16, NULL), gap[KINDS], control[CONTROLS];

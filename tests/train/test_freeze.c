@@ -147,8 +147,8 @@ static void count_making(void *user, enum op_index op, const void *args, double 
 
 enum { STEPS = 3 };
 
-/* Returns how often STEPS steps and a validation quantize a weight. renewed: true reports before every step
-   that masters changed. *end: the final state; the caller frees it. */
+/* Returns how often STEPS steps and a validation quantize a weight. renewed: whether the test reports before
+   every step that masters changed. *end: the final state; the caller frees it. */
 static int count_makings(const fixture *f, int which, const char *weight, bool renewed, snapshot *end) {
     static const char *const more[] = {"--train.freeze=model.layers.0.mlp", "--train.grad_accum_steps=2",
                                        NULL};
@@ -242,7 +242,8 @@ static void resumes_in_fp8(void **state) {
         check_resumes(*state, precisions[i], in_fp8, "--train.freeze=layers.1,tok_embeddings", part);
 }
 
-/* Trains on ranks for two steps, with frozen projections. format: the argument for their stored format. */
+/* Trains on ranks for two steps, with frozen projections. format: the argument that chooses the stored format
+   of the projections. */
 static void run_kept(const fixture *f, int which, const mesh_layout *layout, const char *format,
                      const char *recomputation, outcome *out) {
     const char *more[] = {"--train.freeze=layers.*_proj",

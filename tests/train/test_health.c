@@ -1,6 +1,6 @@
 /*
- * Health metrics. The metrics describe the casts to FP8, and measuring them changes no bit. A layer that
- * stays below the bound falls back to bf16 once and is logged. Stop and resume do not change this.
+ * Health metrics. The metrics describe the casts to FP8, and measuring them changes no bit. A layer with an
+ * SQNR that stays below the bound falls back to bf16, which is logged once. Resuming a run changes no result.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -180,8 +180,8 @@ static void above_the_bound_it_stays(void **state) {
     close_measured(&m);
 }
 
-/* Stops after `stop` steps and resumes. The checkpoint has the counts of low values and the layers that fell
-   back. */
+/* Stops after `stop` steps and resumes. The checkpoint contains each layer's count of low SQNR values and the
+   layers that fell back. */
 static snapshot run_with_break(const fixture *f, int stop) {
     const health_options o = {.interval = 1, .bound_db = 40, .window = 3};
     measured m;

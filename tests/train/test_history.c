@@ -1,7 +1,7 @@
 /*
  * The summary of a run covers all processes of the run, phase by phase: steps, tokens, GEMMs, time, and the
- * losses of the last steps. A checkpoint contains the summary so far. If it is missing or damaged, the run
- * still resumes.
+ * losses of the last steps. A checkpoint contains the summary so far. If the summary is missing or damaged,
+ * the run still resumes.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -44,7 +44,7 @@ static void check_phase(const report_phase *p, const char *name, int64_t steps, 
     assert_int_equal(p->steps, steps);
     assert_int_equal(p->tokens, steps * 48);
     assert_true(p->seconds > 0);
-    assert_true(p->gemms >= steps * 3 * 14); /* two blocks of seven layers, three GEMMs each */
+    assert_true(p->gemms >= steps * 3 * 14); /* 3 GEMMs for each of 7 layers in 2 blocks */
     assert_int_equal(p->fp8_gemms > 0, fp8);
 }
 

@@ -66,7 +66,7 @@ static recipe recipe_with_fp32(int way) {
 typedef struct rank_run {
     rig r;
     group *group;
-    int done, until; /* steps done, and steps to do */
+    int done, until; /* steps done, and steps to do in total */
     step_result step[STEPS];
 } rank_run;
 
@@ -80,7 +80,7 @@ static ott_status train_rank(void *argument) {
     return status;
 }
 
-/* A group without the max reduction. Every rank keeps its own amax. */
+/* A process group that ignores max reductions. Every rank keeps its own amax. */
 typedef struct deaf_group {
     group g, *inner;
 } deaf_group;
@@ -225,8 +225,8 @@ static void expect_agreement(const layer_ranks *w, const char *what) {
 
 /* ---- the comparison with one rank ---- */
 
-/* With these sizes all shards consist of complete scale blocks, of 128 (wide) or 32 (narrow). With the eps of
-   `always`, an update is nearly linear in the gradient. */
+/* With the sizes of `wide`, shards consist of complete scale blocks of 128; with the sizes of `narrow`, of
+   32. With the eps of `always`, an update is nearly linear in the gradient. */
 static const char *const wide[] = {"--model.dim=256", "--model.n_kv_heads=4", "--model.ffn_hidden_dim=256",
                                    NULL};
 static const char *const narrow[] = {"--model.dim=128", "--model.n_kv_heads=4", "--model.ffn_hidden_dim=128",
@@ -295,7 +295,7 @@ static void expect_near(const fixture *f, int way, layout how, const char *const
     free(t);
 }
 
-#if FIXTURE_SANITIZED /* a step takes ten times as long, so only one layout of each kind runs */
+#if FIXTURE_SANITIZED /* a step takes ten times as long, so only two recipes run */
 static const int ways[] = {TENSORWISE, BLOCK};
 #else
 static const int ways[] = {FP32,    BF16,    TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP,
@@ -584,7 +584,7 @@ static void sequence_parallelism_changes_no_bit(void **state) {
    since another power of two changes no rounding. */
 static void a_missing_maximum_shows(void **state) {
     static const int scaled[] = {TENSORWISE, CURRENT};
-    if (FIXTURE_SANITIZED) skip(); /* compares rounding only, which a sanitizer does not check */
+    if (FIXTURE_SANITIZED) skip(); /* only compares rounding; a sanitizer finds nothing more */
     for (int i = 0; i < 2; i++)
         for (int sequence = 0; sequence < 2; sequence++) {
             run *t = calloc(1, sizeof *t);

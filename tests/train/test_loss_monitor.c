@@ -11,8 +11,8 @@
 #include "train/train_fixture.h"
 #include "train/loss_monitor.h"
 
-/* Adds `steps` losses to the monitor. They rise or fall linearly from `from` to `to`, with noise of that
-   deviation. Returns the number of warnings, and the last warning's step in `*at`. */
+/* Adds `steps` losses to the monitor. The losses rise or fall linearly from `from` to `to`, plus noise with
+   the standard deviation `noise`. Returns the number of warnings, and the last warning's step in `*at`. */
 typedef struct curve {
     double from, to, noise;
     int steps;

@@ -128,9 +128,8 @@ typedef struct job {
     const char *const *more;      /* further settings; NULL: none */
     bool narrow, narrow_gradient; /* masters and moments in bf16; gradients in bf16 */
     bool fp8_moments;             /* moments in FP8, not in bf16 */
-    bool wide;                    /* sizes with which tensor parallelism splits no scale block of 128 */
-    /* tokens of a sequence; with enough of them, each rank of context parallelism has complete scale
-       blocks */
+    bool wide;                    /* model sizes with which tensor parallelism splits no scale block of 128 */
+    /* Tokens of a sequence. In a long sequence each rank of context parallelism has complete scale blocks. */
     int64_t length;
 } job;
 
@@ -144,7 +143,7 @@ static void run(const fixture *f, const job *j, outcome *out) {
     char number[NUMBERS][64];
     const char *arguments[ARGUMENTS] = {
         "--model.n_kv_heads=4",
-        "--optimizer.eps=0.1", /* an update is nearly linear in the gradient */
+        "--optimizer.eps=0.1", /* with this eps, an update is nearly linear in the gradient */
         recomputations[j->recomputation],
         j->tied ? "--model.tie_embeddings=true" : "--model.tie_embeddings=false",
         format(number[0], sizeof *number, "model.dim",
@@ -176,7 +175,7 @@ static void run(const fixture *f, const job *j, outcome *out) {
              out);
 }
 
-/* Outcomes of runs that later cells are compared with again. */
+/* Outcomes of runs, kept for comparison with later cells. */
 typedef struct memory {
     const fixture *f;
     job jobs[MEMORY];
