@@ -52,7 +52,7 @@ typedef struct output {
     bool ends_at_once; /* a failed write ends the program immediately */
     bool live_shown;
     bool quiet;       /* print no log lines */
-    int rank;         /* the result of output_rank */
+    int rank;         /* rank of this process (output_rank) */
     int error;        /* errno of the first failed write; 0: none */
     double live_time; /* seconds; when the live line was last redrawn */
     char live[256];   /* text of the live line */
@@ -80,7 +80,7 @@ void output_write(void *user, const char *text);
 void output_log(void *user, ott_log_level level, const char *text); /* "[ottava] date - root - INFO - text" */
 /* Opens a context that logs warnings and errors to standard error, for verbs that print their result. */
 ott_status cli_open_context(ott_context **out);
-ott_status cli_open_context_at(int level, ott_context **out); /* the same with another log level */
+ott_status cli_open_context_at(int level, ott_context **out); /* logs only this level and more severe ones */
 /* Opens the configuration that the arguments describe. If they name no file, uses the file that the
    environment variable CONFIG_FILE names, and logs this (log NULL: no log). */
 ott_status cli_open_config(ott_context *context, output *log, int argc, char **argv, ott_config **out);

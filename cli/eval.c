@@ -67,7 +67,7 @@ static void take_limits(const request *r, const ott_eval_result *e, limit out[LI
     out[2] = (limit){"cosine", "cosine", "at least", e->cosine, o->cosine, e->cosine >= o->cosine};
 }
 
-/* Prints one line with the limits that were held (held false: missed). Prints nothing if there are none. */
+/* Prints a line with the limits that were held (missed if `held` is false). Prints nothing if none was. */
 static void print_limits(request *r, const limit limits[LIMITS], bool held, const char *word) {
     char line[160];
     bool any = false;
@@ -89,7 +89,7 @@ static void print_verdict(request *r, const ott_eval_result *e) {
     print_limits(r, limits, true, e->passed ? "passed: " : "held: ");
 }
 
-/* Prints both sizes: tensorwise scales depend on all windows of a forward pass. Both determine a result. */
+/* Prints tokens per window and windows per forward pass. A result depends on both numbers. */
 static void print_windows(request *r, const ott_eval_result *e) {
     char line[160];
     if (e->window == 0) return;

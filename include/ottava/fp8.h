@@ -94,7 +94,7 @@ typedef struct ott_delayed_callbacks {
     /* Returns the new scale. It must be finite and above 0; otherwise the update fails with OTT_ERR_ARGUMENT
        and the old scale stays. max: largest value of the FP8 format. margin: as in DelayedScaling. */
     float (*scale)(void *user, float amax, float old_scale, float max, int margin);
-    void *user; /* passed to both */
+    void *user; /* passed to both functions */
 } ott_delayed_callbacks;
 
 /*
@@ -206,7 +206,7 @@ typedef struct ott_statistics {
     double underflowed;          /* fraction of elements that were nonzero and became 0 */
     double sqnr_db;              /* signal to quantization noise ratio in dB; infinite if there is no noise */
     double amax;                 /* largest magnitude */
-    double scale_min, scale_max; /* over all scale groups */
+    double scale_min, scale_max; /* smallest and largest scale of all scale groups */
 } ott_statistics;
 
 OTT_API void ott_statistics_init(ott_statistics *statistics);

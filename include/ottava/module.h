@@ -74,7 +74,7 @@ typedef struct ott_attention_options {
     int64_t dim, heads;    /* required */
     int64_t kv_heads;      /* key and value heads, a divisor of heads; 0 (default): as many as heads */
     int64_t head_dim;      /* even; 0 (default): dim / heads */
-    int64_t window;        /* keys per query, its own included; 0 (default): all earlier ones */
+    int64_t window;        /* keys per query, including its own; 0 (default): all keys up to its own */
     double rope_theta;     /* default 10000 */
     int64_t max_positions; /* longest sequence; default 2048 */
     ott_dtype dtype;
@@ -96,8 +96,8 @@ typedef struct ott_transformer_layer_options {
     size_t struct_size;
     int64_t dim, heads, hidden;         /* required */
     int64_t kv_heads, head_dim, window; /* as in ott_attention_options */
-    double rope_theta;                  /* same */
-    int64_t max_positions;              /* same */
+    double rope_theta;                  /* as in ott_attention_options */
+    int64_t max_positions;              /* as in ott_attention_options */
     double norm_epsilon;                /* default 1e-5 */
     ott_dtype dtype;
     double init_std;
@@ -288,7 +288,7 @@ OTT_API ott_status ott_convert_to_float8_training(ott_module *module, const ott_
 typedef struct ott_autocast_options {
     size_t struct_size;
     int enabled;           /* 1 (default); 0: layers that are not converted run in their dtype */
-    ott_recipe *recipe;    /* NULL: delayed. Copied as in ott_convert_options */
+    ott_recipe *recipe;    /* NULL: the recipe "delayed". Copied. */
     ott_group *amax_group; /* as in ott_convert_options */
 } ott_autocast_options;
 

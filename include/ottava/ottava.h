@@ -278,14 +278,14 @@ typedef struct ott_eval_options {
     const char *text_field;        /* field of a JSONL row that has the text; default "text" */
     int hellaswag_forms;           /* OTT_HELLASWAG_... flags; default both */
     const char *against;           /* COMPARE: the reference model, as `path` of ott_eval */
-    const char *against_precision; /* COMPARE: its precision, as `precision` */
+    const char *against_precision; /* COMPARE: precision of the reference model, as `precision` */
     /* COMPARE passes if the largest KL divergence is at most kl_max, the mean KL divergence at most kl_mean,
        and the cosine at least `cosine`. The defaults are NeMo AutoModel's for FP8: 1e-2, 3e-3, 0.999. */
     double kl_max, kl_mean, cosine;
     ott_work_fn progress; /* counts items; NULL: none */
     void *user;           /* passed to progress */
     const char *device;   /* as in ott_context_options */
-    const char *base;     /* of the model at `path`, as in ott_generate_options */
+    const char *base;     /* base model of the model at `path`, as in ott_generate_options */
     /* [setting_count] overrides of the model's configuration, as arguments of ott_config_open
        ("--float8.recipe_name=block"): [float8], train.mixed_precision, train.batch_size, train.seq_len,
        data.add_bos, data.add_eos, data.document_separator and data.pack_sequences. Not for `against`. */

@@ -196,7 +196,7 @@ static ott_status reduce_over(update *u, ott_group *g) {
     return status == OTT_OK ? closed : status;
 }
 
-/* All-reduces the amaxes once over each group. On all ranks the order is that of the groups' first layers. */
+/* All-reduces the amaxes once over each group. Groups are ordered by their first layer, on all ranks. */
 static ott_status reduce_all(update *u) {
     for (int i = 0; i < u->count; i++) {
         ott_group *g = reduction_group(u, i);

@@ -13,8 +13,8 @@ enum { AUTOCAST_DEPTH_MAX = 32 };
 
 typedef struct autocast_region {
     bool enabled;
-    recipe recipe;    /* copied by ott_autocast_begin */
-    ott_group *group; /* over which the maximum amax is taken; NULL: this rank only */
+    recipe recipe;    /* a copy that ott_autocast_begin made */
+    ott_group *group; /* ranks that share amaxes; NULL: this rank only */
 } autocast_region;
 
 /* State that all modules of a context share. */

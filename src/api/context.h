@@ -22,19 +22,19 @@ typedef struct closed_handles {
 struct ott_context {
     uint64_t magic;                /* CONTEXT_OPEN or CONTEXT_CLOSED (then all members but `next` are zero) */
     struct ott_context *next;      /* context that was closed next */
-    mem *account;                  /* all memory of the context and its objects */
-    logger log;                    /* the caller's callback */
+    mem *account;                  /* memory account of the context and its objects */
+    logger log;                    /* passes log lines to the caller's callback */
     atomic_bool stop;              /* ott_stop was called; set from any thread and from signal handlers */
     atomic_uintptr_t owner;        /* address that identifies the thread inside a call; 0: none (api_enter) */
     int depth;                     /* nested calls of this thread (callbacks may call the library) */
     pid_t process;                 /* the process that opened the context */
     int threads;                   /* CPU threads of the device; 0: one per core */
-    char *device_name;             /* for backend_open; NULL: "auto" */
+    char *device_name;             /* name that backend_open gets; NULL: "auto" */
     struct device *device;         /* NULL until an object needs it (api_device) */
-    struct plan *plan;             /* in immediate mode (tensor/plan.h); created with `device` */
+    struct plan *plan;             /* runs ops at once, without recording; opened after `device` */
     struct closed_handles *closed; /* [HANDLE_KINDS]; NULL until the first handle is opened */
     int64_t open_handles;
-    struct autocast *autocast; /* NULL until a module needs it */
+    struct autocast *autocast; /* state of autocast regions; NULL until a module needs it */
     int64_t modules;           /* modules opened so far; used to draw weights of modules without a seed */
     int64_t step;              /* number of optimizer steps; quantized weights are valid for one step */
 };
@@ -64,7 +64,7 @@ ott_status api_read_options(const void *given, void *own, size_t own_bytes, cons
 ott_status api_check_struct(const void *given, const char *name);
 /* Checks the settings of ott_eval_options and ott_generate_options. */
 ott_status api_check_settings(const char *const *settings, int count);
-/* Copies a result to the caller's struct, which may be larger. Sets the members that only it has to 0. */
+/* Copies a result to the caller's struct. If that is larger, sets its additional members to 0. */
 ott_status api_write_struct(void *given, const void *own, size_t own_bytes, const char *name);
 
 /* Passes the text to `write`. OTT_ERR_MEMORY if building the text ran out of memory. */

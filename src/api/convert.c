@@ -11,7 +11,7 @@ typedef struct api_conversion {
     const recipe *recipe;
     arena *memory;
     module_list list;   /* the linear layers, as model/convert reads them */
-    ott_module **nodes; /* [list.count] their nodes */
+    ott_module **nodes; /* [list.count]: node of each linear layer */
     convert_summary summary;
 } api_conversion;
 
@@ -90,7 +90,7 @@ static ott_status convert_layer(api_conversion *c, ott_module *m) {
     return OTT_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- all layers of a module ---- */
 
 static ott_status convert_each(api_conversion *c, const convert_options *asked) {
     TRY(list_linears(c));

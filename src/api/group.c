@@ -18,7 +18,7 @@ static ott_status reduce_on_host(const ott_group *g, device *d, const tensor *t,
                            dtype_name(t->dtype));
     TRY(mem_alloc(account, MEM_OTHER, bytes, "values to reduce", &host));
     ott_status status = OTT_OK;
-    if (!zero) TRY_OUT(device_copy_out(d, host, t->data, bytes)); /* else keeps the zeros of mem_alloc */
+    if (!zero) TRY_OUT(device_copy_out(d, host, t->data, bytes)); /* else host stays zero (mem_alloc) */
     TRY_OUT(reduce_values(g, host, tensor_count(*t), kind));
     TRY_OUT(device_copy_in(d, t->data, host, bytes));
 out:

@@ -25,16 +25,16 @@ typedef struct module_table {
     const char *kind; /* "linear" */
     bool is_linear;   /* the body is a linear_body */
     bool is_model;    /* the body is a model_body (api/module_model.h); x is tokens, dx is NULL */
-    /* Checks x: OTT_ERR_DTYPE, OTT_ERR_SHAPE, OTT_ERR_ARGUMENT. NULL: x is [M, in] in the module's dtype. */
+    /* Checks x: OTT_ERR_DTYPE, OTT_ERR_SHAPE, OTT_ERR_ARGUMENT. NULL: x must be [M, in] in m's dtype. */
     ott_status (*check_input)(const ott_module *m, const ott_tensor *x, const char *function);
     /* Computes y from x. Closes x's buffer, or keeps it for backward. */
     ott_status (*forward)(exec *cx, ott_module *m, module_value *x, const tensor *y);
     /* Computes dx (NULL: not needed) from dy. Closes dy's buffer. */
     ott_status (*backward)(exec *cx, ott_module *m, module_value *dy, const tensor *dx);
-    ott_status (*connect)(ott_module *m);               /* call it after specs changed */
-    ott_status (*prepare)(ott_module *m, int64_t rows); /* call it before a forward of `rows` rows */
+    ott_status (*connect)(ott_module *m);               /* connects layers; call it after specs changed */
+    ott_status (*prepare)(ott_module *m, int64_t rows); /* call it before a forward */
     ott_status (*set_sequences)(ott_module *m, const int64_t *start, int count);
-    void (*rename)(ott_module *m);             /* sets the name of the nn layer to the node's name */
+    void (*rename)(ott_module *m);             /* gives the nn layer the node's name */
     void (*release)(ott_module *m, device *d); /* frees the body's memory */
     ott_status (*make_weights)(ott_module *m); /* initial weights of a root; NULL: draw_weights */
 } module_table;
@@ -43,7 +43,7 @@ typedef struct module_parameter {
     parameter *p;      /* points to `own`, or to a parameter of a model */
     parameter own;     /* own.name is the full name from the root; owned */
     const char *local; /* "weight" */
-    bool drawn;        /* the parameter has values; if not, the next members say how to draw them */
+    bool drawn;        /* the parameter has values; if not, `start` defines how to draw them */
     draw_distribution start;
     uint64_t seed, stream;
     ott_tensor *value, *gradient; /* views for the public getters; NULL until a getter is called */
@@ -82,15 +82,15 @@ typedef struct linear_body {
     activation_specs input_specs, grad_specs;
     activation x;
     char *skip_reason; /* text that layer->skip_reason points to, owned; or NULL */
-    bool converted;    /* by ott_convert_to_float8_training, with the next three members */
+    bool converted;    /* ott_convert_to_float8_training set the converted_ members */
     linear_spec converted_spec;
     char converted_recipe[32];
-    ott_group *converted_group; /* over which the maximum amax is taken; NULL: this rank only */
+    ott_group *converted_group; /* ranks that share amaxes; NULL: this rank only */
     char fp8_recipe[32];        /* current or last FP8 recipe, also of loaded scaling state; "": none */
     bool was_fp8;               /* fp8_spec has a spec */
     linear_spec fp8_spec;
     delayed_store store;
-    /* the list of layers that ran FP8 in a region (api/autocast.h) */
+    /* for the list of layers that ran FP8 in a region (api/autocast.h) */
     bool registered;
     ott_group *region_group;
     ott_module *next_registered;

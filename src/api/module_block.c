@@ -50,7 +50,7 @@ typedef struct attention_body {
     attention own;
     attention *layer; /* points to `own`, or to the attention in the body of a transformer layer */
     activation_specs input_specs, grad_specs;
-    rope rope; /* rope and sequences are used only if layer == &own */
+    rope rope; /* rope and `sequences` are used only if `layer` points to `own` */
     sequence_layout sequences;
     activation x;
     attention_saved saved;

@@ -204,7 +204,7 @@ static ott_status copy_config(ott_context *context, model_body *b, const ott_con
     TRY(precision_plan_read(b->cfg, &b->precision));
     TRY(run_trainer_options(b->cfg, &b->precision, 0, &b->options));
     b->rule = shape->optimizer;
-    shape->base = NULL;      /* the caller may change any weight */
+    shape->base = NULL;      /* no base weights: the caller may change any weight */
     shape->optimizer = NULL; /* ott_optimizer holds the optimizer's state */
     return check_precision(b);
 }

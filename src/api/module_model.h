@@ -14,7 +14,7 @@ typedef struct model_body {
     struct config *cfg; /* own copy of the configuration, with derived values filled in */
     precision_plan precision;
     trainer_options options;
-    const optimizer_rule *rule; /* the rule of [optimizer] */
+    const optimizer_rule *rule; /* rule of the optimizer in section [optimizer] */
     model *m;
     model_slot *slot;
     const char *recipe_name; /* name of the last conversion's recipe; static text */
@@ -25,7 +25,7 @@ typedef struct model_body {
     module_value token; /* the module's copy of the caller's tokens */
 } model_body;
 
-/* NULL if m is not a model. */
+/* Returns the body of m; NULL if m is not a model. */
 static inline model_body *module_model_body(const ott_module *m) {
     return m->table->is_model ? m->body : NULL;
 }

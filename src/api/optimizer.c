@@ -62,7 +62,7 @@ static ott_status build_optimizer(ott_optimizer *o) {
                         &o->parameters));
     for (int i = 0; i < o->count; i++) {
         o->parameters[i] = *module_parameter_at(o->module, i)->p;
-        o->parameters[i].name = NULL; /* not kept: names change when the module becomes part of another */
+        o->parameters[i].name = NULL; /* a name changes when its module becomes part of another */
     }
     int64_t floats = lay_out_state(o, NULL);
     TRY(device_allocate(context->device, MEM_OPTIMIZER, floats * (int64_t)sizeof(float), "optimizer state",
@@ -120,7 +120,7 @@ ott_status ott_adamw_open(ott_context *context, ott_module *module, const ott_ad
 /* Opens the configuration's optimizer. Its learning rate follows the schedule until the caller sets one. */
 static ott_status open_configured(ott_module *m, ott_optimizer **out) {
     const model_body *b = module_model_body(m);
-    if (b->rule->use_average) /* it evaluates and saves averaged weights */
+    if (b->rule->use_average) /* a rule that evaluates and saves averaged weights */
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "ott_model_optimizer_open: only ott_train has optimizer.name = \"%s\"",
                            b->rule->name);

@@ -51,7 +51,7 @@ static ott_status open_qtensor(ott_recipe *r, int64_t rows, int64_t columns, ott
     return *out = q, OTT_OK;
 }
 
-#define DIMENSION_MOST (INT64_C(1) << 40) /* so that products of sizes cannot overflow */
+#define DIMENSION_MOST (INT64_C(1) << 40) /* so that a product of two sizes cannot overflow */
 
 ott_status ott_qtensor_open(ott_context *context, int64_t rows, int64_t columns, ott_recipe *r, ott_role role,
                             ott_qtensor **out) {
@@ -218,7 +218,7 @@ static ott_status measure_cast(const ott_qtensor *q, const ott_tensor *x, ott_us
     TRY_OUT(device_copy_out(cx.device, rows, t.data, sizeof rows));
     *out = statistics_from(rows[use == OTT_COLUMNWISE]);
 out:
-    plan_close(cx.plan, &buffer); /* cannot fail: the buffer is open */
+    plan_close(cx.plan, &buffer); /* cannot fail, because the buffer is open */
     return status;
 }
 

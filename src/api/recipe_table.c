@@ -219,7 +219,7 @@ static void write_json(const capability *c, str *out) {
     str_append(out, "  ]\n}\n");
 }
 
-/* ---- the call ---- */
+/* ---- the public call ---- */
 
 static ott_status write_table(ott_context *context, int json, ott_text_fn write, void *user) {
     str text = {.account = context->account};

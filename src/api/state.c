@@ -32,7 +32,7 @@ static ott_status describe_optimizer(ott_module *m, const ott_optimizer *o, tens
     return OTT_OK;
 }
 
-/* The linear layers of a module: their nodes, and their entries for checkpoint/float8. */
+/* The linear layers of a module: the node of each layer, and its entry for checkpoint/float8. */
 typedef struct layer_list {
     ott_module *root;
     ott_module **modules; /* [count] */
@@ -201,7 +201,7 @@ static ott_status save_module(const char *folder, ott_module *m, const ott_optim
 typedef struct state_loader {
     mem *account;
     ott_module *m;
-    ott_optimizer *o; /* NULL: its state is not loaded */
+    ott_optimizer *o; /* NULL: no optimizer state is loaded */
     const char *folder;
     checkpoint_state state;
     safetensors *files[CHECKPOINT_CONFIG]; /* NULL: the file is absent or not needed */

@@ -165,8 +165,8 @@ static ott_status check_count(const ott_tensor *t, int64_t count, const char *fu
 
 /* The values that a tensor is filled with. */
 typedef struct source {
-    const float *values;    /* NULL: a constant or normal numbers */
-    const double *constant; /* NULL: normal numbers */
+    const float *values;    /* elements; NULL: see `constant` */
+    const double *constant; /* value of all elements; NULL: normal numbers from seed and deviation */
     uint64_t seed;
     double deviation;
 } source;

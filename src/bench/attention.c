@@ -51,7 +51,7 @@ static ott_status open_attention(bench *b, const bench_attention_shape *shape, a
         TRY(bench_tensor(b, shape->format, tokens, shape->kv_heads * dim, like_k[i]));
     }
     TRY(bench_tensor(b, OTT_F32, shape->heads, tokens, &s->lse));
-    plan_buffer buffer; /* keeps its buffer until the plan ends */
+    plan_buffer buffer; /* not closed: the tensor is needed until the plan ends */
     TRY(exec_open(&b->cx, "documents", OTT_I32, 1, 2, &s->start, &buffer));
     const int32_t start[] = {0, (int32_t)tokens};
     TRY(device_copy_in(b->cx.device, s->start.data, start, sizeof start));

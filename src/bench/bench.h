@@ -19,7 +19,7 @@ typedef struct bench_options {
     /* step, generate: precisions to compare, separated by commas, of fp8, bf16 and fp32; NULL: "fp8,bf16" */
     const char *precision;
     const char *recipe; /* step, generate: recipe of fp8, as in float8.recipe_name; NULL: tensorwise */
-    int64_t batch_size, seq_len; /* step; 0: batch size 4; length 256, from 124M parameters on 512 */
+    int64_t batch_size, seq_len; /* step; 0: the configuration file's, or else 4 and 256 (512 from 124M on) */
     /* load: a Hugging Face folder. products: a configuration file. step: a configuration file, or NULL */
     const char *path;
     const char *device; /* as in ott_context_options */

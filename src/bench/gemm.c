@@ -29,7 +29,7 @@ enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 typedef struct product {
     operand a, b;
     tensor c;
-    /* gemv: number of packed weights in memory; bytes of one; index of the weight for the next run */
+    /* gemv: number of packed weights in memory; bytes of one weight; index of the next run's weight */
     int64_t weights, packed_bytes, at;
 } product;
 
@@ -45,7 +45,7 @@ static operand make_operand(void *data, ott_dtype d, int64_t mn, int64_t k, bool
 
 /* ---- gemm ---- */
 
-/* One buffer per operand and format, which all shapes share. */
+/* One buffer for each operand and format. All shapes share the buffers. */
 typedef struct gemm_buffers {
     tensor a[FORMATS], b[FORMATS], c, scale;
 } gemm_buffers;

@@ -42,7 +42,7 @@ static ott_status fill_tensor(device *d, const tensor *t) {
 }
 
 ott_status bench_tensor(bench *b, ott_dtype d, int64_t rows, int64_t columns, tensor *out) {
-    plan_buffer buffer; /* keeps its buffer until the plan ends */
+    plan_buffer buffer; /* not closed: the tensor is needed until the plan ends */
     TRY(exec_open(&b->cx, "operand of a benchmark", d, rows, columns, out, &buffer));
     return fill_tensor(b->cx.device, out);
 }
@@ -204,7 +204,7 @@ static double compares_bf16(const bench *b, const bench_case *c) {
     return bf16 ? rate(b, c) / rate(b, bf16) : (double)NAN;
 }
 
-/* Geometric mean of `of` (a rate or a share) over all rows that have this variant. */
+/* Geometric mean of of(case), a rate or a share, over all cases of this variant. */
 static double geometric_mean(const bench *b, const char *variant,
                              double (*of)(const bench *, const bench_case *)) {
     double sum = 0;

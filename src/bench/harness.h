@@ -30,10 +30,10 @@ typedef struct bench_case {
     ott_dtype format;    /* format of its products, which determines the peak */
     double bytes;        /* bytes that a run reads and writes, each byte counted once */
     int64_t region;      /* size of the region that runs and memcpy go through; 0: the same bytes each time */
-    bool once;           /* one run per measurement; else as many as needed */
+    bool once;           /* each measurement has one run; else as many runs as needed */
     ott_status (*run)(bench *b, void *state);
     void *state;
-    /* Results. */
+    /* These members are results. */
     int64_t runs;                   /* runs per measurement */
     double *seconds, *copy_seconds; /* [repeats] seconds per run */
     double *processor;              /* [repeats] CPU time per run, of all threads, in seconds */

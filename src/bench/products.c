@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The arguments of a call, without their data. */
+/* The arguments of a call, without the tensors' data. */
 typedef struct product_key {
     enum op_index op;
     gemm_args gemm;
@@ -24,7 +24,7 @@ typedef struct products_bench {
     int64_t micro_batches;
     product_key keys[KEYS_MOST];
     int count, dropped;           /* dropped: calls that did not fit into keys */
-    int64_t calls[2 * KEYS_MOST]; /* for each case: calls in a step */
+    int64_t calls[2 * KEYS_MOST]; /* calls in a step, of each case */
 } products_bench;
 
 /* ---- recording a step ---- */

@@ -21,8 +21,8 @@ typedef struct contestant {
     dataset *train_data, *validation_data;
     trainer *trainer;
     exec_times times;
-    double step_seconds[OP_KINDS]; /* seconds of the current step */
-    double shares[SHARES];         /* seconds of all steps except the first */
+    double step_seconds[OP_KINDS]; /* seconds of each kind in the current step */
+    double shares[SHARES];         /* seconds of each part, in all steps but the first */
     int64_t tokens;                /* tokens per step */
 } contestant;
 

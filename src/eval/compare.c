@@ -28,7 +28,7 @@ typedef struct comparison {
     char *chunk; /* [chunk_rows, vocab], in `against_format`: a chunk of the logits of `against` */
     int64_t chunk_rows, chunk_capacity;
     int64_t seen;           /* number of tokens of the batch that were copied or compared */
-    token_figures *figures; /* [kept] */
+    token_figures *figures; /* [kept]: figures of each token */
     double sum, dot, square, against_square;
     int64_t same;
 } comparison;

@@ -12,12 +12,12 @@
 
 /* ---- a model that is open for evaluation (eval/open.c) ---- */
 
-enum { EVAL_MAX_FILTERS = 64 }; /* the filters of the run's configuration included */
+enum { EVAL_MAX_FILTERS = 64 }; /* includes the filters of the run's configuration */
 
 typedef struct eval_model {
     mem *account;
     const logger *log;
-    const char *path;  /* as the caller passed it; borrowed */
+    const char *path;  /* path that the caller passed; borrowed */
     config *cfg;       /* the run's configuration, or one derived from a Hugging Face folder's config.json */
     char *checkpoint;  /* NULL: the model is from a Hugging Face folder */
     const char *codec; /* tokenizer that the caller chose; borrowed; NULL: the model's own */
@@ -40,14 +40,14 @@ typedef struct eval_model {
 
 typedef struct eval_source {
     const char *path;            /* run folder, checkpoint folder or Hugging Face folder */
-    const char *base;            /* base model of adapters (inference_find); NULL: by the configuration */
+    const char *base;            /* base model of adapters; NULL: the configuration's (inference_find) */
     const char *precision;       /* as in ott_eval_options */
     const char *const *settings; /* [setting_count] */
     int setting_count;
     const char *const *filter; /* [filter_count], as in ott_eval_options */
     int filter_count;
     const char *tokenizer; /* NULL: the model's own */
-    int64_t seq_len;       /* 0: the model's own */
+    int64_t seq_len;       /* 0: the model's own window */
 } eval_source;
 
 /* Reads what needs no device: configuration, recipe, window. Borrows the strings of `s`. Call
@@ -126,7 +126,7 @@ typedef struct eval_job {
     double started; /* clock_seconds() at the start */
 } eval_job;
 
-/* Sets in j->result: total windows, window (its tokens), batch (`together` windows per forward), and bos. */
+/* Sets total, window, bos and batch (`together`: windows per forward) in j->result. */
 ott_status eval_windows_note(eval_windows *w, eval_job *j, int64_t together);
 
 ott_status eval_hellaswag(eval_job *j);

@@ -22,7 +22,7 @@ typedef struct encoding {
 } encoding;
 
 typedef struct score {
-    double loss;    /* sum over the ending's tokens */
+    double loss;    /* sum of the losses of the ending's tokens */
     int64_t tokens; /* number of the ending's tokens */
 } score;
 
@@ -32,7 +32,7 @@ typedef struct hellaswag {
     encoding lm_eval, llmc;
     str text; /* text to be encoded next */
     int64_t right, right_norm, right_llmc;
-    double loss; /* sum over the right endings */
+    double loss; /* sum of the losses of the right endings */
 } hellaswag;
 
 /* ---- ids ---- */

@@ -5,7 +5,7 @@
 #include "eval/eval.h"
 #include "formats/safetensors.h"
 
-/* If it is {0}, nothing is written. */
+/* State of writing logits. Initialized with {0}, it writes nothing. */
 typedef struct eval_logits {
     eval_job *job;
     safetensors_writer *writer; /* NULL: the options name no file */

@@ -29,7 +29,7 @@ static ott_status count_token(byte_count *c, int32_t id) {
     return OTT_OK;
 }
 
-/* If the text ends in an incomplete character, the bytes that are there count. */
+/* The bytes of an incomplete character at the end of the text count, too. */
 static double bits_per_byte(const byte_count *c, double nats) {
     int64_t bytes = c->bytes + (c->tokenizer ? c->stream.waiting : 0);
     return c->known && bytes > 0 ? nats / log(2.0) / (double)bytes : NAN;

@@ -10,7 +10,7 @@ static ott_status open_data(eval_windows *w, const ott_eval_options *o) {
     const eval_model *e = w->model;
     const config *cfg = e->cfg;
     const tokenizer *t = e->tokenizer;
-    const bool trained = config_was_set(cfg, "data.add_bos"); /* else BOS is added as in transformers */
+    const bool trained = config_was_set(cfg, "data.add_bos"); /* false: BOS as in transformers */
     const dataset_source s = {.paths = &o->data,
                               .count = 1,
                               .to_share = 1,
@@ -108,7 +108,7 @@ static ott_status add_rest(eval_windows *w, eval_batch *b) {
         TRY(dataset_read_row(w->data, first + i, &one));
         if (begin == i) row->start[row->documents++] = (int32_t)i;
         row->position[i] = (int32_t)(i - begin);
-        if (row->target[i] < 0) begin = i + 1; /* the token is a document's last */
+        if (row->target[i] < 0) begin = i + 1; /* this token is the last of a document */
     }
     return eval_batch_add_row(b, row, length);
 }

@@ -314,7 +314,7 @@ ott_status generate_run(mem *account, const logger *log, const char *run, const 
     TRY(generate_open(account, log, run, options, &g));
     ott_status status = g->template ? take_turn(g, options->prompt) : take_text(g, options->prompt);
     if (status == OTT_OK && !g->template)
-        write(user, options->prompt); /* not earlier: encoding it could have failed */
+        write(user, options->prompt); /* written only now, because encoding the prompt may fail */
     if (status == OTT_OK) status = add_tokens(g, write, user);
     generate_close(g);
     return status;

@@ -11,7 +11,7 @@ typedef struct sampler {
     const ott_generate_options *options; /* borrowed */
     int64_t choices;                     /* tokens with a smaller id can be chosen; at most vocab */
     float *logits;  /* [vocab]; the caller fills it before each sampler_choose, which overwrites it */
-    int32_t *heap;  /* [choices] */
+    int32_t *heap;  /* [choices]: token ids, used by top_k and top_p */
     bool *seen;     /* [vocab]: true if the text so far has this token */
     uint64_t drawn; /* number of tokens chosen so far; counter of the random numbers */
 } sampler;

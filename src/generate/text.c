@@ -10,7 +10,7 @@ ott_status text_codec_open(mem *account, const char *tokenizer_path, int64_t voc
     TRY(tokenizer_open(account, tokenizer_path, &out->tokenizer));
     TRY(tokenizer_scratch_open(account, out->tokenizer, &out->scratch));
     out->stream = tokenizer_stream_start(out->tokenizer, true);
-    int64_t known = tokenizer_vocab(out->tokenizer); /* more rows of the head are padding */
+    int64_t known = tokenizer_vocab(out->tokenizer); /* the head's rows from `known` on are padding */
     out->choices = known < vocab ? known : vocab;
     return OTT_OK;
 }

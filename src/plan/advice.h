@@ -9,7 +9,7 @@ typedef struct advice {
     memory_check_fp8 fp8;
 } advice;
 
-/* For the stage that needs most memory. Set out->suggestions.account before; free it with str_free. */
+/* Fills in *out for the stage that needs most memory. Set out->suggestions.account before. */
 ott_status advice_find(const count_request *r, const estimate *e, advice *out);
 
 #endif

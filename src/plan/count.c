@@ -27,10 +27,10 @@ const char *count_traffic_text(traffic_kind k) {
    the pass ends. The computation waits for every other collective. */
 typedef struct clocks {
     double compute, transport;
-    double waiting;       /* part of `compute` */
-    double gathered;      /* end of the previous gather */
+    double waiting;       /* seconds of `compute` that were spent waiting */
+    double gathered;      /* seconds at which the previous gather ended */
     collective_kind last; /* kind of the previous collective */
-    bool together; /* no operation since the previous collective: the next of its kind starts with it */
+    bool together;        /* no op ran since the previous collective: one of the same kind starts with it */
 } clocks;
 
 static void wait_until(clocks *c, double moment) {
@@ -68,7 +68,7 @@ static bool is_once_a_step(const exec *cx) {
     return cx->part == PART_REDUCTION || cx->part == PART_OPTIMIZER;
 }
 
-/* False in the evaluation plan. Later plans have PHASE_EVALUATE, too, but another cx->part. */
+/* False in evaluation. Reduction and optimizer plans have PHASE_EVALUATE too, but their own cx->part. */
 static bool is_of_step(const exec *cx) {
     return is_once_a_step(cx) || cx->phase != PHASE_EVALUATE;
 }
@@ -97,7 +97,7 @@ static const void *made_weight(const counter *c, enum op_index op, const void *a
     bool shared = c->process_group.shard->size > 1;
     if (op == OP_INDEX_amax && is_weight(a->x))
         return (const char *)a->x->data +
-               !cast_spec_is_fp8(&a->q->spec.rowwise); /* different for rowwise and columnwise */
+               !cast_spec_is_fp8(&a->q->spec.rowwise); /* another address for rowwise than for columnwise */
     if (op == OP_INDEX_scale &&
         !plan_is_recorded(cast_spec_is_fp8(&s->q->spec.rowwise) ? s->q->rowwise.amax : s->q->columnwise.amax))
         return s->q;
@@ -107,7 +107,7 @@ static const void *made_weight(const counter *c, enum op_index op, const void *a
     return op == OP_INDEX_convert && is_weight(v->x) ? v->y : NULL;
 }
 
-/* Like made_weight, for a collective that reduces amaxes of weights. */
+/* If the collective reduces amaxes of weights, returns an address that identifies them, else NULL. */
 static const void *made_scales(const collective *call) {
     bool scales = call->kind == COLLECTIVE_ALL_REDUCE && call->reduce == REDUCE_MAX;
     return scales && !plan_is_recorded(call->input.data) ? (const char *)call->input.data + 1 : NULL;
@@ -282,7 +282,7 @@ static ott_status open_rank(const count_request *r, int64_t stage_index, process
 static void finish_counts(counter *c, double recorded) {
     rank_count *out = c->out;
     double before = c->micro_batch.compute;
-    wait_until(&c->micro_batch, c->micro_batch.transport); /* for the last reduction */
+    wait_until(&c->micro_batch, c->micro_batch.transport); /* until the last reduction has ended */
     out->backward += c->micro_batch.compute - before;
     out->forward /= recorded;
     out->backward /= recorded;

@@ -13,8 +13,8 @@
 typedef struct count_request {
     mem *account;
     const machine *machine;
-    const config *cfg, *asked;  /* as in memory_check */
-    const model_options *shape; /* of one rank */
+    const config *cfg, *asked;  /* as in memory_check (train/memory_check.h) */
+    const model_options *shape; /* the model of one rank */
     const mesh *mesh;
     /* Called with the trainer of the dry run; may be NULL. */
     ott_status (*inspect)(void *user, trainer *t);
@@ -48,7 +48,7 @@ typedef enum traffic_kind {
 const char *count_traffic_name(traffic_kind k);
 const char *count_traffic_text(traffic_kind k);
 
-/* Collectives of a step. bytes: received by the rank. */
+/* Collectives of one kind in a step. bytes: bytes that the rank receives. */
 typedef struct count_traffic {
     int64_t calls;
     double bytes, seconds;
@@ -57,7 +57,7 @@ typedef struct count_traffic {
 /* Totals of a step, unless another unit is given. */
 typedef struct rank_count {
     memory_need need;
-    int64_t parameters, frozen; /* elements of all parameters of the model; the frozen ones */
+    int64_t parameters, frozen; /* elements of all parameters; of the frozen parameters */
     int64_t on_rank;            /* elements of this rank's shards */
     double flops_per_token;     /* model_flops_per_token */
     count_part kinds[OP_KINDS];
@@ -70,11 +70,11 @@ typedef struct rank_count {
 
 /* Counts the first rank of pipeline stage `stage_index`. */
 ott_status count_run(const count_request *r, int64_t stage_index, rank_count *out);
-/* Calls `callback` with the memory check of the same rank, for trying other settings. */
+/* Calls `callback` with the memory check of the stage's first rank, to try other settings. */
 typedef ott_status count_memory_check_fn(void *user, const memory_check *a);
 ott_status count_with_memory_check(const count_request *r, int64_t stage_index,
                                    count_memory_check_fn *callback, void *user);
-/* Seconds of a step's micro-batches, and of the full step, without waiting for other stages. */
+/* Seconds of all micro-batches, and of the full step, without waiting for other stages. */
 double count_busy(const rank_count *c, int64_t micro_batches);
 double count_step(const rank_count *c, int64_t micro_batches);
 

@@ -6,14 +6,14 @@
 #include "plan/count.h"
 
 typedef struct estimate {
-    rank_count rank;          /* of the slowest stage */
-    memory_need need;         /* of the stage that needs most memory */
+    rank_count rank;          /* counts of the slowest stage's first rank */
+    memory_need need;         /* memory of the stage that needs most */
     int64_t shortfall;        /* bytes needed minus bytes left; above 0: does not fit; -INT64_MAX: no limit */
     int64_t slowest, fullest; /* index of the slowest stage and of the fullest stage, from 0 */
     int64_t ranks, micro_batches;
-    int64_t tokens;                          /* of a step, on all ranks */
-    double compute_seconds, waiting_seconds; /* of a step: computing; waiting for ranks of the same stage */
-    double bubble_seconds;                   /* of a step: waiting for other stages */
+    int64_t tokens;                          /* tokens of a step on all ranks */
+    double compute_seconds, waiting_seconds; /* per step: computing; waiting for ranks of the stage */
+    double bubble_seconds;                   /* per step: waiting for other stages */
     double step_seconds, tokens_per_second;  /* tokens of all ranks */
     double mfu;                              /* relative to estimate_peak, 0 to 1 */
 } estimate;

@@ -14,14 +14,14 @@ typedef struct layer_row {
     bool converted;   /* runs in FP8 */
     char kept[96];    /* why the layers are not in FP8; "" if they are, or if the run is not in FP8 */
     double high, fp8; /* seconds of one layer's GEMMs in a micro-batch; fp8 includes casts */
-    double casts;     /* seconds of the casts in fp8 */
+    double casts;     /* seconds of the casts; part of `fp8` */
 } layer_row;
 
 enum { LAYER_ROWS_MOST = 64 };
 
 typedef struct layer_rows {
     const machine *machine;
-    const recipe *recipe; /* used to estimate layers that stay in high precision */
+    const recipe *recipe; /* recipe that FP8 is estimated with, also for unconverted layers */
     layer_row rows[LAYER_ROWS_MOST];
     int count;
 } layer_rows;

@@ -38,7 +38,7 @@ typedef struct probe {
     exec_times times;
     tally step[STEPS];
     int done;              /* steps run; the first is not timed, since it touches new memory */
-    double between[STEPS]; /* seconds between operations, mean of each step */
+    double between[STEPS]; /* mean seconds from one operation to the next, of each step */
 } probe;
 
 static void note_op(void *user, enum op_index op, const void *args, double began, double seconds) {

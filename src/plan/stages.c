@@ -6,8 +6,8 @@ typedef struct timetable {
     int64_t micro_batches;
     const stage_times *times;
     double *done;  /* [2][stages x chunks][micro_batches] end of each task; 0: not run yet */
-    int64_t *next; /* [stages] next task */
-    double *now;   /* [stages] clock */
+    int64_t *next; /* [stages] index of the next task */
+    double *now;   /* [stages] seconds at which the stage is free */
 } timetable;
 
 static double *done_at(const timetable *t, bool backward, int64_t part, int64_t micro_batch) {

@@ -15,7 +15,7 @@ enum {
 typedef struct candidate {
     mesh mesh;
     config_checkpointing checkpointing;
-    int64_t sequences; /* of one rank in a step */
+    int64_t sequences; /* sequences of one rank in a step */
     double least;      /* lower bound of a step's seconds */
 } candidate;
 
@@ -23,7 +23,7 @@ typedef struct search {
     const count_request *base;
     const estimate *asked;
     sweep *out;
-    int64_t sequences;     /* of all ranks in a step */
+    int64_t sequences;     /* sequences of all ranks in a step */
     double available;      /* bytes available to a rank */
     candidate *candidates; /* [MOST_CANDIDATES] */
     int count;

@@ -10,7 +10,7 @@ typedef struct sweep_row {
     mesh mesh;
     config_checkpointing checkpointing;
     int64_t batch_size, grad_accum;
-    bool fp8_tensor; /* needs float8.tensor_parallel */
+    bool fp8_tensor; /* requires float8.tensor_parallel */
     int64_t bytes;   /* memory of a rank */
     double step_seconds, tokens_per_second, mfu;
 } sweep_row;

@@ -89,7 +89,7 @@ static double field_bytes(const exec *cx, const op_field *f, const void *args, i
     if (!value) return 0;
     switch (f->kind) {
     case OP_INOUT: return 2 * tensor_traffic(value);
-    case OP_QTENSOR: /* the source is another field; without codes, the op writes only amaxes */
+    case OP_QTENSOR: /* another field has the source; if there are no codes, only amaxes are written */
         return qtensor_has_codes(value) ? quantized_bytes(cx, value, source, BY_TILES) : 0;
     case OP_OPERAND: return tensor_traffic(&((const operand *)value)->t);
     case OP_QOUT: {
@@ -204,11 +204,11 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
     work w = {.op = op, .format = WORK_BF16};
     w.bytes = all_bytes(cx, op, args);
     count_bus(op_at((int)op), args, &w);
-    if (op == OP_INDEX_amax) w.bytes = tensor_traffic(((const amax_args *)args)->x); /* writes no codes */
+    if (op == OP_INDEX_amax) w.bytes = tensor_traffic(((const amax_args *)args)->x); /* only reads x */
     if (op == OP_INDEX_cast) w.bytes = cast_bytes(cx, args);
     if (op == OP_INDEX_quantize) count_second_read(args, &w);
     if (op == OP_INDEX_adamw) count_master_read(args, &w);
-    if (op == OP_INDEX_scale || op == OP_INDEX_amax_record) w.bytes = sizeof(float); /* scales only */
+    if (op == OP_INDEX_scale || op == OP_INDEX_amax_record) w.bytes = sizeof(float); /* a scale */
     if (op == OP_INDEX_gemm) count_product(args, &w);
     if (op == OP_INDEX_grouped_gemm) {
         const grouped_gemm_args *a = args;

@@ -11,10 +11,10 @@ typedef enum work_format { WORK_FP32, WORK_BF16, WORK_FP8, WORK_FORMATS } work_f
 typedef struct work {
     enum op_index op;
     work_format format;
-    double flops;              /* 0: limited by bytes */
-    double bytes;              /* read and written; counted twice if read twice */
+    double flops;              /* 0: the time depends only on `bytes` */
+    double bytes;              /* bytes read and written; a second read counts again */
     double from_host, to_host; /* part of bytes in mapped host memory (device_allocate_mapped) */
-    int64_t m, n, k;           /* of a GEMM */
+    int64_t m, n, k;           /* sizes of a GEMM (work_of_product) */
 } work;
 
 /* Work of one call of `op`; args: its argument struct (tensor/ops.h). */

@@ -30,7 +30,7 @@ const char *report_sqnr_gap_text(const metrics_use *use, char out[32]) {
     return out;
 }
 
-/* Equal uses keep the order of the file. */
+/* Sorts uses by rank, the worst first. Uses with equal ranks keep the order of the file. */
 static int compare_uses(const void *a, const void *b) {
     const metrics_use *x = *(const metrics_use *const *)a, *y = *(const metrics_use *const *)b;
     double rank_x = report_use_rank(x), rank_y = report_use_rank(y);

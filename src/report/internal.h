@@ -28,7 +28,7 @@ typedef struct report_run_data {
     bool finished; /* the run has a summary.json */
     metrics_series series[REPORT_KEY_COUNT];
     metrics_health health;
-    const char *config, *sample; /* their text; NULL if there is no such file */
+    const char *config, *sample; /* text of config.toml, sample.txt; NULL: no such file */
     const node *settings;        /* the parsed configuration; NULL if there is none, or it is damaged */
     bool seeded;                 /* the settings have a seed */
     int64_t seed, data_seed;
@@ -103,9 +103,9 @@ double report_format_sqnr(const char *format);
 double report_use_rank(const metrics_use *use);
 /* "27.3 dB", "not finite" or "-" */
 const char *report_sqnr_text(const metrics_use *use, char out[32]);
-/* Writes ", -4.2 from expected 31.5": report_use_rank, report_format_sqnr. Writes "" if either is unknown. */
+/* Writes ", RANK from expected SQNR" (report_use_rank, report_format_sqnr); "" if either is unknown. */
 const char *report_sqnr_gap_text(const metrics_use *use, char out[32]);
-/* The uses that the last measurement measured, worst first; *count: their number. Free *out with mem_free. */
+/* The *count uses that the last measurement measured, the worst first. Free *out with mem_free. */
 ott_status report_worst_uses(mem *account, const metrics_health *h, const metrics_use ***out, int64_t *count);
 /* Returns the index of the first module, from `from` on, that left FP8 (by fallback or by the precision
    schedule): the last measurement does not have it. -1 if there is none. */

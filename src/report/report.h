@@ -31,7 +31,7 @@ typedef struct report_summary {
     double val_loss;
     double tokens_per_second;
     double seconds;
-    int64_t peak_memory_bytes; /* of the device; on a CPU of the process */
+    int64_t peak_memory_bytes; /* memory of the device; on a CPU: of the process */
     int64_t fp8_gemms;         /* GEMMs that ran in FP8 */
     int64_t gemms;             /* all GEMMs */
     int phase_count;           /* at most REPORT_MOST_PHASES; 0: not known */
@@ -53,7 +53,7 @@ ott_status report_table(const report *r, str *out);
 /* Training loss by step, in width x height characters with legend and axes. The size is limited to 32 x 8 ...
    80 x 20; a long legend may add lines. Needs neither colours nor a special font. */
 ott_status report_plot(const report *r, int width, int height, str *out);
-ott_status report_html(const report *r, const char *title, str *out); /* title NULL: default */
+ott_status report_html(const report *r, const char *title, str *out); /* title NULL: a default title */
 /* OTT_ERR_ARGUMENT unless `path` is absent, is empty, is a device, or is an older page. */
 ott_status report_check_page(const report *r, const char *path);
 /* The rows as one JSON object. */

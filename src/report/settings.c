@@ -12,12 +12,12 @@ typedef enum setting {
     SETTING_DATA,
     SETTING_VALIDATION,
     SETTING_SEED,
-    SETTING_PRECISION, /* precision, which the report compares */
+    SETTING_PRECISION, /* differences in precision are what the report shows */
     SETTING_COST,      /* affects speed or memory, but not the loss */
-    SETTING_IGNORED    /* paths and output */
+    SETTING_IGNORED    /* paths and output settings */
 } setting;
 
-/* The first row that matches a key counts. */
+/* If several rows match a key, the first one applies. */
 static const struct {
     const char *section, *key; /* key NULL: all keys of the section */
     setting means;
@@ -176,7 +176,7 @@ static void compare_counts(difference_list *s, const report_run_data *run, const
         str_printf(s->list, "%s steps, not %s", str_commas(a->steps, x), str_commas(b->steps, y));
 }
 
-/* In the order of the description. */
+/* Kinds of differences, in the order in which a description lists them. */
 static const struct {
     setting means;
     const char *words;

@@ -1,6 +1,6 @@
-/* tokenizer/added: finds added tokens: texts that are one token wherever they occur. The leftmost match wins,
-   and the longest at this position. Tokens marked "normalized" are normalized too, and are searched in the
-   normalized text. */
+/* tokenizer/added: finds added tokens: texts that are one token wherever they occur. The leftmost match wins;
+   of several matches at one position, the longest. Tokens marked "normalized" are normalized too, and are
+   searched in the normalized text. */
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 
@@ -15,7 +15,7 @@ static ott_status check_length(const added_token *token, int64_t bytes, const ch
                        str_show(token->content.at).text, token->id, bytes, form, LONGEST);
 }
 
-/* Adds the token's text to the names, unless the vocabulary already has it with the same id. */
+/* Adds the token's text to the list of names, unless the vocabulary already has it with the same id. */
 static ott_status name_added(tokenizer *t, const added_token *token) {
     const char *text = token->content.at;
     text_view there = t->names.at[token->id];
@@ -108,7 +108,7 @@ static ott_status fill_tree(tokenizer *t, tokenizer_scratch *s, bool normalized,
     return OTT_OK;
 }
 
-/* *bytes: bytes of all texts in the tree. The tree has at most one node for each, and the root. */
+/* *bytes: bytes of all texts in the tree. The tree has at most one node per byte, plus the root. */
 static ott_status measure_tree(const tokenizer *t, tokenizer_scratch *s, bool normalized, int64_t *bytes) {
     *bytes = 0;
     for (int64_t i = 0; i < t->added_count; i++) {
@@ -168,7 +168,7 @@ static const added_token *longest_at(const tokenizer *t, const added_tree *tree,
 /* Returns the first position from `at` on where a token may begin; text.bytes if there is none. */
 static int64_t next_first(const added_tree *tree, text_view text, int64_t at) {
     if (tree->firsts == 0) return text.bytes;
-    if (tree->firsts == 1) { /* usually "<" */
+    if (tree->firsts == 1) { /* usually all added tokens begin with "<" */
         const char *found = memchr(text.at + at, tree->any_first, (size_t)(text.bytes - at));
         return found ? found - text.at : text.bytes;
     }

@@ -12,7 +12,7 @@ enum {
 };
 
 typedef struct cache_slot {
-    unsigned char bytes, count; /* bytes == 0: free */
+    unsigned char bytes, count; /* bytes == 0: the slot is free */
     char key[CACHE_KEY];
     int32_t ids[CACHE_IDS];
 } cache_slot;
@@ -26,7 +26,7 @@ typedef struct symbol {
 
 typedef struct candidate {
     int32_t rank, at; /* at: index of the pair's left symbol */
-    int32_t id;       /* of the merged symbol */
+    int32_t id;       /* id of the merged symbol */
 } candidate;
 
 struct bpe_work {
@@ -83,7 +83,7 @@ static bool append_fallback(const bpe_model *m, const char *bytes, int count, to
 }
 
 /* As in Hugging Face, the id of an unknown character is written late: before the next known character, or at
-   the end. So bytes of byte fallback in between come first. */
+   the end. So the ids of byte-fallback tokens in between come first. */
 static ott_status start_characters(const tokenizer *t, text_view piece, tokenizer_ids *out) {
     const bpe_model *m = &t->model;
     bool unknown = false;
@@ -117,7 +117,7 @@ static void remove_at(int32_t *values, int at, int count) {
 
 /* Merges ids[count] in place. Returns the number of ids that remain. */
 static int merge_short(const bpe_model *m, int32_t *ids, int count) {
-    int32_t ranks[SHORT_WORD], merged[SHORT_WORD]; /* of the pair that begins at symbol i */
+    int32_t ranks[SHORT_WORD], merged[SHORT_WORD]; /* of the pair (i, i + 1) */
     for (int i = 0; i + 1 < count; i++) ranks[i] = rank_of(m, ids + i, &merged[i]);
     while (count > 1) {
         int best = 0;
@@ -242,7 +242,7 @@ static bool is_slot_of(const cache_slot *slot, text_view word) {
     return slot->bytes == word.bytes && text_same(slot->key, word.at, word.bytes);
 }
 
-/* A set has two slots. A new word takes the first slot. The old word of this slot moves to the second. */
+/* A set of the cache has two slots. A new word takes the first slot, whose old word moves to the second. */
 static void cache_word(cache_slot *set, text_view word, const int32_t *ids, int64_t count) {
     if (count > CACHE_IDS) return;
     set[1] = set[0];

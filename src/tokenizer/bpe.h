@@ -5,13 +5,13 @@
 #include "tokenizer/text.h"
 
 typedef struct merge_slot {
-    uint32_t left, right; /* ids */
+    uint32_t left, right; /* ids of the two tokens */
     int32_t rank;         /* smaller ranks merge first; -1: a free slot */
-    int32_t id;           /* of the merged token */
+    int32_t id;           /* id of the merged token */
 } merge_slot;
 
 typedef struct bpe_model {
-    bool byte_level;                             /* symbols are bytes; false: characters */
+    bool byte_level;                             /* true: symbols are bytes; false: symbols are characters */
     bool ignore_merges, byte_fallback, fuse_unk; /* options of tokenizer.json */
     int32_t unk;                                 /* id of the unknown token; -1: none */
     int32_t byte_ids[256]; /* id of each byte (byte-level), or of its "<0xNN>" token; -1: none */

@@ -1,5 +1,5 @@
 /* tokenizer/chat: finds the template, renders conversations, and marks the assistant's tokens. */
-#define _GNU_SOURCE /* timegm */
+#define _GNU_SOURCE /* declares timegm */
 #include "tokenizer/chat.h"
 #include "base/file.h"
 #include "base/text.h"

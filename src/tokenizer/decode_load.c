@@ -10,7 +10,7 @@ typedef enum token_change { CHANGE_TO_BYTES, CHANGE_REPLACE, CHANGE_STRIP } toke
 
 typedef struct token_step {
     token_change change;
-    pattern pattern;   /* replace */
+    pattern pattern;   /* pattern of a replace step */
     text_view content; /* text to insert (not in the first token, if drop_first) or to strip */
     bool drop_first;
     int64_t start, stop;
@@ -174,7 +174,7 @@ static int byte_of_name(text_view name) {
     return high && low ? (int)((high - digits) % 16 * 16 + (low - digits) % 16) : -1;
 }
 
-/* Makes the texts of all tokens twice: to measure, then to store them. first: as tokens that begin a text. */
+/* Changes the texts of all tokens, first to measure and then to store. first: each token begins a text. */
 static ott_status change_all(const decode_draft *d, tokenizer_scratch *s, bool first, str buffers[2],
                              text_list *out) {
     const tokenizer *t = d->t;

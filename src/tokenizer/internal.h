@@ -26,11 +26,11 @@ typedef enum normalize_kind {
 
 typedef struct normalize_step {
     normalize_kind kind;
-    int unicode;              /* utf8proc options */
-    unsigned char first_byte; /* unicode: text with only smaller bytes is already normal */
-    bool left, right;         /* strip */
-    pattern pattern;          /* replace */
-    text_view content;        /* prepend, replace */
+    int unicode;              /* for NORMALIZE_UNICODE: options of utf8proc */
+    unsigned char first_byte; /* text with only smaller bytes is already normal */
+    bool left, right;         /* for NORMALIZE_STRIP: the ends to strip */
+    pattern pattern;          /* for NORMALIZE_REPLACE */
+    text_view content;        /* for NORMALIZE_PREPEND and NORMALIZE_REPLACE */
 } normalize_step;
 
 typedef enum split_kind { SPLIT_PATTERN, SPLIT_ADD_SPACE, SPLIT_METASPACE } split_kind;
@@ -64,8 +64,8 @@ typedef struct added_token {
 
 /* Added tokens to find in one pass over a text, as a tree of their bytes. */
 typedef struct added_node {
-    int32_t child, sibling; /* index, or 0: none */
-    int32_t token;          /* index into added, or -1 */
+    int32_t child, sibling; /* index of a node; 0: none */
+    int32_t token;          /* index of the added token that ends here; -1: none */
     unsigned char byte;
 } added_node;
 
@@ -74,7 +74,7 @@ typedef struct added_tree {
     int64_t count, capacity;
     bool first[256];         /* true for bytes that begin a token */
     int firsts;              /* number of such bytes */
-    unsigned char any_first; /* a byte that begins a token */
+    unsigned char any_first; /* one byte that begins a token */
 } added_tree;
 
 typedef struct decode_rule {
@@ -119,12 +119,12 @@ struct tokenizer_scratch {
     mem *account;
     const tokenizer *t;
     matcher matcher;
-    str normalized[2]; /* source and destination of a step */
+    str normalized[2]; /* source and destination of a normalizer step */
     int32_t *codepoints;
     int64_t codepoint_capacity;
-    str *split_text; /* [split_count] output of steps that change their text */
+    str *split_text; /* [split_count] output of pre-tokenizer steps that change their text */
     bpe_work *work;
-    const cancellation *cancellation; /* or NULL */
+    const cancellation *cancellation; /* NULL: encoding cannot be stopped */
     int64_t unchecked;                /* bytes encoded since the last check of `cancellation` */
 };
 
@@ -134,8 +134,8 @@ typedef struct encode_run {
     tokenizer_scratch *s;
     tokenizer_ids *ids;
     bool match_special;
-    /* for tokenizer_encode_prefixes */
-    tokenizer_prefixes *prefixes; /* or NULL */
+    /* these members are for tokenizer_encode_prefixes */
+    tokenizer_prefixes *prefixes; /* NULL: none */
     int64_t prefix, reencoded;    /* index of the next prefix; bytes encoded again so far */
 } encode_run;
 
@@ -172,7 +172,7 @@ ott_status template_load_neighbours(tokenizer *t); /* reads other files in the f
 
 /* GPT-2's mapping of bytes to characters, all less than U+0180. */
 typedef struct byte_characters {
-    int16_t byte[0x180]; /* by character; -1: no byte */
+    int16_t byte[0x180]; /* byte of each character; -1: none */
 } byte_characters;
 
 byte_characters vocab_byte_characters(void);

@@ -221,7 +221,7 @@ ott_status normalize_text(tokenizer_scratch *s, text_view text, text_view *out) 
     *out = text;
     for (int i = 0; i < s->t->normalize_count; i++) {
         TRY(apply_step(s, &s->t->normalize[i], limit, &s->normalized[buffer], out));
-        if (out->at == s->normalized[buffer].text) buffer = 1 - buffer; /* the text is now in this buffer */
+        if (out->at == s->normalized[buffer].text) buffer = 1 - buffer; /* *out is now in this buffer */
     }
     return OTT_OK;
 }

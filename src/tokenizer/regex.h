@@ -20,7 +20,7 @@ int64_t ascii_match(const ascii_rule *rule, text_view text, int64_t from);
 typedef struct pattern {
     /* counted: the same expression with a callout before each item, to count steps */
     struct pcre2_real_code_8 *code, *counted;
-    const ascii_rule *ascii; /* or NULL */
+    const ascii_rule *ascii; /* NULL: no plain code for this expression */
     text_view source;        /* source of the expression; borrowed */
     text_view literal;
 } pattern;

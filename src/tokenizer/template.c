@@ -57,7 +57,7 @@ static ott_status load_template(tokenizer *t, const json_t *object) {
 
 static ott_status load_processor(tokenizer *t, const json_t *object, const char *type, void *unused) {
     (void)unused;
-    if (strcmp(type, "ByteLevel") == 0) return OTT_OK; /* changes offsets only */
+    if (strcmp(type, "ByteLevel") == 0) return OTT_OK; /* changes only token offsets */
     if (strcmp(type, "TemplateProcessing") == 0) return load_template(t, object);
     return status_fail(OTT_ERR_UNSUPPORTED, "this post-processor is not supported");
 }

@@ -7,7 +7,7 @@
 /* ---- opening ---- */
 
 static ott_status load_parts(tokenizer *t, const json_t *root) {
-    TRY(split_load(t, root)); /* first: determines if the model is byte-level */
+    TRY(split_load(t, root)); /* must be first: finds out if the model is byte-level */
     TRY(normalize_load(t, root));
     TRY(vocab_load(t, root));
     TRY(added_load(t, root));
@@ -132,7 +132,7 @@ static ott_status encode_text(encode_run *run, text_view text, bool around) {
     tokenizer_ids *ids = run->ids;
     TRY(check_utf8(text.at, text.bytes));
     regex_matcher_begin(&run->s->matcher, text.bytes);
-    TRY(tokenizer_ids_reserve(ids, text.bytes / 3)); /* enough for most texts */
+    TRY(tokenizer_ids_reserve(ids, text.bytes / 3)); /* enough ids for most texts */
     if (around) TRY(append_all(ids, t->prefix, t->prefix_count));
     if (text.bytes > 0)
         TRY(added_walk(run, &t->raw_tree, (added_part){text, 0}, true, encode_raw,

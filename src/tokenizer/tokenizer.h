@@ -43,7 +43,7 @@ bool tokenizer_is_special(const tokenizer *t, int64_t id);
 int32_t tokenizer_bos(const tokenizer *t);
 int32_t tokenizer_eos(const tokenizer *t);
 /* True if TOKENIZER_ADD_SPECIAL adds the BOS before a text, or the EOS after it. As in transformers,
-   add_bos_token and add_eos_token of tokenizer_config.json decide, or else the post-processor. */
+   add_bos_token and add_eos_token of tokenizer_config.json take precedence over the post-processor. */
 bool tokenizer_adds_bos(const tokenizer *t);
 bool tokenizer_adds_eos(const tokenizer *t);
 /* True if generation stops at this id: tokenizer_eos, or an eos_token_id of generation_config.json. */

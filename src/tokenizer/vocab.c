@@ -123,7 +123,7 @@ static ott_status load_piece_bytes(tokenizer *t) {
         int64_t bytes = vocab_read_bytes(&all, t->names.at[id], to);
         if (bytes < 0) continue;
         list->at[id] = (text_view){to, bytes};
-        list->used += bytes + 1; /* the rest stays zero */
+        list->used += bytes + 1; /* the zero byte ends the text */
     }
     return OTT_OK;
 }

@@ -319,7 +319,7 @@ static ott_status filter_join(jinja_work *w, const jinja_value *v, const jinja_a
                              out);
 }
 
-/* ---- filters with a filter or a test inside ---- */
+/* ---- filters that call a filter or a test for each element ---- */
 
 /* Returns the elements to iterate over; none has no elements. */
 static ott_status elements_of(jinja_work *w, const jinja_value *v, jinja_list **out) {

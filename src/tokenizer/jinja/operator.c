@@ -30,7 +30,7 @@ static ott_status join_lists(jinja_work *w, const jinja_list *a, const jinja_lis
 static ott_status repeat_text(jinja_work *w, text_view text, int64_t times, jinja_value *out) {
     void *memory;
     if (times < 0 || text.bytes == 0) times = 0;
-    if (times > JINJA_MEMORY_MOST) times = JINJA_MEMORY_MOST; /* such a text fails by its memory */
+    if (times > JINJA_MEMORY_MOST) times = JINJA_MEMORY_MOST; /* exceeds the memory limit anyway */
     TRY(jinja_work_steps(w, times));
     TRY(jinja_work_alloc(w, times * text.bytes + 1, &memory));
     for (int64_t i = 0; i < times; i++) memcpy((char *)memory + i * text.bytes, text.at, (size_t)text.bytes);
@@ -197,7 +197,7 @@ ott_status jinja_index(jinja_work *w, const jinja_value *object, const jinja_val
     return OTT_OK;
 }
 
-/* Reads a bound of a slice like Python's slice.indices(): clamped to [least, most]; `absent` for none. */
+/* Reads a bound of a slice like Python's slice.indices(): clamped to [least, most]. none gives `absent`. */
 static ott_status read_bound(const jinja_work *w, const jinja_value *v, int64_t length, int64_t absent,
                              int64_t least, int64_t most, int64_t *out) {
     *out = absent;
@@ -218,7 +218,7 @@ static ott_status read_slice_step(const jinja_work *w, const jinja_value *v, int
     return OTT_OK;
 }
 
-/* Returns list[from:] of a growing list: its tail, which grows too. */
+/* Returns list[from:] of a list of messages. The result grows with the number of messages, too. */
 static ott_status slice_rest(jinja_work *w, const jinja_list *list, int64_t from, jinja_value *out) {
     TRY(jinja_value_list(w, out));
     if (from > list->count) from = list->count;

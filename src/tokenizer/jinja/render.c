@@ -22,7 +22,7 @@ typedef struct branches {
     jinja_prefix *items; /* [count], with ascending numbers of messages */
     int64_t count, next; /* next: index of the first prefix that is not rendered yet */
     str *tails;
-    bool running;      /* inside a branch */
+    bool running;      /* true while a branch is rendered */
     jinja_undos undos; /* log of namespace changes in the branch */
 } branches;
 
@@ -121,7 +121,7 @@ static ott_status capture(rendering *r, const jinja_node *list, jinja_value *out
     str text = {.account = r->work.account}, *before = r->out;
     jinja_spans *generation = r->generation;
     r->out = &text;
-    r->generation = NULL; /* spans refer to another text */
+    r->generation = NULL; /* spans are positions in the template's output, not in `text` */
     r->bodies++;
     ott_status status = run_statements(r, list);
     r->bodies--;
@@ -302,7 +302,7 @@ static ott_status evaluate_over(rendering *r, const jinja_node *n, jinja_value *
     case JINJA_NODE_NEGATE: return *out = a, jinja_negate(&r->work, out);
     case JINJA_NODE_MEMBER: return jinja_member(&r->work, &a, n->name, out);
     case JINJA_NODE_BINARY: return jinja_calculate(&r->work, n->name, &a, &b, out);
-    default: break; /* JINJA_NODE_COMPARE */
+    default: break; /* JINJA_NODE_COMPARE follows */
     }
     TRY(jinja_compare(&r->work, n->name, &a, &b, &truth));
     return *out = jinja_value_bool(truth != n->negated), OTT_OK;
@@ -333,7 +333,7 @@ static ott_status evaluate_one(rendering *r, const jinja_node *n, jinja_value *o
     }
 }
 
-/* Evaluates a node. The value may be a growing list, which evaluate_value does not return. */
+/* Evaluates a node. The value may be the list of messages; evaluate_value returns a copy. */
 static ott_status evaluate_any(rendering *r, const jinja_node *n, jinja_value *out) {
     TRY(enter_node(r, n));
     TRY(evaluate_one(r, n, out));
@@ -405,7 +405,7 @@ static ott_status run_set(rendering *r, const jinja_node *n) {
     return assign(r, n->child[0], v);
 }
 
-/* Appends the elements that pass the loop's filter to `left`. */
+/* Appends the elements that pass the loop's filter to the list `left`. */
 static ott_status filter_elements(rendering *r, const jinja_node *n, const jinja_list *all,
                                   jinja_list *left) {
     jinja_value keep;

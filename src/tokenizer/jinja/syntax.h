@@ -38,33 +38,33 @@ typedef enum jinja_node_kind {
     JINJA_NODE_FALSE,
     JINJA_NODE_NONE,
     JINJA_NODE_NAME,
-    JINJA_NODE_LIST,     /* list: elements; or a tuple */
-    JINJA_NODE_DICT,     /* list: pairs, child[0] the key, child[1] the value */
-    JINJA_NODE_PAIR,     /* an element of JINJA_NODE_DICT */
+    JINJA_NODE_LIST,     /* a list or a tuple; list: elements */
+    JINJA_NODE_DICT,     /* list: entries of kind JINJA_NODE_PAIR */
+    JINJA_NODE_PAIR,     /* an entry: child[0] key, child[1] value */
     JINJA_NODE_MEMBER,   /* child[0].name */
     JINJA_NODE_INDEX,    /* child[0][child[1]] */
     JINJA_NODE_SLICE,    /* child[0][child[1]:child[2]:child[3]], each may be NULL */
-    JINJA_NODE_CALL,     /* child[0](list: arguments) */
-    JINJA_NODE_ARGUMENT, /* name or empty; child[0] value (macro parameters: the default, or NULL) */
+    JINJA_NODE_CALL,     /* child[0](list), where list has the arguments */
+    JINJA_NODE_ARGUMENT, /* name, or empty; child[0] value (of a macro parameter: default or NULL) */
     JINJA_NODE_FILTER,   /* child[0] | name(list) */
-    JINJA_NODE_TEST,     /* child[0] is name(list); negated */
+    JINJA_NODE_TEST,     /* child[0] is name(list); negated: is not */
     JINJA_NODE_NOT,
     JINJA_NODE_NEGATE,
     JINJA_NODE_AND,
     JINJA_NODE_OR,
-    JINJA_NODE_BINARY,    /* child[0] name child[1]: + - ~ * / // % */
-    JINJA_NODE_COMPARE,   /* == != < > <= >= in; negated: not in */
+    JINJA_NODE_BINARY,    /* child[0] name child[1]; name: + - ~ * / // % */
+    JINJA_NODE_COMPARE,   /* like BINARY; name: == != < > <= >= in; negated: not in */
     JINJA_NODE_CONDITION, /* child[0] if child[1] else child[2], which may be NULL */
     JINJA_NODE_BODY,      /* list: statements; the value is their output */
     /* statements */
-    JINJA_NODE_TEXT,   /* name */
-    JINJA_NODE_OUTPUT, /* child[0] */
-    JINJA_NODE_IF,     /* list: branches */
-    JINJA_NODE_BRANCH, /* child[0] the condition or NULL, list: statements */
-    JINJA_NODE_FOR,    /* child[0] target, child[1] over, child[2] filter or NULL; list: body; other: else */
-    JINJA_NODE_SET,    /* child[0] target; child[1] value, or NULL: the output of list */
-    JINJA_NODE_MACRO,  /* name; other: parameters; list: statements */
-    JINJA_NODE_GENERATION, /* list: statements */
+    JINJA_NODE_TEXT,       /* text outside of tags; name: the text */
+    JINJA_NODE_OUTPUT,     /* {{ child[0] }} */
+    JINJA_NODE_IF,         /* list: branches of kind JINJA_NODE_BRANCH */
+    JINJA_NODE_BRANCH,     /* child[0] condition, or NULL for else; list: statements */
+    JINJA_NODE_FOR,        /* for child[0] in child[1] if child[2] (may be NULL); list: body; other: else */
+    JINJA_NODE_SET,        /* child[0] target; child[1] value, or NULL: the output of list */
+    JINJA_NODE_MACRO,      /* name; other: parameters; list: statements */
+    JINJA_NODE_GENERATION, /* {% generation %}; list: statements */
     JINJA_NODE_BREAK,
     JINJA_NODE_CONTINUE
 } jinja_node_kind;
@@ -74,7 +74,7 @@ struct jinja_node {
     jinja_node_kind kind;
     int line;
     bool negated, tuple;
-    text_view name; /* or the text of a string */
+    text_view name; /* a name, an operator, or the text of a string */
     int64_t integer;
     double real;
     jinja_node *child[4];

@@ -11,12 +11,12 @@ typedef enum jinja_kind {
     JINJA_INTEGER,
     JINJA_REAL,
     JINJA_STRING, /* UTF-8; its elements are characters */
-    JINJA_LIST,   /* or tuple */
+    JINJA_LIST,   /* list or tuple */
     JINJA_DICT,
     JINJA_NAMESPACE, /* a dictionary with assignable members */
-    JINJA_LOOP,      /* "loop" in a loop's body */
+    JINJA_LOOP,      /* the variable "loop" in the body of a for loop */
     JINJA_MACRO,
-    JINJA_FUNCTION /* built-in function, by name */
+    JINJA_FUNCTION /* a built-in function */
 } jinja_kind;
 
 typedef struct jinja_list jinja_list;
@@ -60,7 +60,7 @@ struct jinja_dict {
 
 struct jinja_loop {
     const jinja_list *over;
-    int64_t index; /* from 0 */
+    int64_t index; /* of the current element, from 0 */
 };
 
 /* State of a rendering. Its arena owns all values. */
@@ -70,7 +70,7 @@ typedef struct jinja_work {
     const jinja_settings *settings;
     int64_t bytes, steps, steps_most;
     int line; /* current line, for messages */
-    /* for renderings of prefixes */
+    /* used to render prefixes of a conversation */
     int64_t messages; /* number of messages in this rendering */
     int64_t seen;     /* the output so far is the same for any number of messages >= seen */
 } jinja_work;
@@ -116,9 +116,9 @@ ott_status jinja_value_in(jinja_work *w, const jinja_value *a, const jinja_value
 static inline bool jinja_value_is_number(const jinja_value *v) {
     return v->kind == JINJA_BOOL || v->kind == JINJA_INTEGER || v->kind == JINJA_REAL;
 }
-double jinja_value_real(const jinja_value *v); /* value of a number */
+double jinja_value_real(const jinja_value *v); /* value of a number or a bool */
 
-ott_status jinja_value_list(jinja_work *w, jinja_value *out); /* empty */
+ott_status jinja_value_list(jinja_work *w, jinja_value *out); /* makes an empty list */
 ott_status jinja_list_append(jinja_work *w, jinja_list *l, jinja_value v);
 /* Returns the number of a list's elements in this rendering. */
 static inline int64_t jinja_list_count(const jinja_work *w, const jinja_list *l) {
@@ -129,7 +129,7 @@ static inline int64_t jinja_list_count(const jinja_work *w, const jinja_list *l)
 static inline void jinja_work_see(jinja_work *w, int64_t messages) {
     if (w->seen < messages) w->seen = messages;
 }
-ott_status jinja_value_dict(jinja_work *w, jinja_value *out); /* empty */
+ott_status jinja_value_dict(jinja_work *w, jinja_value *out); /* makes an empty dictionary */
 /* Finds a key; *out is NULL if absent. */
 ott_status jinja_dict_find(jinja_work *w, const jinja_dict *d, const jinja_value *key,
                            const jinja_value **out);
@@ -158,7 +158,7 @@ ott_status jinja_member(jinja_work *w, const jinja_value *v, text_view name, jin
 /* Returns [(key, value), ...] of a dictionary. */
 ott_status jinja_value_items(jinja_work *w, const jinja_value *v, jinja_value *out);
 ott_status jinja_value_copy_text(jinja_work *w, const char *at, int64_t bytes, jinja_value *out);
-ott_status jinja_text_length(jinja_work *w, text_view text, int64_t *out); /* in characters */
+ott_status jinja_text_length(jinja_work *w, text_view text, int64_t *out); /* counts characters */
 /* Finds the first occurrence of a nonempty part; NULL if absent. */
 ott_status jinja_text_find(jinja_work *w, text_view text, text_view part, const char **out);
 
