@@ -114,8 +114,8 @@ static ott_status describe_leaf(config *cfg, const char *file, const char *path,
     return status;
 }
 
-/* Returns the first error in the value, for example that an environment variable is not set; NULL if all of
-   its texts are available. */
+/* Returns the first error message in the value or its children, for example that an environment variable is
+   not set; NULL if there is no error. */
 static const char *find_trouble(const node *value) {
     const char *found = value->trouble;
     for (const node *child = value->first; child && !found; child = child->next) found = find_trouble(child);

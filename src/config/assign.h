@@ -20,7 +20,7 @@ ott_status assign_translate(config *cfg, const char *name, const config_key *tar
                             const char *where, const char *spelled, node *ours);
 /* Sets our key `path` to a word that follows from another tool's key. */
 ott_status assign_word(config *cfg, const char *path, const char *word, const char *where);
-/* Restores the default; config_was_set is false afterwards. */
+/* Sets a key to its default; config_was_set then returns false for the key. */
 void assign_default(config *cfg, const config_key *key);
 /* Sets every key of a file's tree. Errors become diagnostics, so that all are reported together. */
 ott_status assign_tree(config *cfg, const char *file, const node *root);

@@ -13,7 +13,7 @@ void assign_default(config *cfg, const config_key *key) {
     *note = (key_note){.in_file = note->in_file};
 }
 
-/* Several keys of another tool may set one of our keys. So `deriving` switches check_twice off. */
+/* Several keys of another tool may set one of our keys. So `deriving` allows a second value. */
 ott_status assign_word(config *cfg, const char *path, const char *word, const char *where) {
     node n = {.kind = NODE_PLAIN, .text = word};
     const config_key *key = table_find(path);
@@ -66,7 +66,7 @@ static ott_status name_recipe(const config_key *key, const node **value, const c
     return *value = ours, OTT_OK;
 }
 
-/* A preset given as an option resets the dimensions that the file set. Dimensions given as options stay. */
+/* A preset given as an option resets the model dimensions that the file set, but not those set by options. */
 static ott_status replace_dimensions(config *cfg, const char *where) {
     static const char *const keys[] = {
         "family",         "dim",        "n_layers",           "n_heads",        "n_kv_heads",

@@ -1,4 +1,4 @@
-/* config/check: checks that all requested features are built and that the keys agree. Needs no model. */
+/* config/check: checks that all requested features are supported and that the keys agree. Needs no model. */
 #include "config/state.h"
 #include "config/value.h"
 #include "fp8/recipe_names.h"
@@ -148,7 +148,7 @@ ott_status config_check_lengths(const config *cfg) {
     return OTT_OK;
 }
 
-/* Skips lengths that are not given: a preset, a folder or the data may set them later. */
+/* Skips the check if a length is not given: a preset, a model folder or the data may set it later. */
 static ott_status check_lengths(config *cfg) {
     bool given = config_was_set(cfg, "train.seq_len") && config_was_set(cfg, "model.max_seq_len");
     if (*cfg->model.hf_path) given = given && config_was_set(cfg, "model.rope_scaling");
@@ -177,7 +177,7 @@ static ott_status check_eval(config *cfg) {
     bool source = *cfg->eval.dataset_path || (cfg->eval.holdout > 0.0 && *cfg->data.dataset_path) ||
                   cfg->data.format == DATA_SYNTHETIC;
     bool named = *cfg->data.dataset || *cfg->data.hf_dataset_name || cfg->data.datasets.count > 0;
-    bool refused = /* another check, check_built or check_data, refuses these keys */
+    bool refused = /* true if check_built or check_data refuses these keys */
         *cfg->eval.dataset || *cfg->eval.hf_dataset_name || (cfg->eval.holdout > 0.0 && named);
     if (!source && !refused)
         FAIL("eval.enabled is True but no eval data source is configured. Set eval.dataset_path, or "
@@ -314,7 +314,7 @@ static ott_status check_recipe_option(const config *cfg, const char *path, const
          config_word(cfg, "float8.recipe_name"), list);
 }
 
-/* Checks the syntax of the operand keys. Conversion checks whether the operands fit together. */
+/* Checks the syntax of the keys for GEMM operands. FP8 conversion of the model checks the combination. */
 static ott_status check_operands(config *cfg) {
     static const char *const keys[] = {"float8.input",       "float8.input_for_grad_weight",
                                        "float8.weight",      "float8.weight_for_grad_input",
@@ -501,7 +501,7 @@ static ott_status check_schedule_free(config *cfg) {
     return OTT_OK;
 }
 
-/* A check is skipped if one of its keys has an error, because it would check the default instead. */
+/* A check is skipped if one of its keys has an error, because the key then has its default value. */
 static const struct {
     ott_status (*check)(config *);
     const char *reads; /* the keys and sections that the check reads: "a.b|c" */
@@ -556,7 +556,7 @@ ott_status config_collect_end(config *cfg) {
     return status;
 }
 
-/* Runs checks that note their failures, then reports all failures, unless the caller is collecting. */
+/* Runs `check`, then reports all failures together. After config_collect_begin, only collects them. */
 static ott_status report_failures(config *cfg, ott_status (*check)(config *)) {
     if (cfg->state->diagnostics.collecting) return check(cfg);
     config_collect_begin(cfg);

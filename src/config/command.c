@@ -14,7 +14,7 @@
 
 typedef struct option {
     bool is_file;
-    char key[KEY_LIMIT]; /* without the leading dashes; other dashes are underscores */
+    char key[KEY_LIMIT]; /* the key, without leading dashes, other dashes as underscores */
     const char *value;   /* NULL: no value was given */
     int used;            /* number of arguments that the option takes: 1 or 2 */
 } option;

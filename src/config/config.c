@@ -66,8 +66,8 @@ static ott_status read_config_file(config *cfg, const char *path) {
     return config_format_defaults(cfg);
 }
 
-/* True for a given INSTEAD key with a value that is not neutral. False for FP8 keys in a run without FP8:
-   check.c warns about these. */
+/* True if a file or an option gives an INSTEAD key (schema.def) a value that is not neutral. False for FP8
+   keys in a run without FP8: check.c warns about these. */
 static bool is_worth_logging(const config *cfg, const config_key *key) {
     bool fp8 = cfg->train.mixed_precision == PRECISION_FP8 || strcmp(key->section, "float8") != 0;
     return key->state == STATE_INSTEAD && state_note(cfg, key->path)->set && fp8 &&

@@ -6,7 +6,7 @@
 
 /* ---- the list ---- */
 
-enum { MOST_DIAGNOSTICS = 1000 }; /* reading stops at this number: the file is no configuration */
+enum { MOST_DIAGNOSTICS = 1000 }; /* after this many diagnostics, an error stops the reading of the file */
 
 ott_status diagnostic_add(config *cfg, diagnostic_kind kind, const char *spelled, const config_key *key,
                           const char *where, const char *reason) {
@@ -149,9 +149,9 @@ static void begin_lines(const config *cfg) {
     for (diagnostic *r = cfg->state->diagnostics.first; r; r = r->next) r->done = false;
 }
 
-enum { MOST_BYTES = 3800 }; /* status_fail keeps 4095 bytes */
+enum { MOST_BYTES = 3800 }; /* bytes of the message; status_fail keeps at most 4095 */
 
-/* Appends the line of `r` if the text then has at most MOST_BYTES. Returns whether it did. */
+/* Appends the line of `r` if the text then has at most MOST_BYTES. Returns true if it does. */
 static bool append_if_it_fits(const config *cfg, str *lines, const diagnostic *r) {
     str line = {.account = lines->account};
     append_diagnostic(cfg, &line, r);

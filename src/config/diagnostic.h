@@ -11,20 +11,20 @@
 #include "config/table.h"
 
 typedef enum diagnostic_kind {
-    DIAGNOSTIC_ERROR,   /* the configuration does not run */
+    DIAGNOSTIC_ERROR,   /* an error: the configuration does not run */
     DIAGNOSTIC_INSTEAD, /* the key controls PyTorch only; the reason is what Ottava does instead */
-    DIAGNOSTIC_INERT    /* no effect; the reason is a text, or the key it depends on ("distributed.pp") */
+    DIAGNOSTIC_INERT    /* the key has no effect; the reason is a text, or another key that it depends on */
 } diagnostic_kind;
 
 typedef struct diagnostic {
     diagnostic_kind kind;
     const char *spelled;   /* the key's name in the file or option */
-    const config_key *key; /* the schema key concerned; NULL if there is none */
-    /* "run.toml:3: train.seq_len = 512"; if `reason` is NULL, the full message; for DIAGNOSTIC_INERT, the
-       path of the row in ignored_keys.def ("ci.*") */
+    const config_key *key; /* the schema key that `spelled` sets; NULL: none */
+    /* The place, "run.toml:3: train.seq_len = 512". For DIAGNOSTIC_INERT, the path of the key's row in
+       ignored_keys.def ("ci.*"). If `reason` is NULL, the full message. */
     const char *where;
     const char *reason;
-    bool done; /* already printed in another diagnostic's line */
+    bool done; /* printed in the line of another diagnostic */
     struct diagnostic *next;
 } diagnostic;
 
@@ -34,12 +34,12 @@ typedef struct diagnostic_switch {
     bool off;
 } diagnostic_switch;
 
-enum { DIAGNOSTIC_SWITCHES = 64 }; /* files have about twenty; more than 64 are dropped */
+enum { DIAGNOSTIC_SWITCHES = 64 }; /* most switches kept; a file has about twenty */
 
 typedef struct diagnostics {
     diagnostic *first, *last;
     bool collecting;  /* true between config_collect_begin and config_collect_end */
-    diagnostic *kept; /* the last diagnostic before config_collect_begin */
+    diagnostic *kept; /* last diagnostic added before config_collect_begin */
     int count;        /* diagnostics ever added, including removed ones */
     diagnostic_switch switches[DIAGNOSTIC_SWITCHES];
     int switch_count;

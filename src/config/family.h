@@ -44,8 +44,8 @@ typedef enum family_mlp {
     FAMILY_MLP_GEGLU,     /* gated, tanh GELU */
     FAMILY_MLP_GEGLU_ERF, /* gated, exact GELU */
     FAMILY_MLP_GELU,      /* two matrices without a gate, tanh GELU */
-    FAMILY_MLP_GELU_ERF,  /* two matrices, exact GELU */
-    FAMILY_MLP_RELU       /* two matrices, ReLU */
+    FAMILY_MLP_GELU_ERF,  /* two matrices without a gate, exact GELU */
+    FAMILY_MLP_RELU       /* two matrices without a gate, ReLU */
 } family_mlp;
 
 static inline bool family_mlp_is_gated(family_mlp m) {
@@ -54,13 +54,13 @@ static inline bool family_mlp_is_gated(family_mlp m) {
 
 typedef struct family {
     const char *name;          /* config.json's model_type, "llama" */
-    const char *architecture;  /* "LlamaForCausalLM" */
+    const char *architecture;  /* transformers' class, "LlamaForCausalLM" */
     const char *block_prefix;  /* prefix of the blocks' tensor names in files; NULL: "model.layers" */
     bool qkv_bias;             /* q, k and v have biases */
     bool qk_norm;              /* RMSNorm over each head of q and k */
     bool fused_qkv;            /* files hold q, k and v as one tensor */
     bool fused_gate_up;        /* files hold gate and up as one tensor */
-    bool qk_norm_all_heads;    /* qk_norm runs over all heads together */
+    bool qk_norm_all_heads;    /* qk_norm computes one norm over all heads together */
     bool qk_norm_head_weights; /* qk_norm has separate weights for each head */
     bool biases;               /* every linear layer of a block has a bias */
     family_norms norms;
@@ -71,26 +71,26 @@ typedef struct family {
     bool rope_interleaved;  /* rotary embedding rotates adjacent columns */
     bool learned_positions; /* learned position embeddings instead of rotary ones */
     bool transposed;        /* files hold the blocks' matrices as [in, out] */
-    /* which keys config.json has for this family, and their values if they are missing */
-    bool bias_key;                /* the key attention_bias exists: biases of q, k, v and o */
-    bool qkv_bias_key;            /* attention_bias exists: biases of q, k, v only; default: qkv_bias */
-    bool biases_key;              /* the key use_bias exists and sets `biases` */
-    bool mlp_bias_key;            /* the key mlp_bias exists: biases of the feed-forward */
-    bool qk_norm_key;             /* the key use_qk_norm exists and sets qk_norm */
-    bool interleave_key;          /* the key rope_interleave exists and sets rope_interleaved */
-    double partial_rotary_factor; /* default of partial_rotary_factor; 0: no such key, it is 1 */
+    /* keys that the family's config.json may have, and their default values */
+    bool bias_key;                /* config.json has attention_bias (biases of q, k, v, o) */
+    bool qkv_bias_key;            /* config.json has attention_bias (of q, k, v); default: qkv_bias */
+    bool biases_key;              /* config.json has use_bias (biases of all linear layers) */
+    bool mlp_bias_key;            /* config.json has mlp_bias (biases of the feed-forward) */
+    bool qk_norm_key;             /* config.json has use_qk_norm, which overrides qk_norm */
+    bool interleave_key;          /* config.json has rope_interleave, which overrides rope_interleaved */
+    double partial_rotary_factor; /* default of partial_rotary_factor; 0: no such key, factor 1 */
     bool kv_heads_optional;       /* num_key_value_heads may be missing; default: num_attention_heads */
     int head_dim;                 /* default of head_dim; 0: hidden_size / num_attention_heads */
     family_window window;
-    const char *activation_key; /* name of the activation's key; NULL: hidden_act */
-    const char *activation;     /* that key's value; NULL: "silu" or "gelu_pytorch_tanh", depending on mlp */
-    int full_attention_every;   /* FAMILY_WINDOW_PATTERN: each n-th layer has full attention */
+    const char *activation_key; /* key of the activation function; NULL: hidden_act */
+    const char *activation;     /* value of activation_key; NULL: "silu" or "gelu_pytorch_tanh", by mlp */
+    int full_attention_every;   /* FAMILY_WINDOW_PATTERN: interval of the layers without a window */
     bool tied;                  /* default of tie_word_embeddings */
     double theta;               /* default of rope_theta; 0: 1e4 */
     double local_theta;         /* rotary base of layers with a window; 0: rope_theta */
     int window_size;            /* default of sliding_window; 0: no window */
     family_experts experts;
-    bool group_score_max; /* a group's score is its best expert's, not the sum of its top two */
+    bool group_score_max; /* score of a group: its best expert's score, not the sum of its top two */
     bool latent;          /* multi-head latent attention (MLA) */
 } family;
 

@@ -13,7 +13,7 @@ bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-/* Copies without underscores and without a leading plus. Returns the length, 0 if the text is no number. */
+/* Copies a number without underscores and leading plus. Returns the length; 0 if the text is no number. */
 size_t strip(const char *text, char (&out)[longest]) {
     size_t length = 0;
     bool plus = *text == '+';

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* Parses a 64-bit decimal integer; underscores between digits are allowed. False if `text` is none. */
+/* Parses a 64-bit decimal integer; underscores between digits are allowed. False for other text. */
 bool number_parse_integer(const char *text, int64_t *out);
 /* Parses a finite decimal number: 1, 1.5, 1e-5, 5e5. False if `text` is no such number. */
 bool number_parse_real(const char *text, double *out);

@@ -146,7 +146,7 @@ static bool has_tables(const node *list) {
 }
 
 ott_status rules_read(arena *memory, const config_key *key, const node **value, const char *where) {
-    tree_builder b = {.memory = memory, .place = ""}; /* no account: no temporary memory is needed */
+    tree_builder b = {.memory = memory, .place = ""}; /* .account is NULL: no temporary buffer is needed */
     node *texts, *ignored;
     static const struct {
         const char *key;

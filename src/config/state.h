@@ -13,7 +13,7 @@
 /* Where and how one key of the schema was set. */
 typedef struct key_note {
     bool set;            /* a file or an option set the key */
-    bool in_file;        /* set by the file that is being read: a second, different value is an error */
+    bool in_file;        /* set by the file that is being read; a different second value is an error */
     const char *where;   /* "run.toml:3: train.seq_len = 512" or "--train.seq_len=512"; NULL: never set */
     const char *spelled; /* the name that the user wrote */
     bool from_file;      /* set by a file, not by an option */
@@ -22,13 +22,13 @@ typedef struct key_note {
 struct config_state {
     mem *account;
     arena *memory;    /* owns all texts and lists of the config */
-    const logger *lg; /* may be NULL */
-    key_note *keys;   /* one per key, by table_index */
+    const logger *lg; /* receives log lines; may be NULL */
+    key_note *keys;   /* one per schema key, at its table_index */
     diagnostics diagnostics;
     foreign_state foreign;
     int64_t data_ranks; /* number of data-parallel ranks (config_set_data_ranks); 0: not known yet */
-    bool reading_file;  /* the values that are being set come from the file, not from options */
-    bool deriving;      /* one of our keys is being set from a foreign key */
+    bool reading_file;  /* true while keys are set from the file, false for options */
+    bool deriving;      /* true while another tool's key sets one of our keys */
 };
 
 /* True if the value requests nothing: it is the default or one of the key's neutral words. */

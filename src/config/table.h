@@ -14,8 +14,8 @@ typedef struct key_choice {
 
 /* One value of any type. The key's type selects the member. */
 typedef struct config_value {
-    int64_t integer; /* KEY_INT; KEY_BOOL: 0 or 1; KEY_CHOICE: index into choices */
-    double real[2];  /* KEY_PAIR; KEY_REAL: real[0] */
+    int64_t integer; /* value of a KEY_INT; 0 or 1 for KEY_BOOL; index into choices for KEY_CHOICE */
+    double real[2];  /* values of a KEY_PAIR; real[0] is the value of a KEY_REAL */
     const char *text;
     config_list list;
 } config_value;
@@ -30,8 +30,8 @@ typedef struct config_key {
     const key_choice *choices;
     int choice_count;
     key_state state;
-    const char *reason;  /* LATER: why it is refused; INSTEAD: what Ottava does; WITH: the other key */
-    const char *neutral; /* "a|b": values that request nothing; LATER: the default is neutral too */
+    const char *reason;  /* LATER: why the key is refused; INSTEAD: what Ottava does; WITH: the other key */
+    const char *neutral; /* values that request nothing, "a|b"; with LATER, also the default */
     const char *help;
 } config_key;
 
@@ -44,7 +44,7 @@ const config_section *table_sections(int *count);
 /* Returns the key with this path ("train.seq_len"); NULL if it is unknown. */
 const config_key *table_find(const char *path);
 int table_index(const config_key *key);
-int table_choice(const config_key *key, const char *word); /* index of the word in key->choices, or -1 */
+int table_choice(const config_key *key, const char *word); /* index in key->choices; -1 if missing */
 
 config_value table_get(const config *cfg, const config_key *key);
 void table_put(config *cfg, const config_key *key, const config_value *value);

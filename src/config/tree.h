@@ -15,31 +15,31 @@ typedef enum node_kind {
     NODE_BOOL,
     NODE_INTEGER,
     NODE_REAL,
-    NODE_TEXT,  /* quoted: always a text */
-    NODE_PLAIN, /* unquoted: the schema decides the type */
+    NODE_TEXT,  /* a quoted scalar, always a text */
+    NODE_PLAIN, /* an unquoted scalar: the schema decides its type */
     NODE_LIST,
     NODE_TABLE
 } node_kind;
 
 typedef struct node {
     node_kind kind;
-    int line;                         /* 0: not from a file */
+    int line;                         /* line number; 0: not from a file */
     const char *name;                 /* the key of a table's entry; else NULL */
-    const char *text;                 /* scalars: as written, without quotes */
-    int64_t integer;                  /* NODE_INTEGER, NODE_BOOL */
-    double real;                      /* NODE_REAL */
-    bool yaml;                        /* NODE_PLAIN: parse numbers by the rules of YAML 1.1 */
-    const char *trouble;              /* NULL: `text` is valid; else an error message why it is not */
-    struct node *first, *last, *next; /* children, and the next sibling */
+    const char *text;                 /* text of a scalar as written, without quotes */
+    int64_t integer;                  /* value of a NODE_INTEGER or NODE_BOOL */
+    double real;                      /* value of a NODE_REAL */
+    bool yaml;                        /* for NODE_PLAIN: numbers follow the rules of YAML 1.1 */
+    const char *trouble;              /* error message why `text` is invalid; NULL if it is valid */
+    struct node *first, *last, *next; /* first and last child, next sibling */
 } node;
 
 #define TREE_DEPTH_LIMIT 32
-#define TREE_NODE_LIMIT  20000 /* after aliases are expanded */
+#define TREE_NODE_LIMIT  20000 /* maximum number of nodes, after aliases are expanded */
 
 /* Makes nodes; `place` (a file name) begins its error messages. */
 typedef struct tree_builder {
-    mem *account;  /* for temporary buffers */
-    arena *memory; /* for nodes and texts */
+    mem *account;  /* memory account of temporary buffers */
+    arena *memory; /* owns nodes and texts */
     const char *place;
     int64_t nodes; /* number of nodes made so far; at most TREE_NODE_LIMIT */
     bool is_older; /* the file is a run's config.toml from an older version */

@@ -6,7 +6,7 @@
 
 enum { NAME_LIMIT = 128, CANDIDATES = 1024 };
 
-/* Lists the keys and aliases in `section`, without its name; NULL: all our own keys. Returns their number. */
+/* Lists the names of keys and aliases within `section`. NULL: all our own keys. Returns their number. */
 static int names_within(const char *section, const char *out[CANDIDATES]) {
     int count, found = 0;
     const config_key *keys = table_keys(&count);
@@ -49,7 +49,7 @@ static const char *nearest_anywhere(const char *name) {
     return near ? path_of_name(near) : meant;
 }
 
-/* Lists each section of all tools once; `memory` receives other tools' names. Returns the number. */
+/* Lists each section of all tools once. `memory` receives other tools' names. Returns their number. */
 static int all_sections(char memory[CANDIDATES][NAME_LIMIT / 4], const char *out[CANDIDATES]) {
     int count, found = 0;
     const config_section *ours = table_sections(&count);
@@ -86,7 +86,7 @@ static ott_status fail_section(const char *place, const char *section) {
     return status_fail(OTT_ERR_CONFIG, "%s: unknown section [%s]; the sections are %s", place, section, list);
 }
 
-/* Writes "; the keys of [training] are ...", or nothing if no single keys of the section are known. */
+/* Writes "; the keys of [training] are ...", or nothing if no key of the section is known. */
 static void list_keys(char *out, size_t size, const char *section) {
     const char *names[CANDIDATES];
     int count = names_within(section, names);

@@ -102,7 +102,7 @@ static ott_status read_real(const config_key *key, const node *n, const char *wh
 
 /* Parses "a, b" as a list, so that --optimizer.betas=0.9,0.95 and filter_fqns = "a,b" need no brackets. */
 static ott_status split_commas(arena *memory, const node *n, node **out) {
-    tree_builder b = {.memory = memory, .place = ""}; /* no account: no temporary memory is needed */
+    tree_builder b = {.memory = memory, .place = ""}; /* .account is NULL: no temporary buffer is needed */
     const char *bracketed;
     TRY(arena_printf(memory, &bracketed, "[%s]", n->text));
     return tree_from_text(&b, bracketed, out);

@@ -7,7 +7,7 @@
 
 typedef struct anchor {
     const char *name;
-    const node *target; /* a completely read node, so an alias inside its own anchor is an error */
+    const node *target; /* node that is completely read: an anchor cannot contain its own alias */
 } anchor;
 
 typedef struct reader {
@@ -83,7 +83,7 @@ static ott_status read_scalar(reader *r, const yaml_event_t *event, node *parent
     if (status == OTT_OK) status = tree_add(r->b, parent, kind, line_of(event), name, text, out);
     if (status != OTT_OK) return status;
     (*out)->yaml = kind == NODE_PLAIN;
-    (*out)->trouble = trouble; /* it becomes an error if a key reads the value */
+    (*out)->trouble = trouble; /* the text becomes an error if a key reads the value */
     return OTT_OK;
 }
 

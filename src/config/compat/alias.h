@@ -21,10 +21,10 @@ typedef ott_status (*alias_function)(config *cfg, const node *value, const char 
 typedef struct config_alias {
     const char *path;
     alias_kind kind;
-    const char *target;      /* SAME, WORDS, SPECIAL: our key */
-    const char *words;       /* WORDS, CLOSED: the allowed words; IGNORED, REFUSED, INERT: the reason */
-    const char *neutral;     /* IGNORED, REFUSED: values that request nothing, "a|b" */
-    alias_function function; /* SPECIAL */
+    const char *target;      /* our key, for SAME, WORDS and SPECIAL */
+    const char *words;       /* the allowed words (WORDS, CLOSED) or the reason (IGNORED, REFUSED, INERT) */
+    const char *neutral;     /* values that request nothing, "a|b", for IGNORED and REFUSED */
+    alias_function function; /* applies a SPECIAL key */
 } config_alias;
 
 const config_alias *alias_table(int *count);
@@ -32,7 +32,7 @@ const config_alias *alias_table(int *count);
 const config_alias *alias_find(const char *path);
 bool alias_knows(const char *path);                          /* true if `path` is a key or an alias */
 bool alias_is_section(const char *path);                     /* true if a key or an alias is below `path` */
-bool alias_is_within(const char *path, const char *section); /* "a.b" is below "a" */
+bool alias_is_within(const char *path, const char *section); /* path "a.b" is within section "a" */
 /* The schema key that a key or an alias sets; NULL if it sets none. */
 const config_key *alias_target(const char *path);
 /* The last component of a dotted name: "AdamW" of "torch.optim.AdamW". */

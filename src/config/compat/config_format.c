@@ -41,7 +41,7 @@ static const struct {
     {CONFIG_FORMAT_AUTOMODEL, "checkpoint.keep_last_n", "0"},
     {CONFIG_FORMAT_AUTOMODEL, "float8.enable_fsdp_float8_all_gather", "false"},
     {CONFIG_FORMAT_AUTOMODEL, "metrics.log_interval", "1"},
-    {CONFIG_FORMAT_AUTOMODEL, "eval.steps", "1000000000"}, /* the full validation data */
+    {CONFIG_FORMAT_AUTOMODEL, "eval.steps", "1000000000"}, /* all of the validation data */
 };
 
 /* KempnerForge's sections are also Ottava's. So a file is KempnerForge's if it has no key that only Ottava

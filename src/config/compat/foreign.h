@@ -22,10 +22,10 @@ typedef struct foreign_state {
     config_format config_format;
     int fp8;                     /* a separate FP8 switch (converters, fp8.enabled): 0 or 1; -1: not given */
     int precision;               /* a separate dtype, as a config_precision; -1: not given */
-    const char *precision_where; /* where the dtype was given, for messages */
+    const char *precision_where; /* place where the dtype was given, for messages */
     const char *ac_mode, *ac_option; /* torchtitan's activation checkpointing; NULL: not given */
     const char *dataset_class;       /* the AutoModel class that decided data.format; NULL: none */
-    bool mock;                       /* the class is a mock data set */
+    bool mock;                       /* dataset_class is a mock data set */
     const node *mock_length;         /* tokens per row of the mock data; NULL: not given */
     const char *mock_length_where;
     bool adam;              /* optimizer.name was adam */
@@ -47,7 +47,7 @@ typedef struct foreign_state {
     const char *flavor;        /* torchtitan's model.flavor; NULL: not given */
     const char *flavor_where;
     bool from_config; /* AutoModel's model uses a folder's config.json with random weights */
-    bool loads_base;  /* load_base_model: use the folder's weights anyway */
+    bool loads_base;  /* load_base_model is true: use the folder's weights */
 } foreign_state;
 
 void foreign_open(foreign_state *f); /* resets all members to "not given" */

@@ -94,7 +94,7 @@ static void finalize_weights(config *cfg) {
     const foreign_state *f = &cfg->state->foreign;
     if (!f->from_config || f->loads_base || !*cfg->model.hf_path) return;
     if (!state_note(cfg, "model.reduce")->set)
-        cfg->model.reduce = 1; /* the same dimensions, random weights */
+        cfg->model.reduce = 1; /* random weights, all dimensions from config.json */
 }
 
 /* --- Names on a hub --- */
