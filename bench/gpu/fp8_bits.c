@@ -22,8 +22,8 @@ typedef struct bits {
     cublasLtHandle_t handle;
     void *workspace;
     uint8_t *a, *b;           /* [SIDE,K] codes on the device */
-    float *d, *one;           /* d: [SIDE,SIDE]; one: a scale of 1 */
-    uint8_t *host_a, *host_b; /* the same codes on the host */
+    float *d, *one;           /* d: output [SIDE,SIDE]; one: the number 1, a scale */
+    uint8_t *host_a, *host_b; /* host copies of a and b */
     float *host_d;
 } bits;
 

@@ -39,7 +39,7 @@ void gpu_open(gpu *g, const char *stage, int argc, char **argv) {
     *g = (gpu){.stage = stage};
     read_options(g, argc, argv);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    int devices = 0; /* set here, because cudaGetDeviceCount does not set it on failure */
+    int devices = 0; /* initialized, because cudaGetDeviceCount does not set `devices` if it fails */
     cudaError_t status = cudaGetDeviceCount(&devices);
     if (status != cudaSuccess || devices == 0) {
         fprintf(stderr, "%s: no CUDA device: %s\n", stage, cudaGetErrorString(status));
@@ -119,7 +119,7 @@ static gpu_time summarize(double *sample, int samples) {
     return (gpu_time){median, sample[0], sample[samples - 1]};
 }
 
-/* The work that is measured. Its calls use the input sets in turn. */
+/* The measured work, and the number of its input sets. Successive calls use successive sets, cyclically. */
 typedef struct turns {
     gpu_work *work;
     void *context;
@@ -133,8 +133,8 @@ static void queue_calls(gpu *g, turns *t, int calls) {
     }
 }
 
-/* Measures `samples` samples of `calls` calls each. us[i]: microseconds per call. All calls are queued after
-   a call that does not count, so the device does not wait for the host. */
+/* Takes `samples` samples, each of `calls` calls, after one call that is not measured. us[i]: microseconds
+   per call in sample i. All calls are queued in advance, so the device does not wait for the host. */
 static void take_samples(gpu *g, turns *t, int samples, int calls, double *us) {
     cudaEvent_t at[SAMPLES_MAX + 1];
     for (int i = 0; i <= samples; i++) GPU_CHECK(cudaEventCreate(&at[i]));

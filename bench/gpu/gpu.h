@@ -17,8 +17,8 @@ typedef struct gpu {
     struct cudaDeviceProp properties;
     cudaStream_t stream;
     const char *stage; /* name of the program; every result has it */
-    const char *out;   /* file name from --out; not owned; NULL: no --out */
-    FILE *results;     /* this file, open for writing; NULL: no --out */
+    const char *out;   /* name of the output file from --out; not owned; NULL without --out */
+    FILE *results;     /* the output file, open for writing; NULL without --out */
     bool tiny;         /* small sizes and few samples, to test the program; times then mean nothing */
 } gpu;
 
@@ -62,9 +62,10 @@ typedef void gpu_work(gpu *g, void *context, int set);
 /* Returns a number of input sets, 1 to 16. If possible, all sets of `bytes` bytes together are twice as large
    as the L2 cache, so that a set is no longer in the cache when it is used again. */
 int gpu_sets(const gpu *g, size_t bytes);
-/* Times the work. The calls use the sets in turn. After 5 ms of warm-up it takes 15 samples, or as many as
-   fit into 0.1 s, but at least 5; each lasts at least 200 us. All calls are queued in advance, so the device
-   does not wait for the host. The times are too short for a card to reach its power limit. */
+/* Times the work. Successive calls use successive input sets, cyclically. After 5 ms of warm-up the function
+   takes 15 samples, or as many as fit into 0.1 s, but at least 5. Each sample lasts at least 200 us. All
+   calls are queued in advance, so the device does not wait for the host. The times are too short for a card
+   to reach its power limit. */
 gpu_time gpu_measure(gpu *g, gpu_work *work, void *context, int sets);
 /* Times two single calls after one warm-up call, to choose between algorithms. */
 gpu_time gpu_measure_briefly(gpu *g, gpu_work *work, void *context, int sets);

@@ -32,12 +32,12 @@ static const wgmma_layout layouts[] = {{128, 256}, {256, 128}};
 typedef struct bench {
     gpu g;
     wgmma_layout layout;
-    FILE *vectors; /* NULL: no --out */
-    /* single instructions: results that are finite; finite results that differ from the model */
+    FILE *vectors; /* the file FILE.vectors; NULL without --out */
+    /* numbers of single-instruction results: all finite ones, and finite ones that differ from the model */
     int64_t finite, missed;
     int64_t unlike; /* results for which the first rule differs from fp8/tensorcore: must be 0 */
-    int64_t explained[RULES_MAX];        /* for each rule: finite results that it gives too */
-    int64_t explained_missed[RULES_MAX]; /* like `explained`, of the results that differ from the model */
+    int64_t explained[RULES_MAX];        /* for each rule: number of finite results that equal the rule's */
+    int64_t explained_missed[RULES_MAX]; /* for each rule: explained results that differ from the model */
     bool failed;
 } bench;
 
@@ -101,7 +101,7 @@ static void run(gpu *g, wgmma_layout layout, products *p) {
     gpu_free(d);
 }
 
-/* The row of A and the row of B that give result i. */
+/* The row of A and the row of B whose product is result i. */
 static const uint8_t *row_of_a(const products *p, int64_t i) {
     return p->a + i / WGMMA_COLUMNS * p->k;
 }
@@ -231,7 +231,8 @@ static float expected_step(const products *p, int64_t i) {
     return tensorcore_fp8_step(row_of_a(p, i), p->da, row_of_b(p, i), p->db, WGMMA_PRODUCTS, p->c[i]);
 }
 
-/* Counts the rules that give result i too. Sets explains[r] to false for each rule r that does not. */
+/* Counts the rules that also give result i. Sets explains[r] to false for each rule r that gives another
+   result. */
 static void score_rules(bench *b, const products *p, int64_t i, float expected, bool *explains) {
     bool missed = !same(p->d[i], expected);
     b->finite++;

@@ -46,8 +46,8 @@ static void draw_codes(draws *r, ott_dtype d, int low, int high, int count, uint
     for (int i = 0; i < count; i++) codes[i] = draw_code(r, d, low, high);
 }
 
-/* Draws a number with an exponent in [low, high] that fp32 can have. The last `zeros` bits of its mantissa
-   are 0. */
+/* Draws a number with an exponent in [low, high], limited to fp32's exponents. The last `zeros` bits of its
+   mantissa are 0. */
 static float draw_float(draws *r, int low, int high, int zeros) {
     int field = between(r, low, high) + 127;
     field = field < 0 ? 0 : field > 254 ? 254 : field;
@@ -69,8 +69,8 @@ static void fill_normal(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_
     case_normal(r->stream + 2, false, db, COLUMNS * K, b);
 }
 
-/* All products have nearly the same size, and in a row of A one sign: the sum is as large as possible
-   relative to 2^E (tensor_core_rules.h). */
+/* All products have nearly the same size, and all products of a row of A have one sign. So each sum is as
+   large as possible relative to 2^E (tensor_core_rules.h). */
 static void fill_one_sign(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     draw_codes(r, da, field_of_one(da), field_of_one(da), ROWS * K, a);
     draw_codes(r, db, field_of_one(db), field_of_one(db), COLUMNS * K, b);
@@ -99,7 +99,7 @@ static void clear_all_but(uint8_t *codes, int rows, const int *places, int count
     }
 }
 
-/* Two products; all other operands are zero. */
+/* Fills operands that are zero except at two places of each row, so that each result has two products. */
 static void fill_two(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     int first = between(r, 0, K - 1), places[] = {first, (first + between(r, 1, K - 1)) % K};
     fill_any(r, da, db, a, b);
@@ -107,7 +107,8 @@ static void fill_two(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *
     clear_all_but(b, COLUMNS, places, 2);
 }
 
-/* Fills one small product. In all other products one factor is zero, and the other has any size. */
+/* Fills operands with one small product for each result. All its other products are zero: the factor from A
+   is zero, and the factor from B has any size. */
 static void fill_zero_times(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     int place = between(r, 0, K - 1);
     fill_any(r, da, db, a, b);
@@ -164,7 +165,7 @@ static float draw_zero(draws *r, int top, double sum) {
     return sign_of(r) ? -0.0f : 0.0f;
 }
 
-/* 13 fraction bits, like the result of an earlier instruction. */
+/* Draws an accumulator of 13 fraction bits, like the result of an earlier instruction. */
 static float draw_short(draws *r, int top, double sum) {
     (void)sum;
     return draw_float(r, top - 4, top + 6, 10);
@@ -185,14 +186,16 @@ static float draw_below(draws *r, int top, double sum) {
     return draw_float(r, top - 40, top - 4, 0);
 }
 
-/* A mantissa of ones down to some bit: an addition carries far, and so does rounding. */
+/* Draws an accumulator whose mantissa begins with many ones. An addition to it carries far, and so does its
+   rounding. */
 static float draw_ones(draws *r, int top, double sum) {
     (void)sum;
     float x = draw_float(r, top - 14, top + 14, 0);
     return fmath_from_bits(fmath_bits(x) | (0x7fffffu & ~((1u << between(r, 0, 16)) - 1)));
 }
 
-/* The negative of the sum of the products, plus or minus a few units in the last place. */
+/* Draws an accumulator that is the negative sum of the products, plus or minus a few units in the last
+   place. */
 static float draw_opposite(draws *r, int top, double sum) {
     (void)top;
     float x = (float)-sum;

@@ -44,7 +44,7 @@ const rule rules[] = {
 };
 const int rule_count = sizeof rules / sizeof *rules;
 
-/* A number: value * 2^unit. `exponent` is the exponent that counts for E. */
+/* A term: value * 2^unit. `exponent` is its exponent when E (tensor_core_rules.h) is computed. */
 typedef struct term {
     int64_t value;
     int unit, exponent;
@@ -111,22 +111,22 @@ static int largest_exponent(const rule *r, const term *t, int count) {
     return largest;
 }
 
-/* Returns the sum of the terms in units of 2^(largest - fraction). Each term is rounded to such a unit
-   first. */
+/* Returns the sum of the terms in units of 2^(largest - fraction). Each term is first rounded to a multiple
+   of this unit. */
 static int64_t sum_terms(const rule *r, const term *t, int count, int largest, int fraction) {
     int64_t sum = 0;
     for (int i = 0; i < count; i++) sum += shifted(t[i].value, largest - fraction - t[i].unit, r->terms);
     return sum;
 }
 
-/* Returns E. largest: the largest exponent of the products. */
+/* Returns E (tensor_core_rules.h). largest: the largest exponent of the products. */
 static int join_accumulator(const rule *r, int largest, term accumulator) {
     if (accumulator.value == 0) return largest;
     int least = accumulator.exponent - (r->products_lead ? ACCUMULATOR_REACH : 0);
     return least > largest ? least : largest;
 }
 
-/* Rounds sum * 2^unit to R fraction bits. */
+/* Rounds sum * 2^unit to R fraction bits (tensor_core_rules.h). */
 static float round_sum(const rule *r, int64_t sum, int unit) {
     if (sum == 0) return 0.0f;
     int drop = top_bit(sum) - (MANTISSA + r->mantissa);

@@ -14,8 +14,8 @@ extern "C" {
 /* Operands in shared memory, without swizzle: dense core matrices of 8 rows x 16 bytes. A group of 8 rows has
    two core matrices, one after the other. The groups follow each other. */
 enum { THREADS = 128, CORE_BYTES = 128, GROUP_BYTES = 2 * CORE_BYTES, CHUNK = 16, OUTPUTS = 4 };
-/* B has one group of rows. A second one is allocated, because with a wrong layout an instruction reads it
-   too. */
+/* B has one group of rows. A second group is allocated, because with a wrong layout an instruction also reads
+   the second group. */
 enum { A_BYTES = WGMMA_ROWS / 8 * GROUP_BYTES, B_BYTES = 2 * GROUP_BYTES };
 
 /* ---- descriptors ---- */

@@ -29,8 +29,8 @@ typedef struct wgmma_batch {
     bool split; /* true: a new accumulator every 128 of k, summed in fp32; false: C is the only accumulator */
     wgmma_layout layout;
     const uint8_t *a, *b; /* codes: a [tiles,64,k], b [tiles,8,k] */
-    const float *c;       /* [tiles,64,8] */
-    float *d;             /* [tiles,64,8] */
+    const float *c;       /* initial accumulators [tiles,64,8] */
+    float *d;             /* results [tiles,64,8] */
 } wgmma_batch;
 
 /* Queues the products on the stream. */

@@ -75,7 +75,7 @@ ott_qtensor *open_qtensor(ott_context *context, int64_t rows, int64_t columns, o
     return q;
 }
 
-/* ---- from the device ---- */
+/* ---- copies from the device to the host ---- */
 
 static const void *on_host(ott_context *context, const void *data, int64_t bytes) {
     static void *copies[COPIES_KEPT];

@@ -277,7 +277,7 @@ static void test_layers_that_do_not_run(void **state) {
 typedef struct ranks {
     int calls;
     int64_t count;
-    float least; /* the other rank reports this amax for all tensors */
+    float least; /* amax that the other rank reports for all tensors */
     bool fail;
 } ranks;
 
@@ -451,7 +451,7 @@ static void test_micro_batches(void **state) {
     succeed(ott_adamw_open(c, m, &adamw, &o));
     float expected[] = {1.0f, 448.0f, 448.0f, 112.0f, 112.0f};
     float first = 0;
-    /* index of each step's micro-batch (-1: not given); the weight is 1, then 4 */
+    /* micro-batch index of each step; -1: not given. The weight is 1 in step 0, then 4. */
     const int index[] = {0, 1, -1, 0};
     for (int t = 0; t < 4; t++) {
         fill(value_of(m, "weight"), t == 0 ? 1.0f : 4.0f);
@@ -465,7 +465,7 @@ static void test_micro_batches(void **state) {
         if (scale != expected[t + 1]) fail_msg("step %d: scale of weight %g", t, (double)scale);
         if (t == 0) first = y[0];
         if (t == 1) assert_true(y[0] == first); /* uses the weight's codes of micro-batch 0 */
-        if (t == 2) assert_true(y[0] == first); /* under the old scale 4 saturates, to 1 */
+        if (t == 2) assert_true(y[0] == first); /* with the old scale, the weight 4 saturates to 1 */
         if (t == 3) assert_true(y[0] == 4 * first);
         free(y);
     }

@@ -143,7 +143,8 @@ static void test_filter_names(void **state) {
     assert_int_equal(s.linears, 7);
     assert_int_equal(count_logged(&h, "self_attn.q_proj, because filter_fqns has \"q_proj\""), 1);
     assert_int_equal(count_logged(&h, "because filter_fqns has \"mlp\""), 3);
-    /* A second call converts to another recipe. Layers that its filter skips keep the first. */
+    /* A second call converts to another recipe. Layers that its filter skips keep the recipe of the first
+       call. */
     ott_recipe *r = open_recipe(c, "rowwise");
     const char *const others[] = {"self_attn"};
     o.recipe = r;

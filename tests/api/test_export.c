@@ -50,7 +50,7 @@ static void test_options_that_do_not_fit(void **state) {
     refuses(context, wrong, "method = 7");
     wrong = o, wrong.granularity = (ott_export_granularity)4;
     refuses(context, wrong, "granularity = 4");
-    /* OTT_EXPORT_FP8 does not allow the default granularity, channel scales */
+    /* the default granularity is channel scales, which OTT_EXPORT_FP8 does not allow */
     wrong = o, wrong.method = OTT_EXPORT_FP8;
     refuses(context, wrong, "compressed-tensors");
     wrong = o, wrong.dtype = OTT_F32;

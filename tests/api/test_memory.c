@@ -3,7 +3,7 @@
 #include "api/api_case.h"
 #include "api/handle.h"
 
-/* Calls, and returns from `use` at the first error. */
+/* Stores the status of `call`. If the status is an error, jumps to the label `out`. */
 #define STEP(call)                                                                                           \
     do {                                                                                                     \
         status = (call);                                                                                     \

@@ -19,7 +19,8 @@ static ott_optimizer *open_adamw(ott_context *c, ott_module *m, double decay, do
     return made;
 }
 
-/* The update that ops.def specifies, in fp32, one operation after the other in this order. */
+/* The expected parameters and moments, computed in fp32 by the formula in ops.def, in its order of
+   operations. */
 typedef struct reference {
     float p[COUNT], m[COUNT], v[COUNT];
 } reference;

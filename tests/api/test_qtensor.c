@@ -78,8 +78,8 @@ static void check_dequantized(ott_context *context, ott_qtensor *q, ott_usage us
     ott_tensor_close(out);
 }
 
-/* The rowwise copy's codes are contiguous along the contraction. So are the columnwise copy's if the device
-   requires it. */
+/* Codes of the rowwise copy are always contiguous along the contraction. Codes of the columnwise copy are
+   contiguous along it if the device requires that. */
 static void check_contiguous(ott_qtensor *q, bool contiguous) {
     ott_qdata view;
     ott_qdata_init(&view);
@@ -151,7 +151,7 @@ static void test_delayed_scale_from_history(void **state) {
     assert_true(scale_of(q) == 448.0f / 7.0f);
     succeed(ott_qtensor_update_scale(q, NULL));
     quantize_amax(q, x, 1.75f);
-    assert_true(scale_of(q) == 448.0f / 7.0f); /* the history has 2 entries, and 7 is still in it */
+    assert_true(scale_of(q) == 448.0f / 7.0f); /* the history has 2 entries; amax 7 is still one of them */
     succeed(ott_qtensor_update_scale(q, NULL));
     quantize_amax(q, x, 1.0f);
     assert_true(scale_of(q) == 448.0f / 1.75f);

@@ -12,8 +12,8 @@ enum { ROWS = 16 };
 
 /* The precision of a run. */
 typedef struct style {
-    const char *recipe; /* NULL: bf16 */
-    bool region;        /* FP8 in an autocast region; false: by conversion */
+    const char *recipe; /* recipe for FP8; NULL: the run is in bf16 */
+    bool region;        /* true: FP8 in an autocast region; false: the module is converted to FP8 */
 } style;
 
 typedef struct run {
@@ -105,8 +105,8 @@ static void check_resume(style s) {
     assert_file(folder, "model.safetensors", true);
     assert_file(folder, "optimizer.safetensors", true);
     assert_file(folder, "float8.safetensors", delayed);
-    open_run(&second, s, 2);            /* with other initial weights */
-    if (s.region) train(&second, 7, 8); /* a module that ran before it loads a checkpoint */
+    open_run(&second, s, 2);            /* other initial weights than `first` */
+    if (s.region) train(&second, 7, 8); /* a module may run before it loads a checkpoint */
     succeed(ott_checkpoint_load(folder, second.m, second.o));
     assert_same_parameters(first.m, second.m);
     train(&second, 3, 6);
@@ -306,7 +306,7 @@ static void test_old_format(void **state) {
     succeed(ott_checkpoint_save(parent, m, NULL)); /* replaces the older version */
     succeed(ott_checkpoint_load(parent, m, NULL));
     assert_file(parent, "module.json", false);
-    /* a checkpoint with this file looks like a run's */
+    /* a checkpoint with the file config.toml looks like the checkpoint of a run */
     snprintf(path, sizeof path, "%s/config.toml", parent);
     f = fopen(path, "w");
     assert_non_null(f);

@@ -61,7 +61,7 @@ static void test_second_thread_is_refused(void **state) {
     assert_int_equal(m.described, OTT_ERR_ARGUMENT);
     assert_int_equal(m.configured, OTT_ERR_ARGUMENT);
     assert_non_null(strstr(m.config_text, "ott_config_open: the context is in use by another thread"));
-    assert_int_equal(m.nested, OTT_OK); /* the thread inside the call may call again */
+    assert_int_equal(m.nested, OTT_OK); /* a callback may call the library in the first thread */
     succeed(ott_tensor_read(m.t, &value, 1));
     ott_context_close(m.context);
 }

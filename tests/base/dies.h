@@ -16,7 +16,7 @@ static inline bool dies(void (*act)(void)) {
     pid_t child = fork();
     if (child == 0) {
         if (!freopen("/dev/null", "w", stderr)) _exit(SURVIVED);
-        signal(SIGSEGV, SIG_DFL); /* otherwise cmocka's handler continues with the next test */
+        signal(SIGSEGV, SIG_DFL); /* cmocka's handler would continue with the next test */
         act();
         _exit(SURVIVED);
     }

@@ -50,8 +50,8 @@ static ott_status save(run_folder *r, held *f, gguf_type type) {
 
 /* ---- where llama.cpp's tensors are in the folder ---- */
 
-/* A GGUF tensor and the names that its source tensor may have in a block. A folder has one of these names.
-   The second is of fused projections, the last of GPT-2. */
+/* A GGUF tensor, and the names that its source tensor may have in a block of a Hugging Face folder. Families
+   use different names, and some fuse projections. A folder has one of the names. */
 typedef struct source {
     const char *gguf, *name[3];
 } source;

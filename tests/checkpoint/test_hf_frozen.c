@@ -23,8 +23,8 @@ static void succeed(ott_status status) {
     if (status != OTT_OK) fail_msg("%s", status_text());
 }
 
-/* dim is no multiple of a scale block, so a row's last block is smaller. The rows of projections that a
-   family's files may fuse are multiples. */
+/* Options of a small model. dim is no multiple of the scale block's width, so the last block of a row is
+   smaller. But the row counts of projections that a family's files may fuse are multiples. */
 static model_options options_of(const char *name) {
     model_options o = small_options();
     o.family = family_find(name);

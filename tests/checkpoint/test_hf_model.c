@@ -145,7 +145,7 @@ static void test_round_trip_of_features(void **state) {
     tied.tied = true;
     tied.norm_epsilon = 1e-6f;
     window.window = 7;
-    window.head_dim = 16; /* another number than dim / heads */
+    window.head_dim = 16; /* dim / heads is another number */
     llama3.rope = (rope_options){.kind = ROPE_LLAMA3,
                                  .theta = 5e5,
                                  .factor = 32,
@@ -607,7 +607,7 @@ static void test_dropout_and_padding(void **state) {
 typedef struct spoiled {
     safetensors_tensor tensors[64];
     int64_t count;
-    const char *nan; /* all bytes of this tensor are 0xff; NULL: of no tensor */
+    const char *nan; /* name of a tensor in which all bytes are 0xff; NULL: no tensor */
 } spoiled;
 
 static spoiled declare_model(const model *m) {
@@ -767,7 +767,7 @@ typedef struct fp8_case {
     const char *family, *name;
     hf_method method;
     hf_scales granularity;
-    const char *scale; /* suffix that is added to the weight's name */
+    const char *scale; /* name of the scale: this suffix follows the weight's name */
     int rank;
 } fp8_case;
 
@@ -789,8 +789,8 @@ static void expect_shape(const fp8_case *c, const shard_tensor *t, int64_t rows,
     for (int i = 0; i < c->rank; i++) assert_int_equal(t->entry->shape[i], shape[i]);
 }
 
-/* Checks rows of parameter p in a folder: tensor `name` stores them from row `row` on. w: the values that
-   were saved, which codes times scales must be near. read: the loaded values, which must equal codes times
+/* Checks rows of parameter p in a folder, in which tensor `name` stores them from row `row` on. w: the saved
+   values; codes times scales must be close to them. read: the loaded values, which must equal codes times
    scales exactly; NULL: not loaded. */
 static void compare_rows(shards *s, const fp8_case *c, const char *name, const parameter *p, const float *w,
                          const float *read, int64_t row) {
@@ -930,7 +930,7 @@ static void poke(const model *m, const parameter *p, int64_t index, float value)
 }
 
 /* Inference programs fuse q, k and v, and gate and up. In the folder the fused projections share one scale,
-   the largest. Other projections keep their own. */
+   the largest of their scales. Other projections keep their own scales. */
 static void test_scales_are_shared(void **state) {
     run_folder *f = *state;
     model_options o = options_of("llama");
@@ -1175,8 +1175,8 @@ static void test_as_trained_together(void **state) {
     model_close(m);
 }
 
-/* A layer that a filter kept out of FP8 is saved in bf16, and config.json lists it in both lists of such
-   layers. */
+/* A layer that a filter kept out of FP8 is saved in bf16. config.json has two lists of such layers, and names
+   the layer in both lists. */
 static void test_as_trained_keeps_what_the_run_kept(void **state) {
     run_folder *f = *state;
     model_options o = wide_options("llama");

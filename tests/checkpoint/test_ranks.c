@@ -749,7 +749,7 @@ static void folders_as_trained(void **state) {
         set_numbers(full);
         assert_int_equal(convert_folder(full), OTT_OK);
         check_folder_kind(*state, &o, full, &kind, any_sizes);
-        if (strcmp(recipes[i], "block") != 0) /* shards of `block` must be complete blocks */
+        if (strcmp(recipes[i], "block") != 0) /* for `block`, a shard must have complete scale blocks */
             check_folder_kind(*state, &o, full, &kind, even_sizes);
         model_close(full);
     }

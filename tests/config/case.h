@@ -35,9 +35,10 @@ ott_status case_arguments(config_case *c, config **out, ...);
 config *case_good(config_case *c, const char *extension, const char *text, ...);
 /* Expects OTT_ERR_CONFIG with a one-line message that contains each of the texts. The list ends with NULL. */
 void case_bad(config_case *c, const char *extension, const char *text, ...);
-/* Like case_bad, but expects `count` errors: a first line, and a line for each error. */
+/* Expects OTT_ERR_CONFIG with a message of `count` errors: a first line, and a line for each error. */
 void case_bad_lines(config_case *c, const char *extension, const char *text, int count, ...);
-/* Like case_bad, for one command-line argument. */
+/* Expects OTT_ERR_CONFIG with a one-line message for one command-line argument. The list is like
+   case_bad's. */
 void case_bad_argument(config_case *c, const char *argument, ...);
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, case_open, case_close)

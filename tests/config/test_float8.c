@@ -39,8 +39,8 @@ static void test_defaults(void **state) {
 /* ---- options of single recipes ---- */
 
 static const struct {
-    const char *option, *list;    /* the key, and the recipes that it applies to, as in the error message */
-    const char *good[3], *bad[3]; /* recipes with which the key is accepted, or an error */
+    const char *option, *list;    /* the key with a value; the recipes that the error message lists */
+    const char *good[3], *bad[3]; /* recipes that accept the key; recipes with which the key is an error */
 } options[] = {
     {"margin = 2", "delayed", {"delayed"}, {"tensorwise", "current", "custom"}},
     {"amax_history_len = 16", "delayed", {"delayed"}, {"block", "rowwise"}},
@@ -273,8 +273,8 @@ static void fail_difference(void *user, const char *key, const char *a, const ch
     fail_msg("%s: %s | %s", key, a, b);
 }
 
-/* Writes the resolved configuration and parses it again. It contains every key, and the recipe must accept
-   these keys. */
+/* Writes the resolved configuration and parses it again. The written file has every key, so the recipe must
+   accept all keys. */
 static void round_trip(config_case *c, config *cfg) {
     str text = {.account = c->account};
     assert_int_equal(config_write_toml(cfg, &text), OTT_OK);

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* nftw */
+#define _GNU_SOURCE /* declares nftw */
 /* Tests files of other tools. All keys of these tools are known, also of old versions. All errors of a
    file are reported together, by kind. A key is no error if its value disables it, or if another key
    replaces it. */
@@ -361,7 +361,7 @@ static int check_file(const char *path, const struct stat *info, int type, struc
     if (!is_config) return 0;
     const char *arguments[] = {path, "--data.dataset_path=x.txt", "--eval.enabled=false",
                                "--model.hf_path=none"};
-    /* 1: the unchanged file; 4: also with values that a user must give */
+    /* first the unchanged file (1 argument), then the file with values that a user must give (4 arguments) */
     for (int count = 1; count <= 4; count += 3) {
         ott_status status = config_parse(walking->account, &walking->lg, count, arguments, &cfg);
         config_close(cfg);
@@ -386,7 +386,7 @@ static void test_every_file(void **state) {
     assert_true(walked > 100);
 }
 
-static int trained, seeing; /* numbers of KempnerForge's files: that run, and that have vision models */
+static int trained, seeing; /* numbers of KempnerForge's files that run, and that have vision models */
 
 static int train_file(const char *path, const struct stat *info, int type, struct FTW *where) {
     config *cfg = NULL;

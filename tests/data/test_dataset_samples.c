@@ -467,8 +467,8 @@ static void templates_see_tools(void **state) {
     tokenizer_close(t);
 }
 
-/* Members that are null are left out, as in transformers. With a null the templates below would write "None",
-   or would be refused for a loop over it. */
+/* Members that are null are left out, as in transformers. Otherwise the templates of this test would write
+   "None" for null, or would be refused because they loop over null. */
 static void null_members_are_left_out(void **state) {
     static const char rows[] =
         "{\"messages\": [{\"role\": \"user\", \"content\": \"u\", \"tool_calls\": null, \"name\": null}, "
@@ -511,7 +511,7 @@ static void templates_get_the_day(void **state) {
         rows_split(d, 64, false);
         held_row h = rows_read(d, 0);
         assert_int_equal(tokenizer_decode(t, h.row.token, rows_document(d, &h.row, 0), false, &text), OTT_OK);
-        text.text[text.length - 1] = 0; /* the message */
+        text.text[text.length - 1] = 0; /* removes the last character, so that the message is left */
         assert_string_equal(text.text, days[i][1]);
         free(h.memory);
         str_free(&text);

@@ -246,7 +246,7 @@ static void phases_change_the_shares(void **state) {
     static const struct {
         int end;
         double weights[2];
-        int digits; /* number of rows of the second part */
+        int digits; /* expected number of rows drawn from the second part */
     } phases[] = {{301, {3, 1}, 75}, {651, {1, 1}, 175}, {1000, {0, 1}, 349}, {70000, {1, 1}, 34500}};
     folder *f = *state;
     dataset *parts[2], *d;

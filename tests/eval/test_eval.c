@@ -275,7 +275,7 @@ static double oracle_loss(oracle *o, const char *context, const char *ending) {
 
 typedef struct choice {
     int sum, by_character, llmc;
-    double loss[4]; /* the losses that lm-eval compares */
+    double loss[4]; /* loss of each ending, as lm-eval computes it */
     int64_t tokens[4];
 } choice;
 
@@ -355,8 +355,8 @@ static void write_rows(const fixture *f, const char *name, const int *labels, in
     write_file(f, name, text);
 }
 
-/* Checks the accuracies of all rows and their standard errors, by either definition or both. The limit is a
-   number of rows. */
+/* Checks the accuracies of all rows and their standard errors, by lm-eval's definition, by llm.c's, and by
+   both together. The limit is a number of rows. */
 static void rows_are_counted(void **state) {
     const fixture *f = *state;
     oracle o;
@@ -386,13 +386,13 @@ static void rows_are_counted(void **state) {
     ott_eval_result other = evaluate(f, "bf16", &request);
     assert_true(isnan(other.acc) && isnan(other.acc_norm) && other.acc_llmc == both.acc_llmc &&
                 other.loss != one.loss);
-    /* a row that has the same ids in both definitions is evaluated once */
+    /* if both definitions make the same ids of a row, the row is evaluated once */
     assert_true(both.gemms < one.gemms + other.gemms);
     request.limit = 2;
     assert_int_equal(evaluate(f, "bf16", &request).items, 2);
 }
 
-/* Of endings with equal losses the first is chosen. */
+/* If several endings have the smallest loss, the first of them is chosen. */
 static void the_first_of_equals_is_chosen(void **state) {
     const fixture *f = *state;
     for (int label = 0; label < 4; label++) {
@@ -427,10 +427,11 @@ static void contexts_lose_their_beginning(void **state) {
         /* 65 bytes exceed the window: 53 x, "The man", and " a b c" without its last byte */
         assert_int_equal(r.truncated, i == 0 ? 1 : 4);
         loss[i] = r.loss;
-        o.hellaswag_forms = OTT_HELLASWAG_LM_EVAL | OTT_HELLASWAG_LLMC; /* counts an ending once */
+        /* an ending that is truncated by both definitions counts once */
+        o.hellaswag_forms = OTT_HELLASWAG_LM_EVAL | OTT_HELLASWAG_LLMC;
         assert_int_equal(evaluate(f, "bf16", &o).truncated, r.truncated);
     }
-    assert_true(loss[0] == loss[1] && loss[1] == loss[2]); /* the window has nothing but x */
+    assert_true(loss[0] == loss[1] && loss[1] == loss[2]); /* each window begins with 53 x */
 }
 
 /* ---- bad rows ---- */
@@ -587,7 +588,7 @@ static void a_text_is_its_tokens(void **state) {
     o.limit = 2;
     assert_int_equal(evaluate(f, "tensorwise", &o).tokens, 2 * WINDOW);
     o.limit = 0;
-    o.seq_len = 100; /* with longer windows there are fewer */
+    o.seq_len = 100; /* seq_len 100 gives fewer windows than the default */
     assert_int_equal(evaluate(f, "tensorwise", &o).items, 3);
     o.seq_len = 129;
     check_refused(f, "tensorwise", &o, OTT_ERR_ARGUMENT,
@@ -705,7 +706,8 @@ static void precision_on_request(void **state) {
     assert_true(evaluate(f, "delayed", &o).fp8_gemms > 0);
 }
 
-/* Keys of the configuration can choose the same as the name of a precision, and more. */
+/* Configuration keys can select the settings that a precision's name stands for, and settings that have no
+   name. */
 static void keys_on_request(void **state) {
     const fixture *f = *state;
     static const char *const block_keys[] = {"--train.mixed_precision=fp8", "--float8.recipe_name=block"};
@@ -862,7 +864,8 @@ static void every_failed_allocation_is_undone(void **state) {
         snprintf(other, sizeof other, "%s", path_of(f, "rowwise"));
         if (task == OTT_EVAL_COMPARE) o.against = other;
         ott_status status = OTT_ERR_MEMORY;
-        for (int n = 1; status != OTT_OK; n += 1 + n / 12) { /* the later allocations are all of one kind */
+        /* n takes growing steps, because the later allocations are all alike */
+        for (int n = 1; status != OTT_OK; n += 1 + n / 12) {
             ott_eval_result r;
             mem_fail_after(account, n);
             status = eval_run(account, NULL, path_of(f, "rowwise"), &o, NULL, &r);

@@ -38,7 +38,7 @@ static const char llama[] =
     "  \"torch_dtype\": \"bfloat16\",\n  \"transformers_version\": \"4.42.3\",\n"
     "  \"use_cache\": true,\n  \"vocab_size\": 128256\n}\n";
 
-/* The same model as above, as transformers 5 writes it. */
+/* The model of the text `llama`, as transformers 5 writes its config.json. */
 static const char llama5[] =
     "{\n"
     "  \"architectures\": [\"LlamaForCausalLM\"],\n"
@@ -215,9 +215,9 @@ static void absent_keys(void **state) {
     folder *f = *state;
     assert_int_equal(parse_change(f, llama, "num_key_value_heads", NULL).kv_heads, 32);
     assert_int_equal(parse_change(f, llama, "num_key_value_heads", "null").kv_heads, 32);
-    assert_int_equal(parse_change(f, nemo, "head_dim", NULL).head_dim, 160); /* 5120 / 32 */
+    assert_int_equal(parse_change(f, nemo, "head_dim", NULL).head_dim, 160); /* hidden_size / heads */
     assert_int_equal(parse_change(f, nemo, "head_dim", "null").head_dim, 160);
-    /* Qwen 3's default, not 1024 / 16 */
+    /* the default head_dim of Qwen 3; hidden_size / heads would be 1024 / 16 */
     assert_int_equal(parse_change(f, qwen3, "head_dim", NULL).head_dim, 128);
     assert_true(parse_change(f, llama, "rope_theta", NULL).rope_theta == 10000);
     assert_int_equal(parse_change(f, llama, "rope_scaling", NULL).rope, HF_ROPE_PLAIN);
@@ -251,7 +251,8 @@ static void reads_latent_attention(void **state) {
     assert_int_equal(c.expert_groups, 8);
     assert_true(c.rope_mscale == 1 && c.rope_mscale_all_dim == 1 && c.rope_factor == 40);
     assert_int_equal(c.quantization_block[1], 128);
-    assert_int_equal(parse_change(f, deepseek, "head_dim", "64").head_dim, 192); /* as in transformers 5 */
+    /* in files of transformers 5, this family's head_dim is qk_rope_head_dim */
+    assert_int_equal(parse_change(f, deepseek, "head_dim", "64").head_dim, 192);
     assert_int_equal(parse_change(f, deepseek, "q_lora_rank", "null").q_lora_rank, 0);
     assert_true(parse_change(f, deepseek, "n_group", NULL).expert_groups == 8);
     assert_true(parse_change(f, deepseek, "model_type", "\"kimi_k2\"").family == family_find("deepseek_v3"));
@@ -503,7 +504,7 @@ static void unchanged_is_untouched(void **state) {
     for (int i = 0; i < 5; i++) {
         hf_config c = must_parse(old[i]);
         check_rewrite(f, &c, old[i], NULL, old[i]);
-        c.norm_eps = (float)c.norm_eps; /* models have this number in fp32 */
+        c.norm_eps = (float)c.norm_eps; /* a model stores norm_eps in fp32 */
         c.dtype = OTT_DTYPE_COUNT;
         check_rewrite(f, &c, old[i], NULL, old[i]);
     }
@@ -619,7 +620,7 @@ static void layers_change_with_windows(void **state) {
     assert_true(hf_config_equal(&c, &again));
     assert_null(strstr(text, "layer_types"));
     mem_free(f->account, text);
-    c.sliding_window = 64; /* another window */
+    c.sliding_window = 64; /* the size of the window changes */
     text = rewrite(f, &c, two, NULL);
     assert_int_equal(must_parse(text).sliding_window, 64);
     mem_free(f->account, text);
@@ -628,8 +629,9 @@ static void layers_change_with_windows(void **state) {
     mem_free(f->account, two);
 }
 
-/* Writes models in which only some layers have windows. The layers without a window are the first ones, given
-   by their number, or they are listed. Some families have a pattern by default. */
+/* Writes models in which only some layers have windows. If only the first layers have none, the file gives
+   their number. Otherwise the file lists the kind of every layer, also for a family with a default
+   pattern. */
 static void writes_mixed_windows(void **state) {
     folder *f = *state;
     static const struct {

@@ -113,7 +113,8 @@ static void splits_like_transformers(void **state) {
     shards_close(s);
 }
 
-/* Appends every second element of every tensor, as rank r of two ranks, and skips the others. */
+/* Appends the elements r, r + 2, ... of every tensor, as rank r of two ranks, and skips all other
+   elements. */
 static void append_every_other(shards_writer *w, int r) {
     for (int64_t t; (t = shards_writer_next(w)) >= 0;)
         for (int64_t i = 0; i < elements(&five[t]); i++) {
@@ -396,7 +397,7 @@ static void writer_refuses(void **state) {
     const safetensors_tensor large[] = {{"a", OTT_U8, 1, {INT64_MAX}}, {"b", OTT_U8, 1, {1}}};
     const safetensors_tensor format = {"a", OTT_DTYPE_COUNT, 0, {0}},
                              reserved = {"__metadata__", OTT_F32, 0, {0}};
-    refuse(f, twice, 3, "two tensors are named 'a'"); /* even if they are in two files */
+    refuse(f, twice, 3, "two tensors are named 'a'"); /* although they would be in different files */
     refuse(f, &negative, 1, "'a'");
     refuse(f, &rank, 1, "'a'");
     refuse(f, large, 2, "'b'");
@@ -546,7 +547,7 @@ static void replaced_file_is_noticed(void **state) {
     char byte;
     write_letters(f, "model.safetensors", "ab");
     assert_int_equal(open_model(f, "", &s), OTT_OK);
-    /* the file has the right size, but another order of tensors than the index, which has a, b */
+    /* the file has the size that the index requires, but its tensors have the order b, a instead of a, b */
     write_letters(f, "model.safetensors", "ba");
     assert_int_equal(shards_read(s, shards_find(s, "a"), 0, 1, &byte), OTT_OK);
     shards_close(s);

@@ -68,7 +68,7 @@ static void fp8_rows_equal_torchao(void **state) {
         const char *name;
         struct {
             int format, grain, pow2;
-        } input[2], weight[2], grad_output[2]; /* of the rowwise and of the columnwise copy */
+        } input[2], weight[2], grad_output[2]; /* for the rowwise copy and for the columnwise copy */
     } rows[] = {
         {"tensorwise",
          {{OTT_E4M3, T, 0}, {OTT_E4M3, T, 0}},

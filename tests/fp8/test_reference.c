@@ -53,7 +53,7 @@ static void amax_keeps_nan_and_infinity(void **state) {
     assert_same_bits(by_row[1], 6.0f);
     assert_true(isnan(by_column[1]));
     assert_same_bits(by_column[2], INFINITY);
-    for (int i = 0; i < 6; i++) { /* a NaN at each position in turn */
+    for (int i = 0; i < 6; i++) { /* a NaN at each position, one after the other */
         float y[] = {1.0f, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f};
         y[i] = NAN;
         assert_true(isnan(reference_amax(y, OTT_F32, 2, 3, 3)));
@@ -244,7 +244,7 @@ static void gemm_applies_scales_in_order(void **state) {
         {&third, &third, SCALE_PRODUCT, 3.0f * ((1.0f / 3.0f) * (1.0f / 3.0f))},
         {&third, &third, SCALE_A_THEN_B, (3.0f * (1.0f / 3.0f)) * (1.0f / 3.0f)},
     };
-    /* then the last two rows have different results */
+    /* so the two orders of scaling have different results */
     assert_true(3.0f * (third * third) != (3.0f * third) * third);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         reference_operand left = {&three, OTT_F32, 1, false, GRANULARITY_TENSOR, rows[i].scale_inv_a, 1, 0};
@@ -277,7 +277,7 @@ static void gemm_adds_bias_then_c(void **state) {
                       right = {&one, OTT_F32, 1, false, GRANULARITY_TENSOR, NULL, 1, 0};
     float c = 1.0f;
     reference_gemm(1, 1, 1, &left, &right, &plain, &bias, true, &c, OTT_F32, 1);
-    assert_same_bits(c, 0x1p24f); /* adding the bias is a tie, which is rounded to 2^24; then adding C is */
+    assert_same_bits(c, 0x1p24f); /* 2^24 + bias is a tie, which is rounded to 2^24, and so is 2^24 + c */
     c = 5.0f;
     reference_gemm(1, 1, 1, &left, &right, &plain, NULL, false, &c, OTT_F32, 1);
     assert_same_bits(c, 0x1p24f);

@@ -281,7 +281,8 @@ static void every_failed_allocation_is_undone(void **state) {
     text_generator *g;
     FIXTURE_OK(mem_open(&account));
     ott_status status = OTT_ERR_MEMORY;
-    for (int n = 1; status != OTT_OK; n += 1 + n / 16) { /* the later allocations are all of one kind */
+    /* n takes growing steps, because the later allocations are all alike */
+    for (int n = 1; status != OTT_OK; n += 1 + n / 16) {
         mem_fail_after(account, n);
         status = generate_open(account, &log, path, &o, &g);
         mem_fail_after(account, 0);

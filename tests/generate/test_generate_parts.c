@@ -19,7 +19,8 @@
 
 #define TOKENS 9
 static const float given[TOKENS] = {1.5f, -0.5f, 3.0f, 3.0f, 0.25f, -2.0f, 2.0f, 0.0f, 9.0f};
-/* CHOICES: tokens that may be chosen; one more is the likeliest, and must not be chosen */
+/* CHOICES: number of tokens that may be chosen. The last token has the largest logit, and must not be
+   chosen. */
 enum { CHOICES = 8, DRAWS = 20000 };
 
 static ott_generate_options sampling(double temperature, int64_t top_k, double top_p, double penalty) {

@@ -29,8 +29,8 @@ static void each_shape(visit look) {
 
 /* ---- one stage ---- */
 
-/* Returns the largest number of micro-batches in flight (forward done, backward not). It counts each model
-   chunk of a micro-batch. */
+/* Returns the largest number of micro-batches in flight: their forward is done, but not their backward. Each
+   model chunk of a micro-batch counts. */
 static int64_t in_flight(const pipeline_stage *s, int64_t n) {
     int64_t later = s->stages - 1 - s->rank, all = n * s->chunks;
     int64_t most = s->schedule == PP_GPIPE  ? n
@@ -75,11 +75,11 @@ typedef struct simulation {
     int64_t n;
     bool tied;
     walker at[STAGES_MAX];
-    /* asked: the receiver has posted the receive of the message; left: the sender has started to send the
+    /* asked: the receiver has posted the message's receive; left: the sender has started to send the
        message */
     bool asked[PIPELINE_CONTENTS][STAGES_MAX][CHUNKS_MAX][BATCHES_MAX],
         left[PIPELINE_CONTENTS][STAGES_MAX][CHUNKS_MAX][BATCHES_MAX];
-    /* flags (in asked) of the last messages sent, for each sender, content and receiver */
+    /* pointers to elements of `asked`: the last message sent, for each sender, content and receiver */
     const bool *leaving[STAGES_MAX][PIPELINE_CONTENTS][STAGES_MAX];
     int64_t sent[STAGES_MAX][PIPELINE_CONTENTS];
 } simulation;

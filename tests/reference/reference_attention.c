@@ -33,7 +33,8 @@ static float capped(float s, float cap) {
 /* The state of a query (a row and a head), between the tiles of keys. */
 typedef struct query {
     const attention_forward_args *a;
-    /* row: in q; i: row of k for the same token; qc: the head's first column in q and o; kc: in k and v */
+    /* row: row of q; i: row of k for the same token; qc, kc: first column of the head in q and o, and in k
+       and v */
     int64_t row, i, qc, kc;
     int64_t first; /* first visible key */
     float m, l, *o;
@@ -149,7 +150,7 @@ ott_status reference_op_attention_backward(exec *cx, const attention_backward_ar
     backward_sums sums = {.delta = tensor_matrix(delta, OTT_F32, heads, tokens),
                           .dk_sum = tensor_matrix(dk, OTT_F32, tokens, width),
                           .dv_sum = tensor_matrix(dk + tokens * width, OTT_F32, tokens, width)};
-    /* heads in ascending order, so the heads of each key head are too */
+    /* heads in ascending order: a key head gets the sums of its query heads in this order */
     for (int64_t head = 0; head < heads; head++)
         for (int64_t i = 0; i < a->q->rows; i++) {
             row_delta(a, &sums.delta, head, i);

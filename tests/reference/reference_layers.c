@@ -184,7 +184,7 @@ ott_status reference_op_rope(exec *cx, const rope_args *a) {
     return OTT_OK;
 }
 
-/* ---- heads side by side, and added up ---- */
+/* ---- the ops join_heads and sum_heads ---- */
 
 /* Returns column j of head h in row t of the joined matrix. */
 static float joined_at(const join_heads_args *a, int64_t t, int64_t h, int64_t j) {

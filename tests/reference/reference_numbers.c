@@ -22,7 +22,7 @@ ott_status reference_op_transpose(exec *cx, const transpose_args *a) {
     return OTT_OK;
 }
 
-/* ---- quantize and its three parts; a high-precision use needs no work ---- */
+/* ---- quantize, and the ops of its three parts; copies in high precision need no work ---- */
 
 /* Stores codes (rows x columns) in the layout of q. */
 static void put_codes(const qtensor *q, const uint8_t *codes, const qdata *d) {
@@ -42,7 +42,7 @@ static void quantize_use(const tensor *x, const qtensor *q, bool column, uint8_t
 }
 
 static void quantize_both(const tensor *x, const qtensor *q) {
-    uint8_t *codes = malloc((size_t)(q->rows * q->columns) + 1); /* one byte more: not NULL when empty */
+    uint8_t *codes = malloc((size_t)(q->rows * q->columns) + 1); /* + 1: malloc(0) may return NULL */
     if (!codes) abort();
     quantize_use(x, q, false, codes);
     if (qtensor_shares_scales(q))

@@ -19,7 +19,7 @@ ott_status reference_op_grad_norm(exec *cx, const grad_norm_args *a) {
     float *state = a->state->data;
     double total = 0;
     for (int64_t i = 0; i < a->sum_squares->columns; i++) total += at(a->sum_squares, 0, i);
-    /* up to here the sum is double */
+    /* the sum is in double, all following values are in fp32 */
     float norm = (float)(sqrt(total) / (double)state[STEP_LOSS_SCALE]);
     bool finite = isfinite(norm) && isfinite(state[STEP_LOSS]);
     float clip = a->max_norm / (norm + 1e-6f);
@@ -135,7 +135,7 @@ ott_status reference_op_adamw_fp8(exec *cx, const adamw_fp8_args *a) {
     return OTT_OK;
 }
 
-/* ---- the other rules ---- */
+/* ---- optimizers other than AdamW ---- */
 
 static float state_of(const tensor *state, enum step_state slot) {
     return at(state, 0, slot);
@@ -144,7 +144,7 @@ static bool is_skipped(const tensor *state) {
     return state_of(state, STEP_SKIP) != 0;
 }
 
-/* A loop over every element (i, j) of t. */
+/* A loop over all elements (i, j) of tensor t. */
 #define EACH(t)                                                                                              \
     for (int64_t i = 0; i < (t)->rows; i++)                                                                  \
         for (int64_t j = 0; j < (t)->columns; j++)

@@ -15,8 +15,8 @@ typedef struct drawn_page {
 drawn_page drawn_open(folder *f, const report *r, const char *title);
 drawn_page drawn_open_narrow(folder *f, const report *r, const char *title); /* with the width of a phone */
 void drawn_close(drawn_page *p);
-/* Expect that the drawn elements contain `part`, do not contain it, or contain it this often. Skipped without
-   node. */
+/* Expect that the drawn elements contain `part`, do not contain it, or contain it `times` times. Without node
+   the checks are skipped. */
 void assert_drawn(const drawn_page *p, const char *part);
 void assert_not_drawn(const drawn_page *p, const char *part);
 void assert_drawn_times(const drawn_page *p, const char *part, int times);

@@ -305,7 +305,8 @@ static void seeds_make_rows(void **state) {
     assert_true(fabs(gap.error - 100 * 0.01 / sqrt(3) / 2.2) < 1e-9);
     assert_true(fabs(gap.margin / gap.error - 2.920) < 1e-9);
     assert_int_equal(report_judge(r, 1), REPORT_VERDICT_OPEN); /* 0.45% + 0.77% of uncertainty exceeds 1% */
-    /* 2.40 of one seed against the mean 2.2 of three with deviation 0.2; the error is 0.2 sqrt(1/3 + 1/1) */
+    /* The losses are 2.40 for one seed, and 2.2 on average for three seeds with deviation 0.2. So the error
+       is 0.2 sqrt(1/3 + 1/1). */
     gap = report_gap_of(r, 2);
     assert_true(fabs(gap.error - 100 * 0.2 * sqrt(4.0 / 3) / 2.2) < 1e-9);
     assert_int_equal(report_table(r, &text), OTT_OK);
@@ -570,7 +571,7 @@ static void hostile_names(void **state) {
         folder_write_text(f, "config.toml", names[i]);
         assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
         drawn_page p = drawn_open(f, r, names[i]);
-        assert_int_equal(occurrences(p.text.text, "</script>"), 2); /* both are in the template */
+        assert_int_equal(occurrences(p.text.text, "</script>"), 2); /* the template's two script elements */
         assert_int_equal(occurrences(p.text.text, "http://"), 1);   /* only the name of SVG's namespace */
         assert_non_null(strstr(p.text.text, "\"http://www.w3.org/2000/svg\""));
         assert_null(strstr(p.text.text, "https:"));

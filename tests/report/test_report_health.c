@@ -197,10 +197,10 @@ static void without_sqnr(void **state) {
                    "           -  zeros  input (output, e4m3)\n");
     str_free(&t);
     drawn_page p = page_of(f);
-    /* in cells, and in lists of the worst values */
+    /* two values, each in a cell and in a list of the worst values */
     assert_int_equal(occurrences(p.data, "\"sqnr_db\": \"not finite\""), 4);
     assert_int_equal(occurrences(p.data, "\"sqnr_db\": null"), 4);
-    assert_drawn_times(&p, "<rect class=\"hx\"", 3); /* two cells, and one in the legend */
+    assert_drawn_times(&p, "<rect class=\"hx\"", 3); /* two heat-map cells, and one in the legend */
     assert_drawn_times(&p, "<rect class=\"hz\"", 3);
     assert_drawn(&p, "<title>broken, step 1: not finite (input of output, e4m3)</title>");
     assert_drawn(&p, USE("broken", "input") CELL("amax", "–"));
@@ -279,7 +279,7 @@ static void scale_of_colors(void **state) {
         double low, high;
         const char *first, *second, *last;
     } cases[] = {
-        /* the lowest is 22.5 below; with steps of 2.5 the scale would only reach -20 */
+        /* the lowest value is 22.5 dB below; with steps of 2.5 dB the scale would only reach -20 dB */
         {9, 25, ">-24</text>", ">-21</text>", ">0</text>"},
         {31, 60, ">-8</text>", ">-7</text>", ">0</text>"},
         {-5000, 12, ">-1000</text>", ">-875</text>", ">0</text>"}, /* shown as -1000 dB */

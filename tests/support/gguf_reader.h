@@ -10,7 +10,7 @@
 
 typedef struct gguf_value {
     char key[96];
-    int type; /* 4 count, 5 integer, 6 real, 7 bool, 8 text, 9 list */
+    int type; /* 4 unsigned integer, 5 signed integer, 6 real, 7 bool, 8 text, 9 list */
     double number;
     const char *text; /* [bytes] bytes, without a NUL at the end */
     int64_t bytes;

@@ -65,7 +65,7 @@ static void small_step(char **x, char **a, char **b) {
     *b = bb.data;
     succeed(plan_close(p, &bb));
     succeed(plan_close(p, &bx));
-    succeed(plan_close(p, &bx)); /* a buffer PLAN_NONE: no effect */
+    succeed(plan_close(p, &bx)); /* bx is now PLAN_NONE: closing it has no effect */
 }
 
 static void test_closed_buffers_are_reused(void **state) {
@@ -254,7 +254,7 @@ static void test_immediate_misuse(void **state) {
     assert_int_equal(b.id, PLAN_NONE.id);
     mem_fail_after(account, 0);
     b = open_buffer("x", UNIT);
-    assert_int_equal(b.id, 1); /* the open that failed has used no number */
+    assert_int_equal(b.id, 1); /* the call of plan_open that failed did not use the number 1 */
     assert_int_not_equal(plan_seal(p), OTT_OK);
     plan_destroy(p);
     succeed(plan_create(d, &p));

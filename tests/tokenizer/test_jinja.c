@@ -308,7 +308,7 @@ static void dictionaries_take_linear_work(void **state) {
 
 static const struct {
     const char *name, *template;
-    bool known; /* expected result: true if the text of every prefix is found */
+    bool known; /* true if the text of each prefix of the conversation can be found in the full text */
 } growing[] = {
     {"ChatML",
      "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<end>' }}{% endfor %}"
@@ -391,7 +391,7 @@ static void check_prefixes(mem *account, size_t k, bool asks) {
     assert_int_equal(jinja_render(t, context, &(jinja_settings){0}, &full, NULL), OTT_OK);
     assert_string_equal(text.text, full.text);
     bool known = true;
-    for (int i = 1; i < MESSAGES - 1; i++) { /* not the first prefix, which has only the system message */
+    for (int i = 1; i < MESSAGES - 1; i++) { /* skips the first prefix, which has only the system message */
         known &= prefixes[i].known;
         if (prefixes[i].known) check_prefix(t, account, name, &prefixes[i], &text, &tails, asks);
     }

@@ -196,7 +196,7 @@ static void gives_up_on_endless_patterns(void **state) {
 static void reads_the_neighboring_files(void **state) {
     folder *f = *state;
     tokenizer *t = case_open(f, with_template(with_added(case_bytes(MERGES))));
-    assert_int_equal(tokenizer_bos(t), 1000); /* the post-processor's BOS */
+    assert_int_equal(tokenizer_bos(t), 1000); /* the BOS that the post-processor adds */
     assert_int_equal(tokenizer_eos(t), 1002);
     assert_true(tokenizer_is_stop(t, 1002));
     assert_false(tokenizer_is_stop(t, 1000) || tokenizer_is_stop(t, -1));
@@ -312,7 +312,7 @@ static void decodes_byte_tokens(void **state) {
                    "<s>\xef\xbf\xbd\xef\xbf\xbd"
                    "a</s>",
                    -1, true);
-    /* also for the run's valid bytes, which a stream would already have written */
+    /* valid bytes next to invalid bytes become U+FFFD too; a stream would already have written them */
     sprintf(ids, "%d %d %d", 3 + 'x', e2, a);
     assert_decodes(f, t, ids, false,
                    "\xef\xbf\xbd\xef\xbf\xbd"

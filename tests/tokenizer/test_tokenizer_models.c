@@ -14,7 +14,7 @@
 typedef struct model {
     const char *name;
     int64_t vocab;
-    const char *bos, *eos;     /* NULL: the model's folder names none */
+    const char *bos, *eos;     /* NULL: the files of the model name no BOS or no EOS */
     bool adds_bos, byte_level; /* byte_level: decoding gives back every text */
 } model;
 
@@ -35,8 +35,8 @@ static void check_text(folder *f, const tokenizer *t, const json_t *text, bool c
     free(ids);
 }
 
-/* True if decoding the ids must give back the text: with a byte-level tokenizer every text; every ASCII text
-   if it first applies NFC. */
+/* True if decoding the ids must give back the text. A byte-level tokenizer gives back every text, except that
+   Qwen 2.5 applies NFC and so gives back only ASCII texts. */
 static bool comes_back(const model *m, const json_t *text) {
     const char *bytes = json_string_value(text);
     bool ascii = true;

@@ -13,7 +13,7 @@
 #include <utf8proc.h>
 
 #define MARK "\xe2\x96\x81"
-enum { TEXTS = 3000, LONGEST = 80 }; /* LONGEST: characters of a text */
+enum { TEXTS = 3000, LONGEST = 80 }; /* LONGEST: maximum number of characters of a text */
 
 #define WORDS_OF_LLAMA                                                                                       \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| "                   \
@@ -106,7 +106,7 @@ static void without_marks(const str *text, str *out) {
 }
 
 /* Mistral's files add no U+2581 before a text that begins with U+2581 or a space. But the decoder removes the
-   first one. */
+   first U+2581 of a text. */
 static void without_first_space(const str *text, str *out) {
     without_marks(text, out);
     if (out->text[0] != ' ') return;
