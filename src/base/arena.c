@@ -35,7 +35,7 @@ enum { GUARDED = 0 };
 #endif
 
 enum {
-    UNIT = 16, /* alignment; size of the header and of the red zone */
+    UNIT = 16, /* alignment of blocks; also the bytes of a header and of a red zone */
     FRONT = GUARDED ? UNIT : 0,
     BACK = GUARDED ? UNIT : 0,
     CHUNK = 16 * 1024,
@@ -44,13 +44,13 @@ enum {
 
 typedef struct front {
     int64_t bytes;
-    uint64_t seal; /* bytes ^ SEAL, unless a write damaged it */
+    uint64_t seal; /* the bits of `bytes` ^ SEAL, unless a write damaged the header */
 } front;
 #define SEAL UINT64_C(0x5ea15ea15ea15ea1)
 
 typedef struct chunk {
     struct chunk *next;
-    int64_t used, size; /* bytes of data: used, and in total */
+    int64_t used, size; /* bytes of `data`: used bytes, and all bytes */
     int64_t unused;     /* keeps `data` aligned to UNIT */
     unsigned char data[];
 } chunk;
@@ -77,7 +77,7 @@ ott_status arena_open(mem *account, mem_kind kind, arena **out) {
 void arena_close(arena *a) {
     if (!a) return;
     int damaged = arena_check(a);
-    if (damaged) { /* only in guarded builds */
+    if (damaged) { /* can only happen in guarded builds */
         fprintf(stderr, "arena_close: %d blocks were written outside their bounds\n", damaged);
         abort();
     }
@@ -89,8 +89,8 @@ void arena_close(arena *a) {
     mem_free(a->account, a);
 }
 
-/* Adds a chunk with at least `need` bytes. If the block is large, the chunk is for it alone, and blocks still
-   go to the chunk before it. */
+/* Adds a chunk with at least `need` bytes. A large block gets its own chunk, and later small blocks still go
+   to the chunk that was first before. */
 static ott_status add_chunk(arena *a, int64_t need, chunk **out) {
     chunk *c;
     int large = need > CHUNK / 4;

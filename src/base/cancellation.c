@@ -2,7 +2,7 @@
 #include "base/cancellation.h"
 #include "base/clock.h"
 
-#define REPORT_EVERY 5.0 /* seconds */
+#define REPORT_EVERY 5.0 /* seconds between two progress messages */
 
 ott_status cancellation_check(const cancellation *c) {
     if (!c || !c->stop || !c->stop(c->user)) return OTT_OK;

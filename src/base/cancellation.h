@@ -9,17 +9,17 @@
 
 typedef struct cancellation {
     const logger *log;
-    bool (*stop)(void *user); /* true if the operation must stop. NULL: never */
+    bool (*stop)(void *user); /* returns true if the operation must stop; NULL: never stop */
     void *user;
 } cancellation;
 
-/* Returns OTT_ERR_STOPPED if the operation must stop. c may be NULL: never stops. */
+/* Returns OTT_ERR_STOPPED if the operation must stop. With c NULL no operation stops. */
 ott_status cancellation_check(const cancellation *c);
 
 /* Logs every few seconds how much of the work is done. */
 typedef struct cancellation_progress {
     const cancellation *cancellation;
-    const char *what; /* "Initializing weights"; must stay valid */
+    const char *what; /* the operation, for the log: "Initializing weights"; must stay valid */
     int64_t total;
     double began, reported;
 } cancellation_progress;

@@ -40,7 +40,7 @@ ott_status file_join(const char *folder, const char *name, char out[PATH_MAX]) {
     return length < PATH_MAX ? OTT_OK : fail_long(folder, (size_t)length);
 }
 
-/* "runs//a/" -> "runs/a" */
+/* Removes double and trailing slashes: "runs//a/" becomes "runs/a". */
 static void drop_slashes(char *path) {
     char *to = path;
     for (const char *from = path; *from; from++)
@@ -163,7 +163,7 @@ ott_status file_make_folder(const char *path) {
     TRY(copy_path(path, partial));
     for (char *slash = strchr(partial + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        if (!file_is_folder(partial)) TRY(make_one_folder(partial)); /* `/` may refuse mkdir in other ways */
+        if (!file_is_folder(partial)) TRY(make_one_folder(partial)); /* `/` may refuse mkdir differently */
         *slash = '/';
     }
     return file_is_folder(partial) ? OTT_OK : make_one_folder(partial);
@@ -211,7 +211,7 @@ static ott_status remove_entry(int folder, const char *name, const char *root) {
 ott_status file_remove_tree(const char *path) {
     char name[PATH_MAX];
     TRY(copy_path(path, name));
-    char *end = name + strlen(name); /* "link/" would be the link's target */
+    char *end = name + strlen(name); /* a path with a slash, "link/", would mean the link's target */
     while (end > name && end[-1] == '/') *--end = '\0';
     if (end == name) return status_fail(OTT_ERR_ARGUMENT, "%s: refusing to remove the root folder", path);
     return remove_entry(AT_FDCWD, name, path);
@@ -222,7 +222,7 @@ static int compare_strings(const void *a, const void *b) {
 }
 
 static ott_status add_file_name(file_list *list, const char *name) {
-    if ((list->count & (list->count - 1)) == 0) { /* grow at every power of two */
+    if ((list->count & (list->count - 1)) == 0) { /* the count is 0 or a power of two: the array is full */
         int64_t capacity = list->count ? 2 * list->count : 1;
         TRY(mem_grow(list->account, MEM_OTHER, capacity * (int64_t)sizeof(char *), "a folder's names",
                      &list->names));
@@ -255,7 +255,7 @@ void file_list_free(file_list *list) {
 
 /* ---- syncing ---- */
 
-/* Devices, pipes and some network file systems return EINVAL for fsync: ignore it. */
+/* Ignores EINVAL: fsync returns it for devices, pipes and files on some network file systems. */
 static ott_status sync_descriptor(int descriptor, const char *path) {
     while (fsync(descriptor) != 0) {
         if (errno == EINVAL || errno == ENOTSUP || errno == EROFS) return OTT_OK;
@@ -319,13 +319,13 @@ void file_staging_name(const char *path, char out[FILE_STAGING_NAME]) {
 }
 
 typedef struct staged {
-    char path[PATH_MAX];               /* as the caller passed it, for messages */
+    char path[PATH_MAX];               /* path as the caller passed it, for messages */
     char target[PATH_MAX];             /* the file to replace; output_open resolves links */
-    char temporary[FILE_STAGING_NAME]; /* "" for a device or pipe, which is written in place */
+    char temporary[FILE_STAGING_NAME]; /* "" for a device or pipe, which is written directly */
     int descriptor;
 } staged;
 
-/* Opens TARGET.ottava-tmp-PID, with a number if another host's rank or a crashed process made this file. */
+/* Opens TARGET.ottava-tmp-PID. Adds a number if the file exists: another host's or a crashed process's. */
 static int open_unique(staged *a) {
     int descriptor = -1;
     errno = EEXIST;

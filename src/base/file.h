@@ -15,18 +15,18 @@ bool file_is_folder(const char *path);
 bool file_is_in(const char *folder, const char *name); /* true if FOLDER/NAME exists */
 /* Writes FOLDER/NAME to out. OTT_ERR_ARGUMENT if it is too long. */
 ott_status file_join(const char *folder, const char *name, char out[PATH_MAX]);
-/* Sets *out to PATH if it is absolute or folder is empty, else to FOLDER/PATH, without double and trailing
-   slashes. Free it with mem_free. */
+/* Sets *out to PATH if PATH is absolute or FOLDER is empty, else to FOLDER/PATH, without double and trailing
+   slashes. Free *out with mem_free. */
 ott_status file_resolve(mem *account, const char *folder, const char *path, char **out);
-/* Gives the size of a regular file in bytes. */
+/* Sets *bytes to the size of a regular file. */
 ott_status file_size(const char *path, int64_t *bytes);
 /* Reads a regular file of at most `limit` bytes to *data, with a NUL after it. Free it with mem_free. */
 ott_status file_read(mem *account, const char *path, int64_t limit, char **data, int64_t *bytes);
 /* Creates a folder and its parents. No error if it exists. */
 ott_status file_make_folder(const char *path);
-/* Removes a folder and its contents, without following links. No error if it is absent. */
+/* Removes a folder and its contents, without following links. No error if the folder is absent. */
 ott_status file_remove_tree(const char *path);
-ott_status file_rename(const char *from, const char *to); /* also syncs the folder of `to` */
+ott_status file_rename(const char *from, const char *to); /* also syncs `to`'s folder */
 /* The names in a folder, sorted, without "." and "..". Free it with file_list_free. */
 typedef struct file_list {
     mem *account;
@@ -83,7 +83,7 @@ void file_staging_name(const char *path, char out[FILE_STAGING_NAME]);
 typedef struct file_reader {
     int descriptor;
     int64_t bytes;
-    const char *path; /* not owned */
+    const char *path; /* borrowed from the caller of file_reader_open */
 } file_reader;
 ott_status file_reader_open(const char *path, file_reader *out);
 /* Reads `bytes` bytes at `offset`. Fails if the file ends earlier. */

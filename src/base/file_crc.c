@@ -1,5 +1,5 @@
 /* base/file, CRC-32C: eight bytes a step ("slicing by 8"). Entry [k][b] of the table is the effect of byte b
-   if k bytes follow. The CRC is linear over xor, so the effects of eight single bits give a row. */
+   if k bytes follow. The CRC is linear over xor, so the entry of b is the xor of the entries of b's bits. */
 #include "base/file.h"
 
 #define BITS(n, b0, b1, b2, b3, b4, b5, b6, b7)                                                              \

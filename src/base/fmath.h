@@ -22,7 +22,7 @@
 #define FMATH_EXP_P4 1.6666665459e-1f
 #define FMATH_EXP_P5 5.0000001201e-1f
 
-/* The bits of a float, and back. */
+/* Convert a float to its bits, and bits to a float. */
 ANYWHERE uint32_t fmath_bits(float x) {
     uint32_t u;
     memcpy(&u, &x, 4);
@@ -56,7 +56,7 @@ ANYWHERE float fmath_exp(float x) {
     p = fmaf(p, r, FMATH_EXP_P5);
     p = fmaf(p, r * r, r) + 1.0f;
     int n_int = (int)n;
-    int first = n_int >> 1; /* floor */
+    int first = n_int >> 1; /* n / 2, rounded down */
     return (p * fmath_power_of_two(first)) * fmath_power_of_two(n_int - first);
 }
 

@@ -19,13 +19,13 @@ typedef enum json_kind {
 /* JSON_OPTIONAL: if the member is absent or null, the output keeps its value. JSON_NEEDED: it is an error. */
 typedef enum json_need { JSON_OPTIONAL, JSON_NEEDED } json_need;
 
-/* Names the kind of a value: "a list", "true", ... */
+/* Names the kind of a JSON value: "a list", "true", ... */
 const char *json_kind_name(const json_t *value);
-/* Sets *out to the member; borrowed. NULL if an optional member is absent. */
+/* Sets *out to the member, which the object owns; to NULL if an optional member is absent. */
 ott_status json_member(const json_t *object, const char *key, json_kind kind, json_need need,
                        const json_t **out);
 ott_status json_member_text(const json_t *object, const char *key, json_need need,
-                            const char **out); /* borrowed */
+                            const char **out); /* *out is owned by the object */
 ott_status json_member_integer(const json_t *object, const char *key, json_need need, int64_t least,
                                int64_t most, int64_t *out);
 ott_status json_member_real(const json_t *object, const char *key, json_need need, double *out);

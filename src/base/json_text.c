@@ -29,7 +29,7 @@ static const char *skip_number(const char *at, const char *end) {
     return skip_digits(at, end);
 }
 
-/* Reads "uXXXX". *out: its number. */
+/* Reads "uXXXX" with four hexadecimal digits. *out: their number. */
 static const char *skip_unit(const char *at, const char *end, unsigned *out) {
     static const char hex[] = "0123456789abcdef";
     *out = 0;
@@ -42,7 +42,7 @@ static const char *skip_unit(const char *at, const char *end, unsigned *out) {
     return at + 5;
 }
 
-/* Reads an escape, after the backslash. A surrogate must be part of a pair. */
+/* Skips an escape, from the character after the backslash. A surrogate must be part of a pair. */
 static const char *skip_escape(const char *at, const char *end) {
     unsigned high, low;
     if (at < end && *at && strchr("\"\\/bfnrt", *at)) return at + 1;

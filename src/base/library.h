@@ -14,7 +14,7 @@ typedef struct library_name {
     bool is_global;       /* libraries that are loaded later also see its symbols (RTLD_GLOBAL) */
 } library_name;
 
-/* Returns the opened library, which stays loaded. NULL: `reason` gives the error or the searched folder. */
+/* Returns the opened library, which stays loaded. On NULL, `reason` has the error or the searched folder. */
 void *library_open(const library_name *name, char reason[LIBRARY_TEXT]);
 /* Closes a library that cannot be used. */
 void library_close(void *library);

@@ -11,8 +11,8 @@
 /* State while limits are collected. */
 typedef struct reading {
     const char *root;
-    int64_t promised;      /* bytes that this process allocated and that are not resident yet */
-    int64_t address, data; /* mapped bytes; private writable bytes; -1: unknown */
+    int64_t promised;      /* allocated bytes of this process that are not resident yet */
+    int64_t address, data; /* this process's mapped bytes, and private writable bytes; -1: unknown */
     memory_limit *smallest;
 } reading;
 
@@ -96,7 +96,7 @@ static int64_t read_file_pages(const reading *r, const char *folder, const cgrou
 static void read_cgroup(const reading *r, const char *folder, const cgroup_version *v) {
     char name[sizeof r->smallest->owner];
     int64_t most = read_limit_file(r, folder, v->limit), used = read_limit_file(r, folder, v->usage);
-    if (most < 0 || used < 0 || most >= INT64_MAX / 2) return; /* version 1 writes "none" as a huge number */
+    if (most < 0 || used < 0 || most >= INT64_MAX / 2) return; /* version 1: huge number if no limit */
     snprintf(name, sizeof name, "the cgroup %.150s", folder);
     keep_smallest(r, most - used + read_file_pages(r, folder, v) - r->promised, most, name);
 }

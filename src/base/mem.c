@@ -36,7 +36,7 @@ struct mem {
     pthread_mutex_t lock;
     mem_stats stats;
     block *blocks;
-    int64_t fail_in; /* this many allocations from now one fails; 0: none */
+    int64_t fail_in; /* number of allocations until one fails on purpose; 0: none fails */
 };
 
 static const char *const kind_names[] = {

@@ -15,7 +15,7 @@
     X(STEP, "step arena")        /* activations and workspace of one step, packed by the memory plan */      \
     X(SCRATCH, "thread scratch") /* kernel packing buffers */                                                \
     X(DATA, "data")                                                                                          \
-    X(STAGING, "checkpoint staging") /* copy of the state that is written during training */                 \
+    X(STAGING, "checkpoint staging") /* copy of the state that is saved during training */                   \
     X(COMM, "communication")         /* messages between ranks */                                            \
     X(OTHER, "other")
 
@@ -34,7 +34,7 @@ typedef struct mem mem;
 typedef struct mem_stats {
     int64_t now, peak;               /* bytes */
     int64_t now_of[MEM_KIND_COUNT];  /* bytes, by kind */
-    int64_t peak_of[MEM_KIND_COUNT]; /* peaks of the kinds, which may be at different times */
+    int64_t peak_of[MEM_KIND_COUNT]; /* peak of each kind; different kinds may peak at different times */
     int64_t allocations;             /* allocations since mem_open */
 } mem_stats;
 

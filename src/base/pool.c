@@ -15,11 +15,11 @@
 #endif
 
 enum {
-    SPINS = 2000, /* measured: more slow down processes on the same cores, fewer cost 70 us per wake-up */
+    SPINS = 2000, /* polls; more slow down processes on the same cores, fewer cost 70 us per wake-up */
     MOST_THREADS = 4096
 };
 
-/* A counter that threads wait for. It has its own cache line, because they spin on it. */
+/* A counter that threads wait for. It has its own cache line, because threads spin on it. */
 typedef struct gate {
     _Alignas(MEM_ALIGNMENT) _Atomic uint32_t count;
     atomic_int sleepers;
@@ -36,9 +36,9 @@ typedef struct worker {
 } worker;
 
 struct pool {
-    gate start, finish; /* counts of rounds */
+    gate start, finish; /* started rounds; finished rounds */
     atomic_int busy;    /* workers that have not finished this round */
-    pool_task task;     /* task and argument are written before `start` changes, and read after that */
+    pool_task task;     /* the round's task and argument; written before `start` changes, read after that */
     void *argument;
     bool closing;
     mem *account;
@@ -99,7 +99,7 @@ static void gate_wait(gate *g, uint32_t old, int spins) {
         if (atomic_load_explicit(&g->count, memory_order_acquire) != old) return;
         pause_processor();
     }
-    /* sequentially consistent accesses: either gate_move sees the sleeper, or the sleeper the new count */
+    /* sequentially consistent: either gate_move sees the sleeper, or the sleeper sees the new count */
     atomic_fetch_add(&g->sleepers, 1);
     while (atomic_load(&g->count) == old) gate_sleep(g, old);
     atomic_fetch_sub(&g->sleepers, 1);

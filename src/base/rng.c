@@ -34,7 +34,7 @@ static double portable_log(double x) {
     return 2 * s * POLYNOMIAL(artanh, s * s) + e * 0.69314718055994531;
 }
 
-/* sin a for a in [-pi/4, pi/4], by a Taylor series. portable_cos below is the same for cos. */
+/* sin a for a in [-pi/4, pi/4], by a Taylor series. portable_cos does this for cos a. */
 static double portable_sin(double a) {
     static const double taylor[] = {1,
                                     -1.0 / 6,
@@ -120,7 +120,7 @@ static uint64_t feistel(uint64_t seed, uint64_t stream, uint64_t x, int half) {
 }
 
 uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t count) {
-    if (index >= count) return index; /* outside of the permutation, where cycle-walking might not end */
+    if (index >= count) return index; /* outside of the permutation, the loop below might not end */
     int half = 1;
     while (half < 32 && (UINT64_C(1) << 2 * half) < count) half++;
     do index = feistel(seed, stream, index, half);

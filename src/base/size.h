@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include <stdbool.h>
 
-/* Set *out to a * b, or a + b, for a, b >= 0. Return false, and keep *out, if one is negative or on
+/* Set *out to a * b, or a + b, for a, b >= 0. Return false, and keep *out, if a or b is negative or on
    overflow. */
 bool size_multiply(int64_t a, int64_t b, int64_t *out);
 bool size_add(int64_t a, int64_t b, int64_t *out);

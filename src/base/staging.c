@@ -81,8 +81,8 @@ ott_status staging_open(mem *account, const char *goal, staging *out) {
     return status;
 }
 
-/* Exchanges the new and the old folder atomically if the file system can. Otherwise the folder is absent for
-   a moment, but never incomplete. If the old one cannot be removed, staging_remove_stale removes it later. */
+/* Exchanges the new and old folder atomically if the file system can. Otherwise the target is absent briefly,
+   but never incomplete. If the old folder cannot be removed, staging_remove_stale does it later. */
 static ott_status replace_old(const staging *s) {
     char old[FILE_STAGING_NAME];
     const char *path = s->path.text, *goal = s->goal.text;

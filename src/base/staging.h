@@ -1,19 +1,19 @@
-/* base/staging: writes a folder so that it is complete or absent. It is written under a temporary name next
-   to its target, synced and renamed. A file_writer does the same for a file. Temporary files of killed
+/* base/staging: writes a folder so that it is complete or absent. The folder is written under a temporary
+   name next to its target, synced and renamed. A file_writer does this for a file. Temporary files of killed
    processes are removed by the next writer. */
 #ifndef BASE_STAGING_H
 #define BASE_STAGING_H
 
 #include "base/str.h"
 
-/* Remove temporary files that ended processes left: those for `path`, or all in `folder`. Files that cannot
-   be read or removed are ignored. OTT_ERR_MEMORY is the only error. */
+/* Remove temporary files that ended processes left: those of the file or folder `path`, or all in `folder`.
+   Files that cannot be read or removed are ignored. OTT_ERR_MEMORY is the only error. */
 ott_status staging_remove_stale(mem *account, const char *path);
 ott_status staging_remove_stale_in(mem *account, const char *folder);
 
 /* A folder that is being written. */
 typedef struct staging {
-    str path, goal; /* temporary name; final name */
+    str path, goal; /* temporary path; path of the finished folder */
 } staging;
 
 /* Removes stale temporary folders and creates the folder out->path. */

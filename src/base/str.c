@@ -76,8 +76,8 @@ ott_status str_format(mem *account, char **out, const char *format, ...) {
     return status;
 }
 
-/* Returns the length of the UTF-8 character at p; 0 if it is invalid (RFC 3629, table 3-7). left > 0: bytes
-   that follow p, its own included. */
+/* Returns the length of the UTF-8 character at p; 0 if it is invalid (RFC 3629, table 3-7). left (> 0): bytes
+   from p to the end of the text. */
 static int utf8_length(const unsigned char *p, int64_t left) {
     if (p[0] < 0x80) return 1;
     int length = p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
@@ -143,8 +143,8 @@ static int smaller(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Keeps three rows of the edit matrix, with a column for each byte of the shorter text. If this text has 256
-   bytes or more and they differ, returns the length of the longer text. */
+/* Keeps three rows of the edit matrix, with a column for each byte of the shorter text. If the shorter text
+   has 256 bytes or more and the texts differ, returns the length of the longer text. */
 int str_distance(const char *a, const char *b) {
     enum { LONGEST = 255 };
     int row[3][LONGEST + 1];
@@ -166,7 +166,7 @@ int str_distance(const char *a, const char *b) {
     return row[rows % 3][columns];
 }
 
-/* True if the longer text begins with the shorter one, and this is long enough ("seq_len", "seq_length"). */
+/* True if the longer text begins with the shorter one, which is long enough ("seq_len", "seq_length"). */
 static bool shares_prefix(const char *a, const char *b) {
     enum { ENOUGH = 5 };
     size_t x = strlen(a), y = strlen(b), common = x < y ? x : y;
@@ -204,7 +204,7 @@ bool str_ends_with_any(const char *text, const char *const *suffixes) {
     return *suffixes;
 }
 
-/* On a mismatch, only the last star is tried again, one byte longer: no recursion, no exponential time. */
+/* On a mismatch, only the last star is tried again, for one byte more: no recursion, no exponential time. */
 bool str_glob(const char *pattern, const char *text) {
     const char *star = NULL, *resume = NULL;
     while (*text) {

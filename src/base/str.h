@@ -27,14 +27,14 @@ ott_status str_format(mem *account, char **out, const char *format, ...)
 /* Edit distance, case-insensitive: insertions, deletions, replacements and swaps of neighbors. */
 int str_distance(const char *a, const char *b);
 /* Returns the candidate nearest to `word`; NULL if none is near. A candidate is near if its edit distance is
-   at most a quarter of the length of `word` (at least 1). It is also near if one text begins with the other,
-   and this one has at least 5 bytes and half of the other's length. */
+   at most (length of `word` + 1) / 4, or 1 if that is 0. It is also near if one text begins with the other,
+   and the shorter text has at least 5 bytes and half of the longer text's length. */
 const char *str_nearest(const char *word, const char *const *candidates, int count);
 /* Returns the offset of the first byte that is not valid UTF-8; -1 if all bytes are valid. */
 int64_t str_utf8_error(const char *text, int64_t length);
 bool str_starts_with(const char *text, const char *prefix);
 bool str_ends_with(const char *text, const char *suffix);
-bool str_ends_with_any(const char *text, const char *const *suffixes); /* the last is NULL */
+bool str_ends_with_any(const char *text, const char *const *suffixes); /* [] ends with NULL */
 /* True if the full `text` matches a shell pattern with * and ?. */
 bool str_glob(const char *pattern, const char *text);
 /* Returns the number of bytes of the control character at `text`; 0 if `text` begins with no control
@@ -43,7 +43,7 @@ int str_control(const char *text);
 bool str_has_control(const char *text);
 /* Replaces each byte of each control character by `with`. */
 void str_replace_controls(char *text, char with);
-/* The start of a text from a file, for a message: complete characters; control characters become "?". */
+/* The start of a text from a file, for a message. Has complete characters, and "?" for control characters. */
 typedef struct str_shown {
     char text[96];
 } str_shown;
