@@ -14,7 +14,7 @@ typedef struct saver {
     int64_t step;
     run_mark mark; /* run and branch of the folder */
     str final;     /* final path of this checkpoint */
-    str file;      /* buffer for another path */
+    str file;      /* buffer for other paths */
 } saver;
 
 /* If the final path holds a checkpoint of another run, renames it so that it is not overwritten. */
@@ -31,7 +31,7 @@ static ott_status rename_foreign(saver *s) {
 
 /* ---- removing old checkpoints ---- */
 
-/* Renames first: an interrupted removal must not leave half a checkpoint named step-N. */
+/* Renames the folder before removing it: an interrupted removal must leave no incomplete step-N. */
 static ott_status remove_step(saver *s, int64_t step) {
     char stale[FILE_STAGING_NAME];
     s->file.length = 0;
@@ -57,14 +57,14 @@ static ott_status remove_old(saver *s, int64_t keep) {
     return status;
 }
 
-/* A failed removal does not stop training. Then *left = the reason; else *left stays NULL. */
+/* A failed removal is not an error: *left = its reason, and training continues. Else *left stays NULL. */
 static ott_status purge_old(saver *s, int64_t keep, char **left) {
     ott_status status = remove_old(s, keep);
     if (status == OTT_OK || status == OTT_ERR_MEMORY) return status;
     return mem_strdup(s->account, status_text(), left);
 }
 
-/* ---- the whole save ---- */
+/* ---- saving ---- */
 
 static ott_status saver_open(saver *s, const checkpoint_snapshot *from, const char *folder) {
     mem *account = from->account;

@@ -36,9 +36,9 @@ typedef struct run_state {
     int64_t samples;              /* sequences read by all ranks; the data loader has no other state */
     int64_t tokens;               /* tokens trained on by all ranks */
     int64_t nan_steps;            /* consecutive skipped steps up to now */
-    float loss_scale, good_steps; /* the device values STEP_LOSS_SCALE, STEP_GOOD_STEPS */
+    float loss_scale, good_steps; /* the values STEP_LOSS_SCALE and STEP_GOOD_STEPS of the step state */
     int64_t schedule_start;       /* step at which the learning rate schedule starts */
-    int64_t step_rows;            /* sequences per step on all ranks, in the last step; 0 if unknown */
+    int64_t step_rows;            /* sequences of the last step, on all ranks; 0 if unknown */
 } run_state;
 
 /* The parts of a checkpoint that loading skips. All zero: loads everything. */
@@ -63,16 +63,15 @@ ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe
 
 /* Finds the checkpoint that `load_path` means. It may be a checkpoint (a step-N folder, or any folder with a
    state.json), a folder of checkpoints or a run folder (the newest checkpoint is taken), or "latest" (the
-   newest checkpoint in `folder`). Only checkpoints of that folder's run and of its current branch count
-   (run.h). If the checkpoint is incomplete, the error
-   names the newest complete one next to it. OTT_ERR_NOT_FOUND if there is none. The caller frees *path with
-   mem_free. */
+   newest checkpoint in `folder`). In a folder, only checkpoints of the run that owns the folder, and of this
+   run's current branch, count (run.h). If the checkpoint is incomplete, the error names the newest complete
+   checkpoint next to it. OTT_ERR_NOT_FOUND if there is none. The caller frees *path with mem_free. */
 ott_status checkpoint_find(mem *account, const char *load_path, const char *folder, char **path);
 /* Compares all files of a checkpoint with their checksums. OTT_OK if `path` is not a checkpoint. */
 ott_status checkpoint_check(mem *account, const char *path);
 /* Reads a checkpoint's counters without its tensors. */
 ott_status checkpoint_peek(mem *account, const char *path, run_state *state);
-/* *fits is true if `folder` has the base weights of the checkpoint's adapters, or none are needed. */
+/* *fits is true if `folder` has the checkpoint's base weights, or if the checkpoint needs none. */
 ott_status checkpoint_base_matches(mem *account, const char *path, const char *folder, bool *fits);
 /* Reads the configuration that the checkpoint was trained with; free it with config_close. */
 ott_status checkpoint_config(mem *account, const char *path, config **out);
@@ -83,9 +82,9 @@ ott_status checkpoint_has_any(mem *account, const char *folder, bool *any);
    first: FP8 state that the model's recipe does not need is ignored, FP8 state that the checkpoint lacks is
    initialized; the log reports both. *fell_back is true if a layer fell back to high precision in the saved
    run and is in FP8 in this model: then call model_convert again. Files are checked before the model changes.
-   Errors: a damaged file, or other model dimensions (the text names the first different key and both values).
-   Collective over `ranks` (NULL: one rank), each of which loads its shards; all ranks return the same
-   error. */
+   Errors: a damaged file, or different model dimensions (the text names the first key that differs, with both
+   values). Collective over `ranks` (NULL: one rank), each of which loads its shards; all ranks return the
+   same error. */
 ott_status checkpoint_load(model *m, const logger *log, group *ranks, const char *path, run_state *state,
                            bool *fell_back);
 /* Like checkpoint_load, but skips the state that `choice` excludes. */

@@ -51,8 +51,8 @@ static ott_status find_complete(mem *account, const char *path, char out[PATH_MA
 }
 
 ott_status checkpoint_suggest_newest(mem *account, const char *path, ott_status code) {
-    char found[PATH_MAX], *reason;           /* a copy, because the search overwrites the error text */
-    if (code == OTT_ERR_MEMORY) return code; /* the error is not about the checkpoint */
+    char found[PATH_MAX], *reason;           /* reason: copy of the error text, which is overwritten */
+    if (code == OTT_ERR_MEMORY) return code; /* out of memory: not the checkpoint's fault */
     if (str_format(account, &reason, "%s", status_text()) != OTT_OK) return code;
     if (find_complete(account, path, found) == OTT_OK && *found)
         status_fail(code, "%s; use the newest complete checkpoint next to it: --checkpoint.load_path=%s",
@@ -91,7 +91,7 @@ static ott_status check_extra(mem *account, const char *folder, const char *name
     return status;
 }
 
-/* OTT_ERR_FORMAT if the folder is named step-N but has the checkpoint of another step: a user renamed it. */
+/* OTT_ERR_FORMAT if a user renamed the folder: its name step-N is not the step of its checkpoint. */
 static ott_status check_step(const char *path, int64_t step) {
     int64_t named;
     if (!checkpoint_is_step(split_at_name(path).name, &named) || named == step) return OTT_OK;

@@ -12,14 +12,14 @@
 
 const char *const float8_tensor_names[TENSOR_COUNT] = {"input", "weight", "grad_output"};
 
-/* Returns the text after a layer's name in a tensor's name. A module that the API saves alone has no name. */
+/* Separates a layer's name from a tensor's name. A layer that the API saves as a module has no name. */
 static const char *separator(const char *layer) {
     return *layer ? "." : "";
 }
 
 /* ---- writing ---- */
 
-/* A set that is being filled. all: also adds the state of layers on other ranks, without data. */
+/* The tensor set that is being filled. all: also adds the state of layers on other ranks, without data. */
 typedef struct describing {
     tensor_set *set;
     bool all;
@@ -53,7 +53,7 @@ static ott_status describe_state(const describing *to, const float8_layer *l, in
     return add_state_tensor(to, scale, 1, s->scale.data, false);
 }
 
-/* Adds the counter of low SQNRs. It is not in device memory, so the set gets a copy. */
+/* Adds the counter low_sqnr_count, which is not in device memory. The set gets a copy of it. */
 static ott_status describe_counter(const describing *to, const float8_layer *l) {
     bool has = l->linear && l->linear->low_sqnr_count != 0;
     const char *name;
@@ -91,7 +91,7 @@ static ott_status check_shape(const safetensors *f, const safetensors_entry *e, 
                        e->name, is_history ? "length" : "1");
 }
 
-/* Rejects values that training cannot produce. */
+/* Rejects values of FP8 state that training cannot produce. */
 static ott_status check_state_values(const safetensors *f, const safetensors_entry *e, const float *values) {
     bool is_history = str_ends_with(e->name, HISTORY), is_counter = str_ends_with(e->name, COUNTER);
     for (int64_t i = 0; i < e->shape[0]; i++) {
@@ -105,7 +105,7 @@ static ott_status check_state_values(const safetensors *f, const safetensors_ent
     return OTT_OK;
 }
 
-/* True if the tensor is FP8 state. Other tensors are ignored. */
+/* True if the tensor is FP8 state that this version knows. Other tensors of the file are ignored. */
 static bool is_known(const safetensors_entry *e) {
     return str_ends_with(e->name, HISTORY) || str_ends_with(e->name, SCALE) ||
            str_ends_with(e->name, COUNTER);
@@ -176,7 +176,7 @@ ott_status float8_find(mem *account, const safetensors *f, const char *layer, in
 typedef struct reading {
     device *device;
     const safetensors *f;
-    float *buffer; /* [longest entry] */
+    float *buffer; /* memory for the longest entry of the file */
     float8_callback listener;
     void *user;
 } reading;
@@ -270,7 +270,7 @@ static void count_event(void *user, const float8_layer *layer, int which, float8
     ((int64_t *)user)[event]++;
 }
 
-/* counts[event]: number of tensors with this event. */
+/* Logs how many tensors had each event. counts[event] = number of tensors with this event. */
 static void log_events(const logger *log, const safetensors *f, const int64_t counts[]) {
     const char *recipe_name = safetensors_metadata(f, "recipe");
     if (counts[FLOAT8_FRESH] + counts[FLOAT8_RESIZED] + counts[FLOAT8_DROPPED] == 0) return;

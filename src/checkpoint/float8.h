@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "checkpoint/tensors.h"
 
-extern const char *const float8_tensor_names[TENSOR_COUNT]; /* "input", "weight", "grad_output" */
+extern const char *const float8_tensor_names[TENSOR_COUNT]; /* the names "input", "weight", "grad_output" */
 
 /* A linear layer and its name in the file. Both are borrowed. */
 typedef struct float8_layer {
@@ -26,11 +26,11 @@ typedef struct float8_layer {
 ott_status float8_describe(mem *account, const float8_layer *layers, int64_t count, bool all,
                            tensor_set *set);
 
-/* The state of one tensor of a layer in a file. history is NULL if there is none. */
+/* The state of one tensor of a layer in a file. history is NULL if the file has no state of this tensor. */
 typedef struct float8_found {
     ott_dtype format;
     bool has_margin;
-    int margin; /* 0 if has_margin is false */
+    int margin; /* margin of the scale; 0 if has_margin is false */
     const safetensors_entry *history, *scale;
 } float8_found;
 /* Looks up the state of tensor `which` (index in float8_tensor_names) of a layer. f NULL: no file. */

@@ -13,7 +13,7 @@ enum { BUFFER_BYTES = 1 << 18 };
 
 /* ---- names ---- */
 
-/* Parses a decimal number without leading zeros. *end: the text after it. */
+/* Parses a decimal number without leading zeros. *end = the text after the number. */
 static bool take_number(const char *text, int64_t *number, const char **end) {
     size_t digits = strspn(text, "0123456789");
     if (digits == 0 || digits > 18 || (digits > 1 && *text == '0')) return false;
@@ -50,7 +50,7 @@ ott_status checkpoint_mark(mem *account, const char *path, run_mark *out) {
     return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }
 
-/* *own = the checkpoint belongs to the folder's run, or the checkpoint's state.json is unreadable. */
+/* *own is true if the checkpoint belongs to the folder's run, or if its state.json is unreadable. */
 static ott_status is_of_run(mem *account, const char *path, const run_record *r, bool *own) {
     run_mark mark;
     *own = file_is_folder(path);
@@ -105,7 +105,7 @@ ott_status checkpoint_has_any(mem *account, const char *folder, bool *any) {
 
 /* ---- verifying ---- */
 
-/* *crc = contribution of bytes [at, end) to the file's CRC: the XOR of all contributions. */
+/* *crc = contribution of bytes [at, end) to the file's CRC. The CRC is the XOR of all contributions. */
 static ott_status measure_bytes(const file_reader *r, int64_t at, int64_t end, void *buffer,
                                 int64_t buffer_bytes, const cancellation *w, uint32_t *crc) {
     *crc = 0;
@@ -118,7 +118,7 @@ static ott_status measure_bytes(const file_reader *r, int64_t at, int64_t end, v
     return *crc = file_crc32c_before(*crc, r->bytes - end), OTT_OK;
 }
 
-/* Reads one of `shares` shares of a file. *out = the file's size, and the share's contribution to its CRC. */
+/* Reads share `share` of `shares` of a file. *out = size of the file, and the share's part of its CRC. */
 static ott_status measure_share(const char *path, int share, int shares, void *buffer, int64_t buffer_bytes,
                                 const cancellation *w, checkpoint_file *out) {
     file_reader r;
@@ -150,8 +150,8 @@ static ott_status check_file_size(const char *path, const checkpoint_file *expec
 typedef struct verifying {
     const char *folder;
     const cancellation *cancellation;
-    void *buffer;        /* [BUFFER_BYTES] */
-    char path[PATH_MAX]; /* of the current file */
+    void *buffer;        /* BUFFER_BYTES bytes */
+    char path[PATH_MAX]; /* path of the current file */
     const checkpoint_state *state;
 } verifying;
 
@@ -159,7 +159,7 @@ static ott_status name_file(verifying *v, int id) {
     return file_join(v->folder, checkpoint_file_name((enum checkpoint_file_id)id), v->path);
 }
 
-/* crc[i] = contribution of this share of file i to the file's CRC; 0 if there is no such file. */
+/* crc[i] = contribution of one share of file i to the file's CRC; 0 if the checkpoint has no file i. */
 static ott_status measure_files(verifying *v, int share, int shares, uint32_t crc[CHECKPOINT_FILE_COUNT]) {
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
         checkpoint_file found;
@@ -220,7 +220,7 @@ static ott_status verify_checkpoint(mem *account, const checkpoint_ranks *ranks,
     return check_contents(v, ranks, (uint32_t *)v->buffer + BUFFER_BYTES / sizeof(uint32_t));
 }
 
-/* ranks NULL: does not check the contents. */
+/* Checks the sizes of all files and, unless `ranks` is NULL, their checksums. */
 static ott_status verify_files(mem *account, const checkpoint_ranks *ranks, const char *path,
                                const cancellation *w, checkpoint_state *s) {
     verifying v = {.folder = path, .cancellation = w, .state = s};
@@ -243,11 +243,11 @@ ott_status checkpoint_verify_shared(const checkpoint_ranks *ranks, const char *p
 
 ott_status checkpoint_config(mem *account, const char *path, config **out) {
     char file[PATH_MAX], option[PATH_MAX + 16];
-    const char *arguments[] = {option}; /* a path alone could look like an option */
+    const char *arguments[] = {option}; /* --config=PATH: a path alone could look like an option */
     TRY(file_join(path, checkpoint_file_name(CHECKPOINT_CONFIG), file));
     snprintf(option, sizeof option, "--config=%s", file);
     TRY(config_parse(account, NULL, 1, arguments, out));
-    /* Old checkpoints have no keys for fused projections: their models do not fuse. */
+    /* Old checkpoints lack the keys for fused projections, because old models never fuse projections. */
     config *cfg = *out;
     static const char *const keys[] = {"model.fused_qkv", "model.fused_gate_up"};
     for (int i = 0; i < 2; i++)

@@ -13,9 +13,9 @@ typedef struct step_list {
 
 /* Lists the checkpoints of the folder's run, except the ones that a rewind abandons (run_record.after). */
 ott_status checkpoint_list(mem *account, const char *folder, step_list *out);
-/* Like checkpoint_list, with the folder's record, which was already read. */
+/* Like checkpoint_list, for a folder whose record r was already read. */
 ott_status checkpoint_list_of(mem *account, const char *folder, const run_record *r, step_list *out);
-/* Reads which run and branch a checkpoint belongs to. If its state cannot be read: no run, branch 1. */
+/* Reads a checkpoint's run and branch. If state.json cannot be read: no run, branch 1. */
 ott_status checkpoint_mark(mem *account, const char *path, run_mark *out);
 /* True if the name is "step-N". */
 bool checkpoint_is_step(const char *name, int64_t *step);

@@ -1,4 +1,4 @@
-/* checkpoint/gguf_describe: the architecture table, checks, and metadata. */
+/* checkpoint/gguf_describe: the table of architectures, checks of the model, and GGUF metadata. */
 #include "checkpoint/gguf_describe.h"
 #include "checkpoint/hf_save.h"
 #include <math.h>
@@ -7,7 +7,7 @@
 
 /* ---- architectures ---- */
 
-/* Architectures as in llama.cpp's src/models and its converter of Hugging Face folders. */
+/* Architectures of llama.cpp, from its src/models and its converter of Hugging Face folders. */
 static const gguf_arch archs[] = {
     {.family = FAMILY_LLAMA,
      .name = "llama",
@@ -56,7 +56,7 @@ static const char *rope_limit(const model_options *o, const gguf_arch *a) {
     if (o->rope.kind == ROPE_LLAMA3 && !a->has_rope_factors) return "no model.rope_scaling = \"llama3\"";
     if (o->rope.kind == ROPE_LONGROPE && !a->longrope) return "no model.rope_scaling = \"longrope\"";
     bool is_supported =
-        a->family == FAMILY_GEMMA3 && o->rope.kind == ROPE_LINEAR; /* linear, also with windows */
+        a->family == FAMILY_GEMMA3 && o->rope.kind == ROPE_LINEAR; /* Gemma 3 has linear scaling */
     if (o->rope.kind == ROPE_DYNAMIC) return "no model.rope_scaling = \"dynamic\"";
     if (a->windows && o->rope.kind != ROPE_PLAIN && !is_supported)
         return "no model.rope_scaling that skips windowed layers";
@@ -76,14 +76,14 @@ static bool is_gemma(const gguf_arch *a) {
     return a->family == FAMILY_GEMMA2 || a->family == FAMILY_GEMMA3;
 }
 
-/* True if q k^T has llama.cpp's scale: 1 / sqrt(head_dim), or 1 / sqrt(dim / heads) in the largest model. */
+/* True if q k^T has Gemma's scale in llama.cpp: 1 / sqrt(head_dim); largest model: 1 / sqrt(dim / heads). */
 static bool scales_as_gemma(const model_options *o, const gguf_arch *a) {
     bool largest = o->layers == (a->family == FAMILY_GEMMA2 ? 46 : 62);
     double rule = 1 / sqrt((double)(largest ? o->dim / o->heads : o->head_dim));
     return o->attention_multiplier == 0 || fabs((double)o->attention_multiplier / rule - 1) < 1e-6;
 }
 
-/* True if a multiplier has an effect. 0 means none. A multiplier of 1 may have been rounded. */
+/* True if a multiplier changes values. 0 means no multiplier. A value near 1 is a rounded 1. */
 static bool has_effect(double by) {
     return by != 0 && fabs(by - 1) > 1e-6;
 }
@@ -157,7 +157,7 @@ ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out) {
 
 /* ---- metadata ---- */
 
-/* key: buffer for the architecture's keys, which begin with its name. */
+/* A description in progress. key: buffer for metadata keys, which begin with the architecture's name. */
 typedef struct describing {
     const model_options *o;
     const gguf_arch *arch;
@@ -208,7 +208,7 @@ static void describe_windows(describing *d) {
     if (o->local_theta > 0) put_real(d, "rope.freq_base_swa", o->local_theta);
 }
 
-/* For YaRN llama.cpp multiplies its own factor by attn_factor; for longrope attn_factor is the factor. */
+/* llama.cpp scales cos and sin by attn_factor (longrope), by attn_factor * (0.1 ln(factor) + 1) (YaRN). */
 static void describe_rope(describing *d) {
     const rope_options *r = &d->o->rope;
     if (d->o->family->learned_positions) return;
@@ -235,7 +235,7 @@ static void describe_multipliers(describing *d) {
     if (d->arch->family == FAMILY_COHERE || d->arch->family == FAMILY_COHERE2)
         put_real(d, "logit_scale", logits);
     if (d->arch->family != FAMILY_GRANITE) return;
-    put_real(d, "logit_scale", 1 / logits); /* llama.cpp divides the logits by it */
+    put_real(d, "logit_scale", 1 / logits); /* llama.cpp divides Granite's logits by logit_scale */
     put_multiplier(d, "embedding_scale", o->embedding_multiplier);
     put_multiplier(d, "residual_scale", o->residual_multiplier);
     put_multiplier(d, "attention.scale", o->attention_multiplier);

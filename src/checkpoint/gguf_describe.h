@@ -9,16 +9,16 @@
 /* An architecture of llama.cpp: the tensor layout that it expects for a model family, and its limits. */
 typedef struct gguf_arch {
     family_index family;
-    const char *name; /* prefix of its metadata keys */
+    const char *name; /* name of the architecture, and prefix of its metadata keys */
     /* The architecture rotates neighbouring columns of a head, the family rotates halves of a head. So the
        rows of q and k are reordered. */
     bool rotates_pairs;
-    bool fused_qkv, fused_gate_up; /* q, k, v are one tensor; gate and up are one tensor */
+    bool fused_qkv, fused_gate_up; /* q, k and v are one tensor; gate and up are one tensor */
     bool square;                   /* requires heads * head_dim = model width */
     bool tied;                     /* requires a tied output head */
     bool separate;                 /* requires an untied output head */
     bool windows;                  /* supports sliding windows in some layers */
-    bool biases; /* supports biases of the attention output and the MLP that the family itself lacks */
+    bool biases; /* supports biases of the attention output and the MLP, also if the family has none */
     bool has_rope_factors; /* reads rope frequency factors from a tensor (Llama 3 scaling) */
     bool longrope;         /* supports longrope */
 } gguf_arch;

@@ -19,10 +19,10 @@ typedef struct source_part {
 
 /* Source of a tensor's elements. */
 typedef struct tensor_source {
-    source_part part[PARTS]; /* concatenated rows */
+    source_part part[PARTS]; /* the tensor consists of the rows of these parts */
     int parts;
-    int64_t head_rows;   /* if > 0, rows of each head are interleaved (append_reordered) */
-    const float *values; /* computed values; NULL for parameters */
+    int64_t head_rows;   /* rows per head if they are interleaved (append_reordered); else 0 */
+    const float *values; /* computed elements; NULL if the elements are a parameter's */
 } tensor_source;
 
 typedef struct saving {
@@ -31,10 +31,10 @@ typedef struct saving {
     const gguf_save_options *o;
     const gguf_arch *arch;
     arena *memory;
-    gguf_tensor *tensors;   /* [count] */
-    tensor_source *sources; /* [count] */
+    gguf_tensor *tensors;   /* `count` tensors */
+    tensor_source *sources; /* `count` sources, one for each tensor */
     int64_t count, fallback_count;
-    float *buffer; /* [BUFFER] */
+    float *buffer; /* BUFFER elements */
 } saving;
 
 /* ---- declaring ---- */
@@ -86,7 +86,7 @@ static module_role role_of_tensor(const gguf_arch *a, module_role role) {
     return a->fused_gate_up && role == ROLE_GATE ? ROLE_UP : role;
 }
 
-/* Appends the part to an earlier tensor with this name (fused q, k, v or gate, up). False if none exists. */
+/* Appends the part to the tensor `name` (fused q, k, v or gate, up). False if there is no such tensor yet. */
 static bool joins_earlier_tensor(const saving *s, const char *name, const source_part *part) {
     for (int64_t i = s->count - 1; i >= 0; i--) {
         tensor_source *d = &s->sources[i];
@@ -98,7 +98,7 @@ static bool joins_earlier_tensor(const saving *s, const char *name, const source
     return false;
 }
 
-/* Declares a GGUF tensor: of all experts of a layer, or of one projection's rows in a fused parameter. */
+/* Declares the GGUF tensor for one part of a parameter: a layer's experts, or the rows of one projection. */
 static void declare_part(saving *s, const model_module *e, const parameter *p, const module_part *from,
                          bool is_bias) {
     bool reorders = s->arch->rotates_pairs && (from->role == ROLE_Q || from->role == ROLE_K);
@@ -133,7 +133,7 @@ static void declare_parameter(saving *s, const model_module *e, const parameter 
     for (int i = 0; i < count; i++) declare_part(s, e, p, &part[i], is_bias);
 }
 
-/* Declares a tensor of divisors of the inverse rotary frequencies, one per pair of columns. */
+/* Declares a tensor of divisors for the inverse rotary frequencies, one divisor for each pair of columns. */
 static ott_status declare_factors(saving *s, const char *name, const float *factor) {
     const rope_options *r = &s->m->options.rope;
     int64_t columns = rope_columns(r, s->m->options.head_dim);
@@ -162,7 +162,7 @@ static ott_status declare_rope(saving *s) {
 
 static ott_status declare_tensors(saving *s) {
     const module_list *list = &s->m->all_modules;
-    int64_t most = 2 * MODULES_PARTS * (int64_t)list->count + 2; /* weights, biases, rope factors */
+    int64_t most = 2 * MODULES_PARTS * (int64_t)list->count + 2; /* weight and bias per part; rope factors */
     TRY(arena_open(s->account, MEM_OTHER, &s->memory));
     TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->tensors, &s->tensors));
     TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->sources, &s->sources));
@@ -182,7 +182,7 @@ typedef struct writing {
     const saving *s;
     gguf_writer *w;
     const source_part *part;
-    hf_merge adapter; /* all zero: no adapter */
+    hf_merge adapter; /* the adapter to merge; all zero if none */
 } writing;
 
 /* True for norms that multiply by 1 + weight. llama.cpp multiplies by the weight, so 1 is added. */

@@ -10,15 +10,15 @@
 #include "model/model.h"
 
 typedef struct gguf_save_options {
-    gguf_type type; /* of matrices; vectors, norms and routers are always F32 */
-    /* F32, BF16 or F16: for matrices that do not fit Q8_0 (row length not a multiple of 32) */
+    gguf_type type; /* format of matrices; vectors, norms and routers are always F32 */
+    /* format of matrices that do not fit Q8_0 (row length not a multiple of 32): F32, BF16 or F16 */
     gguf_type fallback_type;
     const logger *log;
 } gguf_save_options;
 
 typedef struct gguf_save_summary {
     const char *architecture;
-    /* all tensors; tensors written as fallback_type instead of Q8_0; bytes of all tensor data */
+    /* number of all tensors; number of tensors in fallback_type instead of Q8_0; bytes of all tensor data */
     int64_t tensors, fallback_count, bytes;
 } gguf_save_summary;
 

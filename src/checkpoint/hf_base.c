@@ -1,5 +1,5 @@
 /* checkpoint/hf_base: fingerprints and loads a base folder. */
-#define _GNU_SOURCE /* for realpath */
+#define _GNU_SOURCE /* declares realpath */
 #include "checkpoint/hf_base.h"
 #include "base/file.h"
 #include "checkpoint/hf_model.h"

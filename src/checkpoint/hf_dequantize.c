@@ -1,4 +1,4 @@
-/* checkpoint/hf_dequantize: finds, checks and applies scales. */
+/* checkpoint/hf_dequantize: finds, checks and applies the scales of FP8 weights. */
 #include "checkpoint/hf_dequantize.h"
 #include "base/str.h"
 #include <inttypes.h>

@@ -12,15 +12,15 @@ enum { HF_BLOCK = 128, HF_NAME_MOST = 256 };
 
 typedef struct hf_dequantize {
     mem *account;
-    float *scale;    /* [rows of blocks, scale_columns] */
+    float *scale;    /* scales, one row for each row of blocks */
     int64_t columns; /* columns of the weight */
     /* block_rows x block_columns elements share a scale; scale_columns: scales per row of blocks */
     int64_t block_rows, block_columns, scale_columns;
 } hf_dequantize;
 
 /* Reads the scales of a weight. Errors name the weight and the scale tensor. OTT_ERR_FORMAT if there is no
-   scale, if there are two, or if a value is negative or not finite; OTT_ERR_SHAPE; OTT_ERR_DTYPE if the
-   scales are not F32, BF16 or F16. */
+   scale, if there are two, or if a value is negative or not finite; OTT_ERR_SHAPE if the scales do not fit
+   the weight; OTT_ERR_DTYPE if the scales are not F32, BF16 or F16. */
 ott_status hf_dequantize_open(mem *account, shards *s, const shard_tensor *weight, hf_dequantize *out);
 void hf_dequantize_close(hf_dequantize *d);
 /* Multiplies elements [first, first + count) of the weight by their scales. values: decoded codes. */

@@ -5,9 +5,9 @@
 
 enum { STRIP = 128 }; /* rows and columns of a scale block */
 
-/* ---- as trained ---- */
+/* ---- the casts of training ---- */
 
-/* Fills in the casts of this rank's layers. */
+/* own[i] = how training casts item i of p; all zero if this rank does not have the item's layer. */
 static void fill_casts(const hf_places *p, hf_fp8_cast *own) {
     for (int i = 0; i < p->count; i++) {
         const linear *l = hf_is_block_matrix(&p->items[i]) ? p->items[i].module->linear : NULL;
@@ -22,7 +22,7 @@ static void fill_casts(const hf_places *p, hf_fp8_cast *own) {
     }
 }
 
-/* Collects the casts of all pipeline stages. */
+/* Collects the casts of all pipeline stages in f->casts. */
 static ott_status share_casts(hf_fp8 *f, const checkpoint_ranks *ranks) {
     int64_t count = f->places->count, bytes = count * (int64_t)sizeof *f->casts;
     void *memory;
@@ -59,7 +59,7 @@ static ott_status fail_trained(const char *name, const char *why) {
                        name, why);
 }
 
-/* Fails if training's scales do not fit the file's tensor, because the two fuse projections differently. */
+/* Fails if the file's tensor cannot hold training's scales: model and file fuse projections differently. */
 static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
     const hf_place *at = &p->items[i];
     const parameter *trained = p->items[i].parameter;
@@ -116,7 +116,7 @@ static bool is_same_cast(const cast_spec *a, const cast_spec *b) {
     return quant_spec_equal(&x, &y);
 }
 
-/* All items of places that are in one tensor must have the same cast. */
+/* Fails if item i continues a tensor, and training used another cast for the first rows of that tensor. */
 static ott_status check_same(const hf_fp8 *f, int i, const cast_spec *cast) {
     const char *name = f->places->items[i].name;
     const hf_fp8_matrix *last = f->count > 0 ? &f->matrices[f->count - 1] : NULL;
@@ -137,8 +137,7 @@ static ott_status choose_matrices(hf_fp8 *f) {
         bool routes = f->places->items[i].module->role == ROLE_ROUTER;
         if (as_trained) TRY(join_trained(f->places, i, f, cast));
         if (as_trained && f->places->items[i].tensor_row > 0) TRY(check_same(f, i, cast));
-        if (f->places->items[i].tensor_row > 0)
-            continue; /* these rows belong to a matrix that was added before */
+        if (f->places->items[i].tensor_row > 0) continue; /* the matrix of these rows was added before */
         TRY(cast || !(as_trained || routes) ? add_matrix(f, i, cast) : keep_unquantized(f, i));
     }
     if (f->count > 0) return OTT_OK;
@@ -264,7 +263,7 @@ static ott_status measure_own(const hf_fp8 *f, float *buffer) {
     return OTT_OK;
 }
 
-/* True if two matrices share a scale, because servers fuse them or (as trained) training had fused them. */
+/* True if two matrices share a scale, because servers fuse them or (AS_TRAINED) training fused them. */
 static bool is_joined(const hf_fp8 *f, const hf_fp8_matrix *a, const hf_fp8_matrix *b) {
     const parameter *p = f->places->items[a->first].parameter;
     if (!a->trained) return strcmp(a->fused, b->fused) == 0;
@@ -284,7 +283,7 @@ static void share_scale(const hf_fp8 *f, int64_t i) {
 
 static float scale_of(const hf_fp8_matrix *x, float amax) {
     const double smallest = 1e-12;
-    if (x->keeps_codes) return amax; /* already a scale */
+    if (x->keeps_codes) return amax; /* `amax` is already a scale */
     if (x->trained) return scale_from_amax(amax, OTT_E4M3, &x->trained->scale);
     return (double)amax < smallest ? (float)(smallest / 448) : amax / dtype_max(OTT_E4M3);
 }

@@ -18,9 +18,9 @@ typedef struct hf_fp8_options {
     hf_scales granularity;
 } hf_fp8_options;
 
-/* How training casts the rows of an hf_place. If spec is not FP8, they are exported in high precision. */
+/* How training casts the rows of an hf_place. If spec is not FP8, the rows are exported in high precision. */
 typedef struct hf_fp8_cast {
-    int32_t is_known; /* a rank has the layer */
+    int32_t is_known; /* 1 if a rank has the layer, else 0 */
     /* The weight has only codes and no adapter to merge: codes and scales are copied (nn/frozen.h). */
     int32_t keeps_codes;
     cast_spec spec;
@@ -28,27 +28,27 @@ typedef struct hf_fp8_cast {
 
 /* A matrix of the folder that is written as codes and scales. */
 typedef struct hf_fp8_matrix {
-    const char *name;  /* tensor name, "model.layers.0.mlp.up_proj.weight"; borrowed from places */
+    const char *name;  /* tensor name, such as "model.layers.0.mlp.up_proj.weight"; borrowed from places */
     const char *fused; /* matrices with the same `fused` share one per-tensor scale */
     int first;         /* index in places->items of the matrix's first rows */
     int64_t rows, columns;
     int64_t block_rows, block_columns; /* shape of the block of elements that share a scale */
     int64_t scale_rows, scale_columns;
-    /* [scale_rows, scale_columns]: amax while measuring, then the scale. With `trained` and without
-       keeps_codes it is the quantization factor (code = weight * scale), else the dequantization factor. */
+    /* Array [scale_rows, scale_columns] of amaxes while measuring, then of scales. With `trained` and without
+       keeps_codes a scale is a quantization factor (code = weight * scale), else a dequantization factor. */
     float *scale;
     const cast_spec *trained; /* training's cast, for HF_SCALE_AS_TRAINED; else NULL */
-    bool keeps_codes;         /* as in hf_fp8_cast; elements are streamed as codes */
+    bool keeps_codes;         /* codes and scales are copied; elements are streamed as codes */
 } hf_fp8_matrix;
 
 typedef struct hf_fp8 {
-    hf_fp8_options options; /* AS_TRAINED is replaced by the granularity of the run's recipe */
+    hf_fp8_options options; /* granularity AS_TRAINED is replaced by the granularity of the run's recipe */
     const hf_places *places;
     arena *memory;
-    hf_fp8_cast *casts;      /* one for each item of places with AS_TRAINED, else NULL */
-    hf_fp8_matrix *matrices; /* in the order of places->items */
+    hf_fp8_cast *casts;      /* one cast for each item of places; NULL without AS_TRAINED */
+    hf_fp8_matrix *matrices; /* `count` matrices in the order of places->items */
     int64_t count;
-    const char **unquantized; /* [unquantized_count] modules in blocks that stay in high precision */
+    const char **unquantized; /* names of the unquantized_count block modules that stay in high precision */
     int64_t unquantized_count;
 } hf_fp8;
 
@@ -62,15 +62,15 @@ ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, c
 void hf_fp8_close(hf_fp8 *f);
 /* Returns the matrix that begins with places->items[i]; NULL if the item stays in high precision. */
 hf_fp8_matrix *hf_fp8_find(const hf_fp8 *f, int i);
-/* Reads all matrices and computes their scales. Collective: each rank reads its shards. buffer: [HF_BUFFER].
-   OTT_ERR_UNSUPPORTED, with the tensor's name, if a matrix has a NaN or an infinity. */
+/* Reads all matrices and computes their scales. Collective: each rank reads its shards. buffer: HF_BUFFER
+   elements. OTT_ERR_UNSUPPORTED, with the tensor's name, if a matrix has a NaN or an infinity. */
 ott_status hf_fp8_measure(hf_fp8 *f, const checkpoint_ranks *ranks, float *buffer);
 /* Sets the name and shape of x's scale tensor in the folder. The name is allocated in `names`. */
 ott_status hf_fp8_declare(const hf_fp8 *f, const hf_fp8_matrix *x, arena *names, const char **name, int *rank,
                           int64_t shape[2]);
 /* Dequantization factor `index` as the folder stores it. */
 float hf_fp8_file_scale(const hf_fp8_matrix *x, int64_t index);
-/* Quantizes elements [first, first + count). With keeps_codes, values are decoded codes. */
+/* Quantizes elements [first, first + count) of matrix x. With keeps_codes, values are decoded codes. */
 void hf_fp8_encode(const hf_fp8_matrix *x, int64_t first, int64_t count, const float *values, uint8_t *codes);
 /* Appends quantization_config as JSON. */
 void hf_fp8_describe(const hf_fp8 *f, str *json);

@@ -6,7 +6,7 @@ ott_status hf_fp8_declare(const hf_fp8 *f, const hf_fp8_matrix *x, arena *names,
                           int64_t shape[2]) {
     bool is_own = f->options.method == HF_METHOD_FP8;
     bool is_scalar = f->options.granularity == HF_SCALE_TENSOR;
-    /* _scale_inv is DeepSeek's name. Both names mean a dequantization factor. */
+    /* DeepSeek uses the suffix _scale_inv. Both suffixes name a dequantization factor. */
     const char *tail = is_own && !is_scalar ? "_scale_inv" : "_scale";
     *rank = is_scalar ? (is_own ? 0 : 1) : 2;
     shape[0] = x->scale_rows;
@@ -21,7 +21,7 @@ static void append_kept(const hf_fp8 *f, str *json, const char *key) {
     str_append(json, "]");
 }
 
-/* transformers and vLLM read the list under different keys. */
+/* transformers and vLLM read the list of unquantized modules under different keys. */
 static void describe_fp8(const hf_fp8 *f, str *json) {
     bool blocks = f->options.granularity == HF_SCALE_BLOCK;
     str_append(json, "{\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"activation_scheme\": \"dynamic\"");

@@ -1,4 +1,4 @@
-/* checkpoint/hf_merge: copies an adapter to the host and computes its product. */
+/* checkpoint/hf_merge: copies an adapter to the host and computes the product of its matrices. */
 #include "checkpoint/hf_merge.h"
 #include "fp8/cast.h"
 #include "model/adapters.h"
@@ -47,7 +47,7 @@ void hf_merge_close(hf_merge *m) {
     *m = (hf_merge){0};
 }
 
-/* Columns [column, column + count) of a row: sums over the adapter's rank, then adds the sum to W. */
+/* Sets columns [column, column + count) of a row to factor * (W + scale B A); factor is 1 without DoRA. */
 static void add_adapter_row(const hf_merge *m, int64_t row, int64_t column, int64_t count, float *values) {
     enum { STRIP = 256 };
     const float *b = m->b + row * m->rank, factor = m->factor ? m->factor[row] : 1.0f;

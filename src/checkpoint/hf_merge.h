@@ -10,9 +10,9 @@
 typedef struct hf_merge {
     mem *account;
     int64_t rank, columns;
-    float *a;      /* [rank, columns]; NULL if there is no adapter */
-    float *b;      /* [rows, rank], multiplied by the adapter's scale */
-    float *factor; /* [rows] DoRA: factor of each row of W + scale B A; NULL for LoRA */
+    float *a;      /* A, [rank, columns]; NULL if there is no adapter */
+    float *b;      /* B, [rows, rank], multiplied by the adapter's scale */
+    float *factor; /* DoRA: one factor for each row of W + scale B A; NULL for LoRA */
 } hf_merge;
 
 /* True if the module has an adapter. */

@@ -48,7 +48,7 @@ static ott_status set_factors(mem *account, config *cfg, const char *key, const 
     return status;
 }
 
-/* Sets a rope parameter; 0 means that the rule has none. */
+/* Sets a rope parameter, unless its value is 0: then the rope scaling rule does not have it. */
 static ott_status set_positive(config *cfg, const char *key, double value) {
     return value > 0 ? set_real(cfg, key, value) : OTT_OK;
 }
@@ -116,7 +116,7 @@ static ott_status set_multipliers(config *cfg, const hf_config *h) {
     return set_real(cfg, "model.final_logit_softcap", h->logit_softcap);
 }
 
-/* Sets the options that some families read from config.json. */
+/* Sets the on/off options that only some families have in config.json. */
 static ott_status set_switches(config *cfg, const hf_config *h) {
     const family *f = h->family;
     if (f->qkv_bias_key || f->biases_key || f->bias_key)
@@ -152,7 +152,7 @@ static ott_status set_shape(mem *account, config *cfg, const hf_config *h) {
     return set_bool(cfg, "model.tie_embeddings", h->tie_word_embeddings);
 }
 
-/* Weights kept in FP8 keep the folder's granularity. */
+/* Weights that stay in FP8 get the scale granularity of the folder. */
 static ott_status set_frozen(config *cfg, const hf_config *h) {
     if (!*h->quantization || cfg->train.frozen_dtype != FROZEN_FP8) return OTT_OK;
     return set_text(cfg, "train.frozen_granularity",
@@ -221,13 +221,13 @@ typedef struct loading {
     model *m;
     hf_places places;
     shards *file;
-    float *buffer;                 /* [HF_BUFFER] */
-    float *matrix;                 /* [rows, columns] the tensor matrix_of, transposed */
-    const shard_tensor *matrix_of; /* NULL if none was read yet */
-    bool as_codes;                 /* read bytes unchanged */
+    float *buffer;                 /* HF_BUFFER elements */
+    float *matrix;                 /* the tensor matrix_of, transposed to [rows, columns] */
+    const shard_tensor *matrix_of; /* the tensor in `matrix`; NULL if none was read yet */
+    bool as_codes;                 /* read FP8 codes without decoding them */
     const frozen_filling
         *filling; /* quantizes the values while they are loaded; NULL: values are not quantized */
-    const uint64_t *dither_seed; /* NULL: no dither */
+    const uint64_t *dither_seed; /* seed of the dither; NULL: no dither */
     cancellation_progress progress;
     int64_t done; /* elements loaded so far */
 } loading;
@@ -246,7 +246,7 @@ static ott_status find_tensor(const loading *l, int i, const shard_tensor **out)
     return safetensors_check_shape(shards_file(l->file, (*out)->file), (*out)->entry, rank, shape);
 }
 
-/* True for tensors of layers after the last: DeepSeek-V3's multi-token prediction. */
+/* True for a tensor of a layer after the model's last one: DeepSeek-V3's multi-token prediction. */
 static bool is_next_token_layer(const model *m, const char *name) {
     static const char stem[] = "model.layers.";
     if (!m->options.family->latent || strncmp(name, stem, sizeof stem - 1) != 0) return false;
@@ -275,7 +275,7 @@ static bool is_scale(const loading *l, const char *name) {
     return t && is_fp8(t);
 }
 
-/* *codes = the folder has codes for a parameter kept in FP8. Fails if only some of its tensors are codes. */
+/* *codes is true if the folder has FP8 codes for a parameter. Fails if only some of its tensors are codes. */
 static ott_status find_if_codes(const loading *l, int i, int count, bool *codes) {
     const shard_tensor *t;
     TRY(find_tensor(l, i, &t));
@@ -329,7 +329,7 @@ static ott_status check_tensors(const loading *l) {
     return OTT_OK;
 }
 
-/* Reads a whole tensor [columns, rows] and transposes it. */
+/* Reads a full tensor [columns, rows] and transposes it. */
 static ott_status read_transposed(loading *l, const shard_tensor *t, const hf_place *place) {
     mem *account = l->m->device->account;
     mem_free(account, l->matrix);
@@ -354,8 +354,8 @@ static ott_status read_floats(loading *l, const shard_tensor *t, const hf_place 
     return OTT_OK;
 }
 
-/* True if 16-bit values of the file fill a trained fp32 master that layers read rounded. Layers read norms,
-   biases and routers unrounded. */
+/* True if the file's 16-bit values are loaded into a trained fp32 master that layers round before use. Layers
+   read norms, biases and routers unrounded. */
 static bool needs_dither(const shard_tensor *t, const hf_place *at) {
     const parameter *p = at->parameter;
     ott_dtype loaded = t->entry->dtype;
@@ -364,7 +364,7 @@ static bool needs_dither(const shard_tensor *t, const hf_place *at) {
 }
 
 /* Dithers elements [first, first + count) of tensor t. The tensor's name in the file is the key of the random
-   numbers, so that fusing does not change them. */
+   numbers, so that fused and separate projections get equal numbers. */
 static void dither_run(const loading *l, const shard_tensor *t, int64_t first, int64_t count, float *values) {
     uint64_t stream = rng_stream(t->entry->name) ^ rng_stream("master_dither");
     draw_dither(values, count, t->entry->dtype, *l->dither_seed, stream, (uint64_t)first);
@@ -438,7 +438,7 @@ static ott_status load_frozen_codes(loading *l, int i) {
     return status;
 }
 
-/* Reads the full tensor, so that the scales do not depend on how ranks shard the tensor. */
+/* Measures the full tensor, so that the scales do not depend on how ranks shard the tensor. */
 static ott_status measure_place(loading *l, const frozen_filling *f, int i) {
     const hf_place *at = &l->places.items[i];
     const shard_tensor *t;

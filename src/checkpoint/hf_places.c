@@ -4,7 +4,7 @@
 #include "checkpoint/tensors.h"
 #include <string.h>
 
-/* A parameter of a module. kind: last part of its name, "weight". matrix: index of the expert, or 0. */
+/* A parameter of a module. kind: last part of its name, as "weight". matrix: index of the expert, or 0. */
 typedef struct member {
     const model_module *module;
     const parameter *parameter;
@@ -41,7 +41,7 @@ static parameter_part owned_part(const parameter *p) {
     return part;
 }
 
-/* Adds the hf_place of rows `part` of a parameter; if it has experts, of one expert's matrix. */
+/* Adds the hf_place of rows `part` of a parameter, or of one expert's matrix if the parameter has experts. */
 static ott_status add_place(hf_places *places, const member *owner, const module_part *part) {
     const parameter *p = owner->parameter;
     module_part fused;
@@ -130,7 +130,7 @@ hf_slice hf_place_slice(const hf_place *p) {
     const parameter_part *owned = &p->owned;
     parameter_run run;
     for (int64_t at = 0; at < owned->rows;
-         /* a run has rows of one projection, or of all */
+         /* a run: consecutive rows, of one projection or of all projections */
          at += run.count) {
         run = parameter_rows_at(owned, at, owned->rows - at);
         int64_t row = owned->row + run.first, begin = p->first > row ? p->first : row, end = row + run.count;

@@ -10,30 +10,30 @@
 #include "checkpoint/ranks.h"
 #include "model/model.h"
 
-/* Where a folder stores some rows of a parameter: in which rows of which tensor. A vector has one column. */
+/* The place where a folder stores rows of a parameter: a tensor and its rows. A vector has one column. */
 typedef struct hf_place {
     const model_module *module;
     const parameter *parameter; /* weight or bias of the module */
-    parameter_part owned;       /* the part of the parameter that this rank owns; rows 0: none */
+    parameter_part owned;       /* the part of the parameter that this rank owns; 0 rows if it owns nothing */
     int64_t first, count;       /* rows [first, first + count) of the parameter */
     int64_t columns;
     const char *name; /* name of the tensor */
     /* name of the fused tensor in families that fuse: equal for q, k, v and for gate, up */
     const char *fused;
-    int64_t tensor_row;     /* first row in the tensor */
-    int64_t tensor_rows;    /* rows of the full tensor, of all its experts */
+    int64_t tensor_row;     /* the tensor's row at which these rows begin */
+    int64_t tensor_rows;    /* rows of the full tensor, summed over its experts */
     int64_t experts;        /* experts in the tensor; 0 if it has no expert dimension */
-    int64_t vector_columns; /* columns, if the file stores this vector as a matrix; else 0 */
-    /* The tensor is stored as [columns, rows]. hf_places_stream delivers it in the tensor's order. */
+    int64_t vector_columns; /* columns of the tensor if it stores a vector as a matrix; else 0 */
+    /* The tensor is stored as [columns, rows]. hf_places_stream delivers elements in the tensor's order. */
     bool transposed;
 } hf_place;
 
 typedef struct hf_places {
     const model *m;
     const family *family; /* family of the folder */
-    bool are_packed;      /* experts of a layer are one tensor */
+    bool are_packed;      /* all experts of a layer are one tensor */
     arena *memory;
-    /* [count], in the order of the parameters; places of one tensor are in the order of its rows */
+    /* `count` places in the order of the parameters; places of one tensor are in the order of its rows */
     hf_place *items;
     int count;
 } hf_places;
@@ -42,12 +42,12 @@ typedef struct hf_places {
    hf_places_close, even after an error. */
 ott_status hf_places_open(const model *m, const family *f, bool packed, hf_places *out);
 void hf_places_close(hf_places *p);
-/* If several ranks have the same slice, one of them writes: clears `owned` on the others. Collective. */
+/* If several ranks have a slice, one of them writes it: clears `owned` on the other ranks. Collective. */
 ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks);
 
 /* The slice of the file tensor that this rank owns. */
 typedef struct hf_slice {
-    parameter_part part; /* rows and columns of the tensor; rows 0: none */
+    parameter_part part; /* rows and columns of the tensor; 0 rows if the rank has none */
     const tensor *shard; /* the parameter's shard on this rank */
     int64_t first;       /* offset of the slice in the shard, in elements */
 } hf_slice;
@@ -57,7 +57,7 @@ static inline void *hf_slice_at(const hf_slice *p, int64_t at) {
     return (char *)p->shard->data + (p->first + at) * dtype_bytes(p->shard->dtype);
 }
 
-/* Element index in the parameter minus index in the tensor (not for transposed tensors). */
+/* Index of an element in the parameter minus its index in the tensor (not for transposed tensors). */
 static inline int64_t hf_place_shift(const hf_place *p) {
     return (p->first - p->tensor_row) * p->columns;
 }
@@ -66,13 +66,13 @@ static inline int64_t hf_place_shift(const hf_place *p) {
 typedef ott_status (*hf_sink)(void *user, int64_t first, int64_t count, const float *values);
 /* Reads this rank's elements of a tensor as fp32 and passes them to `sink` in ascending order. first: index
    of the tensor's first place. Adapters are merged (hf_merge.h). as_codes: FP8 weights without an adapter are
-   delivered as decoded codes, without scales. buffer: [HF_BUFFER]. */
+   delivered as decoded codes, without scales. buffer: HF_BUFFER elements. */
 enum { HF_BUFFER = 1 << 16 };
 ott_status hf_places_stream(const hf_places *p, int first, bool as_codes, float *buffer, hf_sink sink,
                             void *user);
 /* Removes the leading "model." from the tensor names: folders of models saved without a head lack it. */
 void hf_places_drop_root(hf_places *p);
-/* Stores the tensor's shape in the file; returns its rank. */
+/* Stores the shape that the tensor has in the file; returns the tensor's rank. */
 int hf_place_shape(const hf_place *p, int64_t shape[PARAMETER_RANKS]);
 /* True if the tensor is a matrix of a linear layer or of one expert in a block. */
 bool hf_is_block_matrix(const hf_place *p);

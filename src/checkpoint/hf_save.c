@@ -18,7 +18,7 @@ typedef enum tensor_part { PART_VALUES, PART_CODES, PART_SCALES } tensor_part;
 typedef struct tensor_output {
     tensor_part part;
     int first;                   /* index in places.items of the tensor's first rows */
-    const hf_fp8_matrix *matrix; /* for codes and scales */
+    const hf_fp8_matrix *matrix; /* the matrix of codes or scales; else NULL */
 } tensor_output;
 
 typedef struct saving {
@@ -31,11 +31,11 @@ typedef struct saving {
     hf_places places;
     hf_fp8 fp8;
     arena *memory;
-    safetensors_tensor *declared; /* [count] */
-    tensor_output *outputs;       /* [count], parallel to declared */
+    safetensors_tensor *declared; /* `count` tensors */
+    tensor_output *outputs;       /* `count` outputs, parallel to declared */
     int64_t count;
-    float *buffer;  /* [HF_BUFFER] */
-    uint8_t *codes; /* [HF_BUFFER]; NULL without FP8 */
+    float *buffer;  /* HF_BUFFER elements */
+    uint8_t *codes; /* HF_BUFFER codes; NULL without FP8 */
 } saving;
 
 /* ---- choice of the family ---- */
@@ -69,7 +69,7 @@ static bool can_express_biases(const family *f, const model_options *o) {
     return !o->o_bias && (f->qkv_bias_key || f->qkv_bias == o->qkv_bias);
 }
 
-/* True if the family's blocks compute what the model's do, apart from biases, QK norms and windows. */
+/* True if family a's blocks compute the model's function, apart from biases, QK norms and windows. */
 static bool is_same_block(const family *a, const model_options *o) {
     const family *b = o->family;
     return a->norms == b->norms && a->norm == model_norm(o) && can_express_mlp(a, model_mlp(o)) &&
@@ -165,7 +165,7 @@ static double multiplier_of(float m) {
     return m != 0 ? (double)m : 1;
 }
 
-/* Members without a key in the family stay 0. */
+/* Members for which the family's config.json has no key stay 0. */
 static void describe_experts(const model_options *o, hf_config *c) {
     const moe_options *e = &o->moe;
     bool sigmoid = c->family->experts == FAMILY_EXPERTS_SIGMOID,
@@ -187,7 +187,7 @@ static void describe_experts(const model_options *o, hf_config *c) {
     c->route_scale = shares ? (double)e->rule.scale : 0;
 }
 
-/* Gemma's query_pre_attn_scalar is the square of q k^T's divisor. Its embedding multiplier has no key. */
+/* Gemma's query_pre_attn_scalar is the square of q k^T's divisor. The embedding multiplier has no key. */
 static void describe_multipliers(const model_options *o, hf_config *c) {
     bool gemma = o->family->scale_embeddings;
     bool cohere = o->family->norms == FAMILY_NORMS_SHARED;
@@ -204,7 +204,7 @@ static void describe_multipliers(const model_options *o, hf_config *c) {
     c->rope_local_theta = o->local_theta;
 }
 
-/* Families with a window pattern store its period; others list the layers. */
+/* Families with a window pattern store its period; other families list the layers with full attention. */
 static ott_status describe_windows(const model_options *o, hf_config *c) {
     c->sliding_window = o->window;
     c->full_attention_every = c->family->window == FAMILY_WINDOW_PATTERN ? o->full_attention_every : 0;
@@ -289,7 +289,7 @@ static safetensors_tensor *declare_tensor(saving *s, tensor_output what, const c
     return t;
 }
 
-/* Declares the tensor that begins with places.items[i]. Later items of a fused tensor belong to it. */
+/* Declares the tensor that begins with places.items[i]; no tensor if the item continues an earlier one. */
 static ott_status declare_place(saving *s, int i) {
     const hf_place *at = &s->places.items[i];
     const hf_fp8_matrix *x = s->o->fp8 ? hf_fp8_find(&s->fp8, i) : NULL;
@@ -303,7 +303,7 @@ static ott_status declare_place(saving *s, int i) {
 }
 
 static ott_status declare_tensors(saving *s) {
-    int64_t most = 2 * (int64_t)s->places.count; /* codes and scales */
+    int64_t most = 2 * (int64_t)s->places.count; /* codes and scales are two tensors */
     TRY(arena_open(s->account, MEM_OTHER, &s->memory));
     TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->declared, &s->declared));
     TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->outputs, &s->outputs));
@@ -318,7 +318,7 @@ typedef struct writing {
     const saving *s;
     shards_writer *w;
     const tensor_output *d;
-    int64_t end; /* elements written or skipped */
+    int64_t end; /* number of elements that were written or skipped */
 } writing;
 
 /* Skips elements that other ranks write. */
@@ -402,14 +402,14 @@ static bool blocks_fit(const saving *s, int i) {
     return at->columns % BLOCK == 0 && (!is_joined || at->count % BLOCK == 0);
 }
 
-/* Returns the module of the first matrix that 128x128 scale blocks do not fit; NULL if they fit all. */
+/* Returns the module of the first matrix that 128x128 scale blocks do not fit; NULL if none. */
 static const model_module *find_unfit(const saving *s) {
     for (int i = 0; i < s->places.count; i++)
         if (hf_is_block_matrix(&s->places.items[i]) && !blocks_fit(s, i)) return s->places.items[i].module;
     return NULL;
 }
 
-/* Programs that read a folder, and a warning about other programs. docs/export.md has the same table. */
+/* Programs that read an FP8 folder, and a warning about other programs. docs/export.md has this table. */
 typedef struct hf_readers {
     const char *names, *warning;
 } hf_readers;

@@ -19,20 +19,20 @@ typedef struct hf_save_options {
     /* Folder of the original model, or NULL. Unknown keys of its config.json and its other files are
        copied. */
     const char *original;
-    ott_dtype dtype; /* of tensors that are not FP8: F32, BF16 or F16 */
+    ott_dtype dtype; /* format of tensors that are not FP8: F32, BF16 or F16 */
     bool fp8;
     hf_method method;      /* method and granularity are used only with fp8 (hf_fp8.h) */
-    hf_scales granularity; /* AS_TRAINED needs a converted model (model_convert) */
+    hf_scales granularity; /* HF_SCALE_AS_TRAINED needs a converted model (model_convert) */
     const logger *log;
     group *ranks; /* the ranks of the model, which all call hf_model_save; NULL: one rank */
 } hf_save_options;
 
 typedef struct hf_save_summary {
     const char *family; /* family that the folder was written for */
-    /* tensors in total, FP8 matrices, block matrices not in FP8, copied files */
+    /* numbers of all tensors, of FP8 matrices, of block matrices not in FP8, and of copied files */
     int64_t tensors, matrices, kept, copied;
-    int64_t bytes;         /* of all tensors */
-    hf_scales granularity; /* granularity that AS_TRAINED resolved to */
+    int64_t bytes;         /* bytes of all tensors */
+    hf_scales granularity; /* the granularity that HF_SCALE_AS_TRAINED meant */
     const char *readers;   /* programs that can read the FP8 folder; NULL without FP8 */
 } hf_save_summary;
 

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Count the trained parameters in the file, or in the set, by their tensors of the optimizer's first slot. */
+/* Count the parameters with optimizer state in the file, or in the set, by the tensors of the first slot. */
 static int64_t count_trained_in_file(const safetensors *f, const optimizer_rule *rule) {
     int64_t count = 0;
     for (int64_t i = 0; i < safetensors_count(f); i++)
@@ -66,7 +66,7 @@ static bool has_weight(const safetensors *f, module_role role) {
     return safetensors_find(f, weight) != NULL;
 }
 
-/* True if the file fuses these projections. otherwise: result if the file has neither of the weights. */
+/* True if the file fuses a group of projections. `otherwise`: the result if it has none of their weights. */
 static bool has_fused(const safetensors *f, module_role fused, module_role apart, bool otherwise) {
     return has_weight(f, fused) || (!has_weight(f, apart) && otherwise);
 }
@@ -144,7 +144,8 @@ static bool is_of_frozen(const model *m, const char *state) {
     return false;
 }
 
-/* Removes state that the file lacks from the set. State that the set lacks must be of frozen parameters. */
+/* Removes tensors that the file lacks from the set. All other differences must be state of frozen
+   parameters. */
 static ott_status fit_frozen(const safetensors *f, const model *m, const logger *log, tensor_set *set) {
     const optimizer_rule *rule = m->options.optimizer;
     int64_t started = 0, dropped = 0;
@@ -209,15 +210,15 @@ static void log_converted(const logger *log, const loader *l) {
                  dtype_name(t->dtype));
 }
 
-/* Loads the base folder's weights if the checkpoint lacks them. Otherwise its frozen weights may differ from
-   the folder's weights, so later checkpoints also store frozen weights. */
+/* Loads the base folder's weights if the checkpoint lacks them. Otherwise the checkpoint's frozen weights may
+   differ from the folder's weights, so later checkpoints also store frozen weights. */
 static ott_status load_base(model *m, const logger *log, const char *path, const model_base *base) {
     if (base->files > 0) return hf_base_load(m, log, path, base);
     m->options.base = NULL;
     return OTT_OK;
 }
 
-/* Opens and checks both files and the base folder before any byte of the model changes. */
+/* Opens and checks weights, optimizer state and base folder before any byte of the model changes. */
 static ott_status load_tensors(model *m, const logger *log, const char *path, const model_base *base,
                                const checkpoint_exclusions *choice) {
     loader weights = {0}, state = {0};

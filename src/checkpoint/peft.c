@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define PREFIX       "base_model.model."
-#define CONFIG_LIMIT (INT64_C(1) << 20) /* bytes */
+#define CONFIG_LIMIT (INT64_C(1) << 20) /* largest accepted adapter_config.json, in bytes */
 
 /* ---- adapter_config.json ---- */
 
@@ -34,7 +34,7 @@ static ott_status check_initialization(const char *path, const json_t *root) {
     return OTT_OK;
 }
 
-/* Rejects unsupported features, unless they are absent, null, false or empty. */
+/* Rejects keys of unsupported features, unless the value is null, false or empty. */
 static ott_status check_unbuilt(const char *path, const json_t *root) {
     static const char *const members[] = {
         "layer_replication", "trainable_token_indices", "target_parameters", "lora_bias", "use_qalora",
@@ -64,7 +64,7 @@ static ott_status fail_conflict(const config *cfg, const char *path, const char 
                        config_where(cfg, key), member, path, key, value, key, value, key);
 }
 
-/* Sets peft.dim. A value of the user must match the folder's tensors. */
+/* Sets peft.dim. If the user set peft.dim, too, the values must be equal. */
 static ott_status set_rank(config *cfg, const char *path, int64_t rank) {
     char text[32];
     snprintf(text, sizeof text, "%lld", (long long)rank);
@@ -84,7 +84,7 @@ static ott_status set_real_member(config *cfg, const json_t *root, const char *m
     return set_config_key(cfg, key, text);
 }
 
-/* Reads a list of names, or "all-linear". Refuses other texts: they are regular expressions. */
+/* Reads a list of names, or "all-linear". Rejects any other text, because it is a regular expression. */
 static ott_status set_modules(config *cfg, const char *path, const json_t *root, const char *member,
                               const char *key, str *names) {
     const json_t *list = json_object_get(root, member);
@@ -105,7 +105,7 @@ static ott_status set_modules(config *cfg, const char *path, const json_t *root,
 }
 
 /* Translates PEFT's regular expression to our pattern: ".*" becomes "*", and an escaped character stays.
-   False if the expression uses anything else. */
+   False if the expression has other operators. */
 static bool translate_name(const char *name, str *out) {
     size_t length = strlen(name), end = length > 0 && name[length - 1] == '$' ? length - 1 : length;
     for (size_t i = name[0] == '^'; i < end; i++) {
@@ -305,8 +305,8 @@ static bool is_in_layers(const config_list *layers, const model_module *e) {
     return layers->count == 0;
 }
 
-/* True if `test` holds for all modules in these layers that have the last name component of `like`. Then PEFT
-   needs no full name. */
+/* True if `test` holds for all modules in these layers whose name ends with the last component of `like`'s
+   name. Then PEFT needs no full name. */
 static bool has_unique_suffix(const model *m, const model_module *like, module_test test,
                               const config_list *layers) {
     for (int i = 0; i < m->all_modules.count; i++) {
@@ -335,7 +335,7 @@ static json_t *list_modules(const model *m, module_test test, const config_list 
 
 /* ---- ranks and alphas of single layers ---- */
 
-/* Selects the ranks (are_ranks) or the alphas of the adapters. */
+/* Selects what adapter_number returns for a module: the adapter's rank (are_ranks) or its alpha. */
 typedef struct adapter_numbers {
     adapter_options o;
     bool are_ranks;
@@ -376,7 +376,7 @@ static json_t *list_layers(const config_list *layers) {
     return list;
 }
 
-/* Returns layers_to_transform; no layers if a full name selected a module in another layer. */
+/* Returns layers_to_transform; an empty list if a module in another layer has an adapter. */
 static const config_list *usable_layers(const model *m, const config *cfg) {
     static const config_list none = {0};
     for (int i = 0; i < m->all_modules.count; i++)

@@ -6,12 +6,12 @@
 #include "tensor/exec.h"
 
 typedef struct checkpoint_ranks {
-    group *group; /* borrowed; NULL: one rank */
+    group *group; /* borrowed; NULL if there is only one rank */
     device *device;
 } checkpoint_ranks;
 
 int ranks_size(const checkpoint_ranks *r);
-int ranks_own_rank(const checkpoint_ranks *r); /* rank number in the group */
+int ranks_own_rank(const checkpoint_ranks *r); /* number of this rank in the group */
 /* All-gathers `bytes` bytes of each rank, in rank order: all[size][bytes]. */
 ott_status ranks_gather(const checkpoint_ranks *r, const void *mine, int64_t bytes, void *all);
 /* Returns OTT_OK if all ranks pass OTT_OK. Else all ranks return the error of the first failed rank, with its

@@ -1,5 +1,5 @@
 /* checkpoint/run: claims folders of checkpoints, and sets checkpoints aside. */
-#define _GNU_SOURCE /* getrandom, realpath, link */
+#define _GNU_SOURCE /* declares getrandom, realpath, link */
 #include "checkpoint/run.h"
 #include "base/file.h"
 #include "checkpoint/folder.h"
@@ -65,7 +65,7 @@ ott_status checkpoint_run_home(mem *account, const char *run_folder, const char 
     return ours ? mem_strdup(account, folder, home) : name_subfolder(account, folder, run.mark.run, home);
 }
 
-/* *copy = the record names another run folder with the same run id, so run_folder is a copy of that
+/* *copy is true if the record names another run folder with the same run id: run_folder is a copy of that
    folder. */
 static ott_status is_copy(mem *account, const char *run_folder, const char *folder, const run_record *owner,
                           bool *copy) {
@@ -96,8 +96,8 @@ static ott_status decide_ownership(mem *account, const char *run_folder, const c
     return run_record_write(account, run_folder, r);
 }
 
-/* Writes the record unless another process was first; *won is true if this process was. A hard link is an
-   atomic test; if the file system has none, overwrites. */
+/* Writes the record unless another process wrote it before; *won is true if this process wrote it. A hard
+   link tests this atomically. If the file system has no hard links, overwrites the record. */
 static ott_status write_first(mem *account, const char *folder, const run_record *r, bool *won) {
     char *aside, *from = NULL, *to = NULL;
     ott_status status;

@@ -22,14 +22,14 @@ ott_status checkpoint_run_claim(mem *account, const logger *log, const char *run
                                 bool adopts, run_record *r, char **home);
 /* How a checkpoint relates to the run with its checkpoints in `home`. */
 typedef enum checkpoint_relation {
-    CHECKPOINT_OWN,    /* step-N in home */
-    CHECKPOINT_COPY,   /* stored elsewhere, but of the run's current branch */
-    CHECKPOINT_FOREIGN /* of another run or of an abandoned branch */
+    CHECKPOINT_OWN,    /* a checkpoint in the run's folder `home` */
+    CHECKPOINT_COPY,   /* a checkpoint elsewhere, of the run's current branch */
+    CHECKPOINT_FOREIGN /* a checkpoint of another run or of an abandoned branch */
 } checkpoint_relation;
 
 ott_status checkpoint_run_relation(mem *account, const char *home, const char *path,
                                    checkpoint_relation *out);
-/* *branch: the branch that a rewind to `step` (-1: start) abandons; 0 if no checkpoint is later. */
+/* *branch: the branch that a rewind to `step` (-1: start) abandons; 0 if it abandons no checkpoint. */
 ott_status checkpoint_run_branch_to_abandon(mem *account, const char *home, int64_t step, int64_t *branch);
 /* Rewinds to `step`: sets later checkpoints aside, logs the rewind, and starts the next branch. */
 ott_status checkpoint_run_rewind(mem *account, const logger *log, const char *home, int64_t step);

@@ -8,8 +8,8 @@
 #include <string.h>
 
 enum { HISTORY_VERSION = 1 };
-#define HISTORY_LIMIT (INT64_C(1) << 20) /* bytes; a real file has a few thousand */
-#define UNKNOWN       "unknown"          /* recipe of steps before histories existed */
+#define HISTORY_LIMIT (INT64_C(1) << 20) /* largest accepted file; a real one has a few thousand bytes */
+#define UNKNOWN       "unknown"          /* recipe of steps that have no history */
 
 /* ---- updating ---- */
 
@@ -43,7 +43,7 @@ report_phase *run_history_phase(run_history *h, const char *recipe) {
     report_phase *last = &h->phases[h->phase_count > 0 ? h->phase_count - 1 : 0];
     if (h->phase_count > 0 && strcmp(last->recipe, recipe) == 0) return last;
     if (h->phase_count == REPORT_MOST_PHASES) join_phases(h);
-    if (h->phase_count == REPORT_MOST_PHASES) return last; /* cannot happen: there are fewer recipes */
+    if (h->phase_count == REPORT_MOST_PHASES) return last; /* impossible: fewer recipes exist */
     report_phase *next = &h->phases[h->phase_count++];
     *next = (report_phase){0};
     snprintf(next->recipe, sizeof next->recipe, "%s", recipe);
@@ -141,7 +141,7 @@ static bool parse_phase(const json_t *object, report_phase *p) {
                         .gemms = count_or_invalid(object, "gemms"),
                         .fp8_gemms = count_or_invalid(object, "fp8_gemms")};
     memcpy(p->recipe, recipe, strlen(recipe));
-    const int64_t most = INT64_MAX / (2 * REPORT_MOST_PHASES); /* the sum must not overflow */
+    const int64_t most = INT64_MAX / (2 * REPORT_MOST_PHASES); /* the sum of all phases must not overflow */
     return p->steps >= 0 && p->tokens >= 0 && p->tokens <= most && p->seconds >= 0 && p->gemms >= 0 &&
            p->gemms <= most && p->fp8_gemms >= 0 && p->fp8_gemms <= p->gemms && p->steps <= most;
 }

@@ -21,27 +21,27 @@ typedef struct run_history {
     report_phase phases[REPORT_MOST_PHASES];
     double losses[RUN_LOSSES]; /* the last finite losses; loss number i is in [i % RUN_LOSSES] */
     int64_t loss_count;        /* number of all finite losses */
-    double val_loss;           /* the latest; NaN if none */
+    double val_loss;           /* the latest validation loss; NaN if none */
     double last_good_loss;     /* the latest finite training loss; NaN if none */
     int64_t last_good_step;
-    int64_t peak_memory_bytes; /* maximum over all processes */
+    int64_t peak_memory_bytes; /* largest peak of any process of the run */
 } run_history;
 
-void run_history_begin(run_history *h); /* empty history of a new run */
+void run_history_begin(run_history *h); /* makes *h the history of a new run */
 /* Returns the current phase: the last one if it has this recipe, else a new one. If the table is full, phases
    with the same recipe are merged first. */
 report_phase *run_history_phase(run_history *h, const char *recipe);
-void run_history_add_loss(run_history *h, int64_t step, double loss); /* ignores non-finite losses */
+void run_history_add_loss(run_history *h, int64_t step, double loss); /* ignores a non-finite loss */
 double run_history_loss(const run_history *h);                        /* mean of `losses`; NaN if none */
-/* Sum of all phases. */
+/* Returns the sum of all phases. */
 report_phase run_history_sum(const run_history *h);
 /* Tokens per second over the phases with a known time; 0 if none. */
 double run_history_speed(const run_history *h);
 
 /* Appends the text of history.json. */
 ott_status run_history_text(const run_history *h, str *out);
-/* Reads the history of a checkpoint. If it has none (old checkpoints), *known is false, and the history has
-   one phase with the recipe "unknown" and the given steps and tokens. */
+/* Reads the history of a checkpoint. If an old checkpoint has no history, *known is false, and the history
+   has one phase with the recipe "unknown" and the given steps and tokens. */
 ott_status run_history_read(mem *account, const char *checkpoint, int64_t steps, int64_t tokens,
                             run_history *out, bool *known);
 

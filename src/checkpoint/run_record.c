@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <string.h>
 
-enum { RECORD_LIMIT = 3 * PATH_MAX }; /* bytes */
+enum { RECORD_LIMIT = 3 * PATH_MAX }; /* largest accepted run.json, in bytes */
 
 bool run_id_is_valid(const char *text) {
     return strlen(text) == RUN_ID_LENGTH && strspn(text, "0123456789abcdef") == RUN_ID_LENGTH;

@@ -19,24 +19,24 @@
 
 #define RUN_RECORD_NAME "run.json"
 
-enum { RUN_ID_LENGTH = 16 }; /* hexadecimal digits */
+enum { RUN_ID_LENGTH = 16 }; /* hexadecimal digits of a run id */
 
 /* The run and branch of a checkpoint. run is "" if unknown. */
 typedef struct run_mark {
     char run[RUN_ID_LENGTH + 1];
-    int64_t branch; /* the first is 1 */
+    int64_t branch; /* branches are numbered from 1 */
 } run_mark;
 
 /* The contents of run.json. Missing texts are "", a missing `after` is INT64_MAX. */
 typedef struct run_record {
     run_mark mark;
-    int64_t after; /* checkpoints of later steps are set aside; -1: all */
+    int64_t after; /* checkpoints of steps after this step are set aside; -1: all checkpoints */
     char origin[PATH_MAX], folder[PATH_MAX];
 } run_record;
 
 /* True if `text` is a valid run id. "" is not. */
 bool run_id_is_valid(const char *text);
-/* A missing file gives an empty record. */
+/* Reads the record in `folder`. If there is no run.json, *out is an empty record. */
 ott_status run_record_read(mem *account, const char *folder, run_record *out);
 ott_status run_record_write(mem *account, const char *folder, const run_record *r);
 

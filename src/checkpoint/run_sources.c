@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { SOURCES_VERSION = 1, MOST_LOGGED = 4 };
-#define SOURCES_LIMIT (INT64_C(16) << 20) /* bytes */
+#define SOURCES_LIMIT (INT64_C(16) << 20) /* largest accepted sources.json, in bytes */
 
 static const char *const role_words[SOURCE_ROLES] = {"data", "eval", "tokenizer"};
 
@@ -73,7 +73,7 @@ ott_status run_sources_text(const run_sources *s, str *out) {
     return status;
 }
 
-/* Skips incomplete entries. */
+/* Adds one entry of sources.json to s. Skips an incomplete entry. */
 static ott_status parse_file(run_sources *s, const json_t *object) {
     const char *word = json_string_value(json_object_get(object, "role"));
     const char *path = json_string_value(json_object_get(object, "path"));
@@ -140,7 +140,7 @@ static void log_change(const logger *log, const run_source *before, const run_so
 void run_sources_compare(const run_sources *before, const run_sources *now, run_source_role role,
                          const logger *log) {
     int64_t changes = 0;
-    if (before->count == 0) return; /* the files are not known */
+    if (before->count == 0) return; /* the checkpoint lists no files */
     for (int64_t i = 0; i < before->count; i++) {
         const run_source *b = &before->files[i], *n = find_path(now, b);
         bool other = role != SOURCE_ROLES && b->role != role;

@@ -22,24 +22,25 @@ typedef struct run_source {
     file_mark mark;
 } run_source;
 
-enum { RUN_SOURCES_MOST = 1024 }; /* further files are not recorded */
+enum { RUN_SOURCES_MOST = 1024 }; /* files after the first 1024 are not recorded */
 
-/* Zero-initialize with {.account = m}; freed with run_sources_free. */
+/* Zero-initialize with {.account = m}; free with run_sources_free. */
 typedef struct run_sources {
     mem *account;
     int64_t count, capacity;
-    run_source *files; /* [count] */
+    run_source *files; /* `count` files */
 } run_sources;
 
 /* Computes the fingerprint of a file and appends it; the path is copied. */
 ott_status run_sources_add(run_sources *s, run_source_role role, const char *path);
-/* Adds a tokenizer file, or tokenizer.json of a folder. Does nothing if it does not exist. */
+/* Adds a tokenizer file, or tokenizer.json of a folder. Does nothing if the file does not exist. */
 ott_status run_sources_add_tokenizer(run_sources *s, const char *path);
 void run_sources_free(run_sources *s);
 ott_status run_sources_text(const run_sources *s, str *out); /* appends the text of sources.json */
 /* Reads sources.json of a checkpoint into an empty s. s stays empty if there is no such file. */
 ott_status run_sources_read(run_sources *s, const char *checkpoint);
-/* Warns about changed files of one role, or of all (SOURCE_ROLES). Does not warn if a file was only moved. */
+/* Warns about changed files of one role, or of all roles (SOURCE_ROLES), but not about files that only
+   moved. */
 void run_sources_compare(const run_sources *before, const run_sources *now, run_source_role role,
                          const logger *log);
 

@@ -13,8 +13,8 @@
 
 typedef struct checkpoint_snapshot {
     mem *account;
-    checkpoint_ranks ranks;             /* the ranks that write it */
-    tensor_set sets[CHECKPOINT_CONFIG]; /* one per safetensors file, in file order */
+    checkpoint_ranks ranks;             /* the ranks that write the snapshot */
+    tensor_set sets[CHECKPOINT_CONFIG]; /* one set per safetensors file, in file order */
     str config;                         /* text of config.toml */
     str history;                        /* text of history.json; empty: no file */
     const char *sources;                /* text of sources.json, borrowed; NULL: no file */
@@ -27,7 +27,7 @@ typedef struct checkpoint_snapshot {
    writes it; NULL: this rank alone. Close with checkpoint_snapshot_close, even after an error. */
 ott_status checkpoint_snapshot_take(const model *m, const config *cfg, const char *recipe_name,
                                     const run_state *run, group *ranks, checkpoint_snapshot *out);
-/* Bytes of host memory that staging needs. */
+/* Returns the bytes of host memory that staging needs. */
 int64_t checkpoint_snapshot_bytes(const checkpoint_snapshot *s);
 /* Copies all device tensors to `memory`, which must outlive the snapshot. */
 ott_status checkpoint_snapshot_stage(checkpoint_snapshot *s, void *memory);
@@ -50,7 +50,7 @@ ott_status checkpoint_snapshot_put_set(mem *account, const checkpoint_ranks *ran
 typedef struct checkpoint_written {
     mem *account;
     char *path; /* path of the checkpoint */
-    char *left; /* why an old checkpoint could not be removed; NULL if all were */
+    char *left; /* why an old checkpoint could not be removed; NULL if all removals worked */
 } checkpoint_written;
 
 /* Writes the snapshot as checkpoint_save does. */

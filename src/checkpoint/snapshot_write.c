@@ -17,8 +17,8 @@ typedef struct file_set {
     mem *account;
     const checkpoint_snapshot *from;
     const char *folder;
-    str path;     /* of the current file */
-    char *buffer; /* [BUFFER_BYTES] */
+    str path;     /* path of the current file */
+    char *buffer; /* BUFFER_BYTES bytes */
     checkpoint_state state;
 } file_set;
 
@@ -34,7 +34,7 @@ static int64_t piece_size(int64_t total, int64_t at) {
 
 /* ---- tensors ---- */
 
-/* *out = bytes [at, at + count) of the slice: in place if on the host, else copied to the buffer. */
+/* *out = bytes [at, at + count) of the slice: in host memory already, or copied to the buffer. */
 static ott_status fetch_bytes(const file_set *s, const tensor_slice *p, int64_t at, int64_t count,
                               const char **out) {
     const char *from = (const char *)p->data + at;
@@ -46,7 +46,7 @@ static ott_status skip_to(safetensors_writer *w, int64_t from, int64_t to, int64
     return to > from ? safetensors_writer_skip(w, (to - from) * size) : OTT_OK;
 }
 
-/* *end: in and out, number of the tensor's elements that were written or skipped. */
+/* *end: number of the tensor's elements that were written or skipped, before and after the call. */
 static ott_status write_piece(safetensors_writer *w, const tensor_slice *p, const safetensors_tensor *t,
                               int64_t at, int64_t count, const char *values, int64_t *end) {
     int64_t columns = tensor_set_columns(t), size = dtype_bytes(t->dtype);
@@ -60,7 +60,7 @@ static ott_status write_piece(safetensors_writer *w, const tensor_slice *p, cons
     return OTT_OK;
 }
 
-/* Skips the elements that other ranks write. */
+/* Writes this rank's elements of a tensor and skips the elements that other ranks write. */
 static ott_status write_tensor(const file_set *s, safetensors_writer *w, const safetensors_tensor *t,
                                const tensor_slice *p) {
     int64_t end = 0, all = 1, total = tensor_slice_elements(p), size = dtype_bytes(t->dtype);
@@ -151,7 +151,7 @@ typedef struct written_file {
     written_part part;
 } written_file;
 
-/* Computes the checksum of the tensor in the file on disk, not in memory. */
+/* Computes the checksum of a tensor's bytes in the file on disk, not of the bytes in memory. */
 static ott_status measure_tensor(const file_set *s, written_file *f, const safetensors_tensor *t,
                                  const tensor_slice *p) {
     int64_t total = tensor_slice_elements(p), size = dtype_bytes(t->dtype), bytes;
@@ -206,7 +206,7 @@ static ott_status measure_sets(file_set *s, written_part *own) {
     return OTT_OK;
 }
 
-/* Joins the ranks' CRCs. Their bytes must add up to each file's size. all: [ranks][CHECKPOINT_CONFIG]. */
+/* Joins all[ranks][CHECKPOINT_CONFIG]. The bytes that ranks wrote must add up to the size of each file. */
 static ott_status join_parts(file_set *s, const written_part *all) {
     for (int id = 0; id < CHECKPOINT_CONFIG; id++) {
         checkpoint_file *file = &s->state.files[id];

@@ -12,21 +12,21 @@
 #include <string.h>
 
 #define STATE_VERSION 3
-#define STATE_OLDEST  2                  /* oldest version that is read */
-#define STATE_LIMIT   (INT64_C(1) << 20) /* bytes; a real file has about 1,000 */
+#define STATE_OLDEST  2                  /* oldest version of state.json that is read */
+#define STATE_LIMIT   (INT64_C(1) << 20) /* largest accepted state.json; a real one has about 1,000 bytes */
 
 typedef enum field_type { FIELD_INT, FIELD_REAL, FIELD_BOOL, FIELD_WORD } field_type;
 
 typedef struct field {
     const char *name;
     field_type type;
-    int64_t low; /* range of integers */
+    int64_t low; /* low, high: smallest and largest allowed integer */
     int64_t high;
 } field;
 
 /* ---- tables ---- */
 
-/* X(member of run_state, type) */
+/* Arguments of X: member of run_state, type. */
 #define RUN_MAP(X)                                                                                           \
     X(step, INT)                                                                                             \
     X(updates, INT)                                                                                          \
@@ -43,7 +43,7 @@ static const field run_fields[] = {
 };
 enum { RUN_FIELDS = sizeof run_fields / sizeof *run_fields };
 
-/* X(key in [model], type, minimum, value in model_options). The rope fields are 0 without Llama 3 scaling. */
+/* Arguments of X: key in [model], type, minimum, value. The rope fields are 0 without Llama 3 scaling. */
 #define STRETCHED(o, member) ((o)->rope.kind == ROPE_LLAMA3 ? (o)->rope.member : 0)
 #define SHAPE_MAP(X)                                                                                         \
     X(dim, INT, 1, o->dim)                                                                                   \
@@ -199,7 +199,7 @@ out:
 
 /* ---- reading ---- */
 
-/* Path and member of a value, for messages: "run", "model", "files.model.safetensors". */
+/* Where a value is, for messages: path of the file; section such as "model", "files.model.safetensors". */
 typedef struct member_path {
     const char *path, *section;
 } member_path;
@@ -250,7 +250,7 @@ static ott_status take_field(const member_path *at, const field *f, const json_t
     return OTT_OK;
 }
 
-/* Checks that the object has exactly these members. */
+/* Checks that the object has exactly the members `names`. */
 static ott_status check_member_names(const member_path *at, json_t *object, const char *const *names,
                                      int count) {
     const char *name;
@@ -367,7 +367,7 @@ static ott_status read_files(const char *path, json_t *object, checkpoint_state 
     return OTT_OK;
 }
 
-/* Checks the version first: a newer one may use another checksum. */
+/* Checks the version before the checksum: a newer version may use another checksum. */
 static ott_status check_state_version(const char *path, const json_t *root) {
     const json_t *version = json_object_get(root, "version");
     if (!json_is_integer(version))

@@ -40,29 +40,29 @@ typedef struct checkpoint_file {
 
 /* The value of a field of state.json. The type of the field in state.c selects the member. */
 typedef struct state_value {
-    int64_t integer; /* also a bool, or the index of a word */
+    int64_t integer; /* an integer, a bool, or the index of a word */
     double real;
 } state_value;
 
 enum { CHECKPOINT_SHAPE_FIELDS = 18 };
 
 typedef struct checkpoint_state {
-    bool lacks_owner; /* written by version 2, which recorded no run */
+    bool lacks_owner; /* the file has version 2, which recorded no run */
     /* A module of the public API, not a model: no dimensions, fewer files. */
     bool is_bare_module;
     run_state run;
     run_mark mark;
-    model_base base; /* files = 0: the checkpoint has all weights */
+    model_base base; /* base.files is 0 if the checkpoint has all weights */
     state_value shape[CHECKPOINT_SHAPE_FIELDS];
     checkpoint_file files[CHECKPOINT_FILE_COUNT];
 } checkpoint_state;
 
 const char *checkpoint_file_name(enum checkpoint_file_id id);
-void checkpoint_state_describe(const model_options *o, checkpoint_state *s); /* fills s->shape */
+void checkpoint_state_describe(const model_options *o, checkpoint_state *s); /* fills s->shape from o */
 ott_status checkpoint_state_write(mem *account, const char *path, const checkpoint_state *s);
 /* Reads state.json and checks it, but not the other files. Errors name the path, the member and its value. */
 ott_status checkpoint_state_read(mem *account, const char *path, checkpoint_state *s);
-/* Compares dimensions. OTT_ERR_SHAPE, with the first different key. folder: for the message. */
+/* Compares dimensions. OTT_ERR_SHAPE names the first key that differs. folder: only for the message. */
 ott_status checkpoint_state_match(const checkpoint_state *s, const model_options *o, const char *folder);
 
 #endif

@@ -109,8 +109,8 @@ ott_status tensor_set_add_slots(tensor_set *set, const char *name, const paramet
 
 /* The slice of a tensor that one rank has. */
 typedef struct record {
-    parameter_part part; /* 0 elements: nothing */
-    int64_t columns;     /* of the global tensor */
+    parameter_part part; /* has 0 elements if the rank has no slice */
+    int64_t columns;     /* columns of the global tensor */
     int64_t number;
 } record;
 
@@ -149,10 +149,10 @@ static bool decide_writer(tensor_set *set, int64_t i, const record *records, int
 typedef struct agreement {
     const checkpoint_ranks *ranks;
     tensor_set *set;
-    int64_t most;        /* tensors per message */
-    record *own_records; /* [most] */
-    record *all;         /* [size][most] */
-    record *records;     /* [size], records of one tensor */
+    int64_t most;        /* largest number of tensors in a message */
+    record *own_records; /* this rank's records of `most` tensors */
+    record *all;         /* all ranks' records of `most` tensors */
+    record *records;     /* all ranks' records of one tensor */
     int64_t kept;
 } agreement;
 
@@ -298,7 +298,7 @@ static ott_status read_piece(const tensor_set *set, int64_t i, const safetensors
 typedef struct reading {
     const safetensors *file;
     device *device;
-    char *buffer; /* [BUFFER_BYTES] */
+    char *buffer; /* BUFFER_BYTES bytes */
     cancellation_progress *progress;
     int64_t *done;
 } reading;

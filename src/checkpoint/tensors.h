@@ -12,19 +12,19 @@
 
 /* The slice of a tensor that this rank has, in contiguous memory. A vector is a matrix with one row. */
 typedef struct tensor_slice {
-    void *data; /* NULL if another rank has it */
+    void *data; /* NULL if another rank has the slice */
     parameter_part part;
-    bool on_host;     /* host memory; else memory of the model's device */
+    bool on_host;     /* data is in host memory; else in the model's device memory */
     const char *note; /* key of the file's metadata that stores `number`; NULL: none */
     int64_t number;
 } tensor_slice;
 
 typedef struct tensor_set {
     arena *memory;                /* holds the tables, names and small values */
-    safetensors_tensor *declared; /* [capacity] */
-    tensor_slice *slices;         /* [capacity] */
+    safetensors_tensor *declared; /* `capacity` tensors */
+    tensor_slice *slices;         /* `capacity` slices */
     int64_t count, capacity;
-    safetensors_pair *metadata; /* [metadata_count] key-value pairs of the file */
+    safetensors_pair *metadata; /* metadata_count key-value pairs of the file */
     int64_t metadata_count;
 } tensor_set;
 
@@ -49,13 +49,13 @@ ott_status tensor_set_add_slots(tensor_set *set, const char *name, const paramet
    Collective. */
 ott_status tensor_set_agree(tensor_set *set, const checkpoint_ranks *r);
 
-const tensor_slice *tensor_set_find(const tensor_set *set, const char *name); /* NULL if there is none */
+const tensor_slice *tensor_set_find(const tensor_set *set, const char *name); /* NULL if the set has none */
 /* tensor_set_count_local: tensors with a slice on this rank. tensor_set_count_remote: tensors of the file
    that the set lists but this rank does not have. */
 int64_t tensor_set_count_local(const tensor_set *set);
 int64_t tensor_set_count_remote(const tensor_set *set, const safetensors *f);
-/* Check shape and format (fp32, bf16, fp16, or equal) of all local tensors in the file. tensor_set_check also
-   fails if the file has tensors that the set does not list. Errors name the tensor. */
+/* Check that all local tensors are in the file, with equal shape, in fp32, bf16, fp16 or the set's format.
+   tensor_set_check also fails if the file has tensors that the set lacks. Errors name the tensor. */
 ott_status tensor_set_check(const tensor_set *set, const safetensors *f);
 ott_status tensor_set_check_local(const tensor_set *set, const safetensors *f);
 /* Removes a parameter's optimizer state. tensor_is_state_of: true if `state` is one of its tensors. */
@@ -63,8 +63,8 @@ void tensor_set_drop_state(tensor_set *set, const char *owner);
 bool tensor_is_state_of(const char *state, const char *owner);
 /* Elements per row of a declared tensor. */
 int64_t tensor_set_columns(const safetensors_tensor *t);
-int64_t tensor_slice_elements(const tensor_slice *p); /* elements that this rank has */
-int64_t tensor_set_bytes(const tensor_set *set);      /* of all slices that this rank has */
+int64_t tensor_slice_elements(const tensor_slice *p); /* elements of this rank's slice */
+int64_t tensor_set_bytes(const tensor_set *set);      /* bytes of all slices on this rank */
 /* Returns the first local tensor that has another format in the file; NULL if there is none. */
 const safetensors_tensor *tensor_set_converted(const tensor_set *set, const safetensors *f);
 /* Reads all local slices from a checked file, through a small buffer. *done counts bytes, for `progress`. */

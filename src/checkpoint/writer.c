@@ -20,12 +20,12 @@ struct checkpoint_writer {
     const logger *log;
     const config *cfg;
     const char *folder;
-    group *ranks;        /* NULL: one rank */
-    const char *sources; /* borrowed; NULL: none */
-    void *staging;       /* [staging_bytes]; NULL: nothing is staged */
+    group *ranks;        /* ranks that write; NULL: one rank */
+    const char *sources; /* text of sources.json, borrowed; NULL: none */
+    void *staging;       /* staging_bytes bytes; NULL: nothing is staged */
     int64_t staging_bytes;
     /* The write in flight. */
-    bool in_flight, on_thread; /* in_flight: not yet collected by finish_write; on_thread: runs on `thread` */
+    bool in_flight, on_thread; /* in_flight: finish_write must collect it; on_thread: runs on `thread` */
     pthread_t thread;
     checkpoint_snapshot snapshot;
     ott_status result;

@@ -1,8 +1,8 @@
 /*
  * checkpoint/writer: writes the checkpoints of a run. Saving copies the training state to a host buffer,
  * allocated once, and a thread writes the copy while training continues. With checkpoint.async_mode =
- * "disabled" (the default) or checkpoint.interval = 0 saving waits for the write. The files are the same. At
- * most one write is in flight; the next save waits for it. Call all functions from one thread; only that
+ * "disabled" (the default) or checkpoint.interval = 0 saving waits for the write; the files do not differ.
+ * At most one write is in flight; the next save waits for it. Call all functions from one thread; only that
  * thread logs.
  */
 #ifndef CHECKPOINT_WRITER_H
