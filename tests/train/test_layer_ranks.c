@@ -2,23 +2,23 @@
  * Compares ranks that run layers together with one rank. Ranks are threads. The test covers tensor
  * parallelism with and without sequence parallelism, and context parallelism.
  *
- * These results must be equal. Casts use the scales of the full tensor, so equal values give equal codes
- * (nn.shard). Column-parallel outputs, and attention with exchanged heads, have one rank's bits. All ranks
- * have the same losses and unsharded parameters. But a sum over ranks has another order than one rank's sum,
- * so the values that follow differ by rounding. To separate rounding from errors, the runs have fp32
- * activations, also under the FP8 recipes.
+ * Some results have one rank's bits: FP8 codes of equal values, because casts use the scales of the full
+ * tensor (test nn.shard), and the outputs of column-parallel layers and of attention with exchanged heads.
+ * All ranks that run a layer together have the same losses and unsharded parameters. A sum over ranks has
+ * another order than one rank's sum, so the values that depend on the sum differ by rounding. To separate
+ * rounding from errors, the runs have fp32 activations, also under the FP8 recipes.
  *
  * Bound in fp32: a sum of K <= 512 products has an error of at most K u = 512 * 2^-24 = 3.1e-5 of the sum of
  * magnitudes, in any order. So sums in two orders differ by at most 6.1e-5. With 2 layers, a value depends on
  * 4 such sums in forward, on 4 in backward, and on two sums of the loss. This gives 10 * 6.1e-5 = 6.1e-4 of
  * the norm of its tensor. Norm and softmax amplify errors, but rounding errors also partly cancel.
  *
- * Bound under FP8: the same, as long as no value gets another code. A code rarely changes within one step. So
- * the fp32 bound applies to the first step's gradients under every recipe. After the first step, runs differ
- * by the noise of the format. If two tensors differ by a relative d, then a fraction d / 2^-4 of their codes
- * differ, by 2^-4 each. The codes then differ by 2^-4 sqrt(16 d) of the norm. With every further cast d
- * approaches 2^-4, but does not exceed it. Three updates of at most 0.01 have then moved values apart by
- * 3 * 0.01 * 2^-4 = 1.9e-3. The loss is a mean over all tokens and changes by the square of the noise:
+ * Bound under FP8: the fp32 bound, as long as no value gets another code. A code rarely changes within one
+ * step. So the fp32 bound applies to the first step's gradients under every recipe. After the first step,
+ * runs differ by the noise of the format. If two tensors differ by a relative d, then a fraction d / 2^-4 of
+ * their codes differ, by 2^-4 each. The codes then differ by 2^-4 sqrt(16 d) of the norm. With every further
+ * cast d approaches 2^-4, but does not exceed it. Three updates of at most 0.01 have then moved values apart
+ * by 3 * 0.01 * 2^-4 = 1.9e-3. The loss is a mean over all tokens and changes by the square of the noise:
  * 2^-8 = 3.9e-3. a_missing_maximum_shows checks that the first step exceeds the bound if ranks do not reduce
  * the amaxes.
  *
@@ -531,7 +531,8 @@ static void so_are_variants(void **state) {
 
 /* ---- equal bits ---- */
 
-/* Expects that two layouts with the same shards give equal losses, weights and moments on every rank. */
+/* Expects equal losses, weights and moments on every rank for two layouts that shard tensors in the same
+   way. */
 static void expect_same(const layer_ranks *a, const layer_ranks *b, const char *what) {
     for (int k = 0; k < a->size; k++) {
         snapshot x = snapshot_take(&a->rank[k].r), y = snapshot_take(&b->rank[k].r);

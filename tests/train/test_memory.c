@@ -1,7 +1,7 @@
 /*
- * Memory. Steps after the first allocate nothing. The plan predicts a run's peak, as the account and the
- * system measure it. Activation checkpointing lowers the peak. If any allocation fails, the run ends with an
- * error and frees all memory.
+ * Memory. Steps after the first allocate nothing. The memory plan predicts a run's peak, which the memory
+ * account and the system measure. Activation checkpointing lowers the peak. If any allocation fails, the run
+ * ends with an error and frees all memory.
  */
 #define _GNU_SOURCE /* popen */
 #include <setjmp.h>
@@ -80,15 +80,15 @@ static void codes_for_backward_need_not_be_kept(void **state) {
         }
         assert_true(snapshot_equal(&end[0], &end[1]));
         assert_true(planned[1] <= planned[0]);
-        if (precisions[i] == ROWWISE || precisions[i] == MXFP8) /* one copy of codes per use */
+        if (precisions[i] == ROWWISE || precisions[i] == MXFP8) /* forward and backward have separate codes */
             assert_int_equal(weights[0] - weights[1], codes);
         snapshot_free(&end[0]);
         snapshot_free(&end[1]);
     }
 }
 
-/* With masters, gradients and moments in bf16, a matrix takes 8 bytes per element, and has no separate
-   compute copy. */
+/* If masters, gradients and moments are bf16, a matrix takes 8 bytes per element: its bf16 master is also the
+   weight that GEMMs read. */
 static void state_in_bf16_takes_half(void **state) {
     static const mem_kind kinds[] = {MEM_PARAM, MEM_GRAD, MEM_OPTIMIZER};
     static const char *const ways[][4] = {{NULL}, {STATE_IN_BF16, NULL}};
@@ -130,8 +130,8 @@ static void slots_in_bf16_take_half(void **state) {
     }
 }
 
-/* Masters and gradients in bf16, moments in FP8: 6 bytes per element, and two fp32 values for each group of a
-   row, per moment. */
+/* With masters and gradients in bf16 and moments in FP8, a matrix takes 6 bytes per element. Each moment also
+   has two fp32 values for each group of a row's elements. */
 static void moments_in_fp8_take_less(void **state) {
     static const char *const more[] = {MOMENTS_IN_FP8, NULL};
     static const mem_kind kinds[] = {MEM_PARAM, MEM_GRAD, MEM_OPTIMIZER};
@@ -156,7 +156,7 @@ static void moments_in_fp8_take_less(void **state) {
         "--model.max_seq_len=128", "--train.seq_len=128", "--train.batch_size=4"
 
 typedef struct measured {
-    /* bytes: planned in total, planned for the step's arena, and the account's peak */
+    /* bytes: planned in total, planned for the step's arena, and the peak of the memory account */
     int64_t planned, step, peak;
 } measured;
 
@@ -174,7 +174,7 @@ static measured measure(const fixture *f, int p, const char *const *more) {
 static void plan_is_the_peak(void **state) {
     const char *const sizes[][12] = {
         {NULL}, {LARGER, NULL}, {LARGER, "--train.activation_checkpointing=full", NULL}};
-    int count = FIXTURE_SANITIZED ? 1 : 3; /* with a sanitizer the larger model's steps take minutes */
+    int count = FIXTURE_SANITIZED ? 1 : 3; /* the larger model's steps take minutes */
     for (int p = 0; p < PRECISIONS; p++)
         for (int i = 0; i < count; i++) {
             measured m = measure(*state, p, sizes[i]);
@@ -273,8 +273,8 @@ static void plan_is_what_is_resident(void **state) {
 
 typedef ott_status (*attempt)(const fixture *f, mem *account);
 
-/* Lets the n-th allocation fail. The run must return that error and free everything. `made` receives the
-   number of allocations. */
+/* Lets the n-th allocation fail. The attempt must return the out-of-memory error and free all memory. `made`
+   receives the number of allocations. */
 static ott_status fail_one(const fixture *f, attempt try, int64_t n, int64_t *made) {
     mem *account;
     FIXTURE_OK(mem_open(&account));
@@ -293,8 +293,8 @@ static ott_status fail_one(const fixture *f, attempt try, int64_t n, int64_t *ma
 /* With a sanitizer a run takes seconds, so only every ninth allocation fails. */
 enum { EVERY = FIXTURE_SANITIZED ? 9 : 1 };
 
-/* Fails each allocation in turn. harmless: the number of failed allocations that may cause no error, such as
-   of a message text. */
+/* Repeats an attempt and lets another allocation fail in each. harmless: how many of these failures may cause
+   no error, such as a failure to allocate a message text. */
 static void fail_everywhere(const fixture *f, attempt try, const char *what, int64_t harmless) {
     int64_t survived = 0, made;
     for (int64_t n = 1;; n += EVERY) {

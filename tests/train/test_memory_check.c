@@ -46,7 +46,7 @@ static void need_is_what_is_taken(void **state) {
         {SHORT, "--checkpoint.async_mode=async", NULL},
         {SHORT, "--train.mixed_precision=fp8", "--float8.schedule=bf16:1, fp8", NULL}};
     (void)state;
-    if (FIXTURE_SANITIZED) skip(); /* steps take minutes */
+    if (FIXTURE_SANITIZED) skip(); /* the steps take minutes with a sanitizer */
     for (int i = 0; i < 4; i++) {
         char name[32];
         snprintf(name, sizeof name, "need-%d", i);
@@ -190,7 +190,7 @@ static void nothing_is_taken_before(void **state) {
                                         .train_data = train,
                                         .validation_data = validation},
                         &need);
-    assert_true(need.by_kind[MEM_PARAM] > INT64_C(20) << 30); /* over 6 billion parameters */
+    assert_true(need.by_kind[MEM_PARAM] > INT64_C(20) << 30); /* over 5 billion fp32 elements */
     assert_true(need.by_kind[MEM_OPTIMIZER] == 2 * need.by_kind[MEM_GRAD]);
     assert_true(mem_read(account).peak - before < 8 << 20);
     assert_int_equal(mem_read(account).now, before);
@@ -229,7 +229,7 @@ static void copies_and_offloaded_state_use_host_memory(void **state) {
     FIXTURE_OK(memory_check_measure(&a, &offloaded));
     const model *m = r.t->m;
     assert_int_equal(offloaded.host_by_kind[MEM_OPTIMIZER], m->slot_bytes[0] + m->slot_bytes[1]);
-    /* bytes of the blocks that stay on the device: vectors are not offloaded */
+    /* The bytes of parameters that stay on the device are few: only vectors are not offloaded. */
     assert_in_range(m->block_bytes - offloaded.host_by_kind[MEM_PARAM], 1, m->block_bytes / 10);
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
         assert_int_equal(offloaded.by_kind[kind] + offloaded.host_by_kind[kind],
@@ -238,7 +238,7 @@ static void copies_and_offloaded_state_use_host_memory(void **state) {
     rig_close(&r);
 }
 
-static int64_t bytes_of_other; /* bytes */
+static int64_t bytes_of_other; /* bytes of the small GPU's memory */
 
 static void read_little_memory(const device *d, device_memory *out) {
     (void)d;

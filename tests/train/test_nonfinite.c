@@ -63,8 +63,9 @@ static void check_poison(const fixture *f, const precision *how, const poison *p
     rig_close(&r);
 }
 
-/* TransformerEngine's and MX's rules turn an infinite amax into a finite scale, and the cast saturates, so
-   the infinity disappears, as in the published code. torchao's rule turns it into NaN. */
+/* TransformerEngine's and MX's scale rules give a finite scale for an infinite amax, and the cast saturates.
+   So the infinity disappears, as in their published code. torchao's scale rule turns the infinity into
+   NaN. */
 static bool saturates_infinity(int precision_index) {
     return precision_index >= DELAYED;
 }
@@ -111,7 +112,7 @@ static void gradient_is_named(void **state) {
     rig_close(&r);
 }
 
-/* The search changes no bit: a run without it has the same bits. */
+/* Runs with and without the search for non-finite values have equal bits. */
 static void the_search_leaves_no_trace(void **state) {
     snapshot end[2];
     int64_t gemms[2], fp8;
@@ -167,7 +168,7 @@ static void loss_scale_halves_until_it_fits(void **state) {
     rig_close(&r);
 }
 
-/* Gradients are unscaled before the norm is reported and the moments are updated. */
+/* Gradients are divided by the loss scale before their norm is reported and the moments are updated. */
 static void loss_scale_does_not_change_the_update(void **state) {
     double size[2];
     for (int i = 0; i < 2; i++) {

@@ -1,5 +1,5 @@
-/* Loads some of a checkpoint's state (checkpoint.exclude_from_loading), and a checkpoint with other frozen
-   parameters (checkpoint.ignore_freeze_mismatch). */
+/* Loads a part of a checkpoint's state (checkpoint.exclude_from_loading). Loads a checkpoint of a run that
+   froze other parameters (checkpoint.ignore_freeze_mismatch). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

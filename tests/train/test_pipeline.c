@@ -159,7 +159,8 @@ static void rules_that_span_all_stages(void **state) {
                                   "--train.freeze=model.embed_tokens", "--train.z_loss_weight=0.1", NULL});
 }
 
-/* One rank writes a checkpoint. Its expert-balancing state is loaded by the stages that have experts. */
+/* One rank trains the full model and writes a checkpoint. The pipeline stages with experts load the
+   expert-balancing state from the checkpoint. */
 static void stages_resume_with_a_mixture(void **state) {
     static rank_run one, ranks[STAGES];
     const char *const more[] = {"--model.n_layers=4",

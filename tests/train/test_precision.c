@@ -147,7 +147,7 @@ static void delayed_options(void **state) {
     static const char forward[] = "e4m3 delayed margin=-3 history=16 algo=most_recent no_reduce";
     static const char backward[] = "e5m2 delayed margin=-3 history=16 algo=most_recent no_reduce";
     assert_uses(&p->fp8, (const char *const[]){forward, forward, forward, forward, backward, backward});
-    assert_string_equal(p->fp8.name, "delayed"); /* not "custom" */
+    assert_string_equal(p->fp8.name, "delayed"); /* the name is not "custom" */
     assert_string_equal(p->fp8.display, "DELAYED");
     p = FP8_PLAN("--float8.recipe_name=delayed", "--float8.fp8_format=e4m3");
     assert_use(&p->fp8.grad_output.rowwise, "e4m3 delayed");
@@ -191,7 +191,7 @@ static void torchao_options(void **state) {
                                                "e5m2 pow2", "e5m2 pow2"});
     assert_string_equal(p->fp8.name, "tensorwise");
     p = FP8_PLAN("--float8.recipe_name=rowwise_with_gw_hp", "--float8.round_scales_to_power_of_2");
-    /* scales of recipes that always have powers of two stay so, and bf16 stays bf16 */
+    /* scales that are always powers of two and casts to bf16 do not change */
     assert_true(same(&p->fp8, recipe_find("rowwise_with_gw_hp")));
 }
 
@@ -236,7 +236,7 @@ static void fast_accumulation(void **state) {
     assert_string_equal(p->fp8.name, "custom");
     assert_string_equal(p->fp8.display, "CUSTOM");
     p = FP8_PLAN("--float8.fast_accum_output=true", "--float8.fast_accum_grad_weight=false");
-    assert_string_equal(p->fp8.name, "tensorwise"); /* not "custom": these are the recipe's own values */
+    assert_string_equal(p->fp8.name, "tensorwise"); /* not "custom": the keys give tensorwise's values */
 }
 
 static void assert_modes(const recipe *r, accumulate_mode y, accumulate_mode dx, accumulate_mode dw) {
@@ -299,10 +299,10 @@ static void operands_follow(void **state) {
     assert_uses(&p->fp8, (const char *const[]){"e4m3 row", "e4m3 row", "e4m3", "e4m3 row pow2",
                                                "e4m3 overflow", "e4m3 row"});
     assert_string_equal(p->fp8.name, "custom");
-    /* settings without a key are tensorwise's */
+    /* settings without a key keep the values of the recipe tensorwise */
     assert_true(p->fp8.gemm[GEMM_OUTPUT].fast_accumulate);
     p = FP8_PLAN("--float8.input=e4m3 tensor torchao");
-    assert_string_equal(p->fp8.name, "tensorwise"); /* not "custom": the key gives the recipe's own value */
+    assert_string_equal(p->fp8.name, "tensorwise"); /* not "custom": the key gives tensorwise's value */
     /* float8.input replaces all options of the input's casts. But torchao's power-of-two switch applies to
        every cast. */
     p = FP8_PLAN("--float8.recipe_name=current", "--float8.amax_epsilon=1e-4", "--float8.input=e4m3 te",
@@ -311,7 +311,7 @@ static void operands_follow(void **state) {
     assert_use(&p->fp8.weight.rowwise, "e4m3 te pow2 eps=1e-4");
 }
 
-/* A custom recipe with the texts of a table row as its keys equals that row. */
+/* Configures a custom recipe by keys that describe a recipe of the table. The two recipes must be equal. */
 static void rows_spelled_out(void **state) {
     (void)state;
     int count;

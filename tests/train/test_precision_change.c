@@ -13,7 +13,7 @@
 
 #define CHANGED "Changed on resume: "
 
-/* A phase of a run: trains to this step in this precision. */
+/* A phase of a run: it trains in this precision up to this step. */
 typedef struct part {
     int precision;
     const char *to;         /* value of train.max_steps */
@@ -85,8 +85,8 @@ static void bf16_tensorwise_bf16(void **state) {
     run_parts(*state, "tensorwise", parts, 3);
 }
 
-/* Changes of settings that follow from another recipe are not logged. Neither are changes of a recipe that is
-   not used. */
+/* The log does not name settings that change only because the recipe changes. It does not name changes of a
+   recipe that is not used. */
 static void bf16_rowwise_bf16(void **state) {
     const part parts[] = {
         {BF16, "3", {NULL}, {NULL}}, {ROWWISE, "6", {NULL}, {TO_FP8}}, {BF16, "9", {NULL}, {TO_BF16}}};
@@ -175,7 +175,8 @@ static void loss_scale_is_carried_along(void **state) {
     rig_close(&r);
 }
 
-/* The smallest loss scale is kept. It must not be mistaken for the value that another precision writes. */
+/* A resumed fp16 run keeps a loss scale of 1, the smallest loss scale. Other precisions compute with a loss
+   scale of 1 too, so 1 must not be replaced by the default. */
 static void smallest_loss_scale_is_kept(void **state) {
     const fixture *f = *state;
     rig r;

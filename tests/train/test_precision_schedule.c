@@ -99,8 +99,8 @@ static void equals_stopping_and_resuming(void **state) {
     check(*state, "fp32:2, rowwise", formats, 2);
 }
 
-/* The test could fail: a run with phases has other losses than a run without, and it lacks the state of
-   delayed scaling. */
+/* The negative control: a run that begins and ends with bf16 phases has other losses than a run in FP8 only,
+   and has no state of delayed scaling at its end. */
 static void phases_matter(void **state) {
     outcome plain = scheduled(*state, "fp8"), bf16 = scheduled(*state, "bf16:2, fp8, bf16:2");
     assert_true(plain.loss[0] != bf16.loss[0]);

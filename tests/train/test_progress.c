@@ -188,7 +188,7 @@ static void the_z_loss_is_logged_separately(void **state) {
     assert_true(loss[0] > 0 && loss[0] == loss[1]);
 }
 
-/* A resumed run writes its own file next to the first. */
+/* A resumed run writes a second file into the folder. */
 static void continued(void **state) {
     const fixture *f = *state;
     drive(f, &styles[0], "continued", 0, OTT_OK, "deep/er");

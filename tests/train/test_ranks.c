@@ -214,7 +214,7 @@ static void every_rank_names_what_is_not_finite(void **state) {
     ranks_close(&opened);
 }
 
-/* The test could fail: the other rank's rows change the result. */
+/* The negative control: two ranks have another result than one rank with only the first rank's rows. */
 static void each_rank_has_rows_of_its_own(void **state) {
     rank_run *ranks = calloc(2, sizeof *ranks);
     outcome one = {0};

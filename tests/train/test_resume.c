@@ -179,7 +179,8 @@ static void check_and_free(const variant *v, const place *p, const char *how, co
     snapshot_free(&o->end);
 }
 
-/* Runs uninterrupted, resumed with the same threads and instruction set, and resumed with others. */
+/* Compares three runs: one uninterrupted, one resumed with the same threads and instruction set, and one
+   resumed with other threads and another instruction set. */
 static void check_at(const fixture *f, const variant *v, const place *here, const place *there,
                      const outcome *expected) {
     char path[160];
@@ -459,8 +460,8 @@ static void run_stopped_within_a_step(void **state) {
     fixture_expect_same_run(the_fixture, "within-a", "within-b", 6);
 }
 
-/* A crash leaves metrics of steps after the last checkpoint. The resumed run removes these and writes them
-   again. */
+/* A crash leaves metrics of steps after the last checkpoint. The resumed run removes these metrics, repeats
+   the steps and writes their metrics again. */
 static void metrics_after_the_checkpoint_are_removed(void **state) {
     (void)state;
     const run_setup w = {ROWWISE, "1"};

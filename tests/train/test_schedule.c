@@ -1,4 +1,4 @@
-/* Compares the learning rate of steps with values that were computed from the published formulas. */
+/* Compares the learning rates of steps with values that were computed from the published formulas. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "train/schedule.h"
 #include "train/train_fixture.h"
 
-#define STEPS 110 /* 10 steps of warmup and 100 more */
+#define STEPS 110 /* 10 steps of warmup, then 100 steps */
 
 typedef struct point {
     int64_t step;
@@ -19,7 +19,7 @@ typedef struct point {
 /* A schedule and its points, with warmup 10 and a last ratio of 0.1. */
 typedef struct curve {
     const char *name, *arguments[6];
-    point points[12]; /* ends with share 0 */
+    point points[12]; /* the last point has share 0 */
 } curve;
 
 /* cos(pi/4) = 0.70710678118654752, cos(99 pi/100) = -0.99950656036573156, cos(59 pi/60) =

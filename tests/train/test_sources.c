@@ -118,7 +118,8 @@ static void changed_tokenizer(void **state) {
     mem_close(account);
 }
 
-/* The recorded marks detect a change anywhere in a small file, or at the ends of a large file. */
+/* A checkpoint records a hash of each file. The hash covers all of a small file, and samples of a large file
+   with both ends. */
 static void marks(void **state) {
     const fixture *f = *state;
     const char *path = in(f, "marked");

@@ -1,7 +1,7 @@
 /*
- * Pipeline stages, with ranks as threads. With every schedule, recipe and kind of checkpointing, the stages
- * together have the losses, gradients, updated weights and FP8 state of one rank with the same micro-batches,
- * bit for bit. Each stage holds only its own layers.
+ * Pipeline stages, with ranks as threads. With every schedule, recipe and kind of activation checkpointing,
+ * the stages together have the losses, gradients, updated weights and FP8 state of one rank with the same
+ * micro-batches, bit for bit. Each stage holds only the stage's layers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@ typedef struct kind {
 } kind;
 
 static int layers_of(const kind *k) {
-    /* one layer more than can be divided evenly, so that the parts have different lengths */
+    /* one layer more than can be divided evenly, so that one stage or part of a stage has more layers */
     return k->schedule == PP_INTERLEAVED_1F1B ? 2 * k->stages + 1 : k->stages + 1;
 }
 
@@ -105,7 +105,7 @@ static ott_status update(exec *cx, rank_run *r) {
                             &r->state);
 }
 
-/* Runs a call directly, without a recorded plan. */
+/* Runs a call whose operations are executed immediately and not recorded in a plan. */
 static ott_status in_immediate_plan(rank_run *r, ott_status (*call)(exec *cx, rank_run *r)) {
     exec cx = r->t.h.cx;
     TRY(plan_create(r->t.h.device, &cx.plan));
@@ -301,7 +301,8 @@ static void four_stages_are_one_rank(void **state) {
     compare(&(kind){"bf16", CHECKPOINT_NONE, true, PP_INTERLEAVED_1F1B, 4, 8});
 }
 
-/* Tests fewer micro-batches than stages, and numbers that the number of stages does not divide. */
+/* Tests fewer micro-batches than stages, and numbers of micro-batches that are not divisible by the number of
+   stages. */
 static void any_number_of_micro_batches(void **state) {
     (void)state;
     for (int s = 0; s < 2; s++) {
@@ -329,7 +330,7 @@ static void memory_is_that_of_micro_batches_in_flight(void **state) {
     for (int s = 0; s < 2; s++)
         for (int rank = 0; rank < STAGES; rank++) {
             static rank_run r;
-            /* no messages are sent, because a step is only recorded */
+            /* a step is only recorded, so no messages are sent */
             static const group_table nowhere = {0};
             group ranks = {.table = &nowhere, .rank = rank, .size = STAGES};
             kind k = {"bf16", CHECKPOINT_NONE, false, schedules[s], STAGES, MICRO_BATCHES};
@@ -340,7 +341,7 @@ static void memory_is_that_of_micro_batches_in_flight(void **state) {
     /* inner stages have one layer each, and neither embedding nor head */
     for (int rank = 1; rank < STAGES - 1; rank++) {
         double each = (double)saved[0][rank] / MICRO_BATCHES;
-        /* one more, for the message buffer */
+        /* one micro-batch more, for the message buffer */
         assert_true((double)saved[1][rank] < each * (STAGES - rank + 1));
         assert_true((double)saved[1][rank] > each * (STAGES - rank - 1));
     }

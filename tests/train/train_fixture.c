@@ -38,8 +38,7 @@ static void append_word(char *out, uint64_t index) {
     }
 }
 
-#define WORDS                                                                                                \
-    20000 /* too many to memorize in a short run, so that the model must learn how words are built */
+#define WORDS 20000 /* too many to memorize in a short run, so a model must learn how words are built */
 
 /* Writes four to twelve words, some followed by a comma. */
 static void write_sentence(char *out, uint64_t seed, uint64_t *draw) {
@@ -357,7 +356,7 @@ void snapshot_free(snapshot *s) {
 /* ---- full runs ---- */
 
 typedef struct stopper {
-    int64_t steps, after, within; /* steps done so far; the others as in run_options */
+    int64_t steps, after, within; /* steps: done so far. after, within: run_options.stop_after, stop_within */
     bool asked;
 } stopper;
 

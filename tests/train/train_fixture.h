@@ -83,17 +83,17 @@ typedef struct rig_options {
     device *device;  /* an open device, which the rig takes over and closes; NULL: the rig opens one */
     const precision *precision;
     const char *const *more; /* further arguments, as for fixture_config */
-    const recipe *row;       /* replaces the configured recipe; NULL: keeps it */
-    group *run_group;        /* as in trainer_options; NULL: stage_ranks, or data_group */
+    const recipe *row;       /* replaces the configured recipe, unless NULL */
+    group *run_group;        /* as in trainer_options; if NULL, stage_ranks or data_group is used */
     group *data_group;       /* as in trainer_options */
-    group *tensor_ranks;     /* as in model_options; so are the next four members */
+    group *tensor_ranks;     /* this and the next four members: as in model_options */
     bool sequence_parallel;
     group *context_ranks;
     group *expert_ranks, *expert_shard_ranks;
-    /* ranks of data_group that share the parameters; NULL: each rank has all parameters */
+    /* ranks of data_group that shard the parameters; NULL: each rank has all parameters */
     group *shard_group;
-    group *replica_group;        /* ranks that hold the same shard */
-    const pipeline_stage *stage; /* as in model_options, and so is stage_ranks */
+    group *replica_group;        /* ranks with the same shard */
+    const pipeline_stage *stage; /* stage and stage_ranks: as in model_options */
     group *stage_ranks;
 } rig_options;
 
@@ -107,10 +107,11 @@ typedef struct rig {
 } rig;
 
 void rig_open(rig *r, const fixture *f, const rig_options *o);
-/* Like rig_open, in two calls. If several ranks open together, each calls rig_make on its own thread. */
+/* rig_prepare and then rig_make do what rig_open does. If several ranks open together, each rank calls
+   rig_make on a separate thread. */
 void rig_prepare(rig *r, const fixture *f, const rig_options *o);
 ott_status rig_make(rig *r, const rig_options *o);
-/* Opens and closes a rig in the caller's account, which may run out of memory. All memory is freed. */
+/* Opens and closes a rig in the caller's memory account, which may run out of memory. All memory is freed. */
 ott_status rig_try(rig *r, mem *account, const fixture *f, const rig_options *o);
 void rig_close(rig *r);
 /* Runs one step at the schedule's learning rate. */
@@ -124,7 +125,7 @@ void rig_poke(rig *r, const char *name, int64_t index, float value);
 /* Returns element `index` of an fp32 tensor, in row order. */
 float rig_peek(const rig *r, const tensor *t, int64_t index);
 float *rig_copy(const rig *r, const void *device_data, int64_t count); /* the caller frees the copy */
-float *rig_copy_wide(const rig *r, const tensor *t); /* any format, converted to fp32; the caller frees it */
+float *rig_copy_wide(const rig *r, const tensor *t); /* converts to fp32; the caller frees the copy */
 
 /* A copy of the parameters and both moments. */
 typedef struct snapshot {
@@ -153,8 +154,8 @@ ott_status fixture_run(const fixture *f, const run_options *o);
 char *fixture_read(const fixture *f, const char *name, int64_t *bytes);
 /* Reads a run's metrics.jsonl without values that depend on time or machine. The caller frees it. */
 char *fixture_read_metrics(const fixture *f, const char *run);
-/* Fail unless two runs have the same bytes in a file; or the same metrics, and the same checkpoint of a
-   step. */
+/* Fail the test if runs a and b differ. fixture_expect_same_file compares the bytes of a file in both run
+   folders. fixture_expect_same_run compares the metrics and the checkpoint of a step. */
 void fixture_expect_same_file(const fixture *f, const char *a, const char *b, const char *file);
 void fixture_expect_same_run(const fixture *f, const char *a, const char *b, int step);
 
