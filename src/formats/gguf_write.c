@@ -9,9 +9,9 @@
 
 enum {
     VERSION = 3,
-    ALIGNMENT = 32,               /* of each tensor's data */
-    PIECE = 4096,                 /* elements converted at a time */
-    BLOCK_BYTES = 2 + GGUF_BLOCK, /* scale and codes */
+    ALIGNMENT = 32,               /* alignment of each tensor's data in bytes */
+    PIECE = 4096,                 /* elements per converted piece */
+    BLOCK_BYTES = 2 + GGUF_BLOCK, /* bytes of a Q8_0 block: scale and codes */
     F16_INFINITY = 0x7c00
 };
 
@@ -103,7 +103,7 @@ void gguf_metadata_add_text(gguf_metadata *m, const char *text, int64_t bytes) {
 struct gguf_writer {
     mem *account;
     file_writer *file;
-    const gguf_tensor *tensors; /* [count] */
+    const gguf_tensor *tensors; /* [count] tensors of the file */
     int64_t count, current;
     int64_t left; /* elements of tensors[current] that are not appended yet */
     uint16_t halves[PIECE];

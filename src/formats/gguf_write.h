@@ -16,14 +16,14 @@
 typedef struct gguf_metadata {
     str bytes; /* the pairs, encoded as in the file */
     int64_t count;
-    int64_t list_remaining; /* missing elements of the last list */
+    int64_t list_remaining; /* elements of the last list that are not added yet */
     char bad_key[80];       /* key and value of the first value out of range; "" if none */
 } gguf_metadata;
 
 typedef enum gguf_list { GGUF_LIST_INTEGERS, GGUF_LIST_REALS, GGUF_LIST_TEXTS } gguf_list;
 
 void gguf_metadata_free(gguf_metadata *m);
-void gguf_metadata_count(gguf_metadata *m, const char *key, int64_t value); /* in [0, 2^32) */
+void gguf_metadata_count(gguf_metadata *m, const char *key, int64_t value); /* value in [0, 2^32) */
 void gguf_metadata_real(gguf_metadata *m, const char *key, double value);   /* stored as fp32 */
 void gguf_metadata_bool(gguf_metadata *m, const char *key, bool value);
 void gguf_metadata_text(gguf_metadata *m, const char *key, const char *text, int64_t bytes);
@@ -51,8 +51,8 @@ enum {
 typedef struct gguf_tensor {
     char name[GGUF_NAME_BYTES];
     gguf_type type;
-    int rank;                     /* at least 1 */
-    int64_t shape[GGUF_MAX_RANK]; /* row length last; for Q8_0 it must be a multiple of GGUF_BLOCK */
+    int rank;                     /* number of dimensions, at least 1 */
+    int64_t shape[GGUF_MAX_RANK]; /* row length last, for Q8_0 a multiple of GGUF_BLOCK */
 } gguf_tensor;
 
 /* Bytes of the tensor's data. OTT_ERR_ARGUMENT if the shape is invalid for its type. */
@@ -60,8 +60,8 @@ ott_status gguf_tensor_bytes(const gguf_tensor *t, int64_t *bytes);
 
 typedef struct gguf_writer gguf_writer;
 
-/* Writes the header to a temporary file; `path` is created by the commit. The tensors are borrowed until the
-   writer is closed; the metadata is only read during this call. */
+/* Writes the header to a temporary file. gguf_writer_commit creates `path`. The tensors are borrowed until
+   the writer is closed; the metadata is only read during this call. */
 ott_status gguf_writer_open(mem *account, const char *path, const gguf_metadata *m,
                             const gguf_tensor *tensors, int64_t count, gguf_writer **out);
 /* Index of the tensor that the next element belongs to; -1 if all data is written. */
@@ -69,7 +69,7 @@ int64_t gguf_writer_next(const gguf_writer *w);
 /* Appends elements of the tensor that gguf_writer_next returns, converted to its type. `count` is any number,
    but for Q8_0 a multiple of GGUF_BLOCK. OTT_ERR_FORMAT for a NaN or an infinity in Q8_0. */
 ott_status gguf_writer_append(gguf_writer *w, const float *values, int64_t count);
-ott_status gguf_writer_commit(gguf_writer *w); /* always closes w */
+ott_status gguf_writer_commit(gguf_writer *w); /* closes w, also after an error */
 void gguf_writer_abandon(gguf_writer *w);      /* deletes the temporary file; NULL is allowed */
 
 #endif

@@ -78,7 +78,7 @@ static const struct {
                  {"relu", FAMILY_MLP_RELU, FAMILY_MLP_RELU, false}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
-/* True if models of the family can use function i. Experts always use SwiGLU. */
+/* True if models of the family can use the activation function functions[i]. Experts always use SwiGLU. */
 static bool has_function(const family *f, int i) {
     return !family_mlp_is_gated(f->mlp) || (functions[i].has_gated && !f->experts);
 }
@@ -124,7 +124,7 @@ static ott_status read_activation(const char *name, json_t *root, hf_config *c) 
 static ott_status refuse_switches(const char *name, json_t *root, const family *f) {
     const struct {
         const char *key;
-        bool works, is_of; /* the supported value; the family reads the key */
+        bool works, is_of; /* the supported value; whether the family reads the key */
     } switches[] = {{"use_qk_norm", false, f->norms == FAMILY_NORMS_SHARED && !f->qk_norm_key},
                     {"scale_attn_weights", true, f->learned_positions},
                     {"add_cross_attention", false, f->learned_positions},
@@ -193,7 +193,7 @@ static ott_status read_routing_method(const char *name, json_t *root, hf_config 
 static ott_status refuse_features(const char *name, json_t *root, const family *f) {
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
     TRY(refuse_switches(name, root, f));
-    /* Baichuan 13B has ALiBi, and lacks this key. */
+    /* Baichuan 13B has ALiBi, and lacks max_position_embeddings. */
     if (family_is(f, FAMILY_BAICHUAN) && !hf_get(root, "max_position_embeddings"))
         return hf_fail(
             OTT_ERR_UNSUPPORTED, name, "max_position_embeddings", NULL,

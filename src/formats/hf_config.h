@@ -33,14 +33,14 @@ typedef struct hf_config {
        compressed. */
     int64_t q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
     double norm_eps, rope_theta;
-    double partial_rotary_factor; /* share of a head's columns that are rotated: its first columns */
+    double partial_rotary_factor; /* share of a head's columns that are rotated, the first ones */
     /* Multipliers of embedding, residual branches and q k^T (0: 1 / sqrt(head_dim)); divisor of logits. */
     double embedding_multiplier, residual_multiplier, attention_multiplier, logits_scaling;
     double logit_scale; /* multiplier of the logits */
-    /* q k^T is divided by the square root of this; 0 if the family has no such key */
+    /* q k^T is divided by sqrt(query_pre_attn_scalar); 0 if the family has no such key */
     int64_t query_pre_attn_scalar;
-    double attention_softcap, logit_softcap; /* 0 if none */
-    double rope_local_theta;                 /* for layers with a window; 0: rope_theta */
+    double attention_softcap, logit_softcap; /* soft caps of attention scores and logits; 0: none */
+    double rope_local_theta;                 /* rope_theta of layers with a window; 0: rope_theta */
     hf_rope rope;
     /* Parameters of the rope scaling rule; 0 if the rule does not have the parameter. */
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
@@ -49,28 +49,28 @@ typedef struct hf_config {
     int rope_factors; /* longrope: number of factors, one per pair of columns */
     float rope_short_factor[HF_CONFIG_MOST_FACTORS], rope_long_factor[HF_CONFIG_MOST_FACTORS];
     /* Mixture of experts; experts 0: none, and the members below are unused. */
-    int64_t experts, experts_per_token, expert_size; /* width of an expert; 0: intermediate_size */
+    int64_t experts, experts_per_token, expert_size; /* expert_size 0: intermediate_size */
     /* every sparse_step-th layer has experts, except the first first_dense layers */
     int64_t sparse_step, first_dense;
-    int dense_count; /* number of layers in `dense`, which have no experts either */
+    int dense_count; /* number of layers in `dense`, a list of further layers without experts */
     int32_t dense[HF_CONFIG_MOST_DENSE];
     int64_t shared_experts, expert_groups, top_groups;
     bool normalizes_weights;
     double route_scale;
-    double router_aux_loss_coef; /* -1 if the file has none */
+    double router_aux_loss_coef; /* weight of the router's auxiliary loss; -1: not given */
     int64_t sliding_window;      /* positions that a query sees; 0: all */
     /* every full_attention_every-th layer has no window; if 0, `full` lists the layers without a window */
     int64_t full_attention_every;
     int full_count; /* number of layers in `full`, in ascending order */
     int32_t full[HF_CONFIG_MOST_FULL];
-    family_mlp mlp;           /* the family's MLP, or one with the activation that the file names */
-    bool attention_bias;      /* attention_bias (biases of q, k, v and, except for glm, o) or use_bias */
-    bool mlp_bias, qk_norm;   /* mlp_bias and use_qk_norm; false if the family has no such key */
-    bool rope_interleave;     /* rope_interleave; false if the family has no such key */
-    bool scales_by_layer;     /* scale_attn_by_inverse_layer_idx: layer i also divides q k^T by i + 1 */
+    family_mlp mlp;           /* the family's MLP, with the activation function that the file names */
+    bool attention_bias;      /* value of attention_bias, or of use_bias (starcoder2) */
+    bool mlp_bias, qk_norm;   /* values of mlp_bias and use_qk_norm; false if there is no such key */
+    bool rope_interleave;     /* value of rope_interleave; false if there is no such key */
+    bool scales_by_layer;     /* scale_attn_by_inverse_layer_idx: layer i divides q k^T by i + 1 */
     bool tie_word_embeddings; /* lm_head shares its weight with embed_tokens */
-    int64_t bos, pad;         /* token ids; -1 if none, or if the embedding has no row for pad */
-    /* embedding row that is not trained; -1: none */
+    int64_t bos, pad;         /* token ids, -1 if none; pad is also -1 if it has no embedding row */
+    /* embedding row of the padding token, which is not trained; -1: none */
     int64_t padding_row;
     char dropout[128]; /* non-zero dropouts, "attention_dropout = 0.1, resid_pdrop = 0.1"; "" if none */
     int eos_count;
@@ -78,7 +78,7 @@ typedef struct hf_config {
     ott_dtype dtype;       /* format of the weights: F32, BF16 or F16; OTT_DTYPE_COUNT if not given */
     char quantization[32]; /* quantization_config.quant_method: "fp8", "compressed-tensors"; "" if none */
     char quantization_format[32];  /* quantization_config.format: "float-quantized"; "" if not given */
-    bool quantization_by_row;      /* a scale per row: compressed-tensors' strategy "channel" */
+    bool quantization_by_row;      /* one scale per row (strategy "channel") */
     int64_t quantization_block[2]; /* rows and columns that share a scale; 0 if not given */
 } hf_config;
 
@@ -88,16 +88,16 @@ typedef struct hf_config {
  * out of range) and OTT_ERR_UNSUPPORTED name the file, the key and its value.
  */
 ott_status hf_config_read(mem *account, const char *path, hf_config *out, char **text);
-/* Like hf_config_read, of the contents of a file. `name` is the file's name in messages. */
+/* Like hf_config_read, for `text`, the contents of a file. `name` is the file's name in messages. */
 ott_status hf_config_parse(const char *name, const char *text, int64_t length, hf_config *out);
 bool hf_config_equal(const hf_config *a, const hf_config *b);
 
 /*
- * Appends config.json to `out`. `original` is a text that hf_config_parse accepts; keys whose meaning differs
- * from c are changed, in the old spellings (torch_dtype, rope_theta, rope_scaling), which all versions of
- * transformers read; all other bytes are preserved. original NULL: a new file. quantization: NULL keeps
- * quantization_config, "" removes it, any other text is its new JSON value; c.quantization is ignored.
- * OTT_ERR_UNSUPPORTED if the keys of the family cannot express c.
+ * Appends config.json to `out`. `original` is a text that hf_config_parse accepts, or NULL for a new file.
+ * Keys that differ in meaning from c are changed; other bytes are preserved. Changed keys have the old
+ * spellings (torch_dtype, rope_theta, rope_scaling), which all versions of transformers read. quantization:
+ * NULL keeps quantization_config, "" removes it, any other text is its new JSON value. c.quantization is
+ * ignored. OTT_ERR_UNSUPPORTED if the keys of the family cannot express c.
  */
 ott_status hf_config_text(mem *account, const hf_config *c, const char *original, const char *quantization,
                           str *out);

@@ -14,7 +14,7 @@ typedef enum hf_type { HF_INT, HF_REAL, HF_BOOL } hf_type;
 typedef struct hf_key {
     const char *name;
     hf_type type;
-    size_t offset;        /* of the member: int64_t, double or bool */
+    size_t offset;        /* offset of the member, an int64_t, double or bool */
     double least, most;   /* range of a number */
     unsigned families;    /* bit mask of 1 << family_index: families with this key; 0: all */
     double default_value; /* value of a missing key; NAN: the key is required */
@@ -30,7 +30,7 @@ typedef union hf_value {
 const hf_key *hf_keys(int *count);
 /* The row with this name that applies to the family, else any row with this name; NULL if there is none. */
 const hf_key *hf_key_find(const char *name, const family *f);
-bool hf_key_applies(const hf_key *k, const family *f); /* false: the family ignores the key */
+bool hf_key_applies(const hf_key *k, const family *f); /* false if the family ignores the key */
 /* True if the family has another key for the same member. */
 bool hf_key_has_substitute(const hf_key *k, const family *f);
 hf_value hf_key_get(const hf_key *k, const hf_config *c);
@@ -44,12 +44,12 @@ ott_status hf_key_value_of(const hf_key *k, const char *name, json_t *root, cons
                            bool *is_given);
 /* Checks and converts a key's value. OTT_ERR_FORMAT names file and key. */
 ott_status hf_key_read(const hf_key *k, const char *name, json_t *value, hf_value *out);
-ott_status hf_read_keys(const char *name, json_t *root, hf_config *c); /* sets all table keys */
+ott_status hf_read_keys(const char *name, json_t *root, hf_config *c); /* reads all keys of hf_keys */
 
 /* Fails with "NAME: key 'KEY' = VALUE: MESSAGE". */
 ott_status hf_fail(ott_status code, const char *name, const char *key, json_t *value, const char *format, ...)
     __attribute__((format(printf, 5, 6), cold));
-json_t *hf_get(json_t *object, const char *key); /* NULL if it is missing or null */
+json_t *hf_get(json_t *object, const char *key); /* NULL if `key` is missing or null */
 ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool default_value, bool *out);
 
 /* Each function reads settings that have several keys or spellings, from config.json's `root` into c.
@@ -62,15 +62,15 @@ ott_status hf_read_router_loss(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_dtype(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_quantization(const char *name, json_t *root, hf_config *c);
 bool hf_rope_equal(const hf_config *a, const hf_config *b);
-bool hf_can_list_dense_layers(const family *f); /* the family has the key mlp_only_layers */
+bool hf_can_list_dense_layers(const family *f); /* true if the family has the key mlp_only_layers */
 bool hf_dense_layers_equal(const hf_config *a, const hf_config *b);
-bool hf_has_full_attention(const hf_config *c, int64_t layer);     /* no sliding window */
-bool hf_full_layers_equal(const hf_config *a, const hf_config *b); /* both have a window in the same layers */
-const char *hf_activation_key(const family *f);                    /* "hidden_act" */
-const char *hf_activation(const hf_config *c);                     /* the value of hf_activation_key */
-const char *hf_routing_method(const hf_config *c);                 /* DeepSeek-V2's topk_method */
-void hf_window_append(const hf_config *c, str *out);               /* layer_types */
-void hf_rope_append(const hf_config *c, str *out); /* rope_scaling as a JSON object; not for HF_ROPE_PLAIN */
+bool hf_has_full_attention(const hf_config *c, int64_t layer);     /* the layer has no window */
+bool hf_full_layers_equal(const hf_config *a, const hf_config *b); /* a and b: equal layers with windows */
+const char *hf_activation_key(const family *f);                    /* key of the activation, "hidden_act" */
+const char *hf_activation(const hf_config *c);                     /* value of the activation key, "silu" */
+const char *hf_routing_method(const hf_config *c);                 /* value of DeepSeek-V2's topk_method */
+void hf_window_append(const hf_config *c, str *out);               /* appends the value of layer_types */
+void hf_rope_append(const hf_config *c, str *out); /* appends rope_scaling's value; not for HF_ROPE_PLAIN */
 bool hf_tokens_equal(const hf_config *a, const hf_config *b);
 
 #endif

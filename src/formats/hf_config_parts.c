@@ -150,7 +150,7 @@ ott_status hf_read_tokens(const char *name, json_t *root, hf_config *c) {
     if (eos) TRY(read_eos(name, eos, c));
     if (pad && !json_is_integer(pad))
         return hf_fail(OTT_ERR_FORMAT, name, "pad_token_id", pad, "must be null or a token id");
-    /* Many files have -1 (in PyTorch the last row), or an id that exists only in the tokenizer. */
+    /* In many files pad_token_id is -1 (PyTorch's last row), or an id that exists only in the tokenizer. */
     int64_t id = pad ? json_integer_value(pad) : -1;
     c->pad = id >= 0 && id < c->vocab_size ? id : -1;
     c->padding_row = pad && id < 0 && id >= -c->vocab_size ? c->vocab_size + id : c->pad;
@@ -225,7 +225,7 @@ ott_status hf_read_dtype(const char *name, json_t *root, hf_config *c) {
 
 /* ---- quantization ---- */
 
-/* Reads the block size of FP8 weights: the [rows, columns] that share a scale. Keeps c if null or missing. */
+/* Reads the block size of FP8 weights: the [rows, columns] that share a scale. Null or missing: unchanged. */
 static ott_status read_block(const char *name, const char *key, json_t *block, hf_config *c) {
     if (!block || json_is_null(block)) return OTT_OK;
     for (size_t i = 0; i < 2; i++) {
@@ -249,7 +249,7 @@ ott_status hf_read_quantization(const char *name, json_t *root, hf_config *c) {
     snprintf(c->quantization_format, sizeof c->quantization_format, "%.31s",
              format ? str_show(format).text : "");
     TRY(read_block(name, "weight_block_size", json_object_get(object, "weight_block_size"), c));
-    /* compressed-tensors describes groups of layers. */
+    /* A quantization_config of compressed-tensors describes groups of layers. */
     json_t *groups = json_object_get(object, "config_groups"), *group;
     const char *key;
     json_object_foreach(groups, key, group) {

@@ -110,8 +110,8 @@ static ott_status read_member(const char *name, const char *key, json_t *paramet
                    rule_words[c->rope], m->name, m->least);
 }
 
-/* Reads original_max_position_embeddings. yarn and longrope may have it at the top level or omit it; its
-   default is max_position_embeddings. */
+/* Reads original_max_position_embeddings. For yarn and longrope, the key may be at the top level or missing;
+   the default is max_position_embeddings. */
 static ott_status read_original(const char *name, const char *key, json_t *root, json_t *parameters,
                                 hf_config *c) {
     static const char member[] = "original_max_position_embeddings";
@@ -176,9 +176,9 @@ static ott_status read_rope_rule(const char *name, const char *key, json_t *root
 
 static ott_status read_kind(const char *name, const char *key, json_t *parameters, hf_config *c) {
     json_t *type = hf_get(parameters, "rope_type");
-    if (!type) type = hf_get(parameters, "type"); /* the older spelling */
+    if (!type) type = hf_get(parameters, "type"); /* older name of the key rope_type */
     const char *word = type ? json_string_value(type) : "default";
-    if (word && strcmp(word, "su") == 0) word = "longrope"; /* its first name */
+    if (word && strcmp(word, "su") == 0) word = "longrope"; /* "su" is the first name of longrope */
     for (int i = 0; word && i < HF_ROPE_COUNT; i++)
         if (strcmp(word, rule_words[i]) == 0) return c->rope = (hf_rope)i, OTT_OK;
     return hf_fail(

@@ -13,10 +13,10 @@
 
 typedef struct editor {
     const hf_config *c;
-    json_t *root;     /* the original or the template, parsed */
-    hf_config before; /* the original, parsed with c's family and vocabulary */
-    bool is_new;      /* there is no original config.json: the text is a template; sets all keys */
-    str text, value;  /* the file so far; buffer for a value */
+    json_t *root;     /* the original file or the template, parsed */
+    hf_config before; /* the original file, parsed with c's family and vocabulary */
+    bool is_new;      /* no original file: the text is a template and all keys are set */
+    str text, value;  /* text of the file so far; buffer for a value */
 } editor;
 
 /* ---- values ---- */
@@ -95,7 +95,7 @@ static bool has_key(const editor *e, const char *key) {
     return json_object_get(e->root, key) != NULL;
 }
 
-/* Renames rope_parameters to rope_scaling in place; its rope_theta becomes a top-level key. */
+/* Renames rope_parameters to rope_scaling, and writes rope_theta as a top-level key. */
 static ott_status edit_rope(editor *e) {
     if (e->c->family->learned_positions) return OTT_OK;
     bool is_old = !has_key(e, "rope_parameters") && !hf_get(hf_get(e->root, "rope_scaling"), "rope_theta");
@@ -333,7 +333,7 @@ static ott_status read_before(editor *e) {
     e->before.vocab_size = e->c->vocab_size;
     if (hf_read_window(HF_CONFIG_NAME, e->root, &e->before) != OTT_OK) e->before.sliding_window = -1;
     if (hf_read_tokens(HF_CONFIG_NAME, e->root, &e->before) != OTT_OK)
-        /* differs from all values, so all keys are set */
+        /* -2 differs from all values, so all keys are set */
         e->before.bos = e->before.pad = e->before.eos_count = -2;
     return OTT_OK;
 }

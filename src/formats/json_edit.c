@@ -4,7 +4,7 @@
 
 /* Byte offsets of a member "key": value. */
 typedef struct member {
-    int64_t key, key_end; /* with quotes */
+    int64_t key, key_end; /* offsets of the key, including its quotes */
     int64_t value, value_end;
     int64_t before; /* end of the previous value, or the offset after '{' */
 } member;
@@ -25,7 +25,7 @@ static int64_t skip_value(const str *s, int64_t at) {
     int depth = 0;
     while (at < s->length) {
         char c = s->text[at];
-        if (depth == 0 && strchr(",}] \t\r\n", c)) return at; /* end of a number or word */
+        if (depth == 0 && strchr(",}] \t\r\n", c)) return at; /* `at` is the end of a number or word */
         if (c == '"')
             at = skip_string(s, at);
         else
@@ -43,13 +43,13 @@ static bool next_member(const str *s, int64_t before, member *m) {
     if (m->key < s->length && s->text[m->key] == ',') m->key = skip_space(s, m->key + 1);
     if (m->key >= s->length || s->text[m->key] != '"') return false;
     m->key_end = skip_string(s, m->key);
-    m->value = skip_space(s, skip_space(s, m->key_end) + 1); /* after the colon */
+    m->value = skip_space(s, skip_space(s, m->key_end) + 1); /* offset after the colon and spaces */
     m->value_end = skip_value(s, m->value);
     return true;
 }
 
 static int64_t object_begin(const str *s) {
-    return skip_space(s, 0) + 1; /* after the brace */
+    return skip_space(s, 0) + 1; /* offset after the opening brace */
 }
 
 static bool find_member(const str *s, const char *key, member *m) {
@@ -109,5 +109,5 @@ ott_status json_edit_remove(str *text, const char *key) {
     if (!find_member(text, key, &m)) return OTT_OK;
     bool is_first = m.before == object_begin(text);
     if (is_first && next_member(text, m.value_end, &next)) return replace_bytes(text, m.key, next.key, "");
-    return replace_bytes(text, m.before, m.value_end, ""); /* including the preceding comma */
+    return replace_bytes(text, m.before, m.value_end, ""); /* also removes the comma before the member */
 }

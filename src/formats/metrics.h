@@ -49,13 +49,13 @@ ott_status metrics_write(metrics_writer *w, int64_t step, const metrics_value *v
 ott_status metrics_sync(metrics_writer *w);
 /* False if the open file was removed, renamed or replaced. */
 bool metrics_path_is_current(const metrics_writer *w);
-/* After the file was removed or replaced: appends to the file at its path, or to a new copy of its lines. */
+/* Call after the file was removed or replaced. Opens the file at the path, or a copy of the removed file. */
 ott_status metrics_restore(metrics_writer *w);
 void metrics_close(metrics_writer *w); /* NULL is allowed */
 
 /* ---- reading ---- */
 
-/* The points of one key, in file order. A null is NaN. Health lines are not points. */
+/* The points of one key, in file order. A null becomes NaN. Health lines are not points. */
 typedef struct metrics_series {
     mem *account;
     int64_t count, capacity;
@@ -81,8 +81,8 @@ void metrics_series_free(metrics_series *s);
 enum {
     /* maximum number of uses kept; a longer run keeps every second, fourth, ... measurement and the last */
     METRICS_MOST_USES = 1 << 18,
-    METRICS_MOST_MODULES = 1 << 16, /* more are an error */
-    METRICS_NAME_BYTES = 200        /* lines with longer names are skipped */
+    METRICS_MOST_MODULES = 1 << 16, /* a file with more modules is an error */
+    METRICS_NAME_BYTES = 200        /* a line with a longer name is skipped */
 };
 
 /* The measurement of one use of a tensor at one step. Values that are null or not numbers are NaN. */
@@ -108,9 +108,9 @@ typedef struct metrics_health {
     int64_t count, capacity;
     metrics_use *uses;              /* [count], in file order */
     int64_t last;                   /* index of the first use of the last measurement */
-    int64_t measurements;           /* number in the file, with those that are not in `uses` */
-    int64_t damaged, first_damaged; /* as in metrics_series, for health lines */
-    bool complete;                  /* another line follows the last measurement, so it has all its lines */
+    int64_t measurements;           /* measurements in the file, including those not kept in `uses` */
+    int64_t damaged, first_damaged; /* number of damaged health lines; line number of the first */
+    bool complete;                  /* a line follows the last measurement, so the measurement is complete */
 } metrics_health;
 
 /* Fills `out` from the health lines of a file: lines with module, tensor, gemm, format and sqnr_db. Free with

@@ -107,12 +107,12 @@ static ott_status read_previous(metrics_lines *l, int64_t end, int64_t *begin, i
 
 ott_status metrics_lines_end_of(metrics_lines *l, int64_t last_step, int64_t *end) {
     int64_t at, begin, step, damaged = 0;
-    TRY(find_begin(l, l->file.bytes, &at)); /* skips an incomplete last line */
+    TRY(find_begin(l, l->file.bytes, &at)); /* an incomplete last line begins at `at` */
     *end = at;
     for (; at > 0; at = begin) {
         TRY(read_previous(l, at, &begin, &step));
         damaged += step == INT64_MIN;
-        if (step == INT64_MIN) continue; /* earlier lines may still have later steps */
+        if (step == INT64_MIN) continue; /* lines before a damaged line may be of later steps */
         if (step <= last_step) break;
         *end = begin;
         l->damaged = damaged;

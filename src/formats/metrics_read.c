@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* True if the line contains the text `mark`. So lines without it are skipped without parsing. */
+/* True if the line contains the text `mark`. Lines without `mark` need no parsing. */
 static bool has_key(const metrics_lines *l, const char *mark) {
     return l->line && memmem(l->line, (size_t)l->length, mark, strlen(mark));
 }
@@ -115,7 +115,7 @@ static ott_status fail_line(const health_reader *r, const char *what, int most) 
 
 static ott_status copy_name(arena *names, const char *text, const char **out) {
     TRY(arena_strdup(names, text, out));
-    str_replace_controls((char *)*out, ' '); /* line breaks would break tables */
+    str_replace_controls((char *)*out, ' '); /* a line break in a name would break a table */
     return OTT_OK;
 }
 

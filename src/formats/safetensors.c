@@ -18,14 +18,14 @@
 
 struct safetensors {
     mem *account;
-    arena *texts; /* path, names, metadata */
+    arena *texts; /* owns path, names and metadata */
     file_reader file;
-    int64_t data_begin;  /* offset of the data section */
-    uint32_t header_crc; /* checked by safetensors_reopen */
+    int64_t data_begin;  /* offset of the data section in the file */
+    uint32_t header_crc; /* CRC of the header, checked by safetensors_reopen */
     int64_t count, metadata_count;
-    safetensors_entry *entries;        /* [count], by offset */
-    const safetensors_entry **by_name; /* [count] */
-    safetensors_pair *metadata;        /* [metadata_count] */
+    safetensors_entry *entries;        /* [count], sorted by offset */
+    const safetensors_entry **by_name; /* [count], sorted by name */
+    safetensors_pair *metadata;        /* [metadata_count] pairs of __metadata__ */
 };
 
 int safetensors_format_find(const char *name) {
@@ -195,7 +195,7 @@ static ott_status check_tiling(const safetensors *f) {
             return FAIL_TENSOR(f, e->name,
                                "begins at byte %" PRId64 " of the data, but byte %" PRId64 " is next: %s",
                                e->begin, end, e->begin < end ? "tensors overlap" : "there is a gap");
-        end += e->bytes; /* cannot overflow: begin + bytes was an int64_t in the file */
+        end += e->bytes; /* cannot overflow: begin + bytes is an int64_t in the file */
     }
     if (end != data)
         return FAIL(f, "the tensors take %" PRId64 " bytes, the file has %" PRId64 " bytes of data: %s", end,

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 #define SAFETENSORS_MAX_RANK   8
-#define SAFETENSORS_MAX_HEADER 100000000 /* bytes; a limit of the format */
+#define SAFETENSORS_MAX_HEADER 100000000 /* maximum bytes of a header, by the format */
 
 /* ---- reading ---- */
 
@@ -19,14 +19,14 @@ typedef struct safetensors_entry {
     const char *name;
     const char *format; /* element format as in the file: "BF16", "F8_E4M3", "F64", ... */
     ott_dtype dtype;    /* `format` as Ottava's type; OTT_DTYPE_COUNT if there is none (BOOL, F64, ...) */
-    int rank;           /* 0: a scalar */
+    int rank;           /* number of dimensions; 0: a scalar */
     int64_t shape[SAFETENSORS_MAX_RANK];
     /* offset and size of the tensor's data, counted from the start of the data section */
     int64_t begin, bytes;
 } safetensors_entry;
 
 typedef struct safetensors_pair {
-    const char *key, *value; /* UTF-8 */
+    const char *key, *value; /* texts in UTF-8 */
 } safetensors_pair;
 
 typedef struct safetensors safetensors;
@@ -38,20 +38,20 @@ const char *safetensors_path(const safetensors *f);
 /* Tensors in the order of their data. Entries are valid until safetensors_close. */
 int64_t safetensors_count(const safetensors *f);
 const safetensors_entry *safetensors_at(const safetensors *f, int64_t index);
-const safetensors_entry *safetensors_find(const safetensors *f, const char *name); /* NULL if it is missing */
+const safetensors_entry *safetensors_find(const safetensors *f, const char *name); /* NULL: unknown name */
 /* Finds `name` and checks its format and shape. OTT_ERR_NOT_FOUND (with the nearest name), OTT_ERR_DTYPE,
    OTT_ERR_SHAPE. */
 ott_status safetensors_expect(const safetensors *f, const char *name, ott_dtype dtype, int rank,
                               const int64_t *shape, const safetensors_entry **out);
-/* OTT_ERR_SHAPE if an entry of f has another shape. */
+/* Returns OTT_ERR_SHAPE if an entry of f has another shape. */
 ott_status safetensors_check_shape(const safetensors *f, const safetensors_entry *e, int rank,
                                    const int64_t *shape);
 int64_t safetensors_elements(const safetensors_entry *e);
-/* A value of __metadata__; NULL if it is missing. */
+/* The value of `key` in __metadata__; NULL if the key is missing. */
 const char *safetensors_metadata(const safetensors *f, const char *key);
 const safetensors_pair *safetensors_metadata_pairs(const safetensors *f, int64_t *count);
-/* safetensors_suspend closes the file descriptor but keeps the header. safetensors_reopen opens it again
-   before reading, if needed; OTT_ERR_IO if the file was replaced. */
+/* safetensors_suspend closes the file descriptor but keeps the header. Before reading, safetensors_reopen
+   opens the file again, if needed; OTT_ERR_IO if the file was replaced. */
 void safetensors_suspend(safetensors *f);
 ott_status safetensors_reopen(safetensors *f);
 /* Reads bytes [offset, offset + bytes) of a tensor. Data in the file may be unaligned. */
@@ -61,7 +61,7 @@ ott_status safetensors_read(const safetensors *f, const safetensors_entry *e, in
 /* ---- writing ---- */
 
 typedef struct safetensors_tensor {
-    const char *name; /* UTF-8 */
+    const char *name; /* text in UTF-8 */
     ott_dtype dtype;
     int rank;
     int64_t shape[SAFETENSORS_MAX_RANK];
@@ -70,25 +70,25 @@ typedef struct safetensors_tensor {
 typedef struct safetensors_writer safetensors_writer;
 
 /*
- * Declares all tensors and writes the header to a temporary file; `path` is created by the commit. `metadata`
- * is added to {"format": "pt"} in __metadata__, which transformers requires. Nothing passed in is kept.
+ * Declares all tensors and writes the header to a temporary file. safetensors_writer_commit creates `path`.
+ * `metadata` is added to {"format": "pt"} in __metadata__, which transformers requires. No argument is kept.
  */
 ott_status safetensors_writer_open(mem *account, const char *path, const safetensors_tensor *tensors,
                                    int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
                                    safetensors_writer **out);
-/* Same, for one of `size` processes that write the file together. They write directly to `path`, which must
-   be in a staging folder. Each process declares all tensors, appends its own bytes and skips the bytes of
-   other processes; rank 0 writes the header. */
+/* Like safetensors_writer_open, for one of `size` processes that write the file together, directly to `path`,
+   which must be in a staging folder. Each process declares all tensors, appends its own bytes and skips the
+   bytes of other processes; rank 0 writes the header. */
 ott_status safetensors_writer_join(mem *account, const char *path, const safetensors_tensor *tensors,
                                    int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
                                    int rank, int size, safetensors_writer **out);
 /* Index into `tensors` of the tensor that the next byte belongs to; -1 if all data is written. Skips empty
    tensors. The order is the reference writer's: widest element format first, then by name. */
 int64_t safetensors_writer_next(const safetensors_writer *w);
-/* Appends bytes of the tensor that safetensors_writer_next returns, in pieces that do not cross its end. */
+/* Appends bytes of the tensor that safetensors_writer_next returns, in pieces that end within the tensor. */
 ott_status safetensors_writer_append(safetensors_writer *w, const void *data, int64_t bytes);
 ott_status safetensors_writer_skip(safetensors_writer *w, int64_t bytes);
-ott_status safetensors_writer_commit(safetensors_writer *w); /* always closes w */
+ott_status safetensors_writer_commit(safetensors_writer *w); /* closes w, also after an error */
 void safetensors_writer_abandon(safetensors_writer *w);      /* deletes the temporary file; NULL is allowed */
 
 #endif

@@ -4,10 +4,10 @@
 
 typedef struct safetensors_format {
     const char *name;
-    int bits; /* per element; some formats pack several elements into a byte */
+    int bits; /* bits per element; some formats pack several elements into a byte */
 } safetensors_format;
 
-/* In the order of the reference implementation, which stores the tensors of the last format first. */
+/* Formats in the order of the reference implementation, which stores tensors of the last format first. */
 static const safetensors_format safetensors_formats[] = {
     {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
     {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
@@ -17,7 +17,7 @@ static const safetensors_format safetensors_formats[] = {
 
 enum { SAFETENSORS_FORMATS = sizeof safetensors_formats / sizeof *safetensors_formats };
 
-/* Index of the format in safetensors_formats; -1 if it is not there. */
+/* Index of the format `name` in safetensors_formats; -1 if it is unknown. */
 int safetensors_format_find(const char *name);
 
 #endif

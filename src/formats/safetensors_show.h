@@ -5,7 +5,7 @@
 #include "base/str.h"
 
 typedef struct safetensors_shown {
-    char text[192]; /* fits a shape of 8 dimensions */
+    char text[192]; /* large enough for a shape of 8 dimensions */
 } safetensors_shown;
 /* Formats a shape as "[2, 3]". */
 safetensors_shown safetensors_show_shape(const int64_t *shape, int rank);
@@ -14,7 +14,7 @@ safetensors_shown safetensors_show_shape(const int64_t *shape, int rank);
 typedef struct safetensors_nearest {
     const char *wanted;
     const char *found; /* borrowed from the offered names; NULL if none is near */
-    int distance;      /* edit distance of `found`; if it is NULL, the distance that a name must stay below */
+    int distance;      /* edit distance of `found`; while NULL, upper bound for the next name */
     int64_t offers;    /* number of names offered so far */
 } safetensors_nearest;
 

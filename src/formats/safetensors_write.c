@@ -14,9 +14,9 @@
 
 typedef struct data_item {
     const char *name;
-    int format;    /* index in safetensors_formats */
-    int64_t bytes; /* of the tensor's data */
-    int64_t index; /* of the tensor in the caller's array */
+    int format;    /* index of the format in safetensors_formats */
+    int64_t bytes; /* bytes of the tensor's data */
+    int64_t index; /* index of the tensor in the caller's array */
 } data_item;
 
 struct safetensors_writer {
@@ -24,7 +24,7 @@ struct safetensors_writer {
     arena *texts;
     const char *path;
     file_writer *file;
-    data_item *items; /* [count], in the order of the data */
+    data_item *items; /* [count] tensors, in the order of their data */
     int64_t count, current;
     int64_t left; /* bytes of items[current] that are not appended yet */
 };

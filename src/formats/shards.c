@@ -13,7 +13,7 @@
 #include <string.h>
 
 typedef struct shard_file {
-    const char *name; /* without the folder */
+    const char *name; /* file name without the folder */
     safetensors *header;
 } shard_file;
 
@@ -23,10 +23,10 @@ struct shards {
     const char *path;   /* the path that was passed to shards_open */
     const char *folder; /* folder of the shards; "" is the current folder, else ends with '/' */
     const char *index;  /* path of the index; NULL: single file */
-    shard_file *files;  /* [file_count], by name */
+    shard_file *files;  /* [file_count], sorted by name */
     int64_t file_count, count;
-    shard_tensor *tensors;          /* [count], by file, then by offset */
-    const shard_tensor **by_name;   /* [count] */
+    shard_tensor *tensors;          /* [count], sorted by file, then by offset */
+    const shard_tensor **by_name;   /* [count], sorted by name */
     int64_t open[SHARDS_OPEN_MOST]; /* open files, most recently used first */
     int open_count;
 };
@@ -382,8 +382,8 @@ bool shards_has_floats(const shard_tensor *t) {
     return d != OTT_DTYPE_COUNT && (dtype_is_high_precision(d) || dtype_is_fp8(d) || d == OTT_E8M0);
 }
 
-/* Decodes `count` codes of format d, which are at the end of values[count], in place. A code is not wider
-   than a float, so each code is read before a float overwrites it. */
+/* Decodes `count` codes of format d, which are at the end of the array values[count], into that array. A code
+   is not wider than a float, so each code is read before a float overwrites it. */
 static void decode_in_place(float *values, int64_t count, ott_dtype d) {
     enum { PIECE = 512 };
     _Alignas(8) char piece[PIECE * 4];

@@ -11,7 +11,7 @@
 
 #define SHARDS_SINGLE_NAME   "model.safetensors"
 #define SHARDS_INDEX_NAME    "model.safetensors.index.json"
-#define SHARDS_DEFAULT_BYTES INT64_C(5000000000) /* data per shard; transformers' "5GB" */
+#define SHARDS_DEFAULT_BYTES INT64_C(5000000000) /* bytes of data per shard, transformers' "5GB" */
 
 enum { SHARDS_OPEN_MOST = 4 }; /* maximum number of open files */
 
@@ -20,7 +20,7 @@ enum { SHARDS_OPEN_MOST = 4 }; /* maximum number of open files */
 /* A tensor and its file. */
 typedef struct shard_tensor {
     const safetensors_entry *entry; /* name, format, shape and bytes, from the file's header */
-    int64_t file;                   /* index for shards_file */
+    int64_t file;                   /* index of the file, for shards_file */
 } shard_tensor;
 
 typedef struct shards shards; /* not thread-safe */
@@ -34,26 +34,26 @@ ott_status shards_open(mem *account, const char *path, shards **out);
 void shards_close(shards *s);             /* NULL is allowed */
 const char *shards_path(const shards *s); /* the path that was passed to shards_open */
 int64_t shards_file_count(const shards *s);
-/* The header of a file; read its data with shards_read. */
+/* The header of a file. Read the file's data with shards_read. */
 const safetensors *shards_file(const shards *s, int64_t file);
-const char *shards_file_name(const shards *s, int64_t file); /* without the folder */
+const char *shards_file_name(const shards *s, int64_t file); /* name without the folder */
 /* Tensors by file, then by offset: the fastest order to read. They are valid until shards_close. */
 int64_t shards_count(const shards *s);
 const shard_tensor *shards_at(const shards *s, int64_t index);
-const shard_tensor *shards_find(const shards *s, const char *name); /* NULL if it is missing */
+const shard_tensor *shards_find(const shards *s, const char *name); /* NULL if `name` is missing */
 /* Finds a weight and checks that it is F32, BF16 or F16 and has this shape. OTT_ERR_NOT_FOUND (with the
    nearest name), OTT_ERR_SHAPE, OTT_ERR_DTYPE. */
 ott_status shards_expect(const shards *s, const char *name, int rank, const int64_t *shape,
                          const shard_tensor **out);
 /* Reads bytes [offset, offset + bytes) of a tensor as stored. */
 ott_status shards_read(shards *s, const shard_tensor *t, int64_t offset, int64_t bytes, void *out);
-/* True if shards_read_floats can read the tensor's format: F32, BF16, F16 and the FP8 formats. */
+/* True if shards_read_floats can read the tensor's format: F32, BF16, F16, FP8 or E8M0. */
 bool shards_has_floats(const shard_tensor *t);
 /* Reads elements [first, first + count) in row-major order as fp32; FP8 codes are decoded without scales.
    Needs no memory beyond out[count]. */
 ott_status shards_read_floats(shards *s, const shard_tensor *t, int64_t first, int64_t count, float *out);
 
-/* Receives elements [first, first + count). */
+/* Receives elements [first, first + count) of a tensor. */
 typedef ott_status (*shards_sink)(void *user, int64_t first, int64_t count, const float *values);
 /* Passes elements [first, first + count) to `sink` in pieces. capacity: floats in `buffer`. */
 ott_status shards_stream(shards *s, const shard_tensor *t, int64_t first, int64_t count, float *buffer,
@@ -78,13 +78,13 @@ ott_status shards_writer_open(mem *account, const char *folder, const safetensor
 ott_status shards_writer_join(mem *account, const char *folder, const safetensors_tensor *tensors,
                               int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
                               int64_t metadata_count, int rank, int size, shards_writer **out);
-/* As safetensors_writer_next: index into `tensors` of the tensor that the next byte belongs to, or -1. */
+/* Like safetensors_writer_next: index into `tensors` of the tensor that the next byte belongs to, or -1. */
 int64_t shards_writer_next(const shards_writer *w);
 ott_status shards_writer_append(shards_writer *w, const void *data, int64_t bytes);
 ott_status shards_writer_skip(shards_writer *w, int64_t bytes);
 /* Appends elements, converted to the tensor's format (F32, BF16 or F16, round to nearest even). */
 ott_status shards_writer_append_floats(shards_writer *w, const float *values, int64_t count);
-ott_status shards_writer_commit(shards_writer *w); /* always closes w */
+ott_status shards_writer_commit(shards_writer *w); /* closes w, also after an error */
 void shards_writer_abandon(shards_writer *w);      /* deletes the written files; NULL is allowed */
 
 #endif

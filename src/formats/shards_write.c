@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 typedef struct shard_part {
-    const char *name, *path; /* without and with the folder */
-    int64_t first, count;    /* its tensors: declared[first, first + count) */
+    const char *name, *path; /* file name; path with the folder */
+    int64_t first, count;    /* tensors of the file: declared[first, first + count) */
 } shard_part;
 
 typedef struct tensor_file {
@@ -31,12 +31,12 @@ struct shards_writer {
     int64_t *index;               /* [count]: declared[i] is the caller's tensors[index[i]] */
     tensor_file *by_name;         /* [count], sorted by name */
     int64_t count, total;         /* number of tensors; bytes of all data */
-    shard_part *parts;            /* [part_count] */
+    shard_part *parts;            /* [part_count] files */
     int64_t part_count, current;  /* files before `current` are complete */
     safetensors_pair *metadata;
     int64_t metadata_count;
     int rank, size;           /* this process, and the number of processes that write together */
-    safetensors_writer *file; /* parts[current]; NULL if none is open */
+    safetensors_writer *file; /* writer of parts[current]; NULL if no file is open */
 };
 
 /* ---- assignment to files ---- */
@@ -61,12 +61,12 @@ static ott_status check_declared(shards_writer *w, const safetensors_tensor *ten
     return OTT_OK;
 }
 
-/* transformers' rule: a tensor larger than a shard gets its own shard; other tensors fill a shard until one
-   would exceed it. Shards are numbered when they are complete. Sets part[i] for each tensor. */
+/* transformers' rule: a tensor larger than a shard gets its own shard; other tensors fill a shard until the
+   next would exceed its size. Shards are numbered when they are complete. Sets part[i] for each tensor. */
 static void split_tensors(shards_writer *w, const safetensors_tensor *tensors, int64_t count,
                           int64_t max_bytes, int64_t *part) {
     int64_t held = 0, first_held = 0;
-    enum { OPEN = -1 }; /* in the current shard, which has no number yet */
+    enum { OPEN = -1 }; /* tensors in the current shard, which has no number yet */
     for (int64_t i = 0; i <= count; i++) {
         int64_t bytes = i < count ? data_bytes(&tensors[i]) : 0;
         if (i < count && bytes > max_bytes) {
@@ -175,7 +175,7 @@ static ott_status open_next_files(shards_writer *w) {
             TRY(safetensors_writer_join(w->account, part->path, w->declared + part->first, part->count,
                                         w->metadata, w->metadata_count, w->rank, w->size, &w->file));
         if (safetensors_writer_next(w->file) >= 0 || w->current == w->part_count - 1)
-            return OTT_OK; /* the last is committed with the index */
+            return OTT_OK; /* the last file is committed with the index */
         ott_status status = safetensors_writer_commit(w->file);
         w->file = NULL;
         TRY(status);

@@ -19,7 +19,7 @@ struct tensorboard_writer {
     str path;
     int descriptor;
     str queue;                 /* records that are not written yet */
-    str event, summary, value; /* the current record; buffers are reused */
+    str event, summary, value; /* buffers of the current record, used again for the next */
     bool failed;
 };
 
@@ -144,7 +144,7 @@ ott_status tensorboard_open(mem *account, const char *folder, int64_t first_step
     *out = w;
 out:
     if (status != OTT_OK) {
-        w->failed = true; /* closing must not write */
+        w->failed = true; /* tensorboard_close then writes nothing */
         tensorboard_close(w);
     }
     return status;

@@ -18,6 +18,6 @@ ott_status tensorboard_open(mem *account, const char *folder, int64_t first_step
 ott_status tensorboard_scalar(tensorboard_writer *w, int64_t step, const char *tag, float value);
 /* Writes the queue to the file; call it once per logged step. After a failure all later calls fail. */
 ott_status tensorboard_flush(tensorboard_writer *w);
-ott_status tensorboard_close(tensorboard_writer *w); /* flushes; NULL is allowed */
+ott_status tensorboard_close(tensorboard_writer *w); /* writes the queue; NULL is allowed */
 
 #endif

@@ -13,7 +13,7 @@ struct token_writer {
     mem *account;
     file_writer *file;
     int64_t count;
-    char target[PATH_MAX]; /* for messages */
+    char target[PATH_MAX]; /* path of the file, for messages */
 };
 
 static ott_status check_target(token_writer *w, const char *path) {

@@ -18,7 +18,7 @@ ott_status trace_slice(trace_writer *w, int track, const char *name, const char 
                        double seconds, const char *arguments);
 /* Names a track in the viewer. */
 ott_status trace_name_track(trace_writer *w, int track, const char *name);
-ott_status trace_commit(trace_writer *w); /* always closes w */
+ott_status trace_commit(trace_writer *w); /* closes w, also after an error */
 void trace_abandon(trace_writer *w);      /* deletes the temporary file; NULL is allowed */
 
 #endif
