@@ -21,7 +21,7 @@ static int token_ranks_of(const moe *m) {
     return m->token_ranks ? m->token_ranks->size : 1;
 }
 
-/* Number of sequences in the micro-batch. tokens: number of the micro-batch's tokens on this rank. */
+/* Number of sequences in the micro-batch, which has `tokens` tokens on this rank. */
 static int64_t sequences_of(const moe *m, int64_t tokens) {
     int64_t all = tokens * token_ranks_of(m), length = m->options->sequence;
     return length > 0 && all % length == 0 ? all / length : 1;
@@ -31,14 +31,14 @@ static int ranks_of(const moe *m) {
     return m->ranks ? m->ranks->group->size : 1;
 }
 
-/* The micro-batch has `runs` runs of tokens: its sequences, or one run. Returns the number of this rank's
-   runs; 1 if this rank has a part of a run. */
+/* The micro-batch has `runs` runs of tokens: its sequences, or one run. Returns the number of runs on this
+   rank; 1 if this rank has a part of a run. */
 static int64_t local_runs(const moe *m, int64_t runs) {
     int64_t ranks = token_ranks_of(m);
     return runs > ranks ? runs / ranks : 1;
 }
 
-/* weight * E / (K L^2 S) for S = `runs` runs of L tokens with K choices each. tokens: number on this rank. */
+/* weight * E / (K L^2 S) for S = `runs` runs of L tokens with K choices each. tokens: tokens on this rank. */
 static double balance_scale(const moe *m, double weight, int64_t tokens, int64_t runs) {
     const moe_options *o = m->options;
     double length = (double)(tokens * token_ranks_of(m)) / (double)runs;
@@ -60,7 +60,7 @@ static int64_t max_local_rows(const moe *m, int64_t tokens) {
                     : tokens * o->choices;
 }
 
-/* Places the routing tensors of `tokens` tokens in `block` (NULL: nowhere). Returns the size of the block. */
+/* Places the routing tensors of `tokens` tokens in `block`, or only measures if NULL. Returns their size. */
 static int64_t lay_out_saved(const exec *cx, const moe *m, int64_t tokens, char *block, moe_saved *s) {
     const moe_options *o = m->options;
     int64_t rows = tokens * o->choices, sequences = local_runs(m, sequences_of(m, tokens)), bytes = 0;
@@ -95,7 +95,7 @@ static int64_t lay_out_saved(const exec *cx, const moe *m, int64_t tokens, char 
     return bytes;
 }
 
-/* If this rank has only a part of a run, sums count[1, E] over the ranks that have the run's other parts. */
+/* If this rank has only a part of a run, sums count[1, E] over the ranks that have parts of the run. */
 static ott_status add_counts(exec *cx, const moe *m, const tensor *count, int64_t runs) {
     group *g = m->token_ranks;
     tensor all, own;
@@ -111,8 +111,8 @@ static ott_status add_counts(exec *cx, const moe *m, const tensor *count, int64_
     return plan_close(cx->plan, &buffer);
 }
 
-/* Counts the choices of each of this rank's runs in `count`, adds them to *sum (NULL: not), and adds the
-   balance loss to m->losses. count->data NULL: does nothing. */
+/* Counts the choices in each run of this rank in `count`, adds the counts to *sum (unless NULL), and adds the
+   balance loss to m->losses. Does nothing if count->data is NULL. */
 static ott_status add_balance_loss(exec *cx, const moe *m, const moe_saved *s, const tensor *count,
                                    int64_t runs, double weight, const tensor *sum) {
     bool is_added = m->losses.data && cx->phase == PHASE_TRAIN && weight > 0;
@@ -141,7 +141,7 @@ static ott_status add_z_loss(exec *cx, const moe *m, const moe_saved *s) {
     return op_dot(cx, &(dot_args){.x = &s->lse, .y = &s->lse, .sum = &sum, .scale = scale});
 }
 
-/* Records counts and losses, in training. */
+/* In training: records the expert counts and the router losses. */
 static ott_status record_losses(exec *cx, const moe *m, const moe_saved *s) {
     const moe_options *o = m->options;
     int64_t sequences = sequences_of(m, s->score.rows);
@@ -157,7 +157,7 @@ static ott_status gather_tokens(exec *cx, const moe *m, const tensor *own, const
                      &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = *own, .output = *all});
 }
 
-/* With a capacity, whether an expert takes a token depends on lower ranks. So ranks gather all choices. */
+/* With a capacity, lower ranks' tokens decide if an expert takes a token. So ranks gather all choices. */
 static ott_status sort_choices(exec *cx, const moe *m, const moe_saved *s) {
     const tensor *own = &s->expert;
     int64_t capacity = capacity_of(m, own->rows), first = 0;
@@ -198,7 +198,7 @@ static ott_status route_tokens(exec *cx, moe *m, const activation *x, moe_saved 
 
 /* ---- rows ---- */
 
-/* Fills row_number with 0, 1, 2, ...: sorts rows that all have the same expert. */
+/* Fills row_number with 0, 1, 2, ...: the result of sorting rows that all have one expert. */
 static ott_status number_rows(exec *cx, const moe_saved *s) {
     int64_t rows = s->row_number.rows;
     tensor expert, source, end;
@@ -237,7 +237,7 @@ static int64_t expected_rows(const moe_saved *s) {
     return s->source.columns < s->max_rows ? s->source.columns : s->max_rows;
 }
 
-/* Exchanges row counts and routing weights. Then this rank knows which rows it receives. */
+/* Exchanges row counts and routing weights, so that this rank knows which rows it receives. */
 static ott_status exchange_routing(exec *cx, const moe *m, moe_saved *s) {
     TRY(expert_ranks_exchange_counts(cx, m->ranks, expected_rows(s), &s->end, &s->all_end, &s->own_end));
     STATUS_REQUIRE(expert_ranks_received_rows(m->ranks) <= s->max_rows);
@@ -254,7 +254,7 @@ static ott_status open_expert_rows(exec *cx, const char *what, ott_dtype d, cons
     return OTT_OK;
 }
 
-/* Opens the rows of x, sorted by expert; with expert parallelism, the rows that this rank receives. */
+/* Opens y: the rows of x, sorted by expert; with expert parallelism, the rows that this rank receives. */
 static ott_status open_permuted(exec *cx, const char *what, const moe *m, const moe_saved *s, const tensor *x,
                                 tensor *y, plan_buffer *buffer) {
     tensor sorted;
@@ -267,7 +267,7 @@ static ott_status open_permuted(exec *cx, const char *what, const moe *m, const 
     return plan_close(cx->plan, &sorted_buffer);
 }
 
-/* x = each token's sum of its experts' outputs y, plus the shared experts' output, which is in x. */
+/* x = each token's sum of rows of y, its experts' outputs, plus the shared experts' output, already in x. */
 static ott_status unpermute_rows(exec *cx, const moe *m, const moe_saved *s, const tensor *y,
                                  const tensor *x) {
     tensor sorted = *y;
@@ -289,7 +289,7 @@ static ott_status apply_weights(exec *cx, const moe *m, const moe_saved *s, cons
                                       .y = y});
 }
 
-/* Computes dweight from y, rows before apply_weights, and dy, the gradient of the rows after it. */
+/* Computes dweight from y, the rows before apply_weights, and dy, the gradient of the weighted rows. */
 static ott_status apply_weights_backward(exec *cx, const moe *m, const moe_saved *s, const tensor *y,
                                          const tensor *dy, const tensor *dweight) {
     tensor received, sorted, all, row;
@@ -313,7 +313,7 @@ static ott_status apply_weights_backward(exec *cx, const moe *m, const moe_saved
 
 /* ---- grouped GEMMs ---- */
 
-/* The rows from one rank are [first, first + count) of the received rows. grouped: their ends by expert. */
+/* The rows from one rank: rows [first, first + count) of the received rows. grouped: their ends by expert. */
 typedef struct rank_rows {
     int64_t first, count;
     grouped_rows grouped;
@@ -327,7 +327,7 @@ static rank_rows rows_from(const moe *m, const moe_saved *s, int rank) {
     return (rank_rows){group_part_first(rows, 0, rank, rank), rows[rank], grouped};
 }
 
-/* Row counts of the micro-batch of the rows from `rank`, on each of its context-parallel ranks. */
+/* Row counts of `rank`'s micro-batch, on each context-parallel rank that shares the micro-batch. */
 static grouped_balance balance_from(const moe *m, const moe_saved *s, int rank) {
     int64_t first = m->ranks ? m->ranks->group->rank * expert_ranks_own(m->ranks) : 0;
     tensor end = m->ranks ? tensor_rows(s->all_end, rank, 1) : s->end;
@@ -373,7 +373,7 @@ static ott_status add_weight_gradient(exec *cx, const moe *m, linear *l, const m
 
 /* ---- forward ---- */
 
-/* Opens all rows, from the slice that this rank has with sequence parallelism. */
+/* Opens all rows. With sequence parallelism, gathers them: each rank has a slice. */
 static ott_status gather_rows(exec *cx, const moe *m, const char *what, const activation *x,
                               activation *all) {
     return tensor_ranks_gather(cx, &m->sequence_ranks, what, NULL, x, all);
@@ -463,7 +463,7 @@ static ott_status backward_down(exec *cx, moe *m, const moe_saved *s, const tens
     return apply_weights(cx, m, s, dy);
 }
 
-/* s->gate and s->up hold their gradients. Adds to dx, which has the shared experts' gradient, or sets dx. */
+/* s->gate and s->up hold gradients. Adds to dx if it has the shared experts' gradient, else sets dx. */
 static ott_status backward_inputs(exec *cx, moe *m, const moe_saved *s, const tensor *x, const tensor *dx) {
     tensor rows, drows;
     plan_buffer buffer, dbuffer;
@@ -503,7 +503,7 @@ static route_losses losses_of(const exec *cx, const moe *m, int64_t tokens) {
 static ott_status backward_router(exec *cx, moe *m, const moe_saved *s, const activation *x,
                                   const tensor *dweight, const tensor *dx) {
     const route_losses losses = losses_of(cx, m, s->score.rows);
-    tensor unused = tensor_columns(s->lse, 0, 1); /* multiplies losses that are all 0: any value */
+    tensor unused = tensor_columns(s->lse, 0, 1); /* multiplies losses that are all 0, so any value will do */
     plan_buffer buffer;
     activation g = {0};
     TRY(exec_open(cx, "router gradient", OTT_F32, s->logits.rows, s->logits.columns, &g.t, &buffer));

@@ -20,27 +20,27 @@
 #include "nn/mlp.h"
 
 typedef struct moe_options {
-    int64_t experts, choices;      /* number of experts, and of experts per token (top-k); 0: no mixture */
-    int64_t hidden, shared_hidden; /* hidden size of an expert; of all shared experts together, 0: none */
+    int64_t experts, choices;      /* number of experts (0: no mixture) and of experts per token (top-k) */
+    int64_t hidden, shared_hidden; /* hidden size of one expert; of all shared experts, 0: none */
     route_rule rule;
-    bool biased;       /* a per-expert bias is added to the scores for the choice only (DeepSeek-V3) */
-    double bias_rate;  /* step size of the bias update after each step */
-    bool bias_by_sign; /* true: the update is +-bias_rate; false: bias_rate x distance from an equal load */
+    bool biased;       /* each expert's bias is added to the scores, only to choose experts */
+    double bias_rate;  /* step size of the bias update after each training step */
+    bool bias_by_sign; /* true: adds +-bias_rate; false: adds bias_rate x distance from an equal load */
     double balance, sequence_balance, z; /* weights of the router losses; 0: none */
     int64_t sequence;                    /* tokens per sequence, for sequence_balance */
     double capacity;         /* maximum tokens per expert, in multiples of the mean; 0: no limit */
-    bool balances_gradients; /* scale each expert's weight gradient by mean tokens / own tokens */
+    bool balances_gradients; /* scales each expert's weight gradient by mean tokens / the expert's tokens */
 } moe_options;
 
 typedef struct moe {
     const moe_options *options;
     linear router;               /* [E,D], in fp32 */
-    parameter *bias;             /* [E], not trained by gradients; NULL: none */
-    expert_ranks *ranks;         /* expert parallelism; borrowed; NULL: this rank has all experts */
+    parameter *bias;             /* balancing bias [E], not trained by gradients; NULL: none */
+    expert_ranks *ranks;         /* expert-parallel ranks; borrowed; NULL: this rank has all experts */
     group *token_ranks;          /* context-parallel ranks; borrowed; NULL: none */
     tensor_ranks sequence_ranks; /* sequence-parallel ranks: each holds a slice of the tokens */
-    linear gate, up, down;       /* expert weights of this rank, [E][F,D] and (down) [E][D,F] */
-    mlp shared;                  /* the shared experts; down.weight NULL: none */
+    linear gate, up, down;       /* expert weights of this rank: gate and up [E][F,D], down [E][D,F] */
+    mlp shared;                  /* the shared experts as one MLP; down.weight NULL: no shared experts */
     tensor count;                /* fp32[E]: accumulates choices of each expert; data NULL: not counted */
     tensor losses;               /* fp32[2]: accumulates the balance and z losses; data NULL: not recorded */
 } moe;
@@ -50,17 +50,17 @@ typedef struct moe_saved {
     tensor logits, score, lse, total, expert, weight, row, source, end;
     tensor batch_count, sequence_count; /* choices per expert: [1, E], [sequences, E]; data NULL: unused */
     plan_buffer routing_buffer;         /* holds all tensors from logits to every_end */
-    /* With expert parallelism: `all` and `own` of expert_ranks_exchange_counts; for each received row, its
-       routing weight and its index (0, 1, 2, ...) */
+    /* With expert parallelism: all_end and own_end are outputs of expert_ranks_exchange_counts. Each received
+       row has a routing weight (row_weight) and an index 0, 1, 2, ... (row_number). */
     tensor all_end, own_end, row_weight, row_number;
-    tensor every_end; /* for balanced gradients: all_end (or end) of each context-parallel rank */
+    tensor every_end; /* for balanced gradients: each context-parallel rank's all_end (or end) */
     int64_t max_rows; /* maximum number of rows of this rank's experts */
-    tensor gate, up;  /* outputs [rows, F]; rows: T * choices sorted by expert, or the received rows */
+    tensor gate, up; /* outputs of gate and up, [rows, F]: T * choices rows by expert, or the received rows */
     plan_buffer gate_buffer, up_buffer;
     mlp_saved shared;
 } moe_saved;
 
-/* As in nn/mlp.h. x and g are also read in high precision. moe_keep_products closes only s->shared.y. */
+/* Functions as in nn/mlp.h. moe_keep_products closes s->shared.y. x and g keep high precision too. */
 ott_status moe_connect(moe *m, activation_specs *input, activation_specs *grad_output);
 ott_status moe_forward(exec *cx, moe *m, const activation *x, moe_saved *s);
 ott_status moe_activate(exec *cx, moe *m, moe_saved *s);

@@ -1,7 +1,7 @@
 /* nn/norm: RMSNorm and LayerNorm. */
 #include "nn/norm.h"
 
-/* Returns the columns of part i; NULL if `all` is NULL. */
+/* Returns the columns of part i of `all`; NULL if `all` is NULL. */
 static const tensor *columns_of_part(const norm *n, const tensor *all, int64_t i, tensor *part) {
     if (!all || n->part == 0) return all;
     *part = tensor_columns(*all, i * n->part, n->part);
@@ -57,7 +57,7 @@ ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *
 }
 
 /* The gradient of weight or bias. The kernel adds it to *to: the parameter's gradient, or `partial`, a zeroed
-   tensor that ranks first sum. to NULL: the parameter is frozen or absent. */
+   tensor that ranks first sum. to NULL: the norm has no such parameter, or it is frozen. */
 typedef struct norm_gradient {
     parameter *weight; /* NULL: the norm has no such parameter */
     tensor partial, *to;

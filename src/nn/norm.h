@@ -10,17 +10,17 @@ typedef struct norm {
     parameter *weight; /* [D] */
     float epsilon;
     bool one_plus;   /* RMSNorm that multiplies by 1 + weight (Gemma) */
-    bool centered;   /* LayerNorm; else RMSNorm */
+    bool centered;   /* true: LayerNorm; false: RMSNorm */
     parameter *bias; /* [D], LayerNorm only; NULL: none */
     int64_t part;    /* LayerNorm only: parts of this many columns are normalized separately; 0: one part */
-    group *ranks;    /* ranks that normalize other rows or heads and sum gradients; borrowed; NULL: none */
+    group *ranks;    /* ranks that normalize other rows or heads; their gradients are summed; NULL: none */
 } norm;
 
-/* Number of parts on this rank. */
+/* Number of separately normalized parts on this rank. */
 static inline int64_t norm_parts(const norm *n) {
     return n->part > 0 ? n->weight->value.columns / n->part : 1;
 }
-/* Rows of the saved rstd[norm_kept, T]: 1 / RMS of each part; LayerNorm: mean and 1 / standard deviation. */
+/* Rows of the saved rstd[norm_kept, T]. RMSNorm: 1 / RMS; LayerNorm: each part's mean, 1 / deviation. */
 static inline int64_t norm_kept(const norm *n) {
     return (n->centered ? 2 : 1) * norm_parts(n);
 }

@@ -138,8 +138,8 @@ static ott_status square_blocks(exec *cx, const parameter *parameters, int count
     return op_block_squares_many(cx, items, filled);
 }
 
-/* Sums the blocks of each parameter, in order, into squares[number of the parameter], on a pipeline stage
-   squares[p->number]: so the squares are added in one rank's order. *measured: number of parameters. */
+/* Sums the blocks of each parameter, in order. The sum is squares[i] of the i-th parameter, with pipeline
+   stages squares[p->number]: one rank adds squares in this order. *measured: number of parameters. */
 static ott_status sum_parameters(exec *cx, const parameter *parameters, int count,
                                  const optimizer_ranks *ranks, const tensor *blocks, const tensor *squares,
                                  int *measured) {
@@ -163,7 +163,7 @@ static ott_status sum_parameters(exec *cx, const parameter *parameters, int coun
     return op_sum_blocks_many(cx, items, filled);
 }
 
-/* Gathers the block sums of all ranks, then adds them in the same order for any number of ranks. */
+/* Gathers all ranks' block sums, then adds them in an order that does not depend on the number of ranks. */
 static ott_status measure_squares(exec *cx, const parameter *parameters, int count,
                                   const optimizer_ranks *ranks, const tensor *squares, int *measured) {
     tensor blocks;
@@ -207,7 +207,7 @@ typedef struct update_parts {
     const optimizer_ranks *ranks;
 } update_parts;
 
-/* Runs the step of rule `by` on the parameters that u->rule applies to (`taken`), or on the others. */
+/* Runs the step of rule `by` on the parameters that u->rule applies to (taken true) or does not apply to. */
 static ott_status step_matching(exec *cx, const update_parts *u, const optimizer_rule *by, bool taken,
                                 const tensor *state) {
     const parameter *trained[OPTIMIZER_LIST];

@@ -9,7 +9,7 @@
 /* Factor of Muon's update of a matrix [rows, columns]. */
 typedef enum muon_scale {
     MUON_SCALE_ORIGINAL, /* sqrt(max(1, rows / columns)) */
-    MUON_SCALE_RMS,      /* 0.2 sqrt(max(rows, columns)): the update has about the RMS of AdamW's */
+    MUON_SCALE_RMS,      /* 0.2 sqrt(max(rows, columns)): gives updates about the RMS of AdamW's updates */
     MUON_SCALE_SPECTRAL, /* sqrt(rows / columns) */
     MUON_SCALE_ONE
 } muon_scale;
@@ -18,26 +18,26 @@ typedef enum muon_scale {
 typedef struct optimizer_options {
     float beta1, beta2, epsilon, weight_decay;
     float max_norm; /* gradients are clipped to this global norm; 0: no clipping */
-    uint64_t seed;  /* of stochastic rounding */
+    uint64_t seed;  /* seed of stochastic rounding */
     float momentum; /* SGD, Muon */
     bool nesterov;  /* SGD, Muon */
     /* Schedule-free: number of warmup updates; an iterate's weight in the average is rate^weight_lr_power. */
     int64_t warmup;
     double weight_lr_power;
-    /* Muon: Newton-Schulz iterations, format of their GEMMs, AdamW's learning rate divided by Muon's. */
+    /* Muon: Newton-Schulz iterations, the format of their GEMMs, and AdamW's learning rate / Muon's. */
     int muon_steps;
     muon_scale muon_scale;
     ott_dtype muon_format;
     float adam_rate;
 } optimizer_options;
 
-/* The groups over which parameters are distributed. Borrowed; NULL: not distributed that way. */
+/* The groups over which parameters are distributed; borrowed. A group is NULL if there is only one rank. */
 typedef struct optimizer_ranks {
     group *shard;   /* data-parallel ranks, which have the other shards of a local part */
     group *tensor;  /* tensor-parallel ranks, which have the other local parts */
-    group *experts; /* ranks of `shard` that have the other experts (nn/expert_ranks.h) */
-    group *stages;  /* pipeline stages, which have the other layers */
-    int trained;    /* number of trained parameters of all stages; read only with `stages` */
+    group *experts; /* ranks of `shard` that have other experts (nn/expert_ranks.h) */
+    group *stages;  /* pipeline stages, which have other layers */
+    int trained;    /* number of trained parameters of all stages; read only if `stages` is not NULL */
 } optimizer_ranks;
 
 enum { OPTIMIZER_LIST = 64 }; /* maximum length of a list of parameters or rows */
@@ -45,26 +45,26 @@ enum { OPTIMIZER_LIST = 64 }; /* maximum length of a list of parameters or rows 
 typedef struct optimizer_rows optimizer_rows; /* contiguous rows of a shard: nn/optimizer_rules.h */
 
 typedef struct optimizer_rule {
-    const char *name; /* optimizer.name */
-    /* Number of state tensors, of a parameter's shape, initially 0; and their names in checkpoints. */
+    const char *name; /* value of optimizer.name */
+    /* State tensors, of a parameter's shape and initially 0: their number, and their names in checkpoints. */
     int slots;
     const char *slot[PARAMETER_SLOTS];
-    int applied_slots; /* number of state tensors if applies_to(p) is true; 0: `slots` */
-    /* True if the step can also quantize p's shard into p->shard.quantized. NULL: no parameter's. */
+    int applied_slots; /* number of state tensors of parameters that applies_to accepts; 0: `slots` */
+    /* True if the step can also quantize p's shard into p->shard.quantized. NULL: true for no parameter. */
     bool (*can_quantize)(const parameter *p);
-    /* True if the rule updates p; AdamW updates the others, at adam_rate. NULL: updates all. */
+    /* True if the rule updates p, false if AdamW updates p, at adam_rate. NULL: the rule updates all. */
     bool (*applies_to)(const parameter *p);
     /* Writes the rule's scalars for update number `update` (from 1) to host_state, the part of the step state
        that the host computes (tensor/step_state.h). */
     void (*schedule)(const optimizer_options *o, int64_t update, float *host_state);
-    /* A rule has either `update` or `step`. Both update masters and state tensors from gradients, and change
+    /* A rule has `update` or `step`, which update masters and state tensors from gradients, and change
        nothing if state[STEP_SKIP] != 0. count <= OPTIMIZER_LIST. `update` works element by element. */
     ott_status (*update)(exec *cx, const optimizer_options *o, const optimizer_rows *rows, int count,
                          const tensor *state);
-    /* `step` works matrix by matrix (Muon). */
+    /* `step` works matrix by matrix, as Muon does. */
     ott_status (*step)(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
                        const optimizer_ranks *ranks, const tensor *state);
-    /* average: writes the averaged weights to p's value; else the training weights. NULL: no average. */
+    /* Writes the averaged weights, or if average is false the training weights, to p. NULL: no average. */
     ott_status (*use_average)(exec *cx, const optimizer_options *o, const parameter *p, bool average);
 } optimizer_rule;
 

@@ -5,7 +5,7 @@
 #include "nn/optimizer_rules.h"
 #include <math.h>
 
-/* State tensor of the momentum. For parameters that AdamW updates, it is the first moment. */
+/* Index of the momentum's state tensor. For parameters that AdamW updates, it holds the first moment. */
 enum { MOMENTUM };
 
 static int64_t matrix_rows(const parameter *p) {
@@ -19,10 +19,10 @@ static bool is_for_muon(const parameter *p) {
 
 /* ---- Newton-Schulz iterations ---- */
 
-/* c = a b, or c += a b. a_transposed, b_transposed: multiplies a^T, b^T instead. */
+/* c = a b, or c += a b. a_transposed, b_transposed: the factor is a^T, b^T instead of a, b. */
 static ott_status multiply_matrices(exec *cx, tensor a, bool a_transposed, tensor b, bool b_transposed,
                                     const tensor *c, bool accumulate) {
-    /* op_gemm takes b as n x k */
+    /* op_gemm expects b with n rows and k columns */
     const operand left = {.t = a, .transposed = a_transposed}, right = {.t = b, .transposed = !b_transposed};
     return op_gemm(cx, &(gemm_args){.a = &left,
                                     .b = &right,
@@ -40,7 +40,7 @@ typedef struct squares {
     tensor gram, scaled, polynomial;
 } squares;
 
-/* y = a x + (b g + c g g) x with g = x x^T; more rows than columns: y = a x + x (b g + c g g), g = x^T x. */
+/* One iteration: y = a x + (b g + c g g) x, g = x x^T; if tall: y = a x + x (b g + c g g), g = x^T x. */
 static ott_status iterate_newton_schulz(exec *cx, const squares *s, const tensor *x, const tensor *y) {
     const float a = 3.4445f, b = -4.7750f, c = 2.0315f;
     bool tall = x->rows > x->columns;
@@ -53,7 +53,7 @@ static ott_status iterate_newton_schulz(exec *cx, const squares *s, const tensor
                 : multiply_matrices(cx, s->polynomial, false, *x, false, y, true);
 }
 
-/* Runs `steps` iterations. The input is in x, or in `other` if `steps` is odd; the result is in x. */
+/* Runs `steps` iterations. The input is in x, or in `other` if `steps` is odd. The result is in x. */
 static ott_status iterate_all(exec *cx, int steps, const tensor *x, const tensor *other) {
     enum { SQUARES = 3 };
     squares s;
@@ -92,7 +92,7 @@ static ott_status orthogonalize(exec *cx, int steps, const tensor *momentum, con
 
 /* ---- the step of a parameter ---- */
 
-/* A tensor and its buffer; PLAN_NONE if the tensor is borrowed. */
+/* A tensor and its buffer; the buffer is PLAN_NONE if the tensor is borrowed. */
 typedef struct buffered {
     tensor t;
     plan_buffer buffer;

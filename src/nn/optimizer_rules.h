@@ -20,7 +20,7 @@ struct optimizer_rows {
 /* Fills *out with the rows of p's shard from `row` on that are contiguous in the full p; returns how many. */
 int64_t optimizer_rows_at(const optimizer_options *o, const parameter *p, int64_t row, optimizer_rows *out);
 
-/* Initializes the members that the arguments of all element-wise update ops have, from rows *r. */
+/* Initializes from rows *r the members that the arguments of all element-wise update ops have. */
 #define OPTIMIZER_ROWS_ARGUMENTS(r, of_step)                                                                 \
     .param = &(r)->param, .grad = &(r)->grad, .state = (of_step), .weight_decay = (r)->weight_decay,         \
     .seed = (r)->seed, .first = (r)->first, .row_step = (r)->row_step

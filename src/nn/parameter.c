@@ -13,7 +13,7 @@ parameter_run parameter_rows_at(const parameter_part *part, int64_t at, int64_t 
     return run;
 }
 
-/* parameter_run_at of a part that has some of the columns of several rows. */
+/* Returns parameter_run_at for a part that has only some of the columns, of several rows. */
 static parameter_run run_in_row(const parameter_part *part, int64_t columns, int64_t at, int64_t most) {
     int64_t row = at / part->columns, column = at % part->columns, left = part->columns - column;
     return (parameter_run){(part->row + row) * columns + part->column + column, left < most ? left : most};
@@ -57,7 +57,7 @@ parameter_part parameter_shard_part(const parameter *p) {
     for (int i = 0; i < PARAMETER_SECTIONS - 1; i++) {
         parameter_gap *gap = &part.gap[i];
         int64_t after = gap->after - s->first;
-        /* drop a gap after the last row: parameter_run_at counts a part of one row in elements */
+        /* drop a gap after the last row, because parameter_run_at counts the elements of a one-row part */
         *gap = after > 0 && after < row_count ? (parameter_gap){after, gap->skipped} : (parameter_gap){0};
     }
     return part;

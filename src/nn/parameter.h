@@ -41,33 +41,33 @@ typedef struct parameter_part {
 /* This rank's shard: rows [first, first + rows of value) of the local part. */
 typedef struct parameter_shard {
     int64_t first;
-    int64_t *rows_per_rank;               /* [ranks] rows of each rank's shard; NULL: not sharded */
+    int64_t *rows_per_rank;               /* [ranks] number of rows of each rank's shard; NULL: not sharded */
     tensor value, grad;                   /* the master and its gradient */
     tensor slot[PARAMETER_SLOTS];         /* optimizer state, in the order of optimizer_rule.slot */
     tensor group_scales[PARAMETER_SLOTS]; /* scales of FP8 slots; data NULL: the slot is not FP8 */
-    qtensor quantized; /* output of linear_fuse_quantize: codes and scales, or only the amax */
+    qtensor quantized; /* the step's output for linear_fuse_quantize: codes and scales, or only the amax */
 } parameter_shard;
 
 typedef struct parameter {
     const char *name;      /* "model.layers.0.self_attn.q_proj.weight"; borrowed from the model's arena */
     int rank;              /* 1: a vector of `columns`, 2: a matrix, 3: one matrix for each expert */
     int64_t experts;       /* number of matrices of expert weights, stored one after the other; else 1 */
-    int64_t rows, columns; /* of the full parameter; rows counts the rows of all experts */
-    parameter_part local;  /* the local part */
+    int64_t rows, columns; /* size of the full parameter; rows counts the rows of all experts */
+    parameter_part local;  /* position and size of the local part */
     bool decay;            /* weight decay applies */
     bool is_hidden;        /* true: a matrix of a layer; false: a vector, an embedding or an output head */
-    bool frozen;           /* never trained: no gradient, no state */
-    bool is_frozen_now;    /* not updated at present; gradient and state exist (train.freeze_schedule) */
-    struct frozen_codes *codes; /* not NULL: value holds FP8 codes, no master (nn/frozen.h) */
+    bool frozen;           /* true: never trained, has no gradient and no state */
+    bool is_frozen_now;    /* true: not updated now, keeps gradient and state (train.freeze_schedule) */
+    struct frozen_codes *codes; /* not NULL: `value` holds FP8 codes and there is no master (nn/frozen.h) */
     int number;                 /* index among the trained parameters of all pipeline stages */
-    bool repeated;   /* the last pipeline stage's copy of a tied embedding; the gradient norm leaves it out */
-    bool adds_often; /* backward accumulates into the gradient more than once per micro-batch */
-    tensor value, grad;      /* of the local part */
+    bool repeated;      /* the last stage's copy of a tied embedding, which the gradient norm leaves out */
+    bool adds_often;    /* backward accumulates into the gradient more than once per micro-batch */
+    tensor value, grad; /* value and gradient of the local part */
     plan_buffer grad_buffer; /* holds grad while a micro-batch's gradient is summed separately */
     parameter_shard shard;
 } parameter;
 
-/* Returns a parameter of shape [columns], [rows, columns] or [experts, rows, columns], which is all local. */
+/* Returns a parameter of shape [columns], [rows, columns] or [experts, rows, columns] that is not split. */
 static inline parameter parameter_of_shape(int rank, const int64_t *shape) {
     parameter p = {.rank = rank, .experts = rank == 3 ? shape[0] : 1, .rows = 1, .columns = shape[rank - 1]};
     for (int i = 0; i < rank - 1; i++) p.rows *= shape[i];
@@ -76,12 +76,12 @@ static inline parameter parameter_of_shape(int rank, const int64_t *shape) {
     return p;
 }
 
-/* Format of the parameter's master, gradient or state if matrices use `format`: vectors stay fp32. */
+/* Format of p's master, gradient or state: `format` for matrices, fp32 for vectors. */
 static inline ott_dtype parameter_format(const parameter *p, ott_dtype format) {
     return p->rank > 1 ? format : OTT_F32;
 }
 
-/* Writes the shape as in files; the first p->rank entries are valid. */
+/* Writes the shape that p has in files: p->rank entries. */
 static inline void parameter_shape(const parameter *p, int64_t shape[PARAMETER_RANKS]) {
     if (p->rank == 3) shape[0] = p->experts;
     if (p->rank > 1) shape[p->rank - 2] = p->rows / p->experts;
@@ -98,7 +98,7 @@ static inline bool parameter_is_split(const parameter *p) {
     return p->local.rows != p->rows || p->local.columns != p->columns;
 }
 
-/* Number of rows (vector: elements) of the local part. */
+/* Number of rows of the local part; for a vector, number of elements. */
 static inline int64_t parameter_local_rows(const parameter *p) {
     return p->rank > 1 ? p->local.rows : p->local.columns;
 }
@@ -111,11 +111,11 @@ typedef struct parameter_run {
 /* Returns the longest run, at most `most` rows, that starts with row `at` of the part. run.first counts rows
    of the full parameter from the part's first row. */
 parameter_run parameter_rows_at(const parameter_part *part, int64_t at, int64_t most);
-/* The same for elements: `at` counts the part's elements in row-major order. run.first is the row-major index
-   in the full parameter, which has `columns` columns. */
+/* Returns the longest run of elements that starts with element `at` of the part, in row-major order.
+   run.first is the row-major index in the full parameter, which has `columns` columns. */
 parameter_run parameter_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most);
 
-/* Sets p->local to the share of rank `rank` of `ranks`: an equal part of the rows of each section.
+/* Sets p->local to the part of rank `rank` of `ranks`: an equal share of the rows of each section.
    section[i]: number of rows of section i. The sections add up to p's rows. */
 void parameter_split_rows(parameter *p, const int64_t *section, int sections, int rank, int ranks);
 /* Returns the shard as a part of the full parameter. */

@@ -25,7 +25,7 @@ static double yarn_pair(const rope_options *o, int64_t columns, double turns) {
            (2.0 * log(o->theta));
 }
 
-/* Keeps fast frequencies, divides slow frequencies by `factor`, with a linear ramp in between. */
+/* YaRN: keeps fast frequencies, divides slow ones by `factor`, and ramps linearly in between. */
 static double scale_yarn(const rope_options *o, int64_t columns, int64_t j, double frequency) {
     double low = fmax(floor(yarn_pair(o, columns, o->beta_fast)), 0);
     double high = fmin(ceil(yarn_pair(o, columns, o->beta_slow)), (double)columns - 1);
@@ -74,10 +74,10 @@ double rope_cos_sin_scale(const rope_options *o) {
     return sqrt(1 + log(o->factor) / log((double)o->original_max_position));
 }
 
-/* Number of rows of each table that are computed and copied at a time. */
+/* Number of table rows that are computed and copied in one piece. */
 enum { ROWS = 256 };
 
-/* Computes rows [first, first + count) of both tables. */
+/* Computes rows [first, first + count) of the cosine and sine tables. */
 static void fill_angles(float *cosine, float *sine, const double *frequency, double length, int64_t half,
                         int64_t first, int64_t count) {
     for (int64_t p = 0; p < count; p++)

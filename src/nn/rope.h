@@ -23,14 +23,14 @@ typedef struct rope_options {
     rope_kind kind;
     double theta;
     double partial_rotary_factor; /* fraction of a head's columns that rotate; 0: all */
-    bool interleaved;             /* pairs are neighboring columns; else column j and j + half */
-    /* Not used by ROPE_PLAIN: */
+    bool interleaved;             /* true: pairs are neighboring columns; false: columns j and j + half */
+    /* ROPE_PLAIN uses none of the options below. */
     double factor;
-    int64_t original_max_position;                      /* not used by ROPE_LINEAR */
-    double low_frequency_factor, high_frequency_factor; /* ROPE_LLAMA3 */
-    double beta_fast, beta_slow;   /* ROPE_YARN: rotations above which none, below which all is scaled */
-    double attention_factor;       /* ROPE_YARN, ROPE_LONGROPE: factor of cosine and sine; 0: computed */
-    double mscale, mscale_all_dim; /* ROPE_YARN: inputs of the computed factor (DeepSeek-V2); 0: none */
+    int64_t original_max_position;                      /* not read by ROPE_LINEAR */
+    double low_frequency_factor, high_frequency_factor; /* read by ROPE_LLAMA3 */
+    double beta_fast, beta_slow;   /* ROPE_YARN: unscaled above beta_fast rotations, fully below beta_slow */
+    double attention_factor;       /* factor of cosine and sine, ROPE_YARN and ROPE_LONGROPE; 0: derived */
+    double mscale, mscale_all_dim; /* ROPE_YARN: inputs of the derived attention_factor; 0: none */
     int factors;                   /* ROPE_LONGROPE: number of factors, one per pair */
     float short_factor[ROPE_MOST_FACTORS], long_factor[ROPE_MOST_FACTORS];
 } rope_options;
@@ -47,17 +47,17 @@ typedef struct rope {
 int64_t rope_columns(const rope_options *o, int64_t head_dim);
 /* Radians that pair j rotates per position, for tables of `positions` rows. columns: from rope_columns. */
 double rope_frequency(const rope_options *o, int64_t columns, int64_t positions, int64_t j);
-/* Factor of all cosines and sines: attention_factor, or the value computed instead; 1 for other kinds. */
+/* Factor of all cosines and sines: attention_factor, or the derived factor; 1 for other kinds. */
 double rope_cos_sin_scale(const rope_options *o);
 /* ROPE_YARN: 0.1 mscale ln(factor) + 1. mscale: the option mscale or mscale_all_dim. */
 double rope_mscale(const rope_options *o, double mscale);
-/* Builds the tables for `positions` positions. If that exceeds original_max_position, longrope uses its long
-   factors and dynamic NTK scales the base. */
+/* Builds the tables for `positions` positions. For more than original_max_position, LongRoPE uses long_factor
+   and dynamic NTK scales theta. */
 ott_status rope_build(rope *r, device *d, const rope_options *o, int64_t head_dim, int64_t positions);
 void rope_release(rope *r, device *d);
-/* Rotates x[T, heads * head_dim] in place by position[T]. inverse: rotates back, which is the gradient. */
+/* Rotates x[T, heads * head_dim] in place by position[T]. inverse: rotates back, as for the gradient. */
 ott_status rope_apply(exec *cx, const rope *r, const tensor *x, const tensor *position, bool inverse);
-/* The same for heads of head_dim columns that rotate only from column `first` on. */
+/* Like rope_apply for heads of head_dim columns, but only the columns from `first` on rotate. */
 ott_status rope_apply_within(exec *cx, const rope *r, const tensor *x, int64_t head_dim, int64_t first,
                              const tensor *position, bool inverse);
 

@@ -3,8 +3,8 @@
 
 /* One way in which a tensor may be split over ranks. */
 typedef struct axis {
-    group *ranks;  /* NULL: not split this way */
-    int64_t block; /* number of elements along the split dimension that share a scale; INT64_MAX: all */
+    group *ranks;  /* ranks that split this dimension; NULL: none */
+    int64_t block; /* number of elements along the dimension that share a scale; INT64_MAX: all */
 } axis;
 
 enum { AXES = 3 };
@@ -33,7 +33,7 @@ static ott_status reduce_amax(exec *cx, const tensor_shard *c, const qdata *d, c
 ott_status shard_reduce_amax(exec *cx, const tensor_shard *c, const qtensor *q) {
     TRY(reduce_amax(cx, c, &q->rowwise, &q->spec.rowwise, q->rows, q->columns, true));
     if (quant_spec_shares_scales(&q->spec))
-        return OTT_OK; /* test the spec, not pointers: in a dry run all addresses are equal */
+        return OTT_OK; /* compare specs, not addresses: in a dry run all addresses are equal */
     return reduce_amax(cx, c, &q->columnwise, &q->spec.columnwise, q->columns, q->rows, false);
 }
 

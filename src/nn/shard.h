@@ -7,7 +7,7 @@
 
 #include "tensor/exec.h"
 
-/* The groups over which a tensor is split. Borrowed; NULL: not split that way. All zero: a full tensor. */
+/* The groups over which a tensor is split; borrowed. All NULL: the tensor is not split. */
 typedef struct tensor_shard {
     group *row_ranks;      /* each rank holds other rows */
     group *sequence_ranks; /* sequence parallelism: each rank holds a slice of the remaining rows */
@@ -19,7 +19,7 @@ static inline bool shard_is_full(const tensor_shard *c) {
 }
 
 /* Reduces q's amaxes over the ranks. Call op_amax of this rank's part before it, then op_scale and op_cast.
-   Uses with delayed scaling are skipped; delayed_reduce (nn/delayed.h) reduces their amaxes. */
+   Skips uses with delayed scaling: delayed_reduce (nn/delayed.h) reduces their amaxes. */
 ott_status shard_reduce_amax(exec *cx, const tensor_shard *c, const qtensor *q);
 /* Quantizes this rank's part x into q: op_quantize with the amax reduced over the ranks. OTT_ERR_CONFIG if
    ranks would split a scale block. */

@@ -12,7 +12,7 @@ static int64_t rows_of_all(const tensor_ranks *r, int64_t own) {
 
 /* ---- gathering rows ---- */
 
-/* True if gathering the codes of all copies replaces gathering the tensor. */
+/* True if ranks gather the codes of all copies instead of the tensor. */
 static bool can_gather_codes(const tensor_ranks *r, const activation_specs *all) {
     if (!r->codes_alike || !all || all->count == 0 || all->high_precision) return false;
     for (int i = 0; i < all->count; i++)

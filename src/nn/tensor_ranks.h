@@ -17,11 +17,11 @@
 
 typedef struct tensor_ranks {
     group *group;     /* borrowed; NULL: no tensor parallelism */
-    bool sequence;    /* sequence parallelism */
+    bool sequence;    /* true: sequence parallelism */
     bool codes_alike; /* the backend stores rowwise and columnwise codes in the same order */
 } tensor_ranks;
 
-/* Returns the specs of this rank's own rows, before tensor_ranks_gather. all: the specs of all rows. */
+/* Returns the specs of this rank's own rows, before tensor_ranks_gather, given the specs of all rows. */
 activation_specs tensor_ranks_own_specs(const tensor_ranks *r, const activation_specs *all);
 /* Opens *out: all rows of the activation, with the quantized copies `all` (NULL: none), from each rank's own
    rows. If all consumers read FP8 codes with one scale per tensor, and codes_alike is true, ranks send only
@@ -33,7 +33,7 @@ ott_status tensor_ranks_gather(exec *cx, const tensor_ranks *r, const char *what
 ott_status tensor_ranks_gather_columns(exec *cx, const tensor_ranks *r, const char *what, const tensor *own,
                                        tensor *all, plan_buffer *buffer);
 
-/* This rank's term of a sum over the ranks: open it, write t, close it. */
+/* This rank's term of a sum over the ranks. Open it, write t, then close it. */
 typedef struct partial_sum {
     tensor t;
     plan_buffer buffer;
@@ -46,7 +46,7 @@ ott_status tensor_partial_open(exec *cx, const tensor_ranks *r, ott_dtype d, con
 /* Sums the terms and writes y: this rank's rows with sequence parallelism, else all rows. */
 ott_status tensor_partial_close(exec *cx, const tensor_ranks *r, const tensor *y, partial_sum *p);
 
-/* All rows of a tensor that every rank computes completely: open it, write t, close it. */
+/* All rows of a tensor that every rank computes completely. Open it, write t, then close it. */
 typedef struct full_rows {
     tensor t;
     plan_buffer buffer;
