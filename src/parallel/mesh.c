@@ -44,7 +44,7 @@ static ott_status fail_ranks(const int64_t size[MESH_DIMENSIONS], int64_t produc
         [MESH_EP] = &(cfg)->distributed.ep, [MESH_TP] = &(cfg)->distributed.tp                               \
     }
 
-/* Reads the configured sizes, with 1 for -1, and their product (at most INT64_MAX). */
+/* Reads the configured sizes, with 1 for -1. *product: their product, at most INT64_MAX. */
 static ott_status read_sizes(const config *cfg, int64_t size[MESH_DIMENSIONS], int64_t *product) {
     const int64_t *const asked[MESH_DIMENSIONS] = KEYS(cfg);
     *product = 1;
@@ -67,7 +67,7 @@ ott_status mesh_open(const config *cfg, int64_t ranks, mesh *out) {
 }
 
 ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log) {
-    /* The order in which dimensions get ranks. If a size divides heads or layers, its divisors do too. */
+    /* Dimensions get ranks in this order. If a size divides heads or layers, divisors of the size do too. */
     static const mesh_dimension order[] = {MESH_TP, MESH_CP,           MESH_PP,
                                            MESH_EP, MESH_DP_REPLICATE, MESH_DP_SHARD};
     int64_t *const keys[MESH_DIMENSIONS] = KEYS(cfg);
@@ -100,7 +100,7 @@ void mesh_describe(const mesh *m, char text[128]) {
                                names[d], (long long)m->size[d]);
 }
 
-/* at: the rank's coordinates in the mesh. */
+/* Sets at[] to the rank's coordinates in the mesh. */
 static void find_coordinates(const mesh *m, int64_t rank, int64_t at[MESH_DIMENSIONS]) {
     for (int d = MESH_DIMENSIONS - 1; d >= 0; d--) {
         at[d] = rank % m->size[d];

@@ -9,7 +9,7 @@
 
 #include "config/config.h"
 
-/* X(name, text, what) */
+/* X(name, config key, meaning) */
 #define MESH_DIMENSION_MAP(X)                                                                                \
     X(PP, "pp", "pipeline stages")                                                                           \
     X(DP_REPLICATE, "dp_replicate", "copies of the parameters")                                              \
@@ -25,7 +25,7 @@ typedef enum mesh_dimension {
         MESH_DIMENSIONS
 } mesh_dimension;
 
-/* A set of dimensions. It defines process groups: ranks of one group differ only in these coordinates. */
+/* A set of dimensions. Ranks of one process group differ only in their coordinates along these dimensions. */
 typedef unsigned mesh_set;
 #define MESH_SET(name) (1u << MESH_##name)
 #define MESH_SHARD     (MESH_SET(DP_SHARD) | MESH_SET(EP))   /* ranks that share one copy of the parameters */
@@ -37,19 +37,19 @@ typedef struct mesh {
     int64_t size[MESH_DIMENSIONS]; /* number of ranks along each dimension, at least 1 */
 } mesh;
 
-/* Reads the sizes from distributed.*. dp_shard = -1 takes all remaining ranks; other keys: -1 counts as 1.
+/* Reads the sizes from distributed.*. dp_shard = -1 takes all remaining ranks; -1 for other keys counts as 1.
    OTT_ERR_CONFIG if the product of the sizes is not `ranks`. */
 ott_status mesh_open(const config *cfg, int64_t ranks, mesh *out);
 
-/* With distributed.fit: if the product of the sizes is not `ranks`, reduces each size to a divisor so that it
-   is. tp gets ranks first, then cp, pp, ep, dp_replicate; dp_shard gets the rest. Logs each change of cfg. */
+/* With distributed.fit: if the product of the sizes is not `ranks`, reduces sizes to divisors until it is. tp
+   gets ranks first, then cp, pp, ep, dp_replicate; dp_shard gets the rest. Logs each change of cfg. */
 ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log);
 
 int64_t mesh_ranks(const mesh *m);
-/* Writes the dimensions with more than one rank, "dp_replicate 2 x dp_shard 4"; or "1 rank". */
+/* Writes the dimensions with more than one rank, as in "dp_replicate 2 x dp_shard 4", or else "1 rank". */
 void mesh_describe(const mesh *m, char text[128]);
 
-/* The group of `rank`: its size; its ranks, ascending, ranks[mesh_group_size]; the index of `rank` in it. */
+/* The size of rank's group; the group's ranks[mesh_group_size], ascending; the index of `rank` among them. */
 int64_t mesh_group_size(const mesh *m, mesh_set dimensions);
 void mesh_group(const mesh *m, mesh_set dimensions, int64_t rank, int *ranks);
 int64_t mesh_group_rank(const mesh *m, mesh_set dimensions, int64_t rank);

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 typedef struct layer_range {
-    int64_t first, end; /* [first, end) */
+    int64_t first, end; /* layers first, first + 1, ..., end - 1 */
 } layer_range;
 
 enum { PIPELINE_INTERLEAVED_CHUNKS = 2 }; /* chunks per stage with interleaved_1f1b */
@@ -29,7 +29,7 @@ enum { PIPELINE_INTERLEAVED_CHUNKS = 2 }; /* chunks per stage with interleaved_1
 typedef struct pipeline_stage {
     config_pp_schedule schedule;
     int stages, rank; /* number of stages; index of this stage */
-    int chunks;       /* number of chunks per stage; 1 except with interleaved_1f1b */
+    int chunks;       /* number of chunks per stage; 1 unless schedule is interleaved_1f1b */
 } pipeline_stage;
 
 /* OTT_ERR_CONFIG if a part has no layer, or if `stages` does not divide interleaved_1f1b's micro-batches. */
@@ -37,10 +37,10 @@ ott_status pipeline_check(const pipeline_stage *s, int64_t layers, int64_t micro
 
 /* Returns the layers of a chunk of this stage. The first parts may have one layer more than the others. */
 layer_range pipeline_layers(const pipeline_stage *s, int64_t layers, int chunk);
-/* True if the layer is on this stage. s NULL, here and below: no pipeline, always true. */
+/* True if the layer is on this stage. s NULL, here and for the next two functions: true, no pipeline. */
 bool pipeline_has_layer(const pipeline_stage *s, int64_t layers, int64_t layer);
-bool pipeline_is_first(const pipeline_stage *s); /* first stage: embedding */
-bool pipeline_is_last(const pipeline_stage *s);  /* last stage: final norm and head */
+bool pipeline_is_first(const pipeline_stage *s); /* True for the stage with the embedding. */
+bool pipeline_is_last(const pipeline_stage *s);  /* True for the stage with the final norm and the head. */
 
 /* ---- the tasks of a stage in a step ---- */
 
@@ -65,18 +65,18 @@ typedef enum pipeline_content {
 
 typedef struct pipeline_message {
     pipeline_content content;
-    int peer;  /* index of the stage that receives a sent message, or sent a received one */
+    int peer;  /* the stage that receives the message that we send, or sent the one that we receive */
     int chunk; /* chunk of the receiving stage */
     int64_t micro_batch;
 } pipeline_message;
 
 enum { PIPELINE_MESSAGES = 2 };
-/* Writes the messages to send after a task, in order; returns their number. tied: trained tied embedding. */
+/* Writes the messages to send after task t, in order; returns their number. tied: trained tied embedding. */
 int pipeline_sends(const pipeline_stage *s, bool tied, pipeline_task t,
                    pipeline_message out[PIPELINE_MESSAGES]);
-/* Maximum number of unfinished sends of this content. Before one more, a stage waits for the oldest. */
+/* Maximum number of unfinished sends of this content. Before the next send, a stage waits for the oldest. */
 int pipeline_max_in_flight(const pipeline_stage *s, pipeline_content content);
-/* Writes the messages to receive before a task, in order; returns their number. */
+/* Writes the messages to receive before task t, in order; returns their number. */
 int pipeline_receives(const pipeline_stage *s, bool tied, pipeline_task t,
                       pipeline_message out[PIPELINE_MESSAGES]);
 

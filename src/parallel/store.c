@@ -79,8 +79,8 @@ static void list_parts(const parameter_store *s, store_unit *u, ott_dtype table)
 
 /* ---- scales ---- */
 
-/* Assigns the scales of one use the entries from *next on, and advances *next. all: `count` amaxes, then
-   `count` scales, then `count` inverse scales; NULL: only advances *next. */
+/* Assigns the scales of one use their entries in `all`, and advances *next, the first free entry. all:
+   `count` amaxes, then scales, then inverse scales; NULL: only advances *next. */
 static void place_unit_scales(qdata *d, const cast_spec *spec, int64_t mn, int64_t depth, float *all,
                               int64_t count, int64_t *next) {
     if (!cast_spec_is_fp8(spec)) return;

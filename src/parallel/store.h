@@ -27,51 +27,51 @@
 
 /* When units are released after forward (torchtitan's fsdp_reshard_after_forward; model/run.h). */
 typedef enum store_reshard {
-    STORE_RESHARD_DEFAULT, /* release, except the last block, which backward uses first */
-    STORE_RESHARD_ALWAYS,  /* release all */
+    STORE_RESHARD_DEFAULT, /* release all but the last block, which backward uses first */
+    STORE_RESHARD_ALWAYS,  /* release all units */
     STORE_RESHARD_NEVER    /* keep all blocks until their backward */
 } store_reshard;
 
-/* All zero: the defaults. */
+/* Options of a store. The defaults are all zero. */
 typedef struct store_options {
-    bool gather_masters; /* no FP8 all-gather: gather tensorwise weights as masters; every rank casts them */
-    bool precompute_scales; /* compute the scales of all units with one all-reduce after each update */
-    bool no_prefetch;       /* gather units when they are used, finish each reduction before the next */
-    bool reduce_bf16;       /* send gradients in bf16; they are summed in fp32 and rounded once */
-    /* sum a step's micro-batches locally in full fp32 gradients, reduce once; else reduce each micro-batch */
+    bool gather_masters;    /* no FP8 all-gather: send tensorwise weights as masters; every rank casts them */
+    bool precompute_scales; /* compute all units' scales with one all-reduce after each update */
+    bool no_prefetch;       /* gather units only when they are used; finish a reduction before the next */
+    bool reduce_bf16;       /* send gradients in bf16; sums are fp32 and rounded once */
+    /* true: sum a step's micro-batches in local full fp32 gradients, then reduce once; false: reduce each */
     bool reduce_once;
-    /* gather again for backward regardless of reshard; one rank: cast again (linear.requantizes) */
+    /* gather again for backward whatever `reshard` is; on one rank: cast again (linear.requantizes) */
     bool regather_for_backward;
     store_reshard reshard;
 } store_options;
 
-/* Bits: for which uses of the weights a unit is gathered. Forward reads rowwise, backward columnwise. A
+/* Bit set of the uses of weights that a unit is gathered for. Forward reads rowwise, backward columnwise. A
    backward that recomputes GEMMs reads both. */
 enum { STORE_ROWWISE = 1, STORE_COLUMNWISE = 2 };
 
 /* Bytes of this rank's collectives: gathered full tensors, and gradients before their reduction. */
 typedef struct store_traffic {
-    int64_t fp8, bf16, f16, fp32; /* gathered, by format */
+    int64_t fp8, bf16, f16, fp32; /* bytes of gathered tensors in each format */
     int64_t amax, gradient;
 } store_traffic;
 
 typedef struct store_part store_part;
 
-/* The caller (model/storage.c) fills in parameters, linears and is_table; the store fills in the rest. */
+/* A unit. The caller (model/storage.c) sets parameters, linears and is_table; the store sets the rest. */
 typedef struct store_unit {
-    parameter **parameters; /* [parameter_count]; their gradients are reduced together; borrowed */
+    parameter **parameters; /* [parameter_count] parameters, reduced together; borrowed */
     int parameter_count;
-    linear **linears; /* [linear_count]; they read its parameters, or another unit's tied weight; borrowed */
+    linear **linears; /* [linear_count] layers that read this or another unit's (tied) weight; borrowed */
     int linear_count;
-    bool is_table;     /* its parameters are the embedding table and learned positions */
+    bool is_table;     /* the unit has the embedding table and learned positions */
     store_part *parts; /* [part_count] tensors to gather */
     int part_count;
-    int64_t scale_first, scale_count; /* its range in the store's scales */
-    int64_t full_first;               /* its offset in full_gradients */
+    int64_t scale_first, scale_count; /* the unit's range in the store's scales */
+    int64_t full_first;               /* the unit's offset in full_gradients */
     /* State of the current gather: */
-    int uses;      /* uses it was started for; 0: released */
-    bool gathered; /* true: complete; false: in flight, or released */
-    int64_t *rows; /* [ranks] bytes from each rank */
+    int uses;      /* uses that the gather is for; 0: the unit is released */
+    bool gathered; /* true: the gather is complete; false: in flight, or released */
+    int64_t *rows; /* [ranks] number of bytes from each rank */
     tensor received;
     plan_buffer received_buffer;
     group_request request;
@@ -83,11 +83,11 @@ typedef struct parameter_store {
        and options. Every call except store_divide and store_open also applies to it. Borrowed; NULL: none. */
     struct parameter_store *expert_store;
     store_options options;
-    bool micro_batches; /* a step has more than one; set it and `options` before store_set */
-    /* [unit_count], zeroed; the caller sets both before store_open; borrowed */
+    bool micro_batches; /* a step has several micro-batches; set it and `options` before store_set */
+    /* [unit_count] units; borrowed. The caller sets both members and zeroes the units before store_open. */
     store_unit *units;
     int unit_count;
-    int64_t *shard_elements; /* [ranks] elements in each rank's shards of the parameters divided so far */
+    int64_t *shard_elements; /* [ranks] number of elements in each rank's shards of all divided parameters */
     int *rank_heap;          /* [ranks] min-heap of ranks by shard_elements, then by rank */
     void *scales; /* device memory: amax of all weights, then all scale, then all scale_inv; owned */
     int64_t scale_count;
@@ -95,8 +95,8 @@ typedef struct parameter_store {
     int64_t full_count;
     /* The reduction in flight. */
     struct {
-        const store_unit *unit; /* NULL: none */
-        int64_t *rows;          /* [ranks] elements for each rank */
+        const store_unit *unit; /* the unit that is reduced; NULL: none */
+        int64_t *rows;          /* [ranks] number of elements for each rank */
         tensor sum;
         plan_buffer sent_buffer, sum_buffer;
         group_request request;
@@ -105,49 +105,49 @@ typedef struct parameter_store {
 } parameter_store;
 
 /* Assigns this rank's shard of p: sets first, rows_per_rank (in `memory`; NULL on one rank) and the shape of
-   value in p->shard, and zeroes its other members. The value keeps its dtype and gets no memory. Call it for
-   all parameters, in the same order on all ranks. A shard starts at a multiple of REDUCE_BLOCK elements of
-   the local part. */
+   value in p->shard, and zeroes the shard's other members. The value keeps its dtype and gets no memory. Call
+   it for all parameters, in the same order on all ranks. A shard starts at a multiple of REDUCE_BLOCK
+   elements of the local part. */
 ott_status store_divide(parameter_store *s, arena *memory, parameter *p);
-/* Call it when the units' parameters and linears are filled in. */
+/* Call it when the units have their parameters and linears. */
 ott_status store_open(parameter_store *s, arena *memory);
 /* Call it after linear_set_spec and before linear_fuse_quantize: lists parts, allocates scales and the full
    gradients. table: embedding format. */
 ott_status store_set(parameter_store *s, device *d, ott_dtype table);
-void store_close(parameter_store *s, device *d); /* frees device memory */
+void store_close(parameter_store *s, device *d); /* frees the store's device memory */
 
-/* Call these before and after the forward or backward of a unit. In between its values, and its weights for
-   `uses`, are complete. A unit that is already gathered stays; if it was gathered without one of `uses`, the
-   call fails with an internal error. Buffers come from the memory plan. */
+/* Gathers or releases a unit: call them before and after its forward or backward. In between its values, and
+   its weights for `uses`, are complete. A gathered unit stays as it is; if it was gathered without one of
+   `uses`, store_gather fails with an internal error. Buffers come from the memory plan. */
 ott_status store_gather(exec *cx, parameter_store *s, int unit, int uses);
 ott_status store_release(exec *cx, parameter_store *s, int unit);
 /* Starts the gather that a later store_gather with the same arguments waits for. */
 ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses);
 
-/* Call these before and after a unit's backward. The first sets p->grad: a zeroed fp32 buffer if the gradient
-   of a micro-batch is summed separately, else the gradient that the step accumulates. The second adds to the
-   step's gradients, or starts the reduction to the shards' gradients. store_finish_gradients waits for it;
-   call that after the last unit's backward. The caller zeros the shards' gradients before a step. */
+/* Call the first before and the second after a unit's backward. The first sets p->grad: a zeroed fp32 buffer
+   if the gradient of a micro-batch is summed separately, else the step's gradient. The second adds to the
+   step's gradients, or starts the reduction to the shards' gradients. Call store_finish_gradients, which
+   waits for it, after the last unit's backward. The caller zeros the shards' gradients before a step. */
 ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit);
 ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit);
 ott_status store_finish_gradients(exec *cx, parameter_store *s);
 
-/* For options.reduce_once: call the first before the first micro-batch of a step (zeros the full gradients),
-   the second after the last one (reduces them to the shards). */
+/* For options.reduce_once. Before the first micro-batch of a step, store_zero_gradients zeros the full
+   gradients. After the last one, store_reduce_once reduces them to the shards. */
 ott_status store_zero_gradients(const parameter_store *s, device *d);
 ott_status store_reduce_once(exec *cx, parameter_store *s);
 
-/* Call it when a pass failed or was stopped: drops gathers and reductions in flight. If `why` is
+/* Call it when a pass failed or was stopped: forgets gathers and reductions in flight. If `why` is
    OTT_ERR_STOPPED, waits for them first. */
 void store_abandon(exec *cx, parameter_store *s, ott_status why);
 
 /* ---- internal to parallel/store*.c ---- */
 
 typedef enum store_content {
-    STORE_VALUE,            /* the parameter */
+    STORE_VALUE,            /* the parameter's value */
     STORE_COMPUTE,          /* the weight, converted to the activation format */
-    STORE_CODES,            /* FP8 codes of one use, or of both if they share codes or scales */
-    STORE_CODES_COLUMNWISE, /* FP8 codes of the columnwise use, if it has its own scales */
+    STORE_CODES,            /* FP8 codes of one use, or of both uses if these share codes or scales */
+    STORE_CODES_COLUMNWISE, /* FP8 codes of the columnwise use, if it has separate scales */
     STORE_MASTER            /* the master, cast after the gather */
 } store_content;
 
@@ -157,23 +157,23 @@ struct store_part {
     linear *l; /* the layer with weight p; NULL: content is STORE_VALUE */
     store_content content;
     ott_dtype format;
-    int uses;                              /* the uses it is gathered for */
-    plan_buffer full, rowwise, columnwise; /* gathered values; gathered codes */
+    int uses;                              /* the uses that the tensor is gathered for */
+    plan_buffer full, rowwise, columnwise; /* buffers of gathered values (full) and codes */
 };
 
 static inline int store_ranks(const parameter_store *s) {
     return s->ranks ? s->ranks->size : 1;
 }
-/* Number of elements of `rank`'s shard of p, and of the shards of lower ranks. */
+/* Number of elements of rank's shard of p; number of elements of all lower ranks' shards of p. */
 int64_t store_count_at(const parameter *p, int rank);
 int64_t store_first_at(const parameter *p, int rank);
 
-/* Updates the unit's scales for cx->step if they are out of date; with precompute_scales, all units'. */
+/* Updates the unit's scales for cx->step if they are out of date. With precompute_scales, all units'. */
 ott_status store_refresh_scales(exec *cx, parameter_store *s, store_unit *u);
 /* Casts this rank's rows of the weight to codes of one use; codes[rows, columns] is row-major. */
 ott_status store_cast(exec *cx, const linear *l, bool columnwise, void *codes);
-/* In a step's first micro-batch, passes rows of a weight and their codes to cx->hook; of two uses only the
-   rowwise one. */
+/* In a step's first micro-batch, passes rows of a weight and their codes to cx->hook. If the weight has two
+   FP8 uses, passes only the rowwise codes. */
 ott_status store_call_hook(exec *cx, const linear *l, const tensor *x, const qtensor *q);
 
 #endif

@@ -6,12 +6,12 @@ static int64_t row_elements(const parameter *p) {
     return p->rank > 1 ? p->local.columns : 1;
 }
 
-/* Number of rows that are assigned together: complete reduction blocks, so that no shard splits a block. */
+/* Number of rows in a piece. A piece is made of complete reduction blocks, so no shard splits a block. */
 static int64_t unit_rows(const parameter *p) {
     return REDUCE_BLOCK / size_common_divisor(REDUCE_BLOCK, row_elements(p));
 }
 
-/* ---- a heap of ranks, which finds the rank with the smallest shards fast with thousands of ranks ---- */
+/* ---- a heap of ranks, to find the rank with the smallest shards fast even with thousands of ranks ---- */
 
 static bool holds_less(const parameter_store *s, int a, int b) {
     return s->shard_elements[a] < s->shard_elements[b] ||
@@ -44,7 +44,7 @@ static int place_of(const parameter_store *s, int rank) {
     return at;
 }
 
-/* At first all ranks have 0 elements, so ranks in ascending order are a heap. */
+/* Opens the heap. At first all ranks have 0 elements, so ranks in ascending order are a heap. */
 static ott_status open_held(parameter_store *s, arena *memory) {
     int ranks = s->ranks->size;
     if (s->shard_elements) return OTT_OK;
@@ -56,7 +56,7 @@ static ott_status open_held(parameter_store *s, arena *memory) {
 
 /* ---- shards ---- */
 
-/* Each rank gets equally many units of unit_rows rows. The ranks with the fewest elements get the rest. */
+/* Each rank gets equally many pieces of unit_rows rows. The ranks with the fewest elements get the rest. */
 static void divide_rows(parameter_store *s, const parameter *p, int64_t rows, int64_t *counts) {
     int ranks = s->ranks->size;
     int64_t unit = unit_rows(p), units = (rows + unit - 1) / unit, elements = unit * row_elements(p);
@@ -72,7 +72,7 @@ static void divide_rows(parameter_store *s, const parameter *p, int64_t rows, in
     }
     int last = ranks - 1;
     while (last > 0 && counts[last] == 0) last--;
-    counts[last] -= units * unit - rows; /* the last unit may be incomplete */
+    counts[last] -= units * unit - rows; /* the last piece may be incomplete */
     s->shard_elements[last] -= (units * unit - rows) * row_elements(p);
     sift_up(s, place_of(s, last));
 }

@@ -4,7 +4,7 @@
 
 /* ---- the gradient of a micro-batch ---- */
 
-/* True if the ranks reduce the gradients of each micro-batch, not once per step. */
+/* True if the ranks reduce the gradients of each micro-batch; false if they reduce once per step. */
 static bool reduces_each_micro_batch(const parameter_store *s) {
     return store_ranks(s) > 1 && !s->full_gradients;
 }
@@ -71,7 +71,7 @@ static int64_t packed_count(const exec *cx, const parameter_store *s, const para
     return p->frozen ? 0 : backend_align(cx->device->can, store_count_at(p, rank) * size) / size;
 }
 
-/* Elements in the packed buffer from rank r's shard of the unit's parameter i to the next rank's shard. */
+/* Elements of the packed buffer from parameter i's shard of rank r to parameter i's shard of rank r + 1. */
 static int64_t packed_step(const exec *cx, const parameter_store *s, const store_unit *u, int i, int r) {
     int64_t step = s->reduction.rows[r];
     for (int k = 0; k < i && r + 1 < s->ranks->size; k++)
@@ -79,7 +79,7 @@ static int64_t packed_step(const exec *cx, const parameter_store *s, const store
     return step;
 }
 
-/* The end of the run of ranks from r on with equal shard sizes of parameter i and equal packed_step. */
+/* The end of the run of ranks, starting at r, with equal shard sizes of parameter i and equal packed_step. */
 static int run_end(const exec *cx, const parameter_store *s, const store_unit *u, int i, int r) {
     const parameter *p = u->parameters[i];
     int64_t step = packed_step(cx, s, u, i, r);
@@ -90,7 +90,7 @@ static int run_end(const exec *cx, const parameter_store *s, const store_unit *u
     return next;
 }
 
-/* Packs parameter i. Ranks with equal shards share one op, because with many ranks shards are small. */
+/* Packs parameter i. One op packs several equal shards: with many ranks, shards are small. */
 static ott_status pack_gradient(exec *cx, const parameter_store *s, const store_unit *u, int i, tensor to) {
     const parameter *p = u->parameters[i];
     for (int r = 0, next; r < s->ranks->size; r = next) {
@@ -115,7 +115,7 @@ static ott_status pack_gradients(exec *cx, const parameter_store *s, const store
     return OTT_OK;
 }
 
-/* Fills s->reduction.rows; returns their sum. */
+/* Fills s->reduction.rows with the elements for each rank; returns the sum. */
 static int64_t measure_gradients(const exec *cx, parameter_store *s, const store_unit *u) {
     int64_t all = 0;
     for (int r = 0; r < s->ranks->size; r++) {

@@ -4,20 +4,20 @@
 
 /* ---- pieces of a shard ---- */
 
-/* Number of rows of q that share a scale of this use. */
+/* Number of rows of q that share a scale of the rowwise or columnwise use. */
 static int64_t rows_per_scale(const qtensor *q, bool columnwise) {
     return columnwise ? granularity_block(q->spec.columnwise.grain).k
                       : granularity_block(q->spec.rowwise.grain).mn;
 }
 
-/* Returns where the piece from row `first` on ends: at its scale block's end if inside one, else at `end`. */
+/* Returns the end of the piece from row `first` on: its scale block's end if inside a block, else `end`. */
 static int64_t piece_end(int64_t first, int64_t end, int64_t block) {
     if (block == INT64_MAX || first % block == 0) return end;
     int64_t next = (first / block + 1) * block;
     return next < end ? next : end;
 }
 
-/* Returns rows [first, first + count) of q in one use, with codes in row-major order at `codes`. */
+/* Returns rows [first, first + count) of one use of q. `codes`: where their codes are, in row-major order. */
 static qtensor quantized_rows(const qtensor *q, bool columnwise, int64_t first, int64_t count, void *codes) {
     qtensor part = {.rows = count, .columns = q->columns, .spec = q->spec};
     qdata *d = columnwise ? &part.columnwise : &part.rowwise;
@@ -34,7 +34,7 @@ static qtensor quantized_rows(const qtensor *q, bool columnwise, int64_t first, 
     return part;
 }
 
-/* Called for each piece x of this rank's rows of a weight. q: the piece's rows of the weight in one use. */
+/* Called for each piece x of this rank's rows of a weight. q: one use of these rows of the weight. */
 typedef ott_status (*piece_call)(exec *cx, const linear *l, const tensor *x, const qtensor *q);
 
 static ott_status for_pieces(exec *cx, const linear *l, bool columnwise, void *codes, piece_call call) {
@@ -130,7 +130,7 @@ static ott_status compute_amaxes(exec *cx, const store_unit *units, int count, c
     return for_weights(cx, units, count, compute_amax);
 }
 
-/* Computes the scales of `count` consecutive units, which are contiguous, with one all-reduce. */
+/* Computes the scales of `count` consecutive units with one all-reduce. The units' scales are contiguous. */
 static ott_status compute_scales(exec *cx, parameter_store *s, const store_unit *units, int count) {
     const store_unit *last = &units[count - 1];
     tensor amax = tensor_vector((float *)s->scales + units->scale_first, OTT_F32,
