@@ -7,10 +7,10 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND CPU_ISAS avx2 avx512 avx512bf16)
   set(CPU_ISA_FLAGS_avx2 -O3 -march=x86-64-v3)
   set(CPU_ISA_FLAGS_avx512 -O3 -march=x86-64-v4 -mtune=skylake-avx512 -mprefer-vector-width=512)
-  # avx512 and the unit for pairs of bf16 numbers. CPU_ISA_avx512 is defined too.
+  # avx512bf16 is avx512 with dot products of bf16 pairs. So CPU_ISA_avx512 is defined too.
   set(CPU_ISA_FLAGS_avx512bf16 ${CPU_ISA_FLAGS_avx512} -mavx512bf16 -mavx512vbmi -DCPU_ISA_avx512=1)
-  # avx512bf16 and a tile unit, which only matrix products use. amx_emulated implements the tile unit in plain
-  # C.
+  # amx is avx512bf16 with a tile unit, which only matrix products use. amx_emulated implements the tile unit
+  # in plain C.
   set(CPU_TILE_ISAS amx amx_emulated)
   set(CPU_ISA_FLAGS_amx_emulated ${CPU_ISA_FLAGS_avx512bf16} -DCPU_ISA_avx512bf16=1)
   set(CPU_ISA_FLAGS_amx ${CPU_ISA_FLAGS_amx_emulated} -mamx-tile -mamx-bf16)
@@ -43,7 +43,7 @@ foreach(isa IN LISTS CPU_ISAS CPU_TILE_ISAS)
   endif()
   target_include_directories(ottava_cpu_${isa} PRIVATE src include)
   # -fno-math-errno lets square roots be vectorized. -falign-functions gives inner loops the same alignment in
-  # every link; a wrong one costs a sixth of a product's time.
+  # every link; a bad alignment costs a sixth of a product's time.
   target_compile_options(ottava_cpu_${isa} PRIVATE ${CPU_ISA_FLAGS_${isa}} -fno-math-errno
       -falign-functions=64)
   target_compile_definitions(ottava_cpu_${isa} PRIVATE CPU_ISA=${isa} CPU_ISA_${isa}=1)

@@ -18,8 +18,8 @@ if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   add_compile_definitions(OTT_DEBUG=1)
 endif()
 # Release builds check the bounds of copies and stack frames, and resolve all symbols before main, into
-# read-only tables (tools/check_binaries.sh). Debug builds are not optimized, which FORTIFY requires. The CPU
-# kernels (cmake/cpu_isas.cmake) are excluded, because they call nothing that FORTIFY checks.
+# read-only tables (tools/check_binaries.sh). Debug builds are excluded: FORTIFY requires optimization.
+# The CPU kernels (cmake/cpu_isas.cmake) are excluded, because they call nothing that FORTIFY checks.
 set(OTTAVA_HARDENED OFF)
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT OTTAVA_SANITIZE)
   set(OTTAVA_HARDENED ON)

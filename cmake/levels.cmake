@@ -22,8 +22,8 @@ set(train_uses checkpoint report data tokenizer comm backend ${checkpoint_uses})
 set(eval_uses train ${train_uses})
 set(generate_uses train ${train_uses})
 set(api_uses eval generate ${generate_uses})
-set(bench_uses api ${api_uses}) # part of the program only
-set(plan_uses api ${api_uses}) # part of the program only
+set(bench_uses api ${api_uses}) # in the program, not in the library
+set(plan_uses api ${api_uses}) # in the program, not in the library
 set(cli_uses bench plan)
 set(mpi_uses comm)                     # a plugin: cmake/products.cmake
 set(cuda_uses base fp8 tensor backend) # a plugin: cmake/cuda_plugin.cmake

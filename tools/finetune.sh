@@ -4,9 +4,9 @@
 #
 #   tools/finetune.sh CONFIGURATION FOLDER ROWS.jsonl [OVERRIDE...]
 #
-# CONFIGURATION: configs/mistral_7b_hellaswag_fp8.yaml or another of the five. FOLDER: the Hugging Face folder
-# (its config.json and tokenizer are enough). The model is reduced (REDUCE=32) and starts from random weights;
-# each step has 4 rows of 512 packed tokens. The runs stay in runs/finetune.
+# CONFIGURATION: configs/mistral_7b_hellaswag_fp8.yaml or another *_hellaswag_fp8.yaml. FOLDER: a Hugging Face
+# folder (config.json and tokenizer are enough). The model is reduced (REDUCE=32) and starts from random
+# weights; each step has 4 rows of 512 packed tokens. The runs stay in runs/finetune.
 set -eu
 [ $# -ge 3 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 config=$1 folder=$2 rows=$3

@@ -112,7 +112,7 @@ def operand_formats(recipe, gemm):
 # ---- products ----
 
 class Product:
-    """A product and several sets of its inputs. run uses the sets in turn. exact gives the reference."""
+    """A product with several sets of inputs. run uses one set per call. exact gives the reference."""
 
     def __init__(self, case, device):
         self.recipe, self.fast_accum = case["recipe"], case["fast_accum"]
@@ -130,7 +130,7 @@ class Product:
             return a, b, block_scales(a), block_scales(b)
         if self.recipe == "tensorwise":
             return a, b, a.scale.view(()), b.scale.view(())
-        return a, b, a.scale, b.scale.t().contiguous()  # [M,1] and [1,N]
+        return a, b, a.scale, b.scale.t().contiguous()  # scales: [M,1] and [1,N]
 
     def run(self, turn):
         a, b, *scales = self.sets[turn % len(self.sets)]
@@ -223,7 +223,7 @@ def list_cases(tiny):
 
 
 def fast_accum_settings(recipe, gemm):
-    """torchao's setting first, then the other one. Block scaling has only full accumulation."""
+    """Values of use_fast_accum: torchao's choice first, then the opposite. Block scaling has only False."""
     if recipe == "bf16":
         return (None,)
     if recipe == "block":

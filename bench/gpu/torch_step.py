@@ -37,7 +37,7 @@ except ImportError as error:
     sys.exit(f"torch_step: {error}; needs PyTorch 2.11 or newer: pip install torch")
 
 CASES = ("bf16_eager", "bf16", "tensorwise", "rowwise", "rowwise_with_gw_hp")
-FEWEST_SECONDS = 20  # a process with less time is not started
+FEWEST_SECONDS = 20  # a case is not started if less time remains
 GIB = 2**30
 MESSAGE_WIDTH = 300
 

@@ -151,7 +151,7 @@ static void test_delayed_scale_from_history(void **state) {
     assert_true(scale_of(q) == 448.0f / 7.0f);
     succeed(ott_qtensor_update_scale(q, NULL));
     quantize_amax(q, x, 1.75f);
-    assert_true(scale_of(q) == 448.0f / 7.0f); /* the history has 2 entries; amax 7 is still one of them */
+    assert_true(scale_of(q) == 448.0f / 7.0f); /* the history has 2 entries; amax 7 is the older one */
     succeed(ott_qtensor_update_scale(q, NULL));
     quantize_amax(q, x, 1.0f);
     assert_true(scale_of(q) == 448.0f / 1.75f);

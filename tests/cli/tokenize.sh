@@ -57,7 +57,8 @@ pipe "--no-special --decode shows every token" '<s>a\n' '1 3\n' --decode --no-sp
 pipe "ids are decoded to JSON strings" '"a\\nb"\n""\n' '1 3 8 4\n1\n' --decode --jsonl
 pipe "any number of spaces may separate ids" 'ab' '  3   4' --decode
 
-# refuses NAME PARTS INPUT ARGUMENT...: like pipe, but the program must end with 2 and print the parts.
+# refuses NAME PARTS INPUT ARGUMENT...: with INPUT on standard input, the program must end with code 2 and
+# an error that has the parts.
 refuses() {
     name=$1 parts=$2
     printf "$3" >given

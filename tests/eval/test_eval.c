@@ -706,8 +706,7 @@ static void precision_on_request(void **state) {
     assert_true(evaluate(f, "delayed", &o).fp8_gemms > 0);
 }
 
-/* Configuration keys can select the settings that a precision's name stands for, and settings that have no
-   name. */
+/* Configuration keys can select the settings of a named precision, and settings that have no name. */
 static void keys_on_request(void **state) {
     const fixture *f = *state;
     static const char *const block_keys[] = {"--train.mixed_precision=fp8", "--float8.recipe_name=block"};
