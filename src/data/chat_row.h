@@ -6,8 +6,8 @@
 #include <jansson.h>
 
 typedef struct chat_row {
-    json_t *messages; /* a list */
-    json_t *tools;    /* a list; NULL: the row has none */
+    json_t *messages; /* JSON list of messages */
+    json_t *tools;    /* JSON list of tools; NULL: the row has no tools */
 } chat_row;
 
 /* Close with chat_row_close. The message of OTT_ERR_FORMAT names the field. */

@@ -67,7 +67,7 @@ static ott_status reserve_document(corpus *c) {
     return OTT_OK;
 }
 
-/* Grows `learned` to the capacity of the ids. */
+/* Grows c->learned to the capacity of c->ids. */
 static ott_status reserve_learned(corpus *c) {
     if (!c->samples || c->ids.count <= c->samples_capacity) return OTT_OK;
     TRY(mem_grow(c->ids.account, MEM_DATA, c->ids.capacity, "which tokens are targets", &c->learned));

@@ -11,14 +11,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* State of opening. The tokenizer is closed when all files are read. */
+/* State of opening a run's data. The tokenizer is closed when all files are read. */
 typedef struct opener {
     mem *account;
     const cancellation *cancellation;
     const logger *log;
     config *cfg;
-    int64_t *vocab;       /* the model's vocabulary */
-    tokenizer *tokenizer; /* NULL: not configured */
+    int64_t *vocab;       /* size of the model's vocabulary */
+    tokenizer *tokenizer; /* the run's tokenizer; NULL: none is configured */
     bool *logged;         /* true after the log line about BOS and EOS */
 } opener;
 
@@ -59,7 +59,7 @@ static void log_ends(const opener *o, config_data_format format) {
 
 /* ---- one dataset ---- */
 
-/* Which part of the data in the files of `path` to open: between the fractions from_share and to_share. */
+/* A request to open the data in the files of `path` between the fractions from_share and to_share. */
 typedef struct request {
     const char *path, *pattern;
     double from_share, to_share;
@@ -118,7 +118,7 @@ static ott_status check_request(const opener *o, const request *r, config_data_f
     return OTT_OK;
 }
 
-/* Fails if the rows are of another kind than data.format (AutoModel's dataset class). */
+/* Fails if the rows do not have the data.format that AutoModel's dataset class specifies. */
 static ott_status check_row_format(const opener *o, const file_list *files, config_data_format format) {
     static const struct {
         dataset_row_kind kind;
@@ -203,7 +203,7 @@ static ott_status open_request(const opener *o, const request *r, dataset **out)
     return status;
 }
 
-/* Returns the pattern that config key `key` gives; "" if it is not given: a folder's default patterns. */
+/* Returns `pattern` if config key `key` was given; else "", which means a folder's default patterns. */
 static const char *pattern_of(const config *cfg, const char *key, const char *pattern) {
     return config_was_set(cfg, key) ? pattern : "";
 }
@@ -319,7 +319,7 @@ static ott_status open_mixture(const opener *o, dataset **out) {
 /* Number of random tokens for training. A short run repeats no window; a longer run starts over. */
 #define SYNTHETIC_TOKENS (1 << 22)
 
-/* Returns the number of random tokens for evaluation, at least a batch. Their seed differs from training. */
+/* Returns the number of random tokens for evaluation, at least a batch. Training has another seed. */
 static int64_t synthetic_evaluation_tokens(const config *cfg) {
     int64_t batch = config_evaluation_batch(cfg) * (config_evaluation_length(cfg) + 1), least = 1 << 16;
     return batch > least ? batch : least;

@@ -59,7 +59,7 @@ static ott_status find_files(const char *path, const char *pattern, file_list *o
     if (file_exists(path)) return add_path(out, "", path);
     if (strpbrk(path, "*?")) return find_pattern(path, out);
     snprintf(prefixed, sizeof prefixed, "%s.bin", path);
-    return add_path(out, "", file_exists(prefixed) ? prefixed : path); /* without a file, opening it fails */
+    return add_path(out, "", file_exists(prefixed) ? prefixed : path); /* opening a missing file fails */
 }
 
 ott_status data_files_find(mem *account, const char *path, const char *pattern, file_list *out) {

@@ -25,17 +25,17 @@ typedef struct dataset dataset; /* read-only after dataset_make_rows, so any thr
 typedef struct dataset_source {
     const char *const *paths; /* [count] files, read in this order */
     int64_t count;
-    double from_share, to_share; /* the range to read, as fractions: 0 <= from < to <= 1 */
+    double from_share, to_share; /* range of the data to read, as fractions: 0 <= from < to <= 1 */
     int64_t limit;               /* maximum number of documents or samples; 0: no limit */
     const tokenizer *tokenizer;  /* borrowed during the open call; NULL: each byte is a token */
-    bool add_bos, add_eos;       /* add to each document, if the tokenizer has the token */
-    const char *separator;       /* between documents of a text; "": each file is one document */
-    /* keys of a JSONL row; prompt_field "": text only */
+    bool add_bos, add_eos;       /* add BOS or EOS to each document, if the tokenizer has it */
+    const char *separator;       /* text between documents; "": each file is one document */
+    /* keys of a JSONL row; if prompt_field is "", rows have only text_field */
     const char *text_field, *prompt_field, *completion_field;
     const char *context_field;        /* key of an instruction's context; "": none */
     int64_t vocab;                    /* token files: an id >= vocab is an error when it is read */
-    const char *chat_date;            /* chat_settings.date; NULL: none */
-    const cancellation *cancellation; /* checked during reading, rendering and tokenizing; or NULL */
+    const char *chat_date;            /* value of chat_settings.date; NULL: none */
+    const cancellation *cancellation; /* checked while reading and tokenizing; may be NULL */
 } dataset_source;
 
 /* Opens text files as bytes, with a vocabulary of 256. The share is a fraction of all files' bytes. The bytes
@@ -51,11 +51,11 @@ ott_status dataset_open_text(mem *account, const dataset_source *s, dataset **ou
 ott_status dataset_open_jsonl(mem *account, const dataset_source *s, dataset **out);
 /* Opens HellaSwag's raw rows (ctx, endings, label) as samples, with the same tokens as NeMo AutoModel. */
 ott_status dataset_open_hellaswag(mem *account, const dataset_source *s, dataset **out);
-/* Open rows of a context, a question and an answer as samples, with the same tokens as AutoModel without a
-   chat template. Prompt and answer are tokenized as one text. The first tokens, as many as the prompt alone
-   has, carry no loss. The tokenizer's EOS ends the sample. SQuAD's text is "Context: C Question: Q Answer: "
-   and the first of answers.text. An instruction's text is context_field and prompt_field (either may be ""),
-   each followed by a space, and completion_field. */
+/* Both functions open rows of a context, a question and an answer as samples, with the same tokens as
+   AutoModel without a chat template. Prompt and answer are tokenized as one text. The first tokens, as many
+   as the prompt alone has, carry no loss. The tokenizer's EOS ends the sample. SQuAD's text is "Context: C
+   Question: Q Answer: " and the first of answers.text. An instruction's text is context_field and
+   prompt_field (either may be ""), each followed by a space, and completion_field. */
 ott_status dataset_open_squad(mem *account, const dataset_source *s, dataset **out);
 ott_status dataset_open_instructions(mem *account, const dataset_source *s, dataset **out);
 /* Opens conversations as samples, rendered with the tokenizer's chat template (tokenizer/chat.h), with loss
@@ -93,12 +93,12 @@ void dataset_close(dataset *d); /* NULL is allowed */
 
 /* ---- properties ---- */
 
-/* For messages: the path of one file, or the number of files, and the first and the last path. For text that
-   is read as bytes also the byte range, if it is not everything. */
+/* A name for messages: the path of one file, or the number of files with the first and the last path. Text
+   that is read as bytes also has its byte range, unless all bytes are read. */
 const char *dataset_name(const dataset *d);
 int64_t dataset_tokens(const dataset *d);
-int64_t dataset_vocab(const dataset *d); /* ids are less than this */
-/* false: running text; true for a mixture if any part has samples */
+int64_t dataset_vocab(const dataset *d); /* all token ids are less than this number */
+/* True for samples, false for running text. True for a mixture if any of its parts has samples. */
 bool dataset_has_samples(const dataset *d);
 /* Tokens of the longest sample; 0 for running text. */
 int64_t dataset_longest(const dataset *d);
@@ -108,10 +108,10 @@ int64_t dataset_longest(const dataset *d);
 typedef struct dataset_row_options {
     int64_t length;         /* tokens of a row */
     const char *length_key; /* config key of the length, for errors; NULL: train.seq_len */
-    /* Samples: pack as many as fit into a row, in file order; if false, one per row. Running text: keep
-       documents separate; an error if their boundaries are unknown. */
+    /* Samples: true packs as many into a row as fit, in file order; false makes one row per sample. Running
+       text: true keeps documents separate, which is an error if their boundaries are unknown. */
     bool pack;
-    bool shuffle; /* the loader shuffles rows; false: file order */
+    bool shuffle; /* true: the loader shuffles rows; false: file order */
 } dataset_row_options;
 
 /* Divides the tokens into rows. Leaves out samples longer than a row. OTT_ERR_CONFIG, naming length_key and
@@ -119,16 +119,16 @@ typedef struct dataset_row_options {
 ott_status dataset_make_rows(dataset *d, const dataset_row_options *options);
 int64_t dataset_length(const dataset *d);
 int64_t dataset_rows(const dataset *d);
-int64_t dataset_left_out(const dataset *d); /* samples longer than a row */
-int64_t dataset_samples(const dataset *d);  /* samples in the rows; 0 for running text */
+int64_t dataset_left_out(const dataset *d); /* number of samples longer than a row */
+int64_t dataset_samples(const dataset *d);  /* number of samples in the rows; 0 for running text */
 
 /* A row, in the caller's memory. Attention stays inside a document. Padding is a separate document. */
 typedef struct dataset_row {
     int32_t *token;            /* [length] */
     int32_t *target;           /* [length] the token to predict; negative: no loss */
-    int32_t *position;         /* [length] of the token in its document, from 0 */
+    int32_t *position;         /* [length] position of the token in its document, from 0 */
     int32_t *start;            /* [length], `documents` used: first token of each document; start[0] = 0 */
-    int64_t documents, labels; /* output; labels: number of targets that are not negative */
+    int64_t documents, labels; /* number of documents; number of targets with loss */
 } dataset_row;
 
 /* Reads row `index` in file order, 0 <= index < dataset_rows. */
@@ -137,6 +137,6 @@ ott_status dataset_read_row(const dataset *d, int64_t index, dataset_row *row);
 /* Reads row `number` of a run (>= 0, counted over all ranks since the first step): row rng_permute(seed,
    rng_stream("epoch") + epoch, number % rows, rows), where epoch = number / rows. */
 ott_status dataset_load_row(const dataset *d, uint64_t seed, int64_t number, dataset_row *row);
-int64_t dataset_epoch(const dataset *d, int64_t number); /* number / rows */
+int64_t dataset_epoch(const dataset *d, int64_t number); /* epoch of row `number` of a run */
 
 #endif

@@ -14,7 +14,7 @@ typedef struct token_source {
 
 typedef struct row_source {
     ott_status (*make_rows)(dataset *d); /* sets rows, samples and left_out from d->row_options */
-    ott_status (*read)(const dataset *d, int64_t index, dataset_row *row); /* 0 <= index < d->rows */
+    ott_status (*read)(const dataset *d, int64_t index, dataset_row *row); /* reads row `index` */
     /* Reads row `number` of a run, see dataset_load_row. */
     ott_status (*draw)(const dataset *d, uint64_t seed, int64_t number, dataset_row *row);
 } row_source;
@@ -30,14 +30,14 @@ struct dataset {
     void *state; /* state of the token source; freed with the dataset */
     bool has_samples;
     int64_t longest;       /* tokens of the longest sample; 0 for running text */
-    int64_t tokens, vocab; /* ids are below vocab */
-    uint64_t seed;         /* synthetic */
-    /* Documents are listed in `begin`, or end with last_token. If unknown: documents is 0, last_token -1. */
+    int64_t tokens, vocab; /* number of tokens; ids are below vocab */
+    uint64_t seed;         /* seed of synthetic tokens */
+    /* Number of documents in `begin`. 0: documents end with last_token, or are unknown if last_token is -1. */
     int64_t documents;
     int64_t *begin;     /* [documents + 1] first token of each document, ascending */
-    uint8_t *learned;   /* [tokens] samples only: 1 if the token is a target */
+    uint8_t *learned;   /* [tokens] 1 if the token is a target; only for samples */
     int32_t last_token; /* token that ends a document; -1: none */
-    /* rows */
+    /* rows of the dataset */
     dataset_row_options row_options;
     int64_t rows;
     int64_t *kept; /* [samples] indices of samples that fit a row, in file order */
@@ -55,7 +55,7 @@ ott_status dataset_check_share(const dataset_source *s);
 
 /* ---- text files (dataset_bytes.c) ---- */
 
-#define TEXT_LIMIT (INT64_C(4) << 30) /* bytes held in memory */
+#define TEXT_LIMIT (INT64_C(4) << 30) /* maximum bytes held in memory */
 #define TEXT_SLACK 3 /* extra bytes read on each side of a range, to check characters at its ends */
 
 /* The source's byte range in the sequence of all its files. */
@@ -63,7 +63,7 @@ typedef struct text_share {
     int64_t begin, end, total;
 } text_share;
 
-/* Computes the byte range of the source's share. Errors: an empty file, a range above TEXT_LIMIT. */
+/* Computes the byte range of the source's share. An empty file or a range above TEXT_LIMIT is an error. */
 ott_status dataset_text_share(const dataset_source *s, text_share *out);
 /* Reads the bytes of [begin, end) that are in this file. Byte numbers count through all files; `before` bytes
    are in earlier files. text[0] receives byte `begin`. The caller's memory also has TEXT_SLACK bytes before

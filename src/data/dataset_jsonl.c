@@ -24,13 +24,13 @@ typedef ott_status (*add_row)(row_reader *r, const json_t *object, int64_t row);
 struct row_reader {
     corpus c;
     add_row add;
-    int64_t rows;       /* rows so far, in all files */
+    int64_t rows;       /* number of rows so far, in all files */
     int64_t begin, end; /* range of rows to read */
-    bool counting;      /* true: only count the rows */
-    /* HellaSwag: remove the context's last token; remove the ending's first token */
+    bool counting;      /* true: only count rows, add none */
+    /* HellaSwag: whether to remove the context's last token and the ending's first token */
     bool strip_context, strip_target;
-    chat *template;   /* conversations only; else NULL */
-    uint8_t *learned; /* 1 for each target among the last conversation's tokens */
+    chat *template;   /* chat template for conversations; else NULL */
+    uint8_t *learned; /* 1 for each token of the last conversation that is a target */
 };
 
 /* ---- fields ---- */
@@ -154,7 +154,7 @@ static text_view stripped(const json_t *answer) {
 }
 
 /* Adds a sample of a prompt and an answer. The tokenizer may merge the end of the prompt with the answer. So
-   the prompt is also tokenized alone. If that gives n tokens, the sample's first n carry no loss. */
+   the prompt is also tokenized alone. If that gives n tokens, the sample's first n tokens carry no loss. */
 static ott_status add_answer(corpus *c, str *prompt, text_view answer) {
     const unsigned flags = TOKENIZER_ADD_SPECIAL | TOKENIZER_MATCH_SPECIAL;
     const tokenizer *t = c->source->tokenizer;
@@ -366,7 +366,7 @@ ott_status dataset_open_chat(mem *account, const dataset_source *s, dataset **ou
 
 /* ---- kinds of rows ---- */
 
-#define FIRST_ROW_LIMIT (4 << 20) /* bytes */
+#define FIRST_ROW_LIMIT (4 << 20) /* maximum bytes of a file's first row */
 
 static dataset_row_kind row_kind(const json_t *row) {
     static const struct {
@@ -398,7 +398,7 @@ ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *o
     TRY_OUT(file_reader_read(&r, 0, memory, bytes));
     data_rows rows = data_rows_begin(memory, bytes);
     text_view first;
-    if (data_rows_next(&rows, &first) != OTT_OK || !first.at) goto out; /* reading all rows will report it */
+    if (data_rows_next(&rows, &first) != OTT_OK || !first.at) goto out; /* the full read reports the error */
     TRY_OUT(json_row_parse(first.at, first.bytes, &row, &error));
     *out = row_kind(row);
     json_decref(row);

@@ -11,7 +11,7 @@
 
 typedef struct slot {
     uint16_t part;
-    uint16_t rank; /* number of earlier slots of the same part */
+    uint16_t rank; /* number of earlier slots of this part */
 } slot;
 
 /* The table of a phase. */

@@ -13,12 +13,12 @@
 typedef struct shard {
     token_file file;
     char *path;
-    file_reader reader; /* descriptor -1: not kept open */
+    file_reader reader; /* .descriptor is -1 if the file is not kept open */
     int64_t before;     /* tokens in earlier shards */
 } shard;
 
 typedef struct shards {
-    shard *shard; /* [count] */
+    shard *shard; /* [count] shards */
     int64_t count, tokens;
     int64_t first; /* first token of the dataset, counted over all shards */
 } shards;
@@ -136,7 +136,7 @@ static const token_source tokens_source = {tokens_read, tokens_close};
 
 /* ---- checking all ids ---- */
 
-/* Maximum bytes of token files for checking all ids before training. Else an invalid id fails when read. */
+/* Up to this many bytes, all ids are checked before training. Beyond, reading an invalid id fails. */
 #define CHECKED_BYTES (INT64_C(1) << 30)
 
 /* Returns the index of the first id outside [0, vocab), or count. */

@@ -10,11 +10,11 @@ enum { PHASES_MAX = 64, PHASE_WEIGHTS_MAX = 256, PHASE_NAME_MAX = 128 };
 
 typedef struct data_phase {
     int64_t start_step; /* number of steps before the phase */
-    double lr_scale;    /* factor of the learning rate until the next phase */
+    double lr_scale;    /* factor on the learning rate until the next phase */
     int count;
     struct {
-        char name[PHASE_NAME_MAX]; /* of a dataset; datasets not listed keep the weight of data.datasets */
-        double weight;             /* 0: the dataset is not read */
+        char name[PHASE_NAME_MAX]; /* a dataset's name; other datasets keep data.datasets' weight */
+        double weight;             /* weight of the dataset; 0: not read */
     } weights[PHASE_WEIGHTS_MAX];
 } data_phase;
 

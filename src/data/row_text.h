@@ -9,7 +9,7 @@
 typedef struct data_rows {
     const char *at, *end;
     bool array;        /* the text is one array */
-    bool begun, ended; /* of the array: the opening bracket was read; the closing bracket was read */
+    bool begun, ended; /* the array's opening bracket was read; its closing bracket was read */
     int64_t line;      /* line number of the last row, from 1 */
     int64_t newlines;  /* number of newlines before `at` */
 } data_rows;

@@ -18,11 +18,11 @@ static uint64_t read_little_endian(const void *bytes, int count) {
 
 /* ---- llm.c and modded-nanogpt ---- */
 
-#define LLMC_HEADER 1024 /* 256 int32 */
+#define LLMC_HEADER 1024 /* bytes of the header: 256 int32 */
 
 static const struct {
     uint32_t magic, version;
-    int width; /* bytes per token; 0: the header gives it */
+    int width; /* bytes per token; 0: the header gives the number */
     const char *kind;
 } headers[] = {
     {20240520, 1, 2, "llm.c's 20240520"},
@@ -143,7 +143,7 @@ static ott_status inspect_npy(const file_reader *r, token_file *out) {
 
 typedef struct megatron_index {
     const file_reader *file;
-    int64_t sequences, marks; /* marks: first sequence of each document, then the end */
+    int64_t sequences, marks; /* marks: first sequence of each document, and the end */
     token_file *out;
 } megatron_index;
 
@@ -163,7 +163,7 @@ static ott_status read_index_header(megatron_index *x) {
                            version);
     if (h[17] >= sizeof types / sizeof *types || types[h[17]].width == 0)
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: type %d cannot hold token ids", r->path, h[17]);
-    /* checked before multiplying: in the file a sequence takes 12 bytes, a document mark 8 */
+    /* In the file, a sequence takes 12 bytes, a document mark 8. Divides first, so that nothing overflows. */
     uint64_t available = (uint64_t)r->bytes - INDEX_HEADER;
     if (sequences > available / 12 || marks > available / 8 || sequences * 12 + marks * 8 > available ||
         marks < 1)

@@ -8,10 +8,10 @@
 typedef struct token_file {
     const char *kind;  /* for messages: "llm.c's 20240801" */
     int64_t offset;    /* byte offset of the first token */
-    int64_t count;     /* tokens */
+    int64_t count;     /* number of tokens */
     int width;         /* bytes per token: 1, 2, 4 or 8; little-endian */
-    bool is_signed;    /* for 1 and 2 bytes: ids above 127 or 32767 are negative */
-    int64_t documents; /* 0: unknown */
+    bool is_signed;    /* tokens are signed integers */
+    int64_t documents; /* number of documents; 0: unknown */
     int64_t *begin;    /* [documents + 1] first token of each document; free with mem_free */
 } token_file;
 

@@ -17,21 +17,21 @@ typedef struct line_stream {
     tokenizer *tokenizer;
     tokenizer_scratch *scratch;
     unsigned flags;   /* flags of tokenizer_encode */
-    int32_t bos, eos; /* ids added before and after a text; -1: none */
+    int32_t bos, eos; /* ids added to the begin and end of a text; -1: none */
     int64_t vocab;
     ott_read_fn read;
     ott_bytes_fn write;
     void *read_user, *write_user;
-    str held;          /* an incomplete line; while a line is decoded to JSON: the line's text */
+    str held;          /* an incomplete line, or the decoded text of a JSON line */
     str out;           /* output not written yet */
-    tokenizer_ids ids; /* of the line */
+    tokenizer_ids ids; /* token ids of the current line */
     int64_t line;      /* number of the line, from 1 */
-    chat *template;    /* conversations only; else NULL */
-    uint8_t *learned;  /* [ids.count] */
+    chat *template;    /* chat template for conversations; else NULL */
+    uint8_t *learned;  /* [ids.count] 1 if the token is a target */
     /* decoder of the current line */
     tokenizer_stream decoder;
     bool begun;     /* the line already had an id */
-    bool eos_waits; /* the last id was EOS; it is decoded only if another id of the line follows */
+    bool eos_waits; /* the last id was an EOS, which is decoded only if another id follows */
 } line_stream;
 
 /* ---- text to ids ---- */

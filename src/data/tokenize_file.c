@@ -20,7 +20,7 @@
 #define ROUND (INT64_C(4) << 20) /* bytes per round and thread */
 
 typedef struct document {
-    int64_t begin, bytes; /* in the round's text */
+    int64_t begin, bytes; /* range of the document in the round's text */
 } document;
 
 /* One thread's part of a round. */
@@ -29,8 +29,8 @@ typedef struct share {
     tokenizer_ids ids;
     int64_t documents; /* number of documents with text */
     ott_status status;
-    int64_t failed;   /* index of the document with the error */
-    char reason[480]; /* error text */
+    int64_t failed;   /* index of the document with an error */
+    char reason[480]; /* text of the error */
 } share;
 
 typedef struct corpus_job {
@@ -39,14 +39,14 @@ typedef struct corpus_job {
     const cancellation *cancellation;
     const char *input;
     tokenizer *tokenizer;
-    int32_t bos, eos; /* added to each document; -1: none */
-    bool rows;        /* JSONL, or an array of rows */
+    int32_t bos, eos; /* tokens added to each document; -1: none */
+    bool rows;        /* true for JSONL or an array of rows */
     bool opened;      /* true after reading the first round */
-    data_rows array;  /* position in the array; .array false: JSONL */
+    data_rows array;  /* position in the array; .array is false for JSONL */
     const char *separator;
-    int64_t separator_bytes; /* 0: the file is one document */
+    int64_t separator_bytes; /* length of `separator`; 0: the file is one document */
     pool *pool;
-    share *shares; /* [threads] */
+    share *shares; /* [threads] one share per thread */
     int threads;
     file_reader reader;
     token_writer *writer;
@@ -55,7 +55,7 @@ typedef struct corpus_job {
     int64_t read_bytes;     /* bytes of the file read so far */
     document *documents;
     int64_t count, documents_capacity;
-    int64_t before; /* lines or documents of earlier rounds */
+    int64_t before; /* number of lines or documents in earlier rounds */
     double started;
     ott_tokenize_result result;
 } corpus_job;
