@@ -60,7 +60,7 @@ static float rounded(double x, graph_type type) {
 
 /* ---- memory ---- */
 
-/* True if the row at this index belongs to the index's document. offsets: the first row of each document. */
+/* True if the element at index `at` is within its document at[0]. offsets: the first row of each document. */
 static bool inside(const graph_tensor *t, const int64_t *offsets, const int64_t at[4]) {
     if (!t->offsets) return true;
     int axis = t->strides[3] > t->strides[2] ? 3 : 2;
@@ -171,7 +171,8 @@ static void reduce(interpreter *in, const graph_op *op) {
     free(sums);
 }
 
-/* Reads the same memory with the axes in another order. The axes are matched by their strides. */
+/* Copies a tensor to the output with the axes in another order. Two axes with equal strides and sizes belong
+   together. */
 static bool reshape(interpreter *in, const graph_op *op) {
     const graph_tensor *x = &in->g->tensors[op->a], *t = &in->g->tensors[op->out];
     int axis[4];

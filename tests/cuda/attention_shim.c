@@ -39,7 +39,7 @@ static void plant(graph *g) {
     if (attention_shim_fault == FAULT_OFFSETS) g->tensors[ATTENTION_GRAD_K_HEADS].offsets_factor = 1;
 }
 
-/* cuDNN queues the work; the stand-in computes now, so it waits for the stream first. */
+/* cuDNN queues the work. The stand-in computes immediately, so it must wait for the stream's earlier work. */
 ott_status attention_plan_run(attention_plan *p, const attention_library *l,
                               void *const data[ATTENTION_NAMED], void *workspace) {
     (void)workspace;

@@ -15,7 +15,7 @@ typedef enum attention_fault {
     FAULT_MASKS    /* every query sees every key */
 } attention_fault;
 
-/* The version of cuDNN that devices find when they are opened; 0: cuDNN is missing. */
+/* The version of cuDNN that a device finds when the device is opened; 0: cuDNN is missing. */
 extern size_t attention_shim_version;
 extern attention_fault attention_shim_fault;
 /* How many plans were built, and how often plans ran. */

@@ -65,7 +65,7 @@ static ott_status expect(bool good, const char *what) {
     return good ? OTT_OK : status_fail(OTT_ERR_INTERNAL, "%s", what);
 }
 
-/* mapped += there, as fp32 vectors: a kernel that accesses mapped host memory. */
+/* Runs a kernel that accesses mapped host memory: adds the device vector `there` to the vector `mapped`. */
 static ott_status add_there(void *mapped) {
     exec cx = {.device = gpu};
     const tensor sum = tensor_vector(mapped, OTT_F32, BYTES / 4),

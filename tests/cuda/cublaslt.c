@@ -31,7 +31,7 @@ typedef struct layout {
 /* Guarantees that the caller gave for a plan: alignments of the addresses, and the allowed reduction schemes.
    They are stored in the plan's algorithm. */
 typedef struct promise {
-    uint32_t alignment[4]; /* of A, B, C, D; 0: none */
+    uint32_t alignment[4]; /* guaranteed alignments of A, B, C and D; 0: none */
     uint32_t schemes;
 } promise;
 
@@ -226,7 +226,7 @@ static ott_dtype dtype_of(cudaDataType_t type) {
 typedef struct operand {
     const void *data;
     layout l;
-    bool contiguous; /* contiguous along the contraction */
+    bool contiguous; /* the contracted dimension is contiguous in memory */
     const float *scale;
     int32_t mode;
     int64_t mn;
@@ -292,8 +292,8 @@ static bool is_mx(const operand *x) {
     return x->scale && x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
 }
 
-/* Sums blocks of 128 terms (MX: 32), multiplies each sum by its scales, and adds it. Ottava's A is cuBLAS' B,
-   so b's scale comes first. */
+/* Computes column j of a product. Sums blocks of 128 terms (MX: 32), multiplies each block's sum by the
+   block's scales, and adds the block sums. Ottava's A is cuBLAS' B, so the scale of b is multiplied first. */
 static void add_blocks(const product *w, int64_t j, const float *a, const float *b, float *sum, float *y) {
     int64_t m = w->a.mn, blocks = (w->k + 127) / 128, deep = is_mx(&w->a) ? 32 : 128;
     for (int64_t i = 0; i < m; i++) y[i] = 0;
@@ -358,7 +358,7 @@ static void require_device(const product *w) {
                           (size_t)layout_bytes(&w->out));
 }
 
-/* Aborts if an address lacks the alignment that the caller guaranteed. A GPU would fail too. */
+/* Aborts if an address lacks the alignment that the caller guaranteed. On a GPU, cuBLASLt would fail. */
 static void require_promised(const promise *p, const void *a, const void *b, const void *d) {
     const void *address[] = {a, b, d, d};
     for (int i = 0; i < 4; i++)

@@ -35,7 +35,7 @@ static _Thread_local int device;
    sanitizer does not see. */
 static mtx_t lock;
 static cnd_t changed;
-static _Thread_local int depth; /* how often this thread holds it */
+static _Thread_local int depth; /* how often this thread holds the lock */
 
 __attribute__((constructor)) static void make_lock(void) {
     mtx_init(&lock, mtx_plain);
@@ -81,10 +81,10 @@ enum { GUARD = 256, GUARD_BYTE = 0xA5 };
 typedef struct block {
     unsigned char *data;
     size_t bytes;
-    bool pinned; /* host memory */
-    bool mapped; /* host memory that kernels can access */
+    bool pinned; /* pinned host memory */
+    bool mapped; /* pinned host memory that kernels can access */
     int device;  /* the GPU of device memory */
-    bool pooled; /* device memory from the GPU's pool */
+    bool pooled; /* device memory that was allocated from the GPU's pool */
     struct block *next;
 } block;
 
@@ -308,7 +308,7 @@ struct CUgraph_st {
 struct CUstream_st {
     job *first, **last;
     struct CUgraph_st *capture; /* NULL: no capture */
-    uint64_t queued, done;      /* number of jobs queued, and of jobs done */
+    uint64_t queued, done;      /* number of queued jobs; number of finished jobs */
     int device;
     bool runs;  /* a job is running */
     int waited; /* number of threads that wait for the stream */
@@ -397,7 +397,8 @@ void cudart_run(cudaStream_t stream, uint64_t done) {
     cudart_unlock();
 }
 
-/* Runs the stream's jobs until none is left. The waiting thread then happens after them. */
+/* Runs all jobs of the stream. For the sanitizer, what the waiting thread does next happens after the
+   jobs. */
 static void run_stream(struct CUstream_st *s) {
     cudart_run(s, s->queued);
     order_acquire(s);
@@ -618,7 +619,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
 
 struct CUevent_st {
     struct CUstream_st *stream; /* NULL: never recorded */
-    uint64_t number;            /* number of the event's job in the stream */
+    uint64_t number;            /* number of the event's job within the stream */
     struct timespec at;
 };
 
@@ -655,7 +656,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->number = cudart_queue(stream, run_record, event, NULL);
     event->stream = stream_of(stream);
     if (event->stream->done + 1 == event->number && !event->stream->runs)
-        run_until_event(event); /* nothing else is queued before the event */
+        run_until_event(event); /* no other job of the stream is unfinished */
     cudart_unlock();
     return cudaSuccess;
 }
@@ -666,7 +667,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     return cudaSuccess;
 }
 
-/* A job with which a stream waits until another stream has done `number` jobs. */
+/* The argument of a job that makes its stream wait until another stream has finished `number` jobs. */
 typedef struct stream_wait {
     struct CUstream_st *stream;
     uint64_t number;

@@ -31,8 +31,8 @@ void cudart_lock(void);
 void cudart_unlock(void);
 void cudart_wait(void);
 void cudart_notify(void);
-/* A job that does slow work releases the lock meanwhile. cudart_return takes the lock again; pass
-   cudart_leave's result. */
+/* A job calls cudart_leave before slow work, to release the lock, and cudart_return afterwards, to take the
+   lock again. cudart_return needs the result of cudart_leave. */
 int cudart_leave(void);
 void cudart_return(int held);
 /* Aborts with a message unless `bytes` bytes from `data` are in one block of the current GPU's memory. */
@@ -51,7 +51,7 @@ int cudart_capability(void);
 extern int64_t nccl_bytes_gathered, nccl_bytes_sent;
 /* Number of matrix products that the cuBLASLt stand-in accepted. */
 extern int cublaslt_products;
-/* If true, the cuBLASLt stand-in finds no algorithm for any product. */
+/* If true, the cuBLASLt stand-in reports that no algorithm supports any product. */
 extern bool cublaslt_refuses;
 /* If true, the cuBLASLt stand-in's results are twice the correct ones. */
 extern bool cublaslt_wrong_results;

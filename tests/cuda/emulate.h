@@ -42,13 +42,13 @@ constexpr int saved_registers = 6, frame_bytes = 512;
 enum class waits { nothing, warp, block, done };
 
 struct fiber {
-    void *stack; /* top of the stack while another fiber runs */
+    void *stack; /* top of this fiber's stack while another fiber runs */
     waits state;
     /* this thread's values in the current shuffle and in the previous one, which other threads may still
        read */
     uint64_t slots[2];
     bool turn;   /* index of the slot for the next shuffle */
-    actor *seen; /* the sanitizer's actor */
+    actor *seen; /* the thread as the sanitizer sees it (sanitize.h) */
     bool fresh;
 };
 
@@ -111,7 +111,7 @@ inline void enter() {
     wait(waits::done, &works->block_end);
 }
 
-/* True if every unfinished fiber of [from, to) waits for `what`. False if all fibers are finished. */
+/* True if every unfinished fiber of [from, to) is in the state `what`. False if all fibers are finished. */
 UNSEEN inline bool all_wait(int from, int to, waits what) {
     bool any = false;
     for (int i = from; i < to; i++) {
@@ -153,7 +153,8 @@ UNSEEN inline void make_fiber(int i) {
     /* bytes by which the stack is shifted, so that the stack tops do not share cache lines */
     int apart = i % 32 * 512;
     uintptr_t end = (uintptr_t)(set->stacks + (size_t)stack_bytes * (i + 1) - apart) & ~(uintptr_t)15;
-    memory_allow((char *)end - frame_bytes, frame_bytes); /* left by `enter`, which does not return */
+    /* an earlier fiber never returned from `enter`, so these bytes may still be forbidden */
+    memory_allow((char *)end - frame_bytes, frame_bytes);
     void **top = (void **)end;
     *--top = nullptr; /* return address of enter, never used */
     *--top = (void *)enter;
@@ -313,7 +314,7 @@ template <class Place, class T> UNSEEN T &shared() {
     struct shared_##name;                                                                                    \
     auto &name = emulate::shared<shared_##name, __VA_ARGS__>()
 #define __launch_bounds__(...)
-#define GRID_CONSTANT(...) const __VA_ARGS__ & /* by reference: otherwise each thread copies it */
+#define GRID_CONSTANT(...) const __VA_ARGS__ & /* a reference, so that threads do not copy the argument */
 #define __forceinline__    inline
 #define threadIdx          emulate::thread_index
 #define blockIdx           emulate::block_index
@@ -367,8 +368,8 @@ static inline unsigned __float_as_uint(float f) {
 static inline float __uint_as_float(unsigned i) {
     return __int_as_float((int)i);
 }
-/* Byte i of the result is a byte of the eight bytes of b (high) and a (low). Its number is (selector >> 4 i)
-   & 7. */
+/* Selects four of the eight bytes of a (bytes 0 to 3) and b (bytes 4 to 7). Byte i of the result is byte
+   number (selector >> 4 i) & 7. */
 static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
     uint64_t both = (uint64_t)b << 32 | a;
     unsigned result = 0;

@@ -13,12 +13,13 @@ __global__ void mirror(const float *x, float *y, bool waits) {
     y[threadIdx.x] = tile[COUNT - 1 - threadIdx.x];
 }
 
-/* With step 0 all blocks write the same elements, which is a race. Otherwise each block writes its own. */
+/* With step 0 all blocks write the same elements, which is a race. With a larger step each block writes other
+   elements. */
 __global__ void number(float *y, int step) {
     y[step * blockIdx.x + threadIdx.x] = (float)threadIdx.x;
 }
 
-/* A lane reads what another lane of its warp wrote. Without a barrier this is a race, because a shuffle does
+/* A lane reads what another lane of the warp wrote. Without a barrier this is a race, because a shuffle does
    not order memory accesses. */
 __global__ void exchange(float *y, bool waits) {
     y[threadIdx.x] = (float)threadIdx.x;

@@ -22,9 +22,10 @@ enum { RANKS_MAX = CUDART_DEVICES_MAX, ALL_GATHER = 0, BROADCAST, SEND, RECEIVE 
 static const char *const kind_names[] = {"all-gather", "broadcast", "send", "receive"};
 
 typedef struct move {
-    struct move *next; /* next move of this rank */
-    int kind, peer;    /* of a collective: the root; of a send or receive: the other rank */
-    /* number of earlier collectives of this rank, or of earlier sends (receives) between the two ranks */
+    struct move *next; /* the next move of this rank, in the order of calls */
+    int kind, peer;    /* peer: a collective's root, or the other rank of a send or receive */
+    /* For a collective: the number of this rank's earlier collectives. For a send or receive: the number of
+       earlier sends or receives between the two ranks. */
     uint64_t number;
     const char *from;
     char *to;
@@ -33,7 +34,7 @@ typedef struct move {
     bool arrived, done;
 } move;
 
-/* Moves that one rank queued together, as one job of its stream. */
+/* Moves (collectives, sends and receives) that one rank queued together, as one job of a stream. */
 typedef struct launch {
     nccl_comm *comm;
     cudaStream_t stream;
@@ -154,7 +155,7 @@ static void leave_shared_comm(nccl_comm *c) {
 
 enum { CLOSING_MILLISECONDS = 10000 };
 
-/* Closes the rank's communicator. Returns when all its ranks have closed it. */
+/* Closes the rank's communicator. Returns when all ranks have closed the communicator. */
 static int close_comm(nccl_comm *c) {
     cudart_lock();
     shared_comm *w = c->shared_comm;
@@ -209,7 +210,8 @@ static move *find(const nccl_comm *c, bool collective, int kind, int peer, uint6
     return NULL;
 }
 
-/* The move of rank r that belongs to m; NULL: rank r has not called it yet. */
+/* Returns the move of rank r that takes part in the same transfer as m; NULL if rank r has not called it
+   yet. */
 static move *partner(const nccl_comm *c, const move *m, int r) {
     bool collective = m->kind <= BROADCAST;
     return find(c->shared_comm->comms[r], collective, m->kind == SEND ? RECEIVE : SEND, c->rank, m->number);
@@ -239,8 +241,8 @@ static int get_state(nccl_comm *c, int *state) {
     return NCCL_SUCCESS;
 }
 
-/* True if all participants of a move have arrived. Otherwise runs the stream of one that has not, or
-   waits. */
+/* True if all participants of a move have arrived. Otherwise runs the stream of a participant that has not
+   arrived, or waits. */
 static bool all_arrived(const nccl_comm *c, const move *m) {
     for (int r = 0; r < c->shared_comm->ranks; r++) {
         if (!takes_part(c, m, r)) continue;
@@ -314,7 +316,7 @@ static void move_now(const nccl_comm *c, move *m) {
 static void forget_done(nccl_comm *c) {
     while (c->first && c->first->done && c->first->arrived) {
         move *m = c->first;
-        if (m->launch) return; /* a launch still uses it */
+        if (m->launch) return; /* a launch still uses this move */
         c->first = m->next;
         if (!c->first) c->last = NULL;
         free(m);
@@ -367,7 +369,7 @@ static int end(void) {
     return NCCL_IN_PROGRESS;
 }
 
-/* Returns the number of a new move (see move.number) and counts the move. */
+/* Counts a new move and returns move.number for it. */
 static uint64_t next_number(nccl_comm *c, const move *m) {
     if (m->kind <= BROADCAST) return c->collectives++;
     return m->kind == SEND ? c->sent[m->peer]++ : c->received[m->peer]++;

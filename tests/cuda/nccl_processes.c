@@ -41,7 +41,7 @@ typedef struct piece {
     struct piece *next;
     /* line: the header that this rank sends or expects. came: the header that was received. */
     piece_line line, came;
-    size_t done; /* number of bytes moved, of header and data */
+    size_t done; /* number of bytes of the header and the data that were moved so far */
     char *data;
     const char *from; /* local source to copy to `data` */
 } piece;
@@ -58,14 +58,15 @@ typedef struct launch {
 } launch;
 
 struct ncclComm {
-    char name[64]; /* first part of the names of the communicator's sockets */
+    char name[64]; /* the common beginning of the names of the communicator's sockets */
     int rank, ranks, device;
     int sockets[RANKS_MAX];
     bool joined, broken, gone;
-    /* number of users: the rank, the thread and unfinished launches. The last user frees the communicator. */
+    /* Number of users of the communicator: the rank, the communicator's thread and each unfinished launch.
+       The last user frees the communicator. */
     int users;
     cudaStream_t stream;
-    uint64_t job; /* number of the stream's last job of this communicator */
+    uint64_t job; /* number of this communicator's last job in the stream */
 };
 
 static void die(const nccl_comm *c, const char *what) {
@@ -301,7 +302,7 @@ static int finalize_comm(nccl_comm *c) {
     return NCCL_SUCCESS;
 }
 
-/* Leaves the communicator: running work fails, here and on the other ranks. */
+/* Leaves the communicator. Running work fails on this rank and on the other ranks. */
 static int leave_comm(nccl_comm *c) {
     cudart_lock();
     __atomic_store_n(&c->gone, true, __ATOMIC_RELEASE);

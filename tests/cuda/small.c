@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* a case takes ten times as long; races do not depend on values, so few cases suffice */
+/* With the thread sanitizer a case takes ten times as long. Races do not depend on values, so few cases
+   suffice. */
 #ifdef SANITIZE_ORDER
 enum { CASES = 14, CASES_OF_QUANTIZATION = 42, CASES_OF_PRODUCTS = 42 };
 #else

@@ -19,7 +19,7 @@
 #include <string.h>
 
 enum { TOKENS = 90, WIDTH_MOST = 64, BLOCK = TOKENS * 3 * WIDTH_MOST, STARTS = 7, NEW = 92600, OLD = 91900 };
-/* largest relative root-mean-square error: values are rounded to bf16 several times */
+/* largest relative root-mean-square error, because values are rounded to bf16 several times */
 static const double bound = 1e-2;
 
 /* Documents of 30, 0, 41, 1, 18 and 0 tokens. */
@@ -29,7 +29,7 @@ typedef struct problem {
     ott_dtype dtype;
     int64_t heads, kv_heads, head_dim, window;
     bool packed, fused; /* fused: q, k, v and their gradients are columns of one matrix */
-    /* active in the library's second run, which is not checked */
+    /* a fault in the second run of cuDNN's stand-in, which the backend does not compare with the host */
     attention_fault fault;
 } problem;
 
@@ -183,7 +183,7 @@ static double largest_error(const problem *p, size_t version) {
     double most = relative_rms(&library, &own, &library.lse, &own.lse);
     for (int i = 0; i < 4; i++) {
         double error = relative_rms(&library, &own, &library.parts[outputs[i]], &own.parts[outputs[i]]);
-        if (isnan(error) || error > most) most = error; /* NaN counts as the largest */
+        if (isnan(error) || error > most) most = error; /* a NaN counts as the largest error */
     }
     close_bench(&own);
     close_bench(&library);
@@ -219,7 +219,7 @@ static void test_cudnn_agrees_with_our_kernels(void **state) {
         if (i == 5) p.dtype = OTT_F16;
         double error = largest_error(&p, NEW);
         if (!(error < bound)) fail_msg("case %d: the relative error is %g", i, error);
-        assert_int_equal(attention_shim_runs, 4); /* two forward and two backward, with one plan each */
+        assert_int_equal(attention_shim_runs, 4); /* two forward and two backward runs */
         assert_int_equal(attention_shim_plans, 2);
         assert_int_equal(warnings, 0);
     }

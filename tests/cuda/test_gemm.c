@@ -83,14 +83,14 @@ static void compare(void) {
 
 /* ---- FP8 products of recipes ---- */
 
-enum { M = 32, N = 144, LONG = 272, ODD = 200 /* not a multiple of 16: codes are copied */ };
+enum { M = 32, N = 144, LONG = 272, ODD = 200 /* no multiple of 16, so codes are copied */ };
 
 typedef struct product {
     granularity a, b;
     ott_dtype format; /* format of a; b is E4M3 */
     ott_dtype d;
     int64_t k;
-    int shift; /* number of elements by which the scales begin later */
+    int shift; /* number of elements between an aligned address and the scales */
     bool accumulate, bias;
 } product;
 

@@ -79,7 +79,7 @@ static void a_graph_is_done_when_it_is_replayed(void **state) {
     for (int i = 0; i < 3; i++) FIXTURE_OK(device_graph_run(b.device, g));
     expect_sum(&b, 6);
     FIXTURE_OK(device_graph_run(b.device, g));
-    device_graph_close(b.device, g); /* the GPU may still run the graph */
+    device_graph_close(b.device, g); /* the graph may still be running */
     expect_sum(&b, 8);
     close_bench(&b);
 }
@@ -152,7 +152,7 @@ enum {
     EVALUATED = 3,
     CHANGED = 3,
     LOOKED_AT = 4
-}; /* steps, counted from 0, before which something happens */
+}; /* numbers of steps, from 0, before which the test evaluates, changes a weight, or sets a hook */
 
 static ott_status look(void *user, exec *cx, const char *module, const char *what, const tensor *t) {
     (void)cx, (void)module, (void)what, (void)t;
@@ -234,8 +234,8 @@ static void *copy_delayed(const rig *r) {
     return test_device_fetch(r->device, r->t->m->delayed.block, r->t->m->delayed.block_bytes);
 }
 
-/* Requests a stop at each check of a step in turn. The step ends either as if it had not begun, or
-   complete. */
+/* Repeats a step and requests a stop at another check of the step each time. The step is either completed or
+   undone. */
 static void a_stopped_step_is_undone(void **state) {
     const char *const more[] = {"--train.compile_mode=reduce-overhead", "--train.grad_accum_steps=3", NULL};
     ott_status status = OTT_ERR_STOPPED;

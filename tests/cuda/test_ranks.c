@@ -90,7 +90,7 @@ static void gpus_leave_what_cpu_ranks_leave(void **state) {
 
 enum { A_FEW = 64 }; /* largest number of bytes that ranks exchange for the losses */
 
-/* Counts the bytes of gathered weights. Each rank sends its shard once to each other rank. */
+/* Counts the bytes of gathered weights. In an all-gather, each rank sends one shard to every other rank. */
 static void fp8_weights_travel_as_codes(void **state) {
     const way codes = {"", TENSORWISE, SIZES([MESH_DP_SHARD] = 2)};
     const way masters = {"", TENSORWISE, SIZES([MESH_DP_SHARD] = 2),

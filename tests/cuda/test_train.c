@@ -36,8 +36,7 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 #define IN(column) (1 << (column))
 enum {
     ALL = (1 << PRECISIONS) - 1,
-    FAMILIES =
-        IN(BF16) | IN(TENSORWISE) | IN(DELAYED) | IN(MXFP8) /* these cover all ways to cast and scale */
+    FAMILIES = IN(BF16) | IN(TENSORWISE) | IN(DELAYED) | IN(MXFP8) /* one for each way to cast and scale */
 };
 #define SMALL "--model.dim=32", "--model.ffn_hidden_dim=64", "--train.seq_len=16"
 
