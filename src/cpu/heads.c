@@ -1,4 +1,4 @@
-/* cpu/heads: concatenates columns of heads, and sums heads, for latent attention (heads share columns). */
+/* cpu/heads: joins columns of heads and sums over heads, for latent attention, where heads share columns. */
 #include "cpu/rows.h"
 #include "tensor/heads_check.h"
 

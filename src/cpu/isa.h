@@ -28,10 +28,10 @@ typedef struct cpu_device {
     const struct cpu_tiles *tiles; /* replaces some ops of isa (cpu/tiles.h); NULL: no tile unit */
     op_table ops;                  /* ops of isa, some replaced by ops of `tiles` */
     char name[48];                 /* "cpu avx512, 2 threads" */
-    const char *warning;           /* what cpu_warning returns */
+    const char *warning;           /* the warning that cpu_warning returns */
 } cpu_device;
 
-/* An ISA level, as backend.c uses it. */
+/* An ISA level: what cpu/backend.c needs to choose and open it. */
 typedef struct cpu_isa {
     const char *name;
     const op_table *ops;
@@ -107,7 +107,7 @@ static inline void *cpu_scratch(const exec *cx, int thread) {
 /* quantize.c: quantizes x to all copies in the list; x must be complete. Does nothing if q is NULL or empty.
    Must not be called in a pool task. */
 ott_status ISA(quantize_list)(exec *cx, const tensor *x, const qlist *q);
-/* attention_backward.c: returns the bytes of exec.workspace that the op needs. */
+/* attention_backward.c: returns the bytes of workspace (exec.h) that the op attention_backward needs. */
 int64_t ISA(attention_backward_workspace)(const attention_backward_args *a);
 /* gemm/panels.c: returns the number of elements, in b's format, that the op `pack` writes for b. */
 int64_t ISA(packed_count)(const operand *b);

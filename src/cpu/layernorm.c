@@ -78,7 +78,7 @@ SIMD gradient_pair load_pair(ott_dtype d, const void *dy, const void *h, const f
 
 SIMD void input_gradient_row(ott_dtype d, const layernorm_backward_args *a, int64_t t) {
     const void *dy = row_of(a->dy, t), *h = row_of(a->h, t), *dresidual = row_of(a->dresidual, t);
-    const float *weight = a->weight->data; /* [D] */
+    const float *weight = a->weight->data; /* [D], one weight for each column */
     void *dx = row_of(a->dx, t);
     int64_t columns = a->dy->columns;
     v16 mean = v16_set1(((const float *)row_of(a->statistics, 0))[t]), sum = v16_zero(), both = v16_zero();

@@ -59,7 +59,7 @@ SIMD void ignore_row(ott_dtype d, void *x, const loss_places *p, int64_t columns
 }
 
 /* Computes a row's outputs from its largest element m, its sum of exponentials and the target's logit.
-   target: this logit's column of x; outside of x if another rank has it. */
+   target: the target's column of x; outside of x if another rank has the column. */
 SIMD void finish_row(ott_dtype d, void *x, float m, float sum, float at_target, int64_t target,
                      const loss_places *p, int64_t columns) {
     float lse = m + fmath_log(sum), inverse = 1.0f / sum;
@@ -107,7 +107,7 @@ SIMD void part_row(ott_dtype d, const cross_entropy_part_args *a, int64_t t) {
     int64_t target = ((const int32_t *)a->target->data)[t] - a->before, columns = a->logits->columns;
     const void *x = row_of(a->logits, t);
     float m = row_max(d, x, columns);
-    *of_part(a->part, PART_MAX, t) = m + 0.0f; /* never -0, whatever the order of elements */
+    *of_part(a->part, PART_MAX, t) = m + 0.0f; /* 0 if the maximum is -0 */
     *of_part(a->part, PART_SUM, t) = exp_sum(d, x, m, columns);
     *of_part(a->part, PART_TARGET, t) = target >= 0 && target < columns ? cast_load(x, d, target) : 0.0f;
 }

@@ -67,7 +67,7 @@ SIMD gradient_pair load_pair(ott_dtype d, const void *dy, const void *h, const f
 
 SIMD void input_gradient_row(ott_dtype d, const rmsnorm_backward_args *a, int64_t t) {
     const void *dy = row_of(a->dy, t), *h = row_of(a->h, t), *dresidual = row_of(a->dresidual, t);
-    const float *weight = a->weight->data; /* [D] */
+    const float *weight = a->weight->data; /* [D], one weight for each column */
     void *dx = row_of(a->dx, t);
     int64_t columns = a->dy->columns;
     v16 rstd = v16_set1(((const float *)a->rstd->data)[t]), sum = v16_zero();

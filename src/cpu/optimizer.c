@@ -17,14 +17,14 @@ static void update_loss_scale(float *state, bool finite) {
 
 ott_status ISA(grad_norm)(exec *cx, const grad_norm_args *a) {
     (void)cx;
-    const float *squares = a->sum_squares->data; /* [P] */
-    float *state = a->state->data;               /* [S] */
+    const float *squares = a->sum_squares->data; /* [P], one sum for each gradient */
+    float *state = a->state->data;               /* the values of tensor/step_state.h */
     if (a->state->columns < STEP_STATE_COUNT)
         return status_fail(OTT_ERR_SHAPE, "grad_norm: state has %lld values; at least %d are needed",
                            (long long)a->state->columns, STEP_STATE_COUNT);
     double total = 0.0;
     for (int64_t i = 0; i < a->sum_squares->columns; i++) total += (double)squares[i];
-    float scale = state[STEP_LOSS_SCALE]; /* the gradients have this scale */
+    float scale = state[STEP_LOSS_SCALE]; /* the gradients are multiplied by this scale */
     float norm = (float)(sqrt(total) / (double)scale);
     float clip = a->max_norm > 0.0f ? a->max_norm / (norm + 1e-6f) : 1.0f;
     state[STEP_GRAD_NORM] = norm;

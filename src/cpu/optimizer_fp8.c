@@ -2,7 +2,7 @@
 #include "cpu/adamw.h"
 #include "tensor/moment_check.h"
 
-/* ---- functions of tensor/moment.h for 16 lanes, with the same bits ---- */
+/* ---- functions of tensor/moment.h for 16 lanes, bit for bit ---- */
 
 SIMD v16 moment16_log(v16 x) {
     v16i bits = v16_bits(x);

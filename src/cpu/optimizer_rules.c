@@ -21,9 +21,9 @@ typedef void (*row_function)(const update_constants *c, update_row r, int64_t co
 typedef struct update_rule {
     row_function row;
     int tensors;
-    int param_draw; /* number of a draw that rounds tensor PARAM (tensor/stochastic.h) */
-    uint64_t sums;  /* STOCHASTIC_SUM_* */
-    bool has_point; /* the parameter is update_point of slots 0 and 1, rounded to nearest */
+    int param_draw; /* which number of a draw rounds tensor PARAM (tensor/stochastic.h) */
+    uint64_t sums;  /* mask STOCHASTIC_SUM_*: the numbers of a draw that round sums */
+    bool has_point; /* true: the parameter is update_point of slots 0 and 1, rounded to nearest */
 } update_rule;
 
 /* Seed and element indices for stochastic rounding (tensor/ops.def: adamw). */
@@ -42,7 +42,7 @@ typedef struct update_job {
     update_constants constants;
     update_place place;
     uint64_t update;
-    bool narrow, rounds; /* narrow: a tensor is bf16; rounds: a tensor other than the gradient is bf16 */
+    bool narrow, rounds; /* narrow: some tensor is bf16; rounds: some tensor except the gradient is bf16 */
 } update_job;
 
 /* Defines the loop over a row for a rule with `slots` slots. The compiler vectorizes it. */
@@ -78,7 +78,7 @@ UPDATE_ROW(muon_momentum, 0)
 enum { CHUNK = 256 };
 
 typedef struct update_chunk {
-    char *at[TENSORS]; /* the chunk's elements in the tensors */
+    char *at[TENSORS]; /* address of the chunk in each tensor */
     float *x[TENSORS]; /* the elements in fp32: `at` of an fp32 tensor, `wide` of a bf16 tensor */
     float wide[TENSORS][CHUNK];
     int64_t index, count; /* index: index of the first element in the full parameter */
@@ -153,7 +153,7 @@ static void update_task(void *argument, int thread, int threads) {
 /* Runs the rule on tensors t[rule.tensors], which have equal shapes. */
 static ott_status run_rule(exec *cx, update_rule rule, const update_options *o, const tensor *state,
                            update_place place, const tensor *const *t) {
-    const float *values = state->data; /* [S] */
+    const float *values = state->data; /* the values of tensor/step_state.h */
     if (values[STEP_SKIP] != 0.0f) return OTT_OK;
     update_job j = {.rule = rule,
                     .constants = update_constants_of(o, values),
@@ -202,7 +202,7 @@ ott_status ISA(schedule_free)(exec *cx, const schedule_free_args *a) {
                     (const tensor *[]){a->param, a->grad, a->z, a->x, a->moment2});
 }
 
-/* Tensor PARAM is the momentum here; the op `muon` updates the parameter. */
+/* For the op muon_momentum, tensor PARAM is the momentum. The op `muon` updates the parameter. */
 ott_status ISA(muon_momentum)(exec *cx, const muon_momentum_args *a) {
     static const update_rule rule = {
         .row = muon_momentum_row, .tensors = 2, .param_draw = STOCHASTIC_SLOT, .sums = STOCHASTIC_SUM_PARAM};
@@ -278,7 +278,7 @@ ott_status ISA(muon_normalize)(exec *cx, const muon_normalize_args *a) {
 
 static void muon_task(void *argument, int thread, int threads) {
     const muon_args *a = argument;
-    const float *state = a->state->data; /* [S] */
+    const float *state = a->state->data; /* the values of tensor/step_state.h */
     const ott_dtype P = a->param->dtype;
     draws16 draws;
     v16 decay = v16_set1(state[STEP_LEARNING_RATE] * a->weight_decay);

@@ -1,11 +1,11 @@
-/* cpu/permute: copies token rows to expert rows, weighs these and sums them for each token; gradients. */
+/* cpu/permute: copies token rows to expert rows, multiplies expert rows by weights, adds expert rows. */
 #include "cpu/rows.h"
 
 static int32_t number_at(const tensor *t, int64_t row, int64_t column) {
     return ((const int32_t *)t->data)[row * t->ld + column];
 }
 
-/* Fails if an assignment's row is not in [0, rows). A negative one is allowed: the assignment has no row. */
+/* Fails if an assignment's row is not in [0, rows). Allows negative rows: the assignment has no row. */
 static ott_status check_rows(const char *op, const tensor *row, int64_t rows) {
     for (int64_t t = 0; t < row->rows; t++) {
         tensor one = tensor_vector((int32_t *)row->data + t * row->ld, OTT_I32, row->columns);

@@ -26,8 +26,8 @@ typedef struct quantize_job {
     int64_t band, width;    /* rows and columns of a unit */
     int64_t strips;         /* number of units side by side */
     int64_t run;            /* an amax is computed for each `run` columns of a row */
-    bool tiled;             /* true: TILE_ROWS rows are processed at a time */
-    row_ahead ahead[3];     /* prefetch of the amax loop, of a cast in the same pass, of the second pass */
+    bool tiled;             /* true: TILE_ROWS rows are processed together */
+    row_ahead ahead[3];     /* prefetch of the amax loop, of a cast in the first pass, of the second pass */
     int64_t most_floats[2]; /* floats of quantize_work.most[i] */
     int64_t spread_floats;  /* floats of quantize_work.spread */
     int64_t codes_floats;   /* floats of quantize_work.codes */
@@ -41,7 +41,7 @@ typedef struct quantize_unit {
 
 /* Arrays in a thread's scratch. */
 typedef struct quantize_work {
-    /* running amaxes of use[i]: of the unit's scale blocks, of all columns, or of the tensor */
+    /* running amaxes of use[i], for each scale block of the unit, for each column, or for the tensor */
     float *most[2];
     float *runs;    /* amax of each run of the current row, or of a tile's rows: [run][TILE_ROWS] */
     float *spread;  /* scales of a row, one for each element */
@@ -167,12 +167,12 @@ static void set_all_scales(const quantize_use *s) {
 
 /* ---- codes ---- */
 
-/* Returns the address for a row's codes from `column` on: in a buffer if they are transposed later. */
+/* Returns the address for a row's codes from `column` on: w->codes if the codes are transposed later. */
 static uint8_t *codes_at(const quantize_use *s, int64_t row, int64_t column, const quantize_work *w) {
     return s->at->transposed ? w->codes : (uint8_t *)s->at->data + row * s->at->ld + column;
 }
 
-/* Copies a row's codes to the transposed codes of this use or of s->also, if there are any. */
+/* Copies a row's codes to the transposed codes of s->at or s->also, if one of these is transposed. */
 static void transpose_codes(const quantize_use *s, int64_t row, int64_t column, int64_t count,
                             const uint8_t *codes) {
     const qdata *d = s->at->transposed ? s->at : s->also;
@@ -219,18 +219,18 @@ static void cast_task(void *argument, int thread, int threads) {
 
 /* ---- amax ---- */
 
-/* Replaces every NaN by the same NaN. The bits of NaNs differ between formats and their conversions. */
+/* Replaces every NaN by the constant NAN, because conversions between formats give NaNs different bits. */
 SIMD v16 canonical_nan(v16 amax) {
     return v16_select(v16_isnan(amax), v16_set1(NAN), amax);
 }
 
-/* Raises the amaxes most[0], most[step], ...: each one to the next `per` of the amaxes runs[count]. */
+/* Raises the amaxes most[0], most[step], ...: each to the maximum of `per` of the amaxes runs[count]. */
 static void raise_blocks(float *most, int64_t step, const float *runs, int64_t count, int64_t per) {
     for (int64_t n = 0; n < count; most += step)
         for (int64_t end = size_min(n + per, count); n < end; n++) *most = amax_of(*most, runs[n]);
 }
 
-/* Raises the running amaxes of each use to the magnitudes of a row. */
+/* Raises each use's running amaxes to the magnitudes of a row, where these are larger. */
 static void raise_row(const quantize_job *job, quantize_unit u, int64_t row, const quantize_work *w) {
     void *each = column_amax_at(w->each, job->x->dtype, job->each_full ? u.column : 0);
     amax_row(job->x, row, u.column, u.columns, job->run, job->ahead[0], each, w->runs);
@@ -242,7 +242,7 @@ static void raise_row(const quantize_job *job, quantize_unit u, int64_t row, con
     }
 }
 
-/* Raises the running amaxes of each use to the magnitudes of rows [row, end), at most TILE_ROWS. */
+/* Raises each use's running amaxes to the magnitudes of rows [row, end), at most TILE_ROWS rows. */
 static void raise_tile(const quantize_job *job, quantize_unit u, int64_t row, int64_t end,
                        const quantize_work *w) {
     void *each = column_amax_at(w->each, job->x->dtype, job->each_full ? u.column : 0);
@@ -262,7 +262,7 @@ static void raise_tile(const quantize_job *job, quantize_unit u, int64_t row, in
     }
 }
 
-/* Finishes rows [row, end) of a tiled use as finish_rows does, and clears the tile. */
+/* finish_rows for rows [row, end) of a use with a tile of block scales. Sets the tile to 0. */
 static void finish_tile(const quantize_job *job, const quantize_use *s, float *tile, quantize_unit u,
                         int64_t row, int64_t end, const quantize_work *w) {
     int64_t count = quantize_blocks(u.columns, s->columns), g = quantize_group(s, row, u.column);
@@ -281,12 +281,12 @@ static void finish_tile(const quantize_job *job, const quantize_use *s, float *t
     memset(tile, 0, (size_t)(count * TILE_ROWS) * sizeof(float));
 }
 
-/* Returns the running amaxes [n, n + count), at most 16, of use i as fp32. */
+/* Returns running amaxes [n, n + count) of use i in fp32; count is at most 16. */
 static v16 amax_so_far(const quantize_job *job, int i, const quantize_work *w, int64_t n, int64_t count) {
     return column_amax_load_n(w->most[i], job->use[i].columns == 1 ? job->x->dtype : OTT_F32, n, count);
 }
 
-/* Finishes rows [row, end) of use i: stores amaxes, and with `casts` scales and codes. */
+/* Stores the amaxes of rows [row, end) of use i; with job->casts also scales and codes. */
 static void finish_rows(const quantize_job *job, int i, quantize_unit u, int64_t row, int64_t end,
                         const quantize_work *w) {
     const quantize_use *s = &job->use[i];

@@ -20,7 +20,7 @@ typedef struct quantize_use {
     int64_t rows, columns;       /* powers of two, or QUANTIZE_ALL */
     int row_shift, column_shift; /* log2 of rows and of columns */
     int64_t row_step, column_step;
-    int64_t groups; /* number of scales */
+    int64_t groups; /* number of scales of the tensor */
 } quantize_use;
 
 static inline int64_t quantize_blocks(int64_t count, int64_t block) {
@@ -60,18 +60,18 @@ static inline int quantize_uses(const qtensor *q, quantize_use *use) {
     return count;
 }
 
-/* True if a row has several scales, but not one for each element, stored in order. */
+/* False if a row has only one scale, or a scale for each element, stored in order. */
 static inline bool quantize_spreads(const quantize_use *s) {
     return s->columns != QUANTIZE_ALL && !(s->columns == 1 && s->column_step == 1);
 }
 
-/* Returns the scales of `count` elements of a row from `column` on, one for each element. Copies them to
-   buffer[count + 15] unless `values`, the scale or scale_inv array of the use, has them so. */
+/* Returns one scale for each of `count` elements of a row from `column` on. `values`: scale or scale_inv of
+   the use. Copies the scales to buffer[count + 15] unless `values` has one for each element. */
 static inline const float *quantize_spread(const quantize_use *s, const float *values, int64_t row,
                                            int64_t column, int64_t count, float *buffer) {
     if (s->columns != QUANTIZE_ALL && !quantize_spreads(s)) return values + quantize_group(s, row, column);
     for (int64_t j = 0; j < count;) {
-        /* elements up to the end of the group; with QUANTIZE_ALL it is at least count */
+        /* elements up to the end of the scale group; at least count if columns is QUANTIZE_ALL */
         int64_t left = s->columns - ((column + j) & (s->columns - 1));
         int64_t end = left < count - j ? j + left : count;
         v16 value = v16_set1(values[quantize_group(s, row, column + j)]);
@@ -81,7 +81,7 @@ static inline const float *quantize_spread(const quantize_use *s, const float *v
     return buffer;
 }
 
-/* Returns the codes of `count` elements of a row from `column` on; copied to buffer[count] if transposed. */
+/* Returns the codes of `count` elements of a row from `column` on. Transposed codes are copied to buffer. */
 static inline const uint8_t *quantize_codes(const qdata *d, int64_t row, int64_t column, int64_t count,
                                             uint8_t *buffer) {
     const uint8_t *from = (const uint8_t *)d->data + qtensor_index(d, row, column);

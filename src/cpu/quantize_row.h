@@ -8,8 +8,8 @@
 #include "cpu/rows.h"
 #include "tensor/tensor.h"
 
-/* Block scales are computed for TILE_ROWS rows at a time, because the scales of neighbouring rows are
-   neighbours in memory. First their amaxes, then their scales are stored in a tile [block][row]. */
+/* Block scales of TILE_ROWS rows are computed together, because the scales of neighbouring rows are
+   neighbours in memory. First amaxes, then scales are stored in a tile [block][row]. */
 enum { TILE_ROWS = 16 };
 
 /* Software prefetch into the second-level cache. The hardware prefetcher stops at the end of a page. */
@@ -55,7 +55,7 @@ SIMD v16 amax_step(const void *x, ott_dtype d, int64_t i, int64_t n, void *colum
     return v16_amax(most, value);
 }
 
-/* Returns the amax of n elements from index `from` on. Raises the column amaxes columns[n], unless NULL. */
+/* Returns the amax of n elements from index `from` on. Raises the column amaxes, unless columns is NULL. */
 ROW_LOOP float amax_run(const void *x, ott_dtype d, int64_t from, int64_t n, row_ahead ahead, void *columns) {
     v16 most[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
     v16i pairs[2] = {v16i_set1(0), v16i_set1(0)};
@@ -85,7 +85,7 @@ SIMD void amax_runs(const void *x, ott_dtype d, int64_t from, int64_t n, int64_t
         *runs++ = amax_run(x, d, from + i, n - i < run ? n - i : run, ahead, column_amax_at(columns, d, i));
 }
 
-/* Writes the amax of each `run` of a row's elements [column, column + n) to runs[]; raises columns[n] too. */
+/* Writes the amax of each `run` of a row's elements [column, column + n) to runs[]. Raises columns[n]. */
 static void amax_row(const tensor *x, int64_t row, int64_t column, int64_t n, int64_t run, row_ahead ahead,
                      void *columns, float *runs) {
     int64_t from = row * x->ld + column;
@@ -105,7 +105,7 @@ SIMD v16i larger(ott_dtype d, v16i a, v16i b) {
 }
 
 /* Returns the amaxes of TILE_ROWS rows, one in each lane: row r is the n elements from index from + r * ld
-   on. n must be a multiple of a vector's elements. Also raises columns[n], unless NULL. */
+   on. n must be a multiple of a vector's elements. Also raises columns[n] unless columns is NULL. */
 ROW_LOOP v16 amax_full_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, int64_t n, void *columns) {
     v16i most[TILE_ROWS];
     ROW_UNROLL for (int r = 0; r < TILE_ROWS; r++) most[r] = v16i_set1(0);
@@ -122,7 +122,7 @@ ROW_LOOP v16 amax_full_tile(const void *x, ott_dtype d, int64_t from, int64_t ld
     return v16_fold_rows_amax(most, d == OTT_BF16);
 }
 
-/* Does what amax_full_tile does, for up to TILE_ROWS rows and any n. */
+/* amax_full_tile for fewer rows than TILE_ROWS or any n. */
 SIMD v16 amax_part_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, int64_t rows, int64_t n,
                         void *columns) {
     float most[TILE_ROWS] = {0};
@@ -150,8 +150,8 @@ static void amax_tiles(const tensor *x, int64_t row, int64_t rows, int64_t colum
 
 /* ---- codes ---- */
 
-/* How the elements of a row are scaled. SCALE_ONE: element i by scale[0]. SCALE_EACH: by scale[i].
-   SCALE_BLOCKS: by scale[(i >> shift) * TILE_ROWS], the row's scales in a tile. */
+/* How the elements of a row are scaled. Element i is multiplied by scale[0] (SCALE_ONE), by scale[i]
+   (SCALE_EACH), or by scale[(i >> shift) * TILE_ROWS], the row's block scale in a tile (SCALE_BLOCKS). */
 typedef enum scale_kind { SCALE_ONE, SCALE_EACH, SCALE_BLOCKS } scale_kind;
 typedef struct row_scale {
     const float *scale;

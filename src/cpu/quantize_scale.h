@@ -1,4 +1,4 @@
-/* cpu/quantize_scale: computes 16 scales at a time (fp8/scale.h); a tensor has many block scales. */
+/* cpu/quantize_scale: computes 16 scales together (fp8/scale.h), because a tensor has many block scales. */
 #ifndef CPU_QUANTIZE_SCALE_H
 #define CPU_QUANTIZE_SCALE_H
 

@@ -40,7 +40,7 @@ SIMD float block_sum(ott_dtype d, const void *x, int64_t count, bool squares) {
     return v16_fold_sum(sum);
 }
 
-/* The sums of blocks [first, first + count) of x are written to sums[count]. */
+/* The task writes the sums of blocks [first, first + count) of x to sums[count]. */
 typedef struct block_job {
     const exec *cx;
     const tensor *x;
@@ -63,7 +63,7 @@ static void block_task(void *argument, int thread, int threads) {
     }
 }
 
-/* Thread 0's scratch has a copied block, then the sums of as many blocks as fit. */
+/* Thread 0's scratch memory has a copy of a block, then the sums of as many blocks as fit. */
 ott_status ISA(sum)(exec *cx, const sum_args *a) {
     const int64_t capacity = CPU_SCRATCH_BYTES / (int64_t)sizeof(float) - REDUCE_BLOCK;
     int64_t blocks = op_reduce_blocks(tensor_count(*a->x));
@@ -123,7 +123,7 @@ SIMD int64_t count_row(const void *p, int bytes, uint32_t mask, int64_t count) {
     v16i all = v16i_set1(mask);
     for (; i + 16 <= count; i += 16) found += v16m_count(v16i_eq(v16i_and(load_bits(p, bytes, i), all), all));
     for (; i < count; i++) {
-        uint32_t u = 0; /* the first bytes of a little-endian word */
+        uint32_t u = 0; /* the element in the low bytes (little-endian) */
         memcpy(&u, (const char *)p + i * bytes, (size_t)bytes);
         found += (u & mask) == mask;
     }

@@ -2,7 +2,7 @@
 #include "cpu/rows.h"
 #include "tensor/heads_check.h"
 
-/* Rotates the pairs (x0, x1) by 16 angles, given as cosines c and sines s. */
+/* Rotates 16 pairs (x0, x1) by 16 angles, which have the cosines c and the sines s. */
 SIMD void rotate_pairs(v16 *x0, v16 *x1, v16 c, v16 s) {
     v16 low = *x0;
     *x0 = v16_fma(low, c, v16_neg(v16_mul(*x1, s)));
@@ -24,7 +24,7 @@ SIMD void rotate_row(ott_dtype d, const rope_args *a, void *x, const float *cosi
     });
 }
 
-/* Copies the 2 * lanes elements of x from `at` on to `pair`, or back. */
+/* Copies 2 * lanes elements of x from `at` on to `pair`, or with `back` from `pair` to x. */
 SIMD void move_pairs(ott_dtype d, void *x, int64_t at, int64_t lanes, float pair[32], bool back) {
     for (int64_t i = 0; i < 2 * lanes; i += 16) {
         int64_t count = 2 * lanes - i < 16 ? 2 * lanes - i : 16;
@@ -58,7 +58,7 @@ SIMD void rotate_interleaved_row(ott_dtype d, const rope_args *a, void *x, const
 
 static void rotate_task(void *argument, int thread, int threads) {
     const rope_args *a = argument;
-    const int32_t *position = a->position->data; /* [T] */
+    const int32_t *position = a->position->data; /* [T], the position of each token */
     int64_t t, end;
     pool_share(a->x->rows, 1, thread, threads, &t, &end);
     for (; t < end; t++) {

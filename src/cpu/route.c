@@ -104,8 +104,8 @@ ott_status ISA(route_backward)(exec *cx, const route_backward_args *a) {
 
 /* ---- sorting assignments by expert ---- */
 
-/* Sets end[e] to the number of rows of expert e, and row[t,k] to 0 if the assignment gets a row, or to -1.
-   seen[E]: buffer. It counts how many tokens have expert e as choice k, with tokens before a->first. */
+/* Sets end[e] to the number of rows of expert e. Sets row[t,k] to 0 if the assignment gets a row, else to -1.
+   seen[E]: a buffer for the numbers of tokens, also before a->first, with expert e as choice k. */
 static void count_rows(const route_sort_args *a, int32_t *seen) {
     int32_t *count = a->end->data;
     int64_t experts = a->end->columns;

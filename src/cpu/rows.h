@@ -115,7 +115,7 @@ static inline const void *row_elements(const tensor *x, int64_t first, int64_t c
     return buffer;
 }
 
-/* Returns a dense tensor as one row, so that all threads can work on few long rows; other tensors as is. */
+/* Returns a dense tensor as one row, so that threads share a few long rows; any other tensor unchanged. */
 SIMD tensor row_flattened(const tensor *t) {
     return t->ld == t->columns ? tensor_vector(t->data, t->dtype, tensor_count(*t)) : *t;
 }

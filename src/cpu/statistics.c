@@ -9,7 +9,7 @@ typedef struct block_sums {
     float signal, noise;
 } block_sums;
 
-/* The sums of blocks [first, first + count) of x are written to sums[count]. */
+/* The task writes the sums of blocks [first, first + count) of x to sums[count]. */
 typedef struct statistics_job {
     exec *cx;
     const tensor *x;
@@ -33,7 +33,7 @@ typedef struct block_data {
     int64_t count;
     const void *x;
     const uint8_t *codes;
-    const float *scale, *scale_inv; /* [1]; with `each` [count], one for each element */
+    const float *scale, *scale_inv; /* one number; with `each` `count` numbers, one for each element */
 } block_data;
 
 typedef struct block_counts {
@@ -134,7 +134,7 @@ static void block_task(void *argument, int thread, int threads) {
 
 /* ---- one use ---- */
 
-/* Thread 0's scratch has its statistics_buffers, then the sums of as many blocks as fit. */
+/* Thread 0's scratch memory has statistics_buffers, then the sums of as many blocks as fit. */
 static void measure_elements(statistics_job *j, float *out) {
     const int64_t buffer =
         (CPU_SCRATCH_BYTES - (int64_t)sizeof(statistics_buffers)) / (int64_t)sizeof(block_sums);

@@ -1,6 +1,6 @@
 /*
- * cpu/tiles: GEMMs on a tile unit: those of FP8 and BF16 operands in the order ACCUMULATE_TILE32. The
- * device's level without tile unit (cpu_device.isa) computes all other ops, and GEMMs with a packed operand.
+ * cpu/tiles: GEMMs on a tile unit, for FP8 and BF16 operands in the order ACCUMULATE_TILE32. The device's
+ * level without tile unit (cpu_device.isa) computes all other ops, and GEMMs with an operand from `pack`.
  */
 #include "cpu/simd/simd.h"
 #include "cpu/tiles.h"

@@ -1,6 +1,6 @@
 /*
- * cpu/tiles: private to src/cpu. A tile unit (AMX) computes the GEMMs with ACCUMULATE_TILE32, with the bits
- * of every ISA level. An ISA level without tile unit computes all other ops.
+ * cpu/tiles: private to src/cpu. A tile unit (AMX) computes the GEMMs with ACCUMULATE_TILE32, with the same
+ * bits as every ISA level. An ISA level without tile unit computes all other ops.
  */
 #ifndef CPU_TILES_H
 #define CPU_TILES_H

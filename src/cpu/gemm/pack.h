@@ -14,7 +14,7 @@
    packed elements of each row. */
 typedef struct gemm_block {
     int64_t row, rows, k, kc, length;
-    bool tile32; /* true: order ACCUMULATE_TILE32, which also changes the terms of a pair (pack_order) */
+    bool tile32; /* true: order ACCUMULATE_TILE32, in which a pair may have other terms (pack_order) */
 } gemm_block;
 
 SIMD bool pack_is_fp8(ott_dtype d) {
@@ -23,7 +23,7 @@ SIMD bool pack_is_fp8(ott_dtype d) {
 SIMD v16 pack_load(const void *p, ott_dtype d, int64_t index) {
     return pack_is_fp8(d) ? v16_load_fp8((const uint8_t *)p + index, d) : v16_load_any(p, d, index);
 }
-/* Returns the first n of 16 elements, and 0 in other lanes; n may be negative or above 16. */
+/* Loads 16 elements from `index` on. Lanes from n on are 0; n may be negative or above 16. */
 SIMD v16 pack_load_n(const void *p, ott_dtype d, int64_t index, int64_t n) {
     if (n >= 16) return pack_load(p, d, index);
     if (n <= 0) return v16_zero();
@@ -39,7 +39,7 @@ SIMD pair_order pack_order(const gemm_block *b) {
 }
 #endif
 /* Returns 16 packed elements of one row with a contiguous contraction: n terms from `index` on, then padding.
-   minus: pad with -0 (operand A). */
+   minus: the padding is -0 (operand A). */
 SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, const gemm_block *b, int64_t index,
                     int64_t n, bool minus) {
 #if SIMD_HAS_PAIRS
@@ -50,7 +50,7 @@ SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, const gemm_blo
     return minus && n < 16 ? v16_select(v16m_first(n < 0 ? 0 : n), x, pack_padding(true)) : x;
 }
 
-/* Returns packed element e of 16 contiguous rows from `row` on (n exist). minus: pad with -0 (operand A). */
+/* Returns packed element e of 16 contiguous rows from `row` on (n exist). minus: padding is -0, for A. */
 SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, const gemm_block *b, int64_t row,
                      int64_t n, int64_t e, bool minus) {
 #if SIMD_HAS_PAIRS
@@ -103,11 +103,11 @@ SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms
 
 #else
 
-/* Packs a block of A with a contiguous contraction: row i to out + i*GEMM_A_LD, up to 15 elements too far. */
+/* Packs a block of A with a contiguous contraction: row i to out + i*GEMM_A_LD, up to 15 more elements. */
 SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     for (int64_t i = 0; i < b.rows; i++) {
         int64_t from = (b.row + i) * o->t.ld + b.k;
-        /* The last pair must be padded after the block's terms. Without pairs, later terms are not read. */
+        /* Pairs are padded after the block's last term. Without pairs, later elements are never read. */
         int64_t there = terms == 2 ? b.kc : o->t.columns - b.k;
         for (int64_t t = 0; t < b.length * terms; t += 16 * terms)
             v16_store(out + i * GEMM_A_LD + t / terms,
@@ -160,7 +160,7 @@ SIMD void pack_b_panels(float *out, const operand *o, ott_dtype d, int64_t terms
 }
 
 #ifndef CPU_ISA_scalar
-/* Transposes 16 x 16 bytes: byte j of t[i] becomes byte i of t[j]. Four rounds interleave rows i, i + 8. */
+/* Transposes 16 x 16 bytes: byte j of t[i] becomes byte i of t[j]. 4 rounds interleave rows i and i + 8. */
 SIMD void codes16_transpose(codes16 t[16]) {
     codes16 u[16];
     for (int round = 0; round < 2; round++) {
@@ -174,7 +174,7 @@ SIMD void codes16_transpose(codes16 t[16]) {
         }
     }
 }
-/* pack_square for FP8. Transposes codes before they are decoded, because they are a quarter of the data. */
+/* pack_square for FP8. It transposes codes before it decodes them: codes are a quarter of the fp32 data. */
 SIMD void pack_square_fp8(float *out, const operand *o, ott_dtype d, gemm_block b) {
     codes16 t[16];
     const uint8_t *from = (const uint8_t *)o->t.data + b.row * o->t.ld + b.k;
@@ -223,7 +223,7 @@ SIMD void pack_b_rows(float *out, const operand *o, ott_dtype d, int64_t terms, 
     }
 }
 
-/* Sets out to packed pair e of the rows of the panel that starts at row `row`. */
+/* Sets `out` to packed pair e of each row of the panel that starts at row `row`. */
 SIMD void pack_panel_pairs(const operand *o, ott_dtype d, const gemm_block *b, int64_t row, int64_t e,
                            v16 out[PANEL_VECTORS]) {
 #if SIMD_HAS_PAIRS
@@ -278,7 +278,7 @@ SIMD void pack_b_packed(float *out, const operand *o, ott_dtype d, int64_t terms
     }
 #if SIMD_HAS_TILES
 #define PACK_BY_TERMS(terms, function, out, o, b)                                                            \
-    (void)(terms); /* pairs only */                                                                          \
+    (void)(terms); /* a tile unit requires pairs */                                                          \
     PACK_EACH_PAIR_FORMAT(function, out, o, b)
 #else
 #define PACK_BY_TERMS(terms, function, out, o, b)                                                            \

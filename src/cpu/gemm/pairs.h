@@ -28,7 +28,7 @@ static int pairs_least(const float *packed, ott_dtype d, int64_t rows, int64_t n
     return v16_pair_least(least);
 }
 
-/* Updates *noted, a smallest exponent. first: true for the first block of the contraction. */
+/* Sets *noted to the smaller of *noted and exponent; to exponent in the first block of the contraction. */
 static void pairs_note(int16_t *noted, int exponent, bool first) {
     if (first || exponent < *noted) *noted = (int16_t)exponent;
 }

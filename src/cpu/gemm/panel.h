@@ -1,17 +1,17 @@
 /*
  * cpu/gemm/panel: packed rows, the layout that the op `pack` writes for an operand of many GEMMs; and
  * functions that decode a panel of packed rows to fp32. Shifts split two neighbouring elements in memory, at
- * half the cost of widening each element. Neighbours are two terms of a row on the level avx512bf16, as its
- * dot products need them, and two rows at one k on other levels.
+ * half the cost of widening each element. On the level avx512bf16 neighbours are two terms of a row, which a
+ * dot product needs. On other levels neighbours are two rows at one k.
  */
 #ifndef CPU_GEMM_PANEL_H
 #define CPU_GEMM_PANEL_H
 
 #include "cpu/gemm/gemm.h"
 
-/* A GEMM with few rows in the other operand reads packed rows sequentially. Layout: panels of PANEL_ROWS
-   rows, [panel][contraction][PANEL_ROWS], elements in the matrix's format, rows beyond the last are 0. Rows i
-   and i + 32 of a panel are neighbours. Layout in pairs (panel_has_pairs): [panel][contraction /
+/* A GEMM with only a few rows in operand A reads packed rows of operand B sequentially. Layout: panels of
+   PANEL_ROWS rows, [panel][contraction][PANEL_ROWS], elements in the matrix's format, rows after the last are
+   0. Rows i and i + 32 of a panel are neighbours. Layout in pairs (panel_has_pairs): [panel][contraction /
    2][PANEL_ROWS][2], the later term first. An odd contraction is padded with 0. FP8 codes are in the order of
    v16_pairs_from_codes: 64 bytes have rows 0 to 31; 16 bytes have rows r to r + 3, then r + 16 to r + 19. */
 #define PANEL_ROWS 64
@@ -56,8 +56,8 @@ SIMD int64_t panel_row(int part, int v) {
     return PANEL_PARTS == 1 ? 16 * v : 16 * part + PANEL_ROWS / 2 * v;
 }
 
-/* panel_load returns E4M3 numbers divided by PANEL_FACTOR, which is exact. To correct this,
-   skinny.h multiplies A by PANEL_FACTOR, once. A NaN is decoded as PANEL_NAN; panel_see detects it. */
+/* panel_load returns E4M3 numbers divided by PANEL_FACTOR; this division is exact. To correct the products,
+   skinny.h multiplies A by PANEL_FACTOR. A NaN is decoded as PANEL_NAN; panel_see detects NaNs. */
 #if defined(CPU_ISA_scalar) || SIMD_HAS_PAIRS
 #define PANEL_FACTOR 1.0f
 #else
@@ -279,7 +279,7 @@ SIMD void panel_pairs(const operand *o, ott_dtype d, int64_t row, int64_t k, v16
 }
 #endif
 
-/* Decodes term k of a part of the panel that starts at row `row`, also NaN; 0 beyond the contraction. */
+/* Decodes term k of a part of the panel that starts at row `row`; 0 beyond the contraction. Keeps NaN. */
 SIMD void panel_terms(const operand *o, ott_dtype d, int64_t row, int64_t k, int part,
                       v16 out[PANEL_VECTORS]) {
 #if SIMD_HAS_PAIRS

@@ -1,7 +1,7 @@
 /* cpu/gemm/panels: the op pack: writes packed rows (cpu/gemm/panel.h), once for all GEMMs that read them. */
 #include "cpu/gemm/panel.h"
 
-/* Terms packed at a time. So the cache lines of each row are used completely while they are cached. */
+/* Terms that are packed from one row before the next row. They fill complete cache lines of the row. */
 enum { TERMS = 64 };
 
 /* Packs rows [row, row + PANEL_ROWS), as far as they exist. t: C type of the elements. */

@@ -26,7 +26,7 @@ enum {
 _Static_assert(SKINNY_ROWS <= GEMM_MR, "the sums of a panel must fit into tiles");
 
 /* Returns the number of terms in a packed element of A for panels of format d. It is 2 for FP8 on levels with
-   bf16 dot products. BF16 panels use none: memory limits their speed, and numbers may be subnormal. */
+   bf16 dot products. It is 1 for BF16: memory limits the speed, and numbers may be subnormal. */
 SIMD int64_t skinny_terms(ott_dtype d) {
     return panel_has_pairs(d) && pack_is_fp8(d) ? 2 : 1;
 }
@@ -38,7 +38,7 @@ SIMD int64_t skinny_length(const gemm_job *job, int64_t kc) {
 SIMD int64_t skinny_ld(const gemm_job *job) {
     return (skinny_length(job, job->k) + 15) / 16 * 16;
 }
-/* Returns the number of rows of A computed together. ACCUMULATE_TILE32 needs two chains for each sum. */
+/* Returns the number of rows of A computed together. ACCUMULATE_TILE32 needs two more chains for each sum. */
 static int64_t skinny_rows(const gemm_job *job) {
     return job->tile32 ? SKINNY_ROWS / 2 : SKINNY_ROWS;
 }
@@ -66,7 +66,7 @@ SIMD void skinny_leave(const skinny_tile *t, int i, int64_t row, v16 sum) {
     v16_store(y, sum);
 }
 
-/* Sets the sums of rows of B that contain a NaN to NaN. places: what panel_nans returned for the part. */
+/* Sets the sums of rows of B that contain a NaN to NaN. places: result of panel_nans for the part. */
 static void skinny_leave_nans(const skinny_tile *t, int rows, int part, uint64_t places) {
     for (; places; places &= places - 1) {
         int place = __builtin_ctzll(places);
@@ -89,21 +89,21 @@ SIMD void skinny_zero(int rows, skinny_sums sum) {
         SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) sum[i][v] = v16_zero();
     }
 }
-/* Adds even + odd to sum. */
+/* Adds the chains of ACCUMULATE_TILE32 to the sums: sum = sum + (even + odd). */
 SIMD void skinny_add_tile32(int rows, skinny_sums sum, skinny_sums even, skinny_sums odd) {
     SIMD_UNROLL for (int i = 0; i < rows; i++) {
         SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) sum[i][v] =
             v16_add(sum[i][v], v16_add(even[i][v], odd[i][v]));
     }
 }
-/* Returns the end of the chain that starts at term k. With ACCUMULATE_TILE32 it is 32 terms long. */
+/* Returns the end of the chain that starts at term k. With ACCUMULATE_TILE32 a chain has at most 32 terms. */
 SIMD int64_t skinny_end(const skinny_tile *t, int64_t k, bool tile32) {
     return tile32 && t->kc - k > GEMM_TERMS_OF_TILE32 ? k + GEMM_TERMS_OF_TILE32 : t->kc;
 }
 
 #if SIMD_HAS_PAIRS
-/* Adds the products of terms [k, end). With `unit`, A has pairs too, and dot products add both terms of a
-   pair to `first`. Otherwise fp32 multiply-adds add the first term to `first`, the second to `second`. */
+/* Adds the products of terms [k, end) of a panel of pairs. With `unit`, A has pairs, and dot products add to
+   `first`. Otherwise fp32 multiply-adds add first terms to `first`, second terms to `second`. */
 SIMD void skinny_extend_pairs(const skinny_tile *t, int rows, ott_dtype d, bool unit, int64_t k, int64_t end,
                               skinny_sums first, skinny_sums second) {
     v16 right[PANEL_VECTORS];
@@ -153,7 +153,7 @@ SIMD void skinny_extend_tile32(const skinny_tile *t, int rows, ott_dtype d, int6
 }
 #endif
 
-/* Adds the products of term k for a part of a panel. */
+/* Adds, for the rows in part `part` of the panel, the products of term k to the sums. */
 SIMD void skinny_extend(const skinny_tile *t, int rows, ott_dtype d, int part, int64_t k, skinny_sums sum,
                         panel_seen *seen) {
     int64_t size = PANEL_ROWS * panel_bytes(d), first = part * 16 * PANEL_VECTORS;
@@ -305,12 +305,12 @@ SIMD void skinny_decode_format(float *out, const operand *o, ott_dtype d, int64_
             v16 x = pack_along(o, d, terms, &order, i * o->t.ld + t, k - t, true);
             v16_store(out + t / terms, terms == 1 ? v16_mul(x, v16_set1(factor)) : x);
         }
-        /* The padding of a panel's last pair is multiplied by -0, which keeps a sum of -0. */
+        /* The panel's last pair is padded with 0. 0 * -0 is -0, which keeps a sum of -0. */
         if (terms == 1 && panel_has_pairs(job->args->b->t.dtype) && k % 2) out[k] = -0.0f;
     }
 }
 
-/* Decodes all rows of A and multiplies them by PANEL_FACTOR if B is divided by it. */
+/* Decodes all rows of A. Multiplies A by PANEL_FACTOR if panel_load divides B by PANEL_FACTOR. */
 static void skinny_decode(float *out, const gemm_job *job) {
     const operand *a = job->args->a;
     PACK_BY_TERMS(skinny_terms(job->args->b->t.dtype), skinny_decode_format, out, a, job)
@@ -331,8 +331,8 @@ static void gemm_skinny_task(void *argument, int thread, int threads) {
         }
 }
 
-/* True if gemm_skinny_task can compute the product. FP8 panels need FP8 A: other formats might overflow when
-   they are multiplied by PANEL_FACTOR. */
+/* True if gemm_skinny_task can compute the product. FP8 panels need FP8 A: numbers of other formats times
+   PANEL_FACTOR might overflow. */
 static bool gemm_is_skinny(const gemm_job *job) {
     const gemm_args *g = job->args;
     return g->b->packed && !g->a->transposed && job->m <= SKINNY_MOST &&

@@ -14,7 +14,7 @@ enum {
     PRODUCTS = 32,            /* products of one instruction */
     FRACTION_BITS = 13,       /* an aligned term is a multiple of 2^(E - FRACTION_BITS) */
     MANTISSA_BITS = 13,       /* the result keeps these bits after its leading bit */
-    PROMOTION_INTERVAL = 128, /* `split` adds the accumulator to an fp32 sum after this number of terms */
+    PROMOTION_INTERVAL = 128, /* HOPPER_SPLIT adds the accumulator to an fp32 sum after 128 terms */
 };
 
 /* Lower bound of 2^E, used if all terms are 0. Terms that are not 0 are at least 2^-41. */
@@ -66,7 +66,7 @@ SIMD v16 instruction_step(const instruction *in, int64_t i, int v, v16 accumulat
     const uint32_t kept = ~((1u << (23 - MANTISSA_BITS)) - 1);
     v16 result = v16_from_bits(v16i_and(v16_bits(v16_from_int(sum)), v16i_set1(kept)));
     result = v16_mul(result, v16_mul(most, v16_set1(1.0f / (1 << FRACTION_BITS))));
-    /* The plain sum is infinite or NaN if a term is. It is then the result. */
+    /* If a term is infinite or NaN, so is the plain fp32 sum, and the result is the plain sum. */
     return v16_select(v16_lt(v16_abs(plain), v16_set1(INFINITY)), result, plain);
 }
 

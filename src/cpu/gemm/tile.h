@@ -24,14 +24,14 @@ typedef struct gemm_tile {
        NULL, and the scaled sums of the block are added to `sums`. */
     const float *scale_inv_a, *scale_inv_b;
     scale_order order;
-    const char *prefetch;         /* memory to prefetch: row 0 of the sums, or of C, to write next */
-    int64_t prefetch_step;        /* distance in bytes of the `rows` rows that are prefetched */
+    const char *prefetch;         /* memory to prefetch: row 0 of the sums or of C that are written next */
+    int64_t prefetch_step;        /* bytes from one prefetched row to the next */
     float smallest_a, smallest_b; /* smallest normal numbers of the operands' formats (tensorcore.c) */
 } gemm_tile;
 
 typedef void (*gemm_kernel)(const gemm_tile *t);
 
-/* How the product of two packed elements is added to a sum. All give the bits of the fp32 chain. */
+/* How the product of two packed elements is added to a sum. All four give the bits of an fp32 chain. */
 typedef enum gemm_arithmetic {
     GEMM_FMA,        /* one term: fused multiply-add */
     GEMM_EXACT,      /* one term with an exact product: multiply, then add (scalar fmaf is a library call) */
@@ -93,7 +93,7 @@ SIMD void gemm_leave(const gemm_tile *t, int rows, int vectors, v16 sum[GEMM_MR]
 /* Adds a tile's products to the sums in t->start and stores the result in `sums`, which may be t->start. */
 typedef void (*gemm_multiply)(const gemm_tile *t, float *sums);
 
-/* Runs `multiply` on a tile. With block scales, then scales its sums and adds them to t->sums. */
+/* Runs `multiply` on a tile. With block scales, scales the resulting sums and adds them to t->sums. */
 static inline void gemm_multiply_scaled(const gemm_tile *t, int vectors, gemm_multiply multiply) {
     _Alignas(64) float sums[GEMM_TILE];
     for (int64_t i = 0; i < t->rows; i++)
@@ -129,7 +129,7 @@ static inline int gemm_variant(bool narrow, gemm_arithmetic how) {
 #define X(name, vectors, arithmetic) arithmetic,
     static const gemm_arithmetic variants[] = {GEMM_VARIANTS(X)};
 #undef X
-    int chosen = -1; /* in GEMM_VARIANTS, a narrow kernel follows the wide one */
+    int chosen = -1; /* in GEMM_VARIANTS, the narrow kernel follows the wide kernel */
     for (int i = 0; i < (int)(sizeof variants / sizeof variants[0]); i++)
         if (variants[i] == how && (chosen < 0 || narrow)) chosen = i;
     return chosen;

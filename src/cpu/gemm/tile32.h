@@ -4,8 +4,8 @@
  *
  *     sum[i][j] += even[i][j] + odd[i][j]    even, odd: chains from 0 of the even and the odd terms
  *
- * The registers are enough for these three sums of only a few rows. So the contraction is split into chunks
- * that fit into the first-level cache, and each chunk is computed for a few rows at a time.
+ * Registers can hold the sums, even and odd of only a few rows. So the contraction is split into chunks that
+ * fit into the first-level cache, and a kernel computes each chunk for a few rows.
  */
 #ifndef CPU_GEMM_TILE32_H
 #define CPU_GEMM_TILE32_H
@@ -54,7 +54,7 @@ typedef struct tile32_chunk {
     int64_t length;
     const float *start; /* initial sums [rows][GEMM_NR], or NULL for 0 */
     float *sums;        /* may be `start` */
-    const float *ahead; /* memory to prefetch: a cache line for every two elements */
+    const float *ahead; /* memory to prefetch, a cache line for every two packed elements */
 } tile32_chunk;
 
 SIMD void tile32_add(const tile32_chunk *t, int rows, int vectors, gemm_a_layout layout,

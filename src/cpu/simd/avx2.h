@@ -13,7 +13,7 @@ typedef struct v16 {
 typedef struct v16i {
     __m256i a, b;
 } v16i;
-typedef v16i v16m; /* all bits of a lane set or none */
+typedef v16i v16m; /* all bits of a lane are 1 (true) or 0 (false) */
 
 /* Define a primitive that is one intrinsic for each half. */
 #define V16_UNARY(type, name, of, f)                                                                         \
@@ -151,7 +151,7 @@ SIMD_PRIMITIVE uint32_t v16i_fold_umax(v16i x) {
     return (uint32_t)_mm_cvtsi128_si32(b);
 }
 
-/* Returns in lane i the largest lane of t[i], for 8 vectors; `halves`: of low and high 16 bits separately. */
+/* Returns in lane i the largest lane of t[i], for 8 vectors. halves: compares 16 bits, not 32. */
 SIMD_PRIMITIVE __m256i v16i_fold_rows8(v16i t[8], bool halves) {
 #define LARGER(x, y) (halves ? _mm256_max_epu16(x, y) : _mm256_max_epu32(x, y))
 #define LANES(x, y, which)                                                                                   \
@@ -168,7 +168,7 @@ SIMD_PRIMITIVE __m256i v16i_fold_rows8(v16i t[8], bool halves) {
 #undef LANES
     return _mm256_permutevar8x32_epi32(folded, _mm256_setr_epi32(0, 2, 1, 3, 4, 6, 5, 7));
 }
-/* Returns in lane i the largest lane of t[i]; `halves`: of low and high 16 bits separately. */
+/* Returns in lane i the largest lane of t[i]; halves: compares low and high 16 bits separately. */
 SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
     return (v16i){v16i_fold_rows8(t, halves), v16i_fold_rows8(t + 8, halves)};
 }

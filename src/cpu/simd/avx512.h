@@ -146,7 +146,7 @@ SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
     return _mm512_permutexvar_epi32(order, folded);
 }
 
-/* Transposes: lane j of t[i] becomes lane i of t[j]. Transposes 4 x 4 blocks, then moves these. */
+/* Transposes: lane j of t[i] becomes lane i of t[j]. Transposes 4 x 4 blocks, then moves the blocks. */
 SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     __m512 u[16];
     SIMD_UNROLL for (int i = 0; i < 16; i += 2) {
@@ -227,7 +227,7 @@ SIMD_PRIMITIVE void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int 
     __m512i bytes = _mm512_packus_epi16(_mm512_srli_epi16(low, shift), _mm512_srli_epi16(high, shift));
     __m512i signs = _mm512_packs_epi16(_mm512_packs_epi32(v16_bits(x[0]), v16_bits(x[1])),
                                        _mm512_packs_epi32(v16_bits(x[2]), v16_bits(x[3])));
-    bytes = _mm512_ternarylogic_epi32(bytes, signs, _mm512_set1_epi8((char)0x80), 0xf8); /* a | (b & c) */
+    bytes = _mm512_ternarylogic_epi32(bytes, signs, _mm512_set1_epi8((char)0x80), 0xf8); /* 0xf8: a|(b&c) */
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, bytes));
 }

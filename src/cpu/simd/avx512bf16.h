@@ -62,7 +62,7 @@ SIMD int v16_pair_least(v16i least) {
 
 /* ---- FP8 codes to bf16 ---- */
 
-/* The bf16 bits of subnormal FP8 code c: 0 to 7 in E4M3, 0 to 3 in E5M2. one: the bits of code 1. */
+/* The bf16 bits of subnormal FP8 code c, 0 to 7 in E4M3, 0 to 3 in E5M2. one: the bf16 bits of code 1. */
 #define PAIR_SUBNORMAL(c, one)                                                                               \
     ((c) == 0   ? 0                                                                                          \
      : (c) == 1 ? (one)                                                                                      \
@@ -106,9 +106,9 @@ SIMD_PRIMITIVE void v16_pairs_from_codes(__m512i codes, ott_dtype d, v16 pairs[2
 
 /* ---- loads: d is E4M3, E5M2 or BF16 ---- */
 
-/* The terms that pair e has. */
+/* Which terms of a row are pair number e. */
 typedef enum pair_order {
-    PAIR_CHAIN, /* 2e, then 2e + 1 */
+    PAIR_CHAIN, /* term 2e, then term 2e + 1 */
     PAIR_TILE32 /* for ACCUMULATE_TILE32: of four terms, one pair has terms 0 and 2, the next has 1 and 3 */
 } pair_order;
 
@@ -130,14 +130,14 @@ SIMD_PRIMITIVE v16 v16_load_pairs(const void *p, ott_dtype d, int64_t index, int
                                   bool minus) {
     __mmask32 there = n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (1u << n) - 1;
     if (d == OTT_BF16) {
-        /* For 4 elements: the byte of the source that becomes each byte. A pair's second term comes first. */
+        /* Shuffle indices of the 8 bytes of 4 elements. A pair's second term comes first. */
         int64_t of_8 = order == PAIR_TILE32 ? 0x0302070601000504 : 0x0504070601000302;
         __m512i x = _mm512_mask_loadu_epi16(_mm512_set1_epi16(minus ? (short)0x8000 : 0), there,
                                             (const uint16_t *)p + index);
         __m512i places = _mm512_broadcast_i32x4(_mm_set_epi64x(of_8 + 0x0808080808080808, of_8));
         return _mm512_castsi512_ps(_mm512_shuffle_epi8(x, places));
     }
-    /* For 8 codes: the byte of the source that becomes each byte. Every other 8 bytes are not used. */
+    /* Shuffle indices of the bytes of 8 codes. The upper 8 of each 16 bytes are not used. */
     int64_t of_8 = order == PAIR_TILE32 ? 0x0507040601030002 : 0x0607040502030001;
     __m512i places = _mm512_add_epi8(
         _mm512_set1_epi64(of_8),

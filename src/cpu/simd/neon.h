@@ -15,7 +15,7 @@ typedef struct v16 {
 typedef struct v16i {
     uint32x4_t a, b, c, d;
 } v16i;
-typedef v16i v16m; /* all bits of a lane set or none */
+typedef v16i v16m; /* all bits of a lane are 1 (true) or 0 (false) */
 
 /* Define a primitive that is one function for each quarter. */
 #define V16_UNARY(type, name, of, f)                                                                         \
@@ -75,7 +75,7 @@ SIMD_PRIMITIVE void v16_store_n(float *p, v16 x, int64_t n) {
     memcpy(p, part, (size_t)(n < 16 ? n : 16) * 4);
 }
 
-/* ---- one register: for intrinsics with other operands or results than cpu/simd/simd.h ---- */
+/* ---- one register: for intrinsics with operands or results that differ from cpu/simd/simd.h ---- */
 
 SIMD_PRIMITIVE float32x4_t neon_fma(float32x4_t x, float32x4_t y, float32x4_t z) {
     return vfmaq_f32(z, x, y);
@@ -93,7 +93,7 @@ SIMD_PRIMITIVE float32x4_t neon_max(float32x4_t x, float32x4_t y) {
 SIMD_PRIMITIVE float32x4_t neon_min(float32x4_t x, float32x4_t y) {
     return vbslq_f32(vcltq_f32(x, y), x, y);
 }
-/* NEON's conversion saturates, and gives 0 for a NaN. Here both give the smallest int. */
+/* NEON's conversion saturates and gives 0 for a NaN. Here numbers that do not fit and NaN give INT_MIN. */
 SIMD_PRIMITIVE uint32x4_t neon_to_int(float32x4_t x) {
     uint32x4_t fits = vandq_u32(vcgeq_f32(x, vdupq_n_f32(-0x1p31f)), vcltq_f32(x, vdupq_n_f32(0x1p31f)));
     return vbslq_u32(fits, vreinterpretq_u32_s32(vcvtq_s32_f32(x)), vdupq_n_u32(0x80000000u));
@@ -188,7 +188,7 @@ SIMD_PRIMITIVE uint32_t v16i_fold_umax(v16i x) {
     return vmaxvq_u32(vmaxq_u32(vmaxq_u32(x.a, x.b), vmaxq_u32(x.c, x.d)));
 }
 
-/* Returns the larger of lanes 0, 1 and of lanes 2, 3, of x, then of y; `halves`: of 16 bits separately. */
+/* Returns the larger of lanes 0, 1 and of lanes 2, 3, for x, then for y. halves: compares 16-bit halves. */
 SIMD_PRIMITIVE uint32x4_t neon_fold_pairs(uint32x4_t x, uint32x4_t y, bool halves) {
     return halves ? neon_umax16(vuzp1q_u32(x, y), vuzp2q_u32(x, y)) : vpmaxq_u32(x, y);
 }
@@ -202,7 +202,7 @@ SIMD_PRIMITIVE uint32x4_t neon_fold_rows4(const v16i t[4], bool halves) {
     }
     return neon_fold_pairs(neon_fold_pairs(m[0], m[1], halves), neon_fold_pairs(m[2], m[3], halves), halves);
 }
-/* Returns in lane i the largest lane of t[i]; `halves`: of low and high 16 bits separately. */
+/* Returns in lane i the largest lane of t[i]; halves: compares low and high 16 bits separately. */
 SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
     return (v16i){neon_fold_rows4(t, halves), neon_fold_rows4(t + 4, halves), neon_fold_rows4(t + 8, halves),
                   neon_fold_rows4(t + 12, halves)};

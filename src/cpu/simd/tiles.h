@@ -46,7 +46,7 @@ static inline void tile_release(void) {
 #define tile_zero(t)           _tile_zero(t)
 #define tile_store(t, p, step) _tile_stored(t, p, (step) * (int64_t)sizeof(float))
 #define tile_multiply(c, a, b) _tile_dpbf16ps(c, a, b)
-/* GCC 12's intrinsic does not declare that it reads memory. */
+/* The asm statement: GCC 12's intrinsic _tile_loadd does not declare that it reads memory. */
 #define tile_load(t, p, step)                                                                                \
     do {                                                                                                     \
         __asm__ volatile("" ::: "memory");                                                                   \
@@ -60,7 +60,7 @@ static inline void tile_release(void) {
 
 typedef float tile_register[TILE_SIDE][TILE_SIDE];
 
-/* A thread's registers. Without a configuration every result is NaN; the real unit would raise a fault. */
+/* A thread's registers. Without tile_configure every result is NaN; a real tile unit would raise a fault. */
 static _Thread_local struct {
     bool is_configured;
     tile_register of[TILE_REGISTERS];
