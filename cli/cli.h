@@ -64,7 +64,7 @@ void output_open(output *o);
 /* Writes bytes unchanged. The live line must not be shown. */
 void output_bytes(output *o, const void *data, size_t bytes);
 void output_text(output *o, const char *text); /* writes text above the live line */
-void output_line(output *o, const char *text); /* like output_text, with a newline */
+void output_line(output *o, const char *text); /* writes the text and a newline above the live line */
 /* Sets the live line, which is shown at the bottom of a terminal. It is redrawn at most ten times a second.
    Does nothing if the output is a pipe. */
 void output_live(output *o, const char *text);
@@ -123,7 +123,7 @@ typedef struct option_texts {
 /* An option. `to` points to a bool, const char *, int, int64_t, uint64_t, double or option_texts, depending
    on the type; it receives the value. The caller first stores the default there. */
 typedef struct option {
-    const char *name;  /* "--max-tokens" */
+    const char *name;  /* name of the option, "--max-tokens" */
     const char *value; /* name of the value in the help, "N"; NULL: the option is a flag */
     option_type type;
     void *to;
@@ -131,8 +131,8 @@ typedef struct option {
 } option;
 
 typedef struct command {
-    const char *name;     /* "generate" */
-    const char *synopsis; /* "RUN_DIR --prompt TEXT [options]" */
+    const char *name;     /* name of the verb, "generate" */
+    const char *synopsis; /* usage, "RUN_DIR --prompt TEXT [options]" */
     const char *about;    /* sentences that describe the verb */
     const option *options;
     int option_count;

@@ -100,7 +100,7 @@ static int help_verb(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     fill_standard_descriptors();
-    signal(SIGPIPE, SIG_IGN); /* output.c handles failed writes */
+    signal(SIGPIPE, SIG_IGN); /* output.c handles writes to a closed pipe */
     signal(SIGXFSZ, SIG_IGN); /* a file beyond the size limit is then an error, like a full disk */
     if (argc < 2) return fail_empty();
     const char *word = argv[1];

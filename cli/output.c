@@ -27,7 +27,7 @@ static bool wait_until_writable(int descriptor) {
     for (int waited = 0; waited < GRACE_MS;) {
         int ready = poll(&p, 1, SLICE_MS);
         if (ready > 0 || (ready < 0 && errno != EINTR && errno != EAGAIN))
-            return true; /* write() reports the error */
+            return true; /* if poll failed, write() reports the error */
         if (cli_stop_signal()) waited += SLICE_MS;
     }
     return false;
@@ -102,7 +102,7 @@ int cli_fail(ott_status status) {
 
 static int exit_code_of(const output *o, int exit_code) {
     if (o->error == 0 || o->error == EPIPE || o->error == ETIMEDOUT) return exit_code;
-    int code = o->error == EBADF ? CLI_BAD_INPUT : CLI_FAILED; /* EBADF: the caller closed it */
+    int code = o->error == EBADF ? CLI_BAD_INPUT : CLI_FAILED; /* EBADF: standard output is closed */
     return cli_error(code, "standard output: cannot write: %s", strerror(o->error));
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* State for the signal handler, which gets no argument for it. */
+/* State of the signal handler. Static, because a handler has no argument that could pass it. */
 static struct {
     ott_context *context;
     cli_stop_kind kind;
@@ -63,7 +63,7 @@ void cli_stop_begin(ott_context *context, cli_stop_kind kind) {
     sigaction(SIGTERM, &action, NULL);
     bool nohup = sigaction(SIGHUP, NULL, &old) != 0 || old.sa_handler == SIG_IGN;
     if (kind == CLI_STOP_SAVING && !nohup) sigaction(SIGHUP, &action, NULL);
-    if (kind == CLI_STOP_SAVING) sigaction(SIGUSR1, &action, NULL); /* mpirun forwards it to the ranks */
+    if (kind == CLI_STOP_SAVING) sigaction(SIGUSR1, &action, NULL); /* mpirun forwards SIGUSR1 to the ranks */
 }
 
 void cli_stop_end(void) {

@@ -10,7 +10,7 @@
 typedef struct request {
     const char *tokenizer, *input, *result;
     bool jsonl, decode, no_special, chat, mask;
-    int descriptor; /* descriptor of the input */
+    int descriptor; /* file descriptor of the input */
     output out;
     double shown_share; /* share of the work in the last progress line that was printed in a pipe */
     ott_tokenize_options options;

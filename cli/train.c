@@ -92,7 +92,7 @@ static int print_train_help(ott_context *context) {
 
 static void take_color(void *user, const char *value) {
     output *o = user;
-    const char *plain = getenv("NO_COLOR"); /* no-color.org */
+    const char *plain = getenv("NO_COLOR"); /* see no-color.org */
     o->color = o->terminal && strcmp(value, "true") == 0 && !(plain && *plain);
 }
 

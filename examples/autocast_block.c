@@ -35,7 +35,7 @@ static ott_status all_reduce(void *user, float *values, int64_t count, ott_reduc
 static ott_recipe *delayed_scaling(ott_context *context) {
     ott_recipe *r;
     CHECK(ott_recipe_open(context, "delayed", &r));
-    CHECK(ott_recipe_set(r, "fp8_format", "hybrid")); /* E4M3 forward, E5M2 backward */
+    CHECK(ott_recipe_set(r, "fp8_format", "hybrid")); /* "hybrid": E4M3 forward, E5M2 backward */
     CHECK(ott_recipe_set(r, "amax_history_len", "16"));
     CHECK(ott_recipe_set(r, "amax_compute_algo", "max"));
     return r;
@@ -102,7 +102,7 @@ int main(void) {
     for (int step = 0; step < STEPS; step++) {
         char when[32];
         CHECK(ott_tensor_fill_normal(x, 1 + (uint64_t)step, 1.0));
-        CHECK(ott_tensor_fill_normal(dy, 100 + (uint64_t)step, 1e-3 * (1 << step))); /* growing gradients */
+        CHECK(ott_tensor_fill_normal(dy, 100 + (uint64_t)step, 1e-3 * (1 << step))); /* gradients that grow */
 
         CHECK(ott_autocast_begin(context, &region));
         CHECK(ott_module_forward(layer, x, y)); /* FP8, with scales from earlier steps */

@@ -75,7 +75,7 @@ int main(int argc, char **argv) {
     CHECK(ott_tensor_fill_normal(x, 1, 1.0));
     CHECK(ott_tensor_fill(labels, 1.0));
 
-    ott_convert_options_init(&convert); /* recipe tensorwise */
+    ott_convert_options_init(&convert); /* default recipe: tensorwise */
     convert.filter = module_filter;
     CHECK(ott_convert_to_float8_training(model, &convert, NULL));
     ott_adamw_options_init(&adamw);

@@ -46,7 +46,7 @@ typedef struct ott_config ott_config; /* see ott_config_open in ottava.h */
 typedef struct ott_context_options {
     size_t struct_size;
     ott_log_fn log;          /* NULL: no log */
-    void *user;              /* passed to log */
+    void *user;              /* passed to the log function */
     ott_log_level log_level; /* least severe level that is logged; default OTT_LOG_INFO */
     int threads;             /* CPU threads for tensors and modules; 0: one per core */
     /* The device for tensors and modules: "cpu", "cuda" (the first GPU), "cuda:1" (the second), "auto" or
@@ -72,7 +72,7 @@ OTT_API ott_status ott_context_open(const ott_context_options *options, ott_cont
 OTT_API void ott_context_close(ott_context *context);
 /* Requests the training, evaluation or tokenization that runs in this context to stop. Training discards the
    step in progress, saves the last complete step and returns OTT_OK; OTT_ERR_STOPPED if no step could run
-   yet. If nothing runs, the next such call stops. Any thread or signal handler may call ott_stop. */
+   yet. If none runs, the next one stops. Any thread or signal handler may call ott_stop. */
 OTT_API void ott_stop(ott_context *context);
 
 #ifdef __cplusplus

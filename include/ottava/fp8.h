@@ -188,7 +188,7 @@ typedef struct ott_qdata {
     const float *amax;      /* [count]: largest magnitude of each group */
     const float *scale;     /* [count]: factor from values to codes */
     const float *scale_inv; /* [count]: 1 / scale, factor from codes to values */
-    int64_t count;          /* scale groups */
+    int64_t count;          /* number of scale groups */
     int64_t mn_step, k_step;
     int64_t block_mn, block_depth; /* a group's size across lines and along k; INT64_MAX: all elements */
 } ott_qdata;
@@ -205,7 +205,7 @@ typedef struct ott_statistics {
     double saturated;            /* fraction of elements clamped to the format's largest value, 0 to 1 */
     double underflowed;          /* fraction of elements that were nonzero and became 0 */
     double sqnr_db;              /* signal to quantization noise ratio in dB; infinite if there is no noise */
-    double amax;                 /* largest magnitude */
+    double amax;                 /* largest magnitude of x */
     double scale_min, scale_max; /* smallest and largest scale of all scale groups */
 } ott_statistics;
 

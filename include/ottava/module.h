@@ -163,10 +163,10 @@ OTT_API ott_status ott_model_loss(ott_module *model, const ott_tensor *tokens, c
 /* Progress of training since its first step. Checkpoints save and restore it. */
 typedef struct ott_model_counters {
     size_t struct_size;
-    int64_t step;    /* optimizer steps */
+    int64_t step;    /* optimizer steps so far */
     int64_t updates; /* steps that changed parameters; the others were skipped (a gradient was not finite) */
     int64_t samples; /* trained sequences (rows of `tokens`): index of the row where a resumed run reads on */
-    int64_t tokens;  /* trained tokens */
+    int64_t tokens;  /* trained tokens so far */
 } ott_model_counters;
 
 OTT_API void ott_model_counters_init(ott_model_counters *counters);
@@ -214,7 +214,7 @@ OTT_API ott_status ott_module_set_micro_batch(ott_module *module, int index);
 
 /* "linear", "norm", "attention", "mlp", "sequential", "transformer_layer", "model", "embedding" */
 OTT_API const char *ott_module_kind(const ott_module *module);
-OTT_API int64_t ott_module_in_features(const ott_module *module); /* 0: the input is tokens */
+OTT_API int64_t ott_module_in_features(const ott_module *module); /* 0 if the module reads tokens */
 OTT_API int64_t ott_module_out_features(const ott_module *module);
 OTT_API ott_dtype ott_module_dtype(const ott_module *module);
 /* The part with this name, "0" or "self_attn.q_proj", relative to the module; "": the module itself. NULL if
@@ -343,7 +343,7 @@ OTT_API ott_status ott_cross_entropy_loss(const ott_tensor *logits, const ott_te
 typedef struct ott_adamw_options {
     size_t struct_size;
     double lr;                    /* learning rate; default 1e-3 */
-    double beta1, beta2, epsilon; /* defaults 0.9, 0.999, 1e-8 */
+    double beta1, beta2, epsilon; /* defaults: 0.9, 0.999, 1e-8 */
     double weight_decay;          /* default 0.01; applies to matrices, not to norms and biases */
     double max_norm;              /* gradients are clipped to this global L2 norm; 0 (default): no clipping */
 } ott_adamw_options;

@@ -59,7 +59,7 @@ OTT_API ott_status ott_config_help_about(ott_context *context, const char *what,
 
 typedef struct ott_work {
     int64_t done, total; /* number of micro-batches, rows, windows or bytes, depending on the call */
-    double seconds_left; /* estimate; NaN while there is none */
+    double seconds_left; /* estimated seconds until the end of the call; NaN while there is no estimate */
 } ott_work;
 
 /* Called after every unit of work, on the thread that made the call. */
@@ -70,10 +70,10 @@ typedef void (*ott_work_fn)(void *user, const ott_work *work);
 typedef struct ott_progress {
     int64_t step, max_steps;
     double loss;            /* mean over the tokens of the step, in nats */
-    double validation_loss; /* of the last validation; NaN before the first one */
+    double validation_loss; /* loss of the last validation; NaN before the first one */
     double learning_rate, grad_norm;
-    double tokens_per_second; /* over the last steps */
-    double seconds_left;      /* estimate */
+    double tokens_per_second; /* mean rate of the last steps */
+    double seconds_left;      /* estimated seconds until the end of the run */
 } ott_progress;
 
 /* Called after every step, on the thread that called ott_train. */
@@ -276,7 +276,7 @@ typedef struct ott_eval_options {
     int64_t seq_len;
     const char *tokenizer;         /* folder or tokenizer.json; NULL: the model's own */
     const char *text_field;        /* field of a JSONL row that has the text; default "text" */
-    int hellaswag_forms;           /* OTT_HELLASWAG_... flags; default both */
+    int hellaswag_forms;           /* OTT_HELLASWAG_... flags; default: both flags */
     const char *against;           /* COMPARE: the reference model, as `path` of ott_eval */
     const char *against_precision; /* COMPARE: precision of the reference model, as `precision` */
     /* COMPARE passes if the largest KL divergence is at most kl_max, the mean KL divergence at most kl_mean,
@@ -305,18 +305,18 @@ typedef struct ott_eval_result {
     int64_t items, total;   /* rows or windows: evaluated (fewer after ott_stop); available */
     int64_t tokens;         /* predicted tokens; HELLASWAG: tokens of the right endings */
     int64_t truncated;      /* HELLASWAG: endings whose context did not fit and lost its beginning */
-    double loss;            /* mean over `tokens`, in nats */
+    double loss;            /* mean loss of the tokens that `tokens` counts, in nats */
     double perplexity;      /* exp(loss) */
     double bits_per_byte;   /* loss in bits per byte of the tokens' text */
     double acc, acc_stderr; /* lm-eval's acc: the ending with the largest log probability */
     double acc_norm, acc_norm_stderr; /* lm-eval's acc_norm: log probability per character */
-    double acc_llmc, acc_llmc_stderr; /* llm.c's: smallest mean loss per token, on unprocessed text */
+    double acc_llmc, acc_llmc_stderr; /* llm.c's acc: smallest mean loss per token, unprocessed text */
     double kl_max, kl_mean;           /* KL(against || model) over tokens, in nats */
     double cosine;                    /* cosine similarity of all logits as one vector */
     double agreement;         /* fraction of tokens for which both models predict the same next token */
     int passed;               /* COMPARE: 1 if all three limits hold; other tasks: 1 */
     int64_t gemms, fp8_gemms; /* GEMMs of the model: all, and in FP8 */
-    double seconds;           /* without loading */
+    double seconds;           /* duration without loading the model */
     int64_t window;           /* tokens per window (the last one may have fewer); 0 for HELLASWAG */
     int64_t batch;            /* windows per forward pass; they share tensorwise scales */
     int bos;                  /* 1: the text begins with the tokenizer's BOS token; 0: it does not */
@@ -345,7 +345,7 @@ typedef void (*ott_bytes_fn)(void *user, const void *data, int64_t bytes);
 typedef struct ott_tokenize_options {
     size_t struct_size;
     int jsonl;      /* ott_tokenize: each text is a JSON string on a line, and so may contain newlines */
-    int decode;     /* ott_tokenize: from ids to text */
+    int decode;     /* ott_tokenize: convert ids to text */
     int no_special; /* 1: omit the special tokens that the tokenizer puts around a text (BOS, EOS) */
     int threads;    /* ott_tokenize_file: CPU threads; 0: one per core */
     const char *text_field; /* ott_tokenize_file: field of a JSONL row that has the text; default "text" */
@@ -373,7 +373,7 @@ typedef struct ott_tokenize_result {
     size_t struct_size;
     int64_t documents, tokens, bytes; /* bytes of the input file */
     int complete;                     /* 0: ott_stop ended the call, and no file was written */
-    double seconds;                   /* without loading the tokenizer */
+    double seconds;                   /* duration without loading the tokenizer */
     char begins[64], ends[64];        /* special tokens before and after each document; "": none */
 } ott_tokenize_result;
 

@@ -21,7 +21,7 @@ typedef struct closed_handles {
 
 struct ott_context {
     uint64_t magic;                /* CONTEXT_OPEN or CONTEXT_CLOSED (then all members but `next` are zero) */
-    struct ott_context *next;      /* context that was closed next */
+    struct ott_context *next;      /* the context that was closed after this one */
     mem *account;                  /* memory account of the context and its objects */
     logger log;                    /* passes log lines to the caller's callback */
     atomic_bool stop;              /* ott_stop was called; set from any thread and from signal handlers */

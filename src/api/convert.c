@@ -64,7 +64,7 @@ static bool filter_accepts(void *user, const model_module *e) {
 static ott_status skip_layer(ott_module *m, const char *fqn, const char *reason) {
     linear_body *b = m->body;
     mem *account = m->handle.context->account;
-    if (b->converted) return OTT_OK; /* an earlier call converted it */
+    if (b->converted) return OTT_OK; /* an earlier call converted this layer */
     mem_free(account, b->skip_reason);
     b->layer->skip_reason = b->skip_reason = NULL;
     TRY(mem_strdup(account, reason, &b->skip_reason));

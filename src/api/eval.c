@@ -64,7 +64,7 @@ static ott_status run_evaluation(ott_context *context, const char *path, const o
     const eval_hooks hooks = {.stop = api_must_stop, .user = context};
     ott_eval_result own;
     ott_status status = eval_run(context->account, &context->log, path, o, &hooks, &own);
-    atomic_store(&context->stop, false); /* ott_stop applies to one call */
+    atomic_store(&context->stop, false); /* ott_stop affects only one call */
     return status == OTT_OK ? api_write_struct(result, &own, sizeof own, "ott_eval_result") : status;
 }
 

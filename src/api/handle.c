@@ -103,7 +103,7 @@ ott_status handle_check_in(const void *object, handle_kind kind, const ott_conte
 /* ---- locking a context ---- */
 
 ott_status api_enter(ott_context *context, const char *function) {
-    static _Thread_local char of_this_thread; /* its address identifies the thread */
+    static _Thread_local char of_this_thread; /* the address of this variable identifies the thread */
     uintptr_t me = (uintptr_t)&of_this_thread, unused = 0;
     if (context->magic != CONTEXT_OPEN)
         return status_fail(OTT_ERR_ARGUMENT, "%s: the context has been closed", function);

@@ -33,9 +33,9 @@ typedef struct handle {
     uint64_t magic; /* MAGIC_OPEN or MAGIC_CLOSED: whether the object is open */
     handle_kind kind;
     ott_context *context;
-    int64_t bytes;       /* size of the object in bytes */
-    bool busy;           /* a call is using the object; no callback may change it (handle_enter_exclusive) */
-    struct handle *next; /* object of this kind in the context that was closed next */
+    int64_t bytes; /* size of the object in bytes */
+    bool busy;     /* a call is using the object, so callbacks must not change it (handle_enter_exclusive) */
+    struct handle *next; /* the object of this kind that was closed after this one */
 } handle;
 
 #define HANDLE_KEEP 1024

@@ -12,7 +12,7 @@ void ott_inspect_options_init(ott_inspect_options *options) {
 typedef struct receiver {
     ott_text_fn write;
     void *user;
-    str piece; /* NUL-terminated copy of the text */
+    str piece; /* NUL-terminated copy of the text for `write` */
 } receiver;
 
 static ott_status receive_text(void *user, const char *text, int64_t length) {

@@ -22,7 +22,7 @@ typedef struct module_value {
 
 /* The functions of a kind of module. A NULL function does nothing. */
 typedef struct module_table {
-    const char *kind; /* "linear" */
+    const char *kind; /* name of the kind, "linear" */
     bool is_linear;   /* the body is a linear_body */
     bool is_model;    /* the body is a model_body (api/module_model.h); x is tokens, dx is NULL */
     /* Checks x: OTT_ERR_DTYPE, OTT_ERR_SHAPE, OTT_ERR_ARGUMENT. NULL: x must be [M, in] in m's dtype. */
@@ -42,7 +42,7 @@ typedef struct module_table {
 typedef struct module_parameter {
     parameter *p;      /* points to `own`, or to a parameter of a model */
     parameter own;     /* own.name is the full name from the root; owned */
-    const char *local; /* "weight" */
+    const char *local; /* name in the module, "weight" */
     bool drawn;        /* the parameter has values; if not, `start` defines how to draw them */
     draw_distribution start;
     uint64_t seed, stream;
@@ -87,7 +87,7 @@ typedef struct linear_body {
     char converted_recipe[32];
     ott_group *converted_group; /* ranks that share amaxes; NULL: this rank only */
     char fp8_recipe[32];        /* current or last FP8 recipe, also of loaded scaling state; "": none */
-    bool was_fp8;               /* fp8_spec has a spec */
+    bool was_fp8;               /* fp8_spec is set */
     linear_spec fp8_spec;
     delayed_store store;
     /* for the list of layers that ran FP8 in a region (api/autocast.h) */

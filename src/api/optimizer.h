@@ -16,8 +16,8 @@ struct ott_optimizer {
     parameter *parameters; /* [count] copies of the module's parameters, with this optimizer's state */
     int count;
     void *block;  /* device memory for the optimizer state of all parameters and for `state` */
-    tensor state; /* step state */
-    plan *plan;   /* immediate plan: workspace of the update */
+    tensor state; /* step state (tensor/step_state.h) */
+    plan *plan;   /* immediate plan, which has the workspace of updates */
 };
 
 /* OTT_ERR_ARGUMENT, with the function, if the optimizer or its module is closed. */

@@ -7,7 +7,7 @@
 /* Finds a row of the recipe table by its name, or another framework's name for it (fp8/recipe_names.h). *out:
    NULL for "custom", which has no row. OTT_ERR_CONFIG, with the nearest name, if there is no such recipe. */
 ott_status recipe_named(const char *name, const char *function, const recipe **out);
-/* "output", "grad_input", "grad_weight" */
+/* name of a GEMM: "output", "grad_input", "grad_weight" */
 extern const char *const recipe_product_names[GEMM_COUNT];
 
 /* First and last compute capability of the GPUs that can run a recipe, times ten: 90 for 9.0. */
@@ -21,7 +21,7 @@ gpu_range capability_gpus(const recipe *r);
 typedef struct capability {
     bool cuda_built;  /* the CUDA backend is installed */
     device *gpu;      /* the first GPU; NULL: none */
-    char reason[512]; /* if gpu is NULL: why */
+    char reason[512]; /* if `gpu` is NULL: the reason */
 } capability;
 
 ott_status capability_open(mem *account, capability *out);

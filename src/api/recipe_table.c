@@ -63,7 +63,7 @@ enum { COLUMN_MOST = 7 };
 /* A text table. */
 typedef struct grid {
     int columns, rows;
-    char (*cell)[CELL]; /* [rows][columns] */
+    char (*cell)[CELL]; /* [rows][columns] texts of the cells */
 } grid;
 
 static char *grid_at(const grid *g, int row, int column) {

@@ -6,7 +6,7 @@
 #include "nn/attention.h"
 
 typedef struct sequence_layout {
-    int64_t max_positions; /* most rows of a sequence */
+    int64_t max_positions; /* maximum rows of a sequence */
     const char *limit;     /* name of the option that sets max_positions; static text */
     int64_t *start;        /* [count] first rows of sequences, owned; NULL: all sequences have equal length */
     int count;

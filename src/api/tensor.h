@@ -36,7 +36,7 @@ struct ott_qtensor {
     void *block;              /* device memory of codes and scales */
     delayed_state delayed;
     delayed_store store;
-    bool filled; /* ott_quantize was called */
+    bool filled; /* ott_quantize was called at least once */
 };
 
 /* Returns the device of a context. The first call opens it. */

@@ -42,7 +42,7 @@ static ott_status make_file(ott_context *context, const char *tokenizer_path, co
     const cancellation w = {.log = &context->log, .stop = api_must_stop, .user = context};
     ott_tokenize_result own;
     ott_status status = tokenize_file(context->account, &w, tokenizer_path, input, output, o, &own);
-    atomic_store(&context->stop, false); /* ott_stop applies to one call */
+    atomic_store(&context->stop, false); /* ott_stop affects only one call */
     if (status != OTT_OK || !result) return status;
     return api_write_struct(result, &own, sizeof own, "ott_tokenize_result");
 }

@@ -14,7 +14,7 @@ static ott_status train_config(ott_context *context, ott_config *configuration, 
                                .stop = api_must_stop,
                                .stop_user = context};
     ott_status status = train_run(context->account, &context->log, configuration->values, &hooks);
-    atomic_store(&context->stop, false); /* ott_stop applies to one call */
+    atomic_store(&context->stop, false); /* ott_stop affects only one call */
     return status;
 }
 

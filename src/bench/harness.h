@@ -23,9 +23,9 @@
 typedef struct bench bench;
 
 typedef struct bench_case {
-    const char *what;    /* "grad_input"; together with `shape` it names a row of the table */
-    char shape[64];      /* "2048 x 768 x 3072" */
-    const char *variant; /* "bf16": names a column */
+    const char *what;    /* "grad_input"; `what` and `shape` name a row of the table */
+    char shape[64];      /* size, "2048 x 768 x 3072" */
+    const char *variant; /* name of a column, "bf16" */
     double flops;        /* FLOPs of a run; 0: the case moves bytes */
     ott_dtype format;    /* format of its products, which determines the peak */
     double bytes;        /* bytes that a run reads and writes, each byte counted once */
@@ -82,8 +82,8 @@ struct bench_entry {
 
 enum {
     BENCH_ACCEPTS_SHAPES = 1,
-    BENCH_ACCEPTS_MODEL = 2, /* preset, precision, recipe */
-    BENCH_ACCEPTS_BATCH = 4, /* batch_size, seq_len */
+    BENCH_ACCEPTS_MODEL = 2, /* the options preset, precision and recipe */
+    BENCH_ACCEPTS_BATCH = 4, /* the options batch_size and seq_len */
     BENCH_ACCEPTS_PATH = 8,
     BENCH_NEEDS_PATH = 16 /* implies BENCH_ACCEPTS_PATH */
 };
@@ -112,7 +112,7 @@ ott_status bench_tensor(bench *b, ott_dtype d, int64_t rows, int64_t columns, te
 typedef struct bench_attention_shape {
     ott_dtype format;
     int64_t tokens, heads, kv_heads, head_dim;
-    int64_t window; /* keys per query; 0: all */
+    int64_t window; /* keys per query; 0: all earlier keys */
 } bench_attention_shape;
 
 /* Adds two cases, forward and backward. */
@@ -144,10 +144,10 @@ ott_status bench_find_shapes(bench *b, const bench_shapes **out);
 
 /* ---- results ---- */
 
-double bench_median(double *values, int count);                      /* sorts values */
+double bench_median(double *values, int count);                      /* returns the median; sorts `values` */
 double bench_seconds(const bench *b, const bench_case *c);           /* median seconds of a run */
 double bench_processor_seconds(const bench *b, const bench_case *c); /* median CPU time of a run */
-void bench_processor(char out[96]);                                  /* "Intel(R) Xeon(R) Processor" */
+void bench_processor(char out[96]);                                  /* name, "Intel(R) Xeon(R) Processor" */
 const bench_case *bench_find(const bench *b, const char *what, const char *shape, const char *variant);
 
 #endif

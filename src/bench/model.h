@@ -9,7 +9,7 @@ enum { BENCH_PRECISIONS_MOST = 3 };
 
 /* Each model has its own memory account and device, so its memory can be reported separately. */
 typedef struct bench_model {
-    const char *name; /* "fp8" */
+    const char *name; /* precision, "fp8" */
     mem *account;
     device *device;
     config *cfg;
@@ -27,7 +27,7 @@ ott_status bench_config(mem *account, const logger *log, const bench_options *o,
    further arguments of `ottava train`. */
 ott_status bench_model_open(const bench_options *o, const char *precision, const char *preset,
                             const char *const *sizes, int count, bench_model *out);
-void bench_model_close(bench_model *m); /* also after a failed bench_model_open */
+void bench_model_close(bench_model *m); /* call it also after a failed bench_model_open */
 
 /* Appends a line with one number for each case, aligned with the columns of the table. */
 void bench_text_line(str *out, const char *what, const double *values, int count, int digits,

@@ -144,7 +144,7 @@ static ott_status open_optimizer(bench *b, int64_t rows, optimizer_bench *s) {
     TRY(bench_tensor(b, OTT_F32, rows, COLUMNS, &s->grad));
     TRY(bench_tensor(b, OTT_F32, rows, COLUMNS, &s->moment1));
     TRY(bench_tensor(b, OTT_F32, rows, COLUMNS, &s->moment2));
-    TRY(device_zero(b->cx.device, s->moment2.data, tensor_bytes(s->moment2))); /* it is never negative */
+    TRY(device_zero(b->cx.device, s->moment2.data, tensor_bytes(s->moment2))); /* never negative */
     TRY(bench_tensor(b, OTT_F32, 1, STEP_STATE_COUNT, &s->state));
     TRY(bench_tensor(b, OTT_F32, 1, op_reduce_blocks(rows * COLUMNS), &s->sums));
     return device_copy_in(b->cx.device, s->state.data, state, sizeof state);

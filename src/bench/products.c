@@ -89,7 +89,7 @@ static bench_attention_shape shape_of_attention(const tensor *q, const tensor *k
 static void record_op(void *user, const exec *cx, enum op_index op, const void *args) {
     products_bench *p = user;
     product_key k = {.op = op, .calls = p->micro_batches};
-    if (cx->phase == PHASE_EVALUATE) return; /* not part of a step */
+    if (cx->phase == PHASE_EVALUATE) return; /* evaluation is not part of a step */
     if (op == OP_INDEX_gemm) {
         const gemm_args *g = args;
         k.gemm = *g;

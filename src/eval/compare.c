@@ -67,7 +67,7 @@ static token_figures compare_token(const comparison *c, const void *own, const v
         f.against_square += p * p;
     }
     f.divergence = weighted / other_sum - log(other_sum) + log(own_sum);
-    if (f.divergence < 0) f.divergence = 0; /* a rounding error */
+    if (f.divergence < 0) f.divergence = 0; /* negative only by a rounding error */
     f.same = own_first == other_first;
     return f;
 }

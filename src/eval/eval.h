@@ -23,7 +23,7 @@ typedef struct eval_model {
     const char *codec; /* tokenizer that the caller chose; borrowed; NULL: the model's own */
     inference_plan inference;
     const char *filters[EVAL_MAX_FILTERS]; /* layers that stay in high precision */
-    device *device;                        /* borrowed */
+    device *device;                        /* borrowed from the caller */
     model *m;
     model_slot *slot;
     exec cx;
@@ -46,7 +46,7 @@ typedef struct eval_source {
     int setting_count;
     const char *const *filter; /* [filter_count], as in ott_eval_options */
     int filter_count;
-    const char *tokenizer; /* NULL: the model's own */
+    const char *tokenizer; /* NULL: the model's own tokenizer */
     int64_t seq_len;       /* 0: the model's own window */
 } eval_source;
 
@@ -120,10 +120,10 @@ typedef struct eval_job {
     mem *account;
     const logger *log;
     const ott_eval_options *options;
-    const eval_hooks *hooks;     /* may be NULL */
+    const eval_hooks *hooks;     /* NULL: no hooks */
     eval_model *model, *against; /* against: the second model of a comparison; else NULL */
     ott_eval_result *result;
-    double started; /* clock_seconds() at the start */
+    double started; /* clock_seconds() at the start of the task */
 } eval_job;
 
 /* Sets total, window, bos and batch (`together`: windows per forward) in j->result. */

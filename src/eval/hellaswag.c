@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-#define DATA_LIMIT (INT64_C(1) << 30) /* largest file, in bytes */
+#define DATA_LIMIT (INT64_C(1) << 30) /* bytes of the largest file that is read */
 
 /* A row as token ids, in one of two encodings. ids[e]: the context, then ending e. */
 typedef struct encoding {
@@ -30,7 +30,7 @@ typedef struct hellaswag {
     eval_job *job;
     eval_batch batch;
     encoding lm_eval, llmc;
-    str text; /* text to be encoded next */
+    str text; /* the text to encode next */
     int64_t right, right_norm, right_llmc;
     double loss; /* sum of the losses of the right endings */
 } hellaswag;
@@ -88,7 +88,7 @@ static bool same_encoding(const encoding *a, const encoding *b) {
 
 /* ---- scores ---- */
 
-/* Returns the tokens of an ending and its context that do not fit the window; 0 or less: all fit. */
+/* Returns how many tokens of an ending and its context do not fit the window; 0 or less: all fit. */
 static int64_t excess(const hellaswag *h, const encoding *f, int i) {
     return f->ids[i].count - 1 - h->job->model->window;
 }

@@ -11,7 +11,7 @@ typedef struct eval_logits {
     safetensors_writer *writer; /* NULL: the options name no file */
     eval_batch tokens;          /* the tokens of all windows */
     char *rows;                 /* host memory for a chunk of logits */
-    int64_t bytes;              /* size of `rows` */
+    int64_t bytes;              /* bytes of `rows` */
 } eval_logits;
 
 /* Opens the file that the options name, if any, and declares its tensors. Reads all windows for this, and

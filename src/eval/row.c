@@ -2,7 +2,7 @@
  * eval/row: lm-eval's rules for the texts of HellaSwag (EleutherAI lm-evaluation-harness,
  * tasks/hellaswag/utils.py). As in Python, a character is a code point, and white space is Unicode's.
  */
-#define _GNU_SOURCE /* memmem */
+#define _GNU_SOURCE /* declares memmem */
 #include "eval/row.h"
 #include "base/json_member.h"
 #include "base/json_text.h"

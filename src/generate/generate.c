@@ -16,7 +16,7 @@
 struct text_generator {
     mem *account;
     const logger *log;
-    arena *strings; /* has the copied options */
+    arena *strings; /* memory of the copied options */
     ott_generate_options options;
     config *cfg;
     inference_plan plan;

@@ -8,7 +8,7 @@
 
 typedef struct sampler {
     mem *account;
-    const ott_generate_options *options; /* borrowed */
+    const ott_generate_options *options; /* borrowed from the caller */
     int64_t choices;                     /* tokens with a smaller id can be chosen; at most vocab */
     float *logits;  /* [vocab]; the caller fills it before each sampler_choose, which overwrites it */
     int32_t *heap;  /* [choices]: token ids, used by top_k and top_p */

@@ -24,7 +24,7 @@ void text_codec_close(text_codec *c);
 ott_status text_codec_encode(text_codec *c, const char *text, tokenizer_ids *ids);
 /* Appends the text of the next token to `out`; nothing while a UTF-8 character is incomplete. */
 ott_status text_codec_decode(text_codec *c, int32_t token, str *out);
-bool text_codec_ends(const text_codec *c, int32_t token); /* true for an end-of-text token */
+bool text_codec_ends(const text_codec *c, int32_t token); /* true if the token ends the text */
 
 /* Writes text while it is generated, and ends it at the first stop string. Text that may be the beginning of
    a stop string is held until the next text decides. */

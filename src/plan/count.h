@@ -58,8 +58,8 @@ typedef struct count_traffic {
 typedef struct rank_count {
     memory_need need;
     int64_t parameters, frozen; /* elements of all parameters; of the frozen parameters */
-    int64_t on_rank;            /* elements of this rank's shards */
-    double flops_per_token;     /* model_flops_per_token */
+    int64_t on_rank;            /* elements of this rank's parameter shards */
+    double flops_per_token;     /* result of model_flops_per_token */
     count_part kinds[OP_KINDS];
     count_traffic traffic[TRAFFIC_KINDS];
     double forward, backward;  /* seconds of a micro-batch */

@@ -8,10 +8,10 @@
 
 /* Layers of one kind, all converted to FP8 or none. */
 typedef struct layer_row {
-    char name[MODULES_NAME_BYTES]; /* "model.layers.*.mlp.up_proj" */
+    char name[MODULES_NAME_BYTES]; /* names of the layers, "model.layers.*.mlp.up_proj" */
     int count;
     int64_t m, n, k;  /* tokens of a micro-batch, output features, input features */
-    bool converted;   /* runs in FP8 */
+    bool converted;   /* the layers run in FP8 */
     char kept[96];    /* why the layers are not in FP8; "" if they are, or if the run is not in FP8 */
     double high, fp8; /* seconds of one layer's GEMMs in a micro-batch; fp8 includes casts */
     double casts;     /* seconds of the casts; part of `fp8` */

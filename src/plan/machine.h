@@ -24,7 +24,7 @@ typedef struct machine_rates {
 } machine_rates;
 
 typedef struct machine {
-    const char *name; /* "h100" */
+    const char *name; /* name in machines.def, "h100" */
     char about[160];  /* description, with the source of the rates */
     bool is_local;    /* this computer's CPU, with measured rates */
     machine_rates rate;

@@ -173,7 +173,7 @@ static void derive_rates(const config *cfg, device *d, machine *out) {
 static ott_status measure_probes(probe probes[2], const config *cfg, machine *out) {
     TRY(open_probe(&probes[0], cfg, cfg->train.mixed_precision == PRECISION_FP32 ? "fp32" : "bf16"));
     TRY(open_probe(&probes[1], cfg, "fp8"));
-    for (int i = 0; i <= STEPS; i++) /* interleaved, so that disturbances affect both */
+    for (int i = 0; i <= STEPS; i++) /* interleaved, so that disturbances affect both probes */
         for (int k = 0; k < 2; k++) TRY(run_probe_step(&probes[k]));
     store_rates(&probes[0], true, out);
     store_rates(&probes[1], cfg->train.mixed_precision == PRECISION_FP8, out);

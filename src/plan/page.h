@@ -12,7 +12,7 @@ typedef struct page {
     const config *cfg;
     const model_options *shape;
     const machine *machine;
-    const char *precision; /* "fp8 tensorwise" */
+    const char *precision; /* precision of the run, "fp8 tensorwise" */
     const mesh *mesh;
     const estimate *estimate;
     const char *other_precision; /* bf16 for an FP8 run, else FP8 */
@@ -20,7 +20,7 @@ typedef struct page {
     const advice *advice;
     const layer_rows *layers;
     int64_t largest_batch; /* largest train.batch_size that fits; 0: none */
-    const sweep *sweep;    /* NULL: not requested */
+    const sweep *sweep;    /* NULL: no sweep was requested */
 } page;
 
 /* Both functions append to `out`. */

@@ -38,7 +38,7 @@ static ott_status resolve_options(planner *p) {
         return status_fail(OTT_ERR_ARGUMENT, "--ranks %lld: give 1 to %d processes",
                            (long long)p->options->ranks, MOST_RANKS);
     TRY(mesh_fit(p->cfg, p->options->ranks, p->log));
-    TRY(peft_configure(p->account, p->cfg)); /* may set model.hf_path */
+    TRY(peft_configure(p->account, p->cfg)); /* may set model.hf_path to the base model */
     TRY(run_check_model(p->cfg));
     TRY(hf_model_configure(p->account, p->cfg, &notes));
     p->asked = *p->cfg;

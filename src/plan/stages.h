@@ -8,7 +8,7 @@
 
 /* Seconds of a stage's tasks. */
 typedef struct stage_times {
-    double forward, backward; /* one chunk's forward and backward */
+    double forward, backward; /* of one chunk of layers */
     double message;           /* to send a message to the next stage */
 } stage_times;
 

@@ -11,14 +11,14 @@ typedef struct sweep_row {
     config_checkpointing checkpointing;
     int64_t batch_size, grad_accum;
     bool fp8_tensor; /* requires float8.tensor_parallel */
-    int64_t bytes;   /* memory of a rank */
+    int64_t bytes;   /* memory that a rank needs */
     double step_seconds, tokens_per_second, mfu;
 } sweep_row;
 
 enum { SWEEP_SHOWN = 8, SWEEP_TEXT = 320 };
 
 typedef struct sweep {
-    sweep_row best[SWEEP_SHOWN]; /* [count] that fit, fastest first */
+    sweep_row best[SWEEP_SHOWN]; /* [count] settings that fit, fastest first */
     int count, tried, fitting;
 } sweep;
 

@@ -3,7 +3,7 @@
 
 /* ---- casts ---- */
 
-/* True if a scale depends on a full row, column or tensor, which must be read before it is cast. */
+/* True if a scale depends on a full row, column or tensor. Then all elements are read before the cast. */
 static bool needs_all(const cast_spec *s) {
     scale_block block = granularity_block(s->grain);
     bool wide = block.mn == INT64_MAX || block.k == INT64_MAX;
@@ -208,7 +208,7 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
     if (op == OP_INDEX_cast) w.bytes = cast_bytes(cx, args);
     if (op == OP_INDEX_quantize) count_second_read(args, &w);
     if (op == OP_INDEX_adamw) count_master_read(args, &w);
-    if (op == OP_INDEX_scale || op == OP_INDEX_amax_record) w.bytes = sizeof(float); /* a scale */
+    if (op == OP_INDEX_scale || op == OP_INDEX_amax_record) w.bytes = sizeof(float); /* one scale */
     if (op == OP_INDEX_gemm) count_product(args, &w);
     if (op == OP_INDEX_grouped_gemm) {
         const grouped_gemm_args *a = args;

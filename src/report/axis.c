@@ -22,7 +22,7 @@ static void put_linear_ticks(axis *a, int ticks) {
 axis axis_linear(double low, double high, int ticks) {
     axis a = {.low = low, .high = high};
     if (!isfinite(low) || !isfinite(high)) a.low = 0, a.high = 1;
-    if (!(a.high - a.low > fabs(a.high) * 1e-12)) { /* centers a single value */
+    if (!(a.high - a.low > fabs(a.high) * 1e-12)) { /* a single value gets the center */
         double margin = a.high != 0 ? fabs(a.high) / 2 : 1;
         a.low -= margin;
         a.high += margin;

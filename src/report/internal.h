@@ -101,7 +101,7 @@ double report_format_sqnr(const char *format);
 /* SQNR minus the SQNR that the format has on Gaussian data; smaller is worse. -infinity for a tensor with a
    NaN or infinity. Infinity if there is no SQNR, because all elements are 0 or there is no error. */
 double report_use_rank(const metrics_use *use);
-/* "27.3 dB", "not finite" or "-" */
+/* Formats an SQNR: "27.3 dB", "not finite" or "-". */
 const char *report_sqnr_text(const metrics_use *use, char out[32]);
 /* Writes ", RANK from expected SQNR" (report_use_rank, report_format_sqnr); "" if either is unknown. */
 const char *report_sqnr_gap_text(const metrics_use *use, char out[32]);
@@ -113,9 +113,9 @@ int64_t report_next_left_fp8(const report_run_data *run, int64_t from);
 
 /* ---- text ---- */
 
-/* "1.50 GiB" or "-" */
+/* Formats bytes: "1.50 GiB" or "-". */
 const char *report_bytes_text(int64_t bytes, char out[32]);
-/* "12,345", or "-" for NaN, negative or too large values */
+/* Formats a number: "12,345", or "-" for NaN, negative or too large values. */
 const char *report_count_text(double count, char out[32]);
 
 /* Append "1.6721 ± 0.0012", "+0.12% ± 0.05%", "validation loss +0.12%: one seed ..."; with one seed no ±. */

@@ -112,7 +112,7 @@ static void append_cell(const plot *p, int row, int column, str *out) {
     char letter = letter_at(p, row, column);
     if (letter) {
         str_append_bytes(out, &letter, 1);
-    } else if (c->dots) { /* U+2800 + dots in UTF-8 */
+    } else if (c->dots) { /* the character U+2800 + dots, as UTF-8 */
         char utf8[3] = {(char)0xe2, (char)(0xa0 | c->dots >> 6), (char)(0x80 | (c->dots & 0x3f))};
         str_append_bytes(out, utf8, 3);
     } else {
@@ -135,7 +135,7 @@ static void append_row(const plot *p, int row, str *out) {
     int last = p->columns - 1;
     bool ends = false;
     for (int i = 0; i < p->runs; i++) ends |= p->runs > 1 && p->end_row[i] == row;
-    while (!ends && last >= 0 && !p->cells[row][last].dots) last--; /* no trailing blanks */
+    while (!ends && last >= 0 && !p->cells[row][last].dots) last--; /* removes trailing blanks */
     for (int column = 0; column <= last; column++) append_cell(p, row, column, out);
     if (ends) str_append(out, " ");
     for (int i = 0; ends && i < p->runs; i++)

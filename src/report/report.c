@@ -269,7 +269,7 @@ ott_status report_open(mem *account, const char *const *folders, int count, repo
     TRY_OUT(arena_open(account, MEM_OTHER, &r->texts));
     TRY_OUT(mem_alloc_array(account, MEM_OTHER, count, sizeof *r->runs, "runs of a report", &r->runs));
     while (r->count < count) {
-        int i = r->count++; /* report_close frees it, even if read_run fails */
+        int i = r->count++; /* counted first, so that report_close frees the run even if read_run fails */
         TRY_OUT(read_run(r, folders[i], &r->runs[i]));
     }
     TRY_OUT(report_make_rows(r));

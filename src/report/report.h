@@ -14,7 +14,7 @@
 /* A phase is a part of a run with one recipe. */
 enum { REPORT_MOST_PHASES = 64 };
 typedef struct report_phase {
-    char recipe[32]; /* "bf16", "rowwise", ... */
+    char recipe[32]; /* recipe, "bf16", "rowwise", ... */
     int64_t steps, tokens;
     double seconds; /* seconds in training steps */
     int64_t gemms, fp8_gemms;
@@ -23,17 +23,17 @@ typedef struct report_phase {
 /* The contents of summary.json. A loss or rate that is missing is NaN (null in the file). */
 typedef struct report_summary {
     const char *label;     /* name of the run in tables and legends */
-    const char *precision; /* "fp32", "bf16", "fp8", ... */
+    const char *precision; /* precision, "fp32", "bf16", "fp8", ... */
     const char *recipe;    /* FP8 recipe; "": none */
-    int64_t steps, tokens; /* since step 0; tokens of all ranks */
+    int64_t steps, tokens; /* steps since step 0, and their tokens on all ranks */
     int64_t parameters;
     double train_loss; /* final training loss */
     double val_loss;
     double tokens_per_second;
     double seconds;
     int64_t peak_memory_bytes; /* memory of the device; on a CPU: of the process */
-    int64_t fp8_gemms;         /* GEMMs that ran in FP8 */
-    int64_t gemms;             /* all GEMMs */
+    int64_t fp8_gemms;         /* number of GEMMs that ran in FP8 */
+    int64_t gemms;             /* number of all GEMMs */
     int phase_count;           /* at most REPORT_MOST_PHASES; 0: not known */
     const report_phase *phases;
 } report_summary;

@@ -4,14 +4,14 @@
 #include <math.h>
 #include <string.h>
 
-/* "1.6721"; "-" if there is no loss. */
+/* Formats a loss: "1.6721"; "-" if there is none. */
 static const char *loss_text(double loss, char out[32]) {
     if (!isfinite(loss)) return strcpy(out, "-");
     text_format(out, 32, fabs(loss) < 1e6 ? "%.4f" : "%.4g", loss);
     return out;
 }
 
-/* "+0.12%" or "-" */
+/* Formats a gap: "+0.12%" or "-". */
 static const char *gap_text(double gap, char out[32]) {
     if (!isfinite(gap)) return strcpy(out, "-");
     text_format(out, 32, fabs(gap) < 1e6 ? "%+.2f%%" : "%+.3g%%", gap);

@@ -7,7 +7,7 @@
 enum {
     CACHE_KEY = 34,        /* maximum bytes of a cached word */
     CACHE_IDS = 7,         /* maximum ids of a cached word */
-    CACHE_SLOTS = 1 << 16, /* 4 MiB */
+    CACHE_SLOTS = 1 << 16, /* the slots take 4 MiB */
     SHORT_WORD = 40        /* up to this number of symbols, searching all pairs is faster than the heap */
 };
 
@@ -21,7 +21,7 @@ _Static_assert(sizeof(cache_slot) == 64, "a slot must fill one cache line");
 /* A symbol of a long word, in a doubly linked list within an array. */
 typedef struct symbol {
     int32_t id;             /* -1: merged into its left neighbor */
-    int32_t previous, next; /* index; -1: none */
+    int32_t previous, next; /* index of the neighbor; -1: none */
 } symbol;
 
 typedef struct candidate {
@@ -31,7 +31,7 @@ typedef struct candidate {
 
 struct bpe_work {
     cache_slot cache[CACHE_SLOTS];
-    tokenizer_ids start; /* symbols before merging */
+    tokenizer_ids start; /* the word's symbols before merging */
     symbol *symbols;
     candidate *heap;
     int64_t symbol_capacity, heap_capacity, heap_count;
@@ -126,7 +126,7 @@ static int merge_short(const bpe_model *m, int32_t *ids, int count) {
         if (ranks[best] == INT32_MAX) break;
         ids[best] = merged[best];
         remove_at(ids, best + 1, count);
-        if (best + 2 < count) { /* later pairs move with their symbols */
+        if (best + 2 < count) { /* entries of later pairs move with their symbols */
             remove_at(ranks, best + 1, count - 1);
             remove_at(merged, best + 1, count - 1);
         }

@@ -2,7 +2,7 @@
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 
-#define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
+#define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD in UTF-8 */
 
 /* True if the bytes begin a character but do not complete it (RFC 3629, table 3-7). */
 static bool is_begun(const unsigned char *p, int count) {

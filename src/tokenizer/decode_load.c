@@ -3,7 +3,7 @@
    others become flags. */
 #include "tokenizer/internal.h"
 
-/* Steps in their required order. */
+/* The stages of decoding. The steps of a decoder must be in this order. */
 typedef enum decode_stage { STAGE_TOKEN, STAGE_BYTE_FALLBACK, STAGE_FUSE, STAGE_TEXT } decode_stage;
 
 typedef enum token_change { CHANGE_TO_BYTES, CHANGE_REPLACE, CHANGE_STRIP } token_change;

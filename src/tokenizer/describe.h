@@ -6,7 +6,7 @@
 
 typedef enum token_kind {
     TOKEN_NONE,  /* no token has this id */
-    TOKEN_PIECE, /* in the vocabulary */
+    TOKEN_PIECE, /* the token is in the vocabulary */
     TOKEN_BYTE,  /* "<0x0A>": a byte that has no other token */
     TOKEN_UNKNOWN,
     TOKEN_ADDED, /* matched as one token wherever its text occurs */
@@ -23,7 +23,7 @@ const int32_t *tokenizer_added_around(const tokenizer *t, bool after, int *count
 /* A merge of two tokens into one. */
 typedef struct tokenizer_merge {
     int32_t left, right, merged;
-    int32_t rank; /* smaller ranks merge first */
+    int32_t rank; /* merges of smaller rank are applied first */
 } tokenizer_merge;
 /* Lists all merges by rank; free with mem_free. */
 ott_status tokenizer_merges(mem *account, const tokenizer *t, tokenizer_merge **out, int64_t *count);

@@ -48,7 +48,7 @@ typedef struct split_step {
     split_behavior behavior;
     bool invert;
     pattern pattern;
-    text_view replacement; /* metaspace */
+    text_view replacement; /* for SPLIT_METASPACE: text that replaces a space */
     metaspace_prepend prepend;
 } split_step;
 
@@ -73,7 +73,7 @@ typedef struct added_tree {
     added_node *nodes; /* [count]; nodes[0]: the root */
     int64_t count, capacity;
     bool first[256];         /* true for bytes that begin a token */
-    int firsts;              /* number of such bytes */
+    int firsts;              /* number of bytes that begin a token */
     unsigned char any_first; /* one byte that begins a token */
 } added_tree;
 
@@ -83,20 +83,20 @@ typedef struct decode_rule {
     text_view strip;       /* a character that is stripped from the start of the full text */
     int strip_count;       /* maximum number of characters that are stripped */
     text_list texts;       /* text of each token */
-    text_list first_texts; /* text as first token, if different (Metaspace); else empty */
+    text_list first_texts; /* text of each first token (Metaspace); no list: `texts` is used */
     int16_t *bytes;        /* [vocab] byte of a byte-fallback token; -1: none */
 } decode_rule;
 
 struct tokenizer {
     mem *account;
-    arena *texts;       /* memory of path, patterns and steps */
+    arena *texts;       /* memory of the path, the patterns and the steps */
     bool chat_template; /* the tokenizer has a chat template */
     const char *path;
     int64_t vocab;
-    text_list names;       /* token texts as in the file */
-    text_index by_name;    /* vocabulary and added tokens */
+    text_list names;       /* texts of the tokens as in the file */
+    text_index by_name;    /* finds tokens by name, including added tokens */
     text_list piece_bytes; /* byte-level only: bytes of each token of the vocabulary */
-    text_index by_piece;   /* finds tokens of the vocabulary by piece_bytes; by name if not byte-level */
+    text_index by_piece;   /* finds vocabulary tokens: byte-level by piece_bytes, else by name */
     bpe_model model;
     normalize_step normalize[TOKENIZER_MAX_STEPS];
     int normalize_count;
@@ -161,13 +161,13 @@ ott_status tokenizer_check_kind(const char *path);
 
 /* ---- the parts ---- */
 
-ott_status vocab_load(tokenizer *t, const json_t *root);     /* vocab.c: names, merges */
-ott_status normalize_load(tokenizer *t, const json_t *root); /* normalize.c */
-ott_status split_load(tokenizer *t, const json_t *root);     /* split.c */
-ott_status added_load(tokenizer *t, const json_t *root);     /* added.c: after names and normalize */
-ott_status decode_load(tokenizer *t, const json_t *root);    /* decode_load.c */
+ott_status vocab_load(tokenizer *t, const json_t *root);     /* in vocab.c: names and merges */
+ott_status normalize_load(tokenizer *t, const json_t *root); /* in normalize.c */
+ott_status split_load(tokenizer *t, const json_t *root);     /* in split.c */
+ott_status added_load(tokenizer *t, const json_t *root);     /* in added.c; requires vocab, normalize */
+ott_status decode_load(tokenizer *t, const json_t *root);    /* in decode_load.c */
 void decode_close(tokenizer *t);
-ott_status template_load(tokenizer *t, const json_t *root); /* template.c */
+ott_status template_load(tokenizer *t, const json_t *root); /* in template.c */
 ott_status template_load_neighbours(tokenizer *t); /* reads other files in the folder of tokenizer.json */
 
 /* GPT-2's mapping of bytes to characters, all less than U+0180. */

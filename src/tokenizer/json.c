@@ -5,7 +5,7 @@
 #include <inttypes.h>
 
 #define FILE_LIMIT (INT64_C(256) << 20) /* bytes; the largest known files have 40 MB */
-enum { MAX_NESTING = 8 };               /* depth of nested Sequences */
+enum { MAX_NESTING = 8 };               /* maximum depth of nested Sequences */
 
 static ott_status parse(const char *path, const char *data, int64_t bytes, size_t flags, json_t **out) {
     json_error_t error;

@@ -61,7 +61,7 @@ static ott_status translate_escape(translation *t) {
     case '\0': return refuse_pattern(t, "it ends in a backslash");
     default: break;
     }
-    bool braced = peek(t, 2) == '{'; /* \p{L} */
+    bool braced = peek(t, 2) == '{'; /* the form \p{L}, not \pL */
     copy_bytes(t, 2);
     while (braced && t->at < t->from.bytes && peek(t, 0) != '}') copy_bytes(t, 1);
     if (braced) copy_bytes(t, 1);

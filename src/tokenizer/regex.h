@@ -11,7 +11,7 @@
 
 /* Plain code for ASCII text of one of a few known expressions (ascii.c). */
 typedef struct ascii_rule ascii_rule;
-const ascii_rule *ascii_rule_find(text_view regex); /* NULL: unknown expression */
+const ascii_rule *ascii_rule_find(text_view regex); /* NULL: this expression has no plain code */
 /* Returns the end of the match that begins at `from` < text.bytes (these patterns match everywhere); -1 if
    the match depends on non-ASCII characters. */
 int64_t ascii_match(const ascii_rule *rule, text_view text, int64_t from);
@@ -49,7 +49,7 @@ void regex_matcher_close(matcher *m);
 typedef struct regex_walk {
     const pattern *pattern;
     matcher *matcher;
-    text_view text;   /* valid UTF-8 */
+    text_view text;   /* text to search, in valid UTF-8 */
     int64_t from;     /* where the next search begins */
     int64_t last_end; /* end of the last match; -1: no match yet */
     int64_t begin, end;

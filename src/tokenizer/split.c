@@ -142,7 +142,7 @@ typedef struct splitter {
     text_view text;
     bool at_start;
     bool held, previous; /* a part is held; the previous part was a match */
-    int64_t begin, end;  /* the held part */
+    int64_t begin, end;  /* the part that is held */
 } splitter;
 
 static ott_status hand_on(splitter *c, int64_t begin, int64_t end) {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 typedef struct text_view {
-    const char *at; /* [bytes]; borrowed */
+    const char *at; /* [bytes], borrowed */
     int64_t bytes;
 } text_view;
 
@@ -39,7 +39,7 @@ typedef struct text_index {
 
 /* Opens an index for `capacity` texts; free `slots` with mem_free. */
 ott_status text_index_open(mem *account, const text_list *list, int64_t capacity, text_index *out);
-int32_t text_index_find(const text_index *index, const char *text, int64_t bytes); /* -1: absent */
+int32_t text_index_find(const text_index *index, const char *text, int64_t bytes); /* -1: not found */
 /* Adds text `id` of the list. Returns false if the index already has the text. */
 bool text_index_add(text_index *index, int32_t id);
 

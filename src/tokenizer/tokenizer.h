@@ -114,7 +114,7 @@ ott_status tokenizer_decode(const tokenizer *t, const int32_t *ids, int64_t coun
 typedef struct tokenizer_stream {
     const tokenizer *tokenizer;
     bool skip_special;
-    bool started;             /* a token has been written */
+    bool started;             /* the text of at least one token was written */
     int strip_left;           /* characters that the decoder still strips from the beginning */
     int waiting;              /* bytes of an incomplete character */
     unsigned char pending[4]; /* [waiting] */

@@ -1,5 +1,5 @@
 /* tokenizer/vocab: loads the model of a tokenizer.json: names of tokens, merges, and the bytes of pieces. */
-#define _GNU_SOURCE /* memmem */
+#define _GNU_SOURCE /* declares memmem */
 #include "tokenizer/describe.h"
 #include "tokenizer/internal.h"
 #include <inttypes.h>
@@ -255,7 +255,7 @@ static ott_status load_options(tokenizer *t, const json_t *model) {
 }
 
 static ott_status check_type(const json_t *model) {
-    const json_t *type = json_object_get(model, "type"); /* absent in the oldest files */
+    const json_t *type = json_object_get(model, "type"); /* the oldest files have no type */
     if (!json_is_object(model)) return status_fail(OTT_ERR_FORMAT, "model is missing or not an object");
     if (type && !json_is_string(type)) return status_fail(OTT_ERR_FORMAT, "model.type is not a string");
     if (type && strcmp(json_string_value(type), "BPE") != 0)

@@ -46,7 +46,7 @@ typedef struct jinja_span {
 /* Zero-initialize with {.account = m}; free with jinja_spans_free. */
 typedef struct jinja_spans {
     mem *account;
-    jinja_span *items; /* [count] in order */
+    jinja_span *items; /* [count] spans in ascending order */
     int64_t count;
 } jinja_spans;
 void jinja_spans_free(jinja_spans *s);

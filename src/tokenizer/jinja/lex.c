@@ -12,7 +12,7 @@ typedef struct lexer {
     int line;
     jinja_token *tokens;
     int64_t count, capacity;
-    bool strips;     /* white space after the previous tag is removed: it ended with "-" */
+    bool strips;     /* the previous tag ended with "-", which removes the white space after it */
     bool trims_line; /* only a line end directly after the previous tag is removed */
 } lexer;
 

@@ -1,5 +1,5 @@
 /* jinja/method: methods of strings and dictionaries, and functions. */
-#define _GNU_SOURCE /* memrchr */
+#define _GNU_SOURCE /* declares memrchr */
 #include "base/text.h"
 #include "tokenizer/jinja/value.h"
 #include <utf8proc.h>
@@ -87,13 +87,13 @@ typedef enum letter_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL } le
 /* Changes case per character, with Unicode's simple mappings. */
 static ott_status change_case(jinja_work *w, text_view text, letter_case to, jinja_value *out) {
     str made = {.account = w->account};
-    bool inside = false; /* the previous character is in the same word */
+    bool inside = false; /* the previous character belongs to the current word */
     TRY(jinja_work_steps(w, 1 + text.bytes / 2));
     for (int64_t i = 0, bytes; i < text.bytes; i += bytes) {
         utf8proc_int32_t code;
         utf8proc_uint8_t encoded[4];
         bytes = utf8proc_iterate((const utf8proc_uint8_t *)text.at + i, text.bytes - i, &code);
-        if (bytes <= 0) break; /* texts are UTF-8 */
+        if (bytes <= 0) break; /* cannot happen: texts are valid UTF-8 */
         bool letter = utf8proc_islower(code) || utf8proc_isupper(code);
         bool upper = to == CASE_UPPER || ((to == CASE_TITLE || to == CASE_CAPITAL) && !inside);
         code = upper ? utf8proc_toupper(code) : utf8proc_tolower(code);
@@ -231,7 +231,7 @@ static ott_status method_split(jinja_work *w, const jinja_value *v, const jinja_
     return jinja_list_append(w, out->list, jinja_value_string(rest));
 }
 
-/* Only rsplit(text, 1) is built: splits once, at the last occurrence. */
+/* Supports only rsplit(text, 1): splits once, at the last occurrence. */
 static ott_status method_rsplit(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                 jinja_value *out) {
     static const char *const names[] = {"sep", "maxsplit", NULL};

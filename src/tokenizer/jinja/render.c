@@ -302,7 +302,7 @@ static ott_status evaluate_over(rendering *r, const jinja_node *n, jinja_value *
     case JINJA_NODE_NEGATE: return *out = a, jinja_negate(&r->work, out);
     case JINJA_NODE_MEMBER: return jinja_member(&r->work, &a, n->name, out);
     case JINJA_NODE_BINARY: return jinja_calculate(&r->work, n->name, &a, &b, out);
-    default: break; /* JINJA_NODE_COMPARE follows */
+    default: break; /* JINJA_NODE_COMPARE is handled below */
     }
     TRY(jinja_compare(&r->work, n->name, &a, &b, &truth));
     return *out = jinja_value_bool(truth != n->negated), OTT_OK;

@@ -14,7 +14,7 @@ static void show_real(double x, bool json, str *out) {
     do text_format(digits, sizeof digits, "%.*e", precision - 1, x);
     while (text_to_double(digits, NULL) != x && precision++ < 17);
     int exponent = atoi(strchr(digits, 'e') + 1);
-    if (exponent < -4 || exponent >= 16) { /* 1e-05, 1.5e+16 */
+    if (exponent < -4 || exponent >= 16) { /* for example 1e-05, 1.5e+16 */
         str_append(out, digits);
         return;
     }

@@ -15,7 +15,7 @@ typedef enum jinja_token_kind {
     JINJA_TOKEN_NAME,
     JINJA_TOKEN_INTEGER,
     JINJA_TOKEN_REAL,
-    JINJA_TOKEN_STRING, /* without quotes, escapes resolved */
+    JINJA_TOKEN_STRING, /* a string without quotes, with its escapes decoded */
     JINJA_TOKEN_SIGN,
     JINJA_TOKEN_END
 } jinja_token_kind;
@@ -63,7 +63,7 @@ typedef enum jinja_node_kind {
     JINJA_NODE_BRANCH,     /* child[0] condition, or NULL for else; list: statements */
     JINJA_NODE_FOR,        /* for child[0] in child[1] if child[2] (may be NULL); list: body; other: else */
     JINJA_NODE_SET,        /* child[0] target; child[1] value, or NULL: the output of list */
-    JINJA_NODE_MACRO,      /* name; other: parameters; list: statements */
+    JINJA_NODE_MACRO,      /* name; other: list of parameters; list: statements */
     JINJA_NODE_GENERATION, /* {% generation %}; list: statements */
     JINJA_NODE_BREAK,
     JINJA_NODE_CONTINUE

@@ -5,7 +5,7 @@
 struct jinja_undo {
     jinja_dict *dict, before; /* a namespace, and a copy of its header from before the change */
     int64_t changed;          /* index of the overwritten entry; -1: an entry was added */
-    jinja_value value;        /* the overwritten value */
+    jinja_value value;        /* value that the change overwrote */
 };
 
 ott_status jinja_undos_note(jinja_work *w, jinja_undos *u, jinja_dict *dict, text_view name) {

@@ -1,5 +1,5 @@
 /* jinja/value: creates, compares and accesses values, and counts memory and steps. */
-#define _GNU_SOURCE /* memmem */
+#define _GNU_SOURCE /* declares memmem */
 #include "tokenizer/jinja/value.h"
 #include "base/text.h"
 #include <stdarg.h>
@@ -232,7 +232,7 @@ static ott_status hash_key(jinja_work *w, const jinja_value *key, uint64_t *out)
     case JINJA_BOOL:
     case JINJA_INTEGER:
     case JINJA_REAL:
-        real = jinja_value_real(key) + 0.0; /* -0.0 equals 0.0 */
+        real = jinja_value_real(key) + 0.0; /* so that -0.0 and 0.0 have equal hashes */
         memcpy(out, &real, sizeof real);
         *out = text_hash_mix(1, *out >> 32 | *out << 32);
         break;

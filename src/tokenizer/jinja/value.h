@@ -105,7 +105,7 @@ static inline jinja_value jinja_value_undefined(text_view name) {
     return (jinja_value){.kind = JINJA_UNDEFINED, .text = name};
 }
 
-const char *jinja_value_kind(const jinja_value *v); /* "a string", for messages */
+const char *jinja_value_kind(const jinja_value *v); /* text for messages, "a string" */
 bool jinja_value_truth(const jinja_value *v);
 ott_status jinja_value_equal(jinja_work *w, const jinja_value *a, const jinja_value *b, bool *out);
 /* Compares two numbers, strings or lists: -1, 0 or 1. Other kinds are an error. */
@@ -174,7 +174,7 @@ ott_status jinja_show_json(jinja_work *w, const jinja_value *v, int64_t indent, 
 enum { JINJA_ARGUMENTS_MOST = 16 };
 typedef struct jinja_arguments {
     int count;
-    text_view name[JINJA_ARGUMENTS_MOST]; /* empty: positional */
+    text_view name[JINJA_ARGUMENTS_MOST]; /* empty for a positional argument */
     jinja_value value[JINJA_ARGUMENTS_MOST];
 } jinja_arguments;
 /* Returns the argument at position `place` or with keyword `name`; NULL if not given. */
@@ -209,7 +209,7 @@ ott_status jinja_index(jinja_work *w, const jinja_value *object, const jinja_val
 ott_status jinja_slice(jinja_work *w, const jinja_value *object, const jinja_value bounds[3],
                        jinja_value *out);
 
-/* Length of a name in messages. */
+/* Bytes of a name to show in messages: at most 60. */
 static inline int jinja_shown_bytes(text_view name) {
     return (int)(name.bytes < 60 ? name.bytes : 60);
 }
