@@ -15,7 +15,7 @@
 typedef enum cast_mode { CAST_SATURATE, CAST_OVERFLOW } cast_mode;
 typedef enum cast_rounding { ROUND_NEAREST, ROUND_STOCHASTIC } cast_rounding;
 
-/* bf16: NaN becomes 0x7FFF, as in CUDA. fp16: IEEE; NaN becomes 0x7FFF; overflow gives infinity. */
+/* In bf16 and fp16 a NaN becomes 0x7FFF, as in CUDA, and overflow gives infinity. */
 ANYWHERE uint16_t cast_to_bf16(float x) {
     uint32_t u = fmath_bits(x);
     if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
@@ -44,10 +44,10 @@ ANYWHERE float cast_from_e8m0(uint8_t code) {
     return fmath_from_bits(code == 0 ? 0x00400000u : (uint32_t)code << 23); /* 2^-127 is subnormal in fp32 */
 }
 
-/* Read element `index` of an array of format d as float; write it (nearest even; FP8 saturates). */
+/* Read element `index` of an array of format d as float, or write it: nearest even; FP8 saturates. */
 float cast_load(const void *data, ott_dtype d, int64_t index);
 void cast_store(void *data, ott_dtype d, int64_t index, float value);
-/* Converts an array of `count` elements in place. The memory must be large enough for either format. */
+/* Converts an array of `count` elements in its memory, which must be large enough for both formats. */
 void cast_in_place(void *data, ott_dtype from, ott_dtype to, int64_t count);
 
 #endif

@@ -13,8 +13,8 @@ typedef enum amax_policy {
 } amax_policy;
 typedef enum amax_algorithm { AMAX_MAX, AMAX_MOST_RECENT } amax_algorithm;
 
-/* A user's own rules for delayed scaling, called on the host between steps. A NULL function: the published
-   rule (fp8/history.h). */
+/* A user's own rules for delayed scaling, called on the host between steps. If a function is NULL, the
+   published rule applies (fp8/history.h). */
 typedef struct delayed_callbacks {
     /* Returns the amax that the scale is computed from. amax_history[length]: the newest amax is last. */
     float (*amax)(void *user, const float *amax_history, int64_t length);
@@ -23,7 +23,7 @@ typedef struct delayed_callbacks {
     void *user;
 } delayed_callbacks;
 
-/* The cast for one use of a tensor. Format F32, BF16 or F16: no cast to FP8, other members are ignored. */
+/* The cast for one use of a tensor. Format F32, BF16 or F16 means no cast; other members are ignored. */
 typedef struct cast_spec {
     ott_dtype format;
     granularity grain;
@@ -31,16 +31,16 @@ typedef struct cast_spec {
     cast_mode mode;
     cast_rounding rounding;
     amax_policy policy;
-    /* members for AMAX_DELAYED only */
+    /* only AMAX_DELAYED uses the following members */
     amax_algorithm algorithm;
 #define RECIPE_LONGEST_HISTORY (1 << 20)
     int history;                        /* number of steps in the amax history, including the current one */
     bool reduce;                        /* true: use the largest amax of all ranks of the amax group */
-    const delayed_callbacks *callbacks; /* borrowed; NULL: none */
+    const delayed_callbacks *callbacks; /* owned by the user; NULL: the published rules */
 } cast_spec;
 
 bool cast_spec_is_fp8(const cast_spec *s);
-/* True if both specs give the same cast. Members that the format or policy ignores are not compared. */
+/* True if a and b give equal casts. Members that the format or policy ignores are not compared. */
 bool cast_spec_equal(const cast_spec *a, const cast_spec *b);
 
 #endif

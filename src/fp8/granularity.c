@@ -1,4 +1,4 @@
-/* fp8/granularity: the table of granularities, and the number of scales of each. */
+/* fp8/granularity: the table of granularities, and the number of scales that an operand has. */
 #include "fp8/granularity.h"
 
 scale_block granularity_block(granularity g) {

@@ -7,7 +7,7 @@
 
 /* Each use of a tensor is a GEMM operand with MN rows (M for operand A, N for B) and K columns, the
    contraction dimension. In the columnwise use the operand's rows are the tensor's columns. X(constant, name,
-   mn, k): mn x k elements share a scale; 0: the full dimension. */
+   mn, k): mn x k elements share a scale. mn or k is 0 for the full dimension. */
 #define GRANULARITY_MAP(X)                                                                                   \
     X(TENSOR, "tensor", 0, 0)                                                                                \
     X(ROW, "row", 1, 0)                                                                                      \
@@ -22,14 +22,14 @@ typedef enum granularity {
         GRANULARITY_COUNT
 } granularity;
 
-/* Size of a block of elements that share a scale; INT64_MAX: the full dimension. */
+/* Size of a block of elements that share a scale. INT64_MAX is the full dimension. */
 typedef struct scale_block {
     int64_t mn, k;
 } scale_block;
 
 scale_block granularity_block(granularity g);
 const char *granularity_name(granularity g); /* "1x128" */
-/* Returns the number of blocks of `block` elements; INT64_MAX: one block. */
+/* Returns how many blocks of `block` elements hold `count` elements: one if `block` is INT64_MAX. */
 static inline int64_t granularity_blocks(int64_t count, int64_t block) {
     return block == INT64_MAX ? 1 : (count + block - 1) / block;
 }

@@ -15,14 +15,14 @@
 
 #include "fp8/recipe.h"
 
-/* Updates amax_history[spec->history] and *scale. A callback of the spec replaces the rule for its value. */
+/* Updates amax_history[spec->history] and *scale. The callbacks of the spec replace the published rule. */
 void history_update(const cast_spec *spec, float seen, float *amax_history, float *scale);
 /* Returns the new `seen` after a cast with this amax: the maximum. A non-finite amax is ignored, so that one
    bad step cannot freeze the scale for the history's length (TransformerEngine records it). */
 ANYWHERE float history_record(float seen, float amax) {
     return isfinite(amax) && amax > seen ? amax : seen;
 }
-/* Returns the scale by the rule above. max: the format's largest value. */
+/* Returns the scale of the rule in this file's first comment. max: the format's largest value. */
 ANYWHERE float history_scale(float max, int margin, float amax, float old_scale) {
     if (!isfinite(amax) || !(amax > 0.0f)) return old_scale;
     float scale = ldexpf(max, -margin) / amax;

@@ -63,7 +63,7 @@ ANYWHERE float narrow_widen_ieee(uint32_t code, narrow_format f) {
     return code == f.overflow ? INFINITY : narrow_widen(code, f);
 }
 
-/* Return the FP8 code of x in format d (E4M3 or E5M2), rounded to nearest even, or the value of a code. */
+/* Convert x to an FP8 code of format d (E4M3 or E5M2), rounded to nearest even, or a code to its value. */
 ANYWHERE uint8_t narrow_to_fp8(float x, ott_dtype d, cast_mode mode) {
     uint32_t bits = fmath_bits(x), magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return 0x7f;

@@ -23,7 +23,7 @@
 typedef enum accumulate_mode {
     ACCUMULATE_FP32,         /* one sequential fp32 chain over the contraction */
     ACCUMULATE_HOPPER_FAST,  /* one chain in the FP8 tensor core's accumulator (fp8/tensorcore.h) */
-    ACCUMULATE_HOPPER_SPLIT, /* a chain in it for each 128 terms; these sums are added in fp32 */
+    ACCUMULATE_HOPPER_SPLIT, /* a chain in the FP8 accumulator for each 128 terms; chains are added in fp32 */
     ACCUMULATE_TILE32        /* sums of 32 terms, as AMX computes them; fp8/reference.h defines the order */
 } accumulate_mode;
 enum { ACCUMULATE_MODES = ACCUMULATE_TILE32 + 1 };
@@ -52,8 +52,8 @@ typedef enum recipe_gemm { GEMM_OUTPUT, GEMM_GRAD_INPUT, GEMM_GRAD_WEIGHT, GEMM_
 
 typedef struct recipe {
     const char *name;     /* "tensorwise" */
-    const char *display;  /* as torchao prints it: "TENSORWISE" */
-    const char *source;   /* where the rule is published */
+    const char *display;  /* name as torchao prints it: "TENSORWISE" */
+    const char *source;   /* where the recipe is published */
     ott_dtype activation; /* format of activations and their gradients: F32, BF16 or F16 */
     quant_spec input, weight, grad_output;
     gemm_spec gemm[GEMM_COUNT];
@@ -67,8 +67,8 @@ const recipe *recipe_find(const char *name);
 const recipe *recipe_high_precision(ott_dtype d);
 /* True if this GEMM multiplies FP8 operands. which = GEMM_COUNT: true if any GEMM does. */
 bool recipe_gemm_is_fp8(const recipe *r, recipe_gemm which);
-/* Checks that a row is consistent: both operands of a GEMM are FP8 or neither, at most one is E5M2, they
-   split K into the same blocks, and both FP8 uses of a tensor have one format. The error names the field. */
+/* Checks that a row is consistent: a GEMM has two FP8 operands or none, at most one of them E5M2, with
+   equally long blocks along K; a tensor's two FP8 uses have one format. The error names the field. */
 ott_status recipe_check(const recipe *r);
 
 /* The specs of one linear module, compiled from a recipe. fp8: at least one GEMM multiplies FP8 operands. */

@@ -1,4 +1,4 @@
-/* fp8/recipe_text: parses and writes the text of a cast_spec; one table of words serves both. */
+/* fp8/recipe_text: parses and writes the text of a cast_spec, with one table of words. */
 #include "fp8/recipe_text.h"
 #include "base/str.h"
 #include "base/text.h"
@@ -26,13 +26,13 @@ typedef enum field {
 } field;
 
 typedef struct word {
-    const char *text; /* if it ends in "=", a number follows */
+    const char *text; /* a text that ends in "=" is followed by a number */
     field field;
-    int value;     /* value of the field, unless a number follows */
-    int low, high; /* range of an integer that follows */
+    int value;     /* value of the field, unless the word has a number */
+    int low, high; /* range of the number, if it is an integer */
 } word;
 
-#define HIGH_FORMAT    (-1) /* value of FIELD_FORMAT for "high" */
+#define HIGH_FORMAT    (-1) /* value of FIELD_FORMAT for the word "high", the activation format */
 #define LARGEST_MARGIN 16
 
 static const word words[] = {
@@ -59,7 +59,7 @@ static const word words[] = {
 };
 #define WORD_COUNT (int)(sizeof words / sizeof *words)
 
-/* Returns a field's value; 0 for epsilon, which is no integer. */
+/* Returns the value of an integer field; 0 for epsilon, which is a float. */
 static int field_get(const cast_spec *s, field f) {
     switch (f) {
     case FIELD_FORMAT: return cast_spec_is_fp8(s) ? (int)s->format : HIGH_FORMAT;
@@ -92,7 +92,7 @@ static void field_put(cast_spec *s, field f, int value) {
     }
 }
 
-/* Returns a spec with these properties and the default values of all others. */
+/* Returns a spec with the given format, granularity and policy, and with defaults for its other members. */
 static cast_spec defaults(ott_dtype format, granularity grain, amax_policy policy) {
     cast_spec s = {.format = format,
                    .grain = grain,
@@ -159,7 +159,7 @@ static bool read_integer(const word *w, const char *text, int *out) {
 
 /* ---- reading ---- */
 
-/* The words of a text, by the field that each sets. */
+/* The words of a text: word[f] sets field f. */
 typedef struct sentence {
     const word *word[FIELD_COUNT]; /* NULL: no word sets the field */
     int number[FIELD_COUNT];
@@ -179,7 +179,7 @@ static const word *find_word(const char *text) {
     return NULL;
 }
 
-/* Lists the words that may be first, or else the words that may follow the first. Returns their number. */
+/* Lists the words that may begin a text, or else all other words. Returns the number of listed words. */
 static int candidates(bool first, const char *out[WORD_COUNT], char *list, size_t size) {
     int count = 0;
     size_t length = 0;
@@ -238,7 +238,7 @@ static bool may_be_word(const char *text, size_t length) {
     return length <= WORD_LIMIT;
 }
 
-/* Reports a word that is too long or has unprintable bytes. Prints its first bytes, with '?' for those. */
+/* Reports a word that is too long or unprintable. Prints its first bytes, with '?' for unprintable bytes. */
 static ott_status fail_foreign(const char *text, size_t length, bool first) {
     char shown[WORD_LIMIT + 1];
     snprintf(shown, sizeof shown, "%.*s", (int)(length < WORD_LIMIT ? length : WORD_LIMIT), text);

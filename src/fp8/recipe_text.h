@@ -21,7 +21,7 @@
 #define RECIPE_CAST_TEXT 96
 
 /* Parses text. activation: the format of "high" (F32, BF16 or F16). OTT_ERR_CONFIG if a word is unknown,
-   repeated, or has no meaning with another word; the message names the word. */
+   repeated, or has no meaning with another word. The message names the unknown or useless word. */
 ott_status recipe_cast_parse(const char *text, ott_dtype activation, cast_spec *out);
 /* Writes the shortest text that parses to an equal spec. Callbacks and stochastic rounding are not written.
    */

@@ -10,7 +10,7 @@ static float larger(float a, float b) {
     return a > b ? a : b;
 }
 
-/* Returns the amax of the elements start, start + stride, ...; `count` elements. */
+/* Returns the amax of `count` elements, at the indices start, start + stride, .... */
 static float amax_line(const void *x, ott_dtype d, int64_t start, int64_t count, int64_t stride) {
     float amax = 0.0f;
     for (int64_t i = 0; i < count; i++) amax = larger(amax, fabsf(cast_load(x, d, start + i * stride)));
@@ -103,7 +103,7 @@ static void operand_gather(const reference_operand *x, int64_t mn, int64_t k, in
     for (int l = 0; l < count; l++) out[l] = ((const uint8_t *)x->data)[operand_index(x, mn, k + l)];
 }
 
-/* Returns tensorcore_fp8_dot_fast, or _split if `split`, for operands of any layout. */
+/* Returns tensorcore_fp8_dot_split if `split`, else tensorcore_fp8_dot_fast, for operands of any layout. */
 static float sum_tensorcore(const reference_operand *a, int64_t i, const reference_operand *b, int64_t j,
                             int64_t k, int64_t end, bool split) {
     enum { INSTRUCTION = 32, PROMOTION = 128 };

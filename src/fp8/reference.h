@@ -19,9 +19,9 @@ void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t column
                         const cast_spec *spec, bool column, float *amax, float *scale, float *scale_inv,
                         uint8_t *codes);
 
-/* A GEMM operand: element (i, k) of op(A) is a[i*ld + k], or a[k*ld + i] if transposed. The inverse scale of
-   (i, k) is scale_inv[i / block.mn * mn_step + k / block.k * k_step], with block = granularity_block(grain);
-   1 if scale_inv is NULL. */
+/* A GEMM operand: element (i, k) is data[i*ld + k], or data[k*ld + i] if transposed. The inverse scale of (i,
+   k) is scale_inv[i / block.mn * mn_step + k / block.k * k_step], with block = granularity_block(grain); 1 if
+   scale_inv is NULL. */
 typedef struct reference_operand {
     const void *data;
     ott_dtype format;

@@ -13,7 +13,7 @@ typedef enum scale_rule {
     /* max / max(amax, eps); amax 0, infinity and NaN give 1 (TransformerEngine compute_scale_from_amax) */
     SCALE_TE,
     SCALE_E8M0,      /* TransformerEngine MXFP8: scale_inv = amax / max, rounded up to a power of two */
-    SCALE_E8M0_FLOOR /* OCP MX v1.0: scale_inv = 2^(floor(log2 amax) - floor(log2 max)); may saturate */
+    SCALE_E8M0_FLOOR /* OCP MX v1.0: scale_inv = 2^(floor(log2 amax) - floor(log2 max)); values may saturate */
 } scale_rule;
 
 static inline bool scale_rule_is_e8m0(scale_rule rule) {
@@ -27,8 +27,8 @@ typedef struct scale_options {
     bool power_of_two; /* round down to 2^k: SCALE_TORCHAO by log2, SCALE_TE by clearing the mantissa */
     float epsilon;     /* lower bound of amax; only for SCALE_TE */
     int margin;        /* the scale is divided by 2^margin; only for SCALE_TE */
-    /* replaces an infinite scale; only for SCALE_TE. FLT_MAX for scales of a tensor or row; for block scales
-       the largest number of the source tensor's format */
+    /* replaces an infinite scale; only for SCALE_TE. It is FLT_MAX for scales of a tensor or a row, and the
+       largest number of the source tensor's format for block scales */
     float infinite;
 } scale_options;
 
@@ -60,7 +60,7 @@ ANYWHERE float scale_floor_power_of_two(float scale) {
 }
 
 /* torchao float8_utils.amax_to_scale divides in double and rounds to fp32. Double has more than 2*24+2 bits,
-   so this equals one fp32 division. Only the lower bound 1e-12 needs double: it is no fp32 number. */
+   so this equals one fp32 division. Only the lower bound 1e-12, no fp32 number, needs double. */
 ANYWHERE float scale_torchao(float amax, float max) {
     const double smallest = 1e-12;
     if ((double)amax < smallest) return (float)((double)max / smallest);
@@ -82,8 +82,8 @@ ANYWHERE float scale_te(float amax, float max, const scale_options *o) {
     return isinf(scale) ? o->infinite : scale;
 }
 
-/* MX: return the E8M0 code of scale_inv for a block's amax. scale_e8m0_multiplier returns the scale of a
-   code: 2^(127 - code), NaN for code 255. */
+/* MX: _roundup and _floor return the E8M0 code of scale_inv for a block's amax. _multiplier returns the scale
+   of a code: 2^(127 - code), NaN for code 255. */
 ANYWHERE uint8_t scale_e8m0_roundup(float amax, ott_dtype d) {
     if (isnan(amax)) return 255;
     if (isinf(amax)) return 254;

@@ -4,9 +4,9 @@
 enum {
     PRODUCTS = 32,            /* products that an instruction adds */
     FRACTION_BITS = 13,       /* an aligned term is a multiple of 2^(largest exponent - FRACTION_BITS) */
-    MANTISSA_BITS = 13,       /* the result keeps these bits after its leading bit */
-    PROMOTION_INTERVAL = 128, /* _split adds the accumulator to its fp32 sum after this number of elements */
-    NO_EXPONENT = -100000     /* the largest exponent if all terms are 0 */
+    MANTISSA_BITS = 13,       /* bits of the result after its leading bit */
+    PROMOTION_INTERVAL = 128, /* elements after which _split adds the accumulator to an fp32 sum */
+    NO_EXPONENT = -100000     /* stands for the largest exponent if all terms are 0 */
 };
 
 /* The number (-1)^negative * significand * 2^(exponent - fraction), not normalized. */

@@ -2,7 +2,7 @@
    by Khattak and Mikaitis, BSD-2). An instruction adds 32 products to the accumulator: it aligns all 33 terms
    to the largest exponent, truncates each to 13 fraction bits, adds exactly, normalizes, and truncates to 13
    mantissa bits. Hardware confirms the rule if the accumulator is 0 before the instruction. For other
-   accumulators it is not confirmed yet. */
+   accumulators the rule is not confirmed yet. */
 #ifndef FP8_TENSORCORE_H
 #define FP8_TENSORCORE_H
 
