@@ -8,9 +8,9 @@ table.
     --steps PRESETS      training steps from the same weights: 4 sequences of 256 tokens, or 512 from 124M on
     --generate PRESETS   one token at a time, without PyTorch: also the share of memcpy's bandwidth and
                          processor time
-    --pytorch LIST       its contestants, default fp32,bf16,bf16-compile. Products: fp32, bf16. Steps: fp32,
-                         bf16 (autocast, fp32 weights), bf16-pure (bf16 weights and moments), float8 (torchao,
-                         emulated); -compile after a name adds torch.compile
+    --pytorch LIST       PyTorch's contestants, default fp32,bf16,bf16-compile. Products: fp32, bf16. Steps:
+                         fp32, bf16 (autocast, fp32 weights), bf16-pure (bf16 weights and moments), float8
+                         (torchao, emulated); -compile after a name adds torch.compile
     --before PROGRAM     an older ottava, which takes part in every round
     --neighbour          a process copies 256 MiB in a loop at the same time
     --threads N  --repeats N  --ottava PROGRAM

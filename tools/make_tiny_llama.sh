@@ -6,11 +6,11 @@
 #   tools/make_tiny_llama.sh [FOLDER]        (build/tiny)
 #
 #   FOLDER/model                    1 million parameters, a token a byte
-#   FOLDER/hellaswag_train.jsonl    the beginning of a verse, and four endings of which one is its own
+#   FOLDER/hellaswag_train.jsonl    the beginning of a verse, its ending, and the endings of three others
 #   FOLDER/hellaswag_val.jsonl
 #
 #   OTTAVA=program   another ottava than build/release/ottava
-#   STEPS=200        of its training
+#   STEPS=200        number of training steps
 set -eu
 out=${1:-build/tiny}
 case $out in /*) ;; *) out=$PWD/$out ;; esac

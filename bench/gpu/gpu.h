@@ -86,13 +86,13 @@ double gpu_error_worst(const gpu_error *e); /* max |got - ref| / rms(ref) */
 
 /* ---- results ---- */
 
-/* Write one JSON object per line: call begin, then a function for each member, then end. Non-finite numbers
-   become null. */
+/* Write one JSON object per line: call result_begin, then one function for each member, then result_end.
+   Non-finite numbers become null. */
 void result_begin(gpu *g);
 void result_text(gpu *g, const char *key, const char *value);
 void result_int(gpu *g, const char *key, int64_t value);
 void result_number(gpu *g, const char *key, double value);
-void result_time(gpu *g, const gpu_time *time); /* members us, us_min and us_max */
+void result_time(gpu *g, const gpu_time *time); /* writes the members us, us_min and us_max */
 void result_end(gpu *g);
 
 #endif

@@ -134,7 +134,7 @@ static void result_codes(gpu *g, const char *key, const uint8_t *codes, int64_t 
     result_text(g, key, text);
 }
 
-/* Reports a wrong result; also its operands, unless K is too large to print them. */
+/* Writes a wrong result as a JSON line. The line includes the operands if K is small enough. */
 static void report_mismatch(gpu *g, const char *name, const products *p, int64_t i, float expected) {
     result_begin(g);
     result_text(g, "case", "mismatch");
@@ -157,7 +157,7 @@ static void report_mismatch(gpu *g, const char *name, const products *p, int64_t
 
 /* ---- the layout ---- */
 
-/* Operands that are small integers. Their sums are exact under all rules. */
+/* Makes operands of small integers. Sums of their products are exact under all rules. */
 static products integer_products(ott_dtype da, ott_dtype db) {
     products p = open_products(da, db, WGMMA_PRODUCTS, 2);
     case_integers(1, da, bytes_of_a(&p), p.a);
@@ -269,7 +269,7 @@ static void result_rules(gpu *g, const bool *explains) {
     result_text(g, "explained_by", text);
 }
 
-/* The results for one kind of operands and one kind of accumulators. */
+/* Results of single instructions with one kind of operands and one kind of accumulators. */
 typedef struct instruction_result {
     const char *operands, *accumulators;
     int64_t mismatches, odd_nans;

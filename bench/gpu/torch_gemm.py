@@ -47,7 +47,7 @@ SAMPLES, LEAST_SAMPLES, SAMPLED_SECONDS, SAMPLE_SECONDS = 15, 5, 0.3, 200e-6
 MOST_SETS = 16
 CHECKED = 64
 MESSAGE_WIDTH = 200
-QUEUE_CYCLES = 10_000_000  # about 5 ms, in which all calls are queued before the first starts
+QUEUE_CYCLES = 10_000_000  # the GPU waits about 5 ms, so that all calls are queued before the first starts
 
 
 # ---- operands ----
@@ -66,10 +66,10 @@ class Operand:
         largest = torch.finfo(dtype).max
         scale = largest / amax
         self.data = (blocks * scale).clamp_(-largest, largest).to(dtype).view(mn, depth)
-        self.scale = scale.reciprocal().view(blocks.shape[0], blocks.shape[2])  # [mn/block, depth/block]
+        self.scale = scale.reciprocal().view(blocks.shape[0], blocks.shape[2])  # [lines/block, depth/block]
 
     def exact_rows(self, rows):
-        """Returns these rows in float64, [len(rows), depth]."""
+        """Returns the rows with these numbers in float64, [len(rows), depth]."""
         depth = torch.arange(self.data.shape[1], device=self.data.device) // self.block[1]
         data = self.data.view(torch.uint8)[lines].view(self.data.dtype)  # not every backend can index FP8
         return data.float().double() * self.scale[lines // self.block[0]][:, depth].double()
@@ -146,7 +146,7 @@ class Product:
                                 use_fast_accum=self.fast_accum)
 
     def exact(self, rows, columns):
-        """These elements of the first set's product, in float64."""
+        """Returns the product of the first set at these rows and columns, in float64."""
         a, b = self.sets[0][:2]
         if self.recipe == "bf16":
             return (a[rows].double() * b[columns].double()).sum(1)
@@ -249,7 +249,7 @@ def run_case(case, device):
 def try_case(case, device):
     try:
         return dict(run_case(case, device), status="ok")
-    except Exception as error:  # any error is the result of this case
+    except Exception as error:  # the result's status is the error
         return {"status": (str(error).strip() or type(error).__name__).splitlines()[0][:MESSAGE_WIDTH]}
 
 

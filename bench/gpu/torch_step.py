@@ -227,7 +227,7 @@ def timed_steps(arguments, step, deadline):
 
 
 def flops_per_token(shape, seq_len, model):
-    """As torchtitan counts: 6 for each weight that multiplies a token, and for attention
+    """FLOPs as torchtitan counts them: 6 for each weight that multiplies a token, and for attention
     12 * layers * heads * head_dim * seq_len."""
     weights = sum(weight.numel() for weight in model.parameters() if weight.dim() == 2)
     if not shape.tied:
@@ -282,13 +282,13 @@ def run_worker(arguments):
             result["device"] = torch.cuda.get_device_name()
         try:
             result.update(attention_backends(arguments, shape))
-        except Exception as error:  # only a description: continue without it
+        except Exception as error:  # the case is measured without this description
             result["sdpa"] = first_line(error)
         model = make_model(arguments, shape)
         result["parameters"] = sum(weight.numel() for weight in model.parameters())
         steps = timed_steps(arguments, make_step(arguments, shape, model), deadline)
         result.update(speed(arguments, shape, model, steps), status="ok")
-    except Exception as error:  # any error is the result of this case
+    except Exception as error:  # the result's status is the error
         traceback.print_exc()
         result["status"] = first_line(error)
     with open(arguments.result, "w") as file:

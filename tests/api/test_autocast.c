@@ -253,14 +253,14 @@ static void test_layers_that_do_not_run(void **state) {
     begin(c, NULL, 1, NULL);
     for (int i = 0; i < 3; i++) forward(all[i], &f);
     end(c);
-    ott_module_close(b); /* removes it from the middle of the list */
+    ott_module_close(b); /* removes b from the middle of the context's list of modules */
     fill(f.x, 4.0f);
     begin(c, NULL, 1, NULL);
     forward(d, &f);
     end(c);
     assert_true(scale_of(a, "", "input") == 224.0f);
     assert_true(scale_of(d, "", "input") == 112.0f);
-    ott_module_close(d); /* removes it from the end of the list */
+    ott_module_close(d); /* removes d from the end of the context's list of modules */
     ott_module *e = open_linear(c, DIM, DIM, false, OTT_BF16, 4);
     begin(c, NULL, 1, NULL);
     forward(e, &f);

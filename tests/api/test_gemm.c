@@ -102,8 +102,8 @@ static void test_products_by_the_definition(void **state) {
     }
 }
 
-/* A recipe with GEMMs that accumulate like a tensor core gives the reference's result for this order. It
-   differs from the result in fp32. */
+/* A recipe may select GEMMs that add products in the order of a tensor core. The result then equals the
+   reference in this order, and differs from an fp32 sum. */
 static void test_recipe_keys_apply(void **state) {
     (void)state;
     fixture f = open_fixture("tensorwise");

@@ -65,7 +65,7 @@ static void turns_continue_one_text(void **state) {
     ott_context *context = open_context();
     ott_generator *generator;
     ott_generate_options o = greedy(3);
-    char stop[] = "uv"; /* the stop text is copied, so the caller may change its own */
+    char stop[] = "uv"; /* ott_generator_open copies the stop text, so the caller may change `stop` */
     o.stop = (const char *const[]){stop};
     o.stop_count = 1;
     collected text = {0};

@@ -100,7 +100,7 @@ typedef struct loop {
     ott_module *m;
     ott_optimizer *o;
     dataset *rows;
-    ott_tensor *tokens[2], *targets[2]; /* one per micro-batch */
+    ott_tensor *tokens[2], *targets[2]; /* tensors for each micro-batch of a step */
 } loop;
 
 static void open_loop(loop *l, const history *h) {

@@ -233,7 +233,7 @@ static void test_names(void **state) {
     assert_null(ott_module_child(m, "2"));
     assert_ptr_equal(value_of(m, "1.weight"), value_of(ott_module_child(m, "1"), "weight"));
     assert_int_equal(ott_tensor_rows(value_of(m, "1.bias")), 1);
-    ott_module_close(parts[0]); /* has no effect: the sequential owns the part */
+    ott_module_close(parts[0]); /* closing a part has no effect, because the sequential owns it */
     assert_string_equal(ott_module_kind(parts[0]), "transformer_layer");
     ott_module_close(m);
     assert_null(ott_module_kind(parts[0]));

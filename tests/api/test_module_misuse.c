@@ -252,7 +252,7 @@ static void test_regions(void **state) {
     for (int i = 0; i < 32; i++) succeed(ott_autocast_end(c));
     assert_error(ott_autocast_end(c), BAD, "no region is open");
     assert_int_equal(ott_autocast_depth(c), 0);
-    succeed(ott_autocast_begin(c, NULL)); /* not ended: the region stays open */
+    succeed(ott_autocast_begin(c, NULL)); /* no call ends this region */
     ott_context_close(c);
 }
 

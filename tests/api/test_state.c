@@ -303,7 +303,7 @@ static void test_old_format(void **state) {
     fputs("{\"version\": 1}\n", f);
     assert_int_equal(fclose(f), 0);
     assert_error(ott_checkpoint_load(parent, m, NULL), OTT_ERR_UNSUPPORTED, "an earlier version");
-    succeed(ott_checkpoint_save(parent, m, NULL)); /* replaces the older version */
+    succeed(ott_checkpoint_save(parent, m, NULL)); /* replaces the checkpoint of the older version */
     succeed(ott_checkpoint_load(parent, m, NULL));
     assert_file(parent, "module.json", false);
     /* a checkpoint with the file config.toml looks like the checkpoint of a run */

@@ -16,7 +16,7 @@ typedef struct collected {
     int pieces;
 } collected;
 
-/* An ott_text_fn. user: the collected. The test fails if the text does not fit. */
+/* An ott_text_fn. user: a `collected`. The test fails if the text does not fit. */
 static inline void collect(void *user, const char *text) {
     collected *c = user;
     size_t length = strlen(text);

@@ -140,7 +140,7 @@ static void test_failure_hook(void **state) {
 static void test_give_all(void **state) {
     (void)state;
     void *block;
-    mem_free_all(m); /* has no effect on an empty account */
+    mem_free_all(m); /* freeing an empty account has no effect */
     for (int i = 0; i < 20; i++)
         assert_int_equal(mem_alloc(m, (mem_kind)(i % MEM_KIND_COUNT), 100, "a", &block), OTT_OK);
     mem_free(m, block);

@@ -37,7 +37,7 @@ static void test_appending(void **state) {
     assert_int_equal(str_finish(&s), OTT_OK);
     str_free(&s);
     assert_null(s.text);
-    str_append(&s, "again"); /* can be used again after str_free */
+    str_append(&s, "again"); /* a string can be used again after str_free */
     assert_string_equal(s.text, "again");
     str_free(&s);
 }
@@ -149,7 +149,7 @@ static void test_nearest(void **state) {
     assert_string_equal(str_nearest("mxfp4", recipes, 5), "mxfp8");
     assert_string_equal(str_nearest("tensor", (const char *const[]){"ten", "tensorx"}, 2), "tensorx");
     assert_string_equal(str_nearest("fp8", (const char *const[]){"bp8", "fp4"}, 2),
-                        "bp8"); /* of equally near words, the first */
+                        "bp8"); /* the first of two equally near words */
     assert_string_equal(str_nearest("trian", (const char *const[]){"drain", "train"}, 2), "train");
     assert_string_equal(str_nearest("seq_length", (const char *const[]){"seq_len"}, 1), "seq_len");
     assert_null(str_nearest("32B", (const char *const[]){"42M"}, 1));

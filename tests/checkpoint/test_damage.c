@@ -298,7 +298,7 @@ static void test_other_shape(void **state) {
 /* The checkpoint and the model differ in their fused projections. The error names the keys to set. */
 static void test_other_projections(void **state) {
     static const struct {
-        bool saved[2], wanted[2]; /* fused_qkv, fused_gate_up */
+        bool saved[2], wanted[2]; /* values of fused_qkv and fused_gate_up */
         const char *says;
     } cases[] = {
         {{false, false}, {true, true}, "set --model.fused_qkv=false --model.fused_gate_up=false,"},

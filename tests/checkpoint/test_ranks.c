@@ -27,8 +27,8 @@ enum { RANKS_MAX = 8, HISTORY = 5, STEP = 20 };
 /* Returns which shard of a module's weight a rank holds. */
 typedef parameter_part (*layout)(const model_module *e, int rank, int size);
 
-/* The ranks of a job, and the options of their model. layout NULL: the model shards itself; `tensor` ranks
-   then share each layer (0: one). */
+/* The ranks of a job, and the options of their model. layout NULL: the model shards itself, and each layer is
+   shared by `tensor` ranks (0: by one). */
 typedef struct team {
     run_folder *f;
     const model_options *options;
@@ -48,7 +48,7 @@ typedef struct rank_run {
     ott_status (*job)(struct rank_run *r);
     const char *folder; /* folder of the checkpoints, or of a Hugging Face model */
     run_state run;
-    group leaving; /* forwards to `group`; fails after `calls` collectives have begun */
+    group leaving; /* a group that forwards collectives to `inner`, and fails after `calls` collectives */
     group *inner;
     int calls;
 } rank_run;
@@ -68,7 +68,8 @@ static model_options odd_options(void) {
     return o;
 }
 
-/* Splits `rows` into `parts` and returns the length of part `at`. *first: its first row. */
+/* Splits `rows` rows into `parts` parts. Returns the number of rows of part `at`, and stores the part's first
+   row in *first. */
 static int64_t shard_rows(int64_t rows, int at, int parts, int64_t *first) {
     int64_t each = rows / parts, more = rows % parts;
     *first = at * each + (at < more ? at : more);
@@ -475,7 +476,7 @@ static void a_full_disk_of_one_rank(void **state) {
     write_in_background(f);
     fill_disk(&t, full, bytes, writer_job);
     assert_int_equal(file_list_folder(f->account, at(f, "one"), &list), OTT_OK);
-    assert_int_equal(list.count, 1); /* only the older checkpoint, and no incomplete one */
+    assert_int_equal(list.count, 1); /* the older checkpoint is the only entry of the folder */
     file_list_free(&list);
     assert_int_equal(checkpoint_check(f->account, at(f, "one/step-4")), OTT_OK);
     model_close(full);

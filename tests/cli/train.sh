@@ -83,7 +83,7 @@ holds "no temporary checkpoint is left" sh -c '! ls ./-s/checkpoints | grep -q t
 
 # ---- closed output ----
 if command -v mkfifo >/dev/null 2>&1 && mkfifo pipe; then
-    sleep 60 <>pipe & # holds the pipe open and does not read
+    sleep 60 <>pipe & # this process keeps the pipe open and does not read it
     holder=$!
     "$program" train $run --train.max_steps=1000000 --run.dir=b >pipe 2>&1 &
     process=$!
@@ -95,7 +95,7 @@ if command -v mkfifo >/dev/null 2>&1 && mkfifo pipe; then
         tries=$((tries + 1))
     done
     kill -s TERM $process
-    (sleep 30; kill -s KILL $process) 2>/dev/null & # in case the run does not end
+    (sleep 30; kill -s KILL $process) 2>/dev/null & # if the run does not end
     guard=$!
     wait $process
     code=$?

@@ -40,7 +40,7 @@ static void test_switches(void **state) {
     GOOD(c, cfg, "--float8.enabled", "--train.seed", "3");
     assert_int_equal(cfg->train.mixed_precision, PRECISION_FP8);
     config_close(cfg);
-    /* the value of a key that has no effect is not taken for another argument */
+    /* "mine" is the value of a key that has no effect; it is not parsed as another argument */
     GOOD(c, cfg, "--wandb.project", "mine", "--train.seed", "4");
     assert_int_equal(cfg->train.seed, 4);
     config_close(cfg);

@@ -499,7 +499,7 @@ static void bad_rows_are_named(void **state) {
 /* The loss equals the validation loss of a training run on the same text. */
 static void the_loss_is_that_of_validation(void **state) {
     const fixture *f = *state;
-    fixture_write_text(path_of(f, "held.txt"), 3 * 4 * WINDOW + 1, 9); /* 4 batches of 3 rows */
+    fixture_write_text(path_of(f, "held.txt"), 3 * 4 * WINDOW + 1, 9); /* 12 rows: 4 batches of 3 */
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         rig r;
         evaluation e;

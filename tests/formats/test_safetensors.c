@@ -243,7 +243,7 @@ static void hostile_headers(void **state) {
     static const struct {
         const char *header;
         int64_t data;
-        const char *message; /* NULL: the file is valid */
+        const char *message; /* expected error message; NULL: the file is valid */
     } cases[] = {
         {"{}", 0, NULL},
         {"{}   \n ", 0, NULL},

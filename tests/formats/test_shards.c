@@ -447,7 +447,7 @@ static void hostile_indexes(void **state) {
     folder *f = *state;
     shards *s;
     static const struct {
-        const char *index, *message; /* message: NULL if the index is valid */
+        const char *index, *message; /* expected error message; NULL: the index is valid */
         ott_status status;
     } cases[] = {
         {MAP("\"a\":\"1.safetensors\",\"b\":\"1.safetensors\",\"c\":\"2.safetensors\""), NULL, OTT_OK},

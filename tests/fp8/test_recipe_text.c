@@ -50,7 +50,7 @@ static void every_row_there_and_back(void **state) {
 static void rows_as_texts(void **state) {
     (void)state;
     const struct {
-        const char *recipe, *input, *weight, *grad_output; /* texts of the rowwise casts */
+        const char *recipe, *input, *weight, *grad_output; /* expected texts of the rowwise casts */
     } rows[] = {
         {"bf16", "high", "high", "high"},
         {"tensorwise", "e4m3", "e4m3", "e5m2"},

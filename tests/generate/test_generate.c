@@ -101,7 +101,7 @@ static void it_continues_what_it_learnt(void **state) {
         o.max_tokens = 40;
         collected w = generate(*state, name, &o);
         assert_string_equal(w.text, "klmnopqrstuvwxyz\nabcdefghijklmnopqrstuvwxyz\nabcdef");
-        assert_int_equal(w.pieces, 41); /* the prompt, then token by token */
+        assert_int_equal(w.pieces, 41); /* one piece for the prompt, and one for each token */
     }
 }
 

@@ -153,7 +153,7 @@ static void logits_that_are_none_are_refused(void **state) {
     assert_non_null(strstr(status_text(), "logit of token 4 is NaN"));
     s.logits[4] = INFINITY;
     assert_int_equal(sampler_choose(&s, &token), OTT_ERR_DIVERGED);
-    s.logits[4] = -INFINITY; /* this token is never chosen; it is no error */
+    s.logits[4] = -INFINITY; /* a logit of -infinity is no error: the token is never chosen */
     FIXTURE_OK(sampler_choose(&s, &token));
     sampler_close(&s);
     mem_close(account);

@@ -652,7 +652,7 @@ static void axes(void **state) {
     assert_ticks(&a, "0 2e-4 4e-4 6e-4");
     a = axis_linear(5, 5, 4);
     assert_true(a.low == 2.5 && a.high == 7.5);
-    a = axis_linear(INFINITY, -INFINITY, 4); /* no points */
+    a = axis_linear(INFINITY, -INFINITY, 4); /* bounds of an empty set of points */
     assert_ticks(&a, "0 0.5 1");
     a = axis_log(1.4, 11, 8);
     assert_ticks(&a, "1.5 2 3 4 5 7 10");
@@ -718,7 +718,7 @@ static void memory_runs_out(void **state) {
         str_free(&text);
     }
     mem_fail_after(f->account, 0);
-    assert_int_equal(status, OTT_OK); /* after 59 allocations none failed */
+    assert_int_equal(status, OTT_OK); /* the last call needs fewer than 59 allocations */
     report_close(r);
 }
 

@@ -119,7 +119,7 @@ static void test_an_op_has_the_workspace_it_asks_for(void **state) {
     assert_int_equal(op_add(&f->cx, &add), OTT_OK);
     assert_null(seen.workspace);
     assert_int_equal(plan_seal(f->cx.plan), OTT_OK);
-    assert_int_equal(plan_bytes(f->cx.plan), 320); /* 3 columns: 300 bytes, rounded up to 64 */
+    assert_int_equal(plan_bytes(f->cx.plan), 320); /* 300 bytes for 3 columns, aligned to 64 */
     plan_bind(f->cx.plan, arena);
     plan_replay(f->cx.plan);
     assert_int_equal(op_add(&f->cx, &add), OTT_OK);

@@ -52,7 +52,7 @@ static void refused(ott_status status, const char *word) {
 
 /* ---- a small step ---- */
 
-/* A step with buffer x all the time. Buffer a is closed before buffer b is opened. */
+/* A step in which buffer x stays open. Buffer a is closed before buffer b is opened. */
 static void small_step(char **x, char **a, char **b) {
     plan_buffer bx = open_buffer("x", 10 * UNIT);
     *x = bx.data;

@@ -232,7 +232,7 @@ static void reads_the_neighboring_files(void **state) {
 static void configuration_decides_over_the_template(void **state) {
     folder *f = *state;
     folder_write_text(f, "tokenizer_config.json",
-                      "{\"bos_token\": \"<s>\", \"add_bos_token\": false}"); /* no EOS */
+                      "{\"bos_token\": \"<s>\", \"add_bos_token\": false}"); /* the file names no EOS token */
     tokenizer *t = case_open(f, with_template(with_added(case_bytes(MERGES))));
     assert_tokens(f, t, "the", TOKENIZER_ADD_SPECIAL, "the|</s>");
     tokenizer_close(t);

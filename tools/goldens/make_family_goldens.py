@@ -260,7 +260,7 @@ def kind_of(family):
 
 def set_weights(model, generator):
     """Draws weights so large that attention is far from uniform and every gradient is far from zero."""
-    around = 0.0 if "gemma" in model.config.model_type else 1.0  # mean of a norm's weight
+    around = 0.0 if "gemma" in model.config.model_type else 1.0  # mean of the weights of a norm
     for name, p in model.named_parameters():
         noise = torch.randn(p.shape, generator=generator)
         if p.dim() == 1 and name.endswith("bias"):

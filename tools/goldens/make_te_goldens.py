@@ -148,7 +148,7 @@ def decoded(codes, inverse, rows, depth, side):
 
 
 def make_tensors(out):
-    m, k, n = 144, 160, 136  # not multiples of 128; only 160 is a multiple of 32
+    m, k, n = 144, 160, 136  # none is a multiple of 128; only k is a multiple of 32
 
     def some(rows, columns):
         x = rng.standard_normal((rows, columns)) * np.exp2(rng.integers(-12, 4, (rows, 1)))

@@ -7,9 +7,9 @@ post-processor and added tokens.
 
     {"models": {name: model}, "strings": [text],
      "cases": [{"name", "model", "options": {key: value of the model}, "file": {the other parts},
-                "ids": [a text's ids, special tokens added and recognised], "plain": [neither; null: the
-                same],
-                "texts": [ids decoded], "skipped": [without special tokens]}]}
+                "ids": [ids of a text; special tokens are added, and found in the text],
+                "plain": [ids of a text; special tokens are neither added nor found; null: equal to "ids"],
+                "texts": ["ids" decoded], "skipped": ["ids" decoded without special tokens]}]}
 
     python tools/goldens/make_tokenizer_goldens.py tests/golden
 """
