@@ -134,8 +134,8 @@ typedef struct ott_group ott_group;
 typedef enum ott_reduce { OTT_REDUCE_SUM, OTT_REDUCE_MAX } ott_reduce;
 
 /* Your all-reduce: replaces values[count], in host memory, by their sum or maximum over all ranks of the
-   group, with the same bits on every rank. It must not return before that. If it returns an error, the
-   library call that called it fails with that status. */
+   group, with the same bits on every rank. It must not return before all values are replaced. If it returns
+   an error, the library call that called it fails with that status. */
 typedef ott_status (*ott_all_reduce_fn)(void *user, float *values, int64_t count, ott_reduce kind);
 
 typedef struct ott_group_options {
@@ -210,7 +210,7 @@ typedef struct ott_statistics {
 } ott_statistics;
 
 OTT_API void ott_statistics_init(ott_statistics *statistics);
-/* Measures the error of the last ott_quantize for one use. x: its argument. Errors as in ott_dequantize. */
+/* Measures the error of the last call, ott_quantize(q, x), for one use. Errors as in ott_dequantize. */
 OTT_API ott_status ott_quantize_statistics(ott_qtensor *q, const ott_tensor *x, ott_usage use,
                                            ott_statistics *out);
 

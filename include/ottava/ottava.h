@@ -69,7 +69,7 @@ typedef void (*ott_work_fn)(void *user, const ott_work *work);
 
 typedef struct ott_progress {
     int64_t step, max_steps;
-    double loss;            /* mean over the tokens of the step, in nats */
+    double loss;            /* mean loss of the step's tokens, in nats */
     double validation_loss; /* loss of the last validation; NaN before the first one */
     double learning_rate, grad_norm;
     double tokens_per_second; /* mean rate of the last steps */
@@ -109,8 +109,8 @@ typedef struct ott_generate_options {
     uint64_t seed;      /* default 42 */
     int threads;        /* CPU threads; 0: one per core */
     int64_t top_k;      /* sample among the k most likely tokens; 0 (default): all */
-    /* Above 0; 1 (default): no penalty. Logits of tokens that the text already contains are divided by it if
-       positive, and multiplied by it if negative. */
+    /* Above 0; 1 (default): no penalty. Logits of tokens that the text already contains are divided by this
+       number if positive, and multiplied by it if negative. */
     double repetition_penalty;
     /* [stop_count] stop texts, none empty. The first complete one ends the text and is not written. */
     const char *const *stop;
@@ -262,9 +262,9 @@ typedef struct ott_eval_options {
     size_t struct_size;
     ott_eval_task task;
     const char *data; /* file to evaluate on; required */
-    /* NULL or "trained": the run's own precision; for a Hugging Face folder bf16. "fp32", "bf16" or "fp16".
-       "fp8": the run's float8.recipe_name. Or the name of a recipe (ott_recipe_table), for every linear layer
-       that no filter excludes. */
+    /* NULL or "trained": the run's own precision, or bf16 for a Hugging Face folder. "fp32", "bf16", "fp16":
+       this precision. "fp8": the run's float8.recipe_name. The name of a recipe (ott_recipe_table): this
+       recipe for every linear layer that no filter excludes. */
     const char *precision;
     /* [filter_count] layers with one of these texts in their name stay in high precision, in addition to the
        filters of the run's configuration. */
@@ -304,7 +304,7 @@ typedef struct ott_eval_result {
     size_t struct_size;
     int64_t items, total;   /* rows or windows: evaluated (fewer after ott_stop); available */
     int64_t tokens;         /* predicted tokens; HELLASWAG: tokens of the right endings */
-    int64_t truncated;      /* HELLASWAG: endings whose context did not fit and lost its beginning */
+    int64_t truncated;      /* HELLASWAG: endings whose context was too long; its beginning was dropped */
     double loss;            /* mean loss of the tokens that `tokens` counts, in nats */
     double perplexity;      /* exp(loss) */
     double bits_per_byte;   /* loss in bits per byte of the tokens' text */
@@ -341,7 +341,7 @@ typedef int64_t (*ott_read_fn)(void *user, void *buffer, int64_t bytes);
 /* Receives `bytes` bytes of output; data is valid during the call. */
 typedef void (*ott_bytes_fn)(void *user, const void *data, int64_t bytes);
 
-/* Options of ott_tokenize and ott_tokenize_file; if a comment names one of them, only of that function. */
+/* An option whose comment names ott_tokenize or ott_tokenize_file has an effect only in that function. */
 typedef struct ott_tokenize_options {
     size_t struct_size;
     int jsonl;      /* ott_tokenize: each text is a JSON string on a line, and so may contain newlines */

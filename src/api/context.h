@@ -31,7 +31,7 @@ struct ott_context {
     int threads;                   /* CPU threads of the device; 0: one per core */
     char *device_name;             /* name that backend_open gets; NULL: "auto" */
     struct device *device;         /* NULL until an object needs it (api_device) */
-    struct plan *plan;             /* runs ops at once, without recording; opened after `device` */
+    struct plan *plan;             /* plan of ops that run at once, unrecorded; NULL if `device` is */
     struct closed_handles *closed; /* [HANDLE_KINDS]; NULL until the first handle is opened */
     int64_t open_handles;
     struct autocast *autocast; /* state of autocast regions; NULL until a module needs it */

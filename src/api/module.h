@@ -150,8 +150,8 @@ const char *module_show(const ott_module *m, char out[96]);
 
 /* ---- running ---- */
 
-/* Like api_enter, but fails with OTT_ERR_ARGUMENT inside a callback, because the call that is interrupted may
-   be changing the module. */
+/* Like api_enter, but fails with OTT_ERR_ARGUMENT inside a callback, because the interrupted call may be
+   changing the module. */
 ott_status module_enter(ott_context *context, const char *function);
 /* `return MODULE_INSIDE(context, call);` makes the call between module_enter and api_leave. */
 #define MODULE_INSIDE(context, call)                                                                         \

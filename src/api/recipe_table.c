@@ -92,8 +92,8 @@ static void fill_operands(const grid *g, int row, const recipe *r, const capabil
     rule_text(r, grid_at(g, row, 4));
 }
 
-/* Writes the devices: "cpu; not built: H100/H200" without the CUDA backend. With it "cpu; cuda: H100/H200",
-   or whether this machine's GPU can run the recipe. */
+/* Writes the devices. Without the CUDA backend: "cpu; not built: H100/H200". With the CUDA backend: "cpu;
+   cuda: H100/H200", or whether this machine's GPU can run the recipe. */
 static void devices_text(const recipe *r, const capability *c, char out[CELL]) {
     char gpus[64];
     capability_gpu_text(capability_gpus(r), gpus);

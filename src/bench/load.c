@@ -1,6 +1,6 @@
 /* bench/load: loads the weights of a Hugging Face folder into a model, as a training run does. For comparison
-   it also reads the same files into a buffer. Both alternate. Before each of them the operating system is
-   asked to drop the files from its cache, so that they are read from disk. */
+   it also reads the same files into a buffer. Loads and reads alternate. Before each load and read the
+   operating system is asked to drop the files from its cache, so that they are read from disk. */
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/file.h"

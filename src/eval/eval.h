@@ -68,7 +68,7 @@ typedef struct eval_batch {
     mem *account;
     int32_t *token, *target, *position; /* [tokens], in one allocation; target < 0: no loss */
     int32_t *start;                     /* [documents + 1]: first tokens, then the number of tokens */
-    float *loss;                        /* [tokens]; set by eval_forward */
+    float *loss;                        /* [tokens] loss of each token; set by eval_forward */
     int64_t tokens, documents, capacity;
 } eval_batch;
 

@@ -144,7 +144,7 @@ static void count_llmc(hellaswag *h, const eval_row *row, const score s[EVAL_END
     h->right_llmc += smallest(mean) == row->label;
 }
 
-/* Scores the row in the requested encodings. If both have the same ids, one forward is enough. */
+/* Scores the row in the requested encodings. If both encodings have the same ids, one forward is enough. */
 static ott_status score_row(hellaswag *h, const eval_row *row) {
     score s[EVAL_ENDINGS];
     int forms = h->job->options->hellaswag_forms;

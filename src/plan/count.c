@@ -30,7 +30,7 @@ typedef struct clocks {
     double waiting;       /* seconds of `compute` that were spent waiting */
     double gathered;      /* seconds at which the previous gather ended */
     collective_kind last; /* kind of the previous collective */
-    bool together;        /* no op ran since the previous collective: one of the same kind starts with it */
+    bool together;        /* no op ran since then: the next collective of this kind starts with it */
 } clocks;
 
 static void wait_until(clocks *c, double moment) {
@@ -232,7 +232,7 @@ static void on_collective(void *user, const exec *cx, const group *g, const coll
 
 /* ---- work outside of the recorded plans ---- */
 
-/* Adds the all-reduce of this rank's gradient shard over the ranks with the same shard, along d. */
+/* Adds the all-reduce of this rank's gradient shard over the ranks with the same shard, along dimension d. */
 static void add_copies(counter *c, const model *m, mesh_dimension d) {
     machine_group g = machine_group_along(c->request->mesh, d);
     double copies = (double)g.ranks, bytes = 2 * (double)m->trained_bytes * (copies - 1) / copies;

@@ -39,7 +39,7 @@ static ott_status report_cpu(doctor *d, ott_context *context) {
     return OTT_OK;
 }
 
-/* Loading the backend fails if it was not built, or if cuBLASLt is missing: the backend is linked with it. */
+/* Loading the backend fails if it was not built, or if cuBLASLt, with which it is linked, is missing. */
 static void report_no_backend(doctor *d) {
     const char *why = status_text();
     print_finding(d, false, "CUDA backend", why,

@@ -37,7 +37,7 @@ typedef struct probe {
     device *device;
     exec_times times;
     tally step[STEPS];
-    int done;              /* steps run; the first is not timed, since it touches new memory */
+    int done; /* number of steps run; the first one is not timed, because it touches new memory */
     double between[STEPS]; /* mean seconds from one operation to the next, of each step */
 } probe;
 

@@ -1,4 +1,4 @@
-/* report/page: report.html is page.html with the rows as JSON. These functions append members of it. */
+/* report/page: report.html is page.html with the rows as JSON. The functions append members to the JSON. */
 #ifndef REPORT_PAGE_H
 #define REPORT_PAGE_H
 

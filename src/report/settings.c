@@ -12,7 +12,7 @@ typedef enum setting {
     SETTING_DATA,
     SETTING_VALIDATION,
     SETTING_SEED,
-    SETTING_PRECISION, /* differences in precision are what the report shows */
+    SETTING_PRECISION, /* precision; the report compares runs that differ in it */
     SETTING_COST,      /* affects speed or memory, but not the loss */
     SETTING_IGNORED    /* paths and output settings */
 } setting;

@@ -25,7 +25,7 @@ static int width_of(const char *text) {
     return width;
 }
 
-/* Moves a text into a cell and frees it. */
+/* Copies a text into a cell, and frees the text. */
 static ott_status fill_cell(str *cell_text, char out[48]) {
     ott_status status = str_finish(cell_text);
     if (status == OTT_OK) snprintf(out, 48, "%s", cell_text->text);

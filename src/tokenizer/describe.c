@@ -66,7 +66,7 @@ static bool is_nfc(const normalize_step *step) {
 }
 
 /* True if the step splits text into the matches of the expression and keeps them all. SPLIT_REMOVED with
-   `invert` removes text between matches, but the expression matches everywhere. */
+   `invert` removes text between matches, but the expression matches everywhere, so nothing is removed. */
 static bool splits_by(const split_step *step, const char *regex) {
     bool keeps_all = step->behavior == (step->invert ? SPLIT_REMOVED : SPLIT_ISOLATED);
     return step->kind == SPLIT_PATTERN && keeps_all && step->pattern.source.at &&

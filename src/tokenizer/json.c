@@ -4,7 +4,7 @@
 #include "base/json_text.h"
 #include <inttypes.h>
 
-#define FILE_LIMIT (INT64_C(256) << 20) /* bytes; the largest known files have 40 MB */
+#define FILE_LIMIT (INT64_C(256) << 20) /* maximum bytes of a file; the largest known files have 40 MB */
 enum { MAX_NESTING = 8 };               /* maximum depth of nested Sequences */
 
 static ott_status parse(const char *path, const char *data, int64_t bytes, size_t flags, json_t **out) {

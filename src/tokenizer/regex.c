@@ -9,7 +9,7 @@
 /* ---- from Oniguruma's meaning to PCRE2's ---- */
 
 /* PCRE2's Unicode \s also contains U+180E. PCRE2's \w has no marks, but all numbers. Oniguruma's \w has
-   circled and squared letters, and of the numbers that are not digits only those in Latin-1. */
+   circled and squared letters, and digits, but other numbers only of Latin-1. */
 #define SPACES "\\p{Z}\\t-\\r\\x{85}"
 #define WORDS  COMMON_WORDS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
@@ -61,7 +61,7 @@ static ott_status translate_escape(translation *t) {
     case '\0': return refuse_pattern(t, "it ends in a backslash");
     default: break;
     }
-    bool braced = peek(t, 2) == '{'; /* the form \p{L}, not \pL */
+    bool braced = peek(t, 2) == '{'; /* \p{L}, not \pL */
     copy_bytes(t, 2);
     while (braced && t->at < t->from.bytes && peek(t, 0) != '}') copy_bytes(t, 1);
     if (braced) copy_bytes(t, 1);

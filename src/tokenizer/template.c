@@ -69,7 +69,7 @@ ott_status template_load(tokenizer *t, const json_t *root) {
 
 /* ---- other files of the folder ---- */
 
-/* Returns the id of "<s>" or {"content": "<s>"}; -1 if it is neither or has no token. */
+/* Returns the id of the token that a JSON value names: "<s>" or {"content": "<s>"}; -1 if it names none. */
 static int32_t named_token(const tokenizer *t, const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     const char *text = json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);

@@ -58,7 +58,7 @@ typedef struct tokenizer_ids {
     int64_t count, capacity;
 } tokenizer_ids;
 
-/* Grows the capacity to at least count + extra; at least doubles it if it must grow. */
+/* Grows the capacity to at least count + extra, and at least to twice the old capacity if it must grow. */
 ott_status tokenizer_ids_reserve(tokenizer_ids *ids, int64_t extra);
 ott_status tokenizer_ids_append(tokenizer_ids *ids, int32_t id);
 void tokenizer_ids_free(tokenizer_ids *ids);

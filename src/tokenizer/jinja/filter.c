@@ -61,7 +61,7 @@ static ott_status filter_tojson(jinja_work *w, const jinja_value *v, const jinja
     return jinja_show_json(w, v, indent && indent->kind == JINJA_INTEGER ? indent->integer : -1, out);
 }
 
-/* Indents lines by `width` spaces; the first line and empty lines only if `first` or `blank` is true. */
+/* Indents lines by `width` spaces: the first line only if `first` is true, empty lines only if `blank` is. */
 static ott_status filter_indent(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                 jinja_value *out) {
     static const char *const names[] = {"width", "first", "blank", NULL};
