@@ -14,7 +14,7 @@ enum { ROWS = 64, COLUMNS = 64, TILE = ATTENTION_TILE, GROUPS = COLUMNS / 8 };
 struct row_tile {
     float at[TILE][COLUMNS];
 };
-/* at[j][t]: score (q k) of thread t's row with row j of a tile. */
+/* at[j][t]: q k of thread t's row and row j of a tile. */
 struct score_tile {
     float at[TILE][ROWS];
 };
@@ -61,7 +61,7 @@ static documents documents_of(const tensor *cu_seqlens, int64_t tokens, int64_t 
     return {(const int32_t *)cu_seqlens->data, cu_seqlens->columns, tokens, window};
 }
 
-/* Returns the tokens of the document of `token`, all within [0, tokens) even if cu_seqlens is invalid. */
+/* Returns the document that contains `token`, as tokens within [0, tokens) even if cu_seqlens is invalid. */
 __device__ __forceinline__ span document_of(const documents &d, int64_t token) {
     int64_t low = 0, high = d.count;
     while (low < high) {
@@ -162,7 +162,7 @@ __device__ __forceinline__ void store_sums(const row_sums &sums, const head_view
     }
 }
 
-/* Adds the sixteen lanes of SUM16 (tensor/ops.def) in its order. */
+/* Adds the sixteen lanes of SUM16, in the order of SUM16 (tensor/ops.def). */
 template <int STEP> __device__ __forceinline__ float fold_lanes(float (&lane)[16]) {
 #pragma unroll
     for (int i = 0; i < STEP; i++) lane[i] = lane[i] + lane[i + STEP];
@@ -199,7 +199,7 @@ __device__ __forceinline__ float capped(float s, float cap) {
     return cap > 0 ? cap * fmath_tanh(s / cap) : s;
 }
 
-/* A query's online softmax. most: largest score so far; sum: of exp(score - most) so far. */
+/* A query's online softmax. most: largest score so far; sum: sum of exp(score - most) so far. */
 struct running_softmax {
     float most, sum;
 };

@@ -1,7 +1,7 @@
 /* cuda/attention_check: recomputes sampled rows, each of a different head, on the host in double precision.
-   cuDNN rounds p and ds (tensor/attention.h) to 16 bits. So the energy of an error is compared with the
-   energy of the result plus that of the sum's terms, which do not cancel. Rounding errors are 50 dB below
-   that. The errors of wrong results are about as large as that. */
+   cuDNN rounds p and ds (tensor/attention.h) to 16 bits. So the energy of an error is compared with a signal:
+   the energy of the result plus the energy of the sum's terms, which do not cancel. Rounding errors are 50 dB
+   below the signal. The errors of wrong results are about as large as the signal. */
 #include "cuda/attention_check.h"
 #include "cuda/samples.h"
 #include "fp8/cast.h"
@@ -22,7 +22,7 @@ typedef struct workbench {
     uint16_t *stored;        /* [tokens][head_dim], as stored on the GPU */
     float *x, *y, *z;        /* [tokens][head_dim] of one head */
     float *lse;              /* [tokens] of one head */
-    float own[3][HEAD_MOST]; /* rows of one token */
+    float own[3][HEAD_MOST]; /* one token's rows of up to three tensors */
 } workbench;
 
 /* rows [begin, end) */
@@ -86,7 +86,7 @@ static double dot_products(const float *x, const float *y, int64_t count) {
     return sum;
 }
 
-/* A row of an output, from the host. Each element is a sum; its energy is the sum of its terms' squares. */
+/* A row of an output, computed on the host. Each value is a sum. energy: the sum of its squared terms. */
 typedef struct row_sum {
     double value[HEAD_MOST], energy[HEAD_MOST];
 } row_sum;

@@ -41,7 +41,7 @@ static ott_status open_library_file(attention_library *l) {
     return refuse_library(l);
 }
 
-/* Records an error. The first one is kept, because the later ones follow from it. */
+/* Returns false if `status` is an error. Keeps the first error, because later errors follow from it. */
 static bool check_cudnn(const attention_library *l, char error[ATTENTION_TEXT], const char *what,
                         cudnnStatus_t status) {
     if (status == CUDNN_STATUS_SUCCESS) return true;
@@ -305,7 +305,7 @@ static void take_error(builder *p, char reason[ATTENTION_TEXT]) {
     p->error[0] = '\0';
 }
 
-/* Builds the first configuration that can be built; if none can, p->error is the first one's error. */
+/* Builds the first configuration that can be built. If none can, p->error is the error of the first. */
 static void choose_engine(builder *p, descriptor operations) {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
     char reason[ATTENTION_TEXT] = "";
@@ -328,7 +328,7 @@ static descriptor choose_knob(builder *p, cudnnBackendKnobType_t type, int64_t v
     return finalize(p, d, "knob");
 }
 
-/* Chooses Hopper's backward engine with 64 x 64 tiles and 4 stages. It sums grad_q by tiles in one order. */
+/* Chooses Hopper's backward engine with 64 x 64 tiles and 4 stages, which sums grad_q in a fixed order. */
 static void choose_deterministic_engine(builder *p, descriptor operations) {
     descriptor knobs[] = {
         choose_knob(p, CUDNN_KNOB_TYPE_TILE_M, 2),     choose_knob(p, CUDNN_KNOB_TYPE_TILE_N, 1),

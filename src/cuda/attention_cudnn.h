@@ -1,5 +1,5 @@
 /* cuda/attention_cudnn: builds and runs a graph of cuda/attention_graph with cuDNN's backend API. The library
-   is opened at run time. A plan can also be built without a GPU, from a description of one. */
+   is opened at run time. A plan can also be built without a GPU, from a description of a GPU. */
 #ifndef CUDA_ATTENTION_CUDNN_H
 #define CUDA_ATTENTION_CUDNN_H
 
@@ -15,7 +15,7 @@ enum { ATTENTION_CUDNN_LEAST = 91801, ATTENTION_CUDNN_DETERMINISTIC = 92500 };
 #define ATTENTION_CUDNN_FILE    "libcudnn.so.9"
 #define ATTENTION_CUDNN_PACKAGE "nvidia-cudnn-cu13"
 
-/* The functions that Ottava calls, without "cudnn": cudnnGetVersion and so on. */
+/* cuDNN functions that Ottava calls; GetVersion is cudnnGetVersion. */
 #define CUDNN_CALLS(X)                                                                                       \
     X(GetVersion)                                                                                            \
     X(Create)                                                                                                \
@@ -46,8 +46,8 @@ typedef struct attention_library {
 } attention_library;
 
 /* Opens cuDNN for the current CUDA device and `stream`, or for the device that `json` describes
-   (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). OTT_ERR_DEVICE if cuDNN is missing or too old. Always close
-   it. */
+   (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). OTT_ERR_DEVICE if cuDNN is missing or too old. Close it even
+   after an error. */
 ott_status attention_library_open(attention_library *l, cudaStream_t stream);
 ott_status attention_library_describe(attention_library *l, const char *json);
 void attention_library_close(attention_library *l);
@@ -56,14 +56,14 @@ typedef struct attention_plan {
     int64_t workspace;          /* bytes that a run needs */
     char error[ATTENTION_TEXT]; /* why the plan could not be built */
 
-    int uids[ATTENTION_NAMED], uid_count; /* tensors with memory, and by-value scalars */
+    int uids[ATTENTION_NAMED], uid_count; /* uids of tensors with memory and of scalars */
     cudnnBackendDescriptor_t plan, descriptors[ATTENTION_DESCRIPTORS_MOST];
     int descriptor_count;
 } attention_plan;
 
-/* Builds a plan. From cuDNN 9.25 on, backward uses Hopper's engine that sums in one order. Otherwise the plan
-   uses the best suggestion of cuDNN's heuristics that can be built. OTT_ERR_UNSUPPORTED, and p->error, if
-   there is none. Close it even after a failure. */
+/* Builds a plan. From cuDNN 9.25 on, backward uses Hopper's engine that sums in a fixed order. Otherwise the
+   plan uses the best suggestion of cuDNN's heuristics that can be built. If no plan can be built, p->error
+   has the reason and OTT_ERR_UNSUPPORTED is returned. Close the plan even after a failure. */
 ott_status attention_plan_build(attention_plan *p, const attention_library *l, const graph *g);
 /* Queues a run. data[uid]: device memory of a tensor, host memory of a scalar. Needs p->workspace bytes. */
 ott_status attention_plan_run(attention_plan *p, const attention_library *l,

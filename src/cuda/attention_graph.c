@@ -23,7 +23,7 @@ static int add_pairs(graph *g, graph_type type) {
                        (int64_t[]){h * s * s, s * s, s, 1});
 }
 
-/* The same memory as add_pairs, read transposed: keys before queries. */
+/* One value per key and query: a transposed view of a tensor of add_pairs. */
 static int add_pairs_transposed(graph *g) {
     int64_t h = g->config.heads, s = g->config.length;
     return add_virtual(g, g->config.type, (int64_t[]){g->config.documents, h, s, s},
@@ -242,8 +242,8 @@ static int add_probabilities(graph *g) {
     return add_f32(g, GRAPH_EXP, shifted, 0, add_pairs(g, GRAPH_F32));
 }
 
-/* Gradient of K (or V) for each query head. If packed, the caller provides its memory, because cuDNN would
-   need documents * length rows of workspace. Its offsets are K's offsets times heads / kv_heads. */
+/* Gradient of K (or V) for each query head. For packed documents the caller provides the tensor's memory,
+   because cuDNN would need documents * length rows. The offsets are K's offsets times heads / kv_heads. */
 static int add_heads(graph *g, attention_name uid) {
     const attention_config *c = &g->config;
     int64_t h = c->heads, s = c->length, d = c->head_dim;

@@ -26,16 +26,16 @@ typedef enum attention_name {
     ATTENTION_GRAD_V,
     /* scratch of backward; the caller initializes only GRAD_Q_SUM */
     ATTENTION_DELTA,        /* fp32 [heads, rows]: sum of grad_o * o over head_dim */
-    ATTENTION_GRAD_Q_SUM,   /* fp32 grad_q before rounding; the caller clears it */
-    ATTENTION_GRAD_K_HEADS, /* packed only: [rows, heads * head_dim], gradients per query head, before */
-    ATTENTION_GRAD_V_HEADS, /*   grouped heads are summed (dense ones are in cuDNN's workspace) */
+    ATTENTION_GRAD_Q_SUM,   /* fp32 grad_q before rounding; the caller sets it to 0 */
+    ATTENTION_GRAD_K_HEADS, /* packed only: [rows, heads * head_dim], grad_k of each query head */
+    ATTENTION_GRAD_V_HEADS, /* packed only: [rows, heads * head_dim], grad_v of each query head */
     /* packed documents */
-    ATTENTION_Q_LENGTHS,   /* int32 [documents] */
-    ATTENTION_K_LENGTHS,   /* the same values */
+    ATTENTION_Q_LENGTHS,   /* int32 [documents]: tokens of each document */
+    ATTENTION_K_LENGTHS,   /* int32 [documents]: the values of Q_LENGTHS */
     ATTENTION_Q_OFFSETS,   /* int64 [documents + 1]: first element of each document in Q and GRAD_Q */
-    ATTENTION_K_OFFSETS,   /* the same for K, V, GRAD_K and GRAD_V */
-    ATTENTION_O_OFFSETS,   /* the same for O and GRAD_O */
-    ATTENTION_LSE_OFFSETS, /* the same for LSE and DELTA */
+    ATTENTION_K_OFFSETS,   /* int64 [documents + 1]: first elements in K, V, GRAD_K and GRAD_V */
+    ATTENTION_O_OFFSETS,   /* int64 [documents + 1]: first elements in O and GRAD_O */
+    ATTENTION_LSE_OFFSETS, /* int64 [documents + 1]: first elements in LSE and DELTA */
     /* fp32 scalars in host memory */
     ATTENTION_SCALE,
     ATTENTION_ONE,
@@ -48,15 +48,15 @@ typedef enum graph_type { GRAPH_F32, GRAPH_BF16, GRAPH_F16, GRAPH_I32, GRAPH_I64
 
 /* Q, O and their gradients are [rows, heads * head_dim]. K, V and their gradients are [rows, kv_heads *
    head_dim]. Query head h reads key head h / (heads / kv_heads); kv_heads divides heads. head_dim is a
-   multiple of 8 (rows of 16 bytes). A query sees itself and the earlier keys of its document; with window > 0
-   only the last `window` of these. Dense: rows = documents * length. Packed: documents of 0 to `length`
-   tokens follow each other, and `rows` is the sum of their lengths. These packed tensors must have equal
-   strides: Q and GRAD_Q; O and GRAD_O; K, V, GRAD_K and GRAD_V. */
+   multiple of 8 (rows of 16 bytes). A query sees the keys of its document up to its own position; if window >
+   0, only the last `window` of these keys. Dense: rows = documents * length. Packed: documents of 0 to
+   `length` tokens follow each other, and `rows` is the sum of their lengths. These packed tensors must have
+   equal strides: Q and GRAD_Q; O and GRAD_O; K, V, GRAD_K and GRAD_V. */
 typedef struct attention_config {
     graph_type type; /* format of all tensors except the fp32 sums: bf16 or f16 */
     bool packed;
     int64_t documents, heads, kv_heads, length, head_dim, window;
-    /* [tensor name]: elements from one row to the next; of LSE from one head to the next */
+    /* by attention_name: elements from one row to the next; for LSE, from one head to the next */
     int64_t stride[ATTENTION_GRAD_V + 1];
 } attention_config;
 
@@ -68,15 +68,15 @@ typedef struct graph_tensor {
     bool is_virtual; /* exists only inside the fused kernel, without memory */
     bool by_value;
     int offsets;            /* uid of the offsets tensor; 0: not ragged */
-    int64_t offsets_factor; /* cuDNN derives it from the tensor's strides */
+    int64_t offsets_factor; /* 1, or heads / kv_heads; cuDNN derives it from the strides */
 } graph_tensor;
 
 typedef enum graph_mode {
-    GRAPH_MATMUL, /* out = a b; m, n, k: uid of each document's length in that dimension; 0: full */
+    GRAPH_MATMUL, /* out = a b; m, n, k: uids of the documents' lengths in these dimensions; 0: full */
     GRAPH_RESHAPE,
-    GRAPH_REDUCE_ADD, /* sums the dimensions where out is smaller; heads in consecutive groups */
+    GRAPH_REDUCE_ADD, /* sums over dimensions in which out is smaller than a; consecutive heads are added */
     GRAPH_REDUCE_MAX,
-    GRAPH_MUL, /* from here to the end: pointwise; a, b, c broadcast to out */
+    GRAPH_MUL, /* this and all later modes are pointwise: a, b, c are broadcast to out's shape */
     GRAPH_ADD,
     GRAPH_SUB,
     GRAPH_DIV,
@@ -88,14 +88,14 @@ typedef enum graph_mode {
     GRAPH_GREATER,
     GRAPH_GREATER_EQUAL,
     GRAPH_AND,
-    GRAPH_SELECT /* c ? a : b */
+    GRAPH_SELECT /* out = c ? a : b */
 } graph_mode;
 
 typedef struct graph_op {
     graph_mode mode;
     graph_type compute;
     int axis;
-    int a, b, c, out; /* uids; 0: none */
+    int a, b, c, out; /* uids of inputs and output; 0: none */
     int m, n, k;
 } graph_op;
 
@@ -103,7 +103,7 @@ enum { GRAPH_TENSORS_MOST = 64, GRAPH_OPS_MOST = 48 };
 
 typedef struct graph {
     attention_config config;
-    /* by uid; a named tensor that the graph does not use has 0 dimensions */
+    /* by uid; dims are 0 for a named tensor that the graph does not use */
     graph_tensor tensors[GRAPH_TENSORS_MOST];
     graph_op ops[GRAPH_OPS_MOST]; /* in execution order */
     int tensor_count, op_count;

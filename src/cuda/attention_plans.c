@@ -17,8 +17,8 @@ struct attention_entry {
     bool planned; /* the plan was built; otherwise plan.error has the reason */
     bool checked; /* the result of the plan's first run was compared with the host's and was right */
     attention_plan plan;
-    /* byte offsets of scratch tensors in the workspace; [ATTENTION_NONE]: the plan's own workspace, which is
-       last. bytes: size of all */
+    /* offset: byte offsets of scratch tensors in the workspace; offset[ATTENTION_NONE]: offset of cuDNN's own
+       workspace, the last part. bytes: bytes of all parts */
     int64_t offset[ATTENTION_NAMED], bytes;
     size_t sum_bytes; /* bytes of ATTENTION_GRAD_Q_SUM */
     attention_entry *next;
@@ -168,7 +168,7 @@ static ott_status find_plan(cuda_device *c, const attention_call *call, attentio
 int64_t attention_plans_workspace(cuda_device *c, const attention_call *call) {
     attention_entry *e = NULL;
     const char *reason;
-    if (find_plan(c, call, &e, &reason) != OTT_OK || reason) return 0; /* attention_plans_run reports it */
+    if (find_plan(c, call, &e, &reason) != OTT_OK || reason) return 0; /* attention_plans_run reports why */
     return e->bytes;
 }
 

@@ -1,6 +1,6 @@
-/* cuda/attention_plans: attention by cuDNN. Each plan is built once, while the memory plan is recorded,
-   and kept with the device. Calls that cuDNN cannot compute, or not with the same bits in every run, are
-   refused. */
+/* cuda/attention_plans: attention by cuDNN. Each plan is built once, while the memory plan is recorded, and
+   kept with the device. Refuses calls that cuDNN cannot compute, or computes with different bits in each
+   run. */
 #ifndef CUDA_ATTENTION_PLANS_H
 #define CUDA_ATTENTION_PLANS_H
 

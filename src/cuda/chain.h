@@ -37,9 +37,9 @@ __device__ __forceinline__ void fetch_links(chain_link (&own)[CHAIN_OWN], const 
     }
 }
 
-/* R is the matrices of a sum. link_at(R, row, column) loads a link, and add_link adds it to the sum. Tiles
-   are double-buffered: a barrier comes between filling a tile and reading it. The next tile's barrier comes
-   between reading a tile and filling it again. */
+/* R has the matrices of a sum. link_at(R, row, column) loads a link, and add_link adds a link to the sum.
+   Tiles are double-buffered: a barrier comes between filling a tile and reading it. The next tile's barrier
+   comes between reading a tile and filling it again. */
 template <class R>
 __global__ void __launch_bounds__(CHAIN_THREADS)
     chain_kernel(R rows, int64_t count, int64_t columns, float *sum) {

@@ -37,7 +37,7 @@ __device__ __forceinline__ uint2 codes8(const eight &e, ott_dtype format, cast_m
     return make_uint2(codes4(e.x, format, mode), codes4(e.x + 4, format, mode));
 }
 
-/* Stores the first `count` of eight codes. vectorized: all eight at once; `to` must be 8-byte aligned. */
+/* Stores the first `count` of eight codes; if `vectorized`, all eight, and `to` must be 8-byte aligned. */
 __device__ __forceinline__ void store_codes8(uint8_t *to, uint2 codes, int64_t count, bool vectorized) {
     if (vectorized) {
         *(uint2 *)to = codes;
@@ -48,7 +48,7 @@ __device__ __forceinline__ void store_codes8(uint8_t *to, uint2 codes, int64_t c
         if (i < count) to[i] = (uint8_t)((i < 4 ? codes.x : codes.y) >> i % 4 * 8);
 }
 
-/* Transposes 4 x 4 bytes: words of rows to words of columns. */
+/* Transposes a matrix of 4 x 4 bytes: row[i] is row i, column[j] becomes column j. */
 __device__ __forceinline__ void transpose4(const uint32_t (&row)[4], uint32_t *column) {
     uint32_t a = __byte_perm(row[0], row[1], 0x5140), b = __byte_perm(row[2], row[3], 0x5140);
     uint32_t c = __byte_perm(row[0], row[1], 0x7362), d = __byte_perm(row[2], row[3], 0x7362);

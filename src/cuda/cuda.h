@@ -10,25 +10,25 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
-enum { CUDA_ALIGNMENT = 256 }; /* bytes; of every allocation and of cuBLASLt's workspace */
+enum { CUDA_ALIGNMENT = 256 }; /* alignment of every allocation and of cuBLASLt's workspace */
 
 typedef struct cuda_block cuda_block;
 typedef struct cuda_product cuda_product;
 typedef struct attention_plans attention_plans;
 
 typedef struct cuda_device {
-    device base; /* first: a device is cast to this */
+    device base; /* must be first: device * is cast to cuda_device* */
     backend_capabilities can;
     int index; /* the CUDA runtime's device index */
     struct cudaDeviceProp properties;
     cudaMemPool_t pool;  /* the runtime's default memory pool */
     cudaStream_t stream; /* runs ops, copies and events in order */
     pthread_mutex_t lock;
-    cuda_block *blocks; /* allocated device memory and mapped memory; `taken` counts it */
+    cuda_block *blocks; /* allocated device memory, which `taken` counts, and mapped host memory */
     mem_stats taken;
     bool own_products;           /* use no cuBLASLt (OTTAVA_CUDA_GEMM=own) */
     bool own_attention;          /* use no cuDNN (OTTAVA_CUDA_ATTENTION=own) */
-    bool is_capturing;           /* stream capture: queued work does not run, and the host cannot wait */
+    bool is_capturing;           /* work is being captured: it does not run, and the host cannot wait */
     cublasLtHandle_t library;    /* NULL until the first product */
     cuda_product *products;      /* cached plans (cuda/products.h) */
     attention_plans *attentions; /* cached plans (cuda/attention_plans.h); NULL until the first attention */
@@ -46,15 +46,14 @@ static inline cuda_device *cuda_device_of(const device *d) {
 /* Counts the GPUs, at least one. OTT_ERR_DEVICE if there is none, or no driver. */
 ott_status cuda_count(int *out);
 /* Opens the GPU with that index. Close it with device_close. `account` (for host memory) must outlive it.
-   emulates: accept formats and scales that the tensor cores lack; Ottava's own kernel (cuda/gemm.cu)
-   multiplies them. OTT_ERR_DEVICE if there is no such GPU, OTT_ERR_UNSUPPORTED if the plugin lacks code for
-   it. */
+   emulates: Ottava's own kernel (cuda/gemm.cu) multiplies operands with formats and scales that the tensor
+   cores lack. OTT_ERR_DEVICE if there is no such GPU, OTT_ERR_UNSUPPORTED if the plugin lacks code for it. */
 ott_status cuda_open(mem *account, int index, bool emulates, device **out);
 
 /* Returns OTT_ERR_DEVICE, naming `what` and CUDA's reason, unless `error` is cudaSuccess. */
 ott_status cuda_check(cudaError_t error, const char *what);
 
-/* The stream for the context's ops. Makes its GPU the calling thread's current device. */
+/* The stream for the context's ops. Makes the stream's GPU the calling thread's current device. */
 static inline cudaStream_t cuda_stream(const exec *cx) {
     const cuda_device *c = cuda_device_of(cx->device);
     cudaSetDevice(c->index); /* cannot fail for an open device */

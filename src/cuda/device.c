@@ -19,7 +19,7 @@ ott_status cuda_check(cudaError_t error, const char *what) {
     return status_fail(OTT_ERR_DEVICE, "%s: CUDA error %d: %s", what, (int)error, cudaGetErrorString(error));
 }
 
-/* Each thread has its own current CUDA device, and several threads copy. So each call sets it. */
+/* Each thread has its own current CUDA device, and several threads copy. So each call sets the device. */
 static ott_status make_current(const cuda_device *c) {
     return cuda_check(cudaSetDevice(c->index), c->name);
 }

@@ -1,4 +1,5 @@
-/* cuda/elementwise: convert, add, multiply, dropout, rotary positions. Moves each input and output once. */
+/* cuda/elementwise: convert, add, multiply, dropout, rotary positions. Reads inputs and writes outputs
+   once. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 #include "tensor/dropout.h"
@@ -116,7 +117,7 @@ extern "C" cudaError_t dropout_launch(const dropout_args *a, cudaStream_t stream
 
 /* ---- rotary positions ---- */
 
-/* Each thread rotates eight pairs; `eights` threads share a head. before: columns before the rotated ones. */
+/* Each thread rotates eight pairs; `eights` threads share a head. A head has `before` other columns first. */
 struct rope_job {
     view x, cosine, sine;
     const int32_t *position;
@@ -124,7 +125,7 @@ struct rope_job {
     bool inverse;
 };
 
-/* The eight pairs [j, j + 8) that a thread rotates in a head, and their row of the cos and sin tables. The
+/* The eight pairs [j, j + 8) that a thread rotates in a head; `at` is the row of the cos and sin tables. The
    head's rotated columns begin at `first`. `exists` is false if the position is beyond the tables. */
 struct rope_place {
     int64_t row, first, j, at;

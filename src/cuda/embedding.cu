@@ -2,8 +2,8 @@
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 
-/* Reads each looked-up row and writes y once. Kernels cannot return errors: a token without a row gives
-   NaN. */
+/* Reads each looked-up row and writes y once. Tokens of other shards give 0. Kernels cannot return errors: a
+   token outside the vocabulary gives NaN. */
 template <ott_dtype T, ott_dtype D>
 __global__ void __launch_bounds__(ROW_THREADS)
     embedding_forward_kernel(const int32_t *token, view table, view y, int64_t before, int64_t after) {
@@ -33,13 +33,13 @@ struct embedding_job {
     int64_t before, skipped; /* skipped: padding token, which gets no gradient; negative: none */
 };
 
-/* One bit per thread of the block: the thread's token matches. */
+/* One bit per thread of the block, set if the thread's token matches. */
 struct thread_bits {
     uint32_t word[ROW_THREADS / 32];
 };
 
-/* Sets the bits of the tokens in [first, first + ROW_THREADS), below `end`, that equal `token`. All threads
-   may read `found`. It must not be passed to the next call. */
+/* Sets the bits of the tokens in [first, first + ROW_THREADS), below `end`, that equal `token`. On return all
+   threads may read `found`. The next call needs another `found`, because threads may still read this one. */
 __device__ __forceinline__ void find_token(thread_bits &found, const int32_t *tokens, int64_t first,
                                            int64_t end, int32_t token) {
     int64_t t = first + threadIdx.x;

@@ -200,7 +200,7 @@ static ott_status multiply_by_kernel(exec *cx, const gemm_args *g) {
                       "gemm");
 }
 
-/* True if FP8 codes are not 16-byte aligned. */
+/* True if an FP8 product's operands or result are not 16-byte aligned. */
 static bool is_misaligned(const gemm_args *g, const matmul_data *data) {
     uintptr_t bits = (uintptr_t)data->a | (uintptr_t)data->b | (uintptr_t)data->d;
     return dtype_is_fp8(g->a->t.dtype) && bits % FP8_MULTIPLE != 0;

@@ -19,7 +19,7 @@ cudaError_t gemm_launch(const operand *a, const operand *b, const tensor *bias, 
 /* The grouped GEMM ops. deep: the experts' B operands follow each other along K, else along N. */
 cudaError_t gemm_grouped_launch(const grouped_gemm_args *a, bool deep, cudaStream_t stream);
 cudaError_t gemm_grouped_weight_launch(const grouped_gemm_weight_args *a, cudaStream_t stream);
-/* c = round(sum + bias + c); the old c only if `accumulate`. sum: fp32, dense, with c's rows and columns. */
+/* c = round(sum + bias + c). The old c is added only if `accumulate`. sum: dense fp32, in c's shape. */
 cudaError_t gemm_epilogue_launch(const float *sum, const tensor *bias, const tensor *c, bool accumulate,
                                  cudaStream_t stream);
 

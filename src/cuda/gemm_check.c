@@ -62,7 +62,7 @@ static int64_t sampled_bytes(const sampled_rows *l) {
     return (l->count * l->k * dtype_bytes(l->operand->t.dtype) + 7) / 8 * 8 + l->count * l->scales * 4;
 }
 
-/* memory: at least sampled_bytes bytes. */
+/* Fetches the sampled rows to `memory`, which has at least sampled_bytes bytes. */
 static ott_status fetch_sampled(exec *cx, sampled_rows *l, char *memory) {
     const operand *o = l->operand;
     int64_t each = dtype_bytes(o->t.dtype), all = operand_mn(o);

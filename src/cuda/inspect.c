@@ -108,7 +108,7 @@ static void inspect_library(plugin_finding report, void *user, const used_librar
     dlclose(library);
 }
 
-/* Ottava's slow kernels compute attention's backward if cuDNN is older. */
+/* With an older cuDNN, Ottava's slow kernels compute attention's backward. */
 static const used_library cudnn = {"cuDNN", ATTENTION_CUDNN_FILE, ATTENTION_CUDNN_PACKAGE, "cudnnGetVersion",
                                    ATTENTION_CUDNN_DETERMINISTIC};
 static const used_library nccl = {"NCCL", NCCL_FILE, NCCL_PACKAGE, "ncclGetVersion", NCCL_LEAST};
@@ -120,5 +120,5 @@ void inspect_machine(plugin_finding report, void *user) {
     show_version(cublasLtGetVersion(), found);
     report(user, true, "cuBLASLt", found, NULL);
     inspect_library(report, user, &cudnn);
-    if (gpus > 1) inspect_library(report, user, &nccl); /* only needed between GPUs */
+    if (gpus > 1) inspect_library(report, user, &nccl); /* NCCL is only needed between GPUs */
 }

@@ -1,6 +1,6 @@
 /* cuda/kernels: launches of the kernels. Each launch is an op of tensor/ops.def or a part of one.
-   cuda/quantize.h has the quantize family. Launches check nothing, do not wait, and return whether CUDA
-   accepted them. Out-of-range indices produce NaN. Optional tensors may be NULL. `items`: a list of calls. */
+   cuda/quantize.h has the quantize ops. Launches check nothing, do not wait, and return whether CUDA accepted
+   them. Out-of-range indices produce NaN. Optional tensors may be NULL. `items`: several calls. */
 #ifndef CUDA_KERNELS_H
 #define CUDA_KERNELS_H
 
@@ -123,7 +123,7 @@ cudaError_t ranks_reduce_launch(const tensor *slots, const tensor *own, int rank
 cudaError_t grad_norm_launch(const tensor *sum_squares, const tensor *state, float max_norm,
                              cudaStream_t stream);
 cudaError_t adamw_launch(const adamw_args *items, int64_t count, cudaStream_t stream);
-/* In optimizer_fp8.cu. */
+/* adamw_fp8_launch is defined in optimizer_fp8.cu. */
 cudaError_t adamw_fp8_launch(const adamw_fp8_args *items, int64_t count, cudaStream_t stream);
 cudaError_t amax_record_launch(const float *amax, const tensor *seen, cudaStream_t stream);
 cudaError_t amax_update_launch(const amax_update_args *items, int64_t count, cudaStream_t stream);

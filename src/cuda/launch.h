@@ -18,7 +18,7 @@ template <class T> struct shared_type { using type = T; };
 /* kernel<<<grid, block, 0, stream>>>(...); cudaGetLastError() returns the launch's status. */
 #define LAUNCH(kernel, grid, block, stream, ...) kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__)
 #else
-#include <emulate.h> /* in tests/cuda */
+#include <emulate.h> /* emulate.h is in tests/cuda */
 #endif
 
 #endif

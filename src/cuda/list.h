@@ -15,7 +15,7 @@ template <class Job> constexpr int list_jobs() {
 
 template <class Job> struct job_list {
     int count;
-    int64_t end[list_jobs<Job>()]; /* number of blocks of this job and all before it */
+    int64_t end[list_jobs<Job>()]; /* number of blocks of this job and of all jobs before it */
     Job job[list_jobs<Job>()];
 };
 
@@ -23,7 +23,7 @@ struct list_place {
     int job;
     int64_t block; /* block index within the job */
 };
-/* Returns the job of a block of the grid, and the block's index in the job; default: the calling block. */
+/* Returns the job of a block of the grid, and the block's index in the job. Default: the calling block. */
 template <class Job>
 __device__ __forceinline__ list_place list_place_of(const job_list<Job> &l, unsigned block) {
     int first = 0, last = l.count - 1;

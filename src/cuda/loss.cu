@@ -32,7 +32,7 @@ struct row_sum {
     float most, sum, at_target;
 };
 
-/* The row's maximum. All threads get it. Ignores NaN. */
+/* The row's maximum, ignoring NaN. All threads get the maximum. */
 template <ott_dtype D> __device__ __forceinline__ float largest_of_row(const view &x, int64_t row) {
     SHARED(largest, warp_floats);
     float most = -INFINITY;
@@ -55,7 +55,7 @@ template <ott_dtype D> __device__ __forceinline__ float largest_of_row(const vie
     return most;
 }
 
-/* Sum of exp(x - most) over a row, in the order of SUM16. All threads of the first warp get it. */
+/* Sum of exp(x - most) over a row, in the order of SUM16. All threads of the first warp get the sum. */
 template <ott_dtype D> __device__ __forceinline__ float sum_of_row(const view &x, int64_t row, float most) {
     SHARED(tiles, loss_tile[2]);
     float lane = 0;

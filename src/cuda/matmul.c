@@ -160,7 +160,7 @@ static cublasStatus_t find_algorithms(matmul *p, const matmul_spec *spec) {
     cublasLtMatmulPreference_t preference;
     LT_TRY(cublasLtMatmulPreferenceCreate(&preference));
     cublasStatus_t status = limit_algorithms(preference, spec);
-    if (status == CUBLAS_STATUS_SUCCESS) /* in place: C and D share one layout object */
+    if (status == CUBLAS_STATUS_SUCCESS) /* cuBLAS' C is D, so C and D share one layout object */
         status = cublasLtMatmulAlgoGetHeuristic(p->handle, p->operation, p->a, p->b, p->d, p->d, preference,
                                                 MATMUL_CANDIDATES, p->candidate, &p->candidates);
     cublasLtMatmulPreferenceDestroy(preference);

@@ -17,18 +17,18 @@
    scales are 16-byte aligned. */
 typedef enum matmul_scales {
     SCALES_NONE,   /* operands in bf16, fp16 or fp32 */
-    SCALES_TENSOR, /* one for A, one for B */
-    SCALES_ROW,    /* A: [M]; B: [N] */
-    /* A: 1x128, [ceil(K/128)][M]; B: 128x128, [ceil(N/128)][ceil(K/128) rounded up to 4] */
+    SCALES_TENSOR, /* one scale for A, one for B */
+    SCALES_ROW,    /* one scale per row: [M] for A, [N] for B */
+    /* 1x128 blocks of A: [ceil(K/128)][M]; 128x128 blocks of B: [ceil(N/128)][ceil(K/128) rounded up to 4] */
     SCALES_BLOCK_2D,
-    SCALES_BLOCK_1D, /* both 1x128: [ceil(K/128)][M] and [ceil(K/128)][N] */
-    SCALES_MX,       /* A and B 1x32: E8M0 bytes in tiles of 128 rows x 4 blocks, adjacent along K */
+    SCALES_BLOCK_1D, /* 1x128 blocks of A: [ceil(K/128)][M]; 1x128 blocks of B: [ceil(K/128)][N] */
+    SCALES_MX,       /* 1x32 blocks: E8M0 bytes in tiles of 128 rows x 4 scales, adjacent along K */
 } matmul_scales;
 
 typedef struct matmul_spec {
     int64_t m, n, k;
     int64_t lda, ldb, ldd; /* row strides in elements; 0: dense */
-    /* formats: a, b: CUDA_R_32F, _16BF, _16F, _8F_E4M3 or _8F_E5M2; d: one of the first three */
+    /* formats of A and B: CUDA_R_32F, _16BF, _16F, _8F_E4M3 or _8F_E5M2; of D: one of the first three */
     cudaDataType_t a, b, d;
     bool a_transposed, b_transposed; /* A is stored as [K,M], B as [K,N]; not for FP8 */
     matmul_scales scales;
@@ -58,7 +58,7 @@ typedef struct matmul {
     int candidates;
 } matmul;
 
-/* "ok", or the name of the status. */
+/* Returns "ok" or the name of the error. */
 const char *matmul_status(cublasStatus_t status);
 
 /* Converts between cuBLAS types and dtypes. */
@@ -68,7 +68,7 @@ cudaDataType_t matmul_type(ott_dtype d);
 /* Number of scales in the array of A (or of B), and bytes per scale. */
 int64_t matmul_scale_count(const matmul_spec *spec, bool of_b);
 int64_t matmul_scale_bytes(matmul_scales scales);
-/* SCALES_MX: tiles along K. */
+/* Number of tiles of scales along K (SCALES_MX). */
 int64_t matmul_mx_tiles(const matmul_spec *spec);
 
 /* Index of the scale for an element of A (or of B): in row `line` of A (or of B), element `depth` along K. */
