@@ -25,8 +25,8 @@ typedef struct fenced_device {
     fenced_block *blocks;
     int count, capacity;
     int64_t given, done,
-        /* given: calls so far that a GPU would queue. done: the first `done` calls are finished, because the
-           host has waited. waits: how often the host has waited. */
+        /* given: number of calls so far that a GPU would queue. done: number of these calls that are
+           finished, because the host has waited for them. waits: how often the host has waited. */
         waits;
     char name[80];
 } fenced_device;

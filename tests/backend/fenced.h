@@ -2,8 +2,8 @@
  * fenced: a test backend that keeps the host away from device memory, like a GPU. The fenced device's
  * addresses are in pages without access rights, so a direct access ends the program. Ops and copies map an
  * address to memory of another device, the inner device, and run there. So results are bit-identical to the
- * inner device's. An op fails, with its own name and the argument's, if an address is not from this device or
- * has fewer bytes than the op uses.
+ * inner device's results. An op fails if an address is not from the fenced device or has fewer bytes than the
+ * op uses. The error names the op and the argument.
  */
 #ifndef TESTS_BACKEND_FENCED_H
 #define TESTS_BACKEND_FENCED_H

@@ -369,7 +369,7 @@ static ott_status pack_operands(op_case *c, exec *cx, void **memory) {
 
 ott_status case_call(op_case *c, exec *cx) {
     void *packed = NULL;
-    op_args plain = c->loaded; /* restored below: the next call packs again */
+    op_args plain = c->loaded; /* restored below, because the next call packs the operands again */
     ott_status status = pack_operands(c, cx, &packed);
     if (status == OTT_OK) status = op_call(cx->device->ops, cx, c->op, c->loaded.args);
     device_release(cx->device, packed);
@@ -561,7 +561,7 @@ static case_device place_of(const case_device *d, int number) {
 }
 
 ott_status case_run_list(op_case *c, const op_info *op, const case_device *d) {
-    static op_args loaded[CASE_LIST_CALLS]; /* the arguments of the items, which the list points at */
+    static op_args loaded[CASE_LIST_CALLS]; /* the arguments that the list's items point at */
     static _Alignas(16) char items[CASE_LIST_CALLS * OP_ARGS_BYTES_MAX];
     exec cx = {.device = d->device};
     for (int i = 0; i < CASE_LIST_CALLS; i++) {

@@ -28,7 +28,7 @@ typedef enum region_role { REGION_IN, REGION_OUT, REGION_INOUT } region_role;
 
 /* An array of a case: a part of the block. */
 typedef struct region {
-    char label[40]; /* such as "q[1].column.amax" */
+    char label[40]; /* name for messages, such as "q[1].column.amax" */
     ott_dtype dtype;
     region_role role;
     int64_t rows, columns, ld;
@@ -42,7 +42,7 @@ typedef struct case_field {
     operand operand;
     qtensor qtensor;
     qlist qlist;
-    int region; /* the tensor's region */
+    int region; /* number of the tensor's region in op_case.regions */
 } case_field;
 
 typedef struct op_case {
@@ -52,10 +52,10 @@ typedef struct op_case {
     ott_dtype act;
     int shape; /* index in the op's shape list */
     value_kind values;
-    uint64_t number, draws; /* the case's number, which seeds its random choices; number of choices so far */
+    uint64_t number, draws; /* the case's number and seed; random choices so far */
     int64_t size[26];       /* sizes of the letters 'A' to 'Z' in the op's shapes */
     int64_t note[4];        /* for use by the op's fixture */
-    bool act_used;          /* an hp field has taken `act` */
+    bool act_used;          /* a field with format "hp" has got the format `act` */
     int quant_writes;       /* which arrays (QUANT_*) of the current quantized tensor the op writes */
     region regions[CASE_REGIONS_MAX];
     int region_count;
@@ -63,7 +63,8 @@ typedef struct op_case {
     case_field fields[OP_ARGS_FIELDS_MAX];
     /* the op's argument struct, with addresses in `live` */
     _Alignas(16) unsigned char args[OP_ARGS_BYTES_MAX];
-    /* copies of the block: after the last run; before any run; after the reference's run */
+    /* copies of the block. live: after the last run. pristine: before any run. expected: after the
+       reference's run. */
     unsigned char *live, *pristine, *expected;
     unsigned char *block; /* the block that the addresses in `loaded` point into */
     op_args loaded;       /* the arguments with addresses on the device of the last case_run */
@@ -110,8 +111,8 @@ void case_memory_close(mem *account, op_case *c);
 int case_shapes(const op_info *op);
 /* Number of activation formats to test: 3 (F32, BF16, F16), or 1 if the op's formats are fixed. */
 int case_dtypes(const op_info *op);
-/* Makes the case: arguments in c->args, values in c->live and c->pristine. False if it does not fit c's
-   arrays. */
+/* Makes the case: arguments in c->args, values in c->live and c->pristine. False if the case does not fit the
+   arrays of `c`. */
 bool case_make(op_case *c, const op_info *op, ott_dtype act, int shape, value_kind values, uint64_t number);
 /* Returns a random number in [0, n). The sequence of numbers depends only on the case. */
 int64_t case_draw(op_case *c, int64_t n);

@@ -153,7 +153,7 @@ static operand *gemm_place(op_case *c, const char *field, ott_dtype d, granulari
     o->transposed = !o->packed && case_draw(c, 2);
     o->t = tensor_matrix(NULL, d, o->transposed ? depth : mn, o->transposed ? mn : depth);
     region *r = case_region(c, field, d, o->t.rows, o->t.columns, !o->packed, REGION_IN, &data);
-    if (r) { /* without data op_check would refuse the operand */
+    if (r) { /* if the array does not fit, the operand has no data, which op_check refuses */
         o->t.data = data;
         o->t.ld = r->ld;
     }

@@ -46,8 +46,8 @@ static float value_of_kind(op_case *c, range r, int64_t mixture) {
     return normal(c);
 }
 
-/* Draws an FP8 code. The kinds VALUES_EXTREME and VALUES_NONFINITE have any code, but NaN and infinity occur
-   only in the second. */
+/* Draws an FP8 code. VALUES_NORMAL gives normally distributed values, the other kinds any finite code.
+   VALUES_ZEROS also gives many zeros, VALUES_NONFINITE also some NaN and infinities. */
 static uint8_t fp8_code(op_case *c, ott_dtype d) {
     if (c->values == VALUES_NORMAL) return cast_to_fp8(normal(c), d, CAST_SATURATE);
     if (c->values == VALUES_ZEROS && case_draw(c, 3) == 0) return case_draw(c, 2) ? 0x80 : 0;

@@ -69,7 +69,8 @@ static void bytes_go_in_within_and_out(void **state) {
     device_event_close(d, NULL);
 }
 
-/* This device has mapped host memory. It is separate from device memory, and ops can use it. */
+/* This device has mapped host memory. Mapped host memory is separate from device memory, and ops can use
+   it. */
 static void memory_of_the_host_is_worked_in(void **state) {
     (void)state;
     void *mapped, *own;

@@ -35,7 +35,7 @@ static const ott_dtype act_dtypes[] = {OTT_F32, OTT_BF16, OTT_F16};
 static struct {
     mem *account;
     case_device reference, devices[CPU_ISAS_MAX * THREAD_COUNTS + 2];
-    /* the CPU with isa "amx_emulated", which runs GEMM cases only; NULL: not available */
+    /* The CPU with ISA "amx_emulated", which runs GEMM cases only. NULL: the CPU cannot emulate it. */
     const case_device *tiles;
     int count;
     op_case c;
@@ -271,7 +271,7 @@ static void test_indices_out_of_range_are_seen(void **state) {
 /* ---- the comparison finds errors ---- */
 
 static void make_swiglu(op_case *c) {
-    uint64_t number = 0; /* draw cases until one has a quantized copy, and padding after y's columns */
+    uint64_t number = 0; /* draw until a case has a quantized copy, and padding after y's columns */
     do assert_true(case_make(c, op_find("swiglu_forward"), OTT_BF16, 4, VALUES_NORMAL, number++));
     while (!case_present(c, "q") || case_at(c, "y")->tensor.ld == case_at(c, "y")->tensor.columns);
     succeed(case_expect(c, &all.reference));

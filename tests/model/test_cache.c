@@ -1,7 +1,7 @@
 /*
  * Inference with a KV cache. Tokens in chunks or one by one give the logits of a forward pass over the full
- * sequence. The logits are bit-identical if each row has its own scale or scales are constant. They are close
- * if a chunk has one scale.
+ * sequence. The logits are bit-identical if each row has a separate scale or if scales are constant. The
+ * logits are close if a chunk has one scale.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,9 +13,9 @@
 #include "model/pack.h"
 #include "model/tiny_model.h"
 
-#define VOCAB    64 /* of the tiny model */
+#define VOCAB    64 /* vocabulary size of the tiny model */
 #define CAPACITY 200
-#define LENGTH   150 /* more than two tiles of keys and more than a chunk */
+#define LENGTH   150 /* more than two tiles of keys, and more than one chunk of tokens */
 
 static int32_t token_at(int64_t i) {
     return (int32_t)((i * i * 7 + i * 3) % VOCAB);
@@ -159,8 +159,7 @@ static void one_scale_a_chunk_is_near_the_full_pass(void **state) {
         run_full(&t, LENGTH, expected);
         for (int split = 0; split < SPLITS; split++) {
             run_parts(c, splits[split], LENGTH, got);
-            assert_true(distance(got, expected) <
-                        0.2); /* an E4M3 cast has an error of 0.03, several casts in a row more */
+            assert_true(distance(got, expected) < 0.2); /* one E4M3 cast has an error of 0.03 */
             assert_memory_not_equal(got, expected, sizeof got);
         }
         model_cache_close(c);
@@ -168,8 +167,8 @@ static void one_scale_a_chunk_is_near_the_full_pass(void **state) {
     }
 }
 
-/* Under 128 x 128 blocks the last token's row, which is the input of the head, shares its scale with other
-   rows. */
+/* With 128 x 128 scale blocks, the last token's row, which is the input of the head, shares a scale with
+   other rows. */
 static void square_blocks_of_activations(void **state) {
     static const int64_t once[2] = {CACHE_CHUNK};
     (void)state;
@@ -239,7 +238,7 @@ static void products_are_counted(void **state) {
     int64_t all, fp8;
     open_model(&t, &o, "rowwise", 1);
     HARNESS_OK(model_cache_open(t.m, NULL, 6, &c));
-    run_parts(c, (int64_t[]){5, 0}, 5, logits); /* chunks of 4 and 1 */
+    run_parts(c, (int64_t[]){5, 0}, 5, logits); /* in chunks of 4 and 1 tokens */
     model_cache_gemms(c, &all, &fp8);
     assert_int_equal(all, 2 * 15);
     assert_int_equal(fp8, all);

@@ -1,7 +1,7 @@
 /*
- * Activation checkpointing changes when tensors are computed and which are kept, but not the results. Losses
- * and all gradients have the same bits in every mode and recipe. The memory plan gets smaller, and exactly
- * the GEMMs that the documentation lists for the mode are recomputed.
+ * Activation checkpointing changes when tensors are computed and which tensors are kept, but not the results.
+ * In every recipe, losses and all gradients have the same bits in all modes. The memory plan gets smaller,
+ * and exactly the GEMMs that the documentation lists for the mode are recomputed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@ typedef struct mode {
     const char *name;
     checkpointing checkpointing;
     int every;
-    int recomputed; /* number of output GEMMs recomputed in a block: q, k and v; "full" also o, gate and up */
+    int recomputed; /* GEMMs recomputed in a block; 3: q, k and v; 6: also o, gate and up */
 } mode;
 
 static const mode modes[] = {
@@ -37,8 +37,8 @@ enum { NONE, SELECTIVE, OP_MODE, FULL, FULL_EVERY_2, OP_EVERY_3, SELECTIVE_EVERY
 
 typedef struct kind {
     const char *name, *recipe;
-    const char *filter[3];       /* layers that stay in high precision, then NULL */
-    bool fused, stores, smooths; /* fused projections; float8.store_mlp_inputs; float8.smooth_swiglu */
+    const char *filter[3];       /* layers that stay in high precision; ends with NULL */
+    bool fused, stores, smooths; /* fused projections; store_mlp_inputs; smooth_swiglu */
 } kind;
 
 static const kind kinds[] = {
@@ -48,7 +48,7 @@ static const kind kinds[] = {
     {.name = "tensorwise", .recipe = "tensorwise"},
     {.name = "rowwise", .recipe = "rowwise"},
     {.name = "rowwise_with_gw_hp", .recipe = "rowwise_with_gw_hp"},
-    /* Layers in FP8 and layers in high precision read the same activation. Each kind keeps its own copy. */
+    /* FP8 and high-precision layers read the same activation. Each of the two kinds saves a separate copy. */
     {.name = "tensorwise, partly", .recipe = "tensorwise", .filter = {"k_proj", "up_proj"}},
     {.name = "rowwise, partly", .recipe = "rowwise", .filter = {"q_proj", "down_proj"}},
     {.name = "rowwise, fused", .recipe = "rowwise", .fused = true},
@@ -211,7 +211,7 @@ static void count_op(void *user, enum op_index op, const void *args, double bega
     seen->count[op][seen->cx->part]++;
 }
 
-/* An op belongs to forward or to backward by its caller. Recomputation belongs to backward. */
+/* The caller decides whether an op belongs to forward or to backward. Recomputation belongs to backward. */
 static void recomputation_is_part_of_backward(void **state) {
     (void)state;
     tiny t;

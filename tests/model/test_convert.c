@@ -85,7 +85,7 @@ static void rules(void **state) {
     o = (convert_options){
         .recipe = o.recipe, .rules = list, .rule_count = 4, .filter = filter, .filter_count = 1};
     expect(&t, &o, "----RR-RTTTTT-T");
-    /* under a high-precision recipe it is no error that no layer is in FP8 */
+    /* with a high-precision recipe it is no error that no layer is in FP8 */
     o.recipe = bf16;
     expect(&t, &o, "---------------");
 }
@@ -306,7 +306,7 @@ static void state_continues(void **state) {
     delayed_state *d = t.m->blocks[0].mlp.up.delayed;
     for (int i = 0; i < TENSOR_COUNT; i++) {
         put_at(&d[i].scale, 0, 8.0f);
-        put_at(&d[i].amax_history, 1022, 3.0f); /* the newest amax; the last entry is this step's */
+        put_at(&d[i].amax_history, 1022, 3.0f); /* newest earlier amax; entry 1023 is this step's */
     }
     HARNESS_OK(model_convert(t.m, &(convert_options){.recipe = &shorter}, NULL));
     assert_int_equal(d[TENSOR_INPUT].amax_history.columns, 2);

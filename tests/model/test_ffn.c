@@ -235,13 +235,14 @@ static void a_mixture_has_its_modules(void **state) {
     assert_int_equal(gate->rows, EXPERTS * 24);
     assert_int_equal(tiny_parameter(&t, "model.layers.1.mlp.shared_experts.down_proj.weight")->columns, 16);
     assert_true(tiny_parameter(&t, "model.layers.1.mlp.gate.e_score_correction_bias")->frozen);
-    /* projections: of attention; mixture: of the experts that a token chooses, and of the shared experts */
+    /* Weights per token. projections: of attention. mixture: of the chosen experts, the shared experts and
+       the router. */
     int64_t projections = 2 * (2 * 32 + 2 * 16) * 32, mixture = 3 * (CHOICES * 24 + 16) * 32 + EXPERTS * 32;
     assert_int_equal(model_matmul_weights(t.m), projections + 3 * 48 * 32 + mixture + 64 * 32);
     tiny_close(&t);
 }
 
-/* Returns the loss that is trained. It includes the router's losses. */
+/* Returns the loss that is trained, which includes the router's losses. */
 static double total_loss(tiny *t) {
     balance_figures figures;
     HARNESS_OK(balance_begin(t->m));

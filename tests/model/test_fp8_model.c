@@ -19,8 +19,8 @@
 #include "cpu/cpu.h"
 #include "model/tiny_model.h"
 
-#define LOSS_BOUND 0.02 /* relative to bf16's loss */
-#define GRAD_BOUND 0.3  /* norm of the difference, relative to the norm */
+#define LOSS_BOUND 0.02 /* difference of the losses, relative to bf16's loss */
+#define GRAD_BOUND 0.3  /* norm of the difference of the gradients, relative to the norm of the gradients */
 #define SEQUENCES  4
 #define LENGTH     40
 #define TOKENS     (SEQUENCES * LENGTH)
@@ -142,11 +142,11 @@ static void check_near(const char *name, const outcome *o, const outcome *refere
 static void fp8_is_near_bf16(void **state) {
     (void)state;
     outcome fp32 = run(recipe_find("fp32")), bf16 = run(recipe_find("bf16"));
-    check_near("bf16", &bf16, &fp32, 0.1); /* bf16 has four more bits than E4M3, so a tenth of the bounds */
+    check_near("bf16", &bf16, &fp32, 0.1); /* a tenth of the bounds: bf16 has 4 more bits than E4M3 */
     for (size_t i = 0; i < RECIPES; i++) {
         outcome o = run(recipe_find(fp8_recipes[i]));
         check_near(fp8_recipes[i], &o, &bf16, 1);
-        assert_true(gradient_distance(&o, &bf16) > 0.01); /* otherwise the pass did not run in FP8 */
+        assert_true(gradient_distance(&o, &bf16) > 0.01); /* the pass ran in FP8 */
         outcome_free(&o);
     }
     outcome_free(&fp32);
@@ -482,14 +482,14 @@ static void shift_weights(tiny *t) {
    next step. */
 static outcome run_again(tiny *t, bool same_step) {
     HARNESS_OK(device_zero(t->h.device, t->m->grads, t->m->trained_bytes));
-    if (same_step) t->h.cx.step--; /* tiny_again begins the next step */
+    if (same_step) t->h.cx.step--; /* tiny_again adds 1 to the step */
     tiny_again(t);
     return outcome_of(t);
 }
 
 /* Compute weights (bf16 or FP8 copies) are made from the masters once per step. Micro-batches of one step use
-   the same copies. The next step reads the masters again. So does a step after masters were changed by other
-   code than the optimizer. */
+   the same copies. The next step reads the masters again. A step also reads the masters again after code
+   other than the optimizer changed them. */
 static void weights_are_read_once_a_step(void **state) {
     static const char *const recipes[] = {"bf16", "tensorwise", "rowwise", "rowwise_with_gw_hp"};
     static tiny t;

@@ -1,7 +1,7 @@
 /*
- * Frozen matrices stored in FP8. Tests which matrices are stored so, and with which scales. Losses and
+ * Frozen matrices stored in FP8. Tests which matrices are stored in FP8, and with which scales. Losses and
  * gradients equal a model with frozen fp32 masters of the same values, bit for bit if no scale is computed
- * twice. A model packed for inference reads the same codes.
+ * twice. A model packed for inference reads the stored codes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@ typedef enum build { APART, FUSED, MIXTURE, FP8_EXPERTS } build;
 
 typedef struct kind {
     const char *recipe; /* the recipe of the GEMMs */
-    const char *kept;   /* the recipe of the stored codes; NULL: the same as of the GEMMs */
+    const char *kept;   /* the recipe of the stored codes; NULL: the GEMMs' recipe */
     config_frozen_granularity granularity;
     const char *freeze; /* NULL: all projections of the blocks */
     build build;
@@ -137,8 +137,8 @@ static void values_are_what_counts(void **state) {
     }
 }
 
-/* The stored codes equal the cast of the weights. So the GEMMs have the results of the original weights, also
-   if scales are not powers of two. */
+/* The stored codes equal a cast of the original weights. So the GEMMs have the results of the original
+   weights, also if scales are not powers of two. */
 static void codes_are_the_casts(void **state) {
     static const char *const recipes[] = {"tensorwise", "rowwise", "current", "block"};
     (void)state;

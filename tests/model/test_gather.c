@@ -80,7 +80,7 @@ static ott_status slow_start(group *g, exec *cx, group_request *request) {
     for (int i = 0; i < 64; i++)
         if (s->done[i] == 0) {
             s->done[i] = s->free_from;
-            request->call.peer = i; /* these kinds do not read the peer */
+            request->call.peer = i; /* all-gather and all-reduce have no peer, so this field stores i */
             break;
         }
     return OTT_OK;
@@ -306,8 +306,9 @@ static ott_status run_two_micro_batches(rank_run *r) {
     return run_pass(r);
 }
 
-/* Runs passes in two steps. Amaxes are reduced once per step, and again after weights may have changed. There
-   is one reduction per block and one for the head, or one for all. */
+/* Runs passes in two steps. Weight amaxes are reduced once per step, and again after weights may have
+   changed. With precompute_scales all amaxes take one reduction, otherwise each block and the head take one
+   each. */
 static ott_status run_two_steps(rank_run *r) {
     TRY(run_two_micro_batches(r));
     r->t.h.cx.step++;
@@ -393,7 +394,7 @@ static void the_next_gather_runs_under_this_block(void **state) {
         assert_true(hidden >= 0.7);
         assert_true(behind.slow.waited >= 0.99 * behind.slow.gathering);
         assert_true(ahead.seconds < behind.seconds);
-        assert_true(ahead.slow.units_held <= 3); /* two, and the last unit, which waits for the loss */
+        assert_true(ahead.slow.units_held <= 3); /* two units, and the last unit until the loss is done */
         assert_true(behind.slow.units_held <= 2);
         assert_int_equal(ahead.slow.traced, ahead.slow.gathers);
         /* all gathers overlap, except the token table's and the first block's */

@@ -17,7 +17,7 @@
 #include "model/tiny_model.h"
 #include "nn/golden.h"
 
-#define LOSS_BOUND    1e-6 /* relative */
+#define LOSS_BOUND    1e-6 /* difference relative to the loss */
 #define LARGEST_BOUND 5e-6 /* largest difference in a gradient tensor, relative to its largest element */
 #define NORM_BOUND    5e-6 /* norm of the difference, relative to the gradient's norm */
 #define SEQUENCES     2
@@ -171,8 +171,8 @@ static void equals_transformers(void **state) {
     close_variant(&t, &g);
 }
 
-/* As in transformers, the padding token's embedding row gets no gradient, but a tied head still trains it.
-   All other gradients stay the same. */
+/* As in transformers, the embedding gives the padding token's row no gradient, but a tied head still trains
+   this row. All other gradients do not change. */
 static void the_padding_row_is_that_of_transformers(void **state) {
     (void)state;
     enum { PADDING = 41 };
@@ -237,7 +237,7 @@ static void the_z_loss_is_that_of_pytorch(void **state) {
     close_variant(&t, &g);
 }
 
-/* A head that runs in chunks of tokens gives the same results. */
+/* A head that runs in chunks of tokens gives the results of a head without chunks. */
 static void equals_transformers_in_chunks(void **state) {
     (void)state;
     tiny t;

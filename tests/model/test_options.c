@@ -172,8 +172,8 @@ static void test_latents_that_are_refused(void **state) {
     }
 }
 
-/* KempnerForge's blocks have another norm (but not for heads), and a feed-forward of two matrices without
-   biases. */
+/* With KempnerForge's norm_type and activation, blocks have LayerNorm with bias except for the norms of
+   heads, and a feed-forward of two matrices without biases. */
 static void test_kempner_blocks(void **state) {
     (void)state;
     model_options o;
@@ -181,7 +181,7 @@ static void test_kempner_blocks(void **state) {
         "--model.dim=256",         "--model.n_heads=4",    "--model.norm_type=layernorm",
         "--model.activation=relu", "--model.qk_norm=true", "--train.seq_len=64"};
     assert_int_equal(resolve(arguments, 6, &o), OTT_OK);
-    assert_int_equal(o.hidden, 768); /* KempnerForge's rule, with any activation */
+    assert_int_equal(o.hidden, 768); /* KempnerForge's rule for the feed-forward's width */
     assert_int_equal(model_mlp(&o), FAMILY_MLP_RELU);
     assert_int_equal(modules_norm(&o, ROLE_MLP_NORM), FAMILY_NORM_LAYER_BIAS);
     assert_int_equal(modules_norm(&o, ROLE_Q_NORM), FAMILY_NORM_RMS);

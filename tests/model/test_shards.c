@@ -1,9 +1,9 @@
 /*
  * Parameters sharded over N ranks: blocks are gathered before use and released afterwards, and gradients are
  * reduced to each rank's shard. After two steps, losses, gradients, updated weights and amax histories have
- * the bits of one rank that holds everything and runs the micro-batches in sequence. This holds with every
- * recipe and every setting of the gather. Initial weights are equal too. Passes over ranges of layers equal
- * the full pass.
+ * the bits of one rank that holds all parameters and runs the micro-batches one after the other. The test
+ * covers every recipe and every setting of the gather. Initial weights are equal too. Passes over ranges of
+ * layers equal the full pass.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,16 +22,16 @@
 enum { RANKS_MAX = 8, STEPS = 2, SEQUENCES = 2, LENGTH = 12, TOKENS = SEQUENCES * LENGTH };
 
 typedef struct kind {
-    const char *recipe, *family; /* NULL: llama */
+    const char *recipe, *family; /* family NULL: llama */
     bool tied, fused, bias;
-    int64_t vocab; /* FP8 requires multiples of 16; otherwise a number that no rank count divides */
+    int64_t vocab; /* a multiple of 16 with FP8, otherwise not divisible by any rank count */
     checkpointing checkpointing;
-    int64_t hidden;     /* 0: 256 */
+    int64_t hidden;     /* feed-forward width; 0: 256 */
     bool narrow;        /* k and v have 4 rows, fewer than ranks */
     bool power_of_two;  /* power-of-two scales */
     const char *freeze; /* NULL: no parameter */
     bool codes;         /* frozen matrices are stored in FP8 */
-    int micro_batches;  /* per rank; 0: one */
+    int micro_batches;  /* micro-batches per rank; 0: one */
     store_options store;
 } kind;
 
@@ -43,7 +43,7 @@ static const kind kinds[] = {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* Converts with the run's recipes, as a run may do several times. */
+/* Converts the model to the recipe of `k`. A run may convert its model several times. */
 static void convert(tiny *t, const kind *k) {
     recipe r = *recipe_find(k->recipe);
     cast_spec *casts[] = {&r.input.rowwise,     &r.input.columnwise,    &r.weight.rowwise,
@@ -106,7 +106,7 @@ static void open_model(tiny *t, const kind *k, group *ranks) {
     for (int64_t i = 0; i < o.layers; i++) t->m->blocks[i].checkpointing = k->checkpointing;
 }
 
-/* Sets micro-batch r: the r-th micro-batch of a single rank, or the only one of rank r. */
+/* Sets micro-batch r: the r-th micro-batch of a single rank, or the only micro-batch of rank r. */
 static void set_batch(tiny *t, int r) {
     int32_t token[TOKENS], target[TOKENS];
     uint32_t vocab = (uint32_t)t->m->options.vocab;

@@ -39,12 +39,12 @@ void tiny_random_batch(tiny *t, int64_t count, int64_t length);
 void tiny_run(tiny *t);
 /* Replays the recorded pass. Gradients accumulate. */
 void tiny_again(tiny *t);
-/* Copy to the host: losses[tokens]; all gradients, in the order of the model's memory block. The caller frees
-   the copy. */
+/* tiny_losses copies losses[tokens] to the host. tiny_gradients copies all gradients, in the order of the
+   model's memory block. The caller frees the copy. */
 float *tiny_losses(tiny *t);
 float *tiny_gradients(tiny *t);
 int64_t tiny_gradient_count(const tiny *t);
-/* Mean loss of the tokens that have a target. */
+/* Returns the mean loss of the tokens that have a target. */
 double tiny_loss(tiny *t);
 parameter *tiny_parameter(tiny *t, const char *name);
 
