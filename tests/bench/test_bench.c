@@ -91,7 +91,7 @@ static void cases_take_turns(void **state) {
     FIXTURE_OK(str_finish(&text));
     assert_int_equal(runs, 8);
     for (int i = 0; i < 8; i++) assert_int_equal(order[i], 1 + i % 2);
-    /* one line has both variants */
+    /* one line of the output has both variants of the case */
     assert_non_null(strstr(text.text, "\nop "));
     assert_null(strstr(strstr(text.text, "\nop ") + 1, "\nop "));
     str_free(&text);
@@ -278,7 +278,7 @@ static void expect_error(const bench_options *o, const char *part) {
 static void wrong_options_are_errors(void **state) {
     (void)state;
     static const struct {
-        bench_options o; /* the loop below sets repeats and threads */
+        bench_options o; /* the loop below also sets repeats and threads */
         const char *says;
     } rows[] = {
         {{.what = "gem"}, "there is no benchmark \"gem\"; there are: gemm, gemv"},

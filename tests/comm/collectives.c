@@ -309,7 +309,7 @@ static void counts_are_exact(void **state) {
     }
 }
 
-/* Sends two messages to the next rank, which receives them in order. */
+/* Sends two messages to the next rank, which receives the messages in order. */
 static ott_status pass_on(rank_run *r) {
     int rank = r->group->rank, size = r->group->size;
     for (int n = 0; n < 2; n++) {
@@ -373,7 +373,7 @@ static ott_status reduce_large(rank_run *r, float *x, float *part) {
     return OTT_OK;
 }
 
-/* Each rank sends to the next one. All send at the same time. */
+/* Each rank sends to the next rank. All ranks send at the same time. */
 static ott_status pass_large(rank_run *r, float *x, float *from) {
     int rank = r->group->rank, size = r->group->size, before = (rank + size - 1) % size;
     collective call = {

@@ -34,7 +34,7 @@ void collectives_run(int size, double timeout, rank_body body);
    device. */
 void collectives_run_rank(rank_run *r);
 int collectives_test(void); /* runs all tests; returns main's exit code */
-/* Runs all tests except those with missing ranks and with different calls. */
+/* Runs all tests except the tests with missing ranks and with different calls. */
 int collectives_test_moves(void);
 
 #endif

@@ -64,13 +64,13 @@ void collectives_run(int size, double timeout, rank_body body) {
 
 enum { ROUNDS = 300, MOST_BITS = 18, MOST = 2 << MOST_BITS };
 
-/* Two groups of each of four ranks: ranks 0 1 and 2 3 are pairs, and ranks 0 2 and 1 3 are across. This is a
-   mesh of dp_shard 2 and tp 2. */
+/* Each of four ranks is in two groups, as in a mesh of dp_shard 2 and tp 2. pair: ranks 0 and 1, or 2 and 3.
+   across: ranks 0 and 2, or 1 and 3. */
 typedef struct crossing {
     exec cx;
     group *pair, *across;
     float *sum, *parts;
-    uint64_t seed; /* the same on all ranks */
+    uint64_t seed; /* equal on all ranks */
 } crossing;
 
 /* Draws a number of elements. Most are small. */
@@ -184,7 +184,7 @@ static int give_up_while_data_move(void) {
     if (group_start(all, &cx, &sum, &request) != OTT_OK) return 1;
     while (!moving) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     bool reports = mpi_give_up(OTT_ERR_RANK, "enough");
-    (void)group_wait(&cx, &request); /* it is done or has failed */
+    (void)group_wait(&cx, &request); /* returns when the request is done or has failed */
     if (reports && group_run(all, &cx, &sum) == OTT_ERR_RANK) printf("gave up: %s\n", status_text());
     fflush(stdout);
     return 0;

@@ -45,7 +45,7 @@ typedef struct simd_probe {
     void (*rounded)(const float *x, ott_dtype d, float *y);
 } simd_probe;
 
-/* Each is defined in the file of its ISA level; NULL: not compiled. Call a probe's functions only if this
+/* The probe of each ISA level. NULL if the level is not compiled. Call a probe's functions only if this
    machine has the level. */
 extern const simd_probe *const simd_probe_scalar, *const simd_probe_avx2, *const simd_probe_avx512,
                                                                               *const simd_probe_neon;

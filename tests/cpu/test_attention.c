@@ -88,7 +88,7 @@ static void run(problem *p, device *d) {
 
 /* ---- naive attention in double ---- */
 
-/* q, k and v in double. A test moves one element a little to compute a finite difference. */
+/* q, k and v in double. To compute a finite difference, a test changes one element by a small amount. */
 typedef struct exact {
     const setting *s;
     double scale;

@@ -166,7 +166,7 @@ static void the_peak_is_measured(void **state) {
     device *d;
     assert_int_equal(cpu_open(account, 2, NULL, &d), OTT_OK);
     double peak = device_peak(d, OTT_F32);
-    assert_true(peak > 1e6 && peak < 1e15); /* FLOP/s that any machine is between */
+    assert_true(peak > 1e6 && peak < 1e15); /* bounds of any machine's FLOP/s */
     device_close(d);
 }
 
@@ -220,7 +220,7 @@ static void peaks_have_units(void **state) {
     int count = cpu_isas(names);
     for (int i = 0; i < count; i++) {
         device *d;
-        if (strcmp(names[i], "amx") == 0) continue; /* it has the peaks of the level that it extends */
+        if (strcmp(names[i], "amx") == 0) continue; /* amx has the peaks of the level that amx extends */
         bool pairs = strcmp(names[i], "avx512bf16") == 0;
         assert_int_equal(cpu_open(account, 1, names[i], &d), OTT_OK);
         assert_string_equal(cpu_peak_unit(d, OTT_F32), "fp32 multiply-add");

@@ -81,14 +81,14 @@ static uint8_t some_number(ott_dtype d) {
 
 static void *some_matrix(ott_dtype d, int64_t rows, int64_t columns, int64_t ld, values v) {
     int64_t count = rows > 0 ? (rows - 1) * ld + columns : 0;
-    /* one more byte, so that it is not NULL if count is 0 */
+    /* one byte more, so that malloc does not return NULL if count is 0 */
     uint8_t *data = malloc((size_t)(count * dtype_bytes(d) + 1));
     assert_non_null(data);
     for (int64_t i = 0; i < count; i++) {
         if (v == VALUES_ANY_BITS && d != OTT_F32)
             for (int64_t b = 0; b < dtype_bytes(d); b++) data[i * dtype_bytes(d) + b] = (uint8_t)draw();
         else if (v == VALUES_TINY && dtype_is_fp8(d))
-            data[i] = (uint8_t)(draw() & 0x83); /* subnormals and zeros */
+            data[i] = (uint8_t)(draw() & 0x83); /* codes of subnormals and zeros */
         else if (v == VALUES_ANY_FINITE && dtype_is_fp8(d))
             data[i] = some_number(d);
         else

@@ -74,7 +74,7 @@ static void test_bf16_keeps_small_updates(void **given) {
     tensor state = tensor_vector(s, OTT_F32, STEP_STATE_COUNT);
     double sum = 0;
     for (int i = 0; i < ELEMENTS; i++) cast_store(p.data, OTT_BF16, i, 0.99609375f);
-    /* with both betas 0, AdamW moves each element by lr * sign(g) */
+    /* with beta1 and beta2 0, AdamW moves each element by lr * sign(g) */
     for (int i = 0; i < ELEMENTS; i++) ((float *)g.data)[i] = 1.0f;
     for (uint64_t t = 1; t <= 100; t++) {
         step_state_set_update(s, t);
@@ -152,7 +152,7 @@ static void test_moments_at_the_ends(void **given) {
     assert_true(s.largest == 0.0f && moment_decode(moment_encode(1.0f, &s), s.largest, s.power) == 0.0f);
 }
 
-/* Returns the mean relative error of a group's decoded elements. expands: with the power of the group.
+/* Returns the mean relative error of a group's decoded elements. If `expands`, codes use the group's power.
    Otherwise codes are E4M3 numbers of the scaled group. */
 static double error_of_group(const float x[MOMENT_GROUP], bool expands) {
     moment_scale s = scale_of(x);
@@ -231,7 +231,7 @@ static void test_dynamic_loss_scale(void **given) {
     assert_true(s[STEP_LOSS_SCALE] == 1.0f && s[STEP_GOOD_STEPS] == STEP_GROWTH_INTERVAL - 1);
     norm(s, (const float[]){4.0f}, 1, 0.0f);
     assert_true(s[STEP_LOSS_SCALE] == 2.0f && s[STEP_GOOD_STEPS] == 0.0f);
-    /* computed with the loss scale of the last step */
+    /* computed with the loss scale before the loss scale was doubled */
     assert_true(s[STEP_GRAD_NORM] == 2.0f && s[STEP_CLIP] == 1.0f);
 }
 

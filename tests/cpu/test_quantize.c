@@ -176,8 +176,7 @@ static void check_quantize(const tensor *x, const quant_spec *spec) {
         if (!shared)
             assert_same_use(cx.device->name, x, &spec->columnwise, &q.columnwise, &wanted_column,
                             column_groups);
-        else if (cast_spec_is_fp8(
-                     &spec->columnwise)) /* the columnwise copy has the rowwise copy's scales, in its order */
+        else if (cast_spec_is_fp8(&spec->columnwise)) /* the columnwise copy shares the rowwise scales */
             assert_same_codes(cx.device->name, x, &q.columnwise, &wanted_column);
     }
     free_use(&row), free_use(&column), free_use(&wanted_row), free_use(&wanted_column);
@@ -191,7 +190,7 @@ static void test_nan_is_one_number(void **state) {
     static const granularity grains[] = {GRANULARITY_TENSOR, GRANULARITY_ROW, GRANULARITY_1X128,
                                          GRANULARITY_128X128};
     static uint16_t halves[ELEMENTS];
-    for (int i = 0; i < ELEMENTS; i++) halves[i] = 0x3c00; /* 1 in fp16 */
+    for (int i = 0; i < ELEMENTS; i++) halves[i] = 0x3c00; /* the fp16 code of 1 */
     halves[3 * COLUMNS + 7] = 0x7d01, halves[5 * COLUMNS + 9] = 0xfe35;
     tensor x = tensor_matrix(halves, OTT_F16, ROWS, COLUMNS);
     for (size_t n = 0; n < 2 * sizeof grains / sizeof *grains; n++) {

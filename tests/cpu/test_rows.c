@@ -11,7 +11,7 @@ enum { T = 131, D = 150, V = 40, HEAD = 30, BIG = 3 * REDUCE_BLOCK + 77 };
 
 /* All inputs and outputs of the ops. The inputs depend only on the format `act`. */
 typedef struct arrays {
-    tensor token, position, table, x, delta, dy, weight, cosine, sine, big; /* inputs */
+    tensor token, position, table, x, delta, dy, weight, cosine, sine, big; /* inputs of the ops */
     tensor y, h, rstd, dx, dweight, dtable, rotated, gated, dgate, dup, column, sums, squares, count;
 } arrays;
 enum { INPUTS = 10, ARRAYS = sizeof(arrays) / sizeof(tensor) };

@@ -29,14 +29,14 @@ typedef ott_status (*harness_step)(exec *cx, void *user);
 
 /* Opens the device. threads and isa: as for cpu_open. */
 void harness_open(harness *h, int threads, const char *isa);
-void harness_close(harness *h); /* fails if memory is still allocated */
+void harness_close(harness *h); /* fails the test if memory is still allocated */
 
 /* Records the step, then allocates and binds the arena. */
 void harness_record(harness *h, harness_step step, void *user);
 /* Replays the recorded step as the next step. Parameters may have changed. */
 void harness_replay(harness *h, harness_step step, void *user);
-/* Like harness_replay, for a rank on its own thread (tests/comm/ranks.h). A failure is returned and does not
-   end the test, and the rank leaves its group. */
+/* Like harness_replay, for a rank with a separate thread (tests/comm/ranks.h). A failure is returned and does
+   not end the test. After a failure the rank leaves its group. */
 ott_status harness_replay_rank(harness *h, harness_step step, void *user, group *ranks);
 
 /* Returns a tensor of zeros. The harness owns its memory. */

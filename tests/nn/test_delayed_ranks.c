@@ -59,7 +59,7 @@ static const cast_spec *spec_of(int state) {
     return specs[state];
 }
 
-/* Returns the amax of a state on a rank. It is different on each rank. */
+/* Returns the amax of a delayed-scaling state on a rank. Each rank has a different amax. */
 static float seen_on(int rank, int state) {
     return (float)((rank + state) % RANKS + 10 * state);
 }
@@ -103,7 +103,7 @@ static void what_asks_for_it_is_reduced_at_once(void **state) {
     ranks_close(&opened);
 }
 
-/* States that are reduced are stored together. If states join or leave the reduction, the others move in
+/* States with reduced amaxes are stored together. If the set of these states changes, other states move in
    memory, but keep their values. */
 static void moved_states_keep_their_values(void **state) {
     (void)state;

@@ -39,9 +39,9 @@
 
 #define STEP           0x1p-5
 #define BOUND          5e-4
-#define SMALL_TENSOR   64 /* in tensors of up to this many elements, each element is moved */
-#define SINGLES        24 /* elements that are moved in a larger tensor */
-#define RANDOM         24 /* directions that move all elements */
+#define SMALL_TENSOR   64 /* a tensor with at most this many elements: each is moved */
+#define SINGLES        24 /* number of elements that are moved in a larger tensor */
+#define RANDOM         24 /* number of directions that move all elements */
 #define PARAMETERS_MAX 8
 #define VARIABLES_MAX  8
 #define TOKENS_MAX     96
@@ -67,7 +67,7 @@ typedef struct layer {
     loss_head loss;
     attention_saved attention_saved;
     mlp_saved mlp_saved;
-    activation_specs input_specs, grad_specs; /* empty in fp32 */
+    activation_specs input_specs, grad_specs; /* empty, because layers run in fp32 */
     parameter parameters[PARAMETERS_MAX];
     int parameter_count;
     tensor x, dx, residual, h_out, rstd;

@@ -28,7 +28,7 @@
 #include "nn/layer_harness.h"
 #include "nn/linear.h"
 
-#define SUM_BOUND 1e-6 /* relative to the sum of |a||b| */
+#define SUM_BOUND 1e-6 /* error of a GEMM, relative to the sum of |a||b| */
 
 static const char *const cases[] = {"bf16", "fp32", "token"};
 #define CASES (sizeof cases / sizeof *cases)
@@ -43,7 +43,7 @@ typedef struct bench {
     linear linear;
     parameter weight;
     activation_specs input_specs, grad_specs;
-    tensor input, grad_output; /* their memory is not part of the plan */
+    tensor input, grad_output; /* not allocated by the plan */
     activation x, g;
     tensor y, dx;
 } bench;
@@ -59,7 +59,7 @@ static ott_status step(exec *cx, void *user) {
     TRY(linear_forward(cx, &b->linear, &b->x, &b->y));
     TRY(linear_grad_input(cx, &b->linear, &b->g, &b->dx, false));
     TRY(linear_grad_weight(cx, &b->linear, &b->x, &b->g));
-    /* Closed last, so that the test can read the quantized copies after the step. */
+    /* The activations are closed last, so that the test can read their quantized copies after the step. */
     TRY(activation_close(cx, &b->x));
     return activation_close(cx, &b->g);
 }
@@ -280,7 +280,7 @@ static void check_product(bench *b, recipe_gemm role) {
     print_message("  %-5s %-11s of the bound: Ottava %.3f, torchao %.3f, between them %.3f\n", b->name,
                   products[role].result, e.ours, e.theirs, e.between);
     assert_true(e.ours <= 1);
-    assert_true(e.theirs <= 1); /* if not, the operands are not what torchao multiplied */
+    assert_true(e.theirs <= 1); /* otherwise the operands differ from what torchao multiplied */
     assert_true(e.between <= 1);
 }
 

@@ -98,7 +98,7 @@ static void a_rule_brings_its_slots_and_workspace(void **state) {
     expect(&h, &u.parameters[0].shard.value, (const float[]){4, 2, 3, 10, 5, 12});
     expect(&h, &u.parameters[1].shard.value, (const float[]){1, 2, 3, 4, 5, 6});
     harness_get(&h, &u.state, host);
-    assert_true(host[STEP_GRAD_NORM] == 3.0f); /* the frozen parameter does not count */
+    assert_true(host[STEP_GRAD_NORM] == 3.0f); /* the norm of the trained parameters only */
     harness_close(&h);
 }
 
@@ -287,7 +287,7 @@ static void exact_element(const char *rule, const optimizer_options *o, exact *e
         *z -= lr * warm * (g / (sqrt(*moment2 / c2) + o->epsilon) + decay * *p);
         *x += (*z - *x) * pow(warm, o->weight_lr_power) / sum;
         *p = (1 - o->beta1) * *z + o->beta1 * *x;
-    } else { /* adam, adamw, and Muon's update of vectors, which is AdamW */
+    } else { /* adam and adamw; muon updates vectors with AdamW */
         bool decoupled = strcmp(rule, "adam") != 0;
         if (decoupled)
             *p *= 1 - lr * decay;

@@ -1,8 +1,9 @@
 /*
- * A tensor sharded over ranks, by rows or by columns, under every recipe. Each shard gets the same codes as
- * in the full tensor, in the rowwise and the columnwise copy. As a control, codes differ without the amax
- * reduction. A linear layer sharded by rows gives one rank's bits. Sharded by columns, the layer's results
- * are within the bound of docs/numerics.md. Also checks where a shard's rows are in the full tensor.
+ * A tensor sharded over ranks, by rows or by columns, under every recipe. A shard has the codes that the full
+ * tensor has for the shard's elements, in the rowwise and the columnwise copy. Negative control: codes differ
+ * without the amax reduction. A linear layer sharded by rows gives one rank's bits. The results of a layer
+ * sharded by columns are within the bound of docs/numerics.md. The test also checks where a shard's rows are
+ * in the full tensor.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -77,7 +78,7 @@ static bool part_is_equal(part *p, const float *all) {
     return equal;
 }
 
-/* True if all shards have the codes of the full tensor. meets: the ranks reduce the amax. */
+/* True if all shards have the codes of the full tensor. meets: whether the ranks reduce the amax. */
 static bool parts_are_equal(const quant_spec *spec, int size, bool by_rows, bool meets) {
     static part full, parts[RANKS_MAX];
     float *all = malloc(SIDE * SIDE * sizeof *all);

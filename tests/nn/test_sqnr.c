@@ -87,7 +87,7 @@ static void run(bench *b, const recipe *r) {
     b->input_specs = b->grad_specs = (activation_specs){0};
     HARNESS_OK(linear_connect(&b->l, &b->input_specs, &b->grad_specs));
     harness_record(&b->h, step, b);
-    for (int pass = 0; pass < 2; pass++) { /* delayed scaling has a useful scale from the second pass on */
+    for (int pass = 0; pass < 2; pass++) { /* delayed scaling has a useful scale in the second pass */
         b->h.cx.hook = pass ? &b->hook : NULL;
         harness_zero(&b->h, &b->weight.grad);
         harness_replay(&b->h, step, b);
@@ -113,7 +113,8 @@ static float *fetch(bench *b, const tensor *t, int64_t first) {
     return values;
 }
 
-/* Returns the SQNR of a result's rows from row `first` on. one_less: without their first column. */
+/* Returns the SQNR of a result's rows from row `first` on. one_less: without the first column of the
+   result. */
 static double sqnr_of(bench *b, const tensor *found, bench *exactly, const tensor *exact, int64_t first,
                       bool one_less) {
     float *f = fetch(b, found, first), *e = fetch(exactly, exact, first);
@@ -144,7 +145,7 @@ static double expected_product(ott_dtype a, ott_dtype b) {
 static void expect(const char *recipe_name, const char *what, double found, double wanted) {
     print_message("  %-20s %-12s %.2f dB\n", recipe_name, what, found);
     if (isinf(wanted))
-        assert_true(found > 45); /* only values rounded to bf16 add noise */
+        assert_true(found > 45); /* the only noise is rounding to bf16 */
     else
         assert_true(fabs(found - wanted) <= TOLERANCE);
 }
@@ -162,7 +163,7 @@ static void check_casts(const bench *b, const recipe *r) {
         }
 }
 
-/* Computes the same three GEMMs in fp32. */
+/* Computes the three GEMMs of the layer in fp32. */
 static void reference_results(bench *exact) {
     open_bench(exact, 1.0f);
     recipe r = *recipe_find("fp32");
@@ -235,8 +236,8 @@ static void open_channel(bench *b, float outlier) {
     }
 }
 
-/* Returns the SQNR of the output in found[0], and of the weight gradients of the other channels in found[1].
-   smooths: with smoothed channels. */
+/* Writes the SQNR of the output to found[0], and the SQNR of the weight gradients of all channels except the
+   outlier to found[1]. smooths: whether the channels are smoothed. */
 static void of_channels(const char *name, float outlier, bool smooths, double found[2]) {
     static bench exact, b;
     open_channel(&exact, outlier);
@@ -359,7 +360,7 @@ static void expect_same(expert_layer *a, const tensor *x, expert_layer *b, const
     free(wanted);
 }
 
-/* A grouped layer has the same bits as separate layers, one for each matrix. So it has the same error too. */
+/* A grouped layer gives the bits, and so the error, of separate layers, one for each matrix. */
 static void expert_weights_match_their_matrices(void **state) {
     (void)state;
     static const char *const names[] = {"rowwise", "rowwise_with_gw_hp", "block", "mxfp8"};

@@ -205,8 +205,9 @@ static void compare_product(golden *g, const char *key, const float *ours, int64
     golden_free(g, &bound);
 }
 
-/* Checks a product of casts of two tensors. a_column: a's columnwise copy is multiplied, and the contraction
-   is over a's rows; otherwise it is over a's columns. b_column: the same for b. */
+/* Checks a product of casts of two tensors. If a_column, a's columnwise copy is multiplied and the
+   contraction is over a's rows. Otherwise a's rowwise copy is multiplied and the contraction is over a's
+   columns. b_column decides this for b. */
 static void check_product(golden *g, const recipe *r, recipe_gemm which, const char *word, const char *a_name,
                           const cast_spec *a_use, bool a_column, const char *b_name, const cast_spec *b_use,
                           bool b_column) {

@@ -61,7 +61,7 @@ static double number(const json_t *object, const char *path) {
     return json_number_value(value);
 }
 
-/* Plans that were made before, by their options: many checks read the same plan. */
+/* Finished plans, by options, because several checks read one plan. */
 static json_t *pages;
 
 static double number_of(plan_options o, const char *const *arguments, const char *path) {
@@ -300,8 +300,8 @@ static void fp8_travels_as_codes(void **state) {
     (void)state;
     double codes = of_ranks(8, fp8, "gathered/bytes"), full_values = of_ranks(8, bf16, "gathered/bytes");
     assert_true(codes < 0.7 * full_values);
-    /* The scales of all weights are computed once per step, with one collective or with many. The work is the
-       same. */
+    /* The scales of all weights are computed once per step. Reducing amaxes in one collective or in many does
+       not change the computation. */
     const char *const at_once[] = {SIZES("1"), "--float8.precompute_float8_dynamic_scale_for_fsdp=true",
                                    NULL};
     const char *const apart[] = {SIZES("1"), "--float8.precompute_float8_dynamic_scale_for_fsdp=false", NULL};
@@ -313,10 +313,10 @@ static void fp8_travels_as_codes(void **state) {
 static double moved(const char *recipe, int layers, const char *more) {
     char named[64], depth[64];
     bool bf16 = strcmp(recipe, "bf16") == 0;
-    /* a device that can run the recipe's FP8 GEMMs */
+    /* a GPU with FP8 GEMMs of this recipe */
     const char *device = strcmp(recipe, "mxfp8") == 0 ? "b200" : "h100";
     snprintf(named, sizeof named, "--float8.recipe_name=%s",
-             bf16 ? "tensorwise" : recipe); /* with bf16 the recipe is not used */
+             bf16 ? "tensorwise" : recipe); /* bf16 uses no recipe */
     snprintf(depth, sizeof depth, "--model.n_layers=%d", layers);
     const char *const arguments[] = {SIZES("1"), named, depth, bf16 ? "--train.mixed_precision=bf16" : more,
                                      NULL};
@@ -324,7 +324,7 @@ static double moved(const char *recipe, int layers, const char *more) {
            of_ranks_on(device, 4, arguments, "exchanged/bytes");
 }
 
-/* Returns the bytes for one more layer. Its weights are gathered in forward and in backward. */
+/* Returns the bytes that one more layer adds. The layer's weights are gathered in forward and in backward. */
 static double moved_by_block(const char *recipe, const char *more) {
     return moved(recipe, 13, more) - moved(recipe, 12, more);
 }
@@ -333,7 +333,7 @@ static double moved_by_block(const char *recipe, const char *more) {
 static void what_fp8_saves_on_the_way(void **state) {
     static const struct {
         const char *recipe, *more, *name;
-        double most; /* largest bytes of a block, relative to bf16 */
+        double most; /* most bytes of a block, relative to bf16's */
     } rows[] = {
         {"bf16", NULL, "bf16", 1},
         {"tensorwise", NULL, "tensorwise", 0.52},

@@ -89,7 +89,7 @@ static void casts(void **state) {
     assert_true(cast_bytes("tensorwise", true, false) == 2 + 2);
     /* reads the tensor twice: for the amax and for the codes */
     assert_true(cast_bytes("tensorwise", true, true) == 2 + 4);
-    assert_true(cast_bytes("delayed", true, false) == 2);     /* its scale is known in advance */
+    assert_true(cast_bytes("delayed", true, false) == 2);     /* the scale is known in advance */
     assert_true(cast_bytes("rowwise", true, false) == 2 + 2); /* the columnwise scales depend on all rows */
     assert_true(cast_bytes("block", true, false) == 2);
     assert_true(cast_bytes("rowwise_with_gw_hp", true, false) == 1 + 2);
@@ -115,7 +115,7 @@ static double quantized_bytes(enum op_index op, const char *name) {
 static void casts_in_their_producers(void **state) {
     static const struct {
         const char *recipe;
-        /* number of sets of codes written; number of passes that read the output again */
+        /* number of sets of codes that are written; number of times that the output is read again */
         int codes, by_tiles, by_rows;
     } rows[] = {
         {"tensorwise", 2, 1, 1}, {"current", 2, 1, 1}, {"rowwise", 2, 1, 2}, {"rowwise_with_gw_hp", 1, 1, 0},
