@@ -12,7 +12,7 @@ typedef struct nccl_id {
     char bytes[128];
 } nccl_id;
 
-/* NCCL ignores members newer than `version`. */
+/* NCCL ignores members that are newer than `version`. */
 typedef struct nccl_config {
     size_t size;
     unsigned magic, version;
@@ -56,8 +56,8 @@ typedef struct nccl_calls {
 #define NCCL_LEAST      22200 /* 2.22.0: connects ranks lazily */
 #define NCCL_LEAST_TEXT "2.22"
 
-/* Opens NCCL on the first call and keeps it open. OTT_ERR_UNSUPPORTED if it is missing or too old; the
-   message says how to install it. */
+/* Opens NCCL on the first call and keeps it open. OTT_ERR_UNSUPPORTED if NCCL is missing or too old; the
+   message says how to install NCCL. */
 ott_status nccl_library(const nccl_calls **out);
 
 #endif

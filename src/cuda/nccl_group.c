@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LEAVE_SECONDS = 10 }; /* longest wait for queued collectives when a rank leaves */
+enum { LEAVE_SECONDS = 10 }; /* longest wait for queued collectives when this rank leaves a group */
 
 static nccl_group *nccl_group_of(group *g) {
     return (nccl_group *)g;
@@ -12,7 +12,7 @@ static nccl_group *nccl_group_of(group *g) {
 
 /* ---- channels ---- */
 
-/* The NCCL ids that a rank makes, one per communicator. Of the ids `all`, the group uses only rank 0's. */
+/* The NCCL ids that a rank makes, one per communicator. A group uses only rank 0's id `all`. */
 typedef struct link_ids {
     nccl_id all, to_next, to_previous;
 } link_ids;
@@ -21,7 +21,7 @@ _Static_assert(sizeof(link_ids) == sizeof(device_link), "a link holds them");
 static bool has_channel(const device_group *own, int channel) {
     if (channel == CHANNEL_ALL) return true;
     bool previous = channel == CHANNEL_TO_PREVIOUS || channel == CHANNEL_FROM_PREVIOUS;
-    return own->messages && !(previous && own->size == 2); /* two ranks: next and previous are the same */
+    return own->messages && !(previous && own->size == 2); /* of two ranks, the next is the previous */
 }
 
 static ott_status make_id(const nccl_calls *calls, nccl_id *out) {
@@ -50,7 +50,7 @@ static link_ids ids_of(const device_group *own, int rank) {
     return ids;
 }
 
-/* Sets place, peer and turn of the channel. Returns its id, which a pair's sender (place 0) has made. */
+/* Sets place, peer and turn of a channel. Returns the channel's id: rank 0's, or for a pair the sender's. */
 static nccl_id place_channel(const device_group *own, int channel, nccl_channel *at) {
     int next = (own->rank + 1) % own->size, previous = (own->rank + own->size - 1) % own->size;
     bool sends = channel == CHANNEL_TO_NEXT || channel == CHANNEL_TO_PREVIOUS;
@@ -78,7 +78,7 @@ static ott_status open_channel(nccl_group *g, const device_group *own, int chann
                        g->name, own->size, g->device->watchdog->calls->error_text(result));
 }
 
-/* Starts to open all channels before it waits, because opening a channel needs the other rank. */
+/* Starts to open all channels, then waits, because opening a channel needs the channel's other rank. */
 static ott_status open_channels(nccl_group *g, const device_group *own) {
     for (int i = 0; i < CHANNELS; i++)
         if (has_channel(own, i)) TRY(open_channel(g, own, i));
@@ -115,7 +115,7 @@ static ott_status make_operation(nccl_group *g) {
     return OTT_OK;
 }
 
-/* Takes an idle operation with a large enough message buffer, or enlarges a buffer. Requires the lock. */
+/* Takes an idle operation whose message buffer is large enough, or enlarges its buffer. Requires the lock. */
 static ott_status take_operation(nccl_group *g, int64_t bytes, nccl_operation **out) {
     device *d = &g->device->base;
     if (!g->idle) TRY(make_operation(g));
@@ -162,7 +162,7 @@ static ott_status copy_message(const nccl_group *g, nccl_operation *f, collectiv
     return OTT_OK;
 }
 
-/* Requires the lock. */
+/* Queues an operation on the channel. Requires the lock. */
 static ott_status queue(nccl_group *g, nccl_channel *at, nccl_operation *f, collective call) {
     if (call.kind == COLLECTIVE_SEND) TRY(copy_message(g, f, &call));
     TRY(cuda_check(cudaEventRecord(at->ready, g->device->stream), "an event of a group"));
@@ -236,8 +236,8 @@ static void finish_work(nccl_group *g) {
         if (g->channels[i].stream) cudaStreamSynchronize(g->channels[i].stream);
 }
 
-/* Closing a communicator waits for its other ranks on this machine. All ranks close in the order of `turn`,
-   so ranks that wait for each other close the same communicator. */
+/* Closing a communicator waits for its other ranks on this machine. All ranks close communicators in the
+   order of `turn`. So two ranks that wait for each other close the same communicator. */
 static nccl_channel *next_to_leave(nccl_group *g) {
     nccl_channel *next = NULL;
     for (nccl_channel *at = g->channels; at < g->channels + CHANNELS; at++)
@@ -245,7 +245,7 @@ static nccl_channel *next_to_leave(nccl_group *g) {
     return next;
 }
 
-/* Requires the lock. */
+/* Closes the channel's communicator. Requires the lock. */
 static void leave_channel(nccl_group *g, nccl_channel *at) {
     const nccl_calls *calls = g->device->watchdog->calls;
     if (nccl_settle(g, at, calls->finalize(at->comm), "closing a group of GPUs") == OTT_OK)
@@ -300,8 +300,8 @@ static void leave(group *base) {
 
 /* ---- opening ---- */
 
-/* *bytes: staging bytes of the call (of a send: its message). Reserves memory, but not for sends, which
-   allocate theirs when they start. */
+/* *bytes: staging bytes of the call; for a send, bytes of the message. Reserves memory now, but for a send,
+   whose memory is allocated when the send starts. */
 static ott_status reserve(group *base, exec *cx, const collective *call, int64_t *bytes) {
     nccl_group *g = nccl_group_of(base);
     *bytes = group_staging_bytes(g->group.size, call);

@@ -4,13 +4,13 @@
  * message waits for another pair. A channel is a communicator with its own stream.
  *
  * A collective starts when the device's stream reaches the point of its group_start, and runs on its
- * channel's stream. Work queued after group_wait runs when it is done. Only a barrier blocks the host. NCCL
- * only moves bytes: reductions exchange data, and Ottava's kernel adds it in rank order (cuda/ranks.cu). So
- * every transport gives the same bits, whatever algorithm NCCL chooses.
+ * channel's stream. Work queued after group_wait runs when the collective is done. Only a barrier blocks the
+ * host. NCCL only moves bytes: reductions exchange data, and Ottava's kernel adds the data in rank order
+ * (cuda/ranks.cu). So every transport gives the same bits, whatever algorithm NCCL chooses.
  *
  * One watchdog thread per device observes all its groups (nccl_watchdog.c). If NCCL reports an error or a
- * collective exceeds the group's timeout, it aborts the communicators of all groups, which releases the GPU.
- * After that, every host wait on this device fails with OTT_ERR_RANK.
+ * collective exceeds the group's timeout, the watchdog aborts the communicators of all groups, which releases
+ * the GPU. After that, every host wait on this device fails with OTT_ERR_RANK.
  */
 #ifndef CUDA_NCCL_GROUP_H
 #define CUDA_NCCL_GROUP_H
@@ -20,7 +20,7 @@
 
 enum { NCCL_TEXT = 256 };
 
-/* One collective or message. It can be reused after it has completed and a rank has waited for it. */
+/* One collective or message. Reusable when completed and, unless it is a send, waited for (group_wait). */
 typedef struct nccl_operation {
     struct nccl_operation *next;          /* next in the channel's queue, or in the list of idle operations */
     struct nccl_operation *next_of_group; /* next in the list of all operations of the group */
@@ -33,7 +33,7 @@ typedef struct nccl_operation {
 } nccl_operation;
 
 typedef struct nccl_channel {
-    nccl_comm *comm; /* NULL: the group has no such channel, or has failed */
+    nccl_comm *comm; /* NULL: the group has no such channel, or the group has failed */
     int peer;        /* pairs only: the other rank's number in the communicator */
     int place;       /* this rank's number in the communicator */
     int turn;        /* all ranks close their channels in the same order, lowest turn first */
@@ -53,7 +53,7 @@ enum {
 };
 
 typedef struct nccl_group {
-    group group; /* first: a group is cast to this */
+    group group; /* must be first: a group * is cast to nccl_group * */
     struct nccl_group *next;
     cuda_device *device;
     char name[32];
@@ -81,15 +81,15 @@ ott_status nccl_open_group(device *d, const device_group *own, group **out);
 
 /* ---- nccl_watchdog.c ---- */
 
-/* Starts the device's watchdog, if it has none yet. */
+/* Starts the device's watchdog if the device has none yet. */
 ott_status nccl_watchdog_open(cuda_device *c, const nccl_calls *calls);
-/* Call it after the last group was closed. Does nothing without a watchdog. */
+/* Call after the device's last group was closed. Does nothing if there is no watchdog. */
 void nccl_watchdog_close(cuda_device *c);
 /* OTT_ERR_RANK if one of the device's groups has failed. */
 ott_status nccl_watchdog_check(const cuda_device *c);
 /* Removes completed operations from the channel's queue. Requires the lock. */
 void nccl_watchdog_sweep(nccl_group *g, nccl_channel *at);
-/* Aborts the group's communicators, which releases the GPU from their collectives. Requires the lock. */
+/* Aborts the group's communicators, so that their collectives release the GPU. Requires the lock. */
 void nccl_end_group(nccl_group *g);
 /* Marks the device as failed and aborts the communicators of all its groups. Requires the lock. */
 void nccl_fail(cuda_device *c, const char *text);
@@ -98,8 +98,8 @@ void nccl_fail(cuda_device *c, const char *text);
 
 /* Queues the call's transfers on the channel. Requires the lock. */
 ott_status nccl_move(nccl_group *g, nccl_channel *at, const collective *call);
-/* Waits until NCCL has finished the nonblocking call that returned `result`. NCCL may connect ranks in this
-   time. Requires the lock, but releases it between polls. */
+/* Waits until NCCL has finished the nonblocking call that returned `result`. Meanwhile NCCL may connect
+   ranks. Requires the lock, and releases the lock between polls. */
 ott_status nccl_settle(nccl_group *g, nccl_channel *at, int result, const char *what);
 
 #endif

@@ -28,7 +28,7 @@ ott_status nccl_settle(nccl_group *g, nccl_channel *at, int result, const char *
                        g->name[0] ? " of " : "", g->name, g->device->watchdog->calls->error_text(state));
 }
 
-/* NCCL calls between ncclGroupStart and ncclGroupEnd. */
+/* A group of NCCL calls, between ncclGroupStart and ncclGroupEnd. */
 typedef struct batch {
     const nccl_calls *nccl;
     nccl_channel *at;
@@ -118,7 +118,7 @@ static ott_status all_to_all(nccl_group *g, nccl_channel *at, const collective *
 /* ---- reductions ---- */
 
 /* Reduces `count` elements over ranks, to `out`. `own` has this rank's elements. The staging memory has the
-   other ranks' elements, with `slot` bytes from one rank's to the next rank's. */
+   other ranks' elements: rank r's begin at byte r * slot. */
 static ott_status reduce_slots(const nccl_group *g, const nccl_channel *at, const collective *call,
                                const void *own, void *out, int64_t count, int64_t slot) {
     ott_dtype d = call->input.dtype;
@@ -145,8 +145,8 @@ static ott_status reduce_full(nccl_group *g, nccl_channel *at, const collective 
     return reduce_slots(g, at, call, call->input.data, call->output.data, count, slot);
 }
 
-/* Every rank r receives elements [first[r], first[r] + count[r]) of all ranks' x and reduces them. This
-   rank's result goes to `out`. */
+/* Every rank r receives elements [first[r], first[r] + count[r]) of all ranks' x and reduces them. `out` gets
+   this rank's result. */
 static ott_status reduce_piece(nccl_group *g, nccl_channel *at, const collective *call, char *x, char *out,
                                const int64_t *first, const int64_t *count, int64_t slot) {
     int own = g->group.rank;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { TICK = 20 }; /* milliseconds */
+enum { TICK = 20 }; /* milliseconds between two checks */
 
 /* ---- completed operations ---- */
 
@@ -25,7 +25,7 @@ void nccl_watchdog_sweep(nccl_group *g, nccl_channel *at) {
 /* ---- failing ---- */
 
 /* Aborts all channels in one NCCL group call. Freeing a communicator's GPU memory waits for all work on the
-   GPU, and this work may be a collective of another channel. */
+   GPU, and that work may be a collective of another channel. */
 void nccl_end_group(nccl_group *g) {
     const nccl_calls *nccl = g->device->watchdog->calls;
     nccl->begin();

@@ -1,8 +1,8 @@
 /* cuda/norm: RMSNorm forward and backward. A block holds a wide row in registers, eight columns per thread
-   and piece. All threads write their terms to shared memory. The first half warp adds them, one lane of SUM16
-   (tensor/ops.def) per thread. A narrow row belongs to a half warp, one lane per thread, and its second pass
-   reads from the cache. In both cases each tensor is moved once. A thread rereads only elements that it wrote
-   itself, so memory needs no barrier. */
+   and piece. All threads write their terms to shared memory. The first half warp adds the terms, one lane of
+   SUM16 (tensor/ops.def) per thread. A half warp has a narrow row, one lane per thread, and reads the row
+   from the cache in its second pass. Wide or narrow, each tensor is moved once. A thread rereads only
+   elements that it wrote itself, so memory needs no barrier. */
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
 #include "cuda/row.h"
@@ -40,7 +40,7 @@ extern "C" bool norm_is_wide(const tensor *x) {
         __VA_ARGS__;                                                                                         \
     }
 
-/* The factors of ROW_PIECE terms of a row's sum. */
+/* Factors a, b of ROW_PIECE products a[i] b[i], which are the terms of a row's sum. */
 struct norm_terms {
     float a[ROW_PIECE], b[ROW_PIECE];
 };
@@ -58,7 +58,7 @@ __device__ __forceinline__ float add_products(float lane, const float *a, const 
     return lane;
 }
 
-/* The total of SUM16. The first 16 threads pass their lanes; all threads get the total. */
+/* The total of SUM16. The first 16 threads pass the sums of their lanes; all threads get the total. */
 __device__ __forceinline__ float norm_total(float lane) {
     SHARED(total, float);
     if (threadIdx.x < 32) lane = fold16(lane);
@@ -73,14 +73,14 @@ struct norm_forward {
     view x, delta, h, y, weight; /* delta and h may have no data */
     float *rstd, eps;
     bool one_plus;
-    quantize_uses uses; /* for wide rows */
+    quantize_uses uses; /* empty for narrow rows */
 };
 
 __device__ __forceinline__ float norm_weight(float weight, bool one_plus) {
     return one_plus ? 1.0f + weight : weight;
 }
 
-/* Computes h for eight columns and stores it. */
+/* Computes h = x + delta for eight columns and stores h. */
 template <ott_dtype D>
 __device__ __forceinline__ held<D> residual8(const norm_forward &n, int64_t row, int64_t column) {
     held<D> h = hold8<D>(n.x, row, column, n.x.columns);
@@ -176,7 +176,7 @@ struct norm_backward {
     view dy, h, dresidual, dx, weight; /* dresidual may have no data, or alias dx */
     const float *rstd;
     bool one_plus;
-    quantize_uses uses; /* for wide rows */
+    quantize_uses uses; /* empty for narrow rows */
 };
 
 /* wdy and xhat (tensor/ops.def) of eight columns. */
@@ -196,7 +196,7 @@ __device__ __forceinline__ norm_factors factors_of(const norm_backward &n, const
     return f;
 }
 
-/* Tiles are double-buffered as in sum_of_squares. */
+/* Tiles are double-buffered: one barrier per piece of the row separates filling a tile from adding it. */
 template <ott_dtype D, int N>
 __device__ __forceinline__ float sum_of_factors(const norm_backward &n, const held<D> (&dy)[N],
                                                 const held<D> (&h)[N], float rstd) {
@@ -280,7 +280,7 @@ extern "C" cudaError_t norm_backward_launch(const rmsnorm_backward_args *a, cons
     return cudaGetLastError();
 }
 
-/* Row t's link in the chain of dweight[n] (cuda/chain.h). */
+/* The link that row t adds to the chain of dweight[n] (cuda/chain.h). */
 template <ott_dtype D> struct weight_gradient {
     view dy, h;
     const float *rstd;

@@ -16,7 +16,7 @@ __device__ __forceinline__ void update_loss_scale(float *state, bool finite) {
     state[STEP_GOOD_STEPS] = grows ? 0.0f : good;
 }
 
-/* One block. All threads load, the first thread computes. */
+/* A grid of one block. All threads load, and the first thread computes. */
 __global__ void __launch_bounds__(ORDERED_THREADS)
     grad_norm_kernel(const float *squares, int64_t count, float *state, float max_norm) {
     double total = ordered_sum(squares, 1, count);
@@ -48,18 +48,18 @@ static inline update_job<adamw_rule> job_of(const adamw_args &a) {
                                      {a.beta1, a.beta2, a.epsilon, a.weight_decay, 0.0f, false});
 }
 
-/* For calls that do not quantize the parameter. */
+/* Fills the jobs of calls that do not quantize the parameter. */
 template <bool Mixed> static int64_t fill_adamw(const adamw_args &a, update_job<adamw_rule> &j) {
     return a.q ? 0 : fill_rule<adamw_rule, Mixed>(a, j);
 }
 
-/* For calls that also quantize the parameter. */
+/* A job of a call that also quantizes the parameter. */
 struct adamw_quantize_job {
     update_job<adamw_rule> update;
     quantize_uses uses;
 };
 
-/* Returns a bit for each bf16 tensor (update_job.narrow). Bits that P and Mixed determine are constants. */
+/* Returns a bit per tensor, 1 if bf16 (update_job.narrow). Bits that P and Mixed determine are constants. */
 template <ott_dtype P, bool Mixed> __device__ __forceinline__ unsigned formats_of(unsigned narrow) {
     if constexpr (!Mixed) return 0;
     return P == OTT_F32 ? narrow & ~(1u << UPDATE_PARAM) : narrow | 1u << UPDATE_PARAM;
@@ -67,8 +67,8 @@ template <ott_dtype P, bool Mixed> __device__ __forceinline__ unsigned formats_o
 
 /* Reads four arrays and writes three. Also writes the codes of uses that need no amax from other tiles. New
    fp32 parameters (which may be in mapped host memory) stay in registers until the cast. For bf16 parameters
-   the registers do not suffice: they are reloaded from the cache, and the job is looked up again for each
-   row. Mixed: some tensors are bf16. */
+   the registers do not suffice: the parameters are reloaded from the cache, and each row looks up the job
+   again. Mixed: some tensors are bf16. */
 template <ott_dtype P, bool Mixed>
 __global__ void __launch_bounds__(TILE_THREADS, 1)
     adamw_tile_kernel(GRID_CONSTANT(job_list<adamw_quantize_job>) list) {
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 1)
     }
 }
 
-/* Returns 0 blocks for a call in other formats, which another launch handles. */
+/* Returns 0 blocks for a call whose formats another launch handles. */
 template <ott_dtype P, bool Mixed>
 static int64_t fill_adamw_quantize(const adamw_args &a, adamw_quantize_job &j) {
     if (!a.q || a.param->dtype != P) return 0;
@@ -140,7 +140,7 @@ static int64_t fill_clear(const adamw_args &a, clear_job &j) {
     return (most + ROW_THREADS - 1) / ROW_THREADS;
 }
 
-/* The second pass over the parameter, in memory: it does the work that needs complete amaxes. */
+/* The second pass over the stored parameter, for the work that needs complete amaxes. */
 template <ott_dtype P> static int64_t fill_rest(const adamw_args &a, pass_job &j) {
     if (!a.q || a.param->dtype != P) return 0;
     j = {view_of(a.param), quantize_after_tiles(a.q)};
@@ -189,7 +189,7 @@ struct history_job {
     int margin;
 };
 
-/* Largest amax of the history, with `seen` as its last entry. All threads of the warp get it. Ignores NaN. */
+/* Returns to all threads of the warp the largest amax of the history with last entry `seen`. Ignores NaN. */
 __device__ __forceinline__ float largest_of_history(const history_job &j, float seen) {
     float most = seen;
     for (int64_t i = threadIdx.x; i < j.length - 1; i += 32) most = fmaxf(most, j.history[i]);
@@ -198,7 +198,7 @@ __device__ __forceinline__ float largest_of_history(const history_job &j, float 
     return most;
 }
 
-/* history_update (fp8/history.h) by one warp. Barriers separate reading an entry from overwriting it. */
+/* history_update (fp8/history.h) by one warp. Barriers separate reading entries from overwriting them. */
 __global__ void __launch_bounds__(32) amax_update_kernel(GRID_CONSTANT(job_list<history_job>) list) {
     const history_job &j = list.job[list_place_of(list).job];
     float seen = *j.seen;

@@ -5,7 +5,7 @@
 #include "cuda/rules.h"
 #include "tensor/moment.h"
 
-/* One moment of a parameter. */
+/* One FP8 moment of a parameter: codes, and the scales of groups of elements. */
 struct moment_view {
     uint8_t *codes;
     float *group_scales;
@@ -23,7 +23,7 @@ __device__ __forceinline__ float *group_scales_at(const moment_view &v, const ro
     return v.group_scales + at.row * v.group_scales_ld + at.column / MOMENT_GROUP * MOMENT_SCALES;
 }
 
-/* Loads eight elements; 0 beyond the row's end. */
+/* Loads eight elements of a moment; elements beyond the row's end are 0. */
 __device__ __forceinline__ eight load_moment(const moment_view &v, const row_place &at) {
     const uint8_t *from = v.codes + at.row * v.ld + at.column;
     eight e = eight_of(0.0f);
@@ -44,7 +44,7 @@ __device__ __forceinline__ eight load_moment(const moment_view &v, const row_pla
     return e;
 }
 
-/* Computes the group's scales from the elements of the half warp. */
+/* Computes the scales of a half warp's group; each thread passes eight elements. */
 __device__ __forceinline__ moment_scale scale_of_group(const eight &e) {
     uint32_t largest = 0, smallest = 0x7f7fffff;
 #pragma unroll
@@ -89,8 +89,8 @@ struct adamw_fp8_job {
     int64_t first, row_step;
 };
 
-/* Reads the parameter, the gradient and two bytes of codes per element. Writes all but the gradient. Threads
-   beyond the row compute with zeros. Mixed: parameter or gradient is bf16. */
+/* Reads the parameter, the gradient and two bytes of codes per element. Writes all of them except the
+   gradient. Threads beyond the row compute with zeros. Mixed: the parameter or the gradient is bf16. */
 template <bool Mixed>
 __global__ void __launch_bounds__(ROW_THREADS) adamw_fp8_kernel(GRID_CONSTANT(job_list<adamw_fp8_job>) list) {
     list_place place = list_place_of(list);

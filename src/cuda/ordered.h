@@ -1,4 +1,4 @@
-/* cuda/ordered: iterates over a matrix's elements in row-major order, and sums in order in double. */
+/* cuda/ordered: iterates over a matrix's elements in row-major order, and adds numbers in order in double. */
 #ifndef CUDA_ORDERED_H
 #define CUDA_ORDERED_H
 
@@ -21,7 +21,7 @@ __device__ __forceinline__ void element_walk_on(element_walk &at, int64_t elemen
 }
 
 /* ordered_sum adds x[0], x[step], ... in order. All threads of a block of ORDERED_THREADS load tiles, and
-   thread 0 adds them. Only thread 0's result is valid. */
+   thread 0 adds the tiles' elements. Only thread 0's result is valid. */
 enum { ORDERED_THREADS = 256, ORDERED_OWN = 8, ORDERED_TILE = ORDERED_THREADS * ORDERED_OWN };
 
 struct ordered_tile {

@@ -6,7 +6,7 @@
 struct cuda_product {
     matmul_spec spec;
     matmul plan;
-    bool refused; /* the library cannot compute it */
+    bool refused; /* the library cannot compute this product */
     bool checked;
     cuda_product *next;
 };

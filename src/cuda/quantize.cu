@@ -1,6 +1,6 @@
-/* cuda/quantize: amax, scales and codes of a tensor in memory, tile by tile. Scale groups inside one tile,
-   and delayed scaling, need one pass that reads the tensor once. Groups of full rows, full columns or the
-   full tensor need two passes. */
+/* cuda/quantize: amax, scales and codes of a tensor in memory, tile by tile. One pass over the tensor
+   suffices if each scale group is inside one tile, or scaling is delayed. Otherwise groups of full rows, full
+   columns or the full tensor need two passes. */
 #include "cuda/tile.h"
 
 template <ott_dtype D> struct memory_source {
@@ -49,14 +49,14 @@ struct group_job {
     int64_t width, across; /* columns of a thread block, and thread blocks across a row */
 };
 
-/* Returns the first row of a group. Group j.groups has the rows after the last group. */
+/* Returns the first row of a group. Group number j.groups has the rows after the last group. */
 __device__ __forceinline__ int64_t group_first(const group_job &j, int64_t group) {
     return !j.end ? group * j.each : group > 0 ? j.end[group - 1] : 0;
 }
 __device__ __forceinline__ int64_t group_end(const group_job &j, int64_t group) {
     return group < j.groups ? group_first(j, group + 1) : j.x.rows;
 }
-/* The group's first scale block, as qtensor_group_block numbers them. */
+/* Index of the group's first scale block, as qtensor_group_block counts. */
 __device__ __forceinline__ int64_t group_block(const group_job &j, int64_t group) {
     return (group_first(j, group) >> j.use.row_shift) + group;
 }
@@ -74,7 +74,7 @@ __device__ __forceinline__ int64_t group_with(const group_job &j, int64_t block)
     return first;
 }
 
-/* Returns the scale of this thread's column if each column has a scale, else of the thread block's rows. */
+/* Returns the scale of this thread's column (if each column has a scale) or of the thread block's rows. */
 __device__ __forceinline__ float settle_scale(const quantize_use &u, int64_t group, uint32_t most,
                                               bool stores) {
     SHARED(largest, uint32_t[GROUP_THREADS]);

@@ -10,9 +10,9 @@
 extern "C" {
 #endif
 
-enum { QUANTIZE_SPAN_ALL = 63 }; /* shift of a group that has all rows, or all columns */
+enum { QUANTIZE_SPAN_ALL = 63 }; /* shift if a group has all rows, or all columns */
 
-/* The code of element (i, j) is at i * ld + j, or, if transposed, at j * ld + i. */
+/* Codes of a tensor. Element (i, j) has its code at i * ld + j, or at j * ld + i if transposed. */
 typedef struct quantize_codes {
     uint8_t *data;
     int64_t ld;
@@ -20,7 +20,7 @@ typedef struct quantize_codes {
 } quantize_codes;
 
 /* Flags of the work that a pass does for one use: find amaxes, set scales, cast. A scale is computed from its
-   amax; with delayed scaling, from amaxes of earlier steps. */
+   group's amax, or in delayed scaling from the amaxes of earlier steps. */
 enum { QUANTIZE_AMAX = 1, QUANTIZE_SCALE = 2, QUANTIZE_CAST = 4 };
 
 /* Element (i, j) is in scale group (i >> row_shift) * row_step + (j >> column_shift) * column_step. */
@@ -29,7 +29,7 @@ typedef struct quantize_use {
     int row_shift, column_shift;
     int64_t row_step, column_step, groups;
     float *amax, *scale, *scale_inv;
-    const float *next; /* delayed scaling: the scale to use and to copy to `scale`; NULL: already copied */
+    const float *next; /* delayed scaling: the scale to copy to `scale` and use; NULL: already copied */
     bool delayed;
     ott_dtype format;
     cast_mode mode;
@@ -51,29 +51,29 @@ static inline bool quantize_is_local(const quantize_use *u) {
 /* ---- quantize_uses.c: which pass does which work ---- */
 
 quantize_uses quantize_uses_of(const qtensor *q);
-/* Describes one use of q, even if quantize_uses_of merges both uses. */
+/* Describes one use of q separately, also if quantize_uses_of would merge both uses. */
 quantize_use quantize_use_of(const qtensor *q, bool columnwise);
 
 /* Which work the kernel that produces a tensor can do. */
 typedef enum quantize_producer {
-    QUANTIZE_BY_TILES, /* all work, except that a group larger than a tile (cuda/tile.h) gets only its amax */
+    QUANTIZE_BY_TILES, /* all work; only the amax if a cast must wait for other tiles (cuda/tile.h) */
     QUANTIZE_BY_ROWS,  /* amax of rows and of the tensor; codes of uses with one scale per row */
     QUANTIZE_ROW_AMAX  /* amax of rows and of the tensor */
 } quantize_producer;
 
-/* What a kernel does for q if it writes the tensor tile by tile. q: the tensor's quantized copies; if q has
-   no codes, the kernel only finds the amax. The caller sets the amaxes to 0. */
+/* Returns the work for q of a kernel that writes a tensor tile by tile. q: the tensor's quantized copies. If
+   q has no codes, the kernel only finds the amax. The caller sets the amaxes to 0. */
 quantize_uses quantize_by_tiles(const qtensor *q);
 /* The work that quantize_by_tiles leaves for a pass over the tensor in memory; count 0: none. */
 quantize_uses quantize_after_tiles(const qtensor *q);
-/* Sets *made to the work that the producing kernel does for q, and queues setting the amaxes of q to 0. */
+/* Sets *made to the work for q that the producing kernel does. Queues setting the amaxes of q to 0. */
 cudaError_t quantize_begin(const qtensor *q, quantize_producer producer, quantize_uses *made,
                            cudaStream_t stream);
-/* Call after x is in memory. Does all work for q except *made, which is already done (count 0: none). */
+/* Call after x is in memory. Does all work for q, except *made, which the producing kernel did. */
 cudaError_t quantize_finish(const tensor *x, const qtensor *q, const quantize_uses *made,
                             cudaStream_t stream);
 /* Quantizes each group of x's rows like a separate tensor. end: i32[groups], end rows of the groups; NULL:
-   all groups have equal numbers of rows. */
+   all groups have equally many rows. */
 cudaError_t quantize_groups(const tensor *x, const tensor *end, const qtensor *q, cudaStream_t stream);
 /* Does `work` (QUANTIZE_AMAX, ...) for all uses, in one pass. */
 cudaError_t quantize_work(const tensor *x, const qtensor *q, int work, cudaStream_t stream);
@@ -84,7 +84,7 @@ cudaError_t quantize_work(const tensor *x, const qtensor *q, int work, cudaStrea
    quantize_is_local), the amax must be 0 before QUANTIZE_AMAX, and complete before QUANTIZE_SCALE or
    _CAST. */
 cudaError_t quantize_pass(const tensor *x, const quantize_uses *uses, cudaStream_t stream);
-/* Quantizes for a use with scale blocks of many rows. Each of the `groups` groups begins a new scale
+/* Quantizes for a use whose scale blocks have many rows. Each of the `groups` groups begins a new scale
    block. */
 cudaError_t quantize_groups_launch(const tensor *x, const tensor *end, int64_t groups,
                                    const quantize_use *use, cudaStream_t stream);

@@ -35,8 +35,8 @@ quantize_use quantize_use_of(const qtensor *q, bool columnwise) {
     };
 }
 
-/* Returns the uses that are FP8 and have their own scales. If both uses share scales but not codes, the
-   columnwise codes become a second copy of the rowwise codes. */
+/* Returns the uses that are FP8 and have their own scales. If rowwise and columnwise use share scales but not
+   codes, the columnwise codes become a second copy of the codes. */
 quantize_uses quantize_uses_of(const qtensor *q) {
     quantize_uses uses = {.count = 0};
     if (cast_spec_is_fp8(&q->spec.rowwise)) uses.use[uses.count++] = quantize_use_of(q, false);
@@ -116,7 +116,7 @@ cudaError_t quantize_begin(const qtensor *q, quantize_producer producer, quantiz
     return clear_amax(made, stream);
 }
 
-/* Casts uses with known scales in the first pass, the other uses in a second pass. */
+/* Casts uses whose scales do not wait for amaxes in the first pass, the other uses in a second pass. */
 static cudaError_t finish_uses(const tensor *x, const quantize_uses *uses, const quantize_uses *made,
                                cudaStream_t stream) {
     quantize_uses first = *uses, second = first;
@@ -137,7 +137,7 @@ cudaError_t quantize_finish(const tensor *x, const qtensor *q, const quantize_us
     return finish_uses(x, &uses, made, stream);
 }
 
-/* Scale blocks of one row do not depend on the groups. */
+/* Uses whose scale blocks have one row are quantized without groups: no block spans two groups. */
 cudaError_t quantize_groups(const tensor *x, const tensor *end, const qtensor *q, cudaStream_t stream) {
     quantize_uses uses = quantize_uses_of(q), rows = {.count = 0}, nothing = {.count = 0};
     cudaError_t error = cudaSuccess;

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS)
     if (threadIdx.x % 16 == 0 && first < elements) list.job[place.job].sums[block] = lane;
 }
 
-/* Returns 0 blocks for x in another format, which another launch handles. */
+/* Returns 0 blocks if x has another format, which another launch handles. */
 template <ott_dtype D> static int64_t fill_block_sums(const block_squares_args &a, block_sums_job &j) {
     if (a.x->dtype != D) return 0;
     j = {view_of(a.x), (float *)a.sums->data};
@@ -48,7 +48,7 @@ struct ordered_sum_job {
     float *sum;
 };
 
-/* Stores the total of the block sums, added in order, in sum[0]. ADDS: adds the total to the old sum[0]. */
+/* Adds the block sums in order, and stores the total in sum[0]. ADDS: adds the total to the old sum[0]. */
 template <bool ADDS>
 __global__ void __launch_bounds__(ORDERED_THREADS)
     ordered_sum_kernel(GRID_CONSTANT(job_list<ordered_sum_job>) list) {
@@ -147,7 +147,7 @@ extern "C" cudaError_t channel_scales_launch(const channel_scales_args *a, cudaS
 
 /* ---- non-finite values ---- */
 
-/* Bits that are all set only in a format's non-finite values. The only such value of E4M3 is NaN. */
+/* Bits that are all set only in non-finite values of a format. In E4M3 the only non-finite value is NaN. */
 static inline uint32_t nonfinite_mask(ott_dtype d) {
     switch (d) {
     case OTT_F32: return 0x7f800000u;

@@ -150,7 +150,7 @@ extern "C" cudaError_t route_backward_launch(const route_backward_args *a, cudaS
 struct sort_job {
     integers expert, row;
     int32_t *source, *end;
-    int64_t before; /* tokens that are not sorted, but count toward an expert's capacity */
+    int64_t before; /* tokens in front, which are not sorted but use an expert's capacity */
     int64_t tokens, choices, experts, capacity, rows;
 };
 
@@ -166,7 +166,7 @@ __device__ __forceinline__ int bit_count(uint32_t x) {
 }
 
 /* Returns how many earlier threads of the block passed true for `mine`. *all: how many of all threads did.
-   `found` must not be passed to the next call. */
+   The next call needs another `found`, because threads may still read this one. */
 __device__ __forceinline__ int count_before(sort_bits &found, bool mine, int *all) {
     uint32_t lane = threadIdx.x % 32, bits = mine ? 1u << lane : 0;
     int before = 0, total = 0;
@@ -183,8 +183,8 @@ __device__ __forceinline__ int count_before(sort_bits &found, bool mine, int *al
     return before;
 }
 
-/* PLACES true: gives each token that chose the block's expert a row, from end[expert - 1] on, or -1 beyond
-   the capacity. PLACES false: stores the number of these rows in end[expert]. */
+/* PLACES true: gives each token that chose the block's expert a row, counted from end[expert - 1], or -1
+   beyond the capacity. PLACES false: stores the number of these rows in end[expert]. */
 template <bool PLACES> __global__ void __launch_bounds__(SORT_THREADS) sort_kernel(sort_job j) {
     SHARED(found, sort_bits[2]);
     int32_t e = (int32_t)blockIdx.x;
@@ -211,7 +211,7 @@ template <bool PLACES> __global__ void __launch_bounds__(SORT_THREADS) sort_kern
     if (!PLACES && threadIdx.x == 0) j.end[e] = (int32_t)next;
 }
 
-/* Turns counts into end offsets. Rows without an assignment get source -1. */
+/* Turns the experts' counts in `end` into end offsets. Rows without an assignment get source -1. */
 __global__ void __launch_bounds__(SORT_THREADS) ends_kernel(sort_job j) {
     SHARED(used, int64_t[1]);
     if (threadIdx.x == 0) {

@@ -26,7 +26,7 @@ __device__ __forceinline__ uint32_t row_raised(uint32_t most, const held<D> &h, 
     return most;
 }
 
-/* The row's amax, from each thread's maximum. All threads of the block get it. */
+/* The row's amax, from each thread's maximum. All threads of the block get the amax. */
 __device__ __forceinline__ float row_amax(uint32_t most) {
     SHARED(of_warp, uint32_t[ROW_THREADS / 32]);
 #pragma unroll
@@ -38,7 +38,7 @@ __device__ __forceinline__ float row_amax(uint32_t most) {
     return amax_of(most);
 }
 
-/* For each use, stores the row's amax if the row has its own scale, else raises the tensor's amax to it. */
+/* For each use, stores the row's amax if rows have scales, else raises the tensor's amax to the row's. */
 __device__ __forceinline__ void settle_row(const quantize_uses &uses, int64_t row, float amax) {
     for (int i = 0; i < uses.count && threadIdx.x == 0; i++) {
         const quantize_use &u = uses.use[i];

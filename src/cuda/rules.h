@@ -28,7 +28,7 @@ template <class Rule> struct update_job {
     int64_t first, row_step;
 };
 
-/* Makes the job of a call. t: the tensors in the order of UPDATE_PARAM, UPDATE_GRAD, slots. */
+/* Makes the job of a call. t: the tensors in the order of UPDATE_PARAM, UPDATE_GRAD, state slots. */
 template <class Rule, class Args>
 static update_job<Rule> update_job_of(const Args &a, const tensor *const (&t)[Rule::tensors],
                                       const update_options &o) {
@@ -45,7 +45,7 @@ static update_job<Rule> update_job_of(const Args &a, const tensor *const (&t)[Ru
     return j;
 }
 
-/* Returns the random bits of element first + i. *block has the bits of two elements and is reused. */
+/* Returns the random bits of element first + i. *block keeps the bits of two elements. */
 __device__ __forceinline__ uint64_t next_draw(rng_block &block, uint64_t seed, uint64_t update,
                                               uint64_t first, int i, uint64_t sums) {
     uint64_t index = first + i;
@@ -53,7 +53,7 @@ __device__ __forceinline__ uint64_t next_draw(rng_block &block, uint64_t seed, u
     return stochastic_draw(block, update, index, sums);
 }
 
-/* Rounds the new parameter if it is bf16. A rule may overload this. */
+/* Rounds the new parameter if it is bf16. A rule may have an overload instead. */
 template <class Rule>
 __device__ __forceinline__ void round_param(Rule, const update_constants &c, bool narrow, uint64_t draw,
                                             update_element &e) {
@@ -72,8 +72,8 @@ __device__ __forceinline__ void round_element(const update_constants &c, unsigne
     round_param(Rule(), c, narrow >> UPDATE_PARAM & 1, draw, e);
 }
 
-/* Updates eight elements and returns the new values of the parameter as stored. narrow: update_job.narrow. If
-   it is a compile-time 0, the compiler removes the bf16 code. */
+/* Updates eight elements and returns the parameter's new values as stored. narrow: update_job.narrow, or the
+   compile-time constant 0, with which the compiler removes the bf16 code. */
 template <class Rule>
 __device__ __forceinline__ eight update_eight(const update_job<Rule> &j, unsigned narrow,
                                               const row_place &at) {

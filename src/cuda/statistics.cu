@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(STATISTICS_THREADS)
     if (threadIdx.x % 16 == 0 && first < elements) out[block] = s;
 }
 
-/* Largest amax, smallest and largest scale: first of one thread's groups, later of all threads' groups. */
+/* Largest amax, smallest and largest scale, of the groups that one thread or all threads have read. */
 struct scale_range {
     float amax, least, most;
 };

@@ -11,7 +11,7 @@ template <ott_dtype D> struct swiglu_forward {
     static constexpr ott_dtype dtype = D;
     static constexpr int outputs = 1;
     int64_t rows, columns;
-    view gate, up, made[1]; /* made: y */
+    view gate, up, made[1]; /* outputs: y */
     quantize_uses uses[1];
 };
 
@@ -27,7 +27,7 @@ template <ott_dtype D> struct swiglu_backward {
     static constexpr ott_dtype dtype = D;
     static constexpr int outputs = 2;
     int64_t rows, columns;
-    view dy, gate, up, made[2]; /* made: dgate, dup */
+    view dy, gate, up, made[2]; /* outputs: dgate, dup */
     quantize_uses uses[2];
 };
 

@@ -18,7 +18,7 @@ struct tile_place {
     int row, column;                 /* this thread's first element in the tile */
 };
 
-/* Position of the tensor's tile number `block`; default: the grid's block, if the grid covers one tensor. */
+/* Position of the tensor's tile number `block`; default: the block's index in the grid. */
 __device__ __forceinline__ tile_place tile_place_of(int64_t block, int64_t columns) {
     unsigned across = (unsigned)((columns + TILE - 1) / TILE), b = (unsigned)block;
     return {(int64_t)(b / across) * TILE, (int64_t)(b % across) * TILE, (int)threadIdx.x / 16 * 8,
@@ -35,12 +35,12 @@ static inline int64_t tile_blocks(int64_t rows, int64_t columns) {
 /* ---- amax ---- */
 
 /* Partial maxima of a tile: of 32 columns of a row, of 16 rows of a column, and of all elements of a warp.
-   The amax of any group follows from them. */
+   The amax of any group is a maximum of these. */
 struct tile_largest {
     uint32_t row[TILE][TILE / 32], column[TILE_WARPS][TILE], warp[TILE_WARPS];
 };
 
-/* Each entry is written by one thread. All entries are valid after a barrier. */
+/* Computes the partial maxima. One thread writes each entry. All entries are valid after the next barrier. */
 template <ott_dtype D>
 __device__ __forceinline__ void find_largest(tile_largest &largest, const held<D> (&own)[OWN_ROWS],
                                              const tile_place &p) {
@@ -71,7 +71,7 @@ __device__ __forceinline__ void find_largest(tile_largest &largest, const held<D
 }
 
 /* Amax of the part of a group that is inside the tile. The part begins at this row and column of the tile,
-   and has 2^row_shift x 2^column_shift elements. It is inside one row or one column, or is the full tile. */
+   and has 2^row_shift x 2^column_shift elements. A part is inside one row or column, or is the full tile. */
 __device__ __forceinline__ float largest_of_group(const tile_largest &largest, int row, int column,
                                                   int row_shift, int column_shift) {
     uint32_t most = 0;
@@ -98,8 +98,8 @@ struct tile_scales {
     float of[TILE * TILE / 32];
 };
 
-/* Finds the amax of one group, and returns its scale. If a group spans several tiles, only the first tile
-   stores the scale. The other tiles recompute it, so that no tile waits for another. */
+/* Finds the amax of one group, and returns the group's scale. If a group spans several tiles, only the first
+   tile stores the scale. The other tiles recompute it, so that no tile waits for another. */
 __device__ __forceinline__ float settle_group(const quantize_use &u, const tile_largest &largest,
                                               const tile_place &p, int row, int column) {
     int64_t group = quantize_group(u, p.first_row + row, p.first_column + column);
@@ -209,7 +209,7 @@ __device__ __forceinline__ void store_transposed(const quantize_codes &to, const
                          vectorized);
 }
 
-/* A transposed copy needs two barriers: after the previous copy was read, and after this one was written. */
+/* A transposed copy needs two barriers: after the previous copy was read, and after this copy was written. */
 __device__ __forceinline__ void store_copies(const quantize_use &u, const own_codes &codes,
                                              const tile_place &p, int64_t rows, int64_t columns) {
     SHARED(tile, transposed_tile);
@@ -227,7 +227,7 @@ __device__ __forceinline__ void store_copies(const quantize_use &u, const own_co
 
 /* ---- a pass ---- */
 
-/* Does the work of all uses on the tile. */
+/* Does the quantization work of all uses on the tile. */
 template <ott_dtype D>
 __device__ __forceinline__ void quantize_tile(const held<D> (&own)[OWN_ROWS], const quantize_uses &uses,
                                               const tile_place &p, int64_t rows, int64_t columns) {

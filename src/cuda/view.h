@@ -1,5 +1,5 @@
-/* cuda/view: views of matrices for kernels. A kernel processes eight neighbours of a row at a time, widened
-   to fp32. A load or store moves 16 bytes if the rows are aligned, otherwise one element, so any address and
+/* cuda/view: views of matrices for kernels. A kernel processes eight neighbours in a row together, widened to
+   fp32. A load or store moves 16 bytes if the rows are aligned, otherwise one element, so any address and
    leading dimension work. Conversions use the hardware's instructions and match fp8/cast bit for bit. */
 #ifndef CUDA_VIEW_H
 #define CUDA_VIEW_H
@@ -25,7 +25,7 @@ static inline view view_of(const tensor *t) {
     return {t->data, t->rows, t->columns, t->ld, view_is_aligned(t->data, row_bytes, 16)};
 }
 
-/* Turns each view into one long row if all views with data are dense. */
+/* If all views with data are dense, turns each view into one long row. */
 template <class... V> static inline void view_flatten(V &...v) {
     bool dense = (... && (!v.data || v.ld == v.columns || v.rows == 1));
     if (dense) (..., (v = {v.data, 1, v.rows * v.columns, v.rows * v.columns, (uintptr_t)v.data % 16 == 0}));
@@ -141,8 +141,8 @@ template <ott_dtype D> __device__ __forceinline__ eight widened(const held<D> &h
     return e;
 }
 
-/* Loads columns [column, column + 8) of a row. Columns from `end` on are read as 0, and store8 does not store
-   them. `column` must be a multiple of 8. */
+/* Loads columns [column, column + 8) of a row. Reads 0 for columns from `end` on; store8 does not store these
+   columns. `column` must be a multiple of 8. */
 template <ott_dtype D>
 __device__ __forceinline__ held<D> hold8(const view &v, int64_t row, int64_t column, int64_t end) {
     const typename stored<D>::type *from = number_at<D>(v, row, column);
@@ -224,8 +224,8 @@ static inline int64_t view_row_pieces(int64_t columns) {
 struct row_place {
     int64_t row, column;
 };
-/* The row and the first of eight columns of this thread, in the matrix's block number `block`; default: the
-   grid's block, if the grid covers one matrix. */
+/* The row and the first of eight columns that this thread has in block number `block` of the matrix. Without
+   `block`: in the grid's block, if the grid covers one matrix. */
 __device__ __forceinline__ row_place row_place_of(int64_t block, int64_t columns) {
     unsigned pieces = (unsigned)((columns + ROW_PIECE - 1) / ROW_PIECE);
     return {(unsigned)block / pieces,
@@ -237,7 +237,7 @@ __device__ __forceinline__ row_place row_place_of(int64_t columns) {
 
 /* ---- eight neighbours in a format chosen at run time: bf16 if `narrow`, else fp32 ---- */
 
-/* Loads eight neighbours as stored. They are widened when used, so that loads of several matrices overlap. */
+/* Loads eight neighbours as stored. Callers widen them later, so that loads of several matrices overlap. */
 __device__ __forceinline__ held<OTT_F32> hold8_state(const view &v, bool narrow, const row_place &at) {
     if (!narrow) return hold8<OTT_F32>(v, at.row, at.column, v.columns);
     held<OTT_BF16> stored = hold8<OTT_BF16>(v, at.row, at.column, v.columns);
@@ -260,7 +260,7 @@ __device__ __forceinline__ void store8_state(const view &v, bool narrow, const r
 
 /* ---- launches ---- */
 
-/* Launches a one-dimensional grid of `blocks` blocks; 0: none. Needs a function that returns cudaError_t. */
+/* Launches a one-dimensional grid of `blocks` blocks; none if 0. For functions that return cudaError_t. */
 #define LAUNCH_BLOCKS(kernel, blocks, threads, stream, ...)                                                  \
     do {                                                                                                     \
         int64_t blocks_ = (blocks);                                                                          \
@@ -268,7 +268,7 @@ __device__ __forceinline__ void store8_state(const view &v, bool narrow, const r
         if (blocks_ > 0) LAUNCH(kernel, dim3((unsigned)blocks_), threads, stream, __VA_ARGS__);              \
     } while (0)
 
-/* Like LAUNCH_BLOCKS, for a kernel that uses row_place. */
+/* Like LAUNCH_BLOCKS, for a kernel whose threads find their elements by row_place_of. */
 #define LAUNCH_ROWS(kernel, rows, columns, stream, ...)                                                      \
     LAUNCH_BLOCKS(kernel, (rows)*view_row_pieces(columns), ROW_THREADS, stream, __VA_ARGS__)
 
