@@ -7,7 +7,7 @@ static const char *last_word(const node *value) {
     return value->text ? alias_last_component(value->text) : "";
 }
 
-/* Fails with the allowed words of the alias: the left sides of "theirs=ours|...", or all words of "a|b". */
+/* Fails, naming the alias's allowed words: the left sides of "theirs=ours|...", or all words of "a|b". */
 static ott_status fail_words(const config_alias *a, const char *where) {
     char list[640] = "";
     size_t length = 0;
@@ -131,7 +131,7 @@ static bool is_read(const char *path) {
 static ott_status give_leaf(config *cfg, const char *file, const char *path, const node *value) {
     const char *where;
     if (!alias_knows(path)) {
-        if (tree_is_null(value) && alias_is_section(path)) return OTT_OK; /* an empty section */
+        if (tree_is_null(value) && alias_is_section(path)) return OTT_OK; /* an empty section is allowed */
         TRY(arena_printf(cfg->state->memory, &where, "%s:%d", file, value->line));
         return unknown_fail(where, path);
     }
@@ -147,7 +147,7 @@ static ott_status assign_table(config *cfg, const char *file, const char *path, 
         TRY(arena_printf(cfg->state->memory, &child_path, "%s%s%s", path, *path ? "." : "", child->name));
         bool leaf = child->kind != NODE_TABLE || (table_find(child_path) && !alias_is_section(child_path));
         if (child->kind == NODE_TABLE && !*path && !alias_is_section(child_path))
-            leaf = true; /* an unknown section */
+            leaf = true; /* reports an unknown section once */
         TRY(leaf ? diagnostic_failure(cfg, child_path, alias_target(child_path),
                                       give_leaf(cfg, file, child_path, child))
                  : assign_table(cfg, file, child_path, child));

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* True if the key's section has a switch (checkpoint.enabled, eval.enabled), and it is off. */
+/* True if the key's section has a switch (checkpoint.enabled, eval.enabled), and the switch is off. */
 static bool section_is_off(const config *cfg, const config_key *key) {
     char path[80];
     snprintf(path, sizeof path, "%s.enabled", key->section);
@@ -58,7 +58,7 @@ static ott_status check_built(config *cfg) {
 
 #define FAIL(...) return status_fail(OTT_ERR_CONFIG, __VA_ARGS__)
 
-/* Adds the failure of one check to the report, so that the checks after it run too. */
+/* Adds the failure of one check to the report, so that later checks run too. */
 static ott_status note_failure(config *cfg, ott_status status) {
     return diagnostic_failure(cfg, "", NULL, status);
 }
@@ -206,7 +206,7 @@ static ott_status find_checkpoint_part(const config *cfg, const char *word, int 
          nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
-/* Fails if train_state is excluded and optimizer or lr_scheduler is not: both depend on its step count. */
+/* Fails if train_state is excluded and optimizer or lr_scheduler is not: both need its step count. */
 static ott_status check_excluded_parts(config *cfg) {
     const config_list *list = &cfg->checkpoint.exclude_from_loading;
     bool given[PARTS] = {false};
@@ -329,7 +329,7 @@ static ott_status check_operands(config *cfg) {
     return OTT_OK;
 }
 
-/* True if the weight is cast with one FP8 scale per tensor. */
+/* True if weights are cast to FP8 with one scale per tensor. */
 static bool weight_is_tensorwise(const config *cfg) {
     const recipe *row = recipe_find(config_word(cfg, "float8.recipe_name"));
     cast_spec weight = {.format = OTT_BF16};
@@ -343,8 +343,8 @@ static ott_status fail_tensorwise(const config *cfg, const char *path) {
          *cfg->float8.weight ? cfg->float8.weight : config_word(cfg, "float8.recipe_name"));
 }
 
-/* torchao's rule: FP8 all-gather and precomputed scales need one scale per tensor. AutoModel ignores both
-   keys for other recipes, so its files are accepted. */
+/* torchao's rule: FP8 all-gather and precomputed scales need one scale per tensor. AutoModel ignores these
+   keys for other recipes, so AutoModel's files are accepted. */
 static ott_status check_tensorwise(config *cfg) {
     static const char *const paths[] = {"float8.enable_fsdp_float8_all_gather",
                                         "float8.precompute_float8_dynamic_scale_for_fsdp"};

@@ -15,7 +15,7 @@
 typedef struct option {
     bool is_file;
     char key[KEY_LIMIT]; /* the key, without leading dashes, other dashes as underscores */
-    const char *value;   /* NULL: no value was given */
+    const char *value;   /* the option's value; NULL: none was given */
     int used;            /* number of arguments that the option takes: 1 or 2 */
 } option;
 
@@ -45,8 +45,8 @@ static ott_status read_key(const char *argument, option *o) {
                                                                                     : OTT_OK;
 }
 
-/* True if `next` is the option's value. After a switch, it must be a truth value. After a key without effect,
-   it may be anything but a configuration file. */
+/* True if `next` is the option's value. After a switch, the value must be a truth value. After a key without
+   effect, any text but the name of a configuration file is a value. */
 static bool takes_next(const option *o, const char *next) {
     bool ignored;
     node word = {.kind = NODE_PLAIN, .text = next};

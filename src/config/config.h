@@ -84,7 +84,7 @@ void config_collect_begin(config *cfg);
 ott_status config_collect(config *cfg, ott_status status);
 ott_status config_collect_end(config *cfg);
 /* OTT_ERR_CONFIG if `name` has a control character. config_check refuses such paths. A run must also check
-   paths that it takes from files, because its config.toml could not be read back. */
+   paths that it takes from files, because the run's config.toml could not be read back. */
 ott_status config_check_name(const char *key, const char *name);
 /* Fails if a sequence length exceeds config_max_positions. Call it again after a folder or a preset set
    model.max_seq_len. */
@@ -94,9 +94,9 @@ ott_status config_check_lengths(const config *cfg);
    other key. */
 ott_status config_override(config *cfg, const char *argument, const char *const *allowed, const char *user,
                            const char **key);
-/* The name of the output head in filter_fqns, as the tool of the run's file spells it: "lm_head". */
+/* The output head's name in filter_fqns ("lm_head"), as spelled by the tool of cfg's file. */
 const char *config_head_name(const config *cfg);
-/* The keys of [float8] that define a recipe. Its other keys decide which layers and steps use the recipe. */
+/* The keys of [float8] that define a recipe. Other keys of [float8] select layers and steps. */
 const char *const *config_recipe_keys(int *count);
 /* Sets the number of data-parallel ranks (ranks that read different rows). Fills in values that follow from
    it (train.grad_accum_steps) and checks the keys that depend on parallel sizes. */
@@ -105,8 +105,8 @@ ott_status config_set_data_ranks(config *cfg, int64_t ranks);
 bool config_copies_masters(const config *cfg);
 /* Sequences per optimizer step, over all ranks. */
 int64_t config_step_rows(const config *cfg);
-/* Sequences per evaluation batch, and tokens per sequence: the training values unless eval is enabled and
-   sets its own. */
+/* Sequences per evaluation batch, and tokens per sequence: the training values, unless eval is enabled and
+   sets other values. */
 int64_t config_evaluation_batch(const config *cfg);
 int64_t config_evaluation_length(const config *cfg);
 /* Appends the value of a key (canonical name) in TOML syntax. */
@@ -120,7 +120,7 @@ ott_status config_write_toml(const config *cfg, str *out);
 ott_status config_help(str *out);
 /* Appends the help of one section ("float8") or key ("optimizer.lr"), under any tool's name. */
 ott_status config_help_about(const char *what, str *out);
-/* Calls `callback` for each key with different values, with both values in TOML syntax. */
+/* Calls `callback` for each key that differs between a and b, with the values of a and b in TOML syntax. */
 typedef void (*config_difference)(void *user, const char *key, const char *value_a, const char *value_b);
 ott_status config_differences(const config *a, const config *b, config_difference callback, void *user);
 

@@ -118,7 +118,7 @@ bool diagnostic_has_error_in(const config *cfg, const char *names) {
 
 enum { NAMES_SHOWN = 3 };
 
-/* Appends " (also a, b, c and 4 more)", the other keys with the same reason, and marks them as done. */
+/* Appends the other keys with the reason of `first`: " (also a, b, c and 4 more)". Marks them as done. */
 static void append_others(const config *cfg, str *out, const diagnostic *first) {
     int count = 0;
     for (diagnostic *r = first->next; r; r = r->next) {

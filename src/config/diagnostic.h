@@ -64,7 +64,7 @@ bool diagnostic_is_off(const config *cfg, const char *spelled);
 bool diagnostic_has_error(const config *cfg, const char *spelled);
 /* Like diagnostic_has_error, for the keys and the sections that "a.b|c" lists. */
 bool diagnostic_has_error_in(const config *cfg, const char *names);
-/* OTT_ERR_CONFIG with all active errors, one a line; OTT_OK if there is none. */
+/* OTT_ERR_CONFIG with all active errors, one per line; OTT_OK if there is none. */
 ott_status diagnostic_report(config *cfg);
 /* Logs the keys without effect. */
 void diagnostic_log(const config *cfg);

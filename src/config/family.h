@@ -12,9 +12,9 @@
 /* How config.json describes the sliding window of attention. */
 typedef enum family_window {
     FAMILY_WINDOW_NONE,   /* the family has no window */
-    FAMILY_WINDOW_KEY,    /* sliding_window, for all layers */
+    FAMILY_WINDOW_KEY,    /* sliding_window, which holds for all layers */
     FAMILY_WINDOW_LAYERS, /* use_sliding_window, and keys that list the layers with a window */
-    FAMILY_WINDOW_PATTERN /* sliding_window, for all layers but every full_attention_every-th */
+    FAMILY_WINDOW_PATTERN /* sliding_window, except in every full_attention_every-th layer */
 } family_window;
 
 /* Where a block applies its norms. */
@@ -27,7 +27,7 @@ typedef enum family_norms {
 
 /* How a family computes the scores that choose a token's experts. */
 typedef enum family_experts {
-    FAMILY_EXPERTS_NONE,    /* a dense model */
+    FAMILY_EXPERTS_NONE,    /* a dense model: no experts */
     FAMILY_EXPERTS_SOFTMAX, /* softmax of the router's logits */
     FAMILY_EXPERTS_SIGMOID  /* sigmoid of the logits, plus a bias; shared experts and groups are possible */
 } family_experts;
@@ -41,8 +41,8 @@ typedef enum family_norm {
 
 typedef enum family_mlp {
     FAMILY_MLP_SWIGLU,
-    FAMILY_MLP_GEGLU,     /* gated, tanh GELU */
-    FAMILY_MLP_GEGLU_ERF, /* gated, exact GELU */
+    FAMILY_MLP_GEGLU,     /* gated MLP with tanh GELU */
+    FAMILY_MLP_GEGLU_ERF, /* gated MLP with exact GELU */
     FAMILY_MLP_GELU,      /* two matrices without a gate, tanh GELU */
     FAMILY_MLP_GELU_ERF,  /* two matrices without a gate, exact GELU */
     FAMILY_MLP_RELU       /* two matrices without a gate, ReLU */
@@ -53,7 +53,7 @@ static inline bool family_mlp_is_gated(family_mlp m) {
 }
 
 typedef struct family {
-    const char *name;          /* config.json's model_type, "llama" */
+    const char *name;          /* model_type in config.json, "llama" */
     const char *architecture;  /* transformers' class, "LlamaForCausalLM" */
     const char *block_prefix;  /* prefix of the blocks' tensor names in files; NULL: "model.layers" */
     bool qkv_bias;             /* q, k and v have biases */

@@ -33,7 +33,7 @@ static ott_status check_file_text(const char *path, const char *text, int64_t by
     return status_fail(OTT_ERR_CONFIG, "%s: the file is empty", path);
 }
 
-/* True for a config.toml of version 1 (before "version 2" in its first line): read_as_older changes a key. */
+/* True for a config.toml of version 1, without "version 2" in line 1. read_as_older then changes one key. */
 static bool is_older(const char *text, int64_t bytes) {
     static const char line[] = "# Ottava: the configuration of a run with every value it used.\n";
     return bytes >= (int64_t)sizeof line - 1 && memcmp(text, line, sizeof line - 1) == 0;
@@ -42,7 +42,7 @@ static bool is_older(const char *text, int64_t bytes) {
 static ott_status parse_config_text(tree_builder *b, const char *text, int64_t bytes, node **out) {
     TRY(check_file_text(b->place, text, bytes));
     b->is_older = is_older(text, bytes);
-    if (bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) text += 3, bytes -= 3; /* a byte order mark */
+    if (bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) text += 3, bytes -= 3; /* byte order mark */
     return is_yaml(b->place) ? yaml_read(b, text, bytes, out) : toml_read(b, text, bytes, out);
 }
 

@@ -11,7 +11,7 @@
 #include "config/table.h"
 #include "config/tree.h"
 
-/* Replaces *value by its list of texts if `key` is one of the keys above and *value has tables. Otherwise
+/* Replaces *value by its list of texts if `key` may be written as tables and *value has tables. Otherwise
    leaves *value unchanged. `where` begins the error message. */
 ott_status rules_read(arena *memory, const config_key *key, const node **value, const char *where);
 

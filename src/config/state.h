@@ -14,7 +14,7 @@
 typedef struct key_note {
     bool set;            /* a file or an option set the key */
     bool in_file;        /* set by the file that is being read; a different second value is an error */
-    const char *where;   /* "run.toml:3: train.seq_len = 512" or "--train.seq_len=512"; NULL: never set */
+    const char *where;   /* place: "run.toml:3: train.seq_len = 512" or an option; NULL: never set */
     const char *spelled; /* the name that the user wrote */
     bool from_file;      /* set by a file, not by an option */
 } key_note;

@@ -21,10 +21,10 @@ typedef struct config_value {
 } config_value;
 
 typedef struct config_key {
-    const char *path, *section, *name; /* "train.seq_len", "train", "seq_len" */
+    const char *path, *section, *name; /* names such as "train.seq_len", "train", "seq_len" */
     key_type type;
     size_t offset;         /* offset of the value in struct config, in bytes */
-    config_value fallback; /* the default */
+    config_value fallback; /* default value of the key */
     /* Range of a number, or of each integer in a list: "[1, inf)", "(0, 1)", "-1|[1, inf)"; else NULL. */
     const char *range;
     const key_choice *choices;

@@ -50,9 +50,9 @@ ott_status tree_add(tree_builder *b, node *parent, node_kind kind, int line, con
                     const char *text, node **out);
 /* Appends a deep copy of `source`, named `name`, to `parent`. */
 ott_status tree_copy(tree_builder *b, node *parent, const node *source, const char *name, node **out);
-/* True if both trees have the same structure and values. */
+/* True if a and b have the same structure and values. */
 bool tree_equal(const node *a, const node *b);
-/* The child with that name; NULL if there is none. */
+/* The child of `table` with the name `name`; NULL if there is none. */
 node *tree_child(const node *table, const char *name);
 /* Parses an option's text: a list ([a, "b"] or (1, 2)), a quoted text, or a plain scalar. */
 ott_status tree_from_text(tree_builder *b, const char *text, node **out);

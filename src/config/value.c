@@ -13,7 +13,7 @@ typedef struct interval {
     bool open_low, open_high;
 } interval;
 
-/* Parses a range of the key table, which is well-formed. */
+/* Parses a range of the key table. All ranges of the table are valid. */
 static interval interval_parse(const char *text) {
     interval i = {.low = -INFINITY, .high = INFINITY, .open_low = text[0] == '('};
     const char *comma = strchr(text, ',');

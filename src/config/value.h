@@ -15,7 +15,7 @@ void value_write(str *out, const config_key *key, const config_value *value);
 void value_show(str *out, const config_key *key, const config_value *value);
 /* Appends the allowed values for help: "[1, inf)" or "bf16 | fp16". */
 void value_allowed(str *out, const config_key *key);
-/* Reads a truth value: NODE_BOOL, or a plain true, 1, yes, on, false, 0, no, off. False if `n` is none. */
+/* Reads a truth value: NODE_BOOL, or a plain true, 1, yes, on, false, 0, no, off. False for other nodes. */
 bool value_bool(const node *n, bool *out);
 
 #endif

@@ -10,7 +10,7 @@
 
 /* `text` must be valid UTF-8. Errors name b->place, line and column. *out belongs to the builder's arena. */
 ott_status yaml_read(tree_builder *b, const char *text, int64_t bytes, node **out);
-/* Replaces the ${...} in a scalar. *out is `text` itself if it has none. */
+/* Replaces the ${...} in a scalar. *out is `text` itself if `text` has no ${...}. */
 ott_status yaml_interpolate(tree_builder *b, int line, const char *text, const char **out);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Parses a plain scalar as an integer by these rules. False if it is no integer or exceeds 64 bits. */
+/* Parses a plain scalar as an integer of YAML 1.1. False if it is no integer or exceeds 64 bits. */
 bool yaml_integer(const char *text, int64_t *out);
 
 #endif

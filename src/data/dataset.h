@@ -33,7 +33,7 @@ typedef struct dataset_source {
     /* keys of a JSONL row; if prompt_field is "", rows have only text_field */
     const char *text_field, *prompt_field, *completion_field;
     const char *context_field;        /* key of an instruction's context; "": none */
-    int64_t vocab;                    /* token files: an id >= vocab is an error when it is read */
+    int64_t vocab;                    /* for token files: reading an id >= vocab is an error */
     const char *chat_date;            /* value of chat_settings.date; NULL: none */
     const cancellation *cancellation; /* checked while reading and tokenizing; may be NULL */
 } dataset_source;
@@ -106,7 +106,7 @@ int64_t dataset_longest(const dataset *d);
 /* ---- rows ---- */
 
 typedef struct dataset_row_options {
-    int64_t length;         /* tokens of a row */
+    int64_t length;         /* number of tokens in a row */
     const char *length_key; /* config key of the length, for errors; NULL: train.seq_len */
     /* Samples: true packs as many into a row as fit, in file order; false makes one row per sample. Running
        text: true keeps documents separate, which is an error if their boundaries are unknown. */
@@ -124,10 +124,10 @@ int64_t dataset_samples(const dataset *d);  /* number of samples in the rows; 0 
 
 /* A row, in the caller's memory. Attention stays inside a document. Padding is a separate document. */
 typedef struct dataset_row {
-    int32_t *token;            /* [length] */
+    int32_t *token;            /* [length] token ids */
     int32_t *target;           /* [length] the token to predict; negative: no loss */
     int32_t *position;         /* [length] position of the token in its document, from 0 */
-    int32_t *start;            /* [length], `documents` used: first token of each document; start[0] = 0 */
+    int32_t *start;            /* [length] start[i]: first token of document i < documents; start[0] = 0 */
     int64_t documents, labels; /* number of documents; number of targets with loss */
 } dataset_row;
 

@@ -50,7 +50,7 @@ static int64_t index_of_largest(const int64_t *share, int64_t count) {
     return at;
 }
 
-/* Computes how many slots each part gets, rounded. The largest share absorbs the rounding error. */
+/* Computes each part's number of slots, rounded. The largest part absorbs the rounding error. */
 static void share_slots(shares *s, int64_t count, const double *weights, double temperature) {
     double unnormalized[MAX_PARTS], most = 0, total = 0;
     int64_t taken = 0;

@@ -1,12 +1,12 @@
 /* data/dataset_text: text files split into documents. */
-#define _GNU_SOURCE /* memmem */
+#define _GNU_SOURCE /* declares memmem */
 #include "base/file.h"
 #include "data/corpus.h"
 #include <string.h>
 
 /* A text to split into documents. */
 typedef struct text_part {
-    const char *text; /* [bytes] */
+    const char *text; /* [bytes] bytes of the text */
     int64_t bytes;
 } text_part;
 

@@ -37,7 +37,7 @@ const char *data_rows_value_end(const char *at, const char *end) {
             continue;
         }
         bool closes = *at == ']' || *at == '}';
-        if (depth == 0 && (closes || *at == ',' || is_space(*at))) return at; /* a number or a word */
+        if (depth == 0 && (closes || *at == ',' || is_space(*at))) return at; /* end of a number or word */
         depth += (*at == '[' || *at == '{') - closes;
         at++;
         if (closes && depth == 0) return at;

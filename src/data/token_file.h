@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 typedef struct token_file {
-    const char *kind;  /* for messages: "llm.c's 20240801" */
+    const char *kind;  /* name of the format, for messages: "llm.c's 20240801" */
     int64_t offset;    /* byte offset of the first token */
     int64_t count;     /* number of tokens */
     int width;         /* bytes per token: 1, 2, 4 or 8; little-endian */
@@ -15,7 +15,7 @@ typedef struct token_file {
     int64_t *begin;    /* [documents + 1] first token of each document; free with mem_free */
 } token_file;
 
-/* Reads only the header, or Megatron's index. OTT_ERR_FORMAT, OTT_ERR_UNSUPPORTED if it cannot be read. */
+/* Reads the header or Megatron's index, but no tokens. OTT_ERR_FORMAT or OTT_ERR_UNSUPPORTED if invalid. */
 ott_status token_file_inspect(mem *account, const char *path, token_file *out);
 
 #endif

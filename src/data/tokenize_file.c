@@ -1,7 +1,7 @@
 /* data/tokenize_file: tokenizes a corpus into a token file. The file is read in rounds. The threads share a
    round's documents; each thread has complete documents and its own ids, which are written in file order. So
    the result does not depend on the number of threads, and memory holds one round instead of the file. */
-#define _GNU_SOURCE /* memmem, memrchr */
+#define _GNU_SOURCE /* declares memmem and memrchr */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json_member.h"
@@ -23,7 +23,7 @@ typedef struct document {
     int64_t begin, bytes; /* range of the document in the round's text */
 } document;
 
-/* One thread's part of a round. */
+/* The documents of a round that one thread tokenizes, and their tokens. */
 typedef struct share {
     tokenizer_scratch *scratch;
     tokenizer_ids ids;

@@ -142,7 +142,7 @@ static ott_status refuse_switches(const char *name, json_t *root, const family *
     return OTT_OK;
 }
 
-/* Fails if experts are chosen by a rule that is not supported. Only DeepSeek's files have these keys. */
+/* Fails for an unsupported rule that chooses experts. Only DeepSeek's files have keys for the rule. */
 static ott_status refuse_routing(const char *name, json_t *root, const family *f) {
     const struct {
         family_index family;

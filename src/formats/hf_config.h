@@ -29,12 +29,12 @@ typedef struct hf_config {
     const family *family;
     int64_t hidden_size, intermediate_size, layers, heads, kv_heads, head_dim, vocab_size;
     int64_t max_position_embeddings;
-    /* Latent attention (MLA), else 0. head_dim = qk_nope_head_dim + qk_rope_head_dim. q_lora_rank 0: q is not
-       compressed. */
+    /* Dimensions of latent attention (MLA); 0 without it. head_dim = qk_nope_head_dim + qk_rope_head_dim.
+       q_lora_rank is 0 if q is not compressed. */
     int64_t q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
     double norm_eps, rope_theta;
     double partial_rotary_factor; /* share of a head's columns that are rotated, the first ones */
-    /* Multipliers of embedding, residual branches and q k^T (0: 1 / sqrt(head_dim)); divisor of logits. */
+    /* Factors of embedding, residual branch, q k^T (0: 1 / sqrt(head_dim)). logits_scaling divides logits. */
     double embedding_multiplier, residual_multiplier, attention_multiplier, logits_scaling;
     double logit_scale; /* multiplier of the logits */
     /* q k^T is divided by sqrt(query_pre_attn_scalar); 0 if the family has no such key */

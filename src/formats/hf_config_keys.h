@@ -31,7 +31,7 @@ const hf_key *hf_keys(int *count);
 /* The row with this name that applies to the family, else any row with this name; NULL if there is none. */
 const hf_key *hf_key_find(const char *name, const family *f);
 bool hf_key_applies(const hf_key *k, const family *f); /* false if the family ignores the key */
-/* True if the family has another key for the same member. */
+/* True if the family has another key for the member of hf_config that k sets. */
 bool hf_key_has_substitute(const hf_key *k, const family *f);
 hf_value hf_key_get(const hf_key *k, const hf_config *c);
 bool hf_key_equal(const hf_key *k, hf_value a, hf_value b);

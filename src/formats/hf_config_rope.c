@@ -50,7 +50,7 @@ static double value_of(const hf_config *c, const rule_member *m) {
     return *(const double *)(const void *)((const char *)c + m->offset);
 }
 
-/* max_position_embeddings over the original length, at least 1. */
+/* Returns max_position_embeddings divided by the original length, at least 1. */
 static double longrope_factor(const hf_config *c) {
     double factor = (double)c->max_position_embeddings / (double)c->rope_original_max_position;
     return factor > 1 ? factor : 1;

@@ -1,5 +1,5 @@
 /* formats/hf_folder: copies the files that are neither weights nor config.json. */
-#define _GNU_SOURCE /* realpath, lstat */
+#define _GNU_SOURCE /* declares realpath and lstat */
 #include "formats/hf_folder.h"
 #include "base/file.h"
 #include "base/str.h"
@@ -17,8 +17,8 @@ typedef struct copier {
     mem *account;
     const logger *lg;
     const char *from, *to;
-    char root[PATH_MAX];      /* `from` with links resolved */
-    char blobs[PATH_MAX + 8]; /* blobs folder, if root is a snapshot of a cache; else "" */
+    char root[PATH_MAX];      /* path of the source folder, with links resolved */
+    char blobs[PATH_MAX + 8]; /* blobs folder of a Hugging Face cache; "" if root is in no cache */
     int64_t copied;
 } copier;
 

@@ -71,7 +71,7 @@ static ott_status replace_bytes(str *s, int64_t from, int64_t to, const char *wi
     return *s = result, OTT_OK;
 }
 
-/* Appends a member with the white space of the first one. */
+/* Appends a member, with white space like the first member's. */
 static ott_status append_member(str *s, const char *key, const char *value) {
     str text = {.account = s->account};
     member m, first = {0};

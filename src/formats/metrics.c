@@ -1,5 +1,5 @@
 /* formats/metrics: the writer. Each line is one write call, so that a crash can damage only the last line. */
-#define _GNU_SOURCE /* O_CLOEXEC */
+#define _GNU_SOURCE /* declares O_CLOEXEC */
 #include "formats/metrics.h"
 #include "base/file.h"
 #include "base/number.h"

@@ -1,5 +1,5 @@
 /* formats/metrics: the reader. Reads series and health lines in one pass, with bounded memory. */
-#define _GNU_SOURCE /* memmem */
+#define _GNU_SOURCE /* declares memmem */
 #include "formats/metrics.h"
 #include "base/json_member.h"
 #include "base/str.h"

@@ -356,7 +356,7 @@ ott_status shards_expect(const shards *s, const char *name, int rank, const int6
 
 /* ---- reading ---- */
 
-/* Moves `file` to the front of the open files. Opens it if needed, and closes the least recently used. */
+/* Moves `file` to the front of the open files. Opens it if needed, closing the least recently used file. */
 static ott_status use_file(shards *s, int64_t file) {
     int at = 0;
     while (at < s->open_count && s->open[at] != file) at++;

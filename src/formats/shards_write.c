@@ -2,7 +2,7 @@
  * formats/shards_write: the writer. It decides which tensor goes to which file before the first byte, as
  * transformers does. One file is open at a time.
  */
-#define _GNU_SOURCE /* unlink */
+#define _GNU_SOURCE /* declares unlink */
 #include "formats/shards.h"
 #include "base/arena.h"
 #include "base/file.h"
@@ -30,7 +30,7 @@ struct shards_writer {
     safetensors_tensor *declared; /* [count], grouped by part; names are copies */
     int64_t *index;               /* [count]: declared[i] is the caller's tensors[index[i]] */
     tensor_file *by_name;         /* [count], sorted by name */
-    int64_t count, total;         /* number of tensors; bytes of all data */
+    int64_t count, total;         /* number of tensors; bytes of all tensors */
     shard_part *parts;            /* [part_count] files */
     int64_t part_count, current;  /* files before `current` are complete */
     safetensors_pair *metadata;

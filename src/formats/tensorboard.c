@@ -3,7 +3,7 @@
  * protocol buffer) and a masked CRC of the data. Sources: TensorFlow's core/lib/io/record_writer.cc and
  * core/util/event.proto.
  */
-#define _GNU_SOURCE /* O_CLOEXEC, gethostname */
+#define _GNU_SOURCE /* declares O_CLOEXEC and gethostname */
 #include "formats/tensorboard.h"
 #include "base/clock.h"
 #include "base/file.h"

@@ -1,4 +1,4 @@
-/* config/compat/alias: the table of aliases.def and ignored_keys.def, and its lookups. */
+/* config/compat/alias: the table of aliases.def and ignored_keys.def, and lookups in the table. */
 #include "config/compat/alias.h"
 #include "base/str.h"
 #include "config/compat/foreign.h"
