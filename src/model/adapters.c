@@ -27,7 +27,7 @@ static bool may_have(const model_module *m) {
     return m->kind == MODULE_LINEAR && m->layer != MODULES_OUTSIDE && m->rank == 2 && m->role != ROLE_ROUTER;
 }
 
-/* True if the module's block may have adapters. A target that is a full name allows any block, as in PEFT. */
+/* True if the module's block may have adapters. A target that is the module's full name allows any block. */
 static bool is_of_layers(const adapter_options *o, const model_module *m) {
     bool found = !o->layers || o->layers->count == 0;
     for (int64_t i = 0; !found && i < o->layers->count; i++)
@@ -47,7 +47,7 @@ bool adapters_has(const adapter_options *o, const model_module *m) {
 
 enum { PATTERN_BYTES = 256 };
 
-/* Parses "q_proj=16". Returns false if the entry is not a pattern, "=" and a number above 0. */
+/* Parses an entry, "q_proj=16". Returns false if it is not a pattern, "=" and a number above 0. */
 static bool read_pattern_entry(const char *entry, char pattern[PATTERN_BYTES], double *number) {
     const char *equals = strrchr(entry, '=');
     size_t length = equals ? (size_t)(equals - entry) : 0;
@@ -58,7 +58,7 @@ static bool read_pattern_entry(const char *entry, char pattern[PATTERN_BYTES], d
     return end != equals + 1 && *end == '\0' && *number > 0 && *number < 1e9;
 }
 
-/* The number of the first entry with a pattern that matches the module; `fallback` if there is none. */
+/* Returns the number of the first entry whose pattern matches the module; `fallback` if none matches. */
 static double number_of(const config_list *entries, const model_module *m, double fallback) {
     char pattern[PATTERN_BYTES];
     double number;
@@ -83,7 +83,7 @@ float adapters_scale(const adapter_options *o, const model_module *m) {
     return (float)(alpha / (o->by_root ? sqrt(by) : by));
 }
 
-/* True if the name of the module, or of a module around it, ends with the pattern. */
+/* True if the name of the module, or of a module that contains it, ends with the pattern. */
 static bool ends_within(const char *name, const char *pattern) {
     char part[MODULES_NAME_BYTES];
     for (size_t n = 1;; n++) {
@@ -150,7 +150,7 @@ static ott_status check_layers(const model_options *m) {
                                str_show(o->layer_lists->items[0]).text, m->family->name, blocks);
 }
 
-/* Says why PEFT's folders cannot hold a module that trains in full; NULL if they can. */
+/* Returns why PEFT's folders cannot hold a module that trains in full; NULL if they can hold it. */
 static const char *trouble_with_saved(const model_options *o, const model_module *m) {
     bool is_table = m->role == ROLE_EMBEDDING || m->role == ROLE_HEAD;
     if (is_table && o->tied) return "both embedding and head, which PEFT would untie";
@@ -234,7 +234,7 @@ ott_status adapters_norms(exec *cx, const linear *l, float *norms) {
     return plan_close(cx->plan, &buffer);
 }
 
-enum { STRIP = 1 << 16 /* elements of a weight that are converted to fp32 at a time */ };
+enum { STRIP = 1 << 16 /* number of elements converted to fp32 in one piece */ };
 
 /* Dequantizes rows [row, row + w->rows) of this rank's FP8 shard to w. values: host memory of w's size. */
 static ott_status read_codes(device *d, const parameter *p, int64_t row, const tensor *w, float *values) {

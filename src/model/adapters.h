@@ -9,9 +9,9 @@
 #include "base/arena.h"
 #include "model/modules.h"
 
-/* True if this module has an adapter. A linear layer of a block has one if a target matches its name, or if
-   there are no targets, unless an exclusion matches. A pattern (* any characters, ? one) matches the full
-   name, or the name's last components ("q_proj"). */
+/* True if this module has an adapter: a linear layer of a block, but not a router, expert weights or a layer
+   that trains in full. A target must match its name (no targets: all match), and no exclusion. A pattern (*
+   any characters, ? one) matches the full name, or the name's last components ("q_proj"). */
 bool adapters_has(const adapter_options *o, const model_module *m);
 /* Rank, alpha and scale (factor of B A x) of this module's adapter. */
 int64_t adapters_rank(const adapter_options *o, const model_module *m);
@@ -29,7 +29,7 @@ ott_status adapters_make(arena *memory, const model_options *o, const model_modu
                          const dora_tables *tables, lora **out);
 /* Writes the row norms of W + scale B A to norms[out] on the host. This rank must have all rows of W. */
 ott_status adapters_norms(exec *cx, const linear *l, float *norms);
-/* The same for W alone. ranks: data-parallel ranks that shard W; NULL: not sharded. A collective call. */
+/* Writes the row norms of W alone. ranks: data-parallel ranks that shard W; NULL: not sharded. Collective. */
 ott_status adapters_base_norms(exec *cx, const linear *l, group *ranks, float *norms);
 
 #endif

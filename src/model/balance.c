@@ -57,8 +57,8 @@ ott_status balance_begin(const model *m) {
     return b->block ? device_zero(m->device, b->sums.data, tensor_bytes(b->sums)) : OTT_OK;
 }
 
-/* Adds up the sums of other ranks' micro-batches, of other tokens (context parallelism), and of other
-   pipeline stages. On this rank, the sums of other stages' layers are 0. */
+/* Adds up the sums of ranks with other micro-batches, other tokens (context parallelism) and other pipeline
+   stages. On this rank, the sums of other stages' layers are 0. */
 ott_status balance_reduce(exec *cx, const model *m, group *data_ranks) {
     const tensor *sums = &m->balance.sums;
     group *others[] = {m->options.context_ranks, m->options.stage_ranks};
@@ -69,7 +69,7 @@ ott_status balance_reduce(exec *cx, const model *m, group *data_ranks) {
     return OTT_OK;
 }
 
-/* Every rank updates its copy of the load. Only the layer's pipeline stage updates the bias. */
+/* Every rank updates its copy of the loads. Only ranks of the layer's pipeline stage update the bias. */
 static ott_status move_bias(exec *cx, const model *m, const model_module *router, int number,
                             const tensor *state) {
     const balance *b = &m->balance;

@@ -13,21 +13,21 @@ enum { BALANCE_LOSS, BALANCE_Z_LOSS, BALANCE_LOSSES };
 
 typedef struct balance {
     int layers;      /* number of layers with experts, on all pipeline stages */
-    int64_t experts; /* E */
-    /* fp32[layers, BALANCE_LOSSES + E], sums of a step: losses, then the choices of each expert */
+    int64_t experts; /* E, the number of experts */
+    /* fp32[layers, BALANCE_LOSSES + E], sums of a step: the losses, then the choices of each expert */
     tensor sums;
     /* fp32[layers, E]: moving average of each expert's share of choices; empty without biases */
     tensor loads;
-    void *block; /* device memory of both; NULL: no layer has experts */
-    float *host; /* [layers, BALANCE_LOSSES + E], for copies of `sums` and `loads` */
+    void *block; /* device memory of `sums` and `loads`; NULL: no layer has experts */
+    float *host; /* [layers, BALANCE_LOSSES + E], host memory for copies of `sums` and `loads` */
 } balance;
 
-/* Allocates m->balance and gives the layers of m->blocks, which must be bound already, views of its sums. */
+/* Allocates m->balance, and gives the layers of m->blocks views of its sums. The layers must be bound. */
 ott_status balance_open(model *m);
 void balance_close(model *m);
 /* Zeroes the sums. Call it before the first micro-batch of a step. */
 ott_status balance_begin(const model *m);
-/* Adds up the sums of all ranks after the last micro-batch. data_ranks have other micro-batches. */
+/* Call it after the last micro-batch: adds up the sums of all ranks. data_ranks have other micro-batches. */
 ott_status balance_reduce(exec *cx, const model *m, group *data_ranks);
 /* Updates loads and biases. Call it after the optimizer's update. state: tensor/step_state.h. */
 ott_status balance_update(exec *cx, const model *m, const tensor *state);
@@ -37,7 +37,7 @@ ott_status balance_update(exec *cx, const model *m, const tensor *state);
 typedef struct balance_figures {
     double loss, z_loss, unevenness;
 } balance_figures;
-/* micro_batches: number of micro-batches in the sums, of all ranks. Waits for the device. */
+/* micro_batches: number of micro-batches that the sums cover, on all ranks. Waits for the device. */
 ott_status balance_read(const model *m, int64_t micro_batches, balance_figures *out);
 
 #endif

@@ -43,7 +43,7 @@ static ott_status close_added(exec *cx, block_added *s) {
     return plan_close(cx->plan, &s->rstd_buffer);
 }
 
-/* Opens *own, the projection's gradient, from g, the residual's. Zeroes *own if both gradients are equal. */
+/* Opens *own, the gradient of the projection, from g, the residual's; zeroes *own if they are equal. */
 static ott_status backward_added(exec *cx, const block *b, const norm *post, const activation *g,
                                  const activation_specs *specs, block_added *s, activation *own) {
     *own = (activation){0};
@@ -59,7 +59,7 @@ static ott_status backward_added(exec *cx, const block *b, const norm *post, con
 
 /* ---- forward, in the parts that recomputation also uses ---- */
 
-/* Computes h = x + delta (delta NULL: h is x) and y = norm(h). Without a norm, y is h. */
+/* Computes h = x + delta (h is x if delta is NULL) and y = norm(h) (y is h without a norm). */
 static ott_status norm_stream(exec *cx, const norm *n, const tensor *x, const tensor *delta, tensor *h,
                               const activation *y, const tensor *rstd) {
     if (n->weight) return norm_forward(cx, n, x, delta, delta ? h : NULL, y, rstd);
@@ -67,7 +67,7 @@ static ott_status norm_stream(exec *cx, const norm *n, const tensor *x, const te
     return activation_quantize(cx, y);
 }
 
-/* Opens y, the input of attention or of the feed-forward: a new tensor, or without a norm a view of h. */
+/* Opens y, the input of attention or of the feed-forward: a new tensor, or a view of h without a norm. */
 static ott_status open_input(exec *cx, const norm *n, const char *what, const tensor *h,
                              const activation_specs *specs, activation *y, tensor *rstd,
                              plan_buffer *rstd_buffer) {
@@ -77,7 +77,7 @@ static ott_status open_input(exec *cx, const norm *n, const char *what, const te
     return exec_open(cx, "norm rstd", OTT_F32, norm_kept(n), h->rows, rstd, rstd_buffer);
 }
 
-/* n1 = norm(h1); with delta, also h1 = x + delta. */
+/* Computes n1 = norm(h1) and, with delta, h1 = x + delta. */
 static ott_status norm_attention(exec *cx, const block *b, const tensor *x, const tensor *delta,
                                  block_saved *s) {
     TRY(open_input(cx, &b->attention_norm, "attention input", &s->h1, &b->attention_input, &s->n1, &s->rstd1,
@@ -93,7 +93,7 @@ static ott_status norm_mlp(exec *cx, const block *b, const tensor *x, const tens
     return norm_stream(cx, &b->mlp_norm, &s->h1, NULL, NULL, &s->n2, &s->rstd2);
 }
 
-/* h2 = h1 + attention's projection, n2 = norm(h2). */
+/* Computes h2 = h1 + attention's projection and n2 = norm(h2). */
 static ott_status finish_attention(exec *cx, block *b, block_saved *s) {
     tensor projected;
     plan_buffer buffer;
@@ -153,7 +153,7 @@ static ott_status keep_mlp(exec *cx, block *b, block_saved *s) {
     return activation_keep_for_backward(cx, &s->n2, &b->mlp_input, false);
 }
 
-/* Keeps only h1, h2 and the outputs of GEMMs and attention. */
+/* Closes all tensors of `s` except h1, h2 and the outputs of GEMMs and attention. */
 static ott_status keep_products(exec *cx, const block *b, block_saved *s) {
     TRY(activation_close(cx, &s->n1));
     TRY(plan_close(cx->plan, &s->rstd1_buffer));
@@ -163,7 +163,7 @@ static ott_status keep_products(exec *cx, const block *b, block_saved *s) {
     return b->ffn->keep_products(cx, s);
 }
 
-/* Closes all of `s` but h1. */
+/* Closes all tensors of `s` except h1. */
 static ott_status drop_all(exec *cx, const block *b, block_saved *s) {
     TRY(drop_attention(cx, s));
     TRY(b->ffn->discard(cx, s));
@@ -240,7 +240,7 @@ static ott_status recompute_block(exec *cx, block *b, const sequence_metadata *a
 
 /* ---- backward ---- */
 
-/* dx = dresidual + the gradient of dn through the norm of h. */
+/* Computes dx = dresidual + the gradient dn propagated through the norm of h. */
 static ott_status backward_norm(exec *cx, const norm *n, const tensor *dn, const tensor *h,
                                 const tensor *rstd, const tensor *dresidual, const activation *dx) {
     if (n->weight) return norm_backward(cx, n, dn, h, rstd, dresidual, dx);
@@ -248,7 +248,7 @@ static ott_status backward_norm(exec *cx, const norm *n, const tensor *dn, const
     return activation_quantize(cx, dx);
 }
 
-/* With a parallel residual, dh2 is g, and s->skip_grad = g + the gradient through the norm. */
+/* With a parallel residual, dh2 is g, and s->skip_grad is g + the gradient through the second norm. */
 static ott_status backward_parallel(exec *cx, block *b, block_saved *s, const activation *g,
                                     const tensor *dn2, activation *dh2) {
     TRY(exec_open(cx, "gradient past attention", s->h1.dtype, s->h1.rows, s->h1.columns, &s->skip_grad,
@@ -259,7 +259,7 @@ static ott_status backward_parallel(exec *cx, block *b, block_saved *s, const ac
     return activation_quantize(cx, dh2);
 }
 
-/* dh2 = g + the gradient through the feed-forward and its norm. */
+/* Computes dh2 = g + the gradient through the feed-forward and the norm before it. */
 static ott_status backward_mlp(exec *cx, block *b, block_saved *s, activation *g, activation *dh2) {
     tensor dn2;
     plan_buffer dn2_buffer;

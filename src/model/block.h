@@ -26,37 +26,37 @@
 /* What backward recomputes instead of reading from memory. The gradients are bit-identical. */
 typedef enum checkpointing {
     CHECKPOINT_NONE,
-    CHECKPOINT_SELECTIVE, /* recomputes attention and the norm before it, from h1 */
+    CHECKPOINT_SELECTIVE, /* recomputes the norm before attention and attention, from h1 */
     CHECKPOINT_OP,  /* recomputes norms, SwiGLU and quantized inputs; keeps outputs of GEMMs and attention */
     CHECKPOINT_FULL /* recomputes the block from h1 */
 } checkpointing;
 
 typedef struct block {
-    parameter *parameters; /* [parameter_count], of this block's layers; owned by the model */
+    parameter *parameters; /* [parameter_count] parameters of this block's layers; owned by the model */
     int parameter_count;
-    norm attention_norm, mlp_norm; /* weight NULL: none */
-    bool parallel_residual;        /* the feed-forward reads norm(h1); mlp_norm equals attention_norm */
-    /* of the projections, before they are added; weight NULL: none */
+    norm attention_norm, mlp_norm; /* norms before attention and feed-forward; weight NULL: no norm */
+    bool parallel_residual;        /* the feed-forward reads norm(h1); mlp_norm is attention_norm */
+    /* norms of the projections, before the residual adds them; weight NULL: no norm */
     norm attention_post_norm, mlp_post_norm;
-    float multiplier; /* of the projections, before they are added; 0: none. Not used with the post norms */
+    float multiplier; /* factor of the projections; 0: none, as with the post norms */
     attention attention;
     const ffn_kind *ffn; /* NULL: the block is on another pipeline stage */
-    union {              /* by `ffn` */
+    union {              /* the layer of the kind `ffn` */
         mlp mlp;
         moe moe;
     };
     /* Quantized copies that the consumers of an activation or gradient need; set by block_connect. */
-    activation_specs attention_input, mlp_input; /* n1, n2 */
-    activation_specs grad_attention;             /* grad_output of attention's output projection */
-    activation_specs grad_mlp;                   /* grad_output of the feed-forward's down projection */
-    /* Gradients of h2 and of the block's output. They equal grad_attention and grad_mlp if the projections
-       are added unchanged; then the residual's gradient is also the projection's. Else they have no quantized
-       copies. */
+    activation_specs attention_input, mlp_input; /* copies of n1; of n2 */
+    activation_specs grad_attention;             /* copies of the gradient of attention's projection */
+    activation_specs grad_mlp;                   /* copies of the gradient of the feed-forward's projection */
+    /* Copies of the gradients of h2 and of the block's output: none, if a norm or multiplier changes the
+       projection. Else they equal grad_attention and grad_mlp, because the residual's gradient is also the
+       projection's gradient. */
     activation_specs grad_h2, grad_output;
     checkpointing checkpointing;
 } block;
 
-/* Input and reciprocal root mean square of a post norm, for its backward. */
+/* Input and statistics (nn/norm.h) of a post norm, for the post norm's backward. */
 typedef struct block_added {
     tensor x, rstd; /* [T,D], [norm_kept(post norm), T] */
     plan_buffer x_buffer, rstd_buffer;
@@ -64,33 +64,33 @@ typedef struct block_added {
 
 /* What forward keeps for backward: one for each block and in-flight micro-batch. */
 typedef struct block_saved {
-    tensor h1, h2, rstd1, rstd2; /* [T,D] twice; [norm_kept(norm), T] twice (nn/norm.h) */
-    /* [T,D], in backward with a parallel residual: h1's gradient without attention's part */
+    tensor h1, h2, rstd1, rstd2; /* h1, h2: [T,D]; rstd1, rstd2: [norm_kept(norm), T] (nn/norm.h) */
+    /* with a parallel residual, in backward: h1's gradient [T,D] without the gradient through attention */
     tensor skip_grad;
     plan_buffer h1_buffer, h2_buffer, rstd1_buffer, rstd2_buffer, skip_grad_buffer;
     activation n1, n2;
     block_added attention_added, mlp_added;
     attention_saved attention;
-    union { /* by block.ffn */
+    union { /* tensors of the kind block.ffn */
         mlp_saved mlp;
         moe_saved moe;
     };
 } block_saved;
 
-/* Fills the block's activation_specs from the specs of its layers. Call it after these change. */
+/* Fills the block's activation_specs from its layers' specs. Call it after a layer's spec changes. */
 ott_status block_connect(block *b);
-/* Fills `s`. x[T,D] and delta[T,D] are only read; the caller may close them afterwards. delta NULL: h1 is x
-   itself, and *x_buffer moves into `s`. */
+/* Computes h1 and n1 in `s`. x[T,D] and delta[T,D] are only read; the caller may close them afterwards. delta
+   NULL: h1 is x, and *x_buffer moves into `s`. */
 ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x_buffer, const tensor *delta,
                        block_saved *s);
 /* Opens delta[T,D], the feed-forward's projection, which the caller closes. The block's output is s->h2 +
    delta. */
 ott_status block_run(exec *cx, block *b, const sequence_metadata *at, block_saved *s, tensor *delta,
                      plan_buffer *delta_buffer);
-/* Call it after the next norm has read s->h2 and delta. In PHASE_EVALUATE it closes all of `s`. */
+/* Call it after the next norm has read s->h2 and delta. In PHASE_EVALUATE it closes all tensors of `s`. */
 ott_status block_finalize(exec *cx, block *b, block_saved *s);
-/* g: the gradient of the block's output, with the quantized copies b->grad_output; closed by this call. Opens
-   dx, the gradient of both x and delta, with the copies dx_specs (NULL: none). Closes all of `s`. */
+/* g: the gradient of the block's output, with the quantized copies b->grad_output; the call closes g. Opens
+   dx, the gradient of x and of delta, with the copies dx_specs (NULL: none). Closes all tensors of `s`. */
 ott_status block_backward(exec *cx, block *b, const sequence_metadata *at, block_saved *s, activation *g,
                           const activation_specs *dx_specs, activation *dx);
 

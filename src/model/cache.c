@@ -10,11 +10,11 @@ struct model_cache {
     device *device;
     exec cx;
     model_slot *slot;
-    plan *plans[SIZES]; /* [i] runs 1 << i tokens; NULL: larger than the capacity */
-    void *arena;        /* memory of all plans, which run one at a time */
+    plan *plans[SIZES]; /* plans[i] runs 1 << i tokens; NULL if that exceeds the capacity */
+    void *arena;        /* memory that all plans share, because only one plan runs at any time */
     int64_t capacity, length;
     attention_cache *layers; /* [layers] keys and values of earlier tokens */
-    void *keys;              /* device memory of `layers` */
+    void *keys;              /* device memory that the tensors of `layers` view */
     int32_t *staging;        /* host copy of device_staging: a chunk's tokens, positions and cu_seqlens[2] */
     void *device_staging, *device_logits;
 };
@@ -26,7 +26,7 @@ static batch chunk_of(const model_cache *c, int64_t count) {
     return (batch){.count = 1,
                    .length = count,
                    .token = tensor_vector(data, OTT_I32, count),
-                   .target = tensor_vector(data, OTT_I32, count), /* not read */
+                   .target = tensor_vector(data, OTT_I32, count), /* logits do not need targets */
                    .at = {.position = tensor_vector(data + count, OTT_I32, count),
                           .cu_seqlens = tensor_vector(data + 2 * count, OTT_I32, 2)},
                    .cache = c->layers};
@@ -70,7 +70,7 @@ ott_status model_cache_extend(model_cache *c, const int32_t *tokens, int64_t cou
     ott_dtype act = c->m->activation;
     int64_t vocab = c->m->options.vocab;
     TRY(device_copy_out(c->device, logits, c->device_logits, vocab * dtype_bytes(act)));
-    /* Widen to fp32 in place, from the last element down, so that no unread element is overwritten. */
+    /* Widens to fp32 in place, from the last element down, so that no unread element is overwritten. */
     for (int64_t i = vocab - 1; i >= 0; i--) logits[i] = cast_load(logits, act, i);
     return OTT_OK;
 }

@@ -18,18 +18,18 @@
 
 typedef struct model_cache model_cache;
 
-/* Opens a cache for at most `capacity` tokens. The model's rotary tables must have as many positions. The
+/* Opens a cache for at most `capacity` tokens. The model's rotary tables must have `capacity` positions. The
    model must be converted, and must not be converted again while the cache is open. The first call of
    model_cache_extend makes the model's compute weights. `log` is borrowed. */
 ott_status model_cache_open(model *m, const logger *log, int64_t capacity, model_cache **out);
-void model_cache_close(model_cache *c); /* call it before model_close; NULL is allowed */
+void model_cache_close(model_cache *c); /* call it before model_close; c may be NULL */
 int64_t model_cache_length(const model_cache *c);
 int64_t model_cache_capacity(const model_cache *c);
 /* Removes all tokens from position `length` on. */
 void model_cache_truncate(model_cache *c, int64_t length);
-/* Appends `count` > 0 tokens, within the capacity. Writes the last token's logits[vocab] to the host. */
+/* Appends `count` > 0 tokens. They must fit. Writes the last token's logits[vocab] in fp32 to the host. */
 ott_status model_cache_extend(model_cache *c, const int32_t *tokens, int64_t count, float *logits);
-/* Number of forward GEMMs so far, and the number of FP8 GEMMs among them. */
+/* *all: number of forward GEMMs so far; *fp8: number of FP8 GEMMs among them. */
 void model_cache_gemms(const model_cache *c, int64_t *all, int64_t *fp8);
 
 #endif

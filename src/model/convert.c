@@ -9,7 +9,7 @@ typedef struct conversion {
     const convert_options *options;
     model *m;
     convert_summary summary;
-    delayed_request *wanted; /* [linears][TENSOR_COUNT] */
+    delayed_request *wanted; /* [linears][TENSOR_COUNT] requests of delayed-scaling states */
 } conversion;
 
 static void log_verdict(const convert_options *o, const char *name, const convert_verdict *v) {
@@ -21,7 +21,7 @@ static void log_verdict(const convert_options *o, const char *name, const conver
 
 /* ---- the conversion ---- */
 
-/* Logs a verdict and stores its recipe and reason in the layer. */
+/* Logs a verdict, and stores its recipe and reason in the layer. */
 static ott_status note_verdict(conversion *c, linear *l, const convert_verdict *v) {
     log_verdict(c->options, l->name, v);
     l->recipe_name = v->recipe->name;
@@ -31,7 +31,7 @@ static ott_status note_verdict(conversion *c, linear *l, const convert_verdict *
     return OTT_OK;
 }
 
-/* Checks the dimensions of this rank's part. convert_judge checks the dimensions of the full layer. */
+/* Checks the dimensions of this rank's part of the weight. convert_judge checks those of the full weight. */
 static ott_status check_rank_part(const convert_options *o, const linear *l, const linear_spec *spec) {
     if (!spec->fp8 || convert_takes_dimensions(o, l->in, l->out)) return linear_check_blocks(l, spec);
     return status_fail(
@@ -41,7 +41,7 @@ static ott_status check_rank_part(const convert_options *o, const linear *l, con
         l->name, l->ranks.group->size, (long long)l->out, (long long)l->in, CONVERT_DIMENSION_MULTIPLE);
 }
 
-/* For expert weights: moves an FP8 *spec to l->grouped, and makes *spec high precision. */
+/* For expert weights: moves *spec to l->grouped if it is FP8, and replaces *spec by high precision. */
 static ott_status convert_expert_weights(conversion *c, linear *l, linear_spec *spec) {
     const char *why;
     l->grouped = (linear_spec){0};
@@ -107,7 +107,7 @@ static ott_status judge_other_stages(conversion *c) {
     return OTT_OK;
 }
 
-/* SmoothQuant casts the weight from its master for each micro-batch: this rank must have the full master. */
+/* SmoothQuant casts the weight for each micro-batch from the master. So this rank needs the full master. */
 static ott_status check_smooth(const linear *down) {
     static const char text[] =
         "float8.smooth_swiglu casts %s again for each micro-batch, which is not supported for %s: "

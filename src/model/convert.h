@@ -7,7 +7,7 @@
 
 #include "model/model.h"
 
-/* Layers use this recipe if `match` (* any characters, ? one) matches their name in any framework. */
+/* A layer uses `recipe` if `match` (* any characters, ? one) matches its name in any framework. */
 typedef struct module_rule {
     const char *match;
     const recipe *recipe;
@@ -16,35 +16,35 @@ typedef struct module_rule {
 typedef struct convert_options {
     const recipe *recipe;
     const recipe *bf16; /* recipe of layers that stay in bf16; NULL: recipe_high_precision(OTT_BF16) */
-    const recipe *kept; /* recipe that casts frozen weights that are stored in FP8; NULL: none */
+    const recipe *kept; /* recipe for frozen weights that are stored in FP8; NULL: none */
     /* The members below have no effect if `recipe` is not FP8. */
-    /* A layer stays in high precision if its name, as any framework spells it, contains one of these texts.
+    /* A layer stays in high precision if its name, in any framework's spelling, contains one of these texts.
        CONVERT_FILTER_SMALL excludes layers that are too small to gain (torchao's thresholds). */
     const char *const *filter;
     int filter_count;
-    /* Also convert layers with dimensions that are not multiples of 16 (torchao's pad_inner_dim). Padding
+    /* Also converts layers with dimensions that are not multiples of 16 (torchao's pad_inner_dim). Padding
        with zeros changes no amax and no sum. */
     bool any_dimension;
-    bool reduced; /* a large model was made small (model.reduce): CONVERT_FILTER_SMALL has no effect */
+    bool reduced;             /* model.reduce made the model small, so CONVERT_FILTER_SMALL has no effect */
     const module_rule *rules; /* the first rule that matches a layer applies */
     int rule_count;
-    int64_t keep_first, keep_last; /* number of blocks that stay in high precision at both ends */
-    bool experts;          /* also convert expert weights; routers and shared experts are never converted */
-    bool for_storage;      /* decide which weights are stored in FP8: experts too, but no routers */
-    bool store_mlp_inputs; /* keep the outputs of FP8 gate and up layers for backward in FP8 (nn/mlp.h) */
+    int64_t keep_first, keep_last; /* number of first and of last blocks that stay in high precision */
+    bool experts;          /* also converts expert weights; routers and shared experts are never converted */
+    bool for_storage;      /* the verdict is which weights are stored in FP8: experts too, but no routers */
+    bool store_mlp_inputs; /* keeps the outputs of FP8 gate and up layers for backward in FP8 (nn/mlp.h) */
     bool smooth_mlp;       /* SmoothQuant for the input of FP8 down projections (nn/mlp.h) */
     const logger *log;
-    /* True for a call of the public API, which adds to earlier conversions: layers that are left out keep
-       their format. A filter that matches nothing is a warning. Messages name API options, not keys. */
+    /* True for a call of the public API, which adds to earlier conversions: layers left out keep their
+       format, a filter without a match is a warning, and messages name API options, not keys. */
     bool by_call;
-    bool small; /* has the effect of CONVERT_FILTER_SMALL in `filter` */
-    /* Last filter, called for layers that would be converted; false: the layer is left out. NULL: none. */
+    bool small; /* same effect as CONVERT_FILTER_SMALL in `filter` */
+    /* Last filter, called for layers that would be converted; false: keeps the layer out. NULL: no filter. */
     bool (*accepts)(void *user, const model_module *e);
     void *user;
 } convert_options;
 
-/* torch._scaled_mm and cuBLASLt require both dimensions of an FP8 operand to be multiples of this. CPU GEMMs
-   accept any dimension. But the same layers are converted on the CPU, unless any_dimension is set. */
+/* torch._scaled_mm and cuBLASLt require both dimensions of an FP8 operand to be multiples of 16. CPU GEMMs
+   accept any dimension, but the CPU converts the same layers, unless any_dimension is set. */
 #define CONVERT_DIMENSION_MULTIPLE 16
 
 #define CONVERT_FILTER_SMALL "auto_filter_small_kn"
@@ -64,16 +64,16 @@ typedef enum convert_kept {
 
 typedef struct convert_summary {
     int converted, linears;
-    int kept[CONVERT_KEPT_COUNT]; /* layers that stay in high precision under an FP8 recipe, by reason */
+    int kept[CONVERT_KEPT_COUNT]; /* number of layers that stay in high precision, by reason */
     bool has_fp8_head;            /* the output head, on the last pipeline stage, is converted */
 } convert_summary;
 
 /* Compiles the recipe into every layer's spec, allocates compute weights and delayed-scaling state, and
-   connects the activations. Logs each layer that stays in high precision under an FP8 recipe, with the
-   reason. May be called again with other options between steps: layers that keep delayed scaling also keep
-   its state; all other delayed-scaling state starts from scratch. `out` may be NULL. OTT_ERR_ARGUMENT for a
-   packed model (model/pack.h). OTT_ERR_UNSUPPORTED for a recipe that the device cannot run. OTT_ERR_CONFIG,
-   under an FP8 recipe, if a filter or rule matches no layer (model/names.h), or if no layer is converted and
+   connects the activations. Logs each layer that an FP8 recipe leaves in high precision, with the reason. May
+   be called again with other options between steps: layers that keep delayed scaling also keep its state; all
+   other delayed-scaling state starts from scratch. `out` may be NULL. OTT_ERR_ARGUMENT for a packed model
+   (model/pack.h). OTT_ERR_UNSUPPORTED for a recipe that the device cannot run. OTT_ERR_CONFIG, under an FP8
+   recipe, if a filter or rule matches no layer (model/names.h), or if no layer is converted and
    float8.fallback is not the reason. */
 ott_status model_convert(model *m, const convert_options *o, convert_summary *out);
 
@@ -81,11 +81,11 @@ ott_status model_convert(model *m, const convert_options *o, convert_summary *ou
 typedef struct convert_verdict {
     const recipe *recipe; /* the layer's recipe; a high-precision recipe if the layer is not converted */
     convert_kept by;      /* kind of `reason`; valid if `reason` is not "" */
-    char reason[256];     /* why the layer stays in high precision; "": it is converted */
+    char reason[256];     /* why the layer stays in high precision; "" if it is converted */
 } convert_verdict;
 
 /* Applies the filters, rules and thresholds of `o` to linear layer `e` of a model with `layers` blocks and
-   activations in format high_precision. A layer of no model has role ROLE_COUNT, layer MODULES_OUTSIDE. */
+   activations in format high_precision. A layer without a model: ROLE_COUNT and MODULES_OUTSIDE. */
 ott_status convert_judge(const convert_options *o, const model_module *e, int64_t layers,
                          ott_dtype high_precision, convert_verdict *out);
 /* Returns the recipe of layers that stay in this high-precision format. */

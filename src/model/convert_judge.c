@@ -7,7 +7,7 @@
 
 /* ---- the size of a layer ---- */
 
-/* *worth: true if FP8 is faster for these dimensions, by torchao's _auto_filter_for_recipe (for H100). */
+/* *worth: true if FP8 is faster for these dimensions, as in torchao's _auto_filter_for_recipe (H100). */
 static ott_status is_worth(const recipe *r, int64_t in, int64_t out, bool *worth) {
     granularity grain = r->input.rowwise.grain;
     if (grain == GRANULARITY_TENSOR) return *worth = !(in <= 4096 && out <= 1024), OTT_OK;
@@ -31,7 +31,7 @@ const recipe *convert_high_precision(const convert_options *o, ott_dtype high) {
 typedef struct candidate {
     const convert_options *options;
     const model_module *module;
-    int64_t layers;           /* number of blocks of its model */
+    int64_t layers;           /* number of blocks of the layer's model */
     ott_dtype high_precision; /* format of activations */
 } candidate;
 
@@ -45,7 +45,7 @@ __attribute__((format(printf, 4, 5))) static void keep(const candidate *c, conve
     v->recipe = convert_high_precision(c->options, c->high_precision);
 }
 
-/* The reason if the layer is in one of the first or last blocks that stay in high precision; else NULL. */
+/* Why the layer stays in high precision if its block is among the first or last ones that do; else NULL. */
 static const char *kept_at_an_end(const candidate *c) {
     int layer = c->module->layer;
     if (layer == MODULES_OUTSIDE) return NULL; /* the head is in no block */
@@ -64,7 +64,7 @@ static void apply_filters(const candidate *c, convert_verdict *v) {
         return;
     }
     const char *end = kept_at_an_end(c);
-    const linear *l = c->module->linear; /* NULL: on another stage of a pipeline */
+    const linear *l = c->module->linear; /* NULL: the layer is on another pipeline stage */
     if (c->module->fell_back || (l && l->low_sqnr_count == LINEAR_FELL_BACK))
         keep(c, v, CONVERT_KEPT_FALLBACK, "float8.fallback moved it");
     else if (end)
@@ -94,7 +94,7 @@ static bool filters_small(const convert_options *o) {
     return named && !o->reduced;
 }
 
-/* torchao's thresholds exclude dimensions that are not multiples of 16, even with padding. */
+/* True if any_dimension applies. torchao's thresholds require multiples of 16 even with padding. */
 static bool takes_any_dimension(const convert_options *o) {
     return o->any_dimension && !filters_small(o);
 }
@@ -107,7 +107,7 @@ bool convert_takes_dimensions(const convert_options *o, int64_t in, int64_t out)
 static ott_status apply_size(const candidate *c, convert_verdict *v) {
     const convert_options *o = c->options;
     const linear *l = c->module->linear;
-    const parameter *w = l ? l->weight : c->module->weight; /* has the full shape */
+    const parameter *w = l ? l->weight : c->module->weight; /* the parameter with the full shape */
     int64_t in = w->columns, out = w->rows / w->experts;
     bool worth = true;
     if (!convert_takes_dimensions(o, in, out)) {

@@ -21,7 +21,7 @@ bool freeze_names(const model_options *o, const model_module *e, const char *kin
     return false;
 }
 
-/* Freezes the module's trained parameters that match. Returns how many were not frozen before. */
+/* Freezes the module's trained parameters that match. Returns the number of newly frozen ones. */
 static int freeze_module(const model_options *o, const model_module *e, const char *pattern) {
     const struct {
         parameter *p;
