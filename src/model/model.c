@@ -11,7 +11,7 @@
 
 static bool is_frozen(model *m, const model_module *e, const char *kind) {
     const config_list *freeze = m->options.freeze;
-    /* With adapters, only peft.modules_to_save train in full. Balancing biases have no gradient. */
+    /* With adapters, base weights train only in peft.modules_to_save. Balancing biases have no gradient. */
     bool found = (m->options.adapter.rank > 0 && !e->saved) ||
                  (e->balances && strcmp(kind, modules_bias_name(e)) == 0);
     for (int64_t i = 0; freeze && i < freeze->count; i++)
@@ -25,8 +25,8 @@ static void add_to_block(block *b, parameter *p) {
     b->parameter_count++;
 }
 
-/* Sets p->local to this rank's part. Tensor parallelism splits columns or rows; in a fused projection, the
-   rows of each part. A vector's elements count as rows. Expert parallelism splits by expert. */
+/* Sets p->local to this rank's part. Tensor parallelism splits columns, or rows (of a fused projection: the
+   rows of each part). A vector's elements count as rows. Expert parallelism splits by expert. */
 static void split_parameter(const model *m, const model_module *e, parameter_split split, parameter *p) {
     const group *ranks = m->options.tensor_ranks, *experts = m->options.expert_ranks;
     if (experts && p->rank == 3) {
@@ -56,7 +56,7 @@ static ott_status take_parameter(model *m, bool is_here, parameter **out) {
 }
 
 typedef struct declared_parameter {
-    const char *kind; /* the name without the module's: "weight", "bias", ... */
+    const char *kind; /* the name after the module's name: "weight", "bias", ... */
     int rank;
     const int64_t *shape;
     parameter_split split;
@@ -80,7 +80,7 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
     split_parameter(m, e, d.split, p);
     if (is_here && e->layer != MODULES_OUTSIDE) add_to_block(&m->blocks[e->layer], p);
     TRY(arena_printf(m->names, &p->name, "%s.%s", e->name, d.kind));
-    /* FP8 state has a scale for each MOMENT_GROUP columns: a rank needs complete groups. */
+    /* FP8 state has a scale for each MOMENT_GROUP columns, so each rank needs complete groups of columns. */
     const parameter_part *local = &p->local;
     if (p->frozen || p->rank == 1 || m->options.state != OTT_E4M3) return OTT_OK;
     if (local->columns == p->columns || local->columns % MOMENT_GROUP == 0) return OTT_OK;
@@ -92,12 +92,12 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
         p->name);
 }
 
-/* Returns `like` if the weight is split as `like`, else PARAMETER_FULL. */
+/* Returns the split of a second parameter: `like` if the weight is split as `like`, else PARAMETER_FULL. */
 static parameter_split split_as(parameter_split weight, parameter_split like) {
     return weight == like ? like : PARAMETER_FULL;
 }
 
-/* Tensor parallelism splits B and the magnitude with the weight's rows, and A with the columns. */
+/* Tensor parallelism splits B and the magnitude like the weight's rows, and A like the weight's columns. */
 static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
     const int64_t a[] = {adapters_rank(&m->options.adapter, e), e->shape[1]}, b[] = {e->shape[0], a[0]};
     const parameter_split by_rows = split_as(e->split, PARAMETER_ROWS);
@@ -115,7 +115,7 @@ static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
 static ott_status declare_parameters(model *m, model_module *e, bool is_here) {
     e->saved = adapters_is_saved(&m->options.adapter, e);
     if (e->tied)
-        e->weight = m->all_modules.items[0].weight; /* the embedding's */
+        e->weight = m->all_modules.items[0].weight; /* the embedding's weight */
     else
         TRY(declare_parameter(
             m, e, is_here, (declared_parameter){"weight", e->rank, e->shape, e->split, false}, &e->weight));
@@ -143,7 +143,7 @@ static float epsilon_of(const model *m, module_role role) {
 }
 
 /* The ranks that run the norm on other rows or heads, and sum its gradients. NULL for norms over all heads
-   and norms of latents: every rank computes their full gradients. */
+   and norms of latents: every rank computes the full gradients. */
 static group *ranks_of_norm(const model *m, module_role role) {
     bool is_of_heads = role == ROLE_Q_NORM || role == ROLE_K_NORM;
     if (is_of_latent(role) || modules_norms_apart(&m->options, role)) return NULL;
@@ -191,14 +191,14 @@ static ott_status bind_module(model *m, model_module *e) {
     return OTT_OK;
 }
 
-/* Sliding-window layers may have separate frequencies. Some families' full-attention layers do not rotate. */
+/* The tables of a layer; NULL: q and k do not rotate. Sliding-window layers may have separate tables. */
 static const rope *rope_of(const model *m, bool sees_all) {
     const family *f = m->options.family;
     if (f->learned_positions || (sees_all && f->rope_in_windows)) return NULL;
     return !sees_all && m->options.local_theta > 0 ? &m->local_rope : &m->rope;
 }
 
-/* Factor of a layer's attention scores; 0: the default. With latents and YaRN it includes mscale_all_dim. */
+/* Factor of a layer's attention scores; 0: the default. With latents and YaRN it includes a YaRN factor. */
 static float attention_scale(const model_options *o, int64_t layer) {
     double mscale = o->rope.mscale_all_dim, by = 1;
     bool is_stretched = o->latent.key_rank > 0 && o->rope.kind == ROPE_YARN && mscale != 0;
@@ -308,7 +308,7 @@ static ott_status check_context_ranks(const model_options *o) {
                        (long long)o->heads, tp, cp, (long long)(o->heads / tp));
 }
 
-/* Opens tables that are large enough for every layer with a DoRA adapter. */
+/* Opens DoRA tables that are large enough for every layer with a DoRA adapter. */
 static ott_status open_adapter_tables(model *m) {
     int64_t outputs = 0, inputs = 0;
     for (int i = 0; i < m->modules.count; i++) {
@@ -328,7 +328,7 @@ static ott_status check_positions(const model_options *o, int64_t positions) {
         (long long)positions, o->family->name, (long long)o->max_positions);
 }
 
-/* Clears the borrowed lists of the configuration, which nothing reads after model_open. */
+/* Clears the lists that are borrowed from the configuration. Nothing reads them after model_open. */
 static void clear_borrowed_lists(model_options *o) {
     adapter_options *a = &o->adapter;
     o->freeze = NULL;
@@ -343,7 +343,7 @@ static ott_status build_model(model *m, model_use use, int64_t positions) {
     TRY(arena_open(m->device->account, MEM_OTHER, &m->names));
     TRY(make_lists(m));
     TRY(adapters_check(o, &m->all_modules));
-    int64_t each = o->adapter.rank > 0 ? 5 : 2; /* weight and bias, A, B and magnitude */
+    int64_t each = o->adapter.rank > 0 ? 5 : 2; /* weight and bias; A, B and magnitude of an adapter */
     int64_t most = each * m->modules.count, all = each * m->all_modules.count;
     TRY(arena_alloc(m->names, most * (int64_t)sizeof(parameter), &m->parameters));
     TRY(arena_alloc(m->names, all * (int64_t)sizeof *m->all_parameters, &m->all_parameters));
@@ -390,7 +390,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
     return *out = m, OTT_OK;
 }
 
-/* If model_open failed, some layers may be NULL. */
+/* Releases the linear layers. If model_open failed, some layers may be NULL. */
 static void release_linears(model *m) {
     for (int i = 0; i < m->modules.count; i++) {
         const model_module *e = &m->modules.items[i];
@@ -524,7 +524,7 @@ static ott_status update_scales(void *user, linear *l) {
 ott_status model_update_scales(exec *cx, model *m, group *g) {
     if (!m->delayed.block) return OTT_OK;
     group *parts[] = {m->options.tensor_ranks, m->options.context_ranks};
-    /* these ranks have parts of one tensor, so amaxes are reduced even without spec.reduce */
+    /* tensor- and context-parallel ranks have parts of one tensor: they always reduce its amaxes */
     for (int i = 0; i < 2; i++)
         if (parts[i]) TRY(group_all_reduce(parts[i], cx, &m->delayed.seen, REDUCE_MAX));
     TRY(delayed_reduce(cx, &m->delayed, g));

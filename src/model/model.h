@@ -13,11 +13,11 @@
 #include "nn/loss.h"
 #include "parallel/store.h"
 
-/* The Hugging Face folder that the frozen base weights of an adapter model were read from, and a fingerprint
-   of its weights (checkpoint/hf_base.h). */
+/* The Hugging Face folder that an adapter model's frozen base weights were read from, and a fingerprint of
+   the folder's weights (checkpoint/hf_base.h). */
 typedef struct model_base {
-    char folder[PATH_MAX]; /* absolute */
-    int64_t files, bytes;  /* of its weights; 0 files: the weights came from no folder */
+    char folder[PATH_MAX]; /* absolute path */
+    int64_t files, bytes;  /* number and size of weight files; 0 files: the weights came from no folder */
     int64_t hash;
 } model_base;
 
@@ -27,33 +27,33 @@ struct model {
     arena *names;            /* memory of the names, lists, parameters and blocks */
     module_list modules;     /* this pipeline stage's modules, bound to layers */
     module_list all_modules; /* modules of all pipeline stages; layers of other stages are NULL */
-    parameter *parameters;   /* [parameter_count], of `modules`, in forward order; a tied head adds none */
+    parameter *parameters;   /* [parameter_count] parameters of `modules`, in order; a tied head has none */
     int parameter_count;
-    /* [all_parameter_count], of all pipeline stages; shards of other stages' parameters are empty */
+    /* [all_parameter_count] parameters of all stages; shards of other stages' parameters are empty */
     parameter **all_parameters;
-    int all_parameter_count, trained_count; /* trained_count: number of trained parameters among them */
-    bool *freeze_matched; /* [options.freeze->count] the pattern matched a parameter; used by model_open */
+    int all_parameter_count, trained_count; /* trained_count: number of trained parameters on all stages */
+    bool *freeze_matched; /* [options.freeze->count] whether each pattern matched; used by model_open */
     void *frozen_scales;  /* device memory: scales of frozen weights stored in FP8; NULL: none */
     /* device memory that the parameters view; NULL: none */
     void *values, *masters, *grads, *slot[PARAMETER_SLOTS];
-    int64_t block_bytes;       /* size of `values`; each parameter is padded to the device's alignment */
+    int64_t block_bytes;       /* size of `values`, parameters padded to the device's alignment */
     int64_t master_bytes;      /* size of `masters`: mapped host memory of offloaded master weights */
     int64_t trained_bytes;     /* size of `grads`: first the fp32 gradients, then the bf16 gradients */
     int64_t trained_f32_bytes; /* size of the fp32 gradients in `grads` */
-    int64_t slot_bytes[PARAMETER_SLOTS]; /* size of each `slot`: one state tensor per trained parameter */
+    int64_t slot_bytes[PARAMETER_SLOTS]; /* size of each `slot`: a state tensor of every trained parameter */
     parameter_store store;
     parameter_store experts;                 /* store of expert weights with expert parallelism; else empty */
-    expert_ranks expert_ranks;               /* used if options.expert_ranks */
-    embedding embedding, position_embedding; /* position_embedding.weight NULL: rotary embedding */
+    expert_ranks expert_ranks;               /* used if options.expert_ranks is not NULL */
+    embedding embedding, position_embedding; /* position_embedding.weight NULL: no learned positions */
     block *blocks;                           /* [options.layers] */
     norm final_norm;
-    activation_specs final_specs; /* of the final norm's output, which the head reads */
+    activation_specs final_specs; /* specs of the final norm's output, which the head reads */
     loss_head loss;
-    rope rope, local_rope; /* local_rope: of sliding-window layers, if options.local_theta */
+    rope rope, local_rope; /* local_rope: for sliding-window layers, if options.local_theta > 0 */
     delayed_store delayed; /* delayed-scaling state of all linear layers */
     balance balance;
     ott_dtype activation;       /* high-precision format of activations; set by model_convert */
-    model_base base;            /* where the base weights were read from, if options.base is not NULL */
+    model_base base;            /* the base weights' folder, if options.base is not NULL */
     dora_tables adapter_tables; /* shared by the DoRA adapters */
     ott_dtype masters_from;     /* 16-bit format of the files that trained masters come from; OTT_F32: none */
     bool packed;                /* model_pack has freed the masters */
@@ -71,31 +71,31 @@ static inline int model_last_unit(const model *m) {
 
 typedef enum model_use { MODEL_INFERENCE, MODEL_TRAINING } model_use;
 
-/* Allocates zeroed parameters and rotary tables. model/init or a checkpoint then sets the weights, and
-   model_convert the formats of GEMMs. positions: rows of the rotary tables, at least the longest sequence.
-   MODEL_INFERENCE allocates no gradients and no optimizer state. OTT_ERR_CONFIG for options that contradict
-   each other, or patterns that match no parameter. */
+/* Allocates zeroed parameters and rotary tables. Afterwards model/init or a checkpoint sets the weights, and
+   model_convert sets the formats of GEMMs. positions: rows of the rotary tables, at least the longest
+   sequence. MODEL_INFERENCE allocates no gradients and no optimizer state. OTT_ERR_CONFIG for options that
+   contradict each other, or patterns that match no parameter. */
 ott_status model_open(device *d, const model_options *o, model_use use, int64_t positions, model **out);
-void model_close(model *m); /* NULL is allowed */
+void model_close(model *m); /* m may be NULL */
 
-int64_t model_parameter_count(const model *m); /* elements of the full model; tied weights count once */
+int64_t model_parameter_count(const model *m); /* number of elements; tied weights count once */
 int64_t model_shard_count(const model *m);     /* number of elements of this rank's shards */
 int64_t model_frozen_count(const model *m);    /* number of elements of the full model that are frozen */
-/* Number of weights that GEMMs multiply each token with; a tied embedding counts as the head. */
+/* Number of weights that GEMMs multiply each token with. A tied embedding counts once, as the head. */
 int64_t model_matmul_weights(const model *m);
-/* FLOPs of a training step for each token, as torchtitan counts: 6 for each matmul weight, and for attention
-   6 layers heads seq_len (width of a q head + width of a v head). */
+/* FLOPs per token of a training step, as torchtitan counts: 6 for each weight of model_matmul_weights, and
+   for attention 6 layers heads seq_len (width of a q head + width of a v head). */
 double model_flops_per_token(const model *m, int64_t seq_len);
 /* Calls `visit` for each linear layer of this stage, in forward order, until an error. */
 typedef ott_status (*model_linear_visit)(void *user, linear *l);
 ott_status model_visit_linears(model *m, model_linear_visit visit, void *user);
 /* Registers with each activation the quantized copies that its consumers read. Call it after specs change. */
 ott_status model_connect(model *m);
-/* Call it after a micro-batch: computes the next delayed scales from amaxes that are reduced over g. */
+/* Call it after a micro-batch: reduces amaxes over g and computes the next delayed scales from them. */
 ott_status model_update_scales(exec *cx, model *m, group *g);
 /* Call it when something other than the optimizer changed the masters: marks all compute weights as stale. */
 void model_weights_changed(model *m);
-/* Marks compute weights, except fixed ones, as made in this training step (-1: stale). */
+/* Marks all compute weights except fixed ones as made in this training step; -1: as stale. */
 void model_weights_made(model *m, int64_t step);
 /* Lets the optimizer step also quantize the weights, until the next conversion (nn/linear.h). */
 void model_fuse_quantize(model *m);

@@ -7,19 +7,19 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The length of an axis of a weight. length_of computes it from the model's options. */
+/* What the length of a weight's axis is. length_of computes the length from the model's options. */
 typedef enum extent {
     NONE, /* the weight has no such axis */
     DIM,
     QUERY, /* all heads of q */
-    KEY,   /* all heads of k; of v */
+    KEY,   /* all heads of k, or all heads of v */
     QUERY_KEY_VALUE,
     HEAD_OUTPUTS, /* all heads of the attention output */
     HEAD,
     QUERY_LATENT,
     KEY_LATENT,
-    KEY_LATENT_MORE, /* KEY_LATENT and the RoPE columns of keys */
-    KEY_VALUE,       /* heads of k (without RoPE columns) and v from the latent */
+    KEY_LATENT_MORE, /* columns of KEY_LATENT and the rotated columns of keys */
+    KEY_VALUE,       /* from the latent: all heads of k (without rotated columns) and of v */
     HIDDEN,
     TWICE_HIDDEN,
     EXPERTS,
@@ -31,15 +31,15 @@ typedef enum extent {
 
 typedef struct role_row {
     module_kind kind;
-    bool in_block, in_ffn; /* in_ffn: in the feed-forward; ffn_kind.has says which layers have this role */
-    size_t offset;         /* modules_offset */
-    extent rows, columns;  /* of the weight; a norm has only columns */
-    bool is_qkv;           /* has a bias if options.qkv_bias */
-    module_role part;      /* first role in a fused projection; the next parts - 1 roles follow it */
+    bool in_block, in_ffn; /* in_ffn: a module of feed-forwards; ffn_kind.has decides which */
+    size_t offset;         /* the result of modules_offset */
+    extent rows, columns;  /* axes of the weight; a norm has only columns */
+    bool is_qkv;           /* projection of q, k or v: has a bias if options.qkv_bias */
+    module_role part;      /* fused projection: the first fused role; the others follow it */
     int parts;
     module_start start;
-    bool is_expert_weight;          /* expert weights: one matrix for each expert */
-    const char *name[NAMING_COUNT]; /* without the block's name */
+    bool is_expert_weight;          /* the weight has one matrix for each expert */
+    const char *name[NAMING_COUNT]; /* names without the block's name */
 } role_row;
 
 #define IN_MODEL(member) .offset = offsetof(model, member)
@@ -120,7 +120,7 @@ static const role_row role_rows[ROLE_COUNT] = {
                    .name = {"lm_head", "output_head.proj", "output"}},
 };
 
-/* Hugging Face names that differ in some families. */
+/* Hugging Face names of modules in families that differ from most families. */
 static const struct {
     family_index family;
     module_role role;
@@ -148,7 +148,7 @@ static const struct {
     {FAMILY_MIXTRAL, ROLE_EXPERT_DOWN, "block_sparse_moe.experts.w2"},
 };
 
-/* The module's name without the block's name. */
+/* Returns the module's name without the block's name. */
 static const char *name_inside(const family *f, module_role role, naming style) {
     for (size_t i = 0; f && style == NAMING_HUGGING_FACE && i < sizeof family_names / sizeof *family_names;
          i++)
@@ -233,7 +233,7 @@ static int64_t length_of(const model_options *o, extent e) {
     return 0;
 }
 
-/* True if tensor parallelism splits an axis of this length. */
+/* True if tensor parallelism splits an axis of this length. e: which length. */
 static bool is_divided(extent e) {
     return e != NONE && e != DIM && !(e >= HEAD && e <= KEY_LATENT_MORE) && e != EXPERTS &&
            e != EXPERT_HIDDEN && e != SHARED_HIDDEN && e != POSITIONS;
@@ -248,7 +248,7 @@ int64_t modules_offset(module_role role) {
     return (int64_t)role_rows[role].offset;
 }
 
-/* The name of the list of blocks. */
+/* Returns the name of the list of blocks, like "model.layers". */
 static const char *stem_of(const family *f, naming style) {
     if (style != NAMING_HUGGING_FACE) return "layers";
     return f && f->block_prefix ? f->block_prefix : "model.layers";
@@ -291,7 +291,7 @@ bool modules_norms_apart(const model_options *o, module_role role) {
     return (role == ROLE_Q_NORM || role == ROLE_K_NORM) && o->family && o->family->qk_norm_head_weights;
 }
 
-/* The columns of the weight. A norm of q or k has weights for one head, or for all heads. */
+/* Returns the number of columns of a weight. A norm of q or k has weights for one head, or for all heads. */
 static extent columns_of(const model_options *o, module_role role) {
     extent e = role_rows[role].columns;
     bool is_of_all = o->family && (o->family->qk_norm_all_heads || o->family->qk_norm_head_weights);
@@ -344,7 +344,7 @@ static ott_status add_roles(arena *memory, const model_options *o, module_role f
 }
 
 ott_status modules_make(arena *memory, const model_options *o, module_list *out) {
-    const module_role first = ROLE_ATTENTION_NORM, end = ROLE_FINAL_NORM; /* roles of a block */
+    const module_role first = ROLE_ATTENTION_NORM, end = ROLE_FINAL_NORM; /* roles of a block: [first, end) */
     int64_t count = ROLE_COUNT - (end - first);
     *out = (module_list){0};
     for (int layer = 0; layer < o->layers; layer++)

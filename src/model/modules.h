@@ -56,26 +56,26 @@ enum { MODULES_OUTSIDE = -1 }; /* model_module.layer of modules outside of the b
 typedef struct model_module {
     module_role role;
     module_kind kind;
-    int layer;        /* index of its block, or MODULES_OUTSIDE */
-    const char *name; /* Hugging Face's, "model.layers.0.self_attn.q_proj" */
-    /* number of axes, and shape of the full weight: [columns], [rows, columns], [experts, rows, columns] */
+    int layer;        /* index of the module's block, or MODULES_OUTSIDE */
+    const char *name; /* Hugging Face's name, "model.layers.0.self_attn.q_proj" */
+    /* number of axes and shape of the full weight: [columns], [rows, columns] or [experts, rows, columns] */
     int rank;
     int64_t shape[PARAMETER_RANKS];
     parameter_split split; /* how tensor parallelism splits the weight; the bias is split with the rows */
-    bool has_bias;         /* [rows] */
+    bool has_bias;         /* true: the module has a bias[rows] */
     bool balances;         /* the bias only affects the choice of experts and has no gradient (DeepSeek-V3) */
     bool repeated;         /* the last pipeline stage's copy of the embedding, for a tied head */
-    bool tied;             /* the weight is the embedding's */
+    bool tied;             /* the weight is the embedding's weight */
     bool saved;            /* trained in full next to adapters (PEFT's modules_to_save) and saved with them */
     bool fell_back;        /* float8.fallback moved the layer to high precision, on any pipeline stage */
-    /* The layer, by `kind`, and its parameters. NULL before model_open; layers of other stages stay NULL. */
+    /* The layer (which member: `kind`) and its parameters. NULL before model_open, and on other stages. */
     union {
         embedding *embedding;
         norm *norm;
         linear *linear;
     };
     parameter *weight, *bias;   /* bias NULL: none */
-    parameter *lora_a, *lora_b; /* of the adapter (nn/lora.h); NULL: no adapter */
+    parameter *lora_a, *lora_b; /* A and B of the adapter (nn/lora.h); NULL: no adapter */
     parameter *lora_m;          /* magnitude of a DoRA adapter (nn/dora.h); NULL: no DoRA */
 } model_module;
 
@@ -84,12 +84,12 @@ typedef struct module_list {
     int count;
 } module_list;
 
-/* Creates the module list of a model, or of its pipeline stage o->stage, not bound to layers. */
+/* Creates the module list of a model, or of its pipeline stage o->stage. Layer pointers are NULL. */
 ott_status modules_make(arena *memory, const model_options *o, module_list *out);
 
-/* Returns the module with this role in this layer (or MODULES_OUTSIDE), not bound and without a name. */
+/* Returns the module with this role in this layer (or MODULES_OUTSIDE), without name and layer pointer. */
 model_module modules_describe(const model_options *o, module_role role, int layer);
-/* True if this layer has a module with this role. layer MODULES_OUTSIDE: if the model has one. */
+/* True if this layer has a module with this role; MODULES_OUTSIDE: if the model has one outside of blocks. */
 bool modules_has(const model_options *o, int layer, module_role role);
 /* The kind of norm (RMSNorm, LayerNorm, ...) with this role. */
 family_norm modules_norm(const model_options *o, module_role role);
@@ -97,7 +97,7 @@ family_norm modules_norm(const model_options *o, module_role role);
 bool modules_norms_apart(const model_options *o, module_role role);
 /* True if the role belongs to a mixture of experts. */
 bool modules_is_mixture(module_role role);
-/* The bias' name after the module's name: "bias", or "e_score_correction_bias" for balances. */
+/* The name of the module's bias: "bias", or "e_score_correction_bias" if m->balances. */
 const char *modules_bias_name(const model_module *m);
 /* The kind of feed-forward of a layer: dense or a mixture of experts. */
 const ffn_kind *modules_ffn(const model_options *o, int64_t layer);
@@ -120,7 +120,7 @@ enum { MODULES_NAME_BYTES = 128 };
 /* Writes a module's name to `out` and returns `out`. f NULL: the name that most families use. */
 const char *modules_name(const family *f, module_role role, naming style, int layer,
                          char out[MODULES_NAME_BYTES]);
-/* The same for one expert's matrix in a file: the index `matrix` comes before the name's last component. */
+/* Writes the name of one expert's matrix: with the index `matrix` before the name's last component. */
 const char *modules_matrix_name(const family *f, module_role role, naming style, int layer, int64_t matrix,
                                 char out[MODULES_NAME_BYTES]);
 
@@ -131,16 +131,16 @@ const char *modules_matrix_name(const family *f, module_role role, naming style,
  */
 enum { MODULES_PARTS = PARAMETER_SECTIONS };
 
-/* Rows [first, first + count) of a module's weight and bias; for expert weights, of each expert's matrix. */
+/* Rows [first, first + count) of a module's weight and bias. For expert weights: of each expert's matrix. */
 typedef struct module_part {
     module_role role;
     int64_t first, count;
 } module_part;
 
-/* Fills `part` with a module's parts, in order, and returns their number: 1 if it is not fused. */
+/* Fills `part` with a fused module's parts, in order, or with the module itself; returns their number. */
 int modules_parts(const model_options *o, const model_module *m, module_part part[MODULES_PARTS]);
-/* Finds the fused projection that can contain role `part`. *at: the projection's role, and the part's rows in
-   it. *rows: number of rows of the projection. Returns false if `part` is never fused. */
+/* Finds the fused projection that can contain role `part`. *at: the projection's role, and the rows of `part`
+   in the projection. *rows: number of rows of the projection. Returns false if `part` is never fused. */
 bool modules_find_fused(const model_options *o, module_role part, module_part *at, int64_t *rows);
 
 #endif

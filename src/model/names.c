@@ -47,7 +47,7 @@ bool names_end(const char *name, const char *pattern) {
     return false;
 }
 
-/* True if `part` is consecutive components of the name, like "router.gate" in "moe.router.gate". */
+/* True if `part` is a run of components of the name, like "router.gate" in "moe.router.gate". */
 static bool has_components(const char *name, const char *part) {
     size_t length = strlen(part);
     for (const char *at = name; (at = strstr(at, part)); at++)
@@ -55,7 +55,7 @@ static bool has_components(const char *name, const char *part) {
     return false;
 }
 
-/* The module's name in this framework; Hugging Face's is m->name. */
+/* Returns the module's name in this framework's spelling; Hugging Face's spelling is m->name. */
 static const char *name_in_style(const model_module *m, naming style, char out[NAME_BYTES]) {
     return style == NAMING_HUGGING_FACE ? m->name : modules_name(NULL, m->role, style, m->layer, out);
 }
@@ -69,7 +69,7 @@ bool names_any(const model_module *m, name_test test, const char *text) {
     return false;
 }
 
-/* True if a linear layer's name (`linears` false: another module's) passes the test. */
+/* True if the name of a linear layer (if `linears` is false: of another module) passes the test. */
 static bool any_of(const module_list *list, bool linears, name_test test, const char *text) {
     for (int i = 0; i < list->count; i++)
         if ((list->items[i].kind == MODULE_LINEAR) == linears && names_any(&list->items[i], test, text))
@@ -79,7 +79,7 @@ static bool any_of(const module_list *list, bool linears, name_test test, const 
 
 /* ---- the nearest name ---- */
 
-/* Writes the longest part of a pattern without wildcards, and without dots at its ends. */
+/* Writes the longest part of a pattern that has no wildcards, without the dots at the part's ends. */
 static void literal_part(const char *pattern, char out[NAME_BYTES]) {
     size_t best = 0;
     out[0] = '\0';
@@ -94,12 +94,12 @@ static void literal_part(const char *pattern, char out[NAME_BYTES]) {
         }
         at += span;
     }
-    /* Removes ".weight" or ".bias" at the end: the nearest name is searched among modules. */
+    /* Removes ".weight" or ".bias" at the end, because the nearest name is a module's. */
     char *last = strrchr(out, '.');
     if (last && (strcmp(last, ".weight") == 0 || strcmp(last, ".bias") == 0)) *last = '\0';
 }
 
-/* The layer index in the text, at most the last layer; 0 if there is none. */
+/* Returns the layer index in the text, at most the last layer's; 0 if the text has no index. */
 static int layer_in(const module_list *list, const char *text) {
     long number = strtol(text + strcspn(text, "0123456789"), NULL, 10);
     int last = 0;
@@ -108,8 +108,8 @@ static int layer_in(const module_list *list, const char *text) {
     return number < last ? (int)number : last;
 }
 
-/* Candidates for the nearest name: modules, and modules that contain these, in all frameworks. Each has three
-   entries in `name`: its full name, the name inside its block, and the last component. */
+/* Candidates for the nearest name: modules, and modules that contain these, in all frameworks. A module has
+   three entries in `name`: its full name, the name inside its block, and the last component. */
 typedef struct name_list {
     char full[3 * ROLE_COUNT * NAMING_COUNT][NAME_BYTES];
     const char *name[9 * ROLE_COUNT * NAMING_COUNT];
@@ -196,7 +196,7 @@ ott_status names_check_rule(const module_list *list, const char *pattern) {
 }
 
 ott_status names_fail_target(const module_list *list, const char *key, const char *pattern) {
-    if (any_of(list, true, names_fit, pattern)) /* a linear layer outside of blocks: the head */
+    if (any_of(list, true, names_fit, pattern)) /* only the head is a linear layer outside of blocks */
         return status_fail(
             OTT_ERR_CONFIG,
             "%s has \"%s\": only linear layers of blocks can have an adapter, the head cannot: "

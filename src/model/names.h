@@ -8,18 +8,18 @@
 #include "base/log.h"
 #include "model/modules.h"
 
-/* True if `text` matches the name. */
+/* A test of a module's name: true if `text` matches the name. */
 typedef bool (*name_test)(const char *name, const char *text);
-bool names_contain(const char *name, const char *text); /* the name contains `text` */
-bool names_fit(const char *name, const char *pattern);  /* the pattern matches the full name */
-/* The pattern matches the name's last components, like "q_proj" or "self_attn.?_proj". */
+bool names_contain(const char *name, const char *text); /* true if the name contains `text` */
+bool names_fit(const char *name, const char *pattern);  /* true if the pattern matches the full name */
+/* True if the pattern matches the name's last components, like "q_proj" or "self_attn.?_proj". */
 bool names_end(const char *name, const char *pattern);
-/* True if a framework's name for the module passes the test. With ROLE_COUNT, tests only m->name. */
+/* True if the module's name in any framework passes the test. For ROLE_COUNT, tests only m->name. */
 bool names_any(const model_module *m, name_test test, const char *text);
 
-/* Checks a text of float8.filter_fqns: the name of a linear layer must contain it. A text in the names of
-   other modules, or of parts of other models (experts, a vision tower), only gives a log line, because
-   published configurations list such parts. OTT_ERR_CONFIG for any other text. */
+/* Checks a text of float8.filter_fqns. OK if the name of a linear layer contains the text. If the text is in
+   names of other modules, or of parts of other models (experts, a vision tower): a log line, because
+   published configurations list such parts. Else: OTT_ERR_CONFIG. */
 ott_status names_check_filter(const module_list *list, const char *text, const logger *log);
 /* OTT_ERR_CONFIG, with the nearest name, if a pattern of float8.module matches no linear layer. */
 ott_status names_check_rule(const module_list *list, const char *pattern);

@@ -12,7 +12,7 @@ typedef struct preset {
     int64_t dim, layers, heads, kv_heads, head_dim, hidden, vocab, max_positions;
     bool tied;
     double theta;
-    double rope_factor; /* of llama3 scaling; 0: no scaling */
+    double rope_factor; /* factor of llama3 scaling; 0: no scaling */
     config_model_family family;
     double norm_eps;
 } preset;
@@ -31,7 +31,7 @@ static const preset presets[] = {
     {PRESET_8B, 4096, 32, 32, 8, 128, 14336, 128256, 131072, false, 5e5, 8, LLAMA}, /* Llama 3.1 */
     {PRESET_70B, 8192, 80, 64, 8, 128, 28672, 128256, 131072, false, 5e5, 8, LLAMA},
     {PRESET_405B, 16384, 126, 128, 8, 128, 53248, 128256, 131072, false, 5e5, 8, LLAMA},
-    /* Qwen3's config.json; the debug size is torchtitan's */
+    /* values of Qwen3's config.json; the debug size is torchtitan's */
     {PRESET_QWEN3_DEBUG, 256, 8, 16, 8, 128, 3072, 2048, 4096, true, 1e6, 0, QWEN3},
     {PRESET_QWEN3_0_6B, 1024, 28, 16, 8, 128, 3072, 151936, 40960, true, 1e6, 0, QWEN3},
     {PRESET_QWEN3_1_7B, 2048, 28, 16, 8, 128, 6144, 151936, 40960, true, 1e6, 0, QWEN3},
@@ -61,7 +61,7 @@ static void apply_preset(config *cfg, const preset *p) {
     take_int(cfg, "model.max_seq_len", &cfg->model.max_seq_len, p->max_positions);
     bool same_width = !config_was_set(cfg, "model.dim");
     bool same_heads = same_width && !config_was_set(cfg, "model.n_heads");
-    if (same_heads && cfg->model.kv_lora_rank == 0) { /* else derive_sizes derives them */
+    if (same_heads && cfg->model.kv_lora_rank == 0) { /* otherwise derive_sizes derives these values */
         take_int(cfg, "model.n_kv_heads", &cfg->model.n_kv_heads, p->kv_heads);
         take_int(cfg, "model.head_dim", &cfg->model.head_dim, p->head_dim);
     }
@@ -77,8 +77,8 @@ static void apply_preset(config *cfg, const preset *p) {
 
 #define LARGEST_DIMENSION (1 << 20)
 
-/* KempnerForge's rule: 4 dim 2/3 multiplier, rounded up to a multiple of 256. Too large results are limited
-   to a value that check_dimensions refuses. */
+/* KempnerForge's rule: 4 dim 2/3 multiplier, rounded up to a multiple of 256. Larger results become a value
+   that check_dimensions refuses. */
 static int64_t hidden_from_dim(int64_t dim, double multiplier) {
     double width = 4.0 * (double)dim * 2.0 / 3.0 * multiplier;
     return width <= 16 * LARGEST_DIMENSION ? ((int64_t)width + 255) / 256 * 256 : 16 * LARGEST_DIMENSION;
@@ -91,7 +91,7 @@ static int64_t width_of_expert(const config *cfg) {
     return width <= 16 * LARGEST_DIMENSION ? (int64_t)width : 16 * LARGEST_DIMENSION;
 }
 
-/* Sets derived values of experts. With balancing biases, the balance loss is off by default. */
+/* Sets experts' derived values. With balancing biases, the balance loss is off by default. */
 static void derive_moe(config *cfg) {
     if (cfg->model.num_experts == 0) return;
     if (cfg->model.moe_router == MOE_ROUTER_SIGMOID_TOPK && !config_was_set(cfg, "model.moe_aux_loss_weight"))
@@ -171,7 +171,7 @@ static ott_status check_latent(const config *cfg, const family *f) {
 static void derive_sizes(config *cfg, const family *f) {
     const latent_shape shape = latent_from(cfg);
     if (!config_was_set(cfg, "train.seq_len") && cfg->train.seq_len > config_max_positions(cfg))
-        cfg->train.seq_len = config_max_positions(cfg); /* the default length works for every model */
+        cfg->train.seq_len = config_max_positions(cfg); /* a default seq_len that the model supports */
     if (cfg->model.head_dim == 0) cfg->model.head_dim = latent_key_width(&shape);
     if (cfg->model.n_kv_heads == 0) cfg->model.n_kv_heads = cfg->model.n_heads;
     if (cfg->model.head_dim == 0) cfg->model.head_dim = cfg->model.dim / cfg->model.n_heads;
@@ -187,17 +187,17 @@ static ott_status not_divisible(const char *what, int64_t x, const char *by, int
                        (long long)y);
 }
 
-/* width / by, rounded down to a multiple of 16, which FP8 requires, at least 16. */
+/* Returns width / by, rounded down to a multiple of 16, which FP8 requires; at least 16. */
 static int64_t narrowed(int64_t width, int64_t by) {
     return size_max(width / by / 16 * 16, 16);
 }
 
-/* Removes the indices of layers that no longer exist from a sorted list. */
+/* Removes from a sorted list the indices of layers that the reduced model does not have. */
 static void drop_layers(config_list *list, int64_t layers) {
     while (list->count > 0 && strtol(list->items[list->count - 1], NULL, 10) >= layers) list->count--;
 }
 
-/* Reduces the experts' width. Changes the layers with experts so that the reduced model has one. */
+/* Reduces the experts' width. Also makes sure that one layer of the reduced model has experts. */
 static void reduce_moe(config *cfg, int64_t by) {
     int64_t layers = cfg->model.n_layers;
     if (cfg->model.num_experts == 0) return;
@@ -225,7 +225,7 @@ static void reduce_model(config *cfg) {
     cfg->model.reduce = 1;
 }
 
-/* KempnerForge's norm_type and activation: llama accepts all; other families, values that fit their block. */
+/* Checks norm_type and activation: llama accepts all; other families, only values that fit their block. */
 static ott_status check_block(const config *cfg, const family *f) {
     const char *function = config_word(cfg, "model.activation");
     bool is_llama = family_is(f, FAMILY_LLAMA), plain = cfg->model.activation == ACTIVATION_SILU;
@@ -358,7 +358,7 @@ static ott_status check_expert_ranks(const config *cfg) {
     return OTT_OK;
 }
 
-/* The balance loss of sequences needs full sequences on each rank, or equal parts of one sequence. */
+/* The sequence balance loss requires on each rank full sequences, or an equal part of one sequence. */
 static ott_status check_sequences(const config *cfg) {
     int64_t ranks = cfg->distributed.cp, length = cfg->train.seq_len,
             own = cfg->train.batch_size * length / size_max(ranks, 1);
@@ -396,7 +396,7 @@ static moe_options moe_from(const config *cfg, const family *f) {
                          .balances_gradients = cfg->model.moe_gradient_scale};
 }
 
-/* Reads at most `most` layer indices from a list. instead: keys that the error for more names. */
+/* Reads at most `most` layer indices from a list. instead: the keys that the error for more indices names. */
 static ott_status read_layers(const model_options *o, const char *key, const config_list *list, int most,
                               const char *instead, int32_t *out, int *count) {
     if (list->count > most)
@@ -477,7 +477,7 @@ static ott_status read_rope(const config *cfg, rope_options *out) {
                         out->long_factor);
 }
 
-/* Sets options that follow from the family, unless the configuration sets them. */
+/* Sets options to the family's values, unless the configuration sets them. */
 static void apply_family(config *cfg, const family *f) {
     if (!config_was_set(cfg, "model.attention_bias")) cfg->model.attention_bias = f->qkv_bias;
     bool all_biases = f->biases && (cfg->model.attention_bias || !f->biases_key);
@@ -519,7 +519,7 @@ static adapter_options adapter_from(const config *cfg) {
                              .layer_lists = &cfg->peft.layers_pattern};
 }
 
-/* The folder of the base weights. A model that model.reduce made small has no base. */
+/* Returns the folder of the base weights. A model that model.reduce made small has none. */
 static const char *base_from(const config *cfg) {
     return cfg->peft.enabled && *cfg->model.hf_path && !cfg->model.reduce ? cfg->model.hf_path : NULL;
 }

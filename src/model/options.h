@@ -10,86 +10,86 @@
 #include "nn/rope.h"
 #include "parallel/pipeline.h"
 
-typedef struct ffn_kind ffn_kind; /* model/ffn.h */
+typedef struct ffn_kind ffn_kind; /* defined in model/ffn.h */
 
 /* Adapters of linear layers (model/adapters.h). */
 typedef struct adapter_options {
-    int64_t rank;         /* 0: no adapters */
-    float scale, dropout; /* scale: alpha / rank, with by_root alpha / sqrt(rank); dropout: a probability */
+    int64_t rank;         /* rank of the adapters; 0: no adapters */
+    float scale, dropout; /* scale: alpha / rank, or with by_root alpha / sqrt(rank); dropout: probability */
     double alpha;
-    bool by_root;           /* rsLoRA's scale */
-    bool decomposed;        /* DoRA (nn/dora.h) */
-    bool drops_output;      /* dropout applies to the adapter's output; false: to its input */
-    uint64_t seed;          /* of dropout */
-    config_lora_init start; /* initial values of A */
-    bool all;               /* every linear layer of the blocks gets an adapter; `targets` is not read */
-    /* Patterns of layers with adapters, of layers without, and of modules that train in full. These lists and
-       the lists below are borrowed from the configuration; model_open reads them. */
+    bool by_root;           /* true: the scale of rsLoRA */
+    bool decomposed;        /* true: DoRA (nn/dora.h); false: LoRA */
+    bool drops_output;      /* true: dropout applies to the adapter's output; false: to its input */
+    uint64_t seed;          /* seed of dropout */
+    config_lora_init start; /* rule of A's initial values */
+    bool all;               /* true: every linear layer of the blocks gets an adapter; ignores `targets` */
+    /* Patterns of layers with adapters, of layers without adapters, and of modules that train in full. All
+       lists here are borrowed from the configuration; model_open reads them. */
     const config_list *targets, *excluded, *saved;
-    const config_list *ranks, *alphas; /* "q_proj=16": ranks and alphas of layers that match a pattern */
+    const config_list *ranks, *alphas; /* ranks and alphas of layers that match a pattern, "q_proj=16" */
     const config_list *layers;         /* indices of blocks with adapters; NULL or empty: all blocks */
-    const config_list *layer_lists;    /* PEFT's layers_pattern: names of the list of blocks, "layers" */
+    const config_list *layer_lists;    /* PEFT's layers_pattern: names of the list of blocks, like "layers" */
 } adapter_options;
 
-enum { MODEL_MAX_DENSE = 64 }; /* entries of model.moe_dense_layers */
-enum { MODEL_MAX_FULL = 256 }; /* entries of model.full_attention_layers */
+enum { MODEL_MAX_DENSE = 64 }; /* maximum entries of model.moe_dense_layers */
+enum { MODEL_MAX_FULL = 256 }; /* maximum entries of model.full_attention_layers */
 
 typedef struct model_options {
     const family *family;
     int64_t dim, layers, heads, kv_heads, head_dim, hidden, vocab;
-    latent_shape latent; /* if key_rank > 0, head_dim is the width of a q or k head; 0: plain attention */
+    latent_shape latent; /* key_rank > 0: head_dim is the width of a q or k head; 0: plain attention */
     int64_t max_positions, window; /* window: number of keys that a query attends to; 0: no limit */
     rope_options rope;
     float norm_epsilon;
-    bool layer_norm;                        /* norms are LayerNorm with a bias; false: the family's norm */
-    config_activation activation;           /* of dense feed-forwards; ACTIVATION_SILU: the family's */
-    float attention_softcap, logit_softcap; /* 0: none */
-    /* Layers without a window: each n-th layer (0: none), or the layers in `full`. */
+    bool layer_norm;              /* true: norms are LayerNorm with a bias; false: norms are the family's */
+    config_activation activation; /* activation of dense feed-forwards; ACTIVATION_SILU: the family's */
+    float attention_softcap, logit_softcap; /* caps of attention scores and of logits; 0: no cap */
+    /* Which layers have no window: each n-th layer (n = 0: none), or the layers in `full`. */
     int64_t full_attention_every;
-    int full_count; /* length of `full`; 0: full_attention_every decides */
+    int full_count; /* number of layers in `full`; 0: full_attention_every decides */
     int32_t full[MODEL_MAX_FULL];
     double local_theta; /* RoPE base of sliding-window layers; 0: rope.theta */
-    /* Factors (Granite) of the embedding's output, of residual branches, of attention scores, of logits.
-       0: no factor; for attention scores 1 / sqrt(head_dim). */
+    /* Factors (Granite) of the embedding's output, of residual branches, of attention scores, of logits. 0:
+       no factor; for attention scores the default 1 / sqrt(head_dim). */
     float embedding_multiplier, residual_multiplier, attention_multiplier, logit_multiplier;
-    bool scales_by_layer; /* attention scores of layer i are also divided by i + 1 */
-    bool tied;            /* the output head's weight is the embedding's */
+    bool scales_by_layer; /* true: attention scores of layer i are also divided by i + 1 */
+    bool tied;            /* true: the output head's weight is the embedding's weight */
     bool qkv_bias, o_bias, mlp_bias;
     bool qk_norm;
-    bool fused_qkv, fused_gate_up; /* one projection for q, k and v; one for gate and up */
+    bool fused_qkv, fused_gate_up; /* true: one projection computes q, k and v; gate and up */
     const ffn_kind *const *ffn;    /* [layers] kinds of feed-forward; borrowed; NULL: `moe` decides */
-    /* Layers with experts: every moe_every-th layer, except for the first moe_first and the list `dense`. */
-    moe_options moe; /* moe.experts 0: all layers are dense */
+    /* Layers with experts: every moe_every-th layer, except the first moe_first and those in `dense`. */
+    moe_options moe; /* moe.experts is 0 if all layers are dense */
     int64_t moe_every, moe_first;
     int dense_count;
     int32_t dense[MODEL_MAX_DENSE];
     adapter_options adapter;
-    /* With adapters: folder of the base weights, which checkpoints do not store; borrowed; NULL: they do. */
+    /* Adapter models: folder of the base weights, borrowed. NULL: checkpoints contain the base weights. */
     const char *base;
     bool has_padding;
-    int64_t padding; /* row of the embedding that gets no gradient from tokens; a tied head still trains it */
+    int64_t padding; /* embedding row without a gradient from tokens (a tied head still trains it) */
     config_init_style init_style;
     double init_std; /* standard deviation of initial weights (model/init.h) */
-    /* train.freeze: patterns of parameters that are not trained; borrowed from the configuration and read by
-       model_open; NULL: none. MODEL_INFERENCE reads it only if `frozen` is not `master`. */
+    /* train.freeze: patterns of parameters that are not trained; NULL: none. Borrowed from the configuration;
+       model_open reads the list. With MODEL_INFERENCE it has no effect if `frozen` is `master`. */
     const config_list *freeze;
     /* Format of frozen matrices. OTT_E4M3: FP8 codes for linear layers of blocks, BF16 for other matrices. */
     ott_dtype frozen;
-    config_frozen_granularity frozen_granularity; /* of the FP8 codes */
-    /* decides which layers get FP8 codes and by which cast; borrowed, read by model_open; NULL: rowwise */
+    config_frozen_granularity frozen_granularity; /* granularity of the scales of FP8 codes */
+    /* Decides which layers get FP8 codes and by which cast; borrowed, read by model_open. NULL: rowwise. */
     const struct convert_options *frozen_convert;
-    const optimizer_rule *optimizer;   /* decides the state of trained parameters; NULL: no state */
-    ott_dtype master, gradient, state; /* formats of matrices, of their gradients, of optimizer state */
+    const optimizer_rule *optimizer;   /* rule that owns the state of trained parameters; NULL: no state */
+    ott_dtype master, gradient, state; /* formats of master matrices, of their gradients, of their state */
     config_offload offload;            /* what is in mapped host memory (device_allocate_mapped) */
-    /* Process groups; borrowed; NULL: the model is not split this way. */
+    /* Process groups; borrowed. A group is NULL if the model is not split over these ranks. */
     group *shard_ranks;          /* data-parallel ranks that shard the parameters (parallel/store.h) */
-    group *expert_ranks;         /* expert parallelism (nn/expert_ranks.h) */
+    group *expert_ranks;         /* expert-parallel ranks (nn/expert_ranks.h) */
     group *expert_shard_ranks;   /* ranks of shard_ranks that shard the weights of the same experts */
     const pipeline_stage *stage; /* this rank's pipeline stage; borrowed; NULL: the rank has all layers */
     group *stage_ranks;          /* the pipeline stages, in order */
-    group *tensor_ranks;         /* tensor parallelism (nn/tensor_ranks.h) */
-    bool sequence_parallel;      /* tensor_ranks also use sequence parallelism */
-    group *context_ranks;        /* context parallelism (nn/context_ranks.h) */
+    group *tensor_ranks;         /* tensor-parallel ranks (nn/tensor_ranks.h) */
+    bool sequence_parallel;      /* true: tensor_ranks also use sequence parallelism */
+    group *context_ranks;        /* context-parallel ranks (nn/context_ranks.h) */
 } model_options;
 
 /* The kind of a dense feed-forward. o->family is NULL for a model that an API user builds from layers. */
@@ -103,7 +103,7 @@ static inline family_mlp model_mlp(const model_options *o) {
     }
     return o->family ? o->family->mlp : FAMILY_MLP_SWIGLU;
 }
-/* The kind of all norms except for norms of heads (see modules_norm). */
+/* The kind of all norms except norms of q's and k's heads (modules_norm returns their kind). */
 static inline family_norm model_norm(const model_options *o) {
     if (o->layer_norm) return FAMILY_NORM_LAYER_BIAS;
     return o->family ? o->family->norm : FAMILY_NORM_RMS;
@@ -124,7 +124,7 @@ static inline bool model_mixes_windows(const model_options *o) {
 static inline int64_t model_head_width(const model_options *o) {
     return o->latent.value > o->head_dim ? o->latent.value : o->head_dim;
 }
-/* Columns of a v head. Columns of a q or k head that rotary embedding is applied to. */
+/* model_value_width: columns of a v head. model_rope_width: columns of a q or k head that are rotated. */
 static inline int64_t model_value_width(const model_options *o) {
     return o->latent.key_rank > 0 ? o->latent.value : o->head_dim;
 }
@@ -132,9 +132,9 @@ static inline int64_t model_rope_width(const model_options *o) {
     return o->latent.key_rank > 0 ? o->latent.rope_dim : o->head_dim;
 }
 
-/* Fills *out from cfg. Keys override the preset; other values are derived from these. Writes all values back
-   to cfg, so that the saved configuration is complete. OTT_ERR_CONFIG if values contradict each other. *out
-   borrows lists and strings of cfg. The caller sets groups, stage, ffn and frozen_convert. */
+/* Fills *out from cfg. Keys override the preset. Other values are derived. Writes all values back to cfg, so
+   that the saved configuration is complete. OTT_ERR_CONFIG if values contradict each other. *out borrows
+   lists and strings of cfg. The caller sets groups, stage, ffn and frozen_convert. */
 ott_status model_options_resolve(config *cfg, model_options *out);
 
 #endif

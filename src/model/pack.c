@@ -15,7 +15,7 @@ static ott_status pack_linear(void *user, linear *l) {
     return OTT_OK;
 }
 
-/* Moves the parameters that still have values to `store` (NULL: does not). Sets *bytes to their size. */
+/* Moves the parameters that still have values to `store` (unless NULL). Sets *bytes to their size. */
 static ott_status move_parameters(model *m, void *store, int64_t *bytes) {
     *bytes = 0;
     for (int i = 0; i < m->parameter_count; i++) {

@@ -4,9 +4,9 @@
 
 #include "model/model.h"
 
-/* Packs the weight of every linear layer from its master and frees the masters, except a tied embedding's.
+/* Packs the weight of every linear layer from its master. Frees the masters, except a tied embedding's.
    Expert weights are converted instead, or stay FP8 codes (linear_pack). The model must be converted and
-   loaded. Afterwards it only runs forward, with the same bits: it cannot be converted or saved again. */
+   loaded. Afterwards the model only runs forward, with the same bits. It cannot be converted or saved. */
 ott_status model_pack(model *m);
 
 #endif

@@ -3,7 +3,7 @@
 #include "fp8/cast.h"
 
 struct model_slot {
-    tensor h, rstd; /* input and reciprocal root mean square of the final norm */
+    tensor h, rstd; /* input and statistics of the final norm */
     plan_buffer h_buffer, rstd_buffer;
     activation final; /* output of the final norm */
     block_saved blocks[];
@@ -22,7 +22,7 @@ void model_slot_close(const model *m, model_slot *slot) {
 
 enum { BOTH_USES = STORE_ROWWISE | STORE_COLUMNWISE };
 
-/* True if a unit stays gathered until backward. The last unit stays: its backward follows immediately. */
+/* True if a unit stays gathered from forward to backward. The last unit's backward follows immediately. */
 static bool is_kept_gathered(const exec *cx, const model *m, int unit) {
     if (cx->phase != PHASE_TRAIN || unit == MODEL_TABLE_UNIT) return false;
     if (unit == model_last_unit(m)) return true;
@@ -49,7 +49,7 @@ static ott_status gather_forward(exec *cx, model *m, int unit) {
     return store_gather(cx, &m->store, unit, forward_uses(cx, m, unit));
 }
 
-/* Prefetches a unit for forward, unless it is the block after `range`, which this pass does not run. */
+/* Prefetches a unit for forward, except the block after `range`, because this pass does not run it. */
 static ott_status prefetch_forward(exec *cx, model *m, int unit, layer_range range) {
     if (unit == model_block_unit(range.end) && range.end < m->options.layers) return OTT_OK;
     return store_prefetch(cx, &m->store, unit, forward_uses(cx, m, unit));
@@ -87,7 +87,7 @@ ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows) {
 /* Multiplies the embedding's output, or its gradient, by the family's factor. */
 static ott_status multiply_embedding(exec *cx, const model *m, const tensor *x) {
     float factor = m->options.embedding_multiplier;
-    /* transformers rounds sqrt(dim) to the format of the weights. */
+    /* as in transformers, which rounds sqrt(dim) to the format of the weights */
     if (m->options.family->scale_embeddings && m->activation == OTT_BF16)
         factor = cast_from_bf16(cast_to_bf16(factor));
     return factor == 0 || factor == 1 ? OTT_OK : op_multiply(cx, &(multiply_args){x, x, factor});
@@ -118,7 +118,7 @@ static ott_status embed_tokens(exec *cx, model *m, const batch *b, layer_range r
     return store_release(cx, &m->store, MODEL_TABLE_UNIT);
 }
 
-/* Closes the buffers of block i - 1 that layer i, or the final norm, has now read. */
+/* Closes the buffers of block i - 1 that are not needed after block i, or the final norm, has read them. */
 static ott_status release_previous(exec *cx, model *m, model_slot *slot, int64_t i, model_stream *s) {
     TRY(plan_close(cx->plan, &s->delta_buffer));
     return s->has_delta ? block_finalize(cx, &m->blocks[i - 1], &slot->blocks[i - 1]) : OTT_OK;
@@ -177,7 +177,7 @@ static ott_status close_final(exec *cx, model *m, model_slot *slot) {
     return store_release(cx, &m->store, model_last_unit(m));
 }
 
-/* Opens the gradients before the head's backward; dfinal[T,D]: the gradient of the final norm's output. */
+/* Opens parameter gradients for the head's backward, and dfinal[T,D], the final norm output's gradient. */
 static ott_status open_head_gradients(exec *cx, model *m, const model_slot *slot, tensor *dfinal,
                                       plan_buffer *buffer) {
     TRY(store_open_gradients(cx, &m->store, model_last_unit(m)));
@@ -191,7 +191,7 @@ static ott_status close_head_gradients(exec *cx, model *m, model_slot *slot, con
     TRY(activation_open(cx, "residual gradient", m->activation, slot->h.rows, slot->h.columns, specs, g));
     TRY(norm_backward(cx, &m->final_norm, dfinal, &slot->h, &slot->rstd, NULL, g));
     TRY(plan_close(cx->plan, buffer));
-    /* A tied head's gradient is not reduced here: the embedding still adds to it. */
+    /* A tied head's weight gradient is not reduced yet, because the embedding's backward still adds to it. */
     return store_reduce_gradients(cx, &m->store, model_last_unit(m));
 }
 
@@ -287,7 +287,7 @@ static ott_status run_forward_backward(exec *cx, model *m, model_slot *slot, con
     TRY(model_forward(cx, m, slot, b, all, &stream));
     if (grad_scale) {
         plan_mark_saved(cx->plan);
-        TRY(prefetch_backward(cx, m, m->options.layers - 1)); /* overlaps the loss */
+        TRY(prefetch_backward(cx, m, m->options.layers - 1)); /* the prefetch overlaps the loss */
     }
     TRY(model_loss(cx, m, slot, b, grad_scale, losses, &grad));
     return grad_scale ? model_backward(cx, m, slot, b, all, &grad) : OTT_OK;

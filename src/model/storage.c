@@ -15,8 +15,8 @@ static granularity granularity_from(config_frozen_granularity asked, granularity
     return by_recipe;
 }
 
-/* Chooses how the frozen weight of a module is stored in FP8: *cast is as the layer's recipe casts its
-   weight. *kept false: the weight stays in high precision. */
+/* Chooses how the frozen weight of a module is stored in FP8. *cast: as the layer's recipe casts its weight.
+   *kept false: the weight stays in high precision. */
 static ott_status choose_cast(const model *m, const model_module *e, cast_spec *cast, bool *kept) {
     convert_verdict v = {.recipe = recipe_find("rowwise")};
     *kept = e->kind == MODULE_LINEAR && e->layer != MODULES_OUTSIDE && e->role != ROLE_ROUTER;
@@ -86,7 +86,7 @@ static store_unit *unit_of(model *m, const model_module *e) {
     return &store_of(m, e->weight)->units[unit];
 }
 
-/* Adds parameters first[count] to unit `unit`, each in its store. */
+/* Adds the parameters first[count] to unit `unit`, each parameter in its store. */
 static ott_status give_unit(model *m, int unit, parameter *first, int count) {
     parameter_store *stores[] = {&m->store, &m->experts};
     for (int i = 0; i < 2 && count > 0; i++) {
@@ -139,7 +139,7 @@ static int64_t padded_bytes(const model *m, tensor t) {
     return backend_align(m->device->can, tensor_bytes(t));
 }
 
-/* A tensor of the shape of p's shard, in `format`, or in fp32 if p is a vector; data is NULL. */
+/* Returns a tensor of the shape of p's shard, in `format`, or in fp32 if p is a vector. Its data is NULL. */
 static tensor shard_in(const parameter *p, ott_dtype format) {
     tensor t = p->shard.value;
     t.dtype = parameter_format(p, format);
@@ -147,7 +147,7 @@ static tensor shard_in(const parameter *p, ott_dtype format) {
     return t;
 }
 
-/* A tensor of the shape of the group scales of one FP8 state tensor; 0 rows if state has another format. */
+/* Returns a tensor for the group scales of one FP8 state tensor, without data; 0 rows if state is not FP8. */
 static tensor shard_group_scales(const model *m, const parameter *p) {
     const tensor *t = &p->shard.value;
     bool is_grouped = parameter_format(p, m->options.state) == OTT_E4M3;
@@ -158,7 +158,7 @@ static int slots_of(const model *m, const parameter *p) {
     return m->options.optimizer ? optimizer_slots(m->options.optimizer, p) : 0;
 }
 
-/* True if p's master is in host memory. Vectors are not, because layers read their masters directly. */
+/* True if p's master is in host memory. Vectors stay on the device: layers read their masters directly. */
 static bool master_is_offloaded(const model *m, const parameter *p) {
     return m->options.offload == OFFLOAD_STATE && p->rank > 1 && !p->frozen;
 }
@@ -180,7 +180,7 @@ static ott_status divide_parameters(model *m) {
     return OTT_OK;
 }
 
-/* Returns `t` with its data at memory + *at (memory NULL: unchanged), and adds its size to *at. */
+/* Returns `t` with its data at memory + *at (unchanged if memory is NULL). Adds the size of `t` to *at. */
 static tensor next_in(const model *m, tensor t, void *memory, int64_t *at) {
     if (memory) t.data = (char *)memory + *at;
     *at += padded_bytes(m, t);
@@ -199,7 +199,7 @@ static ott_status allocate_trained(model *m) {
     return OTT_OK;
 }
 
-/* Assigns gradients and state their memory. fp32 gradients come before bf16 gradients. */
+/* Assigns memory to gradients and state. fp32 gradients come before bf16 gradients. */
 static void view_trained(model *m) {
     int64_t wide = 0, narrow = m->trained_f32_bytes, slot[PARAMETER_SLOTS] = {0};
     for (int i = 0; i < m->parameter_count; i++) {
