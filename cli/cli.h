@@ -85,7 +85,7 @@ ott_status cli_open_context_at(int level, ott_context **out); /* logs only this 
    environment variable CONFIG_FILE names, and logs this (log NULL: no log). */
 ott_status cli_open_config(ott_context *context, output *log, int argc, char **argv, ott_config **out);
 bool cli_is_config_file(
-    const char *argument); /* true for the path of a configuration file, or an option for it */
+    const char *argument); /* true for the path of a configuration file, or an option that gives the path */
 
 /* `train --nproc-per-node N`, as in automodel and torchrun: replaces this process by `mpirun -np N ottava
    train` with the other arguments. Returns CLI_NOT_LAUNCHED if the option is missing or 1, or if mpirun

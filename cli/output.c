@@ -52,7 +52,7 @@ static int write_all(int descriptor, const char *text, size_t bytes) {
 static int print_error(int exit_code, const char *format, va_list arguments) {
     char text[4200];
     vsnprintf(text, sizeof text, format, arguments);
-    for (char *c = text; *c; c++) { /* no terminal codes of file names; newlines only before indented lines */
+    for (char *c = text; *c; c++) { /* removes terminal codes; keeps newlines only before indented lines */
         bool item = *c == '\n' && strncmp(c + 1, "  ", 2) == 0;
         bool second =
             (unsigned char)c[0] == 0xc2 && (unsigned char)c[1] >= 0x80 && (unsigned char)c[1] < 0xa0;

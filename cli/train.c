@@ -142,7 +142,7 @@ static int run_training(training *t, int argc, char **argv) {
     cli_stop_begin(t->context, CLI_STOP_SAVING);
     ott_status status = train(t, argc, argv);
     cli_stop_end();
-    output_live_end(&t->out); /* before an error line is printed on the same terminal */
+    output_live_end(&t->out); /* ends the live line, because an error line may follow */
     return output_close(&t->out, status == OTT_OK ? end_code(t) : cli_fail(status));
 }
 

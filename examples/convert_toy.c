@@ -32,7 +32,7 @@ static void print_log(void *user, ott_log_level level, const char *text) {
 /* Chooses the layers to convert, by name and size. FP8 GEMMs on a GPU need sizes that are multiples of 16. */
 static int module_filter(void *user, const char *fqn, const ott_module *module) {
     (void)user;
-    if (strcmp(fqn, "1") == 0) return 0; /* for example because this layer is sensitive to quantization */
+    if (strcmp(fqn, "1") == 0) return 0; /* for example, because this layer is sensitive to quantization */
     return ott_module_in_features(module) % 16 == 0 && ott_module_out_features(module) % 16 == 0;
 }
 

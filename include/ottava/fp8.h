@@ -146,7 +146,7 @@ typedef struct ott_group_options {
 } ott_group_options;
 
 OTT_API void ott_group_options_init(ott_group_options *options);
-/* Makes a group of your own transport (MPI, NCCL, sockets, ...). options must not be NULL. */
+/* Makes a group that uses your own transport (MPI, NCCL, sockets, ...). options must not be NULL. */
 OTT_API ott_status ott_group_open(ott_context *context, const ott_group_options *options, ott_group **out);
 OTT_API void ott_group_close(ott_group *g);
 

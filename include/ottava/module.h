@@ -95,9 +95,9 @@ typedef struct ott_mlp_options {
 typedef struct ott_transformer_layer_options {
     size_t struct_size;
     int64_t dim, heads, hidden;         /* required */
-    int64_t kv_heads, head_dim, window; /* as in ott_attention_options */
-    double rope_theta;                  /* as in ott_attention_options */
-    int64_t max_positions;              /* as in ott_attention_options */
+    int64_t kv_heads, head_dim, window; /* see ott_attention_options */
+    double rope_theta;                  /* see ott_attention_options */
+    int64_t max_positions;              /* see ott_attention_options */
     double norm_epsilon;                /* default 1e-5 */
     ott_dtype dtype;
     double init_std;
@@ -289,7 +289,7 @@ typedef struct ott_autocast_options {
     size_t struct_size;
     int enabled;           /* 1 (default); 0: layers that are not converted run in their dtype */
     ott_recipe *recipe;    /* NULL: the recipe "delayed". Copied. */
-    ott_group *amax_group; /* as in ott_convert_options */
+    ott_group *amax_group; /* see ott_convert_options */
 } ott_autocast_options;
 
 OTT_API void ott_autocast_options_init(ott_autocast_options *options);

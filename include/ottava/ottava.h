@@ -102,7 +102,7 @@ typedef enum ott_generate_precision {
 
 typedef struct ott_generate_options {
     size_t struct_size;
-    const char *prompt; /* not empty; only ott_generate reads it */
+    const char *prompt; /* text to continue, not empty; only ott_generate reads it */
     int64_t max_tokens; /* maximum number of tokens to add; default 200 */
     double temperature; /* default 0.8; 0: always the most likely token */
     double top_p;       /* nucleus sampling after top_k, above 0, up to 1; default 0.95 */
@@ -117,14 +117,14 @@ typedef struct ott_generate_options {
     int stop_count;
     ott_generate_precision precision;
     const char *tokenizer; /* folder or tokenizer.json; NULL: the model's own */
-    const char *device;    /* as in ott_context_options */
+    const char *device;    /* device; see ott_context_options */
     /* Not 0: the prompt, and each text of ott_generator_continue, is a user message. It is put into the
        tokenizer's chat template, and only the answer is written. */
     int chat;
     /* For a run with adapters or a PEFT folder: the Hugging Face folder of the base model. NULL: the folder
        that the run or adapter_config.json names. */
     const char *base;
-    const char *precision_name; /* as `precision` in ott_eval_options; NULL: the member `precision` counts */
+    const char *precision_name; /* see `precision` of ott_eval_options; NULL: the member `precision` counts */
     /* [setting_count] overrides of the model's configuration, as arguments of ott_config_open
        ("--float8.recipe_name=block"): keys of [float8], train.mixed_precision and train.seq_len. */
     const char *const *settings;
@@ -184,7 +184,7 @@ typedef enum ott_export_granularity {
     OTT_EXPORT_TENSOR,    /* one scale per tensor; q, k and v share one, and so do gate and up */
     OTT_EXPORT_CHANNEL,   /* a row (an output channel), with compressed-tensors only; the default */
     OTT_EXPORT_BLOCK,     /* 128 x 128 elements; sizes must be multiples of 128 */
-    OTT_EXPORT_AS_TRAINED /* as in the run's recipe; see ott_export */
+    OTT_EXPORT_AS_TRAINED /* groups of the run's recipe; see ott_export */
 } ott_export_granularity;
 
 typedef struct ott_export_options {
@@ -193,14 +193,14 @@ typedef struct ott_export_options {
     /* OTT_BF16 (default), OTT_F32 or OTT_F16. OTT_EXPORT_HF: format of all tensors. OTT_EXPORT_GGUF: format
        of the matrices. OTT_EXPORT_GGUF_Q8: format of matrices whose rows are no multiple of 32. */
     ott_dtype dtype;
-    ott_export_method method;           /* for OTT_EXPORT_HF_FP8 */
-    ott_export_granularity granularity; /* for OTT_EXPORT_HF_FP8 */
+    ott_export_method method;           /* used only by OTT_EXPORT_HF_FP8 */
+    ott_export_granularity granularity; /* used only by OTT_EXPORT_HF_FP8 */
     /* The Hugging Face folder from which tokenizer files and further keys of config.json are copied. NULL:
        the run's model.hf_path, or the exported folder itself; "": none. If the base model of a run's adapters
        is no longer at its path, its weights are read from this folder too. For GGUF: the folder of the
        tokenizer; NULL: the run's tokenizer. */
     const char *from;
-    const char *device; /* as in ott_context_options */
+    const char *device; /* device; see ott_context_options */
 } ott_export_options;
 
 OTT_API void ott_export_options_init(ott_export_options *options);
@@ -284,8 +284,8 @@ typedef struct ott_eval_options {
     double kl_max, kl_mean, cosine;
     ott_work_fn progress; /* counts items; NULL: none */
     void *user;           /* passed to progress */
-    const char *device;   /* as in ott_context_options */
-    const char *base;     /* base model of the model at `path`, as in ott_generate_options */
+    const char *device;   /* device; see ott_context_options */
+    const char *base;     /* base model of the model at `path`; see ott_generate_options */
     /* [setting_count] overrides of the model's configuration, as arguments of ott_config_open
        ("--float8.recipe_name=block"): [float8], train.mixed_precision, train.batch_size, train.seq_len,
        data.add_bos, data.add_eos, data.document_separator and data.pack_sequences. Not for `against`. */

@@ -67,7 +67,7 @@ struct ott_module {
     int micro_batch;
     void *body;
     /* These members are used only in a root. */
-    bool has_weights;              /* all parameters have values */
+    bool has_weights;              /* all parameters of the tree have values */
     plan *plan;                    /* immediate plan; NULL until the first forward */
     const char *no_forward_reason; /* why no forward is saved for backward; NULL: one is saved */
     int64_t kept_rows, kept_step;  /* rows and optimizer step of the saved forward */
@@ -81,7 +81,7 @@ typedef struct linear_body {
     linear *layer; /* points to `own`, or to the layer in the body of a composite module */
     activation_specs input_specs, grad_specs;
     activation x;
-    char *skip_reason; /* text that layer->skip_reason points to, owned; or NULL */
+    char *skip_reason; /* owned text that layer->skip_reason points to; NULL: none */
     bool converted;    /* ott_convert_to_float8_training set the converted_ members */
     linear_spec converted_spec;
     char converted_recipe[32];
@@ -90,7 +90,7 @@ typedef struct linear_body {
     bool was_fp8;               /* fp8_spec is set */
     linear_spec fp8_spec;
     delayed_store store;
-    /* for the list of layers that ran FP8 in a region (api/autocast.h) */
+    /* these members link the list of layers that ran FP8 in a region (api/autocast.h) */
     bool registered;
     ott_group *region_group;
     ott_module *next_registered;

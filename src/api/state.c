@@ -205,7 +205,7 @@ typedef struct state_loader {
     const char *folder;
     checkpoint_state state;
     safetensors *files[CHECKPOINT_CONFIG]; /* NULL: the file is absent or not needed */
-    tensor_set sets[CHECKPOINT_FLOAT8];    /* for model.safetensors and optimizer.safetensors */
+    tensor_set sets[CHECKPOINT_FLOAT8];    /* tensor sets of model.safetensors and optimizer.safetensors */
     layer_list layers;
 } state_loader;
 

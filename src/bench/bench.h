@@ -22,7 +22,7 @@ typedef struct bench_options {
     int64_t batch_size, seq_len; /* step; 0: the configuration file's, or else 4 and 256 (512 from 124M on) */
     /* load: a Hugging Face folder. products: a configuration file. step: a configuration file, or NULL */
     const char *path;
-    const char *device; /* as in ott_context_options */
+    const char *device; /* device; see ott_context_options */
 } bench_options;
 
 void bench_options_init(bench_options *options);

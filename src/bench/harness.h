@@ -30,7 +30,7 @@ typedef struct bench_case {
     ott_dtype format;    /* format of its products, which determines the peak */
     double bytes;        /* bytes that a run reads and writes, each byte counted once */
     int64_t region;      /* size of the region that runs and memcpy go through; 0: the same bytes each time */
-    bool once;           /* each measurement has one run; else as many runs as needed */
+    bool once;           /* true: a measurement has one run; false: as many runs as needed */
     ott_status (*run)(bench *b, void *state);
     void *state;
     /* These members are results. */
@@ -56,10 +56,10 @@ struct bench {
     const bench_options *options;
     const bench_entry *entry;
     exec cx;
-    arena *arena;      /* has the states of the cases */
+    arena *arena;      /* memory of the cases' states */
     bench_case *cases; /* [count] */
     int count, capacity;
-    double *times; /* has the times of all cases */
+    double *times; /* memory of the times of all cases */
     bench_peak peak[BENCH_PEAKS_MOST];
     int peaks;
     plan_buffer copy_from, copy_to;

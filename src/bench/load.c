@@ -15,7 +15,7 @@
 enum { READ_BYTES = 8 << 20 };
 
 typedef struct load_bench {
-    mem *account; /* only for the model, to report the memory that loading needs */
+    mem *account; /* counts only the model's memory, to report what loading needs */
     const bench_options *options;
     config *cfg;
     model_options shape;

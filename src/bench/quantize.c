@@ -19,7 +19,7 @@ static ott_status run_cast(bench *b, const activation *e) {
 /* A row of the output: the quantized copies that training makes of a layer's input. */
 typedef struct quantized_copy {
     const char *what, *recipe;
-    bool rowwise_only; /* without the columnwise copy, which grad_weight reads */
+    bool rowwise_only; /* true: no columnwise copy, which only grad_weight reads */
     quantize_op op;
 } quantized_copy;
 

@@ -48,7 +48,7 @@ ott_status eval_model_read(mem *account, const logger *log, const eval_source *s
 
 /* ---- text ---- */
 
-/* Opens the caller's tokenizer, else the run's, else the one of the weights' folder. None: tokens are
+/* Opens the caller's tokenizer, else the run's, else that of the weights' folder. If none exists, tokens are
    bytes. */
 static ott_status open_tokenizer(eval_model *e) {
     char own[PATH_MAX];

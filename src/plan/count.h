@@ -13,7 +13,7 @@
 typedef struct count_request {
     mem *account;
     const machine *machine;
-    const config *cfg, *asked;  /* as in memory_check (train/memory_check.h) */
+    const config *cfg, *asked;  /* see memory_check (train/memory_check.h) */
     const model_options *shape; /* the model of one rank */
     const mesh *mesh;
     /* Called with the trainer of the dry run; may be NULL. */

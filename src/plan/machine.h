@@ -26,7 +26,7 @@ typedef struct machine_rates {
 typedef struct machine {
     const char *name; /* name in machines.def, "h100" */
     char about[160];  /* description, with the source of the rates */
-    bool is_local;    /* this computer's CPU, with measured rates */
+    bool is_local;    /* the machine is this computer's CPU, with measured rates */
     machine_rates rate;
     /* Measured seconds per unit of work (work_units); 0: not measured. */
     double seconds[OP_COUNT][WORK_FORMATS];

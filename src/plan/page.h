@@ -15,7 +15,7 @@ typedef struct page {
     const char *precision; /* precision of the run, "fp8 tensorwise" */
     const mesh *mesh;
     const estimate *estimate;
-    const char *other_precision; /* bf16 for an FP8 run, else FP8 */
+    const char *other_precision; /* precision to compare with: bf16 for an FP8 run, else FP8 */
     const estimate *other;       /* estimate of the same run in other_precision; NULL: not possible */
     const advice *advice;
     const layer_rows *layers;

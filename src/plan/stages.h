@@ -6,10 +6,10 @@
 #include "base/mem.h"
 #include "parallel/pipeline.h"
 
-/* Seconds of a stage's tasks. */
+/* Times of a stage's tasks. */
 typedef struct stage_times {
-    double forward, backward; /* of one chunk of layers */
-    double message;           /* to send a message to the next stage */
+    double forward, backward; /* seconds of one chunk of layers */
+    double message;           /* seconds to send a message to the next stage */
 } stage_times;
 
 /* *out = seconds from the first task's start to the last one's end. times[stages]; shape->rank is ignored. */

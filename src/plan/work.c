@@ -204,7 +204,7 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
     work w = {.op = op, .format = WORK_BF16};
     w.bytes = all_bytes(cx, op, args);
     count_bus(op_at((int)op), args, &w);
-    if (op == OP_INDEX_amax) w.bytes = tensor_traffic(((const amax_args *)args)->x); /* only reads x */
+    if (op == OP_INDEX_amax) w.bytes = tensor_traffic(((const amax_args *)args)->x); /* amax only reads x */
     if (op == OP_INDEX_cast) w.bytes = cast_bytes(cx, args);
     if (op == OP_INDEX_quantize) count_second_read(args, &w);
     if (op == OP_INDEX_adamw) count_master_read(args, &w);

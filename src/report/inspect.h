@@ -8,7 +8,7 @@
 #include "base/str.h"
 
 typedef struct inspect_options {
-    bool statistics; /* also minimum, maximum, mean, standard deviation, zeros, NaNs and infinities */
+    bool statistics; /* true: add minimum, maximum, mean, deviation, zeros, NaNs and infinities */
     bool json;       /* true: one JSON object; false: a table */
 } inspect_options;
 

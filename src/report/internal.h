@@ -41,7 +41,7 @@ typedef struct report_row {
     /* Means of losses, speed and time; maximum of peak memory; other members as in run[0]. */
     report_summary mean;
     double train_error, val_error; /* standard errors of the mean losses; NaN for one run */
-    /* differences to the first row except precision, "other data than bf16 (...)"; or NULL */
+    /* other differences to the first row than precision, "other data than bf16 (...)"; NULL: none */
     const char *differs;
 } report_row;
 
@@ -84,7 +84,7 @@ typedef enum report_verdict {
     REPORT_VERDICT_NONE,
     /* at most 1% worse, with 95% confidence; with one seed each: better by more than REPORT_SEED_NOISE */
     REPORT_VERDICT_NO_WORSE,
-    /* over 1% worse, with 95% confidence; one seed each: worse by over REPORT_SEED_NOISE; or no loss */
+    /* over 1% worse, with 95% confidence; with one seed each: by over REPORT_SEED_NOISE; or a missing loss */
     REPORT_VERDICT_WORSE,
     REPORT_VERDICT_OPEN,    /* not decided: more seeds are needed */
     REPORT_VERDICT_ONE_SEED /* one seed each, and at most REPORT_SEED_NOISE apart */

@@ -117,7 +117,7 @@ static void remove_at(int32_t *values, int at, int count) {
 
 /* Merges ids[count] in place. Returns the number of ids that remain. */
 static int merge_short(const bpe_model *m, int32_t *ids, int count) {
-    int32_t ranks[SHORT_WORD], merged[SHORT_WORD]; /* of the pair (i, i + 1) */
+    int32_t ranks[SHORT_WORD], merged[SHORT_WORD]; /* rank and id for symbols i, i + 1 */
     for (int i = 0; i + 1 < count; i++) ranks[i] = rank_of(m, ids + i, &merged[i]);
     while (count > 1) {
         int best = 0;

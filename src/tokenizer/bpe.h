@@ -20,7 +20,7 @@ typedef struct bpe_model {
     uint64_t merge_mask;
     /* no merge joins a character and a following U+2581, so words are encoded separately */
     bool splits_words;
-    bool no_merge[128][128]; /* if splits_words: no merge joins these two ASCII characters */
+    bool no_merge[128][128]; /* [a][b]: no merge joins ASCII characters a and b (if splits_words) */
 } bpe_model;
 
 static inline uint64_t bpe_merge_hash(uint32_t left, uint32_t right) {

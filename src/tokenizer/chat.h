@@ -15,7 +15,7 @@ typedef struct chat chat;
 
 /* Zero-initialized: rendering cannot be stopped, and templates have no strftime_now. */
 typedef struct chat_settings {
-    /* borrowed; stops rendering and encoding with OTT_ERR_STOPPED; or NULL */
+    /* borrowed; stops rendering and encoding with OTT_ERR_STOPPED; NULL: never */
     const cancellation *cancellation;
     /* data.chat_date: the date that strftime_now returns, at midnight ("2026-11-24"); "": today; NULL or
        "undefined": templates have no strftime_now */
@@ -33,7 +33,7 @@ ott_status chat_read(mem *account, const tokenizer *t, str *out);
 
 /* Input of a template. Message members that are null are left out, as in transformers. */
 typedef struct chat_conversation {
-    const json_t *messages; /* list of objects; otherwise OTT_ERR_FORMAT */
+    const json_t *messages; /* list of objects; anything else is OTT_ERR_FORMAT */
     const json_t *tools; /* list of JSON schemas of the functions that the assistant may call; NULL: none */
 } chat_conversation;
 

@@ -29,8 +29,8 @@ typedef struct normalize_step {
     int unicode;              /* for NORMALIZE_UNICODE: options of utf8proc */
     unsigned char first_byte; /* text with only smaller bytes is already normal */
     bool left, right;         /* for NORMALIZE_STRIP: the ends to strip */
-    pattern pattern;          /* for NORMALIZE_REPLACE */
-    text_view content;        /* for NORMALIZE_PREPEND and NORMALIZE_REPLACE */
+    pattern pattern;          /* for NORMALIZE_REPLACE: what to replace */
+    text_view content;        /* for NORMALIZE_PREPEND and NORMALIZE_REPLACE: the new text */
 } normalize_step;
 
 typedef enum split_kind { SPLIT_PATTERN, SPLIT_ADD_SPACE, SPLIT_METASPACE } split_kind;
@@ -79,7 +79,7 @@ typedef struct added_tree {
 
 typedef struct decode_rule {
     bool byte_level, byte_fallback;
-    bool spaced;           /* no decoder: join tokens with spaces */
+    bool spaced;           /* the file has no decoder: tokens are joined with spaces */
     text_view strip;       /* a character that is stripped from the start of the full text */
     int strip_count;       /* maximum number of characters that are stripped */
     text_list texts;       /* text of each token */
@@ -90,7 +90,7 @@ typedef struct decode_rule {
 struct tokenizer {
     mem *account;
     arena *texts;       /* memory of the path, the patterns and the steps */
-    bool chat_template; /* the tokenizer has a chat template */
+    bool chat_template; /* true if the tokenizer has a chat template */
     const char *path;
     int64_t vocab;
     text_list names;       /* texts of the tokens as in the file */
@@ -134,7 +134,7 @@ typedef struct encode_run {
     tokenizer_scratch *s;
     tokenizer_ids *ids;
     bool match_special;
-    /* these members are for tokenizer_encode_prefixes */
+    /* tokenizer_encode_prefixes sets these members */
     tokenizer_prefixes *prefixes; /* NULL: none */
     int64_t prefix, reencoded;    /* index of the next prefix; bytes encoded again so far */
 } encode_run;
@@ -161,13 +161,13 @@ ott_status tokenizer_check_kind(const char *path);
 
 /* ---- the parts ---- */
 
-ott_status vocab_load(tokenizer *t, const json_t *root);     /* in vocab.c: names and merges */
-ott_status normalize_load(tokenizer *t, const json_t *root); /* in normalize.c */
-ott_status split_load(tokenizer *t, const json_t *root);     /* in split.c */
-ott_status added_load(tokenizer *t, const json_t *root);     /* in added.c; requires vocab, normalize */
-ott_status decode_load(tokenizer *t, const json_t *root);    /* in decode_load.c */
+ott_status vocab_load(tokenizer *t, const json_t *root);     /* vocab.c: names and merges */
+ott_status normalize_load(tokenizer *t, const json_t *root); /* normalize.c: normalizer steps */
+ott_status split_load(tokenizer *t, const json_t *root);     /* split.c: pre-tokenizer steps */
+ott_status added_load(tokenizer *t, const json_t *root);     /* added.c; after vocab, normalize */
+ott_status decode_load(tokenizer *t, const json_t *root);    /* decode_load.c: decoder */
 void decode_close(tokenizer *t);
-ott_status template_load(tokenizer *t, const json_t *root); /* in template.c */
+ott_status template_load(tokenizer *t, const json_t *root); /* template.c: post-processor */
 ott_status template_load_neighbours(tokenizer *t); /* reads other files in the folder of tokenizer.json */
 
 /* GPT-2's mapping of bytes to characters, all less than U+0180. */

@@ -49,7 +49,7 @@ static ott_status translate_escape(translation *t) {
     case 'S': return translate_set(t, SPACES, true);
     case 'w': return translate_set(t, WORDS, false);
     case 'W': return translate_set(t, WORDS, true);
-    case 'b': /* in brackets, a backspace in both syntaxes */
+    case 'b': /* \b in brackets is a backspace in both syntaxes */
         if (t->in_class) break;
         /* fall through */
     case 'B': return refuse_pattern(t, "word boundaries are not supported");
@@ -196,7 +196,7 @@ ott_status regex_matcher_open(mem *account, matcher *out) {
 
 void regex_matcher_begin(matcher *m, int64_t bytes) {
     m->budget = m->left = BUDGET_OF_ANY + BUDGET_PER_BYTE * bytes;
-    m->searches = 0; /* so which searches are counted depends only on the text */
+    m->searches = 0; /* reset, so that the choice of counted searches depends only on the text */
 }
 
 void regex_matcher_close(matcher *m) {

@@ -222,7 +222,7 @@ static ott_status load_merges(tokenizer *t, const json_t *merges) {
 
 /* ---- the model ---- */
 
-/* Indexes the text of each token: if byte-level, the bytes that its name represents, else its name. */
+/* Indexes the text of each token: the bytes that its name represents if byte-level, else its name. */
 static ott_status load_pieces(tokenizer *t, int64_t tokens) {
     const text_list *pieces = &t->names;
     if (t->model.byte_level) {

@@ -58,7 +58,7 @@ typedef struct jinja_budget {
 
 /* Zero-initialized: at most JINJA_STEPS_MOST steps, no cancellation, no strftime_now. */
 typedef struct jinja_settings {
-    const cancellation *cancellation; /* checked every few milliseconds; or NULL */
+    const cancellation *cancellation; /* checked every few milliseconds; NULL: not cancelable */
     jinja_budget *budget;             /* NULL: JINJA_STEPS_MOST for this rendering */
     const struct tm *today; /* the time that strftime_now formats; NULL: strftime_now is undefined */
 } jinja_settings;

@@ -53,7 +53,7 @@ typedef enum jinja_node_kind {
     JINJA_NODE_AND,
     JINJA_NODE_OR,
     JINJA_NODE_BINARY,    /* child[0] name child[1]; name: + - ~ * / // % */
-    JINJA_NODE_COMPARE,   /* like BINARY; name: == != < > <= >= in; negated: not in */
+    JINJA_NODE_COMPARE,   /* as JINJA_NODE_BINARY; name: == != < > <= >= in; negated: not in */
     JINJA_NODE_CONDITION, /* child[0] if child[1] else child[2], which may be NULL */
     JINJA_NODE_BODY,      /* list: statements; the value is their output */
     /* statements */

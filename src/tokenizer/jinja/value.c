@@ -15,7 +15,7 @@ ott_status jinja_work_fail(const jinja_work *w, ott_status code, const char *for
     return status_fail(code, "line %d: %s", w->line, text);
 }
 
-enum { STEPS_BETWEEN_CHECKS = 1 << 16 }; /* these steps take a few milliseconds */
+enum { STEPS_BETWEEN_CHECKS = 1 << 16 }; /* this number of steps takes a few milliseconds */
 
 ott_status jinja_work_steps(jinja_work *w, int64_t count) {
     int64_t before = w->steps / STEPS_BETWEEN_CHECKS;

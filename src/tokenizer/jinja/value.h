@@ -52,7 +52,7 @@ typedef struct jinja_entry {
 } jinja_entry;
 
 struct jinja_dict {
-    jinja_entry *entries; /* in insertion order */
+    jinja_entry *entries; /* entries in insertion order */
     int32_t *slots;       /* [2 * capacity] index + 1, 0: free; NULL: few entries, linear search */
     int64_t count, capacity;
     int nesting;
@@ -60,7 +60,7 @@ struct jinja_dict {
 
 struct jinja_loop {
     const jinja_list *over;
-    int64_t index; /* of the current element, from 0 */
+    int64_t index; /* index of the current element, from 0 */
 };
 
 /* State of a rendering. Its arena owns all values. */
