@@ -252,7 +252,7 @@ def measure_generation(arguments, preset):
                 note(turns, name, "speed", r["seconds"])
                 note(turns, name, "memcpy", r["of_peak"])
                 note(turns, name, "processor", r.get("processor_seconds",
-                                                     own))  # an older program may not report it
+                                                     own))  # older programs do not report this time
     return {f"generation, {preset}: tokens/s": speeds(turns["speed"], 1),
             f"generation, {preset}: of memcpy's bandwidth": cells(turns["memcpy"],
                                                                   lambda share: f"{100 * share:.0f}%"),

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Trains the demo model under every FP8 recipe and prints the table of docs/recipes.md (Markdown).
 #
-#   tools/recipes.sh [STEPS]       500 by default; STEPS=600 and the like work too
+#   tools/recipes.sh [STEPS]       500 by default; the variable STEPS works too
 #
 # The text is the demo's (`make demo` writes it; TEXT=file sets another one). The runs stay in runs/recipes.
 # Speed is measured separately, in short alternating runs of all recipes: the median over the steps of all

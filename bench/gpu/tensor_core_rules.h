@@ -14,9 +14,9 @@ typedef enum rule_rounding { ROUND_TO_ZERO, ROUND_DOWN, ROUND_TO_EVEN } rule_rou
    terms. Terms are rounded to F fraction bits relative to 2^E, and the result to R fraction bits. */
 typedef struct rule {
     const char *name;
-    int fraction;              /* F - 13 */
-    int mantissa;              /* R - 13 */
-    int accumulator_fraction;  /* the accumulator is rounded to F bits plus this many */
+    int fraction;              /* F minus 13, which is F in the model */
+    int mantissa;              /* R minus 13, which is R in the model */
+    int accumulator_fraction;  /* number of bits more than F to which the accumulator is rounded */
     rule_rounding terms;       /* how a term is rounded to F bits */
     rule_rounding result;      /* how the result is rounded to R bits */
     bool truncate_accumulator; /* the accumulator is first truncated to 13 fraction bits */

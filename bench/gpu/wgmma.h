@@ -16,7 +16,7 @@ extern "C" {
 enum { WGMMA_ROWS = 64, WGMMA_COLUMNS = 8, WGMMA_PRODUCTS = 32, WGMMA_PROMOTION = 128 };
 
 /* The two offsets of a shared-memory descriptor, in bytes. One is the distance from core matrix to core
-   matrix along the contraction, the other along the rows. The caller finds out which one is which. */
+   matrix along the contraction, the other along the rows. The caller finds out which offset is which. */
 typedef struct wgmma_layout {
     uint32_t leading, stride;
 } wgmma_layout;

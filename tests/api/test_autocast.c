@@ -464,7 +464,7 @@ static void test_micro_batches(void **state) {
         float scale = scale_of(m, "", "weight"), *y = values_of(f.y);
         if (scale != expected[t + 1]) fail_msg("step %d: scale of weight %g", t, (double)scale);
         if (t == 0) first = y[0];
-        if (t == 1) assert_true(y[0] == first); /* uses the weight's codes of micro-batch 0 */
+        if (t == 1) assert_true(y[0] == first); /* this step uses the weight's codes of micro-batch 0 */
         if (t == 2) assert_true(y[0] == first); /* with the old scale, the weight 4 saturates to 1 */
         if (t == 3) assert_true(y[0] == 4 * first);
         free(y);

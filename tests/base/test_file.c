@@ -260,8 +260,8 @@ static void test_what_the_dead_left_is_removed(void **state) {
     assert_int_equal(staging_remove_stale(m, at("none/out")), OTT_OK);
 }
 
-/* A folder that is written under a staging name appears only when it is complete. It replaces an older
-   folder. A failed write leaves nothing. */
+/* A folder that is written under a staging name appears only when it is complete. Then it replaces an older
+   folder of its name. A failed write leaves nothing. */
 static void test_staging(void **state) {
     (void)state;
     staging s;

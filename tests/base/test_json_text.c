@@ -1,4 +1,4 @@
-/* Parses JSON: valid texts, wrong texts, and with each allocation failing in turn. */
+/* Parses JSON: valid texts, invalid texts, and texts for which one allocation fails. */
 #include "base/json_text.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -25,7 +25,8 @@ const char *at(run_folder *f, const char *format, ...) __attribute__((format(pri
 
 /* Returns the model options of a run that starts from a Hugging Face folder. */
 model_options folder_model_options(mem *account, const char *folder);
-/* Options of a model with two layers of width 16. Its embedding is larger than a checkpoint's copy buffer. */
+/* Options of a model with two layers of width 16. The model's embedding is larger than a checkpoint's copy
+   buffer. */
 model_options small_options(void);
 /* Opens a model. The bits of its parameters and moments depend on `seed`. seed 0: all zeros. */
 model *small_model(run_folder *f, const model_options *o, model_use use, uint64_t seed);

@@ -293,8 +293,8 @@ static void test_full_disk(void **state) {
     assert_string_equal(names_in_root(f), "step-4 ");
 }
 
-/* Fails each allocation of a save in turn. Each failure gives one error, and no temporary files or memory are
-   left. */
+/* Saves a checkpoint many times, each time with another allocation failing. Each failure gives one error, and
+   no temporary files or memory are left. */
 static void test_memory_failures(void **state) {
     run_folder *f = *state;
     model_options o = small_options();

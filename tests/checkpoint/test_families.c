@@ -50,7 +50,7 @@ static const char *const names[] = {"yarn",
                                     "gpt2_layers"};
 enum { FAMILIES_HELD = sizeof names / sizeof *names };
 
-/* ---- setting up ---- */
+/* bound of an error, relative to the tensor's largest element */
 
 static const char *folder_of(const char *name, char out[256]) {
     snprintf(out, 256, "%s/tests/golden/families/%s", TEST_SOURCE_DIR, name);
@@ -106,7 +106,7 @@ static void compare_losses(held *f, const char *name) {
 static void compare_gradients(held *f, const char *name) {
     for (int i = 0; i < f->t.m->parameter_count; i++) {
         const parameter *p = &f->t.m->parameters[i];
-        if (p->frozen) continue; /* frozen: the bias that selects experts */
+        if (p->frozen) continue; /* the only frozen parameter is the bias that selects experts */
         golden_tensor theirs = golden_read(&f->g, "grad/%s", p->name);
         float *ours = malloc((size_t)theirs.count * sizeof *ours);
         assert_int_equal(theirs.count, parameter_count(p));

@@ -75,7 +75,7 @@ typedef struct opening {
     const char *granularity; /* value of train.frozen_granularity; NULL: not set */
     const char *freeze;      /* value of train.freeze; NULL: all projections of the blocks */
     group *shard_ranks;
-    bool fused; /* q, k and v are fused, and gate and up */
+    bool fused; /* q, k and v are fused, and so are gate and up */
 } opening;
 
 /* Opens a model that stores the folder's block weights in FP8, as a run would. */

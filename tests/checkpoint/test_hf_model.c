@@ -372,8 +372,8 @@ static void test_projections_together_or_apart(void **state) {
     check_together_and_apart(*state, "phi3", &fp8, "phi8");
 }
 
-/* A model is saved as a family that can represent its options. This may be another family than its
-   preset's. */
+/* A model is saved as a family that can represent the model's options. This family may differ from the family
+   of the model's preset. */
 static void test_a_model_is_saved_as_the_family_that_can_say_it(void **state) {
     run_folder *f = *state;
     model_options o = options_of("llama");
@@ -1144,7 +1144,7 @@ static void test_experts_as_trained(void **state) {
 }
 
 /* Projections that were fused in training had one common scale. They keep this scale in a folder that stores
-   them separately. */
+   the projections separately. */
 static void test_as_trained_together(void **state) {
     run_folder *f = *state;
     static const char *const parts[] = {"q_proj", "k_proj", "v_proj"};

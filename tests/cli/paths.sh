@@ -151,7 +151,7 @@ fails "a base model's name with a tab" 2 'adapter_config.json|model.hf_path = "m
 holds "the refused run makes no folder" test ! -e tab
 
 # ---- file descriptors ----
-for most in 5 6 7 8 9 10 11 12; do # not below 5: the shell has some files open
+for most in 5 6 7 8 9 10 11 12; do # limits of open files; the shell needs some itself
     rm -rf few
     timeout 60 sh -c "ulimit -n $most"' && exec "$0" "$@"' "$program" \
         train $small --run.dir=few >out 2>err </dev/null

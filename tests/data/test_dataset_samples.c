@@ -671,7 +671,7 @@ static void stops_when_asked(void **state) {
     static const struct {
         open_rows open;
         int64_t most;
-    } cases[] = {{dataset_open_chat, 5}, /* most: stops within the first row */
+    } cases[] = {{dataset_open_chat, 5}, /* the 6th call asks to stop, within the first row */
                  {dataset_open_jsonl, 40},
                  {dataset_open_text, 0},
                  {dataset_open_bytes, 0}};

@@ -312,8 +312,8 @@ static choice oracle_choice(oracle *o, const sample *s) {
 
 /* ---- HellaSwag ---- */
 
-/* Evaluates every row with each label in turn. A metric must count the row as correct exactly if the label is
-   the metric's choice. */
+/* Evaluates every row with each of its possible labels. A metric must count the row as correct exactly if the
+   label is the metric's choice. */
 static void check_choices(const fixture *f, const char *run, oracle *o) {
     for (int i = 0; i < SAMPLES; i++) {
         choice c = oracle_choice(o, &samples[i]);
@@ -656,7 +656,8 @@ static void the_distance_is_what_it_is(void **state) {
     assert_true(r.agreement == same / (double)(bytes - 1));
 }
 
-/* The verdict passes an FP8 run compared with its own weights in bf16. It fails another training run. */
+/* The verdict passes an FP8 run that is compared with its own weights in bf16. It fails an FP8 run that is
+   compared with another training run. */
 static void the_verdict_can_be_either(void **state) {
     const fixture *f = *state;
     ott_eval_result near = compare(f, "rowwise", "rowwise", "bf16");

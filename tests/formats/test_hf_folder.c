@@ -91,7 +91,7 @@ static void copies_bytes(void **state) {
     must_equal(f, "to/config.json", "mine", 4);
     must_equal(f, "to/additional_chat_templates/tool.jinja", "{{ x }}", 7);
     assert_int_equal(file_list_folder(f->account, folder_file(f, "to"), &names), OTT_OK);
-    assert_int_equal(names.count, 4); /* the copied files, and no temporary file */
+    assert_int_equal(names.count, 4); /* the 4 copied files; no temporary file is left */
     file_list_free(&names);
     free(data);
 }

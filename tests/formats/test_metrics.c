@@ -382,7 +382,7 @@ static void reads_health(void **state) {
     assert_int_equal(metrics_read_health(f->account, folder_file(f, "absent"), &h), OTT_ERR_NOT_FOUND);
 }
 
-/* A health line may have a key with the name of a curve. It is not a point of this curve. */
+/* A health line may have a key with the name of a curve. The key's value is not a point of this curve. */
 static void curves_without_health(void **state) {
     folder *f = *state;
     const char *keys[] = {"amax", "loss"};

@@ -21,7 +21,7 @@ static cast_spec good(const char *text) {
     return s;
 }
 
-/* Writes s as text, and reads the text back. It must give the same cast. */
+/* Writes s as text, and reads the text back. The text must give the same cast. */
 static void there_and_back(const cast_spec *s, ott_dtype activation, const char *name) {
     char text[RECIPE_CAST_TEXT], again[RECIPE_CAST_TEXT];
     cast_spec back;

@@ -98,13 +98,12 @@ static void quantize_by_hand(void **state) {
 
     s = use(OTT_E4M3, GRANULARITY_ROW, true);
     reference_quantize(x, OTT_F32, 2, 2, 2, &s, false, amax, scale, scale_inv, codes);
-    const float by_row[] = {128.0f, -256.0f, 32.0f, 256.0f}; /* scales 224 and 112, floored to 128 and 64 */
+    const float by_row[] = {128.0f, -256.0f, 32.0f, 256.0f}; /* scales 224 and 112 become 2^7 and 2^6 */
     for (int i = 0; i < 4; i++) assert_same_bits(cast_from_e4m3(codes[i]), by_row[i]);
     assert_same_bits(scale_inv[1], 0x1p-6f);
 
     reference_quantize(x, OTT_F32, 2, 2, 2, &s, true, amax, scale, scale_inv, codes);
-    const float by_column[] = {256.0f, -128.0f, 128.0f,
-                               256.0f}; /* scales 448 and 112, floored to 256 and 64 */
+    const float by_column[] = {256.0f, -128.0f, 128.0f, 256.0f}; /* scales 448 and 112 become 2^8 and 2^6 */
     for (int i = 0; i < 4; i++) assert_same_bits(cast_from_e4m3(codes[i]), by_column[i]);
     assert_same_bits(amax[0], 1.0f);
     assert_same_bits(amax[1], 4.0f);

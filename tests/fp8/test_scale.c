@@ -264,7 +264,7 @@ static void e8m0_floor_aligns_exponents(void **state) {
 static void e8m0_rules_as_scales(void **state) {
     (void)state;
     const scale_options up = {.rule = SCALE_E8M0}, down = {.rule = SCALE_E8M0_FLOOR};
-    /* 449 exceeds E4M3's 448. The round-up rule halves the scale. The floor rule keeps it, and 449
+    /* 449 exceeds E4M3's 448. The round-up rule halves the scale. The floor rule does not, so 449
        saturates. */
     assert_true(scale_from_amax(449.0f, OTT_E4M3, &up) == 0.5f);
     assert_true(scale_from_amax(449.0f, OTT_E4M3, &down) == 1.0f);

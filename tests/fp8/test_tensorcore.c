@@ -101,7 +101,7 @@ static const step_case step_cases[] = {
     {"e4m3 without the clamp", OTT_E4M3, {0x1p-6f, 0x1p-6f}, {0x1p5f, 0x1p-6f}, 0.0f, 0x1.002p-1f},
     {"e5m2 emin clamp", OTT_E5M2, {0x1p-16f, 0x1p-6f}, {0x1p15f, 0x1p-7f}, 0.0f, 0.5f},
     {"e5m2 without the clamp", OTT_E5M2, {0x1p-14f, 0x1p-6f}, {0x1p13f, 0x1p-7f}, 0.0f, 0x1.001p-1f},
-    /* The smallest exponent of the accumulator is -126. Then the last bit is 2^-139. */
+    /* The smallest exponent of the accumulator is -126. So the last bit of a term is at least 2^-139. */
     {"fp32 emin clamp loses", OTT_E4M3, {0}, {0}, 0x1p-140f, 0.0f},
     {"fp32 emin clamp keeps", OTT_E4M3, {0}, {0}, 0x1.8p-138f, 0x1.8p-138f},
     {"fp32 emin clamp truncates", OTT_E4M3, {0}, {0}, -0x1.9p-138f, -0x1.8p-138f},

@@ -1,6 +1,6 @@
 /*
  * adapter_config.json of a PEFT folder. Input: the text. An accepted file gives a configuration with
- * adapters. Written as TOML and parsed again, it must be the same.
+ * adapters. This configuration, written as TOML and parsed again, must stay the same.
  */
 #include "fuzz.h"
 #include "checkpoint/peft.h"

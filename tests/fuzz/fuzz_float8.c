@@ -1,6 +1,6 @@
 /*
- * The FP8 state of a model in a safetensors file: histories and scales. Input: the file. It is read into a
- * model with delayed scaling, which is then written again.
+ * The FP8 state of a model in a safetensors file: histories and scales. Input: the file. The file is read
+ * into a model with delayed scaling. Then the tensors to write for this model are listed.
  */
 #include "fuzz.h"
 #include "model/convert.h"

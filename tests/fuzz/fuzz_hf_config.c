@@ -1,6 +1,6 @@
 /*
- * config.json. Input: the text. If it is accepted, its configuration is written into the original text and
- * as a new text. Both must be accepted, and the first must give the same configuration.
+ * config.json. Input: the text. If the text is accepted, its configuration is written into the original text
+ * and as a new text. Both written texts must be accepted, and the first must give the same configuration.
  */
 #include "fuzz.h"
 #include "formats/hf_config.h"

@@ -226,7 +226,7 @@ static void a_stop_text_ends_it(void **state) {
     o.stop = stops + 2;
     o.stop_count = 1;
     assert_string_equal(generate(*state, "alphabet-bf16", &o).text, "klmnopqrstuvwxy");
-    o.prompt = "xyz\nabcd"; /* in the prompt, the stop text has no effect */
+    o.prompt = "xyz\nabcd"; /* a stop text that occurs in the prompt has no effect */
     o.max_tokens = 3;
     assert_string_equal(generate(*state, "alphabet-bf16", &o).text, "xyz\nabcdefg");
 }

@@ -113,7 +113,7 @@ static int32_t first_choice(const ott_generate_options *o, const int32_t *text, 
 static void greedy_takes_the_first_of_the_most_likely(void **state) {
     (void)state;
     ott_generate_options o = sampling(0, 0, 1, 1);
-    assert_int_equal(first_choice(&o, NULL, 0), 2); /* token 3 has the same logit */
+    assert_int_equal(first_choice(&o, NULL, 0), 2); /* the first of tokens 2 and 3, whose logits are equal */
     for (o.seed = 0; o.seed < 20; o.seed++) {
         ott_generate_options one = sampling(1, 1, 1, 1);
         one.seed = o.seed;

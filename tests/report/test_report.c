@@ -229,7 +229,7 @@ static void verdicts(void **state) {
     bf16.val_loss = 8;
     assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_WORSE);
     assert_true(fabs(gap - 12.5) < 1e-9);
-    /* two FP8 runs get no verdict */
+    /* two runs of one kind, FP8 or bf16, get no verdict */
     assert_int_equal(judge(f, fp8, fp8, &gap), REPORT_VERDICT_NONE);
     assert_int_equal(judge(f, bf16, bf16, &gap), REPORT_VERDICT_NONE);
     bf16.precision = "fp32";
@@ -524,7 +524,7 @@ static void page(void **state) {
         &p, "[train]\nseed = 1\n<mark>name = &quot;&lt;script&gt;alert(1)&lt;/script&gt;&quot;</mark>\n");
     assert_drawn(&p, "Thou &lt;/pre&gt; &amp; I\x01\xef\xbf\xbd\n");
     assert_drawn_times(&p, "<figure ", 5);
-    /* validation losses, and gaps between validation losses */
+    /* 3 curves of 10 validation losses, and 2 curves of 10 gaps */
     assert_drawn_times(&p, "<circle ", 3 * 10 + 2 * 10);
     assert_drawn(&p, "<title>fp8 tensorwise, step 20: 0.5000%</title>");
     assert_drawn(&p, ">Loss gap to BF16<");

@@ -21,7 +21,8 @@ static void distances(activate_kind kind, double *value, double *slope) {
     }
 }
 
-/* GELU by erf must be near GELU. Its tanh approximation is another function, which must exceed the bound. */
+/* GELU by erf must be near GELU. GELU's tanh approximation is another function, so its error must exceed the
+   bound. */
 static void test_gelu_is_near_erf(void **state) {
     (void)state;
     double value, slope;

@@ -119,7 +119,7 @@ static void test_tensors(void **state) {
     refused(check("rmsnorm_forward", &bad), OTT_ERR_DTYPE, "rmsnorm_forward", "x", dtype_name(OTT_E4M3));
 
     bad = good;
-    wrong = matrix(OTT_F16, T, D); /* a valid format, but x is bf16 */
+    wrong = matrix(OTT_F16, T, D); /* fp16 is a valid format, but x is bf16 */
     bad.delta = &wrong;
     refused(check("rmsnorm_forward", &bad), OTT_ERR_DTYPE, "delta", dtype_name(OTT_F16),
             dtype_name(OTT_BF16));

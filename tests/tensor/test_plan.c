@@ -233,7 +233,7 @@ static void test_immediate_buffers_come_and_go(void **state) {
     succeed(plan_close(p, &b));
     succeed(plan_close(p, &c));
     succeed(plan_close(p, &none));
-    succeed(plan_close(p, &none)); /* a buffer PLAN_NONE: no effect */
+    succeed(plan_close(p, &none)); /* none is PLAN_NONE: closing it has no effect */
     assert_int_equal(mem_read(account).now_of[MEM_STEP], 0);
     assert_true(mem_read(account).now >= before);
     plan_destroy(p);

@@ -41,7 +41,7 @@ static void expect_spans(const json_t *expected, const jinja_spans *spans) {
     }
 }
 
-/* DATE in make_chat_goldens.py. */
+/* The day that make_chat_goldens.py names DATE. */
 static const struct tm script_day = {
     .tm_year = 126, .tm_mon = 10, .tm_mday = 24, .tm_wday = 2, .tm_yday = 327};
 

@@ -318,8 +318,8 @@ static void limits_added_tokens(void **state) {
     free(longer);
 }
 
-/* Changes each byte of a valid file in turn, and truncates the file at each byte. The file must be refused,
-   or open and encode a text. */
+/* Changes each byte of a valid file, one at a time, and truncates the file at each byte. The file must be
+   refused, or open and encode a text. */
 static void survives_any_damage(void **state) {
     folder *f = *state;
     json_t *root = case_json("ab\xe2\x96\x81", "a b|\xe2\x96\x81 ab");

@@ -42,7 +42,7 @@ def hostile(rows, columns, std, generator):
         x[0, 0], x[0, 1] = 0.0, 200.0 * std
         return x
     x[1] = 0.0  # a row of zeros
-    x[2] *= 1e-14  # a row whose amax is below torchao's smallest
+    x[2] *= 1e-14  # a row whose amax is below the smallest amax of torchao's rule
     x[3] *= 1e-5  # a row that a tensorwise scale flushes to zero
     x[rows // 2] *= 3e3  # a row that sets a tensorwise scale
     x[:, 1] = 0.0  # a column of zeros
