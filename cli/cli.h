@@ -88,8 +88,8 @@ bool cli_is_config_file(
     const char *argument); /* true for the path of a configuration file, or an option that gives the path */
 
 /* `train --nproc-per-node N`, as in automodel and torchrun: replaces this process by `mpirun -np N ottava
-   train` with the other arguments. Returns CLI_NOT_LAUNCHED if the option is missing or 1, or if mpirun
-   started this process. Returns an exit code after an error. */
+   train` with the other arguments. Returns CLI_NOT_LAUNCHED if the option is missing, if N is not 2 to 4096,
+   or if mpirun started this process. Returns an exit code after an error. */
 enum { CLI_NOT_LAUNCHED = -1 };
 int cli_launch(output *log, int argc, char **argv);
 
@@ -121,7 +121,7 @@ typedef struct option_texts {
 } option_texts;
 
 /* An option. `to` points to a bool, const char *, int, int64_t, uint64_t, double or option_texts, depending
-   on the type; it receives the value. The caller first stores the default there. */
+   on the type. The caller first stores the default in *to, and options_take then stores the value there. */
 typedef struct option {
     const char *name;  /* name of the option, "--max-tokens" */
     const char *value; /* name of the value in the help, "N"; NULL: the option is a flag */
@@ -148,7 +148,7 @@ enum { OPTIONS_CONTINUE = -1 };
    argv. *operands: number of operands. Returns OPTIONS_CONTINUE, or an exit code: 0 after --help, 2 after an
    error, which it printed. */
 int options_take(const command *c, int argc, char **argv, int *operands);
-/* Returns the word in `words` that is nearest to `word`; NULL if none is near. words ends with NULL. */
+/* Returns the word in words[count] that is nearest to `word`; NULL if none is near. */
 const char *options_nearest(const char *word, const char *const *words, int count);
 
 #endif

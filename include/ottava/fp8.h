@@ -54,9 +54,9 @@ typedef struct ott_tensor ott_tensor;
    more. */
 OTT_API ott_status ott_tensor_open(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns,
                                    ott_tensor **out);
-/* Makes a tensor of your own memory, which must stay valid until the tensor is closed. data: rows * columns
-   elements, aligned to their size, in the memory of the context's device; NULL if there are none. For a GPU:
-   memory from cudaMalloc or a similar call in this process; other memory is OTT_ERR_ARGUMENT. */
+/* Makes a tensor that uses your own memory, which must stay valid until the tensor is closed. data: rows *
+   columns elements, aligned to their size, in the memory of the context's device; NULL if there are none. For
+   a GPU: memory from cudaMalloc or a similar call in this process; other memory is OTT_ERR_ARGUMENT. */
 OTT_API ott_status ott_tensor_wrap(ott_context *context, void *data, ott_dtype dtype, int64_t rows,
                                    int64_t columns, ott_tensor **out);
 OTT_API void ott_tensor_close(ott_tensor *t);
@@ -227,7 +227,7 @@ typedef struct ott_operand {
 
 /* Computes one GEMM of the table at the top of this file. bias[j] is added to column j; if accumulate is not
    0 the result is added to c. c: fp32, bf16 or fp16, [M,N], [M,K] or [N,K], without overlap with an operand.
-   bias: fp32 [1, columns of c] or NULL. The operands must be quantized with this recipe, unchanged since. */
+   bias: fp32 [1, columns of c] or NULL. Quantize the operands with this recipe before the call. */
 OTT_API ott_status ott_gemm(ott_recipe *r, ott_gemm_kind which, const ott_operand *a, const ott_operand *b,
                             const ott_tensor *bias, int accumulate, ott_tensor *c);
 

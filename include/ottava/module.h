@@ -153,9 +153,9 @@ OTT_API ott_status ott_model_open(ott_context *context, ott_config *config, ott_
  * Runs forward, loss and backward in one call, as ott_train does. With train.loss_fn = chunked_cross_entropy
  * the logits of only one chunk of tokens are in memory at a time. tokens and targets: [sequences, length],
  * OTT_I32; targets as in ott_cross_entropy_loss, already shifted. labels: the number of targets that count in
- * all micro-batches of the optimizer step, at least the number in this call; 0: that number. *loss (may be
- * NULL) is the sum of this call's losses divided by labels. So the losses of a step's micro-batches add up to
- * the step's mean. Adds to the parameter gradients, except in evaluation.
+ * all micro-batches of the optimizer step, at least the number in this call; 0: the number in this call.
+ * *loss (may be NULL) is the sum of this call's losses divided by labels. So the losses of a step's
+ * micro-batches add up to the step's mean. Adds to the parameter gradients, except in evaluation.
  */
 OTT_API ott_status ott_model_loss(ott_module *model, const ott_tensor *tokens, const ott_tensor *targets,
                                   int64_t labels, double *loss);
@@ -394,10 +394,10 @@ OTT_API ott_status ott_checkpoint_save(const char *folder, ott_module *module, o
 /*
  * Loads a folder of ott_checkpoint_save into a module with the same parameters; training continues with the
  * same bits. A model also loads a run's folder step-N, with its counters. optimizer NULL: its state is not
- * read. All files are checked before anything changes: a damaged file is an error that names the file, a
- * tensor that does not fit one that names the tensor. The state of delayed scaling goes to the linear layers
- * with the same names. It is dropped if the layer runs another recipe, and starts from scratch if the file
- * has none; both are logged. Options of the optimizer, such as the learning rate, are not in the folder.
+ * read. All files are checked before anything changes. Errors name the damaged file, or the tensor that does
+ * not fit. A linear layer gets the state of delayed scaling that has its name. The state is dropped if the
+ * layer runs another recipe, and starts from scratch if the file has none; a log line reports each case.
+ * Options of the optimizer, such as the learning rate, are not in the folder.
  */
 OTT_API ott_status ott_checkpoint_load(const char *folder, ott_module *module, ott_optimizer *optimizer);
 
