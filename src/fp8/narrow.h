@@ -19,7 +19,7 @@ ANYWHERE narrow_format narrow_of(ott_dtype d) {
 
 /* Returns the largest code whose value is at most `magnitude`, the fp32 bits of a number without sign, not
    NaN. A code may be above f.largest, as if the exponent field were wider. *fraction: 2^32 * (magnitude -
-   value) / (next code's value - value), rounded down; it is exact from 2^-8 of this gap on. */
+   value) / (next code's value - value), rounded down. A fraction of at least 2^24 is exact. */
 ANYWHERE uint32_t narrow_truncate(uint32_t magnitude, narrow_format f, uint64_t *fraction) {
     int biased = (int)(magnitude >> 23);
     uint64_t significand = (magnitude & 0x7fffffu) | (biased > 0 ? 0x800000u : 0u);

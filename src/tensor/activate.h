@@ -15,14 +15,14 @@ typedef enum activate_kind { ACTIVATE_GELU_TANH, ACTIVATE_GELU_ERF, ACTIVATE_REL
 #define ACTIVATE_TANH_3       0.07135481627f /* ACTIVATE_TANH_1 * 0.044715 */
 #define ACTIVATE_TANH_3_SLOPE 0.21406444881f /* 3 * ACTIVATE_TANH_3 */
 #define ACTIVATE_ERF_T        0.231641888f   /* 0.3275911 / sqrt(2) */
-#define ACTIVATE_ERF_1        0.127414796f   /* a1 / 2; next lines: a2 / 2 to a5 / 2 of 7.1.26 */
+#define ACTIVATE_ERF_1        0.127414796f   /* a1 / 2 of formula 7.1.26; next lines: a2 / 2 to a5 / 2 */
 #define ACTIVATE_ERF_2        (-0.142248368f)
 #define ACTIVATE_ERF_3        0.7107068705f
 #define ACTIVATE_ERF_4        (-0.7265760135f)
 #define ACTIVATE_ERF_5        0.5307027145f
 #define ACTIVATE_DENSITY      0.39894228f /* 1 / sqrt(2 pi) */
 
-/* f(x), and the derivative of f at x. */
+/* The value f(x) of an activation function, and the derivative of f at x. */
 typedef struct activated {
     float value, slope;
 } activated;

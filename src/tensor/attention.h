@@ -36,7 +36,7 @@
 
 #define ATTENTION_TILE 64
 
-/* OTT_ERR_SHAPE if the columns are not complete heads, or k does not have past + T rows. */
+/* OTT_ERR_SHAPE if columns of q or k are not a multiple of head_dim, or k does not have past + T rows. */
 static inline ott_status attention_check_heads(const char *op, const tensor *q, const tensor *k,
                                                const tensor *cu_seqlens, const tensor *lse, int64_t head_dim,
                                                int64_t past) {

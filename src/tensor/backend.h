@@ -9,11 +9,11 @@
 
 typedef struct backend_capabilities {
     const char *name;  /* "cpu" */
-    int64_t alignment; /* of tensors within one allocation, in bytes; a power of two */
+    int64_t alignment; /* alignment of tensors within one allocation, in bytes; a power of two */
     /* True: GEMMs require FP8 operands to be contiguous along the contraction, so columnwise codes are stored
-       transposed, separately from rowwise codes. False: GEMMs read either way. */
+       transposed, separately from rowwise codes. False: GEMMs also read transposed FP8 operands. */
     bool contiguous_contraction;
-    /* Why GEMMs do not support an operand's format or granularity, or an accumulate mode; NULL: they do. */
+    /* Why GEMMs do not support an operand format, a granularity, an accumulate mode; NULL: supported. */
     const char *no_format[OTT_DTYPE_COUNT];
     const char *no_granularity[GRANULARITY_COUNT];
     const char *no_accumulate[ACCUMULATE_MODES];

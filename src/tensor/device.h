@@ -43,16 +43,16 @@ typedef struct device_group {
     const char *name; /* the group's name in messages */
     int rank, size;
     double timeout; /* seconds to wait for another rank; 0: forever */
-    /* SEND and RECEIVE between neighboring ranks also work; the first and the last rank are neighbors */
+    /* true: the group also supports SEND and RECEIVE between ranks r and r + 1 (modulo size) */
     bool messages;
     const device_link *links; /* [size] the links of all ranks (make_link) */
 } device_group;
 
-/* The backend's implementations of the device_ calls below. Those calls check the arguments. */
+/* The backend's implementations of the functions device_<name>, which check the arguments. */
 typedef struct device_table {
     ott_status (*allocate)(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
     void (*release)(device *d, void *data);
-    /* NULL: the device uses host memory */
+    /* NULL: device memory is host memory */
     ott_status (*allocate_mapped)(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
     ott_status (*allocate_host)(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
     void (*release_host)(device *d, void *data);
@@ -70,19 +70,19 @@ typedef struct device_table {
     mem_stats (*taken)(const device *d);
     void (*read_memory)(const device *d, device_memory *out);
     double (*peak)(device *d, ott_dtype format);               /* NULL: unknown */
-    bool (*holds)(device *d, const void *data, int64_t bytes); /* NULL: the device uses host memory */
-    ott_status (*capture_begin)(device *d); /* this and the next three are NULL without graphs */
+    bool (*holds)(device *d, const void *data, int64_t bytes); /* NULL: device memory is host memory */
+    ott_status (*capture_begin)(device *d); /* the capture_ and graph_ functions are NULL without graphs */
     ott_status (*capture_end)(device *d, device_graph **out);
     ott_status (*graph_run)(device *d, device_graph *g);
     void (*graph_close)(device *d, device_graph *g);
     void (*close)(device *d);
-    /* Groups over NCCL (comm/links.h); NULL: collectives use host memory. make_link reads no own->links. */
+    /* Groups over NCCL (comm/links.h); NULL: collectives use host memory. make_link ignores own->links. */
     ott_status (*describe)(device *d, device_card *out);
     ott_status (*make_link)(device *d, const device_group *own, device_link *out);
     ott_status (*open_group)(device *d, const device_group *own, struct group **out);
 } device_table;
 
-/* A device with its two tables. It is the first member of the backend's own struct. */
+/* A device with its device table and its op table. It is the first member of the backend's own struct. */
 struct device {
     const device_table *table;
     const op_table *ops;
@@ -97,21 +97,21 @@ struct device {
 /* Allocates zero-filled device memory. `what` names it in messages. */
 ott_status device_allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
 #define device_allocate(d, kind, bytes, what, out) device_allocate(d, kind, bytes, what, MEM_OUT(out))
-/* Allocates zero-filled pinned host memory that is mapped into the device (zero-copy). The same as
-   device_allocate on the CPU. Do not pass it to GEMMs or collectives: cuBLASLt and NCCL may not accept it. */
+/* Allocates zero-filled pinned host memory that is mapped into the device (zero-copy). On the CPU it is
+   device_allocate. Do not pass mapped memory to GEMMs or collectives: cuBLASLt and NCCL may not accept it. */
 ott_status device_allocate_mapped(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
 #define device_allocate_mapped(d, kind, bytes, what, out)                                                    \
     device_allocate_mapped(d, kind, bytes, what, MEM_OUT(out))
-void device_release(device *d, void *data); /* device or mapped memory; NULL is allowed */
+void device_release(device *d, void *data); /* releases device or mapped memory; data may be NULL */
 /* Allocates zero-filled pinned host memory for staging, for asynchronous copies. */
 ott_status device_allocate_host(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
 #define device_allocate_host(d, kind, bytes, what, out)                                                      \
     device_allocate_host(d, kind, bytes, what, MEM_OUT(out))
-void device_release_host(device *d, void *data); /* NULL is allowed */
+void device_release_host(device *d, void *data); /* releases staging memory; data may be NULL */
 
 /* Copies from any host memory, which may change as soon as the call returns. */
 ott_status device_copy_in(device *d, void *to_device, const void *from_host, int64_t bytes);
-/* Copies from staging memory. It must not change until an event that is recorded after this call is done. */
+/* Copies from staging memory, which must not change until an event recorded after this call is done. */
 ott_status device_copy_in_async(device *d, void *to_device, const void *staging, int64_t bytes);
 /* Copies to any host memory. Waits for all earlier work and for the copy. */
 ott_status device_copy_out(device *d, void *to_host, const void *from_device, int64_t bytes);
@@ -121,7 +121,7 @@ ott_status device_zero(device *d, void *data, int64_t bytes);
 ott_status device_synchronize(device *d); /* waits for all queued work */
 
 ott_status device_event_open(device *d, device_event **out);
-void device_event_close(device *d, device_event *e); /* NULL is allowed */
+void device_event_close(device *d, device_event *e); /* e may be NULL */
 /* Records the event: it is done when all earlier work is done. An event may be recorded again. */
 ott_status device_event_record(device *d, device_event *e);
 /* The host waits until the event is done. Does nothing if the event was never recorded. */
@@ -133,16 +133,16 @@ bool device_has_graphs(const device *d);
 /* Starts a capture. Until device_capture_end, ops, copies within the device and zeroing are recorded instead
    of run. Any other call of the device fails and makes the capture fail. */
 ott_status device_capture_begin(device *d);
-/* Ends a capture, also after a failure. out NULL: discards it. */
+/* Ends a capture, also after a failure. out NULL: discards the captured work. */
 ott_status device_capture_end(device *d, device_graph **out);
 /* Queues the captured work. All memory that it uses must still be allocated. */
 ott_status device_graph_run(device *d, device_graph *g);
-void device_graph_close(device *d, device_graph *g); /* NULL is allowed; the graph may still be running */
+void device_graph_close(device *d, device_graph *g); /* g may be NULL or still running */
 
-mem_stats device_taken(const device *d); /* device memory that this process's account has allocated */
+mem_stats device_taken(const device *d); /* counts of device memory that this process has allocated */
 void device_read_memory(const device *d, device_memory *out);
 /* Returns the peak FLOP/s (a multiply-add counts as two) of GEMMs with operands of this format; 0: unknown.
-   On the CPU each call measures it, for a few milliseconds (cpu_peak_unit). */
+   On the CPU each call measures the peak, for a few milliseconds. */
 double device_peak(device *d, ott_dtype format);
 /* True if all `bytes` are in device or mapped memory. Always true if the device uses host memory. */
 bool device_holds(device *d, const void *data, int64_t bytes);

@@ -5,7 +5,7 @@
 #include "tensor/host.h"
 #include <string.h>
 
-/* Bytes of one memory (device or host), now and at the peak, also by kind. */
+/* Bytes of device memory or of host memory, now and at the peak, in total and by kind. */
 typedef struct tally {
     int64_t now, peak;
     int64_t now_of[MEM_KIND_COUNT], peak_of[MEM_KIND_COUNT];

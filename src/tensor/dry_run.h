@@ -1,8 +1,8 @@
 /*
  * tensor/dry_run: a device that counts allocations instead of making them. A model or trainer opened on it
  * makes the same calls as on a real device; afterwards the bytes of each memory kind are known. Plans can be
- * recorded and sealed, but not replayed. If device.dry_run is set, data to copy need not be prepared.
- * A device `d` that is passed to the functions below must be a dry run.
+ * recorded and sealed, but not replayed. If device.dry_run is set, callers need not prepare the data that
+ * they copy. A device `d` that is passed to the functions below must be a dry run.
  */
 #ifndef TENSOR_DRY_RUN_H
 #define TENSOR_DRY_RUN_H
@@ -21,7 +21,7 @@ typedef struct dry_run_listener {
     void (*collective)(void *user, const exec *cx, const group *g, const collective *call);
     void *user;
 } dry_run_listener;
-void dry_run_listen(device *d, const dry_run_listener *l); /* borrowed; NULL: none */
+void dry_run_listen(device *d, const dry_run_listener *l); /* l must stay valid; NULL: no callbacks */
 /* Opens a fake group with this rank and size: collectives are checked and reported to the listener, no data
    moves. On a dry run of a GPU, collectives reserve staging memory (tensor/group_staging.h). Close it with
    group_close. */
@@ -30,13 +30,13 @@ ott_status dry_run_group_open(mem *account, int rank, int size, group **out);
    counts as device memory. */
 ott_status dry_run_count_host(device *d, mem_kind kind, int64_t count, int64_t size, const char *what);
 /* Counts communication memory of group g, of kind MEM_COMM. The group needs the largest `bytes` of all calls
-   with `messages` (sends), plus the largest of all calls without (other collectives). */
+   with `messages` (sends), plus the largest `bytes` of all calls without `messages` (other collectives). */
 ott_status dry_run_count_comm(device *d, const group *g, bool messages, int64_t bytes);
 /* Returns the peak of the device's memory. Sets bytes_of_kind[] to the bytes of each kind at the peak. */
 int64_t dry_run_peak(const device *d, int64_t bytes_of_kind[MEM_KIND_COUNT]);
-/* Does so for host memory (staging and mapped) of a device with separate memory. Returns 0 for a CPU. */
+/* Does what dry_run_peak does for staging and mapped host memory of a GPU. Returns 0 for a CPU. */
 int64_t dry_run_host_peak(const device *d, int64_t bytes_of_kind[MEM_KIND_COUNT]);
-/* True if this address of a dry run is mapped host memory of a device with separate memory. */
+/* True if this address of a dry run is mapped host memory of a GPU. */
 bool dry_run_is_mapped(const void *data);
 
 #endif

@@ -16,7 +16,7 @@ typedef enum phase {
 } phase;
 
 /* The part of a training step that ops belong to; recomputation belongs to backward. A model's forward and
-   backward, and the optimizer, set it. Other ops belong to the part that was set last. */
+   backward, and the optimizer, set the part. Other code keeps the part that was set last. */
 typedef enum exec_part {
     PART_NONE,
     PART_FORWARD,
@@ -47,9 +47,9 @@ typedef struct exec_times {
     device_event *start, *began, *ended;
 } exec_times;
 
-/* Opens the events; the caller has set on_op and user. Call exec_times_close also after a failure. */
+/* Opens the events of t. The caller has set on_op and user. Requires exec_times_close even if it fails. */
 ott_status exec_times_open(exec_times *t, device *d);
-ott_status exec_times_start(exec_times *t, device *d); /* `began` counts from now on */
+ott_status exec_times_start(exec_times *t, device *d); /* on_op's `began` counts from this call */
 void exec_times_close(exec_times *t, device *d);
 
 struct exec {
@@ -57,7 +57,7 @@ struct exec {
     plan *plan;
     phase phase;
     exec_part part;
-    int64_t step;             /* finished training steps; copies of trained weights are made once a step */
+    int64_t step;             /* finished training steps; weights are quantized again in each step */
     bool is_first_microbatch; /* first micro-batch of the step; later ones use the same weights */
     /* i32[2] on the device: index in the run of the micro-batch's first token, low word first; may be NULL */
     const tensor *token;
@@ -65,12 +65,12 @@ struct exec {
     /* fp32[1] on the device: loss scale / number of micro-batches of a step. Layers multiply the gradients of
        their own losses (router losses) by it. NULL: layers have no such losses. */
     const tensor *pass_scale;
-    void *workspace; /* workspace of the running op: op_table.workspace bytes, aligned; NULL: none */
+    void *workspace; /* aligned workspace of the running op, op_table.workspace bytes; NULL: none */
     const logger *log;
     const cancellation *cancellation; /* checked before each GEMM; NULL: none */
     const hook *hook;                 /* NULL: none */
     exec_times *times;                /* NULL: ops are not timed */
-    int64_t gemms[GEMM_COUNT][2];     /* number of GEMMs run, by role; [1]: with FP8 operands */
+    int64_t gemms[GEMM_COUNT][2];     /* GEMMs run, by role; [1] counts GEMMs with FP8 operands, [0] others */
 };
 
 /* Runs op_gemm and counts it by its role. OTT_ERR_STOPPED if cx->cancellation is canceled. */
@@ -78,7 +78,7 @@ ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args);
 /* Run op_grouped_gemm or op_grouped_gemm_weight; each counts as one GEMM. OTT_ERR_STOPPED as in exec_gemm. */
 ott_status exec_grouped_gemm(exec *cx, recipe_gemm role, const grouped_gemm_args *args);
 ott_status exec_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *args);
-/* Call a function of cx->hook, unless it is NULL or the plan is recorded. */
+/* Call a function of cx->hook, unless cx->hook or the function is NULL or the plan is being recorded. */
 ott_status exec_hook(exec *cx, const char *module, const char *what, const tensor *t);
 ott_status exec_hook_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,
                                const qtensor *q);

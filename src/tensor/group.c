@@ -31,7 +31,7 @@ static ott_status check_reduction(const collective *call) {
                        group_collective_name(call->kind), dtype_name(d));
 }
 
-/* Makes a tensor of one row dense: its row stride has no meaning. */
+/* Makes a tensor of one row dense, because the row stride of one row has no meaning. */
 static void narrow_row(tensor *t) {
     if (t->rows <= 1) t->ld = t->columns;
 }

@@ -5,7 +5,7 @@
  * Tensors are dense and on the device of the context. All ranks of a group must make the same calls in the
  * same order; different kinds, formats or shapes are an error on every rank. Bits do not depend on the
  * transport: a sum is s = x_0, then s = s + x_r for each rank r ascending, in fp32, rounded once to the
- * tensor's format. A maximum is NaN if a value is.
+ * tensor's format. A maximum is NaN if one of the values is NaN.
  */
 #ifndef TENSOR_GROUP_H
 #define TENSOR_GROUP_H
@@ -64,7 +64,7 @@ typedef struct group_request {
     group *group; /* NULL: no collective is running */
     collective call;
     void *state;  /* owned by the transport */
-    double began; /* start by clock_seconds(), if cx->times is set */
+    double began; /* clock_seconds() at the start, if cx->times is set */
 } group_request;
 
 typedef struct group_table {
@@ -76,7 +76,7 @@ typedef struct group_table {
        addition to its tensors. Allocates this memory if cx has the group's device, and keeps it for later
        calls. NULL: calls need none. */
     ott_status (*reserve)(group *g, exec *cx, const collective *call, int64_t *bytes);
-    void (*abandon)(group *g); /* NULL: does nothing */
+    void (*abandon)(group *g); /* NULL: group_abandon does nothing */
 } group_table;
 
 struct group {
@@ -92,13 +92,13 @@ ott_status group_wait(exec *cx, group_request *request); /* does nothing if requ
 
 /* group_start and group_wait in one call. */
 ott_status group_run(group *g, exec *cx, const collective *call);
-ott_status group_all_reduce(group *g, exec *cx, const tensor *t, reduce_kind kind); /* in place */
-ott_status group_broadcast(group *g, exec *cx, const tensor *t, int root);          /* in place */
+ott_status group_all_reduce(group *g, exec *cx, const tensor *t, reduce_kind kind); /* replaces t */
+ott_status group_broadcast(group *g, exec *cx, const tensor *t, int root);          /* replaces t */
 ott_status group_barrier(group *g, exec *cx);
-/* Call it if this rank fails. This rank's running collectives of this group, and of other groups of the
-   device, end with OTT_ERR_RANK, and closing the groups does not wait for other ranks. */
+/* Call group_abandon if this rank fails. This rank's running collectives of this group, and of other groups
+   of the device, end with OTT_ERR_RANK, and closing the groups does not wait for other ranks. */
 void group_abandon(group *g);
-void group_close(group *g); /* NULL is allowed. Other ranks that still wait for this rank fail. */
+void group_close(group *g); /* g may be NULL. Ranks that still wait for this rank fail. */
 
 /* Return the number of rows, or the first row, of rank r's part of a tensor with `total` rows. rows: the
    collective's input_rows or output_rows. */

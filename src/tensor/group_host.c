@@ -1,4 +1,4 @@
-/* tensor/group_host: copies a piece of the data to the device, runs the collective, copies the piece back. */
+/* tensor/group_host: copies a piece of data to the device, runs the collective, copies the piece back. */
 #include "tensor/group_host.h"
 #include "base/size.h"
 #include <string.h>

@@ -16,9 +16,9 @@ typedef struct group_host {
 
 /* Copies data[bytes] of rank `root` to all ranks. */
 ott_status group_host_broadcast(const group_host *h, void *data, int64_t bytes, int root);
-/* Reduces values[count] over all ranks, in place, as COLLECTIVE_ALL_REDUCE does (tensor/group.h). */
+/* Replaces values[count] by the results of an all-reduce over all ranks (tensor/group.h). */
 ott_status group_host_reduce(const group_host *h, float *values, int64_t count, reduce_kind kind);
-/* Adds up values[count] over at most 4096 ranks exactly, in place. Values must be in [0, 2^48). */
+/* Replaces values[count] by exact sums over at most 4096 ranks. Values must be in [0, 2^48). */
 ott_status group_host_count(const group_host *h, int64_t *values, int64_t count);
 
 #endif

@@ -1,4 +1,4 @@
-/* tensor/group: parts of a split tensor, and names of collectives. */
+/* tensor/group_parts: parts of a split tensor, and names of collectives. */
 #include "tensor/group.h"
 
 const char *group_collective_name(collective_kind kind) {

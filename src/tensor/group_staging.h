@@ -9,15 +9,15 @@
 
 #include "tensor/group.h"
 
-/* Returns the staging bytes that a group of `size` ranks needs for the call: at most 64 MiB; for a SEND, the
-   size of the tensor; 0: none. */
+/* Returns the staging bytes that a group of `size` ranks needs for the call: the size of the tensor for a
+   SEND, at most 64 MiB for other calls, 0 if none. */
 int64_t group_staging_bytes(int size, const collective *call);
 
 bool group_staging_sends_full(int size, const collective *call); /* true if this all-reduce takes one step */
 /* Returns the size of a slot for a part of `bytes`. */
 int64_t group_staging_slot(int64_t bytes);
-/* Returns the number of elements in a piece, if the largest part has `most` elements. */
+/* Returns the number of elements in a piece of a part. most: elements of the largest part. */
 int64_t group_staging_piece(int size, ott_dtype d, int64_t most);
-int64_t group_staging_largest_part(int size, const collective *call); /* elements; for REDUCE_SCATTER */
+int64_t group_staging_largest_part(int size, const collective *call); /* in elements; only REDUCE_SCATTER */
 
 #endif

@@ -17,7 +17,7 @@ enum {
     MOMENT_GROUP = 128,
     MOMENT_SCALES = 2 /* group scales of a group: a and p */
 };
-#define MOMENT_LARGEST   448.0f /* E4M3's largest and smallest positive number */
+#define MOMENT_LARGEST   448.0f /* E4M3's largest number; next line: smallest positive number */
 #define MOMENT_SMALLEST  0x1p-9f
 #define MOMENT_NORMAL    0x1p-6f     /* E4M3's smallest normal number */
 #define MOMENT_LOG_RANGE 12.3431179f /* log(448 / 2^-9) */
@@ -86,7 +86,7 @@ ANYWHERE moment_scale moment_scale_of(float largest, float smallest) {
     return s;
 }
 
-/* Returns the number that is rounded to x's code: 0, or +- 2^-9 to 448. The group must have scales. */
+/* Returns the number that encoding rounds to E4M3: 0, or +- 2^-9 to 448. The group must have scales. */
 ANYWHERE float moment_expanded(float x, const moment_scale *s) {
     float magnitude = fabsf(x);
     if (magnitude < FLT_MIN) return 0.0f;
@@ -102,7 +102,7 @@ ANYWHERE uint8_t moment_encode(float x, const moment_scale *s) {
 
 ANYWHERE float moment_decode(uint8_t code, float largest, float power) {
     float c = narrow_from_fp8(code & 0x7fu, OTT_E4M3);
-    if (!(c > 0.0f)) return c; /* 0, NaN */
+    if (!(c > 0.0f)) return c; /* 0 or NaN */
     float x = largest * fmath_exp((moment_log(c) - moment_log(MOMENT_LARGEST)) * power);
     return code & 0x80u ? -x : x;
 }

@@ -1,4 +1,4 @@
-/* tensor/ops: ops.def as data, argument checks against it, and the checked calls. */
+/* tensor/ops: ops.def as data, checks of arguments against ops.def, and the checked calls. */
 #include "tensor/dry_run.h"
 #include <stddef.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ const op_info *op_find(const char *name) {
     return NULL;
 }
 
-/* Parses a size: a capital letter or a number. Returns the character after it; NULL if there is neither. */
+/* Parses a size: a capital letter or a number. Returns the end of the size; NULL if there is no size. */
 static const char *parse_size(const char *text, char *letter, int64_t *fixed) {
     *letter = 0;
     *fixed = 0;
@@ -111,7 +111,7 @@ static bool dtype_allowed(binding *b, const char *wanted, ott_dtype found) {
     if (strcmp(wanted, "e4m3") == 0) return found == OTT_E4M3;
     if (strcmp(wanted, "state") == 0) return found == OTT_F32 || found == OTT_BF16;
     if (strcmp(wanted, "any") == 0) return dtype_is_fp8(found) || dtype_is_high_precision(found);
-    if (strcmp(wanted, "act") != 0) return dtype_is_high_precision(found); /* hp */
+    if (strcmp(wanted, "act") != 0) return dtype_is_high_precision(found); /* the dtype "hp" */
     if (b->act < 0) b->act = (int)found;
     return dtype_is_high_precision(found) && b->act == (int)found;
 }
@@ -158,7 +158,7 @@ static ott_status check_qlist(binding *b, const op_field *f, const op_shape *sha
     return OTT_OK;
 }
 
-/* Rows and columns in the field's text are MN and K, also if the operand is stored transposed. */
+/* In an OPERAND field's text, rows are MN and columns are K, also if the operand is transposed in memory. */
 static ott_status check_operand(binding *b, const op_field *f, const op_shape *shape, const operand *o) {
     op_shape as_stored = *shape;
     if (o->transposed) {
@@ -220,12 +220,12 @@ static ott_status dispatch_op(const op_table *table, exec *cx, enum op_index op,
     }
 }
 
-/* Returns the device that the backend's size functions need: in a dry run, the imitated device. */
+/* Returns the device for the backend's size functions: in a dry run, the device that it imitates. */
 static const device *real_device(const exec *cx) {
     return cx->device->dry_run ? cx->device->dry_run : cx->device;
 }
 
-/* Opens the op's workspace in the plan; without a plan, allocates it. */
+/* Opens the op's workspace in the plan, or allocates the workspace if there is no plan. */
 static ott_status open_workspace(const op_table *table, exec *cx, enum op_index op, const void *args,
                                  plan_buffer *out) {
     int64_t bytes = table->workspace ? table->workspace(real_device(cx), op, args) : 0;
@@ -280,7 +280,7 @@ static ott_status run_op(const op_table *table, exec *cx, enum op_index op, cons
     return status != OTT_OK ? status : closed;
 }
 
-/* Calls the table's function for a list of calls. Returns false if there is none. */
+/* Runs a list of calls of one op by the table's function. Returns false if the table has none for lists. */
 static bool dispatch_many(const op_table *table, exec *cx, enum op_index op, const void *items, int64_t count,
                           ott_status *status) {
     switch (op) {
@@ -296,7 +296,7 @@ static bool dispatch_many(const op_table *table, exec *cx, enum op_index op, con
     }
 }
 
-/* Runs the calls one by one if they are recorded or timed. */
+/* Runs a list of calls of one op, one by one if a plan is recorded or ops are timed. */
 static ott_status run_many(const op_table *table, exec *cx, enum op_index op, const void *items,
                            int64_t count) {
     bool one_by_one = cx->times || plan_recording(cx->plan);

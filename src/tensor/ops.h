@@ -67,13 +67,13 @@ typedef struct op_table {
 #include "tensor/ops.def"
 #undef OP
     /* Returns the bytes of device memory that the op needs while it runs (exec.workspace). They depend only
-       on shapes and scalars. Contents do not survive the op. NULL: no op needs workspace. */
+       on shapes and scalars. The workspace's contents do not survive the op. NULL: no op needs workspace. */
     int64_t (*workspace)(const device *d, enum op_index op, const void *args);
     /* Implements op_packed_count; NULL: the number of b's elements. */
     int64_t (*packed_count)(const device *d, const operand *b);
 } op_table;
 
-bool op_is_there(const op_table *table, enum op_index op); /* true if the backend has the op */
+bool op_is_there(const op_table *table, enum op_index op); /* true if the table has the op */
 /* Returns the number of elements, in b's format, of the output of the op `pack` on the context's device. */
 int64_t op_packed_count(const exec *cx, const operand *b);
 
@@ -123,7 +123,7 @@ typedef struct op_info {
 
 int op_count(void);
 const op_info *op_at(int index);          /* index in [0, op_count()) */
-const op_info *op_find(const char *name); /* NULL when there is none */
+const op_info *op_find(const char *name); /* NULL if no op has this name */
 /* Runs `op`, for the generated test and benchmark. args: its argument struct. */
 ott_status op_call(const op_table *table, exec *cx, const op_info *op, const void *args);
 bool op_is_for_lists(const op_info *op); /* true if the op is marked MANY */
@@ -132,7 +132,7 @@ ott_status op_call_many(const op_table *table, exec *cx, const op_info *op, cons
 /* Checks arguments against the entry. The message names the op, the field and both values. */
 ott_status op_check(const op_info *op, const void *args);
 
-/* The parsed text of a field: "act[T,D]" gives act, T, D. A vector "f32[D]" has rows_fixed 1. */
+/* The parsed text of a field: "act[T,D]" gives act, T, D. The vector "f32[D]" has rows_fixed 1. */
 typedef struct op_shape {
     char dtype[8];      /* "" or "scales" for QOUT and QTENSOR fields */
     char rows, columns; /* the size's letter; 0: the size is rows_fixed or columns_fixed */

@@ -7,9 +7,9 @@
 typedef struct plan_entry {
     const char *what;
     int64_t bytes;      /* rounded up to the alignment of the device */
-    int64_t offset;     /* in the arena; set by plan_seal */
+    int64_t offset;     /* offset in the arena; set by plan_seal */
     int32_t born, died; /* plan.time when the buffer was opened and closed; died < 0 while open */
-    void *data;         /* immediate mode: the buffer's device memory; NULL: the entry is free */
+    void *data;         /* in immediate mode, the buffer's device memory; NULL: the entry is free */
 } plan_entry;
 
 enum plan_state { PLAN_EMPTY, PLAN_RECORDING, PLAN_SEALED, PLAN_IMMEDIATE };
@@ -112,7 +112,7 @@ static ott_status grow_entries(plan *p) {
 }
 
 static ott_status record_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {
-    if (!size_add(p->opened, bytes, &p->opened)) /* other sums are smaller */
+    if (!size_add(p->opened, bytes, &p->opened)) /* other sums of bytes are smaller */
         return status_fail(OTT_ERR_MEMORY,
                            "out of memory: the buffers of a step, up to \"%s\", are more than 2^63 bytes",
                            what);
@@ -220,7 +220,7 @@ static void insert_placed(plan_entry **placed, int32_t count, plan_entry *e) {
     placed[at] = e;
 }
 
-/* Places all entries in the given order, each at its lowest fit. Returns the arena size. */
+/* Places all entries in the given order, each at the lowest offset where it fits. Returns the arena size. */
 static int64_t place(plan_entry **order, int32_t count, plan_entry **placed) {
     int64_t bytes = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -244,8 +244,8 @@ static int32_t keep_live(plan_entry **placed, int32_t count, int32_t now, int64_
     return kept;
 }
 
-/* Does the same as `place` for the order in which entries were opened, which is the order of p->entries.
-   Faster than `place`, because it drops entries that were closed. Also computes p->live_peak. */
+/* Does what `place` does, in the order of p->entries, in which entries were opened. Is faster than `place`,
+   because it compares only with entries that are open. Also computes p->live_peak. */
 static int64_t place_by_birth(plan *p, plan_entry **placed) {
     int64_t bytes = 0;
     int32_t count = 0;
@@ -262,8 +262,8 @@ static int64_t place_by_birth(plan *p, plan_entry **placed) {
 }
 
 /* Tries two greedy orders and keeps the better one. The order of opening is optimal for nested lifetimes (a
-   stack). The order of size leaves fewer holes, but `place` compares all pairs of entries. So it is tried
-   only if the first arena is larger than p->live_peak. */
+   stack). The order of size leaves fewer holes, but `place` compares all pairs of entries. So this order is
+   tried only if the first one needs more than p->live_peak. */
 static ott_status pack_entries(plan *p) {
     plan_entry **order;
     TRY(mem_alloc_array(p->account, MEM_OTHER, 2 * (int64_t)p->count, sizeof(plan_entry *),

@@ -27,10 +27,10 @@ typedef struct plan_buffer {
 
 /* Creates an empty plan of buffers on the device, which is borrowed. */
 ott_status plan_create(device *d, plan **out);
-void plan_destroy(plan *p); /* call it before the device is closed; NULL is allowed */
+void plan_destroy(plan *p); /* call plan_destroy before the device is closed; p may be NULL */
 
-void plan_record(plan *p);         /* clears the plan and starts a recording */
-ott_status plan_seal(plan *p);     /* ends the recording and packs it; every buffer must be closed */
+void plan_record(plan *p);     /* clears the plan and starts a recording */
+ott_status plan_seal(plan *p); /* ends the recording and computes the offsets; every buffer must be closed */
 int64_t plan_bytes(const plan *p); /* arena size that a sealed plan needs */
 /* Returns the largest sum of the bytes of buffers that are open together. No arena can be smaller. */
 int64_t plan_live_peak(const plan *p);
@@ -42,16 +42,16 @@ int64_t plan_saved(const plan *p);
 int64_t plan_add_message(plan *p, int64_t bytes);
 void plan_bind(plan *p, void *arena);    /* arena: device memory of at least plan_bytes; borrowed */
 void plan_replay(plan *p);               /* starts a replay: call it before each run of the step */
-bool plan_recording(const plan *p);      /* true during a recording; false for NULL */
+bool plan_recording(const plan *p);      /* true during a recording; false if p is NULL */
 bool plan_is_recorded(const void *data); /* true if the address is in a buffer that a recording opened */
 /* Clears the plan and switches to immediate mode. Buffers that stay open are freed by plan_destroy,
    plan_record or plan_immediate. */
 void plan_immediate(plan *p);
-/* For tests: replays fill each closed buffer with 0xFF (NaN in every format), to reveal later reads. */
+/* For tests: replays fill each closed buffer with 0xFF (NaN in every format), to reveal reads of it. */
 void plan_poison(plan *p);
 
 /* Opens a buffer. `what` is a static string. OTT_ERR_INTERNAL if a replay differs from the recording. */
 ott_status plan_open(plan *p, const char *what, int64_t bytes, plan_buffer *out);
-ott_status plan_close(plan *p, plan_buffer *b); /* sets *b to PLAN_NONE; does nothing for PLAN_NONE */
+ott_status plan_close(plan *p, plan_buffer *b); /* sets *b to PLAN_NONE; does nothing if *b is PLAN_NONE */
 
 #endif

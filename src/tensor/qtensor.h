@@ -17,17 +17,17 @@
    block.k * k_step. All pointers are NULL if this use is in high precision. */
 typedef struct qdata {
     void *data; /* codes: row i, column j is at i * ld + j, or at j * ld + i if transposed */
-    /* stride of rows, or of columns if transposed; longer than a row in a part of another tensor */
+    /* stride of rows, or of columns if transposed; in a view, the full tensor's stride */
     int64_t ld;
     bool transposed;  /* columnwise only: the codes of a column are contiguous */
     float *amax;      /* largest magnitude of each block */
     float *scale;     /* multiplies values before the cast to FP8 */
     float *scale_inv; /* 1/scale: multiplies decoded values */
     int64_t mn_step, k_step;
-    const float *next; /* AMAX_DELAYED: `quantize` first copies this to scale[0], unless it is NULL */
+    const float *next; /* AMAX_DELAYED: `quantize` first copies next[0] to scale[0], unless `next` is NULL */
 } qdata;
 
-/* A quantized tensor with both uses. Owns nothing. An array that the uses share has one address in both. */
+/* A quantized tensor with both uses. Owns nothing. A shared array has one address in both uses. */
 typedef struct qtensor {
     int64_t rows, columns;
     /* number of groups of rows; each group's scale blocks begin with its first row; 0: not grouped */

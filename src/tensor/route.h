@@ -19,10 +19,10 @@ enum { ROUTE_GROUPS_MAX = 64 };
 
 typedef struct route_rule {
     route_score score;
-    int groups, chosen_groups; /* number of equal groups, and how many are chosen; groups 0: no groups */
+    int groups, chosen_groups; /* number of equal groups, 0 for none; number of chosen groups */
     bool group_score_max;      /* a group's score is its best expert's score, not the sum of the top two */
     bool normalized;           /* weights are divided by their sum */
-    float scale;               /* then weights are multiplied by this */
+    float scale;               /* factor of the weights, after `normalized` */
 } route_rule;
 
 /* Factors of the router losses in route_gradient, without the loss scale. T: tokens of the micro-batch. */
@@ -52,7 +52,7 @@ ANYWHERE int32_t route_choice(const float *score, const float *bias, int64_t e) 
 }
 
 /* Returns the key of the score of a group, experts [first, first + count): the sum of the two highest scores
-   plus biases, or the highest one. */
+   plus biases, or the highest score plus bias. */
 ANYWHERE int32_t route_group(const route_rule *r, const float *score, const float *bias, int64_t first,
                              int64_t count) {
     int64_t best = first, second = -1;
@@ -141,9 +141,9 @@ ANYWHERE float route_total(const route_rule *r, const float *score, int64_t expe
 /* The inputs of one token's backward. batch_count and sequence_count: how often each expert was chosen in the
    batch and in the token's sequence; NULL: the loss has weight 0. */
 typedef struct route_token {
-    const float *logits, *score, *dweight;     /* [E], [E], [K] */
-    const float *batch_count, *sequence_count; /* [E] */
-    const int32_t *expert;                     /* [K] */
+    const float *logits, *score, *dweight;     /* for E experts, for E experts, for K choices */
+    const float *batch_count, *sequence_count; /* for E experts */
+    const int32_t *expert;                     /* K choices */
     int64_t experts, choices;
     float lse, total, grad_scale;
 } route_token;

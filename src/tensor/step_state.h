@@ -26,7 +26,7 @@
     /* results */                                                                                            \
     X(GRAD_NORM) /* L2 norm of all gradients, loss scale removed, before clipping */                         \
     X(CLIP)      /* factor of each gradient: min(1, max_norm / (norm + 1e-6)) / loss scale */                \
-    X(SKIP)      /* 1: a gradient or the loss is not finite, no parameter changes */                         \
+    X(SKIP)      /* 1: a gradient or the loss is not finite, so no parameter changes */                      \
     X(LOSS)      /* sum of token losses */                                                                   \
     X(Z_LOSS)    /* sum over tokens of logsumexp(logits)^2, if the head has a z-loss */
 

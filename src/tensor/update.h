@@ -8,10 +8,10 @@
 #include <math.h>
 #include <stdbool.h>
 
-/* Options of all rules. Each rule uses only some. */
+/* Options of all update rules. Each rule uses only some of the options. */
 typedef struct update_options {
     float beta1, beta2, epsilon, weight_decay;
-    float factor; /* momentum's factor: SGD and Muon */
+    float factor; /* factor of the momentum, for SGD and Muon */
     bool nesterov;
 } update_options;
 
@@ -20,7 +20,7 @@ typedef struct update_options {
 typedef struct update_constants {
     const update_options *o;
     float clip, lr, decay, step_size, sqrt_correction2, average;
-    bool is_first; /* the first update of the run */
+    bool is_first; /* true in the first update of the run */
 } update_constants;
 
 /* An element: parameter, gradient, and the rule's state: momentum (Lion, SGD); moment1, moment2 (AdamW,
@@ -101,7 +101,7 @@ ANYWHERE void update_schedule_free(const update_constants *c, update_element *e)
     e->slot[2] = v;
 }
 
-/* e->p is the momentum here. */
+/* Updates the momentum e->p. The op `muon` updates the parameter. */
 ANYWHERE void update_muon_momentum(const update_constants *c, update_element *e) {
     e->p = fmaf(e->p, c->o->factor, e->g * c->clip);
 }
