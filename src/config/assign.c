@@ -98,7 +98,7 @@ bool assign_is_switch(const char *path) {
     if (a && a->kind == ALIAS_WORDS)
         return str_starts_with(a->words, "true=") || str_starts_with(a->words, "false=");
     if (a && a->kind == ALIAS_SPECIAL) return a->function == foreign_fp8_enabled;
-    if (a && a->kind != ALIAS_SAME) return true; /* the alias's value has no effect, so it may be missing */
+    if (a && a->kind != ALIAS_SAME) return true; /* a value without effect may be missing */
     return key && (key->type == KEY_BOOL || (key->type == KEY_CHOICE && table_choice(key, "true") >= 0));
 }
 

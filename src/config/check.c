@@ -63,8 +63,8 @@ static ott_status note_failure(config *cfg, ott_status status) {
     return diagnostic_failure(cfg, "", NULL, status);
 }
 
-/* Checks global_batch_size and computes grad_accum_steps. While the number of ranks is unknown, it assumes
-   one rank, and accepts a given grad_accum_steps that fits with some number of ranks. */
+/* Checks global_batch_size and computes grad_accum_steps. While the number of ranks is unknown, the check
+   assumes one rank, and accepts a given grad_accum_steps that fits with some number of ranks. */
 static ott_status check_batches(config *cfg) {
     int64_t global = cfg->train.global_batch_size, local = cfg->train.batch_size;
     int64_t counted = cfg->state->data_ranks, ranks = counted ? counted : 1, each = local * ranks;

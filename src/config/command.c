@@ -14,7 +14,7 @@
 
 typedef struct option {
     bool is_file;
-    char key[KEY_LIMIT]; /* the key, without leading dashes, other dashes as underscores */
+    char key[KEY_LIMIT]; /* the key without leading dashes; underscores for other dashes */
     const char *value;   /* the option's value; NULL: none was given */
     int used;            /* number of arguments that the option takes: 1 or 2 */
 } option;

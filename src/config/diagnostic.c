@@ -37,7 +37,7 @@ static bool is_within(const char *path, const char *section) {
     return strncmp(path, section, length) == 0 && (path[length] == '.' || !path[length]);
 }
 
-/* True if `path` is one of the keys of "a.b|c" or in one of its sections. */
+/* True if `path` is one of the keys "a.b|c" or is in one of the sections "a.b|c". */
 static bool is_one_of(const char *path, const char *names) {
     for (const char *at = names; *at;) {
         char name[96];

@@ -84,7 +84,7 @@ static ott_status read_messages(const json_t *object, json_t **out) {
     return status;
 }
 
-/* Reads the tools of a row: a list, or a list as JSON text; NULL: none. Release with json_decref. */
+/* Reads the tools of a row: a list, or a list as JSON text; NULL if it has none. Release with json_decref. */
 static ott_status read_tools(const json_t *object, json_t **out) {
     json_t *tools = json_object_get(object, "tools");
     json_error_t error;

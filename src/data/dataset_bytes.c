@@ -18,7 +18,7 @@ static ott_status bytes_read(const dataset *d, int64_t begin, int64_t count, int
 static const token_source bytes_source = {bytes_read, NULL};
 
 /* Range [begin, end) of a file, and the range to read, with up to TEXT_SLACK extra bytes on each side. The
-   extra bytes complete characters at the range's ends, to check them. */
+   extra bytes complete the characters at the range's ends, so that these characters can be checked. */
 typedef struct part {
     int64_t begin, end, read_begin, read_end;
 } part;

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ROUND (INT64_C(4) << 20) /* bytes per round and thread */
+#define ROUND (INT64_C(4) << 20) /* bytes of text that a round reads per thread */
 
 typedef struct document {
     int64_t begin, bytes; /* range of the document in the round's text */

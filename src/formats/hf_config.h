@@ -40,7 +40,7 @@ typedef struct hf_config {
     /* q k^T is divided by sqrt(query_pre_attn_scalar); 0 if the family has no such key */
     int64_t query_pre_attn_scalar;
     double attention_softcap, logit_softcap; /* soft caps of attention scores and logits; 0: none */
-    double rope_local_theta;                 /* rope_theta of layers with a window; 0: rope_theta */
+    double rope_local_theta;                 /* rotary base of layers with a window; 0: rope_theta */
     hf_rope rope;
     /* Parameters of the rope scaling rule; 0 if the rule does not have the parameter. */
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor;

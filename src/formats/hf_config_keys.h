@@ -65,7 +65,7 @@ bool hf_rope_equal(const hf_config *a, const hf_config *b);
 bool hf_can_list_dense_layers(const family *f); /* true if the family has the key mlp_only_layers */
 bool hf_dense_layers_equal(const hf_config *a, const hf_config *b);
 bool hf_has_full_attention(const hf_config *c, int64_t layer);     /* the layer has no window */
-bool hf_full_layers_equal(const hf_config *a, const hf_config *b); /* a and b: equal layers with windows */
+bool hf_full_layers_equal(const hf_config *a, const hf_config *b); /* true if the same layers have a window */
 const char *hf_activation_key(const family *f);                    /* key of the activation, "hidden_act" */
 const char *hf_activation(const hf_config *c);                     /* value of the activation key, "silu" */
 const char *hf_routing_method(const hf_config *c);                 /* value of DeepSeek-V2's topk_method */

@@ -59,8 +59,8 @@ void metrics_close(metrics_writer *w); /* NULL is allowed */
 typedef struct metrics_series {
     mem *account;
     int64_t count, capacity;
-    int64_t *step;                  /* [count] */
-    double *value;                  /* [count] */
+    int64_t *step;                  /* [count] steps of the points */
+    double *value;                  /* [count] values of the points */
     int64_t damaged, first_damaged; /* number of damaged lines in the file, and line number of the first */
 } metrics_series;
 

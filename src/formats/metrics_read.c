@@ -89,7 +89,7 @@ ott_status metrics_read(mem *account, const char *path, const char *const *keys,
 }
 
 void metrics_series_free(metrics_series *s) {
-    if (!s->account) return; /* never read */
+    if (!s->account) return; /* metrics_read was never called */
     mem_free(s->account, s->step);
     mem_free(s->account, s->value);
     *s = (metrics_series){.account = s->account};
@@ -248,7 +248,7 @@ out:
 }
 
 void metrics_health_free(metrics_health *h) {
-    if (!h->account) return; /* never read */
+    if (!h->account) return; /* metrics_read_health was never called */
     mem_free(h->account, h->modules);
     mem_free(h->account, h->uses);
     arena_close(h->names);

@@ -64,11 +64,11 @@ ott_status shards_stream(shards *s, const shard_tensor *t, int64_t first, int64_
 typedef struct shards_writer shards_writer;
 
 /*
- * Declares all tensors of a folder, which is created if needed. They are split, in the given order, into
- * files of at most max_bytes of data (0: the default; a larger tensor gets its own file). OTT_ERR_ARGUMENT if
- * the folder already has weights. Each file appears when it is complete, and the index last, so an incomplete
- * folder cannot be opened. To replace a model, write to a staging folder (base/staging.h). Nothing passed in
- * is kept.
+ * Declares all tensors of a folder, which is created if needed. The tensors are split, in the given order,
+ * into files of at most max_bytes of data (0: SHARDS_DEFAULT_BYTES). A larger tensor gets its own file.
+ * OTT_ERR_ARGUMENT if the folder already has weights. Each file appears when it is complete, and the index
+ * last, so an incomplete folder cannot be opened. To replace a model, write to a staging folder
+ * (base/staging.h). No argument is kept.
  */
 ott_status shards_writer_open(mem *account, const char *folder, const safetensors_tensor *tensors,
                               int64_t count, int64_t max_bytes, const safetensors_pair *metadata,

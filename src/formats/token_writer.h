@@ -9,7 +9,7 @@
 
 typedef struct token_writer token_writer;
 
-/* token_writer_commit creates `path`. OTT_ERR_ARGUMENT if it exists and is not a regular file. */
+/* token_writer_commit creates `path`. OTT_ERR_ARGUMENT if `path` exists and is not a regular file. */
 ott_status token_writer_open(mem *account, const char *path, token_writer **out);
 /* OTT_ERR_ARGUMENT for a negative id; OTT_ERR_UNSUPPORTED beyond 2^31 - 1 tokens, the format's limit. */
 ott_status token_writer_append(token_writer *w, const int32_t *tokens, int64_t count);

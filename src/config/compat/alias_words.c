@@ -19,7 +19,7 @@ const char *alias_last_component(const char *name) {
 
 enum { WORD_LIMIT = 256 };
 
-/* Copies in lower case, truncated to WORD_LIMIT, which no word of the table reaches. */
+/* Copies a word in lower case, truncated to WORD_LIMIT, which no word of the table reaches. */
 static const char *lower_case(const char *text, char out[WORD_LIMIT]) {
     int length = 0;
     for (; text[length] && length < WORD_LIMIT - 1; length++)

@@ -29,7 +29,7 @@ typedef struct foreign_state {
     const node *mock_length;         /* tokens per row of the mock data; NULL: not given */
     const char *mock_length_where;
     bool adam;              /* optimizer.name was adam */
-    bool titan_schedule;    /* a torchtitan file, or one of its decay keys was given */
+    bool titan_schedule;    /* the file is torchtitan's, or has a decay key of torchtitan */
     double decay_ratio;     /* torchtitan's share of all steps that decay; -1: not given */
     int64_t schedule_total; /* steps of torchtitan's schedule; 0: train.max_steps */
     config_wsd_decay decay_type;
