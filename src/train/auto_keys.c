@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 typedef struct choice {
-    char chat_date[16]; /* "": keep data.chat_date */
+    char chat_date[16]; /* chosen date; "": data.chat_date stays as it is */
     char fp8_sum[16], bf16_sum[16];
 } choice;
 
@@ -20,7 +20,7 @@ static bool needs_date(const config *cfg) {
     return may_chat && *path && !*cfg->data.chat_date;
 }
 
-/* Chooses the date. before: configuration of the resumed run, or NULL. Runs before this key had no date. */
+/* Chooses the date. before: configuration of the resumed run, or NULL. Older runs have no data.chat_date. */
 static void choose_date(const config *before, char out[16]) {
     if (!before)
         chat_today(out);

@@ -9,11 +9,11 @@
 #include "tensor/group_host.h"
 
 typedef struct budget {
-    double share; /* 0 to 1; see above */
+    double share; /* 0 (all blocks recomputed) to 1 (no block recomputed) */
     /* *bytes = memory of a step's plan with the blocks' current checkpointing. */
     ott_status (*measure)(void *user, int64_t *bytes);
     void *user;
-    group_host *host_exchange; /* over the ranks that must make the same choice; NULL: this rank only */
+    group_host *host_exchange; /* over the ranks that make one common choice; NULL: this rank only */
     const logger *log;
 } budget;
 

@@ -17,13 +17,13 @@ typedef struct exporter {
     mem *account;
     const logger *log;
     const ott_export_options *options;
-    const char *source; /* the path as given; after opening a run, its checkpoint */
-    char *checkpoint;   /* NULL: the source is a Hugging Face folder */
+    const char *source; /* the user's path; for a run, the path of its checkpoint */
+    char *checkpoint;   /* NULL if the source is a Hugging Face folder */
     config *cfg;
     inference_plan plan;
     device *device;
     model *m;
-    int64_t tokenizer_files; /* files copied from data.tokenizer_path */
+    int64_t tokenizer_files; /* number of files copied from data.tokenizer_path */
     str goal;                /* path of the exported folder or file */
 } exporter;
 
@@ -76,7 +76,7 @@ static ott_status find_original(const exporter *e, const char **out) {
                        *out, from ? "--from" : "model.hf_path of the model");
 }
 
-/* ---- the report ---- */
+/* ---- the text that ott_export returns ---- */
 
 static void write_fp8_report(const exporter *e, const hf_save_summary *s, str *report) {
     static const char *const scales[] = {[HF_SCALE_TENSOR] = "one scale per matrix",
@@ -126,7 +126,7 @@ static ott_status write_staged(exporter *e, const hf_save_options *options, hf_s
     TRY(staging_open(e->account, e->goal.text, &s));
     ott_status status = write_folder(e, options, s.path.text, sum);
     if (status == OTT_OK)
-        status = check_export_folder(e); /* again: another program may have created the goal */
+        status = check_export_folder(e); /* checked twice: another program may have created the goal */
     return staging_end(&s, status);
 }
 
@@ -161,7 +161,7 @@ static ott_status write_adapters(exporter *e) {
     return staging_end(&s, status);
 }
 
-/* A run updates routing biases, but a PEFT folder cannot hold them. */
+/* Warns that a PEFT folder cannot hold the routing biases that the run has updated. */
 static void warn_of_biases(const exporter *e) {
     const moe_options *o = &e->m->options.moe;
     if (!o->biased || o->bias_rate <= 0) return;
@@ -231,7 +231,7 @@ static ott_status export_gguf(exporter *e, str *report) {
     return status;
 }
 
-/* ---- all ---- */
+/* ---- all formats ---- */
 
 /* If model.hf_path no longer has the base weights of the adapters, uses the folder of --from instead. */
 static ott_status find_base(exporter *e) {

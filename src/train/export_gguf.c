@@ -37,14 +37,14 @@ static void add_metadata_text(gguf_metadata *m, const char *text) {
 enum { MOST_SPLITS = 4 };
 
 /* llama.cpp's names of pre-tokenizers (its src/llama-vocab.cpp), with the regular expressions that split the
-   text. If a name implies more, such as a BOS, the file's explicit keys override it. */
+   text. If a name implies other settings, such as a BOS, explicit keys of the file override them. */
 static const struct {
     const char *name;
-    const char *regex[MOST_SPLITS]; /* ends with NULL */
+    const char *regex[MOST_SPLITS]; /* the list ends with NULL */
     bool ignores_merges;
 } pre_tokenizers[] = {
     {"llama-bpe", {LLAMA3}, true},
-    {"dbrx", {LLAMA3}, false}, /* also Phi-4 */
+    {"dbrx", {LLAMA3}, false}, /* for the models dbrx and Phi-4 */
     {"qwen2", {CONTRACTIONS WORD_START "\\p{L}+|\\p{N}|" SIGNS "[\\r\\n]*" SPACES}, false},
     {"tekken",
      {WORD_START UPPER "*" LOWER "+|" WORD_START UPPER "+" LOWER "*|\\p{N}|" SIGNS "[\\r\\n/]*" SPACES},
@@ -85,7 +85,7 @@ static void add_padding(gguf_metadata *m, int64_t id) {
     add_metadata_text(m, name);
 }
 
-/* Appends one of a merge's two tokens. A space separates them, so a space in a token becomes U+0120. */
+/* Appends one of a merge's two tokens. GGUF separates these by a space; a space in a token becomes U+0120. */
 static void append_merge_part(str *text, const char *name) {
     for (; *name; name++)
         if (*name == ' ')
@@ -129,14 +129,14 @@ static void put_id(describing *d, const char *key, int64_t id) {
     if (id >= 0 && id < d->vocab) gguf_metadata_count(d->m, key, id);
 }
 
-/* Returns a stop token other than EOS (end of a turn); -1 if there is none. */
+/* Returns a stop token other than EOS, such as the end of a turn; -1 if there is none. */
 static int64_t other_stop(const tokenizer *t) {
     for (int64_t id = 0; id < tokenizer_vocab(t); id++)
         if (tokenizer_is_stop(t, id) && id != tokenizer_eos(t)) return id;
     return -1;
 }
 
-/* True if one token, `id`, is added before a text (`after`: after it). GGUF cannot express more tokens. */
+/* True if only token `id` is added before a text (`after`: after a text). GGUF can express only this. */
 static bool adds_only(const tokenizer *t, bool after, int32_t id) {
     int count;
     const int32_t *around = tokenizer_added_around(t, after, &count);

@@ -16,7 +16,7 @@ static int64_t part_ints(const feed *f, int64_t count) {
     return backend_align(f->device->can, count * size) / size;
 }
 
-/* Offset of the tokens, in integers. Before them is the index of the first token in the run, in two words. */
+/* Offset of the tokens, in integers. The two words before are the index of the first token in the run. */
 static int64_t number_ints(const feed *f) {
     return part_ints(f, 2);
 }
@@ -75,7 +75,7 @@ void feed_close(feed *f) {
 
 /* ---- rows ---- */
 
-/* index: of a batch in staging memory: first the micro-batches of all steps, then the evaluation's batch. */
+/* index: number of a batch in staging memory. All steps' micro-batches come first, then evaluation's. */
 static feed_shape *shape_of(feed *f, int64_t index) {
     return index < FEED_STEPS * f->options.grad_accum ? &f->training : &f->evaluation;
 }
@@ -115,7 +115,7 @@ static ott_status make_batch(feed *f, int64_t index, bool training, int64_t firs
            2 * sizeof(int32_t));
     f->documents[index] = 0;
     for (int64_t b = 0; b < s->rows; b++) TRY(make_row(f, index, b, training, first + b, labels));
-    /* Doubling makes changes rare: plans and graphs are recorded again for each new capacity. */
+    /* Doubling makes changes of the capacity rare: each change records plans and graphs again. */
     while (s->document_capacity < f->documents[index]) s->document_capacity *= 2;
     if (s->document_capacity > tokens_of(s)) s->document_capacity = tokens_of(s);
     return OTT_OK;

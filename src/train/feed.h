@@ -7,26 +7,26 @@
 #include "data/dataset.h"
 #include "model/run.h"
 
-/* Sets of staging memory. Steps use the first FEED_STEPS in turn; evaluation's own set has one batch. */
+/* Sets of staging memory. Steps alternate between the first FEED_STEPS sets. Evaluation uses the last set. */
 enum { FEED_STEPS = 2, FEED_EVALUATION = FEED_STEPS, FEED_SETS };
 
 typedef struct feed_set {
-    bool ready;         /* filled with the rows from `first` on */
-    int64_t first;      /* index of the step's first row; all ranks' rows since the run began are counted */
-    int64_t labels;     /* target tokens in this rank's rows */
-    device_event *sent; /* after the last copy to the device; then staging memory may be reused */
+    bool ready;         /* the set holds the rows from `first` on */
+    int64_t first;      /* index of the step's first row, counted over all ranks since the run began */
+    int64_t labels;     /* number of target tokens in this rank's rows */
+    device_event *sent; /* recorded after the last copy to the device; then the set may be refilled */
 } feed_set;
 
 typedef struct feed_options {
     const dataset *train_data, *validation_data; /* borrowed; validation_data may be NULL */
-    uint64_t seed;                               /* of the shuffle */
-    const group *ranks;                          /* borrowed; each rank reads different rows */
+    uint64_t seed;                               /* seed of the shuffle */
+    const group *ranks;                          /* borrowed; ranks that read different rows */
     int64_t batch_size, seq_len, grad_accum;
     int64_t evaluation_rows, evaluation_length; /* shape of a batch of evaluation */
 } feed_options;
 
-/* Shape of a micro-batch. document_capacity: cu_seqlens on the device has document_capacity + 1 entries. It
-   starts at `rows` and doubles when packed rows hold more documents. */
+/* Shape of a micro-batch. document_capacity: cu_seqlens on the device has document_capacity + 1 entries. The
+   capacity starts at `rows` and doubles when packed rows hold more documents. */
 typedef struct feed_shape {
     int64_t rows, length, document_capacity;
 } feed_shape;
@@ -34,8 +34,8 @@ typedef struct feed_shape {
 typedef struct feed {
     feed_options options;
     device *device;
-    int32_t *staging;   /* host memory of all sets */
-    int64_t *documents; /* [FEED_STEPS * grad_accum + 1] documents in each batch */
+    int32_t *staging;   /* host memory of all feed_sets */
+    int64_t *documents; /* number of documents in each of the FEED_STEPS * grad_accum + 1 batches */
     feed_shape training, evaluation;
     feed_set sets[FEED_SETS];
 } feed;
@@ -44,13 +44,13 @@ typedef struct feed {
 ott_status feed_open(feed *f, device *d, const feed_options *o);
 void feed_close(feed *f);
 
-/* Bytes of device memory of a micro-batch, and its tensors in memory that starts at `data`. */
+/* feed_batch_bytes: device memory of a micro-batch. feed_batch_at: its tensors in the memory at `data`. */
 int64_t feed_batch_bytes(const feed *f, const feed_shape *s);
 batch feed_batch_at(const feed *f, const feed_shape *s, void *data);
 
-/* Fills a set with this rank's micro-batches of the step that starts at row `first`, if not done already. */
+/* Fills a set with this rank's micro-batches of the step that starts at row `first`, if it lacks them. */
 ott_status feed_step(feed *f, int set, int64_t first);
-/* Fills FEED_EVALUATION with rows first, first + 1, ... of the validation data. */
+/* Fills set FEED_EVALUATION with rows first, first + 1, ... of the validation data. */
 ott_status feed_evaluation(feed *f, int64_t first);
 /* Starts the copy of micro-batch `index` of a set to the device, into `to`. Unused entries of cu_seqlens get
    the number of tokens, so they describe empty documents. */

@@ -1,4 +1,4 @@
-/* train/health: measures quantization quality, writes it, and applies fallbacks. */
+/* train/health: measures quantization quality, writes the measurements, and applies fallbacks. */
 #include "train/health.h"
 #include <math.h>
 #include <string.h>
@@ -15,14 +15,14 @@ static const char *const tensor_words[TENSOR_COUNT] = {"input", "weight", "grad_
 
 enum { USES = 2, SLOT_FLOATS = USES * STATISTICS_COUNT };
 
-/* Last measurement of one use: the rowwise or the columnwise copy of a tensor. It is of this rank; join_ranks
-   reduces it over all ranks, use_most by maximum and use_sum by sum. So they have only floats. */
+/* Last measurement of one use of a tensor: its rowwise or its columnwise copy. First it is this rank's; then
+   join_ranks combines all ranks: use_most by maximum, use_sum by sum. So all members are floats. */
 typedef struct use_most {
-    float measured;                         /* 1; 0: not measured, or in high precision */
-    float format;                           /* an ott_dtype */
-    float has_own_scales;                   /* 1: rowwise and columnwise copies have separate scales */
+    float measured;                         /* 1: measured; 0: not measured, or in high precision */
+    float format;                           /* the copy's ott_dtype, as a float */
+    float has_own_scales;                   /* 1: rowwise and columnwise copy have separate scales */
     float amax, scale_max, minus_scale_min; /* minus_scale_min: minus the smallest scale */
-    float minus_sqnr;                       /* minus the lowest SQNR */
+    float minus_sqnr;                       /* minus the lowest SQNR of any rank */
 } use_most;
 typedef struct use_sum {
     float saturated, underflowed, signal, noise, elements;
@@ -34,12 +34,12 @@ struct health {
     hook hook;
     const model_module **layers; /* linear layers of all pipeline stages */
     int64_t layer_count;
-    quant_spec *specs; /* [layers][TENSOR_COUNT] specs of the tensors that this rank measured */
-    float *elements;   /* [layers][TENSOR_COUNT] tensor sizes; 0: not measured on this rank */
+    quant_spec *specs; /* [layers][TENSOR_COUNT] specs, valid for tensors that this rank measured */
+    float *elements;   /* [layers][TENSOR_COUNT] elements of each tensor; 0: not measured on this rank */
     float *host;       /* [layers][TENSOR_COUNT][USES][STATISTICS_COUNT] statistics, copied from `block` */
     void *block;       /* device memory in which the operations write the statistics */
-    use_most *most;    /* [layers][TENSOR_COUNT][USES] */
-    use_sum *sum;      /* the same */
+    use_most *most;    /* [layers][TENSOR_COUNT][USES] measurements */
+    use_sum *sum;      /* [layers][TENSOR_COUNT][USES] sums */
     bool measuring;
 };
 
@@ -55,7 +55,7 @@ static int64_t find_slot(const health *h, const char *module, recipe_tensor whic
     return -1;
 }
 
-/* The hook. If a tensor comes in chunks (output head), only the last chunk is measured. */
+/* Hook that measures a quantized tensor; only the last chunk if the output head computes it in chunks. */
 static ott_status measure_quantization(void *user, exec *cx, const char *module, recipe_tensor which,
                                        const tensor *t, const qtensor *q) {
     health *h = user;
@@ -64,7 +64,7 @@ static ott_status measure_quantization(void *user, exec *cx, const char *module,
     tensor out = tensor_matrix((float *)h->block + at * SLOT_FLOATS, OTT_F32, USES, STATISTICS_COUNT);
     h->specs[at] = q->spec;
     h->elements[at] = (float)tensor_count(*t);
-    exec apart = *cx; /* without the plan, which has no workspace for this op */
+    exec apart = *cx; /* without a plan, because plans have no workspace for this op */
     apart.plan = NULL;
     return op_quantize_statistics(&apart, &(quantize_statistics_args){.x = t, .q = q, .statistics = &out});
 }
@@ -168,7 +168,7 @@ static double worst_of(const health *h, int64_t layer, const char **tensor_word)
     return worst;
 }
 
-/* Updates low_sqnr_count of a layer that this rank has. All ranks with that layer get the same count. */
+/* Updates low_sqnr_count of a layer that this rank has. All ranks that have the layer get the same count. */
 static void judge_layer(const health *h, int64_t i) {
     linear *l = h->layers[i]->linear;
     const char *word = "";

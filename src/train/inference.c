@@ -22,7 +22,7 @@ static bool is_hugging_face(const char *path) {
 }
 
 /* Keeps the folder's FP8 matrices as frozen FP8 weights, one byte per element. With adapters, all other
-   weights are frozen in bf16. So then the folder must have them in bf16. */
+   weights are frozen in bf16, so the folder must have these weights in bf16. */
 static ott_status keep_codes(mem *account, config *cfg) {
     str names = {.account = account};
     bool others_are_bf16;
@@ -32,7 +32,7 @@ static ott_status keep_codes(mem *account, config *cfg) {
     if (names.length == 0 || (cfg->peft.enabled && !others_are_bf16)) goto out;
     if (!cfg->peft.enabled) TRY_OUT(config_set(cfg, "train.freeze", names.text));
     TRY_OUT(config_set(cfg, "train.frozen_dtype", "fp8"));
-    TRY_OUT(hf_model_configure(account, cfg, NULL)); /* again: sets the granularity of the codes */
+    TRY_OUT(hf_model_configure(account, cfg, NULL)); /* second call: sets the granularity of the codes */
 out:
     str_free(&names);
     return status;
@@ -145,7 +145,7 @@ static ott_status set_precision(config *cfg, const char *name) {
     const char *own = recipe_canonical_name(name);
     const recipe *r = recipe_find(own ? own : name);
     if (!r) return fail_precision(name);
-    /* Resets all recipe keys: a named recipe is used as published, in all layers that the filter allows. */
+    /* Resets all recipe keys: a named recipe is used as published, in all layers that pass the filter. */
     static const char *const places[] = {"schedule", "module", "keep_first_layers", "keep_last_layers"};
     int count;
     const char *const *keys = config_recipe_keys(&count);
@@ -156,7 +156,7 @@ static ott_status set_precision(config *cfg, const char *name) {
     return config_set(cfg, "float8.recipe_name", r->name);
 }
 
-/* Resets keys about ranks and offloading, which would restrict the precision although there is one rank. */
+/* Resets keys about ranks and offloading. They would restrict the precision, but inference has one rank. */
 static ott_status forget_ranks(config *cfg) {
     TRY(set_default(cfg, "float8", "enable_fsdp_float8_all_gather"));
     TRY(set_default(cfg, "float8", "precompute_float8_dynamic_scale_for_fsdp"));
@@ -192,7 +192,7 @@ ott_status inference_choose(mem *account, config *cfg, const char *checkpoint, c
     TRY(apply_settings(cfg, choice));
     TRY(config_check(cfg));
     TRY(inference_read(account, cfg, checkpoint, out));
-    /* Delayed scaling needs amax histories, which only a run under that recipe saves. */
+    /* Delayed scaling needs amax histories, which only a run with delayed scaling saves. */
     const recipe *r = out->convert.recipe;
     if (was_delayed || !is_delayed(r)) return OTT_OK;
     return status_fail(

@@ -21,7 +21,7 @@ ott_status inference_find(mem *account, const char *path, const char *base, int6
 
 /* Do not move or copy a plan after inference_read (see precision_plan). */
 typedef struct inference_plan {
-    const config *cfg;      /* borrowed */
+    const config *cfg;      /* borrowed configuration */
     const char *checkpoint; /* borrowed; NULL: load the folder model.hf_path */
     model_options shape;
     precision_plan precision;
@@ -32,11 +32,11 @@ typedef struct inference_plan {
 /* Fills *out; checkpoint may be NULL. Sets derived values of [model] in cfg. */
 ott_status inference_read(mem *account, config *cfg, const char *checkpoint, inference_plan *out);
 
-/* A precision other than the model's own. */
+/* Another precision than the one in the model's configuration. */
 typedef struct inference_choice {
-    const char *user;      /* name of the caller for messages: "eval" */
-    const char *precision; /* NULL or "trained": the model's own; else see precision in ott_eval_options */
-    const char *const *settings; /* [setting_count] arguments that set keys in `allowed` (config_override) */
+    const char *user;            /* caller's name for messages, such as "eval" */
+    const char *precision;       /* as in ott_eval_options; NULL or "trained": the model's precision */
+    const char *const *settings; /* setting_count arguments that set keys in `allowed` (config_override) */
     int setting_count;
     const char *const *allowed;
 } inference_choice;

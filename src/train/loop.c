@@ -31,15 +31,15 @@
 /* Everything that a run owns; closed by close_run. */
 typedef struct run {
     mem *account;
-    const logger *log; /* of this rank */
+    const logger *log; /* logger of this rank */
     config *cfg;
     const train_hooks *hooks;
     process_group process_group;
     config asked; /* cfg before model_options_resolve */
     model_options shape;
-    hf_model_notes notes; /* about model.hf_path */
+    hf_model_notes notes; /* values of model.hf_path's config.json that have no key */
     memory_need need;
-    memory_check_fp8 need_fp8; /* on rank 0 only */
+    memory_check_fp8 need_fp8; /* set only on rank 0 */
     precision_plan precision;
     run_folder folder;
     resume_point start;
@@ -52,19 +52,19 @@ typedef struct run {
     profile *profile; /* NULL if profiling.enable is false */
     progress progress;
     run_sources files;  /* data and tokenizer files of the run */
-    str sources;        /* sources.json of the checkpoints */
-    bool history_known; /* the run is new, or the history of its earlier processes was read */
-    int64_t first_step; /* of this process */
+    str sources;        /* text of sources.json for the checkpoints */
+    bool history_known; /* the run is new, or the history of earlier processes was read */
+    int64_t first_step; /* steps that were done when this process began */
     int64_t saved_step; /* step of the newest saved checkpoint; -1: none */
     cancellation cancellation;
     bool in_steps;          /* the first step has started */
-    bool stopping, stopped; /* a stop was requested; it has ended the run */
+    bool stopping, stopped; /* stopping: a stop was requested; stopped: the request has ended the run */
 } run;
 
 /* ---- opening ---- */
 
-/* The cancellation callback. A request stays set. With several ranks a running step is not interrupted: the
-   ranks must end after the same step. */
+/* The cancellation callback. A stop request stays set. With several ranks it does not interrupt a step, since
+   all ranks must end after the same step. */
 static bool has_stop_request(void *user) {
     run *r = user;
     if (r->process_group.size > 1 && r->in_steps) return false;
@@ -72,7 +72,7 @@ static bool has_stop_request(void *user) {
     return r->stopping;
 }
 
-/* Between steps: a stop request on any rank stops all ranks. */
+/* Shares stop requests between steps: a request on any rank stops all ranks. */
 static ott_status share_stop_request(run *r) {
     r->stopping = r->stopping || (r->hooks->stop && r->hooks->stop(r->hooks->stop_user));
     return process_group_any(&r->process_group, &r->stopping);
@@ -100,7 +100,7 @@ out:
     return status;
 }
 
-/* Loads or initializes the weights, unless a checkpoint has them. */
+/* Loads or initializes the weights, unless the weights come from a checkpoint. */
 static ott_status load_start(run *r) {
     const char *folder = r->cfg->model.hf_path, *quantization = r->notes.quantization;
     if (r->start.checkpoint && !r->start.exclusions.no_model) return OTT_OK;
@@ -126,7 +126,7 @@ static ott_status decide_memory_check(run *r) {
                : OTT_OK;
 }
 
-/* Checks that all ranks have the same files, before the run folder is created: a failure leaves no folder. */
+/* Checks that all ranks have the same files. If not, the run ends before its folder is created. */
 static ott_status check_files(run *r) {
     str lines = {.account = r->account};
     r->files.account = r->account;
@@ -170,7 +170,7 @@ static ott_status fit_rows(run *r) {
     TRY(resume_fit_rows(r->log, r->account, r->cfg, &r->start, r->train_data));
     r->asked.train.grad_accum_steps = r->cfg->train.grad_accum_steps;
     r->asked.train.max_steps = r->cfg->train.max_steps;
-    return precision_plan_read(r->cfg, &r->precision); /* its phases depend on train.max_steps */
+    return precision_plan_read(r->cfg, &r->precision); /* the phases depend on train.max_steps */
 }
 
 static ott_status open_trainer(run *r) {
@@ -206,7 +206,7 @@ static ott_status open_metrics(run *r) {
     return status;
 }
 
-/* Reads the totals of the run's earlier processes from the checkpoint; only warns if that fails. */
+/* Reads the totals of the run's earlier processes from the checkpoint; a failure only causes a warning. */
 static ott_status open_history(run *r) {
     run_history *h = &r->progress.history;
     const run_state *state = &r->trainer->run;
@@ -277,7 +277,7 @@ static ott_status keep_folder(run *r) {
     TRY(run_folder_restore(&r->folder, r->log, r->cfg));
     TRY(metrics_restore(r->progress.metrics));
     TRY(write_config(r));
-    r->saved_step = -1; /* the folder may have had the checkpoint, too */
+    r->saved_step = -1; /* the newest checkpoint may be lost with the folder */
     return open_tensorboard(r);
 }
 
@@ -297,7 +297,7 @@ static ott_status save_weights(run *r) {
     TRY(checkpoint_writer_save(r->writer, r->trainer->recipe->name, &r->trainer->run, &r->progress.history));
     r->saved_step = r->trainer->run.step;
     if (!save_hf_is_requested(r->cfg, r->saved_step)) return OTT_OK;
-    TRY(checkpoint_writer_wait(r->writer)); /* hf/ is written into the checkpoint's folder */
+    TRY(checkpoint_writer_wait(r->writer)); /* hf/ needs the checkpoint's folder */
     return save_hf(r->trainer->m, r->log, r->cfg, r->process_group.savers, r->folder.checkpoints,
                    r->saved_step);
 }
@@ -346,7 +346,7 @@ static ott_status validate(run *r) {
     return progress_validation(&r->progress, r->trainer, &e, clock_seconds() - started);
 }
 
-/* Logs the step in KempnerForge's words, which tools parse. Names the parameter if the loss is finite. */
+/* Logs a skipped step in KempnerForge's words, for tools. If the loss is finite, names a parameter. */
 static void log_nonfinite(const run *r, const step_result *s, const char *gradient, const char *where) {
     const run_state *state = &r->trainer->run;
     const run_history *h = &r->progress.history;
@@ -375,7 +375,7 @@ static ott_status handle_nonfinite(run *r, const step_result *s) {
                  *gradient ? "gradient of " : "the gradient norm (every module is finite)", gradient);
     log_nonfinite(r, s, gradient, where);
     if (state->nan_steps < r->cfg->train.max_consecutive_nan) return OTT_OK;
-    double loss = fabs(s->loss); /* prints nan, not -nan */
+    double loss = fabs(s->loss); /* avoids the text -nan */
     return status_fail(
         OTT_ERR_DIVERGED,
         "too many consecutive NaNs: %lld steps in a row (loss %g at step %lld, first non-finite value: %s); "
@@ -458,17 +458,17 @@ static ott_status one_step(run *r) {
     TRY(health_end_step(r->health, process_group_is_leader(&r->process_group) ? r->progress.metrics : NULL));
     if (s.skipped) TRY(handle_nonfinite(r, &s));
     int64_t step = r->trainer->run.step;
-    /* Before a checkpoint is saved: the metrics up to its step must be written first. */
+    /* Validates before saving: the metrics up to a step must be written before its checkpoint. */
     if (step % r->cfg->eval.interval == 0 || step == r->cfg->train.max_steps) TRY(validate(r));
     report_progress(r, &s, learning_rate);
     bool due = r->cfg->checkpoint.interval > 0 && step % r->cfg->checkpoint.interval == 0;
     TRY(share_stop_request(r));
-    if (due && !r->stopping) TRY(save(r)); /* else save_and_stop saves */
+    if (due && !r->stopping) TRY(save(r)); /* on a stop request, save_and_stop saves */
     return OTT_OK;
 }
 
-/* After an error: saves the last complete step. Does not save a run that diverged, since its older
-   checkpoints are better, or a run of several ranks, since ranks can only save together. Returns `code`. */
+/* After an error: saves the last complete step. Does not save a diverged run, since its older checkpoints are
+   better, nor a run of several ranks, since an error on one rank prevents a common save. Returns `code`. */
 static ott_status save_after(run *r, ott_status code) {
     long long step = (long long)r->trainer->run.step;
     if (r->process_group.size > 1) return code;
@@ -591,7 +591,7 @@ static ott_status collect_errors(run *r) {
     return config_collect(r->cfg, hub_name_check(r->cfg, "data.tokenizer_path", r->cfg->data.tokenizer_path));
 }
 
-/* Checks that all ranks see the run folder, and the checkpoint folder if that is elsewhere. */
+/* Checks that all ranks see the run folder, and the checkpoint folder if it is outside the run folder. */
 static ott_status check_folder(run *r) {
     TRY(shared_folder_check(&r->process_group, r->folder.path, "run.dir"));
     if (str_starts_with(r->folder.checkpoints, r->folder.path)) return OTT_OK;
@@ -600,7 +600,7 @@ static ott_status check_folder(run *r) {
 
 static ott_status open_run(run *r) {
     TRY(open_device(r));
-    config_collect_begin(r->cfg); /* reports all errors together, before any data or weights are read */
+    config_collect_begin(r->cfg); /* collects all errors, before data or weights are read */
     ott_status status = collect_errors(r), collected = config_collect_end(r->cfg);
     TRY(status == OTT_OK ? collected : status);
     TRY(process_group_open(&r->process_group, r->device, r->cfg));
@@ -612,7 +612,7 @@ static ott_status open_run(run *r) {
     TRY(auto_keys_choose(r->account, &r->process_group, r->device, r->cfg));
     TRY(data_open(r->account, &r->cancellation, r->cfg, &r->shape.vocab, &r->train_data,
                   &r->validation_data));
-    TRY(precision_plan_read(r->cfg, &r->precision)); /* phases depend on max_steps, which data_open may set */
+    TRY(precision_plan_read(r->cfg, &r->precision)); /* max_steps, maybe set by data_open, sets the phases */
     TRY(check_files(r));
     TRY(open_folder(r));
     TRY(check_folder(r));
@@ -638,7 +638,7 @@ static void close_run(run *r) {
     dataset_close(r->train_data);
     dataset_close(r->validation_data);
     resume_close(r->account, &r->start);
-    run_folder_close(&r->folder); /* last, since it releases the lock */
+    run_folder_close(&r->folder); /* last: closing releases the lock */
 }
 
 ott_status train_run(mem *account, const logger *log, config *cfg, const train_hooks *hooks) {

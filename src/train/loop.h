@@ -7,8 +7,8 @@
 #include "ottava/ottava.h"
 
 typedef struct train_hooks {
-    ott_progress_fn progress; /* after every step; NULL: none */
-    ott_work_fn work;         /* after every micro-batch of a step that has several; NULL: none */
+    ott_progress_fn progress; /* called after every step; NULL: none */
+    ott_work_fn work;         /* called after every micro-batch if a step has several; NULL: none */
     void *user;
     bool (*stop)(void *user); /* polled often; true: save the last complete step and end; NULL: never */
     void *stop_user;

@@ -37,6 +37,6 @@ bool loss_monitor_add(loss_monitor *m, double loss, double *mean) {
     qsort(sorted, LOSS_MONITOR_START, sizeof *sorted, number_compare);
     double median = 0.5 * (sorted[LOSS_MONITOR_START / 2 - 1] + sorted[LOSS_MONITOR_START / 2]);
     m->start = fmin(median, fmax(m->first[0], m->guess));
-    for (int i = 0; i < LOSS_MONITOR_START; i++) judge_loss(m, m->first[i], mean); /* too few for a warning */
+    for (int i = 0; i < LOSS_MONITOR_START; i++) judge_loss(m, m->first[i], mean); /* 10 losses cannot warn */
     return false;
 }

@@ -16,12 +16,12 @@
 enum { LOSS_MONITOR_START = 10, LOSS_MONITOR_STEPS = 20 };
 
 typedef struct loss_monitor {
-    double guess; /* the loss of guessing */
+    double guess; /* loss of a uniform guess: log of the vocabulary size */
     double first[LOSS_MONITOR_START];
     int count;        /* number of losses in `first` */
-    double start;     /* set when count is LOSS_MONITOR_START */
-    int above, below; /* number of latest losses in a row above the limit, or not above it */
-    double sum;       /* sum of these `above` losses */
+    double start;     /* start value; set when count is LOSS_MONITOR_START */
+    int above, below; /* latest losses in a row above the limit; latest losses in a row not above it */
+    double sum;       /* sum of the latest `above` losses */
     bool warned;
 } loss_monitor;
 

@@ -9,7 +9,7 @@
 
 /* ---- measuring ---- */
 
-/* Converts to every recipe of the schedule. The dry run's peak and out->saved become the largest of all. */
+/* Converts the model to every recipe of the schedule. The dry run's peak and out->saved become maxima. */
 static ott_status try_phases(trainer *t, const precision_plan *precision, memory_need *out) {
     for (int i = 0; i < precision->phase_count; i++) {
         if (precision->phases[i].recipe != t->recipe) TRY(trainer_convert(t, precision->phases[i].recipe));
@@ -58,11 +58,11 @@ static ott_status need_of(const memory_check *c, const variant *v, memory_need *
 
 /* ---- settings that save memory ---- */
 
-/* A setting, applied as often as needed, and its result. */
+/* A setting that is applied one or more times, and the memory that the run then needs. */
 typedef struct proposal {
     setting set;
-    int times;     /* how often it is applied */
-    int64_t total; /* bytes that the run needs then */
+    int times;     /* how often the setting is applied */
+    int64_t total; /* bytes that the run needs with the setting */
     char text[MEMORY_CHECK_TEXT];
 } proposal;
 
@@ -82,7 +82,7 @@ static bool apply_setting(const memory_check *c, const variant *from, setting se
     char text[MEMORY_CHECK_TEXT];
     *out = (proposal){.set = set, .total = need};
     for (int times = 1; times <= MOST_TIMES && out->total > left && set(c, &v, text); times++) {
-        if (need_of(c, &v, &n) != OTT_OK) break; /* another key does not allow this setting */
+        if (need_of(c, &v, &n) != OTT_OK) break; /* other keys forbid this setting */
         if (n.host > host_limit(c).left) break;
         if (n.total >= out->total) continue;
         out->total = n.total;
@@ -99,7 +99,7 @@ static void insert_proposal(proposal *list, int *count, const proposal *p) {
     (*count)++;
 }
 
-/* Lists the settings that save memory, the best first. Returns their number. */
+/* Lists the settings that save memory; those that save most come first. Returns their number. */
 static int find_proposals(const memory_check *c, const variant *v, int64_t need, int64_t left,
                           proposal *list) {
     int count = 0;
@@ -155,7 +155,7 @@ static void write_proposals(str *text, const memory_check *c, const variant *v, 
 
 enum { MOST_RANKS = 1024 };
 
-/* Appends a number of shard ranks, doubled until the run fits. False if MOST_RANKS ranks are too few. */
+/* Appends the number of ranks, doubled until the sharded run fits. False if MOST_RANKS are too few. */
 static bool write_ranks(str *text, const memory_check *c, const variant *from, int64_t left) {
     variant v = *from;
     memory_need n;
@@ -196,7 +196,7 @@ ott_status memory_check_suggest(const memory_check *c, int64_t need, int64_t lef
 /* An excess is reported if it is at least 1 / EXCESS_SHARE of the bf16 memory and EXCESS_LEAST bytes. */
 enum { EXCESS_SHARE = 100, EXCESS_LEAST = 16 << 20 };
 
-/* *fits is false if the rest of the configuration does not allow the setting. */
+/* *fits is false if other keys of the configuration do not allow the setting. */
 static ott_status try_setting(const memory_check *c, const variant *v, memory_need *out, bool *fits) {
     ott_status status = need_of(c, v, out);
     *fits = status == OTT_OK;
@@ -245,7 +245,7 @@ void memory_check_show_fp8(const memory_check_fp8 *c, int64_t need, char out[MEM
 
 /* ---- the error message ---- */
 
-/* Appends the kinds of memory, largest first, that are at least 2% of all. */
+/* Appends the kinds of memory that are at least 2% of the total, largest first. */
 static void append_memory_kinds(str *text, int64_t all, const int64_t bytes_of_kind[MEM_KIND_COUNT]) {
     bool written[MEM_KIND_COUNT] = {false};
     char size[SIZE_TEXT];

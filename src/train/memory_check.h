@@ -12,23 +12,23 @@
 typedef struct memory_check {
     mem *account;
     const device *device;
-    const config *cfg;   /* resolved */
+    const config *cfg;   /* the resolved configuration */
     const config *asked; /* cfg before model_options_resolve applied model.reduce */
     const model_options *shape;
     int64_t step;                                /* first training step of the run */
-    const dataset *train_data, *validation_data; /* may be NULL: then rows have train.seq_len tokens */
+    const dataset *train_data, *validation_data; /* may be NULL: then a row has train.seq_len tokens */
     const dry_run_listener *listener;            /* receives each op of the first step; may be NULL */
     /* Called with the trainer after the step is recorded; may be NULL. */
     ott_status (*inspect)(void *user, trainer *t);
     void *user;
-    int64_t group_bytes;   /* memory that process groups will take when they are opened; 0: already open */
-    bool is_other_machine; /* planning for another machine: its host memory is unknown and not checked */
+    int64_t group_bytes;   /* bytes that process groups will need when they are opened; 0: they are open */
+    bool is_other_machine; /* the plan is for another machine, whose host memory is unknown */
 } memory_check;
 
 /* Bytes at the moment of the run's peak, including memory that is taken already. */
 typedef struct memory_need {
-    int64_t total, by_kind[MEM_KIND_COUNT];     /* device memory */
-    int64_t host, host_by_kind[MEM_KIND_COUNT]; /* host memory, if the device has its own; else 0 */
+    int64_t total, by_kind[MEM_KIND_COUNT];     /* bytes of device memory */
+    int64_t host, host_by_kind[MEM_KIND_COUNT]; /* bytes of host memory if it is separate; else 0 */
     int64_t saved;                              /* bytes of the step arena that forward keeps for backward */
 } memory_need;
 
@@ -44,20 +44,20 @@ ott_status memory_check_suggest(const memory_check *c, int64_t need, int64_t lef
 enum { MEMORY_CHECK_OFFERS = 2, MEMORY_CHECK_FP8_TEXT = 400 };
 
 typedef struct memory_check_offer {
-    char text[96]; /* the setting */
+    char text[96]; /* the setting, as written in a configuration */
     int64_t total; /* bytes that the run needs with this setting */
 } memory_check_offer;
 
 /* Reports an FP8 run that needs at least 1% and 16 MiB more memory than the same run in bf16. */
 typedef struct memory_check_fp8 {
-    int64_t excess; /* bytes; 0: too few to report, or the run is not in FP8 or cannot run in bf16 */
+    int64_t excess; /* bytes more than bf16; 0: nothing to report, no FP8 run, or bf16 is impossible */
     memory_check_offer offers[MEMORY_CHECK_OFFERS]; /* settings with which the FP8 run needs less */
     int offer_count;
 } memory_check_fp8;
 
 /* Compares the FP8 run, which needs `need` bytes, with the same run in bf16. */
 ott_status memory_check_compare_fp8(const memory_check *c, int64_t need, memory_check_fp8 *out);
-/* Writes one sentence, without the full stop. */
+/* Writes one sentence about the excess and the offers, without a full stop. */
 void memory_check_show_fp8(const memory_check_fp8 *c, int64_t need, char out[MEMORY_CHECK_FP8_TEXT]);
 
 #endif

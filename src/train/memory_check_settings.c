@@ -67,7 +67,7 @@ static bool has_filter(const config *cfg, const char *name) {
     return false;
 }
 
-/* An FP8 head stores two quantized copies of the logits' gradient, the largest tensor of a step. */
+/* Excludes the output head from FP8: an FP8 head stores two quantized copies of the logits' gradient. */
 bool memory_check_exclude_head(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     static const char head[] = "output_head";
     config_list *list = &v->cfg.float8.filter_fqns;
@@ -90,7 +90,7 @@ static bool halve_precision(const memory_check *c, variant *v, char text[MEMORY_
     return true;
 }
 
-/* Only for fine-tuning a Hugging Face folder, which works as well with a frozen embedding. */
+/* Freezes the embedding of a Hugging Face model: fine-tuning works as well with a frozen embedding. */
 static bool freeze_embedding(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     static const char *const names[] = {"model.embed_tokens"};
     static const config_list list = {names, 1};
@@ -100,7 +100,7 @@ static bool freeze_embedding(const memory_check *c, variant *v, char text[MEMORY
     return true;
 }
 
-/* On a GPU: first offloads the moments, then the master weights, too. */
+/* On a GPU: offloads the moments at the first call, and also the master weights at the second call. */
 static bool offload_more(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     config_offload *offload = &v->cfg.train.offload;
     if (c->device->threads > 0 || *offload == OFFLOAD_STATE || v->cfg.optimizer.name == OPTIMIZER_MUON)
@@ -114,7 +114,7 @@ static bool offload_more(const memory_check *c, variant *v, char text[MEMORY_CHE
 
 bool memory_check_reduce_model(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     config smaller = *c->asked;
-    int64_t by = v->cfg.model.reduce; /* 1 in the resolved configuration; later the last value tried */
+    int64_t by = v->cfg.model.reduce; /* 1 in the resolved configuration, later the last value tried */
     if (by <= 1) by = smaller.model.reduce > 1 ? smaller.model.reduce : 1;
     if (2 * by > SMALLEST_MODEL) return false;
     smaller.model.reduce = 2 * by;

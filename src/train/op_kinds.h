@@ -4,7 +4,7 @@
 
 #include "tensor/ops.h"
 
-/* X(constant, name in traces and JSON, text in tables) */
+/* Arguments of X: constant, name in traces and JSON, text in tables. */
 #define OP_KIND_MAP(X)                                                                                       \
     X(GEMM_FP8, "gemm_fp8", "FP8 matrix products (scaled_mm)")                                               \
     X(GEMM, "gemm", "other matrix products (gemm)")                                                          \

@@ -38,19 +38,19 @@ static void apply_scale(const config *cfg, cast_spec *s) {
     }
 }
 
-/* True if round_scales_to_power_of_2 applies to this cast. */
+/* True if float8.round_scales_to_power_of_2 can change the scales of a cast. */
 static bool can_round(const config *cfg, const cast_spec *s) {
     bool rounds = s->scale.rule == SCALE_TORCHAO || s->scale.rule == SCALE_TE;
     return rounds && !(s->policy == AMAX_DELAYED || (cfg->float8.use_f32_scales && is_block(s->grain)));
 }
 
-/* round_scales_to_power_of_2 = true applies to every cast, also of operand keys, as in torchao. */
+/* round_scales_to_power_of_2 = true applies to all casts that can_round accepts, also of operand keys. */
 static void apply_pow2(const config *cfg, cast_spec *s) {
     bool on = cfg->float8.round_scales_to_power_of_2 == SCALE_ROUNDING_TRUE;
     if (on && can_round(cfg, s)) s->scale.power_of_two = true;
 }
 
-/* round_scales_to_power_of_2 = false overrides the recipe, but not an operand key with the word pow2. */
+/* round_scales_to_power_of_2 = false overrides recipes, but not an operand key with the word pow2. */
 static void clear_pow2(const config *cfg, cast_spec *s) {
     bool off = cfg->float8.round_scales_to_power_of_2 == SCALE_ROUNDING_FALSE;
     if (off && can_round(cfg, s)) s->scale.power_of_two = false;
@@ -65,7 +65,7 @@ static void apply_options_to(const config *cfg, cast_spec *s) {
     apply_pow2(cfg, s);
 }
 
-/* fp8_format is the gradients' format, as in TransformerEngine. torchao's recipes have their own format. */
+/* fp8_format sets the format of gradients, as in TransformerEngine, but not in torchao's recipes. */
 static void apply_format(const config *cfg, cast_spec *s) {
     if (cfg->float8.fp8_format == FP8_FORMAT_RECIPE || s->scale.rule == SCALE_TORCHAO) return;
     s->format = cfg->float8.fp8_format == FP8_FORMAT_HYBRID ? OTT_E5M2 : OTT_E4M3;
@@ -116,7 +116,7 @@ static ott_status read_use(const char *key, const char *text, cast_spec *out) {
     return status_context(recipe_cast_parse(text, OTT_BF16, out), "%s = \"%s\"", key, str_show(text).text);
 }
 
-/* As in torchao: the columnwise cast is the rowwise cast, unless `column` is given. */
+/* As in torchao: a tensor's columnwise cast equals its rowwise cast, unless `column` is given. */
 static ott_status read_tensor(const char *row_key, const char *row, const char *column_key,
                               const char *column, quant_spec *q) {
     if (*row) {
@@ -173,13 +173,13 @@ static accumulate_mode mode_of(config_sum sum, bool fast) {
     case SUM_HOPPER_FAST: return ACCUMULATE_HOPPER_FAST;
     case SUM_HOPPER_SPLIT: return ACCUMULATE_HOPPER_SPLIT;
     case SUM_TILE32: return ACCUMULATE_TILE32;
-    case SUM_AUTO: /* until train/auto_keys has chosen */
+    case SUM_AUTO: /* train/auto_keys has not chosen yet */
     case SUM_FP32: break;
     }
     return ACCUMULATE_FP32;
 }
 
-/* For a GEMM with high-precision operands: fails if fast_accum or accumulate is set. */
+/* For a GEMM with high-precision operands: fails if keys set its fast_accum or accumulate. */
 static ott_status clear_product(const config *cfg, const product_keys *k, recipe *r, gemm_spec *g) {
     if (k->fast == FAST_ACCUM_TRUE)
         FAIL("float8.fast_accum_%s = true: the %s GEMM of recipe %s has no FP8 operands", k->name, k->name,
@@ -229,7 +229,7 @@ static ott_status read_fp8(const config *cfg, precision_plan *p) {
     p->fp8 = *base;
     TRY(read_operands(cfg, &p->fp8));
     if (custom || recipe_differs(&p->fp8, base)) name_custom(&p->fp8);
-    TRY(check_recipe(&p->fp8)); /* first, since the products need both operands in FP8 or none */
+    TRY(check_recipe(&p->fp8)); /* first: below, a product needs both operands in FP8 or none */
     if (!recipe_gemm_is_fp8(&p->fp8, GEMM_COUNT))
         FAIL("float8.recipe_name = \"%s\": no operand is in FP8; give float8.input, float8.weight and "
              "float8.grad_output",
@@ -241,8 +241,8 @@ static ott_status read_fp8(const config *cfg, precision_plan *p) {
 
 /* ---- names of recipes ---- */
 
-/* True if a schedule entry, or the rule of a module, may have this recipe. fp16 needs loss scaling in the
-   full run. A module in fp32 would change the format of the activations, which all layers share. */
+/* True if an entry of the schedule, or a rule for a module, may name this recipe. fp16 needs loss scaling in
+   the full run. A module in fp32 would change the format of the activations, which all layers share. */
 static bool may_name(bool for_module, const char *name) {
     return strcmp(name, "fp16") != 0 && !(for_module && strcmp(name, "fp32") == 0);
 }
@@ -294,7 +294,7 @@ typedef struct schedule_reader {
     precision_plan *plan;
     int64_t max_steps;
     int64_t lengths[PRECISION_PHASES_MAX];
-    int rest; /* index of the entry without a length; -1: none yet */
+    int rest; /* index of the entry without a length; -1: none so far */
     char rest_text[sizeof(str_shown)];
 } schedule_reader;
 
@@ -324,7 +324,7 @@ static ott_status read_length(const schedule_reader *r, const char *entry, const
     return OTT_OK;
 }
 
-/* entry: trimmed "NAME" or "NAME:LENGTH". */
+/* Reads one entry of float8.schedule: "NAME" or "NAME:LENGTH", without spaces at the ends. */
 static ott_status read_entry(schedule_reader *r, const char *entry) {
     char name[ENTRY_LIMIT], length[ENTRY_LIMIT];
     int at = r->plan->phase_count;

@@ -20,7 +20,7 @@ enum {
     PRECISION_TEXT = 8192 /* bytes of the patterns of all rules */
 };
 
-/* `recipe` applies from training step `first` on, counted from 0. */
+/* A phase of the schedule: `recipe` applies from training step `first` on, counted from 0. */
 typedef struct precision_phase {
     const recipe *recipe;
     int64_t first;
@@ -28,13 +28,13 @@ typedef struct precision_phase {
 
 /* Do not move or copy a plan after precision_plan_read: it has pointers into itself. */
 typedef struct precision_plan {
-    recipe rows[PRECISION_ROWS]; /* fp8/recipe.h's table, with the recipe options applied */
+    recipe rows[PRECISION_ROWS]; /* copy of the table in fp8/recipe.h, with the recipe options applied */
     int row_count;
-    const recipe *bf16; /* the row of bf16 */
-    recipe fp8; /* the recipe of [float8]; in a run of another precision, the recipe of that precision */
-    precision_phase phases[PRECISION_PHASES_MAX]; /* [0].first is 0; ascending */
+    const recipe *bf16; /* the row named bf16 */
+    recipe fp8;         /* the recipe of [float8]; without FP8, the recipe of train.mixed_precision */
+    precision_phase phases[PRECISION_PHASES_MAX]; /* in ascending order; phases[0].first is 0 */
     int phase_count;
-    module_rule rules[PRECISION_RULES_MAX]; /* empty unless mixed_precision is fp8 */
+    module_rule rules[PRECISION_RULES_MAX]; /* no rules unless mixed_precision is fp8 */
     int rule_count;
     char text[PRECISION_TEXT]; /* storage of the rules' patterns */
     int text_length;
@@ -43,7 +43,7 @@ typedef struct precision_plan {
 /* Without float8.schedule there is one phase. Every recipe of a phase or rule has passed recipe_check. The
    message of OTT_ERR_CONFIG has the key, the value, what is allowed and the nearest match. */
 ott_status precision_plan_read(const config *cfg, precision_plan *out);
-/* Fills out->rows and out->fp8 only, without schedule and rules. */
+/* Fills only out->rows, out->bf16 and out->fp8, without schedule and rules. */
 ott_status precision_read_recipe(const config *cfg, precision_plan *out);
 /* Returns the recipe of training step `step`, counted from 0. */
 const recipe *precision_at(const precision_plan *p, int64_t step);

@@ -16,7 +16,7 @@ enum { CONTROL_BYTES = 1 << 16 };
 
 /* ---- joining ---- */
 
-/* Marks each line with its rank, as torchtitan's launcher does. */
+/* Marks each log line with its rank, as torchtitan's launcher does. */
 static void log_marked(void *user, ott_log_level level, const char *text) {
     const process_group *pg = user;
     log_line(pg->parent_log, level, "[rank%d]:%s", pg->rank, text);
@@ -73,13 +73,13 @@ ott_status process_group_make_mesh(process_group *pg, config *cfg) {
 
 /* ---- groups ---- */
 
-/* Opens the group of the ranks (at least two) that differ from this rank only in these dimensions. */
+/* Opens the group of the ranks (at least two) whose mesh coordinates differ only in `dimensions`. */
 typedef ott_status (*group_opener)(const process_group *pg, mesh_set dimensions, const char *name,
                                    group **out);
 
 static ott_status open_mpi(const process_group *pg, mesh_set dimensions, const char *name, group **out) {
     int ranks[pg->size];
-    if (out == &pg->all) { /* control has the same ranks and is open */
+    if (out == &pg->all) { /* pg->control has all ranks, too */
         *out = pg->control;
         return OTT_OK;
     }
@@ -88,7 +88,7 @@ static ott_status open_mpi(const process_group *pg, mesh_set dimensions, const c
                           out);
 }
 
-/* An NCCL group belongs to one thread. Checkpoints are written by another thread, so `savers` uses MPI. */
+/* An NCCL group belongs to one thread. `savers` uses MPI, because another thread writes checkpoints. */
 static ott_status open_linked(const process_group *pg, mesh_set dimensions, const char *name, group **out) {
     int ranks[pg->size];
     if (out == &pg->savers) return open_mpi(pg, dimensions, name, out);
@@ -127,7 +127,7 @@ static void list_groups(process_group *pg, group **out[GROUPS]) {
     memcpy(out, groups, sizeof groups);
 }
 
-/* Number of ranks of group i; 1: not opened. Without ep, the group `shard` also shards the experts. */
+/* Number of ranks of group i; 1: group i is not opened. Without ep, group `shard` also shards the experts. */
 static int64_t size_of_group(const mesh *m, int i) {
     bool of_experts = group_sets[i] == MESH_SET(DP_SHARD);
     return of_experts && m->size[MESH_EP] == 1 ? 1 : mesh_group_size(m, group_sets[i]);
@@ -137,7 +137,7 @@ static ott_status open_groups(process_group *pg, group_opener open) {
     group **groups[GROUPS];
     list_groups(pg, groups);
     for (int i = 0; i < GROUPS; i++)
-        if (size_of_group(&pg->mesh, i) > 1) /* the sizes are the same on every rank */
+        if (size_of_group(&pg->mesh, i) > 1) /* every rank opens the same groups */
             TRY(open(pg, group_sets[i], group_names[i], groups[i]));
     return OTT_OK;
 }
@@ -249,7 +249,7 @@ static ott_status share_copy(process_group *pg, const char *text, str *leaders) 
     return process_group_broadcast_text(pg, leaders);
 }
 
-/* Every rank returns the error of the lowest rank that failed, so that all ranks end. */
+/* Returns the error of the lowest rank that failed, on every rank, so that all ranks end. */
 static ott_status share_failure(process_group *pg, ott_status own) {
     char text[1024] = "";
     group_host exchange = control_exchange(pg);
@@ -284,8 +284,8 @@ ott_status process_group_check_files(process_group *pg, const char *text) {
     return share_failure(pg, status);
 }
 
-/* Copies the next "key = value" line of a TOML text, without its comment, and advances *text. Keeps its
-   section, with a dot, in `section`. False at the end of the text. */
+/* Copies the next "key = value" line of a TOML text, without its comment, and advances *text. `section` = the
+   line's section, with a dot. False at the end of the text. */
 static bool next_value(const char **text, char section[64], char line[256]) {
     while (**text) {
         int length = (int)strcspn(*text, "\n");
@@ -302,7 +302,7 @@ static bool next_value(const char **text, char section[64], char line[256]) {
     return false;
 }
 
-/* Compares line by line: both texts have the same keys in the same order. */
+/* Compares line by line, since both configurations have all keys, in one order. */
 static ott_status compare_values(const char *own, const char *leaders) {
     char section[64] = "", other_section[64] = "", value[256], other[256];
     while (next_value(&own, section, value) && next_value(&leaders, other_section, other))
@@ -334,7 +334,7 @@ ott_status process_group_barrier(process_group *pg) {
 ott_status process_group_abort(process_group *pg, ott_status code) {
     group **groups[GROUPS];
     if (pg->size == 1) return code;
-    if (code != OTT_ERR_RANK) status_context(code, "rank %d", pg->rank); /* OTT_ERR_RANK's text has a rank */
+    if (code != OTT_ERR_RANK) status_context(code, "rank %d", pg->rank); /* an OTT_ERR_RANK names a rank */
     mpi_give_up(code, status_text());
     list_groups(pg, groups);
     for (int i = 0; i < GROUPS; i++)

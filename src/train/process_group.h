@@ -14,37 +14,37 @@
 #include "parallel/mesh.h"
 #include "tensor/exec.h"
 
-/* A group that would have one rank is comm_self() (comm/self.h). */
+/* The groups of this rank. A group with only this rank is comm_self() (comm/self.h). */
 typedef struct process_group {
     mem *account;
     mesh mesh;
-    int rank, size;              /* of all ranks of the run */
-    int local_rank, local_ranks; /* on this machine; 0 and 0 if the launcher does not set them */
-    int threads;          /* train.threads, or this rank's share of the machine; 0: all that it may use */
-    group *control;       /* all ranks, over MPI and host memory: flags, texts, errors */
-    group *all;           /* all ranks, for device tensors */
-    group *data;          /* ranks that read different rows of the data */
-    group *shard;         /* subset of data: ranks that shard one replica of the parameters */
-    group *experts;       /* subset of shard: expert parallelism, different experts */
-    group *expert_shard;  /* subset of shard: ranks that shard the same experts; without ep comm_self() */
-    group *replicate;     /* subset of data: ranks with the same shard in other replicas */
-    group *tensor;        /* tensor parallelism: same rows, a shard of each layer */
-    group *context;       /* context parallelism: same rows, different tokens */
-    group *stages;        /* pipeline stages that train on the same rows, in stage order */
-    pipeline_stage stage; /* of this rank; process_group_set_model sets it if there are several stages */
+    int rank, size;              /* rank of this process, and ranks of the run */
+    int local_rank, local_ranks; /* rank on this machine, and ranks on it; 0 and 0 if unknown */
+    int threads;                 /* train.threads, or this rank's share of the cores; 0: all usable cores */
+    group *control;              /* all ranks, over MPI and host memory: flags, texts, errors */
+    group *all;                  /* all ranks, for device tensors */
+    group *data;                 /* ranks that read different rows of the data */
+    group *shard;                /* subset of data: ranks that shard one replica of the parameters */
+    group *experts;              /* subset of shard: expert parallelism, different experts */
+    group *expert_shard; /* subset of shard: ranks that shard the same experts; without ep comm_self() */
+    group *replicate;    /* subset of data: ranks of different replicas that have the same shard */
+    group *tensor;  /* tensor parallelism: ranks with the same rows of data, different shards of layers */
+    group *context; /* context parallelism: ranks with the same rows of data, different tokens */
+    group *stages;  /* pipeline stages that train on the same rows of data, in stage order */
+    pipeline_stage stage; /* this rank's stage; set by process_group_set_model if there are several */
     /* all ranks of one replica, always over MPI: writes checkpoints while training uses the other groups */
     group *savers;
-    double timeout;       /* seconds, of each collective; 0: no limit */
+    double timeout;       /* time limit of each collective, in seconds; 0: no limit */
     device *device;       /* borrowed */
     device host;          /* the device of control; set by process_group_open */
     void *control_buffer; /* host memory for messages over control; owned; NULL with one rank */
-    logger log;           /* of this rank; silent if metrics.log_rank selects another rank */
+    logger log;           /* this rank's logger; silent if metrics.log_rank selects another rank */
     const logger *parent_log;
 } process_group;
 
 /* Joins the ranks that a launcher started; without a launcher, makes a group of one rank. Sets rank, size,
-   local_rank, local_ranks, threads and log. No function may communicate before process_group_open. *pg must
-   not move afterwards. `log` is borrowed. */
+   local_rank, local_ranks, threads and log. No function may communicate before process_group_open. Do not
+   move *pg afterwards. `log` is borrowed. */
 ott_status process_group_join(mem *account, const logger *log, const config *cfg, process_group *pg);
 /* Arranges the ranks in a mesh by distributed.*. Sets the values of cfg that depend on the number of ranks;
    distributed.fit may change sizes. Errors are collected (config_collect), so use pg->mesh only if
@@ -54,8 +54,8 @@ ott_status process_group_make_mesh(process_group *pg, config *cfg);
 ott_status process_group_open(process_group *pg, device *d, const config *cfg);
 /* Bytes of host memory (MEM_COMM) that the MPI groups of one rank need. */
 int64_t process_group_bytes(const mesh *m);
-/* For a dry run: opens fake groups (tensor/dry_run.h) for one rank of the mesh. Use only the groups and
-   process_group_set_model; control does not communicate. Close with process_group_close. */
+/* For a dry run: opens fake groups (tensor/dry_run.h) for one rank of the mesh. Only its groups (except
+   control) and process_group_set_model may be used. Close with process_group_close. */
 ott_status process_group_open_dry_run(mem *account, const mesh *m, int64_t rank, process_group *out);
 /* Sets the groups that the model's layers and parameter stores use. shape borrows them. */
 void process_group_set_model(process_group *pg, const config *cfg, model_options *shape);
@@ -68,21 +68,21 @@ bool process_group_is_leader(const process_group *pg);
 bool process_group_saves_checkpoints(const process_group *pg);
 /* Sets *flag on every rank if it is set on any rank. */
 ott_status process_group_any(process_group *pg, bool *flag);
-/* *rank = the lowest rank on which flag is set; -1 if there is none. */
+/* *rank = the lowest rank on which flag is set; -1 if flag is set on no rank. */
 ott_status process_group_first_rank(process_group *pg, bool flag, int *rank);
 /* Broadcasts rank 0's data[bytes], or its text, to all ranks. text->account must be set on every rank; the
    text of the other ranks is replaced. */
 ott_status process_group_broadcast(process_group *pg, void *data, int64_t bytes);
 ott_status process_group_broadcast_text(process_group *pg, str *text);
-/* OTT_ERR_CONFIG on each rank whose configuration differs from rank 0's; the message has the first such key.
-   The other ranks return OTT_OK. */
+/* OTT_ERR_CONFIG on each rank whose configuration differs from rank 0's; the message has the first key that
+   differs. The other ranks return OTT_OK. */
 ott_status process_group_check_config(process_group *pg, const config *cfg);
 /* Compares `text` (one line for each file that the run reads) with rank 0's. OTT_ERR_RANK on every rank if
-   one rank differs; the message shows that rank's first different line and rank 0's. */
+   the text of one rank differs; the message shows the first line that differs, on that rank and on rank 0. */
 ott_status process_group_check_files(process_group *pg, const char *text);
 ott_status process_group_barrier(process_group *pg);
-/* Call when the run fails. Returns `code` on one rank, with its rank in the error text, so that it reports
-   the reason. The other ranks wait here until MPI ends them. */
+/* Call when the run fails. Returns `code` on one rank, which then reports the reason; the error text has its
+   rank number. The other ranks wait here until MPI ends them. */
 ott_status process_group_abort(process_group *pg, ott_status code);
 
 #endif

@@ -22,15 +22,15 @@ struct profile {
     trainer *t;
     const config *cfg;
     int rank;
-    char *folder;        /* profiling.trace_dir, resolved */
-    char path[PATH_MAX]; /* of the current trace */
+    char *folder;        /* resolved path of profiling.trace_dir */
+    char path[PATH_MAX]; /* path of the current trace */
     trace_writer *trace; /* NULL: no trace is open */
     exec_times times;
     profile_counts counts;
     unsigned named;    /* bit `kind`: the track of this collective kind was named */
     ott_status failed; /* first error of writing a slice; its text is `reason` */
     char reason[512];
-    /* of the current step; times are clock_seconds() */
+    /* State of the current step. Times are values of clock_seconds(). */
     bool running;
     double step_began, part_began, last_end;
     exec_part part;
@@ -65,7 +65,7 @@ typedef struct object {
 } object;
 
 static void add_member(object *o, const char *name, const char *value) {
-    size_t space = sizeof o->text - o->length - 2; /* for "}" and the final 0 */
+    size_t space = sizeof o->text - o->length - 2; /* space for "}" and the final 0 */
     int length =
         snprintf(o->text + o->length, space, "%s\"%s\":\"%s\"", o->length > 1 ? "," : "", name, value);
     if (length > 0 && (size_t)length < space) o->length += (size_t)length;
@@ -176,7 +176,7 @@ static void on_collective(void *user, const collective *call, double began, doub
 
 /* ---- which steps ---- */
 
-/* Returns the last step of the profiled range around `step` (counted from 1); 0 if it is not profiled. */
+/* Returns the last step of the profiled range that contains `step` (from 1); 0 if `step` is not profiled. */
 static int64_t last_of_range(const config *cfg, int64_t step) {
     int64_t end = cfg->profiling.end_step - 1;
     if (cfg->profiling.frequency > 0) return step % cfg->profiling.frequency == 0 ? step : 0;

@@ -13,16 +13,16 @@ typedef struct profile_count {
 /* Totals of steps first to last. scaled_gemm has the FP8 matrix products, ops all other operations. */
 typedef struct profile_counts {
     int64_t first, last, steps;
-    double seconds; /* of the steps */
+    double seconds; /* seconds of all profiled steps */
     profile_count ops[OP_COUNT], scaled_gemm;
-    profile_count collectives; /* each from its start to its end; they mostly overlap with operations */
-    double collective_bytes;   /* of each collective the larger of input and output, summed */
+    profile_count collectives; /* start to end of all collectives; mostly overlaps with operations */
+    double collective_bytes;   /* sum over collectives of the larger of input and output */
     double waited;             /* seconds that this rank only waited for collectives */
 } profile_counts;
 
 /* Returns the total of one kind of operation. */
 profile_count profile_kind_count(const profile_counts *c, op_kind kind);
-/* Appends the Markdown summary. title: recipe and device. */
+/* Appends the Markdown summary. title: names of recipe and device. */
 void profile_summary_write(const profile_counts *c, const char *title, str *out);
 
 #endif

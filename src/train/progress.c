@@ -41,14 +41,14 @@ double progress_tokens_per_second(const progress *p) {
     return p->run_seconds > 0 ? (double)p->run_tokens / p->run_seconds : 0;
 }
 
-/* Figures of a step, for all outputs. Rates are of this step; in a step line, since the last step line. */
+/* Figures of a step, for all outputs. Rates are of this step; in step lines, since the last step line. */
 typedef struct reading {
     int64_t step, epoch;
     double loss, z_loss, grad_norm, learning_rate, seconds, memory;
     balance_figures balance;
-    double tokens_per_second;            /* of all ranks */
-    double per_rank, tflops, mfu;        /* of one rank; per_rank is torchtitan's tps */
-    int64_t tokens, labels, tokens_seen; /* of this step; tokens_seen: since step 0 */
+    double tokens_per_second;            /* sum over all ranks */
+    double per_rank, tflops, mfu;        /* values of one rank; per_rank is torchtitan's tps */
+    int64_t tokens, labels, tokens_seen; /* tokens, labels: of this step; tokens_seen: since step 0 */
 } reading;
 
 static void set_rates(progress *p, reading *r, int64_t tokens, double seconds) {
@@ -163,7 +163,7 @@ static ott_status write_scalars(const progress *p, int64_t step, const scalar *s
 
 #define WRITE_SCALARS(p, step, scalars) write_scalars(p, step, scalars, sizeof(scalars) / sizeof *(scalars))
 
-/* The trainer has only the mean loss of all ranks, so global_max_loss has it, too. */
+/* The trainer knows only the mean loss of all ranks, so the scalar global_max_loss has the mean, too. */
 static ott_status scalars_titan(const progress *p, const reading *r) {
     const scalar scalars[] = {
         {"loss_metrics/global_avg_loss", r->loss},
@@ -190,7 +190,7 @@ static ott_status scalars_kempner(const progress *p, const reading *r) {
     return WRITE_SCALARS(p, r->step, scalars);
 }
 
-/* AutoModel has no TensorBoard writer, so the tags are its metrics keys. */
+/* AutoModel writes no TensorBoard files, so the tags are the keys of AutoModel's metrics. */
 static ott_status scalars_automodel(const progress *p, const reading *r) {
     const scalar scalars[] = {
         {"loss", r->loss},

@@ -14,43 +14,42 @@ typedef struct progress {
     mem *account;
     config_log_style style;
     metrics_writer *metrics;
-    tensorboard_writer *tensorboard; /* NULL: none */
+    tensorboard_writer *tensorboard; /* NULL: no TensorBoard files */
     int64_t interval, max_steps;
     double flops_per_token, peak_flops; /* peak_flops: FLOP/s of one rank, for MFU; 0: unknown */
     int ranks;                          /* ranks of the run; 0 means 1 */
-    device *measured;                   /* the CPU, if peak_flops is measured; else NULL */
+    device *measured;                   /* the CPU if its peak is measured; else NULL */
     ott_dtype peak_format;              /* operand format of most GEMMs: selects the unit to measure */
-    int peaks_to_measure; /* measurements left; one before each step, since another program may disturb one */
-    double step_started;  /* clock_seconds() */
-    int64_t fp8_before, gemms_before;   /* counters when the step began */
-    int64_t fp8_counted, gemms_counted; /* counters up to the last addition to the history */
-    double window_seconds;              /* since the last step line */
+    int peaks_to_measure; /* measurements left, one per step, as another program may disturb one */
+    double step_started;  /* clock_seconds() at the start of the step */
+    int64_t fp8_before, gemms_before;   /* GEMM counters when the step began */
+    int64_t fp8_counted, gemms_counted; /* GEMM counters that the history includes */
+    double window_seconds;              /* seconds of the steps since the last step line */
     int64_t window_tokens;
-    double run_seconds; /* of this process, in training steps only */
+    double run_seconds; /* seconds of this process's training steps */
     int64_t run_tokens;
     double memory_total; /* bytes of device memory */
-    run_history history; /* of all processes */
+    run_history history; /* history of all processes of the run */
     loss_monitor loss;
 } progress;
 
-/* Starts a new TensorBoard file in `folder` (relative to run_folder) and closes the one before. Tags follow
-   p->style. Steps from first_step on in earlier files are dropped; 0: there are no
-   earlier files. */
+/* Starts a new TensorBoard file in `folder` (relative to run_folder) and closes the previous file. Tags
+   follow p->style. Drops steps from first_step on from earlier files; 0: there are no earlier files. */
 ott_status progress_open_tensorboard(progress *p, const char *run_folder, const char *folder,
                                      int64_t first_step);
-void progress_close(progress *p); /* closes the files; every line was written before */
+void progress_close(progress *p); /* closes the files; all lines are written already */
 
 /* Sets peak_flops. For a GPU: the data-sheet peak of dense bf16. For a CPU: the highest measured rate of the
    unit that multiplies operands of this format. The rate is measured here and before each of the first steps.
-   A training step that is faster raises it, so that MFU is at most 1. */
+   A faster training step raises peak_flops, so that MFU is at most 1. */
 void progress_measure_peak(progress *p, device *d, ott_dtype format);
 /* Peak resident memory of this process, in bytes. */
 int64_t progress_peak_resident(void);
 void progress_begin_step(progress *p, const trainer *t); /* starts the step's clock */
 /* After a step: writes a row of metrics, and a step line if one is due. */
 ott_status progress_end_step(progress *p, const trainer *t, const step_result *r, double learning_rate);
-/* After an evaluation that took `seconds`: logs its loss and writes it to the metrics. */
+/* After an evaluation that took `seconds`: logs the evaluation's loss and writes it to the metrics. */
 ott_status progress_validation(progress *p, const trainer *t, const evaluation *e, double seconds);
-double progress_tokens_per_second(const progress *p); /* of this process; 0 before the first step */
+double progress_tokens_per_second(const progress *p); /* rate of this process; 0 before the first step */
 
 #endif

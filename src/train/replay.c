@@ -2,12 +2,12 @@
 #include "train/replay.h"
 #include <string.h>
 
-/* Hooks and timers need the ops to execute, so graphs are off while they are set. */
+/* Hooks and timers need the ops to execute, so graphs are off while a hook or a timer is set. */
 static bool may_replay(const replay *r, const exec *cx) {
     return r->enabled && !cx->hook && !cx->times && device_has_graphs(cx->device);
 }
 
-/* Records without executing, so cx's GEMM counts are restored. */
+/* Recording executes no GEMM, so cx's GEMM counts are restored afterwards. */
 static ott_status record_graph(replay_graph *g, exec *cx, ott_status (*run)(void *user), void *user) {
     int64_t before[GEMM_COUNT][2];
     memcpy(before, cx->gemms, sizeof before);

@@ -9,22 +9,22 @@
 #include "tensor/exec.h"
 
 typedef enum replay_part {
-    REPLAY_FIRST,  /* first micro-batch of a step, which also quantizes the weights */
-    REPLAY_LATER,  /* any other micro-batch */
-    REPLAY_UPDATE, /* the optimizer */
+    REPLAY_FIRST,  /* the first micro-batch of a step; it also quantizes the weights */
+    REPLAY_LATER,  /* the other micro-batches of a step */
+    REPLAY_UPDATE, /* the optimizer update */
     REPLAY_PARTS
 } replay_part;
 
 typedef struct replay_graph {
-    bool has_run;                 /* since replay_forget */
-    device_graph *graph;          /* NULL: not recorded yet */
+    bool has_run;                 /* the part has run since replay_forget */
+    device_graph *graph;          /* NULL: the part was not recorded yet */
     int64_t gemms[GEMM_COUNT][2]; /* GEMMs in the graph, counted as in exec.gemms */
 } replay_graph;
 
 typedef struct replay {
     bool enabled;
     replay_graph graphs[REPLAY_PARTS];
-    int64_t replayed; /* graph launches so far */
+    int64_t replayed; /* number of graph launches so far */
 } replay;
 
 /* Runs a part: calls run(user), or launches the graph recorded from an earlier call. *was_replayed is true if

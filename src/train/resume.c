@@ -1,5 +1,5 @@
 /* train/resume: finds and loads the checkpoint of a resumed run, and compares the configurations. */
-#define _GNU_SOURCE /* realpath */
+#define _GNU_SOURCE /* declares realpath */
 #include "train/resume.h"
 #include "base/file.h"
 #include "comm/launch.h"
@@ -40,8 +40,8 @@ static bool excludes_part(const config *cfg, const char *part) {
 }
 
 static const struct {
-    const char *name; /* in checkpoint.exclude_from_loading */
-    size_t left_out;  /* offset of its flag in checkpoint_exclusions */
+    const char *name; /* name of the part in checkpoint.exclude_from_loading */
+    size_t left_out;  /* offset of the part's flag in checkpoint_exclusions */
 } parts[] = {{"model", offsetof(checkpoint_exclusions, no_model)},
              {"optimizer", offsetof(checkpoint_exclusions, no_optimizer)},
              {"lr_scheduler", offsetof(checkpoint_exclusions, no_schedule)},
@@ -50,7 +50,7 @@ static const struct {
 
 enum { PARTS = sizeof parts / sizeof *parts };
 
-/* Exclusions apply to the checkpoint that a run starts from, not when it resumes from its own checkpoint. */
+/* Exclusions apply to the checkpoint from which a run starts, not to the run's own checkpoints. */
 static checkpoint_exclusions choose_exclusions(const config *cfg, bool is_own) {
     checkpoint_exclusions exclusions = {.any_frozen = cfg->checkpoint.ignore_freeze_mismatch};
     for (int i = 0; i < PARTS; i++)
@@ -58,7 +58,7 @@ static checkpoint_exclusions choose_exclusions(const config *cfg, bool is_own) {
     return exclusions;
 }
 
-/* Rows per step; 0: unknown. Old checkpoints lack step_rows: assumes that all steps had equally many rows. */
+/* Rows per step; 0: unknown. Old checkpoints have no step_rows: then all steps count as equally large. */
 static int64_t step_rows(const run_state *s) {
     if (s->step_rows > 0 || s->step == 0) return s->step_rows;
     return s->samples % s->step == 0 ? s->samples / s->step : 0;
@@ -126,7 +126,7 @@ typedef struct comparison {
     const config *before, *now;
 } comparison;
 
-/* True if a changed [float8] key does not matter: one run is not in FP8, or the recipe decides the key. */
+/* True if a changed [float8] key has no effect: a run is not in FP8, or its recipe decides the key. */
 static bool is_float8_incidental(const comparison *c, const char *key) {
     if (c->now->train.mixed_precision != PRECISION_FP8 || c->before->train.mixed_precision != PRECISION_FP8)
         return true;
@@ -205,8 +205,8 @@ static ott_status leave_branch(const logger *log, const run_folder *f, int64_t s
     return checkpoint_run_rewind(f->account, log, f->checkpoints, step);
 }
 
-/* Records the other run's checkpoint that this run starts from (NULL: none). If the run stops before its own
-   first checkpoint, it can start from there again. */
+/* Records the checkpoint from which this run starts, if another run saved it (NULL: none). If the run stops
+   before it saves a checkpoint, the next process starts from this checkpoint again. */
 static ott_status keep_origin(run_folder *f, const char *checkpoint) {
     char path[PATH_MAX] = "";
     if (checkpoint && !realpath(checkpoint, path)) snprintf(path, sizeof path, "%s", checkpoint);
@@ -225,11 +225,11 @@ ott_status resume_finalize(const logger *log, run_folder *f, resume_point *p) {
     return relation == CHECKPOINT_OWN ? OTT_OK : keep_origin(f, p->checkpoint);
 }
 
-/* The command needs only config.toml, which includes the keys of the command line. */
+/* The command needs only config.toml, because config.toml also has the keys of the command line. */
 void resume_command(const run_folder *folder, str *out) {
     str path = {.account = folder->account};
     str_printf(&path, "%s%s/config.toml", folder->path[0] == '-' ? "./" : "",
-               folder->path); /* else the path would be an option */
+               folder->path); /* a path that begins with - looks like an option */
     launch_append_command(out);
     str_append(out, " train ");
     if (!path.failed) launch_append_word(out, path.text);

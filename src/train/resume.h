@@ -7,12 +7,12 @@
 #include "train/trainer.h"
 
 typedef struct resume_point {
-    char *checkpoint; /* path; NULL: start from scratch */
+    char *checkpoint; /* path of the checkpoint; NULL: start from scratch */
     checkpoint_exclusions exclusions;
-    int64_t step;      /* training steps done */
-    int64_t rows;      /* rows read by all ranks */
-    int64_t step_rows; /* rows of the last step; 0: unknown */
-    int64_t metrics;   /* keep metrics.jsonl up to this step; -1: keep nothing */
+    int64_t step;      /* number of training steps done */
+    int64_t rows;      /* number of rows that all ranks have read */
+    int64_t step_rows; /* rows of the last step; 0: unknown number */
+    int64_t metrics;   /* last step to keep in metrics.jsonl; -1: keep no step */
 } resume_point;
 
 /* Resolves checkpoint.load_path: a checkpoint; "latest", the newest checkpoint of this run; or "auto", like

@@ -2,7 +2,7 @@
 #include "train/resume_rows.h"
 #include "data/data.h"
 
-/* True if the configuration itself sets another batch than the checkpoint's. */
+/* True if the configuration sets another global batch than the checkpoint's configuration. */
 static bool asks_otherwise(const config *before, const config *now) {
     return now->train.batch_size != before->train.batch_size ||
            now->train.global_batch_size != before->train.global_batch_size ||
@@ -37,7 +37,7 @@ static void keep_batch(const logger *log, const config *before, config *cfg, int
              (long long)cfg->train.grad_accum_steps);
 }
 
-/* True if the user set train.max_steps, that is, it was not computed from train.num_epochs. */
+/* True if train.max_steps is a limit that the user set, not a number computed from train.num_epochs. */
 static bool is_limit(const config *before, const config *now, const resume_point *p, const dataset *train) {
     int64_t epochs = before->train.num_epochs, rows = dataset_rows(train);
     if (!config_was_set(now, "train.max_steps")) return false;

@@ -77,12 +77,12 @@ static muon_scale muon_scale_from(const config *cfg) {
     }
 }
 
-/* Learning rate of AdamW's parameters in a Muon run, divided by Muon's: both follow the same schedule. */
+/* Learning rate of AdamW's parameters in a Muon run, divided by Muon's rate. The rates share a schedule. */
 static double adam_rate_from(const config *cfg) {
     return cfg->optimizer.muon_adam_lr > 0 ? cfg->optimizer.muon_adam_lr / cfg->optimizer.lr : 1.0;
 }
 
-/* Returns the tokens of the larger of a micro-batch and a batch of evaluation. */
+/* Returns the tokens of a micro-batch or of a batch of evaluation, whichever is larger. */
 static int64_t most_tokens(const config *cfg) {
     int64_t training = cfg->train.batch_size * cfg->train.seq_len;
     int64_t evaluated = config_evaluation_batch(cfg) * config_evaluation_length(cfg);

@@ -8,11 +8,11 @@
 #include "train/trainer.h"
 #include <limits.h>
 
-/* OTT_ERR_CONFIG if the configuration sets no model or no data; the message shows the missing keys. Without
-   this check, the defaults would train a large model on random tokens. */
+/* OTT_ERR_CONFIG if the configuration sets no model or no data; the message shows the missing keys. The
+   defaults would train a large model on random tokens. */
 ott_status run_check_described(const config *cfg);
-ott_status run_check_model(const config *cfg); /* the model only: `ottava plan` needs no data */
-/* Fills the weights of a run without a checkpoint: from model.hf_path, or random if that is empty or
+ott_status run_check_model(const config *cfg); /* checks only the model: `ottava plan` needs no data */
+/* Fills the weights of a run without a checkpoint: from model.hf_path, or random if model.hf_path is empty or
    model.reduce is set. Also loads or initializes adapters. threads 0: all cores. */
 ott_status run_load_initial_weights(model *m, const config *cfg, int threads);
 /* Converts the configuration to trainer options, with the recipe of training step `step`. The groups in *out

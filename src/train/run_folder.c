@@ -1,5 +1,5 @@
 /* train/run_folder: chooses, locks and claims the folder of a run. */
-#define _GNU_SOURCE /* flock, gethostname, O_CLOEXEC */
+#define _GNU_SOURCE /* declares flock, gethostname, O_CLOEXEC */
 #include "train/run_folder.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
@@ -30,7 +30,7 @@ static ott_status has_metrics(mem *account, const char *folder, bool *has) {
     return OTT_OK;
 }
 
-/* *has = the folder has a run's checkpoints. Its metrics may have been deleted. */
+/* *has is true if the folder's run has checkpoints, even if its metrics.jsonl was deleted. */
 static ott_status has_checkpoints(mem *account, const char *folder, const char *dir, bool *has) {
     run_record record;
     char *joined = NULL, *home = NULL;
@@ -47,7 +47,7 @@ out:
     return status;
 }
 
-/* An empty metrics.jsonl does not count: that run ended before its first step. */
+/* *taken is true if the folder has a run. A run with an empty metrics.jsonl ended before its first step. */
 static ott_status is_taken(mem *account, const char *folder, const char *dir, bool *taken) {
     char *path;
     int64_t bytes = 0;
@@ -67,13 +67,13 @@ static ott_status fail_taken(const char *folder) {
 
 /* ---- the lock ---- */
 
-/* Writes "PROCESS HOST" into the lock file, for the error message of another process. */
+/* Writes "PROCESS HOST" into the lock file. If the folder is locked, other processes show this text. */
 static void write_owner(int descriptor) {
     char host[64] = "", line[96];
     gethostname(host, sizeof host - 1);
     int length = snprintf(line, sizeof line, "%ld %s\n", (long)getpid(), host);
     if (ftruncate(descriptor, 0) != 0 || pwrite(descriptor, line, (size_t)length, 0) != length)
-        return; /* disk full: the folder is locked nevertheless */
+        return; /* disk full: ignored, the lock holds */
 }
 
 static ott_status fail_locked(const char *folder, int descriptor) {
@@ -91,7 +91,7 @@ static ott_status fail_locked(const char *folder, int descriptor) {
         folder, who);
 }
 
-/* Checks before training that all files can be written, since summary.json is written last. */
+/* Checks before training that all files can be written, since the last file is written only at the end. */
 static ott_status check_folder_files(mem *account, const char *folder) {
     static const char *const names[] = {"lock", RUN_RECORD_NAME, "config.toml", "metrics.jsonl",
                                         "summary.json"};
@@ -105,7 +105,7 @@ static ott_status check_folder_files(mem *account, const char *folder) {
     return status;
 }
 
-/* Locks the folder. *busy = another process holds the lock. Only warns if the file system has no locks. */
+/* Locks the folder. *busy is true if another process holds the lock. Without file locks, only warns. */
 static ott_status lock_folder(run_folder *f, const logger *log, const char *folder, bool *busy) {
     char *path;
     *busy = false;
@@ -128,7 +128,7 @@ static ott_status lock_folder(run_folder *f, const logger *log, const char *fold
 
 /* ---- choosing ---- */
 
-/* Creates and locks the folder. *taken = a new run (`fresh`) cannot use the folder: it is used or locked. */
+/* Creates and locks the folder. *taken is true if it has a run or is locked, and the run is new (`fresh`). */
 static ott_status try_folder(run_folder *f, const logger *log, const char *folder, const char *dir,
                              bool fresh, bool *taken) {
     bool busy;
@@ -140,7 +140,7 @@ static ott_status try_folder(run_folder *f, const logger *log, const char *folde
     ott_status status = lock_folder(f, log, folder, &busy);
     *taken = fresh && busy;
     TRY(status);
-    if (fresh) TRY(is_taken(f->account, folder, dir, taken)); /* again: now the folder is locked */
+    if (fresh) TRY(is_taken(f->account, folder, dir, taken)); /* second check, under the lock */
     if (!*taken) return OTT_OK;
     close(f->lock);
     f->lock = -1;
@@ -192,11 +192,11 @@ ott_status run_folder_restore(run_folder *f, const logger *log, const config *cf
     char *checkpoints;
     bool busy;
     TRY(file_make_folder(f->path));
-    if (f->lock >= 0) close(f->lock); /* the lock of the removed folder */
+    if (f->lock >= 0) close(f->lock); /* release the lock of the removed folder */
     TRY(lock_folder(f, log, f->path, &busy));
     TRY(run_record_read(f->account, f->path, &there));
     if (!*there.mark.run) TRY(run_record_write(f->account, f->path, &f->record));
-    TRY(claim_checkpoints(f, log, cfg, true, &checkpoints)); /* checkpoints = f->checkpoints, as before */
+    TRY(claim_checkpoints(f, log, cfg, true, &checkpoints)); /* the result equals f->checkpoints */
     mem_free(f->account, checkpoints);
     return OTT_OK;
 }

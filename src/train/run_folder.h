@@ -10,8 +10,8 @@ typedef struct run_folder {
     mem *account;
     char *path, *checkpoints; /* checkpoints: folder of this run's checkpoints (checkpoint_run_home) */
     run_record record;
-    bool attempted; /* an earlier process wrote metrics here */
-    int lock;       /* file descriptor; -1: none */
+    bool attempted; /* an earlier process wrote metrics.jsonl in the folder */
+    int lock;       /* descriptor of the lock file; -1: none */
 } run_folder;
 
 /* Creates and locks the folder run.dir. If run.dir is empty, uses runs/NAME with the name of the
@@ -21,6 +21,6 @@ typedef struct run_folder {
 ott_status run_folder_open(mem *account, const logger *log, config *cfg, run_folder *out);
 /* Recreates and locks the folder after it was removed or renamed while the run was running. */
 ott_status run_folder_restore(run_folder *f, const logger *log, const config *cfg);
-void run_folder_close(run_folder *f); /* a zeroed *f is allowed */
+void run_folder_close(run_folder *f); /* a zeroed *f can be closed */
 
 #endif

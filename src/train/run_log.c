@@ -60,7 +60,7 @@ static void log_adapters(const logger *log, const model *m) {
     int64_t least = INT64_MAX, most = 0;
     int count = 0, saved = 0;
     float scale = 0;
-    bool is_one = true; /* all local layers have the same scale */
+    bool is_one = true; /* true if all local adapters have one scale */
     for (int i = 0; i < m->all_modules.count; i++) {
         const model_module *e = &m->all_modules.items[i];
         saved += e->saved;

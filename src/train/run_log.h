@@ -8,32 +8,32 @@
 #include "parallel/mesh.h"
 #include "train/memory_check.h"
 
-/* All borrowed. */
+/* Arguments of run_log_write_start; all pointers are borrowed. */
 typedef struct run_log_start {
     const logger *log;
     const mesh *mesh;
     const config *cfg;
     const precision_plan *precision;
-    const hf_model_notes *notes; /* about model.hf_path */
-    const trainer *trainer;      /* before the first step */
-    const memory_need *need;     /* need and need_fp8: from the memory check */
+    const hf_model_notes *notes; /* notes about model.hf_path */
+    const trainer *trainer;      /* trainer before the first step */
+    const memory_need *need;     /* need, need_fp8: results of the memory check */
     const memory_check_fp8 *need_fp8;
     double peak_flops;     /* FLOP/s for MFU */
     const char *peak_unit; /* name of the measured CPU unit; NULL: the peak was not measured */
 } run_log_start;
 
-/* All borrowed. */
+/* Arguments of run_log_write_end; all pointers are borrowed. */
 typedef struct run_log_end {
     const logger *log;
     const config *cfg;
     const trainer *trainer;
-    const run_history *history; /* of all processes of the run, resumed ones too */
-    int64_t planned_bytes;      /* device memory, from the memory check */
-    int shard_ranks;            /* ranks that shard the parameters */
+    const run_history *history; /* history of all processes of the run, also earlier ones */
+    int64_t planned_bytes;      /* bytes of device memory by the memory check */
+    int shard_ranks;            /* number of ranks that shard the parameters */
     bool has_saved;             /* this process saved a checkpoint */
 } run_log_end;
 
-void run_log_write_start(const run_log_start *s); /* before the first step */
+void run_log_write_start(const run_log_start *s); /* call before the first step */
 /* Logs how many layers the current recipe has converted; logs nothing under a high-precision recipe. */
 void run_log_write_conversion(const logger *log, const trainer *t);
 /* Call at the end of a run that was not stopped early. */

@@ -2,7 +2,7 @@
 #include "train/stage.h"
 #include <string.h>
 
-/* A message to this stage. posted: its receive was started; arrived: the data is here. */
+/* A message to this stage. posted: its receive was started. arrived: its data was received. */
 typedef struct message {
     bool posted, arrived;
     tensor t;
@@ -10,13 +10,13 @@ typedef struct message {
     group_request request;
 } message;
 
-/* Position in another stage's sequence of sends: its task, and how many of the task's sends come before. */
+/* Position in the sends of another stage: a task, and the number of this task's sends that come before. */
 typedef struct position {
     int64_t task;
     int sent;
 } position;
 
-/* A send that may still read its buffer. */
+/* A send that may still read from its buffer. */
 typedef struct pending_send {
     group_request request;
     plan_buffer buffer;
@@ -30,10 +30,10 @@ typedef struct kept_scales {
 
 /* Data of a micro-batch that forward keeps for backward, in addition to the model_slot. */
 typedef struct in_flight {
-    activation grad; /* gradient of the loss by the last layer's output */
-    tensor table;    /* table gradient of a tied head */
+    activation grad; /* gradient of the loss with respect to the last layer's output */
+    tensor table;    /* gradient of the embedding table of a tied head */
     plan_buffer table_buffer;
-    kept_scales scales[PIPELINE_INTERLEAVED_CHUNKS]; /* scales that each chunk's forward used */
+    kept_scales scales[PIPELINE_INTERLEAVED_CHUNKS]; /* scales that the forward of each chunk used */
 } in_flight;
 
 struct stage {
@@ -44,14 +44,14 @@ struct stage {
     bool tied; /* the output head is the embedding table, and the table is trained */
     model_slot **slots;
     int64_t slot_count;          /* maximum number of micro-batches in flight */
-    in_flight *in_flight;        /* [micro_batches] */
+    in_flight *in_flight;        /* one element for each micro-batch */
     message *messages;           /* [contents][chunks][micro_batches] */
-    position *posted, *arrived;  /* [stages] by sender: next receive to start; next receive to wait for */
+    position *posted, *arrived;  /* [stages], by sender: next receive to start; next receive to wait for */
     pending_send *pending_sends; /* [contents][stages] */
     int64_t sent[PIPELINE_CONTENTS];
 };
 
-/* Arguments of stage_train or stage_evaluate. grad_scale NULL: evaluation. */
+/* Arguments of stage_train or stage_evaluate. grad_scale is NULL in an evaluation. */
 typedef struct pass {
     stage *s;
     const batch *batches;
@@ -100,8 +100,7 @@ ott_status stage_open(model *m, int64_t micro_batches, stage **out) {
     *s = (stage){
         .m = m, .shape = m->options.stage, .ranks = m->options.stage_ranks, .micro_batches = micro_batches};
     s->tied = m->options.tied && (!m->embedding.weight || !m->embedding.weight->frozen);
-    m->store.micro_batches =
-        true; /* so that table gradients are summed in micro-batch order on both stages */
+    m->store.micro_batches = true; /* both stages then sum table gradients in micro-batch order */
     ott_status status = open_stage_parts(s);
     if (status != OTT_OK) return stage_close(s), status;
     return *out = s, OTT_OK;
@@ -120,14 +119,14 @@ void stage_close(stage *s) {
     mem_free(account, s);
 }
 
-/* ---- receiving, in the order of sending: transports match messages by order only ---- */
+/* ---- receiving: transports match messages by order, so stages receive in the order of sending ---- */
 
 static message *message_of(const stage *s, const pipeline_message *m) {
     int64_t place = (int64_t)m->content * s->shape->chunks + m->chunk;
     return &s->messages[place * s->micro_batches + m->micro_batch];
 }
 
-/* Returns the next message from stage `peer` to this one and advances *c. */
+/* Returns the next message from stage `peer` to this stage, and moves the position *c after the message. */
 static pipeline_message next_from(const stage *s, int peer, position *c) {
     pipeline_stage from = *s->shape;
     pipeline_message sends[PIPELINE_MESSAGES];
@@ -202,7 +201,7 @@ static ott_status finish_all_sends(exec *cx, stage *s) {
     return OTT_OK;
 }
 
-/* Starts a send and takes ownership of the buffer. */
+/* Starts a send. The send takes ownership of *buffer. */
 static ott_status send_message(exec *cx, stage *s, const pipeline_message *m, const tensor *t,
                                plan_buffer *buffer) {
     int64_t place = s->sent[m->content]++ % pipeline_max_in_flight(s->shape, m->content);
@@ -214,7 +213,7 @@ static ott_status send_message(exec *cx, stage *s, const pipeline_message *m, co
                        &d->request);
 }
 
-/* Sends a task's output `made` (residual stream or its gradient), and a tied head's table gradient. */
+/* Sends a task's output `made` (residual stream or its gradient), and the table gradient of a tied head. */
 static ott_status send_all(exec *cx, stage *s, pipeline_task t, const tensor *made, plan_buffer *buffer) {
     pipeline_message sends[PIPELINE_MESSAGES];
     in_flight *f = &s->in_flight[t.micro_batch];
@@ -235,7 +234,7 @@ static layer_range layers_of(const stage *s, pipeline_task t) {
     return pipeline_layers(s->shape, s->m->options.layers, t.chunk);
 }
 
-/* Moves the table gradient out of the parameter, which the next micro-batch fills before the send ends. */
+/* Moves the table gradient out of the parameter: the next micro-batch overwrites it before the send ends. */
 static void keep_table(stage *s, in_flight *f) {
     parameter *table = s->m->embedding.weight;
     f->table = table->grad;
@@ -266,7 +265,7 @@ static ott_status forward(exec *cx, const pass *p, pipeline_task t) {
     return OTT_OK;
 }
 
-/* *g = gradient of the output of the task's layers, quantized. */
+/* *g = quantized gradient with respect to the output of the task's last layer. */
 static ott_status take_gradient(exec *cx, stage *s, pipeline_task t, activation *g) {
     int64_t end = layers_of(s, t).end;
     message *from = received_message(s, PIPELINE_GRADIENT, t);
@@ -342,7 +341,7 @@ static void reset_messages(stage *s) {
     memset(s->sent, 0, sizeof s->sent);
 }
 
-/* The first stage has the sum of the table's gradients. The last stage needs it to update its own copy. */
+/* Sends the sum of table gradients from the first stage to the last, which updates a copy of the table. */
 ott_status stage_share_gradients(exec *cx, stage *s) {
     parameter *table = s->m->embedding.weight;
     bool first = pipeline_is_first(s->shape), last = pipeline_is_last(s->shape);

@@ -25,7 +25,7 @@ static int64_t loss_bytes(const trainer *t, int64_t tokens) {
     return backend_align(t->device->can, 4 * tokens);
 }
 
-/* Bytes of the resident micro-batches with losses, or of an evaluation's batch: they share the memory. */
+/* Bytes of the resident micro-batches and their losses, or of an evaluation's batch if that is larger. */
 static int64_t batch_bytes(const trainer *t) {
     const feed *f = &t->feed;
     int64_t training = feed_batch_bytes(f, &f->training) + loss_bytes(t, tokens_of(t));
@@ -203,7 +203,7 @@ ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_excl
     TRY(checkpoint_load_part(t->m, t->log, t->options.run_group, path, exclusions, &t->run, &fell_back));
     t->cx.step = t->run.step;
     model_weights_changed(t->m);
-    TRY(trainer_use_average(t, false)); /* the checkpoint has the averaged weights */
+    TRY(trainer_use_average(t, false)); /* a checkpoint has the averaged weights */
     TRY(trainer_share_fallbacks(t));
     for (int i = 0; i < t->m->all_modules.count; i++) fell_back |= t->m->all_modules.items[i].fell_back;
     return fell_back ? trainer_convert(t, t->recipe) : OTT_OK;

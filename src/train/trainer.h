@@ -1,6 +1,6 @@
 /* train/trainer: a model with everything a training step needs: device buffers, memory plans, data,
    optimizer. Runs one training step or one evaluation, changes the recipe, and finds where a non-finite value
-   first appeared. train/loop decides when to do which. With several ranks, all ranks make the same calls. */
+   first appeared. train/loop calls its functions. With several ranks, all ranks make the same calls. */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
@@ -13,33 +13,33 @@
 #include "train/stage.h"
 
 typedef struct trainer_options {
-    convert_options convert; /* its recipe is the recipe of the first step */
+    convert_options convert; /* convert.recipe is the recipe of the first step */
     store_options store;
     optimizer_options optimizer;
-    /* Of one rank: sequences of a micro-batch, tokens of a sequence, micro-batches of a step. seq_len counts
+    /* On one rank: sequences of a micro-batch, tokens of a sequence, micro-batches of a step. seq_len counts
        the full sequence, also if context-parallel ranks divide it. */
     int64_t batch_size, seq_len, grad_accum;
-    /* Sequences of a batch of evaluation, which one data-parallel rank evaluates, and tokens of each. */
+    /* Sequences of one data-parallel rank's batch of evaluation, and tokens of each of these sequences. */
     int64_t evaluation_batch, evaluation_length;
-    int64_t chunk;  /* tokens that the loss head processes at a time, >= 1 */
+    int64_t chunk;  /* tokens that the loss head processes in one chunk, >= 1 */
     float z_weight; /* weight of the z-loss; 0: none */
     checkpointing checkpointing;
-    int64_t checkpoint_every; /* checkpoint every N-th block, N >= 1; 1: all */
-    bool budgeted;            /* memory_budget selects the checkpointing (train/budget.h) */
-    double memory_budget;     /* 0: the memory with all blocks recomputed, to 1: with none */
+    int64_t checkpoint_every; /* apply `checkpointing` to every N-th block, N >= 1 */
+    bool budgeted;            /* memory_budget selects the activation checkpointing (train/budget.h) */
+    double memory_budget;     /* 0: memory with all blocks recomputed; 1: memory with no block recomputed */
     uint64_t data_seed;
-    bool fp16_scaling; /* dynamic loss scale */
+    bool fp16_scaling; /* use a dynamic loss scale */
     bool graphs; /* replay CUDA graphs (train/replay.h) if this is the only rank and the device has graphs */
-    /* Borrowed; NULL: this rank only. */
-    group *run_group;     /* all ranks of the run: load checkpoints together; counts are summed over them */
+    /* The groups are borrowed; NULL: this rank only. */
+    group *run_group;     /* all ranks of the run: they load checkpoints together and sum counts */
     group *data_group;    /* ranks that train this model on different rows of the data */
-    group *replica_group; /* subset of data_group with the same shard of the parameters: sums its gradients */
+    group *replica_group; /* subset of data_group: ranks with the same shard, which sum gradients */
 } trainer_options;
 
-/* GEMMs of one step: [0] in FP8, [1] all. */
+/* Numbers of GEMMs of one step: [0] in FP8, [1] in all formats. */
 typedef struct step_gemms {
     bool known;             /* false until the first step after a conversion */
-    int64_t own[2], all[2]; /* of this rank, of all ranks */
+    int64_t own[2], all[2]; /* own: GEMMs of this rank; all: GEMMs of all ranks */
 } step_gemms;
 
 typedef struct trainer {
@@ -48,59 +48,59 @@ typedef struct trainer {
     mem *account;
     device *device;
     model *m;
-    model_slot *slot; /* NULL on a pipeline stage, which has its own slots */
+    model_slot *slot; /* NULL on a pipeline stage: the stage has slots */
     stage *stage;     /* NULL without pipeline parallelism */
     exec cx;
-    plan *train_plan;    /* a micro-batch; with a pipeline, all micro-batches of a step */
-    plan *evaluate_plan; /* a batch of evaluation */
-    plan *reduce_plan;   /* store_reduce_once and stage_share_gradients */
-    plan *update_plan;   /* the optimizer */
+    plan *train_plan;    /* plan of a micro-batch; with a pipeline, of all micro-batches of a step */
+    plan *evaluate_plan; /* plan of a batch of evaluation */
+    plan *reduce_plan;   /* plan of store_reduce_once and stage_share_gradients */
+    plan *update_plan;   /* plan of the optimizer */
     replay replay;
-    void *arena;                                 /* device memory that all four plans use in turn */
+    void *arena;                                 /* device memory that all plans share */
     const dataset *train_data, *validation_data; /* borrowed; validation_data may be NULL */
     void *device_block;                          /* device memory of batches, losses and step state */
     int64_t resident; /* micro-batches on the device at the same time: grad_accum with a pipeline, else 1 */
-    batch *batches;   /* [resident] */
-    tensor *losses;   /* [resident] */
-    /* Same memory as batches and losses: an evaluation overwrites a step's, and a step an evaluation's. */
+    batch *batches;   /* `resident` micro-batches */
+    tensor *losses;   /* losses of the `resident` micro-batches */
+    /* Evaluations use the memory of batches and losses: evaluations and steps overwrite each other's data. */
     batch evaluation_batch;
     tensor evaluation_losses;
-    /* On the device, fp32[1]: loss scale / labels of the step; loss scale / micro-batches of all ranks. */
+    /* fp32[1] on the device: loss scale / labels of the step, loss scale / micro-batches of all ranks. */
     tensor grad_scale, pass_scale;
-    tensor nonfinite;         /* i32[1]: count of op_count_nonfinite */
+    tensor nonfinite;         /* i32[1]: result of op_count_nonfinite */
     tensor state;             /* fp32[STEP_STATE_COUNT], on the device (tensor/step_state.h) */
     double balance_factor;    /* multiplies the update of MoE routing biases in the next step */
     group_host host_exchange; /* small host-side reductions; .group is set before each call */
     feed feed;
-    int set;                  /* feed set of the current or last step */
-    float *host_state;        /* [SENT_WORDS] staging of state, grad_scale and pass_scale */
-    device_event *state_sent; /* host_state was copied to the device */
-    int64_t gemms[2];         /* [0] in FP8, [1] all: of all ranks so far */
-    int64_t counted[2];       /* this rank's GEMMs that `gemms` includes */
-    step_gemms step_gemms;    /* of every step since the last conversion */
+    int set;                  /* number of the feed set of the current or last step */
+    float *host_state;        /* SENT_WORDS floats to copy to state, grad_scale and pass_scale */
+    device_event *state_sent; /* recorded after the copy of host_state to the device */
+    int64_t gemms[2];         /* GEMMs of all ranks so far: [0] in FP8, [1] in all formats */
+    int64_t counted[2];       /* this rank's GEMMs that are included in `gemms` */
+    step_gemms step_gemms;    /* GEMMs of each step since the last conversion */
     run_state run;
     bool is_consistent;   /* model and FP8 state belong to run.step; false if a step failed halfway */
-    const recipe *recipe; /* in use */
+    const recipe *recipe; /* the current recipe */
     void *delayed_before; /* device copy of m->delayed, to undo an abandoned step; NULL: no delayed scaling */
-    const hook *hook;     /* called in each step's first micro-batch (pipeline: in all); may be NULL */
-    void (*micro_batch_done)(void *user, int64_t done, int64_t total); /* progress in a step; may be NULL */
+    const hook *hook;     /* called in a step's first micro-batch (pipeline: in all); may be NULL */
+    void (*micro_batch_done)(void *user, int64_t done, int64_t total); /* called per micro-batch; or NULL */
     void *micro_batch_user;
     convert_summary converted;
-    int64_t planned_bytes; /* largest device memory of any conversion so far */
+    int64_t planned_bytes; /* device memory of the conversion that needs most */
 } trainer;
 
 typedef struct step_result {
-    double loss;   /* cross-entropy, mean over the label tokens of all ranks */
-    double z_loss; /* z_weight times the squared log-partition, mean over the same tokens */
+    double loss;   /* cross-entropy, mean over all ranks' tokens with a target */
+    double z_loss; /* z_weight times the squared log-partition, mean as for `loss` */
     double grad_norm;
     bool skipped;            /* loss or gradients were not finite, so the parameters did not change */
-    int64_t tokens, labels;  /* of all ranks: tokens read, and tokens with a target */
-    balance_figures balance; /* MoE load balance */
+    int64_t tokens, labels;  /* tokens: read by all ranks; labels: tokens with a target */
+    balance_figures balance; /* load balance of the MoE layers */
 } step_result;
 
 typedef struct evaluation {
-    double loss;                     /* mean over the label tokens of all ranks */
-    int64_t batches, tokens, labels; /* of all ranks; labels: tokens with a target */
+    double loss;                     /* mean over all ranks' tokens with a target */
+    int64_t batches, tokens, labels; /* sums over all ranks; labels: tokens with a target */
 } evaluation;
 
 /* Opens the model and buffers on `device`, converts the model and plans memory. Weights are zero: fill them
@@ -110,13 +110,13 @@ typedef struct evaluation {
 ott_status trainer_open(mem *account, const logger *log, device *d, const model_options *shape,
                         const trainer_options *o, const dataset *train_data, const dataset *validation_data,
                         trainer **out);
-void trainer_close(trainer *t); /* NULL is allowed */
+void trainer_close(trainer *t); /* t may be NULL */
 /* Sets the checkpointing of every block of m from o->checkpointing and o->checkpoint_every. */
 void trainer_set_checkpointing(const trainer_options *o, model *m);
-/* Loads parameters, moments, counters and FP8 state, except for the exclusions. Collective over run_group. */
+/* Loads parameters, moments, counters and FP8 state; trainer_load_part skips excluded parts. Collective. */
 ott_status trainer_load(trainer *t, const char *path);
 ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_exclusions *exclusions);
-/* Between steps: continues under recipe r and plans memory again. Also call it with the same recipe after
+/* Between steps: continues under recipe r and plans memory again. Also call it with the current recipe after
    layers have fallen back. Bit-identical to saving, opening a trainer with that recipe and loading. */
 ott_status trainer_convert(trainer *t, const recipe *r);
 /* Shares the list of fallen-back layers across pipeline stages. Collective; call before trainer_convert. */
@@ -124,22 +124,22 @@ ott_status trainer_share_fallbacks(trainer *t);
 /* Runs one optimizer step. OTT_ERR_STOPPED if cx.cancellation stops its micro-batches; then weights, FP8
    state and counters are as before the step. After any other error see is_consistent. */
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out);
-/* Evaluates the first `batches` (>= 1) batches of the validation data, or all if it has fewer, with the
-   averaged weights of a schedule-free optimizer. The batches are divided over the data-parallel ranks. The
-   training weights are in place afterwards. OTT_ERR_STOPPED if cx.cancellation stops it. */
+/* Evaluates the first `batches` (>= 1) batches of the validation data, or all batches if there are fewer,
+   with the averaged weights of a schedule-free optimizer. The batches are divided over the data-parallel
+   ranks. Afterwards the model has the training weights again. OTT_ERR_STOPPED if cx.cancellation stops it. */
 ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out);
 /* Runs the last step's micro-batches again and names the first module whose output or gradient is not finite:
-   "output of model.layers.0.mlp.up_proj". With several ranks every rank gets the same text, with
-   " on rank 2" or " on rank 2, stage 1" appended. "" if all are finite. Collective over run_group. */
+   "output of model.layers.0.mlp.up_proj". With several ranks, every rank gets one rank's text and " on rank
+   2" or " on rank 2, stage 1". "" if all are finite. Collective over run_group. */
 ott_status trainer_find_nonfinite(trainer *t, char out[160]);
 /* Names the first parameter in backward order whose gradient is not finite:
-   "model.layers.0.mlp.up_proj.weight", with the rank as above. "" if all gradients are finite. Collective;
-   call after a step and before trainer_find_nonfinite. */
+   "model.layers.0.mlp.up_proj.weight", with the rank appended as in trainer_find_nonfinite. "" if all
+   gradients are finite. Collective; call after a step and before trainer_find_nonfinite. */
 ott_status trainer_find_gradient(trainer *t, char out[160]);
 /* Between steps: swaps in the averaged weights, for saving, or the training weights back. trainer_evaluate
    and trainer_load do this themselves. Does nothing unless the optimizer is schedule-free. */
 ott_status trainer_use_average(trainer *t, bool average);
-/* GEMMs of all steps and evaluations so far on all ranks: in FP8, and all. */
+/* Numbers of GEMMs of all steps and evaluations so far, on all ranks. *fp8: in FP8. *all: in all formats. */
 void trainer_gemms(const trainer *t, int64_t *fp8, int64_t *all);
 
 #endif

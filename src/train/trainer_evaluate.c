@@ -2,7 +2,8 @@
 #include "train/trainer_parts.h"
 
 /* Evaluates one batch on each rank, from batch `first` on. Adds the losses to *total in batch order, as on
-   one rank. A rank without a batch left repeats the last one for the collectives; its loss is not added. */
+   one rank. A rank with no batch left repeats the last one without adding its loss, as collectives need all
+   ranks. */
 static ott_status evaluate_round(trainer *t, int64_t first, evaluation *e, float *total) {
     const group *g = t->cx.data_group;
     int64_t own = first + g->rank, taken = own < e->batches ? own : e->batches - 1;

@@ -8,7 +8,7 @@ enum { FOUND_BYTES = 160 };
 
 typedef struct search {
     trainer *t;
-    char *found; /* [FOUND_BYTES] */
+    char *found; /* text of FOUND_BYTES bytes */
     float order; /* position of the value in forward and backward; INFINITY: none found */
 } search;
 
@@ -46,7 +46,7 @@ static void add_rank(const trainer *t, char found[FOUND_BYTES]) {
         snprintf(found + length, (size_t)space, " on rank %d", t->options.run_group->rank);
 }
 
-/* *found = any rank has found a value. Broadcasts the text of the first value in forward and backward. */
+/* *found is true if any rank found a value. Broadcasts the text of the value that comes first in the step. */
 static ott_status found_anywhere(trainer *t, search *s, bool *found) {
     group *g = t->options.run_group;
     float all[g->size];
@@ -67,13 +67,13 @@ static ott_status search_passes(trainer *t, search *s) {
     const hook p = {.observe = find_nonfinite, .user = s};
     bool found = false;
     for (int64_t i = 0; i < trainer_pass_count(t) && !found; i++) {
-        TRY(trainer_run_micro_batches(t, i, &p, false)); /* staging memory still has the step's rows */
+        TRY(trainer_run_micro_batches(t, i, &p, false)); /* staging memory still has these rows */
         TRY(found_anywhere(t, s, &found));
     }
     return OTT_OK;
 }
 
-/* Restores the FP8 state and GEMM counts afterwards, since this is not a training step. */
+/* Restores the FP8 state and the GEMM counts after the search, since the search is no training step. */
 ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
     search s = {.t = t, .found = out, .order = INFINITY};
     int64_t gemms[GEMM_COUNT][2];

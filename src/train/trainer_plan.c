@@ -60,7 +60,7 @@ ott_status trainer_reduce(trainer *t) {
 
 ott_status trainer_plan_memory(trainer *t) {
     enum { PLANS = 4 };
-    replay_forget(&t->replay, t->device); /* the arena's address may change */
+    replay_forget(&t->replay, t->device); /* the arena may move, and graphs have its address */
     TRY(record_plan(t, t->train_plan, trainer_train_pass));
     TRY(record_plan(t, t->evaluate_plan, trainer_evaluate_pass));
     TRY(record_plan(t, t->reduce_plan, trainer_reduce));

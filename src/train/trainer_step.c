@@ -4,7 +4,7 @@
 
 /* ---- GEMM counts ---- */
 
-/* more[2]: this rank's GEMMs since the last call, [0] in FP8, [1] all. */
+/* more[0]: this rank's FP8 GEMMs since the last call. more[1]: all GEMMs of this rank since the last call. */
 static void take_gemms(trainer *t, int64_t more[2]) {
     int64_t own[2] = {0, 0};
     for (int role = 0; role < GEMM_COUNT; role++) {
@@ -61,16 +61,16 @@ static ott_status run_training_pass(trainer *t) {
     return trainer_train_pass(t);
 }
 
-/* Runs a training pass and updates delayed scales. A pipeline stage updates its scales itself. */
+/* Runs a training pass and updates the delayed scales. A pipeline stage has already updated its scales. */
 static ott_status run_full_pass(void *user) {
     trainer *t = user;
     TRY(run_training_pass(t));
     return t->stage ? OTT_OK : model_update_scales(&t->cx, t->m, t->cx.data_group);
 }
 
-/* The graph of a first pass must always quantize the weights, even after an evaluation has quantized them. So
-   they are marked as stale before. The graph must not quantize weights that the optimizer quantizes. So these
-   are quantized before, if they are stale. A replay skips the host code that marks weights as quantized. */
+/* The graph of a first pass must quantize all weights that the optimizer does not quantize, even if an
+   evaluation has quantized them. So weights are marked as stale, and stale weights that the optimizer should
+   have quantized are quantized before. A replay skips the host code that marks weights as quantized. */
 static ott_status replay_pass(trainer *t) {
     bool first = t->cx.is_first_microbatch, replayed;
     if (first && t->replay.enabled) {
@@ -93,7 +93,7 @@ ott_status trainer_run_micro_batches(trainer *t, int64_t index, const hook *p, b
     return status;
 }
 
-/* Only fp16 uses the loss scale. Other runs keep run.loss_scale, for a later resume in fp16. */
+/* Only fp16 uses a loss scale. Other runs keep run.loss_scale unchanged, for a later resume in fp16. */
 static float loss_scale(const trainer *t) {
     return t->options.fp16_scaling ? t->run.loss_scale : 1.0f;
 }
@@ -148,9 +148,9 @@ static ott_status sum_gradients(trainer *t, group *ranks) {
 }
 
 /* Runs all micro-batches. Sums their losses into STEP_LOSS and STEP_Z_LOSS and their gradients into the
-   parameters' grad. Then sums both over the data-parallel ranks, and then over the context-parallel ranks. */
+   parameters' grad. Then sums losses and gradients over the ranks that contribute to them. */
 static ott_status accumulate_gradients(trainer *t) {
-    tensor loss = tensor_columns(t->state, STEP_LOSS, 2); /* and the z-loss */
+    tensor loss = tensor_columns(t->state, STEP_LOSS, 2); /* loss and z-loss */
     TRY(device_zero(t->device, t->m->grads, t->m->trained_bytes));
     TRY(store_zero_gradients(&t->m->store, t->device));
     TRY(balance_begin(t->m));
@@ -195,7 +195,7 @@ ott_status trainer_copy_delayed(trainer *t, void *from, void *to) {
     return t->delayed_before ? device_copy(t->device, to, from, t->m->delayed.block_bytes) : OTT_OK;
 }
 
-/* Like accumulate_gradients, but undoes everything if the step is stopped. */
+/* Like accumulate_gradients. If the step is stopped, restores FP8 state and GEMM counts. */
 static ott_status accumulate_or_abandon(trainer *t) {
     int64_t gemms[GEMM_COUNT][2];
     memcpy(gemms, t->cx.gemms, sizeof gemms);
@@ -209,7 +209,7 @@ static ott_status accumulate_or_abandon(trainer *t) {
 }
 
 /* The loss is a mean over the labels of all micro-batches, so labels are counted before the first backward.
-   The host waits for the device once, at the end. */
+   On one rank, the host waits for the device only at the end. */
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     t->set = (int)(t->run.step % FEED_STEPS);
     TRY(feed_step(&t->feed, t->set, t->run.samples));
