@@ -18,8 +18,8 @@ holds "the log warns that the output head is in FP8" grep -q \
     'output head runs in FP8.*"lm_head" in float8.filter_fqns' out
 holds "MFU uses the peak of the instructions of the GEMMs" \
     sh -c 'case $(grep -o "Device: cpu [a-z0-9]*" out) in
-    *avx512bf16 | *amx) grep -q "(rate of bf16 dot products, measured" out ;;
-    *) grep -q "(rate of fp32 multiply-adds, measured" out ;;
+    *avx512bf16 | *amx) grep -q "(speed of bf16 dot products, measured" out ;;
+    *) grep -q "(speed of fp32 multiply-adds, measured" out ;;
     esac'
 works "fp32 scales and an output head in bf16" \
     "recipe=ROWWISE, fsdp_float8_all_gather=False, round_scales_to_power_of_2=False" \
