@@ -89,9 +89,8 @@ ott_status config_check_name(const char *key, const char *name);
 /* Fails if a sequence length exceeds config_max_positions. Call it again after a folder or a preset set
    model.max_seq_len. */
 ott_status config_check_lengths(const config *cfg);
-/* Applies one argument, "--section.key=value". The key must be in `allowed` (NULL-terminated; "float8."
-   allows the section). *key receives the canonical name. `user` ("eval") begins the message about any
-   other key. */
+/* Applies "--section.key=value". The key must be in `allowed` (NULL-terminated; "float8." allows a section).
+   *key receives the canonical name. `user` ("eval") begins the message about a key that is not allowed. */
 ott_status config_override(config *cfg, const char *argument, const char *const *allowed, const char *user,
                            const char **key);
 /* The output head's name in filter_fqns ("lm_head"), as spelled by the tool of cfg's file. */

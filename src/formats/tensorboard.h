@@ -1,6 +1,6 @@
 /*
- * formats/tensorboard: writes scalars for TensorBoard. An event file is a sequence of TFRecords. Each holds a
- * protocol buffer of type Event. The writer encodes it by hand, because only five fields are needed.
+ * formats/tensorboard: writes scalars for TensorBoard. An event file is a sequence of TFRecords. A TFRecord
+ * holds a protocol buffer of type Event. This code encodes the buffer, because only five fields are needed.
  */
 #ifndef FORMATS_TENSORBOARD_H
 #define FORMATS_TENSORBOARD_H
