@@ -93,9 +93,9 @@ bool cli_is_config_file(
 enum { CLI_NOT_LAUNCHED = -1 };
 int cli_launch(output *log, int argc, char **argv);
 
-/* What signals do. CLI_STOP_PLAIN: the first signal stops the work, a second signal ends the program.
-   CLI_STOP_SAVING: the first signal lets the work save and stop, and SIGHUP and SIGUSR1 do this too; only a
-   second SIGINT ends the program. */
+/* What signals do. CLI_STOP_PLAIN: the first signal stops the work, a second one of its kind ends the
+   program. CLI_STOP_SAVING: the first signal lets the work save and stop, and SIGHUP and SIGUSR1 do this too;
+   only a second SIGINT ends the program. */
 typedef enum cli_stop_kind { CLI_STOP_PLAIN, CLI_STOP_SAVING } cli_stop_kind;
 /* Lets SIGINT and SIGTERM stop the work of this context (ott_stop), until cli_stop_end. */
 void cli_stop_begin(ott_context *context, cli_stop_kind kind);
