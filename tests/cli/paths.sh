@@ -136,7 +136,7 @@ works "a text that begins with GGUF" "words.bin: " \
 # ---- nothing is saved ----
 call train $small --run.dir=unsaved --checkpoint.interval=0
 warnings=$(missing out \
-    "checkpoint.interval = 0: unless it is stopped, this run saves no checkpoint|--checkpoint.interval=N|No checkpoint was saved")
+    "interval = 0: unless it is stopped, this run saves no checkpoint|=N to save|No checkpoint was saved")
 report "a run without checkpoints warns" "$warnings"
 call train $small --run.dir=saved
 holds "a run with checkpoints does not warn" sh -c '! grep -q "o checkpoint" out'
