@@ -58,7 +58,7 @@ static bool read_pattern_entry(const char *entry, char pattern[PATTERN_BYTES], d
     return end != equals + 1 && *end == '\0' && *number > 0 && *number < 1e9;
 }
 
-/* Returns the number of the first entry whose pattern matches the module; `fallback` if none matches. */
+/* Returns the number of the first entry with a pattern that matches the module; `fallback` if none does. */
 static double number_of(const config_list *entries, const model_module *m, double fallback) {
     char pattern[PATTERN_BYTES];
     double number;

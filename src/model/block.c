@@ -43,7 +43,7 @@ static ott_status close_added(exec *cx, block_added *s) {
     return plan_close(cx->plan, &s->rstd_buffer);
 }
 
-/* Opens *own, the gradient of the projection, from g, the residual's; zeroes *own if they are equal. */
+/* Opens *own, the projection's gradient, from g, the residual's gradient. Equal gradients: zeroes *own. */
 static ott_status backward_added(exec *cx, const block *b, const norm *post, const activation *g,
                                  const activation_specs *specs, block_added *s, activation *own) {
     *own = (activation){0};

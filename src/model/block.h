@@ -58,7 +58,7 @@ typedef struct block {
 
 /* Input and statistics (nn/norm.h) of a post norm, for the post norm's backward. */
 typedef struct block_added {
-    tensor x, rstd; /* [T,D], [norm_kept(post norm), T] */
+    tensor x, rstd; /* x[T,D], rstd[norm_kept(post norm), T] */
     plan_buffer x_buffer, rstd_buffer;
 } block_added;
 

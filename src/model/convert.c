@@ -31,7 +31,7 @@ static ott_status note_verdict(conversion *c, linear *l, const convert_verdict *
     return OTT_OK;
 }
 
-/* Checks the dimensions of this rank's part of the weight. convert_judge checks those of the full weight. */
+/* Checks the size of this rank's part of the weight. convert_judge checks the size of the full weight. */
 static ott_status check_rank_part(const convert_options *o, const linear *l, const linear_spec *spec) {
     if (!spec->fp8 || convert_takes_dimensions(o, l->in, l->out)) return linear_check_blocks(l, spec);
     return status_fail(

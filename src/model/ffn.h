@@ -19,7 +19,7 @@ struct ffn_kind {
     /* Lets FP8 layers keep the outputs of gate and up for backward in FP8. Call it before connect. */
     void (*store_inputs)(struct block *b, bool store);
     ott_status (*connect)(struct block *b); /* adds its layers' specs to b->mlp_input and b->grad_mlp */
-    /* forward: the first GEMMs. activate: the activation (cheap to recompute). project: down, to out[T,D]. */
+    /* forward: the first GEMMs. activate: the activation (cheap to recompute). project: writes out[T,D]. */
     ott_status (*forward)(exec *cx, struct block *b, struct block_saved *s);
     ott_status (*activate)(exec *cx, struct block *b, struct block_saved *s);
     ott_status (*project)(exec *cx, struct block *b, struct block_saved *s, const tensor *out);

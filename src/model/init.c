@@ -75,7 +75,7 @@ static ott_status fill_codes(initializing *w, const model_module *e) {
     return status;
 }
 
-/* The start of A, as in AutoModel and PEFT. B starts at 0, so that the adapter's output is 0 at first. */
+/* Initial values of A as in AutoModel and PEFT. B starts at 0, so that the adapter's first output is 0. */
 static draw_distribution start_of_adapter(const model *m, const parameter *a) {
     switch (m->options.adapter.start) {
     case LORA_INIT_XAVIER:

@@ -16,7 +16,7 @@
  * threads 0: all cores; values do not depend on `threads`. OTT_ERR_STOPPED if m->cancellation cancels.
  */
 ott_status model_initialize(model *m, uint64_t seed, int threads);
-/* Fills only the adapters: A as config_lora_init names, B with zeros, a magnitude with W's row norms. */
+/* Fills only the adapters: A by the rule adapter.start, B with zeros, a magnitude with W's row norms. */
 ott_status model_initialize_adapters(model *m, uint64_t seed, int threads);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the length of a weight's axis is. length_of computes the length from the model's options. */
+/* The kinds of length of a weight's axis. length_of computes the length from the model's options. */
 typedef enum extent {
     NONE, /* the weight has no such axis */
     DIM,
@@ -31,7 +31,7 @@ typedef enum extent {
 
 typedef struct role_row {
     module_kind kind;
-    bool in_block, in_ffn; /* in_ffn: a module of feed-forwards; ffn_kind.has decides which */
+    bool in_block, in_ffn; /* in_ffn: a module of feed-forwards that ffn_kind.has accepts */
     size_t offset;         /* the result of modules_offset */
     extent rows, columns;  /* axes of the weight; a norm has only columns */
     bool is_qkv;           /* projection of q, k or v: has a bias if options.qkv_bias */
@@ -233,7 +233,7 @@ static int64_t length_of(const model_options *o, extent e) {
     return 0;
 }
 
-/* True if tensor parallelism splits an axis of this length. e: which length. */
+/* True if tensor parallelism splits an axis with this kind of length. */
 static bool is_divided(extent e) {
     return e != NONE && e != DIM && !(e >= HEAD && e <= KEY_LATENT_MORE) && e != EXPERTS &&
            e != EXPERT_HIDDEN && e != SHARED_HIDDEN && e != POSITIONS;

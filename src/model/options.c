@@ -187,7 +187,7 @@ static ott_status not_divisible(const char *what, int64_t x, const char *by, int
                        (long long)y);
 }
 
-/* Returns width / by, rounded down to a multiple of 16, which FP8 requires; at least 16. */
+/* Returns width / by, rounded down to a multiple of 16 for FP8, but at least 16. */
 static int64_t narrowed(int64_t width, int64_t by) {
     return size_max(width / by / 16 * 16, 16);
 }

@@ -80,7 +80,7 @@ typedef struct model_options {
     const struct convert_options *frozen_convert;
     const optimizer_rule *optimizer;   /* rule that owns the state of trained parameters; NULL: no state */
     ott_dtype master, gradient, state; /* formats of master matrices, of their gradients, of their state */
-    config_offload offload;            /* what is in mapped host memory (device_allocate_mapped) */
+    config_offload offload;            /* which tensors are in mapped host memory (device_allocate_mapped) */
     /* Process groups; borrowed. A group is NULL if the model is not split over these ranks. */
     group *shard_ranks;          /* data-parallel ranks that shard the parameters (parallel/store.h) */
     group *expert_ranks;         /* expert-parallel ranks (nn/expert_ranks.h) */

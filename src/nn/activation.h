@@ -14,7 +14,7 @@
 typedef struct activation_specs {
     int count; /* number of quantized copies, one for each distinct spec */
     quant_spec spec[QLIST_MAX];
-    const float *next[QLIST_MAX]; /* device memory: scale of the next cast if scaling is delayed; else NULL */
+    const float *next[QLIST_MAX]; /* scale of the next cast on the device, if scaling is delayed; else NULL */
     bool columnwise_used[QLIST_MAX]; /* a grad_weight GEMM reads the columnwise use of this copy */
     bool columnwise_high_precision;  /* a grad_weight GEMM reads the high-precision tensor */
     bool high_precision;             /* a GEMM reads the high-precision tensor */

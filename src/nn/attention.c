@@ -94,7 +94,7 @@ static ott_status project_separate(exec *cx, attention *a, const activation *x, 
     return head_norm_forward(cx, &a->k_norm, &a->k.ranks, &s->k, &s->k_buffer, &s->k_norm);
 }
 
-/* With latents: opens q, heads padded to head_dim columns. */
+/* With latents: opens q. The heads of q are padded to head_dim columns. */
 static ott_status project_queries(exec *cx, attention *a, const activation *x, attention_saved *s) {
     latent *l = &a->latent;
     tensor narrow;
@@ -359,7 +359,7 @@ static ott_status backward_heads(exec *cx, attention *a, const sequence_metadata
     return rotate(cx, a, at, dq, dk, true);
 }
 
-/* Calls backward_heads. With context parallelism, ranks exchange its inputs and outputs. */
+/* Calls backward_heads. With context parallelism, ranks exchange its inputs and outputs as heads. */
 static ott_status backward_core(exec *cx, attention *a, const sequence_metadata *at, const attention_saved *s,
                                 const tensor *dout, const tensor *dq, const tensor *dk, const tensor *dv) {
     const tensor *of_tokens[] = {&s->o.t, dout, dq, dk, dv};

@@ -23,7 +23,7 @@ typedef struct attention {
     float softcap;    /* cap of the scaled scores; 0: none */
     float scale;      /* factor of q k^T before the softmax; 0: 1 / sqrt(head_dim) */
     int64_t window;   /* number of keys a query attends to, including its own token; 0: no limit */
-    const rope *rope; /* borrowed; NULL: no rotation */
+    const rope *rope; /* rotary tables; borrowed; NULL: no rotation */
     group *context;   /* context-parallel ranks (nn/context_ranks.h); borrowed; NULL: none */
     activation_specs input_specs;  /* specs of the input of the projections, all ranks' rows */
     activation_specs output_specs; /* specs of the attention output, the input of o */
@@ -34,13 +34,13 @@ typedef struct attention {
 /* KV cache of one layer for one sequence. Rows [0, past) hold the keys (after norm and rotation) and values
    of earlier tokens. A forward adds rows for its tokens; then the caller increases `past`. */
 typedef struct attention_cache {
-    tensor k, v; /* [capacity, kv_heads * head_dim], activation format; dense */
+    tensor k, v; /* [capacity, kv_heads * head_dim] in the activation format; dense */
     int64_t past;
 } attention_cache;
 
 /* Sequence metadata of a micro-batch: its documents and each token's position in its document. */
 typedef struct sequence_metadata {
-    tensor position;   /* i32[T] */
+    tensor position;   /* i32[T] position of each token in its document */
     tensor cu_seqlens; /* i32[documents + 1]: document b has tokens [cu_seqlens[b], cu_seqlens[b+1]) */
     const attention_cache *cache; /* keys and values of earlier tokens; NULL: none, as in training */
 } sequence_metadata;
@@ -48,7 +48,8 @@ typedef struct sequence_metadata {
 /* What forward saves for backward; one per in-flight micro-batch. */
 typedef struct attention_saved {
     tensor q, k, v, lse; /* rotated q and k; lse[heads, T]; context parallelism: some heads, all tokens */
-    plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer; /* open: qkv_buffer, or q, k and v's */
+    plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer,
+        lse_buffer; /* qkv_buffer or the next three are open */
     head_norm_saved q_norm, k_norm;
     latent_saved query_latent, key_latent;
     activation o;

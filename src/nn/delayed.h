@@ -12,7 +12,7 @@
 typedef struct delayed_state {
     cast_spec spec;
     tensor seen, scale;  /* fp32[1] each; seen: amax since the last update; scale: scale of the next cast */
-    tensor amax_history; /* fp32[spec.history] */
+    tensor amax_history; /* fp32[spec.history] earlier amaxes */
 } delayed_state;
 
 typedef struct delayed_store {
@@ -30,7 +30,7 @@ const cast_spec *delayed_cast(const quant_spec *q);
 /* A request for a state; delayed_store_set fills *state. */
 typedef struct delayed_request {
     delayed_state *state;
-    const cast_spec *spec; /* NULL: no state */
+    const cast_spec *spec; /* spec of the delayed use; NULL: no state */
     bool is_input;         /* the state belongs to a layer's input */
 } delayed_request;
 

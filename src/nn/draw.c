@@ -16,7 +16,7 @@ static double redraw(const draw_distribution *s, uint64_t seed, uint64_t stream,
     return (double)x;
 }
 
-enum { LEAST_PIECE = 1 << 12, LARGEST_PIECE = 1 << 18 }; /* number of elements drawn at a time */
+enum { LEAST_PIECE = 1 << 12, LARGEST_PIECE = 1 << 18 }; /* limits of the number of elements in a piece */
 /* below this number of elements, drawing on one thread is faster */
 enum { FEW = 1 << 18 };
 
@@ -25,7 +25,7 @@ typedef struct piece {
     draw_distribution s;
     uint64_t seed, stream;
     int64_t first, length, count;
-    float *out; /* [length] */
+    float *out; /* [length] drawn values */
 } piece;
 
 static float uniform(const piece *p, int64_t i) {

@@ -18,12 +18,12 @@ typedef struct draw_distribution {
 typedef struct draw {
     device *device;
     struct pool *pool;
-    float *host;                   /* [piece] */
-    int64_t piece;                 /* number of elements drawn at a time */
-    const frozen_filling *filling; /* for a parameter that is stored as FP8 codes; else NULL */
+    float *host;                   /* [piece] drawn values */
+    int64_t piece;                 /* number of elements that are drawn in one piece */
+    const frozen_filling *filling; /* scales of a parameter that is stored as FP8 codes; else NULL */
     bool measures; /* the first pass draws the full parameter to measure amaxes and stores nothing */
     cancellation_progress progress;
-    int64_t done; /* elements stored so far */
+    int64_t done; /* number of elements stored so far */
 } draw;
 
 /* total: number of elements to draw, for progress; threads 0: all cores; cancel NULL: no progress callback.

@@ -7,7 +7,7 @@
 
 typedef struct embedding {
     const char *name;
-    parameter *weight; /* [V,D] */
+    parameter *weight; /* table [V,D] */
     bool has_padding;
     int64_t padding;    /* if has_padding: row without a gradient (padding_idx in transformers) */
     tensor_ranks ranks; /* tensor-parallel ranks; each rank has some rows of the table, or all rows */

@@ -16,9 +16,9 @@
 #include "tensor/exec.h"
 
 typedef struct expert_ranks {
-    group *group;    /* borrowed */
+    group *group;    /* expert-parallel ranks; borrowed */
     int64_t experts; /* number of experts on all ranks */
-    /* Row counts of the layer that runs at present, in host memory of expert_ranks_open: */
+    /* Row counts of the layer that runs now, in host memory of expert_ranks_open: */
     int64_t *sent, *received; /* [ranks] number of rows sent to, and received from, each rank */
     /* `all` and `own` of expert_ranks_exchange_counts: [ranks, experts] and [ranks, experts of this rank] */
     int32_t *end, *own_end;

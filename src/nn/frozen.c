@@ -145,7 +145,7 @@ void frozen_multiply(const parameter *p, int64_t first, int64_t count, float *va
 
 /* Reads grouped_rows.end from the device, 64 experts at a time. */
 typedef struct expert_ends {
-    const tensor *ends; /* on the device; NULL: unknown, every expert may have rows */
+    const tensor *ends; /* grouped_rows.end on the device; NULL: every expert may have rows */
     int32_t end[64];    /* host copy of the current 64 entries */
     int32_t last;       /* `end` of the previous expert */
 } expert_ends;

@@ -14,7 +14,7 @@ typedef struct frozen_codes {
     cast_spec cast;                    /* cast.grain: one scale, one per row, or one per 128x128 block */
     int64_t rows;                      /* rows of one matrix */
     int64_t block_rows, block_columns; /* size of a scale block */
-    int64_t scale_rows, scale_columns; /* number of blocks; scale_rows counts the blocks of all matrices */
+    int64_t scale_rows, scale_columns; /* number of scale blocks; scale_rows: of all matrices */
     /* [scale_rows, scale_columns], on the host, in the arena of frozen_open; NULL on other pipeline stages */
     float *scale_inv;
     float *local; /* scale_inv of the local part, on the device, in qtensor.h's order; owned by the model */

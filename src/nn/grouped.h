@@ -12,7 +12,7 @@
 
 /* Rows sorted by expert: expert e has rows [end[e-1], end[e]) (tensor/ops.def: grouped_gemm). */
 typedef struct grouped_rows {
-    tensor end;       /* i32[experts] */
+    tensor end;       /* i32[experts] end of each expert's rows */
     int64_t max_rows; /* upper bound of the rows of x and g in a micro-batch; sizes buffers */
 } grouped_rows;
 

@@ -20,7 +20,7 @@ static bool is_sharded(const linear *l) {
     return l->weight && l->weight->shard.rows_per_rank;
 }
 
-/* Bytes of columnwise codes that each backward makes, else 0. qtensor_lay_out places these codes last. */
+/* Bytes of the columnwise codes if every backward makes them, else 0. qtensor_lay_out puts them last. */
 static int64_t requantized_bytes(const linear *l, const device *d) {
     const quant_spec *w = &l->spec.weight;
     bool alike = cast_spec_is_fp8(&w->rowwise) && quant_spec_shares_scales(w);

@@ -19,8 +19,8 @@ typedef struct linear {
     int64_t in, out;       /* sizes of the local weight; expert weights: out counts all experts' rows */
     tensor_ranks ranks;    /* the tensor-parallel ranks that share the weight */
     parameter_split split; /* the dimension of the weight that `ranks` split */
-    parameter *weight;     /* [out, in] */
-    parameter *bias;       /* [out]; NULL: none */
+    parameter *weight;     /* weight [out, in] */
+    parameter *bias;       /* bias [out]; NULL: none */
     lora *lora;            /* adapter, applied by all GEMMs except grouped ones; NULL: none */
     linear_spec spec;
     /* Expert weights: the spec of FP8 grouped GEMMs, or fp8 false: `spec` applies. The caller sets it before
@@ -109,7 +109,7 @@ ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w
    columnwise codes are not kept. No effect for weights that are frozen, not cast (linear_casts_weight) or
    expert weights, for an empty or non-contiguous shard, or if a sharded weight has several scales. */
 void linear_fuse_quantize(linear *l);
-/* True if the optimizer quantized the weight for this step. While the plan is recorded: if
+/* True if the optimizer quantized the weight for this step. While the plan is recorded, true if
    linear_fuse_quantize is in effect. */
 bool linear_is_quantized_by_optimizer(const exec *cx, const linear *l);
 /* Quantizes as the optimizer step does, if no step has quantized the loaded weight. No effect without

@@ -16,7 +16,7 @@
 typedef struct dora_tables dora_tables;
 
 typedef struct lora {
-    parameter *a, *b; /* A, B; owned by the model */
+    parameter *a, *b; /* factors A and B; owned by the model */
     /* Magnitude[out] of a DoRA adapter: nn/dora then replaces the GEMMs of nn/lora. NULL: LoRA. */
     parameter *magnitude;
     const dora_tables *tables; /* tables of nn/dora; borrowed; not read for LoRA */

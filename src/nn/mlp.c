@@ -146,7 +146,7 @@ static ott_status backward_projection(exec *cx, mlp *m, mlp_saved *s, const acti
     return activation_close(cx, &s->y);
 }
 
-/* From dy, computes the gradients of gate and up, and copies q_gate and q_up of them. dup NULL: no gate. */
+/* Computes the gradients of gate and up, and their copies q_gate and q_up, from dy. dup NULL: no gate. */
 static ott_status backward_activation(exec *cx, const mlp *m, const mlp_saved *s, const tensor *dy,
                                       const tensor *dgate, const tensor *dup, const qlist *q_gate,
                                       const qlist *q_up) {

@@ -21,7 +21,7 @@
 
 typedef struct moe_options {
     int64_t experts, choices;      /* number of experts (0: no mixture) and of experts per token (top-k) */
-    int64_t hidden, shared_hidden; /* hidden size of one expert; of all shared experts, 0: none */
+    int64_t hidden, shared_hidden; /* hidden size of one expert, and of all shared experts (0: none) */
     route_rule rule;
     bool biased;       /* each expert's bias is added to the scores, only to choose experts */
     double bias_rate;  /* step size of the bias update after each training step */
@@ -34,7 +34,7 @@ typedef struct moe_options {
 
 typedef struct moe {
     const moe_options *options;
-    linear router;               /* [E,D], in fp32 */
+    linear router;               /* router weight [E,D], in fp32 */
     parameter *bias;             /* balancing bias [E], not trained by gradients; NULL: none */
     expert_ranks *ranks;         /* expert-parallel ranks; borrowed; NULL: this rank has all experts */
     group *token_ranks;          /* context-parallel ranks; borrowed; NULL: none */

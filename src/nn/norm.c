@@ -59,7 +59,7 @@ ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *
 /* The gradient of weight or bias. The kernel adds it to *to: the parameter's gradient, or `partial`, a zeroed
    tensor that ranks first sum. to NULL: the norm has no such parameter, or it is frozen. */
 typedef struct norm_gradient {
-    parameter *weight; /* NULL: the norm has no such parameter */
+    parameter *weight; /* weight or bias; NULL: the norm has no such parameter */
     tensor partial, *to;
     plan_buffer buffer;
 } norm_gradient;

@@ -7,11 +7,11 @@
 
 typedef struct norm {
     const char *name;
-    parameter *weight; /* [D] */
+    parameter *weight; /* weight [D] */
     float epsilon;
     bool one_plus;   /* RMSNorm that multiplies by 1 + weight (Gemma) */
     bool centered;   /* true: LayerNorm; false: RMSNorm */
-    parameter *bias; /* [D], LayerNorm only; NULL: none */
+    parameter *bias; /* bias [D], LayerNorm only; NULL: none */
     int64_t part;    /* LayerNorm only: parts of this many columns are normalized separately; 0: one part */
     group *ranks;    /* ranks that normalize other rows or heads; their gradients are summed; NULL: none */
 } norm;

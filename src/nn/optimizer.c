@@ -138,8 +138,8 @@ static ott_status square_blocks(exec *cx, const parameter *parameters, int count
     return op_block_squares_many(cx, items, filled);
 }
 
-/* Sums the blocks of each parameter, in order. The sum is squares[i] of the i-th parameter, with pipeline
-   stages squares[p->number]: one rank adds squares in this order. *measured: number of parameters. */
+/* Sums the blocks of each parameter, in order, into squares[i] for the i-th parameter (with pipeline stages:
+   squares[p->number]), so that squares are added in one rank's order. *measured: number of parameters. */
 static ott_status sum_parameters(exec *cx, const parameter *parameters, int count,
                                  const optimizer_ranks *ranks, const tensor *blocks, const tensor *squares,
                                  int *measured) {

@@ -8,9 +8,9 @@
 
 /* Factor of Muon's update of a matrix [rows, columns]. */
 typedef enum muon_scale {
-    MUON_SCALE_ORIGINAL, /* sqrt(max(1, rows / columns)) */
-    MUON_SCALE_RMS,      /* 0.2 sqrt(max(rows, columns)): gives updates about the RMS of AdamW's updates */
-    MUON_SCALE_SPECTRAL, /* sqrt(rows / columns) */
+    MUON_SCALE_ORIGINAL, /* factor sqrt(max(1, rows / columns)) */
+    MUON_SCALE_RMS,      /* factor 0.2 sqrt(max(rows, columns)): updates have about AdamW's RMS */
+    MUON_SCALE_SPECTRAL, /* factor sqrt(rows / columns) */
     MUON_SCALE_ONE
 } muon_scale;
 

@@ -16,7 +16,7 @@
 #include "nn/activation.h"
 
 typedef struct tensor_ranks {
-    group *group;     /* borrowed; NULL: no tensor parallelism */
+    group *group;     /* tensor-parallel ranks; borrowed; NULL: no tensor parallelism */
     bool sequence;    /* true: sequence parallelism */
     bool codes_alike; /* the backend stores rowwise and columnwise codes in the same order */
 } tensor_ranks;

@@ -65,7 +65,7 @@ typedef enum pipeline_content {
 
 typedef struct pipeline_message {
     pipeline_content content;
-    int peer;  /* the stage that receives the message that we send, or sent the one that we receive */
+    int peer;  /* index of the stage at the other end of the message */
     int chunk; /* chunk of the receiving stage */
     int64_t micro_batch;
 } pipeline_message;

@@ -38,7 +38,7 @@ typedef struct store_options {
     bool precompute_scales; /* compute all units' scales with one all-reduce after each update */
     bool no_prefetch;       /* gather units only when they are used; finish a reduction before the next */
     bool reduce_bf16;       /* send gradients in bf16; sums are fp32 and rounded once */
-    /* true: sum a step's micro-batches in local full fp32 gradients, then reduce once; false: reduce each */
+    /* true: sum a step's micro-batches in full fp32 gradients, reduce once; false: reduce each micro-batch */
     bool reduce_once;
     /* gather again for backward whatever `reshard` is; on one rank: cast again (linear.requantizes) */
     bool regather_for_backward;
@@ -116,18 +116,19 @@ ott_status store_open(parameter_store *s, arena *memory);
 ott_status store_set(parameter_store *s, device *d, ott_dtype table);
 void store_close(parameter_store *s, device *d); /* frees the store's device memory */
 
-/* Gathers or releases a unit: call them before and after its forward or backward. In between its values, and
-   its weights for `uses`, are complete. A gathered unit stays as it is; if it was gathered without one of
-   `uses`, store_gather fails with an internal error. Buffers come from the memory plan. */
+/* Call store_gather before and store_release after a unit's forward or backward. In between, the unit's
+   values, and its weights for `uses`, are complete. A gathered unit stays as it is; if it was gathered
+   without one of `uses`, store_gather fails with an internal error. Buffers come from the memory plan. */
 ott_status store_gather(exec *cx, parameter_store *s, int unit, int uses);
 ott_status store_release(exec *cx, parameter_store *s, int unit);
 /* Starts the gather that a later store_gather with the same arguments waits for. */
 ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses);
 
-/* Call the first before and the second after a unit's backward. The first sets p->grad: a zeroed fp32 buffer
-   if the gradient of a micro-batch is summed separately, else the step's gradient. The second adds to the
-   step's gradients, or starts the reduction to the shards' gradients. Call store_finish_gradients, which
-   waits for it, after the last unit's backward. The caller zeros the shards' gradients before a step. */
+/* Call store_open_gradients before and store_reduce_gradients after a unit's backward. The first sets
+   p->grad: a zeroed fp32 buffer if a micro-batch's gradient is summed separately, else the step's gradient.
+   The second adds to the step's gradients or starts their reduction to the shards. Call
+   store_finish_gradients, which waits for it, after the last backward. The caller zeros the shards' gradients
+   before a step. */
 ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit);
 ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit);
 ott_status store_finish_gradients(exec *cx, parameter_store *s);
@@ -164,7 +165,7 @@ struct store_part {
 static inline int store_ranks(const parameter_store *s) {
     return s->ranks ? s->ranks->size : 1;
 }
-/* Number of elements of rank's shard of p; number of elements of all lower ranks' shards of p. */
+/* store_count_at: number of elements of rank's shard of p. store_first_at: of all lower ranks' shards. */
 int64_t store_count_at(const parameter *p, int rank);
 int64_t store_first_at(const parameter *p, int rank);
 

@@ -34,7 +34,7 @@ static qtensor quantized_rows(const qtensor *q, bool columnwise, int64_t first, 
     return part;
 }
 
-/* Called for each piece x of this rank's rows of a weight. q: one use of these rows of the weight. */
+/* A call for each piece x of this rank's rows of a weight. q: codes of the piece in one use. */
 typedef ott_status (*piece_call)(exec *cx, const linear *l, const tensor *x, const qtensor *q);
 
 static ott_status for_pieces(exec *cx, const linear *l, bool columnwise, void *codes, piece_call call) {
