@@ -112,7 +112,7 @@ ott_status module_rename(ott_module *root);
    built: status of the earlier steps. Closes the tree if they or this step failed. deviation: init_std. */
 ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,
                          ott_module **out);
-void module_close_tree(ott_module *m); /* NULL is allowed */
+void module_close_tree(ott_module *m); /* does nothing for NULL */
 /* Draws the initial weights of m's tree, if not done yet. Call it before weights are read or changed. */
 ott_status module_make_weights(ott_module *m);
 /* Records that all weights of a root have values, after a checkpoint was loaded. */

@@ -35,8 +35,8 @@ static ott_status describe_optimizer(ott_module *m, const ott_optimizer *o, tens
 /* The linear layers of a module: the node of each layer, and its entry for checkpoint/float8. */
 typedef struct layer_list {
     ott_module *root;
-    ott_module **modules; /* [count] */
-    float8_layer *layers; /* [count] */
+    ott_module **modules; /* [count] nodes of the layers */
+    float8_layer *layers; /* [count] entries of the layers */
     int64_t count;
 } layer_list;
 

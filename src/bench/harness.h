@@ -57,7 +57,7 @@ struct bench {
     const bench_entry *entry;
     exec cx;
     arena *arena;      /* memory of the cases' states */
-    bench_case *cases; /* [count] */
+    bench_case *cases; /* [count] cases of the benchmark */
     int count, capacity;
     double *times; /* memory of the times of all cases */
     bench_peak peak[BENCH_PEAKS_MOST];

@@ -22,8 +22,8 @@ typedef struct load_bench {
     device *device;
     model *m;
     shards *files;
-    void *buffer;              /* [READ_BYTES] */
-    double *loading, *reading; /* [repeats] */
+    void *buffer;              /* [READ_BYTES] for reading the files */
+    double *loading, *reading; /* [repeats] seconds of each load and read */
     int64_t bytes, largest;    /* bytes of all files; of the largest file */
 } load_bench;
 

@@ -42,7 +42,7 @@ typedef struct eval_source {
     const char *path;            /* run folder, checkpoint folder or Hugging Face folder */
     const char *base;            /* base model of adapters; NULL: the configuration's (inference_find) */
     const char *precision;       /* see ott_eval_options */
-    const char *const *settings; /* [setting_count] */
+    const char *const *settings; /* [setting_count] overrides of the configuration */
     int setting_count;
     const char *const *filter; /* [filter_count], as in ott_eval_options */
     int filter_count;

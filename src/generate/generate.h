@@ -16,7 +16,7 @@ typedef struct text_generator text_generator;
 /* Opens a run folder, checkpoint or Hugging Face folder. Copies `options`; options->prompt is not used. */
 ott_status generate_open(mem *account, const logger *log, const char *run,
                          const ott_generate_options *options, text_generator **out);
-void generate_close(text_generator *g); /* NULL is allowed */
+void generate_close(text_generator *g); /* does nothing for NULL */
 /* Appends `text` (in a chat, the user's message) and generates what follows. See ott_generator_continue. */
 ott_status generate_continue(text_generator *g, const char *text, ott_text_fn write, void *user);
 

@@ -25,7 +25,7 @@ typedef struct search {
     sweep *out;
     int64_t sequences;     /* sequences of all ranks in a step */
     double available;      /* bytes available to a rank */
-    candidate *candidates; /* [MOST_CANDIDATES] */
+    candidate *candidates; /* [MOST_CANDIDATES] candidates, the first `count` in use */
     int count;
 } search;
 

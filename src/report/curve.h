@@ -8,7 +8,7 @@
 typedef struct curve {
     mem *account;
     int64_t count;
-    double *x, *y; /* [count] */
+    double *x, *y; /* [count] coordinates of the points */
 } curve;
 
 /* Copies the finite points of a series. Free the curve with curve_free. */

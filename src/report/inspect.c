@@ -18,7 +18,7 @@ typedef struct printer {
     void *user;
     shards *model;
     const shard_tensor **order; /* [shards_count], sorted by name; numbers in names are compared as numbers */
-    float *buffer;              /* [BUFFER_FLOATS] */
+    float *buffer;              /* [BUFFER_FLOATS] elements of a tensor */
     int name_width, shape_width;
     str text; /* text that the sink has not received yet */
 } printer;

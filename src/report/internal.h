@@ -49,8 +49,8 @@ struct report {
     mem *account;
     arena *texts;
     int count, row_count;
-    report_run_data *runs; /* [count] */
-    report_row *rows;      /* [row_count] */
+    report_run_data *runs; /* [count] runs of the report */
+    report_row *rows;      /* [row_count] rows of the comparison */
 };
 
 /* Parses config.toml into run->settings. NULL if it is not valid. */

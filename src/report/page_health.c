@@ -17,7 +17,7 @@ typedef struct heat_map {
     arena *memory;
     int rows, columns;
     int64_t left_out;           /* number of modules that are not shown, because their SQNR is higher */
-    int64_t *module;            /* [rows] */
+    int64_t *module;            /* [rows] index of each row's module */
     int64_t *step;              /* [columns]: last step that the column includes */
     const metrics_use **lowest; /* [rows][columns]: the use with the lowest SQNR; NULL if not measured */
 } heat_map;

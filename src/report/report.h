@@ -45,7 +45,7 @@ typedef struct report report;
 
 /* Reads run folders. A run without summary.json is not finished; its summary comes from the metrics. */
 ott_status report_open(mem *account, const char *const *folders, int count, report **out);
-void report_close(report *r); /* NULL is allowed */
+void report_close(report *r); /* does nothing for NULL */
 
 /* All functions append to `out`, and return the errors of str_finish. */
 /* One line per row, then verdicts, other differences, and the FP8 tensors with the lowest SQNR. */

@@ -192,7 +192,7 @@ static void begin_rendering(rendering *r, const chat *c, const json_t *tools) {
 }
 
 typedef struct prefix_texts {
-    jinja_prefix *items; /* [count] */
+    jinja_prefix *items; /* [count] prefixes of a conversation */
     int64_t count;
     str *tails;
 } prefix_texts;

@@ -27,7 +27,7 @@ void chat_today(char out[11]); /* today in local time, in the format of chat_set
 /* Opens the template of `t` (borrowed). OTT_ERR_NOT_FOUND: the tokenizer has no template. OTT_ERR_CONFIG: the
    date is invalid. Errors name the file. */
 ott_status chat_open(mem *account, const tokenizer *t, const chat_settings *settings, chat **out);
-void chat_close(chat *c); /* NULL is allowed */
+void chat_close(chat *c); /* does nothing for NULL */
 /* Appends the template's source, without parsing it. Errors as for chat_open. */
 ott_status chat_read(mem *account, const tokenizer *t, str *out);
 

@@ -102,7 +102,7 @@ struct tokenizer {
     int normalize_count;
     split_step split[TOKENIZER_MAX_STEPS];
     int split_count;
-    added_token *added; /* [added_count] */
+    added_token *added; /* [added_count] added tokens */
     int64_t added_count;
     added_tree raw_tree, normalized_tree;
     const added_token **added_by_id; /* [vocab]; NULL: not an added token */

@@ -19,7 +19,7 @@ bool text_ends_with_word(text_view text);
 
 /* Texts by id; at[id].at is NULL if the id has no text. All texts are in one blob, each NUL-terminated. */
 typedef struct text_list {
-    text_view *at; /* [count] */
+    text_view *at; /* [count] texts by id */
     int64_t count;
     char *blob;
     int64_t used;

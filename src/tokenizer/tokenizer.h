@@ -19,7 +19,7 @@ typedef struct tokenizer tokenizer;
    begin and end a text. Errors name the file and the part: OTT_ERR_NOT_FOUND, OTT_ERR_FORMAT,
    OTT_ERR_UNSUPPORTED. "truncation" and "padding" are not read; the caller truncates and pads. */
 ott_status tokenizer_open(mem *account, const char *path, tokenizer **out);
-void tokenizer_close(tokenizer *t); /* NULL is allowed */
+void tokenizer_close(tokenizer *t); /* does nothing for NULL */
 /* Fails with OTT_ERR_NOT_FOUND: `folder` has no tokenizer.json. The message names other tokenizer files in
    the folder (tokenizer.model, vocab.json) and how to convert them. */
 ott_status tokenizer_fail_absent(const char *folder);
@@ -54,7 +54,7 @@ bool tokenizer_is_stop(const tokenizer *t, int64_t id);
 /* Zero-initialize with {.account = m}; free with tokenizer_ids_free. */
 typedef struct tokenizer_ids {
     mem *account;
-    int32_t *ids; /* [count] */
+    int32_t *ids; /* [count] token ids */
     int64_t count, capacity;
 } tokenizer_ids;
 
@@ -67,7 +67,7 @@ void tokenizer_ids_free(tokenizer_ids *ids);
    only. The tokenizer must outlive it. */
 typedef struct tokenizer_scratch tokenizer_scratch;
 ott_status tokenizer_scratch_open(mem *account, const tokenizer *t, tokenizer_scratch **out);
-void tokenizer_scratch_close(tokenizer_scratch *s); /* NULL is allowed */
+void tokenizer_scratch_close(tokenizer_scratch *s); /* does nothing for NULL */
 /* Lets `w` stop encoding with OTT_ERR_STOPPED; NULL: never. Borrowed; checked every 64 KiB of text. */
 void tokenizer_scratch_set_cancellation(tokenizer_scratch *s, const cancellation *w);
 
@@ -117,7 +117,7 @@ typedef struct tokenizer_stream {
     bool started;             /* the text of at least one token was written */
     int strip_left;           /* characters that the decoder still strips from the beginning */
     int waiting;              /* bytes of an incomplete character */
-    unsigned char pending[4]; /* [waiting] */
+    unsigned char pending[4]; /* [waiting] bytes of an incomplete character */
 } tokenizer_stream;
 
 tokenizer_stream tokenizer_stream_start(const tokenizer *t, bool skip_special);

@@ -34,7 +34,7 @@ enum {
 /* Parses a template. Errors begin with the line: "line 3: ...". OTT_ERR_FORMAT: invalid template;
    OTT_ERR_UNSUPPORTED: a feature that is not supported. */
 ott_status jinja_open(mem *account, const char *text, int64_t bytes, jinja **out);
-void jinja_close(jinja *t); /* NULL is allowed */
+void jinja_close(jinja *t); /* does nothing for NULL */
 /* True if the template has {% generation %}. */
 bool jinja_marks_generation(const jinja *t);
 

@@ -141,7 +141,7 @@ void jinja_dict_drop_last(jinja_dict *d);
 /* Log of changes of namespaces, to undo them (undo.c). Zero-initialize; free `items` with mem_free. */
 typedef struct jinja_undo jinja_undo;
 typedef struct jinja_undos {
-    jinja_undo *items; /* [count] */
+    jinja_undo *items; /* [count] recorded changes */
     int64_t count, capacity;
 } jinja_undos;
 /* Records the value of `name`; call before setting it. */
