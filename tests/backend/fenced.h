@@ -11,12 +11,12 @@
 #include "tensor/device.h"
 
 /* Takes ownership of `inner`, and closes it on failure. contiguous_contraction: as in tensor/backend.h. Close
-   the device with device_close. It allocates from inner's account. */
+   the device with device_close. The fenced device allocates from the memory account of `inner`. */
 ott_status fenced_open(device *inner, bool contiguous_contraction, device **out);
 
 /* Number of times that the host would have waited if the device queued all calls. Copies from or to memory
-   other than staging memory wait. So do calls that wait for an event, a stream or the device, if the work is
-   not finished yet. */
+   other than staging memory wait. Calls that wait for an event, a stream or the device also wait, if the work
+   is not finished yet. */
 int64_t fenced_waits(const device *d);
 
 #endif

@@ -163,7 +163,7 @@ static ott_dtype draw_dtype(op_case *c, const char *text) {
     return any[case_draw(c, 3)];
 }
 
-/* Draws whether output f shares its memory with an input. Returns the input's region; -1: it does not. */
+/* Draws whether output f shares its memory with an input. Returns the input's region, or -1 if f does not. */
 static int draw_alias(op_case *c, const op_field *f) {
     for (int i = 0; i < 2; i++) {
         const char *output = c->fixture->alias[i].output;

@@ -1,11 +1,11 @@
 /*
  * op_case: one generated call of an op. Arguments are made from the op's entry in ops.def and filled with
- * values; a device's results are compared with the reference's. A case is made on the host, copied to a
- * device, run there and copied back.
+ * values; a device's results are compared with the results of the scalar reference. A case is made on the
+ * host, copied to a device, run there and copied back.
  *
  * All arrays of a case are in one block of memory, with guard bytes around them and between a matrix's
- * columns and its leading dimension. After a run the outputs must equal the reference's, and every other byte
- * of the block must be unchanged. So one comparison checks inputs, padding and neighbors.
+ * columns and its leading dimension. After a run the outputs must equal the reference's outputs, and every
+ * other byte of the block must be unchanged. So one comparison checks inputs, padding and neighbors.
  */
 #ifndef OP_CASE_H
 #define OP_CASE_H
@@ -87,7 +87,7 @@ typedef struct op_fixture {
     struct {
         const char *output, *input;
     } alias[2];  /* outputs that may share memory with an input */
-    bool opaque; /* only the backend can read the op's result, so other ops' cases test it */
+    bool opaque; /* only the backend can read the op's result, so cases of other ops test this op */
     char groups; /* letter that counts the groups of a QTENSOR's rows; 0: no groups */
     /* the arrays (QUANT_*) of a QTENSOR that the op writes; it reads the others (amax and scale are not
        negative) */

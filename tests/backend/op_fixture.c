@@ -144,8 +144,8 @@ static void gemm_scale_order(op_case *c, operand *o, int64_t mn) {
     o->k_step = use.k_step;
 }
 
-/* Makes an operand of mn_size x depth. Its matrix is transposed or not (packed: not), and it has as many
-   scales as its granularity requires. */
+/* Makes an operand of mn_size x depth. The matrix may be transposed unless it is packed. The operand has as
+   many scales as its granularity requires. */
 static operand *gemm_place(op_case *c, const char *field, ott_dtype d, granularity grain, int64_t mn,
                            int64_t depth) {
     operand *o = &case_at(c, field)->operand;
@@ -254,7 +254,7 @@ static void dropout_prepare(op_case *c) {
 
 /* ---- attention ---- */
 
-/* Columns: tokens, heads, head_dim, positions, rotated columns, columns before them. */
+/* Columns: tokens, heads, head_dim, positions, rotated columns, columns before the rotated columns. */
 static const int64_t rope_shapes[][6] = {
     {1, 1, 2, 1, 2},      {3, 2, 16, 7, 16},    {17, 3, 34, 40, 34},   {33, 4, 64, 64, 64},
     {5, 1, 128, 300, 96}, {16, 2, 30, 16, 30},  {2, 5, 8, 3, 8},       {130, 2, 32, 200, 16},

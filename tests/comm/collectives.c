@@ -57,7 +57,7 @@ static void expect_success(int size) {
             fail_msg("rank %d of %d: %s", i, size, collectives_ranks[i].text);
 }
 
-/* Returns a value for a rank and an index. A sum of such values depends on their order. */
+/* Returns a value for a rank and an index. The sum of the ranks' values depends on the order of the ranks. */
 static float value(int rank, int64_t i) {
     return (rank % 2 ? -1.0f : 1.0f) * (1e7f / (float)(rank + 1) + (float)i / 3.0f);
 }
@@ -176,8 +176,8 @@ static void each_rank_gets_its_part_of_the_sum(void **state) {
 
 /* ---- data movement ---- */
 
-/* Gathers E4M3 codes, as any format is moved unchanged. Each rank's part is already in its place in the
-   output. */
+/* Gathers E4M3 codes. A gather moves elements of any format unchanged. Each rank's part is already in its
+   place in the output. */
 static ott_status all_gather(rank_run *r) {
     int rank = r->group->rank, size = r->group->size;
     uint8_t *all = (uint8_t *)r->out;
@@ -455,8 +455,8 @@ static void requests_are_waited_for_in_any_order(void **state) {
         assert_true(collectives_ranks[k].in_after[0] == 3.0f && collectives_ranks[k].out_after[0] == 6.0f);
 }
 
-/* Rank 0 records a collective in a plan. If it communicated, it would wait forever, because the other ranks
-   do not call it. */
+/* Rank 0 records a collective in a plan. If rank 0 communicated, rank 0 would wait forever, because the other
+   ranks do not call the collective. */
 static ott_status record(rank_run *r) {
     if (r->group->rank > 0) return OTT_OK;
     tensor t = fill(r, r->in, 1);

@@ -1,7 +1,7 @@
 /*
  * Compares the collectives of any transport with plain loops. The tests of comm/threads, comm/mpi and
- * cuda/nccl_group use this. A test's body runs on each of `size` ranks. Afterwards collectives_ranks has all
- * ranks' results in every process.
+ * cuda/nccl_group run these comparisons. A test's body runs on each of `size` ranks. Afterwards
+ * collectives_ranks has all ranks' results in every process.
  */
 #ifndef TESTS_COMM_COLLECTIVES_H
 #define TESTS_COMM_COLLECTIVES_H

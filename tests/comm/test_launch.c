@@ -62,8 +62,8 @@ static void the_step_counts(void **state) {
     setup(NULL);
 }
 
-/* With MPI, other launchers' variables are ignored, but MPI's number of processes must match the one of the
-   launcher that started it. */
+/* With MPI, other launchers' variables are ignored, but MPI's number of processes must match the number of
+   processes that the launcher reports. */
 static void what_mpi_joins_is_not_refused(void **state) {
     (void)state;
     setenv("OMPI_COMM_WORLD_SIZE", "4", 1);

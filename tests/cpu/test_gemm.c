@@ -302,7 +302,7 @@ static void shapes_beyond_the_blocks(void **state) {
         }
 }
 
-/* A dot-product unit flushes subnormals, so it may compute only tiles of C without them. */
+/* A dot-product unit flushes subnormals, so it may compute only tiles of C without subnormals. */
 static void sums_around_the_smallest_normal_number(void **state) {
     (void)state;
     const int64_t shapes[][3] = {
@@ -380,8 +380,8 @@ static gemm_case some_packed_case(int64_t m, int64_t n, int64_t k, ott_dtype a, 
     return t;
 }
 
-/* Tests packed B with up to 16 rows of A, and with more, which other code computes. All pairs of formats,
-   every kind of values. */
+/* Tests packed B with up to 16 rows of A, and with more rows, which other code computes. Tests all pairs of
+   formats and every kind of values. */
 static void packed_rows_of_every_format(void **state) {
     (void)state;
     const int64_t mn[] = {1, 3, 63, 64, 65, 100, 128, 150}, depths[] = {0, 1, 2, 15, 32, 50, 129};

@@ -3,8 +3,8 @@
  * Sums are in double. Every tensor is rounded to its type. Tensors with memory are stored and reloaded
  * through their strides and offsets.
  *
- * cuDNN leaves some values undefined. Here they are NaN: data beyond a document's end, and results of a
- * product beyond the document's length. So a graph that uses such values gives NaN.
+ * cuDNN leaves some values undefined. The interpreter makes these values NaN: data beyond a document's end,
+ * and results of a product beyond the document's length. So a graph that uses such values gives NaN.
  */
 #ifndef ATTENTION_INTERPRETER_H
 #define ATTENTION_INTERPRETER_H

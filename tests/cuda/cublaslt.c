@@ -3,8 +3,9 @@
  * and pointers without a GPU. It refuses the cases that cuBLAS 13 documents as unsupported on sm_90: FP8
  * operands with non-contiguous contraction, E5M2 times E5M2, sizes and pointers not aligned to 16 bytes,
  * block scales with fast accumulation, and in-place C with another layout than D. It sums in the order of
- * fp8/reference.h (row scales: multiplies by the product of the scales; block scales: by A's scale, then by
- * B's, with Ottava's A and B), so its bits match the CPU backend.
+ * fp8/reference.h, so its bits match the CPU backend. A sum with row scales is multiplied by the product of
+ * the two scales. A sum with block scales is multiplied by the scale of Ottava's A, then by the scale of
+ * Ottava's B.
  */
 #include "cudart.h"
 #include "fp8/cast.h"

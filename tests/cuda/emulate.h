@@ -62,7 +62,7 @@ constexpr size_t shared_limit = 48 << 10;
    ordered. So neighboring blocks use different sets, and streams never share a set. */
 struct fiber_set {
     fiber of[block_limit];
-    char block_start, block_barrier; /* their addresses identify the barriers to the sanitizer */
+    char block_start, block_barrier; /* the members' addresses identify the barriers to the sanitizer */
     char *stacks;
 };
 struct stream_fibers {

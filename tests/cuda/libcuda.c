@@ -3,8 +3,8 @@
  * GPU: it compiles and "loads" kernels, but nothing can run.
  *
  * This file has the functions that return data. The build generates all others from the names in the
- * toolkit's stub library (libcuda.awk). These are weak functions. They return 0 if they load or query code,
- * otherwise CUDA_ERROR_STUB_LIBRARY.
+ * toolkit's stub library (libcuda.awk). The generated functions are weak. Functions that load or query code
+ * return 0, all others CUDA_ERROR_STUB_LIBRARY.
  */
 #include <cuda.h>
 

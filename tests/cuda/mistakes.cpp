@@ -64,7 +64,7 @@ static void make_kernels(const mistakes &m) {
     LAUNCH(mirror, dim3(1), dim3(COUNT), m.stream, m.x, is(m, "host_memory") ? host : m.y, true);
 }
 
-/* One stream reads what another stream wrote. The mistake: it does not wait for an event. */
+/* One stream reads what another stream wrote. The mistake: the reading stream does not wait for an event. */
 static void use_streams(const mistakes &m) {
     LAUNCH(number, dim3(1), dim3(COUNT), m.stream, m.x, 0);
     cudaEventRecord(m.event, m.stream);
@@ -74,7 +74,7 @@ static void use_streams(const mistakes &m) {
     cudaStreamSynchronize(m.other);
 }
 
-/* The host refills staging memory. The mistake: a copy may still read it. */
+/* The host refills staging memory. The mistake: a copy may still read this memory. */
 static void use_staging(const mistakes &m) {
     void *memory;
     cudaHostAlloc(&memory, COUNT * sizeof(float), cudaHostAllocDefault);

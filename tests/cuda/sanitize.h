@@ -3,9 +3,10 @@
  *
  * Thread sanitizer: an actor is a thread as the sanitizer sees it: the host, a stream, or a thread of a
  * block. Switching actors does not order them. Only order_release and order_acquire of an address do, so
- * races are reported although the emulator runs everything sequentially. The emulator's own code is UNSEEN.
+ * races are reported although the emulator runs everything sequentially. The sanitizer does not check the
+ * emulator's code, which is marked UNSEEN.
  *
- * A build defines SANITIZE_ORDER for all its sources, also for uninstrumented ones.
+ * A build with the thread sanitizer defines SANITIZE_ORDER for all sources, also for uninstrumented sources.
  *
  * Address sanitizer, SANITIZE_MEMORY: accessing bytes after memory_forbid aborts the program.
  */

@@ -1,8 +1,8 @@
 /*
  * Training steps on the emulated GPU, for builds with sanitizers and planted faults. `steps
  * [bf16|tensorwise|delayed|dp_shard...]` runs steps with several micro-batches and stochastically rounded
- * bf16 state. All but tensorwise scaling use CUDA graphs, and a graph fails if it would use stale weights.
- * Fails if weights or moments differ from the CPU's, which has no planted fault.
+ * bf16 state. The runs bf16 and delayed use CUDA graphs, which must not use stale weights. The program fails
+ * if weights or moments differ from a run on the CPU, which has no planted fault.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -114,7 +114,7 @@ static void a_rank_that_leaves_ends_those_who_wait(void **state) {
     expect_failure(3, 2, "NCCL: remote process exited");
 }
 
-/* Both ranks wait for a message from each other, and none sends one. */
+/* Each of two ranks waits for a message from the other rank, and no rank sends one. */
 static ott_status wait_for_each_other(rank_run *r) {
     collective call = {
         .kind = COLLECTIVE_RECEIVE, .output = tensor_vector(r->out, OTT_F32, 1), .peer = 1 - r->group->rank};

@@ -375,8 +375,8 @@ static double unevenness_after(harness *h, int updates, bool by_sign) {
     return (double)most * BALANCED / TOKENS;
 }
 
-/* DeepSeek-V3's rule needs 120 updates to balance the experts, if this takes biases of 0.1. Updates in
-   proportion to the load take hundreds. */
+/* If biases of 0.1 balance the experts, DeepSeek-V3's rule reaches these biases in 120 updates. Updates in
+   proportion to the load need hundreds of updates. */
 static void biases_balance_the_load(void **state) {
     harness h;
     (void)state;

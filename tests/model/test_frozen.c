@@ -266,7 +266,8 @@ static void packed_codes_give_the_same_bits(void **state) {
     }
 }
 
-/* A weight with a NaN cannot be stored in FP8, because it has no scale. Storing it is an error. */
+/* A weight with a NaN has no scale, so the weight cannot be stored in FP8. Trying to store this weight is an
+   error. */
 static void values_must_be_finite(void **state) {
     static tiny t;
     const kind k = {.recipe = "rowwise"};

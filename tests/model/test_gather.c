@@ -38,7 +38,7 @@ typedef struct slow_group {
     int units_held;      /* largest number of gathered units at a time */
     int64_t gathered_bytes;
     int weights_seen;
-    /* end times of GEMMs, number of GEMMs; number of gathers that overlap GEMMs, and of all gathers */
+    /* end times of GEMMs; number of GEMMs; number of gathers that overlap GEMMs; number of all gathers */
     double product[512];
     int products, overlapped, traced;
 } slow_group;
@@ -377,8 +377,8 @@ static double hidden_share(const outcome *o) {
     return 1 - o->slow.waited / o->slow.gathering;
 }
 
-/* The next block's gather overlaps with this block's GEMMs. In these models GEMMs take about three quarters
-   of the gathers' time. */
+/* The gather of a block overlaps with the GEMMs of the block that runs before it. In these models GEMMs take
+   about three quarters of the gathers' time. */
 static void the_next_gather_runs_under_this_block(void **state) {
     (void)state;
     static const char *const recipes[] = {"bf16", "tensorwise", "rowwise"};

@@ -2,10 +2,10 @@
  * Compares a tiny Llama in fp32 with Hugging Face transformers (tests/golden/README.md): losses and the
  * gradient of every parameter, with a separate head, a tied head, and Llama 3's rope.
  *
- * Both sides compute in fp32 in different orders. A sum of K terms has an error of about sqrt(K) half-ulps
- * (6e-8), and two layers chain about ten such errors: about 1e-6 of a tensor's largest element. The bounds
- * are a few times the measured differences. Ottava's own bits must be equal on every instruction set and any
- * number of threads.
+ * Ottava and transformers compute in fp32, in different orders. A sum of K terms has an error of about
+ * sqrt(K) half-ulps (6e-8), and two layers chain about ten such errors: about 1e-6 of a tensor's largest
+ * element. The bounds are a few times the measured differences. Ottava's own bits must be equal on every
+ * instruction set and any number of threads.
  */
 #include <setjmp.h>
 #include <stdarg.h>

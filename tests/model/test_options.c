@@ -301,8 +301,8 @@ static void test_which_blocks_are_mixtures(void **state) {
     }
 }
 
-/* Runs KempnerForge's MoE configurations with small sizes, on their mesh, with divided experts. Needs
-   KempnerForge's files; skipped without them. */
+/* Runs KempnerForge's MoE configurations with small sizes, on the mesh of each configuration, with divided
+   experts. Needs KempnerForge's files; skipped without them. */
 static void test_published_mixtures(void **state) {
     (void)state;
     static const struct {

@@ -45,7 +45,7 @@ tensor harness_tensor(harness *h, ott_dtype d, int64_t rows, int64_t columns);
 tensor harness_tensor_of(harness *h, ott_dtype d, int64_t rows, int64_t columns, const float *values);
 tensor harness_vector_of_int(harness *h, int64_t count, const int32_t *values);
 /* Like harness_tensor, with normally distributed numbers of this standard deviation. The stream number
-   determines them. */
+   determines the numbers. */
 tensor harness_tensor_normal(harness *h, ott_dtype d, int64_t rows, int64_t columns, double deviation,
                              uint64_t stream);
 void harness_put(harness *h, const tensor *t, const float *values);

@@ -698,7 +698,7 @@ static void layer_agrees(void **state) {
 /* ---- negative controls ---- */
 
 /* Changes one element by a hundredth of a typical element. In large tensors not every element is checked, so
-   this changes the element that the first direction moves. */
+   the test changes the element that the first direction moves. */
 static void spoil_element(float *grad, int64_t count) {
     int64_t i = (int64_t)rng_permute(5, (uint64_t)count, 0, (uint64_t)count);
     grad[i] += (float)(0.01 * (sqrt(dot(grad, grad, count) / (double)count) + fabs((double)grad[i])));

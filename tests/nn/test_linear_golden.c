@@ -212,7 +212,7 @@ static double allowed(double exact, double magnitude, ott_dtype d) {
 }
 
 typedef struct product {
-    const char *result;                /* such as "output" */
+    const char *result;                /* name of the result, such as "output" */
     const char *a, *a_use, *b, *b_use; /* result(i,j) = sum of products of row i of a and row j of b */
 } product;
 

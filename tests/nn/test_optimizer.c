@@ -204,7 +204,7 @@ static void expect_same_bytes(harness *h, const void *a, const void *b, int64_t 
 }
 
 /* After a step, the codes (or the amax) of the quantized copy must match the value, whether or not the step
-   changed it. Nothing of the old copy may remain. */
+   changed the value. Nothing of the old copy may remain. */
 static void check_copy(harness *h, parameter *p, const quant_spec *spec, bool codes, bool skips) {
     float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1, [STEP_CLIP] = 1, [STEP_SKIP] = skips};
     const optimizer_rule *adamw = optimizer_find("adamw");
@@ -575,8 +575,7 @@ static void rules_equal_their_authors_code(void **state) {
     mem_close(account);
 }
 
-/* Muon may compute its products in bf16. This changes the update little: it is as nearly orthogonal as in
-   fp32. */
+/* Muon may compute its products in bf16. The update changes little and is as nearly orthogonal as in fp32. */
 static void muon_in_bf16_is_near(void **state) {
     (void)state;
     enum { SIDE = 20 };

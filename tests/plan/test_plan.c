@@ -283,8 +283,8 @@ static void bytes_of_four_ranks(void **state) {
     assert_true(of_ranks(1, arguments, "gathered/bytes") == 0);
 }
 
-/* Each of the 12 layers has seven GEMMs in forward, and the head has one. Backward has two for each of these.
-   Two micro-batches run twice as many. */
+/* Each of the 12 layers has seven GEMMs in forward, and the head has one. Backward has two GEMMs for each
+   forward GEMM. Two micro-batches run twice as many GEMMs. */
 static void products_are_counted(void **state) {
     const char *const one[] = {SIZES("1"), NULL}, *const two[] = {SIZES("1"), "--train.grad_accum_steps=2",
                                                                   NULL};
@@ -396,8 +396,8 @@ static void two_share_a_sequence(void **state) {
     (void)state;
     assert_true(of_ranks(2, two, "work/gemm/flops") == of_ranks(1, one, "work/gemm/flops") / 2);
     assert_true(of_ranks(2, two, "work/attention/flops") == of_ranks(1, one, "work/attention/flops") / 2);
-    /* Each layer exchanges q, k, v, the output and their gradients. If attention is recomputed, some are
-       exchanged again. */
+    /* Each layer exchanges q, k, v, the output and their gradients. If attention is recomputed, some of these
+       tensors are exchanged again. */
     double heads = 2 * 512 * 768 * 0.5;
     assert_true(of_ranks(2, two, "context/bytes") >= 4 * 12 * 8 * heads);
     assert_true(of_ranks(2, two, "between_copies/bytes") == 4 * of_ranks(2, two, "parameters"));

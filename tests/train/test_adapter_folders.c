@@ -185,7 +185,7 @@ static void expect_in_gguf(const fixture *f, rig *r, const model_module *e, cons
     gguf_reader_close(&g);
 }
 
-/* Export adds adapters to the masters, or to decoded FP8 weights, which it then quantizes again. */
+/* Export adds adapters to the masters or to decoded FP8 weights. Export quantizes the FP8 weights again. */
 static void check_merged(const fixture *f, const char *frozen, const char *dora) {
     const char *const more[] = {LORA, frozen, dora, NULL};
     char before_name[96], after_name[96];
@@ -221,8 +221,8 @@ static void weights_take_them_in(void **state) {
     }
 }
 
-/* The log counts a DoRA adapter with its three parameters as one adapter. A layer may have its own rank and
-   alpha. */
+/* The log counts a DoRA adapter with its three parameters as one adapter. Layers may have different ranks and
+   alphas. */
 static void adapters_are_logged(void **state) {
     static captured_log logged;
     static const char *const way[] = {"--peft.use_dora=false", "--peft.use_dora=true",
@@ -268,7 +268,7 @@ static char *read_member(const char *folder, const char *member) {
     return text;
 }
 
-/* Saves layers with their own rank and alpha, adapters in one block only, and fully trained modules. */
+/* Saves layers with different ranks and alphas, adapters in one block only, and fully trained modules. */
 static void saved_by_patterns(void **state) {
     static const char *const more[] = {LORA,
                                        "--peft.rank_pattern=q_proj=2,model.layers.1.mlp.down_proj=6",

@@ -429,7 +429,7 @@ static void on_ranks(void **state) {
     }
 }
 
-/* Tests layers with their own rank, adapters in one block only, and fully trained modules: embedding, head
+/* Tests layers with different ranks, adapters in one block only, and fully trained modules: embedding, head
    and norms. */
 static void patterns_on_ranks(void **state) {
     static const char *const choice[] = {"--peft.modules_to_save=lm_head,embed_tokens,input_layernorm",

@@ -1,7 +1,7 @@
 /*
- * Asynchronous checkpoints. The files have the same bytes as synchronous checkpoints. They have the state at
- * the time of the save, whatever changes later. A write error ends the run as in synchronous mode. Every end
- * of a run waits for the pending write.
+ * Asynchronous checkpoints. The files have the same bytes as synchronous checkpoints. The files have the
+ * state at the time of the save, whatever changes later. A write error ends the run as in synchronous mode.
+ * Every end of a run waits for the pending write.
  */
 #define _GNU_SOURCE /* pthread_setattr_default_np */
 #include <pthread.h>

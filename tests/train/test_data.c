@@ -1,5 +1,5 @@
 /*
- * Training on every kind of data: which files a path means, how they are read, the loss as a mean over the
+ * Training on every kind of data: which files a path means, how files are read, the loss as a mean over the
  * step's labels, packed and unpacked rows, epochs, and resuming within an epoch.
  */
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Evaluation with its own batch size. The loss equals the loss of a run that trains with this batch size,
-   evaluation does not change training, and the memory plan covers the larger batch. */
+/* Evaluation with a separate batch size (eval.batch_size). The loss equals the loss of a run that trains with
+   this batch size, evaluation does not change training, and the memory plan covers the larger batch. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,7 +63,7 @@ static void is_planned(void **state) {
     rig_close(&b);
 }
 
-/* Evaluation uses its own batch size with data, pipeline, context and tensor parallelism too. */
+/* Evaluation uses the separate batch size with data, pipeline, context and tensor parallelism too. */
 static void so_on_ranks(void **state) {
     static const mesh_layout layouts[] = {{.size = {[MESH_DP_SHARD] = 2}},
                                           {.size = {[MESH_PP] = 2}, .schedule = PP_1F1B},

@@ -1,8 +1,8 @@
 /*
  * train.freeze. Frozen parameters keep their bits and have no gradients, moments or weight-gradient GEMMs.
  * The other parameters get the same gradients as without freezing. Quantized copies of frozen weights are
- * made once. Such runs stop and resume on any ranks, also with frozen weights stored in FP8, and with
- * parameters frozen for some steps only (train.freeze_schedule).
+ * made once. Runs with frozen parameters stop and resume on any ranks, also with frozen weights stored in
+ * FP8, and with parameters frozen for some steps only (train.freeze_schedule).
  */
 #include <setjmp.h>
 #include <stdarg.h>

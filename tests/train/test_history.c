@@ -48,7 +48,8 @@ static void check_phase(const report_phase *p, const char *name, int64_t steps, 
     assert_int_equal(p->fp8_gemms > 0, fp8);
 }
 
-/* Trains a run in three phases, which resume from each other: in bf16, in FP8, and in bf16 again. */
+/* Trains a run in three phases: in bf16, in FP8, and in bf16 again. The second and third phase resume the
+   run. */
 static void counts_every_part(void **state) {
     const fixture *f = *state;
     static captured_log logged;

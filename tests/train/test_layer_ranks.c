@@ -393,8 +393,9 @@ static void so_are_other_models(void **state) {
 }
 
 /* Mixtures of experts. Routing losses are computed over the tokens of all ranks of a micro-batch, with one or
-   two sequences. If each rank computed them over its own tokens, the router's gradients would differ by
-   percents. An expert's capacity and the balancing of its gradient also count the tokens of all ranks. */
+   two sequences. If each rank computed these losses over only the rank's tokens, the router's gradients would
+   differ by percents. An expert's capacity and the balancing of its gradient also count the tokens of all
+   ranks. */
 static const char *const mixture[] = {"--model.num_experts=4",
                                       "--model.moe_shared_experts=1",
                                       "--model.moe_router=sigmoid_topk",

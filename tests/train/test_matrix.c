@@ -473,8 +473,8 @@ static void latents_on_every_mesh_have_the_same_bits(void **state) {
     }
 }
 
-/* Only the first stage has the position table. The last stage sends it the tied head's gradient of the token
-   embedding. */
+/* Only the first stage has the position table. The last stage sends the first stage the tied head's gradient
+   of the token embedding. */
 static void learned_positions_on_every_pipeline_have_the_same_bits(void **state) {
     static const char *const models[][3] = {{"--model.family=gpt2"},
                                             {"--model.family=gpt2", "--train.freeze=tok_embeddings"}};

@@ -49,8 +49,8 @@ static outcome scheduled(const fixture *f, const char *schedule) {
     return o;
 }
 
-/* Runs the phases separately: each in a run with its own precision, which starts from the checkpoint of the
-   phase before. */
+/* Runs each phase as a separate run in the phase's precision. Each run starts from the checkpoint of the
+   previous run. */
 typedef struct part {
     int precision, until;
 } part;

@@ -1,7 +1,7 @@
 /*
  * train_fixture: a temporary folder with a text, and a model that trains in milliseconds. A rig is this
- * model's trainer; fixture_run runs the whole training loop. Both are configured by command-line arguments. A
- * call that fails ends the test (cmocka). Closing a rig also checks that all memory was freed.
+ * model's trainer; fixture_run runs the whole training loop. Command-line arguments configure rigs and runs.
+ * A call that fails ends the test (cmocka). Closing a rig also checks that all memory was freed.
  */
 #ifndef TESTS_TRAIN_FIXTURE_H
 #define TESTS_TRAIN_FIXTURE_H
