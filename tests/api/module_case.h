@@ -7,7 +7,7 @@
 
 /* The log lines of a context that open_context_logged opens. */
 typedef struct captured_log {
-    char text[32768]; /* lines with newlines */
+    char text[32768]; /* the log lines; each ends with a newline */
 } captured_log;
 ott_context *open_logging_context(captured_log *h);
 /* Counts how often `part` is in the log. */

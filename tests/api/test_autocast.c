@@ -228,7 +228,7 @@ static void test_backward_of_the_first(void **state) {
     assert_true(scale_of(second, "", "grad_output") == 1.0f);
     backward(norm_like, &h);
     assert_true(scale_of(second, "", "grad_output") == 1.0f);
-    backward(first, &f); /* updates the scales of all layers of the region */
+    backward(first, &f); /* the region's first FP8 layer updates the scales of all its layers */
     assert_true(scale_of(second, "", "grad_output") == 57344.0f / 2);
     assert_true(scale_of(first, "", "grad_output") == 57344.0f);
     ott_module *all[] = {norm_like, first, second};

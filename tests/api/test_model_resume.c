@@ -178,7 +178,7 @@ static void run_api(history *h, const char *from, const char *to) {
     }
     snprintf(path, sizeof path, "%s/%s", h->folder, to);
     succeed(ott_checkpoint_save(path, l.m, l.o));
-    succeed(ott_checkpoint_save(path, l.m, l.o)); /* replaces the checkpoint that this loop saved before */
+    succeed(ott_checkpoint_save(path, l.m, l.o)); /* replaces the loop's previous checkpoint */
     close_loop(&l, h);
 }
 

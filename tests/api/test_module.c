@@ -329,7 +329,7 @@ static void test_one_forward_is_saved(void **state) {
     flow f = open_flow(c, m, 16, 60), other = open_flow(c, m, 8, 61);
     assert_error(ott_module_backward(m, f.dy, f.dx), OTT_ERR_ARGUMENT, "no forward ran yet");
     forward(m, &other);
-    forward(m, &f); /* replaces the state that the first forward saved */
+    forward(m, &f); /* replaces the state that forward saved for `other` */
     assert_error(ott_module_backward(m, other.dy, other.dx), OTT_ERR_SHAPE, "dy is [8, 32]");
     backward(m, &f);
     float *dx = values_of(f.dx);

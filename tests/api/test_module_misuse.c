@@ -140,7 +140,7 @@ static void test_tensors(void **state) {
     assert_error(ott_module_backward(m, f.dy, narrow), OTT_ERR_SHAPE,
                  "dx is [6, 7], but sequential needs [6, 8]");
     assert_error(ott_module_backward(m, f.dy, wrong), OTT_ERR_DTYPE, "dx is");
-    backward(m, &f); /* works: the failed calls kept the state that forward saved */
+    backward(m, &f); /* backward works, because the failed calls kept the state that forward saved */
     ott_module *square = open_linear(c, 8, 8, true, OTT_BF16, 4);
     assert_error(ott_module_forward(square, f.x, f.x), BAD, "x and y overlap");
     assert_error(ott_module_forward(parts[0], f.x, f.y), BAD,
@@ -282,7 +282,7 @@ static int filter_in_use(void *user, const char *fqn, const ott_module *module) 
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_error(ott_module_forward(a->m, a->f->x, a->f->y), BAD,
                  "ott_module_forward: cannot be called from a callback");
-    ott_module_close(a->m);                              /* has no effect during the conversion */
+    ott_module_close(a->m);                              /* no effect during a conversion */
     assert_int_equal(ott_module_in_features(module), 8); /* getters are allowed */
     succeed(ott_module_parameter_value(a->m, 0, &t));
     return 1;
@@ -359,7 +359,7 @@ static ott_status run_all(ott_context *c, objects *all, ott_tensor *x, ott_tenso
 static void close_all(objects *all) {
     ott_optimizer_close(all->o);
     ott_module_close(all->m);
-    ott_module_close(all->parts[0]); /* has no effect if a sequential owns the part */
+    ott_module_close(all->parts[0]); /* closing a part has no effect if a sequential owns it */
     ott_module_close(all->parts[1]);
     ott_recipe_close(all->r);
 }

@@ -39,7 +39,7 @@ static void check_use(ott_qtensor *q, ott_usage use, const cast_spec *spec, cons
     }
     assert_int_equal(view.count, granularity_groups(spec->grain, mn_size, depth));
     memset(&e, 0, sizeof e);
-    e.scale[0] = 1.0f; /* delayed scaling before the first update of the scale */
+    e.scale[0] = 1.0f; /* with delayed scaling, the scale is 1 before its first update */
     reference_quantize(x, dtype, ROWS, COLUMNS, COLUMNS, spec, column, e.amax, e.scale, e.scale_inv, e.codes);
     for (int64_t i = 0; i < ROWS; i++)
         for (int64_t j = 0; j < COLUMNS; j++)
@@ -110,7 +110,7 @@ static void check_every_recipe(bool contiguous) {
             check_contiguous(q, contiguous);
             check_dequantized(context, q, OTT_ROWWISE);
             check_dequantized(context, q, OTT_COLUMNWISE);
-            /* the first update with delayed scaling; otherwise no effect */
+            /* with delayed scaling this is the first update; other recipes ignore the call */
             succeed(ott_qtensor_update_scale(q, NULL));
             ott_qtensor_close(q);
             ott_tensor_close(x);
@@ -326,7 +326,7 @@ static void test_statistics(void **state) {
     assert_true(s.saturated == 0.125 && s.underflowed == 0.125 && s.amax == 1000);
     double noise = 552.0 * 552.0, signal = 1e6 + 9 + 16 + 25 + 36 + 49;
     assert_true(fabs(s.sqnr_db - 10 * log10(signal / noise)) < 1e-4);
-    s.struct_size = offsetof(ott_statistics, sqnr_db); /* as in a program with an older header */
+    s.struct_size = offsetof(ott_statistics, sqnr_db); /* an older header has a shorter struct */
     s.sqnr_db = -5;
     succeed(ott_quantize_statistics(q, x, OTT_ROWWISE, &s));
     assert_true(s.sqnr_db == -5);

@@ -252,7 +252,7 @@ static void test_mismatch(void **state) {
     assert_error(ott_checkpoint_save(parent, m, NULL), OTT_ERR_IO, "exists and is not a checkpoint");
     assert_error(ott_checkpoint_save("/proc/none/x", m, NULL), OTT_ERR_NOT_FOUND, "/proc/none");
     fill(value_of(m, "bias"), 5.0f);
-    succeed(ott_checkpoint_save(folder, m, NULL)); /* replaces the module's own checkpoint */
+    succeed(ott_checkpoint_save(folder, m, NULL)); /* this call replaces the module's own checkpoint */
     fill(value_of(m, "bias"), 0.0f);
     succeed(ott_checkpoint_load(folder, m, NULL));
     float *bias = values_of(value_of(m, "bias"));

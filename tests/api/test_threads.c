@@ -31,7 +31,7 @@ static void *intrude(void *user) {
     m->described = ott_recipe_describe(m->r, ignore, NULL);
     m->configured = ott_config_open(m->context, 0, NULL, &config);
     strncpy(m->config_text, ott_error_text(), sizeof m->config_text - 1);
-    ott_tensor_close(m->t); /* has no effect, and returns no status */
+    ott_tensor_close(m->t); /* closing the tensor has no effect, and returns no status */
     return NULL;
 }
 
@@ -149,7 +149,8 @@ static void test_context_options(void **state) {
     options.threads = -2;
     assert_error(ott_context_open(&options, &context), OTT_ERR_ARGUMENT, "ott_context_open: threads = -2");
     assert_null(context);
-    options.struct_size = offsetof(ott_context_options, threads); /* as in a program with an older header */
+    /* an older header has a shorter struct */
+    options.struct_size = offsetof(ott_context_options, threads);
     succeed(ott_context_open(&options, &context));
     ott_context_close(context);
 }

@@ -100,7 +100,8 @@ static void test_reading_errors_name_the_path(void **state) {
     assert_int_equal(file_size(root, &bytes), OTT_ERR_ARGUMENT);
     assert_int_equal(file_size(at("none"), &bytes), OTT_ERR_NOT_FOUND);
     assert_int_equal(mkfifo(at("pipe"), 0600), 0);
-    assert_int_equal(file_read(m, at("pipe"), 100, &text, &bytes), OTT_ERR_ARGUMENT); /* fails immediately */
+    /* reading a pipe fails, and does not wait for data */
+    assert_int_equal(file_read(m, at("pipe"), 100, &text, &bytes), OTT_ERR_ARGUMENT);
     write_text(at("a"), "0123456789");
     assert_int_equal(file_read(m, at("a"), 9, &text, &bytes), OTT_ERR_FORMAT);
     assert_names(at("a"), "at most 9");
@@ -158,7 +159,7 @@ static void test_remove_tree_leaves_what_links_point_to(void **state) {
     assert_int_equal(symlink("precious", at("direct")), 0);
     assert_int_equal(file_remove_tree(at("tree")), OTT_OK);
     assert_false(file_exists(at("tree")));
-    /* removes the link, but not the folder that it points to */
+    /* removing a link does not remove the folder that it points to */
     assert_int_equal(file_remove_tree(at("direct/")), OTT_OK);
     assert_false(file_exists(at("direct")));
     assert_text(at("precious/sub/data"), "kept");
@@ -189,7 +190,7 @@ static void test_writer(void **state) {
     assert_int_equal(file_writer_open(m, at("w"), &w), OTT_OK);
     int64_t written = 0;
     for (int64_t bytes = 1; written < TOTAL;
-         bytes = bytes * 3 % 699967 + 1) { /* sizes below and above the buffer's */
+         bytes = bytes * 3 % 699967 + 1) { /* sizes below and above the size of the buffer */
         if (bytes > TOTAL - written) bytes = TOTAL - written;
         for (int64_t i = 0; i < bytes; i++) piece[i] = (char)((written + i) * 2654435761u >> 13);
         assert_int_equal(file_writer_append(w, piece, bytes), OTT_OK);

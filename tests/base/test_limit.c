@@ -106,7 +106,7 @@ static void test_cgroup_2(void **state) {
     (void)state;
     put_version_2();
     memory_limit l = read_root(0);
-    check(&l, 2048, 4096, "this machine"); /* "max" means no limit */
+    check(&l, 2048, 4096, "this machine"); /* in memory.max, "max" means no limit */
     put("/sys/fs/cgroup/user/job/memory.max", "62914560\n");
     l = read_root(0);
     check(&l, 40, 60, "the cgroup /sys/fs/cgroup/user/job");

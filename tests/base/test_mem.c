@@ -72,7 +72,7 @@ static void test_blocks_are_zero_and_aligned(void **state) {
             assert_int_equal(mem_alloc(m, MEM_OTHER, sizes[i], "p", &p), OTT_OK);
             assert_int_equal((uintptr_t)p % MEM_ALIGNMENT, 0);
             assert_true(all_zero(p, sizes[i]));
-            /* so that the test detects a block that is reused without clearing */
+            /* so that the test notices a block that is reused without clearing */
             memset(p, 0xff, (size_t)sizes[i]);
             mem_free(m, p);
         }

@@ -105,10 +105,10 @@ static void test_utf8(void **state) {
         {"plain", -1},
         {"\xc2\x80\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xf0\x90\x80\x80\xf4\x8f\xbf\xbf", -1},
         {"ab\x80", 2},           /* a continuation byte without a start */
-        {"\xc0\xaf", 0},         /* '/' in too many bytes */
-        {"\xc1\xbf", 0},         /* a character in too many bytes */
-        {"a\xe0\x9f\xbf", 1},    /* a character of two bytes in three */
-        {"\xf0\x8f\xbf\xbf", 0}, /* a character of three bytes in four */
+        {"\xc0\xaf", 0},         /* '/' encoded in too many bytes */
+        {"\xc1\xbf", 0},         /* a character encoded in too many bytes */
+        {"a\xe0\x9f\xbf", 1},    /* a character of two bytes, encoded in three */
+        {"\xf0\x8f\xbf\xbf", 0}, /* a character of three bytes, encoded in four */
         {"xyz\xed\xa0\x80", 3},  /* a surrogate */
         {"\xf4\x90\x80\x80", 0}, /* beyond U+10FFFF */
         {"\xf5\x80\x80\x80", 0},

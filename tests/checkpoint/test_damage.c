@@ -81,7 +81,7 @@ static void test_grown(void **state) {
     run_folder *f = two_steps(state);
     int64_t bytes;
     char *data = read_text(f, at(f, "step-20/model.safetensors"), &bytes);
-    /* without the NUL that file_read adds */
+    /* the file grows by the NUL that file_read adds */
     write_bytes(at(f, "step-20/model.safetensors"), data, bytes + 1);
     mem_free(f->account, data);
     assert_error(try_find(f, 20), OTT_ERR_FORMAT, "model.safetensors", "has grown", "/step-10", NULL);

@@ -175,7 +175,7 @@ static void open_rank(rank_run *r, group *ranks) {
     open_expert_test(&r->s, ranks);
     HARNESS_OK(model_initialize(&r->s.m, 5, 1));
     r->gathered = harness_tensor(&r->s.h, OTT_F32, EXPERTS * ROWS, COLUMNS);
-    r->added = harness_tensor(&r->s.h, OTT_F32, EXPERTS * ROWS, COLUMNS); /* initially zeros */
+    r->added = harness_tensor(&r->s.h, OTT_F32, EXPERTS * ROWS, COLUMNS); /* all elements zero */
     harness_record(&r->s.h, gather_and_reduce, r);
 }
 

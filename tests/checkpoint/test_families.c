@@ -20,7 +20,7 @@
 #include "nn/golden.h"
 
 enum { SEQUENCES = 2, LENGTH = 24, VOCAB = 32, MODES = 4 };
-#define BOUND 1e-5 /* relative to a tensor's largest element */
+#define BOUND 1e-5 /* allowed error of an element, relative to its tensor's largest element */
 
 static const char *const names[] = {"yarn",
                                     "linear",
@@ -50,7 +50,7 @@ static const char *const names[] = {"yarn",
                                     "gpt2_layers"};
 enum { FAMILIES_HELD = sizeof names / sizeof *names };
 
-/* bound of an error, relative to the tensor's largest element */
+/* ---- setting up ---- */
 
 static const char *folder_of(const char *name, char out[256]) {
     snprintf(out, 256, "%s/tests/golden/families/%s", TEST_SOURCE_DIR, name);

@@ -218,7 +218,7 @@ static void codes_are_listed(void **state) {
         assert_non_null(strstr(names.text, "model.layers.0.block_sparse_moe.experts.w2.weight"));
         int count = 1;
         for (const char *c = names.text; *c; c++) count += *c == ',';
-        assert_int_equal(count, 4 + 3); /* attention matrices and expert weights, but not the router */
+        assert_int_equal(count, 4 + 3); /* 4 attention matrices and 3 expert weights, but not the router */
         str_free(&names);
     }
     model_close(m);

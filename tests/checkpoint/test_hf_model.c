@@ -145,7 +145,7 @@ static void test_round_trip_of_features(void **state) {
     tied.tied = true;
     tied.norm_epsilon = 1e-6f;
     window.window = 7;
-    window.head_dim = 16; /* dim / heads is another number */
+    window.head_dim = 16; /* so that head_dim is not dim / heads */
     llama3.rope = (rope_options){.kind = ROPE_LLAMA3,
                                  .theta = 5e5,
                                  .factor = 32,

@@ -215,7 +215,7 @@ static void expect_part(const model *m, const parameter *p, const tensor *part, 
 static void expect_delayed(const model *full, const model *m) {
     for (int i = 0; i < m->all_modules.count; i++) {
         const model_module *e = &m->all_modules.items[i], *all = &full->all_modules.items[i];
-        if (e->role != ROLE_DOWN || !e->linear) continue; /* the layer is on another stage */
+        if (e->role != ROLE_DOWN || !e->linear) continue; /* a layer of another stage has no state here */
         assert_true(e->linear->low_sqnr_count == all->linear->low_sqnr_count);
         for (int t = 0; t < 2; t++) {
             float *a = fetch(full, &all->linear->delayed[t].amax_history),

@@ -154,7 +154,7 @@ static void test_all_gather(void **state) {
                  "only supports tensorwise scaling granularity", other[i][1], NULL);
         strcat(strcpy(text, FP8), other[i][0]);
         config *cfg = case_good(c, ".toml", text, NULL);
-        /* the default, because this weight cannot be gathered in FP8 */
+        /* false is the default, because this weight cannot be gathered in FP8 */
         assert_false(cfg->float8.enable_fsdp_float8_all_gather);
         config_close(cfg);
     }

@@ -248,7 +248,7 @@ static void test_derived(void **state) {
                             "\"fp8\"\n[float8]\nrecipe_name = \"rowwise\"\n",
                             NULL);
     assert_int_equal(cfg->train.grad_accum_steps, 4);
-    /* the default, because rowwise weights cannot be gathered in FP8 */
+    /* false is the default, because rowwise weights cannot be gathered in FP8 */
     assert_false(cfg->float8.enable_fsdp_float8_all_gather);
     config_close(cfg);
     cfg = case_good(c, ".toml", "[eval]\nenabled = true\nholdout = 0.1\n[data]\ndataset_path = \"x.txt\"\n",

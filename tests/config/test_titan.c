@@ -230,7 +230,7 @@ static void test_mx(void **state) {
     config *cfg = case_good(c, ".toml", text, "--model.converters=mx", NULL);
     assert_int_equal(cfg->train.mixed_precision, PRECISION_FP8);
     assert_int_equal(cfg->float8.recipe_name, RECIPE_MXFP8);
-    assert_int_equal(cfg->float8.mx_scale, MX_SCALE_FLOOR); /* torchao's default */
+    assert_int_equal(cfg->float8.mx_scale, MX_SCALE_FLOOR); /* the default of torchao */
     assert_string_equal(cfg->float8.filter_fqns.items[0], "output");
     assert_false(cfg->float8.enable_fsdp_float8_all_gather);
     config_close(cfg);

@@ -372,7 +372,7 @@ static void hostile_index_counts(void **state) {
                  {1, UINT64_MAX},
                  {UINT64_C(1) << 61, 4},
                  {5, UINT64_C(1) << 61},
-                 {UINT64_C(0x1555555555555556), 4}, /* times 12 this is 8 modulo 2^64 */
+                 {UINT64_C(0x1555555555555556), 4}, /* 12 times this number is 8 modulo 2^64 */
                  {6, 4},
                  {5, 5},
                  {5, 0}};

@@ -68,7 +68,7 @@ static void which_files(void **state) {
 
 static void copies_bytes(void **state) {
     folder *f = *state;
-    enum { LARGE = 700001 }; /* several copy buffers */
+    enum { LARGE = 700001 }; /* so many bytes that several copy buffers are needed */
     int64_t copied;
     file_list names;
     char *data = malloc(LARGE);

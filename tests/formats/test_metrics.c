@@ -408,7 +408,7 @@ static void hostile_health(void **state) {
         "{\"step\":1,\"module\":\"a\",\"sqnr_db\":1}\n",
         "{\"step\":1,\"sqnr_db\":1}\n",
         "{\"step\":1,\"module\":\"a\",\"tensor\":\"x\",\"gemm\":[\"x\"],\"format\":\"e4m3\",\"sqnr_db\":1}\n",
-        "{\"step\":1,\"module\":\"a\",\"tensor\":\"input\",\"sqnr_db\":1", /* truncated by a crash */
+        "{\"step\":1,\"module\":\"a\",\"tensor\":\"input\",\"sqnr_db\":1", /* a line that a crash truncated */
     };
     static const char *const damaged[] = {
         "{\"module\":\"a\",\"sqnr_db\":1}\n",
@@ -505,7 +505,7 @@ static void memory_runs_out_for_health(void **state) {
     folder *f = *state;
     metrics_health h = {0};
     int64_t n;
-    /* enough measurements and modules that every table grows */
+    /* so many measurements and modules that every table grows */
     const char *path = write_health(f, 40, 70, 0);
     for (n = 1; !h.uses; n++) {
         mem_fail_after(f->account, n);

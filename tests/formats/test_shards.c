@@ -345,7 +345,7 @@ static void incomplete_is_absent(void **state) {
     assert_int_equal(open_writer(f, "m", five, FIVE, 100, &w), OTT_OK);
     assert_int_equal(shards_writer_append_floats(w, values, 33), OTT_ERR_ARGUMENT);
     assert_int_equal(shards_writer_append_floats(w, values, 32), OTT_OK);
-    assert_int_equal(count_files(f, "m"), 2); /* the first shard, and the temporary file of the second */
+    assert_int_equal(count_files(f, "m"), 2); /* the first shard, and the second's temporary file */
     shards_writer_abandon(w);
     assert_int_equal(count_files(f, "m"), 0);
     assert_int_equal(open_writer(f, "m", five, FIVE, 100, &w), OTT_OK);

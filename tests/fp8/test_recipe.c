@@ -68,7 +68,7 @@ static void fp8_rows_equal_torchao(void **state) {
         const char *name;
         struct {
             int format, grain, pow2;
-        } input[2], weight[2], grad_output[2]; /* for the rowwise copy and for the columnwise copy */
+        } input[2], weight[2], grad_output[2]; /* [0]: rowwise copy, [1]: columnwise copy */
     } rows[] = {
         {"tensorwise",
          {{OTT_E4M3, T, 0}, {OTT_E4M3, T, 0}},
@@ -129,7 +129,7 @@ static void specs_are_compared_by_what_they_do(void **state) {
     assert_false(quant_spec_equal(&a, &row("tensorwise")->grad_output));
     assert_false(quant_spec_equal(&a, &row("rowwise")->input));
 
-    b.columnwise.history = 16; /* ignored: current scaling has no history */
+    b.columnwise.history = 16; /* this field is ignored, because current scaling has no history */
     assert_true(quant_spec_equal(&a, &b));
     a.columnwise.policy = b.columnwise.policy = AMAX_DELAYED;
     assert_false(quant_spec_equal(&a, &b));

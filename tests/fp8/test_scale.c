@@ -181,12 +181,12 @@ static void mask_power_of_two_table(void **state) {
         check_bits(scale_floor_power_of_two(rows[i].scale), fmath_bits(rows[i].expected), rows[i].scale);
     assert_true(isnan(scale_floor_power_of_two(NAN)));
     assert_true(
-        isnan(scale_floor_power_of_two(fmath_from_bits(0x7f800001)))); /* the lowest bit makes it a NaN */
+        isnan(scale_floor_power_of_two(fmath_from_bits(0x7f800001)))); /* infinity plus a bit: a NaN */
 }
 
 static void torchao_special_values(void **state) {
     (void)state;
-    const float tiny[] = {0.0f, 0x1p-149f, 1e-20f, 1e-12f}; /* 1e-12 in fp32 is a little below the bound */
+    const float tiny[] = {0.0f, 0x1p-149f, 1e-20f, 1e-12f}; /* 1e-12f is below the bound 1e-12 */
     for (size_t i = 0; i < sizeof tiny / sizeof tiny[0]; i++) {
         check_bits(scale_from_amax(tiny[i], OTT_E4M3, &torchao), fmath_bits((float)4.48e14), tiny[i]);
         check_bits(scale_from_amax(tiny[i], OTT_E5M2, &torchao), fmath_bits((float)5.7344e16), tiny[i]);

@@ -32,7 +32,7 @@ static model *open_model(device *d) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     static mem *account;
     static device *d;
-    static model *m; /* stays open, so each input replaces the histories of the previous input */
+    static model *m; /* the model stays open, so each input replaces the histories of the previous input */
     if (!m) {
         account = fuzz_account();
         FUZZ_REQUIRE(reference_device_open(account, &d) == OTT_OK);

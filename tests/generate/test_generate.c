@@ -261,7 +261,7 @@ static void turns_make_one_text(void **state) {
     assert_int_equal(generate_continue(g, "", collect, &w), OTT_ERR_ARGUMENT);
     FIXTURE_OK(generate_continue(g, "abcdef", collect, &w));
     assert_string_equal(w.text, "ghij");
-    FIXTURE_OK(generate_continue(g, "", collect, &w)); /* continues the text without a new prompt */
+    FIXTURE_OK(generate_continue(g, "", collect, &w)); /* an empty prompt continues the text */
     assert_string_equal(w.text, "ghijklmn");
     FIXTURE_OK(generate_continue(g, "opq", collect, &w));
     assert_string_equal(w.text, "ghijklmnrstu");

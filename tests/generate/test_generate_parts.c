@@ -279,7 +279,7 @@ static void bytes_are_tokens(void **state) {
     assert_int_equal(c.choices, 200);
     FIXTURE_OK(text_codec_encode(&c, "Az", &ids));
     assert_ids(&ids, 0, (const int32_t[]){'A', 'z'}, 2);
-    /* the bytes 195 and 169 of one character */
+    /* bytes 195 and 169 form one character */
     assert_int_equal(text_codec_encode(&c, "b\xc3\xa9", &ids), OTT_OK);
     assert_int_equal(text_codec_encode(&c, "b\xe2", &ids), OTT_ERR_ARGUMENT);
     assert_int_equal(ids.count, 5); /* the ids of the failed call are not added */
@@ -303,7 +303,7 @@ static void a_tokenizer_begins_and_ends_texts(void **state) {
     FIXTURE_OK(mem_open(&account));
     FIXTURE_OK(text_codec_open(account, path, VOCAB, &c));
     tokenizer_ids ids = {.account = account};
-    assert_int_equal(c.choices, 264); /* without the rows of the table that are padding */
+    assert_int_equal(c.choices, 264); /* rows of the table that are padding are no choices */
     FIXTURE_OK(text_codec_encode(&c, "ab c", &ids));
     assert_ids(&ids, 0, (const int32_t[]){BOS, SPACE, 263, SPACE, 262}, 5);
     str text = {.account = account};

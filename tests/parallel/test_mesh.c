@@ -117,7 +117,7 @@ static void sizes_are_reduced_to_the_ranks(void **state) {
                (int64_t[]){1, 1, 3, 1, 1, 2}); /* tp 6 would not divide 8 heads */
     expect_fit((int64_t[]){4, 1, 8, 1, 1, 4}, 8, (int64_t[]){2, 1, 1, 1, 1, 4});
     expect_fit((int64_t[]){1, 2, 2, 1, 1, 1}, 8,
-               (int64_t[]){1, 2, 4, 1, 1, 1}); /* uses fewer ranks than are available */
+               (int64_t[]){1, 2, 4, 1, 1, 1}); /* the mesh uses fewer ranks than are available */
     /* the requested sizes fit and stay */
     expect_fit((int64_t[]){2, 1, -1, 1, 1, 2}, 8, (int64_t[]){2, 1, 2, 1, 1, 2});
     expect_fit((int64_t[]){INT64_MAX, INT64_MAX, 2, 1, 1, 1}, 4, (int64_t[]){1, 1, 4, 1, 1, 1});

@@ -145,7 +145,7 @@ static bool advance(simulation *w, int rank) {
     pipeline_stage s = stage_of(w, rank);
     walker *a = &w->at[rank], before = *a;
     bool done = a->task == pipeline_task_count(&s, w->n);
-    bool runs = !done && may_run(w, rank); /* posts the next task's receives before the outputs are sent */
+    bool runs = !done && may_run(w, rank); /* posts receives before the outputs are sent */
     if (!send(w, rank) || !runs) return a->sent != before.sent;
     *a = (walker){.task = a->task + 1};
     return true;

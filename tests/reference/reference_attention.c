@@ -36,7 +36,7 @@ typedef struct query {
     /* row: row of q; i: row of k for the same token; qc, kc: first column of the head in q and o, and in k
        and v */
     int64_t row, i, qc, kc;
-    int64_t first; /* first visible key */
+    int64_t first; /* index of the first key that the query sees */
     float m, l, *o;
 } query;
 

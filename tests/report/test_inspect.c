@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { LARGE = 150001 }; /* elements that fill several buffers of the reader */
+enum { LARGE = 150001 }; /* more elements than several buffers of the reader hold */
 
 static float large_value(int64_t i) {
     if (i % 1000 == 7) return i % 2000 == 7 ? NAN : i % 4000 == 1007 ? INFINITY : -INFINITY;

@@ -132,7 +132,7 @@ static void unfinished_run(void **state) {
     assert_int_equal(s->steps, 50);
     assert_true(fabs(s->train_loss - (2 + 4 * exp(-2.5))) < 1e-6);
     assert_true(fabs(s->val_loss - 1.05 * (2 + 4 * exp(-2))) < 1e-6);
-    assert_true(s->tokens_per_second == 1026); /* the median of the steps */
+    assert_true(s->tokens_per_second == 1026); /* the median over the steps */
     assert_int_equal(report_table(r, &text), OTT_OK);
     assert_non_null(strstr(text.text, "my run: has no summary.json"));
     str_free(&text);
@@ -304,7 +304,7 @@ static void seeds_make_rows(void **state) {
     assert_true(fabs(gap.percent - 100 * 0.01 / 2.2) < 1e-9);
     assert_true(fabs(gap.error - 100 * 0.01 / sqrt(3) / 2.2) < 1e-9);
     assert_true(fabs(gap.margin / gap.error - 2.920) < 1e-9);
-    assert_int_equal(report_judge(r, 1), REPORT_VERDICT_OPEN); /* 0.45% + 0.77% of uncertainty exceeds 1% */
+    assert_int_equal(report_judge(r, 1), REPORT_VERDICT_OPEN); /* 0.45% + 0.77% uncertainty > 1% */
     /* The losses are 2.40 for one seed, and 2.2 on average for three seeds with deviation 0.2. So the error
        is 0.2 sqrt(1/3 + 1/1). */
     gap = report_gap_of(r, 2);

@@ -282,7 +282,7 @@ static void scale_of_colors(void **state) {
         /* the lowest value is 22.5 dB below; with steps of 2.5 dB the scale would only reach -20 dB */
         {9, 25, ">-24</text>", ">-21</text>", ">0</text>"},
         {31, 60, ">-8</text>", ">-7</text>", ">0</text>"},
-        {-5000, 12, ">-1000</text>", ">-875</text>", ">0</text>"}, /* shown as -1000 dB */
+        {-5000, 12, ">-1000</text>", ">-875</text>", ">0</text>"}, /* drawn as -1000 dB */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         metrics_writer *w = open_writer(f, "metrics.jsonl");

@@ -29,14 +29,14 @@ typedef struct gguf_entry {
 typedef struct gguf_reader {
     unsigned char *file;
     int64_t bytes, at;
-    gguf_value *value; /* [value_count] */
-    gguf_entry *entry; /* [entry_count] */
+    gguf_value *value; /* metadata [value_count] */
+    gguf_entry *entry; /* tensors [entry_count] */
     int64_t value_count, entry_count;
 } gguf_reader;
 
 gguf_reader gguf_reader_open(const char *path);
 void gguf_reader_close(gguf_reader *r);
-const gguf_value *gguf_reader_find(const gguf_reader *r, const char *key); /* NULL if the key is absent */
+const gguf_value *gguf_reader_find(const gguf_reader *r, const char *key); /* NULL if there is no such key */
 /* fails the test if the key is absent */
 double gguf_reader_number(const gguf_reader *r, const char *key);
 bool gguf_reader_says(const gguf_reader *r, const char *key, const char *text);

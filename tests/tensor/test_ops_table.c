@@ -233,7 +233,7 @@ static void test_operands(void **state) {
     assert_int_equal(check("gemm", &g), OTT_OK);
     b = (operand){.t = matrix(OTT_E5M2, 5, 3), .transposed = true};
     assert_int_equal(check("gemm", &g), OTT_OK);
-    b.transposed = false; /* 5 x 3, but N x K is 3 x 5 */
+    b.transposed = false; /* b is 5 x 3, but N x K is 3 x 5 */
     refused(check("gemm", &g), OTT_ERR_SHAPE, "gemm", "b", NULL);
     b = (operand){.t = matrix(OTT_BF16, 3, 6)};
     refused(check("gemm", &g), OTT_ERR_SHAPE, "gemm", "b", "6");

@@ -88,7 +88,7 @@ static void test_closed_buffers_are_reused(void **state) {
     plan_replay(p);
     small_step(&again[0], &again[1], &again[2]);
     assert_true(again[0] == x && again[1] == a && again[2] == b);
-    plan_record(p); /* clears what was recorded */
+    plan_record(p); /* plan_record forgets the recorded buffers */
     succeed(plan_seal(p));
     assert_int_equal(plan_bytes(p), 0);
 }
@@ -379,7 +379,7 @@ static void test_random_lifetimes(void **state) {
         script s = random_script(seed, false);
         check_script(&s);
         if (plan_bytes(p) * 4 >
-            plan_live_peak(p) * 5) /* not a proven bound; fails if packing wastes memory */
+            plan_live_peak(p) * 5) /* this bound is not proven; the test fails if packing wastes memory */
             fail_msg("seed %d: %lld bytes for a live peak of %lld", (int)seed, (long long)plan_bytes(p),
                      (long long)plan_live_peak(p));
     }

@@ -166,7 +166,7 @@ static void refuses_texts(void **state) {
     assert_int_equal(tokenizer_encode(t, s, "ab", -1, 0, &ids), OTT_ERR_ARGUMENT);
     assert_int_equal(tokenizer_encode(t, s, NULL, 1, 0, &ids), OTT_ERR_ARGUMENT);
     assert_int_equal(tokenizer_encode(t, s, "ab", TOKENIZER_TEXT_LIMIT + 1, 0, &ids), OTT_ERR_ARGUMENT);
-    assert_int_equal(ids.count, 2); /* the ids are unchanged */
+    assert_int_equal(ids.count, 2); /* the failed calls have not changed the ids */
     assert_int_equal(tokenizer_encode(t, s, NULL, 0, 0, &ids), OTT_OK);
     assert_int_equal(tokenizer_encode(t, s, "ab", 2, 0, &ids), OTT_OK);
     assert_int_equal(ids.count, 3);
@@ -318,7 +318,7 @@ static void decodes_byte_tokens(void **state) {
                    "\xef\xbf\xbd\xef\xbf\xbd"
                    "a",
                    -1, false);
-    sprintf(ids, "%d %d %d", mark, mark, a); /* the decoder removes one space */
+    sprintf(ids, "%d %d %d", mark, mark, a); /* the decoder removes one of the two spaces */
     assert_decodes(f, t, ids, false, " a", -1, true);
     tokenizer_close(t);
 }
