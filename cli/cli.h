@@ -137,8 +137,8 @@ typedef struct command {
     const option *options;
     int option_count;
     const char *operand;    /* name of the operand, "RUN_DIR" */
-    int operands_most;      /* maximum; at least one is required; 0: no operand is allowed */
-    bool operand_optional;  /* the operand may be missing */
+    int operands_most;      /* maximum number of operands; the minimum is 1. 0: no operand is allowed */
+    bool operand_optional;  /* the minimum number of operands is 0 */
     option_texts *settings; /* receives --section.key=value, for the library; NULL: not allowed */
 } command;
 

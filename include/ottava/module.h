@@ -343,7 +343,7 @@ OTT_API ott_status ott_cross_entropy_loss(const ott_tensor *logits, const ott_te
 typedef struct ott_adamw_options {
     size_t struct_size;
     double lr;                    /* learning rate; default 1e-3 */
-    double beta1, beta2, epsilon; /* defaults: 0.9, 0.999, 1e-8 */
+    double beta1, beta2, epsilon; /* defaults: beta1 0.9, beta2 0.999, epsilon 1e-8 */
     double weight_decay;          /* default 0.01; applies to matrices, not to norms and biases */
     double max_norm;              /* gradients are clipped to this global L2 norm; 0 (default): no clipping */
 } ott_adamw_options;

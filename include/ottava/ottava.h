@@ -282,7 +282,7 @@ typedef struct ott_eval_options {
     /* COMPARE passes if the largest KL divergence is at most kl_max, the mean KL divergence at most kl_mean,
        and the cosine at least `cosine`. The defaults are NeMo AutoModel's for FP8: 1e-2, 3e-3, 0.999. */
     double kl_max, kl_mean, cosine;
-    ott_work_fn progress; /* counts items; NULL: none */
+    ott_work_fn progress; /* called after each item; NULL: none */
     void *user;           /* passed to progress */
     const char *device;   /* device; see ott_context_options */
     const char *base;     /* base model of the model at `path`; see ott_generate_options */
@@ -350,7 +350,7 @@ typedef struct ott_tokenize_options {
     int threads;    /* ott_tokenize_file: CPU threads; 0: one per core */
     const char *text_field; /* ott_tokenize_file: field of a JSONL row that has the text; default "text" */
     const char *separator;  /* ott_tokenize_file: text between documents of a text file; "": one document */
-    ott_work_fn progress;   /* ott_tokenize_file: counts bytes; NULL: none */
+    ott_work_fn progress;   /* ott_tokenize_file: called to report bytes; NULL: none */
     void *user;             /* passed to progress */
     /* ott_tokenize: each line is a conversation, as for data.format = "chat". The output is its text in the
        chat template. With jsonl it is an object with text, ids and learned (0 or 1 for each id). */

@@ -113,7 +113,7 @@ ott_status ott_context_open(const ott_context_options *options, ott_context **ou
             "ott_context_open: log_level = %d is not a log level: give %d (error) to %d (debug)",
             (int)o.log_level, OTT_LOG_ERROR, OTT_LOG_DEBUG);
     TRY(backend_check(o.device, NULL));
-    ott_context *context = calloc(1, sizeof *context); /* calloc: there is no memory account yet */
+    ott_context *context = calloc(1, sizeof *context); /* calloc, because there is no memory account yet */
     if (!context) return status_fail(OTT_ERR_MEMORY, "out of memory: a context");
     ott_status status = open_context(&o, context);
     if (status != OTT_OK) {

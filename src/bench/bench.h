@@ -20,7 +20,7 @@ typedef struct bench_options {
     const char *precision;
     const char *recipe; /* step, generate: recipe of fp8, as in float8.recipe_name; NULL: tensorwise */
     int64_t batch_size, seq_len; /* step; 0: the configuration file's, or else 4 and 256 (512 from 124M on) */
-    /* load: a Hugging Face folder. products: a configuration file. step: a configuration file, or NULL */
+    /* load: a Hugging Face folder. products: a configuration file. step: a configuration file or NULL. */
     const char *path;
     const char *device; /* device; see ott_context_options */
 } bench_options;

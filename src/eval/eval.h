@@ -20,7 +20,7 @@ typedef struct eval_model {
     const char *path;  /* path that the caller passed; borrowed */
     config *cfg;       /* the run's configuration, or one derived from a Hugging Face folder's config.json */
     char *checkpoint;  /* NULL: the model is from a Hugging Face folder */
-    const char *codec; /* tokenizer that the caller chose; borrowed; NULL: the model's own */
+    const char *codec; /* tokenizer that the caller chose (borrowed); NULL: the model's own tokenizer */
     inference_plan inference;
     const char *filters[EVAL_MAX_FILTERS]; /* layers that stay in high precision */
     device *device;                        /* borrowed from the caller */
@@ -111,7 +111,7 @@ ott_status eval_windows_add(eval_windows *w, int64_t index, eval_batch *b);
 /* ---- the tasks ---- */
 
 typedef struct eval_hooks {
-    bool (*stop)(void *user); /* called between items; true ends the evaluation; NULL: never */
+    bool (*stop)(void *user); /* called between items; returns true to end the evaluation; NULL: never */
     void *user;
 } eval_hooks;
 

@@ -30,7 +30,7 @@ typedef struct eval_row {
 ott_status eval_row_read(mem *account, const char *line, int64_t bytes, eval_row *out);
 void eval_row_free(eval_row *row);
 
-/* lm-eval's preprocess: strips white space; " [title]" becomes ". "; drops [...]; each " " becomes " ". */
+/* lm-eval's preprocess: strips white space; " [title]" becomes ". "; drops [...]; two spaces become one. */
 void eval_clean(const char *text, int64_t bytes, str *out);
 /* Python's str.capitalize, one character for each: the first in title case, the others in lower case. */
 void eval_capitalize(const char *text, int64_t bytes, str *out);

@@ -10,7 +10,7 @@ static ott_status open_data(eval_windows *w, const ott_eval_options *o) {
     const eval_model *e = w->model;
     const config *cfg = e->cfg;
     const tokenizer *t = e->tokenizer;
-    const bool trained = config_was_set(cfg, "data.add_bos"); /* false: BOS as in transformers */
+    const bool trained = config_was_set(cfg, "data.add_bos"); /* false: BOS is added as in transformers */
     const dataset_source s = {.paths = &o->data,
                               .count = 1,
                               .to_share = 1,

@@ -36,7 +36,7 @@ typedef struct machine {
     backend_capabilities can;
 } machine;
 
-/* Opens a row of machines.def; dry runs use the ops of `cpu`, which must outlive it. Do not move or copy
+/* Opens a row of machines.def. Dry runs use the ops of `cpu`, which must outlive *out. Do not move or copy
    *out: it has pointers into itself. OTT_ERR_ARGUMENT for an unknown name; the message lists the names. */
 ott_status machine_open(const char *name, device *cpu, machine *out);
 /* Replaces rates by text such as "gib=80,fp8_tflops=1400", and drops measured times. OTT_ERR_ARGUMENT for an

@@ -38,7 +38,7 @@ typedef struct report_run_data {
 typedef struct report_row {
     int count; /* number of runs; each has another seed */
     int *run;  /* [count]: indices into report.runs. Where only one run can be shown, it is run[0]. */
-    /* Means of losses, speed and time; maximum of peak memory; other members as in run[0]. */
+    /* Means of losses, speed and time, and the maximum of peak memory. Other members are as in run[0]. */
     report_summary mean;
     double train_error, val_error; /* standard errors of the mean losses; NaN for one run */
     /* other differences to the first row than precision, "other data than bf16 (...)"; NULL: none */
@@ -66,7 +66,7 @@ const report_run_data *report_row_run(const report *r, int row, int member);
 
 /* How much larger the loss of a row is than the loss of the first row, in percent. */
 typedef struct report_gap {
-    double percent; /* positive: worse; NaN if a loss is missing */
+    double percent; /* positive if worse; NaN if a loss is missing */
     double error;   /* standard error of `percent`; NaN if both rows have one seed */
     /* with 95% confidence the true gap is below percent + margin; NaN if both rows have one seed */
     double margin;

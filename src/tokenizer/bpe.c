@@ -208,7 +208,7 @@ static ott_status merge_long(mem *account, const bpe_model *m, bpe_work *w, cons
         candidate c = heap_pop(w);
         if (w->symbols[c.at].id < 0) continue;
         const merge_slot *now = merge_behind(m, w, c.at);
-        if (!now || now->id != c.id) continue; /* outdated: one of the two symbols has changed */
+        if (!now || now->id != c.id) continue; /* outdated, because one of the two symbols has changed */
         merge_symbol(w, c);
         push_pair(m, w, w->symbols[c.at].previous);
         push_pair(m, w, c.at);

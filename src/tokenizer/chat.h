@@ -17,8 +17,8 @@ typedef struct chat chat;
 typedef struct chat_settings {
     /* borrowed; stops rendering and encoding with OTT_ERR_STOPPED; NULL: never */
     const cancellation *cancellation;
-    /* data.chat_date: the date that strftime_now returns, at midnight ("2026-11-24"); "": today; NULL or
-       "undefined": templates have no strftime_now */
+    /* data.chat_date: the date that strftime_now returns, at midnight ("2026-11-24"). "": today. NULL or
+       "undefined": templates have no strftime_now. */
     const char *date;
 } chat_settings;
 

@@ -68,7 +68,7 @@ void tokenizer_ids_free(tokenizer_ids *ids);
 typedef struct tokenizer_scratch tokenizer_scratch;
 ott_status tokenizer_scratch_open(mem *account, const tokenizer *t, tokenizer_scratch **out);
 void tokenizer_scratch_close(tokenizer_scratch *s); /* does nothing for NULL */
-/* Lets `w` stop encoding with OTT_ERR_STOPPED; NULL: never. Borrowed; checked every 64 KiB of text. */
+/* Lets `w` (borrowed) stop encoding with OTT_ERR_STOPPED; it is checked every 64 KiB of text. NULL: never. */
 void tokenizer_scratch_set_cancellation(tokenizer_scratch *s, const cancellation *w);
 
 enum {

@@ -5,7 +5,7 @@
 #include "tokenizer/jinja/syntax.h"
 
 typedef enum jinja_kind {
-    JINJA_UNDEFINED, /* a missing name or member: empty text, false; accessing its members is an error */
+    JINJA_UNDEFINED, /* a missing name or member: empty text, false; reading a member of it is an error */
     JINJA_NONE,
     JINJA_BOOL,
     JINJA_INTEGER,
@@ -29,7 +29,7 @@ typedef struct jinja_value {
         bool truth;
         int64_t integer;
         double real;
-        text_view text; /* string: its text; undefined, function: its name */
+        text_view text; /* of a string: its text; of an undefined value or a function: its name */
         jinja_list *list;
         jinja_dict *dict;
         const jinja_loop *loop;
