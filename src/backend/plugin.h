@@ -8,7 +8,7 @@
 #include "tensor/exec.h"
 #include "tensor/group.h"
 
-/* Functions of the library that the plugin calls, so that they share errors and memory accounts. */
+/* Functions of the library that the plugin calls, so that plugin and library share errors and accounts. */
 typedef struct plugin_services {
     ott_status (*fail)(ott_status code, const char *text);    /* the library's status_fail */
     ott_status (*context)(ott_status code, const char *text); /* the library's status_context */

@@ -89,8 +89,8 @@ void arena_close(arena *a) {
     mem_free(a->account, a);
 }
 
-/* Adds a chunk with at least `need` bytes. A large block gets its own chunk, and later small blocks still go
-   to the chunk that was first before. */
+/* Adds a chunk with at least `need` bytes. A large block gets its own chunk. Later small blocks still go to
+   the chunk that is being filled. */
 static ott_status add_chunk(arena *a, int64_t need, chunk **out) {
     chunk *c;
     int large = need > CHUNK / 4;

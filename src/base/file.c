@@ -163,7 +163,7 @@ ott_status file_make_folder(const char *path) {
     TRY(copy_path(path, partial));
     for (char *slash = strchr(partial + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        if (!file_is_folder(partial)) TRY(make_one_folder(partial)); /* `/` may refuse mkdir differently */
+        if (!file_is_folder(partial)) TRY(make_one_folder(partial)); /* mkdir of `/` may fail differently */
         *slash = '/';
     }
     return file_is_folder(partial) ? OTT_OK : make_one_folder(partial);
@@ -392,7 +392,7 @@ static void staged_abandon(staged *a) {
 static ott_status staged_commit(staged *a) {
     ott_status status;
     TRY_OUT(sync_descriptor(a->descriptor, a->path));
-    int failed = close(a->descriptor); /* network file systems report a full disk only here */
+    int failed = close(a->descriptor); /* a network file system may report a full disk only in close */
     a->descriptor = -1;
     if (failed) TRY_OUT(fail_system(a->path, "write"));
     if (a->temporary[0] && rename(a->temporary, a->target) != 0) TRY_OUT(fail_system(a->path, "replace"));
@@ -472,7 +472,7 @@ ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes) {
 }
 
 ott_status file_writer_skip(file_writer *w, int64_t bytes) {
-    TRY(file_writer_append(w, NULL, 0)); /* returns an earlier failure */
+    TRY(file_writer_append(w, NULL, 0)); /* fails if an earlier append failed */
     if (bytes == 0) return OTT_OK;
     TRY(flush_buffer(w));
     if (lseek(w->file.descriptor, (off_t)bytes, SEEK_CUR) < 0) w->failed = fail_system(w->file.path, "write");
@@ -494,7 +494,7 @@ ott_status file_writer_patch(file_writer *w, int64_t offset, const void *data, i
 }
 
 ott_status file_writer_commit(file_writer *w) {
-    ott_status status = file_writer_append(w, NULL, 0); /* returns an earlier failure */
+    ott_status status = file_writer_append(w, NULL, 0); /* fails if an earlier append failed */
     if (status == OTT_OK) status = flush_buffer(w);
     if (status != OTT_OK) return file_writer_abandon(w), status;
     status = staged_commit(&w->file);

@@ -39,7 +39,7 @@ void file_list_free(file_list *list);
    path is a symbolic link, a folder or a device. */
 ott_status file_write_atomic(const char *path, const void *data, int64_t bytes);
 /* Like file_write_atomic, for an output path from the user. If path is a symbolic link, replaces its target.
-   Writes to a device or pipe in place. */
+   Writes to a device or pipe directly. */
 ott_status file_write_output(const char *path, const void *data, int64_t bytes);
 
 /* Opens or creates a file that is written in place. `flags`: further flags for open(2). OTT_ERR_ARGUMENT if

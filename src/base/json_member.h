@@ -16,7 +16,7 @@ typedef enum json_kind {
     JSON_KIND_OBJECT
 } json_kind;
 
-/* JSON_OPTIONAL: if the member is absent or null, the output keeps its value. JSON_NEEDED: it is an error. */
+/* Absent or null member: with JSON_OPTIONAL the output keeps its value; with JSON_NEEDED the call fails. */
 typedef enum json_need { JSON_OPTIONAL, JSON_NEEDED } json_need;
 
 /* Names the kind of a JSON value: "a list", "true", ... */

@@ -120,7 +120,7 @@ static uint64_t feistel(uint64_t seed, uint64_t stream, uint64_t x, int half) {
 }
 
 uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t count) {
-    if (index >= count) return index; /* outside of the permutation, the loop below might not end */
+    if (index >= count) return index; /* not in [0, count): the loop below might not end */
     int half = 1;
     while (half < 32 && (UINT64_C(1) << 2 * half) < count) half++;
     do index = feistel(seed, stream, index, half);

@@ -32,7 +32,7 @@ static inline int64_t size_max(int64_t a, int64_t b) {
 }
 
 enum { SIZE_TEXT = 32 };
-/* "29.92 GiB", "60.0 MiB", "512 bytes"; returns out. */
+/* Writes a size, "29.92 GiB", "60.0 MiB", "512 bytes"; returns out. */
 const char *size_text(int64_t bytes, char out[SIZE_TEXT]);
 
 #endif

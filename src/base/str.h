@@ -34,7 +34,7 @@ const char *str_nearest(const char *word, const char *const *candidates, int cou
 int64_t str_utf8_error(const char *text, int64_t length);
 bool str_starts_with(const char *text, const char *prefix);
 bool str_ends_with(const char *text, const char *suffix);
-bool str_ends_with_any(const char *text, const char *const *suffixes); /* [] ends with NULL */
+bool str_ends_with_any(const char *text, const char *const *suffixes); /* the array ends with NULL */
 /* True if the full `text` matches a shell pattern with * and ?. */
 bool str_glob(const char *pattern, const char *text);
 /* Returns the number of bytes of the control character at `text`; 0 if `text` begins with no control

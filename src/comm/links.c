@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Gathers all ranks' lines, of `bytes` bytes, to lines[control->size]. The caller has filled in its line. */
+/* lines[r] is rank r's data, of `bytes` bytes. The caller has filled in its own line; gathers all others. */
 static ott_status gather_lines(mem *account, group *control, void *lines, int64_t bytes) {
     device host = host_device(account);
     exec cx = {.device = &host};
@@ -98,7 +98,7 @@ typedef struct link_line {
     int64_t failed;
 } link_line;
 
-/* Copies the links of the new group's members to links[count]. */
+/* Copies the connection data of the new group's members to links[count]. */
 static ott_status pick_links(const links_options *o, const link_line *lines, device_link *links) {
     for (int i = 0; i < o->count; i++) {
         const link_line *line = &lines[o->ranks[i]];
@@ -111,8 +111,8 @@ static ott_status pick_links(const links_options *o, const link_line *lines, dev
     return OTT_OK;
 }
 
-/* Makes this rank's link and gathers the links of all ranks. A rank that cannot make its link also takes
-   part, so that the other ranks fail too. */
+/* Makes this rank's connection data and gathers the data of all ranks. A rank that cannot make its data also
+   takes part, so that the other ranks fail too. */
 static ott_status exchange_links(mem *account, const links_options *o, device_group *own, link_line *lines,
                                  device_link *links) {
     link_line *mine = &lines[o->control->rank];

@@ -4,7 +4,7 @@
  * no thread support, and collectives overlap with computation. comm/reduce computes sums and maxima.
  *
  * Before its data, a collective exchanges headers, so mismatched calls are an error on every rank. If a rank
- * has left or does not come within the timeout, the group fails on all ranks. The message names this rank.
+ * has left or does not come within the timeout, the group fails on all ranks. The error names that rank.
  */
 #ifndef COMM_MPI_H
 #define COMM_MPI_H
@@ -12,18 +12,18 @@
 #include "base/mem.h"
 #include "tensor/group.h"
 
-/* Joins the processes that the launcher started and returns this process's rank and their number. MPI ends
-   with the process. Later calls return the same values. */
+/* Joins the processes that the launcher started. Returns this process's rank and the number of processes. MPI
+   ends with the process. Later calls return the same values. */
 ott_status mpi_join(int *rank, int *size);
 
-/* Sets *name to the MPI library's name and version, without starting MPI. OTT_ERR_UNSUPPORTED if there is no
-   plugin. */
+/* Sets *name to the MPI library's name and version, without starting MPI. OTT_ERR_UNSUPPORTED if the MPI
+   plugin cannot be opened. */
 ott_status mpi_library(const char **name);
 
-/* Opens a group of `ranks` (numbers as from mpi_join, ascending, with this process). `name` is for messages
-   and is borrowed. `timeout`: seconds to wait for another rank; 0: no limit. Every process must open the same
-   number of groups in the same order. Allocates mpi_group_bytes(count) now, and buffers for COLLECTIVE_SEND
-   and COLLECTIVE_RECEIVE when they are used. Close with group_close, which is collective. */
+/* Opens a group of `ranks` (numbers as from mpi_join, ascending, including this process). `name` is for
+   messages and is borrowed. `timeout`: seconds to wait for another rank; 0: no limit. Every process must open
+   the same number of groups in the same order. Allocates mpi_group_bytes(count) now, and buffers for
+   COLLECTIVE_SEND and COLLECTIVE_RECEIVE when they are used. Close with group_close, which is collective. */
 ott_status mpi_group_open(mem *account, const int *ranks, int count, const char *name, double timeout,
                           group **out);
 int64_t mpi_group_bytes(int count);

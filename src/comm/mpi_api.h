@@ -45,7 +45,7 @@ typedef struct mpi_api {
     int (*start)(int *rank, int *size);
     void (*finish)(void);
     void (*abort)(int exit_code);                          /* ends all processes */
-    void (*error_text)(int code, char text[MPI_API_TEXT]); /* adds this process's rank */
+    void (*error_text)(int code, char text[MPI_API_TEXT]); /* MPI's text and this process's rank */
     /* Begin to send or receive `bytes` bytes. */
     int (*send)(mpi_envelope to, const void *data, int64_t bytes, mpi_request *out);
     int (*receive)(mpi_envelope from, void *data, int64_t bytes, mpi_request *out);

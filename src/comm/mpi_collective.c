@@ -214,7 +214,7 @@ static ott_status reduce_piece(mpi_group *g, const mpi_operation *o) {
     reduce_first(g->sum, g->members[0].receive_piece, d, count);
     for (int r = 1; r < g->group.size; r++)
         reduce_next(g->sum, g->members[r].receive_piece, d, count, o->call.reduce);
-    reduce_last(g->sum, d, g->sum, count); /* in and out may be `sum`: no format is wider than fp32 */
+    reduce_last(g->sum, d, g->sum, count); /* writes over its input: no format is wider than fp32 */
     return device_copy_in(o->device, (char *)o->call.output.data + s.first, g->sum, s.bytes);
 }
 

@@ -52,7 +52,7 @@ typedef struct mpi_operation {
     mpi_stage stage;
     int pass;                   /* 1 in the second pass of an all-reduce, which gathers; else 0 */
     int64_t piece;              /* index of the piece in the pass */
-    bool reducing, shared_send; /* in this pass values are added; all ranks receive equal bytes */
+    bool reducing, shared_send; /* in this pass: adds values; sends equal bytes to all ranks */
     double moved;               /* clock_seconds() at the last progress */
     mpi_message message;
     bool abandoned; /* no caller waits for the operation: reuse it when it has ended */

@@ -12,7 +12,7 @@
 
 /* A copy of one rank's input. If the call has input_rows, also a copy of the rows of each part. */
 typedef struct contribution {
-    collective call; /* must not be used: the data of the call's tensors */
+    collective call; /* the data of the call's tensors must not be used */
     char *data;
     int64_t *input_rows; /* [size] rows of each part, or NULL */
 } contribution;
@@ -106,8 +106,7 @@ static bool has_left(const condition *c) {
     return false;
 }
 
-/* Waits until the condition holds. Fails if a rank that it waits for left, on timeout, or if a rank
-   failed. */
+/* Waits until the condition holds. Fails on timeout, if a needed rank has left, or if a rank has failed. */
 static ott_status wait_until(const condition *c) {
     threads_group *s = c->self->shared;
     struct timespec end = deadline(s);
@@ -154,7 +153,7 @@ static int64_t rows_between(const contribution *from, int size, int to) {
     return group_part_rows(from->input_rows, from->call.input.rows, size, to);
 }
 
-/* True if the calls of two ranks match. */
+/* True if two ranks call the same collective, with matching arguments. */
 static bool same_collective(const collective *a, const collective *b) {
     bool same_shape = a->kind == COLLECTIVE_ALL_GATHER || a->kind == COLLECTIVE_ALL_TO_ALL ||
                       a->input.rows == b->input.rows;
@@ -256,7 +255,7 @@ static ott_status give_reduction(exec *cx, const meeting *m, int size, int64_t f
     TRY(mem_alloc_array(account, MEM_COMM, count, sizeof(float), "a reduction", &sum));
     reduce_first(sum, m->from[0].data + skip, out->dtype, count);
     for (int r = 1; r < size; r++) reduce_next(sum, m->from[r].data + skip, out->dtype, count, call->reduce);
-    /* in and out may be `sum`: no format is wider than fp32 */
+    /* writes over its input: no format is wider than fp32, and the loop ascends */
     reduce_last(sum, out->dtype, sum, count);
     ott_status status = device_copy_in(cx->device, out->data, sum, tensor_bytes(*out));
     mem_free(account, sum);

@@ -74,7 +74,7 @@ typedef struct graph_tensor {
 typedef enum graph_mode {
     GRAPH_MATMUL, /* out = a b; m, n, k: uids of the documents' lengths in these dimensions; 0: full */
     GRAPH_RESHAPE,
-    GRAPH_REDUCE_ADD, /* sums over dimensions in which out is smaller than a; consecutive heads are added */
+    GRAPH_REDUCE_ADD, /* sums dimensions in which out is smaller than a: for heads, each group of heads */
     GRAPH_REDUCE_MAX,
     GRAPH_MUL, /* this and all later modes are pointwise: a, b, c are broadcast to out's shape */
     GRAPH_ADD,

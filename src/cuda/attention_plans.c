@@ -73,7 +73,7 @@ static const char *refuse_config(const cuda_device *c, const attention_library *
 
 static void fill_config(attention_config *g, const attention_call *call) {
     const tensor *q = call->tensors[ATTENTION_Q], *k = call->tensors[ATTENTION_K];
-    memset(g, 0, sizeof *g); /* compared with memcmp */
+    memset(g, 0, sizeof *g); /* configurations are compared with memcmp */
     g->type = q->dtype == OTT_BF16 ? GRAPH_BF16 : GRAPH_F16;
     g->packed = call->cu_seqlens->columns > 2;
     g->documents = g->packed ? call->cu_seqlens->columns - 1 : 1;

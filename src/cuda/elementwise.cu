@@ -117,7 +117,7 @@ extern "C" cudaError_t dropout_launch(const dropout_args *a, cudaStream_t stream
 
 /* ---- rotary positions ---- */
 
-/* Each thread rotates eight pairs; `eights` threads share a head. A head has `before` other columns first. */
+/* Each thread rotates eight pairs; `eights` threads share a head. A head's first `before` columns stay. */
 struct rope_job {
     view x, cosine, sine;
     const int32_t *position;

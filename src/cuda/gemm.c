@@ -34,7 +34,7 @@ static int64_t reserve_workspace(gemm_choice *w, int64_t bytes) {
     return at;
 }
 
-/* Finds the library's scale mode for FP8 operands. False if the GPU does not support it. */
+/* Finds the library's scale mode for FP8 operands. False if the GPU or the library has no such mode. */
 static bool choose_scales(const backend_capabilities *can, const gemm_args *g, matmul_scales *out) {
     granularity a = g->a->grain, b = g->b->grain;
     if (!g->a->scale_inv || !g->b->scale_inv || can->no_granularity[a] || can->no_granularity[b])

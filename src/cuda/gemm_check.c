@@ -99,8 +99,8 @@ typedef struct energy {
     double signal, noise;
 } energy;
 
-/* Adds the error of one sampled element. `before` is the old value of c, which the product does not include.
-   A 16-bit result may be off by one ulp. */
+/* Adds the error of one sampled element. before: old value of c, which does not count as signal. A 16-bit
+   result may be off by one ulp. */
 static void add_error(energy *e, float expected, float got, float before, ott_dtype format) {
     if (!isfinite(expected) || !isfinite(got)) {
         if (isfinite(expected) || isfinite(got)) e->noise = INFINITY;

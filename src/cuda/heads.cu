@@ -10,7 +10,7 @@ struct join_job {
     int64_t first, count;
 };
 
-/* Column i of head h of y: `count` columns of x's head h from `first` on, then the tail, then zeros. */
+/* Column i of y's head h, which is `count` columns of x's head h from `first` on, the tail, and zeros. */
 template <ott_dtype D>
 __device__ __forceinline__ float joined(const join_job &j, int64_t row, int64_t h, int64_t i) {
     if (i < j.count) return load<D>(j.x, row, h * j.x_width + j.first + i);

@@ -108,7 +108,7 @@ static void inspect_library(plugin_finding report, void *user, const used_librar
     dlclose(library);
 }
 
-/* With an older cuDNN, Ottava's slow kernels compute attention's backward. */
+/* With cuDNN before 9.25, Ottava's slow kernels compute attention's backward. */
 static const used_library cudnn = {"cuDNN", ATTENTION_CUDNN_FILE, ATTENTION_CUDNN_PACKAGE, "cudnnGetVersion",
                                    ATTENTION_CUDNN_DETERMINISTIC};
 static const used_library nccl = {"NCCL", NCCL_FILE, NCCL_PACKAGE, "ncclGetVersion", NCCL_LEAST};

@@ -1,6 +1,6 @@
 /* cuda/kernels: launches of the kernels. Each launch is an op of tensor/ops.def or a part of one.
-   cuda/quantize.h has the quantize ops. Launches check nothing, do not wait, and return whether CUDA accepted
-   them. Out-of-range indices produce NaN. Optional tensors may be NULL. `items`: several calls. */
+   cuda/quantize.h has the quantize ops. Launches check nothing, do not wait, and return CUDA's status.
+   Out-of-range indices produce NaN. Optional tensors may be NULL. `items`: each call's arguments. */
 #ifndef CUDA_KERNELS_H
 #define CUDA_KERNELS_H
 

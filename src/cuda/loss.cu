@@ -90,7 +90,7 @@ __device__ __forceinline__ row_sum sum_of_parts(const loss_job &j, int64_t row) 
     return s;
 }
 
-/* Replaces the logits of the row by their gradient (zeros if target < 0) and stores its amax. */
+/* Replaces the row's logits by their gradient (zeros if target < 0) and stores the gradient's amax. */
 template <ott_dtype D>
 __device__ __forceinline__ void store_gradient(const loss_job &j, int64_t row, row_sum s, int64_t target) {
     float inverse = 1.0f / s.sum, scale = *j.grad_scale;

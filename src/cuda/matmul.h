@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Scale modes of FP8 operands. Scales are dequantization factors, in fp32 except for SCALES_MX. Arrays of
-   scales are 16-byte aligned. */
+/* Scale modes of FP8 operands, with the shapes of the arrays of scales. Scales are dequantization factors, in
+   fp32 except for SCALES_MX. The arrays are 16-byte aligned. */
 typedef enum matmul_scales {
     SCALES_NONE,   /* operands in bf16, fp16 or fp32 */
     SCALES_TENSOR, /* one scale for A, one for B */

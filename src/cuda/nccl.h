@@ -53,7 +53,7 @@ typedef struct nccl_calls {
 
 #define NCCL_FILE       "libnccl.so.2"
 #define NCCL_PACKAGE    "nvidia-nccl-cu13"
-#define NCCL_LEAST      22200 /* 2.22.0: connects ranks lazily */
+#define NCCL_LEAST      22200 /* 2.22.0: from then on NCCL connects ranks lazily */
 #define NCCL_LEAST_TEXT "2.22"
 
 /* Opens NCCL on the first call and keeps it open. OTT_ERR_UNSUPPORTED if NCCL is missing or too old; the

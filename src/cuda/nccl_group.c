@@ -21,7 +21,7 @@ _Static_assert(sizeof(link_ids) == sizeof(device_link), "a link holds them");
 static bool has_channel(const device_group *own, int channel) {
     if (channel == CHANNEL_ALL) return true;
     bool previous = channel == CHANNEL_TO_PREVIOUS || channel == CHANNEL_FROM_PREVIOUS;
-    return own->messages && !(previous && own->size == 2); /* of two ranks, the next is the previous */
+    return own->messages && !(previous && own->size == 2); /* 2 ranks: the next rank is the previous one */
 }
 
 static ott_status make_id(const nccl_calls *calls, nccl_id *out) {

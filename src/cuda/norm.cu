@@ -1,8 +1,8 @@
 /* cuda/norm: RMSNorm forward and backward. A block holds a wide row in registers, eight columns per thread
    and piece. All threads write their terms to shared memory. The first half warp adds the terms, one lane of
    SUM16 (tensor/ops.def) per thread. A half warp has a narrow row, one lane per thread, and reads the row
-   from the cache in its second pass. Wide or narrow, each tensor is moved once. A thread rereads only
-   elements that it wrote itself, so memory needs no barrier. */
+   from the cache in its second pass. So each tensor crosses the memory bus once. A thread rereads only elements
+   that it wrote itself, so memory needs no barrier. */
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
 #include "cuda/row.h"
@@ -80,7 +80,7 @@ __device__ __forceinline__ float norm_weight(float weight, bool one_plus) {
     return one_plus ? 1.0f + weight : weight;
 }
 
-/* Computes h = x + delta for eight columns and stores h. */
+/* Computes h = x, or x + delta, for eight columns, and stores h if n.h has data. */
 template <ott_dtype D>
 __device__ __forceinline__ held<D> residual8(const norm_forward &n, int64_t row, int64_t column) {
     held<D> h = hold8<D>(n.x, row, column, n.x.columns);

@@ -8,7 +8,7 @@
 /* OTT_ERR_UNSUPPORTED if q rounds stochastically, because CUDA rounds FP8 to nearest. */
 ott_status cuda_check_rounding(const char *op, const qtensor *q);
 /* Sets *made to the work that the op's kernel does for q's first quantized copy of its output. made->count is
-   0 if it does none. q may be NULL. */
+   0 if the kernel does no such work. q may be NULL. */
 ott_status cuda_quantize_begin(exec *cx, const char *op, const qlist *q, quantize_producer producer,
                                quantize_uses *made);
 /* Does the work that *made lacks, for all quantized copies of x. The kernel that makes x must be queued. */

@@ -150,7 +150,7 @@ extern "C" cudaError_t route_backward_launch(const route_backward_args *a, cudaS
 struct sort_job {
     integers expert, row;
     int32_t *source, *end;
-    int64_t before; /* tokens in front, which are not sorted but use an expert's capacity */
+    int64_t before; /* earlier tokens, which are not sorted but use the experts' capacity */
     int64_t tokens, choices, experts, capacity, rows;
 };
 

@@ -1,4 +1,4 @@
-/* cuda/tile: finds amaxes, scales and codes of a tensor in memory, or of one that the kernel is producing. A
+/* cuda/tile: finds amaxes, scales and codes of a tensor in memory, or of a tensor that the kernel produces. A
    block holds a tile of 128 x 128 elements in registers. A scale group divides the tile evenly or contains
    it. The amaxes of groups larger than a tile are raised with atomicMax, so the order of tiles does not
    matter. */
