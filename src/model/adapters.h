@@ -1,7 +1,7 @@
 /*
  * model/adapters: decides which linear layers of a model have adapters (nn/lora.h), with which rank and
  * scale. Adapter parameters have PEFT's names, "model.layers.0.self_attn.q_proj.lora_A.weight". All other
- * parameters are frozen, except for those of modules in peft.modules_to_save.
+ * parameters are frozen, except for the parameters of modules in peft.modules_to_save.
  */
 #ifndef MODEL_ADAPTERS_H
 #define MODEL_ADAPTERS_H

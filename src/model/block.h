@@ -11,8 +11,8 @@
  *     block_backward
  *
  * Variants of model families: a norm after attention and after the feed-forward, or a multiplier, changes the
- * projection before the residual adds it. Without the norms before, attention and the feed-forward read h1
- * and h2 themselves. With a parallel residual, n2 is norm(h1).
+ * projection before the residual adds it. Without norms before them, attention and the feed-forward read h1
+ * and h2. With a parallel residual, n2 is norm(h1).
  */
 #ifndef MODEL_BLOCK_H
 #define MODEL_BLOCK_H

@@ -18,7 +18,7 @@ typedef struct convert_options {
     const recipe *bf16; /* recipe of layers that stay in bf16; NULL: recipe_high_precision(OTT_BF16) */
     const recipe *kept; /* recipe for frozen weights that are stored in FP8; NULL: none */
     /* The members below have no effect if `recipe` is not FP8. */
-    /* A layer stays in high precision if its name, in any framework's spelling, contains one of these texts.
+    /* A layer stays in high precision if any framework's name for it contains one of these texts.
        CONVERT_FILTER_SMALL excludes layers that are too small to gain (torchao's thresholds). */
     const char *const *filter;
     int filter_count;

@@ -12,7 +12,7 @@
  *   kempner: N(0, init_std); o and down N(0, init_std/sqrt(2 layers)).
  *   hf:      N(0, init_std) everywhere.
  *   titan:   embedding N(0, 1); q, k, v, gate N(0, 0.02); o, up, down N(0, 0.02/sqrt(2 (layer + 1)));
- *            head N(0, dim^-1/2) truncated at 3 deviations (torchtitan: the others at 100 deviations).
+ *            head N(0, dim^-1/2) truncated at 3 deviations (torchtitan truncates the others at 100).
  * threads 0: all cores; values do not depend on `threads`. OTT_ERR_STOPPED if m->cancellation cancels.
  */
 ott_status model_initialize(model *m, uint64_t seed, int threads);

@@ -125,9 +125,9 @@ const char *modules_matrix_name(const family *f, module_role role, naming style,
                                 char out[MODULES_NAME_BYTES]);
 
 /*
- * Some projections may be fused into one matrix: q, k and v; gate and up. The fused matrix has the rows of
- * these parts, in order. A model may fuse them (options.fused_qkv, fused_gate_up) even if its family's files
- * do not, and the other way around. Fusing does not change initial weights.
+ * q, k and v may be fused into one matrix, and so may gate and up. The fused matrix has the rows of these
+ * parts, in order. A model may fuse them (options.fused_qkv, fused_gate_up) even if its family's files do
+ * not, and may keep them separate if the files fuse them. Fusing does not change initial weights.
  */
 enum { MODULES_PARTS = PARAMETER_SECTIONS };
 

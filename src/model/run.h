@@ -1,7 +1,7 @@
 /*
- * model/run: passes over a micro-batch: the full pass, and its parts: forward and backward over a range of
- * layers (with the embedding), head and loss. Each pass gathers a layer's parameters before the layer runs,
- * and reduces the layer's gradients after its backward.
+ * model/run: the full pass over a micro-batch, and its parts: forward and backward over a range of layers
+ * (with the embedding), and the head with the loss. Each pass gathers a layer's parameters before the layer
+ * runs, and reduces the layer's gradients after its backward.
  */
 #ifndef MODEL_RUN_H
 #define MODEL_RUN_H

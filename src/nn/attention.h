@@ -48,8 +48,7 @@ typedef struct sequence_metadata {
 /* What forward saves for backward; one per in-flight micro-batch. */
 typedef struct attention_saved {
     tensor q, k, v, lse; /* rotated q and k; lse[heads, T]; context parallelism: some heads, all tokens */
-    plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer,
-        lse_buffer; /* qkv_buffer or the next three are open */
+    plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer; /* qkv_buffer or the next 3 are open */
     head_norm_saved q_norm, k_norm;
     latent_saved query_latent, key_latent;
     activation o;

@@ -35,7 +35,7 @@ ott_status dora_grad_weight(exec *cx, const lora *l, const tensor *w, const tens
 ott_status dora_forward(exec *cx, const lora *l, const tensor *change, const tensor *x, const tensor *y);
 ott_status dora_grad_input(exec *cx, const lora *l, const tensor *change, const tensor *g, const tensor *dx);
 /* Writes row norms to norms[rows] on the host: dora_norms of W + scale B A, dora_base_norms of W. w[rows,in]
-   holds W in fp32 and is overwritten. dora_norms needs all rows of W, dora_base_norms accepts any of them. */
+   holds W in fp32 and is overwritten. dora_norms needs all rows of W, dora_base_norms accepts some rows. */
 ott_status dora_norms(exec *cx, const lora *l, const tensor *w, float *norms);
 ott_status dora_base_norms(exec *cx, const lora *l, const tensor *w, float *norms);
 

@@ -2,7 +2,7 @@
  * parallel/pipeline: pipeline parallelism: the layers, the order of tasks and the messages of each stage. It
  * only computes them; train/stage executes tasks and sends messages.
  *
- * A stage is a rank. The model's layers are divided into parts. A stage has one part, or several, its chunks:
+ * A stage is a rank. The model's layers are divided into parts. A stage has one or several parts, its chunks:
  * chunk c of stage r is part c * stages + r. With several chunks, a micro-batch passes through the stages
  * more than once. A task is the forward or the backward of one part for one micro-batch. Every schedule runs
  * some warm-up forwards, then forwards and backwards alternately, then the remaining backwards. Each part

@@ -6,18 +6,18 @@
  * computation. On one rank nothing is moved.
  *
  * Ranks send data as the layers read it. A linear weight is sent in the activation format or as FP8 codes.
- * DoRA weights, and expert weights of FP8 grouped GEMMs, are sent as masters.
- * For codes, ranks reduce the amaxes first, so that each casts its rows of the master with the scales of the
- * full weight, once per use in a pass. Codes and scales of every recipe equal one rank's, bit for bit:
- * nothing is rounded twice, and shards may split scale blocks. Frozen weights that are stored as FP8 codes
- * are sent as such; every rank has all their scales. The embedding table is sent in the activation format, to
- * which its rows are rounded anyway; norms and biases in fp32. Each unit is one all-gather.
+ * DoRA weights, and expert weights of FP8 grouped GEMMs, are sent as masters. For codes, ranks reduce the
+ * amaxes first, so that each casts its rows of the master with the scales of the full weight, once per use in
+ * a pass. Codes and scales of every recipe equal one rank's, bit for bit: nothing is rounded twice, and
+ * shards may split scale blocks. Frozen weights that are stored as FP8 codes are sent as codes; every rank
+ * has all scales of these weights. The embedding table is sent in the activation format, to which its rows
+ * are rounded anyway. Norms and biases are sent in fp32. Each unit is one all-gather.
  *
  * A step's gradient is the sum, in order, of the gradients of micro-batches, or of ranks. N ranks with one
  * micro-batch each give the bits of one rank with N micro-batches. Therefore a gradient that backward
- * accumulates more than once per micro-batch is summed separately and added once. Such sums, and gradients on
- * their way, are fp32. A gradient stored in bf16 is rounded once per reduction, so one rank with N
- * micro-batches rounds N times.
+ * accumulates more than once per micro-batch is summed separately and added once. These separate sums are
+ * fp32, and so are the gradients that ranks send (except with reduce_bf16). A gradient stored in bf16 is
+ * rounded once per reduction, so one rank with N micro-batches rounds N times.
  */
 #ifndef PARALLEL_STORE_H
 #define PARALLEL_STORE_H
@@ -127,8 +127,8 @@ ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses);
 /* Call store_open_gradients before and store_reduce_gradients after a unit's backward. The first sets
    p->grad: a zeroed fp32 buffer if a micro-batch's gradient is summed separately, else the step's gradient.
    The second adds to the step's gradients or starts their reduction to the shards. Call
-   store_finish_gradients, which waits for it, after the last backward. The caller zeros the shards' gradients
-   before a step. */
+   store_finish_gradients, which waits for it, after the last backward. Zero the shards' gradients before a
+   step. */
 ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit);
 ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit);
 ott_status store_finish_gradients(exec *cx, parameter_store *s);
