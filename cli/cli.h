@@ -77,7 +77,8 @@ void output_duration(double seconds, char out[32]);
 
 /* Callbacks: an ott_text_fn and an ott_log_fn. `user` is an output. */
 void output_write(void *user, const char *text);
-void output_log(void *user, ott_log_level level, const char *text); /* "[ottava] date - root - INFO - text" */
+void output_log(void *user, ott_log_level level,
+                const char *text); /* writes "[ottava] date - root - INFO - text" */
 /* Opens a context that logs warnings and errors to standard error, for verbs that print their result. */
 ott_status cli_open_context(ott_context **out);
 ott_status cli_open_context_at(int level, ott_context **out); /* logs only this level and more severe ones */
@@ -93,9 +94,9 @@ bool cli_is_config_file(
 enum { CLI_NOT_LAUNCHED = -1 };
 int cli_launch(output *log, int argc, char **argv);
 
-/* What signals do. CLI_STOP_PLAIN: the first signal stops the work, a second one of its kind ends the
-   program. CLI_STOP_SAVING: the first signal lets the work save and stop, and SIGHUP and SIGUSR1 do this too;
-   only a second SIGINT ends the program. */
+/* What signals do. CLI_STOP_PLAIN: the first signal stops the work, and a second signal of its number ends
+   the program. CLI_STOP_SAVING: the first signal lets the work save and stop, and SIGHUP and SIGUSR1 do this
+   too; only a second SIGINT ends the program. */
 typedef enum cli_stop_kind { CLI_STOP_PLAIN, CLI_STOP_SAVING } cli_stop_kind;
 /* Lets SIGINT and SIGTERM stop the work of this context (ott_stop), until cli_stop_end. */
 void cli_stop_begin(ott_context *context, cli_stop_kind kind);

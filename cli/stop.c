@@ -48,7 +48,7 @@ static void handle_signal(int signal_number) {
         stop_training(signal_number);
     } else {
         stopping.asked = signal_number;
-        signal(signal_number, SIG_DFL); /* a second one of this kind ends the program */
+        signal(signal_number, SIG_DFL); /* a second signal of this number ends the program */
         ott_stop(stopping.context);
     }
     errno = saved_errno;

@@ -105,7 +105,7 @@ static void one_step(ott_context *context, ott_module *model, ott_optimizer *opt
         read_sequence(text, at.samples + i, token + i * LENGTH, target + i * LENGTH);
     CHECK(ott_tensor_open(context, OTT_I32, SEQUENCES, LENGTH, &tokens));
     CHECK(ott_tensor_open(context, OTT_I32, SEQUENCES, LENGTH, &targets));
-    CHECK(ott_tensor_write(tokens, token, SEQUENCES * LENGTH)); /* copies to the device */
+    CHECK(ott_tensor_write(tokens, token, SEQUENCES * LENGTH)); /* copies the tokens to the device */
     CHECK(ott_tensor_write(targets, target, SEQUENCES * LENGTH));
 
     CHECK(ott_optimizer_zero_grad(optimizer));

@@ -223,7 +223,7 @@ OTT_API ott_status ott_export(ott_context *context, const char *run, const char 
 
 typedef struct ott_inspect_options {
     size_t struct_size;
-    int statistics; /* 1: also minimum, maximum, mean, deviation, zeros, NaNs and infinities per tensor */
+    int statistics; /* 1: add minimum, maximum, mean, deviation, zeros, NaNs and infinities per tensor */
     int json;       /* 1: one JSON object; 0: a table */
 } ott_inspect_options;
 

@@ -30,7 +30,7 @@ struct ott_context {
     pid_t process;                 /* the process that opened the context */
     int threads;                   /* CPU threads of the device; 0: one per core */
     char *device_name;             /* name that backend_open gets; NULL: "auto" */
-    struct device *device;         /* NULL until an object needs it (api_device) */
+    struct device *device;         /* device of all objects; NULL until an object needs it (api_device) */
     struct plan *plan;             /* plan of ops that run at once, unrecorded; NULL if `device` is */
     struct closed_handles *closed; /* [HANDLE_KINDS]; NULL until the first handle is opened */
     int64_t open_handles;

@@ -31,8 +31,8 @@ typedef struct module_table {
     ott_status (*forward)(exec *cx, ott_module *m, module_value *x, const tensor *y);
     /* Computes dx (NULL: not needed) from dy. Closes dy's buffer. */
     ott_status (*backward)(exec *cx, ott_module *m, module_value *dy, const tensor *dx);
-    ott_status (*connect)(ott_module *m);               /* connects layers; call it after specs changed */
-    ott_status (*prepare)(ott_module *m, int64_t rows); /* call it before a forward */
+    ott_status (*connect)(ott_module *m);               /* connects layers; called after specs changed */
+    ott_status (*prepare)(ott_module *m, int64_t rows); /* prepares a forward of `rows` rows */
     ott_status (*set_sequences)(ott_module *m, const int64_t *start, int count);
     void (*rename)(ott_module *m);             /* gives the nn layer the node's name */
     void (*release)(ott_module *m, device *d); /* frees the body's memory */
@@ -40,8 +40,8 @@ typedef struct module_table {
 } module_table;
 
 typedef struct module_parameter {
-    parameter *p;      /* points to `own`, or to a parameter of a model */
-    parameter own;     /* own.name is the full name from the root; owned */
+    parameter *p;      /* the parameter: points to `own`, or into a model */
+    parameter own;     /* own.name (owned) is the full name from the root */
     const char *local; /* name in the module, "weight" */
     bool drawn;        /* the parameter has values; if not, `start` defines how to draw them */
     draw_distribution start;

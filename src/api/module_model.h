@@ -11,7 +11,7 @@
 
 /* The body of a model module. It must not be moved, because `options` points into `precision`. */
 typedef struct model_body {
-    struct config *cfg; /* own copy of the configuration, with derived values filled in */
+    struct config *cfg; /* copy of the configuration, with derived values filled in */
     precision_plan precision;
     trainer_options options;
     const optimizer_rule *rule; /* rule of the optimizer in section [optimizer] */

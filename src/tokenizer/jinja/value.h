@@ -41,7 +41,7 @@ struct jinja_list {
     jinja_value *items;
     int64_t count, capacity;
     int nesting;     /* depth of nested lists and dictionaries, including this one */
-    bool tuple;      /* prints differently, and never equals a list */
+    bool tuple;      /* true: a tuple, which prints differently and never equals a list */
     bool grows;      /* the list of messages or its tail: a prefix has fewer elements (jinja_list_count) */
     int64_t skipped; /* if `grows`: number of messages before the first element */
 };
