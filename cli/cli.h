@@ -77,8 +77,7 @@ void output_duration(double seconds, char out[32]);
 
 /* Callbacks: an ott_text_fn and an ott_log_fn. `user` is an output. */
 void output_write(void *user, const char *text);
-void output_log(void *user, ott_log_level level,
-                const char *text); /* writes "[ottava] date - root - INFO - text" */
+void output_log(void *user, ott_log_level level, const char *text); /* "[ottava] date - root - INFO - text" */
 /* Opens a context that logs warnings and errors to standard error, for verbs that print their result. */
 ott_status cli_open_context(ott_context **out);
 ott_status cli_open_context_at(int level, ott_context **out); /* logs only this level and more severe ones */
