@@ -242,7 +242,7 @@ ott_status float8_read(device *d, const safetensors *f, const float8_layer *laye
 
 /* ---- all linear layers of a model ---- */
 
-/* Lists the linear layers of this rank; all: of all pipeline stages. */
+/* Lists the linear layers of this rank or, if `all`, of all pipeline stages. */
 static ott_status list_layers(const model *m, bool all, float8_layer **out, int64_t *count) {
     TRY(mem_alloc_array(m->device->account, MEM_OTHER, m->all_modules.count, sizeof **out, "FP8 layers",
                         out));

@@ -36,7 +36,7 @@ typedef struct float8_found {
 /* Looks up the state of tensor `which` (index in float8_tensor_names) of a layer. f NULL: no file. */
 ott_status float8_find(mem *account, const safetensors *f, const char *layer, int which, float8_found *out);
 
-/* Checks all entries: positive scales, valid amaxes and counters. OTT_ERR_SHAPE, OTT_ERR_FORMAT. */
+/* Checks all entries: positive scales, valid amaxes and counters. Fails with OTT_ERR_SHAPE or _FORMAT. */
 ott_status float8_check(mem *account, const safetensors *f);
 
 /* Result for one tensor of a layer. TAKEN: read. RESIZED: read, with another history length. FRESH:
@@ -45,9 +45,9 @@ ott_status float8_check(mem *account, const safetensors *f);
 typedef enum float8_event { FLOAT8_TAKEN, FLOAT8_RESIZED, FLOAT8_FRESH, FLOAT8_DROPPED } float8_event;
 typedef void (*float8_callback)(void *user, const float8_layer *layer, int which, float8_event event);
 
-/* Reads the state of all layers from a file that float8_check accepted; f NULL: initializes it. Set the
-   layers' specs first. State matches if format and margin are equal; a history of another length keeps its
-   newest entries. */
+/* Reads the state of all layers from a file that float8_check accepted; f NULL: initializes the state. Set
+   the layers' specs first. State matches if format and margin are equal; a history of another length keeps
+   its newest entries. */
 ott_status float8_read(device *d, const safetensors *f, const float8_layer *layers, int64_t count,
                        float8_callback listener, void *user);
 

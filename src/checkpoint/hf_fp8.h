@@ -68,7 +68,7 @@ ott_status hf_fp8_measure(hf_fp8 *f, const checkpoint_ranks *ranks, float *buffe
 /* Sets the name and shape of x's scale tensor in the folder. The name is allocated in `names`. */
 ott_status hf_fp8_declare(const hf_fp8 *f, const hf_fp8_matrix *x, arena *names, const char **name, int *rank,
                           int64_t shape[2]);
-/* Dequantization factor `index` as the folder stores it. */
+/* Returns dequantization factor number `index` of matrix x, as the folder stores it. */
 float hf_fp8_file_scale(const hf_fp8_matrix *x, int64_t index);
 /* Quantizes elements [first, first + count) of matrix x. With keeps_codes, values are decoded codes. */
 void hf_fp8_encode(const hf_fp8_matrix *x, int64_t first, int64_t count, const float *values, uint8_t *codes);

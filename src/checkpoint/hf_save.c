@@ -126,7 +126,7 @@ ott_status hf_save_family(const model_options *o, const family **out) {
 
 /* ---- config.json ---- */
 
-/* Drops special tokens outside the vocabulary: the original model may have had a larger one. */
+/* Drops special tokens outside the vocabulary: the original model may have a larger vocabulary. */
 static void drop_tokens(hf_config *c) {
     int kept = 0;
     for (int i = 0; i < c->eos_count; i++)
@@ -230,7 +230,7 @@ static void describe_switches(const model_options *o, hf_config *c) {
     c->scales_by_layer = o->scales_by_layer;
 }
 
-/* Sets config.json's values from the model; other values do not change. */
+/* Sets the values of config.json that the model determines; other values do not change. */
 static ott_status describe_model(const saving *s, hf_config *c) {
     const model_options *o = &s->m->options;
     c->family = s->family;

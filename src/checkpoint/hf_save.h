@@ -36,8 +36,8 @@ typedef struct hf_save_summary {
     const char *readers;   /* programs that can read the FP8 folder; NULL without FP8 */
 } hf_save_summary;
 
-/* Finds the family to write: the configuration's, or the first one with a config.json that can express the
-   model (biases of q, k, v; QK norms; windows). OTT_ERR_UNSUPPORTED if there is none. */
+/* Finds the family to write: the configuration's family, or the first family whose config.json can express
+   the model (biases of q, k, v; QK norms; windows). OTT_ERR_UNSUPPORTED if there is none. */
 ott_status hf_save_family(const model_options *o, const family **out);
 
 /*

@@ -9,7 +9,7 @@ static ott_status fail_json_memory(void) {
     return status_fail(OTT_ERR_MEMORY, "out of memory: a checkpoint's state");
 }
 
-/* CRC-32C of the canonical text of an object. */
+/* Computes the CRC-32C of the canonical text of an object. */
 static ott_status object_crc(const json_t *object, uint32_t *crc) {
     char *text = json_dumps(object, JSON_SORT_KEYS | JSON_REAL_PRECISION(17) | JSON_COMPACT);
     if (!text) return fail_json_memory();

@@ -66,7 +66,7 @@ static bool has_weight(const safetensors *f, module_role role) {
     return safetensors_find(f, weight) != NULL;
 }
 
-/* True if the file fuses a group of projections. `otherwise`: the result if it has none of their weights. */
+/* True if the file fuses a group of projections; `otherwise` if the file has none of their weights. */
 static bool has_fused(const safetensors *f, module_role fused, module_role apart, bool otherwise) {
     return has_weight(f, fused) || (!has_weight(f, apart) && otherwise);
 }

@@ -104,8 +104,8 @@ static ott_status set_modules(config *cfg, const char *path, const json_t *root,
     return names->length > 0 ? set_config_key(cfg, key, names->text) : OTT_OK;
 }
 
-/* Translates PEFT's regular expression to our pattern: ".*" becomes "*", and an escaped character stays.
-   False if the expression has other operators. */
+/* Translates PEFT's regular expression to a pattern of [peft]: ".*" becomes "*", and an escaped character
+   stays. False if the expression has other operators. */
 static bool translate_name(const char *name, str *out) {
     size_t length = strlen(name), end = length > 0 && name[length - 1] == '$' ? length - 1 : length;
     for (size_t i = name[0] == '^'; i < end; i++) {
@@ -181,7 +181,7 @@ static ott_status set_all(config *cfg, const char *path, const json_t *root, str
     TRY(set_config_key(cfg, "peft.enabled", "true"));
     TRY(set_rank(cfg, path, r));
     TRY(set_config_key(cfg, "peft.use_rslora", rslora ? "true" : "false"));
-    /* DoRA folders have magnitude tensors; others do not. */
+    /* DoRA folders have magnitude tensors; other folders do not. */
     const char *text = dora ? "true" : "false";
     if (config_was_set(cfg, "peft.use_dora") && cfg->peft.use_dora != dora)
         return fail_conflict(cfg, path, "use_dora", "peft.use_dora", text);
@@ -305,8 +305,8 @@ static bool is_in_layers(const config_list *layers, const model_module *e) {
     return layers->count == 0;
 }
 
-/* True if `test` holds for all modules in these layers whose name ends with the last component of `like`'s
-   name. Then PEFT needs no full name. */
+/* True if `test` holds for all modules in `layers` whose name ends with the last component of `like`'s name.
+   Then PEFT needs no full name. */
 static bool has_unique_suffix(const model *m, const model_module *like, module_test test,
                               const config_list *layers) {
     for (int i = 0; i < m->all_modules.count; i++) {

@@ -6,9 +6,9 @@
  *     CHECKPOINTS/run.json  {"run": "9f2c6a3be1d40587", "branch": 2, "folder": "/the/RUN"}
  *
  * origin: the checkpoint of another run that this run started from. folder: the run folder, if the
- * checkpoints are outside of it. "after" exists in the second file only during a rewind: all checkpoints of
- * later steps count as set aside, even before they are renamed. So one write makes the change, and the next
- * process completes an interrupted renaming.
+ * checkpoints are outside of it. "after": N exists in the second file only during a rewind: checkpoints of
+ * steps after N count as set aside, even before they are renamed. So one write of the file rewinds the run,
+ * and the next process completes an interrupted renaming.
  */
 #ifndef CHECKPOINT_RUN_RECORD_H
 #define CHECKPOINT_RUN_RECORD_H

@@ -39,7 +39,7 @@ void checkpoint_snapshot_close(checkpoint_snapshot *s); /* an all-zero *s is all
    configuration. All ranks return the same error, except for errors in the last files, which only rank 0
    writes. */
 ott_status checkpoint_snapshot_fill(const checkpoint_snapshot *s, const run_mark *mark, const char *folder);
-/* Writes a checkpoint that belongs to no run, to `path`, complete or absent. Replaces an existing one. */
+/* Writes a checkpoint that belongs to no run, to `path`, complete or absent. Replaces an old one. */
 ott_status checkpoint_snapshot_put(const checkpoint_snapshot *s, const char *path);
 
 /* Writes one set as the file `path` in a staging folder; each rank writes its slices. */

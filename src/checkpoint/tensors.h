@@ -58,7 +58,7 @@ int64_t tensor_set_count_remote(const tensor_set *set, const safetensors *f);
    tensor_set_check also fails if the file has tensors that the set lacks. Errors name the tensor. */
 ott_status tensor_set_check(const tensor_set *set, const safetensors *f);
 ott_status tensor_set_check_local(const tensor_set *set, const safetensors *f);
-/* Removes a parameter's optimizer state. tensor_is_state_of: true if `state` is one of its tensors. */
+/* tensor_set_drop_state: removes a parameter's optimizer state. tensor_is_state_of: `state` is part of it. */
 void tensor_set_drop_state(tensor_set *set, const char *owner);
 bool tensor_is_state_of(const char *state, const char *owner);
 /* Elements per row of a declared tensor. */

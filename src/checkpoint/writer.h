@@ -1,6 +1,6 @@
 /*
  * checkpoint/writer: writes the checkpoints of a run. Saving copies the training state to a host buffer,
- * allocated once, and a thread writes the copy while training continues. With checkpoint.async_mode =
+ * which is kept, and a thread writes the copy while training continues. With checkpoint.async_mode =
  * "disabled" (the default) or checkpoint.interval = 0 saving waits for the write; the files do not differ.
  * At most one write is in flight; the next save waits for it. Call all functions from one thread; only that
  * thread logs.
@@ -18,7 +18,7 @@ typedef struct checkpoint_writer checkpoint_writer;
    (MEM_STAGING) cannot be allocated. */
 ott_status checkpoint_writer_open(const model *m, const logger *log, const config *cfg, const char *folder,
                                   group *ranks, checkpoint_writer **out);
-/* Text of sources.json in all later checkpoints; borrowed. */
+/* Sets the text of sources.json for all later checkpoints; the text is borrowed. */
 void checkpoint_writer_keep_sources(checkpoint_writer *w, const char *text);
 /* Maximum size of the host copy; 0 if nothing is staged. Works for dry runs, too. */
 ott_status checkpoint_writer_staging(const model *m, const config *cfg, int64_t *bytes);

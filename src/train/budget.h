@@ -13,7 +13,7 @@ typedef struct budget {
     /* *bytes = memory of a step's plan with the blocks' current checkpointing. */
     ott_status (*measure)(void *user, int64_t *bytes);
     void *user;
-    group_host *host_exchange; /* over the ranks that make one common choice; NULL: this rank only */
+    group_host *host_exchange; /* between the ranks that make one common choice; NULL: one rank */
     const logger *log;
 } budget;
 

@@ -7,7 +7,7 @@
 
 #define MAIN_FILE "tokenizer.json"
 
-/* Other tokenizer files that transformers reads. */
+/* Tokenizer files, other than tokenizer.json, that transformers reads. */
 static const char *const companions[] = {
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
     "tokenizer.model",       "chat_template.jinja",     "chat_template.json"};

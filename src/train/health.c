@@ -110,7 +110,7 @@ static void take_use(const health *h, int64_t use) {
                             s[STATISTICS_SIGNAL], s[STATISTICS_NOISE], elements};
 }
 
-/* Combines the ranks, which may have measured different rows, shards or layers. */
+/* Combines the measurements of all ranks, which may be of different rows, shards or layers. */
 static ott_status join_ranks(health *h) {
     int64_t uses = use_count(h);
     group_host *host_exchange = &h->t->host_exchange;

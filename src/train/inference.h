@@ -1,6 +1,6 @@
 /* train/inference: opens a trained model for forward passes only; used by generation, evaluation and export.
-   First find its configuration, which the caller may change, then read it into a plan, then open the model
-   with its weights. */
+   First find the model's configuration, which the caller may change, then read it into a plan, then open the
+   model with its weights. */
 #ifndef TRAIN_INFERENCE_H
 #define TRAIN_INFERENCE_H
 
@@ -9,9 +9,9 @@
 
 /*
  * Finds the configuration and checkpoint of the model at `path`, by the kind of path:
- *   run folder or checkpoint   its training configuration; the checkpoint, or the run's newest
+ *   run folder or checkpoint   the training configuration; *checkpoint = the newest of the run, or `path`
  *   Hugging Face folder        a configuration made from config.json, in bf16; *checkpoint = NULL
- *   PEFT folder                the same for the base model of its adapter_config.json, with the adapters
+ *   PEFT folder                a configuration of base model and adapters, in bf16; *checkpoint = NULL
  * window: train.seq_len of a folder; 0: 2048; at most the model's context. base: folder of the base weights
  * instead of model.hf_path; may be NULL. Free *cfg with config_close and *checkpoint with mem_free; both are
  * NULL on failure.
@@ -41,7 +41,7 @@ typedef struct inference_choice {
     const char *const *allowed;
 } inference_choice;
 
-/* Like inference_read, after applying the choice to cfg. */
+/* Like inference_read, after applying *choice to cfg. */
 ott_status inference_choose(mem *account, config *cfg, const char *checkpoint, const inference_choice *choice,
                             inference_plan *out);
 /* Opens, converts and loads the model for sequences of at most `positions` tokens. `log` receives the

@@ -229,7 +229,7 @@ static ott_status open_tensorboard(run *r) {
                                      before ? r->trainer->run.step + 1 : 0);
 }
 
-/* Operand format of most GEMMs. */
+/* Returns the operand format of most GEMMs. */
 static ott_dtype product_format(const run *r) {
     return r->cfg->train.mixed_precision == PRECISION_FP8 ? OTT_E4M3 : r->trainer->m->activation;
 }

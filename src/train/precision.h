@@ -4,8 +4,8 @@
  *
  * Recipe options (margin, amax_epsilon, fp8_format, ...) apply to every recipe of the table that has them;
  * the recipe keeps its name. The recipe of float8.recipe_name also takes the operand keys, fast_accum_* and
- * accumulate*. If they change it, its name becomes "custom". Schedule entries and rules name recipes of the
- * table, bf16, fp32, or "fp8", the recipe that [float8] describes.
+ * accumulate*. If these keys change the recipe, its name becomes "custom". Schedule entries and rules name
+ * recipes of the table, bf16, fp32, or "fp8", the recipe that [float8] describes.
  */
 #ifndef TRAIN_PRECISION_H
 #define TRAIN_PRECISION_H

@@ -302,7 +302,7 @@ static bool next_value(const char **text, char section[64], char line[256]) {
     return false;
 }
 
-/* Compares line by line, since both configurations have all keys, in one order. */
+/* Compares line by line: both configurations list all keys, in a fixed order. */
 static ott_status compare_values(const char *own, const char *leaders) {
     char section[64] = "", other_section[64] = "", value[256], other[256];
     while (next_value(&own, section, value) && next_value(&leaders, other_section, other))

@@ -21,18 +21,18 @@ typedef struct process_group {
     int rank, size;              /* rank of this process, and ranks of the run */
     int local_rank, local_ranks; /* rank on this machine, and ranks on it; 0 and 0 if unknown */
     int threads;                 /* train.threads, or this rank's share of the cores; 0: all usable cores */
-    group *control;              /* all ranks, over MPI and host memory: flags, texts, errors */
+    group *control;              /* all ranks; sends flags, texts and errors over MPI, from host memory */
     group *all;                  /* all ranks, for device tensors */
     group *data;                 /* ranks that read different rows of the data */
     group *shard;                /* subset of data: ranks that shard one replica of the parameters */
-    group *experts;              /* subset of shard: expert parallelism, different experts */
+    group *experts;              /* subset of shard: ranks with different experts (expert parallelism) */
     group *expert_shard; /* subset of shard: ranks that shard the same experts; without ep comm_self() */
     group *replicate;    /* subset of data: ranks of different replicas that have the same shard */
     group *tensor;  /* tensor parallelism: ranks with the same rows of data, different shards of layers */
     group *context; /* context parallelism: ranks with the same rows of data, different tokens */
     group *stages;  /* pipeline stages that train on the same rows of data, in stage order */
     pipeline_stage stage; /* this rank's stage; set by process_group_set_model if there are several */
-    /* all ranks of one replica, always over MPI: writes checkpoints while training uses the other groups */
+    /* all ranks of one replica; uses MPI, to write checkpoints while training uses the other groups */
     group *savers;
     double timeout;       /* time limit of each collective, in seconds; 0: no limit */
     device *device;       /* borrowed */
@@ -66,12 +66,12 @@ void process_group_close(process_group *pg);
 bool process_group_is_leader(const process_group *pg);
 /* True on the ranks of replica 0, which write checkpoints. */
 bool process_group_saves_checkpoints(const process_group *pg);
-/* Sets *flag on every rank if it is set on any rank. */
+/* Sets *flag on every rank if *flag is set on any rank. */
 ott_status process_group_any(process_group *pg, bool *flag);
 /* *rank = the lowest rank on which flag is set; -1 if flag is set on no rank. */
 ott_status process_group_first_rank(process_group *pg, bool flag, int *rank);
-/* Broadcasts rank 0's data[bytes], or its text, to all ranks. text->account must be set on every rank; the
-   text of the other ranks is replaced. */
+/* Broadcasts rank 0's data[bytes], or rank 0's text, to all ranks. text->account must be set on every rank;
+   the text of the other ranks is replaced. */
 ott_status process_group_broadcast(process_group *pg, void *data, int64_t bytes);
 ott_status process_group_broadcast_text(process_group *pg, str *text);
 /* OTT_ERR_CONFIG on each rank whose configuration differs from rank 0's; the message has the first key that

@@ -21,6 +21,6 @@ ott_status profile_begin_step(profile *p);
 ott_status profile_end_step(profile *p);
 /* At the end of a run: writes the profile of an incomplete range of steps. p may be NULL. */
 ott_status profile_finish(profile *p);
-void profile_close(profile *p); /* NULL is allowed; drops a profile that was not written */
+void profile_close(profile *p); /* p may be NULL; a profile that was not written is lost */
 
 #endif

@@ -40,8 +40,8 @@ ott_status progress_open_tensorboard(progress *p, const char *run_folder, const 
 void progress_close(progress *p); /* closes the files; all lines are written already */
 
 /* Sets peak_flops. For a GPU: the data-sheet peak of dense bf16. For a CPU: the highest measured rate of the
-   unit that multiplies operands of this format. The rate is measured here and before each of the first steps.
-   A faster training step raises peak_flops, so that MFU is at most 1. */
+   unit that multiplies operands in `format`. The rate is measured here and before each of the first steps. A
+   faster training step raises peak_flops, so that MFU is at most 1. */
 void progress_measure_peak(progress *p, device *d, ott_dtype format);
 /* Peak resident memory of this process, in bytes. */
 int64_t progress_peak_resident(void);

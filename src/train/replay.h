@@ -1,8 +1,8 @@
 /* train/replay: CUDA graphs. Records the repeated parts of a step as device graphs, so that one launch
    replaces the launches of all their kernels. The first call of a part runs normally, since libraries plan
-   their work then. The second call records it, and it and all later calls replay the graph. Kernels and
-   addresses are the same, so the results are bit-identical. Values that change from step to step must be in
-   device memory. */
+   their work then. The second call records the part. The second call and all later calls launch the graph.
+   Kernels and addresses are the same, so the results are bit-identical. Values that change from step to step
+   must be in device memory. */
 #ifndef TRAIN_REPLAY_H
 #define TRAIN_REPLAY_H
 

@@ -15,7 +15,7 @@ bool save_hf_is_requested(const config *cfg, int64_t step) {
 static const ott_dtype dtypes[] = {
     [EXPORT_FLOAT32] = OTT_F32, [EXPORT_BFLOAT16] = OTT_BF16, [EXPORT_FLOAT16] = OTT_F16};
 
-/* The folder that the ranks write together, and the values that the ranks need for it. */
+/* Data that the ranks need to write the folder together. */
 typedef struct writing {
     model *m;
     const logger *log;

@@ -45,9 +45,9 @@ struct stage {
     model_slot **slots;
     int64_t slot_count;          /* maximum number of micro-batches in flight */
     in_flight *in_flight;        /* one element for each micro-batch */
-    message *messages;           /* [contents][chunks][micro_batches] */
+    message *messages;           /* messages of each content, chunk and micro-batch */
     position *posted, *arrived;  /* [stages], by sender: next receive to start; next receive to wait for */
-    pending_send *pending_sends; /* [contents][stages] */
+    pending_send *pending_sends; /* for each content and stage: a send that may be unfinished */
     int64_t sent[PIPELINE_CONTENTS];
 };
 

@@ -15,7 +15,7 @@
 
 typedef struct stage stage;
 
-/* m was opened with options.stage and is borrowed. micro_batches is the number in a step. OTT_ERR_CONFIG if
+/* m was opened with options.stage and is borrowed. micro_batches: micro-batches of a step. OTT_ERR_CONFIG if
    the layers or the micro-batches cannot be divided among the stages. Close with stage_close. */
 ott_status stage_open(model *m, int64_t micro_batches, stage **out);
 /* Call before model_close. NULL is allowed. */

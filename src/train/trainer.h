@@ -65,7 +65,7 @@ typedef struct trainer {
     /* Evaluations use the memory of batches and losses: evaluations and steps overwrite each other's data. */
     batch evaluation_batch;
     tensor evaluation_losses;
-    /* fp32[1] on the device: loss scale / labels of the step, loss scale / micro-batches of all ranks. */
+    /* fp32[1] on the device: loss scale / labels of a step, and loss scale / micro-batches of a step. */
     tensor grad_scale, pass_scale;
     tensor nonfinite;         /* i32[1]: result of op_count_nonfinite */
     tensor state;             /* fp32[STEP_STATE_COUNT], on the device (tensor/step_state.h) */

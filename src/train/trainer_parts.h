@@ -18,7 +18,7 @@ ott_status trainer_gather_values(trainer *t, group *g, float own, float *all);
 ott_status trainer_train_pass(trainer *t);
 /* Evaluates the evaluation batch, which must be on the device. */
 ott_status trainer_evaluate_pass(trainer *t);
-/* Reduces gradients that the store has summed over micro-batches; sends a tied head's to the last stage. */
+/* Reduces gradients that the store summed over micro-batches; sends a tied head's sum to the last stage. */
 ott_status trainer_reduce(trainer *t);
 /* Runs the optimizer from its sealed plan; user is the trainer. */
 ott_status trainer_run_update(void *user);

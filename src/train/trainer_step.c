@@ -70,7 +70,7 @@ static ott_status run_full_pass(void *user) {
 
 /* The graph of a first pass must quantize all weights that the optimizer does not quantize, even if an
    evaluation has quantized them. So weights are marked as stale, and stale weights that the optimizer should
-   have quantized are quantized before. A replay skips the host code that marks weights as quantized. */
+   have quantized are quantized before it. A replay runs no host code that marks weights as quantized. */
 static ott_status replay_pass(trainer *t) {
     bool first = t->cx.is_first_microbatch, replayed;
     if (first && t->replay.enabled) {
