@@ -10,8 +10,9 @@
 #include "model/modules.h"
 
 /* True if this module has an adapter: a linear layer of a block, but not a router, expert weights or a layer
-   that trains in full. A target must match its name (no targets: all match), and no exclusion. A pattern (*
-   any characters, ? one) matches the full name, or the name's last components ("q_proj"). */
+   that trains in full. A target must match its name (no targets: all match), and no exclusion may match.
+   o->layers, if it is not empty, must contain its block, unless a target is its full name. A pattern (* any
+   characters, ? one) matches the full name, or the name's last components ("q_proj"). */
 bool adapters_has(const adapter_options *o, const model_module *m);
 /* Rank, alpha and scale (factor of B A x) of this module's adapter. */
 int64_t adapters_rank(const adapter_options *o, const model_module *m);

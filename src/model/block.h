@@ -83,8 +83,7 @@ ott_status block_connect(block *b);
    NULL: h1 is x, and *x_buffer moves into `s`. */
 ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x_buffer, const tensor *delta,
                        block_saved *s);
-/* Opens delta[T,D], the feed-forward's projection, which the caller closes. The block's output is s->h2 +
-   delta. */
+/* Opens delta[T,D], the feed-forward's projection. The caller closes delta. Block output: s->h2 + delta. */
 ott_status block_run(exec *cx, block *b, const sequence_metadata *at, block_saved *s, tensor *delta,
                      plan_buffer *delta_buffer);
 /* Call it after the next norm has read s->h2 and delta. In PHASE_EVALUATE it closes all tensors of `s`. */

@@ -30,7 +30,7 @@ typedef struct convert_options {
     int rule_count;
     int64_t keep_first, keep_last; /* number of first and of last blocks that stay in high precision */
     bool experts;          /* also converts expert weights; routers and shared experts are never converted */
-    bool for_storage;      /* the verdict is which weights are stored in FP8: experts too, but no routers */
+    bool for_storage;      /* decides which weights are stored in FP8: expert weights too, but no routers */
     bool store_mlp_inputs; /* keeps the outputs of FP8 gate and up layers for backward in FP8 (nn/mlp.h) */
     bool smooth_mlp;       /* SmoothQuant for the input of FP8 down projections (nn/mlp.h) */
     const logger *log;

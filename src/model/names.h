@@ -17,9 +17,9 @@ bool names_end(const char *name, const char *pattern);
 /* True if the module's name in any framework passes the test. For ROLE_COUNT, tests only m->name. */
 bool names_any(const model_module *m, name_test test, const char *text);
 
-/* Checks a text of float8.filter_fqns. OK if the name of a linear layer contains the text. If the text is in
-   names of other modules, or of parts of other models (experts, a vision tower): a log line, because
-   published configurations list such parts. Else: OTT_ERR_CONFIG. */
+/* Checks a text of float8.filter_fqns: the name of a linear layer must contain it. A text in names of other
+   modules, or of parts of other models (experts, a vision tower), is only logged, because published
+   configurations list these parts. OTT_ERR_CONFIG for any other text. */
 ott_status names_check_filter(const module_list *list, const char *text, const logger *log);
 /* OTT_ERR_CONFIG, with the nearest name, if a pattern of float8.module matches no linear layer. */
 ott_status names_check_rule(const module_list *list, const char *pattern);

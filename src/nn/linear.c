@@ -267,7 +267,7 @@ static ott_status observe_kept(exec *cx, linear *l) {
 
 static ott_status observe_forward(exec *cx, linear *l, const activation *x) {
     TRY(observe_tensor(cx, l, TENSOR_INPUT, &x->t, activation_copy(x, l->input_copy)));
-    /* Once per step for the weight. For sharded weights, parallel/store calls the hook. */
+    /* The weight's amax is recorded once per step. For sharded weights, parallel/store calls the hook. */
     if (!cx->is_first_microbatch || !linear_casts_weight(l)) return OTT_OK;
     if (is_requantized(l)) return observe_kept(cx, l);
     if (!is_sharded(l)) return observe_tensor(cx, l, TENSOR_WEIGHT, &l->weight->value, &l->quantized);

@@ -99,8 +99,7 @@ typedef enum linear_codes_use {
 } linear_codes_use;
 /* Requires linear_keeps_codes. backward true: the use for grad_input (columnwise); false: for forward. */
 linear_codes_use linear_get_codes_use(const linear *l, bool backward);
-/* Opens the weight in fp32, w[out, in]. adapted: with its DoRA adapter, which must exist. The caller closes
-   *buffer. */
+/* Opens the weight in fp32, w[out, in]; adapted: with its DoRA adapter. The caller closes *buffer. */
 ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w, plan_buffer *buffer);
 
 /* Lets the optimizer step also quantize this weight, until the next linear_set_spec. Call it after

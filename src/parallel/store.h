@@ -126,9 +126,8 @@ ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses);
 
 /* Call store_open_gradients before and store_reduce_gradients after a unit's backward. The first sets
    p->grad: a zeroed fp32 buffer if a micro-batch's gradient is summed separately, else the step's gradient.
-   The second adds to the step's gradients or starts their reduction to the shards. Call
-   store_finish_gradients, which waits for it, after the last backward. Zero the shards' gradients before a
-   step. */
+   The second adds to the step's gradients or starts their reduction to the shards. After the last backward,
+   store_finish_gradients waits for it. The caller zeros the shards' gradients before a step. */
 ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit);
 ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit);
 ott_status store_finish_gradients(exec *cx, parameter_store *s);

@@ -71,7 +71,7 @@ static ott_status start_gather(exec *cx, parameter_store *s, store_unit *u, int 
 
 /* ---- unpacking ---- */
 
-/* Copies one rank's elements [first, first + count) of a part from `from`. Not called in a recording. */
+/* Copies one rank's elements [first, first + count) of a part from `from`. Not called while recording. */
 typedef ott_status (*unpack_shard)(exec *cx, store_part *part, void *from, int64_t first, int64_t count);
 
 static ott_status for_each_shard(exec *cx, const parameter_store *s, const store_unit *u, store_part *part,
