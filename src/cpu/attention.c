@@ -59,15 +59,15 @@ ott_status ISA(attention_fits)(const char *op, const attention *s, int64_t float
 
 /* One thread's buffers for a block of queries. */
 typedef struct forward_buffers {
-    float *queries;             /* [block / QUERY_LANES][score_width][QUERY_LANES] */
-    float *output;              /* [block][width] */
-    float *keys;                /* [TILE][score_width] */
-    float *values;              /* [TILE][width] */
-    float *scores;              /* [TILE][QUERY_LANES] */
-    float *most;                /* [block] running maximum */
-    float *sum;                 /* [block] running sum */
-    float *factor;              /* [QUERY_LANES] exp(old maximum - new maximum) */
-    int least_query, least_key; /* smallest exponents in queries, in keys */
+    float *queries;             /* packed queries [block / QUERY_LANES][score_width][QUERY_LANES] */
+    float *output;              /* sums of the output [block][width] */
+    float *keys;                /* packed keys [TILE][score_width] */
+    float *values;              /* packed values [TILE][width] */
+    float *scores;              /* scores with a tile of keys [TILE][QUERY_LANES] */
+    float *most;                /* running maximum of each query [block] */
+    float *sum;                 /* running sum of each query [block] */
+    float *factor;              /* exp(old maximum - new maximum) of each query [QUERY_LANES] */
+    int least_query, least_key; /* smallest exponents in packed queries, in packed keys */
 } forward_buffers;
 
 /* Assigns parts of `base` to the buffers. Returns their size in floats. */

@@ -108,7 +108,7 @@ typedef struct product {
     int64_t a_row, a_depth;
     const float *b; /* [depth][ldb]; lanes are neighbours in a row of b */
     int64_t ldb;
-    float *c; /* [rows][ldc] */
+    float *c; /* the sums c[rows][ldc] */
     int64_t ldc;
 } product;
 

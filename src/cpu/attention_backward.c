@@ -9,14 +9,14 @@
 
 /* One thread's buffers: a block of queries, a tile of keys, and scores of QUERIES queries with the tile. */
 typedef struct backward_buffers {
-    float *q, *dout;                           /* [block][width] */
-    float *q_lanes, *dout_lanes;               /* [block / QUERY_LANES][score_width][QUERY_LANES] */
-    float *dq;                                 /* [block][width] */
-    float *lse, *delta;                        /* [block] */
-    float *k, *dk, *dv;                        /* [TILE][width] */
+    float *q, *dout;                           /* rows of q and dout [block][width] */
+    float *q_lanes, *dout_lanes;               /* packed [block / QUERY_LANES][score_width][QUERY_LANES] */
+    float *dq;                                 /* rows of dq [block][width] */
+    float *lse, *delta;                        /* lse and delta of each query [block] */
+    float *k, *dk, *dv;                        /* rows of k; sums of dk and dv [TILE][width] */
     float *k_operand, *v;                      /* [TILE][score_width]; without pairs, k_operand is k */
-    float *p, *ds;                             /* [TILE][QUERIES] */
-    int least_q, least_dout, least_k, least_v; /* smallest exponents in the packed pairs */
+    float *p, *ds;                             /* p and ds of the scores [TILE][QUERIES] */
+    int least_q, least_dout, least_k, least_v; /* smallest exponents in packed q, dout, k, v */
 } backward_buffers;
 
 /* Assigns parts of `base` to the buffers. Returns their size in floats. */
@@ -36,8 +36,8 @@ static int64_t lay_out_backward(const attention *s, float *base, backward_buffer
 
 /* The op's workspace: values that several blocks of queries use. */
 typedef struct backward_sums {
-    tensor delta;          /* [heads, tokens] */
-    tensor dk_sum, dv_sum; /* [tokens, kv_heads * head_dim] */
+    tensor delta;          /* delta of each query [heads, tokens] */
+    tensor dk_sum, dv_sum; /* sums of dk and of dv [tokens, kv_heads * head_dim] */
 } backward_sums;
 
 static tensor take_sum(char *base, int64_t *used, int64_t rows, int64_t columns) {

@@ -42,10 +42,10 @@ static bool has_amx(void) {
 #endif
 
 typedef struct isa_entry {
-    const cpu_isa *isa; /* NULL: the fastest level without tile unit */
+    const cpu_isa *isa; /* NULL: a tile unit, and the fastest level without tile unit */
     bool (*available)(void);
     const cpu_tiles *tiles;
-    bool is_for_tests; /* true: cpu_isas does not list it; only its name chooses it */
+    bool is_for_tests; /* true: cpu_isas does not list the level; only the level's name chooses it */
 } isa_entry;
 
 /* The ISA levels of this build, slowest first. */
@@ -244,7 +244,7 @@ const char *cpu_peak_unit(const device *d, ott_dtype format) {
 /* The CPU supports every recipe: it decodes operands of any format to fp32, or to pairs of bf16 numbers. */
 const backend_capabilities cpu_capabilities = {.name = "cpu", .alignment = MEM_ALIGNMENT};
 
-/* Lets the tile unit compute products, unless a test shows that their bits are wrong. */
+/* Lets the tile unit compute products, unless a test shows wrong bits. */
 static ott_status take_tiles(cpu_device *c, const cpu_tiles *tiles) {
     bool same;
     c->tiles = tiles;

@@ -4,7 +4,7 @@
 
 typedef struct convert_job {
     const tensor *x, *y;
-    bool flat; /* both tensors are dense: treated as one row */
+    bool flat; /* both tensors are dense, so they are converted as one row */
 } convert_job;
 
 /* Converts count elements from index x0 of x to index y0 of y. */

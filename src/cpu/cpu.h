@@ -24,7 +24,7 @@ bool cpu_has_tiles(const device *d);
 /* Measures for some milliseconds how much faster an FP8 product is with ACCUMULATE_TILE32 than with
    ACCUMULATE_FP32. *out is the ratio (above 1: the tile unit is faster); 0 on a device without tile unit. */
 ott_status cpu_tiles_speed(device *d, double *out);
-/* Returns why this process cannot use the processor's tile unit; NULL if it can or there is none. */
+/* Returns why this process cannot use the processor's tile unit; NULL if it can or the processor has none. */
 const char *cpu_tiles_refusal(void);
 /* Returns a warning to print after cpu_open (the tile unit gives wrong bits, so it is not used), or NULL. */
 const char *cpu_warning(const device *d);

@@ -1,4 +1,4 @@
-/* cpu/embedding: looks up table rows by token, and adds their gradients. */
+/* cpu/embedding: looks up a table row for each token, and adds the gradients of tokens to table rows. */
 #include "cpu/rows.h"
 
 SIMD void zero_row(ott_dtype d, void *to, int64_t columns) {
@@ -66,7 +66,7 @@ static void add_token(const int32_t *tokens, const tensor *dy, int64_t t, uint16
 /* Each thread adds some columns of the gradients of all tokens, in the order of the tokens. */
 static void backward_task(void *argument, int thread, int threads) {
     const embedding_backward_args *a = argument;
-    const int32_t *token = a->token->data; /* [T]: a row of the table for each position */
+    const int32_t *token = a->token->data; /* [T], the token at each position */
     int64_t first, end;
     pool_share(a->dy->columns, 16, thread, threads, &first, &end);
     tensor dy = tensor_columns(*a->dy, first, end - first);

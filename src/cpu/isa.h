@@ -23,11 +23,11 @@
 typedef struct cpu_device {
     device base; /* must be first: a device * is cast to cpu_device * */
     pool *pool;
-    char *scratch; /* threads x CPU_SCRATCH_BYTES */
+    char *scratch; /* CPU_SCRATCH_BYTES for each thread */
     const struct cpu_isa *isa;
     const struct cpu_tiles *tiles; /* replaces some ops of isa (cpu/tiles.h); NULL: no tile unit */
-    op_table ops;                  /* ops of isa, some replaced by ops of `tiles` */
-    char name[48];                 /* "cpu avx512, 2 threads" */
+    op_table ops;                  /* the ops of isa; `tiles` replaces some of them */
+    char name[48];                 /* name, such as "cpu avx512, 2 threads" */
     const char *warning;           /* the warning that cpu_warning returns */
 } cpu_device;
 
@@ -52,7 +52,7 @@ static inline bool cpu_is_pair_format(ott_dtype d) {
 static inline cpu_device *cpu_of(const exec *cx) {
     return (cpu_device *)cx->device;
 }
-/* Returns d as a CPU device, or NULL if it is another backend's. */
+/* Returns d as a CPU device, or NULL if d belongs to another backend. */
 cpu_device *cpu_from(device *d);
 static inline int cpu_threads(const exec *cx) {
     return cx->device->threads;

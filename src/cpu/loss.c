@@ -1,4 +1,4 @@
-/* cpu/loss: softmax cross-entropy and z-loss of each token; their gradient replaces the logits. */
+/* cpu/loss: softmax cross-entropy and z-loss of each token; the gradient replaces the logits. */
 #include "cpu/rows.h"
 
 /* Returns the largest element. Ignores NaNs: the sum of exponentials then becomes NaN. */
@@ -38,7 +38,7 @@ SIMD void gradient_row(ott_dtype d, void *x, float m, float inverse, int64_t tar
 
 /* Addresses of a row's outputs, and factors of its gradient. */
 typedef struct loss_places {
-    float *loss, *z;   /* z NULL: not written */
+    float *loss, *z;   /* NULL z: the z-loss is not written */
     const float *grad; /* scale of the gradient; NULL: compute no gradient */
     float z_weight;
 } loss_places;

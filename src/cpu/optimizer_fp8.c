@@ -81,7 +81,7 @@ typedef struct adamw_job {
     int64_t first, row_step;
 } adamw_job;
 
-/* Addresses of a group. index: index of its first element in the full parameter; count: its elements. */
+/* Addresses of a group of `count` elements. index: index of the first element in the full parameter. */
 typedef struct adamw_place {
     void *param;
     const void *grad;

@@ -3,7 +3,7 @@
 #include "cpu/stochastic.h"
 #include "tensor/update.h"
 
-enum { PARAM, GRAD, SLOT /* first slot */, TENSORS = SLOT + 3 };
+enum { PARAM, GRAD, SLOT /* first of three state slots */, TENSORS = SLOT + 3 };
 
 /* Consecutive elements of a row of each tensor. A slot is NULL if the rule does not have it. */
 typedef struct update_row {

@@ -24,13 +24,13 @@ typedef struct quantize_job {
     bool casts;    /* true: the first pass also computes scales and codes; false: only amaxes */
     int threads;
     int64_t band, width;    /* rows and columns of a unit */
-    int64_t strips;         /* number of units side by side */
+    int64_t strips;         /* number of units that cover the columns */
     int64_t run;            /* an amax is computed for each `run` columns of a row */
     bool tiled;             /* true: TILE_ROWS rows are processed together */
     row_ahead ahead[3];     /* prefetch of the amax loop, of a cast in the first pass, of the second pass */
-    int64_t most_floats[2]; /* floats of quantize_work.most[i] */
-    int64_t spread_floats;  /* floats of quantize_work.spread */
-    int64_t codes_floats;   /* floats of quantize_work.codes */
+    int64_t most_floats[2]; /* number of floats in quantize_work.most[i] */
+    int64_t spread_floats;  /* number of floats in quantize_work.spread */
+    int64_t codes_floats;   /* size of quantize_work.codes in floats */
     bool each_full;         /* true: quantize_work.each has all columns, not only the unit's */
 } quantize_job;
 

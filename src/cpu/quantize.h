@@ -14,10 +14,10 @@
    (i, j) of the tensor has the index i / rows * row_step + j / columns * column_step. */
 typedef struct quantize_use {
     const cast_spec *spec; /* format, granularity and rule of the scales */
-    const qdata *at;       /* codes, scales and amaxes */
-    /* the other use, if it shares the scales but has separate codes; else NULL */
+    const qdata *at;       /* codes, scales and amaxes of the use */
+    /* the tensor's other use, if that use shares the scales but has separate codes; else NULL */
     const qdata *also;
-    int64_t rows, columns;       /* powers of two, or QUANTIZE_ALL */
+    int64_t rows, columns;       /* size of a scale group: powers of two, or QUANTIZE_ALL */
     int row_shift, column_shift; /* log2 of rows and of columns */
     int64_t row_step, column_step;
     int64_t groups; /* number of scales of the tensor */
@@ -49,7 +49,7 @@ static inline quantize_use quantize_use_of(const qtensor *q, bool column) {
     return s;
 }
 
-/* Writes the FP8 uses to use[2], but only one if both share scales. Returns their number. */
+/* Writes q's FP8 uses to use[2], but one use if two uses share scales. Returns the number of uses. */
 static inline int quantize_uses(const qtensor *q, quantize_use *use) {
     int count = 0;
     if (cast_spec_is_fp8(&q->spec.rowwise)) use[count++] = quantize_use_of(q, false);

@@ -101,14 +101,14 @@ ott_status ISA(sum_blocks)(exec *cx, const sum_blocks_args *a) {
 
 /* ---- counting non-finite elements ---- */
 
-/* Returns a mask. An element with all of its bits set is NaN or infinite (E4M3: NaN; it has no infinity). */
+/* Returns a mask. An element with 1 in all bits of the mask is infinite or NaN (NaN in E4M3). */
 static uint32_t nonfinite_bits(ott_dtype d) {
     switch (d) {
     case OTT_F32: return 0x7f800000u;
     case OTT_BF16: return 0x7f80u;
     case OTT_F16: return 0x7c00u;
     case OTT_E4M3: return 0x7fu;
-    default: return 0x7cu; /* E5M2 */
+    default: return 0x7cu; /* OTT_E5M2 */
     }
 }
 

@@ -101,7 +101,7 @@ SIMD void *row_of(const tensor *t, int64_t r) {
     return t == NULL ? NULL : (char *)t->data + r * t->ld * dtype_bytes(t->dtype);
 }
 
-/* Returns elements [first, first + count) of x in row order. Copies them to `buffer` unless contiguous. */
+/* Returns elements [first, first + count) of x in row order. Copies them to `buffer` if not contiguous. */
 static inline const void *row_elements(const tensor *x, int64_t first, int64_t count, void *buffer) {
     int64_t row = first / x->columns, column = first % x->columns, size = dtype_bytes(x->dtype);
     if (x->ld == x->columns || column + count <= x->columns)

@@ -1,4 +1,4 @@
-/* cpu/softcap: soft-caps logits to (-cap, cap), and its gradient. */
+/* cpu/softcap: soft-caps logits to (-cap, cap), and computes the gradient of the softcap. */
 #include "cpu/rows.h"
 
 SIMD void forward_row(ott_dtype d, const void *x, float cap, void *y, int64_t columns) {

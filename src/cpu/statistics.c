@@ -21,7 +21,7 @@ typedef struct statistics_job {
 
 /* A thread's buffers for a block. */
 typedef struct statistics_buffers {
-    float x[REDUCE_BLOCK]; /* copied elements, in their format */
+    float x[REDUCE_BLOCK]; /* copies of elements, in the tensor's format */
     float scale[REDUCE_BLOCK + 16], scale_inv[REDUCE_BLOCK + 16];
     uint8_t codes[REDUCE_BLOCK];
 } statistics_buffers;

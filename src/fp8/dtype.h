@@ -8,12 +8,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-const char *dtype_name(ott_dtype d);             /* "bf16" */
-const char *dtype_safetensors_name(ott_dtype d); /* "BF16" */
+const char *dtype_name(ott_dtype d);             /* such as "bf16" */
+const char *dtype_safetensors_name(ott_dtype d); /* such as "BF16" */
 bool dtype_from_safetensors_name(const char *name, ott_dtype *out);
 int64_t dtype_bytes(ott_dtype d);          /* bytes of one element */
-bool dtype_is_fp8(ott_dtype d);            /* E4M3 or E5M2 */
-bool dtype_is_high_precision(ott_dtype d); /* F32, BF16 or F16 */
+bool dtype_is_fp8(ott_dtype d);            /* true for E4M3 and E5M2 */
+bool dtype_is_high_precision(ott_dtype d); /* true for F32, BF16 and F16 */
 /* Returns the format's largest finite value. */
 ANYWHERE float dtype_max(ott_dtype d) {
     switch (d) {

@@ -52,7 +52,7 @@ ANYWHERE uint32_t narrow_nearest(uint32_t magnitude, narrow_format f, cast_mode 
 ANYWHERE float narrow_widen(uint32_t code, narrow_format f) {
     uint32_t exponent = code >> f.mantissa_bits;
     uint32_t mantissa = code & ((1u << f.mantissa_bits) - 1);
-    if (exponent == 0) /* mantissa times the smallest subnormal: exact */
+    if (exponent == 0) /* mantissa times the smallest subnormal, which is exact */
         return (float)mantissa * fmath_from_bits((uint32_t)(128 - f.bias - f.mantissa_bits) << 23);
     return fmath_from_bits((exponent + (uint32_t)(127 - f.bias)) << 23 | mantissa << (23 - f.mantissa_bits));
 }

@@ -1,4 +1,4 @@
-/* fp8/recipe_names: the tables of other projects' names, and their comparison. */
+/* fp8/recipe_names: the tables of other projects' names, and the comparison of names. */
 #include "fp8/recipe_names.h"
 #include "base/str.h"
 #include "fp8/recipe.h"

@@ -4,8 +4,8 @@
 
 /* The first unsupported property of a recipe. */
 typedef struct error {
-    const char *where; /* "input" */
-    const char *what;  /* "1x128" */
+    const char *where; /* tensor or GEMM, such as "input" */
+    const char *what;  /* property, such as "1x128" */
     const char *why;
 } error;
 

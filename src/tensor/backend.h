@@ -8,7 +8,7 @@
 #include "fp8/recipe.h"
 
 typedef struct backend_capabilities {
-    const char *name;  /* "cpu" */
+    const char *name;  /* such as "cpu" */
     int64_t alignment; /* alignment of tensors within one allocation, in bytes; a power of two */
     /* True: GEMMs require FP8 operands to be contiguous along the contraction, so columnwise codes are stored
        transposed, separately from rowwise codes. False: GEMMs also read transposed FP8 operands. */

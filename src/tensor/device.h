@@ -13,20 +13,20 @@
 #include "tensor/ops.h"
 
 typedef struct device device;
-typedef struct device_event device_event; /* a point in the stream; defined by the backend */
-typedef struct device_graph device_graph; /* captured work that can be replayed; defined by the backend */
+typedef struct device_event device_event; /* event: a point in the stream; the backend defines the struct */
+typedef struct device_graph device_graph; /* captured work that can run again */
 
 /* Bytes of a GPU's memory that plans and runs leave free for the driver, libraries, kernels and NCCL. */
 #define DEVICE_RESERVED ((int64_t)2 << 30)
 
 typedef struct device_memory {
-    int64_t total;      /* bytes of the device */
+    int64_t total;      /* bytes of device memory */
     memory_limit limit; /* how many more bytes this process can allocate on the device */
 } device_memory;
 
-/* Description of a GPU for groups over NCCL. Ranks exchange it before they create such groups. */
+/* Description of a GPU for groups over NCCL. Ranks exchange descriptions before they create such groups. */
 typedef struct device_card {
-    char name[320];     /* "cuda:0 NVIDIA H200" */
+    char name[320];     /* name, such as "cuda:0 NVIDIA H200" */
     char place[64];     /* identifies the physical device: two ranks must not share one */
     char libraries[96]; /* names and versions, which must be the same on all ranks */
 } device_card;
@@ -36,7 +36,7 @@ typedef struct device_link {
     unsigned char bytes[384];
 } device_link;
 
-struct group; /* tensor/group.h */
+struct group; /* defined in tensor/group.h */
 
 /* A process group over NCCL, with one device for each process. */
 typedef struct device_group {
@@ -69,7 +69,7 @@ typedef struct device_table {
     ott_status (*event_seconds)(device *d, device_event *from, device_event *to, double *out);
     mem_stats (*taken)(const device *d);
     void (*read_memory)(const device *d, device_memory *out);
-    double (*peak)(device *d, ott_dtype format);               /* NULL: unknown */
+    double (*peak)(device *d, ott_dtype format);               /* NULL: the peak is unknown */
     bool (*holds)(device *d, const void *data, int64_t bytes); /* NULL: device memory is host memory */
     ott_status (*capture_begin)(device *d); /* the capture_ and graph_ functions are NULL without graphs */
     ott_status (*capture_end)(device *d, device_graph **out);
@@ -88,7 +88,7 @@ struct device {
     const op_table *ops;
     const backend_capabilities *can;
     mem *account;
-    const char *name;      /* "cpu avx512, 2 threads" */
+    const char *name;      /* such as "cpu avx512, 2 threads" */
     int threads;           /* number of host threads that compute; 0: not a CPU */
     const device *dry_run; /* the device that this dry run imitates (tensor/dry_run.h); NULL: a real device */
     const struct dry_run_listener *listener; /* callbacks of a dry run; NULL: none */

@@ -22,9 +22,8 @@ typedef struct dry_run_listener {
     void *user;
 } dry_run_listener;
 void dry_run_listen(device *d, const dry_run_listener *l); /* l must stay valid; NULL: no callbacks */
-/* Opens a fake group with this rank and size: collectives are checked and reported to the listener, no data
-   moves. On a dry run of a GPU, collectives reserve staging memory (tensor/group_staging.h). Close it with
-   group_close. */
+/* Opens a fake group: collectives are checked and reported to the listener, no data moves. On a dry run of a
+   GPU, collectives reserve staging memory (tensor/group_staging.h). Close the group with group_close. */
 ott_status dry_run_group_open(mem *account, int rank, int size, group **out);
 /* Counts host memory that is never released: `count` elements of `size` bytes. On a dry run of a CPU it
    counts as device memory. */

@@ -47,7 +47,7 @@ typedef struct exec_times {
     device_event *start, *began, *ended;
 } exec_times;
 
-/* Opens the events of t. The caller has set on_op and user. Requires exec_times_close even if it fails. */
+/* Opens the events of t. The caller has set on_op and user. Call exec_times_close even after a failure. */
 ott_status exec_times_open(exec_times *t, device *d);
 ott_status exec_times_start(exec_times *t, device *d); /* on_op's `began` counts from this call */
 void exec_times_close(exec_times *t, device *d);
@@ -63,12 +63,12 @@ struct exec {
     const tensor *token;
     group *data_group; /* ranks that hold the same part of the model and train on other data */
     /* fp32[1] on the device: loss scale / number of micro-batches of a step. Layers multiply the gradients of
-       their own losses (router losses) by it. NULL: layers have no such losses. */
+       their own losses (router losses) by pass_scale. NULL: layers have no such losses. */
     const tensor *pass_scale;
     void *workspace; /* aligned workspace of the running op, op_table.workspace bytes; NULL: none */
     const logger *log;
     const cancellation *cancellation; /* checked before each GEMM; NULL: none */
-    const hook *hook;                 /* NULL: none */
+    const hook *hook;                 /* callbacks; NULL: none */
     exec_times *times;                /* NULL: ops are not timed */
     int64_t gemms[GEMM_COUNT][2];     /* GEMMs run, by role; [1] counts GEMMs with FP8 operands, [0] others */
 };

@@ -14,7 +14,7 @@
 
 typedef enum reduce_kind { REDUCE_SUM, REDUCE_MAX } reduce_kind;
 
-/* X(name, text) */
+/* X(name, text) for each kind of collective */
 #define COLLECTIVE_MAP(X)                                                                                    \
     X(ALL_REDUCE, "all-reduce")                                                                              \
     X(ALL_GATHER, "all-gather")                                                                              \
@@ -31,7 +31,7 @@ typedef enum collective_kind {
 #undef X
 } collective_kind;
 
-const char *group_collective_name(collective_kind kind); /* "all-reduce" */
+const char *group_collective_name(collective_kind kind); /* such as "all-reduce" */
 
 /* One rank's call of a collective. A tensor that is split by rows has a part for each rank, in rank order.
    input_rows[r] and output_rows[r] are the numbers of rows of rank r's part; NULL: all parts are equal. These

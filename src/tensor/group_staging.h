@@ -18,6 +18,6 @@ bool group_staging_sends_full(int size, const collective *call); /* true if this
 int64_t group_staging_slot(int64_t bytes);
 /* Returns the number of elements in a piece of a part. most: elements of the largest part. */
 int64_t group_staging_piece(int size, ott_dtype d, int64_t most);
-int64_t group_staging_largest_part(int size, const collective *call); /* in elements; only REDUCE_SCATTER */
+int64_t group_staging_largest_part(int size, const collective *call); /* elements, for REDUCE_SCATTER */
 
 #endif

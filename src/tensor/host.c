@@ -30,7 +30,7 @@ ott_status host_synchronize(device *d) {
 }
 
 struct device_event {
-    double recorded; /* by clock_seconds() */
+    double recorded; /* clock_seconds() of the recording */
 };
 
 ott_status host_event_open(device *d, device_event **out) {

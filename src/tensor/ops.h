@@ -110,7 +110,7 @@ typedef struct op_field {
     const char *name;
     op_field_kind kind;
     bool optional;
-    const char *text; /* "act[T,D]"; for OP_SCALAR the C type */
+    const char *text; /* such as "act[T,D]"; for OP_SCALAR the C type */
     size_t offset;    /* offset of the pointer or value in the argument struct */
 } op_field;
 
@@ -129,7 +129,7 @@ ott_status op_call(const op_table *table, exec *cx, const op_info *op, const voi
 bool op_is_for_lists(const op_info *op); /* true if the op is marked MANY */
 /* Runs a list of calls of an op that is marked MANY. items: an array of `count` argument structs. */
 ott_status op_call_many(const op_table *table, exec *cx, const op_info *op, const void *items, int64_t count);
-/* Checks arguments against the entry. The message names the op, the field and both values. */
+/* Checks arguments against the entry. The message names op, field, found and expected value. */
 ott_status op_check(const op_info *op, const void *args);
 
 /* The parsed text of a field: "act[T,D]" gives act, T, D. The vector "f32[D]" has rows_fixed 1. */

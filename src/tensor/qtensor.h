@@ -21,8 +21,8 @@ typedef struct qdata {
     int64_t ld;
     bool transposed;  /* columnwise only: the codes of a column are contiguous */
     float *amax;      /* largest magnitude of each block */
-    float *scale;     /* multiplies values before the cast to FP8 */
-    float *scale_inv; /* 1/scale: multiplies decoded values */
+    float *scale;     /* factor of values before the cast to FP8 */
+    float *scale_inv; /* 1/scale, the factor of decoded values */
     int64_t mn_step, k_step;
     const float *next; /* AMAX_DELAYED: `quantize` first copies next[0] to scale[0], unless `next` is NULL */
 } qdata;

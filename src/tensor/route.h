@@ -21,7 +21,7 @@ typedef struct route_rule {
     route_score score;
     int groups, chosen_groups; /* number of equal groups, 0 for none; number of chosen groups */
     bool group_score_max;      /* a group's score is its best expert's score, not the sum of the top two */
-    bool normalized;           /* weights are divided by their sum */
+    bool normalized;           /* true: the weights of a token are divided by their sum */
     float scale;               /* factor of the weights, after `normalized` */
 } route_rule;
 

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define STEP_STATE_MAP(X)                                                                                    \
-    /* written by the host */                                                                                \
+    /* values that the host writes */                                                                        \
     X(LEARNING_RATE)                                                                                         \
     X(CORRECTION1)      /* 1 - beta1^t */                                                                    \
     X(SQRT_CORRECTION2) /* sqrt(1 - beta2^t) */                                                              \
@@ -20,10 +20,10 @@
     X(UPDATE_HIGH)      /* the higher bits of the update's index */                                          \
     X(BALANCE)          /* factor of the rate at which the routers' balancing biases change */               \
     X(AVERAGE)          /* schedule-free: weight of the newest iterate in the average */                     \
-    /* kept on the device from step to step */                                                               \
+    /* values that stay on the device from step to step */                                                   \
     X(LOSS_SCALE) /* 1 unless activations are fp16 */                                                        \
     X(GOOD_STEPS) /* finite steps since the loss scale last changed */                                       \
-    /* results */                                                                                            \
+    /* results of the step */                                                                                \
     X(GRAD_NORM) /* L2 norm of all gradients, loss scale removed, before clipping */                         \
     X(CLIP)      /* factor of each gradient: min(1, max_norm / (norm + 1e-6)) / loss scale */                \
     X(SKIP)      /* 1: a gradient or the loss is not finite, so no parameter changes */                      \

@@ -35,10 +35,10 @@ enum { STOCHASTIC_PARAM, STOCHASTIC_SLOT };
 /* The eight turns: constants of 16 bits; each update adds one to an element's draw. All are odd, so that 2^16
    updates draw each number once. The continued fractions of turn / 2^16 have no quotient above 4, which
    spreads consecutive draws evenly. */
-#define STOCHASTIC_TURNS_LOW  UINT64_C(0x5aa14c076301c655) /* 50773, 25345, 19463, 23201 */
-#define STOCHASTIC_TURNS_HIGH UINT64_C(0x8c1d5f09b8b15c63) /* 23651, 47281, 24329, 35869 */
+#define STOCHASTIC_TURNS_LOW  UINT64_C(0x5aa14c076301c655) /* turns 50773, 25345, 19463, 23201 */
+#define STOCHASTIC_TURNS_HIGH UINT64_C(0x8c1d5f09b8b15c63) /* turns 23651, 47281, 24329, 35869 */
 
-/* Returns the random words of elements index and index ^ 1. They are the same in all updates. */
+/* Returns the random words of elements index and index ^ 1. The words are equal in all updates. */
 ANYWHERE rng_block stochastic_block(uint64_t seed, uint64_t index) {
     return rng_philox(seed, 0, index / 2);
 }

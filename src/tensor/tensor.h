@@ -8,7 +8,7 @@
 #include "fp8/dtype.h"
 
 typedef struct tensor {
-    void *data; /* on the device of the context that uses it */
+    void *data; /* memory of the device of the context that uses the tensor */
     ott_dtype dtype;
     int64_t rows;    /* 1 for a vector */
     int64_t columns; /* elements of a row are contiguous */

@@ -13,7 +13,7 @@
 #include "cpu/gemm/tile32.h"
 #endif
 
-/* Row and column of a tile of C in its block, counted in tiles. */
+/* Row and column of a tile in a block of C, counted in tiles. */
 typedef struct gemm_place {
     int64_t row_tile, column_tile;
 } gemm_place;

@@ -59,7 +59,7 @@ enum {
     GEMM_BLOCK_MIN = 32,       /* terms of the smallest scale block; all block lengths divide GEMM_KC */
     GEMM_A_INVERSES = GEMM_MC * GEMM_KC * GEMM_TERMS_MAX / GEMM_BLOCK_MIN,
     GEMM_B_INVERSES =
-        (GEMM_TERMS_MAX + 1) * GEMM_B_FLOATS / GEMM_BLOCK_MIN, /* + 1: 33 terms have two scale blocks */
+        (GEMM_TERMS_MAX + 1) * GEMM_B_FLOATS / GEMM_BLOCK_MIN, /* + 1: 33 terms need the scales of 2 blocks */
     GEMM_A_TILES = GEMM_MB / GEMM_MR,
     GEMM_B_TILES = GEMM_B_FLOATS / GEMM_BLOCK_MIN / GEMM_NR
 };

@@ -241,7 +241,7 @@ SIMD panel_seen panel_see(panel_seen seen, const uint8_t *p) {
                         vmaxq_u8(seen.b, vorrq_u8(vld1q_u8(p + 16), sign))};
 }
 #else
-typedef int panel_seen; /* scalar: panel_load decodes NaN as NaN */
+typedef int panel_seen; /* the scalar panel_load decodes NaN as NaN */
 SIMD panel_seen panel_seen_none(void) {
     return 0;
 }

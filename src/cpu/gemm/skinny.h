@@ -45,10 +45,10 @@ static int64_t skinny_rows(const gemm_job *job) {
 
 /* Arguments of a kernel: a panel and some rows of A. */
 typedef struct skinny_tile {
-    const void *panel; /* [kc][PANEL_ROWS], or [kc / 2][PANEL_ROWS][2] */
-    const float *a;    /* [rows][ld] packed elements */
+    const void *panel; /* packed rows of B: [kc][PANEL_ROWS], or [kc / 2][PANEL_ROWS][2] */
+    const float *a;    /* packed rows of A: [rows][ld] */
     int64_t ld, kc;
-    float *sums; /* [PANEL_ROWS / GEMM_NR][GEMM_MR][GEMM_NR] */
+    float *sums; /* sums of the panel: [PANEL_ROWS / GEMM_NR][GEMM_MR][GEMM_NR] */
     /* Inverse block scales scale_inv_a[rows], scale_inv_b[PANEL_ROWS]: the scaled sums of the block are added
        to `sums`. NULL: the sums are stored in `sums`. */
     const float *scale_inv_a, *scale_inv_b;

@@ -13,7 +13,7 @@
 enum {
     PRODUCTS = 32,            /* products of one instruction */
     FRACTION_BITS = 13,       /* an aligned term is a multiple of 2^(E - FRACTION_BITS) */
-    MANTISSA_BITS = 13,       /* the result keeps these bits after its leading bit */
+    MANTISSA_BITS = 13,       /* bits of the result after its leading bit */
     PROMOTION_INTERVAL = 128, /* HOPPER_SPLIT adds the accumulator to an fp32 sum after 128 terms */
 };
 
@@ -29,7 +29,7 @@ static inline float power_of(float x, float smallest) {
 /* The operands of one instruction: `count` terms of all rows of A and B of the tile. */
 typedef struct instruction {
     int64_t count;
-    const float *b; /* [PRODUCTS][GEMM_NR] */
+    const float *b; /* packed B: [PRODUCTS][GEMM_NR] */
     _Alignas(64) float b_power[PRODUCTS * GEMM_NR];
     float a[GEMM_MR * PRODUCTS], a_power[GEMM_MR * PRODUCTS];
 } instruction;
@@ -54,7 +54,7 @@ SIMD v16 instruction_step(const instruction *in, int64_t i, int v, v16 accumulat
     v16 most = v16_max(v16_from_bits(v16i_and(v16_bits(accumulator), exponent)), v16_set1(LEAST_MAXIMUM));
     for (int64_t k = 0; k < in->count; k++)
         most = v16_max(v16_mul(v16_set1(a_power[k]), v16_load(in->b_power + k * GEMM_NR + 16 * v)), most);
-    /* 2^FRACTION_BITS / most */
+    /* units = 2^FRACTION_BITS / most */
     v16 units = v16_from_bits(v16i_sub(v16i_set1((uint32_t)(254 + FRACTION_BITS) << 23), v16_bits(most)));
     v16i sum = v16_to_int(v16_mul(accumulator, units));
     v16 plain = accumulator;

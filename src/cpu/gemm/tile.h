@@ -16,10 +16,10 @@ static inline gemm_a_layout gemm_layout_of(const operand *a) {
 
 /* Arguments of a micro-kernel. */
 typedef struct gemm_tile {
-    int64_t rows, kc;   /* kc: packed elements */
-    const float *a, *b; /* b: [kc][GEMM_NR], aligned */
+    int64_t rows, kc;   /* rows of A; packed elements in each row */
+    const float *a, *b; /* packed A; packed B: [kc][GEMM_NR], aligned */
     const float *start; /* initial sums [GEMM_MR][GEMM_NR], or NULL for 0 */
-    float *sums;        /* [GEMM_MR][GEMM_NR], may be `start` */
+    float *sums;        /* resulting sums [GEMM_MR][GEMM_NR], may be `start` */
     /* Inverse block scales scale_inv_a[rows], scale_inv_b[GEMM_NR]; NULL: none. With block scales `start` is
        NULL, and the scaled sums of the block are added to `sums`. */
     const float *scale_inv_a, *scale_inv_b;

@@ -53,7 +53,7 @@ typedef struct tile32_chunk {
     const float *a, *b;
     int64_t length;
     const float *start; /* initial sums [rows][GEMM_NR], or NULL for 0 */
-    float *sums;        /* may be `start` */
+    float *sums;        /* resulting sums, may be `start` */
     const float *ahead; /* memory to prefetch, a cache line for every two packed elements */
 } tile32_chunk;
 

@@ -9,7 +9,7 @@
 
 typedef struct v16 {
     __m256 a, b;
-} v16; /* lanes 0..7, 8..15 */
+} v16; /* a: lanes 0 to 7, b: lanes 8 to 15 */
 typedef struct v16i {
     __m256i a, b;
 } v16i;

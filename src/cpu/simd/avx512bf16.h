@@ -42,7 +42,7 @@ enum {
     PAIR_LEAST = 142,
     PAIR_LEAST_E4M3 = 118, /* bf16 exponent of 2^-9, the smallest E4M3 number */
     PAIR_LEAST_E5M2 = 111, /* bf16 exponent of 2^-16, the smallest E5M2 number */
-    PAIR_LEAST_NONE = 511, /* exponent of an operand that is all zeros */
+    PAIR_LEAST_NONE = 511, /* stands for the exponent of an operand that has only zeros */
 };
 
 /* Returns the minimum of `least` and magnitude - 1 of 32 bf16 numbers. The 1 makes zeros the largest. */
@@ -98,8 +98,8 @@ SIMD_PRIMITIVE __m512i pair_look_up(__m512i codes, const uint8_t table[128]) {
 SIMD_PRIMITIVE void v16_pairs_from_codes(__m512i codes, ott_dtype d, v16 pairs[2]) {
     const uint8_t(*bytes)[128] = pair_bytes[d == OTT_E5M2];
     __m512i low = pair_look_up(codes, bytes[0]), high = pair_look_up(codes, bytes[1]);
-    high =
-        _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8((char)0x80), 0xf8); /* high | codes & 0x80 */
+    high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8((char)0x80),
+                                     0xf8); /* high | (codes & 0x80) */
     pairs[0] = _mm512_castsi512_ps(_mm512_unpacklo_epi8(low, high));
     pairs[1] = _mm512_castsi512_ps(_mm512_unpackhi_epi8(low, high));
 }

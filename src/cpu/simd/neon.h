@@ -11,7 +11,7 @@
 
 typedef struct v16 {
     float32x4_t a, b, c, d;
-} v16; /* lanes 0..3, 4..7, 8..11, 12..15 */
+} v16; /* a: lanes 0 to 3, b: 4 to 7, c: 8 to 11, d: 12 to 15 */
 typedef struct v16i {
     uint32x4_t a, b, c, d;
 } v16i;

@@ -111,7 +111,7 @@ SIMD v16 v16_fold_rows_amax(v16i amax[16], bool bf16) {
 
 /* ---- exp, with the bits of fmath_exp ---- */
 SIMD v16 v16_exp(v16 given) {
-    v16 x = v16_max(v16_set1(FMATH_EXP_MIN), given); /* keeps a NaN */
+    v16 x = v16_max(v16_set1(FMATH_EXP_MIN), given); /* a NaN stays NaN */
     x = v16_min(v16_set1(FMATH_EXP_MAX), x);
     v16 n = v16_round(v16_mul(x, v16_set1(FMATH_LOG2E)));
     v16 r = v16_fnma(n, v16_set1(FMATH_LN2_HI), x);
@@ -168,7 +168,7 @@ SIMD v16 v16_load_fp8_n(const uint8_t *p, ott_dtype d, int64_t n) {
 SIMD v16i v16_to_fp8(v16 x, ott_dtype d, cast_mode mode) {
     const int mantissa = d == OTT_E4M3 ? 3 : 2, bias = d == OTT_E4M3 ? 7 : 15;
     const uint32_t largest = d == OTT_E4M3 ? 0x7e : 0x7b;
-    const uint32_t most = mode == CAST_SATURATE ? largest : largest + 1; /* + 1: NaN or infinity */
+    const uint32_t most = mode == CAST_SATURATE ? largest : largest + 1; /* largest + 1 is NaN or infinity */
     const uint32_t smallest_normal = (uint32_t)(127 + 1 - bias) << 23;
     v16i u = v16_bits(x), a = v16i_and(u, v16i_set1(0x7fffffffu));
     /* Normal results: round the fp32 bits at the target's last mantissa bit, then change the bias. */

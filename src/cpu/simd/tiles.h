@@ -46,7 +46,7 @@ static inline void tile_release(void) {
 #define tile_zero(t)           _tile_zero(t)
 #define tile_store(t, p, step) _tile_stored(t, p, (step) * (int64_t)sizeof(float))
 #define tile_multiply(c, a, b) _tile_dpbf16ps(c, a, b)
-/* The asm statement: GCC 12's intrinsic _tile_loadd does not declare that it reads memory. */
+/* The asm statement is needed because GCC 12's _tile_loadd does not declare that it reads memory. */
 #define tile_load(t, p, step)                                                                                \
     do {                                                                                                     \
         __asm__ volatile("" ::: "memory");                                                                   \
@@ -109,7 +109,7 @@ static __attribute__((noinline, unused)) void tile_multiply(int c, int a, int b)
         }
         for (int n = 0; n < TILE_SIDE; n++) {
             float *sum = &tile_state.of[c][m][n], before = tile_flushed(*sum);
-            /* test only: adds the chains in another order */
+            /* for a test only: adds the chains in another order, which gives other bits */
             bool wrong = &cpu_tiles_fault && cpu_tiles_fault;
             *sum =
                 tile_flushed(wrong ? (before + low[n]) + high[n] : before + tile_flushed(low[n] + high[n]));
