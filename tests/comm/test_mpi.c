@@ -20,7 +20,7 @@
 #include "cpu/cpu.h"
 
 static int own_rank, rank_count;
-static mem *group_account; /* account of the groups; some tests make its groups fail */
+static mem *group_account; /* memory account of the groups */
 
 static void open_group(int first, int step, int size, double timeout, group **out) {
     int members[RANKS_MAX] = {0};

@@ -106,7 +106,7 @@ static void every_failed_allocation_is_undone(void **state) {
         ott_status status = cpu_open(account, 2, "scalar", &d);
         mem_fail_after(account, 0);
         if (status == OTT_OK) {
-            assert_true(n > 3); /* allocations: at least the device, the pool and the scratch memory */
+            assert_true(n > 3); /* there are allocations for the device, the pool and the scratch memory */
             device_close(d);
             return;
         }
@@ -122,7 +122,7 @@ static void scratch_is_accounted_for(void **state) {
     assert_int_equal(cpu_open(account, 1, "scalar", &one), OTT_OK);
     int64_t one_thread = mem_read(account).now_of[MEM_SCRATCH];
     assert_true(one_thread > 0);
-    assert_int_equal(cpu_open(account, 4, "scalar", &four), OTT_OK); /* a second device at the same time */
+    assert_int_equal(cpu_open(account, 4, "scalar", &four), OTT_OK); /* now two devices are open */
     assert_int_equal(mem_read(account).now_of[MEM_SCRATCH], 5 * one_thread);
     device_close(one);
     device_close(four);

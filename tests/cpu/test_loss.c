@@ -48,8 +48,8 @@ static void test_ignored_and_nan_rows(void **state) {
         exec cx = {.device = all.list[i]};
         tensor logits = make_random(OTT_BF16, 3, 37, 5.0f, 1), target = make_integers(targets, 3);
         tensor loss = make_random(OTT_F32, 1, 3, 1.0f, 2), scale = make_random(OTT_F32, 1, 1, 1.0f, 3);
-        cast_store(logits.data, OTT_BF16, 2, NAN); /* has no effect, because the row is ignored */
-        /* a logit that is neither the largest nor the target's */
+        cast_store(logits.data, OTT_BF16, 2, NAN); /* a NaN in an ignored row has no effect */
+        /* changes a logit that is neither the largest logit nor the target's logit */
         cast_store(logits.data, OTT_BF16, 37 + 20, NAN);
         succeed(op_cross_entropy(
             &cx, &(cross_entropy_args){

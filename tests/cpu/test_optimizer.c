@@ -194,7 +194,7 @@ static void test_clipping(void **given) {
     assert_true(s[STEP_CLIP] == 1.0f);
     norm(s, (const float[]){9.0f, 16.0f}, 2, 0.0f);
     assert_true(s[STEP_GRAD_NORM] == 5.0f && s[STEP_CLIP] == 1.0f);
-    s[STEP_LOSS] = INFINITY; /* gradients may still be finite */
+    s[STEP_LOSS] = INFINITY; /* a non-finite loss with finite gradients */
     norm(s, (const float[]){9.0f, 16.0f}, 2, 0.0f);
     assert_true(s[STEP_GRAD_NORM] == 5.0f && s[STEP_SKIP] == 1.0f);
     s[STEP_LOSS] = 0.0f;
@@ -203,7 +203,7 @@ static void test_clipping(void **given) {
     norm(s, (const float[]){9.0f, 16.0f}, 2, 0.5f);
     assert_true(s[STEP_GRAD_NORM] == 1.25f && s[STEP_LOSS_SCALE] == 4.0f);
     assert_true(s[STEP_CLIP] == 0.5f / (1.25f + 1e-6f) / 4.0f);
-    /* the sum exceeds fp32's range, its square root does not */
+    /* the sum of squares exceeds fp32's range, but the norm does not */
     norm(s, (const float[]){FLT_MAX, FLT_MAX}, 2, 1.0f);
     assert_true(s[STEP_SKIP] == 0.0f && isfinite(s[STEP_GRAD_NORM]));
 }

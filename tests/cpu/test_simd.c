@@ -123,7 +123,7 @@ static void exp_is_fmath_exp(void **state) {
             for (uint32_t i = 0; i < 16; i++) x[i] = fmath_from_bits((uint32_t)bits + i * 20011);
             check_exp(p, x);
         }
-        for (int step = 0; step < 5000; step++) { /* x where the result is neither 0 nor infinite */
+        for (int step = 0; step < 5000; step++) { /* x for which exp(x) is neither 0 nor infinite */
             for (int i = 0; i < 16; i++) x[i] = -110.0f + 0.003f * (float)(16 * step + i);
             check_exp(p, x);
         }
@@ -149,7 +149,7 @@ static void folds_take_the_order_of_sum16(void **state) {
         for (int repeat = 0; repeat < 1000; repeat++) {
             fill(x, 16, &draws);
             if (repeat % 2)
-                for (int i = 0; i < 16; i++) x[i] = rng_normal(3, 7, draws++); /* rounded sums */
+                for (int i = 0; i < 16; i++) x[i] = rng_normal(3, 7, draws++); /* sums are rounded */
             for (int f = 0; f < SIMD_FOLD_COUNT; f++)
                 assert_same(p, "fold", p->fold((simd_fold)f, x), fold((simd_fold)f, x), (float)f, 0, 0);
         }

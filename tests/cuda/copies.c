@@ -13,8 +13,8 @@
 enum { BYTES = 4096 };
 
 static device *gpu;
-static void *there, *other;           /* device memory */
-static unsigned char *staging, *back; /* staging memory */
+static void *there, *other;           /* buffers in device memory */
+static unsigned char *staging, *back; /* buffers in staging memory */
 
 static ott_status expect_bytes(const unsigned char *got, int value, const char *what) {
     for (int i = 0; i < BYTES; i++)

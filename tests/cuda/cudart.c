@@ -520,7 +520,7 @@ typedef struct copy {
     unsigned char *to;
     const unsigned char *from;
     size_t to_pitch, from_pitch, width, height;
-    int value; /* value of each byte that a memset writes */
+    int value; /* the byte that a memset writes */
     unsigned char taken[];
 } copy;
 

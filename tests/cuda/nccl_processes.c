@@ -8,7 +8,7 @@
  * ranks and then runs the stream's work as soon as possible, like a GPU. If a rank dies or leaves, waiting
  * ranks get a remote error. Aborted work moves no more data.
  */
-#define _GNU_SOURCE /* accept4 */
+#define _GNU_SOURCE /* declares accept4 */
 #include "nccl_processes.h"
 #include "cudart.h"
 #include <errno.h>
@@ -43,7 +43,7 @@ typedef struct piece {
     piece_line line, came;
     size_t done; /* number of bytes of the header and the data that were moved so far */
     char *data;
-    const char *from; /* local source to copy to `data` */
+    const char *from; /* memory of this rank to copy to `data` */
 } piece;
 
 typedef struct piece_queue {

@@ -14,7 +14,7 @@
 
 /* The shape of an attention problem. The sequences are packed documents, or the rows of a micro-batch. */
 typedef struct shape {
-    const char *configs; /* configuration files with this shape */
+    const char *configs; /* the configuration files with this attention shape */
     int64_t rows, documents, heads, kv_heads, head_dim, window;
     bool fused; /* q, k, v and their gradients are columns of one matrix */
 } shape;

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CASES = 300, ALIGNED = 12 /* number of the shape with sizes that are multiples of 16 */ };
+enum { CASES = 300, ALIGNED = 12 /* number of a shape with multiples of 16 */ };
 
 static mem *account;
 static case_device reference, gpu;
@@ -87,7 +87,7 @@ enum { M = 32, N = 144, LONG = 272, ODD = 200 /* no multiple of 16, so codes are
 
 typedef struct product {
     granularity a, b;
-    ott_dtype format; /* format of a; b is E4M3 */
+    ott_dtype format; /* format of operand a; operand b is E4M3 */
     ott_dtype d;
     int64_t k;
     int shift; /* number of elements between an aligned address and the scales */

@@ -181,8 +181,7 @@ static outcome train(const fixture *f, const precision *p, const char *mode, con
         int64_t before = cudart_queued, waits = cudart_waits;
         o.losses[i] = rig_step(&r).loss;
         o.launches[i] = cudart_queued - before;
-        if (i > 0)
-            assert_int_equal(cudart_waits - waits, 1); /* the first step compares products with the host */
+        if (i > 0) assert_int_equal(cudart_waits - waits, 1); /* step 0 also waits to check products */
     }
     o.replayed = r.t->replay.replayed;
     trainer_gemms(r.t, &o.gemms[0], &o.gemms[1]);
@@ -272,7 +271,7 @@ enum { COUNTED = sizeof counted / sizeof *counted };
 
 /* GPU work of the third step. This step replays the graph that the second step recorded. */
 typedef struct step_work {
-    long long kernels, queued; /* Ottava's kernels; all queued work, with copies and library products */
+    long long kernels, queued; /* number of Ottava's kernels; number of all queued jobs */
 } step_work;
 
 static step_work count_work(const fixture *f, int precision_index, const char *mode) {

@@ -20,7 +20,7 @@ typedef struct way {
     const char *name;
     int recipe;
     mesh_layout layout;
-    const char *more[MORE + 1]; /* ends with NULL */
+    const char *more[MORE + 1]; /* further settings; ends with NULL */
 } way;
 
 #define SIZES(...) .layout.size = {__VA_ARGS__}
@@ -115,6 +115,6 @@ int main(void) {
         cmocka_unit_test(fp8_weights_travel_as_codes),
     };
     unsetenv(TEST_DEVICE_VARIABLE); /* the test chooses the device itself */
-    setenv(CUDART_DEVICES, "8", 1); /* MESH_RUN_RANKS_MAX */
+    setenv(CUDART_DEVICES, "8", 1); /* as many GPUs as MESH_RUN_RANKS_MAX */
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

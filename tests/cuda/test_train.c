@@ -43,7 +43,7 @@ enum {
 typedef struct row {
     const char *name;
     int steps, in;        /* bit mask of the columns with cells */
-    const char *more[11]; /* ends with NULL */
+    const char *more[11]; /* further settings; ends with NULL */
 } row;
 
 #define MIXTURE     "--model.num_experts=4", "--model.moe_expert_hidden_dim=32"

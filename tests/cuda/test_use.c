@@ -119,7 +119,7 @@ static void texts_are_the_cpus(void **state) {
     for (int i = 0; i < USED; i++) {
         generate(*state, fixture_precisions[used[i]].name, "", &cpu);
         generate(*state, fixture_precisions[used[i]].name, "cuda", &gpu);
-        assert_int_equal(cpu.pieces, 41); /* the prompt, then one token at a time */
+        assert_int_equal(cpu.pieces, 41); /* the prompt, then 40 single tokens */
         assert_int_equal(gpu.length, cpu.length);
         assert_memory_equal(gpu.text, cpu.text, cpu.length);
     }

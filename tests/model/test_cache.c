@@ -287,7 +287,7 @@ static void every_failed_allocation_is_undone(void **state) {
 static void run_cached(tiny *t, float logits[VOCAB]) {
     model_cache *c;
     HARNESS_OK(model_cache_open(t->m, NULL, CAPACITY, &c));
-    run_parts(c, splits[3], LENGTH, logits); /* chunks of many sizes, and single tokens */
+    run_parts(c, splits[3], LENGTH, logits); /* chunks of 100 and 7 tokens, then single tokens */
     model_cache_close(c);
 }
 

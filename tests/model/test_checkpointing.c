@@ -64,7 +64,7 @@ typedef struct outcome {
     float *losses, *grads;
     int64_t tokens, gradients; /* number of losses; number of gradient elements */
     int64_t arena_bytes, saved_bytes;
-    int64_t products[GEMM_COUNT]; /* GEMMs in FP8 and in high precision */
+    int64_t products[GEMM_COUNT]; /* number of GEMMs of each kind, in any precision */
 } outcome;
 
 static int blocks_with(const mode *m) {

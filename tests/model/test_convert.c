@@ -75,7 +75,7 @@ static void rules(void **state) {
     const recipe *rowwise = recipe_find("rowwise"), *bf16 = recipe_find("bf16");
     const module_rule list[] = {{"model.layers.0.self_attn.*", bf16},
                                 {"*.down_proj", rowwise},
-                                {"layers.1.attention.wq", rowwise}, /* torchtitan's layer name */
+                                {"layers.1.attention.wq", rowwise}, /* torchtitan's name of a layer */
                                 {"model.layers.0.*", rowwise}};
     convert_options o = {.recipe = recipe_find("tensorwise"), .rules = list, .rule_count = 4};
     expect(&t, &o, "----RRRRTTTTTRT");
@@ -134,7 +134,7 @@ static void fallback_layers_stay(void **state) {
     up->low_sqnr_count = LINEAR_FELL_BACK;
     expect(&t, &o, "TTTTTTTTTTTT-TT");
     assert_non_null(strstr(up->skip_reason, "float8.fallback"));
-    up->low_sqnr_count = 2; /* low values were counted, but the layer has not fallen back */
+    up->low_sqnr_count = 2; /* low SQNR values were counted, but the layer has not fallen back */
     expect(&t, &o, "TTTTTTTTTTTTTTT");
     up->low_sqnr_count = 0;
 }

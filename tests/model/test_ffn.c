@@ -398,8 +398,8 @@ enum { ROWS = 40 };
 
 typedef struct single_expert {
     moe *m;
-    tensor x, out;         /* shape [ROWS, D] */
-    tensor expert, weight; /* copies of the router's choices */
+    tensor x, out;         /* input and output, shape [ROWS, D] */
+    tensor expert, weight; /* copies of the router's chosen experts and weights */
 } single_expert;
 
 static ott_status run_single_expert(exec *cx, void *user) {

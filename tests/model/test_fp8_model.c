@@ -146,7 +146,7 @@ static void fp8_is_near_bf16(void **state) {
     for (size_t i = 0; i < RECIPES; i++) {
         outcome o = run(recipe_find(fp8_recipes[i]));
         check_near(fp8_recipes[i], &o, &bf16, 1);
-        assert_true(gradient_distance(&o, &bf16) > 0.01); /* the pass ran in FP8 */
+        assert_true(gradient_distance(&o, &bf16) > 0.01); /* proves that the pass ran in FP8 */
         outcome_free(&o);
     }
     outcome_free(&fp32);

@@ -166,7 +166,7 @@ static void equals_transformers(void **state) {
     tiny_run(&t);
     check_loss(&t, &g, v->name);
     check_gradients(&t, &g, v->name, 1);
-    tiny_again(&t); /* a second micro-batch adds to the first */
+    tiny_again(&t); /* the second micro-batch's gradients are added */
     check_gradients(&t, &g, v->name, 2);
     close_variant(&t, &g);
 }

@@ -401,7 +401,7 @@ static void run_trial(harness *h, const trial *t, bool hidden) {
     for (int step = 1; step <= STEPS; step++) {
         float state[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1};
         rng_normals(7, (uint64_t)step, 0, count, g);
-        if (step == 4) g[0] = NAN; /* every rule skips this step */
+        if (step == 4) g[0] = NAN; /* every rule skips a step with a NaN */
         harness_put(h, &r.p.shard.grad, g);
         optimizer_schedule(r.rule, &t->o, 0.01, step < 4 ? step : step - 1, state);
         harness_put(h, &r.state, state);
@@ -604,7 +604,7 @@ static void muon_in_bf16_is_near(void **state) {
         distance += pow(found[0][i] - found[1][i], 2);
         norm += pow(found[0][i], 2);
     }
-    assert_true(norm > 0.4 * SIDE && norm < 1.5 * SIDE); /* singular values from 0.7 to 1.2 */
+    assert_true(norm > 0.4 * SIDE && norm < 1.5 * SIDE); /* as with singular values from 0.7 to 1.2 */
     assert_true(distance > 0 && distance < 0.05 * 0.05 * norm);
 }
 

@@ -279,8 +279,8 @@ static const int32_t ends[MATRICES] = {100, 100, M}; /* one expert has no rows *
    belong to it. */
 typedef struct expert_layer {
     bench b;
-    parameter weight; /* all matrices, shape [MATRICES N, KK] */
-    parameter matrix; /* one of the matrices */
+    parameter weight; /* all expert matrices, shape [MATRICES N, KK] */
+    parameter matrix; /* one of the expert matrices */
     linear layer, single;
     grouped_rows rows;
     activation_specs input_specs, grad_specs;

@@ -117,7 +117,7 @@ static void clipping_is_by_the_global_norm(void **state) {
     const fixture *f = *state;
     const struct {
         const char *argument;
-        double limit; /* 0: no clipping */
+        double limit; /* the clipping limit of the gradient norm; 0: none */
     } cases[] = {{"--train.grad_clip_norm=0", 0},
                  {"--train.grad_clip_norm=1000", 1000},
                  {"--train.grad_clip_norm=0.25", 0.25}};
@@ -130,7 +130,7 @@ static void clipping_is_by_the_global_norm(void **state) {
         double clip = cases[i].limit > 0 ? cases[i].limit / (size + 1e-6) : 1;
         check_moments(&o, clip < 1 ? clip : 1);
         if (i == 0) first = o.step.grad_norm;
-        assert_true(o.step.grad_norm == first); /* the norm before clipping */
+        assert_true(o.step.grad_norm == first); /* the step reports the norm before clipping */
         rig_close(&o.r);
     }
 }

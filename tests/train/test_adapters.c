@@ -50,7 +50,7 @@ static void targets(void **state) {
         {{"--peft.target_modules=q_proj,v_proj"}, "qvqv"},
         {{"--peft.target_modules=model.layers.1.*"}, "qkvogud"},
         {{"--peft.target_modules=mlp.up_proj", "--peft.exclude_modules=layers.0.mlp.*"}, "u"},
-        {{"--peft.target_modules=wq"}, "qq"}, /* torchtitan's layer name */
+        {{"--peft.target_modules=wq"}, "qq"}, /* torchtitan's name of q_proj */
         {{"--peft.match_all_linear=true", "--peft.exclude_modules=*.self_attn.*"}, "gudgud"},
         {{"--peft.layers_to_transform=1", "--peft.exclude_modules=*.self_attn.*"}, "gud"},
         {{"--peft.layers_to_transform=1", "--peft.target_modules=q_proj,model.layers.0.self_attn.k_proj"},
@@ -112,7 +112,7 @@ static void check_step(const fixture *f, int which) {
     snapshot before = snapshot_take(&adapted);
     assert_true(m->trained_bytes < plain.t->m->trained_bytes / 2);
     double loss = rig_step(&plain).loss;
-    assert_true(rig_step(&adapted).loss == loss); /* B is zero at first */
+    assert_true(rig_step(&adapted).loss == loss); /* B is zero in the first step */
     int64_t products = m->modules.count > 0 ? 2 * 14 : 0;
     assert_int_equal(adapted.t->cx.gemms[GEMM_GRAD_WEIGHT][0], products);
     assert_int_equal(adapted.t->cx.gemms[GEMM_GRAD_WEIGHT][1], 0);

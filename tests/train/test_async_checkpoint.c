@@ -3,7 +3,7 @@
  * state at the time of the save, whatever changes later. A write error ends the run as in synchronous mode.
  * Every end of a run waits for the pending write.
  */
-#define _GNU_SOURCE /* pthread_setattr_default_np */
+#define _GNU_SOURCE /* declares pthread_setattr_default_np */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -129,10 +129,10 @@ static void old_ones_go_when_the_new_one_is_there(void **state) {
     open_writer(&r, f, "kept", &log, folder, &w);
     for (int step = 1; step <= 5; step++) {
         rig_step(&r);
-        save(&r, w); /* waits for the previous write */
+        save(&r, w); /* the save waits for the previous write */
         assert_int_equal(captured_log_count(&logged, "Saved "), step - 1);
     }
-    checkpoint_writer_close(w); /* waits for the last write */
+    checkpoint_writer_close(w); /* closing waits for the last write */
     assert_int_equal(captured_log_count(&logged, "Saved "), 5);
     FIXTURE_OK(file_list_folder(r.account, folder, &names));
     assert_int_equal(names.count, 2);
@@ -257,7 +257,7 @@ static void error_comes_before_the_next_save(void **state) {
     assert_int_equal(checkpoint_writer_save(w, "fp32", &r.t->run, NULL), OTT_ERR_IO);
     empty_disk(&d);
     assert_non_null(strstr(status_text(), "cannot save the checkpoint of step 1"));
-    FIXTURE_OK(checkpoint_writer_wait(w)); /* no write is pending */
+    FIXTURE_OK(checkpoint_writer_wait(w)); /* succeeds, because no write is pending */
     FIXTURE_OK(file_list_folder(r.account, folder, &names));
     assert_int_equal(names.count, 0);
     file_list_free(&names);

@@ -206,7 +206,7 @@ static void old_checkpoints_resume(void **state) {
     FIXTURE_OK(train(f, "old", 2, "", NULL, 0));
     assert_int_equal(unlink(in(f, "old/run.json")), 0);
     assert_int_equal(unlink(in(f, "old/checkpoints/run.json")), 0);
-    for (int step = 1; step <= 2; step++) { /* removes the run id from the state */
+    for (int step = 1; step <= 2; step++) { /* removes the run id from the checkpoints */
         rig r;
         char path[160];
         rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[BF16]});

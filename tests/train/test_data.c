@@ -155,7 +155,7 @@ static void formats_are_found_out(void **state) {
            WITH(data_path(f, "qa.jsonl"), "--eval.enabled=false"));
     o = open_good(f, WITH(data_path(f, "qa.jsonl"), "--data.prompt_field=q", "--data.completion_field=a"));
     assert_true(dataset_has_samples(o->train));
-    assert_int_equal(dataset_rows(o->train), 18); /* eval.holdout = 0.1 */
+    assert_int_equal(dataset_rows(o->train), 18); /* 2 of 20 rows are held out */
     assert_int_equal(dataset_rows(o->validation), 2);
     assert_true(captured_log_has(&o->logged, "Training data: "));
     assert_true(captured_log_has(&o->logged, "18 rows of 24 with 18 samples"));
@@ -355,7 +355,7 @@ static void incomplete_phases_are_refused(void **state) {
 
 static void epochs_set_the_steps(void **state) {
     const fixture *f = *state;
-    write_tokens(f, "t.bin", 0, 241); /* 10 rows of 24 tokens */
+    write_tokens(f, "t.bin", 0, 241); /* a file of 10 rows of 24 tokens */
     static const struct {
         const char *epochs, *steps;
         int64_t expected;
@@ -472,7 +472,7 @@ static void documents_have_few_counts(void **state) {
         counts += b->at.cu_seqlens.columns != before;
         before = b->at.cu_seqlens.columns;
     }
-    assert_true(before > 4); /* each row has several documents */
+    assert_true(before > 4); /* proves that rows have several documents */
     assert_true(counts <= 2);
     r.device->ops = plain_ops;
     rig_close(&r);
@@ -527,7 +527,7 @@ static void check_resume(const fixture *f, const char *const *more) {
     rig_close(&r);
     open_rig(&r, f, more);
     run_steps(&r, 0, BREAK, parts);
-    assert_true(r.t->run.samples % dataset_rows(r.train_data) != 0); /* stopped within an epoch */
+    assert_true(r.t->run.samples % dataset_rows(r.train_data) != 0); /* the run stopped within an epoch */
     rig_save(&r, f, "saved", path);
     rig_close(&r);
     open_rig(&r, f, more);
@@ -574,7 +574,7 @@ static void a_run_counts_labels(void **state) {
                                                           "--metrics.log_style=automodel"),
                                              .logged = logged}));
     assert_true(captured_log_has(
-        logged, "Training complete: 6 steps")); /* max_steps; 27 rows would give 13 steps of 2 */
+        logged, "Training complete: 6 steps")); /* max_steps is 6; 27 rows have 13 steps of 2 rows */
     char *metrics = fixture_read(f, "labels/metrics.jsonl", &bytes);
     assert_non_null(strstr(metrics, "\"num_tokens_per_step\":48"));
     assert_null(strstr(metrics, "\"num_label_tokens\":48"));

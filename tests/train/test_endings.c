@@ -19,7 +19,7 @@
 
 typedef struct accident {
     const fixture *f;
-    const char *name; /* the run's name */
+    const char *name; /* name of the run */
     int64_t step;
     void (*happen)(const char *folder);
 } accident;

@@ -38,7 +38,7 @@ static void divergence_is_reported_early(void **state) {
     int at = 0;
     loss_monitor_open(&w, 256);
     assert_int_equal(add(&w, &before, 1, NULL), 0);
-    assert_int_equal(add(&w, &after, 2, &at), 1); /* one warning */
+    assert_int_equal(add(&w, &after, 2, &at), 1); /* the monitor warns once */
     assert_int_equal(at, LOSS_MONITOR_STEPS);
     assert_true(fabs(w.start - 5.4) < 0.2);
     /* After the loss returns to its start and rises again, the monitor warns again. */

@@ -3,7 +3,7 @@
  * account and the system measure. Activation checkpointing lowers the peak. If any allocation fails, the run
  * ends with an error and frees all memory.
  */
-#define _GNU_SOURCE /* popen */
+#define _GNU_SOURCE /* declares popen */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -256,7 +256,7 @@ static resident measure_resident(const fixture *f, int p) {
 }
 
 static void plan_is_what_is_resident(void **state) {
-    if (FIXTURE_SANITIZED || status_bytes("VmHWM") < 0) skip(); /* a sanitizer allocates memory of its own */
+    if (FIXTURE_SANITIZED || status_bytes("VmHWM") < 0) skip(); /* a sanitizer allocates additional memory */
     const int kinds[] = {BF16, TENSORWISE, ROWWISE};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         resident m = measure_resident(*state, kinds[i]);

@@ -20,7 +20,7 @@ typedef struct rank_run {
     rig r;
     pipeline_stage stage;
     group *group;
-    bool poisoned;        /* a weight of the last layer is NaN */
+    bool poisoned;        /* the rank sets a weight of the last layer to NaN */
     char checkpoint[160]; /* path to resume from; "": start from scratch */
     char found[160];
     step_result step[STEPS];

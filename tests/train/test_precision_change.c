@@ -17,7 +17,7 @@
 typedef struct part {
     int precision;
     const char *to;         /* value of train.max_steps */
-    const char *more[3];    /* ends with NULL */
+    const char *more[3];    /* further settings; ends with NULL */
     const char *changes[4]; /* settings that the log must name on resume, and no others; ends with NULL */
 } part;
 

@@ -198,8 +198,8 @@ static void every_so_many_steps(void **state) {
     }
 }
 
-/* Profiles steps beyond the end of the run. If the run ends within these steps, it writes the profile so far.
-   If it ends before them, it logs this. */
+/* Profiles steps beyond the end of the run. A run that ends within the profiled steps writes the profile so
+   far. A run that ends before the profiled steps logs that no step will be profiled. */
 static void range_beyond_the_run(void **state) {
     static captured_log logged;
     const char *over[] = {ON, NULL}, *never[] = {ON, "--train.max_steps=4", NULL};

@@ -15,7 +15,7 @@ enum { STEPS = 2 };
 
 typedef struct style {
     const char *name, *argument;
-    const char *tags[16]; /* ends with NULL */
+    const char *tags[16]; /* the list ends with NULL */
 } style;
 
 static const style styles[] = {

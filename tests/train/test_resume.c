@@ -70,7 +70,7 @@ static const variant variants[] = {
      BF16,
      {STATE_IN_BF16, "--optimizer.name=schedule_free_adamw", "--scheduler.name=none"},
      0},
-    /* the scale overflows in the steps before and after the stop, then recovers */
+    /* the loss scale overflows in the steps before and after the stop, then recovers */
     {"fp16, loss scale too large", FP16, {"--train.max_consecutive_nan=100"}, 16777216.0f},
 };
 #define VARIANTS (sizeof variants / sizeof *variants)
@@ -107,7 +107,7 @@ static void finish(rig *r, outcome *o) {
 static outcome uninterrupted(const fixture *f, const variant *v, const place *p) {
     rig r;
     outcome o;
-    memset(&o, 0, sizeof o); /* padding is compared too */
+    memset(&o, 0, sizeof o); /* outcomes are compared with their padding */
     open_at(&r, f, v, p);
     take_steps(&r, 0, STEPS, &o);
     finish(&r, &o);

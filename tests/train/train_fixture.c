@@ -1,5 +1,5 @@
 /* train_fixture: folder, text, configuration, trainer and run for tests of training. */
-#define _GNU_SOURCE /* mkdtemp */
+#define _GNU_SOURCE /* declares mkdtemp */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static const char *const onsets[] = {"b", "d", "f", "g", "h",  "l",  "m",  "n",
 static const char *const vowels[] = {"a", "e", "i", "o", "u", "ea", "ai", "ou"};
 static const char *const codas[] = {"", "", "", "n", "r", "s", "t", "ll"};
 
-/* Appends word `index` of the invented language. It has one to three syllables. */
+/* Appends word `index` of the invented language. A word has one to three syllables. */
 static void append_word(char *out, uint64_t index) {
     uint32_t count = 1 + (index > 20) + (rng_u32(2, 9, index) % 3 == 0);
     for (uint32_t i = 0; i < count; i++) {
@@ -53,7 +53,7 @@ static void write_sentence(char *out, uint64_t seed, uint64_t *draw) {
 }
 
 void fixture_write_text(const char *path, int64_t bytes, uint64_t seed) {
-    char sentence[400]; /* 12 words of at most 3 * 6 letters and punctuation */
+    char sentence[400]; /* enough for 12 words of at most 18 letters, with punctuation */
     uint64_t draw = 0;
     FILE *file = fopen(path, "wb");
     assert_non_null(file);

@@ -42,7 +42,7 @@ void fixture_ok(ott_status status, const char *what);
 /* A precision of training and the command-line arguments that select it. */
 typedef struct precision {
     const char *name;
-    const char *arguments[3]; /* ends with NULL */
+    const char *arguments[3]; /* the list ends with NULL */
 } precision;
 
 extern const precision fixture_precisions[]; /* fp32, bf16, fp16, then the FP8 recipes */
@@ -146,7 +146,7 @@ typedef struct run_options {
     int64_t stop_after; /* requests a stop after this number of steps; 0: never */
     /* the stop hook's number of further calls before the request, within the next step */
     int64_t stop_within;
-    captured_log *logged; /* may be NULL */
+    captured_log *logged; /* receives the log; may be NULL */
 } run_options;
 
 ott_status fixture_run(const fixture *f, const run_options *o);
