@@ -25,8 +25,8 @@ set(api_uses eval generate ${generate_uses})
 set(bench_uses api ${api_uses}) # in the program, not in the library
 set(plan_uses api ${api_uses}) # in the program, not in the library
 set(cli_uses bench plan)
-set(mpi_uses comm)                     # a plugin: cmake/products.cmake
-set(cuda_uses base fp8 tensor backend) # a plugin: cmake/cuda_plugin.cmake
+set(mpi_uses comm)                     # a plugin that cmake/products.cmake builds
+set(cuda_uses base fp8 tensor backend) # a plugin that cmake/cuda_plugin.cmake builds
 
 # embed_text(FILE NAME TARGET): embeds a file as the C string NAME in a level's library. A changed file is
 # embedded again.

@@ -27,7 +27,7 @@ awk 'BEGIN { srand(7)
 printf 'the sea and the ship' >prompt.txt
 head -c 97 text.txt >whole.txt # a text as long as a sequence
 
-agree() { # NAME OURS THEIRS
+agree() { # arguments: NAME OURS THEIRS
     if cmp -s "$2" "$3"; then echo "same    $1"; else echo "DIFFERS $1"; head -c 300 "$2" "$3"; bad=1; fi
 }
 

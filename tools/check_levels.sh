@@ -45,7 +45,7 @@ FNR == 1 {
     head = name
     sub(/\/.*/, "", head)
     if (name == "mpi.h" && level != "mpi") bad("<mpi.h>: only the plugin src/mpi knows MPI")
-    if (!quoted && head != "ottava" && !(head in known)) next # the header of a library
+    if (!quoted && head != "ottava" && !(head in known)) next # a header of a library is allowed
     includes++
     if (name ~ /(^|\/)\.\.?\//) bad("\"" name "\": write the path from src/")
     else if (head == name) {

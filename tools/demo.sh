@@ -6,7 +6,7 @@
 #   OTTAVA=program  another ottava than build/release/ottava
 set -eu
 
-started=${STARTED:-$(date +%s)} # if `make demo` calls this script: when its build started
+started=${STARTED:-$(date +%s)} # `make demo` sets STARTED to the time when its build started
 text=${TEXT:-}
 case $text in '' | /*) ;; *) text=$PWD/$text ;; esac
 cd "$(dirname "$0")/.."

@@ -31,7 +31,7 @@ state="--float8.filter_fqns=output --train.master_dtype=bf16 --train.grad_dtype=
 
 # Prints a row of the table, in milliseconds of a step: computing, waiting for ranks of the same stage,
 # waiting for other stages, moving data (partly at the same time as computing).
-row() { # MODEL RANKS MESH OPTIONS...
+row() { # arguments: MODEL RANKS MESH OPTIONS...
     local model=$1 ranks=$2 mesh=$3 arguments=model_$1
     shift 3
     # shellcheck disable=SC2086

@@ -31,7 +31,7 @@ def nearest_codes(deviation):
     return bytes(min(codes, key=lambda c: abs(e4m3(c) - normal.inv_cdf((i + 0.5) / 256))) for i in range(256))
 
 
-CODES = nearest_codes(110)  # the largest is near 448 / 1.5
+CODES = nearest_codes(110)  # the largest code is near 448 / 1.5
 # The high bytes of normally distributed bf16 values; the low bytes are random.
 HIGH = bytes(struct.pack(">f", statistics.NormalDist(0, 0.02).inv_cdf((i + 0.5) / 256))[0]
              for i in range(256))

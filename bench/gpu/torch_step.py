@@ -164,7 +164,7 @@ def convert_to_float8(model, recipe, device):
     config = Float8LinearConfig.from_recipe_name(recipe)
     if device == "cpu":
         config = dataclasses.replace(config, emulate=True)
-    if recipe == "rowwise":  # torchtitan's remedy for NaN from fused casts
+    if recipe == "rowwise":  # as in torchtitan, because fused casts can give NaN
         import torch._inductor.config
 
         torch._inductor.config.emulate_precision_casts = True

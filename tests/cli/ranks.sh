@@ -64,7 +64,7 @@ for other in 1 3; do
     read=$(sed -n 's/.*Training complete: .* steps, \(.*\) tokens.*/\1/p' out)
     holds "the ranks read all rows of the epochs" awk -v a="$all" -v b="$read" \
         'BEGIN { gsub(",", "", a); gsub(",", "", b); d = a - b
-        exit !(a > 0 && d * d <= (6 * 32) ^ 2) }' # an incomplete last step is not read
+        exit !(a > 0 && d * d <= (6 * 32) ^ 2) }' # the runs do not read the rows of an incomplete last step
     if [ $other = 1 ]; then
         prints "one rank keeps the global batch with more micro-batches" \
             "A step has 4 rows as before, with train.grad_accum_steps = 2"

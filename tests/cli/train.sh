@@ -67,7 +67,7 @@ stop() {
 }
 for signal in INT:130 TERM:143 HUP:129; do
     expected=${signal#*:} signal=${signal%:*} home=s
-    [ $signal != HUP ] || home=-s # begins with "-", like an option
+    [ $signal != HUP ] || home=-s # a path that begins with "-", like an option
     stop $signal
     trouble=$(missing err "saving and ending")
     ls ./$home/checkpoints/step-*/state.json >/dev/null || trouble="no checkpoint"
@@ -95,7 +95,7 @@ if command -v mkfifo >/dev/null 2>&1 && mkfifo pipe; then
         tries=$((tries + 1))
     done
     kill -s TERM $process
-    (sleep 30; kill -s KILL $process) 2>/dev/null & # if the run does not end
+    (sleep 30; kill -s KILL $process) 2>/dev/null & # kills a run that does not end
     guard=$!
     wait $process
     code=$?

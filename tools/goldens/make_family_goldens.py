@@ -327,7 +327,7 @@ def write_golden(folder, name, family, more):
     tokens = torch.randint(0, VOCAB, (SEQUENCES, LENGTH), generator=generator)
     targets = torch.randint(0, VOCAB, (SEQUENCES, LENGTH), generator=generator)
     targets[0, 5] = targets[0, LENGTH - 1] = targets[1, 0] = -1
-    kind = kind_of(family)  # loaded again: the cast to bf16 also rounded the rotary frequencies
+    kind = kind_of(family)  # loads again, because the cast to bf16 also rounded the rotary frequencies
     model = kind.from_pretrained(folder, dtype="float32", attn_implementation="eager").train()
     logits = model(input_ids=tokens, use_cache=False).logits.reshape(-1, VOCAB)
     flat = targets.reshape(-1)

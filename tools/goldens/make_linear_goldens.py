@@ -44,7 +44,7 @@ def hostile(rows, columns, std, generator):
     x[1] = 0.0  # a row of zeros
     x[2] *= 1e-14  # a row whose amax is below the smallest amax of torchao's rule
     x[3] *= 1e-5  # a row that a tensorwise scale flushes to zero
-    x[rows // 2] *= 3e3  # a row that sets a tensorwise scale
+    x[rows // 2] *= 3e3  # the row with the largest values, which determines a tensorwise scale
     x[:, 1] = 0.0  # a column of zeros
     x[:, 2] *= 1e-14
     x[:, 3] *= 1e-5
