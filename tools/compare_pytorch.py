@@ -115,7 +115,7 @@ def copy_memory():
 
 
 def worker(arguments):
-    """Measures one turn for each line of standard input, and prints the seconds as JSON."""
+    """Measures once for each line of standard input, and prints the seconds as JSON."""
     if arguments.worker == "neighbour":
         copy_memory()
     import torch

@@ -9,7 +9,7 @@ rounds=$1
 program=$(realpath "${2:-build/release/ottava}")
 configs=$(cd "$(dirname "$0")/../configs" && pwd)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-few=4 many=16 # numbers of steps of two runs; their difference leaves out the time of starting
+few=4 many=16 # steps of a short and a long run; the difference of their times leaves out the start
 folder=$(mktemp -d /tmp/scaling-check-XXXXXX)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"

@@ -12,7 +12,7 @@ trap 'rm -rf "$folder"' EXIT
 export OTTAVA_CUDA_PATH=/nowhere
 head -c 20000 docs/tour.md >"$folder/text.txt"
 
-# train NAME COMMAND...: trains with this program, and prints the checksums of its weights and moments, and
+# train NAME COMMAND...: trains with COMMAND, and prints the checksums of the run's weights and moments, and
 # its losses.
 train() {
     home=$folder/$1

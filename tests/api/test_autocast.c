@@ -35,8 +35,8 @@ static void end(ott_context *c) {
 
 /* ---- traces ---- */
 
-/* Computes scales by TransformerEngine's rule. Amaxes of 0 are not recorded; the scale comes from the last L
-   recorded amaxes. */
+/* Computes scales by TransformerEngine's rule. Amaxes of 0 are not recorded. The scale comes from the last
+   `length` recorded amaxes. */
 typedef struct reference {
     float window[8];
     int length, margin;
@@ -185,7 +185,7 @@ static void test_nesting(void **state) {
     for (size_t i = 0; i < sizeof matrix / sizeof *matrix; i++) check_row(&matrix[i]);
 }
 
-/* An evaluation between training steps changes no scale, even if its amax is larger. */
+/* An evaluation between training steps changes no scale, even if the evaluation's amax is larger. */
 static void test_evaluation_records_nothing(void **state) {
     (void)state;
     ott_context *c = open_context();

@@ -143,7 +143,8 @@ static void test_logits(void **state) {
     check_logits(block, 3);
 }
 
-/* By default each row of tokens is a sequence. The caller may give the same sequence starts, or others. */
+/* By default each row of tokens is a sequence. The caller may give the same sequence starts, or other
+   starts. */
 static void test_sequences(void **state) {
     (void)state;
     ott_context *c = open_context();

@@ -56,8 +56,7 @@ static void test_null_arguments(void **state) {
     ott_context_close(context);
 }
 
-/* A program compiled with an older header has a shorter option struct, one with a newer header a longer
-   one. */
+/* A program compiled with an older header has a shorter option struct. A newer header has a longer struct. */
 static void test_options_of_other_versions(void **state) {
     (void)state;
     size_t bytes = 0;

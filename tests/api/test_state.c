@@ -264,7 +264,7 @@ static void test_mismatch(void **state) {
     remove_folder(parent);
 }
 
-/* A module's weights are drawn when they are first needed. If a checkpoint is loaded before that, they are
+/* A module's weights are drawn when they are first needed. If a checkpoint is loaded first, the weights are
    not drawn. */
 static void test_weights_drawn_late(void **state) {
     (void)state;

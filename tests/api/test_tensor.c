@@ -81,8 +81,8 @@ static void test_wrapped_memory_is_the_callers(void **state) {
     ott_context_close(context);
 }
 
-/* The same seed gives the same numbers in every format. Their standard deviation is about the one that was
-   requested. */
+/* The same seed gives the same numbers in every format. Their standard deviation is close to the requested
+   one. */
 static void test_fill_normal(void **state) {
     (void)state;
     enum { N = 4096 };

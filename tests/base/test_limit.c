@@ -149,8 +149,8 @@ static void test_cgroup_1(void **state) {
     check(&l, 51, 60, "the cgroup /sys/fs/cgroup/memory/docker/abc");
 }
 
-/* In a container, /proc gives the cgroup's path on the host, which does not exist here. The root of the
-   cgroup mount is the container's cgroup. */
+/* In a container, /proc gives the cgroup's path on the host. The container has no such path. The root of its
+   cgroup mount is its cgroup. */
 static void test_cgroup_of_a_container(void **state) {
     (void)state;
     put_version_1("/sys/fs/cgroup/memory", "62914560\n");

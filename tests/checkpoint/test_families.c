@@ -313,8 +313,8 @@ static void assert_same_options(const model_options *a, const model_options *b) 
     assert_memory_equal(a->rope.long_factor, b->rope.long_factor, sizeof a->rope.long_factor);
 }
 
-/* The folder is written with the original config.json and with a generated one. Reading it gives the same
-   model both times. */
+/* The folder is written with the original config.json and with a generated one. Both folders must give the
+   same model. */
 static void writes_what_it_read(void **state) {
     run_folder *r = *state;
     for (int i = 0; i < FAMILIES_HELD; i++) {

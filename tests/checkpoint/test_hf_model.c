@@ -211,7 +211,7 @@ static void assert_dithered(const model *plain, const model *dithered, ott_dtype
     assert_true(up > moved * 48 / 100 && up < moved * 52 / 100);
 }
 
-/* Dithering adds the same offsets to a shard as to these elements of the full tensor. */
+/* Dithering adds the same offsets to a shard as to the shard's elements in the full tensor. */
 static void check_dithered_shards(run_folder *f, const model_options *o, const model *full,
                                   const char *folder) {
     for (int rank = 0; rank < 3; rank++) {
@@ -268,7 +268,7 @@ static void test_fp32_folders_are_not_dithered(void **state) {
     model_close(loaded);
 }
 
-/* Tests every value of both formats, with the largest positive and negative offsets of many draws. */
+/* Dithers every value of bf16 and of fp16 16 times. The dithered value must round to the value itself. */
 static void test_dither_rounds_away(void **state) {
     (void)state;
     enum { CODES = 1 << 16 };

@@ -136,8 +136,8 @@ static void put(device *d, const tensor *t, const float *values) {
     assert_int_equal(device_copy_in(d, t->data, values, tensor_bytes(*t)), OTT_OK);
 }
 
-/* Gives the down projections delayed scaling of weight and input. values: with some scales and histories,
-   otherwise in the initial state. */
+/* Gives the down projections delayed scaling of weight and input. values: true sets some scales and
+   histories, false keeps the initial state. */
 static void set_delayed(model *m, device *d, bool values) {
     delayed_request wanted[8] = {{0}};
     cast_spec specs[8];
@@ -732,7 +732,7 @@ static void ranks_that_shard_latents(void **state) {
 }
 
 /* Saves training codes. The writing rank receives the casts of other stages' layers. If ranks shard a tensor,
-   it uses the scales of the full tensor. */
+   the cast uses the scales of the full tensor. */
 static void folders_as_trained(void **state) {
     static const char *const recipes[] = {"tensorwise", "rowwise", "block"};
     const hf_save_options kind = {

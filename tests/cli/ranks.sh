@@ -101,8 +101,8 @@ done
 ranks 2 --run.dir=second --metrics.log_rank=1
 prints "the rank of metrics.log_rank writes the log" "step:  4|Training complete"
 
-# The memory plan of a run includes its process groups. So does a plan of `ottava plan` for other numbers of
-# ranks.
+# The memory plan of a run includes the memory of process groups. A plan of `ottava plan` for other numbers of
+# ranks includes it too.
 taken=$(sed -n 's/.*Collectives: \([0-9.]*\) MiB.*/\1/p;T;q' out)
 holds "the allocated memory is close to the planned memory" awk '/Peak memory:/ {
     sub(/.*planned /, ""); planned = $1; sub(/.*allocated /, ""); close_by = $1 > 0.95 * planned &&

@@ -37,8 +37,8 @@ config *case_good(config_case *c, const char *extension, const char *text, ...);
 void case_bad(config_case *c, const char *extension, const char *text, ...);
 /* Expects OTT_ERR_CONFIG with a message of `count` errors: a first line, and a line for each error. */
 void case_bad_lines(config_case *c, const char *extension, const char *text, int count, ...);
-/* Expects OTT_ERR_CONFIG with a one-line message for one command-line argument. The list is like
-   case_bad's. */
+/* Expects OTT_ERR_CONFIG with a one-line message for one command-line argument. The list of texts ends with
+   NULL. */
 void case_bad_argument(config_case *c, const char *argument, ...);
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, case_open, case_close)

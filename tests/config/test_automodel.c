@@ -323,8 +323,8 @@ static void test_adapters(void **state) {
     config_close(cfg);
 }
 
-/* AutoModel's files have these keys for every recipe, but AutoModel ignores them for every recipe except
-   tensorwise. */
+/* AutoModel's files have the keys of the FP8 all-gather for every recipe. But AutoModel ignores these keys
+   for every recipe except tensorwise. */
 static void test_rowwise(void **state) {
     static const char text[] = "rng:\n  seed: 3\nfp8:\n  enabled: true\n  recipe_name: rowwise\n"
                                "  enable_fsdp_float8_all_gather: true\n"

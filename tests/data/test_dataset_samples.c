@@ -546,7 +546,7 @@ static tokenizer *end_tokenizer(folder *f, const char *template) {
     return case_open(f, root);
 }
 
-/* Returns how often reading a conversation of this many turns calls the stop callback. */
+/* Returns how often reading a conversation of `turns` turns calls the stop callback. */
 static int64_t work_of_turns(folder *f, const tokenizer *t, int turns) {
     str row = {.account = f->account};
     call_counter c = {.most = INT64_MAX};

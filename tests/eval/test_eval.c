@@ -414,7 +414,8 @@ static void contexts_lose_their_beginning(void **state) {
         "{\"ctx\": \"%sThe man\", \"endings\": [\"sits\", \"then\", \"a b c\", \"in\"], \"label\": 1}";
     char line[400], before[101];
     double loss[3];
-    /* With the first length, the window is full: the context, a space, and "then" without its last byte. */
+    /* With the first length of the list, the window is full: the context, a space, and "then" without its
+       last byte. */
     const int more[] = {WINDOW - 7 - 5 + 1, 60, 100};
     for (int i = 0; i < 3; i++) {
         memset(before, 'x', sizeof before);

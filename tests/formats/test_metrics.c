@@ -177,7 +177,8 @@ static void keep_warning(void *user, ott_log_level level, const char *text) {
     if (level == OTT_LOG_WARNING) snprintf(user, 300, "%s", text);
 }
 
-/* Truncation removes all lines from the first later step on. Damaged lines among these are reported. */
+/* Truncation removes all lines from the first line of a later step on. Damaged lines among the removed lines
+   are reported. */
 static void truncates_damage(void **state) {
     folder *f = *state;
     char warning[300] = "";

@@ -39,7 +39,7 @@ static void published_traces(void **state) {
     assert_trace(&s, seen, recent, 10);
 }
 
-/* The history rolls only if an amax was recorded. If it always rolled, it would lose the 8, and the last
+/* The history rolls only if an amax was recorded. If it always rolled, it would lose the amax 8, and the last
    scale would be 448. */
 static void rolls_only_what_was_seen(void **state) {
     (void)state;

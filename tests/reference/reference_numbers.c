@@ -56,7 +56,7 @@ void reference_quantize_list(const tensor *x, const qlist *list) {
     for (int i = 0; list && i < list->count; i++) quantize_both(x, &list->item[i]);
 }
 
-/* Number of scale groups of a copy, and the group of element (i, j). column: the columnwise copy. */
+/* Number of scale groups of a copy, and the group of element (i, j). column: true for the columnwise copy. */
 static int64_t group_count(const qtensor *q, const cast_spec *spec, bool column) {
     return column ? granularity_groups(spec->grain, q->columns, q->rows)
                   : granularity_groups(spec->grain, q->rows, q->columns);

@@ -280,7 +280,7 @@ static void test_immediate_gives_back(void **state) {
 
 /* ---- properties, over random lifetimes ---- */
 
-/* A list of events. Event i opens a new buffer of bytes[i] bytes if this is positive. Otherwise it closes
+/* A list of events. Event i opens a new buffer of bytes[i] bytes if bytes[i] is positive. Otherwise it closes
    buffer number victim[i]. */
 typedef struct script {
     int events, buffers;

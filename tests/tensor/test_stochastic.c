@@ -119,7 +119,7 @@ static double bias_of_decay(float beta2) {
     return sum / expected - 1;
 }
 
-/* The bound is five standard deviations of such a mean: 5 * 0.055 / sqrt(4096). */
+/* The bound is five standard deviations of a mean over 4096 elements: 5 * 0.055 / sqrt(4096). */
 static void averages_decay_without_bias(void **state) {
     (void)state;
     static const float betas[] = {0.9f, 0.95f, 0.98f, 0.99f, 0.999f};

@@ -24,8 +24,8 @@ tokenizer *case_open(folder *f, json_t *root);
 /* Expects that opening fails with this status, and an error that names the file and contains `message`. */
 void case_refuse(folder *f, json_t *root, ott_status expected, const char *message);
 
-/* Returns the ids of a text as "1 2 3", or the error's text. The caller frees it. Here and below, bytes < 0:
-   the text ends with NUL. */
+/* Returns the ids of a text as "1 2 3", or the error's text. The caller frees the returned string. Here and
+   below, bytes < 0: the text ends with NUL. */
 char *case_ids(folder *f, const tokenizer *t, const char *text, int64_t bytes, unsigned flags);
 /* Expects that the text encodes to these tokens, separated by '|'. */
 void assert_tokens(folder *f, const tokenizer *t, const char *text, unsigned flags, const char *expected);

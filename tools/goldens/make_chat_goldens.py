@@ -84,7 +84,7 @@ def random_conversations(count, seed):
 
 
 class Generation(Extension):
-    """{% generation %}: records the text inside. Marks that no text contains give the places."""
+    """{% generation %}: puts marks, which no text contains, around the text inside."""
     tags = {"generation"}
 
     def parse(self, parser):
