@@ -14,13 +14,13 @@ typedef struct gguf_arch {
        rows of q and k are reordered. */
     bool rotates_pairs;
     bool fused_qkv, fused_gate_up; /* q, k and v are one tensor; gate and up are one tensor */
-    bool square;                   /* requires heads * head_dim = model width */
-    bool tied;                     /* requires a tied output head */
-    bool separate;                 /* requires an untied output head */
-    bool windows;                  /* supports sliding windows in some layers */
-    bool biases; /* supports biases of the attention output and the MLP, also if the family has none */
-    bool has_rope_factors; /* reads rope frequency factors from a tensor (Llama 3 scaling) */
-    bool longrope;         /* supports longrope */
+    bool square;                   /* llama.cpp requires heads * head_dim = model width */
+    bool tied;                     /* llama.cpp requires a tied output head */
+    bool separate;                 /* llama.cpp requires an untied output head */
+    bool windows;                  /* llama.cpp supports sliding windows in some layers */
+    bool biases; /* llama.cpp supports biases of attention output and MLP, even if the family has none */
+    bool has_rope_factors; /* llama.cpp reads rope frequency factors from a tensor (Llama 3 scaling) */
+    bool longrope;         /* llama.cpp supports longrope */
 } gguf_arch;
 
 /* Finds the architecture for a model. OTT_ERR_UNSUPPORTED, with the reason, if llama.cpp has none. */

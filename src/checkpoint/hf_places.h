@@ -18,7 +18,7 @@ typedef struct hf_place {
     int64_t first, count;       /* rows [first, first + count) of the parameter */
     int64_t columns;
     const char *name; /* name of the tensor */
-    /* name of the fused tensor in families that fuse: equal for q, k, v and for gate, up */
+    /* in families that fuse: name of the fused tensor; q, k, v share one name, gate and up share another */
     const char *fused;
     int64_t tensor_row;     /* the tensor's row at which these rows begin */
     int64_t tensor_rows;    /* rows of the full tensor, summed over its experts */

@@ -51,7 +51,7 @@ static ott_status broadcast_text(const checkpoint_ranks *r, char *text, int64_t 
 
 enum { TEXT_BYTES = 8192 };
 
-/* Replaces the text of all ranks with rank 0's. */
+/* Replaces the text of every rank with rank 0's text. */
 static ott_status share_text(const checkpoint_ranks *r, str *text) {
     char buffer[TEXT_BYTES] = "";
     if (ranks_size(r) == 1) return OTT_OK;

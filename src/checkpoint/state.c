@@ -199,7 +199,7 @@ out:
 
 /* ---- reading ---- */
 
-/* Where a value is, for messages: path of the file; section such as "model", "files.model.safetensors". */
+/* Place of a value, for messages: path of the file, and section such as "run" or "files.config.toml". */
 typedef struct member_path {
     const char *path, *section;
 } member_path;

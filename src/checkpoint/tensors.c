@@ -365,7 +365,7 @@ ott_status tensor_set_of_optimizer(tensor_set *set, const model *m) {
     int64_t loads = m->balance.loads.rows, number = 0;
     TRY(tensor_set_open(set, m->device->account,
                         rule ? 2 * (int64_t)m->all_parameter_count * rule->slots + loads
-                             : 0)); /* codes and group scales */
+                             : 0)); /* 2: codes and group scales */
     for (int i = 0; rule && i < m->all_parameter_count; i++)
         if (!m->all_parameters[i]->frozen)
             TRY(tensor_set_add_slots(set, m->all_parameters[i]->name, m->all_parameters[i], rule));

@@ -12,7 +12,7 @@
 
 /* The slice of a tensor that this rank has, in contiguous memory. A vector is a matrix with one row. */
 typedef struct tensor_slice {
-    void *data; /* NULL if another rank has the slice */
+    void *data; /* elements of the slice; NULL if another rank has the slice */
     parameter_part part;
     bool on_host;     /* data is in host memory; else in the model's device memory */
     const char *note; /* key of the file's metadata that stores `number`; NULL: none */
@@ -20,7 +20,7 @@ typedef struct tensor_slice {
 } tensor_slice;
 
 typedef struct tensor_set {
-    arena *memory;                /* holds the tables, names and small values */
+    arena *memory;                /* memory of the tables, names and small values */
     safetensors_tensor *declared; /* `capacity` tensors */
     tensor_slice *slices;         /* `capacity` slices */
     int64_t count, capacity;

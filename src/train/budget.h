@@ -9,11 +9,11 @@
 #include "tensor/group_host.h"
 
 typedef struct budget {
-    double share; /* 0 (all blocks recomputed) to 1 (no block recomputed) */
+    double share; /* from 0 (memory with all blocks recomputed) to 1 (memory with no block recomputed) */
     /* *bytes = memory of a step's plan with the blocks' current checkpointing. */
     ott_status (*measure)(void *user, int64_t *bytes);
     void *user;
-    group_host *host_exchange; /* between the ranks that make one common choice; NULL: one rank */
+    group_host *host_exchange; /* for the ranks that must make one common choice; NULL: one rank */
     const logger *log;
 } budget;
 

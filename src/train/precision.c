@@ -229,7 +229,7 @@ static ott_status read_fp8(const config *cfg, precision_plan *p) {
     p->fp8 = *base;
     TRY(read_operands(cfg, &p->fp8));
     if (custom || recipe_differs(&p->fp8, base)) name_custom(&p->fp8);
-    TRY(check_recipe(&p->fp8)); /* first: below, a product needs both operands in FP8 or none */
+    TRY(check_recipe(&p->fp8)); /* read_product needs both operands in FP8 or none */
     if (!recipe_gemm_is_fp8(&p->fp8, GEMM_COUNT))
         FAIL("float8.recipe_name = \"%s\": no operand is in FP8; give float8.input, float8.weight and "
              "float8.grad_output",

@@ -46,7 +46,7 @@ typedef struct reading {
     int64_t step, epoch;
     double loss, z_loss, grad_norm, learning_rate, seconds, memory;
     balance_figures balance;
-    double tokens_per_second;            /* sum over all ranks */
+    double tokens_per_second;            /* tokens per second, summed over all ranks */
     double per_rank, tflops, mfu;        /* values of one rank; per_rank is torchtitan's tps */
     int64_t tokens, labels, tokens_seen; /* tokens, labels: of this step; tokens_seen: since step 0 */
 } reading;

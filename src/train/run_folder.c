@@ -73,7 +73,7 @@ static void write_owner(int descriptor) {
     gethostname(host, sizeof host - 1);
     int length = snprintf(line, sizeof line, "%ld %s\n", (long)getpid(), host);
     if (ftruncate(descriptor, 0) != 0 || pwrite(descriptor, line, (size_t)length, 0) != length)
-        return; /* disk full: ignored, the lock holds */
+        return; /* disk full: the folder is locked nevertheless */
 }
 
 static ott_status fail_locked(const char *folder, int descriptor) {

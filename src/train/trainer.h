@@ -38,7 +38,7 @@ typedef struct trainer_options {
 
 /* Numbers of GEMMs of one step: [0] in FP8, [1] in all formats. */
 typedef struct step_gemms {
-    bool known;             /* false until the first step after a conversion */
+    bool known;             /* true after the first step that follows a conversion */
     int64_t own[2], all[2]; /* own: GEMMs of this rank; all: GEMMs of all ranks */
 } step_gemms;
 
