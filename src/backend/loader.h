@@ -1,5 +1,5 @@
-/* backend/loader: loads the CUDA plugin (backend/plugin.h). base/library finds its file; the environment
-   variable is OTTAVA_CUDA_PATH. The plugin stays loaded. */
+/* backend/loader: loads the CUDA plugin (backend/plugin.h). base/library finds the plugin's file, or
+   OTTAVA_CUDA_PATH names the file. The plugin stays loaded. */
 #ifndef BACKEND_LOADER_H
 #define BACKEND_LOADER_H
 
@@ -14,7 +14,7 @@
 ott_status loader_find(const plugin **out);
 /* Returns the library's functions that the plugin calls. */
 const plugin_services *loader_services(void);
-/* Writes the names of the ops that the plugin lacks, "rope, adamw". Returns their number. */
+/* Writes the names of the ops that the plugin lacks, "rope, adamw". Returns the number of these ops. */
 int loader_list_missing(const plugin *p, char out[LIBRARY_TEXT]);
 
 #endif

@@ -388,7 +388,7 @@ static void staged_abandon(staged *a) {
     if (a->temporary[0]) unlink(a->temporary);
 }
 
-/* Closes the file and renames the temporary file to the target. Removes it if a step fails. */
+/* Closes the file and renames the temporary file to the target. On failure removes the temporary file. */
 static ott_status staged_commit(staged *a) {
     ott_status status;
     TRY_OUT(sync_descriptor(a->descriptor, a->path));

@@ -13,7 +13,7 @@
 bool file_exists(const char *path);
 bool file_is_folder(const char *path);
 bool file_is_in(const char *folder, const char *name); /* true if FOLDER/NAME exists */
-/* Writes FOLDER/NAME to out. OTT_ERR_ARGUMENT if it is too long. */
+/* Writes FOLDER/NAME to out. OTT_ERR_ARGUMENT if the result is too long. */
 ott_status file_join(const char *folder, const char *name, char out[PATH_MAX]);
 /* Sets *out to PATH if PATH is absolute or FOLDER is empty, else to FOLDER/PATH, without double and trailing
    slashes. Free *out with mem_free. */
@@ -22,7 +22,7 @@ ott_status file_resolve(mem *account, const char *folder, const char *path, char
 ott_status file_size(const char *path, int64_t *bytes);
 /* Reads a regular file of at most `limit` bytes to *data, with a NUL after it. Free it with mem_free. */
 ott_status file_read(mem *account, const char *path, int64_t limit, char **data, int64_t *bytes);
-/* Creates a folder and its parents. No error if it exists. */
+/* Creates a folder and its parents. No error if the folder exists. */
 ott_status file_make_folder(const char *path);
 /* Removes a folder and its contents, without following links. No error if the folder is absent. */
 ott_status file_remove_tree(const char *path);

@@ -32,7 +32,7 @@ ott_status json_member_real(const json_t *object, const char *key, json_need nee
 ott_status json_member_bool(const json_t *object, const char *key, bool fallback,
                             bool *out); /* fallback: value if the member is absent */
 
-/* Finds a required field of a row of data. If it is missing, the error lists the row's fields. */
+/* Finds a required field of a row of data. If the field is missing, the error lists the row's fields. */
 ott_status json_row_field(const json_t *row, const char *name, const json_t **out);
 ott_status json_row_text(const json_t *row, const char *name, const json_t **out);
 

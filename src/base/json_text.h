@@ -6,8 +6,8 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* Like json_loadb(text, bytes, flags, error). Invalid text gives OTT_OK, *out NULL and the reason in `error`;
-   the caller reports the reason with the file's name. OTT_ERR_MEMORY if memory ran out. */
+/* Like json_loadb(text, bytes, flags, error). For invalid text returns OTT_OK, *out NULL and the reason in
+   `error`; the caller reports the reason with the file's name. OTT_ERR_MEMORY if memory ran out. */
 ott_status json_text_parse(const char *text, int64_t bytes, size_t flags, json_t **out, json_error_t *error);
 /* Like json_text_parse, for a row of data: refuses duplicate members, allows NUL bytes in strings, and
    converts integers that do not fit in 64 bits to floating-point numbers. */

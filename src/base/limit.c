@@ -124,7 +124,7 @@ static int find_mount(const reading *r, const cgroup_version *v, char out[PATH_M
     return found;
 }
 
-/* Finds this process's cgroup: "4:memory:/job" in version 1, "0::/job" in version 2. False: there is none. */
+/* Finds this process's cgroup: "4:memory:/job" in version 1, "0::/job" in version 2. False: none found. */
 static int find_cgroup(const reading *r, const cgroup_version *v, char out[PATH_MAX]) {
     char line[PATH_MAX + 256];
     int found = 0;

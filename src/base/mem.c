@@ -160,7 +160,7 @@ ott_status(mem_alloc_array)(mem *m, mem_kind kind, int64_t count, int64_t size, 
     return mem_alloc(m, kind, bytes, what, out);
 }
 
-/* Returns a block's header. If `data` is no live block (a bug), debug builds abort, others return NULL. */
+/* Returns a block's header. If `data` is no live block (a bug), aborts in debug builds, else returns NULL. */
 static block *block_of(void *data) {
     block *b = (block *)data - 1;
     if (b->magic == MAGIC_LIVE) return b;

@@ -204,7 +204,7 @@ bool str_ends_with_any(const char *text, const char *const *suffixes) {
     return *suffixes;
 }
 
-/* On a mismatch, only the last star is tried again, for one byte more: no recursion, no exponential time. */
+/* On a mismatch, only the pattern's last star is tried again: no recursion, no exponential time. */
 bool str_glob(const char *pattern, const char *text) {
     const char *star = NULL, *resume = NULL;
     while (*text) {

@@ -248,7 +248,7 @@ static ott_status check_errors(const workbench *w, size_t version, const energy 
     for (int i = 0; i < OUTPUTS; i++) {
         bool is_output = names[i] && (i >= ATTENTION_GRAD_Q) == w->call->backward;
         if (!is_output) continue;
-        double decibels = 10 * log10(errors[i].signal / errors[i].noise); /* NaN if both are zero */
+        double decibels = 10 * log10(errors[i].signal / errors[i].noise); /* NaN for 0 / 0 */
         if (decibels < LEAST_DB) return fail_attention(w, version, names[i], decibels);
         *conclusive = *conclusive && errors[i].signal > 0 && !errors[i].overflows;
     }

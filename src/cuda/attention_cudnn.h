@@ -8,8 +8,8 @@
 #include <cudnn.h>
 
 enum { ATTENTION_TEXT = 512, ATTENTION_DESCRIPTORS_MOST = 256 };
-/* Encoded versions. cuDNN 9.18.1 clears the workspace of packed backward. cuDNN 9.25 allows empty documents,
-   and its backward is deterministic without a workspace of length^2. */
+/* Versions in cuDNN's encoding. Since 9.18.1 cuDNN clears the workspace of packed backward. Since 9.25 cuDNN
+   allows empty documents, and backward is deterministic without a workspace of length^2. */
 enum { ATTENTION_CUDNN_LEAST = 91801, ATTENTION_CUDNN_DETERMINISTIC = 92500 };
 
 #define ATTENTION_CUDNN_FILE    "libcudnn.so.9"

@@ -143,7 +143,7 @@ static int add_select(graph *g, int scores, int keep) {
                                 .out = add_pairs(g, GRAPH_F32)});
 }
 
-/* Masks a query's scores with keys beyond the document's end, after the query, or before its window. */
+/* Masks a query's scores with keys beyond the document's end, after the query, or before the window. */
 static int add_masks(graph *g, int scores) {
     if (g->config.packed) {
         int row = add_index(g, 2, GRAPH_I32, scores), column = add_index(g, 3, GRAPH_I32, scores);

@@ -30,8 +30,8 @@ typedef struct cuda_device {
     bool own_attention;          /* use no cuDNN (OTTAVA_CUDA_ATTENTION=own) */
     bool is_capturing;           /* work is being captured: it does not run, and the host cannot wait */
     cublasLtHandle_t library;    /* NULL until the first product */
-    cuda_product *products;      /* cached plans (cuda/products.h) */
-    attention_plans *attentions; /* cached plans (cuda/attention_plans.h); NULL until the first attention */
+    cuda_product *products;      /* cached plans of products (cuda/products.h) */
+    attention_plans *attentions; /* cached cuDNN plans (cuda/attention_plans.h); NULL until the first */
     char name[320];              /* "cuda:0 NVIDIA H200" */
     char libraries[64];          /* library names and versions */
     char about[512];             /* name, driver and libraries */
@@ -43,7 +43,7 @@ static inline cuda_device *cuda_device_of(const device *d) {
     return (cuda_device *)d;
 }
 
-/* Counts the GPUs, at least one. OTT_ERR_DEVICE if there is none, or no driver. */
+/* Sets *out to the number of GPUs, at least 1. OTT_ERR_DEVICE if there is no GPU or no driver. */
 ott_status cuda_count(int *out);
 /* Opens the GPU with that index. Close it with device_close. `account` (for host memory) must outlive it.
    emulates: Ottava's own kernel (cuda/gemm.cu) multiplies operands with formats and scales that the tensor

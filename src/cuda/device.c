@@ -64,7 +64,7 @@ static mem_stats taken(const device *d) {
     return stats;
 }
 
-/* Bytes that the pool has reserved and not allocated. cudaMemGetInfo counts them as used. */
+/* Bytes that the pool has reserved but not allocated. cudaMemGetInfo counts these bytes as used. */
 static int64_t read_slack(const cuda_device *c) {
     uint64_t reserved = 0, used = 0;
     if (cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrReservedMemCurrent, &reserved) != cudaSuccess ||
@@ -194,7 +194,7 @@ static ott_status synchronize(device *d) {
     return nccl_watchdog_check(c);
 }
 
-/* Waits before it returns, because the runtime may still read pinned `from` memory. */
+/* Waits until the copy is done, because the runtime may read pinned `from` memory until then. */
 static ott_status copy_in(device *d, void *to, const void *from, int64_t bytes) {
     TRY(queue_copy(d, to, from, bytes, "a copy to the GPU"));
     return synchronize(d);

@@ -51,9 +51,9 @@ __device__ __forceinline__ void find_token(thread_bits &found, const int32_t *to
 }
 
 /* Each block has one position t of the batch and some columns. If t is the first position of its token, the
-   block sums the gradients of all positions of this token. Otherwise it does nothing. So one block owns each
-   element of dtable and adds in token order. Reads dy once, and reads and writes dtable once. Each block also
-   reads the tokens, which stay in the cache. */
+   block sums the gradients of all positions of this token. Otherwise the block does nothing. So one block
+   owns each element of dtable and adds in token order. Reads dy once, and reads and writes dtable once. Each
+   block also reads the tokens, which stay in the cache. */
 template <ott_dtype D, ott_dtype G>
 __global__ void __launch_bounds__(ROW_THREADS) embedding_backward_kernel(embedding_job j) {
     SHARED(found, thread_bits[2]);

@@ -153,7 +153,7 @@ static ott_status place_library_codes(exec *cx, const operand *o, int64_t at, in
     return at < 0 ? OTT_OK : copy_codes(cx, o, k, copy);
 }
 
-/* Describes how to copy an operand's scales: their strides as stored, and in the order of the library. */
+/* Describes how to copy an operand's scales: strides as stored, and strides in the library's order. */
 static gemm_scales describe_scales(const matmul_spec *s, const operand *o, bool of_b, void *to) {
     scale_block block = granularity_block(o->grain);
     int64_t mn = of_b ? s->n : s->m;
@@ -167,7 +167,7 @@ static gemm_scales describe_scales(const matmul_spec *s, const operand *o, bool 
                          .to_k_step = matmul_scale_index(s, of_b, 0, block.k == INT64_MAX ? 0 : block.k)};
 }
 
-/* *out: the operand's scales in the library's order. They are copied unless they are stored in this order. */
+/* *out: the operand's scales in the library's order, copied unless they are stored in this order. */
 static ott_status place_library_scales(exec *cx, const gemm_choice *w, const operand *o, bool of_b,
                                        const void **out) {
     const matmul_spec *s = &w->spec;

@@ -100,7 +100,7 @@ __device__ __forceinline__ float load_result(const gemm_result &c, int64_t at) {
     return __half2float(((const __half *)c.data)[at]);
 }
 
-/* Stores element (i, j), given the scaled sum. */
+/* Stores element (i, j) of c: the scaled sum `value`, plus the bias and the old c if used. */
 __device__ __forceinline__ void store_result(const gemm_result &c, int64_t i, int64_t j, float value) {
     int64_t at = i * c.ld + j;
     if (c.bias) value += c.bias[j];

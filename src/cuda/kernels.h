@@ -65,7 +65,7 @@ cudaError_t attention_forward_launch(const attention_forward_args *a, cudaStream
 /* Bytes of workspace that attention_backward_launch needs. */
 int64_t attention_backward_workspace(const attention_backward_args *a);
 /* Describes packed documents to cuDNN: the length of each document, and for up to ATTENTION_STRIDES row
-   strides the index of its first element. offsets[i]: [documents + 1]; the last one is the tokens' end. */
+   strides the index of its first element. offsets[i]: [documents + 1]; the last entry is the tokens' end. */
 enum { ATTENTION_STRIDES = 4 };
 typedef struct attention_offsets {
     int32_t *q_lengths, *k_lengths;

@@ -1,5 +1,5 @@
 /* cuda/loss: cross entropy of rows of logits, full rows or vocabulary shards. Each block has a row. The
-   maximum does not depend on the order. All threads compute the exponentials. 16 threads add them, one per
+   maximum does not depend on the order. All threads compute exponentials, and 16 threads add these, one per
    lane of SUM16 (tensor/ops.def). Reads the logits three times; with a gradient also writes them. Later reads
    hit the cache if the row fits. */
 #include "cuda/kernels.h"

@@ -3,7 +3,7 @@
  * arithmetic, with the scales of every FP8 recipe that Hopper supports (cuBLAS 13 documentation,
  * "cublasLtMatmul" and "Narrow Precision Data Types").
  *
- * cuBLAS is column-major. So its A is our B, its B is our A, and its D is our D.
+ * cuBLAS is column-major. So cuBLAS' A is our B, cuBLAS' B is our A, and cuBLAS' D is our D.
  */
 #ifndef CUDA_MATMUL_H
 #define CUDA_MATMUL_H

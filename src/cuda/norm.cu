@@ -1,8 +1,8 @@
 /* cuda/norm: RMSNorm forward and backward. A block holds a wide row in registers, eight columns per thread
    and piece. All threads write their terms to shared memory. The first half warp adds the terms, one lane of
    SUM16 (tensor/ops.def) per thread. A half warp has a narrow row, one lane per thread, and reads the row
-   from the cache in its second pass. So each tensor crosses the memory bus once. A thread rereads only elements
-   that it wrote itself, so memory needs no barrier. */
+   from the cache in its second pass. So each tensor is read or written once in device memory. A thread
+   rereads only elements that it wrote itself, so memory needs no barrier. */
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
 #include "cuda/row.h"

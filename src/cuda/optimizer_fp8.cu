@@ -81,7 +81,7 @@ __device__ __forceinline__ void store_moment(const moment_view &v, const row_pla
 
 struct adamw_fp8_job {
     view param, grad;
-    bool narrow_param, narrow_grad; /* true if bf16 */
+    bool narrow_param, narrow_grad; /* true if the tensor is bf16 */
     moment_view moment1, moment2;
     const float *state;
     update_options o;

@@ -76,7 +76,7 @@ static inline bool is_narrow(const tensor *t) {
 
 struct lerp_job {
     view from, to, y;
-    bool narrow_from, narrow_to, narrow_y; /* true if bf16 */
+    bool narrow_from, narrow_to, narrow_y; /* true if the tensor is bf16 */
     float weight;
 };
 
@@ -105,7 +105,7 @@ extern "C" cudaError_t lerp_launch(const lerp_args *a, cudaStream_t stream) {
 
 struct direction_job {
     view momentum, grad, y;
-    bool narrow_momentum, narrow_grad, narrow_y; /* true if bf16 */
+    bool narrow_momentum, narrow_grad, narrow_y; /* true if the tensor is bf16 */
     const float *state;
     float factor;
 };
@@ -157,7 +157,7 @@ extern "C" cudaError_t muon_normalize_launch(const muon_normalize_args *a, cudaS
 
 struct muon_job {
     view param, update;
-    bool narrow; /* param is bf16 */
+    bool narrow; /* true if param is bf16 */
     const float *state;
     float scale, weight_decay;
     uint64_t seed;

@@ -1,4 +1,4 @@
-/* cuda/permute: copies token rows to their experts and back, with routing weights. Moves each row once. */
+/* cuda/permute: copies token rows to their experts and back, with routing weights. Writes results once. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 

@@ -56,9 +56,9 @@ quantize_use quantize_use_of(const qtensor *q, bool columnwise);
 
 /* Which work the kernel that produces a tensor can do. */
 typedef enum quantize_producer {
-    QUANTIZE_BY_TILES, /* all work; only the amax if a cast must wait for other tiles (cuda/tile.h) */
-    QUANTIZE_BY_ROWS,  /* amax of rows and of the tensor; codes of uses with one scale per row */
-    QUANTIZE_ROW_AMAX  /* amax of rows and of the tensor */
+    QUANTIZE_BY_TILES, /* does all work, or only finds the amax if casts wait for other tiles (cuda/tile.h) */
+    QUANTIZE_BY_ROWS,  /* finds amaxes of rows and of the tensor; casts for uses with one scale per row */
+    QUANTIZE_ROW_AMAX  /* finds amaxes of rows and of the tensor */
 } quantize_producer;
 
 /* Returns the work for q of a kernel that writes a tensor tile by tile. q: the tensor's quantized copies. If

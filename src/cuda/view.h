@@ -260,7 +260,7 @@ __device__ __forceinline__ void store8_state(const view &v, bool narrow, const r
 
 /* ---- launches ---- */
 
-/* Launches a one-dimensional grid of `blocks` blocks; none if 0. For functions that return cudaError_t. */
+/* Launches `blocks` blocks; 0: no launch. On error, returns a cudaError_t from the function that uses it. */
 #define LAUNCH_BLOCKS(kernel, blocks, threads, stream, ...)                                                  \
     do {                                                                                                     \
         int64_t blocks_ = (blocks);                                                                          \
