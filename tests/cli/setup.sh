@@ -26,8 +26,8 @@ report "setup.sh prints the commands before it runs sudo" "$(missing out-before 
 report "setup.sh runs only the printed commands" "$([ "$(wc -l <ran)" -eq 2 ] && grep -q \
     'install --yes --no-install-recommends cmake$' ran || cat ran)"
 
-# Without apt-get, setup.sh uses Homebrew. A formula that replaces two packages is installed once. No formula is
-# installed for make, gcc and g++.
+# Without apt-get, setup.sh uses Homebrew. A formula that replaces two packages is installed once. No formula
+# is installed for make, gcc and g++.
 mkdir brew
 for tool in awk cat cc grep printf sh tail env; do ln -s "$(command -v $tool)" brew/ 2>/dev/null; done
 cat >brew/brew <<'END'
