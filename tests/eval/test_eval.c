@@ -432,7 +432,7 @@ static void contexts_lose_their_beginning(void **state) {
         o.hellaswag_forms = OTT_HELLASWAG_LM_EVAL | OTT_HELLASWAG_LLMC;
         assert_int_equal(evaluate(f, "bf16", &o).truncated, r.truncated);
     }
-    assert_true(loss[0] == loss[1] && loss[1] == loss[2]); /* each window begins with 53 x */
+    assert_true(loss[0] == loss[1] && loss[1] == loss[2]); /* 53 times x begins each window */
 }
 
 /* ---- bad rows ---- */

@@ -179,7 +179,7 @@ static void reads_the_families(void **state) {
     c = must_parse(qwen2);
     check_dims(&c, (int64_t[]){3584, 18944, 28, 28, 4, 128, 152064, 131072});
     assert_true(c.family == family_find("qwen2") && c.norm_eps == 1e-6);
-    assert_int_equal(c.sliding_window, 0); /* although the file has 131072: use_sliding_window is false */
+    assert_int_equal(c.sliding_window, 0); /* not 131072: use_sliding_window is false */
 
     c = must_parse(phi4);
     check_dims(&c, (int64_t[]){5120, 17920, 40, 40, 10, 128, 100352, 16384});

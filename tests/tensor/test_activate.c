@@ -32,7 +32,7 @@ static void test_gelu_is_near_erf(void **state) {
     assert_true(value > 1e-4 && value < 1e-3);
 }
 
-/* Tests the tail, where 1 + erf would lose all digits. */
+/* Tests GELU of very negative numbers, where 1 + erf would lose all digits. */
 static void test_the_tail_keeps_its_digits(void **state) {
     (void)state;
     for (int i = 2; i <= 5; i++) {
