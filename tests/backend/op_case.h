@@ -146,8 +146,8 @@ ott_status case_in_plan(exec *cx, ott_status (*call)(void *user, exec *cx), void
 
 /* ---- lists ---- */
 
-/* CASE_LIST_CALLS: calls of a list, more than one GPU launch takes. CASE_LIST_PLACE: bytes of the block for
-   each call. */
+/* CASE_LIST_CALLS: number of calls in a list, more than one GPU launch can take. CASE_LIST_PLACE: bytes of
+   the block for each call. */
 enum { CASE_LIST_CALLS = 70, CASE_LIST_PLACE = 64 << 10 };
 /* Runs a list of fp32 calls of an op, each in its own part of the device's block. Checks that each call has
    the result of a single call. */

@@ -331,7 +331,8 @@ static void attention_bind(op_case *c) {
     attention_sizes(c, attention_shapes[c->shape]);
 }
 
-/* Draws the beginnings of documents. Documents may be empty. The first begins at 0, the last ends at T. */
+/* Draws the beginnings of documents. Documents may be empty. The first document begins at 0, the last
+   document ends at T. */
 static void attention_prepare(op_case *c) {
     static const int64_t windows[] = {0, 0, 1, 7, 64, 100};
     int32_t *start = integers(c, "cu_seqlens");
@@ -350,8 +351,8 @@ static void attention_prepare(op_case *c) {
     set_float(c, "softcap", case_draw(c, 3) ? 0.0f : 5.0f);
 }
 
-/* Shapes of tokens that continue a document. Columns: the five of attention_shapes, then the number of
-   earlier tokens. */
+/* Shapes of tokens that continue a document. Columns: the five columns of attention_shapes, then the number
+   of earlier tokens. */
 static const int64_t cached_shapes[][6] = {
     {1, 2, 1, 16, 1, 1},   {1, 4, 2, 24, 1, 63},  {1, 2, 2, 64, 1, 64},
     {1, 3, 1, 33, 1, 150}, {3, 2, 1, 8, 1, 62},   {4, 1, 1, 128, 1, 65},
@@ -413,7 +414,7 @@ static void cross_entropy_finish_prepare(op_case *c) {
     loss_prepare(c);
 }
 
-/* The quantized gradient is present only if grad_scale is. */
+/* The quantized gradient is present only if grad_scale is present. */
 static bool cross_entropy_present(const op_case *c, const op_field *f, bool wanted) {
     return wanted && (f->kind != OP_QOUT || case_present(c, "grad_scale"));
 }

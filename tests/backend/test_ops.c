@@ -174,7 +174,7 @@ static void test_lists(void **state) {
     }
 }
 
-/* ---- ops that the definition equates ---- */
+/* ---- ops that are equal by definition ---- */
 
 /* The ops amax, scale and cast, one after the other, must equal the op quantize. */
 static void test_quantize_is_its_three_parts(void **state) {
@@ -244,8 +244,8 @@ static bool has_nan(op_case *c, const char *field) {
     return found;
 }
 
-/* For an index out of range, a CPU returns an error that names the index. A GPU cannot, and writes NaN, so
-   that the step fails. */
+/* For an index out of range, a CPU returns an error that names the index. A GPU cannot return this error. It
+   writes NaN, so that the step fails. */
 static void test_indices_out_of_range_are_seen(void **state) {
     static const char *const ops[][3] = {{"embedding_forward", "token", "y"},
                                          {"rope", "position", "x"},
@@ -313,7 +313,7 @@ static void test_comparison_sees_damage(void **state) {
     assert_false(case_compare_within(c, 1e-2));
 }
 
-/* ---- one cmocka test an op ---- */
+/* ---- one cmocka test for each op ---- */
 
 /* An argument selects one test by name. */
 int main(int argc, char **argv) {

@@ -23,7 +23,7 @@ static const setting settings[] = {
     {300, 2, 1, 64, 50, 2, {0, 290}, OTT_F32},               /* a window shorter than a tile */
     {300, 2, 2, 33, 100, 2, {0, 3}, OTT_BF16},               /* a window longer than a tile */
     {140, 3, 1, 7, 1, 1, {0}, OTT_F32},                      /* each query sees only itself */
-    {200, 1, 1, 256, 0, 1, {0}, OTT_F16},                    /* a wide head */
+    {200, 1, 1, 256, 0, 1, {0}, OTT_F16},                    /* a large head_dim */
     /* bf16: CPUs with dot-product instructions compute pairs of terms */
     {150, 2, 1, 64, 70, 2, {0, 30}, OTT_BF16},
 };

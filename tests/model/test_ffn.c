@@ -13,7 +13,7 @@
 #include "base/rng.h"
 #include "model/tiny_model.h"
 
-/* ---- the second kind, in place of the MLP ---- */
+/* ---- another kind of feed-forward, in place of the MLP ---- */
 
 static bool has(const model_options *o, module_role role) {
     (void)o;

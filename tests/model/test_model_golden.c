@@ -113,8 +113,8 @@ static void raise_to(distance *worst, distance d) {
     worst->norm = fmax(worst->norm, d.norm);
 }
 
-/* Returns the largest distance of any parameter's gradient from the golden. times: the number of passes that
-   were accumulated. */
+/* Returns the largest distance of any parameter's gradient from the golden gradient. times: the number of
+   passes that were accumulated. */
 static distance compare_gradients(tiny *t, const golden *g, const char *name, double times) {
     distance worst = {0};
     for (int i = 0; i < t->m->parameter_count; i++) {

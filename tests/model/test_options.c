@@ -131,7 +131,7 @@ static ott_status resolve(const char *const *arguments, int count, model_options
     return status;
 }
 
-/* Biases follow DeepSeek-V3's rule, unless KempnerForge's rule is configured. */
+/* The router's biases follow DeepSeek-V3's rule, unless KempnerForge's rule is configured. */
 static void test_bias_rule(void **state) {
     static const char *const arguments[] = {"--model.preset=debug", "--train.seq_len=64",
                                             "--model.num_experts=8", "--model.moe_router=sigmoid_topk",

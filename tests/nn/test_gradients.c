@@ -730,8 +730,8 @@ static void a_wrong_backward_is_found(void **state) {
 
 /* ---- a decomposed adapter's dropout ---- */
 
-/* Compares with PEFT's DoRA. The product with the base weight W reads x without dropout. The products with (m
-   / |V| - 1) W and with (m / |V|) scale B A read x after dropout. */
+/* Compares DoRA's dropout with PEFT's. The product with the base weight W reads x without dropout. The
+   products with (m / |V| - 1) W and with (m / |V|) scale B A read x after dropout. */
 static void expect_output(const float *x, const float *w, const float *a, const float *b, const float *m,
                           const float *y) {
     const int32_t token[] = {-5, 3};

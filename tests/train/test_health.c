@@ -16,7 +16,7 @@
 
 enum { LINEARS = 15, STEPS = 6 };
 
-/* ---- a rig that measures its steps ---- */
+/* ---- a rig that measures health metrics in each step ---- */
 
 typedef struct measured {
     rig r;

@@ -144,7 +144,7 @@ static void close_ranks(layer_ranks *w) {
 
 /* ---- comparisons ---- */
 
-/* Sums over elements: of squared differences, and of squares of the reference. */
+/* Sums over elements: squared differences from the reference, and squares of the reference. */
 typedef struct distance {
     double apart, norm;
     int64_t count;
@@ -312,8 +312,8 @@ static void recipes_are_near_one_rank(void **state) {
         }
 }
 
-/* Context parallelism exchanges heads between 4 ranks; each gets a head of q, k and v. A rank's tokens are
-   complete blocks of 32 (of 128 with BLOCK). */
+/* Context parallelism exchanges heads between 4 ranks; each rank gets a head of q, k and v. A rank's tokens
+   are complete blocks of 32 (of 128 with BLOCK). */
 static void so_is_context_parallelism(void **state) {
     static const char *const blocks[] = {"--train.seq_len=128", "--model.max_seq_len=128", NULL};
     for (int i = 0; i < WAYS; i++) {

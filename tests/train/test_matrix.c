@@ -348,7 +348,8 @@ static void find_column(memory *m, table *t, int column) {
     forget(m);
 }
 
-/* Runs some cells of every column with some kinds of recomputation. Used by builds with slow steps. */
+/* Runs some cells of every column with some kinds of recomputation. Builds with slow steps call this
+   function. */
 static void find_some(memory *m, table *t) {
     for (int i = 0; i < t->count; i += FIXTURE_SANITIZED ? 13 : i < SINGLE_WAYS + OTHER_WAYS ? 1 : 4)
         find_cell(m, &t->rows[i], i, i % COLUMNS, i % RECOMPUTATIONS, 1, t->cells[i][i % COLUMNS]);

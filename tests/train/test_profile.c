@@ -81,7 +81,8 @@ static bool is_step(const slice *s) {
     return strncmp(s->name, "ProfilerStep#", 13) == 0;
 }
 
-/* True if one slice is inside another. The tolerance is needed because times are rounded to a nanosecond. */
+/* True if slice `in` is inside slice `out`. The tolerance is needed because times are rounded to a
+   nanosecond. */
 static bool is_inside(const slice *in, const slice *out) {
     return in->began >= out->began - 0.01 && in->ended <= out->ended + 0.01;
 }

@@ -105,7 +105,7 @@ static ott_status update(exec *cx, rank_run *r) {
                             &r->state);
 }
 
-/* Runs a call whose operations are executed immediately and not recorded in a plan. */
+/* Runs a call with an immediate plan: operations are executed and not recorded. */
 static ott_status in_immediate_plan(rank_run *r, ott_status (*call)(exec *cx, rank_run *r)) {
     exec cx = r->t.h.cx;
     TRY(plan_create(r->t.h.device, &cx.plan));

@@ -204,7 +204,8 @@ static void stops_within_a_document(void **state) {
     mem_close(account);
 }
 
-/* A round tokenizes 4 MiB per thread. The file is larger than a round, and one of its documents is too. */
+/* A round tokenizes 4 MiB per thread. The file is larger than a round, and one document is larger than a
+   round. */
 static void many_rounds_are_one_file(void **state) {
     const fixture *f = *state;
     fixture_write_text(path_of(f, "part.txt"), 1 << 20, 3);
