@@ -305,7 +305,7 @@ def pack(tensors):
 
 
 def as_baichuan(folder):
-    """Turns a Llama folder into a Baichuan folder. Baichuan computes like Llama, but transformers lacks it."""
+    """Turns a Llama folder into a Baichuan folder. Baichuan computes like Llama; transformers lacks it."""
     config = json.loads((folder / "config.json").read_text())
     for key in ("num_key_value_heads", "head_dim", "attention_bias", "mlp_bias", "rope_parameters",
                 "pretraining_tp"):
