@@ -30,7 +30,7 @@ ott_status adapters_make(arena *memory, const model_options *o, const model_modu
                          const dora_tables *tables, lora **out);
 /* Writes the row norms of W + scale B A to norms[out] on the host. This rank must have all rows of W. */
 ott_status adapters_norms(exec *cx, const linear *l, float *norms);
-/* Writes the row norms of W alone. ranks: data-parallel ranks that shard W; NULL: not sharded. Collective. */
+/* Writes the row norms of W alone; a collective call. ranks: data-parallel ranks that shard W; NULL: none. */
 ott_status adapters_base_norms(exec *cx, const linear *l, group *ranks, float *norms);
 
 #endif

@@ -38,7 +38,7 @@ typedef struct block {
     bool parallel_residual;        /* the feed-forward reads norm(h1); mlp_norm is attention_norm */
     /* norms of the projections, before the residual adds them; weight NULL: no norm */
     norm attention_post_norm, mlp_post_norm;
-    float multiplier; /* factor of the projections; 0: none, as with the post norms */
+    float multiplier; /* factor of the projections; 0: none; not with post norms */
     attention attention;
     const ffn_kind *ffn; /* NULL: the block is on another pipeline stage */
     union {              /* the layer of the kind `ffn` */

@@ -31,8 +31,8 @@ typedef struct convert_options {
     int64_t keep_first, keep_last; /* number of first and of last blocks that stay in high precision */
     bool experts;          /* also converts expert weights; routers and shared experts are never converted */
     bool for_storage;      /* decides which weights are stored in FP8: expert weights too, but no routers */
-    bool store_mlp_inputs; /* keeps the outputs of FP8 gate and up layers for backward in FP8 (nn/mlp.h) */
-    bool smooth_mlp;       /* SmoothQuant for the input of FP8 down projections (nn/mlp.h) */
+    bool store_mlp_inputs; /* stores the outputs of FP8 gate and up layers for backward in FP8 (nn/mlp.h) */
+    bool smooth_mlp;       /* applies SmoothQuant to the input of FP8 down projections (nn/mlp.h) */
     const logger *log;
     /* True for a call of the public API, which adds to earlier conversions: layers left out keep their
        format, a filter without a match is a warning, and messages name API options, not keys. */

@@ -56,7 +56,7 @@ typedef struct model_options {
     bool tied;            /* true: the output head's weight is the embedding's weight */
     bool qkv_bias, o_bias, mlp_bias;
     bool qk_norm;
-    bool fused_qkv, fused_gate_up; /* true: one projection computes q, k and v; gate and up */
+    bool fused_qkv, fused_gate_up; /* true: one projection for q, k and v; one for gate and up */
     const ffn_kind *const *ffn;    /* [layers] kinds of feed-forward; borrowed; NULL: `moe` decides */
     /* Layers with experts: every moe_every-th layer, except the first moe_first and those in `dense`. */
     moe_options moe; /* moe.experts is 0 if all layers are dense */

@@ -20,7 +20,7 @@ typedef struct attention {
     /* Numbers of heads on this rank. head_dim: columns of a head in the attention kernel. With latents,
        head_dim is the larger of the widths of a q or k head and of a v head. */
     int64_t heads, kv_heads, head_dim;
-    float softcap;    /* cap of the scaled scores; 0: none */
+    float softcap;    /* cap of the scaled scores; 0: no cap */
     float scale;      /* factor of q k^T before the softmax; 0: 1 / sqrt(head_dim) */
     int64_t window;   /* number of keys a query attends to, including its own token; 0: no limit */
     const rope *rope; /* rotary tables; borrowed; NULL: no rotation */

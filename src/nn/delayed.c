@@ -35,8 +35,8 @@ static ott_status fill_state(device *d, const delayed_request *request, const de
     return device_copy_in(d, state->scale.data, &one, sizeof one);
 }
 
-/* Order of states: inputs without spec.reduce, inputs with it, other states with it, other states without it.
-   So the inputs are contiguous, and so are the states with spec.reduce. */
+/* Order of states: inputs without spec.reduce, inputs with spec.reduce, other states with spec.reduce, other
+   states without. So the inputs are contiguous, and so are the states with spec.reduce. */
 enum { ORDERS = 4 };
 static int order_of(const delayed_request *request) {
     static const int orders[2][2] = {{3, 2}, {0, 1}};

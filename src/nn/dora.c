@@ -163,7 +163,7 @@ static ott_status add_magnitude_gradient(exec *cx, const lora *l, const tensor *
     return lora_part_close(cx, &d);
 }
 
-/* grad += a b. If the weight is split by `split`, a b is this rank's term, and the ranks sum their terms. */
+/* grad += a b. If `split` splits the weight, a b is this rank's term, and the ranks sum the terms. */
 static ott_status accumulate_product(exec *cx, const lora *l, parameter_split split, recipe_gemm role,
                                      operand a, operand b, const tensor *grad) {
     const tensor_ranks ranks = lora_ranks_of_sum(l, split);

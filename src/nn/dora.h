@@ -17,8 +17,8 @@
 #include "nn/lora.h"
 
 /* Constants on the device for row operations, large enough for every layer with a DoRA adapter. */
-struct dora_tables { /* typedef in nn/lora.h */
-    void *block;     /* device memory of both tensors; owned by the model */
+struct dora_tables { /* nn/lora.h has the typedef */
+    void *block;     /* device memory of `ones` and `order`; owned by the model */
     tensor ones;     /* f32[maximum in]: 1, 1, 1, ... */
     tensor order;    /* i32[maximum out]: 0, 1, 2, ... */
 };

@@ -43,7 +43,7 @@ int64_t expert_ranks_received_rows(const expert_ranks *r);
    plan assumes. The host waits for the device. */
 ott_status expert_ranks_exchange_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *end,
                                         const tensor *all, const tensor *own);
-/* Loads a layer's row counts from `all`, which their exchange filled. Call it before the backward. */
+/* Loads a layer's row counts from `all` of expert_ranks_exchange_counts. Call it before the backward. */
 ott_status expert_ranks_reload_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *all);
 
 /* Sends rows x of this rank's tokens, sorted by expert, to the experts' ranks; y gets the received rows. With

@@ -20,8 +20,8 @@ typedef struct frozen_codes {
     float *local; /* scale_inv of the local part, on the device, in qtensor.h's order; owned by the model */
 } frozen_codes;
 
-/* Returns the cast that stores a weight that the recipe casts as *use for its rowwise use: the granularity
-   and rule of *use if it is E4M3 and frozen_codes.cast allows it, else one power-of-two scale per row. */
+/* Returns the cast to store a weight with. *use: the recipe's cast of the rowwise use. Keeps the granularity
+   and rule of *use if E4M3 and allowed (frozen_codes.cast); else one power-of-two scale per row. */
 cast_spec frozen_cast_for(const cast_spec *use);
 
 /* Index of the scale-block row that contains this row of the full parameter. */

@@ -6,7 +6,7 @@ static bool is_tensorwise(const quant_spec *s) {
            (cast_spec_is_fp8(&s->columnwise) && s->columnwise.grain == GRANULARITY_TENSOR);
 }
 
-/* Weights may be tensorwise: each expert's matrix has its own scale. Input and grad_output may not. */
+/* Weights may be tensorwise: one scale for each expert's matrix. Input and grad_output may not be. */
 bool grouped_supports(const linear_spec *s, const char **why) {
     *why = "it leaves one use of a weight in high precision";
     if (!cast_spec_is_fp8(&s->weight.rowwise) || !cast_spec_is_fp8(&s->weight.columnwise)) return false;

@@ -219,7 +219,7 @@ static ott_status make_compute(exec *cx, linear *l) {
     return op_convert(cx, &(convert_args){.x = &l->weight->value, .y = &l->compute});
 }
 
-/* The weight that high-precision GEMMs read: the compute weight, or the master if its format is the same. */
+/* The weight that high-precision GEMMs read: the compute weight, or a master in the activation format. */
 static tensor plain_weight(const linear *l) {
     return l->compute.data ? l->compute : l->weight->value;
 }
@@ -356,7 +356,7 @@ ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w
     return adapted ? dora_compose(cx, l->lora, w) : OTT_OK;
 }
 
-/* True if the change W' - W has a separate GEMM, because it multiplies dropout(x) (nn/dora.h). */
+/* True if the change W' - W has a separate GEMM, which multiplies dropout(x) (nn/dora.h). */
 static bool adds_change(const exec *cx, const linear *l) {
     return linear_is_composed(l) && lora_drops_input(cx, l->lora);
 }

@@ -23,8 +23,8 @@ typedef struct linear {
     parameter *bias;       /* bias [out]; NULL: none */
     lora *lora;            /* adapter, applied by all GEMMs except grouped ones; NULL: none */
     linear_spec spec;
-    /* Expert weights: the spec of FP8 grouped GEMMs, or fp8 false: `spec` applies. The caller sets it before
-       linear_set_spec. If it is FP8, `spec` is high precision. */
+    /* Expert weights: the spec of FP8 grouped GEMMs, set by the caller before linear_set_spec; `spec` is then
+       high precision. If grouped.fp8 is false, `spec` applies. */
     linear_spec grouped;
     const char *recipe_name; /* name of the recipe that `spec` was compiled from; NULL: unknown */
     group *row_ranks;        /* context-parallel ranks, which hold other rows of the input; NULL: none */
@@ -43,7 +43,7 @@ typedef struct linear {
     operand packed;    /* packed operand b of linear_forward; data NULL: the weight is not packed */
     bool requantizes;  /* backward makes columnwise codes each time; set it before linear_set_spec */
     bool optimizer_quantizes;            /* linear_fuse_quantize is in effect */
-    int64_t quantized_step;              /* exec.step of the optimizer's latest output; -1: none */
+    int64_t quantized_step;              /* exec.step of the optimizer's latest quantization; -1: none */
     void *compute_block;                 /* device memory of `compute`, `quantized` or `packed` */
     int64_t compute_step;                /* exec.step of the compute weight or its scales; -1: none */
     delayed_state delayed[TENSOR_COUNT]; /* views into a delayed_store */
@@ -59,7 +59,7 @@ static inline const linear_spec *linear_products_spec(const linear *l) {
 /* ---- setup: linear_check_blocks, linear_set_spec, linear_delayed_requests, delayed_store_set, store_set (if
    the weight is sharded), linear_connect, linear_fuse_quantize; again after each change of the spec ---- */
 
-/* The ranks that hold the other shards of this tensor of the layer. */
+/* Returns the ranks that hold the other shards of this tensor of the layer. */
 tensor_shard linear_shard(const linear *l, recipe_tensor which);
 /* OTT_ERR_CONFIG if tensor parallelism splits a scale block between ranks. */
 ott_status linear_check_blocks(const linear *l, const linear_spec *spec);

@@ -22,7 +22,7 @@ static inline operand lora_columnwise(tensor t) {
     return operand_columnwise(t, NULL);
 }
 
-/* The layer's tensor-parallel ranks if they split its weight by `split`, else none. No sequence ranks. */
+/* Tensor-parallel ranks, if they split the layer's weight by `split`, else none; no sequence parallelism. */
 static inline tensor_ranks lora_ranks_of_sum(const lora *l, parameter_split split) {
     return (tensor_ranks){.group = l->split == split ? l->ranks.group : NULL};
 }

@@ -13,8 +13,8 @@
 typedef struct loss_head {
     linear head;      /* weight [V,D] */
     int64_t chunk;    /* number of tokens of a chunk, at least 1 */
-    float multiplier; /* factor of the logits; 0: none */
-    float softcap;    /* cap of the multiplied logits; 0: none */
+    float multiplier; /* factor of the logits; 0: no factor */
+    float softcap;    /* cap of the multiplied logits; 0: no cap */
     float z_weight;   /* weight of the z-loss, logsumexp(logits)^2, which is added to the trained loss */
     tensor z;         /* fp32[1]: sum of logsumexp(logits)^2 over training passes; data NULL: not recorded */
     activation_specs input_specs; /* specs of the head's input, all ranks' rows */

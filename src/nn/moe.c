@@ -60,7 +60,7 @@ static int64_t max_local_rows(const moe *m, int64_t tokens) {
                     : tokens * o->choices;
 }
 
-/* Places the routing tensors of `tokens` tokens in `block`, or only measures if NULL. Returns their size. */
+/* Places the routing tensors of `tokens` tokens in `block` (NULL: only measures). Returns the total size. */
 static int64_t lay_out_saved(const exec *cx, const moe *m, int64_t tokens, char *block, moe_saved *s) {
     const moe_options *o = m->options;
     int64_t rows = tokens * o->choices, sequences = local_runs(m, sequences_of(m, tokens)), bytes = 0;
@@ -373,7 +373,7 @@ static ott_status add_weight_gradient(exec *cx, const moe *m, linear *l, const m
 
 /* ---- forward ---- */
 
-/* Opens all rows. With sequence parallelism, gathers them: each rank has a slice. */
+/* Opens all rows. With sequence parallelism, each rank has a slice of the rows, and ranks gather them. */
 static ott_status gather_rows(exec *cx, const moe *m, const char *what, const activation *x,
                               activation *all) {
     return tensor_ranks_gather(cx, &m->sequence_ranks, what, NULL, x, all);
@@ -463,7 +463,7 @@ static ott_status backward_down(exec *cx, moe *m, const moe_saved *s, const tens
     return apply_weights(cx, m, s, dy);
 }
 
-/* s->gate and s->up hold gradients. Adds to dx if it has the shared experts' gradient, else sets dx. */
+/* s->gate and s->up hold gradients. Adds to the shared experts' gradient in dx, or sets dx if none exist. */
 static ott_status backward_inputs(exec *cx, moe *m, const moe_saved *s, const tensor *x, const tensor *dx) {
     tensor rows, drows;
     plan_buffer buffer, dbuffer;

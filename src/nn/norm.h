@@ -20,7 +20,7 @@ typedef struct norm {
 static inline int64_t norm_parts(const norm *n) {
     return n->part > 0 ? n->weight->value.columns / n->part : 1;
 }
-/* Rows of the saved rstd[norm_kept, T]. RMSNorm: 1 / RMS; LayerNorm: each part's mean, 1 / deviation. */
+/* Rows of the saved rstd[norm_kept, T]. RMSNorm: 1 / RMS; LayerNorm: mean, 1 / deviation of each part. */
 static inline int64_t norm_kept(const norm *n) {
     return (n->centered ? 2 : 1) * norm_parts(n);
 }

@@ -51,7 +51,7 @@ typedef struct parameter_shard {
 typedef struct parameter {
     const char *name;      /* "model.layers.0.self_attn.q_proj.weight"; borrowed from the model's arena */
     int rank;              /* 1: a vector of `columns`, 2: a matrix, 3: one matrix for each expert */
-    int64_t experts;       /* number of matrices of expert weights, stored one after the other; else 1 */
+    int64_t experts;       /* number of consecutive matrices of expert weights; else 1 */
     int64_t rows, columns; /* size of the full parameter; rows counts the rows of all experts */
     parameter_part local;  /* position and size of the local part */
     bool decay;            /* weight decay applies */

@@ -4,7 +4,7 @@
 
 #define PI 3.14159265358979323846
 
-/* Llama 3.1's rule: divides frequencies of long wavelengths by `factor`, keeps others, blends in between. */
+/* Llama 3.1's rule: divides low frequencies by `factor`, keeps high frequencies, blends in between. */
 static double scale_llama3(const rope_options *o, double frequency) {
     double wavelength = 2.0 * PI / frequency;
     double original = (double)o->original_max_position;
@@ -25,7 +25,7 @@ static double yarn_pair(const rope_options *o, int64_t columns, double turns) {
            (2.0 * log(o->theta));
 }
 
-/* YaRN: keeps fast frequencies, divides slow ones by `factor`, and ramps linearly in between. */
+/* YaRN: keeps high frequencies, divides low frequencies by `factor`, and ramps linearly in between. */
 static double scale_yarn(const rope_options *o, int64_t columns, int64_t j, double frequency) {
     double low = fmax(floor(yarn_pair(o, columns, o->beta_fast)), 0);
     double high = fmin(ceil(yarn_pair(o, columns, o->beta_slow)), (double)columns - 1);

@@ -26,8 +26,8 @@ typedef struct rope_options {
     bool interleaved;             /* true: pairs are neighboring columns; false: columns j and j + half */
     /* ROPE_PLAIN uses none of the options below. */
     double factor;
-    int64_t original_max_position;                      /* not read by ROPE_LINEAR */
-    double low_frequency_factor, high_frequency_factor; /* read by ROPE_LLAMA3 */
+    int64_t original_max_position;                      /* trained positions; not read by ROPE_LINEAR */
+    double low_frequency_factor, high_frequency_factor; /* limits of ROPE_LLAMA3 */
     double beta_fast, beta_slow;   /* ROPE_YARN: no scaling above beta_fast rotations, full below beta_slow */
     double attention_factor;       /* factor of cosine and sine, ROPE_YARN and ROPE_LONGROPE; 0: derived */
     double mscale, mscale_all_dim; /* ROPE_YARN: inputs of the derived attention_factor; 0: none */

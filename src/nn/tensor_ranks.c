@@ -75,7 +75,7 @@ ott_status tensor_ranks_gather(exec *cx, const tensor_ranks *r, const char *what
 ott_status tensor_ranks_gather_columns(exec *cx, const tensor_ranks *r, const char *what, const tensor *own,
                                        tensor *all, plan_buffer *buffer) {
     int ranks = r->group->size;
-    tensor blocks; /* each rank's columns, stored one block after the other */
+    tensor blocks; /* all ranks' columns, in one block per rank */
     plan_buffer blocks_buffer;
     TRY(exec_open(cx, what, own->dtype, own->rows, own->columns * ranks, all, buffer));
     TRY(exec_open(cx, "gathered columns", own->dtype, own->rows * ranks, own->columns, &blocks,

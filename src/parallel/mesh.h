@@ -49,7 +49,7 @@ int64_t mesh_ranks(const mesh *m);
 /* Writes the dimensions with more than one rank, as in "dp_replicate 2 x dp_shard 4", or else "1 rank". */
 void mesh_describe(const mesh *m, char text[128]);
 
-/* The size of rank's group; the group's ranks[mesh_group_size], ascending; the index of `rank` among them. */
+/* The size of rank's group; the ranks in the group, ascending; the index of `rank` among these ranks. */
 int64_t mesh_group_size(const mesh *m, mesh_set dimensions);
 void mesh_group(const mesh *m, mesh_set dimensions, int64_t rank, int *ranks);
 int64_t mesh_group_rank(const mesh *m, mesh_set dimensions, int64_t rank);

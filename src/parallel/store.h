@@ -36,7 +36,7 @@ typedef enum store_reshard {
 typedef struct store_options {
     bool gather_masters;    /* no FP8 all-gather: send tensorwise weights as masters; every rank casts them */
     bool precompute_scales; /* compute all units' scales with one all-reduce after each update */
-    bool no_prefetch;       /* gather units only when they are used; finish a reduction before the next */
+    bool no_prefetch;       /* gather units only when used; finish each reduction before the next starts */
     bool reduce_bf16;       /* send gradients in bf16; sums are fp32 and rounded once */
     /* true: sum a step's micro-batches in full fp32 gradients, reduce once; false: reduce each micro-batch */
     bool reduce_once;
