@@ -1,6 +1,6 @@
 /* base/file: reads and writes files and folders; staged writes; positioned reads. Paths are resolved in
    buffers of PATH_MAX bytes, because most of these functions have no memory account. */
-#define _GNU_SOURCE /* O_CLOEXEC, fdopendir, realpath under every -std */
+#define _GNU_SOURCE /* declares O_CLOEXEC, fdopendir and realpath under every -std */
 #include "base/file.h"
 #include <dirent.h>
 #include <errno.h>
@@ -152,7 +152,7 @@ out:
 
 static ott_status make_one_folder(const char *path) {
     if (mkdir(path, 0777) == 0) return OTT_OK;
-    if (errno == EEXIST && file_is_folder(path)) return OTT_OK; /* another rank may have made it first */
+    if (errno == EEXIST && file_is_folder(path)) return OTT_OK; /* another rank made the folder first */
     if (errno == EEXIST)
         return status_fail(OTT_ERR_ARGUMENT, "%s: cannot create the folder: a file has its name", path);
     return fail_system(path, "make the folder");

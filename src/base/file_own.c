@@ -1,5 +1,5 @@
 /* base/file_own: checks which files a program may overwrite, and compares files by device and inode. */
-#define _GNU_SOURCE /* O_CLOEXEC, O_NOFOLLOW */
+#define _GNU_SOURCE /* declares O_CLOEXEC and O_NOFOLLOW */
 #include "base/file.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEEPEST = 2048 }; /* jansson's JSON_PARSER_MAX_DEPTH */
+enum { DEEPEST = 2048 }; /* deepest nesting, jansson's JSON_PARSER_MAX_DEPTH */
 
 /* ---- the grammar: functions skip an element that begins at `at`, and return its end; NULL: invalid ---- */
 

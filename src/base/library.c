@@ -1,5 +1,5 @@
 /* base/library: opens a plugin by dlopen. */
-#define _GNU_SOURCE /* dladdr */
+#define _GNU_SOURCE /* declares dladdr */
 #include "base/library.h"
 #include <dlfcn.h>
 #include <limits.h>

@@ -9,8 +9,8 @@
 enum { LIBRARY_TEXT = 768 };
 
 typedef struct library_name {
-    const char *file;     /* "libottava_cuda.so" */
-    const char *variable; /* "OTTAVA_CUDA_PATH" */
+    const char *file;     /* the plugin's file, "libottava_cuda.so" */
+    const char *variable; /* the environment variable, "OTTAVA_CUDA_PATH" */
     bool is_global;       /* libraries that are loaded later also see its symbols (RTLD_GLOBAL) */
 } library_name;
 

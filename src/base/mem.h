@@ -32,8 +32,8 @@ typedef struct mem mem;
 
 /* Memory in use, on the host or a device. */
 typedef struct mem_stats {
-    int64_t now, peak;               /* bytes */
-    int64_t now_of[MEM_KIND_COUNT];  /* bytes, by kind */
+    int64_t now, peak;               /* bytes in use now, and the most bytes so far */
+    int64_t now_of[MEM_KIND_COUNT];  /* bytes in use now, by kind */
     int64_t peak_of[MEM_KIND_COUNT]; /* peak of each kind; different kinds may peak at different times */
     int64_t allocations;             /* allocations since mem_open */
 } mem_stats;

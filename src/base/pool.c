@@ -1,6 +1,6 @@
 /* base/pool: a call of pool_run is a round. `start` counts started rounds, `finish` finished ones. A thread
    that waits for a counter spins briefly, then sleeps. Only waking a sleeping thread takes a system call. */
-#define _GNU_SOURCE /* sched_getaffinity */
+#define _GNU_SOURCE /* declares sched_getaffinity */
 #include "base/pool.h"
 #include <pthread.h>
 #include <sched.h>
@@ -42,7 +42,7 @@ struct pool {
     void *argument;
     bool closing;
     mem *account;
-    worker *workers; /* [threads - 1] */
+    worker *workers; /* [threads - 1] all threads except the caller */
     int threads, spins;
 };
 

@@ -12,7 +12,7 @@ float rng_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
     return (float)(rng_u32(seed, stream, index) >> 8) * 0x1p-24f;
 }
 
-/* c[0] + c[1] x + ... + c[count-1] x^(count-1) */
+/* Returns c[0] + c[1] x + ... + c[count-1] x^(count-1). */
 static double polynomial(const double *c, int count, double x) {
     double sum = c[count - 1];
     for (int i = count - 2; i >= 0; i--) sum = sum * x + c[i];

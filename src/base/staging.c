@@ -1,5 +1,5 @@
 /* base/staging: writes a folder under a temporary name, and removes temporary files of killed processes. */
-#define _GNU_SOURCE /* realpath, kill, renameat2 */
+#define _GNU_SOURCE /* declares realpath, kill and renameat2 */
 #include "base/staging.h"
 #include "base/file.h"
 #include <errno.h>

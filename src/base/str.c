@@ -227,7 +227,7 @@ bool str_glob(const char *pattern, const char *text) {
 
 str_shown str_show(const char *text) {
     str_shown s;
-    size_t length = strlen(text), kept_limit = sizeof s.text - 4; /* 3 dots, NUL */
+    size_t length = strlen(text), kept_limit = sizeof s.text - 4; /* room for 3 dots and a NUL */
     size_t kept = length > kept_limit ? kept_limit : length;
     while (kept < length && kept > 0 && ((unsigned char)text[kept] & 0xc0) == 0x80) kept--;
     snprintf(s.text, sizeof s.text, "%.*s%s", (int)kept, text, kept < length ? "..." : "");

@@ -44,7 +44,7 @@ typedef struct mpi_api {
     /* Starts MPI and opens the channels. May be called once in a process. */
     int (*start)(int *rank, int *size);
     void (*finish)(void);
-    void (*abort)(int exit_code);                          /* ends all processes */
+    void (*abort)(int exit_code);                          /* ends all processes of the job */
     void (*error_text)(int code, char text[MPI_API_TEXT]); /* MPI's text and this process's rank */
     /* Begin to send or receive `bytes` bytes. */
     int (*send)(mpi_envelope to, const void *data, int64_t bytes, mpi_request *out);

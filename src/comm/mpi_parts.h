@@ -16,7 +16,7 @@ enum { KIND_LEFT = -1, REASON_BYTES = 256 };
 typedef struct mpi_header {
     int32_t kind; /* collective_kind, or KIND_LEFT: the rank closes the group */
     int32_t reduce, peer, dtype;
-    int64_t number, rows, columns; /* number of the collective; shape of the input */
+    int64_t number, rows, columns; /* number of the collective; rows and columns of its input */
     int64_t part_rows;             /* rows of the input that go to the receiver */
 } mpi_header;
 
@@ -45,7 +45,7 @@ typedef struct mpi_message {
 typedef struct mpi_operation {
     struct mpi_operation *next;          /* next in the queue, or in the list of idle operations */
     struct mpi_operation *next_of_group; /* next in the list of all operations of the group */
-    int kind;                            /* collective_kind, or KIND_LEFT */
+    int kind;                            /* collective_kind, or KIND_LEFT: the group is closed */
     collective call;
     device *device;
     int64_t number; /* number of the collective in its group; all ranks must agree on it */

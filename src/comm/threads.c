@@ -21,7 +21,7 @@ typedef struct meeting {
     struct meeting *next;
     int64_t number; /* number of the collective; the same on all ranks */
     int arrived, left;
-    contribution *from; /* [size]; data is NULL until the rank has arrived */
+    contribution *from; /* [size] for each rank; data is NULL until the rank has arrived */
 } meeting;
 
 typedef struct message {

@@ -38,7 +38,7 @@ __device__ __forceinline__ void store8(const head_view &h, int64_t row, int64_t 
     store8<D>(h.v, row, h.column + c, h.column + h.columns, e);
 }
 
-/* Rows [begin, end). */
+/* A range of rows: [begin, end). */
 struct span {
     int64_t begin, end;
 };
@@ -237,7 +237,7 @@ template <ott_dtype D> __global__ void __launch_bounds__(ROWS) attention_forward
               v = head_of(a.v, kv_head, a.head_dim);
     running_softmax r = {-INFINITY, 0};
     row_sums o = {};
-    for (int64_t next = at.first; next < at.end;) { /* each document that has rows in this block */
+    for (int64_t next = at.first; next < at.end;) { /* loops over documents with rows in this block */
         span d = a.past > 0 ? span{0, a.q.rows} : document_of(a.d, next);
         int64_t end = least(d.end, at.end);
         bool mine = row >= next && row < end;
@@ -277,7 +277,7 @@ extern "C" cudaError_t attention_forward_launch(const attention_forward_args *a,
 
 struct attention_backward {
     view dout, q, k, v, o, lse, dq, dk, dv;
-    float *delta; /* [heads, tokens] */
+    float *delta; /* [heads, tokens] delta of each query */
     documents d;
     int64_t head_dim, heads, kv_heads;
     float scale, softcap;

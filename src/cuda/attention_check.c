@@ -18,14 +18,14 @@ typedef struct workbench {
     const attention_call *call;
     ott_dtype dtype;
     int64_t tokens, documents, head_dim;
-    int32_t *starts;         /* [documents + 1] */
-    uint16_t *stored;        /* [tokens][head_dim], as stored on the GPU */
-    float *x, *y, *z;        /* [tokens][head_dim] of one head */
-    float *lse;              /* [tokens] of one head */
+    int32_t *starts;         /* [documents + 1] first tokens, then the end */
+    uint16_t *stored;        /* [tokens][head_dim] elements, as stored on the GPU */
+    float *x, *y, *z;        /* [tokens][head_dim] rows of one head */
+    float *lse;              /* [tokens] log-sum-exps of one head */
     float own[3][HEAD_MOST]; /* one token's rows of up to three tensors */
 } workbench;
 
-/* rows [begin, end) */
+/* A range of rows: [begin, end). */
 typedef struct span {
     int64_t begin, end;
 } span;
@@ -248,7 +248,7 @@ static ott_status check_errors(const workbench *w, size_t version, const energy 
     for (int i = 0; i < OUTPUTS; i++) {
         bool is_output = names[i] && (i >= ATTENTION_GRAD_Q) == w->call->backward;
         if (!is_output) continue;
-        double decibels = 10 * log10(errors[i].signal / errors[i].noise); /* NaN for 0 / 0 */
+        double decibels = 10 * log10(errors[i].signal / errors[i].noise); /* NaN if both energies are 0 */
         if (decibels < LEAST_DB) return fail_attention(w, version, names[i], decibels);
         *conclusive = *conclusive && errors[i].signal > 0 && !errors[i].overflows;
     }

@@ -84,7 +84,7 @@ void attention_library_close(attention_library *l) {
 typedef struct builder {
     const attention_library *cudnn;
     attention_plan *plan;
-    char *error; /* points to attention_plan.error */
+    char *error; /* points to plan->error */
 } builder;
 
 /* ---- descriptors ---- */

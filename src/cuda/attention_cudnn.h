@@ -37,12 +37,12 @@ typedef struct cudnn_calls {
 } cudnn_calls;
 
 typedef struct attention_library {
-    void *file; /* NULL: not opened */
+    void *file; /* NULL: cuDNN is not open */
     cudnn_calls calls;
     size_t version;
-    cudnnHandle_t handle; /* NULL: plans can be built but not run */
+    cudnnHandle_t handle; /* NULL: there is no GPU; plans can be built but not run */
     cudnnBackendDescriptor_t properties;
-    char error[ATTENTION_TEXT]; /* why the library is not open */
+    char error[ATTENTION_TEXT]; /* why cuDNN is not open */
 } attention_library;
 
 /* Opens cuDNN for the current CUDA device and `stream`, or for the device that `json` describes
@@ -53,7 +53,7 @@ ott_status attention_library_describe(attention_library *l, const char *json);
 void attention_library_close(attention_library *l);
 
 typedef struct attention_plan {
-    int64_t workspace;          /* bytes that a run needs */
+    int64_t workspace;          /* bytes of workspace that a run needs */
     char error[ATTENTION_TEXT]; /* why the plan could not be built */
 
     int uids[ATTENTION_NAMED], uid_count; /* uids of tensors with memory and of scalars */

@@ -235,7 +235,7 @@ static void add_delta(graph *g) {
     add_f32(g, GRAPH_MUL, sum, ATTENTION_ONE, ATTENTION_DELTA);
 }
 
-/* exp(scores - LSE). */
+/* probabilities = exp(scores - LSE). */
 static int add_probabilities(graph *g) {
     int scores = add_masks(g, add_scores(g));
     int shifted = add_f32(g, GRAPH_SUB, scores, ATTENTION_LSE, add_pairs(g, GRAPH_F32));

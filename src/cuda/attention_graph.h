@@ -29,7 +29,7 @@ typedef enum attention_name {
     ATTENTION_GRAD_Q_SUM,   /* fp32 grad_q before rounding; the caller sets it to 0 */
     ATTENTION_GRAD_K_HEADS, /* packed only: [rows, heads * head_dim], grad_k of each query head */
     ATTENTION_GRAD_V_HEADS, /* packed only: [rows, heads * head_dim], grad_v of each query head */
-    /* packed documents */
+    /* only for packed documents */
     ATTENTION_Q_LENGTHS,   /* int32 [documents]: tokens of each document */
     ATTENTION_K_LENGTHS,   /* int32 [documents]: the values of Q_LENGTHS */
     ATTENTION_Q_OFFSETS,   /* int64 [documents + 1]: first element of each document in Q and GRAD_Q */
@@ -105,7 +105,7 @@ typedef struct graph {
     attention_config config;
     /* by uid; dims are 0 for a named tensor that the graph does not use */
     graph_tensor tensors[GRAPH_TENSORS_MOST];
-    graph_op ops[GRAPH_OPS_MOST]; /* in execution order */
+    graph_op ops[GRAPH_OPS_MOST]; /* operations in execution order */
     int tensor_count, op_count;
 } graph;
 

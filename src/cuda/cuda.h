@@ -22,14 +22,14 @@ typedef struct cuda_device {
     int index; /* the CUDA runtime's device index */
     struct cudaDeviceProp properties;
     cudaMemPool_t pool;  /* the runtime's default memory pool */
-    cudaStream_t stream; /* runs ops, copies and events in order */
+    cudaStream_t stream; /* the stream on which ops, copies and events run in order */
     pthread_mutex_t lock;
     cuda_block *blocks; /* allocated device memory, which `taken` counts, and mapped host memory */
     mem_stats taken;
     bool own_products;           /* use no cuBLASLt (OTTAVA_CUDA_GEMM=own) */
     bool own_attention;          /* use no cuDNN (OTTAVA_CUDA_ATTENTION=own) */
     bool is_capturing;           /* work is being captured: it does not run, and the host cannot wait */
-    cublasLtHandle_t library;    /* NULL until the first product */
+    cublasLtHandle_t library;    /* cuBLASLt's handle; NULL until the first product */
     cuda_product *products;      /* cached plans of products (cuda/products.h) */
     attention_plans *attentions; /* cached cuDNN plans (cuda/attention_plans.h); NULL until the first */
     char name[320];              /* "cuda:0 NVIDIA H200" */
@@ -56,7 +56,7 @@ ott_status cuda_check(cudaError_t error, const char *what);
 /* The stream for the context's ops. Makes the stream's GPU the calling thread's current device. */
 static inline cudaStream_t cuda_stream(const exec *cx) {
     const cuda_device *c = cuda_device_of(cx->device);
-    cudaSetDevice(c->index); /* cannot fail for an open device */
+    cudaSetDevice(c->index); /* cudaSetDevice cannot fail for an open device */
     return c->stream;
 }
 

@@ -348,7 +348,7 @@ static const device_table table = {
 };
 
 ott_status cuda_count(int *out) {
-    *out = 0; /* cudaGetDeviceCount does not set it on failure */
+    *out = 0; /* cudaGetDeviceCount does not set *out on failure */
     cudaError_t error = cudaGetDeviceCount(out);
     if (error == cudaSuccess && *out > 0) return OTT_OK;
     return status_fail(

@@ -12,14 +12,14 @@
 #include <string.h>
 
 enum { FP8_MULTIPLE = 16, MX_MULTIPLE = 32, BLOCK_MULTIPLE = 4, BLOCK = 128 };
-#define LIBRARY_WORKSPACE ((int64_t)32 << 20) /* NVIDIA's recommendation for Hopper */
+#define LIBRARY_WORKSPACE ((int64_t)32 << 20) /* bytes that NVIDIA recommends for Hopper */
 
 /* ---- choice of the implementation ---- */
 
 /* How to compute a product. *_at: byte offsets of the parts of the workspace; -1: no such part. */
 typedef struct gemm_choice {
     bool by_cublaslt;
-    matmul_spec spec; /* alignment is set at run time */
+    matmul_spec spec; /* spec.alignment is set at run time */
     int64_t library_at, a_scales_at, b_scales_at, a_codes_at, b_codes_at, sum_at;
     int64_t bytes;
 } gemm_choice;

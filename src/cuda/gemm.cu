@@ -12,7 +12,7 @@ enum { GEMM_THREADS = 256, FP8_CODES = 256 };
 
 struct gemm_side {
     const void *data;
-    int64_t mn_stride, k_stride; /* in elements */
+    int64_t mn_stride, k_stride; /* strides in elements */
     const float *scale_inv;
     int64_t block_mn, block_k, mn_step, k_step;
     ott_dtype format;
@@ -84,7 +84,7 @@ __device__ __forceinline__ float load(const void *data, int64_t at, const float 
 struct gemm_result {
     void *data;
     int64_t rows, columns, ld;
-    const float *bias; /* NULL: no bias */
+    const float *bias; /* bias of each column; NULL: no bias */
     ott_dtype format;
     bool accumulate;
 };

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum { ROWS = GEMM_CHECK_ROWS };
-#define NOISE_MAX 1e-3 /* energy of the error / energy of the result: 30 dB */
+#define NOISE_MAX 1e-3 /* largest energy of the error / energy of the result: -30 dB */
 
 /* ---- sampled rows of A and columns of B ---- */
 
@@ -43,8 +43,8 @@ static ott_status fetch_result(exec *cx, const tensor *c, float values[ROWS * RO
 typedef struct sampled_rows {
     const operand *operand;
     int64_t count, k, scales; /* scales: scale groups in a row of A or column of B */
-    char *values;             /* [count][k] */
-    float *inverse;           /* [count][scales] */
+    char *values;             /* [count][k] elements */
+    float *inverse;           /* [count][scales] inverse scales */
 } sampled_rows;
 
 static sampled_rows describe_sampled(const operand *o) {

@@ -5,7 +5,7 @@
 
 struct join_job {
     view x, tail, y;
-    int64_t x_width, tail_width, y_width; /* columns per head */
+    int64_t x_width, tail_width, y_width; /* columns per head of x, tail and y */
     int64_t tail_step;                    /* columns between heads in the tail; 0: all heads share it */
     int64_t first, count;
 };

@@ -17,7 +17,7 @@ struct warp_floats {
 struct loss_job {
     view logits;
     const int32_t *target;
-    const float *grad_scale; /* NULL: no gradient */
+    const float *grad_scale; /* factor of the gradient; NULL: no gradient */
     float z_weight;
     float *loss, *z; /* z may be NULL */
     /* statistics of all vocabulary shards: [3 * shards, T], `step` elements per row; NULL: no sharding */

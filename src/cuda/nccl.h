@@ -21,9 +21,9 @@ typedef struct nccl_config {
 #define NCCL_CONFIG_SET(is_blocking)                                                                         \
     { sizeof(nccl_config), 0xcafebeef, 21400, is_blocking }
 
-enum { NCCL_SUCCESS = 0, NCCL_REMOTE_ERROR = 6, NCCL_IN_PROGRESS = 7, NCCL_BYTES = 1 /* ncclUint8 */ };
+enum { NCCL_SUCCESS = 0, NCCL_REMOTE_ERROR = 6, NCCL_IN_PROGRESS = 7, NCCL_BYTES = 1 /* NCCL's ncclUint8 */ };
 
-/* X(member, name, result, arguments) */
+/* X(member of nccl_calls, NCCL's name, type of the result, arguments) */
 #define NCCL_CALL_MAP(X)                                                                                     \
     X(version, "ncclGetVersion", int, (int *version))                                                        \
     X(make_id, "ncclGetUniqueId", int, (nccl_id * id))                                                       \

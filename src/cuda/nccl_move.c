@@ -32,7 +32,7 @@ ott_status nccl_settle(nccl_group *g, nccl_channel *at, int result, const char *
 typedef struct batch {
     const nccl_calls *nccl;
     nccl_channel *at;
-    int result; /* the first error, or NCCL_SUCCESS */
+    int result; /* the first error of these calls, else NCCL_SUCCESS */
 } batch;
 
 static void note_result(batch *b, int result) {

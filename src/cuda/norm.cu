@@ -73,7 +73,7 @@ struct norm_forward {
     view x, delta, h, y, weight; /* delta and h may have no data */
     float *rstd, eps;
     bool one_plus;
-    quantize_uses uses; /* empty for narrow rows */
+    quantize_uses uses; /* quantized copies of y; empty for narrow rows */
 };
 
 __device__ __forceinline__ float norm_weight(float weight, bool one_plus) {
@@ -176,7 +176,7 @@ struct norm_backward {
     view dy, h, dresidual, dx, weight; /* dresidual may have no data, or alias dx */
     const float *rstd;
     bool one_plus;
-    quantize_uses uses; /* empty for narrow rows */
+    quantize_uses uses; /* quantized copies of dx; empty for narrow rows */
 };
 
 /* wdy and xhat (tensor/ops.def) of eight columns. */

@@ -6,7 +6,7 @@
 
 enum { ROUTE_THREADS = 128, SORT_THREADS = 256 };
 
-/* Matrices of fp32 or int32. */
+/* Matrices: floats of fp32, integers of int32. */
 struct floats {
     float *data;
     int64_t ld;

@@ -187,7 +187,7 @@ struct transposed_tile {
 __device__ __forceinline__ void keep_transposed(transposed_tile &tile, const own_codes &codes,
                                                 const tile_place &p) {
     const uint2(&r)[OWN_ROWS] = codes.row;
-    uint32_t top[8], bottom[8]; /* rows 0 to 3 and rows 4 to 7 of each column */
+    uint32_t top[8], bottom[8]; /* codes of rows 0 to 3 and of rows 4 to 7 of each column */
     transpose4({r[0].x, r[1].x, r[2].x, r[3].x}, top);
     transpose4({r[0].y, r[1].y, r[2].y, r[3].y}, top + 4);
     transpose4({r[4].x, r[5].x, r[6].x, r[7].x}, bottom);
