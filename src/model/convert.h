@@ -38,7 +38,7 @@ typedef struct convert_options {
        format, a filter without a match is a warning, and messages name API options, not keys. */
     bool by_call;
     bool small; /* same effect as CONVERT_FILTER_SMALL in `filter` */
-    /* Last filter, called for layers that would be converted; false: keeps the layer out. NULL: no filter. */
+    /* Last filter, called for layers that would be converted; false: does not convert. NULL: no filter. */
     bool (*accepts)(void *user, const model_module *e);
     void *user;
 } convert_options;

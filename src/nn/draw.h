@@ -21,7 +21,7 @@ typedef struct draw {
     float *host;                   /* [piece] drawn values */
     int64_t piece;                 /* number of elements that are drawn in one piece */
     const frozen_filling *filling; /* scales of a parameter that is stored as FP8 codes; else NULL */
-    bool measures; /* the first pass draws the full parameter to measure amaxes and stores nothing */
+    bool measures; /* true in the first pass: draws the full parameter to measure amaxes, stores nothing */
     cancellation_progress progress;
     int64_t done; /* number of elements stored so far */
 } draw;

@@ -19,7 +19,7 @@ typedef struct grouped_rows {
 /* Row counts for balancing expert gradients (tensor/ops.def: grouped_gemm_weight). */
 typedef struct grouped_balance {
     tensor end;    /* i32[context ranks, experts of all ranks]: end of each expert's rows on each rank */
-    int64_t first; /* index of this rank's first expert */
+    int64_t first; /* index of this rank's first expert among all experts */
 } grouped_balance;
 
 /* True if grouped GEMMs support this spec in FP8. If false, *why is the reason, a static text. */

@@ -83,7 +83,7 @@ tensor_shard linear_shard(const linear *l, recipe_tensor which) {
     return (tensor_shard){0};
 }
 
-/* Calls linear_check_blocks for `rows` rows of the local weight that are contiguous in the full weight. */
+/* The check of linear_check_blocks, for `rows` rows of the local weight contiguous in the full weight. */
 static ott_status check_scale_blocks(const linear *l, const linear_spec *spec, int64_t rows) {
     const struct {
         const quant_spec *spec;

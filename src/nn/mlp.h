@@ -23,8 +23,8 @@ typedef struct mlp {
 
 /* What forward saves for backward. */
 typedef struct mlp_saved {
-    tensor gate, up;                                    /* [T,F]; without a gate, `gate` holds up's output */
-    tensor gate_up;                                     /* [T, 2F] if gate and up are fused */
+    tensor gate, up; /* [T,F] outputs; without a gate, `gate` holds up's output */
+    tensor gate_up;  /* [T, 2F] if gate and up are fused */
     plan_buffer gate_up_buffer, gate_buffer, up_buffer; /* either gate_up_buffer is open, or gate and up */
     activation y;                                       /* y[T,F] */
     activation stored_gate_up, stored_gate, stored_up;  /* FP8 copies of gate and up, with stores_fp8 */

@@ -9,9 +9,9 @@
 
 /* The groups over which a tensor is split; borrowed. All NULL: the tensor is not split. */
 typedef struct tensor_shard {
-    group *row_ranks;      /* each rank holds other rows */
-    group *sequence_ranks; /* sequence parallelism: each rank holds a slice of the remaining rows */
-    group *column_ranks;   /* each rank holds other columns */
+    group *row_ranks;      /* ranks that hold other rows */
+    group *sequence_ranks; /* sequence-parallel ranks: each holds a slice of the remaining rows */
+    group *column_ranks;   /* ranks that hold other columns */
 } tensor_shard;
 
 static inline bool shard_is_full(const tensor_shard *c) {
