@@ -244,7 +244,7 @@ SIMD void add_values(ott_dtype d, const tensor *v, int64_t row, int64_t column, 
     });
 }
 
-/* Replaces each score of a tile by p = exp(score - most) and returns their SUM16. A score of -inf gives 0. */
+/* Replaces each score by p = exp(score - most) and returns the SUM16 of p. A score of -inf gives 0. */
 static float query_exponentials(float *scores, float most) {
     v16 sum = v16_zero(), shift = v16_set1(most);
     for (int64_t j = 0; j < TILE; j += 16) {

@@ -19,7 +19,7 @@ enum { ROWS = 8, VECTORS = 2 };
 enum { ROWS = 4, VECTORS = 1 };
 #endif
 #ifdef CPU_ISA_scalar
-#define UNROLL /* scalar vectors are arrays in memory, so unrolling has no effect */
+#define UNROLL /* at the scalar level vectors are arrays in memory, so unrolling has no effect */
 #else
 #define UNROLL _Pragma("GCC unroll 8")
 #endif

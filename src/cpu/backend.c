@@ -42,7 +42,7 @@ static bool has_amx(void) {
 #endif
 
 typedef struct isa_entry {
-    const cpu_isa *isa; /* NULL: a tile unit, and the fastest level without tile unit */
+    const cpu_isa *isa; /* NULL: a level with tile unit, which uses the fastest level without it */
     bool (*available)(void);
     const cpu_tiles *tiles;
     bool is_for_tests; /* true: cpu_isas does not list the level; only the level's name chooses it */

@@ -224,7 +224,7 @@ SIMD v16 canonical_nan(v16 amax) {
     return v16_select(v16_isnan(amax), v16_set1(NAN), amax);
 }
 
-/* Raises the amaxes most[0], most[step], ...: each to the maximum of `per` of the amaxes runs[count]. */
+/* Raises the amaxes most[0], most[step], ...: each to the maximum of the next `per` amaxes of runs[count]. */
 static void raise_blocks(float *most, int64_t step, const float *runs, int64_t count, int64_t per) {
     for (int64_t n = 0; n < count; most += step)
         for (int64_t end = size_min(n + per, count); n < end; n++) *most = amax_of(*most, runs[n]);
@@ -262,7 +262,7 @@ static void raise_tile(const quantize_job *job, quantize_unit u, int64_t row, in
     }
 }
 
-/* finish_rows for rows [row, end) of a use with a tile of block scales. Sets the tile to 0. */
+/* Does what finish_rows does, for a use with a tile of block scales. Then sets the tile to 0. */
 static void finish_tile(const quantize_job *job, const quantize_use *s, float *tile, quantize_unit u,
                         int64_t row, int64_t end, const quantize_work *w) {
     int64_t count = quantize_blocks(u.columns, s->columns), g = quantize_group(s, row, u.column);

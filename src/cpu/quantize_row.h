@@ -122,7 +122,7 @@ ROW_LOOP v16 amax_full_tile(const void *x, ott_dtype d, int64_t from, int64_t ld
     return v16_fold_rows_amax(most, d == OTT_BF16);
 }
 
-/* amax_full_tile for fewer rows than TILE_ROWS or any n. */
+/* Returns what amax_full_tile returns, but for up to TILE_ROWS rows and any n. */
 SIMD v16 amax_part_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, int64_t rows, int64_t n,
                         void *columns) {
     float most[TILE_ROWS] = {0};

@@ -61,7 +61,7 @@ SIMD void v16_put(void *p, ott_dtype d, int64_t index, v16 x, int64_t n) {
     } while (0)
 #define ROW_LOOP   SIMD
 #define ROW_UNROLL SIMD_UNROLL
-#else /* scalar: specialized copies gain nothing and take minutes to compile */
+#else /* at the scalar level, specialized copies gain nothing and take minutes to compile */
 static inline v16 v16_get(const void *p, ott_dtype d, int64_t index, int64_t n) {
     return v16_load_any_n(p, d, index, n);
 }

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-const char *dtype_name(ott_dtype d);             /* such as "bf16" */
-const char *dtype_safetensors_name(ott_dtype d); /* such as "BF16" */
+const char *dtype_name(ott_dtype d);             /* name, such as "bf16" */
+const char *dtype_safetensors_name(ott_dtype d); /* name, such as "BF16" */
 bool dtype_from_safetensors_name(const char *name, ott_dtype *out);
 int64_t dtype_bytes(ott_dtype d);          /* bytes of one element */
 bool dtype_is_fp8(ott_dtype d);            /* true for E4M3 and E5M2 */

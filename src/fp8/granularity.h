@@ -28,7 +28,7 @@ typedef struct scale_block {
 } scale_block;
 
 scale_block granularity_block(granularity g);
-const char *granularity_name(granularity g); /* such as "1x128" */
+const char *granularity_name(granularity g); /* name, such as "1x128" */
 /* Returns how many blocks of `block` elements hold `count` elements: one if `block` is INT64_MAX. */
 static inline int64_t granularity_blocks(int64_t count, int64_t block) {
     return block == INT64_MAX ? 1 : (count + block - 1) / block;

@@ -51,7 +51,7 @@ typedef enum recipe_tensor { TENSOR_INPUT, TENSOR_WEIGHT, TENSOR_GRAD_OUTPUT, TE
 typedef enum recipe_gemm { GEMM_OUTPUT, GEMM_GRAD_INPUT, GEMM_GRAD_WEIGHT, GEMM_COUNT } recipe_gemm;
 
 typedef struct recipe {
-    const char *name;     /* such as "tensorwise" */
+    const char *name;     /* name, such as "tensorwise" */
     const char *display;  /* name as torchao prints it: "TENSORWISE" */
     const char *source;   /* where the recipe is published */
     ott_dtype activation; /* format of activations and their gradients: F32, BF16 or F16 */

@@ -1,6 +1,6 @@
 /*
- * tensor/backend: a backend's capabilities and data layouts. A device (tensor/device.h) points to them. Code
- * above the backends checks these capabilities, never which backend it runs on.
+ * tensor/backend: a backend's capabilities and data layouts. A device (tensor/device.h) points to its
+ * backend's capabilities. Code above the backends checks these capabilities, never which backend it runs on.
  */
 #ifndef TENSOR_BACKEND_H
 #define TENSOR_BACKEND_H
@@ -8,7 +8,7 @@
 #include "fp8/recipe.h"
 
 typedef struct backend_capabilities {
-    const char *name;  /* such as "cpu" */
+    const char *name;  /* name, such as "cpu" */
     int64_t alignment; /* alignment of tensors within one allocation, in bytes; a power of two */
     /* True: GEMMs require FP8 operands to be contiguous along the contraction, so columnwise codes are stored
        transposed, separately from rowwise codes. False: GEMMs also read transposed FP8 operands. */

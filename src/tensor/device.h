@@ -88,7 +88,7 @@ struct device {
     const op_table *ops;
     const backend_capabilities *can;
     mem *account;
-    const char *name;      /* such as "cpu avx512, 2 threads" */
+    const char *name;      /* name, such as "cpu avx512, 2 threads" */
     int threads;           /* number of host threads that compute; 0: not a CPU */
     const device *dry_run; /* the device that this dry run imitates (tensor/dry_run.h); NULL: a real device */
     const struct dry_run_listener *listener; /* callbacks of a dry run; NULL: none */

@@ -1,5 +1,5 @@
-/* tensor/dropout: which elements dropout keeps. It depends only on seed, stream and the element's index in
-   the run. So recomputation, a resumed run and any number of ranks keep the same elements. */
+/* tensor/dropout: which elements dropout keeps. The choice depends only on seed, stream and the element's
+   index in the run. So recomputation, a resumed run and any number of ranks keep the same elements. */
 #ifndef TENSOR_DROPOUT_H
 #define TENSOR_DROPOUT_H
 

@@ -31,7 +31,7 @@ typedef enum collective_kind {
 #undef X
 } collective_kind;
 
-const char *group_collective_name(collective_kind kind); /* such as "all-reduce" */
+const char *group_collective_name(collective_kind kind); /* name, such as "all-reduce" */
 
 /* One rank's call of a collective. A tensor that is split by rows has a part for each rank, in rank order.
    input_rows[r] and output_rows[r] are the numbers of rows of rank r's part; NULL: all parts are equal. These
@@ -63,7 +63,7 @@ typedef struct group group;
 typedef struct group_request {
     group *group; /* NULL: no collective is running */
     collective call;
-    void *state;  /* owned by the transport */
+    void *state;  /* state of the transport, which owns it */
     double began; /* clock_seconds() at the start, if cx->times is set */
 } group_request;
 

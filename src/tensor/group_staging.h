@@ -13,7 +13,7 @@
    SEND, at most 64 MiB for other calls, 0 if none. */
 int64_t group_staging_bytes(int size, const collective *call);
 
-bool group_staging_sends_full(int size, const collective *call); /* true if this all-reduce takes one step */
+bool group_staging_sends_full(int size, const collective *call); /* true: the call sends full tensors */
 /* Returns the size of a slot for a part of `bytes`. */
 int64_t group_staging_slot(int64_t bytes);
 /* Returns the number of elements in a piece of a part. most: elements of the largest part. */

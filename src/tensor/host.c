@@ -30,7 +30,7 @@ ott_status host_synchronize(device *d) {
 }
 
 struct device_event {
-    double recorded; /* clock_seconds() of the recording */
+    double recorded; /* clock_seconds() when the event was recorded */
 };
 
 ott_status host_event_open(device *d, device_event **out) {

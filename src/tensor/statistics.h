@@ -11,8 +11,8 @@
    elements in double, rounded to fp32. A number above 464 for E4M3, or from 61440 on for E5M2, rounds beyond
    the largest value. */
 #define STATISTICS_MAP(X)                                                                                    \
-    X(SATURATED)   /* share of x that are infinite or round, as |x * s|, beyond the largest value */         \
-    X(UNDERFLOWED) /* share of x that are not 0 and have a code with value 0 */                              \
+    X(SATURATED)   /* share of infinite x, and of x for which |x * s| rounds beyond the largest value */     \
+    X(UNDERFLOWED) /* share of elements x that are not 0 and have a code with value 0 */                     \
     X(SIGNAL)      /* sum of x * x: fmaf(x, x, lane) */                                                      \
     X(NOISE)       /* sum of (value of code * i - x)^2: d = value * i - x, fmaf(d, d, lane) */               \
     X(AMAX)        /* largest amax of all scale blocks; NaN if one is NaN */                                 \

@@ -62,8 +62,8 @@ ANYWHERE uint32_t stochastic_mix(uint32_t word, uint64_t update) {
     return x ^ x >> 16;
 }
 
-/* Returns the draw of element `index`. b: its stochastic_block; sums: STOCHASTIC_SUM_*. The element's turn
-   comes from bits of the last number, which never rounds a sum. */
+/* Returns the draw of element `index`. b: the element's stochastic_block; sums: STOCHASTIC_SUM_*. The
+   element's turn comes from bits of the last number, which never rounds a sum. */
 ANYWHERE uint64_t stochastic_draw(rng_block b, uint64_t update, uint64_t index, uint64_t sums) {
     uint32_t low = index % 2 ? b.word[2] : b.word[0], high = index % 2 ? b.word[3] : b.word[1];
     uint32_t turned = stochastic_turned(high >> 29, update);

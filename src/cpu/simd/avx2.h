@@ -97,7 +97,7 @@ V16_BINARY(v16i, v16i_or, v16i, _mm256_or_si256)
 V16_BINARY(v16i, v16i_xor, v16i, _mm256_xor_si256)
 V16_BINARY(v16i, v16i_umax, v16i, _mm256_max_epu32)
 V16_BINARY(v16i, v16i_umin, v16i, _mm256_min_epu32)
-/* Returns the maximum of 32 unsigned 16-bit numbers, one by one. */
+/* Returns the larger of x and y for each of 32 unsigned 16-bit numbers. */
 V16_BINARY(v16i, v16i_umax16, v16i, _mm256_max_epu16)
 SIMD_PRIMITIVE v16i v16i_load(const void *p) {
     return (v16i){_mm256_loadu_si256(p), _mm256_loadu_si256((const __m256i *)p + 1)};
@@ -271,7 +271,7 @@ SIMD_PRIMITIVE bool v16_have_no_nan(const v16 x[4]) {
     for (int v = 1; v < 4; v++) nan = _mm256_or_ps(nan, _mm256_cmp_ps(x[v].a, x[v].b, _CMP_UNORD_Q));
     return _mm256_movemask_ps(nan) == 0;
 }
-/* Returns |x|, at most `limit`. */
+/* Returns the smaller of |x| and `limit` in each lane. */
 SIMD_PRIMITIVE v16 v16_magnitude(v16 x, v16 limit) {
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
     return (v16){_mm256_min_ps(_mm256_and_ps(x.a, magnitude), limit.a),
@@ -290,7 +290,7 @@ SIMD_PRIMITIVE __m256i v16i_signed_u8_lanes(v16i a, v16i b, int offset, int shif
     bytes = _mm256_or_si256(bytes, _mm256_and_si256(signs, sign));
     return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
-/* Stores 64 bytes in order: (word - offset) >> shift of each lane, below 128, and x's sign in bit 7. */
+/* Stores 64 bytes in order. Bits 0 to 6: (word - offset) >> shift of a lane; bit 7: the sign of x. */
 SIMD_PRIMITIVE void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift,
                                             const v16 x[4]) {
     _mm256_storeu_si256((void *)p, v16i_signed_u8_lanes(word[0], word[1], offset, shift, x[0], x[1]));

@@ -80,7 +80,7 @@ V16_BINARY(v16i, v16i_or, v16i, _mm512_or_si512)
 V16_BINARY(v16i, v16i_xor, v16i, _mm512_xor_si512)
 V16_BINARY(v16i, v16i_umax, v16i, _mm512_max_epu32)
 V16_BINARY(v16i, v16i_umin, v16i, _mm512_min_epu32)
-/* Returns the maximum of 32 unsigned 16-bit numbers, one by one. */
+/* Returns the larger of x and y for each of 32 unsigned 16-bit numbers. */
 V16_BINARY(v16i, v16i_umax16, v16i, _mm512_max_epu16)
 SIMD_PRIMITIVE v16i v16i_load(const void *p) {
     return _mm512_loadu_si512(p);
@@ -212,13 +212,13 @@ SIMD_PRIMITIVE bool v16_have_no_nan(const v16 x[4]) {
     __mmask16 nan = _mm512_cmp_ps_mask(x[0], x[1], _CMP_UNORD_Q);
     return _kortestz_mask16_u8(nan, _mm512_cmp_ps_mask(x[2], x[3], _CMP_UNORD_Q));
 }
-/* Returns |x|, at most `limit`. */
+/* Returns the smaller of |x| and `limit` in each lane. */
 SIMD_PRIMITIVE v16 v16_magnitude(v16 x, v16 limit) {
     return _mm512_range_ps(x, limit, 0xa);
 }
 /* Multiplies the signed 16-bit halves of each lane and adds the two products. */
 V16_BINARY(v16i, v16i_madd16, v16i, _mm512_madd_epi16)
-/* Stores 64 bytes in order: (word - offset) >> shift of each lane, below 128, and x's sign in bit 7. */
+/* Stores 64 bytes in order. Bits 0 to 6: (word - offset) >> shift of a lane; bit 7: the sign of x. */
 SIMD_PRIMITIVE void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift,
                                             const v16 x[4]) {
     const __m512i from = _mm512_set1_epi16((short)offset);

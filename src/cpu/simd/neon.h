@@ -145,7 +145,7 @@ V16_BINARY(v16i, v16i_or, v16i, vorrq_u32)
 V16_BINARY(v16i, v16i_xor, v16i, veorq_u32)
 V16_BINARY(v16i, v16i_umax, v16i, vmaxq_u32)
 V16_BINARY(v16i, v16i_umin, v16i, vminq_u32)
-/* Returns the maximum of 32 unsigned 16-bit numbers, one by one. */
+/* Returns the larger of x and y for each of 32 unsigned 16-bit numbers. */
 V16_BINARY(v16i, v16i_umax16, v16i, neon_umax16)
 SIMD_PRIMITIVE v16i v16i_load(const void *p) {
     const uint32_t *q = p;
@@ -309,7 +309,7 @@ SIMD_PRIMITIVE bool v16_have_no_nan(const v16 x[4]) {
     return vminvq_u32(vandq_u32(vandq_u32(neon_no_nan(x[0]), neon_no_nan(x[1])),
                                 vandq_u32(neon_no_nan(x[2]), neon_no_nan(x[3])))) != 0;
 }
-/* Returns |x|, at most `limit`. */
+/* Returns the smaller of |x| and `limit` in each lane. */
 SIMD_PRIMITIVE float32x4_t neon_magnitude(float32x4_t x, float32x4_t limit) {
     return vminq_f32(vabsq_f32(x), limit);
 }
@@ -324,7 +324,7 @@ V16_BINARY(v16i, v16i_madd16, v16i, neon_madd16)
 SIMD_PRIMITIVE uint16x8_t neon_shifted_low16(uint32x4_t x, uint32x4_t y, int offset, int shift) {
     return vsubq_u16(neon_low16(x, y), vdupq_n_u16((uint16_t)offset)) >> vdupq_n_u16((uint16_t)shift);
 }
-/* Stores 64 bytes in order: (word - offset) >> shift of each lane, below 128, and x's sign in bit 7. */
+/* Stores 64 bytes in order. Bits 0 to 6: (word - offset) >> shift of a lane; bit 7: the sign of x. */
 SIMD_PRIMITIVE void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift,
                                             const v16 x[4]) {
     SIMD_UNROLL for (int v = 0; v < 4; v++) {

@@ -92,7 +92,7 @@ V16_BINARY(v16i, v16i_or, v16i, a.lane[i] | b.lane[i])
 V16_BINARY(v16i, v16i_xor, v16i, a.lane[i] ^ b.lane[i])
 V16_BINARY(v16i, v16i_umax, v16i, a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i])
 V16_BINARY(v16i, v16i_umin, v16i, a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i])
-/* Returns the maximum of 32 unsigned 16-bit numbers, one by one. */
+/* Returns the larger of a and b for each of 32 unsigned 16-bit numbers. */
 SIMD v16i v16i_umax16(v16i a, v16i b) {
     v16i low = v16i_umax(v16i_and(a, v16i_set1(0xffffu)), v16i_and(b, v16i_set1(0xffffu)));
     v16i high = v16i_umax(v16i_and(a, v16i_set1(0xffff0000u)), v16i_and(b, v16i_set1(0xffff0000u)));
