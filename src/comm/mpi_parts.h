@@ -1,6 +1,6 @@
 /* comm/mpi_parts: structures that the files of comm/mpi share. An operation is one call of a collective. It
    waits in the queue of its group until the progress thread has run it. The lock guards the queues and the
-   results of operations. Only the progress thread uses the other members. */
+   results of operations. Only the progress thread uses the other members of the structures. */
 #ifndef COMM_MPI_PARTS_H
 #define COMM_MPI_PARTS_H
 

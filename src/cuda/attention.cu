@@ -14,7 +14,7 @@ enum { ROWS = 64, COLUMNS = 64, TILE = ATTENTION_TILE, GROUPS = COLUMNS / 8 };
 struct row_tile {
     float at[TILE][COLUMNS];
 };
-/* at[j][t]: q k of thread t's row and row j of a tile. */
+/* at[j][t]: dot product of thread t's row and row j of a tile. */
 struct score_tile {
     float at[TILE][ROWS];
 };

@@ -206,7 +206,7 @@ static ott_status start(group *base, exec *cx, group_request *request) {
     return status;
 }
 
-/* The host only waits for barriers, and for collectives that are timed. */
+/* The host waits only for barriers, and for collectives whose time is measured. */
 static ott_status wait_for(group *base, exec *cx, group_request *request) {
     nccl_group *g = nccl_group_of(base);
     nccl_operation *f = request->state;
@@ -300,8 +300,8 @@ static void leave(group *base) {
 
 /* ---- opening ---- */
 
-/* *bytes: staging bytes of the call; for a send, bytes of the message. Reserves memory now, but for a send,
-   whose memory is allocated when the send starts. */
+/* *bytes: staging bytes of the call; for a send, bytes of the message. Reserves the memory, except for a
+   send, which allocates its memory when it starts. */
 static ott_status reserve(group *base, exec *cx, const collective *call, int64_t *bytes) {
     nccl_group *g = nccl_group_of(base);
     *bytes = group_staging_bytes(g->group.size, call);

@@ -4,9 +4,10 @@
  * message waits for another pair. A channel is a communicator with its own stream.
  *
  * A collective starts when the device's stream reaches the point of its group_start, and runs on its
- * channel's stream. Work queued after group_wait runs when the collective is done. Only a barrier blocks the
- * host. NCCL only moves bytes: reductions exchange data, and Ottava's kernel adds the data in rank order
- * (cuda/ranks.cu). So every transport gives the same bits, whatever algorithm NCCL chooses.
+ * channel's stream. Work queued after group_wait runs when the collective is done. Only barriers and timed
+ * collectives block the host. NCCL only moves bytes: reductions exchange data, and Ottava's kernel adds the
+ * data in rank order (cuda/ranks.cu). So every transport gives the same bits, whatever algorithm NCCL
+ * chooses.
  *
  * One watchdog thread per device observes all its groups (nccl_watchdog.c). If NCCL reports an error or a
  * collective exceeds the group's timeout, the watchdog aborts the communicators of all groups, which releases

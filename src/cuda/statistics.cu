@@ -50,7 +50,7 @@ struct scale_range {
     float amax, least, most;
 };
 
-/* Ignores NaN scales, unless r already has one: r starts from the first scale. A NaN amax is the largest. */
+/* Widens r by an amax and scales. Ignores NaN scales, unless r began with one. A NaN amax is the largest. */
 __device__ __forceinline__ scale_range wider(scale_range r, float amax, float least, float most) {
     if (isnan(amax) || amax > r.amax) r.amax = amax;
     if (least < r.least) r.least = least;

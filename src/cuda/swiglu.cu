@@ -1,5 +1,5 @@
 /* cuda/swiglu: SwiGLU forward and backward, optionally with quantization by tiles: while values are in the
-   cache, the kernel finds amaxes and casts uses with known scales. Reads and writes each tensor once. */
+   cache, the kernel finds amaxes and casts uses with known scales. Reads inputs and writes results once. */
 #include "cuda/kernels.h"
 #include "cuda/tile.h"
 
