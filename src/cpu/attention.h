@@ -86,7 +86,7 @@ SIMD int64_t clamp(int64_t x, int64_t low, int64_t high) {
 SIMD int64_t first_key(int64_t window, int64_t i) {
     return window > 0 && i >= window ? i - window + 1 : 0;
 }
-/* Rounds a number of queries up to full lane groups. The padding has q = 0. */
+/* Rounds a number of queries up to full lane groups. Padding queries are 0. */
 SIMD int64_t padded_lanes(int64_t count) {
     return (count + QUERY_LANES - 1) / QUERY_LANES * QUERY_LANES;
 }

@@ -14,7 +14,7 @@ extern const backend_capabilities cpu_capabilities;
 
 /* Opens a CPU device with `threads` threads (0: all cores). isa: "scalar", "avx2", "avx512", "avx512bf16",
    "amx" or "neon"; NULL uses OTTAVA_ISA if it is set and not empty, else the best level. Close the device
-   with device_close; `account` must outlive it. Returns OTT_ERR_ARGUMENT for an unknown level,
+   with device_close; `account` must outlive the device. Returns OTT_ERR_ARGUMENT for an unknown level,
    OTT_ERR_UNSUPPORTED for a level that this machine or build does not have. */
 ott_status cpu_open(mem *account, int threads, const char *isa, device **out);
 /* Writes the ISA levels that cpu_open accepts to names[CPU_ISAS_MAX], slowest first. Returns their number. */

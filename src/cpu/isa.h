@@ -14,7 +14,7 @@
 #include "tensor/group.h"
 
 /* Bytes of each thread's scratch memory, aligned to 64. Any op may use it; GEMMs keep packed blocks and
-   partial sums in it (gemm.c). Its contents are undefined when an op starts. */
+   partial sums in this memory (gemm.c). Its contents are undefined when an op starts. */
 #define CPU_SCRATCH_BYTES ((int64_t)(5 << 20))
 
 /* Elementwise ops on fewer values run on one thread, because waking a second thread takes too long. */

@@ -94,10 +94,10 @@ struct device {
     const struct dry_run_listener *listener; /* callbacks of a dry run; NULL: none */
 };
 
-/* Allocates zero-filled device memory. `what` names it in messages. */
+/* Allocates zero-filled device memory. `what` names the memory in messages. */
 ott_status device_allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
 #define device_allocate(d, kind, bytes, what, out) device_allocate(d, kind, bytes, what, MEM_OUT(out))
-/* Allocates zero-filled pinned host memory that is mapped into the device (zero-copy). On the CPU it is
+/* Allocates zero-filled pinned host memory that is mapped into the device (zero-copy). On the CPU it calls
    device_allocate. Do not pass mapped memory to GEMMs or collectives: cuBLASLt and NCCL may not accept it. */
 ott_status device_allocate_mapped(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
 #define device_allocate_mapped(d, kind, bytes, what, out)                                                    \
@@ -135,7 +135,7 @@ bool device_has_graphs(const device *d);
 ott_status device_capture_begin(device *d);
 /* Ends a capture, also after a failure. out NULL: discards the captured work. */
 ott_status device_capture_end(device *d, device_graph **out);
-/* Queues the captured work. All memory that it uses must still be allocated. */
+/* Queues the captured work. All memory that the work uses must still be allocated. */
 ott_status device_graph_run(device *d, device_graph *g);
 void device_graph_close(device *d, device_graph *g); /* g may be NULL or still running */
 

@@ -9,7 +9,7 @@
 
 #include "tensor/exec.h"
 
-/* Opens a dry run of device `like`, which must outlive it. Close it with device_close. */
+/* Opens a dry run of device `like`, which must outlive the dry run. Close the dry run with device_close. */
 ott_status dry_run_open(mem *account, const device *like, device **out);
 
 /* Callbacks for the ops and collectives of plans that are recorded on a dry run, in order. Shapes and formats

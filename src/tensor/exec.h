@@ -37,11 +37,11 @@ typedef struct hook {
 
 /* Timers of ops and collectives. Quantizing fused into an op (QOUT) is timed as part of that op. */
 typedef struct exec_times {
-    /* Called when an op is finished. began: its start, in seconds since exec_times_start. seconds: its
-       duration. Both are measured by the device's clock. Timing makes the host wait for each op. */
+    /* Called when an op is finished. began: the op's start, in seconds since exec_times_start. seconds: the
+       op's duration. Both are times of the device's clock. Timing makes the host wait for each op. */
     void (*on_op)(void *user, enum op_index op, const void *args, double began, double seconds);
-    /* Called after each collective of several ranks. began: its start by clock_seconds(). seconds: its
-       duration; this rank spent `waited` of it in group_wait. NULL: not called. */
+    /* Called after each collective of several ranks. began: clock_seconds() at the start. seconds: the
+       duration. waited: seconds that this rank spent in group_wait. NULL: not called. */
     void (*on_collective)(void *user, const collective *call, double began, double seconds, double waited);
     void *user;
     device_event *start, *began, *ended;

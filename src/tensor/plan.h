@@ -4,8 +4,8 @@
  * The same code is first recorded, then replayed. During the recording, ops only check their arguments, and
  * plan_open and plan_close record the lifetime of each buffer. plan_seal computes the offsets; buffers may
  * overlap if their lifetimes do not. In a replay, the n-th plan_open returns the n-th recorded buffer. So
- * nothing is allocated inside a step, its memory is known beforehand, and activation checkpointing only
- * changes when layers open and close buffers.
+ * nothing is allocated inside a step, the step's memory is known beforehand, and activation checkpointing
+ * only changes when layers open and close buffers.
  *
  * Layers that run outside such a step use a plan in immediate mode: each buffer is allocated by plan_open and
  * freed by plan_close.

@@ -1,7 +1,7 @@
 /*
  * tensor/qtensor: a quantized tensor: FP8 codes and scales for two uses (fp8/recipe.h): rowwise, contracted
- * along its rows, and columnwise, contracted along its columns. qtensor_lay_out decides the layout for all
- * code: where codes, amax and scales are stored, if columnwise codes are transposed, and what is shared.
+ * along its rows, and columnwise, contracted along its columns. qtensor_lay_out decides the layout: where
+ * codes, amax and scales are stored, if columnwise codes are transposed, and what is shared.
  */
 #ifndef TENSOR_QTENSOR_H
 #define TENSOR_QTENSOR_H
@@ -46,10 +46,10 @@ typedef struct qblocks {
 } qblocks;
 
 /* Sets q's pointers into the two blocks, and the `bytes` of the blocks. The caller has set q's rows, columns,
-   groups and spec. Call it first with data NULL to get the bytes, then with the allocated blocks. The uses
-   share scales if each element has the same scale in both (quant_spec_shares_scales). They then also share
-   codes, except on backends with contiguous_contraction, where columnwise codes are transposed. OTT_ERR_SHAPE
-   for invalid sizes. */
+   groups and spec. Call the function first with data NULL to get the bytes, then with the allocated blocks.
+   The uses share scales if each element has the same scale in both (quant_spec_shares_scales). They then also
+   share codes, except on backends with contiguous_contraction, where columnwise codes are transposed.
+   OTT_ERR_SHAPE for invalid sizes. */
 ott_status qtensor_lay_out(qtensor *q, const backend_capabilities *can, qblocks *blocks);
 
 /* Returns the index of the first scale block (of `block` rows) of group `group`, which begins with row

@@ -1,7 +1,7 @@
 /*
  * tensor/smooth: channel scales of Smooth-SwiGLU (arXiv:2409.12517). Each channel (column) of the activation
  * is divided by its channel scale before the cast to FP8. The same column of the next weight is multiplied by
- * it. Channel scales are powers of two, so neither operation rounds.
+ * the channel scale. Channel scales are powers of two, so neither operation rounds.
  *
  * A channel scale is near the square root of the channel's amax. So an outlier channel enlarges the amax of
  * activation and weight equally. The paper divides by the full amax, but here the weight also has one FP8

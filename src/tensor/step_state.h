@@ -1,7 +1,7 @@
 /*
  * tensor/step_state: values of a training step in device memory: a vector of floats with one slot for each
- * value. With it a full step can be queued without waiting for the device. The host writes the first values
- * (LEARNING_RATE to AVERAGE) before a step and reads the results after it.
+ * value. With this vector a full step can be queued without waiting for the device. The host writes the first
+ * values (LEARNING_RATE to AVERAGE) before a step and reads the results after it.
  */
 #ifndef TENSOR_STEP_STATE_H
 #define TENSOR_STEP_STATE_H

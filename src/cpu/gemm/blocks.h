@@ -1,7 +1,7 @@
 /*
  * cpu/gemm/blocks: block scales in a product (fp8/reference.h). Each scale block of the contraction has a
- * separate chain. Its sum is scaled before it is added to the element of C. Inverse scales are packed in the
- * micro-kernel's order, so all granularities use the same kernel.
+ * separate chain. The sum of this chain is scaled before it is added to the element of C. Inverse scales are
+ * packed in the micro-kernel's order, so all granularities use the same kernel.
  */
 #ifndef CPU_GEMM_BLOCKS_H
 #define CPU_GEMM_BLOCKS_H

@@ -95,7 +95,7 @@ typedef struct gemm_job {
 } gemm_job;
 
 /* Returns the number of packed elements of kc terms. Padding completes the last pair, or the last 32 terms of
-   ACCUMULATE_TILE32. It is -0 in A and 0 in B. So its products are -0, which changes no sum, not even -0. */
+   ACCUMULATE_TILE32. Padding is -0 in A and 0 in B. Its products are -0, which keeps all sums, even -0. */
 SIMD int64_t gemm_length(int64_t kc, int64_t terms, bool tile32) {
     int64_t step = tile32 ? GEMM_TERMS_OF_TILE32 : terms;
     return (kc + step - 1) / step * step / terms;

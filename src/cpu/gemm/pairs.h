@@ -1,8 +1,8 @@
 /*
  * cpu/gemm/pairs: chooses which GEMMs, and which tiles of C, are computed by bf16 dot products of pairs. The
- * instruction treats subnormal numbers as 0. So it is used only if no operand and no sum can be subnormal
- * (cpu/simd/avx512bf16.h). This holds for all FP8 operands. For BF16 operands it depends on the smallest
- * number in the tile's packed rows.
+ * instruction VDPBF16PS treats subnormal numbers as 0. So it is used only if no operand and no sum can be
+ * subnormal (cpu/simd/avx512bf16.h). This holds for all FP8 operands. For BF16 operands it depends on the
+ * smallest number in the tile's packed rows.
  */
 #ifndef CPU_GEMM_PAIRS_H
 #define CPU_GEMM_PAIRS_H

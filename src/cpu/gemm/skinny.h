@@ -1,6 +1,6 @@
 /*
  * cpu/gemm/skinny: the product of a few rows of A with packed rows of B (cpu/gemm/panel.h), for generating
- * tokens. Its speed is limited by reading B from memory. So B is read in order and decoded to registers.
+ * tokens. Reading B from memory limits the speed. So B is read in order and decoded to registers.
  *
  *     sum[i][j] = fmaf(a(i, k), b(j, k), sum[i][j])   for k ascending
  *

@@ -4,8 +4,8 @@
  *
  *     sum[i][j] += even[i][j] + odd[i][j]    even, odd: chains from 0 of the even and the odd terms
  *
- * Registers can hold the sums, even and odd of only a few rows. So the contraction is split into chunks that
- * fit into the first-level cache, and a kernel computes each chunk for a few rows.
+ * Registers hold sum, even and odd for only a few rows of the tile. So the contraction is split into chunks
+ * that fit into the first-level cache, and a kernel computes each chunk for a few rows.
  */
 #ifndef CPU_GEMM_TILE32_H
 #define CPU_GEMM_TILE32_H

@@ -339,8 +339,8 @@ SIMD_PRIMITIVE v16 v16_from_f16_lanes(__m256i h) {
 SIMD_PRIMITIVE v16 v16_from_e5m2(codes16 c) {
     return v16_from_f16_lanes(_mm256_slli_epi16(_mm256_cvtepu8_epi16(c), 8));
 }
-/* Decodes via fp16: converting its subnormals is fast. An E4M3 number is 2^8 times the fp16 number with the
-   same sign, exponent and mantissa. This number is finite for E4M3's NaN, so a NaN gets exponent 31. */
+/* Decodes via fp16, whose subnormals are fast. An E4M3 number is 2^8 times the fp16 number with the same
+   sign, exponent and mantissa. This number is finite for E4M3's NaN, so a NaN gets exponent 31. */
 SIMD_PRIMITIVE v16 v16_from_e4m3(codes16 c) {
     __m256i wide = _mm256_cvtepi8_epi16(c);
     __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16((short)0xbf80));

@@ -265,7 +265,7 @@ SIMD_PRIMITIVE codes16 codes16_load_n(const uint8_t *p, int64_t n) {
 SIMD_PRIMITIVE v16 v16_from_e5m2(codes16 c) {
     return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(c), 8));
 }
-/* Decodes via fp16: converting its subnormals is fast, and E4M3 is 2^8 times fp16 with the same fields. */
+/* Decodes via fp16: its subnormals are fast, and E4M3 is 2^8 times fp16 with the same bit fields. */
 SIMD_PRIMITIVE v16 v16_from_e4m3(codes16 c) {
     __m256i half = _mm256_slli_epi16(_mm256_cvtepi8_epi16(c), 7);
     __m512 x = _mm512_mul_ps(_mm512_cvtph_ps(_mm256_and_si256(half, _mm256_set1_epi16((short)0xbf80))),
