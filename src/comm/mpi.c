@@ -73,14 +73,14 @@ static mpi_envelope failure_envelope(int rank, int tag) {
     return (mpi_envelope){CHANNEL_FAILURES, rank, tag};
 }
 
-/* Sends without waiting. `data` must stay valid until the receiving rank polls next. */
+/* Sends a note without waiting. `data` must stay valid until the receiving rank polls next. */
 static void send_note(int rank, int tag, const void *data, int64_t bytes) {
     mpi_request request;
     if (mpi_functions->send(failure_envelope(rank, tag), data, bytes, &request) == 0)
         mpi_functions->forget(&request);
 }
 
-/* Receives a note with this tag from `rank` or ANY_RANK. *sender: the sending rank; -1: none has arrived. */
+/* Receives a note (short message) with this tag from `rank` or ANY_RANK. *sender: -1 if there is none. */
 static ott_status receive_note(int rank, int tag, void *data, int bytes, int *sender) {
     TRY(mpi_check(mpi_functions->probe(failure_envelope(rank, tag), sender), "MPI_Iprobe"));
     if (*sender < 0) return OTT_OK;
@@ -91,7 +91,7 @@ static void send_failure(int rank, int tag, const char text[REASON_BYTES]) {
     if (rank != mpi.rank) send_note(rank, tag, text, REASON_BYTES);
 }
 
-/* If another rank's failure with this tag has arrived, receives it and returns it as an error. */
+/* If a rank has sent a failure with this tag, receives the failure and returns it as an error. */
 static ott_status receive_failure(int tag) {
     char text[REASON_BYTES];
     int sender;

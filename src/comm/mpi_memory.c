@@ -5,7 +5,7 @@
 enum {
     PIECE_MOST = 512 << 10, /* most bytes of a piece */
     PIECE_LEAST = 64 << 10,
-    STAGING_MOST = 2 << 20, /* bytes of the pieces to all ranks together; PIECE_LEAST may require more */
+    STAGING_MOST = 2 << 20, /* most bytes of the pieces to all ranks together, unless PIECE_LEAST is more */
     OPERATIONS = 6, /* operations allocated with the group; a training step without messages needs no more */
 };
 

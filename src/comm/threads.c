@@ -196,7 +196,7 @@ static void free_contribution(const threads_group *s, contribution *c) {
     mem_free(s->account, c->input_rows);
 }
 
-/* Adds a rank's input to the meeting for the rank's next collective. Call with the lock held. */
+/* Adds a rank's input to the meeting (shared state) of its next collective. Call with the lock held. */
 static ott_status join_meeting(rank_state *self, const contribution *own, meeting **out) {
     threads_group *s = self->shared;
     if (s->failed) return fail_group(s);

@@ -115,7 +115,7 @@ static int add_op(graph *g, graph_op op) {
     return op.out;
 }
 
-/* A pointwise operation on pairs or queries, in fp32. */
+/* A pointwise operation on values per query and key, or on values per query, in fp32. */
 static int add_f32(graph *g, graph_mode mode, int a, int b, int out) {
     return add_op(g, (graph_op){.mode = mode, .compute = GRAPH_F32, .a = a, .b = b, .out = out});
 }

@@ -29,7 +29,7 @@ cudaError_t rope_launch(const rope_args *a, cudaStream_t stream);
 /* ---- swiglu.cu: QUANTIZE_BY_TILES ---- */
 cudaError_t swiglu_forward_launch(const tensor *gate, const tensor *up, const tensor *y,
                                   const quantize_uses *uses, cudaStream_t stream);
-/* uses[0]: for dgate; uses[1]: for dup. */
+/* uses[0]: quantized copies of dgate; uses[1]: quantized copies of dup. */
 cudaError_t swiglu_backward_launch(const tensor *dy, const tensor *gate, const tensor *up,
                                    const tensor *dgate, const tensor *dup, const quantize_uses uses[2],
                                    cudaStream_t stream);

@@ -65,7 +65,7 @@ template <ott_dtype P, bool Mixed> __device__ __forceinline__ unsigned formats_o
     return P == OTT_F32 ? narrow & ~(1u << UPDATE_PARAM) : narrow | 1u << UPDATE_PARAM;
 }
 
-/* Reads four arrays and writes three. Also writes the codes of uses that need no amax from other tiles. New
+/* Reads four arrays and writes three. Also writes the quantized codes that need no amax from other tiles. New
    fp32 parameters (which may be in mapped host memory) stay in registers until the cast. For bf16 parameters
    the registers do not suffice: the parameters are reloaded from the cache, and each row looks up the job
    again. Mixed: some tensors are bf16. */

@@ -35,8 +35,8 @@ quantize_use quantize_use_of(const qtensor *q, bool columnwise) {
     };
 }
 
-/* Returns the uses that are FP8 and have their own scales. If rowwise and columnwise use share scales but not
-   codes, the columnwise codes become a second copy of the codes. */
+/* Returns the uses (rowwise, columnwise) that are FP8 and have their own scales. If both uses share scales
+   but not codes, the columnwise codes become a second copy of the rowwise codes. */
 quantize_uses quantize_uses_of(const qtensor *q) {
     quantize_uses uses = {.count = 0};
     if (cast_spec_is_fp8(&q->spec.rowwise)) uses.use[uses.count++] = quantize_use_of(q, false);
@@ -49,7 +49,7 @@ quantize_uses quantize_uses_of(const qtensor *q) {
 
 /* ---- passes ---- */
 
-/* True if the use must wait for a complete amax: a group exceeds a tile, and scaling is not delayed. */
+/* True if a use must wait for complete amaxes: its scale groups exceed a tile, and scaling is not delayed. */
 static bool waits_for_amax(const quantize_use *u) {
     return !quantize_is_local(u) && !u->delayed;
 }

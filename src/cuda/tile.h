@@ -227,7 +227,7 @@ __device__ __forceinline__ void store_copies(const quantize_use &u, const own_co
 
 /* ---- a pass ---- */
 
-/* Does the quantization work of all uses on the tile. */
+/* Does the quantization work of all uses (cuda/quantize.h) on the tile. */
 template <ott_dtype D>
 __device__ __forceinline__ void quantize_tile(const held<D> (&own)[OWN_ROWS], const quantize_uses &uses,
                                               const tile_place &p, int64_t rows, int64_t columns) {
@@ -245,7 +245,7 @@ __device__ __forceinline__ void quantize_tile(const held<D> (&own)[OWN_ROWS], co
     }
 }
 
-/* Loads a tile of x from memory and does the quantization work of all uses for this tile. */
+/* Loads a tile of x from memory and does the quantization work of all uses (cuda/quantize.h) for the tile. */
 template <ott_dtype D>
 __device__ __forceinline__ void quantize_loaded(const view &x, const quantize_uses &uses,
                                                 const tile_place &p) {
