@@ -9,13 +9,13 @@
 
 /* One thread's buffers: a block of queries, a tile of keys, and scores of QUERIES queries with the tile. */
 typedef struct backward_buffers {
-    float *q, *dout;                           /* rows of q and dout [block][width] */
-    float *q_lanes, *dout_lanes;               /* packed [block / QUERY_LANES][score_width][QUERY_LANES] */
-    float *dq;                                 /* rows of dq [block][width] */
-    float *lse, *delta;                        /* lse and delta of each query [block] */
-    float *k, *dk, *dv;                        /* rows of k; sums of dk and dv [TILE][width] */
-    float *k_operand, *v;                      /* [TILE][score_width]; without pairs, k_operand is k */
-    float *p, *ds;                             /* p and ds of the scores [TILE][QUERIES] */
+    float *q, *dout;             /* rows of q and dout [block][width] */
+    float *q_lanes, *dout_lanes; /* packed [block / QUERY_LANES][score_width][QUERY_LANES] */
+    float *dq;                   /* rows of dq [block][width] */
+    float *lse, *delta;          /* lse and delta of each query [block] */
+    float *k, *dk, *dv;          /* rows of k; sums of dk and dv [TILE][width] */
+    float *k_operand, *v;        /* packed k and v [TILE][score_width]; without pairs, k_operand is k */
+    float *p, *ds;               /* p and ds of the scores [TILE][QUERIES] */
     int least_q, least_dout, least_k, least_v; /* smallest exponents in packed q, dout, k, v */
 } backward_buffers;
 

@@ -17,7 +17,7 @@ static void update_loss_scale(float *state, bool finite) {
 
 ott_status ISA(grad_norm)(exec *cx, const grad_norm_args *a) {
     (void)cx;
-    const float *squares = a->sum_squares->data; /* [P], one sum for each gradient */
+    const float *squares = a->sum_squares->data; /* [P], a sum of squares for each gradient */
     float *state = a->state->data;               /* the values of tensor/step_state.h */
     if (a->state->columns < STEP_STATE_COUNT)
         return status_fail(OTT_ERR_SHAPE, "grad_norm: state has %lld values; at least %d are needed",

@@ -46,7 +46,7 @@ typedef struct quantize_work {
     float *runs;    /* amax of each run of the current row, or of a tile's rows: [run][TILE_ROWS] */
     float *spread;  /* scales of a row, one for each element */
     uint8_t *codes; /* codes of a row before they are transposed */
-    void *each;     /* most[i] of a use with a scale for each column (quantize_row.h); NULL: no such use */
+    void *each;     /* most[i] of the use that has a scale for each column (quantize_row.h); NULL: none */
 } quantize_work;
 
 /* ---- units and scratch ---- */

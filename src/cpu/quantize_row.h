@@ -85,7 +85,7 @@ SIMD void amax_runs(const void *x, ott_dtype d, int64_t from, int64_t n, int64_t
         *runs++ = amax_run(x, d, from + i, n - i < run ? n - i : run, ahead, column_amax_at(columns, d, i));
 }
 
-/* Writes the amax of each `run` of a row's elements [column, column + n) to runs[]. Raises columns[n]. */
+/* Writes the amax of each `run` of a row's elements [column, column + n) to runs[]. Raises columns[n] too. */
 static void amax_row(const tensor *x, int64_t row, int64_t column, int64_t n, int64_t run, row_ahead ahead,
                      void *columns, float *runs) {
     int64_t from = row * x->ld + column;

@@ -11,16 +11,16 @@
 
 typedef enum activate_kind { ACTIVATE_GELU_TANH, ACTIVATE_GELU_ERF, ACTIVATE_RELU } activate_kind;
 
-#define ACTIVATE_TANH_1       1.5957691216f  /* 2 sqrt(2 / pi) */
-#define ACTIVATE_TANH_3       0.07135481627f /* ACTIVATE_TANH_1 * 0.044715 */
-#define ACTIVATE_TANH_3_SLOPE 0.21406444881f /* 3 * ACTIVATE_TANH_3 */
-#define ACTIVATE_ERF_T        0.231641888f   /* 0.3275911 / sqrt(2) */
+#define ACTIVATE_TANH_1       1.5957691216f  /* 2 sqrt(2 / pi), coefficient of x in GELU with tanh */
+#define ACTIVATE_TANH_3       0.07135481627f /* ACTIVATE_TANH_1 * 0.044715, coefficient of x^3 */
+#define ACTIVATE_TANH_3_SLOPE 0.21406444881f /* 3 * ACTIVATE_TANH_3, coefficient of x^2 in the derivative */
+#define ACTIVATE_ERF_T        0.231641888f   /* 0.3275911 / sqrt(2), p of formula 7.1.26 for x / sqrt(2) */
 #define ACTIVATE_ERF_1        0.127414796f   /* a1 / 2 of formula 7.1.26; next lines: a2 / 2 to a5 / 2 */
 #define ACTIVATE_ERF_2        (-0.142248368f)
 #define ACTIVATE_ERF_3        0.7107068705f
 #define ACTIVATE_ERF_4        (-0.7265760135f)
 #define ACTIVATE_ERF_5        0.5307027145f
-#define ACTIVATE_DENSITY      0.39894228f /* 1 / sqrt(2 pi) */
+#define ACTIVATE_DENSITY      0.39894228f /* 1 / sqrt(2 pi), the normal density at 0 */
 
 /* The value f(x) of an activation function, and the derivative of f at x. */
 typedef struct activated {

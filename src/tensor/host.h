@@ -17,7 +17,7 @@ void host_event_close(device *d, device_event *e);
 ott_status host_event_record(device *d, device_event *e);
 ott_status host_event_wait(device *d, device_event *e);
 ott_status host_event_seconds(device *d, device_event *from, device_event *to, double *out);
-mem_stats host_taken(const device *d); /* counts of the device's account */
+mem_stats host_taken(const device *d); /* memory counts of the device's account */
 void host_read_memory(const device *d, device_memory *out);
 
 /* Returns a device for host memory, without an op table. It needs no close. The account must outlive it. */

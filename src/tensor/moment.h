@@ -102,7 +102,7 @@ ANYWHERE uint8_t moment_encode(float x, const moment_scale *s) {
 
 ANYWHERE float moment_decode(uint8_t code, float largest, float power) {
     float c = narrow_from_fp8(code & 0x7fu, OTT_E4M3);
-    if (!(c > 0.0f)) return c; /* 0 or NaN */
+    if (!(c > 0.0f)) return c; /* c is 0 or NaN */
     float x = largest * fmath_exp((moment_log(c) - moment_log(MOMENT_LARGEST)) * power);
     return code & 0x80u ? -x : x;
 }

@@ -1,4 +1,4 @@
-/* tensor/plan: records, packs and replays the buffers of a step; immediate mode. */
+/* tensor/plan: records, packs and replays the buffers of a step; opens buffers in immediate mode. */
 #include "tensor/plan.h"
 #include "base/size.h"
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 typedef struct plan_entry {
     const char *what;
-    int64_t bytes;      /* rounded up to the alignment of the device */
+    int64_t bytes;      /* size, rounded up to the device's alignment */
     int64_t offset;     /* offset in the arena; set by plan_seal */
     int32_t born, died; /* plan.time when the buffer was opened and closed; died < 0 while open */
     void *data;         /* in immediate mode, the buffer's device memory; NULL: the entry is free */

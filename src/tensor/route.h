@@ -141,9 +141,9 @@ ANYWHERE float route_total(const route_rule *r, const float *score, int64_t expe
 /* The inputs of one token's backward. batch_count and sequence_count: how often each expert was chosen in the
    batch and in the token's sequence; NULL: the loss has weight 0. */
 typedef struct route_token {
-    const float *logits, *score, *dweight;     /* for E experts, for E experts, for K choices */
-    const float *batch_count, *sequence_count; /* for E experts */
-    const int32_t *expert;                     /* K choices */
+    const float *logits, *score, *dweight;     /* E logits, E scores, K gradients of weights */
+    const float *batch_count, *sequence_count; /* E counts of choices */
+    const int32_t *expert;                     /* the K chosen experts */
     int64_t experts, choices;
     float lse, total, grad_scale;
 } route_token;

@@ -12,8 +12,8 @@
 #define STEP_STATE_MAP(X)                                                                                    \
     /* values that the host writes */                                                                        \
     X(LEARNING_RATE)                                                                                         \
-    X(CORRECTION1)      /* 1 - beta1^t */                                                                    \
-    X(SQRT_CORRECTION2) /* sqrt(1 - beta2^t) */                                                              \
+    X(CORRECTION1)      /* 1 - beta1^t for update t */                                                       \
+    X(SQRT_CORRECTION2) /* sqrt(1 - beta2^t) for update t */                                                 \
     X(TOKENS)           /* number of label tokens in the global batch */                                     \
     X(LOSS_SCALING)     /* 1: dynamic loss scaling (fp16), 0: LOSS_SCALE does not change */                  \
     X(UPDATE_LOW)       /* low 24 bits of the update's index; a float holds 24 bits exactly */               \

@@ -10,7 +10,7 @@
 typedef struct tensor {
     void *data; /* memory of the device of the context that uses the tensor */
     ott_dtype dtype;
-    int64_t rows;    /* 1 for a vector */
+    int64_t rows;    /* number of rows, 1 for a vector */
     int64_t columns; /* elements of a row are contiguous */
     int64_t ld;      /* row stride in elements, >= columns */
 } tensor;

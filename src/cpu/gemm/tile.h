@@ -76,7 +76,7 @@ SIMD void gemm_add_block(const gemm_tile *t, int rows, int vectors, v16 sum[GEMM
     }
 }
 
-/* Stores the sums in t->sums. With block scales, scales them and adds them to t->sums. */
+/* Stores the sums in t->sums, or, with block scales, scales the sums and adds them to t->sums. */
 SIMD void gemm_leave(const gemm_tile *t, int rows, int vectors, v16 sum[GEMM_MR][GEMM_NV]) {
     if (t->scale_inv_a && t->order == SCALE_PRODUCT)
         gemm_add_block(t, rows, vectors, sum, SCALE_PRODUCT);

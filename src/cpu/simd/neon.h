@@ -86,7 +86,7 @@ SIMD_PRIMITIVE float32x4_t neon_fnma(float32x4_t x, float32x4_t y, float32x4_t z
 SIMD_PRIMITIVE float32x4_t neon_fms(float32x4_t x, float32x4_t y, float32x4_t z) {
     return vfmaq_f32(vnegq_f32(z), x, y);
 }
-/* NEON's max and min handle NaN differently, and treat -0 as smaller than 0. */
+/* NEON's max and min handle NaN otherwise than v16_max and v16_min, and treat -0 as smaller than 0. */
 SIMD_PRIMITIVE float32x4_t neon_max(float32x4_t x, float32x4_t y) {
     return vbslq_f32(vcgtq_f32(x, y), x, y);
 }
