@@ -68,7 +68,7 @@ SIMD int64_t query_row(const attention *s, const document *d, int64_t i) {
 ott_status ISA(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *cu_seqlens,
                                const tensor *lse, int64_t head_dim, int64_t window, int64_t past, float scale,
                                attention *s);
-/* Returns OTT_ERR_UNSUPPORTED if a thread's scratch cannot hold `floats`. */
+/* Returns OTT_ERR_UNSUPPORTED if a thread's scratch cannot hold `floats` floats. */
 ott_status ISA(attention_fits)(const char *op, const attention *s, int64_t floats);
 
 /* Returns the next `count` floats (a multiple of 16) of a scratch buffer. Adds count to *used. */

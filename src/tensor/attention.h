@@ -3,7 +3,7 @@
  * query row, j a key row, d a column of a head. tensor/ops.def defines CHAIN and SUM16.
  *
  * Keys are visited in ascending tiles of ATTENTION_TILE, counted from the start of the document. Tiles
- * without a visible key are skipped. All values are fp32 after loading; exp and log are base/fmath's.
+ * without a visible key are skipped. All values are fp32 after loading; exp and log are of base/fmath.
  *
  * forward, for one query row, m = -inf, l = 0, o[d] = 0:
  *   for each tile:  s[j]  = softmax_scale * CHAIN_d fmaf(q[d], k[j,d], s) for visible j, else -inf
@@ -36,7 +36,7 @@
 
 #define ATTENTION_TILE 64
 
-/* OTT_ERR_SHAPE if columns of q or k are not a multiple of head_dim, or k does not have past + T rows. */
+/* OTT_ERR_SHAPE if q, k and lse cannot be split into heads of head_dim, or k does not have past + T rows. */
 static inline ott_status attention_check_heads(const char *op, const tensor *q, const tensor *k,
                                                const tensor *cu_seqlens, const tensor *lse, int64_t head_dim,
                                                int64_t past) {

@@ -38,7 +38,7 @@ int64_t plan_live_peak(const plan *p);
    nothing. plan_saved returns the bytes of the buffers that were open at a mark: the largest of all marks. */
 void plan_mark_saved(plan *p);
 int64_t plan_saved(const plan *p);
-/* Adds a message to another rank to a recording. Returns the bytes of the recording's messages so far. */
+/* Adds the bytes of a message to the recording. Returns the bytes of all messages recorded so far. */
 int64_t plan_add_message(plan *p, int64_t bytes);
 void plan_bind(plan *p, void *arena);    /* arena: device memory of at least plan_bytes; borrowed */
 void plan_replay(plan *p);               /* starts a replay: call it before each run of the step */

@@ -259,7 +259,7 @@ SIMD_PRIMITIVE __m256i v16i_u8_lanes(v16i x, v16i y) {
     __m256i bytes = _mm256_packus_epi16(_mm256_packus_epi32(x.a, x.b), _mm256_packus_epi32(y.a, y.b));
     return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
-/* Stores 64 values of 0..255 in four vectors as bytes, in order. */
+/* Stores the 64 lanes of four vectors, which are at most 255, as bytes, in order. */
 SIMD_PRIMITIVE void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d) {
     _mm256_storeu_si256((void *)p, v16i_u8_lanes(a, b));
     _mm256_storeu_si256((void *)(p + 32), v16i_u8_lanes(c, d));

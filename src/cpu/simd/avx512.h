@@ -200,7 +200,7 @@ SIMD_PRIMITIVE void v16i_store_u8(uint8_t *p, v16i x) {
 SIMD_PRIMITIVE void v16i_store_u8_n(uint8_t *p, v16i x, int64_t n) {
     _mm512_mask_cvtepi32_storeu_epi8(p, v16m_first(n), x);
 }
-/* Stores 64 values of 0..255 in four vectors as bytes, in order. */
+/* Stores the 64 lanes of four vectors, which are at most 255, as bytes, in order. */
 SIMD_PRIMITIVE void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d) {
     __m512i bytes = _mm512_packus_epi16(_mm512_packus_epi32(a, b), _mm512_packus_epi32(c, d));
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);

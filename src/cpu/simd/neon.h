@@ -292,7 +292,7 @@ SIMD_PRIMITIVE void v16i_store_u8_n(uint8_t *p, v16i x, int64_t n) {
     v16i_store_u8(part, x);
     memcpy(p, part, (size_t)(n < 16 ? n : 16));
 }
-/* Stores 64 values of 0..255 in four vectors as bytes, in order. */
+/* Stores the 64 lanes of four vectors, which are at most 255, as bytes, in order. */
 SIMD_PRIMITIVE void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d) {
     v16i_store_u8(p, a);
     v16i_store_u8(p + 16, b);

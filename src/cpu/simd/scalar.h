@@ -207,7 +207,7 @@ SIMD void v16i_store_u8_n(uint8_t *p, v16i x, int64_t n) {
 SIMD void v16i_store_u8(uint8_t *p, v16i x) {
     v16i_store_u8_n(p, x, 16);
 }
-/* Stores 64 values of 0..255 in four vectors as bytes, in order. */
+/* Stores the 64 lanes of four vectors, which are at most 255, as bytes, in order. */
 SIMD void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d) {
     v16i_store_u8(p, a);
     v16i_store_u8(p + 16, b);

@@ -82,7 +82,7 @@ SIMD v16 v16_keep_n(v16 a, int64_t n) {
 }
 
 /* ---- amax: the largest magnitude. Bits are compared: a NaN is larger than infinity, so it is kept. ---- */
-/* Returns the larger of amax and |x| in each lane. The first amax is v16_zero(). */
+/* Returns the larger of amax and |x| in each lane. A running amax starts as v16_zero(). */
 SIMD v16 v16_amax(v16 amax, v16 x) {
     return v16_from_bits(v16i_umax(v16_bits(amax), v16i_and(v16_bits(x), v16i_set1(0x7fffffffu))));
 }
