@@ -65,14 +65,14 @@ class Operand:
         amax = blocks.abs().amax(dim=(1, 3), keepdim=True)
         largest = torch.finfo(dtype).max
         scale = largest / amax
-        self.data = (blocks * scale).clamp_(-largest, largest).to(dtype).view(mn, depth)
+        self.data = (blocks * scale).clamp_(-largest, largest).to(dtype).view(lines, depth)
         self.scale = scale.reciprocal().view(blocks.shape[0], blocks.shape[2])  # [lines/block, depth/block]
 
     def exact_rows(self, rows):
         """Returns the rows with these numbers in float64, [len(rows), depth]."""
         depth = torch.arange(self.data.shape[1], device=self.data.device) // self.block[1]
-        data = self.data.view(torch.uint8)[lines].view(self.data.dtype)  # not every backend can index FP8
-        return data.float().double() * self.scale[lines // self.block[0]][:, depth].double()
+        data = self.data.view(torch.uint8)[rows].view(self.data.dtype)  # not every backend can index FP8
+        return data.float().double() * self.scale[rows // self.block[0]][:, depth].double()
 
     @property
     def nbytes(self):
