@@ -82,8 +82,8 @@ ANYWHERE float scale_te(float amax, float max, const scale_options *o) {
     return isinf(scale) ? o->infinite : scale;
 }
 
-/* MX: _roundup and _floor return the E8M0 code of scale_inv for a block's amax. _multiplier returns the scale
-   of a code: 2^(127 - code), NaN for code 255. */
+/* MX: `roundup` and `floor` return the E8M0 code of scale_inv for a block's amax. `multiplier` returns the
+   scale of a code: 2^(127 - code), NaN for code 255. */
 ANYWHERE uint8_t scale_e8m0_roundup(float amax, ott_dtype d) {
     if (isnan(amax)) return 255;
     if (isinf(amax)) return 254;

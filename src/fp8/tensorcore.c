@@ -6,7 +6,7 @@ enum {
     FRACTION_BITS = 13,       /* an aligned term is a multiple of 2^(largest exponent - FRACTION_BITS) */
     MANTISSA_BITS = 13,       /* bits of the result after its leading bit */
     PROMOTION_INTERVAL = 128, /* elements after which _split adds the accumulator to an fp32 sum */
-    NO_EXPONENT = -100000     /* stands for the largest exponent if all terms are 0 */
+    NO_EXPONENT = -100000     /* the largest exponent if all terms are 0 */
 };
 
 /* The number (-1)^negative * significand * 2^(exponent - fraction), not normalized. */

@@ -42,7 +42,7 @@ enum {
     PAIR_LEAST = 142,
     PAIR_LEAST_E4M3 = 118, /* bf16 exponent of 2^-9, the smallest E4M3 number */
     PAIR_LEAST_E5M2 = 111, /* bf16 exponent of 2^-16, the smallest E5M2 number */
-    PAIR_LEAST_NONE = 511, /* stands for the exponent of an operand that has only zeros */
+    PAIR_LEAST_NONE = 511, /* exponent of an operand that has only zeros */
 };
 
 /* Returns the minimum of `least` and magnitude - 1 of 32 bf16 numbers. The 1 makes zeros the largest. */
