@@ -13,7 +13,7 @@ typedef enum scale_rule {
     /* max / max(amax, eps); amax 0, infinity and NaN give 1 (TransformerEngine compute_scale_from_amax) */
     SCALE_TE,
     SCALE_E8M0,      /* TransformerEngine MXFP8: scale_inv = amax / max, rounded up to a power of two */
-    SCALE_E8M0_FLOOR /* OCP MX v1.0: scale_inv = 2^(floor(log2 amax) - floor(log2 max)); values may saturate */
+    SCALE_E8M0_FLOOR /* OCP MX v1.0: scale_inv = 2^(floor(log2 amax) - floor(log2 max)); may saturate */
 } scale_rule;
 
 static inline bool scale_rule_is_e8m0(scale_rule rule) {
