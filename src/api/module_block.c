@@ -13,8 +13,8 @@ static ott_status add_child(ott_module *m, const char *label, ott_module *part) 
     return status;
 }
 
-/* Adds child nodes for the layers of roles `from` to `to`, named as in a model. `part` is the member of a
-   model's block at byte `offset`. */
+/* Adds child nodes for the layers of roles `from` to `to`, named as in a model. The layers are in `part`: the
+   member of a block that begins `offset` bytes after the block's start; 0: the block. */
 static ott_status add_roles(ott_module *m, const model_options *o, module_role from, module_role to,
                             void *part, size_t offset) {
     ott_context *context = m->handle.context;

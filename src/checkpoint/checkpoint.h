@@ -21,7 +21,7 @@
  * A checkpoint is complete or absent: the files are written to a staging folder and synced, then the folder
  * is renamed. The files hold global tensors. They are the same bytes for any number of ranks, and any number
  * of ranks can load them. All ranks write their shards in parallel, so they need a shared file system. Rank 0
- * renames the folder when all ranks are done. checkpoint/writer decides when a run writes.
+ * renames the folder when all ranks are done. A run saves with checkpoint/writer, which adds both JSON files.
  */
 #ifndef CHECKPOINT_CHECKPOINT_H
 #define CHECKPOINT_CHECKPOINT_H

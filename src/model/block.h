@@ -80,7 +80,7 @@ typedef struct block_saved {
 /* Fills the block's activation_specs from its layers' specs. Call it after a layer's spec changes. */
 ott_status block_connect(block *b);
 /* Computes h1 and n1 in `s`. x[T,D] and delta[T,D] are only read; the caller may close them afterwards. delta
-   NULL: h1 is x, and *x_buffer moves into `s`. */
+   NULL: h1 is x, and *x_buffer moves into `s`; otherwise x_buffer is not used. */
 ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x_buffer, const tensor *delta,
                        block_saved *s);
 /* Opens delta[T,D], the feed-forward's projection. The caller closes delta. Block output: s->h2 + delta. */

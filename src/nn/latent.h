@@ -45,7 +45,7 @@ static inline int64_t latent_key_width(const latent_shape *s) {
     return s->nope_dim + s->rope_dim;
 }
 
-/* The tensor-parallel ranks, which have the other columns of b's output; without sequence parallelism. */
+/* The tensor-parallel ranks that share the columns of b's output. Every rank gets all rows of a sum. */
 static inline tensor_ranks latent_ranks(const latent_path *p) {
     return (tensor_ranks){.group = p->b.ranks.group};
 }

@@ -99,11 +99,13 @@ typedef enum linear_codes_use {
 } linear_codes_use;
 /* Requires linear_keeps_codes. backward true: the use for grad_input (columnwise); false: for forward. */
 linear_codes_use linear_get_codes_use(const linear *l, bool backward);
-/* Opens the weight in fp32, w[out, in]; adapted: with its DoRA adapter. The caller closes *buffer. */
+/* Opens w[out, in], the weight in fp32; adapted: with its DoRA adapter. The caller closes *buffer. Not for
+   expert weights. */
 ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w, plan_buffer *buffer);
 
-/* Lets the optimizer step also quantize this weight, until the next linear_set_spec. Call it after
-   linear_connect and store_set, because it copies the pointers that they set. The step makes codes and
+/* Lets the optimizer step also quantize this weight, until the next linear_set_spec. Call it only if
+   optimizer_rule.can_quantize accepts the weight, and after linear_connect and store_set, because it copies
+   the pointers that they set. After each update the caller sets quantized_step. The step makes codes and
    scales. It makes only the amax if the weight is sharded, if its scale depends on other ranks, or if
    columnwise codes are not kept. No effect for weights that are frozen, not cast (linear_casts_weight) or
    expert weights, for an empty or non-contiguous shard, or if a sharded weight has several scales. */
@@ -111,8 +113,8 @@ void linear_fuse_quantize(linear *l);
 /* True if the optimizer quantized the weight for this step. While the plan is recorded, true if
    linear_fuse_quantize is in effect. */
 bool linear_is_quantized_by_optimizer(const exec *cx, const linear *l);
-/* Quantizes as the optimizer step does, if no step has quantized the loaded weight. No effect without
-   linear_fuse_quantize. Call it before a graph is replayed: the replay does not check. */
+/* Quantizes as the optimizer step does, unless quantized_step is cx->step: needed after loading. No effect
+   without linear_fuse_quantize. Call it before a graph is replayed: the replay does not check. */
 ott_status linear_quantize_weight(exec *cx, linear *l);
 
 /* True if the compute weight never changes: the weight is frozen and its scaling is not delayed. */

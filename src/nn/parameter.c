@@ -57,7 +57,7 @@ parameter_part parameter_shard_part(const parameter *p) {
     for (int i = 0; i < PARAMETER_SECTIONS - 1; i++) {
         parameter_gap *gap = &part.gap[i];
         int64_t after = gap->after - s->first;
-        /* drop a gap after the last row, because parameter_run_at counts the elements of a one-row part */
+        /* keep only gaps between rows: in a part of one row, `after` would count elements */
         *gap = after > 0 && after < row_count ? (parameter_gap){after, gap->skipped} : (parameter_gap){0};
     }
     return part;

@@ -107,12 +107,12 @@ typedef struct parameter_store {
 /* Assigns this rank's shard of p: sets first, rows_per_rank (in `memory`; NULL on one rank) and the shape of
    value in p->shard, and zeroes the shard's other members. The value keeps its dtype and gets no memory. Call
    it for all parameters, in the same order on all ranks. A shard starts at a multiple of REDUCE_BLOCK
-   elements of the local part. */
+   elements of the local part. Before the first call zero *s and set `ranks`. */
 ott_status store_divide(parameter_store *s, arena *memory, parameter *p);
 /* Call it when the units have their parameters and linears. */
 ott_status store_open(parameter_store *s, arena *memory);
 /* Call it after linear_set_spec and before linear_fuse_quantize: lists parts, allocates scales and the full
-   gradients. table: embedding format. */
+   gradients. table: the format in which the embedding table is sent. */
 ott_status store_set(parameter_store *s, device *d, ott_dtype table);
 void store_close(parameter_store *s, device *d); /* frees the store's device memory */
 

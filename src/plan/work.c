@@ -89,7 +89,7 @@ static double field_bytes(const exec *cx, const op_field *f, const void *args, i
     if (!value) return 0;
     switch (f->kind) {
     case OP_INOUT: return 2 * tensor_traffic(value);
-    case OP_QTENSOR: /* another field has the source; if there are no codes, only amaxes are written */
+    case OP_QTENSOR: /* the high-precision tensor is another field; a q without codes gets only amaxes */
         return qtensor_has_codes(value) ? quantized_bytes(cx, value, source, BY_TILES) : 0;
     case OP_OPERAND: return tensor_traffic(&((const operand *)value)->t);
     case OP_QOUT: {

@@ -28,12 +28,12 @@ ott_status dry_run_group_open(mem *account, int rank, int size, group **out);
 /* Counts host memory that is never released: `count` elements of `size` bytes. On a dry run of a CPU it
    counts as device memory. */
 ott_status dry_run_count_host(device *d, mem_kind kind, int64_t count, int64_t size, const char *what);
-/* Counts communication memory of group g, of kind MEM_COMM. The group needs the largest `bytes` of all calls
+/* Counts device memory for group g, of kind MEM_COMM. The group needs the largest `bytes` of all calls
    with `messages` (sends), plus the largest `bytes` of all calls without `messages` (other collectives). */
 ott_status dry_run_count_comm(device *d, const group *g, bool messages, int64_t bytes);
 /* Returns the peak of the device's memory. Sets bytes_of_kind[] to the bytes of each kind at the peak. */
 int64_t dry_run_peak(const device *d, int64_t bytes_of_kind[MEM_KIND_COUNT]);
-/* Does what dry_run_peak does for staging and mapped host memory of a GPU. Returns 0 for a CPU. */
+/* As dry_run_peak, for a GPU's host memory: staging, mapped and dry_run_count_host. Returns 0 for a CPU. */
 int64_t dry_run_host_peak(const device *d, int64_t bytes_of_kind[MEM_KIND_COUNT]);
 /* True if this address of a dry run is mapped host memory of a GPU. */
 bool dry_run_is_mapped(const void *data);

@@ -52,7 +52,7 @@ ott_status process_group_join(mem *account, const logger *log, const config *cfg
 ott_status process_group_make_mesh(process_group *pg, config *cfg);
 /* Opens the groups of pg->mesh, over NCCL if the device has it (comm/links.h), else over MPI. Borrows d. */
 ott_status process_group_open(process_group *pg, device *d, const config *cfg);
-/* Bytes of host memory (MEM_COMM) that the MPI groups of one rank need. */
+/* Bytes of host memory (MEM_COMM) that the groups of one rank need if all groups use MPI (on CPUs). */
 int64_t process_group_bytes(const mesh *m);
 /* For a dry run: opens fake groups (tensor/dry_run.h) for one rank of the mesh. Only its groups (except
    control) and process_group_set_model may be used. Close with process_group_close. */

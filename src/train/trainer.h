@@ -19,7 +19,7 @@ typedef struct trainer_options {
     /* On one rank: sequences of a micro-batch, tokens of a sequence, micro-batches of a step. seq_len counts
        the full sequence, also if context-parallel ranks divide it. */
     int64_t batch_size, seq_len, grad_accum;
-    /* Sequences of one data-parallel rank's batch of evaluation, and tokens of each of these sequences. */
+    /* Sequences of one data-parallel rank's batch of evaluation, and tokens of each sequence; both >= 1. */
     int64_t evaluation_batch, evaluation_length;
     int64_t chunk;  /* tokens that the loss head processes in one chunk, >= 1 */
     float z_weight; /* weight of the z-loss; 0: none */
@@ -83,7 +83,8 @@ typedef struct trainer {
     const recipe *recipe; /* the current recipe */
     void *delayed_before; /* device copy of m->delayed, to undo an abandoned step; NULL: no delayed scaling */
     const hook *hook;     /* called in a step's first micro-batch (pipeline: in all); may be NULL */
-    void (*micro_batch_done)(void *user, int64_t done, int64_t total); /* called per micro-batch; or NULL */
+    /* Called after each micro-batch of a step (pipeline: once, after all of them); may be NULL. */
+    void (*micro_batch_done)(void *user, int64_t done, int64_t total);
     void *micro_batch_user;
     convert_summary converted;
     int64_t planned_bytes; /* device memory of the conversion that needs most */

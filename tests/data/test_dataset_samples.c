@@ -438,8 +438,8 @@ static void only_the_assistant_is_learned(void **state) {
     }
 }
 
-/* The template gets the tools of a row for each text that it makes of the row, and also extra fields of
-   messages. */
+/* Whenever the template renders messages of a row, it gets the row's tools, and the messages have their extra
+   fields (tool_calls). */
 static void templates_see_tools(void **state) {
     static const char rows[] =
         "{\"tools\": [{\"n\": 1}], \"messages\": [{\"role\": \"user\", \"content\": \"u\"}, "
