@@ -114,11 +114,13 @@ ott_status trainer_open(mem *account, const logger *log, device *d, const model_
 void trainer_close(trainer *t); /* t may be NULL */
 /* Sets the checkpointing of every block of m from o->checkpointing and o->checkpoint_every. */
 void trainer_set_checkpointing(const trainer_options *o, model *m);
-/* Loads parameters, moments, counters and FP8 state; trainer_load_part skips excluded parts. Collective. */
+/* Loads parameters, moments, counters and FP8 state; trainer_load_part skips excluded parts. Converts the
+   model again if layers fell back in the saved run: the caller need not. Collective. */
 ott_status trainer_load(trainer *t, const char *path);
 ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_exclusions *exclusions);
-/* Between steps: continues under recipe r and plans memory again. Also call it with the current recipe after
-   layers have fallen back. Bit-identical to saving, opening a trainer with that recipe and loading. */
+/* Between steps: continues under recipe r, which must outlive the trainer, and plans memory again. Also call
+   it with the current recipe after layers have fallen back. Bit-identical to saving, opening a trainer with
+   that recipe and loading. */
 ott_status trainer_convert(trainer *t, const recipe *r);
 /* Shares the list of fallen-back layers across pipeline stages. Collective; call before trainer_convert. */
 ott_status trainer_share_fallbacks(trainer *t);
@@ -129,9 +131,10 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out);
    with the averaged weights of a schedule-free optimizer. The batches are divided over the data-parallel
    ranks. Afterwards the model has the training weights again. OTT_ERR_STOPPED if cx.cancellation stops it. */
 ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out);
-/* Runs the last step's micro-batches again and names the first module whose output or gradient is not finite:
-   "output of model.layers.0.mlp.up_proj". With several ranks, every rank gets one rank's text and " on rank
-   2" or " on rank 2, stage 1". "" if all are finite. Collective over run_group. */
+/* After a skipped step: runs its micro-batches again, with the current weights, and names the first module
+   whose output or gradient is not finite: "output of model.layers.0.mlp.up_proj". Overwrites the gradients.
+   With several ranks, every rank gets one rank's text and " on rank 2" or " on rank 2, stage 1". "" if all
+   are finite. Collective over run_group. */
 ott_status trainer_find_nonfinite(trainer *t, char out[160]);
 /* Names the first parameter in backward order whose gradient is not finite:
    "model.layers.0.mlp.up_proj.weight", with the rank appended as in trainer_find_nonfinite. "" if all
