@@ -80,7 +80,7 @@ typedef struct store_unit {
 typedef struct parameter_store {
     group *ranks; /* data-parallel ranks that share the parameters; borrowed; NULL: one rank */
     /* Second store, for expert parameters, which are sharded over another group. It has the same unit indices
-       and options. All public calls but store_divide and store_open also apply to it. Borrowed; NULL: none. */
+       and options. Public calls but store_divide and store_open also apply to it. Borrowed; NULL: none. */
     struct parameter_store *expert_store;
     store_options options;
     bool micro_batches; /* a step has several micro-batches; set it and `options` before store_set */
