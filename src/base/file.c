@@ -60,6 +60,12 @@ ott_status file_resolve(mem *account, const char *folder, const char *path, char
 
 /* ---- paths and kinds ---- */
 
+bool file_is_below(const char *path, const char *folder) {
+    size_t length = strlen(folder);
+    if (length == 0 || strncmp(path, folder, length) != 0) return false;
+    return folder[length - 1] == '/' || path[length] == '/' || path[length] == '\0';
+}
+
 bool file_is_in(const char *folder, const char *name) {
     char path[PATH_MAX];
     return snprintf(path, sizeof path, "%s/%s", folder, name) < PATH_MAX && file_exists(path);

@@ -34,11 +34,6 @@ bool hf_folder_is_copied(const char *name) {
 
 /* ---- resolving links ---- */
 
-static bool is_inside(const char *path, const char *folder) {
-    size_t length = strlen(folder);
-    return length > 0 && strncmp(path, folder, length) == 0 && (path[length] == '/' || length == 1);
-}
-
 /* Sets c->blobs. The files of CACHE/models--NAME/snapshots/REVISION are links to CACHE/models--NAME/blobs. */
 static void find_blobs(copier *c) {
     strcpy(c->blobs, c->root);
@@ -57,7 +52,7 @@ static void find_blobs(copier *c) {
 static ott_status resolve_path(const copier *c, const char *path, char out[PATH_MAX]) {
     if (!realpath(path, out))
         return status_fail(status_from_errno(errno), "%s: cannot open: %s", path, strerror(errno));
-    if (is_inside(out, c->root) || is_inside(out, c->blobs)) return OTT_OK;
+    if (file_is_below(out, c->root) || file_is_below(out, c->blobs)) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,
         "%s: is a link to %s, outside of the model folder, and is not followed: copy the file there", path,
