@@ -498,9 +498,9 @@ static ott_status join_processes(void) {
     return OTT_OK;
 }
 
-ott_status mpi_library(const char **name) {
+ott_status mpi_version(const char **version) {
     TRY(mpi_load());
-    *name = mpi_functions->library;
+    *version = mpi_functions->version;
     return OTT_OK;
 }
 

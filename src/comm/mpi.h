@@ -16,9 +16,9 @@
    ends with the process. Later calls return the same values. */
 ott_status mpi_join(int *rank, int *size);
 
-/* Sets *name to the MPI library's name and version, without starting MPI. OTT_ERR_UNSUPPORTED if the MPI
+/* Sets *version to the MPI library's name and version, without starting MPI. OTT_ERR_UNSUPPORTED if the MPI
    plugin cannot be opened. */
-ott_status mpi_library(const char **name);
+ott_status mpi_version(const char **version);
 
 /* Opens a group of `ranks` (numbers as from mpi_join, ascending, including this process). `name` is for
    messages and is borrowed. `timeout`: seconds to wait for another rank; 0: no limit. Every process must open

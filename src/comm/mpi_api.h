@@ -39,7 +39,7 @@ enum {
 
 typedef struct mpi_api {
     uint64_t bytes;      /* sizeof(mpi_api) when the plugin was built */
-    const char *library; /* name and version of the MPI library */
+    const char *version; /* name and version of the MPI library */
     mpi_request no_request;
     /* Starts MPI and opens the channels. May be called once in a process. */
     int (*start)(int *rank, int *size);

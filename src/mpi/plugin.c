@@ -128,7 +128,7 @@ const void *mpi_api_entry(void) {
     int length;
     MPI_Get_library_version(name, &length);
     name[strcspn(name, ",\n")] = '\0';
-    api.library = name;
+    api.version = name;
     api.no_request = request_of(MPI_REQUEST_NULL);
     return &api;
 }

@@ -92,9 +92,9 @@ static void report_gpu(doctor *d) {
 }
 
 static void report_mpi(doctor *d) {
-    const char *name;
-    bool there = mpi_library(&name) == OTT_OK;
-    print_finding(d, there, "MPI", there ? name : "libottava_mpi.so cannot be opened",
+    const char *version;
+    bool there = mpi_version(&version) == OTT_OK;
+    print_finding(d, there, "MPI", there ? version : "libottava_mpi.so cannot be opened",
                   "only runs with several ranks need it: install Open MPI and build again");
 }
 
