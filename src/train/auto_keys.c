@@ -7,9 +7,13 @@
 #include <limits.h>
 #include <stdio.h>
 
+enum { CHAT_DATE, FP8_SUM, BF16_SUM, KEYS, VALUE_BYTES = 16 };
+
+static const char *const keys[KEYS] = {"data.chat_date", "float8.accumulate", "train.bf16_accumulate"};
+
+/* The chosen value of each key; "": the key stays as it is. */
 typedef struct choice {
-    char chat_date[16]; /* chosen date; "": data.chat_date stays as it is */
-    char fp8_sum[16], bf16_sum[16];
+    char value[KEYS][VALUE_BYTES];
 } choice;
 
 /* True if data.chat_date is not set and a chat template may read it. */
@@ -20,40 +24,41 @@ static bool needs_date(const config *cfg) {
     return may_chat && *path && !*cfg->data.chat_date;
 }
 
-/* Chooses the date. before: configuration of the resumed run, or NULL. Older runs have no data.chat_date. */
-static void choose_date(const config *before, char out[16]) {
+/* before: configuration of the resumed run, or NULL. Older runs have no data.chat_date. */
+static void choose_date(const config *before, char out[VALUE_BYTES]) {
     if (!before)
         chat_today(out);
     else
-        snprintf(out, 16, "%s",
+        snprintf(out, VALUE_BYTES, "%s",
                  config_was_set(before, "data.chat_date") ? before->data.chat_date : "undefined");
 }
 
-static void choose_sum(const config *before, const config *cfg, const device *d, const char *key,
-                       char out[16]) {
-    const char *word = config_word(cfg, key);
-    if (strcmp(word, "auto") == 0 && before) word = config_word(before, key);
-    if (strcmp(word, "auto") == 0) word = backend_has_tiles(d) ? "tile32" : "fp32";
-    snprintf(out, 16, "%s", word);
+static bool is_auto(const config *cfg, const char *key) {
+    return strcmp(config_word(cfg, key), "auto") == 0;
+}
+
+static void choose_sum(const config *before, const device *d, const char *key, char out[VALUE_BYTES]) {
+    const char *best = backend_has_tiles(d) ? "tile32" : "fp32";
+    snprintf(out, VALUE_BYTES, "%s", before && !is_auto(before, key) ? config_word(before, key) : best);
 }
 
 static ott_status choose_all(mem *account, const device *d, const config *cfg, choice *out) {
     config *before = NULL;
-    bool has_auto = cfg->float8.accumulate == SUM_AUTO || cfg->train.bf16_accumulate == BF16_SUM_AUTO;
-    if (has_auto || needs_date(cfg)) TRY(resume_config(account, cfg, &before));
-    if (needs_date(cfg)) choose_date(before, out->chat_date);
-    choose_sum(before, cfg, d, "float8.accumulate", out->fp8_sum);
-    choose_sum(before, cfg, d, "train.bf16_accumulate", out->bf16_sum);
+    bool chooses[KEYS] = {needs_date(cfg), is_auto(cfg, keys[FP8_SUM]), is_auto(cfg, keys[BF16_SUM])};
+    if (chooses[CHAT_DATE] || chooses[FP8_SUM] || chooses[BF16_SUM])
+        TRY(resume_config(account, cfg, &before));
+    if (chooses[CHAT_DATE]) choose_date(before, out->value[CHAT_DATE]);
+    for (int i = FP8_SUM; i <= BF16_SUM; i++)
+        if (chooses[i]) choose_sum(before, d, keys[i], out->value[i]);
     config_close(before);
     return OTT_OK;
 }
 
 ott_status auto_keys_choose(mem *account, process_group *pg, const device *d, config *cfg) {
-    choice c = {.chat_date = ""};
+    choice c = {.value = {""}};
     if (process_group_is_leader(pg)) TRY(choose_all(account, d, cfg, &c));
     if (pg->size > 1) TRY(process_group_broadcast(pg, &c, sizeof c));
-    if (*c.chat_date) TRY(config_set(cfg, "data.chat_date", c.chat_date));
-    if (cfg->float8.accumulate == SUM_AUTO) TRY(config_set(cfg, "float8.accumulate", c.fp8_sum));
-    if (cfg->train.bf16_accumulate != BF16_SUM_AUTO) return OTT_OK;
-    return config_set(cfg, "train.bf16_accumulate", c.bf16_sum);
+    for (int i = 0; i < KEYS; i++)
+        if (*c.value[i]) TRY(config_set(cfg, keys[i], c.value[i]));
+    return OTT_OK;
 }
