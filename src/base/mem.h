@@ -50,7 +50,8 @@ ott_status mem_open(mem **out);
 /* Closes an account (or NULL). All blocks must be freed: debug builds report leaks on stderr and abort. */
 void mem_close(mem *m);
 
-/* Passes the address of a pointer to any type as `out` of an allocating function. */
+/* Passes the address of a pointer to any type as `out` of an allocating function. The function writes this
+   pointer as a void *: the build must have -fno-strict-aliasing (cmake/flags.cmake). */
 #define MEM_OUT(out) ((void)sizeof(&**(out)), (void **)(void *)(out))
 
 /* Returns zero-filled memory, aligned to MEM_ALIGNMENT; a unique pointer if bytes is 0. The text of

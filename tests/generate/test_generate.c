@@ -163,8 +163,8 @@ static void long_prompts_are_truncated_to_the_window(void **state) {
     assert_true(others > 0); /* for some prompts the first byte of the window changes the text */
 }
 
-/* Under recipes in which a token's values do not depend on other tokens, generation with the KV cache equals
-   generation of one token at a time, each with the full text so far as prompt. */
+/* Under bf16 and rowwise a token's values do not depend on other tokens. So a text that one call generates,
+   with the KV cache, equals the text of one call per token, each with the text so far as prompt. */
 static void continuing_equals_a_new_prompt(void **state) {
     static const char *const runs[] = {"bf16", "rowwise"};
     for (int i = 0; i < 2; i++) {

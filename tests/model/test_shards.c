@@ -386,9 +386,9 @@ static void whatever_travels_and_when(void **state) {
                     sizes[(i + way) % 4]);
 }
 
-/* In these cases torchao's sharded weights differ from one rank's, but Ottava's must not: scales that are not
-   powers of two, bf16 weights rounded twice, uneven and empty shards (with which torchao fails), a
-   precomputed scale of an older weight, and a tied embedding that would read FP8 codes. */
+/* In these cases torchao's sharded weights differ from one rank's weights; Ottava's must be equal. Scales are
+   not powers of two. Bf16 weights are rounded twice. Shards are uneven or empty (torchao fails). A scale is
+   precomputed from an older weight. A tied embedding would read FP8 codes. */
 static void what_other_shards_get_wrong(void **state) {
     (void)state;
     static const char *const wrong[] = {"tensorwise", "rowwise", "block"};
