@@ -569,6 +569,17 @@ static void test_clocks(void **state) {
     assert_true(clock_wall() > 1.7e9);
 }
 
+/* A folder whose name only begins like the other one is not below it. */
+static void test_paths_below_a_folder(void **state) {
+    (void)state;
+    assert_true(file_is_below("runs/a", "runs/a"));
+    assert_true(file_is_below("runs/a/checkpoints", "runs/a"));
+    assert_true(file_is_below("/tmp", "/"));
+    assert_false(file_is_below("runs/ab", "runs/a"));
+    assert_false(file_is_below("runs", "runs/a"));
+    assert_false(file_is_below("runs", ""));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_folder, close_folder)
 
 int main(void) {
@@ -592,6 +603,7 @@ int main(void) {
         TEST(test_same_files),
         TEST(test_joined_paths),
         TEST(test_reader_checks_bounds),
+        cmocka_unit_test(test_paths_below_a_folder),
         cmocka_unit_test(test_crc32c),
         cmocka_unit_test(test_crc32c_of_pieces),
         TEST(test_two_write_one_file),

@@ -350,8 +350,8 @@ static void hostile_lengths(void **state) {
     assert_null(s);
 }
 
-/* Two hostile headers. One lists very many tensors with the same byte range, a known denial of service against
-   the reference implementation. The other nests so deep that a parser's stack would overflow. */
+/* Two hostile headers. One lists very many tensors with the same byte range, a known denial of service
+   against the reference implementation. The other nests so deep that a parser's stack would overflow. */
 static void hostile_bulk(void **state) {
     folder *f = *state;
     safetensors *s;
