@@ -60,7 +60,7 @@ ott_status file_resolve(mem *account, const char *folder, const char *path, char
 
 /* ---- paths and kinds ---- */
 
-bool file_is_below(const char *path, const char *folder) {
+bool file_is_inside(const char *path, const char *folder) {
     size_t length = strlen(folder);
     if (length == 0 || strncmp(path, folder, length) != 0) return false;
     return folder[length - 1] == '/' || path[length] == '/' || path[length] == '\0';

@@ -12,8 +12,8 @@
 
 bool file_exists(const char *path);
 bool file_is_folder(const char *path);
-/* True if `path` is the folder or below it, by the text of both paths: the files need not exist. */
-bool file_is_below(const char *path, const char *folder);
+/* True if `path` is the folder or inside it, by the text of both paths: the files need not exist. */
+bool file_is_inside(const char *path, const char *folder);
 bool file_is_in(const char *folder, const char *name); /* true if FOLDER/NAME exists */
 /* Writes FOLDER/NAME to out. OTT_ERR_ARGUMENT if the result is too long. */
 ott_status file_join(const char *folder, const char *name, char out[PATH_MAX]);

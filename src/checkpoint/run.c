@@ -33,7 +33,7 @@ ott_status checkpoint_run_begin(mem *account, const char *run_folder, run_record
 static bool is_inside(const char *folder, const char *path) {
     char outer[PATH_MAX], inner[PATH_MAX];
     if (!realpath(folder, outer) || !realpath(path, inner)) return false;
-    return file_is_below(inner, outer);
+    return file_is_inside(inner, outer);
 }
 
 /* *out = run of the newest checkpoint in a folder without a record. *any is false if there is no

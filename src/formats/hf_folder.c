@@ -52,7 +52,7 @@ static void find_blobs(copier *c) {
 static ott_status resolve_path(const copier *c, const char *path, char out[PATH_MAX]) {
     if (!realpath(path, out))
         return status_fail(status_from_errno(errno), "%s: cannot open: %s", path, strerror(errno));
-    if (file_is_below(out, c->root) || file_is_below(out, c->blobs)) return OTT_OK;
+    if (file_is_inside(out, c->root) || file_is_inside(out, c->blobs)) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,
         "%s: is a link to %s, outside of the model folder, and is not followed: copy the file there", path,

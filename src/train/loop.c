@@ -594,7 +594,7 @@ static ott_status collect_errors(run *r) {
 /* Checks that all ranks see the run folder, and the checkpoint folder if it is outside the run folder. */
 static ott_status check_folder(run *r) {
     TRY(shared_folder_check(&r->process_group, r->folder.path, "run.dir"));
-    if (file_is_below(r->folder.checkpoints, r->folder.path)) return OTT_OK;
+    if (file_is_inside(r->folder.checkpoints, r->folder.path)) return OTT_OK;
     return shared_folder_check(&r->process_group, r->folder.checkpoints, "checkpoint.dir");
 }
 

@@ -569,15 +569,15 @@ static void test_clocks(void **state) {
     assert_true(clock_wall() > 1.7e9);
 }
 
-/* A folder whose name only begins like the other one is not below it. */
-static void test_paths_below_a_folder(void **state) {
+/* A folder whose name only begins like the other one is not inside it. */
+static void test_paths_inside_a_folder(void **state) {
     (void)state;
-    assert_true(file_is_below("runs/a", "runs/a"));
-    assert_true(file_is_below("runs/a/checkpoints", "runs/a"));
-    assert_true(file_is_below("/tmp", "/"));
-    assert_false(file_is_below("runs/ab", "runs/a"));
-    assert_false(file_is_below("runs", "runs/a"));
-    assert_false(file_is_below("runs", ""));
+    assert_true(file_is_inside("runs/a", "runs/a"));
+    assert_true(file_is_inside("runs/a/checkpoints", "runs/a"));
+    assert_true(file_is_inside("/tmp", "/"));
+    assert_false(file_is_inside("runs/ab", "runs/a"));
+    assert_false(file_is_inside("runs", "runs/a"));
+    assert_false(file_is_inside("runs", ""));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_folder, close_folder)
@@ -603,7 +603,7 @@ int main(void) {
         TEST(test_same_files),
         TEST(test_joined_paths),
         TEST(test_reader_checks_bounds),
-        cmocka_unit_test(test_paths_below_a_folder),
+        cmocka_unit_test(test_paths_inside_a_folder),
         cmocka_unit_test(test_crc32c),
         cmocka_unit_test(test_crc32c_of_pieces),
         TEST(test_two_write_one_file),
