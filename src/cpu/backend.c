@@ -218,10 +218,6 @@ static const device_table table = {
     HOST_TABLE_MEMORY, .copy = copy_within, HOST_TABLE_EVENTS, .peak = measure_peak, .close = close_device,
 };
 
-cpu_device *cpu_from(device *d) {
-    return d->table == &table ? (cpu_device *)d : NULL;
-}
-
 bool cpu_has_tiles(const device *d) {
     return d->table == &table && ((const cpu_device *)d)->tiles;
 }

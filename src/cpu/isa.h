@@ -52,8 +52,6 @@ static inline bool cpu_is_pair_format(ott_dtype d) {
 static inline cpu_device *cpu_of(const exec *cx) {
     return (cpu_device *)cx->device;
 }
-/* Returns d as a CPU device, or NULL if d belongs to another backend. */
-cpu_device *cpu_from(device *d);
 static inline int cpu_threads(const exec *cx) {
     return cx->device->threads;
 }
