@@ -18,23 +18,19 @@
 
 /* ---- configuration ---- */
 
-static ott_status set_text(config *cfg, const char *key, const char *value) {
-    return config_was_set(cfg, key) ? OTT_OK : config_set(cfg, key, value);
-}
-
 static ott_status set_int(config *cfg, const char *key, int64_t value) {
     char text[24];
     snprintf(text, sizeof text, "%" PRId64, value);
-    return set_text(cfg, key, text);
+    return config_set_default(cfg, key, text);
 }
 
 static ott_status set_real(config *cfg, const char *key, double value) {
     char text[32];
-    return set_text(cfg, key, number_json(value, text));
+    return config_set_default(cfg, key, number_json(value, text));
 }
 
 static ott_status set_bool(config *cfg, const char *key, bool value) {
-    return set_text(cfg, key, value ? "true" : "false");
+    return config_set_default(cfg, key, value ? "true" : "false");
 }
 
 static ott_status set_factors(mem *account, config *cfg, const char *key, const float *factor, int count) {
@@ -43,7 +39,7 @@ static ott_status set_factors(mem *account, config *cfg, const char *key, const 
     for (int i = 0; i < count; i++)
         str_printf(&text, "%s%s", i ? "," : "", number_json((double)factor[i], number));
     ott_status status = str_finish(&text);
-    if (status == OTT_OK) status = set_text(cfg, key, text.text);
+    if (status == OTT_OK) status = config_set_default(cfg, key, text.text);
     str_free(&text);
     return status;
 }
@@ -60,7 +56,7 @@ static ott_status set_rope(mem *account, config *cfg, const hf_config *h) {
     TRY(set_real(cfg, "model.rope_theta", h->rope_theta));
     TRY(set_real(cfg, "model.rope_local_theta", h->rope_local_theta));
     TRY(set_real(cfg, "model.partial_rotary_factor", h->partial_rotary_factor));
-    TRY(set_text(cfg, "model.rope_scaling", words[h->rope]));
+    TRY(config_set_default(cfg, "model.rope_scaling", words[h->rope]));
     TRY(set_positive(cfg, "model.rope_factor", h->rope_factor));
     TRY(set_positive(cfg, "model.rope_low_freq_factor", h->rope_low_freq_factor));
     TRY(set_positive(cfg, "model.rope_high_freq_factor", h->rope_high_freq_factor));
@@ -80,7 +76,7 @@ static ott_status set_layers(mem *account, config *cfg, const char *key, const i
     str text = {.account = account};
     for (int i = 0; i < count; i++) str_printf(&text, "%s%d", i ? "," : "", (int)layers[i]);
     ott_status status = count > 0 ? str_finish(&text) : OTT_OK;
-    if (status == OTT_OK && count > 0) status = set_text(cfg, key, text.text);
+    if (status == OTT_OK && count > 0) status = config_set_default(cfg, key, text.text);
     str_free(&text);
     return status;
 }
@@ -93,7 +89,7 @@ static ott_status set_experts(mem *account, config *cfg, const hf_config *h) {
     TRY(set_int(cfg, "model.moe_top_k", h->experts_per_token));
     TRY(set_int(cfg, "model.moe_frequency", h->sparse_step > 0 ? h->sparse_step : 1));
     TRY(set_int(cfg, "model.moe_first_dense_layers", h->first_dense));
-    TRY(set_text(cfg, "model.moe_router", sigmoid ? "sigmoid_topk" : "softmax_topk"));
+    TRY(config_set_default(cfg, "model.moe_router", sigmoid ? "sigmoid_topk" : "softmax_topk"));
     TRY(set_bool(cfg, "model.moe_normalize_weights",
                  h->normalizes_weights || family_is(h->family, FAMILY_MIXTRAL)));
     TRY(set_real(cfg, "model.moe_route_scale", h->route_scale > 0 ? h->route_scale : 1));
@@ -129,7 +125,7 @@ static ott_status set_switches(config *cfg, const hf_config *h) {
 }
 
 static ott_status set_shape(mem *account, config *cfg, const hf_config *h) {
-    TRY(set_text(cfg, "model.family", h->family->name));
+    TRY(config_set_default(cfg, "model.family", h->family->name));
     TRY(set_int(cfg, "model.dim", h->hidden_size));
     TRY(set_int(cfg, "model.n_layers", h->layers));
     TRY(set_int(cfg, "model.n_heads", h->heads));
@@ -147,7 +143,7 @@ static ott_status set_shape(mem *account, config *cfg, const hf_config *h) {
                                         [FAMILY_MLP_GEGLU_ERF] = "geglu",
                                         [FAMILY_MLP_GELU_ERF] = "gelu",
                                         [FAMILY_MLP_RELU] = "relu"};
-    if (h->mlp != h->family->mlp) TRY(set_text(cfg, "model.activation", words[h->mlp]));
+    if (h->mlp != h->family->mlp) TRY(config_set_default(cfg, "model.activation", words[h->mlp]));
     TRY(set_real(cfg, "model.norm_eps", h->norm_eps));
     return set_bool(cfg, "model.tie_embeddings", h->tie_word_embeddings);
 }
@@ -155,10 +151,10 @@ static ott_status set_shape(mem *account, config *cfg, const hf_config *h) {
 /* Weights that stay in FP8 get the scale granularity of the folder. */
 static ott_status set_frozen(config *cfg, const hf_config *h) {
     if (!*h->quantization || cfg->train.frozen_dtype != FROZEN_FP8) return OTT_OK;
-    return set_text(cfg, "train.frozen_granularity",
-                    h->quantization_block[0] ? "block"
-                    : h->quantization_by_row ? "channel"
-                                             : "tensor");
+    return config_set_default(cfg, "train.frozen_granularity",
+                              h->quantization_block[0] ? "block"
+                              : h->quantization_by_row ? "channel"
+                                                       : "tensor");
 }
 
 static ott_status check_quantization(const char *folder, const hf_config *h) {
@@ -225,8 +221,8 @@ typedef struct loading {
     float *matrix;                 /* the tensor matrix_of, transposed to [rows, columns] */
     const shard_tensor *matrix_of; /* the tensor in `matrix`; NULL if none was read yet */
     bool as_codes;                 /* read FP8 codes without decoding them */
-    const frozen_filling
-        *filling; /* quantizes the values while they are loaded; NULL: values are not quantized */
+    /* Quantizes the values while they are loaded; NULL: values are not quantized. */
+    const frozen_filling *filling;
     const uint64_t *dither_seed; /* seed of the dither; NULL: no dither */
     cancellation_progress progress;
     int64_t done; /* elements loaded so far */

@@ -54,10 +54,6 @@ static ott_status check_unbuilt(const char *path, const json_t *root) {
     return check_initialization(path, root);
 }
 
-static ott_status set_config_key(config *cfg, const char *key, const char *value) {
-    return config_was_set(cfg, key) ? OTT_OK : config_set(cfg, key, value);
-}
-
 static ott_status fail_conflict(const config *cfg, const char *path, const char *member, const char *key,
                                 const char *value) {
     return status_fail(OTT_ERR_CONFIG, "%s, but '%s' of %s makes %s = %s: set --%s=%s, or remove %s",
@@ -70,7 +66,7 @@ static ott_status set_rank(config *cfg, const char *path, int64_t rank) {
     snprintf(text, sizeof text, "%lld", (long long)rank);
     if (config_was_set(cfg, "peft.dim") && cfg->peft.dim != rank)
         return fail_conflict(cfg, path, "r", "peft.dim", text);
-    return set_config_key(cfg, "peft.dim", text);
+    return config_set_default(cfg, "peft.dim", text);
 }
 
 static ott_status set_real_member(config *cfg, const json_t *root, const char *member, const char *key) {
@@ -81,7 +77,7 @@ static ott_status set_real_member(config *cfg, const json_t *root, const char *m
     if (!there) return OTT_OK;
     TRY(json_member_real(root, member, JSON_NEEDED, &value));
     snprintf(text, sizeof text, "%.17g", value);
-    return set_config_key(cfg, key, text);
+    return config_set_default(cfg, key, text);
 }
 
 /* Reads a list of names, or "all-linear". Rejects any other text, because it is a regular expression. */
@@ -90,7 +86,8 @@ static ott_status set_modules(config *cfg, const char *path, const json_t *root,
     const json_t *list = json_object_get(root, member);
     const char *text = json_string_value(list);
     if (!list || json_is_null(list)) return OTT_OK;
-    if (text && strcmp(text, "all-linear") == 0) return set_config_key(cfg, "peft.match_all_linear", "true");
+    if (text && strcmp(text, "all-linear") == 0)
+        return config_set_default(cfg, "peft.match_all_linear", "true");
     if (text)
         return refuse_member(path, member, "is a regular expression, which is not supported: list the names");
     if (!json_is_array(list)) return refuse_member(path, member, "is not a list of names");
@@ -101,7 +98,7 @@ static ott_status set_modules(config *cfg, const char *path, const json_t *root,
         str_printf(names, "%s%s", i ? "," : "", name);
     }
     TRY(str_finish(names));
-    return names->length > 0 ? set_config_key(cfg, key, names->text) : OTT_OK;
+    return names->length > 0 ? config_set_default(cfg, key, names->text) : OTT_OK;
 }
 
 /* Translates PEFT's regular expression to a pattern of [peft]: ".*" becomes "*", and an escaped character
@@ -137,7 +134,7 @@ static ott_status set_patterns(config *cfg, const char *path, const json_t *root
         str_printf(entries, "=%.17g", json_number_value(value));
     }
     TRY(str_finish(entries));
-    return entries->length > 0 ? set_config_key(cfg, key, entries->text) : OTT_OK;
+    return entries->length > 0 ? config_set_default(cfg, key, entries->text) : OTT_OK;
 }
 
 /* Reads layers_to_transform, which may be one number or a list. */
@@ -153,7 +150,7 @@ static ott_status set_layers(config *cfg, const char *path, const json_t *root, 
         str_printf(list, "%s%" JSON_INTEGER_FORMAT, i ? "," : "", json_integer_value(layer));
     }
     TRY(str_finish(list));
-    return list->length > 0 ? set_config_key(cfg, "peft.layers_to_transform", list->text) : OTT_OK;
+    return list->length > 0 ? config_set_default(cfg, "peft.layers_to_transform", list->text) : OTT_OK;
 }
 
 static ott_status set_selection(config *cfg, const char *path, const json_t *root, str *text) {
@@ -165,7 +162,7 @@ static ott_status set_selection(config *cfg, const char *path, const json_t *roo
     TRY(set_layers(cfg, path, root, text));
     /* layers_pattern may be one name or a list */
     const char *name = json_string_value(json_object_get(root, "layers_pattern"));
-    if (name) return *name ? set_config_key(cfg, "peft.layers_pattern", name) : OTT_OK;
+    if (name) return *name ? config_set_default(cfg, "peft.layers_pattern", name) : OTT_OK;
     return set_modules(cfg, path, root, "layers_pattern", "peft.layers_pattern", text);
 }
 
@@ -178,15 +175,15 @@ static ott_status set_all(config *cfg, const char *path, const json_t *root, str
     TRY(json_member_bool(root, "use_rslora", false, &rslora));
     TRY(json_member_bool(root, "use_dora", false, &dora));
     TRY(json_member_text(root, "base_model_name_or_path", JSON_OPTIONAL, &base));
-    TRY(set_config_key(cfg, "peft.enabled", "true"));
+    TRY(config_set_default(cfg, "peft.enabled", "true"));
     TRY(set_rank(cfg, path, r));
-    TRY(set_config_key(cfg, "peft.use_rslora", rslora ? "true" : "false"));
+    TRY(config_set_default(cfg, "peft.use_rslora", rslora ? "true" : "false"));
     /* DoRA folders have magnitude tensors; other folders do not. */
     const char *text = dora ? "true" : "false";
     if (config_was_set(cfg, "peft.use_dora") && cfg->peft.use_dora != dora)
         return fail_conflict(cfg, path, "use_dora", "peft.use_dora", text);
-    TRY(set_config_key(cfg, "peft.use_dora", text));
-    TRY(set_config_key(cfg, "peft.dropout_position", "pre"));
+    TRY(config_set_default(cfg, "peft.use_dora", text));
+    TRY(config_set_default(cfg, "peft.dropout_position", "pre"));
     TRY(set_real_member(cfg, root, "lora_alpha", "peft.alpha"));
     TRY(set_real_member(cfg, root, "lora_dropout", "peft.dropout"));
     TRY(set_selection(cfg, path, root, names));

@@ -156,6 +156,10 @@ ott_status config_set(config *cfg, const char *key, const char *value) {
     return command_override(cfg, name, value, shown);
 }
 
+ott_status config_set_default(config *cfg, const char *key, const char *value) {
+    return config_was_set(cfg, key) ? OTT_OK : config_set(cfg, key, value);
+}
+
 const char *config_head_name(const config *cfg) {
     static const char *const names[] = {[CONFIG_FORMAT_OWN] = "lm_head",
                                         [CONFIG_FORMAT_KEMPNER] = "output_head",

@@ -73,6 +73,8 @@ const char *config_dataset_class(const config *cfg);
 /* Applies one override by the rules of the command line; aliases are allowed. The caller then calls
    config_check. */
 ott_status config_set(config *cfg, const char *key, const char *value);
+/* Like config_set, but keeps a value that was set. */
+ott_status config_set_default(config *cfg, const char *key, const char *value);
 /* Checks that all values are supported and that keys agree. Fills in values that follow from other keys. */
 ott_status config_check(config *cfg);
 /*
