@@ -10,7 +10,7 @@ typedef struct chat_row {
     json_t *tools;    /* JSON list of tools; NULL: the row has no tools */
 } chat_row;
 
-/* Close with chat_row_close. The message of OTT_ERR_FORMAT names the field. */
+/* Reads a row's conversation; close *out with chat_row_close. OTT_ERR_FORMAT names the invalid field. */
 ott_status chat_row_read(const json_t *object, chat_row *out);
 void chat_row_close(chat_row *row);
 

@@ -59,7 +59,7 @@ static void log_ends(const opener *o, config_data_format format) {
 
 /* ---- one dataset ---- */
 
-/* A request to open the data in the files of `path` between the fractions from_share and to_share. */
+/* Which data in `path` to open: those between the fractions from_share and to_share of all its data. */
 typedef struct request {
     const char *path, *pattern;
     double from_share, to_share;
@@ -67,7 +67,7 @@ typedef struct request {
     const char *limit_key; /* config key of the limit, for messages */
 } request;
 
-/* Fails for text if a Hugging Face model has no tokenizer, unless data.format = bytes asks for bytes. */
+/* Fails if the data are text without a tokenizer, unless data.format = bytes makes each byte a token. */
 static ott_status check_tokenizer(const opener *o, const char *path, config_data_format format) {
     const char *folder = o->cfg->model.hf_path;
     bool bytes = o->cfg->data.format == DATA_BYTES;
@@ -79,7 +79,7 @@ static ott_status check_tokenizer(const opener *o, const char *path, config_data
                           path);
 }
 
-/* Fails if AutoModel's dataset class would render these rows with the tokenizer's chat template. */
+/* Fails if AutoModel would render these rows with the chat template; Ottava renders only messages. */
 static ott_status check_template(const opener *o) {
     const char *class = config_dataset_class(o->cfg);
     if (!class || !o->tokenizer || !tokenizer_has_chat_template(o->tokenizer)) return OTT_OK;
@@ -234,7 +234,7 @@ static ott_status split_weight(const char *text, char path[PATH_MAX], double *we
     return OTT_OK;
 }
 
-/* Returns the name in "path=weight name", of `length` characters; without a name, the end of the path. */
+/* Returns the name in "path=weight name", or else the end of the path. *length: length of the name. */
 static const char *dataset_name_in(const char *text, size_t *length) {
     const char *equals = strrchr(text, '='), *space = equals ? strchr(equals, ' ') : NULL;
     size_t path = equals ? (size_t)(equals - text) : strlen(text);
@@ -252,7 +252,7 @@ static ott_status open_part(const opener *o, const char *text, dataset **part, d
     return open_request(o, &r, part);
 }
 
-/* Sets the weights that the phase names. Other datasets keep their weights in data.datasets. */
+/* Sets the weights of the datasets named in the phase. Other datasets keep their weights in data.datasets. */
 static ott_status weigh_phase(const config_list *list, const data_phase *p, double *weights) {
     for (int k = 0; k < p->count; k++) {
         int64_t found = -1, count = 0;
@@ -316,10 +316,10 @@ static ott_status open_mixture(const opener *o, dataset **out) {
 
 /* ---- training and validation ---- */
 
-/* Number of random tokens for training. A short run repeats no window; a longer run starts over. */
+/* Number of random tokens for training. A run that reads more tokens reads the same ones again. */
 #define SYNTHETIC_TOKENS (1 << 22)
 
-/* Returns the number of random tokens for evaluation, at least a batch. Training has another seed. */
+/* Returns the number of random tokens for evaluation: at least one batch. Training has other tokens. */
 static int64_t synthetic_evaluation_tokens(const config *cfg) {
     int64_t batch = config_evaluation_batch(cfg) * (config_evaluation_length(cfg) + 1), least = 1 << 16;
     return batch > least ? batch : least;
@@ -475,7 +475,7 @@ static ott_status open_both(opener *o, dataset **train, dataset **validation) {
     TRY(open_validation(o, validation));
     TRY(choose_length(o, *train, *validation));
     TRY(make_training_rows(o, *train));
-    /* A resumed run counts the remaining rows after it has read its checkpoint. */
+    /* A resumed run does this later: it must first read from the checkpoint how many rows it has read. */
     if (!*o->cfg->checkpoint.load_path)
         TRY(data_count_epochs(o->log, o->cfg, *train, 0, 0, config_was_set(o->cfg, "train.max_steps")));
     return *validation ? make_validation_rows(o, *validation) : OTT_OK;

@@ -20,14 +20,14 @@
 ott_status data_open(mem *account, const cancellation *w, config *cfg, int64_t *vocab, dataset **train,
                      dataset **validation);
 
-/* Sets train.max_steps from train.num_epochs, if given. The run has already done `steps` steps, which read
-   `done` rows. is_limit: train.max_steps is an additional limit, and stays if it is smaller. */
+/* If train.num_epochs is given, computes train.max_steps from it. `steps`, `done`: the steps and rows before
+   the run was resumed. is_limit: a smaller train.max_steps stays. */
 ott_status data_count_epochs(const logger *log, config *cfg, const dataset *train, int64_t steps,
                              int64_t done, bool is_limit);
 
 /* Path of the run's tokenizer: data.tokenizer_path, or the one in model.hf_path; "": bytes are tokens. */
 void data_tokenizer_path(const config *cfg, char out[PATH_MAX]);
-/* Returns why the run's tokens cannot be decoded to text; NULL if they are bytes or have a tokenizer. */
+/* Returns why text cannot be made of tokens; NULL if they are bytes or a tokenizer can decode them. */
 const char *data_no_text_reason(const config *cfg);
 
 /* Visits every file of the data, in order; files of a separate validation set come last. */

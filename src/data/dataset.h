@@ -51,10 +51,10 @@ ott_status dataset_open_text(mem *account, const dataset_source *s, dataset **ou
 ott_status dataset_open_jsonl(mem *account, const dataset_source *s, dataset **out);
 /* Opens HellaSwag's raw rows (ctx, endings, label) as samples, with the same tokens as NeMo AutoModel. */
 ott_status dataset_open_hellaswag(mem *account, const dataset_source *s, dataset **out);
-/* Both functions open rows of a context, a question and an answer as samples, with the same tokens as
-   AutoModel without a chat template. Prompt and answer are tokenized as one text. The first tokens, as many
-   as the prompt alone has, carry no loss. The tokenizer's EOS ends the sample. SQuAD's text is "Context: C
-   Question: Q Answer: " and the first of answers.text. An instruction's text is context_field and
+/* dataset_open_squad and dataset_open_instructions open rows of context, question and answer as samples.
+   Tokens are those of AutoModel without a chat template. Prompt and answer are tokenized as one text. If the
+   prompt alone has n tokens, the first n carry no loss. The tokenizer's EOS ends the sample. SQuAD's text is
+   "Context: C Question: Q Answer: " and the first of answers.text. An instruction's text is context_field and
    prompt_field (either may be ""), each followed by a space, and completion_field. */
 ott_status dataset_open_squad(mem *account, const dataset_source *s, dataset **out);
 ott_status dataset_open_instructions(mem *account, const dataset_source *s, dataset **out);
@@ -80,10 +80,10 @@ ott_status dataset_open_tokens(mem *account, const dataset_source *s, dataset **
 /* Makes `count` random tokens, uniform in [0, vocab). */
 ott_status dataset_open_synthetic(mem *account, int64_t vocab, uint64_t seed, int64_t count, dataset **out);
 
-/* Mixes the rows of several datasets. Part i gets the share weights[i]^(1/temperature) of the rows,
-   normalized, rounded to 1/65536, and never 0. Every range of rows keeps these shares to within one row. Each
-   part has its own epochs. The mixture takes ownership of the parts, also on failure. dataset_make_rows on
-   the mixture makes the parts' rows. */
+/* Mixes the rows of several datasets, the parts. Part i gets a share of the rows in proportion to
+   weights[i]^(1/temperature), rounded to 1/65536, and never 0. Any range of rows has these shares to within
+   one row. Each part has its own epochs. The mixture takes ownership of the parts, also on failure.
+   dataset_make_rows on the mixture makes the parts' rows. */
 ott_status dataset_open_mixture(mem *account, dataset **parts, const double *weights, int64_t count,
                                 double temperature, dataset **out);
 /* Sets the weights of a mixture's parts from row number `first` on. Call it in ascending order of `first`. A
@@ -114,8 +114,8 @@ typedef struct dataset_row_options {
     bool shuffle; /* true: the loader shuffles rows; false: file order */
 } dataset_row_options;
 
-/* Divides the tokens into rows. Leaves out samples longer than a row. OTT_ERR_CONFIG, naming length_key and
-   the dataset, if no row is left. May be called again with other options. */
+/* Divides the tokens into rows of options->length. Leaves out samples longer than a row. OTT_ERR_CONFIG if no
+   row is left; the message names options->length_key. May be called again with other options. */
 ott_status dataset_make_rows(dataset *d, const dataset_row_options *options);
 int64_t dataset_length(const dataset *d);
 int64_t dataset_rows(const dataset *d);

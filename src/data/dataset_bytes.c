@@ -27,7 +27,7 @@ static int64_t clamp(int64_t x, int64_t least, int64_t most) {
     return x < least ? least : x > most ? most : x;
 }
 
-/* Converts bytes [begin, end) of all files to the range in this file. `before`: bytes in earlier files. */
+/* Returns which bytes of this file are in [begin, end). begin and end count from the first file's start. */
 static part part_of_file(const file_reader *r, int64_t before, int64_t begin, int64_t end) {
     part p = {.begin = clamp(begin - before, 0, r->bytes), .end = clamp(end - before, 0, r->bytes)};
     p.read_begin = p.begin > TEXT_SLACK ? p.begin - TEXT_SLACK : 0;

@@ -32,7 +32,7 @@ struct dataset {
     int64_t longest;       /* tokens of the longest sample; 0 for running text */
     int64_t tokens, vocab; /* number of tokens; ids are below vocab */
     uint64_t seed;         /* seed of synthetic tokens */
-    /* Number of documents in `begin`. If 0, last_token ends each document, unless it is -1 (unknown). */
+    /* Number of elements of the array `begin`; 0: each last_token ends a document (-1: unknown). */
     int64_t documents;
     int64_t *begin;     /* [documents + 1] first token of each document, ascending */
     uint8_t *learned;   /* [tokens] 1 if the token is a target; only for samples */
@@ -63,7 +63,7 @@ typedef struct text_share {
     int64_t begin, end, total;
 } text_share;
 
-/* Computes the byte range of the source's share. An empty file or a range above TEXT_LIMIT is an error. */
+/* Finds the byte range to read. Fails if it is larger than TEXT_LIMIT, or if a file is empty. */
 ott_status dataset_text_share(const dataset_source *s, text_share *out);
 /* Reads the bytes of [begin, end) that are in this file. Byte numbers count through all files; `before` bytes
    are in earlier files. text[0] receives byte `begin`. The caller's memory also has TEXT_SLACK bytes before

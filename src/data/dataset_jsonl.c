@@ -17,7 +17,7 @@
 #include <string.h>
 
 typedef struct row_reader row_reader;
-/* Adds the row `object` to r->c. `row`: index of this row among the rows that are read. */
+/* Adds the sample or documents of a JSON row to the corpus r->c. `row`: the row's index. */
 typedef ott_status (*add_row)(row_reader *r, const json_t *object, int64_t row);
 
 /* State of reading the rows of all files. */
@@ -110,8 +110,8 @@ static ott_status find_ending(const json_t *object, const json_t **ending) {
                        json_kind_name(*ending));
 }
 
-/* Rows per batch of Hugging Face's map. AutoModel decides for a batch, by its first row, which special tokens
-   to remove. */
+/* AutoModel tokenizes this many rows at a time. It decides for all of them, by the first row, which special
+   tokens to remove. */
 #define MAP_BATCH 1000
 
 /* Context and ending are tokenized separately, each with the tokenizer's special tokens. If a text ends with

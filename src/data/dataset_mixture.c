@@ -1,7 +1,7 @@
-/* data/dataset_mixture: mixes rows of several datasets. A repeating table of SLOTS rows determines the part
-   of each row. Each part has its share of the slots, spread as evenly as possible. So a row's number also
-   determines how many rows of its part came before. Each phase of a run, which is a range of row numbers, has
-   its own table. */
+/* data/dataset_mixture: mixes rows of several datasets, its parts. A table of SLOTS entries names the part
+   from which each row of the mixture comes; after SLOTS rows it repeats. Each part has its share of the
+   entries, spread as evenly as possible. So a row's number also determines how many earlier rows came from
+   its part. Each phase of a run, which is a range of row numbers, has its own table. */
 #include "data/dataset_internal.h"
 #include <inttypes.h>
 #include <math.h>
@@ -65,7 +65,7 @@ static void share_slots(shares *s, int64_t count, const double *weights, double 
     s->share[index_of_largest(s->share, count)] += SLOTS - taken;
 }
 
-/* Gives each slot to the part that is furthest below its share. */
+/* Gives each slot to the part that has the fewest slots so far compared with its share. */
 static void fill_slots(shares *s, int64_t count) {
     int64_t credit[MAX_PARTS] = {0}, given[MAX_PARTS] = {0};
     for (int64_t k = 0; k < SLOTS; k++) {
@@ -79,7 +79,7 @@ static void fill_slots(shares *s, int64_t count) {
     }
 }
 
-/* Counts the rows of each part in all earlier phases, the rows before s->first. */
+/* Counts how many rows come from each part before row s->first, where this phase of the run begins. */
 static void count_before(shares *s, int64_t count) {
     const shares *e = s->earlier;
     int64_t rows = s->first - e->first;

@@ -12,7 +12,7 @@ static void place_in_row(int64_t length, dataset_row *row) {
     row->labels = length;
 }
 
-/* Ends the document that begins at row->start[row->documents], before token `end`. Sets its positions. */
+/* Ends the document that begins at row->start[row->documents], before token `end`. Numbers its tokens. */
 static void end_document(dataset_row *row, int64_t end) {
     int64_t first = row->start[row->documents];
     for (int64_t i = first; i < end; i++) row->position[i] = (int32_t)(i - first);
@@ -32,8 +32,8 @@ static int64_t document_after(const dataset *d, int64_t at) {
     return low;
 }
 
-/* True if a document ends with token i of the window that begins at token `first`. *next: index of a document
-   that begins after `first`; this function advances it with i. */
+/* True if a document ends with token i of the window that begins at token `first`. *next: index of the first
+   document that begins later; the caller keeps it for the next i. */
 static bool ends_document(const dataset *d, const dataset_row *row, int64_t first, int64_t i, int64_t *next) {
     if (!d->begin) return row->token[i] == d->last_token;
     while (*next < d->documents && d->begin[*next] <= first + i) ++*next;

@@ -40,7 +40,7 @@ static ott_status add_documents(corpus *c, text_part t) {
     return add_text_document(c, t.text, t.bytes);
 }
 
-/* Adds the documents of a file that are in the share. `before`: bytes of earlier files. */
+/* Adds the documents of a file that are in the byte range `share`. `before`: total bytes of earlier files. */
 static ott_status add_text_file(corpus *c, const char *path, const text_share *share, int64_t before,
                                 int64_t *bytes) {
     void *memory;

@@ -35,7 +35,7 @@ static int64_t widen(const unsigned char *at, const token_file *f) {
 
 enum { BUFFER = 16384 };
 
-/* Returns the largest id in the next 64 MiB of the file, for the message about an id that is too large. */
+/* Returns the largest id in the 64 MiB of the file from token `at` on, for an error message. */
 static int64_t largest_id(const shard *s, const file_reader *r, int64_t at) {
     unsigned char buffer[BUFFER];
     const int64_t width = s->file.width, per_read = BUFFER / width;
@@ -67,7 +67,7 @@ static ott_status check_id(const dataset *d, const shard *s, const file_reader *
                        s->path, at, id, d->vocab, s->file.width, s->file.kind, advice);
 }
 
-/* Reads tokens [at, at + count) of the shard. The buffer holds tokens of the file's width. */
+/* Reads tokens [at, at + count) of the shard, and converts them from the file's integer type. */
 static ott_status read_open(const dataset *d, const shard *s, const file_reader *r, int64_t at, int64_t count,
                             int32_t *tokens) {
     unsigned char buffer[BUFFER];
@@ -136,7 +136,7 @@ static const token_source tokens_source = {tokens_read, tokens_close};
 
 /* ---- checking all ids ---- */
 
-/* Up to this many bytes, all ids are checked before training. Beyond, reading an invalid id fails. */
+/* If the files have at most this many bytes, all ids are checked before training; else when read. */
 #define CHECKED_BYTES (INT64_C(1) << 30)
 
 /* Returns the index of the first id outside [0, vocab), or count. */
@@ -230,7 +230,7 @@ static int64_t count_documents(const shards *all) {
     return count;
 }
 
-/* Sets the first token of each document, counted in the dataset. Documents outside its range become empty. */
+/* Sets d->begin: the first token of each document. Documents that the dataset does not use become empty. */
 static ott_status join_documents(dataset *d) {
     const shards *all = d->state;
     int64_t count = count_documents(all), at = 0;

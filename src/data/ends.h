@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "tokenizer/tokenizer.h"
 
-/* Logs "Each WHAT begins with <s> and ends with </s> (HOW)"; nothing if bos and eos are -1. */
+/* Logs "Each `what` begins with <s> and ends with </s> (`how`)"; nothing if bos and eos are -1. */
 void ends_log(const logger *log, const tokenizer *t, const char *what, int32_t bos, int32_t eos,
               const char *how);
 

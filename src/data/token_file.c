@@ -52,7 +52,7 @@ static ott_status read_header(const file_reader *r, size_t which, token_file *ou
 
 /* ---- without a header ---- */
 
-/* KempnerForge's rule: uint32, unless the file size is not a multiple of 4. */
+/* Guesses the size of a token as KempnerForge does: 4 bytes if the file size is a multiple of 4, else 2. */
 static ott_status guess_width(const file_reader *r, token_file *out) {
     int width = r->bytes % 4 == 0 ? 4 : 2;
     if (r->bytes % 2 != 0)
@@ -163,7 +163,7 @@ static ott_status read_index_header(megatron_index *x) {
                            version);
     if (h[17] >= sizeof types / sizeof *types || types[h[17]].width == 0)
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: type %d cannot hold token ids", r->path, h[17]);
-    /* In the file, a sequence takes 12 bytes, a document mark 8. Divides first, so that nothing overflows. */
+    /* Each sequence takes 12 bytes, each document mark 8. The divisions exclude overflow in the products. */
     uint64_t available = (uint64_t)r->bytes - INDEX_HEADER;
     if (sequences > available / 12 || marks > available / 8 || sequences * 12 + marks * 8 > available ||
         marks < 1)

@@ -145,8 +145,8 @@ static ott_status show_id(line_stream *s, int32_t id) {
                              : tokenizer_stream_push(&s->decoder, id, &s->out);
 }
 
-/* Decodes the next id of a line. Leaves out BOS at the start and EOS at the end of the line, which the
-   tokenizer added. Elsewhere BOS and EOS are part of the text. */
+/* Decodes the next id of a line. A BOS at the line's start and an EOS at its end are not decoded: the
+   tokenizer added them. Other BOS and EOS are part of the text. */
 static ott_status decode_id(line_stream *s, int32_t id) {
     bool first = !s->begun, waits = s->eos_waits;
     s->begun = true;
@@ -176,7 +176,7 @@ static bool is_blank(char c) {
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* Decodes complete ids. `text` must not be s->held if show_id appends to it (options->jsonl). */
+/* Decodes the ids in `text`. With options->jsonl not for text in s->held, to which it writes. */
 static ott_status decode_ids(line_stream *s, const char *text, int64_t bytes) {
     for (int64_t at = 0, end; at < bytes; at = end) {
         int32_t id = 0;
@@ -289,7 +289,7 @@ static ott_status open_lines(line_stream *s, const char *path) {
         const char *date = s->options->chat_date;
         TRY(chat_open(s->account, s->tokenizer, &(chat_settings){.date = date ? date : ""}, &s->template));
     }
-    /* Sets the ids that the tokenizer adds around a text; decoding removes them. */
+    /* Finds out which of BOS and EOS the tokenizer adds to a text. Decoding leaves these out. */
     int32_t bos = tokenizer_bos(s->tokenizer), eos = tokenizer_eos(s->tokenizer);
     s->bos = s->eos = -1;
     s->ids.count = 0;

@@ -50,7 +50,7 @@ typedef struct corpus_job {
     int threads;
     file_reader reader;
     token_writer *writer;
-    char *text;             /* [capacity]: text of the round, and the start of an incomplete document */
+    char *text;             /* [capacity]: text that is read but not yet written as tokens */
     int64_t held, capacity; /* held: bytes used in `text` */
     int64_t read_bytes;     /* bytes of the file read so far */
     document *documents;
@@ -159,8 +159,8 @@ static ott_status split_array(corpus_job *j, bool all, int64_t *used) {
     return OTT_OK;
 }
 
-/* Lists the complete documents. *used: start of the incomplete document. all: the file ends here, so all
-   documents are complete. */
+/* Lists the complete documents in the text. all: the file ends here, so the last document is complete. *used:
+   number of bytes in these documents. */
 static ott_status split_documents(corpus_job *j, bool all, int64_t *used) {
     const char *text = j->text, *stop;
     int64_t at = 0;

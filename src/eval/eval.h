@@ -50,14 +50,14 @@ typedef struct eval_source {
     int64_t seq_len;       /* 0: the model's own window */
 } eval_source;
 
-/* Reads what needs no device: configuration, recipe, window. Borrows the strings of `s`. Call
-   eval_model_close also after a failure. */
+/* Reads the configuration and the recipe, and sets the window; needs no device. Borrows the strings of `s`.
+   Call eval_model_close also after a failure. */
 ott_status eval_model_read(mem *account, const logger *log, const eval_source *s, eval_model *out);
 /* Opens the model. The device is borrowed; close it after the model. */
 ott_status eval_model_open(device *d, eval_model *e);
 void eval_model_close(eval_model *e);
 
-/* Appends the ids of a text. OTT_ERR_ARGUMENT if the text has a token that the model does not have. */
+/* Appends the token ids of a text. OTT_ERR_ARGUMENT if an id is not in the model's vocabulary. */
 ott_status eval_encode(const eval_model *e, const char *text, int64_t bytes, unsigned flags,
                        tokenizer_ids *ids);
 
@@ -74,12 +74,12 @@ typedef struct eval_batch {
 
 void eval_batch_clear(eval_batch *b);
 void eval_batch_free(eval_batch *b);
-/* Adds a document: ids[count - 1] are the inputs, and ids[first, count) are predicted; 1 <= first < count. */
+/* Adds a document of ids[0, count). Ids from ids[first] on are predicted from earlier ids; first >= 1. */
 ott_status eval_batch_add(eval_batch *b, const int32_t *ids, int64_t count, int64_t first);
 /* Adds a row of `length` tokens from a dataset, as the documents that it consists of. */
 ott_status eval_batch_add_row(eval_batch *b, const dataset_row *row, int64_t length);
 
-/* True if a hook that is called with these arguments gets the logits. */
+/* True if the model calls its hook with `module` and `what` when the tensor is the logits. */
 bool eval_is_logits(const eval_model *e, const char *module, const char *what);
 /* Runs the batch and fills b->loss. look: a hook for the forward (exec.hook), or NULL. OTT_ERR_DIVERGED if a
    loss is NaN or infinite. */
@@ -126,7 +126,7 @@ typedef struct eval_job {
     double started; /* clock_seconds() at the start of the task */
 } eval_job;
 
-/* Sets total, window, bos and batch (`together`: windows per forward) in j->result. */
+/* Writes to j->result: total, window, bos, and batch (`together`, the number of windows in a forward). */
 ott_status eval_windows_note(eval_windows *w, eval_job *j, int64_t together);
 
 ott_status eval_hellaswag(eval_job *j);

@@ -88,12 +88,12 @@ static bool same_encoding(const encoding *a, const encoding *b) {
 
 /* ---- scores ---- */
 
-/* Returns how many tokens of an ending and its context do not fit the window; 0 or less: all fit. */
+/* Returns how many tokens an ending with its context is longer than the window; may be negative. */
 static int64_t excess(const hellaswag *h, const encoding *f, int i) {
     return f->ids[i].count - 1 - h->job->model->window;
 }
 
-/* Adds a context and its ending to the batch. Drops the beginning beyond the window, as lm-eval does. */
+/* Adds a context and its ending to the batch. If they exceed the window, drops their first tokens. */
 static ott_status add_ending(hellaswag *h, const encoding *f, int i) {
     int64_t window = h->job->model->window, count = f->ids[i].count, first = f->first[i],
             drop = excess(h, f, i);
@@ -120,7 +120,7 @@ static ott_status score_encoding(hellaswag *h, const encoding *f, score out[EVAL
     return OTT_OK;
 }
 
-/* Returns the index of the smallest value, the first of equal ones, as argmax of the negated values does. */
+/* Returns the index of the smallest value; of equal values the first. */
 static int smallest(const double x[EVAL_ENDINGS]) {
     int best = 0;
     for (int i = 1; i < EVAL_ENDINGS; i++)
@@ -216,7 +216,7 @@ static ott_status run_lines(hellaswag *h, const char *text, int64_t bytes) {
 
 /* ---- the result ---- */
 
-/* Returns the share, and in *error its standard error as in lm-eval: the sample's deviation, with n - 1. */
+/* Returns the fraction of right answers, and its standard error sqrt(p (1 - p) / (count - 1)). */
 static double share_right(int64_t right, int64_t count, double *error) {
     double p = (double)right / (double)count;
     *error = count > 1 ? sqrt(p * (1 - p) / (double)(count - 1)) : NAN;

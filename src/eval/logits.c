@@ -11,7 +11,7 @@ static const void *logits_at(const eval_batch *b, int64_t at) {
     return at == INPUT_IDS ? b->token : at == LABELS ? b->target : b->position;
 }
 
-/* Writes the tensors of token ids that are next in the file: up to the logits, or up to the end. */
+/* Writes the tensors of token ids that precede or follow the tensor of logits in the file. */
 static ott_status write_ids(eval_logits *l) {
     int64_t at;
     while ((at = safetensors_writer_next(l->writer)) > LOGITS)

@@ -14,8 +14,8 @@ typedef struct eval_logits {
     int64_t bytes;              /* bytes of `rows` */
 } eval_logits;
 
-/* Opens the file that the options name, if any, and declares its tensors. Reads all windows for this, and
-   goes back to the first. */
+/* If the options name a file for the logits, opens it and declares its tensors. Their sizes need the number
+   of tokens, so all windows are read once; then `w` is at the first window again. */
 ott_status eval_logits_open(eval_job *j, eval_windows *w, eval_logits *out);
 /* Sets *storage to a hook for eval_forward and returns it. Returns NULL if nothing is written. */
 const hook *eval_logits_hook(eval_logits *l, hook *storage);

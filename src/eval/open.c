@@ -48,8 +48,8 @@ ott_status eval_model_read(mem *account, const logger *log, const eval_source *s
 
 /* ---- text ---- */
 
-/* Opens the caller's tokenizer, else the run's, else that of the weights' folder. If none exists, tokens are
-   bytes. */
+/* Opens the tokenizer that the caller names. Without one, opens the run's tokenizer, or the one in the folder
+   of the weights. If there is none, tokens are bytes. */
 static ott_status open_tokenizer(eval_model *e) {
     char own[PATH_MAX];
     data_tokenizer_path(e->cfg, own);
@@ -176,7 +176,7 @@ ott_status eval_batch_add_row(eval_batch *b, const dataset_row *row, int64_t len
 
 /* ---- a forward ---- */
 
-/* Places a batch in device memory: tokens, targets, positions, document starts, and then the losses. */
+/* Returns views of device memory: tokens, targets, positions and document starts, in this order. */
 static batch lay_out_batch(const eval_model *e, int64_t tokens, int64_t documents) {
     int32_t *data = e->device_block;
     return (batch){.count = 1,
@@ -197,7 +197,7 @@ static ott_status grow_device(eval_model *e, int64_t tokens) {
     return OTT_OK;
 }
 
-/* Records a new plan if the batch has another number of tokens, or another length of cu_seqlens. */
+/* A plan is for one number of tokens and one length of cu_seqlens. Records a new plan if these differ. */
 static ott_status plan_for(eval_model *e, const batch *b, const tensor *losses) {
     if (b->length == e->planned && b->at.cu_seqlens.columns == e->planned_places) return OTT_OK;
     e->planned = 0;
@@ -232,7 +232,7 @@ bool eval_is_logits(const eval_model *e, const char *module, const char *what) {
 ott_status eval_forward(eval_model *e, eval_batch *b, const hook *look) {
     STATUS_REQUIRE(b->documents > 0);
     TRY(grow_device(e, b->tokens));
-    /* Adds empty documents until their number is a power of two, so that few different plans are needed. */
+    /* Adds documents of no tokens until their number is a power of two: each number needs its own plan. */
     int64_t places = 1;
     while (places < b->documents) places *= 2;
     if (places > b->tokens) places = b->tokens;

@@ -18,7 +18,7 @@ static bool is_space(int32_t c) {
            c == 0x3000;
 }
 
-/* Decodes the character at `text` and returns its bytes. An invalid byte counts as a character. */
+/* Decodes a UTF-8 character to *out and returns its size in bytes. An invalid byte is one character. */
 static int64_t character(const char *text, int64_t bytes, int32_t *out) {
     utf8proc_ssize_t size = utf8proc_iterate((const utf8proc_uint8_t *)text, bytes, out);
     if (size > 0) return size;
@@ -168,7 +168,7 @@ static ott_status make_query(const json_t *object, str *out) {
     return OTT_OK;
 }
 
-/* Writes context and endings to row->memory, and then sets the pointers: the memory moves while it grows. */
+/* Writes context and endings to row->memory, which may move as it grows. Then sets the pointers to them. */
 static ott_status make_texts(eval_row *row) {
     int64_t end[EVAL_ENDINGS + 1];
     if (json_object_get(row->object, "activity_label") && json_object_get(row->object, "ctx_a") &&

@@ -24,15 +24,15 @@ typedef struct eval_row {
 } eval_row;
 
 /*
- * Parses a line of JSON. lm-eval makes the context from activity_label, ctx_a and ctx_b; without one of them
- * ctx is cleaned instead. OTT_ERR_FORMAT: the text names the field. Call eval_row_free also after a failure.
+ * Parses a line of JSON. lm-eval makes the context from activity_label, ctx_a and ctx_b. If the row lacks one
+ * of these, the context is ctx, cleaned. OTT_ERR_FORMAT names the field. Call eval_row_free in any case.
  */
 ott_status eval_row_read(mem *account, const char *line, int64_t bytes, eval_row *out);
 void eval_row_free(eval_row *row);
 
 /* lm-eval's preprocess: strips white space; " [title]" becomes ". "; drops [...]; two spaces become one. */
 void eval_clean(const char *text, int64_t bytes, str *out);
-/* Python's str.capitalize, one character for each: the first in title case, the others in lower case. */
+/* Like Python's str.capitalize, except that each character becomes exactly one character. */
 void eval_capitalize(const char *text, int64_t bytes, str *out);
 int64_t eval_characters(const char *text, int64_t bytes); /* number of Unicode characters */
 /* Number of bytes of white space at the end of the text, as Python's str.rstrip finds it. */

@@ -95,7 +95,7 @@ ott_status eval_windows_note(eval_windows *w, eval_job *j, int64_t together) {
     return status == OTT_OK ? eval_windows_rewind(w) : status;
 }
 
-/* Adds the tokens after the last full window, as rows of one token: rows of a dataset have equal length. */
+/* Adds the tokens after the last full window. They are read as rows of one token each. */
 static ott_status add_rest(eval_windows *w, eval_batch *b) {
     int64_t first = w->full * w->length, length = dataset_tokens(w->data) - 1 - first;
     dataset_row *row = &w->row;

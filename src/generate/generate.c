@@ -26,7 +26,7 @@ struct text_generator {
     text_codec codec;
     sampler sampler;
     text_filter stop;
-    /* all tokens in the window; the key-value cache has the first model_cache_length of them */
+    /* tokens of the window; the KV cache contains keys and values of the first ones */
     tokenizer_ids text;
     str piece;                           /* text of the latest token */
     chat *template;                      /* NULL: continues a text, not a conversation */
@@ -175,8 +175,8 @@ void generate_close(text_generator *g) {
 
 /* ---- the window ---- */
 
-/* If the text exceeds the window, keeps only its last half window of tokens, or all new tokens if these are
-   more. Empties the cache. */
+/* Shortens a text that exceeds the window to its last half window of tokens; keeps more if more tokens are
+   not in the KV cache. Empties the cache. */
 static void move_window(text_generator *g) {
     int64_t window = model_cache_capacity(g->cache), keep = g->text.count - model_cache_length(g->cache);
     if (keep < window / 2) keep = window / 2;
@@ -190,7 +190,7 @@ static void move_window(text_generator *g) {
     model_cache_truncate(g->cache, 0);
 }
 
-/* Runs the tokens that are not in the cache. Writes the logits after the last token to the sampler. */
+/* Runs the model on tokens that are not in the KV cache. Writes the last logits to g->sampler. */
 static ott_status compute_logits(text_generator *g) {
     if (g->text.count > model_cache_capacity(g->cache)) move_window(g);
     int64_t done = model_cache_length(g->cache);
@@ -255,7 +255,7 @@ static ott_status add_chat_message(text_generator *g, const char *role, const ch
     return status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
 }
 
-/* Replaces the tokens of the text by `ids`, which it then owns. The cache keeps their common beginning. */
+/* Takes over `ids` as the tokens of the text. The KV cache keeps the first tokens that are unchanged. */
 static void replace_context(text_generator *g, tokenizer_ids *ids) {
     int64_t same = 0, cached = model_cache_length(g->cache);
     while (!g->window_moved && same < g->text.count && same < ids->count &&

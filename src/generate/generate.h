@@ -7,9 +7,9 @@
 #include "ottava/ottava.h"
 
 /*
- * A model with a KV cache (model/cache.h). When the window of train.seq_len tokens is full, its newer half is
- * computed again, at positions from 0. So positions stay below train.seq_len, and on average a token costs
- * the work of two tokens.
+ * A model with a KV cache (model/cache.h). When the window of train.seq_len tokens is full, its older half is
+ * dropped, and the newer half runs again at positions from 0. So positions stay below train.seq_len, and on
+ * average the model computes each token twice.
  */
 typedef struct text_generator text_generator;
 

@@ -19,7 +19,7 @@ typedef struct sampler {
 ott_status sampler_open(mem *account, const ott_generate_options *o, int64_t vocab, int64_t choices,
                         sampler *out);
 void sampler_close(sampler *s);
-/* Marks tokens of the prompt as seen. sampler_choose marks the tokens that it chooses. */
+/* Marks tokens of the prompt as seen, for repetition_penalty. sampler_choose marks the chosen ones. */
 void sampler_note(sampler *s, const int32_t *tokens, int64_t count);
 /*
  * Chooses a token, in Hugging Face's order: repetition_penalty divides positive logits of seen tokens and

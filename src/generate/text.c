@@ -48,8 +48,8 @@ static ott_status encode_prompt(text_codec *c, const char *text, tokenizer_ids *
     TRY(tokenizer_encode(c->tokenizer, c->scratch, text, (int64_t)strlen(text), flags, ids));
     TRY(check_prompt_ids(c, ids, from));
     c->started = true;
-    /* Decodes the prompt's tokens and drops their text. So the decoder knows that the next token is not the
-       first of a text, where it would drop a space. */
+    /* The decoder drops a space at the start of a text. So it first decodes the prompt, whose text is
+       discarded: the generated text is then not the start. */
     str unseen = {.account = c->account};
     ott_status status = OTT_OK;
     for (int64_t i = from; status == OTT_OK && i < ids->count; i++)
@@ -88,7 +88,7 @@ static void write_held(str *held, int64_t bytes, ott_text_fn write, void *user) 
     memmove(held->text, held->text + bytes, (size_t)held->length + 1);
 }
 
-/* Returns where the stop string that ends first begins in the held text; -1: there is none. So the result
+/* Returns where in f->held a stop string begins: the one that ends first; -1 if there is none. So the result
    does not depend on how the text was divided into tokens. */
 static int64_t find_stop(const text_filter *f) {
     int64_t begin = -1, end = INT64_MAX;

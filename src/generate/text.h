@@ -15,19 +15,19 @@ typedef struct text_codec {
     bool started;            /* a text was encoded already, so no BOS follows */
 } text_codec;
 
-/* tokenizer_path "": tokens are bytes. Call text_codec_close also after a failure. */
+/* text that is not written yet; the caller sets its account and frees it */
 ott_status text_codec_open(mem *account, const char *tokenizer_path, int64_t vocab, text_codec *out);
 void text_codec_close(text_codec *c);
-/* Appends the ids of a text that continues the earlier text. The first text gets the special tokens of the
-   tokenizer's post-processor, such as BOS. OTT_ERR_ARGUMENT, with `ids` unchanged, if the model lacks a
-   token. */
+/* Appends the ids of a text. The first text also gets the special tokens of the tokenizer's post-processor,
+   such as BOS; later texts continue it. OTT_ERR_ARGUMENT, with `ids` unchanged, if an id is not in the
+   model's vocabulary. */
 ott_status text_codec_encode(text_codec *c, const char *text, tokenizer_ids *ids);
 /* Appends the text of the next token to `out`; nothing while a UTF-8 character is incomplete. */
 ott_status text_codec_decode(text_codec *c, int32_t token, str *out);
 bool text_codec_ends(const text_codec *c, int32_t token); /* true if the token ends the text */
 
 /* Writes text while it is generated, and ends it at the first stop string. Text that may be the beginning of
-   a stop string is held until the next text decides. */
+   a stop string is written only when later text shows that it is not. */
 typedef struct text_filter {
     const char *const *stop; /* [count], borrowed; none is empty */
     int count;

@@ -94,8 +94,8 @@ static ott_status tree_add(added_tree *tree, text_view text, int32_t token) {
     return OTT_OK;
 }
 
-/* Adds the tokens with this `normalized` flag to the tree, special tokens first. If two tokens have equal
-   texts, the first token wins. */
+/* Adds to the tree the tokens with this value of their flag `normalized`, special tokens first. If two tokens
+   have equal texts, the first token wins. */
 static ott_status fill_tree(tokenizer *t, tokenizer_scratch *s, bool normalized, added_tree *tree) {
     for (int special = 1; special >= 0; special--)
         for (int64_t i = 0; i < t->added_count; i++) {
@@ -108,7 +108,7 @@ static ott_status fill_tree(tokenizer *t, tokenizer_scratch *s, bool normalized,
     return OTT_OK;
 }
 
-/* *bytes: bytes of all texts in the tree. The tree has at most one node per byte, plus the root. */
+/* *bytes: total bytes of the tokens' texts. So the tree has at most *bytes nodes and the root. */
 static ott_status measure_tree(const tokenizer *t, tokenizer_scratch *s, bool normalized, int64_t *bytes) {
     *bytes = 0;
     for (int64_t i = 0; i < t->added_count; i++) {

@@ -4,8 +4,8 @@
    short texts. */
 #include "tokenizer/internal.h"
 
-/* The options in which the patterns differ. In all patterns a word may begin with one character that is no
-   letter, digit or line end. All patterns split white space in the same way. */
+/* How the patterns differ. In all patterns a word may begin with one character that is no letter, digit or
+   line end. All patterns split white space in the same way. */
 struct ascii_rule {
     const char *regex;
     bool contractions; /* 's 't 're 've 'm 'll 'd are separate pieces */
@@ -106,8 +106,8 @@ static int64_t end_others(const ascii_rule *rule, const unsigned char *p, int64_
     return at;
 }
 
-/* The match ends after the last line end in the white space. Without a line end, it ends before the last
-   character, which belongs to the next piece. -1: a non-ASCII character may continue the white space. */
+/* Returns the end of a piece of white space: after its last line end. Without a line end, the last space
+   belongs to the word that follows. -1 before a non-ASCII character: it may be white space. */
 static int64_t end_spaces(const unsigned char *p, int64_t from, int64_t bytes) {
     int64_t at = from, lines = from;
     for (; at < bytes && is_space(p[at]); at++)

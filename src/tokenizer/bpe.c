@@ -8,7 +8,7 @@ enum {
     CACHE_KEY = 34,        /* maximum bytes of a cached word */
     CACHE_IDS = 7,         /* maximum ids of a cached word */
     CACHE_SLOTS = 1 << 16, /* the slots take 4 MiB */
-    SHORT_WORD = 40        /* up to this number of symbols, searching all pairs is faster than the heap */
+    SHORT_WORD = 40        /* with at most this many symbols, searching all pairs is faster than a heap */
 };
 
 typedef struct cache_slot {
@@ -82,8 +82,8 @@ static bool append_fallback(const bpe_model *m, const char *bytes, int count, to
     return true;
 }
 
-/* As in Hugging Face, the id of an unknown character is written late: before the next known character, or at
-   the end. So the ids of byte-fallback tokens in between come first. */
+/* As in Hugging Face, the id of the unknown token is appended late: before the next known character, or at
+   the end. So ids of byte-fallback tokens in between come first. */
 static ott_status start_characters(const tokenizer *t, text_view piece, tokenizer_ids *out) {
     const bpe_model *m = &t->model;
     bool unknown = false;
@@ -178,7 +178,7 @@ static ott_status grow_long(mem *account, bpe_work *w, int64_t count) {
                      &w->symbols));
         w->symbol_capacity = count;
     }
-    /* The heap begins with count - 1 pairs. Each of at most count - 1 merges removes one and adds two. */
+    /* The heap begins with count - 1 pairs. Each of at most count - 1 merges replaces one pair by two. */
     if (2 * count > w->heap_capacity) {
         TRY(mem_grow(account, MEM_SCRATCH, 2 * count * (int64_t)sizeof *w->heap, "tokenizer scratch",
                      &w->heap));
@@ -242,7 +242,7 @@ static bool is_slot_of(const cache_slot *slot, text_view word) {
     return slot->bytes == word.bytes && text_same(slot->key, word.at, word.bytes);
 }
 
-/* A set of the cache has two slots. A new word takes the first slot, whose old word moves to the second. */
+/* Writes a word to the first of two cache slots. The word that was there moves to the second slot. */
 static void cache_word(cache_slot *set, text_view word, const int32_t *ids, int64_t count) {
     if (count > CACHE_IDS) return;
     set[1] = set[0];
@@ -274,8 +274,8 @@ static bool is_mark(const unsigned char *p, const unsigned char *end) {
     return end - p >= 3 && p[0] == 0xe2 && p[1] == 0x96 && p[2] == 0x81;
 }
 
-/* Returns the start of the next word after `at`: a U+2581 after another character, or a position between two
-   characters that no merge joins. */
+/* Returns the start of the word after the one at `at`. A word begins at a U+2581 that follows another
+   character, or between two characters that no merge joins. */
 static int64_t next_word(const bpe_model *m, text_view piece, int64_t at) {
     const unsigned char *begin = (const unsigned char *)piece.at, *end = begin + piece.bytes, *p = begin + at;
     while (is_mark(p, end)) p += 3;

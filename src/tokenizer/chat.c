@@ -18,7 +18,7 @@ struct chat {
     bool has_date;
 };
 
-/* Step limit for all renderings of a conversation; in the worst case there is one rendering per message. */
+/* A conversation may need a rendering for each message. Maximum steps (jinja.h) of all of them. */
 enum { ROW_STEPS_MOST = 2 * JINJA_STEPS_MOST };
 
 /* ---- the date ---- */
@@ -197,7 +197,8 @@ typedef struct prefix_texts {
     str *tails;
 } prefix_texts;
 
-/* Appends the text of the messages to `out`. At least one of `generation` and `prefixes` must be NULL. */
+/* Appends the text of the messages to `out`. May also find either the spans of {% generation %} or the texts
+   of the first messages: `generation` or `prefixes` must be NULL. */
 static ott_status render_messages(rendering *r, const json_t *messages, bool asks, str *out,
                                   jinja_spans *generation, const prefix_texts *prefixes) {
     json_t *context;
@@ -297,7 +298,7 @@ static bool text_begins_with(const encoder *e, int64_t at, const char *part, int
            (bytes == 0 || memcmp(e->text.text + at, part, (size_t)bytes) == 0);
 }
 
-/* Renders the first `count` messages separately. *out: the number of bytes of their text. */
+/* Renders only the first `count` messages. *out: the number of bytes of their text. */
 static ott_status measure_prefix(encoder *e, int64_t count, bool asks, int64_t *out) {
     str part = {.account = e->r.c->account};
     json_t *first;
@@ -317,8 +318,8 @@ static ott_status measure_prefix(encoder *e, int64_t count, bool asks, int64_t *
     return status;
 }
 
-/* Finds where the text of a prefix ends in e->text. The prefix was rendered as a branch of another text. The
-   first `same` bytes of that text and of e->text are equal. */
+/* Sets *out to where the text of the first p->count messages ends in e->text; fails if e->text does not begin
+   with it. `same`: the rendering that found p has the first `same` bytes of e->text. */
 static ott_status find_prefix_end(encoder *e, const jinja_prefix *p, const str *tails, int64_t same,
                                   bool asks, int64_t *out) {
     if (!p->known) return measure_prefix(e, p->count, asks, out);
@@ -328,8 +329,8 @@ static ott_status find_prefix_end(encoder *e, const jinja_prefix *p, const str *
     return OTT_OK;
 }
 
-/* Lists a prefix for each turn: the messages before the turn and, if `with` is true, the turn's own message.
-   which[i]: index of the message of turn i. */
+/* Allocates a prefix for each assistant message which[i]: the messages before it, and also this message if
+   `with`. */
 static ott_status plan_prefixes(const encoder *e, const int64_t *which, bool with, prefix_texts *out) {
     mem *account = e->r.c->account;
     TRY(mem_alloc_array(account, MEM_OTHER, e->turns.count, sizeof *out->items, "turns of a conversation",
@@ -339,7 +340,7 @@ static ott_status plan_prefixes(const encoder *e, const int64_t *which, bool wit
     return OTT_OK;
 }
 
-/* Renders e->text. Finds where each turn ends: where the text of the messages up to the turn ends. */
+/* Renders e->text. A turn ends where the text of the messages up to this turn ends. */
 static ott_status find_ends(encoder *e, const int64_t *which) {
     str tails = {.account = e->r.c->account};
     prefix_texts p = {.tails = &tails};
@@ -363,8 +364,8 @@ static int64_t same_bytes(const str *a, const str *b) {
     return same;
 }
 
-/* Finds where turns begin: a turn begins after its generation prompt. One rendering of the messages before
-   the last turn also gives the texts of the earlier prompts. */
+/* A turn begins after the text of the earlier messages and the generation prompt. One rendering of the
+   messages before the last turn also gives this text for the earlier turns. */
 static ott_status find_begins(encoder *e, const int64_t *which) {
     str asking = {.account = e->r.c->account}, tails = {.account = e->r.c->account};
     prefix_texts p = {.tails = &tails};

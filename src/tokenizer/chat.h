@@ -41,15 +41,15 @@ typedef struct chat_conversation {
 ott_status chat_render(const chat *c, const chat_conversation *conversation, bool asks, str *out);
 
 /*
- * Appends the conversation's tokens to ids. Sets learned[ids->count], which grows with ids, to 1 for each
- * token of an assistant turn. If the template has {% generation %}, a turn is the text inside it. Otherwise a
- * turn is the text that an assistant message adds to the generation prompt, including its end of turn. A turn
- * begins after as many tokens as the text before it has when encoded separately.
+ * Appends the conversation's tokens to ids, and enlarges *learned to ids->count. Sets learned[i] to 1 if
+ * token i is of an assistant turn. If the template has {% generation %}, a turn is the text inside it.
+ * Otherwise a turn is the text that an assistant message adds to the generation prompt, including its end of
+ * turn. If the text before a turn has n tokens when encoded separately, the turn begins at token n.
  *
- * The time is linear in the number of messages if jinja_render_prefixes finds the ends of turns and the
- * template writes added tokens between turns. OTT_ERR_UNSUPPORTED: the conversation takes too many steps; or
- * a template without {% generation %} renders earlier messages differently if more follow, so the end of a
- * turn is unknown.
+ * The time is linear in the number of messages if jinja_render_prefixes finds the ends of turns, and if there
+ * are added tokens between turns. OTT_ERR_UNSUPPORTED: the conversation takes too many steps; or a template
+ * without {% generation %} renders earlier messages differently if more follow, so the end of a turn is
+ * unknown.
  */
 ott_status chat_encode(const chat *c, tokenizer_scratch *s, const chat_conversation *conversation,
                        tokenizer_ids *ids, uint8_t **learned);

@@ -15,7 +15,7 @@ static bool is_begun(const unsigned char *p, int count) {
     return count < 3 || (p[2] & 0xc0) == 0x80;
 }
 
-/* Appends complete characters, without the ones that the decoder strips from the start of the text. */
+/* Appends text. Drops characters at the start of the full text that the decoder's Strip step removes. */
 static void emit(tokenizer_stream *s, const char *text, int64_t bytes, str *out) {
     text_view strip = s->tokenizer->decode.strip, rest = {text, bytes};
     while (s->strip_left > 0 && rest.bytes > 0) {
@@ -30,8 +30,8 @@ static void emit(tokenizer_stream *s, const char *text, int64_t bytes, str *out)
     str_append_bytes(out, rest.at, rest.bytes);
 }
 
-/* Replaces pending bytes that cannot become a character: one U+FFFD for an incomplete character, but one for
-   each byte-fallback token. */
+/* Replaces the bytes of an incomplete character by U+FFFD: by one, or by one per byte if each byte is a
+   byte-fallback token. */
 static void give_up(tokenizer_stream *s, str *out) {
     int marks = s->waiting == 0 ? 0 : s->tokenizer->decode.byte_fallback ? s->waiting : 1;
     s->waiting = 0;

@@ -1,6 +1,6 @@
-/* tokenizer/decode_load: loads the decoder of a tokenizer.json. Its steps apply to a token's text, then to
-   runs of byte tokens, then to the full text. Steps of the first kind are applied here, once per token; the
-   others become flags. */
+/* tokenizer/decode_load: loads the decoder of a tokenizer.json. Some of its steps change the text of single
+   tokens: these are applied here to the whole vocabulary. Steps that change byte-fallback tokens or the full
+   text become flags. */
 #include "tokenizer/internal.h"
 
 /* The stages of decoding. The steps of a decoder must be in this order. */
@@ -11,7 +11,7 @@ typedef enum token_change { CHANGE_TO_BYTES, CHANGE_REPLACE, CHANGE_STRIP } toke
 typedef struct token_step {
     token_change change;
     pattern pattern;   /* pattern of a replace step */
-    text_view content; /* text to insert (not in the first token, if drop_first) or to strip */
+    text_view content; /* text to strip or to insert; drop_first: insert nothing in the first token */
     bool drop_first;
     int64_t start, stop;
 } token_step;
@@ -42,7 +42,7 @@ static ott_status load_replace(decode_draft *d, const json_t *object) {
     return json_get_text(d->t->texts, object, "content", &step->content);
 }
 
-/* Loads Strip, which applies to each token, or after Fuse to the full text. */
+/* Loads Strip. It strips each token's text; if it follows Fuse, it strips the full text. */
 static ott_status load_strip(decode_draft *d, const json_t *object) {
     text_view content;
     int64_t start, stop;
@@ -64,8 +64,8 @@ static ott_status load_strip(decode_draft *d, const json_t *object) {
     return OTT_OK;
 }
 
-/* Loads a step that replaces the mark of a space (U+2581) with a space. The step removes the mark from the
-   first token, unless the pre-tokenizer never adds a mark there. */
+/* Loads Metaspace, which replaces U+2581 with a space. In the first token U+2581 is removed, unless the
+   pre-tokenizer never adds one before a text. */
 static ott_status load_metaspace(decode_draft *d, const json_t *object) {
     const char *scheme = json_string_value(json_object_get(object, "prepend_scheme"));
     bool add;
@@ -140,7 +140,7 @@ static ott_status seen_name(const tokenizer *t, tokenizer_scratch *s, int32_t id
     return normalize_text(s, *name, name);
 }
 
-/* Applies all steps to the text of a token. The new text is in one of the buffers. */
+/* Applies all steps to the text of a token. first: the token begins a text. *text may point to a buffer. */
 static ott_status change_token(const decode_draft *d, tokenizer_scratch *s, bool first, str buffers[2],
                                text_view *text) {
     int64_t limit = 1024 + 64 * text->bytes; /* maximum bytes: steps may repeatedly enlarge the text */
@@ -174,7 +174,7 @@ static int byte_of_name(text_view name) {
     return high && low ? (int)((high - digits) % 16 * 16 + (low - digits) % 16) : -1;
 }
 
-/* Changes the texts of all tokens, first to measure and then to store. first: each token begins a text. */
+/* Stores the changed texts of all tokens in `out`. first: as if each token began a text. */
 static ott_status change_all(const decode_draft *d, tokenizer_scratch *s, bool first, str buffers[2],
                              text_list *out) {
     const tokenizer *t = d->t;

@@ -65,8 +65,8 @@ static bool is_nfc(const normalize_step *step) {
     return step->kind == NORMALIZE_UNICODE && step->unicode == (UTF8PROC_STABLE | UTF8PROC_COMPOSE);
 }
 
-/* True if the step splits text into the matches of the expression and keeps them all. SPLIT_REMOVED with
-   `invert` removes text between matches, but the expression matches everywhere, so nothing is removed. */
+/* True if the step splits text into the matches of `regex`, which matches at every position. Then
+   SPLIT_REMOVED with `invert`, which removes the text between matches, removes nothing. */
 static bool splits_by(const split_step *step, const char *regex) {
     bool keeps_all = step->behavior == (step->invert ? SPLIT_REMOVED : SPLIT_ISOLATED);
     return step->kind == SPLIT_PATTERN && keeps_all && step->pattern.source.at &&

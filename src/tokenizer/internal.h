@@ -141,7 +141,7 @@ typedef struct encode_run {
 
 /* ---- reading (json.c); tokenizer_open adds the file name to errors ---- */
 
-/* `flags`: additional jansson flags. *out is NULL if the file does not exist. */
+/* Reads a JSON file. `flags`: additional flags of jansson. *out is NULL if the file does not exist. */
 ott_status json_read_file(mem *account, const char *path, size_t flags, json_t **out);
 /* Reads a required text; copies it to the arena. */
 ott_status json_get_text(arena *texts, const json_t *object, const char *key, text_view *out);
@@ -151,12 +151,12 @@ ott_status json_get_character(arena *texts, const json_t *object, const char *ke
 ott_status json_get_pattern(tokenizer *t, const json_t *object, pattern *out);
 
 typedef ott_status (*json_step)(tokenizer *t, const json_t *object, const char *type, void *context);
-/* Calls `step` for `object`, or for each element of its member `list` if it is a Sequence (recursively). Does
-   nothing for null. `part`: name for messages. */
+/* Calls `step` for `object`. If it is a Sequence, calls `step` for each element of its member `list` instead
+   (recursively). Does nothing for null. `part`: name of `object` for messages. */
 ott_status json_each_step(tokenizer *t, const json_t *object, const char *part, const char *list,
                           json_step step, void *context);
 
-/* OTT_ERR_UNSUPPORTED if the file is another kind of tokenizer; the message names the kind (other.c). */
+/* OTT_ERR_UNSUPPORTED if the file is a SentencePiece model or a tiktoken vocabulary. */
 ott_status tokenizer_check_kind(const char *path);
 
 /* ---- the parts ---- */
@@ -188,16 +188,16 @@ ott_status normalize_text(tokenizer_scratch *s, text_view text, text_view *out);
 
 /* Called by added_walk for the text between added tokens. */
 typedef ott_status (*added_rest)(encode_run *run, text_view text, bool at_start);
-/* The bytes of a text from `from` on. `from` is 0 or the end of an added token. */
+/* The part of `text` that begins at byte `from`: at 0 or at the end of an added token. */
 typedef struct added_part {
     text_view text;
     int64_t from;
 } added_part;
-/* Called with the remaining part and the end of the next added token, before this token is encoded. If no
-   added token follows, `end` is past the end of the text. May be NULL. */
+/* Called before an added token is encoded, with the text that is left and the end of this token. Finally
+   called with the text after the last added token, and `end` = text.bytes + 1. May be NULL. */
 typedef ott_status (*added_mark)(encode_run *run, added_part part, int64_t end);
-/* Appends the ids of the added tokens in the part, and calls `rest` for the text between them. at_start: the
-   text begins the input. */
+/* Appends the ids of the added tokens in part.text from byte part.from on. Calls `rest` for the text between
+   them. at_start: the text begins the input. */
 ott_status added_walk(encode_run *run, const added_tree *tree, added_part part, bool at_start,
                       added_rest rest, added_mark mark);
 

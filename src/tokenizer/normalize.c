@@ -8,7 +8,7 @@
 static const struct {
     const char *name;
     int options;
-    /* texts with only smaller bytes are already normal: NFC changes nothing below U+0300 */
+    /* texts without bytes >= first_byte are already normal; NFC changes nothing below U+0300 */
     unsigned char first_byte;
 } forms[] = {
     {"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE, 0xcc},
@@ -80,7 +80,7 @@ static void order_all_marks(utf8proc_int32_t *c, int64_t count) {
     }
 }
 
-/* Like utf8proc_decompose, into the first half of s->codepoints. The second half is used for sorting. */
+/* Like utf8proc_decompose. Writes to the first half of s->codepoints; sorting uses the second half. */
 static ott_status decompose(tokenizer_scratch *s, const normalize_step *step, text_view text,
                             int64_t *count) {
     const utf8proc_uint8_t *p = (const utf8proc_uint8_t *)text.at;
@@ -121,8 +121,8 @@ static ott_status unicode_stretch(tokenizer_scratch *s, const normalize_step *st
     return OTT_OK;
 }
 
-/* Normalizes only ranges that can change: from the last ASCII character before a byte >= step->first_byte to
-   the next ASCII character. No ASCII character combines with its predecessor, so ranges are independent. */
+/* Normalizes only the parts that may change: from the last ASCII character before a byte >= step->first_byte
+   to the next ASCII character. ASCII never combines with what is before it, so parts are independent. */
 static ott_status normalize_unicode(tokenizer_scratch *s, const normalize_step *step, text_view text,
                                     str *out) {
     const unsigned char *p = (const unsigned char *)text.at;

@@ -5,15 +5,14 @@
 #include <limits.h>
 #include <stdio.h>
 
-/* How to make a tokenizer.json with transformers. Ends a message: "... is not supported: tokenizer.json is;
-   in the model's folder, ..." */
+/* The end of messages "... is not supported: tokenizer.json is; ...": how transformers makes this file. */
 #define CONVERSION                                                                                           \
     "tokenizer.json is; in the model's folder, python3 -c \"from transformers import AutoTokenizer as T; "   \
     "T.from_pretrained('.').save_pretrained('.')\" writes it"
 
 enum { HEAD_BYTES = 512 };
 
-/* Recognizes SentencePiece's ModelProto by its first pieces: field 1, containing the text as field 1. */
+/* Recognizes SentencePiece's protobuf: its first field, a piece, begins with field 1, the piece's text. */
 static bool is_sentencepiece(const char *head, int64_t bytes) {
     return bytes > 4 && head[0] == 0x0a && head[2] == 0x0a && head[3] + 2 <= head[1] && head[1] > 0;
 }

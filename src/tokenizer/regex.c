@@ -8,8 +8,8 @@
 
 /* ---- from Oniguruma's meaning to PCRE2's ---- */
 
-/* PCRE2's Unicode \s also contains U+180E. PCRE2's \w has no marks, but all numbers. Oniguruma's \w has
-   circled and squared letters, and digits, but other numbers only of Latin-1. */
+/* PCRE2's \s also contains U+180E. PCRE2's \w contains all numbers but no marks. Oniguruma's \w contains
+   marks, circled and squared letters, decimal digits and some other numbers. */
 #define SPACES "\\p{Z}\\t-\\r\\x{85}"
 #define WORDS  COMMON_WORDS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
@@ -101,7 +101,7 @@ static ott_status translate_next(translation *t) {
         if (peek(t, 0) == ']') copy_bytes(t, 1);
         return OTT_OK;
     }
-    /* {n,m}+ is possessive in PCRE2, but repeats the repetition in Ruby. */
+    /* {n,m}+ is possessive in PCRE2, but in Ruby it matches {n,m} once or more often. */
     if (c == '}' && peek(t, 1) == '+') return refuse_pattern(t, "{n,m}+ is not supported");
     copy_bytes(t, 1);
     return OTT_OK;
@@ -173,10 +173,11 @@ void regex_free(pattern *p) {
 
 enum { STACK_FIRST = 32 << 10, STACK_MOST = 16 << 20 }; /* bytes of the JIT stack */
 
-/* Limits the time of any pattern on any text. Only PCRE2's interpreter with a callout before each item counts
-   the work, and that is slow. So a search first runs uncounted, from a few positions with a few backtracking
-   steps each; this is enough for tokenizers' patterns. If it is not, the search is counted against the text's
-   budget. Of the other searches, one in SAMPLE is counted and represents SAMPLE searches. */
+/* Limits the time of any pattern on any text. PCRE2 counts steps only in its interpreter with a callout
+   before each item, which is slow. So a search first runs without counting, from a few positions and with a
+   few backtracking steps each; this is enough for tokenizers' patterns. If it is not enough, the search runs
+   with counting, against the text's budget. One in SAMPLE of the other searches is counted, too, and its
+   steps count SAMPLE times. */
 enum { FREE_STEPS = 64, FREE_PLACES = 64, SAMPLE = 64, BUDGET_PER_BYTE = 1024, BUDGET_OF_ANY = 1000000 };
 
 ott_status regex_matcher_open(mem *account, matcher *out) {
@@ -196,7 +197,7 @@ ott_status regex_matcher_open(mem *account, matcher *out) {
 
 void regex_matcher_begin(matcher *m, int64_t bytes) {
     m->budget = m->left = BUDGET_OF_ANY + BUDGET_PER_BYTE * bytes;
-    m->searches = 0; /* reset, so that the choice of counted searches depends only on the text */
+    m->searches = 0; /* the choice of counted searches must depend only on the text */
 }
 
 void regex_matcher_close(matcher *m) {
@@ -279,7 +280,7 @@ static ott_status find_regex(regex_walk *w) {
     return OTT_OK;
 }
 
-/* Uses plain code instead of PCRE2 if the pattern is known and non-ASCII characters do not matter. */
+/* Finds the match by plain code, without PCRE2, if the pattern has such code and the text is ASCII. */
 static bool find_ascii(regex_walk *w) {
     if (!w->pattern->ascii || w->from == w->text.bytes) return false;
     int64_t end = ascii_match(w->pattern->ascii, w->text, w->from);
@@ -315,7 +316,7 @@ ott_status regex_walk_next(regex_walk *w) {
         if (w->begin < 0) return OTT_OK;
         w->from = w->end;
         if (w->begin != w->end || w->end != w->last_end) break;
-        /* Skips an empty match at the end of the last match: continues one character later. */
+        /* An empty match directly after the last match does not count: searches one character later. */
         w->from += w->from < w->text.bytes ? text_character_bytes((unsigned char)w->text.at[w->from]) : 1;
     }
     w->last_end = w->end;

@@ -4,12 +4,12 @@
 
 #include "tokenizer/text.h"
 
-/* Members of \w in both of Hugging Face's regular expression engines, for use in brackets. */
+/* Characters that \w matches in both of Hugging Face's regular expression engines, for use in [...]. */
 #define COMMON_WORDS                                                                                         \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{"     \
     "1f170}-\\x{1f189}"
 
-/* Plain code for ASCII text of one of a few known expressions (ascii.c). */
+/* Matches one of a few known expressions in ASCII text by plain code, without PCRE2 (ascii.c). */
 typedef struct ascii_rule ascii_rule;
 const ascii_rule *ascii_rule_find(text_view regex); /* NULL: this expression has no plain code */
 /* Returns the end of the match that begins at `from` < text.bytes (these patterns match everywhere); -1 if
@@ -18,7 +18,7 @@ int64_t ascii_match(const ascii_rule *rule, text_view text, int64_t from);
 
 /* A regular expression, or a literal text if `code` is NULL. */
 typedef struct pattern {
-    /* counted: the same expression with a callout before each item, to count steps */
+    /* counted: compiled with a callout before each item, by which steps are counted */
     struct pcre2_real_code_8 *code, *counted;
     const ascii_rule *ascii; /* NULL: no plain code for this expression */
     text_view source;        /* source of the expression; borrowed */

@@ -6,7 +6,7 @@
 
 /* ---- loading ---- */
 
-/* \w+|[^\w\s]+ of Rust's regex, where joiners are word characters too. */
+/* \w+|[^\w\s]+ of Rust's regex, where \w also contains the joiners U+200C and U+200D. */
 #define RUST_WORDS COMMON_WORDS "\\x{200c}\\x{200d}"
 static const char words[] = "[" RUST_WORDS "]+|[^" RUST_WORDS "\\s]+";
 static const char punctuation[] = "[!-/:-@\\[-`{-~\\p{P}]";
@@ -134,7 +134,7 @@ ott_status split_load(tokenizer *t, const json_t *root) {
 /* ---- splitting at a pattern ---- */
 
 /* State of splitting a text. Its parts (matches and the text between them) are added from left to right. A
-   part is held while the next part may be merged with it. */
+   part is kept back while the next part may be merged with it. */
 typedef struct splitter {
     encode_run *run;
     int step;
@@ -151,7 +151,7 @@ static ott_status hand_on(splitter *c, int64_t begin, int64_t end) {
                      c->at_start && begin == 0);
 }
 
-/* Passes the held part to the next step, and holds the part [begin, end). */
+/* Passes the part that was kept back to the next step, and keeps back the part [begin, end). */
 static ott_status hold_piece(splitter *c, int64_t begin, int64_t end) {
     if (c->held) TRY(hand_on(c, c->begin, c->end));
     c->held = true;
@@ -214,8 +214,8 @@ static ott_status run_add_space(encode_run *run, int step, text_view text, bool 
     return split_run(run, step + 1, (text_view){buffer->text, buffer->length}, at_start);
 }
 
-/* Replaces every space with the mark, one character. Always writes four bytes, then advances by the
-   character's size, to avoid branches. */
+/* Replaces every space with the mark, one character. To avoid branches, always writes four bytes, and then
+   counts as many as the character has. */
 static void mark_spaces(text_view text, text_view mark, str *out) {
     enum { PART = 1024 };
     char part[4 * PART + 4], four[4] = {0};
@@ -233,8 +233,8 @@ static void mark_spaces(text_view text, text_view mark, str *out) {
     }
 }
 
-/* Returns the end of the next range to process, which begins at `at`. If words are encoded separately, ranges
-   fit the CPU's cache and end before a word. A word begins with a space after another character. */
+/* Returns the end of the text to process next, which begins at `at`. If words can be encoded separately, it
+   fits the CPU's cache and ends before a space that follows another ASCII character. */
 static int64_t stretch_end(const encode_run *run, int step, text_view text, int64_t at) {
     enum { STRETCH = 1 << 15 };
     const tokenizer *t = run->t;

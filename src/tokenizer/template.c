@@ -18,7 +18,7 @@ static ott_status append_id(const tokenizer *t, int64_t id, int32_t *ids, int *c
     return OTT_OK;
 }
 
-/* Appends the ids of {"SpecialToken": {"id": name}}, special_tokens[name].ids, to the prefix or suffix. */
+/* `piece` names a special token. Appends its ids to the suffix of a text if `after`, else to the prefix. */
 static ott_status append_special(tokenizer *t, const json_t *object, const json_t *piece, bool after) {
     const char *name = json_string_value(json_object_get(piece, "id"));
     if (!name) return status_fail(OTT_ERR_FORMAT, "a SpecialToken has no id");
@@ -90,8 +90,8 @@ static void add_stop(tokenizer *t, const json_t *id) {
     t->stops[t->stop_count++] = (int32_t)json_integer_value(id);
 }
 
-/* add_bos_token and add_eos_token, if present, override the post-processor, as in transformers. Some
-   tokenizer.json files lack the BOS. */
+/* add_bos_token and add_eos_token, if present, override the post-processor, as in transformers: some
+   post-processors do not add the BOS. */
 static ott_status read_additions(tokenizer *t, const json_t *config) {
     const json_t *bos = json_object_get(config, "add_bos_token"),
                  *eos = json_object_get(config, "add_eos_token");
@@ -137,7 +137,7 @@ ott_status template_load_neighbours(tokenizer *t) {
     json_t *config = NULL, *map = NULL, *generation = NULL;
     ott_status status;
     t->bos = t->eos = -1;
-    /* transformers writes model_max_length 1e30 in digits, too large for an integer. */
+    /* transformers writes model_max_length as the integer 10^30, which jansson must read as a real. */
     TRY_OUT(read_neighbour(t, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
     TRY_OUT(read_neighbour(t, "special_tokens_map.json", 0, &map));
     TRY_OUT(read_neighbour(t, "generation_config.json", 0, &generation));

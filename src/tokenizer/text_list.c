@@ -28,7 +28,7 @@ ott_status text_index_open(mem *account, const text_list *list, int64_t capacity
     return mem_alloc_array(account, MEM_DATA, size, sizeof *out->slots, "index of tokens", &out->slots);
 }
 
-/* Returns the slot of a text, or the free slot for it. */
+/* Returns the hash table's slot with this text, or else the free slot where it can be added. */
 static int32_t *index_slot(const text_index *index, const char *text, int64_t bytes) {
     for (uint64_t i = text_hash(text, bytes);; i++) {
         int32_t *slot = &index->slots[i & index->mask];

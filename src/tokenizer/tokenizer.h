@@ -58,7 +58,7 @@ typedef struct tokenizer_ids {
     int64_t count, capacity;
 } tokenizer_ids;
 
-/* Grows the capacity to at least count + extra, and at least to twice the old capacity if it must grow. */
+/* Makes `capacity` at least count + extra. If the memory must grow, it grows to at least twice its size. */
 ott_status tokenizer_ids_reserve(tokenizer_ids *ids, int64_t extra);
 ott_status tokenizer_ids_append(tokenizer_ids *ids, int32_t id);
 void tokenizer_ids_free(tokenizer_ids *ids);
@@ -93,9 +93,9 @@ typedef struct tokenizer_prefixes {
     int64_t count;
 } tokenizer_prefixes;
 
-/* Like tokenizer_encode, and counts the ids of each prefix. A prefix may encode differently at its end, so
-   the text between its last added token and its end is encoded again. OTT_ERR_UNSUPPORTED: more than
-   TOKENIZER_PREFIXES_LIMIT bytes would be encoded again. prefixes NULL: none. */
+/* Like tokenizer_encode. Also counts the ids of the text's first prefixes->at[i] bytes. The end of a prefix
+   may have other ids than in the full text, so it is encoded again from the prefix's last added token on.
+   OTT_ERR_UNSUPPORTED if this would be more than TOKENIZER_PREFIXES_LIMIT bytes. prefixes: may be NULL. */
 #define TOKENIZER_PREFIXES_LIMIT (INT64_C(64) << 20)
 ott_status tokenizer_encode_prefixes(const tokenizer *t, tokenizer_scratch *s, const char *text,
                                      int64_t bytes, unsigned flags, tokenizer_prefixes *prefixes,
@@ -103,9 +103,9 @@ ott_status tokenizer_encode_prefixes(const tokenizer *t, tokenizer_scratch *s, c
 
 /* ---- ids to text ---- */
 
-/* Appends the text of `count` ids. Invalid bytes become U+FFFD, so the text is always UTF-8. Special tokens
-   (if skip_special) and ids without a token (padding rows of the head) append nothing. OTT_ERR_ARGUMENT: a
-   negative id. */
+/* Appends the text of `count` ids. Invalid bytes become U+FFFD, so the text is always UTF-8. Ids without a
+   token (a model may have more rows than tokens) append nothing; nor do special tokens if skip_special.
+   OTT_ERR_ARGUMENT: a negative id. */
 ott_status tokenizer_decode(const tokenizer *t, const int32_t *ids, int64_t count, bool skip_special,
                             str *out);
 

@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Every id must be below IDS_PER_TOKEN * tokens + IDS_OF_ANY. Tables are indexed by id, so a small file with
-   a large id would waste memory. */
+/* Largest allowed id of a file: IDS_PER_TOKEN * tokens + IDS_OF_ANY - 1. Without this limit a small file with
+   a large id could allocate huge tables, which are indexed by id. */
 enum { IDS_PER_TOKEN = 4, IDS_OF_ANY = 1 << 16 };
 static const char metaspace[] = METASPACE;
 
@@ -112,7 +112,7 @@ int64_t vocab_read_bytes(const byte_characters *all, text_view text, char *out) 
     return count;
 }
 
-/* Converts each name to bytes. A name with a character that represents no byte gets no text. */
+/* Converts each token's name to bytes. Skips names with a character that represents no byte. */
 static ott_status load_piece_bytes(tokenizer *t) {
     byte_characters all = vocab_byte_characters();
     text_list *list = &t->piece_bytes;
@@ -130,7 +130,7 @@ static ott_status load_piece_bytes(tokenizer *t) {
 
 /* ---- merges ---- */
 
-/* Returns the slot of a pair, or the free slot for it. */
+/* Returns the slot of a pair of ids in the hash table, or else the free slot where it can be added. */
 static merge_slot *merge_at(const bpe_model *m, uint32_t left, uint32_t right) {
     for (uint64_t i = bpe_merge_hash(left, right);; i++) {
         merge_slot *slot = &m->merges[i & m->merge_mask];
@@ -172,8 +172,8 @@ static bool joins_words(text_view text) {
     return memmem(text.at + run, (size_t)(text.bytes - run), metaspace, (size_t)bytes) != NULL;
 }
 
-/* Records that a merge joins the last character of `left` and the first of `right`. If token a or b
-   represents a byte, the merge may join any characters. */
+/* Notes for m->no_merge that a merge joins the last character of `left` and the first of `right`. If id a or
+   b is of a byte, a merge may join any two characters. */
 static void note_joined(bpe_model *m, text_view left, text_view right, uint32_t a, uint32_t b) {
     unsigned char last = (unsigned char)left.at[left.bytes - 1], first = (unsigned char)right.at[0];
     if ((last | first) < 0x80) m->no_merge[last][first] = false;
@@ -222,7 +222,7 @@ static ott_status load_merges(tokenizer *t, const json_t *merges) {
 
 /* ---- the model ---- */
 
-/* Indexes the text of each token: the bytes that its name represents if byte-level, else its name. */
+/* Makes the index that finds a token by its text: its name, or for byte-level the bytes of its name. */
 static ott_status load_pieces(tokenizer *t, int64_t tokens) {
     const text_list *pieces = &t->names;
     if (t->model.byte_level) {
@@ -283,14 +283,14 @@ ott_status vocab_load(tokenizer *t, const json_t *root) {
         t->model.byte_ids[byte] = text_index_find(&t->by_name, name, length);
     }
     t->model.unk = unk ? text_index_find(&t->by_name, unk, (int64_t)strlen(unk)) : -1;
-    /* Splitting must not change ids. So U+2581 must be a token: otherwise unknown characters around it may be
-       fused. */
+    /* Encoding words separately must not change ids. With fuse_unk, unknown characters become one token. So
+       U+2581, which begins words, must be a known token. */
     t->model.splits_words = !t->model.byte_level && !t->model.ignore_merges &&
                             text_index_find(&t->by_name, metaspace, sizeof metaspace - 1) >= 0;
     memset(t->model.no_merge, t->model.splits_words, sizeof t->model.no_merge);
     TRY(load_merges(t, json_object_get(model, "merges")));
     TRY(load_pieces(t, e.tokens));
-    /* Words are not split between two characters without tokens, because unknown characters may be fused. */
+    /* Of two characters without tokens, fuse_unk may make one token. So words never end between them. */
     bpe_model *m = &t->model;
     for (int a = 0; a < 128; a++)
         for (int b = 0; b < 128; b++)

@@ -1,7 +1,7 @@
 /*
- * Compares the collectives of a transport with plain loops, for 1 to 4 ranks, several formats and uneven
- * parts. Sums are in rank order, bit for bit. Requests are waited for in another order than they were
- * started. If a rank calls another collective, leaves or hangs, all other ranks end.
+ * Compares the collectives of a transport with plain loops, for 1 to 4 ranks, several formats, and shards of
+ * different sizes. Sums are in rank order, bit for bit. Collectives are waited for in another order than they
+ * were started. If a rank calls another collective, exits or hangs, the other ranks must not hang.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static float *take_memory(const rank_run *r, int64_t count) {
     return memory;
 }
 
-/* Runs the body of a test. Copies its results to the host after all queued work is done. */
+/* Runs r->body. Then copies its tensors r->in and r->out from the device to the host. */
 static ott_status run_body(rank_run *r) {
     r->in = take_memory(r, COLLECTIVES_COUNT);
     r->out = take_memory(r, COLLECTIVES_COUNT);
@@ -88,7 +88,7 @@ static void sums_are_in_rank_order(void **state) {
     }
 }
 
-/* Reduces some columns of a row. The columns next to them must not be read or written. */
+/* Reduces columns 2 and 3 of a row. The other columns must not be read or written. */
 static ott_status reduce_columns(rank_run *r) {
     tensor t = fill(r, r->in, 2);
     t = tensor_columns(tensor_rows(t, 1, 1), 2, 2);
@@ -125,7 +125,7 @@ static void a_maximum_keeps_a_nan(void **state) {
     }
 }
 
-/* Sums in bf16 are rounded once, at the end: 1 + 2^-8 is 1 in bf16, but 1 + 2^-8 + 2^-8 is larger. */
+/* The sum of 1, 2^-8 and 2^-8 is rounded to bf16 once. Rounding each sum would give 1. */
 static ott_status reduce_bf16(rank_run *r) {
     uint16_t *x = (uint16_t *)r->in;
     for (int i = 0; i < COLUMNS; i++) x[i] = cast_to_bf16(r->group->rank == 0 ? 1.0f : 0.00390625f);
@@ -176,8 +176,7 @@ static void each_rank_gets_its_part_of_the_sum(void **state) {
 
 /* ---- data movement ---- */
 
-/* Gathers E4M3 codes. A gather moves elements of any format unchanged. Each rank's part is already in its
-   place in the output. */
+/* Gathers E4M3 codes: a gather moves elements of any format unchanged. The input is a part of the output. */
 static ott_status all_gather(rank_run *r) {
     int rank = r->group->rank, size = r->group->size;
     uint8_t *all = (uint8_t *)r->out;
@@ -256,7 +255,7 @@ static void all_have_what_the_root_had(void **state) {
     }
 }
 
-/* Moves host memory through a buffer. The size is not a multiple of the buffer's. */
+/* Moves host memory through a staging buffer of 3 floats. Messages are no multiple of its size. */
 static ott_status move_host(rank_run *r) {
     float *buffer = r->in + 2 * COLUMNS;
     const group_host h = {r->group, r->cx.device, buffer, 3 * sizeof *buffer};
@@ -455,8 +454,8 @@ static void requests_are_waited_for_in_any_order(void **state) {
         assert_true(collectives_ranks[k].in_after[0] == 3.0f && collectives_ranks[k].out_after[0] == 6.0f);
 }
 
-/* Rank 0 records a collective in a plan. If rank 0 communicated, rank 0 would wait forever, because the other
-   ranks do not call the collective. */
+/* Rank 0 records a collective in a plan, and the other ranks call nothing. So rank 0 must not communicate: it
+   would wait forever. */
 static ott_status record(rank_run *r) {
     if (r->group->rank > 0) return OTT_OK;
     tensor t = fill(r, r->in, 1);

@@ -21,7 +21,7 @@ struct rank_run {
     rank_body body;
     ott_status status;
     char text[256];
-    float *in, *out; /* [COLLECTIVES_COUNT] elements each, in device memory that the host can access */
+    float *in, *out; /* [COLLECTIVES_COUNT] in device memory that the host can access */
     float in_after[COLLECTIVES_COUNT], out_after[COLLECTIVES_COUNT];
 };
 
@@ -30,8 +30,7 @@ extern rank_run collectives_ranks[RANKS_MAX];
 /* Implemented by each transport's test. Runs the body on `size` ranks in one group. A wait for another rank
    ends after `timeout` seconds. */
 void collectives_run(int size, double timeout, rank_body body);
-/* Runs one rank of collectives_run, on r->cx.device (NULL: on a CPU device). Closes the group and the
-   device. */
+/* Runs one rank of collectives_run. Opens a CPU device if r->cx.device is NULL. Closes group and device. */
 void collectives_run_rank(rank_run *r);
 int collectives_test(void); /* runs all tests; returns main's exit code */
 /* Runs all tests except the tests with missing ranks and with different calls. */

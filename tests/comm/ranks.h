@@ -13,8 +13,8 @@ typedef struct thread_groups {
     int count;
 } thread_groups;
 
-/* Divides `count` ranks into groups of `size` ranks with distance `stride` (1: neighboring ranks). out[r]
-   becomes rank r's group. w owns the groups. A wait for another rank ends after a minute. */
+/* Divides `count` ranks into groups of `size` ranks: a group has every stride-th rank. out[r] becomes the
+   group of rank r; ranks_close frees it. A rank that waits a minute for another fails. */
 void ranks_groups(thread_groups *w, int count, int stride, int size, group **out);
 /* Makes one group of the listed ranks. out[ranks[i]] becomes its member i. */
 void ranks_group(thread_groups *w, const int *ranks, int size, group **out);
@@ -27,8 +27,8 @@ typedef struct ranks_end {
     char text[1024];
 } ranks_end;
 
-/* Runs job(ranks + r * bytes) for all ranks in parallel, each on its own thread. The job closes the rank's
-   groups at its end, so that other ranks do not wait for a failed rank. */
+/* Runs job(ranks + r * bytes) for all ranks r in parallel, each on its own thread. The job must close the
+   rank's groups at its end: if the rank failed, the other ranks then stop waiting for it. */
 void ranks_try(int count, void *ranks, size_t bytes, ott_status (*job)(void *rank), ranks_end *ends);
 /* Like ranks_try. But if a rank fails, the test fails, with a message that begins with `what`. */
 void ranks_run(const char *what, int count, void *ranks, size_t bytes, ott_status (*job)(void *rank));

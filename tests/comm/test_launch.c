@@ -1,6 +1,6 @@
 /*
- * The environment variables of launchers. A process that is one of several is refused without MPI. A single
- * process is not refused.
+ * Tests the detection of launchers by their environment variables. Without MPI, a process that is one of
+ * several is refused. A single process is not refused.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>

@@ -16,7 +16,7 @@ static ott_status text_of(jinja_work *w, const jinja_value *v, text_view *out) {
     return OTT_OK;
 }
 
-/* ---- filters of texts: methods of strings, applied to the text of any value ---- */
+/* ---- filters that call the string method of a similar name on the text of any value ---- */
 
 static ott_status apply_method(jinja_work *w, const char *name, const jinja_value *v,
                                const jinja_arguments *a, jinja_value *out) {
@@ -219,7 +219,7 @@ static ott_status filter_reverse(jinja_work *w, const jinja_value *v, const jinj
     return OTT_OK;
 }
 
-/* Converts to lower case: Jinja sorts and compares case-insensitively by default. */
+/* Converts a string to lower case: Jinja's sort and unique ignore case by default. */
 static ott_status ignore_case(jinja_work *w, const jinja_value *v, jinja_value *out) {
     const jinja_arguments none = {0};
     bool found;
@@ -371,8 +371,8 @@ static ott_status filter_map(jinja_work *w, const jinja_value *v, const jinja_ar
     return OTT_OK;
 }
 
-/* Selects the elements for which a test (of the element or its member) returns `wanted`. Without a test, the
-   truth value must be `wanted`. */
+/* Lists the elements for which a test of the element (or of its member) is `wanted`: true or false. If the
+   template names no test, the truth value of the element is used. */
 static ott_status select_elements(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                   bool of_member, bool wanted, jinja_value *out) {
     const jinja_value *member = of_member ? jinja_argument(a, 0, NULL) : NULL,

@@ -78,10 +78,10 @@ typedef struct jinja_prefix {
     int64_t shared, at, bytes;
 } jinja_prefix;
 
-/* Like jinja_render without {% generation %}, and also renders prefixes of the list `messages` (ascending
-   counts), in time linear in the number of messages. A prefix is known if the template loops over the
-   messages outside of other loops and macros, and if nothing read before the prefix's last message depends on
-   the number of later messages. Appends to `tails`. */
+/* Like jinja_render without {% generation %}. Also finds the text of the first `count` messages of the list
+   `messages` for each prefix (ascending counts); the time is linear in the number of messages. A prefix is
+   known only if the template loops over the messages outside of other loops and macros, and if what it read
+   up to the prefix's last message does not depend on later messages. Appends to `tails`. */
 ott_status jinja_render_prefixes(const jinja *t, const json_t *context, const jinja_settings *settings,
                                  str *out, jinja_prefix *prefixes, int64_t count, str *tails);
 

@@ -1,5 +1,5 @@
-/* jinja/lex: splits a template into text and the tokens of tags. Removes white space around tags like
-   trim_blocks and lstrip_blocks. */
+/* jinja/lex: splits a template into text and the tokens of tags. Removes white space around tags as Jinja2
+   does with trim_blocks and lstrip_blocks. */
 #include "base/text.h"
 #include "tokenizer/jinja/syntax.h"
 #include <ctype.h>
@@ -12,7 +12,7 @@ typedef struct lexer {
     int line;
     jinja_token *tokens;
     int64_t count, capacity;
-    bool strips;     /* the previous tag ended with "-", which removes the white space after it */
+    bool strips;     /* the previous tag ended with "-": the white space after the tag is removed */
     bool trims_line; /* only a line end directly after the previous tag is removed */
 } lexer;
 
@@ -99,8 +99,8 @@ static int write_utf8(unsigned code, char *to) {
     return 3;
 }
 
-/* Decodes an escape after a backslash and advances *from. Returns the bytes written. An unknown escape is
-   kept. */
+/* Decodes the escape that follows a backslash at *from, and moves *from after it. Writes the character to
+   `to` and returns its bytes. An unknown escape stays as it is. */
 static int unescape(const char **from, const char *end, char *to) {
     static const char names[] = "nrtbfv0\\'\"", values[] = "\n\r\t\b\f\v\0\\'\"";
     const char *at = *from;

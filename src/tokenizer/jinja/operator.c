@@ -62,8 +62,8 @@ static ott_status calculate_integers(jinja_work *w, text_view sign, int64_t a, i
     return fits ? OTT_OK : jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "a number is too large");
 }
 
-/* Python's % and // of floats. floor_quotient uses fmod, which is exact, because a / b may round up to an
-   integer. */
+/* Python's % and // of floats. floor(a / b) could be wrong, because a / b may round up to an integer. So
+   floor_quotient uses fmod, which is exact. */
 static double modulo(double a, double b) {
     double rest = fmod(a, b);
     if (rest == 0) return copysign(0.0, b);
@@ -147,7 +147,7 @@ ott_status jinja_compare(jinja_work *w, text_view sign, const jinja_value *a, co
 
 /* ---- indexes and slices ---- */
 
-/* Returns `count` characters from character `first` on. The caller counts the steps. */
+/* Returns `count` characters of the text from character number `first` on. */
 static text_view characters(text_view text, int64_t first, int64_t count) {
     const char *from = text.at;
     while (first-- > 0) from += text_character_bytes((unsigned char)*from);
@@ -171,8 +171,8 @@ static ott_status index_dict(jinja_work *w, const jinja_dict *d, const jinja_val
     return OTT_OK;
 }
 
-/* Records how many messages the element at `index` depends on. Later messages do not change an element that
-   is counted from the beginning. */
+/* Records how many messages the output depends on because the template read an element. An index from the
+   start depends on the messages up to this element; a negative index depends on all messages. */
 static void see_index(jinja_work *w, const jinja_list *l, int64_t index, int64_t count) {
     if (!l->grows || index >= count) return;
     jinja_work_see(w, index < 0 ? INT64_MAX : l->skipped + index + 1);
@@ -197,7 +197,7 @@ ott_status jinja_index(jinja_work *w, const jinja_value *object, const jinja_val
     return OTT_OK;
 }
 
-/* Reads a bound of a slice like Python's slice.indices(): clamped to [least, most]. none gives `absent`. */
+/* Reads a bound of a slice, clamped to [least, most] like Python's slice.indices(). For none: `absent`. */
 static ott_status read_bound(const jinja_work *w, const jinja_value *v, int64_t length, int64_t absent,
                              int64_t least, int64_t most, int64_t *out) {
     *out = absent;
@@ -218,7 +218,7 @@ static ott_status read_slice_step(const jinja_work *w, const jinja_value *v, int
     return OTT_OK;
 }
 
-/* Returns list[from:] of a list of messages. The result grows with the number of messages, too. */
+/* Returns list[from:] of a list of messages. If a rendering has more messages, the result is longer, too. */
 static ott_status slice_rest(jinja_work *w, const jinja_list *list, int64_t from, jinja_value *out) {
     TRY(jinja_value_list(w, out));
     if (from > list->count) from = list->count;

@@ -77,7 +77,7 @@ static ott_status open_scope(rendering *r, const scope *around, scope *out) {
 
 /* ---- lists that grow ---- */
 
-/* Copies a growing list (of messages) as it is in this rendering. The output then depends on its length. */
+/* If v is the list of messages, replaces it by a copy. The output then depends on the number of messages. */
 static ott_status fix_growing_list(rendering *r, jinja_value *v) {
     jinja_value snapshot;
     if (v->kind != JINJA_LIST || !v->list->grows) return OTT_OK;
@@ -134,7 +134,7 @@ static ott_status capture(rendering *r, const jinja_node *list, jinja_value *out
     return status;
 }
 
-/* Runs the body of n in its own scope. Returns the output in *captured if that is not NULL. */
+/* Runs the statements in the body of n in a new scope. captured: receives the output; NULL: it is written. */
 static ott_status run_inside(rendering *r, const jinja_node *n, jinja_value *captured) {
     scope own, *before = r->here;
     TRY(open_scope(r, before, &own));
@@ -333,7 +333,7 @@ static ott_status evaluate_one(rendering *r, const jinja_node *n, jinja_value *o
     }
 }
 
-/* Evaluates a node. The value may be the list of messages; evaluate_value returns a copy. */
+/* Evaluates a node. A result that is the list of messages is not copied; evaluate_value copies it. */
 static ott_status evaluate_any(rendering *r, const jinja_node *n, jinja_value *out) {
     TRY(enter_node(r, n));
     TRY(evaluate_one(r, n, out));
@@ -405,7 +405,7 @@ static ott_status run_set(rendering *r, const jinja_node *n) {
     return assign(r, n->child[0], v);
 }
 
-/* Appends the elements that pass the loop's filter to the list `left`. */
+/* Appends to `left` the elements of `all` for which the "if" of the loop n is true. */
 static ott_status filter_elements(rendering *r, const jinja_node *n, const jinja_list *all,
                                   jinja_list *left) {
     jinja_value keep;
@@ -448,7 +448,7 @@ static ott_status run_iterations(rendering *r, const jinja_node *n, const jinja_
 
 /* ---- prefixes ---- */
 
-/* Runs the loop's iteration for the last message of a prefix, and then the statements after the loop. */
+/* Runs the loop's body for the message at `index`, as the last one, and then all that follows the loop. */
 static ott_status run_last(rendering *r, const jinja_node *n, const jinja_list *l, int64_t index) {
     jinja_loop *loop;
     TRY(open_loop(r, l, &loop));
@@ -459,7 +459,8 @@ static ott_status run_last(rendering *r, const jinja_node *n, const jinja_list *
     return OTT_OK;
 }
 
-/* Renders the rest of a prefix as a branch with its own scope and memory. Then undoes namespace changes. */
+/* A prefix shares the output up to its last message. Renders the rest of it to branches->tails, with own
+   variables and memory. Then undoes changes of namespaces. */
 static ott_status run_branch(rendering *r, const jinja_node *n, const jinja_list *l, int64_t index,
                              jinja_prefix *p) {
     rendering branch = *r;

@@ -45,7 +45,7 @@ typedef enum jinja_node_kind {
     JINJA_NODE_INDEX,    /* child[0][child[1]] */
     JINJA_NODE_SLICE,    /* child[0][child[1]:child[2]:child[3]], each may be NULL */
     JINJA_NODE_CALL,     /* child[0](list), where list has the arguments */
-    JINJA_NODE_ARGUMENT, /* name, or empty; child[0] value (of a macro parameter: default or NULL) */
+    JINJA_NODE_ARGUMENT, /* name=child[0]; child[0] if name is empty; of a macro: default, or NULL */
     JINJA_NODE_FILTER,   /* child[0] | name(list) */
     JINJA_NODE_TEST,     /* child[0] is name(list); negated: is not */
     JINJA_NODE_NOT,
@@ -61,7 +61,7 @@ typedef enum jinja_node_kind {
     JINJA_NODE_OUTPUT,     /* {{ child[0] }} */
     JINJA_NODE_IF,         /* list: branches of kind JINJA_NODE_BRANCH */
     JINJA_NODE_BRANCH,     /* child[0] condition, or NULL for else; list: statements */
-    JINJA_NODE_FOR,        /* for child[0] in child[1] if child[2] (may be NULL); list: body; other: else */
+    JINJA_NODE_FOR,        /* for child[0] in child[1] [if child[2]]; list: loop body; other: else body */
     JINJA_NODE_SET,        /* child[0] target; child[1] value, or NULL: the output of list */
     JINJA_NODE_MACRO,      /* name; other: list of parameters; list: statements */
     JINJA_NODE_GENERATION, /* {% generation %}; list: statements */

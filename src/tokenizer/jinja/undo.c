@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 struct jinja_undo {
-    jinja_dict *dict, before; /* a namespace, and a copy of its header from before the change */
+    jinja_dict *dict, before; /* the changed namespace, and its jinja_dict before the change */
     int64_t changed;          /* index of the overwritten entry; -1: an entry was added */
     jinja_value value;        /* value that the change overwrote */
 };

@@ -185,7 +185,7 @@ ott_status jinja_value_list(jinja_work *w, jinja_value *out) {
     return jinja_work_alloc(w, sizeof(jinja_list), &out->list);
 }
 
-/* Records the depth of a container with element `v`. The limit prevents endless comparing and printing. */
+/* Records how deep lists and dictionaries are nested once `v` is an element. The limit also stops cycles. */
 static ott_status record_nesting(const jinja_work *w, const jinja_value *v, int *nesting) {
     int inside = v->kind == JINJA_LIST ? v->list->nesting : v->kind == JINJA_DICT ? v->dict->nesting : 0;
     if (inside >= *nesting) *nesting = inside + 1;
@@ -218,8 +218,8 @@ ott_status jinja_value_dict(jinja_work *w, jinja_value *out) {
     return jinja_work_alloc(w, sizeof(jinja_dict), &out->dict);
 }
 
-/* Equal keys have equal hashes (1, 1.0 and true are equal). Lists of one length share a hash. Swapping the
-   halves and mixing again spreads a text's last bytes to the low bits, which select the slot. */
+/* Equal keys (1, 1.0, true) have equal hashes; so have lists of equal length. The low bits select the slot.
+   The halves are swapped and mixed again, so that a text's last bytes change these bits. */
 static ott_status hash_key(jinja_work *w, const jinja_value *key, uint64_t *out) {
     double real;
     *out = text_hash_mix(0, (uint64_t)key->kind);
@@ -244,7 +244,7 @@ static ott_status hash_key(jinja_work *w, const jinja_value *key, uint64_t *out)
 
 enum { SEARCHED_MOST = 8 }; /* maximum entries of a dictionary without slots */
 
-/* Finds a key. *found: index of its entry, or -1. *slot: its slot or a free slot; NULL without slots. */
+/* Finds a key. *found: index of its entry, or -1. *slot: the key's slot or a free slot; NULL: no slots. */
 static ott_status find_slot(jinja_work *w, const jinja_dict *d, const jinja_value *key, uint64_t hash,
                             int64_t *found, int32_t **slot) {
     const uint64_t mask = d->slots ? 2 * (uint64_t)d->capacity - 1 : 0;
@@ -314,7 +314,7 @@ ott_status jinja_dict_set(jinja_work *w, jinja_dict *d, jinja_value key, jinja_v
     return OTT_OK;
 }
 
-/* All later entries are already removed, so clearing this slot breaks no probe sequence. */
+/* The last entry was the last to get a slot. So no search for another entry passes through its slot. */
 void jinja_dict_drop_last(jinja_dict *d) {
     d->count--;
     if (!d->slots) return;
@@ -411,7 +411,7 @@ ott_status jinja_value_elements(jinja_work *w, const jinja_value *v, jinja_list 
     return OTT_OK;
 }
 
-/* True if another element follows. If so, records that the output depends on the next message. */
+/* True if the loop has another iteration. Records that the output depends on the next message. */
 static bool has_next(jinja_work *w, const jinja_loop *loop) {
     const jinja_list *l = loop->over;
     bool next = loop->index + 1 < jinja_list_count(w, l);

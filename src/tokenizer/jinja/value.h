@@ -42,7 +42,7 @@ struct jinja_list {
     int64_t count, capacity;
     int nesting;     /* depth of nested lists and dictionaries, including this one */
     bool tuple;      /* true: a tuple, which prints differently and never equals a list */
-    bool grows;      /* the list of messages or its tail: a prefix has fewer elements (jinja_list_count) */
+    bool grows;      /* the list of messages or its tail: its length differs between renderings */
     int64_t skipped; /* if `grows`: number of messages before the first element */
 };
 
@@ -72,7 +72,7 @@ typedef struct jinja_work {
     int line; /* current line, for messages */
     /* used to render prefixes of a conversation */
     int64_t messages; /* number of messages in this rendering */
-    int64_t seen;     /* the output so far is the same for any number of messages >= seen */
+    int64_t seen;     /* the output so far is equal in all renderings of at least `seen` messages */
 } jinja_work;
 
 /* Allocates from the arena. OTT_ERR_UNSUPPORTED above the limits of jinja.h. */
@@ -125,7 +125,7 @@ static inline int64_t jinja_list_count(const jinja_work *w, const jinja_list *l)
     int64_t grown = w->messages - l->skipped;
     return !l->grows || grown > l->count ? l->count : grown > 0 ? grown : 0;
 }
-/* Records that renderings of fewer messages than `messages` may differ from here on. */
+/* Records that a rendering of fewer than `messages` messages may have another output from here on. */
 static inline void jinja_work_see(jinja_work *w, int64_t messages) {
     if (w->seen < messages) w->seen = messages;
 }
@@ -164,7 +164,7 @@ ott_status jinja_text_find(jinja_work *w, text_view text, text_view part, const 
 
 /* Python's str() of a value; an undefined value is empty. */
 ott_status jinja_show(jinja_work *w, const jinja_value *v, jinja_value *out);
-/* Joins the elements' texts, or a member's text of each element, with a separator. */
+/* Joins the texts of the elements, or of the member `member` of each element, with a separator. */
 ott_status jinja_show_joined(jinja_work *w, const jinja_value *v, const text_view *member,
                              text_view separator, jinja_value *out);
 /* json.dumps like transformers' tojson: unsorted, not escaped to ASCII; indent < 0: on one line. */
