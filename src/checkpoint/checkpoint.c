@@ -17,7 +17,7 @@ typedef struct saver {
     str file;      /* buffer for other paths */
 } saver;
 
-/* If the final path holds a checkpoint of another run, renames it so that it is not overwritten. */
+/* Renames a checkpoint of another run that already has the final path, so that it is not overwritten. */
 static ott_status rename_foreign(saver *s) {
     run_mark there;
     if (!*s->mark.run || !file_is_folder(s->final.text)) return OTT_OK;
@@ -57,7 +57,7 @@ static ott_status remove_old(saver *s, int64_t keep) {
     return status;
 }
 
-/* A failed removal is not an error: *left = its reason, and training continues. Else *left stays NULL. */
+/* Removes old checkpoints. If that fails, saving continues, and *left is the error text; else NULL. */
 static ott_status purge_old(saver *s, int64_t keep, char **left) {
     ott_status status = remove_old(s, keep);
     if (status == OTT_OK || status == OTT_ERR_MEMORY) return status;

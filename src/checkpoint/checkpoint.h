@@ -31,12 +31,13 @@
 
 /* Counters of a run. A run is resumed from these, the weights and the optimizer state. */
 typedef struct run_state {
-    int64_t step;                 /* completed training steps */
-    int64_t updates;              /* completed optimizer updates: steps minus skipped steps */
-    int64_t samples;              /* sequences read by all ranks; the data loader has no other state */
+    int64_t step;    /* completed training steps */
+    int64_t updates; /* completed optimizer updates: steps minus skipped steps */
+    /* sequences read by all ranks; the data loader's position follows from it */
+    int64_t samples;
     int64_t tokens;               /* tokens trained on by all ranks */
     int64_t nan_steps;            /* consecutive skipped steps up to now */
-    float loss_scale, good_steps; /* the values STEP_LOSS_SCALE and STEP_GOOD_STEPS of the step state */
+    float loss_scale, good_steps; /* fp16: the loss scale, and the steps without overflow since it changed */
     int64_t schedule_start;       /* step at which the learning rate schedule starts */
     int64_t step_rows;            /* sequences of the last step, on all ranks; 0 if unknown */
 } run_state;
@@ -63,19 +64,19 @@ ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe
 
 /* Finds the checkpoint that `load_path` means. It may be a checkpoint (a step-N folder, or any folder with a
    state.json), a folder of checkpoints or a run folder (the newest checkpoint is taken), or "latest" (the
-   newest checkpoint in `folder`). In a folder, only checkpoints of the run that owns the folder, and of this
-   run's current branch, count (run.h). If the checkpoint is incomplete, the error names the newest complete
-   checkpoint next to it. OTT_ERR_NOT_FOUND if there is none. The caller frees *path with mem_free. */
+   newest checkpoint in `folder`). Ignores other runs' checkpoints in the folder, and those that a rewind of
+   the run has abandoned (run.h). If the checkpoint is incomplete, the error names the newest complete one in
+   its parent folder. OTT_ERR_NOT_FOUND if there is none. The caller frees *path with mem_free. */
 ott_status checkpoint_find(mem *account, const char *load_path, const char *folder, char **path);
 /* Compares all files of a checkpoint with their checksums. OTT_OK if `path` is not a checkpoint. */
 ott_status checkpoint_check(mem *account, const char *path);
 /* Reads a checkpoint's counters without its tensors. */
 ott_status checkpoint_peek(mem *account, const char *path, run_state *state);
-/* *fits is true if `folder` has the checkpoint's base weights, or if the checkpoint needs none. */
+/* *fits is true if `folder` has the base weights of the checkpoint, or if the checkpoint needs none. */
 ott_status checkpoint_base_matches(mem *account, const char *path, const char *folder, bool *fits);
 /* Reads the configuration that the checkpoint was trained with; free it with config_close. */
 ott_status checkpoint_config(mem *account, const char *path, config **out);
-/* *any is true if `folder` has step-N checkpoints of its run. */
+/* *any is true if `folder` has step-N checkpoints of the run that owns the folder. */
 ott_status checkpoint_has_any(mem *account, const char *folder, bool *any);
 
 /* Loads weights, optimizer state (if the model has an optimizer), counters and FP8 state. Call model_convert

@@ -91,7 +91,7 @@ static ott_status check_extra(mem *account, const char *folder, const char *name
     return status;
 }
 
-/* OTT_ERR_FORMAT if a user renamed the folder: its name step-N is not the step of its checkpoint. */
+/* Fails with OTT_ERR_FORMAT if the folder is named step-N but has the checkpoint of another step. */
 static ott_status check_step(const char *path, int64_t step) {
     int64_t named;
     if (!checkpoint_is_step(split_at_name(path).name, &named) || named == step) return OTT_OK;
@@ -135,7 +135,8 @@ static ott_status find_meant(mem *account, const char *path, char out[PATH_MAX])
     return status;
 }
 
-/* For a run-ID subfolder (checkpoint_run_home), suggests the newest checkpoint of the parent folder. */
+/* Fails. If another run owns the checkpoint folder, `folder` is its subfolder for this run
+   (checkpoint_run_home). Then the error suggests the newest checkpoint of the other run. */
 static ott_status fail_no_latest(mem *account, const char *folder) {
     split_path at = split_at_name(folder);
     char other[PATH_MAX] = "";

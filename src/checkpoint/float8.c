@@ -12,14 +12,15 @@
 
 const char *const float8_tensor_names[TENSOR_COUNT] = {"input", "weight", "grad_output"};
 
-/* Separates a layer's name from a tensor's name. A layer that the API saves as a module has no name. */
+/* Text between a layer's name and a tensor's name: "." or, if the layer's name is empty, "". The name is
+   empty if the API saves a single layer. */
 static const char *separator(const char *layer) {
     return *layer ? "." : "";
 }
 
 /* ---- writing ---- */
 
-/* The tensor set that is being filled. all: also adds the state of layers on other ranks, without data. */
+/* Describes the FP8 state in `set`. all: also adds the names of state that only other ranks have. */
 typedef struct describing {
     tensor_set *set;
     bool all;
@@ -41,7 +42,7 @@ static ott_status describe_state(const describing *to, const float8_layer *l, in
                      dtype_name(format)));
     TRY(arena_printf(names, &scale, "%s%s%s.%s" SCALE, l->name, separator(l->name), tensor_name,
                      dtype_name(format)));
-    /* Adds an amax history, and the margin of its scale as metadata. */
+    /* Adds an amax history. Its metadata has the margin of the scale that is computed from it. */
     tensor_set *set = to->set;
     int64_t count = set->count;
     TRY(add_state_tensor(to, history, s->amax_history.columns, s->amax_history.data, false));
@@ -53,7 +54,7 @@ static ott_status describe_state(const describing *to, const float8_layer *l, in
     return add_state_tensor(to, scale, 1, s->scale.data, false);
 }
 
-/* Adds the counter low_sqnr_count, which is not in device memory. The set gets a copy of it. */
+/* Copies the counter low_sqnr_count from the layer, and adds the copy to the tensor set. */
 static ott_status describe_counter(const describing *to, const float8_layer *l) {
     bool has = l->linear && l->linear->low_sqnr_count != 0;
     const char *name;
@@ -144,7 +145,7 @@ static const safetensors_entry *find_float8_entry(const safetensors *f, str *nam
     return name->failed ? NULL : safetensors_find(f, name->text);
 }
 
-/* Reads a scale's margin. A margin far outside the allowed range is clamped and then matches no layer. */
+/* Reads the margin of a scale. An invalid margin is limited to +-1000, which is no layer's margin. */
 static void find_margin(const safetensors *f, str *name, const char *layer, int which, float8_found *out) {
     enum { LARGEST = 1000 };
     name->length = 0;
@@ -270,7 +271,7 @@ static void count_event(void *user, const float8_layer *layer, int which, float8
     ((int64_t *)user)[event]++;
 }
 
-/* Logs how many tensors had each event. counts[event] = number of tensors with this event. */
+/* counts[event] = number of tensors for which this event was reported */
 static void log_events(const logger *log, const safetensors *f, const int64_t counts[]) {
     const char *recipe_name = safetensors_metadata(f, "recipe");
     if (counts[FLOAT8_FRESH] + counts[FLOAT8_RESIZED] + counts[FLOAT8_DROPPED] == 0) return;

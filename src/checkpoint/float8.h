@@ -21,8 +21,9 @@ typedef struct float8_layer {
     linear *linear; /* NULL if another rank has the layer */
 } float8_layer;
 
-/* Opens the set and adds the state of layers[count]. all: also adds state that this rank does not have, which
-   tensor_set_agree requires. Close the set with tensor_set_close, even after an error. */
+/* Opens a tensor set and adds the FP8 state of layers[count]. all: also adds the names of state that only
+   other ranks have, because tensor_set_agree requires the same names on all ranks. Close the set with
+   tensor_set_close, even after an error. */
 ott_status float8_describe(mem *account, const float8_layer *layers, int64_t count, bool all,
                            tensor_set *set);
 
@@ -33,7 +34,7 @@ typedef struct float8_found {
     int margin; /* margin of the scale; 0 if has_margin is false */
     const safetensors_entry *history, *scale;
 } float8_found;
-/* Looks up the state of tensor `which` (index in float8_tensor_names) of a layer. f NULL: no file. */
+/* Looks up tensor `which` (index in float8_tensor_names) of a layer in file f. f NULL: finds nothing. */
 ott_status float8_find(mem *account, const safetensors *f, const char *layer, int which, float8_found *out);
 
 /* Checks all entries: positive scales, valid amaxes and counters. Fails with OTT_ERR_SHAPE or _FORMAT. */
@@ -45,9 +46,9 @@ ott_status float8_check(mem *account, const safetensors *f);
 typedef enum float8_event { FLOAT8_TAKEN, FLOAT8_RESIZED, FLOAT8_FRESH, FLOAT8_DROPPED } float8_event;
 typedef void (*float8_callback)(void *user, const float8_layer *layer, int which, float8_event event);
 
-/* Reads the state of all layers from a file that float8_check accepted; f NULL: initializes the state. Set
-   the layers' specs first. State matches if format and margin are equal; a history of another length keeps
-   its newest entries. */
+/* Reads the state of all layers from a file that float8_check accepted; f NULL: initializes the state. Each
+   layer must have its linear_spec before. Saved state is used if its format and margin are those of the
+   layer. If its history has another length, the newest entries are used. */
 ott_status float8_read(device *d, const safetensors *f, const float8_layer *layers, int64_t count,
                        float8_callback listener, void *user);
 

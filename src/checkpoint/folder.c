@@ -50,7 +50,7 @@ ott_status checkpoint_mark(mem *account, const char *path, run_mark *out) {
     return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }
 
-/* *own is true if the checkpoint belongs to the folder's run, or if its state.json is unreadable. */
+/* *own is false if state.json shows that the checkpoint is of another run than the folder. */
 static ott_status is_of_run(mem *account, const char *path, const run_record *r, bool *own) {
     run_mark mark;
     *own = file_is_folder(path);
@@ -118,7 +118,7 @@ static ott_status measure_bytes(const file_reader *r, int64_t at, int64_t end, v
     return *crc = file_crc32c_before(*crc, r->bytes - end), OTT_OK;
 }
 
-/* Reads share `share` of `shares` of a file. *out = size of the file, and the share's part of its CRC. */
+/* *out = size of a file, and the contribution of one of `shares` equal ranges to the file's CRC. */
 static ott_status measure_share(const char *path, int share, int shares, void *buffer, int64_t buffer_bytes,
                                 const cancellation *w, checkpoint_file *out) {
     file_reader r;
@@ -159,7 +159,7 @@ static ott_status name_file(verifying *v, int id) {
     return file_join(v->folder, checkpoint_file_name((enum checkpoint_file_id)id), v->path);
 }
 
-/* crc[i] = contribution of one share of file i to the file's CRC; 0 if the checkpoint has no file i. */
+/* crc[i] = contribution of this rank's range of file i to the CRC of file i; 0 if there is no file i */
 static ott_status measure_files(verifying *v, int share, int shares, uint32_t crc[CHECKPOINT_FILE_COUNT]) {
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
         checkpoint_file found;
@@ -247,7 +247,7 @@ ott_status checkpoint_config(mem *account, const char *path, config **out) {
     TRY(file_join(path, checkpoint_file_name(CHECKPOINT_CONFIG), file));
     snprintf(option, sizeof option, "--config=%s", file);
     TRY(config_parse(account, NULL, 1, arguments, out));
-    /* Old checkpoints lack the keys for fused projections, because old models never fuse projections. */
+    /* Old checkpoints lack these keys. Their models have no fused projections, so the keys are false. */
     config *cfg = *out;
     static const char *const keys[] = {"model.fused_qkv", "model.fused_gate_up"};
     for (int i = 0; i < 2; i++)

@@ -11,11 +11,11 @@ typedef struct step_list {
     int64_t *steps, count;
 } step_list;
 
-/* Lists the checkpoints of the folder's run, except the ones that a rewind abandons (run_record.after). */
+/* Lists the checkpoints of the run that owns the folder, up to step run_record.after. */
 ott_status checkpoint_list(mem *account, const char *folder, step_list *out);
-/* Like checkpoint_list, for a folder whose record r was already read. */
+/* Like checkpoint_list, but with the folder's record r, which the caller has already read. */
 ott_status checkpoint_list_of(mem *account, const char *folder, const run_record *r, step_list *out);
-/* Reads a checkpoint's run and branch. If state.json cannot be read: no run, branch 1. */
+/* Reads the run and the branch of a checkpoint. If state.json cannot be read: run "", branch 1. */
 ott_status checkpoint_mark(mem *account, const char *path, run_mark *out);
 /* True if the name is "step-N". */
 bool checkpoint_is_step(const char *name, int64_t *step);
@@ -28,7 +28,7 @@ ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_byt
 /* Reads state.json and compares the sizes of all files with it; if `contents`, also their checksums. */
 ott_status checkpoint_verify(mem *account, const char *path, bool contents, const cancellation *w,
                              checkpoint_state *s);
-/* Like checkpoint_verify with contents, as a collective: each rank reads an equal share of every file. */
+/* Like checkpoint_verify with `contents`, but collective: each rank reads an equal share of every file. */
 ott_status checkpoint_verify_shared(const checkpoint_ranks *ranks, const char *path, const cancellation *w,
                                     checkpoint_state *s);
 /* Opens one of the safetensors files of a checkpoint. */

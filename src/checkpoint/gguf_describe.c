@@ -76,14 +76,14 @@ static bool is_gemma(const gguf_arch *a) {
     return a->family == FAMILY_GEMMA2 || a->family == FAMILY_GEMMA3;
 }
 
-/* True if q k^T has Gemma's scale in llama.cpp: 1 / sqrt(head_dim); largest model: 1 / sqrt(dim / heads). */
+/* True if q k^T has llama.cpp's scale: 1 / sqrt(head_dim), or 1 / sqrt(dim / heads) in the largest Gemmas. */
 static bool scales_as_gemma(const model_options *o, const gguf_arch *a) {
     bool largest = o->layers == (a->family == FAMILY_GEMMA2 ? 46 : 62);
     double rule = 1 / sqrt((double)(largest ? o->dim / o->heads : o->head_dim));
     return o->attention_multiplier == 0 || fabs((double)o->attention_multiplier / rule - 1) < 1e-6;
 }
 
-/* True if a multiplier changes values. 0 means no multiplier. A value near 1 is a rounded 1. */
+/* False if scaling by this multiplier changes nothing: it is 0 (no multiplier), or 1 up to rounding. */
 static bool has_effect(double by) {
     return by != 0 && fabs(by - 1) > 1e-6;
 }
@@ -157,7 +157,7 @@ ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out) {
 
 /* ---- metadata ---- */
 
-/* A description in progress. key: buffer for metadata keys, which begin with the architecture's name. */
+/* Arguments of the functions that append metadata. key: buffer for a key's name. */
 typedef struct describing {
     const model_options *o;
     const gguf_arch *arch;

@@ -10,10 +10,10 @@
 typedef struct gguf_arch {
     family_index family;
     const char *name; /* name of the architecture, and prefix of its metadata keys */
-    /* The architecture rotates neighbouring columns of a head, the family rotates halves of a head. So the
-       rows of q and k are reordered. */
+    /* llama.cpp applies RoPE to pairs of neighbouring columns, but the family's Hugging Face models pair the
+       two halves of a head. So the rows of q and k are reordered. */
     bool rotates_pairs;
-    bool fused_qkv, fused_gate_up; /* q, k and v are one tensor; gate and up are one tensor */
+    bool fused_qkv, fused_gate_up; /* q, k, v are stored as one tensor; so are gate and up */
     bool square;                   /* llama.cpp requires heads * head_dim = model width */
     bool tied;                     /* llama.cpp requires a tied output head */
     bool separate;                 /* llama.cpp requires an untied output head */
@@ -25,7 +25,7 @@ typedef struct gguf_arch {
 
 /* Finds the architecture for a model. OTT_ERR_UNSUPPORTED, with the reason, if llama.cpp has none. */
 ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out);
-/* Appends the metadata: general.* and the architecture's keys. type: format of the matrices. */
+/* Appends the metadata: general.* and the architecture's keys. `type` is the format of the matrices. */
 void gguf_describe(const model_options *o, const gguf_arch *arch, gguf_type type, gguf_metadata *m);
 
 #endif

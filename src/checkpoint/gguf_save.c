@@ -80,13 +80,13 @@ static gguf_type choose_type(saving *s, const gguf_tensor *t, module_role role) 
     return s->o->fallback_type;
 }
 
-/* Returns the role that the GGUF tensor is named after. Fused projections are one tensor with one name. */
+/* Returns the role that gives the tensor its GGUF name; not `role` itself if GGUF fuses the projection. */
 static module_role role_of_tensor(const gguf_arch *a, module_role role) {
     if (a->fused_qkv && role >= ROLE_Q && role <= ROLE_V) return ROLE_QKV;
     return a->fused_gate_up && role == ROLE_GATE ? ROLE_UP : role;
 }
 
-/* Appends the part to the tensor `name` (fused q, k, v or gate, up). False if there is no such tensor yet. */
+/* Appends the rows of `part` to the fused tensor `name`. Returns false if there is no such tensor yet. */
 static bool joins_earlier_tensor(const saving *s, const char *name, const source_part *part) {
     for (int64_t i = s->count - 1; i >= 0; i--) {
         tensor_source *d = &s->sources[i];
@@ -98,7 +98,8 @@ static bool joins_earlier_tensor(const saving *s, const char *name, const source
     return false;
 }
 
-/* Declares the GGUF tensor for one part of a parameter: a layer's experts, or the rows of one projection. */
+/* Adds a GGUF tensor to the list, or to a fused tensor of the list. Its values are one part of a parameter: a
+   layer's experts, or the rows of one projection. */
 static void declare_part(saving *s, const model_module *e, const parameter *p, const module_part *from,
                          bool is_bias) {
     bool reorders = s->arch->rotates_pairs && (from->role == ROLE_Q || from->role == ROLE_K);
@@ -185,7 +186,7 @@ typedef struct writing {
     hf_merge adapter; /* the adapter to merge; all zero if none */
 } writing;
 
-/* True for norms that multiply by 1 + weight. llama.cpp multiplies by the weight, so 1 is added. */
+/* True for norms that multiply by 1 + weight. llama.cpp multiplies by the weight of the file: 1 + weight. */
 static bool adds_to_one(const saving *s, const source_part *part) {
     return s->m->options.family->norm == FAMILY_NORM_RMS_ONE_PLUS && part->module->kind == MODULE_NORM;
 }

@@ -11,14 +11,14 @@
 
 typedef struct gguf_save_options {
     gguf_type type; /* format of matrices; vectors, norms and routers are always F32 */
-    /* format of matrices that do not fit Q8_0 (row length not a multiple of 32): F32, BF16 or F16 */
+    /* format of a matrix that cannot be Q8_0 because its rows are no multiple of 32 long: F32, BF16 or F16 */
     gguf_type fallback_type;
     const logger *log;
 } gguf_save_options;
 
 typedef struct gguf_save_summary {
     const char *architecture;
-    /* number of all tensors; number of tensors in fallback_type instead of Q8_0; bytes of all tensor data */
+    /* number of all tensors; number of tensors in fallback_type, not Q8_0; bytes of all tensor data */
     int64_t tensors, fallback_count, bytes;
 } gguf_save_summary;
 

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* The hash depends on the order of the files; formats/shards sorts them by name. */
+/* Adds a file to the fingerprint. Files must be added in the order of their names. */
 static void add_mark(model_base *base, const file_mark *mark) {
     uint64_t hash = (uint64_t)base->hash * UINT64_C(0x9E3779B97F4A7C15) + mark->hash;
     base->files++;

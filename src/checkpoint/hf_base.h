@@ -10,7 +10,7 @@
 
 /* Stores the path and fingerprint of a folder in m->base, for later checkpoints. */
 ott_status hf_base_mark(model *m, const char *folder);
-/* *fits is true if the folder's weights have the fingerprint of `base`; false if they cannot be read. */
+/* *fits is true if the folder's weights have the fingerprint in `base`. False if they cannot be read. */
 ott_status hf_base_fits(mem *account, const char *folder, const model_base *base, bool *fits);
 /* Loads the base weights for the checkpoint at `path`: from model_options.base if set, else from the recorded
    folder. OTT_ERR_NOT_FOUND if the folder is missing, OTT_ERR_SHAPE if its fingerprint differs. Both errors

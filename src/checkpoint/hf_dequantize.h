@@ -14,7 +14,7 @@ typedef struct hf_dequantize {
     mem *account;
     float *scale;    /* scales, one row for each row of blocks */
     int64_t columns; /* columns of the weight */
-    /* block_rows x block_columns elements share a scale; scale_columns: scales per row of blocks */
+    /* elements that share a scale: block_rows x block_columns; scale_columns: scales in a row of blocks */
     int64_t block_rows, block_columns, scale_columns;
 } hf_dequantize;
 

@@ -7,7 +7,7 @@ enum { STRIP = 128 }; /* rows and columns of a scale block */
 
 /* ---- the casts of training ---- */
 
-/* own[i] = how training casts item i of p; all zero if this rank does not have the item's layer. */
+/* own[i] = the cast that training applies to the rows of p->items[i]; zeros if another rank has the layer */
 static void fill_casts(const hf_places *p, hf_fp8_cast *own) {
     for (int i = 0; i < p->count; i++) {
         const linear *l = hf_is_block_matrix(&p->items[i]) ? p->items[i].module->linear : NULL;
@@ -37,7 +37,7 @@ static ott_status share_casts(hf_fp8 *f, const checkpoint_ranks *ranks) {
     return OTT_OK;
 }
 
-/* Returns the cast that training applies to places->items[i]; NULL if the item stays in high precision. */
+/* Returns the FP8 cast that training applies to the rows of places->items[i]; NULL if it applies none. */
 static const cast_spec *trained_cast(const hf_fp8 *f, int i) {
     const cast_spec *spec = &f->casts[i].spec;
     return cast_spec_is_fp8(spec) ? spec : NULL;
@@ -59,7 +59,7 @@ static ott_status fail_trained(const char *name, const char *why) {
                        name, why);
 }
 
-/* Fails if the file's tensor cannot hold training's scales: model and file fuse projections differently. */
+/* Fails if the scales of training do not fit the file's tensors, which may fuse other projections. */
 static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
     const hf_place *at = &p->items[i];
     const parameter *trained = p->items[i].parameter;
@@ -116,7 +116,7 @@ static bool is_same_cast(const cast_spec *a, const cast_spec *b) {
     return quant_spec_equal(&x, &y);
 }
 
-/* Fails if item i continues a tensor, and training used another cast for the first rows of that tensor. */
+/* Fails if items[i] and the item before it are rows of one tensor, but training casts them differently. */
 static ott_status check_same(const hf_fp8 *f, int i, const cast_spec *cast) {
     const char *name = f->places->items[i].name;
     const hf_fp8_matrix *last = f->count > 0 ? &f->matrices[f->count - 1] : NULL;
@@ -263,14 +263,14 @@ static ott_status measure_own(const hf_fp8 *f, float *buffer) {
     return OTT_OK;
 }
 
-/* True if two matrices share a scale, because servers fuse them or (AS_TRAINED) training fused them. */
+/* True if two matrices share a scale: serving programs fuse them or, with AS_TRAINED, training fuses them. */
 static bool is_joined(const hf_fp8 *f, const hf_fp8_matrix *a, const hf_fp8_matrix *b) {
     const parameter *p = f->places->items[a->first].parameter;
     if (!a->trained) return strcmp(a->fused, b->fused) == 0;
     return p == f->places->items[b->first].parameter && p->rank == 2;
 }
 
-/* Gives fused matrices the same amax. They are at most two positions apart in f->matrices. */
+/* If matrix i shares its scale with one or both of the matrices before it, gives them the same amax. */
 static void share_scale(const hf_fp8 *f, int64_t i) {
     hf_fp8_matrix *x = &f->matrices[i];
     for (int64_t j = i - 1; j >= 0 && j >= i - 2; j--) {

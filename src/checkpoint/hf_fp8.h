@@ -18,7 +18,7 @@ typedef struct hf_fp8_options {
     hf_scales granularity;
 } hf_fp8_options;
 
-/* How training casts the rows of an hf_place. If spec is not FP8, the rows are exported in high precision. */
+/* How training casts some rows of a weight. If spec is not FP8, the rows are exported in high precision. */
 typedef struct hf_fp8_cast {
     int32_t is_known; /* 1 if a rank has the layer, else 0 */
     /* The weight has only codes and no adapter to merge: codes and scales are copied (nn/frozen.h). */
@@ -34,8 +34,8 @@ typedef struct hf_fp8_matrix {
     int64_t rows, columns;
     int64_t block_rows, block_columns; /* shape of the block of elements that share a scale */
     int64_t scale_rows, scale_columns;
-    /* Array [scale_rows, scale_columns] of amaxes while measuring, then of scales. With `trained` and without
-       keeps_codes a scale is a quantization factor (code = weight * scale), else a dequantization factor. */
+    /* Array [scale_rows, scale_columns]: amaxes while the matrices are measured, then scales. They are
+       quantization factors if `trained` is set and keeps_codes is false, else dequantization factors. */
     float *scale;
     const cast_spec *trained; /* training's cast, for HF_SCALE_AS_TRAINED; else NULL */
     bool keeps_codes;         /* codes and scales are copied; elements are streamed as codes */
@@ -48,7 +48,7 @@ typedef struct hf_fp8 {
     hf_fp8_cast *casts;      /* one cast for each item of places; NULL without AS_TRAINED */
     hf_fp8_matrix *matrices; /* `count` matrices in the order of places->items */
     int64_t count;
-    const char **unquantized; /* names of the unquantized_count block modules that stay in high precision */
+    const char **unquantized; /* names of block modules in high precision */
     int64_t unquantized_count;
 } hf_fp8;
 
@@ -60,7 +60,7 @@ typedef struct hf_fp8 {
 ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, const hf_fp8_options *o,
                        hf_fp8 *out);
 void hf_fp8_close(hf_fp8 *f);
-/* Returns the matrix that begins with places->items[i]; NULL if the item stays in high precision. */
+/* Returns the FP8 matrix that begins with the rows places->items[i]; NULL if there is none. */
 hf_fp8_matrix *hf_fp8_find(const hf_fp8 *f, int i);
 /* Reads all matrices and computes their scales. Collective: each rank reads its shards. buffer: HF_BUFFER
    elements. OTT_ERR_UNSUPPORTED, with the tensor's name, if a matrix has a NaN or an infinity. */
@@ -68,9 +68,9 @@ ott_status hf_fp8_measure(hf_fp8 *f, const checkpoint_ranks *ranks, float *buffe
 /* Sets the name and shape of x's scale tensor in the folder. The name is allocated in `names`. */
 ott_status hf_fp8_declare(const hf_fp8 *f, const hf_fp8_matrix *x, arena *names, const char **name, int *rank,
                           int64_t shape[2]);
-/* Returns dequantization factor number `index` of matrix x, as the folder stores it. */
+/* Returns the dequantization factor at `index` of x's scale tensor in the folder. */
 float hf_fp8_file_scale(const hf_fp8_matrix *x, int64_t index);
-/* Quantizes elements [first, first + count) of matrix x. With keeps_codes, values are decoded codes. */
+/* Quantizes elements [first, first + count) of matrix x. If x keeps its codes, `values` are decoded codes. */
 void hf_fp8_encode(const hf_fp8_matrix *x, int64_t first, int64_t count, const float *values, uint8_t *codes);
 /* Appends quantization_config as JSON. */
 void hf_fp8_describe(const hf_fp8 *f, str *json);

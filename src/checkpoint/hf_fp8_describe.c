@@ -31,7 +31,8 @@ static void describe_fp8(const hf_fp8 *f, str *json) {
     str_append(json, "}");
 }
 
-/* Servers quantize activations dynamically: a scale per token, or per group of 128 with block scales. */
+/* Serving programs quantize activations: a scale per token, or per token and 128 columns with block
+   scales. */
 static void describe_compressed(const hf_fp8 *f, str *json) {
     static const char *const strategies[] = {
         [HF_SCALE_TENSOR] = "tensor", [HF_SCALE_CHANNEL] = "channel", [HF_SCALE_BLOCK] = "block"};

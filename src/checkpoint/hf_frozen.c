@@ -14,12 +14,12 @@ static range clip_range(int64_t index, int64_t size, int64_t first, int64_t end)
     return r;
 }
 
-/* Returns the first row of an hf_place within its matrix (one expert's matrix, if there are experts). */
+/* Returns the first row of `at`, counted from the first row of its matrix (of its expert). */
 static int64_t first_row(const hf_place *at) {
     return at->first % at->parameter->codes->rows;
 }
 
-/* Converts a row of an hf_place's matrix to a row of the folder's tensor. */
+/* Converts a row of the parameter's matrix to a row of the folder's tensor. */
 static int64_t row_in_tensor(const hf_place *at, int64_t row) {
     return row - first_row(at) + at->tensor_row;
 }

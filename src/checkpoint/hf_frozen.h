@@ -1,6 +1,7 @@
 /*
  * checkpoint/hf_frozen: copies the scales of FP8 weights from a Hugging Face folder to frozen parameters that
- * stay in FP8 (nn/frozen.h). The parameter may have more scales than the folder. Internal to src/checkpoint.
+ * stay in FP8 (nn/frozen.h). A scale of the folder may become several equal scales of the parameter. Internal
+ * to src/checkpoint.
  */
 #ifndef CHECKPOINT_HF_FROZEN_H
 #define CHECKPOINT_HF_FROZEN_H
@@ -8,11 +9,11 @@
 #include "checkpoint/hf_dequantize.h"
 #include "checkpoint/hf_places.h"
 
-/* OTT_ERR_UNSUPPORTED if the codes of tensor t, which stores the rows `at`, cannot be kept: they are not
-   E4M3, or the folder has more scales than the parameter. */
+/* Checks that the parameter can keep the codes of tensor t for its rows `at`. OTT_ERR_UNSUPPORTED if they are
+   not E4M3, or if elements that share a scale in the parameter have different scales in the folder. */
 ott_status hf_frozen_check(const hf_place *at, const shard_tensor *t, const hf_dequantize *scales);
-/* Copies the scales to the parameter, for the rows `at`. OTT_ERR_UNSUPPORTED if one block of the parameter
-   spans several tensors with different scales. */
+/* Copies the scales of the rows `at` to the parameter. OTT_ERR_UNSUPPORTED if the parameter has one scale for
+   rows of several tensors, and these tensors have different scales. */
 ott_status hf_frozen_take_scales(const hf_place *at, const hf_dequantize *scales);
 
 #endif

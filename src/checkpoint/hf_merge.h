@@ -23,7 +23,7 @@ static inline bool hf_merge_applies(const model_module *e) {
 ott_status hf_merge_open(device *d, const model_module *e, hf_merge *out);
 void hf_merge_close(hf_merge *m);
 /* Adds scale B A to elements [first, first + count) of the weight, in row-major order. DoRA: also applies the
-   row factors (nn/dora.h). Does nothing if *m is zero. */
+   row factors (nn/dora.h). Does nothing if *m is {0} (no adapter). */
 void hf_merge_add(const hf_merge *m, int64_t first, int64_t count, float *values);
 
 #endif

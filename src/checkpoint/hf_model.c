@@ -44,7 +44,7 @@ static ott_status set_factors(mem *account, config *cfg, const char *key, const 
     return status;
 }
 
-/* Sets a rope parameter, unless its value is 0: then the rope scaling rule does not have it. */
+/* Sets a key of the rope scaling. Does nothing if the value is 0, because config.json does not have it then. */
 static ott_status set_positive(config *cfg, const char *key, double value) {
     return value > 0 ? set_real(cfg, key, value) : OTT_OK;
 }
@@ -221,7 +221,7 @@ typedef struct loading {
     float *matrix;                 /* the tensor matrix_of, transposed to [rows, columns] */
     const shard_tensor *matrix_of; /* the tensor in `matrix`; NULL if none was read yet */
     bool as_codes;                 /* read FP8 codes without decoding them */
-    /* Quantizes the values while they are loaded; NULL: values are not quantized. */
+    /* not NULL: values are quantized while they are loaded */
     const frozen_filling *filling;
     const uint64_t *dither_seed; /* seed of the dither; NULL: no dither */
     cancellation_progress progress;
@@ -232,7 +232,7 @@ static bool is_fp8(const shard_tensor *t) {
     return t->entry->dtype != OTT_DTYPE_COUNT && dtype_is_fp8(t->entry->dtype);
 }
 
-/* *out = the folder's tensor of places.items[i], with its shape checked. */
+/* *out = the folder's tensor for item i of `places`. Fails if it is missing or has another shape. */
 static ott_status find_tensor(const loading *l, int i, const shard_tensor **out) {
     const hf_place *at = &l->places.items[i];
     int64_t shape[PARAMETER_RANKS];
@@ -271,7 +271,8 @@ static bool is_scale(const loading *l, const char *name) {
     return t && is_fp8(t);
 }
 
-/* *codes is true if the folder has FP8 codes for a parameter. Fails if only some of its tensors are codes. */
+/* *codes is true if the folder stores the parameter as FP8 codes. Fails if it is fused from several tensors
+   of the folder, and only some are FP8. */
 static ott_status find_if_codes(const loading *l, int i, int count, bool *codes) {
     const shard_tensor *t;
     TRY(find_tensor(l, i, &t));
@@ -288,7 +289,7 @@ static ott_status find_if_codes(const loading *l, int i, int count, bool *codes)
     return OTT_OK;
 }
 
-/* Returns the number of consecutive items of places, from i on, that belong to one parameter. */
+/* Returns how many items of `places`, counted from item i, belong to the same parameter as item i. */
 static int count_places(const loading *l, int i) {
     int count = 1;
     while (i + count < l->places.count &&
@@ -350,8 +351,8 @@ static ott_status read_floats(loading *l, const shard_tensor *t, const hf_place 
     return OTT_OK;
 }
 
-/* True if the file's 16-bit values are loaded into a trained fp32 master that layers round before use. Layers
-   read norms, biases and routers unrounded. */
+/* True if the master gets dither: it is trained in fp32, but loaded from 16-bit values. Norms, biases and
+   routers get none, because their layers use the master without rounding it to 16 bits. */
 static bool needs_dither(const shard_tensor *t, const hf_place *at) {
     const parameter *p = at->parameter;
     ott_dtype loaded = t->entry->dtype;
@@ -359,8 +360,8 @@ static bool needs_dither(const shard_tensor *t, const hf_place *at) {
            (loaded == OTT_BF16 || loaded == OTT_F16);
 }
 
-/* Dithers elements [first, first + count) of tensor t. The tensor's name in the file is the key of the random
-   numbers, so that fused and separate projections get equal numbers. */
+/* Dithers elements [first, first + count) of tensor t. The random numbers depend on the tensor's name in the
+   file, so that a projection gets the same numbers whether the model fuses it or not. */
 static void dither_run(const loading *l, const shard_tensor *t, int64_t first, int64_t count, float *values) {
     uint64_t stream = rng_stream(t->entry->name) ^ rng_stream("master_dither");
     draw_dither(values, count, t->entry->dtype, *l->dither_seed, stream, (uint64_t)first);
@@ -434,7 +435,7 @@ static ott_status load_frozen_codes(loading *l, int i) {
     return status;
 }
 
-/* Measures the full tensor, so that the scales do not depend on how ranks shard the tensor. */
+/* Computes amaxes of the full tensor, not of this rank's shard, so that all ranks get the same scales. */
 static ott_status measure_place(loading *l, const frozen_filling *f, int i) {
     const hf_place *at = &l->places.items[i];
     const shard_tensor *t;
@@ -571,7 +572,7 @@ static ott_status open_places(loading *l) {
 
 static ott_status load_weights(loading *l, const char *folder) {
     mem *account = l->m->device->account;
-    /* Gradients through the normalization are not implemented, so the head must be frozen. */
+    /* The rows are normalized once, after loading. Training needs gradients through the normalization. */
     const parameter *p = head_to_normalize(l->m);
     if (p && p->shard.grad.data)
         return status_fail(

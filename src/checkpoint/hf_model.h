@@ -11,7 +11,7 @@
 
 /* Values of config.json that have no key in [model]. */
 typedef struct hf_model_notes {
-    /* dropouts that transformers would train with, such as "attention_dropout = 0.1"; "" if none */
+    /* dropout that config.json requests for training, such as "attention_dropout = 0.1"; "" if none */
     char dropout[128];
     char quantization[32];       /* quantization method, such as "compressed-tensors"; "" if none */
     double router_aux_loss_coef; /* weight of the auxiliary loss; -1 if there is none */
@@ -27,10 +27,10 @@ ott_status hf_model_list_codes(mem *account, const char *folder, str *names, boo
    or of the wrong shape or format is an error that names it. Errors are found before any parameter
    changes. */
 ott_status hf_model_load(model *m, const char *folder);
-/* Like hf_model_load, for a model that will be trained. Adds a random offset, which rounds away in the file's
-   format, to fp32 masters loaded from BF16 or F16 (nn/draw.h, draw_dither). The offset is keyed by the seed,
-   the tensor's name and the element's index. Frozen parameters, norms, biases and routers get no offset:
-   frozen weights do not train, and layers read norms, biases and routers in fp32. */
+/* Like hf_model_load, for a model that will be trained. It dithers fp32 masters that are loaded from BF16 or
+   F16: it adds a small random offset to each element, which rounds back to the file's value (nn/draw.h,
+   draw_dither). The offset depends on the seed, the tensor's name and the element's index. Frozen parameters
+   get no offset. Norms, biases and routers get none, because layers read them in fp32. */
 ott_status hf_model_load_dithered(model *m, const char *folder, uint64_t seed);
 
 #endif

@@ -4,7 +4,7 @@
 #include "checkpoint/tensors.h"
 #include <string.h>
 
-/* A parameter of a module. kind: last part of its name, as "weight". matrix: index of the expert, or 0. */
+/* A parameter of a module, or one expert's matrix in it. kind: "weight" or the bias's name. */
 typedef struct member {
     const model_module *module;
     const parameter *parameter;
@@ -23,7 +23,7 @@ static ott_status name_place(const hf_places *places, const member *owner, modul
     return arena_printf(places->memory, out, "%s.%s", name, owner->kind);
 }
 
-/* Changes the place from the tensor of one expert to the tensor of all experts. */
+/* Changes `at`, which describes a tensor of one expert, to the tensor with the matrices of all experts. */
 static void pack_place(hf_place *at, const member *owner) {
     at->experts = owner->parameter->experts;
     at->tensor_row += owner->matrix * at->tensor_rows;
@@ -41,7 +41,7 @@ static parameter_part owned_part(const parameter *p) {
     return part;
 }
 
-/* Adds the hf_place of rows `part` of a parameter, or of one expert's matrix if the parameter has experts. */
+/* Adds an hf_place for some rows of a parameter, or of one expert's matrix if it has experts. */
 static ott_status add_place(hf_places *places, const member *owner, const module_part *part) {
     const parameter *p = owner->parameter;
     module_part fused;
@@ -146,7 +146,7 @@ hf_slice hf_place_slice(const hf_place *p) {
     return (hf_slice){0};
 }
 
-/* Turns decoded codes into values, and merges the adapter. first, count: elements of the place's tensor. */
+/* Multiplies decoded codes by their scales, and merges the adapter. first: index in the file's tensor. */
 static void finish_values(const hf_place *at, const hf_merge *adapter, bool multiplies, int64_t first,
                           int64_t count, float *values) {
     int64_t own = first + hf_place_shift(at);
@@ -199,7 +199,7 @@ static ott_status transpose_values(void *user, int64_t first, int64_t count, con
     return OTT_OK;
 }
 
-/* Passes the owned elements of one row of the transposed tensor to the sink. */
+/* Passes to the sink those elements of a row of the transposed tensor that are in this rank's shards. */
 static ott_status pass_line(const hf_places *p, int first, const transposing *t, int64_t column, hf_sink sink,
                             void *user) {
     for (int i = first; i < p->count; i++) {

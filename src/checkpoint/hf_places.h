@@ -14,16 +14,17 @@
 typedef struct hf_place {
     const model_module *module;
     const parameter *parameter; /* weight or bias of the module */
-    parameter_part owned;       /* the part of the parameter that this rank owns; 0 rows if it owns nothing */
+    parameter_part owned;       /* the parameter's elements that this rank writes; 0 rows if none */
     int64_t first, count;       /* rows [first, first + count) of the parameter */
     int64_t columns;
     const char *name; /* name of the tensor */
-    /* in families that fuse: name of the fused tensor; q, k, v share one name, gate and up share another */
+    /* If the family fuses this projection with others, the fused tensor's name: q, k, v have the same name
+       here, and so do gate, up. Else `name`. */
     const char *fused;
     int64_t tensor_row;     /* the tensor's row at which these rows begin */
     int64_t tensor_rows;    /* rows of the full tensor, summed over its experts */
     int64_t experts;        /* experts in the tensor; 0 if it has no expert dimension */
-    int64_t vector_columns; /* columns of the tensor if it stores a vector as a matrix; else 0 */
+    int64_t vector_columns; /* if the file stores this vector as a matrix, columns of the matrix; else 0 */
     /* The tensor is stored as [columns, rows]. hf_places_stream delivers elements in the tensor's order. */
     bool transposed;
 } hf_place;
@@ -33,21 +34,21 @@ typedef struct hf_places {
     const family *family; /* family of the folder */
     bool are_packed;      /* all experts of a layer are one tensor */
     arena *memory;
-    /* `count` places in the order of the parameters; places of one tensor are in the order of its rows */
+    /* `count` places in the order of the parameters; if a tensor has several, in the order of its rows */
     hf_place *items;
     int count;
 } hf_places;
 
-/* Lists the places of all parameters of m, of all pipeline stages. packed: see are_packed. Close with
-   hf_places_close, even after an error. */
+/* Lists the places of all parameters of m, also of other pipeline stages. packed: all experts of a layer are
+   one tensor. Close with hf_places_close, even after an error. */
 ott_status hf_places_open(const model *m, const family *f, bool packed, hf_places *out);
 void hf_places_close(hf_places *p);
-/* If several ranks have a slice, one of them writes it: clears `owned` on the other ranks. Collective. */
+/* If several ranks have the same elements, one of them keeps `owned`; the others get 0 rows. Collective. */
 ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks);
 
 /* The slice of the file tensor that this rank owns. */
 typedef struct hf_slice {
-    parameter_part part; /* rows and columns of the tensor; 0 rows if the rank has none */
+    parameter_part part; /* in rows and columns of the tensor; 0 rows if this rank owns none */
     const tensor *shard; /* the parameter's shard on this rank */
     int64_t first;       /* offset of the slice in the shard, in elements */
 } hf_slice;
@@ -57,7 +58,7 @@ static inline void *hf_slice_at(const hf_slice *p, int64_t at) {
     return (char *)p->shard->data + (p->first + at) * dtype_bytes(p->shard->dtype);
 }
 
-/* Index of an element in the parameter minus its index in the tensor (not for transposed tensors). */
+/* An element's index in the parameter minus its index in the tensor, which must not be transposed. */
 static inline int64_t hf_place_shift(const hf_place *p) {
     return (p->first - p->tensor_row) * p->columns;
 }
@@ -65,16 +66,16 @@ static inline int64_t hf_place_shift(const hf_place *p) {
 /* Receives elements [first, first + count) of a tensor, in row-major order. */
 typedef ott_status (*hf_sink)(void *user, int64_t first, int64_t count, const float *values);
 /* Reads this rank's elements of a tensor as fp32 and passes them to `sink` in ascending order. first: index
-   of the tensor's first place. Adapters are merged (hf_merge.h). as_codes: FP8 weights without an adapter are
-   delivered as decoded codes, without scales. buffer: HF_BUFFER elements. */
+   of the tensor's first hf_place in p->items. Adapters are merged into the values (hf_merge.h). as_codes: if
+   a weight is FP8 and has no adapter, passes its decoded codes without scales. buffer: HF_BUFFER elements. */
 enum { HF_BUFFER = 1 << 16 };
 ott_status hf_places_stream(const hf_places *p, int first, bool as_codes, float *buffer, hf_sink sink,
                             void *user);
-/* Removes the leading "model." from the tensor names: folders of models saved without a head lack it. */
+/* Removes the leading "model." from the tensor names. Folders of models without a head have such names. */
 void hf_places_drop_root(hf_places *p);
 /* Stores the shape that the tensor has in the file; returns the tensor's rank. */
 int hf_place_shape(const hf_place *p, int64_t shape[PARAMETER_RANKS]);
-/* True if the tensor is a matrix of a linear layer or of one expert in a block. */
+/* True if the tensor is the matrix of a linear layer in a block, or of one expert there. */
 bool hf_is_block_matrix(const hf_place *p);
 
 #endif

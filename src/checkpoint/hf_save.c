@@ -40,7 +40,7 @@ typedef struct saving {
 
 /* ---- choice of the family ---- */
 
-/* True if the family's config.json can express this mixture of experts. */
+/* True if the family's config.json can describe the model's experts, or if both have none. */
 static bool can_express_experts(const family *f, const model_options *o) {
     const moe_options *e = &o->moe;
     if (e->experts == 0 || f->experts == FAMILY_EXPERTS_NONE)
@@ -55,7 +55,7 @@ static bool can_express_experts(const family *f, const model_options *o) {
                                      e->hidden == o->hidden));
 }
 
-/* True if the family can have this activation; experts always use SwiGLU. */
+/* True if models of the family can have MLPs of kind m. A family with experts has only its own kind. */
 static bool can_express_mlp(const family *f, family_mlp m) {
     bool is_of_own_kind = family_mlp_is_gated(f->mlp) == family_mlp_is_gated(m);
     return f->mlp == m || (is_of_own_kind && !f->experts && m != FAMILY_MLP_SWIGLU);
@@ -69,7 +69,7 @@ static bool can_express_biases(const family *f, const model_options *o) {
     return !o->o_bias && (f->qkv_bias_key || f->qkv_bias == o->qkv_bias);
 }
 
-/* True if family a's blocks compute the model's function, apart from biases, QK norms and windows. */
+/* True if blocks of family a compute what the model's blocks compute, apart from biases, QK norms, windows. */
 static bool is_same_block(const family *a, const model_options *o) {
     const family *b = o->family;
     return a->norms == b->norms && a->norm == model_norm(o) && can_express_mlp(a, model_mlp(o)) &&
@@ -126,7 +126,7 @@ ott_status hf_save_family(const model_options *o, const family **out) {
 
 /* ---- config.json ---- */
 
-/* Drops special tokens outside the vocabulary: the original model may have a larger vocabulary. */
+/* Drops special tokens that are not in the model's vocabulary. The original vocabulary may be larger. */
 static void drop_tokens(hf_config *c) {
     int kept = 0;
     for (int i = 0; i < c->eos_count; i++)
@@ -187,7 +187,7 @@ static void describe_experts(const model_options *o, hf_config *c) {
     c->route_scale = shares ? (double)e->rule.scale : 0;
 }
 
-/* Gemma's query_pre_attn_scalar is the square of q k^T's divisor. The embedding multiplier has no key. */
+/* Gemma divides q k^T by the square root of query_pre_attn_scalar. Its embedding multiplier is in no key. */
 static void describe_multipliers(const model_options *o, hf_config *c) {
     bool gemma = o->family->scale_embeddings;
     bool cohere = o->family->norms == FAMILY_NORMS_SHARED;
@@ -204,7 +204,8 @@ static void describe_multipliers(const model_options *o, hf_config *c) {
     c->rope_local_theta = o->local_theta;
 }
 
-/* Families with a window pattern store its period; other families list the layers with full attention. */
+/* If the family repeats a pattern of layers with and without windows, config.json has the period of the
+   pattern. Else it lists the layers without windows. */
 static ott_status describe_windows(const model_options *o, hf_config *c) {
     c->sliding_window = o->window;
     c->full_attention_every = c->family->window == FAMILY_WINDOW_PATTERN ? o->full_attention_every : 0;
@@ -230,7 +231,7 @@ static void describe_switches(const model_options *o, hf_config *c) {
     c->scales_by_layer = o->scales_by_layer;
 }
 
-/* Sets the values of config.json that the model determines; other values do not change. */
+/* Sets the values of config.json that describe the model, and keeps the original folder's other values. */
 static ott_status describe_model(const saving *s, hf_config *c) {
     const model_options *o = &s->m->options;
     c->family = s->family;
@@ -289,7 +290,8 @@ static safetensors_tensor *declare_tensor(saving *s, tensor_output what, const c
     return t;
 }
 
-/* Declares the tensor that begins with places.items[i]; no tensor if the item continues an earlier one. */
+/* Adds the file's tensor for item i of places, and the tensor of its scales. Does nothing if the item is not
+   at the tensor's first row, because an earlier item has added the tensor then. */
 static ott_status declare_place(saving *s, int i) {
     const hf_place *at = &s->places.items[i];
     const hf_fp8_matrix *x = s->o->fp8 ? hf_fp8_find(&s->fp8, i) : NULL;
@@ -367,7 +369,7 @@ static ott_status append_tensors(const saving *s, shards_writer *w) {
     return OTT_OK;
 }
 
-/* Rank 0 opens the files before the other ranks and commits them after the other ranks. */
+/* Rank 0 creates the files before other ranks open them, and commits them when all ranks have written. */
 static ott_status write_as_rank_0(const saving *s) {
     shards_writer *w = NULL;
     ott_status status = ranks_agree(&s->ranks, open_weights(s, &w));
@@ -394,8 +396,8 @@ static ott_status write_as_other_rank(const saving *s) {
 
 /* ---- saving ---- */
 
-/* Servers quantize activations in groups of 128 and fuse q, k, v and gate, up. So columns, and rows of fused
-   matrices, must be multiples of 128. */
+/* True if serving programs can use 128x128 blocks for this matrix. They need columns in multiples of 128.
+   They need rows in multiples of 128 if they fuse the matrix with others (q, k, v or gate, up). */
 static bool blocks_fit(const saving *s, int i) {
     const hf_place *at = &s->places.items[i];
     bool is_joined = at->count < at->tensor_rows || strcmp(at->fused, at->name) != 0;
@@ -409,7 +411,7 @@ static const model_module *find_unfit(const saving *s) {
     return NULL;
 }
 
-/* Programs that read an FP8 folder, and a warning about other programs. docs/export.md has this table. */
+/* The programs that can read this FP8 folder, and a warning if some cannot. docs/export.md has this table. */
 typedef struct hf_readers {
     const char *names, *warning;
 } hf_readers;

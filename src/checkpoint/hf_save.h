@@ -11,8 +11,8 @@
 /* quantization_config.quant_method of an FP8 folder: "fp8" or "compressed-tensors". */
 typedef enum hf_method { HF_METHOD_FP8, HF_METHOD_COMPRESSED } hf_method;
 
-/* Elements that share a scale: a matrix (or matrices that servers fuse), an output channel, a 128x128 block,
-   or the same elements as in the layers' recipes. */
+/* The elements that share a scale. TENSOR: a matrix, and the matrices that serving programs fuse with it.
+   CHANNEL: an output channel. BLOCK: 128x128 elements. AS_TRAINED: the same elements as in training. */
 typedef enum hf_scales { HF_SCALE_TENSOR, HF_SCALE_CHANNEL, HF_SCALE_BLOCK, HF_SCALE_AS_TRAINED } hf_scales;
 
 typedef struct hf_save_options {
@@ -29,15 +29,15 @@ typedef struct hf_save_options {
 
 typedef struct hf_save_summary {
     const char *family; /* family that the folder was written for */
-    /* numbers of all tensors, of FP8 matrices, of block matrices not in FP8, and of copied files */
+    /* numbers of all tensors, FP8 matrices, other matrices of blocks, files copied from the original */
     int64_t tensors, matrices, kept, copied;
     int64_t bytes;         /* bytes of all tensors */
     hf_scales granularity; /* the granularity that HF_SCALE_AS_TRAINED meant */
     const char *readers;   /* programs that can read the FP8 folder; NULL without FP8 */
 } hf_save_summary;
 
-/* Finds the family to write: the configuration's family, or the first family whose config.json can express
-   the model (biases of q, k, v; QK norms; windows). OTT_ERR_UNSUPPORTED if there is none. */
+/* Finds the family whose config.json describes the model: the configuration's family if possible, else the
+   first other one. Families differ in biases, QK norms and windows. OTT_ERR_UNSUPPORTED if there is none. */
 ott_status hf_save_family(const model_options *o, const family **out);
 
 /*

@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Count the parameters with optimizer state in the file, or in the set, by the tensors of the first slot. */
+/* Count the parameters with optimizer state in the file (or in the tensor set). A parameter has one tensor
+   that ends with the name of the optimizer's first state tensor. */
 static int64_t count_trained_in_file(const safetensors *f, const optimizer_rule *rule) {
     int64_t count = 0;
     for (int64_t i = 0; i < safetensors_count(f); i++)
@@ -23,7 +24,7 @@ static int64_t count_trained_in_set(const tensor_set *set, const optimizer_rule 
     return count;
 }
 
-/* Returns the name of a tensor that only the file or only the set has; NULL if both have the same tensors. */
+/* Returns a tensor name that the file has but the set has not, or the reverse. NULL if there is none. */
 static const char *find_difference(const safetensors *f, const tensor_set *set) {
     for (int64_t i = 0; i < safetensors_count(f); i++)
         if (!tensor_set_find(set, safetensors_at(f, i)->name)) return safetensors_at(f, i)->name;
@@ -32,7 +33,7 @@ static const char *find_difference(const safetensors *f, const tensor_set *set) 
     return NULL;
 }
 
-/* True if both the file and the set have optimizer state for the parameter of tensor `name`. */
+/* `name` is a tensor of optimizer state. True if its parameter has state both in the file and in the set. */
 static bool has_state_in_both(const safetensors *f, const tensor_set *set, const char *name) {
     size_t length = (size_t)(strrchr(name, '.') - name) + 1;
     bool there = false, here = false;
@@ -66,7 +67,7 @@ static bool has_weight(const safetensors *f, module_role role) {
     return safetensors_find(f, weight) != NULL;
 }
 
-/* True if the file fuses a group of projections; `otherwise` if the file has none of their weights. */
+/* True if the file has the projection `fused`, false if it has `apart`. If it has neither: `otherwise`. */
 static bool has_fused(const safetensors *f, module_role fused, module_role apart, bool otherwise) {
     return has_weight(f, fused) || (!has_weight(f, apart) && otherwise);
 }
@@ -86,7 +87,7 @@ static ott_status check_projections(const safetensors *f, const model_options *o
         words[qkv], words[gate_up]);
 }
 
-/* Checks that file and model keep the same weights in FP8: loading does not quantize or dequantize. */
+/* Fails if a weight is FP8 in the file or in the model, but not in both: loading does not convert it. */
 static ott_status check_frozen(const safetensors *f, const model *m) {
     for (int i = 0; i < m->all_parameter_count; i++) {
         const parameter *p = m->all_parameters[i];
@@ -144,8 +145,8 @@ static bool is_of_frozen(const model *m, const char *state) {
     return false;
 }
 
-/* Removes tensors that the file lacks from the set. All other differences must be state of frozen
-   parameters. */
+/* For checkpoint.ignore_freeze_mismatch: removes from the set the state that the file lacks. Fails if the
+   file has a tensor that the set lacks, except state of frozen parameters. */
 static ott_status fit_frozen(const safetensors *f, const model *m, const logger *log, tensor_set *set) {
     const optimizer_rule *rule = m->options.optimizer;
     int64_t started = 0, dropped = 0;

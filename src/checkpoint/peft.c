@@ -21,7 +21,7 @@ static ott_status refuse_member(const char *path, const char *member, const char
     return status_fail(OTT_ERR_UNSUPPORTED, "%s: '%s' %s", path, member, why);
 }
 
-/* Some initializations of adapters change the base weights: such adapters do not fit the base folder. */
+/* Fails if initializing the adapter changed the base weights: it does not fit the base folder. */
 static ott_status check_initialization(const char *path, const json_t *root) {
     static const char *const names[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
     const char *start = json_string_value(json_object_get(root, "init_lora_weights"));
@@ -117,7 +117,7 @@ static bool translate_name(const char *name, str *out) {
     return end > 0;
 }
 
-/* Turns {"q_proj": 16} into "q_proj=16". Keeps the order, because the first match counts. */
+/* Turns {"q_proj": 16} into "q_proj=16". Keeps the order, because a module uses the first matching name. */
 static ott_status set_patterns(config *cfg, const char *path, const json_t *root, const char *member,
                                const char *key, str *entries) {
     json_t *object = json_object_get(root, member), *value;
@@ -302,8 +302,8 @@ static bool is_in_layers(const config_list *layers, const model_module *e) {
     return layers->count == 0;
 }
 
-/* True if `test` holds for all modules in `layers` whose name ends with the last component of `like`'s name.
-   Then PEFT needs no full name. */
+/* True if the last component of like's name can select modules in PEFT's list: `test` holds for all modules
+   in `layers` that have it at the end of their names. */
 static bool has_unique_suffix(const model *m, const model_module *like, module_test test,
                               const config_list *layers) {
     for (int i = 0; i < m->all_modules.count; i++) {
@@ -314,7 +314,7 @@ static bool has_unique_suffix(const model *m, const model_module *like, module_t
     return true;
 }
 
-/* Lists the modules for which `test` holds. NULL if memory ran out: jansson's functions pass NULL on. */
+/* Returns a JSON array with names of the modules for which `test` holds; NULL if memory ran out. */
 static json_t *list_modules(const model *m, module_test test, const config_list *layers) {
     json_t *names = json_object(), *list = json_array(), *value;
     const char *name;
@@ -332,7 +332,7 @@ static json_t *list_modules(const model *m, module_test test, const config_list 
 
 /* ---- ranks and alphas of single layers ---- */
 
-/* Selects what adapter_number returns for a module: the adapter's rank (are_ranks) or its alpha. */
+/* Selects the number that adapter_number returns for a module: the rank of its adapter, or else alpha. */
 typedef struct adapter_numbers {
     adapter_options o;
     bool are_ranks;
@@ -373,7 +373,7 @@ static json_t *list_layers(const config_list *layers) {
     return list;
 }
 
-/* Returns layers_to_transform; an empty list if a module in another layer has an adapter. */
+/* Returns layers_to_transform, or an empty list if a layer that is not in it has adapters. */
 static const config_list *usable_layers(const model *m, const config *cfg) {
     static const config_list none = {0};
     for (int i = 0; i < m->all_modules.count; i++)

@@ -21,9 +21,9 @@ ott_status ranks_agree(const checkpoint_ranks *r, ott_status status);
 /* All-reduce (max) of values[count]; the result is NaN where a rank has a NaN. */
 ott_status ranks_max(const checkpoint_ranks *r, float *values, int64_t count);
 
-/* Writes a folder as a group, complete or absent: rank 0 creates a staging folder, all ranks fill it, rank 0
-   renames it to `goal`. ready: status of the caller's preparation; an error skips the writing. All ranks
-   return the same error. */
+/* Writes a folder that is complete or absent: rank 0 creates a staging folder, all ranks fill it, rank 0
+   renames it to `goal`. Writes nothing if `ready` is an error on any rank. All ranks return the same
+   error. */
 typedef ott_status (*ranks_fill)(void *user, const char *folder);
 ott_status ranks_write_folder(const checkpoint_ranks *r, ott_status ready, const char *goal, ranks_fill fill,
                               void *user);

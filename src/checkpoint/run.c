@@ -36,7 +36,7 @@ static bool is_inside(const char *folder, const char *path) {
     return file_is_inside(inner, outer);
 }
 
-/* *out = run of the newest checkpoint in a folder without a record. *any is false if there is no
+/* *out = run and branch of the newest checkpoint in a folder without run.json; *any: there is a
    checkpoint. */
 static ott_status newest_mark(mem *account, const char *folder, run_mark *out, bool *any) {
     step_list list;
@@ -65,8 +65,8 @@ ott_status checkpoint_run_home(mem *account, const char *run_folder, const char 
     return ours ? mem_strdup(account, folder, home) : name_subfolder(account, folder, run.mark.run, home);
 }
 
-/* *copy is true if the record names another run folder with the same run id: run_folder is a copy of that
-   folder. */
+/* `owner` is the run.json of a checkpoint folder. *copy is true if it names another run folder that still has
+   the run's id: then run_folder is a copy of that folder. */
 static ott_status is_copy(mem *account, const char *run_folder, const char *folder, const run_record *owner,
                           bool *copy) {
     run_record other;
@@ -77,7 +77,8 @@ static ott_status is_copy(mem *account, const char *run_folder, const char *fold
     return *copy = strcmp(other.mark.run, owner->mark.run) == 0, OTT_OK;
 }
 
-/* Decides if the run owns `folder`, given its record `owner`. Gives a copied run folder a new id. */
+/* *ours is true if the run owns the checkpoint folder, which has the run.json `owner`. If the run folder is a
+   copy, changes its run id, and *ours is false. */
 static ott_status decide_ownership(mem *account, const char *run_folder, const char *folder, bool adopts,
                                    run_record *r, const run_record *owner, bool *ours) {
     run_mark newest;
@@ -96,8 +97,8 @@ static ott_status decide_ownership(mem *account, const char *run_folder, const c
     return run_record_write(account, run_folder, r);
 }
 
-/* Writes the record unless another process wrote it before; *won is true if this process wrote it. A hard
-   link tests this atomically. If the file system has no hard links, overwrites the record. */
+/* Writes run.json unless another process has written it: *won is false then. Creating a hard link is atomic,
+   so only one process wins. If the file system has no hard links, overwrites the file. */
 static ott_status write_first(mem *account, const char *folder, const run_record *r, bool *won) {
     char *aside, *from = NULL, *to = NULL;
     ott_status status;

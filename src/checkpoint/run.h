@@ -15,12 +15,12 @@ ott_status checkpoint_run_begin(mem *account, const char *run_folder, run_record
 /* Finds where the run's checkpoints are: in `folder` (checkpoint.dir), or in its subfolder run-ID if `folder`
    belongs to another run. Writes nothing. The caller frees *home with mem_free. */
 ott_status checkpoint_run_home(mem *account, const char *run_folder, const char *folder, char **home);
-/* Like checkpoint_run_home, for a run that will write there. Claims the folder if it belongs to no run, and
-   completes an interrupted rewind. adopts: checkpoints without a run id become this run's. If the run folder
-   is a copy of another run folder with these checkpoints, gives it a new id, also in *r. */
+/* Like checkpoint_run_home, but the run will write there. If the folder has no owner, the run becomes its
+   owner. Completes an interrupted rewind. adopts: the run also takes over checkpoints without a run id. If
+   the run folder is a copy of the run folder that wrote these checkpoints, gives it a new id, also in *r. */
 ott_status checkpoint_run_claim(mem *account, const logger *log, const char *run_folder, const char *folder,
                                 bool adopts, run_record *r, char **home);
-/* How a checkpoint relates to the run with its checkpoints in `home`. */
+/* How a checkpoint is related to a run. `home` is the folder of the run's checkpoints. */
 typedef enum checkpoint_relation {
     CHECKPOINT_OWN,    /* a checkpoint in the run's folder `home` */
     CHECKPOINT_COPY,   /* a checkpoint elsewhere, of the run's current branch */
@@ -29,9 +29,9 @@ typedef enum checkpoint_relation {
 
 ott_status checkpoint_run_relation(mem *account, const char *home, const char *path,
                                    checkpoint_relation *out);
-/* *branch: the branch that a rewind to `step` (-1: start) abandons; 0 if it abandons no checkpoint. */
+/* *branch = the branch that a rewind to `step` (-1: start) ends; 0 if no checkpoint is later than `step`. */
 ott_status checkpoint_run_branch_to_abandon(mem *account, const char *home, int64_t step, int64_t *branch);
-/* Rewinds to `step`: sets later checkpoints aside, logs the rewind, and starts the next branch. */
+/* Rewinds the run to `step`: renames the checkpoints of later steps, logs it, and starts the next branch. */
 ott_status checkpoint_run_rewind(mem *account, const logger *log, const char *home, int64_t step);
 
 #endif

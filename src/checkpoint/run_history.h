@@ -19,7 +19,7 @@ enum { RUN_LOSSES = 50 };
 typedef struct run_history {
     int phase_count;
     report_phase phases[REPORT_MOST_PHASES];
-    double losses[RUN_LOSSES]; /* the last finite losses; loss number i is in [i % RUN_LOSSES] */
+    double losses[RUN_LOSSES]; /* ring of the last finite losses */
     int64_t loss_count;        /* number of all finite losses */
     double val_loss;           /* the latest validation loss; NaN if none */
     double last_good_loss;     /* the latest finite training loss; NaN if none */
@@ -28,8 +28,8 @@ typedef struct run_history {
 } run_history;
 
 void run_history_begin(run_history *h); /* makes *h the history of a new run */
-/* Returns the current phase: the last one if it has this recipe, else a new one. If the table is full, phases
-   with the same recipe are merged first. */
+/* Returns the last phase, or a new one if the last phase has another recipe. If there are REPORT_MOST_PHASES
+   phases, first merges phases with the same recipe. */
 report_phase *run_history_phase(run_history *h, const char *recipe);
 void run_history_add_loss(run_history *h, int64_t step, double loss); /* ignores a non-finite loss */
 double run_history_loss(const run_history *h);                        /* mean of `losses`; NaN if none */

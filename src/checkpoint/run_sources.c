@@ -1,4 +1,4 @@
-/* checkpoint/run_sources: collects fingerprints, reads and writes sources.json, and compares. */
+/* checkpoint/run_sources: computes fingerprints of files, stores them, and finds changed files. */
 #include "checkpoint/run_sources.h"
 #include "checkpoint/json.h"
 #include <inttypes.h>
@@ -73,7 +73,7 @@ ott_status run_sources_text(const run_sources *s, str *out) {
     return status;
 }
 
-/* Adds one entry of sources.json to s. Skips an incomplete entry. */
+/* Appends the file that one entry of sources.json describes. Skips an incomplete entry. */
 static ott_status parse_file(run_sources *s, const json_t *object) {
     const char *word = json_string_value(json_object_get(object, "role"));
     const char *path = json_string_value(json_object_get(object, "path"));

@@ -18,13 +18,14 @@ typedef struct checkpoint_snapshot {
     str config;                         /* text of config.toml */
     str history;                        /* text of history.json; empty: no file */
     const char *sources;                /* text of sources.json, borrowed; NULL: no file */
-    /* the snapshot lacks the frozen base weights; the folder state.base has them */
+    /* the frozen base weights are not in the snapshot, but in the folder state.base */
     bool excludes_base;
     checkpoint_state state; /* complete except for file sizes and checksums */
 } checkpoint_snapshot;
 
-/* Takes a snapshot of m, with tensors in the model's memory: valid until the next step. ranks: the group that
-   writes it; NULL: this rank alone. Close with checkpoint_snapshot_close, even after an error. */
+/* Takes a snapshot of m. Its tensors are in the model's memory, so it is valid until the next step. ranks:
+   the group that writes the snapshot (NULL: one rank). Close with checkpoint_snapshot_close, even after an
+   error. */
 ott_status checkpoint_snapshot_take(const model *m, const config *cfg, const char *recipe_name,
                                     const run_state *run, group *ranks, checkpoint_snapshot *out);
 /* Returns the bytes of host memory that staging needs. */
@@ -35,14 +36,14 @@ void checkpoint_snapshot_close(checkpoint_snapshot *s); /* an all-zero *s is all
 
 /* ---- writing ---- */
 
-/* Writes the files into an existing folder; each rank writes its slices. Skips unopened sets and an empty
-   configuration. All ranks return the same error, except for errors in the last files, which only rank 0
-   writes. */
+/* Writes the files into an existing folder; each rank writes its slices. Writes no file for a tensor set that
+   was not opened, and no config.toml if its text is empty. All ranks return the same error, except for errors
+   in config.toml and the JSON files, which only rank 0 writes. */
 ott_status checkpoint_snapshot_fill(const checkpoint_snapshot *s, const run_mark *mark, const char *folder);
 /* Writes a checkpoint that belongs to no run, to `path`, complete or absent. Replaces an old one. */
 ott_status checkpoint_snapshot_put(const checkpoint_snapshot *s, const char *path);
 
-/* Writes one set as the file `path` in a staging folder; each rank writes its slices. */
+/* Writes a tensor set to the file `path` in a staging folder; each rank writes its slices. */
 ott_status checkpoint_snapshot_put_set(mem *account, const checkpoint_ranks *ranks, const tensor_set *set,
                                        const char *path);
 

@@ -34,7 +34,8 @@ static int64_t piece_size(int64_t total, int64_t at) {
 
 /* ---- tensors ---- */
 
-/* *out = bytes [at, at + count) of the slice: in host memory already, or copied to the buffer. */
+/* *out = bytes [at, at + count) of the slice, in host memory. Bytes in device memory are copied to the
+   buffer. */
 static ott_status fetch_bytes(const file_set *s, const tensor_slice *p, int64_t at, int64_t count,
                               const char **out) {
     const char *from = (const char *)p->data + at;
@@ -46,7 +47,7 @@ static ott_status skip_to(safetensors_writer *w, int64_t from, int64_t to, int64
     return to > from ? safetensors_writer_skip(w, (to - from) * size) : OTT_OK;
 }
 
-/* *end: number of the tensor's elements that were written or skipped, before and after the call. */
+/* *end: offset in the tensor, in elements, up to which the file is written. The call increases it. */
 static ott_status write_piece(safetensors_writer *w, const tensor_slice *p, const safetensors_tensor *t,
                               int64_t at, int64_t count, const char *values, int64_t *end) {
     int64_t columns = tensor_set_columns(t), size = dtype_bytes(t->dtype);
@@ -80,7 +81,7 @@ static ott_status write_tensors(const file_set *s, const tensor_set *set, safete
     return OTT_OK;
 }
 
-/* Lists the file's metadata: the notes of its tensors, then the notes of the set. */
+/* Lists the file's metadata: first one number per tensor that has a `note`, then the pairs of the set. */
 static ott_status list_metadata(const tensor_set *set, arena *memory, safetensors_pair **out,
                                 int64_t *count) {
     TRY(arena_alloc(memory, (set->count + set->metadata_count) * (int64_t)sizeof **out, out));
@@ -206,7 +207,7 @@ static ott_status measure_sets(file_set *s, written_part *own) {
     return OTT_OK;
 }
 
-/* Joins all[ranks][CHECKPOINT_CONFIG]. The bytes that ranks wrote must add up to the size of each file. */
+/* Sums the bytes that the ranks wrote to each file, and XORs their CRCs. Fails if some bytes are missing. */
 static ott_status join_parts(file_set *s, const written_part *all) {
     for (int id = 0; id < CHECKPOINT_CONFIG; id++) {
         checkpoint_file *file = &s->state.files[id];

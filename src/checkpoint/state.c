@@ -1,6 +1,6 @@
 /*
- * checkpoint/state: reads and writes state.json with shared tables of fields. The reader accepts each member
- * exactly once, with its type and range, and no other members.
+ * checkpoint/state: reads and writes state.json, both by the same tables of fields. The reader accepts each
+ * member exactly once, with its type and range, and no other members.
  */
 #include "checkpoint/state.h"
 #include "base/file.h"
@@ -43,7 +43,7 @@ static const field run_fields[] = {
 };
 enum { RUN_FIELDS = sizeof run_fields / sizeof *run_fields };
 
-/* Arguments of X: key in [model], type, minimum, value. The rope fields are 0 without Llama 3 scaling. */
+/* Calls X(key in [model], type, minimum, value) for each dimension. Rope fields are 0 except for Llama 3. */
 #define STRETCHED(o, member) ((o)->rope.kind == ROPE_LLAMA3 ? (o)->rope.member : 0)
 #define SHAPE_MAP(X)                                                                                         \
     X(dim, INT, 1, o->dim)                                                                                   \
@@ -312,7 +312,7 @@ static ott_status take_owner(const char *path, json_t *root, run_mark *mark) {
     return OTT_OK;
 }
 
-/* Reads the member "base" and removes it from the root. It exists if frozen weights are in another folder. */
+/* Reads "base", which exists if frozen weights are in another folder, and removes it from the JSON object. */
 static ott_status take_base(const char *path, json_t *root, model_base *base) {
     static const char *const names[] = {"folder", "files", "bytes", "hash"};
     static const field counts[] = {{"files", FIELD_INT, 1, INT64_MAX},
@@ -335,7 +335,7 @@ static ott_status take_base(const char *path, json_t *root, model_base *base) {
     return OTT_OK;
 }
 
-/* Reads a counter that is omitted if it is 0, and removes it from the root. */
+/* Reads a counter, which the file omits if it is 0, and removes it from the JSON object. */
 static ott_status take_counter(const char *path, json_t *root, const char *name, int64_t *out) {
     const field f = {name, FIELD_INT, 1, INT64_MAX};
     json_t *value = json_object_get(root, f.name);

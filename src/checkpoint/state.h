@@ -38,7 +38,7 @@ typedef struct checkpoint_file {
     uint32_t crc;
 } checkpoint_file;
 
-/* The value of a field of state.json. The type of the field in state.c selects the member. */
+/* The value of a field of state.json. A field of type REAL uses `real`, other fields `integer`. */
 typedef struct state_value {
     int64_t integer; /* an integer, a bool, or the index of a word */
     double real;
@@ -48,7 +48,7 @@ enum { CHECKPOINT_SHAPE_FIELDS = 18 };
 
 typedef struct checkpoint_state {
     bool lacks_owner; /* the file has version 2, which recorded no run */
-    /* A module of the public API, not a model: no dimensions, fewer files. */
+    /* saved by the public API for a single module: no dimensions, fewer files */
     bool is_bare_module;
     run_state run;
     run_mark mark;
@@ -62,7 +62,7 @@ void checkpoint_state_describe(const model_options *o, checkpoint_state *s); /* 
 ott_status checkpoint_state_write(mem *account, const char *path, const checkpoint_state *s);
 /* Reads state.json and checks it, but not the other files. Errors name the path, the member and its value. */
 ott_status checkpoint_state_read(mem *account, const char *path, checkpoint_state *s);
-/* Compares dimensions. OTT_ERR_SHAPE names the first key that differs. folder: only for the message. */
+/* Compares the dimensions with the model's. OTT_ERR_SHAPE names the first key that differs, and `folder`. */
 ott_status checkpoint_state_match(const checkpoint_state *s, const model_options *o, const char *folder);
 
 #endif

@@ -54,7 +54,7 @@ ott_status tensor_set_note(tensor_set *set, const char *key, const char *value) 
     return OTT_OK;
 }
 
-/* Adds `value`: this rank's slice of p, or of optimizer state that has p's shape. */
+/* Adds a tensor with p's shape. `value` is this rank's shard of it: of p, or of p's optimizer state. */
 static ott_status add_value(tensor_set *set, const char *name, const parameter *p, const tensor *value) {
     safetensors_tensor t = {.name = name, .dtype = value->dtype, .rank = p->rank};
     STATUS_REQUIRE(value->ld == value->columns);
@@ -64,7 +64,7 @@ static ott_status add_value(tensor_set *set, const char *name, const parameter *
     return OTT_OK;
 }
 
-/* Adds the group scales of FP8 optimizer state, for this rank's rows. Ranks never split a group. */
+/* Adds the scales of FP8 optimizer state. A scale belongs to a group of columns, which is never sharded. */
 static ott_status add_group_scales(tensor_set *set, const char *slot, const parameter *p,
                                    const tensor *group_scales) {
     safetensors_tensor t = {.dtype = OTT_F32, .rank = p->rank};
@@ -124,7 +124,8 @@ static record describe_place(const tensor_set *set, int64_t i) {
     return (record){p->part, tensor_set_columns(&set->declared[i]), p->number};
 }
 
-/* True if this rank writes its slice of tensor i. If several ranks have the slice, i selects the writer. */
+/* True if this rank writes its slice of tensor i. Ranks with equal slices take turns from tensor to
+   tensor. */
 static bool is_own_turn(const record *records, int size, int own, int64_t i) {
     int copies = 0, before = 0;
     for (int r = 0; r < size; r++) {
@@ -174,7 +175,7 @@ static ott_status agree_some(agreement *a, int64_t first, int64_t count) {
 
 static ott_status agree_all(agreement *a) {
     int64_t total = a->set->count;
-    /* All ranks must list the same number of tensors, else their records would not match. */
+    /* agree_some compares tensor i of all ranks, so all ranks must list the same number of tensors. */
     int64_t *counts = (int64_t *)a->records;
     TRY(ranks_gather(a->ranks, &a->set->count, sizeof *counts, counts));
     for (int r = 1; r < ranks_size(a->ranks); r++)
@@ -281,7 +282,8 @@ int64_t tensor_set_bytes(const tensor_set *set) {
     return bytes;
 }
 
-/* Reads elements [at, at + count) of slice i in the set's format. out: memory for `count` fp32 numbers. */
+/* Reads elements [at, at + count) of slice i and converts them to the set's format for the tensor. out:
+   memory for `count` fp32 numbers. */
 static ott_status read_piece(const tensor_set *set, int64_t i, const safetensors *f, int64_t at,
                              int64_t count, char *out) {
     const safetensors_entry *e = safetensors_find(f, set->declared[i].name);

@@ -32,40 +32,41 @@ typedef struct tensor_set {
    tensor_set_close, even after an error. */
 ott_status tensor_set_open(tensor_set *set, mem *account, int64_t capacity);
 void tensor_set_close(tensor_set *set); /* an all-zero set is allowed */
-/* Adds a tensor: fp32, bf16, or E4M3 for codes. `declared` is copied, but its name must outlive the set.
-   `data` is the full tensor, or NULL. */
+/* Adds a tensor in fp32, bf16 or E4M3. `declared` is copied, but its name must outlive the set. `data` has
+   the tensor's elements; NULL if only another rank has them. */
 ott_status tensor_set_add(tensor_set *set, const safetensors_tensor *declared, void *data, bool on_host);
 
 /* Adds metadata; key and value are copied. */
 ott_status tensor_set_note(tensor_set *set, const char *key, const char *value);
-/* Adds a parameter under the file's name for it. A parameter kept in FP8 adds its codes and "NAME_scale_inv".
-   tensor_set_add_slots adds its optimizer state. */
+/* Adds a parameter's value under `name`. If it is kept in FP8, adds its codes, and its scales as
+   "NAME_scale_inv". tensor_set_add_slots adds its optimizer state instead. */
 ott_status tensor_set_add_parameter(tensor_set *set, const char *name, const parameter *p);
 ott_status tensor_set_add_slots(tensor_set *set, const char *name, const parameter *p,
                                 const optimizer_rule *rule);
 
-/* For sets that list the same tensors on all ranks: removes tensors that no rank has, copies shape and
-   number from a rank that has the tensor, and keeps the data of each slice on one rank, which writes it.
-   Collective. */
+/* All ranks list the same tensors before this collective call. It removes tensors that no rank has. It copies
+   shape and `number` of a tensor from a rank that has it. If several ranks have the same slice, it keeps the
+   data on one of them, which writes it. */
 ott_status tensor_set_agree(tensor_set *set, const checkpoint_ranks *r);
 
 const tensor_slice *tensor_set_find(const tensor_set *set, const char *name); /* NULL if the set has none */
-/* tensor_set_count_local: tensors with a slice on this rank. tensor_set_count_remote: tensors of the file
-   that the set lists but this rank does not have. */
+/* tensor_set_count_local: number of tensors in the set with data on this rank. tensor_set_count_remote:
+   number of tensors in the set without data on this rank that are in file f. */
 int64_t tensor_set_count_local(const tensor_set *set);
 int64_t tensor_set_count_remote(const tensor_set *set, const safetensors *f);
-/* Check that all local tensors are in the file, with equal shape, in fp32, bf16, fp16 or the set's format.
-   tensor_set_check also fails if the file has tensors that the set lacks. Errors name the tensor. */
+/* Check that the file has all tensors of the set with data on this rank: in equal shape, in fp32, bf16, fp16
+   or the set's format. tensor_set_check also fails if the set lacks a tensor of the file. */
 ott_status tensor_set_check(const tensor_set *set, const safetensors *f);
 ott_status tensor_set_check_local(const tensor_set *set, const safetensors *f);
-/* tensor_set_drop_state: removes a parameter's optimizer state. tensor_is_state_of: `state` is part of it. */
+/* tensor_set_drop_state removes the optimizer state of parameter `owner`. tensor_is_state_of is true if
+   `state` is the name of a tensor of that state. */
 void tensor_set_drop_state(tensor_set *set, const char *owner);
 bool tensor_is_state_of(const char *state, const char *owner);
 /* Elements per row of a declared tensor. */
 int64_t tensor_set_columns(const safetensors_tensor *t);
 int64_t tensor_slice_elements(const tensor_slice *p); /* elements of this rank's slice */
 int64_t tensor_set_bytes(const tensor_set *set);      /* bytes of all slices on this rank */
-/* Returns the first local tensor that has another format in the file; NULL if there is none. */
+/* Returns the first tensor with data on this rank that has another format in the file, or NULL. */
 const safetensors_tensor *tensor_set_converted(const tensor_set *set, const safetensors *f);
 /* Reads all local slices from a checked file, through a small buffer. *done counts bytes, for `progress`. */
 ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *d,

@@ -1,6 +1,6 @@
 /*
- * checkpoint/writer: writes each checkpoint on its own thread. Until this thread sets `done`, no other thread
- * uses snapshot, result, written and reason.
+ * checkpoint/writer: writes each checkpoint on its own thread. Before this thread sets `done`, no other
+ * thread may use the members snapshot, result, written and reason.
  */
 #include "checkpoint/writer.h"
 #include "checkpoint/snapshot.h"
@@ -25,7 +25,7 @@ struct checkpoint_writer {
     void *staging;       /* staging_bytes bytes; NULL: nothing is staged */
     int64_t staging_bytes;
     /* The write in flight. */
-    bool in_flight, on_thread; /* in_flight: finish_write must collect it; on_thread: runs on `thread` */
+    bool in_flight, on_thread; /* in_flight: started, and finish_write was not called yet */
     pthread_t thread;
     checkpoint_snapshot snapshot;
     ott_status result;
@@ -116,7 +116,7 @@ ott_status checkpoint_writer_poll(checkpoint_writer *w) {
 
 /* ---- saving ---- */
 
-/* Grows the staging buffer: its size depends on the recipe (amax histories). */
+/* Grows the staging buffer if needed: another FP8 recipe may have more state (amax histories). */
 static ott_status grow_staging(checkpoint_writer *w, int64_t bytes) {
     if (bytes <= w->staging_bytes) return OTT_OK;
     device *d = w->m->device;
@@ -170,7 +170,7 @@ static ott_status save_now(checkpoint_writer *w, const char *recipe_name, const 
     return status;
 }
 
-/* With checkpoint.interval = 0 a run saves only when it stops, so a thread would overlap with nothing. */
+/* With checkpoint.interval = 0 a run saves only at its end, when there is no training to overlap with. */
 static bool writes_on_thread(const config *cfg) {
     return cfg->checkpoint.async_mode != ASYNC_DISABLED && cfg->checkpoint.interval > 0;
 }

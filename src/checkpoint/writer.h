@@ -1,6 +1,6 @@
 /*
  * checkpoint/writer: writes the checkpoints of a run. Saving copies the training state to a host buffer,
- * which is kept, and a thread writes the copy while training continues. With checkpoint.async_mode =
+ * and a thread writes the copy while training continues. With checkpoint.async_mode =
  * "disabled" (the default) or checkpoint.interval = 0 saving waits for the write; the files do not differ.
  * At most one write is in flight; the next save waits for it. Call all functions from one thread; only that
  * thread logs.
@@ -20,7 +20,7 @@ ott_status checkpoint_writer_open(const model *m, const logger *log, const confi
                                   group *ranks, checkpoint_writer **out);
 /* Sets the text of sources.json for all later checkpoints; the text is borrowed. */
 void checkpoint_writer_keep_sources(checkpoint_writer *w, const char *text);
-/* Maximum size of the host copy; 0 if nothing is staged. Works for dry runs, too. */
+/* Computes the maximum size of the host copy; 0 if checkpoints are written without a copy. */
 ott_status checkpoint_writer_staging(const model *m, const config *cfg, int64_t *bytes);
 /* Saves step-N as checkpoint_save does, with the run's history (NULL: none). If no thread can be started, it
    warns and waits for the write. After the write the log prints "Saved PATH", and a warning if an old
@@ -32,7 +32,7 @@ ott_status checkpoint_writer_save(checkpoint_writer *w, const char *recipe_name,
 ott_status checkpoint_writer_poll(checkpoint_writer *w);
 /* Waits for the write in flight and returns its error. */
 ott_status checkpoint_writer_wait(checkpoint_writer *w);
-/* Waits for the write in flight and logs its error; keeps the current error text. NULL is allowed. */
+/* Waits for the write in flight and logs its error. Does not change status_text(). w may be NULL. */
 void checkpoint_writer_close(checkpoint_writer *w);
 
 #endif

@@ -1,4 +1,4 @@
-/* config/assign: sets the keys of a tree, under our names or other tools' names. */
+/* config/assign: sets keys to values of a parsed file, under our names or other tools' names. */
 #include "config/assign.h"
 #include "config/value.h"
 #include <string.h>
@@ -7,7 +7,7 @@ static const char *last_word(const node *value) {
     return value->text ? alias_last_component(value->text) : "";
 }
 
-/* Fails, naming the alias's allowed words: the left sides of "theirs=ours|...", or all words of "a|b". */
+/* Fails with the words that the alias allows: the "theirs" of "theirs=ours|...", or all words of "a|b". */
 static ott_status fail_words(const config_alias *a, const char *where) {
     char list[640] = "";
     size_t length = 0;
@@ -42,7 +42,7 @@ static ott_status assign_closed(const config_alias *a, const node *value, const 
     return fail_words(a, where);
 }
 
-/* True for null, an empty text, list or table, and the alias's neutral words. */
+/* True if the value requests nothing: null, an empty text, list or table, or a neutral word of the alias. */
 static bool asks_for_nothing(const config_alias *a, const node *value) {
     if (tree_is_null(value)) return true;
     if (value->kind == NODE_LIST || value->kind == NODE_TABLE) return !value->first;
@@ -122,7 +122,7 @@ static const char *find_trouble(const node *value) {
     return found;
 }
 
-/* False if no code uses the key's value, so that errors in the value do not matter. */
+/* False for another tool's key that only gets a diagnostic. Then errors in its value do not matter. */
 static bool is_read(const char *path) {
     const config_alias *a = table_find(path) ? NULL : alias_find(path);
     return !a || a->target || a->kind == ALIAS_CLOSED;

@@ -13,7 +13,7 @@ void assign_default(config *cfg, const config_key *key) {
     *note = (key_note){.in_file = note->in_file};
 }
 
-/* Several keys of another tool may set one of our keys. So `deriving` allows a second value. */
+/* Several keys of another tool may set our key one after the other. `deriving` allows that. */
 ott_status assign_word(config *cfg, const char *path, const char *word, const char *where) {
     node n = {.kind = NODE_PLAIN, .text = word};
     const config_key *key = table_find(path);

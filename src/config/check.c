@@ -63,8 +63,8 @@ static ott_status note_failure(config *cfg, ott_status status) {
     return diagnostic_failure(cfg, "", NULL, status);
 }
 
-/* Checks global_batch_size and computes grad_accum_steps. While the number of ranks is unknown, the check
-   assumes one rank, and accepts a given grad_accum_steps that fits with some number of ranks. */
+/* Checks global_batch_size and computes grad_accum_steps. While the number of ranks is unknown, it assumes
+   one rank, but accepts any grad_accum_steps that is right for some number of ranks. */
 static ott_status check_batches(config *cfg) {
     int64_t global = cfg->train.global_batch_size, local = cfg->train.batch_size;
     int64_t counted = cfg->state->data_ranks, ranks = counted ? counted : 1, each = local * ranks;
@@ -118,8 +118,8 @@ static ott_status check_kv_heads(config *cfg) {
     return OTT_OK;
 }
 
-/* Writes where the key got its value: " (run.yaml:3: packed_sequence.packed_sequence_size = 512)". Writes
-   nothing for an option, because the user just typed it. */
+/* out = text that tells where the key got its value: " (run.yaml:3: packed_sequence.packed_sequence_size =
+   512)". It is "" if the user gave an option, because the user knows that. */
 static void append_origin(const config *cfg, const char *path, char out[200]) {
     const key_note *note = state_note(cfg, path);
     bool of_preset = cfg->model.preset != PRESET_NONE && str_starts_with(path, "model.");
@@ -148,7 +148,8 @@ ott_status config_check_lengths(const config *cfg) {
     return OTT_OK;
 }
 
-/* Skips the check if a length is not given: a preset, a model folder or the data may set it later. */
+/* Compares the model's and the data's lengths only if all are given. Else config_check_lengths runs later,
+   when a preset, a model folder or the data have set them. */
 static ott_status check_lengths(config *cfg) {
     bool given = config_was_set(cfg, "train.seq_len") && config_was_set(cfg, "model.max_seq_len");
     if (*cfg->model.hf_path) given = given && config_was_set(cfg, "model.rope_scaling");
