@@ -33,18 +33,20 @@ int verb_doctor(int argc, char **argv);
 /* Prints one line and returns exit_code. For CLI_BAD_INPUT it first calls cli_wait_for_rank_0, because all
    ranks of a job have the same arguments. */
 int cli_error(int exit_code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Prints the library's text for its last failure, immediately on every rank. Returns `status`'s exit code. */
+/* Prints the message of the library's last error; does not wait for rank 0. Returns the exit code for
+   `status`. */
 int cli_fail(ott_status status);
-/* Lets only rank 0 print an error that all ranks have. Every other rank waits here until the launcher ends
-   it, but at most 3 s. If the function returns, only this rank has the error. */
+/* Call this before an error that every rank finds, so that only rank 0 prints it. On other ranks it waits at
+   most 3 s for the launcher to end the process. If the launcher does not, rank 0 has no error, and the
+   function returns. */
 void cli_wait_for_rank_0(void);
 
 /* ---- standard output (output.c) ---- */
 
 /*
- * Writes are unbuffered, so that text streams and errors are noticed immediately. If the reader went away
- * (EPIPE), the program ends without a message. Any other failure is an error. A write waits while a pipe is
- * full. After a stop request it waits at most 2 s, and then the text is lost.
+ * Standard output. It is unbuffered, so that text appears and errors are noticed immediately. If the reader
+ * of a pipe has closed it (EPIPE), the program ends without a message. Any other failure is an error. While a
+ * pipe is full, a write blocks. After a stop request it blocks for at most 2 s, and then the text is lost.
  */
 typedef struct output {
     bool terminal;     /* standard output is a terminal, on which the live line can be redrawn */
@@ -75,10 +77,11 @@ int output_width(void); /* columns of the terminal; 80 if there is none */
 /* Writes a time as "1:02:03"; "-" if it is unknown. */
 void output_duration(double seconds, char out[32]);
 
-/* Callbacks: an ott_text_fn and an ott_log_fn. `user` is an output. */
+/* Callbacks that write to an output: an ott_text_fn and an ott_log_fn. user: the output. */
 void output_write(void *user, const char *text);
 void output_log(void *user, ott_log_level level, const char *text); /* "[ottava] date - root - INFO - text" */
-/* Opens a context that logs warnings and errors to standard error, for verbs that print their result. */
+/* Opens a context that logs only warnings and errors, to standard error. So standard output has only
+   results. */
 ott_status cli_open_context(ott_context **out);
 ott_status cli_open_context_at(int level, ott_context **out); /* logs only this level and more severe ones */
 /* Opens the configuration that the arguments describe. If they name no file, uses the file that the
@@ -93,9 +96,9 @@ bool cli_is_config_file(
 enum { CLI_NOT_LAUNCHED = -1 };
 int cli_launch(output *log, int argc, char **argv);
 
-/* What signals do. CLI_STOP_PLAIN: the first signal stops the work, and a second signal of its number ends
-   the program. CLI_STOP_SAVING: the first signal lets the work save and stop, and SIGHUP and SIGUSR1 do this
-   too; only a second SIGINT ends the program. */
+/* What signals do. CLI_STOP_PLAIN: SIGINT or SIGTERM stops the work; the same signal again ends the program.
+   CLI_STOP_SAVING: SIGINT, SIGTERM, SIGHUP or SIGUSR1 lets the work save and stop; only a second SIGINT ends
+   the program. */
 typedef enum cli_stop_kind { CLI_STOP_PLAIN, CLI_STOP_SAVING } cli_stop_kind;
 /* Lets SIGINT and SIGTERM stop the work of this context (ott_stop), until cli_stop_end. */
 void cli_stop_begin(ott_context *context, cli_stop_kind kind);

@@ -18,7 +18,7 @@ typedef struct request {
     ott_eval_options options;
 } request;
 
-/* Redraws the progress line on a terminal; in a pipe prints one every SECONDS_BETWEEN, but not with
+/* Redraws the progress line on a terminal. In a pipe, prints a line every 10 seconds, but none with
    --json. */
 static void show_progress(void *user, const ott_work *w) {
     request *r = user;
@@ -67,7 +67,8 @@ static void take_limits(const request *r, const ott_eval_result *e, limit out[LI
     out[2] = (limit){"cosine", "cosine", "at least", e->cosine, o->cosine, e->cosine >= o->cosine};
 }
 
-/* Prints a line with the limits that were held (missed if `held` is false). Prints nothing if none was. */
+/* Prints `word` and the limits that are held, or the limits that are missed if `held` is false, in one
+   line. */
 static void print_limits(request *r, const limit limits[LIMITS], bool held, const char *word) {
     char line[160];
     bool any = false;
@@ -210,7 +211,7 @@ static int run_evaluation(request *r) {
     return code;
 }
 
-/* Sets the task: the one that --task names, or OTT_EVAL_COMPARE with --against. */
+/* Sets the task: OTT_EVAL_COMPARE if --against names a second model, otherwise the task that --task names. */
 static int take_task(request *r) {
     static const char *const names[] = {"perplexity", "hellaswag"};
     ott_eval_options *o = &r->options;

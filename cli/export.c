@@ -5,7 +5,7 @@
 /* An option that takes one of a few words. */
 typedef struct choice {
     const char *name;
-    const char *words[6]; /* the index of a word is its value in the API; ends with NULL */
+    const char *words[6]; /* the words that the option accepts; ends with NULL */
 } choice;
 
 static const choice formats = {"--format", {"hf", "hf-fp8", "peft", "gguf", "gguf-q8_0", NULL}};

@@ -19,7 +19,8 @@ typedef struct request {
 
 /* ---- the prompt ---- */
 
-/* The exit code for an errno: CLI_FAILED if the machine has the problem, else CLI_BAD_INPUT. */
+/* Returns the exit code for an errno: CLI_FAILED for an I/O error or if memory or file handles are used up,
+   otherwise CLI_BAD_INPUT. */
 static int code_of(int reason) {
     return reason == EIO || reason == EMFILE || reason == ENFILE || reason == ENOMEM ? CLI_FAILED
                                                                                      : CLI_BAD_INPUT;
@@ -65,7 +66,7 @@ static int read_file(const char *path, char **out) {
 
 /* ---- output ---- */
 
-/* The output of the text. line_begins: the last text ended with a newline. */
+/* The output of the generated text. line_begins: the last piece of text ended with a newline. */
 typedef struct stream {
     output out;
     bool line_begins;
@@ -92,7 +93,8 @@ static bool read_line(char **line, size_t *capacity) {
     return length >= 0;
 }
 
-/* Runs one turn: adds `text` and prints the continuation. *new_line: the output ended with a newline. */
+/* Appends `text` to the conversation, and prints how the model continues it. *new_line: the printed text
+   ended with a newline. */
 static ott_status take_turn(ott_generator *generator, const char *text, stream *s, bool *new_line) {
     s->line_begins = false;
     ott_status status = ott_generator_continue(generator, text, write_piece, s);
@@ -101,8 +103,9 @@ static ott_status take_turn(ott_generator *generator, const char *text, stream *
     return status;
 }
 
-/* Gives the model the text that the terminal shows: each input line begins a new line. An empty line
-   continues the text. In a chat, each line is a message of the user. */
+/* Lets the model continue the text after each line of standard input. A line is added to the text as a new
+   line; an empty line adds nothing. In a chat, a line is a message of the user, and empty lines are
+   ignored. */
 static int converse(ott_generator *generator, const char *prompt, bool chat, stream *s) {
     char *line = NULL, *text = NULL;
     size_t capacity = 0;
@@ -152,8 +155,8 @@ static int generate(const request *r) {
     return code;
 }
 
-/* Finds the prompt: --prompt, a file, or standard input. *text: the text that was read; the caller frees
-   it. */
+/* Takes the prompt from --prompt, a file or standard input. *text: the text if it was read from a file or
+   standard input; the caller frees it. */
 static int take_prompt(request *r, char **text) {
     const char *file = r->prompt_file ? r->prompt_file : "-";
     if (r->prompt && r->prompt_file)

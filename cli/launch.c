@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* True if the argument is the option. *value: the text after its "="; NULL if it has none. */
+/* True for --nproc-per-node and its other names. *value: the text after "="; NULL without "=". */
 static bool is_process_count(const char *argument, const char **value) {
     static const char *const names[] = {"--nproc-per-node", "--nproc_per_node", "--nproc"};
     size_t length = strcspn(argument, "=");
@@ -18,7 +18,8 @@ static bool is_process_count(const char *argument, const char **value) {
     return false;
 }
 
-/* Finds the option, its index *at and its *value. Returns the number of its arguments; 0 if it is missing. */
+/* Finds --nproc-per-node at argv[*at]. Returns how many arguments it and its value take; 0 if it is
+   missing. */
 static int find_process_count(int argc, char **argv, int *at, const char **value) {
     for (*at = 0; *at < argc; ++*at) {
         if (!is_process_count(argv[*at], value)) continue;
@@ -29,7 +30,7 @@ static int find_process_count(int argc, char **argv, int *at, const char **value
     return 0;
 }
 
-/* Returns the number of ranks from 2 to 4096; 0 for any other text: then mpirun is not started. */
+/* Returns the number in `text` if it is a decimal number from 2 to 4096, otherwise 0. */
 static int read_count(const char *text) {
     char *end;
     errno = 0;

@@ -75,7 +75,7 @@ static int fail_empty(void) {
 }
 
 /* Opens /dev/null for each of the descriptors 0 to 2 that is closed. Otherwise a file that is opened later
-   would get its number, and the program's output would go into this file. */
+   would get this descriptor, and the program's output would go into the file. */
 static void fill_standard_descriptors(void) {
     int descriptor;
     do descriptor = open("/dev/null", O_RDONLY);
@@ -101,7 +101,7 @@ static int help_verb(int argc, char **argv) {
 int main(int argc, char **argv) {
     fill_standard_descriptors();
     signal(SIGPIPE, SIG_IGN); /* output.c handles writes to a closed pipe */
-    signal(SIGXFSZ, SIG_IGN); /* a file beyond the size limit is then an error, like a full disk */
+    signal(SIGXFSZ, SIG_IGN); /* write() then fails at the limit of the file size, as on a full disk */
     if (argc < 2) return fail_empty();
     const char *word = argv[1];
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return print_help();

@@ -156,7 +156,7 @@ static int fail_unknown(const command *c, const char *text, size_t length) {
                      word, c->name);
 }
 
-/* True for "--section.key" and "--section.key=value", if the verb takes settings. */
+/* True for "--section.key" and "--section.key=value", if the command accepts configuration keys. */
 static bool is_setting(const command *c, const char *text, size_t length) {
     return c->settings && strncmp(text, "--", 2) == 0 && memchr(text, '.', length);
 }

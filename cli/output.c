@@ -65,7 +65,6 @@ static int print_error(int exit_code, const char *format, va_list arguments) {
     return exit_code;
 }
 
-/* Waits 3 s. When rank 0 has printed the error and ended, mpirun ends the other ranks in this time. */
 void cli_wait_for_rank_0(void) {
     const struct timespec nap = {.tv_nsec = 10 * 1000 * 1000};
     for (int naps = output_rank() > 0 ? 300 : 0; naps > 0; naps--) {
@@ -211,7 +210,8 @@ static void print_time(char out[32]) {
     snprintf(out, 32, "%s,%03d", seconds, (int)(t.tv_nsec / 1000000) % 1000);
 }
 
-/* A prefix "[rank3]:" stays at the beginning of the line, where torchtitan's launcher prints it. */
+/* Prints a log line. A prefix "[rank3]:" of the text is printed before the date, as torchtitan's launcher
+   does. */
 void output_log(void *user, ott_log_level level, const char *text) {
     static const char *const names[] = {[OTT_LOG_ERROR] = "ERROR",
                                         [OTT_LOG_WARNING] = "WARNING",

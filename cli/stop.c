@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* State of the signal handler. Static, because a handler has no argument that could pass it. */
+/* State of the signal handler. It is static, because no pointer can be passed to a signal handler. */
 static struct {
     ott_context *context;
     cli_stop_kind kind;

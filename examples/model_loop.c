@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Calls return a status. ott_error_text() is one line that explains a failure. */
+/* The library's functions return a status. ott_error_text() is one line that explains a failure. */
 #define CHECK(call)                                                                                          \
     do {                                                                                                     \
         ott_status status_ = (call);                                                                         \

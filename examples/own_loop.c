@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Calls return a status. ott_error_text() is one line that explains a failure. */
+/* The library's functions return a status. ott_error_text() is one line that explains a failure. */
 #define CHECK(call)                                                                                          \
     do {                                                                                                     \
         ott_status status_ = (call);                                                                         \
@@ -21,7 +21,8 @@
 
 enum { TOKENS = 128, IN = 64, HIDDEN = 128, OUT = 32, STEPS = 60 };
 
-/* y[TOKENS, out] = x[TOKENS, in] weight[out, in]^T, with the tensors of forward and backward. */
+/* The layer y[TOKENS, out] = x[TOKENS, in] weight[out, in]^T, and the tensors of its forward and backward
+   pass. */
 typedef struct layer {
     float weight[HIDDEN * IN], grad[HIDDEN * IN]; /* fp32 master and gradient, in this program's memory */
     int64_t in, out;
@@ -64,7 +65,7 @@ static void forward(ott_recipe *recipe, layer *l) {
     CHECK(ott_gemm(recipe, OTT_GEMM_OUTPUT, &x, &w, NULL, 0, l->y));
 }
 
-/* dx = dy W, grad = dy^T x. Reads the columnwise copies of x and W, which forward quantized too. */
+/* dx = dy W, grad = dy^T x. Uses the columnwise quantized copies of x and W, which `forward` has made. */
 static void backward(ott_recipe *recipe, layer *l) {
     CHECK(ott_quantize(l->qdy, l->dy));
     const ott_operand x = {l->x, l->qx}, w = {l->compute, l->qw}, dy = {l->dy, l->qdy};
@@ -72,7 +73,7 @@ static void backward(ott_recipe *recipe, layer *l) {
     CHECK(ott_gemm(recipe, OTT_GEMM_GRAD_WEIGHT, &dy, &x, NULL, 0, l->gradient));
 }
 
-/* Updates the weights by gradient descent, then the scales of delayed scaling. */
+/* Updates the weights by gradient descent, then the scales if the recipe uses delayed scaling. */
 static void update(layer *l, float learning_rate) {
     for (int64_t i = 0; i < l->out * l->in; i++) l->weight[i] -= learning_rate * l->grad[i];
     CHECK(ott_qtensor_update_scale(l->qx, NULL));

@@ -11,8 +11,8 @@ __device__ __forceinline__ uint64_t mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-/* The sum of four uniform 16-bit numbers, each scaled to [0, 1), has variance 4 / 12. So the centered sum
-   times sqrt(3) has standard deviation 1. */
+/* Returns an approximately normal number with mean 0 and standard deviation 1: the sum of four uniform
+   numbers in [0, 1), each minus 1/2, times sqrt(3). The variance of the sum is 4 / 12. */
 __device__ __forceinline__ float normal(uint64_t random) {
     float sum = 0;
     for (int i = 0; i < 4; i++) sum += ((float)(random >> 16 * i & 0xffff) + 0.5f) / 65536.0f - 0.5f;

@@ -1,11 +1,11 @@
 /*
- * bench/gpu/fp8_bits: compares cuBLASLt's FP8 products bit by bit with the model in src/fp8/tensorcore.h. The
- * model adds along K: with fast accumulation in one accumulator, with split accumulation in a new accumulator
- * every 128 elements. tensor_core.c tests the instruction itself. Here the library's order of additions also
- * matters.
+ * bench/gpu/fp8_bits: compares FP8 matrix products of cuBLASLt bit by bit with the model of a tensor core in
+ * src/fp8/tensorcore.h. The model of fast accumulation adds all products along K to one accumulator. The
+ * model of split accumulation begins a new accumulator every 128 elements of K. tensor_core.c compares single
+ * instructions; the results of this program also depend on the order in which cuBLASLt adds.
  *
- * A difference is no failure, because a library may split K, or change accumulators elsewhere. The results
- * have the number of equal outputs, and the errors of the product and of the model against float64.
+ * A difference is no failure, because cuBLASLt may split K in another way. The program writes how many
+ * outputs equal the model's, and the errors of cuBLASLt and of the model against float64.
  */
 #include "base/rng.h"
 #include "fill.h"

@@ -119,7 +119,7 @@ static gpu_time summarize(double *sample, int samples) {
     return (gpu_time){median, sample[0], sample[samples - 1]};
 }
 
-/* The measured work, and the number of its input sets. Successive calls use successive sets, cyclically. */
+/* A function to be timed, and the number of its input sets. Its calls use the sets in turn. */
 typedef struct turns {
     gpu_work *work;
     void *context;
@@ -154,7 +154,8 @@ static void take_samples(gpu *g, turns *t, int samples, int calls, double *us) {
     for (int i = 0; i <= samples; i++) GPU_CHECK(cudaEventDestroy(at[i]));
 }
 
-/* Runs the work until the GPU's clocks have risen. Returns microseconds per call. */
+/* Calls the timed function until the GPU's clocks have risen from idle. Returns the microseconds of the last
+   call. */
 static double warm_up(gpu *g, turns *t) {
     double us = 0, spent = 0;
     do {

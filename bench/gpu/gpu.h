@@ -27,8 +27,8 @@ typedef struct gpu {
 void gpu_open(gpu *g, const char *stage, int argc, char **argv);
 void gpu_close(gpu *g);
 
-/* Unless `status` is success, ends the program with a line that has the call, its file and line, and the
-   reason. */
+/* If `status` is not success, prints the CUDA call, its file and line, and the reason, and ends the
+   program. */
 void gpu_check(cudaError_t status, const char *call, const char *file, int line);
 #define GPU_CHECK(call) gpu_check((call), #call, __FILE__, __LINE__)
 
@@ -56,25 +56,28 @@ typedef struct gpu_time {
     double median, min, max;
 } gpu_time;
 
-/* Queues one call of the work on g->stream. set: index of the input set to use. */
+/* A function to be timed: queues one call on the CUDA stream g->stream. set: index of the input set to
+   read. */
 typedef void gpu_work(gpu *g, void *context, int set);
 
-/* Returns a number of input sets, 1 to 16. If possible, all sets of `bytes` bytes together are twice as large
-   as the L2 cache, so that a set is no longer in the cache when it is used again. */
+/* Returns how many input sets a timed function should use, 1 to 16. bytes: size of one set. If possible, all
+   sets together are twice as large as the L2 cache. Then a set is no longer in the cache when it is used
+   again. */
 int gpu_sets(const gpu *g, size_t bytes);
-/* Times the work. Successive calls use successive input sets, cyclically. After 5 ms of warm-up the function
-   takes 15 samples, or as many as fit into 0.1 s, but at least 5. Each sample lasts at least 200 us. All
-   calls are queued in advance, so the device does not wait for the host. The times are too short for a card
-   to reach its power limit. */
+/* Times a function. Its calls use the input sets in turn. After 5 ms of warm-up the function takes 15
+   samples, or as many as fit into 0.1 s, but at least 5. Each sample lasts at least 200 us. All calls are
+   queued in advance, so the device does not wait for the host. The times are too short for a card to reach
+   its power limit. */
 gpu_time gpu_measure(gpu *g, gpu_work *work, void *context, int sets);
-/* Times two single calls after one warm-up call, to choose between algorithms. */
+/* Like gpu_measure, but times only two calls after one warm-up call. This is enough to choose an
+   algorithm. */
 gpu_time gpu_measure_briefly(gpu *g, gpu_work *work, void *context, int sets);
 
 /* ---- correctness ---- */
 
-/* Root-mean-square error and largest error, both relative to the root mean square of the reference. Values
-   are added one at a time. If a result is NaN or infinite but the reference is finite, both errors are
-   infinite. */
+/* Sums up the errors of results that are added one at a time: the root-mean-square error and the largest
+   error, both relative to the root mean square of the reference values. If a result is NaN or infinite but
+   its reference value is finite, both errors are infinite. */
 typedef struct gpu_error {
     double difference2, reference2, worst;
     int64_t count;

@@ -33,9 +33,11 @@ typedef struct bench {
     gpu g;
     wgmma_layout layout;
     FILE *vectors; /* the file FILE.vectors; NULL without --out */
-    /* numbers of single-instruction results: all finite ones, and finite ones that differ from the model */
+    /* finite counts the finite results of single instructions; missed counts only finite results that differ
+       from the model */
     int64_t finite, missed;
-    int64_t unlike; /* results for which the first rule differs from fp8/tensorcore: must be 0 */
+    /* number of results for which rules[0], the model, differs from fp8/tensorcore: must be 0 */
+    int64_t unlike;
     int64_t explained[RULES_MAX];        /* for each rule: number of finite results that equal the rule's */
     int64_t explained_missed[RULES_MAX]; /* for each rule: explained results that differ from the model */
     bool failed;
@@ -231,8 +233,8 @@ static float expected_step(const products *p, int64_t i) {
     return tensorcore_fp8_step(row_of_a(p, i), p->da, row_of_b(p, i), p->db, WGMMA_PRODUCTS, p->c[i]);
 }
 
-/* Counts the rules that also give result i. Sets explains[r] to false for each rule r that gives another
-   result. */
+/* Adds result i to the counts of all rules that give the same result. Sets explains[r] to false for each rule
+   r that gives another result. */
 static void score_rules(bench *b, const products *p, int64_t i, float expected, bool *explains) {
     bool missed = !same(p->d[i], expected);
     b->finite++;
@@ -259,7 +261,7 @@ static void write_vectors(bench *b, const products *p, int operands, int accumul
     }
 }
 
-/* Writes the names of the rules that give all results of a case. */
+/* Writes the names of the rules that agree with every result of a case. */
 static void result_rules(gpu *g, const bool *explains) {
     char text[1024] = "";
     for (int r = 0; r < rule_count; r++)

@@ -69,8 +69,8 @@ static void fill_normal(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_
     case_normal(r->stream + 2, false, db, COLUMNS * K, b);
 }
 
-/* All products have nearly the same size, and all products of a row of A have one sign. So each sum is as
-   large as possible relative to 2^E (tensor_core_rules.h). */
+/* Fills operands of nearly equal size, so all products have nearly the same size. All products of a row of A
+   have one sign. So each sum is as large as it can be relative to its largest product. */
 static void fill_one_sign(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     draw_codes(r, da, field_of_one(da), field_of_one(da), ROWS * K, a);
     draw_codes(r, db, field_of_one(db), field_of_one(db), COLUMNS * K, b);
@@ -89,7 +89,8 @@ static void fill_subnormal(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uin
     draw_codes(r, db, 0, 2, COLUMNS * K, b);
 }
 
-/* Makes all codes zero, but keeps their sign. The codes at `count` places of each row stay unchanged. */
+/* Sets all codes to zero but keeps their sign bits. Only the codes at the `count` given places of each row
+   stay unchanged. */
 static void clear_all_but(uint8_t *codes, int rows, const int *places, int count) {
     for (int row = 0; row < rows; row++) {
         uint8_t kept[K];
@@ -107,8 +108,8 @@ static void fill_two(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *
     clear_all_but(b, COLUMNS, places, 2);
 }
 
-/* Fills operands with one small product for each result. All its other products are zero: the factor from A
-   is zero, and the factor from B has any size. */
+/* Fills operands so that each result is the sum of one small product and of zeros. In the products that are
+   zero, the factor from A is zero and the factor from B is an arbitrary number. */
 static void fill_zero_times(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     int place = between(r, 0, K - 1);
     fill_any(r, da, db, a, b);
@@ -117,8 +118,8 @@ static void fill_zero_times(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, ui
     for (int row = 0; row < COLUMNS; row++) b[row * K + place] = draw_code(r, db, 0, 3);
 }
 
-/* The products k and k + 16 cancel. In every second row of A one operand may be changed, so that the sum is
-   not exactly zero. */
+/* Fills operands so that products k and k + 16 of each result cancel. In some odd rows of A one element is
+   changed, so that the sum is not exactly zero. */
 static void fill_pairs(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     fill_any(r, da, db, a, b);
     for (int row = 0; row < COLUMNS; row++) memcpy(b + row * K + K / 2, b + row * K, K / 2);
@@ -186,8 +187,8 @@ static float draw_below(draws *r, int top, double sum) {
     return draw_float(r, top - 40, top - 4, 0);
 }
 
-/* Draws an accumulator whose mantissa begins with many ones. An addition to it carries far, and so does its
-   rounding. */
+/* Draws an accumulator whose mantissa begins with many ones. A small addition or a rounding then carries
+   through all these bits. */
 static float draw_ones(draws *r, int top, double sum) {
     (void)sum;
     float x = draw_float(r, top - 14, top + 14, 0);

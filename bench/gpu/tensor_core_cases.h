@@ -19,8 +19,8 @@ extern const int accumulator_kind_count;
 void case_tile(int operand_kind, int accumulator_kind, int tile, ott_dtype da, ott_dtype db, uint8_t *a,
                uint8_t *b, float *c);
 
-/* Writes `count` codes of normal random numbers, scaled to fit the format. one_sign: of the numbers' absolute
-   values. */
+/* Writes the codes of `count` normal random numbers, scaled to fit the format. one_sign: uses the absolute
+   values of the numbers. */
 void case_normal(uint64_t stream, bool one_sign, ott_dtype d, int64_t count, uint8_t *codes);
 /* Writes `count` codes of integers from -4 to 4. */
 void case_integers(uint64_t stream, ott_dtype d, int64_t count, uint8_t *codes);

@@ -3,8 +3,8 @@
 #include "fp8/cast.h"
 
 enum { PRODUCTS = 32, FRACTION = 13, MANTISSA = 13 };
-/* With products_lead, E is at least the accumulator's exponent minus this number. If E were smaller, no
-   result would change. */
+/* A rule with products_lead ignores the accumulator in its exponent E. In rule_step E is nevertheless at
+   least the accumulator's exponent minus this number, because a smaller E would give the same result. */
 enum { ACCUMULATOR_REACH = 30 };
 
 const rule rules[] = {
@@ -44,7 +44,7 @@ const rule rules[] = {
 };
 const int rule_count = sizeof rules / sizeof *rules;
 
-/* A term: value * 2^unit. `exponent` is its exponent when E (tensor_core_rules.h) is computed. */
+/* A term of a sum: value * 2^unit. The largest `exponent` of all terms decides how the terms are rounded. */
 typedef struct term {
     int64_t value;
     int unit, exponent;
@@ -111,15 +111,15 @@ static int largest_exponent(const rule *r, const term *t, int count) {
     return largest;
 }
 
-/* Returns the sum of the terms in units of 2^(largest - fraction). Each term is first rounded to a multiple
-   of this unit. */
+/* Returns the sum of the terms as a multiple of 2^(largest - fraction). Each term is first rounded to such a
+   multiple. */
 static int64_t sum_terms(const rule *r, const term *t, int count, int largest, int fraction) {
     int64_t sum = 0;
     for (int i = 0; i < count; i++) sum += shifted(t[i].value, largest - fraction - t[i].unit, r->terms);
     return sum;
 }
 
-/* Returns E (tensor_core_rules.h). largest: the largest exponent of the products. */
+/* Returns the exponent E of a sum (tensor_core_rules.h). largest: the largest exponent of the products. */
 static int join_accumulator(const rule *r, int largest, term accumulator) {
     if (accumulator.value == 0) return largest;
     int least = accumulator.exponent - (r->products_lead ? ACCUMULATOR_REACH : 0);

@@ -16,18 +16,21 @@ typedef struct rule {
     const char *name;
     int fraction;              /* F minus 13, which is F in the model */
     int mantissa;              /* R minus 13, which is R in the model */
-    int accumulator_fraction;  /* number of bits more than F to which the accumulator is rounded */
+    int accumulator_fraction;  /* the accumulator is rounded to F plus this number of fraction bits */
     rule_rounding terms;       /* how a term is rounded to F bits */
     rule_rounding result;      /* how the result is rounded to R bits */
     bool truncate_accumulator; /* the accumulator is first truncated to 13 fraction bits */
     bool products_lead;        /* E ignores the accumulator */
-    bool products_first;       /* the products are summed relative to their own E; the sum is then one term */
-    bool zero_products;        /* zero products count for E, with the smallest exponents of their formats */
-    bool smallest_product;     /* E is at least the sum of the smallest exponents of both formats */
-    bool normal_operands;      /* a subnormal operand has the exponent of its leading bit */
-    bool normal_accumulator;   /* a subnormal accumulator has the exponent of its leading bit */
-    bool flush_accumulator;    /* a subnormal accumulator counts as zero */
-    bool minus_zero;           /* the sum of negative zeros is -0 */
+    /* first only the products are summed, with E as their largest exponent; then this sum is one term */
+    bool products_first;
+    /* a product that is zero also counts when E is chosen (a zero has the smallest exponent of its format) */
+    bool zero_products;
+    /* the largest exponent E is at least the sum of the smallest exponents of both formats */
+    bool smallest_product;
+    bool normal_operands;    /* a subnormal operand has the exponent of its leading bit */
+    bool normal_accumulator; /* a subnormal accumulator has the exponent of its leading bit */
+    bool flush_accumulator;  /* a subnormal accumulator counts as zero */
+    bool minus_zero;         /* the sum of negative zeros is -0 */
 } rule;
 
 /* All rules. The first one is the model. */

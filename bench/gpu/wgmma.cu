@@ -1,6 +1,7 @@
 /* bench/gpu/wgmma: implements wgmma.h. A block of four warps multiplies one tile. The operands of each
-   instruction are copied to shared memory. On the CPU shim (tests/cuda), the model of fp8/tensorcore replaces
-   the instruction; it reads its operands through the same descriptors. */
+   instruction are copied to shared memory. Where tests/cuda emulates the GPU on a CPU, the model of
+   fp8/tensorcore computes the results of the instruction; it also reads the operands as the descriptors
+   specify. */
 #include "wgmma.h"
 #include "cuda/launch.h"
 #ifndef __CUDACC__
@@ -11,8 +12,8 @@ extern "C" {
 }
 #endif
 
-/* Operands in shared memory, without swizzle: dense core matrices of 8 rows x 16 bytes. A group of 8 rows has
-   two core matrices, one after the other. The groups follow each other. */
+/* How operands are stored in shared memory, without swizzle: in core matrices of 8 rows x 16 bytes, without
+   gaps. Each group of 8 rows has two core matrices, one for each 16 bytes of a row. */
 enum { THREADS = 128, CORE_BYTES = 128, GROUP_BYTES = 2 * CORE_BYTES, CHUNK = 16, OUTPUTS = 4 };
 /* B has one group of rows. A second group is allocated, because with a wrong layout an instruction also reads
    the second group. */
@@ -35,9 +36,9 @@ static uint32_t shared_address(const staged_tiles &tiles, const uint8_t *p) {
 }
 #endif
 
-/* Makes a descriptor. It has three fields of 14 bits, in units of 16 bytes: the address from bit 0, the
-   leading offset from bit 16, the stride offset from bit 32. Swizzle mode (bits 62 and 63) and base offset
-   are 0. */
+/* Returns the descriptor that passes an operand in shared memory to wgmma. It has three fields of 14 bits, in
+   units of 16 bytes: the address from bit 0, the leading offset from bit 16, the stride offset from bit 32.
+   The swizzle mode (bits 62 and 63) and the base offset are 0. */
 __device__ uint64_t descriptor(const staged_tiles &tiles, const uint8_t *operand, wgmma_layout layout) {
     return (uint64_t)(shared_address(tiles, operand) >> 4 & 0x3fff) |
            (uint64_t)(layout.leading >> 4 & 0x3fff) << 16 | (uint64_t)(layout.stride >> 4 & 0x3fff) << 32;
@@ -55,8 +56,8 @@ __device__ int output_column(int i) {
 
 #ifdef __CUDACC__
 
-/* d += A B^T; complete on return. The predicate sets scale-d to 1. The last two operands, 1 and 1, keep the
-   signs of A and B. */
+/* Adds A B^T to d, and waits until d is complete. The predicate `accumulate` makes wgmma add to d. The last
+   two operands, 1 and 1, keep the signs of A and B. */
 #define MULTIPLY(formats)                                                                                    \
     asm volatile("{ .reg .pred accumulate; setp.ne.b32 accumulate, 1, 0;\n"                                  \
                  "wgmma.fence.sync.aligned;\n"                                                               \

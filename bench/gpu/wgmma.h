@@ -15,8 +15,9 @@ extern "C" {
 /* One instruction multiplies [64,32] by [8,32]^T. */
 enum { WGMMA_ROWS = 64, WGMMA_COLUMNS = 8, WGMMA_PRODUCTS = 32, WGMMA_PROMOTION = 128 };
 
-/* The two offsets of a shared-memory descriptor, in bytes. One is the distance from core matrix to core
-   matrix along the contraction, the other along the rows. The caller finds out which offset is which. */
+/* Two distances between core matrices, in bytes: the leading offset and the stride offset of a shared-memory
+   descriptor. One is the distance along the contraction, the other along the rows. tensor_core.c tries out
+   both. */
 typedef struct wgmma_layout {
     uint32_t leading, stride;
 } wgmma_layout;
@@ -26,7 +27,8 @@ typedef struct wgmma_layout {
 typedef struct wgmma_batch {
     ott_dtype a_format, b_format; /* E4M3 or E5M2 */
     int64_t k, tiles;
-    bool split; /* true: a new accumulator every 128 of k, summed in fp32; false: C is the only accumulator */
+    /* true: sums of 128 products from 0 are added to C in fp32; false: products are added to C itself */
+    bool split;
     wgmma_layout layout;
     const uint8_t *a, *b; /* codes: a [tiles,64,k], b [tiles,8,k] */
     const float *c;       /* initial accumulators [tiles,64,8] */

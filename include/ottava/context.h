@@ -38,7 +38,7 @@ OTT_API int ott_status_exit_code(ott_status status);
 typedef void (*ott_log_fn)(void *user, ott_log_level level, const char *text);
 typedef void (*ott_text_fn)(void *user, const char *text);
 
-/* Holds everything that is made with it: log callback, memory account, device. Contexts are independent of
+/* Holds the log callback, the device, and all objects that are opened with it. Contexts are independent of
    each other. An object of one context cannot be used with another context. */
 typedef struct ott_context ott_context;
 typedef struct ott_config ott_config; /* see ott_config_open in ottava.h */
@@ -71,8 +71,9 @@ OTT_API ott_status ott_context_open(const ott_context_options *options, ott_cont
    callback of this context, while another thread uses it, and in a child process after fork. */
 OTT_API void ott_context_close(ott_context *context);
 /* Requests the training, evaluation or tokenization that runs in this context to stop. Training discards the
-   step in progress, saves the last complete step and returns OTT_OK; OTT_ERR_STOPPED if no step could run
-   yet. If none runs, the next one stops. Any thread or signal handler may call ott_stop. */
+   step in progress, saves the last complete step and returns OTT_OK, or OTT_ERR_STOPPED if no step is
+   complete. If nothing runs, the next training, evaluation or tokenization stops. Any thread or signal
+   handler may call it. */
 OTT_API void ott_stop(ott_context *context);
 
 #ifdef __cplusplus

@@ -61,7 +61,8 @@ OTT_API ott_status ott_tensor_wrap(ott_context *context, void *data, ott_dtype d
                                    int64_t columns, ott_tensor **out);
 OTT_API void ott_tensor_close(ott_tensor *t);
 
-/* Getters. A NULL or closed tensor gives OTT_DTYPE_COUNT, -1, -1 and NULL; ott_error_text has the reason. */
+/* Getters. For a NULL or closed tensor the dtype is OTT_DTYPE_COUNT, the numbers of rows and columns are -1
+   and the data is NULL; ott_error_text has the reason. */
 OTT_API ott_dtype ott_tensor_dtype(const ott_tensor *t);
 OTT_API int64_t ott_tensor_rows(const ott_tensor *t);
 OTT_API int64_t ott_tensor_columns(const ott_tensor *t);
@@ -109,20 +110,23 @@ OTT_API void ott_recipe_close(ott_recipe *r);
    that are made with the recipe later. Contradictions are reported when the recipe is used. */
 OTT_API ott_status ott_recipe_set(ott_recipe *r, const char *key, const char *value);
 OTT_API void ott_delayed_callbacks_init(ott_delayed_callbacks *callbacks);
-/* Sets the rules of a delayed recipe, for all objects made with it later and for objects that already use
-   callbacks of this recipe. callbacks NULL: TransformerEngine's rules again. The functions must stay callable
-   until those objects are closed. OTT_ERR_ARGUMENT for a recipe without delayed scaling. */
+/* Sets your own rules for a recipe with delayed scaling; callbacks NULL: TransformerEngine's rules again. The
+   rules apply to objects that are made with the recipe later, and to objects that already use callbacks of
+   the recipe. The functions must stay callable until all these objects are closed. OTT_ERR_ARGUMENT without
+   delayed scaling. */
 OTT_API ott_status ott_recipe_set_callbacks(ott_recipe *r, const ott_delayed_callbacks *callbacks);
-/* Writes the recipe as text: the two uses of each tensor, the three GEMMs, and the publication it follows. */
+/* Writes the recipe as text: how each tensor is quantized rowwise and columnwise, the three GEMMs, the
+   publication. */
 OTT_API ott_status ott_recipe_describe(ott_recipe *r, ott_text_fn write, void *user);
-/* Writes all recipes: format, granularity and scale rule of every operand, the accumulator of every GEMM,
-   bytes per input element kept for backward, devices, source. json: 1 one JSON object, 0 a table. */
+/* Writes all recipes: format, granularity and scale rule of every operand, accumulator of every GEMM, bytes
+   kept for backward per input element, devices that can run it, publication. json: 1 a JSON object, 0 a
+   table. */
 OTT_API ott_status ott_recipe_table(ott_context *context, int json, ott_text_fn write, void *user);
 
-/* OTT_OK if the device can run the recipe. device_name: as in ott_context_options; "auto" is answered for the
-   CPU, its fallback. OTT_ERR_UNSUPPORTED if it cannot, OTT_ERR_DEVICE if there is no such GPU.
-   OTT_ERR_ARGUMENT for an unknown device, OTT_ERR_CONFIG for an unknown recipe. *reason (reason may be NULL)
-   becomes "" or the error text, valid until the next failing call on this thread. */
+/* Returns OTT_OK if the device can run the recipe. device_name: as in ott_context_options; "auto" means the
+   CPU. OTT_ERR_UNSUPPORTED if the device cannot, OTT_ERR_DEVICE if there is no such GPU. OTT_ERR_ARGUMENT for
+   an unknown device, OTT_ERR_CONFIG for an unknown recipe. *reason (reason may be NULL) becomes "" or the
+   error text, valid until the next failing call on this thread. */
 OTT_API ott_status ott_supported(ott_context *context, const char *device_name, const char *recipe_name,
                                  const char **reason);
 
@@ -159,45 +163,45 @@ typedef enum ott_role { OTT_INPUT, OTT_WEIGHT, OTT_GRAD_OUTPUT } ott_role;
 typedef enum ott_usage { OTT_ROWWISE, OTT_COLUMNWISE } ott_usage;
 
 /* Opens an empty quantized tensor for a tensor of this shape and role. The recipe is copied and may be
-   closed. Uses that the recipe keeps in high precision take no memory: for these ott_gemm reads the
+   closed. If a GEMM reads the tensor in high precision, its use takes no memory, and ott_gemm reads the
    original tensor. rows and columns: 1 or more. OTT_ERR_UNSUPPORTED if the device cannot run the recipe. */
 OTT_API ott_status ott_qtensor_open(ott_context *context, int64_t rows, int64_t columns, ott_recipe *r,
                                     ott_role role, ott_qtensor **out);
 OTT_API void ott_qtensor_close(ott_qtensor *q);
-/* Casts x (fp32, bf16 or fp16, the same shape) for both uses. Delayed scaling casts with its current scale
-   and records x's amax for the next update. */
+/* Quantizes x (fp32, bf16 or fp16, the same shape) rowwise and columnwise. Delayed scaling uses its current
+   scale and records x's amax for the next update. */
 OTT_API ott_status ott_quantize(ott_qtensor *q, const ott_tensor *x);
-/* Updates the scale of delayed scaling; call once per step, after backward. The recorded amax enters the
-   history, and the history gives the next scale. With a group the maximum over its ranks is recorded; g NULL:
-   this rank's own. Does nothing for other recipes. */
+/* Updates the scale of delayed scaling; call it once per step, after backward. Appends the recorded amax to
+   the history, and computes the next scale from the history. g: takes the maximum amax of the group's ranks;
+   NULL: this rank's amax. Does nothing for other recipes. */
 OTT_API ott_status ott_qtensor_update_scale(ott_qtensor *q, ott_group *g);
 
 /*
- * A view of one use of a quantized tensor. Its pointers are device memory of the quantized tensor (host
- * memory on the CPU), valid until it is closed; ott_quantize changes the contents. Code and scale group of
- * element (i, j), where (line, k) is (i, j) rowwise and (j, i) columnwise, and divisions round down:
+ * A view of the rowwise or of the columnwise copy in a quantized tensor. Its pointers are device memory (host
+ * memory on the CPU), valid until the quantized tensor is closed; ott_quantize changes the contents. Code and
+ * scale of element (i, j), with line = i, k = j rowwise and line = j, k = i columnwise; divisions round down:
  *
  *     codes[i * row_step + j * column_step]
  *     scale[(line / block_mn) * mn_step + (k / block_depth) * k_step]
  */
 typedef struct ott_qdata {
     size_t struct_size;
-    ott_dtype format;     /* OTT_E4M3 or OTT_E5M2; for a use that is not FP8 its high-precision format */
-    const uint8_t *codes; /* NULL, and count 0, for a use that is not FP8 */
+    ott_dtype format;     /* OTT_E4M3 or OTT_E5M2; if the copy is not FP8, its high-precision format */
+    const uint8_t *codes; /* NULL, and count 0, if the copy is not FP8 */
     int64_t row_step, column_step;
     const float *amax;      /* [count]: largest magnitude of each group */
     const float *scale;     /* [count]: factor from values to codes */
     const float *scale_inv; /* [count]: 1 / scale, factor from codes to values */
     int64_t count;          /* number of scale groups */
     int64_t mn_step, k_step;
-    int64_t block_mn, block_depth; /* a group's size across lines and along k; INT64_MAX: all elements */
+    int64_t block_mn, block_depth; /* lines of a scale group, and its elements along k; INT64_MAX: all */
 } ott_qdata;
 
 OTT_API void ott_qdata_init(ott_qdata *view);
-/* Fills the view of one use; initialize it first. */
+/* Fills the view of one copy; call ott_qdata_init first. */
 OTT_API ott_status ott_qtensor_data(ott_qtensor *q, ott_usage use, ott_qdata *out);
-/* Dequantizes one use: out = code * scale_inv in fp32, rounded to out's format. out has the same shape.
-   OTT_ERR_ARGUMENT if that use is not FP8 or ott_quantize was not called yet. */
+/* Dequantizes one copy: out = code * scale_inv in fp32, rounded to out's format. out has the same shape.
+   OTT_ERR_ARGUMENT if the copy is not FP8 or ott_quantize was not called yet. */
 OTT_API ott_status ott_dequantize(ott_qtensor *q, ott_usage use, ott_tensor *out);
 
 typedef struct ott_statistics {
@@ -210,7 +214,7 @@ typedef struct ott_statistics {
 } ott_statistics;
 
 OTT_API void ott_statistics_init(ott_statistics *statistics);
-/* Measures the error of the last call, ott_quantize(q, x), for one use. Errors as in ott_dequantize. */
+/* Measures the error of one copy after ott_quantize(q, x). Returns the same errors as ott_dequantize. */
 OTT_API ott_status ott_quantize_statistics(ott_qtensor *q, const ott_tensor *x, ott_usage use,
                                            ott_statistics *out);
 
@@ -225,9 +229,10 @@ typedef struct ott_operand {
     const ott_qtensor *quantized;
 } ott_operand;
 
-/* Computes one GEMM of the table at the top of this file. bias[j] is added to column j; if accumulate is not
-   0 the result is added to c. c: fp32, bf16 or fp16, [M,N], [M,K] or [N,K], without overlap with an operand.
-   bias: fp32 [1, columns of c] or NULL. Quantize the operands with this recipe before the call. */
+/* Computes one of the three GEMMs of a linear layer (table at the top of fp8.h). c: fp32, bf16 or fp16,
+   [M,N], [M,K] or [N,K], without overlap with an operand. bias: fp32 [1, columns of c], added to each row, or
+   NULL. If accumulate is not 0, the result is added to c. Quantize the operands with this recipe before the
+   call. */
 OTT_API ott_status ott_gemm(ott_recipe *r, ott_gemm_kind which, const ott_operand *a, const ott_operand *b,
                             const ott_tensor *bias, int accumulate, ott_tensor *c);
 

@@ -71,10 +71,11 @@ typedef struct ott_norm_options {
    ott_module_set_sequences divides the rows into sequences. q_proj, k_proj, v_proj and o_proj lack a bias. */
 typedef struct ott_attention_options {
     size_t struct_size;
-    int64_t dim, heads;    /* required */
-    int64_t kv_heads;      /* key and value heads, a divisor of heads; 0 (default): as many as heads */
-    int64_t head_dim;      /* even; 0 (default): dim / heads */
-    int64_t window;        /* keys per query, including its own; 0 (default): all keys up to its own */
+    int64_t dim, heads; /* required */
+    int64_t kv_heads;   /* key and value heads, a divisor of heads; 0 (default): as many as heads */
+    int64_t head_dim;   /* even; 0 (default): dim / heads */
+    /* tokens that a query attends to: its own and those before it; 0 (default): no limit */
+    int64_t window;
     double rope_theta;     /* default 10000 */
     int64_t max_positions; /* longest sequence; default 2048 */
     ott_dtype dtype;
@@ -119,8 +120,8 @@ OTT_API ott_status ott_mlp_open(ott_context *context, const ott_mlp_options *opt
 OTT_API ott_status ott_transformer_layer_open(ott_context *context,
                                               const ott_transformer_layer_options *options, ott_module **out);
 /* Runs modules[count] one after the other; count is 1 or more. Their names become "0", "1", ... The
-   sequential owns them, unless this call fails. OTT_ERR_SHAPE or OTT_ERR_DTYPE if y does not fit the next
-   x. */
+   sequential owns them, unless this call fails. OTT_ERR_SHAPE or OTT_ERR_DTYPE if an output does not fit the
+   next module's input. */
 OTT_API ott_status ott_sequential_open(ott_context *context, ott_module *const *modules, int count,
                                        ott_module **out);
 /* Closes the module and its parts. Does nothing for a module that is part of another. */
@@ -141,9 +142,9 @@ OTT_API void ott_module_close(ott_module *module);
  *     ott_module_backward   dy: gradient of the logits. dx: NULL.
  *
  * The model runs on the context's device, on one rank; train.device and [distributed] are ignored. The
- * configuration is copied. Initial weights are drawn, or read from model.hf_path, when they are first needed;
- * a checkpoint that is loaded before makes that unnecessary. Delayed scaling updates its scales after each
- * backward. A model cannot use an autocast region: its forward inside an enabled one is OTT_ERR_UNSUPPORTED.
+ * configuration is copied. Initial weights are drawn, or read from model.hf_path, when they are first needed,
+ * but not if a checkpoint is loaded before. Delayed scaling updates its scales after each backward. In an
+ * enabled autocast region ott_module_forward of a model returns OTT_ERR_UNSUPPORTED.
  *
  * OTT_ERR_CONFIG if the configuration describes no model. OTT_ERR_UNSUPPORTED for settings that only
  * ott_train has: float8.schedule, fp16, train.offload; parameters, gradients or moments that are not fp32.
@@ -152,10 +153,10 @@ OTT_API ott_status ott_model_open(ott_context *context, ott_config *config, ott_
 /*
  * Runs forward, loss and backward in one call, as ott_train does. With train.loss_fn = chunked_cross_entropy
  * the logits of only one chunk of tokens are in memory at a time. tokens and targets: [sequences, length],
- * OTT_I32; targets as in ott_cross_entropy_loss, already shifted. labels: the number of targets that count in
- * all micro-batches of the optimizer step, at least the number in this call; 0: the number in this call.
- * *loss (may be NULL) is the sum of this call's losses divided by labels. So the losses of a step's
- * micro-batches add up to the step's mean. Adds to the parameter gradients, except in evaluation.
+ * OTT_I32; the target of a token is the token after it, or -100 if it does not count. labels: the number of
+ * targets that count in all micro-batches of the optimizer step; 0: the number in this call. *loss (may be
+ * NULL) is the sum of this call's losses divided by labels. So the losses of a step's micro-batches add up to
+ * the step's mean. Adds to the parameter gradients, except in evaluation.
  */
 OTT_API ott_status ott_model_loss(ott_module *model, const ott_tensor *tokens, const ott_tensor *targets,
                                   int64_t labels, double *loss);
@@ -165,8 +166,9 @@ typedef struct ott_model_counters {
     size_t struct_size;
     int64_t step;    /* optimizer steps so far */
     int64_t updates; /* steps that changed parameters; the others were skipped (a gradient was not finite) */
-    int64_t samples; /* trained sequences (rows of `tokens`): index of the row where a resumed run reads on */
-    int64_t tokens;  /* trained tokens so far */
+    /* trained sequences (rows of `tokens`); a resumed run continues at the row of this index */
+    int64_t samples;
+    int64_t tokens; /* trained tokens so far */
 } ott_model_counters;
 
 OTT_API void ott_model_counters_init(ott_model_counters *counters);
@@ -174,7 +176,7 @@ OTT_API ott_status ott_model_read_counters(const ott_module *model, ott_model_co
 
 /* ---- running ---- */
 
-/* The functions of this section need a whole module: OTT_ERR_ARGUMENT for a part of another module. */
+/* The functions of this section return OTT_ERR_ARGUMENT for a module that is part of another module. */
 
 /*
  * Computes y[M, out_features] from x[M, in_features]. Both have the module's dtype and do not overlap; M is 1
@@ -184,9 +186,9 @@ OTT_API ott_status ott_model_read_counters(const ott_module *model, ott_model_co
 OTT_API ott_status ott_module_forward(ott_module *module, const ott_tensor *x, ott_tensor *y);
 /*
  * Computes dx[M, in_features], the gradient of x (NULL: not needed), from dy[M, out_features], the gradient
- * of y. Adds to the parameter gradients; ott_optimizer_zero_grad clears them. It consumes the saved forward:
- * OTT_ERR_ARGUMENT if there is none, because no forward ran, a backward used it, or the forward was an
- * evaluation. May run outside the region of its forward.
+ * of y. Adds to the parameter gradients; ott_optimizer_zero_grad clears them. OTT_ERR_ARGUMENT if no forward
+ * ran since the last backward, or if the last forward was an evaluation. May run outside the autocast region
+ * of its forward.
  */
 OTT_API ott_status ott_module_backward(ott_module *module, const ott_tensor *dy, ott_tensor *dx);
 /* 1 (default): training. 0: evaluation, which saves nothing and records no amax. Applies to all parts. */
@@ -220,7 +222,7 @@ OTT_API ott_dtype ott_module_dtype(const ott_module *module);
 /* The part with this name, "0" or "self_attn.q_proj", relative to the module; "": the module itself. NULL if
    there is none. Borrowed. */
 OTT_API ott_module *ott_module_child(ott_module *module, const char *fqn);
-/* 1 if the module is a linear layer that computes in FP8: converted, or last run in a region. */
+/* 1 for a linear layer that computes in FP8: it was converted, or last run in an autocast region. */
 OTT_API int ott_module_is_float8(const ott_module *module);
 /* Why the last conversion skipped this linear layer, "the filter refused it"; NULL if it was not skipped. */
 OTT_API const char *ott_module_skip_reason(const ott_module *module);
@@ -245,13 +247,14 @@ OTT_API ott_status ott_module_scale(const ott_module *module, const char *which,
 
 /* ---- conversion ---- */
 
-/* Returns nonzero to convert this linear layer. fqn: name relative to the converted module, or "". */
+/* Your filter: returns nonzero to convert this linear layer. fqn: name relative to the converted module, or
+   "". */
 typedef int (*ott_filter_fn)(void *user, const char *fqn, const ott_module *module);
 
 typedef struct ott_convert_options {
     size_t struct_size;
-    /* NULL: tensorwise. Copied, so you may close or change it afterwards. Its callbacks for delayed scaling,
-       if set, must stay callable as long as a layer uses them. */
+    /* NULL: tensorwise. The recipe is copied, so you may close or change it after the call. Its callbacks for
+       delayed scaling must stay callable as long as a layer uses them. */
     ott_recipe *recipe;
     ott_filter_fn filter; /* NULL: all layers */
     void *user;           /* passed to filter */
@@ -276,9 +279,10 @@ OTT_API void ott_convert_summary_init(ott_convert_summary *summary);
  * Converts the linear layers of a module to FP8, in place. Weights and names stay the same, and an optimizer
  * of the module stays valid. Dimensions need not be multiples of 16. Each skipped layer is logged with its
  * reason. A warning is logged if a text of filter_fqns matches no linear layer, or if nothing was converted.
- * Later calls may convert more layers or change recipes; a layer that a call skips keeps its recipe. The
- * saved forward is dropped. ott_optimizer_step updates delayed scales; for layers that run in a region, the
- * region does. OTT_ERR_UNSUPPORTED if the device cannot run the recipe. options and out may be NULL.
+ * Later calls may convert more layers or change recipes; a layer that a call skips keeps its recipe. The last
+ * forward is discarded: run a new one before backward. ott_optimizer_step updates delayed scales, except for
+ * layers that run in an autocast region (ott_autocast_end). OTT_ERR_UNSUPPORTED if the device cannot run the
+ * recipe. options and out may be NULL.
  */
 OTT_API ott_status ott_convert_to_float8_training(ott_module *module, const ott_convert_options *options,
                                                   ott_convert_summary *out);
@@ -294,10 +298,10 @@ typedef struct ott_autocast_options {
 
 OTT_API void ott_autocast_options_init(ott_autocast_options *options);
 /*
- * Opens a region for forward passes of all modules of the context. Regions nest, at most 32 deep; the
- * innermost one counts. A layer that ran with another recipe before switches, with one log line per forward;
- * the state of delayed scaling continues if format and margin are the same. OTT_ERR_UNSUPPORTED if the device
- * cannot run the recipe. options may be NULL.
+ * Opens an autocast region for forward passes of all modules of the context. Regions nest, at most 32 deep;
+ * the innermost one counts. A layer that ran with another recipe before changes its recipe, with one log line
+ * per forward. It keeps its state of delayed scaling if format and margin are the same. OTT_ERR_UNSUPPORTED
+ * if the device cannot run the recipe. options may be NULL.
  *
  *     ott_autocast_begin(context, NULL);
  *     ott_module_forward(module, x, y);
@@ -306,10 +310,11 @@ OTT_API void ott_autocast_options_init(ott_autocast_options *options);
  */
 OTT_API ott_status ott_autocast_begin(ott_context *context, const ott_autocast_options *options);
 /*
- * Closes the innermost region; OTT_ERR_ARGUMENT if none is open. Delayed scaling is updated for all layers
- * that ever ran in a region. Input and weight scales: at the end of the outermost region, if it or a region
- * inside it was enabled. grad_output scales: after the backward of the first module that ran FP8 layers in
- * the region. With an amax group both updates are collective: all ranks must make the same calls.
+ * Closes the innermost autocast region; OTT_ERR_ARGUMENT if none is open. Delayed scaling is updated for all
+ * layers that ever ran in a region. Input and weight scales: at the end of the outermost region, unless it
+ * and all regions inside it were disabled. grad_output scales: after the backward of the first module that
+ * ran FP8 layers in the region. With an amax group these updates are collective: all ranks must make the same
+ * calls.
  */
 OTT_API ott_status ott_autocast_end(ott_context *context);
 /* Number of open regions; -1 if context is NULL. */
@@ -318,9 +323,10 @@ OTT_API int ott_autocast_depth(const ott_context *context);
 /* ---- losses ---- */
 
 /*
- * *loss becomes the mean loss. gradient becomes d loss / d (first argument), with its shape and dtype, ready
- * for ott_module_backward; it may be the first argument itself. Either may be NULL. Sums have a fixed order
- * (16 lanes, blocks in double), so results do not depend on threads. OTT_ERR_SHAPE for empty tensors.
+ * Write the mean loss to *loss, and its gradient with respect to the first argument to `gradient`, with the
+ * same shape and dtype, as ott_module_backward takes it. gradient may be the first argument itself; loss and
+ * gradient may be NULL. Sums have a fixed order, so results do not depend on threads. OTT_ERR_SHAPE for empty
+ * tensors.
  */
 
 /* Mean squared error, the mean of (output - target)^2. Gradient: 2 (output - target) / count. Equal shapes;
@@ -378,8 +384,8 @@ OTT_API ott_status ott_optimizer_zero_grad(ott_optimizer *optimizer);
 /*
  * Saves a checkpoint folder with the parameters, the optimizer's state (optimizer may be NULL) and the state
  * of delayed scaling. The folder is complete, or absent if the call fails. Call it between steps: gradients
- * are not saved. An earlier checkpoint of a module with this name is replaced. OTT_ERR_IO if the name belongs
- * to anything else, for example to a checkpoint that a run wrote. Files:
+ * are not saved. A folder that an earlier ott_checkpoint_save wrote is replaced. OTT_ERR_IO for any other
+ * existing file or folder, also for a checkpoint that a run wrote. Files:
  *
  *     model.safetensors        parameters
  *     optimizer.safetensors    "<parameter>.exp_avg", "<parameter>.exp_avg_sq"
@@ -393,11 +399,11 @@ OTT_API ott_status ott_optimizer_zero_grad(ott_optimizer *optimizer);
 OTT_API ott_status ott_checkpoint_save(const char *folder, ott_module *module, ott_optimizer *optimizer);
 /*
  * Loads a folder of ott_checkpoint_save into a module with the same parameters; training continues with the
- * same bits. A model also loads a run's folder step-N, with its counters. optimizer NULL: its state is not
- * read. All files are checked before anything changes. Errors name the damaged file, or the tensor that does
- * not fit. A linear layer gets the state of delayed scaling that has its name. The state is dropped if the
- * layer runs another recipe, and starts from scratch if the file has none; a log line reports each case.
- * Options of the optimizer, such as the learning rate, are not in the folder.
+ * same bits. A model also loads a run's folder step-N, with its counters. optimizer NULL: the optimizer's
+ * state is not read. All files are checked before anything changes. Errors name the damaged file, or the
+ * tensor that does not fit. Linear layers get the state of delayed scaling that was saved for their names. A
+ * layer that runs another recipe, or that has no saved state, starts with a new state; a log line reports
+ * this. Options of the optimizer, such as the learning rate, are not in the folder.
  */
 OTT_API ott_status ott_checkpoint_load(const char *folder, ott_module *module, ott_optimizer *optimizer);
 

@@ -44,25 +44,26 @@ extern "C" {
    overrides (--section.key=value). argv: argc arguments without the program's name, none NULL. */
 OTT_API ott_status ott_config_open(ott_context *context, int argc, const char *const *argv, ott_config **out);
 OTT_API void ott_config_close(ott_config *config);
-/* Overrides one key, for example "train.max_steps" with "100". Inside a callback of the training that uses
-   the configuration this is OTT_ERR_ARGUMENT, and ott_config_close does nothing. */
+/* Overrides one key, for example "train.max_steps" with "100". While the configuration is used by ott_train,
+   a callback cannot change or close it: this call is OTT_ERR_ARGUMENT, and ott_config_close does nothing. */
 OTT_API ott_status ott_config_set(ott_config *config, const char *key, const char *value);
 /* Writes the value of a key ("metrics.color") as TOML: true, 3, "text", [1, 2]. */
 OTT_API ott_status ott_config_get(const ott_config *config, const char *key, ott_text_fn write, void *user);
 /* Writes all keys with type, default and meaning. */
 OTT_API ott_status ott_config_help(ott_context *context, ott_text_fn write, void *user);
-/* Writes the help of one section ("float8") or one key ("optimizer.lr"). `what` may be any of its names. */
+/* Writes the help of one section ("float8") or one key ("optimizer.lr"). Other names of a key are accepted
+   too. */
 OTT_API ott_status ott_config_help_about(ott_context *context, const char *what, ott_text_fn write,
                                          void *user);
 
 /* ---- progress of long calls ---- */
 
 typedef struct ott_work {
-    int64_t done, total; /* number of micro-batches, rows, windows or bytes, depending on the call */
+    int64_t done, total; /* units of work: micro-batches, rows, windows or bytes, depending on the function */
     double seconds_left; /* estimated seconds until the end of the call; NaN while there is no estimate */
 } ott_work;
 
-/* Called after every unit of work, on the thread that made the call. */
+/* Called after every unit of work (ott_work), on the thread that made the call. */
 typedef void (*ott_work_fn)(void *user, const ott_work *work);
 
 /* ---- training ---- */
@@ -109,8 +110,8 @@ typedef struct ott_generate_options {
     uint64_t seed;      /* default 42 */
     int threads;        /* CPU threads; 0: one per core */
     int64_t top_k;      /* sample among the k most likely tokens; 0 (default): all */
-    /* Above 0; 1 (default): no penalty. Logits of tokens that the text already contains are divided by this
-       number if positive, and multiplied by it if negative. */
+    /* Above 0; 1 (default): no penalty. For tokens that the text already contains, a positive logit is
+       divided by this number and a negative logit is multiplied by it. */
     double repetition_penalty;
     /* [stop_count] stop texts, none empty. The first complete one ends the text and is not written. */
     const char *const *stop;
@@ -153,7 +154,7 @@ typedef struct ott_generator ott_generator;
 /* Arguments as in ott_generate; options may be NULL, and their prompt is not used. */
 OTT_API ott_status ott_generator_open(ott_context *context, const char *run,
                                       const ott_generate_options *options, ott_generator **out);
-/* Does nothing inside a callback of ott_generator_continue; ott_error_text gives the reason. */
+/* Closes the generator. Does nothing inside a callback of ott_generator_continue (see ott_error_text). */
 OTT_API void ott_generator_close(ott_generator *generator);
 /* Appends `text` to the text so far and continues it as ott_generate does. `text` is not written; after the
    first call it may be empty. */
@@ -163,19 +164,21 @@ OTT_API ott_status ott_generator_continue(ott_generator *generator, const char *
 /* ---- export ---- */
 
 typedef enum ott_export_format {
-    OTT_EXPORT_HF,     /* a Hugging Face folder: safetensors, config.json, tokenizer files */
-    OTT_EXPORT_HF_FP8, /* a Hugging Face folder, with the blocks' matrices in E4M3 with scales, for serving */
+    OTT_EXPORT_HF, /* a Hugging Face folder: safetensors, config.json, tokenizer files */
+    /* a Hugging Face folder for serving: matrices of the decoder blocks in E4M3, with scales */
+    OTT_EXPORT_HF_FP8,
     OTT_EXPORT_PEFT, /* the run's adapters for the PEFT library; other formats merge them into the weights */
     OTT_EXPORT_GGUF, /* one file for llama.cpp: weights, tokenizer, chat template */
     OTT_EXPORT_GGUF_Q8 /* a GGUF file with the matrices in Q8_0 */
 } ott_export_format;
 
 /* quantization_config.quant_method in config.json. It also determines the names of the scales. vLLM and
-   SGLang read both methods. transformers reads OTT_EXPORT_COMPRESSED_TENSORS (the default) if the Python
-   package compressed-tensors is installed. It reads OTT_EXPORT_FP8 correctly only with block scales; other
-   scales give wrong values. */
+   SGLang read the scales of both methods. transformers reads OTT_EXPORT_COMPRESSED_TENSORS (the default) if
+   the Python package compressed-tensors is installed. It reads OTT_EXPORT_FP8 correctly only with block
+   scales; other scales give wrong values. */
 typedef enum ott_export_method {
-    OTT_EXPORT_FP8, /* "fp8": X.weight_scale [], or X.weight_scale_inv [N/128, K/128] for blocks */
+    /* "fp8": a weight X has X.weight_scale [], or X.weight_scale_inv [N/128, K/128] for blocks */
+    OTT_EXPORT_FP8,
     OTT_EXPORT_COMPRESSED_TENSORS /* "compressed-tensors": X.weight_scale [1], [N, 1] or [N/128, K/128] */
 } ott_export_method;
 
@@ -195,10 +198,10 @@ typedef struct ott_export_options {
     ott_dtype dtype;
     ott_export_method method;           /* used only by OTT_EXPORT_HF_FP8 */
     ott_export_granularity granularity; /* used only by OTT_EXPORT_HF_FP8 */
-    /* The Hugging Face folder from which tokenizer files and further keys of config.json are copied. NULL:
-       the run's model.hf_path, or the exported folder itself; "": none. If the base model of a run's adapters
-       is no longer at its path, its weights are read from this folder too. For GGUF: the folder of the
-       tokenizer; NULL: the run's tokenizer. */
+    /* The Hugging Face folder from which tokenizer files are copied, and keys of config.json that Ottava does
+       not write. NULL: the run's model.hf_path, or the exported folder itself; "": none. If the base model of
+       a run's adapters is no longer at its path, its weights are read from this folder too. For GGUF: the
+       folder of the tokenizer; NULL: the run's tokenizer. */
     const char *from;
     const char *device; /* device; see ott_context_options */
 } ott_export_options;
@@ -212,7 +215,7 @@ OTT_API void ott_export_options_init(ott_export_options *options);
  * FP8 export: codes are round(w / scale) to nearest even, saturating, with scale = amax / 448 in fp32, from
  * the fp32 masters, so w = code * scale. Only matrices of the decoder blocks are FP8; embedding, head, norms
  * and biases are bf16. The server quantizes activations. OTT_EXPORT_AS_TRAINED writes the codes that the next
- * training step would use, with scale = 1 / s, where s is the cast's scale. Layers that the run kept in high
+ * training step would use, with the inverse of the training scale as scale. Layers that the run kept in high
  * precision are bf16. OTT_ERR_UNSUPPORTED for recipes that the file format cannot represent exactly: delayed
  * scaling, 1x32 and 1x128 blocks, a run without FP8.
  */
@@ -246,16 +249,17 @@ typedef struct ott_report_options {
 
 OTT_API void ott_report_options_init(ott_report_options *options);
 /* Compares runs[count], which are run folders, with the first one. Writes a table and a plot as text, and the
-   page. Runs that differ only in the seed share a row. options may be NULL. */
+   HTML page if the options name a file. Runs that differ only in the seed share a row. options may be
+   NULL. */
 OTT_API ott_status ott_report(ott_context *context, const char *const *runs, int count,
                               const ott_report_options *options, ott_text_fn write, void *user);
 
 /* ---- evaluation ---- */
 
 typedef enum ott_eval_task {
-    OTT_EVAL_PERPLEXITY, /* loss of a text, JSONL or token file; an item is a window of seq_len tokens */
-    OTT_EVAL_HELLASWAG,  /* accuracy on HellaSwag; an item is a row */
-    OTT_EVAL_COMPARE     /* divergence from the predictions of another model; an item is a window */
+    OTT_EVAL_PERPLEXITY, /* loss of a text, JSONL or token file, computed in windows of seq_len tokens */
+    OTT_EVAL_HELLASWAG,  /* accuracy on HellaSwag */
+    OTT_EVAL_COMPARE     /* divergence from the predictions of another model, in windows of seq_len tokens */
 } ott_eval_task;
 
 typedef struct ott_eval_options {
@@ -271,28 +275,32 @@ typedef struct ott_eval_options {
     const char *const *filter;
     int filter_count;
     int threads;   /* CPU threads; 0: one per core */
-    int64_t limit; /* maximum number of items to evaluate; 0: all */
-    /* Tokens per window. 0: the run's train.seq_len; for a folder 2048, or its shorter context length. */
+    int64_t limit; /* maximum number of windows (HellaSwag: rows) to evaluate; 0: all */
+    /* Tokens per window. 0: the run's train.seq_len; for a Hugging Face folder 2048, or its context length if
+       shorter. */
     int64_t seq_len;
     const char *tokenizer;         /* folder or tokenizer.json; NULL: the model's own */
     const char *text_field;        /* field of a JSONL row that has the text; default "text" */
     int hellaswag_forms;           /* OTT_HELLASWAG_... flags; default: both flags */
     const char *against;           /* COMPARE: the reference model, as `path` of ott_eval */
     const char *against_precision; /* COMPARE: precision of the reference model, as `precision` */
-    /* COMPARE passes if the largest KL divergence is at most kl_max, the mean KL divergence at most kl_mean,
-       and the cosine at least `cosine`. The defaults are NeMo AutoModel's for FP8: 1e-2, 3e-3, 0.999. */
+    /* OTT_EVAL_COMPARE passes if the largest KL divergence is at most kl_max, the mean KL divergence at most
+       kl_mean, and the cosine at least `cosine`. The defaults are NeMo AutoModel's for FP8: 1e-2, 3e-3,
+       0.999. */
     double kl_max, kl_mean, cosine;
-    ott_work_fn progress; /* called after each item; NULL: none */
+    ott_work_fn progress; /* called after each window or row; NULL: none */
     void *user;           /* passed to progress */
     const char *device;   /* device; see ott_context_options */
     const char *base;     /* base model of the model at `path`; see ott_generate_options */
     /* [setting_count] overrides of the model's configuration, as arguments of ott_config_open
        ("--float8.recipe_name=block"): [float8], train.mixed_precision, train.batch_size, train.seq_len,
-       data.add_bos, data.add_eos, data.document_separator and data.pack_sequences. Not for `against`. */
+       data.add_bos, data.add_eos, data.document_separator and data.pack_sequences. The model `against`
+       ignores them. */
     const char *const *settings;
     int setting_count;
-    /* PERPLEXITY: safetensors file for the logits; NULL: none. Tensors: logits [tokens, vocabulary] in the
-       format of the activations; int32 input_ids, labels (-100: not predicted), position_ids [tokens]. */
+    /* OTT_EVAL_PERPLEXITY writes the logits to this safetensors file; NULL: none. Tensors: logits [tokens,
+       vocabulary] in the format of the activations; int32 input_ids, labels (-100: not predicted),
+       position_ids [tokens]. */
     const char *logits;
 } ott_eval_options;
 
@@ -326,17 +334,17 @@ OTT_API void ott_eval_options_init(ott_eval_options *options);
 OTT_API void ott_eval_result_init(ott_eval_result *result);
 /*
  * Evaluates a model. `path` is a run folder (its newest checkpoint), a checkpoint folder, a PEFT folder or a
- * Hugging Face folder. options and result must not be NULL. After ott_stop the result covers the items so
- * far. Results do not depend on the number of threads. Errors name the file, line and field. OTT_ERR_DIVERGED
- * if the model's loss is not finite.
+ * Hugging Face folder. options and result must not be NULL. After ott_stop the result covers the rows or
+ * windows that were evaluated. Results do not depend on the number of threads. Errors name the file, line and
+ * field. OTT_ERR_DIVERGED if the model's loss is not finite.
  */
 OTT_API ott_status ott_eval(ott_context *context, const char *path, const ott_eval_options *options,
                             ott_eval_result *result);
 
 /* ---- tokenizers ---- */
 
-/* Reads up to `bytes` bytes into `buffer`. Returns their number, 0 at the end, or a negative number on
-   failure. More than `bytes` is OTT_ERR_ARGUMENT. */
+/* Your function: reads up to `bytes` bytes into `buffer`. Returns the number of bytes read (0 at the end of
+   the input), or a negative number on failure. A number above `bytes` is OTT_ERR_ARGUMENT. */
 typedef int64_t (*ott_read_fn)(void *user, void *buffer, int64_t bytes);
 /* Receives `bytes` bytes of output; data is valid during the call. */
 typedef void (*ott_bytes_fn)(void *user, const void *data, int64_t bytes);
@@ -362,7 +370,7 @@ typedef struct ott_tokenize_options {
 OTT_API void ott_tokenize_options_init(ott_tokenize_options *options);
 /*
  * Tokenizes a stream: each line of text becomes a line of ids, separated by spaces. decode does the reverse
- * and restores the exact text. tokenizer_path: a folder or tokenizer.json. options may be NULL. Errors have
+ * and restores the exact text. tokenizer_path: a folder or tokenizer.json. options may be NULL. Errors name
  * the line.
  */
 OTT_API ott_status ott_tokenize(ott_context *context, const char *tokenizer_path,

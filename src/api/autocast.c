@@ -26,7 +26,8 @@ static ott_status set_store(ott_module *m) {
     return delayed_store_set(&b->store, m->handle.context->device, wanted, TENSOR_COUNT);
 }
 
-/* Sets a layer's spec. A high-precision spec keeps the state of delayed scaling for the next FP8 spec. */
+/* Sets how a layer quantizes. A spec without FP8 keeps the layer's state of delayed scaling for a later
+   spec. */
 ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed) {
     linear_body *b = m->body;
     if (recipe_spec_equal(&b->layer->spec, spec)) return OTT_OK;
@@ -77,7 +78,8 @@ static ott_status enter_linear(void *user, ott_module *m) {
     return autocast_set_spec(m, &spec, name, &e->changed);
 }
 
-/* The layers of a model share one block of delayed-scaling state. So a region cannot change single layers. */
+/* Layers of a model share one block of delayed-scaling state, so an autocast region cannot change their
+   recipes. */
 static ott_status refuse_region(void) {
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "a model runs under the recipe of its configuration ([float8]) or of "
@@ -143,7 +145,7 @@ void autocast_unregister(ott_module *m) {
 
 /* ---- updates ---- */
 
-/* One update of delayed scales: the layers, and which of a layer's three tensors are updated. */
+/* One update of delayed scales: the layers, and which scales of each layer (input, weight, grad_output). */
 typedef struct update {
     exec cx;
     ott_module **linears;
@@ -162,8 +164,8 @@ static const delayed_state *state_of(const update *u, int i, int t) {
     return u->tensors[t] && s->seen.data ? s : NULL;
 }
 
-/* GATHER copies the recorded amaxes of the layers that reduce over group g to `all`, SCATTER copies them
-   back. *count: number of these amaxes. */
+/* The layers that reduce over group g: GATHER copies their recorded amaxes to the tensor `all`, SCATTER
+   copies `all` back to the layers. *count: number of these amaxes. */
 typedef enum direction { COUNT_ONLY, GATHER, SCATTER } direction;
 
 static ott_status move_seen(update *u, const ott_group *g, direction to, const tensor *all, int64_t *count) {
@@ -196,7 +198,8 @@ static ott_status reduce_over(update *u, ott_group *g) {
     return status == OTT_OK ? closed : status;
 }
 
-/* All-reduces the amaxes once over each group. Groups are ordered by their first layer, on all ranks. */
+/* All-reduces the amaxes once over each group. The groups come in the order of their first layers, which is
+   the same on all ranks. */
 static ott_status reduce_all(update *u) {
     for (int i = 0; i < u->count; i++) {
         ott_group *g = reduction_group(u, i);

@@ -28,13 +28,14 @@ typedef struct autocast {
     ott_module *registered, **registered_end;
 } autocast;
 
-/* Sets the spec of a linear layer. If it had another spec, sets *changed; then call module_connect. */
+/* Sets how a linear layer quantizes. If that differs from before, sets *changed; then call module_connect. */
 ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed);
-/* Call before a forward: each linear layer gets the spec of its conversion or of the innermost region. */
+/* Call before a forward: gives each linear layer the recipe of its conversion or of the innermost region. */
 ott_status autocast_before_forward(ott_module *m);
 /* Call after a forward in training: registers the layers that ran FP8 in an autocast region. */
 ott_status autocast_after_forward(ott_module *m);
-/* Call after a backward: updates the grad_output scales if m ran the first FP8 layers of its region. */
+/* Call after a backward: updates grad_output scales if m was the first module with FP8 layers in its
+   region. */
 ott_status autocast_after_backward(ott_module *m);
 /* Call after an optimizer step: updates the scales of the module's converted layers. */
 ott_status autocast_after_step(ott_module *m);

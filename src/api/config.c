@@ -33,8 +33,8 @@ void ott_config_close(ott_config *configuration) {
     api_leave(context);
 }
 
-/* Does not check if the values fit together, because a caller may set several keys. The first use of the
-   configuration checks this. */
+/* Does not check if the values of all keys fit together, because the caller may set more keys. The first use
+   of the configuration checks this. */
 ott_status ott_config_set(ott_config *configuration, const char *key, const char *value) {
     TRY(handle_check(configuration, HANDLE_CONFIG, __func__, "config"));
     API_REQUIRE_BOTH(key, value);

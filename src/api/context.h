@@ -20,18 +20,19 @@ typedef struct closed_handles {
 } closed_handles;
 
 struct ott_context {
-    uint64_t magic;                /* CONTEXT_OPEN or CONTEXT_CLOSED (then all members but `next` are zero) */
-    struct ott_context *next;      /* the context that was closed after this one */
-    mem *account;                  /* memory account of the context and its objects */
-    logger log;                    /* passes log lines to the caller's callback */
-    atomic_bool stop;              /* ott_stop was called; set from any thread and from signal handlers */
-    atomic_uintptr_t owner;        /* address that identifies the thread inside a call; 0: none (api_enter) */
-    int depth;                     /* nested calls of this thread (callbacks may call the library) */
-    pid_t process;                 /* the process that opened the context */
-    int threads;                   /* CPU threads of the device; 0: one per core */
-    char *device_name;             /* name that backend_open gets; NULL: "auto" */
-    struct device *device;         /* device of all objects; NULL until an object needs it (api_device) */
-    struct plan *plan;             /* plan of ops that run at once, unrecorded; NULL if `device` is */
+    uint64_t magic;           /* CONTEXT_OPEN or CONTEXT_CLOSED (then all members but `next` are zero) */
+    struct ott_context *next; /* the context that was closed after this one */
+    mem *account;             /* memory account of the context and its objects */
+    logger log;               /* passes log lines to the caller's callback */
+    atomic_bool stop;         /* ott_stop was called; set from any thread and from signal handlers */
+    atomic_uintptr_t owner;   /* address that identifies the thread inside a call; 0: none (api_enter) */
+    int depth;                /* nested calls of this thread (callbacks may call the library) */
+    pid_t process;            /* the process that opened the context */
+    int threads;              /* CPU threads of the device; 0: one per core */
+    char *device_name;        /* name that backend_open gets; NULL: "auto" */
+    struct device *device;    /* device of all objects; NULL until an object needs it (api_device) */
+    /* plan for ops that run immediately, without recording; NULL if `device` is NULL */
+    struct plan *plan;
     struct closed_handles *closed; /* [HANDLE_KINDS]; NULL until the first handle is opened */
     int64_t open_handles;
     struct autocast *autocast; /* state of autocast regions; NULL until a module needs it */
@@ -42,7 +43,7 @@ struct ott_context {
 /* True if ott_stop was called. Long calls use it as their stop callback. user: the context. */
 bool api_must_stop(void *user);
 
-/* OTT_ERR_ARGUMENT, with the function and the argument, if a required pointer is NULL. */
+/* Returns OTT_ERR_ARGUMENT if the pointer is NULL. The error text names the function and the argument. */
 ott_status api_require(const void *pointer, const char *function, const char *argument);
 #define API_REQUIRE(argument) TRY(api_require((argument), __func__, #argument))
 #define API_REQUIRE_BOTH(a, b)                                                                               \
@@ -54,9 +55,9 @@ ott_status api_require(const void *pointer, const char *function, const char *ar
 
 /*
  * Reads an option struct whose caller may be compiled with an older or newer header. `own` has own_bytes
- * bytes and already has the defaults. Members that both versions have are copied into it. `given` begins with
- * its size_t struct_size; NULL: the defaults. OTT_ERR_ARGUMENT if the struct was not initialized, or if a
- * member is set that this version does not have.
+ * bytes and already has the defaults. Copies the members that both versions have from `given` to `own`.
+ * `given` begins with its size_t struct_size; NULL: `own` keeps the defaults. OTT_ERR_ARGUMENT if the struct
+ * was not initialized, or if a member is set that this version does not have.
  */
 ott_status api_read_options(const void *given, void *own, size_t own_bytes, const char *name);
 
@@ -64,7 +65,7 @@ ott_status api_read_options(const void *given, void *own, size_t own_bytes, cons
 ott_status api_check_struct(const void *given, const char *name);
 /* Checks the settings of ott_eval_options and ott_generate_options. */
 ott_status api_check_settings(const char *const *settings, int count);
-/* Copies a result to the caller's struct. If that is larger, sets its additional members to 0. */
+/* Copies a result to the caller's struct. If the caller's struct has additional members, sets them to 0. */
 ott_status api_write_struct(void *given, const void *own, size_t own_bytes, const char *name);
 
 /* Passes the text to `write`. OTT_ERR_MEMORY if building the text ran out of memory. */

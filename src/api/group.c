@@ -26,7 +26,7 @@ out:
     return status;
 }
 
-/* Does nothing: the caller's all_reduce blocks, so wait_reduce runs the collective. */
+/* Does nothing: the caller's all_reduce is a blocking call, so it is made in wait_reduce. */
 static ott_status start_reduce(group *g, exec *cx, group_request *request) {
     (void)g, (void)cx, (void)request;
     return OTT_OK;

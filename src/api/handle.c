@@ -14,8 +14,8 @@ static const char *const kind_names[] = {
 
 /* ---- opening and closing ---- */
 
-/* Only structs of tensors are reused, because loops open and close many tensors. Other objects are few, and
-   layers may still point to closed ones. */
+/* Reuses only the structs of closed tensors, because loops open and close many tensors. Other structs are not
+   reused, because layers may still point to a closed object, for example a group. */
 static bool is_reused(handle_kind kind) {
     return kind == HANDLE_TENSOR || kind == HANDLE_QTENSOR;
 }

@@ -308,7 +308,7 @@ static ott_status connect_node(ott_module *m) {
     return OTT_OK;
 }
 
-/* Connects the tree that m is in. A kind's own connect function also connects all parts of the module. */
+/* Connects all layers of the tree that m is in. */
 ott_status module_connect(ott_module *m) {
     return connect_node(root_of(m));
 }

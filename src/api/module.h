@@ -4,7 +4,8 @@
  *
  * A node has a kind (module_table) and a body. The body of a composite layer (attention, mlp, transformer
  * layer) contains the nn layers of its parts. The nodes of the parts point to these layers, and have their
- * names and parameters. Only the root of a tree runs. Its plan has all saved buffers.
+ * names and parameters. Only the root of a tree runs. Its plan has the buffers that the tree's layers save
+ * for backward.
  */
 #ifndef API_MODULE_H
 #define API_MODULE_H
@@ -20,12 +21,13 @@ typedef struct module_value {
     plan_buffer buffer;
 } module_value;
 
-/* The functions of a kind of module. A NULL function does nothing. */
+/* The functions of one kind of module. If a pointer is NULL, nothing is done in its place. */
 typedef struct module_table {
     const char *kind; /* name of the kind, "linear" */
     bool is_linear;   /* the body is a linear_body */
-    bool is_model;    /* the body is a model_body (api/module_model.h); x is tokens, dx is NULL */
-    /* Checks x: OTT_ERR_DTYPE, OTT_ERR_SHAPE, OTT_ERR_ARGUMENT. NULL: x must be [M, in] in m's dtype. */
+    /* the body is a model_body (api/module_model.h), the input is tokens, and there is no dx */
+    bool is_model;
+    /* Checks the input of a forward. NULL: the input must be [M, in] in m's dtype. */
     ott_status (*check_input)(const ott_module *m, const ott_tensor *x, const char *function);
     /* Computes y from x. Closes x's buffer, or keeps it for backward. */
     ott_status (*forward)(exec *cx, ott_module *m, module_value *x, const tensor *y);
@@ -43,7 +45,8 @@ typedef struct module_parameter {
     parameter *p;      /* the parameter: points to `own`, or into a model */
     parameter own;     /* own.name (owned) is the full name from the root */
     const char *local; /* name in the module, "weight" */
-    bool drawn;        /* the parameter has values; if not, `start` defines how to draw them */
+    /* the parameter has values; false: they must still be drawn from the distribution `start` */
+    bool drawn;
     draw_distribution start;
     uint64_t seed, stream;
     ott_tensor *value, *gradient; /* views for the public getters; NULL until a getter is called */
@@ -78,7 +81,7 @@ struct ott_module {
 /* The body of a linear module. */
 typedef struct linear_body {
     linear own;
-    linear *layer; /* points to `own`, or to the layer in the body of a composite module */
+    linear *layer; /* the layer: `own`, or a layer in the body of a composite module */
     activation_specs input_specs, grad_specs;
     activation x;
     char *skip_reason; /* owned text that layer->skip_reason points to; NULL: none */
@@ -98,7 +101,7 @@ typedef struct linear_body {
 
 /* ---- building ---- */
 
-/* Makes a root with a zero-filled body of `body_bytes` bytes. */
+/* Makes a module without a parent. Its body is zero-filled and has `body_bytes` bytes. */
 ott_status module_make(ott_context *context, const module_table *table, int64_t in, int64_t out,
                        ott_dtype dtype, int64_t body_bytes, ott_module **made);
 /* Makes the root `child` a part of m, which then owns it. Call module_rename afterwards. */
@@ -108,8 +111,9 @@ ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, 
                                 const parameter **out);
 /* Updates the full names of all nodes of the tree. */
 ott_status module_rename(ott_module *root);
-/* Last step of opening a module: names the tree, sets how weights are drawn, connects it and sets *out.
-   built: status of the earlier steps. Closes the tree if they or this step failed. deviation: init_std. */
+/* Last step of opening a module: names the tree, sets how weights are drawn, connects the layers and sets
+   *out. built: status of the caller's steps before. If these or this step failed, closes the tree. deviation:
+   init_std. */
 ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,
                          ott_module **out);
 void module_close_tree(ott_module *m); /* does nothing for NULL */
@@ -127,7 +131,7 @@ ott_status module_make_norm(ott_context *context, struct norm *layer, int64_t di
 
 /* ---- options ---- */
 
-/* Check an option. Fail with OTT_ERR_ARGUMENT or OTT_ERR_DTYPE and "FUNCTION: NAME = VALUE: ...". */
+/* Check an option. If it is invalid, the error text is "FUNCTION: NAME = VALUE: ...". */
 ott_status module_option_positive(int64_t value, const char *name, const char *function);
 ott_status module_option_dtype(ott_dtype value, const char *function);
 ott_status module_option_deviation(double value, const char *function);
@@ -143,7 +147,7 @@ static inline linear_body *module_linear_body(const ott_module *m) {
 }
 /* The parameter with this index in m's tree; NULL if the index is out of range. */
 module_parameter *module_parameter_at(const ott_module *m, int index);
-/* Returns a full name without the prefix that is m's own name. */
+/* Returns the part of a full name that follows m's own name. */
 const char *module_relative_name(const ott_module *m, const char *name);
 /* Writes the kind and name of m for messages: "linear \"0\"", or "linear" if it has no name. Returns out. */
 const char *module_show(const ott_module *m, char out[96]);
@@ -157,11 +161,12 @@ ott_status module_enter(ott_context *context, const char *function);
 #define MODULE_INSIDE(context, call)                                                                         \
     (module_enter((context), __func__) == OTT_OK ? api_left((context), (call)) : OTT_ERR_ARGUMENT)
 
-/* Fills in an execution context for a root, with its own plan and one rank. */
+/* Fills in an execution context for the root of a tree, with the root's plan and a group of only this
+   rank. */
 ott_status module_exec(ott_module *root, exec *cx);
 /* Copies the caller's x to memory of the module, because the caller may change x before backward reads it. */
 ott_status module_own_input(exec *cx, module_value *x);
-/* Drops the saved forward of m's root. because: reason for the error of a later backward, a static text. */
+/* Discards what the last forward saved. because: reason in the error of a later backward, a static text. */
 void module_drop_forward(ott_module *m, const char *because);
 /* Finds out which quantized copies the layers of m's tree need. Call it after a spec changed. */
 ott_status module_connect(ott_module *m);

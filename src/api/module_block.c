@@ -13,8 +13,9 @@ static ott_status add_child(ott_module *m, const char *label, ott_module *part) 
     return status;
 }
 
-/* Adds child nodes for the layers of roles `from` to `to`, named as in a model. The layers are in `part`: the
-   member of a block that begins `offset` bytes after the block's start; 0: the block. */
+/* Adds child nodes for the layers of roles `from` to `to`, with the names that they have in a model. part: a
+   block if offset is 0, otherwise the member of a block that begins `offset` bytes after the block's
+   start. */
 static ott_status add_roles(ott_module *m, const model_options *o, module_role from, module_role to,
                             void *part, size_t offset) {
     ott_context *context = m->handle.context;
@@ -48,7 +49,7 @@ static ott_status open_input_gradient(exec *cx, const ott_module *m, const tenso
 
 typedef struct attention_body {
     attention own;
-    attention *layer; /* points to `own`, or to the attention in the body of a transformer layer */
+    attention *layer; /* the layer: `own`, or the attention in the body of a transformer layer */
     activation_specs input_specs, grad_specs;
     rope rope; /* rope and `sequences` are used only if `layer` points to `own` */
     sequence_layout sequences;
@@ -124,7 +125,7 @@ static ott_status open_positions(rope *tables, sequence_layout *p, device *d,
                       o->max_positions);
 }
 
-/* layer and tables: attention and rope tables of a transformer layer; NULL: the module is separate. */
+/* layer, tables: the attention of a transformer layer and its rope tables; NULL for an attention module. */
 static ott_status make_attention(ott_context *context, attention *layer, const rope *tables,
                                  const ott_attention_options *o, ott_module **made) {
     const model_options shape = {
@@ -212,7 +213,7 @@ ott_status ott_attention_open(ott_context *context, const ott_attention_options 
 
 typedef struct mlp_body {
     mlp own;
-    mlp *layer; /* points to `own`, or to the mlp in the body of a transformer layer */
+    mlp *layer; /* the layer: `own`, or the mlp in the body of a transformer layer */
     activation_specs input_specs, grad_specs;
     activation x;
     mlp_saved saved;

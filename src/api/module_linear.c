@@ -109,7 +109,7 @@ ott_status ott_linear_open(ott_context *context, const ott_linear_options *optio
 
 typedef struct norm_body {
     norm own;
-    norm *layer; /* points to `own`, or to the norm in the body of a transformer layer */
+    norm *layer; /* the layer: `own`, or the norm in the body of a transformer layer */
     module_value h;
     tensor rstd;
     plan_buffer rstd_buffer;

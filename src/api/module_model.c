@@ -148,7 +148,7 @@ static const module_table module_model = {.kind = "model",
                                           .make_weights = model_module_make_weights,
                                           .release = model_module_release};
 
-/* Tables of a model's parts. They have no functions, because only the full model runs. */
+/* Kinds of the parts of a model. They have no functions, because only the full model runs. */
 static const module_table part_tables[] = {[MODULE_EMBEDDING] = {.kind = "embedding"},
                                            [MODULE_NORM] = {.kind = "norm"},
                                            [MODULE_LINEAR] = {.kind = "linear", .is_linear = true}};
@@ -209,8 +209,8 @@ static ott_status copy_config(ott_context *context, model_body *b, const ott_con
     return check_precision(b);
 }
 
-/* Sets up the model as ott_train does. A micro-batch may have any size, so the loss is computed in chunks
-   only if the configuration's micro-batch has more than one chunk. */
+/* Sets up the model as ott_train does. The loss is computed in chunks only if the configuration's micro-batch
+   has more tokens than a chunk. */
 static ott_status prepare_model(ott_context *context, model_body *b) {
     trainer_options *o = &b->options;
     convert_summary done;
