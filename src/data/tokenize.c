@@ -176,7 +176,7 @@ static bool is_blank(char c) {
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* Decodes the ids in `text`. With options->jsonl not for text in s->held, to which it writes. */
+/* Decodes the ids in `text`. With options->jsonl, decoded text is appended to s->held. */
 static ott_status decode_ids(line_stream *s, const char *text, int64_t bytes) {
     for (int64_t at = 0, end; at < bytes; at = end) {
         int32_t id = 0;

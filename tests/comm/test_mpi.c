@@ -1,8 +1,8 @@
 /*
- * Ranks as processes: runs the tests of collectives.c with four processes from mpirun (tests/CMakeLists.txt).
- * All ranks check the results of each rank, which another group distributes. Some tests are for processes
- * only: two groups that are used at the same time, and not in the same order on all ranks. With the argument
- * "give-up", ranks give up while data move, which ends the processes.
+ * Runs the tests of collectives.c with four processes of mpirun as ranks (tests/CMakeLists.txt). A second
+ * group sends the results to all ranks, which check them. Some tests are only for processes: in one, two
+ * groups are used at the same time, in different orders on the ranks. With the argument "give-up", each rank
+ * calls mpi_give_up while a collective runs, which ends the processes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -112,8 +112,8 @@ static void check_gather(const crossing *c, const int64_t rows[2]) {
             if (at[i] != cell(own_rank % 2 + 2 * k, i)) fail_msg("part %d, %lld", k, (long long)i);
 }
 
-/* Runs a gather in one group and sums in the other at the same time. Half of the ranks start with the gather,
-   half with the sums. */
+/* Runs a gather in one group and sums in the other at the same time. Some ranks start the gather first, the
+   others a sum. */
 static ott_status cross(crossing *c) {
     int64_t rows[2];
     group_request gathering, summing;
@@ -159,7 +159,7 @@ static void crossing_groups_do_not_wait_for_each_other(void **state) {
 
 static atomic_bool moving;
 
-/* A copy that runs on the progress thread. It is slow, so that the other rank gives up during the copy. */
+/* Replaces the device's copy. It is slow, so that another rank calls mpi_give_up while it runs. */
 static ott_status copy_slowly(device *d, void *to, const void *from, int64_t bytes) {
     (void)d;
     moving = true;
@@ -205,8 +205,8 @@ static void a_group_takes_what_it_says_and_gives_it_back(void **state) {
     }
 }
 
-/* A failed group's memory is not freed, because MPI may still write to it. It is counted in another
-   account. */
+/* A failed group's memory is not freed, because MPI may still write to it. Such memory is not counted in the
+   account in which the group was opened. */
 static void what_a_failed_group_took_stays_on_another_account(void **state) {
     (void)state;
     assert_int_equal(mem_read(group_account).now, 0); /* this test runs after those in which groups fail */

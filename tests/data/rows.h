@@ -9,7 +9,7 @@ typedef struct held_row {
     int32_t *memory; /* the row's memory, which the caller frees */
 } held_row;
 
-/* Returns a source that is the whole file, with bytes as tokens, and no field except "text". *path must stay
+/* Returns a source that reads the file *path as bytes. The JSONL field of texts is "text". `path` must stay
    valid. */
 dataset_source rows_source(const char *const *path);
 void rows_split(dataset *d, int64_t length, bool pack);

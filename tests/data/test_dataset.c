@@ -90,8 +90,7 @@ static void counts_windows(void **state) {
     dataset_close(d);
 }
 
-/* Two adjacent shares together have every byte of the file once, even if their border is inside a
-   character. */
+/* A text is divided into two shares at any byte, also inside a character. Each byte is in one share. */
 static void shares_tile_the_file(void **state) {
     folder *f = *state;
     const char *text = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z\xf0\x9f\x98\x80\xe2\x82\xac\xc3\xa9";
@@ -210,7 +209,7 @@ static void synthetic_tokens(void **state) {
     assert_int_equal(dataset_open_synthetic(f->account, 5, 1, -1, &d), OTT_ERR_ARGUMENT);
 }
 
-/* Each epoch has every row once, in another order. The row of sample n depends only on n and the seed. */
+/* Each epoch has every row once, in another order. A sample's number and the seed alone select its row. */
 static void epochs_permute_windows(void **state) {
     folder *f = *state;
     enum { WINDOWS = 100, EPOCHS = 3 };

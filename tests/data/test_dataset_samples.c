@@ -1,6 +1,6 @@
 /*
- * Samples: HellaSwag token for token as in AutoModel, prompts with completions, padding, and packing. Packing
- * may only change where a sample is.
+ * Samples: HellaSwag with the same tokens as in AutoModel, prompts with completions, padding, and packing.
+ * Packing may change the row of a sample and its position, but not its tokens and targets.
  */
 #include "support/folder.h"
 #include "base/file.h"
@@ -16,8 +16,8 @@
 
 /* ---- HellaSwag ---- */
 
-/* Returns the path of "../shared/NAME" next to the sources, or of NAME in OTTAVA_SHARED. Skips the test if
-   the file is missing. */
+/* Returns the path of `name` in the folder OTTAVA_SHARED, or else in ../shared next to the sources. Skips the
+   test if the file is missing. */
 static const char *shared(const char *name) {
     static char path[16][400];
     static int next;
@@ -131,7 +131,7 @@ static void check_packing(dataset *d, int64_t length) {
             used += count;
             next++;
         }
-        /* packing is greedy: the first sample did not fit into the previous row */
+        /* each row was filled as far as possible: this row's first sample did not fit into it */
         if (r > 0) assert_true(used_before + first > length);
         used_before = used;
         packed_labels += h.row.labels;
@@ -366,8 +366,8 @@ static void what_carries_no_loss_is_counted(void **state) {
     dataset_source s = rows_source(&path);
     s.tokenizer = t;
     assert_int_equal(dataset_open_squad(f->account, &s, &d), OTT_OK);
-    /* the prompt alone has 31 tokens; its last token, a space, merges with "yes" to " yes", so no target is
-       left */
+    /* the prompt alone has 31 tokens, as many as the prompt with its answer: there its last token is " yes",
+       so no target is left */
     rows_split(d, 40, false);
     held_row h = rows_read(d, 0);
     assert_int_equal(h.row.labels, 0);
@@ -467,8 +467,8 @@ static void templates_see_tools(void **state) {
     tokenizer_close(t);
 }
 
-/* Members that are null are left out, as in transformers. Otherwise the templates of this test would write
-   "None" for null, or would be refused because they loop over null. */
+/* Like transformers, the renderer removes null members of a message. If it did not, these templates would
+   write "None" for a null member, or fail because they loop over it. */
 static void null_members_are_left_out(void **state) {
     static const char rows[] =
         "{\"messages\": [{\"role\": \"user\", \"content\": \"u\", \"tool_calls\": null, \"name\": null}, "
@@ -528,7 +528,7 @@ static void templates_get_the_day(void **state) {
     tokenizer_close(t);
 }
 
-/* A stop callback that counts its calls and asks to stop after `most` calls. */
+/* State of a stop callback: counts its calls, and asks to stop from call number most + 1 on. */
 typedef struct call_counter {
     int64_t asked, most;
 } call_counter;
@@ -569,8 +569,8 @@ static int64_t work_of_turns(folder *f, const tokenizer *t, int turns) {
     return c.asked;
 }
 
-/* A conversation of 16,000 turns takes ten times the work of one with 1,600, whether or not the template
-   marks turns. */
+/* With ten times as many turns, reading a conversation calls the stop callback at most twelve times as often,
+   whether or not the template marks turns. */
 static void long_conversations_take_linear_work(void **state) {
     static const char *const templates[] = {
         "{% for m in messages %}<{{ m.role[0] }}>{{ m.content | trim }}<end>{% endfor %}"
@@ -586,8 +586,8 @@ static void long_conversations_take_linear_work(void **state) {
     }
 }
 
-/* If a conversation must be rendered again for each turn, reading ends with an error after a limited number
-   of steps. The message has a remedy. */
+/* If a conversation must be rendered again for each turn, reading it fails after a limited number of steps.
+   The message says how to change the template. */
 static void long_conversations_are_limited(void **state) {
     static const char *const templates[] = {
         "{% set n = messages | length %}{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}<end>{% "

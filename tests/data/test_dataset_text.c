@@ -43,7 +43,7 @@ static tokenizer *open_tokenizer(folder *f) {
     return t;
 }
 
-/* Expects all tokens of a dataset. Reads them as rows of one token, and the target of the last row. */
+/* Expects all tokens of a dataset: reads them as a row of all tokens but the last, which is a target. */
 static void check_ids(dataset *d, const int32_t *expected, int64_t count) {
     assert_int_equal(dataset_tokens(d), count);
     rows_split(d, count - 1, false);
@@ -167,7 +167,7 @@ static void eos_ends_documents(void **state) {
 
 enum { PARTS = 3 };
 
-/* Opens a mixture. Part i has `rows[i]` rows of one token, all the letter 'a' + i. */
+/* Opens a mixture. Part i has rows[i] rows of one token; all tokens of the part are the letter 'a' + i. */
 static dataset *open_mixture(folder *f, const double *weights, double temperature, const int *rows,
                              bool shuffle) {
     dataset *parts[PARTS], *d;
@@ -240,8 +240,8 @@ static void parts_have_their_own_epochs(void **state) {
     dataset_close(d);
 }
 
-/* From some row on the mixture has other shares. The parts continue their epochs, and a part of weight 0
-   pauses. */
+/* From given rows on, a mixture has other shares. The parts continue their epochs. No rows are read from a
+   part of weight 0. */
 static void phases_change_the_shares(void **state) {
     static const struct {
         int end;

@@ -17,7 +17,7 @@
 
 enum { TOKENS = 50 };
 
-/* Returns token i of the test files. Ids use both bytes of 2-byte tokens. */
+/* Returns token i of the test files: ids up to 50256, so both bytes of a 2-byte token are used. */
 static int32_t token(int64_t i) {
     return (int32_t)(i * 1237 % 50257);
 }
@@ -74,7 +74,7 @@ static dataset *open_one(folder *f, const char *name) {
     return d;
 }
 
-/* Reads rows of 7 tokens. Expects the file's tokens from number `first` on, in order. */
+/* Reads all rows, which have 7 tokens. They must be the file's tokens in order, from token `first` on. */
 static void check_tokens(const dataset *d, int64_t first) {
     for (int64_t r = 0; r < dataset_rows(d); r++) {
         held_row h = rows_read(d, r);

@@ -1,6 +1,6 @@
 /*
- * Compares evaluation with separate computations from the logits of one token at a time, on any number of
- * threads: HellaSwag by the definitions of lm-eval and llm.c, loss, KL divergence and cosine.
+ * Compares evaluation, on any number of threads, with simple computations: a model run computes logits one
+ * token at a time. Tests HellaSwag by the definitions of lm-eval and llm.c, loss, KL divergence and cosine.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -186,7 +186,7 @@ static void write_file(const fixture *f, const char *name, const char *text) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* Returns options of an evaluation. They are valid until the fourth call after this one. */
+/* Returns options of an evaluation. They stay valid during the next three calls. */
 static ott_eval_options options(const fixture *f, ott_eval_task task, const char *name) {
     static char data[4][160];
     static int next;
@@ -312,8 +312,8 @@ static choice oracle_choice(oracle *o, const sample *s) {
 
 /* ---- HellaSwag ---- */
 
-/* Evaluates every row with each of its possible labels. A metric must count the row as correct exactly if the
-   label is the metric's choice. */
+/* Evaluates every row with each of the labels 0 to 3. A metric must count the row as right only with the
+   label of the ending that this metric chooses. */
 static void check_choices(const fixture *f, const char *run, oracle *o) {
     for (int i = 0; i < SAMPLES; i++) {
         choice c = oracle_choice(o, &samples[i]);
@@ -355,8 +355,8 @@ static void write_rows(const fixture *f, const char *name, const int *labels, in
     write_file(f, name, text);
 }
 
-/* Checks the accuracies of all rows and their standard errors, by lm-eval's definition, by llm.c's, and by
-   both together. The limit is a number of rows. */
+/* Checks the accuracies and standard errors of all rows, by lm-eval's definition, by llm.c's, and by both in
+   one evaluation. The option `limit` is a number of rows. */
 static void rows_are_counted(void **state) {
     const fixture *f = *state;
     oracle o;
@@ -414,8 +414,8 @@ static void contexts_lose_their_beginning(void **state) {
         "{\"ctx\": \"%sThe man\", \"endings\": [\"sits\", \"then\", \"a b c\", \"in\"], \"label\": 1}";
     char line[400], before[101];
     double loss[3];
-    /* With the first length of the list, the window is full: the context, a space, and "then" without its
-       last byte. */
+    /* In the first case the inputs just fill the window: the context, a space, and "then" without its last
+       byte, which is only predicted. */
     const int more[] = {WINDOW - 7 - 5 + 1, 60, 100};
     for (int i = 0; i < 3; i++) {
         memset(before, 'x', sizeof before);
@@ -425,7 +425,7 @@ static void contexts_lose_their_beginning(void **state) {
         ott_eval_options o = options(f, OTT_EVAL_HELLASWAG, "long.jsonl");
         o.hellaswag_forms = OTT_HELLASWAG_LM_EVAL;
         ott_eval_result r = evaluate(f, "bf16", &o);
-        /* 65 bytes exceed the window: 53 x, "The man", and " a b c" without its last byte */
+        /* in the first case only the ending "a b c" exceeds the window, by one byte */
         assert_int_equal(r.truncated, i == 0 ? 1 : 4);
         loss[i] = r.loss;
         /* an ending that is truncated by both definitions counts once */
@@ -560,7 +560,7 @@ static void every_token_counts_once(void **state) {
     check_refused(f, "bf16", &o, OTT_ERR_FORMAT, "one.txt: has 1 tokens");
 }
 
-/* A text, the same bytes as a token file, and the same bytes as a row give the same loss. */
+/* A text file, a token file with the same tokens, and a JSONL row with the same text give the same loss. */
 static void a_text_is_its_tokens(void **state) {
     const fixture *f = *state;
     int64_t bytes;
@@ -657,8 +657,8 @@ static void the_distance_is_what_it_is(void **state) {
     assert_true(r.agreement == same / (double)(bytes - 1));
 }
 
-/* The verdict passes an FP8 run that is compared with its own weights in bf16. It fails an FP8 run that is
-   compared with another training run. */
+/* Compares an FP8 run with the same weights in bf16: the result passes the limits on KL divergence. Compared
+   with another training run, it fails them. */
 static void the_verdict_can_be_either(void **state) {
     const fixture *f = *state;
     ott_eval_result near = compare(f, "rowwise", "rowwise", "bf16");
@@ -682,7 +682,7 @@ static void the_verdict_can_be_either(void **state) {
 
 /* ---- precision ---- */
 
-/* A precision can be chosen for the weights of a run, and a filter keeps layers out of FP8. */
+/* A run can be evaluated in another precision than its own. A filter keeps layers out of FP8. */
 static void precision_on_request(void **state) {
     const fixture *f = *state;
     static const char *const filter[] = {"lm_head", "layers.0"};
@@ -708,7 +708,7 @@ static void precision_on_request(void **state) {
     assert_true(evaluate(f, "delayed", &o).fp8_gemms > 0);
 }
 
-/* Configuration keys can select the settings of a named precision, and settings that have no name. */
+/* Keys of the configuration can replace --precision, or change settings of the named precision. */
 static void keys_on_request(void **state) {
     const fixture *f = *state;
     static const char *const block_keys[] = {"--train.mixed_precision=fp8", "--float8.recipe_name=block"};

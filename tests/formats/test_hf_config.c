@@ -38,7 +38,7 @@ static const char llama[] =
     "  \"torch_dtype\": \"bfloat16\",\n  \"transformers_version\": \"4.42.3\",\n"
     "  \"use_cache\": true,\n  \"vocab_size\": 128256\n}\n";
 
-/* The model of the text `llama`, as transformers 5 writes its config.json. */
+/* The same model as in `llama`, but in the spelling of config.json that transformers 5 writes. */
 static const char llama5[] =
     "{\n"
     "  \"architectures\": [\"LlamaForCausalLM\"],\n"
@@ -251,7 +251,7 @@ static void reads_latent_attention(void **state) {
     assert_int_equal(c.expert_groups, 8);
     assert_true(c.rope_mscale == 1 && c.rope_mscale_all_dim == 1 && c.rope_factor == 40);
     assert_int_equal(c.quantization_block[1], 128);
-    /* in files of transformers 5, this family's head_dim is qk_rope_head_dim */
+    /* the key head_dim of this family's file is qk_rope_head_dim: it has no effect on c.head_dim */
     assert_int_equal(parse_change(f, deepseek, "head_dim", "64").head_dim, 192);
     assert_int_equal(parse_change(f, deepseek, "q_lora_rank", "null").q_lora_rank, 0);
     assert_true(parse_change(f, deepseek, "n_group", NULL).expert_groups == 8);
@@ -552,7 +552,8 @@ static void changes_only_what_differs(void **state) {
     check_rewrite(f, &c, before, NULL, after);
 }
 
-/* If the file lacks a key, the key must be written when the model's value is no longer the key's default. */
+/* If the file lacks a key, the model has the key's default value. If the model's value is changed to another
+   one, the file must get the key. */
 static void derived_values(void **state) {
     folder *f = *state;
     hf_config c = must_parse(llama);
@@ -600,7 +601,7 @@ static void changes_family(void **state) {
     str_free(&out);
 }
 
-/* If the number of layers without a window changes, the new number is written. */
+/* Changes the number of layers of models without windows. The written file must give windows to none. */
 static void layers_change_with_windows(void **state) {
     folder *f = *state;
     hf_config again;
@@ -629,9 +630,9 @@ static void layers_change_with_windows(void **state) {
     mem_free(f->account, two);
 }
 
-/* Writes models in which only some layers have windows. If only the first layers have none, the file gives
-   their number. Otherwise the file lists the kind of every layer, also for a family with a default
-   pattern. */
+/* Writes models in which only some layers have a sliding window. If only the first layers have none, the file
+   has their number. Otherwise the file lists the kind of every layer, also for a family that has a default
+   pattern of kinds. */
 static void writes_mixed_windows(void **state) {
     folder *f = *state;
     static const struct {
@@ -801,7 +802,7 @@ static int64_t describe(const hf_config *c, const char *name, int64_t begin, str
     return end;
 }
 
-/* Makes a shard that the index names. Its header is correct; its data are a hole of the right size. */
+/* Makes a shard that the index names: a correct header, and data of the right size as a sparse file. */
 static bool make_shard(folder *f, const hf_config *c, json_t *weight_map, const char *file) {
     str header = {.account = f->account};
     const char *name;

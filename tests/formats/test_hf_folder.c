@@ -125,7 +125,8 @@ static void links(void **state) {
     link_to(f, "..", "from/additional_chat_templates");
     assert_int_equal(copy(f, "from", "to3", &copied), OTT_ERR_UNSUPPORTED);
     unlink(folder_file(f, "from/additional_chat_templates"));
-    make_folder(f, "fromage"); /* this name begins with the folder's name, but the folder is another one */
+    make_folder(f, "fromage"); /* "fromage" begins with the name of the copied folder, "from", but is not in
+                                  it */
     folder_write_text(f, "fromage/x", "x");
     link_to(f, "../fromage/x", "from/x.txt");
     assert_int_equal(copy(f, "from", "to4", &copied), OTT_ERR_UNSUPPORTED);
@@ -150,7 +151,7 @@ static void hugging_face_cache(void **state) {
     folder_write_text(f, "models--a--b/secret", "secret");
     link_to(f, "../../secret", "models--a--b/snapshots/abc/merges.txt");
     assert_int_equal(copy(f, "models--a--b/snapshots/abc", "to", &copied), OTT_ERR_UNSUPPORTED);
-    /* a folder with the structure of Hugging Face's cache, but without its names, is not a cache */
+    /* folders like the ones of Hugging Face's cache, but with other names, are no cache */
     make_folder(f, "plain/other/abc");
     make_folder(f, "plain/blobs");
     folder_write_text(f, "plain/blobs/0123", "tokens");

@@ -446,8 +446,8 @@ static void hostile_health(void **state) {
     metrics_health_free(&h);
 }
 
-/* Writes `measurements` measurements of `modules` modules each. step: the step of all measurements; 0: they
-   are at steps 1, 2, ... */
+/* Writes `measurements` health measurements, each of `modules` modules. All are of step `step`, or if this is
+   0 of steps 1, 2, ... */
 static const char *write_health(folder *f, int measurements, int modules, int64_t step) {
     str text = {.account = f->account};
     for (int i = 0; i < measurements; i++)
@@ -469,7 +469,7 @@ static void long_health(void **state) {
     assert_int_equal(h.measurements, MEASUREMENTS);
     assert_in_range(h.count, METRICS_MOST_USES / 2, METRICS_MOST_USES);
     assert_int_equal(h.count - h.last, MODULES);
-    /* of the earlier measurements every second one is kept, with all modules */
+    /* every second earlier measurement was dropped; the others are complete */
     for (int64_t i = 0; i < h.last; i++)
         assert_true(h.uses[i].step == 2 * (i / MODULES + 1) && h.uses[i].module == i % MODULES);
     for (int64_t i = h.last; i < h.count; i++)
@@ -484,7 +484,7 @@ static void long_health(void **state) {
     assert_error_names("metrics.jsonl: line 65537: more than 65536 modules");
 }
 
-/* Reads measurements that nearly reach the limit one by one. The last measurement is always kept. */
+/* Two measurements of 3/4 of the limit exceed it together. Only the last measurement is kept. */
 static void large_measurements(void **state) {
     folder *f = *state;
     enum { USES = METRICS_MOST_USES * 3 / 4 };

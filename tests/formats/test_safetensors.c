@@ -55,7 +55,7 @@ static unsigned char pattern(int64_t t, int64_t i) {
     return (unsigned char)rng_u32(1, (uint64_t)t, (uint64_t)i);
 }
 
-/* Writes every third byte of the file of write_two, as rank r of three ranks. */
+/* Writes the same file as write_two, as rank r of three ranks: every third byte, from byte r on. */
 static void write_third(folder *f, const char *name, int r) {
     const safetensors_tensor tensors[] = {{"b", OTT_E4M3, 1, {3}}, {"a", OTT_F32, 2, {1, 2}}};
     const safetensors_pair metadata[] = {{"step", "7"}};
@@ -147,7 +147,7 @@ static void round_trip(void **state) {
     assert_string_equal(safetensors_metadata(s, "format"), "pt");
     assert_null(safetensors_metadata(s, "step"));
     for (int64_t i = 0; i < count; i++) check_tensor(s, &tensors[i], i);
-    /* tensors with the widest format are first, so that no padding is needed for alignment */
+    /* tensors of wide elements are first: then no tensor needs padding before it */
     assert_string_equal(safetensors_at(s, 0)->name, "rank 8");
     assert_null(safetensors_at(s, count));
     assert_null(safetensors_at(s, -1));
@@ -221,7 +221,7 @@ static void incomplete_is_absent(void **state) {
 
 /* ---- files made to break a reader ---- */
 
-/* Writes a file of this header and `data` bytes of zeros, and opens it. */
+/* Writes and opens a file of a length field, the header, and `data` zero bytes as the tensors' data. */
 static ott_status open_made(folder *f, const char *header, int64_t length, int64_t data, safetensors **out) {
     str file = {.account = f->account};
     unsigned char prefix[8];

@@ -113,8 +113,7 @@ static void splits_like_transformers(void **state) {
     shards_close(s);
 }
 
-/* Appends the elements r, r + 2, ... of every tensor, as rank r of two ranks, and skips all other
-   elements. */
+/* Writes elements r, r + 2, r + 4, ... of every tensor, and skips the others, as rank r of two ranks does. */
 static void append_every_other(shards_writer *w, int r) {
     for (int64_t t; (t = shards_writer_next(w)) >= 0;)
         for (int64_t i = 0; i < elements(&five[t]); i++) {
@@ -246,7 +245,7 @@ static void streams_in_pieces(void **state) {
     shards_close(s);
 }
 
-/* Converts every code of every format, in one piece that is longer than the converter's buffer. */
+/* Converts every code of every format by one call, which needs the converter's buffer several times. */
 static void widens_every_code(void **state) {
     folder *f = *state;
     static const ott_dtype formats[] = {OTT_BF16, OTT_F16, OTT_E4M3, OTT_E5M2, OTT_E8M0};
@@ -356,8 +355,8 @@ static void incomplete_is_absent(void **state) {
     shards_writer_abandon(NULL);
 }
 
-/* Appending too many elements to a tensor fails, even if they are appended in pieces. None goes to the next
-   tensor. */
+/* Appending more elements than a tensor has fails, by one call or by several. The elements do not become part
+   of the next tensor. */
 static void floats_stay_in_their_tensor(void **state) {
     folder *f = *state;
     enum { COUNT = 2048 };
@@ -547,7 +546,7 @@ static void replaced_file_is_noticed(void **state) {
     char byte;
     write_letters(f, "model.safetensors", "ab");
     assert_int_equal(open_model(f, "", &s), OTT_OK);
-    /* the file has the size that the index requires, but its tensors have the order b, a instead of a, b */
+    /* the file has the size that the index requires, but contains the tensors in another order */
     write_letters(f, "model.safetensors", "ba");
     assert_int_equal(shards_read(s, shards_find(s, "a"), 0, 1, &byte), OTT_OK);
     shards_close(s);

@@ -57,7 +57,7 @@ static void copy_text(char *to, size_t capacity, const unsigned char *p, uint64_
     to[length] = '\0';
 }
 
-/* Parses a message of a protocol buffer. level: 0 Event, 1 Summary, 2 Summary.Value, 3 SessionLog. */
+/* Parses a protobuf message. level: kind of message: 0 Event, 1 Summary, 2 Summary.Value, 3 SessionLog. */
 static void parse(const unsigned char *p, const unsigned char *end, int level, event *e) {
     while (p < end) {
         uint64_t key = varint(&p), field = key >> 3, number = 0;

@@ -18,7 +18,7 @@ mem *fuzz_account(void) {
     return account;
 }
 
-/* The folder of this process. run.sh, which sets TMPDIR, deletes it, because a target that crashes cannot. */
+/* Returns a folder in TMPDIR for this process. A target that crashes cannot delete it; run.sh does. */
 static const char *folder(void) {
     static char path[256];
     if (path[0]) return path;

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* libFuzzer calls these functions of a target. A target need not have LLVMFuzzerCustomMutator. */
+/* Functions of a target, which libFuzzer calls. LLVMFuzzerCustomMutator is optional. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t limit, unsigned seed);
 /* A function of libFuzzer, which LLVMFuzzerCustomMutator may call. */
