@@ -44,7 +44,7 @@ static ott_status fail_ranks(const int64_t size[MESH_DIMENSIONS], int64_t produc
         [MESH_EP] = &(cfg)->distributed.ep, [MESH_TP] = &(cfg)->distributed.tp                               \
     }
 
-/* Reads the configured sizes, with 1 for -1. *product: their product, at most INT64_MAX. */
+/* Reads the sizes of all mesh dimensions; -1 counts as 1. *product: their product, at most INT64_MAX. */
 static ott_status read_sizes(const config *cfg, int64_t size[MESH_DIMENSIONS], int64_t *product) {
     const int64_t *const asked[MESH_DIMENSIONS] = KEYS(cfg);
     *product = 1;
@@ -67,7 +67,8 @@ ott_status mesh_open(const config *cfg, int64_t ranks, mesh *out) {
 }
 
 ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log) {
-    /* Dimensions get ranks in this order. If a size divides heads or layers, divisors of the size do too. */
+    /* The dimensions are given their ranks in this order. A size is reduced only to one of its divisors. If
+       the old size divides the model's heads or layers, the divisor does too. */
     static const mesh_dimension order[] = {MESH_TP, MESH_CP,           MESH_PP,
                                            MESH_EP, MESH_DP_REPLICATE, MESH_DP_SHARD};
     int64_t *const keys[MESH_DIMENSIONS] = KEYS(cfg);

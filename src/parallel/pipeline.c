@@ -60,8 +60,8 @@ static int64_t warm_up(const pipeline_stage *s, int64_t micro_batches) {
     return ahead < all ? ahead : all;
 }
 
-/* The k-th forward or backward of this stage. Each round runs `stages` micro-batches through chunk after
-   chunk. Backward starts with the last chunk. */
+/* Returns forward or backward number k of this stage. The stage runs `stages` micro-batches through its first
+   chunk, then through the next one, and so on. Backward starts with the last chunk. */
 static pipeline_task get_task(const pipeline_stage *s, int64_t k, bool backward) {
     int64_t round = count_parts(s);
     int chunk = (int)(k % round / s->stages);
@@ -86,7 +86,7 @@ static bool is_last_part(const pipeline_stage *s, int chunk) {
     return part_of_chunk(s, chunk) == count_parts(s) - 1;
 }
 
-/* The message to (sent true) or from the part that is `by` parts after the part of task t. */
+/* The message that task t sends to, or receives from, the part with the index of t's part plus `by`. */
 static pipeline_message message(const pipeline_stage *s, pipeline_task t, pipeline_content content,
                                 int64_t by, bool sent) {
     int64_t part = part_of_chunk(s, t.chunk) + by;
@@ -116,7 +116,8 @@ int pipeline_receives(const pipeline_stage *s, bool tied, pipeline_task t,
     return count;
 }
 
-/* After the last stage's last backward, the first stage must still receive `stages` table gradients. */
+/* The last stage sends the gradients of a tied embedding table straight to the first stage. It can be
+   `stages` micro-batches ahead of the first stage's backward. */
 int pipeline_max_in_flight(const pipeline_stage *s, pipeline_content content) {
     return content == PIPELINE_TABLE ? s->stages : 1;
 }

@@ -1,15 +1,15 @@
 /*
- * parallel/pipeline: pipeline parallelism: the layers, the order of tasks and the messages of each stage. It
- * only computes them; train/stage executes tasks and sends messages.
+ * parallel/pipeline: pipeline parallelism: computes the layers, the order of tasks and the messages of each
+ * stage. train/stage executes tasks and sends messages.
  *
  * A stage is a rank. The model's layers are divided into parts. A stage has one or several parts, its chunks:
  * chunk c of stage r is part c * stages + r. With several chunks, a micro-batch passes through the stages
  * more than once. A task is the forward or the backward of one part for one micro-batch. Every schedule runs
- * some warm-up forwards, then forwards and backwards alternately, then the remaining backwards. Each part
- * processes micro-batches in order, so sums over micro-batches have the bits of one rank.
+ * warm-up forwards, then forwards and backwards alternately, then the remaining backwards. Each part runs the
+ * micro-batches in ascending order, so sums over micro-batches have the bits of one rank.
  *
  *     gpipe              all forwards first: every micro-batch of the step is in flight
- *     1f1b               at most stages - r micro-batches are in flight (Narayanan et al. 2019, 2021)
+ *     1f1b               stage r has at most stages - r micro-batches in flight (Narayanan et al. 2019, 2021)
  *     interleaved_1f1b   1f1b with several chunks per stage; each chunk runs `stages` micro-batches in a row
  */
 #ifndef PARALLEL_PIPELINE_H
@@ -32,12 +32,12 @@ typedef struct pipeline_stage {
     int chunks;       /* number of chunks per stage; 1 unless schedule is interleaved_1f1b */
 } pipeline_stage;
 
-/* OTT_ERR_CONFIG if a part has no layer, or if `stages` does not divide interleaved_1f1b's micro-batches. */
+/* OTT_ERR_CONFIG with fewer layers than parts. interleaved_1f1b requires micro_batches % stages == 0. */
 ott_status pipeline_check(const pipeline_stage *s, int64_t layers, int64_t micro_batches);
 
 /* Returns the layers of a chunk of this stage. The first parts may have one layer more than the others. */
 layer_range pipeline_layers(const pipeline_stage *s, int64_t layers, int chunk);
-/* True if the layer is on this stage. s NULL, here and for the next two functions: true, no pipeline. */
+/* True if this stage has the layer, and also if s is NULL, which means that there is no pipeline. */
 bool pipeline_has_layer(const pipeline_stage *s, int64_t layers, int64_t layer);
 bool pipeline_is_first(const pipeline_stage *s); /* True for the stage with the embedding. */
 bool pipeline_is_last(const pipeline_stage *s);  /* True for the stage with the final norm and the head. */
@@ -71,12 +71,12 @@ typedef struct pipeline_message {
 } pipeline_message;
 
 enum { PIPELINE_MESSAGES = 2 };
-/* Writes the messages to send after task t, in order; returns their number. tied: trained tied embedding. */
+/* Writes the messages to send after task t; returns their number. tied: embeddings are tied and trained. */
 int pipeline_sends(const pipeline_stage *s, bool tied, pipeline_task t,
                    pipeline_message out[PIPELINE_MESSAGES]);
-/* Maximum number of unfinished sends of this content. Before the next send, a stage waits for the oldest. */
+/* Maximum number of sends of `content` in flight. At this number, a stage waits for its oldest send. */
 int pipeline_max_in_flight(const pipeline_stage *s, pipeline_content content);
-/* Writes the messages to receive before task t, in order; returns their number. */
+/* Writes the messages that the stage receives before task t; returns their number. */
 int pipeline_receives(const pipeline_stage *s, bool tied, pipeline_task t,
                       pipeline_message out[PIPELINE_MESSAGES]);
 

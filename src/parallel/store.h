@@ -5,19 +5,19 @@
  * reduce-scattered to the shards. The next unit's gather and the previous unit's reduction overlap with
  * computation. On one rank nothing is moved.
  *
- * Ranks send data as the layers read it. A linear weight is sent in the activation format or as FP8 codes.
- * DoRA weights, and expert weights of FP8 grouped GEMMs, are sent as masters. For codes, ranks reduce the
- * amaxes first, so that each casts its rows of the master with the scales of the full weight, once per use in
- * a pass. Codes and scales of every recipe equal one rank's, bit for bit: nothing is rounded twice, and
- * shards may split scale blocks. Frozen weights that are stored as FP8 codes are sent as codes; every rank
- * has all scales of these weights. The embedding table is sent in the activation format, to which its rows
- * are rounded anyway. Norms and biases are sent in fp32. Each unit is one all-gather.
+ * Ranks send parameters in the format that the layers read. A linear weight is sent in the activation format
+ * or as FP8 codes. DoRA weights, and expert weights of FP8 grouped GEMMs, are sent as masters. To make FP8
+ * codes, the ranks first reduce the amaxes. Then each rank casts its rows of the master with the scales of
+ * the full weight. The codes and scales of every recipe are the same as on one rank, bit for bit, even where
+ * shards split a scale block. Frozen weights that are stored as FP8 codes are sent as codes; every rank has
+ * all scales of these weights. The embedding table is sent in the activation format, to which its rows are
+ * rounded anyway. Norms and biases are sent in fp32. Each unit is one all-gather.
  *
- * A step's gradient is the sum, in order, of the gradients of micro-batches, or of ranks. N ranks with one
- * micro-batch each give the bits of one rank with N micro-batches. Therefore a gradient that backward
- * accumulates more than once per micro-batch is summed separately and added once. These separate sums are
+ * A step's gradient is the sum of the gradients of all micro-batches and ranks, added in a fixed order. N
+ * ranks with one micro-batch each give the same bits as one rank with N micro-batches. Therefore a gradient
+ * to which backward adds several times per micro-batch is first summed over the micro-batch. These sums are
  * fp32, and so are the gradients that ranks send (except with reduce_bf16). A gradient stored in bf16 is
- * rounded once per reduction, so one rank with N micro-batches rounds N times.
+ * rounded once per reduction, so one rank with N micro-batches rounds it N times.
  */
 #ifndef PARALLEL_STORE_H
 #define PARALLEL_STORE_H
@@ -40,13 +40,13 @@ typedef struct store_options {
     bool reduce_bf16;       /* send gradients in bf16; sums are fp32 and rounded once */
     /* true: sum a step's micro-batches in full fp32 gradients, reduce once; false: reduce each micro-batch */
     bool reduce_once;
-    /* gather again for backward whatever `reshard` is; on one rank: cast again (linear.requantizes) */
+    /* gather units again for backward, even if `reshard` keeps them; on one rank: cast weights again */
     bool regather_for_backward;
     store_reshard reshard;
 } store_options;
 
-/* Bit set of the uses of weights that a unit is gathered for. Forward reads rowwise, backward columnwise. A
-   backward that recomputes GEMMs reads both. */
+/* Bits for the two quantized copies of a weight, each for one use: forward reads the rowwise copy, backward
+   the columnwise copy. A backward that recomputes GEMMs reads both. */
 enum { STORE_ROWWISE = 1, STORE_COLUMNWISE = 2 };
 
 /* Bytes of this rank's collectives: gathered full tensors, and gradients before their reduction. */
@@ -57,11 +57,11 @@ typedef struct store_traffic {
 
 typedef struct store_part store_part;
 
-/* A unit. The caller (model/storage.c) sets parameters, linears and is_table; the store sets the rest. */
+/* A unit. model/storage.c sets parameters, linears, their counts and is_table; the store sets the rest. */
 typedef struct store_unit {
     parameter **parameters; /* [parameter_count] parameters, reduced together; borrowed */
     int parameter_count;
-    linear **linears; /* [linear_count] layers that read this or another unit's (tied) weight; borrowed */
+    linear **linears; /* [linear_count] layers; a tied head reads a weight of another unit; borrowed */
     int linear_count;
     bool is_table;     /* the unit has the embedding table and learned positions */
     store_part *parts; /* [part_count] tensors to gather */
@@ -79,17 +79,18 @@ typedef struct store_unit {
 
 typedef struct parameter_store {
     group *ranks; /* data-parallel ranks that share the parameters; borrowed; NULL: one rank */
-    /* Second store, for expert parameters, which are sharded over another group. It has the same unit indices
-       and options. Public calls but store_divide and store_open also apply to it. Borrowed; NULL: none. */
+    /* Second store, for expert parameters, which are sharded over another group of ranks. Its units have the
+       same indices and options. A call of a public function also applies to it, except of store_divide and
+       store_open. Borrowed; NULL: none. */
     struct parameter_store *expert_store;
     store_options options;
-    bool micro_batches; /* a step has several micro-batches; set it and `options` before store_set */
+    bool micro_batches; /* a step has several micro-batches; the caller sets it before store_set */
     /* [unit_count] units; borrowed. The caller sets both members and zeroes the units before store_open. */
     store_unit *units;
     int unit_count;
     int64_t *shard_elements; /* [ranks] number of elements in each rank's shards of all divided parameters */
     int *rank_heap;          /* [ranks] min-heap of ranks by shard_elements, then by rank */
-    void *scales; /* device memory: amax of all weights, then all scale, then all scale_inv; owned */
+    void *scales; /* device memory: amaxes of all weights, then all scales, then all inverse scales; owned */
     int64_t scale_count;
     void *full_gradients; /* reduce_once: fp32 gradients of all trained parameters, device memory; owned */
     int64_t full_count;
@@ -104,30 +105,31 @@ typedef struct parameter_store {
     store_traffic traffic;
 } parameter_store;
 
-/* Assigns this rank's shard of p: sets first, rows_per_rank (in `memory`; NULL on one rank) and the shape of
-   value in p->shard, and zeroes the shard's other members. The value keeps its dtype and gets no memory. Call
-   it for all parameters, in the same order on all ranks. A shard starts at a multiple of REDUCE_BLOCK
-   elements of the local part. Before the first call zero *s and set `ranks`. */
+/* Assigns this rank's shard of p. Sets `first`, `rows_per_rank` (in `memory`; NULL on one rank) and the shape
+   of `value` in p->shard, and zeroes the shard's other members. The value keeps its dtype and gets no memory.
+   A shard starts at a multiple of REDUCE_BLOCK elements of p->local. Zero *s and set `ranks` before the first
+   call. All ranks call it for all parameters in the same order. */
 ott_status store_divide(parameter_store *s, arena *memory, parameter *p);
 /* Call it when the units have their parameters and linears. */
 ott_status store_open(parameter_store *s, arena *memory);
-/* Call it after linear_set_spec and before linear_fuse_quantize: lists parts, allocates scales and the full
-   gradients. table: the format in which the embedding table is sent. */
+/* Lists the tensors that each unit gathers and allocates the scales and the full gradients. Call it after
+   linear_set_spec and before linear_fuse_quantize. table: the format in which the embedding table is sent. */
 ott_status store_set(parameter_store *s, device *d, ott_dtype table);
 void store_close(parameter_store *s, device *d); /* frees the store's device memory */
 
-/* Call store_gather before and store_release after a unit's forward or backward. In between, the unit's
-   values, and its weights for `uses`, are complete. A gathered unit stays as it is; if it was gathered
-   without one of `uses`, store_gather fails with an internal error. Buffers come from the memory plan. */
+/* Call store_gather before a unit's forward or backward, and store_release after it. In between, the unit has
+   its full parameters and the copies of its weights that `uses` lists. If the unit is gathered already,
+   store_gather only checks that the unit has these copies. Buffers come from the memory plan. */
 ott_status store_gather(exec *cx, parameter_store *s, int unit, int uses);
 ott_status store_release(exec *cx, parameter_store *s, int unit);
 /* Starts the gather that a later store_gather with the same arguments waits for. */
 ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses);
 
-/* Call store_open_gradients before and store_reduce_gradients after a unit's backward. The first sets
-   p->grad: a zeroed fp32 buffer if a micro-batch's gradient is summed separately, else the step's gradient.
-   The second adds to the step's gradients or starts their reduction to the shards. After the last backward,
-   store_finish_gradients waits for it. The caller zeros the shards' gradients before a step. */
+/* Call store_open_gradients before a unit's backward and store_reduce_gradients after it. The first sets
+   p->grad: to a zeroed fp32 buffer if the gradient is summed over each micro-batch, otherwise to the step's
+   gradient. The second adds such a buffer to the step's gradient, or starts its reduction to the shards.
+   store_finish_gradients waits for the last reduction. Call it after the last backward. The caller zeroes the
+   shards' gradients before a step. */
 ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit);
 ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit);
 ott_status store_finish_gradients(exec *cx, parameter_store *s);
@@ -146,7 +148,7 @@ void store_abandon(exec *cx, parameter_store *s, ott_status why);
 typedef enum store_content {
     STORE_VALUE,            /* the parameter's value */
     STORE_COMPUTE,          /* the weight, converted to the activation format */
-    STORE_CODES,            /* FP8 codes of one use, or of both uses if these share codes or scales */
+    STORE_CODES,            /* FP8 codes of the rowwise copy, or of both copies if they share scales */
     STORE_CODES_COLUMNWISE, /* FP8 codes of the columnwise use, if it has separate scales */
     STORE_MASTER            /* the master, cast after the gather */
 } store_content;
@@ -164,16 +166,16 @@ struct store_part {
 static inline int store_ranks(const parameter_store *s) {
     return s->ranks ? s->ranks->size : 1;
 }
-/* store_count_at: number of elements of rank's shard of p. store_first_at: of all lower ranks' shards. */
+/* store_count_at: elements of rank's shard of p. store_first_at: elements of all lower ranks' shards of p. */
 int64_t store_count_at(const parameter *p, int rank);
 int64_t store_first_at(const parameter *p, int rank);
 
-/* Updates the unit's scales for cx->step if they are out of date. With precompute_scales, all units'. */
+/* Computes the unit's scales (with precompute_scales: of all units) unless they are of cx->step already. */
 ott_status store_refresh_scales(exec *cx, parameter_store *s, store_unit *u);
 /* Casts this rank's rows of the weight to codes of one use; codes[rows, columns] is row-major. */
 ott_status store_cast(exec *cx, const linear *l, bool columnwise, void *codes);
-/* In a step's first micro-batch, passes rows of a weight and their codes to cx->hook. If the weight has two
-   FP8 uses, passes only the rowwise codes. */
+/* Passes rows x of a weight and their codes q to cx->hook, in the first micro-batch of a training step. If
+   the weight has both a rowwise and a columnwise FP8 copy, only the rowwise codes are passed. */
 ott_status store_call_hook(exec *cx, const linear *l, const tensor *x, const qtensor *q);
 
 #endif

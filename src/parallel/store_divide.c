@@ -6,7 +6,7 @@ static int64_t row_elements(const parameter *p) {
     return p->rank > 1 ? p->local.columns : 1;
 }
 
-/* Number of rows in a piece. A piece is made of complete reduction blocks, so no shard splits a block. */
+/* Number of rows in a piece. Shards are made of whole pieces, and pieces of whole reduction blocks. */
 static int64_t unit_rows(const parameter *p) {
     return REDUCE_BLOCK / size_common_divisor(REDUCE_BLOCK, row_elements(p));
 }
@@ -56,7 +56,7 @@ static ott_status open_held(parameter_store *s, arena *memory) {
 
 /* ---- shards ---- */
 
-/* Each rank gets equally many pieces of unit_rows rows. The ranks with the fewest elements get the rest. */
+/* Every rank gets equally many pieces. The remaining pieces go to the ranks with the fewest elements. */
 static void divide_rows(parameter_store *s, const parameter *p, int64_t rows, int64_t *counts) {
     int ranks = s->ranks->size;
     int64_t unit = unit_rows(p), units = (rows + unit - 1) / unit, elements = unit * row_elements(p);

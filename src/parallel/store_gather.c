@@ -32,7 +32,7 @@ static ott_status pack_part(exec *cx, const store_part *part, void *to) {
 
 /* ---- in flight ---- */
 
-/* Fills u->rows with the bytes from each rank; returns the sum. */
+/* Sets u->rows to the number of bytes that each rank sends; returns the sum of these numbers. */
 static int64_t measure_unit(const exec *cx, parameter_store *s, store_unit *u) {
     int64_t all = 0;
     for (int r = 0; r < s->ranks->size; r++) {
@@ -71,7 +71,7 @@ static ott_status start_gather(exec *cx, parameter_store *s, store_unit *u, int 
 
 /* ---- unpacking ---- */
 
-/* Copies one rank's elements [first, first + count) of a part from `from`. Not called while recording. */
+/* Copies elements [first, first + count) of a gathered tensor from `from`, the received shard of one rank. */
 typedef ott_status (*unpack_shard)(exec *cx, store_part *part, void *from, int64_t first, int64_t count);
 
 static ott_status for_each_shard(exec *cx, const parameter_store *s, const store_unit *u, store_part *part,
@@ -142,7 +142,7 @@ static ott_status unpack_codes(exec *cx, const parameter_store *s, const store_u
     return part->columnwise.data ? for_each_shard(cx, s, u, part, unpack_columnwise) : OTT_OK;
 }
 
-/* Casts a gathered master to FP8 codes of the uses that open_codes opened. */
+/* Casts a gathered master to FP8 codes, to the buffers that open_codes has opened. */
 static ott_status cast_master(exec *cx, const store_part *part, const tensor *master) {
     qtensor q = part->l->quantized;
     if (!(part->rowwise.data)) q.spec.rowwise.format = OTT_F32;
