@@ -13,7 +13,7 @@ static bool is_summed_separately(const parameter_store *s, const parameter *p) {
     return !p->frozen && (reduces_each_micro_batch(s) || (s->micro_batches && p->adds_often));
 }
 
-/* The gradient of the unit's parameter i that this rank accumulates over micro-batches. */
+/* Returns the tensor in which the gradients of parameter i are summed over micro-batches. */
 static tensor kept_gradient(const parameter_store *s, const store_unit *u, int i) {
     int64_t first = u->full_first;
     if (!s->full_gradients) return u->parameters[i]->shard.grad;
@@ -25,7 +25,7 @@ static tensor kept_gradient(const parameter_store *s, const store_unit *u, int i
     return tensor_matrix((float *)s->full_gradients + first, OTT_F32, local->rows, local->columns);
 }
 
-/* The gradient may be open already: a tied head adds to the table's gradient before the embedding does. */
+/* A tied table's buffer may be open already: the head's backward, which runs first, adds to it too. */
 static ott_status open_full_gradient(exec *cx, parameter *p) {
     if (p->grad_buffer.id != 0) return OTT_OK;
     TRY(exec_open(cx, "gradient of a micro-batch", OTT_F32, p->local.rows, p->local.columns, &p->grad,
@@ -71,7 +71,7 @@ static int64_t packed_count(const exec *cx, const parameter_store *s, const para
     return p->frozen ? 0 : backend_align(cx->device->can, store_count_at(p, rank) * size) / size;
 }
 
-/* Elements of the packed buffer from parameter i's shard of rank r to parameter i's shard of rank r + 1. */
+/* Distance in the packed buffer, in elements, between parameter i's shards of rank r and of rank r + 1. */
 static int64_t packed_step(const exec *cx, const parameter_store *s, const store_unit *u, int i, int r) {
     int64_t step = s->reduction.rows[r];
     for (int k = 0; k < i && r + 1 < s->ranks->size; k++)
@@ -79,7 +79,7 @@ static int64_t packed_step(const exec *cx, const parameter_store *s, const store
     return step;
 }
 
-/* The end of the run of ranks, starting at r, with equal shard sizes of parameter i and equal packed_step. */
+/* Ranks [r, result) have shards of parameter i of equal size, at equal distances in the packed buffer. */
 static int run_end(const exec *cx, const parameter_store *s, const store_unit *u, int i, int r) {
     const parameter *p = u->parameters[i];
     int64_t step = packed_step(cx, s, u, i, r);
@@ -90,7 +90,7 @@ static int run_end(const exec *cx, const parameter_store *s, const store_unit *u
     return next;
 }
 
-/* Packs parameter i. One op packs several equal shards: with many ranks, shards are small. */
+/* Packs parameter i's gradient for all ranks. One op packs several equal shards: fewer, larger copies. */
 static ott_status pack_gradient(exec *cx, const parameter_store *s, const store_unit *u, int i, tensor to) {
     const parameter *p = u->parameters[i];
     for (int r = 0, next; r < s->ranks->size; r = next) {
@@ -115,7 +115,7 @@ static ott_status pack_gradients(exec *cx, const parameter_store *s, const store
     return OTT_OK;
 }
 
-/* Fills s->reduction.rows with the elements for each rank; returns the sum. */
+/* Sets s->reduction.rows to the number of elements for each rank, with padding; returns the sum. */
 static int64_t measure_gradients(const exec *cx, parameter_store *s, const store_unit *u) {
     int64_t all = 0;
     for (int r = 0; r < s->ranks->size; r++) {

@@ -10,14 +10,14 @@ static int64_t rows_per_scale(const qtensor *q, bool columnwise) {
                       : granularity_block(q->spec.rowwise.grain).mn;
 }
 
-/* Returns the end of the piece from row `first` on: its scale block's end if inside a block, else `end`. */
+/* A piece starts at row `first`. Returns its end: the next block if `first` is inside a block, else `end`. */
 static int64_t piece_end(int64_t first, int64_t end, int64_t block) {
     if (block == INT64_MAX || first % block == 0) return end;
     int64_t next = (first / block + 1) * block;
     return next < end ? next : end;
 }
 
-/* Returns rows [first, first + count) of one use of q. `codes`: where their codes are, in row-major order. */
+/* Returns rows [first, first + count) of q's rowwise or columnwise copy. codes: their row-major codes. */
 static qtensor quantized_rows(const qtensor *q, bool columnwise, int64_t first, int64_t count, void *codes) {
     qtensor part = {.rows = count, .columns = q->columns, .spec = q->spec};
     qdata *d = columnwise ? &part.columnwise : &part.rowwise;
@@ -34,7 +34,7 @@ static qtensor quantized_rows(const qtensor *q, bool columnwise, int64_t first, 
     return part;
 }
 
-/* A call for each piece x of this rank's rows of a weight. q: codes of the piece in one use. */
+/* Called for each piece of this rank's rows of a weight. x: the piece; q: its rowwise or columnwise codes. */
 typedef ott_status (*piece_call)(exec *cx, const linear *l, const tensor *x, const qtensor *q);
 
 static ott_status for_pieces(exec *cx, const linear *l, bool columnwise, void *codes, piece_call call) {
@@ -115,7 +115,7 @@ static ott_status for_weights(exec *cx, const store_unit *units, int count, weig
     return OTT_OK;
 }
 
-/* True if the optimizer already computed this rank's amaxes of all weights of the units. */
+/* True if the optimizer has already computed the amaxes of this rank's rows of all weights of the units. */
 static bool are_quantized_by_optimizer(const exec *cx, const store_unit *units, int count) {
     for (int i = 0; i < count; i++)
         for (int k = 0; k < units[i].linear_count; k++) {

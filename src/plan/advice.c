@@ -1,4 +1,4 @@
-/* plan/advice: runs the memory check of the stage that needs most memory. */
+/* plan/advice: gets suggestions from the memory check of the pipeline stage that needs most memory. */
 #include "plan/advice.h"
 
 typedef struct advice_request {

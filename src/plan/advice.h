@@ -1,4 +1,4 @@
-/* plan/advice: suggests settings for a run that needs too much memory, or more in FP8 than in bf16. */
+/* plan/advice: suggests settings for a run that does not fit in memory or needs more in FP8 than in bf16. */
 #ifndef PLAN_ADVICE_H
 #define PLAN_ADVICE_H
 
@@ -9,7 +9,7 @@ typedef struct advice {
     memory_check_fp8 fp8;
 } advice;
 
-/* Fills in *out for the stage that needs most memory. Set out->suggestions.account before. */
+/* Fills *out for the pipeline stage that needs most memory. Set out->suggestions.account before. */
 ott_status advice_find(const count_request *r, const estimate *e, advice *out);
 
 #endif

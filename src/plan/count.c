@@ -21,16 +21,16 @@ const char *count_traffic_text(traffic_kind k) {
 
 /* ---- the clocks of a rank ---- */
 
-/* Seconds at which a rank's computation and its communication (transport) are free. Both run in parallel,
-   each in order. A gather is reported when it starts, one block before its parameters are needed, and must
-   end before the next gather starts. A reduction starts when its gradients are complete and must end before
-   the pass ends. The computation waits for every other collective. */
+/* A rank computes and communicates at the same time. Its clocks are the seconds at which its computation and
+   its communication (transport) so far end. An all-gather starts one block before its parameters are needed;
+   the computation waits for it before the next gather. A reduce-scatter starts when its gradients are
+   complete; the computation waits for it at the end of the pass. For other collectives it waits until they end. */
 typedef struct clocks {
     double compute, transport;
     double waiting;       /* seconds of `compute` that were spent waiting */
     double gathered;      /* seconds at which the previous gather ended */
     collective_kind last; /* kind of the previous collective */
-    bool together;        /* no op ran since then: the next collective of this kind starts with it */
+    bool together;        /* no op ran after it: another collective of its kind starts together with it */
 } clocks;
 
 static void wait_until(clocks *c, double moment) {
@@ -68,7 +68,7 @@ static bool is_once_a_step(const exec *cx) {
     return cx->part == PART_REDUCTION || cx->part == PART_OPTIMIZER;
 }
 
-/* False in evaluation. Reduction and optimizer plans have PHASE_EVALUATE too, but their own cx->part. */
+/* False for evaluation. The reduction and optimizer plans also have PHASE_EVALUATE, but cx->part differs. */
 static bool is_of_step(const exec *cx) {
     return is_once_a_step(cx) || cx->phase != PHASE_EVALUATE;
 }
@@ -85,9 +85,9 @@ static bool is_weight(const tensor *x) {
     return !plan_is_recorded(x->data);
 }
 
-/* If the operation quantizes or converts a weight, returns an address that identifies the result, else NULL.
-   The dry run records such an operation at each use of the weight, but a step runs it once. Exception: every
-   rank casts a sharded weight at each use. */
+/* If the operation quantizes or converts a weight, returns an address as a key of the result, else NULL. A
+   dry run records such an operation at each use of the weight, but a step runs it once. So each key is
+   counted once. Casts of sharded weights run at each use: NULL. */
 static const void *made_weight(const counter *c, enum op_index op, const void *args) {
     const quantize_args *q = args;
     const convert_args *v = args;
@@ -107,7 +107,7 @@ static const void *made_weight(const counter *c, enum op_index op, const void *a
     return op == OP_INDEX_convert && is_weight(v->x) ? v->y : NULL;
 }
 
-/* If the collective reduces amaxes of weights, returns an address that identifies them, else NULL. */
+/* If the collective reduces amaxes of weights, returns an address as a key of the result, else NULL. */
 static const void *made_scales(const collective *call) {
     bool scales = call->kind == COLLECTIVE_ALL_REDUCE && call->reduce == REDUCE_MAX;
     return scales && !plan_is_recorded(call->input.data) ? (const char *)call->input.data + 1 : NULL;
@@ -120,7 +120,7 @@ static void add_timed_work(count_part *p, const work *w, double seconds, double 
     p->seconds += times * seconds;
 }
 
-/* Adds the micro-batch clock's advance since `before` to forward or backward. */
+/* Adds the seconds of computation since `before` to the forward or the backward of a micro-batch. */
 static void note_elapsed(counter *c, const exec *cx, double before) {
     *(cx->part == PART_BACKWARD ? &c->out->backward : &c->out->forward) += c->micro_batch.compute - before;
 }
@@ -194,7 +194,7 @@ static void add_traffic(count_traffic *t, double bytes, double seconds, double t
     t->seconds += times * seconds;
 }
 
-/* Adds the copy of a gathered block to the tensors that layers read. */
+/* Counts the copy of a gathered unit from the receive buffer to the tensors that layers read. */
 static void add_unpacking(counter *c, const exec *cx, const collective *call) {
     const work w = {
         .op = OP_INDEX_convert, .format = WORK_BF16, .bytes = 2 * (double)tensor_bytes(call->output)};
@@ -232,7 +232,7 @@ static void on_collective(void *user, const exec *cx, const group *g, const coll
 
 /* ---- work outside of the recorded plans ---- */
 
-/* Adds the all-reduce of this rank's gradient shard over the ranks with the same shard, along dimension d. */
+/* Adds the all-reduce of gradients over the ranks along dimension d, which all have the same shard. */
 static void add_copies(counter *c, const model *m, mesh_dimension d) {
     machine_group g = machine_group_along(c->request->mesh, d);
     double copies = (double)g.ranks, bytes = 2 * (double)m->trained_bytes * (copies - 1) / copies;
@@ -260,8 +260,8 @@ static ott_status count_model(void *user, trainer *t) {
 
 /* ---- a rank ---- */
 
-/* Prepares the dry run of the first rank of stage `stage_index`. On this machine, adds the memory of its
-   process groups by formula. On a GPU they take no host memory. */
+/* Prepares the dry run of the first rank of stage `stage_index`. In a plan for this machine's
+   CPU, adds the memory of the process groups. On a GPU they take no host memory. */
 static ott_status open_rank(const count_request *r, int64_t stage_index, process_group *pg,
                             model_options *shape, memory_check *out) {
     int64_t first =

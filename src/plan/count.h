@@ -64,13 +64,13 @@ typedef struct rank_count {
     count_traffic traffic[TRAFFIC_KINDS];
     double forward, backward;  /* seconds of a micro-batch */
     double waiting;            /* part of forward and backward spent waiting for other ranks */
-    double once, once_waiting; /* seconds of work done once per step; part of them spent waiting */
+    double once, once_waiting; /* seconds of work done once per step; of these, seconds spent waiting */
     double message;            /* seconds to send a message to the next stage */
 } rank_count;
 
 /* Counts the first rank of pipeline stage `stage_index`. */
 ott_status count_run(const count_request *r, int64_t stage_index, rank_count *out);
-/* Calls `callback` with the memory check of the stage's first rank, to try other settings. */
+/* Calls `callback`, which can try other settings with the memory check of the stage's first rank. */
 typedef ott_status count_memory_check_fn(void *user, const memory_check *a);
 ott_status count_with_memory_check(const count_request *r, int64_t stage_index,
                                    count_memory_check_fn *callback, void *user);

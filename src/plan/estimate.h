@@ -8,7 +8,7 @@
 typedef struct estimate {
     rank_count rank;          /* counts of the slowest stage's first rank */
     memory_need need;         /* memory of the stage that needs most */
-    int64_t shortfall;        /* bytes needed minus bytes left; fits if 0 or less; -INT64_MAX: no limit */
+    int64_t shortfall;        /* needed minus available bytes (0 or less: it fits); -INT64_MAX: no limit */
     int64_t slowest, fullest; /* index of the slowest stage and of the fullest stage, from 0 */
     int64_t ranks, micro_batches;
     int64_t tokens;                          /* tokens of a step on all ranks */

@@ -15,7 +15,7 @@ static bool both_fp8(const cast_spec *a, const cast_spec *b) {
     return cast_spec_is_fp8(a) && cast_spec_is_fp8(b);
 }
 
-/* Seconds of the three GEMMs for m tokens; s NULL: all in high precision. */
+/* Seconds of a layer's forward, dgrad and wgrad GEMMs for m tokens. s NULL: all in high precision. */
 static double products_seconds(const machine *on, const linear *l, int64_t m, work_format high,
                                const linear_spec *s) {
     int bytes = high == WORK_FP32 ? 4 : 2;
@@ -46,8 +46,8 @@ static int layers_sharing_input(module_role role) {
     }
 }
 
-/* True if a separate op quantizes the layer's input (next function: grad_output). Norms, SwiGLU and the loss
-   quantize the tensors that they write; attention does not. */
+/* True if a separate op quantizes the input of layers with this role. Norms, SwiGLU and the loss quantize the
+   tensors that they write; attention does not. */
 static bool is_input_cast_separate(module_role role) {
     return role == ROLE_O;
 }

@@ -12,8 +12,8 @@ typedef struct layer_row {
     int count;
     int64_t m, n, k;  /* tokens of a micro-batch, output features, input features */
     bool converted;   /* the layers run in FP8 */
-    char kept[96];    /* why the layers are not in FP8; "" if they are, or if the run is not in FP8 */
-    double high, fp8; /* seconds of one layer's GEMMs in a micro-batch; fp8 includes casts */
+    char kept[96];    /* why the layers stay in high precision; "" if they are in FP8 or the run has no FP8 */
+    double high, fp8; /* seconds of one layer's GEMMs per micro-batch: high precision; FP8 with casts */
     double casts;     /* seconds of the casts; part of `fp8` */
 } layer_row;
 

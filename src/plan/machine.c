@@ -65,8 +65,8 @@ static void read_memory(const device *d, device_memory *out) {
 
 static const device_table table = {.taken = take_nothing, .read_memory = read_memory};
 
-/* Workspace of GPU libraries: 32 MiB for a cuBLASLt product. Attention backward needs the query's gradient in
-   fp32, and gradients of keys and values for all query heads. */
+/* Workspace of GPU libraries. A cuBLASLt GEMM takes 32 MiB. Attention backward stores the query's gradient in
+   fp32, and the gradients of keys and values separately for each query head. */
 static int64_t gpu_workspace(const device *d, enum op_index op, const void *args) {
     (void)d;
     if (op == OP_INDEX_gemm) return (int64_t)32 << 20;
@@ -75,7 +75,7 @@ static int64_t gpu_workspace(const device *d, enum op_index op, const void *args
     return 8 * a->q->rows * a->q->columns;
 }
 
-/* Sets the capabilities of an NVIDIA GPU: FP8 GEMMs need the contraction dimension contiguous. */
+/* Sets the capabilities of an NVIDIA GPU, on which FP8 GEMMs require a contiguous contraction dimension. */
 static void lay_out_as_gpu(machine *m, int capability, device *cpu) {
     m->ops = *cpu->ops;
     m->ops.workspace = gpu_workspace;
@@ -126,7 +126,7 @@ bool machine_has_fp8(const machine *m) {
 typedef struct rate_key {
     const char *name;
     size_t offset;
-    double unit, least, most; /* limits, in units: bytes must fit into 64 bits and times must be finite */
+    double unit, least, most; /* limits are multiples of `unit`: bytes fit into 64 bits, times are finite */
 } rate_key;
 
 static const rate_key keys[] = {

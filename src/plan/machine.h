@@ -36,11 +36,11 @@ typedef struct machine {
     backend_capabilities can;
 } machine;
 
-/* Opens a row of machines.def. Dry runs use the ops of `cpu`, which must outlive *out. Do not move or copy
-   *out: it has pointers into itself. OTT_ERR_ARGUMENT for an unknown name; the message lists the names. */
+/* Opens a machine of machines.def. Dry runs use the ops of `cpu`, which must outlive *out. *out has pointers
+   to its own members: do not move or copy it. OTT_ERR_ARGUMENT for an unknown name. */
 ott_status machine_open(const char *name, device *cpu, machine *out);
-/* Replaces rates by text such as "gib=80,fp8_tflops=1400", and drops measured times. OTT_ERR_ARGUMENT for an
-   unknown key; the message lists the keys. */
+/* Replaces rates with text such as "gib=80,fp8_tflops=1400" and deletes measured times, so that the rates are
+   used. OTT_ERR_ARGUMENT for an unknown key; the message lists the keys. */
 ott_status machine_set_rates(machine *m, const char *text);
 
 /* Seconds of an operation. A GEMM in a format without a rate is timed as bf16. */
