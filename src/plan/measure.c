@@ -37,7 +37,7 @@ typedef struct probe {
     device *device;
     exec_times times;
     tally step[STEPS];
-    int done; /* number of steps run; the first one is not timed, because it touches new memory */
+    int done;              /* number of steps run; the first is not timed, as it touches new memory */
     double between[STEPS]; /* mean seconds from one operation to the next, of each step */
 } probe;
 
@@ -57,7 +57,7 @@ static void note_op(void *user, enum op_index op, const void *args, double began
 
 enum { ARGUMENTS = 14 };
 
-/* Makes the small model's configuration, as from the command line of `ottava train`. */
+/* Makes the configuration of the small model that is measured, from options as for `ottava train`. */
 static ott_status make_config(probe *p, const config *from, const char *precision) {
     char text[ARGUMENTS][96];
     const char *arguments[ARGUMENTS];
@@ -136,7 +136,7 @@ static double median(double values[STEPS]) {
     return values[STEPS / 2];
 }
 
-/* Stores the medians of a probe. replace: overwrites the medians of an earlier probe. */
+/* Stores the median rates of the steps that were measured. replace: overwrites rates stored before. */
 static void store_rates(probe *p, bool replace, machine *out) {
     for (int op = 0; op < OP_COUNT; op++)
         for (int f = 0; f < WORK_FORMATS; f++) {
@@ -151,7 +151,7 @@ static void store_rates(probe *p, bool replace, machine *out) {
     if (replace) out->rate.launch = between > 0 ? between : 0;
 }
 
-/* Derives the rates that the page shows and that unmeasured operations use. */
+/* Derives the rates that `ottava plan` prints and that unmeasured operations use. */
 static void derive_rates(const config *cfg, device *d, machine *out) {
     device_memory memory;
     machine_rates *r = &out->rate;

@@ -6,7 +6,7 @@
 #include "plan/machine.h"
 #include "config/config.h"
 
-/* Fills *out with the rates of device d. d must outlive *out. cfg is resolved. Takes a few seconds. */
+/* Fills *out with measured rates of device d, which must outlive it. Takes seconds. cfg must be resolved. */
 ott_status measure_machine(mem *account, const config *cfg, device *d, machine *out);
 
 #endif

@@ -67,7 +67,7 @@ static ott_status take_layers(void *user, trainer *t) {
     return layers_estimate(user, t);
 }
 
-/* Estimates the layers of all pipeline stages, by a mesh with a single stage. */
+/* Estimates the layers of the full model, in a dry run with a single pipeline stage, which has all layers. */
 static ott_status estimate_layers(planner *p) {
     mesh single_stage = p->mesh;
     rank_count all;
@@ -82,7 +82,7 @@ static ott_status estimate_layers(planner *p) {
 
 /* ---- variants ---- */
 
-/* Estimates an FP8 run in bf16, and any other run in FP8. False if that is not possible. */
+/* Estimates an FP8 run also in bf16, and any other run also in FP8. False if the variant is not possible. */
 static bool estimate_other(planner *p) {
     config other = *p->cfg;
     bool fp8 = p->cfg->train.mixed_precision == PRECISION_FP8;
@@ -93,7 +93,7 @@ static bool estimate_other(planner *p) {
     return (fp8 || machine_has_fp8(&p->machine)) && estimate_run(&r, &p->other) == OTT_OK;
 }
 
-/* Returns estimate.shortfall with this train.batch_size; INT64_MAX if the estimate fails. */
+/* Returns the bytes that are missing at this train.batch_size, at most 0 if none; INT64_MAX on failure. */
 static int64_t find_shortfall(planner *p, int64_t sequences) {
     config other = *p->cfg;
     estimate e;
@@ -109,7 +109,7 @@ typedef struct tried_batch {
     int64_t size, shortfall;
 } tried_batch;
 
-/* Size at which a line through both points reaches shortfall 0; 0 if the line does not rise. */
+/* Returns the batch size at which a line through both shortfalls crosses 0; 0 if the line does not rise. */
 static int64_t interpolate_size(const tried_batch *a, const tried_batch *b) {
     if (a->shortfall == INT64_MAX || b->shortfall == INT64_MAX) return 0;
     double rise = ((double)b->shortfall - (double)a->shortfall) / (double)(b->size - a->size);
@@ -117,7 +117,7 @@ static int64_t interpolate_size(const tried_batch *a, const tried_batch *b) {
     return size < 1 ? 0 : size < LARGEST_BATCH ? (int64_t)size : LARGEST_BATCH;
 }
 
-/* Memory is nearly linear in the sequences, so interpolation needs few tries. `low` fits, `high` does not. */
+/* Interpolation takes few tries, as memory is nearly linear in the batch size. low fits, high does not. */
 static int64_t find_largest_batch(planner *p) {
     int64_t low = 1, high = LARGEST_BATCH + 1, next = 2;
     tried_batch before = {1, find_shortfall(p, 1)};

@@ -5,7 +5,7 @@ typedef struct timetable {
     const pipeline_stage *shape;
     int64_t micro_batches;
     const stage_times *times;
-    double *done;  /* [2][stages x chunks][micro_batches] end of each task; 0: not run yet */
+    double *done;  /* [2][stages x chunks][micro_batches] end of each forward and backward; 0: not run yet */
     int64_t *next; /* [stages] index of the next task */
     double *now;   /* [stages] seconds at which the stage is free */
 } timetable;
@@ -15,7 +15,7 @@ static double *done_at(const timetable *t, bool backward, int64_t part, int64_t 
     return &t->done[((backward ? parts : 0) + part) * t->micro_batches + micro_batch];
 }
 
-/* Time at which a task's input has arrived; below 0 if that is not known yet. */
+/* Seconds at which the input of a task arrives; below 0 if the task that sends it has not run yet. */
 static double ready_time(const timetable *t, int stage, pipeline_task task) {
     int64_t stages = t->shape->stages, parts = stages * t->shape->chunks;
     int64_t part = task.chunk * stages + stage, from = part + (task.backward ? 1 : -1);
@@ -24,7 +24,7 @@ static double ready_time(const timetable *t, int stage, pipeline_task task) {
     return done > 0 ? done + t->times[from % stages].message : -1;
 }
 
-/* Runs a stage's tasks until one must wait. True if any has run. */
+/* Runs tasks of a stage in order until the input of the next one is missing. True if any task has run. */
 static bool run_ready_tasks(timetable *t, int stage) {
     pipeline_stage s = *t->shape;
     s.rank = stage;

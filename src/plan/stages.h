@@ -12,7 +12,7 @@ typedef struct stage_times {
     double message;           /* seconds to send a message to the next stage */
 } stage_times;
 
-/* *out = seconds from the first task's start to the last one's end. times[stages]; shape->rank is ignored. */
+/* *out = seconds from the first task's start to the last one's end. times: [stages]. Ignores shape->rank. */
 ott_status stages_run(mem *account, const pipeline_stage *shape, int64_t micro_batches,
                       const stage_times *times, double *out);
 

@@ -59,8 +59,8 @@ static double step_product_seconds(const search *s, config_checkpointing kind) {
     return flops * (kind == CHECKPOINTING_FULL ? 4.0 / 3 : 1) / rate / (double)s->asked->ranks;
 }
 
-/* Per layer tp gathers the residual stream 4 times, in FP8 (1 byte) at best, and scatters it 4 times, in
-   bf16. */
+/* Tensor parallelism gathers the residual stream 4 times per layer, at best in FP8 (1 byte per element), and
+   reduce-scatters it 4 times, in bf16. */
 static double tensor_seconds(const search *s, const candidate *c) {
     machine_group g = machine_group_along(&c->mesh, MESH_TP);
     double layers = (double)s->base->shape->layers / (double)c->mesh.size[MESH_PP];
@@ -78,7 +78,7 @@ static double copies_seconds(const search *s, const candidate *c) {
                                     part_bytes(&c->mesh, trained_parameters(s), s->base->shape->gradient));
 }
 
-/* Lower bound of a step's seconds, with the pipeline bubble, which interleaved chunks reduce. */
+/* Lower bound of a step's seconds, with the pipeline bubble. Interleaved chunks make the bubble shorter. */
 static double least_seconds(const search *s, const candidate *c) {
     double busy = step_product_seconds(s, c->checkpointing) + tensor_seconds(s, c);
     int chunks =
@@ -116,7 +116,7 @@ static void add_candidates(search *s, const mesh *m) {
     }
 }
 
-/* Adds all meshes that split `left` ranks along order[d] and the dimensions after it. */
+/* Adds all meshes that split `left` ranks along dimension order[d] and the later dimensions of `order`. */
 static void add_meshes(search *s, mesh *m, int d, int64_t left) {
     static const mesh_dimension order[] = {MESH_TP, MESH_CP, MESH_PP, MESH_DP_SHARD};
     if (d == sizeof order / sizeof *order) {
@@ -169,8 +169,8 @@ static bool try_row(const search *s, sweep_row *row) {
     return true;
 }
 
-/* Tries ways to split a rank's sequences into micro-batches: at most twice the requested tokens per
-   micro-batch and rank, and with a pipeline at least as many micro-batches as stages. */
+/* Tries ways to split a rank's sequences into micro-batches. A micro-batch has at most twice the requested
+   tokens per rank. With a pipeline, there are at least as many micro-batches as stages. */
 static void try_candidate(const search *s, const candidate *c) {
     const mesh *m = &c->mesh;
     int64_t largest = 2 * s->base->cfg->train.batch_size * m->size[MESH_TP] * m->size[MESH_CP];
@@ -186,7 +186,7 @@ static void try_candidate(const search *s, const candidate *c) {
     }
 }
 
-/* Tries the most promising candidates first, until the rest cannot be among the best. */
+/* Tries candidates by ascending lower bound of their time. Stops when the rest cannot be among the best. */
 static void try_all(search *s) {
     const sweep *found = s->out;
     for (int i = 0; i < s->count && found->tried < MOST_TRIED; i++) {

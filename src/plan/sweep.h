@@ -22,7 +22,7 @@ typedef struct sweep {
     int count, tried, fitting;
 } sweep;
 
-/* Tries other settings for the run r. asked: the estimate of r without changes. */
+/* Tries other settings for run r. asked: the estimate of r with its own settings. */
 ott_status sweep_run(const count_request *r, const estimate *asked, sweep *out);
 /* Writes the row as options: "--distributed.dp_shard=8 --train.batch_size=2 ...". */
 void sweep_show(const sweep_row *row, char text[SWEEP_TEXT]);

@@ -3,7 +3,7 @@
 
 /* ---- casts ---- */
 
-/* True if a scale depends on a full row, column or tensor. Then all elements are read before the cast. */
+/* True if a scale depends on a full row, column or tensor, so that all elements are read before the cast. */
 static bool needs_all(const cast_spec *s) {
     scale_block block = granularity_block(s->grain);
     bool wide = block.mn == INT64_MAX || block.k == INT64_MAX;
@@ -30,9 +30,9 @@ double work_cast_bytes(const backend_capabilities *can, const quant_spec *spec, 
 
 /* ---- casts fused into the op that writes the tensor ---- */
 
-/* Order in which an op writes its output. By tiles: casts with a scale of a full row, column or tensor take
-   another pass. By rows: the op knows the amax of each row, and at its end the amax of the tensor. Norms also
-   cast, if each row has its own scale. */
+/* How an op writes an output that it also quantizes. BY_TILES: a cast that needs the amax of a full row,
+   column or tensor takes another pass. BY_ROWS: the op knows each row's amax, and at its end the tensor's.
+   BY_ROWS_AND_CASTS: the op (a norm) also casts rows that have their own scales. */
 typedef enum producer { BY_TILES, BY_ROWS, BY_ROWS_AND_CASTS } producer;
 
 static producer producer_of(enum op_index op) {
@@ -40,8 +40,8 @@ static producer producer_of(enum op_index op) {
     return op == OP_INDEX_cross_entropy || op == OP_INDEX_cross_entropy_finish ? BY_ROWS : BY_TILES;
 }
 
-/* Extra passes after a row-wise kernel: the first computes amaxes that are not known per row and casts what
-   it can, the second casts the rest. */
+/* Number of extra passes after an op that writes by rows. A first pass computes the amaxes that the op does
+   not know, and casts if it can. A second pass casts the rest. */
 static int passes_after_rows(const quant_spec *s, bool casts) {
     bool first = false, second = false;
     for (int columnwise = 0; columnwise < 2; columnwise++) {
@@ -71,7 +71,7 @@ static double tensor_traffic(const tensor *t) {
     return t ? (double)t->rows * (double)t->columns * dtype_bytes(t->dtype) : 0;
 }
 
-/* Bytes per element of the op's first high-precision tensor; the quantized tensor has this format. */
+/* Element bytes of the op's first high-precision tensor. The tensor to quantize has the same format. */
 static int source_bytes(const op_info *op, const void *args) {
     for (int i = 0; i < op->field_count; i++) {
         op_field_kind kind = op->fields[i].kind;
@@ -89,7 +89,7 @@ static double field_bytes(const exec *cx, const op_field *f, const void *args, i
     if (!value) return 0;
     switch (f->kind) {
     case OP_INOUT: return 2 * tensor_traffic(value);
-    case OP_QTENSOR: /* the high-precision tensor is another field; a q without codes gets only amaxes */
+    case OP_QTENSOR: /* the source is another argument of the op; a q without codes receives only amaxes */
         return qtensor_has_codes(value) ? quantized_bytes(cx, value, source, BY_TILES) : 0;
     case OP_OPERAND: return tensor_traffic(&((const operand *)value)->t);
     case OP_QOUT: {
@@ -183,13 +183,13 @@ static double embedding_bytes(const tensor *token, const tensor *rows, const ten
            (double)dtype_bytes(table->dtype) * table_passes * elements;
 }
 
-/* Bytes of a cast. The scales are known, so the source is read once. */
+/* Bytes that a cast reads and writes. The scales are known already, so the source is read once. */
 static double cast_bytes(const exec *cx, const cast_args *a) {
     return tensor_traffic(a->x) +
            (double)a->q->rows * (double)a->q->columns * code_copies(cx->device->can, &a->q->spec);
 }
 
-/* Counts a second read of a source in host memory, as work_cast_bytes does. */
+/* Counts a second read of the source in host memory, if its scales depend on a full row, column or tensor. */
 static void count_second_read(const quantize_args *a, work *w) {
     if (needs_all(&a->q->spec.rowwise) || needs_all(&a->q->spec.columnwise)) w->from_host *= 2;
 }

@@ -21,12 +21,12 @@ typedef struct work {
 work work_of(const exec *cx, enum op_index op, const void *args);
 /* Work of C[m,n] = A[m,k] B[n,k]^T; c_bytes: bytes of an element of C. */
 work work_of_product(work_format format, int64_t m, int64_t n, int64_t k, int c_bytes);
-/* Bytes that quantizing a tensor [rows, columns] of `source` bytes per element adds to the op that writes the
-   tensor: the codes, and a read if a scale depends on a full row, column or tensor. is_separate: also a read,
-   since quantizing is not fused into that op. */
+/* Bytes that quantizing a tensor [rows, columns], of `source` bytes per element, adds to the op that writes
+   the tensor: the codes, and one read if a scale depends on a full row, column or tensor. is_separate: adds
+   another read, because a separate op quantizes. */
 double work_cast_bytes(const backend_capabilities *can, const quant_spec *spec, int64_t rows, int64_t columns,
                        int source, bool is_separate);
-/* Returns the FLOP, or the bytes if there are none. The time is proportional to the result. */
+/* Returns the op's FLOP, or its bytes if it has no FLOP. The estimated time is proportional to the result. */
 static inline double work_units(const work *w) {
     return w->flops > 0 ? w->flops : w->bytes;
 }

@@ -11,7 +11,7 @@ enum { CHAT_DATE, FP8_SUM, BF16_SUM, KEYS, VALUE_BYTES = 16 };
 
 static const char *const keys[KEYS] = {"data.chat_date", "float8.accumulate", "train.bf16_accumulate"};
 
-/* The chosen value of each key; "": the key stays as it is. */
+/* The value chosen for each key; "": the key is not changed. */
 typedef struct choice {
     char value[KEYS][VALUE_BYTES];
 } choice;
@@ -24,7 +24,7 @@ static bool needs_date(const config *cfg) {
     return may_chat && *path && !*cfg->data.chat_date;
 }
 
-/* before: configuration of the resumed run, or NULL. Older runs have no data.chat_date. */
+/* before: configuration of the resumed run; NULL for a new run. Runs of old versions lack data.chat_date. */
 static void choose_date(const config *before, char out[VALUE_BYTES]) {
     if (!before)
         chat_today(out);

@@ -2,8 +2,8 @@
 #include "train/budget.h"
 #include "base/size.h"
 
-/* Applies choice n, from 0 to 2 * layers. Up to `layers`, the first n blocks recompute all but matrix
-   products. For larger n all blocks do so, and the first n - layers blocks recompute everything. */
+/* Applies choice n of 0 to 2 * layers. Up to `layers`, the first n blocks recompute all but matrix products.
+   Above, the first n - layers blocks recompute everything, and the others all but matrix products. */
 static void apply_choice(model *m, int64_t n) {
     int64_t layers = m->options.layers;
     for (int64_t i = 0; i < layers; i++)
@@ -17,7 +17,7 @@ static ott_status measure_choice(const budget *b, model *m, int64_t n, int64_t *
     return b->measure(b->user, bytes);
 }
 
-/* Binary search for the smallest choice within `limit` bytes. A larger choice needs less memory. */
+/* Binary search for the smallest choice that needs at most `limit` bytes. Larger choices need less memory. */
 static ott_status search_choice(const budget *b, model *m, int64_t limit, int64_t *found) {
     int64_t low = 0, high = 2 * m->options.layers, bytes;
     while (low < high) {
