@@ -23,8 +23,8 @@ const char *count_traffic_text(traffic_kind k) {
 
 /* A rank computes and communicates at the same time. Its clocks are the seconds at which its computation and
    its communication (transport) so far end. An all-gather starts one block before its parameters are needed;
-   the computation waits for it before the next gather. A reduce-scatter starts when its gradients are
-   complete; the computation waits for it at the end of the pass. For other collectives it waits until they end. */
+   the computation waits for it before the next gather. A reduce-scatter starts when its gradients are ready;
+   the computation waits for it at the end of the pass. It waits for other collectives when they start. */
 typedef struct clocks {
     double compute, transport;
     double waiting;       /* seconds of `compute` that were spent waiting */

@@ -1,6 +1,6 @@
-/* train/budget: memory_budget as in torchtitan. Chooses the activation checkpointing of each block by the
-   memory of a step. Share 0 is the memory with all blocks recomputed; share 1 is the memory with no block
-   recomputed. Each choice is measured by recording the memory plan; nothing is computed. */
+/* train/budget: implements memory_budget as torchtitan does. Limits a step's memory by choosing the
+   activation checkpointing of each block. Budget 0 is the memory with all blocks recomputed; budget 1 is the
+   memory with no block recomputed. To measure a choice, the memory plan is recorded; nothing is computed. */
 #ifndef TRAIN_BUDGET_H
 #define TRAIN_BUDGET_H
 
@@ -13,13 +13,13 @@ typedef struct budget {
     /* *bytes = memory of a step's plan with the blocks' current checkpointing. */
     ott_status (*measure)(void *user, int64_t *bytes);
     void *user;
-    group_host *host_exchange; /* for the ranks that must make one common choice; NULL: one rank */
+    group_host *host_exchange; /* the ranks that must make the same choice; NULL: only one rank */
     const logger *log;
 } budget;
 
-/* Sets the checkpointing of every block of m and logs it. Chooses the smallest number of blocks that
-   recompute all but matrix products, counted from the first block. If all blocks do so and the memory is
-   still above the share, chooses the smallest number of blocks that recompute everything. */
+/* Sets the checkpointing of every block of m so that memory is within the budget, and logs it. The first n
+   blocks recompute all but matrix products, with the smallest n that suffices. If all blocks do not suffice,
+   all do so and the first n blocks recompute everything. */
 ott_status budget_fit(const budget *b, model *m);
 
 #endif

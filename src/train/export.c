@@ -51,8 +51,8 @@ static bool as_trained(const exporter *e) {
     return e->options->format == OTT_EXPORT_HF_FP8 && e->options->granularity == OTT_EXPORT_AS_TRAINED;
 }
 
-/* Granularity "as trained" needs the layers' FP8 specs; other exports load master weights only. Loading logs
-   nothing, since its messages are about FP8 state that an export does not need. */
+/* Only an export "as trained" reads the layers' FP8 specs; other exports load just the master weights. No log
+   is passed, since the loader's messages are about FP8 state that an export does not read. */
 static ott_status open_export_model(exporter *e) {
     TRY(inference_read(e->account, e->cfg, e->checkpoint, &e->plan));
     if (!as_trained(e)) e->plan.convert.recipe = NULL;
@@ -161,7 +161,7 @@ static ott_status write_adapters(exporter *e) {
     return staging_end(&s, status);
 }
 
-/* Warns that a PEFT folder cannot hold the routing biases that the run has updated. */
+/* Warns if the run has updated routing biases, because a PEFT folder cannot hold them. */
 static void warn_of_biases(const exporter *e) {
     const moe_options *o = &e->m->options.moe;
     if (!o->biased || o->bias_rate <= 0) return;
@@ -233,7 +233,7 @@ static ott_status export_gguf(exporter *e, str *report) {
 
 /* ---- all formats ---- */
 
-/* If model.hf_path no longer has the base weights of the adapters, uses the folder of --from instead. */
+/* If model.hf_path no longer has the adapters' base weights, uses the folder of the option --from instead. */
 static ott_status find_base(exporter *e) {
     const char *from = e->options->from;
     bool fits;
@@ -248,7 +248,7 @@ static ott_status export_run_in(exporter *e, const char *path, const char *folde
     str_printf(&e->goal, "%.*s", (int)length, folder);
     TRY(str_finish(&e->goal));
     TRY(check_export_folder(e));
-    /* For a PEFT folder, --from is the folder of its base weights. */
+    /* When a PEFT folder is exported, --from names the folder of its base weights. */
     const char *from = e->options->from;
     bool adapters = file_is_in(path, PEFT_CONFIG_NAME) && from && *from;
     TRY(inference_find(e->account, path, adapters ? from : NULL, 0, &e->cfg, &e->checkpoint));

@@ -6,7 +6,7 @@
 #include "base/str.h"
 #include "ottava/ottava.h"
 
-/* Implements ott_export. Appends the report that ott_export returns to `report`. */
+/* Implements ott_export. Appends to `report` the text that ott_export returns. */
 ott_status export_run(mem *account, const logger *log, const char *path, const char *folder,
                       const ott_export_options *options, str *report);
 

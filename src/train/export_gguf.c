@@ -37,7 +37,7 @@ static void add_metadata_text(gguf_metadata *m, const char *text) {
 enum { MOST_SPLITS = 4 };
 
 /* llama.cpp's names of pre-tokenizers (its src/llama-vocab.cpp), with the regular expressions that split the
-   text. If a name implies other settings, such as a BOS, explicit keys of the file override them. */
+   text. A name also implies settings, for example that a BOS is added. Keys of the file override these. */
 static const struct {
     const char *name;
     const char *regex[MOST_SPLITS]; /* the list ends with NULL */
@@ -85,7 +85,7 @@ static void add_padding(gguf_metadata *m, int64_t id) {
     add_metadata_text(m, name);
 }
 
-/* Appends one of a merge's two tokens. GGUF separates these by a space; a space in a token becomes U+0120. */
+/* Appends one of a merge's two tokens, with U+0120 for a space: in GGUF a space separates the two tokens. */
 static void append_merge_part(str *text, const char *name) {
     for (; *name; name++)
         if (*name == ' ')
@@ -136,7 +136,7 @@ static int64_t other_stop(const tokenizer *t) {
     return -1;
 }
 
-/* True if only token `id` is added before a text (`after`: after a text). GGUF can express only this. */
+/* True if `id` is the only token added before a text (`after`: after it). GGUF can express no other case. */
 static bool adds_only(const tokenizer *t, bool after, int32_t id) {
     int count;
     const int32_t *around = tokenizer_added_around(t, after, &count);

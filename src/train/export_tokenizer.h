@@ -4,9 +4,9 @@
 
 #include "config/config.h"
 
-/* Copies tokenizer.json of data.tokenizer_path and its companion files into `folder`, replacing files there.
-   *copied = number of copied files; 0 if the path is empty (the caller copies model.hf_path's files) or the
-   run trains on bytes. */
+/* Copies the tokenizer.json of data.tokenizer_path and its companion files to `folder`, over files of these
+   names. *copied = number of copied files. It is 0 if the run trains on bytes, or if the path is empty; then
+   the caller copies the files of model.hf_path. */
 ott_status export_tokenizer(mem *account, const config *cfg, const char *folder, int64_t *copied);
 
 #endif

@@ -16,7 +16,7 @@ static int64_t part_ints(const feed *f, int64_t count) {
     return backend_align(f->device->can, count * size) / size;
 }
 
-/* Offset of the tokens, in integers. The two words before are the index of the first token in the run. */
+/* Offset of a micro-batch's tokens, in integers. Before them is its first token's index in the run. */
 static int64_t number_ints(const feed *f) {
     return part_ints(f, 2);
 }
@@ -75,7 +75,7 @@ void feed_close(feed *f) {
 
 /* ---- rows ---- */
 
-/* index: number of a batch in staging memory. All steps' micro-batches come first, then evaluation's. */
+/* The shape of batch `index` in staging memory. Micro-batches of training precede evaluation's batch. */
 static feed_shape *shape_of(feed *f, int64_t index) {
     return index < FEED_STEPS * f->options.grad_accum ? &f->training : &f->evaluation;
 }
@@ -88,7 +88,7 @@ static int32_t *tokens_at(const feed *f, int64_t index) {
     return staging_at(f, index) + number_ints(f);
 }
 
-/* Loads row `number` of the data as row b of micro-batch `index`, and appends its documents. */
+/* Loads row `number` of the dataset into row b of micro-batch `index`, with the starts of its documents. */
 static ott_status make_row(feed *f, int64_t index, int64_t b, bool training, int64_t number,
                            int64_t *labels) {
     const feed_shape *s = shape_of(f, index);
@@ -115,7 +115,7 @@ static ott_status make_batch(feed *f, int64_t index, bool training, int64_t firs
            2 * sizeof(int32_t));
     f->documents[index] = 0;
     for (int64_t b = 0; b < s->rows; b++) TRY(make_row(f, index, b, training, first + b, labels));
-    /* Doubling makes changes of the capacity rare: each change records plans and graphs again. */
+    /* The capacity doubles so that it changes rarely. A change records memory plans and graphs again. */
     while (s->document_capacity < f->documents[index]) s->document_capacity *= 2;
     if (s->document_capacity > tokens_of(s)) s->document_capacity = tokens_of(s);
     return OTT_OK;

@@ -14,7 +14,7 @@ typedef struct feed_set {
     bool ready;         /* the set holds the rows from `first` on */
     int64_t first;      /* index of the step's first row, counted over all ranks since the run began */
     int64_t labels;     /* number of target tokens in this rank's rows */
-    device_event *sent; /* recorded after the last copy to the device; then the set may be refilled */
+    device_event *sent; /* event after the last copy to the device; then the set may be refilled */
 } feed_set;
 
 typedef struct feed_options {
@@ -25,8 +25,8 @@ typedef struct feed_options {
     int64_t evaluation_rows, evaluation_length; /* shape of a batch of evaluation */
 } feed_options;
 
-/* Shape of a micro-batch. document_capacity: cu_seqlens on the device has document_capacity + 1 entries. The
-   capacity starts at `rows` and doubles when packed rows hold more documents. */
+/* Shape of a micro-batch. On the device, cu_seqlens has document_capacity + 1 entries. The capacity is at
+   first `rows`. It doubles when packed rows hold more documents. */
 typedef struct feed_shape {
     int64_t rows, length, document_capacity;
 } feed_shape;
@@ -40,15 +40,15 @@ typedef struct feed {
     feed_set sets[FEED_SETS];
 } feed;
 
-/* On a dry run, only counts the staging memory. feed_close may be called after a failure. */
+/* Opens a feed. A dry run only counts the staging memory. After a failure, feed_close may be called. */
 ott_status feed_open(feed *f, device *d, const feed_options *o);
 void feed_close(feed *f);
 
-/* feed_batch_bytes: device memory of a micro-batch. feed_batch_at: its tensors in the memory at `data`. */
+/* feed_batch_bytes: bytes of a micro-batch on the device. feed_batch_at: its tensors in memory `data`. */
 int64_t feed_batch_bytes(const feed *f, const feed_shape *s);
 batch feed_batch_at(const feed *f, const feed_shape *s, void *data);
 
-/* Fills a set with this rank's micro-batches of the step that starts at row `first`, if it lacks them. */
+/* Fills a set with this rank's micro-batches of the step that starts at row `first`, unless it has them. */
 ott_status feed_step(feed *f, int set, int64_t first);
 /* Fills set FEED_EVALUATION with rows first, first + 1, ... of the validation data. */
 ott_status feed_evaluation(feed *f, int64_t first);

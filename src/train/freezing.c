@@ -42,7 +42,7 @@ int freezing_at(const config *cfg, int64_t step) {
     return found;
 }
 
-/* Freezes the parameters of one entry of the schedule, and no others. */
+/* Freezes the parameters that one entry of the schedule names, instead of another entry's parameters. */
 static ott_status freeze_by_entry(const config *cfg, model *m, int64_t entry, int *frozen_count) {
     const char *text = cfg->train.freeze_schedule.items[entry], *patterns[PATTERNS_MAX];
     char names[4096], *next = NULL;

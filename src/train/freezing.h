@@ -8,13 +8,13 @@ enum { FREEZING_NONE = -1 };
 
 /* OTT_ERR_CONFIG if an entry is malformed or the steps do not ascend. */
 ott_status freezing_check(const config *cfg);
-/* OTT_ERR_CONFIG if an entry names no trained parameter or freezes all parameters. Afterwards no entry is in
-   effect. Call before step 1. */
+/* Applies each entry on trial. OTT_ERR_CONFIG if an entry names no trained parameter or freezes all
+   parameters. Afterwards no entry is applied. Call it before step 1. */
 ott_status freezing_check_names(const config *cfg, model *m);
 /* Returns the index of the schedule's entry for a step (counted from 0); FREEZING_NONE if there is none. */
 int freezing_at(const config *cfg, int64_t step);
-/* Call between steps. Freezes the parameters of the entry; parameters of other entries train again.
-   *frozen_count = number of parameters that the entry freezes. */
+/* Freezes the parameters that the entry names, and unfreezes parameters of other entries. Call it between
+   steps. *frozen_count = number of parameters that the entry freezes. */
 ott_status freezing_apply(const config *cfg, trainer *t, int entry, int *frozen_count);
 
 #endif

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Names of the GEMMs that read a tensor's rowwise and columnwise copy. */
+/* Names of the GEMMs that read each tensor's rowwise copy [0] and columnwise copy [1]. */
 static const char *const gemm_of[TENSOR_COUNT][2] = {
     [TENSOR_INPUT] = {"output", "grad_weight"},
     [TENSOR_WEIGHT] = {"output", "grad_input"},
@@ -15,8 +15,8 @@ static const char *const tensor_words[TENSOR_COUNT] = {"input", "weight", "grad_
 
 enum { USES = 2, SLOT_FLOATS = USES * STATISTICS_COUNT };
 
-/* Last measurement of one use of a tensor: its rowwise or its columnwise copy. First it is this rank's; then
-   join_ranks combines all ranks: use_most by maximum, use_sum by sum. So all members are floats. */
+/* Last measurement of a tensor's rowwise or columnwise copy. join_ranks combines the measurements of all
+   ranks: use_most by maximum, use_sum by sum. It reduces arrays of floats, so all members are floats. */
 typedef struct use_most {
     float measured;                         /* 1: measured; 0: not measured, or in high precision */
     float format;                           /* the copy's ott_dtype, as a float */
@@ -35,7 +35,7 @@ struct health {
     const model_module **layers; /* linear layers of all pipeline stages */
     int64_t layer_count;
     quant_spec *specs; /* [layers][TENSOR_COUNT] specs, valid for tensors that this rank measured */
-    float *elements;   /* [layers][TENSOR_COUNT] elements of each tensor; 0: not measured on this rank */
+    float *elements;   /* [layers][TENSOR_COUNT] number of elements; 0: not measured on this rank */
     float *host;       /* [layers][TENSOR_COUNT][USES][STATISTICS_COUNT] statistics, copied from `block` */
     void *block;       /* device memory in which the operations write the statistics */
     use_most *most;    /* [layers][TENSOR_COUNT][USES] measurements */
@@ -55,7 +55,7 @@ static int64_t find_slot(const health *h, const char *module, recipe_tensor whic
     return -1;
 }
 
-/* Hook that measures a quantized tensor; only the last chunk if the output head computes it in chunks. */
+/* Hook that measures a quantized tensor. If the output head runs in chunks, the last chunk is kept. */
 static ott_status measure_quantization(void *user, exec *cx, const char *module, recipe_tensor which,
                                        const tensor *t, const qtensor *q) {
     health *h = user;
@@ -84,7 +84,7 @@ double health_sqnr(double signal, double noise) {
     return noise > 0 ? 10.0 * log10(signal / noise) : INFINITY;
 }
 
-/* A tensor of zeros has no SQNR and counts as perfect; a non-finite tensor counts as the worst. */
+/* Infinity for a tensor of zeros, which has no SQNR; minus infinity for a tensor that is not finite. */
 static float judged_sqnr(const float *s) {
     double sqnr = health_sqnr((double)s[STATISTICS_SIGNAL], (double)s[STATISTICS_NOISE]);
     if (!isfinite(s[STATISTICS_NOISE])) return -INFINITY;
@@ -168,7 +168,7 @@ static double worst_of(const health *h, int64_t layer, const char **tensor_word)
     return worst;
 }
 
-/* Updates low_sqnr_count of a layer that this rank has. All ranks that have the layer get the same count. */
+/* Updates low_sqnr_count, a layer's number of low measurements in a row. It is the same on all ranks. */
 static void judge_layer(const health *h, int64_t i) {
     linear *l = h->layers[i]->linear;
     const char *word = "";

@@ -12,14 +12,14 @@
 typedef struct health_options {
     int64_t interval; /* steps between measurements, 0: never */
     double bound_db;  /* measurements with a lower SQNR count as low */
-    int64_t window;   /* a layer falls back after so many low measurements in a row; 0: never */
+    int64_t window;   /* number of low measurements in a row after which a layer falls back; 0: never */
 } health_options;
 
 typedef struct health health;
 
 ott_status health_open(trainer *t, const health_options *o, health **out);
 void health_close(health *h); /* h may be NULL */
-/* Before a step: sets the trainer's hook if this step is measured. */
+/* Call it before a step. Sets the trainer's quantization hook if this step is measured. */
 void health_begin_step(health *h);
 /* After a step: writes the measurements (not if metrics is NULL) and applies fallbacks. Collective. */
 ott_status health_end_step(health *h, metrics_writer *metrics);
