@@ -19,8 +19,7 @@ size_t LLVMFuzzerMutate(uint8_t *data, size_t bytes, size_t limit);
 
 /* Opens an account for one input; mem_close reports leaks. */
 mem *fuzz_account(void);
-/* Returns "FOLDER/name". FOLDER is this process's folder inside TMPDIR. The path is valid until the fourth
-   call after this one. */
+/* Returns the path of `name` in this process's folder in TMPDIR. It is valid for the next three calls. */
 const char *fuzz_path(const char *name);
 /* Writes these bytes to the file; data = NULL: removes it. Returns its path. */
 const char *fuzz_file(const char *name, const void *data, size_t bytes);

@@ -1,6 +1,6 @@
 /*
- * A run's configuration, in the language of CONFIG_NAME's extension. Input: the file. An accepted file,
- * resolved as for a run, is written as TOML and must read back the same.
+ * A run's configuration file. Input: the file; its format is that of CONFIG_NAME's extension. An accepted
+ * file is resolved as for a run and written as TOML, which must read back the same.
  */
 #include "fuzz.h"
 #include "config/config.h"

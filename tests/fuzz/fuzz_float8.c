@@ -1,6 +1,6 @@
 /*
- * The FP8 state of a model in a safetensors file: histories and scales. Input: the file. The file is read
- * into a model with delayed scaling. Then the tensors to write for this model are listed.
+ * The FP8 state of a model in a safetensors file: histories of amaxes, and scales. Input: the file. A model
+ * with delayed scaling reads it. Then the tensors that this model would write are listed.
  */
 #include "fuzz.h"
 #include "model/convert.h"

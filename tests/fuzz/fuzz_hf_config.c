@@ -1,6 +1,7 @@
 /*
- * config.json. Input: the text. If the text is accepted, its configuration is written into the original text
- * and as a new text. Both written texts must be accepted, and the first must give the same configuration.
+ * config.json. Input: the text. The configuration of an accepted text is written twice: into the original
+ * text and as a new text. Both written texts must be accepted, and the first must give the same
+ * configuration.
  */
 #include "fuzz.h"
 #include "formats/hf_config.h"

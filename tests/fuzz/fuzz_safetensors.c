@@ -46,8 +46,8 @@ static uint64_t header_length(const uint8_t *data) {
     return length;
 }
 
-/* Most mutations change only the header, and keep its length field and the data valid. A wrong length is
-   refused first, so other errors would not be reached. */
+/* Most mutations change only the header, and then correct its length field. With a wrong length the file
+   would be refused before anything else is read. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t limit, unsigned seed) {
     uint8_t tail[4096];
     if (bytes < 8 || seed % 8 == 0) return LLVMFuzzerMutate(data, bytes, limit);

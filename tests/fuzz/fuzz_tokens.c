@@ -1,7 +1,7 @@
 /*
- * Token files. Input: a byte that selects the format, a byte that selects the share to read, then the file:
- *   0  a .bin file                  1  the first 16 bytes of llm.c's header of 1024, then the tokens
- *   2  a .npy file                  3  a byte n, then n bytes of Megatron's .bin, then its .idx
+ * Token files. Input: a byte that selects the format, a byte that selects the share to read, then the file.
+ * The formats are: 0, a .bin file; 1, the first 16 bytes of llm.c's header (the target adds the other 1008),
+ * then the tokens; 2, a .npy file; 3, a byte n, then n bytes of Megatron's .bin, then its .idx.
  */
 #include "fuzz.h"
 #include "rows.h"

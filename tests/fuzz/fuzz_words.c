@@ -1,7 +1,7 @@
 /*
- * Configuration values with their own syntax: a cast of a tensor (fp8/recipe_text), the precision
- * schedule, rules for single modules, and a mixture of datasets. Input: a byte that selects the syntax,
- * then the text.
+ * Configuration values that have their own syntax: how a tensor is cast to FP8 (fp8/recipe_text), the
+ * precision schedule, rules for single modules, and a mixture of datasets. Input: a byte that selects the
+ * syntax, then the text.
  */
 #include "fuzz.h"
 #include "fp8/recipe_text.h"

@@ -4,7 +4,7 @@
 
 #include "data/dataset.h"
 
-/* Closes the dataset at the end. Reading may fail. Rows that are read must satisfy the guarantees of
+/* Reads some rows of d, then closes d. Reading may fail. A row that is read must satisfy the guarantees of
    dataset.h. */
 void read_some_rows(dataset *d);
 

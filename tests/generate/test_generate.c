@@ -15,8 +15,8 @@
 
 #define WINDOW 24 /* train.seq_len of the fixture's runs */
 
-/* Generates text. A token may be the byte 0, which a text cannot contain, so models that are not trained
-   generate few tokens. */
+/* Generates text. May end early: a model that is not trained may choose the byte 0, which a string cannot
+   contain. */
 static ott_status generate_from(const char *path, const ott_generate_options *o, collected *w,
                                 captured_log *logged) {
     mem *account;
@@ -160,7 +160,7 @@ static void long_prompts_are_truncated_to_the_window(void **state) {
         collected shorter = generate(*state, "rowwise", &less);
         others += strcmp(last.text + WINDOW, shorter.text + WINDOW - 1) != 0;
     }
-    assert_true(others > 0); /* for some prompts the first byte of the window changes the text */
+    assert_true(others > 0); /* for some prompts the first byte of the window changes the output */
 }
 
 /* Under bf16 and rowwise a token's values do not depend on other tokens. So a text that one call generates,
@@ -231,8 +231,8 @@ static void a_stop_text_ends_it(void **state) {
     assert_string_equal(generate(*state, "alphabet-bf16", &o).text, "xyz\nabcdefg");
 }
 
-/* A repetition penalty changes a sentence that repeats letters. It does not change a text without
-   repetition. */
+/* With a repetition penalty the model generates another text if the text repeats letters, but the same text
+   if it repeats none. */
 static void a_penalty_avoids_generated_tokens(void **state) {
     ott_generate_options o = options("The man", 0, 1), once = options("klmnopqrst", 0, 1);
     collected plain = generate(*state, "bf16", &o);
@@ -397,7 +397,7 @@ static void check_products(const fixture *f, const char *run, bool fp8) {
     o.max_tokens = 5;
     snprintf(path, sizeof path, "%s/%s", f->folder, run);
     FIXTURE_OK(generate_from(path, &o, &w, &logged));
-    /* every linear layer runs for chunks of 4, 2 and 1 tokens of the prompt, and once for each new token */
+    /* the prompt's 7 tokens take 3 runs (4 + 2 + 1 tokens), then 4 of the new tokens take one run each */
     int all = (3 + 4) * 15;
     snprintf(expected, sizeof expected, "GEMMs run: %d, in FP8: %d\n", all, fp8 ? all : 0);
     if (!captured_log_has(&logged, expected)) fail_msg("%s: no \"%s\" in:\n%s", run, expected, logged.text);

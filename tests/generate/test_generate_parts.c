@@ -19,7 +19,7 @@
 
 #define TOKENS 9
 static const float given[TOKENS] = {1.5f, -0.5f, 3.0f, 3.0f, 0.25f, -2.0f, 2.0f, 0.0f, 9.0f};
-/* CHOICES: number of tokens that may be chosen. The last token has the largest logit, and must not be
+/* CHOICES: number of tokens that may be chosen. The token after them has the largest logit, and must never be
    chosen. */
 enum { CHOICES = 8, DRAWS = 20000 };
 
@@ -131,8 +131,8 @@ static void a_penalty_turns_the_choice(void **state) {
     assert_int_equal(first_choice(&o, (const int32_t[]){2, 3}, 2), 6);
     FIXTURE_OK(mem_open(&account));
     FIXTURE_OK(sampler_open(account, &o, TOKENS, CHOICES, &s));
-    /* Chosen tokens with logits 3.0 and 2.0 then count as 1.5 and 1.0. After three choices the largest logit
-       is 1.5, and the first token with it is token 0. */
+    /* After three choices, the chosen tokens' logits 3.0, 3.0 and 2.0 count as 1.5, 1.5 and 1.0. Then three
+       tokens have the largest logit 1.5; the first of them is token 0. */
     static const int32_t expected[] = {2, 3, 6, 0};
     for (int i = 0; i < 4; i++) assert_int_equal(choose(&s), expected[i]);
     sampler_close(&s);
@@ -166,8 +166,8 @@ static void show(void *user, const char *text) {
     collect(user, text);
 }
 
-/* Gives a text to the filter in pieces of `step` bytes, and collects the output. Ends at the end of the text,
-   or when the filter found a stop text. */
+/* Passes a text to the filter in pieces of `step` bytes, and collects the output. Returns whether the filter
+   found a stop string; the rest of the text is not passed then. */
 static bool filtered(const char *const *stop, int count, const char *text, size_t step, collected *shown) {
     mem *account;
     bool stopped = false;

@@ -10,13 +10,13 @@ static int64_t document_start(const tensor *cu_seqlens, int64_t i) {
     return first;
 }
 
-/* Returns the first key that query i sees. The last key is i. */
+/* Returns the first key that query i can see; the last one is key i. window <= 0: no sliding window. */
 static int64_t first_visible(int64_t document, int64_t i, int64_t window) {
     return window > 0 && i - window + 1 > document ? i - window + 1 : document;
 }
 
-/* Multiplies a head of two rows, in one CHAIN (ops.def): x's row i from column xc on, and y's row j from
-   column yc on. */
+/* Returns the dot product of head_dim elements of two rows, as a CHAIN (ops.def): x's row i from column xc
+   on, and y's row j from column yc on. */
 static float dot(const tensor *x, int64_t i, int64_t xc, const tensor *y, int64_t j, int64_t yc,
                  int64_t head_dim) {
     float s = 0;
@@ -30,11 +30,11 @@ static float capped(float s, float cap) {
 
 /* ---- forward ---- */
 
-/* The state of a query (a row and a head), between the tiles of keys. */
+/* State of computing the output of a query (one row and head of q), tile by tile of the keys. */
 typedef struct query {
     const attention_forward_args *a;
-    /* row: row of q; i: row of k for the same token; qc, kc: first column of the head in q and o, and in k
-       and v */
+    /* row: row of q; i: the same token's row of k; qc: first column of the head in q and o; kc: first column
+       of its key head in k and v */
     int64_t row, i, qc, kc;
     int64_t first; /* index of the first key that the query sees */
     float m, l, *o;
@@ -150,7 +150,7 @@ ott_status reference_op_attention_backward(exec *cx, const attention_backward_ar
     backward_sums sums = {.delta = tensor_matrix(delta, OTT_F32, heads, tokens),
                           .dk_sum = tensor_matrix(dk, OTT_F32, tokens, width),
                           .dv_sum = tensor_matrix(dk + tokens * width, OTT_F32, tokens, width)};
-    /* heads in ascending order: a key head gets the sums of its query heads in this order */
+    /* ascending: query heads that share a key head add to its gradient in this order */
     for (int64_t head = 0; head < heads; head++)
         for (int64_t i = 0; i < a->q->rows; i++) {
             row_delta(a, &sums.delta, head, i);

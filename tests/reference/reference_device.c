@@ -2,7 +2,7 @@
 #include "reference/reference_parts.h"
 #include "tensor/host.h"
 
-/* If ops.def has an op that this folder lacks, this table does not compile: write the op's loops here. */
+/* An op of ops.def without a function reference_op_NAME is a compile error here: write its loops. */
 const op_table reference_ops = {
 #define OP(name, fields) .name = reference_op_##name,
 #include "tensor/ops.def"

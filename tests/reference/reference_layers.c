@@ -186,7 +186,7 @@ ott_status reference_op_rope(exec *cx, const rope_args *a) {
 
 /* ---- the ops join_heads and sum_heads ---- */
 
-/* Returns column j of head h in row t of the joined matrix. */
+/* Returns column j of head h in row t of the output of join_heads. */
 static float joined_at(const join_heads_args *a, int64_t t, int64_t h, int64_t j) {
     int64_t behind = j - a->count, tail = a->tail ? a->tail->columns / a->tail_heads : 0;
     if (behind < 0) return at(a->x, t, h * (a->x->columns / a->heads) + a->first + j);
@@ -326,7 +326,7 @@ static float sum_row(const tensor *logits, int64_t t, float *m) {
     return fold16(lane);
 }
 
-/* Computes a row's loss and gradient from m, the sum and the target's logit. */
+/* Computes a row's loss and gradient. m: its largest logit; sum: its sum of exp(logit - m). */
 static void finish_row(const cross_entropy_args *a, int64_t t, float m, float sum, float at_target,
                        int64_t target) {
     float lse = m + fmath_log(sum), inverse = 1.0f / sum;

@@ -102,7 +102,8 @@ ott_status reference_op_route_balance(exec *cx, const route_balance_args *a) {
     return OTT_OK;
 }
 
-/* Computes ds, the gradient of the scores (balance losses first, then the weights), then dlogits from ds. */
+/* Computes ds, the gradient of the scores, from the balance losses and the experts' weights; dlogits from
+   ds. */
 static void route_backward_token(const route_backward_args *a, int64_t t) {
     int64_t experts = a->logits->columns, choices = a->expert->columns, tokens = a->logits->rows;
     bool is_softmax = a->rule.score == ROUTE_SOFTMAX, has_counts = a->batch_count || a->sequence_count;
@@ -142,7 +143,7 @@ ott_status reference_op_route_backward(exec *cx, const route_backward_args *a) {
     return OTT_OK;
 }
 
-/* True if the expert of assignment (t, k) still has capacity for token t. */
+/* True if fewer than a->capacity earlier tokens have token t's expert k as their expert k. 0: no limit. */
 static bool has_capacity(const route_sort_args *a, int64_t t, int64_t k) {
     int64_t before = 0;
     for (int64_t u = 0; u < t; u++) before += integers(a->expert, u)[k] == integers(a->expert, t)[k];
@@ -240,7 +241,7 @@ ott_status reference_op_grouped_gemm(exec *cx, const grouped_gemm_args *a) {
     return OTT_OK;
 }
 
-/* Rounds an expert's gradient to fp32, then adds it to its matrix. */
+/* Computes expert e's weight gradient in fp32, and adds `factor` times it to the expert's rows of c. */
 static void add_gradient(exec *cx, const grouped_gemm_weight_args *a, int64_t e, float factor) {
     int64_t each = operand_mn(a->a), first = first_of(a->end, e), count = integer_at(a->end, e) - first;
     operand x = operand_group(a->a, true, e, first, count), y = operand_group(a->b, true, e, first, count);
@@ -254,7 +255,7 @@ static void add_gradient(exec *cx, const grouped_gemm_weight_args *a, int64_t e,
     free(sums);
 }
 
-/* Factor of expert e's gradient: the mean number of rows of all groups, divided by e's rows. */
+/* Returns the factor of expert e's gradient: mean number of rows of an expert / number of rows of e. */
 static float balance(const tensor *all, int64_t e) {
     int64_t sum = 0, rows = 0;
     for (int64_t p = 0; p < all->rows; p++) {

@@ -22,7 +22,7 @@ ott_status reference_op_transpose(exec *cx, const transpose_args *a) {
     return OTT_OK;
 }
 
-/* ---- quantize, and the ops of its three parts; copies in high precision need no work ---- */
+/* ---- quantize, and its steps: amax, scale, cast; a copy in high precision is not quantized ---- */
 
 /* Stores codes (rows x columns) in the layout of q. */
 static void put_codes(const qtensor *q, const uint8_t *codes, const qdata *d) {
@@ -56,7 +56,7 @@ void reference_quantize_list(const tensor *x, const qlist *list) {
     for (int i = 0; list && i < list->count; i++) quantize_both(x, &list->item[i]);
 }
 
-/* Number of scale groups of a copy, and the group of element (i, j). column: true for the columnwise copy. */
+/* Number of scale groups of the copy; column: of the columnwise copy. group_of: index of (i, j)'s group. */
 static int64_t group_count(const qtensor *q, const cast_spec *spec, bool column) {
     return column ? granularity_groups(spec->grain, q->columns, q->rows)
                   : granularity_groups(spec->grain, q->rows, q->columns);
@@ -141,8 +141,8 @@ ott_status reference_op_quantize(exec *cx, const quantize_args *a) {
     return OTT_OK;
 }
 
-/* Quantizes one copy (rowwise or columnwise) of a group's rows as a dense tensor, then stores its scales and
-   codes in the full tensor's arrays. */
+/* Quantizes one copy (rowwise or columnwise) of the rows of a group, as if they were a separate tensor. Then
+   stores the scales and codes in the arrays of the full tensor. */
 static void quantize_group_use(const tensor *x, const qtensor *q, bool column) {
     const cast_spec *spec = column ? &q->spec.columnwise : &q->spec.rowwise;
     const qdata *s = column ? &q->columnwise : &q->rowwise;
@@ -332,7 +332,7 @@ static float laid_end_to_end(const tensor *x, int64_t index) {
     return at(x, index / x->columns, index % x->columns);
 }
 
-/* The SUM16 (ops.def) of one block of elements, or of their squares. */
+/* The SUM16 (ops.def) of one block of REDUCE_BLOCK elements, or of their squares. */
 static float block_sum(const tensor *x, int64_t block, bool squares) {
     float lane[16] = {0};
     for (int64_t j = 0; j < REDUCE_BLOCK && block * REDUCE_BLOCK + j < tensor_count(*x); j++) {

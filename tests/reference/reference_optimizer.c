@@ -30,8 +30,8 @@ ott_status reference_op_grad_norm(exec *cx, const grad_norm_args *a) {
     return OTT_OK;
 }
 
-/* The values that a random draw depends on: the seed, the positions of the shard's elements in the full
-   tensor, the step state, and which sum is rounded (STOCHASTIC_SUM_PARAM and others). */
+/* What determines the random bits of stochastic rounding: the seed, the positions of the shard's elements in
+   the full tensor, the step state, and which values accumulate updates (STOCHASTIC_SUM_...). */
 typedef struct draws {
     uint64_t seed;
     int64_t first, row_step;
@@ -41,8 +41,8 @@ typedef struct draws {
 #define DRAWS_OF(a, of_sums) ((draws){(a)->seed, (a)->first, (a)->row_step, (a)->state, of_sums})
 #define DRAWS(a)             DRAWS_OF(a, STOCHASTIC_SUM_PARAM)
 
-/* Stores x in element (i, j), rounded stochastically if t is bf16. which: selects one of the element's
-   draws. */
+/* Stores x in element (i, j); rounds it stochastically if t is bf16. which: selects 16 of the element's 64
+   random bits (STOCHASTIC_PARAM, STOCHASTIC_SLOT). */
 static void put_rounded(draws d, const tensor *t, int64_t i, int64_t j, float x, int which) {
     uint64_t index = (uint64_t)(d.first + i * d.row_step + j);
     uint64_t update = step_state_update(d.state->data);
@@ -99,8 +99,8 @@ static void narrow_group(const tensor *codes, const tensor *group_scales, int64_
         ((uint8_t *)codes->data)[i * codes->ld + first + k] = moment_encode(x[k], &s);
 }
 
-/* Updates a group of elements with FP8 moments: runs adamw_element on the decoded moments. They are fp32
-   then, so no draw is needed. */
+/* Updates a group of elements that have FP8 moments: decodes the moments to fp32 and runs adamw_element,
+   which then need not round them stochastically. */
 static void adamw_group(const adamw_fp8_args *a, int64_t i, int64_t g) {
     float m[MOMENT_GROUP] = {0}, v[MOMENT_GROUP] = {0};
     int64_t first = g * MOMENT_GROUP;

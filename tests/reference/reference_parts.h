@@ -19,14 +19,14 @@ static inline int32_t integer_at(const tensor *t, int64_t i) {
     return ((const int32_t *)t->data)[i];
 }
 
-/* The last part of SUM16: adds the sums of the 16 lanes. Element j of a row was added to lane j % 16. */
+/* The end of SUM16: adds the sums of the 16 lanes. Lane l has the sum of a row's elements l, l + 16, ... */
 static inline float fold16(float lane[16]) {
     for (int half = 8; half >= 1; half /= 2)
         for (int i = 0; i < half; i++) lane[i] += lane[i + half];
     return lane[0];
 }
 
-/* Makes the quantized copies of an output x, from its stored elements. list: NULL if there are none. */
+/* Makes the quantized copies in the list from x as it is stored, so after rounding. list: may be NULL. */
 void reference_quantize_list(const tensor *x, const qlist *list);
 
 #define OP(name, fields) ott_status reference_op_##name(exec *cx, const name##_args *a);

@@ -40,8 +40,8 @@ const gguf_value *gguf_reader_find(const gguf_reader *r, const char *key); /* NU
 /* fails the test if the key is absent */
 double gguf_reader_number(const gguf_reader *r, const char *key);
 bool gguf_reader_says(const gguf_reader *r, const char *key, const char *text);
-/* item_is: true if element `index` of a list of texts equals `text`. item: returns an element of a list of
-   numbers. */
+/* `list` is an array of texts for gguf_reader_item_is, which compares element `index` with `text`, and an
+   array of numbers for gguf_reader_item, which returns the element. */
 bool gguf_reader_item_is(const gguf_value *list, int64_t index, const char *text);
 double gguf_reader_item(const gguf_value *list, int64_t index);
 /* fails the test if the tensor is absent */

@@ -1,7 +1,7 @@
 /*
- * support/page: a table in a page of the documentation, which a test generates. The table begins with the
- * line that begins with `title`, and ends with the last line that begins with '|'. A failure ends the test
- * (cmocka).
+ * support/page: a table in a page of the documentation, whose text a test generates. The table begins with
+ * the line that begins with `title`. It ends with the last of the lines after it that begin with '|'. A
+ * failure ends the test (cmocka).
  */
 #ifndef TESTS_SUPPORT_PAGE_H
 #define TESTS_SUPPORT_PAGE_H
@@ -18,7 +18,7 @@ void page_table_open(page_table *t, const char *path, const char *title);
 /* Writes the page, with `text` in place of the table. */
 void page_table_write(const page_table *t, const char *text);
 void page_table_close(page_table *t);
-/* writes false: expects that the page's table is `text`; the failure message names the command `program`
+/* writes false: expects that the table in the page is `text`; if not, the message says to run `program`
    --write. writes true: replaces the table with `text`. */
 void page_table_expect(const char *path, const char *title, const char *text, bool writes,
                        const char *program);

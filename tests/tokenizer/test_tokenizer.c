@@ -118,7 +118,7 @@ static void merges_across_spaces(void **state) {
     tokenizer_close(t);
 }
 
-/* With "first" the marker is added at the beginning of the full text, not of each piece. */
+/* With prepend_scheme "first", U+2581 is added before the full text, not before each piece. */
 static void marks_the_beginning_only(void **state) {
     folder *f = *state;
     json_t *root = case_characters("");
@@ -307,12 +307,12 @@ static void decodes_byte_tokens(void **state) {
                    "\xe2\x82\xac"
                    "a",
                    -1, true);
-    sprintf(ids, "1 %d %d %d 2", e2, 3 + 0x82, a); /* one U+FFFD for each byte of a run of invalid UTF-8 */
+    sprintf(ids, "1 %d %d %d 2", e2, 3 + 0x82, a); /* two bytes that are no UTF-8 become one U+FFFD each */
     assert_decodes(f, t, ids, false,
                    "<s>\xef\xbf\xbd\xef\xbf\xbd"
                    "a</s>",
                    -1, true);
-    /* valid bytes next to invalid bytes become U+FFFD too; a stream would already have written them */
+    /* next to them even the valid byte x becomes U+FFFD; decoding id by id had already written x */
     sprintf(ids, "%d %d %d", 3 + 'x', e2, a);
     assert_decodes(f, t, ids, false,
                    "\xef\xbf\xbd\xef\xbf\xbd"
@@ -409,8 +409,8 @@ static ott_status do_all(mem *account, const char *path) {
     return status;
 }
 
-/* Lets every allocation fail once. Each failure must give an error and leak nothing (the teardown checks
-   this). An exception is a pattern that cannot be compiled for lack of memory: it is interpreted. */
+/* Lets each allocation fail once. This must give an error and leak nothing, which the teardown checks. But if
+   memory for compiling a pattern is missing, there is no error: the pattern is interpreted. */
 static void survives_failing_memory(void **state) {
     folder *f = *state;
     json_t *root = case_characters(MARK " a|a b");

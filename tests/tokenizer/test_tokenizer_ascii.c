@@ -40,7 +40,7 @@ static const char *const characters[] = {"a",           "s",        "r",
 static const char *const few[] = {"a", "S", "l", "'", " ", "\n", "/", "1", "\xc3\xa9"};
 
 typedef struct pair {
-    /* known: a known pattern; plain: the same expression in brackets, which is not recognized as known */
+    /* plain: the known expression in brackets, for which there is no hand-written code */
     pattern known, plain;
     matcher matcher;
 } pair;

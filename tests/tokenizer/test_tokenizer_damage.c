@@ -235,8 +235,8 @@ static char *repeat(const char *part, int times) {
     return text;
 }
 
-/* The limit of backtracking is for the whole text. At each position this pattern takes fewer steps, but
-   together they exceed the limit. */
+/* The steps of all searches in a text are limited together. These patterns need few steps at each position,
+   but more than the limit in the text. */
 static void gives_up_on_endless_backtracking(void **state) {
     folder *f = *state;
     static const struct {

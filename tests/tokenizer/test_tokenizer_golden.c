@@ -1,4 +1,4 @@
-/* Compares tokenizers with every supported component with Hugging Face's engine
+/* Compares small tokenizers, which together have every supported component, with Hugging Face's engine
    (tests/golden/tokenizers.json). */
 #include "tokenizer/tokenizer_case.h"
 #include <setjmp.h>

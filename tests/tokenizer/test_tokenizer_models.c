@@ -14,7 +14,7 @@
 typedef struct model {
     const char *name;
     int64_t vocab;
-    const char *bos, *eos;     /* NULL: the files of the model name no BOS or no EOS */
+    const char *bos, *eos;     /* text of BOS and EOS; NULL: the model's files name none */
     bool adds_bos, byte_level; /* byte_level: decoding gives back every text */
 } model;
 

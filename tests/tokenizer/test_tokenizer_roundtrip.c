@@ -105,8 +105,8 @@ static void without_marks(const str *text, str *out) {
     }
 }
 
-/* Mistral's files add no U+2581 before a text that begins with U+2581 or a space. But the decoder removes the
-   first U+2581 of a text. */
+/* Mistral's tokenizer adds no U+2581 before a text that begins with U+2581 or a space. But its decoder
+   removes the U+2581 at the beginning of any text. */
 static void without_first_space(const str *text, str *out) {
     without_marks(text, out);
     if (out->text[0] != ' ') return;

@@ -12,10 +12,10 @@ json_t *case_json(const char *alphabet, const char *merges);
 /* Makes a byte-level tokenizer: its characters are the 256 bytes as GPT-2 writes them; the pre-tokenizer and
    the decoder are ByteLevel. */
 json_t *case_bytes(const char *merges);
-/* Makes a tokenizer of characters: "<unk>", "<s>", "</s>", the 256 byte tokens, U+2581, and a to z. The
-   pre-tokenizer is Metaspace, the decoder is Llama's. */
+/* Makes a tokenizer whose first tokens are "<unk>", "<s>", "</s>", the 256 byte tokens, U+2581, and a to z.
+   The pre-tokenizer is Metaspace, and the decoder is the one of Llama 2. */
 json_t *case_characters(const char *merges);
-/* Sets the member at the path ("model.vocab.a") to the JSON `text`; NULL deletes the member. */
+/* Sets the member at `path`, such as "model.vocab.a", to the JSON `text`. text NULL: deletes the member. */
 void case_set(json_t *root, const char *path, const char *text);
 
 /* Writes the file to the folder and frees `root`. Returns its path. */
@@ -24,13 +24,13 @@ tokenizer *case_open(folder *f, json_t *root);
 /* Expects that opening fails with this status, and an error that names the file and contains `message`. */
 void case_refuse(folder *f, json_t *root, ott_status expected, const char *message);
 
-/* Returns the ids of a text as "1 2 3", or the error's text. The caller frees the returned string. Here and
-   below, bytes < 0: the text ends with NUL. */
+/* Returns the ids of a text as "1 2 3", or the error's text. The caller frees the returned string. bytes < 0:
+   the text ends with NUL. */
 char *case_ids(folder *f, const tokenizer *t, const char *text, int64_t bytes, unsigned flags);
 /* Expects that the text encodes to these tokens, separated by '|'. */
 void assert_tokens(folder *f, const tokenizer *t, const char *text, unsigned flags, const char *expected);
-/* Expects that the ids, given as "1 2 3", decode to this text in one call. streamed: also in one call per
-   id. */
+/* Expects that the ids, given as "1 2 3", decode to `expected`. bytes < 0: `expected` ends with NUL.
+   streamed: also decodes them one by one. */
 void assert_decodes(folder *f, const tokenizer *t, const char *ids, bool skip_special, const char *expected,
                     int64_t bytes, bool streamed);
 
