@@ -44,7 +44,7 @@ static ott_status set_factors(mem *account, config *cfg, const char *key, const 
     return status;
 }
 
-/* Sets a key of the rope scaling. Does nothing if the value is 0, because config.json does not have it then. */
+/* Sets a key of the rope scaling. Does nothing if the value is 0, which means that config.json lacks it. */
 static ott_status set_positive(config *cfg, const char *key, double value) {
     return value > 0 ? set_real(cfg, key, value) : OTT_OK;
 }

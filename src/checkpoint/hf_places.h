@@ -43,7 +43,7 @@ typedef struct hf_places {
    one tensor. Close with hf_places_close, even after an error. */
 ott_status hf_places_open(const model *m, const family *f, bool packed, hf_places *out);
 void hf_places_close(hf_places *p);
-/* If several ranks have the same elements, one of them keeps `owned`; the others get 0 rows. Collective. */
+/* If several ranks have the same elements, only one of them keeps `owned`. Collective. */
 ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks);
 
 /* The slice of the file tensor that this rank owns. */

@@ -69,7 +69,7 @@ static bool can_express_biases(const family *f, const model_options *o) {
     return !o->o_bias && (f->qkv_bias_key || f->qkv_bias == o->qkv_bias);
 }
 
-/* True if blocks of family a compute what the model's blocks compute, apart from biases, QK norms, windows. */
+/* True if family a's blocks compute what the model's blocks do, apart from biases, QK norms and windows. */
 static bool is_same_block(const family *a, const model_options *o) {
     const family *b = o->family;
     return a->norms == b->norms && a->norm == model_norm(o) && can_express_mlp(a, model_mlp(o)) &&

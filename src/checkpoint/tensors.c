@@ -54,7 +54,7 @@ ott_status tensor_set_note(tensor_set *set, const char *key, const char *value) 
     return OTT_OK;
 }
 
-/* Adds a tensor with p's shape. `value` is this rank's shard of it: of p, or of p's optimizer state. */
+/* Adds a tensor with p's shape: p, or optimizer state of p. `value` is this rank's shard of the tensor. */
 static ott_status add_value(tensor_set *set, const char *name, const parameter *p, const tensor *value) {
     safetensors_tensor t = {.name = name, .dtype = value->dtype, .rank = p->rank};
     STATUS_REQUIRE(value->ld == value->columns);

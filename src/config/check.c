@@ -118,7 +118,7 @@ static ott_status check_kv_heads(config *cfg) {
     return OTT_OK;
 }
 
-/* out = text that tells where the key got its value: " (run.yaml:3: packed_sequence.packed_sequence_size =
+/* out = text about the source of the key's value: " (run.yaml:3: packed_sequence.packed_sequence_size =
    512)". It is "" if the user gave an option, because the user knows that. */
 static void append_origin(const config *cfg, const char *path, char out[200]) {
     const key_note *note = state_note(cfg, path);
@@ -207,7 +207,7 @@ static ott_status find_checkpoint_part(const config *cfg, const char *word, int 
          nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
-/* Fails if train_state is excluded and optimizer or lr_scheduler is not: both need its step count. */
+/* Fails if train_state, which has the step count, is excluded without optimizer and lr_scheduler. */
 static ott_status check_excluded_parts(config *cfg) {
     const config_list *list = &cfg->checkpoint.exclude_from_loading;
     bool given[PARTS] = {false};
@@ -247,7 +247,7 @@ static ott_status check_schedule(config *cfg) {
 
 /* ---- FP8 ---- */
 
-/* True if `text` contains the recipe `wanted`, under any of its names. */
+/* True if one of the words in `text` is a name of the recipe `wanted`. */
 static bool text_names_recipe(const char *text, const char *wanted) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
     for (const char *at = text; *at; at += strspn(at, letters)) {
@@ -303,8 +303,7 @@ static void list_words(const char *words, char out[80]) {
     out[length] = '\0';
 }
 
-/* Fails if none of the recipes "a|b" is used and the key has a value other than its default. A default is
-   accepted, because a resolved configuration sets all keys. */
+/* Fails if the key has a value other than its default, but the run uses none of its recipes "a|b". */
 static ott_status check_recipe_option(const config *cfg, const char *path, const char *recipes) {
     const config_key *key = table_find(path);
     char list[80];
@@ -315,7 +314,7 @@ static ott_status check_recipe_option(const config *cfg, const char *path, const
          config_word(cfg, "float8.recipe_name"), list);
 }
 
-/* Checks the syntax of the keys for GEMM operands. FP8 conversion of the model checks the combination. */
+/* Checks the syntax of the casts of GEMM operands. Converting the model checks whether they fit together. */
 static ott_status check_operands(config *cfg) {
     static const char *const keys[] = {"float8.input",       "float8.input_for_grad_weight",
                                        "float8.weight",      "float8.weight_for_grad_input",
@@ -344,8 +343,8 @@ static ott_status fail_tensorwise(const config *cfg, const char *path) {
          *cfg->float8.weight ? cfg->float8.weight : config_word(cfg, "float8.recipe_name"));
 }
 
-/* torchao's rule: FP8 all-gather and precomputed scales need one scale per tensor. AutoModel ignores these
-   keys for other recipes, so AutoModel's files are accepted. */
+/* FP8 all-gather and precomputed scales need one scale per tensor, as in torchao. Fails if the keys are true
+   with another recipe. For AutoModel's files it sets them to false, because AutoModel ignores them then. */
 static ott_status check_tensorwise(config *cfg) {
     static const char *const paths[] = {"float8.enable_fsdp_float8_all_gather",
                                         "float8.precompute_float8_dynamic_scale_for_fsdp"};
@@ -372,7 +371,7 @@ static ott_status check_tensorwise(config *cfg) {
     return OTT_OK;
 }
 
-/* Warns about FP8 keys in a run of another precision, which ignores them. */
+/* Warns about each key of [float8] that is given although the run does not use FP8. */
 static void log_no_effect(const config *cfg) {
     int count;
     const config_key *keys = table_keys(&count);
@@ -392,12 +391,12 @@ static ott_status check_float8(config *cfg) {
     return check_tensorwise(cfg);
 }
 
-/* True if distributed.fit may still reduce the parallel sizes, because the number of ranks is unknown. */
+/* True if distributed.fit may reduce the parallel sizes later, when the number of ranks is known. */
 static bool sizes_may_change(const config *cfg) {
     return cfg->distributed.fit && cfg->state->data_ranks == 0;
 }
 
-/* Fails with the words of KempnerForge's documented message, and then names Ottava's own key. */
+/* The message begins with the words that KempnerForge documents, and then names the key of Ottava. */
 static ott_status check_tensor_parallel(config *cfg) {
     if (sizes_may_change(cfg) || cfg->train.mixed_precision != PRECISION_FP8 || cfg->distributed.tp <= 1 ||
         cfg->float8.tensor_parallel)
@@ -502,7 +501,7 @@ static ott_status check_schedule_free(config *cfg) {
     return OTT_OK;
 }
 
-/* A check is skipped if one of its keys has an error, because the key then has its default value. */
+/* A check is skipped if one of the keys that it reads has an error: the key has its default value then. */
 static const struct {
     ott_status (*check)(config *);
     const char *reads; /* the keys and sections that the check reads: "a.b|c" */
@@ -547,7 +546,7 @@ ott_status config_collect(config *cfg, ott_status status) {
     return note_failure(cfg, status);
 }
 
-/* Removes the collected errors after reporting them, because the keys may be set again. */
+/* Reports the collected errors and removes them, so that the next check starts without errors. */
 ott_status config_collect_end(config *cfg) {
     diagnostics *all = &cfg->state->diagnostics;
     ott_status status = diagnostic_report(cfg);

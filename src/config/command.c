@@ -45,8 +45,8 @@ static ott_status read_key(const char *argument, option *o) {
                                                                                     : OTT_OK;
 }
 
-/* True if `next` is the option's value. After a switch, the value must be a truth value. After a key without
-   effect, any text but the name of a configuration file is a value. */
+/* True if the argument `next` is the value of option o. A switch takes only a truth value. A switch without
+   effect takes any text that is not the name of a configuration file. */
 static bool takes_next(const option *o, const char *next) {
     bool ignored;
     node word = {.kind = NODE_PLAIN, .text = next};
@@ -68,7 +68,7 @@ static ott_status check_dashes(const char *argument) {
                        str_show(argument).text);
 }
 
-/* Reads the option or the file name that begins at argv[at]. */
+/* Reads one argument: an option with its value, which may be the next argument, or a file name. */
 static ott_status read_option(int argc, const char *const *argv, int at, option *o) {
     const char *argument = argv[at], *next = at + 1 < argc ? argv[at + 1] : NULL;
     *o = (option){.used = 1};
@@ -182,7 +182,7 @@ ott_status command_apply(config *cfg, int argc, const char *const *argv) {
 
 /* ---- config_override ---- */
 
-/* Returns the path of the schema key that the option sets; NULL if it sets no key. */
+/* Returns the path of our key that the option sets; NULL if it sets none. */
 static const char *spelled_key(const option *o) {
     char positive[KEY_LIMIT];
     const char *name = alias_knows(o->key) || !read_negation(o->key, positive) ? o->key : positive;
@@ -190,7 +190,7 @@ static const char *spelled_key(const option *o) {
     return key ? key->path : NULL;
 }
 
-/* True if the list has the key, or a section and a point: "float8." allows all keys of [float8]. */
+/* True if `allowed` lists the key or its section. A section is listed with a dot: "float8.". */
 static bool is_allowed(const char *key, const char *const *allowed) {
     for (; *allowed; allowed++) {
         bool section = str_ends_with(*allowed, ".");

@@ -42,7 +42,7 @@ static ott_status open_empty_config(mem *account, const logger *lg, config **out
     return *out = cfg, OTT_OK;
 }
 
-/* In a config.toml of an older version, round_scales_to_power_of_2 = false means "recipe". */
+/* Old versions wrote round_scales_to_power_of_2 = false to config.toml where "recipe" is written now. */
 static void read_as_older(node *root) {
     node *section = tree_child(root, "float8");
     node *rounding = section ? tree_child(section, "round_scales_to_power_of_2") : NULL;
@@ -66,8 +66,8 @@ static ott_status read_config_file(config *cfg, const char *path) {
     return config_format_defaults(cfg);
 }
 
-/* True if a file or an option gives an INSTEAD key (schema.def) a value that is not neutral. False for FP8
-   keys in a run without FP8: check.c warns about these. */
+/* True if the user gave a key that controls PyTorch only (INSTEAD in schema.def) a value that is not neutral.
+   False for FP8 keys in a run without FP8: check.c warns about these. */
 static bool is_worth_logging(const config *cfg, const config_key *key) {
     bool fp8 = cfg->train.mixed_precision == PRECISION_FP8 || strcmp(key->section, "float8") != 0;
     return key->state == STATE_INSTEAD && state_note(cfg, key->path)->set && fp8 &&

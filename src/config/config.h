@@ -29,7 +29,7 @@ typedef struct config_list {
     int64_t count;
 } config_list;
 
-typedef struct config_state config_state; /* where each key was set, and the memory of a config: state.h */
+typedef struct config_state config_state; /* where each key was set, and the config's memory */
 
 typedef struct config {
 #define SECTION_BEGIN(section, help) struct {
@@ -78,21 +78,21 @@ ott_status config_set_default(config *cfg, const char *key, const char *value);
 /* Checks that all values are supported and that keys agree. Fills in values that follow from other keys. */
 ott_status config_check(config *cfg);
 /*
- * Lets checks outside of config report together. Call config_collect_begin, then config_collect(cfg,
+ * Reports the errors of several checks together. Call config_collect_begin, then config_collect(cfg,
  * check(...)) for each check, then config_collect_end. config_collect keeps the text of an OTT_ERR_CONFIG and
- * returns OTT_OK for it; it returns other failures. config_collect_end fails with all texts.
+ * returns OTT_OK for it. It returns other errors. config_collect_end fails with all texts.
  */
 void config_collect_begin(config *cfg);
 ott_status config_collect(config *cfg, ott_status status);
 ott_status config_collect_end(config *cfg);
-/* OTT_ERR_CONFIG if `name` has a control character. config_check refuses such paths. A run must also check
-   paths that it takes from files, because the run's config.toml could not be read back. */
+/* Fails with OTT_ERR_CONFIG if `name` has a control character, because config.toml could not be read back.
+   config_check checks all paths in the configuration. A run also checks paths that it reads from files. */
 ott_status config_check_name(const char *key, const char *name);
 /* Fails if a sequence length exceeds config_max_positions. Call it again after a folder or a preset set
    model.max_seq_len. */
 ott_status config_check_lengths(const config *cfg);
-/* Applies "--section.key=value". The key must be in `allowed` (NULL-terminated; "float8." allows a section).
-   *key receives the canonical name. `user` ("eval") begins the message about a key that is not allowed. */
+/* Applies "--section.key=value". `allowed` lists the allowed keys, and sections like "float8."; it ends with
+   NULL. *key receives the canonical name. For other keys the error message begins with `user` ("eval"). */
 ott_status config_override(config *cfg, const char *argument, const char *const *allowed, const char *user,
                            const char **key);
 /* The output head's name in filter_fqns ("lm_head"), as spelled by the tool of cfg's file. */
@@ -102,17 +102,16 @@ const char *const *config_recipe_keys(int *count);
 /* Sets the number of data-parallel ranks (ranks that read different rows). Fills in values that follow from
    it (train.grad_accum_steps) and checks the keys that depend on parallel sizes. */
 ott_status config_set_data_ranks(config *cfg, int64_t ranks);
-/* True if GEMMs read quantized or bf16 copies of the weights and never the fp32 masters. */
+/* True if GEMMs read quantized or bf16 copies of the weights, but never the fp32 masters. */
 bool config_copies_masters(const config *cfg);
 /* Sequences per optimizer step, over all ranks. */
 int64_t config_step_rows(const config *cfg);
-/* Sequences per evaluation batch, and tokens per sequence: the training values, unless eval is enabled and
-   sets other values. */
+/* Sequences per evaluation batch, and tokens per sequence: the values of [eval] if set, else of [train]. */
 int64_t config_evaluation_batch(const config *cfg);
 int64_t config_evaluation_length(const config *cfg);
 /* Appends the value of a key (canonical name) in TOML syntax. */
 ott_status config_show(const config *cfg, const char *key, str *out);
-/* The word of a choice key: config_word(cfg, "train.mixed_precision") is "fp8". NULL for other keys. */
+/* Returns the word that a choice key has: "fp8" for "train.mixed_precision". NULL for keys of other types. */
 const char *config_word(const config *cfg, const char *key);
 
 /* Appends the resolved configuration as TOML, with a comment per key. Reading it gives an equal config. */

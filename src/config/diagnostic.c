@@ -6,7 +6,7 @@
 
 /* ---- the list ---- */
 
-enum { MOST_DIAGNOSTICS = 1000 }; /* after this many diagnostics, an error stops the reading of the file */
+enum { MOST_DIAGNOSTICS = 1000 }; /* reading a file fails after this many diagnostics */
 
 ott_status diagnostic_add(config *cfg, diagnostic_kind kind, const char *spelled, const config_key *key,
                           const char *where, const char *reason) {
@@ -37,7 +37,7 @@ static bool is_within(const char *path, const char *section) {
     return strncmp(path, section, length) == 0 && (path[length] == '.' || !path[length]);
 }
 
-/* True if `path` is one of the keys "a.b|c" or is in one of the sections "a.b|c". */
+/* True if `path` is one of the names "a.b|c", or a key of a section with such a name. */
 static bool is_one_of(const char *path, const char *names) {
     for (const char *at = names; *at;) {
         char name[96];
@@ -118,7 +118,7 @@ bool diagnostic_has_error_in(const config *cfg, const char *names) {
 
 enum { NAMES_SHOWN = 3 };
 
-/* Appends the other keys with the reason of `first`: " (also a, b, c and 4 more)". Marks them as done. */
+/* Appends the later keys with first's reason, which then get no own line: " (also a, b, c and 4 more)". */
 static void append_others(const config *cfg, str *out, const diagnostic *first) {
     int count = 0;
     for (diagnostic *r = first->next; r; r = r->next) {
@@ -131,7 +131,7 @@ static void append_others(const config *cfg, str *out, const diagnostic *first) 
     if (count) str_append(out, ")");
 }
 
-/* Appends one line for `r` and all later diagnostics with the same kind and reason. */
+/* Appends one line for r, and for all later diagnostics of the same kind with the same reason. */
 static void append_diagnostic(const config *cfg, str *out, const diagnostic *r) {
     str_append(out, r->where);
     if (!r->reason) return;
@@ -151,7 +151,7 @@ static void begin_lines(const config *cfg) {
 
 enum { MOST_BYTES = 3800 }; /* bytes of the message; status_fail keeps at most 4095 */
 
-/* Appends the line of `r` if the text then has at most MOST_BYTES. Returns true if it does. */
+/* Appends the line for r. Returns false, and appends nothing, if the text would be longer than MOST_BYTES. */
 static bool append_if_it_fits(const config *cfg, str *lines, const diagnostic *r) {
     str line = {.account = lines->account};
     append_diagnostic(cfg, &line, r);
@@ -183,13 +183,13 @@ ott_status diagnostic_report(config *cfg) {
     return status;
 }
 
-/* True if the reason is a key ("distributed.pp"), not a sentence. */
+/* True if the reason is the name of a key ("distributed.pp") and not a sentence. */
 static bool is_key(const char *reason) {
     return memchr(reason, '.', strcspn(reason, " ")) != NULL;
 }
 
-/* Appends "a, b.* (only with distributed.pp)". All keys that match one row of ignored_keys.def are named
-   once, by the row (b.*). */
+/* Appends "a, b.* (only with distributed.pp)". b.* is a row of ignored_keys.def, named once for all its
+   keys. */
 static void append_inert(const config *cfg, str *out, const diagnostic *r) {
     const char *shown = r->where;
     int more = 0;

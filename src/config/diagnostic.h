@@ -1,8 +1,8 @@
 /*
- * config/diagnostic: collects diagnostics about configuration keys: errors, which are reported together after
- * everything was read, and keys without effect, which are logged. Diagnostics with the same reason share a
- * line. A diagnostic is removed when its key is set again, and inactive while its section is switched off.
- * Internal to config.
+ * config/diagnostic: collects diagnostics about configuration keys. Errors are reported together, after
+ * everything was read. Keys without effect are logged. Diagnostics with the same reason share a line. A
+ * diagnostic is removed when its key is set again. It is not printed if its section is switched off. Internal
+ * to config.
  */
 #ifndef CONFIG_DIAGNOSTIC_H
 #define CONFIG_DIAGNOSTIC_H
@@ -20,8 +20,8 @@ typedef struct diagnostic {
     diagnostic_kind kind;
     const char *spelled;   /* the key's name in the file or option */
     const config_key *key; /* the schema key that `spelled` sets; NULL: none */
-    /* The place, "run.toml:3: train.seq_len = 512". For DIAGNOSTIC_INERT, the path of the key's row in
-       ignored_keys.def ("ci.*"). If `reason` is NULL, the full message. */
+    /* Start of the message: "run.toml:3: train.seq_len = 512". If `reason` is NULL, it is the full message.
+       For DIAGNOSTIC_INERT it is the name of a row in ignored_keys.def ("ci.*"). */
     const char *where;
     const char *reason;
     bool done; /* printed in the line of another diagnostic */
@@ -51,20 +51,20 @@ ott_status diagnostic_add(config *cfg, diagnostic_kind kind, const char *spelled
 /* For OTT_ERR_CONFIG, keeps the current error text for the report and returns OTT_OK. Returns any other
    `status` unchanged. */
 ott_status diagnostic_failure(config *cfg, const char *spelled, const config_key *key, ott_status status);
-/* Removes the diagnostics of a key that was set again, by spelling or by schema key (either may be NULL). */
+/* Removes the diagnostics of a key that was set again. Either `spelled` or `key` may be NULL. */
 void diagnostic_remove(config *cfg, const char *spelled, const config_key *key);
 /* Removes the diagnostics of a section that was dropped: `--peft=none`. */
 void diagnostic_remove_section(config *cfg, const char *section);
-/* Records the value of a section's switch, a path that ends in .enable or .enabled. Ignores other paths. */
+/* If `path` ends in .enable or .enabled, records that the user switched its section on or off. */
 ott_status diagnostic_switched(config *cfg, const char *path, bool on);
 /* True if the key is in a section that is switched off. */
 bool diagnostic_is_off(const config *cfg, const char *spelled);
 
-/* True if a key that has an effect has an error. spelled: look only at this key; NULL: at all keys. */
+/* True if there is an error for the key `spelled` (NULL: for any key), and its section is not off. */
 bool diagnostic_has_error(const config *cfg, const char *spelled);
-/* Like diagnostic_has_error, for the keys and the sections that "a.b|c" lists. */
+/* Like diagnostic_has_error, but looks at all keys and sections of the list "a.b|c". */
 bool diagnostic_has_error_in(const config *cfg, const char *names);
-/* OTT_ERR_CONFIG with all active errors, one per line; OTT_OK if there is none. */
+/* Returns OTT_ERR_CONFIG with all errors, one per line, except in sections that are off. OTT_OK if none. */
 ott_status diagnostic_report(config *cfg);
 /* Logs the keys without effect. */
 void diagnostic_log(const config *cfg);

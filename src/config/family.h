@@ -1,7 +1,7 @@
 /*
  * config/family: the table of model families. A row describes how a family differs from Llama, in the model
- * and in transformers' config.json. Configurations, Hugging Face folders, presets and models read the same
- * row, so a new family is a new row.
+ * and in transformers' config.json. All code that depends on the family reads this table, so a new family is
+ * only a new row.
  */
 #ifndef CONFIG_FAMILY_H
 #define CONFIG_FAMILY_H
@@ -13,7 +13,7 @@
 typedef enum family_window {
     FAMILY_WINDOW_NONE,   /* the family has no window */
     FAMILY_WINDOW_KEY,    /* sliding_window, which holds for all layers */
-    FAMILY_WINDOW_LAYERS, /* use_sliding_window, and keys that list the layers with a window */
+    FAMILY_WINDOW_LAYERS, /* use_sliding_window, and keys that name the layers with a window */
     FAMILY_WINDOW_PATTERN /* sliding_window, except in every full_attention_every-th layer */
 } family_window;
 
@@ -29,7 +29,8 @@ typedef enum family_norms {
 typedef enum family_experts {
     FAMILY_EXPERTS_NONE,    /* a dense model: no experts */
     FAMILY_EXPERTS_SOFTMAX, /* softmax of the router's logits */
-    FAMILY_EXPERTS_SIGMOID  /* sigmoid of the logits, plus a bias; shared experts and groups are possible */
+    /* sigmoid of the logits, and a bias to balance experts; may have shared experts and groups */
+    FAMILY_EXPERTS_SIGMOID
 } family_experts;
 
 typedef enum family_norm {
@@ -71,9 +72,9 @@ typedef struct family {
     bool rope_interleaved;  /* rotary embedding rotates adjacent columns */
     bool learned_positions; /* learned position embeddings instead of rotary ones */
     bool transposed;        /* files hold the blocks' matrices as [in, out] */
-    /* keys that the family's config.json may have, and their default values */
+    /* true: the family's config.json may have the key */
     bool bias_key;                /* config.json has attention_bias (biases of q, k, v, o) */
-    bool qkv_bias_key;            /* config.json has attention_bias (of q, k, v); default: qkv_bias */
+    bool qkv_bias_key;            /* attention_bias, for biases of q, k, v; if the key is missing: qkv_bias */
     bool biases_key;              /* config.json has use_bias (biases of all linear layers) */
     bool mlp_bias_key;            /* config.json has mlp_bias (biases of the feed-forward) */
     bool qk_norm_key;             /* config.json has use_qk_norm, which overrides qk_norm */
@@ -83,20 +84,19 @@ typedef struct family {
     int head_dim;                 /* default of head_dim; 0: hidden_size / num_attention_heads */
     family_window window;
     const char *activation_key; /* key of the activation function; NULL: hidden_act */
-    const char *activation;     /* value of activation_key; NULL: "silu" or "gelu_pytorch_tanh", by mlp */
+    const char *activation;     /* value of activation_key; NULL: the usual one for `mlp` */
     int full_attention_every;   /* FAMILY_WINDOW_PATTERN: interval of the layers without a window */
     bool tied;                  /* default of tie_word_embeddings */
     double theta;               /* default of rope_theta; 0: 1e4 */
     double local_theta;         /* rotary base of layers with a window; 0: rope_theta */
     int window_size;            /* default of sliding_window; 0: no window */
     family_experts experts;
-    bool group_score_max; /* score of a group: its best expert's score, not the sum of its top two */
+    bool group_score_max; /* an expert group's score is its best expert's, not the sum of its top two */
     bool latent;          /* multi-head latent attention (MLA) */
 } family;
 
-/* X(argument, constant, name, prefix of transformers' classes, suffix of the language model's class, other
-   members). If the config.json of a model's own family cannot describe the model, export tries the families
-   in this order. */
+/* Calls X for each family with: argument, enum constant, name, prefix of transformers' class names, suffix of
+   the class with the output head, other members. hf_save_family tries the families in this order. */
 #define FAMILIES(X, argument)                                                                                \
     X(argument, LLAMA, "llama", "Llama", "ForCausalLM", .bias_key = true, .mlp_bias_key = true,              \
       .kv_heads_optional = true)                                                                             \

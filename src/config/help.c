@@ -38,7 +38,7 @@ static void help_key(const config_key *key, str *out) {
     help_aliases(key, out);
 }
 
-/* True if the key is `what` or is in the section `what`, under any tool's name. */
+/* True if `what` is the key or its section, under our name or another tool's name. */
 static bool is_about(const config_key *key, const char *what) {
     int count;
     const config_alias *aliases = alias_table(&count);

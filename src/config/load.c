@@ -33,7 +33,7 @@ static ott_status check_file_text(const char *path, const char *text, int64_t by
     return status_fail(OTT_ERR_CONFIG, "%s: the file is empty", path);
 }
 
-/* True for a config.toml of version 1, without "version 2" in line 1. read_as_older then changes one key. */
+/* True for a config.toml without "version 2" in line 1. For such files read_as_older changes a key. */
 static bool is_older(const char *text, int64_t bytes) {
     static const char line[] = "# Ottava: the configuration of a run with every value it used.\n";
     return bytes >= (int64_t)sizeof line - 1 && memcmp(text, line, sizeof line - 1) == 0;

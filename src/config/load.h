@@ -6,7 +6,7 @@
 
 #define LOAD_SIZE_LIMIT (1 << 20) /* largest configuration file, in bytes */
 
-/* Reads the file b->place into *out, which belongs to the builder's arena. Sets b->is_older. */
+/* Reads the file named b->place into a tree. The arena of b owns *out. Sets b->is_older. */
 ott_status load_file(tree_builder *b, node **out);
 /* True if the path ends in .toml, .yaml or .yml. */
 bool load_is_config(const char *path);

@@ -7,8 +7,8 @@ static bool is_text(const node *n) {
     return n->kind == NODE_TEXT || n->kind == NODE_PLAIN;
 }
 
-/* Fails if the table has a key that is not in `fields`. `what` and `list` are for the message: "rule", "match
-   and recipe". */
+/* Fails if the table has a key that is not in `fields`. For the message: `what` is the kind of table
+   ("rule"), `list` its keys ("match and recipe"). */
 static ott_status check_rule_fields(const node *table, const char *what, const char *list,
                                     const char *const *fields, int count, const char *where) {
     for (const node *child = table->first; child; child = child->next) {
@@ -38,7 +38,7 @@ static ott_status add_rule(tree_builder *b, node *list, const node *rule, const 
     return tree_add(b, list, NODE_TEXT, rule->line, NULL, text, &ignored);
 }
 
-/* Adds {path, weight, name} as "path=weight name". Phases refer to a dataset by its name. */
+/* Converts a table {path, weight, name} to the text "path=weight name". */
 static ott_status add_dataset(tree_builder *b, node *list, const node *dataset, const char *where) {
     static const char *const fields[] = {"path", "weight", "name", "hf_name", "hf_config"};
     const char *text;

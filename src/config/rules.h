@@ -11,8 +11,8 @@
 #include "config/table.h"
 #include "config/tree.h"
 
-/* Replaces *value by its list of texts if `key` may be written as tables and *value has tables. Otherwise
-   leaves *value unchanged. `where` begins the error message. */
+/* Replaces *value by its list of texts if *value has tables and `key` may be written as tables. `where` is
+   the start of the error message. */
 ott_status rules_read(arena *memory, const config_key *key, const node **value, const char *where);
 
 #endif

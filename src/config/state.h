@@ -13,8 +13,8 @@
 /* Where and how one key of the schema was set. */
 typedef struct key_note {
     bool set;            /* a file or an option set the key */
-    bool in_file;        /* set by the file that is being read; a different second value is an error */
-    const char *where;   /* place: "run.toml:3: train.seq_len = 512" or an option; NULL: never set */
+    bool in_file;        /* the file that is being read has set the key, so it may not set another value */
+    const char *where;   /* "run.toml:3: train.seq_len = 512", or the option; NULL if the key was never set */
     const char *spelled; /* the name that the user wrote */
     bool from_file;      /* set by a file, not by an option */
 } key_note;
@@ -36,7 +36,7 @@ bool config_is_neutral(const config *cfg, const config_key *key);
 /* True if the value is one of the key's neutral words. */
 bool config_is_listed(const config *cfg, const config_key *key);
 
-/* True if another key overrides this one (a local file overrides a named dataset), or its section is off. */
+/* True if the key's section is off, or another key replaces it: data.dataset_path replaces data.dataset. */
 bool config_is_replaced(const config *cfg, const config_key *key);
 
 const key_note *state_note(const config *cfg, const char *path); /* `path` must be a key of the schema */

@@ -14,8 +14,8 @@ typedef struct key_choice {
 
 /* One value of any type. The key's type selects the member. */
 typedef struct config_value {
-    int64_t integer; /* value of a KEY_INT; 0 or 1 for KEY_BOOL; index into choices for KEY_CHOICE */
-    double real[2];  /* values of a KEY_PAIR; real[0] is the value of a KEY_REAL */
+    int64_t integer; /* an integer, a truth value (0 or 1), or a choice's index */
+    double real[2];  /* both numbers of a KEY_PAIR; a KEY_REAL uses real[0] */
     const char *text;
     config_list list;
 } config_value;
@@ -25,12 +25,13 @@ typedef struct config_key {
     key_type type;
     size_t offset;         /* offset of the value in struct config, in bytes */
     config_value fallback; /* default value of the key */
-    /* Range of a number, or of each integer in a list: "[1, inf)", "(0, 1)", "-1|[1, inf)"; else NULL. */
+    /* Range of a number, or of each integer in a list: "[1, inf)", "(0, 1)", "-1|[1, inf)". NULL for
+       others. */
     const char *range;
     const key_choice *choices;
     int choice_count;
     key_state state;
-    const char *reason;  /* LATER: why the key is refused; INSTEAD: what Ottava does; WITH: the other key */
+    const char *reason;  /* LATER: why the key is refused. INSTEAD: what Ottava does. WITH: a key */
     const char *neutral; /* values that request nothing, "a|b"; with LATER, also the default */
     const char *help;
 } config_key;

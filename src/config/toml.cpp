@@ -13,8 +13,8 @@
 
 namespace {
 
-/* Most dots in a file. Dots in keys nest tables, and toml++ frees nested tables by recursion. So the file's
-   dots are counted before parsing. */
+/* Maximum number of dots in a file. Each dot in a key nests a table, and toml++ frees nested tables by
+   recursion, which could overflow. So dots are counted before parsing. */
 constexpr int64_t dot_limit = 4000;
 
 ott_status walk(tree_builder *b, node *parent, const char *name, const toml::node &source, int depth,
@@ -26,7 +26,7 @@ int line_of(const toml::node &n) {
 
 using entry = std::tuple<toml::source_position, const toml::key *, const toml::node *>;
 
-/* Returns the entries in file order, so that messages have this order. toml++ sorts them by name. */
+/* Returns a table's entries in the order of the file, not of toml++, which sorts them by name. */
 std::vector<entry> in_order(const toml::table &source) {
     std::vector<entry> entries;
     for (auto &&[key, value] : source) entries.emplace_back(key.source().begin, &key, &value);
@@ -121,8 +121,8 @@ ott_status fail_parse(const tree_builder *b, const toml::parse_error &error) {
                        static_cast<unsigned>(error.source().begin.column), what.c_str());
 }
 
-/* noexcept functions of toml++ allocate memory, and would end the program if an allocation failed. So this
-   first tests whether as much memory as the text can need is available. */
+/* If an allocation fails in a noexcept function of toml++, the program ends. So this first tests whether the
+   memory that parsing may need can be allocated. */
 ott_status check_memory(const tree_builder *b, int64_t bytes) {
     void *volatile block = std::malloc(static_cast<size_t>(bytes) * 64 + (size_t(1) << 20));
     if (!block) return status_fail(OTT_ERR_MEMORY, "%s: out of memory while reading TOML", b->place);

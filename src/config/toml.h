@@ -9,7 +9,8 @@ extern "C" {
 
 #include "config/tree.h"
 
-/* `text` must be valid UTF-8. Errors name b->place, line and column. *out belongs to the builder's arena. */
+/* Parses a text in valid UTF-8. Errors name b->place (the file), line and column. The arena of b owns
+   *out. */
 ott_status toml_read(tree_builder *b, const char *text, int64_t bytes, node **out);
 
 #ifdef __cplusplus

@@ -24,7 +24,7 @@ ott_status tree_add(tree_builder *b, node *parent, node_kind kind, int line, con
     return *out = n, OTT_OK;
 }
 
-/* The readers refuse trees deeper than TREE_DEPTH_LIMIT, which bounds the recursion. */
+/* Copies a tree by recursion. No tree is deeper than TREE_DEPTH_LIMIT, because no reader accepts it. */
 ott_status tree_copy(tree_builder *b, node *parent, const node *source, const char *name, node **out) {
     node *copy;
     TRY(tree_add(b, parent, source->kind, source->line, name, source->text, &copy));
@@ -81,7 +81,7 @@ static ott_status add_scalar(tree_builder *b, node *parent, const char *text, si
     return tree_add(b, parent, kind, 0, NULL, copy, out);
 }
 
-/* Returns the end of the list element that begins at `at`: a comma outside quotes, or `end`. */
+/* Returns where the list element at `at` ends: at a comma outside of quotes, or at `end`. */
 static const char *element_end(const char *at, const char *end) {
     char quote = 0;
     for (; at < end; at++) {

@@ -52,7 +52,7 @@ ott_status tree_add(tree_builder *b, node *parent, node_kind kind, int line, con
 ott_status tree_copy(tree_builder *b, node *parent, const node *source, const char *name, node **out);
 /* True if a and b have the same structure and values. */
 bool tree_equal(const node *a, const node *b);
-/* The child of `table` with the name `name`; NULL if there is none. */
+/* Returns the child of `table` with this name; NULL if there is none. */
 node *tree_child(const node *table, const char *name);
 /* Parses an option's text: a list ([a, "b"] or (1, 2)), a quoted text, or a plain scalar. */
 ott_status tree_from_text(tree_builder *b, const char *text, node **out);
@@ -61,7 +61,7 @@ ott_status tree_from_text(tree_builder *b, const char *text, node **out);
 bool tree_is_null(const node *n);
 /* Appends the node for a message: texts are quoted, long ones are truncated. */
 void tree_show(str *out, const node *n);
-/* Appends at most `limit` bytes of text for a message, with control characters escaped. */
+/* Appends the text for a message: escapes control characters and truncates it to `limit` bytes. */
 void tree_show_text(str *out, const char *text, int limit);
 /* True if the text has a control character, which no key may have. */
 bool tree_has_control(const char *text);

@@ -6,7 +6,7 @@
 
 enum { NAME_LIMIT = 128, CANDIDATES = 1024 };
 
-/* Lists the names of keys and aliases within `section`. NULL: all our own keys. Returns their number. */
+/* Lists the names of keys and aliases in a section (NULL: all our own keys). Returns how many there are. */
 static int names_within(const char *section, const char *out[CANDIDATES]) {
     int count, found = 0;
     const config_key *keys = table_keys(&count);
@@ -43,13 +43,13 @@ static const char *path_of_name(const char *name) {
     return "";
 }
 
-/* The path of the key with the nearest name in any section, or NULL. */
+/* Returns the path of the key, in any section, with the name that is most like `name`; NULL if none is. */
 static const char *nearest_anywhere(const char *name) {
     const char *meant = key_of_synonym(name), *near = meant ? NULL : nearest_within(NULL, name);
     return near ? path_of_name(near) : meant;
 }
 
-/* Lists each section of all tools once. `memory` receives other tools' names. Returns their number. */
+/* Lists the sections of all tools, without duplicates. `memory` stores the names. Returns how many. */
 static int all_sections(char memory[CANDIDATES][NAME_LIMIT / 4], const char *out[CANDIDATES]) {
     int count, found = 0;
     const config_section *ours = table_sections(&count);

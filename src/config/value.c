@@ -27,7 +27,7 @@ static interval interval_parse(const char *text) {
     return i;
 }
 
-/* Returns the interval of a range, as text. *extra points to the -1 of "-1|[1, inf)", or is NULL. */
+/* Returns the interval "[1, inf)" of a range such as "-1|[1, inf)". *extra points to the -1, or is NULL. */
 static const char *range_interval(const char *range, const char **extra) {
     const char *bar = strchr(range, '|');
     *extra = bar ? range : NULL;
@@ -82,8 +82,8 @@ static bool node_real(const node *n, double *out) {
     return n->kind == NODE_PLAIN && number_parse_real(n->text, out);
 }
 
-/* Fails if the number's fp32 value, which training uses, is out of range: 1e-320 becomes 0, 1e39 infinite,
-   0.99999999 becomes 1. */
+/* Fails if the number is out of range in fp32, which training uses. In fp32, 1e-320 is 0, 1e39 is infinite,
+   0.99999999 is 1. */
 static ott_status check_in_fp32(const config_key *key, const char *where, double x) {
     char rounded[40];
     double narrow = (double)(float)x;
@@ -100,7 +100,7 @@ static ott_status read_real(const config_key *key, const node *n, const char *wh
     return range_holds(key->range, *out) ? check_in_fp32(key, where, *out) : fail_range(where, key->range);
 }
 
-/* Parses "a, b" as a list, so that --optimizer.betas=0.9,0.95 and filter_fqns = "a,b" need no brackets. */
+/* Parses "a, b" as a list. So --optimizer.betas=0.9,0.95 and filter_fqns = "a,b" need no brackets. */
 static ott_status split_commas(arena *memory, const node *n, node **out) {
     tree_builder b = {.memory = memory, .place = ""}; /* .account is NULL: no temporary buffer is needed */
     const char *bracketed;

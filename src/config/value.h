@@ -5,13 +5,13 @@
 #include "config/table.h"
 #include "config/tree.h"
 
-/* Reads `n` as a value of `key`. Fails on a wrong type, range or word; `where` begins the message. `memory`
-   owns the value's texts. */
+/* Reads node n as a value of `key`. Fails on a wrong type, range or word. `where` is the start of the error
+   message. `memory` owns the texts of the value. */
 ott_status value_read(arena *memory, const config_key *key, const node *n, const char *where,
                       config_value *out);
 /* Appends a value in TOML syntax. */
 void value_write(str *out, const config_key *key, const config_value *value);
-/* Appends a value like value_write, but without quotes around texts and words, for help and messages. */
+/* Appends a value for help and messages: in TOML syntax, but texts and words without quotes. */
 void value_show(str *out, const config_key *key, const config_value *value);
 /* Appends the allowed values for help: "[1, inf)" or "bf16 | fp16". */
 void value_allowed(str *out, const config_key *key);

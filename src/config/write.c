@@ -3,7 +3,7 @@
 #include "config/value.h"
 #include <string.h>
 
-/* True for keys that are supported, and for other keys with a value that differs from the default. */
+/* True for supported keys. True for unsupported keys only if their value differs from the default. */
 static bool is_key_written(const config *cfg, const config_key *key) {
     config_value value = table_get(cfg, key);
     return key->state == STATE_BUILT || !table_equal(key, &value, &key->fallback);

@@ -1,4 +1,4 @@
-/* config/yaml: reads libyaml's events recursively; TREE_DEPTH_LIMIT bounds the recursion. */
+/* config/yaml: reads the events of libyaml by recursion, at most TREE_DEPTH_LIMIT deep. */
 #include "config/yaml.h"
 #include <string.h>
 #include <yaml.h>
@@ -7,7 +7,7 @@
 
 typedef struct anchor {
     const char *name;
-    const node *target; /* node that is completely read: an anchor cannot contain its own alias */
+    const node *target; /* the node after it is complete, so that an anchor cannot contain itself */
 } anchor;
 
 typedef struct reader {
@@ -54,8 +54,8 @@ static ott_status read_alias(reader *r, const yaml_event_t *event, node *parent,
                        line_of(event), wanted);
 }
 
-/* Returns the kind of a scalar by its tag, or by its quotes if it has no tag. A NODE_PLAIN is interpreted by
-   the schema. Tags that are not YAML's own are refused. */
+/* Returns the kind of a scalar. A tag decides it, and without a tag the quotes. The type of a NODE_PLAIN is
+   decided later, by the key. Fails for tags that YAML does not define. */
 static ott_status scalar_kind(const reader *r, const yaml_event_t *event, node_kind *kind) {
     static const char *const plain[] = {YAML_NULL_TAG, YAML_BOOL_TAG, YAML_INT_TAG, YAML_FLOAT_TAG};
     const char *tag = (const char *)event->data.scalar.tag;
@@ -99,7 +99,7 @@ static ott_status read_sequence(reader *r, int depth, node *list) {
     }
 }
 
-/* Adds the entries of a base (`<<: *base` or `<<: [*a, *b]`) to the table, except names it already has. */
+/* Merges `base` (`<<: *base`) into a table: adds the entries with names that the table does not have yet. */
 static ott_status merge_table(reader *r, node *table, const node *base, int line) {
     if (base->kind != NODE_TABLE)
         return status_fail(OTT_ERR_CONFIG, "%s:%d: << can only merge a table", r->b->place, line);
@@ -139,7 +139,7 @@ static ott_status check_twin(const reader *r, node *table, node *last, int line)
     return OTT_OK;
 }
 
-/* Reads one entry of a table. key: the event of the entry's key. The events of the value follow it. */
+/* Reads one entry of a table. `key` is the parser's event for its key. The next events are the value. */
 static ott_status read_mapping_entry(reader *r, const yaml_event_t *key, int depth, node *table,
                                      const node **bases) {
     const char *name;
@@ -195,7 +195,7 @@ static ott_status read_node(reader *r, yaml_event_t *event, node *parent, const 
     }
 }
 
-/* Reads the stream start and the document start; *found is false if there is no document. */
+/* Reads the events before a document; *found is false if the stream has no document. */
 static ott_status open_document(reader *r, bool *found) {
     for (int i = 0; i < 2; i++) {
         yaml_event_t event;

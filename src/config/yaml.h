@@ -8,7 +8,8 @@
 
 #include "config/tree.h"
 
-/* `text` must be valid UTF-8. Errors name b->place, line and column. *out belongs to the builder's arena. */
+/* Parses a text in valid UTF-8. Errors name b->place (the file), line and column. The arena of b owns
+   *out. */
 ott_status yaml_read(tree_builder *b, const char *text, int64_t bytes, node **out);
 /* Replaces the ${...} in a scalar. *out is `text` itself if `text` has no ${...}. */
 ott_status yaml_interpolate(tree_builder *b, int line, const char *text, const char **out);

@@ -16,8 +16,7 @@ static bool is_name(const char *text, size_t length) {
     return true;
 }
 
-/* Appends the value of a variable, or its default. `inside` is the text between ${ and }, of `length` bytes:
-   [oc.env:]VAR[,default]. */
+/* Appends an environment variable's value or default. `inside`: text in ${ }, as [oc.env:]VAR[,default]. */
 static ott_status append_variable(tree_builder *b, int line, const char *inside, size_t length, str *out) {
     const char *comma = memchr(inside, ',', length), *end = inside + length;
     if (length > 7 && memcmp(inside, "oc.env:", 7) == 0) inside += 7;

@@ -17,7 +17,7 @@ typedef struct gguf_metadata {
     str bytes; /* the pairs, encoded as in the file */
     int64_t count;
     int64_t list_remaining; /* elements of the last list that are not added yet */
-    char bad_key[80];       /* key and value of the first value out of range; "" if none */
+    char bad_key[80];       /* first key with a value out of range, and the value; "" if none */
 } gguf_metadata;
 
 typedef enum gguf_list { GGUF_LIST_INTEGERS, GGUF_LIST_REALS, GGUF_LIST_TEXTS } gguf_list;
@@ -30,7 +30,7 @@ void gguf_metadata_text(gguf_metadata *m, const char *key, const char *text, int
 static inline void gguf_metadata_string(gguf_metadata *m, const char *key, const char *text) {
     gguf_metadata_text(m, key, text, (int64_t)strlen(text));
 }
-/* Begins a list of `count` elements; add each with the function of its kind below. */
+/* Begins a list of `count` elements. Then call the function below for the list's kind once per element. */
 void gguf_metadata_list(gguf_metadata *m, const char *key, gguf_list kind, int64_t count);
 void gguf_metadata_add_integer(gguf_metadata *m, int32_t value);
 void gguf_metadata_add_real(gguf_metadata *m, float value);
@@ -38,8 +38,8 @@ void gguf_metadata_add_text(gguf_metadata *m, const char *text, int64_t bytes);
 
 /* ---- tensors ---- */
 
-/* Element types, by their numbers in the format. Q8_0: 32 elements of a row share a scale s = amax / 127,
-   rounded to f16; the codes are round(x / s), ties away from zero, as in ggml's reference quantizer. */
+/* Element types, with their numbers in the file format. Q8_0: 32 elements of a row share a scale s = amax /
+   127, rounded to f16. The codes are round(x / s), ties away from zero, as in ggml's reference quantizer. */
 typedef enum gguf_type { GGUF_F32 = 0, GGUF_F16 = 1, GGUF_Q8_0 = 8, GGUF_BF16 = 30 } gguf_type;
 
 enum {
@@ -60,14 +60,14 @@ ott_status gguf_tensor_bytes(const gguf_tensor *t, int64_t *bytes);
 
 typedef struct gguf_writer gguf_writer;
 
-/* Writes the header to a temporary file. gguf_writer_commit creates `path`. The tensors are borrowed until
-   the writer is closed; the metadata is only read during this call. */
+/* Writes the header to a temporary file, which gguf_writer_commit renames to `path`. The tensors must live
+   until the writer is closed. The metadata is not used after this call. */
 ott_status gguf_writer_open(mem *account, const char *path, const gguf_metadata *m,
                             const gguf_tensor *tensors, int64_t count, gguf_writer **out);
-/* Index of the tensor that the next element belongs to; -1 if all data is written. */
+/* Returns the index of the tensor whose data gguf_writer_append appends next; -1 if all data is written. */
 int64_t gguf_writer_next(const gguf_writer *w);
-/* Appends elements of the tensor that gguf_writer_next returns, converted to its type. `count` is any number,
-   but for Q8_0 a multiple of GGUF_BLOCK. OTT_ERR_FORMAT for a NaN or an infinity in Q8_0. */
+/* Appends `count` elements to the tensor that gguf_writer_next returns, and converts them to its type. For
+   Q8_0, `count` must be a multiple of GGUF_BLOCK. OTT_ERR_FORMAT for a NaN or an infinity in Q8_0. */
 ott_status gguf_writer_append(gguf_writer *w, const float *values, int64_t count);
 ott_status gguf_writer_commit(gguf_writer *w); /* closes w, also after an error */
 void gguf_writer_abandon(gguf_writer *w);      /* deletes the temporary file; NULL is allowed */

@@ -39,7 +39,7 @@ static ott_status fail_family(const char *name, json_t *value) {
                    nearest ? "'" : "");
 }
 
-/* True if `word` names the family's architecture. Baichuan's first model spells it differently. */
+/* True if `word` names the family's class. Baichuan 1 and Baichuan 2 spell the class differently. */
 static bool is_architecture(const family *f, const char *word) {
     return strcmp(word, f->architecture) == 0 ||
            (family_is(f, FAMILY_BAICHUAN) && strcmp(word, "BaiChuanForCausalLM") == 0);
@@ -63,8 +63,8 @@ const char *hf_activation_key(const family *f) {
     return f->activation_key ? f->activation_key : "hidden_act";
 }
 
-/* Names of activation functions in config.json, and the MLP that has the function without a gate (`plain`)
-   and with a gate (`gated`). The writer uses the first name of a function. */
+/* Each row has a name of an activation function in config.json, and the kinds of MLP with this function:
+   `plain` without a gate, `gated` with one. If a function has several names, the writer uses the first. */
 static const struct {
     const char *word;
     family_mlp plain, gated;

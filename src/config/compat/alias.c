@@ -22,8 +22,8 @@ const config_alias *alias_table(int *count) {
     return aliases;
 }
 
-/* Number of characters of `path` that match the text before the * of a pattern like "peft.*" or "_*"; 0 if
-   the pattern does not match. "peft.*" matches "peft" too. */
+/* Number of characters before the * of a pattern like "peft.*" or "_*" that `path` matches; 0 if `path` does
+   not match. "peft.*" matches "peft" too. */
 static size_t covered_length(const char *pattern, const char *path) {
     size_t length = strlen(pattern);
     if (pattern[length - 1] != '*') return 0;

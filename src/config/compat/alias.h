@@ -5,7 +5,7 @@
 #include "config/table.h"
 #include "config/tree.h"
 
-typedef enum alias_kind { /* one kind per macro; aliases.def and ignored_keys.def explain the macros */
+typedef enum alias_kind { /* each macro of aliases.def and ignored_keys.def has its kind */
                           ALIAS_SAME,
                           ALIAS_WORDS,
                           ALIAS_SPECIAL,
@@ -28,12 +28,12 @@ typedef struct config_alias {
 } config_alias;
 
 const config_alias *alias_table(int *count);
-/* The row for `path`: an exact match, else the longest matching row that ends in *; NULL if there is none. */
+/* Returns the table's row for `path`: an exact match, else the longest match that ends in *, else NULL. */
 const config_alias *alias_find(const char *path);
 bool alias_knows(const char *path);                          /* true if `path` is a key or an alias */
 bool alias_is_section(const char *path);                     /* true if a key or an alias is below `path` */
 bool alias_is_within(const char *path, const char *section); /* path "a.b" is within section "a" */
-/* The schema key that a key or an alias sets; NULL if it sets none. */
+/* Returns our key that `path` sets, which is the key itself or an alias of it; NULL if it sets none. */
 const config_key *alias_target(const char *path);
 /* The last component of a dotted name: "AdamW" of "torch.optim.AdamW". */
 const char *alias_last_component(const char *name);

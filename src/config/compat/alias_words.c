@@ -19,7 +19,7 @@ const char *alias_last_component(const char *name) {
 
 enum { WORD_LIMIT = 256 };
 
-/* Copies a word in lower case, truncated to WORD_LIMIT, which no word of the table reaches. */
+/* Copies a word in lower case. Truncates it to WORD_LIMIT, because all words of the table are shorter. */
 static const char *lower_case(const char *text, char out[WORD_LIMIT]) {
     int length = 0;
     for (; text[length] && length < WORD_LIMIT - 1; length++)
@@ -42,7 +42,7 @@ static bool one_fits(const char *patterns, const char *word) {
     return false;
 }
 
-/* True if the rows of `key` apply to `path`: the rows of "dataset" apply to "validation_dataset._target_". */
+/* True if values.def's rows for `key` are also for `path`, such as KEY._target_ or validation_KEY. */
 static bool has_rows_of(const char *path, const char *key) {
     static const char twin[] = "validation_", target[] = "._target_";
     size_t length = strlen(path), wanted = strlen(key);

@@ -1,6 +1,6 @@
 /*
  * config/compat/config_format: detects the tool that a file was written for, and applies that tool's
- * defaults. Without them, a torchtitan file would silently run with KempnerForge's warmup and decay.
+ * defaults. Otherwise a torchtitan file would train with KempnerForge's warmup and decay, without a message.
  */
 #include "config/state.h"
 #include "config/value.h"
@@ -44,8 +44,8 @@ static const struct {
     {CONFIG_FORMAT_AUTOMODEL, "eval.steps", "1000000000"}, /* all of the validation data */
 };
 
-/* KempnerForge's sections are also Ottava's. So a file is KempnerForge's if it has no key that only Ottava
-   has, and has a [distributed] section or keys of data loading. */
+/* True for a KempnerForge file. Its sections are also Ottava's. So it must have [distributed] or a data
+   loading key, and none of the keys that only Ottava has. */
 static bool is_kempner(const node *root) {
     static const char *const own[] = {"preset", "hf_path", "family", "reduce"};
     static const char *const loading[] = {"num_workers", "pin_memory", "prefetch_factor"};

@@ -9,7 +9,8 @@
 
 /* --- State formats and adapters --- */
 
-/* Translates a dtype by the table `words` (alias_translate). `all`: the allowed dtypes, for the message. */
+/* Translates a dtype by the table `words` (alias_translate). The error message has the allowed dtypes
+   `all`. */
 static ott_status read_state_dtype(const node *value, const char *where, const char *words, const char *all,
                                    char word[64]) {
     if (value->text && alias_translate(words, alias_last_component(value->text), word)) return OTT_OK;
@@ -27,7 +28,7 @@ ott_status foreign_parameter_dtype(config *cfg, const node *value, const char *w
     return OTT_OK;
 }
 
-/* TransformerEngine has a key for each moment's format; uint8 means FP8. Here both moments share a format. */
+/* TransformerEngine has a format for each moment; here both have the same. uint8 means FP8. */
 ott_status foreign_moment_dtype(config *cfg, const node *value, const char *where) {
     static const char key[] = "optimizer.state_dtype";
     char word[64];
@@ -39,7 +40,7 @@ ott_status foreign_moment_dtype(config *cfg, const node *value, const char *wher
     return assign_word(cfg, key, word, where);
 }
 
-/* `--peft=none` switches the file's section off; `peft: null` in a file has no effect. */
+/* The option --peft=none switches adapters off, even if the file has [peft]. `peft: null` has no effect. */
 ott_status foreign_adapters(config *cfg, const node *value, const char *where) {
     if (!tree_is_null(value))
         return status_fail(OTT_ERR_CONFIG, "%s is a section: give single keys such as peft.enabled, or none",
@@ -100,7 +101,7 @@ ott_status foreign_beta2(config *cfg, const node *value, const char *where) {
 
 /* --- Schedules --- */
 
-/* Reads a number of another tool's key, which must be in the range of our key `like`. Null gives -1. */
+/* Reads a number for another tool's key. It must be in the range of our key `like`. Null: *out = -1. */
 static ott_status read_foreign_number(config *cfg, const char *like, const node *value, const char *where,
                                       double *out) {
     config_value number;
@@ -133,7 +134,7 @@ ott_status foreign_decay_type(config *cfg, const node *value, const char *where)
     return OTT_OK;
 }
 
-/* Notes that an AutoModel file has a schedule, which makes cosine decay the default. */
+/* Records that an AutoModel file sets its schedule: then AutoModel's default is cosine decay. */
 static void have_schedule(config *cfg) {
     cfg->state->foreign.automodel_schedule = cfg->state->foreign.config_format == CONFIG_FORMAT_AUTOMODEL;
 }
@@ -165,8 +166,8 @@ ott_status foreign_min_lr(config *cfg, const node *value, const char *where) {
     return read_foreign_number(cfg, "train.grad_clip_norm", value, where, &cfg->state->foreign.min_lr);
 }
 
-/* torchtitan's schedule is a warmup, a constant part and a decay. The decay takes the share decay_ratio of
-   all steps; without decay_ratio, all steps after the warmup. */
+/* torchtitan's schedule is a warmup, a constant part and a decay. The decay has decay_ratio times all steps;
+   if decay_ratio is not given, it has all steps after the warmup. */
 static void finalize_titan_schedule(config *cfg) {
     const foreign_state *f = &cfg->state->foreign;
     static const char *const ours[] = {"scheduler.name", "scheduler.decay_steps", "scheduler.stable_steps",
@@ -188,7 +189,7 @@ static void finalize_titan_schedule(config *cfg) {
     cfg->scheduler.stable_steps = after - decay;
 }
 
-/* AutoModel's defaults: cosine decay after a warmup of a tenth of the run, at most 1000 steps. */
+/* AutoModel's defaults: cosine decay, after a warmup of train.max_steps / 10, but at most 1000, steps. */
 static void finalize_automodel_schedule(config *cfg) {
     const foreign_state *f = &cfg->state->foreign;
     if (!f->automodel_schedule) return;
@@ -212,7 +213,7 @@ ott_status foreign_packed_size(config *cfg, const node *value, const char *where
     return assign_word(cfg, pack->path, "true", where);
 }
 
-/* AutoModel's dataset classes (last component of the name), and the data.format that reads their files. */
+/* last component of an AutoModel dataset class; data.format for the files that the class reads */
 static const struct {
     const char *name, *format;
 } dataset_classes[] = {
@@ -248,7 +249,7 @@ static bool is_mock(const char *format) {
     return strcmp(format, "synthetic") == 0;
 }
 
-/* Stores the row length of a mock data set, from which finalize_mock sets train.seq_len. */
+/* Stores the row length of AutoModel's mock data set. finalize_mock sets train.seq_len to it. */
 ott_status foreign_mock_length(config *cfg, const node *value, const char *where) {
     cfg->state->foreign.mock_length = tree_is_null(value) ? NULL : value;
     cfg->state->foreign.mock_length_where = where;
@@ -256,7 +257,7 @@ ott_status foreign_mock_length(config *cfg, const node *value, const char *where
     return diagnostic_add(cfg, DIAGNOSTIC_INERT, "dataset.*", NULL, "dataset.*", "data.dataset");
 }
 
-/* A named local file replaces the mock data. Otherwise train.seq_len becomes the mock data's row length. */
+/* If the file or an option names local data, they replace the mock data. If not, finalizes train.seq_len. */
 static ott_status finalize_mock(config *cfg) {
     foreign_state kept = cfg->state->foreign, *f = &cfg->state->foreign;
     if (!f->mock || cfg->data.format != DATA_SYNTHETIC) return OTT_OK;
@@ -268,7 +269,7 @@ static ott_status finalize_mock(config *cfg) {
     return *f = kept, OTT_OK;
 }
 
-/* Sets data.format. Also sets data.dataset, so that the run is refused unless another key names the files. */
+/* Sets data.format. Also sets data.dataset to the class, which is an error unless another key names files. */
 ott_status foreign_dataset_target(config *cfg, const node *value, const char *where) {
     const char *name, *format;
     if (tree_is_null(value)) return OTT_OK;
@@ -289,7 +290,7 @@ ott_status foreign_validation_target(config *cfg, const node *value, const char 
     return state_note(cfg, "eval.dataset")->set ? OTT_OK : assign_word(cfg, "eval.dataset", name, where);
 }
 
-/* Sets path_key if the value is an existing file or a pattern. Else it is a hub name: sets name_key. */
+/* Sets path_key if the value is an existing file or a pattern. Else sets name_key: a name on the HF hub. */
 static ott_status set_dataset(config *cfg, const char *path_key, const char *name_key, const node *value,
                               const char *where) {
     if (tree_is_null(value)) return OTT_OK;

@@ -1,7 +1,7 @@
 /*
- * config/compat/foreign: other tools' defaults and SPECIAL keys (aliases.def). A function per key sets our
- * keys. If our key depends on several of theirs, the function stores the value in foreign_state, and the
- * finalize functions compute our key later. Internal to config.
+ * config/compat/foreign: other tools' defaults, and the functions for their SPECIAL keys (aliases.def). Most
+ * functions set our key. If our key depends on several of their keys, the function only stores the value in
+ * foreign_state, and a finalize function sets our key later. Internal to config.
  */
 #ifndef CONFIG_FOREIGN_H
 #define CONFIG_FOREIGN_H
@@ -55,7 +55,7 @@ void foreign_open(foreign_state *f); /* resets all members to "not given" */
 config_format config_format_detect(const node *root);
 /* Sets the keys that a file does not give to the defaults of the file's tool. */
 ott_status config_format_defaults(config *cfg);
-/* Call after one of our own keys was set. Makes the stored values of other tools' keys agree with the key. */
+/* Call after our own key was set. It overwrites the stored values of other tools' keys for the same thing. */
 void foreign_key_was_set(config *cfg, const config_key *key);
 /* Computes each of our keys that depends on several keys of another tool. May be called repeatedly. */
 ott_status foreign_finalize(config *cfg);

@@ -14,7 +14,7 @@ static ott_status finalize_precision(config *cfg, const char *where) {
                          : f->precision >= 0      ? (config_precision)f->precision
                                                   : PRECISION_BF16;
     TRY(assign_word(cfg, key->path, key->choices[p].text, where));
-    *f = kept; /* undoes foreign_key_was_set: the user did not set our own key */
+    *f = kept; /* assign_word called foreign_key_was_set, but the user set no key of ours */
     return OTT_OK;
 }
 
@@ -78,8 +78,8 @@ ott_status foreign_expert_names(config *cfg, const node *value, const char *wher
     return OTT_OK;
 }
 
-/* Sets float8.module so that experts have the recipe of the grouped_mm converter. Other layers stay in bf16
-   if no converter is given for other layers. */
+/* Applies torchtitan's grouped_mm converter: experts use its recipe (float8.module). If there is no converter
+   for linear layers, other layers stay in bf16. */
 static ott_status finalize_experts(config *cfg) {
     const foreign_state *f = &cfg->state->foreign;
     const char *text;
@@ -96,7 +96,7 @@ static ott_status finalize_experts(config *cfg) {
     return OTT_OK;
 }
 
-/* torchao's MX recipes differ in kernels, which do not matter here, and in the rounding of block scales. */
+/* torchao's MX recipes differ in their kernels and in the rounding of scales. Only the rounding is read. */
 ott_status foreign_mx_recipe(config *cfg, const node *value, const char *where) {
     static const char words[] = "mxfp8=|mxfp8_emulated=|mxfp8_cublas=|mxfp8_cublas_rceil=";
     char ignored[64];
@@ -114,7 +114,7 @@ ott_status foreign_mx_filter(config *cfg, const node *value, const char *where) 
     return as_list(cfg, value, where, &cfg->state->foreign.mx_filter);
 }
 
-/* Applies the keys of [mx] if the MX converter is on and our own keys are not set. */
+/* If the MX converter is on, applies the keys of [mx] to those of our keys that are not set. */
 static void finalize_mx(config *cfg) {
     const foreign_state *f = &cfg->state->foreign;
     if (!f->mx) return;
@@ -180,7 +180,7 @@ ott_status foreign_te_experts(config *cfg, const node *value, const char *where)
     return OTT_OK;
 }
 
-/* TransformerEngine's experts run in FP8 like all other layers, if the recipe supports experts. */
+/* With te_fp8 TransformerEngine also runs experts in FP8. Ottava can do so in recipes block and mxfp8. */
 static void finalize_te(config *cfg) {
     const foreign_state *f = &cfg->state->foreign;
     bool can = cfg->float8.recipe_name == RECIPE_BLOCK || cfg->float8.recipe_name == RECIPE_MXFP8;

@@ -63,7 +63,7 @@ static ott_status finalize_flavor(config *cfg) {
     TRY(assign_word(cfg, key->path, word, f->flavor_where));
     if (masked && !state_note(cfg, "data.pack_sequences")->set)
         TRY(assign_word(cfg, "data.pack_sequences", "true", f->flavor_where));
-    *f = kept; /* undoes foreign_key_was_set: the user did not set our own key */
+    *f = kept; /* assign_word called foreign_key_was_set, but the user set no key of ours */
     return OTT_OK;
 }
 
@@ -99,8 +99,8 @@ static void finalize_weights(config *cfg) {
 
 /* --- Names on a hub --- */
 
-/* True if another tool's key names a folder that does not exist. For our own key model.hf_path this is false:
-   opening the folder reports the error. */
+/* True if another tool's key names a folder that does not exist. False for our own key model.hf_path, because
+   the error is reported when the folder is opened. */
 static bool is_hub_name(const config *cfg) {
     const key_note *note = state_note(cfg, "model.hf_path");
     return *cfg->model.hf_path && note->spelled && strcmp(note->spelled, "model.hf_path") != 0 &&

@@ -1,4 +1,4 @@
-/* config/compat/foreign_state: the initial foreign_state, and its reset by our own keys. */
+/* config/compat/foreign_state: initializes foreign_state, and changes it when one of our own keys is set. */
 #include "config/state.h"
 #include <string.h>
 
