@@ -35,7 +35,7 @@ enum { GUARDED = 0 };
 #endif
 
 enum {
-    UNIT = 16, /* alignment of blocks; also the bytes of a header and of a red zone */
+    UNIT = 16, /* alignment of blocks; a header or a red zone also has this many bytes */
     FRONT = GUARDED ? UNIT : 0,
     BACK = GUARDED ? UNIT : 0,
     CHUNK = 16 * 1024,
@@ -152,7 +152,7 @@ ott_status arena_printf(arena *a, const char **out, const char *format, ...) {
     return status;
 }
 
-/* Counts the damaged blocks of a chunk, up to a broken header: the blocks after it cannot be found. */
+/* Counts the damaged blocks of a chunk. Stops at a damaged header, because its size is unknown. */
 READS_RED_ZONES static int check_chunk(const chunk *c) {
     int damaged = 0;
     for (int64_t at = 0; at < c->used;) {

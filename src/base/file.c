@@ -1,5 +1,5 @@
 /* base/file: reads and writes files and folders; staged writes; positioned reads. Paths are resolved in
-   buffers of PATH_MAX bytes, because most of these functions have no memory account. */
+   arrays of PATH_MAX bytes, because most of these functions have no `mem` to allocate from. */
 #define _GNU_SOURCE /* declares O_CLOEXEC, fdopendir and realpath under every -std */
 #include "base/file.h"
 #include <dirent.h>
@@ -228,7 +228,7 @@ static int compare_strings(const void *a, const void *b) {
 }
 
 static ott_status add_file_name(file_list *list, const char *name) {
-    if ((list->count & (list->count - 1)) == 0) { /* the count is 0 or a power of two: the array is full */
+    if ((list->count & (list->count - 1)) == 0) { /* full: the capacity is 0 or a power of two */
         int64_t capacity = list->count ? 2 * list->count : 1;
         TRY(mem_grow(list->account, MEM_OTHER, capacity * (int64_t)sizeof(char *), "a folder's names",
                      &list->names));
@@ -331,7 +331,7 @@ typedef struct staged {
     int descriptor;
 } staged;
 
-/* Opens TARGET.ottava-tmp-PID. Adds a number if the file exists: another host's or a crashed process's. */
+/* Opens TARGET.ottava-tmp-PID. Adds "-1", "-2", ... if another process left a file of this name. */
 static int open_unique(staged *a) {
     int descriptor = -1;
     errno = EEXIST;
@@ -434,7 +434,7 @@ enum { WRITER_BUFFER = 256 * 1024 };
 struct file_writer {
     mem *account;
     staged file;
-    ott_status failed; /* status of the first failed append; after a failure the file must not be committed */
+    ott_status failed; /* error of the first failed append; file_writer_commit returns it */
     int64_t used;
     char buffer[WRITER_BUFFER];
 };

@@ -22,14 +22,14 @@ ott_status file_join(const char *folder, const char *name, char out[PATH_MAX]);
 ott_status file_resolve(mem *account, const char *folder, const char *path, char **out);
 /* Sets *bytes to the size of a regular file. */
 ott_status file_size(const char *path, int64_t *bytes);
-/* Reads a regular file of at most `limit` bytes to *data, with a NUL after it. Free it with mem_free. */
+/* Reads a regular file of at most `limit` bytes and adds a NUL. Free *data with mem_free. */
 ott_status file_read(mem *account, const char *path, int64_t limit, char **data, int64_t *bytes);
 /* Creates a folder and its parents. No error if the folder exists. */
 ott_status file_make_folder(const char *path);
 /* Removes a folder and its contents, without following links. No error if the folder is absent. */
 ott_status file_remove_tree(const char *path);
 ott_status file_rename(const char *from, const char *to); /* also syncs `to`'s folder */
-/* The names in a folder, sorted, without "." and "..". Free it with file_list_free. */
+/* The sorted names in a folder, without "." and "..". Free the list with file_list_free. */
 typedef struct file_list {
     mem *account;
     char **names;
@@ -47,7 +47,7 @@ ott_status file_write_output(const char *path, const void *data, int64_t bytes);
 /* Opens or creates a file that is written in place. `flags`: further flags for open(2). OTT_ERR_ARGUMENT if
    path is a symbolic link or not a regular file. The caller closes *descriptor; it is -1 on error. */
 ott_status file_open_own(const char *path, int flags, int *descriptor);
-/* OTT_OK if path is absent or a regular file. OTT_ERR_ARGUMENT if file_open_own would refuse it. */
+/* OTT_OK if path is absent or a regular file. Anything else, also a symbolic link, is OTT_ERR_ARGUMENT. */
 ott_status file_check_own(const char *path);
 /* True if both paths are the same file or folder (same device and inode). */
 bool file_is_same(const char *a, const char *b);
@@ -58,13 +58,13 @@ ott_status file_refuse_gguf(const char *path);
 
 /* Writes a file under a temporary name, with buffering. `path` does not change before file_writer_commit. */
 typedef struct file_writer file_writer;
-/* Open a file as file_write_atomic or file_write_output do. */
+/* The first opens a file as file_write_atomic does, the second as file_write_output does. */
 ott_status file_writer_open(mem *account, const char *path, file_writer **out);
 ott_status file_writer_open_output(mem *account, const char *path, file_writer **out);
 ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes);
-/* Opens a file that several processes write together, in place, in a staged folder. Each process writes its
-   own bytes, and skips other processes' bytes with file_writer_skip. file_writer_abandon does not remove this
-   file; it is removed with its folder. */
+/* Opens a file that several processes write at the same time; its folder has a temporary name
+   (base/staging.h). Each process appends its own bytes, and calls file_writer_skip for the bytes of other
+   processes. file_writer_abandon does not remove the file: it is removed with its folder. */
 ott_status file_writer_join(mem *account, const char *path, file_writer **out);
 ott_status file_writer_skip(file_writer *w, int64_t bytes);
 /* Overwrites bytes that were appended earlier. */
@@ -96,8 +96,8 @@ ott_status file_copy(mem *account, const file_reader *from, const char *path);
 
 /* CRC-32C (Castagnoli) of data, continuing from `crc` (0 at the start). */
 uint32_t file_crc32c(uint32_t crc, const void *data, int64_t bytes);
-/* Returns what a piece of a file contributes to the file's CRC. crc: CRC of the piece. bytes: length of the
-   file after the piece. The file's CRC is the xor of the contributions of all pieces, in any order. */
+/* Returns the contribution of a piece of a file to the CRC of the file. crc: CRC of the piece. bytes: how
+   many bytes of the file follow the piece. The xor of all contributions is the CRC of the file. */
 uint32_t file_crc32c_before(uint32_t crc, int64_t bytes);
 
 /* A file's size and a hash, to detect changes. Above 16 MiB, only 64 pieces of 64 KiB are hashed, evenly

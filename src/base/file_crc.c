@@ -1,5 +1,5 @@
-/* base/file, CRC-32C: eight bytes a step ("slicing by 8"). Entry [k][b] of the table is the effect of byte b
-   if k bytes follow. The CRC is linear over xor, so the entry of b is the xor of the entries of b's bits. */
+/* base/file, CRC-32C: eight bytes a step ("slicing by 8"). effect[k][b] is what a byte b with k bytes after
+   it changes in the CRC. CRC is linear over xor: the entry of b is the xor of the entries of b's bits. */
 #include "base/file.h"
 
 #define BITS(n, b0, b1, b2, b3, b4, b5, b6, b7)                                                              \
@@ -63,7 +63,7 @@ static uint32_t multiply_modulo(uint32_t a, uint32_t b) {
 }
 
 uint32_t file_crc32c_before(uint32_t crc, int64_t bytes) {
-    uint32_t power = 0x00800000u; /* x^8, the factor for one byte; squared for each binary digit of `bytes` */
+    uint32_t power = 0x00800000u; /* x^8, the factor for one byte that follows; then for 2, 4, 8, ... bytes */
     for (; bytes > 0; bytes >>= 1, power = multiply_modulo(power, power))
         if (bytes & 1) crc = multiply_modulo(power, crc);
     return crc;

@@ -40,7 +40,7 @@ ANYWHERE float fmath_power_of_two(int n) {
 }
 
 /* exp(x); the error is at most 1 ulp for x in [-87, 88]. x is clamped to [FMATH_EXP_MIN, FMATH_EXP_MAX]; NaN
-   gives NaN. 2^n is applied as two factors, so that only the last multiplication can round. */
+   gives NaN. exp(x) = p 2^n: multiplies p by two powers of two, and only the second product can round. */
 ANYWHERE float fmath_exp(float x) {
     if (x != x) return x;
     x = x < FMATH_EXP_MIN ? FMATH_EXP_MIN : x;
@@ -65,8 +65,8 @@ ANYWHERE float fmath_tanh(float x) {
     return 1.0f - 2.0f / (fmath_exp(2.0f * x) + 1.0f);
 }
 
-/* log(m) for m in [sqrt(1/2), sqrt(2)): with f = (m - 1) / (m + 1), 2 * (f + f^3/3 + f^5/5 + ... + f^21/21).
-   |f| < 0.172, so the first omitted term is below 1e-18 relative to the first. */
+/* Returns log(m) for m in [sqrt(1/2), sqrt(2)): the series 2 * (f + f^3/3 + f^5/5 + ... + f^21/21) of f = (m
+   - 1) / (m + 1). |f| < 0.172, so the first omitted term is less than 1e-18 times f. */
 ANYWHERE double fmath_log_near_one(double m) {
     double f = (m - 1.0) / (m + 1.0), square = f * f, sum = 0.0;
     for (int odd = 21; odd >= 3; odd -= 2) sum = square * (sum + 1.0 / odd);

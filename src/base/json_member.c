@@ -67,7 +67,7 @@ ott_status json_member_bool(const json_t *object, const char *key, bool fallback
     return OTT_OK;
 }
 
-/* Writes the names of the row's fields to out, as many as fit. */
+/* Writes the field names of a data row to out, as many as fit. */
 static void list_fields(const json_t *row, char out[200]) {
     size_t length = 0;
     const char *name;

@@ -16,12 +16,12 @@ typedef enum json_kind {
     JSON_KIND_OBJECT
 } json_kind;
 
-/* Absent or null member: with JSON_OPTIONAL the output keeps its value; with JSON_NEEDED the call fails. */
+/* If a member is absent or null: the call fails (JSON_NEEDED), or the output stays (JSON_OPTIONAL). */
 typedef enum json_need { JSON_OPTIONAL, JSON_NEEDED } json_need;
 
 /* Names the kind of a JSON value: "a list", "true", ... */
 const char *json_kind_name(const json_t *value);
-/* Sets *out to the member, which the object owns; to NULL if an optional member is absent. */
+/* Sets *out to the member, which the object owns. Sets it to NULL if the member is optional and absent. */
 ott_status json_member(const json_t *object, const char *key, json_kind kind, json_need need,
                        const json_t **out);
 ott_status json_member_text(const json_t *object, const char *key, json_need need,

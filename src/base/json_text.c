@@ -5,7 +5,7 @@
 
 enum { DEEPEST = 2048 }; /* deepest nesting, jansson's JSON_PARSER_MAX_DEPTH */
 
-/* ---- the grammar: functions skip an element that begins at `at`, and return its end; NULL: invalid ---- */
+/* ---- grammar: functions skip an element at `at` and return its end, or NULL if it is invalid ---- */
 
 static const char *skip_space(const char *at, const char *end) {
     while (at < end && strchr(" \t\r\n", *at) && *at) at++;
@@ -114,8 +114,8 @@ bool json_text_is_valid(const char *text, int64_t bytes) {
 
 /* ---- parsing ---- */
 
-/* True if parsing failed because memory ran out. jansson has an error code for this. But if memory runs out
-   for a string or number it reports a syntax error, and some failures have no text. */
+/* True if parsing failed because memory ran out. jansson has an error code for this, but does not always set
+   it: it may also report a syntax error in valid text, or leave error->text empty. */
 static bool memory_ran_out(const char *text, int64_t bytes, size_t flags, const json_error_t *error) {
     enum json_error_code code = json_error_code(error);
     const char *begin = skip_space(text, text + bytes);
@@ -137,8 +137,8 @@ static bool fits_int64(const char *digit, int64_t count, bool negative) {
     return memcmp(digit, negative ? least : most, 19) <= 0;
 }
 
-/* Copies the text, and appends ".0" to each integer that does not fit in 64 bits, except inside strings.
-   Returns the number of bytes. `to` needs 2 bytes more for every 19 bytes of text. */
+/* Copies JSON text to `to` and appends ".0" to each integer that does not fit in 64 bits (not in strings).
+   Returns the number of bytes written, at most bytes + 2 * (bytes / 19 + 1). */
 static int64_t widen_integers(const char *text, int64_t bytes, char *to) {
     int64_t used = 0;
     bool inside = false;

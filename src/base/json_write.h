@@ -4,7 +4,7 @@
 
 #include "base/str.h"
 
-/* Each function writes ", " (except after "{" or "["), the key (NULL: a list element) and the value. */
+/* Each function writes ", " (except after "{" or "["), then key and value. In a list the key is NULL. */
 void json_write_key(str *out, const char *key); /* writes a key without a value */
 void json_write_text(str *out, const char *key, const char *text);
 void json_write_integer(str *out, const char *key, int64_t value);

@@ -25,8 +25,8 @@ static bool own_folder(char out[PATH_MAX]) {
     return true;
 }
 
-/* Opens a library and keeps the first error of an existing file. Passes a full path, because dlopen searches
-   the system's folders for a name without a slash. */
+/* Opens a library. If the file exists but cannot be opened, sets `reason` if it is empty. dlopen gets a full
+   path, because it searches the system's folders for a name without a slash. */
 static void *try_file(const library_name *n, const char *path, char reason[LIBRARY_TEXT]) {
     char full[PATH_MAX];
     if (!realpath(path, full)) return NULL;

@@ -18,7 +18,7 @@ typedef struct library_name {
 void *library_open(const library_name *name, char reason[LIBRARY_TEXT]);
 /* Closes a library that cannot be used. */
 void library_close(void *library);
-/* Returns a function of the library that returns a table; NULL if there is no such function. */
+/* Finds a function of the library by its name; NULL if there is none. The function returns a table. */
 typedef const void *library_entry(void);
 library_entry *library_find(void *library, const char *symbol);
 

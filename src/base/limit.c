@@ -101,7 +101,7 @@ static void read_cgroup(const reading *r, const char *folder, const cgroup_versi
     keep_smallest(r, most - used + read_file_pages(r, folder, v) - r->promised, most, name);
 }
 
-/* True if `word` is in a comma-separated list. The empty list has one word: "". */
+/* True if `word` is in a comma-separated list. The list "" contains the word "". */
 static int has_word(const char *list, const char *word) {
     size_t length = strlen(word);
     for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
@@ -165,7 +165,7 @@ static void read_address_limit(const reading *r, int resource, int64_t used, con
     keep_smallest(r, (int64_t)most.rlim_cur - used, (int64_t)most.rlim_cur, owner);
 }
 
-/* Sets r->address, r->data and r->promised. counted: see limit_read. */
+/* Sets r->address, r->data, and r->promised: the part of `counted` allocated bytes that is not resident. */
 static void read_process(reading *r, int64_t counted) {
     long long mapped = -1, resident = -1, data = -1;
     int64_t page = sysconf(_SC_PAGESIZE);

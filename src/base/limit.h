@@ -1,5 +1,5 @@
 /* base/limit: how much more memory this process can allocate: the minimum of the machine's available memory,
-   the limits of its cgroups (versions 1 and 2, up to the root), and ulimit -v and -d. No file: no limit. */
+   the limits of its cgroups (versions 1 and 2, up to the root), and ulimit -v and -d. */
 #ifndef BASE_LIMIT_H
 #define BASE_LIMIT_H
 
@@ -8,11 +8,11 @@
 typedef struct memory_limit {
     int64_t left;    /* bytes that this process can still allocate; INT64_MAX: no known limit */
     int64_t total;   /* total bytes of the limit */
-    char owner[192]; /* whose limit it is: "this machine", "the cgroup /sys/fs/cgroup/job" */
+    char owner[192]; /* what has the limit: "this machine", "the cgroup /sys/fs/cgroup/job" */
 } memory_limit;
 
-/* Finds the smallest limit. counted: bytes that this process has allocated. The part that is not resident yet
-   is subtracted from the available bytes of the machine and of the cgroups. */
+/* Finds the smallest limit. counted: bytes that this process has allocated. The kernel calls pages available
+   until they are touched, so allocated bytes that are not resident yet are subtracted. */
 void limit_read(int64_t counted, memory_limit *out);
 /* For tests: reads all files in the folder `root` instead of "/". The ulimits are still this process's. */
 void limit_read_in(const char *root, int64_t counted, memory_limit *out);

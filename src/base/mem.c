@@ -21,7 +21,7 @@ enum { ASKED_FROM = 64 << 20 }; /* blocks of at least this many bytes are checke
 #define MAGIC_LIVE UINT32_C(0x6f747461)
 #define MAGIC_DEAD UINT32_C(0xdead0ff0)
 
-/* magic and kind are last, because the C library overwrites the first bytes of a freed block. */
+/* `kind` and `magic` are the last fields, because free() overwrites the first bytes of a block. */
 typedef struct block {
     void *base; /* the pointer from calloc */
     struct block *next, *previous;

@@ -50,13 +50,13 @@ ott_status mem_open(mem **out);
 /* Closes an account (or NULL). All blocks must be freed: debug builds report leaks on stderr and abort. */
 void mem_close(mem *m);
 
-/* Passes the address of a pointer to any type as `out` of an allocating function. The function writes this
-   pointer as a void *: the build must have -fno-strict-aliasing (cmake/flags.cmake). */
+/* Converts the address of a pointer of any type to a void **. Allocating functions write the pointer through
+   it, so the build must have -fno-strict-aliasing (cmake/flags.cmake). */
 #define MEM_OUT(out) ((void)sizeof(&**(out)), (void **)(void *)(out))
 
-/* Returns zero-filled memory, aligned to MEM_ALIGNMENT; a unique pointer if bytes is 0. The text of
-   OTT_ERR_MEMORY has `what`, the bytes, and the smallest memory limit (base/limit.h). A large block that
-   exceeds this limit is also refused, because the kernel might grant it and later kill the process. */
+/* Returns zero-filled memory, aligned to MEM_ALIGNMENT; a unique pointer if bytes is 0. On OTT_ERR_MEMORY the
+   error text has `what`, the bytes and the smallest memory limit (base/limit.h). A large block that exceeds
+   this limit is also refused: the kernel might grant it and later kill the process. */
 ott_status mem_alloc(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out);
 #define mem_alloc(m, kind, bytes, what, out) mem_alloc(m, kind, bytes, what, MEM_OUT(out))
 /* Allocates count * size bytes; checks for overflow. */

@@ -1,5 +1,5 @@
-/* base/pool: a call of pool_run is a round. `start` counts started rounds, `finish` finished ones. A thread
-   that waits for a counter spins briefly, then sleeps. Only waking a sleeping thread takes a system call. */
+/* base/pool: each call of pool_run is a round. Counters `start` and `finish` count started and finished
+   rounds. A thread that waits for a counter to change polls it for a short time, then sleeps. */
 #define _GNU_SOURCE /* declares sched_getaffinity */
 #include "base/pool.h"
 #include <pthread.h>
@@ -15,7 +15,7 @@
 #endif
 
 enum {
-    SPINS = 2000, /* polls; more slow down processes on the same cores, fewer cost 70 us per wake-up */
+    SPINS = 2000, /* polls before a sleep: more slow down other processes, fewer cost 70 us per wake-up */
     MOST_THREADS = 4096
 };
 
@@ -38,7 +38,7 @@ typedef struct worker {
 struct pool {
     gate start, finish; /* started rounds; finished rounds */
     atomic_int busy;    /* workers that have not finished this round */
-    pool_task task;     /* the round's task and argument; written before `start` changes, read after that */
+    pool_task task;     /* pool_run sets these two before it increments `start`; workers read them after that */
     void *argument;
     bool closing;
     mem *account;
@@ -99,7 +99,7 @@ static void gate_wait(gate *g, uint32_t old, int spins) {
         if (atomic_load_explicit(&g->count, memory_order_acquire) != old) return;
         pause_processor();
     }
-    /* sequentially consistent: either gate_move sees the sleeper, or the sleeper sees the new count */
+    /* sequentially consistent: either gate_move sees this sleeper, or this thread sees the new count */
     atomic_fetch_add(&g->sleepers, 1);
     while (atomic_load(&g->count) == old) gate_sleep(g, old);
     atomic_fetch_sub(&g->sleepers, 1);
@@ -137,7 +137,7 @@ void pool_run(pool *p, pool_task task, void *argument) {
 
 int pool_cores(void) {
 #ifdef __linux__
-    cpu_set_t set; /* holds 1024 cores; on a larger machine the call fails and sysconf is used */
+    cpu_set_t set; /* has 1024 bits; if the machine has more cores, the call fails and sysconf is used */
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
 #endif
     long cores = sysconf(_SC_NPROCESSORS_ONLN);

@@ -20,7 +20,7 @@ static double polynomial(const double *c, int count, double x) {
 }
 #define POLYNOMIAL(c, x) polynomial(c, (int)(sizeof(c) / sizeof *(c)), x)
 
-/* log x for normal x > 0. x = m 2^e with m near 1, and log m = 2 artanh((m-1)/(m+1)). */
+/* log x for x > 0 that is not subnormal. If x = m 2^e, then log x = 2 artanh((m-1)/(m+1)) + e log 2. */
 static double portable_log(double x) {
     static const double artanh[] = {1,        1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9, 1.0 / 11,
                                     1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21};
@@ -60,8 +60,8 @@ static double portable_cos(double a) {
     return POLYNOMIAL(taylor, a * a);
 }
 
-/* cos(2 pi turn) for turn in [0, 2). The angle is reduced exactly: to at most an eighth of a turn from a
-   multiple of a quarter turn. */
+/* Returns cos(2 pi turn) for turn in [0, 2). First subtracts the nearest quarter turn, which is exact, so the
+   polynomials get an angle of at most pi/4. */
 static double cos_turn(double turn) {
     int quarter = (int)(turn * 4 + 0.5);
     double a = (turn - quarter * 0.25) * 6.2831853071795865;
@@ -78,7 +78,7 @@ static double unit_double(uint32_t high, uint32_t low) {
     return (double)(((uint64_t)high << 32 | low) >> 11) * 0x1p-53;
 }
 
-/* The two normal numbers of a block: one uses the cosine, the other the sine, as cos(x - pi/2). */
+/* A block gives two normal numbers: radius * cos(2 pi turn) and radius * sin(2 pi turn). */
 typedef struct normal_pair {
     double radius, turn;
 } normal_pair;
@@ -106,7 +106,7 @@ void rng_normals(uint64_t seed, uint64_t stream, uint64_t first, int64_t count, 
     }
 }
 
-/* A Feistel network of 8 rounds: a permutation of the numbers of 2*half bits, keyed by (seed, stream). */
+/* Permutes the integers below 2^(2*half) by a Feistel network of 8 rounds, keyed by (seed, stream). */
 static uint64_t feistel(uint64_t seed, uint64_t stream, uint64_t x, int half) {
     uint32_t mask = (uint32_t)((UINT64_C(1) << half) - 1);
     uint32_t left = (uint32_t)(x >> half) & mask, right = (uint32_t)x & mask;

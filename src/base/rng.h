@@ -10,8 +10,8 @@ typedef struct rng_block {
     uint32_t word[4];
 } rng_block;
 
-/* The four words of block `index` in stream `stream` with key `seed`. Philox's counter is {index lo, index
-   hi, stream lo, stream hi}. */
+/* Returns block `index` (four 32-bit words) of random stream `stream`; `seed` is the key. Philox's counter is
+   {index lo, index hi, stream lo, stream hi}. */
 ANYWHERE rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t index) {
     uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32);
     uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
@@ -32,8 +32,8 @@ ANYWHERE rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t index) {
 uint32_t rng_u32(uint64_t seed, uint64_t stream, uint64_t index);
 /* Uniform in [0, 1): the top 24 bits of rng_u32 times 2^-24. */
 float rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);
-/* Standard normal number by Box-Muller in double, from block index / 2: cosine for an even index, else
-   sine. */
+/* Standard normal number `index`, by Box-Muller in double. Numbers 2n and 2n + 1 come from block n: the even
+   one from the cosine, the odd one from the sine. */
 float rng_normal(uint64_t seed, uint64_t stream, uint64_t index);
 /* out[i] = rng_normal(seed, stream, first + i) for i in [0, count), in about half the time. */
 void rng_normals(uint64_t seed, uint64_t stream, uint64_t first, int64_t count, float *out);

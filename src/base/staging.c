@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* True if `name` is BASE.ottava-tmp-PID (base NULL: any base), or this with a number after it, and the
-   process has ended. This process's own PID also counts as ended: this process has not written yet, so the
-   name is from an earlier process with the same PID. */
+/* True if `name` is the temporary file of a process that has ended: BASE.ottava-tmp-PID, maybe with "-" and a
+   number after it. base NULL: any base. This process's own PID counts as ended: this process has not written
+   yet, so an earlier process with the same PID left the file. */
 static bool is_stale_name(const char *name, const char *base) {
     if (base && !str_starts_with(name, base)) return false;
     const char *mark = base ? name + strlen(base) : strstr(name, FILE_STAGING_MARK);

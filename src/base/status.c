@@ -25,7 +25,7 @@ static void mark_truncation(char text[STATUS_TEXT_SIZE], int needed) {
 }
 
 ott_status status_fail(ott_status code, const char *format, ...) {
-    char fresh[STATUS_TEXT_SIZE]; /* a separate text, because an argument may be the current error text */
+    char fresh[STATUS_TEXT_SIZE]; /* error_text may be an argument, so it is written last */
     va_list arguments;
     va_start(arguments, format);
     int needed = text_vformat(fresh, sizeof fresh, format, arguments);

@@ -22,7 +22,7 @@ const char *status_name(ott_status code);
 const char *status_meaning(ott_status code);
 int status_exit_code(ott_status code);
 
-/* Checks what only a bug can break, not input. Returns OTT_ERR_INTERNAL, with expression, file, line. */
+/* Checks an invariant that only a bug can break. Do not use it to check input. */
 #define STATUS_REQUIRE(expression)                                                                           \
     do {                                                                                                     \
         if (!(expression))                                                                                   \

@@ -143,8 +143,8 @@ static int smaller(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Keeps three rows of the edit matrix, with a column for each byte of the shorter text. If the shorter text
-   has 256 bytes or more and the texts differ, returns the length of the longer text. */
+/* Computes only three rows of the edit matrix at a time. Its columns are the bytes of the shorter text. If
+   this text has more than 255 bytes and the texts differ, returns the length of the longer text. */
 int str_distance(const char *a, const char *b) {
     enum { LONGEST = 255 };
     int row[3][LONGEST + 1];
@@ -166,7 +166,7 @@ int str_distance(const char *a, const char *b) {
     return row[rows % 3][columns];
 }
 
-/* True if the longer text begins with the shorter one, which is long enough ("seq_len", "seq_length"). */
+/* True if one text begins with the other, which is not much shorter ("seq_length", "seq_len"). */
 static bool shares_prefix(const char *a, const char *b) {
     enum { ENOUGH = 5 };
     size_t x = strlen(a), y = strlen(b), common = x < y ? x : y;
@@ -204,7 +204,7 @@ bool str_ends_with_any(const char *text, const char *const *suffixes) {
     return *suffixes;
 }
 
-/* On a mismatch, only the pattern's last star is tried again: no recursion, no exponential time. */
+/* On a mismatch, the last star of the pattern so far takes one more byte. This needs no recursion. */
 bool str_glob(const char *pattern, const char *text) {
     const char *star = NULL, *resume = NULL;
     while (*text) {

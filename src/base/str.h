@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include <stdbool.h>
 
-/* A growing text. Initialize with {.account = m}; free with str_free. `text` is NULL, or ends with NUL. */
+/* A growing text. Initialize with {.account = m}; free with str_free. `text` is NULL until an append. */
 typedef struct str {
     mem *account;
     char *text;
@@ -43,7 +43,7 @@ int str_control(const char *text);
 bool str_has_control(const char *text);
 /* Replaces each byte of each control character by `with`. */
 void str_replace_controls(char *text, char with);
-/* The start of a text from a file, for a message. Has complete characters, and "?" for control characters. */
+/* The start of a text, for a message. No UTF-8 character is split, and control characters become "?". */
 typedef struct str_shown {
     char text[96];
 } str_shown;

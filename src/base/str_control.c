@@ -1,4 +1,4 @@
-/* base/str: control characters. A separate file, so that base/log in a plugin does not need base/mem. */
+/* base/str: control characters. This file is separate because a plugin uses it without base/mem. */
 #include "base/str.h"
 
 int str_control(const char *text) {

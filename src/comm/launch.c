@@ -9,7 +9,7 @@
 
 typedef struct launcher {
     const char *variable;
-    /* if this environment variable is set, another row has the number of processes; NULL: none */
+    /* if this variable is also set, this row is ignored (another row reads that variable); NULL: none */
     const char *better;
     const char *name, *instead;
 } launcher;
