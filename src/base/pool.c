@@ -38,7 +38,7 @@ typedef struct worker {
 struct pool {
     gate start, finish; /* started rounds; finished rounds */
     atomic_int busy;    /* workers that have not finished this round */
-    pool_task task;     /* pool_run sets these two before it increments `start`; workers read them after that */
+    pool_task task; /* pool_run sets these two before it increments `start`; workers read them after that */
     void *argument;
     bool closing;
     mem *account;

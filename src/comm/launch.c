@@ -80,7 +80,7 @@ static ott_status read_joined(launch *out) {
     return OTT_OK;
 }
 
-/* A launcher may bind several processes to the same cores, such as a socket. They then share these cores. */
+/* A launcher may bind several processes to the same cores. Such processes share these cores. */
 int launch_threads(const launch *l, int cores, int online) {
     bool own = l->is_bound && (int64_t)cores * l->local_size <= online;
     if (l->local_size <= 1 || own) return 0;

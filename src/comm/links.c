@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* lines[r] is rank r's data, of `bytes` bytes. The caller has filled in its own line; gathers all others. */
+/* Gathers `bytes` bytes from each rank to lines[rank]. The caller has set lines[control->rank]. */
 static ott_status gather_lines(mem *account, group *control, void *lines, int64_t bytes) {
     device host = host_device(account);
     exec cx = {.device = &host};
@@ -36,7 +36,7 @@ static ott_status check_pair(const device_line *lines, int first, int second) {
         first, second, a->card.name, a->card.place, b->machine);
 }
 
-/* Compares a rank's device with rank 0's device, and with the devices of all lower ranks. */
+/* Checks a rank's device: it must match rank 0's device, and no lower rank may use the same GPU. */
 static ott_status check_line(const device_line *lines, int rank) {
     const device_line *own = &lines[rank], *first = &lines[0];
     if (own->failed)

@@ -15,7 +15,7 @@ ott_status links_check(mem *account, const logger *log, device *d, group *contro
 
 typedef struct links_options {
     device *device;   /* this rank's device; its table has open_group */
-    group *control;   /* existing group; all its ranks call links_open together, each for its new group */
+    group *control;   /* existing group; all its ranks call links_open, each rank for its own new group */
     const int *ranks; /* [count] the new group's ranks in `control`, ascending, including this rank */
     int count;        /* number of ranks in the new group, at least 2 */
     const char *name; /* the new group's name in error messages */

@@ -1,6 +1,6 @@
-/* comm/mpi: joins and ends the processes, runs the progress thread, and implements the group table. Without
-   pending operations the thread sleeps, and wakes now and then to answer queries of other ranks. Otherwise it
-   polls MPI, less often while no data moves. */
+/* comm/mpi: joins and ends the processes, runs the progress thread, and implements groups of ranks
+   (tensor/group.h). The thread polls MPI while operations are pending, less often while no data moves. It
+   sleeps while none is pending, and wakes now and then to answer ranks that ask what it waits for. */
 #include "comm/mpi.h"
 #include "base/clock.h"
 #include "comm/mpi_parts.h"
@@ -13,7 +13,7 @@
 
 enum {
     EAGER_POLLS = 200, /* polls without a pause after the last progress */
-    EAGER_MOST = 100,  /* microseconds; if EAGER_POLLS polls take longer, other threads need the core */
+    EAGER_MOST = 100,  /* microseconds; if these polls take longer, other threads need the core */
     REST_LEAST = 20,   /* microseconds between two polls; the pause doubles up to REST_MOST */
     REST_MOST = 500,
     IDLE_REST = 50,    /* milliseconds that the thread sleeps without pending operations */
@@ -21,13 +21,13 @@ enum {
     QUERY,             /* tag of a query: which rank does the receiver wait for? */
     ANSWER,            /* tag of the answer to a query */
     GROUPS,            /* tag of the first group's messages; each group has its own tag */
-    NOT_WAITING = -1,  /* answer to a query if the rank waits for no other rank; else the answer is a rank */
-    ENDED_WITHIN = 10, /* seconds that a process waits to be ended by the process that reports a failure */
+    NOT_WAITING = -1,  /* answer to a query: the rank waits for no other rank */
+    ENDED_WITHIN = 10, /* seconds that a process waits until the process that reports a failure ends it */
 };
 
 /* State of MPI in this process. MPI can start only once in a process. */
 static struct {
-    mem *account; /* account for the memory of failed groups, which MPI may still use */
+    mem *account; /* holds the memory of failed groups, because MPI may still use it */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* signaled when an operation ends or is enqueued, and when the state changes */
     pthread_t thread;
@@ -73,7 +73,7 @@ static mpi_envelope failure_envelope(int rank, int tag) {
     return (mpi_envelope){CHANNEL_FAILURES, rank, tag};
 }
 
-/* Sends a note without waiting. `data` must stay valid until the receiving rank polls next. */
+/* Sends a short message without waiting. `data` must stay valid until the receiving rank polls next. */
 static void send_note(int rank, int tag, const void *data, int64_t bytes) {
     mpi_request request;
     if (mpi_functions->send(failure_envelope(rank, tag), data, bytes, &request) == 0)
@@ -126,7 +126,7 @@ static int own_late_rank(void) {
     return NOT_WAITING;
 }
 
-/* Receives a query or an answer to *word; false if none has arrived. */
+/* Receives an int, which is a query or an answer. Returns false if none has arrived. */
 static bool receive_word(int rank, int tag, int *word, int *sender) {
     return receive_note(rank, tag, word, sizeof *word, sender) == OTT_OK && *sender >= 0;
 }
@@ -155,8 +155,8 @@ static bool ask_rank(int rank, double seconds, int *answer) {
     return false;
 }
 
-/* Follows the chain in which each rank waits for the next one. Returns the last rank, which computes, hangs
-   or does not answer. *answers: false if the last rank does not answer. */
+/* Asks the next rank of the operation which rank it waits for, then asks that rank, and so on. Returns the
+   last rank: it computes, hangs or does not answer (*answers is false). */
 static int find_blocking_rank(const mpi_group *g, const mpi_operation *o, bool *answers) {
     double seconds = g->timeout < 4 ? g->timeout / 4 : 1;
     int rank = late_rank(g, o), next = rank;
@@ -189,8 +189,8 @@ static ott_status check_time(const mpi_group *g, mpi_operation *o, bool moved) {
 
 /* ---- the progress thread ---- */
 
-/* Sends may run at any time. Receives from one rank run in order, and collectives run one after the other.
-   The operation that closes the group runs last. */
+/* True if the operation can advance now. Sends always can. Receives from one rank run in order. Collectives
+   run one after the other. The operation that closes the group runs last. */
 static bool can_step(const mpi_group *g, const mpi_operation *o) {
     if (o->kind == COLLECTIVE_SEND) return true;
     for (const mpi_operation *before = g->queue; before != o; before = before->next) {
@@ -215,7 +215,7 @@ static void dequeue(mpi_group *g, mpi_operation *o) {
     pthread_cond_broadcast(&mpi.changed);
 }
 
-/* Advances a queued operation, which only the progress thread may change. Call without the lock. */
+/* Advances an operation. Only the progress thread calls this, without the lock. */
 static ott_status step_operation(mpi_group *g, mpi_operation *o, bool *moved) {
     bool advanced = false;
     TRY(is_message(o) ? mpi_message_step(g, o, &advanced) : mpi_collective_step(g, o, &advanced));
@@ -232,7 +232,7 @@ static void fail_and_notify(mpi_group *g, ott_status status) {
         send_failure(g->members[r].rank, g->id, g->reason);
 }
 
-/* Call with the lock held. While data moves, the lock is free, but other threads only append to the queue. */
+/* Call with the lock held. Releases it while an operation advances; others then only append to the queue. */
 static void step_group(mpi_group *g, bool *moved) {
     for (mpi_operation *o = g->queue, *next; o && !g->failed; o = next) {
         if (can_step(g, o)) {
@@ -257,8 +257,8 @@ static bool is_busy(void) {
     return false;
 }
 
-/* If several processes give up together, the lowest rank reports the reason. Higher ranks first wait for the
-   lowest rank's message. */
+/* If several processes fail at the same time, the lowest rank reports its reason. Higher ranks first wait for
+   a lower rank's message. */
 static void choose_reporter(void) {
     int turns = 5 * (mpi.rank < 20 ? mpi.rank : 20);
     bool is_notified = false;
@@ -284,9 +284,8 @@ static void sleep_a_while(void) {
     pthread_cond_timedwait(&mpi.changed, &mpi.lock, &end);
 }
 
-/* Pauses after `idle` polls without progress. since: time of the first poll. First yields, and later
-   sleeps: on a busy core a yielding thread is scheduled last, but a thread that wakes from sleep is
-   scheduled first. */
+/* Pauses after `idle` polls without progress, the first at time `since`. Yields at first, later sleeps. On a
+   busy core a thread that yields runs last, but a thread that wakes from sleep runs first. */
 static void pause_between_polls(int idle, double since) {
     if (idle <= EAGER_POLLS && clock_seconds() - since < 1e-6 * EAGER_MOST) {
         sched_yield();
@@ -305,7 +304,7 @@ static void make_progress(void) {
         bool moved = false;
         for (mpi_group *g = mpi.groups; g; g = g->next) step_group(g, &moved);
         answer_queries();
-        /* check after the loop: while a later group moved data, an earlier group may have got an operation */
+        /* after the loop, because other threads may have appended operations during the loop */
         bool busy = is_busy();
         if (!busy && !mpi.ending && !mpi.given_up) sleep_a_while();
         idle_polls = moved || !busy ? 0 : idle_polls + 1;

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-/* Three communicators of all processes, so that different kinds of messages cannot overtake each other. */
+/* Three MPI communicators of all processes, one for each kind of messages. */
 typedef enum mpi_channel {
     CHANNEL_COLLECTIVES,
     CHANNEL_MESSAGES,

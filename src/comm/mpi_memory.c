@@ -1,12 +1,12 @@
-/* comm/mpi_memory: memory of groups, allocated once, and of operations, allocated when none is idle. */
+/* comm/mpi_memory: allocates a group's memory once, and a new operation only if none is free. */
 #include "comm/mpi.h"
 #include "comm/mpi_parts.h"
 
 enum {
     PIECE_MOST = 512 << 10, /* most bytes of a piece */
     PIECE_LEAST = 64 << 10,
-    STAGING_MOST = 2 << 20, /* most bytes of the pieces to all ranks together, unless PIECE_LEAST is more */
-    OPERATIONS = 6, /* operations allocated with the group; a training step without messages needs no more */
+    STAGING_MOST = 2 << 20, /* limit for the pieces that a rank sends at a time, one to each rank */
+    OPERATIONS = 6, /* operations allocated with a group; enough for a training step without messages */
 };
 
 /* ---- operations ---- */
@@ -17,7 +17,7 @@ void mpi_give_back(mpi_group *g, mpi_operation *o) {
 }
 
 /* Finds the smallest idle operation with at least `bytes` of message memory, else the largest idle operation.
-   The result points to NULL if no operation is idle. */
+   Returns the list's pointer to it, for removing it; the pointer is NULL if no operation is idle. */
 static mpi_operation **find_idle(mpi_group *g, int64_t bytes) {
     mpi_operation **best = &g->idle;
     for (mpi_operation **at = best; *at; at = &(*at)->next) {

@@ -6,7 +6,7 @@
 const mpi_api *mpi_functions;
 
 ott_status mpi_load(void) {
-    /* is_global: Open MPI opens components that need the symbols of the MPI library */
+    /* is_global, because libraries that Open MPI opens need the symbols of the MPI library */
     static const library_name name = {"libottava_mpi.so", "OTTAVA_MPI_PATH", .is_global = true};
     char reason[LIBRARY_TEXT];
     if (mpi_functions) return OTT_OK;

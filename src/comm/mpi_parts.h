@@ -55,7 +55,7 @@ typedef struct mpi_operation {
     bool reducing, shared_send; /* in this pass: adds values; sends equal bytes to all ranks */
     double moved;               /* clock_seconds() at the last progress */
     mpi_message message;
-    bool abandoned; /* no caller waits for the operation: reuse it when it has ended */
+    bool abandoned; /* no caller waits for the operation; it becomes idle when it ends */
     bool done;      /* guarded by the lock: the operation has left the queue */
     ott_status status;
     char text[REASON_BYTES];
@@ -85,8 +85,8 @@ extern const mpi_api *mpi_functions;
 /* Opens libottava_mpi.so. The text of OTT_ERR_UNSUPPORTED has the searched places and what to do. */
 ott_status mpi_load(void);
 
-/* Allocates a group of `ranks`; `own` is this process's rank. All are ranks from mpi_join. The caller adds
-   the group to the list of groups. */
+/* Allocates a group of the processes ranks[count]; `own` is this process's rank. Ranks are numbered as by
+   mpi_join. The caller adds the group to the list of groups. */
 ott_status mpi_allocate_group(mem *account, const int *ranks, int count, int own, mpi_group **out);
 void mpi_release_group(mpi_group *g);
 /* Moves a failed group's memory to another account, because MPI may still use it. */

@@ -60,7 +60,7 @@ SIMD void adamw_update(const adamw_lanes *c, v16 gradient, v16 *p, v16 *m, v16 *
     *p = v16_sub(*p, v16_mul(c->step_size, v16_div(*m, denominator)));
 }
 
-/* Returns x rounded to d: bf16 stochastically, with number `which` of the draws; x itself for fp32. */
+/* Rounds x to d: bf16 stochastically, by random number `which` of `draws`; fp32 not at all. */
 SIMD v16 adamw_round(v16 x, ott_dtype d, draws16 *draws, int which) {
     return d == OTT_F32 ? x : draws16_round(draws, x, which);
 }

@@ -76,7 +76,7 @@ SIMD void raise_row(ott_dtype d, const void *x, float *amax, int64_t columns) {
     });
 }
 
-/* Stores the amaxes of the thread's columns in `power`, then replaces them by the channel scales. */
+/* Sets `power` to the largest magnitude of each column of the thread's share, then to the columns' scales. */
 static void channel_scales_task(void *argument, int thread, int threads) {
     const channel_scales_args *a = argument;
     int64_t first, end;

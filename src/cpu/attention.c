@@ -2,9 +2,9 @@
  * cpu/attention: causal attention forward, tile by tile with an online softmax (Milakov and Gimelshein 2018;
  * Dao et al. 2022), in the order of tensor/attention.h.
  *
- * A unit of work is a block of queries of one head, with all tiles of keys that the queries see, in order.
- * Each vector lane is a query. With only a few queries most lanes would be empty. So the queries of a small
- * unit are processed one by one, and a lane is a key or an element of a row of v.
+ * The work is divided into units. A unit is a block of queries of one head, with all tiles of keys that these
+ * queries attend to, in order. Each vector lane is a query. With only a few queries most lanes would be
+ * empty. So a small unit processes its queries one by one, and a lane is a key or an element of a row of v.
  */
 #include "cpu/attention.h"
 
@@ -38,7 +38,7 @@ ott_status ISA(attention_open)(const char *op, const tensor *q, const tensor *k,
                      .block = BLOCK_MAX,
                      .cu_seqlens = cu_seqlens->data,
                      .scale = scale};
-    /* Pairs of bf16 numbers require an even head_dim and rows that fill vectors of 16 pairs. */
+    /* Pairs of bf16 numbers need an even head_dim, and rows that consist of full vectors of 16 pairs. */
     s->in_pairs = SIMD_HAS_PAIRS && q->dtype == OTT_BF16 && head_dim % 2 == 0 && s->width % 32 == 0;
     s->score_width = s->in_pairs ? s->width / 2 : s->width;
     TRY(check_documents(op, s));
@@ -70,7 +70,7 @@ typedef struct forward_buffers {
     int least_query, least_key; /* smallest exponents in packed queries, in packed keys */
 } forward_buffers;
 
-/* Assigns parts of `base` to the buffers. Returns their size in floats. */
+/* Divides the memory at `base` among the buffers of w. Returns how many floats they need. */
 static int64_t lay_out_forward(const attention *s, float *base, forward_buffers *w) {
     int64_t used = 0;
     w->queries = reserve_floats(base, &used, s->block * s->width);
@@ -90,7 +90,7 @@ typedef struct forward_job {
     attention s;
 } forward_job;
 
-/* Queries at positions [query, query + count) of a head of a document. */
+/* A unit of work: the queries at positions [query, query + count) of document d, in one head. */
 typedef struct unit {
     document d;
     int64_t head, query, count;
@@ -126,8 +126,8 @@ SIMD v16 largest(const float *scores, const key_range *k) {
     return v16_max(v16_max(most[0], most[1]), v16_max(most[2], most[3]));
 }
 
-/* Replaces each score by exp(score - shift) and returns the sum over keys for each query, as SUM16
-   (tensor/ops.def). A lane of a vector is a query, so the 16 partial sums of SUM16 are 16 vectors here. */
+/* Replaces each score by exp(score - shift). Returns the sums over keys, a vector with a lane for each query.
+   Adds key j to vector j % 16 of partial sums, and then these vectors in a tree (SUM16 in tensor/ops.def). */
 SIMD v16 exponentials(float *scores, const key_range *k, v16 shift) {
     v16 part[16];
     for (int l = 0; l < 16; l++) part[l] = v16_zero();
@@ -163,8 +163,8 @@ static void rescale(float *output, int64_t width, const float *factor) {
     }
 }
 
-/* Processes queries [i, i + QUERY_LANES) of the document, which start at row `row` of the block of queries,
-   with the tile of keys that starts at key `tile`. */
+/* Processes queries [i, i + QUERY_LANES) with the keys of a tile. row: the row of query i in the block of
+   queries; tile: the tile's first key. */
 static void meet_tile(const attention *s, const forward_buffers *w, int64_t i, int64_t row, int64_t tile) {
     key_range k = visible_keys(s, i, tile);
     if (k.begin >= k.end) return;
@@ -210,8 +210,8 @@ static void finish_query(const forward_job *j, const unit *u, int64_t i, const f
 
 enum { SKINNY_QUERIES = 4 };
 
-/* Computes a query's scores with the keys of a tile, which starts at row `row` of k. Lanes are keys: 16 keys
-   x 16 elements are transposed in registers. Keys that the query does not see get -inf. q: [width]. */
+/* Computes the scores of query q[width] with the keys of a tile, which are rows of k from `row` on. Each lane
+   is a key: blocks of 16 keys x 16 elements are transposed. Keys that the query does not see get -inf. */
 SIMD void score_query(ott_dtype d, const tensor *k, int64_t row, int64_t column, const attention *s,
                       const key_range *see, const float *q, float *scores) {
     for (int64_t j = see->begin / 16 * 16; j < see->end; j += 16) {
@@ -244,7 +244,8 @@ SIMD void add_values(ott_dtype d, const tensor *v, int64_t row, int64_t column, 
     });
 }
 
-/* Replaces each score by p = exp(score - most) and returns the SUM16 of p. A score of -inf gives 0. */
+/* Replaces each score by p = exp(score - most); -inf gives 0. Returns the sum of p (SUM16 of
+   tensor/ops.def). */
 static float query_exponentials(float *scores, float most) {
     v16 sum = v16_zero(), shift = v16_set1(most);
     for (int64_t j = 0; j < TILE; j += 16) {
@@ -300,8 +301,8 @@ static void forward_unit(const forward_job *j, const unit *u, forward_buffers *w
         for (int64_t i = 0; i < u->count; i++) forward_query(j, u, u->query + i, w);
 }
 
-/* Computes this thread's units. The visible (query, key) pairs of all documents and heads, in order, are
-   divided equally among the threads. A thread computes the units whose middle pair is in its share. */
+/* Computes this thread's units. Each thread has an equal share of the visible (query, key) pairs of all
+   documents and heads, in order. A unit belongs to the thread that has the unit's middle pair. */
 static void forward_task(void *argument, int thread, int threads) {
     const forward_job *j = argument;
     const attention *s = &j->s;
@@ -321,7 +322,7 @@ static void forward_task(void *argument, int thread, int threads) {
     }
 }
 
-/* True if threads have fewer than 4 units each: too few to balance the work. */
+/* True if there are fewer than 4 units for each thread, which is too few to balance the work. */
 static bool too_few_units(const attention *s, int threads) {
     int64_t units = 0;
     for (int64_t b = 0; b < s->documents; b++)

@@ -12,7 +12,7 @@
 #include "cpu/gemm/tile.h"
 #include "cpu/rows.h"
 
-/* A product computes ROWS x VECTORS vectors of 16 sums together, in registers. */
+/* The innermost loop of a matrix product keeps ROWS x VECTORS vectors of 16 sums in registers. */
 #ifdef CPU_ISA_avx512
 enum { ROWS = 8, VECTORS = 2 };
 #else
@@ -36,9 +36,9 @@ _Static_assert(TILE % QUERIES == 0 && QUERIES % QUERY_LANES == 0 && TILE % ROWS 
 /* Arguments of an attention call, and values derived from them. */
 typedef struct attention {
     int64_t head_dim, width, heads, kv_heads, tokens, documents, window;
-    /* cached keys before the first query of the only document; 0: the queries are all tokens */
+    /* number of cached keys before the first query; if it is not 0, there is only one document */
     int64_t past;
-    int64_t block; /* number of queries that use a packed tile of keys, a multiple of QUERIES */
+    int64_t block; /* queries that are processed together with each tile of keys; a multiple of QUERIES */
     int64_t pairs; /* visible (query, key) pairs of one head */
     /* true: operands of products over head_dim (scores, dp) are packed in pairs (cpu/simd/avx512bf16.h) */
     bool in_pairs;
@@ -64,7 +64,7 @@ SIMD int64_t query_row(const attention *s, const document *d, int64_t i) {
     return d->first + i - s->past;
 }
 
-/* Checks arguments beyond op_check, and fills s. Defined in attention.c. */
+/* Checks what op_check does not check, and fills s. Defined in attention.c. */
 ott_status ISA(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *cu_seqlens,
                                const tensor *lse, int64_t head_dim, int64_t window, int64_t past, float scale,
                                attention *s);
@@ -86,7 +86,7 @@ SIMD int64_t clamp(int64_t x, int64_t low, int64_t high) {
 SIMD int64_t first_key(int64_t window, int64_t i) {
     return window > 0 && i >= window ? i - window + 1 : 0;
 }
-/* Rounds a number of queries up to full lane groups. Padding queries are 0. */
+/* Rounds a number of queries up to a multiple of QUERY_LANES. The added queries are 0. */
 SIMD int64_t padded_lanes(int64_t count) {
     return (count + QUERY_LANES - 1) / QUERY_LANES * QUERY_LANES;
 }
@@ -116,8 +116,8 @@ typedef struct product {
 #define EACH_ROW(r, rows)       UNROLL for (int r = 0; r < ROWS; r++) if (r < (rows))
 #define EACH_VECTOR(v, vectors) UNROLL for (int v = 0; v < VECTORS; v++) if (v < (vectors))
 
-/* sum[row][lane] = fmaf(a(row, k), b[k][lane], sum[row][lane]) for k in [begin, end), ascending. With pairs,
-   k counts pairs of terms. */
+/* Adds a(row, k) * b[k][lane] to sum[row][lane] by fmaf, for k in [begin, end) in ascending order. If
+   operands are packed in pairs, k counts pairs. */
 SIMD void product_chain(const product *p, int rows, int vectors, int64_t begin, int64_t end,
                         gemm_arithmetic how, v16 sum[ROWS][VECTORS]) {
     for (int64_t k = begin; k < end; k++) {
@@ -130,7 +130,7 @@ SIMD void product_chain(const product *p, int rows, int vectors, int64_t begin, 
     }
 }
 
-/* Sets c to scale * (chain from 0 over `depth` terms), for ROWS rows and VECTORS vectors. */
+/* Sets c to scale * (sum of `depth` products a * b, added from 0), for ROWS rows and VECTORS vectors. */
 SIMD void product_scaled(const product *p, int64_t depth, float scale, gemm_arithmetic how) {
     v16 sum[ROWS][VECTORS], factor = v16_set1(scale);
     EACH_ROW(r, ROWS) EACH_VECTOR(v, VECTORS) sum[r][v] = v16_zero();
@@ -139,7 +139,7 @@ SIMD void product_scaled(const product *p, int64_t depth, float scale, gemm_arit
     EACH_VECTOR(v, VECTORS) v16_store(p->c + r * p->ldc + 16 * v, v16_mul(factor, sum[r][v]));
 }
 
-/* Continues the chains in c with the terms [begin, end). `rows` and `vectors` are constants. */
+/* Adds the products a * b of terms [begin, end) to the sums in c. `rows` and `vectors` are constants. */
 SIMD void product_add(const product *p, int rows, int vectors, int64_t begin, int64_t end) {
     v16 sum[ROWS][VECTORS];
     EACH_ROW(r, rows) EACH_VECTOR(v, vectors) sum[r][v] = v16_load(p->c + r * p->ldc + 16 * v);
@@ -147,7 +147,7 @@ SIMD void product_add(const product *p, int rows, int vectors, int64_t begin, in
     EACH_ROW(r, rows) EACH_VECTOR(v, vectors) v16_store(p->c + r * p->ldc + 16 * v, sum[r][v]);
 }
 
-/* Continues the chains in all `width` lanes of c with the terms [begin, end). `rows` is a constant. */
+/* Like product_add, for all `width` lanes of c. `rows` is a constant. */
 SIMD void product_add_wide(product p, int rows, int64_t width, int64_t begin, int64_t end) {
     int64_t lane = 0;
     for (; lane + 16 * VECTORS <= width; lane += 16 * VECTORS, p.b += 16 * VECTORS, p.c += 16 * VECTORS)
@@ -168,7 +168,7 @@ SIMD int64_t band_end(const band *b, int64_t r) {
     return clamp(b->end + r * b->end_step, 0, b->depth);
 }
 
-/* Continues the chains of rows [r, r + ROWS), row by row, with the band's terms that are in [begin, end). */
+/* Adds to each of rows [r, r + ROWS), one after the other, the terms of its band that are in [begin, end). */
 static void product_ragged(product p, int64_t r, int64_t width, const band *b, int64_t begin, int64_t end) {
     for (int i = 0; i < ROWS; i++, p.a += p.a_row, p.c += p.ldc) {
         int64_t first = clamp(band_begin(b, r + i), begin, b->depth),
@@ -177,8 +177,8 @@ static void product_ragged(product p, int64_t r, int64_t width, const band *b, i
     }
 }
 
-/* Continues the chain of each of `rows` rows (a multiple of ROWS) of c with the row's terms in the band, in
-   ascending order. Terms that ROWS consecutive rows have in common are added to these rows together. */
+/* Adds to each row of c the terms of its band, in ascending order. `rows` is a multiple of ROWS. Terms that
+   ROWS consecutive rows have in common are added to these rows together. */
 static void product_banded(product p, int64_t rows, int64_t width, const band *b) {
     for (int64_t r = 0; r < rows; r += ROWS, p.a += ROWS * p.a_row, p.c += ROWS * p.ldc) {
         int64_t begin = band_begin(b, r + ROWS - 1), end = clamp(band_end(b, r), begin, b->depth);
@@ -226,7 +226,7 @@ static int pack_operand(const tensor *t, int64_t first, int64_t count, int64_t c
     return 0;
 }
 
-/* Returns how to add products of two packed operands. least_a, least_b: results of pack_operand. */
+/* Chooses the arithmetic for products of two packed operands. least_a, least_b: results of pack_operand. */
 static gemm_arithmetic operand_arithmetic(const attention *s, int least_a, int least_b) {
 #if SIMD_HAS_PAIRS
     if (s->in_pairs) return least_a + least_b >= PAIR_LEAST ? GEMM_PAIRS : GEMM_PAIRS_APART;
@@ -246,8 +246,8 @@ static void pack_lanes(const float *rows, int64_t width, float *lanes) {
         }
 }
 
-/* scores[key][query] = scale * CHAIN over head_dim, for keys [begin, end) of a tile (multiples of ROWS) and
-   QUERY_LANES queries. keys: [TILE][score_width]; queries: [score_width][QUERY_LANES]; scores: [TILE][ld]. */
+/* scores[key][query] = scale * dot product over head_dim, for keys [begin, end) of a tile (multiples of
+   ROWS). Shapes: keys [TILE][score_width]; queries [score_width][QUERY_LANES]; scores [TILE][ld]. */
 SIMD void score_keys_by(const float *keys, const float *queries, int64_t begin, int64_t end,
                         const attention *s, float scale, float *scores, int64_t ld, gemm_arithmetic how) {
     product p = {.a_row = s->score_width, .a_depth = 1, .b = queries, .ldb = QUERY_LANES, .ldc = ld};
@@ -281,8 +281,8 @@ static void cap_scores(int64_t begin, int64_t end, const attention *s, float *sc
             v16_store(scores + j * ld + v, v16_softcap(v16_load(scores + j * ld + v), cap));
 }
 
-/* The keys that some of QUERY_LANES queries see in a tile: [begin, end), relative to the tile's first key and
-   widened to multiples of ROWS. Empty if begin >= end. `all`: each query sees every key of the tile. */
+/* The keys of a tile that at least one of QUERY_LANES queries sees: [begin, end), counted from the tile's
+   first key and extended to multiples of ROWS. No key if begin >= end. `all`: every query sees every key. */
 typedef struct key_range {
     int64_t begin, end;
     bool all;

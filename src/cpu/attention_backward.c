@@ -14,12 +14,12 @@ typedef struct backward_buffers {
     float *dq;                   /* rows of dq [block][width] */
     float *lse, *delta;          /* lse and delta of each query [block] */
     float *k, *dk, *dv;          /* rows of k; sums of dk and dv [TILE][width] */
-    float *k_operand, *v;        /* packed k and v [TILE][score_width]; without pairs, k_operand is k */
+    float *k_operand, *v;        /* packed k and v [TILE][score_width]; in fp32 k_operand is k */
     float *p, *ds;               /* p and ds of the scores [TILE][QUERIES] */
     int least_q, least_dout, least_k, least_v; /* smallest exponents in packed q, dout, k, v */
 } backward_buffers;
 
-/* Assigns parts of `base` to the buffers. Returns their size in floats. */
+/* Divides the memory at `base` among the buffers of w. Returns how many floats they need. */
 static int64_t lay_out_backward(const attention *s, float *base, backward_buffers *w) {
     int64_t used = 0;
     float **blocks[] = {&w->q, &w->dout, &w->q_lanes, &w->dout_lanes, &w->dq};
@@ -46,7 +46,7 @@ static tensor take_sum(char *base, int64_t *used, int64_t rows, int64_t columns)
     return t;
 }
 
-/* Assigns parts of `base`, unless it is NULL, to the tensors. Returns their size in bytes. */
+/* Divides the memory at `base` among the tensors. Returns how many bytes they need. base may be NULL. */
 static int64_t lay_out_sums(const attention_backward_args *a, char *base, backward_sums *out) {
     int64_t used = 0;
     out->delta = take_sum(base, &used, a->lse->rows, a->q->rows);
@@ -80,8 +80,8 @@ SIMD float delta_of_row(ott_dtype d, const float *dout, const void *o, int64_t c
     return v16_fold_sum(sum);
 }
 
-/* Packs rows of t (q or dout) to `lanes`, with a lane for each query, for products over head_dim. rows: these
-   rows of t in fp32. pairs: scratch [capacity][score_width]. Returns the smallest exponent in the pairs. */
+/* Packs rows of t (q or dout) to `lanes` for products over head_dim; each lane is a query. rows: these rows
+   in fp32. pairs: scratch [capacity][score_width]. Returns the smallest exponent in the pairs. */
 static int pack_query_lanes(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
                             const float *rows, float *pairs, float *lanes) {
     int64_t capacity = padded_lanes(count), width = s->score_width;
@@ -130,8 +130,8 @@ SIMD void gradients_of_scores(float *p, float *ds, const key_range *k, const flo
     }
 }
 
-/* Computes w->p and w->ds of queries [i, i + QUERIES) of the document, which start at row `row` of the block
-   of queries. Values of keys that no query sees are undefined. */
+/* Computes w->p and w->ds of queries [i, i + QUERIES). row: the row of query i in the block of queries.
+   Values of keys that no query sees are undefined. */
 static void score_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count, int64_t row,
                        int64_t tile) {
     for (int64_t lane = 0; lane < count; lane += QUERY_LANES, i += QUERY_LANES, row += QUERY_LANES) {
@@ -147,8 +147,8 @@ static void score_tile(const attention *s, const backward_buffers *w, int64_t i,
     }
 }
 
-/* Processes queries [i, i + count) of the document, which start at row `row` of the block of queries, with
-   the tile of keys that starts at key `tile`. */
+/* Processes queries [i, i + count) with the keys of a tile. row: the row of query i in the block of queries;
+   tile: the tile's first key. */
 static void meet_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count, int64_t row,
                       int64_t tile) {
     int64_t width = s->width;
@@ -248,7 +248,7 @@ static void backward_unit(const backward_job *j, document d, int64_t kv_head, ba
     round_sum(&j->sums.dv_sum, d, column, s->head_dim, j->a->dv);
 }
 
-/* Computes this thread's units. Units are divided among the threads as in cpu/attention.c. */
+/* Computes this thread's units, which are divided among the threads as in cpu/attention.c. */
 static void backward_task(void *argument, int thread, int threads) {
     const backward_job *j = argument;
     const attention *s = &j->s;

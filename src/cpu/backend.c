@@ -42,10 +42,10 @@ static bool has_amx(void) {
 #endif
 
 typedef struct isa_entry {
-    const cpu_isa *isa; /* NULL: a level with tile unit, which uses the fastest level without it */
+    const cpu_isa *isa; /* NULL for a level with a tile unit: it uses the fastest level without one */
     bool (*available)(void);
     const cpu_tiles *tiles;
-    bool is_for_tests; /* true: cpu_isas does not list the level; only the level's name chooses it */
+    bool is_for_tests; /* true: cpu_isas does not list this level; it is used only if its name is given */
 } isa_entry;
 
 /* The ISA levels of this build, slowest first. */
@@ -70,7 +70,7 @@ static const isa_entry isas[] = {
 };
 enum { ISA_COUNT = sizeof isas / sizeof isas[0] };
 
-/* The levels of all builds. A name in this list is not misspelt, but may be unavailable. */
+/* The names of all levels, also of levels that this build or machine does not have. */
 static const char *const known[] = {"scalar", "avx2", "avx512", "avx512bf16", "amx", "amx_emulated", "neon"};
 enum { KNOWN_COUNT = sizeof known / sizeof known[0] };
 

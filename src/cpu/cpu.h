@@ -28,8 +28,8 @@ ott_status cpu_tiles_speed(device *d, double *out);
 const char *cpu_tiles_refusal(void);
 /* Returns a warning to print after cpu_open (the tile unit gives wrong bits, so it is not used), or NULL. */
 const char *cpu_warning(const device *d);
-/* Returns the unit that multiplies operands of this format and that device_peak measures: "fp32 multiply-add"
-   or "bf16 dot product". NULL if the device is no CPU. */
+/* Returns the operation that multiplies operands of this format, and that device_peak measures: "fp32
+   multiply-add" or "bf16 dot product". NULL if the device is no CPU. */
 const char *cpu_peak_unit(const device *d, ott_dtype format);
 
 #endif

@@ -8,7 +8,7 @@ typedef struct dequantize_job {
     quantize_use use;
 } dequantize_job;
 
-enum { RUN = 512 }; /* elements dequantized together, if scales or codes are copied to a buffer */
+enum { RUN = 512 }; /* elements dequantized at a time if scales or codes must first be copied */
 
 /* Dequantizes count elements. `each`: every element has its own scale_inv; otherwise all use scale_inv[0]. */
 SIMD void multiply_run(ott_dtype d, ott_dtype format, const uint8_t *codes, const float *scale_inv, bool each,

@@ -50,7 +50,7 @@ SIMD int64_t find_token(const int32_t *tokens, int64_t t, int64_t end, int32_t t
     return t;
 }
 
-/* Adds the gradients of all positions with tokens[t] to a bf16 row. Rounds once. t: the first position. */
+/* Adds to a token's bf16 row the gradients of all its positions, and rounds once. t: its first position. */
 static void add_token(const int32_t *tokens, const tensor *dy, int64_t t, uint16_t *row) {
     enum { PIECE = 1024 };
     float sum[PIECE];

@@ -1,4 +1,4 @@
-/* cpu/heads: joins columns of heads and sums over heads, for latent attention, where heads share columns. */
+/* cpu/heads: the ops join_heads and sum_heads, for latent attention, in which heads share columns. */
 #include "cpu/rows.h"
 #include "tensor/heads_check.h"
 

@@ -25,7 +25,7 @@ typedef struct cpu_device {
     pool *pool;
     char *scratch; /* CPU_SCRATCH_BYTES for each thread */
     const struct cpu_isa *isa;
-    const struct cpu_tiles *tiles; /* replaces some ops of isa (cpu/tiles.h); NULL: no tile unit */
+    const struct cpu_tiles *tiles; /* ops that replace some ops of isa (cpu/tiles.h); NULL: no tile unit */
     op_table ops;                  /* the ops of isa; `tiles` replaces some of them */
     char name[48];                 /* name, such as "cpu avx512, 2 threads" */
     const char *warning;           /* the warning that cpu_warning returns */
@@ -102,8 +102,8 @@ static inline void *cpu_scratch(const exec *cx, int thread) {
 #undef OPERAND
 #undef SCALAR
 
-/* quantize.c: quantizes x to all copies in the list; x must be complete. Does nothing if q is NULL or empty.
-   Must not be called in a pool task. */
+/* quantize.c: makes the quantized copies of x that are listed in q. All of x must have been computed. Does
+   nothing if q is NULL or empty. Must not be called in a pool task. */
 ott_status ISA(quantize_list)(exec *cx, const tensor *x, const qlist *q);
 /* attention_backward.c: returns the bytes of workspace (exec.h) that the op attention_backward needs. */
 int64_t ISA(attention_backward_workspace)(const attention_backward_args *a);

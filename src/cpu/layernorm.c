@@ -1,7 +1,8 @@
 /* cpu/layernorm: layer normalization (Ba et al. 2016) after adding to the residual stream. */
 #include "cpu/rows.h"
 
-/* Computes h = x + delta, rounded, and stores it unless h is NULL. Returns SUM16 of h. */
+/* Computes h = x + delta, rounded, and stores it unless h is NULL. Returns the sum of h (SUM16 in
+   ops.def). */
 SIMD float residual_row(ott_dtype d, const void *x, const void *delta, void *h, int64_t columns) {
     v16 sum = v16_zero();
     BY_16(c, lanes, columns, {
@@ -62,7 +63,7 @@ ott_status ISA(layernorm_forward)(exec *cx, const layernorm_forward_args *a) {
     return ISA(quantize_list)(cx, a->y, a->q);
 }
 
-/* dy * weight and (h - mean) * rstd of columns [at, at + n); other lanes are 0. */
+/* For columns [at, at + n): wdy = dy * weight, xhat = (h - mean) * rstd. Other lanes are 0. */
 typedef struct gradient_pair {
     v16 wdy, xhat;
 } gradient_pair;

@@ -58,8 +58,8 @@ SIMD void ignore_row(ott_dtype d, void *x, const loss_places *p, int64_t columns
     if (p->grad) BY_16(c, lanes, columns, v16_put(x, d, c, v16_zero(), lanes););
 }
 
-/* Computes a row's outputs from its largest element m, its sum of exponentials and the target's logit.
-   target: the target's column of x; outside of x if another rank has the column. */
+/* Computes a row's loss and gradient from its largest element m, its sum of exponentials and the target's
+   logit. target: the target's column; no column of x if another rank has this column. */
 SIMD void finish_row(ott_dtype d, void *x, float m, float sum, float at_target, int64_t target,
                      const loss_places *p, int64_t columns) {
     float lse = m + fmath_log(sum), inverse = 1.0f / sum;
@@ -126,7 +126,8 @@ ott_status ISA(cross_entropy_part)(exec *cx, const cross_entropy_part_args *a) {
     return OTT_OK;
 }
 
-/* Combines the parts of a row: its largest element, sum of exponentials and target logit. */
+/* Combines the results of the ranks, which have parts of a row: maximum, sum of exponentials, target
+   logit. */
 static void join_parts(const tensor *parts, int64_t t, float *m, float *sum, float *at_target) {
     *m = -INFINITY;
     *sum = *at_target = 0.0f;

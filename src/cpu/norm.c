@@ -1,7 +1,8 @@
 /* cpu/norm: RMSNorm (Zhang and Sennrich 2019) after adding to the residual stream. */
 #include "cpu/rows.h"
 
-/* Computes h = x + delta, rounded, and stores it unless h is NULL. Returns SUM16 of h * h. */
+/* Computes h = x + delta, rounded, and stores it unless h is NULL. Returns the sum of h * h (SUM16,
+   ops.def). */
 SIMD float residual_row(ott_dtype d, const void *x, const void *delta, void *h, int64_t columns) {
     v16 squares = v16_zero();
     BY_16(c, lanes, columns, {

@@ -3,12 +3,12 @@
  * sums in four tile registers and multiplies two registers of A by two registers of B. cpu/gemm/tile32.h
  * computes the same bits.
  *
- * Packed elements are pairs in the order PAIR_CHAIN: of 32 consecutive terms, the high half of a pair is an
- * even term, the low half an odd term. A is packed in blocks of 16 rows x 16 pairs, each the contents of a
- * register: [panel of 32 rows][block of 16 pairs][upper or lower 16 rows][row][pair].
+ * A packed element is a pair of consecutive terms (PAIR_CHAIN): the even term in the high half, the odd term
+ * in the low half. A is packed in blocks of 16 rows x 16 pairs, which each fill one register: [panel of 32
+ * rows][block of 16 pairs][upper or lower 16 rows][row][pair].
  *
- * The unit treats subnormal numbers as 0. Tiles of C whose terms or sums may be subnormal (cpu/gemm/pairs.h)
- * are computed by fp32 multiply-adds of the same terms in the same order.
+ * The unit treats subnormal numbers as 0. So if terms or sums of a tile of C may be subnormal
+ * (cpu/gemm/pairs.h), fp32 multiply-adds add the same terms in the same order.
  */
 #ifndef CPU_GEMM_AMX_H
 #define CPU_GEMM_AMX_H
@@ -18,7 +18,7 @@
 _Static_assert(GEMM_MR == 2 * TILE_SIDE && GEMM_NR == 2 * TILE_SIDE && GEMM_A_STEP == GEMM_MR,
                "a panel must be two tiles high and two tiles wide");
 
-/* Tile registers: C by upper or lower 16 rows and left or right 16 columns, A by rows, B by columns. */
+/* Numbers of the tile registers. A digit 0 is for the upper 16 rows or left 16 columns, 1 for the others. */
 #define AMX_C00 0
 #define AMX_C01 1
 #define AMX_C10 2
@@ -28,7 +28,7 @@ _Static_assert(GEMM_MR == 2 * TILE_SIDE && GEMM_NR == 2 * TILE_SIDE && GEMM_A_ST
 #define AMX_B0  6
 #define AMX_B1  7
 
-/* Loads the initial sums. tall: there are more than 16 rows; wide: more than 16 columns. */
+/* Loads the sums so far. tall: the tile has more than 16 rows; wide: it has more than 16 columns. */
 SIMD_PRIMITIVE void amx_start(const float *start, bool tall, bool wide) {
     const float *lower = start + TILE_SIDE * GEMM_NR;
     tile_load(AMX_C00, start, GEMM_NR);
@@ -50,7 +50,7 @@ SIMD_PRIMITIVE void amx_store(float *sums, bool tall, bool wide) {
     if (tall && wide) tile_store(AMX_C11, lower + TILE_SIDE, GEMM_NR);
 }
 
-/* Adds the tile's products to t->start and stores the unscaled sums. */
+/* Sets `sums` to t->start (NULL: 0) plus the products of the tile, without scales. */
 SIMD_PRIMITIVE void amx_extend(const gemm_tile *t, float *sums, bool tall, bool wide) {
     const float *a = t->a, *b = t->b;
     if (t->start)
@@ -74,7 +74,7 @@ SIMD_PRIMITIVE void amx_extend(const gemm_tile *t, float *sums, bool tall, bool 
     amx_store(sums, tall, wide);
 }
 
-/* Does for row i of the tile what amx_extend does, but with fp32 multiply-adds. */
+/* Computes row i of the sums that amx_extend computes, by fp32 multiply-adds. */
 static void amx_extend_apart(const gemm_tile *t, int64_t i, float *sums) {
     const float *a = t->a + i / TILE_SIDE * TILE_FLOATS + i % TILE_SIDE * TILE_SIDE, *b = t->b;
     v16 sum[GEMM_NV];
@@ -99,7 +99,7 @@ static void amx_multiply_apart(const gemm_tile *t, float *sums) {
     for (int64_t i = 0; i < t->rows; i++) amx_extend_apart(t, i, sums);
 }
 
-/* A function for each size of a tile, so that the loops have no branches: amx_sizes[tall][wide]. */
+/* amx_sizes[tall][wide]: a function for each size of a tile, in which tall and wide are constants. */
 #define AMX_SIZE(name, tall, wide)                                                                           \
     static void name(const gemm_tile *t, float *sums) {                                                      \
         amx_extend(t, sums, tall, wide);                                                                     \
@@ -120,7 +120,7 @@ static void amx_kernel_apart(const gemm_tile *t) {
     gemm_multiply_scaled(t, GEMM_NV, amx_multiply_apart);
 }
 
-/* Returns the kernel; `narrow`: for tiles of at most 16 columns. how: GEMM_PAIRS or GEMM_PAIRS_APART. */
+/* Returns the kernel for GEMM_PAIRS or GEMM_PAIRS_APART. narrow: the tile has at most 16 columns. */
 static gemm_kernel amx_kernel(bool narrow, gemm_arithmetic how) {
     if (how == GEMM_PAIRS_APART) return amx_kernel_apart;
     return narrow ? amx_kernel_narrow : amx_kernel_wide;

@@ -1,7 +1,7 @@
 /*
- * cpu/gemm/blocks: block scales in a product (fp8/reference.h). Each scale block of the contraction has a
- * separate chain. The sum of this chain is scaled before it is added to the element of C. Inverse scales are
- * packed in the micro-kernel's order, so all granularities use the same kernel.
+ * cpu/gemm/blocks: products of operands with block scales (fp8/reference.h). The terms of one scale block are
+ * added from 0. Their sum is scaled, then added to the element of C. Inverse scales are packed in the
+ * micro-kernel's order, so all granularities use the same kernel.
  */
 #ifndef CPU_GEMM_BLOCKS_H
 #define CPU_GEMM_BLOCKS_H
@@ -13,8 +13,8 @@ SIMD int64_t blocks_of(int64_t kc, int64_t block) {
     return (kc + block - 1) / block;
 }
 
-/* Packs the inverse scales of rows [row, row + rows) for one scale block of the contraction. `from`: the
-   inverse scales of this block; without scales NULL, which packs 1. Rows from `rows` to `panel` get 0. */
+/* Packs the inverse scales of rows [row, row + rows) for one scale block. from: the inverse scales of this
+   block; NULL if the operand has no scales: then packs 1. Entries after `rows` are 0. */
 SIMD void pack_scale_inv_panel(float *out, const float *from, const operand *o, int64_t row, int64_t rows,
                                int64_t panel, int64_t block_mn) {
     for (int64_t i = 0; i < panel; i++) {
@@ -23,7 +23,7 @@ SIMD void pack_scale_inv_panel(float *out, const float *from, const operand *o, 
     }
 }
 
-/* Packs the inverse scales of block b of an operand: [panel of `panel` rows][scale block][row in panel]. */
+/* Packs the inverse scales of an operand's block b to out[index of panel][scale block][row of panel]. */
 SIMD void pack_scale_invs(float *out, const operand *o, gemm_block b, int64_t block, int64_t panel) {
     int64_t block_mn = granularity_block(o->grain).mn;
     for (int64_t i = 0; i < b.rows; i += panel)
@@ -37,8 +37,8 @@ SIMD void pack_scale_invs(float *out, const operand *o, gemm_block b, int64_t bl
         }
 }
 
-/* Computes a tile with scale blocks of `block` packed elements. tile.scale_inv_a and _b: inverse scales of
-   the first scale block. a_step: distance of consecutive packed elements of a row of A. */
+/* Computes a tile of C with block scales. block: packed elements in a scale block. tile.scale_inv_a and _b:
+   inverse scales of the first scale block. a_step: floats from a packed element of a row of A to the next. */
 static void multiply_blocks(gemm_kernel kernel, gemm_tile tile, int64_t block, int64_t a_step) {
     int64_t kc = tile.kc;
     if (!tile.start) memset(tile.sums, 0, GEMM_TILE * sizeof(float));

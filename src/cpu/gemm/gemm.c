@@ -24,7 +24,7 @@ static float smallest_normal(ott_dtype d) {
     return d == OTT_E4M3 ? 0x1p-6f : 0x1p-14f;
 }
 
-/* Multiplies packed A with packed B, for part p of C. row_tile: rows of tiles before p in the block of C. */
+/* Computes part p of C from packed A and B. row_tile: index of p's first row tile in the block of C. */
 static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int64_t row_tile,
                             gemm_stage stage) {
     _Alignas(64) float finished[GEMM_TILE];
@@ -110,7 +110,7 @@ static int64_t block_columns(const gemm_job *job) {
     return GEMM_B_FLOATS / (length > GEMM_BLOCK_MIN ? length : GEMM_BLOCK_MIN) / job->grain * job->grain;
 }
 
-/* Returns the number of rows of C in a block: unlimited if no partial sums are kept. */
+/* Returns the number of rows of C in a block. There is no limit if the contraction has only one block. */
 static int64_t block_rows(const gemm_job *job) {
     return job->k > GEMM_KC * job->terms ? GEMM_MB : INT64_MAX;
 }
@@ -215,7 +215,7 @@ ott_status ISA(gemm_times)(exec *cx, const gemm_args *a, float factor) {
     int64_t kc = granularity_block(a->a->grain).k;
     job.block = kc == INT64_MAX || job.k == 0 ? 0 : kc; /* an empty sum has no scale blocks */
     job.grain = a->b->packed ? PANEL_ROWS : GEMM_NR;
-    /* Smaller products take a few microseconds; waking another thread may take longer. */
+    /* Products below this size take a few microseconds. Waking another thread may take longer. */
     enum { WORTH_SPLITTING = 1 << 19 };
     bool one_thread = job.m * job.n * (job.k + 16) < WORTH_SPLITTING;
     pool_task task = choose_task(&job);

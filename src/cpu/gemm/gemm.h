@@ -3,13 +3,13 @@
  *
  * The structure is BLIS's (Van Zee and van de Geijn 2015). Blocks of both operands are decoded while they are
  * packed into the micro-kernel's order, so all formats and both orientations share one kernel. The order of
- * addition differs from BLIS: fp8/reference.h defines it. Each element of C is one chain of fp32 additions
- * over the full contraction. Under ACCUMULATE_TILE32 the chain adds sums of 32 terms each. With block scales
- * it adds scaled sums of one block each. Unfinished sums are kept in an fp32 buffer between blocks of the
- * contraction, never in C. Only finished sums get the other scales and the bias, are added to C, and are
- * rounded. Here an operand's rows are the M rows of A or the N rows of B; its columns are the contraction K.
+ * addition differs from BLIS: fp8/reference.h defines it. An element of C is one fp32 sum, to which the terms
+ * of the full contraction are added one by one. ACCUMULATE_TILE32 adds sums of 32 terms instead, and block
+ * scales require adding the scaled sum of each scale block. Sums of a part of the contraction are kept in an
+ * fp32 buffer, never in C. A finished sum gets the other scales and the bias, is added to C, and is rounded.
+ * Here an operand's rows are the M rows of A or the N rows of B; its columns are the contraction K.
  *
- * A packed element has 32 bits. It is one term of the contraction in fp32. It is two terms in bf16 if the
+ * A packed element has 32 bits. It is one term of the contraction in fp32, or two terms in bf16 if the
  * instruction set (CPU_ISA_*) multiplies pairs of bf16 numbers and both operands are FP8 or BF16
  * (cpu/simd/avx512bf16.h).
  */
@@ -20,7 +20,7 @@
 #include "cpu/isa.h"
 
 /* The micro-kernel computes a tile of C of MR rows and NR columns (NV vectors), as large as the registers
-   allow. In a panel of A, the packed elements of MR rows at one k are A_STEP >= MR floats, for alignment. */
+   allow. A panel of MR rows of A has MR packed elements for each k, padded to A_STEP floats for alignment. */
 #if SIMD_HAS_TILES
 #define GEMM_MR     32
 #define GEMM_A_STEP 32
@@ -42,7 +42,7 @@
 
 /* Block sizes (measured). MC and NB are multiples of MR and NR. A_LD is no power of two, so that packed rows
    of A map to different cache sets. If the contraction has several blocks, C is computed in blocks of MB rows
-   and NB columns: their unfinished sums fit gemm_work.partial. Otherwise B is packed in larger blocks. */
+   and NB columns, so that their sums fit gemm_work.partial. Otherwise a block of B has more columns. */
 enum {
     GEMM_KC = 1024,                          /* packed elements of the contraction in a block */
     GEMM_TERMS_MAX = SIMD_HAS_PAIRS ? 2 : 1, /* terms in a packed element */
@@ -56,7 +56,7 @@ enum {
     GEMM_A_FLOATS = GEMM_A_ROWS_FLOATS > GEMM_A_PANELS_FLOATS ? GEMM_A_ROWS_FLOATS : GEMM_A_PANELS_FLOATS,
     GEMM_TILE = GEMM_MR * GEMM_NR,
     GEMM_TERMS_OF_TILE32 = 32, /* divides GEMM_KC and the length of every scale block */
-    GEMM_BLOCK_MIN = 32,       /* terms of the smallest scale block; all block lengths divide GEMM_KC */
+    GEMM_BLOCK_MIN = 32,       /* fewest terms in a scale block; GEMM_KC is a multiple of every block */
     GEMM_A_INVERSES = GEMM_MC * GEMM_KC * GEMM_TERMS_MAX / GEMM_BLOCK_MIN,
     GEMM_B_INVERSES =
         (GEMM_TERMS_MAX + 1) * GEMM_B_FLOATS / GEMM_BLOCK_MIN, /* + 1: 33 terms need the scales of 2 blocks */
@@ -71,8 +71,8 @@ typedef struct gemm_work {
     float partial[GEMM_MB * GEMM_NB];   /* unfinished sums: [column tile][row tile][GEMM_MR][GEMM_NR] */
     float scale_inv_b[GEMM_B_INVERSES]; /* inverse block scales of b: [column tile][block][GEMM_NR] */
     float scale_inv_a[GEMM_A_INVERSES]; /* inverse block scales of a: [row tile][block][GEMM_MR] */
-    /* Smallest exponents of the packed pairs of each row tile and each column tile, in the blocks of the
-       contraction that were packed so far (cpu/simd/avx512bf16.h, PAIR_LEAST). */
+    /* For each row tile and column tile: the smallest exponent of its packed pairs, in all blocks of the
+       contraction so far (cpu/simd/avx512bf16.h, PAIR_LEAST). */
     int16_t least_a[GEMM_A_TILES], least_b[GEMM_B_TILES];
 } gemm_work;
 
@@ -85,11 +85,11 @@ typedef struct gemm_job {
     const gemm_args *args;
     exec *cx;
     int64_t m, n, k; /* C is m x n; k is the contraction */
-    /* threads and blocks split the rows of B at multiples of PANEL_ROWS if B is packed, else of GEMM_NR */
+    /* threads and blocks divide rows of B at multiples of this: PANEL_ROWS if B is packed, else GEMM_NR */
     int64_t grain;
     int64_t block;      /* terms of a scale block; 0: scales apply to the full contraction */
     int64_t terms;      /* terms of the contraction in a packed element: 1, or 2 for pairs */
-    bool tile32;        /* true: order ACCUMULATE_TILE32; false: one chain, or the tensor core's order */
+    bool tile32;        /* true: ACCUMULATE_TILE32; false: terms one by one, or the tensor core's order */
     int grid_m, grid_n; /* grid of threads over C */
     float factor;       /* factor of the scaled sums */
 } gemm_job;
@@ -106,8 +106,8 @@ typedef struct gemm_part {
     int64_t i, m, j, n;
 } gemm_part;
 
-/* Return the inverse scales of 16 rows (n of them exist), or of one row, for finished sums. The result is 1
-   without scales, and 1 with block scales, because block scales multiply partial sums. */
+/* Return the inverse scales that finished sums are multiplied by: for 16 rows (n of them exist), or for one
+   row. They are 1 if the operand has no scales, or has block scales, which multiply partial sums. */
 SIMD v16 gemm_scale_inv_lanes(const operand *o, int64_t row, int64_t n) {
     if (o->scale_inv && o->grain == GRANULARITY_ROW) return v16_load_n(o->scale_inv + row, n);
     return v16_set1(o->scale_inv && o->grain == GRANULARITY_TENSOR ? o->scale_inv[0] : 1.0f);
@@ -149,7 +149,7 @@ SIMD void gemm_finish_format(const gemm_job *job, const float *sums, gemm_part p
     }
 }
 
-/* gemm.c: the op gemm, with scaled sums multiplied by `factor` before they are added to C (1: plain gemm). */
+/* gemm.c: like the op gemm, but multiplies the scaled sums by `factor` before it adds them to C. */
 ott_status ISA(gemm_times)(exec *cx, const gemm_args *a, float factor);
 
 /* Finishes a tile of C: scales sums[GEMM_MR][GEMM_NR], adds bias and C (if accumulate), rounds, stores. */

@@ -51,7 +51,7 @@ SIMD void gemm_extend(const gemm_tile *t, int rows, int vectors, gemm_a_layout l
 #define GEMM_ROWS GEMM_ROWS_4
 #endif
 
-/* Kernels for each number of rows: gemm_kernels[gemm_variant()][layout][rows - 1]. */
+/* gemm_kernels[gemm_variant()][layout][rows - 1] is the kernel for tiles of `rows` rows. */
 #define GEMM_KERNEL(rows, name, vectors, how)                                                                \
     static void gemm_##name##_rows_##rows(const gemm_tile *t) {                                              \
         gemm_extend(t, rows, vectors, GEMM_A_ROWS, how);                                                     \

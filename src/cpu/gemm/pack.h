@@ -14,7 +14,7 @@
    packed elements of each row. */
 typedef struct gemm_block {
     int64_t row, rows, k, kc, length;
-    bool tile32; /* true: order ACCUMULATE_TILE32, in which a pair may have other terms (pack_order) */
+    bool tile32; /* true: for ACCUMULATE_TILE32, which may pair other terms than neighbours (pack_order) */
 } gemm_block;
 
 SIMD bool pack_is_fp8(ott_dtype d) {
@@ -38,8 +38,8 @@ SIMD pair_order pack_order(const gemm_block *b) {
     return b->tile32 && !SIMD_HAS_TILES ? PAIR_TILE32 : PAIR_CHAIN;
 }
 #endif
-/* Returns 16 packed elements of one row with a contiguous contraction: n terms from `index` on, then padding.
-   minus: the padding is -0 (operand A). */
+/* Returns 16 packed elements of a row: n terms, contiguous in memory from `index` on, then padding. minus:
+   pads with -0 (operand A), else with 0. */
 SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, const gemm_block *b, int64_t index,
                     int64_t n, bool minus) {
 #if SIMD_HAS_PAIRS
@@ -50,7 +50,7 @@ SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, const gemm_blo
     return minus && n < 16 ? v16_select(v16m_first(n < 0 ? 0 : n), x, pack_padding(true)) : x;
 }
 
-/* Returns packed element e of 16 contiguous rows from `row` on (n exist). minus: padding is -0, for A. */
+/* Returns packed element e of 16 rows from `row` on (n exist), contiguous in memory. minus: pads with -0. */
 SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, const gemm_block *b, int64_t row,
                      int64_t n, int64_t e, bool minus) {
 #if SIMD_HAS_PAIRS
@@ -65,22 +65,22 @@ SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, const gemm_bl
     return e < b->kc ? pack_load_n(o->t.data, d, (b->k + e) * o->t.ld + row, n) : pack_padding(minus);
 }
 
-/* PACK_ELEMENTS packed elements of every panel are written, then the next ones of every panel. So each cache
-   line of the source is used completely while it is cached, for any leading dimension. */
+/* Packing writes PACK_ELEMENTS elements of every panel, then the next ones of every panel. So each cache line
+   of the source is read completely while it is cached, for any leading dimension. */
 enum { PACK_ELEMENTS = 8 };
 
 /* ---- A ---- */
 
 #if SIMD_HAS_TILES
 
-/* Returns the address of packed element e of row i of a block, in full tiles (cpu/gemm/amx.h). */
+/* Returns where packed element e of row i of a block is stored, in the layout of cpu/gemm/amx.h. */
 SIMD float *pack_tile_row(float *out, int64_t length, int64_t i, int64_t e) {
     return out + i / GEMM_MR * GEMM_MR * length + e * GEMM_MR + i % GEMM_MR * TILE_SIDE;
 }
 SIMD int64_t pack_tile_rows(gemm_block b) {
     return (b.rows + GEMM_MR - 1) / GEMM_MR * GEMM_MR;
 }
-/* Packs a block of A with a contiguous contraction. Rows that pad a panel are 0. */
+/* Packs a block of A that is contiguous along the contraction. Rows that pad a panel are 0. */
 SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     for (int64_t i = 0; i < pack_tile_rows(b); i++)
         for (int64_t e = 0; e < b.length; e += TILE_SIDE) {
@@ -103,11 +103,11 @@ SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms
 
 #else
 
-/* Packs a block of A with a contiguous contraction: row i to out + i*GEMM_A_LD, up to 15 more elements. */
+/* Packs a block of A that is contiguous along K: row i to out + i*GEMM_A_LD. May write 15 elements more. */
 SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     for (int64_t i = 0; i < b.rows; i++) {
         int64_t from = (b.row + i) * o->t.ld + b.k;
-        /* Pairs are padded after the block's last term. Without pairs, later elements are never read. */
+        /* Pairs need padding after the block's last term. In fp32 the elements after it are never read. */
         int64_t there = terms == 2 ? b.kc : o->t.columns - b.k;
         for (int64_t t = 0; t < b.length * terms; t += 16 * terms)
             v16_store(out + i * GEMM_A_LD + t / terms,
@@ -160,7 +160,7 @@ SIMD void pack_b_panels(float *out, const operand *o, ott_dtype d, int64_t terms
 }
 
 #ifndef CPU_ISA_scalar
-/* Transposes 16 x 16 bytes: byte j of t[i] becomes byte i of t[j]. 4 rounds interleave rows i and i + 8. */
+/* Transposes 16 x 16 bytes: byte j of t[i] becomes byte i of t[j]. Interleaves rows i, i + 8 four times. */
 SIMD void codes16_transpose(codes16 t[16]) {
     codes16 u[16];
     for (int round = 0; round < 2; round++) {
@@ -174,7 +174,7 @@ SIMD void codes16_transpose(codes16 t[16]) {
         }
     }
 }
-/* pack_square for FP8. It transposes codes before it decodes them: codes are a quarter of the fp32 data. */
+/* Does what pack_square does, for FP8. It transposes codes before decoding: codes are smaller than fp32. */
 SIMD void pack_square_fp8(float *out, const operand *o, ott_dtype d, gemm_block b) {
     codes16 t[16];
     const uint8_t *from = (const uint8_t *)o->t.data + b.row * o->t.ld + b.k;
@@ -186,7 +186,7 @@ SIMD void pack_square_fp8(float *out, const operand *o, ott_dtype d, gemm_block 
 }
 #endif
 
-/* Packs at most 16 rows x 16 packed elements of an operand with a contiguous contraction. */
+/* Packs at most 16 rows x 16 packed elements of an operand that is contiguous along the contraction. */
 SIMD void pack_square(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
 #ifndef CPU_ISA_scalar
     if (pack_is_fp8(d) && terms == 1) {
@@ -202,7 +202,7 @@ SIMD void pack_square(float *out, const operand *o, ott_dtype d, int64_t terms, 
     for (int64_t k = 0; k < 16 && k < b.length; k++) v16_store(out + k * GEMM_NR, t[k]);
 }
 
-/* Packs a block of B with a contiguous contraction. */
+/* Packs a block of B that is contiguous along the contraction. */
 SIMD void pack_b_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     int64_t side = 16 * terms;
     for (int64_t j = 0; j < b.rows; j += 16) {
@@ -240,7 +240,7 @@ SIMD void pack_panel_pairs(const operand *o, ott_dtype d, const gemm_block *b, i
 #endif
 }
 
-/* Packs a block of packed rows (cpu/gemm/panel.h) of B, in full panels. b.row starts a panel; b.k is even. */
+/* Packs a block of B that was written by the op `pack`. b.row is the first row of a panel; b.k is even. */
 SIMD void pack_b_packed(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     int64_t length = b.length;
     for (int64_t j = 0; j < b.rows; j += PANEL_ROWS)

@@ -2,11 +2,11 @@
  * cpu/gemm/tensorcore: the micro-kernel that accumulates like Hopper's FP8 tensor cores (fp8/tensorcore.h),
  * to study them and to check a GPU.
  *
- * fp32 represents all integers of the model exactly. A finite FP8 number is significand * 2^exponent, with at
- * least the format's smallest exponent. Its `power` is 2^exponent, or 0 for a zero. The largest product of
- * powers is 2^E, where E is the model's largest exponent. term * 2^(13 - E), converted to an integer, is the
- * aligned and truncated term. The sum of these integers is below 2^24. Clearing the last 10 bits of this sum
- * as a float truncates its significand to 14 bits.
+ * A tensor core aligns the terms of an instruction to the largest exponent E and truncates them. Here fp32
+ * numbers and integers do this exactly. A finite FP8 number is significand * 2^exponent; its `power` is
+ * 2^exponent, or 0 for a zero. 2^E is the largest product of two powers. term * 2^(13 - E), converted to an
+ * integer, is the aligned and truncated term. The sum of these integers is below 2^24, so it is exact as a
+ * float. Clearing the last 10 bits of this float truncates its significand to 14 bits.
  */
 #include "cpu/gemm/tile.h"
 
@@ -17,7 +17,8 @@ enum {
     PROMOTION_INTERVAL = 128, /* HOPPER_SPLIT adds the accumulator to an fp32 sum after 128 terms */
 };
 
-/* Lower bound of 2^E, used if all terms are 0. Terms that are not 0 are at least 2^-41. */
+/* Smallest value of 2^E (file's comment), for the case that all terms are 0. Other terms are at least
+   2^-41. */
 #define LEAST_MAXIMUM 0x1p-60f
 
 static inline float power_of(float x, float smallest) {
@@ -47,7 +48,7 @@ SIMD void instruction_load(instruction *in, const gemm_tile *t, int64_t k, int64
         }
 }
 
-/* Returns tensorcore_fp8_step for row i of A and the 16 rows of B in vector v. */
+/* Returns what tensorcore_fp8_step computes, for row i of A and the 16 rows of B in vector v. */
 SIMD v16 instruction_step(const instruction *in, int64_t i, int v, v16 accumulator) {
     const float *a = in->a + i * PRODUCTS, *a_power = in->a_power + i * PRODUCTS;
     v16i exponent = v16i_set1(0x7f800000u);

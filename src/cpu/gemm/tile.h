@@ -20,11 +20,11 @@ typedef struct gemm_tile {
     const float *a, *b; /* packed A; packed B: [kc][GEMM_NR], aligned */
     const float *start; /* initial sums [GEMM_MR][GEMM_NR], or NULL for 0 */
     float *sums;        /* resulting sums [GEMM_MR][GEMM_NR], may be `start` */
-    /* Inverse block scales scale_inv_a[rows], scale_inv_b[GEMM_NR]; NULL: none. With block scales `start` is
-       NULL, and the scaled sums of the block are added to `sums`. */
+    /* Inverse block scales scale_inv_a[rows] and scale_inv_b[GEMM_NR], or NULL. With block scales the sums
+       start from 0 (`start` is NULL), are scaled, and are added to `sums`. */
     const float *scale_inv_a, *scale_inv_b;
     scale_order order;
-    const char *prefetch;         /* memory to prefetch: row 0 of the sums or of C that are written next */
+    const char *prefetch;         /* first row to prefetch: of the next tile's sums, or of this tile of C */
     int64_t prefetch_step;        /* bytes from one prefetched row to the next */
     float smallest_a, smallest_b; /* smallest normal numbers of the operands' formats (tensorcore.c) */
 } gemm_tile;
@@ -34,8 +34,8 @@ typedef void (*gemm_kernel)(const gemm_tile *t);
 /* How the product of two packed elements is added to a sum. All four give the bits of an fp32 chain. */
 typedef enum gemm_arithmetic {
     GEMM_FMA,        /* one term: fused multiply-add */
-    GEMM_EXACT,      /* one term with an exact product: multiply, then add (scalar fmaf is a library call) */
-    GEMM_PAIRS,      /* a pair: bf16 dot product; no number or sum may be subnormal */
+    GEMM_EXACT,      /* one term with an exact product: multiply, then add (fmaf would call the C library) */
+    GEMM_PAIRS,      /* a pair: bf16 dot product; only if no number and no sum is subnormal */
     GEMM_PAIRS_APART /* a pair: two fp32 multiply-adds */
 } gemm_arithmetic;
 
@@ -60,7 +60,7 @@ SIMD_PRIMITIVE v16 gemm_extended(v16 a, v16 b, v16 sum, gemm_arithmetic how) {
     return v16_fma(a, b, sum);
 }
 
-/* Scales a scale block's sums of row i and vector v, and adds them to t->sums (scale_order: fp8/recipe.h). */
+/* Scales the sums of a scale block for row i and vector v of the tile, and adds them to t->sums. */
 SIMD void gemm_add_scaled(const gemm_tile *t, int64_t i, int v, v16 sum, scale_order order) {
     v16 scale_inv_a = v16_set1(t->scale_inv_a[i]), scale_inv_b = v16_load(t->scale_inv_b + 16 * v);
     float *y = t->sums + i * GEMM_NR + 16 * v;

@@ -2,7 +2,7 @@
  * cpu/gemm/tile32: the micro-kernel of the order ACCUMULATE_TILE32 (fp8/reference.h). It computes a tile of C
  * of up to GEMM_MR x GEMM_NR sums. For each 32 terms of the contraction:
  *
- *     sum[i][j] += even[i][j] + odd[i][j]    even, odd: chains from 0 of the even and the odd terms
+ *     sum[i][j] += even[i][j] + odd[i][j]    even, odd: sums of the even and of the odd terms
  *
  * Registers hold sum, even and odd for only a few rows of the tile. So the contraction is split into chunks
  * that fit into the first-level cache, and a kernel computes each chunk for a few rows.
@@ -36,7 +36,7 @@ SIMD void tile32_zero(int rows, int vectors, tile32_sums sum) {
     }
 }
 
-/* Adds the products of one packed element of each row to the rows' chains. */
+/* Adds the products of one packed element of each row of A and of B to the sums. */
 SIMD void tile32_extend(const float *a, const float *b, int rows, int vectors, gemm_a_layout layout,
                         gemm_arithmetic how, tile32_sums sum) {
     v16 right[GEMM_NV];
