@@ -29,13 +29,15 @@ typedef struct model_body {
 static inline model_body *module_model_body(const ott_module *m) {
     return m->table->is_model ? m->body : NULL;
 }
-/* OTT_ERR_ARGUMENT, with the function and the argument, unless m is an open model. */
+/* Fails with OTT_ERR_ARGUMENT unless m is an open model. The text names the function and the argument. */
 ott_status module_model_check(const ott_module *m, const char *function, const char *argument);
-/* Switches the layers that fell back in the loaded checkpoint's run (float8.fallback) to high precision. */
+/* Switches the layers to high precision that had fallen back (float8.fallback) in the loaded checkpoint's
+   run. */
 ott_status module_model_apply_fallbacks(model_body *b);
 /* The learning rate of the next step, from the configuration's schedule. */
 double module_model_learning_rate(const model_body *b);
-/* Counts an optimizer step. updates: the optimizer's count so far. skipped: a gradient was not finite. */
+/* Counts an optimizer step. updates: number of updates the optimizer has made. skipped: this step made
+   none. */
 void module_model_count_step(model_body *b, int64_t updates, bool skipped);
 
 #endif

@@ -61,7 +61,7 @@ static ott_status adopt_child(ott_module *m, ott_module *const *modules, int cou
     return OTT_OK;
 }
 
-/* After a failure: makes the modules separate roots again. The caller owns them. */
+/* After a failure: makes each module a separate module again, which the caller owns. */
 static void release_parts(ott_module *m) {
     for (int i = 0; i < m->child_count; i++) {
         m->children[i]->parent = NULL;

@@ -41,7 +41,8 @@ static void release_optimizer(ott_optimizer *o) {
     handle_close(&o->handle);
 }
 
-/* Assigns memory from `base` on to optimizer and step state (NULL: only counts). Returns the floats used. */
+/* Assigns the memory at `base` (NULL: none) to the optimizer state and the step state. Returns their
+   floats. */
 static int64_t lay_out_state(ott_optimizer *o, float *base) {
     int64_t at = 0;
     for (int i = 0; i < o->count; i++) {
@@ -117,7 +118,8 @@ ott_status ott_adamw_open(ott_context *context, ott_module *module, const ott_ad
     return MODULE_INSIDE(context, open_adamw(module, &o, out));
 }
 
-/* Opens the configuration's optimizer. Its learning rate follows the schedule until the caller sets one. */
+/* Opens the optimizer of the model's configuration. The learning rate follows the schedule until a caller
+   sets it. */
 static ott_status open_configured(ott_module *m, ott_optimizer **out) {
     const model_body *b = module_model_body(m);
     if (b->rule->use_average) /* a rule that evaluates and saves averaged weights */

@@ -20,7 +20,7 @@ struct ott_optimizer {
     plan *plan;   /* immediate plan, which has the workspace of updates */
 };
 
-/* OTT_ERR_ARGUMENT, with the function, if the optimizer or its module is closed. */
+/* Fails with OTT_ERR_ARGUMENT if the optimizer or its module is closed. The text names the function. */
 ott_status optimizer_check(const ott_optimizer *o, const char *function);
 
 #endif

@@ -159,7 +159,7 @@ ott_status ott_qtensor_data(ott_qtensor *q, ott_usage use, ott_qdata *out) {
     return api_write_struct(out, &view, sizeof view, "ott_qdata");
 }
 
-/* OTT_ERR_ARGUMENT unless this use is FP8 and ott_quantize was called. */
+/* Fails with OTT_ERR_ARGUMENT unless the copy for this use is FP8 and ott_quantize was called. */
 static ott_status check_filled(const ott_qtensor *q, ott_usage use, const char *function) {
     TRY(check_usage(use, function));
     if (!cast_spec_is_fp8(spec_at(q, use)))

@@ -96,7 +96,7 @@ static void replace_all(char *text, size_t size, const char *from, const char *t
     }
 }
 
-/* Replaces the name of a key in the error of a check, "float8.x", by the recipe's own name, "x". */
+/* Rewords the error of a configuration check: "float8.x" becomes "x", the key that ott_recipe_set takes. */
 static ott_status reword_error(ott_status status) {
     char text[1024];
     if (status == OTT_OK) return status;

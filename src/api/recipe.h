@@ -29,7 +29,7 @@ void capability_close(capability *c);
 /* Returns why the CPU cannot run the recipe; NULL if it can. Valid until the next call that fails. */
 const char *capability_cpu_refusal(const recipe *r);
 const char *capability_gpu_refusal(const capability *c, const recipe *r);
-/* Writes the names of the GPUs in the range, "H100/H200, B200". */
+/* Writes the names of GPUs with these compute capabilities, "H100/H200, B200". */
 void capability_gpu_text(gpu_range range, char out[64]);
 
 #endif

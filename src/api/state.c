@@ -78,7 +78,7 @@ static ott_status note_recipes(const layer_list *l, tensor_set *set) {
     return OTT_OK;
 }
 
-/* Without delayed scaling the set stays empty, and no file is written. */
+/* Describes the state of delayed scaling. If there is none, the set stays empty and no file is written. */
 static ott_status describe_float8(ott_module *m, tensor_set *set) {
     layer_list l;
     ott_status status = layers_open(&l, m);
@@ -93,7 +93,8 @@ static ott_status describe_float8(ott_module *m, tensor_set *set) {
 
 /* ---- models ---- */
 
-/* Points the slots of the model's parameters to the state of optimizer o. If o is NULL, clears the slots. */
+/* Gives the model's parameters the state of optimizer o, so that a checkpoint saves or loads it. o NULL:
+   removes it. */
 static void attach_slots(model *m, const ott_optimizer *o) {
     m->options.optimizer = o ? o->rule : NULL;
     for (int i = 0; i < m->parameter_count; i++)
@@ -101,8 +102,8 @@ static void attach_slots(model *m, const ott_optimizer *o) {
             m->parameters[i].shard.slot[j] = o ? o->parameters[i].shard.slot[j] : (tensor){0};
 }
 
-/* Takes a snapshot of a model. If a checkpoint was loaded without the optimizer, the optimizer may have more
-   updates than the counters have steps. Then the number of updates is saved as the number of steps. */
+/* Takes a snapshot of a model. If a checkpoint was loaded without the optimizer, o may have made more updates
+   than the model counts steps. Then the number of updates is saved as the number of steps. */
 static ott_status take_model(const model_body *b, const ott_optimizer *o, checkpoint_snapshot *s) {
     run_state run = b->run;
     if (o) run.updates = o->updates;
@@ -130,7 +131,7 @@ static ott_status load_model(const char *folder, ott_module *m, ott_optimizer *o
 
 /* ---- saving ---- */
 
-/* Only module checkpoints of an older format have this file, with their counters and checksums. */
+/* A file with counters and checksums, which only module checkpoints of an older format have. */
 #define OLD_STATE_NAME "module.json"
 
 static ott_status has_file(mem *account, const char *folder, const char *name, bool *has) {
@@ -161,7 +162,7 @@ static ott_status is_module_checkpoint(mem *account, const char *folder, bool *o
     return status;
 }
 
-/* OTT_ERR_IO unless the folder is absent or is a checkpoint of a module. */
+/* Fails with OTT_ERR_IO if the folder exists and is not a checkpoint of a module. */
 static ott_status check_place(mem *account, const char *folder) {
     bool ours = false;
     if (!file_exists(folder)) return OTT_OK;
@@ -254,8 +255,8 @@ static ott_status recorded_recipe(const state_loader *l, const char *layer, char
     return status;
 }
 
-/* Loads the delayed-scaling state into a layer that has not run with an FP8 recipe yet. The layer's first
-   autocast region continues from this state, if format and margin are the same. */
+/* Loads the state of delayed scaling into a layer that has not run with an FP8 recipe yet. The layer uses the
+   state in its first autocast region, if format and margin are the same. */
 static ott_status hold_float8_state(const state_loader *l, linear_body *b, const char *name) {
     const safetensors *f = l->files[CHECKPOINT_FLOAT8];
     cast_spec specs[TENSOR_COUNT];

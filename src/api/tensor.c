@@ -177,7 +177,7 @@ static float source_element(const source *s, int64_t i) {
     return (float)(s->deviation * (double)rng_normal(s->seed, 0, (uint64_t)i));
 }
 
-/* Computes the values in host memory and copies them to the device. */
+/* Sets all elements of t. They are computed in host memory and copied to the device. */
 static ott_status fill_tensor(const ott_tensor *t, const source *s) {
     device *d;
     void *host;

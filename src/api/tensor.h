@@ -14,7 +14,7 @@ struct ott_tensor {
 
 struct ott_recipe {
     handle handle;
-    /* A configuration whose section [float8] has the values of ott_recipe_set; NULL: a recipe without FP8. */
+    /* a configuration with the keys of [float8] that ott_recipe_set has set; NULL: a recipe without FP8 */
     struct config *values;
     const recipe *plain;         /* row of the recipe table, for a recipe without FP8 */
     precision_plan plan;         /* plan.fp8 is the recipe; valid if not `stale` */
@@ -41,18 +41,18 @@ struct ott_qtensor {
 
 /* Returns the device of a context. The first call opens it. */
 ott_status api_device(ott_context *context, device **out);
-/* Fills in *out for ops on the context's device that run at once, without a recorded plan. */
+/* Fills in *out for ops on the context's device that run immediately, without a recorded plan. */
 ott_status api_exec(ott_context *context, exec *out);
-/* Finds the recipe for the context's device. r NULL: the row `otherwise` of the recipe table.
-   OTT_ERR_UNSUPPORTED if the device cannot run it. *out is valid until the next ott_recipe_set on r. */
+/* Checks that the context's device can run recipe r, or if r is NULL the recipe that `otherwise` names.
+   OTT_ERR_UNSUPPORTED if it cannot. *out: the recipe, valid until the next ott_recipe_set on r. */
 ott_status recipe_to_run(ott_context *context, ott_recipe *r, const char *otherwise, const recipe **out);
 
-/* OTT_ERR_DTYPE, with the function and the argument, unless the tensor is fp32, bf16 or fp16. */
+/* Fails with OTT_ERR_DTYPE unless t is fp32, bf16 or fp16. The text names the function and the argument. */
 ott_status tensor_check_number(const ott_tensor *t, const char *function, const char *argument);
-/* OTT_ERR_SHAPE, "ARGUMENT is [a, b], but BY [rows, columns]", unless t is [rows, columns]. */
+/* Fails with OTT_ERR_SHAPE, "ARGUMENT is [a, b], but BY [rows, columns]", unless t is [rows, columns]. */
 ott_status tensor_check_shape(const ott_tensor *t, int64_t rows, int64_t columns, const char *by,
                               const char *function, const char *argument);
-/* OTT_ERR_ARGUMENT, with the function and both arguments, if their memory overlaps. */
+/* Fails with OTT_ERR_ARGUMENT if the memory of a and b overlaps. The text names the function, a and b. */
 ott_status tensor_check_apart(const tensor *a, const char *name_a, const tensor *b, const char *name_b,
                               const char *function);
 

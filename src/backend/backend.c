@@ -38,7 +38,7 @@ static int gpu_index(const char *name) {
     return count == 0 || count > 3 || digits[count] ? -1 : atoi(digits);
 }
 
-/* Finds the CUDA backend. Fails if the backend lacks ops, because a run would fail later. */
+/* Finds the CUDA backend. Fails if the backend does not have all ops, because a run would fail later. */
 static ott_status find_plugin(const plugin **out) {
     char missing[LIBRARY_TEXT];
     TRY(loader_find(out));
@@ -49,7 +49,8 @@ static ott_status find_plugin(const plugin **out) {
         missing);
 }
 
-/* Chooses the GPU for "cuda": the only visible GPU, else the GPU with the index local_rank. */
+/* Chooses the GPU for the name "cuda": the only visible GPU, or of several GPUs the one with index
+   local_rank. */
 static ott_status choose_gpu(const plugin *p, const backend_choice *c, int *index) {
     int count;
     TRY(p->count(loader_services(), &count));
@@ -81,8 +82,8 @@ static bool can_run(const device *d, const recipe *r) {
     return !r || backend_check_recipe(d->can, r) == OTT_OK;
 }
 
-/* Opens a GPU that can run both recipes of `c`. If there is none, returns false, with the reason in
-   status_text(). *is_here: true if this machine has a GPU. */
+/* Opens a GPU that can run recipe and second_recipe of `c`. If there is none, returns false, with the reason
+   in status_text(). *is_here: true if this machine has a GPU. */
 static bool try_gpu(const backend_choice *c, mem *account, device **out, bool *is_here) {
     const plugin *p;
     backend_choice gpu = *c;

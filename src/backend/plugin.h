@@ -17,8 +17,8 @@ typedef struct plugin_services {
     void (*free)(mem *m, void *block);       /* the library's mem_free */
 } plugin_services;
 
-/* Called once for each thing that was checked on this machine. what: its name. found: what was found. good:
-   false if something must be done; way_out: what to do, else NULL. Texts are valid during the call. */
+/* Called once for each check of this machine. what: the thing checked. found: the result. good: false if the
+   user must do something. way_out: what to do; NULL: nothing. The texts are valid during the call. */
 typedef void (*plugin_finding)(void *user, bool good, const char *what, const char *found,
                                const char *way_out);
 

@@ -5,30 +5,33 @@
 
 #include "ottava/ottava.h"
 
-/* A benchmark fails if an option that it does not use is set after bench_options_init. */
+/* Options of a benchmark. bench_options_init sets the defaults. A benchmark fails if you set an option it
+   does not use. */
 typedef struct bench_options {
     const char *what; /* "gemm", "gemv", "quantize", "attention", "norm", "optimizer", "products", "step",
                         "generate" or "load" */
     int threads;      /* 0: all cores */
     int repeats;      /* number of interleaved repeats; a result is their median */
     int json;         /* 1: one JSON object, 0: a table */
-    /* gemm, gemv, quantize, norm: "small", "square", "llama-1b", "llama-8b" or "tiny", or a list of products,
-       each as M,K,N: "1024,2048,512 1024,8192,2048"; NULL: small */
+    /* gemm, gemv, quantize, norm: the name of a list of sizes, "small", "square", "llama-1b", "llama-8b" or
+       "tiny", or such a list as M,K,N per product: "1024,2048,512 1024,8192,2048"; NULL: small */
     const char *shapes;
     const char *preset; /* step, generate: a size as in model.preset; NULL: 42M and 124M */
     /* step, generate: precisions to compare, separated by commas, of fp8, bf16 and fp32; NULL: "fp8,bf16" */
     const char *precision;
-    const char *recipe; /* step, generate: recipe of fp8, as in float8.recipe_name; NULL: tensorwise */
+    /* step, generate: recipe of precision fp8, as in float8.recipe_name; NULL: tensorwise */
+    const char *recipe;
     int64_t batch_size, seq_len; /* step; 0: the configuration file's, or else 4 and 256 (512 from 124M on) */
-    /* load: a Hugging Face folder. products: a configuration file. step: a configuration file or NULL. */
+    /* benchmark load: a Hugging Face folder. products: a configuration file. step: a configuration file or
+       NULL. */
     const char *path;
     const char *device; /* device; see ott_context_options */
 } bench_options;
 
 void bench_options_init(bench_options *options);
-/* Runs a benchmark and passes the result to `write`. Speeds are compared with peaks measured in the same run:
-   of the compute unit, of memcpy, or of reading files. OTT_ERR_ARGUMENT for an invalid option, or one that
-   the benchmark does not use. */
+/* Runs a benchmark and passes the result to `write`. Speeds are compared with peaks that are measured in the
+   same run: the peak of the compute unit, of memcpy, or of reading files. OTT_ERR_ARGUMENT for an option that
+   is invalid or that the benchmark does not use. */
 ott_status bench_run(ott_context *context, const bench_options *options, ott_text_fn write, void *user);
 
 #endif

@@ -29,7 +29,8 @@ enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 typedef struct product {
     operand a, b;
     tensor c;
-    /* gemv: number of packed weights in memory; bytes of one weight; index of the next run's weight */
+    /* gemv: number of packed weight matrices in memory; bytes of one; index of the one that the next run
+       reads */
     int64_t weights, packed_bytes, at;
 } product;
 
@@ -120,7 +121,7 @@ static int64_t packed_count(const bench *b, const bench_product *p, ott_dtype d)
     return op_packed_count(&b->cx, &weight);
 }
 
-/* Returns a number of elements beyond the last-level cache, so that each run reads its weight from memory. */
+/* Returns how many elements exceed the last-level cache, so that each run reads its weight from memory. */
 static int64_t region_elements(const bench *b, const bench_shapes *s, ott_dtype d) {
     const int64_t least = INT64_C(64) << 20, most = INT64_C(640) << 20;
     int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE), wanted = cache / 4 * 5;
@@ -130,7 +131,8 @@ static int64_t region_elements(const bench *b, const bench_shapes *s, ott_dtype 
     return elements;
 }
 
-/* Multiplies with the next weight. Any bytes are a valid packed matrix, so no weight is packed. */
+/* Multiplies by the next weight matrix in memory. The matrices are never packed: any bytes are a valid packed
+   matrix. */
 static ott_status run_next(bench *b, void *state) {
     product *p = state;
     operand weight = p->b;
@@ -160,7 +162,7 @@ static ott_status add_gemv_case(bench *b, const bench_product *p, int64_t m, int
     return bench_add(b, &c);
 }
 
-/* True if an earlier product of the list has the same weight, with another M. */
+/* True if an earlier product in the list has a weight of the same size. Only M differs. */
 static bool is_repeated(const bench_shapes *s, int i) {
     for (int j = 0; j < i; j++)
         if (s->product[j].n == s->product[i].n && s->product[j].k == s->product[i].k) return true;

@@ -101,8 +101,8 @@ static ott_status run_copy(bench *b, const bench_case *c, double *seconds) {
     return OTT_OK;
 }
 
-/* Chooses the number of runs for each measurement, in the warm-up round. A measurement must be long compared
-   with the jitter of the clock and of the threads. */
+/* Runs the case once or twice, and from its time chooses c->runs, the number of runs per measurement. A
+   measurement must be long compared with the jitter of the clock and of the threads. */
 static ott_status warm_up(bench *b, bench_case *c) {
     const double least = 4e-3;
     const int64_t most = 4096;
@@ -127,15 +127,15 @@ static const char *unit_of(const bench *b, const bench_case *c) {
     return unit ? unit : dtype_name(c->format);
 }
 
-/* Returns the index of the peak of the case's compute unit; b->peaks if it was not measured yet. */
+/* Returns the index in b->peak of the case's compute unit; b->peaks (past the end) if it was not measured
+   yet. */
 static int find_peak(const bench *b, const bench_case *c) {
     int at = 0;
     while (at < b->peaks && strcmp(b->peak[at].unit, unit_of(b, c)) != 0) at++;
     return at;
 }
 
-/* Measures the peak of the case's compute unit if the last measurement is at least 0.2 s old. So these
-   measurements take at most a tenth of the time. */
+/* Measures the peak of the case's compute unit if its last measurement is at least 0.2 s old. */
 static void burst_before(bench *b, const bench_case *c) {
     const double apart = 0.2;
     int at = find_peak(b, c);
@@ -198,13 +198,15 @@ static double share_of_peak(const bench *b, const bench_case *c) {
     return bench_median(c->copy_seconds, b->options->repeats) / bench_seconds(b, c);
 }
 
-/* Returns the speed relative to the bf16 case of the same row; NaN if there is none. */
+/* Returns the speed relative to the bf16 case of the same operation and size; NaN if there is no such
+   case. */
 static double compares_bf16(const bench *b, const bench_case *c) {
     const bench_case *bf16 = bench_find(b, c->what, c->shape, "bf16");
     return bf16 ? rate(b, c) / rate(b, bf16) : (double)NAN;
 }
 
-/* Geometric mean of of(case), a rate or a share, over all cases of this variant. */
+/* Returns the geometric mean of of(b, case) over all cases of this variant. of: returns a speed or a
+   ratio. */
 static double geometric_mean(const bench *b, const char *variant,
                              double (*of)(const bench *, const bench_case *)) {
     double sum = 0;

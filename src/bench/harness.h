@@ -5,10 +5,11 @@
  * the median over the rounds.
  *
  * Peaks are measured between the cases. The peak of a product is that of its compute unit
- * (backend_peak_unit). A burst of this unit runs before the unit's products, several times a second. The peak
- * is the best burst, or a product's speed if that is higher: other programs can only slow a burst down. A
- * GPU's peaks come from its data sheet. After each case that moves bytes, memcpy moves as many bytes. With
- * one thread, times are the CPU time of this thread, which excludes other programs.
+ * (backend_peak_unit). A short loop of this unit's instructions (a burst) is timed before the unit's
+ * products, several times a second. The peak is the speed of the fastest burst, or of a product if that is
+ * faster: other programs can only slow a burst down. A GPU's peaks come from its data sheet. After each case
+ * that moves bytes, memcpy moves as many bytes. With one thread, times are the CPU time of this thread, which
+ * excludes other programs.
  */
 #ifndef BENCH_HARNESS_H
 #define BENCH_HARNESS_H
@@ -29,8 +30,9 @@ typedef struct bench_case {
     double flops;        /* FLOPs of a run; 0: the case moves bytes */
     ott_dtype format;    /* format of its products, which determines the peak */
     double bytes;        /* bytes that a run reads and writes, each byte counted once */
-    int64_t region;      /* size of the region that runs and memcpy go through; 0: the same bytes each time */
-    bool once;           /* true: a measurement has one run; false: as many runs as needed */
+    /* bytes of memory that successive runs go through; 0: every run uses the same bytes */
+    int64_t region;
+    bool once; /* true: time a single run; false: time as many runs as needed */
     ott_status (*run)(bench *b, void *state);
     void *state;
     /* These members are results. */
@@ -130,7 +132,7 @@ typedef struct bench_matrix {
 
 enum { BENCH_SHAPES_MOST = 8 };
 
-/* A named list of products, and of matrices for casts and norms. */
+/* A named list of sizes: of matrix products, and of matrices for casts and norms. */
 typedef struct bench_shapes {
     const char *name;
     int products, matrices;
@@ -138,8 +140,8 @@ typedef struct bench_shapes {
     bench_matrix matrix[BENCH_SHAPES_MOST];
 } bench_shapes;
 
-/* Finds the list that the option `shapes` names, or makes it from M,K,N. OTT_ERR_ARGUMENT if neither
-   works. */
+/* Finds the list of sizes that the option `shapes` names, or makes it from the M,K,N in the option.
+   OTT_ERR_ARGUMENT if the option is neither. */
 ott_status bench_find_shapes(bench *b, const bench_shapes **out);
 
 /* ---- results ---- */

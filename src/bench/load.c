@@ -66,7 +66,8 @@ static void close_load(load_bench *l) {
 
 /* ---- measuring ---- */
 
-/* This is only advice: the system keeps pages that are being written, or that another process uses. */
+/* Asks the system to drop the files from its cache. It keeps pages that are being written or that others
+   use. */
 static void forget_files(const load_bench *l) {
     for (int64_t i = 0; i < shards_file_count(l->files); i++) {
         int descriptor = open(safetensors_path(shards_file(l->files, i)), O_RDONLY | O_CLOEXEC);
@@ -88,8 +89,8 @@ static ott_status read_weight_file(const load_bench *l, const char *path) {
     return status;
 }
 
-/* The first load is not timed: it touches the model's memory for the first time. In a training run this
-   happens before loading. */
+/* The first load is not timed, because it also makes the system map the model's memory. In a training run the
+   memory is mapped before loading. */
 static ott_status measure_loading(load_bench *l) {
     TRY(hf_model_load(l->m, l->options->path));
     for (int r = 0; r < l->options->repeats; r++) {
