@@ -19,12 +19,12 @@ typedef struct bench_model {
 
 /* Lists the precisions in the option `precision`. */
 ott_status bench_precisions(const bench_options *o, const char *out[BENCH_PRECISIONS_MOST], int *count);
-/* Reads the configuration file that the option `path` names, or the defaults. Adds more[count], arguments of
-   `ottava train`, and synthetic data. Close it with config_close. */
+/* Reads the configuration from the file of the option `path` (NULL: no file), from more[count], which are
+   arguments of `ottava train`, and with synthetic data. Close it with config_close. */
 ott_status bench_config(mem *account, const logger *log, const bench_options *o, const char *const *more,
                         int count, config **out);
-/* Opens the model of the configuration file that the option `path` names, or of a preset. sizes[count]:
-   further arguments of `ottava train`. */
+/* Opens the model of the configuration file that the option `path` names, or of `preset`. sizes[count]:
+   arguments of `ottava train` with the model's sizes. */
 ott_status bench_model_open(const bench_options *o, const char *precision, const char *preset,
                             const char *const *sizes, int count, bench_model *out);
 void bench_model_close(bench_model *m); /* call it also after a failed bench_model_open */

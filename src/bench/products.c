@@ -164,7 +164,7 @@ static void widen(tensor *t, ott_dtype d, int64_t elements) {
     if (elements > t->columns) t->columns = elements;
 }
 
-/* Returns the length of the array of an operand's scales. The strides of the scales may leave gaps. */
+/* Returns the length of the array of an operand's scales, including the gaps that its strides may leave. */
 static int64_t scale_elements(const operand *o) {
     scale_block each = granularity_block(o->grain);
     if (!o->scale_inv) return 0;

@@ -72,7 +72,7 @@ static ott_status run_contestant(bench *b, void *state) {
 
 /* ---- opening ---- */
 
-/* Presets that fit into a cache get short sequences, larger presets longer sequences. */
+/* Length of the sequences for a preset. Large models get longer sequences. */
 static int64_t default_length(const char *preset) {
     return strcmp(preset, "124M") == 0 || strcmp(preset, "1B") == 0 || strcmp(preset, "8B") == 0 ? 512 : 256;
 }
@@ -114,7 +114,8 @@ static ott_dtype format_of_products(const bench *b, const char *precision) {
     return strcmp(precision, "fp8") == 0 ? OTT_E4M3 : OTT_F32;
 }
 
-/* Counts six FLOPs for each weight and token, which is a lower bound. */
+/* Adds a precision to the comparison. Its FLOPs are six for each weight and token; attention is not
+   counted. */
 static ott_status add_contestant(bench *b, const char *precision, contestant *c) {
     TRY(open_contestant(b, precision, c));
     const model *m = c->trainer->m;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sets tick marks at the multiples of a round step: the smallest one that gives at most `ticks` marks. */
+/* Sets tick marks at multiples of a step, the smallest round step for which there are at most `ticks`. */
 static void put_linear_ticks(axis *a, int ticks) {
     static const double mantissas[] = {1, 2, 2.5, 5, 10};
     double power = pow(10, floor(log10((a->high - a->low) / ticks)));
@@ -35,7 +35,8 @@ axis axis_steps(double low, double high, int ticks) {
     return axis_linear(low > 0 && low <= high / 8 ? 0 : low, high, ticks);
 }
 
-/* Sets tick marks at mantissa * 10^k, k a multiple of `stride`. Returns their number, at most `limit` + 1. */
+/* Sets tick marks at mantissa * 10^k for each k that `stride` divides. Returns the number of marks; limit + 1
+   if there are more than `limit`. */
 static int put_log_ticks(axis *a, const double *mantissas, int count, int stride, int limit) {
     a->count = 0;
     int first = (int)floor(log10(a->low)), last = (int)ceil(log10(a->high));

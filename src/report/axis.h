@@ -18,7 +18,7 @@ typedef struct axis {
 axis axis_linear(double low, double high, int ticks);
 axis axis_steps(double low, double high, int ticks); /* linear; starts at 0 if low is near 0 */
 axis axis_log(double low, double high, int ticks);   /* requires low > 0 */
-/* For losses and norms. Logarithmic if the values are positive and span more than a factor of 4. */
+/* Returns an axis for losses or norms: logarithmic if they are positive and span more than a factor of 4. */
 axis axis_choose(double low, double high, int ticks);
 /* Position of x: 0 at low, 1 at high. NaN for x <= 0 on a logarithmic axis. */
 double axis_position(const axis *a, double x);

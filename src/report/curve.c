@@ -26,7 +26,7 @@ ott_status curve_from_series(mem *account, const metrics_series *s, curve *out) 
     return OTT_OK;
 }
 
-/* Adds the values of `other`. Drops points that only one of both curves has. */
+/* Adds the values of `other` to the values of c. Drops points that only one of the two curves has. */
 static void add_common(curve *c, const curve *other) {
     int64_t kept = 0, j = 0;
     for (int64_t i = 0; i < c->count; i++) {

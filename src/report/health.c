@@ -10,7 +10,7 @@ double report_format_sqnr(const char *format) {
     return strcmp(format, "e5m2") == 0 ? 25.6 : 0;
 }
 
-/* A missing SQNR means: no error, or, if amax is missing too, a NaN or infinity in the tensor. */
+/* Metrics without SQNR mean no error (+infinity); without SQNR and amax a NaN or infinity (-infinity). */
 double report_use_rank(const metrics_use *use) {
     if (!isnan(use->sqnr_db)) return use->sqnr_db - report_format_sqnr(use->format);
     return isnan(use->amax) ? -INFINITY : INFINITY;
@@ -30,7 +30,7 @@ const char *report_sqnr_gap_text(const metrics_use *use, char out[32]) {
     return out;
 }
 
-/* Sorts uses by rank, the worst first. Uses with equal ranks keep the order of the file. */
+/* Compares two uses by report_use_rank, the worst first. Of equal uses the first in the file comes first. */
 static int compare_uses(const void *a, const void *b) {
     const metrics_use *x = *(const metrics_use *const *)a, *y = *(const metrics_use *const *)b;
     double rank_x = report_use_rank(x), rank_y = report_use_rank(y);

@@ -12,8 +12,7 @@ typedef struct inspect_options {
     bool json;       /* true: one JSON object; false: a table */
 } inspect_options;
 
-/* Receives the text in pieces, without a NUL. If it does not return OTT_OK, inspect_print returns its
-   status. */
+/* Receives the text in pieces, without a NUL. If it returns an error, inspect_print returns this error. */
 typedef ott_status (*inspect_sink)(void *user, const char *text, int64_t length);
 
 /*

@@ -37,11 +37,12 @@ typedef struct report_run_data {
 /* A row of the comparison: runs that differ only in the seed. */
 typedef struct report_row {
     int count; /* number of runs; each has another seed */
-    int *run;  /* [count]: indices into report.runs. Where only one run can be shown, it is run[0]. */
-    /* Means of losses, speed and time, and the maximum of peak memory. Other members are as in run[0]. */
+    int *run;  /* [count]: indices into report.runs. Output that shows one run of the row shows run[0]. */
+    /* means of losses, speed and time, maximum of peak memory; other members are copied from run[0] */
     report_summary mean;
     double train_error, val_error; /* standard errors of the mean losses; NaN for one run */
-    /* other differences to the first row than precision, "other data than bf16 (...)"; NULL: none */
+    /* how the row differs from the first row, except in precision: "other data than bf16 (...)"; NULL: not at
+       all */
     const char *differs;
 } report_row;
 
@@ -53,7 +54,7 @@ struct report {
     report_row *rows;      /* [row_count] rows of the comparison */
 };
 
-/* Parses config.toml into run->settings. NULL if it is not valid. */
+/* Parses config.toml into run->settings, which becomes NULL if the file is damaged. */
 ott_status report_read_settings(report *r, report_run_data *run);
 /* True if both runs are finished and their configurations differ only in the seed. */
 bool report_same_but_seed(const report_run_data *a, const report_run_data *b);
@@ -74,17 +75,19 @@ typedef struct report_gap {
 } report_gap;
 report_gap report_gap_of(const report *r, int row);
 
-/* Largest difference in percent between two seeds, for BF16 and FP32 runs of the demo's model
-   (docs/recipes.md). With one seed each, a smaller gap is not significant. */
+/* Largest loss difference, in percent, that two seeds alone made between BF16 and FP32 runs of the demo's
+   model (docs/recipes.md). So between rows of one seed each, a smaller difference is not significant. */
 #define REPORT_SEED_NOISE 1.5
-#define REPORT_WORSE      1.0 /* percent above the loss of the first row that counts as worse */
+/* a loss that exceeds the loss of the first row by more percent counts as worse */
+#define REPORT_WORSE 1.0
 /* The verdict on a row with FP8, compared with a first row without FP8. */
 typedef enum report_verdict {
     /* no verdict: the row has no FP8, the first row has FP8, or they differ in more than precision */
     REPORT_VERDICT_NONE,
-    /* at most 1% worse, with 95% confidence; with one seed each: better by more than REPORT_SEED_NOISE */
+    /* at most 1% worse, with 95% confidence; if both rows have one seed: better by over REPORT_SEED_NOISE */
     REPORT_VERDICT_NO_WORSE,
-    /* over 1% worse, with 95% confidence; with one seed each: by over REPORT_SEED_NOISE; or a missing loss */
+    /* over 1% worse, with 95% confidence; if both rows have one seed: worse by over REPORT_SEED_NOISE; or a
+       missing loss */
     REPORT_VERDICT_WORSE,
     REPORT_VERDICT_OPEN,    /* not decided: more seeds are needed */
     REPORT_VERDICT_ONE_SEED /* one seed each, and at most REPORT_SEED_NOISE apart */
@@ -103,12 +106,13 @@ double report_format_sqnr(const char *format);
 double report_use_rank(const metrics_use *use);
 /* Formats an SQNR: "27.3 dB", "not finite" or "-". */
 const char *report_sqnr_text(const metrics_use *use, char out[32]);
-/* Writes ", RANK from expected SQNR" (report_use_rank, report_format_sqnr); "" if either is unknown. */
+/* Writes how far a use's SQNR is from what its format should have: ", -3.1 from expected 31.5"; "" if
+   unknown. */
 const char *report_sqnr_gap_text(const metrics_use *use, char out[32]);
-/* The *count uses that the last measurement measured, the worst first. Free *out with mem_free. */
+/* Returns the *count uses of tensors in the last measurement, the worst first. Free *out with mem_free. */
 ott_status report_worst_uses(mem *account, const metrics_health *h, const metrics_use ***out, int64_t *count);
 /* Returns the index of the first module, from `from` on, that left FP8 (by fallback or by the precision
-   schedule): the last measurement does not have it. -1 if there is none. */
+   schedule), so that the last measurement does not include it. -1 if there is none. */
 int64_t report_next_left_fp8(const report_run_data *run, int64_t from);
 
 /* ---- text ---- */

@@ -16,10 +16,11 @@ typedef struct heat_map {
     const metrics_health *health;
     arena *memory;
     int rows, columns;
-    int64_t left_out;           /* number of modules that are not shown, because their SQNR is higher */
-    int64_t *module;            /* [rows] index of each row's module */
-    int64_t *step;              /* [columns]: last step that the column includes */
-    const metrics_use **lowest; /* [rows][columns]: the use with the lowest SQNR; NULL if not measured */
+    int64_t left_out; /* number of modules that are not shown, because their SQNR is higher */
+    int64_t *module;  /* [rows] index of each row's module */
+    int64_t *step;    /* [columns]: last step that the column includes */
+    /* [rows][columns]: the use of a tensor with the lowest SQNR in the module; NULL if none was measured */
+    const metrics_use **lowest;
 } heat_map;
 
 /* ---- heat map ---- */
@@ -28,7 +29,7 @@ static bool begins_measurement(const metrics_health *h, int64_t use) {
     return use == 0 || h->uses[use].step != h->uses[use - 1].step;
 }
 
-/* Finds the lowest report_use_rank of each module; NaN if no use of the module is kept. */
+/* Finds the lowest report_use_rank of each module; NaN if the metrics have no use of the module. */
 static void find_lowest(const metrics_health *h, double *lowest) {
     for (int64_t i = 0; i < h->module_count; i++) lowest[i] = NAN;
     for (int64_t i = 0; i < h->count; i++) {
@@ -37,7 +38,8 @@ static void find_lowest(const metrics_health *h, double *lowest) {
     }
 }
 
-/* Returns the MOST_ROWS-th lowest rank. Modules with a higher rank are not shown. sorted: [module_count]. */
+/* Returns the largest lowest[] that is still shown, so that at most MOST_ROWS modules are. sorted: workspace
+   [module_count]. */
 static double find_shown_limit(const metrics_health *h, const double *lowest, double *sorted) {
     int64_t count = 0;
     for (int64_t i = 0; i < h->module_count; i++)

@@ -67,7 +67,7 @@ static int clamp(double position, int count) {
     return i < 0 ? 0 : i >= count ? count - 1 : i;
 }
 
-/* Draws a line from the last dot to this one, so that steep parts have no gaps. */
+/* Draws a line from dot (x0, y0) to dot (x1, y1), so that steep parts of a curve have no gaps. */
 static void draw_segment(plot *p, int run, int x0, int y0, int x1, int y1) {
     int from = y0;
     for (int x = x0; x <= x1; x++) {

@@ -120,7 +120,8 @@ static ott_status parse_phases(arena *texts, const json_t *object, report_summar
     return OTT_OK;
 }
 
-/* Members that the object lacks keep their values in *out, so files of other versions can be read. */
+/* Reads a summary. A member that the JSON object does not have keeps its value in *out, so that files of
+   other versions can be read. */
 static ott_status parse_summary(arena *texts, const json_t *object, report_summary *out) {
 #define X(field) TRY(parse_text_member(texts, object, #field, &out->field));
     TEXT_FIELDS(X)
@@ -243,7 +244,7 @@ static bool is_page(const char *path) {
     return page;
 }
 
-/* Files of the runs are checked first, because sample.txt may begin like a page. */
+/* A file of a run is never overwritten, even if it begins like a page, which sample.txt may do. */
 ott_status report_check_page(const report *r, const char *path) {
     static const char *const names[] = {"metrics.jsonl", "summary.json", "config.toml", "sample.txt"};
     char own[PATH_MAX];
@@ -269,7 +270,8 @@ ott_status report_open(mem *account, const char *const *folders, int count, repo
     TRY_OUT(arena_open(account, MEM_OTHER, &r->texts));
     TRY_OUT(mem_alloc_array(account, MEM_OTHER, count, sizeof *r->runs, "runs of a report", &r->runs));
     while (r->count < count) {
-        int i = r->count++; /* counted first, so that report_close frees the run even if read_run fails */
+        /* the run is counted before it is read, so that report_close frees it even if read_run fails */
+        int i = r->count++;
         TRY_OUT(read_run(r, folders[i], &r->runs[i]));
     }
     TRY_OUT(report_make_rows(r));

@@ -48,13 +48,13 @@ ott_status report_open(mem *account, const char *const *folders, int count, repo
 void report_close(report *r); /* does nothing for NULL */
 
 /* All functions append to `out`, and return the errors of str_finish. */
-/* One line per row, then verdicts, other differences, and the FP8 tensors with the lowest SQNR. */
+/* One line per row, then verdicts, differences between the rows, and the FP8 tensors with the lowest SQNR. */
 ott_status report_table(const report *r, str *out);
 /* Training loss by step, in width x height characters with legend and axes. The size is limited to 32 x 8 ...
    80 x 20; a long legend may add lines. Needs neither colours nor a special font. */
 ott_status report_plot(const report *r, int width, int height, str *out);
 ott_status report_html(const report *r, const char *title, str *out); /* title NULL: a default title */
-/* OTT_ERR_ARGUMENT unless `path` is absent, is empty, is a device, or is an older page. */
+/* Fails with OTT_ERR_ARGUMENT unless `path` is absent, an empty file, a device or an older report page. */
 ott_status report_check_page(const report *r, const char *path);
 /* The rows as one JSON object. */
 ott_status report_json(const report *r, str *out);

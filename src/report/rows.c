@@ -46,7 +46,8 @@ typedef struct sample {
     double mean, squares; /* squares: sum of the squared deviations from the mean */
 } sample;
 
-/* Mean and deviations, over the runs of a row, of the double at byte offset `at` of report_summary. */
+/* Returns mean and deviations of one member over the runs of a row. at: the member's offset in
+   report_summary. */
 static sample sample_of(const report *r, const report_row *row, size_t at) {
     sample s = {.count = row->count};
     double value[1];
@@ -117,7 +118,7 @@ ott_status report_make_rows(report *r) {
 
 /* ---- gaps ---- */
 
-/* 95% quantile of Student's t distribution: a table, then an expansion around the normal distribution. */
+/* 95% quantile of Student's t distribution: from a table up to 10 degrees of freedom, else by a series. */
 static double student_95(int freedom) {
     static const double first[] = {6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812};
     if (freedom <= 10) return first[freedom - 1];

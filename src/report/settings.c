@@ -101,7 +101,7 @@ typedef struct difference {
     setting means;
 } difference;
 
-/* Advances to the next key that differs; *at {0}: to the first. Returns false if there is none. */
+/* Advances *at to the next key whose values differ; from {0} to the first. Returns false if there is none. */
 static bool next_difference(const node *first, const node *second, difference *at) {
     const node *section = at->section ? tree_child(first, at->section) : first->first;
     const node *key = at->a ? at->a->next : NULL;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Makes malloc return NULL for an impossible size also under the address sanitizer. */
+/* Under sanitizers too, malloc must return NULL for a size that is too large, as tests expect. */
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__asan_default_options(void) {

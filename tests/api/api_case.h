@@ -27,8 +27,8 @@ ott_tensor *open_tensor(ott_context *context, ott_dtype dtype, int64_t rows, int
 ott_tensor *open_normal(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns, uint64_t seed);
 ott_qtensor *open_qtensor(ott_context *context, int64_t rows, int64_t columns, ott_recipe *r, ott_role role);
 
-/* Copy to the host: tensor_on_host a tensor's elements, use_on_host the arrays of a quantized tensor's
-   rowwise or columnwise copy. The last COPIES_KEPT arrays stay valid. */
+/* Copy to host memory: tensor_on_host copies a tensor's elements, use_on_host the rowwise or columnwise copy
+   of a quantized tensor. The last COPIES_KEPT arrays stay valid. */
 #define COPIES_KEPT 32
 const void *tensor_on_host(ott_tensor *t);
 ott_qdata use_on_host(ott_qtensor *q, ott_usage use);

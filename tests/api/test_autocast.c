@@ -59,8 +59,9 @@ static void assert_scale(ott_module *m, const char *which, const reference *r, i
         fail_msg("step %d: scale of %s is %g, not %g", step, which, (double)scale, (double)r->scale);
 }
 
-/* Compares the scales of 10 steps with the rule. In step t, x = t + .25, w = t + .5 and dy = t + .75, as in
-   TransformerEngine's test. converted: the module was converted, otherwise it runs in an autocast region. */
+/* Trains a linear layer and compares its delayed scales with TransformerEngine's rule. All elements of x, w
+   and dy are a + .25, a + .5 and a + .75, where a rises and then falls. converted: the layer is converted;
+   false: it runs in an autocast region. */
 static void trace(bool converted, bool most_recent, int margin) {
     char margin_text[8];
     ott_context *c = open_context();
@@ -228,7 +229,9 @@ static void test_backward_of_the_first(void **state) {
     assert_true(scale_of(second, "", "grad_output") == 1.0f);
     backward(norm_like, &h);
     assert_true(scale_of(second, "", "grad_output") == 1.0f);
-    backward(first, &f); /* the region's first FP8 layer updates the scales of all its layers */
+    /* `first` has the region's first FP8 layer, so its backward updates the scales of all layers in the
+       region */
+    backward(first, &f);
     assert_true(scale_of(second, "", "grad_output") == 57344.0f / 2);
     assert_true(scale_of(first, "", "grad_output") == 57344.0f);
     ott_module *all[] = {norm_like, first, second};
@@ -451,7 +454,7 @@ static void test_micro_batches(void **state) {
     succeed(ott_adamw_open(c, m, &adamw, &o));
     float expected[] = {1.0f, 448.0f, 448.0f, 112.0f, 112.0f};
     float first = 0;
-    /* micro-batch index of each step; -1: not given. The weight is 1 in step 0, then 4. */
+    /* The micro-batch index in each step: 0 is the first micro-batch, -1 means that no index is set. */
     const int index[] = {0, 1, -1, 0};
     for (int t = 0; t < 4; t++) {
         fill(value_of(m, "weight"), t == 0 ? 1.0f : 4.0f);

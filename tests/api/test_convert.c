@@ -164,7 +164,7 @@ static void test_filter_names(void **state) {
     ott_context_close(c);
 }
 
-/* Logs a warning if a filter matches nothing, and if a call converts nothing. */
+/* Tests the warnings for a filter that matches no layer and for a call that converts nothing. */
 static void test_nothing_converted(void **state) {
     (void)state;
     captured_log h;

@@ -66,7 +66,8 @@ static void test_every_allocation_fails_once(void **state) {
     for (int64_t n = 1; n <= allocations; n++) {
         context = open_context();
         mem_fail_after(context->account, n);
-        ott_status status = use(context); /* OTT_OK if the allocation that failed was for an optional text */
+        /* succeeds if the failed allocation was for a text that the library can do without */
+        ott_status status = use(context);
         mem_fail_after(context->account, 0);
         if (status != OTT_OK && status != OTT_ERR_MEMORY)
             fail_msg("allocation %lld: %s", (long long)n, ott_error_text());

@@ -187,7 +187,7 @@ static void test_options_out_of_range(void **state) {
 
 /* ---- fork ---- */
 
-/* The thread sanitizer does not support new threads in a child of a program with threads. */
+/* Under the thread sanitizer a child of fork cannot start threads, so it computes with one thread. */
 #ifdef __SANITIZE_THREAD__
 enum { THREADS_OF_CHILD = 1 };
 #else

@@ -1,6 +1,7 @@
 /*
- * A full model as a module: its parts and parameters, and errors. A separate loss of the logits must equal
- * the fused loss. Conversion by ott_convert must equal conversion by the configuration.
+ * A full model as a module: its parts, parameters and errors. Losses computed from the logits must equal the
+ * losses of ott_model_loss. Conversion by ott_convert_to_float8_training must equal conversion by the
+ * configuration.
  */
 #include "api/handle.h"
 #include "api/module_case.h"

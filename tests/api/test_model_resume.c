@@ -79,7 +79,7 @@ static void note_loss(void *user, const ott_progress *p) {
     ((history *)user)->loss[p->step - 1] = p->loss;
 }
 
-/* Runs all remaining steps as a run of the program. Records their losses in h. */
+/* Trains all remaining steps with ott_train. Stores the loss of each step in h. */
 static void run_program(history *h, const char *run_name, const char *load) {
     ott_context *c = open_context();
     ott_config *cfg = open_config(c, h, run_name, load);
@@ -161,7 +161,8 @@ static double one_step(loop *l, const style *s, const ott_model_counters *at) {
     return loss;
 }
 
-/* Trains two steps from a checkpoint (NULL: none) and saves another; records their losses in h. */
+/* Trains two steps from the checkpoint `from` (NULL: none), saves the checkpoint `to`, and stores the losses
+   in h. */
 static void run_api(history *h, const char *from, const char *to) {
     loop l;
     char path[200];
@@ -211,8 +212,8 @@ static void expect_same_files(const history *h, const char *a, const char *b) {
     }
 }
 
-/* Expects the same losses, up to fp32 rounding: a run of the program adds the losses of a step's
-   micro-batches in fp32. */
+/* Compares the losses. A tolerance is allowed if a step has several micro-batches: ott_train adds their
+   losses in fp32, and the API's loop in double. */
 static void expect_same_losses(const history *full, const history *h) {
     for (int i = 0; i < STEPS; i++) {
         double bound = h->style->micro_batches > 1 ? 1e-6 : 0;

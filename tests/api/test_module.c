@@ -13,8 +13,8 @@
 /*
  * The loss is sum(y * dy) in double. Its derivative along a direction d of length 1 is computed from four
  * points, (8 (L(h) - L(-h)) - (L(2h) - L(-2h))) / 12h with h = 2^-5, and compared with the sum of gradient *
- * d. Truncation is about h^4 / 30 of the fifth derivative; rounding of n outputs of order 1 gives 3 * 6e-8 *
- * sqrt(n) * 1.5 / h, below 4e-4 for the 512 outputs here.
+ * d. The truncation error is about h^4 / 30 times the fifth derivative. The rounding error of n outputs near
+ * 1 is 3 * 6e-8 * sqrt(n) * 1.5 / h, below 4e-4 for the 512 outputs here.
  */
 #define H          0x1p-5
 #define DIRECTIONS 6

@@ -19,8 +19,8 @@ static ott_optimizer *open_adamw(ott_context *c, ott_module *m, double decay, do
     return made;
 }
 
-/* The expected parameters and moments, computed in fp32 by the formula in ops.def, in its order of
-   operations. */
+/* Expected parameters and moments. They are computed in fp32 in the order of operations that ops.def
+   defines. */
 typedef struct reference {
     float p[COUNT], m[COUNT], v[COUNT];
 } reference;

@@ -78,8 +78,8 @@ static void check_dequantized(ott_context *context, ott_qtensor *q, ott_usage us
     ott_tensor_close(out);
 }
 
-/* Codes of the rowwise copy are always contiguous along the contraction. Codes of the columnwise copy are
-   contiguous along it if the device requires that. */
+/* In the rowwise copy, elements along the contraction are contiguous. In the columnwise copy they are
+   contiguous only if the device requires this. */
 static void check_contiguous(ott_qtensor *q, bool contiguous) {
     ott_qdata view;
     ott_qdata_init(&view);
@@ -145,7 +145,8 @@ static void test_delayed_scale_from_history(void **state) {
     ott_tensor *x = open_tensor(context, OTT_F32, 2, 2);
     quantize_amax(q, x, 7.0f);
     assert_true(scale_of(q) == 1.0f); /* this step's amax only affects the next scale */
-    quantize_amax(q, x, 3.5f);        /* a second micro-batch of the step: its amax is larger, so it counts */
+    /* a second micro-batch of the step: its amax is smaller, so the step's amax stays 7 */
+    quantize_amax(q, x, 3.5f);
     succeed(ott_qtensor_update_scale(q, NULL));
     quantize_amax(q, x, 1.75f);
     assert_true(scale_of(q) == 448.0f / 7.0f);

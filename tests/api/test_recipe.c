@@ -52,8 +52,8 @@ static void test_options(void **state) {
     ott_context_close(context);
 }
 
-/* Class names of TransformerEngine and other spellings are accepted as names of recipes. For names of number
-   formats the error has a hint. */
+/* Class names of TransformerEngine and other spellings are accepted as names of recipes. For a name like
+   "float8", which is no recipe, the error suggests what to write. */
 static void test_other_frameworks_names(void **state) {
     (void)state;
     static const struct {
@@ -195,7 +195,7 @@ static void assert_cuda(const char *json, const char *recipe_name, const char *b
     if (strncmp(cuda + 8, begin, strlen(begin)) != 0) fail_msg("\"%.200s\" is not \"%s\"", cuda, begin);
 }
 
-/* Checks which devices can run two of the table's recipes, and their "cuda" members in the JSON text. */
+/* Checks which devices can run the recipes rowwise and mxfp8, in the table's text and in its JSON. */
 static void assert_table(ott_context *context, const char *rowwise, const char *mxfp8,
                          const char *json_rowwise, const char *json_mxfp8) {
     static collected text, json;

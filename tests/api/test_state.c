@@ -192,7 +192,7 @@ static void test_other_recipe(void **state) {
     remove_folder(parent);
 }
 
-/* Loads the longest allowed amax history. A module with a shorter history keeps its newest amaxes. */
+/* Saves the longest allowed amax history. A module with a history of 2 loads only the newest 2 amaxes. */
 static void test_history_lengths(void **state) {
     (void)state;
     char parent[64], folder[128];
@@ -280,7 +280,7 @@ static void test_weights_drawn_late(void **state) {
     succeed(ott_checkpoint_load(folder, loaded, NULL));
     assert_true(loaded->has_weights);
     assert_same_parameters(m, loaded);
-    /* the names of parameters change, but not the weights that are drawn */
+    /* in another tree a parameter has a longer name, but its initial weights are the same */
     ott_module *all = open_sequential(c, &part, 1);
     assert_same_values(value_of(m, "mlp.up_proj.weight"), value_of(all, "0.mlp.up_proj.weight"));
     ott_module_close(m);
@@ -306,7 +306,7 @@ static void test_old_format(void **state) {
     succeed(ott_checkpoint_save(parent, m, NULL)); /* replaces the checkpoint of the older version */
     succeed(ott_checkpoint_load(parent, m, NULL));
     assert_file(parent, "module.json", false);
-    /* a checkpoint with the file config.toml looks like the checkpoint of a run */
+    /* with a file config.toml the folder looks like the checkpoint of a run, which must not be replaced */
     snprintf(path, sizeof path, "%s/config.toml", parent);
     f = fopen(path, "w");
     assert_non_null(f);

@@ -167,7 +167,7 @@ static void test_invalid_handles(void **state) {
     assert_int_equal(ott_tensor_columns(NULL), -1);
     assert_int_equal(ott_tensor_dtype(t), OTT_DTYPE_COUNT);
     assert_null(ott_tensor_data(t));
-    /* a second close has no effect, nor has a close of another kind of object or of NULL */
+    /* closing a tensor twice has no effect, nor does closing NULL or an object of another kind */
     ott_tensor_close(t);
     ott_tensor_close((ott_tensor *)r);
     ott_tensor_close(NULL);

@@ -1,5 +1,5 @@
-/* fenced: gives out addresses without accessible memory, and maps them to the inner device's memory for each
-   call. */
+/* fenced: returns addresses that the host cannot access, and replaces them by addresses of the inner device
+   for each call. */
 #include "backend/fenced.h"
 #include "backend/op_args.h"
 #include "tensor/exec.h"
@@ -155,7 +155,8 @@ static inner_list open_list(enum op_index op, int64_t count) {
     return list;
 }
 
-/* Runs an op on the inner device: by its function for lists if it has one, otherwise call by call. */
+/* Runs a list of calls of an op on the inner device: with the op's function for lists, or call by call if it
+   has none. */
 #define OP(name, fields)
 #define MANY(name)                                                                                           \
     static ott_status run_##name##_many(const op_table *kernels, exec *cx, const name##_args *items,         \
@@ -197,7 +198,8 @@ static const op_table fenced_ops = {
     .packed_count = packed_count,
 };
 
-/* The op table that the inner device's ops see. It is empty, because a backend's ops must not call ops. */
+/* Op table in the context that the inner device's ops receive. It is empty, because an op must not call other
+   ops. */
 static const op_table no_ops = {0};
 
 /* ---- memory ---- */

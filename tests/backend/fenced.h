@@ -14,9 +14,9 @@
    the device with device_close. The fenced device allocates from the memory account of `inner`. */
 ott_status fenced_open(device *inner, bool contiguous_contraction, device **out);
 
-/* Number of times that the host would have waited if the device queued all calls. Copies from or to memory
-   other than staging memory wait. Calls that wait for an event, a stream or the device also wait, if the work
-   is not finished yet. */
+/* Number of times that the host would have waited for a GPU. It waits in a copy from or to host memory that
+   is no staging memory. It also waits for an event, a stream or the device if their work is not finished
+   yet. */
 int64_t fenced_waits(const device *d);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * tests/api/plugin/gpu: a CUDA plugin that computes nothing. If OTTAVA_TEST_GPU is set, it reports one GPU
- * with the granularities of an H100; if not, no GPU.
+ * tests/api/plugin/gpu: a CUDA plugin that computes nothing. It reports one GPU with the capabilities of an
+ * H100 if OTTAVA_TEST_GPU is set, and no GPU otherwise.
  */
 #include "backend/plugin.h"
 #include <stdlib.h>
