@@ -21,7 +21,7 @@ ott_status health_open(trainer *t, const health_options *o, health **out);
 void health_close(health *h); /* h may be NULL */
 /* Call it before a step. Sets the trainer's quantization hook if this step is measured. */
 void health_begin_step(health *h);
-/* After a step: writes the measurements (not if metrics is NULL) and applies fallbacks. Collective. */
+/* Call it after a step. Writes measurements to metrics (may be NULL) and applies fallbacks. Collective. */
 ott_status health_end_step(health *h, metrics_writer *metrics);
 
 /* 10 log10(signal / noise); infinite without noise, NaN without a signal. */

@@ -12,7 +12,7 @@
 
 /* ---- finding and reading the model ---- */
 
-/* Default sequence length for a Hugging Face folder: its full context may not fit in memory. */
+/* Default sequence length for a Hugging Face folder. Memory may not suffice for the model's full context. */
 enum { FOLDER_WINDOW = 2048 };
 
 /* Runs and checkpoints have a config.toml, Hugging Face folders a config.json. */
@@ -21,8 +21,8 @@ static bool is_hugging_face(const char *path) {
     return folder && !file_is_in(path, "config.toml") && !file_is_in(path, "checkpoints");
 }
 
-/* Keeps the folder's FP8 matrices as frozen FP8 weights, one byte per element. With adapters, all other
-   weights are frozen in bf16, so the folder must have these weights in bf16. */
+/* Keeps the folder's FP8 matrices as frozen FP8 weights, one byte per element. With adapters, the other
+   weights are frozen in bf16. Then FP8 matrices are kept only if the folder has the others in bf16. */
 static ott_status keep_codes(mem *account, config *cfg) {
     str names = {.account = account};
     bool others_are_bf16;
@@ -145,7 +145,7 @@ static ott_status set_precision(config *cfg, const char *name) {
     const char *own = recipe_canonical_name(name);
     const recipe *r = recipe_find(own ? own : name);
     if (!r) return fail_precision(name);
-    /* Resets all recipe keys: a named recipe is used as published, in all layers that pass the filter. */
+    /* Resets the recipe keys: a named recipe is used as published, in all layers that filter keys allow. */
     static const char *const places[] = {"schedule", "module", "keep_first_layers", "keep_last_layers"};
     int count;
     const char *const *keys = config_recipe_keys(&count);
@@ -156,7 +156,7 @@ static ott_status set_precision(config *cfg, const char *name) {
     return config_set(cfg, "float8.recipe_name", r->name);
 }
 
-/* Resets keys about ranks and offloading. They would restrict the precision, but inference has one rank. */
+/* Resets sharding and offload keys, which exclude some precisions: inference uses only one rank. */
 static ott_status forget_ranks(config *cfg) {
     TRY(set_default(cfg, "float8", "enable_fsdp_float8_all_gather"));
     TRY(set_default(cfg, "float8", "precompute_float8_dynamic_scale_for_fsdp"));
@@ -192,7 +192,7 @@ ott_status inference_choose(mem *account, config *cfg, const char *checkpoint, c
     TRY(apply_settings(cfg, choice));
     TRY(config_check(cfg));
     TRY(inference_read(account, cfg, checkpoint, out));
-    /* Delayed scaling needs amax histories, which only a run with delayed scaling saves. */
+    /* Delayed scaling reads amax histories. Only runs that train with delayed scaling save them. */
     const recipe *r = out->convert.recipe;
     if (was_delayed || !is_delayed(r)) return OTT_OK;
     return status_fail(
@@ -215,7 +215,7 @@ static ott_status convert_for_inference(const inference_plan *p, model *m) {
     return p->convert.recipe ? model_convert(m, &p->convert, NULL) : OTT_OK;
 }
 
-/* The checkpoint lists layers that had fallen back, so the model may be converted again after loading. */
+/* Loads the weights. Layers that the checkpoint lists as fallen back are then converted to high precision. */
 static ott_status load_weights(const inference_plan *p, model *m, const logger *log) {
     run_state state;
     bool fell_back;

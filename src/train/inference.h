@@ -8,28 +8,28 @@
 #include "train/precision.h"
 
 /*
- * Finds the configuration and checkpoint of the model at `path`, by the kind of path:
- *   run folder or checkpoint   the training configuration; *checkpoint = the newest of the run, or `path`
- *   Hugging Face folder        a configuration made from config.json, in bf16; *checkpoint = NULL
- *   PEFT folder                a configuration of base model and adapters, in bf16; *checkpoint = NULL
- * window: train.seq_len of a folder; 0: 2048; at most the model's context. base: folder of the base weights
- * instead of model.hf_path; may be NULL. Free *cfg with config_close and *checkpoint with mem_free; both are
- * NULL on failure.
+ * Finds the configuration and the checkpoint of the model at `path`, which depend on what `path` is:
+ *   run folder or checkpoint   *cfg = the training configuration; *checkpoint = the run's newest, or `path`
+ *   Hugging Face folder        *cfg = made from config.json, in bf16; *checkpoint = NULL
+ *   PEFT folder                *cfg = made from base model and adapters, in bf16; *checkpoint = NULL
+ * window: train.seq_len for a Hugging Face or PEFT folder, at most the model's context; 0: 2048. base: NULL,
+ * or a folder with base weights that is used instead of model.hf_path. Free *cfg with config_close and
+ * *checkpoint with mem_free. Both are NULL on failure.
  */
 ott_status inference_find(mem *account, const char *path, const char *base, int64_t window, config **cfg,
                           char **checkpoint);
 
-/* Do not move or copy a plan after inference_read (see precision_plan). */
+/* Do not move or copy a plan after inference_read: it has pointers into itself. */
 typedef struct inference_plan {
     const config *cfg;      /* borrowed configuration */
     const char *checkpoint; /* borrowed; NULL: load the folder model.hf_path */
     model_options shape;
     precision_plan precision;
-    /* The recipes of the run's next step. recipe = NULL: loads masters only; such a model cannot run. */
+    /* The recipes that the run's next step would use. recipe NULL: load only masters, to export them. */
     convert_options convert;
 } inference_plan;
 
-/* Fills *out; checkpoint may be NULL. Sets derived values of [model] in cfg. */
+/* Fills *out. checkpoint may be NULL. Sets the keys of [model] in cfg that are computed from other keys. */
 ott_status inference_read(mem *account, config *cfg, const char *checkpoint, inference_plan *out);
 
 /* Another precision than the one in the model's configuration. */

@@ -53,7 +53,7 @@ typedef struct run {
     progress progress;
     run_sources files;  /* data and tokenizer files of the run */
     str sources;        /* text of sources.json for the checkpoints */
-    bool history_known; /* the run is new, or the history of earlier processes was read */
+    bool history_known; /* true if the run is new, or if the history of its earlier processes was read */
     int64_t first_step; /* steps that were done when this process began */
     int64_t saved_step; /* step of the newest saved checkpoint; -1: none */
     cancellation cancellation;
@@ -63,8 +63,8 @@ typedef struct run {
 
 /* ---- opening ---- */
 
-/* The cancellation callback. A stop request stays set. With several ranks it does not interrupt a step, since
-   all ranks must end after the same step. */
+/* Cancellation callback: true if a stop was requested. With several ranks it is false as soon as the first
+   step starts, because all ranks must end after the same step. */
 static bool has_stop_request(void *user) {
     run *r = user;
     if (r->process_group.size > 1 && r->in_steps) return false;
@@ -72,7 +72,7 @@ static bool has_stop_request(void *user) {
     return r->stopping;
 }
 
-/* Shares stop requests between steps: a request on any rank stops all ranks. */
+/* Called between steps. A stop request on any rank becomes a stop request on all ranks. */
 static ott_status share_stop_request(run *r) {
     r->stopping = r->stopping || (r->hooks->stop && r->hooks->stop(r->hooks->stop_user));
     return process_group_any(&r->process_group, &r->stopping);
@@ -164,7 +164,7 @@ static ott_status find_start(run *r) {
     return process_group_broadcast(&r->process_group, &r->start.step, sizeof r->start.step);
 }
 
-/* Sets the rows per step and the number of steps of a resumed run: the number of ranks may have changed. */
+/* Adjusts grad_accum_steps and max_steps of a resumed run to its number of ranks, which may have changed. */
 static ott_status fit_rows(run *r) {
     if (!*r->cfg->checkpoint.load_path) return OTT_OK;
     TRY(resume_fit_rows(r->log, r->account, r->cfg, &r->start, r->train_data));
@@ -206,7 +206,7 @@ static ott_status open_metrics(run *r) {
     return status;
 }
 
-/* Reads the totals of the run's earlier processes from the checkpoint; a failure only causes a warning. */
+/* Reads the history of the run's earlier processes from the checkpoint. A failure causes only a warning. */
 static ott_status open_history(run *r) {
     run_history *h = &r->progress.history;
     const run_state *state = &r->trainer->run;
@@ -346,7 +346,7 @@ static ott_status validate(run *r) {
     return progress_validation(&r->progress, r->trainer, &e, clock_seconds() - started);
 }
 
-/* Logs a skipped step in KempnerForge's words, for tools. If the loss is finite, names a parameter. */
+/* Logs a skipped step as KempnerForge does. For a finite loss, names where the gradient is not finite. */
 static void log_nonfinite(const run *r, const step_result *s, const char *gradient, const char *where) {
     const run_state *state = &r->trainer->run;
     const run_history *h = &r->progress.history;
@@ -419,7 +419,7 @@ static ott_status follow_schedule(run *r) {
     return OTT_OK;
 }
 
-/* Applies the entry of train.freeze_schedule that starts at this step. */
+/* Applies the entry of train.freeze_schedule that is in effect from this step on. */
 static ott_status follow_freezing(run *r) {
     int64_t step = r->trainer->run.step;
     int entry = freezing_at(r->cfg, step), frozen_count;
@@ -467,8 +467,8 @@ static ott_status one_step(run *r) {
     return OTT_OK;
 }
 
-/* After an error: saves the last complete step. Does not save a diverged run, since its older checkpoints are
-   better, nor a run of several ranks, since an error on one rank prevents a common save. Returns `code`. */
+/* After an error, saves the last complete step. Exceptions: a diverged run, because its older checkpoints are
+   better, and a run of several ranks, because a rank that failed cannot help to save. Returns `code`. */
 static ott_status save_after(run *r, ott_status code) {
     long long step = (long long)r->trainer->run.step;
     if (r->process_group.size > 1) return code;

@@ -14,7 +14,7 @@ typedef struct train_hooks {
     void *stop_user;
 } train_hooks;
 
-/* Sets the preset's values and all derived values in cfg, then trains. Exit statuses: see ott_train. */
+/* Sets the preset's values and all derived values in cfg, then trains. ott_train lists the statuses. */
 ott_status train_run(mem *account, const logger *log, config *cfg, const train_hooks *hooks);
 
 #endif

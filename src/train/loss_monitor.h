@@ -1,11 +1,11 @@
 /*
- * train/loss_monitor: detects a training loss that stays above its value at the start.
+ * train/loss_monitor: detects a training loss that stays above its initial value.
  *
- * The start is the median of this process's first 10 losses. Since a run may diverge within 10 steps, the
- * start is at most the larger of the first loss and the loss of guessing (log of the vocabulary size). The
- * limit is 1.1 times the start. After 20 losses in a row above the limit, a warning is due. Before the next
- * warning, 20 losses in a row must be at or below the limit. Non-finite losses are ignored here; train/loop
- * handles them.
+ * The initial value is the median of this process's first 10 losses. A run may diverge within these 10 steps.
+ * So the initial value is at most the first loss or the loss of a uniform guess (log of the vocabulary size),
+ * whichever is larger. The limit is 1.1 times the initial value. After 20 losses in a row above the limit, a
+ * warning is due. Before the next warning, 20 losses in a row must be at or below the limit. Non-finite
+ * losses are ignored here; train/loop handles them.
  */
 #ifndef TRAIN_LOSS_MONITOR_H
 #define TRAIN_LOSS_MONITOR_H
@@ -20,7 +20,7 @@ typedef struct loss_monitor {
     double first[LOSS_MONITOR_START];
     int count;        /* number of losses in `first` */
     double start;     /* start value; set when count is LOSS_MONITOR_START */
-    int above, below; /* latest losses in a row above the limit; latest losses in a row not above it */
+    int above, below; /* number of latest losses in a row above the limit; at or below the limit */
     double sum;       /* sum of the latest `above` losses */
     bool warned;
 } loss_monitor;

@@ -9,7 +9,7 @@
 
 /* ---- measuring ---- */
 
-/* Tries all recipes of the schedule. The dry run's peak and out->saved become maxima over the recipes. */
+/* Converts the model to each recipe of the schedule, so that the dry run's peak and out->saved are maxima. */
 static ott_status try_phases(trainer *t, const precision_plan *precision, memory_need *out) {
     for (int i = 0; i < precision->phase_count; i++) {
         if (precision->phases[i].recipe != t->recipe) TRY(trainer_convert(t, precision->phases[i].recipe));
@@ -58,7 +58,7 @@ static ott_status need_of(const memory_check *c, const variant *v, memory_need *
 
 /* ---- settings that save memory ---- */
 
-/* A setting that is applied one or more times, and the memory that the run then needs. */
+/* A change of a setting, made one or more times, and the memory that the run needs afterwards. */
 typedef struct proposal {
     setting set;
     int times;     /* how often the setting is applied */
@@ -74,7 +74,7 @@ static memory_limit host_limit(const memory_check *c) {
     return limit;
 }
 
-/* Applies a setting until the run fits or the setting cannot change further. False if it saves nothing. */
+/* Changes a setting further and further until the run fits or it cannot change. False if nothing is saved. */
 static bool apply_setting(const memory_check *c, const variant *from, setting set, int64_t need, int64_t left,
                           proposal *out) {
     variant v = *from;
@@ -155,7 +155,7 @@ static void write_proposals(str *text, const memory_check *c, const variant *v, 
 
 enum { MOST_RANKS = 1024 };
 
-/* Appends the number of ranks, doubled until the sharded run fits. False if MOST_RANKS are too few. */
+/* Doubles the number of ranks until the sharded run fits, and appends it. False if MOST_RANKS is too few. */
 static bool write_ranks(str *text, const memory_check *c, const variant *from, int64_t left) {
     variant v = *from;
     memory_need n;
@@ -193,10 +193,10 @@ ott_status memory_check_suggest(const memory_check *c, int64_t need, int64_t lef
 
 /* ---- FP8 and bf16 ---- */
 
-/* An excess is reported if it is at least 1 / EXCESS_SHARE of the bf16 memory and EXCESS_LEAST bytes. */
+/* FP8's extra memory is reported if it is at least EXCESS_LEAST bytes and 1 / EXCESS_SHARE of bf16's. */
 enum { EXCESS_SHARE = 100, EXCESS_LEAST = 16 << 20 };
 
-/* *fits is false if other keys of the configuration do not allow the setting. */
+/* Measures the run's memory with a setting. *fits = false if other keys do not allow the setting. */
 static ott_status try_setting(const memory_check *c, const variant *v, memory_need *out, bool *fits) {
     ott_status status = need_of(c, v, out);
     *fits = status == OTT_OK;

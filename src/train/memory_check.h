@@ -21,11 +21,11 @@ typedef struct memory_check {
     /* Called with the trainer after the step is recorded; may be NULL. */
     ott_status (*inspect)(void *user, trainer *t);
     void *user;
-    int64_t group_bytes;   /* bytes that process groups will need when they are opened; 0: they are open */
+    int64_t group_bytes;   /* bytes that process groups will take once opened; 0: they are open already */
     bool is_other_machine; /* the plan is for another machine, whose host memory is unknown */
 } memory_check;
 
-/* Bytes at the moment of the run's peak, including memory that is taken already. */
+/* Bytes at the moment when the run uses most memory, including memory taken before the check. */
 typedef struct memory_need {
     int64_t total, by_kind[MEM_KIND_COUNT];     /* bytes of device memory */
     int64_t host, host_by_kind[MEM_KIND_COUNT]; /* bytes of host memory if it is separate; else 0 */
@@ -34,11 +34,11 @@ typedef struct memory_need {
 
 /* Measures the memory that the run needs; does not compare it with the memory that is left. */
 ott_status memory_check_measure(const memory_check *c, memory_need *out);
-/* Measures, and fails with OTT_ERR_MEMORY if the run does not fit. The message names the largest kinds of
-   memory, the limit, and the three settings that save most, with their savings. */
+/* Measures the memory. OTT_ERR_MEMORY if the run does not fit; the message names the largest kinds of memory,
+   the limit, and the three settings that save most, with the bytes that they save. */
 ott_status memory_check_decide(const memory_check *c, memory_need *out);
-/* For a run that needs `need` bytes where `left` are left: appends the settings that save most, with their
-   savings, and the smallest number of ranks on which the run fits. */
+/* For a run that needs `need` bytes when only `left` are available: appends the settings that save most, with
+   the bytes that they save, and the smallest number of ranks on which the run fits. */
 ott_status memory_check_suggest(const memory_check *c, int64_t need, int64_t left, str *out);
 
 enum { MEMORY_CHECK_OFFERS = 2, MEMORY_CHECK_FP8_TEXT = 400 };
