@@ -50,14 +50,14 @@ typedef struct memory_check_offer {
 
 /* Reports an FP8 run that needs at least 1% and 16 MiB more memory than the same run in bf16. */
 typedef struct memory_check_fp8 {
-    int64_t excess; /* bytes more than bf16; 0: nothing to report, no FP8 run, or bf16 is impossible */
+    int64_t excess; /* FP8's bytes minus bf16's; 0: too small to report, no FP8 run, or no bf16 run */
     memory_check_offer offers[MEMORY_CHECK_OFFERS]; /* settings with which the FP8 run needs less */
     int offer_count;
 } memory_check_fp8;
 
 /* Compares the FP8 run, which needs `need` bytes, with the same run in bf16. */
 ott_status memory_check_compare_fp8(const memory_check *c, int64_t need, memory_check_fp8 *out);
-/* Writes one sentence about the excess and the offers, without a full stop. */
+/* Writes one sentence about the additional memory and the offered settings, without a full stop. */
 void memory_check_show_fp8(const memory_check_fp8 *c, int64_t need, char out[MEMORY_CHECK_FP8_TEXT]);
 
 #endif

@@ -90,7 +90,7 @@ static bool halve_precision(const memory_check *c, variant *v, char text[MEMORY_
     return true;
 }
 
-/* Freezes the embedding of a Hugging Face model: fine-tuning works as well with a frozen embedding. */
+/* Freezes the embedding of a Hugging Face model: fine-tuning does not need to train the embedding. */
 static bool freeze_embedding(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     static const char *const names[] = {"model.embed_tokens"};
     static const config_list list = {names, 1};

@@ -6,18 +6,18 @@
 
 enum { MEMORY_CHECK_FILTERS = 16, MEMORY_CHECK_TEXT = 96 };
 
-/* A changed copy of the configuration, and the model options for it. */
+/* A copy of the configuration with changed settings, and the model options that follow from it. */
 typedef struct variant {
     config cfg;
     model_options shape;
     const char *filters[MEMORY_CHECK_FILTERS]; /* storage of cfg.float8.filter_fqns if it was changed */
 } variant;
 
-/* Changes one setting of v and writes the setting to `text` as in a configuration. Another call makes a
-   stronger change, such as another halving. False if no stronger change is possible. */
+/* Changes one setting of v and writes it to `text` as in a configuration. Each further call changes it more,
+   for example halves it again. False if no further change is possible. */
 typedef bool (*setting)(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]);
 
-/* Settings that do not change the model's dimensions; NULL ends the list. */
+/* Settings that keep the model's dimensions. The list ends with NULL. */
 extern const setting memory_check_settings[];
 bool memory_check_exclude_head(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]);
 bool memory_check_chunk_loss(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]);

@@ -26,7 +26,7 @@ typedef enum op_kind {
 
 /* Kind of an operation; OP_KIND_GEMM for every matrix product. */
 op_kind op_kind_of(enum op_index op);
-/* Kind of a call with these arguments; OP_KIND_GEMM_FP8 for a matrix product of two FP8 operands. */
+/* Kind of a call of `op` with these arguments. A matrix product of two FP8 operands is OP_KIND_GEMM_FP8. */
 op_kind op_kind_of_call(enum op_index op, const void *args);
 const char *op_kind_name(op_kind k);
 const char *op_kind_text(op_kind k);

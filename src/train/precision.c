@@ -38,19 +38,19 @@ static void apply_scale(const config *cfg, cast_spec *s) {
     }
 }
 
-/* True if float8.round_scales_to_power_of_2 can change the scales of a cast. */
+/* True if float8.round_scales_to_power_of_2 has an effect on the scales of this cast. */
 static bool can_round(const config *cfg, const cast_spec *s) {
     bool rounds = s->scale.rule == SCALE_TORCHAO || s->scale.rule == SCALE_TE;
     return rounds && !(s->policy == AMAX_DELAYED || (cfg->float8.use_f32_scales && is_block(s->grain)));
 }
 
-/* round_scales_to_power_of_2 = true applies to all casts that can_round accepts, also of operand keys. */
+/* round_scales_to_power_of_2 = true changes every cast that can_round allows, also casts of operand keys. */
 static void apply_pow2(const config *cfg, cast_spec *s) {
     bool on = cfg->float8.round_scales_to_power_of_2 == SCALE_ROUNDING_TRUE;
     if (on && can_round(cfg, s)) s->scale.power_of_two = true;
 }
 
-/* round_scales_to_power_of_2 = false overrides recipes, but not an operand key with the word pow2. */
+/* round_scales_to_power_of_2 = false changes the casts of recipes, but not an operand key with "pow2". */
 static void clear_pow2(const config *cfg, cast_spec *s) {
     bool off = cfg->float8.round_scales_to_power_of_2 == SCALE_ROUNDING_FALSE;
     if (off && can_round(cfg, s)) s->scale.power_of_two = false;
@@ -65,7 +65,7 @@ static void apply_options_to(const config *cfg, cast_spec *s) {
     apply_pow2(cfg, s);
 }
 
-/* fp8_format sets the format of gradients, as in TransformerEngine, but not in torchao's recipes. */
+/* As in TransformerEngine, fp8_format sets the format of gradients. torchao's recipes ignore it. */
 static void apply_format(const config *cfg, cast_spec *s) {
     if (cfg->float8.fp8_format == FP8_FORMAT_RECIPE || s->scale.rule == SCALE_TORCHAO) return;
     s->format = cfg->float8.fp8_format == FP8_FORMAT_HYBRID ? OTT_E5M2 : OTT_E4M3;
@@ -116,7 +116,7 @@ static ott_status read_use(const char *key, const char *text, cast_spec *out) {
     return status_context(recipe_cast_parse(text, OTT_BF16, out), "%s = \"%s\"", key, str_show(text).text);
 }
 
-/* As in torchao: a tensor's columnwise cast equals its rowwise cast, unless `column` is given. */
+/* A tensor's columnwise cast is the same as its rowwise cast, as in torchao, unless `column` is given. */
 static ott_status read_tensor(const char *row_key, const char *row, const char *column_key,
                               const char *column, quant_spec *q) {
     if (*row) {
@@ -159,7 +159,7 @@ static product_keys keys_of(const config *cfg, recipe_gemm which) {
     return (product_keys){"output", cfg->float8.fast_accum_output, cfg->float8.accumulate_output};
 }
 
-/* GEMMs with block-scaled operands always scale partial sums in TransformerEngine's order. */
+/* Partial sums of block-scaled operands are multiplied by A's scale, then B's, as in TransformerEngine. */
 static scale_order order_of(const recipe *r, recipe_gemm which) {
     const cast_spec *a = which == GEMM_OUTPUT       ? &r->input.rowwise
                          : which == GEMM_GRAD_INPUT ? &r->grad_output.rowwise
@@ -179,7 +179,7 @@ static accumulate_mode mode_of(config_sum sum, bool fast) {
     return ACCUMULATE_FP32;
 }
 
-/* For a GEMM with high-precision operands: fails if keys set its fast_accum or accumulate. */
+/* Resets a GEMM that has no FP8 operands. Fails if its keys fast_accum_* or accumulate_* are set. */
 static ott_status clear_product(const config *cfg, const product_keys *k, recipe *r, gemm_spec *g) {
     if (k->fast == FAST_ACCUM_TRUE)
         FAIL("float8.fast_accum_%s = true: the %s GEMM of recipe %s has no FP8 operands", k->name, k->name,
@@ -241,8 +241,8 @@ static ott_status read_fp8(const config *cfg, precision_plan *p) {
 
 /* ---- names of recipes ---- */
 
-/* True if an entry of the schedule, or a rule for a module, may name this recipe. fp16 needs loss scaling in
-   the full run. A module in fp32 would change the format of the activations, which all layers share. */
+/* True if an entry of the schedule, or a rule for a module, may name this recipe. fp16 is not allowed, as it
+   needs loss scaling in the full run. Nor is fp32 for a module, as all layers share one activation format. */
 static bool may_name(bool for_module, const char *name) {
     return strcmp(name, "fp16") != 0 && !(for_module && strcmp(name, "fp32") == 0);
 }
@@ -357,7 +357,7 @@ static ott_status read_entries(schedule_reader *r, const char *text) {
     }
 }
 
-/* Gives the entry without a length the remaining steps, and sets the first step of each phase. */
+/* Gives the remaining steps to the entry that has no length, and sets the first step of each phase. */
 static ott_status place_entries(schedule_reader *r) {
     int64_t left = r->max_steps, first = 0;
     if (r->rest < 0)

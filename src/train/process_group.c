@@ -88,7 +88,7 @@ static ott_status open_mpi(const process_group *pg, mesh_set dimensions, const c
                           out);
 }
 
-/* An NCCL group belongs to one thread. `savers` uses MPI, because another thread writes checkpoints. */
+/* An NCCL group is for one thread. `savers` uses MPI, because another thread writes checkpoints with it. */
 static ott_status open_linked(const process_group *pg, mesh_set dimensions, const char *name, group **out) {
     int ranks[pg->size];
     if (out == &pg->savers) return open_mpi(pg, dimensions, name, out);
@@ -127,7 +127,7 @@ static void list_groups(process_group *pg, group **out[GROUPS]) {
     memcpy(out, groups, sizeof groups);
 }
 
-/* Number of ranks of group i; 1: group i is not opened. Without ep, group `shard` also shards the experts. */
+/* Number of ranks of group i, 1 for a group that is not opened. Without ep, `shard` replaces expert_shard. */
 static int64_t size_of_group(const mesh *m, int i) {
     bool of_experts = group_sets[i] == MESH_SET(DP_SHARD);
     return of_experts && m->size[MESH_EP] == 1 ? 1 : mesh_group_size(m, group_sets[i]);
@@ -284,8 +284,8 @@ ott_status process_group_check_files(process_group *pg, const char *text) {
     return share_failure(pg, status);
 }
 
-/* Copies the next "key = value" line of a TOML text, without its comment, and advances *text. `section` = the
-   line's section, with a dot. False at the end of the text. */
+/* Finds the next "key = value" line of a TOML text, copies it without its comment, and advances *text.
+   `section` = the line's section and a dot. False at the end of the text. */
 static bool next_value(const char **text, char section[64], char line[256]) {
     while (**text) {
         int length = (int)strcspn(*text, "\n");
@@ -302,7 +302,7 @@ static bool next_value(const char **text, char section[64], char line[256]) {
     return false;
 }
 
-/* Compares line by line: both configurations list all keys, in a fixed order. */
+/* Both configurations list all keys in the same order, so their lines can be compared one by one. */
 static ott_status compare_values(const char *own, const char *leaders) {
     char section[64] = "", other_section[64] = "", value[256], other[256];
     while (next_value(&own, section, value) && next_value(&leaders, other_section, other))

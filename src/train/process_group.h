@@ -26,12 +26,12 @@ typedef struct process_group {
     group *data;                 /* ranks that read different rows of the data */
     group *shard;                /* subset of data: ranks that shard one replica of the parameters */
     group *experts;              /* subset of shard: ranks with different experts (expert parallelism) */
-    group *expert_shard; /* subset of shard: ranks that shard the same experts; without ep comm_self() */
-    group *replicate;    /* subset of data: ranks of different replicas that have the same shard */
+    group *expert_shard; /* subset of shard: ranks that shard the same experts; comm_self() if ep is 1 */
+    group *replicate;    /* subset of data: ranks of all replicas that have the same shard */
     group *tensor;  /* tensor parallelism: ranks with the same rows of data, different shards of layers */
     group *context; /* context parallelism: ranks with the same rows of data, different tokens */
     group *stages;  /* pipeline stages that train on the same rows of data, in stage order */
-    pipeline_stage stage; /* this rank's stage; set by process_group_set_model if there are several */
+    pipeline_stage stage; /* this rank's stage; set by process_group_set_model if there are several stages */
     /* all ranks of one replica; uses MPI, to write checkpoints while training uses the other groups */
     group *savers;
     double timeout;       /* time limit of each collective, in seconds; 0: no limit */
@@ -47,17 +47,17 @@ typedef struct process_group {
    move *pg afterwards. `log` is borrowed. */
 ott_status process_group_join(mem *account, const logger *log, const config *cfg, process_group *pg);
 /* Arranges the ranks in a mesh by distributed.*. Sets the values of cfg that depend on the number of ranks;
-   distributed.fit may change sizes. Errors are collected (config_collect), so use pg->mesh only if
-   config_collect_end succeeds. */
+   distributed.fit may change the mesh's sizes. Errors are collected (config_collect): pg->mesh is valid only
+   if config_collect_end succeeds. */
 ott_status process_group_make_mesh(process_group *pg, config *cfg);
 /* Opens the groups of pg->mesh, over NCCL if the device has it (comm/links.h), else over MPI. Borrows d. */
 ott_status process_group_open(process_group *pg, device *d, const config *cfg);
 /* Bytes of host memory (MEM_COMM) that the groups of one rank need if all groups use MPI (on CPUs). */
 int64_t process_group_bytes(const mesh *m);
-/* For a dry run: opens fake groups (tensor/dry_run.h) for one rank of the mesh. Only its groups (except
-   control) and process_group_set_model may be used. Close with process_group_close. */
+/* For a dry run: opens the groups that a rank of the mesh would have, as fakes (tensor/dry_run.h). Only the
+   groups, except control, and process_group_set_model may be used. Close with process_group_close. */
 ott_status process_group_open_dry_run(mem *account, const mesh *m, int64_t rank, process_group *out);
-/* Sets the groups that the model's layers and parameter stores use. shape borrows them. */
+/* Sets the groups in *shape, which the model's layers and parameter stores use. The groups are borrowed. */
 void process_group_set_model(process_group *pg, const config *cfg, model_options *shape);
 /* Closes the groups; a zeroed *pg is allowed. Call process_group_abort first if the run failed. */
 void process_group_close(process_group *pg);
