@@ -77,12 +77,12 @@ ott_status process_group_broadcast_text(process_group *pg, str *text);
 /* OTT_ERR_CONFIG on each rank whose configuration differs from rank 0's; the message has the first key that
    differs. The other ranks return OTT_OK. */
 ott_status process_group_check_config(process_group *pg, const config *cfg);
-/* Compares `text` (one line for each file that the run reads) with rank 0's. OTT_ERR_RANK on every rank if
-   the text of one rank differs; the message shows the first line that differs, on that rank and on rank 0. */
+/* Compares `text`, one line per file that the run reads, with rank 0's text. If a rank's text differs, all
+   ranks return OTT_ERR_RANK; the message shows the first line that differs, of that rank and of rank 0. */
 ott_status process_group_check_files(process_group *pg, const char *text);
 ott_status process_group_barrier(process_group *pg);
-/* Call when the run fails. Returns `code` on one rank, which then reports the reason; the error text has its
-   rank number. The other ranks wait here until MPI ends them. */
+/* Call it when the run fails. Returns `code` on only one rank, so that the reason is reported once; the error
+   text has the rank's number. The other ranks wait in this function until MPI ends them. */
 ott_status process_group_abort(process_group *pg, ott_status code);
 
 #endif

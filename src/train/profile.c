@@ -176,7 +176,7 @@ static void on_collective(void *user, const collective *call, double began, doub
 
 /* ---- which steps ---- */
 
-/* Returns the last step of the profiled range that contains `step` (from 1); 0 if `step` is not profiled. */
+/* Returns the last step of the profile that includes `step` (counted from 1); 0 if no profile does. */
 static int64_t last_of_range(const config *cfg, int64_t step) {
     int64_t end = cfg->profiling.end_step - 1;
     if (cfg->profiling.frequency > 0) return step % cfg->profiling.frequency == 0 ? step : 0;

@@ -19,8 +19,8 @@ ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, i
 /* Call before and after trainer_step; p may be NULL. Logs the path of each profile. */
 ott_status profile_begin_step(profile *p);
 ott_status profile_end_step(profile *p);
-/* At the end of a run: writes the profile of an incomplete range of steps. p may be NULL. */
+/* At the end of a run: writes the profile, even if not all of its steps have run. p may be NULL. */
 ott_status profile_finish(profile *p);
-void profile_close(profile *p); /* p may be NULL; a profile that was not written is lost */
+void profile_close(profile *p); /* p may be NULL; discards a profile that was not written */
 
 #endif

@@ -20,7 +20,7 @@ static void write_row(const profile_counts *c, const char *name, profile_count n
                100.0 * n.seconds / c->seconds, n.calls ? str_commas(n.calls, calls) : "");
 }
 
-/* Time of the steps outside operations: reading the batch, copies, host code. */
+/* Time of the steps that is not spent in operations: reading the batch, copies, host code. */
 static profile_count time_outside_ops(const profile_counts *c) {
     profile_count rest = {.seconds = c->seconds - c->waited};
     for (int k = 0; k < OP_KINDS; k++) rest.seconds -= profile_kind_count(c, (op_kind)k).seconds;
@@ -48,7 +48,7 @@ static void write_verdict(const profile_counts *c, str *out) {
                seconds > 0 ? 100.0 * fp8.seconds / seconds : 0);
 }
 
-/* Writes a separate line, because collectives overlap with the operations in the table. */
+/* Writes communication on its own line, because collectives overlap with the operations in the table. */
 static void write_communication(const profile_counts *c, str *out) {
     char calls[32];
     double steps = (double)c->steps;

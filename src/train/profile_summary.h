@@ -10,7 +10,7 @@ typedef struct profile_count {
     int64_t calls;
 } profile_count;
 
-/* Totals of steps first to last. scaled_gemm has the FP8 matrix products, ops all other operations. */
+/* Totals of steps `first` to `last`. scaled_gemm counts FP8 matrix products, `ops` all other operations. */
 typedef struct profile_counts {
     int64_t first, last, steps;
     double seconds; /* seconds of all profiled steps */

@@ -41,7 +41,7 @@ double progress_tokens_per_second(const progress *p) {
     return p->run_seconds > 0 ? (double)p->run_tokens / p->run_seconds : 0;
 }
 
-/* Figures of a step, for all outputs. Rates are of this step; in step lines, since the last step line. */
+/* Values of a step that all outputs have. In step lines, rates are averages since the previous line. */
 typedef struct reading {
     int64_t step, epoch;
     double loss, z_loss, grad_norm, learning_rate, seconds, memory;
@@ -163,7 +163,7 @@ static ott_status write_scalars(const progress *p, int64_t step, const scalar *s
 
 #define WRITE_SCALARS(p, step, scalars) write_scalars(p, step, scalars, sizeof(scalars) / sizeof *(scalars))
 
-/* The trainer knows only the mean loss of all ranks, so the scalar global_max_loss has the mean, too. */
+/* The trainer has only the mean loss of all ranks, so it is also written as the scalar global_max_loss. */
 static ott_status scalars_titan(const progress *p, const reading *r) {
     const scalar scalars[] = {
         {"loss_metrics/global_avg_loss", r->loss},
@@ -237,7 +237,7 @@ void progress_close(progress *p) {
 
 /* ---- steps ---- */
 
-/* Adds the GEMMs since the last count to the current recipe's phase and returns that phase. */
+/* Adds the GEMMs since the previous call to the history's phase of the current recipe; returns the phase. */
 static report_phase *count_gemms(progress *p, const trainer *t) {
     int64_t fp8, all;
     report_phase *part = run_history_phase(&p->history, t->recipe->name);

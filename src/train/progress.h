@@ -33,15 +33,15 @@ typedef struct progress {
     loss_monitor loss;
 } progress;
 
-/* Starts a new TensorBoard file in `folder` (relative to run_folder) and closes the previous file. Tags
-   follow p->style. Drops steps from first_step on from earlier files; 0: there are no earlier files. */
+/* Starts a new TensorBoard file in `folder` (relative to run_folder) and closes the previous file. p->style
+   selects the tags. Removes steps from first_step on from older files; 0: there are none. */
 ott_status progress_open_tensorboard(progress *p, const char *run_folder, const char *folder,
                                      int64_t first_step);
 void progress_close(progress *p); /* closes the files; all lines are written already */
 
 /* Sets peak_flops. For a GPU: the data-sheet peak of dense bf16. For a CPU: the highest measured rate of the
-   unit that multiplies operands in `format`. The rate is measured here and before each of the first steps. A
-   faster training step raises peak_flops, so that MFU is at most 1. */
+   instructions that multiply operands in `format`. It is measured here and before each of the first steps. If
+   a training step is faster, peak_flops becomes the step's rate, so that MFU is at most 1. */
 void progress_measure_peak(progress *p, device *d, ott_dtype format);
 /* Peak resident memory of this process, in bytes. */
 int64_t progress_peak_resident(void);

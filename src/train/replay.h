@@ -1,7 +1,7 @@
-/* train/replay: CUDA graphs. Records the repeated parts of a step as device graphs, so that one launch
-   replaces the launches of all their kernels. The first call of a part runs normally, since libraries plan
-   their work then. The second call records the part. The second call and all later calls launch the graph.
-   Kernels and addresses are the same, so the results are bit-identical. Values that change from step to step
+/* train/replay: CUDA graphs. Records the parts of a step that repeat as device graphs. One launch of a graph
+   replaces the launches of all its kernels. The first call of a part executes it normally, because libraries
+   prepare their work then. The second call records the part and launches the graph; later calls only launch
+   it. Kernels and addresses are the same, so results are bit-identical. Values that change from step to step
    must be in device memory. */
 #ifndef TRAIN_REPLAY_H
 #define TRAIN_REPLAY_H
@@ -27,9 +27,9 @@ typedef struct replay {
     int64_t replayed; /* number of graph launches so far */
 } replay;
 
-/* Runs a part: calls run(user), or launches the graph recorded from an earlier call. *was_replayed is true if
-   run was not called at all. Always calls run if cx has a hook or times, or if the device has no graphs. Does
-   not check cx->cancellation: the caller knows which parts can be undone. */
+/* Executes a part of a step: calls run(user), or launches the graph recorded by an earlier call.
+   *was_replayed is true if run was not called. Always calls run if cx has a hook or times, or if the device
+   has no graphs. Does not check cx->cancellation, because only the caller knows which parts can be undone. */
 ott_status replay_run(replay *r, exec *cx, replay_part part, ott_status (*run)(void *user), void *user,
                       bool *was_replayed);
 /* Drops all graphs. Call when addresses, layers or shapes have changed. */

@@ -18,7 +18,7 @@ static ott_status start_new_run(const logger *log, const run_folder *folder) {
     return OTT_OK;
 }
 
-/* Finds the newest checkpoint of this run (*is_own), else the checkpoint that the run started from. */
+/* Finds this run's newest checkpoint and sets *is_own, or else the checkpoint from which the run started. */
 static ott_status find_latest(const logger *log, const run_folder *folder, bool automatic, char **out,
                               bool *is_own) {
     bool any;
@@ -50,7 +50,7 @@ static const struct {
 
 enum { PARTS = sizeof parts / sizeof *parts };
 
-/* Exclusions apply to the checkpoint from which a run starts, not to the run's own checkpoints. */
+/* The configuration's exclusions apply to a checkpoint of another run, not to the run's own checkpoints. */
 static checkpoint_exclusions choose_exclusions(const config *cfg, bool is_own) {
     checkpoint_exclusions exclusions = {.any_frozen = cfg->checkpoint.ignore_freeze_mismatch};
     for (int i = 0; i < PARTS; i++)
@@ -58,7 +58,7 @@ static checkpoint_exclusions choose_exclusions(const config *cfg, bool is_own) {
     return exclusions;
 }
 
-/* Rows per step; 0: unknown. Old checkpoints have no step_rows: then all steps count as equally large. */
+/* Rows per step; 0 if unknown. For old checkpoints without step_rows: all rows divided by all steps. */
 static int64_t step_rows(const run_state *s) {
     if (s->step_rows > 0 || s->step == 0) return s->step_rows;
     return s->samples % s->step == 0 ? s->samples / s->step : 0;
@@ -126,7 +126,7 @@ typedef struct comparison {
     const config *before, *now;
 } comparison;
 
-/* True if a changed [float8] key has no effect: a run is not in FP8, or its recipe decides the key. */
+/* True if a changed [float8] key needs no log line: a run is not in FP8, or its recipe sets the key. */
 static bool is_float8_incidental(const comparison *c, const char *key) {
     if (c->now->train.mixed_precision != PRECISION_FP8 || c->before->train.mixed_precision != PRECISION_FP8)
         return true;
@@ -177,7 +177,7 @@ ott_status resume_load(trainer *t, const config *cfg, const resume_point *p) {
 
 /* ---- the folder, and the command to resume ---- */
 
-/* Copies metrics.jsonl in full, so that the abandoned branch keeps its curve from step 1 on. */
+/* Copies the full metrics.jsonl for the abandoned branch, so that its curve is complete from step 1 on. */
 static ott_status copy_metrics(const logger *log, const run_folder *f, int64_t branch) {
     str from = {.account = f->account}, to = {.account = f->account};
     file_reader reader = {.descriptor = -1};
@@ -196,7 +196,7 @@ out:
     return status;
 }
 
-/* Abandons checkpoints after `step` (-1: all). Copies the metrics first, so that no crash can lose them. */
+/* Abandons the checkpoints after `step` (-1: all). Copies metrics first, so that a crash cannot lose them. */
 static ott_status leave_branch(const logger *log, const run_folder *f, int64_t step) {
     int64_t branch;
     TRY(checkpoint_run_branch_to_abandon(f->account, f->checkpoints, step, &branch));
@@ -205,8 +205,8 @@ static ott_status leave_branch(const logger *log, const run_folder *f, int64_t s
     return checkpoint_run_rewind(f->account, log, f->checkpoints, step);
 }
 
-/* Records the checkpoint from which this run starts, if another run saved it (NULL: none). If the run stops
-   before it saves a checkpoint, the next process starts from this checkpoint again. */
+/* Records from which checkpoint of another run this run starts (NULL: none). If the run stops before it saves
+   a checkpoint, the next process starts from the recorded checkpoint. */
 static ott_status keep_origin(run_folder *f, const char *checkpoint) {
     char path[PATH_MAX] = "";
     if (checkpoint && !realpath(checkpoint, path)) snprintf(path, sizeof path, "%s", checkpoint);
@@ -225,7 +225,7 @@ ott_status resume_finalize(const logger *log, run_folder *f, resume_point *p) {
     return relation == CHECKPOINT_OWN ? OTT_OK : keep_origin(f, p->checkpoint);
 }
 
-/* The command needs only config.toml, because config.toml also has the keys of the command line. */
+/* The command that resumes a run needs only config.toml, which also has the keys of the command line. */
 void resume_command(const run_folder *folder, str *out) {
     str path = {.account = folder->account};
     str_printf(&path, "%s%s/config.toml", folder->path[0] == '-' ? "./" : "",

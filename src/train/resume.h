@@ -15,19 +15,19 @@ typedef struct resume_point {
     int64_t metrics;   /* last step to keep in metrics.jsonl; -1: keep no step */
 } resume_point;
 
-/* Resolves checkpoint.load_path: a checkpoint; "latest", the newest checkpoint of this run; or "auto", like
-   "latest", but starts from scratch if there is none. Free with resume_close, even on failure. */
+/* Resolves checkpoint.load_path: a path; "latest", this run's newest checkpoint; or "auto", which is "latest"
+   if there is a checkpoint, else a start from scratch. Close *out with resume_close, even on failure. */
 ott_status resume_find(const logger *log, const config *cfg, const run_folder *folder, resume_point *out);
 void resume_close(mem *account, resume_point *p);
-/* Reads the configuration of the run that is resumed, before its folder is opened; close *out with
-   config_close. NULL if no run is resumed, or if the checkpoint cannot be read: resume_find reports this
+/* Reads the configuration of the resumed run, before the run's folder is opened. Close *out with
+   config_close. *out = NULL if no run is resumed or the checkpoint cannot be read; resume_find reports the
    error. */
 ott_status resume_config(mem *account, const config *cfg, config **out);
 /* Loads the checkpoint, if any. Logs its path and step, and the changed keys that can affect the losses. */
 ott_status resume_load(trainer *t, const config *cfg, const resume_point *p);
-/* Rewinds the run folder to the resume point: renames later checkpoints and copies the metrics, as an
-   abandoned branch. Sets p->metrics. Call it between loading and the first write of metrics, on rank 0
-   only. */
+/* Returns the run folder to the step of the resumed checkpoint. Renames later checkpoints and copies the
+   metrics, as an abandoned branch. Sets p->metrics. Call it only on rank 0, after loading and before the
+   first write of metrics. */
 ott_status resume_finalize(const logger *log, run_folder *folder, resume_point *p);
 /* Appends the shell command that resumes the run in this folder. */
 void resume_command(const run_folder *folder, str *out);

@@ -2,7 +2,7 @@
 #include "train/resume_rows.h"
 #include "data/data.h"
 
-/* True if the configuration sets another global batch than the checkpoint's configuration. */
+/* True if the user has changed the global batch since the checkpoint was saved. */
 static bool asks_otherwise(const config *before, const config *now) {
     return now->train.batch_size != before->train.batch_size ||
            now->train.global_batch_size != before->train.global_batch_size ||

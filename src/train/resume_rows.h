@@ -5,9 +5,9 @@
 #include "data/dataset.h"
 #include "train/resume.h"
 
-/* Changes train.grad_accum_steps so that a step has the same number of rows as before. If the configuration
-   sets another batch, or the ranks cannot divide the old number, logs the old and the new number instead.
-   Then sets train.max_steps from train.num_epochs and the rows left. Call it on every rank. */
+/* Changes train.grad_accum_steps so that a step has as many rows as before. If the configuration changes the
+   batch, or the ranks cannot divide the old number of rows, only logs the old and the new number. Then sets
+   train.max_steps from train.num_epochs and the rows that are left. Call it on every rank. */
 ott_status resume_fit_rows(const logger *log, mem *account, config *cfg, const resume_point *p,
                            const dataset *train);
 

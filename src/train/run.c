@@ -65,7 +65,7 @@ static checkpointing checkpointing_from(const config *cfg) {
     }
 }
 
-/* Tokens per chunk if train.ce_chunk_size is 0. Unchunked cross-entropy has one chunk of all tokens. */
+/* Tokens per chunk of the chunked cross-entropy if train.ce_chunk_size is 0. */
 #define DEFAULT_CHUNK 4096
 
 static muon_scale muon_scale_from(const config *cfg) {
@@ -77,7 +77,7 @@ static muon_scale muon_scale_from(const config *cfg) {
     }
 }
 
-/* Learning rate of AdamW's parameters in a Muon run, divided by Muon's rate. The rates share a schedule. */
+/* In a Muon run: AdamW's learning rate divided by Muon's. Both follow the same schedule. */
 static double adam_rate_from(const config *cfg) {
     return cfg->optimizer.muon_adam_lr > 0 ? cfg->optimizer.muon_adam_lr / cfg->optimizer.lr : 1.0;
 }
@@ -103,7 +103,7 @@ static store_reshard reshard_from(const config *cfg) {
     return STORE_RESHARD_DEFAULT;
 }
 
-/* The head's grad_weight GEMM contracts over the tokens of a chunk, which must hold full scale blocks. */
+/* The head's weight gradient is a sum over a chunk's tokens, so a chunk must have full scale blocks. */
 static ott_status check_chunk(const recipe *r, const trainer_options *o) {
     int64_t tokens = o->batch_size * o->seq_len, evaluated = o->evaluation_batch * o->evaluation_length;
     if (evaluated > tokens) tokens = evaluated;

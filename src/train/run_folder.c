@@ -11,7 +11,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-/* Name for a run folder: "configs/demo.toml" -> "demo"; "train" if there is no configuration file. */
+/* Name of a run folder from the configuration file: "configs/demo.toml" -> "demo"; no file: "train". */
 static void name_from_config(const char *path, char out[64]) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     const char *dot = strrchr(name, '.');
