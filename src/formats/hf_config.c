@@ -78,7 +78,7 @@ static const struct {
                  {"relu", FAMILY_MLP_RELU, FAMILY_MLP_RELU, false}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
-/* True if models of the family can use the activation function functions[i]. Experts always use SwiGLU. */
+/* True if a model of the family can use functions[i]. In a family with experts, only SwiGLU is possible. */
 static bool has_function(const family *f, int i) {
     return !family_mlp_is_gated(f->mlp) || (functions[i].has_gated && !f->experts);
 }
@@ -95,7 +95,7 @@ const char *hf_activation(const hf_config *c) {
     return functions[i].word;
 }
 
-/* Lists the family's activation functions: "gelu_pytorch_tanh", "gelu", "relu", with quotes. */
+/* Lists the names of the family's activation functions for a message, with quotes and commas. */
 static const char *list_functions(const family *f, char out[256]) {
     size_t length = 0;
     if (f->mlp == FAMILY_MLP_SWIGLU) length = (size_t)text_format(out, 256, "\"silu\" (SwiGLU)");
@@ -120,7 +120,7 @@ static ott_status read_activation(const char *name, json_t *root, hf_config *c) 
                    list_functions(f, list));
 }
 
-/* Switches that must have a fixed value, because the other value is not supported. */
+/* Fails if a key that is true or false has a value that is not supported. */
 static ott_status refuse_switches(const char *name, json_t *root, const family *f) {
     const struct {
         const char *key;
@@ -142,7 +142,7 @@ static ott_status refuse_switches(const char *name, json_t *root, const family *
     return OTT_OK;
 }
 
-/* Fails for an unsupported rule that chooses experts. Only DeepSeek's files have keys for the rule. */
+/* Fails if config.json chooses experts by an unsupported rule. Only DeepSeek's files have keys for it. */
 static ott_status refuse_routing(const char *name, json_t *root, const family *f) {
     const struct {
         family_index family;
@@ -189,7 +189,7 @@ static ott_status read_routing_method(const char *name, json_t *root, hf_config 
                    methods[0], methods[1], c->family->name);
 }
 
-/* Refuses keys that ask for a feature that the family's block does not compute. */
+/* Fails if config.json has a key for a feature that Ottava does not compute for this family. */
 static ott_status refuse_features(const char *name, json_t *root, const family *f) {
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
     TRY(refuse_switches(name, root, f));

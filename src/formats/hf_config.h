@@ -34,15 +34,15 @@ typedef struct hf_config {
     int64_t q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
     double norm_eps, rope_theta;
     double partial_rotary_factor; /* share of a head's columns that are rotated, the first ones */
-    /* Factors of embedding, residual branch, q k^T (0: 1 / sqrt(head_dim)). logits_scaling divides logits. */
+    /* multipliers of embedding, residual branch, q k^T (0: 1 / sqrt(head_dim)); divisor of logits */
     double embedding_multiplier, residual_multiplier, attention_multiplier, logits_scaling;
     double logit_scale; /* multiplier of the logits */
-    /* q k^T is divided by sqrt(query_pre_attn_scalar); 0 if the family has no such key */
+    /* q k^T is divided by the square root of this number; 0 if the family does not have this key */
     int64_t query_pre_attn_scalar;
     double attention_softcap, logit_softcap; /* soft caps of attention scores and logits; 0: none */
     double rope_local_theta;                 /* rotary base of layers with a window; 0: rope_theta */
     hf_rope rope;
-    /* Parameters of the rope scaling rule; 0 if the rule does not have the parameter. */
+    /* numbers of the rope scaling rule; 0 if the rule does not use the number */
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
     double rope_beta_fast, rope_beta_slow, rope_attention_factor, rope_mscale, rope_mscale_all_dim;
     int64_t rope_original_max_position;
@@ -59,17 +59,17 @@ typedef struct hf_config {
     double route_scale;
     double router_aux_loss_coef; /* weight of the router's auxiliary loss; -1: not given */
     int64_t sliding_window;      /* positions that a query sees; 0: all */
-    /* every full_attention_every-th layer has no window; if 0, `full` lists the layers without a window */
+    /* interval of the layers without a window; 0: `full` lists these layers */
     int64_t full_attention_every;
     int full_count; /* number of layers in `full`, in ascending order */
     int32_t full[HF_CONFIG_MOST_FULL];
     family_mlp mlp;           /* the family's MLP, with the activation function that the file names */
     bool attention_bias;      /* value of attention_bias, or of use_bias (starcoder2) */
-    bool mlp_bias, qk_norm;   /* values of mlp_bias and use_qk_norm; false if there is no such key */
+    bool mlp_bias, qk_norm;   /* mlp_bias and use_qk_norm; false if missing */
     bool rope_interleave;     /* value of rope_interleave; false if there is no such key */
     bool scales_by_layer;     /* scale_attn_by_inverse_layer_idx: layer i divides q k^T by i + 1 */
     bool tie_word_embeddings; /* lm_head shares its weight with embed_tokens */
-    int64_t bos, pad;         /* token ids, -1 if none; pad is also -1 if it has no embedding row */
+    int64_t bos, pad;         /* token ids; -1 if there is none, or for pad if it is not in the vocabulary */
     /* embedding row of the padding token, which is not trained; -1: none */
     int64_t padding_row;
     char dropout[128]; /* non-zero dropouts, "attention_dropout = 0.1, resid_pdrop = 0.1"; "" if none */
@@ -93,11 +93,11 @@ ott_status hf_config_parse(const char *name, const char *text, int64_t length, h
 bool hf_config_equal(const hf_config *a, const hf_config *b);
 
 /*
- * Appends config.json to `out`. `original` is a text that hf_config_parse accepts, or NULL for a new file.
- * Keys that differ in meaning from c are changed; other bytes are preserved. Changed keys have the old
- * spellings (torch_dtype, rope_theta, rope_scaling), which all versions of transformers read. quantization:
- * NULL keeps quantization_config, "" removes it, any other text is its new JSON value. c.quantization is
- * ignored. OTT_ERR_UNSUPPORTED if the keys of the family cannot express c.
+ * Appends config.json to `out`. `original` is a text that hf_config_parse accepts, or NULL for a new file. A
+ * key is changed only if its value is not what c requires; all other bytes are preserved. Changed keys have
+ * the old spellings (torch_dtype, rope_theta, rope_scaling), which all versions of transformers read.
+ * quantization: NULL keeps quantization_config, "" removes it, any other text is its new JSON value.
+ * c.quantization is ignored. OTT_ERR_UNSUPPORTED if the family has no keys that can describe c.
  */
 ott_status hf_config_text(mem *account, const hf_config *c, const char *original, const char *quantization,
                           str *out);

@@ -166,7 +166,7 @@ static void hf_key_set(const hf_key *k, hf_config *c, hf_value v) {
     }
 }
 
-/* Compares reals as fp32, because models compute in fp32 and values may have passed through a float. */
+/* Compares real numbers in fp32, because one of the two may have been rounded to fp32. */
 bool hf_key_equal(const hf_key *k, hf_value a, hf_value b) {
     switch (k->type) {
     case HF_INT: return a.integer == b.integer;
@@ -176,7 +176,7 @@ bool hf_key_equal(const hf_key *k, hf_value a, hf_value b) {
     return a.truth == b.truth;
 }
 
-/* Converts default_value or other_value of the table to the key's type. False for NAN. */
+/* Converts a default of the table to the key's type. Returns false if it is NAN: there is no default. */
 static bool set_key_number(const hf_key *k, double x, hf_value *out) {
     if (isnan(x)) return false;
     switch (k->type) {
@@ -204,7 +204,7 @@ ott_status hf_key_value_of(const hf_key *k, const char *name, json_t *root, cons
     return OTT_OK;
 }
 
-/* Computes a default that depends on other members of c. False if the key has no such default. */
+/* Computes a default from other values of c. Returns false if the key's default does not depend on any. */
 static bool derive_value(const hf_key *k, const hf_config *c, hf_value *out) {
     const family *f = c->family;
     if (k->offset == offsetof(hf_config, kv_heads) && f->kv_heads_optional)

@@ -18,7 +18,7 @@ typedef struct hf_key {
     double least, most;   /* range of a number */
     unsigned families;    /* bit mask of 1 << family_index: families with this key; 0: all */
     double default_value; /* value of a missing key; NAN: the key is required */
-    double other_value;   /* value for families without the key; NAN: another key of the family sets it */
+    double other_value;   /* value in families without the key; NAN: they have another key for the member */
 } hf_key;
 
 typedef union hf_value {
@@ -28,18 +28,18 @@ typedef union hf_value {
 } hf_value;
 
 const hf_key *hf_keys(int *count);
-/* The row with this name that applies to the family, else any row with this name; NULL if there is none. */
+/* Returns the row with this name that is for the family; else any row with this name; else NULL. */
 const hf_key *hf_key_find(const char *name, const family *f);
 bool hf_key_applies(const hf_key *k, const family *f); /* false if the family ignores the key */
-/* True if the family has another key for the member of hf_config that k sets. */
+/* True if the family has another key that sets the same member of hf_config as k. */
 bool hf_key_has_substitute(const hf_key *k, const family *f);
 hf_value hf_key_get(const hf_key *k, const hf_config *c);
 bool hf_key_equal(const hf_key *k, hf_value a, hf_value b);
-/* The value of a missing or null key, given c's other members. False if the key is required. */
+/* *out = value of a missing or null key, which may depend on other members of c. False if it is required. */
 bool hf_key_default(const hf_key *k, const hf_config *c, hf_value *out);
-/* True if null means 0; else null is the same as a missing key. */
+/* True if null means 0 for the key. For other keys, null means that the key is missing. */
 bool hf_key_can_be_null(const hf_key *k);
-/* The key's value in the file, or its default. *is_given is false if a required key is missing. */
+/* *out = the key's value in the file, or its default. *is_given is false if a required key is missing. */
 ott_status hf_key_value_of(const hf_key *k, const char *name, json_t *root, const hf_config *c, hf_value *out,
                            bool *is_given);
 /* Checks and converts a key's value. OTT_ERR_FORMAT names file and key. */
@@ -52,8 +52,8 @@ ott_status hf_fail(ott_status code, const char *name, const char *key, json_t *v
 json_t *hf_get(json_t *object, const char *key); /* NULL if `key` is missing or null */
 ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool default_value, bool *out);
 
-/* Each function reads settings that have several keys or spellings, from config.json's `root` into c.
-   c->family, c->layers and c->vocab_size must be set. */
+/* Each function reads a setting that several keys or spellings can give. `root` is the parsed config.json.
+   c->family, c->layers and c->vocab_size must be set before. */
 ott_status hf_read_rope(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_window(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_tokens(const char *name, json_t *root, hf_config *c);

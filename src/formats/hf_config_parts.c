@@ -62,8 +62,8 @@ static ott_status read_layer_types(const char *name, json_t *types, hf_config *c
     return OTT_OK;
 }
 
-/* Qwen's layer_types lists which layers have a sliding window. Without layer_types, the first
-   max_window_layers layers have none. */
+/* Reads which layers of a Qwen model have a window. layer_types lists them. If it is missing, all layers have
+   one except the first max_window_layers. */
 static ott_status read_layer_windows(const char *name, json_t *root, hf_config *c) {
     json_t *types = hf_get(root, "layer_types");
     bool uses;
@@ -80,7 +80,7 @@ static ott_status read_layer_windows(const char *name, json_t *root, hf_config *
     return OTT_OK;
 }
 
-/* If every n-th layer has no window, sets full_attention_every = n in place of the list `full`. */
+/* If every n-th layer has no window, sets full_attention_every to n and empties the list `full`. */
 static void find_period(hf_config *c, int64_t default_value) {
     int64_t every = c->full_count > 0 ? c->full[0] + 1 : default_value > c->layers ? default_value : 0;
     bool fits = c->full_count == (every > 0 ? c->layers / every : 0);
@@ -150,7 +150,7 @@ ott_status hf_read_tokens(const char *name, json_t *root, hf_config *c) {
     if (eos) TRY(read_eos(name, eos, c));
     if (pad && !json_is_integer(pad))
         return hf_fail(OTT_ERR_FORMAT, name, "pad_token_id", pad, "must be null or a token id");
-    /* In many files pad_token_id is -1 (PyTorch's last row), or an id that exists only in the tokenizer. */
+    /* PyTorch counts a negative pad_token_id from the last row. An id above the vocabulary has no row. */
     int64_t id = pad ? json_integer_value(pad) : -1;
     c->pad = id >= 0 && id < c->vocab_size ? id : -1;
     c->padding_row = pad && id < 0 && id >= -c->vocab_size ? c->vocab_size + id : c->pad;
@@ -225,7 +225,7 @@ ott_status hf_read_dtype(const char *name, json_t *root, hf_config *c) {
 
 /* ---- quantization ---- */
 
-/* Reads the block size of FP8 weights: the [rows, columns] that share a scale. Null or missing: unchanged. */
+/* Reads the block size of FP8 weights: [rows, columns] that share a scale. Does nothing for null. */
 static ott_status read_block(const char *name, const char *key, json_t *block, hf_config *c) {
     if (!block || json_is_null(block)) return OTT_OK;
     for (size_t i = 0; i < 2; i++) {

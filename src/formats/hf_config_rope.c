@@ -110,8 +110,8 @@ static ott_status read_member(const char *name, const char *key, json_t *paramet
                    rule_words[c->rope], m->name, m->least);
 }
 
-/* Reads original_max_position_embeddings. For yarn and longrope, the key may be at the top level or missing;
-   the default is max_position_embeddings. */
+/* Reads original_max_position_embeddings. For yarn and longrope it may be outside of the rope parameters, or
+   missing: then it is max_position_embeddings. */
 static ott_status read_original(const char *name, const char *key, json_t *root, json_t *parameters,
                                 hf_config *c) {
     static const char member[] = "original_max_position_embeddings";
@@ -155,7 +155,7 @@ static ott_status read_longrope(const char *name, const char *key, json_t *param
     return OTT_OK;
 }
 
-/* Fails for truncate = false, which only families that Ottava does not read use. */
+/* Fails for truncate = false. Only models of families that Ottava does not read have it. */
 static ott_status refuse_fractions(const char *name, const char *key, json_t *parameters) {
     if (!json_is_false(hf_get(parameters, "truncate"))) return OTT_OK;
     return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters, "yarn with truncate = false is not supported");
@@ -260,8 +260,8 @@ static void append_factors(str *out, const char *name, const hf_config *c, const
     str_append(out, "],");
 }
 
-/* True if the member has its default value, so the file can omit it. transformers 4 rejects longrope with
-   extra members. */
+/* True if the value is the default, so that the file omits it. transformers 4 refuses extra longrope
+   members. */
 static bool is_implied(const hf_config *c, const rule_member *m) {
     double x = value_of(c, m);
     if (m->rope == HF_ROPE_LONGROPE && strcmp(m->name, "factor") == 0) return x == longrope_factor(c);

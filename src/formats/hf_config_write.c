@@ -15,13 +15,13 @@ typedef struct editor {
     const hf_config *c;
     json_t *root;     /* the original file or the template, parsed */
     hf_config before; /* the original file, parsed with c's family and vocabulary */
-    bool is_new;      /* no original file: the text is a template and all keys are set */
+    bool is_new;      /* there is no original: `text` begins as a template, and all keys are set */
     str text, value;  /* text of the file so far; buffer for a value */
 } editor;
 
 /* ---- values ---- */
 
-/* Sets the key to the text in e->value, and empties e->value. */
+/* Sets `key` to the JSON text in the buffer e->value, and empties the buffer. */
 static ott_status put_value(editor *e, const char *key) {
     TRY(str_finish(&e->value));
     TRY(json_edit_put(&e->text, key, e->value.text));
@@ -95,7 +95,7 @@ static bool has_key(const editor *e, const char *key) {
     return json_object_get(e->root, key) != NULL;
 }
 
-/* Renames rope_parameters to rope_scaling, and writes rope_theta as a top-level key. */
+/* Writes the rotary embedding in transformers 4's spelling: rope_scaling, and rope_theta at the top level. */
 static ott_status edit_rope(editor *e) {
     if (e->c->family->learned_positions) return OTT_OK;
     bool is_old = !has_key(e, "rope_parameters") && !hf_get(hf_get(e->root, "rope_scaling"), "rope_theta");
@@ -131,7 +131,7 @@ static ott_status put_layer_types(editor *e) {
     return put_value(e, "layer_types");
 }
 
-/* True if the layers without a window are the first ones, so that max_window_layers can express them. */
+/* True if the layers without a window are the first layers. Then the key max_window_layers describes them. */
 static bool sees_all_first(const hf_config *c) {
     return c->full_attention_every == 0 &&
            (c->full_count == 0 || c->full[c->full_count - 1] == c->full_count - 1);
@@ -210,7 +210,7 @@ static ott_status edit_quantization(editor *e, const char *quantization) {
     if (!is_object)
         return status_fail(OTT_ERR_ARGUMENT, "quantization_config: not a JSON object: %s", quantization);
     if (!text) return status_fail(OTT_ERR_MEMORY, "out of memory: quantization_config");
-    /* Indents the lines as a member of the outermost object. JSON strings have no line breaks. */
+    /* Indents all lines but the first, because the value is inside of an object. */
     for (const char *c = text; *c; c++) {
         str_append_bytes(&e->value, c, 1);
         if (*c == '\n') str_append(&e->value, "  ");
@@ -221,7 +221,7 @@ static ott_status edit_quantization(editor *e, const char *quantization) {
 
 /* ---- the whole file ---- */
 
-/* True if a new file of this family has the key; append_template lists all keys. */
+/* True if a new config.json of this family has the key. A new file starts with all keys (append_template). */
 static bool has_template_key(const char *key, const hf_config *c, bool is_quantized) {
     family_window window = c->family->window;
     const hf_key *number = hf_key_find(key, c->family);
@@ -325,7 +325,7 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
     str_append(s, "\n}\n");
 }
 
-/* Parses the original config.json, but with the family and vocabulary that will be written. */
+/* Parses the original config.json, but as the family and with the vocabulary size that will be written. */
 static ott_status read_before(editor *e) {
     if (e->is_new) return OTT_OK;
     TRY(hf_config_parse("the original " HF_CONFIG_NAME, e->text.text, e->text.length, &e->before));

@@ -18,7 +18,7 @@ typedef struct copier {
     const logger *lg;
     const char *from, *to;
     char root[PATH_MAX];      /* path of the source folder, with links resolved */
-    char blobs[PATH_MAX + 8]; /* blobs folder of a Hugging Face cache; "" if root is in no cache */
+    char blobs[PATH_MAX + 8]; /* blobs folder of the Hugging Face cache with `root`; "" if there is none */
     int64_t copied;
 } copier;
 
@@ -34,7 +34,8 @@ bool hf_folder_is_copied(const char *name) {
 
 /* ---- resolving links ---- */
 
-/* Sets c->blobs. The files of CACHE/models--NAME/snapshots/REVISION are links to CACHE/models--NAME/blobs. */
+/* Files of a Hugging Face cache, CACHE/models--NAME/snapshots/REVISION/FILE, are links to files in
+   CACHE/models--NAME/blobs. Stores the path of this folder in c->blobs. */
 static void find_blobs(copier *c) {
     strcpy(c->blobs, c->root);
     for (int up = 0; up < 2; up++) {
@@ -59,7 +60,7 @@ static ott_status resolve_path(const copier *c, const char *path, char out[PATH_
         str_show(out).text);
 }
 
-/* Fails if the destination is no regular file. So nothing is written through a link. */
+/* Fails if the destination exists and is not a regular file: copying does not write through a link. */
 static ott_status check_replaceable(const char *path) {
     struct stat info;
     if (lstat(path, &info) != 0 || S_ISREG(info.st_mode)) return OTT_OK;
@@ -91,7 +92,7 @@ static ott_status copy_file(copier *c, const char *path, const char *goal) {
     return status;
 }
 
-/* Copies the files of the folder c->from + `folder`, which is "" or "/NAME". */
+/* Copies the files of c->from, if `folder` is "", or of a folder in it, if `folder` is "/NAME". */
 static ott_status copy_folder(copier *c, const char *folder) {
     str from = {.account = c->account}, to = {.account = c->account};
     file_list names = {0};

@@ -9,10 +9,10 @@
 
 /* True if `path` looks like "organization/model" and no such file exists. */
 bool hub_name_is(const char *path);
-/* Returns OTT_ERR_CONFIG with instructions to download. The message begins with `where`; `option`
-   ("--model.hf_path=") precedes FOLDER. */
+/* Fails with OTT_ERR_CONFIG; the message explains how to download the model. It begins with `where`, and
+   suggests the option `option` ("--model.hf_path=") with a folder. */
 ott_status hub_name_fail(const char *where, const char *name, const char *option);
-/* Calls hub_name_fail if `value`, the value of configuration key `key`, is a hub name; else OTT_OK. */
+/* Checks the value of the configuration key `key`: calls hub_name_fail if it is a hub name. */
 ott_status hub_name_check(const config *cfg, const char *key, const char *value);
 
 #endif

@@ -1,4 +1,4 @@
-/* formats/json_edit: finds members by quotes and brackets. The text is valid, so no parser is needed. */
+/* formats/json_edit: finds members by quotes and brackets, which is enough because the JSON is valid. */
 #include "formats/json_edit.h"
 #include <string.h>
 
@@ -36,7 +36,7 @@ static int64_t skip_value(const str *s, int64_t at) {
     return s->length;
 }
 
-/* Finds the member after offset `before`; false at the end of the object. */
+/* Finds the next member. `before` is the offset after the previous value. False at the end of the object. */
 static bool next_member(const str *s, int64_t before, member *m) {
     m->before = before;
     m->key = skip_space(s, before);

@@ -4,8 +4,8 @@
 
 #include "base/str.h"
 
-/* Sets a member of the outermost object. `text` must be a valid JSON object; it is edited in place. `key` has
-   no escapes; `value` is JSON. An existing member keeps its position; a new one is appended. */
+/* Sets a member of the outermost object. `text` must be a valid JSON object; the call changes it. `key` must
+   not need escapes. `value` is JSON text. An existing member keeps its position; a new one is appended. */
 ott_status json_edit_put(str *text, const char *key, const char *value);
 /* Renames a member in its position. Does nothing if there is no such member. */
 ott_status json_edit_rename(str *text, const char *key, const char *new_key);

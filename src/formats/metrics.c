@@ -36,7 +36,7 @@ static ott_status open_at_end(metrics_writer *w, int flags) {
     return OTT_OK;
 }
 
-/* *end: file offset where the lines of steps up to last_step end. */
+/* *end = file offset after the line of step last_step: the resumed run overwrites the rest. */
 static ott_status find_resume_end(const metrics_writer *w, const logger *log, int64_t last_step,
                                   int64_t *end) {
     metrics_lines lines;

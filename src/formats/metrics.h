@@ -49,29 +49,29 @@ ott_status metrics_write(metrics_writer *w, int64_t step, const metrics_value *v
 ott_status metrics_sync(metrics_writer *w);
 /* False if the open file was removed, renamed or replaced. */
 bool metrics_path_is_current(const metrics_writer *w);
-/* Call after the file was removed or replaced. Opens the file at the path, or a copy of the removed file. */
+/* Call it if another process removed or replaced the file. Opens the new file at the path. If the file was
+   removed, writes a copy of it to the path. */
 ott_status metrics_restore(metrics_writer *w);
 void metrics_close(metrics_writer *w); /* NULL is allowed */
 
 /* ---- reading ---- */
 
-/* The points of one key, in file order. A null becomes NaN. Health lines are not points. */
+/* The values of one key, with their steps, in file order. A null becomes NaN. Health lines are left out. */
 typedef struct metrics_series {
     mem *account;
     int64_t count, capacity;
     int64_t *step;                  /* [count] steps of the points */
     double *value;                  /* [count] values of the points */
-    int64_t damaged, first_damaged; /* number of damaged lines in the file, and line number of the first */
+    int64_t damaged, first_damaged; /* number of damaged lines in the file, line number of the first one */
 } metrics_series;
 
 enum {
-    /* maximum points of a series; a longer series keeps every second, fourth, ... point and the last */
+    /* maximum points of a series; of more points every second (fourth, ...) is kept, and the last */
     METRICS_MOST_POINTS = 1 << 18
 };
 
-/* Fills out[i] with the series of keys[i] in one pass; a series is empty if no line has the key. Free each
-   with metrics_series_free. Counts damaged lines. Ignores an incomplete last line: the run may be writing
-   it. */
+/* Fills out[i] with the series of keys[i], which is empty if no line has the key. Free each with
+   metrics_series_free. Counts damaged lines. Ignores an incomplete last line: a run may be writing it. */
 ott_status metrics_read(mem *account, const char *path, const char *const *keys, int count,
                         metrics_series *out);
 void metrics_series_free(metrics_series *s);
@@ -79,13 +79,13 @@ void metrics_series_free(metrics_series *s);
 /* ---- FP8 health lines (train/health.h) ---- */
 
 enum {
-    /* maximum number of uses kept; a longer run keeps every second, fourth, ... measurement and the last */
+    /* maximum number of metrics_use; of more, every second (fourth, ...) step is kept, and the last */
     METRICS_MOST_USES = 1 << 18,
     METRICS_MOST_MODULES = 1 << 16, /* a file with more modules is an error */
     METRICS_NAME_BYTES = 200        /* a line with a longer name is skipped */
 };
 
-/* The measurement of one use of a tensor at one step. Values that are null or not numbers are NaN. */
+/* A health line: a tensor as operand of one kind of GEMM, at one step. NaN: the value is null or missing. */
 typedef struct metrics_use {
     int64_t step, module; /* module: index into metrics_health.modules */
     const char *tensor, *gemm, *format;
@@ -99,7 +99,7 @@ typedef struct metrics_module {
     int64_t last_step; /* last measured step */
 } metrics_module;
 
-/* All measurements. A measurement is a group of consecutive lines with the same step. */
+/* All health lines. Consecutive lines with the same step are one measurement. */
 typedef struct metrics_health {
     mem *account;
     arena *names;

@@ -27,7 +27,7 @@ static ott_status fill_buffer(metrics_lines *l, int64_t at) {
     return file_reader_read(&l->file, at, l->buffer, l->held);
 }
 
-/* *found: offset of the first newline at or after offset `from`; -1 if there is none. */
+/* *found = offset of the first newline that is not before offset `from`; -1 if there is none */
 static ott_status find_newline(metrics_lines *l, int64_t from, int64_t *found) {
     *found = -1;
     while (from < l->file.bytes) {
@@ -80,7 +80,7 @@ ott_status metrics_lines_parse(metrics_lines *l, json_t **object, int64_t *step)
     return OTT_OK;
 }
 
-/* *begin: offset after the last newline before `end`; 0 if there is none. */
+/* *begin = offset after the last newline before offset `end`; 0 if there is none */
 static ott_status find_begin(metrics_lines *l, int64_t end, int64_t *begin) {
     *begin = 0;
     while (end > 0) {

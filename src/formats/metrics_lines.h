@@ -29,7 +29,7 @@ ott_status metrics_lines_next(metrics_lines *l, bool *more);
 /* Parses the current line as a JSON object with a step; the caller frees *object with json_decref. If the
    line is damaged, counts it and sets *object to NULL. */
 ott_status metrics_lines_parse(metrics_lines *l, json_t **object, int64_t *step);
-/* *end: offset of the first line of a step after `last_step`. Searches from the end of the file, where steps
+/* *end = offset of the first line that has a step after `last_step`. Reads the file backward, because steps
    ascend. Ignores an incomplete last line. Counts damaged lines after *end (first_damaged stays 0). */
 ott_status metrics_lines_end_of(metrics_lines *l, int64_t last_step, int64_t *end);
 void metrics_lines_close(metrics_lines *l);

@@ -34,10 +34,10 @@ static void halve_series(metrics_series *s) {
     s->count = kept;
 }
 
-/* Keeps every stride-th point of a series, and the last point until another follows. */
+/* How a series is thinned: every stride-th point is kept, and the last point of the series. */
 typedef struct thinning {
     int64_t seen, stride;
-    bool extra; /* the series ends with a point that is kept only because it is the last */
+    bool extra; /* the last point of the series is not a stride-th point; the next point replaces it */
 } thinning;
 
 static ott_status add_point(metrics_series *s, thinning *t, int64_t step, const json_t *value) {
@@ -150,7 +150,7 @@ static ott_status find_or_add_module(health_reader *r, const char *name, int64_t
     return *index = h->module_count++, OTT_OK;
 }
 
-/* Removes every second measurement (the first, third, ...), but never the last measurement. */
+/* Removes the first, third, fifth, ... measurement, but never the last one. */
 static void halve_measurements(metrics_health *h) {
     int64_t kept = 0;
     bool keep = true;

@@ -145,7 +145,7 @@ static ott_status read_offsets(safetensors *f, safetensors_entry *e, json_t *ten
     return OTT_OK;
 }
 
-/* *bytes: size of a tensor with `bits` per element. False on overflow or a fraction of a byte. */
+/* *bytes = bytes of a tensor with `bits` bits per element. False on overflow, or if bytes is no integer. */
 static bool shape_bytes(const int64_t *shape, int rank, int bits, int64_t *bytes) {
     int64_t product = 1;
     for (int i = 0; i < rank; i++)
@@ -186,7 +186,7 @@ static int compare_entry_names(const void *a, const void *b) {
     return strcmp((*(const safetensors_entry *const *)a)->name, (*(const safetensors_entry *const *)b)->name);
 }
 
-/* Fails if the tensors leave gaps in the data or overlap, because these can hide data. */
+/* Fails if tensors overlap, or if there is data between them: a file could hide data in this way. */
 static ott_status check_tiling(const safetensors *f) {
     int64_t end = 0, data = f->file.bytes - f->data_begin;
     for (int64_t i = 0; i < f->count; i++) {
@@ -275,7 +275,7 @@ void safetensors_suspend(safetensors *f) {
     file_reader_close(&f->file);
 }
 
-/* Fails if the file's size or header changed, because the entries would not fit the file. */
+/* Fails if the file has another size or header than when it was opened: the entries would not fit. */
 static ott_status check_unchanged(const safetensors *f, const file_reader *now) {
     unsigned char piece[4096];
     uint32_t crc = 0;

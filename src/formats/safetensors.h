@@ -21,7 +21,7 @@ typedef struct safetensors_entry {
     ott_dtype dtype;    /* `format` as Ottava's type; OTT_DTYPE_COUNT if there is none (BOOL, F64, ...) */
     int rank;           /* number of dimensions; 0: a scalar */
     int64_t shape[SAFETENSORS_MAX_RANK];
-    /* offset and size of the tensor's data, counted from the start of the data section */
+    /* where the tensor's data begins in the data section, and its bytes */
     int64_t begin, bytes;
 } safetensors_entry;
 
@@ -43,7 +43,7 @@ const safetensors_entry *safetensors_find(const safetensors *f, const char *name
    OTT_ERR_SHAPE. */
 ott_status safetensors_expect(const safetensors *f, const char *name, ott_dtype dtype, int rank,
                               const int64_t *shape, const safetensors_entry **out);
-/* Returns OTT_ERR_SHAPE if an entry of f has another shape. */
+/* Returns OTT_ERR_SHAPE if entry e of file f does not have this shape. */
 ott_status safetensors_check_shape(const safetensors *f, const safetensors_entry *e, int rank,
                                    const int64_t *shape);
 int64_t safetensors_elements(const safetensors_entry *e);
@@ -76,16 +76,16 @@ typedef struct safetensors_writer safetensors_writer;
 ott_status safetensors_writer_open(mem *account, const char *path, const safetensors_tensor *tensors,
                                    int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
                                    safetensors_writer **out);
-/* Like safetensors_writer_open, for one of `size` processes that write the file together, directly to `path`,
-   which must be in a staging folder. Each process declares all tensors, appends its own bytes and skips the
-   bytes of other processes; rank 0 writes the header. */
+/* Opens a file that `size` processes write together. Each declares all tensors, appends its own bytes and
+   skips the others' bytes; rank 0 writes the header. `path` is written directly: it must be in a staging
+   folder. */
 ott_status safetensors_writer_join(mem *account, const char *path, const safetensors_tensor *tensors,
                                    int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
                                    int rank, int size, safetensors_writer **out);
-/* Index into `tensors` of the tensor that the next byte belongs to; -1 if all data is written. Skips empty
-   tensors. The order is the reference writer's: widest element format first, then by name. */
+/* Returns the index in `tensors` of the tensor to append next; -1 if all data is written. The order is that
+   of Hugging Face's library: widest element format first, then by name. Empty tensors are skipped. */
 int64_t safetensors_writer_next(const safetensors_writer *w);
-/* Appends bytes of the tensor that safetensors_writer_next returns, in pieces that end within the tensor. */
+/* Appends bytes to the tensor that safetensors_writer_next returns, but not more than it still lacks. */
 ott_status safetensors_writer_append(safetensors_writer *w, const void *data, int64_t bytes);
 ott_status safetensors_writer_skip(safetensors_writer *w, int64_t bytes);
 ott_status safetensors_writer_commit(safetensors_writer *w); /* closes w, also after an error */

@@ -7,7 +7,7 @@ typedef struct safetensors_format {
     int bits; /* bits per element; some formats pack several elements into a byte */
 } safetensors_format;
 
-/* Formats in the order of the reference implementation, which stores tensors of the last format first. */
+/* Element formats in the order of Hugging Face's safetensors library, which stores the last ones first. */
 static const safetensors_format safetensors_formats[] = {
     {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
     {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* maximum number of compared names: at about 1 us per edit distance, they take 0.1 s */
+/* maximum number of names that are compared with the missing one (takes about 0.1 s) */
 enum { MOST_OFFERS = 100000 };
 
 safetensors_shown safetensors_show_shape(const int64_t *shape, int rank) {

@@ -10,11 +10,12 @@ typedef struct safetensors_shown {
 /* Formats a shape as "[2, 3]". */
 safetensors_shown safetensors_show_shape(const int64_t *shape, int rank);
 
-/* Finds the known name nearest to a missing one: begin with the missing name, then offer each known name. */
+/* Finds the known name that is most like a missing name. Call safetensors_nearest_begin with the missing
+   name, then safetensors_nearest_offer with each known name. */
 typedef struct safetensors_nearest {
     const char *wanted;
     const char *found; /* borrowed from the offered names; NULL if none is near */
-    int distance;      /* edit distance of `found`; while NULL, upper bound for the next name */
+    int distance;      /* edit distance of `found`; while NULL, names need a smaller distance */
     int64_t offers;    /* number of names offered so far */
 } safetensors_nearest;
 

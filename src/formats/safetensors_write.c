@@ -1,6 +1,6 @@
 /*
  * formats/safetensors_write: the writer. All offsets are known before any data, so the header is written
- * first. Order and header text equal the reference implementation's, so both write the same bytes.
+ * first. The files have the same bytes as files of Hugging Face's safetensors library.
  */
 #include "formats/safetensors.h"
 #include "base/arena.h"

@@ -382,8 +382,8 @@ bool shards_has_floats(const shard_tensor *t) {
     return d != OTT_DTYPE_COUNT && (dtype_is_high_precision(d) || dtype_is_fp8(d) || d == OTT_E8M0);
 }
 
-/* Decodes `count` codes of format d, which are at the end of the array values[count], into that array. A code
-   is not wider than a float, so each code is read before a float overwrites it. */
+/* Decodes codes of format d to floats. The codes are at the end of the array values[count], and the floats
+   fill the array from its begin. A code is not wider than a float, so no float overwrites an unread code. */
 static void decode_in_place(float *values, int64_t count, ott_dtype d) {
     enum { PIECE = 512 };
     _Alignas(8) char piece[PIECE * 4];

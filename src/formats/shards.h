@@ -55,7 +55,7 @@ ott_status shards_read_floats(shards *s, const shard_tensor *t, int64_t first, i
 
 /* Receives elements [first, first + count) of a tensor. */
 typedef ott_status (*shards_sink)(void *user, int64_t first, int64_t count, const float *values);
-/* Passes elements [first, first + count) to `sink` in pieces. capacity: floats in `buffer`. */
+/* Reads elements [first, first + count) in pieces and passes each piece to `sink`. buffer[capacity]. */
 ott_status shards_stream(shards *s, const shard_tensor *t, int64_t first, int64_t count, float *buffer,
                          int64_t capacity, shards_sink sink, void *user);
 
@@ -78,7 +78,7 @@ ott_status shards_writer_open(mem *account, const char *folder, const safetensor
 ott_status shards_writer_join(mem *account, const char *folder, const safetensors_tensor *tensors,
                               int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
                               int64_t metadata_count, int rank, int size, shards_writer **out);
-/* Like safetensors_writer_next: index into `tensors` of the tensor that the next byte belongs to, or -1. */
+/* Returns the index in `tensors` of the tensor to append next, as safetensors_writer_next; -1 if none. */
 int64_t shards_writer_next(const shards_writer *w);
 ott_status shards_writer_append(shards_writer *w, const void *data, int64_t bytes);
 ott_status shards_writer_skip(shards_writer *w, int64_t bytes);

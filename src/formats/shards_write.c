@@ -48,7 +48,7 @@ static int64_t data_bytes(const safetensors_tensor *t) {
     return bytes;
 }
 
-/* Finds errors early that safetensors_writer_open would report only when it opens a later file. */
+/* Finds errors before anything is written, which safetensors_writer_open would find only at a later file. */
 static ott_status check_declared(shards_writer *w, const safetensors_tensor *tensors, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         const safetensors_tensor *t = &tensors[i];
@@ -61,8 +61,8 @@ static ott_status check_declared(shards_writer *w, const safetensors_tensor *ten
     return OTT_OK;
 }
 
-/* transformers' rule: a tensor larger than a shard gets its own shard; other tensors fill a shard until the
-   next would exceed its size. Shards are numbered when they are complete. Sets part[i] for each tensor. */
+/* Splits tensors as transformers does. A tensor larger than a shard gets its own shard. Others fill a shard
+   until the next would exceed its size; then the shard gets a number. part[i] = tensor i's shard. */
 static void split_tensors(shards_writer *w, const safetensors_tensor *tensors, int64_t count,
                           int64_t max_bytes, int64_t *part) {
     int64_t held = 0, first_held = 0;
@@ -167,7 +167,7 @@ static ott_status refuse_weights(const shards_writer *w) {
     return status;
 }
 
-/* Opens the next file that needs data. On the way, commits files with only empty tensors. */
+/* Opens files until one needs data. Commits files that need none, because all their tensors are empty. */
 static ott_status open_next_files(shards_writer *w) {
     while (w->current < w->part_count) {
         const shard_part *part = &w->parts[w->current];

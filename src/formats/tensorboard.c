@@ -122,7 +122,7 @@ static ott_status write_preamble(tensorboard_writer *w, int64_t first_step) {
     append_bytes(&w->event, 3, version, sizeof version - 1);
     TRY(finish_event(w));
     if (first_step > 0) {
-        /* with a SessionLog START, TensorBoard discards the points of earlier sessions from this step on */
+        /* with this event, TensorBoard discards points of earlier files from first_step on */
         const char start[] = {FIELD(1, VARINT), 1};
         begin_event(w, first_step);
         append_bytes(&w->event, 7, start, sizeof start);

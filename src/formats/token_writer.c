@@ -1,4 +1,4 @@
-/* formats/token_writer: reserves the header and fills in the number of tokens before the commit. */
+/* formats/token_writer: the writer. The header is written last, because it has the number of tokens. */
 #include "formats/token_writer.h"
 #include "base/file.h"
 #include "base/staging.h"

@@ -1,6 +1,7 @@
 /*
- * formats/trace: writes a Chrome trace, JSON for chrome://tracing and Perfetto. The viewer shows a rank as a
- * process and a track as a thread. Slices of a track nest by time. They are written through one small buffer.
+ * formats/trace: writes a Chrome trace, JSON for chrome://tracing and Perfetto, through one small buffer. The
+ * viewer shows a rank as a process and a track as a thread. A slice is shown under the slice that contains
+ * its time.
  */
 #ifndef FORMATS_TRACE_H
 #define FORMATS_TRACE_H

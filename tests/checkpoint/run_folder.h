@@ -32,14 +32,13 @@ model_options small_options(void);
 model *small_model(run_folder *f, const model_options *o, model_use use, uint64_t seed);
 /* Fails unless two models have the same bits: parameters, and moments if both models have them. */
 void assert_same_model(const model *a, const model *b);
-/* Fails unless a rank's model, `part`, equals this rank's rows of the model `full`: values, and optimizer
-   state if both models have it. */
+/* Fails unless the shards of model `part` equal their rows of model `full`, in values and optimizer state. */
 void assert_shard_of(const model *full, const model *part);
 /* Copies a parameter's elements to the host, as fp32. The caller frees the copy. */
 float *parameter_values(const model *m, const parameter *p);
 void set_parameter(const model *m, const parameter *p, const float *values);
 run_state state_at(int64_t step);
-/* Saves a model with bits of `seed` as step `step` in the root. keep: checkpoint.keep_last_n. */
+/* Saves a model with bits of `seed` as the root folder's step-`step`. keep: checkpoint.keep_last_n. */
 void save_step(run_folder *f, int64_t step, uint64_t seed, int64_t keep);
 
 /* Reads a file as text. The caller frees it. */

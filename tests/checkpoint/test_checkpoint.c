@@ -205,7 +205,7 @@ static void test_purge_by_number(void **state) {
     save_step(f, 10, 1, 2);
     save_step(f, 100, 1, 2);
     assert_string_equal(names_in_root(f), "step-10 step-100 ");
-    /* a run that resumed from an earlier step saves step 5; the new checkpoint must stay */
+    /* a run that was resumed at an early step saves step 5, which must not be removed as the oldest */
     save_step(f, 5, 1, 2);
     assert_string_equal(names_in_root(f), "step-100 step-5 ");
     save_step(f, 6, 1, 1);

@@ -121,7 +121,7 @@ static void test_a_folder_for_a_file(void **state) {
     assert_error(try_find(f, 20), OTT_ERR_ARGUMENT, "model.safetensors", "a folder", "/step-10", NULL);
 }
 
-/* The error suggests an earlier checkpoint that is not damaged, or reports that there is none. */
+/* An error about damage suggests an earlier checkpoint without damage, or reports that there is none. */
 static void test_advice(void **state) {
     run_folder *f = two_steps(state);
     save_step(f, 30, 3, 0);
@@ -322,7 +322,7 @@ static void test_other_projections(void **state) {
     }
 }
 
-/* The checkpoint's configuration is from an earlier version, which had no keys for fused projections. */
+/* Old checkpoints have no keys for fused projections in config.toml. They must be read as false. */
 static void test_projections_not_named(void **state) {
     run_folder *f = *state;
     config *cfg;

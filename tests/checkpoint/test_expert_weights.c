@@ -1,7 +1,7 @@
 /*
- * Expert weights [experts, rows, columns] as one parameter. Each expert's matrix has the same initial values
- * as a separate parameter, on any number of ranks. Checkpoints store one tensor of rank 3. Hugging Face
- * folders store one tensor, or one per matrix.
+ * Tests expert weights: one parameter [experts, rows, columns]. Each expert's matrix has the same initial
+ * values as a separate parameter, on any number of ranks. Checkpoints store one tensor of rank 3. Hugging
+ * Face folders store one tensor, or one per matrix.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -307,8 +307,8 @@ static void saved_folders_are_read_again(void **state) {
     load_on_ranks(path, full);
 }
 
-/* The model fuses gate and up of each expert. One folder stores them separately, another stores them
-   fused. */
+/* The model fuses gate and up of each expert. hf_places must find them in a folder that stores gate and up
+   separately, and in one that fuses them. */
 static void fused_experts_have_places(void **state) {
     (void)state;
     enum { HIDDEN = 48 };

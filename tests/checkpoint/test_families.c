@@ -1,7 +1,7 @@
 /*
  * Compares model families with Hugging Face transformers (tests/golden/README.md). The test reads a folder
  * that transformers saved, trains a micro-batch, generates, and writes the folder again. Ottava and
- * transformers compute in fp32, but in different orders. The bound of an element is twice as wide as in
+  * transformers compute in fp32, but in different orders. The tolerance is twice as large as in
  * tests/model/test_model_golden.c, because some families scale their logits or their residual stream.
  */
 #include <setjmp.h>
@@ -146,7 +146,7 @@ static void equals_transformers(void **state) {
     }
 }
 
-/* Passes a sequence in pieces to a model with a KV cache. The last logits must give the last token's loss. */
+/* Feeds a sequence in pieces to a model with a KV cache. Checks the loss that the last logits give. */
 static void generates_with_a_cache(void **state) {
     run_folder *r = *state;
     static const int64_t pieces[] = {10, 1, 13};
@@ -175,8 +175,8 @@ static void generates_with_a_cache(void **state) {
     }
 }
 
-/* Writes the tensors of a folder's file to `path`, and a tensor named `more`. rootless: removes the first
-   component of each name. */
+/* Copies a file's tensors to a folder, with a new tensor `more`. rootless: names lose their first
+   component. */
 static void write_more(mem *account, const char *path, const char *folder, bool rootless, const char *more) {
     enum { MOST = 64, BYTES = 4096 };
     safetensors_tensor declared[MOST];

@@ -13,7 +13,7 @@
 
 enum { HISTORY = 3 };
 
-/* A layer with delayed scaling of its weight, with this margin. The scaling state is the initial one. */
+/* A layer whose weight has delayed scaling, in the initial state. */
 typedef struct layer_case {
     linear layer;
     delayed_store store;

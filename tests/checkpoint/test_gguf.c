@@ -50,8 +50,7 @@ static ott_status save(run_folder *r, held *f, gguf_type type) {
 
 /* ---- where llama.cpp's tensors are in the folder ---- */
 
-/* A GGUF tensor, and the names that its source tensor may have in a block of a Hugging Face folder. Families
-   use different names, and some fuse projections. A folder has one of the names. */
+/* Name of a GGUF tensor; the names that a Hugging Face folder may use for the same weight in a block. */
 typedef struct source {
     const char *gguf, *name[3];
 } source;
@@ -327,15 +326,14 @@ static void says_what_a_mixture_is(void **state) {
     assert_number(&g, "llama.expert_count", 4);
     assert_number(&g, "llama.expert_used_count", 2);
     assert_int_equal(gguf_reader_tensor(&g, "blk.1.ffn_gate_inp.weight")->type, GGUF_F32);
-    /* Q8_0 has blocks of 32: rows of attn_output have 32 elements, rows of the other matrices 16 */
+    /* Q8_0 needs rows of a multiple of 32: attn_output has rows of 32, the other matrices have 16 */
     assert_int_equal(gguf_reader_tensor(&g, "blk.1.attn_output.weight")->type, GGUF_Q8_0);
     assert_int_equal(gguf_reader_tensor(&g, "blk.1.ffn_gate_exps.weight")->type, GGUF_F16);
     gguf_reader_close(&g);
     close_family(&f);
 }
 
-/* Checks Llama 3.1's frequency factors of the first rotary pair, which has a high frequency, and of the last,
-   which has a low one. */
+/* Llama 3.1 divides low rotary frequencies by 8 and keeps high ones. The first pair has the highest. */
 static void gives_llama3_factors(void **state) {
     run_folder *r = *state;
     held f;

@@ -23,8 +23,8 @@ static void succeed(ott_status status) {
     if (status != OTT_OK) fail_msg("%s", status_text());
 }
 
-/* Options of a small model. dim is no multiple of the scale block's width, so the last block of a row is
-   smaller. But the row counts of projections that a family's files may fuse are multiples. */
+/* A small model. dim is no multiple of 128, so a row's last scale block is smaller. Rows of fused projections
+   are multiples of 128, so that no block is in two projections. */
 static model_options options_of(const char *name) {
     model_options o = small_options();
     o.family = family_find(name);
@@ -75,7 +75,7 @@ typedef struct opening {
     const char *granularity; /* value of train.frozen_granularity; NULL: not set */
     const char *freeze;      /* value of train.freeze; NULL: all projections of the blocks */
     group *shard_ranks;
-    bool fused; /* q, k and v are fused, and so are gate and up */
+    bool fused; /* the model fuses q, k and v, and gate and up */
 } opening;
 
 /* Opens a model that stores the folder's block weights in FP8, as a run would. */
@@ -140,9 +140,8 @@ static const struct {
                {"block", "llama", HF_METHOD_FP8},          {"block", "phi3", HF_METHOD_COMPRESSED},
                {"current", "llama", HF_METHOD_COMPRESSED}};
 
-/* A run casts masters to FP8 and exports the codes. Reading and writing the folder does not change them. A
-   folder with the unquantized values gives the same codes. The GEMMs' recipe cannot use these codes
-   directly. */
+/* An FP8 folder that a run exported is loaded and saved again: codes and scales must not change. The same
+   codes must result if the folder with the unquantized weights is loaded into FP8. */
 static void codes_stay(void **state) {
     run_folder *f = *state;
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
@@ -175,8 +174,8 @@ static model_options mixture_options(void) {
     return o;
 }
 
-/* The experts of a folder become one tensor of expert weights. The export has the codes and scales of the
-   folder that was read, also if several experts share a scale. */
+/* Loads a folder with FP8 experts into one parameter with all experts, and saves it again. Codes and scales
+   must not change, whether a scale is for a matrix, a row or a block. */
 static void experts_stay(void **state) {
     static const hf_scales grains[] = {HF_SCALE_TENSOR, HF_SCALE_CHANNEL, HF_SCALE_BLOCK};
     run_folder *f = *state;
@@ -198,8 +197,8 @@ static void experts_stay(void **state) {
     model_close(m);
 }
 
-/* Lists the FP8 matrices of a folder. Expert weights are listed once, by the name of the whole parameter. For
-   other matrices the list shows whether bf16 would round their values. */
+/* Tests hf_model_list_codes: it lists the FP8 matrices of a folder, and the experts of a layer as one name.
+   It reports whether all other matrices are bf16. */
 static void codes_are_listed(void **state) {
     static const ott_dtype others[] = {OTT_BF16, OTT_F32};
     run_folder *f = *state;
@@ -224,7 +223,7 @@ static void codes_are_listed(void **state) {
     model_close(m);
 }
 
-/* Loads a folder with fused projections into a model with separate ones, and the reverse. */
+/* Loads separate projections into a model that fuses them, and saves them separately again. */
 static void together_or_apart(void **state) {
     run_folder *f = *state;
     model_options o = options_of("llama");
@@ -242,7 +241,7 @@ static void together_or_apart(void **state) {
     opening w = {.recipe = "rowwise", .folder = at(f, "scales"), .fused = true};
     assert_error(open_kept(f, &w, &kept), OTT_ERR_UNSUPPORTED, "have different scales", "fused_qkv = false",
                  NULL);
-    w.granularity = "channel"; /* each row gets the scale of the separate matrix that it comes from */
+    w.granularity = "channel"; /* rows of q, k and v have different scales */
     kept = must_open(f, &w);
     assert_true(kept->blocks[1].attention.qkv.weight->codes->scale_inv[0] !=
                 kept->blocks[1].attention.qkv.weight->codes->scale_inv[128]);

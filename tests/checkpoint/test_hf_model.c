@@ -185,8 +185,8 @@ static void test_formats_round_once(void **state) {
 
 /* ---- master dither ---- */
 
-/* Dithered masters differ from the loaded values, up and down, but round to them. Frozen parameters and norms
-   do not change. */
+/* Checks that dither raised some values and lowered others, and that all still round to the loaded values.
+   Frozen parameters and norms must not change. */
 static void assert_dithered(const model *plain, const model *dithered, ott_dtype d) {
     int64_t moved = 0, up = 0, all = 0, frozen = 0;
     for (int i = 0; i < plain->parameter_count; i++) {
@@ -254,8 +254,7 @@ static void test_masters_are_dithered(void **state) {
     model_close(saved);
 }
 
-/* Dithering changes only tensors that the folder stores in a coarser format than the masters'. Here all are
-   fp32, so nothing changes. */
+/* Masters that are loaded from an fp32 folder get no dither. */
 static void test_fp32_folders_are_not_dithered(void **state) {
     run_folder *f = *state;
     model_options o = options_of("llama");
@@ -301,7 +300,7 @@ static float *read_tensor(shards *s, const char *name) {
     return out;
 }
 
-/* Phi-3's files store q, k and v in one tensor, in this order of rows, and gate and up in another. */
+/* In Phi-3's files one tensor has the rows of q, then k, then v; another has the rows of gate, then up. */
 static void test_fused_tensors_hold_the_parts_in_order(void **state) {
     run_folder *f = *state;
     static const char *const parts[2][3] = {{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
@@ -372,8 +371,7 @@ static void test_projections_together_or_apart(void **state) {
     check_together_and_apart(*state, "phi3", &fp8, "phi8");
 }
 
-/* A model is saved as a family that can represent the model's options. This family may differ from the family
-   of the model's preset. */
+/* Saves models that Llama's config.json cannot describe. They are saved as another family that can. */
 static void test_a_model_is_saved_as_the_family_that_can_say_it(void **state) {
     run_folder *f = *state;
     model_options o = options_of("llama");
@@ -408,8 +406,7 @@ static void test_a_model_is_saved_as_the_family_that_can_say_it(void **state) {
     model_close(m);
 }
 
-/* KempnerForge's blocks with layer normalization and a feed-forward of two matrices are saved as starcoder2
-   without biases in linear layers. */
+/* Models with layer normalization and an MLP without a gate are saved as starcoder2 without biases. */
 static void test_blocks_of_two_matrices_are_starcoder2(void **state) {
     run_folder *f = *state;
     const hf_save_options options = {.dtype = OTT_F32};
@@ -430,8 +427,7 @@ static void test_blocks_of_two_matrices_are_starcoder2(void **state) {
     }
 }
 
-/* Saving these models fails: no family has layer normalization before SwiGLU, or RMSNorm before a
-   feed-forward of two matrices. */
+/* No family has layer normalization with SwiGLU, or RMSNorm with an MLP without a gate: saving must fail. */
 static void test_blocks_that_no_family_has(void **state) {
     run_folder *f = *state;
     const hf_save_options options = {.dtype = OTT_F32};
@@ -555,7 +551,7 @@ static void test_configurations_that_are_refused(void **state) {
     }
 }
 
-/* The router-loss weight of the folder's config.json is used, unless the run sets the key. */
+/* The weight of the router's auxiliary loss comes from config.json, unless the run sets its key. */
 static void test_router_loss(void **state) {
     static const char key[] = "model.moe_aux_loss_weight";
     static const char path[] = TEST_SOURCE_DIR "/tests/golden/families/mixtral";
@@ -607,7 +603,7 @@ static void test_dropout_and_padding(void **state) {
 typedef struct spoiled {
     safetensors_tensor tensors[64];
     int64_t count;
-    const char *nan; /* name of a tensor in which all bytes are 0xff; NULL: no tensor */
+    const char *nan; /* name of a tensor with all bytes 0xff, which are NaNs; NULL: none */
 } spoiled;
 
 static spoiled declare_model(const model *m) {
@@ -771,8 +767,8 @@ typedef struct fp8_case {
     int rank;
 } fp8_case;
 
-/* Largest error of scale * code, with the nearest E4M3 code: half a unit in the last place. The added terms
-   cover the rounding of the division. */
+/* Upper bound of |scale * code - w| for the nearest E4M3 code: half the distance of two codes. 1e-6 and 1e-7
+   allow for rounding errors of the division. */
 static double half_unit(double w, double scale) {
     int exponent;
     frexp(w / scale, &exponent); /* w / scale is in [0.5, 1) 2^exponent */
@@ -789,9 +785,8 @@ static void expect_shape(const fp8_case *c, const shard_tensor *t, int64_t rows,
     for (int i = 0; i < c->rank; i++) assert_int_equal(t->entry->shape[i], shape[i]);
 }
 
-/* Checks rows of parameter p in a folder, in which tensor `name` stores them from row `row` on. w: the saved
-   values; codes times scales must be close to them. read: the loaded values, which must equal codes times
-   scales exactly; NULL: not loaded. */
+/* Checks parameter p in a folder. Its rows begin at row `row` of the tensor `name`. Codes times scales must
+   be close to the saved values w, and equal to the loaded values `read` (NULL: not loaded). */
 static void compare_rows(shards *s, const fp8_case *c, const char *name, const parameter *p, const float *w,
                          const float *read, int64_t row) {
     char scale_name[128];
@@ -818,8 +813,8 @@ static void compare_rows(shards *s, const fp8_case *c, const char *name, const p
     free(scale);
 }
 
-/* Checks a parameter that the folder stores in bf16. w: the values that were saved. read: the loaded values;
-   NULL: not loaded. */
+/* Checks a parameter that the folder stores in bf16. It must have the saved values w, rounded, and equal the
+   loaded values `read` (NULL: not loaded). */
 static void compare_plain(shards *s, const parameter *p, const float *w, const float *read) {
     const shard_tensor *t = shards_find(s, p->name);
     assert_non_null(t);
@@ -830,8 +825,8 @@ static void compare_plain(shards *s, const parameter *p, const float *w, const f
     free(values);
 }
 
-/* Finds where a phi3 folder stores a projection. Writes the name of the fused tensor, and returns the
-   projection's first row. */
+/* out = name of the fused tensor that has a projection in a phi3 folder. Returns the projection's first
+   row. */
 static int64_t find_fused(const model *m, const char *part, char out[128]) {
     const model_options *o = &m->options;
     int64_t q = o->heads * o->head_dim, kv = o->kv_heads * o->head_dim;
@@ -853,7 +848,7 @@ static int64_t find_fused(const model *m, const char *part, char out[128]) {
     return 0;
 }
 
-/* Sizes that are multiples of 16, as FP8 requires, but not of 128, so the last scale blocks are smaller. */
+/* Sizes that FP8 allows (multiples of 16) but 128x128 blocks do not divide: the last blocks are smaller. */
 static model_options wide_options(const char *name) {
     model_options o = apart(options_of(name));
     o.dim = 144;
@@ -929,8 +924,8 @@ static void poke(const model *m, const parameter *p, int64_t index, float value)
     succeed(device_copy_in(m->device, (float *)p->value.data + index, &value, sizeof value));
 }
 
-/* Inference programs fuse q, k and v, and gate and up. In the folder the fused projections share one scale,
-   the largest of their scales. Other projections keep their own scales. */
+/* Serving programs fuse q, k and v, and gate and up. So these matrices must have one scale in the folder, for
+   the largest amax of them. Other matrices have their own scales. */
 static void test_scales_are_shared(void **state) {
     run_folder *f = *state;
     model_options o = options_of("llama");
@@ -1052,7 +1047,7 @@ static void check_trained_matrix(shards *s, const recipe *r, const char *tensor_
     assert_memory_equal(codes, read, (size_t)(rows * columns));
     snprintf(name, sizeof name, "%s%s", tensor_name, scale_name);
     float *scales = read_tensor(s, name);
-    /* the folder stores the blocks' scales by rows, the definition stores them by columns */
+    /* the folder stores the scales in row-major order, scale_inv is column-major */
     int64_t groups = granularity_groups(spec->grain, rows, columns);
     int64_t high = granularity_mn_groups(spec->grain, rows), wide = groups / high;
     for (int64_t i = 0; i < groups; i++) assert_true(scales[i] == scale_inv[i % wide * high + i / wide]);
@@ -1110,7 +1105,7 @@ static void check_trained_experts(shards *s, const recipe *r, model *m, const ch
     }
 }
 
-/* Experts that ran in FP8 are saved with their training codes. Only routers are saved in high precision. */
+/* If experts ran in FP8, they are saved with the codes of training, and only routers stay unquantized. */
 static void test_experts_as_trained(void **state) {
     run_folder *f = *state;
     static const struct {
@@ -1143,8 +1138,7 @@ static void test_experts_as_trained(void **state) {
     model_close(m);
 }
 
-/* Projections that were fused in training had one common scale. They keep this scale in a folder that stores
-   the projections separately. */
+/* Projections that training fused have one scale. In a folder with separate ones, each has this scale. */
 static void test_as_trained_together(void **state) {
     run_folder *f = *state;
     static const char *const parts[] = {"q_proj", "k_proj", "v_proj"};
@@ -1175,8 +1169,8 @@ static void test_as_trained_together(void **state) {
     model_close(m);
 }
 
-/* A layer that a filter kept out of FP8 is saved in bf16. config.json has two lists of such layers, and names
-   the layer in both lists. */
+/* A layer that a filter kept out of FP8 is saved in bf16, and named in both lists of such layers in
+   config.json. */
 static void test_as_trained_keeps_what_the_run_kept(void **state) {
     run_folder *f = *state;
     model_options o = wide_options("llama");

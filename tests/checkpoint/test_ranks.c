@@ -27,8 +27,8 @@ enum { RANKS_MAX = 8, HISTORY = 5, STEP = 20 };
 /* Returns which shard of a module's weight a rank holds. */
 typedef parameter_part (*layout)(const model_module *e, int rank, int size);
 
-/* The ranks of a job, and the options of their model. layout NULL: the model shards itself, and each layer is
-   shared by `tensor` ranks (0: by one). */
+/* The ranks of a job, and the options of their model. If layout_of is NULL, the model shards its parameters
+   itself, and `tensor` ranks share each layer (0: 1 rank). */
 typedef struct team {
     run_folder *f;
     const model_options *options;
@@ -48,7 +48,7 @@ typedef struct rank_run {
     ott_status (*job)(struct rank_run *r);
     const char *folder; /* folder of the checkpoints, or of a Hugging Face model */
     run_state run;
-    group leaving; /* a group that forwards collectives to `inner`, and fails after `calls` collectives */
+    group leaving; /* a group that passes `calls` collectives on to `inner` and then fails */
     group *inner;
     int calls;
 } rank_run;
@@ -58,7 +58,7 @@ static ranks_end ends[RANKS_MAX];
 
 /* ---- models ---- */
 
-/* Sizes that no number of ranks divides. With 8 ranks, matrices of 6 rows leave some ranks empty. */
+/* Sizes that are not divisible by the number of ranks. 8 ranks share 6 rows, so some ranks have none. */
 static model_options odd_options(void) {
     model_options o = small_options();
     o.vocab = 67;
@@ -80,7 +80,7 @@ static parameter_part all_of(const model_module *e) {
     return (parameter_part){.rows = e->rank == 2 ? e->shape[0] : 1, .columns = e->shape[e->rank - 1]};
 }
 
-/* Splits a parameter's part: a matrix by rows, a vector by elements. */
+/* Returns part `at` of `parts` of p: a matrix is split by rows, a vector by elements. */
 static parameter_part shard_part(const model_module *e, parameter_part p, int at, int parts) {
     int64_t first;
     if (e->rank == 2) {
@@ -93,8 +93,8 @@ static parameter_part shard_part(const model_module *e, parameter_part p, int at
     return p;
 }
 
-/* A layout of two replicas. Each replica is sharded over two groups of tensor-parallel ranks. Tensor
-   parallelism splits the columns of o and down and the rows of other matrices; norms are not split. */
+/* A layout of two replicas. Each has two data-parallel shards, and size / 4 tensor-parallel ranks per shard.
+   Tensor parallelism splits o and down by columns, other matrices by rows, and norms not at all. */
 static parameter_part mesh(const model_module *e, int rank, int size) {
     int tp = size / 4, at = rank % tp, shard = rank / tp % 2;
     parameter_part p = all_of(e);
@@ -136,8 +136,7 @@ static void put(device *d, const tensor *t, const float *values) {
     assert_int_equal(device_copy_in(d, t->data, values, tensor_bytes(*t)), OTT_OK);
 }
 
-/* Gives the down projections delayed scaling of weight and input. values: true sets some scales and
-   histories, false keeps the initial state. */
+/* Gives weights and inputs of down projections delayed scaling. `values`: true sets scales and histories. */
 static void set_delayed(model *m, device *d, bool values) {
     delayed_request wanted[8] = {{0}};
     cast_spec specs[8];
@@ -168,8 +167,7 @@ static float *fetch(const model *m, const tensor *t) {
     return test_device_fetch(m->device, t->data, tensor_bytes(*t));
 }
 
-/* A function that is called for each tensor (value, moments) of a shard that both models have. full: the
-   elements of the full tensor. */
+/* Called for a parameter's value, and for each moment. `part` is the rank's shard, full[] the full tensor. */
 typedef void (*tensor_visit)(const model *m, const parameter *p, const tensor *part, const float *full);
 
 static const parameter *find_parameter(const model *m, const char *name) {
@@ -190,7 +188,7 @@ static void visit_tensors(const model *full, const model *m, int slots, tensor_v
     }
 }
 
-/* Returns the shard's elements of the full tensor. The caller frees them. */
+/* Returns those elements of the full tensor that are in this rank's shard. The caller frees them. */
 static float *select_part(const parameter *p, const tensor *part, const float *full) {
     float *out = malloc((size_t)tensor_bytes(*part));
     const parameter_part at = parameter_shard_part(p);
@@ -265,8 +263,7 @@ static ott_status run_rank(void *argument) {
     return status;
 }
 
-/* Runs the job on all ranks of the team in parallel. full: the ranks have the state of this model; NULL: no
-   state. */
+/* Runs `job` on all ranks of the team in parallel. Before, the ranks get the state of `full`, unless NULL. */
 static void run_team(const team *t, const model *full, ott_status (*job)(rank_run *r), const char *folder,
                      void (*prepare)(rank_run *r)) {
     group *groups[RANKS_MAX];
@@ -386,7 +383,7 @@ typedef struct arrangement {
 static const arrangement any_sizes[] = {{NULL, 1, 0},   {NULL, 2, 0},   {NULL, 3, 0},
                                         {NULL, 8, 0},   {mesh, 4, 0},   {mesh, 8, 0},
                                         {stages, 2, 0}, {stages, 8, 0}, {0}};
-/* Layouts in which each rank has an equal part of a layer. With 6 ranks, 2 ranks share each layer. */
+/* Sizes at which each rank has an equal share of the model. In each, 2 ranks share a layer. */
 static const arrangement even_sizes[] = {{NULL, 2, 2}, {NULL, 6, 2}, {0}};
 
 static team team_of(run_folder *f, const model_options *o, const arrangement *how) {
@@ -448,8 +445,8 @@ static void expect_failure(const team *t, int rank, const char *what) {
     }
 }
 
-/* Simulates a full disk by a limit of the file size. Only the last rank's part of the largest file exceeds
-   the limit. */
+/* Simulates a full disk: file sizes are limited to 4 bytes less than the largest file. Only the last rank,
+   which writes the end of the file, fails. */
 static void fill_disk(const team *t, const model *full, int64_t bytes, ott_status (*job)(rank_run *r)) {
     struct rlimit before, limit;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -511,8 +508,8 @@ static void let_last_leave(rank_run *r) {
     r->calls = calls_before_leaving;
 }
 
-/* Checks the number of names in a folder without staging folders. A staging folder may remain if a rank wrote
-   into it while another rank removed it. The next save removes it. */
+/* Checks how many names a folder has. Staging folders do not count: a rank may have written into one while
+   another rank removed it. */
 static void expect_names(run_folder *f, const char *folder, int expected) {
     file_list list;
     int count = 0;
@@ -668,7 +665,7 @@ static void folders_of_ranks(void **state) {
     check_folders(*state, &o, any_sizes);
 }
 
-/* Saves separate projections to a folder that fuses them, and the reverse. Ranks split scale blocks. */
+/* Separate projections in a folder that fuses them, and the reverse. Scale blocks span several ranks. */
 static void fused_folders_of_ranks(void **state) {
     model_options o = odd_options();
     o.hidden = 300;
@@ -679,7 +676,7 @@ static void fused_folders_of_ranks(void **state) {
     check_folders(*state, &o, any_sizes);
 }
 
-/* Saves to a folder with transposed matrices, and with q, k and v fused. */
+/* GPT-2's folders have transposed matrices, and fused q, k, v. The model's projections are fused or not. */
 static void transposed_folders_of_ranks(void **state) {
     model_options o = odd_options();
     o.family = family_find("gpt2");
@@ -691,7 +688,7 @@ static void transposed_folders_of_ranks(void **state) {
     }
 }
 
-/* Tests tensor-parallel ranks. Projections are fused or separate, in the model and in the folder. */
+/* Tensor-parallel ranks; projections are fused or separate, in the model and in the folder. */
 static void ranks_that_shard_layers(void **state) {
     model_options o = odd_options();
     o.heads = 4;
@@ -710,8 +707,8 @@ static void ranks_that_shard_layers(void **state) {
     }
 }
 
-/* Tests tensor-parallel ranks with latent attention. Matrices that compute heads from latents are split, as
-   are experts. Projections to latents are not split. */
+/* Tensor-parallel ranks with latent attention. Experts and the projections from latents to heads are sharded,
+   the projections to latents are not. */
 static void ranks_that_shard_latents(void **state) {
     model_options o = odd_options();
     o.family = family_find("deepseek_v3");
@@ -731,8 +728,8 @@ static void ranks_that_shard_latents(void **state) {
     check_folders(*state, &o, even_sizes);
 }
 
-/* Saves training codes. The writing rank receives the casts of other stages' layers. If ranks shard a tensor,
-   the cast uses the scales of the full tensor. */
+/* Exports FP8 weights as trained. Rank 0 receives the other stages' casts. If ranks shard a tensor, its
+   scales must be those of the full tensor. */
 static void folders_as_trained(void **state) {
     static const char *const recipes[] = {"tensorwise", "rowwise", "block"};
     const hf_save_options kind = {

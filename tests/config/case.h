@@ -1,4 +1,4 @@
-/* config/case: functions with which a test parses a configuration from a text in one line. */
+/* config/case: functions that parse a configuration text, so that a test case needs only one line. */
 #ifndef CONFIG_CASE_H
 #define CONFIG_CASE_H
 
@@ -11,7 +11,7 @@
 
 #include "config/config.h"
 
-/* The state of a test: an account, the log, and the file that the text is written to. */
+/* State of a test: an account, the log, and the path of the configuration file that it writes. */
 typedef struct config_case {
     mem *account;
     logger lg;
@@ -37,8 +37,8 @@ config *case_good(config_case *c, const char *extension, const char *text, ...);
 void case_bad(config_case *c, const char *extension, const char *text, ...);
 /* Expects OTT_ERR_CONFIG with a message of `count` errors: a first line, and a line for each error. */
 void case_bad_lines(config_case *c, const char *extension, const char *text, int count, ...);
-/* Expects OTT_ERR_CONFIG with a one-line message for one command-line argument. The list of texts ends with
-   NULL. */
+/* Expects OTT_ERR_CONFIG with a one-line message for this command-line argument. The message must contain all
+   texts of the list, which ends with NULL. */
 void case_bad_argument(config_case *c, const char *argument, ...);
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, case_open, case_close)

@@ -85,8 +85,7 @@ static void test_2026(void **state) {
     check_values(*state, of_2026);
 }
 
-/* The name of a data set on a hub is refused. The message names the key for a local file, and how to make the
-   file. */
+/* A hub name of a data set is an error, which names the key for a local file and explains how to make it. */
 static void test_hub_names(void **state) {
     config_case *c = *state;
     case_bad_lines(c, ".yaml", of_2026, 3, "meta-llama/Llama-3.1-8B: there is no such folder",
@@ -274,7 +273,7 @@ static void test_targets(void **state) {
     config_close(cfg);
 }
 
-/* Reads which blocks have experts, from the keys of Qwen3-MoE's config.json. */
+/* Qwen3-MoE's config.json has two keys for the layers without experts. Both are read. */
 static void test_blocks_without_experts(void **state) {
     config_case *c = *state;
     config *cfg = case_good(
@@ -323,8 +322,8 @@ static void test_adapters(void **state) {
     config_close(cfg);
 }
 
-/* AutoModel's files have the keys of the FP8 all-gather for every recipe. But AutoModel ignores these keys
-   for every recipe except tensorwise. */
+/* AutoModel's files have the keys of the FP8 all-gather with every recipe, but only tensorwise uses them.
+   With other recipes the keys are no errors. */
 static void test_rowwise(void **state) {
     static const char text[] = "rng:\n  seed: 3\nfp8:\n  enabled: true\n  recipe_name: rowwise\n"
                                "  enable_fsdp_float8_all_gather: true\n"
@@ -346,7 +345,7 @@ static void test_rowwise(void **state) {
     config_close(cfg);
 }
 
-/* AutoModel's FP8 with TransformerEngine is on if the file has its section. */
+/* A section te_fp8 in AutoModel's file turns on FP8, by TransformerEngine's recipes. */
 static void test_te_fp8(void **state) {
     static const struct {
         const char *section, *recipe;
@@ -388,8 +387,7 @@ static void test_te_fp8(void **state) {
              NULL);
 }
 
-/* AutoModel's mock data set is random tokens, in rows of the length that the file gives. A local file has
-   priority. */
+/* AutoModel's mock data set has random tokens and a row length. A local file replaces it. */
 static void test_mock_data(void **state) {
     static const char text[] =
         "rng: {seed: 3}\ndataset:\n  _target_: a.llm.mock_iterable_dataset.MockIterableDataset\n  "

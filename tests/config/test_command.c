@@ -40,7 +40,7 @@ static void test_switches(void **state) {
     GOOD(c, cfg, "--float8.enabled", "--train.seed", "3");
     assert_int_equal(cfg->train.mixed_precision, PRECISION_FP8);
     config_close(cfg);
-    /* "mine" is the value of a key that has no effect; it is not parsed as another argument */
+    /* wandb.project has no effect, but still takes "mine" as its value */
     GOOD(c, cfg, "--wandb.project", "mine", "--train.seed", "4");
     assert_int_equal(cfg->train.seed, 4);
     config_close(cfg);
@@ -148,7 +148,7 @@ static void test_set(void **state) {
     config_close(NULL);
 }
 
-/* An error about a key's value, found when the key is used, begins with the place where the key was set. */
+/* Errors about a key's value begin with config_where: the place where the key was set. */
 static void where_a_key_was_given(void **state) {
     config_case *c = *state;
     char wanted[128];

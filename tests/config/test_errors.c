@@ -181,7 +181,7 @@ static void test_memory(void **state) {
     fail_msg("never succeeded");
 }
 
-/* If some keys are invalid, the checks that compare other keys run too, and each reports its error. */
+/* A file with some invalid keys: checks of other keys still run, and all errors are reported together. */
 static void test_all_at_once(void **state) {
     config_case *c = *state;
     case_bad_lines(c, ".toml",
@@ -197,7 +197,7 @@ static void test_all_at_once(void **state) {
                    "float8.amax_history_len = 8 has no effect", "e6m3", "rows",
                    "train.offload = \"moments\" is not supported", "distributed.tp = 2 shards them",
                    "FP8 + Tensor Parallelism", NULL);
-    /* A check that needs an invalid key is skipped: max_seq_len 64 is not compared with seq_len's default. */
+    /* max_seq_len is compared with seq_len, but not here, where seq_len is invalid */
     case_bad(c, ".toml", "[train]\nseq_len = \"many\"\n[model]\nmax_seq_len = 64\n", "must be an integer",
              NULL);
 }
@@ -222,7 +222,7 @@ static void test_lengths(void **state) {
     config_close(cfg);
 }
 
-/* Errors that code outside of src/config collects are reported together too, and are cleared afterwards. */
+/* config_collect reports the errors of several checks together. config_collect_end removes them. */
 static void test_collect(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml", "[train]\nbatch_size = 3\nglobal_batch_size = 9\n", NULL);

@@ -39,8 +39,8 @@ static void test_defaults(void **state) {
 /* ---- options of single recipes ---- */
 
 static const struct {
-    const char *option, *list;    /* the key with a value; the recipes that the error message lists */
-    const char *good[3], *bad[3]; /* recipes that accept the key; recipes with which the key is an error */
+    const char *option, *list;    /* a key with a value; recipes in the error message */
+    const char *good[3], *bad[3]; /* recipes that accept the value; recipes that refuse it */
 } options[] = {
     {"margin = 2", "delayed", {"delayed"}, {"tensorwise", "current", "custom"}},
     {"amax_history_len = 16", "delayed", {"delayed"}, {"block", "rowwise"}},
@@ -85,8 +85,8 @@ static void test_options(void **state) {
     }
 }
 
-/* A key with its default value is accepted with any recipe. Other values are accepted too if a schedule or a
-   rule for modules uses a recipe that they apply to. */
+/* A key for one recipe: its default value is accepted with any recipe. Another value is accepted if the
+   schedule or a module rule uses the recipe. */
 static void test_options_that_count(void **state) {
     config_case *c = *state;
     config_close(
@@ -154,7 +154,7 @@ static void test_all_gather(void **state) {
                  "only supports tensorwise scaling granularity", other[i][1], NULL);
         strcat(strcpy(text, FP8), other[i][0]);
         config *cfg = case_good(c, ".toml", text, NULL);
-        /* false is the default, because this weight cannot be gathered in FP8 */
+        /* not given, the key is false, because FP8 all-gather needs one scale per tensor */
         assert_false(cfg->float8.enable_fsdp_float8_all_gather);
         config_close(cfg);
     }
@@ -214,8 +214,8 @@ static void test_wrong_rules(void **state) {
 
 /* ---- scales that are rounded, or not ---- */
 
-/* In config.toml files of earlier versions, `false` was the default and means `recipe`. It means the same in
-   AutoModel's files. In other files `false` means fp32 scales. */
+/* round_scales_to_power_of_2 = false means "recipe" in config.toml files of old versions, and in AutoModel's
+   files. In other files it means fp32 scales. */
 static void test_rounding(void **state) {
     static const char older[] = "# Ottava: the configuration of a run with every value it used.\n" FP8
                                 "recipe_name = \"rowwise\"\nround_scales_to_power_of_2 = false\n";

@@ -1,7 +1,6 @@
 #define _GNU_SOURCE /* declares nftw */
-/* Tests files of other tools. All keys of these tools are known, also of old versions. All errors of a
-   file are reported together, by kind. A key is no error if its value disables it, or if another key
-   replaces it. */
+/* Tests files of other tools. All their keys are known, also keys of old versions. All errors of a file are
+   reported together, by kind. A key is no error if its value disables it, or if another key replaces it. */
 #include "config/case.h"
 #include <ftw.h>
 #include <stdio.h>
@@ -144,7 +143,7 @@ static void test_flavors(void **state) {
              NULL);
 }
 
-/* The target from_config reads a model's shape from a folder, and draws random weights. */
+/* AutoModel's from_config takes only config.json from the folder: the model starts with random weights. */
 static void test_model_target(void **state) {
     config_case *c = *state;
     config *cfg = case_good(
@@ -204,7 +203,7 @@ static void test_recipe_names(void **state) {
     config_close(cfg);
 }
 
-/* Log lines have the format of the tool that the file was written for. */
+/* By default, log lines look like the log of the tool that the configuration file was written for. */
 static void test_log_style(void **state) {
     config_case *c = *state;
     static const struct {
@@ -254,14 +253,14 @@ static void test_yaml_numbers(void **state) {
     assert_int_equal(cfg->train.activation_checkpointing, CHECKPOINTING_FULL);
     assert_int_equal(cfg->float8.fast_accum_output, FAST_ACCUM_TRUE);
     config_close(cfg);
-    /* if a key occurs twice, PyYAML takes the last value; here two different values are an error */
+    /* PyYAML would take the last of two equal keys; here they must have the same value */
     cfg = case_good(c, ".yaml", "train:\n  seq_len: 8\nrng: {seed: 1}\nrng: {seed: 1}\n", NULL);
     config_close(cfg);
     case_bad(c, ".yaml", "rng: {seed: 1}\nrng: {seed: 2}\n", ":2: rng is given twice, first in line 1", NULL);
     case_bad(c, ".yaml", "rng:\n  seed: ${NO_SUCH_VARIABLE}\n", "NO_SUCH_VARIABLE is not set", NULL);
 }
 
-/* A pipeline schedule that Ottava lacks is refused if there is a pipeline. Otherwise it is ignored. */
+/* A pipeline schedule that is not supported is an error only if the run has pipeline stages. */
 static void test_pipeline_schedules(void **state) {
     config_case *c = *state;
     static const char zero_bubble[] = "[parallelism]\npipeline_parallel_schedule = \"ZBVZeroBubble\"\n";
@@ -304,7 +303,7 @@ static bool is_answered_badly(const char *message) {
     return false;
 }
 
-/* Writes the key "a.b.c" with this value as nested YAML. */
+/* Writes key "a.b.c" as nested YAML tables: out = "a:\n b:\n c: VALUE". */
 static void write_nested(char *out, size_t size, const char *path, const char *value) {
     size_t length = 0;
     int depth = 0;
@@ -361,7 +360,7 @@ static int check_file(const char *path, const struct stat *info, int type, struc
     if (!is_config) return 0;
     const char *arguments[] = {path, "--data.dataset_path=x.txt", "--eval.enabled=false",
                                "--model.hf_path=none"};
-    /* first the unchanged file (1 argument), then the file with values that a user must give (4 arguments) */
+    /* parse the file without options, then with options for what only a user can know */
     for (int count = 1; count <= 4; count += 3) {
         ott_status status = config_parse(walking->account, &walking->lg, count, arguments, &cfg);
         config_close(cfg);

@@ -168,7 +168,7 @@ static void test_async_mode(void **state) {
              "\"async\"", "\"async_with_pinned_mem\"", NULL);
 }
 
-/* A file that enables wandb runs. The log names the file in which Ottava writes the metrics. */
+/* wandb is not supported, so the log names the file that has the metrics instead. */
 static void test_wandb(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml", "[metrics]\nenable_wandb = true\nwandb_project = \"x\"\n", NULL);
@@ -193,7 +193,7 @@ static void test_profiling(void **state) {
              "PyTorch's allocator", NULL);
 }
 
-/* A value that has no effect is not an error. A later value may replace an earlier one. */
+/* Unsupported keys are no error if their values request nothing, or if an option resets them. */
 static void test_neutral(void **state) {
     config_case *c = *state;
     static const char text[] =
@@ -248,7 +248,7 @@ static void test_derived(void **state) {
                             "\"fp8\"\n[float8]\nrecipe_name = \"rowwise\"\n",
                             NULL);
     assert_int_equal(cfg->train.grad_accum_steps, 4);
-    /* false is the default, because rowwise weights cannot be gathered in FP8 */
+    /* not given, the key is false, because FP8 all-gather needs one scale per tensor */
     assert_false(cfg->float8.enable_fsdp_float8_all_gather);
     config_close(cfg);
     cfg = case_good(c, ".toml", "[eval]\nenabled = true\nholdout = 0.1\n[data]\ndataset_path = \"x.txt\"\n",

@@ -39,8 +39,8 @@ static int leave_free(int64_t blocks) {
     return 0;
 }
 
-/* Parses in a child process. Returns 0 if the file was read, 1 if memory ran out. Other values fail the
-   test. */
+/* Parses with `blocks` blocks of free memory, in a child process. Returns 0 if the file was read, 1 if memory
+   ran out. Any other value fails the test. */
 static int read_with(const char *path, int64_t blocks) {
     mem *account;
     config *cfg = NULL;

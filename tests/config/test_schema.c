@@ -60,8 +60,7 @@ static bool is_word(char c) {
     return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* True if the sources use the key as a field: "cfg->train.seq_len". A longer name that begins so does not
-   count. */
+/* True if the sources read the key as a field: "->train.seq_len", but not "->train.seq_length". */
 static bool has_field(const char *path) {
     size_t length = strlen(path);
     for (const char *at = sources; (at = strstr(at, path)); at++)
@@ -85,7 +84,7 @@ static bool has_one_word(const config_key *key) {
     return key->type == KEY_CHOICE && key->choice_count == 1;
 }
 
-/* Keys that config_check translates to another key. argument: sets the key so that the other key changes. */
+/* Keys that config_check turns into a value of another key, with an argument that must change that key. */
 static const struct {
     const char *path, *argument, *other;
 } settled[] = {
@@ -107,8 +106,7 @@ static bool settles_another(config_case *c, const config_key *key) {
     return false;
 }
 
-/* True for float8.tensor_parallel. Only config_check reads this key: FP8 with tp > 1 is refused without
-   it. */
+/* True for float8.tensor_parallel, which only config_check reads: it permits FP8 with tp > 1. */
 static bool lets_pass(config_case *c, const config_key *key) {
     config *cfg;
     if (strcmp(key->path, "float8.tensor_parallel") != 0) return false;
@@ -135,7 +133,7 @@ static void built_keys_are_read(void **state) {
                  key->path);
     }
     assert_true(built > 100);
-    assert_false(has_field("train.seq_le")); /* a name that is only part of a key must not be found */
+    assert_false(has_field("train.seq_le")); /* the begin of a key is not the key */
     assert_false(is_asked_by_name("model.famil"));
 }
 
@@ -177,8 +175,7 @@ static void inert_keys_say_what_happens_instead(void **state) {
     str_free(&help);
 }
 
-/* Some keys only have an effect together with another key, which Ottava refuses or ignores. The schema must
-   name that key. */
+/* Some keys depend on another key (state WITH). That key must exist and must be refused or ignored. */
 static void waiting_keys_name_what_they_wait_for(void **state) {
     (void)state;
     int count;

@@ -68,7 +68,7 @@ static void test_llama3_8b(void **state) {
     assert_string_equal(cfg->data.dataset_path, "c4.txt");
     assert_string_equal(cfg->run.dir, "./outputs");
     assert_int_equal(cfg->checkpoint.interval, 0);
-    /* without decay_ratio, the learning rate falls linearly to zero over all steps after the warmup */
+    /* without decay_ratio, the schedule is linear decay over all steps after the warmup */
     assert_int_equal(cfg->scheduler.name, SCHEDULER_LINEAR);
     assert_int_equal(cfg->scheduler.warmup_steps, 200);
     assert_int_equal(cfg->scheduler.decay_steps, 800);
@@ -162,7 +162,7 @@ static void test_precision(void **state) {
     case_bad(c, ".toml", "[model]\nconverters = [\"lora\"]\n", "\"lora\" is not one of \"float8\"", NULL);
 }
 
-/* Tests the key for FSDP's CPU offloading, in both spellings. Masters that GEMMs read stay on the device. */
+/* FSDP's CPU offloading, in both spellings. Masters that GEMMs read cannot be offloaded: that is an error. */
 static void test_offload(void **state) {
     config_case *c = *state;
     static const char text[] = "[training]\nsteps = 5\nenable_cpu_offload = true\n";
@@ -247,7 +247,7 @@ static void test_mx(void **state) {
              "quantize.linear.mx.recipe_name = \"mxfp4\" is not one of \"mxfp8\"", NULL);
 }
 
-/* "auto_filter_small_kn" stays in filter_fqns, because the code that converts the model reads it there. */
+/* The filter "auto_filter_small_kn" is kept in filter_fqns, for the conversion of the model. */
 static void test_filter_small(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml",

@@ -1,5 +1,5 @@
-/* A resolved configuration that is written and parsed again is the same. The help lists every key.
-   Differences between configurations are found. */
+/* Tests that a written configuration is read back unchanged, that the help lists every key, and that
+   differences between configurations are found. */
 #include "config/case.h"
 #include "config/compat/alias.h"
 #include "config/number.h"
@@ -55,8 +55,7 @@ static void test_round_trip(void **state) {
     config_close(cfg);
 }
 
-/* A resolved run of torchtitan is written with Ottava's keys. When the file is parsed, torchtitan's rules do
-   not apply again. */
+/* A torchtitan configuration, written with Ottava's keys, is read back without torchtitan's defaults. */
 static void test_round_trip_of_titan(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml",
