@@ -6,10 +6,11 @@
 #include <string.h>
 
 #define GUARD 64
-/* byte around inputs: NaN in every float format, so that an access outside of an input changes a result */
-#define INPUT_GUARD 0xFF
-/* byte of unwritten outputs: a large number in every format, so that adding to an unwritten output is
+/* fills the memory around inputs: this byte is NaN in every float format, so a read outside an input is
    detected */
+#define INPUT_GUARD 0xFF
+/* fills outputs before a run: this byte is a large number in every format, so adding to an output that was
+   not written is detected */
 #define OUTPUT_FILL 0x5A
 
 /* ---- small things ---- */
@@ -68,8 +69,8 @@ void case_set(op_case *c, const char *field, const void *value, size_t bytes) {
 
 /* ---- sizes ---- */
 
-/* Rows and columns for ops without their own list of shapes: 1; sizes near a vector's length; several blocks
-   of a reduction; many rows; many columns. */
+/* Rows and columns of the matrices in cases of ops without own shapes: a single element, sizes near a
+   vector's length, several blocks of a reduction, many rows, many columns. */
 static const int64_t generic_shapes[][2] = {{1, 1},    {1, 15},  {2, 16},   {3, 17},   {15, 33},
                                             {16, 1},   {17, 64}, {33, 100}, {5, 1025}, {3, 4097},
                                             {1, 9000}, {300, 7}, {61, 260}, {130, 520}};
@@ -91,8 +92,8 @@ int case_dtypes(const op_info *op) {
     return 1;
 }
 
-/* Gives each letter of the op's shapes a size. Letters that count rows get the shape's rows, other letters
-   its columns. Then the fixture's `bind` may change the sizes. */
+/* The shapes in ops.def are letters, such as [M,N]. Gives each letter a size: the rows of the case's shape if
+   the letter counts rows, otherwise the columns. Then `bind` of the op's fixture may change the sizes. */
 static void bind_sizes(op_case *c) {
     int64_t rows = 1, columns = 1;
     if (!c->fixture->shapes) {
@@ -119,8 +120,8 @@ static void fill_output(op_case *c, const region *r) {
         memset(c->live + r->offset + i * r->ld * size, OUTPUT_FILL, (size_t)(r->columns * size));
 }
 
-/* Adds an array to the case's block. A matrix may get a leading dimension larger than its columns. An array
-   may begin at any element. */
+/* Adds an array to the memory block of the case. It may begin at any element. If `padded`, its leading
+   dimension may be larger than its columns. */
 region *case_region(op_case *c, const char *label, ott_dtype d, int64_t rows, int64_t columns, bool padded,
                     region_role role, void **data) {
     static const int64_t paddings[] = {0, 0, 1, 5, 16};
@@ -155,7 +156,7 @@ static ott_dtype draw_dtype(op_case *c, const char *text) {
     if (strcmp(text, "e4m3") == 0) return OTT_E4M3;
     if (strcmp(text, "state") == 0) return any[case_draw(c, 2)];
     if (strcmp(text, "any") == 0) return any[case_draw(c, 5)];
-    /* fields of any high-precision format: the first gets the case's format, the others a random one */
+    /* any high-precision format: the first such field of a case gets c->act, the others a random format */
     if (!c->act_used) {
         c->act_used = true;
         return c->act;
@@ -163,7 +164,7 @@ static ott_dtype draw_dtype(op_case *c, const char *text) {
     return any[case_draw(c, 3)];
 }
 
-/* Draws whether output f shares its memory with an input. Returns the input's region, or -1 if f does not. */
+/* Chooses at random if output f shares its memory with an input. Returns the input's region; -1 if not. */
 static int draw_alias(op_case *c, const op_field *f) {
     for (int i = 0; i < 2; i++) {
         const char *output = c->fixture->alias[i].output;
@@ -198,7 +199,7 @@ static bool make_tensor(op_case *c, const op_field *f, const op_shape *s, case_f
     return true;
 }
 
-/* Makes one array of a quantized copy. The op writes it, reads it, or does not use it and so must not change
+/* Makes one array of a quantized copy: codes, amax or scales. The op writes it, reads it, or must not touch
    it. */
 static void *make_quant_array(op_case *c, const char *label, const char *array, ott_dtype d, int64_t rows,
                               int64_t columns, int bit) {
@@ -211,8 +212,8 @@ static void *make_quant_array(op_case *c, const char *label, const char *array, 
     return data;
 }
 
-/* Makes the state of delayed scaling. The op computes the scale from `next`, or reads a scale that is already
-   stored. */
+/* In two of three cases adds the scale `next` of delayed scaling. The op uses `next` if it is there, or else
+   the stored scale. */
 static bool make_next(op_case *c, const char *label, qdata *out) {
     char text[40];
     void *data;
@@ -249,8 +250,8 @@ static bool is_delayed(const quant_spec *s) {
     return s->rowwise.policy == AMAX_DELAYED || s->columnwise.policy == AMAX_DELAYED;
 }
 
-/* Makes a quantized tensor in either layout (tensor/qtensor.h), whichever the device prefers: an op accepts
-   both layouts. */
+/* Makes a quantized tensor. Its columnwise codes are transposed in half of the cases, whichever layout the
+   device uses itself, because an op must accept both layouts. */
 static bool make_qtensor(op_case *c, const char *label, const op_shape *s, qtensor *q) {
     int count;
     fixture_quant_spec(0, &count);
@@ -447,8 +448,8 @@ static bool differ(op_case *c, const region *r, int64_t i, int64_t j) {
     return false;
 }
 
-/* Compares an output's rows. A matching row gets its initial bytes back, so that case_compare can
-   then compare the whole block with these. */
+/* Compares the rows of an output with the expected rows. Sets equal rows to their bytes before the run, so
+   that case_compare can then compare all bytes of the block with the bytes before the run. */
 static bool compare_output(op_case *c, const region *r) {
     int64_t size = dtype_bytes(r->dtype);
     for (int64_t i = 0; i < r->rows; i++) {
@@ -546,7 +547,8 @@ void case_describe(const op_case *c, char *text, size_t bytes) {
 
 /* ---- lists ---- */
 
-/* Makes item `number` of a list, or the next item that fits in an item's share of the block. */
+/* Makes call `number` of a list. Uses the smallest shape if the call needs more than its part of the memory
+   block. */
 static ott_status make_item(op_case *c, const op_info *op, int number) {
     for (int shape = number % case_shapes(op);; shape = 0) {
         if (!case_make(c, op, OTT_F32, shape, (value_kind)(number % VALUE_KINDS), (uint64_t)number))

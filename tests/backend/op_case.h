@@ -48,7 +48,7 @@ typedef struct case_field {
 typedef struct op_case {
     const op_info *op;
     const struct op_fixture *fixture;
-    /* format of the fields with format "act", or of the first field with format "hp" (see ops.def) */
+    /* format of the fields whose format in ops.def is "act", and of the first field with format "hp" */
     ott_dtype act;
     int shape; /* index in the op's shape list */
     value_kind values;
@@ -77,27 +77,29 @@ enum { QUANT_AMAX = 1, QUANT_SCALE = 2, QUANT_CODES = 4, QUANT_ALL = 7 };
 /* Functions and data that generated cases of an op need in addition to ops.def. */
 typedef struct op_fixture {
     const char *op;
-    /* names of the scalars, operands and index tensors that `prepare` fills, separated by spaces */
+    /* scalars, operands and index tensors that `prepare` fills: their names, separated by spaces */
     const char *sets;
-    int shapes;               /* number of shapes that `bind` knows; 0: the generic list of rows x columns */
-    void (*bind)(op_case *c); /* sets letter sizes, before anything is made */
+    /* number of shapes that `bind` can set; 0: the shapes of ops without own shapes */
+    int shapes;
+    void (*bind)(op_case *c);    /* sets letter sizes, before anything is made */
     void (*prepare)(op_case *c); /* sets the values of special fields, after all arrays are made */
     bool (*present)(const op_case *c, const op_field *f,
                     bool wanted); /* returns true if an optional field may be present; NULL: always */
     struct {
         const char *output, *input;
-    } alias[2];  /* outputs that may share memory with an input */
-    bool opaque; /* only the backend can read the op's result, so cases of other ops test this op */
+    } alias[2]; /* outputs that may share memory with an input */
+    /* the result has a format that only the backend knows, so the op is tested in cases of the ops that read
+       the result */
+    bool opaque;
     char groups; /* letter that counts the groups of a QTENSOR's rows; 0: no groups */
-    /* the arrays (QUANT_*) of a QTENSOR that the op writes; it reads the others (amax and scale are not
-       negative) */
+    /* the arrays (QUANT_*) of a QTENSOR that the op writes; the op reads the other arrays, which have no
+       negative amax or scale */
     int quant_writes;
 } op_fixture;
 
 /* Defined in op_fixture.c. */
 const op_fixture *fixture_find(const op_info *op); /* never NULL: an empty fixture if an op needs none */
-/* Returns a field that a generated case can fill only with a fixture, which is missing. NULL: no such
-   field. */
+/* Returns a field that only a fixture can fill, if the op's fixture does not fill it. NULL: no such field. */
 const op_field *fixture_missing(const op_info *op);
 const quant_spec *fixture_quant_spec(int index, int *count);
 
@@ -132,8 +134,8 @@ ott_status case_device_open(device *d, case_device *out);
 void case_device_close(case_device *d);
 /* True if the device reports that its GEMMs cannot sum in the order that the case asks for. */
 bool case_is_impossible(const op_case *c, const device *d);
-/* case_load copies the pristine block to the device; loaded: receives the arguments with the device's
-   addresses. case_call runs the op with c->loaded. case_store copies the device's block to c->live. */
+/* case_load copies the pristine block to the device, and writes the arguments with the device's addresses to
+   *loaded. case_call runs the op with c->loaded. case_store copies the device's block to c->live. */
 ott_status case_load(op_case *c, const case_device *d, op_args *loaded);
 ott_status case_call(op_case *c, exec *cx);
 ott_status case_store(op_case *c, const case_device *d);

@@ -28,8 +28,8 @@ static void draw_indices(op_case *c, const char *field, int64_t limit) {
         integers(c, field)[i] = (int32_t)case_draw(c, limit);
 }
 
-/* ---- quantization specs: torchao's three recipes, a single use, uses that differ, TransformerEngine's
- * rule, blocks, delayed scaling ---- */
+/* ---- quantization specs: torchao's three recipes, only one copy, copies with different specs,
+   TransformerEngine's rule, blocks, delayed scaling ---- */
 
 #define TORCHAO(d, granule, pow2)                                                                            \
     {                                                                                                        \
@@ -133,8 +133,8 @@ static const granularity gemm_grains[][2] = {
     {GRANULARITY_1X128, GRANULARITY_1X128},   {GRANULARITY_1X128, GRANULARITY_128X128},
     {GRANULARITY_128X128, GRANULARITY_1X128}, {GRANULARITY_1X32, GRANULARITY_1X32}};
 
-/* Sets the strides of an operand's scales. The operand may use the transposed matrix's scales if the blocks
-   are square. */
+/* Sets the strides of an operand's scales. With square blocks the scales may be those of the transposed
+   matrix. */
 static void gemm_scale_order(op_case *c, operand *o, int64_t mn) {
     qdata use = {0};
     bool shared = o->grain == GRANULARITY_128X128 && case_draw(c, 2);
@@ -199,7 +199,8 @@ static void gemm_prepare(op_case *c) {
 static void embedding_bind(op_case *c) {
     SIZE('V') = 1 + case_draw(c, 50);
 }
-/* The op's table is often a range of rows of a larger table. Draws the number of further rows. */
+/* The op gets a range of rows of the embedding table. Draws how many rows the table has before and after the
+   range. Returns their sum. */
 static int64_t draw_more(op_case *c) {
     int64_t before = case_draw(c, 2) ? case_draw(c, 20) : 0, after = case_draw(c, 2) ? case_draw(c, 20) : 0;
     set_integer(c, "before", before);
@@ -254,7 +255,8 @@ static void dropout_prepare(op_case *c) {
 
 /* ---- attention ---- */
 
-/* Columns: tokens, heads, head_dim, positions, rotated columns, columns before the rotated columns. */
+/* Each row: tokens, heads, head_dim, positions, columns of a head that are rotated, index of the first of
+   them. */
 static const int64_t rope_shapes[][6] = {
     {1, 1, 2, 1, 2},      {3, 2, 16, 7, 16},    {17, 3, 34, 40, 34},   {33, 4, 64, 64, 64},
     {5, 1, 128, 300, 96}, {16, 2, 30, 16, 30},  {2, 5, 8, 3, 8},       {130, 2, 32, 200, 16},
@@ -279,8 +281,8 @@ static void rope_prepare(op_case *c) {
     set_bool(c, "inverse", case_draw(c, 2));
 }
 
-/* Columns: tokens, heads, heads of the tail; widths of a head of x, of the tail and of y; column ranges of
-   x. */
+/* Each row: tokens, heads, heads of the tail, columns in a head of x, of the tail and of y, then the first
+   column and the number of columns that are taken from a head of x. */
 static const int64_t heads_shapes[][8] = {{1, 1, 1, 1, 1, 2, 0, 1},       {5, 3, 1, 40, 8, 24, 0, 16},
                                           {7, 2, 2, 33, 40, 33, 20, 13},  {33, 4, 1, 24, 16, 40, 8, 16},
                                           {17, 3, 3, 24, 24, 32, 0, 16},  {9, 5, 5, 17, 3, 35, 1, 16},
@@ -351,7 +353,7 @@ static void attention_prepare(op_case *c) {
     set_float(c, "softcap", case_draw(c, 3) ? 0.0f : 5.0f);
 }
 
-/* Shapes of tokens that continue a document. Columns: the five columns of attention_shapes, then the number
+/* Shapes for tokens that continue a document. Each row: the five numbers of attention_shapes, then the number
    of earlier tokens. */
 static const int64_t cached_shapes[][6] = {
     {1, 2, 1, 16, 1, 1},   {1, 4, 2, 24, 1, 63},  {1, 2, 2, 64, 1, 64},
@@ -421,7 +423,8 @@ static bool cross_entropy_present(const op_case *c, const op_field *f, bool want
 
 /* ---- mixture of experts ---- */
 
-/* Columns: tokens, experts, top-k, columns, groups (0: none), chosen groups, runs of tokens. */
+/* Each row: tokens, experts, experts per token, columns, groups of experts (0: none), chosen groups, runs of
+   tokens. */
 static const int64_t moe_shapes[][7] = {
     {1, 1, 1, 1, 0, 0, 1},   {1, 8, 2, 16, 0, 0, 1},   {7, 4, 1, 33, 0, 0, 7},
     {15, 3, 3, 17, 0, 0, 1}, {16, 8, 2, 20, 4, 2, 4},  {33, 16, 4, 24, 4, 1, 3},
@@ -464,7 +467,7 @@ static void route_backward_prepare(op_case *c) {
     case_set(c, "losses", &losses, sizeof losses);
 }
 
-/* The op sorts a range of tokens. Draws the numbers of tokens before and after the range. */
+/* The op sorts a range of the tokens. Draws how many tokens are before and after the range. */
 static void route_sort_bind(op_case *c) {
     moe_bind(c);
     c->note[0] = case_draw(c, 2) * case_draw(c, 300);
@@ -529,7 +532,8 @@ static void grouped_weight_bind(op_case *c) {
     c->note[0] = case_draw(c, sizeof gemm_formats / sizeof *gemm_formats);
 }
 
-/* Draws where the groups of rows end. Groups have any size, some are empty, and rows may be left over. */
+/* Draws the row at which each group of rows ends. Some groups are empty, and rows after the last group may be
+   left. */
 static void draw_ends(op_case *c, int64_t rows) {
     int64_t left = rows - case_draw(c, 2) * case_draw(c, rows), end = 0;
     for (int64_t e = 0; e < SIZE('E'); e++) {
@@ -544,8 +548,8 @@ static void grouped_quantize_prepare(op_case *c) {
     if (case_present(c, "end")) draw_ends(c, SIZE('M'));
 }
 
-/* Makes an operand from a quantized copy of a tensor with these rows and columns. deep: the groups are along
-   the contraction, otherwise along the operand's rows. */
+/* Makes an operand [rows, columns] with a scale layout for groups. deep: the groups divide the contraction,
+   and the operand is transposed; otherwise they divide its rows. */
 static void grouped_operand(op_case *c, const char *field, const char *label, ott_dtype d, granularity grain,
                             bool deep, int64_t rows, int64_t columns) {
     qtensor q = {.rows = rows, .columns = columns, .groups = SIZE('E')};
@@ -580,7 +584,7 @@ static void grouped_prepare(op_case *c) {
     set_bool(c, "accumulate", case_draw(c, 2));
     grouped_finish(c);
 }
-/* Draws where each group's rows end on each rank. Every group has rows. */
+/* Draws end[p, g], the row at which group g ends on rank p. No group is empty. */
 static void draw_ends_of_all(op_case *c, const tensor *all) {
     for (int64_t p = 0; p < all->rows; p++)
         for (int64_t g = 0; g < all->columns; g++)

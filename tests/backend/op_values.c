@@ -29,7 +29,8 @@ static float extreme(op_case *c, range r) {
     return (case_draw(c, 2) ? -1.0f : 1.0f) * ldexpf(mantissa, exponent);
 }
 
-/* Returns NaN (mixture 0), infinity (1), -infinity (2), or a random one of the three (otherwise). */
+/* Returns NaN if mixture is 0, infinity if it is 1, -infinity if it is 2; otherwise one of the three at
+   random. */
 static float nonfinite(op_case *c, int64_t mixture) {
     static const float values[] = {NAN, INFINITY, -INFINITY};
     return values[mixture < 3 ? mixture : case_draw(c, 3)];

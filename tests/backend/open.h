@@ -3,9 +3,9 @@
  * selects it:
  * - unset: the CPU
  * - "amx_emulated": the CPU, with an emulated tile unit
- * - "fenced", "fenced_transposed": the CPU inside a fence (backend/fenced.h); the second requires transposed
+ * - "fenced": the CPU inside a fence (backend/fenced.h); "fenced_transposed" also requires transposed
  * columnwise data
- * - "cuda": an emulated GPU in programs that link that backend, otherwise a GPU, by the plugin that is found
+ * - "cuda": an emulated GPU in programs that link the emulation, otherwise a real GPU through the CUDA plugin
  * (backend/loader.h)
  */
 #ifndef TESTS_BACKEND_OPEN_H
@@ -19,8 +19,7 @@
 ott_status test_device_open(mem *account, int threads, const char *isa, device **out);
 /* Like test_device_open, with a device name instead of the environment's. NULL or "": the CPU. */
 ott_status test_device_open_named(const char *name, mem *account, int threads, const char *isa, device **out);
-/* True for a plugin's device if a library computes its GEMMs and attention, in the library's own order of
-   sums. */
+/* True for a GPU whose GEMMs and attention are computed by a library, which adds in an order of its own. */
 bool test_device_has_own_sums(const device *d);
 /* Opens GPU number `index`. For programs that link the CUDA backend. */
 ott_status test_device_open_gpu(mem *account, int index, device **out);

@@ -57,7 +57,8 @@ static void bytes_go_in_within_and_out(void **state) {
     succeed(device_copy_out(d, out, b, BYTES));
     assert_memory_equal(out, staging, BYTES);
     succeed(device_event_wait(d, sent));
-    memset(staging, 7, BYTES); /* the copy is done, so changing staging memory must not change a */
+    /* the copy to device memory is done, so a change of staging memory must not change device memory */
+    memset(staging, 7, BYTES);
     succeed(device_copy_out(d, out, a, BYTES));
     assert_int_equal(((unsigned char *)out)[BYTES - 1], (unsigned char)((BYTES - 1) * 31 >> 3));
     device_event_close(d, sent);

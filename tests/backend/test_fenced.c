@@ -124,7 +124,7 @@ static void an_op_stays_within_its_memory(void **state) {
                    "convert: x: 60 bytes from byte 4 on end beyond the 60 bytes", "a test's tensor");
 }
 
-/* The fence checks the address of every array of a quantized copy. */
+/* An op call fails if the address of any array of a quantized copy is wrong. */
 static void a_quantized_copy_is_checked(void **state) {
     (void)state;
     exec cx = {.device = fence.d};

@@ -2,9 +2,9 @@
  * Compares every op of ops.def on every backend with the scalar reference, bit for bit: in each activation
  * format, with odd shapes, and with values from subnormal to NaN. The CPU backend is tested with each
  * instruction set of this machine, on one to three threads, and inside a fence. If the environment names a
- * device (backend/open.h), only this device is tested. The test reaches a backend only through copies and
- * skips ops that it lacks. The cases come from the op table, so a new op is tested immediately, or the test
- * names the fixture that it needs.
+ * device (backend/open.h), only this device is tested. The test uses device memory only through copies, and
+ * skips ops that a backend does not have. The cases come from the op table. So a new op is tested without
+ * further code, or the test names the fixture that the op needs.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,8 +19,8 @@
 #include "reference/reference_ops.h"
 
 /* REPEATS: number of cases with different random choices, for each format, shape and kind of values. Slow
-   builds (OTT_TEST_PART) and the emulated GPU run every nth case. n has no common factor with the loop
-   counts, so that each kind of case occurs. */
+   builds (OTT_TEST_PART) and the emulated GPU run every nth case. n has no common factor with the numbers of
+   formats, shapes and kinds, so that each format, shape and kind is still tested. */
 #ifdef OTT_TEST_PART
 static const int thread_counts[] = {3}; /* several threads; one thread count suffices to find memory errors */
 enum { EVERY = 5, EVERY_EMULATED = 5 };
@@ -104,8 +104,8 @@ static int64_t launches(void) {
     return is_emulated() ? cudart_launches : 0;
 }
 
-/* Compares with the reference. If a library computes a GPU's GEMMs and attention, only normal values are
-   compared, within a bound. */
+/* Compares with the reference. GEMMs and attention of a GPU's library are compared with a tolerance, and only
+   if the inputs are normal values or zeros. */
 static bool compare(op_case *c, const device *d) {
     bool library = strcmp(c->op->name, "gemm") == 0 || strncmp(c->op->name, "attention", 9) == 0;
     if (!library || !test_device_has_own_sums(d)) return case_compare(c);
@@ -271,7 +271,8 @@ static void test_indices_out_of_range_are_seen(void **state) {
 /* ---- the comparison finds errors ---- */
 
 static void make_swiglu(op_case *c) {
-    uint64_t number = 0; /* draw until a case has a quantized copy, and padding after y's columns */
+    /* makes cases until one has a quantized copy, and an output y with padding after its columns */
+    uint64_t number = 0;
     do assert_true(case_make(c, op_find("swiglu_forward"), OTT_BF16, 4, VALUES_NORMAL, number++));
     while (!case_present(c, "q") || case_at(c, "y")->tensor.ld == case_at(c, "y")->tensor.columns);
     succeed(case_expect(c, &all.reference));

@@ -23,7 +23,7 @@
 static mem *m;
 static char root[64], path_text[4][256];
 
-/* Returns "ROOT/name". The path is valid until the fourth call after this one. */
+/* Returns "ROOT/name". The path is valid until `at` is called four more times. */
 static const char *at(const char *name) {
     static int next;
     char *out = path_text[next++ % 4];
@@ -511,7 +511,7 @@ static uint32_t slow_crc32c(const unsigned char *p, int64_t bytes) {
     return ~crc;
 }
 
-/* The CRC of a text is the exclusive or of its pieces' CRCs, each shifted to its place, in any order. */
+/* The CRC of a text is the exclusive or of what file_crc32c_before returns for its pieces, in any order. */
 static void test_crc32c_of_pieces(void **state) {
     (void)state;
     static unsigned char data[5000];
@@ -527,7 +527,7 @@ static void test_crc32c_of_pieces(void **state) {
         file_crc32c_before(file_crc32c_before(file_crc32c(0, data, 1), INT64_C(1) << 39), INT64_C(1) << 39));
 }
 
-/* Two writers write one file. Each skips the ranges that the other writes. */
+/* Two writers write one file. Each writer skips the bytes that the other writes. */
 static void test_two_write_one_file(void **state) {
     (void)state;
     file_writer *w[2];
@@ -569,7 +569,7 @@ static void test_clocks(void **state) {
     assert_true(clock_wall() > 1.7e9);
 }
 
-/* A folder whose name only begins like the other one is not inside it. */
+/* A folder is not inside another folder just because its name begins with the other's name. */
 static void test_paths_inside_a_folder(void **state) {
     (void)state;
     assert_true(file_is_inside("runs/a", "runs/a"));

@@ -13,7 +13,7 @@ static float from_bits(uint32_t u) {
     return x;
 }
 
-/* Returns |got - exact| in units in the last place of a float of exact's size. */
+/* Returns |got - exact| in units in the last place of a float near `exact`. */
 static double ulps(float got, double exact) {
     int exponent;
     frexp(exact, &exponent);

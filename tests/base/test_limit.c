@@ -87,7 +87,7 @@ static void test_machine(void **state) {
     memory_limit l = read_root(0);
     check(&l, 2048, 4096, "this machine");
     assert_string_equal(limit_text(&l, text), "2.00 GiB of the 4.00 GiB of this machine are left");
-    /* 100 MiB are allocated and 40 MiB are resident, so the process will still use 60 MiB. */
+    /* 100 MiB are allocated and 40 MiB are resident, so the process is expected to use 60 MiB more */
     snprintf(statm, sizeof statm, "100000 %ld 1 1 0 100 0\n", 40L * MIB / sysconf(_SC_PAGESIZE));
     put("/proc/self/statm", statm);
     l = read_root((int64_t)100 * MIB);

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-/* Makes malloc return NULL for an impossible size also under the address sanitizer. */
+/* Under sanitizers too, malloc must return NULL for a size that is too large, as the tests expect. */
 const char *__asan_default_options(void);
 const char *__tsan_default_options(void);
 const char *__asan_default_options(void) {
@@ -72,7 +72,7 @@ static void test_blocks_are_zero_and_aligned(void **state) {
             assert_int_equal(mem_alloc(m, MEM_OTHER, sizes[i], "p", &p), OTT_OK);
             assert_int_equal((uintptr_t)p % MEM_ALIGNMENT, 0);
             assert_true(all_zero(p, sizes[i]));
-            /* so that the test notices a block that is reused without clearing */
+            /* if a later block reuses this memory without clearing it, the check above fails */
             memset(p, 0xff, (size_t)sizes[i]);
             mem_free(m, p);
         }

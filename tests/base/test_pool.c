@@ -98,7 +98,8 @@ static void test_sleepers_wake(void **state) {
     tally t = {0};
     assert_int_equal(pool_open(m, 2, &p), OTT_OK);
     for (int round = 0; round < 20; round++) {
-        usleep(2000); /* longer than threads spin: the workers sleep now, and the caller sleeps in pool_run */
+        /* workers spin for less than 2 ms and then sleep, so pool_run must wake them */
+        usleep(2000);
         pool_run(p, sleep_unevenly, &t);
     }
     assert_int_equal(t.runs[0], 20);

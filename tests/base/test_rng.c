@@ -87,7 +87,7 @@ static void test_normal_moments_and_tail(void **state) {
     assert_true(largest > 4.2 && largest < 6.5);
 }
 
-/* Compares a hash of the bits of many draws. If the numbers changed, on any machine, resumed runs would
+/* Compares a hash of the bits of many draws with a constant. With other numbers, resumed runs would
    differ. */
 static void test_normal_bits_never_change(void **state) {
     (void)state;

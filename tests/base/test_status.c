@@ -76,8 +76,8 @@ static void test_codes_have_texts(void **state) {
     assert_int_equal(status_exit_code((ott_status)-1), 1);
 }
 
-/* A system error is bad input if the caller's name for a file is wrong. It is not bad input if the system
-   cannot do the call at the moment. */
+/* An errno for a name that the user gave, such as ENOENT, is bad input. An errno for the state of the
+   machine, such as ENOSPC, is not. */
 static void test_system_errors(void **state) {
     (void)state;
     static const int machine[] = {ENOSPC, EDQUOT, EIO, EMFILE, ENFILE, EFBIG, EAGAIN};

@@ -110,8 +110,8 @@ static ott_status add_impossible(bench *b) {
                                       .state = &first});
 }
 
-/* The reported peak is at least the rate of the fastest GEMM. On a busy machine the short measurement of the
-   peak may give less. */
+/* The reported peak is at least the speed of the fastest GEMM, even if the measurement of the peak gave less,
+   as it can on a busy machine. */
 static void no_product_exceeds_its_peak(void **state) {
     (void)state;
     mem *account;

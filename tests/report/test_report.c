@@ -204,7 +204,7 @@ static report_verdict judge(folder *f, report_summary first, report_summary seco
     return verdict;
 }
 
-/* If each row has one seed, only a gap that is larger than the effect of a seed gives a verdict. */
+/* If each row has one seed, a gap gives a verdict only if it is larger than what a seed can cause. */
 static void verdicts(void **state) {
     folder *f = *state;
     report_summary bf16 = {"ref", "bf16", "", .train_loss = 2, .val_loss = NAN}, fp8 = bf16;

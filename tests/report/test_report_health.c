@@ -123,8 +123,8 @@ static void page(void **state) {
     assert_drawn_times(&p, "<h2>What FP8 does to the tensors</h2>", 1);
     assert_drawn_times(&p, "</title></rect>", 5); /* module c has no cell for the second measurement */
     assert_drawn(&p, "Left FP8, by fallback or by schedule: c (after step 10).</p>");
-    /* Checks the cells of the heat map: 28.5 dB below E4M3's value has the darkest color. Each color covers 4
-       dB, down to 32 dB below. The cells fill the page. */
+    /* Checks the cells of the heat map. An SQNR 28.5 dB below the 31.5 dB expected of E4M3 has the darkest
+       color. Each color covers 4 dB, down to 32 dB below. The cells fill the page. */
     assert_drawn(
         &p,
         "<rect class=\"h0\" x=\"236\" y=\"80\" width=\"412.5\" height=\"13.5\"><title>c, step 10: 3.0 dB, "
@@ -177,8 +177,7 @@ static void one_step(void **state) {
     drawn_close(&p);
 }
 
-/* A null SQNR in the file is the worst value if the tensor is not finite. It is no value if the tensor is
-   zeros or exact. */
+/* A null SQNR ranks worst if the tensor is not finite; it has no rank if all elements are zero or exact. */
 static void without_sqnr(void **state) {
     folder *f = *state;
     metrics_writer *w = open_writer(f, "metrics.jsonl");
@@ -197,7 +196,7 @@ static void without_sqnr(void **state) {
                    "           -  zeros  input (output, e4m3)\n");
     str_free(&t);
     drawn_page p = page_of(f);
-    /* two values, each in a cell and in a list of the worst values */
+    /* two uses, each of which is written twice: in a cell and in a list of the worst uses */
     assert_int_equal(occurrences(p.data, "\"sqnr_db\": \"not finite\""), 4);
     assert_int_equal(occurrences(p.data, "\"sqnr_db\": null"), 4);
     assert_drawn_times(&p, "<rect class=\"hx\"", 3); /* two heat-map cells, and one in the legend */
@@ -272,14 +271,14 @@ static void equal_modules(void **state) {
     drawn_close(&p);
 }
 
-/* The color scale ends at the format's value. It begins below the lowest value that occurs. */
+/* The color scale ends at the SQNR expected of the format. It begins below the lowest SQNR in the file. */
 static void scale_of_colors(void **state) {
     folder *f = *state;
     static const struct {
         double low, high;
         const char *first, *second, *last;
     } cases[] = {
-        /* the lowest value is 22.5 dB below; with steps of 2.5 dB the scale would only reach -20 dB */
+        /* 9 dB is 22.5 dB below the expected 31.5 dB; steps of 2.5 dB would reach only -20 dB */
         {9, 25, ">-24</text>", ">-21</text>", ">0</text>"},
         {31, 60, ">-8</text>", ">-7</text>", ">0</text>"},
         {-5000, 12, ">-1000</text>", ">-875</text>", ">0</text>"}, /* drawn as -1000 dB */
@@ -297,8 +296,8 @@ static void scale_of_colors(void **state) {
     }
 }
 
-/* E5M2's value is 25.6 dB, so in a healthy run no tensor is marked. 28 dB in E4M3 are 3.5 dB below E4M3's
-   value, so this tensor is the worst. */
+/* E5M2 is expected to have 25.6 dB and E4M3 31.5 dB, so tensors with these values are not marked. The tensor
+   with 28 dB in E4M3 is 3.5 dB too low, so it is the worst. */
 static void formats_have_their_norm(void **state) {
     folder *f = *state;
     metrics_writer *w = open_writer(f, "metrics.jsonl");
