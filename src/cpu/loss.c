@@ -126,8 +126,7 @@ ott_status ISA(cross_entropy_part)(exec *cx, const cross_entropy_part_args *a) {
     return OTT_OK;
 }
 
-/* Combines the results of the ranks, which have parts of a row: maximum, sum of exponentials, target
-   logit. */
+/* Combines the results of ranks that have parts of a row: maximum, sum of exponentials, target logit. */
 static void join_parts(const tensor *parts, int64_t t, float *m, float *sum, float *at_target) {
     *m = -INFINITY;
     *sum = *at_target = 0.0f;

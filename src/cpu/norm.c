@@ -1,8 +1,7 @@
 /* cpu/norm: RMSNorm (Zhang and Sennrich 2019) after adding to the residual stream. */
 #include "cpu/rows.h"
 
-/* Computes h = x + delta, rounded, and stores it unless h is NULL. Returns the sum of h * h (SUM16,
-   ops.def). */
+/* Computes h = x + delta, rounded; stores it unless h is NULL. Returns the sum of h^2 (SUM16 in ops.def). */
 SIMD float residual_row(ott_dtype d, const void *x, const void *delta, void *h, int64_t columns) {
     v16 squares = v16_zero();
     BY_16(c, lanes, columns, {
@@ -52,7 +51,7 @@ ott_status ISA(rmsnorm_forward)(exec *cx, const rmsnorm_forward_args *a) {
     return ISA(quantize_list)(cx, a->y, a->q);
 }
 
-/* dy * weight and h * rstd of columns [at, at + n); other lanes are 0, even if rstd is infinite. */
+/* For columns [at, at + n): wdy = dy * weight, xhat = h * rstd. Other lanes are 0 for any rstd. */
 typedef struct gradient_pair {
     v16 wdy, xhat;
 } gradient_pair;
@@ -85,7 +84,7 @@ SIMD void input_gradient_row(ott_dtype d, const rmsnorm_backward_args *a, int64_
     });
 }
 
-/* Adds the terms of `count` (a constant) rows from t on to dweight of columns [first, first + columns). */
+/* Adds dy * h * rstd of rows [t, t + count) to dweight[first, first + columns). count: a constant. */
 SIMD void weight_gradient_rows(ott_dtype d, const rmsnorm_backward_args *a, int64_t t, int count,
                                int64_t first, int64_t columns) {
     const float *rstd = (const float *)a->rstd->data + t;

@@ -46,7 +46,7 @@ typedef struct adamw_job {
     int64_t first, row_step;
 } adamw_job;
 
-/* Consecutive elements of a row. index: index of the first one in the full parameter (tensor/ops.def). */
+/* Consecutive elements of a row in each tensor. index: the first element's index in the full parameter. */
 typedef struct adamw_place {
     void *param, *moment1, *moment2;
     const void *grad;

@@ -46,7 +46,7 @@ SIMD v16 moment16_expanded(v16 x, const moment_scale *s) {
 typedef struct moment_group {
     float x[MOMENT_GROUP];
     v16 largest; /* largest magnitude in each lane */
-    v16i least;  /* 0x7fffffff minus the bits of each lane's smallest magnitude >= FLT_MIN; 0: none */
+    v16i least;  /* 0x7fffffff minus the bits of each lane's smallest normal magnitude; 0 if there is none */
 } moment_group;
 
 SIMD void put_moment(moment_group *g, int64_t at, v16 x) {
@@ -81,7 +81,7 @@ typedef struct adamw_job {
     int64_t first, row_step;
 } adamw_job;
 
-/* Addresses of a group of `count` elements. index: index of the first element in the full parameter. */
+/* A group of `count` elements in each tensor. index: the first element's index in the full parameter. */
 typedef struct adamw_place {
     void *param;
     const void *grad;

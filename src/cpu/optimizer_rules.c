@@ -5,7 +5,7 @@
 
 enum { PARAM, GRAD, SLOT /* first of three state slots */, TENSORS = SLOT + 3 };
 
-/* Consecutive elements of a row of each tensor. A slot is NULL if the rule does not have it. */
+/* Consecutive elements of a row of each tensor. slot[i] is NULL if the rule has no state tensor i. */
 typedef struct update_row {
     float *p;
     const float *g;
@@ -23,7 +23,7 @@ typedef struct update_rule {
     int tensors;
     int param_draw; /* which number of a draw rounds tensor PARAM (tensor/stochastic.h) */
     uint64_t sums;  /* mask STOCHASTIC_SUM_*: the numbers of a draw that round sums */
-    bool has_point; /* true: the parameter is update_point of slots 0 and 1, rounded to nearest */
+    bool has_point; /* true: update_point computes the parameter from slots 0 and 1, rounded to nearest */
 } update_rule;
 
 /* Seed and element indices for stochastic rounding (tensor/ops.def: adamw). */
@@ -42,10 +42,10 @@ typedef struct update_job {
     update_constants constants;
     update_place place;
     uint64_t update;
-    bool narrow, rounds; /* narrow: some tensor is bf16; rounds: some tensor except the gradient is bf16 */
+    bool narrow, rounds; /* narrow: a tensor is bf16; rounds: the parameter or a state tensor is bf16 */
 } update_job;
 
-/* Defines the loop over a row for a rule with `slots` slots. The compiler vectorizes it. */
+/* Defines the loop over a row for a rule with `slots` state tensors. The compiler vectorizes it. */
 #define UPDATE_ROW(rule, slots)                                                                              \
     static void rule##_row(const update_constants *constants, update_row r, int64_t count) {                 \
         const update_options o = *constants->o;                                                              \
@@ -79,7 +79,7 @@ enum { CHUNK = 256 };
 
 typedef struct update_chunk {
     char *at[TENSORS]; /* address of the chunk in each tensor */
-    float *x[TENSORS]; /* the elements in fp32: `at` of an fp32 tensor, `wide` of a bf16 tensor */
+    float *x[TENSORS]; /* elements in fp32: x[k] is at[k] if tensor k is fp32, and wide[k] if it is bf16 */
     float wide[TENSORS][CHUNK];
     int64_t index, count; /* index: index of the first element in the full parameter */
 } update_chunk;
@@ -96,7 +96,7 @@ static void widen_chunk(const update_job *j, update_chunk *c) {
     }
 }
 
-/* Rounds the elements of bf16 tensors stochastically. Then recomputes a parameter that is an update_point. */
+/* Rounds bf16 tensors stochastically. If rule.has_point, then computes the parameter from two slots. */
 static void round_chunk(const update_job *j, update_chunk *c) {
     draws16 draws;
     for (int64_t i = 0; i < c->count; i += 16) {
@@ -202,7 +202,7 @@ ott_status ISA(schedule_free)(exec *cx, const schedule_free_args *a) {
                     (const tensor *[]){a->param, a->grad, a->z, a->x, a->moment2});
 }
 
-/* For the op muon_momentum, tensor PARAM is the momentum. The op `muon` updates the parameter. */
+/* The op muon_momentum updates only the momentum, as tensor PARAM. The op `muon` updates the parameter. */
 ott_status ISA(muon_momentum)(exec *cx, const muon_momentum_args *a) {
     static const update_rule rule = {
         .row = muon_momentum_row, .tensors = 2, .param_draw = STOCHASTIC_SLOT, .sums = STOCHASTIC_SUM_PARAM};

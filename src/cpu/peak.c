@@ -2,7 +2,7 @@
 #include "cpu/simd/simd.h"
 #include "cpu/isa.h"
 
-/* Enough independent chains to hide the latency of an FMA on two units, few enough to stay in registers. */
+/* Number of independent sums: enough to hide the latency of FMAs, few enough for the registers. */
 #if defined(CPU_ISA_avx512)
 enum { CHAINS = 24 };
 #elif defined(CPU_ISA_avx2) || defined(CPU_ISA_neon)
@@ -11,7 +11,7 @@ enum { CHAINS = 6 };
 enum { CHAINS = 1 };
 #endif
 
-/* Hides a value from the optimizer, so that it neither folds nor removes the chains. */
+/* Hides a value from the compiler, so that it does not compute or remove the sums. */
 #if defined(CPU_ISA_avx512)
 #define KEEP(x) __asm__ volatile("" : "+v"(x))
 #elif defined(CPU_ISA_avx2)

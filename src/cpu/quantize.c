@@ -2,11 +2,11 @@
  * cpu/quantize: quantizes a tensor for its rowwise and columnwise use (fp8/recipe.h): amaxes, scales, codes.
  *
  * The work is split into units. A unit has as many rows as the highest scale block, and as many columns as
- * fit the second-level cache. The first pass computes every amax. It casts a scale block as soon as its scale
- * is known: a row with its own scale while the row is in the first-level cache, a block of 32 or 128 rows
- * after its last row, a row of a tensor with delayed scaling immediately. A second pass casts a use if its
- * scales need the amax of the full tensor or of full columns. Threads share the units; a maximum does not
- * depend on the order. Transposed codes are also computed row by row, and then copied to their columns.
+ * fit the second-level cache. A first pass computes every amax, and also codes as soon as their scale is
+ * known: in a row with its own scale while the row is in the first-level cache, in a block of 32 or 128 rows
+ * after the last row, with delayed scaling immediately. If the scales need the amax of the full tensor or of
+ * full columns, a second pass computes the codes. Threads share the units; a maximum does not depend on the
+ * order. Transposed codes are also computed row by row, and then copied to their columns.
  */
 #include "cpu/quantize.h"
 #include "base/size.h"
@@ -27,7 +27,7 @@ typedef struct quantize_job {
     int64_t strips;         /* number of units that cover the columns */
     int64_t run;            /* an amax is computed for each `run` columns of a row */
     bool tiled;             /* true: TILE_ROWS rows are processed together */
-    row_ahead ahead[3];     /* prefetch of the amax loop, of a cast in the first pass, of the second pass */
+    row_ahead ahead[3];     /* prefetch of three loops: amaxes, codes in pass 1, codes in pass 2 */
     int64_t most_floats[2]; /* number of floats in quantize_work.most[i] */
     int64_t spread_floats;  /* number of floats in quantize_work.spread */
     int64_t codes_floats;   /* size of quantize_work.codes in floats */
@@ -41,12 +41,12 @@ typedef struct quantize_unit {
 
 /* Arrays in a thread's scratch. */
 typedef struct quantize_work {
-    /* running amaxes of use[i], for each scale block of the unit, for each column, or for the tensor */
+    /* [use] largest magnitudes so far: in each scale block of the unit, in each column, or in the tensor */
     float *most[2];
-    float *runs;    /* amax of each run of the current row, or of a tile's rows: [run][TILE_ROWS] */
+    float *runs;    /* amax of each job->run columns of a row, or of TILE_ROWS rows: [run][TILE_ROWS] */
     float *spread;  /* scales of a row, one for each element */
     uint8_t *codes; /* codes of a row before they are transposed */
-    void *each;     /* most[i] of the use that has a scale for each column (quantize_row.h); NULL: none */
+    void *each;     /* the array most[i] of the use with a scale for each column; NULL: no such use */
 } quantize_work;
 
 /* ---- units and scratch ---- */
@@ -55,7 +55,7 @@ static bool is_tiled(const quantize_use *s) {
     return s->rows == 1 && s->columns != QUANTIZE_ALL && s->row_step == 1;
 }
 
-/* Returns the number of rows that finish_rows finishes in one call. */
+/* Returns the number of rows for which one call of finish_rows computes scales. */
 static int64_t height(const quantize_use *s) {
     return is_tiled(s) ? TILE_ROWS : s->rows;
 }
@@ -75,7 +75,7 @@ static void share_units(const quantize_job *job, int thread, int threads, int64_
     pool_share(quantize_blocks(job->x->rows, job->band) * job->strips, 1, thread, threads, first, end);
 }
 
-/* Chooses the size of units. They have enough columns that the work for elements dominates, and few enough
+/* Chooses the size of units. They have enough columns that the overhead for a row is small, and few enough
    that a unit stays in the second-level cache. If a scale block is a full row, units have full rows. */
 static void choose_units(quantize_job *job, int64_t columns) {
     enum { UNIT_ELEMENTS = 1 << 17, WIDEST_BLOCK = 128 };
@@ -145,7 +145,7 @@ static quantize_work work_of(const quantize_job *job, int thread) {
 
 /* ---- scales ---- */
 
-/* Computes scales and scale_invs of `count` groups, `step` apart, from their amaxes. */
+/* Computes scales and scale_invs of `count` groups (first, first + step, ...) from their amaxes. */
 static void set_scales(const quantize_use *s, int64_t first, int64_t count, int64_t step) {
     const qdata *at = s->at;
     if (step == 1 && count > 1 && s->spec->policy == AMAX_CURRENT && scale_has_lanes(&s->spec->scale)) {
@@ -167,12 +167,12 @@ static void set_all_scales(const quantize_use *s) {
 
 /* ---- codes ---- */
 
-/* Returns the address for a row's codes from `column` on: w->codes if the codes are transposed later. */
+/* Returns where to write a row's codes from `column` on: w->codes if they are transposed afterwards. */
 static uint8_t *codes_at(const quantize_use *s, int64_t row, int64_t column, const quantize_work *w) {
     return s->at->transposed ? w->codes : (uint8_t *)s->at->data + row * s->at->ld + column;
 }
 
-/* Copies a row's codes to the transposed codes of s->at or s->also, if one of these is transposed. */
+/* Copies a row's codes to a column of s->at or s->also, if one of these has transposed codes. */
 static void transpose_codes(const quantize_use *s, int64_t row, int64_t column, int64_t count,
                             const uint8_t *codes) {
     const qdata *d = s->at->transposed ? s->at : s->also;
@@ -224,7 +224,7 @@ SIMD v16 canonical_nan(v16 amax) {
     return v16_select(v16_isnan(amax), v16_set1(NAN), amax);
 }
 
-/* Raises the amaxes most[0], most[step], ...: each to the maximum of the next `per` amaxes of runs[count]. */
+/* Raises most[i * step] to the largest of runs[i * per] to runs[(i + 1) * per - 1], for each i. */
 static void raise_blocks(float *most, int64_t step, const float *runs, int64_t count, int64_t per) {
     for (int64_t n = 0; n < count; most += step)
         for (int64_t end = size_min(n + per, count); n < end; n++) *most = amax_of(*most, runs[n]);
@@ -262,7 +262,7 @@ static void raise_tile(const quantize_job *job, quantize_unit u, int64_t row, in
     }
 }
 
-/* Does what finish_rows does, for a use with a tile of block scales. Then sets the tile to 0. */
+/* Does finish_rows's work for a use with block scales, for the rows of a tile. Then sets the tile to 0. */
 static void finish_tile(const quantize_job *job, const quantize_use *s, float *tile, quantize_unit u,
                         int64_t row, int64_t end, const quantize_work *w) {
     int64_t count = quantize_blocks(u.columns, s->columns), g = quantize_group(s, row, u.column);
@@ -281,12 +281,12 @@ static void finish_tile(const quantize_job *job, const quantize_use *s, float *t
     memset(tile, 0, (size_t)(count * TILE_ROWS) * sizeof(float));
 }
 
-/* Returns running amaxes [n, n + count) of use i in fp32; count is at most 16. */
+/* Returns the largest magnitudes so far, [n, n + count) of use i, in fp32. count is at most 16. */
 static v16 amax_so_far(const quantize_job *job, int i, const quantize_work *w, int64_t n, int64_t count) {
     return column_amax_load_n(w->most[i], job->use[i].columns == 1 ? job->x->dtype : OTT_F32, n, count);
 }
 
-/* Stores the amaxes of rows [row, end) of use i; with job->casts also scales and codes. */
+/* Stores the amaxes of use i in rows [row, end). If job->casts, also computes scales and codes. */
 static void finish_rows(const quantize_job *job, int i, quantize_unit u, int64_t row, int64_t end,
                         const quantize_work *w) {
     const quantize_use *s = &job->use[i];
@@ -405,7 +405,7 @@ ott_status ISA(quantize)(exec *cx, const quantize_args *a) {
     return quantize(cx, a->x, a->q);
 }
 
-/* Quantizes rows [first, end), which are group `which`. The rows after the last group are one more group. */
+/* Quantizes rows [first, end) as group `which`. The rows after the last group are one more group. */
 static ott_status quantize_rows(exec *cx, const grouped_quantize_args *a, int64_t which, int64_t first,
                                 int64_t end) {
     tensor x = tensor_rows(*a->x, first, end - first);

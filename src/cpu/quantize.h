@@ -49,7 +49,7 @@ static inline quantize_use quantize_use_of(const qtensor *q, bool column) {
     return s;
 }
 
-/* Writes q's FP8 uses to use[2], but one use if two uses share scales. Returns the number of uses. */
+/* Writes q's FP8 uses to use[2] and returns their number. If two uses share scales, writes only one. */
 static inline int quantize_uses(const qtensor *q, quantize_use *use) {
     int count = 0;
     if (cast_spec_is_fp8(&q->spec.rowwise)) use[count++] = quantize_use_of(q, false);
@@ -60,18 +60,18 @@ static inline int quantize_uses(const qtensor *q, quantize_use *use) {
     return count;
 }
 
-/* False if a row has only one scale, or a scale for each element, stored in order. */
+/* True if a row has several scales, but no array with one scale for each element. */
 static inline bool quantize_spreads(const quantize_use *s) {
     return s->columns != QUANTIZE_ALL && !(s->columns == 1 && s->column_step == 1);
 }
 
-/* Returns one scale for each of `count` elements of a row from `column` on. `values`: scale or scale_inv of
-   the use. Copies the scales to buffer[count + 15] unless `values` has one for each element. */
+/* Returns a scale for each of `count` elements of a row from `column` on. values: the use's scale or
+   scale_inv array. Copies scales to buffer[count + 15] if `values` does not have one for each element. */
 static inline const float *quantize_spread(const quantize_use *s, const float *values, int64_t row,
                                            int64_t column, int64_t count, float *buffer) {
     if (s->columns != QUANTIZE_ALL && !quantize_spreads(s)) return values + quantize_group(s, row, column);
     for (int64_t j = 0; j < count;) {
-        /* elements up to the end of the scale group; at least count if columns is QUANTIZE_ALL */
+        /* elements up to the end of the scale group; more than count if the group is a full row */
         int64_t left = s->columns - ((column + j) & (s->columns - 1));
         int64_t end = left < count - j ? j + left : count;
         v16 value = v16_set1(values[quantize_group(s, row, column + j)]);

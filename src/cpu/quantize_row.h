@@ -8,18 +8,18 @@
 #include "cpu/rows.h"
 #include "tensor/tensor.h"
 
-/* Block scales of TILE_ROWS rows are computed together, because the scales of neighbouring rows are
-   neighbours in memory. First amaxes, then scales are stored in a tile [block][row]. */
+/* Block scales of TILE_ROWS rows are computed together, because they are next to each other in memory. A tile
+   [block][row] has first the amaxes, then the scales. */
 enum { TILE_ROWS = 16 };
 
 /* Software prefetch into the second-level cache. The hardware prefetcher stops at the end of a page. */
 typedef struct row_ahead {
     int64_t distance; /* prefetch distance in elements; 0: no prefetch */
     int64_t mask;     /* prefetch only at elements i with (i & mask) == turn */
-    int64_t turn;     /* differs between two loops over the same rows, so that they prefetch alternately */
+    int64_t turn;     /* two loops over the same rows have different turns and prefetch different elements */
 } row_ahead;
 
-/* Prefetches for elements [i, i + 64) of the row that starts at index `from`. */
+/* While elements [i, i + 64) of a row are processed, prefetches the elements a.distance after them. */
 SIMD void fetch(row_ahead a, const void *x, ott_dtype d, int64_t from, int64_t i) {
     if (a.distance == 0 || (i & a.mask) != a.turn) return;
     const char *p = (const char *)x + (from + i + a.distance) * dtype_bytes(d);
@@ -85,7 +85,7 @@ SIMD void amax_runs(const void *x, ott_dtype d, int64_t from, int64_t n, int64_t
         *runs++ = amax_run(x, d, from + i, n - i < run ? n - i : run, ahead, column_amax_at(columns, d, i));
 }
 
-/* Writes the amax of each `run` of a row's elements [column, column + n) to runs[]. Raises columns[n] too. */
+/* Writes to runs[] the amax of every `run` elements of a row from `column` on. Also raises columns[n]. */
 static void amax_row(const tensor *x, int64_t row, int64_t column, int64_t n, int64_t run, row_ahead ahead,
                      void *columns, float *runs) {
     int64_t from = row * x->ld + column;
@@ -104,8 +104,8 @@ SIMD v16i larger(ott_dtype d, v16i a, v16i b) {
     return d == OTT_BF16 ? v16i_umax16(a, b) : v16i_umax(a, b);
 }
 
-/* Returns the amaxes of TILE_ROWS rows, one in each lane: row r is the n elements from index from + r * ld
-   on. n must be a multiple of a vector's elements. Also raises columns[n] unless columns is NULL. */
+/* Returns the amaxes of TILE_ROWS rows, one in each lane. Row r has n elements, from index from + r * ld on.
+   n is a multiple of 32 for bf16, else of 16. Also raises columns[n] unless columns is NULL. */
 ROW_LOOP v16 amax_full_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, int64_t n, void *columns) {
     v16i most[TILE_ROWS];
     ROW_UNROLL for (int r = 0; r < TILE_ROWS; r++) most[r] = v16i_set1(0);
@@ -122,7 +122,7 @@ ROW_LOOP v16 amax_full_tile(const void *x, ott_dtype d, int64_t from, int64_t ld
     return v16_fold_rows_amax(most, d == OTT_BF16);
 }
 
-/* Returns what amax_full_tile returns, but for up to TILE_ROWS rows and any n. */
+/* Like amax_full_tile, for at most TILE_ROWS rows and any n. */
 SIMD v16 amax_part_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, int64_t rows, int64_t n,
                         void *columns) {
     float most[TILE_ROWS] = {0};
@@ -130,8 +130,8 @@ SIMD v16 amax_part_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, in
     return v16_load(most);
 }
 
-/* Writes the amaxes of columns [column, column + n) of rows [row, row + rows) to runs[][TILE_ROWS]: one
-   vector for each `run` of columns, one lane for each row. */
+/* Writes the amaxes of every `run` columns of [column, column + n), in rows [row, row + rows), to
+   runs[][TILE_ROWS]: a vector for every `run` columns, with a lane for each row. */
 SIMD void amax_tiles_of(ott_dtype d, const tensor *x, int64_t row, int64_t rows, int64_t column, int64_t n,
                         int64_t run, void *columns, float *runs) {
     for (int64_t i = 0; i < n; i += run, runs += TILE_ROWS) {

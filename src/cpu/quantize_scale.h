@@ -4,12 +4,12 @@
 
 #include "cpu/quantize.h"
 
-/* True if scale_neighbours supports these options. Scales of other rules are computed one by one. */
+/* True if scale_neighbours supports these options. If not, scales are computed one by one. */
 static inline bool scale_has_lanes(const scale_options *o) {
     return o->rule == SCALE_E8M0 || (o->rule == SCALE_TE && o->margin == 0);
 }
 
-/* SCALE_TE with margin 0. No quotient is subnormal, so clearing the mantissa gives a power of two. */
+/* SCALE_TE with margin 0. max / amax is never subnormal, so clearing its mantissa gives a power of two. */
 SIMD v16 scale_te_lanes(v16 amax, float max, const scale_options *o) {
     const v16 one = v16_set1(1.0f), infinity = v16_set1(INFINITY);
     v16 epsilon = v16_set1(o->epsilon);
@@ -21,7 +21,7 @@ SIMD v16 scale_te_lanes(v16 amax, float max, const scale_options *o) {
     return v16_select(v16_lt(amax, infinity), scale, one);
 }
 
-/* SCALE_E8M0: 2^(127 - code). code: exponent of amax / max, rounded up; 0 for quotients up to 2^-127. */
+/* SCALE_E8M0: 2^(127 - code). code: biased exponent of amax / max, rounded up; 0 for up to 2^-127. */
 SIMD v16 scale_e8m0_lanes(v16 amax, float max) {
     v16i bits = v16_bits(v16_mul(amax, v16_set1(1.0f / max)));
     v16i normal = v16i_set1(0x7fffff), subnormal = v16i_set1(0x3fffff);

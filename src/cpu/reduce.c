@@ -40,7 +40,7 @@ SIMD float block_sum(ott_dtype d, const void *x, int64_t count, bool squares) {
     return v16_fold_sum(sum);
 }
 
-/* The task writes the sums of blocks [first, first + count) of x to sums[count]. */
+/* Arguments of block_task, which writes the sums of blocks [first, first + count) of x to sums[count]. */
 typedef struct block_job {
     const exec *cx;
     const tensor *x;
@@ -63,7 +63,7 @@ static void block_task(void *argument, int thread, int threads) {
     }
 }
 
-/* Thread 0's scratch memory has a copy of a block, then the sums of as many blocks as fit. */
+/* Uses thread 0's scratch memory for a copy of a block, then for the sums of as many blocks as fit. */
 ott_status ISA(sum)(exec *cx, const sum_args *a) {
     const int64_t capacity = CPU_SCRATCH_BYTES / (int64_t)sizeof(float) - REDUCE_BLOCK;
     int64_t blocks = op_reduce_blocks(tensor_count(*a->x));
@@ -117,7 +117,7 @@ SIMD v16i load_bits(const void *p, int bytes, int64_t index) {
     return bytes == 2 ? v16i_load_u16((const uint16_t *)p + index) : v16i_load_u8((const uint8_t *)p + index);
 }
 
-/* Returns how many of `count` elements of `bytes` (a constant) bytes have all bits of `mask` set. */
+/* Returns how many of `count` elements have all bits of `mask` set. bytes: size of an element, a constant. */
 SIMD int64_t count_row(const void *p, int bytes, uint32_t mask, int64_t count) {
     int64_t found = 0, i = 0;
     v16i all = v16i_set1(mask);

@@ -17,8 +17,7 @@ enum {
     PROMOTION_INTERVAL = 128, /* HOPPER_SPLIT adds the accumulator to an fp32 sum after 128 terms */
 };
 
-/* Smallest value of 2^E (file's comment), for the case that all terms are 0. Other terms are at least
-   2^-41. */
+/* Used instead of the largest power 2^E if all terms are 0. Terms that are not 0 are at least 2^-41. */
 #define LEAST_MAXIMUM 0x1p-60f
 
 static inline float power_of(float x, float smallest) {

@@ -151,7 +151,7 @@ SIMD_PRIMITIVE uint32_t v16i_fold_umax(v16i x) {
     return (uint32_t)_mm_cvtsi128_si32(b);
 }
 
-/* Returns in lane i the largest lane of t[i], for 8 vectors. halves: compares 16 bits, not 32. */
+/* Returns in lane i the largest lane of t[i], for 8 vectors. halves: compares 16-bit halves separately. */
 SIMD_PRIMITIVE __m256i v16i_fold_rows8(v16i t[8], bool halves) {
 #define LARGER(x, y) (halves ? _mm256_max_epu16(x, y) : _mm256_max_epu32(x, y))
 #define LANES(x, y, which)                                                                                   \
@@ -168,7 +168,7 @@ SIMD_PRIMITIVE __m256i v16i_fold_rows8(v16i t[8], bool halves) {
 #undef LANES
     return _mm256_permutevar8x32_epi32(folded, _mm256_setr_epi32(0, 2, 1, 3, 4, 6, 5, 7));
 }
-/* Returns in lane i the largest lane of t[i]; halves: compares low and high 16 bits separately. */
+/* Returns in lane i the largest lane of t[i]. halves: compares the 16-bit halves of lanes separately. */
 SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
     return (v16i){v16i_fold_rows8(t, halves), v16i_fold_rows8(t + 8, halves)};
 }
@@ -290,7 +290,7 @@ SIMD_PRIMITIVE __m256i v16i_signed_u8_lanes(v16i a, v16i b, int offset, int shif
     bytes = _mm256_or_si256(bytes, _mm256_and_si256(signs, sign));
     return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
-/* Stores 64 bytes in order. Bits 0 to 6: (word - offset) >> shift of a lane; bit 7: the sign of x. */
+/* Stores 64 bytes, one for each lane: (word - offset) >> shift in bits 0 to 6, the sign of x in bit 7. */
 SIMD_PRIMITIVE void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift,
                                             const v16 x[4]) {
     _mm256_storeu_si256((void *)p, v16i_signed_u8_lanes(word[0], word[1], offset, shift, x[0], x[1]));
@@ -339,8 +339,8 @@ SIMD_PRIMITIVE v16 v16_from_f16_lanes(__m256i h) {
 SIMD_PRIMITIVE v16 v16_from_e5m2(codes16 c) {
     return v16_from_f16_lanes(_mm256_slli_epi16(_mm256_cvtepu8_epi16(c), 8));
 }
-/* Decodes via fp16, whose subnormals are fast. An E4M3 number is 2^8 times the fp16 number with the same
-   sign, exponent and mantissa. This number is finite for E4M3's NaN, so a NaN gets exponent 31. */
+/* Decodes to fp16 first. An E4M3 number is 2^8 times the fp16 number with the same sign, exponent and
+   mantissa. For the NaN code this fp16 number is finite, so its exponent is set to 31. */
 SIMD_PRIMITIVE v16 v16_from_e4m3(codes16 c) {
     __m256i wide = _mm256_cvtepi8_epi16(c);
     __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16((short)0xbf80));

@@ -126,7 +126,7 @@ SIMD_PRIMITIVE uint32_t v16i_fold_umax(v16i x) {
     return _mm512_reduce_max_epu32(x);
 }
 
-/* Returns in lane i the largest lane of t[i]. halves: compares low and high 16 bits separately. */
+/* Returns in lane i the largest lane of t[i]. halves: compares the 16-bit halves of lanes separately. */
 SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
 #define LARGER(a, b)       (halves ? _mm512_max_epu16(a, b) : _mm512_max_epu32(a, b))
 #define UNITS(a, b, which) _mm512_shuffle_i32x4(a, b, which)
@@ -218,7 +218,7 @@ SIMD_PRIMITIVE v16 v16_magnitude(v16 x, v16 limit) {
 }
 /* Multiplies the signed 16-bit halves of each lane and adds the two products. */
 V16_BINARY(v16i, v16i_madd16, v16i, _mm512_madd_epi16)
-/* Stores 64 bytes in order. Bits 0 to 6: (word - offset) >> shift of a lane; bit 7: the sign of x. */
+/* Stores 64 bytes, one for each lane: (word - offset) >> shift in bits 0 to 6, the sign of x in bit 7. */
 SIMD_PRIMITIVE void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift,
                                             const v16 x[4]) {
     const __m512i from = _mm512_set1_epi16((short)offset);
@@ -265,7 +265,7 @@ SIMD_PRIMITIVE codes16 codes16_load_n(const uint8_t *p, int64_t n) {
 SIMD_PRIMITIVE v16 v16_from_e5m2(codes16 c) {
     return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(c), 8));
 }
-/* Decodes via fp16: its subnormals are fast, and E4M3 is 2^8 times fp16 with the same bit fields. */
+/* Decodes to fp16 first: an E4M3 number is 2^8 times the fp16 number with the same bit fields. */
 SIMD_PRIMITIVE v16 v16_from_e4m3(codes16 c) {
     __m256i half = _mm256_slli_epi16(_mm256_cvtepi8_epi16(c), 7);
     __m512 x = _mm512_mul_ps(_mm512_cvtph_ps(_mm256_and_si256(half, _mm256_set1_epi16((short)0xbf80))),

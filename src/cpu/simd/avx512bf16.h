@@ -2,10 +2,10 @@
  * cpu/simd/avx512bf16: pairs of bf16 numbers, for the level avx512bf16 and levels above it (AVX512-BF16 and
  * VBMI, in addition to cpu/simd/avx512.h).
  *
- * A pair has two consecutive terms of a chain in 32 bits: the first in the high half, the second in the low
+ * A pair has two consecutive terms of a sum in 32 bits: the first in the high half, the second in the low
  * half. VDPBF16PS, the bf16 dot product, does two fused multiply-adds for each pair, the high half first. It
- * treats subnormal numbers as 0 (Intel SDM; measured on Zen 4 and Emerald Rapids). So a sum over pairs has
- * the bits of the fp32 chain over terms if no operand and no sum is subnormal (PAIR_LEAST).
+ * treats subnormal numbers as 0 (Intel SDM; measured on Zen 4 and Emerald Rapids). If no operand and no sum
+ * is subnormal (PAIR_LEAST), a sum over pairs has the bits of fp32 multiply-adds, term by term.
  *
  * 16 pairs are stored in a v16. fp32 loads, broadcasts and stores do not change their bits.
  */
@@ -45,7 +45,7 @@ enum {
     PAIR_LEAST_NONE = 511, /* exponent of an operand that has only zeros */
 };
 
-/* Returns the minimum of `least` and magnitude - 1 of 32 bf16 numbers. The 1 makes zeros the largest. */
+/* Returns the minimum of `least` and magnitude - 1 of 32 bf16 numbers. For 0 this is 0xffff, the largest. */
 SIMD_PRIMITIVE v16i v16_pair_smaller(v16i least, v16 pairs) {
     v16i magnitude = v16i_and(v16_bits(pairs), v16i_set1(0x7fff7fffu));
     return _mm512_min_epu16(least, _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)));
@@ -62,7 +62,7 @@ SIMD int v16_pair_least(v16i least) {
 
 /* ---- FP8 codes to bf16 ---- */
 
-/* The bf16 bits of subnormal FP8 code c, 0 to 7 in E4M3, 0 to 3 in E5M2. one: the bf16 bits of code 1. */
+/* bf16 bits of a subnormal FP8 number. c: its code (up to 7 in E4M3, 3 in E5M2). one: bf16 bits of code 1. */
 #define PAIR_SUBNORMAL(c, one)                                                                               \
     ((c) == 0   ? 0                                                                                          \
      : (c) == 1 ? (one)                                                                                      \
@@ -84,7 +84,7 @@ SIMD int v16_pair_least(v16i least) {
 #define PAIR_E5M2_LOW(c)  (uint8_t)(PAIR_E5M2(c) & 0xff)
 #define PAIR_E5M2_HIGH(c) (uint8_t)(PAIR_E5M2(c) >> 8)
 
-/* Bytes of bf16 numbers: [E4M3, E5M2][low byte, high byte][FP8 code without sign]. */
+/* Decodes FP8 to bf16: [E4M3, E5M2][low byte, high byte of the bf16 number][FP8 code without sign]. */
 static const _Alignas(64) uint8_t pair_bytes[2][2][128] = {
     {PAIR_128(PAIR_E4M3_LOW), PAIR_128(PAIR_E4M3_HIGH)},
     {PAIR_128(PAIR_E5M2_LOW), PAIR_128(PAIR_E5M2_HIGH)},
@@ -93,8 +93,8 @@ static const _Alignas(64) uint8_t pair_bytes[2][2][128] = {
 SIMD_PRIMITIVE __m512i pair_look_up(__m512i codes, const uint8_t table[128]) {
     return _mm512_permutex2var_epi8(_mm512_load_si512(table), codes, _mm512_load_si512(table + 64));
 }
-/* Decodes 64 codes to two vectors of pairs. Of each 16 codes, the first 8 make 4 pairs of the first vector,
-   the last 8 make 4 pairs of the second vector. A pair's second term comes first in memory. */
+/* Decodes 64 codes to two vectors of pairs. Of every 16 codes, the first 8 give 4 pairs of pairs[0], the last
+   8 give 4 pairs of pairs[1]. In memory the second term of a pair comes before the first term. */
 SIMD_PRIMITIVE void v16_pairs_from_codes(__m512i codes, ott_dtype d, v16 pairs[2]) {
     const uint8_t(*bytes)[128] = pair_bytes[d == OTT_E5M2];
     __m512i low = pair_look_up(codes, bytes[0]), high = pair_look_up(codes, bytes[1]);
@@ -112,7 +112,7 @@ typedef enum pair_order {
     PAIR_TILE32 /* for ACCUMULATE_TILE32: of four terms, one pair has terms 0 and 2, the next has 1 and 3 */
 } pair_order;
 
-/* Return the number of pair e's first term, and the distance to its second term. */
+/* Return which term of a row is the first term of pair e, and how many terms later its second term is. */
 SIMD_PRIMITIVE int64_t pair_term(pair_order order, int64_t e) {
     return order == PAIR_TILE32 ? e / 2 * 4 + e % 2 : 2 * e;
 }
@@ -125,19 +125,19 @@ SIMD_PRIMITIVE v16 pair_of_codes(__m256i codes, __m512i places, ott_dtype d) {
     v16_pairs_from_codes(_mm512_permutexvar_epi8(places, _mm512_castsi256_si512(codes)), d, pairs);
     return pairs[0];
 }
-/* Loads 16 pairs of the elements from `index` on. Elements from n (any number) on are 0, or -0 if `minus`. */
+/* Loads 16 pairs from `index` on. Elements from index + n on are 0, or -0 if `minus`. n may be any number. */
 SIMD_PRIMITIVE v16 v16_load_pairs(const void *p, ott_dtype d, int64_t index, int64_t n, pair_order order,
                                   bool minus) {
     __mmask32 there = n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (1u << n) - 1;
     if (d == OTT_BF16) {
-        /* Shuffle indices of the 8 bytes of 4 elements. A pair's second term comes first. */
+        /* byte order that makes pairs of 4 elements (8 bytes): in memory a pair's second term comes first */
         int64_t of_8 = order == PAIR_TILE32 ? 0x0302070601000504 : 0x0504070601000302;
         __m512i x = _mm512_mask_loadu_epi16(_mm512_set1_epi16(minus ? (short)0x8000 : 0), there,
                                             (const uint16_t *)p + index);
         __m512i places = _mm512_broadcast_i32x4(_mm_set_epi64x(of_8 + 0x0808080808080808, of_8));
         return _mm512_castsi512_ps(_mm512_shuffle_epi8(x, places));
     }
-    /* Shuffle indices of the bytes of 8 codes. The upper 8 of each 16 bytes are not used. */
+    /* byte order that makes pairs of 8 codes; of every 16 bytes only the lower 8 are used */
     int64_t of_8 = order == PAIR_TILE32 ? 0x0507040601030002 : 0x0607040502030001;
     __m512i places = _mm512_add_epi8(
         _mm512_set1_epi64(of_8),

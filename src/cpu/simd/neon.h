@@ -86,7 +86,7 @@ SIMD_PRIMITIVE float32x4_t neon_fnma(float32x4_t x, float32x4_t y, float32x4_t z
 SIMD_PRIMITIVE float32x4_t neon_fms(float32x4_t x, float32x4_t y, float32x4_t z) {
     return vfmaq_f32(vnegq_f32(z), x, y);
 }
-/* NEON's max and min handle NaN otherwise than v16_max and v16_min, and treat -0 as smaller than 0. */
+/* NEON's max and min differ from v16_max and v16_min for NaN, and treat -0 as smaller than 0. */
 SIMD_PRIMITIVE float32x4_t neon_max(float32x4_t x, float32x4_t y) {
     return vbslq_f32(vcgtq_f32(x, y), x, y);
 }
@@ -188,7 +188,7 @@ SIMD_PRIMITIVE uint32_t v16i_fold_umax(v16i x) {
     return vmaxvq_u32(vmaxq_u32(vmaxq_u32(x.a, x.b), vmaxq_u32(x.c, x.d)));
 }
 
-/* Returns the larger of lanes 0, 1 and of lanes 2, 3, for x, then for y. halves: compares 16-bit halves. */
+/* Returns max(x0, x1), max(x2, x3), max(y0, y1), max(y2, y3). halves: compares 16-bit halves separately. */
 SIMD_PRIMITIVE uint32x4_t neon_fold_pairs(uint32x4_t x, uint32x4_t y, bool halves) {
     return halves ? neon_umax16(vuzp1q_u32(x, y), vuzp2q_u32(x, y)) : vpmaxq_u32(x, y);
 }
@@ -202,7 +202,7 @@ SIMD_PRIMITIVE uint32x4_t neon_fold_rows4(const v16i t[4], bool halves) {
     }
     return neon_fold_pairs(neon_fold_pairs(m[0], m[1], halves), neon_fold_pairs(m[2], m[3], halves), halves);
 }
-/* Returns in lane i the largest lane of t[i]; halves: compares low and high 16 bits separately. */
+/* Returns in lane i the largest lane of t[i]. halves: compares the 16-bit halves of lanes separately. */
 SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
     return (v16i){neon_fold_rows4(t, halves), neon_fold_rows4(t + 4, halves), neon_fold_rows4(t + 8, halves),
                   neon_fold_rows4(t + 12, halves)};
@@ -324,7 +324,7 @@ V16_BINARY(v16i, v16i_madd16, v16i, neon_madd16)
 SIMD_PRIMITIVE uint16x8_t neon_shifted_low16(uint32x4_t x, uint32x4_t y, int offset, int shift) {
     return vsubq_u16(neon_low16(x, y), vdupq_n_u16((uint16_t)offset)) >> vdupq_n_u16((uint16_t)shift);
 }
-/* Stores 64 bytes in order. Bits 0 to 6: (word - offset) >> shift of a lane; bit 7: the sign of x. */
+/* Stores 64 bytes, one for each lane: (word - offset) >> shift in bits 0 to 6, the sign of x in bit 7. */
 SIMD_PRIMITIVE void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift,
                                             const v16 x[4]) {
     SIMD_UNROLL for (int v = 0; v < 4; v++) {
@@ -381,8 +381,8 @@ SIMD_PRIMITIVE codes16 codes16_load_n(const uint8_t *p, int64_t n) {
 SIMD_PRIMITIVE v16 v16_from_e5m2(codes16 c) {
     return neon_from_f16(vshll_n_u8(vget_low_u8(c), 8), vshll_high_n_u8(c, 8));
 }
-/* Returns the fp16 numbers with the sign, exponent and mantissa of E4M3 codes: the codes' values divided by
-   2^8. Such an fp16 number is finite for E4M3's NaN, so a NaN gets an exponent of ones. */
+/* Returns the fp16 numbers with the sign, exponent and mantissa of E4M3 codes. They are the codes' values
+   divided by 2^8. For the NaN code this fp16 number would be finite, so its exponent is set to 31. */
 SIMD_PRIMITIVE uint16x8_t neon_e4m3_as_f16(int16x8_t wide) {
     uint16x8_t half = vandq_u16(vreinterpretq_u16_s16(vshlq_n_s16(wide, 7)), vdupq_n_u16(0xbf80));
     const uint16x8_t top = vdupq_n_u16(0x7f);

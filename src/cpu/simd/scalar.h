@@ -77,7 +77,7 @@ V16_UNARY(v16, v16_round, v16, rintf(a.lane[i]))
 
 V16_UNARY(v16i, v16_bits, v16, fmath_bits(a.lane[i]))
 V16_UNARY(v16, v16_from_bits, v16i, fmath_from_bits(a.lane[i]))
-/* As with x86 instructions, numbers that do not fit become the smallest int. */
+/* Gives the smallest int for numbers that do not fit, as x86 instructions do. */
 V16_UNARY(v16i, v16_to_int, v16,
           a.lane[i] >= -0x1p31f && a.lane[i] < 0x1p31f ? (uint32_t)(int32_t)a.lane[i] : 0x80000000u)
 V16_UNARY(v16, v16_from_int, v16i, (float)(int32_t)a.lane[i])
@@ -151,7 +151,7 @@ SIMD uint32_t v16i_fold_umax(v16i x) {
     return most;
 }
 
-/* Returns in lane i the largest lane of t[i]. halves: compares low and high 16 bits separately. */
+/* Returns in lane i the largest lane of t[i]. halves: compares the 16-bit halves of lanes separately. */
 SIMD v16i v16i_fold_rows(v16i t[16], bool halves) {
     v16i folded;
     for (int i = 0; i < 16; i++) {

@@ -123,8 +123,8 @@ SIMD v16 v16_exp(v16 given) {
     p = v16_fma(p, r, v16_set1(FMATH_EXP_P4));
     p = v16_fma(p, r, v16_set1(FMATH_EXP_P5));
     p = v16_add(v16_fma(p, v16_mul(r, r), r), v16_set1(1.0f));
-    /* At FMATH_EXP_MIN the product rounds to 0. Selecting 0 directly avoids subnormal results, which are slow
-       in the processor and which masked scores (-inf) would always give. */
+    /* exp(FMATH_EXP_MIN) rounds to 0. Selecting 0 directly avoids subnormal numbers, which are slow in the
+       processor and would occur for every masked score (-inf). */
     v16m tiny = v16_le(x, v16_set1(FMATH_EXP_MIN));
     p = v16_select(tiny, v16_zero(), p);
     n = v16_select(tiny, v16_zero(), n);
@@ -171,12 +171,12 @@ SIMD v16i v16_to_fp8(v16 x, ott_dtype d, cast_mode mode) {
     const uint32_t most = mode == CAST_SATURATE ? largest : largest + 1; /* largest + 1 is NaN or infinity */
     const uint32_t smallest_normal = (uint32_t)(127 + 1 - bias) << 23;
     v16i u = v16_bits(x), a = v16i_and(u, v16i_set1(0x7fffffffu));
-    /* Normal results: round the fp32 bits at the target's last mantissa bit, then change the bias. */
+    /* Normal FP8 numbers: rounds the fp32 bits at FP8's last mantissa bit, then changes the bias. */
     v16i odd = v16i_and(v16i_shr(a, 23 - mantissa), v16i_set1(1));
     const uint32_t round_half = (1u << (22 - mantissa)) - 1;
     v16i normal = v16i_add(v16i_add(a, odd), v16i_set1(round_half - ((uint32_t)(127 - bias) << 23)));
     normal = v16i_sar(normal, 23 - mantissa);
-    /* Subnormal results: add a power of two with a last bit of the target's value, which rounds. */
+    /* Subnormal FP8 numbers: adds a power of two so large that the sum is rounded at FP8's last bit. */
     const uint32_t magic = (uint32_t)(127 + 1 - bias + 23 - mantissa) << 23;
     v16 sum = v16_add(v16_from_bits(a), v16_from_bits(v16i_set1(magic)));
     v16i subnormal = v16i_sub(v16_bits(sum), v16i_set1(magic));
@@ -199,9 +199,9 @@ SIMD v16 v16_fp8_limit(ott_dtype d, cast_mode mode) {
     return v16_set1(mode == CAST_SATURATE ? 57344.0f : 65536.0f);
 }
 
-/* Stores 64 codes, with the bits of v16_to_fp8. A faster method is used for vectors without NaN. It adds a
-   power of two with a last bit of the same value as the target's, so the addition rounds. The sum's upper 16
-   bits are its exponent; the lower 16 bits are a multiple of the target's last bit. A multiply-add of both
+/* Stores 64 codes, with the bits of v16_to_fp8. A faster method is used for vectors without NaN. It adds to
+   each number a power of two so large that the sum is rounded at the last bit of the FP8 number. The sum's
+   upper 16 bits are its exponent; the lower 16 bits are a multiple of FP8's last bit. A multiply-add of both
    halves gives the code, times a power of two. */
 SIMD void v16_store_fp8x64(uint8_t *p, const v16 x[4], ott_dtype d, cast_mode mode) {
     v16i code[4];
