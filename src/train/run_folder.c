@@ -47,7 +47,7 @@ out:
     return status;
 }
 
-/* *taken is true if the folder has a run. A run with an empty metrics.jsonl ended before its first step. */
+/* *taken is true if the folder has a run. An empty metrics.jsonl does not count: its run did no step. */
 static ott_status is_taken(mem *account, const char *folder, const char *dir, bool *taken) {
     char *path;
     int64_t bytes = 0;
@@ -67,7 +67,7 @@ static ott_status fail_taken(const char *folder) {
 
 /* ---- the lock ---- */
 
-/* Writes "PROCESS HOST" into the lock file. If the folder is locked, other processes show this text. */
+/* Writes process id and host into the lock file. Other processes show them if they cannot lock the folder. */
 static void write_owner(int descriptor) {
     char host[64] = "", line[96];
     gethostname(host, sizeof host - 1);
@@ -91,7 +91,7 @@ static ott_status fail_locked(const char *folder, int descriptor) {
         folder, who);
 }
 
-/* Checks before training that all files can be written, since the last file is written only at the end. */
+/* Checks that all files of the run can be written, as summary.json is written only after the training. */
 static ott_status check_folder_files(mem *account, const char *folder) {
     static const char *const names[] = {"lock", RUN_RECORD_NAME, "config.toml", "metrics.jsonl",
                                         "summary.json"};
@@ -105,7 +105,7 @@ static ott_status check_folder_files(mem *account, const char *folder) {
     return status;
 }
 
-/* Locks the folder. *busy is true if another process holds the lock. Without file locks, only warns. */
+/* Locks the folder. *busy: another process has the lock. If the file system has no locks, only warns. */
 static ott_status lock_folder(run_folder *f, const logger *log, const char *folder, bool *busy) {
     char *path;
     *busy = false;
@@ -128,7 +128,7 @@ static ott_status lock_folder(run_folder *f, const logger *log, const char *fold
 
 /* ---- choosing ---- */
 
-/* Creates and locks the folder. *taken is true if it has a run or is locked, and the run is new (`fresh`). */
+/* Creates and locks the folder. For a new run (`fresh`), *taken is true if it has a run or is locked. */
 static ott_status try_folder(run_folder *f, const logger *log, const char *folder, const char *dir,
                              bool fresh, bool *taken) {
     bool busy;

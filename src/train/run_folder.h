@@ -14,10 +14,10 @@ typedef struct run_folder {
     int lock;       /* descriptor of the lock file; -1: none */
 } run_folder;
 
-/* Creates and locks the folder run.dir. If run.dir is empty, uses runs/NAME with the name of the
-   configuration file, or runs/NAME-2 and so on if that is taken and the run does not resume; sets run.dir to
-   the result. OTT_ERR_CONFIG if the folder has a run and checkpoint.load_path is empty. OTT_ERR_IO if another
-   process trains in it. Call run_folder_close even on failure. */
+/* Creates and locks the folder run.dir. If run.dir is empty, sets it to runs/NAME, where NAME is the name of
+   the configuration file. A new run uses runs/NAME-2 and so on if runs/NAME is taken. OTT_ERR_CONFIG if
+   run.dir has a run and checkpoint.load_path is empty. OTT_ERR_IO if another process trains in it. Call
+   run_folder_close even on failure. */
 ott_status run_folder_open(mem *account, const logger *log, config *cfg, run_folder *out);
 /* Recreates and locks the folder after it was removed or renamed while the run was running. */
 ott_status run_folder_restore(run_folder *f, const logger *log, const config *cfg);

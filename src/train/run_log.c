@@ -28,13 +28,13 @@ static void log_precision(const run_log_start *s) {
                  (long long)s->precision->phases[i].first + 1, s->precision->phases[i].recipe->name);
 }
 
-/* Writes how many weights GEMMs read in each way: "224 directly, 0 dequantized to bf16, ..." */
+/* Writes how GEMMs read the weights, with numbers of weights: "224 directly, 0 dequantized to bf16, ..." */
 static void show_readings(const trainer *t, const int count[LINEAR_CODES_USES], char *out, size_t size) {
     snprintf(out, size, "%d directly, %d dequantized to %s, %d requantized", count[LINEAR_CODES_DIRECT],
              count[LINEAR_CODES_DEQUANTIZED], dtype_name(t->m->activation), count[LINEAR_CODES_REQUANTIZED]);
 }
 
-/* Logs how GEMMs use frozen weights that are kept in FP8, since some uses round them again. */
+/* Logs how GEMMs read frozen FP8 weights. Some dequantize or requantize these weights, which rounds again. */
 static void log_kept(const run_log_start *s) {
     const module_list *all = &s->trainer->m->modules;
     int kept = 0, count[2][LINEAR_CODES_USES] = {0};
@@ -173,7 +173,7 @@ static void log_folder(const run_log_start *s) {
                  (long long)o->padding);
 }
 
-/* Logs how masters that were loaded from bf16 act: see docs/recipes.md, "Fine-tuning from a bf16 folder". */
+/* Logs how masters loaded from bf16 behave in training: docs/recipes.md, "Fine-tuning from a bf16 folder". */
 static void log_masters(const run_log_start *s) {
     ott_dtype from = s->trainer->m->masters_from;
     if (from == OTT_F32 || s->trainer->run.step > 0) return;
@@ -218,7 +218,7 @@ static const char *source_of_peak(const run_log_start *s, char text[96]) {
                              : "unknown for this device: set metrics.peak_tflops";
 }
 
-/* Logs the speedup of the CPU's tile unit if the run does not use this unit. */
+/* Logs how much faster products would be on the CPU's tile unit (AMX), if the run does not use the unit. */
 static void log_tiles(const run_log_start *s) {
     const config *cfg = s->cfg;
     bool fp8 = cfg->train.mixed_precision == PRECISION_FP8;
@@ -268,7 +268,7 @@ void run_log_write_start(const run_log_start *s) {
 
 /* ---- after the last step ---- */
 
-/* Writes the recipes of the run's FP8 GEMMs, each once: "rowwise" or "rowwise, tensorwise". */
+/* Writes the names of the recipes that ran FP8 GEMMs, each once: "rowwise" or "rowwise, tensorwise". */
 static void name_recipes(const run_history *h, char *out, size_t size) {
     size_t length = 0;
     out[0] = 0;
@@ -281,7 +281,7 @@ static void name_recipes(const run_history *h, char *out, size_t size) {
     }
 }
 
-/* Logs the totals, and one line for each phase if the run has several. */
+/* Logs the run's number of GEMMs, and the number of each precision phase if there are several. */
 static void log_gemms(const run_log_end *e) {
     const run_history *h = e->history;
     report_phase sum = run_history_sum(h);

@@ -19,7 +19,8 @@ typedef struct run_log_start {
     const memory_need *need;     /* need, need_fp8: results of the memory check */
     const memory_check_fp8 *need_fp8;
     double peak_flops;     /* FLOP/s for MFU */
-    const char *peak_unit; /* name of the measured CPU unit; NULL: the peak was not measured */
+    const char *peak_unit; /* measured unit of the CPU, as "bf16 dot product"; NULL: the peak is not measured
+                              */
 } run_log_start;
 
 /* Arguments of run_log_write_end; all pointers are borrowed. */
@@ -36,7 +37,7 @@ typedef struct run_log_end {
 void run_log_write_start(const run_log_start *s); /* call before the first step */
 /* Logs how many layers the current recipe has converted; logs nothing under a high-precision recipe. */
 void run_log_write_conversion(const logger *log, const trainer *t);
-/* Call at the end of a run that was not stopped early. */
+/* Writes the log lines at the end of a run that was not stopped early. */
 void run_log_write_end(const run_log_end *e);
 
 #endif

@@ -18,7 +18,7 @@ static double linear(double r, double p) {
     return 1.0 - (1.0 - r) * p;
 }
 
-/* Warmup, stable phase, decay. If stable_steps or decay_steps is not set, that phase takes the rest. */
+/* Warmup, stable phase, decay. A phase that has no length set takes all steps that the others leave. */
 static double wsd(const config *cfg, int64_t after_warmup, int64_t length) {
     int64_t stable = cfg->scheduler.stable_steps, decay = cfg->scheduler.decay_steps;
     if (stable < 0) stable = decay > 0 && decay < length ? length - decay : 0;
@@ -32,7 +32,7 @@ static double wsd(const config *cfg, int64_t after_warmup, int64_t length) {
     }
 }
 
-/* AutoModel's rule: sqrt(warmup / (step + 1)), at least r. The factor is 1 at the end of the warmup. */
+/* AutoModel's rule: sqrt(warmup / (step + 1)), at least r, the minimum ratio. After warmup it starts at 1. */
 static double inverse_square_root(double r, int64_t step, int64_t warmup) {
     double f = sqrt((double)(warmup > 0 ? warmup : 1) / (double)(step + 1));
     return f > r ? f : r;

@@ -18,7 +18,7 @@
  * The result is multiplied by optimizer.lr and by lr_scale of data.phases.
  */
 double schedule_learning_rate(const config *cfg, int64_t step, int64_t steps);
-/* Learning rate if the schedule restarted at step `start` (checkpoint.exclude_from_loading) and covers the
+/* Learning rate of a schedule that restarted at step `start` (checkpoint.exclude_from_loading) and covers the
    steps from `start` to train.max_steps. start 0: the schedule did not restart. */
 double schedule_rate(const config *cfg, int64_t step, int64_t start);
 /* Factor from 0 to 1 for the update of MoE routing biases in a step (model.moe_bias_schedule). */

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOKS = 100, LOOK_MS = 30 }; /* up to 3 s: a network file system may show a new file late */
+enum { LOOKS = 100, LOOK_MS = 30 }; /* 3 s in all: a network file system may show a new file only later */
 
 static ott_status name_token(const char *folder, uint64_t token, str *path) {
     str_printf(path, "%s/.ranks-%016" PRIx64, folder, token);

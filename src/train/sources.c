@@ -7,7 +7,7 @@ static ott_status add_source_file(void *user, bool validation, const char *path)
     return run_sources_add(user, validation ? SOURCE_EVAL : SOURCE_DATA, path);
 }
 
-/* Adds the tokenizer first, so that the limit on the number of files never drops the tokenizer. */
+/* Adds the tokenizer before the data: if the number of files reaches its limit, data files are left out. */
 ott_status sources_collect(const config *cfg, run_sources *out) {
     char path[PATH_MAX];
     data_tokenizer_path(cfg, path);
@@ -15,7 +15,7 @@ ott_status sources_collect(const config *cfg, run_sources *out) {
     return data_visit_files(out->account, cfg, add_source_file, out);
 }
 
-/* Warns about changed files. If the files cannot be compared, this is only a warning, too. */
+/* Warns about changed files, or that the files cannot be compared. Only lack of memory is an error. */
 static ott_status compare_files(const run_sources *now, run_source_role role, const logger *log,
                                 const char *checkpoint) {
     run_sources before = {.account = now->account};

@@ -2,7 +2,7 @@
 #include "train/stage.h"
 #include <string.h>
 
-/* A message to this stage. posted: its receive was started. arrived: its data was received. */
+/* A message that this stage receives. posted: its receive has been started. arrived: its data are there. */
 typedef struct message {
     bool posted, arrived;
     tensor t;
@@ -10,7 +10,7 @@ typedef struct message {
     group_request request;
 } message;
 
-/* Position in the sends of another stage: a task, and the number of this task's sends that come before. */
+/* Position in another stage's sequence of sends: a task, and how many sends of the task come before. */
 typedef struct position {
     int64_t task;
     int sent;
@@ -28,7 +28,7 @@ typedef struct kept_scales {
     plan_buffer buffer;
 } kept_scales;
 
-/* Data of a micro-batch that forward keeps for backward, in addition to the model_slot. */
+/* Data that forward keeps for the backward of a micro-batch, next to the tensors in the model_slot. */
 typedef struct in_flight {
     activation grad; /* gradient of the loss with respect to the last layer's output */
     tensor table;    /* gradient of the embedding table of a tied head */
@@ -46,7 +46,7 @@ struct stage {
     int64_t slot_count;          /* maximum number of micro-batches in flight */
     in_flight *in_flight;        /* one element for each micro-batch */
     message *messages;           /* messages of each content, chunk and micro-batch */
-    position *posted, *arrived;  /* [stages], by sender: next receive to start; next receive to wait for */
+    position *posted, *arrived;  /* [stages] for each sender: next receive to start; next to wait for */
     pending_send *pending_sends; /* for each content and stage: a send that may be unfinished */
     int64_t sent[PIPELINE_CONTENTS];
 };
@@ -60,7 +60,7 @@ typedef struct pass {
 
 /* ---- open and close ---- */
 
-/* A micro-batch is in flight from the forward of this stage's first chunk to the backward of that chunk. */
+/* Number of micro-batches at most in flight: from the forward to the backward of this stage's first chunk. */
 static int64_t count_slots(const pipeline_stage *shape, int64_t micro_batches) {
     int64_t in_flight_now = 0, most = 0;
     for (int64_t i = 0; i < pipeline_task_count(shape, micro_batches); i++) {
@@ -119,14 +119,14 @@ void stage_close(stage *s) {
     mem_free(account, s);
 }
 
-/* ---- receiving: transports match messages by order, so stages receive in the order of sending ---- */
+/* ---- receiving: stages receive in the order of sends, because transports match messages by order ---- */
 
 static message *message_of(const stage *s, const pipeline_message *m) {
     int64_t place = (int64_t)m->content * s->shape->chunks + m->chunk;
     return &s->messages[place * s->micro_batches + m->micro_batch];
 }
 
-/* Returns the next message from stage `peer` to this stage, and moves the position *c after the message. */
+/* Returns the first message to this stage after position *c in the sends of stage `peer`, and advances *c. */
 static pipeline_message next_from(const stage *s, int peer, position *c) {
     pipeline_stage from = *s->shape;
     pipeline_message sends[PIPELINE_MESSAGES];
@@ -213,7 +213,7 @@ static ott_status send_message(exec *cx, stage *s, const pipeline_message *m, co
                        &d->request);
 }
 
-/* Sends a task's output `made` (residual stream or its gradient), and the table gradient of a tied head. */
+/* Sends `made`, the output of task t (residual stream or its gradient), and a tied head's table gradient. */
 static ott_status send_all(exec *cx, stage *s, pipeline_task t, const tensor *made, plan_buffer *buffer) {
     pipeline_message sends[PIPELINE_MESSAGES];
     in_flight *f = &s->in_flight[t.micro_batch];
@@ -234,7 +234,7 @@ static layer_range layers_of(const stage *s, pipeline_task t) {
     return pipeline_layers(s->shape, s->m->options.layers, t.chunk);
 }
 
-/* Moves the table gradient out of the parameter: the next micro-batch overwrites it before the send ends. */
+/* Takes the buffer of the table's gradient from the parameter, so that the next micro-batch gets another. */
 static void keep_table(stage *s, in_flight *f) {
     parameter *table = s->m->embedding.weight;
     f->table = table->grad;
@@ -265,7 +265,7 @@ static ott_status forward(exec *cx, const pass *p, pipeline_task t) {
     return OTT_OK;
 }
 
-/* *g = quantized gradient with respect to the output of the task's last layer. */
+/* *g = gradient with respect to the output of the task's last layer, with its quantized copies. */
 static ott_status take_gradient(exec *cx, stage *s, pipeline_task t, activation *g) {
     int64_t end = layers_of(s, t).end;
     message *from = received_message(s, PIPELINE_GRADIENT, t);
@@ -296,8 +296,8 @@ static ott_status backward(exec *cx, const pass *p, pipeline_task t) {
 
 /* ---- delayed scaling ---- */
 
-/* Delayed scales follow from earlier micro-batches. On a stage, forwards of later micro-batches run before a
-   backward, which may recompute its own forward. So forward keeps its scales, and backward restores them. */
+/* Forward uses delayed scales of earlier micro-batches. Before the backward, which may recompute this
+   forward, the stage runs later forwards. So forward keeps its scales, and backward restores them. */
 
 static ott_status copy_scales(exec *cx, const tensor *from, const tensor *to) {
     return plan_recording(cx->plan) ? OTT_OK
@@ -341,7 +341,7 @@ static void reset_messages(stage *s) {
     memset(s->sent, 0, sizeof s->sent);
 }
 
-/* Sends the sum of table gradients from the first stage to the last, which updates a copy of the table. */
+/* Sends the table's summed gradient from the first stage to the last, which updates its own table copy. */
 ott_status stage_share_gradients(exec *cx, stage *s) {
     parameter *table = s->m->embedding.weight;
     bool first = pipeline_is_first(s->shape), last = pipeline_is_last(s->shape);
