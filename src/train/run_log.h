@@ -19,8 +19,7 @@ typedef struct run_log_start {
     const memory_need *need;     /* need, need_fp8: results of the memory check */
     const memory_check_fp8 *need_fp8;
     double peak_flops;     /* FLOP/s for MFU */
-    const char *peak_unit; /* measured unit of the CPU, as "bf16 dot product"; NULL: the peak is not measured
-                              */
+    const char *peak_unit; /* measured unit, as "bf16 dot product"; NULL: the peak is not measured */
 } run_log_start;
 
 /* Arguments of run_log_write_end; all pointers are borrowed. */
