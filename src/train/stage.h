@@ -30,7 +30,7 @@ ott_status stage_train(exec *cx, stage *s, const batch *batches, const tensor *g
 /* Copies a tied table's gradient from the first stage to the last. Call it on every stage, after
    store_reduce_once. cx->plan is used as in stage_train. */
 ott_status stage_share_gradients(exec *cx, stage *s);
-/* Forward only: losses[T] of a batch, written on the last stage. */
+/* Runs only the forward of a batch, for evaluation. losses[T] is written on the last stage. */
 ott_status stage_evaluate(exec *cx, stage *s, const batch *b, const tensor *losses);
 
 #endif

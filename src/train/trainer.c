@@ -25,7 +25,7 @@ static int64_t loss_bytes(const trainer *t, int64_t tokens) {
     return backend_align(t->device->can, 4 * tokens);
 }
 
-/* Bytes of the resident micro-batches and their losses, or of an evaluation's batch if that is larger. */
+/* Device bytes of the resident micro-batches with losses, or of evaluation's batch with losses if larger. */
 static int64_t batch_bytes(const trainer *t) {
     const feed *f = &t->feed;
     int64_t training = feed_batch_bytes(f, &f->training) + loss_bytes(t, tokens_of(t));
@@ -92,7 +92,7 @@ static ott_status convert_for_training(trainer *t, const recipe *r) {
     t->step_gemms.known = false;
     TRY(model_convert(t->m, &o, &t->converted));
     model_fuse_quantize(t->m);
-    /* Each micro-batch changes the amax histories, so undoing a step needs a copy from the step's start. */
+    /* Each micro-batch changes the amax histories. To undo a step, a copy is made before the step. */
     int64_t bytes = t->m->delayed.block_bytes;
     device_release(t->device, t->delayed_before);
     t->delayed_before = NULL;

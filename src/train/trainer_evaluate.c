@@ -1,9 +1,9 @@
 /* train/trainer_evaluate: runs an evaluation. */
 #include "train/trainer_parts.h"
 
-/* Evaluates one batch on each rank, from batch `first` on. Adds the losses to *total in batch order, as on
-   one rank. A rank with no batch left repeats the last one without adding its loss, as collectives need all
-   ranks. */
+/* Evaluates batch `first` + r on each rank r. Adds the losses to *total in batch order, as on one rank. A
+   rank that has no batch left repeats the last batch, because collectives need all ranks. The repeated
+   batch's loss is not added. */
 static ott_status evaluate_round(trainer *t, int64_t first, evaluation *e, float *total) {
     const group *g = t->cx.data_group;
     int64_t own = first + g->rank, taken = own < e->batches ? own : e->batches - 1;
@@ -38,7 +38,7 @@ static ott_status evaluate_batches(trainer *t, int64_t batches, evaluation *out)
     return trainer_count_gemms(t);
 }
 
-/* Restores the training weights also after a failure or stop, since the run may be saved then. */
+/* Also restores the training weights after a failure or stop, because the run may be saved then. */
 ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out) {
     TRY(trainer_use_average(t, true));
     ott_status status = evaluate_batches(t, batches, out);

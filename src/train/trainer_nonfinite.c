@@ -46,7 +46,7 @@ static void add_rank(const trainer *t, char found[FOUND_BYTES]) {
         snprintf(found + length, (size_t)space, " on rank %d", t->options.run_group->rank);
 }
 
-/* *found is true if any rank found a value. Broadcasts the text of the value that comes first in the step. */
+/* *found: a rank found a non-finite value. Broadcasts the text about the value that is first in the step. */
 static ott_status found_anywhere(trainer *t, search *s, bool *found) {
     group *g = t->options.run_group;
     float all[g->size];
@@ -73,7 +73,7 @@ static ott_status search_passes(trainer *t, search *s) {
     return OTT_OK;
 }
 
-/* Restores the FP8 state and the GEMM counts after the search, since the search is no training step. */
+/* Restores the FP8 state and the GEMM counts afterwards, because the search is no training step. */
 ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
     search s = {.t = t, .found = out, .order = INFINITY};
     int64_t gemms[GEMM_COUNT][2];

@@ -1,4 +1,4 @@
-/* train/trainer_parts: swaps averaged weights, and reduces small values over ranks. */
+/* train/trainer_parts: swaps averaged weights, and sums and gathers small values over ranks. */
 #include "train/trainer_parts.h"
 
 ott_status trainer_use_average(trainer *t, bool average) {

@@ -4,7 +4,7 @@
 
 /* ---- GEMM counts ---- */
 
-/* more[0]: this rank's FP8 GEMMs since the last call. more[1]: all GEMMs of this rank since the last call. */
+/* more[0] = this rank's FP8 GEMMs since the last call; more[1] = all its GEMMs since the last call. */
 static void take_gemms(trainer *t, int64_t more[2]) {
     int64_t own[2] = {0, 0};
     for (int role = 0; role < GEMM_COUNT; role++) {
@@ -25,7 +25,7 @@ ott_status trainer_count_gemms(trainer *t) {
     return OTT_OK;
 }
 
-/* Steps between two conversions run the same GEMMs, so the ranks exchange counts only in the first step. */
+/* All steps between two conversions run the same GEMMs. So ranks exchange counts only in the first step. */
 static ott_status count_step_gemms(trainer *t) {
     step_gemms *s = &t->step_gemms;
     int64_t own[2];
@@ -61,7 +61,7 @@ static ott_status run_training_pass(trainer *t) {
     return trainer_train_pass(t);
 }
 
-/* Runs a training pass and updates the delayed scales. A pipeline stage has already updated its scales. */
+/* Runs a training pass. Then updates delayed scaling's scales, unless a pipeline stage has done so. */
 static ott_status run_full_pass(void *user) {
     trainer *t = user;
     TRY(run_training_pass(t));
@@ -69,8 +69,8 @@ static ott_status run_full_pass(void *user) {
 }
 
 /* The graph of a first pass must quantize all weights that the optimizer does not quantize, even if an
-   evaluation has quantized them. So weights are marked as stale, and stale weights that the optimizer should
-   have quantized are quantized before it. A replay runs no host code that marks weights as quantized. */
+   evaluation has quantized them. So all weights are marked as stale first. Stale weights that the optimizer
+   should have quantized are quantized outside the graph. After a replay, the weights are marked as fresh. */
 static ott_status replay_pass(trainer *t) {
     bool first = t->cx.is_first_microbatch, replayed;
     if (first && t->replay.enabled) {
@@ -98,7 +98,7 @@ static float loss_scale(const trainer *t) {
     return t->options.fp16_scaling ? t->run.loss_scale : 1.0f;
 }
 
-/* Sums *labels over the ranks; OTT_ERR_CONFIG if the sum is 0. */
+/* Sums *labels, the number of tokens with a target, over the ranks. OTT_ERR_CONFIG if the sum is 0. */
 static ott_status add_labels(trainer *t, int64_t *labels) {
     TRY(trainer_sum_counts(t, t->cx.data_group, labels, 1));
     if (*labels > 0) return OTT_OK;
