@@ -9,7 +9,7 @@ typedef struct block_sums {
     float signal, noise;
 } block_sums;
 
-/* The task writes the sums of blocks [first, first + count) of x to sums[count]. */
+/* Arguments of block_task, which writes the sums of blocks [first, first + count) of x to sums[count]. */
 typedef struct statistics_job {
     exec *cx;
     const tensor *x;
@@ -84,7 +84,7 @@ static block_sums measure_any(const block_data *b, ott_dtype d, ott_dtype format
 
 /* ---- the consecutive elements and scales of a block ---- */
 
-/* Copies the scales of elements [at, at + count) to `buffer`. values: the scale or scale_inv array of s. */
+/* Copies the scales of elements [at, at + count) to `buffer`. values: the use's scale or scale_inv array. */
 static const float *lay_scales(const quantize_use *s, const float *values, int64_t columns, int64_t at,
                                int64_t count, float *buffer) {
     int64_t row = at / columns, column = at % columns;
@@ -134,7 +134,7 @@ static void block_task(void *argument, int thread, int threads) {
 
 /* ---- one use ---- */
 
-/* Thread 0's scratch memory has statistics_buffers, then the sums of as many blocks as fit. */
+/* Uses thread 0's scratch memory for statistics_buffers, then for the sums of as many blocks as fit. */
 static void measure_elements(statistics_job *j, float *out) {
     const int64_t buffer =
         (CPU_SCRATCH_BYTES - (int64_t)sizeof(statistics_buffers)) / (int64_t)sizeof(block_sums);
@@ -155,7 +155,7 @@ static void measure_elements(statistics_job *j, float *out) {
     out[STATISTICS_NOISE] = (float)noise;
 }
 
-/* Computes AMAX, SCALE_MIN and SCALE_MAX of all scale blocks. Ignores NaN scales except the first scale. */
+/* Computes AMAX, SCALE_MIN and SCALE_MAX. Ignores NaN scales, unless the first scale is NaN. */
 static void measure_scales(const quantize_use *s, float *out) {
     v16 amax = v16_zero(), least = v16_set1(s->at->scale[0]), most = least, first = least;
     for (int64_t g = 0; g < s->groups; g += 16) {

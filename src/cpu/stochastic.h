@@ -7,12 +7,12 @@
 #include "cpu/rows.h"
 #include "tensor/stochastic.h"
 
-/* Draws of 16 elements: word[0] has the lower words of all draws, word[1] the upper words. */
+/* A 64-bit random draw for each of 16 elements: word[0] has the lower 32 bits, word[1] the upper 32 bits. */
 typedef struct draws16 {
     uint32_t word[2][16];
 } draws16;
 
-/* Computes the draws of 16 elements from `index` on. sums: a mask STOCHASTIC_SUM_* (tensor/stochastic.h). */
+/* Draws random bits for 16 elements from `index` on. sums: mask STOCHASTIC_SUM_* (tensor/stochastic.h). */
 static inline void draws16_take(draws16 *d, uint64_t seed, uint64_t update, int64_t index, uint64_t sums) {
     for (int lane = 0; lane < 16; lane++) {
         uint64_t at = (uint64_t)(index + lane);
@@ -22,7 +22,7 @@ static inline void draws16_take(draws16 *d, uint64_t seed, uint64_t update, int6
     }
 }
 
-/* Returns stochastic_bf16 of each lane, with number `which` of the lane's draw. */
+/* Rounds lanes to bf16 stochastically, with 16 random bits: number `which` (0 to 3) of a lane's draw. */
 SIMD v16 draws16_round(draws16 *d, v16 x, int which) {
     v16i draw = v16i_load(d->word[which / 2]);
     draw = which % 2 ? v16i_shr(draw, 16) : v16i_and(draw, v16i_set1(0xffffu));

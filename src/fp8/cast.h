@@ -44,10 +44,10 @@ ANYWHERE float cast_from_e8m0(uint8_t code) {
     return fmath_from_bits(code == 0 ? 0x00400000u : (uint32_t)code << 23); /* 2^-127 is subnormal in fp32 */
 }
 
-/* Read element `index` of an array of format d as float, or write it: nearest even; FP8 saturates. */
+/* Read an element of an array of format d, or write it, rounded to nearest even. FP8 saturates. */
 float cast_load(const void *data, ott_dtype d, int64_t index);
 void cast_store(void *data, ott_dtype d, int64_t index, float value);
-/* Converts an array of `count` elements in its memory, which must be large enough for both formats. */
+/* Converts an array in place. `data` must be large enough for `count` elements of either format. */
 void cast_in_place(void *data, ott_dtype from, ott_dtype to, int64_t count);
 
 #endif

@@ -5,7 +5,7 @@ bool cast_spec_is_fp8(const cast_spec *s) {
     return dtype_is_fp8(s->format);
 }
 
-/* Does not compare `infinite`: granularity and source format determine it (quant_spec_from). */
+/* `infinite` is not compared, because granularity and source format determine it (quant_spec_from). */
 static bool scale_options_equal(const scale_options *a, const scale_options *b) {
     return a->rule == b->rule && a->power_of_two == b->power_of_two && a->epsilon == b->epsilon &&
            a->margin == b->margin;

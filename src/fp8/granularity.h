@@ -35,7 +35,7 @@ static inline int64_t granularity_blocks(int64_t count, int64_t block) {
 }
 /* True if K is split into blocks. */
 bool granularity_is_block(granularity g);
-/* Returns the number of blocks along MN of an operand with `mn` rows. */
+/* Returns the number of scale blocks along the `mn` rows of an operand. */
 int64_t granularity_mn_groups(granularity g, int64_t mn);
 /* Returns the number of scales of an operand with mn x k elements. */
 int64_t granularity_groups(granularity g, int64_t mn, int64_t k);

@@ -22,7 +22,7 @@ void history_update(const cast_spec *spec, float seen, float *amax_history, floa
 ANYWHERE float history_record(float seen, float amax) {
     return isfinite(amax) && amax > seen ? amax : seen;
 }
-/* Returns the scale of the rule in this file's first comment. max: the format's largest value. */
+/* Returns the scale for an amax; old_scale if amax is 0 or not finite. max: the format's largest value. */
 ANYWHERE float history_scale(float max, int margin, float amax, float old_scale) {
     if (!isfinite(amax) || !(amax > 0.0f)) return old_scale;
     float scale = ldexpf(max, -margin) / amax;

@@ -17,9 +17,9 @@ ANYWHERE narrow_format narrow_of(ott_dtype d) {
     return d == OTT_E4M3 ? e4m3 : d == OTT_E5M2 ? e5m2 : f16;
 }
 
-/* Returns the largest code whose value is at most `magnitude`, the fp32 bits of a number without sign, not
-   NaN. A code may be above f.largest, as if the exponent field were wider. *fraction: 2^32 * (magnitude -
-   value) / (next code's value - value), rounded down. A fraction of at least 2^24 is exact. */
+/* Returns the largest code that is not above `magnitude`, the fp32 bits of a number without sign, not NaN.
+   The code may exceed f.largest, as if the exponent field were wider. *fraction: position of `magnitude`
+   between this code's value (0) and the next one (2^32), rounded down; exact from 2^24 on. */
 ANYWHERE uint32_t narrow_truncate(uint32_t magnitude, narrow_format f, uint64_t *fraction) {
     int biased = (int)(magnitude >> 23);
     uint64_t significand = (magnitude & 0x7fffffu) | (biased > 0 ? 0x800000u : 0u);
@@ -29,8 +29,8 @@ ANYWHERE uint32_t narrow_truncate(uint32_t magnitude, narrow_format f, uint64_t 
     if (shift > 63) shift = 63;
     uint64_t rest = significand & (((uint64_t)1 << shift) - 1);
     *fraction = (rest << 32) >> shift;
-    /* 1 is subtracted because a normal number's hidden bit adds 1 to the exponent field. A subnormal has no
-       hidden bit and exponent field 0. */
+    /* Subtracts 1, because a normal number's hidden bit adds 1 to the exponent field. A subnormal number has
+       no hidden bit, so its exponent field becomes 0. */
     return ((uint32_t)(kept + f.bias - 1) << f.mantissa_bits) + (uint32_t)(significand >> shift);
 }
 
@@ -57,13 +57,13 @@ ANYWHERE float narrow_widen(uint32_t code, narrow_format f) {
     return fmath_from_bits((exponent + (uint32_t)(127 - f.bias)) << 23 | mantissa << (23 - f.mantissa_bits));
 }
 
-/* Returns the value of a code of an IEEE-like format, in which a full exponent means infinity or NaN. */
+/* Returns the value of a code of an IEEE-like format: f.overflow is infinity, larger codes are NaN. */
 ANYWHERE float narrow_widen_ieee(uint32_t code, narrow_format f) {
     if (code > f.overflow) return NAN;
     return code == f.overflow ? INFINITY : narrow_widen(code, f);
 }
 
-/* Convert x to an FP8 code of format d (E4M3 or E5M2), rounded to nearest even, or a code to its value. */
+/* Convert x to the nearest FP8 code of format d (ties to even), or a code to its value. */
 ANYWHERE uint8_t narrow_to_fp8(float x, ott_dtype d, cast_mode mode) {
     uint32_t bits = fmath_bits(x), magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return 0x7f;

@@ -11,10 +11,10 @@ typedef struct quant_spec {
 bool quant_spec_equal(const quant_spec *a, const quant_spec *b);
 /* True if at least one use is FP8. */
 bool quant_spec_is_fp8(const quant_spec *s);
-/* True if both uses give each element the same scale and code: the two casts are equal, and a block of
-   elements with one scale is as long along MN as along K. */
+/* True if both uses give each element the same scale and code. For this the two casts must be equal, and
+   scale blocks must be as long along MN as along K. */
 bool quant_spec_shares_scales(const quant_spec *s);
-/* Returns q for a source tensor of format d: `infinite` of SCALE_TE's block scales is d's largest number. */
+/* Returns q for source format d: for block scales, sets SCALE_TE's `infinite` to the largest number of d. */
 quant_spec quant_spec_from(quant_spec q, ott_dtype d);
 
 #endif

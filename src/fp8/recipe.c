@@ -1,4 +1,4 @@
-/* fp8/recipe: the table of recipes, its checks, and compilation to the specs of a linear layer. */
+/* fp8/recipe: the table of recipes, its checks, and recipe_compile, which makes a layer's specs. */
 #include "fp8/recipe.h"
 
 #include <float.h>
@@ -21,7 +21,7 @@
 #define TENSORWISE_POW2 TORCHAO_CAST(OTT_E4M3, GRANULARITY_TENSOR, true)
 #define ROWWISE         TORCHAO_CAST(OTT_E4M3, GRANULARITY_ROW, true)
 
-/* TransformerEngine: an amax of 0, inf or NaN gives scale 1. `limit` replaces an infinite scale. */
+/* As in TransformerEngine, an amax of 0, inf or NaN gives scale 1. An infinite scale becomes `limit`. */
 #define TE_CAST(d, granule, pow2, limit)                                                                     \
     {                                                                                                        \
         .format = (d), .grain = (granule),                                                                   \
@@ -45,7 +45,7 @@
 #define GEMM(fast)                                                                                           \
     { .accumulate = ACCUMULATE_FP32, .fast_accumulate = (fast), .order = SCALE_PRODUCT }
 
-/* TransformerEngine multiplies a block's sum first by scale_inv of A, which has 1x128 blocks. */
+/* As in TransformerEngine, a block's sum is first multiplied by scale_inv of A, which has 1x128 blocks. */
 #define BLOCK_GEMM                                                                                           \
     { .accumulate = ACCUMULATE_FP32, .fast_accumulate = false, .order = SCALE_A_THEN_B }
 
@@ -201,7 +201,7 @@ static bool in_list(unsigned value, unsigned last) {
     return value <= last;
 }
 
-/* Returns the name of the first enum member with an unknown value; NULL if there is none. */
+/* Returns the name of the first member of s that has no valid enum value; NULL if all are valid. */
 static const char *use_unknown_field(const cast_spec *s) {
     if (!in_list(s->grain, GRANULARITY_COUNT - 1)) return "grain";
     if (!in_list(s->scale.rule, SCALE_E8M0_FLOOR)) return "scale.rule";

@@ -23,7 +23,7 @@
 typedef enum accumulate_mode {
     ACCUMULATE_FP32,         /* one sequential fp32 chain over the contraction */
     ACCUMULATE_HOPPER_FAST,  /* one chain in the FP8 tensor core's accumulator (fp8/tensorcore.h) */
-    ACCUMULATE_HOPPER_SPLIT, /* a chain in the FP8 accumulator for each 128 terms; chains are added in fp32 */
+    ACCUMULATE_HOPPER_SPLIT, /* one such accumulator for each 128 terms; these are added in fp32 */
     ACCUMULATE_TILE32        /* sums of 32 terms, as AMX computes them; fp8/reference.h defines the order */
 } accumulate_mode;
 enum { ACCUMULATE_MODES = ACCUMULATE_TILE32 + 1 };
@@ -67,8 +67,8 @@ const recipe *recipe_find(const char *name);
 const recipe *recipe_high_precision(ott_dtype d);
 /* True if this GEMM multiplies FP8 operands. which = GEMM_COUNT: true if any GEMM does. */
 bool recipe_gemm_is_fp8(const recipe *r, recipe_gemm which);
-/* Checks that a row is consistent: a GEMM has two FP8 operands or none, at most one of them E5M2, with
-   equally long blocks along K; a tensor's two FP8 uses have one format. The error names the field. */
+/* Checks a recipe: each GEMM has two FP8 operands or none, at most one of them E5M2, and both with equally
+   long blocks along K. A tensor's two FP8 uses have one format. The error names the field. */
 ott_status recipe_check(const recipe *r);
 
 /* The specs of one linear module, compiled from a recipe. fp8: at least one GEMM multiplies FP8 operands. */

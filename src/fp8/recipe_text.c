@@ -9,7 +9,7 @@
 
 /* ---- the words ---- */
 
-/* The property of a cast that a word sets. recipe_cast_write writes the words in this order. */
+/* The properties of a cast, in the order in which recipe_cast_write writes them. */
 typedef enum field {
     FIELD_FORMAT,
     FIELD_GRAIN,
@@ -59,7 +59,7 @@ static const word words[] = {
 };
 #define WORD_COUNT (int)(sizeof words / sizeof *words)
 
-/* Returns the value of an integer field; 0 for epsilon, which is a float. */
+/* Returns the value of a property; 0 for epsilon, which is not an integer. */
 static int field_get(const cast_spec *s, field f) {
     switch (f) {
     case FIELD_FORMAT: return cast_spec_is_fp8(s) ? (int)s->format : HIGH_FORMAT;
@@ -179,7 +179,7 @@ static const word *find_word(const char *text) {
     return NULL;
 }
 
-/* Lists the words that may begin a text, or else all other words. Returns the number of listed words. */
+/* Lists the format words (first is true), or all other words. Returns the number of listed words. */
 static int candidates(bool first, const char *out[WORD_COUNT], char *list, size_t size) {
     int count = 0;
     size_t length = 0;

@@ -21,10 +21,9 @@
 #define RECIPE_CAST_TEXT 96
 
 /* Parses text. activation: the format of "high" (F32, BF16 or F16). OTT_ERR_CONFIG if a word is unknown,
-   repeated, or has no meaning with another word. The message names the unknown or useless word. */
+   repeated, or has no effect because of another word. The message names this word. */
 ott_status recipe_cast_parse(const char *text, ott_dtype activation, cast_spec *out);
-/* Writes the shortest text that parses to an equal spec. Callbacks and stochastic rounding are not written.
-   */
+/* Writes the shortest text that parses to an equal spec. Omits callbacks and stochastic rounding. */
 void recipe_cast_write(const cast_spec *s, char out[RECIPE_CAST_TEXT]);
 
 #endif

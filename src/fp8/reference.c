@@ -75,7 +75,7 @@ static float operand_scale_inv(const reference_operand *x, int64_t mn, int64_t k
     return x->scale_inv[scale_index(x->grain, mn, k, x->mn_step, x->k_step)];
 }
 
-/* Returns the sum of the terms k, k + step, ... below end, as one fp32 chain from 0. */
+/* Returns the sum of terms k, k + step, ... below end, added one by one in fp32, from 0. */
 static float sum_chain(const reference_operand *a, int64_t i, const reference_operand *b, int64_t j,
                        int64_t k, int64_t end, int64_t step) {
     float sum = 0.0f;

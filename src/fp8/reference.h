@@ -32,14 +32,14 @@ typedef struct reference_operand {
     int64_t mn_step, k_step;
 } reference_operand;
 
-/* C[m,n] = round(scaled sum + bias + C), in format dc, leading dimension ldc. The sum is the fp32 chain s =
-   fmaf(a(i,k), b(j,k), s) from s = 0, with k ascending. It is scaled by both scale_inv in the order of `spec`
-   (scale_order). With block scales (equally long along K in both operands), each block has its own chain p
-   from 0, and the scaled sum is y, from 0, with one fmaf for each block in order. Then bias[j] (fp32, may be
+/* C[m,n] = round(scaled sum + bias + C), in format dc, leading dimension ldc. The sum is s = fmaf(a(i,k),
+   b(j,k), s) for each k, ascending, from s = 0. It is scaled by both scale_inv in the order of `spec`
+   (scale_order). With block scales (equally long along K in both operands), each block has its own sum p from
+   0. The scaled sum is then y, from 0, with one fmaf for each block in order. Then bias[j] (fp32, may be
    NULL) is added, then C(i,j) if accumulate, each by one fp32 operation. The result is rounded to dc once.
-   ACCUMULATE_HOPPER_* replaces the chain by tensorcore_fp8_dot_fast or _split (fp8/tensorcore.h; FP8 operands
-   only). ACCUMULATE_TILE32 replaces it by s = s + (even + odd) for each tile of 32 terms, from s = 0 (the
-   last tile may be shorter). even and odd are chains from 0 over the tile's terms 0, 2, ... and 1, 3, ....
+   ACCUMULATE_HOPPER_* computes s by tensorcore_fp8_dot_fast or _split (fp8/tensorcore.h; FP8 operands only).
+   ACCUMULATE_TILE32 computes s = s + (even + odd) for each tile of 32 terms, from s = 0 (the last tile may be
+   shorter). even is the sum of the tile's terms 0, 2, ..., odd of its terms 1, 3, ..., each from 0 like s.
    Backends may return other NaNs in fp32; in bf16 and fp16 a NaN is 0x7FFF (fp8/cast.h). */
 void reference_gemm(int64_t m, int64_t n, int64_t k, const reference_operand *a, const reference_operand *b,
                     const gemm_spec *spec, const float *bias, bool accumulate, void *c, ott_dtype dc,

@@ -24,7 +24,7 @@ static inline bool scale_rule_is_e8m0(scale_rule rule) {
 
 typedef struct scale_options {
     scale_rule rule;
-    bool power_of_two; /* round down to 2^k: SCALE_TORCHAO by log2, SCALE_TE by clearing the mantissa */
+    bool power_of_two; /* round scales down to powers of two, in torchao's or TransformerEngine's way */
     float epsilon;     /* lower bound of amax; only for SCALE_TE */
     int margin;        /* the scale is divided by 2^margin; only for SCALE_TE */
     /* replaces an infinite scale; only for SCALE_TE. It is FLT_MAX for scales of a tensor or a row, and the
@@ -32,8 +32,8 @@ typedef struct scale_options {
     float infinite;
 } scale_options;
 
-/* torchao's exp2(floor(log2(scale))) on the bits of a positive normal scale. Clears the mantissa, except just
-   below 2^k, where log2 in fp32 rounds up to k: within ln(2) * 2^j ulp of 2^k, if 2^j < |log2| <= 2^(j + 1).
+/* torchao's exp2(floor(log2(scale))), from the bits of a positive normal scale. Clears the mantissa, unless
+   log2 in fp32 rounds up to k. It does so within ln(2) * 2^j ulp below 2^k, if 2^j < |log2| <= 2^(j + 1).
    Equals torch.log2 and torch.exp2 of PyTorch 2.15 on a CPU, bit for bit, for every scale. */
 ANYWHERE uint32_t scale_log2_floor_bits(uint32_t bits) {
     int k = (int)(bits >> 23) - 126; /* exponent of the next power of two */
@@ -59,8 +59,8 @@ ANYWHERE float scale_floor_power_of_two(float scale) {
     return fmath_from_bits((bits & 0x80000000u) | top);
 }
 
-/* torchao float8_utils.amax_to_scale divides in double and rounds to fp32. Double has more than 2*24+2 bits,
-   so this equals one fp32 division. Only the lower bound 1e-12, no fp32 number, needs double. */
+/* torchao's float8_utils.amax_to_scale divides in double and rounds to fp32. This has the bits of one fp32
+   division. Only the lower bound 1e-12 needs double, because it is no fp32 number. */
 ANYWHERE float scale_torchao(float amax, float max) {
     const double smallest = 1e-12;
     if ((double)amax < smallest) return (float)((double)max / smallest);
@@ -82,15 +82,15 @@ ANYWHERE float scale_te(float amax, float max, const scale_options *o) {
     return isinf(scale) ? o->infinite : scale;
 }
 
-/* MX: `roundup` and `floor` return the E8M0 code of scale_inv for a block's amax. `multiplier` returns the
-   scale of a code: 2^(127 - code), NaN for code 255. */
+/* MX: scale_e8m0_roundup and scale_e8m0_floor return the E8M0 code of scale_inv for a block's amax.
+   scale_e8m0_multiplier returns the scale of a code: 2^(127 - code), NaN for code 255. */
 ANYWHERE uint8_t scale_e8m0_roundup(float amax, ott_dtype d) {
     if (isnan(amax)) return 255;
     if (isinf(amax)) return 254;
     uint32_t bits =
         fmath_bits(amax * (1.0f / dtype_max(d))); /* TransformerEngine multiplies by the rounded reciprocal */
     uint32_t exponent = bits >> 23, mantissa = bits & 0x7fffffu;
-    /* All values up to 2^-127, the value of code 0, have exponent field 0. The next power is 2^-126. */
+    /* Code 0 is 2^-127, code 1 is 2^-126. Numbers between them have exponent field 0 and are rounded up. */
     bool up = exponent == 0 ? mantissa > 0x400000u : mantissa > 0;
     return (uint8_t)(exponent + (up ? 1u : 0u));
 }
@@ -98,7 +98,8 @@ ANYWHERE uint8_t scale_e8m0_floor(float amax, ott_dtype d) {
     if (isnan(amax)) return 255;
     /* The largest power of two of the format: 2^8 (E4M3), 2^15 (E5M2). */
     int emax = ilogbf(dtype_max(d));
-    /* OCP does not define the scale of an infinite amax. Here it counts as 2^128 (exponent field 255). */
+    /* OCP does not define the scale of an infinite amax. Here it is the scale of 2^128 (exponent field
+       255). */
     int code = (int)(fmath_bits(amax) >> 23) - emax;
     return (uint8_t)(code > 0 ? code : 0);
 }

@@ -34,7 +34,7 @@ static term term_product(term a, term b) {
                   a.exponent + b.exponent};
 }
 
-/* Returns the term in units of 2^(largest - FRACTION_BITS), truncated towards zero. */
+/* Returns the term as a multiple of 2^(largest - FRACTION_BITS), truncated towards zero. */
 static int64_t term_align(term t, int largest) {
     int shift = t.fraction - FRACTION_BITS + (largest - t.exponent);
     if (t.significand == 0 || shift > 62) return 0;

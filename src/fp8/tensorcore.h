@@ -12,8 +12,8 @@
    `accumulator`, and returns the sum. */
 float tensorcore_fp8_step(const uint8_t *a, ott_dtype da, const uint8_t *b, ott_dtype db, int count,
                           float accumulator);
-/* Return the dot product of k elements. _fast: all instructions use one accumulator. _split: the accumulator
-   is added to an fp32 sum and set to 0 every 128 elements. */
+/* Return the dot product of k elements. In _fast all instructions use one accumulator. In _split the
+   accumulator is added to an fp32 sum, and set to 0, after every 128 elements. */
 float tensorcore_fp8_dot_fast(const uint8_t *a, ott_dtype da, const uint8_t *b, ott_dtype db, int64_t k);
 float tensorcore_fp8_dot_split(const uint8_t *a, ott_dtype da, const uint8_t *b, ott_dtype db, int64_t k);
 

@@ -52,7 +52,7 @@ static float probe_fold(simd_fold f, const float *p) {
 }
 
 static void probe_to_int(const float *p, int32_t *y) {
-    /* Stores the integer's bits in a float. Vector stores do not change the bits. */
+    /* Stores the bits of the integers as floats. Vector stores do not change the bits. */
     float bits[16];
     v16_store(bits, v16_from_bits(v16_to_int(v16_load(p))));
     memcpy(y, bits, sizeof bits);

@@ -171,8 +171,8 @@ static void test_forward_is_near_exact(void **state) {
     }
 }
 
-/* Returns the central difference of the loss when element (token, column) of q, k or v moves. of_query: the
-   element is in q. Only query heads that read the element's head are computed. */
+/* Returns the central difference of the loss for element (token, column) of q, k or v. of_query: the element
+   is in q. Computes the loss only of query heads that use the element. */
 static double difference(exact *x, double *data, const tensor *dout, int token, int column, bool of_query) {
     const setting *s = x->s;
     int heads = of_query ? s->heads : s->kv_heads, shared = of_query ? 1 : s->heads / s->kv_heads;
@@ -234,8 +234,8 @@ static void expect_same_bits(int n, float gradient) {
     free_problem(&first);
 }
 
-/* With the second magnitude of dout, products are subnormal. Pair instructions would flush them to 0, which
-   must not happen. */
+/* Tests also dout of about 2^-122, which makes products subnormal. bf16 dot-product instructions would
+   replace such products by 0. */
 static void test_same_bits_everywhere(void **state) {
     (void)state;
     for (int n = 0; n < SETTINGS; n++) {
@@ -244,7 +244,7 @@ static void test_same_bits_everywhere(void **state) {
     }
 }
 
-/* Runs tokens [from, from + count) of a document, with the earlier tokens as past. */
+/* Runs tokens [from, from + count) of a document. Keys and values of earlier tokens are cached. */
 static void run_part(problem *p, device *d, int from, int count) {
     exec cx = {.device = d};
     int32_t start[2] = {0, count};

@@ -1,4 +1,4 @@
-/* cpu/backend: the choice of an ISA level, opening and closing, the device table, the peak. */
+/* cpu/backend: tests the choice of an ISA level, opening and closing, the device table and device_peak. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -50,7 +50,7 @@ static void opens_every_isa_and_the_best_without_a_name(void **state) {
         device_close(d);
     }
     assert_int_equal(cpu_open(account, 1, NULL, &d), OTT_OK);
-    /* avx512bf16 is the best level only if its pair instructions are faster than avx512. */
+    /* Even if avx512bf16 is available, avx512 is chosen if bf16 dot products are slower. */
     bool has_pairs = strcmp(names[count - 1], "avx512bf16") == 0;
     bool has_tiles = strcmp(names[count - 1], "amx") == 0;
     assert_int_equal(cpu_has_tiles(d), has_tiles);
@@ -106,7 +106,7 @@ static void every_failed_allocation_is_undone(void **state) {
         ott_status status = cpu_open(account, 2, "scalar", &d);
         mem_fail_after(account, 0);
         if (status == OTT_OK) {
-            assert_true(n > 3); /* there are allocations for the device, the pool and the scratch memory */
+            assert_true(n > 3); /* the device, the pool and the scratch memory are separate allocations */
             device_close(d);
             return;
         }
@@ -212,7 +212,7 @@ static void a_tile_unit_with_other_bits_is_not_used(void **state) {
     device_close(d);
 }
 
-/* Only level avx512bf16 has another peak for FP8 and BF16 operands than for fp32. */
+/* Only level avx512bf16 multiplies FP8 and BF16 operands by other instructions than fp32 operands. */
 static void peaks_have_units(void **state) {
     (void)state;
     static const ott_dtype narrow[] = {OTT_E4M3, OTT_E5M2, OTT_BF16};

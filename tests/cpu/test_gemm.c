@@ -18,7 +18,7 @@ typedef enum values {
     VALUES_NORMAL,
     VALUES_ANY_BITS,
     VALUES_TINY,
-    /* operands and products are normal numbers, sums are subnormal; terms from 20 on are 0 */
+    /* operands and products are normal numbers, but sums are subnormal; terms with k >= 20 are 0 */
     VALUES_NEARLY_SUBNORMAL,
     VALUES_ANY_FINITE, /* FP8: any finite code; other formats: normally distributed */
     VALUES_KINDS
@@ -30,7 +30,7 @@ typedef struct use {
     int padding; /* elements by which the leading dimension exceeds the columns */
     bool scaled;
     granularity grain;
-    bool turned; /* scales are stored in the order of the transposed matrix (qtensor_shared_use) */
+    bool turned; /* true: scales are stored as for the transposed matrix (qtensor_shared_use) */
     bool packed; /* b is not transposed, and is packed before the product */
 } use;
 
@@ -67,8 +67,8 @@ static float some_value(values v) {
     return v == VALUES_TINY ? x * 0x1p-128f : x;
 }
 
-/* Draws one of few magnitudes, so that products cancel and their sums get as small as 2^-128. k: number of
-   the term in the contraction. */
+/* Draws one of few magnitudes, so that products cancel and sums get as small as 2^-128. Returns 0 for terms
+   with k >= 20. */
 static float nearly_subnormal(int64_t k) {
     if (k >= 20 || draw() % 8 == 0) return 0.0f;
     return (draw() % 2 ? 0x1p-57f : -0x1p-57f) * (draw() % 2 ? 1.0f + 0x1p-7f : 1.0f);
@@ -219,7 +219,8 @@ static void check(const gemm_case *t) {
     discard(&d);
 }
 
-/* Granularities of A's and B's scales: for the full contraction, or blocks of equal depth. */
+/* Granularities of A's and B's scales. Both have no blocks along K, or both have blocks of the same
+   length. */
 static const granularity grains[][2] = {
     {GRANULARITY_TENSOR, GRANULARITY_TENSOR}, {GRANULARITY_TENSOR, GRANULARITY_ROW},
     {GRANULARITY_ROW, GRANULARITY_TENSOR},    {GRANULARITY_ROW, GRANULARITY_ROW},
@@ -302,7 +303,7 @@ static void shapes_beyond_the_blocks(void **state) {
         }
 }
 
-/* A dot-product unit flushes subnormals, so it may compute only tiles of C without subnormals. */
+/* Dot-product instructions treat subnormal numbers as 0. Tiles of C with such sums must not use them. */
 static void sums_around_the_smallest_normal_number(void **state) {
     (void)state;
     const int64_t shapes[][3] = {
@@ -380,8 +381,8 @@ static gemm_case some_packed_case(int64_t m, int64_t n, int64_t k, ott_dtype a, 
     return t;
 }
 
-/* Tests packed B with up to 16 rows of A, and with more rows, which other code computes. Tests all pairs of
-   formats and every kind of values. */
+/* Tests packed B with up to 16 rows of A, which have a kernel of their own, and with more rows. Tests all
+   pairs of formats and every kind of values. */
 static void packed_rows_of_every_format(void **state) {
     (void)state;
     const int64_t mn[] = {1, 3, 63, 64, 65, 100, 128, 150}, depths[] = {0, 1, 2, 15, 32, 50, 129};
@@ -396,7 +397,7 @@ static void packed_rows_of_every_format(void **state) {
             }
 }
 
-/* Tests packed B that several threads divide, with a contraction and rows larger than one packed block. */
+/* Tests packed B in shapes that several threads divide, and that are larger than one packed block. */
 static void packed_rows_of_large_shapes(void **state) {
     (void)state;
     const int64_t shapes[][3] = {{1, 700, 800},  {1, 65, 8200}, {4, 513, 300},  {16, 520, 70}, {2, 300, 1030},
