@@ -27,7 +27,7 @@ __device__ __forceinline__ float scale_of(const quantize_use &u, int64_t group, 
     return u.next ? *u.next : u.scale[group];
 }
 
-/* Stores a group's scale and its inverse. With delayed scaling and no `next`, the scale is already stored. */
+/* Stores a group's scale and its inverse. If u.delayed is set and u.next is NULL, u.scale has it already. */
 __device__ __forceinline__ void store_scale(const quantize_use &u, int64_t group, float scale) {
     if (!u.delayed || u.next) u.scale[group] = scale;
     u.scale_inv[group] = scale_inverse(scale);

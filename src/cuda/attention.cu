@@ -61,7 +61,7 @@ static documents documents_of(const tensor *cu_seqlens, int64_t tokens, int64_t 
     return {(const int32_t *)cu_seqlens->data, cu_seqlens->columns, tokens, window};
 }
 
-/* Returns the document that contains `token`, as tokens within [0, tokens) even if cu_seqlens is invalid. */
+/* Returns the tokens [begin, end) of `token`'s document, within [0, tokens) even if cu_seqlens is invalid. */
 __device__ __forceinline__ span document_of(const documents &d, int64_t token) {
     int64_t low = 0, high = d.count;
     while (low < high) {
@@ -101,8 +101,8 @@ __device__ __forceinline__ void fetch_rows(row_tile &tile, const head_view &h, i
     __syncthreads();
 }
 
-/* scores[j] = dot product of this thread's row of `own` with row first + j of `other`, for each j in `sees`.
-   The products of all columns are added in order by fmaf. */
+/* For each j in the span `sees`: scores[j] = dot product of this thread's row of `own` and row first + j of
+   `other`. Adds the products in column order, by fmaf. */
 template <ott_dtype D>
 __device__ __forceinline__ void make_scores(score_tile &scores, row_tile &tile, const head_view &own,
                                             int64_t row, const head_view &other, int64_t first, int64_t count,
@@ -133,7 +133,7 @@ __device__ __forceinline__ void scale_sums(row_sums &sums, float factor) {
     for (int c = 0; c < COLUMNS; c++) sums.x[c] = sums.x[c] * factor;
 }
 
-/* For each j in `sees`, ascending: adds scores[j] times row first + j of `other` to `sums`, by fmaf. */
+/* For each j of the span `sees`, ascending: sums += scores[j] * (row first + j of `other`), by fmaf. */
 template <ott_dtype D>
 __device__ __forceinline__ void add_rows(row_sums &sums, const score_tile &scores, row_tile &tile,
                                          const head_view &other, int64_t first, int64_t count, int64_t from,
@@ -162,7 +162,7 @@ __device__ __forceinline__ void store_sums(const row_sums &sums, const head_view
     }
 }
 
-/* Adds the sixteen lanes of SUM16, in the order of SUM16 (tensor/ops.def). */
+/* Returns the sum of a SUM16's 16 lanes (tensor/ops.def): adds lane i + 8 to lane i, then i + 4, .... */
 template <int STEP> __device__ __forceinline__ float fold_lanes(float (&lane)[16]) {
 #pragma unroll
     for (int i = 0; i < STEP; i++) lane[i] = lane[i] + lane[i + STEP];
@@ -299,7 +299,7 @@ __device__ __forceinline__ float delta_of(const head_view &dout, const head_view
     return fold_lanes<8>(lane);
 }
 
-/* p and ds (tensor/attention.h) of one query and key. s: q k^T; dp: dout v^T. */
+/* Returns p and ds (tensor/attention.h) of a query and a key. s: their q k^T; dp: their dout v^T. */
 struct score_gradient {
     float p, ds;
 };

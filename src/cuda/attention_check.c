@@ -1,7 +1,8 @@
-/* cuda/attention_check: recomputes sampled rows, each of a different head, on the host in double precision.
-   cuDNN rounds p and ds (tensor/attention.h) to 16 bits. So the energy of an error is compared with a signal:
-   the energy of the result plus the energy of the sum's terms, which do not cancel. Rounding errors are 50 dB
-   below the signal. The errors of wrong results are about as large as the signal. */
+/* cuda/attention_check: samples rows, each of a different head, and computes them on the host in double
+   precision. Each result is a sum of terms. cuDNN rounds the terms' factors p and ds (tensor/attention.h) to
+   16 bits. So results are compared by energies (sums of squares). The noise is the energy of the errors. The
+   signal is the energy of the results plus the energy of their terms, because terms can cancel. Rounding
+   errors are 50 dB below the signal. The errors of wrong results are about as large as the signal. */
 #include "cuda/attention_check.h"
 #include "cuda/samples.h"
 #include "fp8/cast.h"
@@ -86,7 +87,7 @@ static double dot_products(const float *x, const float *y, int64_t count) {
     return sum;
 }
 
-/* A row of an output, computed on the host. Each value is a sum. energy: the sum of its squared terms. */
+/* A row of an output, computed on the host. Element c is a sum: value[c], or with squared terms energy[c]. */
 typedef struct row_sum {
     double value[HEAD_MOST], energy[HEAD_MOST];
 } row_sum;
@@ -105,8 +106,8 @@ typedef struct energy {
     bool overflows;
 } energy;
 
-/* Adds an element to the signal and its error to the noise. An error of one ulp does not count. In fp16 a
-   gradient may overflow; then the sample is inconclusive. */
+/* Adds the energy of an output element to the signal, and the energy of its error beyond one ulp to the
+   noise. In fp16 a gradient may overflow: then the function sets `overflows` and adds nothing. */
 static void add_error(energy *e, ott_dtype format, double expected, double terms, float got) {
     uint16_t stored;
     cast_store(&stored, format, 0, (float)expected);
@@ -133,7 +134,7 @@ static ott_status compare_row(workbench *w, energy errors[OUTPUTS], attention_na
     return OTT_OK;
 }
 
-/* Compares lse by absolute error, which is a relative error of the softmax weights. */
+/* Compares lse's absolute error with 1, because it is the relative error of the row's softmax weights. */
 static ott_status compare_lse(workbench *w, energy *e, int64_t head, int64_t row, double expected) {
     TRY(fetch_lse(w, head, (span){row, row + 1}));
     double error = (double)w->lse[0] - expected;

@@ -6,9 +6,9 @@
 
 #include "cuda/attention_plans.h"
 
-/* Call after the run: synchronizes and compares. *conclusive: false if a sampled output was all zero or
-   overflowed. version: cuDNN's version, for the message. OTT_ERR_DEVICE if an output is wrong; the message
-   names the output and its error. */
+/* Waits for the queued run of `call` and compares its outputs. *conclusive: false if a sampled output is all
+   zeros or has overflowed. version: cuDNN's version, for the message. Returns OTT_ERR_DEVICE if an output is
+   wrong; the message names the output and its error. */
 ott_status attention_check(exec *cx, const attention_call *call, size_t version, bool *conclusive);
 
 #endif

@@ -8,8 +8,9 @@
 #include <cudnn.h>
 
 enum { ATTENTION_TEXT = 512, ATTENTION_DESCRIPTORS_MOST = 256 };
-/* Versions in cuDNN's encoding. Since 9.18.1 cuDNN clears the workspace of packed backward. Since 9.25 cuDNN
-   allows empty documents, and backward is deterministic without a workspace of length^2. */
+/* cuDNN versions, encoded as by cudnnGetVersion. The oldest supported version is 9.18.1: it is the first that
+   clears its workspace in the backward pass of packed documents. 9.25 is the first that allows empty
+   documents, and with a deterministic backward pass that needs no workspace of length^2. */
 enum { ATTENTION_CUDNN_LEAST = 91801, ATTENTION_CUDNN_DETERMINISTIC = 92500 };
 
 #define ATTENTION_CUDNN_FILE    "libcudnn.so.9"
@@ -46,8 +47,8 @@ typedef struct attention_library {
 } attention_library;
 
 /* Opens cuDNN for the current CUDA device and `stream`, or for the device that `json` describes
-   (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). OTT_ERR_DEVICE if cuDNN is missing or too old. Close it even
-   after an error. */
+   (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). Returns OTT_ERR_DEVICE if cuDNN is missing or too old. The
+   caller must close `l` even after an error. */
 ott_status attention_library_open(attention_library *l, cudaStream_t stream);
 ott_status attention_library_describe(attention_library *l, const char *json);
 void attention_library_close(attention_library *l);
@@ -61,11 +62,11 @@ typedef struct attention_plan {
     int descriptor_count;
 } attention_plan;
 
-/* Builds a plan. From cuDNN 9.25 on, backward uses Hopper's engine that sums in a fixed order. Otherwise the
-   plan uses the best suggestion of cuDNN's heuristics that can be built. If no plan can be built, p->error
-   has the reason and OTT_ERR_UNSUPPORTED is returned. Close the plan even after a failure. */
+/* Builds a plan for g. From cuDNN 9.25 on, the backward pass uses the engine for Hopper that sums in a fixed
+   order. In all other cases the plan uses the first suggestion of cuDNN's heuristics that can be built. If
+   none can, returns OTT_ERR_UNSUPPORTED, and p->error has the reason. Close the plan even after an error. */
 ott_status attention_plan_build(attention_plan *p, const attention_library *l, const graph *g);
-/* Queues a run. data[uid]: device memory of a tensor, host memory of a scalar. Needs p->workspace bytes. */
+/* Queues a run. data[uid]: a tensor's device memory, or a scalar's host memory. Needs p->workspace bytes. */
 ott_status attention_plan_run(attention_plan *p, const attention_library *l,
                               void *const data[ATTENTION_NAMED], void *workspace);
 void attention_plan_close(attention_plan *p, const attention_library *l);

@@ -23,7 +23,7 @@ static int add_pairs(graph *g, graph_type type) {
                        (int64_t[]){h * s * s, s * s, s, 1});
 }
 
-/* One value per key and query: a transposed view of a tensor of add_pairs. */
+/* Adds the transpose of a tensor of add_pairs: one value per key and query. */
 static int add_pairs_transposed(graph *g) {
     int64_t h = g->config.heads, s = g->config.length;
     return add_virtual(g, g->config.type, (int64_t[]){g->config.documents, h, s, s},
@@ -44,7 +44,8 @@ static void name(graph *g, attention_name uid, graph_type type, const int64_t di
     memcpy(t->strides, strides, sizeof t->strides);
 }
 
-/* Declares rows of heads * head_dim elements, `stride` apart, as [documents, heads, length, head_dim]. */
+/* Declares a tensor of rows that begin `stride` elements apart and have heads * head_dim elements each. The
+   tensor's dimensions are [documents, heads, length, head_dim]. */
 static void name_rows(graph *g, attention_name uid, graph_type type, int64_t heads, int64_t stride,
                       int offsets) {
     int64_t s = g->config.length, d = g->config.head_dim;
@@ -143,7 +144,7 @@ static int add_select(graph *g, int scores, int keep) {
                                 .out = add_pairs(g, GRAPH_F32)});
 }
 
-/* Masks a query's scores with keys beyond the document's end, after the query, or before the window. */
+/* Makes scores of keys minus infinity that are beyond the document, after the query, or before its window. */
 static int add_masks(graph *g, int scores) {
     if (g->config.packed) {
         int row = add_index(g, 2, GRAPH_I32, scores), column = add_index(g, 3, GRAPH_I32, scores);
@@ -225,7 +226,7 @@ static void name_gradients(graph *g) {
              (int64_t[]){h * s * d, s * d, d, 1});
 }
 
-/* DELTA[query] = sum of grad_o * o. cuDNN's pattern has a dropout scale here: the factor ONE. */
+/* DELTA[query] = ONE * (sum of grad_o * o over head_dim). ONE is the dropout scale of cuDNN's pattern. */
 static void add_delta(graph *g) {
     int64_t h = g->config.heads, s = g->config.length, d = g->config.head_dim;
     int product = add_virtual(g, GRAPH_F32, (int64_t[]){g->config.documents, h, s, d},
@@ -242,8 +243,9 @@ static int add_probabilities(graph *g) {
     return add_f32(g, GRAPH_EXP, shifted, 0, add_pairs(g, GRAPH_F32));
 }
 
-/* Gradient of K (or V) for each query head. For packed documents the caller provides the tensor's memory,
-   because cuDNN would need documents * length rows. The offsets are K's offsets times heads / kv_heads. */
+/* Adds the gradient of K (or V) for each query head. For packed documents this is a tensor in the caller's
+   memory, because cuDNN would need a workspace of documents * length rows. Each of its offsets is K's offset
+   times heads / kv_heads. */
 static int add_heads(graph *g, attention_name uid) {
     const attention_config *c = &g->config;
     int64_t h = c->heads, s = c->length, d = c->head_dim;
@@ -256,7 +258,7 @@ static int add_heads(graph *g, attention_name uid) {
     return uid;
 }
 
-/* gradient[key] = sum over queries of pairs[query, key] * rows[query], and over query heads of a key head. */
+/* gradient[key] = sum of pairs[query, key] * rows[query], also over the query heads of a key head. */
 static void add_key_gradient(graph *g, int pairs, int rows, attention_name heads, attention_name gradient) {
     int transposed = add_transpose(g, pairs, add_pairs_transposed(g));
     if (g->config.heads == g->config.kv_heads) {

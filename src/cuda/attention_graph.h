@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Tensors that a caller provides, by uid. All graphs use these uids, but only the tensors that they need. */
+/* The uids of tensors that a caller provides. A graph uses only some of these tensors. */
 typedef enum attention_name {
     ATTENTION_NONE,
     ATTENTION_Q,
@@ -27,8 +27,8 @@ typedef enum attention_name {
     /* scratch of backward; the caller initializes only GRAD_Q_SUM */
     ATTENTION_DELTA,        /* fp32 [heads, rows]: sum of grad_o * o over head_dim */
     ATTENTION_GRAD_Q_SUM,   /* fp32 grad_q before rounding; the caller sets it to 0 */
-    ATTENTION_GRAD_K_HEADS, /* packed only: [rows, heads * head_dim], grad_k of each query head */
-    ATTENTION_GRAD_V_HEADS, /* packed only: [rows, heads * head_dim], grad_v of each query head */
+    ATTENTION_GRAD_K_HEADS, /* packed only: grad_k of each query head, [rows, heads * head_dim] */
+    ATTENTION_GRAD_V_HEADS, /* packed only: grad_v of each query head, [rows, heads * head_dim] */
     /* only for packed documents */
     ATTENTION_Q_LENGTHS,   /* int32 [documents]: tokens of each document */
     ATTENTION_K_LENGTHS,   /* int32 [documents]: the values of Q_LENGTHS */
@@ -56,12 +56,12 @@ typedef struct attention_config {
     graph_type type; /* format of all tensors except the fp32 sums: bf16 or f16 */
     bool packed;
     int64_t documents, heads, kv_heads, length, head_dim, window;
-    /* by attention_name: elements from one row to the next; for LSE, from one head to the next */
+    /* stride[name]: elements from one row to the next; for ATTENTION_LSE, from one head to the next */
     int64_t stride[ATTENTION_GRAD_V + 1];
 } attention_config;
 
-/* Dimensions are (document, head, query, key or head_dim); strides are in elements. A ragged tensor has no
-   document stride: its document i begins at offsets[i] * offsets_factor. */
+/* dims: documents, heads, and two of queries, keys and head_dim. Strides are in elements. A ragged tensor has
+   no document stride: its document i begins at element offsets_factor * (value i of the offsets tensor). */
 typedef struct graph_tensor {
     graph_type type;
     int64_t dims[4], strides[4];
@@ -72,9 +72,10 @@ typedef struct graph_tensor {
 } graph_tensor;
 
 typedef enum graph_mode {
-    GRAPH_MATMUL, /* out = a b; m, n, k: uids of the documents' lengths in these dimensions; 0: full */
+    /* out = a b; m, n, k: ATTENTION_Q_LENGTHS or K_LENGTHS if the dimension is ragged, else 0 */
+    GRAPH_MATMUL,
     GRAPH_RESHAPE,
-    GRAPH_REDUCE_ADD, /* sums dimensions in which out is smaller than a: for heads, each group of heads */
+    GRAPH_REDUCE_ADD, /* sums a over each dimension that is smaller in out (heads: each group of heads) */
     GRAPH_REDUCE_MAX,
     GRAPH_MUL, /* this and all later modes are pointwise: a, b, c are broadcast to out's shape */
     GRAPH_ADD,
@@ -103,7 +104,7 @@ enum { GRAPH_TENSORS_MOST = 64, GRAPH_OPS_MOST = 48 };
 
 typedef struct graph {
     attention_config config;
-    /* by uid; dims are 0 for a named tensor that the graph does not use */
+    /* indexed by uid; dims are 0 if the graph does not use the tensor */
     graph_tensor tensors[GRAPH_TENSORS_MOST];
     graph_op ops[GRAPH_OPS_MOST]; /* operations in execution order */
     int tensor_count, op_count;
@@ -118,7 +119,8 @@ bool attention_graph_has(const graph *g, int uid);
 size_t attention_graph_type_bytes(graph_type type);
 /* Bytes of a tensor's memory. rows: rows of all documents together. */
 size_t attention_graph_tensor_bytes(const graph *g, int uid, int64_t rows);
-/* Index of element index[4] in a tensor's memory. offsets: values of its offsets tensor; NULL: dense. */
+/* Returns the offset, in elements, of element index[4] of t in its memory. offsets: the contents of t's
+   offsets tensor; NULL if t is not ragged. */
 int64_t attention_graph_element(const graph_tensor *t, const int64_t *offsets, const int64_t index[4]);
 
 #endif

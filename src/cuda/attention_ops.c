@@ -40,7 +40,8 @@ int64_t cuda_attention_forward_workspace(const device *d, const attention_forwar
     return a->softcap > 0 ? 0 : attention_plans_workspace(cuda_device_of(d), &call);
 }
 
-/* Returns enough for both cuDNN and Ottava's kernels. Alignment decides at run time which of them runs. */
+/* Returns the larger of cuDNN's workspace and that of Ottava's kernels, because the tensors' alignment
+   decides at run time which of them runs. */
 int64_t cuda_attention_backward_workspace(const device *d, const attention_backward_args *a) {
     attention_call call = backward_call(a);
     int64_t own = attention_backward_workspace(a),

@@ -1,5 +1,4 @@
-/* cuda/attention_plans: decides when to use cuDNN, caches plans by their configuration, and reserves their
-   scratch in the workspace. */
+/* cuda/attention_plans: decides when to use cuDNN, caches plans, and reserves workspace for scratch. */
 #include "cuda/attention_plans.h"
 #include "base/log.h"
 #include "cuda/attention_check.h"
@@ -7,7 +6,7 @@
 #include "cuda/kernels.h"
 #include <string.h>
 
-/* Building a plan takes a second, so plans are kept. Prompts have many lengths, so the number is limited. */
+/* Building a plan takes a second, so plans are cached. Prompts have many lengths: the cache has a limit. */
 enum { PLANS_MOST = 32, REASONS_MOST = 16 };
 
 typedef struct attention_entry attention_entry;
@@ -15,10 +14,10 @@ struct attention_entry {
     attention_config config;
     bool backward;
     bool planned; /* the plan was built; otherwise plan.error has the reason */
-    bool checked; /* the result of the plan's first run was compared with the host's and was right */
+    bool checked; /* the first run's results were compared with the host's results and were right */
     attention_plan plan;
-    /* offset: byte offsets of scratch tensors in the workspace; offset[ATTENTION_NONE]: offset of cuDNN's own
-       workspace, the last part. bytes: bytes of all parts */
+    /* offset[uid]: byte offset of a scratch tensor in the workspace. offset[ATTENTION_NONE]: byte offset of
+       cuDNN's own scratch memory, which comes last. bytes: bytes of the full workspace */
     int64_t offset[ATTENTION_NAMED], bytes;
     size_t sum_bytes; /* bytes of ATTENTION_GRAD_Q_SUM */
     attention_entry *next;
@@ -37,7 +36,7 @@ static bool is_row_of_vectors(const tensor *t) {
     return !t || (t->ld * 2 % 16 == 0 && (uintptr_t)t->data % 16 == 0);
 }
 
-/* Checks that do not depend on the library. Returns the reason for a refusal; NULL: cuDNN can be used. */
+/* Returns why no version of cuDNN can compute the call, or NULL if there is no such reason. */
 static const char *refuse_call(const attention_call *call) {
     const tensor *q = call->tensors[ATTENTION_Q];
     if (q->dtype == OTT_F32) return "it does not support fp32";
@@ -51,8 +50,7 @@ static const char *refuse_call(const attention_call *call) {
     return NULL;
 }
 
-/* Checks the library's version, the GPU, and the strides of packed tensors. Returns the reason for a refusal;
-   NULL: cuDNN can be used. */
+/* Returns why this version of cuDNN cannot compute the call on this GPU, or NULL if it can. */
 static const char *refuse_config(const cuda_device *c, const attention_library *l, const attention_config *g,
                                  bool backward) {
     if (c->own_attention) return "OTTAVA_CUDA_ATTENTION=own";
@@ -145,7 +143,7 @@ static ott_status add_entry(cuda_device *c, const attention_config *config, bool
     return OTT_OK;
 }
 
-/* Finds or builds the plan. *reason: why it cannot be built, else NULL. */
+/* Finds or builds the plan for the call. If there is no plan, sets *reason to the cause, else to NULL. */
 static ott_status find_plan(cuda_device *c, const attention_call *call, attention_entry **out,
                             const char **reason) {
     attention_config config;

@@ -1,6 +1,5 @@
 /* cuda/attention_plans: attention by cuDNN. Each plan is built once, while the memory plan is recorded, and
-   kept with the device. Refuses calls that cuDNN cannot compute, or computes with different bits in each
-   run. */
+   kept with the device. Refuses calls that cuDNN cannot compute, or for which each run has other bits. */
 #ifndef CUDA_ATTENTION_PLANS_H
 #define CUDA_ATTENTION_PLANS_H
 

@@ -1,7 +1,7 @@
-/* cuda/chain: sums down the rows of a matrix, one sum per column, in CHAIN order (tensor/ops.def): for each
-   row t, ascending, sum[n] = add_link(sum[n], link of row t). A link has the values that row t contributes to
-   column n. A block has 32 columns. 32 of its threads add, one per column. All its threads prefetch the links
-   of the next CHAIN_ROWS rows. Reads the matrices once. */
+/* cuda/chain: sums each column of a matrix from the first row to the last, in CHAIN order (tensor/ops.def). A
+   link is what row t adds to the sum of column n: sum[n] = add_link(sum[n], link). A block has 32 columns,
+   and one thread per column adds. All threads of the block prefetch the links of the next CHAIN_ROWS rows.
+   Each matrix is read once. */
 #ifndef CUDA_CHAIN_H
 #define CUDA_CHAIN_H
 
@@ -37,9 +37,8 @@ __device__ __forceinline__ void fetch_links(chain_link (&own)[CHAIN_OWN], const 
     }
 }
 
-/* R has the matrices of a sum. link_at(R, row, column) loads a link, and add_link adds a link to the sum.
-   Tiles are double-buffered: a barrier comes between filling a tile and reading it. The next tile's barrier
-   comes between reading a tile and filling it again. */
+/* R has the matrices of a sum. link_at(R, row, column) loads a link, and add_link adds a link to the sum. The
+   block reads one tile while it fills the other one, so one barrier per tile is enough. */
 template <class R>
 __global__ void __launch_bounds__(CHAIN_THREADS)
     chain_kernel(R rows, int64_t count, int64_t columns, float *sum) {

@@ -18,7 +18,8 @@ __device__ __forceinline__ bool rounds_beyond(float x, ott_dtype format) {
     return format == OTT_E4M3 ? fabsf(x) > 464.0f : fabsf(x) >= 61440.0f;
 }
 
-/* The conversion instruction saturates. CAST_OVERFLOW then corrects values that round beyond the format. */
+/* The conversion instruction saturates. For CAST_OVERFLOW, codes4 replaces the codes of values that round
+   beyond the largest finite number by NaN (E4M3) or infinity (E5M2). */
 template <__nv_fp8_interpretation_t F> __device__ __forceinline__ uint32_t saturated_codes4(const float *x) {
     uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(x[0], x[1]), __NV_SATFINITE, F);
     uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(x[2], x[3]), __NV_SATFINITE, F);
@@ -37,7 +38,7 @@ __device__ __forceinline__ uint2 codes8(const eight &e, ott_dtype format, cast_m
     return make_uint2(codes4(e.x, format, mode), codes4(e.x + 4, format, mode));
 }
 
-/* Stores the first `count` of eight codes; if `vectorized`, all eight, and `to` must be 8-byte aligned. */
+/* Stores the first `count` of eight codes. vectorized: stores all eight, to an 8-byte-aligned address. */
 __device__ __forceinline__ void store_codes8(uint8_t *to, uint2 codes, int64_t count, bool vectorized) {
     if (vectorized) {
         *(uint2 *)to = codes;

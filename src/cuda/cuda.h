@@ -28,14 +28,14 @@ typedef struct cuda_device {
     mem_stats taken;
     bool own_products;           /* use no cuBLASLt (OTTAVA_CUDA_GEMM=own) */
     bool own_attention;          /* use no cuDNN (OTTAVA_CUDA_ATTENTION=own) */
-    bool is_capturing;           /* work is being captured: it does not run, and the host cannot wait */
+    bool is_capturing;           /* a CUDA graph is being captured: queued work does not run */
     cublasLtHandle_t library;    /* cuBLASLt's handle; NULL until the first product */
     cuda_product *products;      /* cached plans of products (cuda/products.h) */
     attention_plans *attentions; /* cached cuDNN plans (cuda/attention_plans.h); NULL until the first */
     char name[320];              /* "cuda:0 NVIDIA H200" */
     char libraries[64];          /* library names and versions */
     char about[512];             /* name, driver and libraries */
-    /* for the device's process groups (cuda/nccl_group.h); NULL before the first group */
+    /* the watchdog of this device's NCCL groups (cuda/nccl_group.h); NULL before the first group */
     struct nccl_watchdog *watchdog;
 } cuda_device;
 
@@ -45,9 +45,9 @@ static inline cuda_device *cuda_device_of(const device *d) {
 
 /* Sets *out to the number of GPUs, at least 1. OTT_ERR_DEVICE if there is no GPU or no driver. */
 ott_status cuda_count(int *out);
-/* Opens the GPU with that index. Close it with device_close. `account` (for host memory) must outlive it.
-   emulates: Ottava's own kernel (cuda/gemm.cu) multiplies operands with formats and scales that the tensor
-   cores lack. OTT_ERR_DEVICE if there is no such GPU, OTT_ERR_UNSUPPORTED if the plugin lacks code for it. */
+/* Opens GPU number `index`. Close it with device_close. `account` counts host memory and must outlive the
+   device. emulates: allows formats and scales that the tensor cores lack; Ottava's own kernel multiplies
+   them. OTT_ERR_DEVICE if there is no such GPU, OTT_ERR_UNSUPPORTED if the plugin has no code for it. */
 ott_status cuda_open(mem *account, int index, bool emulates, device **out);
 
 /* Returns OTT_ERR_DEVICE, naming `what` and CUDA's reason, unless `error` is cudaSuccess. */

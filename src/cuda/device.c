@@ -19,7 +19,7 @@ ott_status cuda_check(cudaError_t error, const char *what) {
     return status_fail(OTT_ERR_DEVICE, "%s: CUDA error %d: %s", what, (int)error, cudaGetErrorString(error));
 }
 
-/* Each thread has its own current CUDA device, and several threads copy. So each call sets the device. */
+/* Each thread has a current CUDA device, and several threads call this file. So each call sets the device. */
 static ott_status make_current(const cuda_device *c) {
     return cuda_check(cudaSetDevice(c->index), c->name);
 }
@@ -194,7 +194,7 @@ static ott_status synchronize(device *d) {
     return nccl_watchdog_check(c);
 }
 
-/* Waits until the copy is done, because the runtime may read pinned `from` memory until then. */
+/* Returns after the copy is done, so the caller may then change the memory at `from`. */
 static ott_status copy_in(device *d, void *to, const void *from, int64_t bytes) {
     TRY(queue_copy(d, to, from, bytes, "a copy to the GPU"));
     return synchronize(d);
@@ -267,7 +267,7 @@ static double peak(device *d, ott_dtype format) {
     return hardware_peak(cuda_device_of(d)->properties.name, format);
 }
 
-/* True if the memory is on this GPU. Any part of the process may have allocated it. */
+/* True if the memory is on this GPU, even if another library has allocated the memory. */
 static bool holds(device *d, const void *data, int64_t bytes) {
     cuda_device *c = cuda_device_of(d);
     const char *ends[] = {data, (const char *)data + (bytes > 0 ? bytes - 1 : 0)};
@@ -409,7 +409,7 @@ static ott_status fill_device(cuda_device *c, int index, bool emulates) {
     return cuda_check(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
 }
 
-/* Reads an environment variable. If its value is "own", Ottava's kernels replace the library. */
+/* Reads an environment variable. *own: true if it is "own", so that Ottava's kernels replace the library. */
 static ott_status read_own(const char *variable, const char *library, bool *own) {
     const char *who = getenv(variable);
     *own = who && strcmp(who, "own") == 0;

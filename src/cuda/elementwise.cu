@@ -1,5 +1,4 @@
-/* cuda/elementwise: convert, add, multiply, dropout, rotary positions. Reads inputs and writes outputs
-   once. */
+/* cuda/elementwise: convert, add, multiply, dropout, rope. Reads inputs and writes outputs once. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 #include "tensor/dropout.h"
@@ -117,7 +116,7 @@ extern "C" cudaError_t dropout_launch(const dropout_args *a, cudaStream_t stream
 
 /* ---- rotary positions ---- */
 
-/* Each thread rotates eight pairs; `eights` threads share a head. A head's first `before` columns stay. */
+/* Each thread rotates eight pairs; `eights` threads share a head. `before`: columns that stay unrotated. */
 struct rope_job {
     view x, cosine, sine;
     const int32_t *position;
@@ -125,8 +124,8 @@ struct rope_job {
     bool inverse;
 };
 
-/* The eight pairs [j, j + 8) that a thread rotates in a head; `at` is the row of the cos and sin tables. The
-   head's rotated columns begin at `first`. `exists` is false if the position is beyond the tables. */
+/* One thread rotates the pairs [j, j + 8) of a head. first: the first rotated column of this head. at: the
+   row of the cos and sin tables. exists: false if the position is beyond the tables. */
 struct rope_place {
     int64_t row, first, j, at;
     bool exists;

@@ -1,7 +1,6 @@
 /* cuda/gemm: the gemm op. cuBLASLt computes the products that it supports. Ottava's kernel (cuda/gemm.h)
-   computes all others, and those that the library refuses at run time, which is logged once. The choice
-   depends only on shapes, formats and scalars, so the workspace is known before any memory is allocated.
-   Alignment is checked at run time. */
+   computes all others, and logs once if cuBLASLt refuses a product at run time. The choice depends only on
+   shapes, formats and scalars (alignment is checked at run time), so the workspace is known beforehand. */
 #include "cuda/gemm.h"
 #include "base/log.h"
 #include "cuda/cuda.h"
@@ -16,7 +15,7 @@ enum { FP8_MULTIPLE = 16, MX_MULTIPLE = 32, BLOCK_MULTIPLE = 4, BLOCK = 128 };
 
 /* ---- choice of the implementation ---- */
 
-/* How to compute a product. *_at: byte offsets of the parts of the workspace; -1: no such part. */
+/* How to compute a product. A field with _at is the byte offset of a buffer in the workspace; -1: none. */
 typedef struct gemm_choice {
     bool by_cublaslt;
     matmul_spec spec; /* spec.alignment is set at run time */
@@ -71,8 +70,8 @@ static bool describe_high_precision(const gemm_args *g) {
     return g->b->t.dtype == d && (g->c->dtype == d || g->c->dtype == OTT_F32);
 }
 
-/* If the library cannot read the codes in place, reserves workspace for padded copies. The padding is zeros
-   at the end of the contraction, which add nothing. */
+/* If the library cannot read the codes in place, reserves workspace for copies. The copies have zeros as
+   padding at the end of K, which do not change the product. */
 static void stage_codes(gemm_choice *w) {
     matmul_spec *s = &w->spec;
     int64_t multiple = s->scales == SCALES_MX ? MX_MULTIPLE : FP8_MULTIPLE;
@@ -153,7 +152,7 @@ static ott_status place_library_codes(exec *cx, const operand *o, int64_t at, in
     return at < 0 ? OTT_OK : copy_codes(cx, o, k, copy);
 }
 
-/* Describes how to copy an operand's scales: strides as stored, and strides in the library's order. */
+/* Describes a copy of an operand's scales from their own strides to the strides that the library requires. */
 static gemm_scales describe_scales(const matmul_spec *s, const operand *o, bool of_b, void *to) {
     scale_block block = granularity_block(o->grain);
     int64_t mn = of_b ? s->n : s->m;

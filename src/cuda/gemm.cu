@@ -48,7 +48,7 @@ __device__ __forceinline__ float scale_at(const gemm_side &s, int64_t mn, int64_
 /* How a kernel reads an element of a format. The value of an FP8 code is looked up in a table. */
 enum class reads { f32, bf16, f16, fp8 };
 
-/* Runs a statement with R as the compile-time constant for format d. */
+/* Runs a statement in which R is a compile-time constant: the enumerator of `reads` for format d. */
 #define WITH_READS(d, R, ...)                                                                                \
     switch (d) {                                                                                             \
     case OTT_F32: {                                                                                          \
@@ -151,7 +151,7 @@ __device__ __forceinline__ float scaled_sum(const gemm_job &w, int64_t i, int64_
     return sum;
 }
 
-/* Fills the tables of values of A's and B's codes. Formats other than FP8 need none. */
+/* If A (or B) is FP8, fills value_of[0] (or value_of[1]) with the values of all 256 codes. */
 template <reads A, reads B>
 __device__ __forceinline__ void make_values(float (&value_of)[2][FP8_CODES], const gemm_job &w) {
     if (A == reads::fp8) value_of[0][threadIdx.x] = narrow_from_fp8((uint8_t)threadIdx.x, w.a.format);
@@ -215,7 +215,8 @@ __device__ __forceinline__ int64_t group_of(const grouped_job &j, int64_t r) {
     return first;
 }
 
-/* The operand of one group, like operand_group (tensor/operand.h). first: the group's first row. */
+/* Returns the operand that one group multiplies, as operand_group does (tensor/operand.h). first: where the
+   group begins in the dimension that is divided into groups. */
 template <reads R>
 __device__ __forceinline__ gemm_side side_of_group(gemm_side s, bool deep, int64_t group, int64_t first) {
     const int64_t size = R == reads::f32 ? 4 : R == reads::fp8 ? 1 : 2;
@@ -327,7 +328,7 @@ extern "C" cudaError_t gemm_scales_launch(const gemm_scales *s, cudaStream_t str
 
 enum { MX_ROWS = 128, MX_DEPTH = 4, MX_TILE = MX_ROWS * MX_DEPTH };
 
-/* The exponent field of an fp32 power of two is its E8M0 code; also for 2^-127, a subnormal with field 0. */
+/* Stores scales, which are powers of two, as E8M0 codes: the exponent field of the fp32 scale. */
 __global__ void __launch_bounds__(GEMM_THREADS)
     mx_scales_kernel(gemm_scales s, int64_t tiles, int64_t count) {
     int64_t at = (int64_t)blockIdx.x * GEMM_THREADS + threadIdx.x;

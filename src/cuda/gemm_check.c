@@ -42,7 +42,7 @@ static ott_status fetch_result(exec *cx, const tensor *c, float values[ROWS * RO
 /* Sampled rows of A, or sampled columns of B, on the host: values, and the inverse scales. */
 typedef struct sampled_rows {
     const operand *operand;
-    int64_t count, k, scales; /* scales: scale groups in a row of A or column of B */
+    int64_t count, k, scales; /* scales: scale groups in one row of A or one column of B */
     char *values;             /* [count][k] elements */
     float *inverse;           /* [count][scales] inverse scales */
 } sampled_rows;
@@ -99,8 +99,8 @@ typedef struct energy {
     double signal, noise;
 } energy;
 
-/* Adds the error of one sampled element. before: old value of c, which does not count as signal. A 16-bit
-   result may be off by one ulp. */
+/* Adds the square of the element's change (expected - before) to the signal, and the square of its error to
+   the noise. An error of one ulp does not count if the result has 16 bits. */
 static void add_error(energy *e, float expected, float got, float before, ott_dtype format) {
     if (!isfinite(expected) || !isfinite(got)) {
         if (isfinite(expected) || isfinite(got)) e->noise = INFINITY;

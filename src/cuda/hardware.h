@@ -4,8 +4,8 @@
 
 #include "tensor/backend.h"
 
-/* sm: compute capability times ten, 90 for H100. name: borrowed. emulates: do not refuse formats and scales
-   that the tensor cores lack. */
+/* sm: ten times the compute capability, 90 for H100. name: *out keeps the pointer. emulates: formats and
+   scales that the tensor cores lack are allowed. */
 void hardware_fill_capabilities(int sm, const char *name, bool emulates, backend_capabilities *out);
 /* Peak FLOP/s of dense products of a format, by the data sheet of the GPU with that name
    (cudaDeviceProp.name). 0 if the GPU is not in the table or does not support the format. */

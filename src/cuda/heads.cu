@@ -1,5 +1,5 @@
-/* cuda/heads: for attention whose heads share columns (MLA): appends a tail to each head, and sums columns
-   over heads. Reads and writes each tensor once; a tail that all heads share stays in the cache. */
+/* cuda/heads: ops for attention whose heads share columns (MLA). One op appends the same number of columns, a
+   tail, to each head. The other op sums such columns over the heads. Each tensor is read and written once. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 
@@ -10,7 +10,7 @@ struct join_job {
     int64_t first, count;
 };
 
-/* Column i of y's head h, which is `count` columns of x's head h from `first` on, the tail, and zeros. */
+/* Returns column i of head h of y: `count` columns of x's head h from `first` on, the tail, then zeros. */
 template <ott_dtype D>
 __device__ __forceinline__ float joined(const join_job &j, int64_t row, int64_t h, int64_t i) {
     if (i < j.count) return load<D>(j.x, row, h * j.x_width + j.first + i);

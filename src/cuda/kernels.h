@@ -1,6 +1,6 @@
-/* cuda/kernels: launches of the kernels. Each launch is an op of tensor/ops.def or a part of one.
-   cuda/quantize.h has the quantize ops. Launches check nothing, do not wait, and return CUDA's status.
-   Out-of-range indices produce NaN. Optional tensors may be NULL. `items`: each call's arguments. */
+/* cuda/kernels: functions that launch kernels. Each function computes an op of tensor/ops.def or a part of an
+   op. cuda/quantize.h has the quantize ops. The functions check nothing, do not wait, and return CUDA's
+   status. An index out of range gives NaN. Optional tensors may be NULL. `items`: several ops' arguments. */
 #ifndef CUDA_KERNELS_H
 #define CUDA_KERNELS_H
 
@@ -23,8 +23,8 @@ cudaError_t multiply_columns_launch(const multiply_columns_args *a, cudaStream_t
 cudaError_t dropout_launch(const dropout_args *a, cudaStream_t stream);
 cudaError_t rope_launch(const rope_args *a, cudaStream_t stream);
 
-/* `uses`: the quantized copies of the output that the kernel also computes, set by quantize_begin
-   (cuda/quantize.h); count 0: none. The headings name the kernel's quantize_producer. */
+/* `uses`: the quantized copies of the output that the kernel also computes; quantize_begin (cuda/quantize.h)
+   fills it. A heading names the quantize_producer of the kernels below it. */
 
 /* ---- swiglu.cu: QUANTIZE_BY_TILES ---- */
 cudaError_t swiglu_forward_launch(const tensor *gate, const tensor *up, const tensor *y,
@@ -64,8 +64,8 @@ cudaError_t embedding_backward_launch(const tensor *token, const tensor *dy, con
 cudaError_t attention_forward_launch(const attention_forward_args *a, cudaStream_t stream);
 /* Bytes of workspace that attention_backward_launch needs. */
 int64_t attention_backward_workspace(const attention_backward_args *a);
-/* Describes packed documents to cuDNN: the length of each document, and for up to ATTENTION_STRIDES row
-   strides the index of its first element. offsets[i]: [documents + 1]; the last entry is the tokens' end. */
+/* How cuDNN addresses packed documents. q_lengths, k_lengths: tokens of each document. offsets[i], for rows
+   that are strides[i] elements apart: the first element of each document, and the end of the last. */
 enum { ATTENTION_STRIDES = 4 };
 typedef struct attention_offsets {
     int32_t *q_lengths, *k_lengths;
@@ -77,7 +77,7 @@ cudaError_t attention_backward_launch(const attention_backward_args *a, float *w
                                       cudaStream_t stream);
 
 /* ---- loss.cu: QUANTIZE_ROW_AMAX, for the gradient of the logits ---- */
-/* parts: statistics of each rank's vocabulary shard; NULL if rows are unsharded. */
+/* parts: statistics of all ranks' vocabulary shards; NULL if the vocabulary is not sharded. */
 cudaError_t cross_entropy_launch(const tensor *logits, const tensor *target, const tensor *parts,
                                  const tensor *grad_scale, const tensor *loss, const tensor *z,
                                  float z_weight, int64_t before, int64_t after, const quantize_uses *uses,
@@ -114,8 +114,8 @@ cudaError_t join_heads_launch(const join_heads_args *a, cudaStream_t stream);
 cudaError_t sum_heads_launch(const sum_heads_args *a, cudaStream_t stream);
 
 /* ---- ranks.cu ---- */
-/* out = sum, or maximum, over ranks in rank order (tensor/group.h). Row r of `slots` is the data of rank r.
-   Rank `rank` (this rank) reads `own` instead, which may be out. Formats: fp32, bf16. */
+/* out = sum, or maximum, over the ranks' data in rank order (tensor/group.h). Row r of `slots` has the data
+   of rank r, but the data of this rank are in `own`, which may be out. Formats: fp32, bf16. */
 cudaError_t ranks_reduce_launch(const tensor *slots, const tensor *own, int rank, bool maximum,
                                 const tensor *out, cudaStream_t stream);
 

@@ -117,7 +117,7 @@ ott_status cuda_softcap_backward(exec *cx, const softcap_backward_args *a) {
     return cuda_check(softcap_backward_launch(a, cuda_stream(cx)), "softcap_backward");
 }
 
-/* With grad_scale NULL, the logits stay unchanged and are not quantized. */
+/* With grad_scale NULL, the op computes only losses. It makes no gradient and no quantized copies. */
 ott_status cuda_cross_entropy(exec *cx, const cross_entropy_args *a) {
     const qlist *q = a->grad_scale ? a->q : NULL;
     quantize_uses made;

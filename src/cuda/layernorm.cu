@@ -1,5 +1,5 @@
-/* cuda/layernorm: LayerNorm forward and backward. Each half warp has a row, each of its threads one lane of
-   SUM16 (tensor/ops.def). Later passes find the row in the cache. A thread rereads only its own writes. */
+/* cuda/layernorm: LayerNorm forward and backward. Half a warp has a row: 16 threads, one for each lane of
+   SUM16 (tensor/ops.def). Later passes read the row from the cache. A thread rereads only its own writes. */
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
 #include "cuda/row.h"

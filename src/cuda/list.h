@@ -23,7 +23,7 @@ struct list_place {
     int job;
     int64_t block; /* block index within the job */
 };
-/* Returns the job of a block of the grid, and the block's index in the job. Default: the calling block. */
+/* Finds the job that thread block `block` computes, and the block's index in this job. */
 template <class Job>
 __device__ __forceinline__ list_place list_place_of(const job_list<Job> &l, unsigned block) {
     int first = 0, last = l.count - 1;

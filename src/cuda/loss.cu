@@ -1,7 +1,6 @@
-/* cuda/loss: cross entropy of rows of logits, full rows or vocabulary shards. Each block has a row. The
-   maximum does not depend on the order. All threads compute exponentials, and 16 threads add these, one per
-   lane of SUM16 (tensor/ops.def). Reads the logits three times; with a gradient also writes them. Later reads
-   hit the cache if the row fits. */
+/* cuda/loss: cross entropy of rows of logits, full rows or vocabulary shards. Each block has a row. All
+   threads compute exponentials, and 16 threads add these, one per lane of SUM16 (tensor/ops.def). Reads the
+   logits three times (later times from the cache, if the row fits); with a gradient also writes them. */
 #include "cuda/kernels.h"
 #include "cuda/row.h"
 
@@ -20,12 +19,13 @@ struct loss_job {
     const float *grad_scale; /* factor of the gradient; NULL: no gradient */
     float z_weight;
     float *loss, *z; /* z may be NULL */
-    /* statistics of all vocabulary shards: [3 * shards, T], `step` elements per row; NULL: no sharding */
+    /* statistics of all vocabulary shards: [3 * shards, T], rows `step` elements apart; NULL: no sharding */
     const float *parts;
     int64_t part_rows, step;
-    float *part;         /* [3, T] output: this shard's maxima, sums, target logits; NULL: compute losses */
-    int64_t before, all; /* columns of the vocabulary before this shard, and of the full vocabulary */
-    quantize_uses uses;  /* quantized copies of the gradient */
+    float *part; /* [3, T] output: this shard's maxima, sums, target logits; NULL: compute losses */
+    /* before: columns of the vocabulary before this shard; all: columns of the full vocabulary */
+    int64_t before, all;
+    quantize_uses uses; /* quantized copies of the gradient */
 };
 
 struct row_sum {

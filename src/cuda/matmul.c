@@ -38,7 +38,7 @@ int64_t matmul_mx_tiles(const matmul_spec *spec) {
     return (spec->k + depth - 1) / depth;
 }
 
-/* Index of the scale of a row's block number `depth` (cuBLAS 13, "1D Block Scaling Factors Layout"). */
+/* Index of the scale of row mn_index and block `depth` along K (cuBLAS 13, "1D Block Scaling Factors"). */
 static int64_t mx_index(const matmul_spec *spec, int64_t mn_index, int64_t depth) {
     int64_t tile = mn_index / MX_TILE_ROWS * matmul_mx_tiles(spec) + depth / MX_TILE_DEPTH;
     int64_t within = mn_index % 32 * 16 + mn_index % MX_TILE_ROWS / 32 * 4 + depth % MX_TILE_DEPTH;
@@ -160,7 +160,7 @@ static cublasStatus_t find_algorithms(matmul *p, const matmul_spec *spec) {
     cublasLtMatmulPreference_t preference;
     LT_TRY(cublasLtMatmulPreferenceCreate(&preference));
     cublasStatus_t status = limit_algorithms(preference, spec);
-    if (status == CUBLAS_STATUS_SUCCESS) /* cuBLAS' C is D, so C and D share one layout object */
+    if (status == CUBLAS_STATUS_SUCCESS) /* C and D are one matrix: pass its layout twice */
         status = cublasLtMatmulAlgoGetHeuristic(p->handle, p->operation, p->a, p->b, p->d, p->d, preference,
                                                 MATMUL_CANDIDATES, p->candidate, &p->candidates);
     cublasLtMatmulPreferenceDestroy(preference);

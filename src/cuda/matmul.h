@@ -71,11 +71,11 @@ int64_t matmul_scale_bytes(matmul_scales scales);
 /* Number of tiles of scales along K (SCALES_MX). */
 int64_t matmul_mx_tiles(const matmul_spec *spec);
 
-/* Index of the scale for an element of A (or of B): in row `line` of A (or of B), element `depth` along K. */
+/* Index of the scale of an element of A (or of B). line: the element's row; depth: its index along K. */
 int64_t matmul_scale_index(const matmul_spec *spec, bool of_b, int64_t line, int64_t depth);
 
-/* Plans the product. The pointers of `data` are examples; matmul_run may get others.
-   CUBLAS_STATUS_NOT_SUPPORTED if the library has no algorithm. Close the plan even after a failure. */
+/* Plans the product. The pointers in `data` may differ from the pointers in later calls of matmul_run.
+   Returns CUBLAS_STATUS_NOT_SUPPORTED if the library has no algorithm. Close the plan even after an error. */
 cublasStatus_t matmul_plan(matmul *p, cublasLtHandle_t handle, const matmul_spec *spec,
                            const matmul_data *data);
 /* Queues the product with algorithm `candidate`. */

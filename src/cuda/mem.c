@@ -1,4 +1,4 @@
-/* cuda/mem: implements base/mem.h by calls to the library that opened the plugin, which owns the accounts. */
+/* cuda/mem: implements base/mem.h in the plugin. Each function calls the library that opened the plugin. */
 #include "cuda/library.h"
 
 ott_status(mem_alloc)(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out) {

@@ -1,5 +1,5 @@
-/* cuda/nccl: the NCCL functions that groups of GPUs use, by its documented C interface (NCCL 2.22 and later).
-   The library is opened with the first group; building needs no NCCL. */
+/* cuda/nccl: the NCCL functions that groups of GPUs use (NCCL 2.22 and later), declared here so that building
+   needs no NCCL. The NCCL library is opened with the first group. */
 #ifndef CUDA_NCCL_H
 #define CUDA_NCCL_H
 
@@ -23,7 +23,7 @@ typedef struct nccl_config {
 
 enum { NCCL_SUCCESS = 0, NCCL_REMOTE_ERROR = 6, NCCL_IN_PROGRESS = 7, NCCL_BYTES = 1 /* NCCL's ncclUint8 */ };
 
-/* X(member of nccl_calls, NCCL's name, type of the result, arguments) */
+/* Calls X(member of nccl_calls, NCCL's name, result type, arguments) for each function. */
 #define NCCL_CALL_MAP(X)                                                                                     \
     X(version, "ncclGetVersion", int, (int *version))                                                        \
     X(make_id, "ncclGetUniqueId", int, (nccl_id * id))                                                       \

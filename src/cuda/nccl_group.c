@@ -12,7 +12,8 @@ static nccl_group *nccl_group_of(group *g) {
 
 /* ---- channels ---- */
 
-/* The NCCL ids that a rank makes, one per communicator. A group uses only rank 0's id `all`. */
+/* NCCL ids that a rank creates: for its messages to the next and to the previous rank, and for all ranks. Of
+   the ids for all ranks only rank 0's is used. */
 typedef struct link_ids {
     nccl_id all, to_next, to_previous;
 } link_ids;
@@ -50,7 +51,8 @@ static link_ids ids_of(const device_group *own, int rank) {
     return ids;
 }
 
-/* Sets place, peer and turn of a channel. Returns the channel's id: rank 0's, or for a pair the sender's. */
+/* Sets place, peer and turn of a channel. Returns the NCCL id of the channel. For CHANNEL_ALL rank 0 has
+   created the id; for a channel of two ranks, the sender has. */
 static nccl_id place_channel(const device_group *own, int channel, nccl_channel *at) {
     int next = (own->rank + 1) % own->size, previous = (own->rank + own->size - 1) % own->size;
     bool sends = channel == CHANNEL_TO_NEXT || channel == CHANNEL_TO_PREVIOUS;
@@ -78,7 +80,7 @@ static ott_status open_channel(nccl_group *g, const device_group *own, int chann
                        g->name, own->size, g->device->watchdog->calls->error_text(result));
 }
 
-/* Starts to open all channels, then waits, because opening a channel needs the channel's other rank. */
+/* Starts to open all channels before it waits for one: the other ranks may open them in another order. */
 static ott_status open_channels(nccl_group *g, const device_group *own) {
     for (int i = 0; i < CHANNELS; i++)
         if (has_channel(own, i)) TRY(open_channel(g, own, i));
@@ -115,7 +117,7 @@ static ott_status make_operation(nccl_group *g) {
     return OTT_OK;
 }
 
-/* Takes an idle operation whose message buffer is large enough, or enlarges its buffer. Requires the lock. */
+/* Takes the idle operation with the best-fitting message buffer; may enlarge it. Requires the lock. */
 static ott_status take_operation(nccl_group *g, int64_t bytes, nccl_operation **out) {
     device *d = &g->device->base;
     if (!g->idle) TRY(make_operation(g));
@@ -300,8 +302,10 @@ static void leave(group *base) {
 
 /* ---- opening ---- */
 
-/* *bytes: staging bytes of the call; for a send, bytes of the message. Reserves the memory, except for a
-   send, which allocates its memory when it starts. */
+/*
+ * *bytes: bytes of staging memory for the call, or of the message if it is a send. Reserves the staging
+ * memory. A send reserves nothing here: it allocates its buffer when it starts.
+ */
 static ott_status reserve(group *base, exec *cx, const collective *call, int64_t *bytes) {
     nccl_group *g = nccl_group_of(base);
     *bytes = group_staging_bytes(g->group.size, call);

@@ -21,7 +21,8 @@
 
 enum { NCCL_TEXT = 256 };
 
-/* One collective or message. Reusable when completed and, unless it is a send, waited for (group_wait). */
+/* One collective or message. It can be reused once it has completed and, if not a send, has been waited
+   for. */
 typedef struct nccl_operation {
     struct nccl_operation *next;          /* next in the channel's queue, or in the list of idle operations */
     struct nccl_operation *next_of_group; /* next in the list of all operations of the group */
@@ -34,7 +35,7 @@ typedef struct nccl_operation {
 } nccl_operation;
 
 typedef struct nccl_channel {
-    nccl_comm *comm; /* NULL: the group has no such channel, or the group has failed */
+    nccl_comm *comm; /* NULL: the group does not use this channel, or the group has failed */
     int peer;        /* pairs only: the other rank's number in the communicator */
     int place;       /* this rank's number in the communicator */
     int turn;        /* all ranks close their channels in the same order, lowest turn first */
@@ -99,8 +100,8 @@ void nccl_fail(cuda_device *c, const char *text);
 
 /* Queues the call's transfers on the channel. Requires the lock. */
 ott_status nccl_move(nccl_group *g, nccl_channel *at, const collective *call);
-/* Waits until NCCL has finished the nonblocking call that returned `result`. Meanwhile NCCL may connect
-   ranks. Requires the lock, and releases the lock between polls. */
+/* Waits until NCCL has finished the nonblocking call that returned `result`, such as connecting ranks.
+   Requires the lock, and releases the lock between polls. */
 ott_status nccl_settle(nccl_group *g, nccl_channel *at, int result, const char *what);
 
 #endif

@@ -70,8 +70,7 @@ static ott_status broadcast(nccl_group *g, nccl_channel *at, const collective *c
     return batch_end(g, &b, call->kind);
 }
 
-/* Gathers the parts of all ranks to `to`, in rank order. bytes[r]: size of rank r's part. from: this
-   rank's part. */
+/* Gathers the parts of all ranks to `to`, in rank order. bytes[r]: size of rank r's part. from: own part. */
 static ott_status gather_parts(nccl_group *g, nccl_channel *at, collective_kind kind, const void *from,
                                char *to, const int64_t *bytes) {
     bool even = true;
@@ -118,7 +117,7 @@ static ott_status all_to_all(nccl_group *g, nccl_channel *at, const collective *
 /* ---- reductions ---- */
 
 /* Reduces `count` elements over ranks, to `out`. `own` has this rank's elements. The staging memory has the
-   other ranks' elements: rank r's begin at byte r * slot. */
+   elements of each other rank r from byte r * slot on. */
 static ott_status reduce_slots(const nccl_group *g, const nccl_channel *at, const collective *call,
                                const void *own, void *out, int64_t count, int64_t slot) {
     ott_dtype d = call->input.dtype;
@@ -145,8 +144,7 @@ static ott_status reduce_full(nccl_group *g, nccl_channel *at, const collective 
     return reduce_slots(g, at, call, call->input.data, call->output.data, count, slot);
 }
 
-/* Every rank r receives elements [first[r], first[r] + count[r]) of all ranks' x and reduces them. `out` gets
-   this rank's result. */
+/* Rank r gets the reduction of all ranks' elements [first[r], first[r] + count[r]) of x, in its `out`. */
 static ott_status reduce_piece(nccl_group *g, nccl_channel *at, const collective *call, char *x, char *out,
                                const int64_t *first, const int64_t *count, int64_t slot) {
     int own = g->group.rank;

@@ -24,8 +24,8 @@ void nccl_watchdog_sweep(nccl_group *g, nccl_channel *at) {
 
 /* ---- failing ---- */
 
-/* Aborts all channels in one NCCL group call. Freeing a communicator's GPU memory waits for all work on the
-   GPU, and that work may be a collective of another channel. */
+/* Aborts all channels in one NCCL group call. A separate abort frees GPU memory, and so waits for all work on
+   the GPU, also for collectives of the other channels, which may never end. */
 void nccl_end_group(nccl_group *g) {
     const nccl_calls *nccl = g->device->watchdog->calls;
     nccl->begin();

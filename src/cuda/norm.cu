@@ -1,8 +1,8 @@
-/* cuda/norm: RMSNorm forward and backward. A block holds a wide row in registers, eight columns per thread
-   and piece. All threads write their terms to shared memory. The first half warp adds the terms, one lane of
-   SUM16 (tensor/ops.def) per thread. A half warp has a narrow row, one lane per thread, and reads the row
-   from the cache in its second pass. So each tensor is read or written once in device memory. A thread
-   rereads only elements that it wrote itself, so memory needs no barrier. */
+/* cuda/norm: RMSNorm forward and backward. For a wide row, a block of threads keeps the row in registers and
+   writes the terms of its sum to shared memory. Then 16 threads add the terms, each for one lane of SUM16
+   (tensor/ops.def). For a narrow row, 16 threads add one lane each, and the second pass reads the row from
+   the cache. So each tensor is read or written once. A thread rereads only its own writes, without a
+   barrier. */
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
 #include "cuda/row.h"
@@ -20,7 +20,7 @@ __device__ __forceinline__ int64_t norm_row() {
 
 enum { NORM_NARROW = 256 };
 
-/* Most groups of eight that fit in a thread's registers; fp32 takes twice the registers of 16-bit formats. */
+/* How many groups of eight elements a thread keeps in registers. fp32 takes twice the registers of bf16. */
 static constexpr int norm_eights(ott_dtype d) {
     return d == OTT_F32 ? 2 : 4;
 }
@@ -29,8 +29,7 @@ extern "C" bool norm_is_wide(const tensor *x) {
     return x->columns > NORM_NARROW && x->columns <= norm_eights(x->dtype) * ROW_PIECE;
 }
 
-/* Runs a statement with the compile-time constant N: groups of eight per thread for a wide row in format
-   D. */
+/* Runs a statement with a constant N: groups of eight elements per thread, for a wide row in format D. */
 #define WITH_EIGHTS(columns, D, N, ...)                                                                      \
     if ((columns) <= 2 * ROW_PIECE) {                                                                        \
         constexpr int N = 2;                                                                                 \
@@ -40,7 +39,7 @@ extern "C" bool norm_is_wide(const tensor *x) {
         __VA_ARGS__;                                                                                         \
     }
 
-/* Factors a, b of ROW_PIECE products a[i] b[i], which are the terms of a row's sum. */
+/* The factors of ROW_PIECE terms of a row's sum. Term i is a[i] * b[i]. */
 struct norm_terms {
     float a[ROW_PIECE], b[ROW_PIECE];
 };
@@ -58,7 +57,7 @@ __device__ __forceinline__ float add_products(float lane, const float *a, const 
     return lane;
 }
 
-/* The total of SUM16. The first 16 threads pass the sums of their lanes; all threads get the total. */
+/* Returns the sum of a SUM16 to all threads. Each of the first 16 threads passes the sum of one lane. */
 __device__ __forceinline__ float norm_total(float lane) {
     SHARED(total, float);
     if (threadIdx.x < 32) lane = fold16(lane);
@@ -94,7 +93,7 @@ __device__ __forceinline__ held<D> residual8(const norm_forward &n, int64_t row,
     return h;
 }
 
-/* Tiles are double-buffered: one barrier per piece of the row separates filling a tile from adding it. */
+/* Two tiles alternate, so one barrier per piece of the row is enough. */
 template <ott_dtype D, int N>
 __device__ __forceinline__ float sum_of_squares(const held<D> (&h)[N], int64_t columns) {
     SHARED(tiles, float[2][ROW_PIECE]);
@@ -196,7 +195,7 @@ __device__ __forceinline__ norm_factors factors_of(const norm_backward &n, const
     return f;
 }
 
-/* Tiles are double-buffered: one barrier per piece of the row separates filling a tile from adding it. */
+/* Two tiles alternate, so one barrier per piece of the row is enough. */
 template <ott_dtype D, int N>
 __device__ __forceinline__ float sum_of_factors(const norm_backward &n, const held<D> (&dy)[N],
                                                 const held<D> (&h)[N], float rstd) {

@@ -9,7 +9,7 @@
 #include "tensor/ops.def"
 #undef OP
 
-/* OTT_ERR_UNSUPPORTED if the device lacks the accumulation of `spec`; the message names `op`. */
+/* OTT_ERR_UNSUPPORTED if the device cannot accumulate as `spec` requires; the message names `op`. */
 ott_status cuda_check_accumulate(exec *cx, const char *op, const gemm_spec *spec);
 /* Bytes of workspace that the gemm op needs. */
 int64_t cuda_gemm_workspace(const backend_capabilities *can, const gemm_args *g);

@@ -59,16 +59,15 @@ struct adamw_quantize_job {
     quantize_uses uses;
 };
 
-/* Returns a bit per tensor, 1 if bf16 (update_job.narrow). Bits that P and Mixed determine are constants. */
+/* Returns a mask with one bit per tensor: 1 if bf16 (update_job.narrow). P and Mixed fix some of the bits. */
 template <ott_dtype P, bool Mixed> __device__ __forceinline__ unsigned formats_of(unsigned narrow) {
     if constexpr (!Mixed) return 0;
     return P == OTT_F32 ? narrow & ~(1u << UPDATE_PARAM) : narrow | 1u << UPDATE_PARAM;
 }
 
-/* Reads four arrays and writes three. Also writes the quantized codes that need no amax from other tiles. New
-   fp32 parameters (which may be in mapped host memory) stay in registers until the cast. For bf16 parameters
-   the registers do not suffice: the parameters are reloaded from the cache, and each row looks up the job
-   again. Mixed: some tensors are bf16. */
+/* Reads four arrays and writes three. Also writes the codes that need no amax of another tile. New fp32
+   parameters stay in registers until the cast, because their memory may be on the host. bf16 parameters need
+   too many registers: they are reloaded from the cache. Mixed: at least one tensor is bf16. */
 template <ott_dtype P, bool Mixed>
 __global__ void __launch_bounds__(TILE_THREADS, 1)
     adamw_tile_kernel(GRID_CONSTANT(job_list<adamw_quantize_job>) list) {
@@ -140,7 +139,7 @@ static int64_t fill_clear(const adamw_args &a, clear_job &j) {
     return (most + ROW_THREADS - 1) / ROW_THREADS;
 }
 
-/* The second pass over the stored parameter, for the work that needs complete amaxes. */
+/* Describes the second pass over the new parameter: the work for a.q that needs the amaxes of all tiles. */
 template <ott_dtype P> static int64_t fill_rest(const adamw_args &a, pass_job &j) {
     if (!a.q || a.param->dtype != P) return 0;
     j = {view_of(a.param), quantize_after_tiles(a.q)};
@@ -189,7 +188,7 @@ struct history_job {
     int margin;
 };
 
-/* Returns to all threads of the warp the largest amax of the history with last entry `seen`. Ignores NaN. */
+/* Returns to all threads of the warp the largest of `seen` and the amaxes in the history. Ignores NaN. */
 __device__ __forceinline__ float largest_of_history(const history_job &j, float seen) {
     float most = seen;
     for (int64_t i = threadIdx.x; i < j.length - 1; i += 32) most = fmaxf(most, j.history[i]);
@@ -198,7 +197,7 @@ __device__ __forceinline__ float largest_of_history(const history_job &j, float 
     return most;
 }
 
-/* history_update (fp8/history.h) by one warp. Barriers separate reading entries from overwriting them. */
+/* One warp computes history_update (fp8/history.h). All threads read entries before any is overwritten. */
 __global__ void __launch_bounds__(32) amax_update_kernel(GRID_CONSTANT(job_list<history_job>) list) {
     const history_job &j = list.job[list_place_of(list).job];
     float seen = *j.seen;

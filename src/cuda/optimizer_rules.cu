@@ -9,14 +9,14 @@ RULE(adam, 2, STOCHASTIC_SUM_PARAM);
 RULE(schedule_free, 3, STOCHASTIC_SUM_ITERATES);
 RULE(muon_momentum, 0, STOCHASTIC_SUM_PARAM);
 
-/* The parameter is not rounded here, but computed from the stored iterate and average. */
+/* schedule_free does not round the parameter, but computes it from the stored iterate and average. */
 __device__ __forceinline__ void round_param(schedule_free_rule, const update_constants &c, bool narrow,
                                             uint64_t draw, update_element &e) {
     (void)narrow, (void)draw;
     e.p = update_point(c.o, e.slot[0], e.slot[1]);
 }
 
-/* In muon_momentum, e.p is the momentum, which is a state slot. muon_launch updates the parameter. */
+/* In muon_momentum, e.p is not the parameter but the momentum, so it is rounded as optimizer state. */
 __device__ __forceinline__ void round_param(muon_momentum_rule, const update_constants &c, bool narrow,
                                             uint64_t draw, update_element &e) {
     (void)c;

@@ -20,8 +20,8 @@ __device__ __forceinline__ void element_walk_on(element_walk &at, int64_t elemen
     }
 }
 
-/* ordered_sum adds x[0], x[step], ... in order. All threads of a block of ORDERED_THREADS load tiles, and
-   thread 0 adds the tiles' elements. Only thread 0's result is valid. */
+/* ordered_sum returns x[0] + x[step] + ..., added in order, to thread 0 only. All ORDERED_THREADS threads of
+   the block load x, and thread 0 adds. */
 enum { ORDERED_THREADS = 256, ORDERED_OWN = 8, ORDERED_TILE = ORDERED_THREADS * ORDERED_OWN };
 
 struct ordered_tile {

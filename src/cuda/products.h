@@ -1,4 +1,4 @@
-/* cuda/products: cache of cuBLASLt plans, one per spec, kept with the device. */
+/* cuda/products: cache of cuBLASLt plans, one plan per matmul_spec, kept with the device. */
 #ifndef CUDA_PRODUCTS_H
 #define CUDA_PRODUCTS_H
 
@@ -10,7 +10,7 @@
 ott_status products_find(exec *cx, const matmul_spec *spec, const matmul_data *data, cuda_product **out);
 /* Queues the product. *ran: false if the library refuses it. workspace: spec->workspace bytes. */
 ott_status products_run(exec *cx, cuda_product *p, const matmul_data *data, void *workspace, bool *ran);
-/* Returns the flag that `p` was compared with the host (cuda/gemm_check.h). The caller may set the flag. */
+/* Returns a pointer to the flag that p's results were checked (cuda/gemm_check.h). The caller sets it. */
 bool *products_checked(cuda_product *p);
 /* Closes all products of a device that is being closed. */
 void products_close(cuda_device *c);

@@ -49,7 +49,7 @@ struct group_job {
     int64_t width, across; /* columns of a thread block, and thread blocks across a row */
 };
 
-/* Returns the first row of a group. Group number j.groups has the rows after the last group. */
+/* Returns the first row of a group. The rows after the last group count as group j.groups. */
 __device__ __forceinline__ int64_t group_first(const group_job &j, int64_t group) {
     return !j.end ? group * j.each : group > 0 ? j.end[group - 1] : 0;
 }
@@ -74,7 +74,8 @@ __device__ __forceinline__ int64_t group_with(const group_job &j, int64_t block)
     return first;
 }
 
-/* Returns the scale of this thread's column (if each column has a scale) or of the thread block's rows. */
+/* Returns the scale of this thread's column if each column has a scale; if not, that of the thread block's
+   elements. stores: also stores the scale and the amax. */
 __device__ __forceinline__ float settle_scale(const quantize_use &u, int64_t group, uint32_t most,
                                               bool stores) {
     SHARED(largest, uint32_t[GROUP_THREADS]);
@@ -100,8 +101,9 @@ __device__ __forceinline__ void store_column4(const quantize_use &u, const float
                 u.codes[copy].data[code_index(u.codes[copy], row + i, column)] = (uint8_t)(codes >> 8 * i);
 }
 
-/* A thread block has one scale block of rows, and either the columns of one scale, or one column per thread
-   if each column has a scale. Each thread walks down its columns twice: for the amax, then for the codes. */
+/* A thread block quantizes the rows of one scale block. Either each thread has one column, which has its own
+   scale, or all columns of the thread block share a scale. Each thread reads its columns once for the amax
+   and once for the codes. */
 template <ott_dtype D>
 __global__ void __launch_bounds__(GROUP_THREADS) group_kernel(GRID_CONSTANT(group_job) j) {
     const quantize_use &u = j.use;

@@ -1,5 +1,5 @@
-/* cuda/quantize: describes one use (rowwise or columnwise) of a quantized tensor (tensor/qtensor.h) to
-   kernels: the scale groups as blocks of rows and columns of the tensor, and the memory for codes. */
+/* cuda/quantize: functions that quantize. A quantize_use describes one use (rowwise or columnwise) of a
+   quantized tensor (tensor/qtensor.h): the elements of each scale group, and the memory of the codes. */
 #ifndef CUDA_QUANTIZE_H
 #define CUDA_QUANTIZE_H
 
@@ -29,12 +29,13 @@ typedef struct quantize_use {
     int row_shift, column_shift;
     int64_t row_step, column_step, groups;
     float *amax, *scale, *scale_inv;
-    const float *next; /* delayed scaling: the scale to copy to `scale` and use; NULL: already copied */
+    /* delayed scaling: the new scale, to be copied to `scale`; NULL: `scale` has it already */
+    const float *next;
     bool delayed;
     ott_dtype format;
     cast_mode mode;
     scale_options options;
-    int copies; /* number of copies of the codes; the second one is for columnwise use */
+    int copies; /* number of entries in `codes`; codes[1] is for columnwise use */
     quantize_codes codes[2];
 } quantize_use;
 
@@ -51,25 +52,27 @@ static inline bool quantize_is_local(const quantize_use *u) {
 /* ---- quantize_uses.c: which pass does which work ---- */
 
 quantize_uses quantize_uses_of(const qtensor *q);
-/* Describes one use of q separately, also if quantize_uses_of would merge both uses. */
+/* Describes one use of q. quantize_uses_of, in contrast, may describe both uses by one quantize_use. */
 quantize_use quantize_use_of(const qtensor *q, bool columnwise);
 
 /* Which work the kernel that produces a tensor can do. */
 typedef enum quantize_producer {
-    QUANTIZE_BY_TILES, /* does all work, or only finds the amax if casts wait for other tiles (cuda/tile.h) */
-    QUANTIZE_BY_ROWS,  /* finds amaxes of rows and of the tensor; casts for uses with one scale per row */
-    QUANTIZE_ROW_AMAX  /* finds amaxes of rows and of the tensor */
+    /* finds amaxes; also casts, unless the codes need amaxes of other tiles (cuda/tile.h) */
+    QUANTIZE_BY_TILES,
+    /* finds amaxes of rows and of the tensor; casts only for a use with one scale per row */
+    QUANTIZE_BY_ROWS,
+    QUANTIZE_ROW_AMAX /* finds amaxes of rows and of the tensor */
 } quantize_producer;
 
-/* Returns the work for q of a kernel that writes a tensor tile by tile. q: the tensor's quantized copies. If
-   q has no codes, the kernel only finds the amax. The caller sets the amaxes to 0. */
+/* Returns the work for a tensor's quantized copies `q` that the kernel does which writes the tensor tile by
+   tile. If q has no codes, this work is only to find the amax. The caller must set the amaxes to 0 first. */
 quantize_uses quantize_by_tiles(const qtensor *q);
-/* The work that quantize_by_tiles leaves for a pass over the tensor in memory; count 0: none. */
+/* Returns the work for q that quantize_by_tiles leaves for another pass over the tensor. count 0: none. */
 quantize_uses quantize_after_tiles(const qtensor *q);
-/* Sets *made to the work for q that the producing kernel does. Queues setting the amaxes of q to 0. */
+/* Sets *made to the work for q that this producer's kernel does. Queues setting the amaxes of q to 0. */
 cudaError_t quantize_begin(const qtensor *q, quantize_producer producer, quantize_uses *made,
                            cudaStream_t stream);
-/* Call after x is in memory. Does all work for q, except *made, which the producing kernel did. */
+/* Call after x is in memory. Does all work for q that is not in *made. */
 cudaError_t quantize_finish(const tensor *x, const qtensor *q, const quantize_uses *made,
                             cudaStream_t stream);
 /* Quantizes each group of x's rows like a separate tensor. end: i32[groups], end rows of the groups; NULL:
@@ -80,12 +83,10 @@ cudaError_t quantize_work(const tensor *x, const qtensor *q, int work, cudaStrea
 
 /* ---- quantize.cu ---- */
 
-/* Does the `work` of each use in one pass over x. For groups that extend beyond a tile (not
-   quantize_is_local), the amax must be 0 before QUANTIZE_AMAX, and complete before QUANTIZE_SCALE or
-   _CAST. */
+/* Does the `work` of each use in one pass over x. For a use without quantize_is_local, groups span tiles:
+   their amaxes must be 0 before QUANTIZE_AMAX, and complete before QUANTIZE_SCALE or QUANTIZE_CAST. */
 cudaError_t quantize_pass(const tensor *x, const quantize_uses *uses, cudaStream_t stream);
-/* Quantizes for a use whose scale blocks have many rows. Each of the `groups` groups begins a new scale
-   block. */
+/* Quantizes x for a use whose scale blocks have many rows. Each of the `groups` groups begins a new block. */
 cudaError_t quantize_groups_launch(const tensor *x, const tensor *end, int64_t groups,
                                    const quantize_use *use, cudaStream_t stream);
 /* Computes the scales of all groups from their amaxes. */
@@ -96,7 +97,7 @@ cudaError_t transpose_launch(const tensor *x, const tensor *y, cudaStream_t stre
 
 /* ---- statistics.cu ---- */
 
-/* Bytes of workspace for the launch, which writes the statistics of one use (tensor/statistics.h). */
+/* Bytes of workspace for statistics_launch, which measures one use of q (tensor/statistics.h). */
 int64_t statistics_workspace(int64_t elements);
 cudaError_t statistics_launch(const tensor *x, const quantize_use *use, float *out, float *workspace,
                               cudaStream_t stream);

@@ -7,11 +7,11 @@
 
 /* OTT_ERR_UNSUPPORTED if q rounds stochastically, because CUDA rounds FP8 to nearest. */
 ott_status cuda_check_rounding(const char *op, const qtensor *q);
-/* Sets *made to the work that the op's kernel does for q's first quantized copy of its output. made->count is
-   0 if the kernel does no such work. q may be NULL. */
+/* q: the quantized copies of the op's output, or NULL. Sets *made to the work for the first copy that the
+   op's kernel does. made->count is 0 if the kernel only computes the output. */
 ott_status cuda_quantize_begin(exec *cx, const char *op, const qlist *q, quantize_producer producer,
                                quantize_uses *made);
-/* Does the work that *made lacks, for all quantized copies of x. The kernel that makes x must be queued. */
+/* Does all work for the quantized copies of x that is not in *made. Call after the kernel of x is queued. */
 ott_status cuda_quantize_finish(exec *cx, const char *op, const tensor *x, const qlist *q,
                                 const quantize_uses *made);
 

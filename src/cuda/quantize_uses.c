@@ -35,8 +35,8 @@ quantize_use quantize_use_of(const qtensor *q, bool columnwise) {
     };
 }
 
-/* Returns the uses (rowwise, columnwise) that are FP8 and have their own scales. If both uses share scales
-   but not codes, the columnwise codes become a second copy of the rowwise codes. */
+/* Returns the uses (rowwise, columnwise) of q that are FP8. If both have the same scales but different codes,
+   they become one use with two copies of the codes. */
 quantize_uses quantize_uses_of(const qtensor *q) {
     quantize_uses uses = {.count = 0};
     if (cast_spec_is_fp8(&q->spec.rowwise)) uses.use[uses.count++] = quantize_use_of(q, false);
@@ -49,7 +49,7 @@ quantize_uses quantize_uses_of(const qtensor *q) {
 
 /* ---- passes ---- */
 
-/* True if a use must wait for complete amaxes: its scale groups exceed a tile, and scaling is not delayed. */
+/* True if casts must wait for all tiles: a scale group spans several tiles, and scaling is not delayed. */
 static bool waits_for_amax(const quantize_use *u) {
     return !quantize_is_local(u) && !u->delayed;
 }
@@ -116,7 +116,7 @@ cudaError_t quantize_begin(const qtensor *q, quantize_producer producer, quantiz
     return clear_amax(made, stream);
 }
 
-/* Casts uses whose scales do not wait for amaxes in the first pass, the other uses in a second pass. */
+/* The first pass casts for uses that need no amax of another tile, and the second pass for the other uses. */
 static cudaError_t finish_uses(const tensor *x, const quantize_uses *uses, const quantize_uses *made,
                                cudaStream_t stream) {
     quantize_uses first = *uses, second = first;
@@ -137,7 +137,7 @@ cudaError_t quantize_finish(const tensor *x, const qtensor *q, const quantize_us
     return finish_uses(x, &uses, made, stream);
 }
 
-/* Uses whose scale blocks have one row are quantized without groups: no block spans two groups. */
+/* If each row has its own scale, the groups do not matter, because no scale block has rows of two groups. */
 cudaError_t quantize_groups(const tensor *x, const tensor *end, const qtensor *q, cudaStream_t stream) {
     quantize_uses uses = quantize_uses_of(q), rows = {.count = 0}, nothing = {.count = 0};
     cudaError_t error = cudaSuccess;

@@ -1,5 +1,5 @@
-/* cuda/ranks: sums and maxima over ranks with the bits of comm/reduce: in rank order, in fp32, rounded once.
-   A maximum is NaN if any value is NaN. Reads each rank's values once. */
+/* cuda/ranks: sums and maxima over ranks, with the same bits as comm/reduce. The values are added in rank
+   order and in fp32, and the sum is rounded once. A maximum is NaN if any value is NaN. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 

@@ -1,6 +1,5 @@
-/* cuda/reduce: sums of a tensor and of its columns, and counts. For a tensor's sum, each half warp computes
-   the SUM16 (tensor/ops.def) of one block of REDUCE_BLOCK elements, and one thread adds the block sums in
-   order. Reads the tensor once. */
+/* cuda/reduce: sums of a tensor and of its columns, and counts. For a tensor's sum, a half warp computes the
+   SUM16 (tensor/ops.def) of each block of REDUCE_BLOCK elements. One thread adds these in order. */
 #include "cuda/amax.h"
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
@@ -147,7 +146,7 @@ extern "C" cudaError_t channel_scales_launch(const channel_scales_args *a, cudaS
 
 /* ---- non-finite values ---- */
 
-/* Bits that are all set only in non-finite values of a format. In E4M3 the only non-finite value is NaN. */
+/* Returns the bits that are all 1 in every non-finite value of a format, and in no finite value. */
 static inline uint32_t nonfinite_mask(ott_dtype d) {
     switch (d) {
     case OTT_F32: return 0x7f800000u;

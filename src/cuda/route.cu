@@ -1,6 +1,6 @@
 /* cuda/route: chooses experts for tokens, computes routing weights and losses, and sorts the assignments of
-   tokens by expert. Each thread has a token, or in route_balance one expert and some tokens. In the sort,
-   each block has an expert and scans the choices of all tokens, which stay in the cache. */
+   tokens by expert. A thread has a token; in route_balance, it has one expert and some tokens. In the sort, a
+   thread block has one expert, and reads the choices of all tokens from the cache. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 
@@ -165,8 +165,8 @@ __device__ __forceinline__ int bit_count(uint32_t x) {
     return (int)(((x + (x >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24);
 }
 
-/* Returns how many earlier threads of the block passed true for `mine`. *all: how many of all threads did.
-   The next call needs another `found`, because threads may still read this one. */
+/* Returns the number of earlier threads of the block in which `mine` is true. *all: the same number for all
+   threads of the block. The next call needs another `found`, because threads may still read this one. */
 __device__ __forceinline__ int count_before(sort_bits &found, bool mine, int *all) {
     uint32_t lane = threadIdx.x % 32, bits = mine ? 1u << lane : 0;
     int before = 0, total = 0;
@@ -183,8 +183,8 @@ __device__ __forceinline__ int count_before(sort_bits &found, bool mine, int *al
     return before;
 }
 
-/* PLACES true: gives each token that chose the block's expert a row, counted from end[expert - 1], or -1
-   beyond the capacity. PLACES false: stores the number of these rows in end[expert]. */
+/* PLACES false: stores in end[expert] how many tokens of the block's expert its capacity admits. PLACES true:
+   gives these tokens rows, from end[expert - 1] on. The expert's other tokens get row -1. */
 template <bool PLACES> __global__ void __launch_bounds__(SORT_THREADS) sort_kernel(sort_job j) {
     SHARED(found, sort_bits[2]);
     int32_t e = (int32_t)blockIdx.x;

@@ -38,7 +38,7 @@ __device__ __forceinline__ float row_amax(uint32_t most) {
     return amax_of(most);
 }
 
-/* For each use, stores the row's amax if rows have scales, else raises the tensor's amax to the row's. */
+/* For each use: stores the row's amax if each row has a scale, else updates the tensor's amax with it. */
 __device__ __forceinline__ void settle_row(const quantize_uses &uses, int64_t row, float amax) {
     for (int i = 0; i < uses.count && threadIdx.x == 0; i++) {
         const quantize_use &u = uses.use[i];

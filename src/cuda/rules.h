@@ -8,7 +8,7 @@
 #include "tensor/stochastic.h"
 #include "tensor/update.h"
 
-/* Defines a rule with slot_count state tensors. sum_numbers: a STOCHASTIC_SUM_* flag. */
+/* Defines a rule with slot_count state tensors. sum_numbers: which tensors are sums (tensor/stochastic.h). */
 #define RULE(rule, slot_count, sum_numbers)                                                                  \
     struct rule##_rule {                                                                                     \
         enum { slots = slot_count, tensors = 2 + slots };                                                    \
@@ -28,7 +28,7 @@ template <class Rule> struct update_job {
     int64_t first, row_step;
 };
 
-/* Makes the job of a call. t: the tensors in the order of UPDATE_PARAM, UPDATE_GRAD, state slots. */
+/* Describes the update of one parameter. t: the parameter, the gradient, and the rule's state tensors. */
 template <class Rule, class Args>
 static update_job<Rule> update_job_of(const Args &a, const tensor *const (&t)[Rule::tensors],
                                       const update_options &o) {
@@ -45,7 +45,7 @@ static update_job<Rule> update_job_of(const Args &a, const tensor *const (&t)[Ru
     return j;
 }
 
-/* Returns the random bits of element first + i. *block keeps the bits of two elements. */
+/* Returns the random bits of element first + i. `block` has the bits of two neighbouring elements. */
 __device__ __forceinline__ uint64_t next_draw(rng_block &block, uint64_t seed, uint64_t update,
                                               uint64_t first, int i, uint64_t sums) {
     uint64_t index = first + i;
@@ -53,7 +53,7 @@ __device__ __forceinline__ uint64_t next_draw(rng_block &block, uint64_t seed, u
     return stochastic_draw(block, update, index, sums);
 }
 
-/* Rounds the new parameter if it is bf16. A rule may have an overload instead. */
+/* Rounds the new parameter if it is bf16. Some rules overload this function. */
 template <class Rule>
 __device__ __forceinline__ void round_param(Rule, const update_constants &c, bool narrow, uint64_t draw,
                                             update_element &e) {
@@ -72,8 +72,8 @@ __device__ __forceinline__ void round_element(const update_constants &c, unsigne
     round_param(Rule(), c, narrow >> UPDATE_PARAM & 1, draw, e);
 }
 
-/* Updates eight elements and returns the parameter's new values as stored. narrow: update_job.narrow, or the
-   compile-time constant 0, with which the compiler removes the bf16 code. */
+/* Updates eight elements and returns the parameter's new values as stored. narrow: update_job.narrow. If the
+   caller passes a constant 0, the compiler removes the code for bf16. */
 template <class Rule>
 __device__ __forceinline__ eight update_eight(const update_job<Rule> &j, unsigned narrow,
                                               const row_place &at) {
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(ROW_THREADS, Mixed ? 2 : 4)
     update_eight<Rule>(j, Mixed ? j.narrow : 0, at);
 }
 
-/* Fills the job of a call. Returns 0 blocks for a call that the other kernel (Mixed or not) handles. */
+/* Fills the job of a call. Mixed: for the kernel with bf16 tensors. Returns 0 blocks for other calls. */
 template <class Rule, bool Mixed, class Args> static int64_t fill_rule(const Args &a, update_job<Rule> &j) {
     j = job_of(a);
     const view &p = j.t[UPDATE_PARAM];

@@ -1,4 +1,4 @@
-/* cuda/samples: fetches sampled rows of a library's results to the host, which checks them. */
+/* cuda/samples: fetches sampled rows of results of cuBLASLt and cuDNN to the host, which checks them. */
 #ifndef CUDA_SAMPLES_H
 #define CUDA_SAMPLES_H
 

@@ -45,12 +45,12 @@ __global__ void __launch_bounds__(STATISTICS_THREADS)
     if (threadIdx.x % 16 == 0 && first < elements) out[block] = s;
 }
 
-/* Largest amax, smallest and largest scale, of the groups that one thread or all threads have read. */
+/* The largest amax, the smallest scale and the largest scale of some scale groups. */
 struct scale_range {
     float amax, least, most;
 };
 
-/* Widens r by an amax and scales. Ignores NaN scales, unless r began with one. A NaN amax is the largest. */
+/* Extends r by an amax and by scales. A NaN amax counts as the largest. A NaN scale does not change r. */
 __device__ __forceinline__ scale_range wider(scale_range r, float amax, float least, float most) {
     if (isnan(amax) || amax > r.amax) r.amax = amax;
     if (least < r.least) r.least = least;

@@ -1,5 +1,5 @@
-/* cuda/swiglu: SwiGLU forward and backward, optionally with quantization by tiles: while values are in the
-   cache, the kernel finds amaxes and casts uses with known scales. Reads inputs and writes results once. */
+/* cuda/swiglu: SwiGLU forward and backward, optionally with quantized copies. While a tile's values are in
+   the cache, the kernel finds their amaxes, and casts them if the scales are known. */
 #include "cuda/kernels.h"
 #include "cuda/tile.h"
 

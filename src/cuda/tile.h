@@ -1,7 +1,6 @@
 /* cuda/tile: finds amaxes, scales and codes of a tensor in memory, or of a tensor that the kernel produces. A
-   block holds a tile of 128 x 128 elements in registers. A scale group divides the tile evenly or contains
-   it. The amaxes of groups larger than a tile are raised with atomicMax, so the order of tiles does not
-   matter. */
+   thread block has a tile of 128 x 128 elements in registers. If a scale group spans several tiles, its amax
+   is raised with atomicMax, so the order of the tiles does not matter. */
 #ifndef CUDA_TILE_H
 #define CUDA_TILE_H
 
@@ -11,8 +10,8 @@
 
 enum { TILE = 128, TILE_SHIFT = 7, TILE_THREADS = 256, OWN_ROWS = 8, TILE_WARPS = TILE_THREADS / 32 };
 
-/* A thread holds rows [row, row + 8) and columns [column, column + 8) of the tile. 16 threads hold eight rows
-   of the tile. So a load reads 256 contiguous bytes of bf16, and a store writes 128 contiguous codes. */
+/* A thread has rows [row, row + 8) and columns [column, column + 8) of the tile; 16 threads have eight full
+   rows. So they load 256 contiguous bytes of each bf16 row, and store 128 contiguous codes. */
 struct tile_place {
     int64_t first_row, first_column; /* the tile's first element in the tensor */
     int row, column;                 /* this thread's first element in the tile */
@@ -70,8 +69,8 @@ __device__ __forceinline__ void find_largest(tile_largest &largest, const held<D
     if (threadIdx.x % 32 == 0) largest.warp[threadIdx.x / 32] = of_thread;
 }
 
-/* Amax of the part of a group that is inside the tile. The part begins at this row and column of the tile,
-   and has 2^row_shift x 2^column_shift elements. A part is inside one row or column, or is the full tile. */
+/* Returns the amax of a scale group's part that is inside the tile: 2^row_shift x 2^column_shift elements
+   from `row` and `column` of the tile on, in one row, in one column, or in the full tile. */
 __device__ __forceinline__ float largest_of_group(const tile_largest &largest, int row, int column,
                                                   int row_shift, int column_shift) {
     uint32_t most = 0;
@@ -177,9 +176,8 @@ __device__ __forceinline__ void store_rows(const quantize_codes &to, const own_c
             store_codes8(to.data + (row + k) * to.ld + column, codes.row[k], count, vectorized);
 }
 
-/* The codes of a tile, transposed: for each of TILE columns, 16 units of 8 rows. Unit u of column c is stored
-   at u ^ (c / 8). So stores (16 threads, 8 columns apart) and loads (16 threads, one column) have no
-   bank conflicts. */
+/* The codes of a tile, transposed. A unit has the codes of eight rows of one column. Unit u of column c is
+   unit[c][u ^ (c / 8)]: no bank conflicts if 16 threads store every eighth column or load one column. */
 struct transposed_tile {
     uint2 unit[TILE][TILE / 8];
 };
@@ -209,7 +207,7 @@ __device__ __forceinline__ void store_transposed(const quantize_codes &to, const
                          vectorized);
 }
 
-/* A transposed copy needs two barriers: after the previous copy was read, and after this copy was written. */
+/* Barriers separate loading the previous transposed copy, storing this copy, and loading this copy. */
 __device__ __forceinline__ void store_copies(const quantize_use &u, const own_codes &codes,
                                              const tile_place &p, int64_t rows, int64_t columns) {
     SHARED(tile, transposed_tile);
@@ -271,9 +269,9 @@ __global__ void __launch_bounds__(TILE_THREADS, D == OTT_F32 ? 1 : 2)
     quantize_loaded<D>(j.x, j.uses, tile_place_of(place.block, j.x.columns));
 }
 
-/* Source S produces S::outputs tensors in format S::dtype. source.made and source.uses have an entry for
-   each. make_eight(source, row, column) stores eight neighbours of each tensor in source.made. The registers
-   cannot hold inputs and results, so the thread reads its own results back from the cache. */
+/* A source S computes S::outputs tensors in format S::dtype. source.made[i] is the memory of tensor i, and
+   source.uses[i] its quantized copies. make_eight(source, row, column) computes eight neighbouring elements
+   of each tensor. Registers are scarce, so the thread rereads its results from the cache. */
 template <class S>
 __global__ void __launch_bounds__(TILE_THREADS, S::dtype == OTT_F32 ? 1 : 2) tile_kernel(S source) {
     tile_place p = tile_place_of(source.columns);

@@ -36,7 +36,7 @@ template <int N> static inline void view_flatten(view (&v)[N]) {
     for (int k = 0; k < N && dense; k++) view_flatten(v[k]);
 }
 
-/* Runs a statement with the dtype d as the compile-time constant D. */
+/* Runs a statement in which D is a compile-time constant: the dtype d (OTT_F32, OTT_BF16 or OTT_F16). */
 #define WITH_DTYPE(d, D, ...)                                                                                \
     switch (d) {                                                                                             \
     case OTT_BF16: {                                                                                         \
@@ -224,8 +224,8 @@ static inline int64_t view_row_pieces(int64_t columns) {
 struct row_place {
     int64_t row, column;
 };
-/* The row and the first of eight columns that this thread has in block number `block` of the matrix. Without
-   `block`: in the grid's block, if the grid covers one matrix. */
+/* Returns this thread's row and the first of its eight columns, for thread block `block` of the matrix.
+   Without `block`: for the calling block of a grid that covers one matrix. */
 __device__ __forceinline__ row_place row_place_of(int64_t block, int64_t columns) {
     unsigned pieces = (unsigned)((columns + ROW_PIECE - 1) / ROW_PIECE);
     return {(unsigned)block / pieces,
@@ -237,7 +237,7 @@ __device__ __forceinline__ row_place row_place_of(int64_t columns) {
 
 /* ---- eight neighbours in a format chosen at run time: bf16 if `narrow`, else fp32 ---- */
 
-/* Loads eight neighbours as stored. Callers widen them later, so that loads of several matrices overlap. */
+/* Loads eight neighbours. Callers widen them to fp32 later, so that loads of several matrices overlap. */
 __device__ __forceinline__ held<OTT_F32> hold8_state(const view &v, bool narrow, const row_place &at) {
     if (!narrow) return hold8<OTT_F32>(v, at.row, at.column, v.columns);
     held<OTT_BF16> stored = hold8<OTT_BF16>(v, at.row, at.column, v.columns);
@@ -260,7 +260,7 @@ __device__ __forceinline__ void store8_state(const view &v, bool narrow, const r
 
 /* ---- launches ---- */
 
-/* Launches `blocks` blocks; 0: no launch. On error, returns a cudaError_t from the function that uses it. */
+/* Launches `blocks` thread blocks; 0: no launch. Makes the calling function return an error if it fails. */
 #define LAUNCH_BLOCKS(kernel, blocks, threads, stream, ...)                                                  \
     do {                                                                                                     \
         int64_t blocks_ = (blocks);                                                                          \
@@ -275,7 +275,7 @@ __device__ __forceinline__ void store8_state(const view &v, bool narrow, const r
 /* ---- SUM16 ---- */
 
 /* SUM16 (tensor/ops.def) over each half warp. Thread l passes the sum of lane l, and all threads get the
-   total. Addition commutes, so each thread computes lane[i] + lane[i + step]. */
+   total. Half of the threads swap the operands of an addition, which does not change its result. */
 __device__ __forceinline__ float fold16(float lane) {
 #pragma unroll
     for (int step = 8; step >= 1; step /= 2) lane = lane + __shfl_xor_sync(0xffffffffu, lane, step);

@@ -13,7 +13,7 @@ typedef struct backend_capabilities {
     /* True: GEMMs require FP8 operands to be contiguous along the contraction, so columnwise codes are stored
        transposed, separately from rowwise codes. False: GEMMs also read transposed FP8 operands. */
     bool contiguous_contraction;
-    /* Why GEMMs do not support an operand format, a granularity, an accumulate mode; NULL: supported. */
+    /* The reason why GEMMs do not support a format, a granularity or an accumulate mode; NULL: supported. */
     const char *no_format[OTT_DTYPE_COUNT];
     const char *no_granularity[GRANULARITY_COUNT];
     const char *no_accumulate[ACCUMULATE_MODES];

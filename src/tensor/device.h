@@ -24,7 +24,7 @@ typedef struct device_memory {
     memory_limit limit; /* how many more bytes this process can allocate on the device */
 } device_memory;
 
-/* Description of a GPU for groups over NCCL. Ranks exchange descriptions before they create such groups. */
+/* Description of a GPU. Ranks exchange and compare these before they create a group over NCCL. */
 typedef struct device_card {
     char name[320];     /* name, such as "cuda:0 NVIDIA H200" */
     char place[64];     /* identifies the physical device: two ranks must not share one */
@@ -76,7 +76,7 @@ typedef struct device_table {
     ott_status (*graph_run)(device *d, device_graph *g);
     void (*graph_close)(device *d, device_graph *g);
     void (*close)(device *d);
-    /* Groups over NCCL (comm/links.h); NULL: collectives use host memory. make_link ignores own->links. */
+    /* For process groups over NCCL; NULL: collectives use host memory. make_link ignores own->links. */
     ott_status (*describe)(device *d, device_card *out);
     ott_status (*make_link)(device *d, const device_group *own, device_link *out);
     ott_status (*open_group)(device *d, const device_group *own, struct group **out);
@@ -126,7 +126,7 @@ void device_event_close(device *d, device_event *e); /* e may be NULL */
 ott_status device_event_record(device *d, device_event *e);
 /* The host waits until the event is done. Does nothing if the event was never recorded. */
 ott_status device_event_wait(device *d, device_event *e);
-/* Waits for both events. Sets *out to the seconds between them, by the device's clock. */
+/* Waits for both events. *out: the seconds from event `from` to event `to`, by the device's clock. */
 ott_status device_event_seconds(device *d, device_event *from, device_event *to, double *out);
 
 bool device_has_graphs(const device *d);

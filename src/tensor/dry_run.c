@@ -19,7 +19,7 @@ typedef struct counted {
     struct counted *next;
 } counted;
 
-/* Communication memory of a group, for its sends (messages) or for its other collectives. */
+/* Communication memory of a group: for its sends (`messages`), or for all its other collectives. */
 typedef struct reserved {
     const group *group;
     bool messages;
@@ -37,7 +37,7 @@ typedef struct counting_device {
     uintptr_t mapped_end; /* next free address of mapped memory */
 } counting_device;
 
-/* Addresses of mapped memory are above all valid addresses and below those of a recording (tensor/plan.c). */
+/* Addresses of mapped memory are above all real addresses, and below the addresses of tensor/plan.c. */
 #define MAPPED_FIRST ((uintptr_t)1 << 61)
 #define MAPPED_END   ((uintptr_t)1 << 62)
 
@@ -45,7 +45,7 @@ bool dry_run_is_mapped(const void *data) {
     return (uintptr_t)data >= MAPPED_FIRST && (uintptr_t)data < MAPPED_END;
 }
 
-/* Returns the tally of host memory. On a CPU it is the device's tally. */
+/* Returns the counts of host memory. If the dry run imitates a CPU, these are the counts of device memory. */
 static tally *tally_of_host(counting_device *r) {
     return r->base.dry_run->threads > 0 ? &r->own : &r->host;
 }

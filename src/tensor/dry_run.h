@@ -13,8 +13,7 @@
 ott_status dry_run_open(mem *account, const device *like, device **out);
 
 /* Callbacks for the ops and collectives of plans that are recorded on a dry run, in order. Shapes and formats
-   are the real step's; the addresses must not be read or written. `collective` may be NULL if all groups have
-   one rank. */
+   are real, addresses are not. `collective` may be NULL if all groups have one rank. */
 typedef struct dry_run_listener {
     void (*op)(void *user, const exec *cx, enum op_index op, const void *args);
     /* called only for collectives of several ranks */
@@ -25,11 +24,11 @@ void dry_run_listen(device *d, const dry_run_listener *l); /* l must stay valid;
 /* Opens a fake group: collectives are checked and reported to the listener, no data moves. On a dry run of a
    GPU, collectives reserve staging memory (tensor/group_staging.h). Close the group with group_close. */
 ott_status dry_run_group_open(mem *account, int rank, int size, group **out);
-/* Counts host memory that is never released: `count` elements of `size` bytes. On a dry run of a CPU it
-   counts as device memory. */
+/* Counts `count` elements of `size` bytes as host memory that is never released. If the dry run imitates a
+   CPU, counts them as device memory. */
 ott_status dry_run_count_host(device *d, mem_kind kind, int64_t count, int64_t size, const char *what);
-/* Counts device memory for group g, of kind MEM_COMM. The group needs the largest `bytes` of all calls
-   with `messages` (sends), plus the largest `bytes` of all calls without `messages` (other collectives). */
+/* Counts device memory of kind MEM_COMM for group g. The group needs the largest `bytes` of its calls for
+   sends (`messages`), plus the largest `bytes` of its calls for other collectives. */
 ott_status dry_run_count_comm(device *d, const group *g, bool messages, int64_t bytes);
 /* Returns the peak of the device's memory. Sets bytes_of_kind[] to the bytes of each kind at the peak. */
 int64_t dry_run_peak(const device *d, int64_t bytes_of_kind[MEM_KIND_COUNT]);

@@ -1,4 +1,4 @@
-/* tensor/exec: counted GEMMs, hooks, planned tensors and timers of an execution context. */
+/* tensor/exec: counts GEMMs, calls hooks, opens tensors in planned memory, and times ops. */
 #include "tensor/exec.h"
 
 static ott_status may_begin(const exec *cx) {

@@ -15,8 +15,8 @@ typedef enum phase {
     PHASE_RECOMPUTE /* forward runs again during backward, with the scales of its first run */
 } phase;
 
-/* The part of a training step that ops belong to; recomputation belongs to backward. A model's forward and
-   backward, and the optimizer, set the part. Other code keeps the part that was set last. */
+/* What a training step is doing. Recomputation counts as backward. A model's forward and backward and the
+   optimizer set exec.part; other code does not change it. */
 typedef enum exec_part {
     PART_NONE,
     PART_FORWARD,
@@ -27,9 +27,9 @@ typedef enum exec_part {
 
 /* Callbacks that observe tensors of layers while they run; NULL members are not called. */
 typedef struct hook {
-    /* For every linear layer: `what` is "output" or "grad_output" (the output's gradient). */
+    /* For every linear layer. what: "output", or "grad_output" for the gradient of the output. */
     ott_status (*observe)(void *user, exec *cx, const char *module, const char *what, const tensor *t);
-    /* For each tensor of a linear layer and its quantized copy, only in PHASE_TRAIN. */
+    /* For each tensor that a linear layer quantizes, with its quantized copy q; only in PHASE_TRAIN. */
     ott_status (*quantized)(void *user, exec *cx, const char *module, recipe_tensor which, const tensor *t,
                             const qtensor *q);
     void *user;
@@ -47,7 +47,7 @@ typedef struct exec_times {
     device_event *start, *began, *ended;
 } exec_times;
 
-/* Opens the events of t. The caller has set on_op and user. Call exec_times_close even after a failure. */
+/* Creates the events of t. Set on_op and user before. Call exec_times_close even after an error. */
 ott_status exec_times_open(exec_times *t, device *d);
 ott_status exec_times_start(exec_times *t, device *d); /* on_op's `began` counts from this call */
 void exec_times_close(exec_times *t, device *d);
@@ -59,11 +59,11 @@ struct exec {
     exec_part part;
     int64_t step;             /* finished training steps; weights are quantized again in each step */
     bool is_first_microbatch; /* first micro-batch of the step; later ones use the same weights */
-    /* i32[2] on the device: index in the run of the micro-batch's first token, low word first; may be NULL */
+    /* i32[2] on the device, low word first: tokens of the run before this micro-batch; may be NULL */
     const tensor *token;
     group *data_group; /* ranks that hold the same part of the model and train on other data */
-    /* fp32[1] on the device: loss scale / number of micro-batches of a step. Layers multiply the gradients of
-       their own losses (router losses) by pass_scale. NULL: layers have no such losses. */
+    /* fp32[1] on the device: loss scale / number of micro-batches of a step. Layers that add losses (router
+       losses) multiply the gradients of these losses by this number. NULL: no layer adds losses. */
     const tensor *pass_scale;
     void *workspace; /* aligned workspace of the running op, op_table.workspace bytes; NULL: none */
     const logger *log;
@@ -73,12 +73,12 @@ struct exec {
     int64_t gemms[GEMM_COUNT][2];     /* GEMMs run, by role; [1] counts GEMMs with FP8 operands, [0] others */
 };
 
-/* Runs op_gemm and counts it by its role. OTT_ERR_STOPPED if cx->cancellation is canceled. */
+/* Runs op_gemm and adds 1 to its count in cx->gemms. OTT_ERR_STOPPED if cx->cancellation is canceled. */
 ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args);
-/* Run op_grouped_gemm or op_grouped_gemm_weight; each counts as one GEMM. OTT_ERR_STOPPED as in exec_gemm. */
+/* Like exec_gemm, for op_grouped_gemm and op_grouped_gemm_weight. A call counts as one GEMM. */
 ott_status exec_grouped_gemm(exec *cx, recipe_gemm role, const grouped_gemm_args *args);
 ott_status exec_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *args);
-/* Call a function of cx->hook, unless cx->hook or the function is NULL or the plan is being recorded. */
+/* Calls the function of cx->hook. Does nothing if it or cx->hook is NULL, or while a plan is recorded. */
 ott_status exec_hook(exec *cx, const char *module, const char *what, const tensor *t);
 ott_status exec_hook_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,
                                const qtensor *q);

@@ -1,4 +1,5 @@
-/* tensor/group: calls of the group table, with their checks. A group of one rank only copies its own part. */
+/* tensor/group: checks the arguments of collectives and calls the functions of the group's table. A group of
+   one rank only copies its own part. */
 #include "tensor/group.h"
 #include "base/clock.h"
 #include "tensor/dry_run.h"
@@ -9,7 +10,7 @@ static bool is_dense(const tensor *t) {
     return t->ld == t->columns || t->rows <= 1;
 }
 
-/* Checks that `full` splits into parts of rows[r] rows, and the shape of this rank's `part` (may be NULL). */
+/* Checks that rows[] adds up to the rows of `full`, and this rank's part (`part` may be NULL). */
 static ott_status check_row_counts(const group *g, const collective *call, const tensor *full,
                                    const int64_t *rows, const tensor *part) {
     int64_t total = group_part_first(rows, full->rows, g->size, g->size);

@@ -69,12 +69,12 @@ typedef struct group_request {
 
 typedef struct group_table {
     ott_status (*start)(group *g, exec *cx, group_request *request); /* does not wait for other ranks */
-    /* Waits until the output is written; on a GPU only until the collective is queued. */
+    /* On a CPU, waits until the output is written. On a GPU, queues such a wait on the device's stream. */
     ott_status (*wait)(group *g, exec *cx, group_request *request);
     void (*close)(group *g);
     /* Called while a plan with this call is recorded. Sets *bytes to the device memory that the call needs in
        addition to its tensors. Allocates this memory if cx has the group's device, and keeps it for later
-       calls. NULL: calls need none. */
+       calls. NULL if calls need no additional memory. */
     ott_status (*reserve)(group *g, exec *cx, const collective *call, int64_t *bytes);
     void (*abandon)(group *g); /* NULL: group_abandon does nothing */
 } group_table;

@@ -29,7 +29,7 @@ ott_status group_host_reduce(const group_host *h, float *values, int64_t count, 
     return OTT_OK;
 }
 
-/* Splits each count into pieces of 12 bits, which fp32 adds without rounding. */
+/* Splits each value into four pieces of 12 bits. fp32 adds such pieces of 4096 ranks without rounding. */
 ott_status group_host_count(const group_host *h, int64_t *values, int64_t count) {
     enum { PIECES = 4, BITS = 12, AT_ONCE = 8 };
     float piece[AT_ONCE][PIECES];

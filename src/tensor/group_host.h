@@ -11,7 +11,7 @@ typedef struct group_host {
     group *group;
     device *device;
     void *buffer;  /* device memory, owned by the caller */
-    int64_t bytes; /* size of the buffer, at least 4 bytes; the same on every rank */
+    int64_t bytes; /* bytes of the buffer, at least 4; the same on every rank */
 } group_host;
 
 /* Copies data[bytes] of rank `root` to all ranks. */

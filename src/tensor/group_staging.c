@@ -3,8 +3,8 @@
 
 enum {
     MOST = 64 << 20,     /* largest number of staging bytes of a group */
-    FULL_MOST = 1 << 18, /* largest sum of bytes of all ranks' tensors that are sent in full */
-    ALIGNED = 16         /* alignment of slots and pieces in bytes: the width of one load */
+    FULL_MOST = 1 << 18, /* if all ranks' tensors together have at most these bytes, they are sent in full */
+    ALIGNED = 16         /* slots and pieces are aligned to this number of bytes, the width of one load */
 };
 
 int64_t group_staging_slot(int64_t bytes) {

@@ -1,4 +1,4 @@
-/* tensor/heads_check: checks of arguments of ops on heads that op_check cannot do. */
+/* tensor/heads_check: checks arguments of rope, join_heads and sum_heads that op_check does not check. */
 #ifndef TENSOR_HEADS_CHECK_H
 #define TENSOR_HEADS_CHECK_H
 
@@ -6,7 +6,7 @@
 #include "tensor/ops.h"
 
 ott_status heads_check_rope(const rope_args *a); /* the rotated columns must be in one head */
-/* All heads must have the same width, and the chosen columns must be in one head. */
+/* All heads must have the same width, and the columns that the op reads in a head must be inside it. */
 ott_status heads_check_join(const join_heads_args *a);
 ott_status heads_check_sum(const sum_heads_args *a);
 

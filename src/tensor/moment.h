@@ -67,7 +67,8 @@ typedef struct moment_scale {
     float log_largest, expansion;
 } moment_scale;
 
-/* False if all elements of the group are 0 (largest = 0), or one is not finite (largest = NaN). */
+/* False if the group has no scales: all elements are 0 (largest = 0), or one is not finite (largest =
+   NaN). */
 ANYWHERE bool moment_has_scales(float largest) {
     return largest > 0.0f;
 }
@@ -86,7 +87,7 @@ ANYWHERE moment_scale moment_scale_of(float largest, float smallest) {
     return s;
 }
 
-/* Returns the number that encoding rounds to E4M3: 0, or +- 2^-9 to 448. The group must have scales. */
+/* Returns what moment_encode rounds to E4M3: 0, or 2^-9 to 448 with x's sign. Requires moment_has_scales. */
 ANYWHERE float moment_expanded(float x, const moment_scale *s) {
     float magnitude = fabsf(x);
     if (magnitude < FLT_MIN) return 0.0f;

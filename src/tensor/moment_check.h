@@ -1,4 +1,4 @@
-/* tensor/moment_check: a check of adamw_fp8's arguments that op_check cannot do. */
+/* tensor/moment_check: checks the shapes of adamw_fp8's group scales, which op_check does not check. */
 #ifndef TENSOR_MOMENT_CHECK_H
 #define TENSOR_MOMENT_CHECK_H
 

@@ -4,9 +4,9 @@
 
 #include "tensor/qtensor.h"
 
-/* t is mn x k, or k x mn if `transposed`. packed: t.data is the output of op_pack, but t.rows x t.columns
-   are still mn x k; only operand b can be packed, and it is not transposed. scale_inv, mn_step, k_step: as in
-   qdata (tensor/qtensor.h); scale_inv NULL: no scales. */
+/* t is mn x k, or k x mn if `transposed`. If `packed`, t.data is the output of op_pack, but t.rows x
+   t.columns are still mn x k. Only operand b can be packed, and then it is not transposed. scale_inv (NULL:
+   no scales), mn_step and k_step are as in qdata (tensor/qtensor.h). */
 typedef struct operand {
     tensor t;
     bool transposed, packed;
@@ -21,7 +21,7 @@ static inline int64_t operand_mn(const operand *o) {
 static inline int64_t operand_k(const operand *o) {
     return o->transposed ? o->t.rows : o->t.columns;
 }
-/* Returns group `group` of an operand (tensor/qtensor.h): [first, first + count) of MN, or of K if `deep`. */
+/* Returns the view of a group of an operand (tensor/qtensor.h): its rows along MN, or along K if `deep`. */
 operand operand_group(const operand *o, bool deep, int64_t group, int64_t first, int64_t count);
 /* Return the operand for the rowwise or columnwise use: q's FP8 codes if q (may be NULL) has FP8 codes for
    this use, else the high-precision tensor. */

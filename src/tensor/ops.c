@@ -1,4 +1,4 @@
-/* tensor/ops: ops.def as data, checks of arguments against ops.def, and the checked calls. */
+/* tensor/ops: a table that describes the ops of ops.def, and calls of ops with checked arguments. */
 #include "tensor/dry_run.h"
 #include <stddef.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 /* ---- ops.def as data ---- */
 
-/* this_args: the op's argument struct, a typedef in each info_ function. */
+/* this_args: the op's argument struct. Each info_ function declares this typedef for its op. */
 #define FIELD(kind, optional, name, text) {#name, kind, optional, text, offsetof(this_args, name)},
 #define IN(name, text)                    FIELD(OP_IN, false, name, text)
 #define IN_OPT(name, text)                FIELD(OP_IN, true, name, text)
@@ -79,7 +79,7 @@ bool op_shape_parse(const char *text, op_shape *out) {
 
 /* ---- the check ---- */
 
-/* The sizes of the letters and the dtype of act in a call, from the fields that were checked so far. */
+/* What the checked fields of a call have in common: the size that each letter means, and the dtype of act. */
 typedef struct binding {
     const op_info *op;
     int64_t size[26];      /* size of each letter; -1: unknown */
@@ -158,7 +158,7 @@ static ott_status check_qlist(binding *b, const op_field *f, const op_shape *sha
     return OTT_OK;
 }
 
-/* In an OPERAND field's text, rows are MN and columns are K, also if the operand is transposed in memory. */
+/* The text of an OPERAND field has MN as rows and K as columns, even if the operand is stored transposed. */
 static ott_status check_operand(binding *b, const op_field *f, const op_shape *shape, const operand *o) {
     op_shape as_stored = *shape;
     if (o->transposed) {
@@ -220,7 +220,7 @@ static ott_status dispatch_op(const op_table *table, exec *cx, enum op_index op,
     }
 }
 
-/* Returns the device for the backend's size functions: in a dry run, the device that it imitates. */
+/* Returns the device that determines the sizes of workspaces: in a dry run, the imitated device. */
 static const device *real_device(const exec *cx) {
     return cx->device->dry_run ? cx->device->dry_run : cx->device;
 }
@@ -280,7 +280,7 @@ static ott_status run_op(const op_table *table, exec *cx, enum op_index op, cons
     return status != OTT_OK ? status : closed;
 }
 
-/* Runs a list of calls of one op by the table's function. Returns false if the table has none for lists. */
+/* Returns false if the table has no function for lists of calls of this op, else calls it. */
 static bool dispatch_many(const op_table *table, exec *cx, enum op_index op, const void *items, int64_t count,
                           ott_status *status) {
     switch (op) {

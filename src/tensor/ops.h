@@ -5,7 +5,7 @@
  *     TRY(op_rmsnorm_forward(
  *         cx, &(rmsnorm_forward_args){.x = &x, .weight = &w, .y = &y, .rstd = &rstd, .eps = eps}));
  *
- * The call checks dtypes, shapes and missing tensors against the entry, opens the workspace that the
+ * The call checks dtypes, shapes and missing tensors against ops.def, opens the workspace that the
  * backend needs, and runs the backend's function, except while the memory plan is recorded. Ops queue work
  * and return no value to the host.
  *
@@ -59,10 +59,10 @@ enum op_index {
     OP_COUNT
 };
 
-/* The op table of a backend. NULL: the backend does not have the op. */
+/* The op table of a backend: a function for each op. It is NULL if the backend does not have the op. */
 typedef struct op_table {
 #define OP(name, fields) ott_status (*name)(exec * cx, const name##_args *a);
-/* Runs a list of calls, which need no workspace; NULL: the calls run one by one. */
+/* Runs a list of calls of an op, which must need no workspace; NULL: the calls run one by one. */
 #define MANY(name) ott_status (*name##_many)(exec * cx, const name##_args *items, int64_t count);
 #include "tensor/ops.def"
 #undef OP
@@ -124,15 +124,15 @@ typedef struct op_info {
 int op_count(void);
 const op_info *op_at(int index);          /* index in [0, op_count()) */
 const op_info *op_find(const char *name); /* NULL if no op has this name */
-/* Runs `op`, for the generated test and benchmark. args: its argument struct. */
+/* Runs any op, for tests and benchmarks of all ops. args: the op's argument struct. */
 ott_status op_call(const op_table *table, exec *cx, const op_info *op, const void *args);
 bool op_is_for_lists(const op_info *op); /* true if the op is marked MANY */
 /* Runs a list of calls of an op that is marked MANY. items: an array of `count` argument structs. */
 ott_status op_call_many(const op_table *table, exec *cx, const op_info *op, const void *items, int64_t count);
-/* Checks arguments against the entry. The message names op, field, found and expected value. */
+/* Checks arguments against ops.def. The message names the op, the field, the found and the expected value. */
 ott_status op_check(const op_info *op, const void *args);
 
-/* The parsed text of a field: "act[T,D]" gives act, T, D. The vector "f32[D]" has rows_fixed 1. */
+/* A field's text, parsed: "act[T,D]" gives act, T and D. "f32[D]", a vector, gives rows_fixed 1. */
 typedef struct op_shape {
     char dtype[8];      /* "" or "scales" for QOUT and QTENSOR fields */
     char rows, columns; /* the size's letter; 0: the size is rows_fixed or columns_fixed */

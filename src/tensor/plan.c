@@ -9,7 +9,7 @@ typedef struct plan_entry {
     int64_t bytes;      /* size, rounded up to the device's alignment */
     int64_t offset;     /* offset in the arena; set by plan_seal */
     int32_t born, died; /* plan.time when the buffer was opened and closed; died < 0 while open */
-    void *data;         /* in immediate mode, the buffer's device memory; NULL: the entry is free */
+    void *data;         /* immediate mode: the buffer's device memory; NULL: no buffer has this entry */
 } plan_entry;
 
 enum plan_state { PLAN_EMPTY, PLAN_RECORDING, PLAN_SEALED, PLAN_IMMEDIATE };
@@ -29,7 +29,7 @@ struct plan {
     bool poison;
 };
 
-/* The address of every buffer during a recording. It is above all valid addresses and never accessed. */
+/* The address of every buffer during a recording. It is above all real addresses, and is never accessed. */
 #define RECORDED ((uintptr_t)1 << 62)
 
 bool plan_is_recorded(const void *data) {
@@ -232,8 +232,8 @@ static int64_t place(plan_entry **order, int32_t count, plan_entry **placed) {
     return bytes;
 }
 
-/* Removes the entries that were closed before `now`. Adds the bytes of the other entries to *live and returns
-   the number of these entries. */
+/* Removes the entries that were closed at time `now` or before. Adds the bytes of the remaining entries to
+   *live, and returns how many remain. */
 static int32_t keep_live(plan_entry **placed, int32_t count, int32_t now, int64_t *live) {
     int32_t kept = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -244,8 +244,8 @@ static int32_t keep_live(plan_entry **placed, int32_t count, int32_t now, int64_
     return kept;
 }
 
-/* Does what `place` does, in the order of p->entries, in which entries were opened. Is faster than `place`,
-   because it compares only with entries that are open. Also computes p->live_peak. */
+/* Like `place`, with the entries in the order in which they were opened. This order is faster, because an
+   entry is compared only with the entries that are still open. Also computes p->live_peak. */
 static int64_t place_by_birth(plan *p, plan_entry **placed) {
     int64_t bytes = 0;
     int32_t count = 0;
@@ -261,9 +261,9 @@ static int64_t place_by_birth(plan *p, plan_entry **placed) {
     return bytes;
 }
 
-/* Tries two greedy orders and keeps the better one. The order of opening is optimal for nested lifetimes (a
-   stack). The order of size leaves fewer holes, but `place` compares all pairs of entries. So this order is
-   tried only if the first one needs more than p->live_peak. */
+/* Places the entries in two orders and keeps the smaller arena. The order of opening is optimal if lifetimes
+   are nested. The order of size leaves fewer holes, but is slower, because `place` compares all pairs of
+   entries. So it is tried only if the first arena is larger than p->live_peak. */
 static ott_status pack_entries(plan *p) {
     plan_entry **order;
     TRY(mem_alloc_array(p->account, MEM_OTHER, 2 * (int64_t)p->count, sizeof(plan_entry *),

@@ -17,7 +17,7 @@
 
 typedef struct plan plan;
 
-/* A buffer of the step. id 0: none, so a zeroed struct is no buffer. */
+/* A buffer of the step. A struct of zeros is PLAN_NONE: no buffer. */
 typedef struct plan_buffer {
     int32_t id;
     void *data;
@@ -25,7 +25,7 @@ typedef struct plan_buffer {
 
 #define PLAN_NONE ((plan_buffer){0})
 
-/* Creates an empty plan of buffers on the device, which is borrowed. */
+/* Creates an empty plan for buffers on device d, which must outlive the plan. */
 ott_status plan_create(device *d, plan **out);
 void plan_destroy(plan *p); /* call plan_destroy before the device is closed; p may be NULL */
 
@@ -34,11 +34,11 @@ ott_status plan_seal(plan *p); /* ends the recording and computes the offsets; e
 int64_t plan_bytes(const plan *p); /* arena size that a sealed plan needs */
 /* Returns the largest sum of the bytes of buffers that are open together. No arena can be smaller. */
 int64_t plan_live_peak(const plan *p);
-/* In a recording, marks the end of a forward, when the activations for backward are open; otherwise does
-   nothing. plan_saved returns the bytes of the buffers that were open at a mark: the largest of all marks. */
+/* In a recording, notes the bytes of all open buffers; otherwise does nothing. Call it at the end of a
+   forward, when the activations for backward are open. plan_saved returns the largest noted number. */
 void plan_mark_saved(plan *p);
 int64_t plan_saved(const plan *p);
-/* Adds the bytes of a message to the recording. Returns the bytes of all messages recorded so far. */
+/* Adds the bytes of a message to another rank to the recording. Returns the sum of all messages so far. */
 int64_t plan_add_message(plan *p, int64_t bytes);
 void plan_bind(plan *p, void *arena);    /* arena: device memory of at least plan_bytes; borrowed */
 void plan_replay(plan *p);               /* starts a replay: call it before each run of the step */

@@ -1,7 +1,7 @@
 /* tensor/qtensor: lays out a quantized tensor in memory. */
 #include "tensor/qtensor.h"
 
-/* Returns the number of blocks of `block` rows. Groups need one more block, for rows that are in no group. */
+/* Returns the number of blocks of `block` rows. Rows after the last group need one more block. */
 static int64_t row_blocks(const qtensor *q, int64_t block) {
     if (q->groups == 0 || block == 1) return granularity_blocks(q->rows, block);
     return qtensor_group_block(q->groups, q->rows, block) + 1;

@@ -11,10 +11,10 @@
 #include "tensor/backend.h"
 #include "tensor/tensor.h"
 
-/* One use of a quantized tensor, as a GEMM operand mn x k (fp8/granularity.h): rows x columns for the rowwise
-   use, columns x rows for the columnwise use. The arrays amax, scale and scale_inv have an entry for each
-   scale block. With block = granularity_block, element (mn, k) has entry mn / block.mn * mn_step + k /
-   block.k * k_step. All pointers are NULL if this use is in high precision. */
+/* One use of a quantized tensor as a GEMM operand mn x k (fp8/granularity.h). For the rowwise use mn are the
+   rows and k the columns; for the columnwise use it is the reverse. amax, scale and scale_inv have an entry
+   for each scale block. Element (mn, k) has entry mn / block.mn * mn_step + k / block.k * k_step, with block
+   = granularity_block. If the use is in high precision, all pointers are NULL. */
 typedef struct qdata {
     void *data; /* codes: row i, column j is at i * ld + j, or at j * ld + i if transposed */
     /* stride of rows, or of columns if transposed; in a view, the full tensor's stride */
@@ -24,13 +24,13 @@ typedef struct qdata {
     float *scale;     /* factor of values before the cast to FP8 */
     float *scale_inv; /* 1/scale, the factor of decoded values */
     int64_t mn_step, k_step;
-    const float *next; /* AMAX_DELAYED: `quantize` first copies next[0] to scale[0], unless `next` is NULL */
+    const float *next; /* AMAX_DELAYED: the scale that `quantize` first copies to scale[0]; NULL: none */
 } qdata;
 
-/* A quantized tensor with both uses. Owns nothing. A shared array has one address in both uses. */
+/* A quantized tensor with both uses. It does not own its memory. Shared arrays have one address in both. */
 typedef struct qtensor {
     int64_t rows, columns;
-    /* number of groups of rows; each group's scale blocks begin with its first row; 0: not grouped */
+    /* number of groups of rows, or 0; the first row of a group begins a new scale block */
     int64_t groups;
     quant_spec spec;
     qdata rowwise, columnwise;
@@ -40,35 +40,35 @@ typedef struct qblock {
     void *data; /* aligned for the backend; NULL: qtensor_lay_out sets only `bytes` */
     int64_t bytes;
 } qblock;
-/* The memory of both uses. Arrays that the uses share are in the columnwise block, which backward needs. */
+/* The memory of both uses. The columnwise block has the shared arrays, because it is kept for backward. */
 typedef struct qblocks {
     qblock rowwise, columnwise;
 } qblocks;
 
 /* Sets q's pointers into the two blocks, and the `bytes` of the blocks. The caller has set q's rows, columns,
    groups and spec. Call the function first with data NULL to get the bytes, then with the allocated blocks.
-   The uses share scales if each element has the same scale in both (quant_spec_shares_scales). They then also
-   share codes, except on backends with contiguous_contraction, where columnwise codes are transposed.
+   If each element has the same scale in both uses (quant_spec_shares_scales), the uses share the scales. Then
+   they also share codes, unless the backend has contiguous_contraction: it needs transposed columnwise codes.
    OTT_ERR_SHAPE for invalid sizes. */
 ott_status qtensor_lay_out(qtensor *q, const backend_capabilities *can, qblocks *blocks);
 
-/* Returns the index of the first scale block (of `block` rows) of group `group`, which begins with row
-   `first` of the tensor. Blocks are counted over all groups; a group's blocks are consecutive. The formula
-   needs no sizes of earlier groups: it may skip indices, but the blocks of two groups are always distinct. */
+/* Returns the index of a group's first scale block. A block has `block` rows. first: the group's first row in
+   the tensor. A group's blocks have consecutive indices, and no two groups have the same index. The formula
+   does not need the sizes of earlier groups, and therefore may leave some indices unused. */
 ANYWHERE int64_t qtensor_group_block(int64_t group, int64_t first, int64_t block) {
     return block == 1 ? first : first / block + group;
 }
 /* Returns a view of group `group`, rows [first, first + count) of q. */
 qtensor qtensor_group(const qtensor *q, int64_t group, int64_t first, int64_t count);
 
-/* Sets mn_step and k_step of a use: entries are [block along K][block along MN]. */
+/* Sets mn_step and k_step of a use: the scales are a matrix [blocks along K][blocks along MN]. */
 static inline void qtensor_order(qdata *d, granularity g, int64_t mn) {
     d->mn_step = 1;
     d->k_step = granularity_mn_groups(g, mn);
 }
-/* Sets mn_step and k_step of a use of q, which may have groups. Returns the number of entries. */
+/* Like qtensor_order, for a use of q, which may have groups. Returns the number of scales. */
 int64_t qtensor_order_use(qdata *d, const qtensor *q, bool columnwise);
-/* Returns the columnwise use that shares this rowwise use's codes and scales: MN and K are swapped. */
+/* Returns the columnwise use that shares the arrays of `rowwise`: its MN and K are swapped. */
 static inline qdata qtensor_shared_use(qdata rowwise) {
     int64_t mn_step = rowwise.mn_step;
     rowwise.mn_step = rowwise.k_step;

@@ -20,14 +20,16 @@ enum { ROUTE_GROUPS_MAX = 64 };
 typedef struct route_rule {
     route_score score;
     int groups, chosen_groups; /* number of equal groups, 0 for none; number of chosen groups */
-    bool group_score_max;      /* a group's score is its best expert's score, not the sum of the top two */
-    bool normalized;           /* true: the weights of a token are divided by their sum */
-    float scale;               /* factor of the weights, after `normalized` */
+    /* a group's score is its highest score; false: the sum of its two highest scores */
+    bool group_score_max;
+    bool normalized; /* true: the weights of a token are divided by their sum */
+    float scale;     /* factor of the weights, after `normalized` */
 } route_rule;
 
-/* Factors of the router losses in route_gradient, without the loss scale. T: tokens of the micro-batch. */
+/* Factors of the router losses in route_gradient, without the loss scale. The micro-batch has T tokens, E
+   experts, and K choices per token. */
 typedef struct route_losses {
-    /* loss weight x E / (K L L S), for S sequences of L tokens; S = 1 for `balance` */
+    /* loss weight * E / (K L L S), for S sequences of L tokens; for `balance`, S = 1 and L = T */
     float balance, sequence_balance;
     float z; /* loss weight x 2 / T */
 } route_losses;
@@ -117,7 +119,7 @@ ANYWHERE float route_scores(const route_rule *r, const float *logits, int64_t ex
     return most + fmath_log(sum);
 }
 
-/* Returns the divisor of a token's weights: the sum of the chosen scores if normalized, else 1. */
+/* Returns what a token's weights are divided by: the sum of its chosen scores if normalized, else 1. */
 ANYWHERE float route_divisor(const route_rule *r, const float *score, const int32_t *expert,
                              int64_t choices) {
     float sum = 0;
@@ -138,8 +140,8 @@ ANYWHERE float route_total(const route_rule *r, const float *score, int64_t expe
     return r->score == ROUTE_SOFTMAX ? 1.0f : sum;
 }
 
-/* The inputs of one token's backward. batch_count and sequence_count: how often each expert was chosen in the
-   batch and in the token's sequence; NULL: the loss has weight 0. */
+/* The inputs of route_gradient for one token. batch_count and sequence_count: how often each expert was
+   chosen in the batch and in the token's sequence; NULL: the loss has weight 0. */
 typedef struct route_token {
     const float *logits, *score, *dweight;     /* E logits, E scores, K gradients of weights */
     const float *batch_count, *sequence_count; /* E counts of choices */
@@ -166,7 +168,7 @@ ANYWHERE void route_balance_gradient(const route_rule *r, const route_token *t, 
     for (int64_t e = 0; e < t->experts; e++) ds[e] = (ds[e] - mean) / t->total;
 }
 
-/* Adds to ds[E] the gradient with respect to the scores that comes from dweight. */
+/* Adds to ds[E] the gradient that the scores get through the token's weights, from their gradient dweight. */
 ANYWHERE void route_weight_gradient(const route_rule *r, const route_token *t, float *ds) {
     float divisor = route_divisor(r, t->score, t->expert, t->choices), mean = 0;
     for (int64_t k = 0; r->normalized && k < t->choices; k++)
@@ -193,8 +195,8 @@ ANYWHERE void route_gradient(const route_rule *r, const route_token *t, const ro
 
 /* ---- balanced gradients ---- */
 
-/* Returns the mean number of rows of all experts, divided by expert e's number of rows. The rows are in
-   `parts` tensors. Part p's rows of expert e end before row end[p * step + e]. */
+/* Returns the mean number of rows per expert, divided by expert e's number of rows. Rows are counted over
+   `parts` tensors. In tensor p, expert e's rows end before row end[p * step + e]. */
 ANYWHERE float route_balance_factor(const int32_t *end, int64_t step, int64_t parts, int64_t experts,
                                     int64_t e) {
     int64_t all = 0, own = 0;

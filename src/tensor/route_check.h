@@ -1,15 +1,14 @@
-/* tensor/route_check: checks of arguments of mixture-of-experts ops that op_check cannot do. */
+/* tensor/route_check: checks of the arguments of mixture-of-experts ops that op_check does not make. */
 #ifndef TENSOR_ROUTE_CHECK_H
 #define TENSOR_ROUTE_CHECK_H
 
 #include "base/status.h"
 #include "tensor/ops.h"
 
-ott_status route_check_choice(const route_args *a); /* there must be at least K experts to choose from */
-ott_status
-route_check_sort(const route_sort_args *a); /* the token range must be valid, and source have T K elements */
+ott_status route_check_choice(const route_args *a);      /* there must be at least K experts to choose from */
+ott_status route_check_sort(const route_sort_args *a);   /* checks the token range and the size of source */
 ott_status route_check_bias(const balance_bias_args *a); /* experts [first, first + N) must exist */
-/* Rows must split into q's groups, and scaling must not be delayed. */
+/* The rows must consist of q's groups, which are equal without `end`. Scaling must not be delayed. */
 ott_status route_check_quantize(const grouped_quantize_args *a);
 /* True if the expert matrices of b are stored one after the other along the contraction (N x E K). */
 bool route_experts_along_k(const grouped_gemm_args *a);

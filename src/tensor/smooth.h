@@ -4,7 +4,7 @@
  * the channel scale. Channel scales are powers of two, so neither operation rounds.
  *
  * A channel scale is near the square root of the channel's amax. So an outlier channel enlarges the amax of
- * activation and weight equally. The paper divides by the full amax, but here the weight also has one FP8
+ * activation and weight equally. The paper divides by the full amax, which would spoil the weight's only
  * scale.
  */
 #ifndef TENSOR_SMOOTH_H
@@ -12,7 +12,8 @@
 
 #include "base/fmath.h"
 
-/* Returns n of the channel scale 2^n: floor(exponent of amax / 2); 0 if amax (as bits) is 0 or not finite. */
+/* Returns n of the channel scale 2^n: half the exponent of amax, rounded down. amax is given as bits of an
+   fp32 number. 0 if amax is 0 or not finite. */
 ANYWHERE int smooth_power(uint32_t amax) {
     int biased = (int)(amax >> 23);
     return amax == 0 || biased == 255 ? 0 : (biased + 1) / 2 - 64;

@@ -9,7 +9,8 @@
  *
  * Draws for averages are practically independent (splitmix32 from a random start), so each rounding is
  * unbiased. An average forgets its rounding errors, but a sum does not. After n independent roundings of a
- * fraction f of a step, a sum is off by sqrt(n f (1 - f)) steps. Updates at small learning rates are smaller.
+ * fraction f of a step, a sum is off by sqrt(n f (1 - f)) steps. An update at a small learning rate
+ * is smaller than this.
  *
  * Draws for sums therefore form a Weyl sequence: the first is random, and each update adds a constant, called
  * turn, modulo 2^16 (Kuipers and Niederreiter 1974, chapter 2). Of n consecutive updates by a fraction f of a
@@ -25,10 +26,11 @@
 #include "base/rng.h"
 #include <stdbool.h>
 
-/* A draw has four numbers of 16 bits: for an element of the parameter and of three state slots. */
+/* A draw has four numbers of 16 bits: one for the parameter, and one for each of three state slots. */
 enum { STOCHASTIC_PARAM, STOCHASTIC_SLOT };
 
-/* Masks of the numbers that round sums: the parameter; for schedule-free also slots 0 and 1. */
+/* Masks of the numbers of a draw that round sums. SUM_PARAM: the parameter is the only sum. SUM_ITERATES
+   (schedule-free): slots 0 and 1 are also sums. */
 #define STOCHASTIC_SUM_PARAM    UINT64_C(0x00000000ffff)
 #define STOCHASTIC_SUM_ITERATES UINT64_C(0xffffffffffff)
 
@@ -38,7 +40,7 @@ enum { STOCHASTIC_PARAM, STOCHASTIC_SLOT };
 #define STOCHASTIC_TURNS_LOW  UINT64_C(0x5aa14c076301c655) /* turns 50773, 25345, 19463, 23201 */
 #define STOCHASTIC_TURNS_HIGH UINT64_C(0x8c1d5f09b8b15c63) /* turns 23651, 47281, 24329, 35869 */
 
-/* Returns the random words of elements index and index ^ 1. The words are equal in all updates. */
+/* Returns the random words of elements index and index ^ 1. All updates use the same words. */
 ANYWHERE rng_block stochastic_block(uint64_t seed, uint64_t index) {
     return rng_philox(seed, 0, index / 2);
 }
@@ -49,7 +51,7 @@ ANYWHERE uint32_t stochastic_turned(uint32_t kind, uint64_t update) {
     return (uint32_t)update * (uint32_t)(turns >> 16 * (kind & 3) & 0xffff) & 0xffff;
 }
 
-/* Adds `turned` to both halves of a word, without a carry between them. */
+/* Adds `turned` to each 16-bit half of a word, modulo 2^16. */
 ANYWHERE uint32_t stochastic_turn(uint32_t word, uint32_t turned) {
     return ((word & 0xffff0000u) + (turned << 16)) | ((word + turned) & 0xffffu);
 }
@@ -62,8 +64,9 @@ ANYWHERE uint32_t stochastic_mix(uint32_t word, uint64_t update) {
     return x ^ x >> 16;
 }
 
-/* Returns the draw of element `index`. b: the element's stochastic_block; sums: STOCHASTIC_SUM_*. The
-   element's turn comes from bits of the last number, which never rounds a sum. */
+/* Returns the draw of element `index` for update number `update`. b: the element's stochastic_block; sums:
+   STOCHASTIC_SUM_PARAM or _ITERATES. Bits of the draw's last number choose the element's turn, because this
+   number never rounds a sum. */
 ANYWHERE uint64_t stochastic_draw(rng_block b, uint64_t update, uint64_t index, uint64_t sums) {
     uint32_t low = index % 2 ? b.word[2] : b.word[0], high = index % 2 ? b.word[3] : b.word[1];
     uint32_t turned = stochastic_turned(high >> 29, update);

@@ -23,7 +23,7 @@ static inline tensor tensor_matrix(void *data, ott_dtype d, int64_t rows, int64_
 static inline tensor tensor_vector(void *data, ott_dtype d, int64_t count) {
     return tensor_matrix(data, d, 1, count);
 }
-/* Return a view of rows, or a view of columns, [first, first + count) of t. */
+/* Returns a view of rows [first, first + count) of t. tensor_columns does the same for columns. */
 static inline tensor tensor_rows(tensor t, int64_t first, int64_t count) {
     t.data = (char *)t.data + first * t.ld * dtype_bytes(t.dtype);
     t.rows = count;

@@ -1,5 +1,5 @@
 /*
- * tensor/update: the optimizers' update rules (tensor/ops.def) for one element, in fp32 and in this order.
+ * tensor/update: the optimizers' update rules (tensor/ops.def) for one element, in fp32.
  */
 #ifndef TENSOR_UPDATE_H
 #define TENSOR_UPDATE_H
@@ -15,16 +15,16 @@ typedef struct update_options {
     bool nesterov;
 } update_options;
 
-/* Values that are the same for all elements, computed from the options and the step state. The options are
-   borrowed, because a copy would take registers in a kernel. */
+/* Values that are the same for all elements, computed from the options and the step state. `o` points to the
+   caller's options, because a copy would take registers in a kernel. */
 typedef struct update_constants {
     const update_options *o;
     float clip, lr, decay, step_size, sqrt_correction2, average;
     bool is_first; /* true in the first update of the run */
 } update_constants;
 
-/* An element: parameter, gradient, and the rule's state: momentum (Lion, SGD); moment1, moment2 (AdamW,
-   Adam); z, x, moment2 (schedule-free). */
+/* An element: parameter, gradient, and the rule's slots: momentum (Lion, SGD), moments 1 and 2 (AdamW, Adam),
+   or z, x, moment2 (schedule-free). */
 typedef struct update_element {
     float p, g, slot[3];
 } update_element;

@@ -117,8 +117,8 @@ static bool store(interpreter *in, int uid) {
 
 /* ---- operations ---- */
 
-/* Returns a tensor's value at an index of `like`. The tensor is broadcast to the shape of `like`. Several
-   query heads may read one key head. */
+/* Returns the value of tensor `uid` at index `at` of the shape of `like`, to which the tensor is broadcast.
+   Several query heads may read one key head. */
 static float get(interpreter *in, int uid, const graph_tensor *like, const int64_t at[4]) {
     const graph_tensor *t = &in->g->tensors[uid];
     int64_t from[4];
@@ -171,8 +171,7 @@ static void reduce(interpreter *in, const graph_op *op) {
     free(sums);
 }
 
-/* Copies a tensor to the output with the axes in another order. Two axes with equal strides and sizes belong
-   together. */
+/* Copies op->a to op->out with the axes in another order. An axis is found by its stride and size. */
 static bool reshape(interpreter *in, const graph_op *op) {
     const graph_tensor *x = &in->g->tensors[op->a], *t = &in->g->tensors[op->out];
     int axis[4];

@@ -1,6 +1,6 @@
 /*
- * tests/cuda/attention_shim: replaces cuda/attention_cudnn without cuDNN. A plan is its graph, run by
- * tests/cuda/attention_interpreter.
+ * tests/cuda/attention_shim: a stand-in for cuda/attention_cudnn that needs no cuDNN. A plan keeps its graph,
+ * and tests/cuda/attention_interpreter runs the graph.
  */
 #ifndef ATTENTION_SHIM_H
 #define ATTENTION_SHIM_H
@@ -10,7 +10,7 @@
 /* Wrong graphs that the comparison with the host must detect. */
 typedef enum attention_fault {
     FAULT_NONE,
-    FAULT_OFFSETS, /* offsets of per-head gradients lack the factor (query heads per key head) */
+    FAULT_OFFSETS, /* offsets of GRAD_K_HEADS and GRAD_V_HEADS lack the factor heads / kv_heads */
     FAULT_LENGTHS, /* products ignore the documents' lengths */
     FAULT_MASKS    /* every query sees every key */
 } attention_fault;

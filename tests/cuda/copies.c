@@ -65,7 +65,7 @@ static ott_status expect(bool good, const char *what) {
     return good ? OTT_OK : status_fail(OTT_ERR_INTERNAL, "%s", what);
 }
 
-/* Runs a kernel that accesses mapped host memory: adds the device vector `there` to the vector `mapped`. */
+/* Runs a kernel that accesses mapped host memory: adds a vector in device memory to the vector `mapped`. */
 static ott_status add_there(void *mapped) {
     exec cx = {.device = gpu};
     const tensor sum = tensor_vector(mapped, OTT_F32, BYTES / 4),
@@ -73,8 +73,7 @@ static ott_status add_there(void *mapped) {
     return op_add(&cx, &(add_args){.x = &sum, .delta = &more, .y = &sum});
 }
 
-/* Copies and kernels can access mapped memory; a copy within the GPU cannot. Mapped memory takes no GPU
-   memory. */
+/* Copies and kernels can access mapped memory; copies within the GPU cannot. It takes no GPU memory. */
 static ott_status mapped_memory_is_worked_in(void) {
     void *mapped;
     int64_t taken = device_taken(gpu).now;
@@ -103,8 +102,7 @@ static ott_status mapped_memory_is_worked_in(void) {
     return OTT_OK;
 }
 
-/* A graph reads staging memory at each launch, not at the recording. Each launch repeats all recorded
-   work. */
+/* A graph reads staging memory at each launch, not at the recording. A launch repeats all recorded work. */
 static ott_status a_graph_does_it_again(void) {
     device_graph *g;
     TRY(device_capture_begin(gpu));

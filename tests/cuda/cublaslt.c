@@ -29,8 +29,8 @@ typedef struct layout {
     int64_t rows, columns, ld;
 } layout;
 
-/* Guarantees that the caller gave for a plan: alignments of the addresses, and the allowed reduction schemes.
-   They are stored in the plan's algorithm. */
+/* What the caller guarantees when it plans a product: the alignments of the addresses, and the allowed
+   reduction schemes. The plan's algorithm (cublasLtMatmulAlgo_t) keeps this. */
 typedef struct promise {
     uint32_t alignment[4]; /* guaranteed alignments of A, B, C and D; 0: none */
     uint32_t schemes;
@@ -278,7 +278,7 @@ static float *float_values(const operand *x, int64_t k) {
     return out;
 }
 
-/* For each p of [from, to): sum[i] = fmaf(a[p][i], b[p][j], sum[i]). */
+/* sum[i] = sum of a[p][i] * b[p][j] over p in [from, to), added in order by fmaf. */
 __attribute__((target_clones("fma", "default"))) static void
 add_products(int64_t mn, int64_t from, int64_t to, const float *a, const float *b, int64_t b_mn, float *sum) {
     for (int64_t i = 0; i < mn; i++) sum[i] = 0;

@@ -3,18 +3,18 @@
  * memory: an allocation is filled with 0xFF and has a guard on each side. Freeing memory with an overwritten
  * guard aborts the program. A stream is a queue whose work runs only when a thread waits for it. Copies
  * behave as in CUDA: a copy from pageable memory reads the bytes immediately, a copy to it waits, copies of
- * pinned memory are queued, and a copy within host memory is waited for. Kernels can access their GPU's
- * memory and mapped host memory. Library products and collectives can access only GPU memory. A copy states
- * the kinds of memory of its two sides, or lets the runtime find them. An event stores the time at which its
- * stream reached it.
+ * pinned memory are queued, and a copy within host memory is waited for. A copy call states whether source
+ * and destination are in host or GPU memory, or lets the runtime find out. Kernels can access their GPU's
+ * memory and mapped host memory. Library products and collectives can access only GPU memory. An event stores
+ * the time at which its stream reached it.
  *
  * CUDART_DEVICES gives the number of GPUs (cudart.h). The current GPU is a property of the thread. Another
  * GPU's memory is not device memory, and another GPU's stream accepts no work. One lock is held while a job
- * runs, so one job runs at a time on all GPUs. A job may release it while it waits for another GPU
- * (cudart_wait).
+ * runs, so only one job runs at a time, even with several GPUs. A job may release the lock while it waits for
+ * another GPU (cudart_wait).
  *
- * For a sanitizer (sanitize.h), each stream is an actor that only events and waits order with other actors.
- * The guards are forbidden bytes.
+ * The thread sanitizer sees each stream as a thread that only events and waits order with other threads
+ * (sanitize.h). The address sanitizer forbids accesses to the guards.
  */
 #include "cudart.h"
 #include "sanitize.h"
@@ -31,8 +31,8 @@ static _Thread_local int device;
 
 /* ---- the lock ---- */
 
-/* The emulator's lock must not order a GPU's streams for the thread sanitizer. So it is a C11 lock, which the
-   sanitizer does not see. */
+/* If the thread sanitizer saw the emulator's lock, the lock would order a GPU's streams and so hide races.
+   The sanitizer does not see a C11 lock. */
 static mtx_t lock;
 static cnd_t changed;
 static _Thread_local int depth; /* how often this thread holds the lock */
@@ -353,16 +353,14 @@ static void drop_job(job *j) {
     free(j);
 }
 
-/* Called by functions that CUDA refuses during stream capture. If the stream is being captured, returns true
-   and marks the capture as failed. */
+/* For functions that CUDA refuses during stream capture: returns true, and lets a running capture fail. */
 static bool breaks_capture(cudaStream_t stream) {
     struct CUgraph_st *g = stream_of(stream)->capture;
     if (g) g->broken = true;
     return g;
 }
 
-/* Runs the stream's first job as the stream's actor (sanitize.h). The caller holds the lock. The job may
-   release it for a while. */
+/* Runs the stream's first job as the stream's actor (sanitize.h). The job may release the caller's lock. */
 static void run_job(struct CUstream_st *s) {
     job *j = s->first;
     s->first = j->next;
@@ -397,8 +395,7 @@ void cudart_run(cudaStream_t stream, uint64_t done) {
     cudart_unlock();
 }
 
-/* Runs all jobs of the stream. For the sanitizer, what the waiting thread does next happens after the
-   jobs. */
+/* Runs all jobs of the stream. Informs the sanitizer that the calling thread waits for these jobs. */
 static void run_stream(struct CUstream_st *s) {
     cudart_run(s, s->queued);
     order_acquire(s);
@@ -465,7 +462,7 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int index) {
     return error;
 }
 
-/* Accepts only the threshold with which the pool keeps all freed memory. */
+/* Accepts only the release threshold UINT64_MAX, with which the pool keeps all freed memory. */
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value) {
     (void)pool;
     bool keeps = attribute == cudaMemPoolAttrReleaseThreshold && *(const uint64_t *)value == UINT64_MAX;
@@ -546,7 +543,8 @@ static enum cudaMemcpyKind kind_of(const copy *c) {
     return from_host ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToDevice;
 }
 
-/* True if the bytes are in memory of this kind. Any range of pageable memory is accepted. */
+/* True if all bytes are in host memory (`host`), or on the GPU (not `host`). Memory that was not allocated
+   here is pageable host memory, whatever its size. */
 static bool side_fits(const void *data, size_t bytes, bool host) {
     return (host && !block_around(data)) || holds(data, bytes, host);
 }

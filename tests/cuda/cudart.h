@@ -1,7 +1,7 @@
 /*
- * tests/cuda/cudart: functions of the CUDA runtime stand-in for the stand-ins of other CUDA libraries and for
- * the emulated kernels. A stream runs its work only when a thread waits for it, so that tests detect missing
- * waits.
+ * tests/cuda/cudart: additional functions of the CUDA runtime stand-in, for the stand-ins of other CUDA
+ * libraries and for the emulated kernels. A stream runs its work only when a thread waits for it, so that
+ * tests detect missing waits.
  */
 #ifndef CUDART_H
 #define CUDART_H
@@ -37,13 +37,11 @@ int cudart_leave(void);
 void cudart_return(int held);
 /* Aborts with a message unless `bytes` bytes from `data` are in one block of the current GPU's memory. */
 void cudart_require_device(const char *what, const void *data, size_t bytes);
-/* Aborts unless a kernel argument `address` is NULL, or inside or at the end of memory that a GPU can
-   access. */
+/* Aborts unless a kernel's argument is NULL, or in memory that a GPU can access, or at its end. */
 void cudart_require_memory(const char *kernel, const void *address);
 /* Number of launches of Ottava's kernels, and how often the host waited for a stream. */
 extern int64_t cudart_launches, cudart_waits;
-/* Environment variables: the number of GPUs (default 1), and their compute capability times ten (default
-   90). */
+/* Environment variables: the number of GPUs (default 1), and ten times their compute capability (90). */
 #define CUDART_DEVICES    "CUDART_DEVICES"
 #define CUDART_CAPABILITY "CUDART_CAPABILITY"
 int cudart_capability(void);

@@ -44,8 +44,7 @@ enum class waits { nothing, warp, block, done };
 struct fiber {
     void *stack; /* top of this fiber's stack while another fiber runs */
     waits state;
-    /* this thread's values in the current shuffle and in the previous one, which other threads may still
-       read */
+    /* values that this thread passed to this shuffle and to the last one, which others may still read */
     uint64_t slots[2];
     bool turn;   /* index of the slot for the next shuffle */
     actor *seen; /* the thread as the sanitizer sees it (sanitize.h) */
@@ -53,13 +52,12 @@ struct fiber {
 };
 
 constexpr int warp_size = 32, stack_bytes = 64 << 10;
-/* Limits of a launch. shared_limit: bytes of shared memory that a kernel may use without opt-in
-   attributes. */
+/* Limits of a launch. shared_limit: bytes of shared memory of a kernel without opt-in attributes. */
 constexpr unsigned block_limit = 1024, grid_limit = 65535;
 constexpr size_t shared_limit = 48 << 10;
 
-/* The fibers of one block. For the sanitizer, blocks that use the same fibers one after the other are
-   ordered. So neighboring blocks use different sets, and streams never share a set. */
+/* The fibers of one block. The sanitizer regards blocks that use the same fibers as ordered, and would miss
+   races between them. So neighboring blocks use different sets, and streams never share a set. */
 struct fiber_set {
     fiber of[block_limit];
     char block_start, block_barrier; /* the members' addresses identify the barriers to the sanitizer */
@@ -96,8 +94,8 @@ UNSEEN inline void run(int i) {
     switch_stack(&scheduler, fibers[i].stack);
 }
 
-/* Waits at a barrier. For the sanitizer, all work before the barrier, in any thread that passes it, happens
-   before all work after it. With barrier NULL, threads are not ordered. */
+/* Waits at a barrier. For the sanitizer, all that threads do before the barrier happens before all that they
+   do after it. barrier NULL: for the sanitizer, threads are not ordered. */
 UNSEEN inline void wait(waits what, void *barrier) {
     int me = current;
     fibers[me].state = what;
@@ -111,7 +109,7 @@ inline void enter() {
     wait(waits::done, &works->block_end);
 }
 
-/* True if every unfinished fiber of [from, to) is in the state `what`. False if all fibers are finished. */
+/* True if [from, to) has unfinished fibers and all of them are in the state `what`. */
 UNSEEN inline bool all_wait(int from, int to, waits what) {
     bool any = false;
     for (int i = from; i < to; i++) {
@@ -130,8 +128,7 @@ UNSEEN inline void run_all(int from, int to, int round) {
     }
 }
 
-/* If all threads of a warp, or all of the block, wait at the same barrier, lets them continue. False if none
-   could continue. */
+/* If all threads of a warp, or of the block, wait at one barrier, lets them continue, else returns false. */
 UNSEEN inline bool pass_a_barrier(int round) {
     bool passed = false;
     for (int from = 0; from < count; from += warp_size) {
@@ -153,7 +150,7 @@ UNSEEN inline void make_fiber(int i) {
     /* bytes by which the stack is shifted, so that the stack tops do not share cache lines */
     int apart = i % 32 * 512;
     uintptr_t end = (uintptr_t)(set->stacks + (size_t)stack_bytes * (i + 1) - apart) & ~(uintptr_t)15;
-    /* an earlier fiber never returned from `enter`, so these bytes may still be forbidden */
+    /* the stack's earlier fiber never returned from `enter`, so these bytes may still be forbidden */
     memory_allow((char *)end - frame_bytes, frame_bytes);
     void **top = (void **)end;
     *--top = nullptr; /* return address of enter, never used */
@@ -240,7 +237,7 @@ inline void check_launch(const char *kernel, dim3 grid, dim3 block) {
     abort();
 }
 
-/* The address in a kernel's argument, if the argument is a pointer or a matrix; otherwise NULL. */
+/* Returns a kernel's argument if it is a pointer, or its data pointer if it is a matrix, else NULL. */
 template <class T> const void *address_in(T *const &x, int) {
     return x;
 }
@@ -292,7 +289,7 @@ UNSEEN inline void count_shared(uint64_t &launch, size_t bytes) {
     abort();
 }
 
-/* Returns the block's shared variable of type T. The type `Place` identifies the variable. */
+/* Returns the block's shared variable of type T. The type `Place` is unique to each SHARED. */
 template <class Place, class T> UNSEEN T &shared() {
     static void *at;
     static uint64_t launch, block;
@@ -321,7 +318,7 @@ template <class Place, class T> UNSEEN T &shared() {
 #define blockDim           emulate::block_size
 #define gridDim            emulate::grid_size
 
-/* The arguments are evaluated at the launch, not when the kernel runs, as on a GPU. */
+/* As on a GPU, the arguments are evaluated at the launch, although the kernel runs later. */
 #define LAUNCH(kernel, grid, block, stream, ...)                                                             \
     emulate::check_arguments(#kernel, __VA_ARGS__),                                                          \
         emulate::launch(#kernel, (grid), (block), (stream), [arguments = std::make_tuple(__VA_ARGS__)] {     \

@@ -1,6 +1,7 @@
 /*
- * Mistakes that the emulated GPU must detect. `mistakes NAME` makes one mistake, and fails when the mistake
- * is detected. faults.def lists which build detects it. Without a name, runs the correct versions.
+ * Mistakes that tests on the emulated GPU must detect. `mistakes NAME` makes one and fails when it is
+ * detected. faults.def lists which sanitizer detects it. Without a name, the program runs the correct
+ * versions.
  */
 #include <emulate.h>
 
@@ -13,14 +14,12 @@ __global__ void mirror(const float *x, float *y, bool waits) {
     y[threadIdx.x] = tile[COUNT - 1 - threadIdx.x];
 }
 
-/* With step 0 all blocks write the same elements, which is a race. With a larger step each block writes other
-   elements. */
+/* With step 0 all blocks write the same elements, which is a race. With a larger step they do not. */
 __global__ void number(float *y, int step) {
     y[step * blockIdx.x + threadIdx.x] = (float)threadIdx.x;
 }
 
-/* A lane reads what another lane of the warp wrote. Without a barrier this is a race, because a shuffle does
-   not order memory accesses. */
+/* A lane reads what another lane of the warp wrote: a race without a barrier, as shuffles order no memory. */
 __global__ void exchange(float *y, bool waits) {
     y[threadIdx.x] = (float)threadIdx.x;
     int other = __shfl_xor_sync(0xffffffffu, (int)threadIdx.x, 1);

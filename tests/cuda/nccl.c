@@ -34,7 +34,7 @@ typedef struct move {
     bool arrived, done;
 } move;
 
-/* Moves (collectives, sends and receives) that one rank queued together, as one job of a stream. */
+/* The collectives, sends and receives that one rank queued together. They are one job of a stream. */
 typedef struct launch {
     nccl_comm *comm;
     cudaStream_t stream;
@@ -75,7 +75,7 @@ static void *need_memory(void *p) {
 static _Thread_local struct {
     int depth;
     struct launch *launch;
-    int aborted; /* 1 + the number of the GPU on which communicators are being aborted; 0: none */
+    int aborted; /* 1 + index of the GPU on which communicators are being aborted together; 0: none */
 } together;
 
 /* ---- joining and closing ---- */
@@ -210,8 +210,7 @@ static move *find(const nccl_comm *c, bool collective, int kind, int peer, uint6
     return NULL;
 }
 
-/* Returns the move of rank r that takes part in the same transfer as m; NULL if rank r has not called it
-   yet. */
+/* Returns rank r's call that belongs to this rank's call m; NULL if rank r has not made this call yet. */
 static move *partner(const nccl_comm *c, const move *m, int r) {
     bool collective = m->kind <= BROADCAST;
     return find(c->shared_comm->comms[r], collective, m->kind == SEND ? RECEIVE : SEND, c->rank, m->number);
@@ -267,7 +266,7 @@ static void require_fit(const nccl_comm *c, const move *m, const move *other) {
     die("ranks call collectives in different orders or with different sizes", c);
 }
 
-/* For the sanitizer: bytes move after all participants have arrived and before a participant continues. */
+/* meet and part show the sanitizer that bytes move after all ranks arrive and before any continues. */
 static void meet(move *const *moves, int count) {
     for (int i = 0; i < count; i++) order_acquire(moves[i]);
 }

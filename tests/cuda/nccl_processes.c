@@ -39,7 +39,7 @@ typedef struct piece_line {
 /* A piece of data that is sent to another rank or received from it. */
 typedef struct piece {
     struct piece *next;
-    /* line: the header that this rank sends or expects. came: the header that was received. */
+    /* line: the header that this rank sends, or expects to receive. came: the header that it received. */
     piece_line line, came;
     size_t done; /* number of bytes of the header and the data that were moved so far */
     char *data;
@@ -84,7 +84,7 @@ static void *need_memory(void *p) {
 static socklen_t name_socket(const nccl_comm *c, int rank, struct sockaddr_un *out) {
     *out = (struct sockaddr_un){.sun_family = AF_UNIX};
     int length = snprintf(out->sun_path + 1, sizeof out->sun_path - 1, "%s-%d", c->name, rank);
-    /* The name begins with a zero byte: an abstract socket, which is no file. */
+    /* The name begins with a zero byte. This makes it the name of an abstract socket, which is no file. */
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
@@ -143,8 +143,7 @@ static void join(nccl_comm *c) {
 
 /* ---- moving ---- */
 
-/* Moves the next bytes of a piece through socket s. Returns 0 if the call would block, -1 if the other rank
-   has left. */
+/* Moves the next bytes of a piece through socket s. Returns 0 if that would block, -1 if the rank left. */
 static ssize_t move_bytes(int s, piece *p, bool out) {
     bool line = p->done < sizeof p->line;
     char *at = line ? (char *)(out ? &p->line : &p->came) + p->done : p->data + (p->done - sizeof p->line);
@@ -222,7 +221,7 @@ static void free_pieces(piece_queue *q) {
     }
 }
 
-/* Gives up one use of the communicator. The caller holds the lock. */
+/* Removes one user of the communicator, and frees the communicator after the last. Requires the lock. */
 static void let_go(nccl_comm *c) {
     if (--c->users > 0) return;
     for (int r = 0; r < c->ranks; r++)
@@ -302,7 +301,7 @@ static int finalize_comm(nccl_comm *c) {
     return NCCL_SUCCESS;
 }
 
-/* Leaves the communicator. Running work fails on this rank and on the other ranks. */
+/* Makes this rank leave the communicator. Running work fails on this rank and on the other ranks. */
 static int leave_comm(nccl_comm *c) {
     cudart_lock();
     __atomic_store_n(&c->gone, true, __ATOMIC_RELEASE);
@@ -358,7 +357,7 @@ static launch *launch_for(nccl_comm *c, cudaStream_t stream) {
     return together.launch = l;
 }
 
-/* Begins a call that reads `read` bytes at `from` and writes `written` bytes at `to`. */
+/* Begins an NCCL call that reads `read` bytes at `from` and writes `written` bytes at `to` on the GPU. */
 static launch *begin_call(nccl_comm *c, cudaStream_t stream, int type, const void *from, size_t read,
                           void *to, size_t written) {
     if (type != NCCL_BYTES) die(c, "the data type must be bytes");

@@ -1,4 +1,4 @@
-/* tests/cuda/planted: reads the fault's number from the environment variable OTTAVA_FAULT. */
+/* tests/cuda/planted: the environment variable OTTAVA_FAULT has the number of the planted fault. */
 #include "planted.h"
 #include <stdlib.h>
 

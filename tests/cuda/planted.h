@@ -1,6 +1,6 @@
 /*
- * tests/cuda/planted: number of the active planted fault, from faults.txt; 0: none. Included before each
- * source that plant.awk writes.
+ * tests/cuda/planted: planted_fault is the number in faults.txt of the fault that is active; 0: none.
+ * plant.awk plants the faults in copies of the sources, and each copy includes this header.
  */
 #ifndef PLANTED_H
 #define PLANTED_H

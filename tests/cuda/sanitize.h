@@ -102,8 +102,8 @@ static inline void memory_allow(const void *data, size_t bytes) {
 }
 #endif
 
-/* Returns `bytes` bytes (a multiple of 128) with value `fill`, which replace the memory `old`. For the thread
-   sanitizer the bytes were never accessed. */
+/* Returns `bytes` bytes (a multiple of 128) with value `fill`; `old` is freed or reused. For the thread
+   sanitizer, no thread has accessed these bytes yet. */
 UNSEEN static void *memory_renew(void *old, size_t bytes, int fill) {
     sanitize_pause();
 #ifdef SANITIZE_ORDER

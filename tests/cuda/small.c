@@ -1,9 +1,10 @@
 /*
- * Runs every op on the emulated GPU with a few small shapes, for builds with a sanitizer and for planted
- * faults. `small [OP...]` runs all ops, or the named ones (`lists`: ops that take lists, with one item), and
- * compares with the reference bit for bit. It exits with 1 at the first difference. All bytes outside of
- * arguments, including row padding, are forbidden to the op (sanitize.h), even for reading. A product that
- * cuBLASLt refuses counts as a difference, because the fallback is correct but slow.
+ * Runs ops on the emulated GPU with a few small shapes, for builds with a sanitizer and for planted faults.
+ * `small [OP...]` runs all ops, or the named ones, and compares the results with the reference bit for bit.
+ * The name `lists` means every op that takes lists, with a list of one item. The program exits with 1 at the
+ * first difference. All bytes outside of arguments, including row padding, are forbidden to the op
+ * (sanitize.h), even for reading. A product that cuBLASLt refuses counts as a difference, because the
+ * fallback is correct but slow.
  */
 #include "backend/op_case.h"
 #include "backend/open.h"
@@ -12,8 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* With the thread sanitizer a case takes ten times as long. Races do not depend on values, so few cases
-   suffice. */
+/* A case takes ten times as long with the thread sanitizer. Few suffice: races do not depend on values. */
 #ifdef SANITIZE_ORDER
 enum { CASES = 14, CASES_OF_QUANTIZATION = 42, CASES_OF_PRODUCTS = 42 };
 #else
@@ -87,8 +87,8 @@ static int cases_of(const op_info *op) {
     return CASES;
 }
 
-/* Runs the cases of an op. After each round of shapes and formats, the next round draws another kind of
-   values. */
+/* Runs the cases of an op. Each case has the next shape, format and kind of values. After each round of
+   shapes, formats and kinds are shifted by one, so that other combinations occur. */
 static bool run_op(const op_info *op) {
     static const ott_dtype formats[] = {OTT_F32, OTT_BF16, OTT_F16};
     int shapes = case_shapes(op), dtypes = case_dtypes(op), count = cases_of(op);

@@ -1,8 +1,8 @@
 /*
  * Training steps on the emulated GPU, for builds with sanitizers and planted faults. `steps
- * [bf16|tensorwise|delayed|dp_shard...]` runs steps with several micro-batches and stochastically rounded
- * bf16 state. The runs bf16 and delayed use CUDA graphs, which must not use stale weights. The program fails
- * if weights or moments differ from a run on the CPU, which has no planted fault.
+ * [bf16|tensorwise|delayed|dp_shard...]` makes the named runs: steps with several micro-batches and
+ * stochastically rounded bf16 state. The runs bf16 and delayed use CUDA graphs, which must read the current
+ * weights. The program fails if weights or moments differ from a run on the CPU without a planted fault.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,8 +32,7 @@ static const char *arguments[] = {"--model.dim=16",
                                   NULL};
 enum { GRAPHS = sizeof arguments / sizeof *arguments - 2 };
 
-/* Copies a rank's shards of all parameters and their optimizer state, one after the other without the
-   device's padding. */
+/* Copies a rank's shards of all parameters and their optimizer state, without the device's padding. */
 static snapshot take_parameters(const rig *r) {
     const model *m = r->t->m;
     snapshot s = {.data = malloc((size_t)(m->block_bytes + m->slot_bytes[0] + m->slot_bytes[1]))};
@@ -71,7 +70,7 @@ static bool is_right(const fixture *f, const precision *p) {
     return right;
 }
 
-/* Compares two GPUs with two CPU ranks. On the GPUs, gathers and reductions overlap with computation. */
+/* Compares a run on two GPUs with a run of two CPU ranks. The GPUs communicate while they compute. */
 static bool ranks_are_right(const fixture *f) {
     mesh_run_options o = {.precision = &fixture_precisions[TENSORWISE],
                           .more = arguments,

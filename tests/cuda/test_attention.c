@@ -1,7 +1,7 @@
 /*
- * Attention on the emulated GPU, with a stand-in for cuDNN that interprets the graphs. It matches Ottava's
- * kernels, which match the reference (cuda.ops). If cuDNN cannot run a call, Ottava's kernels run it, and the
- * log gives the reason once.
+ * Attention on the emulated GPU, with a stand-in for cuDNN that interprets the graphs. The results must match
+ * Ottava's kernels, which match the reference (test cuda.ops). If cuDNN cannot run a call, Ottava's kernels
+ * run it, and the log gives the reason once.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ typedef struct problem {
     ott_dtype dtype;
     int64_t heads, kv_heads, head_dim, window;
     bool packed, fused; /* fused: q, k, v and their gradients are columns of one matrix */
-    /* a fault in the second run of cuDNN's stand-in, which the backend does not compare with the host */
+    /* a fault in the second run of cuDNN's stand-in; the backend checks only the first run */
     attention_fault fault;
 } problem;
 
@@ -274,7 +274,7 @@ static void test_a_wrong_library_is_found(void **state) {
     }
 }
 
-/* Expects correct results, `runs` runs of the cuDNN stand-in, and `warned` warnings. */
+/* Expects correct results with this cuDNN version, `runs` runs of the stand-in, and `warned` warnings. */
 static void expect_own(const problem *p, size_t version, int runs, int warned) {
     assert_true(largest_error(p, version) < bound);
     assert_int_equal(attention_shim_runs, runs);

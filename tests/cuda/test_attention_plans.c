@@ -1,6 +1,6 @@
 /*
- * cuDNN builds the attention plans of every configuration in configs/ for a Hopper GPU, which a file
- * describes in cuDNN's JSON. No GPU is needed, but libcuda.c's stand-in must be loaded as libcuda.so.1.
+ * For every configuration in configs/, cuDNN builds the attention plans for a Hopper GPU. A file describes
+ * this GPU in cuDNN's JSON, so no GPU is needed. The stand-in of libcuda.c must be loaded as libcuda.so.1.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -125,7 +125,7 @@ static void test_an_empty_description_is_refused(void **state) {
     attention_library_close(&wrong);
 }
 
-/* Without a GPU a plan cannot run, but its arguments are accepted. */
+/* Without a GPU a plan cannot run. The run fails only after its arguments were accepted. */
 static void test_a_run_needs_a_gpu(void **state) {
     (void)state;
     static graph g;

@@ -1,7 +1,7 @@
 /*
- * Products on the emulated GPU. cuBLASLt computes the products that it supports, with the reference's bits,
- * like Ottava's kernel. If the library refuses a product, Ottava's kernel computes it, and the log reports
- * this once. (cuda.ops tests all shapes and formats.)
+ * Products on the emulated GPU. The stand-in for cuBLASLt and Ottava's kernel both give the reference's bits.
+ * If cuBLASLt refuses a product, Ottava's kernel computes it, and the log reports this once. (The test
+ * cuda.ops has all shapes and formats.)
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -153,8 +153,7 @@ static ott_status multiply(void *args, exec *cx) {
     return op_gemm(cx, args);
 }
 
-/* Runs a product. Its scales begin at p->shift elements from an aligned address, because they may begin
-   anywhere. */
+/* Runs a product. Its scales begin p->shift elements after an aligned address, as any address is allowed. */
 static void run_product(const product *p) {
     exec cx = {.device = gpu.device, .log = &lg};
     void *data[6] = {to_device(codes[0], sizeof codes[0]),   to_device(codes[1], sizeof codes[1]),
@@ -185,8 +184,7 @@ static void check_product(const product *p) {
                  p->bias, cublaslt_products == products + 1 ? "other bits" : "not by the library");
 }
 
-/* Checks products in all formats, with and without accumulation and bias, and with codes that must be
-   copied. */
+/* Checks products in all formats, with and without accumulation, bias, and codes that must be copied. */
 static void check_products(granularity a, granularity b) {
     static const ott_dtype results[] = {OTT_BF16, OTT_F16, OTT_F32};
     for (int i = 0; i < 2 * 3 * 8; i++) {
@@ -248,15 +246,15 @@ static void a_refusal_is_logged_once_and_replaced(void **state) {
     device_release(gpu.device, data);
 }
 
-/* The first product of each kind is compared with the host. Later products of this kind are not. */
+/* The backend compares the first product of each matmul_spec with the host, and no later one of that spec. */
 static void a_wrong_product_is_found(void **state) {
     (void)state;
     for (int i = 0; i < 8; i++) {
         float four[8] = {1, 2, 3, 4, 5, 6, 7, 8};
         bool accumulate = i & 1, added = i & 2, bf16 = i & 4;
         exec cx = {.device = gpu.device, .log = &lg};
-        /* contraction; with only one length, a product with bias would count as the same kind as one
-           without */
+        /* The spec has no bias. So if k were constant, a product with bias would not be compared, because the
+           product without bias already was. */
         int64_t k = i % 4 + 1;
         tensor x = tensor_matrix(to_device(four, sizeof four), bf16 ? OTT_BF16 : OTT_F32, bf16 ? k : 2,
                                  bf16 ? 2 : k);

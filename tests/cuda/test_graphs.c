@@ -1,9 +1,8 @@
 /*
  * CUDA graphs on the emulated GPU. Recorded work runs only at replay, and recording refuses the calls that
- * CUDA refuses. Training with train.compile_mode=reduce-overhead gives the same bits as without, with far
- * fewer launches. This is tested for all ways to cast and scale, with an evaluation, a changed weight and a
- * hook between steps. docs/gpu.md has a table of the GPU work of a step, made by this test: `cuda_test_graphs
- * --write`.
+ * CUDA refuses. Training with train.compile_mode=reduce-overhead gives the same bits as training without it,
+ * with far fewer launches. This is tested for all ways to cast and scale, with an evaluation, a changed
+ * weight and a hook between steps. `cuda_test_graphs --write` makes a table for docs/gpu.md.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -119,7 +118,7 @@ static void what_cannot_be_recorded_is_refused(void **state) {
     close_bench(&b);
 }
 
-/* z = x y for square matrices. The GEMM uses workspace that was allocated before. */
+/* z = x y for square matrices. The GEMM uses the workspace of b, which was allocated in advance. */
 static void multiply(bench *b) {
     exec cx = {.device = b->device, .workspace = b->workspace};
     operand x = {.t = tensor_matrix(b->x.data, OTT_F32, SIDE, SIDE)},
@@ -128,8 +127,8 @@ static void multiply(bench *b) {
     FIXTURE_OK(b->device->ops->gemm(&cx, &(gemm_args){.a = &x, .b = &y, .c = &z}));
 }
 
-/* The first product of a kind is compared with the host. Products of zeros cannot be compared, nor can
-   recorded products. */
+/* The backend compares the first product of each matmul_spec with the host. It cannot compare products of
+   zeros, nor products that are recorded. */
 static void a_product_nobody_has_checked_is_recorded(void **state) {
     (void)state;
     bench b = open_bench();
@@ -152,7 +151,7 @@ enum {
     EVALUATED = 3,
     CHANGED = 3,
     LOOKED_AT = 4
-}; /* numbers of steps, from 0, before which the test evaluates, changes a weight, or sets a hook */
+}; /* steps (counted from 0) before which the test evaluates, changes a weight, or sets a hook */
 
 static ott_status look(void *user, exec *cx, const char *module, const char *what, const tensor *t) {
     (void)cx, (void)module, (void)what, (void)t;
@@ -203,8 +202,8 @@ static void expect_same(const precision *p, const outcome *plain, const outcome 
 }
 
 /* Micro-batches after the first of a step share one graph. Step 0 runs the second micro-batch and records the
-   third. Step 1 records the first micro-batch and the update. With the FP8 recipes, masters and moments are
-   in host memory. */
+   third. Step 1 records the first micro-batch and the update. With FP8, masters and moments are on the
+   host. */
 static void training_with_graphs_is_the_same(void **state) {
     const fixture *f = *state;
     static const int precisions[] = {BF16, TENSORWISE, DELAYED};
@@ -233,8 +232,7 @@ static void *copy_delayed(const rig *r) {
     return test_device_fetch(r->device, r->t->m->delayed.block, r->t->m->delayed.block_bytes);
 }
 
-/* Repeats a step and requests a stop at another check of the step each time. The step is either completed or
-   undone. */
+/* Repeats a step, and requests a stop later in the step each time. The step is either completed or undone. */
 static void a_stopped_step_is_undone(void **state) {
     const char *const more[] = {"--train.compile_mode=reduce-overhead", "--train.grad_accum_steps=3", NULL};
     ott_status status = OTT_ERR_STOPPED;

@@ -1,7 +1,6 @@
 /*
  * Groups of emulated GPUs, one thread per GPU, over the NCCL stand-in (nccl.c). The collectives of tests/comm
- * have the bits of every other transport. If a rank leaves or hangs, which NCCL does not report, the waiting
- * ranks fail.
+ * give the same bits as over any other transport. If a rank leaves or hangs, the ranks that wait for it fail.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -98,7 +97,7 @@ static void expect_failure(int size, int rank, const char *text) {
     }
 }
 
-/* Reduces a tensor. Rank 1 never joins, so the copy of the output to the host must fail. */
+/* Reduces a tensor on all ranks but rank 1. The other ranks wait for rank 1, so their copy must fail. */
 static ott_status reduce_once(rank_run *r) {
     float got;
     tensor t = tensor_vector(r->in, OTT_F32, 1);

@@ -1,7 +1,6 @@
 /*
- * Opens a GPU as a user does. The plugin, with the stand-ins linked in, is loaded from the folder that an
- * environment variable names. Tests which GPU a name and a rank select, when auto selects one, and the
- * messages of failures.
+ * Opens a GPU as a user does: loads the plugin, with the stand-ins linked in, from the folder that an
+ * environment variable names. Tests which GPU a name, a rank or auto selects, and the messages of failures.
  */
 #include <setjmp.h>
 #include <stdarg.h>

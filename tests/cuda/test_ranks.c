@@ -1,7 +1,7 @@
 /*
  * Training on several emulated GPUs, one thread per GPU, over the NCCL stand-in (nccl.c), with the trainer of
- * `ottava train`. On every kind of mesh, losses, gradients, weights, moments, scales and histories match as
- * many CPU ranks bit for bit. Ranks send FP8 weights as one byte per element.
+ * `ottava train`. On every kind of mesh, losses, gradients, weights, moments, scales and histories equal
+ * those of the same number of CPU ranks, bit for bit. Ranks send FP8 weights as one byte per element.
  */
 #include <setjmp.h>
 #include <stdarg.h>

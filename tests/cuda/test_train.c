@@ -1,12 +1,11 @@
 /*
- * Full training runs on the emulated GPU, with the trainer and the loop of `ottava train`, match the same
- * runs on the CPU bit for bit: losses, gradient norms and health in metrics.jsonl; weights, moments and
- * histories in the checkpoint. Tests every recipe, also with features that change computation or
- * memory. docs/gpu.md has the table that this test makes: `cuda_test_train --write`.
+ * Full training runs on the emulated GPU, with the trainer and the loop of `ottava train`. They match the
+ * same runs on the CPU bit for bit: losses, gradient norms and health in metrics.jsonl; weights, moments and
+ * histories in the checkpoint. Tests every recipe, also with features that change computation or memory.
+ * `cuda_test_train --write` makes the table of these runs in docs/gpu.md.
  *
  * The CPU stores columnwise codes in the source's layout, the GPU transposed. That changes no bit: a
- * contraction reads the same codes in the same order (the tests fenced.*), and scales depend on the source
- * only.
+ * contraction reads the same codes in the same order (the tests fenced.*). Scales depend on the source only.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -174,8 +173,8 @@ static bool has_cell(int i, int column) {
 
 static fixture *the_fixture;
 
-/* Trains a cell's run on the CPU, or on an emulated GPU. The GPU is a Hopper, or a Blackwell if the recipe
-   needs one. */
+/* Makes the training run of one table cell, on the CPU or on an emulated GPU: a Hopper, or a Blackwell if the
+   recipe needs one. */
 static void run_on(const char *where, const cell *c, char name[64]) {
     static captured_log logged;
     enum { OWN = 6 };

@@ -1,6 +1,6 @@
 /*
- * Uses of a run must give equal bytes on the emulated GPU and on the CPU: resuming a checkpoint on the other
- * device, evaluation, generation with a KV cache, and export "as trained".
+ * Resuming a checkpoint on the other device, evaluation, generation with a KV cache, and export "as trained"
+ * must give the same bytes on the emulated GPU as on the CPU.
  */
 #include <setjmp.h>
 #include <stdarg.h>

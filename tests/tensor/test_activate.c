@@ -8,7 +8,9 @@
 
 #include "tensor/activate.h"
 
-/* Finds the largest errors of an activation's value and slope, compared with GELU over [-14, 14]. */
+/*
+ * *value, *slope: largest errors of an activation's value and derivative against GELU over [-14, 14].
+ */
 static void distances(activate_kind kind, double *value, double *slope) {
     *value = *slope = 0;
     for (int i = -14000; i <= 14000; i++) {
@@ -21,8 +23,7 @@ static void distances(activate_kind kind, double *value, double *slope) {
     }
 }
 
-/* GELU by erf must be near GELU. GELU's tanh approximation is another function, so its error must exceed the
-   bound. */
+/* GELU by erf must be near GELU. Its tanh approximation is another function and must exceed the bound. */
 static void test_gelu_is_near_erf(void **state) {
     (void)state;
     double value, slope;

@@ -1,4 +1,4 @@
-/* Capabilities: sizes are rounded up to the alignment, and recipes that a backend cannot run are refused. */
+/* Backend capabilities: sizes are rounded up to the alignment, and recipes that cannot run are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,5 @@
 /*
- * The execution context. While the plan is recorded, ops are checked but not run. GEMMs are counted by their
- * role.
+ * The execution context. While the plan is recorded, ops are checked but not run. GEMMs are counted by role.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -108,8 +107,7 @@ static void test_arguments_are_checked_while_recording(void **state) {
     assert_int_equal(seen.converts, 0);
 }
 
-/* The workspace of a recorded op is in the plan, and a replay passes it to the op. Ops that request none get
-   none. */
+/* A recorded op has its workspace in the plan, and a replay passes it to the op. Other ops get NULL. */
 static void test_an_op_has_the_workspace_it_asks_for(void **state) {
     fixture *f = *state;
     static char arena[4096];
@@ -155,7 +153,7 @@ static void test_gemms_are_counted_by_role(void **state) {
     static const int64_t expected[GEMM_COUNT][2] = {
         [GEMM_OUTPUT] = {0, 2}, [GEMM_GRAD_INPUT] = {0, 0}, [GEMM_GRAD_WEIGHT] = {1, 0}};
     assert_memory_equal(f->cx.gemms, expected, sizeof expected);
-    fp8.accumulate = true; /* the fake op fails for this setting, so the GEMM is not counted */
+    fp8.accumulate = true; /* the fake op fails if accumulate is true, so this GEMM is not counted */
     assert_int_equal(exec_gemm(&f->cx, GEMM_GRAD_INPUT, &fp8), OTT_ERR_DEVICE);
     assert_memory_equal(f->cx.gemms, expected, sizeof expected);
 }

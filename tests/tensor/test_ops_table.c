@@ -221,7 +221,7 @@ static void test_quantized(void **state) {
     qlist list = {.count = 2, .item = {rowwise(T, D), rowwise(T + 1, D)}};
     swiglu_forward_args s = {.gate = &x, .up = &x, .y = &y, .q = &list};
     refused(check("swiglu_forward", &s), OTT_ERR_SHAPE, "swiglu_forward", "q", "4");
-    list.count = 1; /* the second quantized copy is wrong, but with a count of 1 it is not checked */
+    list.count = 1; /* list.item[1] is wrong, but is not checked, because the list has one copy */
     assert_int_equal(check("swiglu_forward", &s), OTT_OK);
 }
 

@@ -254,7 +254,7 @@ static void test_immediate_misuse(void **state) {
     assert_int_equal(b.id, PLAN_NONE.id);
     mem_fail_after(account, 0);
     b = open_buffer("x", UNIT);
-    assert_int_equal(b.id, 1); /* the call of plan_open that failed did not use the number 1 */
+    assert_int_equal(b.id, 1); /* the failed plan_open call has not used the id 1 */
     assert_int_not_equal(plan_seal(p), OTT_OK);
     plan_destroy(p);
     succeed(plan_create(d, &p));
@@ -379,7 +379,7 @@ static void test_random_lifetimes(void **state) {
         script s = random_script(seed, false);
         check_script(&s);
         if (plan_bytes(p) * 4 >
-            plan_live_peak(p) * 5) /* this bound is not proven; the test fails if packing wastes memory */
+            plan_live_peak(p) * 5) /* random lifetimes have no proven bound; 5/4 detects wasted memory */
             fail_msg("seed %d: %lld bytes for a live peak of %lld", (int)seed, (long long)plan_bytes(p),
                      (long long)plan_live_peak(p));
     }
