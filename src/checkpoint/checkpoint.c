@@ -31,7 +31,7 @@ static ott_status rename_foreign(saver *s) {
 
 /* ---- removing old checkpoints ---- */
 
-/* Renames the folder before removing it: an interrupted removal must leave no incomplete step-N. */
+/* Renames the folder before it removes the files, so that an interruption leaves no incomplete step-N. */
 static ott_status remove_step(saver *s, int64_t step) {
     char stale[FILE_STAGING_NAME];
     s->file.length = 0;

@@ -48,9 +48,10 @@ typedef struct checkpoint_exclusions {
     bool no_optimizer; /* keep the current optimizer state; updates = 0 */
     bool no_schedule;  /* restart the learning rate schedule */
     bool no_data;      /* restart at the first row of the data */
-    bool no_counters;  /* restart the counts of steps and tokens; needs no_optimizer and no_schedule */
-    /* The set of frozen parameters may differ. Missing state keeps its initial value; state of parameters
-       that are now frozen is ignored. */
+    /* restart the counts of steps and tokens; set it only together with no_optimizer and no_schedule */
+    bool no_counters;
+    /* The set of frozen parameters may differ from the checkpoint's. State that the checkpoint lacks keeps
+       its initial value; state of parameters that are now frozen is ignored. */
     bool any_frozen;
 } checkpoint_exclusions;
 

@@ -110,7 +110,8 @@ ott_status checkpoint_check(mem *account, const char *path) {
     return check_extra(account, path, RUN_SOURCES_NAME);
 }
 
-/* *home = checkpoint folder of the run folder `run`: checkpoint.dir of its config.toml, or "checkpoints". */
+/* *home = where the run folder `run` has its checkpoints: checkpoint.dir in its config.toml, or
+   "checkpoints". */
 static ott_status find_home(mem *account, const char *run, char **home) {
     config *cfg = NULL;
     char path[PATH_MAX];
@@ -135,8 +136,8 @@ static ott_status find_meant(mem *account, const char *path, char out[PATH_MAX])
     return status;
 }
 
-/* Fails. If another run owns the checkpoint folder, `folder` is its subfolder for this run
-   (checkpoint_run_home). Then the error suggests the newest checkpoint of the other run. */
+/* Fails because `folder` has no checkpoint. If it is a subfolder run-ID (checkpoint_run_home), suggests the
+   newest checkpoint of the other run, which owns the parent folder. */
 static ott_status fail_no_latest(mem *account, const char *folder) {
     split_path at = split_at_name(folder);
     char other[PATH_MAX] = "";

@@ -145,7 +145,7 @@ static const safetensors_entry *find_float8_entry(const safetensors *f, str *nam
     return name->failed ? NULL : safetensors_find(f, name->text);
 }
 
-/* Reads the margin of a scale. An invalid margin is limited to +-1000, which is no layer's margin. */
+/* Reads the margin of a scale. A margin beyond +-1000 becomes +-1000, which no layer has. */
 static void find_margin(const safetensors *f, str *name, const char *layer, int which, float8_found *out) {
     enum { LARGEST = 1000 };
     name->length = 0;

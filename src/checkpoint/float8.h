@@ -46,8 +46,8 @@ ott_status float8_check(mem *account, const safetensors *f);
 typedef enum float8_event { FLOAT8_TAKEN, FLOAT8_RESIZED, FLOAT8_FRESH, FLOAT8_DROPPED } float8_event;
 typedef void (*float8_callback)(void *user, const float8_layer *layer, int which, float8_event event);
 
-/* Reads the state of all layers from a file that float8_check accepted; f NULL: initializes the state. Each
-   layer must have its linear_spec before. Saved state is used if its format and margin are those of the
+/* Reads the state of all layers from a file that float8_check accepted; f NULL: initializes the state. Set
+   each layer's linear_spec before this call. Saved state is used if its format and margin are those of the
    layer. If its history has another length, the newest entries are used. */
 ott_status float8_read(device *d, const safetensors *f, const float8_layer *layers, int64_t count,
                        float8_callback listener, void *user);

@@ -50,7 +50,7 @@ ott_status checkpoint_mark(mem *account, const char *path, run_mark *out) {
     return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }
 
-/* *own is false if state.json shows that the checkpoint is of another run than the folder. */
+/* *own is false if state.json shows that the checkpoint does not belong to the folder's run. */
 static ott_status is_of_run(mem *account, const char *path, const run_record *r, bool *own) {
     run_mark mark;
     *own = file_is_folder(path);
@@ -247,7 +247,7 @@ ott_status checkpoint_config(mem *account, const char *path, config **out) {
     TRY(file_join(path, checkpoint_file_name(CHECKPOINT_CONFIG), file));
     snprintf(option, sizeof option, "--config=%s", file);
     TRY(config_parse(account, NULL, 1, arguments, out));
-    /* Old checkpoints lack these keys. Their models have no fused projections, so the keys are false. */
+    /* Old configurations lack these keys. They mean false, because old models had no fused projections. */
     config *cfg = *out;
     static const char *const keys[] = {"model.fused_qkv", "model.fused_gate_up"};
     for (int i = 0; i < 2; i++)

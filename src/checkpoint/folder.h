@@ -11,7 +11,7 @@ typedef struct step_list {
     int64_t *steps, count;
 } step_list;
 
-/* Lists the checkpoints of the run that owns the folder, up to step run_record.after. */
+/* Lists the checkpoints of the run that owns the folder, if their step is at most run_record.after. */
 ott_status checkpoint_list(mem *account, const char *folder, step_list *out);
 /* Like checkpoint_list, but with the folder's record r, which the caller has already read. */
 ott_status checkpoint_list_of(mem *account, const char *folder, const run_record *r, step_list *out);

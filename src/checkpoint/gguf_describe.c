@@ -208,7 +208,8 @@ static void describe_windows(describing *d) {
     if (o->local_theta > 0) put_real(d, "rope.freq_base_swa", o->local_theta);
 }
 
-/* longrope: llama.cpp scales cos and sin by attn_factor. YaRN: by attn_factor * (0.1 ln(factor) + 1). */
+/* llama.cpp scales cos and sin by attn_factor for longrope, and by attn_factor * (0.1 ln(factor) + 1)
+           for YaRN. */
 static void describe_rope(describing *d) {
     const rope_options *r = &d->o->rope;
     if (d->o->family->learned_positions) return;

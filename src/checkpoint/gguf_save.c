@@ -80,7 +80,7 @@ static gguf_type choose_type(saving *s, const gguf_tensor *t, module_role role) 
     return s->o->fallback_type;
 }
 
-/* Returns the role that gives the tensor its GGUF name; not `role` itself if GGUF fuses the projection. */
+/* Returns the role after which GGUF names the tensor of `role`: another one if GGUF fuses the projection. */
 static module_role role_of_tensor(const gguf_arch *a, module_role role) {
     if (a->fused_qkv && role >= ROLE_Q && role <= ROLE_V) return ROLE_QKV;
     return a->fused_gate_up && role == ROLE_GATE ? ROLE_UP : role;

@@ -7,7 +7,7 @@ enum { STRIP = 128 }; /* rows and columns of a scale block */
 
 /* ---- the casts of training ---- */
 
-/* own[i] = the cast that training applies to the rows of p->items[i]; zeros if another rank has the layer */
+/* own[i] = cast in training of the weight rows p->items[i]; zeros if another rank has the layer */
 static void fill_casts(const hf_places *p, hf_fp8_cast *own) {
     for (int i = 0; i < p->count; i++) {
         const linear *l = hf_is_block_matrix(&p->items[i]) ? p->items[i].module->linear : NULL;
@@ -242,7 +242,7 @@ static ott_status check_finite(const hf_fp8_matrix *x) {
     return OTT_OK;
 }
 
-/* Copies the scales of a weight that is kept in FP8, for the rows of its hf_place. */
+/* Copies the scales of a weight that is kept in FP8, for the rows of the weight that `at` describes. */
 static void copy_scales(const hf_fp8_matrix *x, const hf_place *at) {
     const frozen_codes *c = at->parameter->codes;
     for (int64_t row = 0; row < at->count; row++)

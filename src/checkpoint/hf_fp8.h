@@ -65,7 +65,7 @@ hf_fp8_matrix *hf_fp8_find(const hf_fp8 *f, int i);
 /* Reads all matrices and computes their scales. Collective: each rank reads its shards. buffer: HF_BUFFER
    elements. OTT_ERR_UNSUPPORTED, with the tensor's name, if a matrix has a NaN or an infinity. */
 ott_status hf_fp8_measure(hf_fp8 *f, const checkpoint_ranks *ranks, float *buffer);
-/* Sets the name and shape of x's scale tensor in the folder. The name is allocated in `names`. */
+/* Sets the name and shape of matrix x's scale tensor in the folder. The name is allocated in `names`. */
 ott_status hf_fp8_declare(const hf_fp8 *f, const hf_fp8_matrix *x, arena *names, const char **name, int *rank,
                           int64_t shape[2]);
 /* Returns the dequantization factor at `index` of x's scale tensor in the folder. */

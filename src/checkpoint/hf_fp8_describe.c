@@ -14,7 +14,7 @@ ott_status hf_fp8_declare(const hf_fp8 *f, const hf_fp8_matrix *x, arena *names,
     return arena_printf(names, name, "%s%s", x->name, tail);
 }
 
-/* Lists the modules that are not FP8: the head and modules of blocks. */
+/* Lists the modules that are not exported in FP8: the head, and some modules of blocks. */
 static void append_kept(const hf_fp8 *f, str *json, const char *key) {
     str_printf(json, ", \"%s\": [\"lm_head\"", key);
     for (int64_t i = 0; i < f->unquantized_count; i++) str_printf(json, ", \"%s\"", f->unquantized[i]);
@@ -31,8 +31,7 @@ static void describe_fp8(const hf_fp8 *f, str *json) {
     str_append(json, "}");
 }
 
-/* Serving programs quantize activations: a scale per token, or per token and 128 columns with block
-   scales. */
+/* Serving programs use one activation scale per token or, with block scales, per 128 columns of a token. */
 static void describe_compressed(const hf_fp8 *f, str *json) {
     static const char *const strategies[] = {
         [HF_SCALE_TENSOR] = "tensor", [HF_SCALE_CHANNEL] = "channel", [HF_SCALE_BLOCK] = "block"};

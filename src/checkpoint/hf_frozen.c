@@ -14,7 +14,7 @@ static range clip_range(int64_t index, int64_t size, int64_t first, int64_t end)
     return r;
 }
 
-/* Returns the first row of `at`, counted from the first row of its matrix (of its expert). */
+/* Returns the row of the matrix (one expert's, if there are experts) at which the rows `at` begin. */
 static int64_t first_row(const hf_place *at) {
     return at->first % at->parameter->codes->rows;
 }

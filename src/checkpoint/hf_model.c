@@ -232,7 +232,7 @@ static bool is_fp8(const shard_tensor *t) {
     return t->entry->dtype != OTT_DTYPE_COUNT && dtype_is_fp8(t->entry->dtype);
 }
 
-/* *out = the folder's tensor for item i of `places`. Fails if it is missing or has another shape. */
+/* *out = the folder's tensor with the weight rows places.items[i]. Fails if it is missing or misshaped. */
 static ott_status find_tensor(const loading *l, int i, const shard_tensor **out) {
     const hf_place *at = &l->places.items[i];
     int64_t shape[PARAMETER_RANKS];
@@ -572,7 +572,7 @@ static ott_status open_places(loading *l) {
 
 static ott_status load_weights(loading *l, const char *folder) {
     mem *account = l->m->device->account;
-    /* The rows are normalized once, after loading. Training needs gradients through the normalization. */
+    /* The rows are normalized once, after loading. Training would need gradients through this operation. */
     const parameter *p = head_to_normalize(l->m);
     if (p && p->shard.grad.data)
         return status_fail(

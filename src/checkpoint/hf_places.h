@@ -34,7 +34,7 @@ typedef struct hf_places {
     const family *family; /* family of the folder */
     bool are_packed;      /* all experts of a layer are one tensor */
     arena *memory;
-    /* `count` places in the order of the parameters; if a tensor has several, in the order of its rows */
+    /* `count` places in the order of the parameters; places in one tensor are in the order of its rows */
     hf_place *items;
     int count;
 } hf_places;
@@ -43,12 +43,12 @@ typedef struct hf_places {
    one tensor. Close with hf_places_close, even after an error. */
 ott_status hf_places_open(const model *m, const family *f, bool packed, hf_places *out);
 void hf_places_close(hf_places *p);
-/* If several ranks have the same elements, only one of them keeps `owned`. Collective. */
+/* If several ranks have the same elements, only one keeps `owned`, and the others get 0 rows. Collective. */
 ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks);
 
 /* The slice of the file tensor that this rank owns. */
 typedef struct hf_slice {
-    parameter_part part; /* in rows and columns of the tensor; 0 rows if this rank owns none */
+    parameter_part part; /* rows and columns of the file tensor; 0 rows: this rank owns none */
     const tensor *shard; /* the parameter's shard on this rank */
     int64_t first;       /* offset of the slice in the shard, in elements */
 } hf_slice;
@@ -58,7 +58,7 @@ static inline void *hf_slice_at(const hf_slice *p, int64_t at) {
     return (char *)p->shard->data + (p->first + at) * dtype_bytes(p->shard->dtype);
 }
 
-/* An element's index in the parameter minus its index in the tensor, which must not be transposed. */
+/* Index of an element in the parameter minus its index in the tensor. Not for transposed tensors. */
 static inline int64_t hf_place_shift(const hf_place *p) {
     return (p->first - p->tensor_row) * p->columns;
 }
@@ -71,7 +71,7 @@ typedef ott_status (*hf_sink)(void *user, int64_t first, int64_t count, const fl
 enum { HF_BUFFER = 1 << 16 };
 ott_status hf_places_stream(const hf_places *p, int first, bool as_codes, float *buffer, hf_sink sink,
                             void *user);
-/* Removes the leading "model." from the tensor names. Folders of models without a head have such names. */
+/* Removes the leading "model." from the tensor names. Folders of models without a head do not have it. */
 void hf_places_drop_root(hf_places *p);
 /* Stores the shape that the tensor has in the file; returns the tensor's rank. */
 int hf_place_shape(const hf_place *p, int64_t shape[PARAMETER_RANKS]);

@@ -187,7 +187,7 @@ static void describe_experts(const model_options *o, hf_config *c) {
     c->route_scale = shares ? (double)e->rule.scale : 0;
 }
 
-/* Gemma divides q k^T by the square root of query_pre_attn_scalar. Its embedding multiplier is in no key. */
+/* Gemma divides q k^T by the square root of query_pre_attn_scalar. No key has its embedding multiplier. */
 static void describe_multipliers(const model_options *o, hf_config *c) {
     bool gemma = o->family->scale_embeddings;
     bool cohere = o->family->norms == FAMILY_NORMS_SHARED;
@@ -290,8 +290,8 @@ static safetensors_tensor *declare_tensor(saving *s, tensor_output what, const c
     return t;
 }
 
-/* Adds the file's tensor for item i of places, and the tensor of its scales. Does nothing if the item is not
-   at the tensor's first row, because an earlier item has added the tensor then. */
+/* Adds the file's tensor that begins with the weight rows places.items[i], and the tensor of its scales. Does
+   nothing for other rows of a tensor, because the tensor is added with its first rows. */
 static ott_status declare_place(saving *s, int i) {
     const hf_place *at = &s->places.items[i];
     const hf_fp8_matrix *x = s->o->fp8 ? hf_fp8_find(&s->fp8, i) : NULL;
@@ -411,7 +411,7 @@ static const model_module *find_unfit(const saving *s) {
     return NULL;
 }
 
-/* The programs that can read this FP8 folder, and a warning if some cannot. docs/export.md has this table. */
+/* The programs that can read this FP8 folder, and a warning if some cannot: the table of docs/export.md. */
 typedef struct hf_readers {
     const char *names, *warning;
 } hf_readers;

@@ -16,8 +16,7 @@ typedef enum hf_method { HF_METHOD_FP8, HF_METHOD_COMPRESSED } hf_method;
 typedef enum hf_scales { HF_SCALE_TENSOR, HF_SCALE_CHANNEL, HF_SCALE_BLOCK, HF_SCALE_AS_TRAINED } hf_scales;
 
 typedef struct hf_save_options {
-    /* Folder of the original model, or NULL. Unknown keys of its config.json and its other files are
-       copied. */
+    /* Folder of the original model, or NULL. Its other files and unknown keys of config.json are copied. */
     const char *original;
     ott_dtype dtype; /* format of tensors that are not FP8: F32, BF16 or F16 */
     bool fp8;

@@ -8,7 +8,7 @@
 #include "base/str.h"
 #include <jansson.h>
 
-/* Adds the checksum to `root` and prints `root` to out. NULL means that there was no memory to build it. */
+/* Adds the checksum to `root` and appends its text to out. root NULL: fails with OTT_ERR_MEMORY. */
 ott_status checkpoint_json_print(json_t *root, str *out);
 /* Reads and parses a JSON file of at most `limit` bytes. */
 ott_status checkpoint_json_load(mem *account, const char *path, int64_t limit, json_t **root);

@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Count the parameters with optimizer state in the file (or in the tensor set). A parameter has one tensor
-   that ends with the name of the optimizer's first state tensor. */
+/* Count the parameters that have optimizer state in the file (or in the tensor set). Each has one tensor with
+   the name of the optimizer's first state tensor, such as exp_avg. */
 static int64_t count_trained_in_file(const safetensors *f, const optimizer_rule *rule) {
     int64_t count = 0;
     for (int64_t i = 0; i < safetensors_count(f); i++)
@@ -67,7 +67,7 @@ static bool has_weight(const safetensors *f, module_role role) {
     return safetensors_find(f, weight) != NULL;
 }
 
-/* True if the file has the projection `fused`, false if it has `apart`. If it has neither: `otherwise`. */
+/* True if the file has the projection `fused`, false if it has `apart`, `otherwise` if it has neither. */
 static bool has_fused(const safetensors *f, module_role fused, module_role apart, bool otherwise) {
     return has_weight(f, fused) || (!has_weight(f, apart) && otherwise);
 }
@@ -211,8 +211,8 @@ static void log_converted(const logger *log, const loader *l) {
                  dtype_name(t->dtype));
 }
 
-/* Loads the base folder's weights if the checkpoint lacks them. Otherwise the checkpoint's frozen weights may
-   differ from the folder's weights, so later checkpoints also store frozen weights. */
+/* Loads the base folder's weights if the checkpoint lacks them. If it has frozen weights, they may differ
+   from the folder's weights, so later checkpoints also store them. */
 static ott_status load_base(model *m, const logger *log, const char *path, const model_base *base) {
     if (base->files > 0) return hf_base_load(m, log, path, base);
     m->options.base = NULL;

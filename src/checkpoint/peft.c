@@ -101,8 +101,8 @@ static ott_status set_modules(config *cfg, const char *path, const json_t *root,
     return names->length > 0 ? config_set_default(cfg, key, names->text) : OTT_OK;
 }
 
-/* Translates PEFT's regular expression to a pattern of [peft]: ".*" becomes "*", and an escaped character
-   stays. False if the expression has other operators. */
+/* Translates PEFT's regular expression to a pattern of [peft]: ".*" becomes "*", and the backslash of "\." or
+   "\_" is dropped. False if the expression has other operators. */
 static bool translate_name(const char *name, str *out) {
     size_t length = strlen(name), end = length > 0 && name[length - 1] == '$' ? length - 1 : length;
     for (size_t i = name[0] == '^'; i < end; i++) {
@@ -302,8 +302,8 @@ static bool is_in_layers(const config_list *layers, const model_module *e) {
     return layers->count == 0;
 }
 
-/* True if the last component of like's name can select modules in PEFT's list: `test` holds for all modules
-   in `layers` that have it at the end of their names. */
+/* True if PEFT's list may name `like` by the last component of its name: `test` holds for all modules in
+   `layers` whose name ends with this component. */
 static bool has_unique_suffix(const model *m, const model_module *like, module_test test,
                               const config_list *layers) {
     for (int i = 0; i < m->all_modules.count; i++) {
@@ -332,7 +332,7 @@ static json_t *list_modules(const model *m, module_test test, const config_list 
 
 /* ---- ranks and alphas of single layers ---- */
 
-/* Selects the number that adapter_number returns for a module: the rank of its adapter, or else alpha. */
+/* Selects what adapter_number returns for a module: the rank of its adapter if are_ranks, else alpha. */
 typedef struct adapter_numbers {
     adapter_options o;
     bool are_ranks;

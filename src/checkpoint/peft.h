@@ -21,9 +21,9 @@ ott_status peft_describe(mem *account, const char *folder, str *out);
 /* Loads the adapters (fp32, bf16 or fp16) of a folder. A tensor that is missing, unused or of another shape
    is an error that names it, found before any parameter changes. */
 ott_status peft_load(model *m, const char *folder);
-/* Writes both files to an existing folder; cfg provides the values of adapter_config.json. Collective over
-   `ranks` (NULL: one rank). OTT_ERR_UNSUPPORTED if the model fuses projections that are separate in the
-   family's Hugging Face files, or the reverse. */
+/* Writes adapter_config.json, with values of cfg, and adapter_model.safetensors to an existing folder.
+   Collective over `ranks` (NULL: one rank). OTT_ERR_UNSUPPORTED if the model fuses projections that are
+   separate in the family's Hugging Face files, or the reverse. */
 ott_status peft_save(const model *m, const config *cfg, group *ranks, const char *folder);
 
 #endif

@@ -22,8 +22,7 @@ ott_status ranks_agree(const checkpoint_ranks *r, ott_status status);
 ott_status ranks_max(const checkpoint_ranks *r, float *values, int64_t count);
 
 /* Writes a folder that is complete or absent: rank 0 creates a staging folder, all ranks fill it, rank 0
-   renames it to `goal`. Writes nothing if `ready` is an error on any rank. All ranks return the same
-   error. */
+   renames it to `goal`. If `ready` is an error on a rank, writes nothing. All ranks return the same error. */
 typedef ott_status (*ranks_fill)(void *user, const char *folder);
 ott_status ranks_write_folder(const checkpoint_ranks *r, ott_status ready, const char *goal, ranks_fill fill,
                               void *user);

@@ -36,8 +36,7 @@ static bool is_inside(const char *folder, const char *path) {
     return file_is_inside(inner, outer);
 }
 
-/* *out = run and branch of the newest checkpoint in a folder without run.json; *any: there is a
-   checkpoint. */
+/* *out = run and branch of the newest checkpoint in a folder without run.json. *any = whether it has one. */
 static ott_status newest_mark(mem *account, const char *folder, run_mark *out, bool *any) {
     step_list list;
     char *path;

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "checkpoint/run_record.h"
 
-/* Reads the record of a run folder; draws an id and writes the record if there is none. */
+/* Reads run.json of a run folder. If there is none, draws a run id and writes run.json. */
 ott_status checkpoint_run_begin(mem *account, const char *run_folder, run_record *out);
 /* Finds where the run's checkpoints are: in `folder` (checkpoint.dir), or in its subfolder run-ID if `folder`
    belongs to another run. Writes nothing. The caller frees *home with mem_free. */

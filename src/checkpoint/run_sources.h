@@ -33,7 +33,7 @@ typedef struct run_sources {
 
 /* Computes the fingerprint of a file and appends it; the path is copied. */
 ott_status run_sources_add(run_sources *s, run_source_role role, const char *path);
-/* Adds a tokenizer file; `path` may be its folder (tokenizer.json). Does nothing if there is no such file. */
+/* Adds the tokenizer file `path`, or tokenizer.json in the folder `path`. Does nothing if there is none. */
 ott_status run_sources_add_tokenizer(run_sources *s, const char *path);
 void run_sources_free(run_sources *s);
 ott_status run_sources_text(const run_sources *s, str *out); /* appends the text of sources.json */

@@ -32,7 +32,7 @@ ott_status checkpoint_snapshot_take(const model *m, const config *cfg, const cha
                                  .history.account = account,
                                  .state.run = *run};
     TRY(ranks_agree(&out->ranks, describe_sets(m, cfg, recipe_name, run, out)));
-    /* Fails if no rank has some parameter, or some optimizer state. FP8 state may be missing. */
+    /* Fails if a parameter, or its optimizer state, is on no rank. FP8 state may be missing. */
     for (int id = 0; id < CHECKPOINT_CONFIG; id++) {
         int64_t count = out->sets[id].count;
         TRY(tensor_set_agree(&out->sets[id], &out->ranks));

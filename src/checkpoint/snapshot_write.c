@@ -81,7 +81,7 @@ static ott_status write_tensors(const file_set *s, const tensor_set *set, safete
     return OTT_OK;
 }
 
-/* Lists the file's metadata: first one number per tensor that has a `note`, then the pairs of the set. */
+/* Lists the file's metadata: the pair (note, number) of each tensor with a note, then the set's pairs. */
 static ott_status list_metadata(const tensor_set *set, arena *memory, safetensors_pair **out,
                                 int64_t *count) {
     TRY(arena_alloc(memory, (set->count + set->metadata_count) * (int64_t)sizeof **out, out));

@@ -64,7 +64,7 @@ static ott_status add_value(tensor_set *set, const char *name, const parameter *
     return OTT_OK;
 }
 
-/* Adds the scales of FP8 optimizer state. A scale belongs to a group of columns, which is never sharded. */
+/* Adds the scales of FP8 optimizer state. Groups of columns share a scale. Ranks never split a group. */
 static ott_status add_group_scales(tensor_set *set, const char *slot, const parameter *p,
                                    const tensor *group_scales) {
     safetensors_tensor t = {.dtype = OTT_F32, .rank = p->rank};
@@ -124,8 +124,7 @@ static record describe_place(const tensor_set *set, int64_t i) {
     return (record){p->part, tensor_set_columns(&set->declared[i]), p->number};
 }
 
-/* True if this rank writes its slice of tensor i. Ranks with equal slices take turns from tensor to
-   tensor. */
+/* True if this rank writes its slice of tensor i. Ranks with equal slices take turns: i selects one. */
 static bool is_own_turn(const record *records, int size, int own, int64_t i) {
     int copies = 0, before = 0;
     for (int r = 0; r < size; r++) {
@@ -175,7 +174,7 @@ static ott_status agree_some(agreement *a, int64_t first, int64_t count) {
 
 static ott_status agree_all(agreement *a) {
     int64_t total = a->set->count;
-    /* agree_some compares tensor i of all ranks, so all ranks must list the same number of tensors. */
+    /* The ranks compare their tensors by index, so all must list the same number of tensors. */
     int64_t *counts = (int64_t *)a->records;
     TRY(ranks_gather(a->ranks, &a->set->count, sizeof *counts, counts));
     for (int r = 1; r < ranks_size(a->ranks); r++)

@@ -7,7 +7,7 @@ static const char *last_word(const node *value) {
     return value->text ? alias_last_component(value->text) : "";
 }
 
-/* Fails with the words that the alias allows: the "theirs" of "theirs=ours|...", or all words of "a|b". */
+/* Fails and lists the alias's allowed words: the "theirs" of "theirs=ours|...", or all words of "a|b". */
 static ott_status fail_words(const config_alias *a, const char *where) {
     char list[640] = "";
     size_t length = 0;
@@ -122,7 +122,7 @@ static const char *find_trouble(const node *value) {
     return found;
 }
 
-/* False for another tool's key that only gets a diagnostic. Then errors in its value do not matter. */
+/* False for other tools' keys that only give a log line or an error. Their values are not checked. */
 static bool is_read(const char *path) {
     const config_alias *a = table_find(path) ? NULL : alias_find(path);
     return !a || a->target || a->kind == ALIAS_CLOSED;

@@ -13,7 +13,7 @@ void assign_default(config *cfg, const config_key *key) {
     *note = (key_note){.in_file = note->in_file};
 }
 
-/* Several keys of another tool may set our key one after the other. `deriving` allows that. */
+/* Several keys of another tool may set our key. `deriving` prevents an error when a second one sets it. */
 ott_status assign_word(config *cfg, const char *path, const char *word, const char *where) {
     node n = {.kind = NODE_PLAIN, .text = word};
     const config_key *key = table_find(path);

@@ -343,8 +343,8 @@ static ott_status fail_tensorwise(const config *cfg, const char *path) {
          *cfg->float8.weight ? cfg->float8.weight : config_word(cfg, "float8.recipe_name"));
 }
 
-/* FP8 all-gather and precomputed scales need one scale per tensor, as in torchao. Fails if the keys are true
-   with another recipe. For AutoModel's files it sets them to false, because AutoModel ignores them then. */
+/* FP8 all-gather and precomputed scales need one scale per tensor, as in torchao. Fails if their keys are
+   true with another recipe. In AutoModel's files such keys become false, because AutoModel ignores them. */
 static ott_status check_tensorwise(config *cfg) {
     static const char *const paths[] = {"float8.enable_fsdp_float8_all_gather",
                                         "float8.precompute_float8_dynamic_scale_for_fsdp"};
@@ -396,7 +396,7 @@ static bool sizes_may_change(const config *cfg) {
     return cfg->distributed.fit && cfg->state->data_ranks == 0;
 }
 
-/* The message begins with the words that KempnerForge documents, and then names the key of Ottava. */
+/* The message begins with KempnerForge's documented words, and then names the key that Ottava has for it. */
 static ott_status check_tensor_parallel(config *cfg) {
     if (sizes_may_change(cfg) || cfg->train.mixed_precision != PRECISION_FP8 || cfg->distributed.tp <= 1 ||
         cfg->float8.tensor_parallel)

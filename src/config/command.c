@@ -153,7 +153,7 @@ ott_status command_override(config *cfg, const char *key, const char *value, con
     return assign_path(cfg, key, n, shown);
 }
 
-/* Writes the option as typed into the arena, on one line, for messages. */
+/* Stores the option, as the user typed it, in the arena: one line, for messages. */
 static ott_status describe_option(config *cfg, const char *argument, const char *value, const char **out) {
     str text = {.account = cfg->state->account};
     tree_show_text(&text, argument, 200);

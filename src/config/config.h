@@ -118,7 +118,7 @@ const char *config_word(const config *cfg, const char *key);
 ott_status config_write_toml(const config *cfg, str *out);
 /* Appends the help of every key: section, name, type, default, allowed values, meaning, aliases. */
 ott_status config_help(str *out);
-/* Appends the help of one section ("float8") or key ("optimizer.lr"), under any tool's name. */
+/* Appends the help of one section ("float8") or key ("optimizer.lr"). The name may be another tool's. */
 ott_status config_help_about(const char *what, str *out);
 /* Calls `callback` for each key that differs between a and b, with the values of a and b in TOML syntax. */
 typedef void (*config_difference)(void *user, const char *key, const char *value_a, const char *value_b);

@@ -118,7 +118,7 @@ bool diagnostic_has_error_in(const config *cfg, const char *names) {
 
 enum { NAMES_SHOWN = 3 };
 
-/* Appends the later keys with first's reason, which then get no own line: " (also a, b, c and 4 more)". */
+/* Appends later keys with the same reason: " (also a, b, c and 4 more)". They get no line of their own. */
 static void append_others(const config *cfg, str *out, const diagnostic *first) {
     int count = 0;
     for (diagnostic *r = first->next; r; r = r->next) {

@@ -11,9 +11,10 @@
 
 /* How config.json describes the sliding window of attention. */
 typedef enum family_window {
-    FAMILY_WINDOW_NONE,   /* the family has no window */
-    FAMILY_WINDOW_KEY,    /* sliding_window, which holds for all layers */
-    FAMILY_WINDOW_LAYERS, /* use_sliding_window, and keys that name the layers with a window */
+    FAMILY_WINDOW_NONE, /* the family has no window */
+    FAMILY_WINDOW_KEY,  /* sliding_window, which holds for all layers */
+    /* config.json has use_sliding_window, and keys that name the layers with a window */
+    FAMILY_WINDOW_LAYERS,
     FAMILY_WINDOW_PATTERN /* sliding_window, except in every full_attention_every-th layer */
 } family_window;
 
@@ -74,7 +75,7 @@ typedef struct family {
     bool transposed;        /* files hold the blocks' matrices as [in, out] */
     /* true: the family's config.json may have the key */
     bool bias_key;                /* config.json has attention_bias (biases of q, k, v, o) */
-    bool qkv_bias_key;            /* attention_bias, for biases of q, k, v; if the key is missing: qkv_bias */
+    bool qkv_bias_key;            /* config.json has attention_bias (of q, k, v); default: qkv_bias */
     bool biases_key;              /* config.json has use_bias (biases of all linear layers) */
     bool mlp_bias_key;            /* config.json has mlp_bias (biases of the feed-forward) */
     bool qk_norm_key;             /* config.json has use_qk_norm, which overrides qk_norm */

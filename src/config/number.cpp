@@ -1,5 +1,4 @@
-/* config/number: uses C++'s charconv, because the C library has no exact and shortest conversion without a
-   locale. */
+/* config/number: uses C++'s charconv, because the C library's conversions depend on the locale. */
 #include "config/number.h"
 #include <charconv>
 #include <cmath>

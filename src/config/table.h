@@ -25,13 +25,12 @@ typedef struct config_key {
     key_type type;
     size_t offset;         /* offset of the value in struct config, in bytes */
     config_value fallback; /* default value of the key */
-    /* Range of a number, or of each integer in a list: "[1, inf)", "(0, 1)", "-1|[1, inf)". NULL for
-       others. */
+    /* Range of a number, or of the integers in a list: "[1, inf)", "(0, 1)", "-1|[1, inf)". Else NULL. */
     const char *range;
     const key_choice *choices;
     int choice_count;
     key_state state;
-    const char *reason;  /* LATER: why the key is refused. INSTEAD: what Ottava does. WITH: a key */
+    const char *reason;  /* LATER: why the key is refused. INSTEAD: what Ottava does. WITH: the other key */
     const char *neutral; /* values that request nothing, "a|b"; with LATER, also the default */
     const char *help;
 } config_key;

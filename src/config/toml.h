@@ -9,8 +9,7 @@ extern "C" {
 
 #include "config/tree.h"
 
-/* Parses a text in valid UTF-8. Errors name b->place (the file), line and column. The arena of b owns
-   *out. */
+/* Parses valid UTF-8 text. Errors name b->place (the file), line and column. The arena of b owns *out. */
 ott_status toml_read(tree_builder *b, const char *text, int64_t bytes, node **out);
 
 #ifdef __cplusplus

@@ -43,7 +43,7 @@ static const char *path_of_name(const char *name) {
     return "";
 }
 
-/* Returns the path of the key, in any section, with the name that is most like `name`; NULL if none is. */
+/* Returns the path of the key whose name is most like `name`, in any section; NULL if no name is like it. */
 static const char *nearest_anywhere(const char *name) {
     const char *meant = key_of_synonym(name), *near = meant ? NULL : nearest_within(NULL, name);
     return near ? path_of_name(near) : meant;

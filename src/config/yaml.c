@@ -7,7 +7,7 @@
 
 typedef struct anchor {
     const char *name;
-    const node *target; /* the node after it is complete, so that an anchor cannot contain itself */
+    const node *target; /* stored when the node is complete, so that an anchor cannot contain itself */
 } anchor;
 
 typedef struct reader {
@@ -54,8 +54,8 @@ static ott_status read_alias(reader *r, const yaml_event_t *event, node *parent,
                        line_of(event), wanted);
 }
 
-/* Returns the kind of a scalar. A tag decides it, and without a tag the quotes. The type of a NODE_PLAIN is
-   decided later, by the key. Fails for tags that YAML does not define. */
+/* Returns the kind of a scalar. It depends on the tag or, if there is no tag, on the quotes. The type of a
+   NODE_PLAIN is decided later, by the key. Fails for tags that YAML does not define. */
 static ott_status scalar_kind(const reader *r, const yaml_event_t *event, node_kind *kind) {
     static const char *const plain[] = {YAML_NULL_TAG, YAML_BOOL_TAG, YAML_INT_TAG, YAML_FLOAT_TAG};
     const char *tag = (const char *)event->data.scalar.tag;
@@ -139,7 +139,7 @@ static ott_status check_twin(const reader *r, node *table, node *last, int line)
     return OTT_OK;
 }
 
-/* Reads one entry of a table. `key` is the parser's event for its key. The next events are the value. */
+/* Reads one entry of a table. `key` is the event of the entry's key; the next events are its value. */
 static ott_status read_mapping_entry(reader *r, const yaml_event_t *key, int depth, node *table,
                                      const node **bases) {
     const char *name;

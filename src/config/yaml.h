@@ -8,8 +8,7 @@
 
 #include "config/tree.h"
 
-/* Parses a text in valid UTF-8. Errors name b->place (the file), line and column. The arena of b owns
-   *out. */
+/* Parses valid UTF-8 text. Errors name b->place (the file), line and column. The arena of b owns *out. */
 ott_status yaml_read(tree_builder *b, const char *text, int64_t bytes, node **out);
 /* Replaces the ${...} in a scalar. *out is `text` itself if `text` has no ${...}. */
 ott_status yaml_interpolate(tree_builder *b, int line, const char *text, const char **out);

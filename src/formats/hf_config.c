@@ -78,7 +78,7 @@ static const struct {
                  {"relu", FAMILY_MLP_RELU, FAMILY_MLP_RELU, false}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
-/* True if a model of the family can use functions[i]. In a family with experts, only SwiGLU is possible. */
+/* True if models of the family can use the activation function functions[i]. Experts only use SwiGLU. */
 static bool has_function(const family *f, int i) {
     return !family_mlp_is_gated(f->mlp) || (functions[i].has_gated && !f->experts);
 }

@@ -260,8 +260,7 @@ static void append_factors(str *out, const char *name, const hf_config *c, const
     str_append(out, "],");
 }
 
-/* True if the value is the default, so that the file omits it. transformers 4 refuses extra longrope
-   members. */
+/* True if the file may omit a default value. transformers 4 refuses values that longrope does not use. */
 static bool is_implied(const hf_config *c, const rule_member *m) {
     double x = value_of(c, m);
     if (m->rope == HF_ROPE_LONGROPE && strcmp(m->name, "factor") == 0) return x == longrope_factor(c);

@@ -36,7 +36,7 @@ static ott_status open_at_end(metrics_writer *w, int flags) {
     return OTT_OK;
 }
 
-/* *end = file offset after the line of step last_step: the resumed run overwrites the rest. */
+/* *end = file offset after the lines of steps up to last_step. The resumed run overwrites the rest. */
 static ott_status find_resume_end(const metrics_writer *w, const logger *log, int64_t last_step,
                                   int64_t *end) {
     metrics_lines lines;

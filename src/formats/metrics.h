@@ -66,7 +66,7 @@ typedef struct metrics_series {
 } metrics_series;
 
 enum {
-    /* maximum points of a series; of more points every second (fourth, ...) is kept, and the last */
+    /* maximum points of a series; if there are more, every second (fourth, ...) and the last are kept */
     METRICS_MOST_POINTS = 1 << 18
 };
 
@@ -79,7 +79,7 @@ void metrics_series_free(metrics_series *s);
 /* ---- FP8 health lines (train/health.h) ---- */
 
 enum {
-    /* maximum number of metrics_use; of more, every second (fourth, ...) step is kept, and the last */
+    /* maximum number of metrics_use; of more, every second (fourth, ...) step and the last are kept */
     METRICS_MOST_USES = 1 << 18,
     METRICS_MOST_MODULES = 1 << 16, /* a file with more modules is an error */
     METRICS_NAME_BYTES = 200        /* a line with a longer name is skipped */

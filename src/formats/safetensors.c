@@ -145,7 +145,7 @@ static ott_status read_offsets(safetensors *f, safetensors_entry *e, json_t *ten
     return OTT_OK;
 }
 
-/* *bytes = bytes of a tensor with `bits` bits per element. False on overflow, or if bytes is no integer. */
+/* *bytes = size of a tensor with `bits` bits per element. False on overflow or an incomplete last byte. */
 static bool shape_bytes(const int64_t *shape, int rank, int bits, int64_t *bytes) {
     int64_t product = 1;
     for (int i = 0; i < rank; i++)

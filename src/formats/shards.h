@@ -55,7 +55,8 @@ ott_status shards_read_floats(shards *s, const shard_tensor *t, int64_t first, i
 
 /* Receives elements [first, first + count) of a tensor. */
 typedef ott_status (*shards_sink)(void *user, int64_t first, int64_t count, const float *values);
-/* Reads elements [first, first + count) in pieces and passes each piece to `sink`. buffer[capacity]. */
+/* Reads elements [first, first + count) in pieces and passes each to `sink`. `buffer` has `capacity`
+   floats. */
 ott_status shards_stream(shards *s, const shard_tensor *t, int64_t first, int64_t count, float *buffer,
                          int64_t capacity, shards_sink sink, void *user);
 
@@ -73,12 +74,12 @@ typedef struct shards_writer shards_writer;
 ott_status shards_writer_open(mem *account, const char *folder, const safetensors_tensor *tensors,
                               int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
                               int64_t metadata_count, shards_writer **out);
-/* Like shards_writer_open, for one of `size` processes that write the folder together
-   (safetensors_writer_join). Rank 0 must open before the other ranks and commit after them. */
+/* Like shards_writer_open, but `size` processes write the folder together (safetensors_writer_join). Rank 0
+   must open the writer before the other ranks and commit after them. */
 ott_status shards_writer_join(mem *account, const char *folder, const safetensors_tensor *tensors,
                               int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
                               int64_t metadata_count, int rank, int size, shards_writer **out);
-/* Returns the index in `tensors` of the tensor to append next, as safetensors_writer_next; -1 if none. */
+/* Returns the index in `tensors` of the tensor to append next; -1 if all data is written. */
 int64_t shards_writer_next(const shards_writer *w);
 ott_status shards_writer_append(shards_writer *w, const void *data, int64_t bytes);
 ott_status shards_writer_skip(shards_writer *w, int64_t bytes);

@@ -38,7 +38,7 @@ void assert_shard_of(const model *full, const model *part);
 float *parameter_values(const model *m, const parameter *p);
 void set_parameter(const model *m, const parameter *p, const float *values);
 run_state state_at(int64_t step);
-/* Saves a model with bits of `seed` as the root folder's step-`step`. keep: checkpoint.keep_last_n. */
+/* Saves a model with bits of `seed` as step-`step` in the root folder. keep: checkpoint.keep_last_n. */
 void save_step(run_folder *f, int64_t step, uint64_t seed, int64_t keep);
 
 /* Reads a file as text. The caller frees it. */

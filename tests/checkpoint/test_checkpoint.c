@@ -275,7 +275,7 @@ static void test_file_in_the_way(void **state) {
     assert_string_equal(names_in_root(f), "file step-8 ");
 }
 
-/* Simulates a full disk by a limit on the file size: a write also fails after some of its bytes. */
+/* Simulates a full disk by a limit on file sizes. With either, a write fails after some of its bytes. */
 static void test_full_disk(void **state) {
     run_folder *f = *state;
     struct rlimit before, limit;

@@ -1,5 +1,5 @@
-/* Checkpoints that are damaged, incomplete, forged or of another model. Each is refused with one line that
-   names the file, the damage and the fix. The model that loads it does not change. */
+/* Tests checkpoints that are damaged, incomplete, forged or of another model. Loading must fail with one line
+   that names the file, the damage and the fix, and must not change the model. */
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "checkpoint/run_folder.h"

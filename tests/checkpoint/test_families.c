@@ -1,7 +1,7 @@
 /*
  * Compares model families with Hugging Face transformers (tests/golden/README.md). The test reads a folder
  * that transformers saved, trains a micro-batch, generates, and writes the folder again. Ottava and
-  * transformers compute in fp32, but in different orders. The tolerance is twice as large as in
+   * transformers compute in fp32, but in different orders. The tolerance is twice as large as in
  * tests/model/test_model_golden.c, because some families scale their logits or their residual stream.
  */
 #include <setjmp.h>
@@ -175,8 +175,7 @@ static void generates_with_a_cache(void **state) {
     }
 }
 
-/* Copies a file's tensors to a folder, with a new tensor `more`. rootless: names lose their first
-   component. */
+/* Copies a file's tensors to a folder, and adds a tensor `more`. rootless: names lose their first part. */
 static void write_more(mem *account, const char *path, const char *folder, bool rootless, const char *more) {
     enum { MOST = 64, BYTES = 4096 };
     safetensors_tensor declared[MOST];

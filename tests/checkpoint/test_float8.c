@@ -1,6 +1,5 @@
-/* The checkpoint's file of delayed-scaling state. A layer loads its state from the file only if it has the
-   same format and margin. A file of an earlier version stores no margin, so its state is loaded with any
-   margin. */
+/* Tests the checkpoint's file of delayed-scaling state. A layer loads state only if it has the same format
+   and margin. A file of an earlier version stores no margin: then its state fits any margin. */
 #include "checkpoint/float8.h"
 #include "checkpoint/run_folder.h"
 #include "fp8/recipe.h"

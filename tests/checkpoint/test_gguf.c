@@ -326,7 +326,7 @@ static void says_what_a_mixture_is(void **state) {
     assert_number(&g, "llama.expert_count", 4);
     assert_number(&g, "llama.expert_used_count", 2);
     assert_int_equal(gguf_reader_tensor(&g, "blk.1.ffn_gate_inp.weight")->type, GGUF_F32);
-    /* Q8_0 needs rows of a multiple of 32: attn_output has rows of 32, the other matrices have 16 */
+    /* Q8_0 needs row lengths in multiples of 32: attn_output has 32, the other matrices have 16 */
     assert_int_equal(gguf_reader_tensor(&g, "blk.1.attn_output.weight")->type, GGUF_Q8_0);
     assert_int_equal(gguf_reader_tensor(&g, "blk.1.ffn_gate_exps.weight")->type, GGUF_F16);
     gguf_reader_close(&g);

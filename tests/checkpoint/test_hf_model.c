@@ -825,8 +825,7 @@ static void compare_plain(shards *s, const parameter *p, const float *w, const f
     free(values);
 }
 
-/* out = name of the fused tensor that has a projection in a phi3 folder. Returns the projection's first
-   row. */
+/* Finds projection `part` in a phi3 folder. out = name of the fused tensor. Returns the first row. */
 static int64_t find_fused(const model *m, const char *part, char out[128]) {
     const model_options *o = &m->options;
     int64_t q = o->heads * o->head_dim, kv = o->kv_heads * o->head_dim;
@@ -924,8 +923,8 @@ static void poke(const model *m, const parameter *p, int64_t index, float value)
     succeed(device_copy_in(m->device, (float *)p->value.data + index, &value, sizeof value));
 }
 
-/* Serving programs fuse q, k and v, and gate and up. So these matrices must have one scale in the folder, for
-   the largest amax of them. Other matrices have their own scales. */
+/* Serving programs fuse q, k and v, and gate and up. So these matrices must have one scale in the folder,
+   computed from the largest of their amaxes. Other matrices have their own scales. */
 static void test_scales_are_shared(void **state) {
     run_folder *f = *state;
     model_options o = options_of("llama");
@@ -1169,8 +1168,7 @@ static void test_as_trained_together(void **state) {
     model_close(m);
 }
 
-/* A layer that a filter kept out of FP8 is saved in bf16, and named in both lists of such layers in
-   config.json. */
+/* A layer that a filter kept out of FP8 is saved in bf16. config.json names it in both of its lists. */
 static void test_as_trained_keeps_what_the_run_kept(void **state) {
     run_folder *f = *state;
     model_options o = wide_options("llama");

@@ -263,7 +263,7 @@ static ott_status run_rank(void *argument) {
     return status;
 }
 
-/* Runs `job` on all ranks of the team in parallel. Before, the ranks get the state of `full`, unless NULL. */
+/* Copies the state of model `full` (NULL: none) to the ranks. Then runs `job` on all ranks in parallel. */
 static void run_team(const team *t, const model *full, ott_status (*job)(rank_run *r), const char *folder,
                      void (*prepare)(rank_run *r)) {
     group *groups[RANKS_MAX];
@@ -665,7 +665,7 @@ static void folders_of_ranks(void **state) {
     check_folders(*state, &o, any_sizes);
 }
 
-/* Separate projections in a folder that fuses them, and the reverse. Scale blocks span several ranks. */
+/* Saves separate projections to a folder that fuses them, and the reverse. Some scale blocks span ranks. */
 static void fused_folders_of_ranks(void **state) {
     model_options o = odd_options();
     o.hidden = 300;

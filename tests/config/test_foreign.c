@@ -303,7 +303,7 @@ static bool is_answered_badly(const char *message) {
     return false;
 }
 
-/* Writes key "a.b.c" as nested YAML tables: out = "a:\n b:\n c: VALUE". */
+/* Writes key "a.b.c" as nested YAML tables: "a:\n  b:\n    c: VALUE". */
 static void write_nested(char *out, size_t size, const char *path, const char *value) {
     size_t length = 0;
     int depth = 0;

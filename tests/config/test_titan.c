@@ -247,7 +247,7 @@ static void test_mx(void **state) {
              "quantize.linear.mx.recipe_name = \"mxfp4\" is not one of \"mxfp8\"", NULL);
 }
 
-/* The filter "auto_filter_small_kn" is kept in filter_fqns, for the conversion of the model. */
+/* The filter "auto_filter_small_kn" stays in filter_fqns, where the conversion of the model reads it. */
 static void test_filter_small(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml",

@@ -5,7 +5,7 @@
 #include "config/table.h"
 #include "config/tree.h"
 
-typedef enum alias_kind { /* each macro of aliases.def and ignored_keys.def has its kind */
+typedef enum alias_kind { /* a kind for each macro of aliases.def and ignored_keys.def */
                           ALIAS_SAME,
                           ALIAS_WORDS,
                           ALIAS_SPECIAL,

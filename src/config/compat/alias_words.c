@@ -42,7 +42,7 @@ static bool one_fits(const char *patterns, const char *word) {
     return false;
 }
 
-/* True if values.def's rows for `key` are also for `path`, such as KEY._target_ or validation_KEY. */
+/* True if the rows of values.def for `key` also apply to `path`: to `key`._target_ or to validation_`key`. */
 static bool has_rows_of(const char *path, const char *key) {
     static const char twin[] = "validation_", target[] = "._target_";
     size_t length = strlen(path), wanted = strlen(key);

@@ -9,8 +9,7 @@
 
 /* --- State formats and adapters --- */
 
-/* Translates a dtype by the table `words` (alias_translate). The error message has the allowed dtypes
-   `all`. */
+/* Translates a dtype by the table `words` (alias_translate). `all` lists the allowed dtypes for an error. */
 static ott_status read_state_dtype(const node *value, const char *where, const char *words, const char *all,
                                    char word[64]) {
     if (value->text && alias_translate(words, alias_last_component(value->text), word)) return OTT_OK;
@@ -257,7 +256,7 @@ ott_status foreign_mock_length(config *cfg, const node *value, const char *where
     return diagnostic_add(cfg, DIAGNOSTIC_INERT, "dataset.*", NULL, "dataset.*", "data.dataset");
 }
 
-/* If the file or an option names local data, they replace the mock data. If not, finalizes train.seq_len. */
+/* If the user names a local file, it replaces the mock data. If not, train.seq_len = the mock row length. */
 static ott_status finalize_mock(config *cfg) {
     foreign_state kept = cfg->state->foreign, *f = &cfg->state->foreign;
     if (!f->mock || cfg->data.format != DATA_SYNTHETIC) return OTT_OK;

@@ -14,7 +14,7 @@ static ott_status finalize_precision(config *cfg, const char *where) {
                          : f->precision >= 0      ? (config_precision)f->precision
                                                   : PRECISION_BF16;
     TRY(assign_word(cfg, key->path, key->choices[p].text, where));
-    *f = kept; /* assign_word called foreign_key_was_set, but the user set no key of ours */
+    *f = kept; /* restores *f, which assign_word changed as if the user had set our key */
     return OTT_OK;
 }
 

@@ -63,7 +63,7 @@ static ott_status finalize_flavor(config *cfg) {
     TRY(assign_word(cfg, key->path, word, f->flavor_where));
     if (masked && !state_note(cfg, "data.pack_sequences")->set)
         TRY(assign_word(cfg, "data.pack_sequences", "true", f->flavor_where));
-    *f = kept; /* assign_word called foreign_key_was_set, but the user set no key of ours */
+    *f = kept; /* restores *f, which assign_word changed as if the user had set our key */
     return OTT_OK;
 }
 
