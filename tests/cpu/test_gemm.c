@@ -219,8 +219,7 @@ static void check(const gemm_case *t) {
     discard(&d);
 }
 
-/* Granularities of A's and B's scales. Both have no blocks along K, or both have blocks of the same
-   length. */
+/* Granularities of A's and B's scales. Along K both have no blocks, or blocks of the same length. */
 static const granularity grains[][2] = {
     {GRANULARITY_TENSOR, GRANULARITY_TENSOR}, {GRANULARITY_TENSOR, GRANULARITY_ROW},
     {GRANULARITY_ROW, GRANULARITY_TENSOR},    {GRANULARITY_ROW, GRANULARITY_ROW},
@@ -512,8 +511,8 @@ static void tensor_core_accumulation(void **state) {
         }
 }
 
-/* Tests tensor-core sums of terms and accumulators of every magnitude of a format. Normally distributed
-   numbers would not reach all. Small terms lose bits when large terms are added. */
+/* Tests tensor-core sums of terms and accumulators of every magnitude that a format has. Normally distributed
+   numbers would not have all magnitudes. Small terms lose bits when they are added to large terms. */
 static void tensor_core_sums_of_all_magnitudes(void **state) {
     (void)state;
     for (int f = 0; f < 4; f++)

@@ -109,8 +109,8 @@ static moment_scale scale_of(const float x[MOMENT_GROUP]) {
     return moment_scale_of(largest, smallest);
 }
 
-/* The code of FP8 moments equals its formulas in double: the group's power, the value before rounding to a
-   code, the decoded element. */
+/* Compares the functions for FP8 moments with formulas in double: the group's power, the values before they
+   are rounded to E4M3, and the decoded elements. */
 static void test_moments_near_double(void **given) {
     static const int ranges[][2] = {{-1, 0},     {-8, -5},   {-30, -14},  {-40, -10},
                                     {-126, 127}, {100, 127}, {-126, -120}};
@@ -152,8 +152,8 @@ static void test_moments_at_the_ends(void **given) {
     assert_true(s.largest == 0.0f && moment_decode(moment_encode(1.0f, &s), s.largest, s.power) == 0.0f);
 }
 
-/* Returns the mean relative error of a group's decoded elements. If `expands`, codes use the group's power.
-   Otherwise codes are E4M3 numbers of the scaled group. */
+/* Returns the mean relative error of a group's elements after encoding and decoding. If `expands` is false,
+   the group's power is 1, so codes are plain E4M3 numbers with a scale. */
 static double error_of_group(const float x[MOMENT_GROUP], bool expands) {
     moment_scale s = scale_of(x);
     double sum = 0;
@@ -165,8 +165,8 @@ static double error_of_group(const float x[MOMENT_GROUP], bool expands) {
     return sum / MOMENT_GROUP;
 }
 
-/* Expansion (a power that spreads the group over E4M3's range) reduces the error: a row's moments span only a
-   few powers of two, and E4M3 spans eighteen. */
+/* A power that spreads a group's magnitudes over E4M3's range must reduce the error. The magnitudes span only
+   a few powers of two, and E4M3 spans eighteen. */
 static void test_expansion_makes_finer_steps(void **given) {
     (void)given;
     for (int bits = 1; bits <= 4; bits *= 2) {

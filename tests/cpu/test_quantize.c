@@ -86,7 +86,7 @@ static void assert_same_floats(const char *on, const char *what, const float *fo
                      (double)expected[i]);
 }
 
-/* Compares the codes of a copy with `expected`, which are in row order. */
+/* Compares a quantized copy's codes, stored in any order, with `expected`, which is in row order. */
 static void assert_same_codes(const char *on, const tensor *x, const qdata *found, const qdata *expected) {
     const uint8_t *f = found->data, *e = expected->data;
     for (int64_t i = 0; i < x->rows; i++)
@@ -114,7 +114,7 @@ static int64_t groups_of(const cast_spec *s, const tensor *x, bool column) {
                   : granularity_groups(s->grain, x->rows, x->columns);
 }
 
-/* The scale of delayed scaling. give_scale stores it in qdata.next or in qdata.scale. */
+/* The scale for delayed scaling, which is an input. give_scale stores it in qdata.next or qdata.scale. */
 static const float given_scale = 3.7f;
 
 static void give_scale(const cast_spec *s, qdata *out, int64_t groups, bool as_next) {
@@ -135,8 +135,8 @@ static ott_status quantize_in_parts(exec *cx, const tensor *x, const qtensor *q)
     return op_cast(cx, &(cast_args){.x = x, .q = q});
 }
 
-/* Gives a quantized tensor the layout of tensor/qtensor. transposed: for backends that require a contiguous
-   contraction. */
+/* Makes a quantized tensor with the layout of tensor/qtensor. transposed: the columnwise codes are
+   transposed, as some backends require. */
 static qtensor lay_out(const tensor *x, const quant_spec *spec, const qdata *row, const qdata *column,
                        bool transposed) {
     qtensor q = {
@@ -335,8 +335,8 @@ static void fp32_around_every_boundary(void **state) {
     free(near);
 }
 
-/* Compares the vector code of the scale rules, for every exponent of amax, and mantissas near 1, near 1.75
-   and near the largest values of both formats. Each column is a block with one amax. */
+/* Compares the vector code of the scale rules, for every exponent of amax, and for mantissas near 1, 1.5,
+   1.75 and 2. x has one row, so in the columnwise use each element is a scale block. */
 static void block_scales_of_every_amax(void **state) {
     (void)state;
     enum { NEAR = 12, PER_EXPONENT = 4 * NEAR };

@@ -218,7 +218,7 @@ static void every_code_decodes(void **state) {
     }
 }
 
-/* Stores x as cast_store does, with the cast mode. But an fp32 NaN keeps its payload. */
+/* Stores x as cast_store does, but casts to FP8 with the given mode. */
 static void store_one(void *y, ott_dtype d, cast_mode mode, int64_t index, float x) {
     if (dtype_is_fp8(d))
         ((uint8_t *)y)[index] = cast_to_fp8(x, d, mode);
@@ -257,7 +257,7 @@ static void stores_round_as_cast_does(void **state) {
     }
 }
 
-/* Every second array has no NaN, because other code encodes arrays with a NaN. */
+/* In every second repeat no x is NaN, because other code encodes arrays without NaN. */
 static void sixty_four_codes_are_those_of_cast(void **state) {
     (void)state;
     float x[64];
@@ -327,8 +327,8 @@ static int setup(void **state) {
     for (int i = 0; i < count; i++)
         for (int j = 0; j < EVERY; j++)
             if (every[j] && strcmp(every[j]->isa, names[i]) == 0) probes[probe_count++] = every[j];
-    /* avx512bf16 and amx have no probe. They have the functions of avx512. Their pairs and tiles are tested
-       with the GEMM. */
+    /* avx512bf16 and amx have no probe, because they use the functions of avx512. GEMM tests cover the
+       functions that only these levels have. */
     int without = 0;
     for (int i = 0; i < count; i++)
         without += strcmp(names[i], "avx512bf16") == 0 || strcmp(names[i], "amx") == 0;

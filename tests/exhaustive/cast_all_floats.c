@@ -1,7 +1,8 @@
 /*
  * Casts all 2^32 floats to E4M3 and E5M2, saturating and overflowing, and compares each code with an
- * independent reference. As the magnitude increases, the reference passes the midpoints of neighboring codes,
- * in double. Takes a few minutes on two threads. Prints mismatches, and exits with 1 if there are any.
+ * independent reference. The reference takes the floats by increasing magnitude. It changes to the next code
+ * at the midpoint of two codes' values, computed in double. Takes a few minutes on two threads. Prints
+ * mismatches, and exits with 1 if there are any.
  */
 #include "fp8/cast.h"
 
@@ -36,7 +37,7 @@ static void compare(job *j, uint32_t bits, uint8_t expected) {
 
 static void run_job(job *j) {
     int top = j->d == OTT_E4M3 ? 0x7e : 0x7b, overflow = top + 1, code = 0;
-    /* midpoint[i] is between codes i and i + 1; the code after the largest counts as a finite number */
+    /* midpoint of the values of codes i and i + 1; code top + 1 is read as a finite number too */
     double midpoint[CODES];
     for (int i = 0; i <= top; i++) midpoint[i] = (code_value(i, j->d) + code_value(i + 1, j->d)) / 2;
 

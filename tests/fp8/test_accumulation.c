@@ -65,7 +65,7 @@ static void fast_accumulation_loses_what_the_literature_says(void **state) {
     check("Gaussian", gaussian, 0.005, 0.02, 0.001);
 }
 
-/* If all terms have one sign, the sum grows. A larger sum truncates more of each product. */
+/* If all terms have one sign, the sum gets large. Terms are aligned to it and lose more bits. */
 static void sums_of_one_sign_lose_more(void **state) {
     (void)state;
     check("uniform in [0, 1)", uniform, 0.05, 0.1, 0.001);

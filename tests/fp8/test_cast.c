@@ -172,7 +172,7 @@ static void stochastic_probability_is_the_distance(void **state) {
     }
     check_threshold(0x1p-149f, OTT_E4M3, 0);
     check_threshold(0x1p-42f, OTT_E4M3, 0);
-    /* 2^-32 of the way to the first value: the smallest x that any word rounds up */
+    /* 2^-41 is 2^-32 times the smallest E4M3 number: the smallest x that some random word rounds up */
     check_threshold(0x1p-41f, OTT_E4M3, 0);
 }
 
@@ -258,7 +258,7 @@ static void bf16_round_trips_and_ties(void **state) {
         float x = cast_from_bf16((uint16_t)h);
         assert_int_equal(cast_to_bf16(x), isnan(x) ? 0x7fff : h);
         if ((h & 0x7fff) >= 0x7f80) continue;
-        /* midpoint of h and h + 1; above the largest number it becomes infinity */
+        /* halfway between h and h + 1; if h is the largest number, h + 1 is infinity */
         uint32_t middle = h << 16 | 0x8000;
         assert_int_equal(cast_to_bf16(fmath_from_bits(middle)), h + (h & 1));
         assert_int_equal(cast_to_bf16(fmath_from_bits(middle - 1)), h);

@@ -39,8 +39,8 @@ static void published_traces(void **state) {
     assert_trace(&s, seen, recent, 10);
 }
 
-/* The history rolls only if an amax was recorded. If it always rolled, it would lose the amax 8, and the last
-   scale would be 448. */
+/* The history shifts only if an amax was recorded. If it always shifted, the amax 8 would be lost, and the
+   last scale would be 448. */
 static void rolls_only_what_was_seen(void **state) {
     (void)state;
     const float seen[] = {8, 0, 0, 0, 0, 1}, scales[] = {56, 56, 56, 56, 56, 56};
@@ -48,8 +48,8 @@ static void rolls_only_what_was_seen(void **state) {
     assert_trace(&s, seen, scales, 6);
 }
 
-/* Step t has an amax of t + 0.25. A history of 31 loses an amax after 31 steps. The scale is divided by
-   2^margin. */
+/* The amax is t + 0.25 in steps t < 40, then 0.25. A history of 31 entries loses an amax after 31 steps. The
+   scale is divided by 2^margin. */
 static void follows_formula(void **state) {
     (void)state;
     for (int margin = 0; margin <= 2; margin += 2)
@@ -71,7 +71,7 @@ static void edges(void **state) {
     float amax_history[3] = {0}, scale = 1.0f;
     history_update(&s, 0x1p-149f, amax_history, &scale); /* 57344 / 2^-149 is infinite */
     assert_true(scale == FLT_MAX);
-    /* NaN is not recorded, so the maximum ignores it, but the history rolls */
+    /* the maximum ignores a NaN, but the history shifts */
     history_update(&s, NAN, amax_history, &scale);
     assert_true(scale == FLT_MAX);
     s.algorithm = AMAX_MOST_RECENT;
@@ -92,7 +92,7 @@ static void records_the_largest_finite(void **state) {
 
 static void a_resized_window_keeps_the_newest(void **state) {
     (void)state;
-    /* 3 is the newest amax; the last entry is for the next amax */
+    /* the newest amax is 3; the last entry is for the next amax */
     const float amax_history[4] = {1, 2, 3, 0};
     float longer[6], shorter[2];
     const float expected_longer[6] = {0, 0, 1, 2, 3, 0}, expected_shorter[2] = {3, 0};

@@ -1,5 +1,5 @@
-/* fp8/reference: small cases with known results, different layouts compared with each other, and the quality
-   of casts compared with theory. */
+/* fp8/reference: tests small cases with known results, compares layouts with each other, and compares the
+   quality of casts with theory. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -217,7 +217,7 @@ static float dot(const float *a, const float *b, int64_t k) {
 static void gemm_is_one_fused_ascending_chain(void **state) {
     (void)state;
     const float one[] = {1.0f, 1.0f, 1.0f};
-    /* 2^24 + 1 is a tie that is rounded to 2^24, twice; any other order would give 2^24 + 2. */
+    /* 2^24 + 1 is a tie that rounds to 2^24, so both ones are lost. Adding the ones first gives 2^24 + 2. */
     const float ascending[] = {0x1p24f, 1.0f, 1.0f}, descending[] = {1.0f, 1.0f, 0x1p24f};
     assert_same_bits(dot(ascending, one, 3), 0x1p24f);
     assert_same_bits(dot(descending, one, 3), 0x1p24f + 2.0f);
@@ -267,8 +267,7 @@ static void gemm_scales_rows(void **state) {
     for (int i = 0; i < 6; i++) assert_same_bits(c[i], i % 2 == 0 ? 32.0f : 64.0f);
 }
 
-/* The scaled sum, then + bias, then + C: each is rounded to fp32. The result is rounded once to its
-   format. */
+/* Tests that bias, then C, are added in fp32, and that the result is rounded once to the format of C. */
 static void gemm_adds_bias_then_c(void **state) {
     (void)state;
     const float one = 1.0f, big = 0x1p24f, bias = 1.0f;
@@ -276,7 +275,7 @@ static void gemm_adds_bias_then_c(void **state) {
                       right = {&one, OTT_F32, 1, false, GRANULARITY_TENSOR, NULL, 1, 0};
     float c = 1.0f;
     reference_gemm(1, 1, 1, &left, &right, &plain, &bias, true, &c, OTT_F32, 1);
-    assert_same_bits(c, 0x1p24f); /* 2^24 + bias is a tie, which is rounded to 2^24, and so is 2^24 + c */
+    assert_same_bits(c, 0x1p24f); /* with the bias 1 and with c = 1: 2^24 + 1 is a tie that rounds to 2^24 */
     c = 5.0f;
     reference_gemm(1, 1, 1, &left, &right, &plain, NULL, false, &c, OTT_F32, 1);
     assert_same_bits(c, 0x1p24f);
@@ -354,8 +353,8 @@ static void gemm_with_the_tensor_core_rule(void **state) {
     }
 }
 
-/* A second implementation of tile32, as Intel documents TDPBF16PS: C = C + (even + odd). A tile's even terms
-   are summed in one chain, its odd terms in another. */
+/* A second implementation of tile32, as Intel documents TDPBF16PS: C = C + (even + odd). even is the sum of a
+   tile's even terms, odd the sum of its odd terms, both added one by one. */
 static float tile32_sum(const float *a, const float *b, int64_t k) {
     float sum = 0.0f;
     for (int64_t tile = 0; tile < k; tile += 32) {

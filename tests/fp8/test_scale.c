@@ -107,8 +107,8 @@ static float torchao_power_of_two(float scale) {
     return exp2f(floorf((float)log2((double)scale)));
 }
 
-/* Compares the power-of-two rules for scales near every power of two, where log2 rounds up, and for every
-   amax with some exponents. */
+/* Compares the power-of-two rules for scales just below every power of two, where log2 in fp32 rounds up, and
+   for every amax with some exponents. */
 static void torchao_power_of_two_for_every_mantissa(void **state) {
     (void)state;
     const int binades[] = {-39, -12, 0, 3, 60, 126};
@@ -128,8 +128,8 @@ static void torchao_power_of_two_for_every_mantissa(void **state) {
         }
 }
 
-/* Results of torchao 0.18 with PyTorch 2.15 (CPU), for fp32 amaxes that give a scale just below 2^k, and for
-   the first amax that gives a scale which torchao rounds down. */
+/* Results of torchao 0.18 with PyTorch 2.15 (CPU). The rows are pairs of consecutive fp32 amaxes. The first
+   gives a scale that torchao rounds up to 2^k, the second gives a scale that torchao rounds down. */
 static void torchao_power_of_two_of_chosen_amaxes(void **state) {
     (void)state;
     const struct {
@@ -198,8 +198,7 @@ static void torchao_special_values(void **state) {
     check_bits(scale_from_amax(INFINITY, OTT_E5M2, &torchao_pow2), 0, INFINITY);
 }
 
-/* In torchao's test_float8_utils.py, log2 rounds up the largest normal number, and the power of two is
-   infinity. */
+/* torchao's test_float8_utils.py: log2 of the largest normal number rounds up, so the result is infinity. */
 static void torchao_rounds_the_largest_up(void **state) {
     (void)state;
     check_bits(fmath_from_bits(scale_log2_floor_bits(0x7f7fffffu)), 0x7f800000u, FLT_MAX);
@@ -245,7 +244,7 @@ static void e8m0_roundup_is_the_least_that_fits(void **state) {
     }
 }
 
-/* By OCP MX v1.0, the power of two at or below amax becomes the largest power of two of the format. */
+/* OCP MX v1.0: the scale maps 2^floor(log2(amax)) to the largest power of two of the format. */
 static void e8m0_floor_aligns_exponents(void **state) {
     (void)state;
     for (uint32_t h = 1; h < 0x7f80; h++) {

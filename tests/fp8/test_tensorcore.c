@@ -84,8 +84,7 @@ static void e5m2_equals_the_measured(void **state) {
 
 /* ---- hand-made cases, from the rule instead of measurements ---- */
 
-/* Up to four products of fp32 numbers (which the format d represents exactly), and the accumulator that they
-   are added to. */
+/* Up to four products a * b, which are added to the accumulator. Format d has all these numbers. */
 typedef struct step_case {
     const char *what;
     ott_dtype d;
@@ -94,19 +93,19 @@ typedef struct step_case {
 } step_case;
 
 static const step_case step_cases[] = {
-    /* The exponent of a subnormal is the smallest of the format: -6 for 2^-9. So the product 2^-9 * 2^8 = 0.5
-       has exponent 2. All terms are aligned to it, with a last bit of 2^-11, which loses 2^-12. The exponent
-       -1, which 0.5 really has, would keep 2^-12. */
+    /* A subnormal has the format's smallest exponent: 2^-9 has exponent -6. So the product 2^-9 * 2^8 = 0.5
+       has exponent 2. All terms are aligned to this exponent. Their last bit is then 2^-11, so the term 2^-12
+       is lost. With exponent -1, which 0.5 normally has, 2^-12 would be kept. */
     {"e4m3 emin clamp", OTT_E4M3, {0x1p-9f, 0x1p-6f}, {0x1p8f, 0x1p-6f}, 0.0f, 0.5f},
     {"e4m3 without the clamp", OTT_E4M3, {0x1p-6f, 0x1p-6f}, {0x1p5f, 0x1p-6f}, 0.0f, 0x1.002p-1f},
     {"e5m2 emin clamp", OTT_E5M2, {0x1p-16f, 0x1p-6f}, {0x1p15f, 0x1p-7f}, 0.0f, 0.5f},
     {"e5m2 without the clamp", OTT_E5M2, {0x1p-14f, 0x1p-6f}, {0x1p13f, 0x1p-7f}, 0.0f, 0x1.001p-1f},
-    /* The smallest exponent of the accumulator is -126. So the last bit of a term is at least 2^-139. */
+    /* The accumulator's exponent is at least -126. So the last bit of an aligned term is at least 2^-139. */
     {"fp32 emin clamp loses", OTT_E4M3, {0}, {0}, 0x1p-140f, 0.0f},
     {"fp32 emin clamp keeps", OTT_E4M3, {0}, {0}, 0x1.8p-138f, 0x1.8p-138f},
     {"fp32 emin clamp truncates", OTT_E4M3, {0}, {0}, -0x1.9p-138f, -0x1.8p-138f},
-    /* In the model, the exponent that terms are aligned to is at least -133. The products and the accumulator
-       have larger smallest exponents, so the smallest terms are kept. */
+    /* In the model, terms are aligned to an exponent of at least -133. This limit has no effect: products and
+       accumulators have larger exponents. */
     {"exponent floor, accumulator", OTT_E4M3, {0}, {0}, 0x1p-139f, 0x1p-139f},
     {"exponent floor, product", OTT_E5M2, {0x1p-16f}, {0x1p-16f}, 0.0f, 0x1p-32f},
     /* A sum that is zero is always +0. */
@@ -122,8 +121,8 @@ static const step_case step_cases[] = {
     {"the accumulator is truncated", OTT_E4M3, {0}, {0}, 0x1.00fffep0f, 0x1.00f8p0f},
     {"a small accumulator is aligned", OTT_E4M3, {1.0f}, {1.0f}, 0x1.8p-12f, 0x1.0018p0f},
     {"a small accumulator is truncated towards zero", OTT_E4M3, {0}, {0}, -0x1.00fffep0f, -0x1.00f8p0f},
-    /* Products are not normalized before they are aligned: 1.75*1.75 = 3.0625 has exponent 0 and a last bit
-       of 2^-13. */
+    /* Products are not normalized before they are aligned. 1.75 * 1.75 = 3.0625 has exponent 0, not 1, so its
+       last bit is 2^-13. */
     {"an unnormalised product",
      OTT_E4M3,
      {1.75f, 0x1p-6f, -1.0f},
@@ -171,7 +170,7 @@ static void cases_of_the_rule(void **state) {
 
 static void formats_may_be_mixed(void **state) {
     (void)state;
-    /* a: gradients in E5M2 with 2 fraction bits; b: weights in E4M3 with 3 */
+    /* a is E5M2, as gradients are (2 fraction bits); b is E4M3, as weights are (3 fraction bits) */
     const uint8_t a[] = {cast_to_e5m2(1.75f, CAST_OVERFLOW), cast_to_e5m2(-40960.0f, CAST_OVERFLOW)};
     const uint8_t b[] = {cast_to_e4m3(1.875f, CAST_OVERFLOW), cast_to_e4m3(0x1p-9f, CAST_OVERFLOW)};
     assert_true(tensorcore_fp8_step(a, OTT_E5M2, b, OTT_E4M3, 1, 0.0f) == 3.28125f);
@@ -198,8 +197,8 @@ static void exact_sums_stay_exact(void **state) {
 
 /* ---- full dot products ---- */
 
-/* An accumulator of 1 loses each product 2^-14. If 128 products are summed separately, their sum 2^-7 is
-   kept. */
+/* A product 2^-14 is lost if it is added to an accumulator of 1. The sum 2^-7 of 128 such products in another
+   accumulator is kept. */
 static void split_keeps_what_fast_loses(void **state) {
     (void)state;
     uint8_t a[256];
