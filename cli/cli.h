@@ -33,12 +33,10 @@ int verb_doctor(int argc, char **argv);
 /* Prints one line and returns exit_code. For CLI_BAD_INPUT it first calls cli_wait_for_rank_0, because all
    ranks of a job have the same arguments. */
 int cli_error(int exit_code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Prints the message of the library's last error; does not wait for rank 0. Returns the exit code for
-   `status`. */
+/* Prints the message of the library's last error, without waiting for rank 0. Returns its exit code. */
 int cli_fail(ott_status status);
-/* Call this before an error that every rank finds, so that only rank 0 prints it. On other ranks it waits at
-   most 3 s for the launcher to end the process. If the launcher does not, rank 0 has no error, and the
-   function returns. */
+/* Call this before an error that every rank finds, so that only rank 0 prints it. On other ranks it waits
+   until the launcher ends the process. After 3 s it returns: then rank 0 does not have the error. */
 void cli_wait_for_rank_0(void);
 
 /* ---- standard output (output.c) ---- */
@@ -80,8 +78,7 @@ void output_duration(double seconds, char out[32]);
 /* Callbacks that write to an output: an ott_text_fn and an ott_log_fn. user: the output. */
 void output_write(void *user, const char *text);
 void output_log(void *user, ott_log_level level, const char *text); /* "[ottava] date - root - INFO - text" */
-/* Opens a context that logs only warnings and errors, to standard error. So standard output has only
-   results. */
+/* Opens a context that logs warnings and errors to standard error, and nothing to standard output. */
 ott_status cli_open_context(ott_context **out);
 ott_status cli_open_context_at(int level, ott_context **out); /* logs only this level and more severe ones */
 /* Opens the configuration that the arguments describe. If they name no file, uses the file that the
@@ -97,8 +94,7 @@ enum { CLI_NOT_LAUNCHED = -1 };
 int cli_launch(output *log, int argc, char **argv);
 
 /* What signals do. CLI_STOP_PLAIN: SIGINT or SIGTERM stops the work; the same signal again ends the program.
-   CLI_STOP_SAVING: SIGINT, SIGTERM, SIGHUP or SIGUSR1 lets the work save and stop; only a second SIGINT ends
-   the program. */
+   CLI_STOP_SAVING: SIGINT, SIGTERM, SIGHUP or SIGUSR1 saves and stops; only a second SIGINT ends it. */
 typedef enum cli_stop_kind { CLI_STOP_PLAIN, CLI_STOP_SAVING } cli_stop_kind;
 /* Lets SIGINT and SIGTERM stop the work of this context (ott_stop), until cli_stop_end. */
 void cli_stop_begin(ott_context *context, cli_stop_kind kind);
@@ -148,8 +144,7 @@ typedef struct command {
 enum { OPTIONS_CONTINUE = -1 };
 
 /* Reads the options (--name=value or --name value; "--" ends them) and moves the operands to the front of
-   argv. *operands: number of operands. Returns OPTIONS_CONTINUE, or an exit code: 0 after --help, 2 after an
-   error, which it printed. */
+   argv. *operands: their number. Returns OPTIONS_CONTINUE, or an exit code: 0 after --help, 2 on an error. */
 int options_take(const command *c, int argc, char **argv, int *operands);
 /* Returns the word in words[count] that is nearest to `word`; NULL if none is near. */
 const char *options_nearest(const char *word, const char *const *words, int count);

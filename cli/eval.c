@@ -18,8 +18,7 @@ typedef struct request {
     ott_eval_options options;
 } request;
 
-/* Redraws the progress line on a terminal. In a pipe, prints a line every 10 seconds, but none with
-   --json. */
+/* Redraws the progress line on a terminal. In a pipe, prints it every 10 seconds, but not with --json. */
 static void show_progress(void *user, const ott_work *w) {
     request *r = user;
     char line[128], left[32];
@@ -67,8 +66,7 @@ static void take_limits(const request *r, const ott_eval_result *e, limit out[LI
     out[2] = (limit){"cosine", "cosine", "at least", e->cosine, o->cosine, e->cosine >= o->cosine};
 }
 
-/* Prints `word` and the limits that are held, or the limits that are missed if `held` is false, in one
-   line. */
+/* Prints `word` and the limits that were held, or (held: false) that were missed, in one line. */
 static void print_limits(request *r, const limit limits[LIMITS], bool held, const char *word) {
     char line[160];
     bool any = false;

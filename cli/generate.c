@@ -19,8 +19,7 @@ typedef struct request {
 
 /* ---- the prompt ---- */
 
-/* Returns the exit code for an errno: CLI_FAILED for an I/O error or if memory or file handles are used up,
-   otherwise CLI_BAD_INPUT. */
+/* Returns the exit code for an errno: CLI_FAILED for a fault of the machine, else CLI_BAD_INPUT. */
 static int code_of(int reason) {
     return reason == EIO || reason == EMFILE || reason == ENFILE || reason == ENOMEM ? CLI_FAILED
                                                                                      : CLI_BAD_INPUT;
@@ -93,8 +92,7 @@ static bool read_line(char **line, size_t *capacity) {
     return length >= 0;
 }
 
-/* Appends `text` to the conversation, and prints how the model continues it. *new_line: the printed text
-   ended with a newline. */
+/* Appends `text`, and prints how the model continues it. *new_line: the printed text ends with a newline. */
 static ott_status take_turn(ott_generator *generator, const char *text, stream *s, bool *new_line) {
     s->line_begins = false;
     ott_status status = ott_generator_continue(generator, text, write_piece, s);
@@ -103,9 +101,8 @@ static ott_status take_turn(ott_generator *generator, const char *text, stream *
     return status;
 }
 
-/* Lets the model continue the text after each line of standard input. A line is added to the text as a new
-   line; an empty line adds nothing. In a chat, a line is a message of the user, and empty lines are
-   ignored. */
+/* Lets the model continue the text after each line of standard input. The line becomes a new line of the
+   text; an empty line adds nothing. In a chat, each line is a user's message, and empty lines are ignored. */
 static int converse(ott_generator *generator, const char *prompt, bool chat, stream *s) {
     char *line = NULL, *text = NULL;
     size_t capacity = 0;

@@ -18,8 +18,7 @@ static bool is_process_count(const char *argument, const char **value) {
     return false;
 }
 
-/* Finds --nproc-per-node at argv[*at]. Returns how many arguments it and its value take; 0 if it is
-   missing. */
+/* Finds --nproc-per-node at argv[*at]. Returns the number of arguments for it and its value; 0: not found. */
 static int find_process_count(int argc, char **argv, int *at, const char **value) {
     for (*at = 0; *at < argc; ++*at) {
         if (!is_process_count(argv[*at], value)) continue;

@@ -210,8 +210,7 @@ static void print_time(char out[32]) {
     snprintf(out, 32, "%s,%03d", seconds, (int)(t.tv_nsec / 1000000) % 1000);
 }
 
-/* Prints a log line. A prefix "[rank3]:" of the text is printed before the date, as torchtitan's launcher
-   does. */
+/* Prints a log line. If `text` begins with "[rank3]:", the line does too, as in torchtitan's output. */
 void output_log(void *user, ott_log_level level, const char *text) {
     static const char *const names[] = {[OTT_LOG_ERROR] = "ERROR",
                                         [OTT_LOG_WARNING] = "WARNING",

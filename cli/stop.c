@@ -27,9 +27,8 @@ static void print_over_live_line(const char *text) {
     write_error_text(text);
 }
 
-/* After the first signal, training saves the last complete step and ends. A second Ctrl-C ends it
-   immediately; the steps since the last checkpoint are lost. A second SIGTERM is ignored: schedulers repeat
-   it. */
+/* After the first signal, training saves the last complete step and ends. A second Ctrl-C ends the program at
+   once, without saving. A second SIGTERM is ignored, because schedulers repeat it. */
 static void stop_training(int signal_number) {
     if (stopping.asked && signal_number == SIGINT) {
         print_over_live_line("ottava: ended immediately; resume from the last checkpoint\n");
@@ -48,7 +47,7 @@ static void handle_signal(int signal_number) {
         stop_training(signal_number);
     } else {
         stopping.asked = signal_number;
-        signal(signal_number, SIG_DFL); /* a second signal of this number ends the program */
+        signal(signal_number, SIG_DFL); /* the same signal again ends the program */
         ott_stop(stopping.context);
     }
     errno = saved_errno;

@@ -137,7 +137,8 @@ int main(void) {
     ott_context *context;
     CHECK(ott_context_open(NULL, &context));
     write_text(text);
-    train(context, "model_loop_run", "auto"); /* "auto": no training if the run is finished */
+    /* "auto" resumes the run; if the run is finished, nothing is trained */
+    train(context, "model_loop_run", "auto");
     own_loop(context, text);
     train(context, "model_loop_after", "model_loop_own");
     ott_context_close(context);

@@ -21,8 +21,7 @@
 
 enum { TOKENS = 128, IN = 64, HIDDEN = 128, OUT = 32, STEPS = 60 };
 
-/* The layer y[TOKENS, out] = x[TOKENS, in] weight[out, in]^T, and the tensors of its forward and backward
-   pass. */
+/* The layer y[TOKENS, out] = x[TOKENS, in] weight[out, in]^T, with all tensors of forward and backward. */
 typedef struct layer {
     float weight[HIDDEN * IN], grad[HIDDEN * IN]; /* fp32 master and gradient, in this program's memory */
     int64_t in, out;

@@ -2,8 +2,7 @@
 #include "fill.h"
 #include "cuda/launch.h"
 
-/* Returns 64 well-mixed bits for a counter (the finalizer of splitmix64; Steele, Lea and Flood,
-   OOPSLA'14). */
+/* Returns 64 well-mixed bits for a counter: the finalizer of splitmix64 (Steele, Lea and Flood 2014). */
 __device__ __forceinline__ uint64_t mix(uint64_t x) {
     x += 0x9e3779b97f4a7c15ull;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;

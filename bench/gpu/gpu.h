@@ -27,15 +27,13 @@ typedef struct gpu {
 void gpu_open(gpu *g, const char *stage, int argc, char **argv);
 void gpu_close(gpu *g);
 
-/* If `status` is not success, prints the CUDA call, its file and line, and the reason, and ends the
-   program. */
+/* If `status` is not success, ends the program. Prints the CUDA call, its file and line, and the reason. */
 void gpu_check(cudaError_t status, const char *call, const char *file, int line);
 #define GPU_CHECK(call) gpu_check((call), #call, __FILE__, __LINE__)
 
 /* ---- memory ---- */
 
-/* Returns device memory, aligned to 256 bytes. Ends the program if there is not enough. Free it with
-   gpu_free. */
+/* Returns device memory, aligned to 256 bytes. Ends the program if there is too little. Use gpu_free. */
 void *gpu_alloc(size_t bytes);
 void gpu_free(void *data);
 /* Returns zero-filled host memory. Ends the program if there is not enough. Free it with free. */
@@ -45,8 +43,7 @@ void *gpu_host_alloc(size_t bytes);
 void gpu_read(gpu *g, void *host, const void *device, size_t bytes);
 void gpu_read_rows(gpu *g, void *host, const void *device, size_t pitch, size_t width, size_t rows);
 void gpu_write(gpu *g, void *device, const void *host, size_t bytes);
-/* Sets every byte to 0xFF, which is NaN in fp32, bf16 and E4M3. So elements that a kernel does not write are
-   noticed. */
+/* Sets every byte to 0xFF, a NaN in fp32, bf16 and E4M3. So an element that no kernel writes is noticed. */
 void gpu_poison(gpu *g, void *device, size_t bytes);
 
 /* ---- time ---- */
@@ -56,21 +53,17 @@ typedef struct gpu_time {
     double median, min, max;
 } gpu_time;
 
-/* A function to be timed: queues one call on the CUDA stream g->stream. set: index of the input set to
-   read. */
+/* A function to be timed: queues one call on CUDA stream g->stream. set: index of the input set to read. */
 typedef void gpu_work(gpu *g, void *context, int set);
 
 /* Returns how many input sets a timed function should use, 1 to 16. bytes: size of one set. If possible, all
-   sets together are twice as large as the L2 cache. Then a set is no longer in the cache when it is used
-   again. */
+   sets together are twice as large as the L2 cache, so no set is still in the cache when it is used again. */
 int gpu_sets(const gpu *g, size_t bytes);
 /* Times a function. Its calls use the input sets in turn. After 5 ms of warm-up the function takes 15
    samples, or as many as fit into 0.1 s, but at least 5. Each sample lasts at least 200 us. All calls are
-   queued in advance, so the device does not wait for the host. The times are too short for a card to reach
-   its power limit. */
+   queued in advance, so the device does not wait for the host. Cards do not reach a power limit so soon. */
 gpu_time gpu_measure(gpu *g, gpu_work *work, void *context, int sets);
-/* Like gpu_measure, but times only two calls after one warm-up call. This is enough to choose an
-   algorithm. */
+/* Like gpu_measure, but times only two calls after one warm-up call, to choose between algorithms. */
 gpu_time gpu_measure_briefly(gpu *g, gpu_work *work, void *context, int sets);
 
 /* ---- correctness ---- */

@@ -33,13 +33,13 @@ typedef struct bench {
     gpu g;
     wgmma_layout layout;
     FILE *vectors; /* the file FILE.vectors; NULL without --out */
-    /* finite counts the finite results of single instructions; missed counts only finite results that differ
-       from the model */
+    /* finite: number of finite results of single instructions; missed: those that differ from the model */
     int64_t finite, missed;
     /* number of results for which rules[0], the model, differs from fp8/tensorcore: must be 0 */
     int64_t unlike;
-    int64_t explained[RULES_MAX];        /* for each rule: number of finite results that equal the rule's */
-    int64_t explained_missed[RULES_MAX]; /* for each rule: explained results that differ from the model */
+    int64_t explained[RULES_MAX]; /* for each rule: number of finite results that equal the rule's */
+    /* for each rule: number of finite results that equal the rule's but not the model's */
+    int64_t explained_missed[RULES_MAX];
     bool failed;
 } bench;
 
@@ -233,8 +233,7 @@ static float expected_step(const products *p, int64_t i) {
     return tensorcore_fp8_step(row_of_a(p, i), p->da, row_of_b(p, i), p->db, WGMMA_PRODUCTS, p->c[i]);
 }
 
-/* Adds result i to the counts of all rules that give the same result. Sets explains[r] to false for each rule
-   r that gives another result. */
+/* Adds result i to the counts of all rules with the same result; sets explains[r] to false for the others. */
 static void score_rules(bench *b, const products *p, int64_t i, float expected, bool *explains) {
     bool missed = !same(p->d[i], expected);
     b->finite++;

@@ -46,8 +46,7 @@ static void draw_codes(draws *r, ott_dtype d, int low, int high, int count, uint
     for (int i = 0; i < count; i++) codes[i] = draw_code(r, d, low, high);
 }
 
-/* Draws a number with an exponent in [low, high], limited to fp32's exponents. The last `zeros` bits of its
-   mantissa are 0. */
+/* Draws a number with an exponent of fp32 in [low, high]. The last `zeros` bits of its mantissa are 0. */
 static float draw_float(draws *r, int low, int high, int zeros) {
     int field = between(r, low, high) + 127;
     field = field < 0 ? 0 : field > 254 ? 254 : field;
@@ -89,8 +88,7 @@ static void fill_subnormal(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uin
     draw_codes(r, db, 0, 2, COLUMNS * K, b);
 }
 
-/* Sets all codes to zero but keeps their sign bits. Only the codes at the `count` given places of each row
-   stay unchanged. */
+/* Sets all codes to zero, except the codes at the `count` places of each row, but keeps the sign bits. */
 static void clear_all_but(uint8_t *codes, int rows, const int *places, int count) {
     for (int row = 0; row < rows; row++) {
         uint8_t kept[K];
@@ -130,8 +128,7 @@ static void fill_pairs(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t
     }
 }
 
-/* A is zero: in a quarter of its rows +0, in a quarter -0, in the others mixed. In every second row of B all
-   signs are positive. */
+/* A is +0 in a quarter of its rows, -0 in a quarter, mixed in the rest. Odd rows of B have no minus sign. */
 static void fill_zeros(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     fill_any(r, da, db, a, b);
     for (int i = 0; i < ROWS * K; i++) {
@@ -187,16 +184,14 @@ static float draw_below(draws *r, int top, double sum) {
     return draw_float(r, top - 40, top - 4, 0);
 }
 
-/* Draws an accumulator whose mantissa begins with many ones. A small addition or a rounding then carries
-   through all these bits. */
+/* Draws an accumulator whose mantissa begins with many ones, so that an addition carries through them. */
 static float draw_ones(draws *r, int top, double sum) {
     (void)sum;
     float x = draw_float(r, top - 14, top + 14, 0);
     return fmath_from_bits(fmath_bits(x) | (0x7fffffu & ~((1u << between(r, 0, 16)) - 1)));
 }
 
-/* Draws an accumulator that is the negative sum of the products, plus or minus a few units in the last
-   place. */
+/* Draws an accumulator that is the negative sum of the products plus -2 to 2 units in the last place. */
 static float draw_opposite(draws *r, int top, double sum) {
     (void)top;
     float x = (float)-sum;

@@ -7,8 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Names of the kinds of operands and of the kinds of accumulators. Each pair of an operand kind and an
-   accumulator kind is a case. */
+/* Names of the kinds of operands and of accumulators. Each pair of two kinds, one of each, is a case. */
 extern const char *const operand_kinds[];
 extern const int operand_kind_count;
 extern const char *const accumulator_kinds[];
@@ -19,8 +18,7 @@ extern const int accumulator_kind_count;
 void case_tile(int operand_kind, int accumulator_kind, int tile, ott_dtype da, ott_dtype db, uint8_t *a,
                uint8_t *b, float *c);
 
-/* Writes the codes of `count` normal random numbers, scaled to fit the format. one_sign: uses the absolute
-   values of the numbers. */
+/* Writes codes of normal random numbers (one_sign: of absolute values), scaled to fit the format. */
 void case_normal(uint64_t stream, bool one_sign, ott_dtype d, int64_t count, uint8_t *codes);
 /* Writes `count` codes of integers from -4 to 4. */
 void case_integers(uint64_t stream, ott_dtype d, int64_t count, uint8_t *codes);

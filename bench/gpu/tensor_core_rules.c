@@ -111,8 +111,7 @@ static int largest_exponent(const rule *r, const term *t, int count) {
     return largest;
 }
 
-/* Returns the sum of the terms as a multiple of 2^(largest - fraction). Each term is first rounded to such a
-   multiple. */
+/* Returns the sum of the terms in units of 2^(largest - fraction). Terms are first rounded to this unit. */
 static int64_t sum_terms(const rule *r, const term *t, int count, int largest, int fraction) {
     int64_t sum = 0;
     for (int i = 0; i < count; i++) sum += shifted(t[i].value, largest - fraction - t[i].unit, r->terms);

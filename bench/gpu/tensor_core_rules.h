@@ -14,8 +14,8 @@ typedef enum rule_rounding { ROUND_TO_ZERO, ROUND_DOWN, ROUND_TO_EVEN } rule_rou
    terms. Terms are rounded to F fraction bits relative to 2^E, and the result to R fraction bits. */
 typedef struct rule {
     const char *name;
-    int fraction;              /* F minus 13, which is F in the model */
-    int mantissa;              /* R minus 13, which is R in the model */
+    int fraction;              /* 13 + fraction is F; the model has F = 13 */
+    int mantissa;              /* 13 + mantissa is R; the model has R = 13 */
     int accumulator_fraction;  /* the accumulator is rounded to F plus this number of fraction bits */
     rule_rounding terms;       /* how a term is rounded to F bits */
     rule_rounding result;      /* how the result is rounded to R bits */
@@ -37,8 +37,7 @@ typedef struct rule {
 extern const rule rules[];
 extern const int rule_count;
 
-/* Adds 32 products of codes a[i] (format da) and b[i] (format db) to the accumulator, by a rule. All numbers
-   must be finite. */
+/* Adds 32 products of finite codes a[i] (format da) and b[i] (format db) to the accumulator by a rule. */
 float rule_step(const rule *r, const uint8_t *a, ott_dtype da, const uint8_t *b, ott_dtype db,
                 float accumulator);
 

@@ -1,7 +1,6 @@
-/* bench/gpu/wgmma: implements wgmma.h. A block of four warps multiplies one tile. The operands of each
-   instruction are copied to shared memory. Where tests/cuda emulates the GPU on a CPU, the model of
-   fp8/tensorcore computes the results of the instruction; it also reads the operands as the descriptors
-   specify. */
+/* bench/gpu/wgmma: implements wgmma.h. A block of four warps multiplies one tile. Operands are copied to
+   shared memory. Where tests/cuda emulates the GPU on a CPU, the model of fp8/tensorcore computes the results
+   of an instruction, and finds its operands through the same descriptors. */
 #include "wgmma.h"
 #include "cuda/launch.h"
 #ifndef __CUDACC__
@@ -15,8 +14,7 @@ extern "C" {
 /* How operands are stored in shared memory, without swizzle: in core matrices of 8 rows x 16 bytes, without
    gaps. Each group of 8 rows has two core matrices, one for each 16 bytes of a row. */
 enum { THREADS = 128, CORE_BYTES = 128, GROUP_BYTES = 2 * CORE_BYTES, CHUNK = 16, OUTPUTS = 4 };
-/* B has one group of rows. A second group is allocated, because with a wrong layout an instruction also reads
-   the second group. */
+/* B has one group of rows. Memory for two is allocated, because a wrong layout makes wgmma read a second. */
 enum { A_BYTES = WGMMA_ROWS / 8 * GROUP_BYTES, B_BYTES = 2 * GROUP_BYTES };
 
 /* ---- descriptors ---- */

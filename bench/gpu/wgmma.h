@@ -16,8 +16,7 @@ extern "C" {
 enum { WGMMA_ROWS = 64, WGMMA_COLUMNS = 8, WGMMA_PRODUCTS = 32, WGMMA_PROMOTION = 128 };
 
 /* Two distances between core matrices, in bytes: the leading offset and the stride offset of a shared-memory
-   descriptor. One is the distance along the contraction, the other along the rows. tensor_core.c tries out
-   both. */
+   descriptor. tensor_core.c tries which is the distance along the contraction, and which along rows. */
 typedef struct wgmma_layout {
     uint32_t leading, stride;
 } wgmma_layout;

@@ -50,8 +50,7 @@ extern "C" {
 /* A dense row-major matrix [rows, columns] in device memory (on the CPU: host memory). */
 typedef struct ott_tensor ott_tensor;
 
-/* Allocates a zero-filled tensor. dtype: OTT_F32, OTT_BF16, OTT_F16 or OTT_I32 (token ids). Sizes: 0 or
-   more. */
+/* Allocates a zero-filled tensor. dtype: OTT_F32, OTT_BF16, OTT_F16, OTT_I32 (token ids). Sizes may be 0. */
 OTT_API ott_status ott_tensor_open(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns,
                                    ott_tensor **out);
 /* Makes a tensor that uses your own memory, which must stay valid until the tensor is closed. data: rows *
@@ -110,17 +109,14 @@ OTT_API void ott_recipe_close(ott_recipe *r);
    that are made with the recipe later. Contradictions are reported when the recipe is used. */
 OTT_API ott_status ott_recipe_set(ott_recipe *r, const char *key, const char *value);
 OTT_API void ott_delayed_callbacks_init(ott_delayed_callbacks *callbacks);
-/* Sets your own rules for a recipe with delayed scaling; callbacks NULL: TransformerEngine's rules again. The
-   rules apply to objects that are made with the recipe later, and to objects that already use callbacks of
-   the recipe. The functions must stay callable until all these objects are closed. OTT_ERR_ARGUMENT without
-   delayed scaling. */
+/* Sets your own rules for a recipe with delayed scaling; callbacks NULL: TransformerEngine's rules again.
+   They apply to objects made with the recipe later, and to objects that already use its callbacks. The
+   functions must stay callable until these objects are closed. OTT_ERR_ARGUMENT without delayed scaling. */
 OTT_API ott_status ott_recipe_set_callbacks(ott_recipe *r, const ott_delayed_callbacks *callbacks);
-/* Writes the recipe as text: how each tensor is quantized rowwise and columnwise, the three GEMMs, the
-   publication. */
+/* Writes the recipe as text: the rowwise and columnwise copies, the three GEMMs, and the publication. */
 OTT_API ott_status ott_recipe_describe(ott_recipe *r, ott_text_fn write, void *user);
-/* Writes all recipes: format, granularity and scale rule of every operand, accumulator of every GEMM, bytes
-   kept for backward per input element, devices that can run it, publication. json: 1 a JSON object, 0 a
-   table. */
+/* Writes all recipes: format, granularity and scale rule of each operand, accumulator of each GEMM, bytes
+   kept for backward per input element, devices that can run it, publication. json: 1: as JSON, 0: a table. */
 OTT_API ott_status ott_recipe_table(ott_context *context, int json, ott_text_fn write, void *user);
 
 /* Returns OTT_OK if the device can run the recipe. device_name: as in ott_context_options; "auto" means the
@@ -194,13 +190,13 @@ typedef struct ott_qdata {
     const float *scale_inv; /* [count]: 1 / scale, factor from codes to values */
     int64_t count;          /* number of scale groups */
     int64_t mn_step, k_step;
-    int64_t block_mn, block_depth; /* lines of a scale group, and its elements along k; INT64_MAX: all */
+    int64_t block_mn, block_depth; /* size of a scale group along line and along k; INT64_MAX: all */
 } ott_qdata;
 
 OTT_API void ott_qdata_init(ott_qdata *view);
-/* Fills the view of one copy; call ott_qdata_init first. */
+/* Fills the view of the copy that `use` names; call ott_qdata_init first. */
 OTT_API ott_status ott_qtensor_data(ott_qtensor *q, ott_usage use, ott_qdata *out);
-/* Dequantizes one copy: out = code * scale_inv in fp32, rounded to out's format. out has the same shape.
+/* Dequantizes the copy that `use` names: out = code * scale_inv, rounded to out's format. Equal shapes.
    OTT_ERR_ARGUMENT if the copy is not FP8 or ott_quantize was not called yet. */
 OTT_API ott_status ott_dequantize(ott_qtensor *q, ott_usage use, ott_tensor *out);
 
@@ -214,7 +210,7 @@ typedef struct ott_statistics {
 } ott_statistics;
 
 OTT_API void ott_statistics_init(ott_statistics *statistics);
-/* Measures the error of one copy after ott_quantize(q, x). Returns the same errors as ott_dequantize. */
+/* Measures the error of the copy that `use` names, after ott_quantize(q, x). Fails as ott_dequantize does. */
 OTT_API ott_status ott_quantize_statistics(ott_qtensor *q, const ott_tensor *x, ott_usage use,
                                            ott_statistics *out);
 
@@ -231,8 +227,7 @@ typedef struct ott_operand {
 
 /* Computes one of the three GEMMs of a linear layer (table at the top of fp8.h). c: fp32, bf16 or fp16,
    [M,N], [M,K] or [N,K], without overlap with an operand. bias: fp32 [1, columns of c], added to each row, or
-   NULL. If accumulate is not 0, the result is added to c. Quantize the operands with this recipe before the
-   call. */
+   NULL. If accumulate is not 0, adds to c. First quantize the operands with this recipe. */
 OTT_API ott_status ott_gemm(ott_recipe *r, ott_gemm_kind which, const ott_operand *a, const ott_operand *b,
                             const ott_tensor *bias, int accumulate, ott_tensor *c);
 

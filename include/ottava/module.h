@@ -119,9 +119,8 @@ OTT_API ott_status ott_attention_open(ott_context *context, const ott_attention_
 OTT_API ott_status ott_mlp_open(ott_context *context, const ott_mlp_options *options, ott_module **out);
 OTT_API ott_status ott_transformer_layer_open(ott_context *context,
                                               const ott_transformer_layer_options *options, ott_module **out);
-/* Runs modules[count] one after the other; count is 1 or more. Their names become "0", "1", ... The
-   sequential owns them, unless this call fails. OTT_ERR_SHAPE or OTT_ERR_DTYPE if an output does not fit the
-   next module's input. */
+/* Runs modules[count] one after the other; count is 1 or more. Their names become "0", "1", ... Owns the
+   modules unless it fails: OTT_ERR_SHAPE or OTT_ERR_DTYPE if an output does not fit the next input. */
 OTT_API ott_status ott_sequential_open(ott_context *context, ott_module *const *modules, int count,
                                        ott_module **out);
 /* Closes the module and its parts. Does nothing for a module that is part of another. */
@@ -219,8 +218,7 @@ OTT_API const char *ott_module_kind(const ott_module *module);
 OTT_API int64_t ott_module_in_features(const ott_module *module); /* 0 if the module reads tokens */
 OTT_API int64_t ott_module_out_features(const ott_module *module);
 OTT_API ott_dtype ott_module_dtype(const ott_module *module);
-/* The part with this name, "0" or "self_attn.q_proj", relative to the module; "": the module itself. NULL if
-   there is none. Borrowed. */
+/* Returns the part with this name, "0" or "self_attn.q_proj"; "": the module. NULL: no such part. */
 OTT_API ott_module *ott_module_child(ott_module *module, const char *fqn);
 /* 1 for a linear layer that computes in FP8: it was converted, or last run in an autocast region. */
 OTT_API int ott_module_is_float8(const ott_module *module);
@@ -247,8 +245,7 @@ OTT_API ott_status ott_module_scale(const ott_module *module, const char *which,
 
 /* ---- conversion ---- */
 
-/* Your filter: returns nonzero to convert this linear layer. fqn: name relative to the converted module, or
-   "". */
+/* Your filter: returns nonzero to convert this linear layer. fqn: name in the converted module, or "". */
 typedef int (*ott_filter_fn)(void *user, const char *fqn, const ott_module *module);
 
 typedef struct ott_convert_options {
@@ -329,8 +326,8 @@ OTT_API int ott_autocast_depth(const ott_context *context);
  * tensors.
  */
 
-/* Mean squared error, the mean of (output - target)^2. Gradient: 2 (output - target) / count. Equal shapes;
-   each tensor fp32, bf16 or fp16. */
+/* Mean squared error of output and target, which have equal shapes and are fp32, bf16 or fp16. The gradient
+   is 2 (output - target) / count. */
 OTT_API ott_status ott_mse_loss(const ott_tensor *output, const ott_tensor *target, double *loss,
                                 ott_tensor *gradient);
 /*

@@ -51,8 +51,7 @@ OTT_API ott_status ott_config_set(ott_config *config, const char *key, const cha
 OTT_API ott_status ott_config_get(const ott_config *config, const char *key, ott_text_fn write, void *user);
 /* Writes all keys with type, default and meaning. */
 OTT_API ott_status ott_config_help(ott_context *context, ott_text_fn write, void *user);
-/* Writes the help of one section ("float8") or one key ("optimizer.lr"). Other names of a key are accepted
-   too. */
+/* Writes the help of one section ("float8") or one key ("optimizer.lr", or another name of this key). */
 OTT_API ott_status ott_config_help_about(ott_context *context, const char *what, ott_text_fn write,
                                          void *user);
 
@@ -156,8 +155,7 @@ OTT_API ott_status ott_generator_open(ott_context *context, const char *run,
                                       const ott_generate_options *options, ott_generator **out);
 /* Closes the generator. Does nothing inside a callback of ott_generator_continue (see ott_error_text). */
 OTT_API void ott_generator_close(ott_generator *generator);
-/* Appends `text` to the text so far and continues it as ott_generate does. `text` is not written; after the
-   first call it may be empty. */
+/* Appends `text` to the text so far, does not write it, and writes the continuation as ott_generate does. */
 OTT_API ott_status ott_generator_continue(ott_generator *generator, const char *text, ott_text_fn write,
                                           void *user);
 
@@ -248,9 +246,8 @@ typedef struct ott_report_options {
 } ott_report_options;
 
 OTT_API void ott_report_options_init(ott_report_options *options);
-/* Compares runs[count], which are run folders, with the first one. Writes a table and a plot as text, and the
-   HTML page if the options name a file. Runs that differ only in the seed share a row. options may be
-   NULL. */
+/* Compares runs[count], which are run folders, with the first one. Writes a table and a plot as text, and an
+   HTML page if options name a file. Runs that differ only in the seed share a row. options may be NULL. */
 OTT_API ott_status ott_report(ott_context *context, const char *const *runs, int count,
                               const ott_report_options *options, ott_text_fn write, void *user);
 
@@ -276,17 +273,15 @@ typedef struct ott_eval_options {
     int filter_count;
     int threads;   /* CPU threads; 0: one per core */
     int64_t limit; /* maximum number of windows (HellaSwag: rows) to evaluate; 0: all */
-    /* Tokens per window. 0: the run's train.seq_len; for a Hugging Face folder 2048, or its context length if
-       shorter. */
+    /* Tokens per window. 0: the run's train.seq_len; for a Hugging Face folder min(2048, context length). */
     int64_t seq_len;
     const char *tokenizer;         /* folder or tokenizer.json; NULL: the model's own */
     const char *text_field;        /* field of a JSONL row that has the text; default "text" */
     int hellaswag_forms;           /* OTT_HELLASWAG_... flags; default: both flags */
     const char *against;           /* COMPARE: the reference model, as `path` of ott_eval */
     const char *against_precision; /* COMPARE: precision of the reference model, as `precision` */
-    /* OTT_EVAL_COMPARE passes if the largest KL divergence is at most kl_max, the mean KL divergence at most
-       kl_mean, and the cosine at least `cosine`. The defaults are NeMo AutoModel's for FP8: 1e-2, 3e-3,
-       0.999. */
+    /* OTT_EVAL_COMPARE passes if the largest KL divergence is at most kl_max, the mean at most kl_mean, and
+       the cosine at least `cosine`. Defaults: 1e-2, 3e-3 and 0.999, which are NeMo AutoModel's for FP8. */
     double kl_max, kl_mean, cosine;
     ott_work_fn progress; /* called after each window or row; NULL: none */
     void *user;           /* passed to progress */
@@ -294,13 +289,11 @@ typedef struct ott_eval_options {
     const char *base;     /* base model of the model at `path`; see ott_generate_options */
     /* [setting_count] overrides of the model's configuration, as arguments of ott_config_open
        ("--float8.recipe_name=block"): [float8], train.mixed_precision, train.batch_size, train.seq_len,
-       data.add_bos, data.add_eos, data.document_separator and data.pack_sequences. The model `against`
-       ignores them. */
+       data.add_bos, data.add_eos, data.document_separator, data.pack_sequences. Not for `against`. */
     const char *const *settings;
     int setting_count;
     /* OTT_EVAL_PERPLEXITY writes the logits to this safetensors file; NULL: none. Tensors: logits [tokens,
-       vocabulary] in the format of the activations; int32 input_ids, labels (-100: not predicted),
-       position_ids [tokens]. */
+       vocabulary] as activations; int32 input_ids, labels (-100: not predicted) and position_ids [tokens]. */
     const char *logits;
 } ott_eval_options;
 

@@ -26,8 +26,7 @@ static ott_status set_store(ott_module *m) {
     return delayed_store_set(&b->store, m->handle.context->device, wanted, TENSOR_COUNT);
 }
 
-/* Sets how a layer quantizes. A spec without FP8 keeps the layer's state of delayed scaling for a later
-   spec. */
+/* Sets how a layer quantizes. A spec without FP8 keeps the state of delayed scaling for a later spec. */
 ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed) {
     linear_body *b = m->body;
     if (recipe_spec_equal(&b->layer->spec, spec)) return OTT_OK;
@@ -78,8 +77,7 @@ static ott_status enter_linear(void *user, ott_module *m) {
     return autocast_set_spec(m, &spec, name, &e->changed);
 }
 
-/* Layers of a model share one block of delayed-scaling state, so an autocast region cannot change their
-   recipes. */
+/* Layers of a model share one block of delayed-scaling state, so a region cannot change their recipes. */
 static ott_status refuse_region(void) {
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "a model runs under the recipe of its configuration ([float8]) or of "
@@ -198,8 +196,7 @@ static ott_status reduce_over(update *u, ott_group *g) {
     return status == OTT_OK ? closed : status;
 }
 
-/* All-reduces the amaxes once over each group. The groups come in the order of their first layers, which is
-   the same on all ranks. */
+/* All-reduces the amaxes once over each group. All ranks order the groups by the groups' first layers. */
 static ott_status reduce_all(update *u) {
     for (int i = 0; i < u->count; i++) {
         ott_group *g = reduction_group(u, i);

@@ -23,8 +23,7 @@ typedef struct autocast {
     int depth;          /* number of open regions, which are in `regions` */
     bool was_enabled;   /* a region was enabled since the outermost ott_autocast_begin */
     bool first_pending; /* no module has run FP8 layers in training since the outermost ott_autocast_begin */
-    /* list of the linear layers that ran FP8 in an autocast region, by first run; linked by
-       next_registered */
+    /* list of the linear layers that ran FP8 in a region, by first run; linked by next_registered */
     ott_module *registered, **registered_end;
 } autocast;
 
@@ -34,8 +33,7 @@ ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char 
 ott_status autocast_before_forward(ott_module *m);
 /* Call after a forward in training: registers the layers that ran FP8 in an autocast region. */
 ott_status autocast_after_forward(ott_module *m);
-/* Call after a backward: updates grad_output scales if m was the first module with FP8 layers in its
-   region. */
+/* Call after a backward: updates grad_output scales if m was the first FP8 module in its region. */
 ott_status autocast_after_backward(ott_module *m);
 /* Call after an optimizer step: updates the scales of the module's converted layers. */
 ott_status autocast_after_step(ott_module *m);

@@ -112,7 +112,7 @@ ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, 
 /* Updates the full names of all nodes of the tree. */
 ott_status module_rename(ott_module *root);
 /* Last step of opening a module: names the tree, sets how weights are drawn, connects the layers and sets
-   *out. built: status of the caller's steps before. If these or this step failed, closes the tree. deviation:
+   *out. After an error closes the tree, also if `built`, the earlier status, is an error. deviation:
    init_std. */
 ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,
                          ott_module **out);
@@ -154,15 +154,13 @@ const char *module_show(const ott_module *m, char out[96]);
 
 /* ---- running ---- */
 
-/* Like api_enter, but fails with OTT_ERR_ARGUMENT inside a callback, because the interrupted call may be
-   changing the module. */
+/* Like api_enter, but fails inside a callback, because the interrupted call may be changing the module. */
 ott_status module_enter(ott_context *context, const char *function);
 /* `return MODULE_INSIDE(context, call);` makes the call between module_enter and api_leave. */
 #define MODULE_INSIDE(context, call)                                                                         \
     (module_enter((context), __func__) == OTT_OK ? api_left((context), (call)) : OTT_ERR_ARGUMENT)
 
-/* Fills in an execution context for the root of a tree, with the root's plan and a group of only this
-   rank. */
+/* Fills in an execution context for the root of a tree, with the root's plan and a group of this rank. */
 ott_status module_exec(ott_module *root, exec *cx);
 /* Copies the caller's x to memory of the module, because the caller may change x before backward reads it. */
 ott_status module_own_input(exec *cx, module_value *x);

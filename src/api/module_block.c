@@ -14,8 +14,7 @@ static ott_status add_child(ott_module *m, const char *label, ott_module *part) 
 }
 
 /* Adds child nodes for the layers of roles `from` to `to`, with the names that they have in a model. part: a
-   block if offset is 0, otherwise the member of a block that begins `offset` bytes after the block's
-   start. */
+   block if offset is 0, otherwise a block's member that begins `offset` bytes after the block's start. */
 static ott_status add_roles(ott_module *m, const model_options *o, module_role from, module_role to,
                             void *part, size_t offset) {
     ott_context *context = m->handle.context;

@@ -31,13 +31,11 @@ static inline model_body *module_model_body(const ott_module *m) {
 }
 /* Fails with OTT_ERR_ARGUMENT unless m is an open model. The text names the function and the argument. */
 ott_status module_model_check(const ott_module *m, const char *function, const char *argument);
-/* Switches the layers to high precision that had fallen back (float8.fallback) in the loaded checkpoint's
-   run. */
+/* Switches layers to high precision that fell back (float8.fallback) in the loaded checkpoint's run. */
 ott_status module_model_apply_fallbacks(model_body *b);
 /* The learning rate of the next step, from the configuration's schedule. */
 double module_model_learning_rate(const model_body *b);
-/* Counts an optimizer step. updates: number of updates the optimizer has made. skipped: this step made
-   none. */
+/* Counts an optimizer step. updates: the optimizer's updates so far. skipped: this step made no update. */
 void module_model_count_step(model_body *b, int64_t updates, bool skipped);
 
 #endif

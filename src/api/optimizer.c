@@ -41,8 +41,7 @@ static void release_optimizer(ott_optimizer *o) {
     handle_close(&o->handle);
 }
 
-/* Assigns the memory at `base` (NULL: none) to the optimizer state and the step state. Returns their
-   floats. */
+/* Assigns the memory at `base` (NULL: none) to optimizer and step state. Returns their size in floats. */
 static int64_t lay_out_state(ott_optimizer *o, float *base) {
     int64_t at = 0;
     for (int i = 0; i < o->count; i++) {
@@ -118,8 +117,7 @@ ott_status ott_adamw_open(ott_context *context, ott_module *module, const ott_ad
     return MODULE_INSIDE(context, open_adamw(module, &o, out));
 }
 
-/* Opens the optimizer of the model's configuration. The learning rate follows the schedule until a caller
-   sets it. */
+/* Opens the optimizer of the model's configuration, whose learning rate follows the schedule at first. */
 static ott_status open_configured(ott_module *m, ott_optimizer **out) {
     const model_body *b = module_model_body(m);
     if (b->rule->use_average) /* a rule that evaluates and saves averaged weights */

@@ -93,8 +93,7 @@ static ott_status describe_float8(ott_module *m, tensor_set *set) {
 
 /* ---- models ---- */
 
-/* Gives the model's parameters the state of optimizer o, so that a checkpoint saves or loads it. o NULL:
-   removes it. */
+/* Gives the model's parameters the state of optimizer o, to be saved or loaded. o NULL: removes the state. */
 static void attach_slots(model *m, const ott_optimizer *o) {
     m->options.optimizer = o ? o->rule : NULL;
     for (int i = 0; i < m->parameter_count; i++)

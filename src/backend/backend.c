@@ -49,8 +49,7 @@ static ott_status find_plugin(const plugin **out) {
         missing);
 }
 
-/* Chooses the GPU for the name "cuda": the only visible GPU, or of several GPUs the one with index
-   local_rank. */
+/* Chooses the GPU for the name "cuda": the only visible GPU, or of several the one with index local_rank. */
 static ott_status choose_gpu(const plugin *p, const backend_choice *c, int *index) {
     int count;
     TRY(p->count(loader_services(), &count));

@@ -40,9 +40,8 @@ const char *backend_peak_unit(const device *d, ott_dtype format);
 
 /* True if the device is a CPU whose tile unit (AMX) computes ACCUMULATE_TILE32 products. */
 bool backend_has_tiles(const device *d);
-/* Measures for some milliseconds how much faster an FP8 product is with the accumulation order
-   ACCUMULATE_TILE32 than with one chain of fp32 additions. *out: speedup; 0 on a device without a tile unit
-   (AMX). */
+/* Measures for some milliseconds how much faster FP8 products are with the accumulation order
+   ACCUMULATE_TILE32 than with one chain of fp32 additions. *out: the speedup; 0 without a tile unit (AMX). */
 ott_status backend_tiles_speed(device *d, double *out);
 /* Returns why a CPU device does not use its tile unit (AMX). NULL if the unit is used or does not exist. */
 const char *backend_tiles_refusal(const device *d);

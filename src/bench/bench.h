@@ -5,8 +5,7 @@
 
 #include "ottava/ottava.h"
 
-/* Options of a benchmark. bench_options_init sets the defaults. A benchmark fails if you set an option it
-   does not use. */
+/* Options of a benchmark. First call bench_options_init. Options that a benchmark does not use are errors. */
 typedef struct bench_options {
     const char *what; /* "gemm", "gemv", "quantize", "attention", "norm", "optimizer", "products", "step",
                         "generate" or "load" */
@@ -22,8 +21,7 @@ typedef struct bench_options {
     /* step, generate: recipe of precision fp8, as in float8.recipe_name; NULL: tensorwise */
     const char *recipe;
     int64_t batch_size, seq_len; /* step; 0: the configuration file's, or else 4 and 256 (512 from 124M on) */
-    /* benchmark load: a Hugging Face folder. products: a configuration file. step: a configuration file or
-       NULL. */
+    /* load: a Hugging Face folder; products: a configuration file; step: a configuration file or NULL */
     const char *path;
     const char *device; /* device; see ott_context_options */
 } bench_options;

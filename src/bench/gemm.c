@@ -29,8 +29,7 @@ enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 typedef struct product {
     operand a, b;
     tensor c;
-    /* gemv: number of packed weight matrices in memory; bytes of one; index of the one that the next run
-       reads */
+    /* gemv: number of packed weights in memory; bytes of one; index of the weight that the next run reads */
     int64_t weights, packed_bytes, at;
 } product;
 
@@ -131,8 +130,7 @@ static int64_t region_elements(const bench *b, const bench_shapes *s, ott_dtype 
     return elements;
 }
 
-/* Multiplies by the next weight matrix in memory. The matrices are never packed: any bytes are a valid packed
-   matrix. */
+/* Multiplies by the next weight in memory. It was never packed: any bytes are a valid packed weight. */
 static ott_status run_next(bench *b, void *state) {
     product *p = state;
     operand weight = p->b;

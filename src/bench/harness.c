@@ -127,8 +127,7 @@ static const char *unit_of(const bench *b, const bench_case *c) {
     return unit ? unit : dtype_name(c->format);
 }
 
-/* Returns the index in b->peak of the case's compute unit; b->peaks (past the end) if it was not measured
-   yet. */
+/* Returns the index in b->peak of the case's compute unit; b->peaks if it was not measured yet. */
 static int find_peak(const bench *b, const bench_case *c) {
     int at = 0;
     while (at < b->peaks && strcmp(b->peak[at].unit, unit_of(b, c)) != 0) at++;
@@ -198,15 +197,13 @@ static double share_of_peak(const bench *b, const bench_case *c) {
     return bench_median(c->copy_seconds, b->options->repeats) / bench_seconds(b, c);
 }
 
-/* Returns the speed relative to the bf16 case of the same operation and size; NaN if there is no such
-   case. */
+/* Returns the speed relative to the bf16 case of the same operation and size; NaN if there is none. */
 static double compares_bf16(const bench *b, const bench_case *c) {
     const bench_case *bf16 = bench_find(b, c->what, c->shape, "bf16");
     return bf16 ? rate(b, c) / rate(b, bf16) : (double)NAN;
 }
 
-/* Returns the geometric mean of of(b, case) over all cases of this variant. of: returns a speed or a
-   ratio. */
+/* Returns the geometric mean of of(b, case) over all cases of this variant. of: a speed or a ratio. */
 static double geometric_mean(const bench *b, const char *variant,
                              double (*of)(const bench *, const bench_case *)) {
     double sum = 0;

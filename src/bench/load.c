@@ -66,8 +66,7 @@ static void close_load(load_bench *l) {
 
 /* ---- measuring ---- */
 
-/* Asks the system to drop the files from its cache. It keeps pages that are being written or that others
-   use. */
+/* Asks the system to drop the files from its cache. It keeps pages that are being written or in use. */
 static void forget_files(const load_bench *l) {
     for (int64_t i = 0; i < shards_file_count(l->files); i++) {
         int descriptor = open(safetensors_path(shards_file(l->files, i)), O_RDONLY | O_CLOEXEC);

@@ -6,8 +6,7 @@
 
 /* ---- norm and gated activation ---- */
 
-/* A precision to measure. fp8 is bf16 computation, after which the result is also quantized, with one
-   scale. */
+/* A precision to measure. fp8: computes in bf16, and also quantizes the result with one scale. */
 typedef struct block_precision {
     const char *name;
     ott_dtype activation;

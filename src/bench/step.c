@@ -114,8 +114,7 @@ static ott_dtype format_of_products(const bench *b, const char *precision) {
     return strcmp(precision, "fp8") == 0 ? OTT_E4M3 : OTT_F32;
 }
 
-/* Adds a precision to the comparison. Its FLOPs are six for each weight and token; attention is not
-   counted. */
+/* Adds a precision to the comparison. FLOPs: six for each weight and token; attention is not counted. */
 static ott_status add_contestant(bench *b, const char *precision, contestant *c) {
     TRY(open_contestant(b, precision, c));
     const model *m = c->trainer->m;

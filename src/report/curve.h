@@ -19,8 +19,7 @@ ott_status curve_row_mean(const report *r, int row, report_key key, curve *out);
    before it, as many are used after it: losses fall steeply at the start, and the mean must not be lower than
    the curve. At the end only the right side has fewer points. */
 ott_status curve_smooth(curve *c, int64_t half);
-/* Returns the `half` of curve_smooth for `count` points: count / 60, at most 500; 0 for fewer than 60
-   points. */
+/* Returns `half` for curve_smooth of `count` points: count / 60, at most 500; 0 for fewer than 60 points. */
 int64_t curve_half_window(int64_t count);
 /* Computes 100 * (run / reference - 1) at the steps that both curves have. */
 ott_status curve_gap(mem *account, const curve *run, const curve *reference, curve *out);

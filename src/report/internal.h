@@ -41,8 +41,7 @@ typedef struct report_row {
     /* means of losses, speed and time, maximum of peak memory; other members are copied from run[0] */
     report_summary mean;
     double train_error, val_error; /* standard errors of the mean losses; NaN for one run */
-    /* how the row differs from the first row, except in precision: "other data than bf16 (...)"; NULL: not at
-       all */
+    /* differences from the first row, except in precision: "other data than bf16 (...)"; NULL: none */
     const char *differs;
 } report_row;
 
@@ -84,10 +83,9 @@ report_gap report_gap_of(const report *r, int row);
 typedef enum report_verdict {
     /* no verdict: the row has no FP8, the first row has FP8, or they differ in more than precision */
     REPORT_VERDICT_NONE,
-    /* at most 1% worse, with 95% confidence; if both rows have one seed: better by over REPORT_SEED_NOISE */
+    /* at most 1% worse, with 95% confidence (one seed each: better by over REPORT_SEED_NOISE) */
     REPORT_VERDICT_NO_WORSE,
-    /* over 1% worse, with 95% confidence; if both rows have one seed: worse by over REPORT_SEED_NOISE; or a
-       missing loss */
+    /* worse by over 1%, with 95% confidence (one seed each: by over REPORT_SEED_NOISE), or without a loss */
     REPORT_VERDICT_WORSE,
     REPORT_VERDICT_OPEN,    /* not decided: more seeds are needed */
     REPORT_VERDICT_ONE_SEED /* one seed each, and at most REPORT_SEED_NOISE apart */
@@ -106,8 +104,7 @@ double report_format_sqnr(const char *format);
 double report_use_rank(const metrics_use *use);
 /* Formats an SQNR: "27.3 dB", "not finite" or "-". */
 const char *report_sqnr_text(const metrics_use *use, char out[32]);
-/* Writes how far a use's SQNR is from what its format should have: ", -3.1 from expected 31.5"; "" if
-   unknown. */
+/* Writes the difference of a use's SQNR from the format's: ", -3.1 from expected 31.5"; "" if unknown. */
 const char *report_sqnr_gap_text(const metrics_use *use, char out[32]);
 /* Returns the *count uses of tensors in the last measurement, the worst first. Free *out with mem_free. */
 ott_status report_worst_uses(mem *account, const metrics_health *h, const metrics_use ***out, int64_t *count);
