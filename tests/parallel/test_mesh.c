@@ -91,7 +91,7 @@ static void groups_part_the_ranks(void **state) {
     for (int64_t r = 0; r < 48; r++) assert_int_equal(mesh_group_rank(&m, MESH_ALL, r), r);
 }
 
-/* Expects the sizes that distributed.fit makes of the requested sizes. The new sizes always fit. */
+/* Checks that distributed.fit changes the requested sizes to `wanted`, and that the mesh then opens. */
 static void expect_fit(const int64_t asked[MESH_DIMENSIONS], int64_t ranks,
                        const int64_t wanted[MESH_DIMENSIONS]) {
     config cfg = {.distributed = {.fit = true,

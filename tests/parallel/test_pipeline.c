@@ -1,7 +1,7 @@
 /*
- * Pipeline schedules as data. Every stage runs every task once, in the order of the micro-batches. The number
- * of micro-batches in flight is bounded. Every send has its receive. The order of sends and receives has no
- * deadlock, even if a send completes only when the receive has been posted.
+ * Pipeline schedules, without a model. Every stage runs every task once, in the order of the micro-batches.
+ * The number of micro-batches in flight is bounded. Every send has its receive. The order of sends and
+ * receives has no deadlock, even if a send completes only when the receive has been posted.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,8 +29,8 @@ static void each_shape(visit look) {
 
 /* ---- one stage ---- */
 
-/* Returns the largest number of micro-batches in flight: their forward is done, but not their backward. Each
-   model chunk of a micro-batch counts. */
+/* Returns how many forwards of this stage may at most wait for their backward. A micro-batch counts once for
+   each chunk of the model. */
 static int64_t in_flight(const pipeline_stage *s, int64_t n) {
     int64_t later = s->stages - 1 - s->rank, all = n * s->chunks;
     int64_t most = s->schedule == PP_GPIPE  ? n
@@ -63,7 +63,7 @@ static void tasks_are_in_order(void **state) {
     each_shape(check_tasks);
 }
 
-/* ---- all stages, as train/pipeline runs them ---- */
+/* ---- all stages, as train/stage runs them ---- */
 
 typedef struct walker {
     int64_t task;
@@ -75,11 +75,10 @@ typedef struct simulation {
     int64_t n;
     bool tied;
     walker at[STAGES_MAX];
-    /* asked: the receiver has posted the message's receive; left: the sender has started to send the
-       message */
+    /* asked: the receiver has posted the receive of the message; left: the sender has started its send */
     bool asked[PIPELINE_CONTENTS][STAGES_MAX][CHUNKS_MAX][BATCHES_MAX],
         left[PIPELINE_CONTENTS][STAGES_MAX][CHUNKS_MAX][BATCHES_MAX];
-    /* pointers to elements of `asked`: the last message sent, for each sender, content and receiver */
+    /* [sender][content][slot] sends in flight, as pointers to their receives in `asked` */
     const bool *leaving[STAGES_MAX][PIPELINE_CONTENTS][STAGES_MAX];
     int64_t sent[STAGES_MAX][PIPELINE_CONTENTS];
 } simulation;
@@ -90,7 +89,7 @@ static pipeline_stage stage_of(const simulation *w, int rank) {
     return s;
 }
 
-/* Posts all receives of messages from `from` to `to`, in order, up to the receive of this message. */
+/* Posts the receives of stage `to` from stage wanted->peer, in order, up to the receive of *wanted. */
 static void ask_up_to(simulation *w, int to, const pipeline_message *wanted) {
     pipeline_stage from = stage_of(w, wanted->peer);
     for (int64_t i = 0; i < pipeline_task_count(&from, w->n); i++) {
@@ -107,7 +106,7 @@ static void ask_up_to(simulation *w, int to, const pipeline_message *wanted) {
     fail_msg("stage %d waits for a message that stage %d never sends", to, wanted->peer);
 }
 
-/* Posts the receives of the next task. True if all its inputs have arrived. */
+/* Posts the receives of the stage's next task. True if all inputs of this task have been sent. */
 static bool may_run(simulation *w, int rank) {
     pipeline_stage s = stage_of(w, rank);
     pipeline_message needs[PIPELINE_MESSAGES];
@@ -120,8 +119,8 @@ static bool may_run(simulation *w, int rank) {
     return here;
 }
 
-/* Sends outputs of the last task. A message is sent when the earlier ones of the same kind have been
-   received. True if all are sent. */
+/* Sends the outputs of the task that the stage ran last. False if one must wait, because earlier messages of
+   the same content have not been received. */
 static bool send(simulation *w, int rank) {
     pipeline_stage s = stage_of(w, rank);
     pipeline_message sends[PIPELINE_MESSAGES];

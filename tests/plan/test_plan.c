@@ -1,7 +1,7 @@
 /*
- * The page of a plan. The text of one page is compared word for word. The other pages' numbers are checked:
- * the memory is what `ottava train` would plan, the largest batch fits and the next larger one does not, and
- * rates affect the times as defined.
+ * The output of `ottava plan`. One output is compared word for word. In the others, numbers are checked: the
+ * memory is what `ottava train` would plan, the largest batch fits and the next larger one does not, and
+ * rates change the times as they should.
  */
 #include <setjmp.h>
 #include <math.h>
@@ -198,8 +198,8 @@ static void products_are_counted_once(void **state) {
     assert_true(number_of(h100, eight, "work/gemm_fp8/flops") == 6 * weights * 8 * 1024);
 }
 
-/* Of the fp32 state of 8B, moments are half and masters a quarter. If state is in host memory, a step takes
-   the additional time to read it over the bus. */
+/* Offloaded moments and masters of an 8B model count as host memory instead of device memory. The update then
+   takes the time to read them over the bus. */
 static void offloading_moves_bytes_to_the_host(void **state) {
     const char *const kept[] = {SIZES("8"), NULL}, *const moments[] = {SIZES("8"), "--train.offload=moments",
                                                                        NULL};
@@ -258,7 +258,7 @@ static void more_ranks_need_less(void **state) {
     }
 }
 
-/* The test would take minutes if the plan visited every rank for every shard of a parameter. */
+/* With 4096 ranks, a plan takes minutes if it visits every rank for each shard of a parameter. */
 static void thousands_of_ranks(void **state) {
     const char *const arguments[] = {SIZES("1"), NULL};
     (void)state;
@@ -267,10 +267,9 @@ static void thousands_of_ranks(void **state) {
     assert_true(own > all / 4096 / 1.2 && own < all / 4096 * 1.2);
 }
 
-/* Checks the bytes that a rank receives from the three other ranks. Block weights are gathered in bf16 for
-   forward and again for backward. But the last block's weights stay gathered from forward to backward. The
-   tied table is gathered for the embedding and the head, and not again for backward. Norms and gradients are
-   fp32. */
+/* Checks the bytes that one of four ranks receives. Block weights are gathered in bf16, for forward and again
+   for backward, but the last block's weights stay gathered. The tied table is gathered for the embedding and
+   for the head, but not for backward. Norms and gradients are fp32. */
 static void bytes_of_four_ranks(void **state) {
     const char *const arguments[] = {"--model.preset=124M", "--train.seq_len=1024", "--train.batch_size=1",
                                      "--train.mixed_precision=bf16", NULL};
@@ -300,8 +299,8 @@ static void fp8_travels_as_codes(void **state) {
     (void)state;
     double codes = of_ranks(8, fp8, "gathered/bytes"), full_values = of_ranks(8, bf16, "gathered/bytes");
     assert_true(codes < 0.7 * full_values);
-    /* The scales of all weights are computed once per step. Reducing amaxes in one collective or in many does
-       not change the computation. */
+    /* All weights' scales are computed once per step. The computation is the same if the amaxes are reduced
+       in one collective or in many. */
     const char *const at_once[] = {SIZES("1"), "--float8.precompute_float8_dynamic_scale_for_fsdp=true",
                                    NULL};
     const char *const apart[] = {SIZES("1"), "--float8.precompute_float8_dynamic_scale_for_fsdp=false", NULL};
@@ -324,7 +323,7 @@ static double moved(const char *recipe, int layers, const char *more) {
            of_ranks_on(device, 4, arguments, "exchanged/bytes");
 }
 
-/* Returns the bytes that one more layer adds. The layer's weights are gathered in forward and in backward. */
+/* Returns the bytes that a rank sends and receives in a step for one additional layer. */
 static double moved_by_block(const char *recipe, const char *more) {
     return moved(recipe, 13, more) - moved(recipe, 12, more);
 }
@@ -455,8 +454,8 @@ static void many_ranks_lay_out_at_once(void **state) {
     assert_true(of_ranks(256, BF16("--train.seed=1"), "work/convert/seconds") < 1.5 * few);
 }
 
-/* GPUs reduce through staging memory of at most 64 MiB per group. In a pipeline, all messages of a step may
-   be in flight at a time, with the gradient of a tied head. */
+/* On GPUs a group has 64 MiB of staging memory. In a pipeline, all messages of a step may be in flight at the
+   same time, with a gradient of the tied table for each of four micro-batches. */
 static void groups_of_gpus_take_memory(void **state) {
     const char *comm = "memory_bytes/communication";
     (void)state;

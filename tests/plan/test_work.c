@@ -74,8 +74,8 @@ static void attention_counts(void **state) {
     assert_true(work_of(&cx, OP_INDEX_attention_backward, &b).flops == 5.0 * 2 * 16 * 20);
 }
 
-/* Returns the bytes per element that a cast of an 8 x 4 tensor of 2-byte elements reads and writes.
-   contiguous: the device needs transposed columnwise codes. separate: the cast is not part of another op. */
+/* Returns the bytes per element that quantizing an 8 x 4 tensor of 2-byte elements reads and writes.
+   contiguous: the device needs transposed columnwise codes. separate: a separate op quantizes. */
 static double cast_bytes(const char *name, bool contiguous, bool separate) {
     backend_capabilities can = {.contiguous_contraction = contiguous};
     return work_cast_bytes(&can, &recipe_find(name)->input, 8, 4, 2, separate) / 32;
@@ -84,7 +84,7 @@ static double cast_bytes(const char *name, bool contiguous, bool separate) {
 static void casts(void **state) {
     (void)state;
     assert_true(cast_bytes("tensorwise", false, false) ==
-                1 + 2); /* writes one set of codes for both copies, and reads the tensor again */
+                1 + 2); /* 1: codes, the same for both copies; 2: another read, when the amax is known */
     /* writes a second, transposed set of codes */
     assert_true(cast_bytes("tensorwise", true, false) == 2 + 2);
     /* reads the tensor twice: for the amax and for the codes */
@@ -96,8 +96,7 @@ static void casts(void **state) {
     assert_true(cast_bytes("bf16", true, true) == 0);
 }
 
-/* Returns the bytes that a quantize adds when it is fused into an op, per 2-byte element of the op's
-   output. */
+/* Returns the bytes per element that quantizing its bf16 output adds to an op. */
 static double quantized_bytes(enum op_index op, const char *name) {
     backend_capabilities can = {.contiguous_contraction = true};
     device gpu = {.can = &can};
@@ -110,12 +109,12 @@ static double quantized_bytes(enum op_index op, const char *name) {
     return (work_of(&cx, op, &after).bytes - 2 * 64 - 4 * 4 - 4 * 8) / 32;
 }
 
-/* An op that computes its output by tiles knows every amax except the tensor's. An op that computes it by
-   rows knows only the amaxes of rows and of the tensor. */
+/* An op that computes its output by tiles knows only amaxes of blocks. An op that computes it by rows knows
+   only the amaxes of the rows and, at its end, of the tensor. */
 static void casts_in_their_producers(void **state) {
     static const struct {
         const char *recipe;
-        /* number of sets of codes that are written; number of times that the output is read again */
+        /* sets of codes written; extra reads of the output after an op by tiles; after an op by rows */
         int codes, by_tiles, by_rows;
     } rows[] = {
         {"tensorwise", 2, 1, 1}, {"current", 2, 1, 1}, {"rowwise", 2, 1, 2}, {"rowwise_with_gw_hp", 1, 1, 0},
@@ -163,10 +162,10 @@ static void products_on_a_gpu(void **state) {
            fp8 = gemm_seconds(&m, WORK_FP8, 8192, 8192, 8192);
     assert_true(bf16 > 2 * 8192.0 * 8192 * 8192 / 765e12 && bf16 < 1.1 * 2 * 8192.0 * 8192 * 8192 / 765e12);
     assert_true(bf16 / fp8 > 1.6 && bf16 / fp8 < 1297.0 / 765);
-    /* one tile takes as long as a hundred, which run at the same time */
+    /* a single tile takes as long as a hundred tiles, which run at the same time */
     assert_true(gemm_seconds(&m, WORK_BF16, 128, 128, 8192) >
                 0.9 * gemm_seconds(&m, WORK_BF16, 1280, 1280, 8192));
-    /* with many outputs and a short contraction, writing the output takes the time */
+    /* with a large output and a short contraction, the GEMM takes the time to write the output */
     assert_true(gemm_seconds(&m, WORK_FP8, 8192, 8192, 16) > 2 * 8192.0 * 8192 / m.rate.bandwidth);
 }
 

@@ -38,8 +38,8 @@ static void micro_batch_done(void *user, int64_t done, int64_t total) {
     if (k->histories) k->r.t->m->delayed.block = (done + 1) % k->histories_every == 0 ? k->histories : NULL;
 }
 
-/* Runs a training step. It hides the amax histories from the model in most micro-batches, so that they roll
-   only after every histories_every-th micro-batch. */
+/* Runs a training step. In most micro-batches the model has no amax histories, so that they roll only after
+   every histories_every-th micro-batch. */
 static ott_status step(rank_run *k, int i) {
     trainer *t = k->r.t;
     void *before = t->delayed_before;
@@ -87,8 +87,8 @@ static void open_groups(const mesh *m, mesh_set set, int which, int count, threa
     for (int k = 0; k < count; k++) ranks[k].groups[which] = opened[k];
 }
 
-/* Replaces the rank's groups by groups that communicate between GPUs. The old groups exchange the ids that
-   GPUs need to open the new ones. */
+/* Replaces the rank's groups with groups that use links between GPUs. The old groups exchange the ids that
+   GPUs need to open the links. */
 static ott_status link_rank(void *rank) {
     rank_run *k = rank;
     for (int i = 0; i < GROUPS; i++) {
@@ -173,7 +173,7 @@ static int open_ranks(rank_run *ranks, thread_groups *w, const fixture *f, const
 
 /* ---- full tensors ---- */
 
-/* marks elements that no rank has written; no computation gives these bits */
+/* first value of all elements, to find elements that no rank writes; no computation gives these bits */
 static const uint32_t unknown = 0xFFFFFFFFu;
 
 static void add_tensor(outcome *o, const char *name, outcome_kind kind, int64_t count) {
@@ -212,8 +212,8 @@ static void put_shard(outcome *o, const parameter *p, outcome_kind kind, const f
     }
 }
 
-/* Copies the rank's shard of a parameter's gradient into the outcome. last: 0 for the first step's gradient,
-   1 for the last step's. */
+/* Copies this rank's shard of a parameter's gradient to the full tensor in o. last: 0 for the first step's
+   gradient, 1 for the last step's. */
 static void put_gradient(outcome *o, const rank_run *k, const parameter *p, int last) {
     const tensor *grad = &p->shard.grad;
     int64_t offset = (const char *)grad->data - (const char *)k->r.t->m->grads, count = tensor_count(*grad);
@@ -253,7 +253,7 @@ static void take_state(outcome *o, const rank_run *k, const char *name, outcome_
     free(x);
 }
 
-/* Stores a layer's amax histories and scales. adds: true on the first rank that owns the layer. */
+/* Stores a layer's amax histories and scales. adds: also adds their tensors to o, as the first rank does. */
 static void take_states(outcome *o, const rank_run *k, const linear *l, const char *layer, bool adds) {
     for (int i = 0; i < TENSOR_COUNT; i++) {
         char name[96];
