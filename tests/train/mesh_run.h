@@ -20,9 +20,9 @@ typedef struct mesh_run_options {
     const precision *precision;
     const char *const *more; /* further arguments, as for fixture_config */
     mesh_layout layout;
-    bool gpus; /* each rank has its own emulated GPU, and its groups use links between the GPUs */
-    /* Number of micro-batches after which the amax histories roll, so that one rank matches several; 0 means
-       1. */
+    bool gpus; /* each rank has its own emulated GPU; ranks communicate over links between the GPUs */
+    /* The amax histories roll after this number of micro-batches (0 means 1). So one rank that runs the
+       micro-batches of N ranks can roll them as often as the N ranks. */
     int64_t histories_every;
 } mesh_run_options;
 
@@ -55,15 +55,14 @@ typedef struct outcome {
     int count;
 } outcome;
 
-/* Trains on all ranks and assembles the outcome. Fails the test if a rank fails, if two ranks have different
-   bits of the same element, or if an element of a tensor is on no rank. */
+/* Trains on all ranks and assembles the full tensors in *out. Fails the test if a rank fails, if ranks have
+   different bits of the same element, or if no rank has an element of a tensor. */
 void mesh_run(const fixture *f, const mesh_run_options *o, outcome *out);
 void outcome_free(outcome *o);
 
 /* True if a and b have equal bits. Otherwise `what` names the first tensor that differs. */
 bool outcome_equal(const outcome *a, const outcome *b, char what[160]);
-/* Returns the largest relative distance ||x - y|| / ||x|| between a tensor x of this kind in a and its tensor
-   y in b. */
+/* Returns the largest relative distance ||x - y|| / ||x|| of all tensors of a kind, x in a and y in b. */
 double outcome_distance(const outcome *a, const outcome *b, outcome_kind kind);
 
 #endif

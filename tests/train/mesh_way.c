@@ -1,5 +1,5 @@
-/* mesh_way: computes a mesh's sizes, decides which sums have one rank's order, and bounds the other
-   differences. */
+/* mesh_way: computes a mesh's sizes, decides which sums are added in the same order as on one rank, and
+   bounds the differences of all other sums. */
 #include "train/mesh_way.h"
 
 #include <math.h>
@@ -36,7 +36,7 @@ mesh_way way_without(const mesh_way *w, unsigned kinds) {
     return less;
 }
 
-/* True if data-parallel ranks add gradients in the order of one rank. */
+/* True if data-parallel ranks add gradients in the same order as one rank does. */
 static bool adds_in_order(const mesh_way *w) {
     int ways = 0;
     for (int d = MESH_DP_REPLICATE; d < MESH_DIMENSIONS; d++)
@@ -52,7 +52,7 @@ unsigned way_bits(const mesh_way *w) {
 
 #define NOISE_E4M3 0x1p-4 /* relative error if an E4M3 value gets a neighboring code */
 #define NOISE_E5M2 0x1p-3
-#define SUM_FP32   6.1e-5 /* relative difference of 512 products' sums in two orders (test_layer_ranks.c) */
+#define SUM_FP32   6.1e-5 /* relative difference of sums of 512 products in two orders (test_layer_ranks.c) */
 
 static bool has_e5m2(int format) {
     return format == TENSORWISE || format == DELAYED || format == CURRENT;
@@ -67,8 +67,8 @@ double way_gradient_bound(const mesh_way *w, int format, int64_t layers, int64_t
     return NOISE_E4M3 + (has_e5m2(format) ? NOISE_E5M2 : NOISE_E4M3);
 }
 
-/* In the first step of delayed scaling all scales are 1, and most gradients are rounded to 0. So with tensor
-   parallelism the last step's gradients are compared. */
+/* With delayed scaling all scales are 1 in the first step, and most gradients are rounded to 0. So for tensor
+   parallelism, which changes gradients, the last step's gradients are compared. */
 outcome_kind way_gradient_kind(const mesh_way *w, int format) {
     return format == DELAYED && w->kinds & WAY_TENSOR ? OUTCOME_LAST_GRADIENT : OUTCOME_GRADIENT;
 }
@@ -77,8 +77,8 @@ void way_expect_within(const char *what, const char *subject, double apart, doub
     if (!(apart <= bound)) fail_msg("%s: %s %.3g apart, more than %.3g", what, subject, apart, bound);
 }
 
-/* After an update all tensors contain the noise of FP8 codes, so gradient norms and values may differ by this
-   noise. */
+/* After an update, sums in another order can change FP8 codes, and so all later tensors. Therefore gradient
+   norms and values may differ by the relative distance of neighboring E4M3 codes. */
 void way_expect_near(const outcome *one, const outcome *ranks, double gradient, const char *what) {
     double noise = fmax(gradient, NOISE_E4M3);
     for (int i = 0; i < MESH_RUN_STEPS; i++) {

@@ -29,19 +29,19 @@ int64_t way_size(const mesh_way *w, mesh_dimension d);
 int64_t way_data_ranks(const mesh_way *w);
 int64_t way_ranks(const mesh_way *w);
 
-/* Returns `w` without some kinds of parallelism. Each remaining rank also runs the removed ranks'
-   micro-batches. */
+/* Returns `w` without some kinds of parallelism. If data parallelism is removed, the ranks that are left also
+   run the micro-batches of the removed ranks. */
 mesh_way way_without(const mesh_way *w, unsigned kinds);
 /* The kinds of parallelism that can be removed from `w` without changing a bit of the results. */
 unsigned way_bits(const mesh_way *w);
 
-/* Bound of ||g - g1|| / ||g1||, where g is a gradient of the ranks and g1 is the same gradient of one rank.
+/* Bound of the relative distance ||g - g1|| / ||g1|| of gradients g on the ranks of `w` and g1 on one rank.
    format: FP32, TENSORWISE and so on (train_fixture.h). tokens: tokens of a micro-batch. */
 double way_gradient_bound(const mesh_way *w, int format, int64_t layers, int64_t tokens);
 /* Which gradients are compared: OUTCOME_GRADIENT (first step) or OUTCOME_LAST_GRADIENT (last step). */
 outcome_kind way_gradient_kind(const mesh_way *w, int format);
-/* Fails the test if `ranks` and `one` differ by more than `gradient`, the bound of the gradients, and the
-   noise of FP8 codes. */
+/* Fails the test if a result differs by more than `gradient`, the bound of the gradients, and by more than
+   the distance of neighboring FP8 codes. one: one rank's results. */
 void way_expect_near(const outcome *one, const outcome *ranks, double gradient, const char *what);
 void way_expect_within(const char *what, const char *subject, double apart, double bound);
 

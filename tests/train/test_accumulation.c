@@ -72,7 +72,7 @@ static void micro_batches_are_one_batch(void **state) {
     rig_close(&parts.r);
 }
 
-/* The negative control: the second micro-batch has other samples, so the loss and the gradient change. */
+/* Negative control: a step with just the first micro-batch has another loss, so the second one counts. */
 static void second_micro_batch_counts(void **state) {
     const fixture *f = *state;
     outcome half = one_step(f, (const char *const[]){"--train.batch_size=2", NULL});

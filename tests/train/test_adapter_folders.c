@@ -129,7 +129,7 @@ static float *read_exported(rig *r, const char *folder, const model_module *e, c
     return out;
 }
 
-/* Exports to FOLDER/goal in fp32 and returns the weight of a module. The caller frees it. */
+/* Exports the model in fp32 to FOLDER/`goal` and returns the weight of a module. The caller frees it. */
 static float *merged_weight(const fixture *f, rig *r, const model_module *e, const char *goal) {
     char folder[160];
     hf_save_summary sum;
@@ -164,8 +164,8 @@ static double row_factor(rig *r, const model_module *e, const float *sum, int64_
     return e->lora_m ? (double)rig_peek(r, &e->lora_m->value, row) / sqrt(squares) : 1;
 }
 
-/* Compares a q_proj weight with its tensor in a GGUF file. llama.cpp orders the rows of each head by rotary
-   pairs. */
+/* Compares a q_proj weight with its tensor in a GGUF file. In llama.cpp's order of rows, the two rows of a
+   rotary pair are neighbors. */
 static void expect_in_gguf(const fixture *f, rig *r, const model_module *e, const float *merged) {
     char path[160];
     gguf_save_summary sum;
@@ -303,8 +303,8 @@ static void saved_by_patterns(void **state) {
     rig_close(&again);
 }
 
-/* The file must list full layer names if a layer without an adapter has the same name ending as one with an
-   adapter. */
+/* The saved adapter configuration must list full layer names if a layer without an adapter has a name with
+   the same ending as the name of an adapted layer. */
 static void some_of_those_that_end_alike(void **state) {
     static const char *const more[] = {LORA,
                                        "--peft.target_modules=*.mlp.up_proj",

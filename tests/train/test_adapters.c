@@ -33,7 +33,7 @@ static bool is_adapter(const parameter *p) {
 
 /* ---- which layers have an adapter ---- */
 
-/* Writes the first letter of each adapted layer, in the model's order. */
+/* Writes the first letter of each adapted layer's name, in the model's order: q, k, v, o, g, u, d. */
 static void spell(const rig *r, char *out) {
     const model *m = r->t->m;
     for (int i = 0; i < m->modules.count; i++)
@@ -322,8 +322,8 @@ static void export_as(const fixture *f, const char *run, const char *goal, ott_e
     mem_close(account);
 }
 
-/* Adapters give the same results with FP8 expert weights and with masters of the same values. Evaluation and
-   generation of the trained model need no masters. */
+/* Adapters on frozen FP8 expert weights give the same results as on masters with the same values. Evaluation
+   and generation of the trained model need no masters. */
 static void mixtures_stay_in_fp8(void **state) {
     static const char *const made[] = {"--model.family=mixtral", "--model.num_experts=4",
                                        "--train.max_steps=1", "--checkpoint.interval=1", NULL};
@@ -353,8 +353,8 @@ static void mixtures_stay_in_fp8(void **state) {
     assert_memory_not_equal(base_logits, adapted, sizeof base_logits);
 }
 
-/* Runs an example configuration. Its model folder has the keys of an 8B model and the sizes of the fixture's
-   model. */
+/* Runs an example configuration for an 8B model. The model folder has the keys of the 8B model, but the small
+   sizes of the test's model. */
 static void ready_configuration(void **state) {
     static const char *const keys[] = {"--model.rope_scaling=llama3", "--model.rope_theta=5e5",
                                        "--train.max_steps=1", "--checkpoint.interval=1", NULL};
@@ -382,7 +382,7 @@ static void ready_configuration(void **state) {
 typedef struct spread {
     const char *name;
     mesh_layout layout;
-    int micro_batches, of_one; /* micro-batches per step of each rank; of the single reference rank */
+    int micro_batches, of_one; /* micro-batches per step: of each rank; of the single rank that is compared */
     bool exact;
 } spread;
 

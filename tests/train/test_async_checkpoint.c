@@ -229,7 +229,7 @@ static void check_full_disk(const fixture *f, const char *mode, const char *name
     mem_close(account);
 }
 
-/* Both modes end with the same error message, except for the folder's name in it. */
+/* Synchronous and asynchronous saves end with the same error message, except for the folder's name. */
 static void full_disk_ends_the_run(void **state) {
     char plain[400], background[400];
     check_full_disk(*state, "disabled", "full-a", plain);
@@ -299,7 +299,7 @@ static void thread_that_cannot_start(void **state) {
     rig_close(&r);
 }
 
-/* Makes a folder so deep that removing it exceeds the open-file limit. */
+/* Makes a folder with so many levels that removing it exceeds the test's limit of open files. */
 static void make_deep(const char *folder) {
     char path[600];
     int length = snprintf(path, sizeof path, "%s/step-1", folder);
