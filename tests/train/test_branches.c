@@ -33,7 +33,7 @@ static const char *in(const fixture *f, const char *format, ...) {
     return path;
 }
 
-/* Runs `steps` steps with a checkpoint after each step, unless `more` changes that. */
+/* Trains for `steps` steps, with a checkpoint after each step unless the arguments `more` change that. */
 static ott_status train(const fixture *f, const char *name, int steps, const char *load,
                         const char *const *more, int stop_after) {
     char max[40], from[300];
@@ -180,8 +180,8 @@ static void a_shared_folder(void **state) {
     assert_newest(in(f, "one"), "step-4");
 }
 
-/* A copied run folder is a new run, if the checkpoints are in a folder outside of the original and the
-   copy. */
+/* A copy of a run folder is a new run. If both runs save to one checkpoint folder outside of their folders,
+   their checkpoints stay separate. */
 static void a_copied_run(void **state) {
     const fixture *f = *state;
     char dir[200], command[700];

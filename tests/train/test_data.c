@@ -1,6 +1,6 @@
 /*
- * Training on every kind of data: which files a path means, how files are read, the loss as a mean over the
- * step's labels, packed and unpacked rows, epochs, and resuming within an epoch.
+ * Training on every kind of data: which files data.dataset_path selects, how files are read, the loss as a
+ * mean over the step's labels, packed and unpacked rows, epochs, and resuming within an epoch.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -190,7 +190,7 @@ static void write_tokenizer(const fixture *f) {
     free(text);
 }
 
-/* A preset's vocabulary size grows to the tokenizer's size. A configured vocabulary size does not. */
+/* A preset's vocabulary becomes as large as the tokenizer's. A configured vocabulary size stays the same. */
 static void vocabulary_follows_the_tokenizer(void **state) {
     const fixture *f = *state;
     write_tokenizer(f);
@@ -424,8 +424,8 @@ static void packing_changes_no_loss(void **state) {
     check_near("packed gradient", other, grad_norm);
 }
 
-/* Checks that a batch's documents are followed by empty ones up to the padded number of documents, and that
-   the batch's arrays are aligned. */
+/* Checks that cu_seqlens ends with empty documents up to its padded length, and that the arrays of a batch
+   are aligned. */
 static void check_batch(const rig *r, const batch *b) {
     int64_t tokens = b->count * b->length, documents = b->at.cu_seqlens.columns - 1, places = b->count;
     const tensor *parts[] = {&b->token, &b->target, &b->at.position, &b->at.cu_seqlens, &r->t->losses[0]};

@@ -1,7 +1,6 @@
 /*
- * Failures outside of the step lose no training. If metrics cannot be written or data is bad, the run saves
- * its last complete step and then ends with the error. If the run folder was removed or renamed, the run
- * creates it again.
+ * Errors that lose no training. If metrics cannot be written or data is bad, the run saves its last complete
+ * step and then ends with the error. If the run folder was removed or renamed, the run creates it again.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -134,7 +133,7 @@ static void folder_that_cannot_be_made_again(void **state) {
 
 /* ---- data ---- */
 
-/* The file is too large to check before training, so a step finds the bad id. */
+/* A bad token id is found only by a training step if the file is too large to check before training. */
 static void id_found_at_a_step(void **state) {
     const fixture *f = *state;
     static captured_log logged;

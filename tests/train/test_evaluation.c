@@ -51,7 +51,7 @@ static void does_not_change_training(void **state) {
     rig_close(&b);
 }
 
-/* The plan that is made before the first step covers the larger batch. */
+/* The memory plan that is made before the first step has enough memory for the larger evaluation batch. */
 static void is_planned(void **state) {
     static const char *const large[] = {"--eval.batch_size=8", "--eval.seq_len=64", NULL};
     rig a, b;

@@ -100,7 +100,7 @@ static void compare_with_masters(const char *checkpoint, const char *folder) {
     mem_close(account);
 }
 
-/* The messages name the checkpoint that is exported, and the folder has its weights. */
+/* The messages name the exported checkpoint, and the exported folder has the checkpoint's weights. */
 static void test_the_newest_checkpoint_or_the_one_given(void **state) {
     const fixture *f = *state;
     const ott_export_options o = options_of(OTT_EXPORT_HF);
@@ -254,7 +254,7 @@ static void test_a_gguf_file(void **state) {
     "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"\u0120\":3,\"\u0120ab\":4},\"merges\":[[\"a\",\"b\"],["           \
     "\"\u0120\",\"ab\"]]"
 
-/* Writes the GGUF metadata of a folder with this tokenizer.json to a file. */
+/* Makes a folder with the tokenizer.json `json`, and writes the folder's GGUF metadata to the file `path`. */
 static ott_status describe(const fixture *f, const char *json, int64_t vocab, char path[200]) {
     char folder[200], file[300];
     mem *account;
@@ -366,7 +366,7 @@ static void test_tokenizers_that_gguf_cannot_say(void **state) {
     assert_non_null(strstr(status_text(), "has 7 tokens, but the model has 6"));
 }
 
-/* Exports with a limit of the file size, which simulates a full disk. */
+/* Exports with a small limit of file sizes, so that writes fail as on a full disk. */
 static void check_full_disk(const fixture *f, ott_export_format format) {
     pid_t child = fork();
     if (child == 0) {
@@ -395,8 +395,8 @@ static void remove_export(const char *goal) {
         assert_int_equal(unlink(goal), 0);
 }
 
-/* Repeats an export and lets another allocation fail in each. The export returns an error, frees all memory
-   and leaves no folder. */
+/* Repeats an export; in each repetition a later allocation fails. The export returns an error, frees all
+   memory and leaves no folder. */
 static void check_no_memory(const fixture *f, ott_export_format format) {
     char run[200], goal[200];
     ott_export_options o = options_of(format);

@@ -90,7 +90,8 @@ static double progress_of(const fixture *f, int kind, int dither_seed, double *s
     return loss[0] - loss[STEPS - 1];
 }
 
-/* Compares a precision's progress with fp32's progress: without dither, and averaged over dither seeds. */
+/* Compares how much the loss falls in a precision and in fp32, without dither and averaged over dither seeds.
+   */
 static void expect_follows(const fixture *f, int kind, double fp32) {
     enum { SEEDS = 3 };
     double start[SEEDS + 1], plain = progress_of(f, kind, 0, &start[0]) / fp32, dithered = 0;
@@ -104,8 +105,8 @@ static void expect_follows(const fixture *f, int kind, double fp32) {
         assert_true(start[seed] == start[0]); /* rounding weights to bf16 removes the dither */
 }
 
-/* With tensorwise scales the dither has less effect on this small model. tools/first_steps.sh checks the
-   effect on a real model. */
+/* Does not test tensorwise recipes: with them, dither has less effect on this small model.
+   tools/first_steps.sh tests a real model. */
 static void test_dithered_masters_follow_fp32(void **state) {
     const fixture *f = *state;
     double start, fp32 = progress_of(f, FP32, 0, &start), dithered = progress_of(f, FP32, 1, &start);

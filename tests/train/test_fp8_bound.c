@@ -49,7 +49,7 @@ static recipe without_scales(const char *name) {
     return r;
 }
 
-/* Number of steps of runs with updates that are small compared with bf16's precision. */
+/* Number of steps of runs with updates so small that rounding to bf16 can lose them. */
 enum { STATE_STEPS = 80 };
 static const char *const gentle[] = {"--train.max_steps=80", "--optimizer.lr=2e-4"};
 static const char *const narrow_state[] = {STATE_IN_BF16}, *const fp8_moments[] = {MOMENTS_IN_FP8};
@@ -66,8 +66,8 @@ static void round_to_nearest(rig *r) {
     }
 }
 
-/* Returns BF16's final validation loss with masters, gradients and moments in the formats of `way`. The
-   settings choose the optimizer and end with NULL. */
+/* Returns the final validation loss of a BF16 run. `way` sets the formats of masters, gradients and moments.
+   The arguments `optimizer` choose the optimizer and end with NULL. */
 typedef enum state_way { STATE_WIDE, STATE_NARROW, STATE_FP8, STATE_NEAREST } state_way;
 static double train_state(const fixture *f, state_way way, const char *const *optimizer, int steps) {
     const char *more[28] = {NULL};
@@ -105,7 +105,7 @@ static void narrow_state_is_near_wide(void **state) {
     assert_true(nearest / wide - 1 > STATE_BOUND);
 }
 
-/* Compares narrow and wide state of all optimizers except AdamW, in a shorter run. */
+/* For all optimizers except AdamW, compares state in bf16 with state in fp32, in a shorter run. */
 static void narrow_state_of_others_is_near_wide(void **state) {
     enum { STEPS_OF_OTHERS = 30 };
     static const char *const others[][4] = {
@@ -124,8 +124,8 @@ static void narrow_state_of_others_is_near_wide(void **state) {
     }
 }
 
-/* Trains with precision p and returns the final validation loss. row: a recipe that replaces the precision's
-   recipe, or NULL. */
+/* Trains with precision p and returns the final validation loss. row: NULL, or a recipe that is used instead
+   of the precision's recipe. */
 static double train(const fixture *f, int p, const recipe *row) {
     rig r;
     int64_t fp8, all;
@@ -141,8 +141,8 @@ static double train(const fixture *f, int p, const recipe *row) {
 
 static void fp8_is_near_bf16(void **state) {
     if (FIXTURE_SANITIZED) skip(); /* takes minutes, and other tests run this code */
-    /* Only the first CONTROLS recipes have a negative control. The scales of each later recipe equal another
-       recipe's scales except for the rounding rule. */
+    /* Only the first CONTROLS recipes have a negative control. With all scales at 1, recipes differ only in
+       their formats, and the later recipes have the formats of these first ones. */
     const int kinds[] = {TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP, DELAYED, CURRENT, BLOCK, MXFP8};
     enum { KINDS = sizeof kinds / sizeof *kinds, CONTROLS = 3 };
     double bf16 = train(*state, BF16, NULL), gap[KINDS], control[CONTROLS];

@@ -88,7 +88,8 @@ static void refused(void **state) {
     }
 }
 
-/* Runs one step. Trained parameters get the same update as in an unfrozen run with the same clipping. */
+/* Runs one step with and without frozen parameters. Without clipping, trained parameters get the same update.
+   */
 static void check_step(const fixture *f, int which) {
     static const char *const freeze = "--train.freeze=model.embed_tokens,model.layers.0.mlp,model.norm";
     const char *const all[] = {"--train.grad_clip_norm=0", NULL};
@@ -147,8 +148,8 @@ static void count_making(void *user, enum op_index op, const void *args, double 
 
 enum { STEPS = 3 };
 
-/* Returns how often STEPS steps and a validation quantize a weight. renewed: whether the test reports before
-   every step that masters changed. *end: the final state; the caller frees it. */
+/* Returns how often a weight is quantized in STEPS steps and a validation. renewed: the test reports before
+   every step that masters have changed. *end: the final state; the caller frees it. */
 static int count_makings(const fixture *f, int which, const char *weight, bool renewed, snapshot *end) {
     static const char *const more[] = {"--train.freeze=model.layers.0.mlp", "--train.grad_accum_steps=2",
                                        NULL};
@@ -195,8 +196,8 @@ static void made_once(void **state) {
     }
 }
 
-/* Stops after two steps and resumes. Resuming with other frozen parameters fails with a message that contains
-   `part`. */
+/* Stops after two steps and resumes, with the same results. Resuming with other_freeze instead fails with a
+   message that contains `part`. */
 static void check_resumes(const fixture *f, int which, const char *format, const char *other_freeze,
                           const char *part) {
     static const char *const freeze = "--train.freeze=layers.1,tok_embeddings";
@@ -259,9 +260,9 @@ static void run_kept(const fixture *f, int which, const mesh_layout *layout, con
              out);
 }
 
-/* An FP8 layer has one copy of codes per use of its weight, in forward and in backward. If both uses have the
-   same scaling, the stored codes equal the cast of a frozen master. Losses and gradients then equal a run
-   with the master, on every layout. */
+/* If a recipe scales a weight in the same way for forward and for backward, the stored codes of a frozen
+   weight are the same as a cast of its master. Losses and gradients are then the same as in a run with the
+   master, on every layout. */
 static void on_ranks(void **state) {
     static const struct {
         int precision;
