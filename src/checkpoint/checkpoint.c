@@ -17,7 +17,7 @@ typedef struct saver {
     str file;      /* buffer for other paths */
 } saver;
 
-/* Renames a checkpoint of another run that already has the final path, so that it is not overwritten. */
+/* If the final path is a checkpoint of another run, renames that one, so that it is not overwritten. */
 static ott_status rename_foreign(saver *s) {
     run_mark there;
     if (!*s->mark.run || !file_is_folder(s->final.text)) return OTT_OK;

@@ -247,7 +247,7 @@ ott_status checkpoint_config(mem *account, const char *path, config **out) {
     TRY(file_join(path, checkpoint_file_name(CHECKPOINT_CONFIG), file));
     snprintf(option, sizeof option, "--config=%s", file);
     TRY(config_parse(account, NULL, 1, arguments, out));
-    /* Old configurations lack these keys. They mean false, because old models had no fused projections. */
+    /* Old versions had no fused projections and no keys for them. A missing key means false here. */
     config *cfg = *out;
     static const char *const keys[] = {"model.fused_qkv", "model.fused_gate_up"};
     for (int i = 0; i < 2; i++)

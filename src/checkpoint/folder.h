@@ -13,7 +13,7 @@ typedef struct step_list {
 
 /* Lists the checkpoints of the run that owns the folder, if their step is at most run_record.after. */
 ott_status checkpoint_list(mem *account, const char *folder, step_list *out);
-/* Like checkpoint_list, but with the folder's record r, which the caller has already read. */
+/* Like checkpoint_list, but with the folder's run.json r, which the caller has already read. */
 ott_status checkpoint_list_of(mem *account, const char *folder, const run_record *r, step_list *out);
 /* Reads the run and the branch of a checkpoint. If state.json cannot be read: run "", branch 1. */
 ott_status checkpoint_mark(mem *account, const char *path, run_mark *out);

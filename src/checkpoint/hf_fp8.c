@@ -7,7 +7,7 @@ enum { STRIP = 128 }; /* rows and columns of a scale block */
 
 /* ---- the casts of training ---- */
 
-/* own[i] = cast in training of the weight rows p->items[i]; zeros if another rank has the layer */
+/* own[i] = how training casts the weight rows p->items[i]; zeros if another rank has the layer */
 static void fill_casts(const hf_places *p, hf_fp8_cast *own) {
     for (int i = 0; i < p->count; i++) {
         const linear *l = hf_is_block_matrix(&p->items[i]) ? p->items[i].module->linear : NULL;
@@ -116,7 +116,7 @@ static bool is_same_cast(const cast_spec *a, const cast_spec *b) {
     return quant_spec_equal(&x, &y);
 }
 
-/* Fails if items[i] and the item before it are rows of one tensor, but training casts them differently. */
+/* Fails if items[i] and items[i - 1] are weight rows in one tensor, but training casts them differently. */
 static ott_status check_same(const hf_fp8 *f, int i, const cast_spec *cast) {
     const char *name = f->places->items[i].name;
     const hf_fp8_matrix *last = f->count > 0 ? &f->matrices[f->count - 1] : NULL;

@@ -187,7 +187,7 @@ static void describe_experts(const model_options *o, hf_config *c) {
     c->route_scale = shares ? (double)e->rule.scale : 0;
 }
 
-/* Gemma divides q k^T by the square root of query_pre_attn_scalar. No key has its embedding multiplier. */
+/* Gemma divides q k^T by sqrt(query_pre_attn_scalar). It has no key for its embedding multiplier. */
 static void describe_multipliers(const model_options *o, hf_config *c) {
     bool gemma = o->family->scale_embeddings;
     bool cohere = o->family->norms == FAMILY_NORMS_SHARED;

@@ -21,7 +21,7 @@ static ott_status refuse_member(const char *path, const char *member, const char
     return status_fail(OTT_ERR_UNSUPPORTED, "%s: '%s' %s", path, member, why);
 }
 
-/* Fails if initializing the adapter changed the base weights: it does not fit the base folder. */
+/* Fails if initializing the adapter changed the base weights: the adapter does not fit the base folder. */
 static ott_status check_initialization(const char *path, const json_t *root) {
     static const char *const names[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
     const char *start = json_string_value(json_object_get(root, "init_lora_weights"));

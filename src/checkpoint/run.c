@@ -76,8 +76,8 @@ static ott_status is_copy(mem *account, const char *run_folder, const char *fold
     return *copy = strcmp(other.mark.run, owner->mark.run) == 0, OTT_OK;
 }
 
-/* *ours is true if the run owns the checkpoint folder, which has the run.json `owner`. If the run folder is a
-   copy, changes its run id, and *ours is false. */
+/* *ours is true if the checkpoint folder belongs to the run. `owner` is the folder's run.json. If the run
+   folder is a copy, gives it a new run id, and *ours is false. */
 static ott_status decide_ownership(mem *account, const char *run_folder, const char *folder, bool adopts,
                                    run_record *r, const run_record *owner, bool *ours) {
     run_mark newest;

@@ -36,7 +36,7 @@ typedef struct run_record {
 
 /* True if `text` is a valid run id. "" is not. */
 bool run_id_is_valid(const char *text);
-/* Reads the record in `folder`. If there is no run.json, *out is an empty record. */
+/* Reads run.json of `folder`. If there is none, *out is an empty record. */
 ott_status run_record_read(mem *account, const char *folder, run_record *out);
 ott_status run_record_write(mem *account, const char *folder, const run_record *r);
 

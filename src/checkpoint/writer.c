@@ -50,8 +50,8 @@ static void *write_snapshot(void *argument) {
     return NULL;
 }
 
-/* Starts the thread with all signals blocked, so that handlers run on the program's threads. If no thread can
-   be created, writes before it returns. */
+/* Starts the thread with all signals blocked, so that signal handlers run on the program's other threads. If
+   no thread can be created, the calling thread writes. */
 static void start_write(checkpoint_writer *w) {
     sigset_t all, before;
     w->done = false;

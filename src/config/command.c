@@ -1,7 +1,7 @@
 /*
- * config/command: reads the arguments after the verb: one file, and options in the styles of KempnerForge
- * (--section.key=value), torchtitan (--section.key value, --section.key, --section.no_key) and AutoModel
- * (--section.key value).
+ * config/command: reads the arguments after the verb (train, ...): one file, and options in the styles of
+ * KempnerForge (--section.key=value), torchtitan (--section.key value, --section.key, --section.no_key)
+ * and AutoModel (--section.key value).
  */
 #include "config/assign.h"
 #include "config/command.h"

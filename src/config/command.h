@@ -1,4 +1,4 @@
-/* config/command: reads the command-line arguments after the verb. Internal to config. */
+/* config/command: reads the command-line arguments after the verb (train, ...). Internal to config. */
 #ifndef CONFIG_COMMAND_H
 #define CONFIG_COMMAND_H
 

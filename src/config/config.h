@@ -50,7 +50,7 @@ typedef struct config {
 } config;
 
 /*
- * Reads a run's configuration from the arguments after the verb, and ends with config_check. The arguments
+ * Reads a run's configuration from the arguments after the verb, then calls config_check. The arguments
  * hold at most one file (--config FILE, --job.config_file FILE or a plain path) and overrides
  * (--section.key=value, --section.key value; --section.key for true; --section.no_key or --no-section.key for
  * false). `lg` (may be NULL) receives the log lines, for example about foreign keys without effect; it is
@@ -95,7 +95,7 @@ ott_status config_check_lengths(const config *cfg);
    NULL. *key receives the canonical name. For other keys the error message begins with `user` ("eval"). */
 ott_status config_override(config *cfg, const char *argument, const char *const *allowed, const char *user,
                            const char **key);
-/* The output head's name in filter_fqns ("lm_head"), as spelled by the tool of cfg's file. */
+/* Returns the head's name in filter_fqns for the tool of cfg's file: "lm_head", "output" or "output_head". */
 const char *config_head_name(const config *cfg);
 /* The keys of [float8] that define a recipe. Other keys of [float8] select layers and steps. */
 const char *const *config_recipe_keys(int *count);

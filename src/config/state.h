@@ -12,9 +12,10 @@
 
 /* Where and how one key of the schema was set. */
 typedef struct key_note {
-    bool set;            /* a file or an option set the key */
-    bool in_file;        /* the file that is being read has set the key, so it may not set another value */
-    const char *where;   /* "run.toml:3: train.seq_len = 512", or the option; NULL if the key was never set */
+    bool set;     /* a file or an option set the key */
+    bool in_file; /* the file that is being read has set the key, so it may not set another value */
+    /* where the key was set: "run.toml:3: train.seq_len = 512" or an option; NULL: not set */
+    const char *where;
     const char *spelled; /* the name that the user wrote */
     bool from_file;      /* set by a file, not by an option */
 } key_note;

@@ -71,7 +71,7 @@ int table_choice(const config_key *key, const char *word) {
     return -1;
 }
 
-/* table_get and table_put access the enum of any choice key as unsigned. So these enums need its size. */
+/* table_get and table_put access the enum of any choice key as unsigned, so it must have the same size. */
 _Static_assert(sizeof(config_precision) == sizeof(unsigned),
                "an enum of choices must have the size of unsigned");
 

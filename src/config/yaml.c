@@ -7,7 +7,8 @@
 
 typedef struct anchor {
     const char *name;
-    const node *target; /* stored when the node is complete, so that an anchor cannot contain itself */
+    /* set when the node has been read, so that the node cannot contain an alias of itself */
+    const node *target;
 } anchor;
 
 typedef struct reader {

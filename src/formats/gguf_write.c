@@ -136,7 +136,7 @@ ott_status gguf_tensor_bytes(const gguf_tensor *t, int64_t *bytes) {
 }
 
 /* Appends a tensor's entry in the header, with the shape in reverse order: row length first. Then adds the
-   bytes of the tensor's data to *offset. */
+   size of the tensor's data to *offset. */
 static ott_status append_tensor_info(str *s, const gguf_tensor *t, int64_t *offset) {
     int64_t bytes;
     append_string(s, t->name, (int64_t)strlen(t->name));

@@ -83,12 +83,12 @@ typedef struct hf_config {
 } hf_config;
 
 /*
- * Reads `path`, which is config.json or its folder. `text` may be NULL; it receives the file's text for
- * hf_config_write, which the caller frees with mem_free. OTT_ERR_FORMAT (malformed, or a key is missing or
+ * Reads `path`, which is config.json or its folder. `text` may be NULL; it receives the file's text, for
+ * hf_config_write. The caller frees it with mem_free. OTT_ERR_FORMAT (malformed, or a key is missing or
  * out of range) and OTT_ERR_UNSUPPORTED name the file, the key and its value.
  */
 ott_status hf_config_read(mem *account, const char *path, hf_config *out, char **text);
-/* Like hf_config_read, for `text`, the contents of a file. `name` is the file's name in messages. */
+/* Like hf_config_read, but parses `text`, which was read from the file `name`. */
 ott_status hf_config_parse(const char *name, const char *text, int64_t length, hf_config *out);
 bool hf_config_equal(const hf_config *a, const hf_config *b);
 

@@ -1,4 +1,4 @@
-/* formats/hf_config_keys: the table of single-number keys, and checked reading of a key. */
+/* formats/hf_config_keys: the table of single-number keys, and functions that read and check a key. */
 #include "formats/hf_config_keys.h"
 #include "base/text.h"
 #include <math.h>

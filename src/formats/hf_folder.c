@@ -35,7 +35,7 @@ bool hf_folder_is_copied(const char *name) {
 /* ---- resolving links ---- */
 
 /* Files of a Hugging Face cache, CACHE/models--NAME/snapshots/REVISION/FILE, are links to files in
-   CACHE/models--NAME/blobs. Stores the path of this folder in c->blobs. */
+   CACHE/models--NAME/blobs. Stores the path of the blobs folder in c->blobs. */
 static void find_blobs(copier *c) {
     strcpy(c->blobs, c->root);
     for (int up = 0; up < 2; up++) {
@@ -92,7 +92,7 @@ static ott_status copy_file(copier *c, const char *path, const char *goal) {
     return status;
 }
 
-/* Copies the files of c->from, if `folder` is "", or of a folder in it, if `folder` is "/NAME". */
+/* Copies the files of folder c->from if `folder` is "", or of its subfolder if `folder` is "/NAME". */
 static ott_status copy_folder(copier *c, const char *folder) {
     str from = {.account = c->account}, to = {.account = c->account};
     file_list names = {0};

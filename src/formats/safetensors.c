@@ -275,7 +275,7 @@ void safetensors_suspend(safetensors *f) {
     file_reader_close(&f->file);
 }
 
-/* Fails if the file has another size or header than when it was opened: the entries would not fit. */
+/* Fails if the size or header of the file has changed since it was opened: the entries would be wrong. */
 static ott_status check_unchanged(const safetensors *f, const file_reader *now) {
     unsigned char piece[4096];
     uint32_t crc = 0;

@@ -1,6 +1,6 @@
 /*
- * formats/shards_write: the writer. It decides which tensor goes to which file before the first byte, as
- * transformers does. One file is open at a time.
+ * formats/shards_write: the writer. Before it writes the first byte, it decides which file gets which tensor,
+ * as transformers does. One file is open at a time.
  */
 #define _GNU_SOURCE /* declares unlink */
 #include "formats/shards.h"

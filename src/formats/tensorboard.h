@@ -1,6 +1,7 @@
 /*
  * formats/tensorboard: writes scalars for TensorBoard. An event file is a sequence of TFRecords. A TFRecord
- * holds a protocol buffer of type Event. This code encodes the buffer, because only five fields are needed.
+ * holds a protocol buffer of type Event. It is encoded here, without a library, because it has only five
+ * fields.
  */
 #ifndef FORMATS_TENSORBOARD_H
 #define FORMATS_TENSORBOARD_H

@@ -1,4 +1,4 @@
-/* Saving, loading, finding and purging checkpoints. test_damage.c tests damaged checkpoints. */
+/* Tests saving, loading, finding and removing checkpoints. test_damage.c tests damaged checkpoints. */
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "formats/safetensors.h"
@@ -275,7 +275,7 @@ static void test_file_in_the_way(void **state) {
     assert_string_equal(names_in_root(f), "file step-8 ");
 }
 
-/* Simulates a full disk by a limit on file sizes. With either, a write fails after some of its bytes. */
+/* Limits file sizes to simulate a full disk: a write fails after some of its bytes. */
 static void test_full_disk(void **state) {
     run_folder *f = *state;
     struct rlimit before, limit;

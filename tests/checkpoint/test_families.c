@@ -1,7 +1,7 @@
 /*
  * Compares model families with Hugging Face transformers (tests/golden/README.md). The test reads a folder
  * that transformers saved, trains a micro-batch, generates, and writes the folder again. Ottava and
-   * transformers compute in fp32, but in different orders. The tolerance is twice as large as in
+ * transformers compute in fp32, but in different orders. The tolerance is twice as large as in
  * tests/model/test_model_golden.c, because some families scale their logits or their residual stream.
  */
 #include <setjmp.h>

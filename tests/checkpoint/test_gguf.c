@@ -88,8 +88,7 @@ static bool is_gpt2(const held *f) {
     return f->t.m->options.family->transposed;
 }
 
-/* Finds the tensor that a GGUF tensor was made from. expert: the number of the matrix, if each expert has its
-   own tensor. */
+/* Finds the tensor that a GGUF tensor was made from; of expert `expert`, if each has its own tensor. */
 static const shard_tensor *find_source(const held *f, const gguf_entry *e, int64_t expert) {
     char part[64], name[160], own[64];
     int layer;
@@ -127,7 +126,7 @@ static bool is_turned(const gguf_reader *r, const gguf_entry *e) {
     return turns && (strstr(e->name, "attn_q.") || strstr(e->name, "attn_k."));
 }
 
-/* Compares a tensor of the file with its source. Returns the number of elements. */
+/* Compares a GGUF tensor with the tensor that it was made from. Returns the number of elements. */
 static int64_t compare_tensor(held *f, const gguf_reader *r, const gguf_entry *e) {
     static float values[1 << 14];
     const model_options *o = &f->t.m->options;

@@ -825,7 +825,7 @@ static void compare_plain(shards *s, const parameter *p, const float *w, const f
     free(values);
 }
 
-/* Finds projection `part` in a phi3 folder. out = name of the fused tensor. Returns the first row. */
+/* Finds projection `part` in a phi3 folder. out = name of its fused tensor. Returns its first row there. */
 static int64_t find_fused(const model *m, const char *part, char out[128]) {
     const model_options *o = &m->options;
     int64_t q = o->heads * o->head_dim, kv = o->kv_heads * o->head_dim;
@@ -1168,7 +1168,7 @@ static void test_as_trained_together(void **state) {
     model_close(m);
 }
 
-/* A layer that a filter kept out of FP8 is saved in bf16. config.json names it in both of its lists. */
+/* A layer that a filter kept out of FP8 is saved in bf16. Two lists in config.json must name the layer. */
 static void test_as_trained_keeps_what_the_run_kept(void **state) {
     run_folder *f = *state;
     model_options o = wide_options("llama");

@@ -11,7 +11,7 @@
 
 #include "config/config.h"
 
-/* State of a test: an account, the log, and the path of the configuration file that it writes. */
+/* State of a test: a memory account, the log, and the path of the configuration file that it writes. */
 typedef struct config_case {
     mem *account;
     logger lg;

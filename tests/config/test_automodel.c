@@ -85,7 +85,7 @@ static void test_2026(void **state) {
     check_values(*state, of_2026);
 }
 
-/* A hub name of a data set is an error, which names the key for a local file and explains how to make it. */
+/* A data set's hub name is an error. The message names the key for a local file and how to make the file. */
 static void test_hub_names(void **state) {
     config_case *c = *state;
     case_bad_lines(c, ".yaml", of_2026, 3, "meta-llama/Llama-3.1-8B: there is no such folder",

@@ -29,7 +29,7 @@ static void test_fp8_file(void **state) {
     assert_true(cfg->optimizer.betas[0] == 0.9 && cfg->optimizer.betas[1] == 0.95);
     assert_int_equal(cfg->scheduler.name, SCHEDULER_COSINE);
     assert_string_equal(cfg->checkpoint.dir, "checkpoints/7b");
-    /* mixed_precision = "fp8" without [float8] means tensorwise with the FP8 all-gather */
+    /* mixed_precision = "fp8" without [float8] means the recipe tensorwise with FP8 all-gather */
     assert_int_equal(cfg->float8.recipe_name, RECIPE_TENSORWISE);
     assert_true(cfg->float8.enable_fsdp_float8_all_gather);
     assert_true(config_was_set(cfg, "train.seq_len") && !config_was_set(cfg, "train.data_seed"));

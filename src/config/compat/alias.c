@@ -22,8 +22,8 @@ const config_alias *alias_table(int *count) {
     return aliases;
 }
 
-/* Number of characters before the * of a pattern like "peft.*" or "_*" that `path` matches; 0 if `path` does
-   not match. "peft.*" matches "peft" too. */
+/* Length of the text before the * of a pattern ("peft.*", "_*") if `path` matches the pattern; 0 if not.
+   "peft.*" matches "peft" too. */
 static size_t covered_length(const char *pattern, const char *path) {
     size_t length = strlen(pattern);
     if (pattern[length - 1] != '*') return 0;

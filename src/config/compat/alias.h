@@ -5,7 +5,7 @@
 #include "config/table.h"
 #include "config/tree.h"
 
-typedef enum alias_kind { /* a kind for each macro of aliases.def and ignored_keys.def */
+typedef enum alias_kind { /* one kind for each macro of aliases.def and ignored_keys.def */
                           ALIAS_SAME,
                           ALIAS_WORDS,
                           ALIAS_SPECIAL,
@@ -33,7 +33,7 @@ const config_alias *alias_find(const char *path);
 bool alias_knows(const char *path);                          /* true if `path` is a key or an alias */
 bool alias_is_section(const char *path);                     /* true if a key or an alias is below `path` */
 bool alias_is_within(const char *path, const char *section); /* path "a.b" is within section "a" */
-/* Returns our key that `path` sets, which is the key itself or an alias of it; NULL if it sets none. */
+/* `path` is one of our keys or an alias. Returns our key that it sets; NULL if it sets none. */
 const config_key *alias_target(const char *path);
 /* The last component of a dotted name: "AdamW" of "torch.optim.AdamW". */
 const char *alias_last_component(const char *name);

@@ -19,7 +19,7 @@ const char *alias_last_component(const char *name) {
 
 enum { WORD_LIMIT = 256 };
 
-/* Copies a word in lower case. Truncates it to WORD_LIMIT, because all words of the table are shorter. */
+/* Copies a word in lower case, and truncates it to WORD_LIMIT. No word of the table is so long. */
 static const char *lower_case(const char *text, char out[WORD_LIMIT]) {
     int length = 0;
     for (; text[length] && length < WORD_LIMIT - 1; length++)

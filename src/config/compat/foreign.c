@@ -188,7 +188,7 @@ static void finalize_titan_schedule(config *cfg) {
     cfg->scheduler.stable_steps = after - decay;
 }
 
-/* AutoModel's defaults: cosine decay, after a warmup of train.max_steps / 10, but at most 1000, steps. */
+/* AutoModel's defaults: cosine decay, and a warmup of train.max_steps / 10 steps, at most 1000 steps. */
 static void finalize_automodel_schedule(config *cfg) {
     const foreign_state *f = &cfg->state->foreign;
     if (!f->automodel_schedule) return;
@@ -212,7 +212,7 @@ ott_status foreign_packed_size(config *cfg, const node *value, const char *where
     return assign_word(cfg, pack->path, "true", where);
 }
 
-/* last component of an AutoModel dataset class; data.format for the files that the class reads */
+/* a dataset class of AutoModel, and the data.format of the files that it reads */
 static const struct {
     const char *name, *format;
 } dataset_classes[] = {
@@ -268,7 +268,7 @@ static ott_status finalize_mock(config *cfg) {
     return *f = kept, OTT_OK;
 }
 
-/* Sets data.format. Also sets data.dataset to the class, which is an error unless another key names files. */
+/* Sets data.format. Sets data.dataset to the class: an error later, unless a key names local files. */
 ott_status foreign_dataset_target(config *cfg, const node *value, const char *where) {
     const char *name, *format;
     if (tree_is_null(value)) return OTT_OK;

@@ -51,7 +51,7 @@ typedef struct foreign_state {
 } foreign_state;
 
 void foreign_open(foreign_state *f); /* resets all members to "not given" */
-/* Detects the tool that a file was written for from its sections. */
+/* Detects from a file's sections which tool it was written for. */
 config_format config_format_detect(const node *root);
 /* Sets the keys that a file does not give to the defaults of the file's tool. */
 ott_status config_format_defaults(config *cfg);

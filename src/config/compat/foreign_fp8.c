@@ -96,7 +96,7 @@ static ott_status finalize_experts(config *cfg) {
     return OTT_OK;
 }
 
-/* torchao's MX recipes differ in their kernels and in the rounding of scales. Only the rounding is read. */
+/* torchao's MX recipes differ in kernels and in the rounding of scales. Ottava applies only the rounding. */
 ott_status foreign_mx_recipe(config *cfg, const node *value, const char *where) {
     static const char words[] = "mxfp8=|mxfp8_emulated=|mxfp8_cublas=|mxfp8_cublas_rceil=";
     char ignored[64];
