@@ -194,7 +194,8 @@ int verb_generate(int argc, char **argv) {
         {"--prompt-file", "FILE", OPTION_TEXT, &r.prompt_file,
          "file with the text to continue, without its last newline; -: standard input"},
         {"--interactive", NULL, OPTION_FLAG, &r.interactive,
-         "read lines until the input ends and continue the text after each; an empty line: continue"},
+         "read lines until the input ends; append each to the text, and continue it (empty line: only "
+         "continue)"},
         {"--chat", NULL, OPTION_FLAG, &r.chat,
          "the prompt, or each line, is a user message; uses the tokenizer's chat template"},
         {"--max-tokens", "N", OPTION_INT64, &o->max_tokens, "how many tokens to add (200)"},
@@ -204,7 +205,7 @@ int verb_generate(int argc, char **argv) {
         {"--top-p", "X", OPTION_REAL, &o->top_p,
          "choose among the likeliest tokens with this total probability (0.95)"},
         {"--repetition-penalty", "X", OPTION_REAL, &o->repetition_penalty,
-         "above 1: makes tokens of the text less likely (1)"},
+         "above 1: makes tokens that the text already has less likely (1)"},
         {"--stop", "TEXT", OPTION_TEXTS, &r.stop, "end before this text; may be given several times"},
         {"--seed", "N", OPTION_UINT64, &o->seed, "random seed: the same seed gives the same text (42)"},
         {"--precision", "P", OPTION_TEXT, &o->precision_name,
@@ -224,8 +225,8 @@ int verb_generate(int argc, char **argv) {
         .about = "Continues a text with the newest model of a run folder or with one checkpoint\n"
                  "(RUN_DIR/checkpoints/step-N), in its training precision, or with a Hugging Face folder,\n"
                  "in bf16 unless --precision is given. The context is train.seq_len tokens (2048 for a\n"
-                 "Hugging Face folder); if the text becomes longer, its newer half counts. Ids without a\n"
-                 "token in the tokenizer are never chosen.",
+                 "Hugging Face folder); if the text becomes longer, only its newer half is read. Ids\n"
+                 "without a token in the tokenizer are never chosen.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operand = "MODEL",

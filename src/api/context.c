@@ -70,7 +70,8 @@ ott_status api_write_struct(void *given, const void *own, size_t own_bytes, cons
 
 ott_status api_check_settings(const char *const *settings, int count) {
     if (count < 0 || (count > 0 && !settings))
-        return status_fail(OTT_ERR_ARGUMENT, "setting_count = %d: give as many texts as settings has", count);
+        return status_fail(OTT_ERR_ARGUMENT, "setting_count = %d: give the number of texts in settings",
+                           count);
     for (int i = 0; i < count; i++)
         if (!settings[i])
             return status_fail(OTT_ERR_ARGUMENT, "settings[%d] is NULL: give \"--section.key=value\"", i);

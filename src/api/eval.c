@@ -78,7 +78,7 @@ ott_status ott_eval(ott_context *context, const char *path, const ott_eval_optio
     TRY(check_task(&o));
     TRY(check_numbers(&o));
     if (o.filter_count < 0 || (o.filter_count > 0 && !o.filter))
-        return status_fail(OTT_ERR_ARGUMENT, "filter_count = %d: give as many names as filter has",
+        return status_fail(OTT_ERR_ARGUMENT, "filter_count = %d: give the number of names in filter",
                            o.filter_count);
     for (int i = 0; i < o.filter_count; i++)
         if (!o.filter[i] || !*o.filter[i])

@@ -45,7 +45,7 @@ static ott_status check_generate_options(const ott_generate_options *o) {
     TRY(check_choice(o));
     TRY(api_check_settings(o->settings, o->setting_count));
     if (o->stop_count < 0 || (o->stop_count > 0 && !o->stop))
-        return status_fail(OTT_ERR_ARGUMENT, "stop_count = %d: give as many texts as stop has",
+        return status_fail(OTT_ERR_ARGUMENT, "stop_count = %d: give the number of texts in stop",
                            o->stop_count);
     for (int i = 0; i < o->stop_count; i++)
         if (!o->stop[i] || !*o->stop[i])

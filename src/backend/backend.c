@@ -66,10 +66,10 @@ static ott_status open_gpu(const backend_choice *c, int index, mem *account, dev
     const plugin *p;
     bool has_index = strchr(c->name, ':') != NULL;
     if (has_index && c->local_ranks > 1)
-        return status_fail(
-            OTT_ERR_ARGUMENT,
-            "%s is one GPU, and %d processes run on this machine: with \"cuda\" each has its own", c->name,
-            c->local_ranks);
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "%s is one GPU, and %d processes run on this machine: give \"cuda\", with which "
+                           "each process has its own GPU",
+                           c->name, c->local_ranks);
     TRY(find_plugin(&p));
     if (!has_index) TRY(choose_gpu(p, c, &index));
     return p->open(loader_services(), account, index, c->emulates, out);

@@ -113,7 +113,7 @@ static const char *shape_limit(const model_options *o, const gguf_arch *a) {
     if (a->tied && !o->tied) return "only tied embeddings";
     if (a->separate && o->tied) return "no tied embeddings";
     if (a->family == FAMILY_COHERE && o->qk_norm != (o->layers >= 64))
-        return "QK norms exactly in models with 64 or more layers";
+        return "QK norms in models with 64 or more layers, and only there";
     if (a->windows && o->full_count > 0) return "only windows that skip every Nth layer";
     if (a->windows && a->family != FAMILY_GEMMA3 && o->window == 0) return "only models with a window";
     return NULL;

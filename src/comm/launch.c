@@ -101,7 +101,7 @@ ott_status launch_check_joined(const launch *l, int size) {
     return status_fail(
         OTT_ERR_UNSUPPORTED,
         "%s = %d, and MPI joins %d processes: the launcher belongs to another MPI than Ottava's library "
-        "(Open MPI's libmpi.so). Start them with Open MPI's mpirun; a single process with `env -u %s`",
+        "(Open MPI's libmpi.so). Start them with Open MPI's mpirun, or a single process with `env -u %s`",
         l->variable, l->size, size, l->variable);
 }
 

@@ -66,7 +66,8 @@ static ott_status add_dataset(tree_builder *b, node *list, const node *dataset, 
 static ott_status append_weights(arena *memory, const node *weights, const char **text, const char *where) {
     for (const node *child = weights->first; child; child = child->next) {
         if (!child->text || strchr(child->name, ' '))
-            return status_fail(OTT_ERR_CONFIG, "%s: %.80s: give a name without spaces and a number", where,
+            return status_fail(OTT_ERR_CONFIG,
+                               "%s: %.80s: give the name of a dataset, without spaces, and its weight", where,
                                child->name);
         TRY(arena_printf(memory, text, "%s%s%s=%s", *text, **text ? " " : "", child->name, child->text));
     }

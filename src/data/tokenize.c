@@ -166,7 +166,7 @@ static ott_status parse_id(const line_stream *s, const char *text, int64_t bytes
         if (value < INT32_MAX) value = 10 * value + (text[i] - '0');
     }
     if (value >= s->vocab)
-        return status_fail(OTT_ERR_FORMAT, "%.*s is not a token id of %s: they are below %" PRId64,
+        return status_fail(OTT_ERR_FORMAT, "%.*s is not a token id of %s: its ids are below %" PRId64,
                            (int)(bytes < 40 ? bytes : 40), text, tokenizer_path(s->tokenizer), s->vocab);
     *id = (int32_t)value;
     return OTT_OK;

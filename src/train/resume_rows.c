@@ -19,13 +19,13 @@ static void keep_batch(const logger *log, const config *before, config *cfg, int
     int64_t now = config_step_rows(cfg), each = now / cfg->train.grad_accum_steps;
     if (rows == 0 || now == rows) return;
     if (asks_otherwise(before, cfg)) {
-        log_info(log, "A step has %lld rows from now on, as configured; before it had %lld", (long long)now,
-                 (long long)rows);
+        log_info(log, "A step has %lld rows from now on, as configured; earlier steps had %lld",
+                 (long long)now, (long long)rows);
         return;
     }
     if (rows % each != 0 || !pipeline_takes(cfg, rows / each)) {
         log_warning(log,
-                    "A step has %lld rows from now on; before it had %lld: %lld data-parallel ranks with "
+                    "A step has %lld rows from now on; earlier steps had %lld: %lld data-parallel ranks with "
                     "train.batch_size = %lld do not divide %lld. Resume on a number of ranks that does, "
                     "or change train.batch_size",
                     (long long)now, (long long)rows, (long long)(each / cfg->train.batch_size),

@@ -230,7 +230,8 @@ static void has_norms_of_heads(void **state) {
         tiny_randomize(&f.t);
         ott_status status = save(r, &f, GGUF_Q8_0);
         if (o.layers == 63)
-            assert_error(status, OTT_ERR_UNSUPPORTED, "exactly in models with 64 or more layers", NULL);
+            assert_error(status, OTT_ERR_UNSUPPORTED,
+                         "QK norms in models with 64 or more layers, and only there", NULL);
         if (o.layers == 64) {
             HARNESS_OK(status);
             gguf_reader g = gguf_reader_open(at(r, "x.gguf"));

@@ -70,7 +70,7 @@ for other in 1 3; do
             "A step has 4 rows as before, with train.grad_accum_steps = 2"
     else
         prints "three ranks change the global batch, with a warning" \
-            "A step has 6 rows from now on; before it had 4"
+            "A step has 6 rows from now on; earlier steps had 4"
     fi
 done
 
