@@ -1,4 +1,4 @@
-/* model/adapters: adapter targets, option checks, creation of adapters, and row norms. */
+/* model/adapters: choice of layers, option checks, creation of adapters, and norms of weight rows. */
 #include "model/adapters.h"
 #include "base/rng.h"
 #include "base/str.h"
@@ -27,7 +27,7 @@ static bool may_have(const model_module *m) {
     return m->kind == MODULE_LINEAR && m->layer != MODULES_OUTSIDE && m->rank == 2 && m->role != ROLE_ROUTER;
 }
 
-/* True if the module's block may have adapters. A target that is the module's full name allows any block. */
+/* True if o->layers is empty or contains the module's block, or if a target is the module's full name. */
 static bool is_of_layers(const adapter_options *o, const model_module *m) {
     bool found = !o->layers || o->layers->count == 0;
     for (int64_t i = 0; !found && i < o->layers->count; i++)
@@ -58,7 +58,7 @@ static bool read_pattern_entry(const char *entry, char pattern[PATTERN_BYTES], d
     return end != equals + 1 && *end == '\0' && *number > 0 && *number < 1e9;
 }
 
-/* Returns the number of the first entry with a pattern that matches the module; `fallback` if none does. */
+/* Returns the number of the first entry "PATTERN=NUMBER" whose pattern matches the module, or `fallback`. */
 static double number_of(const config_list *entries, const model_module *m, double fallback) {
     char pattern[PATTERN_BYTES];
     double number;
@@ -150,7 +150,7 @@ static ott_status check_layers(const model_options *m) {
                                str_show(o->layer_lists->items[0]).text, m->family->name, blocks);
 }
 
-/* Returns why PEFT's folders cannot hold a module that trains in full; NULL if they can hold it. */
+/* Returns why a folder in PEFT's format cannot hold a module that trains in full; NULL if it can. */
 static const char *trouble_with_saved(const model_options *o, const model_module *m) {
     bool is_table = m->role == ROLE_EMBEDDING || m->role == ROLE_HEAD;
     if (is_table && o->tied) return "both embedding and head, which PEFT would untie";
@@ -236,12 +236,12 @@ ott_status adapters_norms(exec *cx, const linear *l, float *norms) {
 
 enum { STRIP = 1 << 16 /* number of elements converted to fp32 in one piece */ };
 
-/* Dequantizes rows [row, row + w->rows) of this rank's FP8 shard to w. values: host memory of w's size. */
+/* w = rows [row, row + w->rows) of this rank's FP8 shard, in fp32. values: host memory of w's size. */
 static ott_status read_codes(device *d, const parameter *p, int64_t row, const tensor *w, float *values) {
     const parameter_part part = parameter_shard_part(p);
     const tensor codes = tensor_rows(p->shard.value, row, w->rows);
     int64_t first = row * w->columns, count = tensor_count(*w);
-    /* Codes are copied to the end of `values`, so that decoding overwrites no unread code. */
+    /* The codes are in the last quarter of `values`, so decoding overwrites no code before it is read. */
     uint8_t *read = (uint8_t *)(values + count) - count;
     TRY(device_copy_out(d, read, codes.data, count));
     for (int64_t i = 0; i < count; i++) values[i] = cast_load(read, codes.dtype, i);
@@ -265,7 +265,7 @@ static ott_status read_weight_rows(exec *cx, const parameter *p, int64_t row, co
     return status;
 }
 
-/* Writes the row norms of this rank's shard to norms[rows of the shard]. */
+/* norms[i] = L2 norm of row i of this rank's shard of the weight. */
 static ott_status norms_of_shard(exec *cx, const linear *l, float *norms) {
     const parameter *p = l->weight;
     int64_t rows = p->shard.value.rows, columns = p->local.columns, strip = STRIP / columns;
@@ -283,7 +283,7 @@ static ott_status norms_of_shard(exec *cx, const linear *l, float *norms) {
     return plan_close(cx->plan, &buffer);
 }
 
-/* Adds up norms[count] over the ranks. On each rank, the norms of other ranks' rows are 0. */
+/* Adds up norms[count] over the ranks. Each rank has 0 for rows that are in other ranks' shards. */
 static ott_status join_norms(exec *cx, group *ranks, int64_t count, float *norms) {
     plan_buffer buffer;
     tensor all;

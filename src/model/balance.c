@@ -1,4 +1,4 @@
-/* model/balance: sums of expert choices and router losses, and the balancing biases. */
+/* model/balance: counts of the tokens of each expert, sums of router losses, and balancing biases. */
 #include "model/balance.h"
 #include "model/model.h"
 
@@ -57,8 +57,8 @@ ott_status balance_begin(const model *m) {
     return b->block ? device_zero(m->device, b->sums.data, tensor_bytes(b->sums)) : OTT_OK;
 }
 
-/* Adds up the sums of ranks with other micro-batches, other tokens (context parallelism) and other pipeline
-   stages. On this rank, the sums of other stages' layers are 0. */
+/* Adds up m->balance.sums over ranks with other micro-batches, other tokens (context parallelism) and other
+   pipeline stages. This rank has 0 for layers of other stages. */
 ott_status balance_reduce(exec *cx, const model *m, group *data_ranks) {
     const tensor *sums = &m->balance.sums;
     group *others[] = {m->options.context_ranks, m->options.stage_ranks};
@@ -69,7 +69,7 @@ ott_status balance_reduce(exec *cx, const model *m, group *data_ranks) {
     return OTT_OK;
 }
 
-/* Every rank updates its copy of the loads. Only ranks of the layer's pipeline stage update the bias. */
+/* Updates the moving average of one layer's loads, and the bias of its router if this stage has the layer. */
 static ott_status move_bias(exec *cx, const model *m, const model_module *router, int number,
                             const tensor *state) {
     const balance *b = &m->balance;
@@ -93,7 +93,7 @@ ott_status balance_update(exec *cx, const model *m, const tensor *state) {
     return OTT_OK;
 }
 
-/* The largest count divided by the mean count; 0 if all counts are 0. */
+/* count[experts]: choices of each expert. Returns the largest count divided by the mean; 0 if all are 0. */
 static double unevenness_of(const float *count, int64_t experts) {
     double most = 0, sum = 0;
     for (int64_t e = 0; e < experts; e++) {

@@ -1,6 +1,6 @@
 /*
- * model/balance: load balancing of experts: counts of choices and router losses in a step, and the update of
- * the balancing biases (DeepSeek-V3, arXiv:2412.19437). All functions do nothing for a model without experts.
+ * model/balance: load balancing of experts: counts each expert's tokens in a step, sums router losses, and
+ * updates the balancing biases (DeepSeek-V3, arXiv:2412.19437). Without experts, all functions do nothing.
  */
 #ifndef MODEL_BALANCE_H
 #define MODEL_BALANCE_H
@@ -14,25 +14,25 @@ enum { BALANCE_LOSS, BALANCE_Z_LOSS, BALANCE_LOSSES };
 typedef struct balance {
     int layers;      /* number of layers with experts, on all pipeline stages */
     int64_t experts; /* E, the number of experts */
-    /* fp32[layers, BALANCE_LOSSES + E], sums of a step: the losses, then the choices of each expert */
+    /* fp32[layers, BALANCE_LOSSES + E]: a step's sums of router losses, and of choices of each expert */
     tensor sums;
-    /* fp32[layers, E]: moving average of each expert's share of choices; empty without biases */
+    /* fp32[layers, E]: moving average of each expert's share of choices; empty if routers have no bias */
     tensor loads;
     void *block; /* device memory of `sums` and `loads`; NULL: no layer has experts */
     float *host; /* [layers, BALANCE_LOSSES + E], host memory for copies of `sums` and `loads` */
 } balance;
 
-/* Allocates m->balance, and gives the layers of m->blocks views of its sums. The layers must be bound. */
+/* Allocates m->balance. Connects its sums with the MoE layers of m->blocks, which must be bound. */
 ott_status balance_open(model *m);
 void balance_close(model *m);
-/* Zeroes the sums. Call it before the first micro-batch of a step. */
+/* Sets the sums to 0. Call it before the first micro-batch of a step. */
 ott_status balance_begin(const model *m);
-/* Call it after the last micro-batch: adds up the sums of all ranks. data_ranks have other micro-batches. */
+/* Adds up the sums of all ranks. Call it after a step's last micro-batch. data_ranks: data-parallel ranks. */
 ott_status balance_reduce(exec *cx, const model *m, group *data_ranks);
 /* Updates loads and biases. Call it after the optimizer's update. state: tensor/step_state.h. */
 ott_status balance_update(exec *cx, const model *m, const tensor *state);
 
-/* Figures of a step. The losses are sums over layers of means over micro-batches. unevenness is the mean over
+/* Figures of a step. A loss is the mean over micro-batches, added up over layers. unevenness is the mean over
    layers of the largest expert's count divided by the mean count: 1 is even, 0 means no counts. */
 typedef struct balance_figures {
     double loss, z_loss, unevenness;

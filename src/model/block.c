@@ -6,8 +6,9 @@ static bool is_added_unchanged(const block *b, const norm *post) {
     return !post->weight && (b->multiplier == 0 || b->multiplier == 1);
 }
 
-/* If the projection is added unchanged, projection and residual have one gradient tensor. Otherwise the
-   projection's gradient is a second tensor, and the residual's gradient needs no quantized copies. */
+/* *projection: quantized copies of the gradient of a projection (attention's or the feed-forward's). Sets
+   *residual, the copies of the residual stream's gradient. Without a post norm or multiplier both gradients
+   are one tensor. With one, only the projection's gradient needs copies. */
 static void separate_gradients(const block *b, const norm *post, activation_specs *projection,
                                activation_specs *residual) {
     *residual = *projection;
@@ -25,7 +26,7 @@ ott_status block_connect(block *b) {
 
 /* ---- post norm or multiplier of a projection ---- */
 
-/* Applies the post norm or the multiplier to a projection. *t is multiplied in place or replaced. */
+/* *t is a projection. Multiplies it in place, or replaces it by its post norm. */
 static ott_status finish_added(exec *cx, const block *b, const norm *post, tensor *t, plan_buffer *buffer,
                                block_added *s) {
     if (is_added_unchanged(b, post)) return OTT_OK;
@@ -43,7 +44,8 @@ static ott_status close_added(exec *cx, block_added *s) {
     return plan_close(cx->plan, &s->rstd_buffer);
 }
 
-/* Opens *own, the projection's gradient, from g, the residual's gradient. Equal gradients: zeroes *own. */
+/* Computes *own, the gradient of a projection before its post norm or multiplier, from g, the gradient after
+   it. If there is none, both gradients are the same, and *own is {0}. */
 static ott_status backward_added(exec *cx, const block *b, const norm *post, const activation *g,
                                  const activation_specs *specs, block_added *s, activation *own) {
     *own = (activation){0};
@@ -59,7 +61,7 @@ static ott_status backward_added(exec *cx, const block *b, const norm *post, con
 
 /* ---- forward, in the parts that recomputation also uses ---- */
 
-/* Computes h = x + delta (h is x if delta is NULL) and y = norm(h) (y is h without a norm). */
+/* Computes h = x + delta (h is x if delta is NULL) and y = norm(h) (if the layer has no norm, y is h). */
 static ott_status norm_stream(exec *cx, const norm *n, const tensor *x, const tensor *delta, tensor *h,
                               const activation *y, const tensor *rstd) {
     if (n->weight) return norm_forward(cx, n, x, delta, delta ? h : NULL, y, rstd);
@@ -67,7 +69,7 @@ static ott_status norm_stream(exec *cx, const norm *n, const tensor *x, const te
     return activation_quantize(cx, y);
 }
 
-/* Opens y, the input of attention or of the feed-forward: a new tensor, or a view of h without a norm. */
+/* Opens y, the input of attention or of the feed-forward. Without a norm, y is a view of h. */
 static ott_status open_input(exec *cx, const norm *n, const char *what, const tensor *h,
                              const activation_specs *specs, activation *y, tensor *rstd,
                              plan_buffer *rstd_buffer) {
@@ -153,7 +155,7 @@ static ott_status keep_mlp(exec *cx, block *b, block_saved *s) {
     return activation_keep_for_backward(cx, &s->n2, &b->mlp_input, false);
 }
 
-/* Closes all tensors of `s` except h1, h2 and the outputs of GEMMs and attention. */
+/* Closes all tensors of a block except h1, h2 and the outputs of GEMMs and attention. */
 static ott_status keep_products(exec *cx, const block *b, block_saved *s) {
     TRY(activation_close(cx, &s->n1));
     TRY(plan_close(cx->plan, &s->rstd1_buffer));
@@ -248,7 +250,7 @@ static ott_status backward_norm(exec *cx, const norm *n, const tensor *dn, const
     return activation_quantize(cx, dx);
 }
 
-/* With a parallel residual, dh2 is g, and s->skip_grad is g + the gradient through the second norm. */
+/* For a parallel residual: *dh2 = g. s->skip_grad = g + the gradient dn2 propagated through mlp_norm. */
 static ott_status backward_parallel(exec *cx, block *b, block_saved *s, const activation *g,
                                     const tensor *dn2, activation *dh2) {
     TRY(exec_open(cx, "gradient past attention", s->h1.dtype, s->h1.rows, s->h1.columns, &s->skip_grad,

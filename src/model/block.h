@@ -11,8 +11,8 @@
  *     block_backward
  *
  * Variants of model families: a norm after attention and after the feed-forward, or a multiplier, changes the
- * projection before the residual adds it. Without norms before them, attention and the feed-forward read h1
- * and h2. With a parallel residual, n2 is norm(h1).
+ * projection before it is added to the residual. In models without the norms n1 and n2, attention reads h1
+ * and the feed-forward reads h2. With a parallel residual, n2 is norm(h1).
  */
 #ifndef MODEL_BLOCK_H
 #define MODEL_BLOCK_H
@@ -45,18 +45,18 @@ typedef struct block {
         mlp mlp;
         moe moe;
     };
-    /* Quantized copies that the consumers of an activation or gradient need; set by block_connect. */
+    /* Quantized copies that the readers of these tensors need. block_connect sets them. */
     activation_specs attention_input, mlp_input; /* copies of n1; of n2 */
     activation_specs grad_attention;             /* copies of the gradient of attention's projection */
     activation_specs grad_mlp;                   /* copies of the gradient of the feed-forward's projection */
-    /* Copies of the gradients of h2 and of the block's output: none, if a norm or multiplier changes the
-       projection. Else they equal grad_attention and grad_mlp, because the residual's gradient is also the
-       projection's gradient. */
+    /* Quantized copies of the gradients of h2 and of the block's output. With a post norm or multiplier there
+       are none. Without, each gradient is also the gradient of a projection, so it has the copies
+       grad_attention or grad_mlp. */
     activation_specs grad_h2, grad_output;
     checkpointing checkpointing;
 } block;
 
-/* Input and statistics (nn/norm.h) of a post norm, for the post norm's backward. */
+/* Input and statistics (nn/norm.h) of a post norm, kept for its backward. */
 typedef struct block_added {
     tensor x, rstd; /* x[T,D], rstd[norm_kept(post norm), T] */
     plan_buffer x_buffer, rstd_buffer;
@@ -65,7 +65,7 @@ typedef struct block_added {
 /* What forward keeps for backward: one for each block and in-flight micro-batch. */
 typedef struct block_saved {
     tensor h1, h2, rstd1, rstd2; /* h1, h2: [T,D]; rstd1, rstd2: [norm_kept(norm), T] (nn/norm.h) */
-    /* with a parallel residual, in backward: h1's gradient [T,D] without the gradient through attention */
+    /* in backward with a parallel residual: the part of h1's gradient [T,D] that skips attention */
     tensor skip_grad;
     plan_buffer h1_buffer, h2_buffer, rstd1_buffer, rstd2_buffer, skip_grad_buffer;
     activation n1, n2;
@@ -77,19 +77,19 @@ typedef struct block_saved {
     };
 } block_saved;
 
-/* Fills the block's activation_specs from its layers' specs. Call it after a layer's spec changes. */
+/* Fills the block's activation_specs from the specs of its layers. Call it when a layer's spec changes. */
 ott_status block_connect(block *b);
-/* Computes h1 and n1 in `s`. x[T,D] and delta[T,D] are only read; the caller may close them afterwards. delta
-   NULL: h1 is x, and *x_buffer moves into `s`; otherwise x_buffer is not used. */
+/* Computes s->h1 and s->n1. x[T,D] and delta[T,D] are only read; the caller may close them afterwards. If
+   delta is NULL, h1 is x itself, and *x_buffer becomes a buffer of *s. If not, x_buffer is not used. */
 ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x_buffer, const tensor *delta,
                        block_saved *s);
-/* Opens delta[T,D], the feed-forward's projection. The caller closes delta. Block output: s->h2 + delta. */
+/* Opens delta[T,D], the feed-forward's projection; the caller closes it. Block output: s->h2 + delta. */
 ott_status block_run(exec *cx, block *b, const sequence_metadata *at, block_saved *s, tensor *delta,
                      plan_buffer *delta_buffer);
-/* Call it after the next norm has read s->h2 and delta. In PHASE_EVALUATE it closes all tensors of `s`. */
+/* Call it after the next norm has read s->h2 and delta. Closes all tensors that backward does not read. */
 ott_status block_finalize(exec *cx, block *b, block_saved *s);
-/* g: the gradient of the block's output, with the quantized copies b->grad_output; the call closes g. Opens
-   dx, the gradient of x and of delta, with the copies dx_specs (NULL: none). Closes all tensors of `s`. */
+/* g: the gradient of the block's output, with the copies b->grad_output. Opens dx, the gradient of x and of
+   delta, with the copies dx_specs (NULL: none). Closes g and all tensors of *s. */
 ott_status block_backward(exec *cx, block *b, const sequence_metadata *at, block_saved *s, activation *g,
                           const activation_specs *dx_specs, activation *dx);
 

@@ -1,4 +1,4 @@
-/* model/cache: keys and values of a sequence, and a recorded pass for each chunk size. */
+/* model/cache: stores keys and values of earlier tokens, and runs new tokens in chunks of planned sizes. */
 #include "model/cache.h"
 #include "model/run.h"
 
@@ -15,7 +15,7 @@ struct model_cache {
     int64_t capacity, length;
     attention_cache *layers; /* [layers] keys and values of earlier tokens */
     void *keys;              /* device memory that the tensors of `layers` view */
-    int32_t *staging;        /* host copy of device_staging: a chunk's tokens, positions and cu_seqlens[2] */
+    int32_t *staging;        /* host copy of device_staging: tokens, positions, two cu_seqlens */
     void *device_staging, *device_logits;
 };
 
@@ -70,7 +70,7 @@ ott_status model_cache_extend(model_cache *c, const int32_t *tokens, int64_t cou
     ott_dtype act = c->m->activation;
     int64_t vocab = c->m->options.vocab;
     TRY(device_copy_out(c->device, logits, c->device_logits, vocab * dtype_bytes(act)));
-    /* Widens to fp32 in place, from the last element down, so that no unread element is overwritten. */
+    /* Converts to fp32 in place, last element first, so that none is overwritten before it is read. */
     for (int64_t i = vocab - 1; i >= 0; i--) logits[i] = cast_load(logits, act, i);
     return OTT_OK;
 }
@@ -92,7 +92,7 @@ static ott_status open_keys(model_cache *c) {
     return OTT_OK;
 }
 
-/* Records a pass of every chunk size up to the capacity. All plans share one arena. */
+/* Plans the memory of a pass for every chunk size up to the capacity. All plans share one block of memory. */
 static ott_status open_cache_plans(model_cache *c) {
     int64_t most = 0;
     for (int i = 0; i < SIZES && (int64_t)1 << i <= c->capacity; i++) {

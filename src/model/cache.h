@@ -5,9 +5,9 @@
  * Tokens run through the layers in chunks of 1, 2, 4, ... up to CACHE_CHUNK tokens. model_cache_open plans
  * the memory of every chunk size; nothing is allocated later.
  *
- * Results have the same bits as one forward over the full sequence if a token's scales do not depend on other
- * tokens: in high precision, and with rowwise, 1x128, 1x32 or delayed scales. Current tensorwise scaling uses
- * one scale for all tokens of a chunk, so results are close to the full forward's, but not equal.
+ * Logits have the same bits as in one forward over the full sequence in high precision, and with rowwise,
+ * 1x128, 1x32 or delayed FP8 scales. Current tensorwise scaling uses one scale for all tokens of a chunk. So
+ * its logits are close to the logits of one forward, but not equal.
  */
 #ifndef MODEL_CACHE_H
 #define MODEL_CACHE_H
@@ -18,16 +18,16 @@
 
 typedef struct model_cache model_cache;
 
-/* Opens a cache for at most `capacity` tokens. The model's rotary tables must have `capacity` positions. The
-   model must be converted, and must not be converted again while the cache is open. The first call of
-   model_cache_extend makes the model's compute weights. `log` is borrowed. */
+/* Opens a cache for at most `capacity` tokens. The model must be converted, and its rotary tables must have
+   at least `capacity` rows. Do not convert the model again before model_cache_close. The first call of
+   model_cache_extend computes the weights in the GEMMs' formats. `log` is borrowed. */
 ott_status model_cache_open(model *m, const logger *log, int64_t capacity, model_cache **out);
 void model_cache_close(model_cache *c); /* call it before model_close; c may be NULL */
 int64_t model_cache_length(const model_cache *c);
 int64_t model_cache_capacity(const model_cache *c);
 /* Removes all tokens from position `length` on. */
 void model_cache_truncate(model_cache *c, int64_t length);
-/* Appends `count` > 0 tokens. They must fit. Writes the last token's logits[vocab] in fp32 to the host. */
+/* Appends tokens[count] within the capacity. Writes the last token's logits[vocab] in fp32 to the host. */
 ott_status model_cache_extend(model_cache *c, const int32_t *tokens, int64_t count, float *logits);
 /* *all: number of forward GEMMs so far; *fp8: number of FP8 GEMMs among them. */
 void model_cache_gemms(const model_cache *c, int64_t *all, int64_t *fp8);

@@ -21,7 +21,7 @@ static void log_verdict(const convert_options *o, const char *name, const conver
 
 /* ---- the conversion ---- */
 
-/* Logs a verdict, and stores its recipe and reason in the layer. */
+/* Logs how a layer was converted, and stores the name of its recipe and the reason in *l. */
 static ott_status note_verdict(conversion *c, linear *l, const convert_verdict *v) {
     log_verdict(c->options, l->name, v);
     l->recipe_name = v->recipe->name;
@@ -31,7 +31,7 @@ static ott_status note_verdict(conversion *c, linear *l, const convert_verdict *
     return OTT_OK;
 }
 
-/* Checks the size of this rank's part of the weight. convert_judge checks the size of the full weight. */
+/* Checks the dimensions of this rank's shard of the weight; convert_judge has checked the full weight's. */
 static ott_status check_rank_part(const convert_options *o, const linear *l, const linear_spec *spec) {
     if (!spec->fp8 || convert_takes_dimensions(o, l->in, l->out)) return linear_check_blocks(l, spec);
     return status_fail(
@@ -41,7 +41,7 @@ static ott_status check_rank_part(const convert_options *o, const linear *l, con
         l->name, l->ranks.group->size, (long long)l->out, (long long)l->in, CONVERT_DIMENSION_MULTIPLE);
 }
 
-/* For expert weights: moves *spec to l->grouped if it is FP8, and replaces *spec by high precision. */
+/* If *spec is FP8, moves it to l->grouped, for grouped GEMMs, and sets *spec to high precision. */
 static ott_status convert_expert_weights(conversion *c, linear *l, linear_spec *spec) {
     const char *why;
     l->grouped = (linear_spec){0};
@@ -88,7 +88,7 @@ static ott_status convert_all(conversion *c) {
     return delayed_store_set(&c->m->delayed, c->m->device, c->wanted, c->summary.linears * TENSOR_COUNT);
 }
 
-/* Adds the layers of other pipeline stages to the summary and the log. */
+/* Decides about the layers of other pipeline stages, only for the log and c->summary. */
 static ott_status judge_other_stages(conversion *c) {
     const module_list *all = &c->m->all_modules;
     convert_verdict v;
@@ -107,7 +107,7 @@ static ott_status judge_other_stages(conversion *c) {
     return OTT_OK;
 }
 
-/* SmoothQuant casts the weight for each micro-batch from the master. So this rank needs the full master. */
+/* With SmoothQuant each micro-batch casts the full master again. So this rank must have all of it. */
 static ott_status check_smooth(const linear *down) {
     static const char text[] =
         "float8.smooth_swiglu casts %s again for each micro-batch, which is not supported for %s: "
@@ -149,7 +149,7 @@ static ott_status check_recipes(const model *m, const convert_options *o) {
     return OTT_OK;
 }
 
-/* A filter that matches nothing is an error, because a typo would silently convert the layer. */
+/* A filter that matches no layer is an error. It may have a typo, and then the layer would be converted. */
 static ott_status check_filter_names(const model *m, const convert_options *o) {
     if (o->by_call || !recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
     for (int i = 0; i < o->filter_count; i++) {
@@ -181,7 +181,7 @@ static void list_kept(const convert_summary *s, char *out, size_t size) {
                                        s->kept[i]);
 }
 
-/* Fails if an FP8 recipe converts no layer, unless layers have fallen back. */
+/* Fails if an FP8 recipe converts no layer. It may convert none if float8.fallback moved layers to bf16. */
 static ott_status check_reach(const convert_options *o, const convert_summary *s) {
     char kept[320];
     bool reaches = s->converted > 0 || s->kept[CONVERT_KEPT_FALLBACK] > 0;

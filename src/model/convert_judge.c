@@ -1,4 +1,4 @@
-/* model/convert_judge: decides whether one linear layer is converted, with which recipe, and why not. */
+/* model/convert_judge: decides whether a linear layer is converted to FP8, with which recipe, or why not. */
 #include "model/convert.h"
 #include "model/names.h"
 #include <stdarg.h>
@@ -7,7 +7,7 @@
 
 /* ---- the size of a layer ---- */
 
-/* *worth: true if FP8 is faster for these dimensions, as in torchao's _auto_filter_for_recipe (H100). */
+/* Sets *worth to true if FP8 is faster than bf16 for these dimensions (torchao's rule, measured on H100). */
 static ott_status is_worth(const recipe *r, int64_t in, int64_t out, bool *worth) {
     granularity grain = r->input.rowwise.grain;
     if (grain == GRANULARITY_TENSOR) return *worth = !(in <= 4096 && out <= 1024), OTT_OK;
@@ -45,7 +45,7 @@ __attribute__((format(printf, 4, 5))) static void keep(const candidate *c, conve
     v->recipe = convert_high_precision(c->options, c->high_precision);
 }
 
-/* Why the layer stays in high precision if keep_first or keep_last covers its block; else NULL. */
+/* Why the layer stays in high precision if keep_first or keep_last covers its block; NULL: neither does. */
 static const char *kept_at_an_end(const candidate *c) {
     int layer = c->module->layer;
     if (layer == MODULES_OUTSIDE) return NULL; /* the head is in no block */
@@ -53,7 +53,7 @@ static const char *kept_at_an_end(const candidate *c) {
     return layer >= c->layers - c->options->keep_last ? "float8.keep_last_layers covers its block" : NULL;
 }
 
-/* Applies the filters by name, float8.fallback, and keep_first and keep_last. */
+/* Applies filter_fqns, float8.fallback, keep_first_layers and keep_last_layers. */
 static void apply_filters(const candidate *c, convert_verdict *v) {
     const convert_options *o = c->options;
     for (int f = 0; f < o->filter_count; f++) {
@@ -94,7 +94,7 @@ static bool filters_small(const convert_options *o) {
     return named && !o->reduced;
 }
 
-/* True if any_dimension applies. torchao's thresholds require multiples of 16 even with padding. */
+/* torchao's filter for small layers requires multiples of 16 even if pad_inner_dim is set. */
 static bool takes_any_dimension(const convert_options *o) {
     return o->any_dimension && !filters_small(o);
 }

@@ -78,7 +78,7 @@ static bool has_moe(const model_options *o, module_role role) {
     }
 }
 
-/* Only the shared experts store gate and up in FP8. The other experts keep them in high precision. */
+/* Only the shared experts can keep the outputs of gate and up in FP8 for backward. */
 static void store_moe_inputs(block *b, bool store) {
     b->moe.shared.stores_fp8 = store && b->moe.shared.gate.spec.fp8;
 }

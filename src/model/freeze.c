@@ -1,4 +1,4 @@
-/* model/freeze: matches freeze patterns with parameters, and applies train.freeze_schedule. */
+/* model/freeze: applies the patterns of train.freeze and train.freeze_schedule to parameters. */
 #include "model/freeze.h"
 #include "base/str.h"
 #include <stdio.h>
@@ -21,7 +21,7 @@ bool freeze_names(const model_options *o, const model_module *e, const char *kin
     return false;
 }
 
-/* Freezes the module's trained parameters that match. Returns the number of newly frozen ones. */
+/* Freezes the module's parameters that match the pattern. Returns how many of them were not yet frozen. */
 static int freeze_module(const model_options *o, const model_module *e, const char *pattern) {
     const struct {
         parameter *p;

@@ -4,12 +4,12 @@
 
 #include "model/model.h"
 
-/* True if the pattern matches, in any framework's spelling, the name "<module>.<kind>" of a parameter or the
-   name of a module that contains the parameter. kind: "weight", "bias", ... */
+/* True if the pattern matches the parameter's name "<module>.<kind>", or the name of a module that contains
+   it, in any framework's spelling. kind: "weight", "bias", ... */
 bool freeze_names(const model_options *o, const model_module *e, const char *kind, const char *pattern);
-/* Freezes exactly the trained parameters that the patterns match: until the next call, they get no updates.
-   *frozen: number of frozen parameters on all pipeline stages. OTT_ERR_CONFIG if a pattern matches no trained
-   parameter that earlier patterns do not match, or if no parameter would train. */
+/* Until the next call, the trained parameters that match a pattern get no updates, and all others do.
+   *frozen: number of parameters that match, on all pipeline stages. OTT_ERR_CONFIG if a pattern matches no
+   parameter or only parameters that earlier patterns match, or if all parameters match. */
 ott_status freeze_apply(model *m, const char *const *patterns, int count, int *frozen);
 
 #endif

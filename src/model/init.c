@@ -38,7 +38,7 @@ static ott_status draw_named(initializing *w, draw_distribution s, const char *n
     return draw_rows(&w->draw, s, w->seed, rng_stream(name), p, first, count);
 }
 
-/* Fills one part of a weight, or of expert `matrix`'s weight, as if the part were a separate parameter. */
+/* Fills one part of a fused weight, or of expert `matrix`'s weight, with the values of a separate weight. */
 static ott_status fill_part(initializing *w, const model_module *e, int64_t matrix, const module_part *part) {
     char name[MODULES_NAME_BYTES], weight[MODULES_NAME_BYTES + 8];
     const parameter *p = e->weight;
@@ -51,7 +51,7 @@ static ott_status fill_part(initializing *w, const model_module *e, int64_t matr
                       matrix * (p->rows / p->experts) + part->first, part->count);
 }
 
-/* Fills a weight part by part, so that fused and expert weights start as separate weights would. */
+/* Fills a weight part by part. So fused and expert weights have the same values as separate weights. */
 static ott_status fill_parts(initializing *w, const model_module *e) {
     module_part part[MODULES_PARTS];
     int parts = modules_parts(&w->m->options, e, part);
@@ -60,7 +60,7 @@ static ott_status fill_parts(initializing *w, const model_module *e) {
     return OTT_OK;
 }
 
-/* A weight stored in FP8 is drawn twice: first for its scales, then for its codes. */
+/* Draws a weight that is stored in FP8 twice: first to compute its scales, then to store its codes. */
 static ott_status fill_codes(initializing *w, const model_module *e) {
     frozen_filling filling;
     TRY(frozen_fill_open(w->m->device->account, e->weight, &filling));
@@ -75,7 +75,7 @@ static ott_status fill_codes(initializing *w, const model_module *e) {
     return status;
 }
 
-/* Initial values of A as in AutoModel and PEFT. B starts at 0, so that the adapter's first output is 0. */
+/* A's initial deviation or bound as in AutoModel and PEFT. B starts at 0: at first the adapter adds 0. */
 static draw_distribution start_of_adapter(const model *m, const parameter *a) {
     switch (m->options.adapter.start) {
     case LORA_INIT_XAVIER:
@@ -86,7 +86,7 @@ static draw_distribution start_of_adapter(const model *m, const parameter *a) {
     return (draw_distribution){.deviation = 1.0 / (double)a->rows};
 }
 
-/* A magnitude starts with the row norms of its layer's weight, so that W' equals W at first (nn/dora.h). */
+/* A DoRA magnitude starts as the norms of the weight's rows. So the layer's first output has no change. */
 static ott_status fill_magnitude(exec *cx, const linear *l, group *ranks) {
     float *norms;
     device *d = cx->device;

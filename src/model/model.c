@@ -1,4 +1,4 @@
-/* model/model: declares a model's parameters, binds its layers, and frees them. */
+/* model/model: creates a model's parameters, connects its layers with them, and frees both. */
 #include "model/model.h"
 #include "model/adapters.h"
 #include "model/freeze.h"
@@ -11,7 +11,7 @@
 
 static bool is_frozen(model *m, const model_module *e, const char *kind) {
     const config_list *freeze = m->options.freeze;
-    /* With adapters, base weights train only in peft.modules_to_save. Balancing biases have no gradient. */
+    /* With adapters, base weights train only in peft.modules_to_save. Balancing biases never train. */
     bool found = (m->options.adapter.rank > 0 && !e->saved) ||
                  (e->balances && strcmp(kind, modules_bias_name(e)) == 0);
     for (int64_t i = 0; freeze && i < freeze->count; i++)
@@ -19,14 +19,14 @@ static bool is_frozen(model *m, const model_module *e, const char *kind) {
     return found;
 }
 
-/* A block's parameters are consecutive, because they are declared one after the other. */
+/* A block's parameters are consecutive in m->parameters: they are declared one after the other. */
 static void add_to_block(block *b, parameter *p) {
     if (!b->parameters) b->parameters = p;
     b->parameter_count++;
 }
 
-/* Sets p->local to this rank's part. Tensor parallelism splits columns, or rows (of a fused projection: the
-   rows of each part). A vector's elements count as rows. Expert parallelism splits by expert. */
+/* Sets p->local to this rank's shard. Expert parallelism splits by expert. Tensor parallelism splits columns
+   or rows; in a fused projection, the rows of q, k and v separately. A vector's elements count as rows. */
 static void split_parameter(const model *m, const model_module *e, parameter_split split, parameter *p) {
     const group *ranks = m->options.tensor_ranks, *experts = m->options.expert_ranks;
     if (experts && p->rank == 3) {
@@ -46,7 +46,7 @@ static void split_parameter(const model *m, const model_module *e, parameter_spl
     parameter_split_rows(p, section, count, ranks->rank, ranks->size);
 }
 
-/* Takes the next entry of m->parameters, or memory for a parameter of another pipeline stage. */
+/* *out: memory for the next parameter, in m->parameters if its module is on this pipeline stage. */
 static ott_status take_parameter(model *m, bool is_here, parameter **out) {
     void *memory = &m->parameters[m->parameter_count];
     if (!is_here) TRY(arena_alloc(m->names, sizeof(parameter), &memory));
@@ -80,7 +80,7 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
     split_parameter(m, e, d.split, p);
     if (is_here && e->layer != MODULES_OUTSIDE) add_to_block(&m->blocks[e->layer], p);
     TRY(arena_printf(m->names, &p->name, "%s.%s", e->name, d.kind));
-    /* FP8 state has a scale for each MOMENT_GROUP columns, so each rank needs complete groups of columns. */
+    /* FP8 optimizer state has one scale per MOMENT_GROUP columns: each rank must have complete groups. */
     const parameter_part *local = &p->local;
     if (p->frozen || p->rank == 1 || m->options.state != OTT_E4M3) return OTT_OK;
     if (local->columns == p->columns || local->columns % MOMENT_GROUP == 0) return OTT_OK;
@@ -92,12 +92,12 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
         p->name);
 }
 
-/* Returns the split of a second parameter: `like` if the weight is split as `like`, else PARAMETER_FULL. */
+/* Returns the split of a bias or adapter: `like` if it is the weight's split, else PARAMETER_FULL. */
 static parameter_split split_as(parameter_split weight, parameter_split like) {
     return weight == like ? like : PARAMETER_FULL;
 }
 
-/* Tensor parallelism splits B and the magnitude like the weight's rows, and A like the weight's columns. */
+/* B and DoRA's magnitude are split if the weight's rows are split. A is split if its columns are split. */
 static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
     const int64_t a[] = {adapters_rank(&m->options.adapter, e), e->shape[1]}, b[] = {e->shape[0], a[0]};
     const parameter_split by_rows = split_as(e->split, PARAMETER_ROWS);
@@ -142,8 +142,8 @@ static float epsilon_of(const model *m, module_role role) {
     return is_of_latent(role) ? 1e-6f : m->options.norm_epsilon;
 }
 
-/* The ranks that run the norm on other rows or heads, and sum its gradients. NULL for norms over all heads
-   and norms of latents: every rank computes the full gradients. */
+/* Returns the ranks that apply this norm to other rows or other heads; they sum the gradients of its weight.
+   NULL if each rank computes the full gradients of its weights. */
 static group *ranks_of_norm(const model *m, module_role role) {
     bool is_of_heads = role == ROLE_Q_NORM || role == ROLE_K_NORM;
     if (is_of_latent(role) || modules_norms_apart(&m->options, role)) return NULL;
@@ -191,14 +191,14 @@ static ott_status bind_module(model *m, model_module *e) {
     return OTT_OK;
 }
 
-/* The tables of a layer; NULL: q and k do not rotate. Sliding-window layers may have separate tables. */
+/* Returns RoPE's tables for a layer; NULL: no RoPE. Sliding-window layers may have their own tables. */
 static const rope *rope_of(const model *m, bool sees_all) {
     const family *f = m->options.family;
     if (f->learned_positions || (sees_all && f->rope_in_windows)) return NULL;
     return !sees_all && m->options.local_theta > 0 ? &m->local_rope : &m->rope;
 }
 
-/* Factor of a layer's attention scores; 0: the default. With latents and YaRN it includes a YaRN factor. */
+/* Factor of attention scores in this layer; 0: the default. With MLA and YaRN it includes YaRN's mscale. */
 static float attention_scale(const model_options *o, int64_t layer) {
     double mscale = o->rope.mscale_all_dim, by = 1;
     bool is_stretched = o->latent.key_rank > 0 && o->rope.kind == ROPE_YARN && mscale != 0;
@@ -308,7 +308,7 @@ static ott_status check_context_ranks(const model_options *o) {
                        (long long)o->heads, tp, cp, (long long)(o->heads / tp));
 }
 
-/* Opens DoRA tables that are large enough for every layer with a DoRA adapter. */
+/* Opens the constants that DoRA adapters read (nn/dora.h), for the largest layer with such an adapter. */
 static ott_status open_adapter_tables(model *m) {
     int64_t outputs = 0, inputs = 0;
     for (int i = 0; i < m->modules.count; i++) {
@@ -390,7 +390,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
     return *out = m, OTT_OK;
 }
 
-/* Releases the linear layers. If model_open failed, some layers may be NULL. */
+/* Releases the linear layers of this pipeline stage. If model_open failed, pointers to layers may be NULL. */
 static void release_linears(model *m) {
     for (int i = 0; i < m->modules.count; i++) {
         const model_module *e = &m->modules.items[i];
@@ -524,7 +524,7 @@ static ott_status update_scales(void *user, linear *l) {
 ott_status model_update_scales(exec *cx, model *m, group *g) {
     if (!m->delayed.block) return OTT_OK;
     group *parts[] = {m->options.tensor_ranks, m->options.context_ranks};
-    /* tensor- and context-parallel ranks have parts of one tensor: they always reduce its amaxes */
+    /* tensor- and context-parallel ranks have shards of the same tensors: they always share amaxes */
     for (int i = 0; i < 2; i++)
         if (parts[i]) TRY(group_all_reduce(parts[i], cx, &m->delayed.seen, REDUCE_MAX));
     TRY(delayed_reduce(cx, &m->delayed, g));

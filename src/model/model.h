@@ -1,6 +1,6 @@
 /*
- * model/model: a decoder: embedding, blocks, final norm and output head, with their parameters. model/run has
- * the passes over a micro-batch.
+ * model/model: a decoder with its parameters: embedding, blocks, final norm and output head. model/run runs a
+ * micro-batch through it.
  */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
@@ -17,7 +17,7 @@
    the folder's weights (checkpoint/hf_base.h). */
 typedef struct model_base {
     char folder[PATH_MAX]; /* absolute path */
-    int64_t files, bytes;  /* number and size of weight files; 0 files: the weights came from no folder */
+    int64_t files, bytes;  /* number and size of the weight files; 0 files: weights from no folder */
     int64_t hash;
 } model_base;
 
@@ -55,12 +55,12 @@ struct model {
     ott_dtype activation;       /* high-precision format of activations; set by model_convert */
     model_base base;            /* the base weights' folder, if options.base is not NULL */
     dora_tables adapter_tables; /* shared by the DoRA adapters */
-    ott_dtype masters_from;     /* 16-bit format of the files that trained masters come from; OTT_F32: none */
+    ott_dtype masters_from;     /* 16-bit format that trained masters had in their files; OTT_F32: none */
     bool packed;                /* model_pack has freed the masters */
     const cancellation *cancellation; /* cancels loading and initialization; borrowed; NULL: none */
 };
 
-/* Units of a model's parameter store: the embeddings, each block, the final norm with the head. */
+/* Units of the parameter store, in order: embeddings; one unit for each block; final norm and head. */
 enum { MODEL_TABLE_UNIT };
 static inline int model_block_unit(int64_t layer) {
     return MODEL_TABLE_UNIT + 1 + (int)layer;
@@ -83,25 +83,25 @@ int64_t model_shard_count(const model *m);     /* number of elements of this ran
 int64_t model_frozen_count(const model *m);    /* number of elements of the full model that are frozen */
 /* Number of weights that GEMMs multiply each token with. A tied embedding counts once, as the head. */
 int64_t model_matmul_weights(const model *m);
-/* FLOPs per token of a training step, as torchtitan counts: 6 for each weight of model_matmul_weights, and
-   for attention 6 layers heads seq_len (width of a q head + width of a v head). */
+/* FLOPs per token of a training step, as torchtitan counts: 6 for each weight of model_matmul_weights.
+   Attention adds 6 x layers x heads x seq_len x (width of a q head + width of a v head). */
 double model_flops_per_token(const model *m, int64_t seq_len);
 /* Calls `visit` for each linear layer of this stage, in forward order, until an error. */
 typedef ott_status (*model_linear_visit)(void *user, linear *l);
 ott_status model_visit_linears(model *m, model_linear_visit visit, void *user);
-/* Registers with each activation the quantized copies that its consumers read. Call it after specs change. */
+/* Sets which quantized copies each activation needs, by the specs of its readers. Call it if specs change. */
 ott_status model_connect(model *m);
-/* Call it after a micro-batch: reduces amaxes over g and computes the next delayed scales from them. */
+/* Delayed scaling: reduces amaxes over g and computes the next scales. Call it after a micro-batch. */
 ott_status model_update_scales(exec *cx, model *m, group *g);
-/* Call it when something other than the optimizer changed the masters: marks all compute weights as stale. */
+/* Marks all compute weights as out of date. Call it if anything but the optimizer changed the masters. */
 void model_weights_changed(model *m);
-/* Marks all compute weights except fixed ones as made in this training step; -1: as stale. */
+/* Marks all compute weights as made in step `step`; -1: as out of date. Fixed weights stay up to date. */
 void model_weights_made(model *m, int64_t step);
-/* Lets the optimizer step also quantize the weights, until the next conversion (nn/linear.h). */
+/* Makes the optimizer step also quantize the weights, until the next model_convert (nn/linear.h). */
 void model_fuse_quantize(model *m);
-/* Marks the weights that the optimizer quantizes as quantized in this training step. */
+/* Marks the weights that the optimizer quantizes as quantized in step `step`. */
 void model_mark_quantized(model *m, int64_t step);
-/* Quantizes the weights that the optimizer should have quantized for this step, for example after loading. */
+/* Quantizes the weights that the optimizer quantizes, if no optimizer step has done so, as after loading. */
 ott_status model_quantize_weights(exec *cx, model *m);
 
 #endif

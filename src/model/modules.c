@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The kinds of length of a weight's axis. length_of computes the length from the model's options. */
+/* Quantities that are the length of an axis of a weight. length_of computes them from model_options. */
 typedef enum extent {
     NONE, /* the weight has no such axis */
     DIM,
@@ -19,7 +19,7 @@ typedef enum extent {
     QUERY_LATENT,
     KEY_LATENT,
     KEY_LATENT_MORE, /* columns of KEY_LATENT and the rotated columns of keys */
-    KEY_VALUE,       /* from the latent: all heads of k (without rotated columns) and of v */
+    KEY_VALUE,       /* k (without rotated columns) and v of all heads, from the latent */
     HIDDEN,
     TWICE_HIDDEN,
     EXPERTS,
@@ -31,7 +31,7 @@ typedef enum extent {
 
 typedef struct role_row {
     module_kind kind;
-    bool in_block, in_ffn; /* in_ffn: a module of feed-forwards that ffn_kind.has accepts */
+    bool in_block, in_ffn; /* in_ffn: in the feed-forward; ffn_kind.has says which kinds have it */
     size_t offset;         /* the result of modules_offset */
     extent rows, columns;  /* axes of the weight; a norm has only columns */
     bool is_qkv;           /* projection of q, k or v: has a bias if options.qkv_bias */
@@ -233,7 +233,7 @@ static int64_t length_of(const model_options *o, extent e) {
     return 0;
 }
 
-/* True if tensor parallelism splits an axis with this kind of length. */
+/* True if tensor parallelism splits weights along an axis with this length. */
 static bool is_divided(extent e) {
     return e != NONE && e != DIM && !(e >= HEAD && e <= KEY_LATENT_MORE) && e != EXPERTS &&
            e != EXPERT_HIDDEN && e != SHARED_HIDDEN && e != POSITIONS;
@@ -291,7 +291,7 @@ bool modules_norms_apart(const model_options *o, module_role role) {
     return (role == ROLE_Q_NORM || role == ROLE_K_NORM) && o->family && o->family->qk_norm_head_weights;
 }
 
-/* Returns the number of columns of a weight. A norm of q or k has weights for one head, or for all heads. */
+/* Length of a weight's last axis. A norm of q or k has weights for one head or for all heads. */
 static extent columns_of(const model_options *o, module_role role) {
     extent e = role_rows[role].columns;
     bool is_of_all = o->family && (o->family->qk_norm_all_heads || o->family->qk_norm_head_weights);
@@ -314,7 +314,7 @@ model_module modules_describe(const model_options *o, module_role role, int laye
     return m;
 }
 
-/* True if a module outside of blocks is on this pipeline stage. */
+/* True if this pipeline stage has the module, which is outside of the blocks. */
 static bool is_outside_here(const model_options *o, module_role role) {
     bool first = pipeline_is_first(o->stage), last = pipeline_is_last(o->stage);
     if (role == ROLE_POSITION_EMBEDDING) return first;

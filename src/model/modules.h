@@ -1,7 +1,7 @@
 /*
- * model/modules: the list of a model's modules, in forward order, created once from its options. A module is
- * an embedding, a norm or a linear layer. All operations on a full model iterate over this list: declaring
- * parameters, initial weights, conversion to FP8, name filters, checkpoints, counts.
+ * model/modules: the list of a model's modules, in forward order, made from model_options. A module is an
+ * embedding, a norm or a linear layer. Code for a full model loops over this list: to declare parameters, to
+ * draw initial weights, to convert to FP8, to match names, to save checkpoints, to count.
  */
 #ifndef MODEL_MODULES_H
 #define MODEL_MODULES_H
@@ -61,14 +61,14 @@ typedef struct model_module {
     /* number of axes and shape of the full weight: [columns], [rows, columns] or [experts, rows, columns] */
     int rank;
     int64_t shape[PARAMETER_RANKS];
-    parameter_split split; /* how tensor parallelism splits the weight; the bias is split with the rows */
+    parameter_split split; /* how tensor parallelism splits the weight; if by rows, also the bias */
     bool has_bias;         /* true: the module has a bias[rows] */
     bool balances;         /* the bias only affects the choice of experts and has no gradient (DeepSeek-V3) */
-    bool repeated;         /* the last pipeline stage's copy of the embedding, for a tied head */
+    bool repeated;         /* copy of the embedding on the last pipeline stage, for a tied head */
     bool tied;             /* the weight is the embedding's weight */
     bool saved;            /* trained in full next to adapters (PEFT's modules_to_save) and saved with them */
     bool fell_back;        /* float8.fallback moved the layer to high precision, on any pipeline stage */
-    /* The layer (which member: `kind`) and its parameters. NULL before model_open, and on other stages. */
+    /* The module's layer; `kind` says which pointer. NULL before model_open, and on other pipeline stages. */
     union {
         embedding *embedding;
         norm *norm;
@@ -87,9 +87,9 @@ typedef struct module_list {
 /* Creates the module list of a model, or of its pipeline stage o->stage. Layer pointers are NULL. */
 ott_status modules_make(arena *memory, const model_options *o, module_list *out);
 
-/* Returns the module with this role in this layer (or MODULES_OUTSIDE), without name and layer pointer. */
+/* Describes the module with this role in block `layer` (or MODULES_OUTSIDE), without name and pointers. */
 model_module modules_describe(const model_options *o, module_role role, int layer);
-/* True if this layer has a module with this role; MODULES_OUTSIDE: if the model has one outside of blocks. */
+/* True if block `layer` (MODULES_OUTSIDE: the model outside of blocks) has a module with this role. */
 bool modules_has(const model_options *o, int layer, module_role role);
 /* The kind of norm (RMSNorm, LayerNorm, ...) with this role. */
 family_norm modules_norm(const model_options *o, module_role role);
@@ -110,7 +110,7 @@ typedef enum module_start {
     START_RESIDUAL /* projections that are added to the residual stream: o and down */
 } module_start;
 module_start modules_start(module_role role);
-/* Byte offset of the layer with this role in struct block, or in struct model for roles outside of blocks. */
+/* Byte offset of this role's layer in struct block; for roles outside of blocks, in struct model. */
 int64_t modules_offset(module_role role);
 
 /* The framework that a module's name comes from. Filters accept the names of all three frameworks. */
@@ -120,14 +120,14 @@ enum { MODULES_NAME_BYTES = 128 };
 /* Writes a module's name to `out` and returns `out`. f NULL: the name that most families use. */
 const char *modules_name(const family *f, module_role role, naming style, int layer,
                          char out[MODULES_NAME_BYTES]);
-/* Writes the name of one expert's matrix: with the index `matrix` before the name's last component. */
+/* Writes the name of one expert's matrix, "...mlp.experts.7.gate_proj": `matrix` is the number 7. */
 const char *modules_matrix_name(const family *f, module_role role, naming style, int layer, int64_t matrix,
                                 char out[MODULES_NAME_BYTES]);
 
 /*
- * q, k and v may be fused into one matrix, and so may gate and up. The fused matrix has the rows of these
- * parts, in order. A model may fuse them (options.fused_qkv, fused_gate_up) even if its family's files do
- * not, and may keep them separate if the files fuse them. Fusing does not change initial weights.
+ * q, k and v may be fused into one matrix, and so may gate and up. The fused matrix has their rows, in this
+ * order. options.fused_qkv and fused_gate_up decide this for the model; files of weights may be fused or not.
+ * Fusing does not change initial weights.
  */
 enum { MODULES_PARTS = PARAMETER_SECTIONS };
 
@@ -137,10 +137,10 @@ typedef struct module_part {
     int64_t first, count;
 } module_part;
 
-/* Fills `part` with a fused module's parts, in order, or with the module itself; returns their number. */
+/* Writes the parts of a fused module, in order, or the module itself as one part. Returns their number. */
 int modules_parts(const model_options *o, const model_module *m, module_part part[MODULES_PARTS]);
-/* Finds the fused projection that can contain role `part`. *at: the projection's role, and the rows of `part`
-   in the projection. *rows: number of rows of the projection. Returns false if `part` is never fused. */
+/* Finds the fused projection that may contain role `part`, for example qkv for q. *at: the projection's role,
+   and the rows of `part` in it. *rows: number of its rows. Returns false if `part` is never fused. */
 bool modules_find_fused(const model_options *o, module_role part, module_part *at, int64_t *rows);
 
 #endif

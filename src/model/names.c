@@ -6,7 +6,7 @@
 
 enum { NAME_BYTES = MODULES_NAME_BYTES };
 
-/* Parts that only some models have. Published configurations filter these parts for other models too. */
+/* Names that only some models have. Published filter_fqns lists contain them for all models. */
 static const struct {
     const char *name, *models;
 } foreign_parts[] = {
@@ -47,7 +47,7 @@ bool names_end(const char *name, const char *pattern) {
     return false;
 }
 
-/* True if `part` is a run of components of the name, like "router.gate" in "moe.router.gate". */
+/* True if `part` is one or more full components of the name, like "router.gate" in "moe.router.gate". */
 static bool has_components(const char *name, const char *part) {
     size_t length = strlen(part);
     for (const char *at = name; (at = strstr(at, part)); at++)
@@ -55,7 +55,7 @@ static bool has_components(const char *name, const char *part) {
     return false;
 }
 
-/* Returns the module's name in this framework's spelling; Hugging Face's spelling is m->name. */
+/* Returns the module's name as this framework spells it. */
 static const char *name_in_style(const model_module *m, naming style, char out[NAME_BYTES]) {
     return style == NAMING_HUGGING_FACE ? m->name : modules_name(NULL, m->role, style, m->layer, out);
 }
@@ -69,7 +69,7 @@ bool names_any(const model_module *m, name_test test, const char *text) {
     return false;
 }
 
-/* True if the name of a linear layer (if `linears` is false: of another module) passes the test. */
+/* True if a linear layer's name passes the test. linears false: if the name of any other module passes it. */
 static bool any_of(const module_list *list, bool linears, name_test test, const char *text) {
     for (int i = 0; i < list->count; i++)
         if ((list->items[i].kind == MODULE_LINEAR) == linears && names_any(&list->items[i], test, text))
@@ -79,7 +79,7 @@ static bool any_of(const module_list *list, bool linears, name_test test, const 
 
 /* ---- the nearest name ---- */
 
-/* Writes the longest part of a pattern that has no wildcards, without the dots at the part's ends. */
+/* Writes the longest text without wildcards in a pattern, without dots at its start and end. */
 static void literal_part(const char *pattern, char out[NAME_BYTES]) {
     size_t best = 0;
     out[0] = '\0';
@@ -94,12 +94,12 @@ static void literal_part(const char *pattern, char out[NAME_BYTES]) {
         }
         at += span;
     }
-    /* Removes ".weight" or ".bias" at the end, because the nearest name is a module's. */
+    /* Drops ".weight" or ".bias": names are compared with names of modules, not of parameters. */
     char *last = strrchr(out, '.');
     if (last && (strcmp(last, ".weight") == 0 || strcmp(last, ".bias") == 0)) *last = '\0';
 }
 
-/* Returns the layer index in the text, at most the last layer's; 0 if the text has no index. */
+/* Returns the first number in the text as the index of a block, at most the last block's; 0: no number. */
 static int layer_in(const module_list *list, const char *text) {
     long number = strtol(text + strcspn(text, "0123456789"), NULL, 10);
     int last = 0;
@@ -108,8 +108,8 @@ static int layer_in(const module_list *list, const char *text) {
     return number < last ? (int)number : last;
 }
 
-/* Candidates for the nearest name: modules, and modules that contain these, in all frameworks. A module has
-   three entries in `name`: its full name, the name inside its block, and the last component. */
+/* Candidates for the nearest name: modules and the modules that contain them, in all frameworks. Each has
+   three entries in `name`: the full name, the name inside its block, and the last component. */
 typedef struct name_list {
     char full[3 * ROLE_COUNT * NAMING_COUNT][NAME_BYTES];
     const char *name[9 * ROLE_COUNT * NAMING_COUNT];
@@ -127,7 +127,7 @@ static void add_module_name(name_list *list, const char *text, size_t length) {
     list->name[list->count++] = last && *inside == '.' ? last + 1 : full;
 }
 
-/* Adds the module, then the modules that contain it: "model.layers.0.mlp", "model.layers.0". */
+/* Adds the module's name, then the names of modules that contain it, like "model.layers.0.mlp". */
 static void add_names(name_list *names, const model_module *m, naming style) {
     char buffer[NAME_BYTES];
     const char *text = name_in_style(m, style, buffer);
@@ -140,7 +140,7 @@ static void add_names(name_list *names, const model_module *m, naming style) {
     }
 }
 
-/* Lists the names of one layer's modules and of modules outside of blocks. */
+/* Lists the names of modules in block `layer` and of modules outside of blocks. */
 static void list_names(name_list *names, const module_list *list, bool linears_only, int layer) {
     names->count = 0;
     for (int style = 0; style < NAMING_COUNT; style++)

@@ -12,20 +12,20 @@
 typedef bool (*name_test)(const char *name, const char *text);
 bool names_contain(const char *name, const char *text); /* true if the name contains `text` */
 bool names_fit(const char *name, const char *pattern);  /* true if the pattern matches the full name */
-/* True if the pattern matches the name's last components, like "q_proj" or "self_attn.?_proj". */
+/* True if the pattern matches the last components of the name, like "q_proj" or "self_attn.?_proj". */
 bool names_end(const char *name, const char *pattern);
-/* True if the module's name in any framework passes the test. For ROLE_COUNT, tests only m->name. */
+/* True if the module's name in any framework passes the test. Without a role (ROLE_COUNT) it has one name. */
 bool names_any(const model_module *m, name_test test, const char *text);
 
-/* Checks a text of float8.filter_fqns: the name of a linear layer must contain it. A text in names of other
-   modules, or of parts of other models (experts, a vision tower), is only logged, because published
-   configurations list these parts. OTT_ERR_CONFIG for any other text. */
+/* Checks a text of float8.filter_fqns, which must be in the name of a linear layer. If it is only in the name
+   of another module, or of a part of other models (experts, a vision tower), this is only logged: published
+   configurations list such parts. OTT_ERR_CONFIG for any other text. */
 ott_status names_check_filter(const module_list *list, const char *text, const logger *log);
-/* OTT_ERR_CONFIG, with the nearest name, if a pattern of float8.module matches no linear layer. */
+/* Checks a pattern of float8.module. OTT_ERR_CONFIG, with the nearest name, if no linear layer matches. */
 ott_status names_check_rule(const module_list *list, const char *pattern);
-/* Returns OTT_ERR_CONFIG for a pattern of `key` that matches no linear layer of a block. */
+/* Returns the error for a pattern of the adapter option `key` that matches no linear layer of a block. */
 ott_status names_fail_target(const module_list *list, const char *key, const char *pattern);
-/* Returns OTT_ERR_CONFIG, with the nearest name, for a pattern of train.freeze that matches no parameter. */
+/* Returns the error, with the nearest name, for a pattern of train.freeze that matches no parameter. */
 ott_status names_fail_freeze(const module_list *list, const char *pattern);
 
 #endif

@@ -77,8 +77,8 @@ static void apply_preset(config *cfg, const preset *p) {
 
 #define LARGEST_DIMENSION (1 << 20)
 
-/* KempnerForge's rule: 4 dim 2/3 multiplier, rounded up to a multiple of 256. Larger results become a value
-   that check_dimensions refuses. */
+/* KempnerForge's rule: 4 x dim x 2/3 x multiplier, rounded up to a multiple of 256. A result that is too
+   large becomes a value that check_dimensions refuses. */
 static int64_t hidden_from_dim(int64_t dim, double multiplier) {
     double width = 4.0 * (double)dim * 2.0 / 3.0 * multiplier;
     return width <= 16 * LARGEST_DIMENSION ? ((int64_t)width + 255) / 256 * 256 : 16 * LARGEST_DIMENSION;
@@ -91,7 +91,7 @@ static int64_t width_of_expert(const config *cfg) {
     return width <= 16 * LARGEST_DIMENSION ? (int64_t)width : 16 * LARGEST_DIMENSION;
 }
 
-/* Sets experts' derived values. With balancing biases, the balance loss is off by default. */
+/* Sets derived options of experts. With balancing biases, the default weight of the balance loss is 0. */
 static void derive_moe(config *cfg) {
     if (cfg->model.num_experts == 0) return;
     if (cfg->model.moe_router == MOE_ROUTER_SIGMOID_TOPK && !config_was_set(cfg, "model.moe_aux_loss_weight"))
@@ -128,7 +128,7 @@ static ott_status check_latent_widths(const config *cfg) {
     return OTT_OK;
 }
 
-/* With latents, a q or k head has nope_dim + rope_dim columns. Each query head has a key head. */
+/* With MLA, a head of q or k has nope_dim + rope_dim columns, and k has as many heads as q. */
 static ott_status check_latent_heads(const config *cfg) {
     const latent_shape shape = latent_from(cfg);
     int64_t width = latent_key_width(&shape);
@@ -192,12 +192,12 @@ static int64_t narrowed(int64_t width, int64_t by) {
     return size_max(width / by / 16 * 16, 16);
 }
 
-/* Removes from a sorted list the indices of layers that the reduced model does not have. */
+/* Removes the indices of layers that the reduced model does not have. The list is sorted. */
 static void drop_layers(config_list *list, int64_t layers) {
     while (list->count > 0 && strtol(list->items[list->count - 1], NULL, 10) >= layers) list->count--;
 }
 
-/* Reduces the experts' width. Also makes sure that one layer of the reduced model has experts. */
+/* Divides the experts' width by `by`. Changes which layers have experts, so that at least one has. */
 static void reduce_moe(config *cfg, int64_t by) {
     int64_t layers = cfg->model.n_layers;
     if (cfg->model.num_experts == 0) return;
@@ -207,8 +207,8 @@ static void reduce_moe(config *cfg, int64_t by) {
     drop_layers(&cfg->model.moe_dense_layers, layers);
 }
 
-/* model.reduce: divides layers, heads and widths by a factor. Heads keep their width, and n_heads stays a
-   multiple of n_kv_heads. Afterwards cfg describes the small model, so model.reduce becomes 1. */
+/* model.reduce: divides layers, heads and widths by a factor. A head keeps its width, and n_heads stays a
+   multiple of n_kv_heads. Then sets model.reduce to 1, because cfg describes the small model. */
 static void reduce_model(config *cfg) {
     int64_t by = cfg->model.reduce;
     if (by <= 1) return;
@@ -225,7 +225,7 @@ static void reduce_model(config *cfg) {
     cfg->model.reduce = 1;
 }
 
-/* Checks norm_type and activation: llama accepts all; other families, only values that fit their block. */
+/* Checks model.norm_type and model.activation. llama accepts all values; other families only some. */
 static ott_status check_block(const config *cfg, const family *f) {
     const char *function = config_word(cfg, "model.activation");
     bool is_llama = family_is(f, FAMILY_LLAMA), plain = cfg->model.activation == ACTIVATION_SILU;
@@ -358,7 +358,7 @@ static ott_status check_expert_ranks(const config *cfg) {
     return OTT_OK;
 }
 
-/* The sequence balance loss requires on each rank full sequences, or an equal part of one sequence. */
+/* For the sequence balance loss, each rank's tokens must be full sequences, or 1/n of one sequence. */
 static ott_status check_sequences(const config *cfg) {
     int64_t ranks = cfg->distributed.cp, length = cfg->train.seq_len,
             own = cfg->train.batch_size * length / size_max(ranks, 1);
@@ -396,7 +396,7 @@ static moe_options moe_from(const config *cfg, const family *f) {
                          .balances_gradients = cfg->model.moe_gradient_scale};
 }
 
-/* Reads at most `most` layer indices from a list. instead: the keys that the error for more indices names. */
+/* Reads at most `most` layer indices. For a longer list, the error names `instead`, the key to use. */
 static ott_status read_layers(const model_options *o, const char *key, const config_list *list, int most,
                               const char *instead, int32_t *out, int *count) {
     if (list->count > most)
@@ -422,7 +422,7 @@ static ott_status read_full_layers(const config *cfg, model_options *o) {
                        "model.full_attention_every", o->full, &o->full_count);
 }
 
-/* Reads a list of longrope factors, one for each pair of rotated columns. */
+/* Reads longrope's list of factors, one for each pair of columns that rotates. */
 static ott_status read_factors(const char *key, const config_list *list, int64_t pairs,
                                float out[ROPE_MOST_FACTORS]) {
     if (list->count != pairs || pairs > ROPE_MOST_FACTORS)
@@ -519,7 +519,7 @@ static adapter_options adapter_from(const config *cfg) {
                              .layer_lists = &cfg->peft.layers_pattern};
 }
 
-/* Returns the folder of the base weights. A model that model.reduce made small has none. */
+/* Returns the folder of an adapter model's base weights; NULL if model.reduce makes the model small. */
 static const char *base_from(const config *cfg) {
     return cfg->peft.enabled && *cfg->model.hf_path && !cfg->model.reduce ? cfg->model.hf_path : NULL;
 }

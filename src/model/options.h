@@ -1,4 +1,4 @@
-/* model/options: a model's dimensions, formats and process groups, from a preset, keys and derived values. */
+/* model/options: a model's dimensions, formats and process groups, from presets and configuration keys. */
 #ifndef MODEL_OPTIONS_H
 #define MODEL_OPTIONS_H
 
@@ -15,7 +15,7 @@ typedef struct ffn_kind ffn_kind; /* defined in model/ffn.h */
 /* Adapters of linear layers (model/adapters.h). */
 typedef struct adapter_options {
     int64_t rank;         /* rank of the adapters; 0: no adapters */
-    float scale, dropout; /* scale: alpha / rank, or with by_root alpha / sqrt(rank); dropout: probability */
+    float scale, dropout; /* scale: alpha / rank, or alpha / sqrt(rank) if by_root */
     double alpha;
     bool by_root;           /* true: the scale of rsLoRA */
     bool decomposed;        /* true: DoRA (nn/dora.h); false: LoRA */
@@ -23,8 +23,8 @@ typedef struct adapter_options {
     uint64_t seed;          /* seed of dropout */
     config_lora_init start; /* rule of A's initial values */
     bool all;               /* true: every linear layer of the blocks gets an adapter; ignores `targets` */
-    /* Patterns of layers with adapters, of layers without adapters, and of modules that train in full. All
-       lists here are borrowed from the configuration; model_open reads them. */
+    /* Name patterns: `targets` get adapters, `excluded` do not, `saved` train in full. All lists here are
+       borrowed from the configuration; only model_open reads them. */
     const config_list *targets, *excluded, *saved;
     const config_list *ranks, *alphas; /* ranks and alphas of layers that match a pattern, "q_proj=16" */
     const config_list *layers;         /* indices of blocks with adapters; NULL or empty: all blocks */
@@ -37,20 +37,20 @@ enum { MODEL_MAX_FULL = 256 }; /* maximum entries of model.full_attention_layers
 typedef struct model_options {
     const family *family;
     int64_t dim, layers, heads, kv_heads, head_dim, hidden, vocab;
-    latent_shape latent; /* key_rank > 0: head_dim is the width of a q or k head; 0: plain attention */
+    latent_shape latent;           /* MLA; head_dim is then the width of a q or k head; key_rank 0: no MLA */
     int64_t max_positions, window; /* window: number of keys that a query attends to; 0: no limit */
     rope_options rope;
     float norm_epsilon;
-    bool layer_norm;              /* true: norms are LayerNorm with a bias; false: norms are the family's */
+    bool layer_norm;              /* true: LayerNorm with a bias; false: the norm of the family */
     config_activation activation; /* activation of dense feed-forwards; ACTIVATION_SILU: the family's */
     float attention_softcap, logit_softcap; /* caps of attention scores and of logits; 0: no cap */
-    /* Which layers have no window: each n-th layer (n = 0: none), or the layers in `full`. */
+    /* Layers without a window: each n-th layer (n = 0: none), or the layers that `full` lists. */
     int64_t full_attention_every;
     int full_count; /* number of layers in `full`; 0: full_attention_every decides */
     int32_t full[MODEL_MAX_FULL];
     double local_theta; /* RoPE base of sliding-window layers; 0: rope.theta */
-    /* Factors (Granite) of the embedding's output, of residual branches, of attention scores, of logits. 0:
-       no factor; for attention scores the default 1 / sqrt(head_dim). */
+    /* Granite's factors: of the embedding's output, of what a block adds to the residual stream, of attention
+       scores, and of logits. 0: no factor, but for attention scores 1 / sqrt(head_dim). */
     float embedding_multiplier, residual_multiplier, attention_multiplier, logit_multiplier;
     bool scales_by_layer; /* true: attention scores of layer i are also divided by i + 1 */
     bool tied;            /* true: the output head's weight is the embedding's weight */
@@ -58,33 +58,33 @@ typedef struct model_options {
     bool qk_norm;
     bool fused_qkv, fused_gate_up; /* true: one projection for q, k and v; one for gate and up */
     const ffn_kind *const *ffn;    /* [layers] kinds of feed-forward; borrowed; NULL: `moe` decides */
-    /* Layers with experts: every moe_every-th layer, except the first moe_first and those in `dense`. */
+    /* Every moe_every-th layer has experts, except the first moe_first layers and the layers in `dense`. */
     moe_options moe; /* moe.experts is 0 if all layers are dense */
     int64_t moe_every, moe_first;
     int dense_count;
     int32_t dense[MODEL_MAX_DENSE];
     adapter_options adapter;
-    /* Adapter models: folder of the base weights, borrowed. NULL: checkpoints contain the base weights. */
+    /* Folder of an adapter model's base weights; borrowed. NULL: checkpoints contain the base weights. */
     const char *base;
     bool has_padding;
-    int64_t padding; /* embedding row without a gradient from tokens (a tied head still trains it) */
+    int64_t padding; /* index of an embedding row that gets no gradient from tokens (but from a tied head) */
     config_init_style init_style;
     double init_std; /* standard deviation of initial weights (model/init.h) */
-    /* train.freeze: patterns of parameters that are not trained; NULL: none. Borrowed from the configuration;
-       model_open reads the list. With MODEL_INFERENCE it has no effect if `frozen` is `master`. */
+    /* train.freeze: patterns of parameters that do not train; NULL: none. Borrowed from the configuration;
+       only model_open reads it. Without effect for MODEL_INFERENCE if the format `frozen` equals `master`. */
     const config_list *freeze;
-    /* Format of frozen matrices. OTT_E4M3: FP8 codes for linear layers of blocks, BF16 for other matrices. */
+    /* Format of frozen matrices. OTT_E4M3: FP8 for linear layers of blocks, BF16 for other matrices. */
     ott_dtype frozen;
     config_frozen_granularity frozen_granularity; /* granularity of the scales of FP8 codes */
-    /* Decides which layers get FP8 codes and by which cast; borrowed, read by model_open. NULL: rowwise. */
+    /* Decides which layers are stored in FP8, and how; NULL: all, rowwise. Borrowed; model_open reads it. */
     const struct convert_options *frozen_convert;
     const optimizer_rule *optimizer;   /* rule that owns the state of trained parameters; NULL: no state */
     ott_dtype master, gradient, state; /* formats of master matrices, of their gradients, of their state */
     config_offload offload;            /* which tensors are in mapped host memory (device_allocate_mapped) */
-    /* Process groups; borrowed. A group is NULL if the model is not split over these ranks. */
+    /* Process groups; borrowed. NULL: the model is not split in this way. */
     group *shard_ranks;          /* data-parallel ranks that shard the parameters (parallel/store.h) */
     group *expert_ranks;         /* expert-parallel ranks (nn/expert_ranks.h) */
-    group *expert_shard_ranks;   /* ranks of shard_ranks that shard the weights of the same experts */
+    group *expert_shard_ranks;   /* ranks of shard_ranks that have the same experts and shard their weights */
     const pipeline_stage *stage; /* this rank's pipeline stage; borrowed; NULL: the rank has all layers */
     group *stage_ranks;          /* the pipeline stages, in order */
     group *tensor_ranks;         /* tensor-parallel ranks (nn/tensor_ranks.h) */
@@ -92,7 +92,7 @@ typedef struct model_options {
     group *context_ranks;        /* context-parallel ranks (nn/context_ranks.h) */
 } model_options;
 
-/* The kind of a dense feed-forward. o->family is NULL for a model that an API user builds from layers. */
+/* The kind of a dense feed-forward. o->family is NULL if the model was built by the API's layer functions. */
 static inline family_mlp model_mlp(const model_options *o) {
     switch (o->activation) {
     case ACTIVATION_SILU: break;

@@ -6,7 +6,7 @@ typedef struct packing {
     const model *m;
 } packing;
 
-/* Drops a packed layer's master, except a tied head's. Expert weights with FP8 codes are not packed. */
+/* Packs a layer's weight. Then the master is not needed, except as the embedding that a tied head shares. */
 static ott_status pack_linear(void *user, linear *l) {
     packing *p = user;
     TRY(linear_pack(&p->cx, l));
@@ -15,7 +15,7 @@ static ott_status pack_linear(void *user, linear *l) {
     return OTT_OK;
 }
 
-/* Moves the parameters that still have values to `store` (unless NULL). Sets *bytes to their size. */
+/* Moves the parameters whose values are still needed to `store` (unless NULL). *bytes: their total size. */
 static ott_status move_parameters(model *m, void *store, int64_t *bytes) {
     *bytes = 0;
     for (int i = 0; i < m->parameter_count; i++) {

@@ -4,9 +4,9 @@
 
 #include "model/model.h"
 
-/* Packs the weight of every linear layer from its master. Frees the masters, except a tied embedding's.
-   Expert weights are converted instead, or stay FP8 codes (linear_pack). The model must be converted and
-   loaded. Afterwards the model only runs forward, with the same bits. It cannot be converted or saved. */
+/* Packs every linear layer's weight from its master. Frees the masters, except a tied embedding's. Expert
+   weights are not packed, but converted, or stay FP8 codes (linear_pack). The model must be converted and
+   loaded. Afterwards it can only run forward, with the same bits; do not convert or save it. */
 ott_status model_pack(model *m);
 
 #endif

@@ -22,7 +22,7 @@ void model_slot_close(const model *m, model_slot *slot) {
 
 enum { BOTH_USES = STORE_ROWWISE | STORE_COLUMNWISE };
 
-/* True if a unit stays gathered from forward to backward. The last unit's backward follows immediately. */
+/* True if weights stay gathered from forward to backward. The head's do, as its backward comes next. */
 static bool is_kept_gathered(const exec *cx, const model *m, int unit) {
     if (cx->phase != PHASE_TRAIN || unit == MODEL_TABLE_UNIT) return false;
     if (unit == model_last_unit(m)) return true;
@@ -49,7 +49,7 @@ static ott_status gather_forward(exec *cx, model *m, int unit) {
     return store_gather(cx, &m->store, unit, forward_uses(cx, m, unit));
 }
 
-/* Prefetches a unit for forward, except the block after `range`, because this pass does not run it. */
+/* Prefetches a unit's weights for forward, except for the first block that this pass does not run. */
 static ott_status prefetch_forward(exec *cx, model *m, int unit, layer_range range) {
     if (unit == model_block_unit(range.end) && range.end < m->options.layers) return OTT_OK;
     return store_prefetch(cx, &m->store, unit, forward_uses(cx, m, unit));
@@ -87,7 +87,7 @@ ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows) {
 /* Multiplies the embedding's output, or its gradient, by the family's factor. */
 static ott_status multiply_embedding(exec *cx, const model *m, const tensor *x) {
     float factor = m->options.embedding_multiplier;
-    /* as in transformers, which rounds sqrt(dim) to the format of the weights */
+    /* transformers rounds the factor sqrt(dim) to the format of the weights */
     if (m->options.family->scale_embeddings && m->activation == OTT_BF16)
         factor = cast_from_bf16(cast_to_bf16(factor));
     return factor == 0 || factor == 1 ? OTT_OK : op_multiply(cx, &(multiply_args){x, x, factor});
@@ -118,7 +118,7 @@ static ott_status embed_tokens(exec *cx, model *m, const batch *b, layer_range r
     return store_release(cx, &m->store, MODEL_TABLE_UNIT);
 }
 
-/* Closes the buffers of block i - 1 that are not needed after block i, or the final norm, has read them. */
+/* Closes buffers of block i - 1. Call it when block i (or the final norm) has read them. */
 static ott_status release_previous(exec *cx, model *m, model_slot *slot, int64_t i, model_stream *s) {
     TRY(plan_close(cx->plan, &s->delta_buffer));
     return s->has_delta ? block_finalize(cx, &m->blocks[i - 1], &slot->blocks[i - 1]) : OTT_OK;
@@ -177,7 +177,7 @@ static ott_status close_final(exec *cx, model *m, model_slot *slot) {
     return store_release(cx, &m->store, model_last_unit(m));
 }
 
-/* Opens parameter gradients for the head's backward, and dfinal[T,D], the final norm output's gradient. */
+/* Opens the gradients of the head's parameters, and dfinal[T,D], the gradient of the final norm's output. */
 static ott_status open_head_gradients(exec *cx, model *m, const model_slot *slot, tensor *dfinal,
                                       plan_buffer *buffer) {
     TRY(store_open_gradients(cx, &m->store, model_last_unit(m)));
@@ -191,7 +191,7 @@ static ott_status close_head_gradients(exec *cx, model *m, model_slot *slot, con
     TRY(activation_open(cx, "residual gradient", m->activation, slot->h.rows, slot->h.columns, specs, g));
     TRY(norm_backward(cx, &m->final_norm, dfinal, &slot->h, &slot->rstd, NULL, g));
     TRY(plan_close(cx->plan, buffer));
-    /* A tied head's weight gradient is not reduced yet, because the embedding's backward still adds to it. */
+    /* A tied head has no weight in this unit: the embedding's backward reduces its gradient. */
     return store_reduce_gradients(cx, &m->store, model_last_unit(m));
 }
 

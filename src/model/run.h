@@ -13,8 +13,8 @@ typedef struct batch {
     int64_t count, length;
     tensor token, target; /* i32[T]; tokens with target < 0 are ignored in the loss */
     sequence_metadata at; /* positions and documents; at.cache is not read */
-    tensor number; /* i32[2]: the first token's index in the training run (exec.token); data NULL: unknown */
-    /* [layers] keys and values of earlier tokens (model/cache.h), for model_logits only; NULL: none */
+    tensor number; /* i32[2]: index in the training run of the first token (exec.token); data NULL: unknown */
+    /* [layers] keys and values of earlier tokens (model/cache.h); only for model_logits; NULL: none */
     const attention_cache *cache;
 } batch;
 
@@ -23,12 +23,12 @@ typedef struct model_slot model_slot;
 ott_status model_slot_open(const model *m, model_slot **out);
 void model_slot_close(const model *m, model_slot *slot);
 
-/* Returns this rank's elements of a micro-batch's vector[T]: all, unless context parallelism splits T. */
+/* Returns the elements of a micro-batch's vector[T] that are of this rank's tokens (context parallelism). */
 tensor model_own_tokens(const model *m, tensor of_all);
 
-/* Writes losses[T], only for this rank's tokens. With grad_scale (fp32[1] on the device, factor of all
-   gradients) it is a training pass, which accumulates the parameters' gradients. grad_scale NULL: an
-   evaluation. cx->plan must be recording, or sealed after a recording of a call with these arguments. */
+/* Writes losses[T], only for this rank's tokens. grad_scale is fp32[1] on the device, a factor of all
+   gradients: the pass runs backward and accumulates the gradients of parameters. If it is NULL, the pass is
+   an evaluation. cx->plan must be recording, or have been recorded by a call with the same arguments. */
 ott_status model_run(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
                      const tensor *losses);
 /* Writes the logits[1,V] (activation format) of the batch's last token. */
@@ -36,11 +36,11 @@ ott_status model_logits(exec *cx, model *m, model_slot *slot, const batch *b, co
 
 /* ---- the parts of model_run ---- */
 
-/* The residual stream between blocks: x + delta (model/block.h). model_forward initializes it at layer 0. */
+/* The residual stream between blocks, x + delta (model/block.h). model_forward sets it at layer 0. */
 typedef struct model_stream {
     tensor x, delta; /* [T,D] */
     plan_buffer x_buffer, delta_buffer;
-    /* false: the stream is x. true: x is h2 of the block that computed delta; that block's slot owns x */
+    /* true: x is h2 of the block that computed delta; its slot owns x. false: the stream is x alone */
     bool has_delta;
 } model_stream;
 
@@ -52,22 +52,22 @@ ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows);
    of layers, ends with the final norm (output: in `slot`), else the result is in *stream. */
 ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
                          model_stream *stream);
-/* Call it between two ranges: opens out[T,D] = x + delta, the stream after layers [0, end), and finalizes
-   block end - 1. A stream with x = *out and without delta continues with the same bits. */
+/* Call it between two layer ranges. Opens out[T,D] = x + delta, the stream after layers [0, end), and closes
+   what backward does not need of block end - 1. The next range gets a stream with x = *out and no delta. */
 ott_status model_stream_materialize(exec *cx, model *m, model_slot *slot, int64_t end, model_stream *stream,
                                     tensor *out, plan_buffer *out_buffer);
-/* Call it after the last layer: runs the head and the loss. With grad_scale it also runs their backward and
-   opens *grad, the gradient of the last block's output, with quantized copies for model_backward. */
+/* Runs the head and the loss after the last layer. With grad_scale it also runs their backward, and opens
+   *grad, the gradient of the last block's output, with the quantized copies that model_backward needs. */
 ott_status model_loss(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
                       const tensor *losses, activation *grad);
-/* For a caller that computes the loss: instead of model_loss, writes logits[T,V] (activation format). In
-   PHASE_TRAIN, model_head_backward must follow. It reads dlogits, the gradient of the logits, closes *buffer,
-   which holds dlogits, and opens *grad as model_loss does. */
+/* Replaces model_loss if the caller computes the loss. Writes logits[T,V] in the activation format. In
+   PHASE_TRAIN the caller must then call model_head_backward with dlogits, the gradient of the logits in
+   *buffer. It closes *buffer, and opens *grad as model_loss does. */
 ott_status model_head(exec *cx, model *m, model_slot *slot, const tensor *logits);
 ott_status model_head_backward(exec *cx, model *m, model_slot *slot, const tensor *dlogits,
                                plan_buffer *buffer, activation *grad);
-/* Backward through layers [first, end): replaces *grad, the gradient of the layers' output, by the gradient
-   of their input. If first is 0, also runs the embedding's backward and closes *grad. */
+/* Backward of layers [first, end). *grad is the gradient of their output; it becomes the gradient of their
+   input. If first is 0, also runs the embedding's backward and closes *grad. */
 ott_status model_backward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
                           activation *grad);
 

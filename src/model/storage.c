@@ -15,8 +15,8 @@ static granularity granularity_from(config_frozen_granularity asked, granularity
     return by_recipe;
 }
 
-/* Chooses how the frozen weight of a module is stored in FP8. *cast: as the layer's recipe casts its weight.
-   *kept false: the weight stays in high precision. */
+/* Chooses how a module's frozen weight is stored in FP8. *cast: as the layer's recipe casts its weight.
+   *kept: false if the weight stays in high precision. */
 static ott_status choose_cast(const model *m, const model_module *e, cast_spec *cast, bool *kept) {
     convert_verdict v = {.recipe = recipe_find("rowwise")};
     *kept = e->kind == MODULE_LINEAR && e->layer != MODULES_OUTSIDE && e->role != ROLE_ROUTER;
@@ -72,9 +72,9 @@ static ott_status allocate_scales(model *m) {
     return OTT_OK;
 }
 
-/* ---- units: embeddings, each block, final norm with head; empty on stages without these ---- */
+/* ---- units: embeddings, each block, final norm and head; a stage without them has empty units ---- */
 
-/* Expert weights have a separate store with expert parallelism: they are sharded over fewer ranks. */
+/* With expert parallelism, expert weights have their own store, because fewer ranks share them. */
 static parameter_store *store_of(model *m, const parameter *p) {
     return m->options.expert_ranks && p->rank == 3 ? &m->experts : &m->store;
 }
@@ -139,7 +139,7 @@ static int64_t padded_bytes(const model *m, tensor t) {
     return backend_align(m->device->can, tensor_bytes(t));
 }
 
-/* Returns a tensor of the shape of p's shard, in `format`, or in fp32 if p is a vector. Its data is NULL. */
+/* Returns a tensor with the shape of p's shard and no data. Its format is `format`, or fp32 for a vector. */
 static tensor shard_in(const parameter *p, ott_dtype format) {
     tensor t = p->shard.value;
     t.dtype = parameter_format(p, format);
@@ -147,7 +147,7 @@ static tensor shard_in(const parameter *p, ott_dtype format) {
     return t;
 }
 
-/* Returns a tensor for the group scales of one FP8 state tensor, without data; 0 rows if state is not FP8. */
+/* Returns the tensor, without data, of one FP8 state's scales. It has 0 rows if the state is not FP8. */
 static tensor shard_group_scales(const model *m, const parameter *p) {
     const tensor *t = &p->shard.value;
     bool is_grouped = parameter_format(p, m->options.state) == OTT_E4M3;
@@ -158,7 +158,7 @@ static int slots_of(const model *m, const parameter *p) {
     return m->options.optimizer ? optimizer_slots(m->options.optimizer, p) : 0;
 }
 
-/* True if p's master is in host memory. Vectors stay on the device: layers read their masters directly. */
+/* True if p's master is in host memory. Vectors stay on the device, where layers read them directly. */
 static bool master_is_offloaded(const model *m, const parameter *p) {
     return m->options.offload == OFFLOAD_STATE && p->rank > 1 && !p->frozen;
 }
@@ -180,7 +180,7 @@ static ott_status divide_parameters(model *m) {
     return OTT_OK;
 }
 
-/* Returns `t` with its data at memory + *at (unchanged if memory is NULL). Adds the size of `t` to *at. */
+/* Returns `t` with data at memory + *at, if memory is not NULL. Adds the size of `t` to *at. */
 static tensor next_in(const model *m, tensor t, void *memory, int64_t *at) {
     if (memory) t.data = (char *)memory + *at;
     *at += padded_bytes(m, t);

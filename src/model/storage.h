@@ -7,7 +7,7 @@
 
 #include "model/model.h"
 
-/* Sets the format of frozen matrices. Must precede storage_open. OTT_ERR_CONFIG: FP8, but none is frozen. */
+/* Sets the format of frozen matrices, before storage_open. OTT_ERR_CONFIG for FP8 if none is frozen. */
 ott_status storage_keep_frozen(const model *m);
 /* Allocates this rank's shards of parameters and, for MODEL_TRAINING, of gradients and optimizer state. */
 ott_status storage_open(model *m, model_use use);
