@@ -36,7 +36,7 @@ static ott_status open_quantized_copy(exec *cx, const char *what, const activati
     qtensor *q = &e->q.item[i];
     qblocks blocks = {0};
     *q = (qtensor){.rows = e->t.rows, .columns = e->t.columns, .spec = specs->spec[i]};
-    /* Only the grad_weight GEMM of a trained weight reads the columnwise copy. */
+    /* Only a trained weight's grad_weight GEMM reads the columnwise copy; evaluation has no such GEMM. */
     if (cx->phase == PHASE_EVALUATE || !specs->columnwise_used[i]) q->spec.columnwise.format = e->t.dtype;
     TRY(qtensor_lay_out(q, cx->device->can, &blocks));
     TRY(open_block(cx, what, &blocks.rowwise, &e->rowwise[i]));
@@ -119,7 +119,7 @@ const qtensor *activation_copy(const activation *e, int index) {
     return index < 0 ? NULL : &e->q.item[index];
 }
 
-/* Makes *d a view of rows [first, first + count). `first` starts a scale block, or one block has all rows. */
+/* Makes *d a view of rows [first, first + count), which begin at a scale block or are in one block. */
 static ott_status select_rows(qdata *d, const cast_spec *s, int64_t first, int64_t count, bool rows_are_mn) {
     if (!cast_spec_is_fp8(s)) return OTT_OK;
     scale_block block = granularity_block(s->grain);

@@ -31,12 +31,12 @@ ott_status attention_connect(attention *a, activation_specs *input, activation_s
     return OTT_OK;
 }
 
-/* Columns of a q or k head in the output of the projections. */
+/* Columns of a q or k head before heads are padded to head_dim columns. */
 static int64_t key_head(const attention *a) {
     return is_latent(a) ? latent_key_width(&a->latent.shape) : a->head_dim;
 }
 
-/* True if q and k heads have fewer columns than v heads, and so are padded to head_dim. */
+/* True if q and k heads are narrower than v heads. They are then padded with zeros to head_dim columns. */
 static bool has_narrow_keys(const attention *a) {
     return key_head(a) < a->head_dim;
 }
@@ -61,7 +61,7 @@ static float softmax_scale(const attention *a) {
     return a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim);
 }
 
-/* Rotates q and k in place. With latents, rotates only q: callers rotate the rope columns of keys. */
+/* Rotates q and k in place. With MLA it rotates only q; callers rotate the rope columns of k. */
 static ott_status rotate(exec *cx, const attention *a, const sequence_metadata *at, const tensor *q,
                          const tensor *k, bool inverse) {
     if (!a->rope) return OTT_OK;
@@ -94,7 +94,7 @@ static ott_status project_separate(exec *cx, attention *a, const activation *x, 
     return head_norm_forward(cx, &a->k_norm, &a->k.ranks, &s->k, &s->k_buffer, &s->k_norm);
 }
 
-/* With latents: opens q. The heads of q are padded to head_dim columns. */
+/* For MLA: computes q. Its heads are padded to head_dim columns. */
 static ott_status project_queries(exec *cx, attention *a, const activation *x, attention_saved *s) {
     latent *l = &a->latent;
     tensor narrow;
@@ -109,7 +109,7 @@ static ott_status project_queries(exec *cx, attention *a, const activation *x, a
     return plan_close(cx->plan, &buffer);
 }
 
-/* Opens q, k and v as heads of head_dim columns. Rotates the rope columns of k. */
+/* For MLA: computes q, k and v with heads of head_dim columns, and rotates the rope columns of k. */
 static ott_status project_latent(exec *cx, attention *a, const sequence_metadata *at, const activation *x,
                                  attention_saved *s) {
     ott_dtype act = x->t.dtype;
@@ -131,7 +131,7 @@ static ott_status project_latent(exec *cx, attention *a, const sequence_metadata
 
 /* ---- exchange with context-parallel ranks ---- */
 
-/* The kind of heads that ranks exchange: heads of q, heads of k or v, or heads of the attention output. */
+/* The tensor whose heads context-parallel ranks exchange: q; k or v; the attention output. */
 typedef enum head_kind { HEADS_OF_QUERIES, HEADS_OF_KEYS, HEADS_OF_OUTPUT } head_kind;
 
 static context_split split_of(const attention *a, head_kind kind) {
@@ -140,14 +140,14 @@ static context_split split_of(const attention *a, head_kind kind) {
     return context_split_queries(ranks, a->heads, kind == HEADS_OF_OUTPUT ? a->o.in / a->heads : a->head_dim);
 }
 
-/* Opens `heads`: this rank's heads of all tokens. x[T/C, columns] has all heads of this rank's tokens. */
+/* Opens `heads`: some heads of all T tokens. x[T/C, columns] has all heads of this rank's T/C tokens. */
 static ott_status open_exchanged(exec *cx, const attention *a, const char *what, const context_split *d,
                                  const tensor *x, tensor *heads, plan_buffer *buffer) {
     return exec_open(cx, what, x->dtype, x->rows * a->context->size,
                      context_split_columns(d, a->context->size, x->columns), heads, buffer);
 }
 
-/* Replaces q, k or v of this rank's tokens (*x) by this rank's heads of all tokens, in a new buffer. */
+/* *x has all heads (of q, k or v) of this rank's tokens. Replaces it by some heads of all tokens. */
 static ott_status exchange_heads(exec *cx, const attention *a, const char *what, const context_split *d,
                                  tensor *x, plan_buffer *x_buffer) {
     tensor heads;
@@ -168,7 +168,7 @@ static ott_status exchange_inputs(exec *cx, const attention *a, attention_saved 
     return plan_close(cx->plan, &s->qkv_buffer);
 }
 
-/* Opens `heads` for the exchange of x. Without context parallelism `heads` is x itself. */
+/* Opens `heads`, some heads of all tokens, for the exchange of x. Without context parallelism it is x. */
 static ott_status open_heads(exec *cx, const attention *a, head_kind kind, const tensor *x, tensor *heads,
                              plan_buffer *buffer) {
     *heads = *x;
@@ -178,7 +178,7 @@ static ott_status open_heads(exec *cx, const attention *a, head_kind kind, const
     return open_exchanged(cx, a, "heads of all tokens", &d, x, heads, buffer);
 }
 
-/* True if v heads have fewer columns than q and k heads, and so are padded to head_dim. */
+/* True if v heads are narrower than q and k heads. They are then padded with zeros to head_dim columns. */
 static bool has_narrow_values(const attention *a) {
     return is_latent(a) && a->latent.shape.value < a->head_dim;
 }
@@ -192,7 +192,7 @@ static ott_status scatter_heads(exec *cx, const attention *a, head_kind kind, te
     return plan_close(cx->plan, buffer);
 }
 
-/* Opens `heads`, shaped as the attention kernel's output. x is shaped as the input of o. */
+/* Opens `heads`, shaped like the attention kernel's output. x: shaped like the input of projection o. */
 static ott_status open_output(exec *cx, const attention *a, const tensor *x, tensor *heads,
                               plan_buffer *buffer) {
     int64_t ranks = a->context ? a->context->size : 1;
@@ -245,7 +245,7 @@ static ott_status project_inputs(exec *cx, attention *a, const sequence_metadata
     return rotate(cx, a, at, &s->q, &s->k, false);
 }
 
-/* Writes `own` to the cache from row `past` on. *all: rows [0, past + own->rows) of the cache. */
+/* Writes the new rows `own` to the cache after its first `past` rows. *all: all rows written so far. */
 static ott_status append_to_cache(exec *cx, const tensor *own, const tensor *cache, int64_t past,
                                   tensor *all) {
     STATUS_REQUIRE(past + own->rows <= cache->rows);
@@ -254,7 +254,7 @@ static ott_status append_to_cache(exec *cx, const tensor *own, const tensor *cac
     return op_convert(cx, &(convert_args){.x = own, .y = &place});
 }
 
-/* Returns the keys and values that the queries attend to. With a cache, these include the cached ones. */
+/* *k, *v: the keys and values that the queries attend to. With a cache, the cached ones come first. */
 static ott_status gather_keys(exec *cx, const sequence_metadata *at, const attention_saved *s, tensor *k,
                               tensor *v) {
     const attention_cache *c = at->cache;
@@ -300,7 +300,7 @@ ott_status attention_keep(exec *cx, attention_saved *s) {
     return activation_close_copies(cx, &s->o);
 }
 
-/* Makes the quantized copies of the attention output again, for the weight gradient of o. */
+/* Quantizes the attention output again, for the weight gradient of projection o. */
 static ott_status requantize(exec *cx, const attention *a, attention_saved *s) {
     activation o;
     TRY(activation_adopt(cx, "attention output", s->o.t, &s->o.buffer, &a->output_specs, &o));
@@ -329,7 +329,7 @@ ott_status attention_discard(exec *cx, attention_saved *s) {
     return activation_close(cx, &s->o);
 }
 
-/* Computes dout, the gradient of the attention output, and accumulates o's weight gradient. */
+/* Computes dout, the gradient of attention's output, from g. Accumulates projection o's weight gradient. */
 static ott_status backward_projection(exec *cx, attention *a, attention_saved *s, const activation *g,
                                       const tensor *dout) {
     TRY(linear_grad_input(cx, &a->o, g, dout, false));
@@ -359,7 +359,7 @@ static ott_status backward_heads(exec *cx, attention *a, const sequence_metadata
     return rotate(cx, a, at, dq, dk, true);
 }
 
-/* Calls backward_heads. With context parallelism, ranks exchange its inputs and outputs as heads. */
+/* Calls backward_heads, for all tokens of some heads if there are context-parallel ranks. */
 static ott_status backward_core(exec *cx, attention *a, const sequence_metadata *at, const attention_saved *s,
                                 const tensor *dout, const tensor *dq, const tensor *dk, const tensor *dv) {
     const tensor *of_tokens[] = {&s->o.t, dout, dq, dk, dv};
@@ -410,7 +410,7 @@ static ott_status branch_open(exec *cx, branch *b, const activation *x) {
     return exec_open(cx, b->what, x->t.dtype, x->t.rows, b->projection->out, &b->dy, &b->dy_buffer);
 }
 
-/* Computes *g, the gradient of the projection's output, from dy. Moves dy's buffer to *g or closes it. */
+/* Computes *g, the gradient of the projection's output, from dy. dy's buffer moves to *g or is closed. */
 static ott_status branch_gradient(exec *cx, branch *b, activation *g) {
     if (!b->norm || !b->norm->weight) return activation_adopt(cx, b->what, b->dy, &b->dy_buffer, b->specs, g);
     TRY(activation_open(cx, b->what, b->dy.dtype, b->dy.rows, b->dy.columns, b->specs, g));
@@ -451,19 +451,19 @@ static ott_status backward_separate(exec *cx, attention *a, const sequence_metad
     return close_norms(cx, s);
 }
 
-/* True if q also comes from a latent. Then every rank computes the full projections to latents and dx. */
+/* True if q also comes from a latent. Then every rank computes the full dx, not a term of a sum. */
 static bool projects_to_latents(const attention *a) {
     return a->latent.query.a.weight != NULL;
 }
 
-/* Returns dx if this rank adds the gradient through the projection to the key latent to dx, else NULL. All
-   ranks compute the same gradient. If the ranks sum their dx, only rank 0 adds this gradient. */
+/* Returns dx, or NULL if this rank must not add the gradient through the key latent to it. This gradient is
+   the same on all ranks. So if the ranks sum their dx, only rank 0 adds it. */
 static const tensor *added_once(const attention *a, const tensor *dx) {
     const group *ranks = a->o.ranks.group;
     return !ranks || ranks->rank == 0 || projects_to_latents(a) ? dx : NULL;
 }
 
-/* Backward of the projections with latents. dq: before rotation. Heads of dk and dv are head_dim wide. */
+/* For MLA: backward of the projections. dq: gradient before rotation. Heads of dk, dv: head_dim columns. */
 static ott_status backward_paths(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                                  const activation *x, activation *dq, const tensor *dk, const tensor *dv,
                                  const tensor *dx) {
@@ -488,7 +488,7 @@ static ott_status backward_paths(exec *cx, attention *a, const sequence_metadata
     return plan_close(cx->plan, &buffer);
 }
 
-/* Calls backward_core. The heads of dq are not padded to head_dim columns. */
+/* For MLA: like backward_core, but the heads of dq are not padded to head_dim columns. */
 static ott_status backward_core_latent(exec *cx, attention *a, const sequence_metadata *at,
                                        attention_saved *s, const tensor *dout, const tensor *dq,
                                        const tensor *dk, const tensor *dv) {
@@ -519,8 +519,8 @@ static ott_status backward_latent(exec *cx, attention *a, const sequence_metadat
     return plan_close(cx->plan, &dv_buffer);
 }
 
-/* Backward of the input projections. dx has all ranks' rows. dx is the full gradient if projects_to_latents
-   is true, else this rank's term of a sum. */
+/* Backward of the projections of q, k and v. dx has the rows of all tensor-parallel ranks. It is the full
+   gradient if projects_to_latents is true. If not, the ranks must sum their dx. */
 static ott_status backward_inputs(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                                   const activation *x, const tensor *dout, plan_buffer *dout_buffer,
                                   const tensor *dx) {

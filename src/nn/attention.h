@@ -16,9 +16,9 @@ typedef struct attention {
     linear qkv; /* fused projection with the rows of q, k, v in this order; weight NULL: three projections */
     linear q, k, v, o;
     norm q_norm, k_norm; /* QK norms before rotation (nn/head_norm.h), not used with qkv; weight NULL: none */
-    latent latent;       /* replaces k, v and, if latent.query exists, q; shape.key_rank 0: no latents */
-    /* Numbers of heads on this rank. head_dim: columns of a head in the attention kernel. With latents,
-       head_dim is the larger of the widths of a q or k head and of a v head. */
+    latent latent;       /* MLA: computes k, v and, if latent.query exists, q; shape.key_rank 0: no MLA */
+    /* Numbers of heads on this rank, and columns of a head in the attention kernel. With MLA, head_dim is the
+       larger of the widths of a q or k head and of a v head. */
     int64_t heads, kv_heads, head_dim;
     float softcap;    /* cap of the scaled scores; 0: no cap */
     float scale;      /* factor of q k^T before the softmax; 0: 1 / sqrt(head_dim) */
@@ -31,8 +31,8 @@ typedef struct attention {
     activation_specs grad_qkv, grad_q, grad_k, grad_v; /* specs of the projections' output gradients */
 } attention;
 
-/* KV cache of one layer for one sequence. Rows [0, past) hold the keys (after norm and rotation) and values
-   of earlier tokens. A forward adds rows for its tokens; then the caller increases `past`. */
+/* KV cache of one layer for one sequence. Rows [0, past) are the keys (after norm and rotation) and values of
+   earlier tokens. A forward pass writes the next rows; then the caller increases `past`. */
 typedef struct attention_cache {
     tensor k, v; /* [capacity, kv_heads * head_dim] in the activation format; dense */
     int64_t past;
@@ -54,9 +54,9 @@ typedef struct attention_saved {
     activation o;
 } attention_saved;
 
-/* x, y, g and dx have this rank's rows (nn/tensor_ranks.h). `at` is for all T tokens of the micro-batch. */
+/* x, y, g, dx have only the rows of this rank (nn/tensor_ranks.h). `at` describes all T tokens. */
 
-/* Connects the projections. Writes the specs of this rank's rows of the input x and of the gradient of y. */
+/* Connects the projections. *input: the specs of this rank's rows of x; *grad_output: of y's gradient. */
 ott_status attention_connect(attention *a, activation_specs *input, activation_specs *grad_output);
 
 /* Computes q, k, v and the attention output from x[T,D]; opens them in `s`. */
@@ -64,7 +64,7 @@ ott_status attention_forward(exec *cx, attention *a, const sequence_metadata *at
                              attention_saved *s);
 /* y[T,D] = o W_o^T. */
 ott_status attention_project(exec *cx, attention *a, const attention_saved *s, const tensor *y);
-/* Call it if backward reads s: closes the quantized copies of o, which backward makes again. */
+/* Closes the quantized copies of o, which backward makes again. Call it if a backward follows. */
 ott_status attention_keep(exec *cx, attention_saved *s);
 ott_status attention_discard(exec *cx, attention_saved *s); /* closes all tensors of s */
 /* Computes dx[T,D] and all weight gradients from g, the gradient of y, and the input x. Closes s. */

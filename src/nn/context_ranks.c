@@ -1,4 +1,4 @@
-/* nn/context_ranks: exchanges heads and tokens by all-to-all, one block of rows per rank. */
+/* nn/context_ranks: all-to-all of heads and tokens: each rank sends one block of rows to every rank. */
 #include "nn/context_ranks.h"
 #include "base/size.h"
 
@@ -12,8 +12,8 @@ context_split context_split_queries(int ranks, int64_t heads, int64_t head_dim) 
     return (context_split){heads / ranks * head_dim, 1, 1};
 }
 
-/* On a rank, attention kernels need equally many query heads for each key head. So a copy of a key head
-   serves gcd(query heads on a rank, query heads that read one key head) query heads. */
+/* Attention kernels require the same number of query heads for every key head on a rank. So a copy of a key
+   head serves gcd(query heads on a rank, query heads that read one key head) query heads. */
 context_split context_split_keys(int ranks, int64_t heads, int64_t kv_heads, int64_t head_dim) {
     int64_t all = heads / kv_heads, queries = size_common_divisor(heads / ranks, all);
     if (queries == all) return context_split_queries(ranks, kv_heads, head_dim);
@@ -24,12 +24,12 @@ int64_t context_split_columns(const context_split *d, int ranks, int64_t columns
     return columns * d->all_queries / d->queries / ranks;
 }
 
-/* First column in `tokens` of what copy k copies. Copies are numbered over all ranks, in rank order. */
+/* Returns the first column in `tokens` that copy k copies. k counts all ranks' copies in rank order. */
 static int64_t column_of(const context_split *d, int64_t k) {
     return k * d->queries / d->all_queries * d->width;
 }
 
-/* Copy k in `blocks`, which has a block of rows for each rank. */
+/* Returns a view of copy k in `blocks`, which has a block of rows for each rank. */
 static tensor copy_at(const context_split *d, const tensor *blocks, int ranks, int64_t k) {
     int64_t each = blocks->columns / d->width, rows = blocks->rows / ranks;
     return tensor_columns(tensor_rows(*blocks, k / each * rows, rows), k % each * d->width, d->width);
@@ -57,7 +57,7 @@ ott_status context_ranks_gather(exec *cx, group *g, const context_split *d, cons
     return plan_close(cx->plan, &buffer);
 }
 
-/* Writes the sum of copies [first, end), all of one piece, to `to`. */
+/* *to = the sum of copies [first, end), which are copies of the same columns. */
 static ott_status add_copies(exec *cx, const context_split *d, const tensor *blocks, int ranks, int64_t first,
                              int64_t end, const tensor *to) {
     tensor sum, next;

@@ -15,12 +15,12 @@
 
 #include "tensor/exec.h"
 
-/* Returns this rank's columns of of_all, which has a column for each token; all columns if g is NULL. */
+/* Returns this rank's columns of of_all, which has one column per token. If g is NULL, returns of_all. */
 tensor context_ranks_own(const group *g, tensor of_all);
 
-/* How the columns of q, k or v are distributed over the ranks: in pieces of `width` columns, equally many for
-   each rank. If `all_queries` query heads read one key head, the key head has all_queries / queries copies,
-   and each copy serves `queries` query heads. If queries and all_queries are 1, no piece is copied. */
+/* How the columns of q, k or v are split over the ranks: into pieces of `width` columns, the same number for
+   each rank. If all_queries query heads read one key head, it is copied all_queries / queries times, and each
+   copy serves `queries` query heads. If both numbers are 1, there are no copies. */
 typedef struct context_split {
     int64_t width;
     int64_t queries, all_queries;
@@ -36,7 +36,7 @@ int64_t context_split_columns(const context_split *d, int ranks, int64_t columns
 /* Fills this rank's heads[T, context_split_columns] from every rank's tokens[T/C, columns]. */
 ott_status context_ranks_gather(exec *cx, group *g, const context_split *d, const tensor *tokens,
                                 const tensor *heads);
-/* Fills `tokens` from `heads`. Copies are summed in fp32, in rank order, and the sum is rounded once. */
+/* Reverses context_ranks_gather. Copies are summed in fp32, in rank order, and the sum is rounded once. */
 ott_status context_ranks_scatter(exec *cx, group *g, const context_split *d, const tensor *heads,
                                  const tensor *tokens);
 

@@ -35,15 +35,15 @@ static ott_status fill_state(device *d, const delayed_request *request, const de
     return device_copy_in(d, state->scale.data, &one, sizeof one);
 }
 
-/* Order of states: inputs without spec.reduce, inputs with spec.reduce, other states with spec.reduce, other
-   states without. So the inputs are contiguous, and so are the states with spec.reduce. */
+/* Order in memory: states of inputs without spec.reduce, of inputs with it, other states with spec.reduce,
+   other states without it. So the inputs are contiguous, and so are all states with spec.reduce. */
 enum { ORDERS = 4 };
 static int order_of(const delayed_request *request) {
     static const int orders[2][2] = {{3, 2}, {0, 1}};
     return orders[request->is_input][request->spec->reduce];
 }
 
-/* Layout of the block: all amaxes since the update, all scales, then the histories. */
+/* The store's memory has first all amaxes since the last update, then all scales, then all histories. */
 static ott_status place_state(const delayed_store *fresh, device *d, const delayed_request *request,
                               int64_t index, float *amax_history) {
     float *scale = (float *)fresh->block + fresh->seen.columns;

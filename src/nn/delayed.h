@@ -24,7 +24,7 @@ typedef struct delayed_store {
     tensor input_scales;   /* fp32: the scales of layer inputs, which recomputation must read unchanged */
 } delayed_store;
 
-/* Returns the rowwise or else the columnwise use of q, if its scaling is delayed; NULL: neither. */
+/* Returns q's rowwise or columnwise cast, the first that has delayed scaling; NULL if neither has. */
 const cast_spec *delayed_cast(const quant_spec *q);
 
 /* A request for a state; delayed_store_set fills *state. */
@@ -34,11 +34,11 @@ typedef struct delayed_request {
     bool is_input;         /* the state belongs to a layer's input */
 } delayed_request;
 
-/* Makes the store hold exactly the requested states. A state that exists with the same rule and format keeps
-   its values; its history is resized if needed. A new state starts with scale 1 and an empty history. */
+/* Makes the store hold exactly the requested states. A state that exists with the same format and margin
+   keeps its values; its history is resized. A new state starts with scale 1 and an empty history. */
 ott_status delayed_store_set(delayed_store *store, device *d, const delayed_request *requests, int count);
 void delayed_store_release(delayed_store *store, device *d);
-/* Reduces `seen` (max) over the group, for states with spec.reduce. Call it before delayed_update. */
+/* Reduces `seen` of the states with spec.reduce over the group (maximum). Call it before delayed_update. */
 ott_status delayed_reduce(exec *cx, const delayed_store *store, group *g);
 /* Appends `seen` to the history, computes the next scale, and sets `seen` to 0. */
 ott_status delayed_update(exec *cx, const delayed_state *state);

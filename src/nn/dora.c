@@ -49,7 +49,7 @@ static ott_status scale_rows(exec *cx, const lora *l, const tensor *x, const ten
     return op_weigh(cx, &(weigh_args){.x = x, .weight = &weight, .source = &order, .y = x});
 }
 
-/* The factor from the reciprocal root mean square of a row to the reciprocal of the row's norm. */
+/* 1 / sqrt(in). Times the reciprocal root mean square of a row, it is 1 / (L2 norm of the row). */
 static float norm_share(const lora *l) {
     return 1.0f / sqrtf((float)l->a->columns);
 }
@@ -64,14 +64,14 @@ static ott_status add_adapter_weight(exec *cx, const lora *l, const tensor *w) {
     return lora_part_close(cx, &a);
 }
 
-/* rstd[rows]: the reciprocal root mean square of each row of x. y: each row of x times the row's rstd. */
+/* Divides each row of x by its root mean square (RMS) and writes y. rstd[rows]: 1 / RMS of each row. */
 static ott_status divide_rows(exec *cx, const lora *l, const tensor *x, const tensor *y, const tensor *rstd) {
     const tensor ones = tensor_vector(l->tables->ones.data, OTT_F32, x->columns);
     return op_rmsnorm_forward(
         cx, &(rmsnorm_forward_args){.x = x, .weight = &ones, .y = y, .rstd = rstd, .eps = 1e-30f});
 }
 
-/* Replaces rstd[rows] of this rank's columns by rstd of all ranks' columns: averages the mean squares. */
+/* Each rank has some columns of all rows. Replaces rstd[rows] of these columns by rstd of the full rows. */
 static ott_status join_norms(exec *cx, const lora *l, const tensor_ranks *ranks, const tensor *rstd) {
     int64_t rows = rstd->columns;
     const tensor own = tensor_matrix(rstd->data, OTT_F32, rows, 1);
@@ -88,7 +88,7 @@ static ott_status join_norms(exec *cx, const lora *l, const tensor_ranks *ranks,
     return lora_part_close(cx, &root);
 }
 
-/* Replaces V by u * sqrt(in) in w. rstd[out]: the reciprocal root mean square of each row of V. */
+/* Divides each row of V, in w, by its root mean square (RMS). This gives u sqrt(in). rstd[out]: 1 / RMS. */
 static ott_status divide_by_norm(exec *cx, const lora *l, const tensor *w, const tensor *rstd) {
     const tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_COLUMNS);
     lora_part v;
@@ -148,7 +148,7 @@ ott_status dora_grad_input(exec *cx, const lora *l, const tensor *change, const 
 
 /* ---- backward ---- */
 
-/* Adds the row sums of dw * u to the magnitude's gradient. `u` holds u * sqrt(in) (divide_by_norm). */
+/* Adds the row sums of dw * u to the gradient of the magnitude. The argument `u` is u * sqrt(in). */
 static ott_status add_magnitude_gradient(exec *cx, const lora *l, const tensor *u, const tensor *dw) {
     const tensor order = tensor_matrix(l->tables->order.data, OTT_I32, u->rows, 1);
     const tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_COLUMNS);
@@ -163,7 +163,7 @@ static ott_status add_magnitude_gradient(exec *cx, const lora *l, const tensor *
     return lora_part_close(cx, &d);
 }
 
-/* grad += a b. If `split` splits the weight, a b is this rank's term, and the ranks sum the terms. */
+/* grad += a b. If tensor parallelism splits the weight in the way `split`, sums a b over the ranks first. */
 static ott_status accumulate_product(exec *cx, const lora *l, parameter_split split, recipe_gemm role,
                                      operand a, operand b, const tensor *grad) {
     const tensor_ranks ranks = lora_ranks_of_sum(l, split);
@@ -176,7 +176,7 @@ static ott_status accumulate_product(exec *cx, const lora *l, parameter_split sp
     return lora_part_close(cx, &sum);
 }
 
-/* Accumulates the gradients of a and b from dv, the gradient of V. */
+/* Accumulates the gradients of A and B from dv, the gradient of V = W + scale B A. */
 static ott_status add_factor_gradients(exec *cx, const lora *l, const tensor *dv) {
     lora_part a, b;
     TRY(open_scaled(cx, l->a, l->scale, &a));

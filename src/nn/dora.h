@@ -23,7 +23,7 @@ struct dora_tables { /* nn/lora.h has the typedef */
     tensor order;    /* i32[maximum out]: 0, 1, 2, ... */
 };
 
-/* outputs, inputs: maximum out and in over the layers. The caller releases out->block. */
+/* outputs, inputs: the largest out and in of layers with an adapter. The caller releases out->block. */
 ott_status dora_tables_open(device *d, int64_t outputs, int64_t inputs, dora_tables *out);
 
 /* Replaces W by W' in w[out,in], fp32. */
@@ -31,11 +31,11 @@ ott_status dora_compose(exec *cx, const lora *l, const tensor *w);
 /* Accumulates the gradients of A, B and m from x[T,in] and g[T,out], the gradient of the layer's output. w
    holds W in fp32 and is overwritten. */
 ott_status dora_grad_weight(exec *cx, const lora *l, const tensor *w, const tensor *x, const tensor *g);
-/* With dropout: y[T,out] += dropout(x) change^T; dx[T,in] += dropout(g change). change = W' - W. */
+/* change = W' - W. With dropout: y[T,out] += dropout(x) change^T, and dx[T,in] += dropout(g change). */
 ott_status dora_forward(exec *cx, const lora *l, const tensor *change, const tensor *x, const tensor *y);
 ott_status dora_grad_input(exec *cx, const lora *l, const tensor *change, const tensor *g, const tensor *dx);
-/* Writes row norms to norms[rows] on the host: dora_norms of W + scale B A, dora_base_norms of W. w[rows,in]
-   holds W in fp32 and is overwritten. dora_norms needs all rows of W, dora_base_norms accepts some rows. */
+/* norms[rows] on the host = L2 norms of rows: dora_norms of W + scale B A, dora_base_norms of W. w[rows,in]
+   has W in fp32 and is overwritten. dora_norms needs all rows of W; dora_base_norms accepts any rows. */
 ott_status dora_norms(exec *cx, const lora *l, const tensor *w, float *norms);
 ott_status dora_base_norms(exec *cx, const lora *l, const tensor *w, float *norms);
 

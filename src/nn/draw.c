@@ -6,7 +6,7 @@
 #include "fp8/cast.h"
 #include <math.h>
 
-/* Replaces a draw x beyond the truncation by the draw `count` indices later in the stream, until one fits. */
+/* Returns x if it is within the truncation, or the first draw within at index + count, index + 2 count... */
 static double redraw(const draw_distribution *s, uint64_t seed, uint64_t stream, int64_t index, int64_t count,
                      float x) {
     while (s->truncation > 0 && fabs((double)x) > s->truncation) {
@@ -20,7 +20,7 @@ enum { LEAST_PIECE = 1 << 12, LARGEST_PIECE = 1 << 18 }; /* limits of the number
 /* below this number of elements, drawing on one thread is faster */
 enum { FEW = 1 << 18 };
 
-/* Elements [first, first + length) of the `count` elements that share a random stream. */
+/* Elements [first, first + length) of a random stream of `count` elements. */
 typedef struct piece {
     draw_distribution s;
     uint64_t seed, stream;
@@ -48,7 +48,7 @@ static void fill_share(void *argument, int thread, int threads) {
             (float)(p->s.deviation * redraw(&p->s, p->seed, p->stream, p->first + i, p->count, p->out[i]));
 }
 
-/* Stores (or only measures) the drawn elements [first, first + count) of the parameter in format d. */
+/* Stores drawn elements [first, first + count) in format d. If w->measures is set, only updates amaxes. */
 static ott_status store_values(draw *w, int64_t first, int64_t count, ott_dtype d, char *to) {
     if (w->measures) return frozen_fill_measure(w->filling, first, count, w->host), OTT_OK;
     if (w->filling)
@@ -59,8 +59,8 @@ static ott_status store_values(draw *w, int64_t first, int64_t count, ott_dtype 
     return cancellation_progress_update(&w->progress, w->done += count);
 }
 
-/* Draws elements [first, first + length) of the stream, which starts at element `begin` of the parameter, and
-   stores them at `to` on the device in format d. */
+/* Draws elements [first, first + length) of a random stream and stores them at `to`, on the device, in format
+   d. Element 0 of the stream is element `begin` of the parameter. */
 static ott_status draw_elements(draw *w, const piece *source, int64_t begin, int64_t first, int64_t length,
                                 ott_dtype d, char *to) {
     piece next = *source;
@@ -73,7 +73,7 @@ static ott_status draw_elements(draw *w, const piece *source, int64_t begin, int
     return OTT_OK;
 }
 
-/* The index within the stream selects a draw, so shards do not change values. */
+/* A value depends on its index among all `count` rows, so it does not depend on sharding. */
 ott_status draw_rows(draw *w, draw_distribution s, uint64_t seed, uint64_t stream, const parameter *p,
                      int64_t first, int64_t count) {
     const parameter_part shard = parameter_shard_part(p);
@@ -92,7 +92,7 @@ ott_status draw_rows(draw *w, draw_distribution s, uint64_t seed, uint64_t strea
     return OTT_OK;
 }
 
-/* Number of low bits of a float that a format lacks. Subnormals of fp16 are multiples of 2^-24. */
+/* Number of low mantissa bits that fp32 has but `loaded` lacks. fp16's subnormals are multiples of 2^-24. */
 static int dropped_bits(uint32_t bits, ott_dtype loaded) {
     enum { F16_LEAST_EXPONENT = 127 - 14, F16_DROPPED = 13, BF16_DROPPED = 16 };
     if (loaded == OTT_BF16) return BF16_DROPPED;
@@ -100,8 +100,8 @@ static int dropped_bits(uint32_t bits, ott_dtype loaded) {
     return exponent < F16_LEAST_EXPONENT ? F16_DROPPED + F16_LEAST_EXPONENT - exponent : F16_DROPPED;
 }
 
-/* Adds the offset to the bits as an integer. Below a power of two, floats and the format are both twice as
-   dense, so the offset stays within half a unit on both sides. */
+/* Adds an offset to the bits of x as an integer. Below a power of two, fp32 and `loaded` are both twice as
+   dense as above it, so the offset is less than half of `loaded`'s spacing on both sides. */
 static float dither(float x, ott_dtype loaded, uint32_t word) {
     uint32_t bits = fmath_bits(x), magnitude = bits & 0x7fffffffu;
     if (magnitude == 0 || magnitude >= 0x7f800000u) return x;

@@ -8,8 +8,8 @@
 #include "base/cancellation.h"
 #include "nn/frozen.h"
 
-/* deviation > 0: normal with this standard deviation, truncated at `truncation` deviations (0: not
-   truncated). Else, bound > 0: uniform in [-bound, bound). Else every value is `constant`. */
+/* deviation > 0: normal with this standard deviation; values beyond `truncation` deviations are drawn again
+   (0: they are kept). deviation 0, bound > 0: uniform in [-bound, bound). Both 0: always `constant`. */
 typedef struct draw_distribution {
     double deviation, truncation, bound;
     float constant;
@@ -21,16 +21,16 @@ typedef struct draw {
     float *host;                   /* [piece] drawn values */
     int64_t piece;                 /* number of elements that are drawn in one piece */
     const frozen_filling *filling; /* scales of a parameter that is stored as FP8 codes; else NULL */
-    bool measures; /* true in the first pass: draws the full parameter to measure amaxes, stores nothing */
+    bool measures; /* true in the first pass: draws all elements to measure amaxes; stores nothing */
     cancellation_progress progress;
     int64_t done; /* number of elements stored so far */
 } draw;
 
-/* total: number of elements to draw, for progress; threads 0: all cores; cancel NULL: no progress callback.
-   Drawing returns OTT_ERR_STOPPED when the callback cancels. Call draw_close also if draw_open fails. */
+/* total: number of elements to draw, for progress; threads 0: all cores; cancel NULL: draws to the end.
+   Drawing returns OTT_ERR_STOPPED when `cancel` stops it. Call draw_close also if draw_open fails. */
 ott_status draw_open(draw *w, device *d, const cancellation *cancel, int64_t total, int threads);
 void draw_close(draw *w);
-/* Draws rows [first, first + count) of the full p from one stream; stores the rows of this rank's shard. */
+/* Draws rows [first, first + count) of parameter p from one stream. Stores the rows in this rank's shard. */
 ott_status draw_rows(draw *w, draw_distribution s, uint64_t seed, uint64_t stream, const parameter *p,
                      int64_t first, int64_t count);
 

@@ -17,7 +17,7 @@ static ott_status look_up(exec *cx, const embedding *e, const tensor *token, con
                                                               .after = rows_after(e)});
 }
 
-/* Each rank has the full table: looks up the tokens of this rank's rows of y. */
+/* For a table that every rank has in full: looks up only the tokens of this rank's rows of y. */
 static ott_status look_up_own(exec *cx, const embedding *e, const tensor *token, const tensor *y) {
     int64_t first = y->rows < token->columns ? e->ranks.group->rank * y->rows : 0;
     tensor own = tensor_columns(*token, first, y->rows);

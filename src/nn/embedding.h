@@ -13,7 +13,7 @@ typedef struct embedding {
     tensor_ranks ranks; /* tensor-parallel ranks; each rank has some rows of the table, or all rows */
 } embedding;
 
-/* y[T,D] = rows of the master, rounded to y's format. token: i32[T]. y and dy have this rank's rows. */
+/* y[T,D] = the table's rows for token[T] (i32), rounded to y's format. y and dy: only this rank's rows. */
 ott_status embedding_forward(exec *cx, const embedding *e, const tensor *token, const tensor *y);
 /* Adds dy to the table's gradient; does nothing if the table is frozen. */
 ott_status embedding_backward(exec *cx, const embedding *e, const tensor *token, const tensor *dy);

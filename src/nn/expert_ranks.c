@@ -24,13 +24,13 @@ int64_t expert_ranks_received_rows(const expert_ranks *r) {
     return sum_of(r->received, r->group->size);
 }
 
-/* Index of the first row from rank `from` to rank `receiver`. receiver = group size: number of rows. */
+/* Rows from rank `from` to rank `receiver` begin at this index. receiver = group size: the number of rows. */
 static int64_t begin_of(const expert_ranks *r, int from, int receiver) {
     int64_t expert = receiver * expert_ranks_own(r);
     return expert > 0 ? r->end[from * r->experts + expert - 1] : 0;
 }
 
-/* While the plan is recorded, no counts are known: divides `rows` rows equally among the ranks. */
+/* While the plan is recorded, the counts are not known: assumes that `rows` rows are divided equally. */
 static void assume_mean(expert_ranks *r, int64_t rows) {
     for (int k = 0; k < r->group->size; k++)
         r->sent[k] = r->received[k] = rows * (k + 1) / r->group->size - rows * k / r->group->size;

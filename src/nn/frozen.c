@@ -22,7 +22,7 @@ static int64_t blocks_of(int64_t size, int64_t block) {
     return (size + block - 1) / block;
 }
 
-/* Checks that the local part splits no scale block. Expert parallelism never splits a matrix. */
+/* Checks that tensor parallelism splits no scale block of p. Expert parallelism splits no matrix. */
 static ott_status check_local(const parameter *p, const frozen_codes *c) {
     parameter_run run;
     if (!parameter_is_split(p) || p->rank == 3) return OTT_OK;
@@ -59,7 +59,7 @@ ott_status frozen_open(parameter *p, const cast_spec *cast, bool is_here, arena 
 
 /* ---- the local part ---- */
 
-/* Number of matrices in the local part. local_rows: rows of each. */
+/* Number of matrices in this rank's part of the parameter. local_rows: rows of each matrix. */
 static int64_t local_matrices(const parameter *p) {
     return p->rank == 3 ? p->local.rows / p->codes->rows : 1;
 }
@@ -145,12 +145,12 @@ void frozen_multiply(const parameter *p, int64_t first, int64_t count, float *va
 
 /* Reads grouped_rows.end from the device, 64 experts at a time. */
 typedef struct expert_ends {
-    const tensor *ends; /* grouped_rows.end on the device; NULL: every expert may have rows */
+    const tensor *ends; /* grouped_rows.end on the device; NULL: unknown, every expert may have rows */
     int32_t end[64];    /* host copy of the current 64 entries */
     int32_t last;       /* `end` of the previous expert */
 } expert_ends;
 
-/* Sets *has to true if expert `matrix` may have rows. Call it for all experts in order. */
+/* *has: whether expert `matrix` may have rows. Call it for the experts in order, from 0. */
 static ott_status has_rows(exec *cx, expert_ends *s, int64_t matrix, bool *has) {
     const int64_t some = sizeof s->end / sizeof *s->end;
     *has = true;

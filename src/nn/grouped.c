@@ -1,4 +1,4 @@
-/* nn/grouped: quantizes operands, each expert's matrix or rows separately, and multiplies them. */
+/* nn/grouped: quantizes the operands of each expert separately, and multiplies them. */
 #include "nn/grouped.h"
 
 static bool is_tensorwise(const quant_spec *s) {
@@ -6,7 +6,7 @@ static bool is_tensorwise(const quant_spec *s) {
            (cast_spec_is_fp8(&s->columnwise) && s->columnwise.grain == GRANULARITY_TENSOR);
 }
 
-/* Weights may be tensorwise: one scale for each expert's matrix. Input and grad_output may not be. */
+/* A tensorwise weight has one scale for each expert's matrix. Tensorwise inputs and gradients are refused. */
 bool grouped_supports(const linear_spec *s, const char **why) {
     *why = "it leaves one use of a weight in high precision";
     if (!cast_spec_is_fp8(&s->weight.rowwise) || !cast_spec_is_fp8(&s->weight.columnwise)) return false;
@@ -20,7 +20,7 @@ typedef struct grouped_operand {
     plan_buffer buffer; /* buffer of codes and scales; PLAN_NONE in high precision */
 } grouped_operand;
 
-/* Quantizes x by groups of rows that end at end[e] (NULL: equal groups). Opens a buffer for `most` rows. */
+/* Quantizes x in groups of rows. Group e ends at end[e]; NULL: equal groups. The buffer has `most` rows. */
 static ott_status quantize_groups(exec *cx, qtensor *q, bool columnwise, const tensor *x, const tensor *end,
                                   int64_t most, plan_buffer *buffer) {
     qblocks blocks = {0};
@@ -33,8 +33,8 @@ static ott_status quantize_groups(exec *cx, qtensor *q, bool columnwise, const t
     return op_grouped_quantize(cx, &(grouped_quantize_args){.x = x, .end = end, .q = q});
 }
 
-/* Opens one operand of a GEMM: the columnwise or the rowwise use of x. per_expert: x is expert weights; else
-   x is tokens, sorted by expert as in `r`. */
+/* Opens x as an operand of a GEMM, columnwise or rowwise. per_expert: x is expert weights. If it is false, x
+   is rows of tokens, sorted by expert as `r` says. */
 static ott_status open_copy(exec *cx, const quant_spec *spec, bool columnwise, const tensor *x,
                             const grouped_rows *r, bool per_expert, grouped_operand *f) {
     qtensor q = {.columns = x->columns, .groups = r->end.columns, .spec = *spec};

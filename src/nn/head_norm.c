@@ -6,7 +6,7 @@ static tensor by_head(const tensor *x, int64_t head_dim) {
     return tensor_matrix(x->data, x->dtype, tensor_count(*x) / head_dim, head_dim);
 }
 
-/* True if the norm is over all heads, and x has only this rank's heads. */
+/* True if the norm is over the heads of all ranks, but x has only this rank's heads. */
 static bool is_over_ranks(const norm *n, const tensor *x) {
     return n->part == 0 && n->weight->columns > x->columns;
 }
@@ -15,7 +15,7 @@ static tensor own_heads(const tensor_ranks *r, const tensor *all, int64_t column
     return tensor_columns(*all, r->group->rank * columns, columns);
 }
 
-/* Computes y, this rank's heads of a norm over the heads of all ranks, and rstd of that norm. */
+/* For a norm over the heads of all ranks: computes its rstd, and y, its output for this rank's heads. */
 static ott_status normalize_all(exec *cx, const norm *n, const tensor_ranks *r, const tensor *x,
                                 const tensor *y, const tensor *rstd) {
     tensor all;
@@ -48,7 +48,7 @@ ott_status head_norm_forward(exec *cx, const norm *n, const tensor_ranks *r, ten
     return norm_forward(cx, n, &from, NULL, NULL, &to, &s->rstd);
 }
 
-/* Computes head_norm_backward of a norm over all heads of all ranks. */
+/* Does the same as head_norm_backward, for a norm over the heads of all ranks. */
 static ott_status backward_all(exec *cx, const norm *n, const tensor_ranks *r, const head_norm_saved *s,
                                const tensor *own_dy, const tensor *dx) {
     tensor dy, raw;

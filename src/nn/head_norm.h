@@ -1,7 +1,7 @@
 /*
- * nn/head_norm: norms of the heads of q or k, of three kinds: each head separately, with weights that all
- * heads share; each head separately, with its own weights (norm.part); or one norm over all heads. For the
- * last kind, tensor-parallel ranks gather the heads of all ranks.
+ * nn/head_norm: norms of the heads of q or k. There are three kinds: each head has a norm, and all heads
+ * share its weights; each head has a norm with its own weights (norm.part); or one norm is over all heads. In
+ * the last case, each tensor-parallel rank gathers the heads of all ranks.
  */
 #ifndef NN_HEAD_NORM_H
 #define NN_HEAD_NORM_H
@@ -15,8 +15,8 @@ typedef struct head_norm_saved {
     plan_buffer raw_buffer, rstd_buffer;
 } head_norm_saved;
 
-/* Replaces *x[T, heads * head_dim], the output of q's or k's projection, by its norm, and moves the output to
-   s. n->weight NULL: does nothing. r: the tensor-parallel ranks. */
+/* Replaces *x[T, heads * head_dim], the output of the projection of q or k, by its norm. *s keeps the old *x
+   for backward. n->weight NULL: does nothing. r: the tensor-parallel ranks. */
 ott_status head_norm_forward(exec *cx, const norm *n, const tensor_ranks *r, tensor *x, plan_buffer *x_buffer,
                              head_norm_saved *s);
 /* Computes dx, the gradient of the norm's input, from dy, the gradient of the norm's output. */

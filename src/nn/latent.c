@@ -1,4 +1,4 @@
-/* nn/latent: projections to and from latents, and the heads made from their outputs. */
+/* nn/latent: MLA's projections to and from latents, and the heads of k and v. */
 #include "nn/latent.h"
 
 ott_status latent_connect(latent_path *p, activation_specs *input) {
@@ -15,7 +15,7 @@ tensor latent_extra_columns(const latent_path *p, const latent_saved *s) {
     return tensor_columns(s->made, p->b.in, p->a.out - p->b.in);
 }
 
-/* Opens y, the normed latent that b reads, and the norm's rstd. Backward opens both again to save memory. */
+/* Computes y, the normed latent that b reads, and its rstd. To save memory, backward computes both again. */
 static ott_status open_latent(exec *cx, const latent_path *p, const latent_saved *s, activation *y,
                               tensor *rstd, plan_buffer *rstd_buffer) {
     tensor from = latent_of(p, &s->made);
@@ -36,7 +36,7 @@ ott_status latent_forward(exec *cx, latent_path *p, const activation *x, const t
     return activation_close(cx, &n);
 }
 
-/* Computes dn, the gradient of the normed latent, from g. Sums the ranks' terms of dn. Closes g. */
+/* Computes dn, the gradient of the normed latent, from g, and sums dn over the ranks. Closes g. */
 static ott_status backward_up(exec *cx, latent_path *p, const activation *n, activation *g,
                               const tensor *dn) {
     const tensor_ranks ranks = latent_ranks(p);
@@ -46,7 +46,7 @@ static ott_status backward_up(exec *cx, latent_path *p, const activation *n, act
     return tensor_partial_close(cx, &ranks, dn, &sum);
 }
 
-/* Computes the gradient of the latent before its norm, into the first columns of dmade. */
+/* Writes the gradient of the latent before its norm to the first columns of dmade. */
 static ott_status backward_latent(exec *cx, latent_path *p, const latent_saved *s, activation *g,
                                   const tensor *dmade) {
     activation n, to = {.t = latent_of(p, dmade)};

@@ -18,11 +18,11 @@
 typedef struct latent_shape {
     int64_t query_rank;         /* width of the query latent; 0: none */
     int64_t key_rank;           /* width of the latent of keys and values; 0: plain attention */
-    int64_t nope_dim, rope_dim; /* columns of a q or k head without, and with, rotary embedding */
+    int64_t nope_dim, rope_dim; /* columns of a q or k head without RoPE and with RoPE */
     int64_t value;              /* columns of a v head */
 } latent_shape;
 
-/* y = norm(first b.in columns of x A^T) B^T. y does not depend on the extra columns after these, if any. */
+/* y = norm(latent) B^T. The latent is the first b.in columns of x A^T. Later columns do not affect y. */
 typedef struct latent_path {
     linear a, b; /* a.weight NULL: the model has no such path */
     norm norm;
@@ -45,28 +45,28 @@ static inline int64_t latent_key_width(const latent_shape *s) {
     return s->nope_dim + s->rope_dim;
 }
 
-/* The tensor-parallel ranks that share the columns of b's output. Every rank gets all rows of a sum. */
+/* The tensor-parallel ranks that split b's output. `sequence` is false: each rank gets all rows of a sum. */
 static inline tensor_ranks latent_ranks(const latent_path *p) {
     return (tensor_ranks){.group = p->b.ranks.group};
 }
 
-/* Connects a and b: adds a's spec to the specs of the input x, and sets the specs of the path. */
+/* Connects a and b: adds a's spec to *input, the specs of the path's input x, and sets p's own specs. */
 ott_status latent_connect(latent_path *p, activation_specs *input);
 /* Computes y[T, b.out] from x[T,D]. Opens s->made. */
 ott_status latent_forward(exec *cx, latent_path *p, const activation *x, const tensor *y, latent_saved *s);
 /* View of the extra columns of x A^T. */
 tensor latent_extra_columns(const latent_path *p, const latent_saved *s);
-/* Computes dx (unless NULL) and accumulates the weight gradients. Closes s and g, the gradient of y. extra:
-   the gradient of the extra columns, summed over the ranks; NULL: there are no extra columns. */
+/* Computes dx (unless NULL) and accumulates the gradients of the weights. Closes s and g, the gradient of y.
+   extra: the gradient of the columns of x A^T after the latent, summed over the ranks; NULL: none. */
 ott_status latent_backward(exec *cx, latent_path *p, latent_saved *s, const activation *x, activation *g,
                            const tensor *extra, const tensor *dx, bool accumulate);
 ott_status latent_close(exec *cx, latent_saved *s);
 
-/* Fills k and v, heads of equal width, from the key path's y, made[T, heads * (nope_dim + value)], and its
-   extra columns after rotation, rotated[T, rope_dim]. */
+/* Makes k and v with heads of one width. made[T, heads * (nope_dim + value)] is y of the path `key`.
+   rotated[T, rope_dim] are the columns of x A^T after the latent, rotated. */
 ott_status latent_split(exec *cx, const latent_shape *s, int64_t heads, const tensor *made,
                         const tensor *rotated, const tensor *k, const tensor *v);
-/* Backward of latent_split: fills the gradients `made` and `rotated`, which may be fp32, from dk and dv. */
+/* Backward of latent_split: computes the gradients `made` and `rotated` (may be fp32) from dk and dv. */
 ott_status latent_merge(exec *cx, const latent_shape *s, int64_t heads, const tensor *dk, const tensor *dv,
                         const tensor *made, const tensor *rotated);
 /* Copies the first `count` columns of each head of x to the heads of y. Fills the rest of y with zeros. */

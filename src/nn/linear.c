@@ -1,4 +1,4 @@
-/* nn/linear: the compute weight, the ways to read a weight, and the three GEMMs. */
+/* nn/linear: the weight's copies that GEMMs read, and the three GEMMs of a layer. */
 #include "nn/linear.h"
 
 /* ---- the compute weight ---- */
@@ -7,7 +7,7 @@ static ott_dtype master_format(const linear *l) {
     return l->weight ? l->weight->shard.value.dtype : OTT_F32;
 }
 
-/* Bytes of the weight in the activation format; 0 if GEMMs read only FP8 codes or the master. */
+/* Size of the weight's copy in the activation format; 0 if GEMMs read only FP8 codes or the master. */
 static int64_t high_precision_bytes(const linear *l) {
     const quant_spec *w = &l->spec.weight;
     bool needed = !cast_spec_is_fp8(&w->rowwise) || !cast_spec_is_fp8(&w->columnwise);
@@ -20,7 +20,7 @@ static bool is_sharded(const linear *l) {
     return l->weight && l->weight->shard.rows_per_rank;
 }
 
-/* Bytes of the columnwise codes if every backward makes them, else 0. qtensor_lay_out puts them last. */
+/* Size of the columnwise codes if each backward makes them; 0 if they are kept. */
 static int64_t requantized_bytes(const linear *l, const device *d) {
     const quant_spec *w = &l->spec.weight;
     bool alike = cast_spec_is_fp8(&w->rowwise) && quant_spec_shares_scales(w);
@@ -28,7 +28,7 @@ static int64_t requantized_bytes(const linear *l, const device *d) {
     return l->requantizes && has_own_codes ? backend_align(d->can, l->out * l->in) : 0;
 }
 
-/* True if the layer has no compute weight: each GEMM makes its operand. */
+/* True if the layer has no compute weight: each GEMM computes the weight in the format that it reads. */
 static bool is_made_per_gemm(const linear *l) {
     return linear_keeps_codes(l) || linear_is_composed(l);
 }
@@ -83,7 +83,7 @@ tensor_shard linear_shard(const linear *l, recipe_tensor which) {
     return (tensor_shard){0};
 }
 
-/* The check of linear_check_blocks, for `rows` rows of the local weight contiguous in the full weight. */
+/* Like linear_check_blocks, for `rows` rows of this rank's weight that are adjacent in the full weight. */
 static ott_status check_scale_blocks(const linear *l, const linear_spec *spec, int64_t rows) {
     const struct {
         const quant_spec *spec;
@@ -117,7 +117,7 @@ static const float *next_scale(const linear *l, recipe_tensor which) {
     return l->delayed[which].scale.data;
 }
 
-/* True if the bias' gradient sums gathered rows: sequence-parallel ranks must gather values, not codes. */
+/* True if the bias' gradient sums rows of all sequence-parallel ranks: they must gather values, not codes. */
 static bool sums_gathered_gradient(const linear *l) {
     return l->split == PARAMETER_COLUMNS && l->ranks.sequence && l->bias && !l->bias->frozen;
 }
@@ -140,7 +140,7 @@ static bool is_requantized(const linear *l) {
            !l->quantized.columnwise.data;
 }
 
-/* Returns l->quantized, without its columnwise use if each backward makes the columnwise codes. */
+/* Returns l->quantized, but without columnwise codes if each backward makes them. */
 static qtensor kept_copy(const linear *l) {
     qtensor q = l->quantized;
     if (is_requantized(l)) q.spec.columnwise.format = OTT_F32;
@@ -155,7 +155,7 @@ static bool has_one_scale(const quant_spec *q) {
            (!cast_spec_is_fp8(&q->columnwise) || q->columnwise.grain == GRANULARITY_TENSOR);
 }
 
-/* True if the weight has current scaling and its amax must be reduced over tensor-parallel ranks. */
+/* True if the weight has current scaling and tensor-parallel ranks must reduce its amax. */
 static bool depends_on_ranks(const linear *l) {
     const quant_spec *q = &l->spec.weight;
     const tensor_shard shard = linear_shard(l, TENSOR_WEIGHT);
@@ -194,7 +194,7 @@ ott_status linear_quantize_weight(exec *cx, linear *l) {
 
 /* ---- refresh for a step ---- */
 
-/* As shard_quantize, but makes only codes that are kept, and no amax that the optimizer step computed. */
+/* Like shard_quantize, but skips an amax that the optimizer step computed, and codes that are not kept. */
 static ott_status quantize_kept(exec *cx, const linear *l, const tensor_shard *shard) {
     const tensor *master = &l->weight->value;
     const qtensor kept = kept_copy(l);
@@ -219,7 +219,7 @@ static ott_status make_compute(exec *cx, linear *l) {
     return op_convert(cx, &(convert_args){.x = &l->weight->value, .y = &l->compute});
 }
 
-/* The weight that high-precision GEMMs read: the compute weight, or a master in the activation format. */
+/* Returns the weight that high-precision GEMMs read: the compute weight, or the master if there is none. */
 static tensor plain_weight(const linear *l) {
     return l->compute.data ? l->compute : l->weight->value;
 }
@@ -247,7 +247,7 @@ static ott_status record_amax(exec *cx, const linear *l, recipe_tensor which, co
     return op_amax_record(cx, &(amax_record_args){.q = q, .seen = &l->delayed[which].seen});
 }
 
-/* In training: records the amax of q and calls the hook. Does nothing if q is NULL. */
+/* In training: records the amax of q for delayed scaling, and calls the user's hook. q NULL: does nothing. */
 static ott_status observe_tensor(exec *cx, linear *l, recipe_tensor which, const tensor *t,
                                  const qtensor *q) {
     if (!q || cx->phase != PHASE_TRAIN) return OTT_OK;
@@ -256,7 +256,7 @@ static ott_status observe_tensor(exec *cx, linear *l, recipe_tensor which, const
     return exec_hook_quantized(cx, l->name, which, t, q);
 }
 
-/* As observe_tensor, for a weight without kept columnwise codes (is_requantized). */
+/* Like observe_tensor, for a weight whose columnwise codes each backward makes (is_requantized). */
 static ott_status observe_kept(exec *cx, linear *l) {
     const qtensor kept = kept_copy(l);
     if (cx->phase != PHASE_TRAIN) return OTT_OK;
@@ -267,7 +267,7 @@ static ott_status observe_kept(exec *cx, linear *l) {
 
 static ott_status observe_forward(exec *cx, linear *l, const activation *x) {
     TRY(observe_tensor(cx, l, TENSOR_INPUT, &x->t, activation_copy(x, l->input_copy)));
-    /* The weight's amax is recorded once per step. For sharded weights, parallel/store calls the hook. */
+    /* Weights are observed once per step. If a weight is sharded, parallel/store calls the hook for it. */
     if (!cx->is_first_microbatch || !linear_casts_weight(l)) return OTT_OK;
     if (is_requantized(l)) return observe_kept(cx, l);
     if (!is_sharded(l)) return observe_tensor(cx, l, TENSOR_WEIGHT, &l->weight->value, &l->quantized);
@@ -291,7 +291,7 @@ linear_codes_use linear_get_codes_use(const linear *l, bool backward) {
                                                                           : LINEAR_CODES_REQUANTIZED;
 }
 
-/* Adds the columnwise use of the stored codes *q: a transposed copy if the backend needs one. */
+/* Adds the columnwise use to *q, a view of stored codes. Some backends need a transposed copy for it. */
 static ott_status open_kept_columnwise(exec *cx, qtensor *q, plan_buffer *buffer) {
     if (!cx->device->can->contiguous_contraction) return OTT_OK;
     TRY(plan_open(cx->plan, "columnwise codes", q->rows * q->columns, buffer));
@@ -303,7 +303,7 @@ static ott_status open_kept_columnwise(exec *cx, qtensor *q, plan_buffer *buffer
     return op_transpose(cx, &(transpose_args){.x = &x, .y = &y});
 }
 
-/* Opens *q: x[out, in], quantized for the weight's rowwise or columnwise use, with current scaling. */
+/* Opens *q: x[out, in], quantized with current scaling, for the weight's rowwise or columnwise use only. */
 static ott_status open_quantized_use(exec *cx, const linear *l, bool columnwise, const tensor *x, qtensor *q,
                                      plan_buffer *buffer) {
     qblocks blocks = {0};
@@ -319,7 +319,7 @@ static ott_status open_quantized_use(exec *cx, const linear *l, bool columnwise,
     return shard_quantize(cx, &shard, x, q);
 }
 
-/* Opens the weight operand of a GEMM from the stored codes. The caller closes `buffer`. */
+/* For a weight that is stored as FP8 codes: opens a GEMM's weight operand. The caller closes `buffer`. */
 static ott_status open_weight_codes(exec *cx, const linear *l, bool columnwise, operand *out,
                                     plan_buffer *buffer) {
     qtensor q = frozen_quantized(l->weight, 0);
@@ -356,12 +356,12 @@ ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w
     return adapted ? dora_compose(cx, l->lora, w) : OTT_OK;
 }
 
-/* True if the change W' - W has a separate GEMM, which multiplies dropout(x) (nn/dora.h). */
+/* True if dropout(x) has a separate GEMM with the weight's change W' - W (nn/dora.h). */
 static bool adds_change(const exec *cx, const linear *l) {
     return linear_is_composed(l) && lora_drops_input(cx, l->lora);
 }
 
-/* Opens the weight operand of a GEMM: W', or W if the change has a separate GEMM. */
+/* With DoRA: opens a GEMM's weight operand: W', or W if a separate GEMM adds W' - W. */
 static ott_status open_composed(exec *cx, const linear *l, bool columnwise, operand *out,
                                 plan_buffer *buffer) {
     const cast_spec *needed = columnwise ? &l->spec.weight.columnwise : &l->spec.weight.rowwise;
@@ -397,7 +397,7 @@ static ott_status open_change(exec *cx, const linear *l, tensor *change, plan_bu
 typedef ott_status (*multiply_change)(exec *cx, const lora *l, const tensor *change, const tensor *x,
                                       const tensor *y);
 
-/* Calls `multiply`, which adds the product of x and the change W' - W to y. */
+/* Adds the product of x and the weight's change W' - W to y. `multiply` computes it. */
 static ott_status add_change(exec *cx, const linear *l, multiply_change multiply, const tensor *x,
                              const tensor *y) {
     plan_buffer buffer;
@@ -413,7 +413,7 @@ static tensor channel_scales_of(const activation *x) {
     return tensor_rows(x->channel_scales, 0, 1);
 }
 
-/* Opens the weight operand of forward: W times the channel scales of x. The caller closes `buffer`. */
+/* SmoothQuant: opens forward's weight operand, W times x's channel scales. The caller closes `buffer`. */
 static ott_status open_smoothed(exec *cx, const linear *l, const activation *x, operand *out,
                                 plan_buffer *buffer) {
     const tensor channel_scales = channel_scales_of(x);
@@ -430,7 +430,7 @@ static ott_status open_smoothed(exec *cx, const linear *l, const activation *x, 
 
 /* ---- packing ---- */
 
-/* Packs `from` into the memory that to->t.data and to->scale_inv point to. */
+/* Packs the operand `from`. *to has the memory: to->t.data for the values, to->scale_inv for the scales. */
 static ott_status fill_packed(exec *cx, const linear *l, const operand *from, const operand *to) {
     tensor packed = tensor_vector(to->t.data, to->t.dtype, op_packed_count(cx, from));
     TRY(op_pack(cx, &(pack_args){.b = from, .y = &packed}));
@@ -463,7 +463,7 @@ static ott_status make_packed(exec *cx, const linear *l, const operand *plain, o
     return status;
 }
 
-/* Copies expert weights in the activation format, or the master's if GEMMs are FP8. Does not pack them. */
+/* Expert weights are not packed. Copies them in the activation format, or in the master's for FP8 GEMMs. */
 static ott_status pack_experts(exec *cx, linear *l) {
     tensor copy = tensor_matrix(NULL, l->grouped.fp8 ? master_format(l) : l->spec.activation, l->out, l->in);
     TRY(device_allocate(cx->device, MEM_WEIGHT, tensor_bytes(copy), l->name, &copy.data));
@@ -493,7 +493,7 @@ ott_status linear_pack(exec *cx, linear *l) {
 
 /* ---- the GEMMs ---- */
 
-/* The bias that forward's GEMM adds. If ranks sum their products (sum_of), rank 0 alone adds the bias. */
+/* The bias that forward's GEMM adds, or NULL. If ranks sum their products (sum_of), only rank 0 adds it. */
 static const tensor *bias_of_product(const linear *l, const tensor_ranks *sum_of) {
     bool is_added = l->bias && !(sum_of && sum_of->group && sum_of->group->rank > 0);
     return is_added ? &l->bias->value : NULL;
@@ -525,7 +525,7 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
     return exec_hook(cx, l->name, "output", y);
 }
 
-/* Opens columnwise codes that are not kept: casts them from the master. */
+/* Casts the columnwise codes from the master, for a weight whose columnwise codes are not kept. */
 static ott_status open_requantized(exec *cx, const linear *l, qtensor *q, plan_buffer *codes) {
     TRY(plan_open(cx->plan, "columnwise weight", l->out * l->in, codes));
     q->columnwise.data = codes->data;
@@ -608,7 +608,7 @@ ott_status linear_backward(exec *cx, linear *l, const activation *x, activation 
 
 /* ---- expert weights ---- */
 
-/* Opens the expert weights that the GEMMs read. Stored codes are dequantized. The caller closes `buffer`. */
+/* Opens expert weights in the format that GEMMs read; codes are dequantized. The caller closes `buffer`. */
 static ott_status open_experts(exec *cx, const linear *l, const grouped_rows *r, tensor *w,
                                plan_buffer *buffer) {
     *buffer = PLAN_NONE;

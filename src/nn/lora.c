@@ -20,12 +20,12 @@ static bool drops_output(const exec *cx, const lora *l) {
     return l->dropout > 0 && l->drops_output && cx->phase != PHASE_EVALUATE;
 }
 
-/* Index in the micro-batch of the first token on this rank, which has `rows` tokens. */
+/* Index in the micro-batch of this rank's first token. Each context-parallel rank has `rows` tokens. */
 static int64_t first_row(const lora *l, int64_t rows) {
     return l->row_ranks ? l->row_ranks->rank * rows : 0;
 }
 
-/* y = dropout(x). x is part of a matrix with `columns` columns, from token `row` and column `column` on. */
+/* y = dropout(x). x begins at token `row` and column `column` of a matrix with `columns` columns. */
 static ott_status drop_elements(exec *cx, const lora *l, const tensor *x, int64_t row, int64_t column,
                                 int64_t columns, const tensor *y) {
     if (!cx->token)
@@ -42,7 +42,7 @@ static ott_status drop_elements(exec *cx, const lora *l, const tensor *x, int64_
                                           .row_step = columns});
 }
 
-/* y = dropout(x) for x[T, local rows of B]. In the full output, these columns may have gaps. */
+/* y = dropout(x). In the full output, the columns of x (this rank's rows of B) can have gaps. */
 static ott_status drop_outputs(exec *cx, const lora *l, const tensor *x, int64_t row, const tensor *y) {
     parameter_run run;
     for (int64_t at = 0; at < y->columns; at += run.count) {
@@ -60,7 +60,7 @@ ott_status lora_open_input(exec *cx, const lora *l, const tensor *x, lora_part *
     return drop_elements(cx, l, x, first_row(l, x->rows), l->a->local.column, l->a->columns, &out->t);
 }
 
-/* Opens the gradient of B (A x): g, or dropout(g) if dropout applies to B (A x). */
+/* Opens the gradient of the product B (A x): g, or dropout(g) if dropout applies to this product. */
 static ott_status open_adapter_gradient(exec *cx, const lora *l, const tensor *g, lora_part *out) {
     *out = (lora_part){.t = *g, .buffer = PLAN_NONE};
     if (!drops_output(cx, l)) return OTT_OK;
@@ -82,7 +82,7 @@ static ott_status open_inner(exec *cx, const lora *l, recipe_gemm role, const te
     return op_multiply(cx, &(multiply_args){.x = u, .y = u, .factor = l->scale});
 }
 
-/* Opens scale * A x, summed over ranks that split the columns of x. x: the adapter's input after dropout. */
+/* Opens scale * A x. If ranks split the columns of A, it is summed over them. x: the input after dropout. */
 static ott_status open_down(exec *cx, const lora *l, const tensor *x, lora_part *out) {
     tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_COLUMNS);
     lora_part a;
@@ -91,7 +91,7 @@ static ott_status open_down(exec *cx, const lora *l, const tensor *x, lora_part 
     return lora_part_close(cx, &a);
 }
 
-/* Opens scale * B^T g: if sums is true, summed over ranks that split B's rows, else this rank's term. */
+/* Opens scale * B^T g. If ranks split the rows of B, it is summed over them only if `sums` is true. */
 static ott_status open_up(exec *cx, const lora *l, const tensor *g, bool sums, lora_part *out) {
     tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_ROWS);
     lora_part b;
@@ -118,7 +118,7 @@ ott_status lora_forward(exec *cx, const lora *l, const tensor *x, const tensor *
     TRY(lora_open_input(cx, l, x, &input));
     TRY(open_down(cx, l, &input.t, &u));
     TRY(lora_part_close(cx, &input));
-    /* with sequence parallelism, a row-parallel layer has only a slice of its output rows */
+    /* with sequence parallelism, y may have only this rank's slice of the rows of x */
     int64_t skipped = y->rows < x->rows ? l->ranks.group->rank * y->rows : 0;
     tensor own = tensor_rows(u.t, skipped, y->rows);
     TRY(open_factor(cx, l->b, x->dtype, &b));

@@ -17,7 +17,7 @@ typedef struct dora_tables dora_tables;
 
 typedef struct lora {
     parameter *a, *b; /* factors A and B; owned by the model */
-    /* Magnitude[out] of a DoRA adapter: nn/dora then replaces the GEMMs of nn/lora. NULL: LoRA. */
+    /* DoRA's magnitude[out]. If it is not NULL, nn/dora replaces the GEMMs of nn/lora. */
     parameter *magnitude;
     const dora_tables *tables; /* tables of nn/dora; borrowed; not read for LoRA */
     float scale;
@@ -34,11 +34,11 @@ static inline bool lora_drops_input(const exec *cx, const lora *l) {
     return l->dropout > 0 && !l->drops_output && cx->phase != PHASE_EVALUATE;
 }
 
-/* Makes the layer's input and grad_output keep a high-precision tensor for the adapter. */
+/* Adds to the specs that input and grad_output keep high-precision tensors, which the adapter reads. */
 void lora_connect(activation_specs *input, activation_specs *grad_output);
-/* y += scale B A x. x[T,in] is in the activation format. y has this rank's rows (nn/tensor_ranks.h). */
+/* y += scale B A x. x[T,in] is in the activation format. y has only this rank's rows (nn/tensor_ranks.h). */
 ott_status lora_forward(exec *cx, const lora *l, const tensor *x, const tensor *y);
-/* dx[T,in] += scale A^T B^T g, from g[T,out]. If weight rows are split, dx is this rank's term of a sum. */
+/* dx[T,in] += scale A^T B^T g, from g[T,out]. If weight rows are split, the caller sums dx over the ranks. */
 ott_status lora_grad_input(exec *cx, const lora *l, const tensor *g, const tensor *dx);
 /* Accumulates the gradients of a and b. */
 ott_status lora_grad_weight(exec *cx, const lora *l, const tensor *x, const tensor *g);

@@ -22,14 +22,14 @@ static inline operand lora_columnwise(tensor t) {
     return operand_columnwise(t, NULL);
 }
 
-/* Tensor-parallel ranks, if they split the layer's weight by `split`, else none; no sequence parallelism. */
+/* The tensor-parallel ranks, without `sequence`, if they split the layer's weight by `split`; else none. */
 static inline tensor_ranks lora_ranks_of_sum(const lora *l, parameter_split split) {
     return (tensor_ranks){.group = l->split == split ? l->ranks.group : NULL};
 }
 
-/* Opens the adapter's input: dropout(x)[T,in] if lora_drops_input, else x itself. */
+/* Opens the adapter's input: dropout(x)[T,in] if lora_drops_input is true, and x itself if not. */
 ott_status lora_open_input(exec *cx, const lora *l, const tensor *x, lora_part *out);
-/* dx += dropout(v a), with the dropout mask of lora_open_input. */
+/* dx += dropout(v a), with the dropout mask that lora_open_input applied to x. */
 ott_status lora_add_input_gradient(exec *cx, const lora *l, const tensor *v, const tensor *a,
                                    const tensor *dx);
 

@@ -41,7 +41,7 @@ ott_status loss_backward(exec *cx, loss_head *h, const activation *x, const tens
     return backward_head(cx, h, x, g, dx);
 }
 
-/* Cross-entropy with tensor parallelism: each rank has the logits of its rows of the vocabulary. */
+/* Cross-entropy with tensor parallelism: each rank has the logits of a part of the vocabulary. */
 static ott_status cross_entropy_of_parts(exec *cx, const loss_head *h, const cross_entropy_args *a) {
     const parameter *weight = h->head.weight;
     group *ranks = h->head.ranks.group;
@@ -68,7 +68,7 @@ static ott_status cross_entropy_of_parts(exec *cx, const loss_head *h, const cro
     return plan_close(cx->plan, &buffer);
 }
 
-/* Copies the logits if the softcap's backward reads them: cross-entropy overwrites the logits. */
+/* Copies the logits if there is a softcap: its backward reads them, but cross-entropy overwrites them. */
 static ott_status copy_logits(exec *cx, const loss_head *h, const tensor *logits, tensor *copy,
                               plan_buffer *buffer) {
     *buffer = PLAN_NONE;
@@ -77,7 +77,7 @@ static ott_status copy_logits(exec *cx, const loss_head *h, const tensor *logits
     return op_convert(cx, &(convert_args){.x = logits, .y = copy});
 }
 
-/* Per-token vectors of a full pass or of one chunk, one element for each token. */
+/* Vectors with one element per token, for all tokens of a pass or for one chunk. */
 typedef struct token_values {
     tensor target, losses, z; /* z: logsumexp(logits)^2 of each token; data NULL: not recorded */
 } token_values;

@@ -2,7 +2,7 @@
  * nn/loss: the output head fused with cross-entropy. Both run on chunks of tokens, so the logits of a full
  * micro-batch are never stored. The gradient of a chunk's logits overwrites the logits. With tensorwise
  * scaling, an FP8 head has one grad_output scale per chunk, so the chunk size changes results. With tensor
- * parallelism, each rank has the logits of its rows of the vocabulary. For each token, the ranks exchange the
+ * parallelism, each rank has the logits of a part of the vocabulary. For each token, the ranks exchange the
  * maximum of these logits, the sum of their exponentials, and the target's logit.
  */
 #ifndef NN_LOSS_H
@@ -21,18 +21,18 @@ typedef struct loss_head {
     activation_specs grad_specs;  /* specs of the gradient of the logits */
 } loss_head;
 
-/* Connects the head. *input: the specs of x, this rank's rows of the head's input. */
+/* Connects the head. *input: the specs of x, the head's input, of which x has this rank's rows. */
 ott_status loss_connect(loss_head *h, activation_specs *input);
 /* Computes logits[T,V], multiplied and capped, from x[T,D]. */
 ott_status loss_logits(exec *cx, loss_head *h, const activation *x, const tensor *logits);
-/* Computes losses[T] (fp32) for targets i32[T]; negative targets are ignored, with loss 0. grad_scale
-   (fp32[1]): factor of every token's gradient; not NULL: a training pass, which also computes dx[T,D] and
-   accumulates the head's weight gradient. In evaluation grad_scale and dx are NULL. With sequence parallelism
-   x and dx have only this rank's rows (nn/tensor_ranks.h); targets and losses have all T entries. */
+/* Computes losses[T] (fp32) for targets i32[T]. A negative target is ignored: its loss is 0. In training,
+   grad_scale (fp32[1]) is a factor of every token's gradient; then it also computes dx[T,D] and accumulates
+   the head's weight gradient. In evaluation grad_scale and dx are NULL. With sequence parallelism, x and dx
+   have only this rank's rows (nn/tensor_ranks.h), but targets and losses have all T entries. */
 ott_status loss_forward(exec *cx, loss_head *h, const activation *x, const tensor *target,
                         const tensor *grad_scale, const tensor *losses, const tensor *dx);
-/* Computes dx[T,D] and accumulates the head's weight gradient from g, the gradient of logits[T,V], which it
-   overwrites. Makes g's quantized copies (grad_specs). Reads `logits` (loss_logits) only with a softcap. */
+/* Computes dx[T,D] and accumulates the head's weight gradient. g, the gradient of logits[T,V], is changed in
+   place and quantized (grad_specs). `logits` (loss_logits) is read only if there is a softcap. */
 ott_status loss_backward(exec *cx, loss_head *h, const activation *x, const tensor *logits,
                          const activation *g, const tensor *dx);
 

@@ -10,7 +10,7 @@ static bool is_gated(const mlp *m) {
 }
 
 ott_status mlp_connect(mlp *m, activation_specs *input, activation_specs *grad_output) {
-    /* Stored gate and up have one scale per row, because they have outliers in single tokens. */
+    /* Stored gate and up have one scale per row, because single tokens have outliers. */
     int index;
     ott_dtype high = m->down.spec.activation;
     quant_spec spec = {.rowwise = recipe_find("rowwise")->input.rowwise, .columnwise = {.format = high}};
@@ -63,7 +63,7 @@ ott_status mlp_forward(exec *cx, mlp *m, const activation *x, mlp_saved *s) {
     return activation_close(cx, &all);
 }
 
-/* True if this pass uses SmoothQuant: down is FP8 and not packed. */
+/* True if this pass uses SmoothQuant. It needs a down projection that is FP8 and not packed. */
 static bool smooths(const mlp *m) {
     return m->smooths && !m->down.packed.t.data && cast_spec_is_fp8(&m->down.spec.input.rowwise) &&
            cast_spec_is_fp8(&m->down.spec.weight.rowwise);
@@ -146,7 +146,7 @@ static ott_status backward_projection(exec *cx, mlp *m, mlp_saved *s, const acti
     return activation_close(cx, &s->y);
 }
 
-/* Computes the gradients of gate and up, and their copies q_gate and q_up, from dy. dup NULL: no gate. */
+/* Computes the gradients of gate and up from dy, with quantized copies q_gate and q_up. dup NULL: no gate. */
 static ott_status backward_activation(exec *cx, const mlp *m, const mlp_saved *s, const tensor *dy,
                                       const tensor *dgate, const tensor *dup, const qlist *q_gate,
                                       const qlist *q_up) {
@@ -193,7 +193,7 @@ static ott_status backward_separate(exec *cx, mlp *m, mlp_saved *s, const activa
     return linear_backward(cx, &m->up, x, &dup, dx, true);
 }
 
-/* Computes the gradient of all ranks' rows of the input. dx is this rank's term of the sum over the ranks. */
+/* x and dx have the rows of all sequence-parallel ranks. The ranks must sum their dx afterwards. */
 static ott_status backward_inputs(exec *cx, mlp *m, mlp_saved *s, const activation *x, const tensor *dy,
                                   plan_buffer *dy_buffer, const tensor *dx) {
     if (is_fused(m)) return backward_fused(cx, m, s, x, dy, dy_buffer, dx);

@@ -30,9 +30,9 @@ typedef struct mlp_saved {
     activation stored_gate_up, stored_gate, stored_up;  /* FP8 copies of gate and up, with stores_fp8 */
 } mlp_saved;
 
-/* x, out, g and dx have this rank's rows (nn/tensor_ranks.h); saved tensors have all ranks' rows, [T]. */
+/* x, out, g and dx have only this rank's rows (nn/tensor_ranks.h). Saved tensors have all T rows. */
 
-/* Connects the projections. Writes the specs of this rank's rows of x and of the gradient of out. */
+/* Connects the projections. *input: specs of this rank's rows of x; *grad_output: of out's gradient. */
 ott_status mlp_connect(mlp *m, activation_specs *input, activation_specs *grad_output);
 /* Computes gate and up from x[T,D]; opens them in `s`. */
 ott_status mlp_forward(exec *cx, mlp *m, const activation *x, mlp_saved *s);

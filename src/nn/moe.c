@@ -21,7 +21,7 @@ static int token_ranks_of(const moe *m) {
     return m->token_ranks ? m->token_ranks->size : 1;
 }
 
-/* Number of sequences in the micro-batch, which has `tokens` tokens on this rank. */
+/* Number of sequences in a micro-batch, if each context-parallel rank has `tokens` tokens of it. */
 static int64_t sequences_of(const moe *m, int64_t tokens) {
     int64_t all = tokens * token_ranks_of(m), length = m->options->sequence;
     return length > 0 && all % length == 0 ? all / length : 1;
@@ -31,21 +31,21 @@ static int ranks_of(const moe *m) {
     return m->ranks ? m->ranks->group->size : 1;
 }
 
-/* The micro-batch has `runs` runs of tokens: its sequences, or one run. Returns the number of runs on this
-   rank; 1 if this rank has a part of a run. */
+/* A micro-batch has `runs` runs of tokens: one for each sequence, or one run of all tokens. Returns how many
+   runs this rank has, or 1 if it has only a part of a run. */
 static int64_t local_runs(const moe *m, int64_t runs) {
     int64_t ranks = token_ranks_of(m);
     return runs > ranks ? runs / ranks : 1;
 }
 
-/* weight * E / (K L^2 S) for S = `runs` runs of L tokens with K choices each. tokens: tokens on this rank. */
+/* weight * E / (K L^2 S): E experts, K choices per token, S = `runs` runs of L tokens. */
 static double balance_scale(const moe *m, double weight, int64_t tokens, int64_t runs) {
     const moe_options *o = m->options;
     double length = (double)(tokens * token_ranks_of(m)) / (double)runs;
     return weight * (double)o->experts / ((double)o->choices * length * length * (double)runs);
 }
 
-/* Maximum number of tokens of each choice that an expert takes; 0: no limit. */
+/* Maximum number of tokens that an expert takes as first choice, as second choice, ...; 0: no limit. */
 static int64_t capacity_of(const moe *m, int64_t tokens) {
     const moe_options *o = m->options;
     double all = (double)(tokens * token_ranks_of(m));
@@ -60,7 +60,7 @@ static int64_t max_local_rows(const moe *m, int64_t tokens) {
                     : tokens * o->choices;
 }
 
-/* Places the routing tensors of `tokens` tokens in `block` (NULL: only measures). Returns the total size. */
+/* Assigns memory in `block` (NULL: none) to the routing tensors of `tokens` tokens. Returns its size. */
 static int64_t lay_out_saved(const exec *cx, const moe *m, int64_t tokens, char *block, moe_saved *s) {
     const moe_options *o = m->options;
     int64_t rows = tokens * o->choices, sequences = local_runs(m, sequences_of(m, tokens)), bytes = 0;
@@ -95,7 +95,7 @@ static int64_t lay_out_saved(const exec *cx, const moe *m, int64_t tokens, char 
     return bytes;
 }
 
-/* If this rank has only a part of a run, sums count[1, E] over the ranks that have parts of the run. */
+/* Sums count[1, E] over the ranks that have parts of the same run, if this rank has only a part. */
 static ott_status add_counts(exec *cx, const moe *m, const tensor *count, int64_t runs) {
     group *g = m->token_ranks;
     tensor all, own;
@@ -111,8 +111,8 @@ static ott_status add_counts(exec *cx, const moe *m, const tensor *count, int64_
     return plan_close(cx->plan, &buffer);
 }
 
-/* Counts the choices in each run of this rank in `count`, adds the counts to *sum (unless NULL), and adds the
-   balance loss to m->losses. Does nothing if count->data is NULL. */
+/* Writes to `count` how often each expert is chosen in each of this rank's runs. Adds the counts to *sum
+   (unless NULL), and the balance loss to m->losses. Does nothing if count->data is NULL. */
 static ott_status add_balance_loss(exec *cx, const moe *m, const moe_saved *s, const tensor *count,
                                    int64_t runs, double weight, const tensor *sum) {
     bool is_added = m->losses.data && cx->phase == PHASE_TRAIN && weight > 0;
@@ -157,7 +157,7 @@ static ott_status gather_tokens(exec *cx, const moe *m, const tensor *own, const
                      &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = *own, .output = *all});
 }
 
-/* With a capacity, lower ranks' tokens decide if an expert takes a token. So ranks gather all choices. */
+/* With a capacity, experts prefer tokens of lower ranks. So each rank gathers the choices of all tokens. */
 static ott_status sort_choices(exec *cx, const moe *m, const moe_saved *s) {
     const tensor *own = &s->expert;
     int64_t capacity = capacity_of(m, own->rows), first = 0;
@@ -198,7 +198,7 @@ static ott_status route_tokens(exec *cx, moe *m, const activation *x, moe_saved 
 
 /* ---- rows ---- */
 
-/* Fills row_number with 0, 1, 2, ...: the result of sorting rows that all have one expert. */
+/* Fills row_number with 0, 1, 2, ... by sorting rows that all have the same expert. */
 static ott_status number_rows(exec *cx, const moe_saved *s) {
     int64_t rows = s->row_number.rows;
     tensor expert, source, end;
@@ -254,7 +254,7 @@ static ott_status open_expert_rows(exec *cx, const char *what, ott_dtype d, cons
     return OTT_OK;
 }
 
-/* Opens y: the rows of x, sorted by expert; with expert parallelism, the rows that this rank receives. */
+/* Opens y: the rows of x sorted by expert, or with expert parallelism the rows that this rank receives. */
 static ott_status open_permuted(exec *cx, const char *what, const moe *m, const moe_saved *s, const tensor *x,
                                 tensor *y, plan_buffer *buffer) {
     tensor sorted;
@@ -267,7 +267,7 @@ static ott_status open_permuted(exec *cx, const char *what, const moe *m, const 
     return plan_close(cx->plan, &sorted_buffer);
 }
 
-/* x = each token's sum of rows of y, its experts' outputs, plus the shared experts' output, already in x. */
+/* x = for each token, the sum of its experts' rows of y, plus the output of shared experts if x has it. */
 static ott_status unpermute_rows(exec *cx, const moe *m, const moe_saved *s, const tensor *y,
                                  const tensor *x) {
     tensor sorted = *y;
@@ -289,7 +289,7 @@ static ott_status apply_weights(exec *cx, const moe *m, const moe_saved *s, cons
                                       .y = y});
 }
 
-/* Computes dweight from y, the rows before apply_weights, and dy, the gradient of the weighted rows. */
+/* dweight = gradient of the routing weights. y: rows before apply_weights; dy: gradient of rows after it. */
 static ott_status apply_weights_backward(exec *cx, const moe *m, const moe_saved *s, const tensor *y,
                                          const tensor *dy, const tensor *dweight) {
     tensor received, sorted, all, row;
@@ -313,7 +313,7 @@ static ott_status apply_weights_backward(exec *cx, const moe *m, const moe_saved
 
 /* ---- grouped GEMMs ---- */
 
-/* The rows from one rank: rows [first, first + count) of the received rows. grouped: their ends by expert. */
+/* Received rows that one rank sent: [first, first + count). grouped: where each expert's rows end in them. */
 typedef struct rank_rows {
     int64_t first, count;
     grouped_rows grouped;
@@ -373,7 +373,7 @@ static ott_status add_weight_gradient(exec *cx, const moe *m, linear *l, const m
 
 /* ---- forward ---- */
 
-/* Opens all rows. With sequence parallelism, each rank has a slice of the rows, and ranks gather them. */
+/* Opens the rows of all sequence-parallel ranks. Each rank has a slice of them; they are gathered. */
 static ott_status gather_rows(exec *cx, const moe *m, const char *what, const activation *x,
                               activation *all) {
     return tensor_ranks_gather(cx, &m->sequence_ranks, what, NULL, x, all);
@@ -446,7 +446,7 @@ ott_status moe_discard(exec *cx, moe_saved *s) {
 
 /* ---- backward ---- */
 
-/* Computes dy, the gradient of silu(gate) * up, and dweight. Accumulates down's weight gradient. */
+/* Computes dy, the gradient of silu(gate) * up, and the gradient of routing weights and of down's weight. */
 static ott_status backward_down(exec *cx, moe *m, const moe_saved *s, const tensor *g, const tensor *dweight,
                                 tensor *dy, plan_buffer *dy_buffer) {
     tensor rows, y;
@@ -463,7 +463,7 @@ static ott_status backward_down(exec *cx, moe *m, const moe_saved *s, const tens
     return apply_weights(cx, m, s, dy);
 }
 
-/* s->gate and s->up hold gradients. Adds to the shared experts' gradient in dx, or sets dx if none exist. */
+/* s->gate and s->up hold their gradients. Sets dx, or adds to the shared experts' gradient in dx. */
 static ott_status backward_inputs(exec *cx, moe *m, const moe_saved *s, const tensor *x, const tensor *dx) {
     tensor rows, drows;
     plan_buffer buffer, dbuffer;

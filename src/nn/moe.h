@@ -45,13 +45,13 @@ typedef struct moe {
     tensor losses;               /* fp32[2]: accumulates the balance and z losses; data NULL: not recorded */
 } moe;
 
-/* What forward saves for backward. Routing tensors: see op_route and op_route_sort (tensor/ops.def). */
+/* What forward saves for backward. tensor/ops.def (route, route_sort) describes the routing tensors. */
 typedef struct moe_saved {
     tensor logits, score, lse, total, expert, weight, row, source, end;
     tensor batch_count, sequence_count; /* [1, E] and [sequences, E] choices of experts; data NULL: unused */
     plan_buffer routing_buffer;         /* holds all tensors from logits to every_end */
-    /* With expert parallelism: all_end and own_end are outputs of expert_ranks_exchange_counts. Each received
-       row has a routing weight (row_weight) and an index 0, 1, 2, ... (row_number). */
+    /* With expert parallelism: outputs all_end and own_end of expert_ranks_exchange_counts. For each received
+       row: its routing weight (row_weight) and its index 0, 1, 2, ... (row_number). */
     tensor all_end, own_end, row_weight, row_number;
     tensor every_end; /* for balanced gradients: each context-parallel rank's all_end (or end) */
     int64_t max_rows; /* maximum number of rows of this rank's experts */
@@ -60,7 +60,7 @@ typedef struct moe_saved {
     mlp_saved shared;
 } moe_saved;
 
-/* Functions as in nn/mlp.h. moe_keep_products closes s->shared.y. x and g need high-precision tensors. */
+/* Like nn/mlp.h's functions. moe_keep_products closes s->shared.y. x and g need high-precision tensors. */
 ott_status moe_connect(moe *m, activation_specs *input, activation_specs *grad_output);
 ott_status moe_forward(exec *cx, moe *m, const activation *x, moe_saved *s);
 ott_status moe_activate(exec *cx, moe *m, moe_saved *s);

@@ -1,7 +1,7 @@
 /* nn/norm: RMSNorm and LayerNorm. */
 #include "nn/norm.h"
 
-/* Returns the columns of part i of `all`; NULL if `all` is NULL. */
+/* Returns a view of part i's columns (norm.part) of `all`; `all` itself if it is NULL or has one part. */
 static const tensor *columns_of_part(const norm *n, const tensor *all, int64_t i, tensor *part) {
     if (!all || n->part == 0) return all;
     *part = tensor_columns(*all, i * n->part, n->part);
@@ -56,8 +56,8 @@ ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *
     return exec_hook(cx, n->name, "output", &y->t);
 }
 
-/* The gradient of weight or bias. The kernel adds it to *to: the parameter's gradient, or `partial`, a zeroed
-   tensor that ranks first sum. to NULL: the norm has no such parameter, or it is frozen. */
+/* The gradient of the norm's weight or bias. The kernel adds it to *to. This is the parameter's gradient, or
+   `partial`, which starts at 0 and is first summed over ranks. to NULL: no parameter, or it is frozen. */
 typedef struct norm_gradient {
     parameter *weight; /* weight or bias; NULL: the norm has no such parameter */
     tensor partial, *to;

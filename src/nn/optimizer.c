@@ -88,14 +88,14 @@ static bool is_measured(const parameter *p) {
     return !p->frozen && !p->is_frozen_now && !p->repeated;
 }
 
-/* The ranks that hold the other local parts of p; NULL: this rank has the full parameter. */
+/* Returns the ranks that have the other parts of p (tensor or expert parallelism); NULL: p is not split. */
 static const group *ranks_of_parts(const parameter *p, const optimizer_ranks *ranks) {
     if (!parameter_is_split(p)) return NULL;
     return p->rank == 3 ? ranks->experts : ranks->tensor;
 }
 
-/* Returns the number of reduction blocks (REDUCE_BLOCK elements) of p on all ranks. *first: the index of the
-   shard's first block. If tensor or expert parallelism splits p, each local part has separate blocks. */
+/* Returns the number of blocks of REDUCE_BLOCK elements of p, on all ranks. *first: index of the first block
+   of this rank's shard. If tensor or expert parallelism splits p, no block has elements of two parts. */
 static int64_t count_blocks(const parameter *p, const optimizer_ranks *ranks, int64_t *first) {
     const parameter_part *local = &p->local;
     int64_t before = p->shard.first * (p->rank > 1 ? local->columns : 1);
@@ -114,8 +114,8 @@ static int64_t count_all_blocks(const parameter *parameters, int count, const op
     return all;
 }
 
-/* Computes the sums of squares of this rank's blocks. If tensor parallelism does not split a parameter, only
-   tensor-parallel rank 0 computes the parameter's sums. */
+/* Computes the sums of squares of this rank's blocks. A parameter that tensor parallelism does not split is
+   the same on all tensor-parallel ranks. So only rank 0 of them computes its sums. */
 static ott_status square_blocks(exec *cx, const parameter *parameters, int count,
                                 const optimizer_ranks *ranks, const tensor *blocks) {
     bool counts_all = !ranks->tensor || ranks->tensor->rank == 0;
@@ -138,8 +138,8 @@ static ott_status square_blocks(exec *cx, const parameter *parameters, int count
     return op_block_squares_many(cx, items, filled);
 }
 
-/* Sums the blocks of each parameter, in order, into squares[i] for the i-th parameter (with pipeline stages:
-   squares[p->number]), so that squares are added in one rank's order. *measured: number of parameters. */
+/* Adds up the block sums of each parameter, in order, and writes parameter i's to squares[i]. With pipeline
+   stages it is squares[p->number], so that stages add in one rank's order. *measured: parameter count. */
 static ott_status sum_parameters(exec *cx, const parameter *parameters, int count,
                                  const optimizer_ranks *ranks, const tensor *blocks, const tensor *squares,
                                  int *measured) {
@@ -163,7 +163,7 @@ static ott_status sum_parameters(exec *cx, const parameter *parameters, int coun
     return op_sum_blocks_many(cx, items, filled);
 }
 
-/* Gathers all ranks' block sums, then adds them in an order that does not depend on the number of ranks. */
+/* Gathers the block sums of all ranks. Then adds them in an order that does not depend on the rank count. */
 static ott_status measure_squares(exec *cx, const parameter *parameters, int count,
                                   const optimizer_ranks *ranks, const tensor *squares, int *measured) {
     tensor blocks;
@@ -207,7 +207,7 @@ typedef struct update_parts {
     const optimizer_ranks *ranks;
 } update_parts;
 
-/* Runs the step of rule `by` on the parameters that u->rule applies to (taken true) or does not apply to. */
+/* Runs rule `by` on the trained parameters for which u->rule->applies_to (if not NULL) returns `taken`. */
 static ott_status step_matching(exec *cx, const update_parts *u, const optimizer_rule *by, bool taken,
                                 const tensor *state) {
     const parameter *trained[OPTIMIZER_LIST];

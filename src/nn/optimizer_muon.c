@@ -5,7 +5,7 @@
 #include "nn/optimizer_rules.h"
 #include <math.h>
 
-/* Index of the momentum's state tensor. For parameters that AdamW updates, it holds the first moment. */
+/* Index of the momentum among the state tensors. If AdamW updates a parameter, it is the first moment. */
 enum { MOMENTUM };
 
 static int64_t matrix_rows(const parameter *p) {
@@ -35,7 +35,7 @@ static ott_status scale_tensor(exec *cx, const tensor *x, float factor, const te
     return op_multiply(cx, &(multiply_args){.x = x, .y = y, .factor = factor});
 }
 
-/* Work matrices [s, s]; s is the shorter side of the momentum. */
+/* Temporary matrices [s, s]. s is the shorter side of the momentum. */
 typedef struct squares {
     tensor gram, scaled, polynomial;
 } squares;
@@ -98,7 +98,7 @@ typedef struct buffered {
     plan_buffer buffer;
 } buffered;
 
-/* Opens this rank's rows of the matrix to orthogonalize: the momentum, or Nesterov's momentum. */
+/* Opens this rank's rows of the matrix to orthogonalize: the momentum or, if o->nesterov, Nesterov's. */
 static ott_status open_direction(exec *cx, const optimizer_options *o, const parameter *p,
                                  const tensor *state, buffered *out) {
     const tensor *momentum = &p->shard.slot[MOMENTUM];

@@ -1,8 +1,8 @@
-/* nn/optimizer_rows: updates parameters by lists of contiguous rows, for element-wise rules. */
+/* nn/optimizer_rows: calls element-wise update rules with lists of contiguous rows. */
 #include "base/rng.h"
 #include "nn/optimizer_rules.h"
 
-/* Seed of p's stochastic rounding; 0 if all tensors of p are fp32, which is not rounded. */
+/* Seed of p's stochastic rounding, which only bf16 tensors need; 0 if p has no bf16 tensor. */
 static uint64_t draw_seed(const optimizer_options *o, const parameter *p) {
     const parameter_shard *s = &p->shard;
     bool rounds = s->value.dtype == OTT_BF16;
@@ -12,7 +12,7 @@ static uint64_t draw_seed(const optimizer_options *o, const parameter *p) {
     return b.word[0] | (uint64_t)b.word[1] << 32;
 }
 
-/* Returns rows of the state tensor t, or t itself if the parameter has no such state tensor. */
+/* Returns `count` rows of the state tensor t, from `row` on; t itself if it has no data. */
 static tensor row_view(const tensor *t, int64_t row, int64_t count) {
     return t->data ? tensor_rows(*t, row, count) : *t;
 }

@@ -70,7 +70,7 @@ const optimizer_rule optimizer_adam = {.name = "adam",
 
 enum { ITERATE, AVERAGE, MOMENT2 };
 
-/* Sum of (j / w)^power for j = 1 to k <= w: adds the first EXACT terms, and the rest by Euler-Maclaurin. */
+/* Sum of (j / w)^power for j = 1 to k <= w: the first EXACT terms one by one, the rest by Euler-Maclaurin. */
 static double warmup_weights(double k, double w, double power) {
     enum { EXACT = 1000 };
     double n = k < EXACT ? k : EXACT, sum = 0;
@@ -82,7 +82,7 @@ static double warmup_weights(double k, double w, double power) {
     return sum + power * (pow(last, power - 1) - pow(first, power - 1)) / (12 * w);
 }
 
-/* An iterate's weight is a power of its learning rate. Warmup update k of w multiplies the rate by k / w. */
+/* The average weighs an iterate by a power of its learning rate, which in warmup update k of w is k / w. */
 static void schedule_average(const optimizer_options *o, int64_t update, float *host_state) {
     double k = (double)update, w = o->warmup > 1 ? (double)o->warmup : 1.0;
     double rate = k < w ? k / w : 1.0, sum = warmup_weights(k < w ? k : w, w, o->weight_lr_power);

@@ -13,7 +13,7 @@ parameter_run parameter_rows_at(const parameter_part *part, int64_t at, int64_t 
     return run;
 }
 
-/* Returns parameter_run_at for a part that has only some of the columns, of several rows. */
+/* Returns parameter_run_at for a part with several rows that has not all columns of the full parameter. */
 static parameter_run run_in_row(const parameter_part *part, int64_t columns, int64_t at, int64_t most) {
     int64_t row = at / part->columns, column = at % part->columns, left = part->columns - column;
     return (parameter_run){(part->row + row) * columns + part->column + column, left < most ? left : most};
@@ -31,7 +31,7 @@ parameter_run parameter_run_at(const parameter_part *part, int64_t columns, int6
 
 void parameter_split_rows(parameter *p, const int64_t *section, int sections, int rank, int ranks) {
     parameter_part *part = &p->local;
-    /* begin: first row of section i. row_count: rows of the part so far. end: the row after these rows. */
+    /* begin: first row of section i. row_count: rows of the part so far. end: row after them, in full p. */
     int64_t begin = 0, row_count = 0, end = 0;
     for (int i = 0; i < sections; i++) {
         int64_t share = section[i] / ranks, first = begin + rank * share;
@@ -57,7 +57,7 @@ parameter_part parameter_shard_part(const parameter *p) {
     for (int i = 0; i < PARAMETER_SECTIONS - 1; i++) {
         parameter_gap *gap = &part.gap[i];
         int64_t after = gap->after - s->first;
-        /* keep only gaps between rows: in a part of one row, `after` would count elements */
+        /* keep only gaps between rows: in a part of one row, parameter_run_at counts elements in `after` */
         *gap = after > 0 && after < row_count ? (parameter_gap){after, gap->skipped} : (parameter_gap){0};
     }
     return part;

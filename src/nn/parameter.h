@@ -26,13 +26,13 @@ enum {
 /* The dimension along which tensor parallelism splits a parameter into equal parts. */
 typedef enum parameter_split { PARAMETER_FULL, PARAMETER_ROWS, PARAMETER_COLUMNS } parameter_split;
 
-/* A gap in a part: after the part's first `after` rows, it omits `skipped` rows of the full parameter. */
+/* A gap in a part: after the part's first `after` rows, `skipped` rows of the full parameter are left out. */
 typedef struct parameter_gap {
     int64_t after, skipped;
 } parameter_gap;
 
-/* A part of the full parameter: it starts at (row, column) and has rows x columns elements. A vector has row
-   0 and rows 1. If the matrix is a fused projection, the part has rows of each projection, with gaps. */
+/* A part of the full parameter: rows x columns elements from (row, column) on. A vector has row 0 and rows 1.
+   A part of a fused projection has some rows of each projection, for example q, k and v, and gaps between. */
 typedef struct parameter_part {
     int64_t row, column, rows, columns;
     parameter_gap gap[PARAMETER_SECTIONS - 1];
@@ -45,7 +45,7 @@ typedef struct parameter_shard {
     tensor value, grad;                   /* the master and its gradient */
     tensor slot[PARAMETER_SLOTS];         /* optimizer state, in the order of optimizer_rule.slot */
     tensor group_scales[PARAMETER_SLOTS]; /* scales of FP8 slots; data NULL: the slot is not FP8 */
-    qtensor quantized; /* the step's output for linear_fuse_quantize: codes and scales, or only the amax */
+    qtensor quantized; /* the optimizer step's codes and scales, or just its amax (linear_fuse_quantize) */
 } parameter_shard;
 
 typedef struct parameter {
@@ -60,14 +60,14 @@ typedef struct parameter {
     bool is_frozen_now;    /* true: not updated now, keeps gradient and state (train.freeze_schedule) */
     struct frozen_codes *codes; /* not NULL: `value` holds FP8 codes and there is no master (nn/frozen.h) */
     int number;                 /* index among the trained parameters of all pipeline stages */
-    bool repeated;      /* the last stage's copy of a tied embedding, which the gradient norm leaves out */
-    bool adds_often;    /* backward accumulates into the gradient more than once per micro-batch */
-    tensor value, grad; /* value and gradient of the local part */
+    bool repeated;           /* the last stage's copy of a tied embedding; not counted in the gradient norm */
+    bool adds_often;         /* backward accumulates into the gradient more than once per micro-batch */
+    tensor value, grad;      /* value and gradient of the local part */
     plan_buffer grad_buffer; /* holds grad while a micro-batch's gradient is summed separately */
     parameter_shard shard;
 } parameter;
 
-/* Returns a parameter of shape [columns], [rows, columns] or [experts, rows, columns] that is not split. */
+/* Returns a parameter that is not split, of shape [columns], [rows, columns] or [experts, rows, columns]. */
 static inline parameter parameter_of_shape(int rank, const int64_t *shape) {
     parameter p = {.rank = rank, .experts = rank == 3 ? shape[0] : 1, .rows = 1, .columns = shape[rank - 1]};
     for (int i = 0; i < rank - 1; i++) p.rows *= shape[i];
@@ -108,20 +108,20 @@ typedef struct parameter_run {
     int64_t first, count;
 } parameter_run;
 
-/* Returns the longest run, at most `most` rows, that starts with row `at` of the part. run.first counts rows
-   of the full parameter from the part's first row. */
+/* Returns the longest run of rows from row `at` of the part on, at most `most`, that are also adjacent in the
+   full parameter. run.first is relative to the part's first row in the full parameter. */
 parameter_run parameter_rows_at(const parameter_part *part, int64_t at, int64_t most);
-/* Returns the longest run of elements that starts with element `at` of the part, in row-major order.
-   run.first is the row-major index in the full parameter, which has `columns` columns. */
+/* Returns the longest run of elements from element `at` of the part on, at most `most`, that are also
+   adjacent in the full parameter, with `columns` columns. run.first is the row-major index there. */
 parameter_run parameter_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most);
 
-/* Sets p->local to the part of rank `rank` of `ranks`: an equal share of the rows of each section.
-   section[i]: number of rows of section i. The sections add up to p's rows. */
+/* Sets p->local to the part of rank `rank` of `ranks` ranks: an equal share of the rows of each section, for
+   example of q, k and v. section[i]: number of rows of section i; the sum is p's number of rows. */
 void parameter_split_rows(parameter *p, const int64_t *section, int sections, int rank, int ranks);
 /* Returns the shard as a part of the full parameter. */
 parameter_part parameter_shard_part(const parameter *p);
 
-/* Lets value and grad alias the shard. The shard must be the full local part. */
+/* Makes value and grad views of the shard, which must be this rank's full part. */
 static inline void parameter_use_shard(parameter *p) {
     p->value = p->shard.value;
     p->grad = p->shard.grad;

@@ -4,7 +4,7 @@
 
 #define PI 3.14159265358979323846
 
-/* Llama 3.1's rule: divides low frequencies by `factor`, keeps high frequencies, blends in between. */
+/* Llama 3.1's scaling: divides low frequencies by `factor`, keeps high ones, and interpolates in between. */
 static double scale_llama3(const rope_options *o, double frequency) {
     double wavelength = 2.0 * PI / frequency;
     double original = (double)o->original_max_position;
@@ -19,13 +19,13 @@ int64_t rope_columns(const rope_options *o, int64_t head_dim) {
     return o->partial_rotary_factor > 0 ? (int64_t)((double)head_dim * o->partial_rotary_factor) : head_dim;
 }
 
-/* The index, as a fraction, of the pair that makes `turns` rotations within the original length. */
+/* Index, as a fraction, of the pair of columns that rotates `turns` times within the original length. */
 static double yarn_pair(const rope_options *o, int64_t columns, double turns) {
     return (double)columns * log((double)o->original_max_position / (turns * 2.0 * PI)) /
            (2.0 * log(o->theta));
 }
 
-/* YaRN: keeps high frequencies, divides low frequencies by `factor`, and ramps linearly in between. */
+/* YaRN: divides low frequencies by `factor`, keeps high ones, and interpolates linearly in between. */
 static double scale_yarn(const rope_options *o, int64_t columns, int64_t j, double frequency) {
     double low = fmax(floor(yarn_pair(o, columns, o->beta_fast)), 0);
     double high = fmin(ceil(yarn_pair(o, columns, o->beta_slow)), (double)columns - 1);

@@ -4,12 +4,12 @@
 /* One way in which a tensor may be split over ranks. */
 typedef struct axis {
     group *ranks;  /* ranks that split this dimension; NULL: none */
-    int64_t block; /* number of elements along the dimension that share a scale; INT64_MAX: all */
+    int64_t block; /* how many elements along the dimension share a scale; INT64_MAX: all */
 } axis;
 
 enum { AXES = 3 };
 
-/* The axes of one use. rows_are_mn: true for the rowwise use: the MN dimension is the tensor's rows. */
+/* Fills out for the rowwise use (rows_are_mn) or the columnwise use. Rowwise, MN is the tensor's rows. */
 static void use_axes(const tensor_shard *c, const cast_spec *s, bool rows_are_mn, axis out[AXES]) {
     scale_block block = granularity_block(s->grain);
     int64_t along_rows = rows_are_mn ? block.mn : block.k, along_columns = rows_are_mn ? block.k : block.mn;
@@ -33,7 +33,7 @@ static ott_status reduce_amax(exec *cx, const tensor_shard *c, const qdata *d, c
 ott_status shard_reduce_amax(exec *cx, const tensor_shard *c, const qtensor *q) {
     TRY(reduce_amax(cx, c, &q->rowwise, &q->spec.rowwise, q->rows, q->columns, true));
     if (quant_spec_shares_scales(&q->spec))
-        return OTT_OK; /* compare specs, not addresses: in a dry run all addresses are equal */
+        return OTT_OK; /* compare specs, not addresses of scales: in a dry run all addresses are equal */
     return reduce_amax(cx, c, &q->columnwise, &q->spec.columnwise, q->columns, q->rows, false);
 }
 

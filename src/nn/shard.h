@@ -18,15 +18,15 @@ static inline bool shard_is_full(const tensor_shard *c) {
     return !c->row_ranks && !c->sequence_ranks && !c->column_ranks;
 }
 
-/* Reduces q's amaxes over the ranks. Call op_amax of this rank's part before it, then op_scale and op_cast.
-   Skips uses with delayed scaling: delayed_reduce (nn/delayed.h) reduces their amaxes. */
+/* Reduces q's amaxes over the ranks. Order of calls: op_amax of this rank's part, this, op_scale, op_cast.
+   Skips amaxes of delayed scaling, which delayed_reduce (nn/delayed.h) reduces. */
 ott_status shard_reduce_amax(exec *cx, const tensor_shard *c, const qtensor *q);
-/* Quantizes this rank's part x into q: op_quantize with the amax reduced over the ranks. OTT_ERR_CONFIG if
-   ranks would split a scale block. */
+/* Quantizes this rank's part x into q like op_quantize, but with amaxes that are reduced over the ranks.
+   OTT_ERR_CONFIG if the ranks split a scale block. */
 ott_status shard_quantize(exec *cx, const tensor_shard *c, const tensor *x, const qtensor *q);
 
-/* True if a part of rows x columns consists of complete scale blocks along each dimension that is split. If
-   false, *block is the block size that does not divide its dimension. */
+/* True if a rank's part, rows x columns, splits no scale block. If false, *block is the size of a block that
+   does not divide the rows or the columns of the part. */
 bool shard_fits_blocks(const tensor_shard *c, const quant_spec *s, int64_t rows, int64_t columns,
                        int64_t *block);
 

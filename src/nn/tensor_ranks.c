@@ -12,7 +12,7 @@ static int64_t rows_of_all(const tensor_ranks *r, int64_t own) {
 
 /* ---- gathering rows ---- */
 
-/* True if ranks gather the codes of all copies instead of the tensor. */
+/* True if ranks can gather the codes of all quantized copies instead of the tensor. */
 static bool can_gather_codes(const tensor_ranks *r, const activation_specs *all) {
     if (!r->codes_alike || !all || all->count == 0 || all->high_precision) return false;
     for (int i = 0; i < all->count; i++)
@@ -33,7 +33,7 @@ static ott_status gather_columns(exec *cx, group *g, tensor own, tensor all) {
     return group_run(g, cx, &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = own, .output = all});
 }
 
-/* The gathered copy has the scales of `own`: all ranks have the same scale. */
+/* All ranks have the same scale, so the gathered copy has the scales of `own`. */
 static ott_status gather_codes(exec *cx, group *g, const qtensor *own, qtensor *all) {
     ott_dtype format = own->spec.rowwise.format;
     qdata *rowwise = &all->rowwise;
@@ -99,7 +99,7 @@ ott_status tensor_partial_open(exec *cx, const tensor_ranks *r, ott_dtype d, con
                      &out->buffer);
 }
 
-/* Sums the ranks' terms `parts` in place, in their format. *sum: this rank's rows of the sum. */
+/* Sums the ranks' tensors `parts` in place, in their format. *sum: this rank's rows of the sum. */
 static ott_status sum_terms(exec *cx, const tensor_ranks *r, const tensor *parts, tensor *sum) {
     *sum = *parts;
     if (!r->sequence) return group_all_reduce(r->group, cx, sum, REDUCE_SUM);

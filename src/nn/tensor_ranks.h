@@ -21,11 +21,11 @@ typedef struct tensor_ranks {
     bool codes_alike; /* the backend stores rowwise and columnwise codes in the same order */
 } tensor_ranks;
 
-/* Returns the specs of this rank's own rows, before tensor_ranks_gather, given the specs of all rows. */
+/* Returns the specs of this rank's rows before tensor_ranks_gather. all: specs of the gathered activation. */
 activation_specs tensor_ranks_own_specs(const tensor_ranks *r, const activation_specs *all);
-/* Opens *out: all rows of the activation, with the quantized copies `all` (NULL: none), from each rank's own
-   rows. If all consumers read FP8 codes with one scale per tensor, and codes_alike is true, ranks send only
-   codes. Without sequence parallelism *out is a view of `own`. The caller closes *out. */
+/* Opens *out: an activation with the rows of all ranks and the quantized copies `all` (NULL: none). own: this
+   rank's rows. Ranks send only codes if all readers read FP8 codes with one scale per tensor, and codes_alike
+   is true. Without sequence parallelism *out is a view of `own`. The caller closes *out. */
 ott_status tensor_ranks_gather(exec *cx, const tensor_ranks *r, const char *what, const activation_specs *all,
                                const activation *own, activation *out);
 
@@ -33,26 +33,26 @@ ott_status tensor_ranks_gather(exec *cx, const tensor_ranks *r, const char *what
 ott_status tensor_ranks_gather_columns(exec *cx, const tensor_ranks *r, const char *what, const tensor *own,
                                        tensor *all, plan_buffer *buffer);
 
-/* This rank's term of a sum over the ranks. Open it, write t, then close it. */
+/* This rank's term of a sum over the ranks. Call tensor_partial_open, write t, call tensor_partial_close. */
 typedef struct partial_sum {
     tensor t;
     plan_buffer buffer;
 } partial_sum;
 
-/* Opens out->t, this rank's term of all rows of y, in format d. t is y itself if y has this format and all
-   rows, or if r or r->group is NULL (no sum). */
+/* Opens out->t, this rank's term for all rows of y, in format d. If y has this format and all rows, or if r
+   or r->group is NULL (no sum), t is y itself. */
 ott_status tensor_partial_open(exec *cx, const tensor_ranks *r, ott_dtype d, const tensor *y,
                                partial_sum *out);
-/* Sums the terms and writes y: this rank's rows with sequence parallelism, else all rows. */
+/* Sums the terms of all ranks. y gets all rows or, with sequence parallelism, this rank's rows of the sum. */
 ott_status tensor_partial_close(exec *cx, const tensor_ranks *r, const tensor *y, partial_sum *p);
 
-/* All rows of a tensor that every rank computes completely. Open it, write t, then close it. */
+/* All rows of a tensor that every rank computes. Call tensor_full_open, write t, call tensor_full_close. */
 typedef struct full_rows {
     tensor t;
     plan_buffer buffer;
 } full_rows;
 
-/* Opens out->t: a buffer for all rows with sequence parallelism, else y itself. */
+/* Opens out->t for all rows. With sequence parallelism it is a new tensor; without, it is y itself. */
 ott_status tensor_full_open(exec *cx, const tensor_ranks *r, const tensor *y, full_rows *out);
 /* Writes this rank's rows to y. */
 ott_status tensor_full_close(exec *cx, const tensor_ranks *r, const tensor *y, full_rows *w);
