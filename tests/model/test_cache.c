@@ -15,7 +15,7 @@
 
 #define VOCAB    64 /* vocabulary size of the tiny model */
 #define CAPACITY 200
-#define LENGTH   150 /* more than two tiles of keys, and more than one chunk of tokens */
+#define LENGTH   150 /* more than two tiles of keys in attention, and more than CACHE_CHUNK tokens */
 
 static int32_t token_at(int64_t i) {
     return (int32_t)((i * i * 7 + i * 3) % VOCAB);
@@ -49,7 +49,7 @@ static void open_model_under(tiny *t, const model_options *o, const recipe *r, i
     tiny_open(t, o, threads, NULL);
     tiny_convert(t, r, NULL, NULL);
     tiny_randomize(t);
-    /* random biases: the vectors of tiny_randomize are around 1, which would not test biases */
+    /* tiny_randomize sets vectors to values around 1; biases get values of both signs */
     for (int i = 0; i < t->m->parameter_count; i++) {
         const parameter *p = &t->m->parameters[i];
         if (!strstr(p->name, ".bias")) continue;
@@ -64,8 +64,7 @@ static void open_model(tiny *t, const model_options *o, const char *name, int th
     open_model_under(t, o, recipe_find(name), threads);
 }
 
-/* A model with all options that affect a cached position: grouped heads, head norms, biases, a sliding
-   window. */
+/* Model `kind`: 0 plain, 1 with head norms, 2 with biases, 3 and 4 with a sliding window. */
 static model_options options_of(int kind) {
     model_options o = tiny_options();
     o.qk_norm = kind == 1;
@@ -75,8 +74,8 @@ static model_options options_of(int kind) {
 }
 enum { KINDS = 5 };
 
-/* Runs the sequence in parts. parts: their lengths, ended by 0; the last length repeats to the end of the
-   sequence. Reads the logits after each part. */
+/* Runs the sequence in parts of the lengths `parts`, which end with 0. The last length repeats until the
+   sequence ends. Reads the logits after each part. */
 static void run_parts(model_cache *c, const int64_t *parts, int64_t length, float logits[VOCAB]) {
     int32_t tokens[LENGTH];
     for (int64_t i = 0; i < length; i++) tokens[i] = token_at(i);
@@ -140,8 +139,8 @@ static void every_kind_of_model(void **state) {
     }
 }
 
-/* With one scale per chunk, logits equal the full pass if the chunk is the full sequence. Otherwise they are
-   close, but not equal, which proves that the recipe is active. */
+/* With one scale per chunk, logits have the bits of the full pass if one chunk has all tokens. If not, they
+   must be close but different: equal logits would mean that the recipe is not active. */
 static void one_scale_a_chunk_is_near_the_full_pass(void **state) {
     static const char *const recipes[] = {"tensorwise", "current"};
     static const int64_t once[2] = {CACHE_CHUNK};
@@ -167,8 +166,7 @@ static void one_scale_a_chunk_is_near_the_full_pass(void **state) {
     }
 }
 
-/* With 128 x 128 scale blocks, the last token's row, which is the input of the head, shares a scale with
-   other rows. */
+/* With 128 x 128 scale blocks the input of the head, the last token's row, shares a scale with other rows. */
 static void square_blocks_of_activations(void **state) {
     static const int64_t once[2] = {CACHE_CHUNK};
     (void)state;
@@ -291,8 +289,8 @@ static void run_cached(tiny *t, float logits[VOCAB]) {
     model_cache_close(c);
 }
 
-/* Packed weights give the same bits in every recipe, for chunks of all sizes, with biases and with a tied
-   head. They take less memory. */
+/* Packed weights give the same bits and take less memory: in every recipe, for chunks of all sizes, with
+   biases and with a tied head. */
 static void packed_weights_give_the_same_bits(void **state) {
     static const char *const recipes[] = {
         "fp32",  "bf16",  "fp16",    "tensorwise", "rowwise", "rowwise_with_gw_hp",

@@ -21,7 +21,7 @@ typedef struct mode {
     const char *name;
     checkpointing checkpointing;
     int every;
-    int recomputed; /* GEMMs recomputed in a block; 3: q, k and v; 6: also o, gate and up */
+    int recomputed; /* number of GEMMs recomputed in a block; 3: of q, k and v; 6: also of o, gate and up */
 } mode;
 
 static const mode modes[] = {
@@ -48,7 +48,7 @@ static const kind kinds[] = {
     {.name = "tensorwise", .recipe = "tensorwise"},
     {.name = "rowwise", .recipe = "rowwise"},
     {.name = "rowwise_with_gw_hp", .recipe = "rowwise_with_gw_hp"},
-    /* FP8 and high-precision layers read the same activation. Each of the two kinds saves a separate copy. */
+    /* If an activation is read by FP8 and high-precision layers, backward keeps two copies of it. */
     {.name = "tensorwise, partly", .recipe = "tensorwise", .filter = {"k_proj", "up_proj"}},
     {.name = "rowwise, partly", .recipe = "rowwise", .filter = {"q_proj", "down_proj"}},
     {.name = "rowwise, fused", .recipe = "rowwise", .fused = true},
@@ -108,7 +108,7 @@ static bool same_numbers(const outcome *a, const outcome *b) {
            memcmp(a->grads, b->grads, (size_t)a->gradients * sizeof *a->grads) == 0;
 }
 
-/* Fails if a result is NaN or if all results are zero: then equal results would prove nothing. */
+/* Fails if a result is NaN, or if all are 0. Then equal results of two modes would prove nothing. */
 static void assert_telling(const outcome *o) {
     double squares = 0;
     for (int64_t i = 0; i < o->gradients; i++) {
@@ -126,8 +126,8 @@ static void check_products(const kind *k, const outcome *o, const mode *m) {
     assert_int_equal(o->products[GEMM_GRAD_WEIGHT], linears);
 }
 
-/* Checks the order of the modes by memory, smallest first: full, selective, none. "op" keeps GEMM outputs and
-   is between full and none, unless none keeps gate and up in FP8. */
+/* Checks the order of the modes by memory, least first: full, selective, none. "op" takes more than full. It
+   takes less than none, unless none stores gate and up in FP8. */
 static void check_bytes(const kind *k, const int64_t *bytes) {
     assert_true(bytes[FULL] < bytes[SELECTIVE]);
     assert_true(bytes[SELECTIVE] < bytes[NONE]);
@@ -155,7 +155,7 @@ static void same_bits_in_every_mode(void **state) {
     outcome_free(&kept);
 }
 
-/* Checks that recipes give different results. Otherwise equal bits could mean that no recipe is applied. */
+/* Checks that all recipes give different results. If two were equal, a recipe might not be applied. */
 static void recipes_differ(void **state) {
     (void)state;
     outcome outcomes[KINDS];
@@ -167,8 +167,8 @@ static void recipes_differ(void **state) {
     for (size_t i = 0; i < KINDS; i++) outcome_free(&outcomes[i]);
 }
 
-/* float8.store_mlp_inputs: a pass takes less memory, losses are equal, and MLP gradients differ a little. The
-   option has no effect if no layer is in FP8. */
+/* float8.store_mlp_inputs reduces the memory of a pass. Losses do not change, and MLP gradients change a
+   little. Without FP8 layers the option has no effect. */
 static void stored_inputs(void **state) {
     (void)state;
     kind plain = {.recipe = "rowwise"}, stored = {.recipe = "rowwise", .stores = true};
@@ -182,8 +182,8 @@ static void stored_inputs(void **state) {
     }
     assert_true(apart > 0 && apart < 0.09 * size); /* the FP8 error bound of test_fp8_model.c */
     assert_true(b.arena_bytes < a.arena_bytes);
-    /* gate and up save o.hidden elements each per token: 2 bytes per element, or 1 byte with a scale per
-       row */
+    /* gate and up have o.hidden elements each per token. One takes 2 bytes or, in FP8, 1 byte and a share of
+       the row's scale. */
     const model_options o = tiny_options();
     int64_t all = 2 * LAYERS * TOKENS * o.hidden * 2;
     assert_in_range(a.saved_bytes - b.saved_bytes, all / 4, all / 2);
@@ -211,7 +211,7 @@ static void count_op(void *user, enum op_index op, const void *args, double bega
     seen->count[op][seen->cx->part]++;
 }
 
-/* The caller decides whether an op belongs to forward or to backward. Recomputation belongs to backward. */
+/* The pass that calls an op decides if the op counts as forward or backward. Recomputation is backward. */
 static void recomputation_is_part_of_backward(void **state) {
     (void)state;
     tiny t;

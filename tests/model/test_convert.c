@@ -1,7 +1,7 @@
 /*
- * Tests which recipe each layer gets: from rules for single modules, for high-precision blocks at both ends,
- * for layers that fell back, and by torchao's thresholds. A second conversion keeps the state of unchanged
- * layers.
+ * Tests which recipe each layer gets: by rules for modules, by keep_first_layers and keep_last_layers, after
+ * a fallback to bf16, and by torchao's thresholds. A second conversion keeps the delayed-scaling state of
+ * unchanged layers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,8 +11,8 @@
 
 #include "model/tiny_model.h"
 
-/* Appends one letter for a layer: T tensor scales, R row or column scales, - high precision. Layers are in
-   forward order: q k v o gate up down, ..., head. */
+/* Appends a letter for one layer: T with tensorwise scales, R with other FP8 scales, - in high precision. The
+   order of layers is q k v o gate up down for each block, then the head. */
 static ott_status spell(void *user, linear *l) {
     char *text = user;
     strcat(text, !l->spec.fp8 ? "-" : l->spec.input.rowwise.grain == GRANULARITY_TENSOR ? "T" : "R");
@@ -52,7 +52,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* An unsupported recipe is refused before any layer changes. A rule's recipe is checked like the model's. */
+/* A recipe that the device cannot run is refused before any layer changes, also if only a rule has it. */
 static void what_the_device_cannot_run_is_refused(void **state) {
     (void)state;
     const backend_capabilities *own = t.h.device->can;
@@ -134,7 +134,7 @@ static void fallback_layers_stay(void **state) {
     up->low_sqnr_count = LINEAR_FELL_BACK;
     expect(&t, &o, "TTTTTTTTTTTT-TT");
     assert_non_null(strstr(up->skip_reason, "float8.fallback"));
-    up->low_sqnr_count = 2; /* low SQNR values were counted, but the layer has not fallen back */
+    up->low_sqnr_count = 2; /* two measurements had a low SQNR, but the layer has not fallen back */
     expect(&t, &o, "TTTTTTTTTTTTTTT");
     up->low_sqnr_count = 0;
 }
@@ -152,7 +152,7 @@ static ott_status judge(const char *recipe_name, int64_t in, int64_t out, bool *
     return status;
 }
 
-/* Runs the test cases of torchao's _auto_filter_for_recipe, with K input features and N output features. */
+/* Test cases of torchao's _auto_filter_for_recipe, in which K is `in` and N is `out`. */
 static void worth(void **state) {
     (void)state;
     const struct {
@@ -223,8 +223,8 @@ static void keep_message(void *user, ott_log_level level, const char *text) {
     snprintf(user, 256, "%s", text);
 }
 
-/* A filter that matches no layer is an error that suggests the nearest name. But a filter may match modules
-   that are never converted. */
+/* A filter that matches no layer is an error, which suggests the nearest name. It is no error if a filter
+   matches modules that are never converted, or experts, which this model does not have. */
 static void a_filter_names_a_layer(void **state) {
     (void)state;
     static const struct {
@@ -291,8 +291,8 @@ static float get_at(const tensor *values, int64_t index) {
     return value;
 }
 
-/* Converting again keeps a tensor's state of delayed scaling if its scale rule stays the same, and resets it
-   otherwise. */
+/* Converting again keeps the delayed-scaling state of a tensor, unless its format changes. The history gets
+   the new length. */
 static void state_continues(void **state) {
     (void)state;
     const recipe *delayed = recipe_find("delayed");

@@ -1,7 +1,7 @@
 /*
- * Models with different kinds of layers. The second layer has another feed-forward: a single projection u
- * with y = silu(u) * u, or a mixture of experts. The table row of this kind of feed-forward must suffice for
- * the module list, gradients and all kinds of checkpointing. A mixture must equal a loop over its experts.
+ * Models whose second layer has another kind of feed-forward: y = silu(u) * u with a single projection u, or
+ * a mixture of experts. The table of this kind (model/ffn.h) must be enough for the module list, for
+ * gradients and for all kinds of checkpointing. A mixture must equal a loop over its experts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -125,7 +125,7 @@ static void each_layer_has_its_own_modules(void **state) {
     tiny_close(&t);
 }
 
-/* Returns the loss if element `at` of a parameter changes by `by`. */
+/* Returns the loss after adding `by` to element `at` of a parameter. Restores the element. */
 static double loss_near(tiny *t, const parameter *p, int64_t at, float by) {
     float value, moved;
     char *place = (char *)p->value.data + 4 * at;
@@ -197,7 +197,7 @@ static void recomputed_is_kept(void **state) {
 
 enum { EXPERTS = 6, CHOICES = 2 };
 
-/* A model with a mixture of experts, with all options, as second layer. */
+/* A model whose second layer is a mixture of experts with all options. */
 static model_options mixture_options(void) {
     model_options o = tiny_options();
     o.moe_every = 2;
@@ -235,8 +235,8 @@ static void a_mixture_has_its_modules(void **state) {
     assert_int_equal(gate->rows, EXPERTS * 24);
     assert_int_equal(tiny_parameter(&t, "model.layers.1.mlp.shared_experts.down_proj.weight")->columns, 16);
     assert_true(tiny_parameter(&t, "model.layers.1.mlp.gate.e_score_correction_bias")->frozen);
-    /* Weights per token. projections: of attention. mixture: of the chosen experts, the shared experts and
-       the router. */
+    /* Number of weights in GEMMs per token. projections: weights of attention. mixture: weights of the chosen
+       experts, the shared experts and the router. */
     int64_t projections = 2 * (2 * 32 + 2 * 16) * 32, mixture = 3 * (CHOICES * 24 + 16) * 32 + EXPERTS * 32;
     assert_int_equal(model_matmul_weights(t.m), projections + 3 * 48 * 32 + mixture + 64 * 32);
     tiny_close(&t);
@@ -338,9 +338,9 @@ static void a_recomputed_mixture_is_kept(void **state) {
 
 enum { BALANCED = 8, TOKENS = 512 };
 
-/* Returns the largest token count of an expert divided by the mean, after this many updates of the router's
-   biases. by_sign: DeepSeek-V3's rule. Each token takes the expert with the highest score plus bias, and the
-   scores favor the first experts. */
+/* Routes random tokens: each takes the expert with the highest score plus bias, and scores favor the first
+   experts. Updates the biases `updates` times, if by_sign with DeepSeek-V3's rule. Returns the largest token
+   count of an expert divided by the mean count. */
 static double unevenness_after(harness *h, int updates, bool by_sign) {
     float bias[BALANCED] = {0}, load[BALANCED], count[BALANCED], noise[BALANCED * TOKENS];
     const float host[STEP_STATE_COUNT] = {[STEP_BALANCE] = 1};
@@ -375,8 +375,8 @@ static double unevenness_after(harness *h, int updates, bool by_sign) {
     return (double)most * BALANCED / TOKENS;
 }
 
-/* If biases of 0.1 balance the experts, DeepSeek-V3's rule reaches these biases in 120 updates. Updates in
-   proportion to the load need hundreds of updates. */
+/* Biases of about 0.1 balance these experts. DeepSeek-V3's rule reaches them in about 120 updates. The rule
+   that is proportional to the load needs hundreds of updates. */
 static void biases_balance_the_load(void **state) {
     harness h;
     (void)state;
@@ -426,8 +426,8 @@ static tensor product(harness *h, const tensor *x, const linear *l, int expert) 
     return y;
 }
 
-/* Runs expert e on its tokens, in a loop. made [CHOICES][ROWS][D] receives the outputs, by choice and
-   token. */
+/* Runs expert e on the tokens that chose it. If e is choice k of token t, its output is written to
+   made[k][t]; made is [CHOICES][ROWS][D]. */
 static void run_expert(harness *h, const single_expert *a, int e, const int32_t *expert, const float *weight,
                        const float *x, float *made) {
     int64_t dim = a->x.columns, count = 0, source[ROWS * CHOICES];
@@ -477,8 +477,8 @@ static void compare_with_loop(tiny *t, single_expert *a) {
     free(made);
 }
 
-/* Compares with a loop over experts. First no expert is favored. Then all tokens choose the same two experts,
-   and the other experts have no tokens. */
+/* Compares a mixture with a loop over its experts. First no expert is favored. Then biases make all tokens
+   choose the same two experts, so the other experts have no tokens. */
 static void a_mixture_is_a_loop_over_its_experts(void **state) {
     (void)state;
     static const char *const recipes[] = {"fp32", "bf16"};
@@ -502,7 +502,7 @@ static void a_mixture_is_a_loop_over_its_experts(void **state) {
     }
 }
 
-/* Each expert has a capacity of half the mean load, so some tokens have no expert. All results must be
+/* The capacity of an expert is half the mean load. So some tokens have no expert, but all results must be
    finite. */
 static void a_full_expert_drops_tokens(void **state) {
     (void)state;
@@ -519,8 +519,8 @@ static void a_full_expert_drops_tokens(void **state) {
     tiny_close(&t);
 }
 
-/* Experts run in FP8 only if configured and if the recipe has no tensor scales. The mixture's other parts
-   stay in high precision. */
+/* Experts run in FP8 only if convert_options.experts is true and the recipe has no tensorwise scales. The
+   router and the shared experts stay in high precision. */
 static void experts_in_fp8_are_asked_for(void **state) {
     (void)state;
     static const char *const recipes[] = {"rowwise", "rowwise_with_gw_hp", "block", "mxfp8"};

@@ -20,14 +20,14 @@
 #include "model/tiny_model.h"
 
 #define LOSS_BOUND 0.02 /* difference of the losses, relative to bf16's loss */
-#define GRAD_BOUND 0.3  /* norm of the difference of the gradients, relative to the norm of the gradients */
+#define GRAD_BOUND 0.3  /* norm of (gradients - bf16's gradients), relative to the norm of bf16's gradients */
 #define SEQUENCES  4
 #define LENGTH     40
 #define TOKENS     (SEQUENCES * LENGTH)
 #define CHUNK      50 /* tokens per chunk of the head */
 #define LINEARS    15 /* number of linear layers: 7 in each of 2 blocks, and the head */
 
-/* The FP8 recipes without delayed scaling: in its first pass all scales are 1, which is not useful. */
+/* The FP8 recipes except for delayed scaling: in its first pass all scales are 1, so errors are large. */
 static const char *const fp8_recipes[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp",
                                           "current",    "block",   "mxfp8"};
 #define RECIPES (sizeof fp8_recipes / sizeof *fp8_recipes)
@@ -89,7 +89,7 @@ static bool same_outcome(const outcome *a, const outcome *b) {
     return same_floats(a->losses, b->losses, a->tokens) && same_floats(a->grads, b->grads, a->count);
 }
 
-/* Returns the number of tokens in a chunk of the head. A chunk must not split a scale block. */
+/* Returns the number of tokens that the head processes at once. Such a chunk must not split a scale block. */
 static int64_t chunk_of(const recipe *r) {
     int64_t depth = granularity_block(r->input.columnwise.grain).k;
     return cast_spec_is_fp8(&r->input.columnwise) && depth != INT64_MAX ? 128 : CHUNK;
@@ -142,7 +142,7 @@ static void check_near(const char *name, const outcome *o, const outcome *refere
 static void fp8_is_near_bf16(void **state) {
     (void)state;
     outcome fp32 = run(recipe_find("fp32")), bf16 = run(recipe_find("bf16"));
-    check_near("bf16", &bf16, &fp32, 0.1); /* a tenth of the bounds: bf16 has 4 more bits than E4M3 */
+    check_near("bf16", &bf16, &fp32, 0.1); /* a tenth of E4M3's error bounds: bf16 has 4 more bits */
     for (size_t i = 0; i < RECIPES; i++) {
         outcome o = run(recipe_find(fp8_recipes[i]));
         check_near(fp8_recipes[i], &o, &bf16, 1);
@@ -153,7 +153,7 @@ static void fp8_is_near_bf16(void **state) {
     outcome_free(&bf16);
 }
 
-/* The negative control: recipes that are unfit for training must exceed the bounds. */
+/* Negative control: recipes that are unfit for training must exceed the error bounds. */
 static void an_unfit_recipe_is_not_near(void **state) {
     (void)state;
     outcome bf16 = run(recipe_find("bf16"));
@@ -238,7 +238,7 @@ typedef struct filter_row {
     const char *first; /* a layer that stays in high precision */
 } filter_row;
 
-/* The same layers by the names of Hugging Face, KempnerForge and torchtitan. */
+/* Filters in the spelling of Hugging Face, KempnerForge or torchtitan, and the layers that they exclude. */
 static const filter_row filters[] = {
     {{"lm_head"}, 1, "lm_head"},
     {{"output_head.proj"}, 1, "lm_head"},
@@ -349,7 +349,7 @@ static void convert_any(tiny *t, const recipe *r) {
     assert_int_equal(summary.converted, LINEARS);
 }
 
-/* Layers of 40 columns give the same bits as layers of 48 columns with 8 zero columns, in every recipe. */
+/* Layers of 40 columns give the same bits as layers of 48 columns of which 8 are zero, in every recipe. */
 static void any_dimension_is_as_if_padded(void **state) {
     (void)state;
     static const char *const names[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp", "delayed", "current",
@@ -438,9 +438,9 @@ static outcome run_in_chunks(const recipe *r, int64_t chunk) {
     return out;
 }
 
-/* Checks a pass whose head runs in chunks of tokens. Two results change: sums over tokens, as in the head's
-   weight gradient, have another order, and each chunk has its own scale of the logits' gradient under
-   tensorwise. All other results have the same bits, also with scales per row. */
+/* Compares a head that runs in chunks of tokens with a head that runs in one chunk. Losses have the same
+   bits, and so have gradients before the head unless scaling is tensorwise: then each chunk has its own scale
+   of the logits' gradient. The head's weight gradient is summed in another order. */
 static void check_chunks(const recipe *r, int64_t chunk, const outcome *full) {
     const cast_spec *g = &r->grad_output.rowwise;
     bool one_scale = cast_spec_is_fp8(g) && g->grain == GRANULARITY_TENSOR && g->policy == AMAX_CURRENT;
@@ -478,8 +478,8 @@ static void shift_weights(tiny *t) {
     free(values);
 }
 
-/* Runs one pass from zero gradients. same_step: it belongs to the step of the last pass, otherwise to the
-   next step. */
+/* Runs one pass from zero gradients. same_step: in the same step as the last pass; if false, in the next
+   step. */
 static outcome run_again(tiny *t, bool same_step) {
     HARNESS_OK(device_zero(t->h.device, t->m->grads, t->m->trained_bytes));
     if (same_step) t->h.cx.step--; /* tiny_again adds 1 to the step */
@@ -487,9 +487,9 @@ static outcome run_again(tiny *t, bool same_step) {
     return outcome_of(t);
 }
 
-/* Compute weights (bf16 or FP8 copies) are made from the masters once per step. Micro-batches of one step use
-   the same copies. The next step reads the masters again. A step also reads the masters again after code
-   other than the optimizer changed them. */
+/* Compute weights (bf16 or FP8 copies of masters) are made once per step. Later micro-batches of the step
+   read the same copies, even if a master has changed. The next step makes them again, and so does the same
+   step after model_weights_changed. */
 static void weights_are_read_once_a_step(void **state) {
     static const char *const recipes[] = {"bf16", "tensorwise", "rowwise", "rowwise_with_gw_hp"};
     static tiny t;

@@ -16,7 +16,7 @@
 #include "model/tiny_model.h"
 
 enum { SEQUENCES = 2, LENGTH = 12, WIDTH = 160, EXPERTS = 4, EXPERT_WIDTH = 144 };
-/* The kind of model: with separate or fused projections, with experts, or with experts that run in FP8. */
+/* Kinds of models: separate projections; fused projections; experts; experts that run in FP8. */
 typedef enum build { APART, FUSED, MIXTURE, FP8_EXPERTS } build;
 
 typedef struct kind {
@@ -70,7 +70,7 @@ static float *values_of(tiny *t, const parameter *p) {
     return values;
 }
 
-/* Copies the values of `from`'s codes to the frozen masters of `to`. */
+/* Dequantizes the codes of `from` into the frozen masters of `to`. Returns the number of parameters. */
 static int copy_frozen(tiny *from, tiny *to) {
     int copied = 0;
     for (int i = 0; i < from->m->parameter_count; i++) {
@@ -102,9 +102,9 @@ static void expect_same(tiny *a, tiny *b, const kind *k) {
     free(y);
 }
 
-/* Compares a model with stored codes with a model that has masters of the same values. The casts of these
-   masters give the same codes, if scales are powers of two or if both models compute the scales of each copy
-   from the values. */
+/* A model with stored codes must equal a model whose masters have the values of these codes. The casts of the
+   masters give the same codes if scales are powers of two, or if both models compute the scales of each
+   quantized copy from the values. */
 static void values_are_what_counts(void **state) {
     static const kind kinds[] = {
         {"fp32", NULL, FROZEN_RECIPE, NULL, APART},
@@ -137,8 +137,8 @@ static void values_are_what_counts(void **state) {
     }
 }
 
-/* The stored codes equal a cast of the original weights. So the GEMMs have the results of the original
-   weights, also if scales are not powers of two. */
+/* The stored codes equal a cast of the original weights. So the losses have the same bits as with the
+   original weights, also if scales are not powers of two. */
 static void codes_are_the_casts(void **state) {
     static const char *const recipes[] = {"tensorwise", "rowwise", "current", "block"};
     (void)state;
@@ -162,9 +162,8 @@ static const parameter *find(tiny *t, const char *name) {
     return tiny_parameter(t, name);
 }
 
-/* Frozen embedding, head and layers outside of FP8 are stored in bf16. The recipe of a rule decides the
-   scales of the codes of the layers that the rule matches. Other frozen projections have codes of
-   the recipe c.kept. */
+/* Frozen embeddings, heads and layers that are not in FP8 are stored in bf16. A layer that a rule matches has
+   the scales of the rule's recipe. The other frozen layers have the scales of the recipe c.kept. */
 static void which_are_kept(void **state) {
     static tiny t;
     const char *filter[] = {"layers.0"}, *freeze = "*";
@@ -199,8 +198,8 @@ static void which_are_kept(void **state) {
     harness_close(&t.h);
 }
 
-/* All weights of a mixture of experts except the router's are stored in FP8. The scale blocks of an expert's
-   matrix do not reach into the next expert's. */
+/* All weights of a mixture of experts are stored in FP8, except the router's. No scale block has elements of
+   two experts' matrices. */
 static void experts_are_kept(void **state) {
     static tiny t;
     const kind k = {.recipe = "block", .freeze = "model.layers.*", .build = MIXTURE};
@@ -218,7 +217,7 @@ static void experts_are_kept(void **state) {
     tiny_close(&t);
 }
 
-/* A frozen weight takes one byte per element, and its scales. Nothing else is kept. */
+/* A frozen weight in FP8 takes one byte per element, and its scales. Nothing else is kept. */
 static void only_the_codes_are_kept(void **state) {
     static const kind kinds[] = {{.recipe = "block"}, {.recipe = "rowwise", .build = FP8_EXPERTS}};
     (void)state;
@@ -266,8 +265,7 @@ static void packed_codes_give_the_same_bits(void **state) {
     }
 }
 
-/* A weight with a NaN has no scale, so the weight cannot be stored in FP8. Trying to store this weight is an
-   error. */
+/* A weight with a NaN has no valid scale. Storing it in FP8 is an error. */
 static void values_must_be_finite(void **state) {
     static tiny t;
     const kind k = {.recipe = "rowwise"};

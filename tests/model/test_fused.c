@@ -1,7 +1,6 @@
 /*
- * Fused projections compute the results of separate projections. The same seed gives the same weights, and
- * every format with row scales gives the same losses, bit for bit. Input gradients are summed in another
- * order.
+ * Fused projections give the results of separate projections. The same seed gives the same weights. Losses
+ * have the same bits in every format with row scales. Gradients of inputs are summed in another order.
  */
 #include <setjmp.h>
 #include <stdarg.h>
