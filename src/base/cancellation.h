@@ -13,7 +13,7 @@ typedef struct cancellation {
     void *user;
 } cancellation;
 
-/* Returns OTT_ERR_STOPPED if the operation must stop. With c NULL no operation stops. */
+/* Returns OTT_ERR_STOPPED if the operation must stop. If c is NULL, the operation never stops. */
 ott_status cancellation_check(const cancellation *c);
 
 /* Logs every few seconds how much of the work is done. */

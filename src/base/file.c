@@ -1,5 +1,5 @@
 /* base/file: reads and writes files and folders; staged writes; positioned reads. Paths are resolved in
-   arrays of PATH_MAX bytes, because most of these functions have no `mem` to allocate from. */
+   arrays of PATH_MAX bytes, because most of these functions have no memory account (base/mem). */
 #define _GNU_SOURCE /* declares O_CLOEXEC, fdopendir and realpath under every -std */
 #include "base/file.h"
 #include <dirent.h>
@@ -387,14 +387,14 @@ static ott_status staged_write(staged *a, const void *data, int64_t bytes) {
     return OTT_OK;
 }
 
-/* Closes the file and removes the temporary file. Keeps the error text of the earlier failure. */
+/* Closes and removes the temporary file. Keeps the error text of the earlier failure. */
 static void staged_abandon(staged *a) {
     if (a->descriptor >= 0) close(a->descriptor);
     a->descriptor = -1;
     if (a->temporary[0]) unlink(a->temporary);
 }
 
-/* Closes the file and renames the temporary file to the target. On failure removes the temporary file. */
+/* Closes the temporary file and renames it to the target. On failure removes it. */
 static ott_status staged_commit(staged *a) {
     ott_status status;
     TRY_OUT(sync_descriptor(a->descriptor, a->path));

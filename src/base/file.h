@@ -12,7 +12,7 @@
 
 bool file_exists(const char *path);
 bool file_is_folder(const char *path);
-/* True if `path` is the folder or inside it, by the text of both paths: the files need not exist. */
+/* True if `path` is `folder` or inside it. Compares only the two texts: the files need not exist. */
 bool file_is_inside(const char *path, const char *folder);
 bool file_is_in(const char *folder, const char *name); /* true if FOLDER/NAME exists */
 /* Writes FOLDER/NAME to out. OTT_ERR_ARGUMENT if the result is too long. */
@@ -56,9 +56,9 @@ ott_status file_check_output(const char *output, const char *input);
 /* OTT_ERR_UNSUPPORTED if path is a GGUF file, by its name or first bytes. */
 ott_status file_refuse_gguf(const char *path);
 
-/* Writes a file under a temporary name, with buffering. `path` does not change before file_writer_commit. */
+/* Writes a file under a temporary name, with buffering. file_writer_commit gives it the name `path`. */
 typedef struct file_writer file_writer;
-/* The first opens a file as file_write_atomic does, the second as file_write_output does. */
+/* file_writer_open works as file_write_atomic does, file_writer_open_output as file_write_output. */
 ott_status file_writer_open(mem *account, const char *path, file_writer **out);
 ott_status file_writer_open_output(mem *account, const char *path, file_writer **out);
 ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes);

@@ -5,8 +5,8 @@
 enum { PIECE_BYTES = 1 << 16, PIECES = 64 };
 #define FULL_BYTES (INT64_C(16) << 20)
 
-/* Hashes eight bytes at a time: xor, multiply by 2^64 / golden ratio, fold. The last bytes are padded with
-   zeros. The size is hashed first, so files of different sizes differ. */
+/* Hashes eight bytes at a time: xors them, multiplies by 2^64 / golden ratio, and folds. The last bytes are
+   padded with zeros. The size is hashed first, so files of different sizes differ. */
 static uint64_t hash_bytes(uint64_t hash, const void *data, int64_t bytes) {
     const char *at = data;
     for (uint64_t word; bytes > 0; at += 8, bytes -= 8) {

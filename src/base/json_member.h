@@ -16,7 +16,7 @@ typedef enum json_kind {
     JSON_KIND_OBJECT
 } json_kind;
 
-/* If a member is absent or null: the call fails (JSON_NEEDED), or the output stays (JSON_OPTIONAL). */
+/* If a member is absent or null, JSON_NEEDED fails the call; JSON_OPTIONAL keeps the output's value. */
 typedef enum json_need { JSON_OPTIONAL, JSON_NEEDED } json_need;
 
 /* Names the kind of a JSON value: "a list", "true", ... */

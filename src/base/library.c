@@ -13,7 +13,7 @@ static bool is_folder(const char *path) {
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-/* Writes the folder of the program or library that contains this code. */
+/* Writes the path of the folder of this program, or of the library that contains this code. */
 static bool own_folder(char out[PATH_MAX]) {
     static const char here;
     Dl_info info;
@@ -25,8 +25,8 @@ static bool own_folder(char out[PATH_MAX]) {
     return true;
 }
 
-/* Opens a library. If the file exists but cannot be opened, sets `reason` if it is empty. dlopen gets a full
-   path, because it searches the system's folders for a name without a slash. */
+/* Opens a library. If the file exists but cannot be opened, sets `reason`, unless it is already set. dlopen
+   gets a full path, because it searches the system's folders for a name without a slash. */
 static void *try_file(const library_name *n, const char *path, char reason[LIBRARY_TEXT]) {
     char full[PATH_MAX];
     if (!realpath(path, full)) return NULL;

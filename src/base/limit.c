@@ -165,7 +165,7 @@ static void read_address_limit(const reading *r, int resource, int64_t used, con
     keep_smallest(r, (int64_t)most.rlim_cur - used, (int64_t)most.rlim_cur, owner);
 }
 
-/* Sets r->address, r->data, and r->promised: the part of `counted` allocated bytes that is not resident. */
+/* Sets r->address and r->data (bytes in use), and r->promised (allocated bytes that are not resident yet). */
 static void read_process(reading *r, int64_t counted) {
     long long mapped = -1, resident = -1, data = -1;
     int64_t page = sysconf(_SC_PAGESIZE);

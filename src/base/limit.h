@@ -8,7 +8,7 @@
 typedef struct memory_limit {
     int64_t left;    /* bytes that this process can still allocate; INT64_MAX: no known limit */
     int64_t total;   /* total bytes of the limit */
-    char owner[192]; /* what has the limit: "this machine", "the cgroup /sys/fs/cgroup/job" */
+    char owner[192]; /* what the limit applies to: "this machine", "the cgroup /sys/fs/cgroup/job" */
 } memory_limit;
 
 /* Finds the smallest limit. counted: bytes that this process has allocated. The kernel calls pages available

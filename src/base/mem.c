@@ -108,8 +108,8 @@ static ott_status fail_take(const mem *m, mem_kind kind, int64_t bytes, const ch
         size_text(now, used), limit_text(&limit, left));
 }
 
-/* True if the block exceeds the available memory: the kernel might grant it and later kill the process. Only
-   large blocks are checked. */
+/* True if a large block exceeds the available memory. mem_alloc then refuses it, because the kernel might
+   grant it and later kill the process. */
 static bool is_too_much(const mem *m, int64_t bytes) {
     memory_limit capacity;
     if (bytes < ASKED_FROM) return false;

@@ -38,7 +38,7 @@ typedef struct worker {
 struct pool {
     gate start, finish; /* started rounds; finished rounds */
     atomic_int busy;    /* workers that have not finished this round */
-    pool_task task; /* pool_run sets these two before it increments `start`; workers read them after that */
+    pool_task task;     /* pool_run sets task and argument before it moves `start`; workers read them later */
     void *argument;
     bool closing;
     mem *account;
@@ -99,7 +99,7 @@ static void gate_wait(gate *g, uint32_t old, int spins) {
         if (atomic_load_explicit(&g->count, memory_order_acquire) != old) return;
         pause_processor();
     }
-    /* sequentially consistent: either gate_move sees this sleeper, or this thread sees the new count */
+    /* no wake-up is lost: either gate_move sees this sleeper, or this thread sees the new count */
     atomic_fetch_add(&g->sleepers, 1);
     while (atomic_load(&g->count) == old) gate_sleep(g, old);
     atomic_fetch_sub(&g->sleepers, 1);
@@ -137,7 +137,7 @@ void pool_run(pool *p, pool_task task, void *argument) {
 
 int pool_cores(void) {
 #ifdef __linux__
-    cpu_set_t set; /* has 1024 bits; if the machine has more cores, the call fails and sysconf is used */
+    cpu_set_t set; /* a bit for each of 1024 cores; if there are more, the call fails and sysconf is used */
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
 #endif
     long cores = sysconf(_SC_NPROCESSORS_ONLN);

@@ -20,7 +20,7 @@ int pool_threads(const pool *p);
 /* Runs task(argument, t, threads) once for each t in [0, threads); t = 0 runs on the calling thread. Returns
    when all tasks are done. A task must not call pool_run. */
 void pool_run(pool *p, pool_task task, void *argument);
-/* Sets [*begin, *end) to the items of thread `thread`. Threads begin at multiples of `grain`. */
+/* Sets [*begin, *end) to the thread's share of `count` items. Shares begin at multiples of `grain`. */
 void pool_share(int64_t count, int64_t grain, int thread, int threads, int64_t *begin, int64_t *end);
 
 #endif

@@ -78,7 +78,7 @@ static double unit_double(uint32_t high, uint32_t low) {
     return (double)(((uint64_t)high << 32 | low) >> 11) * 0x1p-53;
 }
 
-/* A block gives two normal numbers: radius * cos(2 pi turn) and radius * sin(2 pi turn). */
+/* One random block gives two normal numbers: radius * cos(2 pi turn) and radius * sin(2 pi turn). */
 typedef struct normal_pair {
     double radius, turn;
 } normal_pair;

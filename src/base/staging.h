@@ -6,8 +6,8 @@
 
 #include "base/str.h"
 
-/* Remove temporary files of ended processes: the first removes only those for `path`, the second all in
-   `folder`. Files that cannot be read or removed are ignored. OTT_ERR_MEMORY is the only error. */
+/* Remove temporary files of ended processes: staging_remove_stale_in all in `folder`, staging_remove_stale
+   only those for `path`. Ignores files that cannot be read or removed. OTT_ERR_MEMORY is the only error. */
 ott_status staging_remove_stale(mem *account, const char *path);
 ott_status staging_remove_stale_in(mem *account, const char *folder);
 

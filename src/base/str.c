@@ -143,8 +143,8 @@ static int smaller(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Computes only three rows of the edit matrix at a time. Its columns are the bytes of the shorter text. If
-   this text has more than 255 bytes and the texts differ, returns the length of the longer text. */
+/* Keeps only three rows of the edit-distance matrix. Its columns are the bytes of the shorter text. If this
+   text has more than 255 bytes and the texts differ, returns the length of the longer text. */
 int str_distance(const char *a, const char *b) {
     enum { LONGEST = 255 };
     int row[3][LONGEST + 1];

@@ -9,7 +9,7 @@
 
 typedef struct launcher {
     const char *variable;
-    /* if this variable is also set, this row is ignored (another row reads that variable); NULL: none */
+    /* if this variable is also set, ignores `variable`, because another entry reads this one; NULL: none */
     const char *better;
     const char *name, *instead;
 } launcher;

@@ -1,6 +1,6 @@
 /* comm/mpi: joins and ends the processes, runs the progress thread, and implements groups of ranks
    (tensor/group.h). The thread polls MPI while operations are pending, less often while no data moves. It
-   sleeps while none is pending, and wakes now and then to answer ranks that ask what it waits for. */
+   sleeps while none is pending, and wakes now and then to answer ranks that ask which rank it waits for. */
 #include "comm/mpi.h"
 #include "base/clock.h"
 #include "comm/mpi_parts.h"
@@ -80,7 +80,7 @@ static void send_note(int rank, int tag, const void *data, int64_t bytes) {
         mpi_functions->forget(&request);
 }
 
-/* Receives a note (short message) with this tag from `rank` or ANY_RANK. *sender: -1 if there is none. */
+/* Receives a short message with this tag from `rank` or ANY_RANK. *sender: -1 if there is none. */
 static ott_status receive_note(int rank, int tag, void *data, int bytes, int *sender) {
     TRY(mpi_check(mpi_functions->probe(failure_envelope(rank, tag), sender), "MPI_Iprobe"));
     if (*sender < 0) return OTT_OK;
@@ -155,8 +155,8 @@ static bool ask_rank(int rank, double seconds, int *answer) {
     return false;
 }
 
-/* Asks the next rank of the operation which rank it waits for, then asks that rank, and so on. Returns the
-   last rank: it computes, hangs or does not answer (*answers is false). */
+/* Asks the rank that the operation waits for which rank it waits for, asks that rank the same, and so on.
+   Returns the last rank: it computes, hangs or does not answer (*answers is false). */
 static int find_blocking_rank(const mpi_group *g, const mpi_operation *o, bool *answers) {
     double seconds = g->timeout < 4 ? g->timeout / 4 : 1;
     int rank = late_rank(g, o), next = rank;
@@ -232,7 +232,7 @@ static void fail_and_notify(mpi_group *g, ott_status status) {
         send_failure(g->members[r].rank, g->id, g->reason);
 }
 
-/* Call with the lock held. Releases it while an operation advances; others then only append to the queue. */
+/* Call with the lock held. The lock is free while an operation advances; others only append operations. */
 static void step_group(mpi_group *g, bool *moved) {
     for (mpi_operation *o = g->queue, *next; o && !g->failed; o = next) {
         if (can_step(g, o)) {
@@ -304,7 +304,7 @@ static void make_progress(void) {
         bool moved = false;
         for (mpi_group *g = mpi.groups; g; g = g->next) step_group(g, &moved);
         answer_queries();
-        /* after the loop, because other threads may have appended operations during the loop */
+        /* checked after the loop, because other threads may have appended operations during the loop */
         bool busy = is_busy();
         if (!busy && !mpi.ending && !mpi.given_up) sleep_a_while();
         idle_polls = moved || !busy ? 0 : idle_polls + 1;

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-/* Three MPI communicators of all processes, one for each kind of messages. */
+/* Three MPI communicators of all processes, one for each kind of message. */
 typedef enum mpi_channel {
     CHANNEL_COLLECTIVES,
     CHANNEL_MESSAGES,

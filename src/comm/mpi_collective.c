@@ -1,6 +1,6 @@
 /* comm/mpi_collective: runs a collective as messages between pairs of ranks: first headers, then data in
-   pieces. In a reduction each rank reduces one part: it receives this part from all ranks and adds it in rank
-   order. A large all-reduce then sends the reduced parts to all ranks in a second pass. */
+   pieces. In a reduction each rank reduces one part: it receives this part of every input, and adds them in
+   rank order. A large all-reduce then sends the reduced parts to all ranks in a second pass. */
 #include "comm/mpi_parts.h"
 #include "comm/reduce.h"
 
@@ -160,7 +160,7 @@ static ott_status begin_pass(mpi_group *g, mpi_operation *o) {
 
 /* ---- pieces ---- */
 
-/* Returns the current piece of s, at most g->piece_bytes bytes. It is empty after the end of s. */
+/* Returns the bytes of span s that belong to the current piece; none after the end of s. */
 static mpi_span piece_of(const mpi_group *g, const mpi_operation *o, mpi_span s) {
     int64_t skip = o->piece * g->piece_bytes, left = s.bytes - skip;
     if (left <= 0) return (mpi_span){0};
@@ -181,7 +181,7 @@ static ott_status receive_piece(mpi_group *g, const mpi_operation *o, int r) {
     return mpi_receive(g, CHANNEL_COLLECTIVES, r, m->receive_piece, s.bytes, &g->requests[2 * r]);
 }
 
-/* Sends a piece to rank r. Sets *copied, because bytes that all ranks receive are copied only once. */
+/* Sends a piece to rank r. If all ranks get the same bytes, copies them once and sets *copied. */
 static ott_status send_piece(mpi_group *g, const mpi_operation *o, int r, bool *copied) {
     const mpi_member *m = &g->members[r];
     char *staging = o->shared_send ? g->members[0].send_piece : m->send_piece;

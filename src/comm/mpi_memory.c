@@ -5,7 +5,7 @@
 enum {
     PIECE_MOST = 512 << 10, /* most bytes of a piece */
     PIECE_LEAST = 64 << 10,
-    STAGING_MOST = 2 << 20, /* limit for the pieces that a rank sends at a time, one to each rank */
+    STAGING_MOST = 2 << 20, /* bytes: limit of all pieces that a rank sends at the same time */
     OPERATIONS = 6, /* operations allocated with a group; enough for a training step without messages */
 };
 

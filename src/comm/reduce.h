@@ -1,5 +1,5 @@
-/* comm/reduce: the arithmetic of reductions over ranks: summed in fp32 in rank order, and rounded once. Every
-   transport (tensor/group.h) computes the same bits. */
+/* comm/reduce: the arithmetic of reductions: adds the ranks' values in fp32, in rank order, and rounds once.
+   Every transport (tensor/group.h) computes the same bits. */
 #ifndef COMM_REDUCE_H
 #define COMM_REDUCE_H
 

@@ -1,4 +1,4 @@
-/* comm/self: collectives over one rank do nothing. tensor/group calls this table only to close the group. */
+/* comm/self: a group of one rank. Its collectives do nothing, so tensor/group only closes the group. */
 #include "comm/self.h"
 
 static void self_close(group *g) {

@@ -21,7 +21,7 @@ typedef struct meeting {
     struct meeting *next;
     int64_t number; /* number of the collective; the same on all ranks */
     int arrived, left;
-    contribution *from; /* [size] one for each rank; `data` is NULL until the rank has called */
+    contribution *from; /* [size] one for each rank; `data` is NULL until the rank has made the call */
 } meeting;
 
 typedef struct message {
@@ -84,8 +84,7 @@ typedef struct condition {
     const collective *call;
 } condition;
 
-/* Writes an error text with the ranks that the condition waits for; left: only those that closed the
-   group. */
+/* Writes an error text with the ranks that are waited for; left: only those that closed the group. */
 static void name_missing(const condition *c, bool left, char text[256]) {
     const threads_group *s = c->self->shared;
     int length =
@@ -256,7 +255,7 @@ static ott_status give_reduction(exec *cx, const meeting *m, int size, int64_t f
     TRY(mem_alloc_array(account, MEM_COMM, count, sizeof(float), "a reduction", &sum));
     reduce_first(sum, m->from[0].data + skip, out->dtype, count);
     for (int r = 1; r < size; r++) reduce_next(sum, m->from[r].data + skip, out->dtype, count, call->reduce);
-    /* may write over its input: no format is wider than fp32, and elements are written in order */
+    /* The output may replace the input: no format is wider than fp32, and elements are written in order. */
     reduce_last(sum, out->dtype, sum, count);
     ott_status status = device_copy_in(cx->device, out->data, sum, tensor_bytes(*out));
     mem_free(account, sum);

@@ -244,8 +244,7 @@ SIMD void add_values(ott_dtype d, const tensor *v, int64_t row, int64_t column, 
     });
 }
 
-/* Replaces each score by p = exp(score - most); -inf gives 0. Returns the sum of p (SUM16 of
-   tensor/ops.def). */
+/* Replaces each score by p = exp(score - most); -inf gives 0. Returns the sum of p (SUM16 in ops.def). */
 static float query_exponentials(float *scores, float most) {
     v16 sum = v16_zero(), shift = v16_set1(most);
     for (int64_t j = 0; j < TILE; j += 16) {
@@ -301,8 +300,8 @@ static void forward_unit(const forward_job *j, const unit *u, forward_buffers *w
         for (int64_t i = 0; i < u->count; i++) forward_query(j, u, u->query + i, w);
 }
 
-/* Computes this thread's units. Each thread has an equal share of the visible (query, key) pairs of all
-   documents and heads, in order. A unit belongs to the thread that has the unit's middle pair. */
+/* Computes this thread's units of work. Each thread has an equal share of the visible (query, key) pairs of
+   all documents and heads, in order. A unit belongs to the thread that has its middle pair. */
 static void forward_task(void *argument, int thread, int threads) {
     const forward_job *j = argument;
     const attention *s = &j->s;

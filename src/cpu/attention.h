@@ -112,7 +112,8 @@ typedef struct product {
     int64_t ldc;
 } product;
 
-/* Unrolled loops over rows or vectors of a product. The bounds are constants, at most ROWS and VECTORS. */
+/* Unrolled loops over rows or vectors of a matrix product. The bounds are constants, at most ROWS and
+   VECTORS. */
 #define EACH_ROW(r, rows)       UNROLL for (int r = 0; r < ROWS; r++) if (r < (rows))
 #define EACH_VECTOR(v, vectors) UNROLL for (int v = 0; v < VECTORS; v++) if (v < (vectors))
 

@@ -59,7 +59,7 @@ static inline int cpu_threads(const exec *cx) {
 static inline void cpu_run(const exec *cx, pool_task task, void *argument) {
     pool_run(cpu_of(cx)->pool, task, argument);
 }
-/* cpu_run for an op on `elements` values. Small ops run on the calling thread only. */
+/* Like cpu_run, for an op on `elements` values. Small ops run on the calling thread only. */
 static inline void cpu_run_sized(const exec *cx, int64_t elements, pool_task task, void *argument) {
     if (elements < CPU_WORTH_SPLITTING)
         task(argument, 0, 1);

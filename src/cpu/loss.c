@@ -1,7 +1,7 @@
 /* cpu/loss: softmax cross-entropy and z-loss of each token; the gradient replaces the logits. */
 #include "cpu/rows.h"
 
-/* Returns the largest element. Ignores NaNs: the sum of exponentials then becomes NaN. */
+/* Returns the largest element. Ignores NaNs, because a NaN makes the sum of exponentials NaN. */
 SIMD float row_max(ott_dtype d, const void *x, int64_t columns) {
     v16 lowest = v16_set1(-INFINITY), most = lowest;
     BY_16(c, lanes, columns, {

@@ -34,7 +34,7 @@ typedef struct quantize_job {
     bool each_full;         /* true: quantize_work.each has all columns, not only the unit's */
 } quantize_job;
 
-/* Rows [row, row_end) and columns [column, column + columns) of the tensor. */
+/* A unit of work: rows [row, row_end) and columns [column, column + columns) of the tensor. */
 typedef struct quantize_unit {
     int64_t row, row_end, column, columns;
 } quantize_unit;
@@ -230,7 +230,7 @@ static void raise_blocks(float *most, int64_t step, const float *runs, int64_t c
         for (int64_t end = size_min(n + per, count); n < end; n++) *most = amax_of(*most, runs[n]);
 }
 
-/* Raises each use's running amaxes to the magnitudes of a row, where these are larger. */
+/* Updates each use's largest magnitudes so far with the elements of a row. */
 static void raise_row(const quantize_job *job, quantize_unit u, int64_t row, const quantize_work *w) {
     void *each = column_amax_at(w->each, job->x->dtype, job->each_full ? u.column : 0);
     amax_row(job->x, row, u.column, u.columns, job->run, job->ahead[0], each, w->runs);
@@ -242,7 +242,7 @@ static void raise_row(const quantize_job *job, quantize_unit u, int64_t row, con
     }
 }
 
-/* Raises each use's running amaxes to the magnitudes of rows [row, end), at most TILE_ROWS rows. */
+/* Updates each use's largest magnitudes so far with rows [row, end), at most TILE_ROWS rows. */
 static void raise_tile(const quantize_job *job, quantize_unit u, int64_t row, int64_t end,
                        const quantize_work *w) {
     void *each = column_amax_at(w->each, job->x->dtype, job->each_full ? u.column : 0);
@@ -329,7 +329,7 @@ static void amax_task(void *argument, int thread, int threads) {
     }
 }
 
-/* Computes the amaxes of scale blocks that span all rows: the maximum of all threads' running amaxes. */
+/* Computes the amaxes of scale blocks that span all rows: the maximum of the amaxes of all threads. */
 static void merge_task(void *argument, int thread, int threads) {
     const quantize_job *job = argument;
     for (int i = 0; i < job->uses; i++) {

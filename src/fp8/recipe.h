@@ -59,11 +59,11 @@ typedef struct recipe {
     gemm_spec gemm[GEMM_COUNT];
 } recipe;
 
-/* Returns the table, in the order of `ottava recipes`, and the number of its rows. */
+/* Returns the table of recipes, in the order of `ottava recipes`, and the number of its rows. */
 const recipe *recipe_table(int *count);
 /* Returns the row with this name, or NULL. */
 const recipe *recipe_find(const char *name);
-/* Returns the row with all GEMMs in high precision, for activations of format d (F32, BF16, F16). */
+/* Returns the recipe with all GEMMs in high precision, for activations of format d (F32, BF16, F16). */
 const recipe *recipe_high_precision(ott_dtype d);
 /* True if this GEMM multiplies FP8 operands. which = GEMM_COUNT: true if any GEMM does. */
 bool recipe_gemm_is_fp8(const recipe *r, recipe_gemm which);
@@ -79,7 +79,7 @@ typedef struct linear_spec {
     bool fp8;
 } linear_spec;
 
-/* Compiles a row. `activation` (F32, BF16 or F16) replaces the row's activation format. */
+/* Compiles a recipe. `activation` (F32, BF16 or F16) replaces the recipe's activation format. */
 void recipe_compile(const recipe *r, ott_dtype activation, linear_spec *out);
 bool recipe_spec_equal(const linear_spec *a, const linear_spec *b);
 

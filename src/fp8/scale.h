@@ -59,7 +59,7 @@ ANYWHERE float scale_floor_power_of_two(float scale) {
     return fmath_from_bits((bits & 0x80000000u) | top);
 }
 
-/* torchao's float8_utils.amax_to_scale divides in double and rounds to fp32. This has the bits of one fp32
+/* torchao's float8_utils.amax_to_scale divides in double and rounds to fp32. This gives the bits of one fp32
    division. Only the lower bound 1e-12 needs double, because it is no fp32 number. */
 ANYWHERE float scale_torchao(float amax, float max) {
     const double smallest = 1e-12;
@@ -98,8 +98,7 @@ ANYWHERE uint8_t scale_e8m0_floor(float amax, ott_dtype d) {
     if (isnan(amax)) return 255;
     /* The largest power of two of the format: 2^8 (E4M3), 2^15 (E5M2). */
     int emax = ilogbf(dtype_max(d));
-    /* OCP does not define the scale of an infinite amax. Here it is the scale of 2^128 (exponent field
-       255). */
+    /* OCP does not define the scale of an infinite amax. Here it is that of 2^128 (exponent field 255). */
     int code = (int)(fmath_bits(amax) >> 23) - emax;
     return (uint8_t)(code > 0 ? code : 0);
 }

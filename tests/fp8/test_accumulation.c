@@ -1,6 +1,6 @@
 /*
  * Measures the error of sums over K = 4096, compared with the exact sum: in the accumulator of Hopper's
- * tensor core, with promotion to fp32 every 128 elements, and in an fp32 chain. DeepSeek-V3 (2412.19437,
+ * tensor core, with promotion to fp32 every 128 elements, and in fp32 term by term. DeepSeek-V3 (2412.19437,
  * section 3.3.2) reports errors of up to nearly 2% for K = 4096.
  */
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* fp8/cast: all codes, casts compared with a search in double, ties, saturation, stochastic rounding. */
+/* fp8/cast: tests all codes, casts against a search in double, ties, saturation, stochastic rounding. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -144,7 +144,7 @@ static void stochastic_keeps_what_is_representable(void **state) {
 }
 
 /* Checks for which random words x is rounded up. If x is a fraction f of the way between two values, exactly
-   f * 2^32 of the 2^32 words must round it away from zero. */
+   f * 2^32 of the 2^32 random words must round it away from zero. */
 static void check_threshold(float x, ott_dtype d, int low_code) {
     double low = format_value(low_code, d), high = format_value(low_code + 1, d);
     double words = ldexp(((double)x - low) / (high - low), 32);

@@ -18,7 +18,7 @@
 _Static_assert(GEMM_MR == 2 * TILE_SIDE && GEMM_NR == 2 * TILE_SIDE && GEMM_A_STEP == GEMM_MR,
                "a panel must be two tiles high and two tiles wide");
 
-/* Numbers of the tile registers. A digit 0 is for the upper 16 rows or left 16 columns, 1 for the others. */
+/* Tile registers. In their names, 0 is the upper 16 rows or the left 16 columns, 1 the lower or the right. */
 #define AMX_C00 0
 #define AMX_C01 1
 #define AMX_C10 2

@@ -31,7 +31,7 @@ typedef struct gemm_tile {
 
 typedef void (*gemm_kernel)(const gemm_tile *t);
 
-/* How the product of two packed elements is added to a sum. All four give the bits of an fp32 chain. */
+/* How the product of two packed elements is added to a sum. All four have the bits of fp32 multiply-adds. */
 typedef enum gemm_arithmetic {
     GEMM_FMA,        /* one term: fused multiply-add */
     GEMM_EXACT,      /* one term with an exact product: multiply, then add (fmaf would call the C library) */

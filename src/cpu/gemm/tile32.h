@@ -36,7 +36,7 @@ SIMD void tile32_zero(int rows, int vectors, tile32_sums sum) {
     }
 }
 
-/* Adds the products of one packed element of each row of A and of B to the sums. */
+/* Adds the product of one packed element of each row of A and each lane of b to the sums. */
 SIMD void tile32_extend(const float *a, const float *b, int rows, int vectors, gemm_a_layout layout,
                         gemm_arithmetic how, tile32_sums sum) {
     v16 right[GEMM_NV];

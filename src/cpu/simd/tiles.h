@@ -10,8 +10,8 @@
  *   tile_multiply(c, a, b)        TDPBF16PS: c[16][16] += a[16][16 pairs] * b[16 pairs][16]
  *
  * Registers are literal digits (0 to 7), because GCC pastes them into the names of operands. TDPBF16PS (Intel
- * SDM) sums the products of the low halves of the pairs, and the products of the high halves, in two chains
- * of fused multiply-adds from 0. It adds the two chains, and adds the result to c. It rounds to nearest even
+ * SDM) adds the products of the low halves of the pairs by fused multiply-adds from 0, and separately the
+ * products of the high halves. It adds these two sums, and adds the result to c. It rounds to nearest even
  * and treats subnormal operands and results as zero. So for ACCUMULATE_TILE32 one half of a pair must be an
  * even term and the other an odd term.
  */
