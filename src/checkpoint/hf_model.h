@@ -21,7 +21,7 @@ typedef struct hf_model_notes {
    model.hf_path is empty. notes may be NULL. */
 ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes);
 /* Appends the comma-separated names of the block matrices that the folder stores as E4M3 codes, except
-   routers. The experts of a layer have one name. *others_are_bf16: all other matrices are BF16. */
+   routers. A matrix that all experts have is named once. *others_are_bf16: all other matrices are BF16. */
 ott_status hf_model_list_codes(mem *account, const char *folder, str *names, bool *others_are_bf16);
 /* Loads all parameters from the folder (F32, BF16, F16, or FP8 with scales). A tensor that is missing, unused
    or of the wrong shape or format is an error that names it. Errors are found before any parameter

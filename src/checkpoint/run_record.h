@@ -5,7 +5,7 @@
  *     RUN/run.json          {"run": "9f2c6a3be1d40587", "origin": "/elsewhere/step-30"}
  *     CHECKPOINTS/run.json  {"run": "9f2c6a3be1d40587", "branch": 2, "folder": "/the/RUN"}
  *
-   * origin: the checkpoint of another run that this run started from. folder: the run folder, if the
+ * origin: the checkpoint of another run that this run started from. folder: the run folder, if the
  * checkpoints are outside of it. While a run is rewound, the second file also has "after": N. Then
  * checkpoints of steps after N do not count, whether they are renamed or not. If a process stops before
  * it has renamed all of them, the next process does it.

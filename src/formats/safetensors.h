@@ -21,7 +21,7 @@ typedef struct safetensors_entry {
     ott_dtype dtype;    /* `format` as Ottava's type; OTT_DTYPE_COUNT if there is none (BOOL, F64, ...) */
     int rank;           /* number of dimensions; 0: a scalar */
     int64_t shape[SAFETENSORS_MAX_RANK];
-    /* where the tensor's data begins, counted from the begin of the data section; number of bytes */
+    /* where the tensor's data begins, counted from the start of the data section; number of bytes */
     int64_t begin, bytes;
 } safetensors_entry;
 

@@ -383,7 +383,7 @@ bool shards_has_floats(const shard_tensor *t) {
 }
 
 /* Decodes codes of format d to floats. The codes are at the end of the array values[count], and the floats
-   fill the array from its begin. A code is not wider than a float, so no float overwrites an unread code. */
+   fill the array from its start. A code is not wider than a float, so no float overwrites an unread code. */
 static void decode_in_place(float *values, int64_t count, ott_dtype d) {
     enum { PIECE = 512 };
     _Alignas(8) char piece[PIECE * 4];
