@@ -303,7 +303,8 @@ enum { OTT_HELLASWAG_LM_EVAL = 1, OTT_HELLASWAG_LLMC = 2 };
 /* Numbers that the task does not compute are NaN. */
 typedef struct ott_eval_result {
     size_t struct_size;
-    int64_t items, total;   /* rows or windows: evaluated (fewer after ott_stop); available */
+    /* items: rows or windows evaluated (fewer after ott_stop); total: rows or windows available */
+    int64_t items, total;
     int64_t tokens;         /* predicted tokens; HELLASWAG: tokens of the right endings */
     int64_t truncated;      /* HELLASWAG: endings whose context was too long; its beginning was dropped */
     double loss;            /* mean loss of the tokens that `tokens` counts, in nats */
@@ -311,9 +312,10 @@ typedef struct ott_eval_result {
     double bits_per_byte;   /* loss in bits per byte of the tokens' text */
     double acc, acc_stderr; /* lm-eval's acc: the ending with the largest log probability */
     double acc_norm, acc_norm_stderr; /* lm-eval's acc_norm: log probability per character */
-    double acc_llmc, acc_llmc_stderr; /* llm.c's acc: smallest mean loss per token, unprocessed text */
-    double kl_max, kl_mean;           /* KL(against || model) over tokens, in nats */
-    double cosine;                    /* cosine similarity of all logits as one vector */
+    /* llm.c's acc: smallest mean loss per token, without lm-eval's text changes */
+    double acc_llmc, acc_llmc_stderr;
+    double kl_max, kl_mean;   /* KL(against || model) over tokens, in nats */
+    double cosine;            /* cosine similarity of all logits as one vector */
     double agreement;         /* fraction of tokens for which both models predict the same next token */
     int passed;               /* COMPARE: 1 if all three limits hold; other tasks: 1 */
     int64_t gemms, fp8_gemms; /* GEMMs of the model: all, and in FP8 */
@@ -351,7 +353,7 @@ typedef struct ott_tokenize_options {
     int threads;    /* ott_tokenize_file: CPU threads; 0: one per core */
     const char *text_field; /* ott_tokenize_file: field of a JSONL row that has the text; default "text" */
     const char *separator;  /* ott_tokenize_file: text between documents of a text file; "": one document */
-    ott_work_fn progress;   /* ott_tokenize_file: called to report bytes; NULL: none */
+    ott_work_fn progress;   /* ott_tokenize_file: called with the number of bytes done; NULL: none */
     void *user;             /* passed to progress */
     /* ott_tokenize: each line is a conversation, as for data.format = "chat". The output is its text in the
        chat template. With jsonl it is an object with text, ids and learned (0 or 1 for each id). */

@@ -3,7 +3,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAGIC_OPEN   UINT64_C(0x6f7474617661616e) /* unlikely as a text, an address or a small number */
+/* values that are unlikely as a text, an address or a small number */
+#define MAGIC_OPEN   UINT64_C(0x6f7474617661616e)
 #define MAGIC_CLOSED UINT64_C(0x6f74746176616465)
 
 static const char *const kind_names[] = {

@@ -38,7 +38,7 @@ typedef struct module_table {
     ott_status (*set_sequences)(ott_module *m, const int64_t *start, int count);
     void (*rename)(ott_module *m);             /* gives the nn layer the node's name */
     void (*release)(ott_module *m, device *d); /* frees the body's memory */
-    ott_status (*make_weights)(ott_module *m); /* initial weights of a root; NULL: draw_weights */
+    ott_status (*make_weights)(ott_module *m); /* sets the initial weights of a root; NULL: draw_weights */
 } module_table;
 
 typedef struct module_parameter {
@@ -112,8 +112,7 @@ ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, 
 /* Updates the full names of all nodes of the tree. */
 ott_status module_rename(ott_module *root);
 /* Last step of opening a module: names the tree, sets how weights are drawn, connects the layers and sets
-   *out. After an error closes the tree, also if `built`, the earlier status, is an error. deviation:
-   init_std. */
+   *out. After an error closes the tree, also if `built`, the earlier status, is one. deviation: init_std. */
 ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,
                          ott_module **out);
 void module_close_tree(ott_module *m); /* does nothing for NULL */

@@ -31,7 +31,7 @@ static inline model_body *module_model_body(const ott_module *m) {
 }
 /* Fails with OTT_ERR_ARGUMENT unless m is an open model. The text names the function and the argument. */
 ott_status module_model_check(const ott_module *m, const char *function, const char *argument);
-/* Switches layers to high precision that fell back (float8.fallback) in the loaded checkpoint's run. */
+/* Sets layers to high precision if they had fallen back (float8.fallback) when the checkpoint was saved. */
 ott_status module_model_apply_fallbacks(model_body *b);
 /* The learning rate of the next step, from the configuration's schedule. */
 double module_model_learning_rate(const model_body *b);

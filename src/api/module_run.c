@@ -30,7 +30,7 @@ static ott_status check_input(const ott_module *m, const ott_tensor *x, const ch
     return check_argument_tensor(m, x, "x", -1, m->in, function);
 }
 
-/* Number of rows of y. A model's y has a row for each token of each sequence. */
+/* Returns the rows of y. A model's x has a row for each sequence, its y a row for each token. */
 static int64_t output_rows(const ott_module *m, const ott_tensor *x) {
     return m->table->is_model ? tensor_count(x->t) : x->t.rows;
 }

@@ -117,7 +117,7 @@ ott_status ott_adamw_open(ott_context *context, ott_module *module, const ott_ad
     return MODULE_INSIDE(context, open_adamw(module, &o, out));
 }
 
-/* Opens the optimizer of the model's configuration, whose learning rate follows the schedule at first. */
+/* Opens the optimizer of the model's configuration, with its schedule until a learning rate is set. */
 static ott_status open_configured(ott_module *m, ott_optimizer **out) {
     const model_body *b = module_model_body(m);
     if (b->rule->use_average) /* a rule that evaluates and saves averaged weights */

@@ -51,7 +51,7 @@ static ott_status open_qtensor(ott_recipe *r, int64_t rows, int64_t columns, ott
     return *out = q, OTT_OK;
 }
 
-#define DIMENSION_MOST (INT64_C(1) << 40) /* so that a product of two sizes cannot overflow */
+#define DIMENSION_MOST (INT64_C(1) << 40) /* products of two sizes cannot overflow */
 
 ott_status ott_qtensor_open(ott_context *context, int64_t rows, int64_t columns, ott_recipe *r, ott_role role,
                             ott_qtensor **out) {
@@ -175,7 +175,7 @@ static ott_status dequantize(const ott_qtensor *q, ott_usage use, const ott_tens
     qtensor asked = q->q;
     TRY(api_exec(q->handle.context, &cx));
     if (use == OTT_COLUMNWISE)
-        asked.spec.rowwise.format = q->high_precision; /* op_dequantize reads rowwise if it is FP8 */
+        asked.spec.rowwise.format = q->high_precision; /* makes op_dequantize read the columnwise copy */
     return op_dequantize(&cx, &(dequantize_args){.q = &asked, .y = &out->t});
 }
 

@@ -18,7 +18,7 @@ struct ott_recipe {
     struct config *values;
     const recipe *plain;         /* row of the recipe table, for a recipe without FP8 */
     precision_plan plan;         /* plan.fp8 is the recipe; valid if not `stale` */
-    delayed_callbacks callbacks; /* also called by open objects after the recipe is closed */
+    delayed_callbacks callbacks; /* open objects may call them after the recipe is closed */
     bool stale;                  /* a value was set after `plan` was made */
 };
 
@@ -32,7 +32,7 @@ struct ott_qtensor {
     handle handle;
     recipe_tensor which;
     qtensor q;
-    ott_dtype high_precision; /* format of a use (rowwise, columnwise) that is not FP8 */
+    ott_dtype high_precision; /* format of the rowwise or columnwise copy if it is not FP8 */
     void *block;              /* device memory of codes and scales */
     delayed_state delayed;
     delayed_store store;

@@ -120,7 +120,7 @@ static int64_t packed_count(const bench *b, const bench_product *p, ott_dtype d)
     return op_packed_count(&b->cx, &weight);
 }
 
-/* Returns how many elements exceed the last-level cache, so that each run reads its weight from memory. */
+/* Returns a number of elements that exceeds the last-level cache, so that runs read weights from memory. */
 static int64_t region_elements(const bench *b, const bench_shapes *s, ott_dtype d) {
     const int64_t least = INT64_C(64) << 20, most = INT64_C(640) << 20;
     int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE), wanted = cache / 4 * 5;

@@ -26,7 +26,7 @@ static int32_t some_token(const generator *s, int64_t position) {
     return (int32_t)(rng_uniform(1, rng_stream("token"), (uint64_t)position) * (float)s->model.shape.vocab);
 }
 
-/* Runs one token. The time does not depend on its value. */
+/* Generates one token. The time does not depend on which token is the input. */
 static ott_status run_token(bench *b, void *state) {
     generator *s = state;
     (void)b;

@@ -27,7 +27,7 @@ ott_status(bench_alloc)(bench *b, int64_t bytes, void **out) {
 
 enum { STRETCH = 65521 };
 
-/* Fills the tensor with copies of STRETCH values. STRETCH is odd, so the rows of a matrix differ. */
+/* Fills the tensor with repetitions of the same STRETCH values. STRETCH is odd, so that its rows differ. */
 static ott_status fill_tensor(device *d, const tensor *t) {
     float values[STRETCH];
     int64_t count = tensor_count(*t), size = dtype_bytes(t->dtype), first = count < STRETCH ? count : STRETCH;

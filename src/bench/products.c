@@ -14,7 +14,8 @@ typedef struct product_key {
     tensor c;
     bench_attention_shape attention;
     char text[48];
-    int64_t calls, backward_calls; /* calls in a step; attention: forward calls, backward calls */
+    /* calls in a step (attention: forward calls); backward calls of attention */
+    int64_t calls, backward_calls;
 } product_key;
 
 enum { KEYS_MOST = 256 };
@@ -23,7 +24,7 @@ typedef struct products_bench {
     config *cfg;
     int64_t micro_batches;
     product_key keys[KEYS_MOST];
-    int count, dropped;           /* dropped: calls that did not fit into keys */
+    int count, dropped;           /* dropped: number of calls for which `keys` had no space */
     int64_t calls[2 * KEYS_MOST]; /* calls in a step, of each case */
 } products_bench;
 

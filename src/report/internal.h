@@ -74,10 +74,10 @@ typedef struct report_gap {
 } report_gap;
 report_gap report_gap_of(const report *r, int row);
 
-/* Largest loss difference, in percent, that two seeds alone made between BF16 and FP32 runs of the demo's
-   model (docs/recipes.md). So between rows of one seed each, a smaller difference is not significant. */
+/* Percent by which the losses of BF16 and FP32 runs of the demo's model differed with one seed
+   (docs/recipes.md). If rows have one seed each, a smaller difference is not significant. */
 #define REPORT_SEED_NOISE 1.5
-/* a loss that exceeds the loss of the first row by more percent counts as worse */
+/* percent; a loss that is higher than the first row's by more is worse */
 #define REPORT_WORSE 1.0
 /* The verdict on a row with FP8, compared with a first row without FP8. */
 typedef enum report_verdict {

@@ -13,7 +13,7 @@ enum { LETTER_DISTANCE = 12 }; /* characters from one letter of a curve to the n
 
 typedef struct cell {
     unsigned char dots;
-    uint32_t runs; /* bit i is set if run i has dots here */
+    uint32_t runs; /* bit i is set if run i has dots in this character */
 } cell;
 
 typedef struct plot {

@@ -16,8 +16,7 @@ void succeed(ott_status status);
 void assert_error(ott_status status, ott_status expected, const char *part);
 /* Opens a context with two threads and no log. */
 ott_context *open_context(void);
-/* Makes the device of the context require transposed columnwise codes (see contiguous_contraction in
-   tensor/backend.h). */
+/* Makes the context's device require transposed columnwise codes (see tensor/backend.h). */
 void set_contiguous_contraction(ott_context *context);
 /* True if the context's device requires transposed columnwise codes. */
 bool needs_contiguous_contraction(ott_context *context);

@@ -35,8 +35,7 @@ static void end(ott_context *c) {
 
 /* ---- traces ---- */
 
-/* Computes scales by TransformerEngine's rule. Amaxes of 0 are not recorded. The scale comes from the last
-   `length` recorded amaxes. */
+/* Computes scales by TransformerEngine's rule, from the last `length` recorded amaxes (0 is not recorded). */
 typedef struct reference {
     float window[8];
     int length, margin;
@@ -112,8 +111,7 @@ static void test_traces(void **state) {
     for (int i = 0; i < 8; i++) trace(i & 1, i & 2, i & 4 ? 2 : 0);
 }
 
-/* Compares with the scales that TransformerEngine computed from 10 amaxes. One amax is infinite; Ottava
-   ignores it. */
+/* Compares with the scales that TransformerEngine computed from 10 amaxes. Infinite ones are ignored. */
 static void test_reference_trace(void **state) {
     (void)state;
     static const float amaxes[] = {2, 8, 0, 1, INFINITY, 4, 0.5f, 0.25f, 0.25f, 0.25f};
@@ -229,8 +227,7 @@ static void test_backward_of_the_first(void **state) {
     assert_true(scale_of(second, "", "grad_output") == 1.0f);
     backward(norm_like, &h);
     assert_true(scale_of(second, "", "grad_output") == 1.0f);
-    /* `first` has the region's first FP8 layer, so its backward updates the scales of all layers in the
-       region */
+    /* `first` was the first FP8 module in the region: its backward updates the scales of all layers */
     backward(first, &f);
     assert_true(scale_of(second, "", "grad_output") == 57344.0f / 2);
     assert_true(scale_of(first, "", "grad_output") == 57344.0f);
@@ -242,8 +239,7 @@ static void test_backward_of_the_first(void **state) {
     ott_context_close(c);
 }
 
-/* A module that ran once and does not run now keeps its scale. A closed module is removed from the context's
-   list. */
+/* A module that ran once and does not run now keeps its scale. A closed module leaves the context's list. */
 static void test_layers_that_do_not_run(void **state) {
     (void)state;
     ott_context *c = open_context();

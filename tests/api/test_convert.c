@@ -16,8 +16,7 @@ typedef struct asked {
     char names[256];
 } asked;
 
-/* A filter as in torchao's tutorial: skips layer "1", and layers with a dimension that is not a multiple of
-   16. */
+/* A filter as in torchao's tutorial: skips layer "1", and layers with dimensions that 16 does not divide. */
 static int tutorial_filter(void *user, const char *fqn, const ott_module *module) {
     asked *a = user;
     strcat(strcat(a->names, fqn), " ");
@@ -143,8 +142,7 @@ static void test_filter_names(void **state) {
     assert_int_equal(s.linears, 7);
     assert_int_equal(count_logged(&h, "self_attn.q_proj, because filter_fqns has \"q_proj\""), 1);
     assert_int_equal(count_logged(&h, "because filter_fqns has \"mlp\""), 3);
-    /* A second call converts to another recipe. Layers that its filter skips keep the recipe of the first
-       call. */
+    /* A second call converts to another recipe. Layers that its filter skips keep their recipe. */
     ott_recipe *r = open_recipe(c, "rowwise");
     const char *const others[] = {"self_attn"};
     o.recipe = r;
@@ -188,8 +186,7 @@ static void test_nothing_converted(void **state) {
     ott_context_close(c);
 }
 
-/* Compares the automatic filter with torchao's _auto_filter_for_recipe, at the borders between its
-   decisions. */
+/* Compares the automatic filter with torchao's _auto_filter_for_recipe, for sizes at which it decides. */
 static void test_auto_filter(void **state) {
     (void)state;
     static const struct {

@@ -1,5 +1,4 @@
-/* Evaluation and tokenizing through the public API: errors that are found before any file is read, and
-   results. */
+/* Evaluation and tokenizing through the public API: errors found before any file is read, and results. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

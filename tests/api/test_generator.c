@@ -165,8 +165,7 @@ static void wrong_options_are_reported(void **state) {
     ott_context_close(context);
 }
 
-/* The options struct of a program that was compiled before top_k, repetition_penalty, stop and precision
-   existed. */
+/* An option struct from before the members top_k, repetition_penalty, stop and precision existed. */
 static void an_older_struct_works(void **state) {
     const trained *t = *state;
     ott_context *context = open_context();

@@ -1,5 +1,4 @@
-/* Lets each allocation fail once. The call must return an error and free its memory, and the context must
-   still work. */
+/* Lets each allocation fail once. The call must return an error and leak nothing; the context still works. */
 #include "api/api_case.h"
 #include "api/handle.h"
 

@@ -140,8 +140,7 @@ typedef struct last_words {
     char text[160];
 } last_words;
 
-/* A log callback that closes its context during ott_context_close. This has no effect, and other calls still
-   work. */
+/* A log callback that closes the context that is being closed. It has no effect, and other calls work. */
 static void close_again(void *user, ott_log_level level, const char *text) {
     last_words *w = user;
     if (level != OTT_LOG_WARNING || !strstr(text, "still open")) return;
@@ -306,8 +305,7 @@ static void test_read_callback_that_returns_too_much(void **state) {
 
 /* ---- locale ---- */
 
-/* Fails if a file has a number with a decimal comma: a comma between digits that does not separate elements,
-   as in "ts":107,480. */
+/* Fails if a file has a decimal comma: a comma between digits that separates no elements, "ts":107,480. */
 static void assert_points(const char *path) {
     static char text[1 << 20];
     FILE *file = fopen(path, "r");

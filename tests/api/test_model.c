@@ -79,7 +79,7 @@ static void test_parts(void **state) {
 
 /* ---- the two ways of training ---- */
 
-/* Trains a step, with the logits and a separate loss, or with the fused loss. Returns the loss. */
+/* Trains a step by ott_module_forward and a separate loss, or by ott_model_loss. Returns the loss. */
 static double step_of(ott_module *m, ott_optimizer *o, ott_tensor *x, ott_tensor *target, bool fused) {
     double loss;
     succeed(ott_optimizer_zero_grad(o));
@@ -144,8 +144,7 @@ static void test_logits(void **state) {
     check_logits(block, 3);
 }
 
-/* By default each row of tokens is a sequence. The caller may give the same sequence starts, or other
-   starts. */
+/* By default each row of tokens is a sequence. A caller may give the same sequence starts, or others. */
 static void test_sequences(void **state) {
     (void)state;
     ott_context *c = open_context();
@@ -182,8 +181,7 @@ static int refuse_down(void *user, const char *fqn, const ott_module *layer) {
     return ott_module_out_features(layer) > 0 && !strstr(fqn, "down_proj");
 }
 
-/* Conversion by a call equals conversion by the configuration. A second call changes only the layers that its
-   filter accepts. */
+/* Conversion by a call equals conversion by the configuration. A second call obeys its own filter. */
 static void test_conversion(void **state) {
     (void)state;
     captured_log h;

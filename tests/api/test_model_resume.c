@@ -130,8 +130,7 @@ static void close_loop(loop *l, const history *h) {
     ott_context_close(l->c);
 }
 
-/* Reads a micro-batch: the rows of the run's data from row `first` on. Adds the number of targets that are
-   not ignored. */
+/* Reads rows `first` and following of the run's data as a micro-batch. Adds their labels to *labels. */
 static void read_rows(loop *l, int micro_batch, int64_t first, int64_t *labels) {
     int32_t token[SEQUENCES * LENGTH], target[SEQUENCES * LENGTH], position[LENGTH], start[LENGTH];
     float values[SEQUENCES * LENGTH];
@@ -161,8 +160,7 @@ static double one_step(loop *l, const style *s, const ott_model_counters *at) {
     return loss;
 }
 
-/* Trains two steps from the checkpoint `from` (NULL: none), saves the checkpoint `to`, and stores the losses
-   in h. */
+/* Trains two steps from checkpoint `from` (NULL: none), saves checkpoint `to`, stores the losses in h. */
 static void run_api(history *h, const char *from, const char *to) {
     loop l;
     char path[200];

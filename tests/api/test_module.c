@@ -240,8 +240,7 @@ static void test_names(void **state) {
     ott_context_close(c);
 }
 
-/* A getter returns the same view of a parameter each time. If the caller closes the view, the getter opens a
-   new one. */
+/* A getter returns the same view of a parameter each time, or a new view if the caller closed it. */
 static void test_views(void **state) {
     (void)state;
     ott_context *c = open_context();

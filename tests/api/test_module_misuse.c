@@ -1,5 +1,4 @@
-/* Wrong calls with modules: errors name the function and the argument. Running out of memory leaks
-   nothing. */
+/* Wrong calls with modules: errors name the function and the argument. Nothing leaks if memory runs out. */
 #include "api/context.h"
 #include "api/module_case.h"
 #include <float.h>

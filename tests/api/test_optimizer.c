@@ -19,8 +19,7 @@ static ott_optimizer *open_adamw(ott_context *c, ott_module *m, double decay, do
     return made;
 }
 
-/* Expected parameters and moments. They are computed in fp32 in the order of operations that ops.def
-   defines. */
+/* Expected parameters and moments, computed in fp32 in the order of operations that ops.def defines. */
 typedef struct reference {
     float p[COUNT], m[COUNT], v[COUNT];
 } reference;

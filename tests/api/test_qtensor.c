@@ -260,8 +260,7 @@ static float first_scale(ott_context *context, ott_recipe *r, ott_dtype dtype) {
     return use_on_host(q, OTT_ROWWISE).scale[0];
 }
 
-/* Under TransformerEngine's block scaling, a scale that would be infinite becomes the largest number of the
-   source format. */
+/* TransformerEngine's block scaling replaces an infinite scale by the largest number of the source format. */
 static void test_infinite_block_scales(void **state) {
     (void)state;
     ott_context *context = open_context();

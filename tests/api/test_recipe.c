@@ -1,5 +1,4 @@
-/* Recipes of the public API: names, keys, descriptions, the table of recipes, and which devices can run each
-   recipe. */
+/* Recipes of the public API: names, keys, descriptions, the table of recipes, and devices for each recipe. */
 #include "api/api_case.h"
 #include "fp8/recipe.h"
 #include <stdio.h>
@@ -109,8 +108,8 @@ static void test_custom(void **state) {
     ott_context_close(context);
 }
 
-/* Messages name functions, arguments and keys of the API. They do not name keys of a run's configuration or
-   options of the program. */
+/* Messages name functions, arguments and keys of the API, not a run's configuration or the program's
+   options. */
 static void test_messages_use_api_names(void **state) {
     (void)state;
     ott_qtensor *q;
@@ -127,8 +126,7 @@ static void test_messages_use_api_names(void **state) {
     ott_context_close(context);
 }
 
-/* Keys that contradict each other are reported only when the recipe is used, so that later calls can correct
-   them. */
+/* Contradictions between keys are reported when the recipe is used, so that later calls can correct them. */
 static void test_inconsistent_options(void **state) {
     (void)state;
     ott_qtensor *q;

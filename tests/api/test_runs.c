@@ -208,8 +208,7 @@ static void follow_work(void *user, const ott_work *w) {
     seen->calls++;
 }
 
-/* The work callback is called within a step of several micro-batches, but not within a step of one
-   micro-batch. */
+/* The work callback is called within a step only if the step has several micro-batches. */
 static void work_inside_steps(const char *accumulate, int calls) {
     worker seen = {0};
     char folder[] = "test-api-XXXXXX";

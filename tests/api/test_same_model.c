@@ -88,8 +88,7 @@ static void close_program(program *p) {
     model_close(p->m);
 }
 
-/* Runs a step of the program's model. Returns the mean loss, summed in the order of
-   ott_cross_entropy_loss. */
+/* Runs a step of the program's model. Returns the mean loss, summed in ott_cross_entropy_loss's order. */
 static double step_program(program *p, int step) {
     float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1.0f}, sum = 0;
     tensor total = place(p, OTT_F32, 1, &sum);
@@ -242,8 +241,7 @@ static void test_same_steps(void **state) {
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) check(recipes[i]);
 }
 
-/* The program's model loads a module's checkpoint. But a run cannot resume from it, and the error gives the
-   reason. */
+/* The program's model loads a module's checkpoint. A run cannot resume from it, and the error says why. */
 static void test_same_checkpoint(void **state) {
     (void)state;
     char parent[64], folder[128];

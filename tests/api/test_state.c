@@ -1,5 +1,4 @@
-/* Checkpoints of modules: resumed training has the same bits; errors name damaged files and tensors that do
-   not fit. */
+/* Checkpoints of modules: resumed training has the same bits; errors name damaged files and wrong tensors. */
 #include "api/module.h"
 #include "api/module_case.h"
 #include <stdio.h>
@@ -130,8 +129,7 @@ static void test_resume(void **state) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) check_resume(all[i]);
 }
 
-/* A module that has not run in a region when it loads a checkpoint must still start with the checkpoint's
-   scales. */
+/* A module that loads a checkpoint before its first region must still start with the checkpoint's scales. */
 static void test_fresh_module_in_a_region(void **state) {
     (void)state;
     const style s = {"delayed", true};
@@ -264,8 +262,7 @@ static void test_mismatch(void **state) {
     remove_folder(parent);
 }
 
-/* A module's weights are drawn when they are first needed. If a checkpoint is loaded first, the weights are
-   not drawn. */
+/* A module's weights are drawn when they are first needed, or not at all if a checkpoint is loaded first. */
 static void test_weights_drawn_late(void **state) {
     (void)state;
     char parent[64], folder[128];

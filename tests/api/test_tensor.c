@@ -81,8 +81,7 @@ static void test_wrapped_memory_is_the_callers(void **state) {
     ott_context_close(context);
 }
 
-/* The same seed gives the same numbers in every format. Their standard deviation is close to the requested
-   one. */
+/* The same seed gives the same numbers in every format. Their standard deviation is near `deviation`. */
 static void test_fill_normal(void **state) {
     (void)state;
     enum { N = 4096 };
@@ -192,8 +191,8 @@ static void test_another_context(void **state) {
     ott_context_close(two);
 }
 
-/* Opening and closing tensors in a loop needs no more memory. The tensors closed last are still known to be
-   closed. */
+/* Opening and closing tensors in a loop needs no more memory. Late use of the last closed ones is an
+   error. */
 static void test_closed_tensors_are_recycled(void **state) {
     (void)state;
     enum { MANY = 5000 };

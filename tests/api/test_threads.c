@@ -1,5 +1,4 @@
-/* One context used by two threads, callbacks that call the library, and contexts that are closed with open
-   objects. */
+/* One context used by two threads, callbacks that call the library, contexts closed with open objects. */
 #include "api/api_case.h"
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,5 +1,4 @@
-/* fenced: returns addresses that the host cannot access, and replaces them by addresses of the inner device
-   for each call. */
+/* fenced: returns addresses that the host cannot access, and each call maps them to the inner device. */
 #include "backend/fenced.h"
 #include "backend/op_args.h"
 #include "tensor/exec.h"
@@ -155,8 +154,7 @@ static inner_list open_list(enum op_index op, int64_t count) {
     return list;
 }
 
-/* Runs a list of calls of an op on the inner device: with the op's function for lists, or call by call if it
-   has none. */
+/* Runs a list of calls of an op on the inner device, by the op's function for lists or call by call. */
 #define OP(name, fields)
 #define MANY(name)                                                                                           \
     static ott_status run_##name##_many(const op_table *kernels, exec *cx, const name##_args *items,         \
@@ -198,8 +196,7 @@ static const op_table fenced_ops = {
     .packed_count = packed_count,
 };
 
-/* Op table in the context that the inner device's ops receive. It is empty, because an op must not call other
-   ops. */
+/* Op table for the inner device's ops. It is empty, because a backend's op must not call other ops. */
 static const op_table no_ops = {0};
 
 /* ---- memory ---- */

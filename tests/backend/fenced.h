@@ -14,9 +14,8 @@
    the device with device_close. The fenced device allocates from the memory account of `inner`. */
 ott_status fenced_open(device *inner, bool contiguous_contraction, device **out);
 
-/* Number of times that the host would have waited for a GPU. It waits in a copy from or to host memory that
-   is no staging memory. It also waits for an event, a stream or the device if their work is not finished
-   yet. */
+/* Number of times that the host would have waited for a GPU: in copies from or to host memory that is no
+   staging memory, and in waits for an event, a stream or the device whose work is not finished yet. */
 int64_t fenced_waits(const device *d);
 
 #endif

@@ -84,8 +84,7 @@ static ott_status replace_operand(const replacing *r, const char *what, operand 
     return OTT_OK;
 }
 
-/* COPY(tensor): copies the tensor of the original call to field i of `out`, and replaces its addresses
-   there. */
+/* COPY(tensor): copies the tensor of the original call to field i of `out`, and replaces its addresses. */
 #define COPY(kind) out->field[i].kind = *(const kind *)value, replace_##kind(&r, f->name, &out->field[i].kind)
 
 static ott_status copy_field(replacing r, int i, const void *args, op_args *out) {

@@ -6,11 +6,9 @@
 #include <string.h>
 
 #define GUARD 64
-/* fills the memory around inputs: this byte is NaN in every float format, so a read outside an input is
-   detected */
+/* fills the memory around inputs: a NaN in every float format, so a read outside an input is detected */
 #define INPUT_GUARD 0xFF
-/* fills outputs before a run: this byte is a large number in every format, so adding to an output that was
-   not written is detected */
+/* fills outputs before a run: a large number in every format, so adding to an unwritten output is detected */
 #define OUTPUT_FILL 0x5A
 
 /* ---- small things ---- */
@@ -31,8 +29,7 @@ void case_memory_close(mem *account, op_case *c) {
     mem_free(account, c->expected);
 }
 
-/* Random numbers by splitmix64 (Steele, Lea and Flood 2014), which is fast. The numbers depend only on the
-   case. */
+/* Random numbers by splitmix64 (Steele, Lea and Flood 2014), which is fast. They depend only on the case. */
 int64_t case_draw(op_case *c, int64_t n) {
     uint64_t z = c->number * UINT64_C(0xD1342543DE82EF95) + ++c->draws * UINT64_C(0x9E3779B97F4A7C15);
     z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -199,8 +196,7 @@ static bool make_tensor(op_case *c, const op_field *f, const op_shape *s, case_f
     return true;
 }
 
-/* Makes one array of a quantized copy: codes, amax or scales. The op writes it, reads it, or must not touch
-   it. */
+/* Makes one array of a quantized copy: codes, amax or scales. The op writes it, reads it, or ignores it. */
 static void *make_quant_array(op_case *c, const char *label, const char *array, ott_dtype d, int64_t rows,
                               int64_t columns, int bit) {
     char text[40];
@@ -212,8 +208,7 @@ static void *make_quant_array(op_case *c, const char *label, const char *array, 
     return data;
 }
 
-/* In two of three cases adds the scale `next` of delayed scaling. The op uses `next` if it is there, or else
-   the stored scale. */
+/* In two of three cases sets `next`, a scale that delayed scaling uses instead of the stored scale. */
 static bool make_next(op_case *c, const char *label, qdata *out) {
     char text[40];
     void *data;
@@ -353,8 +348,7 @@ ott_status case_store(op_case *c, const case_device *d) {
     return device_copy_out(d->device, c->live, d->block, c->bytes);
 }
 
-/* Packs the case's operands on the device, in separate memory. A case has at most one packed
-   operand. */
+/* Packs the case's operand on the device, in separate memory. A case has at most one packed operand. */
 static ott_status pack_operands(op_case *c, exec *cx, void **memory) {
     for (int i = 0; i < c->op->field_count; i++) {
         operand *o = &c->loaded.field[i].operand, plain = *o;
@@ -547,8 +541,7 @@ void case_describe(const op_case *c, char *text, size_t bytes) {
 
 /* ---- lists ---- */
 
-/* Makes call `number` of a list. Uses the smallest shape if the call needs more than its part of the memory
-   block. */
+/* Makes call `number` of a list, with the smallest shape if its part of the memory block is too small. */
 static ott_status make_item(op_case *c, const op_info *op, int number) {
     for (int shape = number % case_shapes(op);; shape = 0) {
         if (!case_make(c, op, OTT_F32, shape, (value_kind)(number % VALUE_KINDS), (uint64_t)number))

@@ -35,8 +35,7 @@ typedef struct region {
     int64_t offset; /* bytes from the beginning of the block to element 0 */
 } region;
 
-/* The struct that one pointer field of the op's arguments points at. Only the member for the field's kind is
-   used. */
+/* The struct that one pointer field of the op's arguments points at. Only the field's member is used. */
 typedef struct case_field {
     tensor tensor;
     operand operand;
@@ -63,8 +62,7 @@ typedef struct op_case {
     case_field fields[OP_ARGS_FIELDS_MAX];
     /* the op's argument struct, with addresses in `live` */
     _Alignas(16) unsigned char args[OP_ARGS_BYTES_MAX];
-    /* copies of the block. live: after the last run. pristine: before any run. expected: after the
-       reference's run. */
+    /* copies of the block. live: after the last run; pristine: before any run; expected: of the reference */
     unsigned char *live, *pristine, *expected;
     unsigned char *block; /* the block that the addresses in `loaded` point into */
     op_args loaded;       /* the arguments with addresses on the device of the last case_run */
@@ -88,12 +86,11 @@ typedef struct op_fixture {
     struct {
         const char *output, *input;
     } alias[2]; /* outputs that may share memory with an input */
-    /* the result has a format that only the backend knows, so the op is tested in cases of the ops that read
-       the result */
+    /* only the backend can read the result, so cases of ops that take the result test this op */
     bool opaque;
     char groups; /* letter that counts the groups of a QTENSOR's rows; 0: no groups */
-    /* the arrays (QUANT_*) of a QTENSOR that the op writes; the op reads the other arrays, which have no
-       negative amax or scale */
+    /* the arrays (QUANT_*) of a QTENSOR that the op writes; it reads the others, with positive amax and
+       scale */
     int quant_writes;
 } op_fixture;
 
@@ -113,8 +110,8 @@ void case_memory_close(mem *account, op_case *c);
 int case_shapes(const op_info *op);
 /* Number of activation formats to test: 3 (F32, BF16, F16), or 1 if the op's formats are fixed. */
 int case_dtypes(const op_info *op);
-/* Makes the case: arguments in c->args, values in c->live and c->pristine. False if the case does not fit the
-   arrays of `c`. */
+/* Makes the case: arguments in c->args, values in c->live and c->pristine. False if `c` is too small for
+   it. */
 bool case_make(op_case *c, const op_info *op, ott_dtype act, int shape, value_kind values, uint64_t number);
 /* Returns a random number in [0, n). The sequence of numbers depends only on the case. */
 int64_t case_draw(op_case *c, int64_t n);
@@ -139,8 +136,7 @@ bool case_is_impossible(const op_case *c, const device *d);
 ott_status case_load(op_case *c, const case_device *d, op_args *loaded);
 ott_status case_call(op_case *c, exec *cx);
 ott_status case_store(op_case *c, const case_device *d);
-/* case_run calls case_load, case_call and case_store. case_expect stores the result of the last run as the
-   expected one. */
+/* case_run: case_load, case_call, case_store. case_expect stores the result of a run as the expected one. */
 ott_status case_run(op_case *c, const case_device *d);
 ott_status case_expect(op_case *c, const case_device *reference);
 /* Runs call(cx) as a step does: records it in a plan, then replays it in an arena that contains old data. */
@@ -148,8 +144,7 @@ ott_status case_in_plan(exec *cx, ott_status (*call)(void *user, exec *cx), void
 
 /* ---- lists ---- */
 
-/* CASE_LIST_CALLS: number of calls in a list, more than one GPU launch can take. CASE_LIST_PLACE: bytes of
-   the block for each call. */
+/* Calls in a list (more than one GPU launch can take), and bytes of the block for each call. */
 enum { CASE_LIST_CALLS = 70, CASE_LIST_PLACE = 64 << 10 };
 /* Runs a list of fp32 calls of an op, each in its own part of the device's block. Checks that each call has
    the result of a single call. */

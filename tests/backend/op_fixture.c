@@ -125,16 +125,14 @@ static void gemm_bind(op_case *c) {
     c->note[0] = case_draw(c, sizeof gemm_formats / sizeof *gemm_formats);
 }
 
-/* Pairs of scale granularities of A and B that FP8 GEMMs accept: none, tensor, row, or blocks of equal
-   depth. */
+/* Pairs of scale granularities of A and B that FP8 GEMMs accept: tensor, row, or blocks of equal depth. */
 static const granularity gemm_grains[][2] = {
     {GRANULARITY_TENSOR, GRANULARITY_TENSOR}, {GRANULARITY_TENSOR, GRANULARITY_ROW},
     {GRANULARITY_ROW, GRANULARITY_TENSOR},    {GRANULARITY_ROW, GRANULARITY_ROW},
     {GRANULARITY_1X128, GRANULARITY_1X128},   {GRANULARITY_1X128, GRANULARITY_128X128},
     {GRANULARITY_128X128, GRANULARITY_1X128}, {GRANULARITY_1X32, GRANULARITY_1X32}};
 
-/* Sets the strides of an operand's scales. With square blocks the scales may be those of the transposed
-   matrix. */
+/* Sets the strides of an operand's scales. Square blocks may use the scales of the transposed matrix. */
 static void gemm_scale_order(op_case *c, operand *o, int64_t mn) {
     qdata use = {0};
     bool shared = o->grain == GRANULARITY_128X128 && case_draw(c, 2);
@@ -199,8 +197,7 @@ static void gemm_prepare(op_case *c) {
 static void embedding_bind(op_case *c) {
     SIZE('V') = 1 + case_draw(c, 50);
 }
-/* The op gets a range of rows of the embedding table. Draws how many rows the table has before and after the
-   range. Returns their sum. */
+/* The op gets a range of rows of the table. Draws how many rows are before and after it; returns the sum. */
 static int64_t draw_more(op_case *c) {
     int64_t before = case_draw(c, 2) ? case_draw(c, 20) : 0, after = case_draw(c, 2) ? case_draw(c, 20) : 0;
     set_integer(c, "before", before);
@@ -218,7 +215,7 @@ static void embedding_backward_prepare(op_case *c) {
 
 /* ---- norm ---- */
 
-/* h may be left out only if it would equal x. */
+/* The output h is required if delta is given. Without delta it would equal x. */
 static bool rmsnorm_present(const op_case *c, const op_field *f, bool wanted) {
     return wanted || (strcmp(f->name, "h") == 0 && case_present(c, "delta"));
 }
@@ -255,8 +252,7 @@ static void dropout_prepare(op_case *c) {
 
 /* ---- attention ---- */
 
-/* Each row: tokens, heads, head_dim, positions, columns of a head that are rotated, index of the first of
-   them. */
+/* Each row: tokens, heads, head_dim, positions, rotated columns of a head, index of the first of them. */
 static const int64_t rope_shapes[][6] = {
     {1, 1, 2, 1, 2},      {3, 2, 16, 7, 16},    {17, 3, 34, 40, 34},   {33, 4, 64, 64, 64},
     {5, 1, 128, 300, 96}, {16, 2, 30, 16, 30},  {2, 5, 8, 3, 8},       {130, 2, 32, 200, 16},
@@ -333,8 +329,7 @@ static void attention_bind(op_case *c) {
     attention_sizes(c, attention_shapes[c->shape]);
 }
 
-/* Draws the beginnings of documents. Documents may be empty. The first document begins at 0, the last
-   document ends at T. */
+/* Draws where documents begin: the first at 0, others anywhere. Some are empty. The last one ends at T. */
 static void attention_prepare(op_case *c) {
     static const int64_t windows[] = {0, 0, 1, 7, 64, 100};
     int32_t *start = integers(c, "cu_seqlens");
@@ -353,8 +348,7 @@ static void attention_prepare(op_case *c) {
     set_float(c, "softcap", case_draw(c, 3) ? 0.0f : 5.0f);
 }
 
-/* Shapes for tokens that continue a document. Each row: the five numbers of attention_shapes, then the number
-   of earlier tokens. */
+/* Tokens that continue a document. Each row: the numbers of attention_shapes, then the earlier tokens. */
 static const int64_t cached_shapes[][6] = {
     {1, 2, 1, 16, 1, 1},   {1, 4, 2, 24, 1, 63},  {1, 2, 2, 64, 1, 64},
     {1, 3, 1, 33, 1, 150}, {3, 2, 1, 8, 1, 62},   {4, 1, 1, 128, 1, 65},
@@ -423,8 +417,8 @@ static bool cross_entropy_present(const op_case *c, const op_field *f, bool want
 
 /* ---- mixture of experts ---- */
 
-/* Each row: tokens, experts, experts per token, columns, groups of experts (0: none), chosen groups, runs of
-   tokens. */
+/* Each row: tokens, experts, experts per token, columns, expert groups (0: none), chosen groups, token
+   runs. */
 static const int64_t moe_shapes[][7] = {
     {1, 1, 1, 1, 0, 0, 1},   {1, 8, 2, 16, 0, 0, 1},   {7, 4, 1, 33, 0, 0, 7},
     {15, 3, 3, 17, 0, 0, 1}, {16, 8, 2, 20, 4, 2, 4},  {33, 16, 4, 24, 4, 1, 3},
@@ -500,7 +494,7 @@ static const int64_t grouped_shapes[][4] = {{1, 1, 1, 1},    {9, 4, 17, 33},  {4
                                             {130, 5, 33, 7}, {65, 8, 70, 64}, {64, 2, 48, 130},
                                             {300, 2, 9, 150}};
 
-/* Draws note[0]: 1 if the groups are the matrices of expert weights. */
+/* Draws note[0]. 1: each group is the weight matrix of an expert; 0: each group is a range of rows. */
 static void grouped_quantize_bind(op_case *c) {
     const int64_t *s = grouped_shapes[c->shape];
     c->note[0] = case_draw(c, 2);
@@ -532,8 +526,7 @@ static void grouped_weight_bind(op_case *c) {
     c->note[0] = case_draw(c, sizeof gemm_formats / sizeof *gemm_formats);
 }
 
-/* Draws the row at which each group of rows ends. Some groups are empty, and rows after the last group may be
-   left. */
+/* Draws the row at which each group ends. Some groups are empty, and the last group may end before `rows`. */
 static void draw_ends(op_case *c, int64_t rows) {
     int64_t left = rows - case_draw(c, 2) * case_draw(c, rows), end = 0;
     for (int64_t e = 0; e < SIZE('E'); e++) {
@@ -672,7 +665,7 @@ static void adamw_fp8_prepare(op_case *c) {
     values_make_positive(c, &c->regions[case_at(c, "moment2")->region]);
 }
 
-/* Sets those scalars of update rules that this op has. */
+/* Sets the scalars of optimizer rules that this op has. */
 static void rule_prepare(op_case *c) {
     static const struct {
         const char *name;

@@ -12,7 +12,7 @@ static float normal(op_case *c) {
     return table[case_draw(c, COUNT)];
 }
 
-/* A range of magnitudes, 2^low to 2^high. A tensor has all, subnormal, small, large or medium magnitudes. */
+/* A range of magnitudes, 2^low to 2^high: for each tensor all, subnormal, small, large or medium numbers. */
 typedef struct range {
     int low, high;
 } range;
@@ -29,8 +29,7 @@ static float extreme(op_case *c, range r) {
     return (case_draw(c, 2) ? -1.0f : 1.0f) * ldexpf(mantissa, exponent);
 }
 
-/* Returns NaN if mixture is 0, infinity if it is 1, -infinity if it is 2; otherwise one of the three at
-   random. */
+/* Returns NaN for mixture 0, infinity for 1, -infinity for 2, and one of the three at random otherwise. */
 static float nonfinite(op_case *c, int64_t mixture) {
     static const float values[] = {NAN, INFINITY, -INFINITY};
     return values[mixture < 3 ? mixture : case_draw(c, 3)];

@@ -37,7 +37,7 @@ static int close_all(void **state) {
     return left;
 }
 
-/* So large that several threads share a copy, and not a multiple of any block. */
+/* bytes of a copy: enough that several threads share it, and no multiple of a block */
 enum { BYTES = (1 << 20) + 13 };
 
 static void bytes_go_in_within_and_out(void **state) {
@@ -70,8 +70,7 @@ static void bytes_go_in_within_and_out(void **state) {
     device_event_close(d, NULL);
 }
 
-/* This device has mapped host memory. Mapped host memory is separate from device memory, and ops can use
-   it. */
+/* This device has mapped host memory: host memory that ops can use, separate from device memory. */
 static void memory_of_the_host_is_worked_in(void **state) {
     (void)state;
     void *mapped, *own;

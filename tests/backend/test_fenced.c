@@ -168,8 +168,7 @@ static ott_status call_an_op(exec *cx, const add_args *a) {
     return op_convert(cx, &(convert_args){.x = a->x, .y = a->y});
 }
 
-/* An inner device's op must call the backend's own functions. If it calls an op of the checked table, the
-   call fails. */
+/* An op of the inner device must call functions of its backend. A call through the op table fails. */
 static void a_backend_does_not_call_ops(void **state) {
     (void)state;
     device *reference, *d;

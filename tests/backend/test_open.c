@@ -1,5 +1,4 @@
-/* Tests opening a device by its name, the error for an unknown name, and a test's own backend in place of the
-   CPU. */
+/* Tests opening a device by name, an unknown name, and a test's own backend in place of the CPU. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

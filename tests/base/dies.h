@@ -8,8 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* True if `act` aborted, accessed invalid memory or was stopped by a sanitizer. Its output to stderr is
-   dropped. */
+/* True if `act` aborted, accessed invalid memory or was stopped by a sanitizer. Its stderr is discarded. */
 static inline bool dies(void (*act)(void)) {
     enum { SURVIVED = 77 };
     fflush(NULL);

@@ -384,8 +384,7 @@ static void test_links_stay_links(void **state) {
     assert_text(at("far/real"), "new");
 }
 
-/* The program's own files are refused if a link, a pipe or a folder has their name. The link's target does
-   not change. */
+/* Writing the program's own files fails if a link, pipe or folder has their name. A link's target stays. */
 static void test_own_files_are_no_links(void **state) {
     (void)state;
     file_writer *w;

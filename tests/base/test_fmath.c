@@ -1,5 +1,4 @@
-/* base/fmath: compares exp and log with libm in double, over their whole ranges and at the ends of the
-   ranges. */
+/* base/fmath: compares exp and log with libm in double, over their whole ranges and at the ends. */
 #include "base/fmath.h"
 #include <float.h>
 #include <setjmp.h>

@@ -1,5 +1,4 @@
-/* Limits of memory: free memory of the machine, of cgroups (versions 1 and 2) and of address limits. Also
-   tests checked arithmetic. */
+/* Limits of memory: free memory of the machine, of cgroups (versions 1 and 2), of addresses; arithmetic. */
 #include "base/limit.h"
 #include "base/mem.h"
 #include "base/size.h"
@@ -212,8 +211,7 @@ static void test_address_limits(void **state) {
     assert_int_equal(in_a_child(limited_data), 0);
 }
 
-/* Blocks that together exceed the memory are refused when they are allocated, although malloc would return
-   them. */
+/* Blocks that together exceed the memory are refused, although malloc would return them. */
 static void test_blocks_that_do_not_fit_together(void **state) {
     (void)state;
     mem *m;

@@ -1,5 +1,4 @@
-/* Memory accounts: counting, zero-filled blocks, alignment, growth, failures, wrong calls, threads, pages
-   that were not written. */
+/* Memory accounts: counting, zero-filled blocks, alignment, growth, failures, wrong calls, threads, pages. */
 #include "base/mem.h"
 #include "dies.h"
 #include <pthread.h>

@@ -28,8 +28,7 @@ static int close_account(void **state) {
 
 enum { MOST = 64 };
 
-/* The sums are not atomic on purpose: the pool must order the reads and writes of a round before the next
-   round. */
+/* The sums are not atomic on purpose: the pool must order the accesses of a round before the next round. */
 typedef struct tally {
     int64_t runs[MOST];
     int64_t sum; /* written by thread 0: the sum of all threads' results of the previous round */

@@ -1,5 +1,4 @@
-/* Random numbers: published results of Philox, draws as functions of their index, mean and variance,
-   permutations. */
+/* Random numbers: published results of Philox, draws by index, mean and variance, permutations. */
 #include "base/rng.h"
 #include <math.h>
 #include <stdlib.h>
@@ -87,8 +86,7 @@ static void test_normal_moments_and_tail(void **state) {
     assert_true(largest > 4.2 && largest < 6.5);
 }
 
-/* Compares a hash of the bits of many draws with a constant. With other numbers, resumed runs would
-   differ. */
+/* Compares a hash of many draws with a constant, because with other draws resumed runs would differ. */
 static void test_normal_bits_never_change(void **state) {
     (void)state;
     uint64_t digest = 0;

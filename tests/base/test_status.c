@@ -1,5 +1,4 @@
-/* The error text: setting it, adding context, truncation, threads. Also tests the texts of error codes, and
-   log lines. */
+/* The error text: setting it, adding context, truncation, threads. Texts of error codes, and log lines. */
 #include "base/log.h"
 #include "base/status.h"
 #include <pthread.h>

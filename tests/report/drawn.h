@@ -1,5 +1,4 @@
-/* report/drawn: reads report.html: the data in the page, and the elements that the page's script makes from
-   them. */
+/* report/drawn: reads report.html: the data in the page, and the elements that its script makes of them. */
 #ifndef TESTS_REPORT_DRAWN_H
 #define TESTS_REPORT_DRAWN_H
 
@@ -15,8 +14,7 @@ typedef struct drawn_page {
 drawn_page drawn_open(folder *f, const report *r, const char *title);
 drawn_page drawn_open_narrow(folder *f, const report *r, const char *title); /* with the width of a phone */
 void drawn_close(drawn_page *p);
-/* Expect that the drawn elements contain `part`, do not contain it, or contain it `times` times. Without node
-   the checks are skipped. */
+/* Expect `part` in the drawn elements, not in them, or `times` times in them. Skipped without node. */
 void assert_drawn(const drawn_page *p, const char *part);
 void assert_not_drawn(const drawn_page *p, const char *part);
 void assert_drawn_times(const drawn_page *p, const char *part, int times);

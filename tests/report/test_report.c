@@ -1,5 +1,4 @@
-/* The report: summaries, the table, the plot on a terminal and the page. The test writes the files of the
-   runs. */
+/* The report: summaries, table, terminal plot and page. The test writes the files of the runs. */
 #include "support/folder.h"
 #include "report/drawn.h"
 #include "report/page.h"
@@ -281,8 +280,7 @@ static report *open_seeded(folder *f, const seeded *runs, int count) {
     return r;
 }
 
-/* Runs that differ only in seed and folder are one row. If two rows have the same seeds, runs with the same
-   seed are compared. */
+/* Runs that differ only in seed and folder are one row. Rows of the same seeds are compared seed by seed. */
 static void seeds_make_rows(void **state) {
     folder *f = *state;
     static const seeded runs[] = {
@@ -305,8 +303,8 @@ static void seeds_make_rows(void **state) {
     assert_true(fabs(gap.error - 100 * 0.01 / sqrt(3) / 2.2) < 1e-9);
     assert_true(fabs(gap.margin / gap.error - 2.920) < 1e-9);
     assert_int_equal(report_judge(r, 1), REPORT_VERDICT_OPEN); /* 0.45% + 0.77% uncertainty > 1% */
-    /* The losses are 2.40 for one seed, and 2.2 on average for three seeds with deviation 0.2. So the error
-       is 0.2 sqrt(1/3 + 1/1). */
+    /* The losses are 2.40 for one seed, and 2.2 +- 0.2 for three seeds. So the error is 0.2 sqrt(1/3 +
+       1/1). */
     gap = report_gap_of(r, 2);
     assert_true(fabs(gap.error - 100 * 0.2 * sqrt(4.0 / 3) / 2.2) < 1e-9);
     assert_int_equal(report_table(r, &text), OTT_OK);
@@ -364,8 +362,7 @@ static void seeds_share_a_curve(void **state) {
     report_close(r);
 }
 
-/* If runs differ in more than the precision, the differences are listed, and the gap gives no verdict on
-   FP8. */
+/* If runs differ in more than the precision, the differences are listed, and there is no verdict on FP8. */
 static void other_models_and_data(void **state) {
     folder *f = *state;
     static const seeded runs[] = {

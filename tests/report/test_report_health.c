@@ -206,8 +206,7 @@ static void without_sqnr(void **state) {
     drawn_close(&p);
 }
 
-/* The run may not have written all of the last measurement yet, so a module that is missing there has not
-   left FP8. */
+/* The last measurement may not be complete yet, so a module that it does not have has not left FP8. */
 static void half_a_measurement(void **state) {
     folder *f = *state;
     metrics_writer *w = open_writer(f, "metrics.jsonl");
