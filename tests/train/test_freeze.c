@@ -88,8 +88,7 @@ static void refused(void **state) {
     }
 }
 
-/* Runs one step with and without frozen parameters. Without clipping, trained parameters get the same update.
-   */
+/* Runs one step, with and without frozen parameters. Trained parameters get the same update in both. */
 static void check_step(const fixture *f, int which) {
     static const char *const freeze = "--train.freeze=model.embed_tokens,model.layers.0.mlp,model.norm";
     const char *const all[] = {"--train.grad_clip_norm=0", NULL};
