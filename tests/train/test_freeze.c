@@ -294,7 +294,7 @@ static void on_ranks(void **state) {
     }
 }
 
-/* The startup log reports how GEMMs use a folder's codes. Evaluation and generation read the same codes. */
+/* The log reports how GEMMs read the FP8 codes of frozen weights. Evaluation and generation read them too. */
 static void is_run_as_it_was_trained(void **state) {
     static captured_log logged;
     const fixture *f = *state;
@@ -335,7 +335,7 @@ static void is_run_as_it_was_trained(void **state) {
     rig_close(&r);
 }
 
-/* A rank's shard must consist of complete scale blocks, under every GEMM recipe. */
+/* A configuration is refused if tensor parallelism would split scale blocks of frozen FP8 weights. */
 static void blocks_are_not_split(void **state) {
     mem *account;
     rig r;
@@ -385,7 +385,7 @@ static void frozen_for_some_steps(void **state) {
     rig_close(&r);
 }
 
-/* A run follows the freeze schedule, and so does a run that is resumed within it. */
+/* A run follows train.freeze_schedule, also if it is stopped and resumed in the middle of the schedule. */
 static void a_run_follows_its_schedule(void **state) {
     static captured_log logged;
     static const char schedule[] = "--train.freeze_schedule=[\"1 layers.0\", \"3 lm_head\"]",

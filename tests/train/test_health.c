@@ -180,8 +180,8 @@ static void above_the_bound_it_stays(void **state) {
     close_measured(&m);
 }
 
-/* Stops after `stop` steps and resumes. The checkpoint contains each layer's count of low SQNR values and the
-   layers that fell back. */
+/* Trains STEPS steps. If `stop` is less, stops there and resumes from a checkpoint, which has each layer's
+   count of low SQNR values and the layers that fell back. */
 static snapshot run_with_break(const fixture *f, int stop) {
     const health_options o = {.interval = 1, .bound_db = 40, .window = 3};
     measured m;
@@ -236,7 +236,7 @@ static ott_status run_measured(void *argument) {
 
 typedef enum layout { COPIES, SHARDS, LAYERS_SHARDED, STAGES, LAYOUTS } layout;
 
-/* With 4 key heads, half of the key rows is still a multiple of 16, as FP8 GEMMs require. */
+/* With 4 key heads, each of two ranks has a multiple of 16 key rows, as FP8 GEMMs require. */
 static const char *const wide_keys[] = {"--model.n_kv_heads=4", NULL};
 
 static void open_ranks(rank_measured *ranks, thread_groups *opened, const fixture *f, layout how,
@@ -274,8 +274,7 @@ static void close_ranks(rank_measured *ranks, thread_groups *opened) {
     ranks_close(opened);
 }
 
-/* With any parallelism the first rank writes the metrics of all layers, and every rank knows which layers
-   fell back. */
+/* With any parallelism, rank 0 writes the metrics of all layers, and all ranks log which layers fell back. */
 static void ranks_are_one_run(void **state) {
     static rank_measured ranks[RANKS];
     const fixture *f = *state;

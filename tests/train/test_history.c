@@ -161,7 +161,7 @@ static void resumes_without_a_history(void **state) {
     check_without(*state, "other", "{\"phases\": [], \"crc32c\": 7}", "its checksum does not match");
 }
 
-/* The run changes its recipe more often than the summary's table has entries. */
+/* The run changes its recipe more often than the summary can list phases. */
 static void many_phases(void **state) {
     (void)state;
     run_history h;

@@ -1,12 +1,12 @@
 /*
- * Compares ranks that run layers together with one rank. Ranks are threads. The test covers tensor
+ * Compares ranks that compute each layer together with one rank. Ranks are threads. The test covers tensor
  * parallelism with and without sequence parallelism, and context parallelism.
  *
- * Some results have one rank's bits: FP8 codes of equal values, because casts use the scales of the full
- * tensor (test nn.shard), and the outputs of column-parallel layers and of attention with exchanged heads.
- * All ranks that run a layer together have the same losses and unsharded parameters. A sum over ranks has
- * another order than one rank's sum, so the values that depend on the sum differ by rounding. To separate
- * rounding from errors, the runs have fp32 activations, also under the FP8 recipes.
+ * Some results have the same bits as on one rank: FP8 codes of equal values, because casts use the scales of
+ * the full tensor (test nn.shard), and the outputs of column-parallel layers and of attention with exchanged
+ * heads. All ranks that compute a layer together have the same losses and unsharded parameters. A sum over
+ * ranks is added in another order than on one rank, so values that depend on such a sum differ by rounding.
+ * To separate rounding from errors, the runs have fp32 activations, also under the FP8 recipes.
  *
  * Bound in fp32: a sum of K <= 512 products has an error of at most K u = 512 * 2^-24 = 3.1e-5 of the sum of
  * magnitudes, in any order. So sums in two orders differ by at most 6.1e-5. With 2 layers, a value depends on
@@ -144,7 +144,7 @@ static void close_ranks(layer_ranks *w) {
 
 /* ---- comparisons ---- */
 
-/* Sums over elements: squared differences from the reference, and squares of the reference. */
+/* apart: sum of squared differences from one rank's elements; norm: sum of one rank's squared elements. */
 typedef struct distance {
     double apart, norm;
     int64_t count;
@@ -176,8 +176,8 @@ static void add_part(distance *d, const rig *one, const rig *rank, int i, bool g
     free(b);
 }
 
-/* Returns the largest difference of any parameter: for gradients relative to their norm, for values as root
-   mean square. */
+/* Returns the largest difference of any parameter from one rank's parameter: for gradients relative to the
+   gradient's norm, for values the root mean square. */
 static double farthest(const rig *one, const layer_ranks *w, bool gradient) {
     double most = 0;
     for (int i = 0; i < one->t->m->parameter_count; i++) {
@@ -203,7 +203,7 @@ static double loss_apart(const rank_run *one, const rank_run *rank) {
     return most;
 }
 
-/* All ranks that run layers together agree in every bit of the losses, norms and unsharded parameters. */
+/* Checks that all ranks that compute layers together have equal bits of losses, norms, unsharded values. */
 static void expect_agreement(const layer_ranks *w, const char *what) {
     for (int k = 1; k < w->size; k++) {
         const rank_run *a = &w->rank[0], *b = &w->rank[k];
@@ -225,8 +225,8 @@ static void expect_agreement(const layer_ranks *w, const char *what) {
 
 /* ---- the comparison with one rank ---- */
 
-/* With the sizes of `wide`, shards consist of complete scale blocks of 128; with the sizes of `narrow`, of
-   32. With the eps of `always`, an update is nearly linear in the gradient. */
+/* `wide` and `narrow`: model sizes with which shards consist of complete scale blocks, of 128 and of 32.
+   `always`: optimizer.eps is so large that an update is nearly linear in the gradient. */
 static const char *const wide[] = {"--model.dim=256", "--model.n_kv_heads=4", "--model.ffn_hidden_dim=256",
                                    NULL};
 static const char *const narrow[] = {"--model.dim=128", "--model.n_kv_heads=4", "--model.ffn_hidden_dim=128",
@@ -295,7 +295,7 @@ static void expect_near(const fixture *f, int way, layout how, const char *const
     free(t);
 }
 
-#if FIXTURE_SANITIZED /* a step takes ten times as long, so only two recipes run */
+#if FIXTURE_SANITIZED /* with a sanitizer a step takes ten times as long, so only two recipes run */
 static const int ways[] = {TENSORWISE, BLOCK};
 #else
 static const int ways[] = {FP32,    BF16,    TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP,
@@ -312,8 +312,8 @@ static void recipes_are_near_one_rank(void **state) {
         }
 }
 
-/* Context parallelism exchanges heads between 4 ranks; each rank gets a head of q, k and v. A rank's tokens
-   are complete blocks of 32 (of 128 with BLOCK). */
+/* Context parallelism with 4 ranks exchanges heads, so that each rank gets one head of q, k and v. A rank's
+   tokens are complete scale blocks of 32 (of 128 under the recipe BLOCK). */
 static void so_is_context_parallelism(void **state) {
     static const char *const blocks[] = {"--train.seq_len=128", "--model.max_seq_len=128", NULL};
     for (int i = 0; i < WAYS; i++) {
@@ -354,7 +354,7 @@ static void of_any_documents(void **state) {
                                   "--train.z_loss_weight=0.1", NULL};
     const char *const *const models[] = {long_one, packed, window, fused, tied, chunks};
     for (int i = 0; i < 6; i++) expect_near(f, FP32, (layout){.size = 2, .context = true}, models[i]);
-    /* a rank's query heads share one key head with other ranks, or read two key heads */
+    /* the query heads of a rank read one key head, which other ranks read too, or two key heads */
     const char *const one[] = {"--model.n_kv_heads=1",
                                "--data.pack_sequences=true",
                                "--train.batch_size=1",
@@ -440,7 +440,7 @@ static void so_are_mixtures(void **state) {
 }
 
 #define HALF_A_SEQUENCE "--train.batch_size=1", "--train.seq_len=64"
-/* MLA with values narrower than keys or as wide as keys, and queries with and without a latent. */
+/* MLA with narrow values and query latents; MLA with values as wide as keys, without query latents. */
 static const char *const latents[] = {"--model.family=deepseek_v3",
                                       "--model.kv_lora_rank=32",
                                       "--model.q_lora_rank=64",
@@ -500,8 +500,8 @@ static void so_is_latent_attention(void **state) {
         expect_near(*state, cells[i].way, cells[i].how, cells[i].model);
 }
 
-/* Tests biases of outputs that ranks sum, norms over all heads, and position tables. In a GPT-2 with
-   tensorwise scales the rounding of a sum changes one FP8 code, so these runs use rowwise scales. */
+/* Tests biases of outputs that ranks sum, norms over all heads, and position tables. The recipe is rowwise:
+   with tensorwise scales, a sum in another order changes an FP8 code of the GPT-2 model. */
 static void so_are_other_families(void **state) {
     const char *const olmo2[] = {"--model.family=olmo2", NULL};
     const char *const starcoder2[] = {"--model.family=starcoder2", NULL};
@@ -532,8 +532,7 @@ static void so_are_variants(void **state) {
 
 /* ---- equal bits ---- */
 
-/* Expects equal losses, weights and moments on every rank for two layouts that shard tensors in the same
-   way. */
+/* Checks that two layouts with the same shards have equal losses, weights and moments on every rank. */
 static void expect_same(const layer_ranks *a, const layer_ranks *b, const char *what) {
     for (int k = 0; k < a->size; k++) {
         snapshot x = snapshot_take(&a->rank[k].r), y = snapshot_take(&b->rank[k].r);
@@ -561,9 +560,9 @@ static void expect_same_bits(const fixture *f, int way, layout how[2], const cha
     free(w);
 }
 
-/* Depending on the recipe, sequence parallelism gathers FP8 codes, bf16 tensors or nothing. Experts are
-   tested too. Only gradients of norm weights differ from tensor parallelism alone: ranks add them in another
-   order. */
+/* Sequence parallelism gives the same bits as tensor parallelism alone, whether the recipe gathers FP8 codes,
+   bf16 tensors or nothing. Norms are frozen, because ranks add the gradients of norm weights in another
+   order. Experts are tested too. */
 static void sequence_parallelism_changes_no_bit(void **state) {
     layout how[2] = {{.size = 2}, {.size = 2, .sequence = true}};
     static const char *const frozen[] = {"--train.freeze=*norm*", NULL};
@@ -582,8 +581,8 @@ static void sequence_parallelism_changes_no_bit(void **state) {
 
 /* ---- negative controls and refused settings ---- */
 
-/* The negative control: ranks do not reduce a scale's amax. Recipes with power-of-two scales are left out,
-   since another power of two changes no rounding. */
+/* Negative control: the ranks do not reduce amaxes, so their scales differ. Recipes with power-of-two scales
+   are left out, because another power of two changes no rounding. */
 static void a_missing_maximum_shows(void **state) {
     static const int scaled[] = {TENSORWISE, CURRENT};
     if (FIXTURE_SANITIZED) skip(); /* only compares rounding; a sanitizer finds nothing more */
@@ -653,7 +652,7 @@ static void what_has_no_heads_is_refused(void **state) {
     assert_non_null(strstr(status_text(),
                            "model.n_heads (4) must be divisible by distributed.tp x distributed.cp (1 x 3)"));
     o.context_ranks = &four;
-    /* a rank has 12 rows of the sequence, fewer than a scale block of 32 */
+    /* a rank has 12 rows of the sequence, which is less than a scale block of 32 */
     o.precision = &fixture_precisions[MXFP8];
     o.more = tokens;
     assert_int_equal(rig_try(&r, account, *state, &o), OTT_ERR_CONFIG);

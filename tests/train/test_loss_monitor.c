@@ -1,5 +1,5 @@
-/* The loss monitor warns soon and once if the loss stays above its start. It never warns in a good run,
-   however noisy. */
+/* The loss monitor warns soon, and only once, if the loss stays above its initial value. It never warns in a
+   good run, even if the loss is noisy. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <math.h>
@@ -41,13 +41,12 @@ static void divergence_is_reported_early(void **state) {
     assert_int_equal(add(&w, &after, 2, &at), 1); /* the monitor warns once */
     assert_int_equal(at, LOSS_MONITOR_STEPS);
     assert_true(fabs(w.start - 5.4) < 0.2);
-    /* After the loss returns to its start and rises again, the monitor warns again. */
+    /* After the loss has returned to its initial value and rises again, the monitor warns again. */
     assert_int_equal(add(&w, &before, 3, NULL), 0);
     assert_int_equal(add(&w, &after, 4, &at), 1);
 }
 
-/* If the loss diverges within the first steps, the monitor's start value must not include the higher
-   losses. */
+/* If the loss diverges within the first steps, the higher losses must not raise the initial value. */
 static void early_divergence_too(void **state) {
     (void)state;
     static const curve first = {5.6, 5.6, 0, 1}, up = {12, 12, 0.3, 60}, guess = {2, 2, 0, 2};

@@ -1,9 +1,9 @@
 /*
- * The matrix of docs/parallelism.md. It runs every recipe on every way to spread a run over ranks, with every
- * kind of recomputation. A pair of ways, such as dp_shard with tp, runs with one kind, which changes from
- * cell to cell. Each run has two steps and is compared with one rank that trains on the same micro-batches.
- * This test makes the page's table: `train_test_matrix --write` updates it. docs/numerics.md derives the
- * bounds.
+ * Tests the table of docs/parallelism.md: every recipe (column) with every way to spread a run over ranks
+ * (row). A row with one way runs with every kind of recomputation. A row with a pair of ways, such as
+ * dp_shard with tp, runs with one kind, which changes from cell to cell. Each run has two steps and is
+ * compared with one rank that trains on the same micro-batches. This test makes the page's table:
+ * `train_test_matrix --write` updates it. docs/numerics.md derives the bounds.
  *
  * Every other cell has a tied embedding, and cells with ep have experts. The number of layers is not
  * divisible by the number of stages, nor a shard's size by the number of ranks.
@@ -75,8 +75,7 @@ enum {
     EXPERT_WAYS = sizeof expert_ways / sizeof *expert_ways
 };
 
-/* Returns the micro-batches per step: several for a pipeline, and for a single rank that trains on all ranks'
-   rows. */
+/* Returns micro-batches per step of a rank: twice as many with a pipeline, half with data parallelism. */
 static int default_micro_batches(const mesh_way *r) {
     if (r->kinds & WAY_PIPELINE) return way_data_ranks(r) == 1 ? 4 : 2;
     return way_data_ranks(r) == 1 ? 2 : 1;
@@ -129,7 +128,7 @@ typedef struct job {
     bool narrow, narrow_gradient; /* masters and moments in bf16; gradients in bf16 */
     bool fp8_moments;             /* moments in FP8, not in bf16 */
     bool wide;                    /* model sizes with which tensor parallelism splits no scale block of 128 */
-    /* Tokens of a sequence. In a long sequence each rank of context parallelism has complete scale blocks. */
+    /* Tokens of a sequence. A long sequence gives each rank of context parallelism complete scale blocks. */
     int64_t length;
 } job;
 
@@ -242,8 +241,8 @@ static void judge(memory *m, const job *j, const outcome *found, char cell[CELL]
     snprintf(cell, CELL, "≤ %.2g (%.2g)", bound, apart);
 }
 
-/* Runs a cell with `count` kinds of recomputation, beginning with kind `first`, and writes its text.
-   Recomputation changes no bit. */
+/* Runs a cell of the table with `count` kinds of recomputation, from kind `first` on, and writes the cell's
+   text. All kinds must give the same bits. */
 static void find_cell(memory *m, const mesh_way *r, int number, int column, int first, int count,
                       char cell[CELL]) {
     job j = job_of(r, number, column);
@@ -337,8 +336,8 @@ static void write_table(const table *t) {
 
 static bool writes;
 
-/* Fills a recipe's column. Each single way runs with every kind of recomputation. A pair of ways, with or
-   without experts, runs with one kind, which changes from cell to cell. */
+/* Fills a recipe's column of the table. A row with one way runs with every kind of recomputation. A row with
+   a pair of ways runs with one kind, which changes from cell to cell. */
 static void find_column(memory *m, table *t, int column) {
     for (int i = 0; i < t->count; i++) {
         bool is_pair = i >= SINGLE_WAYS + OTHER_WAYS;
@@ -348,8 +347,7 @@ static void find_column(memory *m, table *t, int column) {
     forget(m);
 }
 
-/* Runs some cells of every column with some kinds of recomputation. Builds with slow steps call this
-   function. */
+/* Runs a few cells of the table, each with one kind of recomputation, in builds with slow steps. */
 static void find_some(memory *m, table *t) {
     for (int i = 0; i < t->count; i += FIXTURE_SANITIZED ? 13 : i < SINGLE_WAYS + OTHER_WAYS ? 1 : 4)
         find_cell(m, &t->rows[i], i, i % COLUMNS, i % RECOMPUTATIONS, 1, t->cells[i][i % COLUMNS]);
@@ -369,7 +367,7 @@ static void every_cell_is_as_written(void **state) {
     free(t);
 }
 
-/* Compares a run with a run without those kinds of parallelism that change no bit. All bits must be equal. */
+/* Compares a run with a run without the kinds of parallelism that must not change bits. */
 static void expect_bits(const fixture *f, const job *j) {
     outcome found, expected;
     char what[160];
@@ -400,17 +398,16 @@ static void expect_bits_of(const fixture *f, const char *const *ways, int number
     }
 }
 
-/* Masters and moments in bf16 are rounded alike on every rank. bf16 gradients are rounded once for each
-   micro-batch of all data-parallel ranks together. With fewer ranks they are rounded more often, so the bits
-   differ. */
+/* bf16 masters and moments are rounded in the same way on every rank. bf16 gradients are rounded once per
+   micro-batch of all data-parallel ranks together. Fewer ranks run more micro-batches and round more often,
+   so their bits differ. */
 static void state_in_bf16_has_the_same_bits(void **state) {
     static const char *const ways[] = {"dp_replicate", "dp_shard",      "dp_shard, FP8 all-gather",
                                        "pp 1f1b",      "dp_shard x tp", "ep"};
     expect_bits_of(*state, ways, 6, false);
 }
 
-/* FP8 moments have one scale per group of a row's elements. The groups are the same with and without
-   sharding. */
+/* FP8 moments have one scale for each group of elements in a row. Sharding does not change the groups. */
 static void moments_in_fp8_have_the_same_bits(void **state) {
     static const char *const ways[] = {"dp_shard", "pp 1f1b", "dp_shard x tp", "ep"};
     expect_bits_of(*state, ways, 4, true);

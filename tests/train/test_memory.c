@@ -57,8 +57,8 @@ static void bad_steps_allocate_nothing(void **state) {
     rig_close(&r);
 }
 
-/* FP8 codes of weights that only backward reads can be made in backward. Results keep their bits, and less
-   memory is used. */
+/* With force_recompute_fp8_weight_in_bwd, backward makes the FP8 codes that only backward reads. Results have
+   the same bits, and less memory is used. */
 static void codes_for_backward_need_not_be_kept(void **state) {
     static const int precisions[] = {TENSORWISE, ROWWISE, DELAYED, BLOCK, MXFP8};
     static const char *const ways[] = {"--float8.force_recompute_fp8_weight_in_bwd=false",
@@ -108,7 +108,7 @@ static void state_in_bf16_takes_half(void **state) {
     assert_int_equal(bytes[1], 8 * matrices + 16 * vectors);
 }
 
-/* Optimizer slots in bf16 take half of their fp32 bytes, whatever the optimizer's number of slots. */
+/* Each optimizer slot takes half as many bytes in bf16 as in fp32, with any number of slots. */
 static void slots_in_bf16_take_half(void **state) {
     static const struct {
         const char *name;
