@@ -130,8 +130,8 @@ static void slots_in_bf16_take_half(void **state) {
     }
 }
 
-/* With masters and gradients in bf16 and moments in FP8, a matrix takes 6 bytes per element. Each moment also
-   has two fp32 values for each group of a row's elements. */
+/* With masters and gradients in bf16 and moments in FP8, a matrix takes 6 bytes per element. In addition,
+   each of the two moments has two fp32 values for each group of elements in a row. */
 static void moments_in_fp8_take_less(void **state) {
     static const char *const more[] = {MOMENTS_IN_FP8, NULL};
     static const mem_kind kinds[] = {MEM_PARAM, MEM_GRAD, MEM_OPTIMIZER};
@@ -156,7 +156,7 @@ static void moments_in_fp8_take_less(void **state) {
         "--model.max_seq_len=128", "--train.seq_len=128", "--train.batch_size=4"
 
 typedef struct measured {
-    /* bytes: planned in total, planned for the step's arena, and the peak of the memory account */
+    /* bytes: of the planned total, of the step's arena, and of the memory account's peak */
     int64_t planned, step, peak;
 } measured;
 
@@ -273,8 +273,8 @@ static void plan_is_what_is_resident(void **state) {
 
 typedef ott_status (*attempt)(const fixture *f, mem *account);
 
-/* Lets the n-th allocation fail. The attempt must return the out-of-memory error and free all memory. `made`
-   receives the number of allocations. */
+/* Lets allocation n of an attempt fail. The attempt must free all memory, and may fail only with the
+   out-of-memory error. *made = number of allocations. */
 static ott_status fail_one(const fixture *f, attempt try, int64_t n, int64_t *made) {
     mem *account;
     FIXTURE_OK(mem_open(&account));
@@ -293,8 +293,8 @@ static ott_status fail_one(const fixture *f, attempt try, int64_t n, int64_t *ma
 /* With a sanitizer a run takes seconds, so only every ninth allocation fails. */
 enum { EVERY = FIXTURE_SANITIZED ? 9 : 1 };
 
-/* Repeats an attempt and lets another allocation fail in each. harmless: how many of these failures may cause
-   no error, such as a failure to allocate a message text. */
+/* Repeats an attempt; in each repetition a later allocation fails. At most `harmless` of these attempts may
+   succeed, for example if the text of a message was not allocated. */
 static void fail_everywhere(const fixture *f, attempt try, const char *what, int64_t harmless) {
     int64_t survived = 0, made;
     for (int64_t n = 1;; n += EVERY) {
@@ -339,7 +339,7 @@ static void run_survives(void **state) {
     fail_everywhere(*state, run_new, "run", 0);
 }
 
-/* Resumes a run. The run's checkpoint must stay complete, however often resuming fails. */
+/* Resumes a run. The checkpoint must stay complete, so that the run can resume after each failure. */
 static ott_status run_on(const fixture *f, mem *account) {
     const char *more[] = {"--train.max_steps=1", "--checkpoint.load_path=latest", NULL};
     return run_in(f, account, "out", more);

@@ -84,7 +84,7 @@ static void memory_that_fp8_adds_is_logged(void **state) {
 
 /* ---- limits ---- */
 
-/* Runs in a child process that may add `allowed` bytes of address space. Returns the status and its text. */
+/* Trains in a child process with at most `allowed` more bytes of address space. Returns status and text. */
 static ott_status run_limited(const char *name, int64_t allowed, const char *const *more, char text[4096]) {
     int ends[2], result = 0;
     assert_int_equal(pipe(ends), 0);
@@ -139,8 +139,8 @@ static void refusal_helps(void **state) {
     assert_int_equal(run_limited("helped", allowed, helped, text), OTT_OK);
 }
 
-/* No setting makes this model fit on one rank. The error suggests a small model of the family, or more
-   ranks. */
+/* This model does not fit on one rank with any setting. The error suggests a smaller model of the same
+   family, or more ranks. */
 static void refusal_of_a_model_that_is_too_large(void **state) {
     char text[4096];
     const char *const asked[] = {"--model.dim=8192",
@@ -229,7 +229,7 @@ static void copies_and_offloaded_state_use_host_memory(void **state) {
     FIXTURE_OK(memory_check_measure(&a, &offloaded));
     const model *m = r.t->m;
     assert_int_equal(offloaded.host_by_kind[MEM_OPTIMIZER], m->slot_bytes[0] + m->slot_bytes[1]);
-    /* The bytes of parameters that stay on the device are few: only vectors are not offloaded. */
+    /* Few bytes of parameters stay on the device, because only vectors are not offloaded. */
     assert_in_range(m->block_bytes - offloaded.host_by_kind[MEM_PARAM], 1, m->block_bytes / 10);
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
         assert_int_equal(offloaded.by_kind[kind] + offloaded.host_by_kind[kind],

@@ -1,6 +1,6 @@
 /*
- * A step with a non-finite loss or gradient changes nothing, and the log names the first such value. The run
- * continues if later steps are finite, and ends otherwise. With fp16 the loss scale adapts.
+ * A step with a non-finite loss or gradient changes no state, and the log names the first non-finite value.
+ * The run continues if later steps are finite, and ends otherwise. With fp16 the loss scale adapts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,9 +63,8 @@ static void check_poison(const fixture *f, const precision *how, const poison *p
     rig_close(&r);
 }
 
-/* TransformerEngine's and MX's scale rules give a finite scale for an infinite amax, and the cast saturates.
-   So the infinity disappears, as in their published code. torchao's scale rule turns the infinity into
-   NaN. */
+/* For an infinite amax, the scale rules of TransformerEngine and MX give a finite scale, and the cast
+   saturates. So the infinity is lost, as in their published code. torchao's scale rule turns it into NaN. */
 static bool saturates_infinity(int precision_index) {
     return precision_index >= DELAYED;
 }
@@ -197,7 +196,7 @@ static bool has_file(const fixture *f, const char *name) {
     return file != NULL;
 }
 
-/* With this learning rate the weights overflow, and every step after the first is skipped. */
+/* With a learning rate of 1e38 the weights overflow, and every step after the first is skipped. */
 static void absurd_learning_rate_ends_the_run(void **state) {
     static captured_log logged;
     const fixture *f = *state;
@@ -243,7 +242,7 @@ static void poisoned_checkpoint_ends_the_run(void **state) {
     assert_false(has_file(f, "poisoned/checkpoints/step-4/state.json"));
 }
 
-/* The counter counts consecutive steps: an fp16 run overflows, recovers and finishes. */
+/* train.max_consecutive_nan counts only steps in a row: an fp16 run overflows, recovers and finishes. */
 static void recovery_resets_the_counter(void **state) {
     static captured_log logged;
     const fixture *f = *state;

@@ -65,7 +65,7 @@ static double rate_of(const rig *r) {
     return schedule_rate(r->cfg, r->t->run.step, r->t->run.schedule_start);
 }
 
-/* A learning-rate schedule that restarts covers the remaining steps, and a checkpoint stores its start. */
+/* A learning-rate schedule that restarts covers the remaining steps. A checkpoint has the restart's step. */
 static void the_schedule_is_remembered(void **state) {
     char path[160];
     rig a, b, c;

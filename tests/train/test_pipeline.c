@@ -1,6 +1,6 @@
 /*
  * Pipeline-parallel training, with ranks as threads. With every schedule, steps, evaluations and weights
- * equal one rank's, bit for bit. Settings for the full model apply on every stage.
+ * equal one rank's, bit for bit. Settings that name layers apply to the layers of all stages.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,7 +59,7 @@ static void expect_same_tensor(rank_run *one, const tensor *a, rank_run *k, cons
     free(y);
 }
 
-/* Compares the token counts of experts. Layers with experts may be on any stage. */
+/* Compares the token counts of the experts of all stages, and how uneven these counts are. */
 static void expect_same_loads(rank_run *one, rank_run *k) {
     const tensor *a = &one->r.t->m->balance.loads, *b = &k->r.t->m->balance.loads;
     if (a->data) expect_same_tensor(one, a, k, b, "expert loads");
@@ -137,8 +137,8 @@ static void stages_train_as_one_rank(void **state) {
     for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) compare(*state, precisions[i], NULL);
 }
 
-/* Amax histories roll after each micro-batch, though several micro-batches are in flight. Recomputation casts
-   with the scales of its forward pass. */
+/* Amax histories roll after each micro-batch, as on one rank, even if several micro-batches are in flight.
+   Recomputation casts with the scales of the first forward. */
 static void histories_move_with_micro_batches(void **state) {
     static const char *const modes[] = {"full", "selective", "op"};
     for (int i = 0; i < 3; i++) {

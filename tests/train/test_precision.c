@@ -51,7 +51,7 @@ static ott_status read_list(va_list list) {
     return status == OTT_OK ? precision_plan_read(now.cfg, &now.plan) : status;
 }
 
-/* Reads the precision plan for these options. The list ends with NULL. */
+/* Reads the precision plan for a list of options, which ends with NULL. */
 static const precision_plan *plan_of(const char *first, ...) {
     va_list list;
     (void)first;
@@ -191,12 +191,12 @@ static void torchao_options(void **state) {
                                                "e5m2 pow2", "e5m2 pow2"});
     assert_string_equal(p->fp8.name, "tensorwise");
     p = FP8_PLAN("--float8.recipe_name=rowwise_with_gw_hp", "--float8.round_scales_to_power_of_2");
-    /* scales that are always powers of two and casts to bf16 do not change */
+    /* casts to bf16, and scales that are powers of two anyway, stay the same */
     assert_true(same(&p->fp8, recipe_find("rowwise_with_gw_hp")));
 }
 
-/* Chooses fp32 scales without a custom recipe. If an operand's key asks for power-of-two scales, the operand
-   keeps these. */
+/* round_scales_to_power_of_2 = false gives fp32 scales without a custom recipe, except for an operand key
+   that asks for powers of two. */
 static void fp32_scales(void **state) {
     (void)state;
     static const char off[] = "--float8.round_scales_to_power_of_2=false", row[] = "e4m3 row";
@@ -214,7 +214,7 @@ static void fp32_scales(void **state) {
     assert_use(&p->fp8.weight.rowwise, "e4m3 row pow2");
 }
 
-/* Options also apply to recipes that a schedule or a rule names. */
+/* Recipe options in [float8] also apply to recipes that a schedule or a rule names. */
 static void options_of_other_rows(void **state) {
     (void)state;
     const precision_plan *p = FP8_PLAN("--float8.module=lm_head=delayed", "--float8.margin=2",
@@ -303,8 +303,8 @@ static void operands_follow(void **state) {
     assert_true(p->fp8.gemm[GEMM_OUTPUT].fast_accumulate);
     p = FP8_PLAN("--float8.input=e4m3 tensor torchao");
     assert_string_equal(p->fp8.name, "tensorwise"); /* not "custom": the key gives tensorwise's value */
-    /* float8.input replaces all options of the input's casts. But torchao's power-of-two switch applies to
-       every cast. */
+    /* float8.input replaces all options of the input's casts, except round_scales_to_power_of_2, which
+       applies to every cast. */
     p = FP8_PLAN("--float8.recipe_name=current", "--float8.amax_epsilon=1e-4", "--float8.input=e4m3 te",
                  "--float8.round_scales_to_power_of_2");
     assert_use(&p->fp8.input.rowwise, "e4m3 te pow2");
@@ -344,7 +344,7 @@ static void rows_spelled_out(void **state) {
     }
 }
 
-/* The negative control: a custom recipe with FP8 values and all scales 1. */
+/* A custom recipe with FP8 values and all scales 1, as for a negative control of FP8 training. */
 static void all_unit(void **state) {
     (void)state;
     const precision_plan *p =

@@ -13,12 +13,12 @@
 
 #define CHANGED "Changed on resume: "
 
-/* A phase of a run: it trains in this precision up to this step. */
+/* A phase of a run: it trains in `precision` up to step `to`. */
 typedef struct part {
     int precision;
     const char *to;         /* value of train.max_steps */
     const char *more[3];    /* further settings; ends with NULL */
-    const char *changes[4]; /* settings that the log must name on resume, and no others; ends with NULL */
+    const char *changes[4]; /* the log must name exactly these settings on resume; ends with NULL */
 } part;
 
 static void run_part(const fixture *f, const char *name, const part *p, bool first, captured_log *logged) {
@@ -85,8 +85,7 @@ static void bf16_tensorwise_bf16(void **state) {
     run_parts(*state, "tensorwise", parts, 3);
 }
 
-/* The log does not name settings that change only because the recipe changes. It does not name changes of a
-   recipe that is not used. */
+/* The log names no settings that follow from a changed recipe, and none of a recipe that is not used. */
 static void bf16_rowwise_bf16(void **state) {
     const part parts[] = {
         {BF16, "3", {NULL}, {NULL}}, {ROWWISE, "6", {NULL}, {TO_FP8}}, {BF16, "9", {NULL}, {TO_BF16}}};
@@ -152,7 +151,7 @@ static void training_continues(void **state) {
     }
 }
 
-/* Only fp16 uses the loss scale. Runs in other precisions keep its value in their checkpoints. */
+/* Only fp16 uses the loss scale. Checkpoints of runs in other precisions keep its value. */
 static void loss_scale_is_carried_along(void **state) {
     const fixture *f = *state;
     rig r;
@@ -238,7 +237,7 @@ static ott_status cast_again(void *user, exec *cx, const char *module, recipe_te
     return OTT_OK;
 }
 
-/* Runs one step, and checks every quantized weight. skipped: whether the step must be skipped. */
+/* Runs one step and checks every quantized weight. skipped: the step must be skipped. */
 static void look_at_step(rig *r, bool skipped) {
     int weights = 0;
     const hook looks = {.quantized = cast_again, .user = &weights};

@@ -1,6 +1,6 @@
 /*
- * float8.schedule. A run that changes its precision equals, bit for bit, a run that is stopped at the change
- * and resumed in the other precision, with any state of delayed scaling.
+ * float8.schedule changes the precision within a run. The run equals, bit for bit, a run that is stopped at
+ * the change and resumed in the other precision, also with delayed scaling.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -99,8 +99,8 @@ static void equals_stopping_and_resuming(void **state) {
     check(*state, "fp32:2, rowwise", formats, 2);
 }
 
-/* The negative control: a run that begins and ends with bf16 phases has other losses than a run in FP8 only,
-   and has no state of delayed scaling at its end. */
+/* Negative control: a run that begins and ends with bf16 phases has other losses than a run in FP8 only. At
+   its end it has no state of delayed scaling. */
 static void phases_matter(void **state) {
     outcome plain = scheduled(*state, "fp8"), bf16 = scheduled(*state, "bf16:2, fp8, bf16:2");
     assert_true(plain.loss[0] != bf16.loss[0]);
