@@ -27,7 +27,8 @@ __device__ __forceinline__ float scale_of(const quantize_use &u, int64_t group, 
     return u.next ? *u.next : u.scale[group];
 }
 
-/* Stores a group's scale and its inverse. If u.delayed is set and u.next is NULL, u.scale has it already. */
+/* Stores a scale group's scale and its inverse. In delayed scaling without a new scale (u.next is NULL), it
+   stores only the inverse, because the scale is in memory already. */
 __device__ __forceinline__ void store_scale(const quantize_use &u, int64_t group, float scale) {
     if (!u.delayed || u.next) u.scale[group] = scale;
     u.scale_inv[group] = scale_inverse(scale);

@@ -14,7 +14,7 @@ enum { ROWS = 64, COLUMNS = 64, TILE = ATTENTION_TILE, GROUPS = COLUMNS / 8 };
 struct row_tile {
     float at[TILE][COLUMNS];
 };
-/* at[j][t]: dot product of thread t's row and row j of a tile. */
+/* Scores of a block's threads: at[j][t] is the dot product of thread t's row and row j of a tile. */
 struct score_tile {
     float at[TILE][ROWS];
 };
@@ -46,7 +46,7 @@ struct span {
 __device__ __forceinline__ int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
-/* Returns the rows of span s that are in the tile that begins at row `first`, counted from `first`. */
+/* Returns the rows of span s in a tile that begins at row `first`. The result counts rows from `first`. */
 __device__ __forceinline__ span within_tile(span s, int64_t first) {
     int64_t begin = s.begin - first, end = s.end - first;
     return {begin < 0 ? 0 : least(begin, TILE), end < 0 ? 0 : least(end, TILE)};
@@ -74,11 +74,11 @@ __device__ __forceinline__ span document_of(const documents &d, int64_t token) {
     int64_t begin = low > 0 ? d.start[low - 1] : 0, end = low < d.count ? d.start[low] : d.tokens;
     return {begin < 0 ? 0 : begin, least(end, d.tokens)};
 }
-/* The keys that query i sees. The query's document begins at token `begin`. */
+/* Returns the keys that query i sees. The query's document begins at token `begin`. */
 __device__ __forceinline__ span keys_of(const documents &d, int64_t begin, int64_t i) {
     return {d.window > 0 && i - d.window + 1 > begin ? i - d.window + 1 : begin, i + 1};
 }
-/* The queries that see key j. The key's document ends at token `end`. */
+/* Returns the queries that see key j. The key's document ends at token `end`. */
 __device__ __forceinline__ span queries_of(const documents &d, int64_t end, int64_t j) {
     return {j, d.window > 0 && end - j > d.window ? j + d.window : end};
 }
@@ -162,7 +162,8 @@ __device__ __forceinline__ void store_sums(const row_sums &sums, const head_view
     }
 }
 
-/* Returns the sum of a SUM16's 16 lanes (tensor/ops.def): adds lane i + 8 to lane i, then i + 4, .... */
+/* Returns the sum of SUM16's 16 lanes (tensor/ops.def): lane[i] += lane[i + 8], then lane[i + 4], and so
+   on. */
 template <int STEP> __device__ __forceinline__ float fold_lanes(float (&lane)[16]) {
 #pragma unroll
     for (int i = 0; i < STEP; i++) lane[i] = lane[i] + lane[i + STEP];
@@ -299,7 +300,7 @@ __device__ __forceinline__ float delta_of(const head_view &dout, const head_view
     return fold_lanes<8>(lane);
 }
 
-/* Returns p and ds (tensor/attention.h) of a query and a key. s: their q k^T; dp: their dout v^T. */
+/* Returns softmax weight p and score gradient ds (tensor/attention.h). s: q k^T; dp: dout v^T. */
 struct score_gradient {
     float p, ds;
 };

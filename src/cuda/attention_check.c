@@ -87,7 +87,7 @@ static double dot_products(const float *x, const float *y, int64_t count) {
     return sum;
 }
 
-/* A row of an output, computed on the host. Element c is a sum: value[c], or with squared terms energy[c]. */
+/* A row of an output, computed on the host. value[c]: a sum of terms; energy[c]: the sum of their squares. */
 typedef struct row_sum {
     double value[HEAD_MOST], energy[HEAD_MOST];
 } row_sum;

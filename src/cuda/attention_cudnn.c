@@ -305,7 +305,8 @@ static void take_error(builder *p, char reason[ATTENTION_TEXT]) {
     p->error[0] = '\0';
 }
 
-/* Builds the first configuration that can be built. If none can, p->error is the error of the first one. */
+/* Builds a plan from the first engine configuration for which cuDNN can build one. If there is none, p->error
+   is the error of the first configuration. */
 static void choose_engine(builder *p, descriptor operations) {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
     char reason[ATTENTION_TEXT] = "";

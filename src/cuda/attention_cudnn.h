@@ -10,7 +10,7 @@
 enum { ATTENTION_TEXT = 512, ATTENTION_DESCRIPTORS_MOST = 256 };
 /* cuDNN versions, encoded as by cudnnGetVersion. The oldest supported version is 9.18.1: it is the first that
    clears its workspace in the backward pass of packed documents. 9.25 is the first that allows empty
-   documents, and with a deterministic backward pass that needs no workspace of length^2. */
+   documents and has a deterministic backward pass without a workspace of length^2. */
 enum { ATTENTION_CUDNN_LEAST = 91801, ATTENTION_CUDNN_DETERMINISTIC = 92500 };
 
 #define ATTENTION_CUDNN_FILE    "libcudnn.so.9"

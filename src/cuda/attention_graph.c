@@ -23,7 +23,7 @@ static int add_pairs(graph *g, graph_type type) {
                        (int64_t[]){h * s * s, s * s, s, 1});
 }
 
-/* Adds the transpose of a tensor of add_pairs: one value per key and query. */
+/* Adds a tensor of one value per key and query to the graph: the transpose of a tensor of add_pairs. */
 static int add_pairs_transposed(graph *g) {
     int64_t h = g->config.heads, s = g->config.length;
     return add_virtual(g, g->config.type, (int64_t[]){g->config.documents, h, s, s},
@@ -116,7 +116,7 @@ static int add_op(graph *g, graph_op op) {
     return op.out;
 }
 
-/* A pointwise operation on values per query and key, or on values per query, in fp32. */
+/* Adds a pointwise operation in fp32 on tensors with one value per query and key, or one value per query. */
 static int add_f32(graph *g, graph_mode mode, int a, int b, int out) {
     return add_op(g, (graph_op){.mode = mode, .compute = GRAPH_F32, .a = a, .b = b, .out = out});
 }
@@ -144,7 +144,8 @@ static int add_select(graph *g, int scores, int keep) {
                                 .out = add_pairs(g, GRAPH_F32)});
 }
 
-/* Makes scores of keys minus infinity that are beyond the document, after the query, or before its window. */
+/* Sets scores to minus infinity for keys that a query does not see: beyond the document's end, after the
+   query, or before the window. */
 static int add_masks(graph *g, int scores) {
     if (g->config.packed) {
         int row = add_index(g, 2, GRAPH_I32, scores), column = add_index(g, 3, GRAPH_I32, scores);
@@ -258,7 +259,7 @@ static int add_heads(graph *g, attention_name uid) {
     return uid;
 }
 
-/* gradient[key] = sum of pairs[query, key] * rows[query], also over the query heads of a key head. */
+/* gradient[key] = sum of pairs[query, key] * rows[query] over all queries of the key head's query heads. */
 static void add_key_gradient(graph *g, int pairs, int rows, attention_name heads, attention_name gradient) {
     int transposed = add_transpose(g, pairs, add_pairs_transposed(g));
     if (g->config.heads == g->config.kv_heads) {

@@ -36,7 +36,7 @@ static bool is_row_of_vectors(const tensor *t) {
     return !t || (t->ld * 2 % 16 == 0 && (uintptr_t)t->data % 16 == 0);
 }
 
-/* Returns why no version of cuDNN can compute the call, or NULL if there is no such reason. */
+/* Returns why cuDNN is not used for the call, whatever its version and the GPU; NULL: no such reason. */
 static const char *refuse_call(const attention_call *call) {
     const tensor *q = call->tensors[ATTENTION_Q];
     if (q->dtype == OTT_F32) return "it does not support fp32";
@@ -50,7 +50,7 @@ static const char *refuse_call(const attention_call *call) {
     return NULL;
 }
 
-/* Returns why this version of cuDNN cannot compute the call on this GPU, or NULL if it can. */
+/* Returns why this version of cuDNN is not used for the call on this GPU, or NULL if it can be used. */
 static const char *refuse_config(const cuda_device *c, const attention_library *l, const attention_config *g,
                                  bool backward) {
     if (c->own_attention) return "OTTAVA_CUDA_ATTENTION=own";

@@ -6,7 +6,7 @@
 #include "cuda/attention_graph.h"
 #include "cuda/cuda.h"
 
-/* The tensors of an attention op, by their names in the graph; NULL if the op has no such tensor. */
+/* A call of an attention op. tensors[name]: the tensor with this name in the graph; NULL if there is none. */
 typedef struct attention_call {
     bool backward;
     int64_t head_dim, window, past;

@@ -19,7 +19,7 @@ ott_status cuda_check(cudaError_t error, const char *what) {
     return status_fail(OTT_ERR_DEVICE, "%s: CUDA error %d: %s", what, (int)error, cudaGetErrorString(error));
 }
 
-/* Each thread has a current CUDA device, and several threads call this file. So each call sets the device. */
+/* Each thread has its own current CUDA device. Several threads use the GPU, so each call sets the device. */
 static ott_status make_current(const cuda_device *c) {
     return cuda_check(cudaSetDevice(c->index), c->name);
 }
@@ -64,7 +64,7 @@ static mem_stats taken(const device *d) {
     return stats;
 }
 
-/* Bytes that the pool has reserved but not allocated. cudaMemGetInfo counts these bytes as used. */
+/* Bytes that CUDA's memory pool has reserved but not allocated. cudaMemGetInfo counts them as used. */
 static int64_t read_slack(const cuda_device *c) {
     uint64_t reserved = 0, used = 0;
     if (cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrReservedMemCurrent, &reserved) != cudaSuccess ||
@@ -409,7 +409,7 @@ static ott_status fill_device(cuda_device *c, int index, bool emulates) {
     return cuda_check(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
 }
 
-/* Reads an environment variable. *own: true if it is "own", so that Ottava's kernels replace the library. */
+/* Reads an environment variable. *own: true if it is "own": Ottava's kernels replace cuBLASLt or cuDNN. */
 static ott_status read_own(const char *variable, const char *library, bool *own) {
     const char *who = getenv(variable);
     *own = who && strcmp(who, "own") == 0;

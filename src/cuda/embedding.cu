@@ -33,7 +33,7 @@ struct embedding_job {
     int64_t before, skipped; /* skipped: padding token, which gets no gradient; negative: none */
 };
 
-/* One bit per thread of the block, set if the thread's token matches. */
+/* One bit per thread of the block: 1 if the thread's token equals the block's token. */
 struct thread_bits {
     uint32_t word[ROW_THREADS / 32];
 };

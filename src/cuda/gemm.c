@@ -33,7 +33,7 @@ static int64_t reserve_workspace(gemm_choice *w, int64_t bytes) {
     return at;
 }
 
-/* Finds the library's scale mode for FP8 operands. False if the GPU or the library has no such mode. */
+/* Finds cuBLASLt's scale mode for FP8 operands. False if the GPU or cuBLASLt has no such mode. */
 static bool choose_scales(const backend_capabilities *can, const gemm_args *g, matmul_scales *out) {
     granularity a = g->a->grain, b = g->b->grain;
     if (!g->a->scale_inv || !g->b->scale_inv || can->no_granularity[a] || can->no_granularity[b])
@@ -53,7 +53,7 @@ static bool choose_scales(const backend_capabilities *can, const gemm_args *g, m
     return g->spec.order == (granularity_is_block(a) ? SCALE_A_THEN_B : SCALE_PRODUCT);
 }
 
-/* True if the library supports these FP8 operands. Sets the scale mode and whether accumulation is fast. */
+/* True if cuBLASLt supports these FP8 operands. Sets the scale mode and whether accumulation is fast. */
 static bool describe_fp8(const backend_capabilities *can, const gemm_args *g, matmul_spec *s) {
     bool both_e5m2 = g->a->t.dtype == OTT_E5M2 && g->b->t.dtype == OTT_E5M2;
     if (!dtype_is_fp8(g->b->t.dtype) || both_e5m2 || g->a->transposed || g->b->transposed) return false;
@@ -70,8 +70,8 @@ static bool describe_high_precision(const gemm_args *g) {
     return g->b->t.dtype == d && (g->c->dtype == d || g->c->dtype == OTT_F32);
 }
 
-/* If the library cannot read the codes in place, reserves workspace for copies. The copies have zeros as
-   padding at the end of K, which do not change the product. */
+/* If cuBLASLt cannot read the codes in place, reserves workspace for copies. The copies have zeros as padding
+   at the end of K, which do not change the product. */
 static void stage_codes(gemm_choice *w) {
     matmul_spec *s = &w->spec;
     int64_t multiple = s->scales == SCALES_MX ? MX_MULTIPLE : FP8_MULTIPLE;
@@ -128,7 +128,7 @@ int64_t cuda_gemm_workspace(const backend_capabilities *can, const gemm_args *g)
 
 /* ---- operands for the library ---- */
 
-/* The largest power of two, at most 256, that divides all addresses and row strides. */
+/* Returns the largest power of two, at most 256, that divides the product's addresses and row strides. */
 static int common_alignment(const gemm_args *g, const matmul_data *data) {
     uintptr_t bits = (uintptr_t)data->a | (uintptr_t)data->b | (uintptr_t)data->d | CUDA_ALIGNMENT;
     bits |= (uintptr_t)(g->a->t.ld * dtype_bytes(g->a->t.dtype));
@@ -145,14 +145,14 @@ static ott_status copy_codes(exec *cx, const operand *o, int64_t k, char *to) {
                       "gemm");
 }
 
-/* *out: the codes that the library reads, which are the operand's own codes or their padded copy. */
+/* *out: the codes that cuBLASLt reads, which are the operand's own codes or their padded copy. */
 static ott_status place_library_codes(exec *cx, const operand *o, int64_t at, int64_t k, const void **out) {
     char *copy = (char *)cx->workspace + at;
     *out = at < 0 ? o->t.data : copy;
     return at < 0 ? OTT_OK : copy_codes(cx, o, k, copy);
 }
 
-/* Describes a copy of an operand's scales from their own strides to the strides that the library requires. */
+/* Describes a copy of an operand's scales from their own strides to the strides that cuBLASLt requires. */
 static gemm_scales describe_scales(const matmul_spec *s, const operand *o, bool of_b, void *to) {
     scale_block block = granularity_block(o->grain);
     int64_t mn = of_b ? s->n : s->m;
@@ -166,7 +166,7 @@ static gemm_scales describe_scales(const matmul_spec *s, const operand *o, bool 
                          .to_k_step = matmul_scale_index(s, of_b, 0, block.k == INT64_MAX ? 0 : block.k)};
 }
 
-/* *out: the operand's scales in the library's order, copied unless they are stored in this order. */
+/* *out: the operand's scales in cuBLASLt's order. They are copied unless they are stored in this order. */
 static ott_status place_library_scales(exec *cx, const gemm_choice *w, const operand *o, bool of_b,
                                        const void **out) {
     const matmul_spec *s = &w->spec;
@@ -205,7 +205,7 @@ static bool is_misaligned(const gemm_args *g, const matmul_data *data) {
     return dtype_is_fp8(g->a->t.dtype) && bits % FP8_MULTIPLE != 0;
 }
 
-/* Runs the library's product, then adds the bias, because the library's epilogue rounds differently. */
+/* Runs cuBLASLt's product, then adds the bias, because cuBLASLt's epilogue rounds differently. */
 static ott_status run_product(exec *cx, const gemm_args *g, const gemm_choice *w, cuda_product *p,
                               const matmul_data *data, bool *ran) {
     TRY(products_run(cx, p, data, (char *)cx->workspace + w->library_at, ran));

@@ -1,6 +1,6 @@
 /* cuda/kernels: functions that launch kernels. Each function computes an op of tensor/ops.def or a part of an
    op. cuda/quantize.h has the quantize ops. The functions check nothing, do not wait, and return CUDA's
-   status. An index out of range gives NaN. Optional tensors may be NULL. `items`: several ops' arguments. */
+   status. An index out of range gives NaN. Optional tensors may be NULL. `items`: a list of calls. */
 #ifndef CUDA_KERNELS_H
 #define CUDA_KERNELS_H
 

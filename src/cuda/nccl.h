@@ -23,7 +23,7 @@ typedef struct nccl_config {
 
 enum { NCCL_SUCCESS = 0, NCCL_REMOTE_ERROR = 6, NCCL_IN_PROGRESS = 7, NCCL_BYTES = 1 /* NCCL's ncclUint8 */ };
 
-/* Calls X(member of nccl_calls, NCCL's name, result type, arguments) for each function. */
+/* Calls X(member of nccl_calls, NCCL's name, result type, arguments) for each function of NCCL. */
 #define NCCL_CALL_MAP(X)                                                                                     \
     X(version, "ncclGetVersion", int, (int *version))                                                        \
     X(make_id, "ncclGetUniqueId", int, (nccl_id * id))                                                       \

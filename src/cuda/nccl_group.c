@@ -302,10 +302,8 @@ static void leave(group *base) {
 
 /* ---- opening ---- */
 
-/*
- * *bytes: bytes of staging memory for the call, or of the message if it is a send. Reserves the staging
- * memory. A send reserves nothing here: it allocates its buffer when it starts.
- */
+/* *bytes: bytes of staging memory for the call, or of the message if it is a send. Reserves the staging
+   memory. A send reserves nothing here: it allocates its buffer when it starts. */
 static ott_status reserve(group *base, exec *cx, const collective *call, int64_t *bytes) {
     nccl_group *g = nccl_group_of(base);
     *bytes = group_staging_bytes(g->group.size, call);

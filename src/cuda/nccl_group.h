@@ -21,8 +21,7 @@
 
 enum { NCCL_TEXT = 256 };
 
-/* One collective or message. It can be reused once it has completed and, if not a send, has been waited
-   for. */
+/* One collective or message. Reusable once it has completed and, except for sends, group_wait was called. */
 typedef struct nccl_operation {
     struct nccl_operation *next;          /* next in the channel's queue, or in the list of idle operations */
     struct nccl_operation *next_of_group; /* next in the list of all operations of the group */

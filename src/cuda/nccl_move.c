@@ -70,7 +70,8 @@ static ott_status broadcast(nccl_group *g, nccl_channel *at, const collective *c
     return batch_end(g, &b, call->kind);
 }
 
-/* Gathers the parts of all ranks to `to`, in rank order. bytes[r]: size of rank r's part. from: own part. */
+/* Gathers the ranks' parts to `to`, in rank order. bytes[r]: size of rank r's part. from: this
+   rank's part. */
 static ott_status gather_parts(nccl_group *g, nccl_channel *at, collective_kind kind, const void *from,
                                char *to, const int64_t *bytes) {
     bool even = true;

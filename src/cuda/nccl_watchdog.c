@@ -24,8 +24,8 @@ void nccl_watchdog_sweep(nccl_group *g, nccl_channel *at) {
 
 /* ---- failing ---- */
 
-/* Aborts all channels in one NCCL group call. A separate abort frees GPU memory, and so waits for all work on
-   the GPU, also for collectives of the other channels, which may never end. */
+/* Aborts all channels in one NCCL group call. Each abort frees GPU memory, and so waits for the GPU. Separate
+   aborts would wait for collectives of the channels that are not aborted yet, which may never end. */
 void nccl_end_group(nccl_group *g) {
     const nccl_calls *nccl = g->device->watchdog->calls;
     nccl->begin();

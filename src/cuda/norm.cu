@@ -1,8 +1,7 @@
 /* cuda/norm: RMSNorm forward and backward. For a wide row, a block of threads keeps the row in registers and
    writes the terms of its sum to shared memory. Then 16 threads add the terms, each for one lane of SUM16
    (tensor/ops.def). For a narrow row, 16 threads add one lane each, and the second pass reads the row from
-   the cache. So each tensor is read or written once. A thread rereads only its own writes, without a
-   barrier. */
+   the cache. So each tensor is read or written once. A thread rereads only its own writes. */
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
 #include "cuda/row.h"
@@ -20,7 +19,7 @@ __device__ __forceinline__ int64_t norm_row() {
 
 enum { NORM_NARROW = 256 };
 
-/* How many groups of eight elements a thread keeps in registers. fp32 takes twice the registers of bf16. */
+/* Most groups of eight elements that a thread keeps in registers. fp32 takes twice the registers of bf16. */
 static constexpr int norm_eights(ott_dtype d) {
     return d == OTT_F32 ? 2 : 4;
 }
@@ -93,7 +92,7 @@ __device__ __forceinline__ held<D> residual8(const norm_forward &n, int64_t row,
     return h;
 }
 
-/* Two tiles alternate, so one barrier per piece of the row is enough. */
+/* Two tiles alternate. So each piece of the row needs only one barrier, before the piece is read. */
 template <ott_dtype D, int N>
 __device__ __forceinline__ float sum_of_squares(const held<D> (&h)[N], int64_t columns) {
     SHARED(tiles, float[2][ROW_PIECE]);
@@ -195,7 +194,7 @@ __device__ __forceinline__ norm_factors factors_of(const norm_backward &n, const
     return f;
 }
 
-/* Two tiles alternate, so one barrier per piece of the row is enough. */
+/* Two tiles alternate. So each piece of the row needs only one barrier, before the piece is read. */
 template <ott_dtype D, int N>
 __device__ __forceinline__ float sum_of_factors(const norm_backward &n, const held<D> (&dy)[N],
                                                 const held<D> (&h)[N], float rstd) {

@@ -59,7 +59,7 @@ struct adamw_quantize_job {
     quantize_uses uses;
 };
 
-/* Returns a mask with one bit per tensor: 1 if bf16 (update_job.narrow). P and Mixed fix some of the bits. */
+/* Returns a mask: bit k is 1 if tensor k is bf16. The template arguments make some bits constant. */
 template <ott_dtype P, bool Mixed> __device__ __forceinline__ unsigned formats_of(unsigned narrow) {
     if constexpr (!Mixed) return 0;
     return P == OTT_F32 ? narrow & ~(1u << UPDATE_PARAM) : narrow | 1u << UPDATE_PARAM;
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 1)
     }
 }
 
-/* Returns 0 blocks for a call whose formats another launch handles. */
+/* Returns 0 blocks if this kernel (P, Mixed) is not for the call's formats. */
 template <ott_dtype P, bool Mixed>
 static int64_t fill_adamw_quantize(const adamw_args &a, adamw_quantize_job &j) {
     if (!a.q || a.param->dtype != P) return 0;

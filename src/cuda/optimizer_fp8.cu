@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(ROW_THREADS) adamw_fp8_kernel(GRID_CONSTANT(jo
     store_moment(j.moment2, at, v, scale2);
 }
 
-/* Mixed: for the kernel in which param or grad is bf16. Returns 0 blocks for calls of the other kernel. */
+/* Fills the job of a call. Returns 0 blocks if `Mixed` is wrong: true means that param or grad is bf16. */
 template <bool Mixed> static int64_t fill_adamw_fp8(const adamw_fp8_args &a, adamw_fp8_job &j) {
     const bool narrow_param = a.param->dtype == OTT_BF16, narrow_grad = a.grad->dtype == OTT_BF16;
     if ((narrow_param || narrow_grad) != Mixed) return 0;

@@ -6,9 +6,9 @@
 #include "cuda/matmul.h"
 
 /* Finds the product with this spec, or plans it. Specs are compared with memcmp: clear `spec` with memset
-   before you fill it. *out is NULL if the library has no algorithm; the log reports each such spec once. */
+   before you fill it. *out is NULL if cuBLASLt has no algorithm; the log reports each such spec once. */
 ott_status products_find(exec *cx, const matmul_spec *spec, const matmul_data *data, cuda_product **out);
-/* Queues the product. *ran: false if the library refuses it. workspace: spec->workspace bytes. */
+/* Queues the product. *ran: false if cuBLASLt refuses it. workspace: spec->workspace bytes. */
 ott_status products_run(exec *cx, cuda_product *p, const matmul_data *data, void *workspace, bool *ran);
 /* Returns a pointer to the flag that p's results were checked (cuda/gemm_check.h). The caller sets it. */
 bool *products_checked(cuda_product *p);

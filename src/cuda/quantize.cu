@@ -56,7 +56,7 @@ __device__ __forceinline__ int64_t group_first(const group_job &j, int64_t group
 __device__ __forceinline__ int64_t group_end(const group_job &j, int64_t group) {
     return group < j.groups ? group_first(j, group + 1) : j.x.rows;
 }
-/* Index of the group's first scale block, as qtensor_group_block counts. */
+/* Returns the index of the group's first scale block, as qtensor_group_block does. */
 __device__ __forceinline__ int64_t group_block(const group_job &j, int64_t group) {
     return (group_first(j, group) >> j.use.row_shift) + group;
 }

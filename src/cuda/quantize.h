@@ -64,12 +64,12 @@ typedef enum quantize_producer {
     QUANTIZE_ROW_AMAX /* finds amaxes of rows and of the tensor */
 } quantize_producer;
 
-/* Returns the work for a tensor's quantized copies `q` that the kernel does which writes the tensor tile by
-   tile. If q has no codes, this work is only to find the amax. The caller must set the amaxes to 0 first. */
+/* Returns the work for quantized copies `q` that is done by a kernel that writes their tensor tile by tile.
+   If q has no codes, this work is only to find the amax. The caller must set the amaxes to 0 first. */
 quantize_uses quantize_by_tiles(const qtensor *q);
 /* Returns the work for q that quantize_by_tiles leaves for another pass over the tensor. count 0: none. */
 quantize_uses quantize_after_tiles(const qtensor *q);
-/* Sets *made to the work for q that this producer's kernel does. Queues setting the amaxes of q to 0. */
+/* Sets *made to the work for q that a kernel of this `producer` type does. Queues setting q's amaxes to 0. */
 cudaError_t quantize_begin(const qtensor *q, quantize_producer producer, quantize_uses *made,
                            cudaStream_t stream);
 /* Call after x is in memory. Does all work for q that is not in *made. */
@@ -83,7 +83,7 @@ cudaError_t quantize_work(const tensor *x, const qtensor *q, int work, cudaStrea
 
 /* ---- quantize.cu ---- */
 
-/* Does the `work` of each use in one pass over x. For a use without quantize_is_local, groups span tiles:
+/* Does the `work` of each use in one pass over x. If quantize_is_local is false, groups span several tiles:
    their amaxes must be 0 before QUANTIZE_AMAX, and complete before QUANTIZE_SCALE or QUANTIZE_CAST. */
 cudaError_t quantize_pass(const tensor *x, const quantize_uses *uses, cudaStream_t stream);
 /* Quantizes x for a use whose scale blocks have many rows. Each of the `groups` groups begins a new block. */

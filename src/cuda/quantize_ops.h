@@ -7,8 +7,8 @@
 
 /* OTT_ERR_UNSUPPORTED if q rounds stochastically, because CUDA rounds FP8 to nearest. */
 ott_status cuda_check_rounding(const char *op, const qtensor *q);
-/* q: the quantized copies of the op's output, or NULL. Sets *made to the work for the first copy that the
-   op's kernel does. made->count is 0 if the kernel only computes the output. */
+/* q: the quantized copies of the op's output, or NULL. The op's kernel can do work only for the first copy.
+   Sets *made to this work; made->count is 0 if there is none. */
 ott_status cuda_quantize_begin(exec *cx, const char *op, const qlist *q, quantize_producer producer,
                                quantize_uses *made);
 /* Does all work for the quantized copies of x that is not in *made. Call after the kernel of x is queued. */

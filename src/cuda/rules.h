@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(ROW_THREADS, Mixed ? 2 : 4)
     update_eight<Rule>(j, Mixed ? j.narrow : 0, at);
 }
 
-/* Fills the job of a call. Mixed: for the kernel with bf16 tensors. Returns 0 blocks for other calls. */
+/* Fills the job of a call. Returns 0 blocks if `Mixed` is wrong: true means that a tensor is bf16. */
 template <class Rule, bool Mixed, class Args> static int64_t fill_rule(const Args &a, update_job<Rule> &j) {
     j = job_of(a);
     const view &p = j.t[UPDATE_PARAM];

@@ -17,7 +17,7 @@ struct tile_place {
     int row, column;                 /* this thread's first element in the tile */
 };
 
-/* Position of the tensor's tile number `block`; default: the block's index in the grid. */
+/* Returns this thread's place in tile number `block` of the tensor. Default: the calling block's index. */
 __device__ __forceinline__ tile_place tile_place_of(int64_t block, int64_t columns) {
     unsigned across = (unsigned)((columns + TILE - 1) / TILE), b = (unsigned)block;
     return {(int64_t)(b / across) * TILE, (int64_t)(b % across) * TILE, (int)threadIdx.x / 16 * 8,

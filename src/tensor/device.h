@@ -24,7 +24,7 @@ typedef struct device_memory {
     memory_limit limit; /* how many more bytes this process can allocate on the device */
 } device_memory;
 
-/* Description of a GPU. Ranks exchange and compare these before they create a group over NCCL. */
+/* Description of a GPU. Ranks compare their descriptions before they create a group over NCCL. */
 typedef struct device_card {
     char name[320];     /* name, such as "cuda:0 NVIDIA H200" */
     char place[64];     /* identifies the physical device: two ranks must not share one */
@@ -48,7 +48,7 @@ typedef struct device_group {
     const device_link *links; /* [size] the links of all ranks (make_link) */
 } device_group;
 
-/* The backend's implementations of the functions device_<name>, which check the arguments. */
+/* The backend's functions. device_<name> checks the arguments and then calls the function <name>. */
 typedef struct device_table {
     ott_status (*allocate)(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
     void (*release)(device *d, void *data);

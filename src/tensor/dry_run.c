@@ -37,7 +37,7 @@ typedef struct counting_device {
     uintptr_t mapped_end; /* next free address of mapped memory */
 } counting_device;
 
-/* Addresses of mapped memory are above all real addresses, and below the addresses of tensor/plan.c. */
+/* Addresses of mapped memory are above all real addresses and below tensor/plan.c's RECORDED. */
 #define MAPPED_FIRST ((uintptr_t)1 << 61)
 #define MAPPED_END   ((uintptr_t)1 << 62)
 

@@ -32,7 +32,7 @@ ott_status dry_run_count_host(device *d, mem_kind kind, int64_t count, int64_t s
 ott_status dry_run_count_comm(device *d, const group *g, bool messages, int64_t bytes);
 /* Returns the peak of the device's memory. Sets bytes_of_kind[] to the bytes of each kind at the peak. */
 int64_t dry_run_peak(const device *d, int64_t bytes_of_kind[MEM_KIND_COUNT]);
-/* As dry_run_peak, for a GPU's host memory: staging, mapped and dry_run_count_host. Returns 0 for a CPU. */
+/* Like dry_run_peak, for a GPU's host memory: staging, mapped, dry_run_count_host. Returns 0 for a CPU. */
 int64_t dry_run_host_peak(const device *d, int64_t bytes_of_kind[MEM_KIND_COUNT]);
 /* True if this address of a dry run is mapped host memory of a GPU. */
 bool dry_run_is_mapped(const void *data);

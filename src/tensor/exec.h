@@ -59,7 +59,7 @@ struct exec {
     exec_part part;
     int64_t step;             /* finished training steps; weights are quantized again in each step */
     bool is_first_microbatch; /* first micro-batch of the step; later ones use the same weights */
-    /* i32[2] on the device, low word first: tokens of the run before this micro-batch; may be NULL */
+    /* i32[2] on the device (low word first): tokens of the run before this micro-batch; may be NULL */
     const tensor *token;
     group *data_group; /* ranks that hold the same part of the model and train on other data */
     /* fp32[1] on the device: loss scale / number of micro-batches of a step. Layers that add losses (router
@@ -78,7 +78,7 @@ ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args);
 /* Like exec_gemm, for op_grouped_gemm and op_grouped_gemm_weight. A call counts as one GEMM. */
 ott_status exec_grouped_gemm(exec *cx, recipe_gemm role, const grouped_gemm_args *args);
 ott_status exec_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *args);
-/* Calls the function of cx->hook. Does nothing if it or cx->hook is NULL, or while a plan is recorded. */
+/* Calls cx->hook->observe (or quantized), unless there is no such function or a plan is being recorded. */
 ott_status exec_hook(exec *cx, const char *module, const char *what, const tensor *t);
 ott_status exec_hook_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,
                                const qtensor *q);

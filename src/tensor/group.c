@@ -10,7 +10,7 @@ static bool is_dense(const tensor *t) {
     return t->ld == t->columns || t->rows <= 1;
 }
 
-/* Checks that rows[] adds up to the rows of `full`, and this rank's part (`part` may be NULL). */
+/* Checks that rows[] adds up to the rows of `full`, and the shape of this rank's part (`part`, or NULL). */
 static ott_status check_row_counts(const group *g, const collective *call, const tensor *full,
                                    const int64_t *rows, const tensor *part) {
     int64_t total = group_part_first(rows, full->rows, g->size, g->size);

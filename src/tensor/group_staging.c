@@ -2,9 +2,10 @@
 #include "tensor/group_staging.h"
 
 enum {
-    MOST = 64 << 20,     /* largest number of staging bytes of a group */
-    FULL_MOST = 1 << 18, /* if all ranks' tensors together have at most these bytes, they are sent in full */
-    ALIGNED = 16         /* slots and pieces are aligned to this number of bytes, the width of one load */
+    MOST = 64 << 20, /* largest number of staging bytes of a group */
+    /* if all ranks' tensors have at most this many bytes in total, they are sent in full */
+    FULL_MOST = 1 << 18,
+    ALIGNED = 16 /* slots and pieces are aligned to this number of bytes, the width of one load */
 };
 
 int64_t group_staging_slot(int64_t bytes) {

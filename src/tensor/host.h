@@ -23,7 +23,7 @@ void host_read_memory(const device *d, device_memory *out);
 /* Returns a device for host memory, without an op table. It needs no close. The account must outlive it. */
 device host_device(mem *account);
 
-/* Entries of a device_table for host memory: memory and copies; events and memory use. */
+/* Entries of a device_table for host memory. _MEMORY: memory and copies; _EVENTS: events and memory use. */
 #define HOST_TABLE_MEMORY                                                                                    \
     .allocate = host_allocate, .release = host_release, .allocate_host = host_allocate,                      \
     .release_host = host_release, .copy_in = host_copy, .copy_in_async = host_copy, .copy_out = host_copy,   \

@@ -67,8 +67,7 @@ typedef struct moment_scale {
     float log_largest, expansion;
 } moment_scale;
 
-/* False if the group has no scales: all elements are 0 (largest = 0), or one is not finite (largest =
-   NaN). */
+/* False if the group has no scales: all elements are 0 (largest = 0) or one is not finite (largest = NaN). */
 ANYWHERE bool moment_has_scales(float largest) {
     return largest > 0.0f;
 }

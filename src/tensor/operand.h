@@ -21,7 +21,7 @@ static inline int64_t operand_mn(const operand *o) {
 static inline int64_t operand_k(const operand *o) {
     return o->transposed ? o->t.rows : o->t.columns;
 }
-/* Returns the view of a group of an operand (tensor/qtensor.h): its rows along MN, or along K if `deep`. */
+/* Returns the view of one group of an operand: elements [first, first + count) along MN (deep: along K). */
 operand operand_group(const operand *o, bool deep, int64_t group, int64_t first, int64_t count);
 /* Return the operand for the rowwise or columnwise use: q's FP8 codes if q (may be NULL) has FP8 codes for
    this use, else the high-precision tensor. */

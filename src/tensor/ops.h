@@ -59,7 +59,7 @@ enum op_index {
     OP_COUNT
 };
 
-/* The op table of a backend: a function for each op. It is NULL if the backend does not have the op. */
+/* The op table of a backend: a function for each op, or NULL if the backend does not have the op. */
 typedef struct op_table {
 #define OP(name, fields) ott_status (*name)(exec * cx, const name##_args *a);
 /* Runs a list of calls of an op, which must need no workspace; NULL: the calls run one by one. */

@@ -38,7 +38,7 @@ int64_t plan_live_peak(const plan *p);
    forward, when the activations for backward are open. plan_saved returns the largest noted number. */
 void plan_mark_saved(plan *p);
 int64_t plan_saved(const plan *p);
-/* Adds the bytes of a message to another rank to the recording. Returns the sum of all messages so far. */
+/* Records that the step sends `bytes` bytes to another rank. Returns the bytes of all sends so far. */
 int64_t plan_add_message(plan *p, int64_t bytes);
 void plan_bind(plan *p, void *arena);    /* arena: device memory of at least plan_bytes; borrowed */
 void plan_replay(plan *p);               /* starts a replay: call it before each run of the step */

@@ -27,7 +27,7 @@ typedef struct qdata {
     const float *next; /* AMAX_DELAYED: the scale that `quantize` first copies to scale[0]; NULL: none */
 } qdata;
 
-/* A quantized tensor with both uses. It does not own its memory. Shared arrays have one address in both. */
+/* A quantized tensor with both uses. It owns no memory. A shared array has one address in both uses. */
 typedef struct qtensor {
     int64_t rows, columns;
     /* number of groups of rows, or 0; the first row of a group begins a new scale block */
@@ -94,7 +94,7 @@ static inline bool qtensor_has_codes(const qtensor *q) {
 }
 
 #define QLIST_MAX 4
-/* The quantized copies that an op makes of its output: one for each distinct quant_spec of its readers. */
+/* The quantized copies that an op makes of its output: one for each quant_spec that the readers need. */
 typedef struct qlist {
     int count;
     qtensor item[QLIST_MAX];

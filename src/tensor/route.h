@@ -168,7 +168,7 @@ ANYWHERE void route_balance_gradient(const route_rule *r, const route_token *t, 
     for (int64_t e = 0; e < t->experts; e++) ds[e] = (ds[e] - mean) / t->total;
 }
 
-/* Adds to ds[E] the gradient that the scores get through the token's weights, from their gradient dweight. */
+/* Adds to ds[E] the gradient of the scores that comes from dweight, the gradient of the token's weights. */
 ANYWHERE void route_weight_gradient(const route_rule *r, const route_token *t, float *ds) {
     float divisor = route_divisor(r, t->score, t->expert, t->choices), mean = 0;
     for (int64_t k = 0; r->normalized && k < t->choices; k++)

@@ -8,7 +8,7 @@
 ott_status route_check_choice(const route_args *a);      /* there must be at least K experts to choose from */
 ott_status route_check_sort(const route_sort_args *a);   /* checks the token range and the size of source */
 ott_status route_check_bias(const balance_bias_args *a); /* experts [first, first + N) must exist */
-/* The rows must consist of q's groups, which are equal without `end`. Scaling must not be delayed. */
+/* The rows must consist of q's groups, which have equal sizes if `end` is NULL. No delayed scaling. */
 ott_status route_check_quantize(const grouped_quantize_args *a);
 /* True if the expert matrices of b are stored one after the other along the contraction (N x E K). */
 bool route_experts_along_k(const grouped_gemm_args *a);

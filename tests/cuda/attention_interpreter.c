@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Holds the values of all tensors. A tensor's values are a dense array in the order of its dims, whatever its
-   strides are. */
+/* Holds the values of all tensors. Each has a dense array in the order of its dims, whatever its strides. */
 typedef struct interpreter {
     const graph *g;
     void *const *images;

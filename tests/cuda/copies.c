@@ -73,7 +73,7 @@ static ott_status add_there(void *mapped) {
     return op_add(&cx, &(add_args){.x = &sum, .delta = &more, .y = &sum});
 }
 
-/* Copies and kernels can access mapped memory; copies within the GPU cannot. It takes no GPU memory. */
+/* Mapped memory takes no GPU memory. Copies and kernels can access it; copies within the GPU cannot. */
 static ott_status mapped_memory_is_worked_in(void) {
     void *mapped;
     int64_t taken = device_taken(gpu).now;

@@ -31,8 +31,8 @@ static _Thread_local int device;
 
 /* ---- the lock ---- */
 
-/* If the thread sanitizer saw the emulator's lock, the lock would order a GPU's streams and so hide races.
-   The sanitizer does not see a C11 lock. */
+/* If the thread sanitizer saw the emulator's lock, the lock would order a GPU's streams and so hide races. So
+   it is a C11 lock, which the sanitizer does not see. */
 static mtx_t lock;
 static cnd_t changed;
 static _Thread_local int depth; /* how often this thread holds the lock */
@@ -353,7 +353,7 @@ static void drop_job(job *j) {
     free(j);
 }
 
-/* For functions that CUDA refuses during stream capture: returns true, and lets a running capture fail. */
+/* True if the stream is being captured. CUDA refuses the caller then, so the capture is marked as failed. */
 static bool breaks_capture(cudaStream_t stream) {
     struct CUgraph_st *g = stream_of(stream)->capture;
     if (g) g->broken = true;

@@ -41,7 +41,7 @@ void cudart_require_device(const char *what, const void *data, size_t bytes);
 void cudart_require_memory(const char *kernel, const void *address);
 /* Number of launches of Ottava's kernels, and how often the host waited for a stream. */
 extern int64_t cudart_launches, cudart_waits;
-/* Environment variables: the number of GPUs (default 1), and ten times their compute capability (90). */
+/* Environment variables: number of GPUs (default 1), and ten times their compute capability (default 90). */
 #define CUDART_DEVICES    "CUDART_DEVICES"
 #define CUDART_CAPABILITY "CUDART_CAPABILITY"
 int cudart_capability(void);

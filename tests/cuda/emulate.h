@@ -30,8 +30,7 @@
 
 namespace emulate {
 
-/* Saves the callee-saved registers on the current stack, stores the stack's top in *from, and continues on
-   stack `to`. */
+/* Pushes the callee-saved registers, stores the stack's top in *from, and continues on stack `to`. */
 __attribute__((naked, noinline, unused)) static void switch_stack(void **, void *) {
     __asm__("pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
             "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"

@@ -1,7 +1,6 @@
 /*
  * Mistakes that tests on the emulated GPU must detect. `mistakes NAME` makes one and fails when it is
- * detected. faults.def lists which sanitizer detects it. Without a name, the program runs the correct
- * versions.
+ * detected. faults.def lists the sanitizer that detects it. Without a name, the correct versions run.
  */
 #include <emulate.h>
 
@@ -19,7 +18,7 @@ __global__ void number(float *y, int step) {
     y[step * blockIdx.x + threadIdx.x] = (float)threadIdx.x;
 }
 
-/* A lane reads what another lane of the warp wrote: a race without a barrier, as shuffles order no memory. */
+/* A lane reads what another lane wrote. Without a barrier this is a race: shuffles do not order accesses. */
 __global__ void exchange(float *y, bool waits) {
     y[threadIdx.x] = (float)threadIdx.x;
     int other = __shfl_xor_sync(0xffffffffu, (int)threadIdx.x, 1);

@@ -240,7 +240,7 @@ static int get_state(nccl_comm *c, int *state) {
     return NCCL_SUCCESS;
 }
 
-/* True if all participants of a move have arrived. Otherwise runs the stream of a participant that has not
+/* True if all ranks that take part in the move have arrived. Otherwise runs the stream of a rank that has not
    arrived, or waits. */
 static bool all_arrived(const nccl_comm *c, const move *m) {
     for (int r = 0; r < c->shared_comm->ranks; r++) {

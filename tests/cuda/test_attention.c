@@ -19,7 +19,7 @@
 #include <string.h>
 
 enum { TOKENS = 90, WIDTH_MOST = 64, BLOCK = TOKENS * 3 * WIDTH_MOST, STARTS = 7, NEW = 92600, OLD = 91900 };
-/* largest relative root-mean-square error, because values are rounded to bf16 several times */
+/* allowed relative root-mean-square error: values are rounded to bf16 several times */
 static const double bound = 1e-2;
 
 /* Documents of 30, 0, 41, 1, 18 and 0 tokens. */

@@ -118,7 +118,7 @@ static void what_cannot_be_recorded_is_refused(void **state) {
     close_bench(&b);
 }
 
-/* z = x y for square matrices. The GEMM uses the workspace of b, which was allocated in advance. */
+/* z = x y for square matrices. The GEMM uses b->workspace, which was allocated in advance. */
 static void multiply(bench *b) {
     exec cx = {.device = b->device, .workspace = b->workspace};
     operand x = {.t = tensor_matrix(b->x.data, OTT_F32, SIDE, SIDE)},
@@ -201,9 +201,8 @@ static void expect_same(const precision *p, const outcome *plain, const outcome 
     assert_int_equal(plain->looked, graphs->looked);
 }
 
-/* Micro-batches after the first of a step share one graph. Step 0 runs the second micro-batch and records the
-   third. Step 1 records the first micro-batch and the update. With FP8, masters and moments are on the
-   host. */
+/* Micro-batches after a step's first share one graph. Step 0 runs the second micro-batch and records the
+   third. Step 1 records the first micro-batch and the update. Masters and moments of FP8 are on the host. */
 static void training_with_graphs_is_the_same(void **state) {
     const fixture *f = *state;
     static const int precisions[] = {BF16, TENSORWISE, DELAYED};

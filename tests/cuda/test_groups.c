@@ -97,7 +97,7 @@ static void expect_failure(int size, int rank, const char *text) {
     }
 }
 
-/* Reduces a tensor on all ranks but rank 1. The other ranks wait for rank 1, so their copy must fail. */
+/* Reduces a tensor on all ranks but rank 1. The others wait for rank 1, so copying the sum out must fail. */
 static ott_status reduce_once(rank_run *r) {
     float got;
     tensor t = tensor_vector(r->in, OTT_F32, 1);

@@ -76,7 +76,7 @@ static void lists_its_libraries_and_reserves_memory(void **state) {
     device_close(d);
 }
 
-/* Returns the free memory of the GPU that a run could use. */
+/* Returns how many more bytes of the GPU's memory a run could use. */
 static int64_t free_bytes(device *d) {
     device_memory memory;
     device_read_memory(d, &memory);

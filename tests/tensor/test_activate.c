@@ -8,9 +8,7 @@
 
 #include "tensor/activate.h"
 
-/*
- * *value, *slope: largest errors of an activation's value and derivative against GELU over [-14, 14].
- */
+/* *value, *slope: largest errors of an activation's value and derivative against GELU over [-14, 14]. */
 static void distances(activate_kind kind, double *value, double *slope) {
     *value = *slope = 0;
     for (int i = -14000; i <= 14000; i++) {

@@ -1,4 +1,4 @@
-/* The op table: the texts of its entries, and op_check. Errors of op_check name the argument. */
+/* Tests the op table: the texts of the fields of ops.def, and op_check, which names a wrong argument. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

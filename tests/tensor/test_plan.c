@@ -11,7 +11,7 @@
 #include "reference/reference_ops.h"
 #include "tensor/plan.h"
 
-#define UNIT    64 /* test sizes are multiples of UNIT, so that alignment does not change the sums */
+#define UNIT    64 /* test sizes are multiples of UNIT, so that alignment does not change them */
 #define BUFFERS 200
 
 static mem *account;

@@ -120,8 +120,7 @@ static void test_every_recipe_and_backend(void **state) {
     }
 }
 
-/* Checks which copies share data. Without this test, the tests above would also pass if no copies ever shared
-   data. */
+/* Checks which copies share data. The tests above would also pass if no copies ever shared data. */
 static void test_what_recipes_share(void **state) {
     (void)state;
     assert_true(quant_spec_shares_scales(&recipe_find("tensorwise")->input));

@@ -88,7 +88,7 @@ static double spread_of_sums(uint64_t every) {
     return sqrt(squares / ELEMENTS);
 }
 
-/* The sums must not depend on the interval between updates. With independent draws they would be off by
+/* At any interval between updates, the sums must spread less than with independent draws, which spread by
    sqrt(400) / 2 = 10 steps. */
 static void no_rhythm_resonates(void **state) {
     (void)state;
