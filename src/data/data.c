@@ -59,7 +59,7 @@ static void log_ends(const opener *o, config_data_format format) {
 
 /* ---- one dataset ---- */
 
-/* Which data in `path` to open: those between the fractions from_share and to_share of all its data. */
+/* The data to open in the files of `path`: the part from fraction from_share to fraction to_share. */
 typedef struct request {
     const char *path, *pattern;
     double from_share, to_share;
@@ -372,7 +372,7 @@ static ott_status set_config_number(config *cfg, const char *key, int64_t value)
     return config_set(cfg, key, text);
 }
 
-/* Enlarges a preset's vocabulary, which is the size of its original tokenizer, for a larger tokenizer. */
+/* A preset has its original tokenizer's vocabulary size. If the run's tokenizer is larger, takes its size. */
 static ott_status choose_vocabulary(const opener *o) {
     int64_t ids = o->tokenizer ? tokenizer_vocab(o->tokenizer) : 0;
     bool given = o->cfg->model.preset == PRESET_NONE || config_was_set(o->cfg, "model.vocab_size");
@@ -475,7 +475,7 @@ static ott_status open_both(opener *o, dataset **train, dataset **validation) {
     TRY(open_validation(o, validation));
     TRY(choose_length(o, *train, *validation));
     TRY(make_training_rows(o, *train));
-    /* A resumed run does this later: it must first read from the checkpoint how many rows it has read. */
+    /* For a resumed run, train.max_steps is computed later, from the number of rows in its checkpoint. */
     if (!*o->cfg->checkpoint.load_path)
         TRY(data_count_epochs(o->log, o->cfg, *train, 0, 0, config_was_set(o->cfg, "train.max_steps")));
     return *validation ? make_validation_rows(o, *validation) : OTT_OK;

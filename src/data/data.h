@@ -21,13 +21,13 @@ ott_status data_open(mem *account, const cancellation *w, config *cfg, int64_t *
                      dataset **validation);
 
 /* If train.num_epochs is given, computes train.max_steps from it. `steps`, `done`: the steps and rows before
-   the run was resumed. is_limit: a smaller train.max_steps stays. */
+   the run was resumed. is_limit: train.max_steps was given, too, and the smaller number is used. */
 ott_status data_count_epochs(const logger *log, config *cfg, const dataset *train, int64_t steps,
                              int64_t done, bool is_limit);
 
 /* Path of the run's tokenizer: data.tokenizer_path, or the one in model.hf_path; "": bytes are tokens. */
 void data_tokenizer_path(const config *cfg, char out[PATH_MAX]);
-/* Returns why text cannot be made of tokens; NULL if they are bytes or a tokenizer can decode them. */
+/* Returns why ids cannot be decoded to text; NULL if they are bytes or there is a tokenizer. */
 const char *data_no_text_reason(const config *cfg);
 
 /* Visits every file of the data, in order; files of a separate validation set come last. */

@@ -16,7 +16,7 @@
  */
 ott_status data_files_find(mem *account, const char *path, const char *pattern, file_list *out);
 
-/* Resolves DATA_AUTO, from the first file's name and, if it is JSONL, from its first row. */
+/* Finds the format that DATA_AUTO means: by the first file's name and, if it is JSONL, by its first row. */
 ott_status data_files_format(mem *account, const file_list *files, const config *cfg, bool has_tokenizer,
                              config_data_format *out);
 

@@ -32,7 +32,7 @@ struct dataset {
     int64_t longest;       /* tokens of the longest sample; 0 for running text */
     int64_t tokens, vocab; /* number of tokens; ids are below vocab */
     uint64_t seed;         /* seed of synthetic tokens */
-    /* Number of elements of the array `begin`; 0: each last_token ends a document (-1: unknown). */
+    /* Number of documents, which `begin` lists. If 0, a document ends at each last_token (-1: unknown). */
     int64_t documents;
     int64_t *begin;     /* [documents + 1] first token of each document, ascending */
     uint8_t *learned;   /* [tokens] 1 if the token is a target; only for samples */

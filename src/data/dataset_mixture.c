@@ -50,7 +50,7 @@ static int64_t index_of_largest(const int64_t *share, int64_t count) {
     return at;
 }
 
-/* Computes each part's number of slots, rounded. The largest part absorbs the rounding error. */
+/* Computes how many of the SLOTS entries each part gets. The largest part absorbs the rounding error. */
 static void share_slots(shares *s, int64_t count, const double *weights, double temperature) {
     double unnormalized[MAX_PARTS], most = 0, total = 0;
     int64_t taken = 0;
@@ -65,7 +65,7 @@ static void share_slots(shares *s, int64_t count, const double *weights, double 
     s->share[index_of_largest(s->share, count)] += SLOTS - taken;
 }
 
-/* Gives each slot to the part that has the fewest slots so far compared with its share. */
+/* Fills the table of SLOTS entries: each goes to the part with the fewest so far, relative to its share. */
 static void fill_slots(shares *s, int64_t count) {
     int64_t credit[MAX_PARTS] = {0}, given[MAX_PARTS] = {0};
     for (int64_t k = 0; k < SLOTS; k++) {

@@ -20,7 +20,7 @@ data_rows data_rows_begin(const char *text, int64_t bytes) {
     return (data_rows){.at = text, .end = text + bytes, .array = data_rows_is_array(text, bytes), .line = 1};
 }
 
-/* Returns the end of the JSON string that begins at `at`, after its closing quote; NULL without one. */
+/* Returns the end of the JSON string that begins at `at`, after its closing quote; NULL if there is none. */
 static const char *string_end(const char *at, const char *end) {
     for (at++; at < end && *at != '"'; at++)
         if (*at == '\\') at++;

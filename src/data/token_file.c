@@ -163,7 +163,7 @@ static ott_status read_index_header(megatron_index *x) {
                            version);
     if (h[17] >= sizeof types / sizeof *types || types[h[17]].width == 0)
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: type %d cannot hold token ids", r->path, h[17]);
-    /* Each sequence takes 12 bytes, each document mark 8. The divisions exclude overflow in the products. */
+    /* A sequence takes 12 bytes, a document mark 8. The divisions are first, so that no product overflows. */
     uint64_t available = (uint64_t)r->bytes - INDEX_HEADER;
     if (sequences > available / 12 || marks > available / 8 || sequences * 12 + marks * 8 > available ||
         marks < 1)

@@ -246,7 +246,7 @@ static ott_status take_piece(line_stream *s, const char *text, int64_t bytes) {
     return hold_text(s, text, end - text);
 }
 
-/* Decodes the ids of an incomplete line. The last id stays in s->held: it may lack digits. */
+/* Decodes the ids of an incomplete line. The last id stays in s->held: digits of it may follow. */
 static ott_status decode_what_is_there(line_stream *s) {
     if (!s->options->decode || s->options->jsonl || s->held.length == 0) return OTT_OK;
     int64_t complete = s->held.length;

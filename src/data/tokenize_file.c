@@ -23,7 +23,7 @@ typedef struct document {
     int64_t begin, bytes; /* range of the document in the round's text */
 } document;
 
-/* The documents of a round that one thread tokenizes, and their tokens. */
+/* The documents that one thread tokenizes in a round, and their tokens. */
 typedef struct share {
     tokenizer_scratch *scratch;
     tokenizer_ids ids;

@@ -28,7 +28,7 @@ typedef struct eval_model {
     model_slot *slot;
     exec cx;
     plan *plan;
-    /* The batch that `plan` was sealed for: number of tokens, and columns of cu_seqlens. */
+    /* Size of the batch for which `plan` was recorded: number of tokens, and columns of cu_seqlens. */
     int64_t planned, planned_places;
     void *arena, *device_block;
     int64_t arena_bytes, device_tokens; /* capacities of arena and device_block */
@@ -79,7 +79,7 @@ ott_status eval_batch_add(eval_batch *b, const int32_t *ids, int64_t count, int6
 /* Adds a row of `length` tokens from a dataset, as the documents that it consists of. */
 ott_status eval_batch_add_row(eval_batch *b, const dataset_row *row, int64_t length);
 
-/* True if the model calls its hook with `module` and `what` when the tensor is the logits. */
+/* True if a hook with the arguments `module` and `what` receives the logits. */
 bool eval_is_logits(const eval_model *e, const char *module, const char *what);
 /* Runs the batch and fills b->loss. look: a hook for the forward (exec.hook), or NULL. OTT_ERR_DIVERGED if a
    loss is NaN or infinite. */

@@ -232,7 +232,7 @@ bool eval_is_logits(const eval_model *e, const char *module, const char *what) {
 ott_status eval_forward(eval_model *e, eval_batch *b, const hook *look) {
     STATUS_REQUIRE(b->documents > 0);
     TRY(grow_device(e, b->tokens));
-    /* Adds documents of no tokens until their number is a power of two: each number needs its own plan. */
+    /* Adds documents of no tokens until their number is a power of two, so that fewer plans are needed. */
     int64_t places = 1;
     while (places < b->documents) places *= 2;
     if (places > b->tokens) places = b->tokens;

@@ -29,7 +29,7 @@ static ott_status count_token(byte_count *c, int32_t id) {
     return OTT_OK;
 }
 
-/* Text that ends with an incomplete character has bytes that the decoder has not returned: counts them. */
+/* Counts also the bytes of an incomplete character at the end, which the decoder has not returned. */
 static double bits_per_byte(const byte_count *c, double nats) {
     int64_t bytes = c->bytes + (c->tokenizer ? c->stream.waiting : 0);
     return c->known && bytes > 0 ? nats / log(2.0) / (double)bytes : NAN;
@@ -45,7 +45,7 @@ static ott_status add_losses(const eval_batch *b, ott_eval_result *r, byte_count
     return OTT_OK;
 }
 
-/* A forward has as many windows as a micro-batch of the run: tensorwise scales depend on all its tokens. */
+/* A forward runs as many windows as the run's micro-batch has: they share scales in tensorwise. */
 static ott_status run_windows(eval_job *j, eval_windows *w, eval_batch *b, eval_logits *logits,
                               byte_count *count, double *sum) {
     ott_eval_result *r = j->result;

@@ -175,8 +175,8 @@ void generate_close(text_generator *g) {
 
 /* ---- the window ---- */
 
-/* Shortens a text that exceeds the window to its last half window of tokens; keeps more if more tokens are
-   not in the KV cache. Empties the cache. */
+/* If the text exceeds the window, keeps half a window of its last tokens, or all tokens that are not in the
+   KV cache if these are more. Empties the cache. */
 static void move_window(text_generator *g) {
     int64_t window = model_cache_capacity(g->cache), keep = g->text.count - model_cache_length(g->cache);
     if (keep < window / 2) keep = window / 2;

@@ -102,7 +102,7 @@ static int64_t find_stop(const text_filter *f) {
     return begin;
 }
 
-/* Returns the number of bytes at the end of the held text that may be the beginning of a stop string. */
+/* Returns how many bytes at the end of f->held may be the beginning of a stop string. */
 static int64_t uncertain_bytes(const text_filter *f) {
     int64_t most = 0;
     for (int i = 0; i < f->count; i++) {

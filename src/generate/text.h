@@ -15,7 +15,7 @@ typedef struct text_codec {
     bool started;            /* a text was encoded already, so no BOS follows */
 } text_codec;
 
-/* text that is not written yet; the caller sets its account and frees it */
+/* Opens the codec. tokenizer_path "": tokens are bytes. Call text_codec_close also after a failure. */
 ott_status text_codec_open(mem *account, const char *tokenizer_path, int64_t vocab, text_codec *out);
 void text_codec_close(text_codec *c);
 /* Appends the ids of a text. The first text also gets the special tokens of the tokenizer's post-processor,
@@ -31,7 +31,7 @@ bool text_codec_ends(const text_codec *c, int32_t token); /* true if the token e
 typedef struct text_filter {
     const char *const *stop; /* [count], borrowed; none is empty */
     int count;
-    str held; /* text that is held; the caller sets its account and frees it */
+    str held; /* text that is not written yet; the caller sets its account and frees it */
 } text_filter;
 
 /* Adds text, and writes the text that cannot belong to a stop string. *stopped: true if a stop string was

@@ -1,6 +1,6 @@
 /* tokenizer/added: finds added tokens: texts that are one token wherever they occur. The leftmost match wins;
-   of several matches at one position, the longest. Tokens marked "normalized" are normalized too, and are
-   searched in the normalized text. */
+   of several matches at one position, the longest. Tokens marked "normalized" are found in the normalized
+   text, and their own texts are normalized, too. */
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 

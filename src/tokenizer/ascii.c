@@ -69,7 +69,7 @@ static bool is_other(unsigned char c) {
     return c < 0x80 && !is_letter(c) && !is_digit(c) && !is_space(c);
 }
 
-/* ---- the alternatives of a pattern: return the end of the match, or `from` if there is none ---- */
+/* ---- the alternatives in a pattern: a function returns the end of its match, or `from` without one ---- */
 
 static int64_t end_contraction(const unsigned char *p, int64_t from, int64_t bytes) {
     if (p[from] != '\'' || bytes - from < 2) return from;

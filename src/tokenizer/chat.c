@@ -18,7 +18,7 @@ struct chat {
     bool has_date;
 };
 
-/* A conversation may need a rendering for each message. Maximum steps (jinja.h) of all of them. */
+/* Maximum steps (jinja.h) of all renderings of a conversation, which may be one for each message. */
 enum { ROW_STEPS_MOST = 2 * JINJA_STEPS_MOST };
 
 /* ---- the date ---- */
@@ -318,8 +318,8 @@ static ott_status measure_prefix(encoder *e, int64_t count, bool asks, int64_t *
     return status;
 }
 
-/* Sets *out to where the text of the first p->count messages ends in e->text; fails if e->text does not begin
-   with it. `same`: the rendering that found p has the first `same` bytes of e->text. */
+/* Sets *out to the length of the text of the first p->count messages; fails if e->text does not begin with
+   it. same: e->text begins with `same` bytes of the text whose rendering found p. */
 static ott_status find_prefix_end(encoder *e, const jinja_prefix *p, const str *tails, int64_t same,
                                   bool asks, int64_t *out) {
     if (!p->known) return measure_prefix(e, p->count, asks, out);

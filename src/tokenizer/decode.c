@@ -101,7 +101,7 @@ ott_status tokenizer_stream_finish(tokenizer_stream *s, str *out) {
 }
 
 /* Decodes a run of byte-fallback tokens that begins at ids[0]. If the run is not UTF-8, each byte becomes
-   U+FFFD. Returns the number of ids. */
+   U+FFFD. Returns the number of ids in the run. */
 static int64_t push_run(tokenizer_stream *s, const int32_t *ids, int64_t count, str *bytes, str *out) {
     const decode_rule *rule = &s->tokenizer->decode;
     int64_t i = 0;

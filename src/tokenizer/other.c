@@ -5,7 +5,7 @@
 #include <limits.h>
 #include <stdio.h>
 
-/* The end of messages "... is not supported: tokenizer.json is; ...": how transformers makes this file. */
+/* The end of messages that name a file which is not supported: how to make a tokenizer.json. */
 #define CONVERSION                                                                                           \
     "tokenizer.json is; in the model's folder, python3 -c \"from transformers import AutoTokenizer as T; "   \
     "T.from_pretrained('.').save_pretrained('.')\" writes it"

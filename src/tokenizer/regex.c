@@ -95,7 +95,7 @@ static ott_status translate_next(translation *t) {
     if (t->in_class) return translate_in_class(t);
     if (c == '(') return translate_group(t);
     if (c == '[') {
-        /* A ']' directly after the opening bracket is a member, in both syntaxes. */
+        /* A ']' directly after the opening bracket is a member of the class, in PCRE2 and in Ruby. */
         t->in_class = true;
         copy_bytes(t, peek(t, 1) == '^' ? 2 : 1);
         if (peek(t, 0) == ']') copy_bytes(t, 1);
@@ -133,7 +133,7 @@ static ott_status compile(pcre2_general_context *memory, text_view regex, const 
     pcre2_compile_context *context = pcre2_compile_context_create(memory);
     if (!context) return OTT_ERR_MEMORY;
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    /* In Ruby, ^ and $ match at the start and end of every line. \C could split a character. */
+    /* In Ruby, ^ and $ match at the ends of every line. \C matches one byte, maybe a part of a character. */
     *out = pcre2_compile((PCRE2_SPTR)text->text, (PCRE2_SIZE)text->length,
                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | options, &error,
                          &at, context);

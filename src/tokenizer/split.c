@@ -214,8 +214,8 @@ static ott_status run_add_space(encode_run *run, int step, text_view text, bool 
     return split_run(run, step + 1, (text_view){buffer->text, buffer->length}, at_start);
 }
 
-/* Replaces every space with the mark, one character. To avoid branches, always writes four bytes, and then
-   counts as many as the character has. */
+/* Replaces every space with the mark, one character. To avoid branches, always writes four bytes and then
+   advances by the size of the character. */
 static void mark_spaces(text_view text, text_view mark, str *out) {
     enum { PART = 1024 };
     char part[4 * PART + 4], four[4] = {0};

@@ -74,8 +74,8 @@ static ott_status encode_raw(encode_run *run, text_view text, bool at_start) {
                       NULL);
 }
 
-/* *out: number of ids of the beginning of a text. The ids up to the last added token in it are in run->ids.
- * The rest, `part`, is encoded separately, and its ids are counted. */
+/* Counts the ids of the beginning of a text in *out. Those up to its last added token are in run->ids. The
+   rest, `part`, is encoded separately, and its ids are counted. */
 static ott_status encode_again(encode_run *run, added_part part, int64_t *out) {
     tokenizer_ids ids = {.account = run->ids->account};
     encode_run again = {.t = run->t, .s = run->s, .ids = &ids, .match_special = run->match_special};

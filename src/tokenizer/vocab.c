@@ -172,8 +172,8 @@ static bool joins_words(text_view text) {
     return memmem(text.at + run, (size_t)(text.bytes - run), metaspace, (size_t)bytes) != NULL;
 }
 
-/* Notes for m->no_merge that a merge joins the last character of `left` and the first of `right`. If id a or
-   b is of a byte, a merge may join any two characters. */
+/* Notes for m->no_merge that a merge joins the last character of `left` and the first of `right`. If a or b
+   is the id of a byte token, a merge may join any two characters. */
 static void note_joined(bpe_model *m, text_view left, text_view right, uint32_t a, uint32_t b) {
     unsigned char last = (unsigned char)left.at[left.bytes - 1], first = (unsigned char)right.at[0];
     if ((last | first) < 0x80) m->no_merge[last][first] = false;
@@ -283,14 +283,14 @@ ott_status vocab_load(tokenizer *t, const json_t *root) {
         t->model.byte_ids[byte] = text_index_find(&t->by_name, name, length);
     }
     t->model.unk = unk ? text_index_find(&t->by_name, unk, (int64_t)strlen(unk)) : -1;
-    /* Encoding words separately must not change ids. With fuse_unk, unknown characters become one token. So
-       U+2581, which begins words, must be a known token. */
+    /* Encoding words separately must not change ids. With fuse_unk, adjacent unknown characters become one
+       token. So U+2581, which begins words, must be a known token. */
     t->model.splits_words = !t->model.byte_level && !t->model.ignore_merges &&
                             text_index_find(&t->by_name, metaspace, sizeof metaspace - 1) >= 0;
     memset(t->model.no_merge, t->model.splits_words, sizeof t->model.no_merge);
     TRY(load_merges(t, json_object_get(model, "merges")));
     TRY(load_pieces(t, e.tokens));
-    /* Of two characters without tokens, fuse_unk may make one token. So words never end between them. */
+    /* Words never end between two characters without tokens, because fuse_unk may make one token of them. */
     bpe_model *m = &t->model;
     for (int a = 0; a < 128; a++)
         for (int b = 0; b < 128; b++)

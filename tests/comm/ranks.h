@@ -13,8 +13,8 @@ typedef struct thread_groups {
     int count;
 } thread_groups;
 
-/* Divides `count` ranks into groups of `size` ranks: a group has every stride-th rank. out[r] becomes the
-   group of rank r; ranks_close frees it. A rank that waits a minute for another fails. */
+/* Divides `count` ranks into groups of `size` ranks, which are `stride` ranks apart. out[r] becomes the group
+   of rank r; ranks_close frees it. A rank that waits a minute for another fails. */
 void ranks_groups(thread_groups *w, int count, int stride, int size, group **out);
 /* Makes one group of the listed ranks. out[ranks[i]] becomes its member i. */
 void ranks_group(thread_groups *w, const int *ranks, int size, group **out);

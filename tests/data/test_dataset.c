@@ -1,4 +1,4 @@
-/* Text as bytes, synthetic tokens, and the order of rows: shares of a text, UTF-8, windows, epochs. */
+/* Tests text as bytes, synthetic tokens, and the order of rows: shares of a text, UTF-8, windows, epochs. */
 #include "support/folder.h"
 #include "data/dataset.h"
 #include "base/str.h"

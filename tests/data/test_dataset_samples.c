@@ -131,7 +131,7 @@ static void check_packing(dataset *d, int64_t length) {
             used += count;
             next++;
         }
-        /* each row was filled as far as possible: this row's first sample did not fit into it */
+        /* packing fills rows as far as possible: this row's first sample did not fit into the previous row */
         if (r > 0) assert_true(used_before + first > length);
         used_before = used;
         packed_labels += h.row.labels;

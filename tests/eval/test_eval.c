@@ -86,7 +86,7 @@ static void capitalizing_is_pythons(void **state) {
 /* ---- rows, and their expected texts ---- */
 
 typedef struct sample {
-    const char *line;                /* a line of the file, with %d in place of the label */
+    const char *line;                /* a row of the file; %d is replaced by the label */
     const char *context, *ending[4]; /* the expected texts of lm-eval */
     const char *raw, *raw_ending[4]; /* the expected texts of llm.c */
 } sample;

@@ -1,5 +1,5 @@
-/* GGUF files: a second, independent reader finds the metadata and tensors. Also tests blocks of Q8_0, and
-   models that are refused. */
+/* Tests GGUF files: an independent reader finds the metadata and tensors that were written. Also tests blocks
+   of Q8_0, and models that are refused. */
 #include "formats/gguf_write.h"
 #include "fp8/cast.h"
 #include "support/folder.h"

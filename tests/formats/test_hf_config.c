@@ -1,6 +1,6 @@
 /*
- * config.json: five families, the spellings of transformers 4 and 5, refused files and their messages, and
- * changes of values that keep all other text.
+ * Tests config.json: five families, the spellings of transformers 4 and 5, refused files and their messages,
+ * and changes of values that keep all other text.
  */
 #define _GNU_SOURCE
 #include "support/folder.h"
@@ -251,7 +251,7 @@ static void reads_latent_attention(void **state) {
     assert_int_equal(c.expert_groups, 8);
     assert_true(c.rope_mscale == 1 && c.rope_mscale_all_dim == 1 && c.rope_factor == 40);
     assert_int_equal(c.quantization_block[1], 128);
-    /* the key head_dim of this family's file is qk_rope_head_dim: it has no effect on c.head_dim */
+    /* in this family's files head_dim means qk_rope_head_dim: it does not change c.head_dim */
     assert_int_equal(parse_change(f, deepseek, "head_dim", "64").head_dim, 192);
     assert_int_equal(parse_change(f, deepseek, "q_lora_rank", "null").q_lora_rank, 0);
     assert_true(parse_change(f, deepseek, "n_group", NULL).expert_groups == 8);

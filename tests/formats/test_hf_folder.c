@@ -1,5 +1,5 @@
-/* Copying a model's other files: which files are copied, that their bytes are equal, and that no link out of
-   the folder is followed. */
+/* Tests copying the files of a model other than weights: which files are copied, that their bytes are equal,
+   and that no link out of the folder is followed. */
 #define _GNU_SOURCE
 #include "support/folder.h"
 #include "formats/hf_folder.h"
@@ -125,8 +125,7 @@ static void links(void **state) {
     link_to(f, "..", "from/additional_chat_templates");
     assert_int_equal(copy(f, "from", "to3", &copied), OTT_ERR_UNSUPPORTED);
     unlink(folder_file(f, "from/additional_chat_templates"));
-    make_folder(f, "fromage"); /* "fromage" begins with the name of the copied folder, "from", but is not in
-                                  it */
+    make_folder(f, "fromage"); /* "fromage" begins like the folder's name "from", but is not in it */
     folder_write_text(f, "fromage/x", "x");
     link_to(f, "../fromage/x", "from/x.txt");
     assert_int_equal(copy(f, "from", "to4", &copied), OTT_ERR_UNSUPPORTED);

@@ -484,7 +484,7 @@ static void long_health(void **state) {
     assert_error_names("metrics.jsonl: line 65537: more than 65536 modules");
 }
 
-/* Two measurements of 3/4 of the limit exceed it together. Only the last measurement is kept. */
+/* Each of two measurements has 3/4 of the allowed number of values. So only the last one is kept. */
 static void large_measurements(void **state) {
     folder *f = *state;
     enum { USES = METRICS_MOST_USES * 3 / 4 };

@@ -24,7 +24,7 @@ const char *fuzz_path(const char *name);
 /* Writes these bytes to the file; data = NULL: removes it. Returns its path. */
 const char *fuzz_file(const char *name, const void *data, size_t bytes);
 
-/* Aborts with the place in the source and the last error text. */
+/* Prints the place in the source and the last error text, and aborts. */
 void fuzz_fail(const char *file, int line, const char *expression) __attribute__((noreturn));
 #define FUZZ_REQUIRE(expression)                                                                             \
     do {                                                                                                     \

@@ -1,6 +1,6 @@
 /*
- * The parts of generation: sampling compared with a simple version, stop texts at every split of the text
- * into pieces, and text to tokens and back through a tokenizer.
+ * Tests the parts of generation: sampling compared with a simple version, stop strings for every division of
+ * a text into pieces, and text to tokens and back through a tokenizer.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -207,7 +207,7 @@ static void text_ends_before_the_first_stop(void **state) {
     assert_string_equal(shown.text, "abc");
 }
 
-/* Text that cannot be the beginning of a stop text is written immediately. */
+/* Text that cannot be the beginning of a stop string is written immediately. */
 static void only_what_is_uncertain_is_held_back(void **state) {
     (void)state;
     mem *account;

@@ -30,7 +30,7 @@ static float capped(float s, float cap) {
 
 /* ---- forward ---- */
 
-/* State of computing the output of a query (one row and head of q), tile by tile of the keys. */
+/* State of computing the output of a query (one row and head of q), one tile of keys after the other. */
 typedef struct query {
     const attention_forward_args *a;
     /* row: row of q; i: the same token's row of k; qc: first column of the head in q and o; kc: first column

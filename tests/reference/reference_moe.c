@@ -102,8 +102,8 @@ ott_status reference_op_route_balance(exec *cx, const route_balance_args *a) {
     return OTT_OK;
 }
 
-/* Computes ds, the gradient of the scores, from the balance losses and the experts' weights; dlogits from
-   ds. */
+/* Computes ds, the gradient of the scores, from the balance losses and the experts' weights. Then computes
+   dlogits from ds. */
 static void route_backward_token(const route_backward_args *a, int64_t t) {
     int64_t experts = a->logits->columns, choices = a->expert->columns, tokens = a->logits->rows;
     bool is_softmax = a->rule.score == ROUTE_SOFTMAX, has_counts = a->batch_count || a->sequence_count;
@@ -143,7 +143,8 @@ ott_status reference_op_route_backward(exec *cx, const route_backward_args *a) {
     return OTT_OK;
 }
 
-/* True if fewer than a->capacity earlier tokens have token t's expert k as their expert k. 0: no limit. */
+/* True if token t may use its choice k: fewer than a->capacity earlier tokens have the same expert as their
+   choice k. capacity 0: no limit. */
 static bool has_capacity(const route_sort_args *a, int64_t t, int64_t k) {
     int64_t before = 0;
     for (int64_t u = 0; u < t; u++) before += integers(a->expert, u)[k] == integers(a->expert, t)[k];

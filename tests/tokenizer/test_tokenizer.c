@@ -312,7 +312,7 @@ static void decodes_byte_tokens(void **state) {
                    "<s>\xef\xbf\xbd\xef\xbf\xbd"
                    "a</s>",
                    -1, true);
-    /* next to them even the valid byte x becomes U+FFFD; decoding id by id had already written x */
+    /* a valid byte next to them becomes U+FFFD, too; decoding id by id has already written it */
     sprintf(ids, "%d %d %d", 3 + 'x', e2, a);
     assert_decodes(f, t, ids, false,
                    "\xef\xbf\xbd\xef\xbf\xbd"

@@ -21,7 +21,7 @@ void case_set(json_t *root, const char *path, const char *text);
 /* Writes the file to the folder and frees `root`. Returns its path. */
 const char *case_write(folder *f, json_t *root);
 tokenizer *case_open(folder *f, json_t *root);
-/* Expects that opening fails with this status, and an error that names the file and contains `message`. */
+/* Expects that opening fails with status `expected`; the error must name the file and contain `message`. */
 void case_refuse(folder *f, json_t *root, ott_status expected, const char *message);
 
 /* Returns the ids of a text as "1 2 3", or the error's text. The caller frees the returned string. bytes < 0:

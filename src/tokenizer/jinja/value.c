@@ -314,7 +314,7 @@ ott_status jinja_dict_set(jinja_work *w, jinja_dict *d, jinja_value key, jinja_v
     return OTT_OK;
 }
 
-/* The last entry was the last to get a slot. So no search for another entry passes through its slot. */
+/* The last entry was the last to get a slot. So no search for another entry passes through this slot. */
 void jinja_dict_drop_last(jinja_dict *d) {
     d->count--;
     if (!d->slots) return;
