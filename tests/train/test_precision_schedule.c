@@ -112,8 +112,8 @@ static void phases_matter(void **state) {
 
 /* ---- delayed scaling ---- */
 
-/* The scales of a step come from earlier steps: scale 1 in the first step, (the format's maximum / the first
-   step's amax) in the second. */
+/* In delayed scaling a step's scales come from earlier steps. The first step's scale is 1. The second step's
+   scale is the format's maximum / (2^margin * the first step's amax). */
 static void scales_follow_the_steps(void **state) {
     rig r;
     const char *more[] = {"--float8.amax_history_len=1", "--float8.margin=1", NULL};

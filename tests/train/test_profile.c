@@ -199,8 +199,8 @@ static void every_so_many_steps(void **state) {
     }
 }
 
-/* Profiles steps beyond the end of the run. A run that ends within the profiled steps writes the profile so
-   far. A run that ends before the profiled steps logs that no step will be profiled. */
+/* Profiles steps 5 to 7. A run of 6 steps writes the profile of its last two steps. A run of 4 steps logs
+   that no step will be profiled. */
 static void range_beyond_the_run(void **state) {
     static captured_log logged;
     const char *over[] = {ON, NULL}, *never[] = {ON, "--train.max_steps=4", NULL};

@@ -139,7 +139,7 @@ static void run_with_peak(const fixture *f, const char *name, bool given, const 
     progress p = {.log = &log, .interval = 100, .max_steps = 1000, .memory_total = 1e9};
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
     p.account = r.account;
-    p.flops_per_token = 1e30; /* FLOPs per token so high that any device exceeds its measured peak */
+    p.flops_per_token = 1e30; /* with this value a step's FLOP/s exceed the peak of any device */
     p.peak_flops = 1e12;
     if (!given) progress_measure_peak(&p, r.device, OTT_BF16);
     snprintf(path, sizeof path, "%s/%s", f->folder, name);
@@ -155,8 +155,8 @@ static void run_with_peak(const fixture *f, const char *name, bool given, const 
     rig_close(&r);
 }
 
-/* A measured peak is never below the run's own rate, so that MFU stays at most 1. A configured peak is not
-   changed. */
+/* With a measured peak MFU is at most 1, because a faster step raises the peak. A configured peak is not
+   changed, so MFU can exceed 1. */
 static void mfu_has_a_bound(void **state) {
     const fixture *f = *state;
     double mfu[STEPS];

@@ -1,8 +1,8 @@
 /*
- * A seeded sampler of rank cells. A cell is a random model family, mesh, schedule and precision, with random
- * other settings. The test trains each cell for two steps and compares it with one rank that trains on the
- * same micro-batches. train.matrix tries every pair of mesh dimensions with one family. This test uses all
- * families.
+ * Trains random configurations ("cells") on several ranks. A cell is a random model family, mesh, schedule
+ * and precision, with random other settings. The test trains each cell for two steps and compares it with one
+ * rank that trains on the same micro-batches. The test train.matrix covers every pair of mesh dimensions with
+ * one family; this test covers all families.
  *
  *     train_test_rank_cells                            the cells of the test
  *     train_test_rank_cells --cells 500 --seed 9       500 cells of another seed
@@ -92,8 +92,8 @@ static void draw_mesh(cell *c) {
                (way_size(w, MESH_CP) > 1 ? WAY_CONTEXT : 0) | (way_size(w, MESH_TP) > 1 ? WAY_TENSOR : 0);
 }
 
-/* Draws the number of layers and of micro-batches. Each part of a pipeline has at least one layer. An
-   interleaved schedule needs a multiple of `stages` micro-batches. */
+/* Chooses random numbers of layers and micro-batches. Each part of a pipeline has at least one layer. The
+   schedule interleaved_1f1b needs a multiple of `stages` micro-batches. */
 static void draw_lengths(cell *c) {
     int64_t stages = way_size(&c->way, MESH_PP);
     bool interleaved = c->way.layout.schedule == PP_INTERLEAVED_1F1B && stages > 1;
@@ -143,8 +143,7 @@ static void draw_experts(cell *c) {
     if (one_in(c, 3)) say_number(c, "model.moe_frequency", 2);
 }
 
-/* True if the layers must be wide: with tensor parallelism, a rank's shard must hold complete blocks of
-   128. */
+/* True if layers must be wide: under BLOCK with tensor parallelism, shards must be complete blocks of 128. */
 static bool is_wide(const cell *c) {
     return c->precision == BLOCK && c->way.kinds & WAY_TENSOR;
 }
@@ -178,8 +177,8 @@ static void draw_attention(cell *c) {
     if (softcaps) say(c, "--model.final_logit_softcap=8");
 }
 
-/* Draws the family's multipliers. Larger multipliers of attention scores than these make softmax so steep
-   that changed FP8 codes change the gradients by half. */
+/* Sets the family's multipliers. With a larger attention multiplier, softmax would be so steep that changed
+   FP8 codes would change gradients by half. */
 static void draw_multipliers(cell *c) {
     if (!family_is(c->family, FAMILY_GRANITE) && !one_in(c, 8)) return;
     say(c, "--model.embedding_multiplier=3");
@@ -235,8 +234,8 @@ static void draw_settings(cell *c) {
     static const char *const frozen[] = {"tok_embeddings", "layers.0", "norm"};
     say(c, "--distributed.reshard_after_forward=%s", reshard[draw(c, 3)]);
     if (one_in(c, 6) && !c->adapts) say(c, "--train.freeze=%s", frozen[draw(c, 3)]);
-    /* An FP8 head has one scale for each chunk of tokens. Ranks with context parallelism have other chunks,
-       so they cannot equal one rank. */
+    /* With an FP8 head each chunk of a chunked loss has one scale. Under context parallelism, a rank's chunks
+       have other tokens than on one rank, so the results would differ. */
     if (one_in(c, 4) && !(is_fp8(c) && (has_blocks(c) || c->way.kinds & WAY_CONTEXT))) {
         say(c, "--train.loss_fn=chunked_cross_entropy");
         say(c, "--train.ce_chunk_size=16");
@@ -313,7 +312,7 @@ static const char *draw_recomputation(cell *c) {
     return ways[draw(c, 4)];
 }
 
-/* Compares a run with a run without those kinds of parallelism that change no bit. All bits must be equal. */
+/* Compares a run with a run without the kinds of parallelism that must not change bits. */
 static void expect_bits(const cell *c, const outcome *found) {
     mesh_way less = way_without(&c->way, way_bits(&c->way));
     outcome expected;
@@ -334,7 +333,7 @@ static void expect_near(const cell *c, const outcome *found) {
     double bound = way_gradient_bound(&c->way, c->precision, c->layers, SEQUENCES * c->length);
     double apart = outcome_distance(&one, found, way_gradient_kind(&c->way, c->precision));
     way_expect_within(c->name, "gradients", apart, bound);
-    /* twice the bound for the second step, because the weights differ by then */
+    /* twice the bound, because the weights already differ in the second step */
     way_expect_near(&one, found, 2 * bound, c->name);
     outcome_free(&one);
 }
@@ -349,7 +348,7 @@ static void ranks_train_as_one(void **state) {
     outcome_free(&found);
 }
 
-/* cmocka gives each test its own state only if the group's setup sets no state. */
+/* cmocka passes a test its own state only if the group's setup sets no state, so `shared` has the fixture. */
 static int setup(void **state) {
     (void)state;
     return fixture_setup((void **)&shared);

@@ -64,8 +64,8 @@ static void expect_same(const outcome *one, const outcome *rank, const char *wha
 
 /* ---- one rank ---- */
 
-/* Amax histories roll after every micro-batch: N times a step on one rank with N micro-batches, but once on N
-   ranks. To compare them, the histories of one rank are hidden from the model until the last micro-batch. */
+/* With one micro-batch per rank, amax histories roll once a step on N ranks, but N times on one rank with N
+   micro-batches. So the single rank's model gets the histories only in the last micro-batch. */
 typedef struct waiting {
     trainer *t;
     void *histories, *before;
@@ -214,7 +214,7 @@ static void every_rank_names_what_is_not_finite(void **state) {
     ranks_close(&opened);
 }
 
-/* The negative control: two ranks have another result than one rank with only the first rank's rows. */
+/* Negative control: a second rank, which has other rows, changes the loss of a single rank. */
 static void each_rank_has_rows_of_its_own(void **state) {
     rank_run *ranks = calloc(2, sizeof *ranks);
     outcome one = {0};
@@ -268,8 +268,8 @@ static void mixtures_of_experts_too(void **state) {
     compare_shards(*state, softmax, 4);
 }
 
-/* Ranks with sharded parameters take the same steps as ranks with full copies, up to the order of sums, with
-   every setting of gathering and resharding. */
+/* Ranks that shard the parameters take the same steps as ranks with full copies, except for the order of
+   sums, with every setting of gathering and resharding. */
 static void sharded_as_the_configuration_says(void **state) {
     static const char *const ways[][4] = {
         {"--distributed.reshard_after_forward=default", "--train.grad_accum_steps=2"},
@@ -312,8 +312,8 @@ static void a_shared_norm_is_one_rank_s(void **state) {
     free(shards);
 }
 
-/* Sharded ranks must take one rank's steps with this optimizer. Muon needs full matrices, and stochastic
-   rounding depends on an element's position in the full tensor. */
+/* Ranks that shard the parameters must take one rank's steps with this optimizer. Muon needs full matrices.
+   Stochastic rounding depends on an element's position in the full tensor, not in the shard. */
 static void compare_optimizer(const fixture *f, const char *name, bool narrow) {
     enum { SIZE = 3 };
     char setting[64];

@@ -19,7 +19,7 @@
 
 enum { STEPS = 6, BREAK = 4, MORE = 6 };
 
-/* The threads and the instruction set that compute a phase of a run. */
+/* Instruction set and threads with which the steps before or after the stop are computed. */
 typedef struct place {
     const char *isa, *threads;
 } place;
@@ -70,7 +70,7 @@ static const variant variants[] = {
      BF16,
      {STATE_IN_BF16, "--optimizer.name=schedule_free_adamw", "--scheduler.name=none"},
      0},
-    /* the loss scale overflows in the steps before and after the stop, then recovers */
+    /* the loss scale is too large in the steps before and after the stop, then small enough */
     {"fp16, loss scale too large", FP16, {"--train.max_consecutive_nan=100"}, 16777216.0f},
 };
 #define VARIANTS (sizeof variants / sizeof *variants)
@@ -124,7 +124,7 @@ static void first_part(const fixture *f, const variant *v, const place *p, outco
     rig_close(&r);
 }
 
-/* Resumes from the checkpoint in a new trainer and runs the other steps. */
+/* Resumes from the checkpoint in a new trainer and runs the steps after it. */
 static outcome second_part(const fixture *f, const variant *v, const place *p, const outcome *first,
                            const char *path) {
     rig r;
@@ -216,9 +216,9 @@ static void resumed_equals_uninterrupted(void **state) {
     snapshot_free(&expected.end);
 }
 
-/* True if two recipes must give equal results here. torchao's tensorwise and TransformerEngine's current
-   scaling differ only if the amax is 0, below 1e-12 or not finite. Power-of-two scales only change exponents,
-   so the granularity has no effect while values stay in E4M3's normal range, as in this model. */
+/* True if two recipes must give equal results with this model. torchao's tensorwise and TransformerEngine's
+   current scaling differ only if the amax is 0, below 1e-12 or not finite. Power-of-two scales only change
+   exponents, so the granularity of scales has no effect while values stay in E4M3's normal range. */
 static bool same_rule(int a, int b) {
     bool power_of_two_scales = (a == BLOCK || a == MXFP8) && (b == ROWWISE || b == BLOCK);
     return power_of_two_scales || (a == CURRENT && b == TENSORWISE);
@@ -226,7 +226,7 @@ static bool same_rule(int a, int b) {
 
 /* ---- stopped within a step ---- */
 
-/* A stop hook that requests a stop at its call number `left`, and counts its calls. */
+/* A stop hook: requests a stop at call number `left`, counted from 0. asked: number of calls so far. */
 typedef struct countdown {
     int64_t left, asked;
 } countdown;
@@ -237,8 +237,8 @@ static bool count_down(void *user) {
     return c->left-- == 0;
 }
 
-/* Runs a step and requests a stop when the trainer asks the stop hook for the `at`-th time; at < 0: never.
-   Returns how often the trainer asked. */
+/* Runs a step, and stops it at call number `at` of the stop hook (at < 0: never). Returns the number of
+   calls. */
 static int64_t watched_step(rig *r, int64_t at, step_result *s) {
     countdown c = {.left = at};
     int64_t fp8[2], all[2];
@@ -374,7 +374,7 @@ static void what_is_loaded_matters(void **state) {
     FIXTURE_OK(device_zero(r.device, r.t->m->slot[1], r.t->m->block_bytes));
     take_steps(&r, BREAK, STEPS, &o);
     finish(&r, &o);
-    /* the moments change weights, so losses differ only from the next step on */
+    /* moments first change the weights, so losses differ only from the next step on */
     assert_true(same_step(&o.step[BREAK], &expected.step[BREAK]));
     assert_false(same_step(&o.step[BREAK + 1], &expected.step[BREAK + 1]));
     assert_false(snapshot_equal(&o.end, &expected.end));
@@ -484,8 +484,7 @@ static void finished_run_resumed(void **state) {
     fixture_expect_same_run(the_fixture, "once", "finished", 6);
 }
 
-/* If the load path is a run folder, its newest checkpoint is loaded, whatever the configured checkpoint
-   folder is. */
+/* If the load path is a run folder, the run's newest checkpoint is loaded, from any checkpoint folder. */
 static void checkpoints_in_another_folder(void **state) {
     (void)state;
     char load[160];
@@ -554,7 +553,7 @@ int main(void) {
     static const run_setup run_setups[] = {
         {FP32, "1"}, {FP32, "2"},       {BF16, "1"},       {BF16, "2"},    {FP16, "1"},
         {FP16, "2"}, {TENSORWISE, "1"}, {TENSORWISE, "2"}, {ROWWISE, "1"}, {ROWWISE, "2"}};
-    /* with a sanitizer a step takes ten times as long, so only some tests of each kind run */
+    /* with a sanitizer a step takes ten times as long, so only every fifth test of a kind runs */
     enum {
         SINGLE = 9,
         RUN_SETUPS = sizeof run_setups / sizeof *run_setups,
