@@ -579,7 +579,7 @@ int main(void) {
             .name = abandoned[i], .test_func = abandoned_step_leaves_no_trace, .initial_state = initial};
     }
     for (size_t i = 0; i < RUN_SETUPS; i++) {
-        /* two consecutive tests differ only in their threads, and are compared with each other */
+        /* tests 2n and 2n + 1 differ only in their threads, and are compared with each other */
         if (i / 2 % EVERY != 0) continue;
         snprintf(names[i], sizeof names[i], "full run, %s, %s threads",
                  fixture_precisions[run_setups[i].precision].name, run_setups[i].threads);

@@ -16,7 +16,7 @@ typedef struct point {
     double share; /* the learning rate, relative to the peak */
 } point;
 
-/* A schedule and its points, with warmup 10 and a last ratio of 0.1. */
+/* A schedule with warmup 10 and a minimum ratio of 0.1, and its learning rate at some steps. */
 typedef struct curve {
     const char *name, *arguments[6];
     point points[12]; /* the last point has share 0 */
@@ -123,8 +123,8 @@ static void rates_follow_the_formulas(void **state) {
     mem_close(account);
 }
 
-/* The first step has a positive rate. The rate never exceeds the peak, never falls below the last ratio after
-   warmup, and never rises after it fell. */
+/* The first step has a positive rate. The rate never exceeds the peak, never falls below the minimum after
+   warmup, and never rises again after it has fallen. */
 static void every_step_is_in_range(void **state) {
     (void)state;
     mem *account;

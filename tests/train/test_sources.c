@@ -59,7 +59,7 @@ static void changed_data(void **state) {
     assert_int_equal(captured_log_count(&logged, "data file"), 0);
 }
 
-/* Resumes with a data folder that has one new file and lacks one file. */
+/* Resumes with a data folder that has one new file and lacks one file of the checkpoint's run. */
 static void other_files(void **state) {
     const fixture *f = *state;
     static captured_log logged;
@@ -118,8 +118,8 @@ static void changed_tokenizer(void **state) {
     mem_close(account);
 }
 
-/* A checkpoint records a hash of each file. The hash covers all of a small file, and samples of a large file
-   with both ends. */
+/* A checkpoint records a hash of each file. The hash covers all of a small file. Of a large file it covers
+   samples and both ends. */
 static void marks(void **state) {
     const fixture *f = *state;
     const char *path = in(f, "marked");

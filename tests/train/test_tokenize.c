@@ -1,6 +1,6 @@
 /*
  * Tokenizing a corpus gives a token file with the ids that training would compute from the text, with any
- * number of threads and rounds. The file is complete or absent.
+ * number of threads, and also if the corpus is read in several rounds. The file is complete or absent.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -163,7 +163,7 @@ static void rows_are_what_training_reads(void **state) {
     }
 }
 
-/* Tokenizes one JSON array of rows. The array is larger than a round. */
+/* Tokenizes a JSON array of rows that is larger than the text that is read in one round. */
 static void an_array_is_what_training_reads(void **state) {
     const fixture *f = *state;
     FILE *file = fopen(path_of(f, "rows.json"), "wb");
@@ -204,8 +204,7 @@ static void stops_within_a_document(void **state) {
     mem_close(account);
 }
 
-/* A round tokenizes 4 MiB per thread. The file is larger than a round, and one document is larger than a
-   round. */
+/* A round reads 4 MiB per thread. This file is larger than a round, and one of its documents is too. */
 static void many_rounds_are_one_file(void **state) {
     const fixture *f = *state;
     fixture_write_text(path_of(f, "part.txt"), 1 << 20, 3);
@@ -304,7 +303,7 @@ static void every_failed_allocation_is_undone(void **state) {
     count_aside(f);
 }
 
-/* The error names the first bad document in file order, whichever thread found one first. */
+/* The error names the first bad document of the file, even if another thread finds a later one earlier. */
 static void the_first_failure_is_reported(void **state) {
     const fixture *f = *state;
     FILE *file = fopen(path_of(f, "bad.jsonl"), "wb");

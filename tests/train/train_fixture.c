@@ -38,7 +38,7 @@ static void append_word(char *out, uint64_t index) {
     }
 }
 
-#define WORDS 20000 /* too many to memorize in a short run, so a model must learn how words are built */
+#define WORDS 20000 /* too many words to memorize in a short run: a model must learn how words are built */
 
 /* Writes four to twelve words, some followed by a comma. */
 static void write_sentence(char *out, uint64_t seed, uint64_t *draw) {
@@ -119,7 +119,7 @@ const precision fixture_precisions[] = {
     [MXFP8] = {"mxfp8", {"--train.mixed_precision=fp8", "--float8.recipe_name=mxfp8"}},
 };
 
-/* All dimensions are multiples of 16, so that every layer can run in FP8. Heads share keys. */
+/* All dimensions are multiples of 16, so that all layers can run in FP8. Two query heads share a key head. */
 static const char *const tiny_run[] = {
     "--model.dim=32",
     "--model.n_layers=2",
@@ -142,7 +142,7 @@ static const char *const tiny_run[] = {
     "--checkpoint.interval=3",
     "--checkpoint.keep_last_n=0",
     "--metrics.log_interval=1",
-    /* without this key the run would measure the peak, which takes longer than the run */
+    /* without metrics.peak_tflops the run would measure the peak, which takes longer than the run */
     "--metrics.peak_tflops=0.1",
 };
 
@@ -356,7 +356,7 @@ void snapshot_free(snapshot *s) {
 /* ---- full runs ---- */
 
 typedef struct stopper {
-    int64_t steps, after, within; /* steps: done so far. after, within: run_options.stop_after, stop_within */
+    int64_t steps, after, within; /* steps done so far; run_options.stop_after, stop_within (counts down) */
     bool asked;
 } stopper;
 

@@ -16,8 +16,8 @@
 #else
 #define FIXTURE_SANITIZED 0
 #endif
-/* True if steps take ten times as long (sanitizer), or if the test runs again on the fenced device, which
-   only checks memory accesses. Tests then run only some of many similar cases. */
+/* True if steps take ten times as long (with a sanitizer), or if the test runs again only to check memory
+   accesses (on the fenced device). Tests then run only some of many similar cases. */
 bool fixture_takes_few(void);
 
 /* The group's state: a temporary folder, removed at the end, and the path of its text. */
@@ -60,8 +60,8 @@ enum {
     PRECISIONS
 };
 
-/* The configuration of the tiny run in FOLDER/name at this precision. more: further arguments, which override
-   earlier ones. The list ends with NULL; it may be NULL. */
+/* The configuration of the tiny run in FOLDER/name with precision p. more: further arguments, which override
+   earlier ones and end with NULL; may be NULL. */
 config *fixture_config(const fixture *f, mem *account, const char *name, const precision *p,
                        const char *const *more);
 
@@ -84,7 +84,7 @@ typedef struct rig_options {
     const precision *precision;
     const char *const *more; /* further arguments, as for fixture_config */
     const recipe *row;       /* replaces the configured recipe, unless NULL */
-    group *run_group;        /* as in trainer_options; if NULL, stage_ranks or data_group is used */
+    group *run_group;        /* as in trainer_options; if NULL, the rig uses stage_ranks or data_group */
     group *data_group;       /* as in trainer_options */
     group *tensor_ranks;     /* this and the next four members: as in model_options */
     bool sequence_parallel;
@@ -111,7 +111,7 @@ void rig_open(rig *r, const fixture *f, const rig_options *o);
    rig_make on a separate thread. */
 void rig_prepare(rig *r, const fixture *f, const rig_options *o);
 ott_status rig_make(rig *r, const rig_options *o);
-/* Opens and closes a rig in the caller's memory account, which may run out of memory. All memory is freed. */
+/* Opens and closes a rig in the caller's memory account. If memory runs out, fails and frees all memory. */
 ott_status rig_try(rig *r, mem *account, const fixture *f, const rig_options *o);
 void rig_close(rig *r);
 /* Runs one step at the schedule's learning rate. */
@@ -144,7 +144,7 @@ typedef struct run_options {
     const precision *precision;
     const char *const *more;
     int64_t stop_after; /* requests a stop after this number of steps; 0: never */
-    /* number of further calls of the stop hook, within the next step, before the hook requests a stop */
+    /* number of calls of the stop hook, after these steps, before the hook requests a stop */
     int64_t stop_within;
     captured_log *logged; /* receives the log; may be NULL */
 } run_options;
