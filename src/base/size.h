@@ -10,7 +10,7 @@
    overflow. */
 bool size_multiply(int64_t a, int64_t b, int64_t *out);
 bool size_add(int64_t a, int64_t b, int64_t *out);
-/* Sets *out to the product of factors[count]. On overflow returns OTT_ERR_CONFIG and names `what`. */
+/* Sets *out to the product of factors[count]. On overflow returns OTT_ERR_CONFIG with `what` in its text. */
 ott_status size_product(const char *what, const int64_t *factors, int count, int64_t *out);
 
 /* Greatest common divisor. a and b must be 0 or more, and not both 0. */

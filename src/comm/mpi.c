@@ -155,8 +155,8 @@ static bool ask_rank(int rank, double seconds, int *answer) {
     return false;
 }
 
-/* Asks the rank that the operation waits for which rank it waits for, asks that rank the same, and so on.
-   Returns the last rank: it computes, hangs or does not answer (*answers is false). */
+/* Asks the rank that the operation waits for whether it waits for another rank, asks that rank the same, and
+   so on. Returns the last rank: it computes, hangs or does not answer (*answers is false). */
 static int find_blocking_rank(const mpi_group *g, const mpi_operation *o, bool *answers) {
     double seconds = g->timeout < 4 ? g->timeout / 4 : 1;
     int rank = late_rank(g, o), next = rank;

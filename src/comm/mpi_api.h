@@ -1,6 +1,6 @@
 /*
- * comm/mpi_api: the MPI functions that Ottava uses, as a table. The plugin libottava_mpi.so (src/mpi) fills
- * the table with the MPI library that it was built for. So neither libottava nor the program links MPI.
+ * comm/mpi_api: a table of the MPI functions that Ottava uses. The plugin libottava_mpi.so (src/mpi) fills
+ * it with functions of the MPI library that it was built for. So neither libottava nor the program links MPI.
  *
  * Functions that return int (except is_done) return 0 or MPI's error code. Only one thread calls them.
  */

@@ -58,7 +58,7 @@ static int64_t piece_bytes(int count) {
     return bytes < PIECE_LEAST ? PIECE_LEAST : bytes > PIECE_MOST ? PIECE_MOST : bytes;
 }
 
-/* Bytes for a piece to each rank, a piece from each rank, and the fp32 sums of a piece of bf16 values. */
+/* Returns the bytes for a piece to each rank, a piece from each rank, and fp32 sums of one bf16 piece. */
 static int64_t staging_bytes(int count) {
     return count > 1 ? (2 * (int64_t)count + 2) * piece_bytes(count) : 0;
 }

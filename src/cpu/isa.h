@@ -25,7 +25,7 @@ typedef struct cpu_device {
     pool *pool;
     char *scratch; /* CPU_SCRATCH_BYTES for each thread */
     const struct cpu_isa *isa;
-    const struct cpu_tiles *tiles; /* ops that replace some ops of isa (cpu/tiles.h); NULL: no tile unit */
+    const struct cpu_tiles *tiles; /* the tile unit's ops, which replace ops of isa; NULL: no tile unit */
     op_table ops;                  /* the ops of isa; `tiles` replaces some of them */
     char name[48];                 /* name, such as "cpu avx512, 2 threads" */
     const char *warning;           /* the warning that cpu_warning returns */

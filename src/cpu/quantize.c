@@ -281,12 +281,12 @@ static void finish_tile(const quantize_job *job, const quantize_use *s, float *t
     memset(tile, 0, (size_t)(count * TILE_ROWS) * sizeof(float));
 }
 
-/* Returns the largest magnitudes so far, [n, n + count) of use i, in fp32. count is at most 16. */
+/* Returns the largest magnitudes so far, [n, n + count) of use[i], in fp32. count is at most 16. */
 static v16 amax_so_far(const quantize_job *job, int i, const quantize_work *w, int64_t n, int64_t count) {
     return column_amax_load_n(w->most[i], job->use[i].columns == 1 ? job->x->dtype : OTT_F32, n, count);
 }
 
-/* Stores the amaxes of use i in rows [row, end). If job->casts, also computes scales and codes. */
+/* Stores the amaxes of rows [row, end) for use[i]. If job->casts, also computes scales and codes. */
 static void finish_rows(const quantize_job *job, int i, quantize_unit u, int64_t row, int64_t end,
                         const quantize_work *w) {
     const quantize_use *s = &job->use[i];

@@ -16,7 +16,7 @@ enum { TILE_ROWS = 16 };
 typedef struct row_ahead {
     int64_t distance; /* prefetch distance in elements; 0: no prefetch */
     int64_t mask;     /* prefetch only at elements i with (i & mask) == turn */
-    int64_t turn;     /* two loops over the same rows have different turns and prefetch different elements */
+    int64_t turn;     /* differs between two loops over the same rows: each prefetches other elements */
 } row_ahead;
 
 /* While elements [i, i + 64) of a row are processed, prefetches the elements a.distance after them. */

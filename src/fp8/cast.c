@@ -1,4 +1,4 @@
-/* fp8/cast: casts of numbers and arrays of any format, with fp8/narrow. */
+/* fp8/cast: casts of numbers and arrays of any format. FP8 and fp16 use fp8/narrow. */
 #include "fp8/narrow.h"
 
 uint8_t cast_to_e4m3(float x, cast_mode mode) {

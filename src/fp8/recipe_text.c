@@ -59,7 +59,7 @@ static const word words[] = {
 };
 #define WORD_COUNT (int)(sizeof words / sizeof *words)
 
-/* Returns the value of a property; 0 for epsilon, which is not an integer. */
+/* Returns the value of property f of a cast; 0 for epsilon, which is not an integer. */
 static int field_get(const cast_spec *s, field f) {
     switch (f) {
     case FIELD_FORMAT: return cast_spec_is_fp8(s) ? (int)s->format : HIGH_FORMAT;
@@ -262,7 +262,7 @@ static ott_status read_words(const char *text, sentence *out) {
     return first ? fail_unknown("", true) : OTT_OK;
 }
 
-/* True if the cast depends on this field, given the policy and rule of s. */
+/* True if the cast depends on property f, given the policy and rule of s. */
 static bool field_counts(const cast_spec *s, field f) {
     bool delayed = s->policy == AMAX_DELAYED;
     switch (f) {

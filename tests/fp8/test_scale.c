@@ -160,7 +160,7 @@ static void torchao_power_of_two_for_every_bf16(void **state) {
     }
 }
 
-/* Clears the mantissa of the values of torchao's test_float8_utils.py, and of more values. */
+/* Tests clearing the mantissa, with the values of torchao's test_float8_utils.py and with more values. */
 static void mask_power_of_two_table(void **state) {
     (void)state;
     const struct {

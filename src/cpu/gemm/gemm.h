@@ -89,7 +89,7 @@ typedef struct gemm_job {
     int64_t grain;
     int64_t block;      /* terms of a scale block; 0: scales apply to the full contraction */
     int64_t terms;      /* terms of the contraction in a packed element: 1, or 2 for pairs */
-    bool tile32;        /* true: ACCUMULATE_TILE32; false: terms one by one, or the tensor core's order */
+    bool tile32;        /* true: ACCUMULATE_TILE32; false: terms are added one by one or as tensor cores do */
     int grid_m, grid_n; /* grid of threads over C */
     float factor;       /* factor of the scaled sums */
 } gemm_job;
