@@ -94,7 +94,8 @@ enum { CLI_NOT_LAUNCHED = -1 };
 int cli_launch(output *log, int argc, char **argv);
 
 /* What signals do. CLI_STOP_PLAIN: SIGINT or SIGTERM stops the work; the same signal again ends the program.
-   CLI_STOP_SAVING: SIGINT, SIGTERM, SIGHUP or SIGUSR1 saves and stops; only a second SIGINT ends it. */
+   CLI_STOP_SAVING: SIGINT, SIGTERM, SIGHUP or SIGUSR1 lets the work save and stop; only a second SIGINT ends
+   the program. */
 typedef enum cli_stop_kind { CLI_STOP_PLAIN, CLI_STOP_SAVING } cli_stop_kind;
 /* Lets SIGINT and SIGTERM stop the work of this context (ott_stop), until cli_stop_end. */
 void cli_stop_begin(ott_context *context, cli_stop_kind kind);
@@ -144,7 +145,8 @@ typedef struct command {
 enum { OPTIONS_CONTINUE = -1 };
 
 /* Reads the options (--name=value or --name value; "--" ends them) and moves the operands to the front of
-   argv. *operands: their number. Returns OPTIONS_CONTINUE, or an exit code: 0 after --help, 2 on an error. */
+   argv. *operands: number of operands. Returns OPTIONS_CONTINUE, or an exit code: 0 after --help, 2 after an
+   error, which it printed. */
 int options_take(const command *c, int argc, char **argv, int *operands);
 /* Returns the word in words[count] that is nearest to `word`; NULL if none is near. */
 const char *options_nearest(const char *word, const char *const *words, int count);

@@ -18,7 +18,8 @@ bool cli_is_config_file(const char *argument) {
            (ends_with(argument, ".toml") || ends_with(argument, ".yaml") || ends_with(argument, ".yml"));
 }
 
-/* Returns the file that CONFIG_FILE names (as in torchtitan's run_train.sh); NULL if the arguments do. */
+/* Returns the file that CONFIG_FILE names, as torchtitan's run_train.sh reads it. NULL if the variable is not
+   set or if the arguments name a file. */
 static const char *file_of_environment(int argc, char **argv) {
     const char *file = getenv("CONFIG_FILE");
     for (int i = 0; i < argc; i++)

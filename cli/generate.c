@@ -19,7 +19,7 @@ typedef struct request {
 
 /* ---- the prompt ---- */
 
-/* Returns the exit code for an errno: CLI_FAILED for a fault of the machine, else CLI_BAD_INPUT. */
+/* Returns an errno's exit code: CLI_FAILED for a fault of the machine (EIO), otherwise CLI_BAD_INPUT. */
 static int code_of(int reason) {
     return reason == EIO || reason == EMFILE || reason == ENFILE || reason == ENOMEM ? CLI_FAILED
                                                                                      : CLI_BAD_INPUT;

@@ -154,7 +154,7 @@ static void take_samples(gpu *g, turns *t, int samples, int calls, double *us) {
     for (int i = 0; i <= samples; i++) GPU_CHECK(cudaEventDestroy(at[i]));
 }
 
-/* Calls the timed function until the GPU's clocks have risen from idle. Returns the last call's time, us. */
+/* Calls the timed function until the GPU's clocks have risen. Returns the microseconds of the last call. */
 static double warm_up(gpu *g, turns *t) {
     double us = 0, spent = 0;
     do {

@@ -33,7 +33,7 @@ void gpu_check(cudaError_t status, const char *call, const char *file, int line)
 
 /* ---- memory ---- */
 
-/* Returns device memory, aligned to 256 bytes. Ends the program if there is too little. Use gpu_free. */
+/* Returns device memory, aligned to 256 bytes, or ends the program. Free the memory with gpu_free. */
 void *gpu_alloc(size_t bytes);
 void gpu_free(void *data);
 /* Returns zero-filled host memory. Ends the program if there is not enough. Free it with free. */
@@ -61,7 +61,8 @@ typedef void gpu_work(gpu *g, void *context, int set);
 int gpu_sets(const gpu *g, size_t bytes);
 /* Times a function. Its calls use the input sets in turn. After 5 ms of warm-up the function takes 15
    samples, or as many as fit into 0.1 s, but at least 5. Each sample lasts at least 200 us. All calls are
-   queued in advance, so the device does not wait for the host. Cards do not reach a power limit so soon. */
+   queued in advance, so the device does not wait for the host. In so short a time a GPU does not reach its
+   power limit. */
 gpu_time gpu_measure(gpu *g, gpu_work *work, void *context, int sets);
 /* Like gpu_measure, but times only two calls after one warm-up call, to choose between algorithms. */
 gpu_time gpu_measure_briefly(gpu *g, gpu_work *work, void *context, int sets);

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Names of the kinds of operands and of accumulators. Each pair of two kinds, one of each, is a case. */
+/* Names of the kinds of operands and of accumulators. A case combines one kind of each. */
 extern const char *const operand_kinds[];
 extern const int operand_kind_count;
 extern const char *const accumulator_kinds[];

@@ -26,7 +26,7 @@ typedef struct wgmma_layout {
 typedef struct wgmma_batch {
     ott_dtype a_format, b_format; /* E4M3 or E5M2 */
     int64_t k, tiles;
-    /* true: sums of 128 products from 0 are added to C in fp32; false: products are added to C itself */
+    /* true: every 128 products are summed from 0, then added to C in fp32; false: products are added to C */
     bool split;
     wgmma_layout layout;
     const uint8_t *a, *b; /* codes: a [tiles,64,k], b [tiles,8,k] */

@@ -70,9 +70,9 @@ OTT_API ott_status ott_context_open(const ott_context_options *options, ott_cont
    nothing for NULL and for a closed context. Also does nothing, with the reason in ott_error_text, inside a
    callback of this context, while another thread uses it, and in a child process after fork. */
 OTT_API void ott_context_close(ott_context *context);
-/* Requests the training, evaluation or tokenization in this context to stop. Training discards the step in
+/* Stops the training, evaluation or tokenization that runs in this context. Training discards the step in
    progress, saves the last complete step and returns OTT_OK, or OTT_ERR_STOPPED if no step is complete. If
-   none runs, the next training, evaluation or tokenization stops. Any thread or signal handler may call. */
+   none of them runs, the next one stops. Any thread or signal handler may call ott_stop. */
 OTT_API void ott_stop(ott_context *context);
 
 #ifdef __cplusplus

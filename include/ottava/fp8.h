@@ -116,7 +116,7 @@ OTT_API ott_status ott_recipe_set_callbacks(ott_recipe *r, const ott_delayed_cal
 /* Writes the recipe as text: the rowwise and columnwise copies, the three GEMMs, and the publication. */
 OTT_API ott_status ott_recipe_describe(ott_recipe *r, ott_text_fn write, void *user);
 /* Writes all recipes: format, granularity and scale rule of each operand, accumulator of each GEMM, bytes
-   kept for backward per input element, devices that can run it, publication. json: 1: as JSON, 0: a table. */
+   kept for backward per input element, devices that can run it, publication. json 1: JSON; 0: a table. */
 OTT_API ott_status ott_recipe_table(ott_context *context, int json, ott_text_fn write, void *user);
 
 /* Returns OTT_OK if the device can run the recipe. device_name: as in ott_context_options; "auto" means the
@@ -158,9 +158,9 @@ typedef struct ott_qtensor ott_qtensor;
 typedef enum ott_role { OTT_INPUT, OTT_WEIGHT, OTT_GRAD_OUTPUT } ott_role;
 typedef enum ott_usage { OTT_ROWWISE, OTT_COLUMNWISE } ott_usage;
 
-/* Opens an empty quantized tensor for a tensor of this shape and role. The recipe is copied and may be
-   closed. If a GEMM reads the tensor in high precision, its use takes no memory, and ott_gemm reads the
-   original tensor. rows and columns: 1 or more. OTT_ERR_UNSUPPORTED if the device cannot run the recipe. */
+/* Opens an empty quantized tensor for a tensor of this shape and role. The recipe is copied. If a GEMM reads
+   the tensor in high precision, the copy for this GEMM takes no memory: ott_gemm reads the original tensor.
+   rows and columns: 1 or more. OTT_ERR_UNSUPPORTED if the device cannot run the recipe. */
 OTT_API ott_status ott_qtensor_open(ott_context *context, int64_t rows, int64_t columns, ott_recipe *r,
                                     ott_role role, ott_qtensor **out);
 OTT_API void ott_qtensor_close(ott_qtensor *q);
@@ -210,7 +210,7 @@ typedef struct ott_statistics {
 } ott_statistics;
 
 OTT_API void ott_statistics_init(ott_statistics *statistics);
-/* Measures the error of the copy that `use` names, after ott_quantize(q, x). Fails as ott_dequantize does. */
+/* Measures the error of the copy that `use` names, after ott_quantize(q, x). Errors: see ott_dequantize. */
 OTT_API ott_status ott_quantize_statistics(ott_qtensor *q, const ott_tensor *x, ott_usage use,
                                            ott_statistics *out);
 

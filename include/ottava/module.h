@@ -119,8 +119,9 @@ OTT_API ott_status ott_attention_open(ott_context *context, const ott_attention_
 OTT_API ott_status ott_mlp_open(ott_context *context, const ott_mlp_options *options, ott_module **out);
 OTT_API ott_status ott_transformer_layer_open(ott_context *context,
                                               const ott_transformer_layer_options *options, ott_module **out);
-/* Runs modules[count] one after the other; count is 1 or more. Their names become "0", "1", ... Owns the
-   modules unless it fails: OTT_ERR_SHAPE or OTT_ERR_DTYPE if an output does not fit the next input. */
+/* Runs modules[count] one after the other; count is 1 or more. Their names become "0", "1", ... The
+   sequential owns the modules, unless the call fails: OTT_ERR_SHAPE or OTT_ERR_DTYPE if an output does not
+   fit the next input. */
 OTT_API ott_status ott_sequential_open(ott_context *context, ott_module *const *modules, int count,
                                        ott_module **out);
 /* Closes the module and its parts. Does nothing for a module that is part of another. */
@@ -218,7 +219,7 @@ OTT_API const char *ott_module_kind(const ott_module *module);
 OTT_API int64_t ott_module_in_features(const ott_module *module); /* 0 if the module reads tokens */
 OTT_API int64_t ott_module_out_features(const ott_module *module);
 OTT_API ott_dtype ott_module_dtype(const ott_module *module);
-/* Returns the part with this name, "0" or "self_attn.q_proj"; "": the module. NULL: no such part. */
+/* Returns the part with this name, "0" or "self_attn.q_proj". "" is the module itself. NULL: no such part. */
 OTT_API ott_module *ott_module_child(ott_module *module, const char *fqn);
 /* 1 for a linear layer that computes in FP8: it was converted, or last run in an autocast region. */
 OTT_API int ott_module_is_float8(const ott_module *module);

@@ -155,7 +155,8 @@ OTT_API ott_status ott_generator_open(ott_context *context, const char *run,
                                       const ott_generate_options *options, ott_generator **out);
 /* Closes the generator. Does nothing inside a callback of ott_generator_continue (see ott_error_text). */
 OTT_API void ott_generator_close(ott_generator *generator);
-/* Appends `text` to the text so far, does not write it, and writes the continuation as ott_generate does. */
+/* Appends `text` to the text so far and writes only the continuation, as ott_generate does. `text` may be
+   empty, but not in the first call. */
 OTT_API ott_status ott_generator_continue(ott_generator *generator, const char *text, ott_text_fn write,
                                           void *user);
 
@@ -287,13 +288,14 @@ typedef struct ott_eval_options {
     void *user;           /* passed to progress */
     const char *device;   /* device; see ott_context_options */
     const char *base;     /* base model of the model at `path`; see ott_generate_options */
-    /* [setting_count] overrides of the model's configuration, as arguments of ott_config_open
-       ("--float8.recipe_name=block"): [float8], train.mixed_precision, train.batch_size, train.seq_len,
-       data.add_bos, data.add_eos, data.document_separator, data.pack_sequences. Not for `against`. */
+    /* [setting_count] overrides of the model's configuration (not of the model `against`), as arguments of
+       ott_config_open ("--float8.recipe_name=block"): [float8], train.mixed_precision, train.batch_size,
+       train.seq_len, data.add_bos, data.add_eos, data.document_separator, data.pack_sequences. */
     const char *const *settings;
     int setting_count;
     /* OTT_EVAL_PERPLEXITY writes the logits to this safetensors file; NULL: none. Tensors: logits [tokens,
-       vocabulary] as activations; int32 input_ids, labels (-100: not predicted) and position_ids [tokens]. */
+       vocabulary] in the format of the activations; int32 input_ids, labels (-100: not predicted) and
+       position_ids [tokens]. */
     const char *logits;
 } ott_eval_options;
 

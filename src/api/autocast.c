@@ -26,7 +26,7 @@ static ott_status set_store(ott_module *m) {
     return delayed_store_set(&b->store, m->handle.context->device, wanted, TENSOR_COUNT);
 }
 
-/* Sets how a layer quantizes. A spec without FP8 keeps the state of delayed scaling for a later spec. */
+/* Sets how a layer quantizes (its spec). If the spec has no FP8, the state of delayed scaling is kept. */
 ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed) {
     linear_body *b = m->body;
     if (recipe_spec_equal(&b->layer->spec, spec)) return OTT_OK;

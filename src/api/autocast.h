@@ -23,7 +23,7 @@ typedef struct autocast {
     int depth;          /* number of open regions, which are in `regions` */
     bool was_enabled;   /* a region was enabled since the outermost ott_autocast_begin */
     bool first_pending; /* no module has run FP8 layers in training since the outermost ott_autocast_begin */
-    /* list of the linear layers that ran FP8 in a region, by first run; linked by next_registered */
+    /* linear layers that ran FP8 in a region, in the order of their first run; linked by next_registered */
     ott_module *registered, **registered_end;
 } autocast;
 

@@ -61,7 +61,7 @@ ott_status api_require(const void *pointer, const char *function, const char *ar
  */
 ott_status api_read_options(const void *given, void *own, size_t own_bytes, const char *name);
 
-/* Fails with OTT_ERR_ARGUMENT if the caller has not initialized the result struct. Call it first. */
+/* Call this before computing a result: fails with OTT_ERR_ARGUMENT if the struct is not initialized. */
 ott_status api_check_struct(const void *given, const char *name);
 /* Checks the settings of ott_eval_options and ott_generate_options. */
 ott_status api_check_settings(const char *const *settings, int count);

@@ -55,7 +55,7 @@ void handle_close(handle *h);
 void handle_close_all(ott_context *context);
 /* True if the object is open and of this kind. If not, functions that close objects do nothing. */
 bool handle_is_open(const void *object, handle_kind kind);
-/* Fails with OTT_ERR_ARGUMENT unless the object is open and of this kind. Names function and argument. */
+/* Fails with OTT_ERR_ARGUMENT unless the object is open and of this kind. The text names the argument. */
 ott_status handle_check(const void *object, handle_kind kind, const char *function, const char *argument);
 #define API_HANDLE(object, kind) TRY(handle_check((object), HANDLE_##kind, __func__, #object))
 /* Like handle_check; also OTT_ERR_ARGUMENT if the object belongs to another context. */

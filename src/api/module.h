@@ -21,7 +21,7 @@ typedef struct module_value {
     plan_buffer buffer;
 } module_value;
 
-/* The functions of one kind of module. If a pointer is NULL, nothing is done in its place. */
+/* The functions of one kind of module. Where a pointer is NULL, nothing is done. */
 typedef struct module_table {
     const char *kind; /* name of the kind, "linear" */
     bool is_linear;   /* the body is a linear_body */
@@ -112,7 +112,8 @@ ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, 
 /* Updates the full names of all nodes of the tree. */
 ott_status module_rename(ott_module *root);
 /* Last step of opening a module: names the tree, sets how weights are drawn, connects the layers and sets
-   *out. After an error closes the tree, also if `built`, the earlier status, is one. deviation: init_std. */
+   *out. If this or `built`, the status of the earlier steps, is an error, closes the tree. deviation:
+   init_std. */
 ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,
                          ott_module **out);
 void module_close_tree(ott_module *m); /* does nothing for NULL */

@@ -26,7 +26,7 @@ ott_dtype ott_module_dtype(const ott_module *module) {
     return is_module(module, __func__) ? module->dtype : OTT_DTYPE_COUNT;
 }
 
-/* Returns the child whose label is the first name in fqn ("a" in "a.b"). *rest: fqn after name and dot. */
+/* Returns the child whose label is the first name in fqn ("a" in "a.b"). *rest: what follows the dot. */
 static ott_module *step_down(const ott_module *m, const char *fqn, const char **rest) {
     for (int i = 0; i < m->child_count; i++) {
         size_t length = strlen(m->children[i]->label);

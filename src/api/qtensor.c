@@ -51,7 +51,7 @@ static ott_status open_qtensor(ott_recipe *r, int64_t rows, int64_t columns, ott
     return *out = q, OTT_OK;
 }
 
-#define DIMENSION_MOST (INT64_C(1) << 40) /* products of two sizes cannot overflow */
+#define DIMENSION_MOST (INT64_C(1) << 40) /* largest size; a product of two sizes cannot overflow */
 
 ott_status ott_qtensor_open(ott_context *context, int64_t rows, int64_t columns, ott_recipe *r, ott_role role,
                             ott_qtensor **out) {

@@ -67,7 +67,7 @@ static double seen_pairs(const bench_attention_shape *s) {
     return (tokens * (tokens + 1) - (unseen > 0 ? unseen * (unseen + 1) : 0)) / 2;
 }
 
-/* Adds two cases. For each pair, forward has two matrix products and backward has five. */
+/* Adds two cases. For each pair of query and key, forward has two products and backward five. */
 ott_status bench_add_attention(bench *b, const bench_attention_shape *shape) {
     void *memory;
     TRY(bench_alloc(b, sizeof(attention_state), &memory));

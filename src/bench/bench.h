@@ -20,7 +20,7 @@ typedef struct bench_options {
     const char *precision;
     /* step, generate: recipe of precision fp8, as in float8.recipe_name; NULL: tensorwise */
     const char *recipe;
-    /* step: rows and tokens per row; 0: the file's, or without a file 4 and 256 (512 from 124M on) */
+    /* step: rows, and tokens per row; 0: as in the file, or without a file 4 and 256 (512 from 124M on) */
     int64_t batch_size, seq_len;
     /* load: a Hugging Face folder; products: a configuration file; step: a configuration file or NULL */
     const char *path;

@@ -10,7 +10,7 @@ double report_format_sqnr(const char *format) {
     return strcmp(format, "e5m2") == 0 ? 25.6 : 0;
 }
 
-/* Metrics without SQNR mean no error (+infinity); without SQNR and amax a NaN or infinity (-infinity). */
+/* Returns +infinity for metrics without SQNR (no error), and -infinity if they lack amax too (NaN). */
 double report_use_rank(const metrics_use *use) {
     if (!isnan(use->sqnr_db)) return use->sqnr_db - report_format_sqnr(use->format);
     return isnan(use->amax) ? -INFINITY : INFINITY;

@@ -38,7 +38,7 @@ static void find_lowest(const metrics_health *h, double *lowest) {
     }
 }
 
-/* Returns the largest lowest[] of the at most MOST_ROWS modules shown. sorted: workspace [module_count]. */
+/* Returns the report_use_rank up to which modules are shown, at most MOST_ROWS. sorted: workspace. */
 static double find_shown_limit(const metrics_health *h, const double *lowest, double *sorted) {
     int64_t count = 0;
     for (int64_t i = 0; i < h->module_count; i++)

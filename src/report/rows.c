@@ -46,7 +46,7 @@ typedef struct sample {
     double mean, squares; /* squares: sum of the squared deviations from the mean */
 } sample;
 
-/* Returns mean and deviations of a double over the runs of a row. at: its offset in report_summary. */
+/* Returns mean and deviations of a member (a double) over the runs of a row. at: the member's offset. */
 static sample sample_of(const report *r, const report_row *row, size_t at) {
     sample s = {.count = row->count};
     double value[1];

@@ -111,7 +111,7 @@ static void test_traces(void **state) {
     for (int i = 0; i < 8; i++) trace(i & 1, i & 2, i & 4 ? 2 : 0);
 }
 
-/* Compares with the scales that TransformerEngine computed from 10 amaxes. Infinite ones are ignored. */
+/* Compares with TransformerEngine's scales for 10 amaxes. One amax is infinite, which Ottava ignores. */
 static void test_reference_trace(void **state) {
     (void)state;
     static const float amaxes[] = {2, 8, 0, 1, INFINITY, 4, 0.5f, 0.25f, 0.25f, 0.25f};

@@ -186,7 +186,7 @@ static void test_nothing_converted(void **state) {
     ott_context_close(c);
 }
 
-/* Compares the automatic filter with torchao's _auto_filter_for_recipe, for sizes at which it decides. */
+/* Compares the automatic filter with torchao's _auto_filter_for_recipe, for sizes around its limits. */
 static void test_auto_filter(void **state) {
     (void)state;
     static const struct {

@@ -1,4 +1,4 @@
-/* The three GEMMs of the public API, under every recipe, compared with the scalar reference. Wrong calls. */
+/* The three GEMMs of the public API: every recipe compared with the scalar reference, and wrong calls. */
 #include "api/api_case.h"
 #include "fp8/reference.h"
 #include <stdbool.h>

@@ -181,7 +181,7 @@ static int refuse_down(void *user, const char *fqn, const ott_module *layer) {
     return ott_module_out_features(layer) > 0 && !strstr(fqn, "down_proj");
 }
 
-/* Conversion by a call equals conversion by the configuration. A second call obeys its own filter. */
+/* Conversion by a call equals conversion by configuration. A second call converts what its filter accepts. */
 static void test_conversion(void **state) {
     (void)state;
     captured_log h;

@@ -130,7 +130,7 @@ static void close_loop(loop *l, const history *h) {
     ott_context_close(l->c);
 }
 
-/* Reads rows `first` and following of the run's data as a micro-batch. Adds their labels to *labels. */
+/* Reads a micro-batch from row `first` of the run's data on. Adds its number of targets to *labels. */
 static void read_rows(loop *l, int micro_batch, int64_t first, int64_t *labels) {
     int32_t token[SEQUENCES * LENGTH], target[SEQUENCES * LENGTH], position[LENGTH], start[LENGTH];
     float values[SEQUENCES * LENGTH];

@@ -62,7 +62,8 @@ typedef struct op_case {
     case_field fields[OP_ARGS_FIELDS_MAX];
     /* the op's argument struct, with addresses in `live` */
     _Alignas(16) unsigned char args[OP_ARGS_BYTES_MAX];
-    /* copies of the block. live: after the last run; pristine: before any run; expected: of the reference */
+    /* copies of the block. live: after the last run; pristine: before any run; expected: the reference's
+       run */
     unsigned char *live, *pristine, *expected;
     unsigned char *block; /* the block that the addresses in `loaded` point into */
     op_args loaded;       /* the arguments with addresses on the device of the last case_run */

@@ -384,7 +384,8 @@ static void test_links_stay_links(void **state) {
     assert_text(at("far/real"), "new");
 }
 
-/* Writing the program's own files fails if a link, pipe or folder has their name. A link's target stays. */
+/* Writing the program's own files fails if a link, a pipe or a folder has their name. The target of the link
+   does not change. */
 static void test_own_files_are_no_links(void **state) {
     (void)state;
     file_writer *w;

@@ -1,4 +1,5 @@
-/* Limits of memory: free memory of the machine, of cgroups (versions 1 and 2), of addresses; arithmetic. */
+/* Limits of memory: free memory of the machine, of cgroups (versions 1 and 2) and of address limits. Also
+   tests checked arithmetic. */
 #include "base/limit.h"
 #include "base/mem.h"
 #include "base/size.h"

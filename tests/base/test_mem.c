@@ -1,4 +1,5 @@
-/* Memory accounts: counting, zero-filled blocks, alignment, growth, failures, wrong calls, threads, pages. */
+/* Memory accounts: counting, zero-filled blocks, alignment, growth, failures, wrong calls, threads, pages
+   that were not written. */
 #include "base/mem.h"
 #include "dies.h"
 #include <pthread.h>

@@ -14,7 +14,7 @@ typedef struct drawn_page {
 drawn_page drawn_open(folder *f, const report *r, const char *title);
 drawn_page drawn_open_narrow(folder *f, const report *r, const char *title); /* with the width of a phone */
 void drawn_close(drawn_page *p);
-/* Expect `part` in the drawn elements, not in them, or `times` times in them. Skipped without node. */
+/* Expect `part` in the drawn elements, not in them, or `times` times in them. Without node: no check. */
 void assert_drawn(const drawn_page *p, const char *part);
 void assert_not_drawn(const drawn_page *p, const char *part);
 void assert_drawn_times(const drawn_page *p, const char *part, int times);
