@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include <stdbool.h>
 
-/* A growing text. Initialize with {.account = m}; free with str_free. `text` is NULL if it is empty. */
+/* A growing text. Initialize with {.account = m}; free with str_free. `text` is NULL, or ends with NUL. */
 typedef struct str {
     mem *account;
     char *text;
