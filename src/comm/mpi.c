@@ -34,7 +34,7 @@ static struct {
     int rank, size;
     bool joined, ending;
     bool given_up;                 /* this process cannot continue */
-    bool is_notified, is_reporter; /* failure is reported by another process; by this process */
+    bool is_notified, is_reporter; /* another process reports the failure; this process does */
     int group_count;
     mpi_group *groups;
     ott_status status; /* result of starting MPI */

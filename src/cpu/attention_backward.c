@@ -73,7 +73,7 @@ typedef struct query_block {
     int64_t head, query, count;
 } query_block;
 
-/* Returns delta of a query: the SUM16 of dout * o. */
+/* Returns delta of a query: the sum of dout * o (SUM16 in ops.def). */
 SIMD float delta_of_row(ott_dtype d, const float *dout, const void *o, int64_t column, int64_t head_dim) {
     v16 sum = v16_zero();
     BY_16(c, lanes, head_dim, sum = v16_fma(v16_load(dout + c), v16_get(o, d, column + c, lanes), sum););

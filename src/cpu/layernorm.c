@@ -13,7 +13,7 @@ SIMD float residual_row(ott_dtype d, const void *x, const void *delta, void *h, 
     return v16_fold_sum(sum);
 }
 
-/* Returns SUM16 of (h - mean)^2; lanes beyond the row are 0. */
+/* Returns the sum of (h - mean)^2 (SUM16 in ops.def). Lanes beyond the row are 0. */
 SIMD float squares_of_row(ott_dtype d, const void *h, float mean, int64_t columns) {
     v16 squares = v16_zero(), middle = v16_set1(mean);
     BY_16(c, lanes, columns, {
@@ -97,7 +97,7 @@ SIMD void input_gradient_row(ott_dtype d, const layernorm_backward_args *a, int6
     });
 }
 
-/* Adds row t's terms to dweight of columns [first, first + columns). */
+/* Adds dy * (h - mean) * rstd of row t to dweight[first, first + columns). */
 SIMD void weight_gradient_row(ott_dtype d, const layernorm_backward_args *a, int64_t t, int64_t first,
                               int64_t columns) {
     float *dweight = (float *)a->dweight->data + first;

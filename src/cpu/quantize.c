@@ -20,7 +20,7 @@ typedef struct quantize_job {
     const tensor *x;
     int uses;
     quantize_use use[2];
-    bool waits[2]; /* true: the second pass casts use[i] */
+    bool waits[2]; /* true: the second pass computes the codes of use[i] */
     bool casts;    /* true: the first pass also computes scales and codes; false: only amaxes */
     int threads;
     int64_t band, width;    /* rows and columns of a unit */

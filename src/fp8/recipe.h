@@ -21,9 +21,9 @@
 #include "fp8/quant_spec.h"
 
 typedef enum accumulate_mode {
-    ACCUMULATE_FP32,         /* one sequential fp32 chain over the contraction */
-    ACCUMULATE_HOPPER_FAST,  /* one chain in the FP8 tensor core's accumulator (fp8/tensorcore.h) */
-    ACCUMULATE_HOPPER_SPLIT, /* one such accumulator for each 128 terms; these are added in fp32 */
+    ACCUMULATE_FP32,         /* fp32 additions, term by term over the contraction */
+    ACCUMULATE_HOPPER_FAST,  /* the FP8 tensor core's accumulator, for all terms (fp8/tensorcore.h) */
+    ACCUMULATE_HOPPER_SPLIT, /* one such accumulator for each 128 terms; accumulators are added in fp32 */
     ACCUMULATE_TILE32        /* sums of 32 terms, as AMX computes them; fp8/reference.h defines the order */
 } accumulate_mode;
 enum { ACCUMULATE_MODES = ACCUMULATE_TILE32 + 1 };
