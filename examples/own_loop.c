@@ -57,7 +57,7 @@ static void close_layer(layer *l) {
 
 /* y = x W^T. Weights are quantized from the fp32 master, the input from bf16. */
 static void forward(ott_recipe *recipe, layer *l) {
-    CHECK(ott_tensor_convert(l->master, l->compute)); /* recipes may compute a GEMM in bf16 */
+    CHECK(ott_tensor_convert(l->master, l->compute)); /* for recipes that compute a GEMM in bf16 */
     CHECK(ott_quantize(l->qx, l->x));
     CHECK(ott_quantize(l->qw, l->master));
     const ott_operand x = {l->x, l->qx}, w = {l->compute, l->qw};

@@ -190,7 +190,7 @@ typedef struct ott_qdata {
     const float *scale_inv; /* [count]: 1 / scale, factor from codes to values */
     int64_t count;          /* number of scale groups */
     int64_t mn_step, k_step;
-    int64_t block_mn, block_depth; /* size of a scale group along line and along k; INT64_MAX: all */
+    int64_t block_mn, block_depth; /* size of a scale group along `line` and `k` (above); INT64_MAX: all */
 } ott_qdata;
 
 OTT_API void ott_qdata_init(ott_qdata *view);

@@ -12,8 +12,8 @@ typedef struct bench_options {
     int threads;      /* 0: all cores */
     int repeats;      /* number of interleaved repeats; a result is their median */
     int json;         /* 1: one JSON object, 0: a table */
-    /* gemm, gemv, quantize, norm: the name of a list of sizes, "small", "square", "llama-1b", "llama-8b" or
-       "tiny", or such a list as M,K,N per product: "1024,2048,512 1024,8192,2048"; NULL: small */
+    /* gemm, gemv, quantize, norm: a list of sizes by its name, "small", "square", "llama-1b", "llama-8b" or
+       "tiny", or M,K,N of each matrix product: "1024,2048,512 1024,8192,2048"; NULL: small */
     const char *shapes;
     const char *preset; /* step, generate: a size as in model.preset; NULL: 42M and 124M */
     /* step, generate: precisions to compare, separated by commas, of fp8, bf16 and fp32; NULL: "fp8,bf16" */

@@ -78,7 +78,7 @@ struct bench_entry {
     void (*text)(bench *b, str *out); /* writes lines after the table; NULL: none */
     void (*json)(bench *b, str *out); /* writes members after the results, each after a comma; NULL: none */
     void (*close)(bench *b);          /* also called if `add` failed; NULL: nothing to close */
-    /* runs the benchmark, instead of cases */
+    /* runs a benchmark that has no cases */
     ott_status (*run)(mem *account, const logger *log, const bench_options *o, str *out);
 };
 

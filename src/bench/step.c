@@ -40,7 +40,8 @@ static void note_op(void *user, enum op_index op, const void *args, double began
 }
 
 static void note_step(contestant *c, double seconds) {
-    if (c->trainer->run.step == 1 || !c->trainer->cx.times) return; /* the first step touches its memory */
+    if (c->trainer->run.step == 1 || !c->trainer->cx.times)
+        return; /* not counted: the first step touches its memory for the first time */
     for (int k = 0; k < OP_KINDS; k++) {
         c->shares[k] += c->step_seconds[k];
         seconds -= c->step_seconds[k];

@@ -153,7 +153,8 @@ static ott_dtype draw_dtype(op_case *c, const char *text) {
     if (strcmp(text, "e4m3") == 0) return OTT_E4M3;
     if (strcmp(text, "state") == 0) return any[case_draw(c, 2)];
     if (strcmp(text, "any") == 0) return any[case_draw(c, 5)];
-    /* any high-precision format: the first such field of a case gets c->act, the others a random format */
+    /* any high-precision format: the first such field of a case has the case's format, the others a random
+       one */
     if (!c->act_used) {
         c->act_used = true;
         return c->act;
