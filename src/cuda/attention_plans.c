@@ -6,7 +6,8 @@
 #include "cuda/kernels.h"
 #include <string.h>
 
-/* Building a plan takes a second, so plans are cached. Prompts have many lengths: the cache has a limit. */
+/* Building a plan takes a second, so plans are cached. A plan is for one length, and prompts have many
+   lengths, so the number of cached plans is limited. */
 enum { PLANS_MOST = 32, REASONS_MOST = 16 };
 
 typedef struct attention_entry attention_entry;

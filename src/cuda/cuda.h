@@ -31,7 +31,7 @@ typedef struct cuda_device {
     bool is_capturing;           /* a CUDA graph is being captured: queued work does not run */
     cublasLtHandle_t library;    /* cuBLASLt's handle; NULL until the first product */
     cuda_product *products;      /* cached plans of products (cuda/products.h) */
-    attention_plans *attentions; /* cached cuDNN plans (cuda/attention_plans.h); NULL until the first */
+    attention_plans *attentions; /* cached cuDNN plans (cuda/attention_plans.h); NULL before the first */
     char name[320];              /* "cuda:0 NVIDIA H200" */
     char libraries[64];          /* library names and versions */
     char about[512];             /* name, driver and libraries */

@@ -116,7 +116,7 @@ extern "C" cudaError_t dropout_launch(const dropout_args *a, cudaStream_t stream
 
 /* ---- rotary positions ---- */
 
-/* A thread rotates eight pairs; `eights` threads share a head. Its first `before` columns do not change. */
+/* A thread rotates 8 pairs; a head has `eights` threads. The head's first `before` columns do not change. */
 struct rope_job {
     view x, cosine, sine;
     const int32_t *position;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum { ROWS = GEMM_CHECK_ROWS };
-#define NOISE_MAX 1e-3 /* largest energy of the error / energy of the result: -30 dB */
+#define NOISE_MAX 1e-3 /* allowed energy of the error / energy of the result: -30 dB */
 
 /* ---- sampled rows of A and columns of B ---- */
 

@@ -21,8 +21,8 @@ typedef struct hardware_row {
 
 /* NVIDIA's numbers without sparsity, from the data sheets of A100, L40S, H100, H100 NVL, H200, GH200, HGX
    B200 and GB200. RTX cards follow the white papers of Ada and RTX Blackwell: fp32 is cores times boost
-   clock; bf16 with fp32 sums is twice that, and FP8 four times. A GPU uses
-   the first row with a name that is part of the GPU's name. */
+   clock; bf16 with fp32 sums is twice that, and FP8 four times. A GPU uses the first row with a name that is
+   part of the GPU's name. */
 static const hardware_row rows[] = {
     {"A100", 19.5, 312, 0},           {"L40S", 91.6, 362, 733},           {"RTX 4090", 82.6, 165.2, 330.3},
     {"H100 PCIe", 51.2, 756, 1513},   {"H100 NVL", 60, 835, 1671},        {"GH200", 66.9, 989.4, 1978.9},

@@ -34,7 +34,7 @@ cudaError_t swiglu_backward_launch(const tensor *dy, const tensor *gate, const t
                                    const tensor *dgate, const tensor *dup, const quantize_uses uses[2],
                                    cudaStream_t stream);
 
-/* ---- norm.cu: QUANTIZE_BY_ROWS if norm_is_wide, else no quantized copies ---- */
+/* ---- norm.cu: QUANTIZE_BY_ROWS for wide rows (norm_is_wide); no quantized copies of narrow rows ---- */
 bool norm_is_wide(const tensor *x);
 cudaError_t norm_forward_launch(const rmsnorm_forward_args *a, const quantize_uses *uses,
                                 cudaStream_t stream);

@@ -15,7 +15,7 @@ template <class Job> constexpr int list_jobs() {
 
 template <class Job> struct job_list {
     int count;
-    int64_t end[list_jobs<Job>()]; /* number of blocks of this job and of all jobs before it */
+    int64_t end[list_jobs<Job>()]; /* number of thread blocks of this job and of all jobs before it */
     Job job[list_jobs<Job>()];
 };
 

@@ -92,7 +92,7 @@ __device__ __forceinline__ held<D> residual8(const norm_forward &n, int64_t row,
     return h;
 }
 
-/* Two tiles alternate. So each piece of the row needs only one barrier, before the piece is read. */
+/* The pieces of a row use two buffers in turn. So each piece needs only one barrier, before it is read. */
 template <ott_dtype D, int N>
 __device__ __forceinline__ float sum_of_squares(const held<D> (&h)[N], int64_t columns) {
     SHARED(tiles, float[2][ROW_PIECE]);
@@ -194,7 +194,7 @@ __device__ __forceinline__ norm_factors factors_of(const norm_backward &n, const
     return f;
 }
 
-/* Two tiles alternate. So each piece of the row needs only one barrier, before the piece is read. */
+/* The pieces of a row use two buffers in turn. So each piece needs only one barrier, before it is read. */
 template <ott_dtype D, int N>
 __device__ __forceinline__ float sum_of_factors(const norm_backward &n, const held<D> (&dy)[N],
                                                 const held<D> (&h)[N], float rstd) {

@@ -16,7 +16,7 @@ __device__ __forceinline__ void update_loss_scale(float *state, bool finite) {
     state[STEP_GOOD_STEPS] = grows ? 0.0f : good;
 }
 
-/* A grid of one block. All threads load, and the first thread computes. */
+/* The grid has one block. All threads load the sums of squares, and the first thread computes. */
 __global__ void __launch_bounds__(ORDERED_THREADS)
     grad_norm_kernel(const float *squares, int64_t count, float *state, float max_norm) {
     double total = ordered_sum(squares, 1, count);
@@ -139,7 +139,8 @@ static int64_t fill_clear(const adamw_args &a, clear_job &j) {
     return (most + ROW_THREADS - 1) / ROW_THREADS;
 }
 
-/* Describes the second pass over the new parameter: the work for a.q that needs the amaxes of all tiles. */
+/* Describes the second pass over the new parameter: the quantization work that needs the amaxes of all
+   tiles. */
 template <ott_dtype P> static int64_t fill_rest(const adamw_args &a, pass_job &j) {
     if (!a.q || a.param->dtype != P) return 0;
     j = {view_of(a.param), quantize_after_tiles(a.q)};

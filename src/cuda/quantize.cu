@@ -46,7 +46,7 @@ struct group_job {
     quantize_use use;
     const int32_t *end; /* i32[groups]: end rows; NULL: each group has `each` rows */
     int64_t each, groups;
-    int64_t width, across; /* columns of a thread block, and thread blocks across a row */
+    int64_t width, across; /* width: columns of a thread block; across: thread blocks across a row */
 };
 
 /* Returns the first row of a group. The rows after the last group count as group j.groups. */

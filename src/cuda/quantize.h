@@ -55,7 +55,7 @@ quantize_uses quantize_uses_of(const qtensor *q);
 /* Describes one use of q. quantize_uses_of, in contrast, may describe both uses by one quantize_use. */
 quantize_use quantize_use_of(const qtensor *q, bool columnwise);
 
-/* Which work the kernel that produces a tensor can do. */
+/* The quantization work that a kernel can do for the tensor that it computes. */
 typedef enum quantize_producer {
     /* finds amaxes; also casts, unless the codes need amaxes of other tiles (cuda/tile.h) */
     QUANTIZE_BY_TILES,
@@ -64,8 +64,8 @@ typedef enum quantize_producer {
     QUANTIZE_ROW_AMAX /* finds amaxes of rows and of the tensor */
 } quantize_producer;
 
-/* Returns the work for quantized copies `q` that is done by a kernel that writes their tensor tile by tile.
-   If q has no codes, this work is only to find the amax. The caller must set the amaxes to 0 first. */
+/* For a kernel that writes a tensor tile by tile: returns the work that it does for the tensor's quantized
+   copies `q`. If q has no codes, it only finds the amax. The caller must set the amaxes to 0 first. */
 quantize_uses quantize_by_tiles(const qtensor *q);
 /* Returns the work for q that quantize_by_tiles leaves for another pass over the tensor. count 0: none. */
 quantize_uses quantize_after_tiles(const qtensor *q);

@@ -146,7 +146,7 @@ extern "C" cudaError_t channel_scales_launch(const channel_scales_args *a, cudaS
 
 /* ---- non-finite values ---- */
 
-/* Returns the bits that are all 1 in every non-finite value of a format, and in no finite value. */
+/* Returns a mask: its bits are all 1 in every non-finite value of the format, and in no finite value. */
 static inline uint32_t nonfinite_mask(ott_dtype d) {
     switch (d) {
     case OTT_F32: return 0x7f800000u;

@@ -70,7 +70,7 @@ __device__ __forceinline__ void cast_row(const held<D> (&own)[N], const quantize
     }
 }
 
-/* Does the quantization work of all uses (cuda/quantize.h) for the row (QUANTIZE_BY_ROWS). */
+/* Does the quantization work of all quantize_uses (cuda/quantize.h) for the row (QUANTIZE_BY_ROWS). */
 template <ott_dtype D, int N>
 __device__ __forceinline__ void quantize_row(const held<D> (&own)[N], const quantize_uses &uses, int64_t row,
                                              int64_t columns) {

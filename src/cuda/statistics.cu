@@ -50,7 +50,7 @@ struct scale_range {
     float amax, least, most;
 };
 
-/* Extends r by an amax and by scales. A NaN amax counts as the largest. A NaN scale does not change r. */
+/* Extends the range r by an amax and by scales. A NaN amax counts as the largest. Ignores NaN scales. */
 __device__ __forceinline__ scale_range wider(scale_range r, float amax, float least, float most) {
     if (isnan(amax) || amax > r.amax) r.amax = amax;
     if (least < r.least) r.least = least;

@@ -87,7 +87,7 @@ __device__ __forceinline__ float largest_of_group(const tile_largest &largest, i
 
 /* ---- scales ---- */
 
-/* log2 of the rows (or columns) of a group that are inside the tile. */
+/* log2 of the number of rows (or columns) of a group that are inside the tile. */
 __device__ __forceinline__ int tile_shift(int shift) {
     return shift < TILE_SHIFT ? shift : TILE_SHIFT;
 }
@@ -225,7 +225,7 @@ __device__ __forceinline__ void store_copies(const quantize_use &u, const own_co
 
 /* ---- a pass ---- */
 
-/* Does the quantization work of all uses (cuda/quantize.h) on the tile. */
+/* Does the quantization work of all quantize_uses (cuda/quantize.h) on the tile. */
 template <ott_dtype D>
 __device__ __forceinline__ void quantize_tile(const held<D> (&own)[OWN_ROWS], const quantize_uses &uses,
                                               const tile_place &p, int64_t rows, int64_t columns) {
@@ -243,7 +243,8 @@ __device__ __forceinline__ void quantize_tile(const held<D> (&own)[OWN_ROWS], co
     }
 }
 
-/* Loads a tile of x from memory and does the quantization work of all uses (cuda/quantize.h) for the tile. */
+/* Loads a tile of x from memory and does the quantization work of all quantize_uses (cuda/quantize.h) for
+   it. */
 template <ott_dtype D>
 __device__ __forceinline__ void quantize_loaded(const view &x, const quantize_uses &uses,
                                                 const tile_place &p) {

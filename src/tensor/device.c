@@ -1,4 +1,4 @@
-/* tensor/device: calls of the device table, with their checks. */
+/* tensor/device: checks arguments and calls the functions of the device table. */
 #include "tensor/device.h"
 
 ott_status(device_allocate)(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {

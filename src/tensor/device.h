@@ -71,7 +71,8 @@ typedef struct device_table {
     void (*read_memory)(const device *d, device_memory *out);
     double (*peak)(device *d, ott_dtype format);               /* NULL: the peak is unknown */
     bool (*holds)(device *d, const void *data, int64_t bytes); /* NULL: device memory is host memory */
-    ott_status (*capture_begin)(device *d); /* the capture_ and graph_ functions are NULL without graphs */
+    /* the capture_ and graph_ functions are NULL if the device has no graphs */
+    ott_status (*capture_begin)(device *d);
     ott_status (*capture_end)(device *d, device_graph **out);
     ott_status (*graph_run)(device *d, device_graph *g);
     void (*graph_close)(device *d, device_graph *g);

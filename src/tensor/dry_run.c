@@ -37,7 +37,7 @@ typedef struct counting_device {
     uintptr_t mapped_end; /* next free address of mapped memory */
 } counting_device;
 
-/* Addresses of mapped memory are above all real addresses and below tensor/plan.c's RECORDED. */
+/* Addresses of mapped memory are above all real addresses and below the address RECORDED (tensor/plan.c). */
 #define MAPPED_FIRST ((uintptr_t)1 << 61)
 #define MAPPED_END   ((uintptr_t)1 << 62)
 

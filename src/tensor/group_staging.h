@@ -13,7 +13,7 @@
 int64_t group_staging_bytes(int size, const collective *call);
 
 bool group_staging_sends_full(int size, const collective *call); /* true: the call sends full tensors */
-/* Returns the size of a slot for a part of `bytes`. */
+/* Returns the size of a slot for a part of `bytes` bytes. */
 int64_t group_staging_slot(int64_t bytes);
 /* Returns how many elements of a part are sent at once. most: elements of the largest part. */
 int64_t group_staging_piece(int size, ott_dtype d, int64_t most);

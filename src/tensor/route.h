@@ -19,7 +19,8 @@ enum { ROUTE_GROUPS_MAX = 64 };
 
 typedef struct route_rule {
     route_score score;
-    int groups, chosen_groups; /* number of equal groups, 0 for none; number of chosen groups */
+    /* groups: number of equal groups, 0 for none; chosen_groups: number of groups that are chosen */
+    int groups, chosen_groups;
     /* a group's score is its highest score; false: the sum of its two highest scores */
     bool group_score_max;
     bool normalized; /* true: the weights of a token are divided by their sum */
@@ -48,13 +49,13 @@ ANYWHERE bool route_is_after(int32_t a, int64_t i, int32_t b, int64_t j) {
     return a < b || (a == b && i > j);
 }
 
-/* Returns the key of expert e's score plus bias. bias NULL: none. */
+/* Returns the key (route_key) of expert e's score plus bias. bias NULL: none. */
 ANYWHERE int32_t route_choice(const float *score, const float *bias, int64_t e) {
     return route_key(bias ? score[e] + bias[e] : score[e]);
 }
 
-/* Returns the key of the score of a group, experts [first, first + count): the sum of the two highest scores
-   plus biases, or the highest score plus bias. */
+/* Returns the key (route_key) of the score of a group, experts [first, first + count): the sum of the two
+   highest scores plus biases, or the highest score plus bias. */
 ANYWHERE int32_t route_group(const route_rule *r, const float *score, const float *bias, int64_t first,
                              int64_t count) {
     int64_t best = first, second = -1;

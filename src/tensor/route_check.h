@@ -1,4 +1,4 @@
-/* tensor/route_check: checks of the arguments of mixture-of-experts ops that op_check does not make. */
+/* tensor/route_check: checks arguments of mixture-of-experts ops that op_check does not check. */
 #ifndef TENSOR_ROUTE_CHECK_H
 #define TENSOR_ROUTE_CHECK_H
 

@@ -4,8 +4,8 @@
  * the channel scale. Channel scales are powers of two, so neither operation rounds.
  *
  * A channel scale is near the square root of the channel's amax. So an outlier channel enlarges the amax of
- * activation and weight equally. The paper divides by the full amax, which would only enlarge the weight's
- * amax, but here the weight also has a single FP8 scale.
+ * activation and weight equally. The paper divides by the full amax. Here this would only move the outlier to
+ * the weight, which also has a single FP8 scale.
  */
 #ifndef TENSOR_SMOOTH_H
 #define TENSOR_SMOOTH_H

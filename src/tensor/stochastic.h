@@ -65,8 +65,8 @@ ANYWHERE uint32_t stochastic_mix(uint32_t word, uint64_t update) {
 }
 
 /* Returns the draw of element `index` for update number `update`. b: the element's stochastic_block; sums:
-   STOCHASTIC_SUM_PARAM or _ITERATES. Bits of the draw's last number choose the element's turn, because this
-   number never rounds a sum. */
+   STOCHASTIC_SUM_PARAM or _ITERATES. Bits of the draw's last number choose the element's turn, one of eight
+   constants, because this number never rounds a sum. */
 ANYWHERE uint64_t stochastic_draw(rng_block b, uint64_t update, uint64_t index, uint64_t sums) {
     uint32_t low = index % 2 ? b.word[2] : b.word[0], high = index % 2 ? b.word[3] : b.word[1];
     uint32_t turned = stochastic_turned(high >> 29, update);

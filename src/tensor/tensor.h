@@ -8,7 +8,7 @@
 #include "fp8/dtype.h"
 
 typedef struct tensor {
-    void *data; /* memory of the device of the context that uses the tensor */
+    void *data; /* memory of the device on which ops use the tensor */
     ott_dtype dtype;
     int64_t rows;    /* number of rows, 1 for a vector */
     int64_t columns; /* elements of a row are contiguous */

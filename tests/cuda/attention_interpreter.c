@@ -170,7 +170,7 @@ static void reduce(interpreter *in, const graph_op *op) {
     free(sums);
 }
 
-/* Copies op->a to op->out with the axes in another order. An axis is found by its stride and size. */
+/* Copies op->a to op->out with the axes in another order. Axes with equal strides and sizes are the same. */
 static bool reshape(interpreter *in, const graph_op *op) {
     const graph_tensor *x = &in->g->tensors[op->a], *t = &in->g->tensors[op->out];
     int axis[4];

@@ -353,7 +353,7 @@ static void drop_job(job *j) {
     free(j);
 }
 
-/* True if the stream is being captured. CUDA refuses the caller then, so the capture is marked as failed. */
+/* True if the stream is being captured. CUDA refuses the call then, so the capture is marked as failed. */
 static bool breaks_capture(cudaStream_t stream) {
     struct CUgraph_st *g = stream_of(stream)->capture;
     if (g) g->broken = true;

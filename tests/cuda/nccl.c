@@ -71,7 +71,7 @@ static void *need_memory(void *p) {
     return p;
 }
 
-/* The calls of this thread that ncclGroupStart and ncclGroupEnd join. */
+/* The calls that this thread has made since ncclGroupStart. ncclGroupEnd queues them as one launch. */
 static _Thread_local struct {
     int depth;
     struct launch *launch;
@@ -240,8 +240,8 @@ static int get_state(nccl_comm *c, int *state) {
     return NCCL_SUCCESS;
 }
 
-/* True if all ranks that take part in the move have arrived. Otherwise runs the stream of a rank that has not
-   arrived, or waits. */
+/* True if all ranks that take part in transfer m have arrived. Otherwise runs the stream of a rank that has
+   not arrived, or waits. */
 static bool all_arrived(const nccl_comm *c, const move *m) {
     for (int r = 0; r < c->shared_comm->ranks; r++) {
         if (!takes_part(c, m, r)) continue;
@@ -368,7 +368,7 @@ static int end(void) {
     return NCCL_IN_PROGRESS;
 }
 
-/* Counts a new move and returns move.number for it. */
+/* Counts a new move (a collective, a send or a receive) and returns its move.number. */
 static uint64_t next_number(nccl_comm *c, const move *m) {
     if (m->kind <= BROADCAST) return c->collectives++;
     return m->kind == SEND ? c->sent[m->peer]++ : c->received[m->peer]++;

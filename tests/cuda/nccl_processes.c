@@ -143,7 +143,7 @@ static void join(nccl_comm *c) {
 
 /* ---- moving ---- */
 
-/* Moves the next bytes of a piece through socket s. Returns 0 if that would block, -1 if the rank left. */
+/* Moves the next bytes of a piece through socket s. Returns 0 if that would block, -1 if the peer left. */
 static ssize_t move_bytes(int s, piece *p, bool out) {
     bool line = p->done < sizeof p->line;
     char *at = line ? (char *)(out ? &p->line : &p->came) + p->done : p->data + (p->done - sizeof p->line);
@@ -322,7 +322,7 @@ static int get_state(nccl_comm *c, int *state) {
     return NCCL_SUCCESS;
 }
 
-/* The calls of this thread that ncclGroupStart and ncclGroupEnd join. */
+/* The calls that this thread has made since ncclGroupStart. ncclGroupEnd queues them as one launch. */
 static _Thread_local struct {
     int depth;
     launch *launch;

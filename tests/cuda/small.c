@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A case takes ten times as long with the thread sanitizer. Few suffice: races do not depend on values. */
+/* With the thread sanitizer cases are ten times slower, but few suffice: races do not depend on values. */
 #ifdef SANITIZE_ORDER
 enum { CASES = 14, CASES_OF_QUANTIZATION = 42, CASES_OF_PRODUCTS = 42 };
 #else

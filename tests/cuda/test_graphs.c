@@ -202,7 +202,8 @@ static void expect_same(const precision *p, const outcome *plain, const outcome 
 }
 
 /* Micro-batches after a step's first share one graph. Step 0 runs the second micro-batch and records the
-   third. Step 1 records the first micro-batch and the update. Masters and moments of FP8 are on the host. */
+   third. Step 1 records the first micro-batch and the update. In the FP8 recipes, masters and moments are in
+   host memory. */
 static void training_with_graphs_is_the_same(void **state) {
     const fixture *f = *state;
     static const int precisions[] = {BF16, TENSORWISE, DELAYED};

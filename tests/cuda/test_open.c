@@ -126,7 +126,7 @@ static void missing_parts_are_reported(void **state) {
     refuses((backend_choice){.name = "cuda"}, OTT_ERR_DEVICE, "`ottava doctor` shows what is missing");
 }
 
-/* A line of the doctor: "ok" or "missing", what was found, and what to do. */
+/* A line that `ottava doctor` prints: "ok" or "missing", what was found, and what to do. */
 static char finding[1024];
 
 static void keep_finding(void *user, bool good, const char *what, const char *found, const char *way_out) {

@@ -379,7 +379,7 @@ static void test_random_lifetimes(void **state) {
         script s = random_script(seed, false);
         check_script(&s);
         if (plan_bytes(p) * 4 >
-            plan_live_peak(p) * 5) /* random lifetimes have no proven bound; 5/4 detects wasted memory */
+            plan_live_peak(p) * 5) /* no bound is proven; more than 5/4 of the live peak is wasteful */
             fail_msg("seed %d: %lld bytes for a live peak of %lld", (int)seed, (long long)plan_bytes(p),
                      (long long)plan_live_peak(p));
     }
