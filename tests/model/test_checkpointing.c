@@ -48,7 +48,7 @@ static const kind kinds[] = {
     {.name = "tensorwise", .recipe = "tensorwise"},
     {.name = "rowwise", .recipe = "rowwise"},
     {.name = "rowwise_with_gw_hp", .recipe = "rowwise_with_gw_hp"},
-    /* If an activation is read by FP8 and high-precision layers, backward keeps two copies of it. */
+    /* If FP8 and high-precision layers read an activation, it is kept in both formats for backward. */
     {.name = "tensorwise, partly", .recipe = "tensorwise", .filter = {"k_proj", "up_proj"}},
     {.name = "rowwise, partly", .recipe = "rowwise", .filter = {"q_proj", "down_proj"}},
     {.name = "rowwise, fused", .recipe = "rowwise", .fused = true},

@@ -1,5 +1,5 @@
 /*
- * Models whose second layer has another kind of feed-forward: y = silu(u) * u with a single projection u, or
+ * Models with another kind of feed-forward in the second layer: y = silu(u) * u with a single projection u, or
  * a mixture of experts. The table of this kind (model/ffn.h) must be enough for the module list, for
  * gradients and for all kinds of checkpointing. A mixture must equal a loop over its experts.
  */
@@ -197,7 +197,7 @@ static void recomputed_is_kept(void **state) {
 
 enum { EXPERTS = 6, CHOICES = 2 };
 
-/* A model whose second layer is a mixture of experts with all options. */
+/* A model in which the second layer is a mixture of experts, with all options. */
 static model_options mixture_options(void) {
     model_options o = tiny_options();
     o.moe_every = 2;

@@ -89,7 +89,7 @@ static bool same_outcome(const outcome *a, const outcome *b) {
     return same_floats(a->losses, b->losses, a->tokens) && same_floats(a->grads, b->grads, a->count);
 }
 
-/* Returns the number of tokens that the head processes at once. Such a chunk must not split a scale block. */
+/* Returns the number of tokens that the head processes at once. A chunk must not split a scale block. */
 static int64_t chunk_of(const recipe *r) {
     int64_t depth = granularity_block(r->input.columnwise.grain).k;
     return cast_spec_is_fp8(&r->input.columnwise) && depth != INT64_MAX ? 128 : CHUNK;
@@ -349,7 +349,7 @@ static void convert_any(tiny *t, const recipe *r) {
     assert_int_equal(summary.converted, LINEARS);
 }
 
-/* Layers of 40 columns give the same bits as layers of 48 columns of which 8 are zero, in every recipe. */
+/* Layers of 40 columns give the same bits as layers of 48 columns with 8 columns of zeros, in every recipe. */
 static void any_dimension_is_as_if_padded(void **state) {
     (void)state;
     static const char *const names[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp", "delayed", "current",

@@ -31,7 +31,7 @@ static float *fetch(tiny *owner, const tensor *t) {
     return values;
 }
 
-/* Compares a projection's rows of the fused weight or bias with the separate parameter. */
+/* Compares one projection's rows of a fused weight or bias with the separate model's parameter. */
 static void compare_part(tiny *apart, tiny *fused, const parameter *full, const char *name,
                          const module_part *part, compare difference, bool grads, float limit) {
     const parameter *own = tiny_parameter(apart, name);

@@ -1,8 +1,8 @@
 /*
- * Communication of ranks that share a model's parameters: bytes by format, how many units are held at a time,
- * and which ops overlap with a gather. Time is simulated: a GEMM takes time in proportion to its output, a
- * collective in proportion to its bytes. So the results are the same on any machine. One test uses real time,
- * where GEMMs and messages sleep.
+ * Communication of ranks that shard a model's parameters: how many bytes are gathered in each format, how
+ * many blocks are gathered at a time, and which ops run during a gather. Time is simulated: a GEMM takes time
+ * in proportion to its output, a collective in proportion to its bytes. So the results are the same on any
+ * machine. One test uses real time, in which GEMMs and messages only sleep.
  */
 #include <setjmp.h>
 #include <math.h>
@@ -24,13 +24,13 @@ enum { RANKS = 2, SEQUENCES = 2, LENGTH = 16, TOKENS = SEQUENCES * LENGTH };
 /* ---- a transport with simulated time ---- */
 
 typedef struct slow_group {
-    group group; /* must be first: a pointer to it is cast to slow_group */
+    group group; /* must be first: functions cast a pointer to it to slow_group */
     group *inner;
     const model *m;
-    /* time per byte on the only wire; current time; time when the wire is free */
+    /* per_byte: time to send a byte; now: current time; free_from: when the network is free again */
     double per_byte, now, free_from;
-    double second; /* real seconds of a simulated unit of time; 0: all time is simulated */
-    /* time of all-gathers on the wire; time of all-gathers without another op at the same time */
+    double second; /* simulated units of time in a real second; 0: all time is simulated */
+    /* gathering: time of all-gathers on the network; waited: time in which this rank waited for them */
     double gathering, waited;
     double done[64]; /* completion time of each started collective */
     int started;
@@ -38,7 +38,7 @@ typedef struct slow_group {
     int units_held;      /* largest number of gathered units at a time */
     int64_t gathered_bytes;
     int weights_seen;
-    /* end times of GEMMs; number of GEMMs; number of gathers that overlap GEMMs; number of all gathers */
+    /* product: end times of GEMMs; overlapped: gathers during which a GEMM ended; traced: all gathers */
     double product[512];
     int products, overlapped, traced;
 } slow_group;
@@ -80,7 +80,7 @@ static ott_status slow_start(group *g, exec *cx, group_request *request) {
     for (int i = 0; i < 64; i++)
         if (s->done[i] == 0) {
             s->done[i] = s->free_from;
-            request->call.peer = i; /* all-gather and all-reduce have no peer, so this field stores i */
+            request->call.peer = i; /* these collectives have no peer, so this field can hold i */
             break;
         }
     return OTT_OK;
@@ -105,8 +105,8 @@ static void slow_close(group *g) {
 
 static const group_table slow_table = {.start = slow_start, .wait = slow_wait, .close = slow_close};
 
-/* A hook that advances the time by a layer's GEMMs. In forward it gets the layer's output. In backward it
-   gets the gradient of the output, for two GEMMs. */
+/* A hook of each layer, which advances the time by the layer's GEMMs: one GEMM in forward, where the hook
+   gets the output, and two in backward, where it gets the output's gradient. */
 static ott_status see(void *user, exec *cx, const char *module, const char *what, const tensor *t) {
     (void)cx;
     (void)module;
@@ -151,7 +151,7 @@ static ott_status pass(exec *cx, void *user) {
     return model_run(cx, t->m, t->slot, &t->batch, &t->grad_scale, &t->losses);
 }
 
-/* A hook that counts the reported weights, and computes cast statistics of the rows that this rank has. */
+/* A hook of each weight: counts weights, and computes cast statistics of the rows that this rank has. */
 static ott_status measure_weight(void *user, exec *cx, const char *module, recipe_tensor which,
                                  const tensor *t, const qtensor *q) {
     (void)module;
@@ -263,7 +263,7 @@ static model_options blocks_of_124m(void) {
     return o;
 }
 
-/* Counts gathered bytes, with the bytes of norms and amaxes: FP8 takes about half of bf16. */
+/* FP8 gathers about half as many bytes as bf16, including norms (in fp32) and amaxes. */
 static void fp8_halves_what_travels(void **state) {
     (void)state;
     static const char *const recipes[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp",
@@ -287,7 +287,7 @@ static void fp8_halves_what_travels(void **state) {
     assert_int_equal(full.traffic.fp32, 2 * 4 * (elements + norms));
 }
 
-/* All parameters of a unit are gathered in one collective per pass. */
+/* The parameters of a block, of the embeddings, or of norm and head are gathered in one collective. */
 static void a_unit_is_one_collective(void **state) {
     (void)state;
     model_options o = tiny_options();
@@ -306,9 +306,9 @@ static ott_status run_two_micro_batches(rank_run *r) {
     return run_pass(r);
 }
 
-/* Runs passes in two steps. Weight amaxes are reduced once per step, and again after weights may have
-   changed. With precompute_scales all amaxes take one reduction, otherwise each block and the head take one
-   each. */
+/* Runs passes in two steps. Amaxes of weights are reduced once per step, and again after weights may have
+   changed. With precompute_scales this takes one collective. Without, it takes one for each block and one for
+   the head. */
 static ott_status run_two_steps(rank_run *r) {
     TRY(run_two_micro_batches(r));
     r->t.h.cx.step++;
@@ -335,7 +335,7 @@ static bool after_some(void *user) {
     return (*left)-- <= 0;
 }
 
-/* Requests a stop at check n of a pass, while a gather or a reduction is in flight. */
+/* Stops a pass at check n for cancellation, while a gather or a reduction may be in flight. */
 static ott_status stop_pass(rank_run *r, int n) {
     int left = n;
     const cancellation w = {.stop = after_some, .user = &left};
@@ -377,8 +377,8 @@ static double hidden_share(const outcome *o) {
     return 1 - o->slow.waited / o->slow.gathering;
 }
 
-/* The gather of a block overlaps with the GEMMs of the block that runs before it. In these models GEMMs take
-   about three quarters of the gathers' time. */
+/* The gather of a block's parameters runs during the GEMMs of the block before it. In these models these
+   GEMMs take about three quarters of the gather's time. */
 static void the_next_gather_runs_under_this_block(void **state) {
     (void)state;
     static const char *const recipes[] = {"bf16", "tensorwise", "rowwise"};
@@ -403,8 +403,8 @@ static void the_next_gather_runs_under_this_block(void **state) {
     }
 }
 
-/* Measures the same overlap in real time. On a busy machine GEMMs take longer, so they hide more
-   communication. */
+/* Measures in real time how much of the gathers' time overlaps with GEMMs. On a busy machine GEMMs take
+   longer, so the overlap is larger. */
 static void it_does_so_in_real_time(void **state) {
     (void)state;
     enum { REAL_SECONDS = 1 };

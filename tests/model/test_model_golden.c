@@ -113,8 +113,8 @@ static void raise_to(distance *worst, distance d) {
     worst->norm = fmax(worst->norm, d.norm);
 }
 
-/* Returns the largest distance of any parameter's gradient from the golden gradient. times: the number of
-   passes that were accumulated. */
+/* Returns the largest distance of a parameter's gradient from the golden gradient. times: the number of
+   passes that have been added up in the gradients. */
 static distance compare_gradients(tiny *t, const golden *g, const char *name, double times) {
     distance worst = {0};
     for (int i = 0; i < t->m->parameter_count; i++) {
@@ -171,8 +171,8 @@ static void equals_transformers(void **state) {
     close_variant(&t, &g);
 }
 
-/* As in transformers, the embedding gives the padding token's row no gradient, but a tied head still trains
-   this row. All other gradients do not change. */
+/* As in transformers, the padding token's row gets no gradient from the embedding, but a tied head still
+   trains this row. All other gradients are the same as without a padding token. */
 static void the_padding_row_is_that_of_transformers(void **state) {
     (void)state;
     enum { PADDING = 41 };
@@ -199,8 +199,7 @@ static void the_padding_row_is_that_of_transformers(void **state) {
     }
 }
 
-/* Compares the z-loss with PyTorch's, also with a chunked head. The reported loss is the cross-entropy
-   only. */
+/* Compares the z-loss with PyTorch's, for a head in chunks. The reported loss does not include it. */
 static void the_z_loss_is_that_of_pytorch(void **state) {
     (void)state;
     static const char *const names[] = {"lm_head.weight", "model.embed_tokens.weight"};
@@ -237,7 +236,7 @@ static void the_z_loss_is_that_of_pytorch(void **state) {
     close_variant(&t, &g);
 }
 
-/* A head that runs in chunks of tokens gives the results of a head without chunks. */
+/* A head that runs in chunks of tokens gives the same results as a head that gets all tokens together. */
 static void equals_transformers_in_chunks(void **state) {
     (void)state;
     tiny t;
@@ -282,7 +281,7 @@ static ott_status generate(exec *cx, void *user) {
     return model_logits(cx, s->t->m, s->t->slot, &s->t->batch, &s->logits);
 }
 
-/* Computes the logits of the second sequence only. They must give the loss of its last token. */
+/* Computes the logits of a batch that has only the second sequence. They give the loss of its last token. */
 static void last_logits_give_the_last_loss(void **state) {
     (void)state;
     tiny t;
@@ -306,7 +305,7 @@ static void last_logits_give_the_last_loss(void **state) {
     close_variant(&t, &g);
 }
 
-/* Runs a variant with these threads and this instruction set. Returns its losses, then its gradients. */
+/* Runs a variant on `threads` threads with instruction set `isa`. Returns its losses, then its gradients. */
 static float *bits_of(const variant *v, int threads, const char *isa, int64_t *count) {
     tiny t;
     golden g;
@@ -344,8 +343,7 @@ static void same_bits_on_every_isa_and_thread_count(void **state) {
     }
 }
 
-/* The negative control: the bounds must detect one weight that is changed by a ten-thousandth, and a
-   different rope. */
+/* Negative control: the error bounds must detect a change of one weight by 1e-4, and another kind of RoPE. */
 static void another_model_is_found(void **state) {
     (void)state;
     tiny t;

@@ -1,5 +1,5 @@
-/* The module list of a model: names and shapes in execution order, for families that differ from each other.
-   A model's layers and parameters must match its list. */
+/* The module list of a model: names and shapes in forward order, for models with different options. A model's
+   layers and parameters must match its list. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@
 
 enum { TEXT = 4096 };
 
-/* Writes a line for each module, such as "model.norm [32]". Tied weights are in parentheses, and + means a
-   bias. */
+/* Writes a line for each module, such as "model.norm [32]". The shape of a tied weight is in parentheses. A +
+   means that there is a bias. */
 static void spell(const model_options *o, char out[TEXT]) {
     mem *account;
     arena *memory;
@@ -75,7 +75,7 @@ static const parameter *layer_weight(const model_module *m) {
     return m->kind == MODULE_NORM ? m->norm->weight : m->embedding->weight;
 }
 
-/* Every parameter belongs to one module of the list, in the list's order, and to that module's layer. */
+/* Every parameter is the weight or bias of one module, in the list's order; that module's layer has it. */
 static void test_model_is_its_list(void **state) {
     (void)state;
     tiny t;

@@ -1,4 +1,4 @@
-/* Model options: the presets' families, the presets' parameter counts (as published), and options that are
+/* Model options: families and parameter counts of presets (the counts are published), and options that are
    derived or refused. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,8 +51,7 @@ static void test_llama(void **state) {
     check("405B", "llama", 405853388800);
 }
 
-/* A seq_len that is not configured is reduced to the model's maximum. A configured seq_len above the maximum
-   is an error. */
+/* If train.seq_len is not set, it is at most the model's maximum. A larger train.seq_len is an error. */
 static void test_default_length(void **state) {
     (void)state;
     const char *arguments[] = {"--model.preset=42M", "--train.seq_len=2048"};
@@ -131,7 +130,7 @@ static ott_status resolve(const char *const *arguments, int count, model_options
     return status;
 }
 
-/* The router's biases follow DeepSeek-V3's rule, unless KempnerForge's rule is configured. */
+/* The router's biases are updated by DeepSeek-V3's rule, unless KempnerForge's rule is configured. */
 static void test_bias_rule(void **state) {
     static const char *const arguments[] = {"--model.preset=debug", "--train.seq_len=64",
                                             "--model.num_experts=8", "--model.moe_router=sigmoid_topk",
@@ -172,8 +171,8 @@ static void test_latents_that_are_refused(void **state) {
     }
 }
 
-/* With KempnerForge's norm_type and activation, blocks have LayerNorm with bias except for the norms of
-   heads, and a feed-forward of two matrices without biases. */
+/* KempnerForge's norm_type = layernorm gives blocks LayerNorm with a bias, except for QK norms. Its
+   activation = relu gives a feed-forward of two matrices without biases. */
 static void test_kempner_blocks(void **state) {
     (void)state;
     model_options o;
@@ -194,8 +193,7 @@ static void test_kempner_blocks(void **state) {
     assert_true(modules_has(&o, 0, ROLE_GATE));
 }
 
-/* Rope frequencies that depend on the length change if sequences are longer than the model's original
-   length. */
+/* With rope_scaling = dynamic, sequences may be up to rope_factor times the model's maximum length. */
 static void test_longer_than_the_model(void **state) {
     (void)state;
     model_options o;
@@ -255,7 +253,7 @@ static void test_latents_are_reduced(void **state) {
     assert_false(modules_has(&o, 0, ROLE_Q));
 }
 
-/* A reduced model of an MoE family (model.reduce) has experts too, and reads all keys of experts. */
+/* A model with experts that model.reduce makes small still has experts, and all keys of experts apply. */
 static void test_a_mixture_is_reduced(void **state) {
     (void)state;
     mem *account;
@@ -278,8 +276,8 @@ static void test_a_mixture_is_reduced(void **state) {
     mem_close(account);
 }
 
-/* Every second block has experts, except the first three and block 5. A model without experts has no such
-   blocks, whatever the options are. */
+/* Every second block has experts, except for the first three blocks and block 5. Without experts (num_experts
+   = 0) no block has a router. */
 static void test_which_blocks_are_mixtures(void **state) {
     (void)state;
     for (int experts = 0; experts <= 8; experts += 8) {
@@ -301,8 +299,8 @@ static void test_which_blocks_are_mixtures(void **state) {
     }
 }
 
-/* Runs KempnerForge's MoE configurations with small sizes, on the mesh of each configuration, with divided
-   experts. Needs KempnerForge's files; skipped without them. */
+/* Resolves the options of KempnerForge's MoE configurations, with small sizes and expert parallelism over 4
+   ranks. Needs KempnerForge's files; without them it is skipped. */
 static void test_published_mixtures(void **state) {
     (void)state;
     static const struct {

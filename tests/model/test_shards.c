@@ -24,7 +24,7 @@ enum { RANKS_MAX = 8, STEPS = 2, SEQUENCES = 2, LENGTH = 12, TOKENS = SEQUENCES 
 typedef struct kind {
     const char *recipe, *family; /* family NULL: llama */
     bool tied, fused, bias;
-    int64_t vocab; /* a multiple of 16 with FP8, otherwise not divisible by any rank count */
+    int64_t vocab; /* a multiple of 16 in FP8; otherwise a prime that no number of ranks divides */
     checkpointing checkpointing;
     int64_t hidden;     /* feed-forward width; 0: 256 */
     bool narrow;        /* k and v have 4 rows, fewer than ranks */
@@ -106,7 +106,7 @@ static void open_model(tiny *t, const kind *k, group *ranks) {
     for (int64_t i = 0; i < o.layers; i++) t->m->blocks[i].checkpointing = k->checkpointing;
 }
 
-/* Sets micro-batch r: the r-th micro-batch of a single rank, or the only micro-batch of rank r. */
+/* Sets the tokens of micro-batch r: a single rank runs all micro-batches, or rank r runs this one. */
 static void set_batch(tiny *t, int r) {
     int32_t token[TOKENS], target[TOKENS];
     uint32_t vocab = (uint32_t)t->m->options.vocab;
@@ -140,8 +140,8 @@ static int64_t all_elements(const model *m) {
     return model_parameter_count(m);
 }
 
-/* Copies a tensor of every parameter's shard (`member`: its offset in parameter_shard) into `all`, which has
-   all elements of the full model's parameters. */
+/* Copies one tensor of every parameter's shard into `all`, which has the elements of all full parameters.
+   member: the tensor's offset in struct parameter_shard. */
 static void collect(tiny *t, size_t member, float *all) {
     for (int i = 0; i < t->m->parameter_count; i++) {
         const parameter *p = &t->m->parameters[i];
@@ -170,7 +170,7 @@ static tensor step_state(tiny *t) {
     return harness_tensor_of(&t->h, OTT_F32, 1, STEP_STATE_COUNT, host);
 }
 
-/* Runs the update at the end of a step. It is not part of the recorded pass. */
+/* Runs the optimizer update at the end of a step. It is not in the recorded pass. */
 static ott_status update_now(tiny *t, const tensor *state) {
     exec cx = t->h.cx;
     TRY(plan_create(t->h.device, &cx.plan));
@@ -333,8 +333,7 @@ static void shards_match_the_full_model(void **state) {
         for (int size = 2; size <= 4; size++) compare(&kinds[i], size);
 }
 
-/* Tests families with norms over all heads, biases, learned positions, parallel parts of blocks, and latent
-   attention. */
+/* Tests families that have norms over all heads, biases, learned positions, a parallel residual or MLA. */
 static void families_are_too(void **state) {
     static const char *const names[] = {"olmo2",      "gemma2", "gemma3_text", "cohere2",
                                         "starcoder2", "gpt2",   "deepseek_v3"};
@@ -353,7 +352,7 @@ enum { RECIPES = sizeof recipes / sizeof *recipes };
 static const int sizes[] = {2, 3, 4, 8};
 static const checkpointing modes[] = {CHECKPOINT_NONE, CHECKPOINT_SELECTIVE, CHECKPOINT_OP, CHECKPOINT_FULL};
 
-#ifdef OTT_TEST_PART /* a pass takes ten times as long, so only some cases of each kind run */
+#ifdef OTT_TEST_PART /* a pass takes ten times as long in this build: only every third case runs */
 enum { EVERY = 3 };
 #else
 enum { EVERY = 1 };
@@ -386,9 +385,9 @@ static void whatever_travels_and_when(void **state) {
                     sizes[(i + way) % 4]);
 }
 
-/* In these cases torchao's sharded weights differ from one rank's weights; Ottava's must be equal. Scales are
-   not powers of two. Bf16 weights are rounded twice. Shards are uneven or empty (torchao fails). A scale is
-   precomputed from an older weight. A tied embedding would read FP8 codes. */
+/* Cases in which torchao's sharded weights differ from one rank's weights, but Ottava's must be equal: scales
+   that are not powers of two; bf16 weights, which are rounded twice; uneven or empty shards; scales that are
+   precomputed from older weights; a tied embedding, which must not read FP8 codes. */
 static void what_other_shards_get_wrong(void **state) {
     (void)state;
     static const char *const wrong[] = {"tensorwise", "rowwise", "block"};
@@ -406,8 +405,8 @@ static void what_other_shards_get_wrong(void **state) {
         }
 }
 
-/* Frozen weights are gathered as FP8 codes. Under bf16, ranks convert the gathered codes when a GEMM needs
-   the weights. */
+/* Frozen weights that are stored in FP8 are gathered as codes. With the bf16 recipe, a rank converts the
+   gathered codes when a GEMM reads them. */
 static void frozen_codes_travel(void **state) {
     static const char *const names[] = {"bf16", "tensorwise", "rowwise", "block"};
     (void)state;
@@ -422,7 +421,7 @@ static void frozen_codes_travel(void **state) {
                 i % 2 ? 4 : 3);
 }
 
-/* A rank's memory is its own shard, and one block's full parameters at a time. */
+/* A rank stores only its own shard of the parameters. */
 static void a_rank_holds_its_part(void **state) {
     (void)state;
     static tiny full, part;
@@ -439,7 +438,7 @@ static void a_rank_holds_its_part(void **state) {
     tiny_close(&part);
 }
 
-/* Returns the number of elements of all parameters that rank `rank` of `size` ranks holds. */
+/* Returns how many elements of all parameters are in the shards of rank `rank` of `size` ranks. */
 static int64_t held(const model *m, int rank, int size) {
     group ranks = {.rank = rank, .size = size};
     parameter_store s = {.ranks = &ranks};
@@ -467,7 +466,7 @@ static void open_preset(harness *h, const char *preset, device **counting, confi
     HARNESS_OK(model_open(*counting, &o, MODEL_TRAINING, 16, m));
 }
 
-/* Every rank's shard consists of complete reduction blocks, and all ranks have about as many elements. */
+/* Every shard begins at a block of REDUCE_BLOCK elements. No rank has more than 1.02 times the mean. */
 static void shards_are_even(void **state) {
     static const struct {
         const char *preset;
@@ -517,7 +516,7 @@ static ott_status run_micro_batches(rank_run *r) {
     return status;
 }
 
-/* Computes the sum of all micro-batches' gradients in double, and the sum of the gradients' magnitudes. */
+/* Adds up the gradients of all micro-batches in double. magnitude: the sums of their absolute values. */
 static void sum_gradients(const kind *k, int micro_batches, double *sum, double *magnitude) {
     static tiny t;
     open_model(&t, k, NULL);
@@ -536,8 +535,8 @@ static void sum_gradients(const kind *k, int micro_batches, double *sum, double 
     tiny_close(&t);
 }
 
-/* A sum of n fp32 values has n - 1 roundings, each relative to at most the sum of magnitudes. If gradients
-   are bf16, each term is rounded before the sum, and the sum afterwards. */
+/* A sum of n fp32 values has n - 1 roundings, each with an error of at most 2^-24 times the sum of
+   magnitudes. bf16 gradients are also rounded before the sum and after it. */
 static double bound_of(const kind *k, int n) {
     double rounding = k->store.reduce_bf16 ? 0x1p-8 : 0;
     return 1.01 * ((double)(n - 1) * 0x1p-24 + 2 * rounding);

@@ -1,7 +1,7 @@
 /*
- * tiny_model: a decoder small enough for exhaustive comparison, run through nn/layer_harness. It has a model,
- * a slot and one micro-batch, and returns losses and gradients on the host. A call that fails ends the test
- * (cmocka).
+ * tiny_model: a decoder that is small enough to compare all its values. It runs in a test harness
+ * (nn/layer_harness.h) with one slot and one micro-batch, and returns losses and gradients on the host. A
+ * call that fails ends the test (cmocka).
  */
 #ifndef TESTS_MODEL_TINY_MODEL_H
 #define TESTS_MODEL_TINY_MODEL_H
@@ -19,16 +19,16 @@ typedef struct tiny {
     bool evaluate; /* the next recorded pass is an evaluation */
 } tiny;
 
-/* Returns the dimensions of the models in the golden files, with plain rope and a separate head. */
+/* Returns the options of the models in the golden files, with plain RoPE and a head that is not tied. */
 model_options tiny_options(void);
 
 /* Opens the model and its device. threads and isa: as for cpu_open. All parameters are zero. */
 void tiny_open(tiny *t, const model_options *o, int threads, const char *isa);
 void tiny_close(tiny *t);
-/* Sets random weights, so large that attention is far from uniform and no gradient is near zero. */
+/* Sets random weights. They are so large that attention is far from uniform and no gradient is near zero. */
 void tiny_randomize(tiny *t);
-/* Converts every layer to the recipe, except layers with a name that contains one of `filters`. The list ends
-   with NULL, and may be NULL. */
+/* Converts all layers to the recipe. A layer stays in high precision if its name contains a text of `filter`,
+   a list that ends with NULL, or NULL. */
 convert_summary tiny_convert(tiny *t, const recipe *r, const char *const *filter, const logger *log);
 /* Sets the batch to `count` sequences of `length` tokens. grad_scale becomes 1 / (number of targets >= 0). */
 void tiny_batch(tiny *t, int64_t count, int64_t length, const int32_t *token, const int32_t *target);
@@ -39,8 +39,8 @@ void tiny_random_batch(tiny *t, int64_t count, int64_t length);
 void tiny_run(tiny *t);
 /* Replays the recorded pass. Gradients accumulate. */
 void tiny_again(tiny *t);
-/* tiny_losses copies losses[tokens] to the host. tiny_gradients copies all gradients, in the order of the
-   model's memory block. The caller frees the copy. */
+/* tiny_losses copies losses[tokens] to the host; tiny_gradients copies all gradients, in the order in which
+   the model stores them. The caller frees the copy. */
 float *tiny_losses(tiny *t);
 float *tiny_gradients(tiny *t);
 int64_t tiny_gradient_count(const tiny *t);
