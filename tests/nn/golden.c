@@ -47,7 +47,7 @@ golden_tensor golden_read(const golden *g, const char *format, ...) {
     va_end(arguments);
     const safetensors_entry *e = find(g, name);
     int64_t rows = 1, columns = e->shape[e->rank - 1];
-    /* a tensor of rank 3 (expert weights) becomes the rows of all its matrices */
+    /* expert weights [experts, rows, columns] become one matrix with the rows of all experts */
     for (int i = 0; i < e->rank - 1; i++) rows *= e->shape[i];
     assert_int_equal(mem_alloc(g->account, MEM_OTHER, e->bytes, name, &data), OTT_OK);
     assert_int_equal(mem_alloc_array(g->account, MEM_OTHER, rows * columns, sizeof(float), name, &values),

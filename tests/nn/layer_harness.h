@@ -1,10 +1,10 @@
 /*
- * layer_harness: runs layers like any caller: it has a device, an execution context, and a memory plan. The
- * plan is recorded, sealed and bound before the step is replayed. The harness allocates the tensors that
- * exist longer than a step (inputs, parameters, results). Temporary tensors come from the plan.
+ * layer_harness: runs layers as a model does, with a device, an execution context and a memory plan. The plan
+ * is recorded, sealed and bound before the step is replayed. The harness allocates the tensors that exist
+ * longer than a step (inputs, parameters, results). Temporary tensors are in the plan.
  *
- * Before each replay the whole arena is filled with NaN, so that results are NaN if a layer reads memory that
- * it did not write. A call that fails ends the test (cmocka).
+ * Before each replay, all memory of the plan is filled with NaN. So results are NaN if a layer reads memory
+ * that it did not write. A call that fails ends the test (cmocka).
  */
 #ifndef TESTS_NN_LAYER_HARNESS_H
 #define TESTS_NN_LAYER_HARNESS_H
@@ -35,8 +35,8 @@ void harness_close(harness *h); /* fails the test if memory is still allocated *
 void harness_record(harness *h, harness_step step, void *user);
 /* Replays the recorded step as the next step. Parameters may have changed. */
 void harness_replay(harness *h, harness_step step, void *user);
-/* Like harness_replay, for a rank with a separate thread (tests/comm/ranks.h). A failure is returned and does
-   not end the test. After a failure the rank leaves its group. */
+/* Like harness_replay, for a rank that runs in its own thread (tests/comm/ranks.h). A failure does not end
+   the test: it is returned, and the rank leaves its group. */
 ott_status harness_replay_rank(harness *h, harness_step step, void *user, group *ranks);
 
 /* Returns a tensor of zeros. The harness owns its memory. */
@@ -44,15 +44,14 @@ tensor harness_tensor(harness *h, ott_dtype d, int64_t rows, int64_t columns);
 /* Like harness_tensor, with values from the host, rounded to format d. */
 tensor harness_tensor_of(harness *h, ott_dtype d, int64_t rows, int64_t columns, const float *values);
 tensor harness_vector_of_int(harness *h, int64_t count, const int32_t *values);
-/* Like harness_tensor, with normally distributed numbers of this standard deviation. The stream number
-   determines the numbers. */
+/* Like harness_tensor, with normally distributed random numbers. `stream` selects the numbers. */
 tensor harness_tensor_normal(harness *h, ott_dtype d, int64_t rows, int64_t columns, double deviation,
                              uint64_t stream);
 void harness_put(harness *h, const tensor *t, const float *values);
 void harness_get(harness *h, const tensor *t, float *values);
 void harness_zero(harness *h, const tensor *t);
-/* Returns a parameter with memory for value and gradient. rows = 0: a vector. The name is not copied and must
-   stay valid. */
+/* Returns a parameter with normally distributed values and memory for its gradient. rows = 0: a vector. The
+   name is not copied and must stay valid. */
 parameter harness_parameter(harness *h, const char *name, int64_t rows, int64_t columns, double deviation,
                             uint64_t stream);
 

@@ -1,6 +1,6 @@
 /*
- * Delayed scaling over ranks. The recipe reduces the amaxes of some tensors: one collective takes their
- * maximum over all ranks. The amaxes of all other tensors stay local.
+ * Delayed scaling over ranks. The amaxes of some tensors are reduced: one collective takes their maximum over
+ * all ranks. The amaxes of all other tensors stay different on each rank.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ static const cast_spec own = {
 
 /* A group that forwards all collectives to another group and counts them. */
 typedef struct counting_group {
-    group group; /* must be first: a pointer to it is cast to counting_group */
+    group group; /* must be first: functions cast a pointer to it to counting_group */
     group *inner;
     int started;
     int64_t elements;
@@ -59,7 +59,7 @@ static const cast_spec *spec_of(int state) {
     return specs[state];
 }
 
-/* Returns the amax of a delayed-scaling state on a rank. Each rank has a different amax. */
+/* Returns the amax of delayed-scaling state number `state` on a rank. It differs between ranks. */
 static float seen_on(int rank, int state) {
     return (float)((rank + state) % RANKS + 10 * state);
 }
@@ -103,8 +103,8 @@ static void what_asks_for_it_is_reduced_at_once(void **state) {
     ranks_close(&opened);
 }
 
-/* States with reduced amaxes are stored together. If the set of these states changes, other states move in
-   memory, but keep their values. */
+/* States with reduced amaxes are stored together. If the recipe reduces the amaxes of more states, the
+   remaining states move in memory, but keep their values. */
 static void moved_states_keep_their_values(void **state) {
     (void)state;
     static rank_run r;

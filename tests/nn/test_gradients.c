@@ -5,21 +5,22 @@
  * the gradient of the output. A layer is a row of a table: its constructor, its forward and its backward. All
  * other code is shared.
  *
- * Each input and parameter is moved along directions of length 1: along single elements (all, in small
- * tensors) and along random directions that move all elements at once. The derivative along a direction d
- * comes from four points, (8 (L(h) - L(-h)) - (L(2h) - L(-2h))) / 12h, with h = 2^-5:
+ * Each input and parameter is changed in directions of length 1: in single elements (in small tensors, every
+ * element) and in random directions that change all elements at once. The derivative in a direction d comes
+ * from four points, (8 (L(h) - L(-h)) - (L(2h) - L(-2h))) / 12h, with h = 2^-5:
  *
  * Truncation: h^4 / 30 * L^(5), 3e-8 of the fifth derivative. Values are of order 1 and layers are smooth on
- * that scale, so it is at most 1e-4. That maximum occurs where one direction of a query weight turns the
- * scores of 80 tokens at once.
+ * that scale, so it is at most 1e-4. It is largest where one direction of a query weight changes the scores
+ * of 80 tokens at once.
  *
  * Rounding: an output of order 1 has an independent error of a few fp32 half-ulps (6e-8). Over n outputs the
  * loss has an error of about 3 * 6e-8 * sqrt(n), and its derivative 1.5 times that over h: 9e-6 sqrt(n), 2e-4
  * for the 500 outputs of the largest layers.
  *
  * Analytic and numeric derivative may differ by BOUND times the root mean square of the tensor's gradient (1
- * or more here), plus BOUND times the derivative itself. An element that is wrong by a hundredth of a typical
- * element is twenty times above that; the negative controls prove that it is found.
+ * or more here), plus BOUND times the derivative itself. If an element is wrong by a hundredth of a typical
+ * element, the difference is twenty times the allowed one. The negative controls show that the test finds
+ * this.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,14 +47,14 @@
 #define VARIABLES_MAX  8
 #define TOKENS_MAX     96
 
-/* A tensor that is moved to compute a derivative, and the tensor where backward stores its gradient. */
+/* A tensor that is changed to compute a derivative, and the tensor with backward's gradient for it. */
 typedef struct variable {
     const char *name;
     tensor value, grad;
 } variable;
 
-/* A layer under test: the layer, the tensors that it reads and writes outside the plan, and the variables
-   that are checked. */
+/* A layer under test, with the tensors outside of the plan that it reads and writes, and the variables that
+   are checked. */
 typedef struct layer {
     harness h;
     linear linear;
@@ -178,8 +179,8 @@ static void build_lora_after(layer *l) {
     build_lora_of(l, 0.3f, true);
 }
 
-/* DoRA's backward treats the norms of the rows as constants, so only the input and the magnitudes are
-   moved. */
+/* DoRA's backward treats the norms of the weight's rows as constants, so finite differences of A and B would
+   not match. The test changes only the input and the magnitudes. */
 static void build_dora_of(layer *l, float dropout) {
     float ones[13];
     int32_t order[7];
@@ -221,8 +222,7 @@ static void build_norm(layer *l) {
     add_output(l, harness_tensor(&l->h, OTT_F32, 9, 21));
 }
 
-/* A norm with the residual stream h as second output. The loss includes h, so that its gradient is checked
-   too. */
+/* A norm with a second output, the residual stream h. The loss includes h, so its gradient is checked. */
 static void build_norm_residual(layer *l) {
     build_norm(l);
     l->residual = harness_tensor_normal(&l->h, OTT_F32, 9, 21, 1.0, 2);
@@ -300,7 +300,7 @@ static ott_status forward_rope(exec *cx, layer *l) {
 static ott_status backward_rope(exec *cx, layer *l) {
     return rotate_copy(cx, l, &l->weight[0], &l->dx, true);
 }
-/* A wrong backward for a negative control: it rotates in the forward direction. */
+/* A wrong backward for a negative control: it rotates in the same direction as forward. */
 static ott_status backward_rope_forwards(exec *cx, layer *l) {
     return rotate_copy(cx, l, &l->weight[0], &l->dx, false);
 }
@@ -357,8 +357,8 @@ static void build_attention_window(layer *l) {
         l, &(attention_shape){
                .dim = 12, .heads = 2, .kv_heads = 1, .head_dim = 8, .window = 4, .lengths = {15, 9}});
 }
-/* Attention with more keys than one tile has (tensor/attention.h), also with a window that skips the first
-   tile. */
+/* Attention with more keys than a tile of the kernel has (tensor/attention.h). One case has a window that
+   skips the first tile. */
 static void build_attention_tiles(layer *l) {
     build_attention_of(
         l, &(attention_shape){.dim = 6, .heads = 2, .kv_heads = 1, .head_dim = 4, .lengths = {5, 83}});
@@ -481,8 +481,7 @@ static ott_status backward_embedding(exec *cx, layer *l) {
 
 /* ---- loss head ---- */
 
-/* The layer multiplies each token's gradient by this scale, so the test multiplies each token's loss by
-   it. */
+/* The layer multiplies gradients by this factor (grad_scale), so the test multiplies losses by it. */
 #define LOSS_SCALE 0.75f
 
 static void build_loss_of(layer *l, int64_t chunk) {
@@ -509,7 +508,7 @@ static void build_loss_chunked(layer *l) {
     build_loss_of(l, 4);
 }
 
-/* The loss includes a z-loss (the squared log-partition of each token). */
+/* The loss includes a z-loss: the square of each token's logsumexp(logits). */
 static void build_loss_z(layer *l) {
     const float weight = LOSS_SCALE * 0.3f;
     build_loss_of(l, 4);
@@ -599,7 +598,7 @@ static double loss_of(pass *p) {
 
 /* ---- directions ---- */
 
-/* Makes direction number `index`, a vector of length 1, for a tensor of `count` elements. */
+/* Makes direction number `index` for a tensor of `count` elements: a vector of length 1. */
 static void make_direction(float *d, int64_t count, int64_t index) {
     int64_t singles = count <= SMALL_TENSOR ? count : SINGLES;
     memset(d, 0, (size_t)count * sizeof *d);
@@ -619,7 +618,7 @@ static int64_t direction_count(int64_t count) {
     return (count <= SMALL_TENSOR ? count : SINGLES) + RANDOM;
 }
 
-/* Returns the loss when v is moved by `distance` along d. base: the elements of v before. */
+/* Returns the loss if v is base + distance * d. base: v's original elements; d: a direction. */
 static double loss_at(pass *p, const variable *v, const float *base, const float *d, double distance) {
     int64_t count = tensor_count(v->value);
     float *moved = malloc((size_t)count * sizeof *moved);
@@ -644,8 +643,8 @@ static double dot(const float *a, const float *b, int64_t count) {
     return sum;
 }
 
-/* Compares the gradient of one variable with finite differences along all directions. Returns the largest
-   disagreement in units of BOUND. Above 1 the gradient is wrong. */
+/* Compares the gradient of one variable with finite differences in all directions. Returns the largest
+   difference, divided by the allowed one. Above 1 the gradient is wrong. */
 static double check_variable(pass *p, const variable *v, const float *grad) {
     int64_t count = tensor_count(v->value);
     float *base = host_copy(p->l, &v->value), *d = malloc((size_t)count * sizeof *d);
@@ -662,7 +661,7 @@ static double check_variable(pass *p, const variable *v, const float *grad) {
     return worst;
 }
 
-/* A function that makes a gradient wrong, for negative controls. NULL: none. */
+/* A function that makes a gradient wrong, for negative controls; NULL: gradients stay correct. */
 typedef void (*spoiler)(float *grad, int64_t count);
 
 static double check_layer(const layer_row *row, spoiler spoil) {
@@ -697,8 +696,8 @@ static void layer_agrees(void **state) {
 
 /* ---- negative controls ---- */
 
-/* Changes one element by a hundredth of a typical element. In large tensors not every element is checked, so
-   the test changes the element that the first direction moves. */
+/* Makes one element wrong by a hundredth of a typical element. In large tensors not every element is checked,
+   so it is the element that the first direction changes. */
 static void spoil_element(float *grad, int64_t count) {
     int64_t i = (int64_t)rng_permute(5, (uint64_t)count, 0, (uint64_t)count);
     grad[i] += (float)(0.01 * (sqrt(dot(grad, grad, count) / (double)count) + fabs((double)grad[i])));
@@ -730,8 +729,8 @@ static void a_wrong_backward_is_found(void **state) {
 
 /* ---- a decomposed adapter's dropout ---- */
 
-/* Compares DoRA's dropout with PEFT's. The product with the base weight W reads x without dropout. The
-   products with (m / |V| - 1) W and with (m / |V|) scale B A read x after dropout. */
+/* Checks DoRA's output under dropout against PEFT's formula: the output is W x + ((m / |V| - 1) W + (m / |V|)
+   scale B A) dropout(x). */
 static void expect_output(const float *x, const float *w, const float *a, const float *b, const float *m,
                           const float *y) {
     const int32_t token[] = {-5, 3};

@@ -33,7 +33,7 @@
 static const char *const cases[] = {"bf16", "fp32", "token"};
 #define CASES (sizeof cases / sizeof *cases)
 
-/* A case of a golden file, and the linear layer that runs it. */
+/* A case of a golden file, with the linear layer that the test runs for it. */
 typedef struct bench {
     harness h;
     golden file;
@@ -73,8 +73,8 @@ static tensor upload(bench *b, const char *what) {
     return t;
 }
 
-/* Returns the spec of the linear layer. The recipe table rounds as bf16 activations need. The fp32 case uses
-   the same rules without this rounding. */
+/* Returns the layer's spec for activations in format `act`. For fp32 it has the rules of the recipe table,
+   but not the rounding to bf16. */
 static linear_spec spec_of(const recipe *r, ott_dtype act) {
     linear_spec s;
     recipe_compile(r, act, &s);
@@ -141,8 +141,8 @@ static int count_differences_codes(bench *b, const qdata *d, const golden_tensor
     return differences;
 }
 
-/* Compares the casts of one tensor for one of its GEMMs. Returns how many codes and scales differ from
-   torchao's. Fails if only one side casts the tensor. */
+/* Compares one cast (rowwise or columnwise) of a tensor. Returns how many codes, scales and amaxes differ
+   from torchao's. Fails if only torchao or only Ottava casts the tensor. */
 static int compare_use(bench *b, const char *tensor_name, const char *use_name, const cast_spec *spec,
                        const qdata *use) {
     bool cast = golden_has(&b->file, "%s/%s.%s.codes", b->name, tensor_name, use_name);
@@ -206,7 +206,7 @@ static double bf16_half_ulp(double x) {
     return ldexp(1.0, (exponent < -125 ? -125 : exponent) - 9);
 }
 
-/* Returns the allowed error of an element: the sum's error, and the rounding to the result's format. */
+/* Returns an element's allowed error: the bound of its sum's error, plus bf16's rounding of the result. */
 static double allowed(double exact, double magnitude, ott_dtype d) {
     return SUM_BOUND * magnitude + (d == OTT_BF16 ? bf16_half_ulp(fabs(exact) + SUM_BOUND * magnitude) : 0);
 }
@@ -222,8 +222,7 @@ static const product products[GEMM_COUNT] = {
     [GEMM_GRAD_WEIGHT] = {"grad_weight", "grad_output", "column", "input", "column"},
 };
 
-/* Returns element `at`, along the contraction, of a row or column of an operand. line: number of the row or
-   column. */
+/* Returns element `at` of an operand's row `line`, or, if `use` is "column", of its column `line`. */
 static double line_value(const values *v, const char *use, int64_t line, int64_t at) {
     return strcmp(use, "row") == 0 ? v->data[line * v->columns + at] : v->data[at * v->columns + line];
 }
@@ -241,7 +240,7 @@ static double exact_product(const product *p, const values *a, const values *b, 
     return sum;
 }
 
-/* The largest errors of the elements, in units of their allowed errors. */
+/* The largest errors over all elements. Each error is divided by the element's allowed error. */
 typedef struct errors {
     double ours, theirs, between;
 } errors;
@@ -306,7 +305,7 @@ static void equals_torchao(void **state) {
     }
 }
 
-/* Returns how many values differ from the golden file if the layer has this spec. */
+/* Runs the layer with this spec. Returns how many codes, scales and amaxes differ from the golden file. */
 static int differences_with(const char *file, const linear_spec *spec) {
     bench b;
     open_bench(&b, file, "bf16");
@@ -324,7 +323,7 @@ static void another_rule_is_found(void **state) {
     assert_true(differences_with("linear_rowwise", &s) > 0);
     s = spec_of(recipe_find("rowwise"), OTT_BF16);
     s.input.rowwise.scale.rule =
-        SCALE_TE; /* differs only in rows of zeros, and in rows with an amax below torchao's minimum */
+        SCALE_TE; /* scales differ only in rows of zeros, and in rows with an amax below torchao's minimum */
     assert_true(differences_with("linear_rowwise", &s) > 0);
     s = spec_of(recipe_find("tensorwise"), OTT_BF16);
     s.grad_output.rowwise.scale.power_of_two = s.grad_output.columnwise.scale.power_of_two = true;

@@ -1,7 +1,7 @@
 /*
  * Optimizer update rules. A step of every rule of the table must equal the rule's formula in double. A rule
- * that is not in the table, with its own slot and workspace, can be recorded and run too. Frozen parameters
- * do not change.
+ * that is not in the table, with its own state tensor and temporary tensor, can also be recorded and run.
+ * Frozen parameters do not change.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@ static void each_rule_on_offer_is_a_row(void **state) {
     assert_null(optimizer_find("adamW"));
 }
 
-/* ---- a rule from outside the table: sum = sum + grad, value = value + sum, with a workspace buffer ---- */
+/* ---- a rule outside of the table: sum = sum + grad, value = value + sum, with a temporary tensor ---- */
 
 enum { ROWS = 2, COLUMNS = 3, COUNT = ROWS * COLUMNS };
 
@@ -119,8 +119,8 @@ static void fill_part(harness *h, tensor *t, const parameter *p, ott_dtype d, co
     harness_put(h, t, own);
 }
 
-/* Runs one step of a rule on a rank's shard of a parameter. Writes the shard's new elements to their places
-   in out[TALL * WIDE]. */
+/* Runs one step of a rule on one rank's shard of a parameter. Writes the shard's new elements, in order, to
+   the start of out[TALL * WIDE]. */
 static void step_part(harness *h, const optimizer_rule *rule, parameter *p, float *out) {
     float full[TALL * WIDE], host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1, [STEP_CLIP] = 1};
     const optimizer_options o = {
@@ -152,8 +152,8 @@ static void expect_part(const parameter *p, const float *full, const float *own)
     }
 }
 
-/* Stochastic rounding of an element does not depend on which rank holds it. Compares an unsharded parameter
-   with shards of rows of three projections, and with shards of columns. */
+/* Stochastic rounding of an element does not depend on which rank has it. Compares a full parameter with
+   shards of the rows of a fused projection (three sections), and with shards of the columns. */
 static void check_parts(const char *name) {
     static const int64_t sections[] = {4, 4, 4};
     const optimizer_rule *rule = optimizer_find(name);
@@ -203,8 +203,8 @@ static void expect_same_bytes(harness *h, const void *a, const void *b, int64_t 
     assert_memory_equal(x, y, bytes);
 }
 
-/* After a step, the codes (or the amax) of the quantized copy must match the value, whether or not the step
-   changed the value. Nothing of the old copy may remain. */
+/* After a step, the codes (or only the amax) of the quantized copy must match the new value, also if the step
+   was skipped. No old code may remain. */
 static void check_copy(harness *h, parameter *p, const quant_spec *spec, bool codes, bool skips) {
     float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1, [STEP_CLIP] = 1, [STEP_SKIP] = skips};
     const optimizer_rule *adamw = optimizer_find("adamw");
@@ -263,8 +263,8 @@ typedef struct exact {
     double p[MOST], slot[3][MOST];
 } exact;
 
-/* Updates one element by an elementwise rule, in double: Adam and SGD as in PyTorch; Lion and schedule-free
-   AdamW as in their papers. */
+/* Updates element i by an element-wise rule, in double: Adam, AdamW and SGD as in PyTorch; Lion and
+   schedule-free AdamW as in their papers. */
 static void exact_element(const char *rule, const optimizer_options *o, exact *e, int i, double g, int t,
                           double lr, double decay) {
     double *p = &e->p[i], *m = &e->slot[0][i], *v = &e->slot[1][i];
@@ -299,8 +299,8 @@ static void exact_element(const char *rule, const optimizer_options *o, exact *e
     }
 }
 
-/* Orthogonalizes x[rows][columns] by Newton-Schulz: begins with x / (|x| + 1e-7), then repeats x = 3.4445 x -
-   4.775 (x x^T) x + 2.0315 (x x^T)^2 x. */
+/* Orthogonalizes the matrix x by Newton-Schulz iterations: begins with x / (|x| + 1e-7), then repeats x =
+   3.4445 x - 4.775 (x x^T) x + 2.0315 (x x^T)^2 x. */
 static void exact_orthogonal(double *x, int rows, int columns, int steps) {
     static double gram[40][40], y[MOST], z[MOST];
     double norm = 1e-7, sum = 0;
@@ -380,8 +380,8 @@ static void compare(harness *h, const tensor *t, const double *expected, double 
                      expected[i]);
 }
 
-/* Runs the steps of a trial and compares them with the formulas. hidden: the parameter is a hidden matrix,
-   not an embedding or an output head. */
+/* Runs the steps of one trial and compares the results with the formulas in double. hidden: the parameter is
+   a hidden layer's matrix, not an embedding or an output head. */
 static void run_trial(harness *h, const trial *t, bool hidden) {
     static exact e;
     float values[MOST], g[MOST];
@@ -468,7 +468,7 @@ static void muon_leaves_a_table_to_adamw(void **state) {
     harness_close(&h);
 }
 
-/* Schedule-free AdamW averages its updates. Checks the weight of one update in the average, for a warmup that
+/* Schedule-free AdamW averages its iterates. Checks the weight of an iterate in the average for a warmup that
    is too long to sum its weights one by one. */
 static void long_warmups_sum_right(void **state) {
     static const double lr_powers[] = {0, 0.5, 1, 2, 16};
@@ -575,7 +575,7 @@ static void rules_equal_their_authors_code(void **state) {
     mem_close(account);
 }
 
-/* Muon may compute its products in bf16. The update changes little and is as nearly orthogonal as in fp32. */
+/* Muon's GEMMs may be in bf16. The update then changes a little, and is as nearly orthogonal as in fp32. */
 static void muon_in_bf16_is_near(void **state) {
     (void)state;
     enum { SIDE = 20 };

@@ -1,7 +1,8 @@
 /*
  * Several ranks have different rows of one tensor. If a scale covers all rows, the ranks reduce the amax
  * before the cast. A layer's output for each rank's rows is bit-identical to one rank's. For attention, each
- * rank receives the key heads that its queries read, and sends back the sums of their gradients.
+ * rank receives copies of the key heads that its queries read. The gradients of the copies are sent back and
+ * added up.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,7 @@
 
 enum { RANKS_MAX = 4, ROWS = 48, DIM = 32, OUT = 16 };
 
-/* A rank that runs rows [first, first + rows) through a norm and a linear layer. */
+/* A rank that runs its rows, or all rows, through a norm and a linear layer. */
 typedef struct part {
     harness h;
     parameter gain, weight;
@@ -42,8 +43,8 @@ static ott_status step(exec *cx, void *user) {
     return activation_close(cx, &a);
 }
 
-/* Fills a rank's rows. Later rows have larger values, so that scales from a rank's own amax would differ
-   between ranks. */
+/* Fills this rank's rows with elements of the full tensor. Their magnitudes vary, so that the amax of one
+   rank's rows is not the amax of all rows. */
 static void fill_rows(part *p, int64_t first) {
     float *values = malloc((size_t)(p->rows * DIM) * sizeof *values);
     for (int64_t i = 0; i < p->rows * DIM; i++)
@@ -147,8 +148,8 @@ static ott_status run_sharer(void *argument) {
     return harness_replay_rank(&s->h, exchange, s, s->ranks);
 }
 
-/* key_at: a number of a key head of token `row`, counted over all ranks. grad_at: a gradient of the key heads
-   that rank r received. */
+/* key_at: an element of the keys of token `row`, the same on all ranks. grad_at: an element of the gradient
+   of the key heads that rank r received. */
 static float key_at(int64_t row, int64_t column) {
     return (float)(row * COLUMNS_MAX + column);
 }
@@ -171,8 +172,7 @@ static void open_sharer(sharer *s, group *ranks, int rank, int size, int64_t hea
     harness_record(&s->h, exchange, s);
 }
 
-/* Checks that each query head of a rank finds the right key head among the key heads that the rank
-   received. */
+/* Checks that each query head of a rank finds its key head among the key heads that the rank received. */
 static void expect_keys(sharer *s, int rank, int size, int64_t heads, int64_t kv_heads) {
     float found[SHARERS_MAX * EACH * COLUMNS_MAX];
     int64_t own = heads / size, dealt = s->dealt.columns / HEAD;
@@ -187,7 +187,7 @@ static void expect_keys(sharer *s, int rank, int size, int64_t heads, int64_t kv
             }
 }
 
-/* Returns an element of a key head's gradient: the sum over all copies of the head, in rank order. */
+/* Returns an element of a key head's gradient: the sum over the head's copies, in rank order, in bf16. */
 static float sum_at(int64_t row, int64_t key, int64_t c, int size, int64_t heads, int64_t kv_heads,
                     int64_t dealt) {
     int64_t own = heads / size, last = -1;
@@ -226,8 +226,8 @@ static void share_heads(int size, int64_t heads, int64_t kv_heads, int64_t dealt
     ranks_close(&opened);
 }
 
-/* Tests ranks with queries that read several key heads, part of one head, or parts of two heads. In the last
-   case a rank receives one head twice. */
+/* Tests ranks that have all query heads of several key heads, some query heads of one key head, or some query
+   heads of two key heads. In the last case a rank receives one key head twice. */
 static void queries_find_their_keys(void **state) {
     (void)state;
     share_heads(2, 8, 4, 2);

@@ -1,9 +1,9 @@
 /*
- * A tensor sharded over ranks, by rows or by columns, under every recipe. A shard has the codes that the full
- * tensor has for the shard's elements, in the rowwise and the columnwise copy. Negative control: codes differ
- * without the amax reduction. A linear layer sharded by rows gives one rank's bits. The results of a layer
- * sharded by columns are within the bound of docs/numerics.md. The test also checks where a shard's rows are
- * in the full tensor.
+ * A tensor sharded over ranks, by rows or by columns, under every recipe. The codes of a shard are the codes
+ * that the full tensor has for these elements, in the rowwise and in the columnwise copy. Negative control:
+ * codes differ if ranks do not reduce amaxes. If a linear layer is sharded by rows, results have one rank's
+ * bits. If it is sharded by columns, they are within the bound of docs/numerics.md. The test also checks
+ * where a shard's rows are in the full tensor.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #include "nn/layer_harness.h"
 #include "nn/linear.h"
 
-/* with SIDE rows and columns, every shard consists of complete blocks of 128 */
+/* with SIDE rows and columns, every shard consists of complete scale blocks of 128 x 128 */
 enum { RANKS_MAX = 4, SIDE = 512 };
 
 typedef struct part {
@@ -39,7 +39,7 @@ static ott_status step(exec *cx, void *user) {
     return activation_close(cx, &a);
 }
 
-/* Returns element (i, j) of the full tensor. Rows, columns and corners have different largest values. */
+/* Returns element (i, j) of the full tensor. The largest value differs between rows, columns and quarters. */
 static float value_at(int64_t i, int64_t j) {
     return rng_normal(5, 1, (uint64_t)(i * SIDE + j)) * (float)(1 + i % 7) * (float)(1 + j % 5) *
            (i >= SIDE / 2 ? 3.0f : 1.0f) * (j >= SIDE / 2 ? 5.0f : 1.0f);
@@ -78,7 +78,7 @@ static bool part_is_equal(part *p, const float *all) {
     return equal;
 }
 
-/* True if all shards have the codes of the full tensor. meets: whether the ranks reduce the amax. */
+/* True if all shards have the codes of the full tensor. meets false: the ranks do not reduce amaxes. */
 static bool parts_are_equal(const quant_spec *spec, int size, bool by_rows, bool meets) {
     static part full, parts[RANKS_MAX];
     float *all = malloc(SIDE * SIDE * sizeof *all);
@@ -108,8 +108,8 @@ static bool parts_are_equal(const quant_spec *spec, int size, bool by_rows, bool
     return equal;
 }
 
-/* Makes the spec of a recipe's tensor. uses: 1 for the rowwise copy only, 2 for the columnwise copy only,
-   otherwise both. False if no copy is FP8. */
+/* Makes the spec of one tensor of a recipe. uses: 1 for the rowwise copy only, 2 for the columnwise copy
+   only, 0 for both. Returns false if no copy is FP8, or if scaling is delayed. */
 static bool spec_of(const recipe *r, int tensor_index, int uses, quant_spec *out) {
     const quant_spec *specs[TENSOR_COUNT] = {&r->input, &r->weight, &r->grad_output};
     *out = quant_spec_from(*specs[tensor_index], OTT_F32);
@@ -239,8 +239,8 @@ static ott_status run_layer_part(void *argument) {
     return harness_replay_rank(&p->h, run_layer, p, p->ranks);
 }
 
-/* Bound of the difference of each output: 2 K 2^-24 of the sum of the products' magnitudes. A cast may have
-   enlarged each factor by half a step, 2^-4. */
+/* Allowed difference of each output: 2 K 2^-24 times the sum of the products' magnitudes. A cast may have
+   increased each factor by half a step, at most 2^-4 of the factor. */
 static double bound[TOKENS * WIDTH];
 
 static void find_bounds(void) {
@@ -304,11 +304,11 @@ static void sharded_layers_match_the_full_layer(void **state) {
 
 /* ---- rows ---- */
 
-/* The rows of each of 2 ranks: half of 8, half of 4 and half of 4 rows. */
+/* The rows of each of 2 ranks: one half of each of three sections, which have 8, 4 and 4 rows. */
 static const int64_t halves[2][8] = {{0, 1, 2, 3, 8, 9, 12, 13}, {4, 5, 6, 7, 10, 11, 14, 15}};
 
-/* Visits the shard of rows [first, first + count) in runs of consecutive elements. The position of each
-   element must match a separate lookup. */
+/* Loops over the runs of adjacent elements in the shard of rows [first, first + count). `halves` gives the
+   expected position of each element. */
 static void expect_runs(parameter *p, int rank, int64_t first, int64_t count) {
     int64_t width = p->rank > 1 ? p->columns : 1, at = 0;
     p->shard.first = first;

@@ -113,8 +113,7 @@ static float *fetch(bench *b, const tensor *t, int64_t first) {
     return values;
 }
 
-/* Returns the SQNR of a result's rows from row `first` on. one_less: without the first column of the
-   result. */
+/* Returns the SQNR of a result's rows from row `first` on. one_less: leaves out the first column. */
 static double sqnr_of(bench *b, const tensor *found, bench *exactly, const tensor *exact, int64_t first,
                       bool one_less) {
     float *f = fetch(b, found, first), *e = fetch(exactly, exact, first);
@@ -195,8 +194,7 @@ static void every_recipe_keeps_what_is_published(void **state) {
 
 /* ---- outliers ---- */
 
-/* Makes one input row `outlier` times as large as the others, and returns the SQNR of the other output
-   rows. */
+/* Makes one input row `outlier` times as large. Returns the SQNR of the output's other rows. */
 static double with_outlier(const char *name, float outlier) {
     static bench exact, b;
     open_bench(&exact, outlier);
@@ -210,8 +208,8 @@ static double with_outlier(const char *name, float outlier) {
     return found;
 }
 
-/* With one scale per tensor, the other rows keep their SQNR until the outlier uses up E4M3's range. With
-   scales per row or per block the outlier has no effect on them. */
+/* With one scale per tensor, the other rows keep their SQNR until the outlier needs the full range of E4M3.
+   With scales per row or per block, the outlier does not change their SQNR. */
 static void outlier_rows(void **state) {
     (void)state;
     assert_true(with_outlier("tensorwise", 3e3f) > 28.0);
@@ -223,8 +221,7 @@ static void outlier_rows(void **state) {
     assert_true(fabs(with_outlier("mxfp8", 3e5f) - 28.5) <= TOLERANCE);
 }
 
-/* Makes one input channel `outlier` times as large as the others, and its weights smaller by the same
-   factor. */
+/* Multiplies one input channel by `outlier`, and divides the weights of this channel by it. */
 static void open_channel(bench *b, float outlier) {
     tensor *both[] = {&b->input, &b->weight.value};
     open_bench(b, 1.0f);
@@ -236,8 +233,8 @@ static void open_channel(bench *b, float outlier) {
     }
 }
 
-/* Writes the SQNR of the output to found[0], and the SQNR of the weight gradients of all channels except the
-   outlier to found[1]. smooths: whether the channels are smoothed. */
+/* found[0]: SQNR of the output. found[1]: SQNR of the weight gradient without the channel of outliers.
+   smooths: with SmoothQuant. */
 static void of_channels(const char *name, float outlier, bool smooths, double found[2]) {
     static bench exact, b;
     open_channel(&exact, outlier);
@@ -253,8 +250,8 @@ static void of_channels(const char *name, float outlier, bool smooths, double fo
     close_bench(&exact);
 }
 
-/* A channel of outliers uses up the range of the common scale. If channels are smoothed, the SQNR is as
-   without outliers. */
+/* A channel of outliers needs the full range of a scale that channels share. With SmoothQuant the SQNR is the
+   same as without outliers. */
 static void smoothed_channels(void **state) {
     (void)state;
     static const char *const names[] = {"tensorwise", "delayed", "rowwise"};
@@ -265,7 +262,7 @@ static void smoothed_channels(void **state) {
         of_channels(names[i], 0x1p17f, true, smooth);
         assert_true(plain[0] < 14 && smooth[0] > 28.0);
         assert_true(smooth[1] > (e4m3 ? 28.0 : 24.2));
-        /* with rowwise scales, each channel of the weight gradient has its own scale */
+        /* in the rowwise recipe, each channel of the weight gradient has its own scale */
         if (!e4m3) assert_true(plain[1] < 10);
     }
 }
@@ -275,8 +272,8 @@ static void smoothed_channels(void **state) {
 enum { MATRICES = 3 };
 static const int32_t ends[MATRICES] = {100, 100, M}; /* one expert has no rows */
 
-/* A grouped layer, or a separate layer of matrix number `part` with the rows of input and grad_output that
-   belong to it. */
+/* A grouped layer, or a separate linear layer of one expert's matrix with the expert's rows of input and
+   grad_output. */
 typedef struct expert_layer {
     bench b;
     parameter weight; /* all expert matrices, shape [MATRICES N, KK] */
@@ -360,7 +357,7 @@ static void expect_same(expert_layer *a, const tensor *x, expert_layer *b, const
     free(wanted);
 }
 
-/* A grouped layer gives the bits, and so the error, of separate layers, one for each matrix. */
+/* A grouped layer gives the same bits, and so the same error, as a separate layer for each matrix. */
 static void expert_weights_match_their_matrices(void **state) {
     (void)state;
     static const char *const names[] = {"rowwise", "rowwise_with_gw_hp", "block", "mxfp8"};

@@ -188,7 +188,7 @@ static reference_operand operand_from(const cast *c, const cast_spec *s, const g
                                .k_step = granularity_mn_groups(s->grain, mn)};
 }
 
-/* Compares a product with the golden, which has every seventh row and a bound for each element. */
+/* Compares a product with the golden file, which has every seventh row, and a bound for each element. */
 static void compare_product(golden *g, const char *key, const float *ours, int64_t rows, int64_t columns) {
     golden_tensor theirs = golden_read(g, "%s", key), bound = golden_read(g, "%s.bound", key);
     double worst = 0;
@@ -205,9 +205,9 @@ static void compare_product(golden *g, const char *key, const float *ours, int64
     golden_free(g, &bound);
 }
 
-/* Checks a product of casts of two tensors. If a_column, a's columnwise copy is multiplied and the
-   contraction is over a's rows. Otherwise a's rowwise copy is multiplied and the contraction is over a's
-   columns. b_column decides this for b. */
+/* Checks a GEMM of casts of two tensors. a_column true: a's columnwise copy is multiplied, and the
+   contraction is over a's rows. False: a's rowwise copy is multiplied, and the contraction is over a's
+   columns. The same for b_column and b. */
 static void check_product(golden *g, const recipe *r, recipe_gemm which, const char *word, const char *a_name,
                           const cast_spec *a_use, bool a_column, const char *b_name, const cast_spec *b_use,
                           bool b_column) {
