@@ -215,7 +215,7 @@ static void long_texts_continue(void **state) {
         1);
 }
 
-/* ---- stop texts, penalty ---- */
+/* ---- stop strings, penalty ---- */
 
 static void a_stop_text_ends_it(void **state) {
     static const char *const stops[] = {"never", "xyz\nab", "z\nabcd"};
@@ -226,7 +226,7 @@ static void a_stop_text_ends_it(void **state) {
     o.stop = stops + 2;
     o.stop_count = 1;
     assert_string_equal(generate(*state, "alphabet-bf16", &o).text, "klmnopqrstuvwxy");
-    o.prompt = "xyz\nabcd"; /* a stop text that occurs in the prompt has no effect */
+    o.prompt = "xyz\nabcd"; /* a stop string that occurs in the prompt has no effect */
     o.max_tokens = 3;
     assert_string_equal(generate(*state, "alphabet-bf16", &o).text, "xyz\nabcdefg");
 }

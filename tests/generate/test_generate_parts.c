@@ -159,7 +159,7 @@ static void logits_that_are_none_are_refused(void **state) {
     mem_close(account);
 }
 
-/* ---- stop texts ---- */
+/* ---- stop strings ---- */
 
 static void show(void *user, const char *text) {
     assert_true(*text != '\0');
