@@ -1,4 +1,4 @@
-/* cuda/status: implements base/status.h in the plugin: calls the library that opened the plugin. */
+/* cuda/status: implements base/status.h in the plugin by calls to the library that opened the plugin. */
 #include "cuda/library.h"
 #include <stdarg.h>
 #include <stdio.h>

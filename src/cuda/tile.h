@@ -243,8 +243,7 @@ __device__ __forceinline__ void quantize_tile(const held<D> (&own)[OWN_ROWS], co
     }
 }
 
-/* Loads a tile of x from memory and does the quantization work of all quantize_uses (cuda/quantize.h) for
-   it. */
+/* Loads a tile of x and does the quantization work of all quantize_uses (cuda/quantize.h) for it. */
 template <ott_dtype D>
 __device__ __forceinline__ void quantize_loaded(const view &x, const quantize_uses &uses,
                                                 const tile_place &p) {

@@ -260,7 +260,8 @@ __device__ __forceinline__ void store8_state(const view &v, bool narrow, const r
 
 /* ---- launches ---- */
 
-/* Launches `blocks` thread blocks; 0: no launch. If too many, makes the calling function return an error. */
+/* Launches `blocks` blocks; 0: no launch. If there are too many, makes the calling function return an
+   error. */
 #define LAUNCH_BLOCKS(kernel, blocks, threads, stream, ...)                                                  \
     do {                                                                                                     \
         int64_t blocks_ = (blocks);                                                                          \

@@ -12,8 +12,8 @@ ANYWHERE uint64_t dropout_row(const int32_t token[2], int64_t t, int64_t first, 
     return (number + (uint64_t)t) * (uint64_t)row_step + (uint64_t)first;
 }
 
-/* Returns 0 if dropout drops element `number` of the run, else `scale`. draws: block number / 4 of the
-   stream. */
+/* Returns 0 if dropout drops element `number` of the run, else `scale`. draws: the random stream's block with
+   index number / 4. */
 ANYWHERE float dropout_factor(rng_block draws, uint64_t number, float rate, float scale) {
     float draw = (float)(draws.word[number % 4] >> 8) * 0x1p-24f;
     return draw < rate ? 0.0f : scale;

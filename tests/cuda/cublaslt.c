@@ -30,7 +30,7 @@ typedef struct layout {
 } layout;
 
 /* What the caller guarantees when it plans a product: the alignments of the addresses, and the allowed
-   reduction schemes. The plan's algorithm (cublasLtMatmulAlgo_t) keeps this. */
+   reduction schemes. The plan's algorithm (cublasLtMatmulAlgo_t) stores these guarantees. */
 typedef struct promise {
     uint32_t alignment[4]; /* guaranteed alignments of A, B, C and D; 0: none */
     uint32_t schemes;

@@ -266,7 +266,7 @@ static void require_fit(const nccl_comm *c, const move *m, const move *other) {
     die("ranks call collectives in different orders or with different sizes", c);
 }
 
-/* meet and part show the sanitizer that bytes move after all ranks arrive and before any continues. */
+/* meet() and part() show the sanitizer that bytes move after all ranks arrive and before any continues. */
 static void meet(move *const *moves, int count) {
     for (int i = 0; i < count; i++) order_acquire(moves[i]);
 }

@@ -21,7 +21,7 @@ static void distances(activate_kind kind, double *value, double *slope) {
     }
 }
 
-/* GELU by erf must be near GELU. Its tanh approximation is another function and must exceed the bound. */
+/* GELU by erf must be near GELU. The tanh approximation is another function: its error exceeds the bound. */
 static void test_gelu_is_near_erf(void **state) {
     (void)state;
     double value, slope;
