@@ -46,10 +46,10 @@ ott_status mesh_open(const config *cfg, int64_t ranks, mesh *out);
 ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log);
 
 int64_t mesh_ranks(const mesh *m);
-/* Writes the sizes above 1, as in "dp_replicate 2 x dp_shard 4", or "1 rank" if there are none. */
+/* Writes the mesh's sizes above 1, as in "dp_replicate 2 x dp_shard 4", or "1 rank" if all are 1. */
 void mesh_describe(const mesh *m, char text[128]);
 
-/* The group of `rank` along `dimensions`: its size; its ranks, ascending; the index of `rank` among them. */
+/* For rank's group along `dimensions`: its size; its ranks, ascending; the index of `rank` among them. */
 int64_t mesh_group_size(const mesh *m, mesh_set dimensions);
 void mesh_group(const mesh *m, mesh_set dimensions, int64_t rank, int *ranks);
 int64_t mesh_group_rank(const mesh *m, mesh_set dimensions, int64_t rank);

@@ -86,7 +86,7 @@ static bool is_last_part(const pipeline_stage *s, int chunk) {
     return part_of_chunk(s, chunk) == count_parts(s) - 1;
 }
 
-/* The message that task t sends to, or receives from, the part with the index of t's part plus `by`. */
+/* The message that task t sends or receives. The index of the other part is the index of t's part + by. */
 static pipeline_message message(const pipeline_stage *s, pipeline_task t, pipeline_content content,
                                 int64_t by, bool sent) {
     int64_t part = part_of_chunk(s, t.chunk) + by;
@@ -116,7 +116,7 @@ int pipeline_receives(const pipeline_stage *s, bool tied, pipeline_task t,
     return count;
 }
 
-/* The last stage sends the gradients of a tied embedding table straight to the first stage. It can be
+/* The last stage sends gradients of a tied embedding table directly to the first stage. The last stage may be
    `stages` micro-batches ahead of the first stage's backward. */
 int pipeline_max_in_flight(const pipeline_stage *s, pipeline_content content) {
     return content == PIPELINE_TABLE ? s->stages : 1;

@@ -32,7 +32,7 @@ typedef struct pipeline_stage {
     int chunks;       /* number of chunks per stage; 1 unless schedule is interleaved_1f1b */
 } pipeline_stage;
 
-/* OTT_ERR_CONFIG with fewer layers than parts. interleaved_1f1b requires micro_batches % stages == 0. */
+/* OTT_ERR_CONFIG if layers < parts, or with interleaved_1f1b if micro_batches % stages != 0. */
 ott_status pipeline_check(const pipeline_stage *s, int64_t layers, int64_t micro_batches);
 
 /* Returns the layers of a chunk of this stage. The first parts may have one layer more than the others. */

@@ -57,7 +57,7 @@ typedef struct store_traffic {
 
 typedef struct store_part store_part;
 
-/* A unit. model/storage.c sets parameters, linears, their counts and is_table; the store sets the rest. */
+/* A unit of parameters that are gathered together. model/storage.c sets the members up to is_table. */
 typedef struct store_unit {
     parameter **parameters; /* [parameter_count] parameters, reduced together; borrowed */
     int parameter_count;
@@ -80,12 +80,12 @@ typedef struct store_unit {
 typedef struct parameter_store {
     group *ranks; /* data-parallel ranks that share the parameters; borrowed; NULL: one rank */
     /* Second store, for expert parameters, which are sharded over another group of ranks. Its units have the
-       same indices and options. A call of a public function also applies to it, except of store_divide and
-       store_open. Borrowed; NULL: none. */
+       same indices and options. Every call for this store, except store_divide and store_open, also applies
+       to it. Borrowed; NULL: none. */
     struct parameter_store *expert_store;
     store_options options;
-    bool micro_batches; /* a step has several micro-batches; the caller sets it before store_set */
-    /* [unit_count] units; borrowed. The caller sets both members and zeroes the units before store_open. */
+    bool micro_batches; /* true: a step has several micro-batches; set it before store_set */
+    /* [unit_count] zeroed units; borrowed. The caller sets units and unit_count before store_open. */
     store_unit *units;
     int unit_count;
     int64_t *shard_elements; /* [ranks] number of elements in each rank's shards of all divided parameters */
@@ -139,8 +139,7 @@ ott_status store_finish_gradients(exec *cx, parameter_store *s);
 ott_status store_zero_gradients(const parameter_store *s, device *d);
 ott_status store_reduce_once(exec *cx, parameter_store *s);
 
-/* Call it when a pass failed or was stopped: forgets gathers and reductions in flight. If `why` is
-   OTT_ERR_STOPPED, waits for them first. */
+/* Forgets gathers and reductions in flight, after a failure. If `why` is OTT_ERR_STOPPED, waits for them. */
 void store_abandon(exec *cx, parameter_store *s, ott_status why);
 
 /* ---- internal to parallel/store*.c ---- */
@@ -172,7 +171,7 @@ int64_t store_first_at(const parameter *p, int rank);
 
 /* Computes the unit's scales (with precompute_scales: of all units) unless they are of cx->step already. */
 ott_status store_refresh_scales(exec *cx, parameter_store *s, store_unit *u);
-/* Casts this rank's rows of the weight to codes of one use; codes[rows, columns] is row-major. */
+/* Casts this rank's rows of the weight to rowwise or columnwise codes; codes[rows, columns] is row-major. */
 ott_status store_cast(exec *cx, const linear *l, bool columnwise, void *codes);
 /* Passes rows x of a weight and their codes q to cx->hook, in the first micro-batch of a training step. If
    the weight has both a rowwise and a columnwise FP8 copy, only the rowwise codes are passed. */

@@ -1,5 +1,5 @@
-/* parallel/store: gathers a unit. Each rank packs its shards of all parts into its range of one buffer. After
-   the all-gather, the shards of all ranks are copied to the tensors that the layers read. */
+/* parallel/store: gathers a unit. Each rank packs its shards of the unit's tensors into one buffer. After the
+   all-gather, the shards of all ranks are copied to the tensors that the layers read. */
 #include "parallel/store.h"
 
 /* The format of sent data: all formats are sent as bytes. */

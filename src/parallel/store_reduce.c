@@ -79,7 +79,7 @@ static int64_t packed_step(const exec *cx, const parameter_store *s, const store
     return step;
 }
 
-/* Ranks [r, result) have shards of parameter i of equal size, at equal distances in the packed buffer. */
+/* Returns `end`: ranks [r, end) have equally large shards of parameter i, equally spaced in the buffer. */
 static int run_end(const exec *cx, const parameter_store *s, const store_unit *u, int i, int r) {
     const parameter *p = u->parameters[i];
     int64_t step = packed_step(cx, s, u, i, r);

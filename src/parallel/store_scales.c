@@ -4,13 +4,13 @@
 
 /* ---- pieces of a shard ---- */
 
-/* Number of rows of q that share a scale of the rowwise or columnwise use. */
+/* Number of rows of q that share a scale in the rowwise or columnwise copy. */
 static int64_t rows_per_scale(const qtensor *q, bool columnwise) {
     return columnwise ? granularity_block(q->spec.columnwise.grain).k
                       : granularity_block(q->spec.rowwise.grain).mn;
 }
 
-/* A piece starts at row `first`. Returns its end: the next block if `first` is inside a block, else `end`. */
+/* A piece starts at `first`. Returns its end: the next scale block if `first` is inside one, else `end`. */
 static int64_t piece_end(int64_t first, int64_t end, int64_t block) {
     if (block == INT64_MAX || first % block == 0) return end;
     int64_t next = (first / block + 1) * block;

@@ -9,7 +9,7 @@ typedef struct advice {
     memory_check_fp8 fp8;
 } advice;
 
-/* Fills *out for the pipeline stage that needs most memory. Set out->suggestions.account before. */
+/* Fills in suggestions for the pipeline stage that needs most memory. Set suggestions.account before. */
 ott_status advice_find(const count_request *r, const estimate *e, advice *out);
 
 #endif

@@ -30,7 +30,7 @@ typedef struct clocks {
     double waiting;       /* seconds of `compute` that were spent waiting */
     double gathered;      /* seconds at which the previous gather ended */
     collective_kind last; /* kind of the previous collective */
-    bool together;        /* no op ran after it: another collective of its kind starts together with it */
+    bool together;        /* true: the next collective of kind `last` starts together with the previous one */
 } clocks;
 
 static void wait_until(clocks *c, double moment) {
@@ -201,7 +201,7 @@ static void add_unpacking(counter *c, const exec *cx, const collective *call) {
     add_work(c, cx, OP_KIND_OTHER, &w, is_once_a_step(cx), false);
 }
 
-/* Advances the clocks by a collective. Messages between stages take no time here: plan/stages times them. */
+/* Advances the clocks by the time of a collective. plan/stages times messages between pipeline stages. */
 static void advance_clocks(clocks *c, traffic_kind kind, collective_kind call, double seconds, bool once) {
     if (kind == TRAFFIC_STAGES && !once) return;
     if (kind == TRAFFIC_GATHER || kind == TRAFFIC_REDUCE || once)
@@ -260,8 +260,8 @@ static ott_status count_model(void *user, trainer *t) {
 
 /* ---- a rank ---- */
 
-/* Prepares the dry run of the first rank of stage `stage_index`. In a plan for this machine's
-   CPU, adds the memory of the process groups. On a GPU they take no host memory. */
+/* Prepares the dry run of the first rank of stage `stage_index`. In a plan for this machine's CPU, adds the
+   memory of the process groups. On a GPU they take no host memory. */
 static ott_status open_rank(const count_request *r, int64_t stage_index, process_group *pg,
                             model_options *shape, memory_check *out) {
     int64_t first =

@@ -126,7 +126,7 @@ bool machine_has_fp8(const machine *m) {
 typedef struct rate_key {
     const char *name;
     size_t offset;
-    double unit, least, most; /* limits are multiples of `unit`: bytes fit into 64 bits, times are finite */
+    double unit, least, most; /* limits / unit; they keep bytes within 64 bits and times finite */
 } rate_key;
 
 static const rate_key keys[] = {

@@ -37,7 +37,7 @@ typedef struct probe {
     device *device;
     exec_times times;
     tally step[STEPS];
-    int done;              /* number of steps run; the first is not timed, as it touches new memory */
+    int done;              /* steps run; the first is not timed, because new memory is slow */
     double between[STEPS]; /* mean seconds from one operation to the next, of each step */
 } probe;
 

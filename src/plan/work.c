@@ -152,7 +152,7 @@ static double seen_pairs(int64_t tokens, int64_t documents, int64_t window) {
     return (double)tokens * w - (double)(documents > 0 ? documents : 1) * w * (w - 1) / 2;
 }
 
-/* products: number of GEMMs, 2 forward and 5 backward. Each has head_dim multiply-adds per pair and head. */
+/* products: 2 GEMMs forward, 5 backward. Each has head_dim multiply-adds per query-key pair and head. */
 static void count_attention(const tensor *q, const tensor *cu_seqlens, int64_t window, int products,
                             work *w) {
     w->flops = 2.0 * products * (double)q->columns * seen_pairs(q->rows, cu_seqlens->columns - 1, window);
@@ -189,7 +189,7 @@ static double cast_bytes(const exec *cx, const cast_args *a) {
            (double)a->q->rows * (double)a->q->columns * code_copies(cx->device->can, &a->q->spec);
 }
 
-/* Counts a second read of the source in host memory, if its scales depend on a full row, column or tensor. */
+/* Counts a second read of the source in host memory if a scale depends on a full row, column or tensor. */
 static void count_second_read(const quantize_args *a, work *w) {
     if (needs_all(&a->q->spec.rowwise) || needs_all(&a->q->spec.columnwise)) w->from_host *= 2;
 }

@@ -31,7 +31,7 @@ static ott_status search_choice(const budget *b, model *m, int64_t limit, int64_
     return *found = low, OTT_OK;
 }
 
-/* Sets *n to the maximum over all ranks: blocks have collectives, so all ranks must recompute the same. */
+/* Sets *n to the maximum of all ranks: blocks have collectives, so all ranks must recompute the same ones. */
 static ott_status share_choice(const budget *b, int64_t *n) {
     float most = (float)*n;
     if (!b->host_exchange || b->host_exchange->group->size == 1) return OTT_OK;

@@ -19,7 +19,7 @@ typedef struct budget {
 
 /* Sets the checkpointing of every block of m so that memory is within the budget, and logs it. The first n
    blocks recompute all but matrix products, with the smallest n that suffices. If all blocks do not suffice,
-   all do so and the first n blocks recompute everything. */
+   the first n blocks recompute everything and the others all but matrix products. */
 ott_status budget_fit(const budget *b, model *m);
 
 #endif

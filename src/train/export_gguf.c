@@ -37,7 +37,7 @@ static void add_metadata_text(gguf_metadata *m, const char *text) {
 enum { MOST_SPLITS = 4 };
 
 /* llama.cpp's names of pre-tokenizers (its src/llama-vocab.cpp), with the regular expressions that split the
-   text. A name also implies settings, for example that a BOS is added. Keys of the file override these. */
+   text. A name also implies settings, such as an added BOS. Keys of the GGUF file override these settings. */
 static const struct {
     const char *name;
     const char *regex[MOST_SPLITS]; /* the list ends with NULL */

@@ -7,8 +7,8 @@
 #include "formats/gguf_write.h"
 
 /* Adds the tokenizer of folder `from` to *m. from NULL: the run's tokenizer, or one token per byte if the run
-   trains on bytes. from "": no tokenizer. vocab: rows of the model's embedding. Appends the path of the
-   tokenizer, or words, to *source. OTT_ERR_UNSUPPORTED if llama.cpp would tokenize differently. */
+   trains on bytes. from "": no tokenizer. vocab: rows of the model's embedding. Appends the tokenizer's path,
+   or why it has none, to *source. OTT_ERR_UNSUPPORTED if llama.cpp would tokenize differently. */
 ott_status export_gguf_tokenizer(mem *account, const logger *log, const config *cfg, const char *from,
                                  int64_t vocab, gguf_metadata *m, str *source);
 

@@ -35,7 +35,7 @@ static ott_status copy_folder(mem *account, const char *from, const char *folder
     return OTT_OK;
 }
 
-/* A tokenizer.json is copied with its companion files. A file of another name becomes tokenizer.json. */
+/* A tokenizer.json is copied with its companion files; another file is copied alone, as tokenizer.json. */
 static ott_status copy_file(mem *account, const char *path, const char *folder, int64_t *copied) {
     char from[PATH_MAX];
     const char *slash = strrchr(path, '/');

@@ -16,7 +16,7 @@ static int64_t part_ints(const feed *f, int64_t count) {
     return backend_align(f->device->can, count * size) / size;
 }
 
-/* Offset of a micro-batch's tokens, in integers. Before them is its first token's index in the run. */
+/* A micro-batch begins with the index of its first token in the run. The tokens follow at this offset. */
 static int64_t number_ints(const feed *f) {
     return part_ints(f, 2);
 }
@@ -115,7 +115,7 @@ static ott_status make_batch(feed *f, int64_t index, bool training, int64_t firs
            2 * sizeof(int32_t));
     f->documents[index] = 0;
     for (int64_t b = 0; b < s->rows; b++) TRY(make_row(f, index, b, training, first + b, labels));
-    /* The capacity doubles so that it changes rarely. A change records memory plans and graphs again. */
+    /* The capacity doubles, so it changes rarely: each change requires new memory plans and graphs. */
     while (s->document_capacity < f->documents[index]) s->document_capacity *= 2;
     if (s->document_capacity > tokens_of(s)) s->document_capacity = tokens_of(s);
     return OTT_OK;

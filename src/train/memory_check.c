@@ -9,7 +9,7 @@
 
 /* ---- measuring ---- */
 
-/* Converts the model to each recipe of the schedule, so that the dry run's peak and out->saved are maxima. */
+/* Converts to each recipe of the schedule. The dry run's peak and out->saved are then maxima over them. */
 static ott_status try_phases(trainer *t, const precision_plan *precision, memory_need *out) {
     for (int i = 0; i < precision->phase_count; i++) {
         if (precision->phases[i].recipe != t->recipe) TRY(trainer_convert(t, precision->phases[i].recipe));
@@ -74,7 +74,7 @@ static memory_limit host_limit(const memory_check *c) {
     return limit;
 }
 
-/* Changes a setting further and further until the run fits or it cannot change. False if nothing is saved. */
+/* Changes a setting repeatedly until the run fits or no change is possible. False if nothing is saved. */
 static bool apply_setting(const memory_check *c, const variant *from, setting set, int64_t need, int64_t left,
                           proposal *out) {
     variant v = *from;

@@ -57,7 +57,7 @@ typedef struct memory_check_fp8 {
 
 /* Compares the FP8 run, which needs `need` bytes, with the same run in bf16. */
 ott_status memory_check_compare_fp8(const memory_check *c, int64_t need, memory_check_fp8 *out);
-/* Writes one sentence about the additional memory and the offered settings, without a full stop. */
+/* Writes one sentence about FP8's additional memory and settings that need less, without a full stop. */
 void memory_check_show_fp8(const memory_check_fp8 *c, int64_t need, char out[MEMORY_CHECK_FP8_TEXT]);
 
 #endif

@@ -179,7 +179,7 @@ static accumulate_mode mode_of(config_sum sum, bool fast) {
     return ACCUMULATE_FP32;
 }
 
-/* Resets a GEMM that has no FP8 operands. Fails if its keys fast_accum_* or accumulate_* are set. */
+/* Gives a GEMM without FP8 operands its defaults. Fails if its keys fast_accum_* or accumulate_* are set. */
 static ott_status clear_product(const config *cfg, const product_keys *k, recipe *r, gemm_spec *g) {
     if (k->fast == FAST_ACCUM_TRUE)
         FAIL("float8.fast_accum_%s = true: the %s GEMM of recipe %s has no FP8 operands", k->name, k->name,

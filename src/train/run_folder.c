@@ -128,7 +128,7 @@ static ott_status lock_folder(run_folder *f, const logger *log, const char *fold
 
 /* ---- choosing ---- */
 
-/* Creates and locks the folder. For a new run (`fresh`), *taken is true if it has a run or is locked. */
+/* Creates and locks the folder. *taken: the run is new (`fresh`), but the folder has a run or is locked. */
 static ott_status try_folder(run_folder *f, const logger *log, const char *folder, const char *dir,
                              bool fresh, bool *taken) {
     bool busy;

@@ -281,7 +281,7 @@ static void name_recipes(const run_history *h, char *out, size_t size) {
     }
 }
 
-/* Logs the run's number of GEMMs, and the number of each precision phase if there are several. */
+/* Logs the number of GEMMs of the run, and of each precision phase if there are several. */
 static void log_gemms(const run_log_end *e) {
     const run_history *h = e->history;
     report_phase sum = run_history_sum(h);

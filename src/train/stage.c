@@ -2,7 +2,7 @@
 #include "train/stage.h"
 #include <string.h>
 
-/* A message that this stage receives. posted: its receive has been started. arrived: its data are there. */
+/* A message that this stage receives. posted: its receive has been started. arrived: its data is here. */
 typedef struct message {
     bool posted, arrived;
     tensor t;
@@ -60,7 +60,7 @@ typedef struct pass {
 
 /* ---- open and close ---- */
 
-/* Number of micro-batches at most in flight: from the forward to the backward of this stage's first chunk. */
+/* Largest number of micro-batches in flight: from the forward to the backward of this stage's first chunk. */
 static int64_t count_slots(const pipeline_stage *shape, int64_t micro_batches) {
     int64_t in_flight_now = 0, most = 0;
     for (int64_t i = 0; i < pipeline_task_count(shape, micro_batches); i++) {
@@ -234,7 +234,7 @@ static layer_range layers_of(const stage *s, pipeline_task t) {
     return pipeline_layers(s->shape, s->m->options.layers, t.chunk);
 }
 
-/* Takes the buffer of the table's gradient from the parameter, so that the next micro-batch gets another. */
+/* Takes the gradient's buffer from the embedding table, so that the next micro-batch gets a new buffer. */
 static void keep_table(stage *s, in_flight *f) {
     parameter *table = s->m->embedding.weight;
     f->table = table->grad;

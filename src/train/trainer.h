@@ -79,7 +79,7 @@ typedef struct trainer {
     int64_t counted[2];       /* this rank's GEMMs that are included in `gemms` */
     step_gemms step_gemms;    /* GEMMs of each step since the last conversion */
     run_state run;
-    bool is_consistent;   /* model and FP8 state are of step run.step; false after a step that failed */
+    bool is_consistent;   /* true: model and FP8 state belong to step run.step; false: a step has failed */
     const recipe *recipe; /* the current recipe */
     void *delayed_before; /* device copy of m->delayed, to undo a stopped step; NULL: no delayed scaling */
     const hook *hook;     /* called in a step's first micro-batch (with a pipeline, in all); may be NULL */

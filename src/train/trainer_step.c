@@ -195,7 +195,7 @@ ott_status trainer_copy_delayed(trainer *t, void *from, void *to) {
     return t->delayed_before ? device_copy(t->device, to, from, t->m->delayed.block_bytes) : OTT_OK;
 }
 
-/* Runs accumulate_gradients. If the step is stopped, restores the FP8 state and GEMM counts of before. */
+/* Runs accumulate_gradients. If the step is stopped, restores the earlier FP8 state and GEMM counts. */
 static ott_status accumulate_or_abandon(trainer *t) {
     int64_t gemms[GEMM_COUNT][2];
     memcpy(gemms, t->cx.gemms, sizeof gemms);

@@ -29,8 +29,8 @@ static void each_shape(visit look) {
 
 /* ---- one stage ---- */
 
-/* Returns how many forwards of this stage may at most wait for their backward. A micro-batch counts once for
-   each chunk of the model. */
+/* Returns the maximum number of forwards of this stage that wait for their backward. A micro-batch counts
+   once for each chunk of the model. */
 static int64_t in_flight(const pipeline_stage *s, int64_t n) {
     int64_t later = s->stages - 1 - s->rank, all = n * s->chunks;
     int64_t most = s->schedule == PP_GPIPE  ? n
@@ -119,8 +119,8 @@ static bool may_run(simulation *w, int rank) {
     return here;
 }
 
-/* Sends the outputs of the task that the stage ran last. False if one must wait, because earlier messages of
-   the same content have not been received. */
+/* Sends the outputs of the task that the stage ran last. False if an output must wait, because earlier
+   messages of the same content have not been received. */
 static bool send(simulation *w, int rank) {
     pipeline_stage s = stage_of(w, rank);
     pipeline_message sends[PIPELINE_MESSAGES];

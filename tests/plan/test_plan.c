@@ -129,7 +129,7 @@ static void assert_printed(const char *part) {
     if (!strstr(printed.text, part)) fail_msg("\"%s\" is not in\n%s", part, printed.text);
 }
 
-/* If a plan does not fit, the page suggests settings, as `ottava train` does when it refuses the run. */
+/* If a run does not fit, the plan suggests settings, as `ottava train` does when it refuses the run. */
 static void what_would_fit_is_suggested(void **state) {
     const plan_options small = {.device = "h100", .ranks = 1, .rates = "gib=6"};
     const char *const eight[] = {SIZES("8"), NULL}, *const one[] = {SIZES("1"), NULL};
@@ -402,7 +402,7 @@ static void two_share_a_sequence(void **state) {
     assert_true(of_ranks(2, two, "between_copies/bytes") == 4 * of_ranks(2, two, "parameters"));
 }
 
-/* Two pipeline stages. The last stage receives the residual stream of each micro-batch, and once the summed
+/* Two pipeline stages. The last stage receives the residual stream of each micro-batch and, once, the summed
    gradient of the tied table. It waits while the pipeline fills and drains. */
 static void two_stages(void **state) {
     const char *const *one = BF16("--distributed.pp=1"), *const *two = BF16("--distributed.pp=2");

@@ -84,7 +84,7 @@ static double cast_bytes(const char *name, bool contiguous, bool separate) {
 static void casts(void **state) {
     (void)state;
     assert_true(cast_bytes("tensorwise", false, false) ==
-                1 + 2); /* 1: codes, the same for both copies; 2: another read, when the amax is known */
+                1 + 2); /* 1 byte of codes, shared by both copies; 2 bytes read again, after the amax */
     /* writes a second, transposed set of codes */
     assert_true(cast_bytes("tensorwise", true, false) == 2 + 2);
     /* reads the tensor twice: for the amax and for the codes */
@@ -96,7 +96,7 @@ static void casts(void **state) {
     assert_true(cast_bytes("bf16", true, true) == 0);
 }
 
-/* Returns the bytes per element that quantizing its bf16 output adds to an op. */
+/* Returns the bytes per element that an op moves in addition to quantize its bf16 output. */
 static double quantized_bytes(enum op_index op, const char *name) {
     backend_capabilities can = {.contiguous_contraction = true};
     device gpu = {.can = &can};

@@ -229,7 +229,7 @@ static void check_full_disk(const fixture *f, const char *mode, const char *name
     mem_close(account);
 }
 
-/* Synchronous and asynchronous saves end with the same error message, except for the folder's name. */
+/* On a full disk, synchronous and asynchronous saves fail with the same message, except for the folder. */
 static void full_disk_ends_the_run(void **state) {
     char plain[400], background[400];
     check_full_disk(*state, "disabled", "full-a", plain);
@@ -341,7 +341,7 @@ static void old_one_that_cannot_be_removed(void **state) {
     check_old_one_stays(*state, "async", "deep-b");
 }
 
-/* A run that stops for another reason waits for the write, but returns the error of that other reason. */
+/* A run that ends because of NaNs first waits for the pending write, and then returns its own error. */
 static void other_ends_wait_for_the_write(void **state) {
     const fixture *f = *state;
     static captured_log logged;

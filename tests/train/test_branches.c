@@ -117,8 +117,8 @@ static void later_checkpoints_are_set_aside(void **state) {
     assert_string_equal(rows(f, "back/metrics.jsonl"), "1 2 3 4 ");
 }
 
-/* Kills the run after it decided to rename later checkpoints: once before the first rename, and once between
-   two renames. The next start completes the renames. */
+/* Kills the run when it is about to rename later checkpoints, and again between two renames. The next start
+   completes the renames. */
 static void a_killed_change_is_completed(void **state) {
     const fixture *f = *state;
     mem *account;

@@ -117,7 +117,7 @@ static void folder_that_went_away(void **state) {
     check_made_again(*state, "removed-last", 6, remove_folder);
 }
 
-/* Puts a file in place of the folder: the run cannot create the folder again and reports it. */
+/* Puts a file in place of the run folder: the run cannot create the folder again and reports it. */
 static void put_file(const char *folder) {
     FIXTURE_OK(file_remove_tree(folder));
     FIXTURE_OK(file_write_atomic(folder, "x", 1));

@@ -242,8 +242,8 @@ static void resumes_in_fp8(void **state) {
         check_resumes(*state, precisions[i], in_fp8, "--train.freeze=layers.1,tok_embeddings", part);
 }
 
-/* Trains on ranks for two steps, with frozen projections. format: the argument that chooses the stored format
-   of the projections. */
+/* Trains on several ranks for two steps, with frozen projections. format: the option that chooses the format
+   in which the projections are stored. */
 static void run_kept(const fixture *f, int which, const mesh_layout *layout, const char *format,
                      const char *recomputation, outcome *out) {
     const char *more[] = {"--train.freeze=layers.*_proj",

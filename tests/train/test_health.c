@@ -59,8 +59,8 @@ static int count_of(const char *text, const char *part) {
 
 /* ---- measurements ---- */
 
-/* Checks which operands each recipe measures. Codes that two GEMMs share count once. High-precision operands
-   are not measured. */
+/* Checks which operands are measured under each recipe. Codes that two GEMMs share count once. High-precision
+   operands are not measured. */
 static void every_use_has_a_line(void **state) {
     const fixture *f = *state;
     const struct {

@@ -27,7 +27,7 @@ typedef struct kind {
 } kind;
 
 static int layers_of(const kind *k) {
-    /* one layer more than a multiple, so that one stage, or one part of a stage, has more layers */
+    /* one layer more than a multiple of the parts, so that one stage or one part has more layers */
     return k->schedule == PP_INTERLEAVED_1F1B ? 2 * k->stages + 1 : k->stages + 1;
 }
 
