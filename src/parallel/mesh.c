@@ -67,8 +67,7 @@ ott_status mesh_open(const config *cfg, int64_t ranks, mesh *out) {
 }
 
 ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log) {
-    /* The order in which dimensions get ranks. A size is reduced only to one of its divisors. So if the old
-       size divides the model's heads or layers, the new size does too. */
+    /* Order in which dimensions get ranks. A new size divides the old one, and so also heads or layers. */
     static const mesh_dimension order[] = {MESH_TP, MESH_CP,           MESH_PP,
                                            MESH_EP, MESH_DP_REPLICATE, MESH_DP_SHARD};
     int64_t *const keys[MESH_DIMENSIONS] = KEYS(cfg);

@@ -116,8 +116,7 @@ int pipeline_receives(const pipeline_stage *s, bool tied, pipeline_task t,
     return count;
 }
 
-/* The last stage sends gradients of a tied embedding table directly to the first stage. The last stage may be
-   `stages` micro-batches ahead of the first stage's backward. */
+/* A tied table's gradients are sent up to `stages` micro-batches before the first stage receives them. */
 int pipeline_max_in_flight(const pipeline_stage *s, pipeline_content content) {
     return content == PIPELINE_TABLE ? s->stages : 1;
 }

@@ -79,9 +79,8 @@ static void list_parts(const parameter_store *s, store_unit *u, ott_dtype table)
 
 /* ---- scales ---- */
 
-/* Assigns memory to the scales of a weight's rowwise or columnwise copy and advances *next, the index of the
-   first free entry. `all` has `count` amaxes, then `count` scales, then their inverses. If it is NULL, the
-   function only advances *next. */
+/* Assigns memory to the scales of a rowwise or columnwise copy, and advances *next, the first free entry.
+   `all` has `count` amaxes, then scales, then their inverses. If it is NULL, only advances *next. */
 static void place_unit_scales(qdata *d, const cast_spec *spec, int64_t mn, int64_t depth, float *all,
                               int64_t count, int64_t *next) {
     if (!cast_spec_is_fp8(spec)) return;

@@ -107,8 +107,8 @@ static void draw_lengths(cell *c) {
 
 /* ---- precision ---- */
 
-/* Draws the precision. Tensor parallelism changes the order of sums, which in any precision but fp32 may route
-   a token to another expert. So cells with experts and tensor parallelism have fp32. */
+/* Draws the precision. Tensor parallelism changes the order of sums, which in any precision but fp32 may
+   route a token to another expert. So cells with experts and tensor parallelism have fp32. */
 static void draw_precision(cell *c) {
     bool shards = c->way.kinds & WAY_TENSOR;
     c->precision = shards ? PICK(c, FP32, FP32, FP32, BF16, TENSORWISE, ROWWISE, CURRENT, MXFP8, BLOCK)
