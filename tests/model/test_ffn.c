@@ -1,6 +1,6 @@
 /*
- * Models with another kind of feed-forward in the second layer: y = silu(u) * u with a single projection u, or
- * a mixture of experts. The table of this kind (model/ffn.h) must be enough for the module list, for
+ * Models with another kind of feed-forward in the second layer: y = silu(u) * u with one projection u, or a
+ * mixture of experts. The table of this kind (model/ffn.h) must be enough for the module list, for
  * gradients and for all kinds of checkpointing. A mixture must equal a loop over its experts.
  */
 #include <setjmp.h>

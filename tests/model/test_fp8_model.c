@@ -349,7 +349,7 @@ static void convert_any(tiny *t, const recipe *r) {
     assert_int_equal(summary.converted, LINEARS);
 }
 
-/* Layers of 40 columns give the same bits as layers of 48 columns with 8 columns of zeros, in every recipe. */
+/* Layers of 40 columns give the same bits as layers of 48 columns with 8 columns of zeros. */
 static void any_dimension_is_as_if_padded(void **state) {
     (void)state;
     static const char *const names[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp", "delayed", "current",
