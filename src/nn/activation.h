@@ -1,6 +1,6 @@
 /*
  * nn/activation: a tensor between the layer that computes it and the layers that read it, with its quantized
- * copies. The producer makes one copy per distinct quantization spec of the consumers; q, k and v share one.
+ * copies. The producer makes one copy for each different spec of the readers; q, k and v share one.
  *
  * The high-precision tensor and each use (rowwise, columnwise) of each copy are separate buffers of the
  * memory plan, so that forward can free each buffer that backward does not need.

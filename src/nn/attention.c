@@ -168,7 +168,7 @@ static ott_status exchange_inputs(exec *cx, const attention *a, attention_saved 
     return plan_close(cx->plan, &s->qkv_buffer);
 }
 
-/* Opens `heads`, some heads of all tokens, for the exchange of x. Without context parallelism it is x. */
+/* Opens `heads`: some heads of all tokens, for the exchange of x; x itself without context parallelism. */
 static ott_status open_heads(exec *cx, const attention *a, head_kind kind, const tensor *x, tensor *heads,
                              plan_buffer *buffer) {
     *heads = *x;
@@ -228,7 +228,6 @@ static ott_status scatter_output(exec *cx, const attention *a, tensor *heads, pl
     return scatter_heads(cx, a, HEADS_OF_OUTPUT, &narrow, &narrow_buffer, x);
 }
 
-/* Opens all ranks' rows of the input. */
 static ott_status gather_input(exec *cx, const attention *a, const activation *x, activation *all) {
     return tensor_ranks_gather(cx, &a->o.ranks, "gathered attention input", &a->input_specs, x, all);
 }
@@ -463,7 +462,7 @@ static const tensor *added_once(const attention *a, const tensor *dx) {
     return !ranks || ranks->rank == 0 || projects_to_latents(a) ? dx : NULL;
 }
 
-/* For MLA: backward of the projections. dq: gradient before rotation. Heads of dk, dv: head_dim columns. */
+/* For MLA: backward of the projections. dq is the gradient before rotation. dk and dv have padded heads. */
 static ott_status backward_paths(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                                  const activation *x, activation *dq, const tensor *dk, const tensor *dv,
                                  const tensor *dx) {

@@ -1,7 +1,7 @@
 /*
  * nn/attention: causal self-attention with grouped heads (GQA): q, k, v projections, rotary embedding,
  * attention, output projection. attention_project runs the output projection separately, so that
- * recomputation can skip it. q, k and v come from three projections, one fused one, or latents (nn/latent.h).
+ * recomputation can skip it. q, k and v come from three projections, one fused one, or MLA (nn/latent.h).
  */
 #ifndef NN_ATTENTION_H
 #define NN_ATTENTION_H
@@ -47,7 +47,7 @@ typedef struct sequence_metadata {
 
 /* What forward saves for backward; one per in-flight micro-batch. */
 typedef struct attention_saved {
-    tensor q, k, v, lse; /* rotated q and k; lse[heads, T]; context parallelism: some heads, all tokens */
+    tensor q, k, v, lse; /* q, k after rotation; lse[heads, T]; if context-parallel: some heads, all tokens */
     plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer; /* qkv_buffer or the next 3 are open */
     head_norm_saved q_norm, k_norm;
     latent_saved query_latent, key_latent;

@@ -25,7 +25,7 @@ typedef struct expert_ranks {
     int32_t *end, *own_end;
 } expert_ranks;
 
-/* `experts` must be divisible by the number of ranks. The arrays come from `memory`. */
+/* `experts` must be divisible by the number of ranks. The arrays are allocated in `memory`. */
 ott_status expert_ranks_open(expert_ranks *r, arena *memory, group *g, int64_t experts);
 
 /* Number of experts on each rank. */
@@ -35,7 +35,7 @@ static inline int64_t expert_ranks_own(const expert_ranks *r) {
 /* Maximum number of rows that this rank can receive if each rank has `tokens` tokens that choose `choices`
    experts. From each rank, an expert takes at most `capacity` rows for each choice (0: no limit). */
 int64_t expert_ranks_max_rows(const expert_ranks *r, int64_t tokens, int64_t choices, int64_t capacity);
-/* Number of rows that this rank receives in the running layer; while the plan is recorded, assumed. */
+/* Rows that this rank receives in the running layer; while the plan is recorded, an assumed number. */
 int64_t expert_ranks_received_rows(const expert_ranks *r);
 
 /* Exchanges the row counts after routing. end: i32[experts]: where each expert's rows end in this rank's

@@ -15,7 +15,7 @@ tensor latent_extra_columns(const latent_path *p, const latent_saved *s) {
     return tensor_columns(s->made, p->b.in, p->a.out - p->b.in);
 }
 
-/* Computes y, the normed latent that b reads, and its rstd. To save memory, backward computes both again. */
+/* Computes y, the normed latent that projection b reads, and rstd. To save memory, backward repeats this. */
 static ott_status open_latent(exec *cx, const latent_path *p, const latent_saved *s, activation *y,
                               tensor *rstd, plan_buffer *rstd_buffer) {
     tensor from = latent_of(p, &s->made);

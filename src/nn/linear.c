@@ -15,7 +15,6 @@ static int64_t high_precision_bytes(const linear *l) {
     return needed && !same ? l->out * l->in * dtype_bytes(l->spec.activation) : 0;
 }
 
-/* True if data-parallel ranks shard the weight. */
 static bool is_sharded(const linear *l) {
     return l->weight && l->weight->shard.rows_per_rank;
 }

@@ -56,9 +56,8 @@ static inline const linear_spec *linear_products_spec(const linear *l) {
     return l->grouped.fp8 ? &l->grouped : &l->spec;
 }
 
-/* ---- setup, in this order: linear_check_blocks, linear_set_spec, linear_delayed_requests,
-   delayed_store_set, store_set (if sharded), linear_connect, linear_fuse_quantize; for a new spec again
-   ---- */
+/* ---- setup, in order: linear_check_blocks, linear_set_spec, linear_delayed_requests, delayed_store_set,
+   store_set (if sharded), linear_connect, linear_fuse_quantize; again for a new spec ---- */
 
 /* Returns how a tensor of the layer is split: the ranks that have its other rows and its other columns. */
 tensor_shard linear_shard(const linear *l, recipe_tensor which);
@@ -144,7 +143,7 @@ ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const ten
    even if all are frozen: it records g's amax for delayed scaling and calls the user's hook. */
 ott_status linear_grad_weight(exec *cx, linear *l, const activation *x, const activation *g);
 /* The three GEMMs for expert weights, in FP8 if l->grouped.fp8. Rows of x and g are sorted by expert as `r`
-   says. balance: multiplies an expert's weight gradient by mean rows / its rows; NULL: does not. */
+   says. balance: multiplies an expert's weight gradient by mean rows / its rows; NULL: no factor. */
 ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const grouped_rows *r,
                                   const tensor *y);
 ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const grouped_rows *r,

@@ -21,7 +21,7 @@ typedef struct loss_head {
     activation_specs grad_specs;  /* specs of the gradient of the logits */
 } loss_head;
 
-/* Connects the head. *input: the specs of x, the head's input, of which x has this rank's rows. */
+/* Connects the head. *input: the specs of x, which is this rank's rows of the head's input. */
 ott_status loss_connect(loss_head *h, activation_specs *input);
 /* Computes logits[T,V], multiplied and capped, from x[T,D]. */
 ott_status loss_logits(exec *cx, loss_head *h, const activation *x, const tensor *logits);

@@ -38,7 +38,7 @@ static int64_t local_runs(const moe *m, int64_t runs) {
     return runs > ranks ? runs / ranks : 1;
 }
 
-/* weight * E / (K L^2 S): E experts, K choices per token, S = `runs` runs of L tokens. */
+/* Balance loss factor weight * E / (K L^2 S): E experts, K choices per token, S = `runs` runs of L tokens. */
 static double balance_scale(const moe *m, double weight, int64_t tokens, int64_t runs) {
     const moe_options *o = m->options;
     double length = (double)(tokens * token_ranks_of(m)) / (double)runs;

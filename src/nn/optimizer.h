@@ -46,7 +46,7 @@ typedef struct optimizer_rows optimizer_rows; /* contiguous rows of a shard: nn/
 
 typedef struct optimizer_rule {
     const char *name; /* value of optimizer.name */
-    /* State tensors. Each has a parameter's shape and starts at 0. Their number, and names in checkpoints. */
+    /* State tensors: each has a parameter's shape and starts at 0. Number, and names in checkpoints. */
     int slots;
     const char *slot[PARAMETER_SLOTS];
     int applied_slots; /* number of state tensors of parameters that applies_to accepts; 0: `slots` */

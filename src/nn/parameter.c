@@ -57,7 +57,8 @@ parameter_part parameter_shard_part(const parameter *p) {
     for (int i = 0; i < PARAMETER_SECTIONS - 1; i++) {
         parameter_gap *gap = &part.gap[i];
         int64_t after = gap->after - s->first;
-        /* keep only gaps between rows: in a part of one row, parameter_run_at counts elements in `after` */
+        /* keep only gaps between rows of the shard: `after` counts rows, but for a part of one row
+           parameter_run_at compares it with numbers of elements */
         *gap = after > 0 && after < row_count ? (parameter_gap){after, gap->skipped} : (parameter_gap){0};
     }
     return part;
