@@ -47,7 +47,7 @@ bool adapters_has(const adapter_options *o, const model_module *m) {
 
 enum { PATTERN_BYTES = 256 };
 
-/* Parses an entry, "q_proj=16". Returns false if it is not a pattern, "=" and a number above 0. */
+/* Parses an entry such as "q_proj=16". Returns false if it is not PATTERN=NUMBER with a number above 0. */
 static bool read_pattern_entry(const char *entry, char pattern[PATTERN_BYTES], double *number) {
     const char *equals = strrchr(entry, '=');
     size_t length = equals ? (size_t)(equals - entry) : 0;

@@ -6,9 +6,8 @@ static bool is_added_unchanged(const block *b, const norm *post) {
     return !post->weight && (b->multiplier == 0 || b->multiplier == 1);
 }
 
-/* *projection: quantized copies of the gradient of a projection (attention's or the feed-forward's). Sets
-   *residual, the copies of the residual stream's gradient. Without a post norm or multiplier both gradients
-   are one tensor. With one, only the projection's gradient needs copies. */
+/* *projection: quantized copies that the gradient of a projection needs. Sets *residual, the copies of the
+   residual stream's gradient: the same, or none if a post norm or multiplier separates the gradients. */
 static void separate_gradients(const block *b, const norm *post, activation_specs *projection,
                                activation_specs *residual) {
     *residual = *projection;
@@ -45,7 +44,7 @@ static ott_status close_added(exec *cx, block_added *s) {
 }
 
 /* Computes *own, the gradient of a projection before its post norm or multiplier, from g, the gradient after
-   it. If there is none, both gradients are the same, and *own is {0}. */
+   it. Without a norm or multiplier both gradients are the same, and *own is {0}. */
 static ott_status backward_added(exec *cx, const block *b, const norm *post, const activation *g,
                                  const activation_specs *specs, block_added *s, activation *own) {
     *own = (activation){0};
@@ -121,7 +120,7 @@ ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x
     return norm_attention(cx, b, &s->h1, NULL, s);
 }
 
-/* Opens delta and runs the feed-forward's down projection, and the post norm or multiplier. */
+/* Opens delta, the output of the feed-forward's down projection after its post norm or multiplier. */
 static ott_status finish_mlp(exec *cx, block *b, block_saved *s, tensor *delta, plan_buffer *delta_buffer) {
     TRY(exec_open(cx, "mlp projection", s->h2.dtype, s->h2.rows, s->h2.columns, delta, delta_buffer));
     TRY(b->ffn->project(cx, b, s, delta));
@@ -242,7 +241,7 @@ static ott_status recompute_block(exec *cx, block *b, const sequence_metadata *a
 
 /* ---- backward ---- */
 
-/* Computes dx = dresidual + the gradient dn propagated through the norm of h. */
+/* dx = dresidual + dn propagated through the norm of h. dn is the gradient of the norm's output. */
 static ott_status backward_norm(exec *cx, const norm *n, const tensor *dn, const tensor *h,
                                 const tensor *rstd, const tensor *dresidual, const activation *dx) {
     if (n->weight) return norm_backward(cx, n, dn, h, rstd, dresidual, dx);

@@ -36,7 +36,7 @@ typedef struct block {
     int parameter_count;
     norm attention_norm, mlp_norm; /* norms before attention and feed-forward; weight NULL: no norm */
     bool parallel_residual;        /* the feed-forward reads norm(h1); mlp_norm is attention_norm */
-    /* norms of the projections, before the residual adds them; weight NULL: no norm */
+    /* norms of projections before they are added to the residual; weight NULL: no norm */
     norm attention_post_norm, mlp_post_norm;
     float multiplier; /* factor of the projections; 0: none; not with post norms */
     attention attention;
@@ -45,13 +45,12 @@ typedef struct block {
         mlp mlp;
         moe moe;
     };
-    /* Quantized copies that the readers of these tensors need. block_connect sets them. */
+    /* Quantized copies that n1, n2 and the gradients of the projections need. block_connect sets them. */
     activation_specs attention_input, mlp_input; /* copies of n1; of n2 */
     activation_specs grad_attention;             /* copies of the gradient of attention's projection */
     activation_specs grad_mlp;                   /* copies of the gradient of the feed-forward's projection */
-    /* Quantized copies of the gradients of h2 and of the block's output. With a post norm or multiplier there
-       are none. Without, each gradient is also the gradient of a projection, so it has the copies
-       grad_attention or grad_mlp. */
+    /* Quantized copies of the gradients of h2 and of the block's output: grad_attention and grad_mlp, or none
+       if a post norm or multiplier changes the projection. */
     activation_specs grad_h2, grad_output;
     checkpointing checkpointing;
 } block;
@@ -62,7 +61,7 @@ typedef struct block_added {
     plan_buffer x_buffer, rstd_buffer;
 } block_added;
 
-/* What forward keeps for backward: one for each block and in-flight micro-batch. */
+/* The tensors that forward keeps for backward: one struct for each block and in-flight micro-batch. */
 typedef struct block_saved {
     tensor h1, h2, rstd1, rstd2; /* h1, h2: [T,D]; rstd1, rstd2: [norm_kept(norm), T] (nn/norm.h) */
     /* in backward with a parallel residual: the part of h1's gradient [T,D] that skips attention */

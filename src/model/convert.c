@@ -21,7 +21,7 @@ static void log_verdict(const convert_options *o, const char *name, const conver
 
 /* ---- the conversion ---- */
 
-/* Logs how a layer was converted, and stores the name of its recipe and the reason in *l. */
+/* Logs how a layer was converted. Stores its recipe's name, and why it stays in high precision, in *l. */
 static ott_status note_verdict(conversion *c, linear *l, const convert_verdict *v) {
     log_verdict(c->options, l->name, v);
     l->recipe_name = v->recipe->name;
@@ -88,7 +88,7 @@ static ott_status convert_all(conversion *c) {
     return delayed_store_set(&c->m->delayed, c->m->device, c->wanted, c->summary.linears * TENSOR_COUNT);
 }
 
-/* Decides about the layers of other pipeline stages, only for the log and c->summary. */
+/* Logs and counts how the layers of other pipeline stages are converted. This rank does not have them. */
 static ott_status judge_other_stages(conversion *c) {
     const module_list *all = &c->m->all_modules;
     convert_verdict v;
@@ -181,7 +181,7 @@ static void list_kept(const convert_summary *s, char *out, size_t size) {
                                        s->kept[i]);
 }
 
-/* Fails if an FP8 recipe converts no layer. It may convert none if float8.fallback moved layers to bf16. */
+/* Fails if an FP8 recipe converts no layer. This is no error if float8.fallback moved layers to bf16. */
 static ott_status check_reach(const convert_options *o, const convert_summary *s) {
     char kept[320];
     bool reaches = s->converted > 0 || s->kept[CONVERT_KEPT_FALLBACK] > 0;

@@ -44,7 +44,7 @@ typedef struct convert_options {
 } convert_options;
 
 /* torch._scaled_mm and cuBLASLt require both dimensions of an FP8 weight to be multiples of 16. CPU GEMMs do
-   not, but the rule is the same on the CPU. any_dimension lifts it. */
+   not, but unless any_dimension is set, the rule is the same on the CPU. */
 #define CONVERT_DIMENSION_MULTIPLE 16
 
 #define CONVERT_FILTER_SMALL "auto_filter_small_kn"

@@ -45,7 +45,7 @@ __attribute__((format(printf, 4, 5))) static void keep(const candidate *c, conve
     v->recipe = convert_high_precision(c->options, c->high_precision);
 }
 
-/* Why the layer stays in high precision if keep_first or keep_last covers its block; NULL: neither does. */
+/* Why the layer stays in high precision if keep_first or keep_last covers its block; NULL if not covered. */
 static const char *kept_at_an_end(const candidate *c) {
     int layer = c->module->layer;
     if (layer == MODULES_OUTSIDE) return NULL; /* the head is in no block */

@@ -25,7 +25,7 @@ static void add_to_block(block *b, parameter *p) {
     b->parameter_count++;
 }
 
-/* Sets p->local to this rank's shard. Expert parallelism splits by expert. Tensor parallelism splits columns
+/* Sets p->local to this rank's part. Expert parallelism splits by expert. Tensor parallelism splits columns
    or rows; in a fused projection, the rows of q, k and v separately. A vector's elements count as rows. */
 static void split_parameter(const model *m, const model_module *e, parameter_split split, parameter *p) {
     const group *ranks = m->options.tensor_ranks, *experts = m->options.expert_ranks;

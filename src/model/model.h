@@ -52,11 +52,11 @@ struct model {
     rope rope, local_rope; /* local_rope: for sliding-window layers, if options.local_theta > 0 */
     delayed_store delayed; /* delayed-scaling state of all linear layers */
     balance balance;
-    ott_dtype activation;       /* high-precision format of activations; set by model_convert */
-    model_base base;            /* the base weights' folder, if options.base is not NULL */
-    dora_tables adapter_tables; /* shared by the DoRA adapters */
-    ott_dtype masters_from;     /* 16-bit format that trained masters had in their files; OTT_F32: none */
-    bool packed;                /* model_pack has freed the masters */
+    ott_dtype activation;             /* high-precision format of activations; set by model_convert */
+    model_base base;                  /* the base weights' folder, if options.base is not NULL */
+    dora_tables adapter_tables;       /* shared by the DoRA adapters */
+    ott_dtype masters_from;           /* 16-bit format of the files of trained weights; OTT_F32: none */
+    bool packed;                      /* model_pack has freed the masters */
     const cancellation *cancellation; /* cancels loading and initialization; borrowed; NULL: none */
 };
 

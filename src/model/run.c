@@ -191,7 +191,7 @@ static ott_status close_head_gradients(exec *cx, model *m, model_slot *slot, con
     TRY(activation_open(cx, "residual gradient", m->activation, slot->h.rows, slot->h.columns, specs, g));
     TRY(norm_backward(cx, &m->final_norm, dfinal, &slot->h, &slot->rstd, NULL, g));
     TRY(plan_close(cx->plan, buffer));
-    /* A tied head has no weight in this unit: the embedding's backward reduces its gradient. */
+    /* This does not reduce a tied head's gradient, because the embedding's backward still adds to it. */
     return store_reduce_gradients(cx, &m->store, model_last_unit(m));
 }
 

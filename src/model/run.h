@@ -48,8 +48,8 @@ typedef struct model_stream {
    of sequence-parallel ranks). OTT_ERR_CONFIG if this is not an integer. */
 ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows);
 
-/* Runs layers [first, end). If first is 0, starts with the embedding, else with *stream. If end is the number
-   of layers, ends with the final norm (output: in `slot`), else the result is in *stream. */
+/* Runs layers [first, end). If first is 0, starts with the embedding; if not, with *stream. If end is the
+   number of layers, ends with the final norm, with its output in `slot`; if not, writes *stream. */
 ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
                          model_stream *stream);
 /* Call it between two layer ranges. Opens out[T,D] = x + delta, the stream after layers [0, end), and closes
@@ -62,7 +62,7 @@ ott_status model_loss(exec *cx, model *m, model_slot *slot, const batch *b, cons
                       const tensor *losses, activation *grad);
 /* Replaces model_loss if the caller computes the loss. Writes logits[T,V] in the activation format. In
    PHASE_TRAIN the caller must then call model_head_backward with dlogits, the gradient of the logits in
-   *buffer. It closes *buffer, and opens *grad as model_loss does. */
+   *buffer. model_head_backward closes *buffer, and opens *grad as model_loss does. */
 ott_status model_head(exec *cx, model *m, model_slot *slot, const tensor *logits);
 ott_status model_head_backward(exec *cx, model *m, model_slot *slot, const tensor *dlogits,
                                plan_buffer *buffer, activation *grad);
