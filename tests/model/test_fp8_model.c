@@ -439,8 +439,8 @@ static outcome run_in_chunks(const recipe *r, int64_t chunk) {
 }
 
 /* Compares a head that runs in chunks of tokens with a head that runs in one chunk. Losses have the same
-   bits, and so have gradients before the head unless scaling is tensorwise: then each chunk has its own scale
-   of the logits' gradient. The head's weight gradient is summed in another order. */
+   bits. So have gradients of layers before the head, unless scaling is tensorwise: then each chunk has its
+   own scale of the logits' gradient. The head's weight gradient is summed in another order. */
 static void check_chunks(const recipe *r, int64_t chunk, const outcome *full) {
     const cast_spec *g = &r->grad_output.rowwise;
     bool one_scale = cast_spec_is_fp8(g) && g->grain == GRANULARITY_TENSOR && g->policy == AMAX_CURRENT;
@@ -488,8 +488,8 @@ static outcome run_again(tiny *t, bool same_step) {
 }
 
 /* Compute weights (bf16 or FP8 copies of masters) are made once per step. Later micro-batches of the step
-   read the same copies, even if a master has changed. The next step makes them again, and so does the same
-   step after model_weights_changed. */
+   read the same copies, even if a master has changed. The next step makes them again. After
+   model_weights_changed, the current step makes them again, too. */
 static void weights_are_read_once_a_step(void **state) {
     static const char *const recipes[] = {"bf16", "tensorwise", "rowwise", "rowwise_with_gw_hp"};
     static tiny t;
