@@ -142,7 +142,7 @@ static ott_status unpack_codes(exec *cx, const parameter_store *s, const store_u
     return part->columnwise.data ? for_each_shard(cx, s, u, part, unpack_columnwise) : OTT_OK;
 }
 
-/* Casts a gathered master to FP8 codes, to the buffers that open_codes has opened. */
+/* Casts a gathered master to FP8 codes, in the buffers that open_codes has opened. */
 static ott_status cast_master(exec *cx, const store_part *part, const tensor *master) {
     qtensor q = part->l->quantized;
     if (!(part->rowwise.data)) q.spec.rowwise.format = OTT_F32;

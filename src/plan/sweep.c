@@ -148,7 +148,7 @@ static void insert_row(sweep *s, const sweep_row *row) {
     if (s->count < SWEEP_SHOWN) s->count++;
 }
 
-/* Estimates a row of settings and lists it if the run fits and is fast enough. False if it does not fit. */
+/* Estimates a combination of settings, and lists it if it fits and is fast. False if it does not fit. */
 static bool try_row(const search *s, sweep_row *row) {
     config cfg = *s->base->cfg;
     estimate e;

@@ -17,7 +17,7 @@ static ott_status measure_choice(const budget *b, model *m, int64_t n, int64_t *
     return b->measure(b->user, bytes);
 }
 
-/* Binary search for the smallest choice that needs at most `limit` bytes. Larger choices need less memory. */
+/* Finds by binary search the fewest recomputations with which a step needs at most `limit` bytes. */
 static ott_status search_choice(const budget *b, model *m, int64_t limit, int64_t *found) {
     int64_t low = 0, high = 2 * m->options.layers, bytes;
     while (low < high) {
@@ -31,7 +31,7 @@ static ott_status search_choice(const budget *b, model *m, int64_t limit, int64_
     return *found = low, OTT_OK;
 }
 
-/* Sets *n to the maximum of all ranks: blocks have collectives, so all ranks must recompute the same ones. */
+/* Sets *n, the choice of recomputed blocks, to the maximum of all ranks, because blocks have collectives. */
 static ott_status share_choice(const budget *b, int64_t *n) {
     float most = (float)*n;
     if (!b->host_exchange || b->host_exchange->group->size == 1) return OTT_OK;

@@ -9,7 +9,7 @@
 
 /* ---- measuring ---- */
 
-/* Converts to each recipe of the schedule. The dry run's peak and out->saved are then maxima over them. */
+/* Converts the model to every recipe of the schedule: peak and out->saved become maxima over the recipes. */
 static ott_status try_phases(trainer *t, const precision_plan *precision, memory_need *out) {
     for (int i = 0; i < precision->phase_count; i++) {
         if (precision->phases[i].recipe != t->recipe) TRY(trainer_convert(t, precision->phases[i].recipe));

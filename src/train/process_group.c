@@ -249,7 +249,7 @@ static ott_status share_copy(process_group *pg, const char *text, str *leaders) 
     return process_group_broadcast_text(pg, leaders);
 }
 
-/* Returns the error of the lowest rank that failed, on every rank, so that all ranks end. */
+/* Returns on every rank the error of the lowest rank that failed, so that all ranks end. */
 static ott_status share_failure(process_group *pg, ott_status own) {
     char text[1024] = "";
     group_host exchange = control_exchange(pg);

@@ -237,7 +237,7 @@ void progress_close(progress *p) {
 
 /* ---- steps ---- */
 
-/* Adds new GEMMs to the history's phase of the current recipe, and returns this phase. */
+/* Counts new GEMMs in the run history, in the phase of the current recipe; returns this phase. */
 static report_phase *count_gemms(progress *p, const trainer *t) {
     int64_t fp8, all;
     report_phase *part = run_history_phase(&p->history, t->recipe->name);

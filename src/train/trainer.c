@@ -25,7 +25,7 @@ static int64_t loss_bytes(const trainer *t, int64_t tokens) {
     return backend_align(t->device->can, 4 * tokens);
 }
 
-/* Device bytes of the resident micro-batches with losses, or of evaluation's batch with losses if larger. */
+/* Bytes of the micro-batches on the device with their losses, or of evaluation's batch if it takes more. */
 static int64_t batch_bytes(const trainer *t) {
     const feed *f = &t->feed;
     int64_t training = feed_batch_bytes(f, &f->training) + loss_bytes(t, tokens_of(t));

@@ -14,7 +14,7 @@ ott_status trainer_gather_values(trainer *t, group *g, float own, float *all);
 
 /* ---- passes and their memory (trainer_plan.c) ---- */
 
-/* Runs forward and backward of the resident micro-batches, or records them if cx.plan is recording. */
+/* Runs forward and backward of the micro-batches on the device, or records them if cx.plan is recording. */
 ott_status trainer_train_pass(trainer *t);
 /* Evaluates the evaluation batch, which must be on the device. */
 ott_status trainer_evaluate_pass(trainer *t);
