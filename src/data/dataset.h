@@ -38,12 +38,12 @@ typedef struct dataset_source {
     const cancellation *cancellation; /* checked while reading and tokenizing; may be NULL */
 } dataset_source;
 
-/* Opens text files as bytes, with a vocabulary of 256. The share is a fraction of all files' bytes. The bytes
-   are held in memory, at most 4 GiB. Errors name the path: not a regular file, empty, too large, not UTF-8
-   (with the byte offset). */
+/* Opens text files as bytes, with a vocabulary of 256. from_share and to_share are fractions of all files'
+   bytes. The bytes are held in memory, at most 4 GiB. Errors name the path: not a regular file, empty, too
+   large, not UTF-8 (with the byte offset). */
 ott_status dataset_open_bytes(mem *account, const dataset_source *s, dataset **out);
-/* Opens text files, splits them into documents at `separator`, and tokenizes them. The share is a fraction of
-   the bytes. */
+/* Opens text files, splits them into documents at `separator`, and tokenizes them. from_share and to_share
+   are fractions of the bytes. */
 ott_status dataset_open_text(mem *account, const dataset_source *s, dataset **out);
 /* Opens files with a JSON object on each line. With prompt_field and completion_field, rows are samples with
    loss on the completion. Otherwise they are running text of the documents in text_field. The share is a

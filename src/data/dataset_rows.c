@@ -12,7 +12,7 @@ static void place_in_row(int64_t length, dataset_row *row) {
     row->labels = length;
 }
 
-/* Ends the document that begins at row->start[row->documents], before token `end`: sets its positions. */
+/* Ends the document that begins at row->start[row->documents], before token `end`. Sets row->position. */
 static void end_document(dataset_row *row, int64_t end) {
     int64_t first = row->start[row->documents];
     for (int64_t i = first; i < end; i++) row->position[i] = (int32_t)(i - first);

@@ -136,7 +136,7 @@ static const token_source tokens_source = {tokens_read, tokens_close};
 
 /* ---- checking all ids ---- */
 
-/* If the files have at most this many bytes, all ids are checked before training; else when read. */
+/* Files with more bytes: ids are checked when they are read. Other files: all ids before training. */
 #define CHECKED_BYTES (INT64_C(1) << 30)
 
 /* Returns the index of the first id outside [0, vocab), or count. */

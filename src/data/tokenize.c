@@ -1,4 +1,4 @@
-/* data/tokenize: streams lines of text to lines of ids and back, and conversations to their texts. */
+/* data/tokenize: converts lines of text to lines of ids and back, and conversations to texts, as a stream. */
 #include "data/tokenize.h"
 #include "base/json_member.h"
 #include "base/json_text.h"

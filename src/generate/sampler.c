@@ -83,8 +83,8 @@ static double top_mass(sampler *s, int64_t limit) {
     return mass;
 }
 
-/* Nucleus sampling (Holtzman et al. 2020) among the top_k tokens: draws from the fewest most likely tokens
-   that have the fraction top_p of the top_k tokens' probability. pop_token moves them to the heap's end. */
+/* Nucleus sampling (Holtzman et al. 2020) among the top_k tokens: draws from the most likely tokens, as many
+   as are needed to reach the fraction top_p of the top_k tokens' probability. pop_token finds them. */
 static int32_t draw_token(sampler *s) {
     const ott_generate_options *o = s->options;
     int64_t n = s->choices, limit = o->top_k > 0 && o->top_k < n ? o->top_k : n, kept = 0;

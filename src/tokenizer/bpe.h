@@ -14,7 +14,7 @@ typedef struct bpe_model {
     bool byte_level;                             /* true: symbols are bytes; false: symbols are characters */
     bool ignore_merges, byte_fallback, fuse_unk; /* options of tokenizer.json */
     int32_t unk;                                 /* id of the unknown token; -1: none */
-    int32_t byte_ids[256]; /* token id of each byte; -1: none. With byte_fallback, of the token "<0xNN>" */
+    int32_t byte_ids[256]; /* token of each byte, with byte_fallback the token "<0xNN>"; -1: none */
     int32_t ascii[128];    /* id of each single ASCII character; -1: none */
     merge_slot *merges;    /* [merge_mask + 1]: hash table of the pairs */
     uint64_t merge_mask;

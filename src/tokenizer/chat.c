@@ -197,8 +197,8 @@ typedef struct prefix_texts {
     str *tails;
 } prefix_texts;
 
-/* Appends the text of the messages to `out`. May also find either the spans of {% generation %} or the texts
-   of the first messages: `generation` or `prefixes` must be NULL. */
+/* Appends the text of the messages to `out`. generation: receives the spans inside {% generation %}.
+   prefixes: receives the texts of the first messages. At least one of these two must be NULL. */
 static ott_status render_messages(rendering *r, const json_t *messages, bool asks, str *out,
                                   jinja_spans *generation, const prefix_texts *prefixes) {
     json_t *context;

@@ -174,7 +174,7 @@ static int byte_of_name(text_view name) {
     return high && low ? (int)((high - digits) % 16 * 16 + (low - digits) % 16) : -1;
 }
 
-/* Stores the changed texts of all tokens in `out`. first: as if each token began a text. */
+/* Stores in `out` the texts of all tokens after the steps. first: as if each token began a text. */
 static ott_status change_all(const decode_draft *d, tokenizer_scratch *s, bool first, str buffers[2],
                              text_list *out) {
     const tokenizer *t = d->t;

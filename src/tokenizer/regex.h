@@ -40,8 +40,8 @@ typedef struct matcher {
 ott_status regex_compile(mem *account, text_view regex, pattern *out);
 void regex_free(pattern *p);
 ott_status regex_matcher_open(mem *account, matcher *out);
-/* Begins a text of `bytes` bytes. All searches in it share one budget of steps, so that no pattern can run
-   forever. regex_matcher_open begins a text of 0 bytes. */
+/* Call before searches in a text of `bytes` bytes. They share one budget of steps, so that no pattern can run
+   forever. After regex_matcher_open, the budget is for a text of 0 bytes. */
 void regex_matcher_begin(matcher *m, int64_t bytes);
 void regex_matcher_close(matcher *m);
 

@@ -448,7 +448,7 @@ static ott_status run_iterations(rendering *r, const jinja_node *n, const jinja_
 
 /* ---- prefixes ---- */
 
-/* Runs the loop's body for the message at `index`, as the last one, and then all that follows the loop. */
+/* Runs the loop's body for the message at `index`, as if it were the last, and all that follows the loop. */
 static ott_status run_last(rendering *r, const jinja_node *n, const jinja_list *l, int64_t index) {
     jinja_loop *loop;
     TRY(open_loop(r, l, &loop));

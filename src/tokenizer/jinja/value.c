@@ -411,7 +411,7 @@ ott_status jinja_value_elements(jinja_work *w, const jinja_value *v, jinja_list 
     return OTT_OK;
 }
 
-/* True if the loop has another iteration. Records that the output depends on the next message. */
+/* True if the loop has another iteration. If so, records that the output depends on the next message. */
 static bool has_next(jinja_work *w, const jinja_loop *loop) {
     const jinja_list *l = loop->over;
     bool next = loop->index + 1 < jinja_list_count(w, l);
