@@ -42,7 +42,7 @@ static ott_status drop_elements(exec *cx, const lora *l, const tensor *x, int64_
                                           .row_step = columns});
 }
 
-/* y = dropout(x). In the full output, the columns of x (this rank's rows of B) can have gaps. */
+/* y = dropout(x). The columns of x on this rank may not be adjacent in the full output. */
 static ott_status drop_outputs(exec *cx, const lora *l, const tensor *x, int64_t row, const tensor *y) {
     parameter_run run;
     for (int64_t at = 0; at < y->columns; at += run.count) {

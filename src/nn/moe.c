@@ -198,7 +198,7 @@ static ott_status route_tokens(exec *cx, moe *m, const activation *x, moe_saved 
 
 /* ---- rows ---- */
 
-/* Fills row_number with 0, 1, 2, ... by sorting rows that all have the same expert. */
+/* Sets row_number to 0, 1, 2, ...: sorts rows that all have expert 0, which keeps their order. */
 static ott_status number_rows(exec *cx, const moe_saved *s) {
     int64_t rows = s->row_number.rows;
     tensor expert, source, end;
