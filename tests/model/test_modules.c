@@ -75,7 +75,7 @@ static const parameter *layer_weight(const model_module *m) {
     return m->kind == MODULE_NORM ? m->norm->weight : m->embedding->weight;
 }
 
-/* Every parameter is the weight or bias of one module, in the list's order; that module's layer has it. */
+/* Every parameter is the weight or bias of one module, in the list's order. The module's layer reads it. */
 static void test_model_is_its_list(void **state) {
     (void)state;
     tiny t;

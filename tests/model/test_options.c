@@ -253,7 +253,7 @@ static void test_latents_are_reduced(void **state) {
     assert_false(modules_has(&o, 0, ROLE_Q));
 }
 
-/* A model with experts that model.reduce makes small still has experts, and all keys of experts apply. */
+/* model.reduce keeps experts: the small model has experts too, and all keys of experts apply to it. */
 static void test_a_mixture_is_reduced(void **state) {
     (void)state;
     mem *account;
@@ -300,7 +300,7 @@ static void test_which_blocks_are_mixtures(void **state) {
 }
 
 /* Resolves the options of KempnerForge's MoE configurations, with small sizes and expert parallelism over 4
-   ranks. Needs KempnerForge's files; without them it is skipped. */
+   ranks. Needs KempnerForge's files; the test is skipped without them. */
 static void test_published_mixtures(void **state) {
     (void)state;
     static const struct {

@@ -106,7 +106,7 @@ static void open_model(tiny *t, const kind *k, group *ranks) {
     for (int64_t i = 0; i < o.layers; i++) t->m->blocks[i].checkpointing = k->checkpointing;
 }
 
-/* Sets the tokens of micro-batch r: a single rank runs all micro-batches, or rank r runs this one. */
+/* Sets the tokens of micro-batch r. One rank runs all micro-batches, or each rank r runs micro-batch r. */
 static void set_batch(tiny *t, int r) {
     int32_t token[TOKENS], target[TOKENS];
     uint32_t vocab = (uint32_t)t->m->options.vocab;
@@ -466,7 +466,7 @@ static void open_preset(harness *h, const char *preset, device **counting, confi
     HARNESS_OK(model_open(*counting, &o, MODEL_TRAINING, 16, m));
 }
 
-/* Every shard begins at a block of REDUCE_BLOCK elements. No rank has more than 1.02 times the mean. */
+/* Every shard begins at a block of REDUCE_BLOCK elements, and has at most 1.02 times the mean size. */
 static void shards_are_even(void **state) {
     static const struct {
         const char *preset;

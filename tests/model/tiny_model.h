@@ -27,8 +27,8 @@ void tiny_open(tiny *t, const model_options *o, int threads, const char *isa);
 void tiny_close(tiny *t);
 /* Sets random weights. They are so large that attention is far from uniform and no gradient is near zero. */
 void tiny_randomize(tiny *t);
-/* Converts all layers to the recipe. A layer stays in high precision if its name contains a text of `filter`,
-   a list that ends with NULL, or NULL. */
+/* Converts all layers to the recipe, except for layers with a name that contains a text of `filter`. The list
+   ends with NULL; it may also be NULL. */
 convert_summary tiny_convert(tiny *t, const recipe *r, const char *const *filter, const logger *log);
 /* Sets the batch to `count` sequences of `length` tokens. grad_scale becomes 1 / (number of targets >= 0). */
 void tiny_batch(tiny *t, int64_t count, int64_t length, const int32_t *token, const int32_t *target);
