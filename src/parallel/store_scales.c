@@ -1,5 +1,5 @@
-/* parallel/store: scales of sharded FP8 weights. Shards may split scale blocks: each rank computes the amaxes
-   of its rows, the ranks reduce them (max), and every rank computes the scales of the full weight. */
+/* parallel/store: scales of sharded FP8 weights. Shards may split scale blocks. So each rank computes the
+   amaxes of its rows, the ranks reduce the amaxes (max), and every rank computes the full weight's scales. */
 #include "parallel/store.h"
 
 /* ---- pieces of a shard ---- */

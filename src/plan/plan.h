@@ -15,9 +15,9 @@ typedef struct plan_options {
 } plan_options;
 
 void plan_options_init(plan_options *options);
-/* Resolves the configuration and writes its plan. Fails with the errors of `ottava train`, with one
-   exception: for a run that does not fit in memory it writes the plan, with settings that would help, and
-   sets *fits to false. Data and tokenizer are not opened. */
+/* Resolves the configuration and writes its plan. Has the same errors as `ottava train`, except that a run
+   may need too much memory. Then *fits = false, and the plan lists settings that would help. Data and
+   tokenizer are not opened. */
 ott_status plan_run(ott_context *context, ott_config *configuration, const plan_options *options,
                     ott_text_fn write, void *user, bool *fits);
 

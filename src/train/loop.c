@@ -467,8 +467,8 @@ static ott_status one_step(run *r) {
     return OTT_OK;
 }
 
-/* After an error, saves the last complete step. Exceptions: a diverged run, because its older checkpoints are
-   better, and a run of several ranks, because a rank that failed cannot help to save. Returns `code`. */
+/* After an error, saves the last complete step. Does not save a diverged run, because its older checkpoints
+   are better. Does not save a run of several ranks: a failed rank cannot help to save. Returns `code`. */
 static ott_status save_after(run *r, ott_status code) {
     long long step = (long long)r->trainer->run.step;
     if (r->process_group.size > 1) return code;

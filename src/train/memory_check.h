@@ -34,11 +34,11 @@ typedef struct memory_need {
 
 /* Measures the memory that the run needs; does not compare it with the memory that is left. */
 ott_status memory_check_measure(const memory_check *c, memory_need *out);
-/* Measures the memory. OTT_ERR_MEMORY if the run does not fit; the message names the largest kinds of memory,
-   the limit, and the three settings that save most, with the bytes that they save. */
+/* Measures the memory. OTT_ERR_MEMORY if the run does not fit. The message names the largest kinds of memory,
+   the limit, and the three settings that save most. It also has the bytes that they save. */
 ott_status memory_check_decide(const memory_check *c, memory_need *out);
-/* For a run that needs `need` bytes when only `left` are available: appends the settings that save most, with
-   the bytes that they save, and the smallest number of ranks on which the run fits. */
+/* For a run that needs `need` bytes when only `left` are available. Appends the settings that save most and
+   the bytes that they save. Then appends the smallest number of ranks on which the run fits. */
 ott_status memory_check_suggest(const memory_check *c, int64_t need, int64_t left, str *out);
 
 enum { MEMORY_CHECK_OFFERS = 2, MEMORY_CHECK_FP8_TEXT = 400 };

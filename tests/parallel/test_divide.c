@@ -19,8 +19,8 @@ static const int64_t shapes[][2] = {{1000, 64},  {5, 4096}, {257, 24}, {1, 4096}
                                     {4099, 128}, {3, 3},    {4096, 64}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-/* The rule: all ranks get the same number of pieces. Each remaining piece goes to the rank that has the
-   fewest elements so far; if several ranks have the fewest, to the lowest of them. */
+/* The rule: all ranks get the same number of pieces. Each remaining piece goes to the rank with the fewest
+   elements so far. If several ranks have the fewest, the lowest rank gets the piece. */
 static void divide_plainly(int64_t *held, int ranks, int64_t row_count, int64_t elements,
                            int64_t *rows_per_rank) {
     int64_t unit = REDUCE_BLOCK / size_common_divisor(REDUCE_BLOCK, elements),

@@ -146,7 +146,7 @@ static void what_would_fit_is_suggested(void **state) {
     json_decref(yes);
 }
 
-/* With full recomputation FP8 takes more memory than bf16: the gradient of the logits and its two sets of
+/* With full recomputation FP8 takes more memory than bf16. The gradient of the logits and its two sets of
    codes take more than FP8 saves. */
 static void memory_that_fp8_adds_is_printed(void **state) {
 #define RECOMPUTED SIZES("8"), "--train.activation_checkpointing=full"
@@ -455,7 +455,7 @@ static void many_ranks_lay_out_at_once(void **state) {
 }
 
 /* On GPUs a group has 64 MiB of staging memory. In a pipeline, all messages of a step may be in flight at the
-   same time, with a gradient of the tied table for each of four micro-batches. */
+   same time. They include a gradient of the tied table for each of four micro-batches. */
 static void groups_of_gpus_take_memory(void **state) {
     const char *comm = "memory_bytes/communication";
     (void)state;

@@ -55,8 +55,8 @@ typedef struct outcome {
     int count;
 } outcome;
 
-/* Trains on all ranks and assembles the full tensors in *out. Fails the test if a rank fails, if ranks have
-   different bits of the same element, or if no rank has an element of a tensor. */
+/* Trains on all ranks and assembles the full tensors in *out. Fails the test if a rank fails, if two ranks
+   have different bits of an element, or if an element is on no rank. */
 void mesh_run(const fixture *f, const mesh_run_options *o, outcome *out);
 void outcome_free(outcome *o);
 

@@ -1,4 +1,4 @@
-/* mesh_way: computes a mesh's sizes, decides which sums are added in the same order as on one rank, and
+/* mesh_way: computes a mesh's sizes. Decides which sums are added in the same order as on one rank, and
    bounds the differences of all other sums. */
 #include "train/mesh_way.h"
 

@@ -40,7 +40,7 @@ unsigned way_bits(const mesh_way *w);
 double way_gradient_bound(const mesh_way *w, int format, int64_t layers, int64_t tokens);
 /* Which gradients are compared: OUTCOME_GRADIENT (first step) or OUTCOME_LAST_GRADIENT (last step). */
 outcome_kind way_gradient_kind(const mesh_way *w, int format);
-/* Fails the test if a result differs by more than `gradient`, the bound of the gradients, and by more than
+/* Fails the test if results differ too much. The limit is the larger of `gradient` (the gradients' bound) and
    the distance of neighboring FP8 codes. one: one rank's results. */
 void way_expect_near(const outcome *one, const outcome *ranks, double gradient, const char *what);
 void way_expect_within(const char *what, const char *subject, double apart, double bound);

@@ -1,5 +1,5 @@
 /* Evaluation with a separate batch size (eval.batch_size). The loss equals the loss of a run that trains with
-   this batch size, evaluation does not change training, and the memory plan covers the larger batch. */
+   this batch size. Evaluation does not change training. The memory plan covers the larger batch. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -259,8 +259,8 @@ static void run_kept(const fixture *f, int which, const mesh_layout *layout, con
              out);
 }
 
-/* If a recipe scales a weight in the same way for forward and for backward, the stored codes of a frozen
-   weight are the same as a cast of its master. Losses and gradients are then the same as in a run with the
+/* Tests recipes that scale a weight in the same way for forward and backward. The stored codes of a frozen
+   weight are the same as a cast of its master. So losses and gradients are the same as in a run with the
    master, on every layout. */
 static void on_ranks(void **state) {
     static const struct {

@@ -180,8 +180,8 @@ static void above_the_bound_it_stays(void **state) {
     close_measured(&m);
 }
 
-/* Trains STEPS steps. If `stop` is less, stops there and resumes from a checkpoint, which has each layer's
-   count of low SQNR values and the layers that fell back. */
+/* Trains STEPS steps. If `stop` is less, stops there and resumes from a checkpoint. The checkpoint has each
+   layer's count of low SQNR values and the layers that fell back. */
 static snapshot run_with_break(const fixture *f, int stop) {
     const health_options o = {.interval = 1, .bound_db = 40, .window = 3};
     measured m;

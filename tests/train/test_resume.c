@@ -323,8 +323,8 @@ static void state_continues_in_another_format(void **state) {
     check_converted(the_fixture, narrow, wide);
 }
 
-/* Moments are never converted to or from FP8: a run with FP8 moments refuses a checkpoint with other moments,
-   and a run with other moments refuses one with FP8 moments. */
+/* Moments are never converted to or from FP8. A run with FP8 moments refuses a checkpoint with other moments,
+   and the other way round. */
 static void moments_in_fp8_stay(void **state) {
     static const char *const ways[][4] = {{NULL}, {MOMENTS_IN_FP8, NULL}};
     static const char *const wanted[] = {"set optimizer.state_dtype = \"fp32\"",
